@@ -10,8 +10,8 @@ import (
 
 // Limits of an Array.
 const (
-	MaxIndex  = 1<<31 - 1 // the highest number of an element
-	MaxRanges = 1_000     // numbers and ranges in one text
+	MaxIndex  = 1<<31 - 1 // highest index of an element
+	MaxRanges = 1_000     // numbers and ranges in one string
 )
 
 const arraySyntax = `write numbers and ranges, such as "0-9" or "0-9,20,30-39:3"`
@@ -21,7 +21,7 @@ const arraySyntax = `write numbers and ranges, such as "0-9" or "0-9,20,30-39:3"
 func ParseArray(s string) (Array, error) {
 	parts := strings.Split(s, ",")
 	if len(parts) > MaxRanges {
-		return Array{}, Errorf(Invalid, "an array is at most %d numbers and ranges, and this one has %d: use ranges with steps, such as 0-999:3",
+		return Array{}, Errorf(Invalid, "the array has %[2]d numbers and ranges, at most %[1]d are allowed: use ranges with steps, such as 0-999:3",
 			MaxRanges, len(parts))
 	}
 	a := Array{Ranges: make([]Range, 0, len(parts))}
@@ -33,14 +33,14 @@ func ParseArray(s string) (Array, error) {
 		a.Ranges = append(a.Ranges, r)
 	}
 	if n, found := a.duplicate(); found {
-		return Array{}, Errorf(Invalid, "array %s has the number %d twice: name every number once", truncate([]byte(s)), n)
+		return Array{}, Errorf(Invalid, "array %s has the number %d twice: list every number once", Truncate(s), n)
 	}
 	return a, nil
 }
 
 func parseRange(s string) (Range, error) {
 	if s == "" {
-		return Range{}, Errorf(Invalid, "an array with an empty part: %s", arraySyntax)
+		return Range{}, Errorf(Invalid, "the array has an empty part: %s", arraySyntax)
 	}
 	span, step, hasStep := strings.Cut(s, ":")
 	first, last, hasRange := strings.Cut(span, "-")
@@ -78,19 +78,19 @@ func parseRange(s string) (Range, error) {
 func parseIndex(s string) (int64, error) {
 	s = strings.TrimSpace(s)
 	if s == "" || strings.Trim(s, "0123456789") != "" {
-		return 0, Errorf(Invalid, "%q is not a number of an array: %s", truncate([]byte(s)), arraySyntax)
+		return 0, Errorf(Invalid, "%q is not a number for an array: %s", Truncate(s), arraySyntax)
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n > MaxIndex {
-		return 0, Errorf(Invalid, "%s is too high for an array: its numbers go to %d", truncate([]byte(s)), MaxIndex)
+		return 0, Errorf(Invalid, "%s is too high for an array: the maximum is %d", Truncate(s), MaxIndex)
 	}
 	return n, nil
 }
 
-// step is 1 for a Range that was made without.
+// step returns Step, or 1 if it is not set.
 func (r Range) step() int64 { return max(r.Step, 1) }
 
-// Len returns how many numbers r has.
+// Len returns the number of elements in r.
 func (r Range) Len() int64 { return (r.Last-r.First)/r.step() + 1 }
 
 // String returns the form that ParseArray reads.
@@ -110,12 +110,12 @@ func (r Range) contains(n int64) bool {
 	return n >= r.First && n <= r.Last && (n-r.First)%r.step() == 0
 }
 
-// intersect returns the smallest number that both ranges have, by the Chinese
+// intersect returns the smallest number in both ranges, by the Chinese
 // remainder theorem. Products of two indexes fit into 63 bits.
 func (r Range) intersect(s Range) (int64, bool) {
 	gcd, inverse := bezout(r.step(), s.step())
 	lo := max(r.First, s.First)
-	n := r.First + (lo-r.First+r.step()-1)/r.step()*r.step() // r's first number from lo on
+	n := r.First + (lo-r.First+r.step()-1)/r.step()*r.step() // r's first number ≥ lo
 	if (s.First-n)%gcd != 0 {
 		return 0, false
 	}
@@ -176,7 +176,7 @@ func (a Array) Find(n int64) (int64, bool) {
 func (a Array) duplicate() (int64, bool) {
 	sorted := slices.Clone(a.Ranges)
 	slices.SortFunc(sorted, func(x, y Range) int { return int(max(-1, min(1, x.First-y.First))) })
-	var active []Range // those that may reach into later ones
+	var active []Range // ranges that may overlap later ones
 	for _, r := range sorted {
 		active = slices.DeleteFunc(active, func(o Range) bool { return o.Last < r.First })
 		for _, o := range active {
@@ -198,22 +198,22 @@ func (a Array) String() string {
 	return strings.Join(parts, ",")
 }
 
-// MarshalJSON writes the text form.
+// MarshalJSON writes the string form.
 func (a Array) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
 
-// UnmarshalJSON reads the text form. A bare number is refused, because it could
-// mean a count as well as an element.
+// UnmarshalJSON reads the string form. It rejects a bare number, which could
+// mean a count or an element.
 func (a *Array) UnmarshalJSON(b []byte) error {
 	if c := firstByte(b); c >= '0' && c <= '9' {
 		n, err := strconv.ParseInt(string(b), 10, 64)
 		if err != nil || n < 1 {
 			n = 10
 		}
-		return Errorf(Invalid, `%s is not an array: write "0-%d" for %d tasks, or "%d-%d" for the element %d alone`, truncate(b), n-1, n, n, n, n)
+		return Errorf(Invalid, `%s is not an array: write "0-%d" for %d tasks, or "%d-%d" for element %d alone`, Truncate(string(b)), n-1, n, n, n, n)
 	}
 	var s string
 	if firstByte(b) != '"' || json.Unmarshal(b, &s) != nil {
-		return Errorf(Invalid, "%s is not an array: %s", truncate(b), arraySyntax)
+		return Errorf(Invalid, "%s is not an array: %s", Truncate(string(b)), arraySyntax)
 	}
 	got, err := ParseArray(s)
 	if err != nil {

@@ -97,7 +97,7 @@ func TestRangesMeetWhereTheirNumbersAreEqual(t *testing.T) {
 		}
 		got, ok := r.intersect(s)
 		if ok != meets || ok && got != want {
-			t.Fatalf("%v meets %v at %d, %v; want %d, %v", r, s, got, ok, want, meets)
+			t.Fatalf("%v intersects %v at %d, %v; want %d, %v", r, s, got, ok, want, meets)
 		}
 	})
 }
@@ -118,7 +118,7 @@ func TestArrayElementsAreDistinctAndFound(t *testing.T) {
 		}
 		a, err := ParseArray(strings.Join(texts, ","))
 		if (err != nil) != duplicate {
-			t.Fatalf("ParseArray(%v) = %v, but twice is %v", texts, err, duplicate)
+			t.Fatalf("ParseArray(%v) = %v, duplicates: %v", texts, err, duplicate)
 		}
 		if err != nil {
 			return
@@ -132,7 +132,7 @@ func TestArrayElementsAreDistinctAndFound(t *testing.T) {
 			}
 		}
 		if _, ok := a.Find(200); ok {
-			t.Fatal("found a number that is not there")
+			t.Fatal("found a missing number")
 		}
 	})
 }
@@ -148,7 +148,7 @@ func FuzzArray(f *testing.F) {
 		}
 		again, err := ParseArray(a.String())
 		if err != nil {
-			t.Fatalf("%q was accepted as %s, which is not: %v", s, a, err)
+			t.Fatalf("%q was accepted as %s, which is rejected: %v", s, a, err)
 		}
 		if d := cmp.Diff(a, again); d != "" {
 			t.Fatalf("%q: %s", s, d)

@@ -1,11 +1,11 @@
 package muster
 
-// Artifact is a named file of an attempt, addressed by its content.
+// Artifact is a named file of an attempt, addressed by its SHA-256.
 type Artifact struct {
 	Name   string `json:"name"` // slash-separated, relative, without ".."
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`        // 64 lower-case hex digits
-	CID    string `json:"cid,omitempty"` // of IPFS (Qm…), if its task's result refers to it
+	CID    string `json:"cid,omitempty"` // IPFS content identifier (Qm…), if the task's result refers to it
 	URL    string `json:"url,omitempty"`
 }
 
@@ -18,9 +18,9 @@ type File struct {
 	Link   string `json:"link,omitempty"` // target of a symbolic link that stays inside the tree
 }
 
-// Tree is a folder that travels with a job: its JSON form is stored as a blob
-// whose hash stands in the spec's files field as "sha256:…". Entries are sorted
-// by path, so that equal folders have equal hashes.
+// Tree is a folder uploaded with a job. Its JSON form is stored as a blob; the
+// spec's files field is "sha256:…" with the blob's hash. Entries are sorted by
+// path, so that equal folders have equal hashes.
 type Tree struct {
 	Files []File `json:"files"`
 }

@@ -24,16 +24,16 @@ func (c *Command) UnmarshalJSON(b []byte) error {
 	case '[':
 		err = json.Unmarshal(b, &got.Argv)
 	default:
-		return Errorf(Invalid, `%s is not a command: write a text for the shell or a list such as ["python", "train.py"]`, truncate(b))
+		return Errorf(Invalid, `%s is not a command: write a string for the shell or a list such as ["python", "train.py"]`, Truncate(string(b)))
 	}
 	if err != nil {
-		return Errorf(Invalid, `%s is not a command: a list has texts only, such as ["sleep", "5"]`, truncate(b))
+		return Errorf(Invalid, `%s is not a command: a list has strings only, such as ["sleep", "5"]`, Truncate(string(b)))
 	}
 	*c = got
 	return nil
 }
 
-// UnmarshalJSON reads an object without unknown fields, or a string: the text.
+// UnmarshalJSON reads an object without unknown fields, or a string: Text.
 func (s *Script) UnmarshalJSON(b []byte) error {
 	type plain Script
 	var got plain
@@ -47,7 +47,7 @@ func (s *Script) UnmarshalJSON(b []byte) error {
 			return err
 		}
 	default:
-		return Errorf(Invalid, "%s is not a script: write its text, or an object with text, file or url", truncate(b))
+		return Errorf(Invalid, "%s is not a script: write its text, or an object with text, file or url", Truncate(string(b)))
 	}
 	*s = Script(got)
 	return nil
@@ -67,14 +67,14 @@ func (m *Mount) UnmarshalJSON(b []byte) error {
 		s, got.ReadOnly = strings.CutSuffix(s, ":ro")
 		var ok bool
 		if got.Source, got.Target, ok = strings.Cut(s, ":"); err != nil || !ok || strings.Contains(got.Target, ":") {
-			return Errorf(Invalid, "%s is not a mount: write source:target, with :ro for reading only, such as /data:/data:ro", truncate(b))
+			return Errorf(Invalid, "%s is not a mount: write source:target, with :ro for read-only, such as /data:/data:ro", Truncate(string(b)))
 		}
 	}
 	*m = Mount(got)
 	return nil
 }
 
-// decodeStrict reads an object without unknown fields.
+// decodeStrict decodes an object and rejects unknown fields.
 func decodeStrict(name string, b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -91,16 +91,7 @@ func firstByte(b []byte) byte {
 	return 0
 }
 
-// truncate cuts a piece of a document to what fits into a message.
-func truncate(b []byte) string {
-	const maxRunes = 40
-	if r := []rune(string(b)); len(r) > maxRunes {
-		return string(r[:maxRunes]) + "…"
-	}
-	return string(b)
-}
-
-// UnmarshalJSON reads an object without unknown fields, or a string: the path.
+// UnmarshalJSON reads an object without unknown fields, or a string: Path.
 func (c *Checkpoint) UnmarshalJSON(b []byte) error {
 	type plain Checkpoint
 	var got plain
@@ -110,20 +101,20 @@ func (c *Checkpoint) UnmarshalJSON(b []byte) error {
 			return Errorf(Invalid, "checkpoint: %w", err)
 		}
 		if got.Path == "" {
-			return Errorf(Invalid, "the checkpoint's folder is empty: write one such as ckpt/, or {} for $MUSTER_CHECKPOINT alone")
+			return Errorf(Invalid, "the checkpoint folder is empty: write a folder such as ckpt/, or {} for $MUSTER_CHECKPOINT alone")
 		}
 	case '{':
 		if err := decodeStrict("checkpoint", b, &got); err != nil {
 			return err
 		}
 	default:
-		return Errorf(Invalid, "%s is not a checkpoint: write a folder such as ckpt/, or an object with path, every, signal and grace", truncate(b))
+		return Errorf(Invalid, "%s is not a checkpoint: write a folder such as ckpt/, or an object with path, every, signal and grace", Truncate(string(b)))
 	}
 	*c = Checkpoint(got)
 	return nil
 }
 
-// UnmarshalJSON reads an object without unknown fields, or a number: the size.
+// UnmarshalJSON reads an object without unknown fields, or a number: Size.
 func (g *Gang) UnmarshalJSON(b []byte) error {
 	type plain Gang
 	var got plain
@@ -132,7 +123,7 @@ func (g *Gang) UnmarshalJSON(b []byte) error {
 			return err
 		}
 	} else if err := json.Unmarshal(b, &got.Size); err != nil {
-		return Errorf(Invalid, "%s is not a gang: write how many members it has, or an object with size and on_loss", truncate(b))
+		return Errorf(Invalid, "%s is not a gang: write the number of members, or an object with size and on_loss", Truncate(string(b)))
 	}
 	*g = Gang(got)
 	return nil

@@ -29,7 +29,7 @@ func TestCommandJSON(t *testing.T) {
 		}
 		var again Command
 		if err := json.Unmarshal(b, &again); err != nil || !cmp.Equal(c, again) {
-			t.Errorf("%s: written as %s, read as %v, %v", in, b, again, err)
+			t.Errorf("%s: encoded as %s, decoded as %v, %v", in, b, again, err)
 		}
 	}
 	for _, in := range []string{`5`, `{}`, `null`, `[1]`, `["a", null, 2]`, `[["a"]]`} {

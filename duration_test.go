@@ -18,7 +18,7 @@ func TestDurationSurvivesJSON(t *testing.T) {
 		}
 		var again Duration
 		if err := json.Unmarshal(b, &again); err != nil || again != d {
-			t.Fatalf("%d is written as %s and read as %d, %v", d, b, again, err)
+			t.Fatalf("%d is encoded as %s and decoded as %d, %v", d, b, again, err)
 		}
 	})
 }

@@ -6,17 +6,16 @@ import (
 	"strings"
 )
 
-// Elements of a stage are counted by position, from 0 to Size()-1. An element
-// also has an index, the number that its user sees and that ${index} and
-// MUSTER_INDEX stand for: that of the array if there is one, else the position,
-// which in a gang is the rank.
+// An element of a stage has a position, from 0 to Size()-1, and an index, the number
+// that users see as ${index} and MUSTER_INDEX. In an array the index is the array's
+// number, else it is the position. In a gang it is also the rank.
 
-// HasElements reports whether the stage is an array, a matrix or a gang: its tasks are
-// told apart by their elements, be it only one.
+// HasElements reports whether the stage is an array, a matrix or a gang. Its tasks
+// have element names, even if there is only one.
 func (t *TaskSpec) HasElements() bool { return t.Array != nil || t.Matrix != nil || t.Gang != nil }
 
-// Size returns the number of tasks of the stage, 1 for a plain one. It takes no
-// more time for a large array than for a small one.
+// Size returns the number of tasks of the stage, 1 for a plain one. Its cost does
+// not depend on the array's size.
 func (t *TaskSpec) Size() int {
 	switch {
 	case t.Array != nil:
@@ -47,7 +46,7 @@ func (t *TaskSpec) Position(index int) (int, bool) {
 	return index, index >= 0 && index < t.Size()
 }
 
-// Element names the element at position i: "" for a plain task, "7" in an array
+// Element returns the name of the element at position i: "" for a plain task, "7" in an array
 // or a gang, "lr=0.1,seed=2" in a matrix.
 func (t *TaskSpec) Element(i int) string {
 	switch {
@@ -69,8 +68,8 @@ func (t *TaskSpec) Element(i int) string {
 	}
 }
 
-// Values returns what the element at position i may refer to: "index", and
-// "matrix.NAME" for each axis.
+// Values returns the variables that the element at position i may refer to: "index",
+// and "matrix.NAME" for each axis.
 func (t *TaskSpec) Values(i int) map[string]string {
 	values := map[string]string{"index": strconv.Itoa(t.Index(i))}
 	if t.Matrix != nil {

@@ -35,7 +35,7 @@ func TestElements(t *testing.T) {
 	} {
 		s := task(t, c.spec)
 		if s.HasElements() != (c.element != "") {
-			t.Errorf("%s is many: %t", c.spec, s.HasElements())
+			t.Errorf("%s has elements: %t", c.spec, s.HasElements())
 		}
 		if s.Size() != c.size || s.Index(c.at) != c.index || s.Element(c.at) != c.element {
 			t.Errorf("%s: size %d, index %d, element %q", c.spec, s.Size(), s.Index(c.at), s.Element(c.at))

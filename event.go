@@ -1,7 +1,7 @@
 package muster
 
-// Event is a committed change, as published to those who watch. Seq only grows;
-// it starts anew with each Epoch, which is one life of the server.
+// Event is a committed change, as published to subscribers. Seq only grows within
+// an Epoch, which identifies one incarnation of the server.
 type Event struct {
 	Epoch       string      `json:"epoch"`
 	Seq         uint64      `json:"seq"`
@@ -11,7 +11,7 @@ type Event struct {
 	Task        *TaskID     `json:"task,omitempty"`
 	State       string      `json:"state,omitempty"` // of the subject, after the change
 	Worker      WorkerID    `json:"worker,omitempty"`
-	Constrained string      `json:"why,omitempty"` // of a worker: why it is given nothing new though nobody paused it
+	Constrained string      `json:"why,omitempty"` // why an unpaused worker accepts no new tasks
 	Detail      *TaskDetail `json:"detail,omitempty"`
 }
 
@@ -22,11 +22,11 @@ type EventType string
 const (
 	EventJob    EventType = "job"    // a job was accepted or its state changed
 	EventTask   EventType = "task"   // a task's state, progress or step changed
-	EventWorker EventType = "worker" // a worker's state changed, what it offers, or why it takes nothing
-	EventResync EventType = "resync" // events were missed: read the state anew
+	EventWorker EventType = "worker" // a worker's state, its offer or its constraint changed
+	EventResync EventType = "resync" // events were missed: read the state again
 )
 
-// TaskDetail is the part of a task that a watcher shows.
+// TaskDetail is the part of a task that an event carries.
 type TaskDetail struct {
 	Attempt  int                `json:"attempt,omitempty"`
 	Reason   Reason             `json:"reason,omitempty"`
@@ -34,5 +34,5 @@ type TaskDetail struct {
 	Step     string             `json:"step,omitempty"`
 	Metrics  map[string]float64 `json:"metrics,omitempty"`
 
-	Artifacts []Artifact `json:"artifacts,omitempty"` // that it shows while it runs
+	Artifacts []Artifact `json:"artifacts,omitempty"` // live artifacts
 }

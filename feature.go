@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// What a stage may use, and what a worker may be unable to carry out: see Worker.Lacks. A
-// task is not placed on a worker that lacks a feature that the task uses.
+// Features that a stage may use and that a worker may not support: see
+// Worker.UnsupportedFeatures. A task is placed only on a worker that supports all features it uses.
 const (
 	FeatureFiles        = "files"        // files
 	FeatureInputs       = "inputs"       // inputs
@@ -14,37 +14,37 @@ const (
 	FeatureEnv          = "env"          // env
 	FeatureArgs         = "args"         // script.args
 	FeatureURL          = "url"          // script.url
-	FeatureShell        = "shell"        // run, as a text for the shell
+	FeatureShell        = "shell"        // run, as a string for the shell
 	FeatureCommand      = "command"      // run, as a list
 	FeaturePython       = "python"       // python
 	FeatureRequirements = "requirements" // python.requirements
-	FeatureInterpreter  = "interpreter"  // a script that is not Python's: see IsPythonScript
-	FeatureContainer    = "container"    // the task runs in a container, and nowhere else
+	FeatureInterpreter  = "interpreter"  // a script that is not Python: see IsPythonScript
+	FeatureContainer    = "container"    // the task must run in a container
 	FeatureCheckpoint   = "checkpoint"   // checkpoint
 	FeatureGang         = "gang"         // gang
 	FeatureLauncher     = "launcher"     // launcher
 	FeatureNetwork      = "network"      // network: none or allowlist
-	FeatureElement      = "element"      // array or matrix: the task knows which element it is
+	FeatureElement      = "element"      // array or matrix: the task gets its element
 )
 
-// What a worker may be unable to do while a task runs. No task is kept off a worker that
-// lacks one of these: the server does what it can without the worker.
+// Features of a worker while a task runs. They do not affect placement: the server
+// does what it can without the worker.
 const (
-	FeatureCancel    = "cancel"    // stop a task that runs
-	FeatureLogs      = "logs"      // send what the task prints before it has ended
-	FeatureArtifacts = "artifacts" // send files that the task made
+	FeatureCancel    = "cancel"    // stop a running task
+	FeatureLogs      = "logs"      // send output before the task ends
+	FeatureArtifacts = "artifacts" // send files that the task created
 )
 
-// SpecFeatures lists the features of a stage, in the order in which Features returns them.
+// SpecFeatures lists the features of stages, in the order in which Features returns them.
 var SpecFeatures = []string{
 	FeatureFiles, FeatureInputs, FeatureOutputs, FeatureEnv, FeatureArgs, FeatureURL, FeatureShell, FeatureCommand, FeaturePython,
 	FeatureRequirements, FeatureInterpreter, FeatureContainer, FeatureCheckpoint, FeatureGang, FeatureLauncher, FeatureNetwork, FeatureElement,
 }
 
-// RunFeatures lists what a worker may be unable to do while a task runs.
+// RunFeatures lists the features of a worker while a task runs.
 var RunFeatures = []string{FeatureCancel, FeatureLogs, FeatureArtifacts}
 
-// Features lists which of SpecFeatures a normalized stage uses; nil if none.
+// Features returns those of SpecFeatures that a normalized stage uses; nil if none.
 func Features(t *TaskSpec) []string {
 	var list []string
 	for _, name := range SpecFeatures {
@@ -95,10 +95,9 @@ func (t *TaskSpec) uses(feature string) bool {
 	}
 }
 
-// IsPythonScript reports whether the stage's script is a program in Python that a Python
-// without options can run: its interpreter is Python and nothing more, or it has none and
-// begins with a #! line that names Python, or has no such line and a name that ends in .py.
-// It is false without a script.
+// IsPythonScript reports whether Python without options can run the stage's script: its
+// interpreter is Python without arguments, or it has no interpreter and either begins with
+// a #! line that names Python, or has no text and a name that ends in .py. It is false without a script.
 func IsPythonScript(t *TaskSpec) bool {
 	s := t.Script
 	if s == nil {

@@ -29,7 +29,7 @@ func TestFeaturesListWhatAStageUses(t *testing.T) {
 		muster.FeatureInterpreter: {Script: &muster.Script{Text: "echo hello"}},
 	} {
 		if got := muster.Features(&spec); !slices.Equal(got, []string{want}) {
-			t.Errorf("%v, want %s alone", got, want)
+			t.Errorf("%v, want only %s", got, want)
 		}
 	}
 	reqs := muster.TaskSpec{Python: &muster.Python{Requirements: "requirements.txt"}}
@@ -76,6 +76,6 @@ func TestPythonScript(t *testing.T) {
 		}
 	}
 	if muster.IsPythonScript(&muster.TaskSpec{Run: &muster.Command{Shell: "python3 a.py"}}) {
-		t.Error("a command counts as a script")
+		t.Error("a command is treated as a script")
 	}
 }

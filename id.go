@@ -1,21 +1,20 @@
 package muster
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 )
 
-// JobID numbers jobs from 1 in the order of their acceptance.
+// JobID is the number of a job, from 1 in order of acceptance.
 type JobID int64
 
 // String returns the decimal form, such as "17".
 func (j JobID) String() string { return strconv.FormatInt(int64(j), 10) }
 
-// WorkerID names one worker for its whole life, over restarts and renames.
+// WorkerID identifies a worker. It survives restarts and renames.
 type WorkerID string
 
-// TaskID names one task: the job and the task's number in it, from 0.
+// TaskID identifies a task: the job and the task's number in it, from 0.
 type TaskID struct {
 	Job JobID
 	Num int
@@ -39,16 +38,10 @@ func (t *TaskID) UnmarshalText(b []byte) error {
 
 // ParseTaskID reads "17.3".
 func ParseTaskID(s string) (TaskID, error) {
-	job, num, ok := strings.Cut(s, ".")
-	if !ok {
-		return TaskID{}, Errorf(Invalid, "%q is not a task id: write JOB.TASK, such as 17.3", s)
-	}
+	job, num, _ := strings.Cut(s, ".")
 	j, err := ParseJobID(job)
-	if err != nil {
-		return TaskID{}, Errorf(Invalid, "%q is not a task id: write JOB.TASK, such as 17.3", s)
-	}
-	n, err := parseNumber(num)
-	if err != nil || n > MaxTasks {
+	n, ok := parseNumber(num)
+	if err != nil || !ok || n > MaxTasks {
 		return TaskID{}, Errorf(Invalid, "%q is not a task id: write JOB.TASK, such as 17.3", s)
 	}
 	return TaskID{Job: j, Num: int(n)}, nil
@@ -56,14 +49,14 @@ func ParseTaskID(s string) (TaskID, error) {
 
 // ParseJobID reads a job number, "1" or more.
 func ParseJobID(s string) (JobID, error) {
-	n, err := parseNumber(s)
-	if err != nil || n < 1 {
+	n, ok := parseNumber(s)
+	if !ok || n < 1 {
 		return 0, Errorf(Invalid, "%q is not a job number: write a whole number from 1", s)
 	}
 	return JobID(n), nil
 }
 
-// AttemptID names one execution of a task: "17.3#2". Attempts count from 1.
+// AttemptID identifies one execution of a task: "17.3#2". N counts from 1.
 type AttemptID struct {
 	Task TaskID
 	N    int
@@ -95,8 +88,8 @@ func ParseAttemptID(s string) (AttemptID, error) {
 	if err != nil {
 		return AttemptID{}, err
 	}
-	n, err := parseNumber(num)
-	if err != nil || n < 1 || n > 1<<31-1 {
+	n, ok := parseNumber(num)
+	if !ok || n < 1 || n > 1<<31-1 {
 		return AttemptID{}, Errorf(Invalid, "%q is not an attempt id: attempts count from 1", s)
 	}
 	return AttemptID{Task: t, N: int(n)}, nil
@@ -104,13 +97,7 @@ func ParseAttemptID(s string) (AttemptID, error) {
 
 // parseNumber reads a decimal without sign, spaces or leading zeros, so that
 // every id has exactly one spelling.
-func parseNumber(s string) (int64, error) {
+func parseNumber(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("number %q: %w", s, err)
-	}
-	if n < 0 || strconv.FormatInt(n, 10) != s {
-		return 0, fmt.Errorf("number %q is not in plain decimal form", s)
-	}
-	return n, nil
+	return n, err == nil && n >= 0 && strconv.FormatInt(n, 10) == s
 }

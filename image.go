@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// The form of references to images is that of github.com/distribution/reference.
+// imagePattern is the grammar of github.com/distribution/reference.
 var imagePattern = regexp.MustCompile(`^((?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?` +
 	`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*)(?::(\w[\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?$`)
 
 var sha256Pattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// ParseImage returns the whole name of the image that ref names, with its registry, and which
-// one of that name it is: @ and the digest if there is one, whatever the tag, else : and the tag.
+// ParseImage splits an image reference into its full name, with the registry, and its version:
+// "@" and the digest if there is one, else ":" and the tag, by default ":latest".
 func ParseImage(ref string) (name, version string, ok bool) {
 	m := imagePattern.FindStringSubmatch(ref)
-	if m == nil || len(m[1]) > 255 || sha256Pattern.MatchString(m[1]) { // hex alone is an engine's own number
+	if m == nil || len(m[1]) > 255 || sha256Pattern.MatchString(m[1]) { // 64 hex digits are an engine's image id
 		return "", "", false
 	}
 	switch {
@@ -29,7 +29,7 @@ func ParseImage(ref string) (name, version string, ok bool) {
 	return NormalizeImageName(m[1]), version, true
 }
 
-// NormalizeImageName adds what Docker leaves out of names, and of patterns of names with *: python is docker.io/library/python.
+// NormalizeImageName completes an image name, or a pattern with *, as Docker does: python becomes docker.io/library/python.
 func NormalizeImageName(name string) string {
 	host, rest, slash := strings.Cut(name, "/")
 	switch {
@@ -39,7 +39,7 @@ func NormalizeImageName(name string) string {
 		return "docker.io/" + name
 	case host != "docker.io" && host != "index.docker.io":
 		return name
-	case strings.Contains(rest, "/"), strings.HasPrefix(rest, "*"): // * of a pattern
+	case strings.Contains(rest, "/"), strings.HasPrefix(rest, "*"):
 		return "docker.io/" + rest
 	default:
 		return "docker.io/library/" + rest

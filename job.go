@@ -2,41 +2,41 @@ package muster
 
 import "encoding/json"
 
-// Job is the state of one job, as stored and as the API shows it.
+// Job is the state of a job, as stored and as the API returns it.
 type Job struct {
 	ID         JobID             `json:"id"`
-	UID        string            `json:"-"` // unique over all servers and their backups; a number may be used again after a restore
+	UID        string            `json:"-"` // unique across servers and backups; ID may be reused after a restore
 	Name       string            `json:"name"`
 	Project    string            `json:"project"`
 	State      JobState          `json:"state"`
 	Priority   int               `json:"priority"`
 	Labels     map[string]string `json:"labels,omitempty"`
-	Kind       string            `json:"kind,omitempty"` // if all stages have the same
+	Kind       string            `json:"kind,omitempty"` // if all stages have the same kind
 	Counts     Counts            `json:"counts"`
-	Progress   *float64          `json:"progress,omitempty"` // share of the tasks that is done, 0 to 1; running ones count as they report
+	Progress   *float64          `json:"progress,omitempty"` // share of finished tasks, 0 to 1; running tasks count with their own progress
 	CreatedAt  Time              `json:"created_at,omitzero"`
 	StartedAt  Time              `json:"started_at,omitzero"`
 	FinishedAt Time              `json:"finished_at,omitzero"`
-	RetriedAt  Time              `json:"-"`                    // when it was last retried after it had ended; 0 if it never was
-	Owner      string            `json:"owner,omitempty"`      // the key that submitted it
-	OwnerName  string            `json:"owner_name,omitempty"` // of that key, where it is still there
-	Cost       float64           `json:"cost,omitempty"`       // of its ended attempts: the workers' prices times the wall time
+	RetriedAt  Time              `json:"-"`                    // last retry of the finished job; 0 if never
+	Owner      string            `json:"owner,omitempty"`      // id of the key that submitted it
+	OwnerName  string            `json:"owner_name,omitempty"` // name of that key, if it still exists
+	Cost       float64           `json:"cost,omitempty"`       // of finished attempts: worker's price times wall time
 	Usage      JobUsage          `json:"-"`
 	Spec       *Spec             `json:"spec,omitempty"`
 	Groups     []Group           `json:"groups,omitempty"`
 }
 
-// JobUsage is what all ended attempts of a job that reported their usage used together, beside Cost.
+// JobUsage is the total usage of a job's finished attempts that reported it. Job.Cost is separate.
 type JobUsage struct {
 	EnergyWh    float64 // of their devices
 	CPUSeconds  float64
-	GPUSeconds  float64 // wall time times granted devices, also where a device was shared
+	GPUSeconds  float64 // wall time times granted devices, shared or not
 	WallSeconds float64
-	MemoryPeak  Size // of one attempt
+	MemoryPeak  Size // highest of any attempt
 	Attempts    int64
 }
 
-// AddUsage adds what an attempt used that was granted so many devices.
+// AddUsage adds the usage of an attempt that was granted so many devices.
 func (j *Job) AddUsage(u *Usage, devices int) {
 	j.Cost += u.Cost
 	j.Usage.EnergyWh += u.EnergyWh
@@ -47,33 +47,33 @@ func (j *Job) AddUsage(u *Usage, devices int) {
 	j.Usage.Attempts++
 }
 
-// Group is one stage of a job and all that its tasks have in common. Tasks
-// First to First+Size-1 of the job are its elements. Those from Next on that
-// have no row of their own are all in state Rest: a million tasks that wait
-// take no more room than one.
+// Group is one stage of a job and the state that its tasks share. Its elements
+// are the job's tasks First to First+Size-1. Elements from Materialized on that
+// have no row of their own are all in UnmaterializedState, so that a million
+// waiting tasks take no more space than one.
 type Group struct {
 	Job                 JobID     `json:"job"`
 	Index               int       `json:"index"`
 	Name                string    `json:"name"`
 	First               int       `json:"first"`
 	Size                int       `json:"size"`
-	Materialized        int       `json:"-"` // elements [0, Next) have rows of their own
+	Materialized        int       `json:"-"` // elements [0, Materialized) have rows of their own
 	UnmaterializedState TaskState `json:"-"`
-	UnmaterializedSince Time      `json:"-"` // when the rest came to be in Rest
-	Reason              Reason    `json:"-"` // why the rest is in Rest, if it is final
+	UnmaterializedSince Time      `json:"-"` // when the rest entered UnmaterializedState
+	Reason              Reason    `json:"-"` // of UnmaterializedState, if it is final
 	Message             string    `json:"-"`
 	Counts              Counts    `json:"counts"`
-	Resolved            *TaskSpec `json:"-"` // the stage's spec with ${stage…} resolved, once it was ready
-	Retained            bool      `json:"-"` // finished tasks of it are read by other stages
+	Resolved            *TaskSpec `json:"-"` // the stage's spec with ${stage…} resolved, once it is ready
+	Retained            bool      `json:"-"` // other stages read its finished tasks
 
 	StartedAt  Time `json:"started_at,omitzero"`  // of its first attempt
 	FinishedAt Time `json:"finished_at,omitzero"` // of its last task
 }
 
-// Counts says how many tasks are in each state.
+// Counts is the number of tasks in each state.
 type Counts [len(taskStateNames)]int64
 
-// MarshalJSON writes an object with every state's name.
+// MarshalJSON writes an object with every state by name.
 func (c Counts) MarshalJSON() ([]byte, error) {
 	m := make(map[string]int64, len(TaskStates))
 	for _, s := range TaskStates {
@@ -82,7 +82,7 @@ func (c Counts) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes; missing states count 0.
+// UnmarshalJSON reads the object; missing states are 0.
 func (c *Counts) UnmarshalJSON(b []byte) error {
 	var m map[TaskState]int64
 	if err := json.Unmarshal(b, &m); err != nil {
@@ -109,7 +109,7 @@ func (c Counts) Finished() int64 {
 	return c[Succeeded] + c[Failed] + c[TimedOut] + c[Cancelled] + c[Skipped]
 }
 
-// Add returns the sum of both.
+// Add returns the sum of c and d.
 func (c Counts) Add(d Counts) Counts {
 	for i, n := range d {
 		c[i] += n
@@ -117,9 +117,10 @@ func (c Counts) Add(d Counts) Counts {
 	return c
 }
 
-// State derives the job's state. While a task is not final the job is running
-// if any has been started, else queued if any may be placed, else waiting. At
-// the end failed beats timed_out beats cancelled beats succeeded.
+// State derives the job's state. While a task is not final, the job is running if
+// any task was assigned or has finished, else queued if any task is queued, else
+// waiting. When all are final, failed takes precedence over timed_out, cancelled
+// and succeeded, in this order.
 func (c Counts) State() JobState {
 	done := c.Finished()
 	switch {

@@ -8,11 +8,10 @@ import (
 	"strings"
 )
 
-// MaxAxisValues is the most values of one axis.
+// MaxAxisValues is the maximum number of values of one axis.
 const MaxAxisValues = 10_000
 
-// Len returns the number of combinations, and math.MaxInt64 if they are more
-// than that.
+// Len returns the number of combinations, at most math.MaxInt64.
 func (m Matrix) Len() int64 {
 	n := int64(1)
 	for _, a := range m.Axes {
@@ -25,8 +24,7 @@ func (m Matrix) Len() int64 {
 	return n
 }
 
-// At returns the value of each axis, in their order, at position i, from 0 to
-// Len()-1.
+// At returns the value of each axis, in order, at position i, from 0 to Len()-1.
 func (m Matrix) At(i int64) []string {
 	values := make([]string, len(m.Axes))
 	for k, a := range slices.Backward(m.Axes) {
@@ -61,11 +59,11 @@ func (m Matrix) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// UnmarshalJSON reads an object whose members are lists of scalars or texts of
-// ranges. Numbers keep the spelling that they have in the document.
+// UnmarshalJSON reads an object whose members are lists of scalars or strings of
+// ranges. Numbers keep the spelling of the document.
 func (m *Matrix) UnmarshalJSON(b []byte) error {
 	if firstByte(b) != '{' {
-		return Errorf(Invalid, `%s is not a matrix: write an object of lists, such as {"lr": [0.1, 0.01], "seed": "1-3"}`, truncate(b))
+		return Errorf(Invalid, `%s is not a matrix: write an object of lists, such as {"lr": [0.1, 0.01], "seed": "1-3"}`, Truncate(string(b)))
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	if _, err := d.Token(); err != nil {
@@ -79,14 +77,14 @@ func (m *Matrix) UnmarshalJSON(b []byte) error {
 		}
 		name, ok := key.(string)
 		if !ok {
-			return Errorf(Invalid, "matrix: %v is not the name of an axis", key)
+			return Errorf(Invalid, "matrix: %v is not a valid axis name", key)
 		}
 		var raw json.RawMessage
 		if err := d.Decode(&raw); err != nil {
 			return Errorf(Invalid, "matrix: %w", err)
 		}
 		if slices.ContainsFunc(got.Axes, func(a Axis) bool { return a.Name == name }) {
-			return Errorf(Invalid, "matrix: the axis %q is there twice", truncate([]byte(name)))
+			return Errorf(Invalid, "matrix: the axis %q occurs twice", Truncate(name))
 		}
 		values, err := axisValues(name, raw)
 		if err != nil {
@@ -99,7 +97,7 @@ func (m *Matrix) UnmarshalJSON(b []byte) error {
 }
 
 func axisValues(name string, raw []byte) ([]string, error) {
-	name = truncate([]byte(name))
+	name = Truncate(name)
 	if firstByte(raw) == '"' {
 		var text string
 		if err := json.Unmarshal(raw, &text); err != nil {
@@ -107,16 +105,16 @@ func axisValues(name string, raw []byte) ([]string, error) {
 		}
 		a, err := ParseArray(text)
 		if err != nil {
-			return nil, Errorf(Invalid, `matrix axis %s: %w; or write a list of values, such as [%q]`, name, err, truncate([]byte(text)))
+			return nil, Errorf(Invalid, `matrix axis %s: %w; or write a list of values, such as [%q]`, name, err, Truncate(text))
 		}
 		return a.values(name)
 	}
 	var items []json.RawMessage
 	if firstByte(raw) != '[' || json.Unmarshal(raw, &items) != nil {
-		return nil, Errorf(Invalid, `matrix axis %s: %s is neither a list of values, such as [0.1, 0.01], nor a text of ranges, such as "1-3"`, name, truncate(raw))
+		return nil, Errorf(Invalid, `matrix axis %s: %s is neither a list of values, such as [0.1, 0.01], nor a string of ranges, such as "1-3"`, name, Truncate(string(raw)))
 	}
 	if len(items) > MaxAxisValues {
-		return nil, Errorf(Invalid, "matrix axis %s: %d values are too many: an axis has at most %d", name, len(items), MaxAxisValues)
+		return nil, Errorf(Invalid, "matrix axis %s: %d values are too many, the maximum is %d", name, len(items), MaxAxisValues)
 	}
 	values := make([]string, len(items))
 	for i, item := range items {
@@ -126,7 +124,7 @@ func axisValues(name string, raw []byte) ([]string, error) {
 				return nil, Errorf(Invalid, "matrix axis %s: %w", name, err)
 			}
 		case '{', '[', 'n':
-			return nil, Errorf(Invalid, "matrix axis %s: %s is not a value: write texts, numbers or true and false", name, truncate(item))
+			return nil, Errorf(Invalid, "matrix axis %s: %s is not a value: write strings, numbers, true or false", name, Truncate(string(item)))
 		default:
 			values[i] = strings.TrimSpace(string(item))
 		}
@@ -134,10 +132,10 @@ func axisValues(name string, raw []byte) ([]string, error) {
 	return values, nil
 }
 
-// values writes a's numbers out, for the matrix axis with this name.
+// values lists a's numbers as the values of a matrix axis.
 func (a Array) values(axis string) ([]string, error) {
 	if a.Len() > MaxAxisValues {
-		return nil, Errorf(Invalid, "matrix axis %s: %d values are too many: an axis has at most %d; use array instead", axis, a.Len(), MaxAxisValues)
+		return nil, Errorf(Invalid, "matrix axis %s: %d values are too many, the maximum is %d: use array instead", axis, a.Len(), MaxAxisValues)
 	}
 	values := make([]string, 0, a.Len())
 	for _, r := range a.Ranges {

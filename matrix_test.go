@@ -41,7 +41,7 @@ func TestMatrixRefuses(t *testing.T) {
 		`{"lr": "abc"}`:         `["abc"]`,
 		`{"lr": "0-99999"}`:     "use array instead",
 		`{"lr": [1], "lr":[2]}`: "twice",
-		`{"lr": [` + strings.Repeat("1,", MaxAxisValues) + `1]}`: "at most 10000",
+		`{"lr": [` + strings.Repeat("1,", MaxAxisValues) + `1]}`: "the maximum is 10000",
 	} {
 		var m Matrix
 		if err := m.UnmarshalJSON([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
@@ -58,7 +58,7 @@ func TestMatrixLenSaturates(t *testing.T) {
 	}
 }
 
-// genMatrix draws matrices that Validate accepts.
+// genMatrix draws valid matrices.
 var genMatrix = rapid.Custom(func(t *rapid.T) *Matrix {
 	names := rapid.SliceOfNDistinct(rapid.StringMatching(`[a-z_][a-z0-9_]{0,8}`), 1, 4, rapid.ID).Draw(t, "axes")
 	m := &Matrix{}
@@ -93,7 +93,7 @@ func TestMatrixHasEveryCombinationOnce(t *testing.T) {
 		for i := range m.Len() {
 			key := strings.Join(m.At(i), "\x00")
 			if seen[key] {
-				t.Fatalf("combination %q is there twice", key)
+				t.Fatalf("combination %q occurs twice", key)
 			}
 			seen[key] = true
 		}
@@ -118,11 +118,11 @@ func FuzzMatrix(f *testing.F) {
 		}
 		out, err := json.Marshal(m)
 		if err != nil {
-			t.Fatalf("%q was accepted and cannot be written: %v", b, err)
+			t.Fatalf("%q was accepted, but cannot be encoded: %v", b, err)
 		}
 		var again Matrix
 		if err := json.Unmarshal(out, &again); err != nil {
-			t.Fatalf("%q was written as %s, which is refused: %v", b, out, err)
+			t.Fatalf("%q was encoded as %s, which is rejected: %v", b, out, err)
 		}
 		if d := cmp.Diff(m, again); d != "" {
 			t.Fatalf("%q: %s", b, d)

@@ -2,9 +2,9 @@ package muster
 
 import "strings"
 
-// Nearest returns the candidate that name was probably meant to be: the one the
-// fewest typing errors away, if they are few for its length, else one that begins
-// or ends with name, else "". Names over MaxNameSize bytes are not compared.
+// Nearest returns the candidate with the smallest edit distance to name if the
+// distance is small for name's length, else one that begins or ends with name,
+// else "". Names over MaxNameSize bytes are not compared. Case does not matter.
 func Nearest(name string, candidates []string) string {
 	if len(name) > MaxNameSize {
 		return ""
@@ -25,9 +25,9 @@ func Nearest(name string, candidates []string) string {
 	return best
 }
 
-// distance counts the insertions, deletions, replacements and swaps of
-// neighbours that make b of a. It may return any number from most up for those
-// that are further apart.
+// distance returns the edit distance of a and b: insertions, deletions,
+// replacements and swaps of neighbours. If it is limit or more, the result is any
+// number from limit on.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
@@ -50,10 +50,30 @@ func distance(a, b string, limit int) int {
 			}
 			rowMin = min(rowMin, row[j+1])
 		}
-		if rowMin > limit { // a swap may still take one off
+		if rowMin > limit { // a swap may still reduce it by one
 			return limit
 		}
 		prevPrev, prev, row = prev, row, prevPrev
 	}
 	return prev[len(b)]
+}
+
+// DidYouMean returns a hint with the Nearest candidate, or "".
+func DidYouMean(name string, candidates []string) string {
+	if near := Nearest(name, candidates); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return ""
+}
+
+// Truncate shortens part of a document for a message.
+func Truncate(s string) string {
+	const maxRunes = 40
+	n := 0
+	for i := range s {
+		if n++; n > maxRunes {
+			return s[:i] + "…"
+		}
+	}
+	return s
 }

@@ -30,13 +30,13 @@ func TestDistanceIsAMetricForSmallEdits(t *testing.T) {
 		}
 		limited := rapid.IntRange(0, 6).Draw(t, "few")
 		if cut := distance(a, b, limited); d < limited && cut != d || d >= limited && cut < limited {
-			t.Fatalf("distance(%q, %q) = %d, but %d if only less than %d counts", a, b, d, cut, limited)
+			t.Fatalf("distance(%q, %q) = %d, but %d with limit %d", a, b, d, cut, limited)
 		}
 		if (d == 0) != (a == b) {
 			t.Fatalf("distance(%q, %q) = %d", a, b, d)
 		}
 		if d > max(len(a), len(b)) {
-			t.Fatalf("distance(%q, %q) = %d is more than to rewrite all", a, b, d)
+			t.Fatalf("distance(%q, %q) = %d is more than the length", a, b, d)
 		}
 		if edited := distance(a, b+"x", limit); edited > d+1 {
 			t.Fatalf("one more letter costs %d", edited-d)

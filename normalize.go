@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// DefaultProject is the project of a spec that names none.
+// DefaultProject is the project of a spec without one.
 const DefaultProject = "default"
 
-// Normalize returns a copy of s with the defaults written out that say what a job is: its
-// name, project and priority, and each stage's name, kind and, with an image, isolation; a checkpoint's
-// path loses the / at its end. What applies
-// while a task runs (retries, kill, disconnect) stays as it was written. The
-// copy shares what is below its stages with s, so that neither may be changed in depth.
+// Normalize returns a copy of s with defaults set: the name, project and priority, and each
+// stage's name, kind and, with an image, isolation. It removes the / at the end of a checkpoint's
+// path. Defaults that apply while a task runs (retries, kill, disconnect) are not set. The copy
+// shares values below the stages with s: do not modify either in depth.
 func (s *Spec) Normalize() *Spec {
 	n := *s
 	n.Tasks = slices.Clone(s.Tasks)
@@ -49,7 +48,7 @@ func (s *Spec) Normalize() *Spec {
 	return &n
 }
 
-// Kind returns the kind that all stages of a normalized spec share, or "".
+// Kind returns the kind of all stages of a normalized spec, or "" if they differ.
 func (s *Spec) Kind() string {
 	kind := ""
 	for i := range s.Tasks {
@@ -61,7 +60,7 @@ func (s *Spec) Kind() string {
 	return kind
 }
 
-// defaultName is that of the only stage, if it has one.
+// defaultName is the name of the only stage, else "job".
 func (s *Spec) defaultName() string {
 	if len(s.Tasks) == 1 && s.Tasks[0].Name != "" {
 		return s.Tasks[0].Name
@@ -69,7 +68,7 @@ func (s *Spec) defaultName() string {
 	return "job"
 }
 
-// defaultKind is "" if the stage does not say what to do.
+// defaultKind returns "" if the stage has nothing to execute.
 func (t *TaskSpec) defaultKind() string {
 	switch {
 	case t.Script != nil || t.Files != "" || t.Python != nil:

@@ -26,7 +26,7 @@ func TestNormalize(t *testing.T) {
 		t.Error("the original was changed")
 	}
 	if d := cmp.Diff(n, n.Normalize()); d != "" {
-		t.Errorf("normalizing twice is not the same as once: %s", d)
+		t.Errorf("normalizing is not idempotent: %s", d)
 	}
 	one := (&Spec{Tasks: []TaskSpec{{Name: "digits"}}}).Normalize()
 	plain := (&Spec{Tasks: []TaskSpec{{}}}).Normalize()

@@ -1,6 +1,6 @@
 package muster
 
-// Point is what a task reported at one time. What it leaves out was not reported again.
+// Point is a task's progress report at one time. Absent fields were not reported again.
 type Point struct {
 	At         Time               `json:"at,omitzero"`
 	Progress   *float64           `json:"progress,omitempty"` // 0 to 1

@@ -2,8 +2,8 @@ package muster
 
 import "slices"
 
-// Reason says why a task or an attempt ended as it did, or why it waits. The
-// set is closed and stable: clients and retry policies match on it.
+// Reason says why a task or an attempt ended, or why a task waits. The set is
+// closed and stable: clients and retry policies match on it.
 type Reason string
 
 // The reasons.
@@ -16,32 +16,32 @@ const (
 	QueueTimeout    Reason = "queue_timeout"
 	ArtifactMissing Reason = "artifact_missing"
 	Dependency      Reason = "dependency"
-	FetchFailed     Reason = "fetch_failed"   // an input could not be brought to the worker
-	UploadFailed    Reason = "upload_failed"  // an output could not be taken off the worker
+	FetchFailed     Reason = "fetch_failed"   // the worker could not download an input
+	UploadFailed    Reason = "upload_failed"  // the worker could not upload an output
 	StartFailed     Reason = "start_failed"   // the command could not be executed
 	DiskFull        Reason = "disk_full"      // the worker's disk
 	BadReference    Reason = "bad_reference"  // ${…} could not be resolved
 	NeedNotMet      Reason = "need_not_met"   // a needed task did not succeed
-	CrashLimit      Reason = "crash_limit"    // took too many workers down
-	WorkerLost      Reason = "worker_lost"    // silent past its lease
-	WorkerRestarted Reason = "worker_restart" // came back without the attempt
+	CrashLimit      Reason = "crash_limit"    // too many workers crashed while running it
+	WorkerLost      Reason = "worker_lost"    // the lease expired without contact
+	WorkerRestarted Reason = "worker_restart" // reconnected without the attempt
 	WorkerShutdown  Reason = "worker_shutdown"
 	Rejected        Reason = "rejected"
 	CancelledByUser Reason = "cancelled_by_user"
-	WorkerInternal  Reason = "worker_internal" // a bug of ours on the worker
-	TaskInvalid     Reason = "invalid_spec"    // found out only on the worker
-	ResultInvalid   Reason = "result_invalid"  // result.json is no JSON or too big
+	WorkerInternal  Reason = "worker_internal" // a bug in the worker
+	TaskInvalid     Reason = "invalid_spec"    // detected only on the worker
+	ResultInvalid   Reason = "result_invalid"  // result.json is not JSON or too large
 	PIDLimit        Reason = "pid_limit"       // more processes than resources.pids
-	DiskLimit       Reason = "disk_limit"      // its folders grew over resources.disk
-	GPUMemory       Reason = "gpu_memory"      // over its share of a device's memory
-	GPUFault        Reason = "gpu_fault"       // a device failed under it
-	Preempted       Reason = "preempted"       // asked to make room; it goes on elsewhere
+	DiskLimit       Reason = "disk_limit"      // its folders exceeded resources.disk
+	GPUMemory       Reason = "gpu_memory"      // exceeded its share of a device's memory
+	GPUFault        Reason = "gpu_fault"       // a device failed while it was running
+	Preempted       Reason = "preempted"       // stopped to make room; continues on another worker
 	GangMember      Reason = "gang_member"     // another member of its gang ended
-	ImageMissing    Reason = "image_missing"   // its image is nowhere, or may not be had with these credentials
-	ImagePull       Reason = "image_pull"      // its image could not be brought to the worker
-	EngineFailed    Reason = "engine_failed"   // the worker's container engine failed, or went away under it
-	BadInput        Reason = "bad_input"       // its data, its model or a parameter is not what it must be
-	Diverged        Reason = "diverged"        // what it computed is no longer a finite number
+	ImageMissing    Reason = "image_missing"   // the image does not exist or access is denied
+	ImagePull       Reason = "image_pull"      // the worker could not pull the image
+	EngineFailed    Reason = "engine_failed"   // the worker's container engine failed or stopped
+	BadInput        Reason = "bad_input"       // data, model or a parameter is invalid
+	Diverged        Reason = "diverged"        // the computation produced a NaN or an infinity
 )
 
 var fleetReasons = []Reason{
@@ -57,7 +57,7 @@ var Reasons = []Reason{
 	GPUMemory, GPUFault, Preempted, GangMember, ImageMissing, ImagePull, EngineFailed, BadInput, Diverged,
 }
 
-// FleetFault reports whether the fleet rather than the task or its user is to
-// blame. Such attempts are retried without counting against retries.max, up to
-// CrashLimit times for those that may have taken their worker down.
+// FleetFault reports whether the fleet, and not the task or its user, caused the
+// failure. Such attempts are retried without counting against retries.max, up to
+// CrashLimit times if the task may have crashed its worker.
 func (r Reason) FleetFault() bool { return slices.Contains(fleetReasons, r) }

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Size is a number of bytes. In JSON it is a number; read, it may also be a text
-// such as "10GiB", "512MB" or "4G" (KiB, MiB, GiB, TiB are powers of 1024; KB,
-// MB, GB, TB powers of 1000; a single letter means the power of 1024).
+// Size is a number of bytes. In JSON it is written as a number; it is also read from
+// strings such as "10GiB", "512MB" or "4G" (KiB, MiB, GiB, TiB and single letters are
+// powers of 1024; KB, MB, GB, TB are powers of 1000).
 type Size int64
 
 var sizeUnits = []struct {
@@ -51,7 +51,7 @@ func (s Size) String() string {
 // UnmarshalJSON reads a number of bytes or a quoted size.
 func (s *Size) UnmarshalJSON(b []byte) error {
 	t := string(b)
-	if n, err := strconv.ParseInt(t, 10, 64); err == nil && n >= 0 && n <= 1<<62 { // as Muster writes it
+	if n, err := strconv.ParseInt(t, 10, 64); err == nil && n >= 0 && n <= 1<<62 {
 		*s = Size(n)
 		return nil
 	}
@@ -66,25 +66,24 @@ func (s *Size) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Request is what one task needs of a worker. A task that names no cpus takes
-// one slot; one that does takes them and no slot.
+// Request is the resources that one task needs. A task without CPUs takes one
+// slot; a task with CPUs takes no slot.
 type Request struct {
 	CPUs   float64    `json:"cpus,omitempty"` // cores, in steps of 0.001
 	Memory Size       `json:"memory,omitempty"`
 	Disk   Size       `json:"disk,omitempty"`
-	PIDs   int        `json:"pids,omitempty"` // most processes and threads at once; 0 means the worker's own limit
+	PIDs   int        `json:"pids,omitempty"` // maximum number of processes and threads; 0 means the worker's limit
 	GPUs   GPURequest `json:"gpus,omitzero"`
 }
 
-// Vendors lists the makers of GPUs that a request may name.
+// Vendors lists the values of GPURequest.Vendor.
 var Vendors = []string{"nvidia", "amd", "intel", "apple"}
 
-// GPURequest asks for devices. Without Memory or with Share false each device is
-// given whole; with Share true the task gets Memory bytes of each device and
-// other sharing tasks may use the rest.
+// GPURequest asks for devices. Without Memory or Share the task gets whole devices;
+// with both it gets Memory bytes of each device, and other tasks may share the rest.
 type GPURequest struct {
 	Count  int    `json:"count,omitempty"`
-	Memory Size   `json:"memory,omitempty"` // VRAM that each device must offer
+	Memory Size   `json:"memory,omitempty"` // VRAM of each device
 	Share  bool   `json:"share,omitempty"`
 	Vendor string `json:"vendor,omitempty"` // nvidia, amd, intel, apple
 	Model  string `json:"model,omitempty"`  // part of the device's name, any case
@@ -95,26 +94,26 @@ type Resources struct {
 	CPUs   float64 `json:"cpus"`
 	Memory Size    `json:"memory"`
 	Disk   Size    `json:"disk"`
-	Slots  int     `json:"slots"` // tasks that name no cpus and may run at once
+	Slots  int     `json:"slots"` // maximum number of running tasks without cpus
 	GPUs   []GPU   `json:"gpus,omitempty"`
 
-	MaxTasks int `json:"max_tasks,omitempty"` // tasks that may run at once, whether they name cpus or not; 0 means no such limit
+	MaxTasks int `json:"max_tasks,omitempty"` // maximum number of running tasks; 0 means no limit
 }
 
-// GPU is one device, told from others by its UUID.
+// GPU is one device, identified by its UUID.
 type GPU struct {
 	UUID   string `json:"uuid"`
 	Index  int    `json:"index"`
 	Vendor string `json:"vendor"`
 	Name   string `json:"name"`
 	Memory Size   `json:"memory"`
-	MIG    string `json:"mig,omitempty"`    // the profile, if it is a MIG instance
-	Parent string `json:"parent,omitempty"` // UUID of the device that a MIG instance is a part of
+	MIG    string `json:"mig,omitempty"`    // profile of a MIG instance
+	Parent string `json:"parent,omitempty"` // UUID of the device of a MIG instance
 
-	Quarantined string `json:"quarantined,omitempty"` // why it is given to nobody, until it is healed or found clean
+	Quarantined string `json:"quarantined,omitempty"` // why no task gets it until it is healed or passes a check
 }
 
-// Grant is what one attempt was given. GPUs holds device UUIDs in the order in
+// Grant is the resources that one attempt got. GPUs has device UUIDs in the order in
 // which the task sees them.
 type Grant struct {
 	CPUs      float64  `json:"cpus,omitempty"`
@@ -122,14 +121,14 @@ type Grant struct {
 	Disk      Size     `json:"disk,omitempty"`
 	Slots     int      `json:"slots,omitempty"`
 	GPUs      []string `json:"gpus,omitempty"`
-	GPUMemory Size     `json:"gpu_memory,omitempty"` // per device, if shared; 0 means whole
+	GPUMemory Size     `json:"gpu_memory,omitempty"` // per device, if shared; 0 means whole devices
 	PIDs      int      `json:"pids,omitempty"`
 }
 
 // Where limits the workers that may run a task.
 type Where struct {
-	Tags        []string `json:"tags,omitempty"`      // all of them must be there
-	ExcludeTags []string `json:"not,omitempty"`       // none of them may be there
+	Tags        []string `json:"tags,omitempty"`      // the worker must have all of them
+	ExcludeTags []string `json:"not,omitempty"`       // the worker must have none of them
 	Workers     []string `json:"workers,omitempty"`   // only these, by name or id
 	MaxPrice    float64  `json:"max_price,omitempty"` // per hour; 0 means any
 }

@@ -1,33 +1,31 @@
 package muster
 
-// Rows is what one decision changes in the store: whole rows, to be inserted or
-// replaced by key, all in one transaction.
+// Rows is the rows that one decision inserts or replaces by key, in one transaction.
 type Rows struct {
-	Jobs           []Job // Spec is set when the job is new, else nil: it never changes
+	Jobs           []Job // Spec is set only if the job is new: it never changes
 	Groups         []Group
 	Tasks          []Task
-	Attempts       []Attempt    // ended attempts of tasks that go on
-	LateReports    []LateReport // kept for diagnosis only, and only those of attempts that were given to their worker
+	Attempts       []Attempt    // ended attempts of unfinished tasks
+	LateReports    []LateReport // for diagnosis; only of attempts that were assigned to their worker
 	Workers        []Worker
-	RemovedWorkers []WorkerID // workers removed for good
-	NextJob        JobID      // the number that the next job gets, if it skips some; else 0
+	RemovedWorkers []WorkerID // workers to delete
+	NextJob        JobID      // the next job's number, if it skips some; else 0
 }
 
-// Empty reports whether there is nothing to write.
+// Empty reports whether r has no rows.
 func (r *Rows) Empty() bool {
 	return len(r.Jobs)+len(r.Groups)+len(r.Tasks)+len(r.Attempts)+len(r.LateReports)+len(r.Workers)+len(r.RemovedWorkers) == 0 && r.NextJob == 0
 }
 
-// Snapshot is what the scheduler needs of the store to start: every job that is
-// not final with its groups, their tasks that are not final, the finished tasks
-// of groups that are Kept, the finished tasks from their group's Next on
-// (singled out before the cursor came by, such as a cancelled part of an array),
-// and all workers.
+// Snapshot is the stored state with which the scheduler starts: unfinished jobs
+// with their groups and unfinished tasks, the finished tasks of Retained groups,
+// the finished tasks from their group's Materialized on (such as a cancelled part
+// of an array), and all workers.
 type Snapshot struct {
-	NextJob JobID // the number that the next accepted job gets
+	NextJob JobID // number of the next job
 	Jobs    []Job // with Spec
 	Groups  []Group
 	Tasks   []Task
 	Workers []Worker
-	Totals  map[string]Counts // tasks of all jobs, live and ended, by project
+	Totals  map[string]Counts // tasks of all jobs, finished or not, by project
 }

@@ -13,13 +13,12 @@ const (
 	MinPriority     = 0
 	DefaultPriority = 50
 
-	MaxNameSize = 64      // bytes of a stage's, project's or axis' name, of a tag and of a label's name
-	MaxInputs   = 10_000  // artifacts that are put into one task's folder
-	MaxPIDs     = 1 << 22 // processes and threads of a task: what Linux has numbers for
+	MaxNameSize = 64      // bytes of the name of a stage, project, axis or label, and of a tag
+	MaxInputs   = 10_000  // artifacts that are copied into one task's folder
+	MaxPIDs     = 1 << 22 // processes and threads of a task: Linux's limit
 )
 
-// Spec is what a user submits. Package valid says whether it can be accepted, and
-// Normalize fills in what was left out.
+// Spec is what a user submits. Package specvalidate checks it, Normalize sets defaults.
 type Spec struct {
 	Name     string            `json:"name,omitempty"`
 	Project  string            `json:"project,omitempty"`
@@ -29,7 +28,7 @@ type Spec struct {
 	Tasks    []TaskSpec        `json:"tasks"`
 }
 
-// TaskSpec describes one stage of a job: a task, or an array of tasks.
+// TaskSpec describes one stage of a job: a task, or several that are alike.
 type TaskSpec struct {
 	Name         string            `json:"name,omitempty"`
 	Kind         string            `json:"kind,omitempty"`
@@ -57,56 +56,56 @@ type TaskSpec struct {
 	Network      string            `json:"network,omitempty"`        // host (default of processes), bridge (default of containers), allowlist or none
 	AllowHosts   []string          `json:"allow_hosts,omitempty"`    // network: allowlist: names or addresses with an optional port, such as pypi.org, *.hf.co:443
 	Launcher     string            `json:"launcher,omitempty"`       // torchrun, or "" for none
-	NProcPerNode int               `json:"nproc_per_node,omitempty"` // processes that the launcher starts; 0 means one for each GPU, or one
+	NProcPerNode int               `json:"nproc_per_node,omitempty"` // processes that the launcher starts; 0 means one per GPU, at least one
 	Gang         *Gang             `json:"gang,omitempty"`
-	Input        json.RawMessage   `json:"input,omitempty"` // of the kind
+	Input        json.RawMessage   `json:"input,omitempty"` // for the kind
 }
 
-// The kinds that every worker has. Noop succeeds at once without a process.
+// The kinds that every worker supports. Noop succeeds at once without a process.
 const (
 	KindNoop    = "noop"
 	KindProcess = "process"
 	KindScript  = "script"
 )
 
-// KindContainer is the kind of workers that have a container engine.
+// KindContainer is supported by workers with a container engine.
 const KindContainer = "container"
 
-// What a task may run in.
+// The values of TaskSpec.Isolation.
 const (
 	IsolationContainer = "container"
 	IsolationProcess   = "process"
-	IsolationAuto      = "auto" // a container where the worker has an engine, else a process
+	IsolationAuto      = "auto" // a container if the worker has an engine, else a process
 )
 
-// Command is what to execute: a list is executed directly, a string by sh -c.
-// In JSON it is the list or the string itself.
+// Command is what to execute: Argv directly, or Shell by sh -c. In JSON it is a
+// list or a string.
 type Command struct {
 	Shell string
 	Argv  []string
 }
 
-// Script is a program that travels with the job or is fetched by the worker.
-// Exactly one of Text, File and URL is set; in a submitted spec File has become
-// Text. In a spec file a bare string means Text.
+// Script is a program that is part of the job or downloaded by the worker. Exactly
+// one of Text, File and URL is set; the client replaces File by Text before it
+// submits. In a spec file a bare string means Text.
 type Script struct {
 	Text        string   `json:"text,omitempty"`
 	File        string   `json:"file,omitempty"`
 	URL         string   `json:"url,omitempty"`
-	SHA256      string   `json:"sha256,omitempty"`      // what the URL must deliver
-	Interpreter []string `json:"interpreter,omitempty"` // default: the #! line, else by the name's suffix, else sh
+	SHA256      string   `json:"sha256,omitempty"`      // of the content at URL
+	Interpreter []string `json:"interpreter,omitempty"` // default: the #! line, else by the file extension, else sh
 	Args        []string `json:"args,omitempty"`
 }
 
-// Python asks for an environment of its own for the task.
+// Python describes a Python environment for the task.
 type Python struct {
 	Requirements string   `json:"requirements,omitempty"` // a file in the task's folder
 	Packages     []string `json:"packages,omitempty"`     // such as "numpy>=2"
 	Version      string   `json:"version,omitempty"`      // such as "3.12"
 }
 
-// Retries says how often and when a failed task is tried again. Failures by the
-// fleet's fault are tried again beyond Max.
+// Retries says how often and when to retry a failed task. Failures that the fleet
+// caused do not count against Max: see Reason.FleetFault.
 type Retries struct {
 	Max        int      `json:"max,omitempty"`
 	Backoff    Duration `json:"backoff,omitempty"`     // before the first retry; doubles each time; default 1s
@@ -114,30 +113,30 @@ type Retries struct {
 	On         []string `json:"on,omitempty"`          // reasons, or exit:N; default: every failure
 }
 
-// Kill says how a task is stopped: Signal, then after Grace SIGKILL to all of
-// its process group.
+// Kill says how to stop a task: send Signal, then after Grace SIGKILL to its whole
+// process group.
 type Kill struct {
 	Signal string   `json:"signal,omitempty"` // default SIGTERM
 	Grace  Duration `json:"grace,omitempty"`  // default 10s
 }
 
-// Signals lists the signals that kill.signal may name.
+// Signals lists the values of kill.signal.
 var Signals = []string{"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGKILL"}
 
-// What happens when an attempt's lease ends without a word from its worker.
+// What happens when an attempt's lease expires without contact to its worker.
 const (
 	DisconnectRequeue = "requeue"
 	DisconnectFail    = "fail"
 )
 
-// Disconnect says how long an attempt may go on while its worker is away.
+// Disconnect says how long an attempt may continue while its worker is unreachable.
 type Disconnect struct {
 	Grace Duration `json:"grace,omitempty"` // default 10m
 	Then  string   `json:"then,omitempty"`  // requeue (default) or fail
 }
 
-// Input is an artifact of a needed stage that lands in the task's folder. From an
-// array each element's artifact lands under the element's number.
+// Input is an artifact of a needed stage, copied into the task's folder. From an
+// array, each element's artifact is copied below the element's number.
 type Input struct {
 	From string `json:"from"`
 	Name string `json:"name"`
@@ -145,77 +144,76 @@ type Input struct {
 }
 
 // Checkpoint says that a stage's tasks save their state in $MUSTER_CHECKPOINT and
-// can go on from there. The folder is copied off the worker while a task runs,
-// so that its next attempt finds it on any worker. A task that has to make room
-// is sent Signal, has Grace to save, and is queued again. In JSON it is the
-// object, or a text that is Path.
+// can resume from there. The worker uploads the folder while a task runs, so that
+// the next attempt finds it on any worker. A preempted task gets Signal, has Grace
+// to save, and is queued again. In JSON it is an object, or a string: Path.
 type Checkpoint struct {
-	Path   string   `json:"path,omitempty"`   // a folder in the task's own that leads to $MUSTER_CHECKPOINT; "" for none
-	Every  Duration `json:"every,omitempty"`  // between two looks for changes; default 30s
+	Path   string   `json:"path,omitempty"`   // a link to $MUSTER_CHECKPOINT in the task's folder; "" for none
+	Every  Duration `json:"every,omitempty"`  // interval between uploads of changes; default 30s
 	Signal string   `json:"signal,omitempty"` // default: kill.signal
 	Grace  Duration `json:"grace,omitempty"`  // default: kill.grace
 }
 
-// The networks that a task may have.
+// The values of TaskSpec.Network.
 const (
-	NetworkHost = "host" // the worker's own
-	NetworkNone = "none" // one of its own with nothing but loopback
+	NetworkHost = "host" // the host's network
+	NetworkNone = "none" // a separate network with loopback only
 
-	NetworkBridge    = "bridge"    // of containers: one of its own with a way out
-	NetworkAllowlist = "allowlist" // one of its own with a proxy to AllowHosts, and no other way out
+	NetworkBridge    = "bridge"    // a separate network with outgoing connections, for containers
+	NetworkAllowlist = "allowlist" // a separate network with a proxy to AllowHosts only
 )
 
-// When a worker looks for an image in its registry.
+// The values of Container.Pull: when a worker pulls an image.
 const (
 	PullMissing = "missing" // if the worker does not have it
-	PullAlways  = "always"  // before each attempt; the worker's own will not do
-	PullNever   = "never"   // the worker has it, or the task fails
+	PullAlways  = "always"  // before each attempt
+	PullNever   = "never"   // the task fails if the worker does not have it
 )
 
-// Container says how a task's container is made. It is not heeded where the task runs as a process.
+// Container has the options of a task's container. It is ignored if the task runs as a process.
 type Container struct {
-	Entrypoint   []string `json:"entrypoint,omitzero"`    // in place of the image's; an empty list means none
-	Workdir      string   `json:"workdir,omitempty"`      // default: the task's folder, or the image's own where run is left out
+	Entrypoint   []string `json:"entrypoint,omitzero"`    // replaces the image's; an empty list means none
+	Workdir      string   `json:"workdir,omitempty"`      // default: the task's folder, or the image's own without run
 	User         string   `json:"user,omitempty"`         // name or number, with :group; default: the image's
 	Pull         string   `json:"pull,omitempty"`         // missing (default), always or never
 	ShmSize      Size     `json:"shm_size,omitempty"`     // of /dev/shm; default: the engine's, usually 64 MiB
-	ReadOnly     bool     `json:"read_only,omitempty"`    // the image's files cannot be changed; /tmp and the task's folders can
-	Capabilities []string `json:"capabilities,omitempty"` // kept besides those that every container has, such as NET_RAW
-	Mounts       []Mount  `json:"mounts,omitempty"`       // folders of the worker, if its owner allows them
+	ReadOnly     bool     `json:"read_only,omitempty"`    // the image's files are read-only; /tmp and the task's folders are writable
+	Capabilities []string `json:"capabilities,omitempty"` // added to the default ones, such as NET_RAW
+	Mounts       []Mount  `json:"mounts,omitempty"`       // host folders, if the worker's owner allows them
 }
 
-// Capabilities lists those that container.capabilities may name: what Docker grants by default.
+// Capabilities lists the values of container.capabilities: what Docker grants by default.
 var Capabilities = []string{
 	"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
 	"SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT",
 }
 
-// Mount is a file or folder of the worker that a container has.
+// Mount is a file or folder of the worker that is mounted into a container.
 type Mount struct {
 	Source   string `json:"source"` // absolute, on the worker
 	Target   string `json:"target"` // absolute, in the container
 	ReadOnly bool   `json:"read_only,omitempty"`
 }
 
-// LauncherTorchrun starts a task's processes by torchrun.
+// LauncherTorchrun starts a task's processes with torchrun.
 const LauncherTorchrun = "torchrun"
 
-// What becomes of a gang that loses a member.
+// The values of Gang.OnLoss: what happens if a member ends early.
 const (
-	GangRestart = "restart" // all others are stopped, and the gang starts anew as retries allow
-	GangEnd     = "end"     // all others are stopped, and the gang has failed
+	GangRestart = "restart" // stop all others, and restart the gang as retries allow
+	GangEnd     = "end"     // stop all others; the gang fails
 )
 
-// Gang makes a stage Size tasks that start together or not at all, on as many
-// workers as it takes. Each has a rank, which is its element. In JSON it is the object, or
-// a number that is Size.
+// Gang expands a stage to Size tasks that start together or not at all, on as many
+// workers as needed. A task's element is its rank. In JSON it is an object, or a
+// number: Size.
 type Gang struct {
 	Size   int    `json:"size"`
 	OnLoss string `json:"on_loss,omitempty"` // restart (default) or end
 }
 
-// Array makes a stage many tasks, one for each element. In JSON it is a text of
-// numbers and ranges, such as "1-1000" or "0-9,20,30-39:3".
+// Array expands a stage to one task per element. In JSON it is a string of numbers
+// and ranges, such as "1-1000" or "0-9,20,30-39:3".
 type Array struct {
 	Ranges []Range
 }
@@ -223,15 +221,14 @@ type Array struct {
 // Range is First to Last in steps of Step ≥ 1; 0 means 1.
 type Range struct{ First, Last, Step int64 }
 
-// Matrix makes a stage one task for each combination of its axes' values. In JSON
-// it is an object; an axis is a list of values or a text of ranges like an
-// Array's. The axis named first varies slowest.
+// Matrix expands a stage to one task for each combination of its axes' values. In
+// JSON it is an object; an axis is a list of values or a string of ranges as in an
+// Array. The first axis varies slowest.
 type Matrix struct {
 	Axes []Axis
 }
 
-// Axis is one dimension of a Matrix. Values are texts as they would be written
-// into a command.
+// Axis is one dimension of a Matrix. Values are written as in a command.
 type Axis struct {
 	Name   string
 	Values []string

@@ -2,25 +2,24 @@ package muster
 
 import "slices"
 
-// TaskState is where a task stands. The zero value is no state at all.
+// TaskState is the state of a task. The zero value is invalid.
 type TaskState uint8
 
-// The task states, in the order of a task's life. Those from Succeeded on are
-// final.
+// The task states in lifecycle order. Those from Succeeded on are final.
 const (
-	Waiting    TaskState = iota + 1 // needs tasks that have not succeeded yet
-	Queued                          // may be placed as soon as a worker fits
+	Waiting    TaskState = iota + 1 // waits for other tasks to succeed
+	Queued                          // can be placed as soon as a worker fits
 	Assigned                        // offered to a worker that has not accepted it yet
 	Running                         // a worker executes it
-	Cancelling                      // a worker was told to stop it and has not confirmed
+	Cancelling                      // its worker was asked to stop it and has not confirmed
 	Succeeded
 	Failed
 	TimedOut
 	Cancelled
-	Skipped // never ran, because a task that it needs did not succeed
+	Skipped // did not run, because a task that it needs did not succeed
 )
 
-// TaskStates lists every state in the order of a task's life.
+// TaskStates lists every state in lifecycle order.
 var TaskStates = []TaskState{Waiting, Queued, Assigned, Running, Cancelling, Succeeded, Failed, TimedOut, Cancelled, Skipped}
 
 var taskStateNames = [...]string{
@@ -28,9 +27,9 @@ var taskStateNames = [...]string{
 	Succeeded: "succeeded", Failed: "failed", TimedOut: "timed_out", Cancelled: "cancelled", Skipped: "skipped",
 }
 
-// taskTransitions is the one table of legal moves. Only package sched moves tasks, by
-// one function that consults it. The final states lead back to Queued or
-// Waiting for a retry that a user asks for.
+// taskTransitions is the table of legal transitions. Only package sched changes the
+// state of tasks, in one function that checks this table. Final states lead back to
+// Queued or Waiting if a user retries the task.
 var taskTransitions = map[TaskState][]TaskState{
 	Waiting:    {Queued, Skipped, Cancelled, TimedOut, Failed},
 	Queued:     {Assigned, Waiting, Cancelled, TimedOut, Failed, Skipped},
@@ -69,7 +68,7 @@ func (s TaskState) MarshalText() ([]byte, error) {
 	return []byte(taskStateNames[s]), nil
 }
 
-// UnmarshalText reads a state's name and refuses anything else.
+// UnmarshalText reads a state's name.
 func (s *TaskState) UnmarshalText(b []byte) error {
 	for _, st := range TaskStates {
 		if taskStateNames[st] == string(b) {
@@ -80,7 +79,7 @@ func (s *TaskState) UnmarshalText(b []byte) error {
 	return Errorf(Invalid, "%q is not a task state", b)
 }
 
-// Outcome is how an attempt ended, and Open while it has not.
+// Outcome is how an attempt ended; AttemptOpen until then.
 type Outcome string
 
 // The outcomes of attempts.
@@ -90,8 +89,8 @@ const (
 	AttemptFailed    Outcome = "failed"
 	AttemptTimedOut  Outcome = "timed_out"
 	AttemptCancelled Outcome = "cancelled"
-	AttemptRejected  Outcome = "rejected" // the worker would not take it
-	AttemptLost      Outcome = "lost"     // the worker or its lease was lost
+	AttemptRejected  Outcome = "rejected" // the worker did not accept it
+	AttemptLost      Outcome = "lost"     // the lease expired without contact
 )
 
 // JobState is derived from the states of a job's tasks: see Counts.State.

@@ -2,13 +2,12 @@ package muster
 
 import "encoding/json"
 
-// Task is the state of one task, as stored and as the API shows it. What
-// belongs to an execution (worker, times, outcome, grant) is that of the current
-// attempt, or of the last one.
+// Task is the state of a task, as stored and as the API returns it. Worker, times,
+// outcome and grant are those of the current or last attempt.
 type Task struct {
 	ID          TaskID             `json:"id"`
 	Job         JobID              `json:"job"`
-	Index       int                `json:"index"` // the number in EventID
+	Index       int                `json:"index"` // ID.Num
 	Group       int                `json:"group"`
 	Name        string             `json:"name"`
 	Kind        string             `json:"kind"`
@@ -18,19 +17,19 @@ type Task struct {
 	Message     string             `json:"message,omitempty"`
 	ExitCode    *int               `json:"exit_code,omitempty"`
 	Attempt     int                `json:"attempt,omitempty"` // number of the current or last attempt; 0 means none yet
-	Retried     int                `json:"retried,omitempty"` // retries counted against retries.max
-	Crashes     int                `json:"crashes,omitempty"` // attempts lost by the fleet's fault
+	Retried     int                `json:"retried,omitempty"` // retries that count against retries.max
+	Crashes     int                `json:"crashes,omitempty"` // attempts lost by a fault of the fleet
 	Worker      WorkerID           `json:"worker,omitempty"`
-	WorkerName  string             `json:"worker_name,omitempty"` // its present name, for those who may see workers
+	WorkerName  string             `json:"worker_name,omitempty"` // current name, for callers that may see workers
 	Grant       *Grant             `json:"grant,omitempty"`
-	Checkpoint  string             `json:"checkpoint,omitempty"` // sha256 of the Tree that was last saved of $MUSTER_CHECKPOINT
+	Checkpoint  string             `json:"checkpoint,omitempty"` // SHA-256 of the Tree last saved from $MUSTER_CHECKPOINT
 	Progress    *float64           `json:"progress,omitempty"`   // 0 to 1
 	Step        string             `json:"step,omitempty"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
 	Result      json.RawMessage    `json:"result,omitempty"`
-	Artifacts   []Artifact         `json:"artifacts,omitempty"` // while it runs, those that it shows
+	Artifacts   []Artifact         `json:"artifacts,omitempty"` // while it runs, its live artifacts
 	Usage       *Usage             `json:"usage,omitempty"`
-	Image       string             `json:"image,omitempty"`    // in which it ran, by its digest; "" for a process
+	Image       string             `json:"image,omitempty"`    // image by digest; "" for a process
 	LogSize     int64              `json:"log_size,omitempty"` // bytes of the last attempt's finished log
 	CreatedAt   Time               `json:"created_at,omitzero"`
 	QueuedAt    Time               `json:"queued_at,omitzero"`
@@ -38,11 +37,11 @@ type Task struct {
 	AssignedAt  Time               `json:"assigned_at,omitzero"`
 	StartedAt   Time               `json:"started_at,omitzero"`
 	FinishedAt  Time               `json:"finished_at,omitzero"`
-	Synthesized bool               `json:"-"` // made up from its group when it was read: it has no row of its own
+	Synthesized bool               `json:"-"` // derived from its group: it has no row of its own
 }
 
-// Attempt is one execution of a task: the history row of those that ended
-// without ending their task, and the API's view of all.
+// Attempt is one execution of a task. The store has rows only for attempts that
+// ended without ending their task; the API returns all.
 type Attempt struct {
 	ID         AttemptID  `json:"id"`
 	Worker     WorkerID   `json:"worker,omitempty"`
@@ -60,18 +59,18 @@ type Attempt struct {
 	FinishedAt Time       `json:"finished_at,omitzero"`
 }
 
-// Usage is what an attempt consumed. What was not measured is absent.
+// Usage is the resources that an attempt consumed. Absent fields were not measured.
 type Usage struct {
 	WallSeconds float64 `json:"wall_seconds"`
 	CPUSeconds  float64 `json:"cpu_seconds"`
 	CPUAvg      float64 `json:"cpu_avg"`                 // cores
 	CPUPeak     float64 `json:"cpu_peak,omitempty"`      // cores, over one sampling period
 	MemoryAvg   Size    `json:"memory_avg,omitempty"`    // of all its processes
-	MemoryPeak  Size    `json:"memory_peak,omitempty"`   // of all its processes; where no control group counts, of the largest one
+	MemoryPeak  Size    `json:"memory_peak,omitempty"`   // of all its processes; without control groups, of the largest one
 	DiskPeak    Size    `json:"disk_peak,omitempty"`     // of its folders
 	ReadBytes   Size    `json:"read_bytes,omitempty"`    // from disks
 	WriteBytes  Size    `json:"write_bytes,omitempty"`   // to disks
-	NetIn       Size    `json:"net_in,omitempty"`        // bytes received by the whole host meanwhile: the kernel does not count by task
+	NetIn       Size    `json:"net_in,omitempty"`        // bytes received by the whole host: the kernel does not count per task
 	NetOut      Size    `json:"net_out,omitempty"`       // bytes sent by the whole host
 	PIDsPeak    int     `json:"pids_peak,omitempty"`     // processes and threads
 	GPUAvg      float64 `json:"gpu_avg,omitempty"`       // utilization, 0 to 1, over its devices
@@ -83,9 +82,8 @@ type Usage struct {
 	Cost        float64 `json:"cost,omitempty"`          // the worker's price times the wall time
 }
 
-// Sample is what an attempt used over one sampling period: a point of its
-// series. What was not measured is absent. It is a record of the attempt's log
-// (tasklog.Usage), as JSON.
+// Sample is the usage of an attempt over one sampling period. Absent fields were
+// not measured. It is stored as JSON in a record of the attempt's log (tasklog.Usage).
 type Sample struct {
 	At     Time        `json:"at"`
 	CPU    *float64    `json:"cpu,omitempty"`    // cores
@@ -96,19 +94,19 @@ type Sample struct {
 	NetIn  *float64    `json:"net_in,omitempty"` // bytes a second, of the whole host without loopback
 	NetOut *float64    `json:"net_out,omitempty"`
 	PIDs   int         `json:"pids,omitempty"` // processes and threads
-	GPUs   []GPUSample `json:"gpus,omitempty"` // those that it was granted, in order
+	GPUs   []GPUSample `json:"gpus,omitempty"` // granted devices, in order
 }
 
-// GPUSample is a GPULoad beside what the attempt itself holds of the device.
+// GPUSample is a GPULoad and the attempt's own use of the device.
 type GPUSample struct {
 	GPULoad
-	OwnMemory *Size `json:"own,omitempty"` // bytes of the device's memory that the attempt's processes hold
+	OwnMemory *Size `json:"own,omitempty"` // device memory of the attempt's processes, bytes
 }
 
-// Report is how a worker says that an attempt ended.
+// Report is a worker's report that an attempt ended.
 type Report struct {
 	Attempt    AttemptID       `json:"attempt"`
-	Outcome    Outcome         `json:"outcome"` // never Open
+	Outcome    Outcome         `json:"outcome"` // never AttemptOpen
 	Reason     Reason          `json:"reason,omitempty"`
 	Message    string          `json:"message,omitempty"`
 	ExitCode   *int            `json:"exit_code,omitempty"`
@@ -121,26 +119,26 @@ type Report struct {
 	FinishedAt Time            `json:"finished_at"`
 }
 
-// LateReport is a report of an attempt that had been given up before it came. It has no effect on its task.
+// LateReport is a report of an attempt that the server had already given up. It has no effect on its task.
 type LateReport struct {
 	Report
 
 	Worker WorkerID `json:"worker"`
-	At     Time     `json:"at"` // when it came
+	At     Time     `json:"at"` // when it arrived
 }
 
-// Progress is a sign of life from inside a task. Absent fields are unchanged.
+// Progress is a progress report of a running task. Absent fields are unchanged.
 type Progress struct {
 	Attempt  AttemptID          `json:"attempt"`
 	Progress *float64           `json:"progress,omitempty"` // 0 to 1
 	Step     *string            `json:"step,omitempty"`
 	Metrics  map[string]float64 `json:"metrics,omitempty"`
 
-	Artifacts []Artifact `json:"artifacts,omitempty"` // all that it shows while it runs: see MaxLiveFiles
+	Artifacts []Artifact `json:"artifacts,omitempty"` // all live artifacts: see MaxLiveFiles
 }
 
-// What a task leaves in the folder LiveDir of $MUSTER_OUT is an artifact while it runs: at most MaxLiveFiles files of at
-// most MaxLiveFileSize, whose names begin with the folder's.
+// Files in the folder LiveDir of $MUSTER_OUT are live artifacts, available while the task runs: at most MaxLiveFiles
+// files of at most MaxLiveFileSize bytes.
 const (
 	LiveDir         = "live"
 	MaxLiveFiles    = 16

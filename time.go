@@ -9,16 +9,16 @@ import (
 )
 
 // Time is an instant in milliseconds since the Unix epoch, UTC. Zero means
-// unknown and is left out of JSON (use omitzero), where a Time is RFC 3339 with
-// exactly three decimals.
+// unknown; JSON fields use omitzero. In JSON a Time is RFC 3339 with exactly
+// three decimals.
 type Time int64
 
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
-// NewTime converts, cutting below the millisecond.
+// NewTime converts t, truncated to milliseconds.
 func NewTime(t time.Time) Time { return Time(t.UnixMilli()) }
 
-// Or returns d if it is set, and otherwise what it is by default.
+// Or returns d if it is positive, else fallback.
 func (d Duration) Or(fallback Duration) Duration {
 	if d > 0 {
 		return d
@@ -26,16 +26,16 @@ func (d Duration) Or(fallback Duration) Duration {
 	return fallback
 }
 
-// Std converts to the standard library's type, in UTC.
+// Std returns t as a time.Time in UTC.
 func (t Time) Std() time.Time { return time.UnixMilli(int64(t)).UTC() }
 
-// Add returns t later by d, cut to milliseconds.
+// Add returns t+d, truncated to milliseconds.
 func (t Time) Add(d Duration) Time { return t + Time(time.Duration(d).Milliseconds()) }
 
-// Sub returns the time from u to t.
+// Sub returns t-u.
 func (t Time) Sub(u Time) Duration { return Duration(time.Duration(t-u) * time.Millisecond) }
 
-// String returns RFC 3339 with milliseconds, and "" for the unknown time.
+// String returns RFC 3339 with milliseconds, or "" if t is unknown.
 func (t Time) String() string {
 	if t == 0 {
 		return ""
@@ -46,7 +46,7 @@ func (t Time) String() string {
 // MarshalText writes RFC 3339 with milliseconds.
 func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// UnmarshalText reads RFC 3339 and the empty text for unknown.
+// UnmarshalText reads RFC 3339; an empty string means unknown.
 func (t *Time) UnmarshalText(b []byte) error {
 	if len(b) == 0 {
 		*t = 0
@@ -60,20 +60,20 @@ func (t *Time) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Duration is a length of time. In JSON it is a number of seconds; read, it may
-// also be a text such as "90s", "10m" or "1h30m".
+// Duration is a length of time. In JSON it is written as a number of seconds; it is
+// also read from strings such as "90s", "10m" or "1h30m".
 type Duration time.Duration
 
 // Seconds returns d as seconds.
 func (d Duration) Seconds() float64 { return time.Duration(d).Seconds() }
 
-// Std converts to the standard library's type.
+// Std returns d as a time.Duration.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
 // String returns the form "1h30m0s".
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// MarshalJSON writes seconds, exactly.
+// MarshalJSON writes seconds without rounding.
 func (d Duration) MarshalJSON() ([]byte, error) {
 	sign, n := "", uint64(d)
 	if d < 0 {
@@ -83,11 +83,11 @@ func (d Duration) MarshalJSON() ([]byte, error) {
 	return []byte(strings.TrimSuffix(strings.TrimRight(text, "0"), ".")), nil
 }
 
-// UnmarshalJSON reads seconds or a quoted duration. It refuses negative ones.
+// UnmarshalJSON reads seconds or a quoted duration. Negative durations are an error.
 func (d *Duration) UnmarshalJSON(b []byte) error {
 	s := string(b)
 	if s == "null" {
-		return nil // as for any type of the standard library
+		return nil // as encoding/json does
 	}
 	if len(s) >= 2 && s[0] == '"' {
 		s = s[1 : len(s)-1]
@@ -100,8 +100,8 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// ParseDuration reads seconds ("90", "1.5") or Go's form ("90s", "1h30m"), and
-// days ("7d"). Negative durations and those over 100 years are refused.
+// ParseDuration reads seconds ("90", "1.5"), Go's format ("90s", "1h30m") or days
+// ("7d"). Negative durations and those over 100 years are errors.
 func ParseDuration(s string) (Duration, error) {
 	const limit = 100 * 365 * 24 * time.Hour
 	if strings.Trim(s, "0123456789.") == "" { // plain seconds, without the rounding of a float

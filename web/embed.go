@@ -1,5 +1,5 @@
-// Package web embeds the built dashboard. Its sources are beside this file; `make build` builds them into dist/ where Node.js is
-// available, and without it dist/ has no index.html.
+// Package web embeds the built dashboard. Its sources are in this folder. `make build` builds them into dist/ if Node.js is
+// available; otherwise dist/ has no index.html.
 package web
 
 import (

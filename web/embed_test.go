@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/web"
 )
 
-// What is embedded can be served, whether the dashboard was built or not, and nothing of it comes from elsewhere.
+// The embedded files can be served, whether the dashboard was built or not, and load nothing from other servers.
 func TestDist(t *testing.T) {
 	files := web.Dist()
 	if _, err := fs.Stat(files, ".gitignore"); err != nil {
@@ -24,7 +24,7 @@ func TestDist(t *testing.T) {
 	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
 	page := w.Body.String()
 	if w.Code != 200 || !strings.Contains(page, "<html") {
-		t.Errorf("the page is %d %q", w.Code, page)
+		t.Errorf("the page: %d %q", w.Code, page)
 	}
 	if strings.Contains(page, "src=\"http") || strings.Contains(page, "href=\"http") && h.Built() {
 		t.Errorf("the page loads something from another server: %s", page)

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
-// The pages of the tasks of all jobs have each task once, those of the newest job first, whatever their size.
+// Pages of all tasks have each task once, newest job first, for any page size.
 func TestAllTasksInPages(t *testing.T) {
 	s := startPopulatedServer(t)
 	list := func(limit string) (ids []string) {
@@ -32,7 +32,7 @@ func TestAllTasksInPages(t *testing.T) {
 			}
 			cursor = "&cursor=" + page.Next
 		}
-		t.Fatal("the pages do not end")
+		t.Fatal("the list does not end")
 		return nil
 	}
 	all := list("1000")
@@ -47,7 +47,7 @@ func TestAllTasksInPages(t *testing.T) {
 	}
 }
 
-// TestEmptyParametersAreRefused holds that a parameter without a value is no parameter that is absent, nor is an empty element of a list.
+// TestEmptyParametersAreRefused checks that empty parameters and list elements are rejected and not treated as absent.
 func TestEmptyParametersAreRefused(t *testing.T) {
 	s := apitest.Start(t, nil)
 	for query, want := range map[string]int{
@@ -61,7 +61,7 @@ func TestEmptyParametersAreRefused(t *testing.T) {
 	}
 }
 
-// TestAPlaceThatIsNoneIsRefused holds that the header by which a stream resumes is valid or refused, also where the answer is no stream.
+// TestAPlaceThatIsNoneIsRefused checks that an invalid Last-Event-ID is rejected, even if the answer is not a stream.
 func TestAPlaceThatIsNoneIsRefused(t *testing.T) {
 	s := startPopulatedServer(t)
 	for _, what := range []string{"logs", "usage"} {

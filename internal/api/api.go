@@ -25,47 +25,45 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// Config is what the API is made of. All of it is needed.
+// Config has the dependencies of the API. All are required, except where nil is allowed.
 type Config struct {
-	Engine      Engine
-	Store       store.Reader
-	Keys        store.KeyStore
-	Logs        tasklog.Store
-	Blobs       blob.Store
-	Grants      store.GrantStore
-	LateReports store.LateReportReader
-	BlobNeeds   BlobNeeds
-	VerifyCID   func(context.Context, store.Content) (bool, error) // whether a file has the identifier that is told; NotFound if it is not there
-	Events      *eventbus.Bus
-	Views       Views
-	// Webhooks sends notifications, and Notices is where they and their log are.
+	Engine        Engine
+	Store         store.Reader
+	Keys          store.KeyStore
+	Logs          tasklog.Store
+	Blobs         blob.Store
+	Grants        store.GrantStore
+	LateReports   store.LateReportReader
+	BlobNeeds     BlobNeeds
+	VerifyCID     func(context.Context, store.Content) (bool, error) // reports whether a file has the content identifier; NotFound if the file does not exist
+	Events        *eventbus.Bus
+	Views         Views
 	Webhooks      Webhooks
 	Notifications NotificationStore
-	// Parse reads a job spec, YAML or JSON, until ctx is done, and checks it, by check, too, which may change it; name stands in messages.
+	// Parse reads job specs, YAML or JSON, and validates them, also with check, which may modify them. name is for messages.
 	Parse      func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
 	Kinds      Kinds
-	LinkSocket http.Handler    // at link.PathSocket; it asks WorkerOfRequest who connects
-	LinkPoll   http.Handler    // at link.PathPoll, the same
-	Heartbeat  muster.Duration // how often workers renew their leases: no spec may ask for a shorter one
+	LinkSocket http.Handler    // at link.PathSocket; it calls WorkerOfRequest
+	LinkPoll   http.Handler    // at link.PathPoll; it calls WorkerOfRequest
+	Heartbeat  muster.Duration // interval in which workers renew their leases
 	Log        *slog.Logger
 	Version    string // of this build
-	// Metrics serves /metrics to keys that may see the fleet; nil means that there is no such path.
+	// Metrics serves /metrics to keys that may read workers; nil means that the path does not exist.
 	Metrics http.Handler
-	// ObserveRequest is called when a request begins, by the pattern of its route, and done when it has been answered. Nil means that nobody
-	// measures requests.
+	// ObserveRequest is called with the route pattern when a request begins, and done when it was answered. It may be nil.
 	ObserveRequest func(method, route string) (done func(status int, stream bool))
-	// Connections is how many connections the server has at most: what one key may hold of them depends on it. 0 means 1,000.
+	// Connections is the maximum number of connections of the server, from which the limits of keys follow. 0 means 1,000.
 	Connections int
-	// Gateways says how the gateways to other systems are. It answers at once. Nil means that there are none.
+	// Gateways returns the state of the gateways to other systems, without delay. It may be nil.
 	Gateways func() []wire.Gateway
-	// Dashboard takes what no other route takes. Nil means that there is none.
+	// Dashboard serves paths without a route. It may be nil.
 	Dashboard Dashboard
 }
 
 // Dashboard is the web application.
 type Dashboard interface {
 	http.Handler
-	// Handles says whether the dashboard has an answer for a request: a file, or a page for a browser.
+	// Handles reports whether the dashboard serves a request: a file, or a page for a browser.
 	Handles(r *http.Request) bool
 }
 
@@ -74,25 +72,25 @@ type server struct {
 	Config
 	handler        http.Handler
 	keyring        *keyring.Ring
-	crossOrigin    *http.CrossOriginProtection // of requests that browsers send with the cookie
+	crossOrigin    *http.CrossOriginProtection // for requests with the session cookie
 	projects       *projectCache
 	storeHealth    storeHealth
 	overviewCache  overviewCache
 	limits         *keyring.Limits
-	parseBudget    *semaphore.Weighted  // bytes that the parses in progress may allocate
-	searchLimiter  limiter              // of logs
-	chartLimiter   limiter              // what reads whole logs for its points
-	curveCache     *cache.LRU[curveKey] // JSON of attempts that have ended, so that their logs are read once
-	explainLimiter limiter              // what asks all workers
+	parseBudget    *semaphore.Weighted  // bytes that running parses may allocate
+	searchLimiter  limiter              // log searches
+	chartLimiter   limiter              // requests that read whole logs or all states of a large job
+	curveCache     *cache.LRU[curveKey] // JSON of finished attempts
+	explainLimiter limiter              // explanations and plans
 	explainCache   cache.Values[explanationKey, muster.Explanation]
 	blobChecker    *blob.Checker
 	blobGranter    *granting.Granter
 	api            huma.API
-	literalMethods map[string]string // the methods of paths without parameters
+	literalMethods map[string]string // methods of paths without parameters
 }
 
-// New makes the handler of a whole server. Its http.Server sets the timeouts for reading
-// headers; everything that takes long sets its own deadlines.
+// New returns the handler of the whole server. The http.Server must limit the time to read
+// headers; handlers set their own deadlines.
 func New(cfg Config) http.Handler { return newServer(cfg).handler }
 
 func newServer(cfg Config) *server {
@@ -101,7 +99,7 @@ func newServer(cfg Config) *server {
 		Config:        cfg,
 		keyring:       keyring.New(cfg.Keys),
 		crossOrigin:   http.NewCrossOriginProtection(),
-		projects:      newProjectCache(cfg.Store),
+		projects:      &projectCache{store: cfg.Store, byJob: map[muster.JobID]string{}},
 		storeHealth:   storeHealth{keys: cfg.Keys},
 		overviewCache: overviewCache{encoded: cache.NewValues[overviewKey, encodedPage](maxOverviews)},
 		explainCache:  cache.NewValues[explanationKey, muster.Explanation](maxExplanations),
@@ -112,31 +110,26 @@ func newServer(cfg Config) *server {
 		blobGranter:   granting.New(cfg.Grants),
 		api:           huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
 	}
-	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many searches of logs are under way: try again later")
-	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for metrics, usage and events of tasks and states of jobs are under way: try again later")
-	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many explanations of tasks and plans of jobs are under way: try again later")
+	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
+	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
+	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
 	s.api.UseMiddleware(withStatusOverride, s.restrictToJob, s.rejectEmptyParams)
 	s.sessionRoutes()
 	s.jobRoutes()
 	s.stateRoutes()
 	s.overviewRoutes()
 	s.taskRoutes()
-	s.allTasksRoutes()
 	s.logRoutes()
 	s.logWindowRoutes()
 	s.usageRoutes()
-	s.metricRoutes()
 	s.artifactRoutes()
-	s.contentRoutes()
 	s.blobRoutes()
 	s.workerRoutes()
 	s.kindRoutes()
 	s.keyRoutes()
 	s.eventRoutes()
 	s.notifyRoutes()
-	s.taskViewRoutes()
 	s.shareRoutes()
-	s.joinRoutes()
 	s.downloadRoutes()
 	s.healthRoutes()
 	s.schemaRoutes()
@@ -166,7 +159,7 @@ func humaConfig(version string) huma.Config {
 	return cfg
 }
 
-// withNotFound answers what no route takes with a problem in place of a text.
+// withNotFound answers requests without a route with the dashboard or a problem document.
 func (s *server) withNotFound(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.rejectMethod(w, r) {
@@ -186,23 +179,23 @@ func (s *server) withNotFound(mux *http.ServeMux) http.Handler {
 			methodNotAllowed(w, r, allow)
 			return
 		}
-		s.writeError(w, r, muster.Errorf(muster.NotFound, "there is nothing at %s: the API is described at %s", r.URL.Path, pathDocs))
+		s.writeError(w, r, muster.Errorf(muster.NotFound, "unknown path %s: see %s for the API", r.URL.Path, pathDocs))
 	})
 }
 
-// isAPI says whether a path belongs to programs: what is not there is answered with a problem, not with a page.
+// isAPI reports whether a path is for programs: unknown ones are answered with a problem, not with a page.
 func isAPI(path string) bool {
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/link/") || strings.HasPrefix(path, pathIPFS) || strings.HasPrefix(path, "/download/")
 }
 
-// discardWriter takes what a ServeMux says of a request without a route.
+// discardWriter collects the headers of a ServeMux's answer to a request without a route.
 type discardWriter struct{ header http.Header }
 
 func (v *discardWriter) Header() http.Header         { return v.header }
 func (v *discardWriter) Write(b []byte) (int, error) { return len(b), nil }
 func (v *discardWriter) WriteHeader(int)             {}
 
-// withLogging logs each request, and turns a panic into an answer. Its context has the trace that it is a part of.
+// withLogging logs each request, adds its trace to the context, and recovers panics.
 func (s *server) withLogging(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if parent, ok := traceparent.Parse(r.Header.Get("Traceparent")); ok {
@@ -214,7 +207,7 @@ func (s *server) withLogging(next http.Handler) http.Handler {
 	})
 }
 
-// recoverPanic answers a request whose handler panicked.
+// recoverPanic answers with an internal error if the handler panicked.
 func (s *server) recoverPanic(w http.ResponseWriter, r *http.Request) {
 	switch p := recover(); p {
 	case nil:

@@ -32,7 +32,7 @@ func expectStatus(t *testing.T, s *apitest.Server, q request, want int) []byte {
 	return body
 }
 
-// Every endpoint refuses callers without a key, and with a key that may nothing there.
+// Every endpoint rejects callers without a key, and with a key without permissions.
 func TestEveryEndpointAsksForAKey(t *testing.T) {
 	s := apitest.Start(t, nil)
 	join := s.CreateKey(t, auth.Join, "", "")
@@ -93,12 +93,12 @@ func TestExpiredKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	body := expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs", token: "expired-token-0123"}, http.StatusUnauthorized)
-	if !strings.Contains(string(body), "ended at") {
-		t.Errorf("the answer does not say that the key has ended: %s", body)
+	if !strings.Contains(string(body), "expired at") {
+		t.Errorf("the answer does not say that the key has expired: %s", body)
 	}
 }
 
-// A key for one project sees and touches nothing of another.
+// A key for one project cannot read or change another project.
 func TestProjectsAreApart(t *testing.T) {
 	s := apitest.Start(t, nil)
 	vision := s.CreateKey(t, auth.Submitter, "vision", "")
@@ -111,7 +111,7 @@ func TestProjectsAreApart(t *testing.T) {
 	} {
 		q.token = vision
 		if body := expectStatus(t, s, q, http.StatusNotFound); strings.Contains(string(body), "speech") {
-			t.Errorf("%s gives the other project away: %s", q.path, body)
+			t.Errorf("%s reveals the other project: %s", q.path, body)
 		}
 	}
 	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs/9/late"}, http.StatusNotFound) // nobody's
@@ -126,7 +126,7 @@ func TestProjectsAreApart(t *testing.T) {
 	}
 }
 
-// A job without a project lands in that of the key.
+// A job without a project gets the project of the key.
 func TestKeyGivesTheProject(t *testing.T) {
 	s := apitest.Start(t, nil)
 	var job muster.Job
@@ -141,14 +141,14 @@ func TestIdempotencyKey(t *testing.T) {
 	q := request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`, header: map[string]string{"Idempotency-Key": "once"}}
 	first := expectStatus(t, s, q, http.StatusCreated)
 	if again := expectStatus(t, s, q, http.StatusCreated); !bytes.Equal(first, again) {
-		t.Errorf("the same request made another job: %s, then %s", first, again)
+		t.Errorf("the same request created another job: %s, then %s", first, again)
 	}
 	q.body = `{"kind":"noop","name":"other"}`
 	expectStatus(t, s, q, http.StatusConflict)
 	q.token = s.CreateKey(t, auth.Submitter, "", "")
 	var job muster.Job
 	if err := json.Unmarshal(expectStatus(t, s, q, http.StatusCreated), &job); err != nil || job.ID != 2 {
-		t.Errorf("another owner's key made job %d, %v; want job 2", job.ID, err)
+		t.Errorf("another owner's key created job %d, %v; want job 2", job.ID, err)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestBlobUploads(t *testing.T) {
 	expectStatus(t, s, request{method: "GET", path: path, token: s.CreateKey(t, auth.Viewer, "", "")}, http.StatusForbidden)
 }
 
-// abortUpload begins an upload of size bytes and leaves after the first ones.
+// abortUpload starts an upload of size bytes and disconnects after the first ones.
 func abortUpload(t *testing.T, s *apitest.Server, path, token, prefix string, size int) {
 	t.Helper()
 	body, pipeWriter := io.Pipe()
@@ -228,7 +228,7 @@ func abortUpload(t *testing.T, s *apitest.Server, path, token, prefix string, si
 		resp, err := http.DefaultTransport.RoundTrip(req)
 		if err == nil {
 			_ = resp.Body.Close()
-			t.Error("an upload that was broken off was answered")
+			t.Error("an aborted upload got an answer")
 		}
 	})
 	if _, err := io.WriteString(pipeWriter, prefix); err != nil {
@@ -242,7 +242,7 @@ func eventuallyTrue(t *testing.T, done func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !done(); {
 		if time.Now().After(end) {
-			t.Fatal("it did not come about in a minute")
+			t.Fatal("timeout after a minute")
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -265,7 +265,7 @@ func TestDocsNeedNothingFromElsewhere(t *testing.T) {
 	for _, path := range []string{"/api/docs", "/api/docs/docs.js", "/api/docs/docs.css", "/api/v1/openapi.json"} {
 		body := expectStatus(t, s, request{method: "GET", path: path, token: "none"}, http.StatusOK)
 		if path != "/api/v1/openapi.json" && bytes.Contains(body, []byte("//cdn")) || bytes.Contains(body, []byte("unpkg")) {
-			t.Errorf("%s loads from elsewhere", path)
+			t.Errorf("%s loads from another server", path)
 		}
 	}
 	resp, _ := send(t, s, request{method: "GET", path: "/", token: "none"})
@@ -324,17 +324,17 @@ func openStream(t *testing.T, s *apitest.Server, path string, header map[string]
 	return st
 }
 
-// expect reads lines and compares them; times are left out of the comparison.
+// expect reads lines and compares them without times.
 func (st *stream) expect(want ...string) {
 	st.t.Helper()
 	for _, w := range want {
 		select {
 		case line, ok := <-st.lines:
 			if got := anyTime.ReplaceAllString(line, `"TIME"`); got != w {
-				st.t.Fatalf("the stream says %q (open: %t), want %q", got, ok, w)
+				st.t.Fatalf("the stream has %q (open: %t), want %q", got, ok, w)
 			}
 		case <-time.After(time.Minute):
-			st.t.Fatalf("the stream says nothing, want %q", w)
+			st.t.Fatalf("the stream has no data, want %q", w)
 		}
 	}
 }
@@ -344,14 +344,14 @@ func (st *stream) expectEnd() {
 	select {
 	case line, ok := <-st.lines:
 		if ok {
-			st.t.Fatalf("the stream goes on with %q", line)
+			st.t.Fatalf("unexpected line %q", line)
 		}
 	case <-time.After(time.Minute):
 		st.t.Fatal("the stream does not end")
 	}
 }
 
-// A worker that is paused while it is gone shows that, and comes back paused.
+// A worker that is paused while it is gone is shown as paused, and is paused when it reconnects.
 func TestAPauseOfAWorkerThatIsGone(t *testing.T) {
 	s := apitest.Start(t, nil)
 	s.ConnectWorker(t, "w1").Goodbye()
@@ -375,7 +375,7 @@ func TestAPauseOfAWorkerThatIsGone(t *testing.T) {
 	eventuallyTrue(t, is(muster.WorkerActive, false))
 }
 
-// A worker's name means the one that is there, if another of that name has left.
+// A worker's name refers to the connected worker if another one with this name has left.
 func TestWorkerNameOfOneThatLeft(t *testing.T) {
 	s := apitest.Start(t, nil)
 	session := func(id muster.WorkerID) link.Session {
@@ -392,6 +392,6 @@ func TestWorkerNameOfOneThatLeft(t *testing.T) {
 	expectStatus(t, s, request{method: "GET", path: "/api/v1/workers/box"}, http.StatusConflict)
 	first.Close(true)
 	if got := expectStatus(t, s, request{method: "GET", path: "/api/v1/workers/box"}, http.StatusOK); !strings.Contains(string(got), `"w-2"`) {
-		t.Errorf("the name means %s", got)
+		t.Errorf("the name refers to %s", got)
 	}
 }

@@ -16,17 +16,20 @@ import (
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/cid"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 func (s *server) artifactRoutes() {
 	handle(s, route{id: "list-artifacts", method: http.MethodGet, path: apiPath("/tasks/{task}/artifacts"), tag: "artifacts",
-		summary: "List the files of an attempt", verb: auth.ReadJobs}, s.listArtifacts)
+		summary: "List the artifacts of an attempt", verb: auth.ReadJobs}, s.listArtifacts)
 	stream(s, route{id: "get-artifact", method: http.MethodGet, path: apiPath("/tasks/{task}/artifacts/{name}"), tag: "artifacts", wildcard: true,
-		summary: "Download a file of an attempt, or ranges of it", verb: auth.ReadJobs, contentType: anyType}, s.getArtifact)
+		summary: "Download an artifact of an attempt, or ranges of it", verb: auth.ReadJobs, contentType: anyType}, s.getArtifact)
+	stream(s, route{id: "get-content", method: http.MethodGet, path: pathIPFS + "{cid}", tag: "artifacts",
+		summary: "Download a file that a result refers to as ipfs://{cid}, or ranges of it", verb: auth.ReadJobs, contentType: anyType}, s.getContent)
 }
 
-// ArtifactsInput names an attempt.
+// ArtifactsInput selects an attempt.
 type ArtifactsInput struct {
 	TaskPath
 	Attempt int `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one"`
@@ -35,7 +38,7 @@ type ArtifactsInput struct {
 type artifactInput struct {
 	ArtifactsInput
 	Name     string `path:"name" example:"plots/loss.png"`
-	Download bool   `query:"download" doc:"have browsers save the file, rather than show it"`
+	Download bool   `query:"download" doc:"let browsers save the file and not show it"`
 }
 
 func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*response[wire.Artifacts], error) {
@@ -48,7 +51,7 @@ func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*respon
 }
 
 func (s *server) artifacts(ctx context.Context, in *ArtifactsInput) (muster.TaskID, []muster.Artifact, error) {
-	task, err := s.readTask(ctx, in.Task)
+	task, err := s.Store.Task(ctx, in.id)
 	n := cmp.Or(in.Attempt, task.Attempt)
 	if current := task.State.HoldsResources() || task.State.Final(); err != nil || n == 0 || current && n == task.Attempt {
 		return task.ID, task.Artifacts, err
@@ -57,22 +60,32 @@ func (s *server) artifacts(ctx context.Context, in *ArtifactsInput) (muster.Task
 	if err != nil {
 		return task.ID, nil, err
 	}
-	i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == n })
-	if i < 0 && in.Attempt == 0 {
-		return task.ID, nil, nil
-	}
-	if i < 0 {
+	attempt, ok := findAttempt(attempts, n)
+	if !ok && in.Attempt > 0 {
 		return task.ID, nil, attemptNotFound(task, n)
 	}
-	return task.ID, attempts[i].Artifacts, nil
+	return task.ID, attempt.Artifacts, nil
+}
+
+// findAttempt returns the attempt with number n.
+func findAttempt(attempts []muster.Attempt, n int) (attempt muster.Attempt, ok bool) {
+	if i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == n }); i >= 0 {
+		return attempts[i], true
+	}
+	return muster.Attempt{}, false
+}
+
+// attemptEnded reports whether an attempt has ended and whether the rest of its log is lost.
+func attemptEnded(a *muster.Attempt) (ended, lost bool) {
+	return a.Outcome != muster.AttemptOpen, a.Outcome == muster.AttemptLost || a.Outcome == muster.AttemptRejected
 }
 
 func attemptNotFound(t muster.Task, n int) error {
-	return muster.Errorf(muster.NotFound, "task %s has no attempt %d: its last one is %d", t.ID, n, t.Attempt)
+	return muster.Errorf(muster.NotFound, "task %s has no attempt %d: its last attempt is %d", t.ID, n, t.Attempt)
 }
 
-// contentTypes are those of files by extension. No file of a task has the type of a script: the dashboard's own policy lets scripts of this
-// server run. Of others it is found out from how they begin.
+// contentTypes are the content types of files by extension; others are sniffed. No file of a task is served as a script, because the dashboard's
+// policy allows scripts of this server.
 var contentTypes = map[string]string{
 	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp", ".svg": "image/svg+xml", ".bmp": "image/bmp",
 	".json": "application/json", ".jsonl": "application/jsonl", ".txt": "text/plain; charset=utf-8", ".log": "text/plain; charset=utf-8",
@@ -84,17 +97,17 @@ var contentTypes = map[string]string{
 	".pt": "application/octet-stream", ".bin": "application/octet-stream", ".onnx": "application/octet-stream", ".safetensors": "application/octet-stream", ".npy": "application/octet-stream",
 }
 
-// sandboxPolicy is the content security policy of files of tasks, which are not trusted: a page of them is shown in an origin of its
+// sandboxPolicy is the content security policy of files of tasks, which are not trusted: a page has an origin of its
 // own, runs no scripts and loads nothing.
 const sandboxPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'"
 
-// blobResponse is how a file is served.
+// blobResponse describes the answer with a file.
 type blobResponse struct {
 	store.Blob
 
 	name      string
-	mediaType string // content type; "" to find it out
-	inline    bool   // browsers show it, rather than save it
+	mediaType string // content type; "" to sniff it
+	inline    bool   // browsers show it and do not save it
 }
 
 func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifactInput) error {
@@ -104,17 +117,17 @@ func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifac
 	}
 	i := slices.IndexFunc(artifacts, func(a muster.Artifact) bool { return a.Name == in.Name })
 	if i < 0 {
-		return muster.Errorf(muster.NotFound, "task %s has no artifact %q: %s lists those it has", id, in.Name, apiPath("/tasks/"+id.String()+"/artifacts"))
+		return muster.Errorf(muster.NotFound, "task %s has no artifact %q: %s lists its artifacts", id, in.Name, apiPath("/tasks/"+id.String()+"/artifacts"))
 	}
 	return s.serveBlob(w, r, &blobResponse{
 		Blob: store.Blob{SHA256: artifacts[i].SHA256, Size: artifacts[i].Size}, name: path.Base(in.Name), mediaType: contentType(in.Name), inline: !in.Download,
 	})
 }
 
-// contentType returns the type of a file by its name, "" if that does not say it.
+// contentType returns the content type of a file by its extension, or "".
 func contentType(name string) string { return contentTypes[strings.ToLower(path.Ext(name))] }
 
-// serveBlob answers with a blob, or with the ranges of it that were asked for. A negative size is not known.
+// serveBlob answers with a blob, or with the requested ranges of it. A negative size is unknown.
 func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b *blobResponse) error {
 	if _, err := s.statBlob(r.Context(), b.SHA256, b.Size); err != nil {
 		return err
@@ -146,7 +159,7 @@ func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b *blobRespon
 	return nil
 }
 
-// sniffContentType returns the content type of a file from how it begins.
+// sniffContentType detects the content type of a file from its first bytes.
 func sniffContentType(f io.ReadSeeker) (string, error) {
 	head := make([]byte, 512)
 	n, err := io.ReadFull(f, head)
@@ -155,4 +168,60 @@ func sniffContentType(f io.ReadSeeker) (string, error) {
 	}
 	_, err = f.Seek(0, io.SeekStart)
 	return http.DetectContentType(head[:n]), err
+}
+
+// pathIPFS is the path of IPFS gateways. It serves files of jobs.
+const pathIPFS = "/ipfs/"
+
+type contentInput struct {
+	CID string `path:"cid" maxLength:"200" example:"QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o" doc:"CIDv0, or the CIDv1 of the same file"`
+}
+
+// contentCandidates is the number of files with one identifier that are read at once from the store.
+const contentCandidates = 20
+
+// getContent serves a file of the newest job that has it and that the caller may read. It verifies the identifier that a worker reported.
+func (s *server) getContent(w http.ResponseWriter, r *http.Request, in *contentInput) error {
+	id, err := cid.Canonical(in.CID)
+	if err != nil {
+		return err
+	}
+	q := store.ContentQuery{CID: id, Project: principalOf(r.Context()).Project, Limit: contentCandidates}
+	mismatchedJob, missingErr := muster.JobID(0), error(nil)
+	for {
+		candidates, err := s.Store.Contents(r.Context(), q)
+		switch {
+		case err != nil:
+			return err
+		case len(candidates) > 0:
+		case missingErr != nil:
+			return missingErr
+		case mismatchedJob != 0:
+			return muster.Errorf(muster.NotFound, "no job has a file ipfs://%s: the file that job %d reported under this identifier does not match it", id, mismatchedJob)
+		default:
+			return muster.Errorf(muster.NotFound, "no job has a file ipfs://%s", id)
+		}
+		q.After = candidates[len(candidates)-1]
+		slices.SortStableFunc(candidates, func(a, b store.Content) int { return cmp.Compare(b.Verification, a.Verification) }) // verified ones first
+		for i := range candidates {
+			switch err := s.authorizeJob(r.Context(), candidates[i].Job, auth.ReadJobs); {
+			case muster.CodeOf(err) == muster.NotFound:
+				continue
+			case err != nil:
+				return err
+			}
+			ok, err := s.VerifyCID(r.Context(), candidates[i])
+			switch {
+			case muster.CodeOf(err) == muster.NotFound:
+				missingErr = err
+			case err != nil:
+				return err
+			case ok:
+				name := candidates[i].Name
+				return s.serveBlob(w, r, &blobResponse{Blob: store.Blob{SHA256: candidates[i].SHA256, Size: candidates[i].Size}, name: path.Base(name), mediaType: contentType(name)})
+			default:
+				mismatchedJob = candidates[i].Job
+			}
+		}
+	}
 }

@@ -23,25 +23,25 @@ const (
 	activeKeyCtxKey
 )
 
-// principalOf returns who asks. In a request that needs no key it is nobody.
+// principalOf returns the caller; the zero Principal in a request that needs no key.
 func principalOf(ctx context.Context) auth.Principal { return caller.FromContext(ctx) }
 
-// requestOf returns the request that ctx is of.
+// requestOf returns the request of a context.
 func requestOf(ctx context.Context) *http.Request {
 	r, _ := ctx.Value(requestCtxKey).(*http.Request)
 	return r
 }
 
-// WorkerOfRequest returns the worker whose own key a request to Config.LinkSocket or LinkPoll
-// carries. Its errors are Unauthenticated or Forbidden.
+// WorkerOfRequest returns the worker whose key a request to Config.LinkSocket or LinkPoll
+// has. Errors are Unauthenticated or Forbidden.
 func WorkerOfRequest(r *http.Request) (muster.WorkerID, error) {
 	p := principalOf(r.Context())
 	return p.Worker, auth.Authorize(p, auth.ConnectWorker, auth.Object{})
 }
 
-// withAuth puts the caller into the context of every request, and refuses
-// requests without a valid key except those for the documentation and for health. A request ends
-// with its key.
+// withAuth adds the caller to the context of every request, and rejects requests without
+// a valid key except those for documentation and health. A request ends when its key is
+// revoked or expires.
 func (s *server) withAuth(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if needsKey(r.URL.Path) {
@@ -69,8 +69,8 @@ func (s *server) withAuth(next http.Handler) http.Handler {
 	})
 }
 
-// setPrivateHeaders keeps an answer out of caches and out of pages of other origins, also of other ports of the same host, to which browsers
-// send the cookie. Files set a Cache-Control of their own.
+// setPrivateHeaders prevents that caches store an answer and that pages of other origins read it, including other ports of the same
+// host, to which browsers send the cookie. Files set their own Cache-Control.
 func setPrivateHeaders(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -85,7 +85,7 @@ func needsKey(path string) bool {
 }
 
 // BindToKey binds the context of a worker's session, which has the values of the request
-// that opened it, to the key of that request. release must be called.
+// that opened it, to the key of that request. The caller must call release.
 func BindToKey(ctx context.Context) (bound context.Context, release func()) {
 	if g := activeKeyOf(ctx); g != nil {
 		return g.Bind(ctx)
@@ -93,19 +93,19 @@ func BindToKey(ctx context.Context) (bound context.Context, release func()) {
 	return context.WithCancel(ctx)
 }
 
-// isLink says whether requests to a path belong to sessions of workers, which end by a goodbye.
+// isLink reports whether a path belongs to worker sessions, which end with a goodbye.
 func isLink(path string) bool {
 	return path == link.PathSocket || strings.HasPrefix(path, link.PathSocket+"/")
 }
 
-// activeKeyOf returns the grant of the key of a request. In a request that needs no key there is none.
+// activeKeyOf returns the key of a request; nil in a request that needs no key.
 func activeKeyOf(ctx context.Context) *keyring.ActiveKey {
 	g, _ := ctx.Value(activeKeyCtxKey).(*keyring.ActiveKey)
 	return g
 }
 
-// authorizeJob checks that the caller may do verb to a job. A job of a project that
-// is none of the caller's business looks as if it were not there.
+// authorizeJob checks that the caller may do verb to a job. For a job of another project
+// it returns NotFound.
 func (s *server) authorizeJob(ctx context.Context, id muster.JobID, verb auth.Verb) error {
 	p := principalOf(ctx)
 	if p.Job != 0 && p.Job != id {
@@ -128,19 +128,15 @@ func jobNotFound(id muster.JobID) error {
 	return muster.Errorf(muster.NotFound, "there is no job %d", id)
 }
 
-// maxCachedProjects is how many jobs' projects are remembered.
+// maxCachedProjects is the maximum number of cached projects of jobs.
 const maxCachedProjects = 10_000
 
-// projectCache knows the projects of jobs, which never change.
+// projectCache caches the projects of jobs, which never change.
 type projectCache struct {
 	store store.Reader
 
 	mu    sync.Mutex
 	byJob map[muster.JobID]string
-}
-
-func newProjectCache(st store.Reader) *projectCache {
-	return &projectCache{store: st, byJob: map[muster.JobID]string{}}
 }
 
 func (p *projectCache) projectOf(ctx context.Context, id muster.JobID) (string, error) {

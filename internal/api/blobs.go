@@ -17,34 +17,34 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// maxBlob is the most bytes of one blob.
+// maxBlob is the maximum size of a blob, in bytes.
 const maxBlob = 1 << 40
 
 func (s *server) blobRoutes() {
 	at := apiPath("/blobs/{sha256}")
 	handle(s, route{id: "missing-blobs", method: http.MethodPost, path: apiPath("/blobs/missing"), tag: "blobs",
-		summary: "Say which of these blobs are not here", verb: auth.WriteBlobs}, s.missingBlobs)
+		summary: "List which of these blobs the server does not have", verb: auth.WriteBlobs}, s.missingBlobs)
 	stream(s, route{id: "get-blob", method: http.MethodGet, path: at, tag: "blobs",
 		summary: "Download a blob, or ranges of it", verb: auth.ReadBlobs, contentType: "application/octet-stream"}, s.getBlob)
 	stream(s, route{id: "head-blob", method: http.MethodHead, path: at, tag: "blobs",
-		summary: "Say how much of a blob is here: 404 with Upload-Offset, if not all", verb: auth.ReadBlobs}, s.headBlob)
+		summary: "Check whether the server has a blob: 404 with Upload-Offset if it has only a part", verb: auth.ReadBlobs}, s.headBlob)
 	handle(s, route{id: "check-blob", method: http.MethodPost, path: at + "/check", tag: "blobs",
-		summary: "Report that a download had other bytes: the file is read, and set aside if it is damaged", verb: auth.ReadBlobs}, s.checkBlob)
+		summary: "Check a blob whose download was damaged: the server verifies its file and moves it aside if it is damaged", verb: auth.ReadBlobs}, s.checkBlob)
 	stream(s, route{id: "put-blob", method: http.MethodPut, path: at, tag: "blobs", verb: auth.WriteBlobs,
-		summary: "Upload a blob, or go on after the bytes that are here",
+		summary: "Upload a blob, or resume its upload",
 		body: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 		}}}, s.putBlob)
 }
 
-// BlobPath names a blob.
+// BlobPath is a blob in a path.
 type BlobPath struct {
 	SHA256 string `path:"sha256" pattern:"^[0-9a-f]{64}$" patternDescription:"64 lower-case hex digits"`
 }
 
 type putBlobInput struct {
 	BlobPath
-	Offset int64 `header:"Upload-Offset" minimum:"0" maximum:"1099511627776" doc:"where in the blob the body begins: as many bytes as are here"`
+	Offset int64 `header:"Upload-Offset" minimum:"0" maximum:"1099511627776" doc:"offset of the body in the blob: the number of bytes that the server has"`
 }
 
 type missingInput struct{ Body wire.Hashes }
@@ -71,7 +71,7 @@ func (s *server) getBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) e
 	return s.serveBlob(w, r, &blobResponse{Blob: store.Blob{SHA256: in.SHA256, Size: size}, name: in.SHA256, mediaType: "application/octet-stream"})
 }
 
-// uploads is where the caller puts blobs.
+// uploads returns the caller's uploader.
 func (s *server) uploads(ctx context.Context) blob.Uploader {
 	return s.Blobs.ForOwner(string(holderOf(principalOf(ctx))))
 }
@@ -93,8 +93,8 @@ func (s *server) headBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) 
 	return nil
 }
 
-// putBlob takes an upload. Who may not have the blob has to send all of it, also if it is here: what shows that he has it is
-// not its hash.
+// putBlob accepts an upload. A caller without access to the blob must send all of it even if the server has it: knowing its
+// hash does not prove possession.
 func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInput) error {
 	if r.ContentLength > maxBlob-in.Offset {
 		return tooLarge()
@@ -132,7 +132,7 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 	return nil
 }
 
-// checkBlob is for who got other bytes than a blob has.
+// checkBlob verifies the file of a blob for a caller that received wrong bytes.
 func (s *server) checkBlob(ctx context.Context, in *BlobPath) (*response[wire.BlobCheck], error) {
 	if _, err := s.authorizeBlob(ctx, in.SHA256); err != nil {
 		return nil, err
@@ -145,10 +145,10 @@ func (s *server) checkBlob(ctx context.Context, in *BlobPath) (*response[wire.Bl
 }
 
 func tooLarge() error {
-	return muster.Errorf(muster.TooLarge, "a blob has at most %s", muster.Size(maxBlob))
+	return muster.Errorf(muster.TooLarge, "the blob is too large: the maximum is %s", muster.Size(maxBlob))
 }
 
-// errorReportingReader reports the errors of its reads, but not the end.
+// errorReportingReader reports read errors other than io.EOF.
 type errorReportingReader struct {
 	io.ReadSeeker
 	onError func(error)
@@ -160,4 +160,121 @@ func (r *errorReportingReader) Read(b []byte) (int, error) {
 		r.onError(err)
 	}
 	return n, err
+}
+
+// BlobNeeds reports which blobs attempts need.
+type BlobNeeds interface {
+	// NeedsBlob reports whether a current attempt of the worker needs a blob, and the blob's size, -1 if unknown. If stale is
+	// set, a negative answer may be two seconds old, and is fast.
+	NeedsBlob(ctx context.Context, w muster.WorkerID, sha256 string, stale bool) (size int64, ok bool, err error)
+	// Files returns the files of a tree. Errors are NotFound, and Invalid or TooLarge for blobs that are not trees.
+	Files(ctx context.Context, tree string) ([]store.Blob, error)
+}
+
+// holderOf returns the grantee of a key's uploads.
+func holderOf(p auth.Principal) store.Grantee {
+	if p.Role == auth.Worker {
+		return store.WorkerGrantee(p.Worker)
+	}
+	return store.ProjectGrantee(p.Project)
+}
+
+// canReadBlob reports whether the caller may read a blob, and its size, -1 if unknown. Keys for all projects may read every
+// blob, keys of a project those uploaded for it or created by its jobs, and workers those that they uploaded and those that
+// their current attempts need.
+func (s *server) canReadBlob(ctx context.Context, sha256 string) (size int64, ok bool, err error) {
+	p := principalOf(ctx)
+	size, ok, err = s.Grants.BlobGrant(ctx, holderOf(p), sha256)
+	switch {
+	case err != nil || ok:
+	case p.Role == auth.Worker:
+		var reported int64
+		if reported, ok, err = s.BlobNeeds.NeedsBlob(ctx, p.Worker, sha256, false); size < 0 {
+			size = reported
+		}
+	default:
+		ok = p.Project == ""
+	}
+	return size, ok, err
+}
+
+// authorizeBlob returns the size of a blob that the caller may read, -1 if unknown. For other blobs it returns NotFound.
+func (s *server) authorizeBlob(ctx context.Context, sha256 string) (size int64, err error) {
+	size, ok, err := s.canReadBlob(ctx, sha256)
+	if err == nil && !ok {
+		err = blobNotFound(sha256)
+	}
+	return size, err
+}
+
+// uploadedSize returns the size of a blob that the caller need not upload, because the server has it and the caller may read it.
+// It grants a needed blob to a worker, so that the worker may refer to it in its reports, also for another job.
+func (s *server) uploadedSize(ctx context.Context, sha256 string) (int64, error) {
+	p := principalOf(ctx)
+	if p.Role != auth.Worker {
+		size, err := s.authorizeBlob(ctx, sha256)
+		if err != nil {
+			return 0, err
+		}
+		return s.statOrMissing(ctx, sha256, size)
+	}
+	size, granted, err := s.Grants.BlobGrant(ctx, holderOf(p), sha256)
+	if err != nil {
+		return 0, err
+	}
+	if !granted {
+		reported, needed, err := s.BlobNeeds.NeedsBlob(ctx, p.Worker, sha256, true)
+		if err != nil {
+			return 0, err
+		}
+		if !needed {
+			return 0, blobNotFound(sha256)
+		}
+		size = reported
+	}
+	if size, err = s.statOrMissing(ctx, sha256, size); err == nil && !granted {
+		err = s.blobGranter.Grant(ctx, holderOf(p), store.Blob{SHA256: sha256, Size: size})
+	}
+	return size, err
+}
+
+func blobNotFound(sha256 string) error {
+	return muster.Errorf(muster.NotFound, "there is no blob %s", sha256)
+}
+
+// statBlob returns the size of a blob's file, or NotFound. It verifies a file of the wrong size and one whose last read
+// failed, and moves it aside if it is damaged.
+func (s *server) statBlob(ctx context.Context, sha256 string, size int64) (int64, error) {
+	actual, err := s.Blobs.Stat(ctx, sha256)
+	if err != nil || (size < 0 || actual == size) && !s.blobChecker.Suspect(sha256) {
+		return actual, err
+	}
+	return actual, s.verifyBlob(ctx, sha256)
+}
+
+// statOrMissing does the same for an uploader: an unreadable file is NotFound, so that the upload replaces it.
+func (s *server) statOrMissing(ctx context.Context, sha256 string, size int64) (int64, error) {
+	actual, err := s.statBlob(ctx, sha256, size)
+	if errors.Is(err, errUnreadable) {
+		err = blobNotFound(sha256)
+	}
+	return actual, err
+}
+
+var errUnreadable = errors.New("the file cannot be read")
+
+// verifyBlob verifies the file of a suspect blob, and returns an error unless it is intact.
+func (s *server) verifyBlob(ctx context.Context, sha256 string) error {
+	verdict, err := s.blobChecker.Check(ctx, sha256, "")
+	switch {
+	case err != nil:
+		return err
+	case verdict == blob.Damaged:
+		return muster.Errorf(muster.NotFound, "the file of blob %s was damaged and has been moved aside: upload it again", sha256)
+	case verdict == blob.Unreadable:
+		return muster.Errorf(muster.Unavailable, "the server cannot read the file of blob %s now: try again in a minute, or upload the blob again: %w", sha256, errUnreadable)
+	case verdict == blob.Unchecked:
+		return muster.Errorf(muster.Unavailable, "blob %s may be damaged, and too many other blobs are being verified: try again later", sha256)
+	}
+	return nil
 }

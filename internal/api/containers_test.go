@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// startContainerServer is a fleet of two workers: w1 has no container engine, w3 has one, and an owner who
-// allows some images only. One task has run in a container there.
+// startContainerServer starts a server with two workers: w1 has no container engine, w3 has one and allows only
+// some images. One task has run in a container on w3.
 func startContainerServer(t *testing.T) *apitest.Server {
 	t.Helper()
 	s := apitest.Start(t, nil)

@@ -17,8 +17,8 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 )
 
-// TestDamagedFiles damages files of blobs on the server's disk. One of another size is noticed by every request that asks for
-// it; other damage when a reader reports it. Either way the file is set aside, and the next upload of the blob is accepted.
+// TestDamagedFiles damages files of blobs on the server's disk. Every request detects a wrong size; other damage is detected when a
+// reader reports it. Then the file is moved aside, and the next upload of the blob is accepted.
 func TestDamagedFiles(t *testing.T) {
 	t.Parallel()
 	s := apitest.Start(t, nil)
@@ -76,20 +76,20 @@ func TestDamagedFiles(t *testing.T) {
 	} {
 		expectStatus(t, s, request{method: "PUT", path: path, token: token, body: content}, http.StatusCreated)
 		if code, _ := report(otherToken); code != http.StatusNotFound {
-			t.Errorf("a report of a worker that may not have the blob is answered %d", code)
+			t.Errorf("a report of a worker without access to the blob got %d", code)
 		}
 		if err := os.WriteFile(file, c.damage([]byte(content)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if c.noticed != nil {
 			if !c.noticed() {
-				t.Errorf("%s does not notice the damage", c.name)
+				t.Errorf("%s does not detect the damage", c.name)
 			}
 			if _, err := os.Stat(file); !os.IsNotExist(err) {
 				t.Errorf("%s leaves the damaged file: %v", c.name, err)
 			}
 			if !missing() {
-				t.Errorf("%s: afterwards the blob counts as there", c.name)
+				t.Errorf("%s: the damaged blob is not missing", c.name)
 			}
 		}
 		expectStatus(t, s, request{method: "PUT", path: path, token: token, body: content}, http.StatusCreated)

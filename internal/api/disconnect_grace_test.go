@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// A grace that is shorter than twice the server's heartbeat interval, which is one second here, is refused with
-// the place where it is written, the bound and what to write.
+// A grace shorter than two heartbeat intervals, which are one second here, is rejected with its place, the minimum and a
+// hint.
 func TestAGraceUnderTwoHeartbeatsIsRefused(t *testing.T) {
 	c := apitest.Start(t, nil).Client(t)
 	spec := func(grace time.Duration) *muster.Spec {
@@ -30,8 +30,8 @@ func TestAGraceUnderTwoHeartbeatsIsRefused(t *testing.T) {
 		e, ok := errors.AsType[*muster.Error](err)
 		if !ok || e.Code != muster.InvalidSpec || len(e.Fields) != 1 || !strings.HasSuffix(e.Fields[0].Path, "disconnect.grace") ||
 			!strings.Contains(e.Fields[0].Message, "is shorter than 2s, 2 times the server's heartbeat interval of 1s") ||
-			e.Fields[0].Hint != "write at least 2s, or start the server with a shorter --heartbeat" {
-			t.Errorf("refused with %+v", err)
+			e.Fields[0].Hint != "use at least 2s, or start the server with a shorter --heartbeat" {
+			t.Errorf("wrong error: %+v", err)
 		}
 	}
 }

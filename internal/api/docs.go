@@ -8,6 +8,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/muster-dev/muster/docs"
+	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
@@ -19,16 +21,16 @@ const (
 //go:embed docs
 var docFiles embed.FS
 
-// docRoutes serves the OpenAPI document and a page that shows it, which needs
-// nothing from elsewhere. It comes after all other routes.
+// docRoutes serves the OpenAPI document and a self-contained page that shows it. Call it
+// after all other routes are registered.
 func (s *server) docRoutes(mux *http.ServeMux) {
 	docJSON, err := json.Marshal(s.api.OpenAPI())
 	if err != nil {
-		panic(fmt.Sprintf("OpenAPI document: %v", err)) // made of our own types: a test finds it
+		panic(fmt.Sprintf("OpenAPI document: %v", err)) // a test covers it
 	}
 	mux.HandleFunc("GET "+pathOpenAPI, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(docJSON) // a caller who left does not read it
+		_, _ = w.Write(docJSON) // the client may have left
 	})
 	files := http.StripPrefix("/api/", http.FileServerFS(docFiles))
 	mux.HandleFunc("GET "+pathDocs, func(w http.ResponseWriter, r *http.Request) {
@@ -41,7 +43,7 @@ func (s *server) docRoutes(mux *http.ServeMux) {
 	})
 }
 
-// apiVersion stands in the document of Document, which does not depend on the build.
+// apiVersion is the version in Document, which does not depend on the build.
 const apiVersion = "v1"
 
 // Document returns the OpenAPI document of the API without a running server.
@@ -52,4 +54,20 @@ func Document() *huma.OpenAPI {
 func setDocsSecurityHeaders(w http.ResponseWriter) {
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+}
+
+const pathJobSchema = "/schemas/job.json"
+
+func (s *server) schemaRoutes() {
+	stream(s, route{id: "get-job-schema", method: http.MethodGet, path: apiPath(pathJobSchema), tag: "jobs", public: true, contentType: jsonSchemaType,
+		summary: "Show the JSON Schema (2020-12) of job files, for editors"}, getJobSchema)
+}
+
+func getJobSchema(w http.ResponseWriter, r *http.Request, _ *struct{}) error {
+	h := w.Header()
+	h.Set("Content-Type", jsonSchemaType)
+	h.Set("Cache-Control", "max-age=300")
+	h.Set("Access-Control-Allow-Origin", "*")              // public; editors in browsers read it
+	_, _ = streaming.NewWriter(w, r).Write(docs.JobSchema) // the client may have left
+	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/cid"
 )
 
-// What a pattern of the document accepts, the reader of that text accepts, and what is commonly written fits its pattern.
+// Parsers accept all strings that match the document's patterns, and usual strings match their pattern.
 func TestPatternsAreOfWhatIsRead(t *testing.T) {
 	patterns := map[string]string{}
 	for path, item := range api.Document().Paths {
@@ -58,15 +58,15 @@ func TestPatternsAreOfWhatIsRead(t *testing.T) {
 		re := regexp.MustCompile(p)
 		for _, s := range c.good {
 			if !re.MatchString(s) {
-				t.Errorf("%s: %q does not fit %s", name, s, p)
+				t.Errorf("%s: %q does not match %s", name, s, p)
 			}
 			if c.read != nil && c.read(s) != nil {
-				t.Errorf("%s: %q fits and is refused: %v", name, s, c.read(s))
+				t.Errorf("%s: %q matches and is rejected: %v", name, s, c.read(s))
 			}
 		}
 		for _, s := range c.bad {
 			if re.MatchString(s) {
-				t.Errorf("%s: %q fits %s", name, s, p)
+				t.Errorf("%s: %q matches %s", name, s, p)
 			}
 		}
 	}
@@ -83,11 +83,11 @@ func TestContentTypesOfStreams(t *testing.T) {
 		content := api.Document().Paths[path].Get.Responses["200"].Content
 		for _, kind := range want {
 			if content[kind] == nil {
-				t.Errorf("%s does not say that it answers %s", path, kind)
+				t.Errorf("%s does not document content type %s", path, kind)
 			}
 		}
 		if len(content) != len(want) {
-			t.Errorf("%s says %d content types, want %d", path, len(content), len(want))
+			t.Errorf("%s documents %d content types, want %d", path, len(content), len(want))
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestParametersWithoutValuesAreRefused(t *testing.T) {
 	expectStatus(t, s, request{method: "PUT", path: blob, body: "hello\n"}, http.StatusCreated)
 }
 
-// A path without parameters has its own methods, not those of a path that would take it, too.
+// A path without parameters has its own methods, not those of a matching path with parameters.
 func TestLiteralPathsHaveTheirOwnMethods(t *testing.T) {
 	s := apitest.Start(t, nil)
 	for _, method := range []string{"GET", "PUT", "HEAD", "OPTIONS", "DELETE"} {

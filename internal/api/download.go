@@ -16,15 +16,15 @@ const pathDownload = "/download/muster"
 
 func (s *server) downloadRoutes() {
 	stream(s, route{id: "download-muster", method: http.MethodGet, path: pathDownload, tag: "workers", verb: auth.JoinWorkers, contentType: "application/octet-stream",
-		summary: "Download the server's own executable, to start a worker with it on a machine of the same system"}, s.download)
+		summary: "Download the server's executable, to start a worker on a machine of the same platform"}, s.download)
 }
 
 type downloadInput struct {
-	OS   string `query:"os" maxLength:"20" doc:"refuse an executable of another operating system" example:"linux"`
-	Arch string `query:"arch" maxLength:"20" doc:"refuse an executable of another architecture" example:"amd64"`
+	OS   string `query:"os" maxLength:"20" doc:"required operating system" example:"linux"`
+	Arch string `query:"arch" maxLength:"20" doc:"required architecture" example:"amd64"`
 }
 
-// archNames are what uname -m calls architectures.
+// archNames maps the names of uname -m to Go's.
 var archNames = map[string]string{"x86_64": "amd64", "aarch64": "arm64"}
 
 func (s *server) download(w http.ResponseWriter, r *http.Request, in *downloadInput) error {
@@ -33,14 +33,14 @@ func (s *server) download(w http.ResponseWriter, r *http.Request, in *downloadIn
 		arch = goarch
 	}
 	if in.OS != "" && in.OS != runtime.GOOS || arch != "" && arch != runtime.GOARCH {
-		return muster.Errorf(muster.NotFound, "this server has muster for %s/%s only, not for %s/%s: build it there, or copy a release build for that system", runtime.GOOS, runtime.GOARCH, in.OS, in.Arch)
+		return muster.Errorf(muster.NotFound, "the server has an executable for %s/%s, not for %s/%s: build it there, or use a release build for that platform", runtime.GOOS, runtime.GOARCH, in.OS, in.Arch)
 	}
 	name, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	if runtime.GOOS == "linux" {
-		name = "/proc/self/exe" // also while the file is replaced by a newer one
+		name = "/proc/self/exe" // works also after the file was replaced
 	}
 	f, err := os.Open(name)
 	if err != nil {

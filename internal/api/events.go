@@ -15,13 +15,13 @@ import (
 
 func (s *server) eventRoutes() {
 	stream(s, route{id: "watch-events", method: http.MethodGet, path: apiPath("/events"), tag: "events", verb: auth.ReadJobs, contentType: "text/event-stream",
-		summary: "Watch what changes, as server-sent events; a resync event says: read the state anew, events were missed"}, s.watchEvents)
+		summary: "Stream changes as server-sent events; after a resync event, which means missed events, read the state again"}, s.watchEvents)
 }
 
 type eventsInput struct {
 	Job  string   `query:"job" maxLength:"20" doc:"only events of this job and its tasks"`
-	Type []string `query:"type,explode" maxItems:"3" enum:"job,task,worker" doc:"only events of these types; default: all. A resync always comes"`
-	Last string   `header:"Last-Event-ID" maxLength:"200" doc:"go on after this event"`
+	Type []string `query:"type,explode" maxItems:"3" enum:"job,task,worker" doc:"only events of these types and resync events; default: all"`
+	Last string   `header:"Last-Event-ID" maxLength:"200" doc:"resume after this event"`
 }
 
 func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsInput) error {
@@ -52,13 +52,13 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 		err = s.sendEvents(ctx, out, sub)
 	}
 	if ctx.Err() == nil {
-		s.Log.DebugContext(ctx, "event stream broke off", slog.Any("error", err))
+		s.Log.DebugContext(ctx, "event stream ended", slog.Any("error", err))
 	}
 	return nil
 }
 
-// sendEvents sends the next events that the caller may see, and a keep-alive when one is due: other projects'
-// events do not put it off, and its id has the client resume after them.
+// sendEvents sends the next events that the caller may see, and a keep-alive when one is due. Events of other
+// projects do not delay a keep-alive; its id lets the client resume after them.
 func (s *server) sendEvents(ctx context.Context, out *streaming.EventWriter, sub *eventbus.Subscription) error {
 	waitCtx, cancel := context.WithDeadline(ctx, out.KeepAliveDue())
 	defer cancel()
@@ -87,7 +87,7 @@ func (s *server) sendEvents(ctx context.Context, out *streaming.EventWriter, sub
 	return out.Flush()
 }
 
-// visible reports whether an event is the caller's business.
+// visible reports whether the caller may see an event.
 func (s *server) visible(ctx context.Context, e *muster.Event) (bool, error) {
 	keyProject := principalOf(ctx).Project
 	if keyProject == "" || jobOf(e) == 0 {

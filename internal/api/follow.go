@@ -16,19 +16,19 @@ import (
 )
 
 const (
-	// lateLogTimeout is how long the rest of an ended attempt's log is awaited while nothing
-	// of it comes.
+	// lateLogTimeout is how long to wait for the rest of a finished attempt's log while
+	// none of it arrives.
 	lateLogTimeout = time.Minute
-	// flushBytes is how many bytes of output are gathered before they are sent on.
+	// flushBytes is the number of bytes of output that are buffered before they are sent.
 	flushBytes = 64 << 10
 )
 
-// eventFunc makes the event of a record; a record without one has no name.
+// eventFunc returns the event of a record; name is "" if there is none.
 type eventFunc func(r tasklog.Record) (name string, data any)
 
-// follower sends what a task's log holds as events: all of one attempt and, unless it was
-// asked for that one alone, then of the next. What an attempt still lacks when it has
-// ended is awaited, because reports may overtake logs.
+// follower sends a task's log as events: all of one attempt and then, unless
+// singleAttempt is set, of the next ones. After an attempt has ended it waits for the rest of
+// the log, because reports may overtake logs.
 type follower struct {
 	*server
 	pos           logPosition
@@ -56,7 +56,7 @@ func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
 		s := slog.String("task", f.pos.task.String())
 		f.Log.DebugContext(ctx, "log stream broke off", s, slog.Any("error", err))
 	}
-	return nil // the client connects again if there was no end event
+	return nil // without an end event the client reconnects
 }
 
 func (f *follower) run(ctx context.Context) error {
@@ -101,7 +101,7 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// attemptState is what is known of the attempt that is followed.
+// attemptState is the state of the followed attempt.
 type attemptState struct {
 	state       muster.TaskState // of the task
 	lastAttempt int              // number of the task's last attempt
@@ -124,19 +124,17 @@ func (f *follower) loadState(ctx context.Context) (attemptState, error) {
 	if err != nil {
 		return attemptState{}, err
 	}
-	for _, a := range attempts {
-		if a.ID.N == f.pos.attempt {
-			st.ended, st.size = a.Outcome != muster.AttemptOpen, a.LogSize
-			st.lost = a.Outcome == muster.AttemptLost || a.Outcome == muster.AttemptRejected
-		}
+	if a, ok := findAttempt(attempts, f.pos.attempt); ok {
+		st.size = a.LogSize
+		st.ended, st.lost = attemptEnded(&a)
 	}
 	return st, nil
 }
 
-// step is what follows on an attempt's output: the end, or the next attempt.
+// step is what follows the output of an attempt: the end, or the next attempt.
 type step struct{ end, truncated bool }
 
-// nextStep says what follows when all output so far was sent, and nil if that is to wait.
+// nextStep returns what follows after all output so far was sent, or nil to wait for more.
 func (f *follower) nextStep(st attemptState) *step {
 	complete := st.ended && (f.pos.offset >= st.size || st.lost)
 	timedOut := st.ended && !complete && time.Since(f.lastGrowth) >= lateLogTimeout
@@ -151,7 +149,7 @@ func (f *follower) nextStep(st attemptState) *step {
 	}
 }
 
-// announce says which attempt follows.
+// announce sends the event that begins an attempt.
 func (f *follower) announce() error {
 	if f.pos.attempt == 0 {
 		return nil
@@ -166,7 +164,7 @@ func (f *follower) size(ctx context.Context) (int64, error) {
 	return f.Logs.Size(ctx, f.pos.id())
 }
 
-// sendAvailable sends what is there.
+// sendAvailable sends the output so far.
 func (f *follower) sendAvailable(ctx context.Context) error {
 	pending := 0
 	err := f.records(ctx, f.pos, func(r tasklog.Record, after int64) error {
@@ -188,8 +186,8 @@ func (f *follower) sendAvailable(ctx context.Context) error {
 	return errors.Join(err, f.out.Flush())
 }
 
-// wait returns when the log is longer than size, when the task has changed, or, reporting that too, when a
-// keep-alive is due.
+// wait returns when the log is longer than size, when the task has changed, or when a keep-alive is
+// due; changed is true in the last two cases.
 func (f *follower) wait(ctx context.Context, size int64) (changed bool, err error) {
 	waitCtx, cancel := context.WithDeadline(ctx, f.out.KeepAliveDue())
 	defer cancel()

@@ -26,7 +26,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
 // request is one HTTP request of a test.
 type request struct {
@@ -75,8 +75,8 @@ var (
 	anyWorker        = regexp.MustCompile(`"w-[a-z2-7]{12}"`)
 )
 
-// render writes an answer as it stands in a golden file: what differs from run to run
-// is replaced.
+// render returns an answer as in a golden file, with placeholders for values that differ
+// between runs.
 func render(t *testing.T, q request, resp *http.Response, body []byte) string {
 	t.Helper()
 	var b strings.Builder
@@ -106,8 +106,8 @@ func render(t *testing.T, q request, resp *http.Response, body []byte) string {
 
 const helloSum = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03" // of "hello\n"
 
-// startPopulatedServer brings a server to where each kind of object has something to show:
-// job 1 succeeded with output and an artifact, job 2 failed and was retried, and job 3 waits.
+// startPopulatedServer starts a server with objects of each kind: job 1 succeeded with output
+// and an artifact, job 2 failed and was retried, and job 3 waits.
 func startPopulatedServer(t *testing.T) *apitest.Server {
 	t.Helper()
 	s := apitest.Start(t, nil)
@@ -146,9 +146,9 @@ func startPopulatedServer(t *testing.T) *apitest.Server {
 	return s
 }
 
-// startDeviceServer brings a server to where a worker shows all that a worker may: devices, one of
-// them quarantined, what they do, why it takes nothing new, and a task that goes on
-// from a checkpoint.
+// startDeviceServer starts a server with a worker that has all fields: devices, one of them
+// quarantined, their load, why it accepts no new tasks, and a task that resumed from a
+// checkpoint.
 func startDeviceServer(t *testing.T) *apitest.Server {
 	t.Helper()
 	s := apitest.Start(t, nil)
@@ -186,7 +186,7 @@ func startDeviceServer(t *testing.T) *apitest.Server {
 	return s
 }
 
-// resize is what a worker tells whose owner added two kinds, one of them with a name that he may not take.
+// resize is the custom kinds of a worker: two kinds, one of them with a reserved name.
 const resize = `[{"name":"echo","about":"Take the place of another kind.","entry":["./evil"]},
 {"name":"resize","about":"Make pictures smaller.","entry":["./resize"],"run":"no","resources":{"cpus":2},"checkpoint":true,"merge_key":["width"],
 "input":{"type":"object","required":["width"],"properties":{"width":{"type":"integer","minimum":1,"maximum":8192},"format":{"enum":["png","jpeg"],"default":"png"}}}}]`
@@ -344,7 +344,7 @@ func checkGolden(t *testing.T, s *apitest.Server, cases []goldenCase) {
 	}
 }
 
-// checkSchema holds an answer against what the OpenAPI document says of it.
+// checkSchema validates an answer with its schema in the OpenAPI document.
 func checkSchema(t *testing.T, doc *huma.OpenAPI, operation string, status int, body []byte) {
 	t.Helper()
 	schema := schemaOf(doc, operation, status)
@@ -358,7 +358,7 @@ func checkSchema(t *testing.T, doc *huma.OpenAPI, operation string, status int, 
 	var result huma.ValidateResult
 	huma.Validate(doc.Components.Schemas, schema, huma.NewPathBuffer(nil, 0), huma.ModeReadFromServer, v, &result)
 	for _, err := range result.Errors {
-		t.Errorf("the answer is not as the OpenAPI document says: %v", err)
+		t.Errorf("the answer does not match the OpenAPI document: %v", err)
 	}
 }
 
@@ -379,8 +379,8 @@ func schemaOf(doc *huma.OpenAPI, operation string, status int) *huma.Schema {
 	return nil
 }
 
-// Every operation of the OpenAPI document that answers JSON has its answer held
-// against its schema by a golden test.
+// For every operation of the OpenAPI document that answers JSON, a golden test validates
+// the answer.
 func TestEveryJSONOperationIsGolden(t *testing.T) {
 	tested := map[string]bool{}
 	for _, g := range slices.Concat(golden, goldenDevices, goldenContainers, goldenNotify) {
@@ -388,7 +388,7 @@ func TestEveryJSONOperationIsGolden(t *testing.T) {
 	}
 	for path, item := range api.Document().Paths {
 		if strings.Contains(path, "...") {
-			t.Errorf("path %s is no OpenAPI path", path)
+			t.Errorf("path %s is not an OpenAPI path", path)
 		}
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
 			if op == nil {

@@ -15,9 +15,9 @@ import (
 
 func (s *server) healthRoutes() {
 	handle(s, route{id: "healthz", method: http.MethodGet, path: "/healthz", tag: "health", public: true,
-		summary: "Say that the process answers"}, s.healthz)
+		summary: "Check that the process answers"}, s.healthz)
 	handle(s, route{id: "readyz", method: http.MethodGet, path: "/readyz", tag: "health", public: true,
-		summary: "Say whether the server can do its work: engine and store answer"}, s.readyz)
+		summary: "Check that the server can work: engine and store answer"}, s.readyz)
 }
 
 type health struct {
@@ -26,14 +26,14 @@ type health struct {
 
 type readiness struct {
 	Status   string         `json:"status" enum:"ok"`
-	Gateways []wire.Gateway `json:"gateways,omitempty" doc:"to other systems: one that cannot work does not make the server unready"`
+	Gateways []wire.Gateway `json:"gateways,omitempty" doc:"gateways to other systems; a failing gateway does not make the server unready"`
 }
 
 func (s *server) healthz(context.Context, *struct{}) (*response[health], error) {
 	return respond(health{Status: "ok"}), nil
 }
 
-// readyz asks nobody but for one cheap read of the store a second, because it needs no key.
+// readyz reads the store at most once a second, because it needs no key.
 func (s *server) readyz(ctx context.Context, _ *struct{}) (*response[readiness], error) {
 	if err := s.Engine.Health(); err != nil {
 		return nil, err
@@ -50,11 +50,11 @@ func (s *server) readyz(ctx context.Context, _ *struct{}) (*response[readiness],
 
 const (
 	gatewayOK          = "ok"
-	gatewayUnavailable = "it cannot work now: the server's log says why"
+	gatewayUnavailable = "unavailable: see the server's log"
 )
 
-// gateways says how the gateways are. Why one cannot work names what is inside the network, so only who has a key for all
-// projects learns it: links to jobs and keys of workers are in the hands of others.
+// gateways returns the state of the gateways. The reason of a failure may reveal details of the network, so that only
+// callers with a key for all projects get it.
 func (s *server) gateways(ctx context.Context) []wire.Gateway {
 	list := s.Gateways()
 	if !slices.ContainsFunc(list, func(g wire.Gateway) bool { return g.Status != gatewayOK }) {
@@ -75,21 +75,21 @@ func (s *server) gateways(ctx context.Context) []wire.Gateway {
 }
 
 const (
-	storeCheckTTL     = time.Second     // how long one answer of the store counts
-	storeCheckTimeout = 5 * time.Second // how long the store may take
+	storeCheckTTL     = time.Second     // how long a result is cached
+	storeCheckTimeout = 5 * time.Second // of one check
 )
 
-// storeHealth remembers whether the store answers.
+// storeHealth caches whether the store answers.
 type storeHealth struct {
 	keys store.KeyStore
 
-	checking  sync.Mutex // held by the one who asks
+	checking  sync.Mutex // held during a check
 	mu        sync.Mutex
-	checkedAt time.Time // of the last answer; zero before the first one
+	checkedAt time.Time // of the last result; zero before the first one
 	err       error
 }
 
-// check returns the store's last answer, and asks again if that is too old and nobody does.
+// check returns the last result, and checks again if that is too old and no check is running.
 func (h *storeHealth) check(ctx context.Context) error {
 	at, err := h.lastResult()
 	if time.Since(at) < storeCheckTTL {
@@ -104,7 +104,7 @@ func (h *storeHealth) check(ctx context.Context) error {
 	if at, err := h.lastResult(); time.Since(at) < storeCheckTTL {
 		return err
 	}
-	// A caller who leaves does not make the store look broken to others.
+	// A client that leaves must not make the store look broken to others.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeCheckTimeout)
 	defer cancel()
 	_, err = h.keys.KeyByHash(ctx, "")
@@ -123,10 +123,10 @@ func (h *storeHealth) lastResult() (time.Time, error) {
 	return h.checkedAt, h.err
 }
 
-// staleResult is the answer while the store is asked again: the last one, unless that takes too long.
+// staleResult returns the last result during a check, unless the check takes too long.
 func (h *storeHealth) staleResult(at time.Time, err error) error {
 	if since := time.Since(at); err == nil && since > storeCheckTTL+storeCheckTimeout {
-		return muster.Errorf(muster.Unavailable, "it was last heard from %s ago", since.Round(time.Second))
+		return muster.Errorf(muster.Unavailable, "the last answer was %s ago", since.Round(time.Second))
 	}
 	return err
 }

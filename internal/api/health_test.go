@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// blockingKeys is a store that answers once its gate is open, or not at all.
+// blockingKeys is a store that blocks until it is released.
 type blockingKeys struct {
 	store.KeyStore
 
@@ -46,7 +46,7 @@ func (k *blockingKeys) KeyByHash(ctx context.Context, _ string) (store.Key, erro
 	return store.Key{}, muster.Errorf(muster.NotFound, "no such key")
 }
 
-// Many who ask before the store has answered for the first time have it asked once.
+// Concurrent requests before the first result of the store cause one lookup.
 func TestFirstReadinessCostsOneLookup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { // so that no answer grows old
@@ -74,7 +74,7 @@ func TestFirstReadinessCostsOneLookup(t *testing.T) {
 	})
 }
 
-// While the store is asked again, others get its last answer at once, unless that is too old.
+// During a check, other requests get the last result at once, unless it is too old.
 func TestReadinessWaitsForNobody(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -82,7 +82,7 @@ func TestReadinessWaitsForNobody(t *testing.T) {
 		want string // "" if the server is ready
 	}{
 		"an answer of just now": {storeCheckTTL, ""},
-		"an old answer":         {storeCheckTTL + storeCheckTimeout + time.Second, "it was last heard from"},
+		"an old answer":         {storeCheckTTL + storeCheckTimeout + time.Second, "the last answer was"},
 	} {
 		k := newBlockingKeys()
 		h := storeHealth{keys: k, checkedAt: time.Now().Add(-c.age)}
@@ -97,14 +97,14 @@ func TestReadinessWaitsForNobody(t *testing.T) {
 				t.Errorf("%s: %v, want %q", name, err, c.want)
 			}
 		case <-time.After(3 * time.Second): // less than the store may take
-			t.Errorf("%s: somebody waits for a lookup of another", name)
+			t.Errorf("%s: a request waits for another one's lookup", name)
 		}
 		close(k.unblock)
 		asking.Wait()
 	}
 }
 
-// A store that does not answer is not ready, and a caller who leaves says nothing about the store.
+// A store that does not answer is not ready. A client that leaves does not affect the result.
 func TestReadinessHasItsOwnTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,17 +119,17 @@ func TestReadinessHasItsOwnTimeout(t *testing.T) {
 			t.Error("a store that does not answer is ready")
 		}
 		if took := time.Since(start); took != storeCheckTimeout {
-			t.Errorf("it took %s to find that out", took)
+			t.Errorf("the check took %s", took)
 		}
 		close(k.unblock)
 		time.Sleep(storeCheckTTL)
 		if err := h.check(cancelled); err != nil {
-			t.Errorf("a caller who has left makes the store look broken: %v", err)
+			t.Errorf("a client that left makes the store look broken: %v", err)
 		}
 	})
 }
 
-// unhealthyEngine says why it cannot work.
+// unhealthyEngine is an engine with an error.
 type unhealthyEngine struct {
 	Engine
 
@@ -153,7 +153,7 @@ func (k singleKeyStore) KeyByHash(_ context.Context, hash string) (store.Key, er
 	return k.key, nil
 }
 
-// Only requests with a valid key that may see the fleet and all projects see why a gateway cannot work.
+// Only requests with a valid key for workers and all projects get the reason why a gateway cannot work.
 func TestGatewaysInReadiness(t *testing.T) {
 	t.Parallel()
 	list := []wire.Gateway{{Name: "qubix", Status: "ok"}, {Name: "mloc", Status: "Redis at 10.0.0.5:6379 does not answer"}}
@@ -165,7 +165,7 @@ func TestGatewaysInReadiness(t *testing.T) {
 	checkGatewayStatus(t, list, store.Key{Role: string(auth.Viewer)}, map[string]string{"": gatewayUnavailable, "mst_wrong": gatewayUnavailable, "mst_right": list[1].Status})
 }
 
-// checkGatewayStatus asks for the readiness with tokens, of which mst_right is that of a key, and wants the status of the second gateway.
+// checkGatewayStatus requests the readiness with each token, of which mst_right is valid, and checks the status of the second gateway.
 func checkGatewayStatus(t *testing.T, list []wire.Gateway, key store.Key, wants map[string]string) {
 	t.Helper()
 	key.ID = "k1"
@@ -182,12 +182,12 @@ func checkGatewayStatus(t *testing.T, list []wire.Gateway, key store.Key, wants 
 			t.Fatalf("it answers %d %s", w.Code, w.Body)
 		}
 		if len(got.Gateways) != 2 || got.Gateways[0] != list[0] || got.Gateways[1].Status != want {
-			t.Errorf("with the key %q it says %s", token, w.Body)
+			t.Errorf("with the key %q the answer is %s", token, w.Body)
 		}
 	}
 }
 
-// A server is ready if both its engine and its store are well.
+// A server is ready if its engine and its store work.
 func TestReadinessIsThatOfEngineAndStore(t *testing.T) {
 	t.Parallel()
 	stuck := muster.Errorf(muster.Unavailable, "the engine is loading its state")

@@ -14,8 +14,8 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// What follows on an attempt's output depends on how the attempt stands, and on
-// how much of its log is here.
+// The step after an attempt's output depends on the state of the attempt and on how much
+// of its log has arrived.
 func TestNextStep(t *testing.T) {
 	running := attemptState{state: muster.Running, lastAttempt: 1}
 	done := attemptState{state: muster.Succeeded, lastAttempt: 1, ended: true, size: 100}
@@ -34,7 +34,7 @@ func TestNextStep(t *testing.T) {
 		want   *step
 	}{
 		{"it runs", running, 100, long, true, false, nil},
-		{"it runs, and nobody follows", running, 100, short, false, false, end},
+		{"it runs, without follow", running, 100, short, false, false, end},
 		{"all is here", done, 100, short, true, false, end},
 		{"the rest may come", done, 99, short, true, false, nil},
 		{"the rest does not come", done, 99, long, true, false, &step{end: true, truncated: true}},
@@ -54,7 +54,7 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
-// One key waits for its own turns and leaves turns to others, and who waits too long is refused.
+// The limit of one key leaves slots to others, and a request that waits too long is rejected.
 func TestLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		contextWithKey := func(g *keyring.ActiveKey) context.Context { return context.WithValue(t.Context(), activeKeyCtxKey, g) }
@@ -92,7 +92,7 @@ func TestLimiter(t *testing.T) {
 	})
 }
 
-// countingEngine counts how often it is asked for explanations, each of which takes a while.
+// countingEngine counts explanations, each of which takes some time.
 type countingEngine struct {
 	Engine
 
@@ -108,7 +108,7 @@ func (e *countingEngine) Explain(_ context.Context, id muster.TaskID) (muster.Ex
 	return muster.Explanation{Task: id}, nil
 }
 
-// The engine is asked for one explanation at a time, and for that of a task once a second at most.
+// The engine computes one explanation at a time, and that of a task at most once a second.
 func TestExplanationsCostTheEngineLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &countingEngine{}
@@ -168,7 +168,7 @@ func FuzzParsePlace(f *testing.F) {
 	})
 }
 
-// countedKeys is a store that counts lookups, and fails if it is told to.
+// countedKeys is a store that counts lookups, and returns err if it is set.
 type countedKeys struct {
 	store.KeyStore
 	lookups int
@@ -183,7 +183,7 @@ func (k *countedKeys) KeyByHash(context.Context, string) (store.Key, error) {
 	return store.Key{}, muster.Errorf(muster.NotFound, "no such key")
 }
 
-// However often somebody asks whether the server is ready, the store is asked once a second.
+// Any number of readiness checks causes one lookup of the store per second.
 func TestReadinessCostsOneLookupASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &countedKeys{}

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 )
 
-// A file that a result calls ipfs://… is served by that name to those who may read its job, and to nobody else.
+// A file that a result refers to as ipfs://… is served only to callers that may read its job.
 func TestContentsByCID(t *testing.T) {
 	const id = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN" // of "hello\n"
 	s := apitest.Start(t, nil)
@@ -42,7 +42,7 @@ func TestContentsByCID(t *testing.T) {
 	expectStatus(t, s, request{method: "GET", path: "/ipfs/Qmnonsense"}, http.StatusBadRequest)
 }
 
-// What a worker calls by an identifier that it has not got is served to nobody by it, and is no harm to the file that has it.
+// A file that a worker reports under a wrong identifier is not served, and does not affect the file with this identifier.
 func TestContentsAreHeldToTheirCID(t *testing.T) {
 	const id = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD" // of "hello world"
 	s := apitest.Start(t, nil)

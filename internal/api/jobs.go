@@ -20,22 +20,22 @@ func (s *server) jobRoutes() {
 	handle(s, route{id: "submit-job", method: http.MethodPost, path: apiPath("/jobs"), tag: "jobs",
 		summary: "Submit a job", verb: auth.SubmitJobs, status: http.StatusCreated, body: s.specBody()}, s.submitJob)
 	handle(s, route{id: "list-jobs", method: http.MethodGet, path: apiPath("/jobs"), tag: "jobs",
-		summary: "List jobs, newest first unless another order is asked for", verb: auth.ReadJobs}, s.listJobs)
+		summary: "List jobs, newest first by default", verb: auth.ReadJobs}, s.listJobs)
 	handle(s, route{id: "get-job", method: http.MethodGet, path: apiPath("/jobs/{job}"), tag: "jobs",
 		summary: "Show a job with its spec and stages", verb: auth.ReadJobs}, s.getJob)
 	handle(s, route{id: "list-late-reports", method: http.MethodGet, path: apiPath("/jobs/{job}/late"), tag: "jobs",
-		summary: "List the reports that came after their attempts had been given up: at most 100", verb: auth.ReadJobs}, s.listLate)
+		summary: "List late reports: reports that came after the server had given up their attempts, at most 100", verb: auth.ReadJobs}, s.listLate)
 	handle(s, route{id: "cancel-job", method: http.MethodPost, path: apiPath("/jobs/{job}/cancel"), tag: "jobs",
-		summary: "Stop a job, or some of its tasks", verb: auth.ChangeJobs}, s.cancelJob)
+		summary: "Cancel a job, or some of its tasks", verb: auth.ChangeJobs}, s.cancelJob)
 	handle(s, route{id: "retry-job", method: http.MethodPost, path: apiPath("/jobs/{job}/retry"), tag: "jobs",
-		summary: "Queue ended tasks that did not succeed again", verb: auth.ChangeJobs}, s.retryJob)
+		summary: "Retry finished tasks that did not succeed", verb: auth.ChangeJobs}, s.retryJob)
 	handle(s, route{id: "plan-job", method: http.MethodPost, path: apiPath("/plan"), tag: "jobs",
-		summary: "Check a job, and say where its tasks would run now", verb: auth.SubmitJobs, body: s.specBody()}, s.planJob)
+		summary: "Validate a job and show where its tasks would run now", verb: auth.SubmitJobs, body: s.specBody()}, s.planJob)
 }
 
 type submitInput struct {
-	Key   string `header:"Idempotency-Key" maxLength:"200" doc:"the same key and body again answer the same job"`
-	Trace string `header:"traceparent" maxLength:"256" doc:"the span, as in W3C Trace Context, that the job becomes a part of"`
+	Key   string `header:"Idempotency-Key" maxLength:"200" doc:"repeating a request with the same key and body returns the same job"`
+	Trace string `header:"traceparent" maxLength:"256" doc:"parent span of the job (W3C Trace Context)"`
 	SpecInput
 }
 
@@ -90,23 +90,18 @@ type listJobsInput struct {
 	State   []string  `query:"state,explode" maxItems:"7" doc:"any of these" enum:"waiting,queued,running,succeeded,failed,timed_out,cancelled"`
 	Project string    `query:"project" maxLength:"200"`
 	Name    string    `query:"name" maxLength:"200" doc:"part of the name"`
-	Kind    string    `query:"kind" maxLength:"200" doc:"of all its stages"`
+	Kind    string    `query:"kind" maxLength:"200" doc:"kind of all its stages"`
 	Owner   string    `query:"owner" maxLength:"200" doc:"id of the key that submitted it"`
 	Since   time.Time `query:"since" doc:"created then or later"`
 	Until   time.Time `query:"until" doc:"created then or earlier"`
-	Order   string    `query:"order" enum:"newest,oldest" default:"newest" doc:"which come first"`
-	Label   []string  `query:"label,explode" maxItems:"20" example:"team=vision" doc:"KEY=VALUE; all of these"`
+	Order   string    `query:"order" enum:"newest,oldest" default:"newest" doc:"sort order by creation"`
+	Label   []string  `query:"label,explode" maxItems:"20" example:"team=vision" doc:"KEY=VALUE; the job must have all of them"`
 }
 
 func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*response[wire.Jobs], error) {
 	q := store.JobQuery{
 		Project: in.Project, Name: in.Name, Kind: in.Kind, Owner: in.Owner, OldestFirst: in.Order == "oldest", Cursor: in.Cursor, Limit: in.Limit,
-	}
-	if !in.Since.IsZero() {
-		q.Since = muster.NewTime(in.Since)
-	}
-	if !in.Until.IsZero() {
-		q.Until = muster.NewTime(in.Until)
+		Since: timeParam(in.Since), Until: timeParam(in.Until), Job: principalOf(ctx).Job,
 	}
 	for _, st := range in.State {
 		q.States = append(q.States, muster.JobState(st))
@@ -121,12 +116,8 @@ func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*response[wir
 		}
 		q.Labels[k] = v
 	}
-	q.Job = principalOf(ctx).Job
-	if keyProject := principalOf(ctx).Project; keyProject != "" {
-		if q.Project != "" && q.Project != keyProject {
-			return respond(wire.Jobs{Jobs: []muster.Job{}}), nil
-		}
-		q.Project = keyProject
+	if !limitToProject(ctx, &q.Project) {
+		return respond(wire.Jobs{Jobs: []muster.Job{}}), nil
 	}
 	jobs, next, err := s.Store.Jobs(ctx, q)
 	if err != nil {
@@ -136,11 +127,7 @@ func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*response[wir
 }
 
 func (s *server) getJob(ctx context.Context, in *JobPath) (*response[muster.Job], error) {
-	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
-	if err != nil {
-		return nil, err
-	}
-	return s.showJob(ctx, id)
+	return s.showJob(ctx, in.id)
 }
 
 func (s *server) showJob(ctx context.Context, id muster.JobID) (*response[muster.Job], error) {
@@ -158,14 +145,10 @@ func (s *server) showJob(ctx context.Context, id muster.JobID) (*response[muster
 }
 
 func (s *server) listLate(ctx context.Context, in *JobPath) (*response[wire.Late], error) {
-	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
-	if err != nil {
+	if _, err := s.Store.Job(ctx, in.id); err != nil {
 		return nil, err
 	}
-	if _, err := s.Store.Job(ctx, id); err != nil {
-		return nil, err
-	}
-	list, err := s.LateReports.LateReports(ctx, id)
+	list, err := s.LateReports.LateReports(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}
@@ -186,23 +169,40 @@ func (s *server) retryJob(ctx context.Context, in *changeJobInput) (*response[mu
 }
 
 func (s *server) changeJob(ctx context.Context, in *changeJobInput, change func(context.Context, muster.JobID, []muster.Span) error) (*response[muster.Job], error) {
-	id, err := s.authorizedJob(ctx, in.Job, auth.ChangeJobs)
-	if err != nil {
-		return nil, err
-	}
 	var spans []muster.Span
 	if in.Body != nil {
+		var err error
 		if spans, err = wire.ParseSpans(in.Body.Tasks); err != nil {
 			return nil, err
 		}
 	}
-	if err := change(ctx, id, spans); err != nil {
+	if err := change(ctx, in.id, spans); err != nil {
 		return nil, err
 	}
-	return s.showJob(ctx, id)
+	return s.showJob(ctx, in.id)
 }
 
-// nonNil makes a list that is [] rather than null in JSON.
+// limitToProject sets the project of a query to that of the caller's key, if it has one. It returns false if the query
+// is for another project.
+func limitToProject(ctx context.Context, project *string) bool {
+	keyProject := principalOf(ctx).Project
+	if keyProject == "" {
+		return true
+	}
+	ok := *project == "" || *project == keyProject
+	*project = keyProject
+	return ok
+}
+
+// timeParam converts a parameter; the zero time is 0.
+func timeParam(t time.Time) muster.Time {
+	if t.IsZero() {
+		return 0
+	}
+	return muster.NewTime(t)
+}
+
+// nonNil returns a list that is [] and not null in JSON.
 func nonNil[T any](list []T) []T {
 	if list == nil {
 		return []T{}

@@ -23,7 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// streamRecorder is the client of a stream: it keeps what was flushed, and when.
+// streamRecorder is the client of a stream: it records flushed data and times.
 type streamRecorder struct {
 	header  http.Header
 	pending bytes.Buffer
@@ -45,14 +45,14 @@ func (f *streamRecorder) Flush() {
 	f.pending.Reset()
 }
 
-// withBus makes a server with a bus whose epoch is "e".
+// withBus returns a server with a bus whose epoch is "e".
 func withBus(cfg Config) *server {
 	cfg.Events, cfg.Log = eventbus.New("e"), slog.New(slog.DiscardHandler)
 	cfg.LinkSocket, cfg.LinkPoll = http.NotFoundHandler(), http.NotFoundHandler()
 	return newServer(cfg)
 }
 
-// streamFor has a client of project a follow a stream for a while, and returns what it got. It is called in a bubble.
+// streamFor lets a client of project a follow a stream for some time, and returns what it got. Call it in a synctest bubble.
 func streamFor(t *testing.T, d time.Duration, serve func(http.ResponseWriter, *http.Request) error) *streamRecorder {
 	t.Helper()
 	ctx := context.WithValue(caller.NewContext(t.Context(), auth.Principal{Project: "a"}), activeKeyCtxKey, &keyring.ActiveKey{})
@@ -86,8 +86,8 @@ func runEverySecond(do func(second int)) (stop func()) {
 	}
 }
 
-// The stream of a quiet project gets its keep-alives while another project is busy, and their ids have a client resume after what the
-// other project published, also when that is no longer kept as a whole.
+// The stream of a quiet project gets keep-alives while another project is busy, and their ids let a client resume after the events
+// of the other project, even after the bus has dropped some of them.
 func TestKeepAlivesOfAQuietProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withBus(Config{})
@@ -124,7 +124,7 @@ func TestKeepAlivesOfAQuietProject(t *testing.T) {
 	})
 }
 
-// A filter that no event passes does not hold the id back, either.
+// A filter that rejects all events does not delay the id.
 func TestKeepAlivesOfAFilter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withBus(Config{})
@@ -151,8 +151,8 @@ func (runningTaskStore) Attempts(_ context.Context, id muster.TaskID) ([]muster.
 	return []muster.Attempt{{ID: muster.AttemptID{Task: id, N: 1}, Outcome: muster.AttemptOpen}}, nil
 }
 
-// The follower of a stream that stays empty gets its keep-alives while the other stream grows, and their ids spare the server to
-// read the log again from where the last line was sent.
+// The follower of a stream without output gets keep-alives while the other stream grows, and their ids avoid that the server reads
+// the log again from the last sent line.
 func TestKeepAlivesOfAnEmptyOutput(t *testing.T) {
 	logs, err := tasklog.OpenDir(t.TempDir())
 	if err != nil {

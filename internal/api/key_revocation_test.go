@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 )
 
-// noDeadlineConn is an answer over a connection whose deadlines have no effect, as of some proxies: what ends a stream on it is
-// the server alone.
+// noDeadlineConn is an answer over a connection whose deadlines have no effect, as with some proxies: only the server can end a
+// stream on it.
 type noDeadlineConn struct {
 	*httptest.ResponseRecorder
 
@@ -28,8 +28,8 @@ func (c *noDeadlineConn) Write(b []byte) (int, error) {
 	return c.ResponseRecorder.Write(b)
 }
 
-// TestStreamsOfARevokedKeyEndAtTheServer revokes the key of each kind of stream: the server stops serving it, whatever
-// becomes of the connection.
+// TestStreamsOfARevokedKeyEndAtTheServer revokes the key of each kind of stream: the server stops serving it, even if the
+// connection stays open.
 func TestStreamsOfARevokedKeyEndAtTheServer(t *testing.T) {
 	t.Parallel()
 	var handler http.Handler
@@ -52,13 +52,13 @@ func TestStreamsOfARevokedKeyEndAtTheServer(t *testing.T) {
 		select {
 		case <-conn.started:
 		case <-time.After(time.Minute):
-			t.Fatalf("stream %d: %s does not begin", i, path)
+			t.Fatalf("stream %d: %s does not start", i, path)
 		}
 		expectStatus(t, s, request{method: "DELETE", path: "/api/v1/keys/" + token}, http.StatusNoContent)
 		select {
 		case <-served:
 		case <-time.After(20 * time.Second): // longer than a stream is silent
-			t.Errorf("%s goes on after its key was revoked", path)
+			t.Errorf("%s continues after its key was revoked", path)
 		}
 	}
 }

@@ -13,18 +13,21 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 func (s *server) keyRoutes() {
 	handle(s, route{id: "create-key", method: http.MethodPost, path: apiPath("/keys"), tag: "keys",
-		summary: "Make an API key; its secret is shown this once", verb: auth.ManageKeys, status: http.StatusCreated}, s.createKey)
+		summary: "Create an API key; its secret is returned only once", verb: auth.ManageKeys, status: http.StatusCreated}, s.createKey)
 	handle(s, route{id: "list-keys", method: http.MethodGet, path: apiPath("/keys"), tag: "keys",
-		summary: "List the API keys", verb: auth.ManageKeys}, s.listKeys)
+		summary: "List API keys", verb: auth.ManageKeys}, s.listKeys)
 	handle(s, route{id: "revoke-key", method: http.MethodDelete, path: apiPath("/keys/{key}"), tag: "keys",
-		summary: "Make an API key useless at once", verb: auth.ManageKeys}, s.revokeKey)
+		summary: "Revoke an API key", verb: auth.ManageKeys}, s.revokeKey)
 	handle(s, route{id: "whoami", method: http.MethodGet, path: apiPath("/whoami"), tag: "keys",
-		summary: "Say who the caller is"}, s.whoami)
+		summary: "Show the caller's key and permissions, and the server's version"}, s.whoami)
+	handle(s, route{id: "join-worker", method: http.MethodPost, path: link.PathJoin, tag: "workers",
+		summary: "Exchange a join token for a worker id and key", verb: auth.JoinWorkers}, s.joinWorker)
 }
 
 type createKeyInput struct{ Body wire.NewKey }
@@ -45,7 +48,7 @@ func (s *server) createKey(ctx context.Context, in *createKeyInput) (*response[w
 	return respond(wire.MadeKey{Key: keyResponse(k), Secret: secret}), nil
 }
 
-// makeKey stores a key with a new id and a new secret, and returns the secret.
+// makeKey stores a key with a new id and secret, and returns the secret.
 func (s *server) makeKey(ctx context.Context, k *store.Key) (string, error) {
 	if err := checkName(k.Name); err != nil {
 		return "", err
@@ -59,11 +62,11 @@ func (s *server) makeKey(ctx context.Context, k *store.Key) (string, error) {
 	return secret, s.Keys.PutKey(ctx, *k)
 }
 
-// checkName says whether a key or a worker may have a name.
+// checkName checks the name of a key or a worker.
 func checkName(name string) error {
 	invalid := func(r rune) bool { return !unicode.IsPrint(r) || r == '/' }
 	if name == "" || len(name) > 64 || strings.TrimSpace(name) != name || strings.ContainsFunc(name, invalid) {
-		return muster.Errorf(muster.Invalid, "%q is not a name: write 1 to 64 visible characters without a slash", name)
+		return muster.Errorf(muster.Invalid, "%q is not a valid name: use 1 to 64 printable characters without a slash", name)
 	}
 	return nil
 }
@@ -90,7 +93,7 @@ type keyPath struct {
 
 func (s *server) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) {
 	if in.Key == principalOf(ctx).KeyID {
-		return nil, muster.Errorf(muster.Conflict, "the key %s is the one that this request uses: revoke it with another one", in.Key)
+		return nil, muster.Errorf(muster.Conflict, "this request uses the key %s: revoke it with another key", in.Key)
 	}
 	keys, err := s.Keys.ListKeys(ctx)
 	if err != nil {
@@ -100,15 +103,28 @@ func (s *server) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) 
 	if i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == in.Key }); i >= 0 {
 		key = keys[i]
 	}
-	if err := s.keyring.Revoke(ctx, key); err != nil {
-		return nil, err
+	return nil, s.keyring.Revoke(ctx, key)
+}
+
+// revokeKeys revokes all keys that match.
+func (s *server) revokeKeys(ctx context.Context, match func(*store.Key) bool) error {
+	keys, err := s.Keys.ListKeys(ctx)
+	if err != nil {
+		return err
 	}
-	return nil, nil //nolint:nilnil // huma's form of an answer without a body
+	for i := range keys {
+		if !match(&keys[i]) {
+			continue
+		}
+		if err := s.keyring.Revoke(ctx, keys[i]); err != nil && muster.CodeOf(err) != muster.NotFound {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *server) whoami(ctx context.Context, _ *struct{}) (*response[wire.Whoami], error) {
-	p := principalOf(ctx)
-	return respond(s.whoamiResponse(p)), nil
+	return respond(s.whoamiResponse(principalOf(ctx))), nil
 }
 
 func (s *server) whoamiResponse(p auth.Principal) wire.Whoami {
@@ -122,4 +138,16 @@ func (s *server) whoamiResponse(p auth.Principal) wire.Whoami {
 		resp.Download = &wire.Program{OS: runtime.GOOS, Arch: runtime.GOARCH}
 	}
 	return resp
+}
+
+type joinInput struct{ Body link.JoinRequest }
+
+func (s *server) joinWorker(ctx context.Context, in *joinInput) (*response[link.Joined], error) {
+	worker := muster.WorkerID("w-" + strings.ToLower(rand.Text()[:12]))
+	key := store.Key{Name: in.Body.Name, Role: string(auth.Worker), Worker: worker, CreatedAt: muster.NewTime(time.Now())}
+	secret, err := s.makeKey(ctx, &key)
+	if err != nil {
+		return nil, err
+	}
+	return respond(link.Joined{Worker: worker, Key: secret}), nil
 }

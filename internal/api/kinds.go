@@ -9,26 +9,27 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
 )
 
-// Kinds is what the API asks of the catalog of kinds.
+// Kinds is the catalog of kinds.
 type Kinds interface {
-	// Admit tells what is wrong with how the stages of a job use their kinds. Into a stage that is right it writes what its kind
-	// says where the stage says nothing of that sort. workers is asked only if need be; its error is passed on.
+	// Admit validates how the stages of a job use their kinds, and sets the kinds' defaults in valid stages. It calls workers
+	// only if needed and returns its error.
 	Admit(s *muster.Spec, workers func() ([]muster.Worker, error)) ([]muster.FieldError, error)
-	// List returns all kinds by name, with how many of the workers have each.
+	// List returns all kinds by name, with the number of workers that have each.
 	List(workers []muster.Worker) []wire.Kind
 }
 
 func (s *server) kindRoutes() {
 	handle(s, route{id: "list-kinds", method: http.MethodGet, path: apiPath("/kinds"), tag: "kinds",
-		summary: "List the kinds of tasks, and how many workers offer each", verb: auth.ReadWorkers}, s.listKinds)
+		summary: "List kinds of tasks and how many workers offer each", verb: auth.ReadWorkers}, s.listKinds)
 	handle(s, route{id: "get-kind", method: http.MethodGet, path: apiPath("/kinds/{kind}"), tag: "kinds",
-		summary: "Show what a kind of tasks takes as input, and who offers it", verb: auth.ReadWorkers}, s.getKind)
+		summary: "Show the input of a kind of tasks and the workers that offer it", verb: auth.ReadWorkers}, s.getKind)
 }
 
 type listKindsInput struct {
-	Own bool `query:"own" doc:"only those that owners of workers added"`
+	Own bool `query:"own" doc:"only custom kinds of workers"`
 }
 
 func (s *server) listKinds(ctx context.Context, in *listKindsInput) (*response[wire.Kinds], error) {
@@ -60,9 +61,30 @@ func (s *server) getKind(ctx context.Context, in *kindPath) (*response[wire.Kind
 		}
 		names[i] = k.Name
 	}
-	hint := "there are " + strings.Join(names, ", ")
+	hint := "known kinds are " + strings.Join(names, ", ")
 	if nearest := muster.Nearest(in.Kind, names); nearest != "" {
 		hint = "did you mean " + nearest + "?"
 	}
 	return nil, muster.Errorf(muster.NotFound, "there is no kind %q: %s", in.Kind, hint)
+}
+
+// Engine accepts and answers requests about jobs and workers. Every method returns after the
+// commit; an Unavailable or StorageFull error means not done and safe to retry.
+type Engine interface {
+	// Submit accepts a valid, normalized spec for by.Owner. With by.Key it is idempotent for that owner: the
+	// same key and digest return the same job, another digest is a Conflict.
+	Submit(ctx context.Context, s *muster.Spec, by store.IdempotencyKey) (muster.JobID, error)
+	// Cancel stops tasks of a job; nil spans mean all of them.
+	Cancel(ctx context.Context, job muster.JobID, spans []muster.Span) error
+	// Retry queues finished tasks that did not succeed; nil spans mean all of them.
+	Retry(ctx context.Context, job muster.JobID, spans []muster.Span) error
+	// Steer pauses, resumes, drains, heals or removes a worker.
+	Steer(ctx context.Context, w muster.WorkerID, o muster.AdminRequest) error
+	Explain(ctx context.Context, t muster.TaskID) (muster.Explanation, error)
+	// Plan explains where the first task of each stage would run if the job were submitted now.
+	Plan(ctx context.Context, s *muster.Spec) ([]muster.Explanation, error)
+	// Health returns why the engine cannot work now, or nil. It is cheap.
+	Health() error
+	// Workers lists all workers, including their state in memory: free resources, load.
+	Workers(ctx context.Context) ([]muster.Worker, error)
 }

@@ -10,30 +10,28 @@ import (
 )
 
 const (
-	// maxConcurrentSearches is how many searches run at the same time, and maxConcurrentCharts how many requests read whole logs for their points or the
-	// states of a large job: each takes one processor or one reader of the store.
+	// Searches and charts (requests that read whole logs or the states of a large job) each occupy a processor or a reader of the store.
 	maxConcurrentSearches = 4
 	maxConcurrentCharts   = 3
-	// maxConcurrentExplanations is how many requests ask the engine at the same time why a task waits or where a job would run: it asks all workers, and commits
-	// nothing meanwhile.
+	// Explanations and plans block the engine's commits: it looks at all workers.
 	maxConcurrentExplanations = 1
-	// limiterWait is how long a request waits for its turn.
+	// limiterWait is how long a request waits for a slot.
 	limiterWait = 10 * time.Second
 )
 
-// limiter bounds what reads much, in all and by key.
+// limiter limits expensive requests, in total and per key.
 type limiter struct {
 	slots         *semaphore.Weighted
 	acquireForKey func(*keyring.ActiveKey) (release func(), err error)
-	busyMessage   string // the error of one that waited in vain
+	busyMessage   string // error after limiterWait
 }
 
-// newLimiter makes turns for so many at a time.
+// newLimiter returns a limiter with so many slots.
 func newLimiter(limit int64, acquireForKey func(*keyring.ActiveKey) (func(), error), busyMessage string) limiter {
 	return limiter{semaphore.NewWeighted(limit), acquireForKey, busyMessage}
 }
 
-// acquire waits for the turn of a request. leave must be called.
+// acquire waits for a slot. The caller must call release.
 func (l *limiter) acquire(ctx context.Context) (release func(), err error) {
 	releaseKey, err := l.acquireForKey(activeKeyOf(ctx))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// What a task shows while it runs is served and told of at once, and what a lost attempt showed last stays there.
+// Live artifacts are served and announced at once, and the last ones of a lost attempt are kept.
 func TestFilesOfARunningTask(t *testing.T) {
 	const other = "b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9"
 	s := apitest.Start(t, nil)
@@ -50,7 +50,7 @@ func TestFilesOfARunningTask(t *testing.T) {
 	}
 }
 
-// What an attempt left is still there when its task, which had ended, is tried again.
+// Artifacts of an attempt are kept when its finished task is retried.
 func TestFilesOfATaskThatIsTriedAgain(t *testing.T) {
 	s := apitest.Start(t, nil)
 	if err := s.PutBlob(t.Context(), helloSum, "hello\n"); err != nil {

@@ -20,27 +20,26 @@ import (
 
 func (s *server) logRoutes() {
 	stream(s, route{id: "get-logs", method: http.MethodGet, path: apiPath("/tasks/{task}/logs"), tag: "logs", verb: auth.ReadJobs,
-		summary: "Show output as text, or as server-sent events (Accept: text/event-stream or follow=true)", contentType: "text/plain", events: true}, s.getLogs)
+		summary: "Show output as text, or stream it as server-sent events (Accept: text/event-stream or follow=true)", contentType: "text/plain", events: true}, s.getLogs)
 }
 
-// maxTail is the most lines that tail may ask for: it is what bounds the memory
-// that finding them takes.
+// maxTail is the maximum of tail. It bounds the memory for finding the lines.
 const maxTail = 100_000
 
 type logsInput struct {
 	TaskPath
-	Attempt  int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one; when following, those after it too"`
+	Attempt  int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one; when following, also later ones"`
 	Stream   string `query:"stream" enum:"stdout,stderr,all" default:"all"`
-	Offset   int64  `query:"offset" minimum:"0" doc:"begin at this place in the log, which is in the id of each event (ATTEMPT-OFFSET)"`
-	Tail     int    `query:"tail" minimum:"1" maximum:"100000" doc:"begin with the last lines"`
-	Download bool   `query:"download" doc:"answer with text that browsers save as a file"`
-	Follow   string `query:"follow" enum:"true,false" doc:"go on until the task has ended; default for server-sent events: true"`
+	Offset   int64  `query:"offset" minimum:"0" doc:"start at this offset, from the id of an event (ATTEMPT-OFFSET)"`
+	Tail     int    `query:"tail" minimum:"1" maximum:"100000" doc:"start with the last lines"`
+	Download bool   `query:"download" doc:"let browsers save the text as a file"`
+	Follow   string `query:"follow" enum:"true,false" doc:"continue until the task has ended; default for server-sent events: true"`
 	Accept   string `header:"Accept" hidden:"true"`
-	Last     string `header:"Last-Event-ID" maxLength:"64" doc:"go on after this event; attempt, offset and tail do not count then"`
+	Last     string `header:"Last-Event-ID" maxLength:"64" doc:"resume after this event; attempt, offset and tail are ignored then"`
 }
 
 func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) error {
-	task, err := s.readTask(r.Context(), in.Task)
+	task, err := s.Store.Task(r.Context(), in.id)
 	if err != nil {
 		return err
 	}
@@ -68,13 +67,13 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 	return s.writeLog(w, r, pos, in.Stream)
 }
 
-// wantsEventStream says whether a request wants server-sent events.
+// wantsEventStream reports whether a request asks for server-sent events.
 func wantsEventStream(accept, follow string) bool {
 	return strings.Contains(accept, "text/event-stream") || follow == "true"
 }
 
-// startPosition returns the place where reading begins: after the event last, if there is
-// one, else at an offset of an attempt; attempt 0 is the last one.
+// startPosition returns where to start reading: after the event last, if it is not "",
+// else at an offset of an attempt; attempt 0 is the last one.
 func (s *server) startPosition(ctx context.Context, task muster.Task, attempt int, offset int64, last string) (pos logPosition, err error) {
 	pos = logPosition{task: task.ID, attempt: attempt, offset: offset}
 	if last != "" {
@@ -90,12 +89,12 @@ func (s *server) startPosition(ctx context.Context, task muster.Task, attempt in
 	return pos, s.checkLogPosition(ctx, pos)
 }
 
-// completeLogWait is how long a plain read of an ended task's log waits for what its
-// report has overtaken.
+// completeLogWait is how long a plain read of a finished task's log waits for the rest of
+// the log, which the report may have overtaken.
 const completeLogWait = 2 * time.Second
 
-// awaitCompleteLog waits a moment until the log of an ended task has the size that its
-// report promised.
+// awaitCompleteLog waits up to completeLogWait until the log of a finished task has the
+// reported size.
 func (s *server) awaitCompleteLog(ctx context.Context, task muster.Task, pos logPosition) {
 	if pos.attempt != task.Attempt || !task.State.Final() {
 		return
@@ -119,7 +118,7 @@ type logPosition struct {
 
 func (p logPosition) id() muster.AttemptID { return muster.AttemptID{Task: p.task, N: p.attempt} }
 
-// String returns the form in which events carry it.
+// String returns the form of event ids: ATTEMPT-OFFSET.
 func (p logPosition) String() string {
 	return strconv.Itoa(p.attempt) + "-" + strconv.FormatInt(p.offset, 10)
 }
@@ -129,15 +128,15 @@ func parseLogPosition(id string) (attempt int, offset int64, err error) {
 	n, errA := strconv.ParseUint(a, 10, 31)
 	m, errO := strconv.ParseUint(o, 10, 62)
 	if errors.Join(errA, errO) != nil {
-		return 0, 0, muster.Errorf(muster.Invalid, "%q is no id of an event of a log: it has the form ATTEMPT-OFFSET", id)
+		return 0, 0, muster.Errorf(muster.Invalid, "%q is not the id of a log event: use ATTEMPT-OFFSET", id)
 	}
 	return int(n), int64(m), nil
 }
 
-// errStop ends a walk over records that has seen enough.
+// errStop ends an iteration over records.
 var errStop = errors.New("seen enough")
 
-// checkLogPosition refuses an offset in the middle of a record, which no event's id has.
+// checkLogPosition rejects an offset in the middle of a record.
 func (s *server) checkLogPosition(ctx context.Context, pos logPosition) error {
 	if pos.offset == 0 {
 		return nil
@@ -155,14 +154,14 @@ func (s *server) checkLogPosition(ctx context.Context, pos logPosition) error {
 
 var streamNames = map[tasklog.Stream]string{tasklog.Stdout: wire.Stdout, tasklog.Stderr: wire.Stderr, tasklog.System: wire.System}
 
-// inStream says whether a record belongs to the stream that was asked for. Samples of
-// what the task used belong to none.
+// inStream reports whether a record belongs to the requested stream. Usage samples belong
+// to none.
 func inStream(stream string, r tasklog.Record) bool {
 	name, isOutput := streamNames[r.Stream]
 	return isOutput && (stream == "all" || stream == name)
 }
 
-// outputEvents makes events of the output of a stream.
+// outputEvents returns an eventFunc for the output of a stream.
 func outputEvents(stream string) eventFunc {
 	return func(r tasklog.Record) (string, any) {
 		if !inStream(stream, r) {
@@ -172,8 +171,8 @@ func outputEvents(stream string) eventFunc {
 	}
 }
 
-// records calls each for every whole record from a place on, with the offset
-// after it. Its data is valid until each returns.
+// records calls visit for every complete record from a place on, with the offset after
+// it. The record's data is valid until visit returns.
 func (s *server) records(ctx context.Context, pos logPosition, visit func(r tasklog.Record, after int64) error) error {
 	if pos.attempt == 0 {
 		return nil
@@ -198,11 +197,11 @@ func (s *server) records(ctx context.Context, pos logPosition, visit func(r task
 	}
 }
 
-// tailChunk is how much of a log's end is read first to find its last lines.
+// tailChunk is the size of the part of a log's end that is read first to find its last lines.
 const tailChunk = 64 << 10
 
 // tailOffset returns where the last lines of a stream begin, at or after a place. It reads
-// the log from further and further before its end until there are enough.
+// growing parts of the log's end until it has enough lines.
 func (s *server) tailOffset(ctx context.Context, pos logPosition, stream string, lines int) (int64, error) {
 	size, err := s.Logs.Size(ctx, pos.id())
 	if err != nil {
@@ -217,7 +216,7 @@ func (s *server) tailOffset(ctx context.Context, pos logPosition, stream string,
 			from.offset = max(start, pos.offset)
 		}
 		offset, enough, err := s.lastLines(ctx, from, stream, min(lines, maxTail))
-		damaged := muster.CodeOf(err) == muster.Invalid && from != pos // or the index is
+		damaged := muster.CodeOf(err) == muster.Invalid && from != pos // the log or its index
 		if err != nil && !damaged {
 			return 0, err
 		}
@@ -227,12 +226,12 @@ func (s *server) tailOffset(ctx context.Context, pos logPosition, stream string,
 	}
 }
 
-// lastLines returns where the last lines begin in what follows a place. It is not enough
-// if there are no more than that: the first of them may have begun before the place.
+// lastLines returns where the last lines after a place begin. enough is false if there are
+// no more than these: the first of them may have begun before the place.
 func (s *server) lastLines(ctx context.Context, pos logPosition, stream string, lines int) (offset int64, enough bool, err error) {
-	starts := make([]int64, lines) // a ring of the last lines' beginnings
+	starts := make([]int64, lines) // ring of the beginnings of the last lines
 	n := 0
-	before, open := pos.offset, false // open: the line that came last has no end yet
+	before, open := pos.offset, false // open: the last line has no end yet
 	err = s.records(ctx, pos, func(r tasklog.Record, after int64) error {
 		if inStream(stream, r) && len(r.Data) > 0 {
 			if !open {
@@ -250,8 +249,8 @@ func (s *server) lastLines(ctx context.Context, pos logPosition, stream string, 
 	return starts[n%len(starts)], err == nil, err
 }
 
-// writeLog answers with output as text. If it fails in the middle, the
-// connection is broken off, so that the answer does not look whole.
+// writeLog answers with output as text. If it fails in the middle, it aborts the
+// connection, so that the answer does not look complete.
 func (s *server) writeLog(w http.ResponseWriter, r *http.Request, pos logPosition, stream string) error {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -14,44 +13,44 @@ import (
 )
 
 const (
-	// maxSearchTime and maxSearchBytes bound one search.
+	// maxSearchTime and maxSearchBytes limit one search.
 	maxSearchTime  = 2 * time.Second
 	maxSearchBytes = 256 << 20
 )
 
 func (s *server) logWindowRoutes() {
 	handle(s, route{id: "get-log-window", method: http.MethodGet, path: apiPath("/tasks/{task}/logs/window"), tag: "logs", verb: auth.ReadJobs,
-		summary: "Show a part of a log of any length: the records from an offset on, or those before it"}, s.logWindow)
+		summary: "Show a part of a log: the records from an offset on, or those before it"}, s.logWindow)
 	handle(s, route{id: "search-logs", method: http.MethodGet, path: apiPath("/tasks/{task}/logs/search"), tag: "logs", verb: auth.ReadJobs,
-		summary: "Search a log: at most 2 seconds or 256 MiB of it at a time"}, s.searchLog)
+		summary: "Search a log, for at most 2 seconds or 256 MiB per request"}, s.searchLog)
 }
 
-// LogPositionInput names a place in the log of an attempt.
+// LogPositionInput is a place in the log of an attempt.
 type LogPositionInput struct {
 	TaskPath
 	Attempt   int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one"`
-	Offset    int64  `query:"offset" minimum:"-1" default:"-1" doc:"any place in the log; it is moved back to where a record begins. -1 means the end, or the beginning if the direction is forward"`
+	Offset    int64  `query:"offset" minimum:"-1" default:"-1" doc:"any place in the log; it is moved back to the beginning of a record. -1 means the end, or the beginning if the direction is forward"`
 	Direction string `query:"direction" enum:"forward,backward" default:"forward"`
 	Stream    string `query:"stream" enum:"stdout,stderr,all" default:"all"`
 }
 
 type logWindowInput struct {
 	LogPositionInput
-	Bytes int `query:"bytes" minimum:"1" maximum:"1048576" default:"65536" doc:"most bytes of output; one record is shown however long it is"`
+	Bytes int `query:"bytes" minimum:"1" maximum:"1048576" default:"65536" doc:"maximum bytes of output; a longer record is returned alone"`
 }
 
 type searchLogInput struct {
 	LogPositionInput
-	Query  string `query:"q" maxLength:"1000" doc:"the text to find"`
+	Query  string `query:"q" maxLength:"1000" doc:"text to find"`
 	Regex  bool   `query:"regex" doc:"q is a regular expression in the syntax of RE2"`
-	Case   bool   `query:"case" doc:"upper and lower case differ"`
-	Errors bool   `query:"errors" doc:"find lines in which programs say that they failed, in place of q"`
+	Case   bool   `query:"case" doc:"match case"`
+	Errors bool   `query:"errors" doc:"find error lines of programs, in place of q"`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
 }
 
-// logQuery returns what is to be read of a log, with the task that it is of. An attempt 0 has no log.
+// logQuery returns the task and the query of a log. Attempt 0 has no log.
 func (s *server) logQuery(ctx context.Context, in *LogPositionInput) (muster.Task, logview.Query, error) {
-	task, err := s.readTask(ctx, in.Task)
+	task, err := s.Store.Task(ctx, in.id)
 	if err != nil {
 		return task, logview.Query{}, err
 	}
@@ -89,7 +88,7 @@ func (s *server) logWindow(ctx context.Context, in *logWindowInput) (*response[w
 	return respond(window), nil
 }
 
-// logComplete returns what says whether the log of an attempt that has so many bytes will not grow any more. It is asked before
+// logComplete returns a function that reports whether the log of an attempt is complete at a size. Call it before
 // the log is read.
 func (s *server) logComplete(ctx context.Context, task muster.Task, attempt int) (func(size int64) bool, error) {
 	if attempt == task.Attempt && task.State.HoldsResources() {
@@ -99,14 +98,9 @@ func (s *server) logComplete(ctx context.Context, task muster.Task, attempt int)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(attempts, func(a muster.Attempt) bool { return a.ID.N == attempt })
-	return func(size int64) bool {
-		if i < 0 || attempts[i].Outcome == muster.AttemptOpen {
-			return false
-		}
-		lost := attempts[i].Outcome == muster.AttemptLost || attempts[i].Outcome == muster.AttemptRejected
-		return lost || size >= attempts[i].LogSize
-	}, nil
+	a, _ := findAttempt(attempts, attempt)
+	ended, lost := attemptEnded(&a)
+	return func(size int64) bool { return ended && (lost || size >= a.LogSize) }, nil
 }
 
 func (s *server) searchLog(ctx context.Context, in *searchLogInput) (*response[wire.LogMatches], error) {
@@ -140,11 +134,11 @@ func (s *server) searchLog(ctx context.Context, in *searchLogInput) (*response[w
 func (in *searchLogInput) matcher() (logview.Matcher, error) {
 	switch {
 	case in.Errors && in.Query != "":
-		return nil, muster.Errorf(muster.Invalid, "a search is for q or for errors, not for both: leave one of them out")
+		return nil, muster.Errorf(muster.Invalid, "q and errors exclude each other: set only one of them")
 	case in.Errors:
 		return logview.Errors(), nil
 	case in.Query == "":
-		return nil, muster.Errorf(muster.Invalid, "the search has nothing to find: give q=TEXT or errors=true")
+		return nil, muster.Errorf(muster.Invalid, "nothing to search for: set q=TEXT or errors=true")
 	case in.Regex:
 		return logview.Pattern(in.Query, in.Case)
 	default:

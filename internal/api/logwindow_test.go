@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// A window follows a running task: it is done when the attempt has ended and all of its log is here.
+// A window of a running task is done when the attempt has ended and its whole log has arrived.
 func TestLogWindowFollows(t *testing.T) {
 	s := apitest.Start(t, nil)
 	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"run":"x"}`}, http.StatusCreated)
@@ -53,14 +53,14 @@ func TestLogWindowFollows(t *testing.T) {
 		return err == nil && task.State.Final()
 	})
 	if got := getWindow(fmt.Sprintf("?offset=%d", last.Last)); got.Done {
-		t.Errorf("the window is done before the last line is here: %+v", got)
+		t.Errorf("the window is done before the last line has arrived: %+v", got)
 	}
 	appendLog(t, s, id, apitest.EncodeRecord(tasklog.Stdout, "the end\n"))
 	if got := getWindow(fmt.Sprintf("?offset=%d", last.Last)); !got.Done || len(got.Records) != 1 || got.Records[0].Text != "the end\n" {
 		t.Errorf("the last line is %+v", got)
 	}
 	if got := getWindow("?offset=1000000000"); !got.Done || len(got.Records) != 0 || got.First != got.Size {
-		t.Errorf("behind the end: %+v", got)
+		t.Errorf("after the end: %+v", got)
 	}
 	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/window?attempt=2"}, http.StatusNotFound)
 	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs/window?bytes=0"}, http.StatusBadRequest)

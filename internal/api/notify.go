@@ -12,21 +12,21 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// Webhooks is what the API asks of the sender of notifications.
+// Webhooks sends notifications.
 type Webhooks interface {
-	// Seal returns notifications with their URLs and secrets encrypted, or an Invalid error for one that another server encrypted.
+	// Seal encrypts the URLs and secrets of notifications. It returns Invalid for one that another server encrypted.
 	Seal(list []muster.Notify) ([]muster.Notify, error)
-	// Unseal returns notifications with their URLs decrypted.
+	// Unseal decrypts the URLs of notifications.
 	Unseal(list []muster.Notify) ([]muster.Notify, error)
-	// Secret returns what signs the requests of a project.
+	// Secret returns the signing secret of a project.
 	Secret(project string) (string, error)
-	// NotificationsChanged says that the notifications of a project were changed.
+	// NotificationsChanged is called after the notifications of a project were changed.
 	NotificationsChanged()
-	// SendTest sends a test to each, once.
+	// SendTest sends one test to each notification.
 	SendTest(ctx context.Context, project string, list []muster.Notify) ([]store.Delivery, error)
 }
 
-// NotificationStore is where notifications of projects and the delivery log are.
+// NotificationStore stores the notifications of projects and the delivery log.
 type NotificationStore interface {
 	ProjectNotify(ctx context.Context, project string) ([]muster.Notify, error)
 	SetProjectNotify(ctx context.Context, project string, list []muster.Notify) error
@@ -36,20 +36,20 @@ type NotificationStore interface {
 func (s *server) notifyRoutes() {
 	at := apiPath("/projects/{project}/notify")
 	handle(s, route{id: "get-notify", method: http.MethodGet, path: at, tag: "notifications",
-		summary: "Show the notifications of a project, and what signs them", verb: auth.ManageNotify}, s.getNotify)
+		summary: "Show the notifications of a project and their signing secret", verb: auth.ManageNotify}, s.getNotify)
 	handle(s, route{id: "put-notify", method: http.MethodPut, path: at, tag: "notifications",
 		summary: "Replace the notifications of a project", verb: auth.ManageNotify}, s.putNotify)
 	handle(s, route{id: "delete-notify", method: http.MethodDelete, path: at, tag: "notifications",
-		summary: "Remove the notifications of a project", verb: auth.ManageNotify}, s.deleteNotify)
+		summary: "Delete the notifications of a project", verb: auth.ManageNotify}, s.deleteNotify)
 	handle(s, route{id: "test-notify", method: http.MethodPost, path: at + "/test", tag: "notifications",
-		summary: "Send a test, once, and say what came of it", verb: auth.ManageNotify}, s.testNotify)
+		summary: "Send a test notification and show the result", verb: auth.ManageNotify}, s.testNotify)
 	handle(s, route{id: "list-notifications", method: http.MethodGet, path: apiPath("/notifications"), tag: "notifications",
 		summary: "List the delivery log, newest first", verb: auth.ReadJobs}, s.listNotifications)
 	handle(s, route{id: "list-job-notifications", method: http.MethodGet, path: apiPath("/jobs/{job}/notifications"), tag: "notifications",
 		summary: "List the delivery log of a job, newest first", verb: auth.ReadJobs}, s.listJobNotifications)
 }
 
-// ProjectPath names a project in a path.
+// ProjectPath is a project in a path.
 type ProjectPath struct {
 	Project string `path:"project" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9_-]+$" patternDescription:"letters, digits, - and _"`
 }
@@ -74,7 +74,7 @@ func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*response[wire
 	return respond(wire.ProjectNotify{Project: in.Project, Notifications: wire.Notifications{Notify: nonNil(list)}, Secret: secret}), nil
 }
 
-// projectNotify returns the notifications of a project with their URLs, for administrators.
+// projectNotify returns the notifications of a project with decrypted URLs, for administrators.
 func (s *server) projectNotify(ctx context.Context, project string) ([]muster.Notify, error) {
 	list, err := s.Notifications.ProjectNotify(ctx, project)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *server) putNotify(ctx context.Context, in *putNotifyInput) (*response[w
 		return nil, err
 	}
 	if fieldErrs := specvalidate.Notify(in.Body.Notify); len(fieldErrs) > 0 {
-		err := muster.Errorf(muster.InvalidSpec, "the notifications cannot be accepted: %s", fieldErrs[0])
+		err := muster.Errorf(muster.InvalidSpec, "invalid notifications: %s", fieldErrs[0])
 		err.Fields = fieldErrs
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (s *server) testNotify(ctx context.Context, in *testNotifyInput) (*response
 	return respond(deliveriesResponse(sent, "")), nil
 }
 
-// NotificationFilter selects of the delivery log.
+// NotificationFilter selects entries of the delivery log.
 type NotificationFilter struct {
 	Page
 	State string `query:"state" enum:"pending,delivered,failed"`
@@ -165,11 +165,8 @@ func (s *server) listNotifications(ctx context.Context, in *listNotificationsInp
 			return nil, err
 		}
 	}
-	if keyProject := principalOf(ctx).Project; keyProject != "" {
-		if q.Project != "" && q.Project != keyProject {
-			return respond(wire.Deliveries{Deliveries: []wire.Delivery{}}), nil
-		}
-		q.Project = keyProject
+	if !limitToProject(ctx, &q.Project) {
+		return respond(wire.Deliveries{Deliveries: []wire.Delivery{}}), nil
 	}
 	return s.notifications(ctx, q)
 }
@@ -180,14 +177,10 @@ type listJobNotificationsInput struct {
 }
 
 func (s *server) listJobNotifications(ctx context.Context, in *listJobNotificationsInput) (*response[wire.Deliveries], error) {
-	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
-	if err != nil {
+	if _, err := s.Store.Job(ctx, in.id); err != nil {
 		return nil, err
 	}
-	if _, err := s.Store.Job(ctx, id); err != nil {
-		return nil, err
-	}
-	return s.notifications(ctx, store.DeliveryQuery{Job: id, State: in.State, Cursor: in.Cursor, Limit: in.Limit})
+	return s.notifications(ctx, store.DeliveryQuery{Job: in.id, State: in.State, Cursor: in.Cursor, Limit: in.Limit})
 }
 
 func (s *server) notifications(ctx context.Context, q store.DeliveryQuery) (*response[wire.Deliveries], error) {
@@ -210,14 +203,14 @@ func deliveriesResponse(list []store.Delivery, next string) wire.Deliveries {
 	return wire.Deliveries{Deliveries: deliveries, Next: next}
 }
 
-// sealNotifications encrypts the URLs and secrets of a job's notifications, so that what shows its spec shows none.
+// sealNotifications encrypts the URLs and secrets of a job's notifications, so that the stored spec has none in plain text.
 func (s *server) sealNotifications(spec *muster.Spec) error {
 	if len(spec.Notify) == 0 {
 		return nil
 	}
 	sealed, err := s.Webhooks.Seal(spec.Notify)
 	if err != nil {
-		return muster.Errorf(muster.InvalidSpec, "the job spec cannot run from here: %w", err)
+		return muster.Errorf(muster.InvalidSpec, "the server cannot run the job spec: %w", err)
 	}
 	spec.Notify = sealed
 	return nil

@@ -32,7 +32,7 @@ var goldenNotify = []goldenCase{
 
 func TestGoldenNotify(t *testing.T) { checkGolden(t, apitest.Start(t, nil), goldenNotify) }
 
-// Who may not manage notifications learns nothing of them, and an administrator of a project manages those of his only.
+// Callers without permission cannot read notifications, and an administrator of a project manages only those of this project.
 func TestNotifyBelongsToAdministrators(t *testing.T) {
 	s := apitest.Start(t, nil)
 	s.CreateKey(t, auth.Submitter, "speech", "")
@@ -60,7 +60,7 @@ func TestNotifyBelongsToAdministrators(t *testing.T) {
 	}
 }
 
-// TestURLsAreNotShown holds that no answer about a job has what is secret of a URL, and that a key that may not submit sees the host only.
+// TestURLsAreNotShown checks that answers about a job do not reveal secret parts of a URL, and that keys that may not submit see only the host.
 func TestURLsAreNotShown(t *testing.T) {
 	s := apitest.Start(t, nil)
 	job := `{"kind":"noop","notify":[{"url":"https://hooks.slack.com/services/T0/s3cr3t","secret":"s3cr3t-of-many-letters"}]}`
@@ -84,14 +84,14 @@ func TestURLsAreNotShown(t *testing.T) {
 	put := `{"notify":[{"url":"https://hooks.slack.com/services/T0/s3cr3t"}]}`
 	expectStatus(t, s, request{method: "PUT", path: speechNotify, body: put}, http.StatusOK)
 	if stored, err := s.Store.ProjectNotify(t.Context(), "speech"); err != nil || len(stored) != 1 || strings.Contains(stored[0].URL, "s3cr3t") {
-		t.Errorf("kept is %+v, %v", stored, err)
+		t.Errorf("stored: %+v, %v", stored, err)
 	}
 	if body := string(expectStatus(t, s, request{method: "GET", path: speechNotify}, http.StatusOK)); !strings.Contains(body, `"https://hooks.slack.com/services/T0/s3cr3t"`) {
 		t.Errorf("an administrator sees %s", body)
 	}
 }
 
-// TestSecretsAreNotShown holds that the secret of a job is in no answer, and that a spec that was shown can be submitted again.
+// TestSecretsAreNotShown checks that answers do not have the secret of a job, and that a returned spec can be submitted again.
 func TestSecretsAreNotShown(t *testing.T) {
 	s := apitest.Start(t, nil)
 	resp, created := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: notifyingJob})
@@ -109,7 +109,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	spec := string(created[strings.Index(string(created), `"spec":`)+len(`"spec":`):])
 	spec = spec[:strings.Index(spec, `,"groups"`)]
 	if resp, body := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: spec}); resp.StatusCode != http.StatusCreated {
-		t.Errorf("the spec as shown: %d %s\n%s", resp.StatusCode, body, spec)
+		t.Errorf("the returned spec: %d %s\n%s", resp.StatusCode, body, spec)
 	}
 	copied := strings.Replace(spec, "192.0.2.1", "192.0.2.2", 1)
 	if resp, body := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: copied}); resp.StatusCode != http.StatusUnprocessableEntity {

@@ -20,30 +20,30 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// Fleet is what the API asks of the engine about all workers and all work. What it returns must not be changed.
+// Fleet reads the state of all workers and all work from the engine. Callers must not modify the results.
 type Fleet interface {
 	Fleet(ctx context.Context) (*sched.FleetSnapshot, error)
 	Workload(ctx context.Context, project string) (sched.Workload, error)
 }
 
-// Views is where what is shown of all workers, all work and whole jobs comes from.
+// Views are the sources of the overview, the history and whole jobs.
 type Views struct {
 	Fleet   Fleet
 	History History
 	Jobs    store.SummaryReader
-	Disk    func() overview.Disk // under the server's data folder; it answers at once
+	Disk    func() overview.Disk // of the server's data directory; it returns at once
 }
 
-// How long the parts of an overview are good for.
+// How long parts of an overview are cached.
 const (
 	pictureTTL = time.Second
 	failingTTL = 10 * time.Second
 )
 
-// maxOverviews is how many answers are remembered.
+// maxOverviews is the number of cached answers.
 const maxOverviews = 100
 
-// overviewCache remembers what overviews are made of, so that many viewers cost as much as one.
+// overviewCache caches the parts of overviews, so that many viewers cost as much as one.
 type overviewCache struct {
 	picture cache.Value[*sched.FleetSnapshot]
 	failing cache.Value[[]store.FailingName]
@@ -52,9 +52,9 @@ type overviewCache struct {
 	encoded cache.Values[overviewKey, encodedPage]
 }
 
-// overviewKey tells answers apart.
+// overviewKey identifies an answer.
 type overviewKey struct {
-	project string // that the reader is bound to, or ""
+	project string // of the caller's key, or ""
 	gpus    bool
 }
 
@@ -63,15 +63,15 @@ type encodedPage []byte
 
 func (s *server) overviewRoutes() {
 	stream(s, route{id: "get-overview", method: http.MethodGet, path: apiPath("/overview"), tag: "fleet", verb: auth.ReadWorkers, jsonType: reflect.TypeFor[wire.Overview](),
-		summary: "Show capacity and use of the fleet, tasks by state, GPUs, cost, and what needs attention. It is up to a second old. " +
-			"A key that is bound to a project sees only that project's tasks and jobs in it"}, s.getOverview)
+		summary: "Show the fleet's capacity and use, tasks by state, GPUs, cost, and what needs attention, up to a second old. " +
+			"A key for one project sees only tasks and jobs of that project"}, s.getOverview)
 	handle(s, route{id: "get-history", method: http.MethodGet, path: apiPath("/history"), tag: "fleet", verb: auth.ReadWorkers,
-		summary: "Show how the fleet or a worker was loaded: of the last hour every 10 seconds, of 12 hours every minute, of a week every 10 minutes. " +
-			"A key that is bound to a project does not see the fleet's numbers of tasks"}, s.getHistory)
+		summary: "Show the load of the fleet or of a worker over time: every 10 seconds for the last hour, every minute for 12 hours, every 10 minutes for a week. " +
+			"A key for one project does not see the fleet's task counts"}, s.getHistory)
 }
 
 type overviewInput struct {
-	GPUs string `query:"gpus" enum:"true,false" default:"true" doc:"false leaves the list of devices empty"`
+	GPUs string `query:"gpus" enum:"true,false" default:"true" doc:"false omits the list of devices"`
 }
 
 func (s *server) getOverview(w http.ResponseWriter, r *http.Request, in *overviewInput) error {
@@ -81,17 +81,30 @@ func (s *server) getOverview(w http.ResponseWriter, r *http.Request, in *overvie
 		if err != nil {
 			return nil, err
 		}
-		body, err := json.Marshal(overview.Build(facts))
-		if err != nil {
-			return nil, fmt.Errorf("encode: %w", err)
-		}
-		return append(body, '\n'), nil
+		return encode(overview.Build(facts))
 	})
 	if err != nil {
 		return err
 	}
 	encoded.write(w, r)
 	return nil
+}
+
+func encode(v any) (encodedPage, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+// writeJSON answers with v.
+func writeJSON(w http.ResponseWriter, r *http.Request, v any) error {
+	page, err := encode(v)
+	if err == nil {
+		page.write(w, r)
+	}
+	return err
 }
 
 // write answers with a page.
@@ -101,7 +114,7 @@ func (p encodedPage) write(w http.ResponseWriter, r *http.Request) {
 	_, _ = streaming.NewWriter(w, r).Write(p) // a caller who left does not read it
 }
 
-// overviewFacts gathers what an overview is made of.
+// overviewFacts gathers the input of an overview.
 func (s *server) overviewFacts(ctx context.Context, key overviewKey) (*overview.Input, error) {
 	f := &overview.Input{Project: key.project, Version: s.Version, WithGPUs: key.gpus}
 	var err error
@@ -135,12 +148,12 @@ func (s *server) overviewFacts(ctx context.Context, key overviewKey) (*overview.
 	return f, err
 }
 
-// History is how the load of the fleet and its workers is remembered.
+// History stores the load of the fleet and its workers over time.
 type History interface {
 	Query(now muster.Time, q history.Query) wire.History
 }
 
-// resolveWorkerID finds a worker as worker does; by its id it asks the engine at most once a second.
+// resolveWorkerID finds a worker as resolveWorker does. For an id it asks the engine at most once a second.
 func (s *server) resolveWorkerID(ctx context.Context, idOrName string) (muster.WorkerID, error) {
 	p, err := s.overviewCache.picture.Get(ctx, pictureTTL, s.Views.Fleet.Fleet)
 	if err != nil {
@@ -154,28 +167,22 @@ func (s *server) resolveWorkerID(ctx context.Context, idOrName string) (muster.W
 }
 
 type historyInput struct {
-	Worker string    `query:"worker" maxLength:"200" doc:"id, or name if only one has it; absent means the fleet"`
+	Worker string    `query:"worker" maxLength:"200" doc:"id, or name if it is unique; absent means the fleet"`
 	From   time.Time `query:"from" doc:"default: an hour before to"`
 	To     time.Time `query:"to" doc:"default: now"`
-	Points int       `query:"points" minimum:"10" maximum:"2000" default:"300" doc:"most points of the answer, about"`
+	Points int       `query:"points" minimum:"10" maximum:"2000" default:"300" doc:"approximate maximum number of points"`
 }
 
 func (s *server) getHistory(ctx context.Context, in *historyInput) (*response[wire.History], error) {
-	q := history.Query{Points: in.Points}
+	q := history.Query{Points: in.Points, From: timeParam(in.From), To: timeParam(in.To)}
 	if in.Worker != "" {
 		var err error
 		if q.Worker, err = s.resolveWorkerID(ctx, in.Worker); err != nil {
 			return nil, err
 		}
 	}
-	if !in.From.IsZero() {
-		q.From = muster.NewTime(in.From)
-	}
-	if !in.To.IsZero() {
-		q.To = muster.NewTime(in.To)
-	}
 	if q.From != 0 && q.To != 0 && q.From > q.To {
-		return nil, muster.Errorf(muster.Invalid, "from is after to: exchange them")
+		return nil, muster.Errorf(muster.Invalid, "from is later than to: swap them")
 	}
 	h := s.Views.History.Query(muster.NewTime(time.Now()), q)
 	if principalOf(ctx).Project != "" {

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// eventually asks for the overview until it is as it should be: it is up to a second old.
+// eventually requests the overview until a condition holds: it is up to a second old.
 func eventually(t *testing.T, c *client.Client, name string, ok func(*wire.Overview) bool) wire.Overview {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -39,7 +39,7 @@ func eventually(t *testing.T, c *client.Client, name string, ok func(*wire.Overv
 	}
 }
 
-// TestOverviewOutlivesARestart holds that ended tasks are counted when the server has started again, and that the running ones are.
+// TestOverviewOutlivesARestart checks that finished and running tasks are counted after a restart of the server.
 func TestOverviewOutlivesARestart(t *testing.T) {
 	s := startPopulatedServer(t)
 	want := eventually(t, s.Client(t), "before", func(o *wire.Overview) bool { return o.Tasks[muster.Failed] == 1 && o.Tasks[muster.Queued] == 10 }).Tasks
@@ -51,7 +51,7 @@ func TestOverviewOutlivesARestart(t *testing.T) {
 	}
 }
 
-// TestOverviewNamesFailingJobs holds that three failed jobs of a name need attention, and that keys of other projects do not see them.
+// TestOverviewNamesFailingJobs checks that three failed jobs of a name need attention, and that keys of other projects do not see them.
 func TestOverviewNamesFailingJobs(t *testing.T) {
 	s := apitest.Start(t, nil)
 	w := s.ConnectWorker(t, "w1")
@@ -74,7 +74,7 @@ func TestOverviewNamesFailingJobs(t *testing.T) {
 	}
 }
 
-// TestViewsAreForThoseWhoMaySeeThem holds what keys may see of the fleet and of other projects' jobs.
+// TestViewsAreForThoseWhoMaySeeThem checks what keys can see of the fleet and of other projects' jobs.
 func TestViewsAreForThoseWhoMaySeeThem(t *testing.T) {
 	s := startPopulatedServer(t)
 	for _, c := range []struct {
@@ -102,7 +102,7 @@ func TestViewsAreForThoseWhoMaySeeThem(t *testing.T) {
 	}
 }
 
-// TestStatesFollowTheJob holds that states and their event number fit together: what a client reads and then hears is the latest state.
+// TestStatesFollowTheJob checks that states and their event id are consistent: states and later events together are the latest state.
 func TestStatesFollowTheJob(t *testing.T) {
 	s := apitest.Start(t, nil)
 	c := s.Client(t)
@@ -153,7 +153,7 @@ func TestStatesFollowTheJob(t *testing.T) {
 	}
 }
 
-// startLargeFleet brings a server to 2,000 workers with 8 devices each, of which every hundredth has trouble, and 1,000,000 tasks.
+// startLargeFleet starts a server with 2,000 workers of 8 devices each, of which every hundredth has a problem, and 1,000,000 tasks.
 func startLargeFleet(b *testing.B) *apitest.Server {
 	b.Helper()
 	s := apitest.Start(b, nil)
@@ -192,7 +192,7 @@ func startLargeFleet(b *testing.B) *apitest.Server {
 	return s
 }
 
-// BenchmarkOverview asks for the overview of 2,000 workers and 1,000,000 tasks: made each time, from memory, and in compressed form.
+// BenchmarkOverview requests the overview of 2,000 workers and 1,000,000 tasks: computed, cached, and compressed.
 func BenchmarkOverview(b *testing.B) {
 	s := startLargeFleet(b)
 	getOverview := func(b *testing.B, path string, header map[string]string) int64 {
@@ -242,7 +242,7 @@ func BenchmarkOverview(b *testing.B) {
 	})
 }
 
-// TestLargeAnswersAreCompressed holds that a client which takes it gets the same in fewer bytes, and others get it plain.
+// TestLargeAnswersAreCompressed checks that clients that accept gzip get the same answer compressed, and others uncompressed.
 func TestLargeAnswersAreCompressed(t *testing.T) {
 	s := apitest.Start(t, nil)
 	spec := &muster.Spec{}

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// A client who leaves frees its place among the specs that are parsed, and in the queue for it, at once.
+// A client that leaves releases its parse budget, or its place in the queue for it, at once.
 func TestParseEndsWithItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := 0
@@ -60,7 +60,7 @@ func TestParseEndsWithItsClient(t *testing.T) {
 	})
 }
 
-// Small specs are parsed beside each other, but not without limit: some cost a thousand times their size.
+// Small specs are parsed concurrently, but with a limit: some cost a thousand times their size.
 func TestSmallSpecsAreParsedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var started atomic.Int32

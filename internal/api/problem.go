@@ -18,8 +18,8 @@ import (
 
 const problemType = "application/problem+json"
 
-// errInternal is what a caller learns of a failure that is no *muster.Error.
-var errInternal = muster.Errorf(muster.Internal, "the server failed at this: its log says more")
+// errInternal replaces errors that are not a *muster.Error.
+var errInternal = muster.Errorf(muster.Internal, "internal server error: see the server's log")
 
 var statuses = map[muster.Code]int{
 	muster.Invalid:         http.StatusBadRequest,
@@ -35,7 +35,7 @@ var statuses = map[muster.Code]int{
 	muster.Internal:        http.StatusInternalServerError,
 }
 
-// problem is an error on its way to the caller, as huma wants it.
+// problem is a problem document that implements huma's error interfaces.
 type problem struct{ wire.Problem }
 
 func (p *problem) Error() string             { return p.Detail }
@@ -49,7 +49,7 @@ func newProblem(status int, err *muster.Error) *problem {
 	}}
 }
 
-// statusText returns a status in words as RFC 9110 has them; package http keeps the older ones of two.
+// statusText returns the name of a status as in RFC 9110; package http has older names for two of them.
 func statusText(status int) string {
 	switch status {
 	case http.StatusRequestEntityTooLarge:
@@ -61,7 +61,7 @@ func statusText(status int) string {
 	}
 }
 
-// tooManyError is an Unavailable error of a caller who asks for too much at a time.
+// tooManyError is an Unavailable error for a caller with too many requests at once.
 type tooManyError struct{ error }
 
 func (e tooManyError) Unwrap() error { return e.error }
@@ -70,7 +70,7 @@ func tooMany(format string, args ...any) error {
 	return tooManyError{muster.Errorf(muster.Unavailable, format, args...)}
 }
 
-// problem translates an error, and logs those that are our fault.
+// problem translates an error, and logs internal ones.
 func (s *server) problem(r *http.Request, err error) *problem {
 	apiErr, ok := errors.AsType[*muster.Error](err)
 	if !ok {
@@ -89,7 +89,7 @@ func (s *server) problem(r *http.Request, err error) *problem {
 	return newProblem(status, apiErr)
 }
 
-// writeError answers a request with an error. Nothing must have been written before.
+// writeError answers with an error. The caller must not have written anything.
 func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	writeProblem(w, s.problem(r, err))
 }
@@ -100,10 +100,10 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	h.Set("Content-Type", problemType)
 	maps.Copy(h, problemHeaders(p.Code))
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // a caller who left does not read it
+	_ = json.NewEncoder(w).Encode(p) // the client may have left
 }
 
-// problemHeaders tell what HTTP's own machinery should know.
+// problemHeaders returns the standard headers for a code.
 func problemHeaders(c muster.Code) http.Header {
 	switch c {
 	case muster.Unauthenticated:
@@ -115,8 +115,7 @@ func problemHeaders(c muster.Code) http.Header {
 	}
 }
 
-// convertHumaError makes huma's own errors, such as those of its validation, like
-// ours.
+// convertHumaError converts huma's own errors, such as those of its validation.
 func convertHumaError(ctx huma.Context, _ string, v any) (any, error) {
 	m, ok := v.(*huma.ErrorModel)
 	if !ok {
@@ -130,13 +129,13 @@ func convertHumaError(ctx huma.Context, _ string, v any) (any, error) {
 		details = append(details, field+": "+d.Message)
 	}
 	if len(details) > 0 {
-		err.Message = "the request is not valid: " + strings.Join(details, "; ")
+		err.Message = "invalid request: " + strings.Join(details, "; ")
 	}
 	status := m.Status
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
 		err.Code = muster.TooLarge
-	case status == http.StatusUnprocessableEntity: // that is for specs only
+	case status == http.StatusUnprocessableEntity: // reserved for specs
 		status = http.StatusBadRequest
 	case status >= http.StatusInternalServerError:
 		err = errInternal
@@ -147,7 +146,7 @@ func convertHumaError(ctx huma.Context, _ string, v any) (any, error) {
 	return newProblem(status, err), nil
 }
 
-// humaContext is embedded under a name that does not hide its method Context.
+// humaContext is an alias so that embedding does not hide the method Context.
 type humaContext = huma.Context
 
 // statusContext is a huma.Context whose status convertHumaError can change.
@@ -160,16 +159,16 @@ func withStatusOverride(ctx huma.Context, next func(huma.Context)) {
 	next(&statusContext{humaContext: ctx})
 }
 
-// SetStatus writes the status line. From then on the answer has to be taken within a time: who does not read it
-// does not hold the connection for ever.
+// SetStatus writes the status line and sets a deadline for the rest of the answer, so that a client that does not
+// read does not hold the connection.
 func (r *statusContext) SetStatus(status int) {
 	if r.override != 0 {
 		status = r.override
 	}
 	_, w := humago.Unwrap(r.humaContext)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyTimeout)) // a recorder in a test has none
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(bodyTimeout)) // a test recorder has none
 	r.humaContext.SetStatus(status)
 }
 
-// Unwrap is for humago.Unwrap.
+// Unwrap implements what humago.Unwrap needs.
 func (r *statusContext) Unwrap() huma.Context { return r.humaContext }

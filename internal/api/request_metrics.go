@@ -1,17 +1,21 @@
 package api
 
 import (
+	"compress/gzip"
 	"io"
 	"net/http"
 	"strings"
 
+	"github.com/klauspost/compress/gzhttp"
+
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 )
 
 const pathMetrics = "/metrics"
 
-// metricsRoutes serves Config.Metrics to keys that may see the fleet and the jobs of all projects.
+// metricsRoutes serves Config.Metrics to keys that may read workers and all projects.
 func (s *server) metricsRoutes(mux *http.ServeMux) {
 	if s.Metrics == nil {
 		return
@@ -20,7 +24,7 @@ func (s *server) metricsRoutes(mux *http.ServeMux) {
 		p := principalOf(r.Context())
 		err := auth.Authorize(p, auth.ReadWorkers, auth.Object{})
 		if err == nil && p.Project != "" {
-			err = muster.Errorf(muster.Forbidden, "the key %q is for project %q only, and metrics are about all projects: use a key for all projects", p.Name, p.Project)
+			err = muster.Errorf(muster.Forbidden, "the key %q is for project %q only: use a key for all projects to read metrics", p.Name, p.Project)
 		}
 		if err != nil {
 			s.writeError(w, r, err)
@@ -30,7 +34,7 @@ func (s *server) metricsRoutes(mux *http.ServeMux) {
 	})
 }
 
-// withMetrics tells Config.Measure of each request, by the pattern of its route: a path has what clients make up.
+// withMetrics calls Config.ObserveRequest for each request with its route pattern, whose number is bounded, unlike that of paths.
 func (s *server) withMetrics(mux *http.ServeMux, next http.Handler) http.Handler {
 	if s.ObserveRequest == nil {
 		return next
@@ -44,7 +48,7 @@ func (s *server) withMetrics(mux *http.ServeMux, next http.Handler) http.Handler
 	})
 }
 
-// routeOf returns a pattern without its method. What no route takes is a page of the dashboard, or nothing.
+// routeOf returns a pattern without its method, or "other".
 func routeOf(pattern string) string {
 	if pattern == "" {
 		return "other"
@@ -55,7 +59,7 @@ func routeOf(pattern string) string {
 	return pattern
 }
 
-// statusRecorder notes the status of an answer.
+// statusRecorder records the status of an answer.
 type statusRecorder struct {
 	http.ResponseWriter
 
@@ -73,7 +77,7 @@ func (w *statusRecorder) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// ReadFrom leaves a copy from a file to the kernel, where that can do it.
+// ReadFrom lets the kernel copy from a file if it can.
 func (w *statusRecorder) ReadFrom(r io.Reader) (int64, error) { return io.Copy(w.ResponseWriter, r) }
 
 func (w *statusRecorder) statusCode() int {
@@ -83,7 +87,35 @@ func (w *statusRecorder) statusCode() int {
 	return w.status
 }
 
-// isEventStream says whether the answer is an endless one.
+// isEventStream reports whether the answer is an event stream.
 func (w *statusRecorder) isEventStream() bool {
 	return strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream")
+}
+
+// minCompressSize is the size in bytes from which answers are compressed.
+const minCompressSize = 4 << 10
+
+// withCompression compresses JSON answers for clients that accept gzip, but not streams, logs, blobs and artifacts, which
+// have offsets. It must be the outermost handler, because gzhttp flushes streams through the http.Flusher that it wraps.
+func withCompression(next http.Handler) http.Handler {
+	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressSize), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.ContentTypes([]string{"application/json"}))
+	if err != nil {
+		panic(err) // the options are valid
+	}
+	compressing := wrap(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if compressible(r) {
+			compressing.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func compressible(r *http.Request) bool {
+	path, ok := strings.CutPrefix(r.URL.Path, wire.Prefix+"/")
+	if !ok || r.Method != http.MethodGet || strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+		return false
+	}
+	return path != "events" && !strings.HasPrefix(path, "blobs/") && !strings.Contains(path, "/artifacts")
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 )
 
-// TestWhoReadsMetrics holds that metrics are for keys that may see workers and the jobs of all projects.
+// TestWhoReadsMetrics checks that metrics require a key that may read workers and all projects.
 func TestWhoReadsMetrics(t *testing.T) {
 	s := apitest.Start(t, nil)
 	for token, want := range map[string]int{
@@ -29,7 +29,7 @@ func TestWhoReadsMetrics(t *testing.T) {
 	}
 }
 
-// TestRequestsAreMeasuredByRoute holds that no path that a client makes up becomes a label.
+// TestRequestsAreMeasuredByRoute checks that labels are routes and not paths of clients.
 func TestRequestsAreMeasuredByRoute(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"kind":"noop"}`)

@@ -4,21 +4,25 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/schema"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 )
 
 const (
-	maxBody     = 1 << 20 // of requests other than uploads
+	maxBody     = 1 << 20 // bytes of requests other than uploads
 	bodyTimeout = 2 * time.Minute
 	// wildcardParam marks, in an operation's metadata, that the last path parameter
-	// takes slashes too.
+	// may have slashes.
 	wildcardParam = "rest"
 )
 
@@ -30,16 +34,16 @@ const (
 	jsonSchemaType  = "application/schema+json"
 )
 
-// route says what an endpoint is, for its registration and its documentation.
+// route describes an endpoint, for its registration and its documentation.
 type route struct {
 	id, method, path string
 	tag, summary     string
-	verb             auth.Verb    // what its key must be allowed; "" means that any key will do
+	verb             auth.Verb    // required permission; "" means that any key may use it
 	status           int          // of success; 0 means the usual one
-	contentType      string       // content type of success, where it is not JSON
-	jsonType         reflect.Type // of success, where the handler writes its JSON itself
-	events           bool         // it answers server-sent events, too
-	wildcard         bool         // the last path parameter takes slashes
+	contentType      string       // content type of success, if it is not JSON
+	jsonType         reflect.Type // of success, if the handler writes its JSON itself
+	events           bool         // it can also answer with server-sent events
+	wildcard         bool         // the last path parameter may have slashes
 	body             *huma.RequestBody
 	public           bool // no key is needed
 }
@@ -82,8 +86,8 @@ func (s *server) operation(rt route) huma.Operation {
 	return op
 }
 
-// router lets the last parameter of a path take slashes: ServeMux wants that
-// said, OpenAPI does not know it.
+// router registers wildcard parameters with ServeMux's "..." suffix, which OpenAPI
+// does not know.
 type router struct{ huma.Adapter }
 
 // Handle registers a handler.
@@ -96,10 +100,10 @@ func (a router) Handle(op *huma.Operation, handler func(huma.Context)) {
 	a.Adapter.Handle(op, handler)
 }
 
-// handle registers an endpoint that answers JSON.
+// handle registers an endpoint that answers with JSON.
 func handle[I, O any](s *server, rt route, h func(ctx context.Context, in *I) (*O, error)) {
 	huma.Register(s.api, s.operation(rt), func(ctx context.Context, in *I) (*O, error) {
-		err := s.authorize(ctx, rt)
+		err := s.authorize(ctx, rt, in)
 		var out *O
 		if err == nil {
 			out, err = h(ctx, in)
@@ -113,12 +117,12 @@ func handle[I, O any](s *server, rt route, h func(ctx context.Context, in *I) (*
 }
 
 // stream registers an endpoint that writes its answer itself. h returns an error
-// only as long as it has written nothing.
+// only if it has written nothing.
 func stream[I any](s *server, rt route, h func(w http.ResponseWriter, r *http.Request, in *I) error) {
 	huma.Register(s.api, s.operation(rt), func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			r, w := humago.Unwrap(hc)
-			err := s.authorize(ctx, rt)
+			err := s.authorize(ctx, rt, in)
 			if err == nil {
 				err = h(w, r, in)
 			}
@@ -129,27 +133,53 @@ func stream[I any](s *server, rt route, h func(w http.ResponseWriter, r *http.Re
 	})
 }
 
-func (s *server) authorize(ctx context.Context, rt route) error {
-	if rt.verb == "" {
-		return nil
+// pathInput is an input with a job or a task in its path.
+type pathInput interface {
+	// resolve parses the id and checks that the caller may do verb to it.
+	resolve(ctx context.Context, s *server, verb auth.Verb) error
+}
+
+// authorize checks that the caller may do the route's verb, also to the job or task in the path.
+func (s *server) authorize(ctx context.Context, rt route, in any) error {
+	if rt.verb != "" {
+		if err := auth.Authorize(principalOf(ctx), rt.verb, auth.Object{}); err != nil {
+			return err
+		}
 	}
-	return auth.Authorize(principalOf(ctx), rt.verb, auth.Object{})
+	if p, ok := in.(pathInput); ok {
+		return p.resolve(ctx, s, rt.verb)
+	}
+	return nil
 }
 
 // Page is the cursor and the size of a page.
 type Page struct {
-	Cursor string `query:"cursor" maxLength:"200" doc:"next of the page before"`
-	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"rows of this page"`
+	Cursor string `query:"cursor" maxLength:"200" doc:"next of the previous page"`
+	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"maximum number of rows"`
 }
 
-// JobPath names a job in a path.
+// JobPath is a job in a path, which the caller may use.
 type JobPath struct {
 	Job string `path:"job" example:"17" doc:"job number"`
+	id  muster.JobID
 }
 
-// TaskPath names a task in a path.
+func (p *JobPath) resolve(ctx context.Context, s *server, verb auth.Verb) (err error) {
+	p.id, err = s.authorizedJob(ctx, p.Job, verb)
+	return err
+}
+
+// TaskPath is a task in a path, which the caller may use.
 type TaskPath struct {
 	Task string `path:"task" example:"17.3" doc:"task id"`
+	id   muster.TaskID
+}
+
+func (p *TaskPath) resolve(ctx context.Context, s *server, verb auth.Verb) (err error) {
+	if p.id, err = muster.ParseTaskID(p.Task); err != nil {
+		return err
+	}
+	return s.authorizeJob(ctx, p.id.Job, verb)
 }
 
 // response is a JSON answer.
@@ -157,7 +187,7 @@ type response[T any] struct{ Body T }
 
 func respond[T any](v T) *response[T] { return &response[T]{Body: v} }
 
-// authorizedJob reads a job's number and checks that its caller may do verb to it.
+// authorizedJob parses a job number and checks that the caller may do verb to the job.
 func (s *server) authorizedJob(ctx context.Context, text string, verb auth.Verb) (muster.JobID, error) {
 	id, err := muster.ParseJobID(text)
 	if err != nil {
@@ -166,11 +196,59 @@ func (s *server) authorizedJob(ctx context.Context, text string, verb auth.Verb)
 	return id, s.authorizeJob(ctx, id, verb)
 }
 
-// authorizedTask reads a task's id and checks that its caller may do verb to it.
-func (s *server) authorizedTask(ctx context.Context, text string, verb auth.Verb) (muster.TaskID, error) {
-	id, err := muster.ParseTaskID(text)
-	if err != nil {
-		return muster.TaskID{}, err
+// rejectEmptyParams rejects empty parameters that must not be empty: huma treats them as absent.
+func (s *server) rejectEmptyParams(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	query := r.URL.Query()
+	for _, p := range ctx.Operation().Parameters {
+		values := query[p.Name]
+		if p.In == "header" {
+			values = r.Header.Values(p.Name)
+		}
+		if slices.Contains(values, "") && !allowsEmpty(p.Schema) {
+			s.writeError(w, r, muster.Errorf(muster.Invalid, "invalid request: %s.%s is empty: set a value or omit the parameter", p.In, p.Name))
+			return
+		}
 	}
-	return id, s.authorizeJob(ctx, id.Job, verb)
+	next(ctx)
+}
+
+// allowsEmpty reports whether a parameter may be an empty string. Elements of a list may not: huma treats a list whose first element is empty as absent.
+func allowsEmpty(s *huma.Schema) bool {
+	matchesEmpty, err := regexp.MatchString(s.Pattern, "")
+	return s.Type == huma.TypeString && len(s.Enum) == 0 && s.Format == "" && matchesEmpty && err == nil
+}
+
+// indexLiteralPaths stores the methods of paths without parameters. Such a path may also match a pattern with parameters.
+func (s *server) indexLiteralPaths() {
+	s.literalMethods = map[string]string{}
+	for path, item := range s.api.OpenAPI().Paths {
+		if strings.Contains(path, "{") {
+			continue
+		}
+		var allow []string
+		for _, op := range schema.Operations(item) {
+			allow = append(allow, op.Method)
+			if op.Method == http.MethodGet {
+				allow = append(allow, http.MethodHead)
+			}
+		}
+		slices.Sort(allow)
+		s.literalMethods[path] = strings.Join(slices.Compact(allow), ", ")
+	}
+}
+
+// rejectMethod answers a request with a method that its path, without parameters, does not have.
+func (s *server) rejectMethod(w http.ResponseWriter, r *http.Request) bool {
+	allow, known := s.literalMethods[r.URL.Path]
+	if !known || slices.Contains(strings.Split(allow, ", "), r.Method) {
+		return false
+	}
+	methodNotAllowed(w, r, allow)
+	return true
+}
+
+func methodNotAllowed(w http.ResponseWriter, r *http.Request, allow string) {
+	w.Header().Set("Allow", allow)
+	writeProblem(w, newProblem(http.StatusMethodNotAllowed, muster.Errorf(muster.Invalid, "method %s is not allowed for %s: use %s", r.Method, r.URL.Path, allow)))
 }

@@ -16,13 +16,13 @@ const pathSession = wire.Prefix + "/session"
 
 func (s *server) sessionRoutes() {
 	handle(s, route{id: "create-session", method: http.MethodPost, path: pathSession, tag: "session", public: true,
-		summary: "Sign a browser in: check an API key and set it as a cookie that scripts cannot read"}, s.createSession)
+		summary: "Sign in a browser: check an API key and set it as a cookie that scripts cannot read"}, s.createSession)
 	handle(s, route{id: "delete-session", method: http.MethodDelete, path: pathSession, tag: "session", public: true, status: http.StatusNoContent,
-		summary: "Sign a browser out: remove the cookie"}, s.deleteSession)
+		summary: "Sign out a browser: remove the cookie"}, s.deleteSession)
 }
 
-// identify returns whose key a request carries: in its Authorization header or, if it has none, in the cookie of a browser session.
-// A browser sends the cookie without being asked, so that a change that another site's page requests is refused.
+// identify authenticates a request by its Authorization header or, if it has none, by the cookie of a browser session. With a
+// cookie it rejects changes that a page of another site requests, because browsers send cookies with such requests, too.
 func (s *server) identify(r *http.Request) (auth.Principal, *keyring.ActiveKey, error) {
 	token := auth.Bearer(r.Header.Get("Authorization"))
 	if len(r.Header["Authorization"]) == 0 && !isLink(r.URL.Path) {
@@ -35,15 +35,15 @@ func (s *server) identify(r *http.Request) (auth.Principal, *keyring.ActiveKey, 
 	return s.keyring.Authenticate(r.Context(), token)
 }
 
-// checkOrigin refuses a change that a page of another origin requests.
+// checkOrigin rejects a change that a page of another origin requests.
 func (s *server) checkOrigin(r *http.Request) error {
 	if s.crossOrigin.Check(r) != nil {
-		return muster.Errorf(muster.Forbidden, "%s %s was requested by a page of another site: open the dashboard of this server, or send the API key in the Authorization header", r.Method, r.URL.Path)
+		return muster.Errorf(muster.Forbidden, "%s %s was requested by a page of another site: use the dashboard of this server, or send the API key in the Authorization header", r.Method, r.URL.Path)
 	}
 	return nil
 }
 
-// cookieToken returns the token of a browser session, "" if there is none.
+// cookieToken returns the token of a browser session, or "".
 func cookieToken(r *http.Request) string {
 	c, err := r.Cookie(wire.CookieSession)
 	if err != nil {
@@ -56,7 +56,7 @@ func cookieToken(r *http.Request) string {
 	return string(token)
 }
 
-// sessionCookie makes the cookie of a token; that of "" removes it. Tokens that users chose may have characters that cookies may not.
+// sessionCookie returns the cookie for a token; "" removes the cookie. The value is encoded because tokens of users may have characters that cookies may not.
 func sessionCookie(r *http.Request, token string, expires muster.Time) http.Cookie {
 	c := http.Cookie{ //nolint:gosec // without TLS a browser would refuse a secure cookie
 		Name: wire.CookieSession, Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// signIn makes a browser session and returns its cookie as a request carries it.
+// signIn creates a browser session and returns its cookie for requests.
 func signIn(t *testing.T, s *apitest.Server, token string, header map[string]string) (cookie *http.Cookie, cookieHeader string) {
 	t.Helper()
 	body, err := json.Marshal(wire.Session{Token: token})
@@ -51,10 +51,10 @@ func TestSessionCookie(t *testing.T) {
 	if err := json.Unmarshal(by("GET", "/api/v1/whoami", http.StatusOK), &whoami); err != nil || whoami.Key != "root" || !slices.Contains(whoami.Permissions, "submit jobs") {
 		t.Errorf("whoami: %+v, %v", whoami, err)
 	}
-	// A key in the header counts, and not the cookie beside it.
+	// A key in the header overrides the cookie.
 	by("GET", "/api/v1/whoami", http.StatusUnauthorized, "Authorization", "Bearer mst_admin_nonsense")
 	by("GET", "/api/v1/whoami", http.StatusUnauthorized, "Authorization", "Basic eDp5")
-	// A worker does not connect by cookie.
+	// A worker cannot connect with a cookie.
 	by("GET", "/link/v1", http.StatusUnauthorized)
 
 	resp, _ := send(t, s, request{method: "DELETE", path: "/api/v1/session", token: "none", header: map[string]string{"Cookie": cookieHeader}})
@@ -63,7 +63,7 @@ func TestSessionCookie(t *testing.T) {
 	}
 }
 
-// What a page of another site makes a browser send changes nothing.
+// Requests that a page of another site makes a browser send are rejected.
 func TestSessionRefusesOtherOrigins(t *testing.T) {
 	s := apitest.Start(t, nil)
 	_, cookieHeader := signIn(t, s, apitest.AdminToken, nil)
@@ -96,7 +96,7 @@ func TestSessionRefusesOtherOrigins(t *testing.T) {
 			expectStatus(t, s, request{method: tt.method, path: tt.path, token: "none", body: body, header: tt.header}, tt.want)
 		})
 	}
-	// A key in the header is no cookie: programs may send it from anywhere.
+	// A key in the header is accepted from any origin.
 	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`, header: map[string]string{"Origin": "https://other.example"}}, http.StatusCreated)
 }
 
@@ -125,15 +125,15 @@ func TestSessionOfAnExpiringKey(t *testing.T) {
 
 	put("old", "expired-token-0123", time.Now().Add(-time.Second))
 	body = expectStatus(t, s, request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"expired-token-0123"}`}, http.StatusUnauthorized)
-	if !strings.Contains(string(body), "ended at") {
-		t.Errorf("the answer does not say that the key has ended: %s", body)
+	if !strings.Contains(string(body), "expired at") {
+		t.Errorf("the answer does not say that the key has expired: %s", body)
 	}
 	expectStatus(t, s, request{method: "POST", path: "/api/v1/session", token: "none", body: `{"token":"mst_admin_nonsense"}`}, http.StatusUnauthorized)
 	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs", token: "none", header: map[string]string{"Cookie": "muster_session=%%%"}}, http.StatusUnauthorized)
 	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs", token: "none", header: map[string]string{"Cookie": "muster_session="}}, http.StatusUnauthorized)
 }
 
-// The dashboard answers browsers, and no path of the API.
+// The dashboard serves browsers, but no path of the API.
 func TestDashboardOrProblem(t *testing.T) {
 	s := apitest.Start(t, nil)
 	html := map[string]string{"Accept": "text/html,*/*;q=0.8"}
@@ -195,7 +195,7 @@ func TestDownloadOfTheExecutable(t *testing.T) {
 		t.Errorf("a viewer is shown %+v", d)
 	}
 	q.path = "/download/muster?os=plan9&arch=mips"
-	if body := expectStatus(t, s, q, http.StatusNotFound); !strings.Contains(string(body), system+"/"+arch+" only, not for plan9/mips") {
+	if body := expectStatus(t, s, q, http.StatusNotFound); !strings.Contains(string(body), system+"/"+arch+", not for plan9/mips") {
 		t.Errorf("the refusal is %s", body)
 	}
 	q.path, q.token = "/download/muster", s.CreateKey(t, auth.Viewer, "", "")
@@ -204,7 +204,7 @@ func TestDownloadOfTheExecutable(t *testing.T) {
 	expectStatus(t, s, q, http.StatusForbidden)
 }
 
-// What a key reads is kept by no cache, shown in no page of another origin, and taken for nothing else than its type says.
+// Answers are not cached, not readable by pages of other origins, and not sniffed.
 func TestAnswersArePrivate(t *testing.T) {
 	s := apitest.Start(t, nil)
 	for path, want := range map[string]int{

@@ -18,12 +18,12 @@ import (
 const (
 	shareTTL    = muster.Duration(24 * time.Hour)
 	maxShareTTL = muster.Duration(30 * 24 * time.Hour)
-	// maxShares is how many links to one job are valid at a time, and maxProjectShares to all jobs of one project.
+	// maxShares is the maximum number of valid links to one job, maxProjectShares to all jobs of one project.
 	maxShares        = 100
 	maxProjectShares = 1_000
 )
 
-// sharedOperations are the operations that a key for one job may use: what they answer is about that job only. All others refuse it.
+// sharedOperations are the operations that a key for one job may use: their answers are about that job only.
 var sharedOperations = map[string]bool{
 	"get-job": true, "get-job-states": true, "get-job-usage": true, "list-jobs": true,
 	"list-tasks": true, "get-task": true, "list-attempts": true, "explain-task": true, "get-task-spec": true, "list-task-events": true,
@@ -33,7 +33,7 @@ var sharedOperations = map[string]bool{
 
 func (s *server) shareRoutes() {
 	handle(s, route{id: "share-job", method: http.MethodPost, path: apiPath("/jobs/{job}/share"), tag: "jobs", verb: auth.ChangeJobs, status: http.StatusCreated,
-		summary: "Make a link with which anyone can read this job, and nothing else, until it expires"}, s.shareJob)
+		summary: "Create a link that lets anyone read this job, and nothing else, until it expires"}, s.shareJob)
 	handle(s, route{id: "unshare-job", method: http.MethodDelete, path: apiPath("/jobs/{job}/share"), tag: "jobs", verb: auth.ChangeJobs,
 		summary: "Revoke all links to this job"}, s.unshareJob)
 }
@@ -44,11 +44,7 @@ type shareInput struct {
 }
 
 func (s *server) shareJob(ctx context.Context, in *shareInput) (*response[wire.Share], error) {
-	id, err := s.authorizedJob(ctx, in.Job, auth.ChangeJobs)
-	if err != nil {
-		return nil, err
-	}
-	job, err := s.Store.Job(ctx, id)
+	job, err := s.Store.Job(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +53,7 @@ func (s *server) shareJob(ctx context.Context, in *shareInput) (*response[wire.S
 		ttl = in.Body.TTL
 	}
 	if ttl > maxShareTTL {
-		return nil, muster.Errorf(muster.Invalid, "a link is valid for at most 30d, not for %s", ttl)
+		return nil, muster.Errorf(muster.Invalid, "a link cannot be valid for %s: the maximum is 30d", ttl)
 	}
 	now := muster.NewTime(time.Now())
 	if err := s.pruneShares(ctx, &job, now); err != nil {
@@ -65,7 +61,7 @@ func (s *server) shareJob(ctx context.Context, in *shareInput) (*response[wire.S
 	}
 	caller := principalOf(ctx)
 	key := store.Key{
-		Name: "link to job " + id.String(), Role: string(auth.Viewer), Project: job.Project, Job: id, Parent: caller.KeyID, CreatedAt: now, ExpiresAt: now.Add(ttl),
+		Name: "link to job " + job.ID.String(), Role: string(auth.Viewer), Project: job.Project, Job: job.ID, Parent: caller.KeyID, CreatedAt: now, ExpiresAt: now.Add(ttl),
 	}
 	if caller.Expires != 0 {
 		key.ExpiresAt = min(key.ExpiresAt, caller.Expires)
@@ -77,57 +73,36 @@ func (s *server) shareJob(ctx context.Context, in *shareInput) (*response[wire.S
 	return respond(wire.Share{URL: "/share#" + secret, Secret: secret, Key: key.ID, ExpiresAt: key.ExpiresAt}), nil
 }
 
-// pruneShares deletes the keys of links that have expired, and refuses one link too many to a job or to a project.
+// pruneShares deletes the keys of expired links. It returns a Conflict if a job or a project has the maximum number of links.
 func (s *server) pruneShares(ctx context.Context, job *muster.Job, now muster.Time) error {
-	keys, err := s.Keys.ListKeys(ctx)
-	if err != nil {
-		return err
-	}
 	jobShares, projectShares := 0, 0
-	for _, k := range keys {
-		switch {
-		case k.Job == 0:
-		case k.ExpiresAt != 0 && k.ExpiresAt <= now:
-			if err := s.keyring.Revoke(ctx, k); err != nil && muster.CodeOf(err) != muster.NotFound {
-				return err
-			}
-		case k.Project == job.Project:
+	err := s.revokeKeys(ctx, func(k *store.Key) bool {
+		expired := k.ExpiresAt != 0 && k.ExpiresAt <= now
+		if k.Job != 0 && k.Project == job.Project && !expired {
 			projectShares++
 			if k.Job == job.ID {
 				jobShares++
 			}
 		}
+		return k.Job != 0 && expired
+	})
+	if err != nil {
+		return err
 	}
 	if jobShares >= maxShares {
-		return muster.Errorf(muster.Conflict, "job %d has %d valid links, which is the most: use one of them, or revoke them with DELETE %s", job.ID, jobShares, apiPath("/jobs/"+job.ID.String()+"/share"))
+		return muster.Errorf(muster.Conflict, "job %d has the maximum of %d valid links: use one of them, or revoke them with DELETE %s", job.ID, jobShares, apiPath("/jobs/"+job.ID.String()+"/share"))
 	}
 	if projectShares >= maxProjectShares {
-		return muster.Errorf(muster.Conflict, "project %s has %d valid links, which is the most: revoke those of a job with DELETE %s", job.Project, projectShares, apiPath("/jobs/{job}/share"))
+		return muster.Errorf(muster.Conflict, "project %s has the maximum of %d valid links: revoke those of a job with DELETE %s", job.Project, projectShares, apiPath("/jobs/{job}/share"))
 	}
 	return nil
 }
 
 func (s *server) unshareJob(ctx context.Context, in *JobPath) (*struct{}, error) {
-	id, err := s.authorizedJob(ctx, in.Job, auth.ChangeJobs)
-	if err != nil {
-		return nil, err
-	}
-	keys, err := s.Keys.ListKeys(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, k := range keys {
-		if k.Job != id {
-			continue
-		}
-		if err := s.keyring.Revoke(ctx, k); err != nil && muster.CodeOf(err) != muster.NotFound {
-			return nil, err
-		}
-	}
-	return nil, nil //nolint:nilnil // huma's form of an answer without a body
+	return nil, s.revokeKeys(ctx, func(k *store.Key) bool { return k.Job == in.id })
 }
 
-// restrictToJob keeps a key for one job within that job, whatever the handlers do.
+// restrictToJob rejects requests of a key for one job that are not about that job.
 func (s *server) restrictToJob(ctx huma.Context, next func(huma.Context)) {
 	p := principalOf(ctx.Context())
 	if p.Job == 0 {
@@ -145,7 +120,7 @@ func (s *server) restrictToJob(ctx huma.Context, next func(huma.Context)) {
 func authorizeShared(ctx huma.Context, p auth.Principal) error {
 	op := ctx.Operation()
 	if !sharedOperations[op.OperationID] {
-		return muster.Errorf(muster.Forbidden, "the key %q only reads job %d: use another key for %s %s", p.Name, p.Job, op.Method, op.Path)
+		return muster.Errorf(muster.Forbidden, "the key %q can only read job %d: use another key for %s %s", p.Name, p.Job, op.Method, op.Path)
 	}
 	id := p.Job
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// linkAccess is what a link to a job may do with an operation.
+// linkAccess is the access of a link to a job to an operation.
 type linkAccess int
 
 const (
@@ -28,7 +28,7 @@ const (
 	linkPublic                          // anyone may
 )
 
-// linkAccessByOperation has every operation of the API. One that is new here needs a decision: a link to a job may be sent to anyone.
+// linkAccessByOperation has every operation of the API. A new operation needs a decision: links to jobs are public.
 var linkAccessByOperation = map[string]linkAccess{
 	"healthz": linkPublic, "readyz": linkPublic, "create-session": linkPublic, "delete-session": linkPublic, "whoami": linkFiltered,
 
@@ -49,7 +49,7 @@ var linkAccessByOperation = map[string]linkAccess{
 	"get-job-schema": linkPublic,
 }
 
-// share makes a link to a job and returns its key.
+// share creates a link to a job and returns its key.
 func share(t *testing.T, s *apitest.Server, job string) wire.Share {
 	t.Helper()
 	var link wire.Share
@@ -59,7 +59,7 @@ func share(t *testing.T, s *apitest.Server, job string) wire.Share {
 	return link
 }
 
-// Every route of the API has a decision about links to a job, and keeps to it.
+// Every route of the API has a decision about links to a job, and implements it.
 func TestShareByRoute(t *testing.T) {
 	s := startPopulatedServer(t)
 	token := share(t, s, "1").Secret
@@ -115,13 +115,13 @@ func TestShareByRoute(t *testing.T) {
 				}
 			case linkPublic:
 			default:
-				t.Errorf("operation %s (%s %s) has no decision about keys for one job: what may anyone see of it who has a link to a job?", id, method, path)
+				t.Errorf("operation %s (%s %s) has no decision about links to jobs: what may anyone with a link see of it?", id, method, path)
 			}
 		}
 	}
 	for id := range linkAccessByOperation {
 		if !seen[id] {
-			t.Errorf("there is no operation %s any more", id)
+			t.Errorf("operation %s does not exist", id)
 		}
 	}
 	for _, path := range []string{"/link/v1", "/link/v1/poll"} {
@@ -129,7 +129,7 @@ func TestShareByRoute(t *testing.T) {
 	}
 }
 
-// What is not about one job in its path is kept within the job of the link.
+// Operations without a job in their path are limited to the job of the link.
 func TestShareSeesItsJobOnly(t *testing.T) {
 	s := startPopulatedServer(t)
 	token := share(t, s, "1").Secret
@@ -157,16 +157,16 @@ func TestShareSeesItsJobOnly(t *testing.T) {
 			continue
 		}
 		if !strings.Contains(line, `"job":3`) {
-			t.Errorf("a link to job 3 hears of %s", line)
+			t.Errorf("a link to job 3 receives %s", line)
 		}
 		if strings.Contains(line, `"cancelled"`) {
 			return
 		}
 	}
-	t.Error("a link to job 3 does not hear of it")
+	t.Error("a link to job 3 does not receive its event")
 }
 
-// A link shows no values of the environment and no receivers of notifications, which may be secret.
+// A link does not show values of environment variables and notifications, which may be secret.
 func TestShareHidesSecrets(t *testing.T) {
 	s := apitest.Start(t, nil)
 	spec := "name: x\nkind: noop\nenv: {TOKEN: s3cr3t}\nnotify:\n  - {on: [ended], url: \"https://hooks.example/s3cr3t\"}\n"
@@ -221,7 +221,7 @@ func TestShareLifetime(t *testing.T) {
 	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs/2/share"}, http.StatusConflict)
 }
 
-// A link ends with the key that made it.
+// A link ends with the key that created it.
 func TestLinksEndWithTheirKeys(t *testing.T) {
 	s := startPopulatedServer(t)
 	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
@@ -240,7 +240,7 @@ func TestLinksEndWithTheirKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	if link.ExpiresAt != expiring {
-		t.Errorf("the link ends at %s, after the key that made it: %s", link.ExpiresAt, expiring)
+		t.Errorf("the link expires at %s, after the key that created it: %s", link.ExpiresAt, expiring)
 	}
 	other := share(t, s, "1")
 	events := openStream(t, s, "/api/v1/events", map[string]string{"Authorization": "Bearer " + link.Secret})
@@ -258,15 +258,15 @@ func TestLinksEndWithTheirKeys(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(10 * time.Second):
-		t.Error("the stream of a link whose maker was revoked stays open")
+		t.Error("the stream of a link stays open after the key that created it was revoked")
 	}
 	open, err := s.Store.ListKeys(t.Context())
 	if err != nil || len(open) != len(keys)+1 {
-		t.Errorf("%d keys are left of %d and one link: %v", len(open), len(keys), err)
+		t.Errorf("%d keys remain of %d and one link: %v", len(open), len(keys), err)
 	}
 }
 
-// A project has so many links and no more, and other projects have theirs.
+// The number of links is limited per project.
 func TestLinksOfAProjectAreBounded(t *testing.T) {
 	s := startPopulatedServer(t)
 	job, err := s.Store.Job(t.Context(), 1)
@@ -284,7 +284,7 @@ func TestLinksOfAProjectAreBounded(t *testing.T) {
 		put(n, muster.NewTime(time.Now().Add(time.Hour)))
 	}
 	q := request{method: "POST", path: "/api/v1/jobs/1/share"}
-	if body := string(expectStatus(t, s, q, http.StatusConflict)); !strings.Contains(body, "project "+job.Project+" has 1000 valid links") {
+	if body := string(expectStatus(t, s, q, http.StatusConflict)); !strings.Contains(body, "project "+job.Project+" has the maximum of 1000 valid links") {
 		t.Errorf("the refusal is %s", body)
 	}
 	elsewhere := 0
@@ -302,7 +302,7 @@ func TestLinksOfAProjectAreBounded(t *testing.T) {
 	expectStatus(t, s, q, http.StatusConflict)
 }
 
-// A page that a task left as an artifact is shown, and runs nothing in the name of the dashboard.
+// An HTML artifact of a task is shown, but cannot run scripts with the dashboard's permissions.
 func TestArtifactsRunNoScripts(t *testing.T) {
 	s := apitest.Start(t, nil)
 	w := s.ConnectWorker(t, "w1")
@@ -335,7 +335,7 @@ func TestArtifactsRunNoScripts(t *testing.T) {
 		}
 		policy := h.Get("Content-Security-Policy")
 		if !strings.Contains(policy, "sandbox;") || strings.Contains(policy, "allow-") || !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "script-src") || h.Get("X-Content-Type-Options") != "nosniff" {
-			t.Errorf("%s is served with the policy %q and %q", name, policy, h.Get("X-Content-Type-Options"))
+			t.Errorf("%s has the policy %q and %q", name, policy, h.Get("X-Content-Type-Options"))
 		}
 		if got := h.Get("Content-Disposition"); !strings.HasPrefix(got, "inline") {
 			t.Errorf("%s: %s", name, got)

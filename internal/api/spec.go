@@ -19,8 +19,8 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// SpecInput is a job spec as it was sent: package spec reads it, because it
-// knows lines and columns.
+// SpecInput is a job spec as it was sent. Package spec parses it, because its errors
+// have lines and columns.
 type SpecInput struct {
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte `contentType:"application/yaml"`
@@ -45,18 +45,18 @@ func (s *server) specBody() *huma.RequestBody {
 	}}
 }
 
-// readSpec reads a spec that can be run from here: valid, normalized, without local
-// parts, in a project that its caller may use.
+// readSpec parses a spec that the server can run: valid, normalized, without local
+// files, in a project that the caller may use.
 func (s *server) readSpec(ctx context.Context, in SpecInput) (*muster.Spec, error) {
 	if t, _, err := mime.ParseMediaType(in.ContentType); in.ContentType != "" && (err != nil || !isSpecType(t)) {
-		return nil, muster.Errorf(muster.Invalid, "a job spec is sent as application/json or application/yaml, not as %q", in.ContentType)
+		return nil, muster.Errorf(muster.Invalid, "unsupported content type %q: send a job spec as application/json or application/yaml", in.ContentType)
 	}
 	specs, err := s.parseSpecs(ctx, in.RawBody)
 	if err != nil {
 		return nil, err
 	}
 	if len(specs) != 1 {
-		return nil, muster.Errorf(muster.InvalidSpec, "one request submits one job, this one has %d: send them one by one", len(specs))
+		return nil, muster.Errorf(muster.InvalidSpec, "the request has %d jobs: send one job per request", len(specs))
 	}
 	spec := specs[0]
 	p := principalOf(ctx)
@@ -73,20 +73,20 @@ func (s *server) readSpec(ctx context.Context, in SpecInput) (*muster.Spec, erro
 	return spec, s.checkFiles(ctx, spec)
 }
 
-// minGraceHeartbeats is the least disconnect.grace in heartbeat intervals. The worker counts a lease from the last heartbeat that the server
-// answered, which is up to one interval old when an attempt starts, and the answer to the next one may be late.
+// minGraceHeartbeats is the minimum of disconnect.grace in heartbeat intervals. A lease starts at the last heartbeat that the server
+// answered, up to one interval before an attempt starts, and the next answer may be late.
 const minGraceHeartbeats = 2
 
-// checkGraces refuses a disconnect.grace within which a connected worker could lose an attempt.
+// checkGraces rejects a disconnect.grace that is too short for a connected worker.
 func (s *server) checkGraces(spec *muster.Spec) (errs []muster.FieldError) {
 	minGrace := minGraceHeartbeats * s.Heartbeat
 	for i := range spec.Tasks {
 		if d := spec.Tasks[i].Disconnect.Grace; d > 0 && d < minGrace {
 			errs = append(errs, muster.FieldError{
 				Path: "tasks[" + strconv.Itoa(i) + "].disconnect.grace",
-				Message: fmt.Sprintf("%s is shorter than %s, %d times the server's heartbeat interval of %s: a connected worker could lose the task when one answer of the server is late",
+				Message: fmt.Sprintf("%s is shorter than %s, %d times the server's heartbeat interval of %s: a connected worker could lose the task if one answer of the server is late",
 					d, minGrace, minGraceHeartbeats, s.Heartbeat),
-				Hint: "write at least " + minGrace.String() + ", or start the server with a shorter --heartbeat",
+				Hint: "use at least " + minGrace.String() + ", or start the server with a shorter --heartbeat",
 			})
 		}
 	}
@@ -94,22 +94,22 @@ func (s *server) checkGraces(spec *muster.Spec) (errs []muster.FieldError) {
 }
 
 const (
-	// parseBudget is what is parsed at the same time: one spec that allocates the 50 MB that any may, or several that
-	// allocate less. A small one allocates up to 3 MB, and 600 bytes for each of its own.
+	// parseBudget is the number of bytes that concurrent parses may allocate, which is the maximum of one spec. A parse is
+	// estimated to allocate 3 MB and 600 bytes per byte of the spec.
 	parseBudget   = 50_000_000
 	parseBaseCost = 3_000_000
 	parseByteCost = 600
-	// parseWait is how long a spec waits for its turn.
+	// parseWait is how long a request waits for the budget.
 	parseWait = 20 * time.Second
 )
 
-// parseSpecs reads specs when it is their turn. A caller who leaves gives up the turn, and a parse that began ends at its next step.
+// parseSpecs parses specs within the budget. If the client leaves, the parse ends at its next step.
 func (s *server) parseSpecs(ctx context.Context, data []byte) ([]*muster.Spec, error) {
 	weight := min(parseBaseCost+parseByteCost*int64(len(data)), parseBudget)
 	waitCtx, cancel := context.WithTimeout(ctx, parseWait)
 	defer cancel()
 	if err := s.parseBudget.Acquire(waitCtx, weight); err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "the server reads other job specs and has not read this one: try again: %w", err)
+		return nil, muster.Errorf(muster.Unavailable, "the server is busy parsing other job specs: try again: %w", err)
 	}
 	defer s.parseBudget.Release(weight)
 	var admitErr error
@@ -130,15 +130,14 @@ func isSpecType(t string) bool {
 	}
 }
 
-// checkFiles refuses what only exists on the caller's machine, and folders whose
-// list of files is not here.
+// checkFiles rejects local files and folders that were not uploaded.
 func (s *server) checkFiles(ctx context.Context, spec *muster.Spec) error {
 	var fieldErrs []muster.FieldError
 	for i, t := range spec.Tasks {
 		field := "tasks[" + strconv.Itoa(i) + "]"
 		if t.Script != nil && t.Script.File != "" {
 			fieldErrs = append(fieldErrs, muster.FieldError{Path: field + ".script.file", Message: "the server cannot read " + strconv.Quote(t.Script.File),
-				Hint: "send the script's text, or submit with the command line, which does"})
+				Hint: "send the script's text, or use muster submit"})
 		}
 		if t.Files == "" {
 			continue
@@ -146,7 +145,7 @@ func (s *server) checkFiles(ctx context.Context, spec *muster.Spec) error {
 		sum, ok := strings.CutPrefix(t.Files, "sha256:")
 		if !ok {
 			fieldErrs = append(fieldErrs, muster.FieldError{Path: field + ".files", Message: "the server cannot read the folder " + strconv.Quote(t.Files),
-				Hint: "upload it, or submit with the command line, which does"})
+				Hint: "upload it, or use muster submit"})
 			continue
 		}
 		reason, err := s.checkFolder(ctx, sum)
@@ -160,15 +159,15 @@ func (s *server) checkFiles(ctx context.Context, spec *muster.Spec) error {
 	if len(fieldErrs) == 0 {
 		return nil
 	}
-	err := muster.Errorf(muster.InvalidSpec, "the job spec cannot run from here: %s", fieldErrs[0])
+	err := muster.Errorf(muster.InvalidSpec, "the server cannot run the job spec: %s", fieldErrs[0])
 	err.Fields = fieldErrs
 	return err
 }
 
-// checkFolder says what is wrong with a folder that a job names: it has to be here, and the caller must be one who may have
-// all of its files. To name a file in a list of files proves nothing.
+// checkFolder returns what is wrong with a folder of a job, or "": the server must have it, and the caller must have access to
+// all of its files, which the list of files alone does not prove.
 func (s *server) checkFolder(ctx context.Context, sum string) (reason string, err error) {
-	notUploaded := "no folder sha256:" + sum + " was uploaded"
+	notUploaded := "the folder sha256:" + sum + " was not uploaded"
 	size, err := s.authorizeBlob(ctx, sum)
 	if err == nil {
 		_, err = s.statBlob(ctx, sum, size)
@@ -198,13 +197,13 @@ func (s *server) checkFolder(ctx context.Context, sum string) (reason string, er
 	}
 	ungranted, err := s.Grants.Ungranted(ctx, holderOf(principalOf(ctx)), sums)
 	if err == nil && len(ungranted) > 0 {
-		reason = "of the folder sha256:" + sum + " the file " + ungranted[0] + " was not uploaded"
+		reason = "the file " + ungranted[0] + " of the folder sha256:" + sum + " was not uploaded"
 	}
 	return reason, err
 }
 
-// grantFolders grants the folders of a job to its project, if its submitter may have all blobs and so may have uploaded
-// them for no project.
+// grantFolders grants the folders of a job to its project if the submitter has access to all blobs and may have uploaded
+// them without a project.
 func (s *server) grantFolders(ctx context.Context, spec *muster.Spec) error {
 	if principalOf(ctx).Project != "" {
 		return nil
@@ -223,13 +222,13 @@ func (s *server) grantFolders(ctx context.Context, spec *muster.Spec) error {
 		}
 		files, err := s.BlobNeeds.Files(ctx, sum)
 		if code := muster.CodeOf(err); err != nil && (code == muster.NotFound || code == muster.Invalid || code == muster.TooLarge) {
-			continue // the task will fail by it
+			continue // the task will fail
 		}
 		if err != nil {
 			return err
 		}
 		grants := append(slices.Clone(files), store.Blob{SHA256: sum})
-		for k := range grants { // what a list says of sizes proves nothing
+		for k := range grants { // sizes in a list of files are not verified
 			grants[k].Size, err = s.Blobs.Stat(ctx, grants[k].SHA256)
 			if err != nil && muster.CodeOf(err) != muster.NotFound && muster.CodeOf(err) != muster.Invalid {
 				return err

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"reflect"
 	"time"
@@ -16,33 +14,29 @@ import (
 
 func (s *server) stateRoutes() {
 	stream(s, route{id: "get-job-states", method: http.MethodGet, path: apiPath("/jobs/{job}/states"), tag: "jobs", verb: auth.ReadJobs, jsonType: reflect.TypeFor[wire.States](),
-		summary: "Show the state of every task of a job, in few bytes: equal neighbours are counted"}, s.getStates)
+		summary: "Show the state of every task of a job in a compact form (run-length encoded)"}, s.getStates)
 	handle(s, route{id: "get-job-usage", method: http.MethodGet, path: apiPath("/jobs/{job}/usage"), tag: "jobs", verb: auth.ReadJobs,
-		summary: "Show what all ended attempts of a job used together"}, s.getJobUsage)
+		summary: "Show the total usage of a job's finished attempts"}, s.getJobUsage)
 	handle(s, route{id: "get-previous-job", method: http.MethodGet, path: apiPath("/jobs/{job}/previous"), tag: "jobs", verb: auth.ReadJobs,
-		summary: "Show the newest job of the same project and name that is older, with its spec and stages"}, s.getPrevious)
+		summary: "Show the newest older job of the same project and name, with its spec and stages"}, s.getPrevious)
 }
 
 type statesInput struct {
 	JobPath
 	From int `query:"from" minimum:"0" maximum:"10000000" doc:"number of the first task in the answer; default: 0"`
-	To   int `query:"to" minimum:"0" maximum:"10000000" default:"10000000" doc:"number of the last one; default: all"`
+	To   int `query:"to" minimum:"0" maximum:"10000000" default:"10000000" doc:"number of the last task; default: all"`
 }
 
 func (s *server) getStates(w http.ResponseWriter, r *http.Request, in *statesInput) error {
-	id, err := s.authorizedJob(r.Context(), in.Job, auth.ReadJobs)
-	if err != nil {
-		return err
-	}
-	states := wire.States{Job: id, Seq: s.Events.LastID(), At: muster.NewTime(time.Now())} // before the states: what comes after is in both
+	states := wire.States{Job: in.id, Seq: s.Events.LastID(), At: muster.NewTime(time.Now())} // read before the states: later events may be in both
 	for _, st := range muster.TaskStates {
 		states.States = append(states.States, st.String())
 	}
-	release, err := s.acquireStates(r.Context(), id)
+	release, err := s.acquireStates(r.Context(), in.id)
 	if err != nil {
 		return err
 	}
-	job, groups, err := s.Views.Jobs.TaskStates(r.Context(), id, store.Span{First: in.From, Last: in.To})
+	job, groups, err := s.Views.Jobs.TaskStates(r.Context(), in.id, store.Span{First: in.From, Last: in.To})
 	release() // before a slow client reads the answer
 	if err != nil {
 		return err
@@ -51,18 +45,13 @@ func (s *server) getStates(w http.ResponseWriter, r *http.Request, in *statesInp
 	for i := range groups {
 		states.Stages[i] = stageStates(&job, &job.Groups[i], &groups[i])
 	}
-	encoded, err := json.Marshal(&states)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
-	}
-	encodedPage(append(encoded, '\n')).write(w, r)
-	return nil
+	return writeJSON(w, r, &states)
 }
 
-// limitedStatesTasks is from how many tasks on the states of a job take a turn: the store has few readers, and each reads such a job for long.
+// limitedStatesTasks is the number of tasks from which a request for states is limited: the store has few readers, and large jobs take long.
 const limitedStatesTasks = 10_000
 
-// acquireStates waits for the turn of a large job. leave must be called.
+// acquireStates waits for the limiter if a job is large. The caller must call release.
 func (s *server) acquireStates(ctx context.Context, id muster.JobID) (release func(), err error) {
 	job, err := s.Store.Job(ctx, id)
 	if err != nil {
@@ -87,27 +76,19 @@ func stageStates(job *muster.Job, g *muster.Group, s *store.GroupStates) wire.St
 }
 
 func (s *server) getJobUsage(ctx context.Context, in *JobPath) (*response[wire.JobUsage], error) {
-	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
-	if err != nil {
-		return nil, err
-	}
-	job, err := s.Store.Job(ctx, id)
+	job, err := s.Store.Job(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}
 	u := &job.Usage
 	return respond(wire.JobUsage{
-		Job: id, Cost: job.Cost, EnergyWh: u.EnergyWh, CPUSeconds: u.CPUSeconds, GPUSeconds: u.GPUSeconds, WallSeconds: u.WallSeconds,
+		Job: job.ID, Cost: job.Cost, EnergyWh: u.EnergyWh, CPUSeconds: u.CPUSeconds, GPUSeconds: u.GPUSeconds, WallSeconds: u.WallSeconds,
 		MemoryPeak: u.MemoryPeak, Attempts: u.Attempts,
 	}), nil
 }
 
 func (s *server) getPrevious(ctx context.Context, in *JobPath) (*response[muster.Job], error) {
-	id, err := s.authorizedJob(ctx, in.Job, auth.ReadJobs)
-	if err != nil {
-		return nil, err
-	}
-	previous, err := s.Views.Jobs.PreviousJob(ctx, id)
+	previous, err := s.Views.Jobs.PreviousJob(ctx, in.id)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ func submit(t *testing.T, s *apitest.Server, spec string) {
 	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: spec}, http.StatusCreated)
 }
 
-// appendLog puts records at the end of an attempt's log and returns its size.
+// appendLog appends records to an attempt's log and returns its size.
 func appendLog(t *testing.T, s *apitest.Server, id muster.AttemptID, records ...[]byte) int64 {
 	t.Helper()
 	size, err := s.Logs.Size(t.Context(), id)
@@ -42,8 +42,8 @@ func line(attempt int, offset int64, stream, text string) []string {
 	}
 }
 
-// A follower sees the output of an attempt as it comes, waits for what a report
-// has overtaken, and goes on with the attempt after it.
+// A follower gets the output of an attempt as it arrives, waits for output that a
+// report has overtaken, and continues with the next attempt.
 func TestFollowOverRetry(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x","retries":{"max":1,"backoff":0}}`)
@@ -87,9 +87,7 @@ func TestFollowResumesAfterLastEvent(t *testing.T) {
 	}
 }
 
-// Of a cancelled task that never ran there is nothing to follow.
-// A plain read of an ended task waits for the output that its report has
-// overtaken.
+// A plain read of a finished task waits for output that its report has overtaken.
 func TestPlainLogIsWhole(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
@@ -117,7 +115,7 @@ func TestFollowTaskThatNeverRan(t *testing.T) {
 	st.expectEnd()
 }
 
-// The log of a lost attempt is not awaited.
+// A read does not wait for the log of a lost attempt.
 func TestFollowOverLostAttempt(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
@@ -160,7 +158,7 @@ func TestLogSelections(t *testing.T) {
 	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?tail=0"}, http.StatusBadRequest)
 }
 
-// Output that is no UTF-8 arrives as it was.
+// Output that is not UTF-8 arrives unchanged.
 func TestBinaryOutput(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
@@ -201,7 +199,7 @@ func TestEvents(t *testing.T) {
 	eventuallyTrue(t, func() bool {
 		line := <-jobs.lines
 		if line == "event: task" {
-			t.Error("an event of a task, which was not asked for")
+			t.Error("an event of a task that was not requested")
 		}
 		return strings.HasPrefix(line, "data:") && strings.Contains(line, `"state":"running"`)
 	})
@@ -209,9 +207,9 @@ func TestEvents(t *testing.T) {
 	if line := <-later.lines; line == "event: resync" {
 		t.Error("a known Last-Event-ID was answered with a resync")
 	}
-	old := openStream(t, s, "/api/v1/events", map[string]string{"Last-Event-ID": "life0-12"})
+	old := openStream(t, s, "/api/v1/events", map[string]string{"Last-Event-ID": "epoch0-12"})
 	if line := <-old.lines; line != "event: resync" {
-		t.Errorf("an id of another life was answered with %q", line)
+		t.Errorf("an id of another epoch was answered with %q", line)
 	}
 }
 
@@ -219,8 +217,7 @@ func sample(at int, cpu string) string {
 	return `{"at":"2020-01-02T15:04:` + strconv.Itoa(10+at) + `.000Z","cpu":` + cpu + `}`
 }
 
-// What a task used is followed over its attempts as its output is, and neither shows
-// the other.
+// Usage is followed over attempts like output, and the two streams are separate.
 func TestFollowUsage(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x","retries":{"max":1,"backoff":0}}`)
@@ -247,7 +244,7 @@ func TestFollowUsage(t *testing.T) {
 	st.expect("event: end", `data: {"attempt":2,"state":"succeeded"}`)
 	st.expectEnd()
 
-	// Who has a series goes on where it ends, and may leave later attempts out.
+	// A client resumes after a series, with or without later attempts.
 	var series wire.Series
 	if err := json.Unmarshal(expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/usage?attempt=1"}, http.StatusOK), &series); err != nil {
 		t.Fatal(err)
@@ -266,7 +263,7 @@ func TestFollowUsage(t *testing.T) {
 	out.expect("event: end", `data: {"attempt":1,"state":"succeeded"}`)
 }
 
-// Output is counted and read as if samples were not between its records.
+// Samples between records of output do not affect offsets and tail.
 func TestLogSelectionsBetweenSamples(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
@@ -286,8 +283,8 @@ func TestLogSelectionsBetweenSamples(t *testing.T) {
 	expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/logs?stream=usage"}, http.StatusBadRequest)
 }
 
-// A long series comes in few points that keep its peaks, and its averages are
-// those of all samples.
+// A long series is reduced to few points that keep its peaks; averages include all
+// samples.
 func TestLongSeries(t *testing.T) {
 	const samples = 3000
 	s := apitest.Start(t, nil)

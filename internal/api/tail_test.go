@@ -39,7 +39,7 @@ func (c *readCounter) Open(ctx context.Context, a muster.AttemptID, offset int64
 	return countedReader{rc, c}, err
 }
 
-// longLog makes a server with a log of about size bytes, in lines of 100.
+// longLog returns a server with a log of about size bytes, in lines of 100.
 func longLog(tb testing.TB, size int) (*server, *readCounter, logPosition) {
 	tb.Helper()
 	logs, err := tasklog.OpenIndexedDir(tb.TempDir())
@@ -62,7 +62,7 @@ func longLog(tb testing.TB, size int) (*server, *readCounter, logPosition) {
 	return &server{Config: Config{Logs: c}}, c, at
 }
 
-// TestTailReadsTheEndOnly finds the last lines of a long log without reading all of it.
+// TestTailReadsTheEndOnly checks that the last lines of a long log are found without reading all of it.
 func TestTailReadsTheEndOnly(t *testing.T) {
 	const size = 64 << 20
 	s, c, at := longLog(t, size)
@@ -84,8 +84,8 @@ func TestTailReadsTheEndOnly(t *testing.T) {
 	}
 }
 
-// TestTailIsThatOfTheWholeLog compares with what reading everything from a place on finds, in logs of
-// unfinished lines, other streams and long records, also where the index is damaged.
+// TestTailIsThatOfTheWholeLog compares the result with that of reading everything, in logs with
+// unfinished lines, other streams and long records, and with a damaged index.
 func TestTailIsThatOfTheWholeLog(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		root := t.TempDir()

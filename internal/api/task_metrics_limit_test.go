@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestMetricsOfManyAttemptsAreBounded holds that the attempts of a task share the most that an answer has.
+// TestMetricsOfManyAttemptsAreBounded checks that the attempts of a task share the maximum size of an answer.
 func TestMetricsOfManyAttemptsAreBounded(t *testing.T) {
 	const attempts, points, limit = 20, 400, 17 << 20
 	s := apitest.Start(t, nil)

@@ -27,8 +27,8 @@ func (l *countingLogs) Open(ctx context.Context, a muster.AttemptID, offset int6
 	return l.Store.Open(ctx, a, offset)
 }
 
-// TestEndedAttemptsAreReadOnce holds that the log of an attempt that has ended is read for its metrics once, unless the rest of it came meanwhile or other
-// limits are asked for, and that of a running one each time.
+// TestEndedAttemptsAreReadOnce checks that the log of a finished attempt is read for its metrics once, unless it has grown or other limits are
+// requested, and that of a running attempt each time.
 func TestEndedAttemptsAreReadOnce(t *testing.T) {
 	dir, err := tasklog.OpenIndexedDir(t.TempDir())
 	if err != nil {
@@ -71,7 +71,7 @@ func TestEndedAttemptsAreReadOnce(t *testing.T) {
 	check("again while it runs", &running, 100, 1, 1)
 }
 
-// What a worker writes as a point is one, or is left out; it can be answered as JSON.
+// A worker's point is valid or ignored; it can be encoded as JSON.
 func FuzzPointOf(f *testing.F) {
 	for _, s := range []string{`{}`, `{"progress":2}`, `{"at":"2020-01-02T15:04:05.000Z","metrics":{"loss":1e999}}`, `{"metrics":null,"step":5}`, `{"checkpoint":true}`, "[]", "\xff"} {
 		f.Add([]byte(s))

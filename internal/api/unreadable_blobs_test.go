@@ -39,7 +39,7 @@ func (d *unreadableBlobs) Open(ctx context.Context, sum string) (io.ReadSeekClos
 	return f, err
 }
 
-// grantAll are grants of everything to everybody.
+// grantAll grants every blob to everyone.
 type grantAll struct{ store.GrantStore }
 
 func (grantAll) BlobGrant(context.Context, store.Grantee, string) (int64, bool, error) {
@@ -48,8 +48,8 @@ func (grantAll) BlobGrant(context.Context, store.Grantee, string) (int64, bool, 
 
 func (grantAll) GrantBlobs(context.Context, []store.Grantee, []store.Blob) error { return nil }
 
-// A blob whose file cannot be read is served again once somebody uploads it: the failed download makes the server look, and say
-// to uploaders that the blob is missing.
+// A blob with an unreadable file is served again after an upload: after a failed download the server verifies the file, and reports
+// the blob as missing to uploaders.
 func TestAnUnreadableBlobIsReplaced(t *testing.T) {
 	dir, err := blob.OpenDir(t.TempDir())
 	if err != nil {
@@ -96,10 +96,10 @@ func TestAnUnreadableBlobIsReplaced(t *testing.T) {
 		t.Fatalf("from a bad disk: %q, %v", got, err)
 	}
 	if _, err := download(); muster.CodeOf(err) != muster.Unavailable {
-		t.Errorf("once that is known: %v", err)
+		t.Errorf("after the check: %v", err)
 	}
 	if _, err := s.uploadedSize(ctx, sum); muster.CodeOf(err) != muster.NotFound {
-		t.Errorf("an uploader hears %v", err)
+		t.Errorf("an uploader gets %v", err)
 	}
 	if _, err := request(http.MethodPut, "bytes"); err != nil {
 		t.Errorf("an upload: %v", err)
@@ -108,14 +108,14 @@ func TestAnUnreadableBlobIsReplaced(t *testing.T) {
 	if got, err := download(); got != "bytes" || err != nil {
 		t.Errorf("after the upload: %q, %v", got, err)
 	}
-	// A single failure costs nobody an upload.
+	// A single failure does not cause an upload.
 	disk.unreadable.Store(true)
 	_, _ = download()
 	disk.unreadable.Store(false)
 	if size, err := s.uploadedSize(ctx, sum); size != 5 || err != nil {
-		t.Errorf("after a passing failure an uploader hears %d, %v", size, err)
+		t.Errorf("after a temporary failure an uploader gets %d, %v", size, err)
 	}
 	if got, err := download(); got != "bytes" || err != nil {
-		t.Errorf("after a passing failure: %q, %v", got, err)
+		t.Errorf("after a temporary failure: %q, %v", got, err)
 	}
 }

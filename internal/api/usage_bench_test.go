@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/usageseries"
 )
 
-// BenchmarkSeries is what one sample of a series costs that is read for an answer.
+// BenchmarkSeries measures the cost of one sample of a series.
 func BenchmarkSeries(b *testing.B) {
 	for _, devices := range []int{0, 1, 8} {
 		b.Run(strconv.Itoa(devices), func(b *testing.B) {
@@ -34,7 +34,7 @@ func BenchmarkSeries(b *testing.B) {
 			for b.Loop() {
 				s, ok := sampleOf(tasklog.Record{Stream: tasklog.Usage, Data: data})
 				if !ok {
-					b.Fatal("it is no sample")
+					b.Fatal("not a sample")
 				}
 				sums.AddSince(begin, &s)
 				thin.Add(s)

@@ -10,39 +10,40 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 func (s *server) workerRoutes() {
 	at := apiPath("/workers/{worker}")
 	handle(s, route{id: "list-workers", method: http.MethodGet, path: apiPath("/workers"), tag: "workers",
-		summary: "List the workers", verb: auth.ReadWorkers}, s.listWorkers)
+		summary: "List workers", verb: auth.ReadWorkers}, s.listWorkers)
 	handle(s, route{id: "get-worker", method: http.MethodGet, path: at, tag: "workers",
 		summary: "Show a worker", verb: auth.ReadWorkers}, s.getWorker)
 	steerRoute := func(do muster.AdminAction, summary string) route {
 		return route{id: string(do) + "-worker", method: http.MethodPost, path: at + "/" + string(do), tag: "workers",
 			summary: summary, verb: auth.ManageWorkers}
 	}
-	handle(s, steerRoute(muster.ActionDrain, "Let a worker finish what it has and then leave; what still runs at the deadline goes on elsewhere"), s.drainWorker)
-	handle(s, steerRoute(muster.ActionPause, "Give a worker nothing new, for a while or until it is resumed. paused is true until then, also while the worker is unreachable or gone: it comes back paused"), s.pauseWorker)
-	handle(s, steerRoute(muster.ActionResume, "Take a pause or a drain back"), s.resumeWorker)
-	handle(s, steerRoute(muster.ActionHeal, "Let a worker look at quarantined GPUs again: those that are well are given to tasks from then on"), s.healWorker)
+	handle(s, steerRoute(muster.ActionDrain, "Drain a worker: it finishes its tasks and leaves; tasks that still run at the deadline are moved to other workers"), s.drainWorker)
+	handle(s, steerRoute(muster.ActionPause, "Pause a worker: it gets no new tasks, for a time or until it is resumed. It stays paused while it is unreachable or gone"), s.pauseWorker)
+	handle(s, steerRoute(muster.ActionResume, "Resume a worker: end its pause or drain"), s.resumeWorker)
+	handle(s, steerRoute(muster.ActionHeal, "Check a worker's quarantined GPUs again and release the healthy ones"), s.healWorker)
 	handle(s, route{id: "remove-worker", method: http.MethodDelete, path: at, tag: "workers",
-		summary: "Forget a worker that is away, and revoke its key", verb: auth.ManageWorkers}, s.removeWorker)
+		summary: "Delete a disconnected worker and revoke its key", verb: auth.ManageWorkers}, s.removeWorker)
 }
 
-// WorkerPath names a worker in a path.
+// WorkerPath is a worker in a path.
 type WorkerPath struct {
-	Worker string `path:"worker" maxLength:"200" doc:"id, or name if only one has it"`
+	Worker string `path:"worker" maxLength:"200" doc:"id, or name if it is unique"`
 }
 
 type listWorkersInput struct {
-	Cursor string   `query:"cursor" maxLength:"200" doc:"next of the page before"`
-	Limit  int      `query:"limit" minimum:"1" maximum:"1000" doc:"rows of this page; absent means all"`
-	ID     []string `query:"id,explode" maxItems:"200" doc:"only these"`
-	View   string   `query:"view" enum:"full,basic" default:"full" doc:"basic leaves out kinds, allow, lacks, projects, and the GPUs of free and load"`
+	Cursor string   `query:"cursor" maxLength:"200" doc:"next of the previous page"`
+	Limit  int      `query:"limit" minimum:"1" maximum:"1000" doc:"maximum number of rows; absent means all"`
+	ID     []string `query:"id,explode" maxItems:"200" doc:"only these workers"`
+	View   string   `query:"view" enum:"full,basic" default:"full" doc:"basic omits kinds, allow, lacks, projects, and the GPUs of free and load"`
 }
 
-// listWorkers answers with workers by id.
+// listWorkers lists workers by id.
 func (s *server) listWorkers(ctx context.Context, in *listWorkersInput) (*response[wire.Workers], error) {
 	all, err := s.Engine.Workers(ctx)
 	if err != nil {
@@ -71,7 +72,7 @@ func (s *server) listWorkers(ctx context.Context, in *listWorkersInput) (*respon
 	return respond(list), nil
 }
 
-// basicView is a worker without what weighs most in a list of many. What the worker refers to is shared.
+// basicView returns a worker without its largest fields. It shares the rest.
 func basicView(w muster.Worker) muster.Worker {
 	w.Kinds, w.Allow, w.UnsupportedFeatures, w.Projects = nil, nil, nil, nil
 	if w.Free != nil {
@@ -94,7 +95,7 @@ func (s *server) getWorker(ctx context.Context, in *WorkerPath) (*response[muste
 	return respond(w), nil
 }
 
-// resolveWorker finds a worker by its id, or by its name if only one has it.
+// resolveWorker finds a worker by its id, or by its name if it is unique.
 func (s *server) resolveWorker(ctx context.Context, idOrName string) (muster.Worker, error) {
 	workers, err := s.Engine.Workers(ctx)
 	if err != nil {
@@ -110,7 +111,7 @@ func (s *server) resolveWorker(ctx context.Context, idOrName string) (muster.Wor
 		}
 	}
 	if present := slices.DeleteFunc(slices.Clone(named), func(w muster.Worker) bool { return w.State == muster.WorkerGone }); len(present) > 0 {
-		named = present // a worker that took over the name of one that left is meant
+		named = present // prefer the worker that took over the name of one that left
 	}
 	switch len(named) {
 	case 1:
@@ -118,7 +119,7 @@ func (s *server) resolveWorker(ctx context.Context, idOrName string) (muster.Wor
 	case 0:
 		return muster.Worker{}, muster.Errorf(muster.NotFound, "there is no worker %q", idOrName)
 	default:
-		return muster.Worker{}, muster.Errorf(muster.Conflict, "%d workers are named %q: write the id, such as %s", len(named), idOrName, named[0].ID)
+		return muster.Worker{}, muster.Errorf(muster.Conflict, "%d workers are named %q: use the id, such as %s", len(named), idOrName, named[0].ID)
 	}
 }
 
@@ -165,7 +166,7 @@ func (s *server) healWorker(ctx context.Context, in *healInput) (*response[muste
 	return s.steer(ctx, in.Worker, o)
 }
 
-// steer gives an order and answers with the worker as it is then.
+// steer performs an action and returns the worker's new state.
 func (s *server) steer(ctx context.Context, idOrName string, o muster.AdminRequest) (*response[muster.Worker], error) {
 	w, err := s.resolveWorker(ctx, idOrName)
 	if err != nil {
@@ -185,17 +186,5 @@ func (s *server) removeWorker(ctx context.Context, in *WorkerPath) (*struct{}, e
 	if err := s.Engine.Steer(ctx, w.ID, muster.AdminRequest{Action: muster.ActionRemove}); err != nil {
 		return nil, err
 	}
-	keys, err := s.Keys.ListKeys(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, k := range keys {
-		if k.Worker != w.ID {
-			continue
-		}
-		if err := s.keyring.Revoke(ctx, k); err != nil && muster.CodeOf(err) != muster.NotFound {
-			return nil, err
-		}
-	}
-	return nil, nil //nolint:nilnil // huma's form of an answer without a body
+	return nil, s.revokeKeys(ctx, func(k *store.Key) bool { return k.Worker == w.ID })
 }

@@ -119,7 +119,7 @@ var rules = map[string]rule{
 	"api":     {ring: shell, internal: []string{"api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/redact", "api/schema", "api/streaming", "api/wire", "auth", "blob", "cid", "connlimit", "dag", "docs", "eventbus", "history", "link", "overview", "sched", "sched/event", "sched/explain", "sched/fleet", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
 	"obs":     {ring: shell, internal: []string{"sched", "sched/effect", "sched/fleet", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"webhook": {ring: shell, internal: []string{"agent/outbound", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
-	"client":  {ring: shell, internal: []string{"api/wire", "origin"}, external: []string{"golang.org/x/"}},
+	"client":  {ring: shell, internal: []string{"api/wire", "backoff", "origin", "sched/event", "sched/explain"}, external: []string{"golang.org/x/"}},
 
 	"dialect":        {ring: shell, internal: []string{"auth", "client", "connlimit"}},
 	"dialect/bridge": {ring: shell, internal: []string{"client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},

@@ -1,6 +1,6 @@
-// Package catalog is what a server knows of kinds of tasks: those that every worker has, those that come with Muster, and
-// those that owners of workers added. What workers tell is from outside: a list that is too long, wrong or made to do
-// harm is left aside with a line in the log, and no name that comes with Muster can be taken.
+// Package catalog is the server's catalog of kinds of tasks: the core kinds, Muster's own, and custom kinds of workers. Definitions
+// of workers are not trusted: a list that is too long, invalid or malicious is ignored with a warning in the log, and names of
+// Muster's own kinds are reserved.
 package catalog
 
 import (
@@ -17,34 +17,33 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// coreDescriptions says what the kinds do that are no definitions.
+// coreDescriptions describes the core kinds.
 var coreDescriptions = map[string]string{
 	muster.KindNoop:      "Succeed at once without a process, for tests.",
 	muster.KindProcess:   "Run a command.",
-	muster.KindScript:    "Run a program that travels with the job, in a Python environment of its own if it asks for one.",
+	muster.KindScript:    "Run a program that is part of the job, optionally in its own Python environment.",
 	muster.KindContainer: "Run a command in a container.",
 }
 
-// Catalog remembers what it read of the kinds that workers told of. Its methods may be called at the same time.
+// Catalog caches the parsed kinds of workers. It is safe for concurrent use.
 type Catalog struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	parsed map[string][]customKind // by what a worker told; without any if it cannot be used
+	parsed map[string][]customKind // by a worker's list; empty if the list is invalid
 }
 
-// customKind is a definition from a worker. Two are the same if what they say is.
+// customKind is a definition from a worker. Two are equal if their encodings are.
 type customKind struct {
 	kind     *kind.Kind
 	encoding string
 }
 
-// New makes a catalog that has read nothing.
+// New returns an empty catalog.
 func New(log *slog.Logger) *Catalog { return &Catalog{log: log, parsed: map[string][]customKind{}} }
 
-// Admit tells what is wrong with how the stages of a job use their kinds, in the order of the stages. Into a stage that is right it
-// writes what its kind says where the stage says nothing of that sort. workers is asked only where a stage needs it: for
-// kinds that do not come with Muster.
+// Admit returns the problems of how the stages of a job use their kinds, in the order of the stages, and sets the kinds' defaults in
+// valid stages. It calls workers only if a stage may use a custom kind.
 func (c *Catalog) Admit(s *muster.Spec, workers func() ([]muster.Worker, error)) ([]muster.FieldError, error) {
 	var others []*kind.Kind
 	if slices.ContainsFunc(s.Tasks, func(t muster.TaskSpec) bool { return needsFleet(t.Kind) }) {
@@ -62,7 +61,7 @@ func (c *Catalog) Admit(s *muster.Spec, workers func() ([]muster.Worker, error))
 	var wrong []muster.FieldError
 	for i, t := range s.Normalize().Tasks {
 		if t.Kind == "" {
-			continue // Validate tells of it
+			continue // specvalidate reports it
 		}
 		found := known.Check(&t)
 		for _, e := range found {
@@ -76,12 +75,12 @@ func (c *Catalog) Admit(s *muster.Spec, workers func() ([]muster.Worker, error))
 	return wrong, nil
 }
 
-// needsFleet reports whether it takes the workers to know a kind, or what its input may be.
+// needsFleet reports whether a kind, or its input, may be defined by workers.
 func needsFleet(name string) bool {
 	return name != "" && coreDescriptions[name] == "" && name != kind.Foreign && (name == kind.Custom || !kind.IsEmbedded(name))
 }
 
-// customKinds returns the definitions that each worker told of, those that are the same once each, by the index of the worker.
+// customKinds returns the definitions of each worker, by its index. Workers with equal lists share them.
 func (c *Catalog) customKinds(workers []muster.Worker) [][]customKind {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,27 +100,27 @@ func (c *Catalog) customKinds(workers []muster.Worker) [][]customKind {
 		}
 		all[i] = kinds
 	}
-	c.parsed = seen // what no worker says any more is forgotten
+	c.parsed = seen // drop lists that no worker has any more
 	return all
 }
 
-// parse reads what a worker told.
+// parse parses the list of a worker.
 func (c *Catalog) parse(w *muster.Worker) []customKind {
 	log := c.log.With(slog.String("worker", w.Name), slog.String("id", string(w.ID)))
 	found, err := safeDecode(w.CustomKinds)
 	if err != nil {
-		log.Warn("the kinds that a worker's owner added are not used", slog.Any("why", err))
+		log.Warn("ignoring invalid custom kinds of a worker", slog.Any("why", err))
 		return nil
 	}
 	var kinds []customKind
 	for _, k := range found {
 		if kind.IsReserved(k.Name) {
-			log.Warn("a kind that a worker's owner added is not used: one of this name, or an operation, comes with Muster", slog.String("kind", k.Name))
+			log.Warn("ignoring a custom kind of a worker: its name is reserved", slog.String("kind", k.Name))
 			continue
 		}
 		encoding, err := json.Marshal(k)
 		if err != nil {
-			log.Warn("a kind that a worker's owner added is not used", slog.String("kind", k.Name), slog.Any("why", err))
+			log.Warn("ignoring an invalid custom kind of a worker", slog.String("kind", k.Name), slog.Any("why", err))
 			continue
 		}
 		kinds = append(kinds, customKind{k, string(encoding)})
@@ -129,17 +128,17 @@ func (c *Catalog) parse(w *muster.Worker) []customKind {
 	return kinds
 }
 
-// safeDecode is kind.Read for lists that nobody looked through before. A schema that makes the library panic is a wrong one.
+// safeDecode is kind.DecodeList for untrusted lists. A schema that makes the library panic is an error.
 func safeDecode(raw json.RawMessage) (found []*kind.Kind, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("they cannot be read: %v", p)
+			err = fmt.Errorf("panic while decoding: %v", p)
 		}
 	}()
 	return kind.DecodeList(raw)
 }
 
-// List returns all kinds by name, with how many of the workers have each.
+// List returns all kinds by name, with the number of workers that have each.
 func (c *Catalog) List(workers []muster.Worker) []wire.Kind {
 	byName := map[string]*wire.Kind{}
 	for name, about := range coreDescriptions {
@@ -183,7 +182,7 @@ func (c *Catalog) List(workers []muster.Worker) []wire.Kind {
 	return list
 }
 
-// majority returns for each name the definition that most workers have.
+// majority returns, for each name, the definition that most workers have.
 func majority(all [][]customKind) map[string]customKind {
 	votes := map[string]int{}
 	for _, each := range all {
@@ -203,7 +202,7 @@ func majority(all [][]customKind) map[string]customKind {
 	return chosen
 }
 
-// toWire is a definition as it is shown.
+// toWire converts a definition for the API.
 func toWire(k *kind.Kind) *wire.Kind {
 	w := &wire.Kind{
 		Name: k.Name, About: k.About, Runtime: k.Runtime, Run: k.Run, Input: k.Input,

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// definition is a kind that an owner added, whose input takes one field.
+// definition is a custom kind whose input has one field.
 func definition(name, field string) string {
 	return fmt.Sprintf(`{"name":%q,"about":"It is a test.","entry":["./x"],"resources":{"memory":1024},"input":{"type":"object","properties":{%q:{"type":"integer"}}}}`, name, field)
 }
@@ -29,7 +29,7 @@ func worker(id string, state muster.WorkerState, kinds string, custom ...string)
 	return w
 }
 
-// doubling is a schema of n parts that takes 2 to the n steps to hold an input against.
+// doubling is a schema of n parts whose validation takes 2^n steps.
 func doubling(n int) string {
 	defs := []string{`"a0":{"type":"object"}`}
 	for i := range n {
@@ -83,7 +83,7 @@ func TestJobsAreHeldToTheKindsThatThereAre(t *testing.T) {
 		{input("blur", `{"radius": 3}`), ""}, // its worker may come back
 		{input("resise", ``), "tasks[0].kind: there is no kind resise (did you mean resize?)"},
 		{input("sript", ``), "did you mean script?"},
-		{input("zzzzzzzzzz", ``), "there are noop, process, script, container, "},
+		{input("zzzzzzzzzz", ``), "known kinds are noop, process, script, container, "},
 		{muster.TaskSpec{Kind: "resize", Run: &muster.Command{Shell: "true"}}, "tasks[0].run: "},
 		{muster.TaskSpec{Run: &muster.Command{Shell: "true"}}, ""},
 		{muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Input: json.RawMessage(`{"a":1}`)}, "tasks[0].input: "},
@@ -99,13 +99,13 @@ func TestJobsAreHeldToTheKindsThatThereAre(t *testing.T) {
 		t.Errorf("the kind's resources became %+v and %+v", got.Tasks[0].Resources, got.Tasks[1].Resources)
 	}
 	if _, problems := admit(t, c, nil, input("resize", `{}`)); !strings.Contains(problems, "there is no kind resize") {
-		t.Errorf("with its worker removed it is still known: %q", problems)
+		t.Errorf("the kind is still known after its worker was removed: %q", problems)
 	}
 }
 
 func TestTheFleetIsAskedOnlyIfNeedBe(t *testing.T) {
 	c := catalog.New(slog.New(slog.DiscardHandler))
-	errUnavailable := errors.New("away")
+	errUnavailable := errors.New("unreachable")
 	for kind, asks := range map[string]bool{"": false, "noop": false, "process": false, "echo": false, "custom": true, "resize": true} {
 		_, err := c.Admit(&muster.Spec{Tasks: []muster.TaskSpec{{Kind: kind}}}, func() ([]muster.Worker, error) { return nil, errUnavailable })
 		if errors.Is(err, errUnavailable) != asks {
@@ -114,7 +114,7 @@ func TestTheFleetIsAskedOnlyIfNeedBe(t *testing.T) {
 	}
 }
 
-// Whatever a worker tells, the others' kinds and those that come with Muster stay as they are.
+// Definitions of one worker do not affect those of others and Muster's own.
 func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 	deep := strings.Repeat(`{"not":`, 5000) + "{}" + strings.Repeat("}", 5000)
 	for name, custom := range map[string]string{
@@ -125,15 +125,15 @@ func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 		"an embedded name":             `{"name":"echo","about":"x","entry":["./x"],"input":{"type":"object","required":["money"],"properties":{"money":{"type":"integer"}}}}`,
 		"an operation's name":          `{"name":"prepare_models","about":"x","entry":["./x"],"operation":true,"input":{"type":"object"}}`,
 		"a name that is a path":        definition("../../x", "x"),
-		"a schema that is none":        `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":7}}`,
-		"a schema from elsewhere":      `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","$ref":"file:///etc/passwd"}}`,
+		"an invalid schema":            `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":7}}`,
+		"a remote schema":              `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","$ref":"file:///etc/passwd"}}`,
 		"a deep schema":                `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":` + deep + `}}}`,
-		"a pattern that is none":       `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"pattern":"(("}}}}`,
+		"an invalid pattern":           `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"pattern":"(("}}}}`,
 		"a number beyond all":          `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"minimum":1e999999999}}}}`,
 		"a schema without end":         `{"name":"bad","about":"x","entry":["./x"],"input":` + doubling(40) + `}`,
 		"a schema within itself":       `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}}`,
 		"a schema with all of itself":  `{"name":"bad","about":"x","entry":["./x"],"input":{"type":"object","properties":{"a":{"$ref":"#"}}}}`,
-		"a good one beside a bad one":  definition("fine", "x") + `,7`,
+		"a valid and an invalid one":   definition("fine", "x") + `,7`,
 		"more bytes than are allowed":  definition("big", strings.Repeat("x", kind.MaxCustomSize)),
 		"a good one and a taken name ": definition("echo", "x"),
 	} {
@@ -144,7 +144,7 @@ func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 			list := c.List(fleet)
 			for _, k := range list {
 				if k.Own && k.Name != "resize" {
-					t.Errorf("%s: there is a kind %s", name, k.Name)
+					t.Errorf("%s: unexpected kind %s", name, k.Name)
 				}
 			}
 			if k := find(t, list, "echo"); k.Own || len(k.Input) == 0 || strings.Contains(string(k.Input), "money") {
@@ -156,11 +156,11 @@ func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
 			t.Errorf("%s: %s, and kind custom became %s", name, problems, s.Tasks[2].Kind)
 		}
 		if n := strings.Count(log.String(), "name-of-w2"); n != 1 {
-			t.Errorf("%s: the log tells of it %d times: %s", name, n, log.String())
+			t.Errorf("%s: it is logged %d times: %s", name, n, log.String())
 		}
 	}
 	if link.MaxOwnKinds < kind.MaxCustomSize {
-		t.Error("what a worker may write does not pass over the link")
+		t.Error("a worker's list is too large for the link")
 	}
 }
 

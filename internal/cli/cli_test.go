@@ -160,7 +160,7 @@ func TestRunInAContainer(t *testing.T) {
 		"run --image a --isolation auto x":           {muster.TaskSpec{Image: "a", Kind: "process", Isolation: "auto", Run: &muster.Command{Argv: []string{"x"}}}, yes},
 		"run --image a --isolation auto":             {muster.TaskSpec{Image: "a", Isolation: "auto"}, "nothing to run"},
 		"run --kind container x":                     {muster.TaskSpec{Kind: "container", Isolation: "container", Run: &muster.Command{Argv: []string{"x"}}}, "needs an image"},
-		"run --user 1 x":                             {muster.TaskSpec{Kind: "process", Container: &muster.Container{User: "1"}, Run: &muster.Command{Argv: []string{"x"}}}, "needs an image"},
+		"run --user 1 x":                             {muster.TaskSpec{Kind: "process", Container: &muster.Container{User: "1"}, Run: &muster.Command{Argv: []string{"x"}}}, "need an image"},
 		"run --network allowlist --allow-host a:1 x": {muster.TaskSpec{Kind: "process", Network: "allowlist", AllowHosts: []string{"a:1"}, Run: &muster.Command{Argv: []string{"x"}}}, yes},
 	} {
 		a, _, _ := newApp("")

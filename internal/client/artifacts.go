@@ -20,29 +20,28 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
-// stallTimeout is how long a transfer may stand still before its connection counts as
+// stallTimeout is the time without progress after which a transfer's connection counts as
 // broken.
 const stallTimeout = time.Minute
 
 // Artifacts lists the files of a task's last attempt.
 func (c *Client) Artifacts(ctx context.Context, id muster.TaskID) ([]muster.Artifact, error) {
-	var list wire.Artifacts
-	err := c.do(ctx, call{method: http.MethodGet, path: taskPath(id) + "/artifacts", out: &list, idempotent: true})
+	list, err := get[wire.Artifacts](ctx, c, taskPath(id)+"/artifacts", nil)
 	return list.Artifacts, err
 }
 
-// DownloadArtifact writes an artifact to the file at path, which it replaces. An earlier
-// Download that was broken off is resumed. The file appears under its name only when its
-// hash was found right. progress, if not nil, is told how many bytes are there. Of a file that a running task has
-// replaced since a was listed it is the last one.
+// DownloadArtifact writes an artifact to the file at path, replacing it. It resumes an
+// interrupted download. The file appears under its name only after its hash was verified.
+// progress, if not nil, is called with the number of bytes written. If a running task has
+// replaced the artifact since a was listed, it downloads the newest version.
 func (c *Client) DownloadArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, path string, progress func(done int64)) error {
 	return c.withLatest(ctx, id, a, func(a muster.Artifact) error { return c.downloadArtifact(ctx, id, a, path, progress) })
 }
 
-// maxReplacements is how often a file may be replaced while it is to be downloaded.
+// maxReplacements is how often a file may be replaced during its download.
 const maxReplacements = 10
 
-// withLatest calls f with an artifact, and anew with what came in its place as long as it is told of a Conflict.
+// withLatest calls f with an artifact, and again with the newest version while f returns Conflict.
 func (c *Client) withLatest(ctx context.Context, id muster.TaskID, a muster.Artifact, f func(muster.Artifact) error) error {
 	for n := 0; ; n++ {
 		err := f(a)
@@ -70,7 +69,7 @@ func (c *Client) downloadArtifact(ctx context.Context, id muster.TaskID, a muste
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot read %s: %w", partial, err)
 	}
-	if have > a.Size { // of another file
+	if have > a.Size { // a different file
 		if have, sum = 0, sha256.New(); f.Truncate(0) != nil {
 			return muster.Errorf(muster.Invalid, "cannot write %s: remove it and try again", partial)
 		}
@@ -90,8 +89,8 @@ func (c *Client) downloadArtifact(ctx context.Context, id muster.TaskID, a muste
 	return nil
 }
 
-// ReadArtifact writes an artifact to w, and fails at the end if its hash is not right. It is the last one, as with Download, and
-// fails if that is replaced while it is written.
+// ReadArtifact writes an artifact to w, in its newest version as DownloadArtifact does. It fails at the end if the hash is wrong, and
+// if the artifact is replaced while it is written.
 func (c *Client) ReadArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, w io.Writer) error {
 	started := false
 	return c.withLatest(ctx, id, a, func(a muster.Artifact) error {
@@ -102,27 +101,27 @@ func (c *Client) ReadArtifact(ctx context.Context, id muster.TaskID, a muster.Ar
 	})
 }
 
-// fetchArtifact writes the bytes of an artifact from offset on to w and to sum, over
-// broken connections. Bytes with a wrong hash are an Invalid error.
+// fetchArtifact writes the bytes of an artifact from offset on to w and to sum. It resumes
+// after broken connections. A wrong hash is an Invalid error.
 func (c *Client) fetchArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, offset int64, w io.Writer, sum hash.Hash, progress func(int64)) error {
 	path := taskPath(id) + "/artifacts/" + escapePath(a.Name)
 	dst := &progressWriter{w: io.MultiWriter(w, sum), n: offset, progress: progress}
-	deadline := time.Now().Add(c.opts.StreamRetryTimeout)
-	for b := (backoff{}); dst.n < a.Size; {
+	retries := newRetrier(c.opts.StreamRetryTimeout)
+	for dst.n < a.Size {
 		before := dst.n
 		err := c.fetchOnce(ctx, path, a.SHA256, dst)
 		if err == nil {
 			break
 		}
 		if dst.n > before {
-			b, deadline = backoff{}, time.Now().Add(c.opts.StreamRetryTimeout)
+			retries.progressed(c.opts.StreamRetryTimeout)
 		}
-		if muster.CodeOf(err) != muster.Unavailable || !time.Now().Before(deadline) || b.wait(ctx) != nil {
+		if muster.CodeOf(err) != muster.Unavailable || !retries.wait(ctx) {
 			return err
 		}
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != a.SHA256 {
-		_, _ = c.CheckBlob(ctx, a.SHA256) // a viewer may not; that it is damaged is said in any case
+		_, _ = c.CheckBlob(ctx, a.SHA256) // viewers may not; the error below reports the damage anyway
 		return muster.Errorf(muster.Invalid, "artifact %s of task %s arrived damaged: its SHA-256 is %s, not %s; try again", a.Name, id, got, a.SHA256)
 	}
 	return nil
@@ -132,7 +131,7 @@ func (c *Client) fetchOnce(ctx context.Context, path, sum string, dst *progressW
 	ctx, resetWatchdog, stop := withWatchdog(ctx, stallTimeout)
 	defer stop()
 	header := http.Header{}
-	header.Set("If-Match", `"`+sum+`"`) // a running task may put another one in its place
+	header.Set("If-Match", `"`+sum+`"`) // a running task may replace it
 	if dst.n > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", dst.n))
 	}
@@ -142,7 +141,7 @@ func (c *Client) fetchOnce(ctx context.Context, path, sum string, dst *progressW
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if dst.n > 0 && resp.StatusCode != http.StatusPartialContent {
-		return muster.Errorf(muster.Internal, "%s answered %s to a request for a part of a file", c.base, resp.Status)
+		return muster.Errorf(muster.Internal, "%s answered %s to a range request", c.base, resp.Status)
 	}
 	dst.resetWatchdog = resetWatchdog
 	if _, err := io.Copy(dst, resp.Body); err != nil {
@@ -154,7 +153,7 @@ func (c *Client) fetchOnce(ctx context.Context, path, sum string, dst *progressW
 	return nil
 }
 
-// progressWriter passes bytes on, counts them and tells of them.
+// progressWriter writes to w and reports the bytes written.
 type progressWriter struct {
 	w             io.Writer
 	n             int64
@@ -173,7 +172,7 @@ func (c *progressWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// escapePath writes a slash-separated name into a URL.
+// escapePath escapes a slash-separated name for a URL.
 func escapePath(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {

@@ -7,24 +7,20 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
-// minExpectSize is the size from which an upload asks before it sends.
+// minExpectSize is the size from which an upload asks the server before it sends the body.
 const minExpectSize = 1 << 20
 
-// MissingBlobs returns those of the hashes whose blobs the server does not have.
+// MissingBlobs returns the hashes of blobs that the server does not have.
 func (c *Client) MissingBlobs(ctx context.Context, hashes []string) ([]string, error) {
 	var missing []string
 	for len(hashes) > 0 {
 		n := min(len(hashes), wire.MaxMissing)
-		var answer wire.Missing
-		err := c.do(ctx, call{
-			method: http.MethodPost, path: "/blobs/missing", body: wire.Hashes{SHA256: hashes[:n]}, out: &answer, idempotent: true,
-		})
+		answer, err := post[wire.Missing](ctx, c, "/blobs/missing", wire.Hashes{SHA256: hashes[:n]}, true)
 		if err != nil {
 			return nil, err
 		}
@@ -33,35 +29,33 @@ func (c *Client) MissingBlobs(ctx context.Context, hashes []string) ([]string, e
 	return missing, nil
 }
 
-// CheckBlob reports that a blob's bytes were wrong, and returns what the server found of its file: a damaged one is set
-// aside, and may be uploaded again.
+// CheckBlob asks the server to verify a blob, and returns the result. The server removes a damaged blob, which may be
+// uploaded again.
 func (c *Client) CheckBlob(ctx context.Context, sha256 string) (wire.BlobCheck, error) {
-	var answer wire.BlobCheck
-	err := c.do(ctx, call{method: http.MethodPost, path: "/blobs/" + sha256 + "/check", out: &answer})
-	return answer, err
+	return post[wire.BlobCheck](ctx, c, "/blobs/"+sha256+"/check", nil, false)
 }
 
-// PutBlob uploads size bytes under their SHA-256. It goes on where an earlier
-// try broke off. progress, if not nil, is told how many bytes the server was sent.
+// PutBlob uploads size bytes under their SHA-256. It resumes an interrupted
+// upload. progress, if not nil, is called with the number of bytes sent.
 func (c *Client) PutBlob(ctx context.Context, sha256 string, r io.ReaderAt, size int64, progress func(done int64)) error {
 	offset := int64(0)
-	deadline := time.Now().Add(c.opts.StreamRetryTimeout)
-	for b := (backoff{}); ; {
+	retries := newRetrier(c.opts.StreamRetryTimeout)
+	for {
 		next, err := c.putFrom(ctx, sha256, r, offset, size, progress)
 		if err == nil {
 			return nil
 		}
 		progressed := next > offset
 		if muster.CodeOf(err) == muster.Invalid && offset > 0 {
-			// The server kept other bytes, by somebody who broke off, and has dropped them.
+			// The server had other bytes, of another interrupted upload, and has dropped them.
 			offset = 0
-			if !time.Now().Before(deadline) || b.wait(ctx) != nil {
+			if !retries.wait(ctx) {
 				return err
 			}
 			continue
 		}
 		if progressed {
-			b, deadline = backoff{}, time.Now().Add(c.opts.StreamRetryTimeout)
+			retries.progressed(c.opts.StreamRetryTimeout)
 		}
 		offset = next
 		if code := muster.CodeOf(err); code == muster.Conflict && progressed {
@@ -69,17 +63,17 @@ func (c *Client) PutBlob(ctx context.Context, sha256 string, r io.ReaderAt, size
 		} else if code != muster.Unavailable && code != muster.Conflict {
 			return err
 		}
-		if !time.Now().Before(deadline) || b.wait(ctx) != nil {
+		if !retries.wait(ctx) {
 			return err
 		}
 	}
 }
 
-// putFrom uploads from offset on, and says where to go on if that fails.
+// putFrom uploads from offset on, and returns where to resume if that fails.
 func (c *Client) putFrom(ctx context.Context, sha256 string, r io.ReaderAt, offset, size int64, progress func(int64)) (int64, error) {
 	ctx, resetWatchdog, stop := withWatchdog(ctx, stallTimeout)
 	defer stop()
-	remaining := max(size-offset, 0) // without any, the server looks at what it keeps
+	remaining := max(size-offset, 0) // if 0, the server checks the bytes that it has
 	body := &progressReader{r: io.NewSectionReader(r, offset, remaining), n: offset, resetWatchdog: resetWatchdog, progress: progress}
 	defer body.mute()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.base.String()+wire.Prefix+"/blobs/"+sha256, body)
@@ -98,7 +92,7 @@ func (c *Client) putFrom(ctx context.Context, sha256 string, r io.ReaderAt, offs
 	c.setHeaders(req)
 	resp, err := c.opts.HTTP.Do(req)
 	if err != nil {
-		return offset, c.unreachableError(ctx, err) // the next try is told by a Conflict how much came
+		return offset, c.unreachableError(ctx, err) // the next try gets a Conflict with the number of bytes received
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode/100 == 2 {
@@ -110,8 +104,8 @@ func (c *Client) putFrom(ctx context.Context, sha256 string, r io.ReaderAt, offs
 	return offset, c.responseError(resp)
 }
 
-// progressReader counts the bytes that are read through it, and tells of them until it
-// is muted: a transport may go on reading after it has given a request up.
+// progressReader reports the bytes read until it is muted: a transport may continue to
+// read after the request has ended.
 type progressReader struct {
 	r             io.Reader
 	n             int64

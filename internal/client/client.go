@@ -1,12 +1,27 @@
+// Package client is the typed Go client of the HTTP API, for the command line
+// and for tests.
+//
+// Errors are *muster.Error with the code of the server's answer. If the server is
+// unreachable, the code is Unavailable and the message has its address. Calls that are safe
+// to repeat are retried with growing pauses for Options.RetryTimeout: all calls that the
+// server refused as "not done" or that never left this machine, and idempotent calls whose
+// answer was lost. Streams (Logs, Events) resume after a broken connection or a server
+// restart, until no connection succeeds for Options.StreamRetryTimeout.
+//
+// Every call ends when its context ends. Each try of a call takes at most
+// Options.Timeout; streams and transfers are only limited in how long they may stall.
 package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -14,45 +29,44 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/origin"
 )
 
-// Options tune a Client. Zero values mean the defaults.
+// Options configure a Client. Zero values mean the defaults.
 type Options struct {
 	HTTP               *http.Client  // without a Timeout of its own; default: a new one with keep-alive
 	Timeout            time.Duration // of one try of a call; default 30 s
-	RetryTimeout       time.Duration // how long calls that are safe to repeat are repeated; default 5 s
-	StreamRetryTimeout time.Duration // how long a broken stream or transfer tries to go on; default 10 min
+	RetryTimeout       time.Duration // of all tries of a call; default 5 s
+	StreamRetryTimeout time.Duration // of reconnecting a broken stream or transfer; default 10 min
 	UserAgent          string        // User-Agent; default "muster"
 }
 
-// maxResponse is the most bytes of an answer that is read into memory.
+// maxResponse is the maximum size of a JSON answer, in bytes.
 const maxResponse = 256 << 20
 
-// Client talks to one server. Its methods may be called at the same time.
+// Client accesses one server. Its methods are safe for concurrent use.
 type Client struct {
 	base  *url.URL
 	token string
 	opts  Options
 }
 
-// New makes a client for the server at base, such as "http://127.0.0.1:8700". It
+// New returns a client for the server at base, such as "http://127.0.0.1:8700". It
 // does not connect.
 func New(base, token string, o Options) (*Client, error) {
 	u, err := url.Parse(strings.TrimRight(base, "/"))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, muster.Errorf(muster.Invalid, "%q is not a server's address: write a URL such as http://127.0.0.1:8700", base)
+		return nil, muster.Errorf(muster.Invalid, "%q is not a server address: write a URL such as http://127.0.0.1:8700", base)
 	}
 	if o.HTTP == nil {
 		o.HTTP = &http.Client{Transport: transport()}
 	}
 	o.HTTP = origin.Client(o.HTTP)
-	o.Timeout = orDefault(o.Timeout, 30*time.Second)
-	o.RetryTimeout = orDefault(o.RetryTimeout, 5*time.Second)
-	o.StreamRetryTimeout = orDefault(o.StreamRetryTimeout, 10*time.Minute)
-	if o.UserAgent == "" {
-		o.UserAgent = "muster"
-	}
+	o.Timeout = cmp.Or(max(o.Timeout, 0), 30*time.Second)
+	o.RetryTimeout = cmp.Or(max(o.RetryTimeout, 0), 5*time.Second)
+	o.StreamRetryTimeout = cmp.Or(max(o.StreamRetryTimeout, 0), 10*time.Minute)
+	o.UserAgent = cmp.Or(o.UserAgent, "muster")
 	return &Client{base: u, token: token, opts: o}, nil
 }
 
@@ -68,13 +82,6 @@ func transport() *http.Transport {
 	}
 }
 
-func orDefault(d, def time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return def
-}
-
 // URL returns the server's address.
 func (c *Client) URL() string { return c.base.String() }
 
@@ -85,29 +92,25 @@ type call struct {
 	query      url.Values
 	header     http.Header
 	body       any  // as JSON; nil for none
-	idempotent bool // it does no harm to send it again when its answer was lost
+	idempotent bool // safe to send again if its answer was lost
 	out        any  // filled from JSON; nil to ignore
 }
 
-// do performs a call, and repeats it where that is safe.
+// do performs a call, and repeats it if that is safe.
 func (c *Client) do(ctx context.Context, k call) error {
+	header := http.Header{}
+	maps.Copy(header, k.header)
 	var body []byte
 	if k.body != nil {
 		var err error
 		if body, err = json.Marshal(k.body); err != nil {
-			return muster.Errorf(muster.Invalid, "the request cannot be written as JSON: %w", err)
+			return muster.Errorf(muster.Invalid, "cannot encode the request as JSON: %w", err)
 		}
+		header.Set("Content-Type", "application/json")
 	}
 	return retry(ctx, c.opts.RetryTimeout, k.idempotent, func() error {
 		ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 		defer cancel()
-		header := k.header.Clone()
-		if body != nil {
-			if header == nil {
-				header = http.Header{}
-			}
-			header.Set("Content-Type", "application/json")
-		}
 		resp, err := c.send(ctx, k.method, k.path, k.query, header, bytes.NewReader(body))
 		if err != nil {
 			return err
@@ -121,7 +124,7 @@ func (c *Client) do(ctx context.Context, k call) error {
 			return c.unreachableError(ctx, err)
 		}
 		if err := json.Unmarshal(data, k.out); err != nil {
-			return muster.Errorf(muster.Internal, "the answer of %s to %s %s is not understood: %w", c.base, k.method, k.path, err)
+			return muster.Errorf(muster.Internal, "cannot decode the answer of %s to %s %s: %w", c.base, k.method, k.path, err)
 		}
 		return nil
 	})
@@ -150,10 +153,91 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	return resp, nil
 }
 
-// setHeaders says who asks.
 func (c *Client) setHeaders(req *http.Request) {
 	req.Header.Set("User-Agent", c.opts.UserAgent)
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
+}
+
+// unreachableError returns the error for a request without an answer.
+func (c *Client) unreachableError(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // without its own copy of the URL
+	}
+	return muster.Errorf(muster.Unavailable,
+		"cannot reach the server at %s: %w; check that it is running and that the address is right (--server or MUSTER_SERVER)", c.base, err)
+}
+
+// codes has the error codes of answers without a problem document.
+var codes = map[int]muster.Code{
+	http.StatusUnauthorized: muster.Unauthenticated, http.StatusForbidden: muster.Forbidden,
+	http.StatusNotFound: muster.NotFound, http.StatusConflict: muster.Conflict, http.StatusPreconditionFailed: muster.Conflict,
+	http.StatusRequestEntityTooLarge: muster.TooLarge, http.StatusBadGateway: muster.Undetermined,
+	http.StatusServiceUnavailable: muster.Unavailable, http.StatusGatewayTimeout: muster.Undetermined,
+	http.StatusTooManyRequests: muster.Unavailable, http.StatusInsufficientStorage: muster.StorageFull,
+}
+
+// responseError returns the error for an answer other than 2xx.
+func (c *Client) responseError(resp *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
+	var p wire.Problem
+	if err == nil && json.Unmarshal(body, &p) == nil && p.Code != "" {
+		return &muster.Error{Code: p.Code, Message: p.Detail, Fields: p.Errors}
+	}
+	return muster.Errorf(cmp.Or(codes[resp.StatusCode], muster.Internal), "%s answered %s without a reason: check that a Muster server runs at that address",
+		c.base, resp.Status)
+}
+
+// retrier spaces out tries until a deadline.
+type retrier struct {
+	backoff.Backoff
+	deadline time.Time
+}
+
+func newRetrier(timeout time.Duration) *retrier {
+	return &retrier{Backoff: backoff.Backoff{Max: 5 * time.Second}, deadline: time.Now().Add(timeout)}
+}
+
+// progressed starts over after a try that made progress.
+func (r *retrier) progressed(timeout time.Duration) {
+	r.Reset()
+	r.deadline = time.Now().Add(timeout)
+}
+
+// wait waits before the next try. It returns false if there must be none.
+func (r *retrier) wait(ctx context.Context) bool {
+	return time.Now().Before(r.deadline) && r.Wait(ctx) == nil
+}
+
+// retry calls try until it succeeds, fails permanently, or timeout has passed. idempotent
+// means that try may be called again after its answer was lost.
+func retry(ctx context.Context, timeout time.Duration, idempotent bool, try func() error) error {
+	r := newRetrier(timeout)
+	for {
+		err := try()
+		if err == nil || !retryable(err, idempotent) || !r.wait(ctx) {
+			return err
+		}
+	}
+}
+
+// retryable reports whether a failed call may be sent again.
+func retryable(err error, idempotent bool) bool {
+	switch muster.CodeOf(err) {
+	case muster.Undetermined: // the server, or a proxy before it, does not know whether it was done
+		return idempotent
+	case muster.Unavailable:
+	default:
+		return false
+	}
+	cause := errors.Unwrap(err)
+	if cause == nil || idempotent {
+		return true // the server itself answered "not done", or a repetition is harmless
+	}
+	op, ok := errors.AsType[*net.OpError](cause)
+	return ok && op.Op == "dial"
 }

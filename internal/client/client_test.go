@@ -46,7 +46,7 @@ func submit(t *testing.T, c *client.Client, s *muster.Spec) muster.Job {
 	return job
 }
 
-// faults stands before a server's handlers and breaks what it is told to break.
+// faults wraps a server's handlers and injects faults.
 type faults struct {
 	refuse   atomic.Int32 // requests to answer with 503
 	status   atomic.Int32 // requests are answered with it and code while refuse lasts; 0 means a bare 503
@@ -206,7 +206,7 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 }
 
 func TestUnreachableServerIsNamed(t *testing.T) {
-	const url = "http://127.0.0.1:1" // a port that nobody is given
+	const url = "http://127.0.0.1:1" // an unused port
 	c, err := client.New(url, "x", client.Options{RetryTimeout: time.Millisecond, StreamRetryTimeout: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestStrangersAreNoMusterServer(t *testing.T) {
 	}
 }
 
-// What the server said it has not done is sent again, whatever it was.
+// Every call that the server answers with "not done" is retried.
 func TestUnavailableIsTriedAgain(t *testing.T) {
 	_, c, f := start(t)
 	f.refuse.Store(2)
@@ -240,8 +240,8 @@ func TestUnavailableIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A submission whose answer was lost makes one job, and other changes are not
-// sent twice.
+// A submission whose answer was lost creates one job; other changes are not sent
+// twice.
 func TestLostAnswers(t *testing.T) {
 	_, c, f := start(t)
 	f.dropped.Store(1)
@@ -262,8 +262,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// What may have been done is sent again only if that does no harm; what was not done
-// is sent again in any case.
+// A call that may have been done is retried only if it is idempotent; a call that was not
+// done is always retried.
 func TestOnlyWhatWasNotDoneIsRepeated(t *testing.T) {
 	_, c, f := start(t)
 	job := submit(t, c, shell("sleep 600"))
@@ -277,7 +277,7 @@ func TestOnlyWhatWasNotDoneIsRepeated(t *testing.T) {
 		{"not done", 503, &unavailable, 2},
 		{"undetermined", 504, &undetermined, 1},
 		{"a proxy that lost the answer", 502, nil, 1},
-		{"a proxy that waited in vain", 504, nil, 1},
+		{"a proxy timeout", 504, nil, 1},
 	} {
 		f.status.Store(tc.status)
 		f.code.Store(tc.code)
@@ -285,7 +285,7 @@ func TestOnlyWhatWasNotDoneIsRepeated(t *testing.T) {
 		f.refuse.Store(1)
 		_, err := c.Cancel(t.Context(), job.ID, nil)
 		if want := tc.sent == 1; want != (muster.CodeOf(err) == muster.Undetermined && err != nil) {
-			t.Errorf("%s: the cancellation ended with %v", tc.name, err)
+			t.Errorf("%s: the cancellation returned %v", tc.name, err)
 		}
 		if n := f.requests.Load() - before; n != tc.sent {
 			t.Errorf("%s: the cancellation was sent %d times, want %d", tc.name, n, tc.sent)
@@ -317,12 +317,12 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 			t.Error("a refused call succeeded")
 		}
 	case <-time.After(time.Minute):
-		t.Error("it goes on without its context")
+		t.Error("it continues after its context ended")
 	}
 }
 
-// Following survives cut connections and a restart of the server: every line
-// comes exactly once and in order.
+// A followed log resumes after broken connections and a restart of the server: every
+// line comes exactly once and in order.
 func TestFollowedLogIsExact(t *testing.T) {
 	s, c, f := start(t)
 	job := submit(t, c, shell("x"))
@@ -392,7 +392,7 @@ func TestLogsCanBeLeft(t *testing.T) {
 	}
 }
 
-// A stream without events resumes after the id of the last keep-alive, and its client learns of each.
+// A stream without events resumes after the id of the last keep-alive, and KeepAlive is called for each.
 func TestEventsResumeAfterKeepAlive(t *testing.T) {
 	last := make(chan string, 2)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -421,7 +421,7 @@ func TestEventsResumeAfterKeepAlive(t *testing.T) {
 	}
 }
 
-// Waiting for a job survives a restart of the server.
+// Wait continues after a restart of the server.
 func TestWaitOverRestart(t *testing.T) {
 	s, c, f := start(t)
 	job := submit(t, c, noop(1))

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Who gets other bytes than an artifact has reports it, and so the damaged file does not stay.
+// A client reports a damaged download, and the server moves the damaged file aside.
 func TestWrongBytesAreReported(t *testing.T) {
 	s, c, _ := start(t)
 	task, a, content := artifact(t, s, c, "x", 50_000)
@@ -24,7 +24,7 @@ func TestWrongBytesAreReported(t *testing.T) {
 		t.Errorf("damaged bytes: %v", err)
 	}
 	if err := c.ReadArtifact(t.Context(), task, a, io.Discard); muster.CodeOf(err) != muster.NotFound {
-		t.Errorf("once they were reported: %v", err)
+		t.Errorf("after the report: %v", err)
 	}
 	if err := s.PutBlob(t.Context(), a.SHA256, string(content)); err != nil {
 		t.Fatal(err)

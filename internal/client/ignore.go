@@ -9,16 +9,16 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// IgnoreFile is the name of the file, at the top of a folder, that says what of
-// the folder stays at home. Its form is that of .gitignore: one pattern a line, # begins a
-// comment, ! takes back, a / at the end means folders only, a / elsewhere ties the
-// pattern to the top, and ** stands for any number of folders.
+// IgnoreFile is the name of the file, at the top of a folder, with patterns of files not
+// to upload. Its syntax is that of .gitignore: one pattern per line, # begins a comment,
+// ! negates, a trailing / matches folders only, any other / anchors the pattern to the
+// top, and ** matches any number of folders.
 const IgnoreFile = ".musterignore"
 
-// alwaysIgnored never travel, wherever they are.
+// alwaysIgnored are never uploaded, at any level.
 var alwaysIgnored = []string{".git", ".muster"}
 
-// ignoreRules decides which paths stay at home. The last rule that matches decides.
+// ignoreRules decides which paths to skip. The last matching rule wins.
 type ignoreRules struct{ rules []ignoreRule }
 
 type ignoreRule struct {
@@ -67,8 +67,8 @@ func parseRule(line string) (ignoreRule, bool) {
 	return r, true
 }
 
-// match reports whether the path, slash-separated and relative, stays at home.
-// That of a folder must be asked before those of what is in it.
+// match reports whether to skip a path, slash-separated and relative. If it matches a
+// folder, the caller skips the folder's content, too.
 func (ig *ignoreRules) match(name string, dir bool) bool {
 	parts := strings.Split(name, "/")
 	if slices.Contains(alwaysIgnored, parts[len(parts)-1]) {
@@ -84,7 +84,7 @@ func (ig *ignoreRules) match(name string, dir bool) bool {
 }
 
 // matchParts matches pattern parts with path parts in O(len(pattern)·len(parts)):
-// open says which beginnings of parts the pattern so far can stand for.
+// open[n] is true if the pattern parts so far match parts[:n].
 func matchParts(pattern, parts []string) bool {
 	open := make([]bool, len(parts)+1)
 	open[0] = true
@@ -92,7 +92,7 @@ func matchParts(pattern, parts []string) bool {
 		if p == "**" {
 			reached := false
 			for n, prev := range open {
-				// At the end it stands for one folder or more: "a/**" is what is in a.
+				// At the end it matches one part or more: "a/**" is the content of a.
 				open[n] = reached || prev && i < len(pattern)-1
 				reached = reached || prev
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// The history of a task has what all its attempts reported, and stays when it is tried again.
+// Metrics has the reports of all attempts, and keeps them when the task is retried.
 func TestMetrics(t *testing.T) {
 	s := apitest.Start(t, nil)
 	c := s.Client(t)
@@ -49,6 +49,6 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	if _, err := c.Metrics(t.Context(), muster.TaskID{Job: 99}, 0); muster.CodeOf(err) != muster.NotFound {
-		t.Errorf("of no task: %v", err)
+		t.Errorf("unknown task: %v", err)
 	}
 }

@@ -40,15 +40,14 @@ func TestIgnore(t *testing.T) {
 			for name := range strings.FieldsSeq(names) {
 				path, dir := strings.CutSuffix(name, "/")
 				if got := ig.match(path, dir); got != want {
-					t.Errorf("rules %q: %q stays at home: %t, want %t", tt.rules, name, got, want)
+					t.Errorf("rules %q: %q is ignored: %t, want %t", tt.rules, name, got, want)
 				}
 			}
 		}
 	}
 }
 
-// matchParts agrees with the plain definition of a pattern, whose time grows
-// without bound.
+// matchParts agrees with the definition of a pattern, which takes exponential time.
 func TestMatchPartsAgreesWithDefinition(t *testing.T) {
 	var plain func(pattern, parts []string) bool
 	plain = func(pattern, parts []string) bool {
@@ -72,7 +71,7 @@ func TestMatchPartsAgreesWithDefinition(t *testing.T) {
 	})
 }
 
-// What is taken back by a last rule of its own always travels, except .git and .muster.
+// A last rule that negates a path always includes it, except .git and .muster.
 func FuzzIgnore(f *testing.F) {
 	f.Add("*.pt\n!keep\n", "a/b.pt")
 	f.Add("**/**/a/**\n[", "a")
@@ -85,13 +84,13 @@ func FuzzIgnore(f *testing.F) {
 		ig.rules = append(ig.rules, ignoreRule{parts: []string{"**"}, negate: true})
 		last := name[strings.LastIndexByte(name, '/')+1:]
 		if got := ig.match(name, false); got != (last == ".git" || last == ".muster") {
-			t.Errorf("rules %q, name %q: %t, then %t after taking all back", rules, name, first, got)
+			t.Errorf("rules %q, name %q: %t, then %t after negating all", rules, name, first, got)
 		}
 	})
 }
 
-// Events and keep-alives are read the same in whatever pieces they come, and a stream that ends
-// within one is told from one that ends between two.
+// Events and keep-alives are read in any pieces, and the reader distinguishes a stream that ends
+// within an event from one that ends between two.
 func FuzzEvents(f *testing.F) {
 	f.Add("output", "1-16", "line\nother line", uint8(3), uint16(9))
 	f.Add("", "", "x", uint8(1), uint16(500))

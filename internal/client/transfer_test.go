@@ -30,7 +30,7 @@ func sha256Hex(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// artifact makes a task that has one artifact with random content.
+// artifact creates a task that has one artifact with random content.
 func artifact(t *testing.T, s *apitest.Server, c *client.Client, name string, size int) (muster.TaskID, muster.Artifact, []byte) {
 	t.Helper()
 	content := make([]byte, size)
@@ -78,8 +78,7 @@ func TestDownloadOverCutConnections(t *testing.T) {
 	}
 }
 
-// A download goes on with what an earlier one left, and starts anew when that
-// was of another file.
+// A download resumes an earlier one, and starts over if that was of a different file.
 func TestDownloadGoesOn(t *testing.T) {
 	s, c, _ := start(t)
 	task, a, content := artifact(t, s, c, "x", 50_000)
@@ -106,11 +105,11 @@ func TestDownloadGoesOn(t *testing.T) {
 		t.Errorf("damaged content: %v", err)
 	}
 	if err := c.DownloadArtifact(t.Context(), task, a, path, nil); err != nil {
-		t.Errorf("the damaged part was not given up: %v", err)
+		t.Errorf("the damaged part was not deleted: %v", err)
 	}
 }
 
-// A file that a running task replaces over and over is downloaded as it was last, and never half of two.
+// The newest version of a file that a running task replaces repeatedly is downloaded, never a mix of two versions.
 func TestDownloadOfWhatARunningTaskReplaces(t *testing.T) {
 	s, c, _ := start(t)
 	submit(t, c, noop(1))
@@ -146,7 +145,7 @@ func TestDownloadOfWhatARunningTaskReplaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.DownloadArtifact(t.Context(), id.Task, old, path, nil); muster.CodeOf(err) != muster.NotFound {
-		t.Errorf("one that is gone: %v", err)
+		t.Errorf("a deleted one: %v", err)
 	}
 }
 
@@ -168,7 +167,7 @@ func tree(t *testing.T, s *apitest.Server, ref string) muster.Tree {
 	t.Helper()
 	sum, ok := strings.CutPrefix(ref, "sha256:")
 	if !ok {
-		t.Fatalf("%q is no reference", ref)
+		t.Fatalf("%q is not a reference", ref)
 	}
 	var tr muster.Tree
 	if err := json.Unmarshal(stored(t, s, sum), &tr); err != nil {
@@ -277,15 +276,15 @@ func TestFoldersThatAreRefused(t *testing.T) {
 	}
 }
 
-// What somebody else began to upload under a hash that it does not have is no
-// obstacle, whether it is less or more than the file.
+// A partial upload of another client with wrong bytes does not prevent an upload, whether
+// it is shorter or longer than the file.
 func TestUploadOverOtherBytes(t *testing.T) {
 	for _, existing := range []int{3, 300} {
 		s, c, _ := start(t)
 		content := []byte("the file's own bytes")
 		broken := io.MultiReader(bytes.NewReader(make([]byte, existing)), iotest.ErrReader(io.ErrUnexpectedEOF))
 		if err := s.Blobs.ForOwner("p:").Put(t.Context(), sha256Hex(content), 0, broken); err == nil {
-			t.Fatal("an upload that broke off succeeded")
+			t.Fatal("an interrupted upload succeeded")
 		}
 		err := c.PutBlob(t.Context(), sha256Hex(content), bytes.NewReader(content), int64(len(content)), nil)
 		if err != nil || !bytes.Equal(stored(t, s, sha256Hex(content)), content) {
@@ -294,7 +293,7 @@ func TestUploadOverOtherBytes(t *testing.T) {
 	}
 }
 
-// Neither side holds a file in memory.
+// Neither client nor server holds a file in memory.
 func TestBigFilesStream(t *testing.T) {
 	_, c, _ := start(t)
 	const size = 64 << 20

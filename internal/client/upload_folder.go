@@ -21,26 +21,26 @@ import (
 )
 
 const (
-	// MaxFolderFiles is how many files one folder may bring.
+	// MaxFolderFiles is the maximum number of files in one folder.
 	MaxFolderFiles = 200_000
-	// maxConcurrentUploads is how many files are read or sent at once.
+	// maxConcurrentUploads is the number of files that are read or sent at once.
 	maxConcurrentUploads = 4
 )
 
-// UploadProgress says how far an upload is.
+// UploadProgress is the progress of an upload.
 type UploadProgress struct {
 	Files  int   // in the folder
-	Bytes  int64 // of those files
-	ToSend int64 // bytes that the server does not have; -1 until that is known
-	Sent   int64 // of Todo
+	Bytes  int64 // size of these files
+	ToSend int64 // bytes that the server does not have; -1 if not known yet
+	Sent   int64 // of ToSend
 }
 
-// UploadFolder brings a folder to the server, as the files field of a spec wants it,
-// and returns what to write there: "sha256:…". Files that the server has
-// already are not sent, and broken uploads go on where they stopped. No file is held
-// in memory. What the folder's .musterignore names stays at home, and so do .git and .muster; empty
-// folders do not travel. A symbolic link travels as a link, and is refused if it leads out of the folder.
-// progress, if not nil, is called by one goroutine at a time.
+// UploadFolder uploads a folder and returns the value for the files field of a spec:
+// "sha256:…". It does not send files that the server has already, resumes interrupted
+// uploads, and does not hold files in memory. It skips what the folder's .musterignore
+// matches, .git, .muster and empty folders. Symbolic links are uploaded as links; a link
+// that leads out of the folder is an error. progress, if not nil, is called by one goroutine
+// at a time.
 func (c *Client) UploadFolder(ctx context.Context, dir string, progress func(UploadProgress)) (string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -72,7 +72,7 @@ type folderUpload struct {
 	progress func(UploadProgress)
 }
 
-// updateProgress changes the progress and passes it on.
+// updateProgress changes the progress and reports it.
 func (f *folderUpload) updateProgress(change func(*UploadProgress)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,7 +82,7 @@ func (f *folderUpload) updateProgress(change func(*UploadProgress)) {
 	}
 }
 
-// walk lists what travels, sorted by path.
+// walk lists the files to upload, sorted by path.
 func (f *folderUpload) walk() error {
 	rules, err := f.root.ReadFile(IgnoreFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -106,7 +106,7 @@ func (f *folderUpload) walk() error {
 		case d.IsDir():
 			return nil
 		case len(f.tree.Files) == MaxFolderFiles:
-			return muster.Errorf(muster.TooLarge, "the folder %s has more than %d files: name what is not needed in %s", f.dir, MaxFolderFiles, IgnoreFile)
+			return muster.Errorf(muster.TooLarge, "the folder %s has more than %d files: list unneeded ones in %s", f.dir, MaxFolderFiles, IgnoreFile)
 		}
 		return f.add(name, d)
 	})
@@ -137,18 +137,18 @@ func (f *folderUpload) add(name string, d fs.DirEntry) error {
 			return muster.Errorf(muster.Invalid, "cannot read the link %s: %w", path.Join(f.dir, name), err)
 		}
 		if !f.linkStaysInside(name, target) {
-			return muster.Errorf(muster.Invalid, "the link %s leads out of the folder, to %s: name it in %s, or put what it leads to into the folder",
+			return muster.Errorf(muster.Invalid, "the link %s leads out of the folder, to %s: list it in %s, or move its target into the folder",
 				path.Join(f.dir, name), target, IgnoreFile)
 		}
 		f.tree.Files = append(f.tree.Files, muster.File{Path: name, Link: target})
 	default:
-		return muster.Errorf(muster.Invalid, "%s is neither a file nor a folder nor a link: name it in %s", path.Join(f.dir, name), IgnoreFile)
+		return muster.Errorf(muster.Invalid, "%s is not a file, folder or link: list it in %s", path.Join(f.dir, name), IgnoreFile)
 	}
 	return nil
 }
 
-// linkStaysInside reports whether a link stays in the folder, by its text and, where it
-// leads to something, in fact: os.Root refuses to follow a chain that leads out.
+// linkStaysInside reports whether a link stays in the folder, by its text and, if its
+// target exists, by following it: os.Root rejects a chain that leads out.
 func (f *folderUpload) linkStaysInside(name, target string) bool {
 	if path.IsAbs(target) || strings.Contains(target, `\`) {
 		return false
@@ -161,7 +161,7 @@ func (f *folderUpload) linkStaysInside(name, target string) bool {
 	return err == nil || errors.Is(err, fs.ErrNotExist)
 }
 
-// hash reads every file once.
+// hash computes the hashes of all files.
 func (f *folderUpload) hash(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxConcurrentUploads)
@@ -190,7 +190,7 @@ func (f *folderUpload) hash(ctx context.Context) error {
 	return group.Wait()
 }
 
-// uploadMissing uploads what the server does not have, each content once.
+// uploadMissing uploads the files that the server does not have, each content once.
 func (f *folderUpload) uploadMissing(ctx context.Context) error {
 	files := map[string]*muster.File{}
 	var hashes []string
@@ -217,7 +217,7 @@ func (f *folderUpload) uploadMissing(ctx context.Context) error {
 	for _, h := range missing {
 		e := files[h]
 		if e == nil {
-			return muster.Errorf(muster.Internal, "the server misses a blob %q that it was not asked about", h)
+			return muster.Errorf(muster.Internal, "the server reported an unknown blob %q as missing", h)
 		}
 		group.Go(func() error { return f.uploadFile(ctx, e) })
 	}
@@ -244,11 +244,11 @@ func (f *folderUpload) uploadFile(ctx context.Context, e *muster.File) error {
 	return err
 }
 
-// uploadTree uploads the tree itself.
+// uploadTree uploads the tree and returns "sha256:" and its hash.
 func (f *folderUpload) uploadTree(ctx context.Context) (string, error) {
 	data, err := json.Marshal(f.tree)
 	if err != nil {
-		return "", muster.Errorf(muster.Internal, "the list of files cannot be written as JSON: %w", err)
+		return "", muster.Errorf(muster.Internal, "cannot encode the list of files as JSON: %w", err)
 	}
 	sum := sha256.Sum256(data)
 	hash := hex.EncodeToString(sum[:])

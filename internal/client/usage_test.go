@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// Who has a series hears every sample after it once, over broken connections and over
+// Samples returns every sample after a series once, over broken connections and over
 // attempts.
 func TestSamplesOverBrokenConnections(t *testing.T) {
 	s, c, f := start(t)
@@ -46,7 +46,7 @@ func TestSamplesOverBrokenConnections(t *testing.T) {
 				t.Fatal(err)
 			}
 			if want := 1 + sample.PIDs/100; sample.Attempt != want {
-				t.Errorf("sample %d is said to be of attempt %d", sample.PIDs, sample.Attempt)
+				t.Errorf("sample %d has attempt %d", sample.PIDs, sample.Attempt)
 			}
 			received = append(received, sample.PIDs)
 		}

@@ -1,3 +1,10 @@
+// Package dashboard serves the built dashboard, a single-page application, from embedded files.
+//
+// Names of files below /assets/ contain a hash of their content, so that they can be cached forever; other files are validated by
+// their ETag. A file with a .br or .gz variant is sent compressed to clients that accept it. Other paths that a browser opens as a
+// page are answered with index.html, so that every view has its own URL.
+//
+// The content security policy forbids other origins and inline scripts. Pages cannot be framed.
 package dashboard
 
 import (
@@ -19,21 +26,21 @@ const (
 	assetsDir = "assets/" // names of files in it contain a hash of their content
 )
 
-// contentSecurityPolicy is the content security policy of all pages. Styles may be inline, because the component library sets them.
+// contentSecurityPolicy applies to all pages. Inline styles are allowed, because the component library uses them.
 const contentSecurityPolicy = "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' blob:; " +
 	"font-src 'self'; connect-src 'self'; worker-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 //go:embed placeholder.html
 var placeholderHTML []byte
 
-// contentTypes are the content types of files by extension: those that a system knows differ from one to the next.
+// contentTypes are the content types of files by extension: those of package mime depend on the system.
 var contentTypes = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".svg": "image/svg+xml", ".png": "image/png", ".ico": "image/x-icon", ".webp": "image/webp", ".woff2": "font/woff2", ".wasm": "application/wasm",
 	".json": "application/json", ".webmanifest": "application/manifest+json", ".map": "application/json", ".txt": "text/plain; charset=utf-8",
 }
 
-// encodings are those in which a file may lie beside the plain one, the best first.
+// encodings are the encodings of variants of files, best first.
 var encodings = []struct{ name, ext string }{{"br", ".br"}, {"gzip", ".gz"}}
 
 // Handler serves the dashboard.
@@ -48,7 +55,7 @@ type file struct {
 	encoded map[string][]byte // by the name of the encoding
 }
 
-// New reads the files of a built dashboard. If they have no index.html, the handler serves a page that says how to build it.
+// New reads the files of a built dashboard. Without an index.html the handler serves a page that explains how to build it.
 func New(files fs.FS) (*Handler, error) {
 	content := map[string][]byte{}
 	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
@@ -78,7 +85,7 @@ func New(files fs.FS) (*Handler, error) {
 	return h, nil
 }
 
-// isEncoding says whether a file is an encoding of another one.
+// isEncoding reports whether a file is an encoded variant of another one.
 func isEncoding(name string, content map[string][]byte) bool {
 	for _, e := range encodings {
 		if plain, ok := strings.CutSuffix(name, e.ext); ok && content[plain] != nil {
@@ -88,13 +95,13 @@ func isEncoding(name string, content map[string][]byte) bool {
 	return false
 }
 
-// Built says whether there is a dashboard, rather than the page that says how to build it.
+// Built reports whether the dashboard was built.
 func (h *Handler) Built() bool {
 	_, ok := h.files[indexFile]
 	return ok
 }
 
-// Handles says whether the handler has an answer for a request that no other route takes: a file, or a page for a browser.
+// Handles reports whether the handler serves a request without another route: a file, or a page for a browser.
 func (h *Handler) Handles(r *http.Request) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
@@ -106,7 +113,7 @@ func (h *Handler) Handles(r *http.Request) bool {
 	return !strings.HasPrefix(name, assetsDir) && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
-// ServeHTTP answers a request that Takes takes.
+// ServeHTTP answers a request for which Handles is true.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", contentSecurityPolicy)
@@ -148,7 +155,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
 }
 
-// acceptsEncoding says whether an Accept-Encoding header names an encoding and does not refuse it.
+// acceptsEncoding reports whether an Accept-Encoding header accepts an encoding by name.
 func acceptsEncoding(header, encoding string) bool {
 	return slices.ContainsFunc(strings.Split(header, ","), func(part string) bool {
 		name, parameters, _ := strings.Cut(part, ";")

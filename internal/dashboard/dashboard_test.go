@@ -100,7 +100,7 @@ func TestValidation(t *testing.T) {
 	}
 }
 
-// No page runs inline scripts, loads anything from elsewhere or can be framed.
+// No page can run inline scripts, load anything from other servers or be framed.
 func TestPolicy(t *testing.T) {
 	for _, files := range []fstest.MapFS{built, {}} {
 		w := get(t, handler(t, files), "GET", "/")
@@ -116,7 +116,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// Without a built dashboard every page says how to get it.
+// Without a built dashboard every page explains how to build it.
 func TestPlaceholder(t *testing.T) {
 	h := handler(t, fstest.MapFS{".gitignore": {Data: []byte("*\n")}})
 	for _, path := range []string{"/", "/jobs/17"} {
@@ -125,7 +125,7 @@ func TestPlaceholder(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, page)
 		}
 		if cache := w.Header().Get("Cache-Control"); cache != "no-store" {
-			t.Errorf("%s may be cached: %s", path, cache)
+			t.Errorf("%s can be cached: %s", path, cache)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -13,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/runtimes"
 )
 
-// embedded are the definitions that come with Muster.
+// embedded returns Muster's own definitions.
 var embedded = sync.OnceValue(func() []*Kind {
 	files := runtimes.Files()
 	found, err := fs.Glob(files, "kinds/*/"+FileName)
@@ -24,11 +25,11 @@ var embedded = sync.OnceValue(func() []*Kind {
 	for _, f := range found {
 		dir, err := fs.Sub(files, path.Dir(f))
 		if err != nil {
-			panic("kind: " + err.Error()) // it was found
+			panic("kind: " + err.Error()) // it exists
 		}
 		k, err := Parse(dir, path.Dir(f))
 		if err != nil {
-			panic("kind: " + err.Error()) // a test holds that each is valid
+			panic("kind: " + err.Error()) // a test covers it
 		}
 		k.schemaParts = 0
 		all = append(all, k)
@@ -36,19 +37,19 @@ var embedded = sync.OnceValue(func() []*Kind {
 	return all
 })
 
-// Embedded returns the definitions that come with Muster, by name. The list is the caller's.
+// Embedded returns Muster's own definitions, by name. The caller owns the slice.
 func Embedded() []*Kind { return slices.Clone(embedded()) }
 
-// Known returns Embedded and Foreign. The list is the caller's.
+// Known returns Embedded and Foreign. The caller owns the slice.
 func Known() []*Kind { return append(Embedded(), foreign()) }
 
-// Catalog is what kinds there are: those that come with Muster, and others. It is not changed.
+// Catalog is a set of kinds: Muster's own, and others. It is immutable.
 type Catalog struct {
 	all    []*Kind // by name
 	byName map[string][]*Kind
 }
 
-// NewCatalog returns the definitions of Known with others. Of several ones of a name each counts; those of a name that is taken do not.
+// NewCatalog returns a Catalog of Known and others. Several definitions may have the same name. Those with a reserved name are ignored.
 func NewCatalog(others ...*Kind) *Catalog {
 	c := &Catalog{byName: map[string][]*Kind{}}
 	for _, k := range Known() {
@@ -66,18 +67,18 @@ func NewCatalog(others ...*Kind) *Catalog {
 	return c
 }
 
-// IsEmbedded reports whether a kind of this name comes with Muster.
+// IsEmbedded reports whether a kind is one of Muster's own.
 func IsEmbedded(name string) bool {
 	return slices.ContainsFunc(embedded(), func(k *Kind) bool { return k.Name == name })
 }
 
-// IsReserved reports whether no owner may define a kind of this name: one comes with Muster, or it is an operation of kind custom that does, which
-// would mean something else in others' jobs.
+// IsReserved reports whether custom kinds cannot have this name: it is one of Muster's own kinds or an operation of kind custom, which
+// would otherwise change its meaning in jobs.
 func IsReserved(name string) bool {
 	return IsEmbedded(name) || name == Foreign || slices.Contains(operations(), name)
 }
 
-// operations are those of kind custom that come with Muster, as its definition lists them.
+// operations returns Muster's own operations of kind custom, as its definition lists them.
 var operations = sync.OnceValue(func() []string {
 	var names []string
 	for _, k := range embedded() {
@@ -92,14 +93,14 @@ var operations = sync.OnceValue(func() []string {
 			} `json:"properties"`
 		}
 		if err := json.Unmarshal(k.Input, &input); err != nil {
-			panic("kind: " + err.Error()) // it is a schema
+			panic("kind: " + err.Error()) // it is a valid schema
 		}
 		names = input.Properties.Name.Enum
 	}
 	return names
 })
 
-// Names lists the kinds that a job may name, without the core ones.
+// Names lists the kinds without the core ones.
 func (c *Catalog) Names() []string {
 	var names []string
 	for _, k := range c.all {
@@ -108,15 +109,15 @@ func (c *Catalog) Names() []string {
 	return slices.Compact(names)
 }
 
-// Find returns the definitions of a name: none, one, or several if workers differ.
+// Find returns the definitions with a name: none, one, or several if workers differ.
 func (c *Catalog) Find(name string) []*Kind { return slices.Clone(c.byName[name]) }
 
-// Check tells what is wrong with how a stage uses its kind, with paths within the stage, such as input.epochs. With several
-// definitions of its kind it is right if one of them has it so. The stage is normalized.
+// Check returns the problems of how a normalized stage uses its kind, with paths within the stage, such as input.epochs. If its
+// kind has several definitions, one of them must accept the stage.
 func (c *Catalog) Check(t *muster.TaskSpec) []muster.FieldError {
 	if slices.Contains(Core(), t.Kind) {
 		if len(t.Input) > 0 && !isEmpty(t.Input) {
-			return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("a task of kind %s takes none", t.Kind), Hint: "pass values with env or with the arguments of run"}}
+			return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("kind %s takes no input", t.Kind), Hint: "pass values with env or with the arguments of run"}}
 		}
 		return nil
 	}
@@ -131,7 +132,7 @@ func (c *Catalog) Check(t *muster.TaskSpec) []muster.FieldError {
 	return fewestProblems(found, t)
 }
 
-// fewestProblems returns the problems with the definition that fits best.
+// fewestProblems returns the problems of the best matching definition.
 func fewestProblems(found []*Kind, t *muster.TaskSpec) []muster.FieldError {
 	var best []muster.FieldError
 	for i, k := range found {
@@ -146,7 +147,7 @@ func fewestProblems(found []*Kind, t *muster.TaskSpec) []muster.FieldError {
 	return best
 }
 
-// prefixPaths says that an input stands deeper.
+// prefixPaths replaces the prefix "input" of paths.
 func prefixPaths(wrong []muster.FieldError, at string) []muster.FieldError {
 	for i, e := range wrong {
 		if rest, ok := strings.CutPrefix(e.Path, "input"); ok {
@@ -156,7 +157,7 @@ func prefixPaths(wrong []muster.FieldError, at string) []muster.FieldError {
 	return wrong
 }
 
-// checkStage tells what is wrong with a stage of the kind.
+// checkStage returns the problems of a stage of the kind.
 func (k *Kind) checkStage(t *muster.TaskSpec) []muster.FieldError {
 	var wrong []muster.FieldError
 	add := func(at, hint, format string, args ...any) {
@@ -164,29 +165,29 @@ func (k *Kind) checkStage(t *muster.TaskSpec) []muster.FieldError {
 	}
 	switch {
 	case t.Run != nil && k.Run != RunOptional && k.Run != RunRequired:
-		add("run", "say what is wanted with input", "the kind %s brings its own program: leave run out", k.Name)
+		add("run", "use input for its parameters", "kind %s has its own program: remove run", k.Name)
 	case t.Run == nil && k.Run == RunRequired:
-		add("run", "write run: a command; with muster run, -- CMD ARG… behind the options", "it is missing: a task of kind %s runs a command", k.Name)
+		add("run", "write run: a command; with muster run, -- CMD ARG… behind the options", "required: a task of kind %s runs a command", k.Name)
 	}
 	if t.Script != nil {
-		add("script", "use kind script", "the kind %s brings its own program: leave script out", k.Name)
+		add("script", "use kind script", "kind %s has its own program: remove script", k.Name)
 	}
-	if t.Python != nil && k.Run != RunOptional && k.Run != RunRequired { // which would run in it
-		add("python", "use kind script for an environment of your own", "the kind %s has a Python environment of its own: leave python out", k.Name)
+	if t.Python != nil && k.Run != RunOptional && k.Run != RunRequired {
+		add("python", "use kind script for your own environment", "kind %s has its own Python environment: remove python", k.Name)
 	}
 	return append(wrong, k.CheckInput(t.Input, false)...)
 }
 
 func (c *Catalog) unknown(name string) muster.FieldError {
 	known := slices.Concat(Core(), c.Names())
-	e := muster.FieldError{Path: "kind", Message: fmt.Sprintf("there is no kind %s", truncate(name)), Hint: didYouMean(name, known)}
+	e := muster.FieldError{Path: "kind", Message: fmt.Sprintf("there is no kind %s", muster.Truncate(name)), Hint: muster.DidYouMean(name, known)}
 	if e.Hint == "" {
-		e.Hint = "there are " + strings.Join(known, ", ")
+		e.Hint = "known kinds are " + strings.Join(known, ", ")
 	}
 	return e
 }
 
-// operation returns the definitions of the operation that a stage of kind custom names, and its input.
+// operation returns the definitions of the operation of a stage of kind custom, and the operation's input.
 func (c *Catalog) operation(t *muster.TaskSpec) ([]*Kind, json.RawMessage, bool) {
 	if t.Kind != Custom {
 		return nil, nil, false
@@ -202,8 +203,8 @@ func (c *Catalog) operation(t *muster.TaskSpec) ([]*Kind, json.RawMessage, bool)
 	return found, input.Parameters, len(found) > 0
 }
 
-// ApplyDefaults writes into a stage what its kind says where the stage says nothing of that sort. An operation that a
-// stage of kind custom names becomes the stage's kind, so that it is given to a worker that has it.
+// ApplyDefaults sets the kind's defaults in a stage. An operation of kind custom becomes the stage's kind, so that the
+// stage is placed on a worker that has it.
 func (c *Catalog) ApplyDefaults(t *muster.TaskSpec) {
 	if op, input, ok := c.operation(t); ok {
 		t.Kind, t.Input = op[0].Name, input
@@ -218,22 +219,34 @@ func (c *Catalog) ApplyDefaults(t *muster.TaskSpec) {
 
 func (k *Kind) applyDefaults(t *muster.TaskSpec) {
 	r, d := &t.Resources, &k.Resources
-	if r.CPUs == 0 {
-		r.CPUs = d.CPUs
-	}
-	if r.Memory == 0 {
-		r.Memory = d.Memory
-	}
-	if r.Disk == 0 {
-		r.Disk = d.Disk
-	}
-	if r.PIDs == 0 {
-		r.PIDs = d.PIDs
-	}
-	if r.GPUs == (muster.GPURequest{}) {
-		r.GPUs = d.GPUs
-	}
+	r.CPUs, r.Memory, r.Disk = cmp.Or(r.CPUs, d.CPUs), cmp.Or(r.Memory, d.Memory), cmp.Or(r.Disk, d.Disk)
+	r.PIDs, r.GPUs = cmp.Or(r.PIDs, d.PIDs), cmp.Or(r.GPUs, d.GPUs)
 	if k.Checkpoint && t.Checkpoint == nil {
 		t.Checkpoint = &muster.Checkpoint{}
 	}
 }
+
+// Foreign is the kind of tasks that a client of another system submitted for that system's workers, which joined through a
+// dialect. Tasks are passed on unchanged. Muster's own workers do not offer it. Such a stage has the tag of the dialect in where.tags.
+const Foreign = "foreign"
+
+var foreign = sync.OnceValue(func() *Kind {
+	k, err := ParseFile([]byte(`
+name: foreign
+about: Pass a task of another system unchanged to a worker of that system. Muster's own workers do not offer it.
+entry: [muster, do, foreign]
+input:
+  type: object
+  additionalProperties: false
+  required: [system, type]
+  properties:
+    system: {type: string, minLength: 1, maxLength: 64, description: "Name of the system's dialect."}
+    type: {type: string, minLength: 1, maxLength: 256, description: "Type of the task in that system."}
+    config: {type: object, description: "Configuration for the system's worker."}
+`), Foreign)
+	if err != nil {
+		panic("kind: " + err.Error()) // the text is a constant
+	}
+	k.schemaParts = 0
+	return k
+})

@@ -15,18 +15,18 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// TestEveryEmbeddedKindIsValid reads all of them, and holds what people are promised of each.
+// TestEveryEmbeddedKindIsValid reads all embedded kinds, and checks their common properties.
 func TestEveryEmbeddedKindIsValid(t *testing.T) {
 	all := kind.Embedded()
 	if len(all) == 0 {
-		t.Fatal("there is none")
+		t.Fatal("no embedded kinds")
 	}
 	for _, k := range all {
 		if len(k.Input) == 0 {
 			continue
 		}
 		if wrong := k.CheckInput(json.RawMessage(`{"no_such_field_at_all": 1}`), true); len(wrong) == 0 && k.Name != "echo" {
-			t.Errorf("%s takes any field: write additionalProperties: false, or list the fields under properties", k.Name)
+			t.Errorf("%s accepts any field: set additionalProperties: false, or list the fields under properties", k.Name)
 		}
 		var input any
 		if err := json.Unmarshal(k.Input, &input); err != nil {
@@ -36,7 +36,7 @@ func TestEveryEmbeddedKindIsValid(t *testing.T) {
 	}
 }
 
-// patterns holds that examples stand beside each pattern, and that it allows them: they are what people are told.
+// patterns checks that each pattern has examples that match it: messages show them.
 func patterns(t *testing.T, at string, v any) {
 	t.Helper()
 	switch v := v.(type) {
@@ -58,13 +58,13 @@ func patterns(t *testing.T, at string, v any) {
 		}
 		for _, e := range examples {
 			if s, _ := e.(string); !regexp.MustCompile(pattern).MatchString(s) {
-				t.Errorf("%s: the example %v does not fit the pattern %s", at, e, pattern)
+				t.Errorf("%s: the example %v does not match the pattern %s", at, e, pattern)
 			}
 		}
 	}
 }
 
-// resize is a definition that uses all there is.
+// resize is a definition with all fields.
 const resize = `
 name: resize
 about: Make images smaller.
@@ -118,120 +118,120 @@ func message(wrong []muster.FieldError) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestProblems holds the sentences that users read.
+// TestProblems checks the messages for users.
 func TestProblems(t *testing.T) {
 	k := mustParse(t, resize)
 	for _, c := range []struct{ input, want string }{
 		{`{"width": 2, "files": ["a"]}`, ""},
 		{`{"width": 2.0, "files": ["a"], "also": null}`, ""},
-		{`[]`, "input: a list cannot stand here: write an object of fields and values"},
-		{`{"files": ["a"]}`, "input.width: it is missing"},
+		{`[]`, "input: expected an object of fields and values, got a list"},
+		{`{"files": ["a"]}`, "input.width: required"},
 		{`{"width": 0, "files": ["a"]}`, "input.width: 0 is too small: write at least 1"},
 		{`{"width": 5000, "files": ["a"]}`, "input.width: 5000 is too large: write at most 4096"},
 		{`{"width": 3, "files": ["a"]}`, "input.width: 3 is not a multiple of 2"},
-		{`{"width": 2.5, "files": ["a"]}`, "input.width: 2.5 cannot stand here: write a whole number"},
+		{`{"width": 2.5, "files": ["a"]}`, "input.width: expected a whole number, got 2.5"},
 		{`{"width": 1e999999999, "files": ["a"]}`, "input.width: the number 1e999999999 is out of range"},
 		{`{"width": 1e-999999999, "files": ["a"]}`, "input.width: the number 1e-999999999 is out of range"},
-		{`{"width": "2", "files": ["a"]}`, `input.width: "2" cannot stand here: write a whole number`},
+		{`{"width": "2", "files": ["a"]}`, `input.width: expected a whole number, got "2"`},
 		{`{"width": 2, "files": ["a"], "quality": 0, "model": "m"}`, "input.quality: 0 is too small: write more than 0"},
 		{`{"width": 2, "files": ["a"], "quality": 1, "model": "m"}`, "input.quality: 1 is too large: write less than 1"},
-		{`{"width": 2, "files": ["a"], "quality": 0.5}`, "input.quality: it needs model, too"},
-		{`{"width": 2, "files": ["a"], "engine": "fats"}`, `input.engine: "fats" cannot stand here: write plain, fast or null (did you mean fast?)`},
-		{`{"width": 2, "files": ["a"], "model": ""}`, "input.model: it is empty: write something"},
+		{`{"width": 2, "files": ["a"], "quality": 0.5}`, "input.quality: it also needs model"},
+		{`{"width": 2, "files": ["a"], "engine": "fats"}`, `input.engine: expected plain, fast or null, got "fats" (did you mean fast?)`},
+		{`{"width": 2, "files": ["a"], "model": ""}`, "input.model: it must not be empty"},
 		{`{"width": 2, "files": ["a"], "model": "abcdefghijk"}`, "input.model: it has 11 characters: write at most 10"},
 		{`{"width": 2, "files": ["a"], "model": "A"}`, `input.model: "A" does not match the pattern ^[a-z]*$`},
-		{`{"width": 2, "source": "::"}`, `input.source: "::" is no uri`},
+		{`{"width": 2, "source": "::"}`, `input.source: "::" is not a valid uri`},
 		{`{"width": 2, "files": []}`, "input.files: the list has 0 entries: write at least 1"},
-		{`{"width": 2, "files": ["a", "b", "a"]}`, "input.files: the entries 0 and 2 are the same: keep one of them"},
-		{`{"width": 2, "files": ["a", 1]}`, "input.files[1]: 1 cannot stand here: write a text"},
-		{`{"width": 2, "files": ["a"], "layers": [{}, {"unit": 3}]}`, "input.layers[1].unit: there is no such field (did you mean units?)"},
-		{`{"width": 2, "files": ["a"], "either": 3}`, "input.either: 3 cannot stand here: write a text or an object"},
-		{`{"width": 2, "files": ["a"], "either": {"a": "x"}}`, `input.either.a: "x" cannot stand here: write a whole number`},
+		{`{"width": 2, "files": ["a", "b", "a"]}`, "input.files: the entries 0 and 2 are equal: keep one of them"},
+		{`{"width": 2, "files": ["a", 1]}`, "input.files[1]: expected a string, got 1"},
+		{`{"width": 2, "files": ["a"], "layers": [{}, {"unit": 3}]}`, "input.layers[1].unit: unknown field (did you mean units?)"},
+		{`{"width": 2, "files": ["a"], "either": 3}`, "input.either: expected a string or an object, got 3"},
+		{`{"width": 2, "files": ["a"], "either": {"a": "x"}}`, `input.either.a: expected a whole number, got "x"`},
 		{`{"width": 2}`, "input: write files or source"},
-		{`{"width": 2, "files": ["a"], "source": "http://a/b"}`, "input: files and source cannot be given together: keep one of them"},
-		{`{"width": 2, "files": ["a"], "widht": 3}`, "input.widht: there is no such field (did you mean width?)"},
-		{`{"widht": 2, "files": ["a"], "quality": 2, "model": "m"}`, "input.quality: 2 is too large: write less than 1\ninput.widht: there is no such field (did you mean width?)\ninput.width: it is missing"},
+		{`{"width": 2, "files": ["a"], "source": "http://a/b"}`, "input: files and source exclude each other: keep one of them"},
+		{`{"width": 2, "files": ["a"], "widht": 3}`, "input.widht: unknown field (did you mean width?)"},
+		{`{"widht": 2, "files": ["a"], "quality": 2, "model": "m"}`, "input.quality: 2 is too large: write less than 1\ninput.widht: unknown field (did you mean width?)\ninput.width: required"},
 	} {
 		if got := message(k.CheckInput(json.RawMessage(c.input), true)); got != c.want {
-			t.Errorf("of %s it tells\n%s\nand not\n%s", c.input, got, c.want)
+			t.Errorf("%s gives\n%s\nwant\n%s", c.input, got, c.want)
 		}
 	}
 }
 
-// TestPatternsAreToldInWords holds that who writes a wrong text reads what is right.
+// TestPatternsAreToldInWords checks that messages explain which strings are valid.
 func TestPatternsAreToldInWords(t *testing.T) {
 	for _, c := range []struct{ kind, input, want string }{
-		{"training", `{"dataset": "a.csv", "model": "resnet"}`, `input.model: "resnet" cannot stand here: write a text such as cnn, mlp, gbt or net.py:Net`},
-		{"training", `{"dataset": "a.csv", "device": "cudda"}`, `input.device: "cudda" cannot stand here: write a text such as auto, cpu, cuda, cuda:1 or mps (did you mean cuda?)`},
-		{"api", `{"url": "ftp://x"}`, `input.url: "ftp://x" cannot stand here: write a text such as https://example.org/api`},
-		{"told", `{"a": "A"}`, `input.a: "A" cannot stand here: it is described as "small letters"`},
+		{"training", `{"dataset": "a.csv", "model": "resnet"}`, `input.model: expected a string such as cnn, mlp, gbt or net.py:Net, got "resnet"`},
+		{"training", `{"dataset": "a.csv", "device": "cudda"}`, `input.device: expected a string such as auto, cpu, cuda, cuda:1 or mps, got "cudda" (did you mean cuda?)`},
+		{"api", `{"url": "ftp://x"}`, `input.url: expected a string such as https://example.org/api, got "ftp://x"`},
+		{"told", `{"a": "A"}`, `input.a: "A" does not match the description "small letters"`},
 	} {
 		custom := mustParse(t, "name: told\nabout: Tell.\nentry: [true]\ninput: {type: object, properties: {a: {type: string, pattern: '^[a-z]*$', description: small letters}}}")
 		k := kind.NewCatalog(custom).Find(c.kind)[0]
 		if got := message(k.CheckInput(json.RawMessage(c.input), true)); got != c.want {
-			t.Errorf("of %s it tells\n%s\nand not\n%s", c.input, got, c.want)
+			t.Errorf("%s gives\n%s\nwant\n%s", c.input, got, c.want)
 		}
 	}
 }
 
-// TestReferencesAreNotJudged holds that a value with a reference is left to the worker, and all else is not.
+// TestReferencesAreNotJudged checks that only values with a reference are not validated.
 func TestReferencesAreNotJudged(t *testing.T) {
 	k := mustParse(t, resize)
 	for input, want := range map[string]string{
 		`{"width": "${a.result.width}", "files": ["${index}.png"], "engine": "${matrix.engine}"}`: "",
-		`{"width": "${a.result.width}", "files": ["a", "a"]}`:                                     "input.files: the entries 0 and 1 are the same: keep one of them",
-		`{"width": "${a.result.width}", "fils": ["a"]}`:                                           "input.fils: there is no such field (did you mean files?)",
-		`{"width": "$width", "files": ["a"]}`:                                                     `input.width: "$width" cannot stand here: write a whole number`,
+		`{"width": "${a.result.width}", "files": ["a", "a"]}`:                                     "input.files: the entries 0 and 1 are equal: keep one of them",
+		`{"width": "${a.result.width}", "fils": ["a"]}`:                                           "input.fils: unknown field (did you mean files?)",
+		`{"width": "$width", "files": ["a"]}`:                                                     `input.width: expected a whole number, got "$width"`,
 	} {
 		if got := message(k.CheckInput(json.RawMessage(input), false)); got != want {
-			t.Errorf("of %s it tells %q", input, got)
+			t.Errorf("%s gives %q", input, got)
 		}
 	}
 }
 
-// TestParseTells holds what is said of definitions that are wrong.
+// TestParseTells checks the messages for invalid definitions.
 func TestParseTells(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"", "the file has to hold one document, and it holds none"},
-		{"a: 1\n---\nb: 2\n", "one document, and it holds several"},
-		{"name: a\nabout: b\nentry: [c]\nruntme: d\n", "line 4, column 1: runtme: there is no such field (did you mean runtime?)"},
-		{"about: b\nentry: [c]\n", "name: it is missing"},
-		{"name: Resize\nabout: b\nentry: [c]\n", `line 1, column 7: name: "Resize" is not a name`},
-		{"name: process\nabout: b\nentry: [c]\n", "process is a kind that every worker has"},
-		{"name: a\nentry: [c]\n", "about: it is missing"},
-		{"name: a\nabout: b\n", "entry: it is missing"},
-		{"name: a\nabout: b\nentry: [python, x.py]\n", "it does not say of which Python environment the interpreter is"},
+		{"", "the file must have one document, and has none"},
+		{"a: 1\n---\nb: 2\n", "one document, and has several"},
+		{"name: a\nabout: b\nentry: [c]\nruntme: d\n", "line 4, column 1: runtme: unknown field (did you mean runtime?)"},
+		{"about: b\nentry: [c]\n", "name: required"},
+		{"name: Resize\nabout: b\nentry: [c]\n", `line 1, column 7: name: "Resize" is not a valid name`},
+		{"name: process\nabout: b\nentry: [c]\n", "process is a core kind"},
+		{"name: a\nentry: [c]\n", "about: required"},
+		{"name: a\nabout: b\n", "entry: required"},
+		{"name: a\nabout: b\nentry: [python, x.py]\n", "python needs a Python environment"},
 		{"name: a\nabout: b\nentry: [./../x]\n", "is not a file of the kind's folder"},
-		{"name: a\nabout: b\nentry: [c]\nruntime: toch\n", "runtime: there is no runtime toch: there are"},
+		{"name: a\nabout: b\nentry: [c]\nruntime: toch\n", "runtime: unknown runtime toch: known are"},
 		{"name: a\nabout: b\nentry: [c]\nruntime: core\npython: {packages: [x]}\n", "the kind has both runtime and python"},
-		{"name: a\nabout: b\nentry: [c]\nrun: maybe\n", `run: "maybe" cannot stand here`},
+		{"name: a\nabout: b\nentry: [c]\nrun: maybe\n", `run: expected no, may or must, got "maybe"`},
 		{"name: a\nabout: b\nentry: [c]\nresources: {memory: lots}\n", "resources.memory"},
 		{"name: a\nabout: b\nentry: [c]\nresources: {cpus: -1}\n", "resources.cpus"},
-		{"name: a\nabout: b\nentry: [c]\nenv: {MUSTER_X: y}\n", "names that begin with MUSTER_ are set by Muster"},
+		{"name: a\nabout: b\nentry: [c]\nenv: {MUSTER_X: y}\n", "names that begin with MUSTER_ are reserved"},
 		{"name: a\nabout: b\nentry: [c]\nmerge_key: [x]\n", "merge_key[0]: the input has no field x"},
-		{"name: a\nabout: b\nentry: [c]\nwarm: [d]\n", "it does not say which tasks can be served by one loaded model"},
-		{"name: a\nabout: b\nentry: [c]\ninput: {type: array}\n", "write type: object"},
+		{"name: a\nabout: b\nentry: [c]\nwarm: [d]\n", "warm needs merge_key"},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: array}\n", "it must have type: object"},
 		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {type: int}}}\n", `at "/properties/x/type"`},
-		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {$ref: 'http://a/b'}}}\n", "leads out of the definition"},
-		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {$ref: 'file:///etc/passwd'}}}\n", "leads out of the definition"},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {$ref: 'http://a/b'}}}\n", "does not refer to a part of the definition"},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {$ref: 'file:///etc/passwd'}}}\n", "does not refer to a part of the definition"},
 		{`{"name": "a", "about": "b", "entry": ["c"], "input": {"type": "object", "properties": {"x": {"minimum": 1e999999999}}}}`, "out of range"},
-		{"name: a\nabout: b\nentry: [./it]\n", "entry[0]: there is no file it in the kind's folder"},
-		{"name: a\nabout: b\nentry: [./plain]\n", "plain is not executable: set its x bit"},
-		{"name: a\nabout: b\nentry: [c]\npython: {requirements: nothing.txt}\n", "there is no file nothing.txt in the kind's folder"},
+		{"name: a\nabout: b\nentry: [./it]\n", "entry[0]: the kind's folder has no file it"},
+		{"name: a\nabout: b\nentry: [./plain]\n", "plain is not executable: run chmod +x"},
+		{"name: a\nabout: b\nentry: [c]\npython: {requirements: nothing.txt}\n", "the kind's folder has no file nothing.txt"},
 	} {
 		dir := fstest.MapFS{"kind.yaml": {Data: []byte(c.text)}, "plain": {Mode: 0o644}}
 		_, err := kind.Parse(dir, "mine")
 		e, ok := errors.AsType[*muster.Error](err)
 		if !ok || e.Code != muster.InvalidSpec || !strings.Contains(e.Message+"\n"+message(e.Fields), c.want) {
-			t.Errorf("of %q it tells %v, and not %s", c.text, err, c.want)
+			t.Errorf("%q gives %v, want %s", c.text, err, c.want)
 		}
 	}
-	if _, err := kind.Parse(fstest.MapFS{}, "mine"); err == nil || err.Error() != "mine: there is no kind.yaml in this folder" {
-		t.Errorf("of an empty folder it tells %v", err)
+	if _, err := kind.Parse(fstest.MapFS{}, "mine"); err == nil || err.Error() != "mine: the folder has no kind.yaml" {
+		t.Errorf("an empty folder gives %v", err)
 	}
 }
 
-// TestAllThatIsWrongIsToldAtOnce holds that fields that cannot be read do not hide what else is wrong, but for what they explain.
+// TestAllThatIsWrongIsToldAtOnce checks that fields that cannot be decoded do not hide other problems, except those that they explain.
 func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
 	_, err := kind.ParseFile([]byte("name: A\nentri: [c]\ninput: {type: objct}\nfoo: 1\nmodels: 3\n"), "it")
 	e, ok := errors.AsType[*muster.Error](err)
@@ -243,7 +243,7 @@ func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
 		paths = append(paths, f.Path)
 	}
 	if want := []string{"about", "name", "entri", "input", "foo", "models"}; !slices.Equal(paths, want) {
-		t.Errorf("it tells of %s, and not of %s:\n%s", paths, want, message(e.Fields))
+		t.Errorf("problems with %s, want %s:\n%s", paths, want, message(e.Fields))
 	}
 }
 
@@ -268,7 +268,7 @@ func TestCatalog(t *testing.T) {
 	fake := mustParse(t, "name: echo\nabout: Take the name of another.\nentry: [./evil]\n")
 	c := kind.NewCatalog(narrow, wide, fake)
 	if found := c.Find("echo"); len(found) != 1 || found[0] == fake {
-		t.Error("the place of an embedded kind is taken")
+		t.Error("an embedded kind was replaced")
 	}
 	stage := func(width string) *muster.TaskSpec {
 		return &muster.TaskSpec{Kind: "resize", Input: json.RawMessage(`{"files": ["a"], "width": ` + width + `}`)}
@@ -280,34 +280,34 @@ func TestCatalog(t *testing.T) {
 		}
 		c.ApplyDefaults(s)
 		if s.Resources.Memory != memory || s.Resources.GPUs.Count != 1 || s.Checkpoint == nil {
-			t.Errorf("width %s is filled to %+v", width, s)
+			t.Errorf("width %s gets the defaults %+v", width, s)
 		}
 	}
 	if got := message(c.Check(stage("5000"))); !strings.HasPrefix(got, "input.width: 5000 is too large") {
-		t.Errorf("it tells %s", got)
+		t.Errorf("got %s", got)
 	}
 	asked := stage("6")
 	asked.Resources = muster.Request{Memory: 5 << 30, GPUs: muster.GPURequest{Count: 2}}
 	if c.ApplyDefaults(asked); asked.Resources.Memory != 5<<30 || asked.Resources.GPUs.Count != 2 {
-		t.Errorf("what the stage asks for is replaced: %+v", asked.Resources)
+		t.Errorf("the stage's resources are replaced: %+v", asked.Resources)
 	}
 	for _, s := range []struct {
 		stage muster.TaskSpec
 		want  string
 	}{
 		{muster.TaskSpec{Kind: "resiz"}, "kind: there is no kind resiz (did you mean resize?)"},
-		{muster.TaskSpec{Kind: "process", Input: json.RawMessage(`{"a": 1}`)}, "input: a task of kind process takes none (pass values with env or with the arguments of run)"},
-		{muster.TaskSpec{Kind: "echo", Run: &muster.Command{Shell: "x"}}, "run: the kind echo brings its own program: leave run out (say what is wanted with input)"},
-		{muster.TaskSpec{Kind: "echo", Script: &muster.Script{Text: "x"}}, "script: the kind echo brings its own program: leave script out (use kind script)"},
-		{muster.TaskSpec{Kind: "echo", Python: &muster.Python{}}, "python: the kind echo has a Python environment of its own: leave python out (use kind script for an environment of your own)"},
+		{muster.TaskSpec{Kind: "process", Input: json.RawMessage(`{"a": 1}`)}, "input: kind process takes no input (pass values with env or with the arguments of run)"},
+		{muster.TaskSpec{Kind: "echo", Run: &muster.Command{Shell: "x"}}, "run: kind echo has its own program: remove run (use input for its parameters)"},
+		{muster.TaskSpec{Kind: "echo", Script: &muster.Script{Text: "x"}}, "script: kind echo has its own program: remove script (use kind script)"},
+		{muster.TaskSpec{Kind: "echo", Python: &muster.Python{}}, "python: kind echo has its own Python environment: remove python (use kind script for your own environment)"},
 	} {
 		if got := message(c.Check(&s.stage)); got != s.want {
-			t.Errorf("of %+v it tells %s", s.stage, got)
+			t.Errorf("%+v gives %s", s.stage, got)
 		}
 	}
 }
 
-// TestWriteAndRead holds that a server reads what a worker tells, but for what is the worker's only.
+// TestWriteAndRead checks that a server decodes a worker's list, without fields that only the worker needs.
 func TestWriteAndRead(t *testing.T) {
 	k := mustParse(t, resize)
 	raw, err := kind.EncodeList([]*kind.Kind{k})
@@ -323,16 +323,16 @@ func TestWriteAndRead(t *testing.T) {
 		t.Error(diff, err)
 	}
 	if wrong := back[0].CheckInput([]byte(`{"width": 0, "files": ["a"]}`), true); len(wrong) != 1 {
-		t.Errorf("it tells %s", message(wrong))
+		t.Errorf("got %s", message(wrong))
 	}
 	for _, bad := range []string{`{}`, `[{"name": "x"}]`, `[` + strings.Repeat(" ", kind.MaxCustomSize) + `]`} {
 		if got, err := kind.DecodeList(json.RawMessage(bad)); err == nil || got != nil {
-			t.Errorf("%.20s is read as %v", bad, got)
+			t.Errorf("%.20s is decoded as %v", bad, got)
 		}
 	}
 }
 
-// FuzzParse holds that whatever is accepted can be used: told to the server, read there, and held against inputs.
+// FuzzParse checks that accepted definitions can be encoded, decoded and used for validation.
 func FuzzParse(f *testing.F) {
 	f.Add(resize, `{"width": 2, "files": ["a"]}`)
 	for _, k := range kind.Embedded() {
@@ -352,15 +352,15 @@ func FuzzParse(f *testing.F) {
 			return // too much for one worker
 		}
 		if _, err := kind.DecodeList(raw); err != nil {
-			t.Fatalf("the server cannot read %s: %v", raw, err)
+			t.Fatalf("the server cannot decode %s: %v", raw, err)
 		}
 		open, closed := k.CheckInput([]byte(input), false), k.CheckInput([]byte(input), true)
 		if len(open) > len(closed) {
-			t.Errorf("of %s more is told before its references are resolved: %s, and then %s", input, message(open), message(closed))
+			t.Errorf("%s has more problems before its references are resolved: %s, then %s", input, message(open), message(closed))
 		}
 		if !slices.ContainsFunc(closed, func(e muster.FieldError) bool { return !strings.HasPrefix(e.Path, "input") }) {
 			return
 		}
-		t.Errorf("a problem is not with the input: %s", message(closed))
+		t.Errorf("a problem has another path: %s", message(closed))
 	})
 }

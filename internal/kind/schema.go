@@ -15,18 +15,18 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// schemaURL is what a schema has in place of an address.
+// schemaURL is the URL of a schema.
 const schemaURL = "muster:input"
 
-// noRemote refuses the schemas that a schema refers to and does not hold.
+// noRemote rejects references to other documents.
 type noRemote struct{}
 
 // Load implements jsonschema.URLLoader.
 func (noRemote) Load(url string) (any, error) {
-	return nil, fmt.Errorf("$ref %s leads out of the definition: refer to what stands in it, as #/$defs/…", truncate(url))
+	return nil, fmt.Errorf("$ref %s refers to another document: use a reference such as #/$defs/…", muster.Truncate(url))
 }
 
-// compile reads a schema of an input and counts its parts. Fields that it does not name are refused, unless it says additionalProperties.
+// compile compiles the schema of an input and counts its parts. Unknown fields are rejected unless it has additionalProperties.
 func compile(raw json.RawMessage) (schema *jsonschema.Schema, parts int, err error) {
 	v, err := decode(raw)
 	if err != nil {
@@ -34,7 +34,7 @@ func compile(raw json.RawMessage) (schema *jsonschema.Schema, parts int, err err
 	}
 	top, ok := v.(map[string]any)
 	if !ok || top["type"] != "object" {
-		return nil, 0, errors.New("write type: object, and the fields under properties")
+		return nil, 0, errors.New("it must have type: object, with the fields under properties")
 	}
 	if err := checkNumbers(v, ""); err != nil {
 		return nil, 0, err
@@ -61,7 +61,7 @@ func compile(raw json.RawMessage) (schema *jsonschema.Schema, parts int, err err
 	return schema, parts, nil
 }
 
-// compileMessage is an error of the schema library in one line.
+// compileMessage returns an error of the schema library in one line.
 func compileMessage(err error) string {
 	if bad, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
 		if inner, ok := errors.AsType[*jsonschema.ValidationError](bad.Err); ok {
@@ -77,8 +77,7 @@ func compileMessage(err error) string {
 	return strings.ReplaceAll(err.Error(), schemaURL, "")
 }
 
-// checkNumbers refuses numbers that are out of the range of all numbers: their exact value, with which schemas reckon, may take the
-// memory of the machine.
+// checkNumbers rejects numbers outside of float64's range: validation uses exact values, which could exhaust the memory.
 func checkNumbers(v any, at string) error {
 	switch v := v.(type) {
 	case json.Number:
@@ -103,12 +102,12 @@ func checkNumbers(v any, at string) error {
 
 type rangeError struct{ at, number string }
 
-// Error tells where it stands.
+// Error implements error.
 func (e *rangeError) Error() string {
-	return fmt.Sprintf("%s: the number %s is out of range", strings.TrimPrefix(e.at, "."), truncate(e.number))
+	return fmt.Sprintf("%s: the number %s is out of range", strings.TrimPrefix(e.at, "."), muster.Truncate(e.number))
 }
 
-// Fields lists the fields of the input by name.
+// Fields lists the names of the input's fields.
 func (k *Kind) Fields() []string {
 	var s struct {
 		Properties map[string]json.RawMessage `json:"properties"`
@@ -119,21 +118,21 @@ func (k *Kind) Fields() []string {
 	return slices.Sorted(maps.Keys(s.Properties))
 }
 
-// CheckInput tells what is wrong with an input, with the paths of its fields, such as input.epochs. Until references are
-// resolved, nothing is told of a value with a text that has one, ${…}.
+// CheckInput returns the problems of an input, with paths such as input.epochs. Unless references are resolved, it does not check
+// values with a string that contains a reference ${…}.
 func (k *Kind) CheckInput(input json.RawMessage, resolved bool) []muster.FieldError {
 	if k.schema == nil {
 		if len(input) == 0 || isEmpty(input) {
 			return nil
 		}
-		return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("the kind %s takes none: leave input out", k.Name)}}
+		return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("kind %s takes no input: remove it", k.Name)}}
 	}
 	v, wrong := decodeInput(input)
 	if wrong != nil {
 		return []muster.FieldError{*wrong}
 	}
 	if k.schemaParts > 0 && k.schemaParts*countValues(v) > maxWork {
-		return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("it has more values than can be held to the schema of kind %s: bring them along as a file", k.Name)}}
+		return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("the input has too many values for the schema of kind %s: pass them as a file", k.Name)}}
 	}
 	err := k.schema.Validate(v)
 	bad, ok := errors.AsType[*jsonschema.ValidationError](err)
@@ -145,21 +144,21 @@ func (k *Kind) CheckInput(input json.RawMessage, resolved bool) []muster.FieldEr
 	return t.problems()
 }
 
-// decodeInput reads an input; none is as good as an empty one.
+// decodeInput decodes an input; an absent one is empty.
 func decodeInput(input json.RawMessage) (map[string]any, *muster.FieldError) {
 	if len(input) == 0 {
 		return map[string]any{}, nil
 	}
 	v, err := decode(input)
 	if err != nil {
-		return nil, &muster.FieldError{Path: "input", Message: "it is not JSON"}
+		return nil, &muster.FieldError{Path: "input", Message: "the input is not JSON"}
 	}
 	o, ok := v.(map[string]any)
 	if !ok {
-		return nil, &muster.FieldError{Path: "input", Message: describe(v) + " cannot stand here: write an object of fields and values"}
+		return nil, &muster.FieldError{Path: "input", Message: "expected an object of fields and values, got " + describe(v)}
 	}
 	if bad, ok := errors.AsType[*rangeError](checkNumbers(v, "input")); ok {
-		return nil, &muster.FieldError{Path: bad.at, Message: fmt.Sprintf("the number %s is out of range", truncate(bad.number))}
+		return nil, &muster.FieldError{Path: bad.at, Message: fmt.Sprintf("the number %s is out of range", muster.Truncate(bad.number))}
 	}
 	return o, nil
 }
@@ -170,7 +169,7 @@ func isEmpty(input json.RawMessage) bool {
 	return err == nil && (v == nil || ok && len(o) == 0)
 }
 
-// ModelKey says which tasks of the kind can be served by one loaded model: those with the same key. It is "" if the kind names no fields.
+// ModelKey returns a key for an input: tasks of the kind with equal keys can share a loaded model. It is "" if the kind has no MergeKey.
 func (k *Kind) ModelKey(input json.RawMessage) string {
 	if len(k.MergeKey) == 0 {
 		return ""
@@ -187,7 +186,7 @@ func (k *Kind) ModelKey(input json.RawMessage) string {
 	return k.Name + string(b)
 }
 
-// RuntimeFor is the runtime for an input, "" for none.
+// RuntimeFor returns the runtime for an input, or "".
 func (k *Kind) RuntimeFor(input json.RawMessage) string {
 	v, _ := decodeInput(input)
 	for _, variant := range k.Variants {
@@ -207,7 +206,7 @@ func (k *Kind) RuntimeFor(input json.RawMessage) string {
 	return k.Runtime
 }
 
-// equalJSON compares values of JSON.
+// equalJSON compares JSON values.
 func equalJSON(a, b any) bool {
 	x, xok := a.(json.Number)
 	y, yok := b.(json.Number)
@@ -224,7 +223,7 @@ func equalJSON(a, b any) bool {
 func describe(v any) string {
 	switch v := v.(type) {
 	case string:
-		return strconv.Quote(truncate(v))
+		return strconv.Quote(muster.Truncate(v))
 	case []any:
 		return "a list"
 	case map[string]any:
@@ -236,4 +235,96 @@ func describe(v any) string {
 	}
 }
 
-func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }
+// maxSchemaSize is the maximum number of parts of a schema with all references expanded: the time to validate an
+// input grows with it.
+const maxSchemaSize = 4_000
+
+// maxWork is the maximum number of values of an input times parts of a schema, which takes a few seconds: neither is
+// trusted.
+const maxWork = 1_000_000
+
+// countValues returns the number of values of an input.
+func countValues(v any) int {
+	n := 1
+	switch v := v.(type) {
+	case []any:
+		for _, part := range v {
+			n += countValues(part)
+		}
+	case map[string]any:
+		for _, part := range v {
+			n += countValues(part)
+		}
+	}
+	return n
+}
+
+// schemaSize counts the parts of a schema. It rejects one whose references expand to too many: schemas of workers are not trusted.
+func schemaSize(top map[string]any) (int, error) {
+	b := &schemaSizer{top: top, refSizes: map[string]int{}}
+	n, err := b.size(top)
+	if err == nil && n > maxSchemaSize {
+		err = fmt.Errorf("it has more than %d parts with all references expanded", maxSchemaSize)
+	}
+	return n, err
+}
+
+type schemaSizer struct {
+	top      map[string]any
+	refSizes map[string]int // parts per reference; 0 while they are counted
+}
+
+// size counts parts, up to maxSchemaSize.
+func (b *schemaSizer) size(v any) (n int, err error) {
+	n = 1
+	add := func(part any) {
+		if err == nil && n <= maxSchemaSize {
+			var m int
+			m, err = b.size(part)
+			n += m
+		}
+	}
+	switch v := v.(type) {
+	case []any:
+		for _, part := range v {
+			add(part)
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			to, isText := v[name].(string)
+			switch {
+			case isText && name == "$ref" && err == nil:
+				var m int
+				m, err = b.refSize(to)
+				n += m
+			case isText && (name == "$dynamicRef" || name == "$recursiveRef"):
+				return 0, fmt.Errorf("%s is not supported: use $ref with #/$defs/…", name)
+			default:
+				add(v[name])
+			}
+		}
+	}
+	return n, err
+}
+
+// refSize counts the parts of a reference's target.
+func (b *schemaSizer) refSize(to string) (int, error) {
+	pointer, ok := strings.CutPrefix(to, "#/")
+	if !ok {
+		return 0, fmt.Errorf("$ref %s does not refer to a part of the definition: use a reference such as #/$defs/…", muster.Truncate(to))
+	}
+	if n, known := b.refSizes[pointer]; known {
+		if n == 0 {
+			return 0, fmt.Errorf("$ref %s refers to itself", muster.Truncate(to))
+		}
+		return n, nil
+	}
+	var v any = b.top
+	for step := range strings.SplitSeq(pointer, "/") {
+		v = child(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
+	}
+	b.refSizes[pointer] = 0
+	n, err := b.size(v)
+	b.refSizes[pointer] = n
+	return n, err
+}

@@ -16,19 +16,19 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// maxProblems is how many problems of one input are told.
+// maxProblems is the number of reported problems of one input.
 const maxProblems = 20
 
-// errorTranslator says in a user's words what a schema finds wrong with an input.
+// errorTranslator translates validation errors of an input to messages for users.
 type errorTranslator struct {
 	kind  *Kind
 	input any
 
-	resolved bool // no text in it has a reference
+	resolved bool // references are resolved
 	wrong    []muster.FieldError
 }
 
-// problems returns what is wrong, in the order of the fields.
+// problems returns the problems in the order of the fields.
 func (t *errorTranslator) problems() []muster.FieldError {
 	slices.SortStableFunc(t.wrong, func(a, b muster.FieldError) int { return strings.Compare(a.Path, b.Path) })
 	t.wrong = slices.CompactFunc(t.wrong, func(a, b muster.FieldError) bool { return a.Path == b.Path && a.Message == b.Message })
@@ -39,7 +39,7 @@ func (t *errorTranslator) add(at []string, hint, format string, args ...any) {
 	t.wrong = append(t.wrong, muster.FieldError{Path: t.path(at), Message: fmt.Sprintf(format, args...), Hint: hint})
 }
 
-// path writes a place of the input as specs do.
+// path returns the path of a value of the input, as in a spec.
 func (t *errorTranslator) path(at []string) string {
 	var b strings.Builder
 	b.WriteString("input")
@@ -50,12 +50,12 @@ func (t *errorTranslator) path(at []string) string {
 			b.WriteString("[" + step + "]")
 			continue
 		}
-		b.WriteString("." + truncate(step))
+		b.WriteString("." + muster.Truncate(step))
 	}
 	return b.String()
 }
 
-// isField reports whether a step that is a number is the name of a field, and no place in a list.
+// isField reports whether a numeric step is the name of a field and not an index.
 func isField(v any, at []string, step string) bool {
 	for _, s := range at {
 		if s == step {
@@ -89,7 +89,7 @@ func (t *errorTranslator) value(at []string) any {
 
 var reference = regexp.MustCompile(`\$\{[^}]*\}`)
 
-// hasReference reports whether a value will be another once references are known.
+// hasReference reports whether a value contains references.
 func hasReference(v any) bool {
 	switch v := v.(type) {
 	case string:
@@ -106,7 +106,7 @@ func hasReference(v any) bool {
 	return false
 }
 
-// translate goes through an error and what it holds.
+// translate translates an error and its causes.
 func (t *errorTranslator) translate(e *jsonschema.ValidationError) {
 	at := e.InstanceLocation
 	v := t.value(at)
@@ -117,7 +117,7 @@ func (t *errorTranslator) translate(e *jsonschema.ValidationError) {
 		}
 	case *kind.Required:
 		for _, name := range k.Missing {
-			t.add(append(slices.Clone(at), name), "", "it is missing")
+			t.add(append(slices.Clone(at), name), "", "required")
 		}
 	case *kind.AdditionalProperties:
 		for _, name := range k.Properties {
@@ -126,7 +126,7 @@ func (t *errorTranslator) translate(e *jsonschema.ValidationError) {
 	case *kind.FalseSchema:
 		t.unknownField(at)
 	case *kind.DependentRequired:
-		t.add(append(slices.Clone(at), k.Prop), "", "it needs %s, too", andList(k.Missing))
+		t.add(append(slices.Clone(at), k.Prop), "", "it also needs %s", andList(k.Missing))
 	default:
 		if !t.resolved && hasReference(v) {
 			return
@@ -135,7 +135,7 @@ func (t *errorTranslator) translate(e *jsonschema.ValidationError) {
 	}
 }
 
-// valueProblem tells of a problem with a value itself.
+// valueProblem adds a problem with a value.
 func (t *errorTranslator) valueProblem(e *jsonschema.ValidationError, v any) {
 	at := e.InstanceLocation
 	switch k := e.ErrorKind.(type) {
@@ -150,7 +150,7 @@ func (t *errorTranslator) valueProblem(e *jsonschema.ValidationError, v any) {
 	case *kind.Not:
 		t.add(at, "", "%s", t.notMessage(e.SchemaURL))
 	case *kind.Type:
-		t.add(at, "", "%s cannot stand here: write %s", describe(v), orList(typeNames(k.Want)))
+		t.add(at, "", "expected %s, got %s", orList(typeNames(k.Want)), describe(v))
 	case *kind.Enum:
 		t.add(at, nearestHint(v, k.Want), "%s", message(e))
 	case *kind.Pattern:
@@ -160,31 +160,31 @@ func (t *errorTranslator) valueProblem(e *jsonschema.ValidationError, v any) {
 	}
 }
 
-// patternProblem tells of a text that a pattern refuses by what the schema gives as examples, else by what it says of the field: few read patterns.
+// patternProblem adds a problem with a string that does not match a pattern. It shows the schema's examples or description of the field, which are easier to read.
 func (t *errorTranslator) patternProblem(e *jsonschema.ValidationError, k *kind.Pattern) {
 	examples, _ := t.keyword(e.SchemaURL, "examples").([]any)
 	about, _ := t.keyword(e.SchemaURL, "description").(string)
 	switch {
 	case len(examples) > 0:
-		t.add(e.InstanceLocation, nearestHint(k.Got, examples), "%s cannot stand here: write a text such as %s", describe(k.Got), orList(formatValues(examples)))
+		t.add(e.InstanceLocation, nearestHint(k.Got, examples), "expected a string such as %s, got %s", orList(formatValues(examples)), describe(k.Got))
 	case about != "":
-		t.add(e.InstanceLocation, "", "%s cannot stand here: it is described as %q", describe(k.Got), truncate(about))
+		t.add(e.InstanceLocation, "", "%s does not match the description %q", describe(k.Got), muster.Truncate(about))
 	default:
 		t.add(e.InstanceLocation, "", "%s", message(e))
 	}
 }
 
-// message says what is wrong with one value. The keywords that it does not know are rare.
+// message returns the message for one value. It has a generic one for rare keywords.
 func message(e *jsonschema.ValidationError) string {
 	switch k := e.ErrorKind.(type) {
 	case *kind.Type:
-		return fmt.Sprintf("%s cannot stand here: write %s", typeName(k.Got), orList(typeNames(k.Want)))
+		return fmt.Sprintf("expected %s, got %s", orList(typeNames(k.Want)), typeName(k.Got))
 	case *kind.Enum:
-		return fmt.Sprintf("%s cannot stand here: write %s", describe(k.Got), orList(formatValues(k.Want)))
+		return fmt.Sprintf("expected %s, got %s", orList(formatValues(k.Want)), describe(k.Got))
 	case *kind.Const:
-		return fmt.Sprintf("%s cannot stand here: write %s", describe(k.Got), describe(k.Want))
+		return fmt.Sprintf("expected %s, got %s", describe(k.Want), describe(k.Got))
 	case *kind.Format:
-		return fmt.Sprintf("%s is no %s", describe(k.Got), k.Want)
+		return fmt.Sprintf("%s is not a valid %s", describe(k.Got), k.Want)
 	case *kind.Minimum:
 		return fmt.Sprintf("%s is too small: write at least %s", number(k.Got), number(k.Want))
 	case *kind.ExclusiveMinimum:
@@ -197,7 +197,7 @@ func message(e *jsonschema.ValidationError) string {
 		return fmt.Sprintf("%s is not a multiple of %s", number(k.Got), number(k.Want))
 	case *kind.MinLength:
 		if k.Got == 0 {
-			return "it is empty: write something"
+			return "it must not be empty"
 		}
 		return fmt.Sprintf("it has %d characters: write at least %d", k.Got, k.Want)
 	case *kind.MaxLength:
@@ -211,25 +211,25 @@ func message(e *jsonschema.ValidationError) string {
 	case *kind.MaxProperties:
 		return fmt.Sprintf("it has %d fields: write at most %d", k.Got, k.Want)
 	case *kind.UniqueItems:
-		return fmt.Sprintf("the entries %d and %d are the same: keep one of them", k.Duplicates[0], k.Duplicates[1])
+		return fmt.Sprintf("the entries %d and %d are equal: keep one of them", k.Duplicates[0], k.Duplicates[1])
 	case *kind.Pattern:
 		return fmt.Sprintf("%s does not match the pattern %s", describe(k.Got), k.Want)
 	}
-	return "it does not hold to " + strings.Join(e.ErrorKind.KeywordPath(), "/") + " of the kind's schema"
+	return "it does not match " + strings.Join(e.ErrorKind.KeywordPath(), "/") + " of the kind's schema"
 }
 
-// unknownField tells of a field that the schema does not have.
+// unknownField adds a problem with a field that the schema does not have.
 func (t *errorTranslator) unknownField(at []string) {
 	name := at[len(at)-1]
 	known := propertyNames(t.schema(at[:len(at)-1]))
-	hint := didYouMean(name, known)
+	hint := muster.DidYouMean(name, known)
 	if hint == "" && len(known) > 0 && len(known) <= 12 {
-		hint = "there are " + strings.Join(known, ", ")
+		hint = "known are " + strings.Join(known, ", ")
 	}
-	t.add(at, hint, "there is no such field")
+	t.add(at, hint, "unknown field")
 }
 
-// schema is the part of the schema that says what may stand at a place, as far as it is plain.
+// schema returns the subschema for a path, if it follows from properties and items alone.
 func (t *errorTranslator) schema(at []string) map[string]any {
 	v, _ := decode(t.kind.Input) // it was compiled
 	s, _ := v.(map[string]any)
@@ -249,9 +249,9 @@ func propertyNames(schema map[string]any) []string {
 	return slices.Sorted(maps.Keys(properties))
 }
 
-// alternatives tells of a value that none of several schemas allows.
+// alternatives adds problems with a value that matches none of several schemas.
 func (t *errorTranslator) alternatives(e *jsonschema.ValidationError) {
-	var lacks []string // each alternative lacks fields, and nothing else is wrong
+	var lacks []string // if the only problem of each alternative is missing fields
 	for _, cause := range e.Causes {
 		r, ok := cause.ErrorKind.(*kind.Required)
 		if !ok || len(cause.InstanceLocation) != len(e.InstanceLocation) {
@@ -264,7 +264,7 @@ func (t *errorTranslator) alternatives(e *jsonschema.ValidationError) {
 		t.add(e.InstanceLocation, "", "write %s", orList(lacks))
 		return
 	}
-	var wants []string // it is of no type that is allowed
+	var wants []string // if the value has none of the allowed types
 	for _, cause := range e.Causes {
 		k, ok := cause.ErrorKind.(*kind.Type)
 		if !ok || len(cause.InstanceLocation) != len(e.InstanceLocation) {
@@ -273,10 +273,10 @@ func (t *errorTranslator) alternatives(e *jsonschema.ValidationError) {
 		wants = append(wants, typeNames(k.Want)...)
 	}
 	if len(wants) > 0 && len(wants) >= len(e.Causes) {
-		t.add(e.InstanceLocation, "", "%s cannot stand here: write %s", describe(t.value(e.InstanceLocation)), orList(wants))
+		t.add(e.InstanceLocation, "", "expected %s, got %s", orList(wants), describe(t.value(e.InstanceLocation)))
 		return
 	}
-	// The alternative that went furthest is the one that was meant.
+	// The alternative with the deepest error is probably the intended one.
 	best := slices.MaxFunc(e.Causes, func(a, b *jsonschema.ValidationError) int { return depth(a) - depth(b) })
 	t.translate(best)
 }
@@ -292,7 +292,7 @@ func depth(e *jsonschema.ValidationError) int {
 	return d
 }
 
-// conflictMessage says that more than one of the alternatives were taken at once.
+// conflictMessage returns the message for a value that matches more than one alternative.
 func (t *errorTranslator) conflictMessage(url string, taken []int) string {
 	list, _ := t.keyword(url, "oneOf").([]any)
 	var names []string
@@ -303,23 +303,23 @@ func (t *errorTranslator) conflictMessage(url string, taken []int) string {
 		}
 	}
 	if len(names) > 1 {
-		return andList(names) + " cannot be given together: keep one of them"
+		return andList(names) + " exclude each other: keep one of them"
 	}
-	return "it can be read in more than one way: leave a field out"
+	return "it matches more than one alternative: remove a field"
 }
 
-// notMessage says what must not be.
+// notMessage returns the message for a forbidden value.
 func (t *errorTranslator) notMessage(url string) string {
 	s, _ := t.keyword(url, "not").(map[string]any)
 	if names := requiredNames(s); len(names) > 1 {
-		return andList(names) + " cannot be given together: keep one of them"
+		return andList(names) + " exclude each other: keep one of them"
 	} else if len(names) == 1 {
-		return names[0] + " cannot be given here: leave it out"
+		return names[0] + " is not allowed here: remove it"
 	}
 	return "it is not allowed here"
 }
 
-// keyword returns a keyword of a part of the schema by its address, such as muster:input#/allOf/0.
+// keyword returns a keyword of a subschema by its URL, such as muster:input#/allOf/0.
 func (t *errorTranslator) keyword(url, keyword string) any {
 	v, _ := decode(t.kind.Input) // it was compiled
 	_, pointer, _ := strings.Cut(url, "#")
@@ -342,7 +342,7 @@ func requiredNames(schema map[string]any) []string {
 	return names
 }
 
-// nearestHint names the one that was meant.
+// nearestHint returns a hint with the probably intended value.
 func nearestHint(v any, want []any) string {
 	s, ok := v.(string)
 	if !ok {
@@ -354,10 +354,10 @@ func nearestHint(v any, want []any) string {
 			known = append(known, name)
 		}
 	}
-	return didYouMean(s, known)
+	return muster.DidYouMean(s, known)
 }
 
-// typeName names a type of JSON Schema as people do.
+// typeName returns the name of a JSON Schema type for messages.
 func typeName(name string) string {
 	switch name {
 	case "integer":
@@ -365,7 +365,7 @@ func typeName(name string) string {
 	case "number":
 		return "a number"
 	case "string":
-		return "a text"
+		return "a string"
 	case "boolean":
 		return "true or false"
 	case "array":
@@ -393,19 +393,19 @@ func formatValues(values []any) []string {
 		}
 		b, err := json.Marshal(v)
 		if err != nil {
-			continue // never: it was JSON
+			continue // never happens: it was JSON
 		}
 		out = append(out, string(b))
 	}
 	return out
 }
 
-// number writes an exact number as people do.
+// number formats an exact number for messages.
 func number(r *big.Rat) string {
 	if r.IsInt() {
 		return r.Num().String()
 	}
-	f, _ := r.Float64() // what is lost is not seen
+	f, _ := r.Float64() // for display only
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 

@@ -30,8 +30,8 @@ func openFilesBelow(t *testing.T, folder string) []string {
 	return open
 }
 
-// TestAFailedStartLeavesNothingOpen starts a server whose port is taken, and then, on the same data folder, one whose port
-// is free. The second one has a log open when it stops.
+// TestAFailedStartLeavesNothingOpen starts a server whose port is in use, and then, with the same data directory, one whose port
+// is free. The second one has an open log when it stops.
 func TestAFailedStartLeavesNothingOpen(t *testing.T) {
 	t.Parallel()
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -42,10 +42,10 @@ func TestAFailedStartLeavesNothingOpen(t *testing.T) {
 	folder := t.TempDir()
 	log := slog.New(slog.DiscardHandler)
 	if _, err := New(t.Context(), Config{Listen: taken.Addr().String(), Data: folder}, log); muster.CodeOf(err) != muster.Conflict {
-		t.Fatalf("a start on a port that is taken: %v", err)
+		t.Fatalf("a start on a port in use: %v", err)
 	}
 	if open := openFilesBelow(t, folder); len(open) > 0 {
-		t.Errorf("after a start that failed, these files are open: %q", open)
+		t.Errorf("open files after a failed start: %q", open)
 	}
 
 	s, err := New(t.Context(), Config{Listen: "127.0.0.1:0", Data: folder}, log)
@@ -61,16 +61,16 @@ func TestAFailedStartLeavesNothingOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	if open := openFilesBelow(t, filepath.Join(folder, "logs")); len(open) == 0 {
-		t.Error("no log is open while the server runs, so this test shows nothing")
+		t.Error("no log is open while the server runs: the test is useless")
 	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("the server ended with %v", err)
 	}
 	if open := openFilesBelow(t, folder); len(open) > 0 {
-		t.Errorf("after the server has stopped, these files are open: %q", open)
+		t.Errorf("open files after the server has stopped: %q", open)
 	}
 	if _, err := s.verifier.Verify(t.Context(), store.Content{CID: "x", SHA256: strings.Repeat("0", 64)}); muster.CodeOf(err) != muster.Unavailable {
-		t.Errorf("the server has stopped and would read files: %v", err)
+		t.Errorf("the stopped server can still read files: %v", err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 )
 
-// The server's port and those of all gateways leave a third of the descriptors, and the server has no fewer connections than it needs.
+// The server's port and those of all gateways leave a third of the descriptors, and the server has at least its minimum of connections.
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	systems := len(Dialects())

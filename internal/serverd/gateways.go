@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dialect"
@@ -25,25 +26,25 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// Dialects lists the systems whose workers and clients a server can speak to.
+// Dialects lists the supported systems, whose workers and clients a server can serve.
 func Dialects() []dialect.System {
 	return []dialect.System{qubix.System(), dtf.System(), trainforge.System(), mlochost.System()}
 }
 
-// gateway is one that was opened.
+// gateway is an open gateway.
 type gateway struct {
 	dialect.Gateway
 
 	config      dialect.Config
 	title       string
-	keyRequired bool // a key is needed
+	keyRequired bool // requests need a key
 
 	mu      sync.Mutex
 	started bool
-	err     error // with which Run ended
+	err     error // result of Run
 }
 
-// close gives back what a gateway that was never run holds: Run with a context that has ended does so.
+// close releases the resources of a gateway that was never run, by Run with a cancelled context.
 func (g *gateway) close() {
 	g.mu.Lock()
 	started := g.started
@@ -54,10 +55,10 @@ func (g *gateway) close() {
 	}
 	cancelled, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = g.Run(cancelled) // why the server does not start is told already
+	_ = g.Run(cancelled) // another error is already reported
 }
 
-// openGateways opens the ports of the gateways that were asked for.
+// openGateways opens the ports of the configured gateways.
 func (s *Server) openGateways(ctx context.Context) error {
 	systems := s.cfg.Systems
 	if systems == nil {
@@ -66,7 +67,7 @@ func (s *Server) openGateways(ctx context.Context) error {
 	for _, cfg := range s.cfg.Dialects {
 		i := slices.IndexFunc(systems, func(d dialect.System) bool { return d.Name == cfg.Name })
 		if i < 0 {
-			return muster.Errorf(muster.Invalid, "there is no dialect %q", cfg.Name)
+			return muster.Errorf(muster.Invalid, "unknown dialect %q", cfg.Name)
 		}
 		if slices.ContainsFunc(s.gateways, func(g *gateway) bool { return g.config.Name == cfg.Name }) {
 			return muster.Errorf(muster.Invalid, "--dialect %s is there twice", cfg.Name)
@@ -92,32 +93,27 @@ func (s *Server) openGateways(ctx context.Context) error {
 	return nil
 }
 
-// runGateways serves all gateways until ctx ends and each of them has stopped. One that fails does not end the others, nor the
-// server: what its workers hold is safe, and /readyz shows it.
+// runGateways serves all gateways until ctx ends and each of them has stopped. If one fails, the others and the server
+// continue: the state of its workers is safe, and /readyz shows it.
 func (s *Server) runGateways(ctx context.Context) error {
-	select {
-	case <-s.engine.Ready():
-	case <-ctx.Done():
-		return nil // close closes them
-	}
 	var wg sync.WaitGroup
 	for _, g := range s.gateways {
 		g.mu.Lock()
 		g.started = true
 		g.mu.Unlock()
-		s.log.Info("serving another system", slog.String("dialect", g.config.Name), slog.String("url", g.URL()), slog.Bool("key_required", g.keyRequired))
+		s.log.Info("serving gateway", slog.String("dialect", g.config.Name), slog.String("url", g.URL()), slog.Bool("key_required", g.keyRequired))
 		wg.Go(func() {
 			err := g.Run(ctx)
 			if ctx.Err() != nil {
 				if err != nil {
-					s.log.Warn("a gateway did not stop in order", slog.String("dialect", g.config.Name), slog.Any("error", err))
+					s.log.Warn("gateway did not stop cleanly", slog.String("dialect", g.config.Name), slog.Any("error", err))
 				}
 				return
 			}
 			if err == nil {
-				err = errors.New("it ended")
+				err = errors.New("the gateway stopped")
 			}
-			s.log.Error("a gateway failed; start the server again to have it back", slog.String("dialect", g.config.Name), slog.Any("error", err))
+			s.log.Error("gateway failed; restart the server to start it again", slog.String("dialect", g.config.Name), slog.Any("error", err))
 			g.mu.Lock()
 			g.err = err
 			g.mu.Unlock()
@@ -128,13 +124,13 @@ func (s *Server) runGateways(ctx context.Context) error {
 	return nil
 }
 
-// maxConnections returns how many the server's own port has at most where a process may open so many descriptors: what the gateways' ports leave.
+// maxConnections returns the maximum number of connections of the server's own port for a limit of file descriptors, after those of the gateways.
 func maxConnections(descriptors uint64, gateways int) int {
 	gatewayConns := uint64(gateways * dialect.MaxConnections(descriptors))
 	return connlimit.ConnsFor(descriptors - min(descriptors, gatewayConns*3/2))
 }
 
-// gatewayStatus says how the gateways are.
+// gatewayStatus returns the state of the gateways.
 func (s *Server) gatewayStatus() []wire.Gateway {
 	var list []wire.Gateway
 	for _, g := range s.gateways {
@@ -153,13 +149,13 @@ func (s *Server) gatewayStatus() []wire.Gateway {
 	return list
 }
 
-// Gateway is one as people see it.
+// Gateway describes a gateway.
 type Gateway struct {
 	Name        string
 	Title       string
 	URL         string
-	KeyRequired bool // of each request but those that tell nothing
-	Reachable   bool // from other machines, by the address that it was given
+	KeyRequired bool // for all requests except those without information
+	Reachable   bool // from other machines, by its configured address
 }
 
 // Gateways lists the gateways in the order of the configuration.
@@ -171,14 +167,14 @@ func (s *Server) Gateways() []Gateway {
 	return list
 }
 
-// isLoopback reports whether an address is of this machine alone.
+// isLoopback reports whether an address is only reachable from this machine.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// GatewayURL is where the gateway with this name is reached from this machine, "" if there is none.
+// GatewayURL returns the URL of the gateway with this name on this machine, "" if there is none.
 func (s *Server) GatewayURL(name string) string {
 	for _, g := range s.gateways {
 		if g.config.Name == name {
@@ -188,8 +184,8 @@ func (s *Server) GatewayURL(name string) string {
 	return ""
 }
 
-// Local returns the way to the server inside this process, with keys that no one else has. It waits until the server is ready, and
-// is for use while Run runs.
+// Local returns a connection to the server within this process, with its own keys. It waits until the server is ready. Use it
+// while Run runs.
 func (s *Server) Local(ctx context.Context) (dialect.Server, error) {
 	select {
 	case <-s.engine.Ready():
@@ -199,7 +195,7 @@ func (s *Server) Local(ctx context.Context) (dialect.Server, error) {
 	return s.connectLocal(ctx, filepath.Join(s.cfg.Data, "local"), "this process", "")
 }
 
-// localKeys are the tokens of a part of this process, kept in its folder.
+// localKeys are the tokens of a component of this process, stored in its folder.
 type localKeys struct {
 	Join      string `json:"join"`
 	Submitter string `json:"submitter"`
@@ -207,11 +203,11 @@ type localKeys struct {
 
 const localKeysFile = "keys.json"
 
-// connectLocal returns the way to this server for a part of this process, with a join token and a submitter key for the project. They are kept in
-// dir; at the first start they are made, and again where an administrator revoked them or the project is another one.
+// connectLocal returns a connection to this server for a component of this process, with a join token and a submitter key for the project. They are
+// stored in dir, and generated at the first start, after a revocation and when the project changes.
 func (s *Server) connectLocal(ctx context.Context, dir, name, project string) (dialect.Server, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return dialect.Server{}, muster.Errorf(muster.Invalid, "the folder %s cannot be made: %w", dir, err)
+		return dialect.Server{}, muster.Errorf(muster.Invalid, "cannot create the folder %s: %w", dir, err)
 	}
 	path := filepath.Join(dir, localKeysFile)
 	var stored localKeys
@@ -219,9 +215,9 @@ func (s *Server) connectLocal(ctx context.Context, dir, name, project string) (d
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return dialect.Server{}, muster.Errorf(muster.Internal, "%s cannot be read: %w", path, err)
+		return dialect.Server{}, muster.Errorf(muster.Internal, "cannot read %s: %w", path, err)
 	case json.Unmarshal(b, &stored) != nil:
-		stored = localKeys{} // damaged: new ones are as good
+		stored = localKeys{} // damaged: generate new ones
 	}
 	keys := stored
 	if keys.Join, err = localKey(ctx, s.store, stored.Join, auth.Join, name, ""); err != nil {
@@ -234,14 +230,14 @@ func (s *Server) connectLocal(ctx context.Context, dir, name, project string) (d
 		if b, err = json.Marshal(keys); err != nil {
 			return dialect.Server{}, err
 		}
-		if err := writeSecret(path, b); err != nil {
-			return dialect.Server{}, muster.Errorf(muster.Internal, "%s cannot be written: %w", path, err)
+		if err := atomicfile.Write(path, append(b, '\n'), 0o600); err != nil {
+			return dialect.Server{}, muster.Errorf(muster.Internal, "cannot write %s: %w", path, err)
 		}
 	}
 	return dialect.Connect(s.localPipe, keys.Join, keys.Submitter), nil
 }
 
-// localKey returns token if it is that of a key with this role and project, else a new one; the old one is deleted.
+// localKey returns token if it belongs to a key with this role and project. Otherwise it deletes the old key and returns a new token.
 func localKey(ctx context.Context, keys store.KeyStore, token string, role auth.Role, name, project string) (string, error) {
 	if token != "" {
 		k, err := keys.KeyByHash(ctx, auth.Hash(token))
@@ -258,18 +254,4 @@ func localKey(ctx context.Context, keys store.KeyStore, token string, role auth.
 	}
 	token = newToken(role)
 	return token, putKey(ctx, keys, nil, token, store.Key{Name: name, Role: string(role), Project: project})
-}
-
-// writeSecret writes a file that only its owner reads, so that a crash leaves the old one or the new one.
-func writeSecret(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }() // gone if all went well
-	_, err = f.Write(append(b, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -17,22 +17,22 @@ import (
 	"github.com/muster-dev/muster/internal/serverd"
 )
 
-// awaitGoroutines waits until no more goroutines than most are there.
+// awaitGoroutines waits until there are at most limit goroutines.
 func awaitGoroutines(t *testing.T, phase string, limit int) {
 	t.Helper()
 	deadline := time.Now().Add(2 * time.Minute) // a session whose end was lost goes after a minute of silence
 	for runtime.NumGoroutine() > limit {
 		if time.Now().After(deadline) {
 			buf := make([]byte, 1<<20)
-			t.Fatalf("%s: %d goroutines are left, where %d were before:\n%s", phase, runtime.NumGoroutine(), limit, buf[:runtime.Stack(buf, true)])
+			t.Fatalf("%s: %d goroutines remain, there were %d before:\n%s", phase, runtime.NumGoroutine(), limit, buf[:runtime.Stack(buf, true)])
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
-// TestSessionsLeaveNothing connects a worker again and again, over each transport,
-// taking over, breaking off and leaving in order: no goroutine stays, neither while
-// the server runs nor when it has stopped.
+// TestSessionsLeaveNothing connects a worker repeatedly, over each transport, with takeovers,
+// broken connections and goodbyes: no goroutine leaks while the server runs and after it has
+// stopped.
 func TestSessionsLeaveNothing(t *testing.T) {
 	before := runtime.NumGoroutine()
 	log := slog.New(slog.DiscardHandler)

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/serverd"
 )
 
-// TestLogsShowALoss starts a server without its database and without the file that repeats the last commit: the logs that
-// are left show which jobs there were.
+// TestLogsShowALoss starts a server without its database and without the copy of the last commit: the remaining logs show
+// which jobs are lost.
 func TestLogsShowALoss(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -23,7 +23,7 @@ func TestLogsShowALoss(t *testing.T) {
 	cfg := serverd.Config{Listen: "127.0.0.1:0", Data: folder}
 	log := slog.New(slog.DiscardHandler)
 	if _, err := serverd.New(t.Context(), cfg, log); muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "jobs 1 to 7") {
-		t.Errorf("the server starts without jobs that its logs show: %v", err)
+		t.Errorf("the server starts although the database lacks jobs: %v", err)
 	}
 	var logged strings.Builder
 	cfg.AcceptLoss = true
@@ -31,8 +31,8 @@ func TestLogsShowALoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(logged.String(), "this loss was accepted") || !strings.Contains(logged.String(), "jobs 1 to 7") {
-		t.Errorf("the log does not say what was lost:\n%s", &logged)
+	if !strings.Contains(logged.String(), "loss accepted") || !strings.Contains(logged.String(), "jobs 1 to 7") {
+		t.Errorf("the loss is not logged:\n%s", &logged)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()

@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// registerMetrics registers the server's metrics. Their gauges are read from parts that are made after it.
+// registerMetrics registers the server's metrics. Gauges are read from components that are created later.
 func (s *Server) registerMetrics() {
 	if s.cfg.Metrics == nil {
 		s.cfg.Metrics = obs.NewRegistry(obs.Build{Version: s.cfg.Version})
@@ -47,7 +47,7 @@ func (s *Server) registerMetrics() {
 	})
 }
 
-// storeSize is how many bytes the files of the database take.
+// storeSize returns the size of the database files in bytes.
 func (s *Server) storeSize() (size int64, err error) {
 	for _, name := range []string{"muster.db", "muster.db-wal"} {
 		info, err := os.Stat(filepath.Join(s.cfg.Data, name))
@@ -61,9 +61,9 @@ func (s *Server) storeSize() (size int64, err error) {
 	return size, nil
 }
 
-var errDiskUnknown = errors.New("the disk of the data folder cannot be asked")
+var errDiskUnknown = errors.New("cannot read the usage of the data directory's disk")
 
-// observeBatch is told of each batch of the engine.
+// observeBatch is called for each batch of the engine.
 func (s *Server) observeBatch(b sched.Batch) {
 	s.metrics.ObserveBatch(&b)
 	if !s.cfg.Tracer.QueueBatch(&b) {
@@ -74,7 +74,7 @@ func (s *Server) observeBatch(b sched.Batch) {
 	}
 }
 
-// logBatch logs which jobs were accepted and how attempts and jobs ended.
+// logBatch logs accepted jobs and the ends of attempts and jobs.
 func (s *Server) logBatch(b *sched.Batch) {
 	if b.Failed {
 		return
@@ -94,7 +94,7 @@ func (s *Server) logBatch(b *sched.Batch) {
 	}
 }
 
-// countingBus is the bus of events, which counts them.
+// countingBus is an event bus that counts events.
 type countingBus struct {
 	*eventbus.Bus
 
@@ -107,7 +107,7 @@ func (c countingBus) Publish(events []muster.Event) {
 	c.Bus.Publish(events)
 }
 
-// countingLogs counts what is stored of logs.
+// countingLogs counts the stored bytes of logs.
 type countingLogs struct {
 	*tasklog.Dir
 
@@ -153,7 +153,7 @@ func (c countingConn) Recv(ctx context.Context) (*link.ToServer, error) {
 	return f, nil
 }
 
-// countingBlobs counts the bytes of blobs that clients and workers move.
+// countingBlobs counts transferred bytes of blobs.
 type countingBlobs struct {
 	blob.Store
 
@@ -193,7 +193,7 @@ type countingUploads struct {
 	metrics *obs.Server
 }
 
-// Put implements blob.Uploads.
+// Put implements blob.Uploader.
 func (c countingUploads) Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error {
 	return c.Uploader.Put(ctx, sha256, offset, countingReader{r, c.metrics})
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/store/sqlite"
 )
 
-// namedReader is the store as clients see it: with the latest progress of running tasks, and with the names of keys and workers.
+// namedReader adds the latest progress of running tasks and the names of keys and workers to the store's rows.
 type namedReader struct {
 	*sqlite.Store
 
@@ -38,7 +38,7 @@ func (r namedReader) Jobs(ctx context.Context, q store.JobQuery) ([]muster.Job, 
 	return jobs, next, r.addNames(ctx, jobs)
 }
 
-// addNames adds what the rows of jobs do not have. A link that shows one job does not say who made it.
+// addNames adds progress and owner names to jobs. A link to one job does not show its owner.
 func (r namedReader) addNames(ctx context.Context, jobs []muster.Job) error {
 	names := map[string]string{}
 	for i := range jobs {
@@ -90,11 +90,11 @@ func (r namedReader) Attempts(ctx context.Context, id muster.TaskID) ([]muster.A
 	return list, r.nameWorkers(ctx, len(list), func(i int) (muster.WorkerID, *string) { return list[i].Worker, &list[i].WorkerName })
 }
 
-// nameWorkers sets the names of workers, for those who may see workers; at says which worker the i-th of n rows has, and
-// where its name belongs.
+// nameWorkers sets the names of workers if the caller may read workers. workerOf returns the worker of the i-th of n rows, and
+// the field for its name.
 func (r namedReader) nameWorkers(ctx context.Context, n int, workerOf func(i int) (muster.WorkerID, *string)) error {
 	if refused := auth.Authorize(caller.FromContext(ctx), auth.ReadWorkers, auth.Object{}); refused != nil {
-		return nil //nolint:nilerr // their rows have no names
+		return nil //nolint:nilerr // the rows have no names then
 	}
 	names := map[string]string{}
 	for i := range n {

@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/internal/store/sqlite"
 )
 
-// TestNames holds who reads the names of keys and workers beside their ids: a link that shows one job tells neither, and a
-// key or a worker that is gone has none.
+// TestNames checks who gets the names of keys and workers: not links to one job. Deleted keys and workers have no
+// names.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	db, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), sqlite.Options{})
@@ -60,7 +60,7 @@ func TestNames(t *testing.T) {
 		ctx := caller.NewContext(t.Context(), c.as)
 		job, err := r.Job(ctx, 1)
 		if err != nil || job.OwnerName != c.owner || job.Owner != "k1" {
-			t.Errorf("%s: job 1 is of %q, %q (%v)", name, job.Owner, job.OwnerName, err)
+			t.Errorf("%s: job 1 has the owner %q, %q (%v)", name, job.Owner, job.OwnerName, err)
 		}
 		jobs, _, err := r.Jobs(ctx, store.JobQuery{Limit: 10})
 		if err != nil || len(jobs) != 4 || jobs[3].OwnerName != c.owner || jobs[2].OwnerName+jobs[1].OwnerName+jobs[0].OwnerName != "" {
@@ -80,6 +80,6 @@ func TestNames(t *testing.T) {
 		}
 	}
 	if _, err := r.Job(t.Context(), 99); muster.CodeOf(err) != muster.NotFound {
-		t.Errorf("a job that is not there: %v", err)
+		t.Errorf("an unknown job: %v", err)
 	}
 }

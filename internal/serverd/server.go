@@ -1,4 +1,4 @@
-// Package serve builds a whole server from its parts and runs it.
+// Package serverd builds a server from its parts and runs it.
 package serverd
 
 import (
@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/disk"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
@@ -31,6 +32,7 @@ import (
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/obs"
+	"github.com/muster-dev/muster/internal/overview"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/spec"
 	"github.com/muster-dev/muster/internal/store/sqlite"
@@ -39,36 +41,36 @@ import (
 	"github.com/muster-dev/muster/web"
 )
 
-// Config says what server to build.
+// Config configures a server.
 type Config struct {
 	Listen     string          // host:port; port 0 picks a free one
-	Data       string          // folder of everything that the server keeps; made if it is not there
-	AdminToken string          // preset; "" makes one at the first start
-	JoinToken  string          // preset; "" makes one at the first start
-	Heartbeat  muster.Duration // how often workers renew; 0 means every 10 seconds
-	AcceptLoss bool            // start although the database lacks what was acknowledged
-	IPFS       string          // URL of an IPFS node's RPC interface, which gets what results call ipfs://…; "" for none
+	Data       string          // data directory; created if it does not exist
+	AdminToken string          // preset; "" generates one at the first start
+	JoinToken  string          // preset; "" generates one at the first start
+	Heartbeat  muster.Duration // heartbeat interval of workers; 0 means 10 seconds
+	AcceptLoss bool            // start even if the database lacks acknowledged jobs
+	IPFS       string          // URL of an IPFS node's RPC API, which pins files that results refer to as ipfs://…; "" for none
 	Version    string
-	Private    bool // no port is opened: only this process reaches the server, see Local
-	// Metrics is where the server's metrics are registered; nil makes a registry of its own, which only the API serves.
+	Private    bool // do not open a port: only this process can access the server, see Local
+	// Metrics is the registry of the server's metrics; nil creates one, which only the API serves.
 	Metrics *obs.Registry
-	// Tracer makes spans of jobs; nil makes none.
+	// Tracer creates spans of jobs; it may be nil.
 	Tracer *obs.Tracer
-	// Addresses are networks in which workers may name addresses as theirs, beside the ones from which they connect.
+	// Addresses are networks of addresses that workers may announce, in addition to the ones from which they connect.
 	Addresses []netip.Prefix
-	// WebhookAllow are networks that notifications may go to beside the public ones.
+	// WebhookAllow are non-public networks to which notifications may be sent.
 	WebhookAllow []netip.Prefix
-	// WebhookSecret signs notifications; "" means one that is made at the first start.
+	// WebhookSecret signs notifications; "" generates one at the first start.
 	WebhookSecret string
-	// URL is where people reach the server's dashboard, for links in notifications; "" for no links.
+	// URL is the public URL of the dashboard, for links in notifications; "" for no links.
 	URL string
 	// Dialects are the gateways for workers and clients of other systems.
 	Dialects []dialect.Config
-	// Systems are those that Dialects may name; nil means Dialects().
+	// Systems are the supported dialects; nil means Dialects().
 	Systems []dialect.System
 }
 
-// Server is a server that listens already and serves once Run is called.
+// Server is a server that listens, and serves when Run is called.
 type Server struct {
 	cfg       Config
 	log       *slog.Logger
@@ -83,28 +85,28 @@ type Server struct {
 	webhooks  *webhook.Sender
 	pinner    *ipfs.Pinner  // nil for none
 	listener  net.Listener  // nil for a private server
-	localPipe *dialect.Pipe // by which gateways, and who calls Local, reach the server
+	localPipe *dialect.Pipe // connects gateways and callers of Local to the server
 	gateways  []*gateway
 	tokens    tokens
 	metrics   *obs.Server
 }
 
-// New opens the data folder and the port. Nothing is served before Run.
+// New opens the data directory and the port. The server serves when Run is called.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the data folder cannot be made: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "cannot create the data directory: %w", err)
 	}
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = muster.Duration(10 * time.Second)
 	}
 	s := &Server{cfg: cfg, log: log, localPipe: dialect.NewPipe()}
 	if err := s.build(ctx); err != nil {
-		return nil, errors.Join(err, s.close()) //nolint:contextcheck // what is closed is not asked to wait
+		return nil, errors.Join(err, s.close()) //nolint:contextcheck // closing does not wait
 	}
 	return s, nil
 }
 
-// close closes what was opened, in the reverse order.
+// close closes what was opened, in reverse order.
 func (s *Server) close() error {
 	var errs []error
 	for _, g := range s.gateways {
@@ -122,7 +124,7 @@ func (s *Server) close() error {
 	return errors.Join(errs...)
 }
 
-// openStore opens the database, and refuses one that lacks jobs which the logs beside it show.
+// openStore opens the database. It fails if the database lacks jobs that have logs.
 func (s *Server) openStore(ctx context.Context) error {
 	used, err := s.logs.LastJob()
 	if err != nil {
@@ -133,7 +135,7 @@ func (s *Server) openStore(ctx context.Context) error {
 		return err
 	}
 	if loss := s.store.Loss(); loss != nil {
-		s.log.Error("the database lacks what was acknowledged; this loss was accepted", slog.String("lost", loss.String()))
+		s.log.Error("the database lacks acknowledged jobs; loss accepted", slog.String("lost", loss.String()))
 	}
 	return nil
 }
@@ -176,7 +178,7 @@ func (s *Server) build(ctx context.Context) error {
 		defer release()
 		s.metrics.SessionOpened()
 		if err := link.Serve(ctx, countingConn{conn, s.metrics}, s.engine, worker, s.log); err != nil {
-			s.log.Info("a worker's session ended", slog.String("worker", string(worker)), slog.Any("why", err))
+			s.log.Info("worker session ended", slog.String("worker", string(worker)), slog.Any("why", err))
 		}
 	}
 	s.socket = wslink.NewServer(api.WorkerOfRequest, accept)
@@ -199,12 +201,12 @@ func (s *Server) build(ctx context.Context) error {
 	if err := s.openPorts(ctx, limiter); err != nil {
 		return err
 	}
-	// The last thing that may fail: tokens that are made are shown, and only once.
+	// Must be the last step that can fail: generated tokens are shown only once.
 	s.tokens, err = ensureTokens(ctx, s.store, s.cfg)
 	return err
 }
 
-// explainWait says why a task waits.
+// explainWait returns why a task waits.
 func (s *Server) explainWait(ctx context.Context, id muster.TaskID) (string, error) {
 	x, err := s.engine.Explain(ctx, id)
 	return x.Summary, err
@@ -228,12 +230,12 @@ func (s *Server) openPorts(ctx context.Context, limiter *connlimit.Limiter) erro
 
 func listenError(address string, err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return muster.Errorf(muster.Conflict, "cannot listen on %s, because another program does: stop it, or choose another address with --listen", address)
+		return muster.Errorf(muster.Conflict, "cannot listen on %s: another program uses this address; stop it, or choose another address with --listen", address)
 	}
-	return muster.Errorf(muster.Invalid, "cannot listen on %s: %w; --listen takes an address of this machine such as 127.0.0.1:8700, or :8700 for all", address, err)
+	return muster.Errorf(muster.Invalid, "cannot listen on %s: %w; set --listen to an address of this machine such as 127.0.0.1:8700, or to :8700 for all addresses", address, err)
 }
 
-// URL is where the server is reached from this machine, "" for a private one.
+// URL returns the server's address on this machine, "" for a private server.
 func (s *Server) URL() string {
 	if s.listener == nil {
 		return ""
@@ -248,24 +250,24 @@ func (s *Server) URL() string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// AdminToken is the admin token if this start made or preset it, else "": it is
-// stored only as a hash.
+// AdminToken returns the admin token if this start generated or preset it, else "": only
+// its hash is stored.
 func (s *Server) AdminToken() string { return s.tokens.admin }
 
-// JoinToken is the same for the token with which workers join.
+// JoinToken returns the join token of workers in the same way.
 func (s *Server) JoinToken() string { return s.tokens.join }
 
-// shutdownGrace is how long requests may take to end once the server stops.
+// shutdownGrace is how long running requests may continue when the server stops.
 const shutdownGrace = 2 * time.Second
 
-// Run serves until ctx ends, then ends sessions and requests, and closes the
-// store. It returns why it could not serve, if that was so.
+// Run serves until ctx ends, then ends sessions and requests, and closes the store. It
+// returns an error if it could not serve.
 func (s *Server) Run(ctx context.Context) error {
 	// The engine outlives the sessions, and the store the engine.
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()
 	var engineGroup, tracing errgroup.Group
-	tracingCtx, stopTracing := context.WithCancel(context.WithoutCancel(ctx)) // it takes the engine's last batch, too
+	tracingCtx, stopTracing := context.WithCancel(context.WithoutCancel(ctx)) // also for the engine's last batch
 	defer stopTracing()
 	tracing.Go(func() error { return s.cfg.Tracer.Run(tracingCtx) })
 	engineDone := make(chan struct{})
@@ -274,18 +276,18 @@ func (s *Server) Run(ctx context.Context) error {
 		return s.engine.Run(engineCtx)
 	})
 
-	// What the gateways use goes on until they have stopped.
+	// Services that gateways use run until these have stopped.
 	group, ctx := errgroup.WithContext(ctx)
 	serviceCtx, stopServices := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServices()
 	group.Go(func() error {
 		defer stopServices()
-		return s.runGateways(ctx)
+		return s.whenReady(ctx, s.runGateways)
 	})
 	group.Go(func() error { return s.socket.Run(serviceCtx) })
 	group.Go(func() error { return s.poll.Run(serviceCtx) })
-	group.Go(func() error { return s.runHistory(serviceCtx) })
-	group.Go(func() error { return s.runWebhooks(serviceCtx) })
+	group.Go(func() error { return s.whenReady(serviceCtx, s.history.Run) })
+	group.Go(func() error { return s.whenReady(serviceCtx, s.webhooks.Run) })
 	if s.pinner != nil {
 		group.Go(func() error { return s.pinner.Run(serviceCtx) })
 	}
@@ -314,21 +316,20 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	stopTracing()
 	err = errors.Join(err, tracing.Wait())
-	return errors.Join(err, s.close()) //nolint:contextcheck // what is closed is not asked to wait
+	return errors.Join(err, s.close()) //nolint:contextcheck // closing does not wait
 }
 
-// runWebhooks sends notifications once the state is loaded.
-func (s *Server) runWebhooks(ctx context.Context) error {
+// whenReady calls run after the engine has loaded its state. It returns nil if ctx ends before.
+func (s *Server) whenReady(ctx context.Context, run func(context.Context) error) error {
 	select {
 	case <-s.engine.Ready():
-		return s.webhooks.Run(ctx)
+		return run(ctx)
 	case <-ctx.Done():
 		return nil
 	}
 }
 
-// serveHTTP serves once the state is loaded, so that nobody asks an engine that
-// is not there.
+// serveHTTP serves after the engine has loaded its state.
 func (s *Server) serveHTTP(ctx context.Context, server *http.Server, listener net.Listener) error {
 	select {
 	case <-s.engine.Ready():
@@ -341,7 +342,7 @@ func (s *Server) serveHTTP(ctx context.Context, server *http.Server, listener ne
 		defer cancel()
 		err := server.Shutdown(grace)
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = server.Close() // followers of logs and events do not end by themselves
+			err = server.Close() // streams of logs and events do not end by themselves
 		}
 		stopped <- err
 	})
@@ -350,4 +351,20 @@ func (s *Server) serveHTTP(ctx context.Context, server *http.Server, listener ne
 		return err
 	}
 	return <-stopped
+}
+
+// apiViews opens the history and returns the API's views.
+func (s *Server) apiViews() api.Views {
+	s.history = history.Open(history.Config{Source: s.engine, File: filepath.Join(s.cfg.Data, "history"), Log: s.log})
+	return api.Views{Fleet: s.engine, History: s.history, Jobs: s.store, Disk: s.dataDisk}
+}
+
+// dataDisk returns the usage of the data directory's disk, zero if unknown.
+func (s *Server) dataDisk() overview.Disk {
+	u, err := disk.Usage(s.cfg.Data)
+	if err != nil {
+		return overview.Disk{}
+	}
+	// Blocks reserved for root count as used.
+	return overview.Disk{Free: muster.Size(u.Free), Size: muster.Size(u.Used + u.Free)}
 }

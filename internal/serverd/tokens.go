@@ -12,10 +12,10 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// tokens are the secrets that this start knows.
+// tokens are the tokens that this start generated or preset.
 type tokens struct{ admin, join string }
 
-// ensureTokens makes the first admin and join keys, and keys for preset tokens.
+// ensureTokens creates the first admin and join keys, and keys for preset tokens.
 func ensureTokens(ctx context.Context, keys store.KeyStore, cfg Config) (tokens, error) {
 	existing, err := keys.ListKeys(ctx)
 	if err != nil {
@@ -29,10 +29,10 @@ func ensureTokens(ctx context.Context, keys store.KeyStore, cfg Config) (tokens,
 	return t, err
 }
 
-// gatewayKeyPrefix begins the names of the keys that gateways have, which are no one's to use.
+// gatewayKeyPrefix is the prefix of the names of gateways' keys, which are internal.
 const gatewayKeyPrefix = "gateway "
 
-// ensureToken returns the preset token, or a new one if no key has the role yet.
+// ensureToken returns the preset token, or a new one if no key has the role, else "".
 func ensureToken(ctx context.Context, keys store.KeyStore, existing []store.Key, role auth.Role, preset string) (string, error) {
 	token := preset
 	if token == "" {
@@ -54,7 +54,7 @@ func newToken(role auth.Role) string {
 	return auth.NewToken(role, random)
 }
 
-// putKey enters a key for a token, unless have has one for it with the same project.
+// putKey stores a key for a token, unless existing has one with the same project.
 func putKey(ctx context.Context, keys store.KeyStore, existing []store.Key, token string, k store.Key) error {
 	k.Hash = auth.Hash(token)
 	for _, old := range existing {
@@ -66,7 +66,7 @@ func putKey(ctx context.Context, keys store.KeyStore, existing []store.Key, toke
 	return keys.PutKey(ctx, k)
 }
 
-// newEpoch names this life of the server.
+// newEpoch returns a random name for this incarnation of the server.
 func newEpoch() string {
 	var b [6]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 )
 
-// TestAFailedStartMakesNoTokens has a first start fail: the tokens, which are shown once, are those of the start that succeeds.
+// TestAFailedStartMakesNoTokens checks that tokens, which are shown only once, are created by the first successful start and not by a failed one.
 func TestAFailedStartMakesNoTokens(t *testing.T) {
 	t.Parallel()
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/spec"
 )
 
-// A parse ends at the next document once nobody waits for it.
+// A parse ends at the next document after its context ends.
 func TestParseEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

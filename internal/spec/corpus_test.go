@@ -7,12 +7,12 @@ import (
 	"github.com/muster-dev/muster/internal/spec"
 )
 
-// fillFile repeats a text up to the most bytes that a file may have.
+// fillFile repeats a text up to the maximum size of a file.
 func fillFile(begin, repeat, end string) string {
 	return begin + strings.Repeat(repeat, (spec.MaxFile-len(begin)-len(end))/len(repeat)) + end
 }
 
-// repeatNumbered repeats a format with the numbers from 0 up.
+// repeatNumbered repeats a format with the numbers from 0.
 func repeatNumbered(n int, format string) string {
 	var b strings.Builder
 	for i := range n {
@@ -26,7 +26,7 @@ var (
 	longName = rep("k", 400_000)
 	wide     = "{" + repeatNumbered(800, "k%d: a, ") + "b: 1}"
 	shell    = "  if [ \"$a\" = 'b' ]; then echo \"it's, [a] {b} c\" | d; fi # x\n"
-	// staircase has headers of block scalars whose text is irregular only at its end.
+	// staircase has block scalars that are irregular only at their end.
 	staircase = func() string {
 		var b strings.Builder
 		for i := range 300 {
@@ -39,7 +39,7 @@ var (
 	}()
 )
 
-// longFiles are files with much in them that somebody may want to say. All of them are read.
+// longFiles are long files of legitimate uses. All of them must be accepted.
 var longFiles = map[string]string{
 	"block scalar":                        fillFile("x-a: |\n", shell, ""),
 	"block scalar of 500 kB":              "name: don't\nscript: |\n" + rep(shell, 7_400),
@@ -80,7 +80,7 @@ var longFiles = map[string]string{
 	"script that is not quite a spec yet": "run: |\n" + rep(shell, 15_000),
 }
 
-// costlyFiles are files which cost the YAML parser, or what follows it, much more than their size. Some
+// costlyFiles are files that are much more expensive for the YAML parser, or later steps, than their size. Some
 // took hours.
 var costlyFiles = map[string]string{
 	"list in brackets":        fillFile("run: [", "a,", "a]"),

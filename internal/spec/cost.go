@@ -9,30 +9,29 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Limits of what the lexer and the parser of YAML are given. What they allocate for a file is at most the
-// number of its bytes and of its signs times these, and some texts cost them a time that grows with the
-// square of their length.
+// Limits of the input of the YAML lexer and parser. Their allocations for a file are at most the number of its
+// bytes and tokens times these costs. For some texts they take quadratic time.
 const (
 	maxTokens     = 40_000
-	maxCost       = 47_000_000  // bytes that reading a file allocates, as estimated
+	maxCost       = 47_000_000  // bytes: estimated allocations for a file
 	tokenCost     = 1_000       // bytes for a token
 	documentCost  = 16_000      // bytes for a document
-	valueCost     = 700         // bytes for a value that an alias brings in
-	aliasesOfAny  = 5_000_000   // bytes for what aliases bring into any file
-	aliasesOfByte = 500         // and for each byte of it
-	readCost      = 20          // bytes for one of a text as JSON
-	textCost      = 76          // bytes for one of a text that the library reads
-	blockCost     = 140         // bytes for one of a block scalar that the library reads
-	maxBlankWork  = 20_000_000  // empty lines in a row, times the bytes before them
-	maxTabWork    = 100_000_000 // tabs of long lines, times the lengths of these
-	maxMergeWork  = 100_000_000 // squares of the numbers of < in a row
+	valueCost     = 700         // bytes for a value of an alias
+	aliasesOfAny  = 5_000_000   // bytes for the aliases of any file
+	aliasesOfByte = 500         // bytes for its aliases per byte of a file
+	readCost      = 20          // bytes per byte of a string as JSON
+	textCost      = 76          // bytes per byte of a string that the library reads
+	blockCost     = 140         // bytes per byte of a block scalar that the library reads
+	maxBlankWork  = 20_000_000  // consecutive empty lines times the bytes before them
+	maxTabWork    = 100_000_000 // tabs of long lines times their lengths
+	maxMergeWork  = 100_000_000 // sum of squares of the numbers of consecutive <
 	shortLine     = 512         // bytes
 	longNumber    = 1_000       // digits
 )
 
-// estimateCost returns what the lexer and the parser would allocate for a file, added to a cost, and where the file
-// has more than they are given: it is found here, in one cheap pass over the text, because the lexer takes the
-// whole file at once. Tokens are estimated by the signs between them, wherever these stand.
+// estimateCost adds the allocations of the lexer and the parser for a file to cost, and returns the first violation of a
+// limit. It is one cheap pass over the text, because the lexer reads the whole file at once. It estimates tokens by the
+// punctuation between them.
 func estimateCost(data string, cost int) (int, *muster.FieldError) {
 	w := costEstimator{base: cost}
 	for len(data) > 0 {
@@ -54,19 +53,19 @@ func estimateCost(data string, cost int) (int, *muster.FieldError) {
 	return w.cost(), nil
 }
 
-// costEstimator walks over the lines of a file.
+// costEstimator processes the lines of a file.
 type costEstimator struct {
-	base         int // cost of what was read before
+	base         int // cost of earlier text
 	line, offset int
 	tokens       int
-	blockBytes   int // bytes since the first line that may be the header of a block scalar
+	blockBytes   int // bytes after the first possible header of a block scalar
 	inBlock      bool
-	documents    int // lines that may begin or end one
-	blankLines   int // empty lines in a row
-	rereadBytes  int // bytes that are read more than once: escapes in JSON, long numbers
+	documents    int // lines that may begin or end a document
+	blankLines   int // consecutive empty lines
+	rereadBytes  int // bytes that are read again: escapes in JSON, long numbers
 	tabWork      int
 	mergeWork    int
-	brackets     int // brackets that may be open
+	brackets     int // possibly open brackets
 }
 
 func (w *costEstimator) cost() int {
@@ -104,7 +103,7 @@ func (w *costEstimator) next(line string) {
 	w.countTokens(line)
 }
 
-// countTokens counts the signs of a line that the lexer looks at.
+// countTokens estimates the tokens of a line.
 func (w *costEstimator) countTokens(line string) {
 	w.tokens++ // the end of the line
 	before := byte(' ')
@@ -146,26 +145,26 @@ func (w *costEstimator) exceeded() *muster.FieldError {
 	}
 	switch {
 	case w.tokens > maxTokens:
-		return at(useJSONHint, "the file has more than %d signs that YAML is made of", maxTokens)
+		return at(useJSONHint, "the file has more than %d YAML tokens", maxTokens)
 	case w.cost() > maxCost:
-		return at("write long texts as block scalars, such as run: |, or the spec as JSON", "the file is too large to be read as YAML beyond this line")
+		return at("write long strings as block scalars, such as run: |, or the spec as JSON", "the file is too large for YAML from this line on")
 	case w.blankLines*w.offset > maxBlankWork:
-		return at("remove some of them", "%d empty lines follow each other", w.blankLines)
+		return at("remove some of them", "%d consecutive empty lines are too many", w.blankLines)
 	case w.tabWork > maxTabWork:
 		return at(`write \t in double quotes, or a spec as JSON`, "the file has too many tabs in long lines")
 	case w.mergeWork > maxMergeWork:
-		return at(useJSONHint, "the file has too many < in a row")
+		return at(useJSONHint, "the file has too many consecutive <")
 	default:
 		return nil
 	}
 }
 
-// checkTokenCount returns where a file has more tokens than the parser is given.
+// checkTokenCount returns where a file exceeds maxTokens.
 func checkTokenCount(tokens token.Tokens) *muster.FieldError {
 	if len(tokens) <= maxTokens {
 		return nil
 	}
-	e := &muster.FieldError{Line: 1, Column: 1, Message: fmt.Sprintf("the file has more than %d signs that YAML is made of", maxTokens), Hint: useJSONHint}
+	e := &muster.FieldError{Line: 1, Column: 1, Message: fmt.Sprintf("the file has more than %d YAML tokens", maxTokens), Hint: useJSONHint}
 	if at := tokens[maxTokens].Position; at != nil {
 		e.Line, e.Column = at.Line, at.Column
 	}

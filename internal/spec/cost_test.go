@@ -12,10 +12,10 @@ import (
 	"github.com/muster-dev/muster/internal/spec"
 )
 
-// maxAlloc is how many bytes a file may allocate from first to last; what is in use at a time is less.
+// maxAlloc is the maximum of bytes that a parse may allocate in total.
 const maxAlloc = 50_000_000
 
-// allocated returns what the parse of a file allocates, with nothing of the library's in reserve.
+// allocated returns the bytes that the parse of a file allocates, with empty pools of the library.
 func allocated(text string) (bytes uint64, err error) {
 	data := []byte(text)
 	runtime.GC() // twice, which empties each sync.Pool
@@ -40,7 +40,7 @@ func TestNoFileCostsMuch(t *testing.T) {
 	}
 }
 
-// FuzzCost looks for files that allocate too much: a part that is repeated between two others.
+// FuzzCost searches for files that allocate too much: a part that is repeated between two others.
 func FuzzCost(f *testing.F) {
 	f.Add("run:\n", "- a\n", "", 20_000)
 	f.Add("run: [", "\n    aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa~run: a\n", "[a, b]", 4_331)
@@ -56,7 +56,7 @@ func FuzzCost(f *testing.F) {
 	})
 }
 
-// What honest files have much of is still read.
+// Long legitimate files are accepted.
 func TestLongFilesAreRead(t *testing.T) {
 	for name, text := range longFiles {
 		_, err := spec.Parse([]byte(text), "job.yaml")
@@ -64,7 +64,7 @@ func TestLongFilesAreRead(t *testing.T) {
 			continue
 		}
 		for _, f := range fieldsOf(err) {
-			if !strings.Contains(f.Message, "the system passes on") && !strings.Contains(f.Message, "as JSON: at most") && !strings.Contains(f.Message, "nothing to run") {
+			if !strings.Contains(f.Message, "the system's limit is") && !strings.Contains(f.Message, "as JSON: the maximum") && !strings.Contains(f.Message, "nothing to run") {
 				t.Errorf("%s (%d bytes): %.300v", name, len(text), f)
 			}
 		}
@@ -79,13 +79,13 @@ func fieldsOf(err error) []muster.FieldError {
 	return e.Fields
 }
 
-// A file with too much in it is told where that is.
+// The error for a file that exceeds a limit has a place.
 func TestWhereAFileHasTooMuch(t *testing.T) {
 	for text, want := range map[string]int{
 		"run: a\nenv:\n  A: |\n    b\nwhere: [\n" + strings.Repeat("a,\n", 30_000) + "]": 20_002,
 		"run: a\n" + strings.Repeat(" b\n", 200_000):                                     38_274,
 	} {
-		if got := problems(t, text)[0]; got.Line < want-20 || got.Line > want+20 || !strings.Contains(got.Message, "signs") && !strings.Contains(got.Message, "too large") {
+		if got := problems(t, text)[0]; got.Line < want-20 || got.Line > want+20 || !strings.Contains(got.Message, "YAML tokens") && !strings.Contains(got.Message, "too large") {
 			t.Errorf("line %d: %s; want line %d", got.Line, got.Message, want)
 		}
 	}

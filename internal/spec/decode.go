@@ -12,16 +12,16 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// decoder lays a tree over Go values and notes where everything stands.
+// decoder decodes a tree into Go values and records the places of all paths.
 type decoder struct {
-	extraCheck func(*muster.Spec) []muster.FieldError // one more check; nil for none
+	extraCheck func(*muster.Spec) []muster.FieldError // additional check, or nil
 	builder
 	places map[string]place // by path
-	raw    map[string]*node // values that are taken as they are, by path: what is in them is looked for when it is asked for
-	flat   bool             // paths of the only task are shown without "tasks[0]."
+	raw    map[string]*node // values decoded as raw JSON, by path; places in them are searched on demand
+	flat   bool             // flat form: problems have paths without "tasks[0]."
 }
 
-// report notes a problem at a path.
+// report adds a problem at a path.
 func (d *decoder) report(path string, at place, hint, format string, args ...any) {
 	if d.tooManyProblems() {
 		return
@@ -31,7 +31,7 @@ func (d *decoder) report(path string, at place, hint, format string, args ...any
 	})
 }
 
-// displayPath returns a path as the document has it.
+// displayPath returns a path as in the document.
 func (d *decoder) displayPath(path string) string {
 	if d.flat {
 		return strings.TrimPrefix(path, "tasks[0].")
@@ -39,8 +39,8 @@ func (d *decoder) displayPath(path string) string {
 	return path
 }
 
-// maxPath is how long a path may be in bytes. Beyond it a path names the thing around: the names in a
-// document may be long, and every value below them would have a path with all of them.
+// maxPath is the maximum length of a path in bytes. Values with longer paths get that of the value around
+// them: names may be long, and every value below them would have a path with all of them.
 const maxPath = 250
 
 func joinPath(path, name string) string {
@@ -61,14 +61,14 @@ func indexPath(path string, i int) string {
 	return path + "[" + strconv.Itoa(i) + "]"
 }
 
-// recordPlace remembers where the thing at a path stands. The first one counts: others with this path are within it.
+// recordPlace records the place of a path. The first one wins: later ones with this path are within it.
 func (d *decoder) recordPlace(path string, at place) {
 	if _, known := d.places[path]; !known {
 		d.places[path] = at
 	}
 }
 
-// decode sets v, which is settable, to what n says.
+// decode sets v, which is settable, to the value of n.
 func (d *decoder) decode(n *node, v reflect.Value, path string) {
 	d.recordPlace(path, n.at)
 	if n.kind == reported {
@@ -80,7 +80,7 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 		return
 	}
 	if n.kind == null {
-		d.report(path, n.at, "write a value, or take the field out", "there is no value")
+		d.report(path, n.at, "write a value, or remove the field", "the field has no value")
 		return
 	}
 	if v.Kind() == reflect.Pointer {
@@ -95,7 +95,7 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 	switch v.Kind() {
 	case reflect.Struct:
 		if n.kind != object {
-			d.report(path, n.at, "", "%s cannot stand here: write an object with %s", n.describe(), strings.Join(fieldNames(v.Type()), ", "))
+			d.report(path, n.at, "", "expected an object with %s, got %s", strings.Join(fieldNames(v.Type()), ", "), n.describe())
 			return
 		}
 		for _, f := range n.fields {
@@ -111,7 +111,7 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 		}
 	case reflect.Bool:
 		if n.kind != boolean {
-			d.report(path, n.at, "", "%s cannot stand here: write true or false", n.describe())
+			d.report(path, n.at, "", "expected true or false, got %s", n.describe())
 			return
 		}
 		v.SetBool(strings.EqualFold(n.text, "true"))
@@ -120,7 +120,7 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 	case reflect.Float64:
 		f, err := strconv.ParseFloat(n.number, 64)
 		if n.kind != number || err != nil || math.IsInf(f, 0) {
-			d.report(path, n.at, "", "%s cannot stand here: write a number", n.describe())
+			d.report(path, n.at, "", "expected a number, got %s", n.describe())
 			return
 		}
 		v.SetFloat(f)
@@ -131,7 +131,7 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 
 // decodeField sets the field of one of the structs that f names.
 func (d *decoder) decodeField(f field, path string, structs ...reflect.Value) {
-	if d.tooManyProblems() { // a field costs little, what is said about it much more
+	if d.tooManyProblems() { // formatting problems is expensive
 		return
 	}
 	for _, v := range structs {
@@ -147,13 +147,13 @@ func (d *decoder) decodeField(f field, path string, structs ...reflect.Value) {
 	for i, v := range structs {
 		types[i] = v.Type()
 	}
-	d.report(joinPath(path, truncate(f.name)), f.at, suggest(f.name, types), "there is no such field")
+	d.report(joinPath(path, muster.Truncate(f.name)), f.at, suggest(f.name, types), "unknown field")
 }
 
-// decodeMap fills a map of texts.
+// decodeMap fills a map of strings.
 func (d *decoder) decodeMap(n *node, v reflect.Value, path string) {
 	if n.kind != object {
-		d.report(path, n.at, "", "%s cannot stand here: write an object, such as {NAME: value}", n.describe())
+		d.report(path, n.at, "", "expected an object, such as {NAME: value}, got %s", n.describe())
 		return
 	}
 	if len(n.fields) == 0 {
@@ -175,16 +175,16 @@ func (d *decoder) decodeList(n *node, v reflect.Value, path string) {
 		if n.scalar() {
 			hint = "such as [" + n.describe() + "]"
 		}
-		d.report(path, n.at, hint, "%s cannot stand here: write a list", n.describe())
+		d.report(path, n.at, hint, "expected a list, got %s", n.describe())
 		return
 	}
 	if len(n.items) > muster.MaxStages && v.Type().Elem().Kind() == reflect.Struct {
-		// No list of objects may be as long, and each object takes much more memory than its text.
+		// No valid list of objects is as long, and each object takes much more memory than its text.
 		if v.Type().Elem() == reflect.TypeFor[muster.TaskSpec]() {
-			d.report(path, n.at, "use array or matrix for tasks that are alike", "%d stages are too many: a job has at most %d", len(n.items), muster.MaxStages)
+			d.report(path, n.at, "use array or matrix for tasks that are alike", "%d stages are too many, the maximum is %d", len(n.items), muster.MaxStages)
 			return
 		}
-		d.report(path, n.at, "", "%d entries are too many: at most %d are allowed", len(n.items), muster.MaxStages)
+		d.report(path, n.at, "", "%d entries are too many, the maximum is %d", len(n.items), muster.MaxStages)
 		return
 	}
 	if len(n.items) == 0 {
@@ -196,18 +196,18 @@ func (d *decoder) decodeList(n *node, v reflect.Value, path string) {
 	}
 }
 
-// decodeText reads a text, or another scalar as it is spelled.
+// decodeText reads a string, or the spelling of another scalar.
 func (d *decoder) decodeText(n *node, path string) (string, bool) {
 	switch {
 	case n.scalar():
 		return n.text, true
 	case n.kind == reported:
 	case n.kind == null:
-		d.report(path, n.at, `write "" for an empty text`, "there is no value")
+		d.report(path, n.at, `write "" for an empty string`, "the field has no value")
 	case n.kind == object:
-		d.report(path, n.at, `a text with ": " in it needs quotes`, "an object cannot stand here: write a text")
+		d.report(path, n.at, `a string with ": " in it needs quotes`, "expected a string, got an object")
 	default:
-		d.report(path, n.at, "", "%s cannot stand here: write a text", n.describe())
+		d.report(path, n.at, "", "expected a string, got %s", n.describe())
 	}
 	return "", false
 }
@@ -215,13 +215,13 @@ func (d *decoder) decodeText(n *node, path string) (string, bool) {
 func (d *decoder) decodeInt(n *node, v reflect.Value, path string) {
 	i, err := strconv.ParseInt(n.number, 10, 64)
 	if n.kind != number || err != nil || v.OverflowInt(i) {
-		d.report(path, n.at, "", "%s cannot stand here: write a whole number", n.describe())
+		d.report(path, n.at, "", "expected a whole number, got %s", n.describe())
 		return
 	}
 	v.SetInt(i)
 }
 
-// fieldIndex finds the field of t with this name in JSON.
+// fieldIndex finds the field of t with this JSON name.
 func fieldIndex(t reflect.Type, name string) (int, bool) {
 	for i := range t.NumField() {
 		if f := t.Field(i); f.IsExported() && jsonName(f) == name {
@@ -236,12 +236,12 @@ func jsonName(f reflect.StructField) string {
 	return name
 }
 
-// keepsEmpty reports whether an empty list means something else in a field than none.
+// keepsEmpty reports whether an empty list differs from an absent one in a field.
 func keepsEmpty(f reflect.StructField) bool {
 	return strings.HasSuffix(f.Tag.Get("json"), ",omitzero")
 }
 
-// fieldNames lists the fields of t.
+// fieldNames lists the JSON names of t's fields.
 func fieldNames(t reflect.Type) []string {
 	var all []string
 	for f := range t.Fields() {
@@ -254,8 +254,8 @@ func fieldNames(t reflect.Type) []string {
 
 func didYouMean(name string) string { return "did you mean " + name + "?" }
 
-// suggest says which field may be meant: one of the structs with a similar name,
-// else one with just this name in a struct below them, or the other way around.
+// suggest returns a hint for an unknown field: a field with this name in a struct below,
+// else a field with a similar name, else where the field belongs.
 func suggest(name string, structs []reflect.Type) string {
 	var known []string
 	for _, t := range structs {
@@ -282,8 +282,72 @@ func suggest(name string, structs []reflect.Type) string {
 	case slices.Contains(structs, task) && slices.Contains(fieldNames(job), name):
 		return "it belongs to the job, outside tasks"
 	case len(known) <= 10:
-		return "there are " + strings.Join(known, ", ")
+		return "known are " + strings.Join(known, ", ")
 	default:
 		return ""
+	}
+}
+
+// decodeSpecial sets v if its type has a custom JSON form, and reports whether it has. Package
+// muster reads the forms; here their parts are decoded one by one, so that a problem gets its
+// exact place.
+func (d *decoder) decodeSpecial(n *node, v reflect.Value, path string) bool {
+	target, ok := reflect.TypeAssert[json.Unmarshaler](v.Addr())
+	if !ok {
+		return false
+	}
+	switch target := target.(type) {
+	case *muster.Script, *muster.Checkpoint, *muster.Gang, *muster.Mount:
+		if n.kind == object {
+			return false // field by field
+		}
+	case *muster.Command:
+		if n.kind == list {
+			var argv []string
+			d.decodeList(n, reflect.ValueOf(&argv).Elem(), path)
+			*target = muster.Command{Argv: append([]string{}, argv...)}
+			return true
+		}
+	case *muster.Matrix:
+		if n.kind == object {
+			d.decodeMatrix(n, target, path)
+			return true
+		}
+	}
+	d.unmarshal(n, target, path)
+	return true
+}
+
+// unmarshal passes a node as JSON to target.
+func (d *decoder) unmarshal(n *node, target json.Unmarshaler, path string) {
+	if err := target.UnmarshalJSON(n.json()); err != nil {
+		d.report(path, n.at, "", "%.1000s", err) // it may quote the document
+	}
+}
+
+// decodeMatrix reads axis by axis.
+func (d *decoder) decodeMatrix(n *node, m *muster.Matrix, path string) {
+	if len(n.fields) > muster.MaxStages {
+		d.report(path, n.at, "", "%d axes are too many", len(n.fields))
+		return
+	}
+	for _, f := range n.fields {
+		at := joinPath(path, f.name)
+		d.recordPlace(at, f.value.at)
+		valid := true
+		axis := &node{kind: f.value.kind, at: f.value.at, text: f.value.text, number: f.value.number, fields: f.value.fields}
+		for i, item := range f.value.items {
+			where := indexPath(at, i)
+			d.recordPlace(where, item.at)
+			s, ok := d.decodeText(item, where)
+			valid = valid && ok
+			axis.items = append(axis.items, &node{kind: text, at: item.at, text: s})
+		}
+		if !valid {
+			continue
+		}
+		var one muster.Matrix
+		d.unmarshal(&node{kind: object, at: f.value.at, fields: []field{{name: f.name, at: f.at, value: axis}}}, &one, at)
+		m.Axes = append(m.Axes, one.Axes...)
 	}
 }

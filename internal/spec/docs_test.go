@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/spec"
 )
 
-// The page that tells users about the fields cannot go stale.
+// The documentation of the fields is complete.
 
 func specPage(t *testing.T) string {
 	t.Helper()
@@ -85,7 +85,7 @@ func TestThePageHasEveryWord(t *testing.T) {
 	text := specPage(t)
 	for _, w := range words {
 		if !strings.Contains(text, "`"+w+"`") {
-			t.Errorf("docs/job-spec.md does not tell of %s", w)
+			t.Errorf("docs/job-spec.md does not document %s", w)
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Format renders an error of Parse for a terminal: every problem with its line
-// of source and a caret below its column. Other errors become their message.
-// The text ends with a line break.
+// Format renders an error of Parse for a terminal: every problem with its source line
+// and a caret below its column. For other errors it returns the message. The result ends
+// with a line break.
 func Format(err error, source string) string {
 	e, ok := errors.AsType[*muster.Error](err)
 	if !ok || len(e.Fields) == 0 {
@@ -36,13 +36,13 @@ func Format(err error, source string) string {
 		}
 	}
 	if len(e.Fields) >= maxWrong {
-		fmt.Fprintf(&b, "\nThese are the first %d problems; there may be more.\n", maxWrong)
+		fmt.Fprintf(&b, "\nOnly the first %d problems are shown.\n", maxWrong)
 	}
 	return b.String()
 }
 
-// excerpt writes a line and its caret. Of a long line only the surroundings are
-// shown, and tabs before the caret stay tabs so that it stands right.
+// excerpt writes a line and its caret. It shortens long lines, and keeps tabs before
+// the caret so that it is aligned.
 func excerpt(b *strings.Builder, f muster.FieldError, line string) {
 	const before, width = 60, 100
 	runes := []rune(line)

@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// fromJSON reads a valid JSON document. It is read apart from YAML because YAML
-// has other rules for escapes and tabs. Lists and objects are allocated once, at
-// their full length, and texts without escapes share the memory of the document.
+// fromJSON reads a valid JSON document. It does not use the YAML reader because YAML
+// has other rules for escapes and tabs. Lists and objects are allocated once, with
+// their full length, and strings without escapes share the memory of the document.
 func (b *builder) fromJSON(data []byte) *node {
 	r := jsonReader{builder: b, data: string(data), at: place{1, 1}}
 	r.count()
@@ -20,12 +20,12 @@ type jsonReader struct {
 	*builder
 	data    string
 	next    int     // the byte to read
-	lengths []int32 // of the lists and objects that are not read yet, in their order
+	lengths []int32 // of the lists and objects not read yet, in order
 	offset  int     // of at
 	at      place
 }
 
-// count fills lengths. It stops where the reader does at the latest.
+// count fills lengths, at most up to where the reader stops.
 func (r *jsonReader) count() {
 	var open []int // indexes in lengths
 	quoted := false
@@ -57,14 +57,14 @@ func (r *jsonReader) count() {
 
 const jsonSpace = " \t\r\n"
 
-// length returns the length of the list or object that begins.
+// length returns the length of the next list or object.
 func (r *jsonReader) length() int {
 	n := r.lengths[0]
 	r.lengths = r.lengths[1:]
 	return int(min(n, maxNodes))
 }
 
-// skip passes over white space and the signs between values.
+// skip skips white space, commas and colons, and returns the next byte.
 func (r *jsonReader) skip() byte {
 	for r.next < len(r.data) && strings.IndexByte(jsonSpace+",:", r.data[r.next]) >= 0 {
 		r.next++
@@ -75,7 +75,7 @@ func (r *jsonReader) skip() byte {
 	return r.data[r.next]
 }
 
-// place returns where the next byte stands.
+// place returns the place of the next byte.
 func (r *jsonReader) place() place {
 	for r.offset < r.next {
 		c, size := utf8.DecodeRuneInString(r.data[r.offset:])

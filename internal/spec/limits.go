@@ -10,38 +10,38 @@ import (
 )
 
 // Limits of a YAML file. The parser recurses for every level and stores every
-// node's path; its time grows with the square of the documents in a file and of
-// the fields that an object has line by line. JSON has none of these limits.
+// node's path; its time is quadratic in the documents of a file and in the fields of
+// a block mapping. JSON has none of these limits.
 const (
 	maxFields    = 50_000 // in a file
-	maxSiblings  = 1_000  // fields of an object that is written line by line
-	maxIndent    = 2_000  // columns before a line's first sign
-	siblingCost  = 8      // bytes that the parser copies for a field and each one before it in its object
+	maxSiblings  = 1_000  // fields of a block mapping
+	maxIndent    = 2_000  // columns before the first token of a line
+	siblingCost  = 8      // bytes that the parser copies for a field and for each earlier one of its object
 	useJSONHint  = "a spec as JSON may have more"
 	nestingLimit = "the nesting is deeper than %d levels"
 )
 
-// limitChecker walks over a file's tokens.
+// limitChecker checks the tokens of a file.
 type limitChecker struct {
 	documents, fields int
 	tags              int
 	brackets          []bracket // open ones
-	listEntries       int       // dashes of lists inside of brackets, which nest there
-	depthInLine       int       // signs in this line that nest without brackets
+	listEntries       int       // dashes within brackets, which nest there
+	depthInLine       int       // tokens in this line that nest without brackets
 	line              int
-	prefix            int        // column of an anchor or tag in this line, which may be that of a name
-	cost, budget      int        // bytes that the parser copies, and how many it may
-	openObjects       []siblings // objects that are written line by line, outside in
+	prefix            int        // column of an anchor or tag in this line, which may precede a name
+	cost, budget      int        // bytes that the parser copies, and their maximum
+	openObjects       []siblings // block mappings, outermost first
 }
 
-// siblings are the fields of one object, whose names begin in this column. The last name has so many bytes.
+// siblings are the fields of one block mapping: their column, their number and the length of the last name.
 type siblings struct{ column, n, name int }
 
-// bracket is an open one, with the fields in it since the last comma.
+// bracket is an open bracket: its fields since the last comma and the length of the last name.
 type bracket struct{ n, name int }
 
-// checkLimits returns what in a file is beyond the limits, and otherwise how many bytes more than the estimated ones
-// the parser allocates, which may be left of those at most.
+// checkLimits returns the first violation of a limit, and otherwise how many bytes the parser allocates in addition to
+// the estimate, at most budget.
 func checkLimits(tokens token.Tokens, budget int) (more int, wrong *muster.FieldError) {
 	b := limitChecker{budget: budget}
 	for _, t := range tokens {
@@ -98,15 +98,15 @@ func (b *limitChecker) next(t *token.Token) (message, hint string) {
 	b.cost += b.pathLen()
 	switch {
 	case b.documents > maxDocuments:
-		return fmt.Sprintf("there are more than %d documents in this file", maxDocuments), "split it"
+		return fmt.Sprintf("the file has more than %d documents", maxDocuments), "split it"
 	case b.fields > maxFields:
 		return fmt.Sprintf("the file has more than %d fields", maxFields), useJSONHint
 	case b.cost > b.budget:
-		return "the objects of the file have too many fields, or too long names", useJSONHint
+		return "the objects of the file have too many fields or too long names", useJSONHint
 	case len(b.openObjects) > 0 && b.openObjects[len(b.openObjects)-1].n > maxSiblings:
 		return fmt.Sprintf("the object has more than %d fields", maxSiblings), useJSONHint
 	case b.tags > maxWrong:
-		return "the tag " + truncate(t.Value) + " is not supported", "put texts in quotes"
+		return "the tag " + muster.Truncate(t.Value) + " is not supported", "put strings in quotes"
 	case len(b.brackets) > maxDepth, b.listEntries > maxDepth, len(b.brackets) == 0 && b.depthInLine > maxDepth:
 		return fmt.Sprintf(nestingLimit, maxDepth), ""
 	case len(b.openObjects) > maxDepth || first && len(b.brackets) == 0 && t.Type != token.StringType && t.Position.Column > maxIndent:
@@ -116,14 +116,14 @@ func (b *limitChecker) next(t *token.Token) (message, hint string) {
 	}
 }
 
-// closeObjects ends the objects that are written further right than a column.
+// closeObjects ends block mappings to the right of a column.
 func (b *limitChecker) closeObjects(column int) {
 	for len(b.openObjects) > 0 && b.openObjects[len(b.openObjects)-1].column > column {
 		b.openObjects = b.openObjects[:len(b.openObjects)-1]
 	}
 }
 
-// addField counts a field, whose name is this token.
+// addField counts the field with this name.
 func (b *limitChecker) addField(name *token.Token) {
 	length, column := 0, 0
 	if name != nil && name.Position != nil {
@@ -146,7 +146,7 @@ func (b *limitChecker) addField(name *token.Token) {
 	}
 }
 
-// addSibling counts a field of an object that is written line by line.
+// addSibling counts a field of a block mapping.
 func (b *limitChecker) addSibling(column, length int) {
 	b.closeObjects(column)
 	if last := len(b.openObjects) - 1; last < 0 || b.openObjects[last].column != column {
@@ -158,7 +158,7 @@ func (b *limitChecker) addSibling(column, length int) {
 	b.cost += in.n * siblingCost
 }
 
-// pathLen returns how long the path of a value is here, which the parser gives each of them: all names around it.
+// pathLen returns the length of the path that the parser stores for a value here: all names around it.
 func (b *limitChecker) pathLen() int {
 	n := 0
 	for _, in := range b.openObjects {

@@ -11,42 +11,42 @@ import (
 )
 
 // The YAML library allocates a hundred times the size of a block scalar, such as a long script, and sixty times
-// that of a text in quotes. So these are read here, and the library is given a short placeholder in quotes for
-// each. Where a line only looks like the header of a block scalar, since it is within quotes, within brackets or
-// a part of another text, the tokens show it: restore then fails, and the file is read as it is.
+// that of a quoted string. Therefore these are read here, and the library reads a short quoted placeholder for
+// each. If a line only looks like the header of a block scalar, because it is within quotes, brackets or another
+// string, the tokens do not match: restore fails, and the file is read unchanged.
 
-// longText is a text that was replaced by a placeholder.
+// longText is a string that was replaced by a placeholder.
 type longText struct {
 	line         int    // of the placeholder in the shortened file
 	column       int    // of the | or > or quote
-	parentColumn int    // of a block scalar: column of the field's name or of the dash that it belongs to
-	removedLines int    // that were left out of the file up to this one
-	removedChars int    // characters that were left out of this line up to this one
-	text         string // what it says
+	parentColumn int    // of a block scalar: column of its field's name or its dash
+	removedLines int    // removed from the file up to this one
+	removedChars int    // removed characters of this line up to this one
+	text         string // its value
 }
 
-// longTexts are in the order of the file.
+// longTexts are long texts in the order of the file.
 type longTexts []longText
 
 const (
-	placeholder = "muster: text " // begins all of them
-	minQuoted   = 4_096           // bytes from which on a text in quotes is replaced
-	maxReread   = 4 * MaxFile     // bytes of block scalars that are looked at in vain
-	maxReplaced = maxTokens/3 + 1 // texts: the line end and the quotes of each are signs, so a file with more is refused
+	placeholder = "muster: text " // prefix of all placeholders
+	minQuoted   = 4_096           // bytes from which a quoted string is replaced
+	maxReread   = 4 * MaxFile     // bytes of block scalars that are read and then not replaced
+	maxReplaced = maxTokens/3 + 1 // strings: each has three tokens, so a file with more is rejected
 )
 
-// shortener replaces the long texts of a file.
+// shortener replaces the long strings of a file.
 type shortener struct {
 	data         string
 	short        strings.Builder
-	copied       int // bytes of data that are in short, or replaced
+	copied       int // bytes of data that are in short or replaced
 	line         int // in short
-	removedLines int // lines left out
+	removedLines int // removed lines
 	reread       int // bytes
 	replaced     longTexts
 }
 
-// shorten replaces the block scalars of a file and its long texts in quotes.
+// shorten replaces the block scalars and long quoted strings of a file.
 func shorten(data string) (short string, replaced longTexts) {
 	if strings.Contains(data, placeholder) {
 		return data, nil
@@ -67,7 +67,7 @@ func shorten(data string) (short string, replaced longTexts) {
 	return s.short.String(), s.replaced
 }
 
-// replace puts a placeholder in the place of bytes of the file.
+// replace replaces bytes of the file by a placeholder.
 func (s *shortener) replace(start, end int, quote string, sc longText) {
 	s.short.WriteString(s.data[s.copied:start])
 	s.short.WriteString(quote + placeholder + strconv.Itoa(len(s.replaced)) + quote)
@@ -76,7 +76,7 @@ func (s *shortener) replace(start, end int, quote string, sc longText) {
 	s.replaced = append(s.replaced, sc)
 }
 
-// replaceBlock replaces the block scalar whose header is in a line, if there is one, and returns where to go on.
+// replaceBlock replaces the block scalar whose header is in a line, if there is one, and returns where to continue.
 func (s *shortener) replaceBlock(line string, at, next int) int {
 	if next == len(s.data) || !mayBeBlockHeader(line) || strings.IndexByte(line, '\r') >= 0 {
 		return next
@@ -96,7 +96,7 @@ func (s *shortener) replaceBlock(line string, at, next int) int {
 	return end
 }
 
-// replaceQuoted replaces the long texts in quotes that begin and end in a line.
+// replaceQuoted replaces the long quoted strings that begin and end in a line.
 func (s *shortener) replaceQuoted(line string, at int) {
 	cut, column, counted := 0, 1, 0
 	for i := 0; i < len(line); i++ {
@@ -119,8 +119,8 @@ func (s *shortener) replaceQuoted(line string, at int) {
 	}
 }
 
-// unquote reads a text in quotes and returns how many bytes were looked at, and false if it is short or has
-// in it what is left to the library.
+// unquote reads a quoted string and returns the number of bytes read. ok is false if the string is short or if it
+// contains something that is left to the library.
 func unquote(s string) (text string, size int, ok bool) {
 	special := `"\` + "\t\r"
 	if s[0] == '\'' {
@@ -153,7 +153,7 @@ func unquote(s string) (text string, size int, ok bool) {
 	}
 }
 
-// nextLine returns the line that begins in data at a byte, without its end, and where the next one begins.
+// nextLine returns the line that begins at a byte, without its end, and where the next one begins.
 func nextLine(data string, at int) (line string, next int) {
 	if i := strings.IndexByte(data[at:], '\n'); i >= 0 {
 		return strings.TrimSuffix(data[at:at+i], "\r"), at + i + 1
@@ -179,9 +179,9 @@ func mayBeBlockHeader(line string) bool {
 	}
 }
 
-// parseBlockHeader reads a line that ends with the header of a block scalar, which begins at a byte of it: white space
-// and dashes, a name, an anchor, the header and a comment, of which only the header is needed. It is false
-// for others, and for names of other sorts.
+// parseBlockHeader parses a line that ends with the header of a block scalar: white space and dashes, a name, an
+// anchor, the header and a comment; all but the header are optional. start is the header's offset. ok is false for
+// other lines, and for unusual names.
 func parseBlockHeader(line string) (b longText, start int, ok bool) {
 	rest := strings.TrimLeft(line, " ")
 	for strings.HasPrefix(rest, "- ") {
@@ -218,8 +218,8 @@ func parseBlockHeader(line string) (b longText, start int, ok bool) {
 	return b, start, true
 }
 
-// nameLength returns how long the name at the start of a line and its colon are, and 0 if there is none of the
-// usual sorts.
+// nameLength returns the length of the name at the start of a line with its colon, and 0 if there is none or an
+// unusual one.
 func nameLength(s string) int {
 	var n int
 	switch {
@@ -248,8 +248,8 @@ func isAnchorRune(r rune) bool {
 
 func isNameRune(r rune) bool { return isAnchorRune(r) || r == '.' || r == '/' || r == ' ' }
 
-// readBlock reads the lines of a block scalar from a byte of data on. It returns where the lines end, and false for
-// those that are left to the library because something in them is not regular.
+// readBlock reads the lines of a block scalar from a byte of data on, and returns where they end. ok is false for
+// irregular ones, which are left to the library.
 func (b *longText) readBlock(data string, start int, indicators string) (end, lines int, ok bool) {
 	folded := indicators[0] == '>'
 	keep, strip, indent := false, false, 0
@@ -264,15 +264,15 @@ func (b *longText) readBlock(data string, start int, indicators string) (end, li
 		}
 	}
 	end = start
-	blank := 0 // the most spaces of an empty line before the first other one
+	blank := 0 // most spaces of a blank line before the first other one
 	for end < len(data) {
 		line, next := nextLine(data, end)
-		if strings.IndexByte(line, '\r') >= 0 { // it ends a line, too
+		if strings.IndexByte(line, '\r') >= 0 { // it also ends a line
 			return end, 0, false
 		}
 		spaces := len(line) - len(strings.TrimLeft(line, " "))
 		if spaces < len(line) {
-			if line[spaces] == '\t' && spaces < max(indent, b.parentColumn) { // YAML has none there, the library some
+			if line[spaces] == '\t' && spaces < max(indent, b.parentColumn) { // invalid in YAML, but the library accepts it
 				return end, 0, false
 			}
 			if spaces < b.parentColumn {
@@ -293,7 +293,7 @@ func (b *longText) readBlock(data string, start int, indicators string) (end, li
 		end = next
 		lines++
 	}
-	if indent == 0 { // there are only empty lines
+	if indent == 0 { // only blank lines
 		indent = blank
 	}
 	b.text = blockContent(data[start:end], indent, folded)
@@ -307,12 +307,12 @@ func (b *longText) readBlock(data string, start int, indicators string) (end, li
 	return end, lines, true
 }
 
-// blockContent returns what the lines of a block scalar say, with all line ends.
+// blockContent returns the value of a block scalar with all line ends.
 func blockContent(data string, indent int, folded bool) string {
 	var b strings.Builder
 	b.Grow(len(data))
-	breaks := 0                // line ends that are not written yet
-	first, prev := true, false // whether the line before began with white space
+	breaks := 0                // pending line ends
+	first, prev := true, false // prev: the previous line began with white space
 	for at := 0; at < len(data); {
 		line, next := nextLine(data, at)
 		ended := data[next-1] == '\n'
@@ -346,7 +346,7 @@ func blockContent(data string, indent int, folded bool) string {
 	return b.String()
 }
 
-// originalPlace returns where in the file a place in the shortened file is.
+// originalPlace converts a place in the shortened file to one in the file.
 func (ss longTexts) originalPlace(line, column int) place {
 	i, _ := slices.BinarySearchFunc(ss, place{line, column}, func(s longText, at place) int {
 		return cmp.Or(cmp.Compare(s.line, at.line), cmp.Compare(s.column, at.column))
@@ -359,7 +359,7 @@ func (ss longTexts) originalPlace(line, column int) place {
 	if before.line == line {
 		at.column += before.removedChars
 		at.line += before.removedLines
-		if before.parentColumn > 0 { // its lines are after this one
+		if before.parentColumn > 0 { // its lines follow this one
 			at.line = ss.originalPlace(line, 0).line
 		}
 		return at
@@ -368,8 +368,8 @@ func (ss longTexts) originalPlace(line, column int) place {
 	return at
 }
 
-// restore gives the tokens of a shortened file the texts that were replaced and the places in the file. It
-// returns false if the library has seen something else than such texts in these places.
+// restore sets the replaced strings and the original places in the tokens of a shortened file. It returns
+// false if the tokens at these places are not strings.
 func (ss longTexts) restore(tokens token.Tokens) bool {
 	next, brackets := 0, 0
 	for i, t := range tokens {
@@ -386,12 +386,12 @@ func (ss longTexts) restore(tokens token.Tokens) bool {
 			if t.Position.Column != s.column || s.parentColumn > 0 && (brackets != 0 || !s.matchesTokens(tokens[:i])) {
 				return false
 			}
-			t.Value, s.line = s.text, t.Position.Line // by the library's count, which a lone carriage return advances, too
+			t.Value, s.line = s.text, t.Position.Line // as the library counts, which also counts lone carriage returns
 			next++
 			continue
 		default:
 		}
-		if strings.Contains(t.Value, placeholder) { // by escapes in the file, or within a longer text
+		if strings.Contains(t.Value, placeholder) { // by escapes in the file, or within a longer string
 			return false
 		}
 	}
@@ -409,7 +409,7 @@ func (ss longTexts) restore(tokens token.Tokens) bool {
 	return true
 }
 
-// matchesTokens reports whether the tokens before a block scalar are those that its line was taken for.
+// matchesTokens reports whether the tokens before a block scalar match the parsed line.
 func (b *longText) matchesTokens(before token.Tokens) bool {
 	n := len(before)
 	if n >= 2 && before[n-2].Type == token.AnchorType {

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Block scalars are read as YAML 1.2 has it.
+// Block scalars are read as in YAML 1.2.
 func TestBlockScalars(t *testing.T) {
 	for text, want := range map[string]string{
 		"|\n  a\n  b\n":                     "a\nb\n",
@@ -49,7 +49,7 @@ func TestBlockScalars(t *testing.T) {
 	}
 }
 
-// Empty block scalars are read as YAML 1.2 has it, and so is what follows them.
+// Empty block scalars, and what follows them, are read as in YAML 1.2.
 func TestEmptyBlockScalars(t *testing.T) {
 	for text, want := range map[string]string{
 		"|\n": "", "|\n\n": "", ">-\n    \n\n": "", "|+\n": "", "|+\n\n  \n": "\n\n", "|2-\n\n": "", "|2\n   \n": " \n",
@@ -66,7 +66,7 @@ func TestEmptyBlockScalars(t *testing.T) {
 	}
 }
 
-// A carriage return alone ends a line, which belongs to the block scalar if it is empty.
+// A lone carriage return ends a line, which belongs to the block scalar if it is empty.
 func TestCarriageReturnsInBlockScalars(t *testing.T) {
 	for text, want := range map[string]string{"|\n\r  a\n": "\na\n", "|+\n  a\n\r\n\r  b\n": "a\n\n\nb\n"} {
 		specs, err := Parse([]byte("image: x\nscript: "+text), "job.yaml")
@@ -78,7 +78,7 @@ func TestCarriageReturnsInBlockScalars(t *testing.T) {
 	}
 }
 
-// A text that says the same as a placeholder stays what it is.
+// A string that looks like a placeholder is not replaced.
 func TestTextsLikePlaceholders(t *testing.T) {
 	for _, like := range []string{`"muster:\x20text 0"`, `"\u006Duster: text 0"`, "\"muster:\n  text 0\"", `"muster:\x20text 1"`} {
 		for _, file := range []string{"x-text: " + like + "\nscript: |\n  a\n", "script: |\n  a\nx-text: " + like + "\n"} {
@@ -94,7 +94,7 @@ func TestTextsLikePlaceholders(t *testing.T) {
 	}
 }
 
-// What stands behind a text that was replaced is where it was.
+// Text after a replaced string keeps its place.
 func TestPlacesBehindLongTexts(t *testing.T) {
 	long := strings.Repeat("ä ", minQuoted)
 	for text, want := range map[string]place{
@@ -110,15 +110,15 @@ func TestPlacesBehindLongTexts(t *testing.T) {
 		_, err := Parse([]byte(text), "job.yaml")
 		e, ok := errors.AsType[*muster.Error](err)
 		if !ok || !slices.ContainsFunc(e.Fields, func(f muster.FieldError) bool { return place{f.Line, f.Column} == want }) {
-			t.Errorf("%.60q: nothing is wrong at %v: %.300v", text, want, err)
+			t.Errorf("%.60q: no problem at %v: %.300v", text, want, err)
 		}
 	}
 }
 
-// libraryDiffers matches what the library reads otherwise than YAML 1.2 has it: white space that ends a line, and tabs.
+// libraryDiffers matches what the library reads differently from YAML 1.2: trailing white space, and tabs.
 var libraryDiffers = regexp.MustCompile(`[ \t\r](?:\n|$)|\t`)
 
-// libraryParses reports whether the library can read a file. Its tokens of others depend on what came before them.
+// libraryParses reports whether the library can parse a file. For others its tokens are not reliable.
 func libraryParses(data string) (ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -129,7 +129,7 @@ func libraryParses(data string) (ok bool) {
 	return err == nil
 }
 
-// What is read here is what the library reads, and it stands in the same place.
+// The results and their places are the same as those of the library.
 func FuzzShorten(f *testing.F) {
 	for _, s := range []string{
 		"run: |\n  a\n  b\n", "run: |-\n  a\n\n\n", "run: |+\n  a\n\n\nname: b\n", "run: >\n  a\n  b\n\n  c\n", "run: >-\n  a\n\n\n  b",

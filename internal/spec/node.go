@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
 )
@@ -18,7 +17,7 @@ const (
 	maxNodes     = 50_000 // after the expansion of aliases
 )
 
-// kind is what a node is.
+// kind is the kind of a node.
 type kind uint8
 
 const (
@@ -28,23 +27,22 @@ const (
 	text
 	list
 	object
-	reported // told already: to be passed over in silence
+	reported // has a reported problem: to be skipped
 )
 
 // String names a kind in messages.
 func (k kind) String() string {
-	return [...]string{"nothing", "true or false", "a number", "a text", "a list", "an object", "something else"}[k]
+	return [...]string{"nothing", "true or false", "a number", "a string", "a list", "an object", "something else"}[k]
 }
 
-// place is where something stands: line and column, both from 1, the column in
-// characters.
+// place is a line and a column, both from 1, the column in characters.
 type place struct{ line, column int }
 
-// node is a piece of a document.
+// node is a value of a document.
 type node struct {
 	kind   kind
 	at     place
-	text   string // of a text; of another scalar as it is spelled
+	text   string // of a string; the spelling of another scalar
 	number string // of a number: its JSON form
 	items  []*node
 	fields []field
@@ -57,7 +55,7 @@ type field struct {
 	value *node
 }
 
-// scalar reports whether n is one value that has a spelling.
+// scalar reports whether n is a scalar other than null.
 func (n *node) scalar() bool { return n.kind == boolean || n.kind == number || n.kind == text }
 
 // field returns the value of a member, or nil.
@@ -70,8 +68,8 @@ func (n *node) field(name string) *node {
 	return nil
 }
 
-// find returns where the thing at a path below n stands, such as .a[1].b, or else the nearest thing
-// around it. at is where n stands itself.
+// find returns the place of a path below n, such as .a[1].b, or else that of the nearest value
+// around it. at is the place of n.
 func (n *node) find(path string, at place) (nearest place, exact bool) {
 	if path == "" {
 		return at, true
@@ -97,7 +95,7 @@ func (n *node) find(path string, at place) (nearest place, exact bool) {
 	return nearest, false
 }
 
-// json returns n as JSON, members in their order.
+// json returns n as JSON and keeps the order of members.
 func (n *node) json() json.RawMessage {
 	var b bytes.Buffer
 	n.write(&b)
@@ -164,7 +162,7 @@ func quote(b *bytes.Buffer, s string) {
 	b.WriteByte('"')
 }
 
-// jsonSize returns how many bytes n has in the JSON of a spec, but for spaces, commas and the like.
+// jsonSize returns the size of n in the JSON of a spec, in bytes, without punctuation.
 func (n *node) jsonSize() int {
 	size := jsonSize(n.text)
 	for _, item := range n.items {
@@ -193,25 +191,16 @@ func jsonSize(s string) int {
 func (n *node) describe() string {
 	switch {
 	case n.kind == text:
-		return strconv.Quote(truncate(n.text))
+		return strconv.Quote(muster.Truncate(n.text))
 	case n.scalar():
-		return truncate(n.text)
+		return muster.Truncate(n.text)
 	default:
 		return n.kind.String()
 	}
 }
 
-// truncate shortens what a document says to what fits into a message.
-func truncate(s string) string {
-	const limit = 40
-	if utf8.RuneCountInString(s) > limit {
-		return string([]rune(s)[:limit]) + "…"
-	}
-	return s
-}
-
-// builder makes the nodes of one document, notes what is wrong with them and
-// keeps their number in bounds.
+// builder creates the nodes of one document, collects problems and limits the number
+// of nodes.
 type builder struct {
 	nodes int
 	wrong []muster.FieldError
@@ -224,12 +213,12 @@ func (b *builder) addProblem(at place, hint, message string) {
 	b.wrong = append(b.wrong, muster.FieldError{Line: at.line, Column: at.column, Message: message, Hint: hint})
 }
 
-// tooManyProblems reports whether more problems were found than are reported at once: those after them are not
-// even put into words.
+// tooManyProblems reports whether there are more problems than are reported at once. Later ones are dropped before
+// they are formatted.
 func (b *builder) tooManyProblems() bool { return len(b.wrong) > maxWrong }
 
-// countNode counts a node and reports whether the document is beyond its limits. The
-// first time it says so in the list of problems; from then on it is full for good.
+// countNode counts a node and reports whether the document exceeds its limits, which it
+// adds to the problems once.
 func (b *builder) countNode(at place, depth int) bool {
 	if b.nodes >= maxNodes {
 		return true
@@ -245,10 +234,10 @@ func (b *builder) countNode(at place, depth int) bool {
 	return b.nodes >= maxNodes
 }
 
-// addField adds a member to an object, unless it is there already.
+// addField adds a member to an object. A duplicate is a problem.
 func (b *builder) addField(n *node, seen map[string]bool, f field) {
 	if seen[f.name] {
-		b.addProblem(f.at, "keep one of them", "the field "+strconv.Quote(truncate(f.name))+" is there twice")
+		b.addProblem(f.at, "keep one of them", "duplicate field "+strconv.Quote(muster.Truncate(f.name)))
 		return
 	}
 	seen[f.name] = true

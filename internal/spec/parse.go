@@ -1,3 +1,15 @@
+// Package spec parses job specs as users write them: YAML or JSON, one or several
+// jobs per file, a job with its tasks or a single task in flat form. It reports all
+// problems at once, each with its place and, if possible, a suggestion.
+//
+// A document becomes a tree of nodes with places (yaml.go, json.go). The tree is
+// decoded into the structs of package muster by reflection (decode.go), so that there
+// is no second list of fields. Then specvalidate.Spec and dag.Check check the whole
+// spec, and their problems get the places of their fields (parse.go).
+//
+// The input is limited: the size of a file, its nesting, the number of documents and
+// of nodes after aliases are expanded. Scalars keep their spelling where a string is
+// expected, so version: 3.10 is not 3.1.
 package spec
 
 import (
@@ -18,36 +30,34 @@ import (
 	"github.com/muster-dev/muster/internal/specvalidate"
 )
 
-// MaxFileSize is the most bytes of a file of specs.
+// MaxFile is the maximum size of a file of specs, in bytes.
 const MaxFile = muster.MaxSpecSize
 
 const maxWrong = 100 // problems reported at once
 
-// Parse reads all jobs of a YAML or JSON file. The specs are as written: not
-// normalized, but valid. name stands for the file in messages. If anything is
-// wrong, nothing is returned but an InvalidSpec error with all that is wrong in
-// Fields, in the order of the file, each with line and column; or a TooLarge
-// one.
+// Parse reads all jobs of a YAML or JSON file. The specs are valid, but not
+// normalized. name is the file's name in messages. Errors are TooLarge, or
+// InvalidSpec with all problems in Fields, in the order of the file, each with line
+// and column.
 func Parse(data []byte, name string) ([]*muster.Spec, error) {
 	return ParseContext(context.Background(), data, name, nil)
 }
 
-// ParseContext is Parse with one more check of each job, for what needs the machine on which the file is. The check may
-// change the job; what it finds gets its place like everything else. Once ctx is done, it ends with an Unavailable error at the
-// next step. The steps are the passes over the file, of which the library's two cannot be stopped, and each
-// document; none takes more than a tenth of a second on a usual machine.
+// ParseContext is Parse with an additional check of each job, which may be nil. The check may modify the job; its problems get
+// their places, too. If ctx ends, it returns an Unavailable error at the next step. The steps are the passes over the file, of
+// which the library's two cannot be interrupted, and each document; a step takes at most about a tenth of a second.
 func ParseContext(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error) {
 	if len(data) > MaxFile {
-		return nil, muster.Errorf(muster.TooLarge, "%s is %s: a file of job specs is at most %s; bring data as files or input artifacts",
+		return nil, muster.Errorf(muster.TooLarge, "%s is too large: %s, the maximum is %s; pass data as files or input artifacts",
 			name, muster.Size(len(data)), muster.Size(MaxFile))
 	}
-	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
-	if at, bad := findInvalidUTF8(data); bad {
-		return nil, invalid(name, []muster.FieldError{{Line: at.line, Column: at.column, Message: "the file is not UTF-8 text"}})
+	data, err := checkUTF8(data, name)
+	if err != nil {
+		return nil, err
 	}
 	specs, wrong := parseDocuments(ctx, data, check)
 	if err := ctx.Err(); err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "%s was not read to its end: %w", name, err)
+		return nil, muster.Errorf(muster.Unavailable, "parsing %s was cancelled: %w", name, err)
 	}
 	if len(wrong) > 0 {
 		return nil, invalid(name, wrong)
@@ -55,7 +65,7 @@ func ParseContext(ctx context.Context, data []byte, name string, check func(*mus
 	return specs, nil
 }
 
-// parseDocuments reads each document of a file, until ctx is done.
+// parseDocuments parses each document of a file, until ctx ends.
 func parseDocuments(ctx context.Context, data []byte, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, []muster.FieldError) {
 	if json.Valid(data) {
 		d := newDecoder(check)
@@ -84,9 +94,9 @@ func parseDocuments(ctx context.Context, data []byte, check func(*muster.Spec) [
 	}
 	switch {
 	case len(specs) == 0:
-		wrong = append(wrong, muster.FieldError{Line: 1, Column: 1, Message: "there is no job in this file", Hint: "write at least run: and a command"})
+		wrong = append(wrong, muster.FieldError{Line: 1, Column: 1, Message: "the file has no job", Hint: "write at least run: and a command"})
 	case len(specs) > maxDocuments:
-		wrong = append(wrong, muster.FieldError{Line: 1, Column: 1, Message: fmt.Sprintf("there are more than %d documents in this file", maxDocuments)})
+		wrong = append(wrong, muster.FieldError{Line: 1, Column: 1, Message: fmt.Sprintf("the file has more than %d documents", maxDocuments)})
 	}
 	return specs, wrong
 }
@@ -105,7 +115,7 @@ func isEmptyDocument(doc *ast.DocumentNode) bool {
 	}
 }
 
-// decodeJob reads one job and checks it.
+// decodeJob decodes and checks one job.
 func (d *decoder) decodeJob(n *node) *muster.Spec {
 	s := new(muster.Spec)
 	if n.kind != object {
@@ -123,8 +133,8 @@ func (d *decoder) decodeJob(n *node) *muster.Spec {
 			size += jsonSize(f.name) + f.value.jsonSize()
 		}
 	}
-	if size > 2*muster.MaxSpecSize { // there is no need to make it, which takes many times its size
-		d.report("", n.at, "bring large inputs as files", "the spec is %s as JSON: at most %s are allowed", muster.Size(size), muster.Size(muster.MaxSpecSize))
+	if size > 2*muster.MaxSpecSize { // decoding takes many times its size
+		d.report("", n.at, "pass large inputs as files", "the spec is %s as JSON: the maximum is %s", muster.Size(size), muster.Size(muster.MaxSpecSize))
 		return s
 	}
 	d.flat = n.field("tasks") == nil
@@ -140,7 +150,7 @@ func (d *decoder) decodeJob(n *node) *muster.Spec {
 	for _, f := range n.fields {
 		_, ofJob := fieldIndex(job.Type(), f.name)
 		switch {
-		case strings.HasPrefix(f.name, "x-"): // a place to put anchors
+		case strings.HasPrefix(f.name, "x-"): // for anchors
 		case ofJob:
 			d.decodeField(f, "", job)
 		default:
@@ -150,15 +160,18 @@ func (d *decoder) decodeJob(n *node) *muster.Spec {
 	if d.nodes < maxNodes {
 		d.checkJob(s)
 	}
-	slices.SortStableFunc(d.wrong, func(a, b muster.FieldError) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
-	})
+	d.sortProblems()
 	return s
 }
 
-// checkJob adds what is wrong with the spec as a whole. After problems with
-// single fields it keeps quiet about these, and about fields that are missing,
-// because they may be the misspelled ones.
+func (d *decoder) sortProblems() {
+	slices.SortStableFunc(d.wrong, func(a, b muster.FieldError) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+// checkJob adds problems with the whole spec. After problems with single fields it
+// omits problems of these and of missing fields, which may be misspelled ones.
 func (d *decoder) checkJob(s *muster.Spec) {
 	misread := slices.Clone(d.wrong)
 	n := s.Normalize()
@@ -178,8 +191,7 @@ func (d *decoder) checkJob(s *muster.Spec) {
 	}
 }
 
-// find returns where the thing at a path stands, or else the nearest thing
-// around it.
+// find returns the place of a path, or else that of the nearest value around it.
 func (d *decoder) find(path string) (at place, exact bool) {
 	p := path[:min(len(path), maxPath+len("[1000000]"))]
 	for {
@@ -197,7 +209,7 @@ func (d *decoder) find(path string) (at place, exact bool) {
 	}
 }
 
-// invalid makes the error for a file.
+// invalid returns the error for a file with problems.
 func invalid(name string, wrong []muster.FieldError) error {
 	e := muster.Errorf(muster.InvalidSpec, "%s: %s", name, wrong[0])
 	if len(wrong) > 1 {
@@ -211,9 +223,11 @@ func invalid(name string, wrong []muster.FieldError) error {
 	return e
 }
 
-func findInvalidUTF8(data []byte) (place, bool) {
+// checkUTF8 returns data without a byte order mark, or an error if it is not UTF-8.
+func checkUTF8(data []byte, name string) ([]byte, error) {
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	if utf8.Valid(data) {
-		return place{}, false
+		return data, nil
 	}
 	at := place{1, 1}
 	for len(data) > 0 {
@@ -227,5 +241,55 @@ func findInvalidUTF8(data []byte) (place, bool) {
 		}
 		data = data[size:]
 	}
-	return at, true
+	return nil, invalid(name, []muster.FieldError{{Line: at.line, Column: at.column, Message: "the file is not UTF-8 text"}})
+}
+
+// DecodeObject reads the object of a YAML or JSON file into the struct to which v points; its fields have types as in specs.
+// The problems that check returns afterwards, by the paths of the fields, get their places in the file. They are reported
+// together with those of the decoding, unless these explain them. Errors are those of Parse.
+func DecodeObject(data []byte, name string, v any, check func() []muster.FieldError) error {
+	data, err := checkUTF8(data, name)
+	if err != nil {
+		return err
+	}
+	d := newDecoder(nil)
+	n, problem := d.singleDocument(data)
+	if problem != nil {
+		return invalid(name, []muster.FieldError{*problem})
+	}
+	d.decode(n, reflect.ValueOf(v).Elem(), "")
+	if d.nodes < maxNodes && n.kind == object {
+		misread := slices.Clone(d.wrong)
+		for _, e := range check() {
+			at, exact := d.find(e.Path)
+			e.Line, e.Column = at.line, at.column
+			explains := func(w muster.FieldError) bool {
+				return strings.HasPrefix(w.Path, e.Path) || exact && w.Line == e.Line && w.Column == e.Column || w.Hint == didYouMean(e.Path)
+			}
+			if !slices.ContainsFunc(misread, explains) {
+				d.wrong = append(d.wrong, e)
+			}
+		}
+	}
+	if len(d.wrong) == 0 {
+		return nil
+	}
+	d.sortProblems()
+	return invalid(name, d.wrong)
+}
+
+// singleDocument returns the one document of a file.
+func (d *decoder) singleDocument(data []byte) (*node, *muster.FieldError) {
+	if json.Valid(data) {
+		return d.fromJSON(data), nil
+	}
+	docs, budget, bad := yamlDocuments(context.Background(), string(data))
+	if bad != nil {
+		return nil, bad
+	}
+	docs = slices.DeleteFunc(docs, isEmptyDocument)
+	if len(docs) != 1 {
+		return nil, &muster.FieldError{Line: 1, Column: 1, Message: "the file must have one document, and has " + [...]string{"none", "several"}[min(len(docs), 1)]}
+	}
+	return d.fromYAML(docs[0].Body, &budget), nil
 }

@@ -105,7 +105,7 @@ tasks:
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(got, mustParse(t, string(b))); d != "" {
-		t.Errorf("its JSON reads differently: %s", d)
+		t.Errorf("its JSON is decoded differently: %s", d)
 	}
 }
 
@@ -157,82 +157,82 @@ func TestAnEmptyEntrypointIsNotNone(t *testing.T) {
 		}
 		var again muster.Container
 		if err := json.Unmarshal(b, &again); err != nil || !cmp.Equal(*c, again) {
-			t.Errorf("%s is written as %s and read as %v, %v", text, b, again, err)
+			t.Errorf("%s is encoded as %s and decoded as %v, %v", text, b, again, err)
 		}
 	}
 }
 
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{"naem: x\nrun: y", "line 1, column 1: naem: there is no such field (did you mean name?)"},
-		{"run: y\nmemory: 1GiB", "line 2, column 1: memory: there is no such field (did you mean resources.memory?)"},
-		{"run: y\nresources:\n  memry: 1GiB", "line 3, column 3: resources.memry: there is no such field (did you mean memory?)"},
-		{"tasks: [{run: y}]\nrun: z", "line 2, column 1: run: there is no such field (it belongs to an entry of tasks)"},
-		{"tasks: [{run: y, priority: 5}]", "line 1, column 18: tasks[0].priority: there is no such field (it belongs to the job, outside tasks)"},
-		{"tasks: [{run: y, kill: {sgnal: x}}]", "line 1, column 25: tasks[0].kill.sgnal: there is no such field (did you mean signal?)"},
-		{"run: y\nkill: {xyzzy: x}", "line 2, column 8: kill.xyzzy: there is no such field (there are signal, grace)"},
-		{"run: y\nresources: {cpus: two}", `line 2, column 19: resources.cpus: "two" cannot stand here: write a number`},
-		{"run: y\nresources: 2", "line 2, column 12: resources: 2 cannot stand here: write an object with cpus, memory, disk, pids, gpus"},
+		{"naem: x\nrun: y", "line 1, column 1: naem: unknown field (did you mean name?)"},
+		{"run: y\nmemory: 1GiB", "line 2, column 1: memory: unknown field (did you mean resources.memory?)"},
+		{"run: y\nresources:\n  memry: 1GiB", "line 3, column 3: resources.memry: unknown field (did you mean memory?)"},
+		{"tasks: [{run: y}]\nrun: z", "line 2, column 1: run: unknown field (it belongs to an entry of tasks)"},
+		{"tasks: [{run: y, priority: 5}]", "line 1, column 18: tasks[0].priority: unknown field (it belongs to the job, outside tasks)"},
+		{"tasks: [{run: y, kill: {sgnal: x}}]", "line 1, column 25: tasks[0].kill.sgnal: unknown field (did you mean signal?)"},
+		{"run: y\nkill: {xyzzy: x}", "line 2, column 8: kill.xyzzy: unknown field (known are signal, grace)"},
+		{"run: y\nresources: {cpus: two}", `line 2, column 19: resources.cpus: expected a number, got "two"`},
+		{"run: y\nresources: 2", "line 2, column 12: resources: expected an object with cpus, memory, disk, pids, gpus, got 2"},
 		{"run: y\nresources: {memory: 4 apples}", `line 2, column 21: resources.memory: "4 apples" is not a size: write bytes or a form such as 512MiB or 10GB`},
-		{"run: y\npriority: 1.5", "line 2, column 11: priority: 1.5 cannot stand here: write a whole number"},
-		{"run: y\npriority: high", `line 2, column 11: priority: "high" cannot stand here: write a whole number`},
-		{"run: y\npriority: 010", `line 2, column 11: priority: "010" cannot stand here: write a whole number`},
+		{"run: y\npriority: 1.5", "line 2, column 11: priority: expected a whole number, got 1.5"},
+		{"run: y\npriority: high", `line 2, column 11: priority: expected a whole number, got "high"`},
+		{"run: y\npriority: 010", `line 2, column 11: priority: expected a whole number, got "010"`},
 		{"run: y\npriority: 500", "line 2, column 11: priority: 500 is out of range: write 0 to 100, higher first"},
 		{"run: y\ntimeout: soon", `line 2, column 10: timeout: "soon" is not a duration: write seconds or a form such as 90s, 10m, 1h30m or 7d`},
-		{"run: y\narray: 10", `line 2, column 8: array: 10 is not an array: write "0-9" for 10 tasks, or "10-10" for the element 10 alone`},
-		{"run: y\nneeds: a", `line 2, column 8: needs: "a" cannot stand here: write a list (such as ["a"])`},
-		{"run: y\nenv: [A=b]", "line 2, column 6: env: a list cannot stand here: write an object, such as {NAME: value}"},
-		{"run: y\nenv: {A: }", "line 2, column 9: env.A: there is no value (write \"\" for an empty text)"},
-		{"run: y\nenv: {A: [b]}", "line 2, column 10: env.A: a list cannot stand here: write a text"},
-		{"run: y\nenv:\n", "line 2, column 6: env: there is no value (write a value, or take the field out)"},
-		{"run: [a, [b]]", "line 1, column 10: run[1]: a list cannot stand here: write a text"},
+		{"run: y\narray: 10", `line 2, column 8: array: 10 is not an array: write "0-9" for 10 tasks, or "10-10" for element 10 alone`},
+		{"run: y\nneeds: a", `line 2, column 8: needs: expected a list, got "a" (such as ["a"])`},
+		{"run: y\nenv: [A=b]", "line 2, column 6: env: expected an object, such as {NAME: value}, got a list"},
+		{"run: y\nenv: {A: }", "line 2, column 9: env.A: the field has no value (write \"\" for an empty string)"},
+		{"run: y\nenv: {A: [b]}", "line 2, column 10: env.A: expected a string, got a list"},
+		{"run: y\nenv:\n", "line 2, column 6: env: the field has no value (write a value, or remove the field)"},
+		{"run: [a, [b]]", "line 1, column 10: run[1]: expected a string, got a list"},
 		{"run: {a: b}", "line 1, column 6: run: "},
-		{"run: y\nmatrix: {lr: [1, [2]]}", "line 2, column 18: matrix.lr[1]: a list cannot stand here: write a text"},
+		{"run: y\nmatrix: {lr: [1, [2]]}", "line 2, column 18: matrix.lr[1]: expected a string, got a list"},
 		{"run: y\nmatrix: {lr: abc}", "line 2, column 14: matrix.lr: matrix axis lr: "},
-		{"run: y\nresources: {gpus: {count: 1, share: 1, memory: 1}}", "line 2, column 37: resources.gpus.share: 1 cannot stand here: write true or false"},
-		{"run: y\nenv: {A: 1}\nenv: {B: 1}", `line 3, column 1: the field "env" is there twice (keep one of them)`},
-		{"{\"run\": \"y\",\n \"env\": {\"A\": \"1\", \"A\": \"2\"}}", `line 2, column 20: the field "A" is there twice (keep one of them)`},
-		{"{\"run\": \"y\",\n \"é\": \"ü\"}", "line 2, column 2: é: there is no such field"},
-		{"run: \"y", "line 1, column 6: this is not YAML: "},
-		{"run: y\n\tname: x", "line 2, column 1: this is not YAML: "},
+		{"run: y\nresources: {gpus: {count: 1, share: 1, memory: 1}}", "line 2, column 37: resources.gpus.share: expected true or false, got 1"},
+		{"run: y\nenv: {A: 1}\nenv: {B: 1}", `line 3, column 1: duplicate field "env" (keep one of them)`},
+		{"{\"run\": \"y\",\n \"env\": {\"A\": \"1\", \"A\": \"2\"}}", `line 2, column 20: duplicate field "A" (keep one of them)`},
+		{"{\"run\": \"y\",\n \"é\": \"ü\"}", "line 2, column 2: é: unknown field"},
+		{"run: \"y", "line 1, column 6: invalid YAML: "},
+		{"run: y\n\tname: x", "line 2, column 1: invalid YAML: "},
 		{"- run: x", "line 1, column 1: a list is not a job: write an object with run or tasks (write the stages under tasks:"},
 		{"just text", `line 1, column 1: "just text" is not a job`},
-		{"", "line 1, column 1: there is no job in this file"},
-		{"# only a comment\n---\n", "there is no job in this file"},
+		{"", "line 1, column 1: the file has no job"},
+		{"# only a comment\n---\n", "the file has no job"},
 		{"name: x", "line 1, column 1: kind: the stage has nothing to run"},
-		{"run: *x", "line 1, column 6: there is no anchor x before this line"},
-		{"run: x\noutputs: [*.pt]", "line 2, column 11: there is no anchor .pt before this line (a text that begins with * needs quotes)"},
-		{"run: x\noutputs: [a: b]", `line 2, column 11: outputs[0]: an object cannot stand here: write a text (a text with ": " in it needs quotes)`},
-		{"x-a: &a {b: *a}\nrun: x", "there is no anchor a before this line"},
+		{"run: *x", "line 1, column 6: unknown anchor x"},
+		{"run: x\noutputs: [*.pt]", "line 2, column 11: unknown anchor .pt (a string that begins with * needs quotes)"},
+		{"run: x\noutputs: [a: b]", `line 2, column 11: outputs[0]: expected a string, got an object (a string with ": " in it needs quotes)`},
+		{"x-a: &a {b: *a}\nrun: x", "unknown anchor a"},
 		{"run: !!str 5", "the tag !!str is not supported"},
-		{"run: x\n<<: 5", "line 2, column 5: after << comes an alias of an object"},
-		{"run: x\n? [a, b]\n: c", "this is not YAML: found an invalid key"},
+		{"run: x\n<<: 5", "line 2, column 5: << needs an alias of an object"},
+		{"run: x\n? [a, b]\n: c", "invalid YAML: found an invalid key"},
 		{"run: \"a\xff\"", "line 1, column 8: the file is not UTF-8 text"},
 		{"run: x ${matrix.lr}", "line 1, column 6: run: ${matrix.lr}: this stage has no matrix"},
 		{"tasks:\n- {name: a, run: x}\n- run: echo ${b.result.x}", "line 3, column 8: tasks[1].run: ${b.result.x}: there is no stage b"},
 		{"run: x\nretries:\n  on:\n  - exit:0", "line 4, column 5: retries.on[0]: "},
 		{"run: x\nenv:\n  MUSTER_JOB: 5", "line 3, column 15: env.MUSTER_JOB: names that begin with MUSTER_"},
-		{"run: x\ngang:\n  sise: 4", "line 3, column 3: gang.sise: there is no such field (did you mean size?)"},
-		{"run: x\ngang: {size: four}", `line 2, column 14: gang.size: "four" cannot stand here: write a whole number`},
-		{"run: x\ngang: four", `line 2, column 7: gang: "four" is not a gang: write how many members it has, or an object with size and on_loss`},
+		{"run: x\ngang:\n  sise: 4", "line 3, column 3: gang.sise: unknown field (did you mean size?)"},
+		{"run: x\ngang: {size: four}", `line 2, column 14: gang.size: expected a whole number, got "four"`},
+		{"run: x\ngang: four", `line 2, column 7: gang: "four" is not a gang: write the number of members, or an object with size and on_loss`},
 		{"run: x\ngang: {size: 0}", "line 2, column 14: gang.size: 0 is not a number of members: write 1 to 1000"},
-		{"run: x\ngnag: 4", "line 2, column 1: gnag: there is no such field (did you mean gang?)"},
-		{"run: x\non_loss: end", "line 2, column 1: on_loss: there is no such field (did you mean gang.on_loss?)"},
+		{"run: x\ngnag: 4", "line 2, column 1: gnag: unknown field (did you mean gang?)"},
+		{"run: x\non_loss: end", "line 2, column 1: on_loss: unknown field (did you mean gang.on_loss?)"},
 		{"run: x\ncheckpoint: [a]", `line 2, column 13: checkpoint: ["a"] is not a checkpoint: write a folder such as ckpt/`},
-		{"run: x\ncheckpoint: {path: a, evry: 1s}", "line 2, column 23: checkpoint.evry: there is no such field (did you mean every?)"},
-		{"run: x\ncheckpoint: ../a", `line 2, column 13: checkpoint.path: "../a" is not a folder below the task's`},
-		{"run: x\nlauncher: mpirun", `line 2, column 11: launcher: "mpirun" is not known: write torchrun`},
-		{"run: x\nnetwork: off", `line 2, column 10: network: "off" is not known: write host, bridge, allowlist or none`},
-		{"run: x\nimage: Python", `line 2, column 8: image: "Python" is not the name of an image (names of images have small letters: write python)`},
-		{"run: x\nimage: [a]", "line 2, column 8: image: a list cannot stand here: write a text"},
-		{"run: x\nimage: a\nuser: root", "line 3, column 1: user: there is no such field (did you mean container.user?)"},
-		{"image: a\ncontainer:\n  entrypoint: sh", `line 3, column 15: container.entrypoint: "sh" cannot stand here: write a list (such as ["sh"])`},
-		{"image: a\ncontainer:\n  mounts: [/data]", `line 3, column 12: container.mounts[0]: "/data" is not a mount: write source:target, with :ro for reading only, such as /data:/data:ro`},
-		{"image: a\ncontainer:\n  mounts: [{source: /a, traget: /b}]", "line 3, column 25: container.mounts[0].traget: there is no such field (did you mean target?)"},
+		{"run: x\ncheckpoint: {path: a, evry: 1s}", "line 2, column 23: checkpoint.evry: unknown field (did you mean every?)"},
+		{"run: x\ncheckpoint: ../a", `line 2, column 13: checkpoint.path: "../a" is not a folder in the task's folder`},
+		{"run: x\nlauncher: mpirun", `line 2, column 11: launcher: unknown value "mpirun": use torchrun`},
+		{"run: x\nnetwork: off", `line 2, column 10: network: unknown value "off": use host, bridge, allowlist or none`},
+		{"run: x\nimage: Python", `line 2, column 8: image: "Python" is not a valid image name (image names are lower case: write python)`},
+		{"run: x\nimage: [a]", "line 2, column 8: image: expected a string, got a list"},
+		{"run: x\nimage: a\nuser: root", "line 3, column 1: user: unknown field (did you mean container.user?)"},
+		{"image: a\ncontainer:\n  entrypoint: sh", `line 3, column 15: container.entrypoint: expected a list, got "sh" (such as ["sh"])`},
+		{"image: a\ncontainer:\n  mounts: [/data]", `line 3, column 12: container.mounts[0]: "/data" is not a mount: write source:target, with :ro for read-only, such as /data:/data:ro`},
+		{"image: a\ncontainer:\n  mounts: [{source: /a, traget: /b}]", "line 3, column 25: container.mounts[0].traget: unknown field (did you mean target?)"},
 		{"image: a\ncontainer:\n  mounts:\n  - /a:b", `line 4, column 5: container.mounts[0].target: "b" is not an absolute path`},
 		{"image: a\ncontainer: {shm_size: 1}", "line 2, column 23: container.shm_size: 1B is out of range: write 64KiB to 1024TiB"},
 		{"image: a:${matrix.v}", "line 1, column 8: image: ${matrix.v}: this stage has no matrix"},
-		{"run: x\npids: 5", "line 2, column 1: pids: there is no such field (did you mean resources.pids?)"},
+		{"run: x\npids: 5", "line 2, column 1: pids: unknown field (did you mean resources.pids?)"},
 	} {
 		got := problems(t, c.text)
 		if len(got) != 1 || !strings.HasPrefix(got[0].String(), c.want) && !strings.Contains(got[0].String(), c.want) {
@@ -259,7 +259,7 @@ func TestParseTellsAllProblemsInOrder(t *testing.T) {
 	}
 }
 
-// What somebody else finds wrong within an input stands where its field does, however the job was written.
+// Problems of the additional check get the places of their fields, in all forms of a job.
 func TestCheckedInputsHaveTheirPlace(t *testing.T) {
 	const flat = "kind: mnist_training\ninput:\n  epochs: 0\n  data: {path: x, list: [1, {a: b}]}\n"
 	for text, want := range map[string]string{
@@ -288,7 +288,7 @@ func TestCheckedInputsHaveTheirPlace(t *testing.T) {
 	}
 }
 
-// The values of an input keep their types, as YAML has them.
+// The values of an input keep their YAML types.
 func TestInputsKeepTheirTypes(t *testing.T) {
 	got := mustParse(t, "kind: mnist_training\ninput: {lr: 1e-3, n: 5, on: true, text: '5', none: null, list: [0.1, x], big: 12345678901234567890}\n")
 	want := `{"lr":1e-3,"n":5,"on":true,"text":"5","none":null,"list":[0.1,"x"],"big":12345678901234567890}`
@@ -324,12 +324,12 @@ func TestParseIsBounded(t *testing.T) {
 		})
 	}
 	_, err := spec.Parse([]byte("run: x\n#"+strings.Repeat("x", spec.MaxFile)), "big.yaml")
-	if muster.CodeOf(err) != muster.TooLarge || !strings.Contains(err.Error(), "big.yaml is 1MiB") {
+	if muster.CodeOf(err) != muster.TooLarge || !strings.Contains(err.Error(), "big.yaml is too large: 1MiB") {
 		t.Errorf("a big file gives %v", err)
 	}
 }
 
-// nestedObjects nests n objects, each deeper than the one before.
+// nestedObjects returns n nested objects.
 func nestedObjects(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -364,7 +364,7 @@ func TestFormatShowsTheSurroundingsOfLongLines(t *testing.T) {
 	caret := strings.Index(out[2], "^") - strings.Index(out[2], "| ")
 	shown := []rune(out[1][strings.Index(out[1], "| "):])
 	if string(shown[caret:caret+6]) != `"naem"` {
-		t.Errorf("the caret does not stand under the field:\n%s", strings.Join(out, "\n"))
+		t.Errorf("the caret is not below the field:\n%s", strings.Join(out, "\n"))
 	}
 	if got := spec.Format(errors.New("other"), text); got != "other\n" {
 		t.Errorf("another error became %q", got)
@@ -376,14 +376,14 @@ func TestFormatSaysThatThereIsMore(t *testing.T) {
 		text := strings.Repeat("kind: not good\n---\n", problems)
 		_, err := spec.Parse([]byte(text), "many.yaml")
 		out := spec.Format(err, text)
-		if got := strings.HasSuffix(out, "\nThese are the first 100 problems; there may be more.\n"); got != more {
-			t.Errorf("%d problems: it says that there are more: %v", problems, got)
+		if got := strings.HasSuffix(out, "\nOnly the first 100 problems are shown.\n"); got != more {
+			t.Errorf("%d problems: notice of more problems: %v", problems, got)
 		}
 	}
 }
 
-// FuzzParse holds that whatever is accepted is valid and means the same once it
-// was written as JSON, and that every problem has a place in the file.
+// FuzzParse checks that accepted specs are valid and survive JSON, and that every problem
+// has a place in the file.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"run: x", "name: a\ntasks:\n- {name: b, run: [c, 1], matrix: {lr: [0.1, x], s: 1-3}}\n- needs: [b]\n  kind: noop\n  array: 0-9,20-30:2\n  input: {a: [1, ~, \"${b.0.result.x}\"]}\n",
@@ -416,14 +416,14 @@ func FuzzParse(f *testing.F) {
 			}
 			b, err := json.Marshal(s)
 			if err != nil {
-				t.Fatalf("%q was accepted and cannot be written: %v", data, err)
+				t.Fatalf("%q was accepted, but cannot be encoded: %v", data, err)
 			}
 			again, err := spec.Parse(b, "f")
 			if err != nil {
-				t.Fatalf("%q was written as %s, which is refused: %v", data, b, err)
+				t.Fatalf("%q was encoded as %s, which is rejected: %v", data, b, err)
 			}
 			if d := cmp.Diff([]*muster.Spec{s}, again); d != "" {
-				t.Fatalf("%q was written as %s, which differs: %s", data, b, d)
+				t.Fatalf("%q was encoded as %s, which differs: %s", data, b, d)
 			}
 		}
 	})

@@ -19,13 +19,13 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// yamlDocuments parses a file. What would make the parser slow or overflow its
-// stack is refused before it runs. left is how many bytes reading may allocate
-// after that. Nothing is returned once ctx is done.
+// yamlDocuments parses a file. It rejects input that would make the parser slow or
+// overflow its stack before it runs. budget is the number of bytes that reading the
+// documents may allocate. Nothing is returned if ctx ends.
 func yamlDocuments(ctx context.Context, data string) (docs []*ast.DocumentNode, budget int, wrong *muster.FieldError) {
 	defer func() {
-		if r := recover(); r != nil { // the parser gives up on some malformed input by a panic
-			docs, budget, wrong = nil, 0, &muster.FieldError{Line: 1, Column: 1, Message: "the file cannot be read as YAML", Hint: "simplify it, or write JSON"}
+		if r := recover(); r != nil { // the parser panics on some malformed input
+			docs, budget, wrong = nil, 0, &muster.FieldError{Line: 1, Column: 1, Message: "cannot parse the file as YAML", Hint: "simplify it, or write JSON"}
 		}
 	}()
 	tokens, cost, wrong := tokenize(ctx, data)
@@ -48,13 +48,13 @@ func yamlDocuments(ctx context.Context, data string) (docs []*ast.DocumentNode, 
 		return nil, 0, syntaxError(err)
 	}
 	if len(file.Docs) < n {
-		return nil, 0, &muster.FieldError{Line: 1, Column: 1, Message: fmt.Sprintf("only %d of the %d documents can be read", len(file.Docs), n), Hint: "split the file"}
+		return nil, 0, &muster.FieldError{Line: 1, Column: 1, Message: fmt.Sprintf("cannot parse more than %d of the %d documents", len(file.Docs), n), Hint: "split the file"}
 	}
-	// What aliases bring in is bounded by the size of the file, too: a small one is no reason to allocate much.
+	// Aliases are also limited by the size of the file: a small file must not allocate much.
 	return file.Docs, min(aliasesOfAny+len(data)*aliasesOfByte, maxCost-cost-more), nil
 }
 
-// tokenize returns the tokens of a file, and what it is estimated to allocate in the end.
+// tokenize returns the tokens of a file, and an estimate of its total allocations.
 func tokenize(ctx context.Context, data string) (tokens token.Tokens, cost int, wrong *muster.FieldError) {
 	short, replaced := shorten(data)
 	for _, s := range replaced {
@@ -78,8 +78,8 @@ func tokenize(ctx context.Context, data string) (tokens token.Tokens, cost int, 
 	return lexer.Tokenize(data), cost, nil
 }
 
-// dropEmptyDocuments leaves out documents without content, after which the parser
-// would stop, and returns how many are left.
+// dropEmptyDocuments removes documents without content, after which the parser would
+// stop, and returns the number of others.
 func dropEmptyDocuments(tokens token.Tokens) (all token.Tokens, n int) {
 	var doc token.Tokens
 	content := false
@@ -105,25 +105,25 @@ func dropEmptyDocuments(tokens token.Tokens) (all token.Tokens, n int) {
 }
 
 func syntaxError(err error) *muster.FieldError {
-	e := &muster.FieldError{Line: 1, Column: 1, Hint: `a text with ": " or " #" in it, or with a special first sign, needs quotes`}
+	e := &muster.FieldError{Line: 1, Column: 1, Hint: `a string with ": " or " #" in it, or with a special first character, needs quotes`}
 	at, ok := errors.AsType[yaml.Error](err)
 	if !ok {
 		e.Message = err.Error()
-	} else { // its Error prints the whole file, in a time that grows with the square of its tokens
+	} else { // its Error prints the whole file, in quadratic time
 		e.Message = at.GetMessage()
 		if tok := at.GetToken(); tok != nil && tok.Position != nil {
 			e.Line, e.Column = tok.Position.Line, tok.Position.Column
 		}
 	}
-	e.Message = "this is not YAML: " + e.Message
+	e.Message = "invalid YAML: " + e.Message
 	return e
 }
 
-// yamlReader turns the parser's nodes of one document into ours.
+// yamlReader converts the parser's nodes of one document.
 type yamlReader struct {
 	*builder
 	anchors map[string]ast.Node
-	aliases int  // that are being read, one within the other
+	aliases int  // nesting depth of the aliases being read
 	budget  *int // bytes that reading the values of aliases may allocate
 }
 
@@ -161,7 +161,7 @@ func (r *yamlReader) value(y ast.Node, depth int) *node {
 	case *ast.NanNode:
 		r.text(n, y.Token.Value)
 	case *ast.StringNode:
-		if y.Token.Type == token.StringType && jsonNumber(y.Value) { // 1e-3, which the parser takes for a text
+		if y.Token.Type == token.StringType && jsonNumber(y.Value) { // 1e-3, which the parser reads as a string
 			r.number(n, y.Value, y.Value)
 			break
 		}
@@ -194,18 +194,17 @@ func (r *yamlReader) value(y ast.Node, depth int) *node {
 	case *ast.AliasNode:
 		return r.alias(n, y, depth)
 	case *ast.TagNode:
-		r.addProblem(n.at, "put texts in quotes", "the tag "+truncate(y.Start.Value)+" is not supported")
+		r.addProblem(n.at, "put strings in quotes", "the tag "+muster.Truncate(y.Start.Value)+" is not supported")
 		n.kind = reported
 	default:
-		r.addProblem(n.at, "", "this sort of YAML is not supported in a job spec")
+		r.addProblem(n.at, "", "this YAML feature is not supported in a job spec")
 		n.kind = reported
 	}
 	return n
 }
 
-// colonText recognizes a plain text with a colon in it, such as exit:75, that
-// is an item of a list inside braces: YAML takes it for a text, the parser for
-// an object.
+// colonText recognizes a plain scalar with a colon, such as exit:75, as an item of a
+// list in brackets: in YAML it is a string, but the parser reads an object.
 func colonText(y ast.Node) (*ast.MappingValueNode, bool) {
 	if m, ok := y.(*ast.MappingNode); ok && len(m.Values) == 1 && m.Start.Type != token.MappingStartType {
 		y = m.Values[0]
@@ -229,7 +228,7 @@ func (r *yamlReader) alias(n *node, y *ast.AliasNode, depth int) *node {
 	name := y.Value.GetToken().Value
 	target, ok := r.anchors[name]
 	if !ok {
-		r.addProblem(n.at, "a text that begins with * needs quotes", "there is no anchor "+truncate(name)+" before this line")
+		r.addProblem(n.at, "a string that begins with * needs quotes", "unknown anchor "+muster.Truncate(name))
 		n.kind = reported
 		return n
 	}
@@ -238,28 +237,28 @@ func (r *yamlReader) alias(n *node, y *ast.AliasNode, depth int) *node {
 	return r.value(target, depth+1)
 }
 
-// charge counts what the values of aliases allocate: what else is in the file was estimated before.
+// charge counts allocations for the values of aliases; those for the rest of the file were estimated before.
 func (r *yamlReader) charge(at place, bytes int) {
 	if r.aliases == 0 || r.nodes >= maxNodes {
 		return
 	}
 	if *r.budget -= bytes; *r.budget < 0 {
-		r.addProblem(at, "aliases count each time they are used", "the aliases of the file bring in too much")
+		r.addProblem(at, "aliases count each time they are used", "the aliases of the file expand to too much")
 		r.nodes = maxNodes
 	}
 }
 
-// text sets a text, which must be UTF-8 although YAML has escapes for any byte.
+// text sets a string, which must be UTF-8 although YAML has escapes for any byte.
 func (r *yamlReader) text(n *node, s string) {
 	if !utf8.ValidString(s) {
-		r.addProblem(n.at, "", "the text is not UTF-8")
+		r.addProblem(n.at, "", "the string is not UTF-8")
 		s = strings.ToValidUTF8(s, "�")
 	}
 	n.kind, n.text = text, s
 	r.charge(n.at, jsonSize(s)*readCost)
 }
 
-// number sets a number by its spelling and by what the parser made of it.
+// number sets a number by its spelling and the parser's value.
 func (r *yamlReader) number(n *node, spelled, value string) {
 	n.kind, n.text, n.number = number, spelled, value
 	digits := strings.TrimLeft(spelled, "+-")
@@ -267,7 +266,7 @@ func (r *yamlReader) number(n *node, spelled, value string) {
 	case jsonNumber(spelled):
 		n.number = spelled
 	case len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9':
-		// Octal in one YAML, decimal in another: good as a text, such as a date, only.
+		// Octal in one YAML version, decimal in another: only valid as a string, such as a date.
 		n.kind = text
 	case !jsonNumber(value):
 		n.kind = text
@@ -282,8 +281,8 @@ func jsonNumber(s string) bool {
 	return err == nil && !math.IsInf(f, 0)
 }
 
-// object adds the members of a mapping; those that are merged in by << count
-// only where the mapping does not name them itself.
+// object adds the members of a mapping. Members of the mapping override those merged
+// with <<.
 func (r *yamlReader) object(n *node, members []*ast.MappingValueNode, depth int) {
 	n.kind = object
 	seen := make(map[string]bool)
@@ -312,7 +311,7 @@ func (r *yamlReader) object(n *node, members []*ast.MappingValueNode, depth int)
 	}
 }
 
-// merge returns the objects that << brings in, the stronger ones first.
+// merge returns the objects that << refers to, in order of precedence.
 func (r *yamlReader) merge(y ast.Node, depth int) []*node {
 	n := r.value(y, depth+1)
 	sources := []*node{n}
@@ -321,7 +320,7 @@ func (r *yamlReader) merge(y ast.Node, depth int) []*node {
 	}
 	for _, s := range sources {
 		if s.kind != object {
-			r.addProblem(n.at, "", "after << comes an alias of an object, or a list of such")
+			r.addProblem(n.at, "", "<< needs an alias of an object, or a list of these")
 			return nil
 		}
 	}
@@ -336,7 +335,7 @@ func (r *yamlReader) key(y ast.MapKeyNode) (string, bool) {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode, *ast.InfinityNode, *ast.NanNode:
 		r.text(n, y.GetToken().Value)
 	default:
-		r.addProblem(n.at, "", "the name of a field is a plain text")
+		r.addProblem(n.at, "", "the name of a field must be a plain string")
 		return "", false
 	}
 	return n.text, true

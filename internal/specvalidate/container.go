@@ -10,41 +10,39 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Limits of what a task runs in.
+// Limits of containers.
 const (
-	maxMounts  = 64  // folders of the worker in a container
+	maxMounts  = 64  // mounts of a container
 	maxHosts   = 256 // entries of allow_hosts
 	minShmSize = 64 << 10
 )
 
 var (
 	userPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
-	// A name, *. and a name, or an address, with an optional port; a network. The worker reads them in full.
+	// A name, *. and a name, an address or a network, with an optional port. The worker checks them completely.
 	hostPattern = regexp.MustCompile(`^((\*\.)?(\w[\w-]*\.)*[A-Za-z_][\w-]*(:\d{1,5})?|(\d{1,3}\.){3}\d{1,3}(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?|[0-9.]+/\d{1,2}(:\d{1,5})?|[0-9a-fA-F]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(/\d{1,3})?)$`)
 )
 
-// container checks what a task runs in.
+// container checks isolation, image and container options.
 func (v *validator) container(t *muster.TaskSpec) {
-	if t.Isolation != "" {
-		v.oneOf("isolation", t.Isolation, muster.IsolationContainer, muster.IsolationProcess, muster.IsolationAuto)
-	}
+	v.optional("isolation", t.Isolation, muster.IsolationContainer, muster.IsolationProcess, muster.IsolationAuto)
 	switch {
 	case t.Kind == muster.KindNoop && (t.Image != "" || t.Container != nil || t.Isolation == muster.IsolationContainer):
-		v.add("kind", "leave kind out", "a noop runs in no container")
+		v.add("kind", "leave kind out", "kind noop cannot run in a container")
 	case t.Image == "" && t.Kind == muster.KindContainer:
 		v.add("image", "such as image: python:3.12", "a container needs an image")
 	case t.Image == "" && (t.Isolation == muster.IsolationContainer || t.Isolation == muster.IsolationAuto):
 		v.add("isolation", "write image: its name", "a container needs an image")
 	case t.Image == "" && t.Container != nil:
-		v.add("container", "write image: its name", "the options are of a container, which needs an image")
+		v.add("container", "write image: its name", "container options need an image")
 	case t.Image != "" && t.Isolation == muster.IsolationProcess:
-		v.add("isolation", "take one of them out, or write isolation: auto", "a process has no image")
+		v.add("isolation", "remove one of them, or write isolation: auto", "a process cannot have an image")
 	case t.Kind == muster.KindContainer && t.Isolation == muster.IsolationProcess, t.Kind == muster.KindContainer && t.Isolation == muster.IsolationAuto:
-		v.add("isolation", "leave kind out", "tasks of kind container always run in one")
+		v.add("isolation", "leave kind out", "tasks of kind container always run in a container")
 	case t.Python != nil && t.Isolation == muster.IsolationContainer:
-		v.add("python", "use an image that has the packages", "no environment is built in a container")
+		v.add("python", "use an image that has the packages", "python environments are not supported in containers")
 	case t.Launcher != "" && t.Kind == muster.KindContainer && t.Run == nil:
-		v.add("launcher", "write run: the script and its arguments", "a launcher does not start an image's own command")
+		v.add("launcher", "write run: the script and its arguments", "a launcher cannot start the image's own command")
 	}
 	v.image(t.Image)
 	if t.Container != nil {
@@ -52,7 +50,7 @@ func (v *validator) container(t *muster.TaskSpec) {
 	}
 }
 
-// image checks the form of a reference. One with ${…} is known later.
+// image checks an image reference, unless it contains ${…}.
 func (v *validator) image(ref string) {
 	if ref == "" || strings.Contains(ref, "${") {
 		v.text("image", ref, maxLabel)
@@ -64,39 +62,37 @@ func (v *validator) image(ref string) {
 	hint := "such as python:3.12 or ghcr.io/acme/train@sha256: and 64 hex digits"
 	if lower := strings.ToLower(ref); lower != ref {
 		if _, _, ok := muster.ParseImage(lower); ok {
-			hint = "names of images have small letters: write " + lower
+			hint = "image names are lower case: write " + lower
 		}
 	}
-	v.add("image", hint, "%q is not the name of an image", truncate([]byte(ref)))
+	v.add("image", hint, "%q is not a valid image name", muster.Truncate(ref))
 }
 
-// containerOptions checks how a container is made. memory is what the task may have, 0 for no limit.
+// containerOptions checks container options. memory is the task's limit, 0 for none.
 func (v *validator) containerOptions(c *muster.Container, memory muster.Size) {
 	v.arguments("container.entrypoint", c.Entrypoint)
 	if len(c.Entrypoint) > 0 && c.Entrypoint[0] == "" {
-		v.add("container.entrypoint", "", "the list begins with the program")
+		v.add("container.entrypoint", "", "the list must begin with the program")
 	}
 	if c.Workdir != "" {
 		v.absolutePath("container.workdir", c.Workdir)
 	}
 	if c.User != "" && !userPattern.MatchString(c.User) {
-		v.add("container.user", "such as 1000, 1000:1000 or nobody", "%q is not a user", truncate([]byte(c.User)))
+		v.add("container.user", "such as 1000, 1000:1000 or nobody", "%q is not a valid user", muster.Truncate(c.User))
 	}
-	if c.Pull != "" {
-		v.oneOf("container.pull", c.Pull, muster.PullMissing, muster.PullAlways, muster.PullNever)
-	}
+	v.optional("container.pull", c.Pull, muster.PullMissing, muster.PullAlways, muster.PullNever)
 	switch {
 	case c.ShmSize != 0 && c.ShmSize < minShmSize, c.ShmSize > 1<<50:
 		v.add("container.shm_size", "", "%s is out of range: write %s to 1024TiB", c.ShmSize, muster.Size(minShmSize))
 	case memory > 0 && c.ShmSize > memory:
-		v.add("container.shm_size", "it counts as memory", "%s is more than resources.memory, %s", c.ShmSize, memory)
+		v.add("container.shm_size", "it counts as memory", "%s exceeds resources.memory, %s", c.ShmSize, memory)
 	}
 	v.count("container.capabilities", len(c.Capabilities))
 	for k, name := range c.Capabilities {
 		v.oneOf(fmt.Sprintf("container.capabilities[%d]", k), strings.TrimPrefix(name, "CAP_"), muster.Capabilities...)
 	}
 	if len(c.Mounts) > maxMounts {
-		v.add("container.mounts", "", "%d mounts are too many: at most %d are allowed", len(c.Mounts), maxMounts)
+		v.add("container.mounts", "", "%d mounts are too many, the maximum is %d", len(c.Mounts), maxMounts)
 		return
 	}
 	for k, m := range c.Mounts {
@@ -105,9 +101,9 @@ func (v *validator) containerOptions(c *muster.Container, memory muster.Size) {
 		v.absolutePath(at+".target", m.Target)
 		switch {
 		case m.Target == "/", slices.Contains([]string{"muster", "proc", "sys", "dev"}, strings.Split(m.Target+"/", "/")[1]):
-			v.add(at+".target", "", "%s is taken by the system or by Muster: choose another folder", m.Target)
+			v.add(at+".target", "", "%s is used by the system or by Muster: use another folder", m.Target)
 		case slices.ContainsFunc(c.Mounts[:k], func(o muster.Mount) bool { return o.Target == m.Target }):
-			v.add(at+".target", "", "another mount is at %s, too", truncate([]byte(m.Target)))
+			v.add(at+".target", "", "another mount has the target %s, too", muster.Truncate(m.Target))
 		}
 	}
 }
@@ -116,29 +112,27 @@ func (v *validator) containerOptions(c *muster.Container, memory muster.Size) {
 func (v *validator) absolutePath(at, p string) {
 	v.text(at, p, 4096)
 	if !path.IsAbs(p) || path.Clean(p) != p || strings.Contains(p, ":") {
-		v.add(at, "such as /data", "%q is not an absolute path: begin with /, without .., without : and without / at the end", truncate([]byte(p)))
+		v.add(at, "such as /data", "%q is not an absolute path: it must begin with /, without .., : and trailing /", muster.Truncate(p))
 	}
 }
 
-// network checks what a task may reach.
+// network checks network and allow_hosts.
 func (v *validator) network(t *muster.TaskSpec) {
-	if t.Network != "" {
-		v.oneOf("network", t.Network, muster.NetworkHost, muster.NetworkBridge, muster.NetworkAllowlist, muster.NetworkNone)
-	}
+	v.optional("network", t.Network, muster.NetworkHost, muster.NetworkBridge, muster.NetworkAllowlist, muster.NetworkNone)
 	switch {
 	case t.Network == muster.NetworkBridge && t.Isolation != muster.IsolationContainer:
-		v.add("network", "leave it out for what is usual", "a process has no bridge: write %s, %s or %s", muster.NetworkHost, muster.NetworkAllowlist, muster.NetworkNone)
+		v.add("network", "leave it out for the default", "bridge is for containers only: use %s, %s or %s", muster.NetworkHost, muster.NetworkAllowlist, muster.NetworkNone)
 	case t.Network == muster.NetworkAllowlist && len(t.AllowHosts) == 0:
 		v.add("allow_hosts", "write a list such as [pypi.org], or network: none", "the allowlist is empty")
 	case t.Network != muster.NetworkAllowlist && len(t.AllowHosts) > 0:
-		v.add("allow_hosts", "write network: allowlist", "the list is of no use without the allowlist")
+		v.add("allow_hosts", "write network: allowlist", "allow_hosts needs network: allowlist")
 	}
 	if len(t.AllowHosts) > maxHosts {
-		v.add("allow_hosts", "", "%d entries are too many: at most %d are allowed", len(t.AllowHosts), maxHosts)
+		v.add("allow_hosts", "", "%d entries are too many, the maximum is %d", len(t.AllowHosts), maxHosts)
 	}
 	for k, host := range t.AllowHosts[:min(len(t.AllowHosts), maxHosts)] {
 		if len(host) > maxLabel || !hostPattern.MatchString(host) {
-			v.add(fmt.Sprintf("allow_hosts[%d]", k), "such as pypi.org, *.hf.co:443, 10.0.0.5:8080 or 10.0.0.0/8", "%q is not a host", truncate([]byte(host)))
+			v.add(fmt.Sprintf("allow_hosts[%d]", k), "such as pypi.org, *.hf.co:443, 10.0.0.5:8080 or 10.0.0.0/8", "%q is not a valid host", muster.Truncate(host))
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// checkpoint checks what a stage says about saving its state.
+// checkpoint checks the checkpoint options of a stage.
 func (v *validator) checkpoint(t *muster.TaskSpec) {
 	c := t.Checkpoint
 	if c == nil {
@@ -17,41 +17,41 @@ func (v *validator) checkpoint(t *muster.TaskSpec) {
 	}
 	const day = 24 * time.Hour
 	if t.Kind == muster.KindNoop {
-		v.add("checkpoint", "take it out", "a noop has nothing to save")
+		v.add("checkpoint", "remove it", "kind noop has nothing to save")
 	}
 	v.text("checkpoint.path", c.Path, 4096)
 	if c.Path != "" && (!fs.ValidPath(c.Path) || c.Path == ".") {
-		v.add("checkpoint.path", "such as ckpt/", "%q is not a folder below the task's: write it relative, without .. and without ./ in front", truncate([]byte(c.Path)))
+		v.add("checkpoint.path", "such as ckpt/", "%q is not a folder in the task's folder: use a relative path without .. and leading ./", muster.Truncate(c.Path))
 	}
 	v.duration("checkpoint.every", c.Every, day)
 	if c.Every > 0 && c.Every.Std() < time.Second {
-		v.add("checkpoint.every", "", "%s is too often: the least is 1s", c.Every)
+		v.add("checkpoint.every", "", "%s is too short: the minimum is 1s", c.Every)
 	}
 	if c.Signal == "SIGKILL" {
-		v.add("checkpoint.signal", "such as SIGUSR1", "SIGKILL leaves no time to save")
+		v.add("checkpoint.signal", "such as SIGUSR1", "SIGKILL leaves no time to save a checkpoint")
 	} else if c.Signal != "" {
 		v.oneOf("checkpoint.signal", c.Signal, muster.Signals...)
 	}
 	v.duration("checkpoint.grace", c.Grace, day)
 }
 
-// distributed checks how processes find each other: network, launcher and gang.
+// distributed checks network, launcher and gang.
 func (v *validator) distributed(t *muster.TaskSpec) {
 	v.network(t)
 	switch {
 	case t.Launcher == "" && t.NProcPerNode != 0:
-		v.add("nproc_per_node", "write launcher: torchrun", "it says how many processes a launcher starts, and there is none")
+		v.add("nproc_per_node", "write launcher: torchrun", "nproc_per_node needs a launcher")
 	case t.NProcPerNode < 0 || t.NProcPerNode > 1024:
-		v.add("nproc_per_node", "", "%d is not a number of processes: write 1 to 1024, or 0 for one on each GPU", t.NProcPerNode)
+		v.add("nproc_per_node", "", "%d is not a number of processes: write 1 to 1024, or 0 for one per GPU", t.NProcPerNode)
 	}
 	if t.Launcher != "" {
 		v.oneOf("launcher", t.Launcher, muster.LauncherTorchrun)
 		if t.Kind == muster.KindNoop {
-			v.add("launcher", "take it out", "a noop has no processes to launch")
+			v.add("launcher", "remove it", "kind noop has no processes")
 		}
 	}
 	if t.Launcher == muster.LauncherTorchrun && t.Run != nil && startsTorchrun(t.Run) {
-		v.add("run", "write the script and its arguments only", "the launcher calls torchrun already")
+		v.add("run", "write the script and its arguments only", "the launcher already calls torchrun")
 	}
 	g := t.Gang
 	if g == nil {
@@ -60,17 +60,15 @@ func (v *validator) distributed(t *muster.TaskSpec) {
 	if g.Size < 1 || g.Size > muster.MaxGangSize {
 		v.add("gang.size", "", "%d is not a number of members: write 1 to %d", g.Size, muster.MaxGangSize)
 	}
-	if g.OnLoss != "" {
-		v.oneOf("gang.on_loss", g.OnLoss, muster.GangRestart, muster.GangEnd)
-	}
+	v.optional("gang.on_loss", g.OnLoss, muster.GangRestart, muster.GangEnd)
 	if t.Array != nil || t.Matrix != nil {
-		v.add("gang", "make a stage of its own for each gang", "a stage is a gang, or has an array or a matrix, not both")
+		v.add("gang", "use a separate stage for each gang", "a gang cannot have an array or a matrix")
 	}
 	switch {
 	case t.Network == muster.NetworkNone, t.Network == muster.NetworkAllowlist:
-		v.add("network", "take it out", "the members of a gang reach each other over the network")
+		v.add("network", "remove it", "the members of a gang need the network to reach each other")
 	case t.Kind != muster.KindNoop && t.Image != "" && t.Network != muster.NetworkHost:
-		v.add("network", "write network: host", "the members of a gang reach each other over their workers' own networks")
+		v.add("network", "write network: host", "the members of a gang reach each other over the host networks of their workers")
 	}
 }
 

@@ -15,13 +15,13 @@ import (
 
 const (
 	maxURL    = 2048       // bytes of the URL of a notification
-	maxSealed = 3 * maxURL // of one that the server sealed
+	maxSealed = 3 * maxURL // of one that the server encrypted
 	minSecret = 16         // bytes of its secret
 	maxSecret = 512
 	minAfter  = muster.Duration(time.Second)
 )
 
-// Notify returns what is wrong with the notifications of a project, and nothing if they can be accepted.
+// Notify returns the problems of a project's notifications, or nil if they are valid.
 func Notify(list []muster.Notify) []muster.FieldError {
 	v := &validator{}
 	v.notify("notify", list)
@@ -30,7 +30,7 @@ func Notify(list []muster.Notify) []muster.FieldError {
 
 func (v *validator) notify(path string, list []muster.Notify) {
 	if len(list) > muster.MaxNotify {
-		v.add(path, "", "%d entries are too many: at most %d are allowed", len(list), muster.MaxNotify)
+		v.add(path, "", "%d entries are too many, the maximum is %d", len(list), muster.MaxNotify)
 		return
 	}
 	for i := range list {
@@ -40,17 +40,15 @@ func (v *validator) notify(path string, list []muster.Notify) {
 
 func (v *validator) notifyOne(at string, n *muster.Notify) {
 	v.notifyURL(at+"url", n.URL)
-	if n.Preset != "" {
-		v.oneOf(at+"preset", n.Preset, muster.NotifyPresets...)
-	}
+	v.optional(at+"preset", n.Preset, muster.NotifyPresets...)
 	if len(n.On) > len(muster.NotifyOn) {
-		v.add(at+"on", "", "%d entries are too many: at most %d are allowed", len(n.On), len(muster.NotifyOn))
+		v.add(at+"on", "", "%d entries are too many, the maximum is %d", len(n.On), len(muster.NotifyOn))
 		return
 	}
 	for i, on := range n.On {
 		path := fmt.Sprintf("%son[%d]", at, i)
 		if slices.Contains(n.On[:i], on) {
-			v.add(path, "", "%s is there twice", truncate([]byte(on)))
+			v.add(path, "", "duplicate value %s", muster.Truncate(on))
 			continue
 		}
 		v.oneOf(path, on, muster.NotifyOn...)
@@ -59,12 +57,12 @@ func (v *validator) notifyOne(at string, n *muster.Notify) {
 	case n.After != 0 && !waits:
 		v.add(at+"after", "add waiting_long to on", "after is for on: [waiting_long] only")
 	case n.After != 0 && n.After < minAfter:
-		v.add(at+"after", "", "%s is too short: write %s or more", n.After, minAfter)
+		v.add(at+"after", "", "%s is too short: the minimum is %s", n.After, minAfter)
 	}
 	v.notifySecret(at+"secret", n.Secret)
 }
 
-// urlPattern is a URL of a host. A fragment is not requested, so there is none.
+// urlPattern is a URL with a host and without a fragment.
 var urlPattern = regexp.MustCompile(`^https?://([^/?#@]+@)?(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]%]+)(:[0-9]{1,5})?([/?][^#]*)?$`)
 
 func (v *validator) notifyURL(path, text string) {
@@ -75,15 +73,15 @@ func (v *validator) notifyURL(path, text string) {
 	case text == "":
 		v.add(path, "such as https://ntfy.sh/my-topic", "the URL is missing")
 	case len(text) > maxURL:
-		v.add(path, "", "the URL is %d bytes long: at most %d are allowed", len(text), maxURL)
+		v.add(path, "", "the URL is %d bytes long: the maximum is %d", len(text), maxURL)
 	case hasFragment:
-		v.add(path, "", "a URL with # cannot be requested: leave out #%s", truncate([]byte(fragment)))
+		v.add(path, "", "a URL with # cannot be requested: remove #%s", muster.Truncate(fragment))
 	case !urlPattern.MatchString(text) || strings.ContainsFunc(text, isInvalidRune):
-		v.add(path, "", "%q is not an http or https URL", truncate([]byte(text)))
+		v.add(path, "", "%q is not an http or https URL", muster.Truncate(text))
 	}
 }
 
-// isInvalidRune reports whether a character cannot stand in a URL.
+// isInvalidRune reports whether a character is not allowed in a URL.
 func isInvalidRune(r rune) bool { return r == utf8.RuneError || r == ' ' || unicode.IsControl(r) }
 
 func (v *validator) notifySecret(path, text string) {
@@ -95,10 +93,10 @@ func (v *validator) notifySecret(path, text string) {
 	switch {
 	case strings.HasPrefix(text, muster.SealedPrefix) && len(text) <= 2*maxSecret: // only the server can read it
 	case len(text) < minSecret || len(text) > maxSecret:
-		v.add(path, "", "the secret has %d bytes: write %d to %d", len(text), minSecret, maxSecret)
+		v.add(path, "", "the secret has %d bytes: use %d to %d", len(text), minSecret, maxSecret)
 	case isBase64 && (err != nil || len(key) < minSecret):
-		v.add(path, "", "a secret that begins with %s is base64 of at least %d bytes, and this one is not", muster.SecretPrefix, minSecret)
+		v.add(path, "", "a secret that begins with %s must be base64 of at least %d bytes", muster.SecretPrefix, minSecret)
 	case strings.ContainsFunc(text, isInvalidRune):
-		v.add(path, "", "the secret has a space, a control character or no UTF-8")
+		v.add(path, "", "the secret has a space or a control character, or is not UTF-8")
 	}
 }

@@ -28,21 +28,21 @@ func TestNotify(t *testing.T) {
 		"line break":         {muster.Notify{URL: "http://example.org/\r\nX: y"}, "is not an http or https URL"},
 		"fragment":           {muster.Notify{URL: at + "#a"}, "cannot be requested"},
 		"long URL":           {muster.Notify{URL: "http://example.org/" + strings.Repeat("a", 2048)}, "bytes long"},
-		"event":              {muster.Notify{URL: at, On: []string{"fail"}}, `"fail" is not known`},
+		"event":              {muster.Notify{URL: at, On: []string{"fail"}}, `unknown value "fail"`},
 		"nearest":            {muster.Notify{URL: at, On: []string{"faild"}}, "did you mean failed?"},
-		"twice":              {muster.Notify{URL: at, On: []string{"failed", "failed"}}, "is there twice"},
+		"twice":              {muster.Notify{URL: at, On: []string{"failed", "failed"}}, "duplicate value"},
 		"many":               {muster.Notify{URL: at, On: make([]string, 6)}, "too many"},
 		"preset":             {muster.Notify{URL: at, Preset: "slak"}, "did you mean slack?"},
 		"after without":      {muster.Notify{URL: at, After: muster.Duration(time.Minute)}, "after is for on: [waiting_long] only"},
 		"short after":        {muster.Notify{URL: at, On: []string{"waiting_long"}, After: 1}, "is too short"},
-		"short secret":       {muster.Notify{URL: at, Secret: "short"}, "the secret has 5 bytes: write 16 to 512"},
+		"short secret":       {muster.Notify{URL: at, Secret: "short"}, "the secret has 5 bytes: use 16 to 512"},
 		"secret, not base64": {muster.Notify{URL: at, Secret: "whsec_" + strings.Repeat("ä", 10)}, "base64"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wrong := specvalidate.Notify([]muster.Notify{c.n})
 			if c.want == "" {
 				if len(wrong) > 0 {
-					t.Errorf("refused: %v", wrong)
+					t.Errorf("rejected: %v", wrong)
 				}
 				return
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"path"
 	"regexp"
@@ -22,13 +23,13 @@ var (
 	sha256Pattern  = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// stage checks everything of one stage but its relations to others.
+// stage checks one stage without its relations to others.
 func (v *validator) stage(i int) {
 	v.at = fmt.Sprintf("tasks[%d].", i)
 	t := &v.spec.Tasks[i]
 	v.name("name", t.Name)
 	if slices.Contains(reservedNames, t.Name) {
-		v.add("name", "", "the name %s is reserved for references: choose another one", t.Name)
+		v.add("name", "", "the name %s is reserved for references: use another name", t.Name)
 	}
 	v.count("needs", len(t.Needs))
 	v.kind(t)
@@ -45,11 +46,11 @@ func (v *validator) stage(i int) {
 		v.relativePath(fmt.Sprintf("outputs[%d]", k), glob)
 	}
 	if len(t.Input) > 0 && !json.Valid(t.Input) {
-		v.add("input", "", "it is not JSON")
+		v.add("input", "", "the input is not JSON")
 	}
 }
 
-// kind checks that the stage says what to do, once.
+// kind checks that the stage defines what to do, once.
 func (v *validator) kind(t *muster.TaskSpec) {
 	switch t.Kind {
 	case "":
@@ -57,21 +58,21 @@ func (v *validator) kind(t *muster.TaskSpec) {
 		return
 	case muster.KindNoop:
 		if t.Run != nil || t.Script != nil || t.Python != nil || t.Files != "" {
-			v.add("kind", "leave kind out", "a noop takes no run, script, python or files")
+			v.add("kind", "leave kind out", "kind noop takes no run, script, python or files")
 		}
 	case muster.KindProcess:
 		if t.Script != nil || t.Python != nil || t.Files != "" {
-			v.add("kind", "leave kind out, or write kind: script", "a process takes no script, python or files")
+			v.add("kind", "leave kind out, or write kind: script", "kind process takes no script, python or files")
 		}
 	case muster.KindContainer:
 		if t.Script != nil || t.Python != nil || t.Files != "" {
-			v.add("kind", "leave kind out, or write kind: script", "a container takes no script, python or files")
+			v.add("kind", "leave kind out, or write kind: script", "kind container takes no script, python or files")
 		}
 	case muster.KindScript:
 	default:
-		// What there is of other kinds, and what they take, is not known here: see internal/kind.
+		// Package kind checks other kinds.
 		if !kindPattern.MatchString(t.Kind) || len(t.Kind) > muster.MaxNameSize {
-			v.add("kind", "", "%q is not a kind: kinds are lower-case words such as script or mnist_training", truncate([]byte(t.Kind)))
+			v.add("kind", "", "%q is not a valid kind: use lower-case words such as script or mnist_training", muster.Truncate(t.Kind))
 		}
 	}
 	switch {
@@ -93,18 +94,18 @@ func (v *validator) kind(t *muster.TaskSpec) {
 	}
 	v.text("files", t.Files, 4096)
 	if hash, sent := strings.CutPrefix(t.Files, "sha256:"); sent && !sha256Pattern.MatchString(hash) {
-		v.add("files", "", "after sha256: come 64 lower-case hex digits")
+		v.add("files", "", "sha256: must be followed by 64 lower-case hex digits")
 	}
 }
 
 func (v *validator) command(c *muster.Command) {
 	switch {
 	case c.Argv == nil && strings.TrimSpace(c.Shell) == "":
-		v.add("run", "", "the command is empty: write what to run")
+		v.add("run", "", "the command is empty")
 	case c.Argv != nil && c.Shell != "":
-		v.add("run", "", "the command is both a text and a list: keep one")
+		v.add("run", "", "the command is both a string and a list: keep one of them")
 	case c.Argv != nil && (len(c.Argv) == 0 || c.Argv[0] == ""):
-		v.add("run", "", "the command is empty: the list begins with the program")
+		v.add("run", "", "the command is empty: the list must begin with the program")
 	}
 	v.argument("run", c.Shell)
 	v.arguments("run", c.Argv)
@@ -118,21 +119,21 @@ func (v *validator) script(s *muster.Script) {
 		}
 	}
 	if sources != 1 {
-		v.add("script", "", "a script has exactly one of text, file and url, and this one has %d", sources)
+		v.add("script", "", "a script must have exactly one of text, file and url, this one has %d", sources)
 	}
 	if s.URL != "" && !strings.HasPrefix(s.URL, "https://") && !strings.HasPrefix(s.URL, "http://") {
-		v.add("script.url", "", "%q is not a URL: it begins with https:// or http://", truncate([]byte(s.URL)))
+		v.add("script.url", "", "%q is not a URL: it must begin with https:// or http://", muster.Truncate(s.URL))
 	}
 	v.text("script.url", s.URL, 4096)
 	v.text("script.file", s.File, 4096)
 	switch {
 	case s.SHA256 != "" && s.URL == "":
-		v.add("script.sha256", "", "a hash is for a script that comes from a url")
+		v.add("script.sha256", "", "sha256 needs url")
 	case s.SHA256 != "" && !sha256Pattern.MatchString(s.SHA256):
-		v.add("script.sha256", "", "a hash is 64 lower-case hex digits")
+		v.add("script.sha256", "", "a hash must have 64 lower-case hex digits")
 	}
 	if len(s.Interpreter) > 0 && s.Interpreter[0] == "" {
-		v.add("script.interpreter", "", "the list begins with the program")
+		v.add("script.interpreter", "", "the list must begin with the program")
 	}
 	v.arguments("script.interpreter", s.Interpreter)
 	v.arguments("script.args", s.Args)
@@ -140,7 +141,7 @@ func (v *validator) script(s *muster.Script) {
 
 func (v *validator) python(p *muster.Python) {
 	if p.Requirements == "" && len(p.Packages) == 0 && p.Version == "" {
-		v.add("python", "", "it asks for nothing: write requirements, packages or version")
+		v.add("python", "", "python is empty: set requirements, packages or version")
 	}
 	if p.Requirements != "" {
 		v.relativePath("python.requirements", p.Requirements)
@@ -150,43 +151,43 @@ func (v *validator) python(p *muster.Python) {
 		at := fmt.Sprintf("python.packages[%d]", k)
 		v.text(at, name, 1000)
 		if first := strings.TrimSpace(name); first == "" || first[0] == '-' {
-			v.add(at, "", "%q is not a package: write a name, such as numpy or \"numpy>=2\"", truncate([]byte(name)))
+			v.add(at, "", "%q is not a package: use a name, such as numpy or \"numpy>=2\"", muster.Truncate(name))
 		}
 	}
 	if p.Version != "" && !versionPattern.MatchString(p.Version) {
-		v.add("python.version", "", "%q is not a version: write one such as \"3.12\"", truncate([]byte(p.Version)))
+		v.add("python.version", "", "%q is not a version: use one such as \"3.12\"", muster.Truncate(p.Version))
 	}
 }
 
 // elements checks array and matrix.
 func (v *validator) elements(t *muster.TaskSpec) {
 	if t.Array != nil && t.Matrix != nil {
-		v.add("matrix", "make the array's numbers an axis of the matrix", "a stage has an array or a matrix, not both")
+		v.add("matrix", "make the array's numbers an axis of the matrix", "a stage cannot have both an array and a matrix")
 	}
 	if t.Array != nil {
 		if _, err := muster.ParseArray(t.Array.String()); err != nil {
 			v.add("array", "", "%s", err)
 		} else if n := t.Array.Len(); n > muster.MaxTasks {
-			v.add("array", "", "%d tasks are too many: a job has at most %d", n, muster.MaxTasks)
+			v.add("array", "", "%d tasks are too many, the maximum is %d", n, muster.MaxTasks)
 		}
 	}
 	if t.Matrix == nil {
 		return
 	}
 	if n := len(t.Matrix.Axes); n == 0 || n > maxAxes {
-		v.add("matrix", "", "a matrix has 1 to %d axes, and this one has %d", maxAxes, n)
+		v.add("matrix", "", "a matrix must have 1 to %d axes, this one has %d", maxAxes, n)
 	}
 	if n := t.Matrix.Len(); n > muster.MaxTasks {
-		v.add("matrix", "", "%d tasks are too many: a job has at most %d", n, muster.MaxTasks)
+		v.add("matrix", "", "%d tasks are too many, the maximum is %d", n, muster.MaxTasks)
 	}
 	seen := make(map[string]bool)
 	for _, a := range t.Matrix.Axes {
-		at := "matrix." + truncate([]byte(a.Name))
+		at := "matrix." + muster.Truncate(a.Name)
 		if !envPattern.MatchString(a.Name) || len(a.Name) > muster.MaxNameSize {
-			v.add(at, "", "the name of an axis has letters, digits and _, at most %d, and does not begin with a digit", muster.MaxNameSize)
+			v.add(at, "", "invalid axis name: use letters, digits and _, at most %d, not a digit first", muster.MaxNameSize)
 		}
 		if lower := strings.ToLower(a.Name); seen[lower] {
-			v.add(at, "", "another axis has this name")
+			v.add(at, "", "duplicate axis")
 		} else {
 			seen[lower] = true
 		}
@@ -196,14 +197,14 @@ func (v *validator) elements(t *muster.TaskSpec) {
 
 func (v *validator) axis(at string, values []string) {
 	if len(values) == 0 || len(values) > muster.MaxAxisValues {
-		v.add(at, "", "an axis has 1 to %d values, and this one has %d", muster.MaxAxisValues, len(values))
+		v.add(at, "", "an axis must have 1 to %d values, this one has %d", muster.MaxAxisValues, len(values))
 	}
 	seen := make(map[string]bool, len(values))
 	for k, value := range values {
 		where := fmt.Sprintf("%s[%d]", at, k)
 		v.text(where, value, 1000)
 		if seen[value] {
-			v.add(where, "", "the value %s is there twice", truncate([]byte(value)))
+			v.add(where, "", "duplicate value %s", muster.Truncate(value))
 		}
 		seen[value] = true
 	}
@@ -211,13 +212,13 @@ func (v *validator) axis(at string, values []string) {
 
 func (v *validator) env(env map[string]string) {
 	v.count("env", len(env))
-	for _, name := range sortedKeys(env) {
-		at := "env." + truncate([]byte(name))
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		at := "env." + muster.Truncate(name)
 		switch {
 		case !envPattern.MatchString(name) || len(name) > maxLabel:
-			v.add(at, "", "the name of a variable has letters, digits and _, at most %d, and does not begin with a digit", maxLabel)
+			v.add(at, "", "invalid variable name: use letters, digits and _, at most %d, not a digit first", maxLabel)
 		case strings.HasPrefix(strings.ToUpper(name), "MUSTER_"):
-			v.add(at, "", "names that begin with MUSTER_ are set by Muster: choose another one")
+			v.add(at, "", "names that begin with MUSTER_ are reserved: use another name")
 		}
 		v.argument(at, env[name])
 	}
@@ -239,15 +240,13 @@ func (v *validator) resources(r *muster.Request) {
 	case g.Count < 0 || g.Count > 1024:
 		v.add("resources.gpus.count", "", "%d is not a number of GPUs: write 0 to 1024", g.Count)
 	case g.Count == 0 && *g != (muster.GPURequest{}):
-		v.add("resources.gpus", "write count: 1", "it does not say how many GPUs")
+		v.add("resources.gpus", "write count: 1", "the number of GPUs is missing")
 	}
 	v.size("resources.gpus.memory", g.Memory)
 	if g.Share && g.Memory == 0 {
-		v.add("resources.gpus.share", "write memory: 8GiB, or leave share out", "a share of a GPU needs its memory")
+		v.add("resources.gpus.share", "write memory: 8GiB, or remove share", "share needs memory")
 	}
-	if g.Vendor != "" {
-		v.oneOf("resources.gpus.vendor", g.Vendor, muster.Vendors...)
-	}
+	v.optional("resources.gpus.vendor", g.Vendor, muster.Vendors...)
 	v.text("resources.gpus.model", g.Model, muster.MaxNameSize)
 }
 
@@ -267,7 +266,7 @@ func (v *validator) where(w *muster.Where) {
 			at := fmt.Sprintf("%s[%d]", l.at, k)
 			v.text(at, word, maxLabel)
 			if strings.TrimSpace(word) == "" {
-				v.add(at, "", "it is empty: write a name, or take it out")
+				v.add(at, "", "it is empty: write a name, or remove it")
 			}
 		}
 	}
@@ -276,7 +275,7 @@ func (v *validator) where(w *muster.Where) {
 	}
 }
 
-// policies checks how a task is tried, stopped and given up.
+// policies checks timeouts, retries, kill and disconnect.
 func (v *validator) policies(t *muster.TaskSpec) {
 	const day = 24 * time.Hour
 	v.duration("timeout", t.Timeout, 100*365*day)
@@ -293,14 +292,10 @@ func (v *validator) policies(t *muster.TaskSpec) {
 	for k, on := range t.Retries.On {
 		v.retryOn(fmt.Sprintf("retries.on[%d]", k), on)
 	}
-	if t.Kill.Signal != "" {
-		v.oneOf("kill.signal", t.Kill.Signal, muster.Signals...)
-	}
+	v.optional("kill.signal", t.Kill.Signal, muster.Signals...)
 	v.duration("kill.grace", t.Kill.Grace, day)
 	v.duration("disconnect.grace", t.Disconnect.Grace, 30*day)
-	if t.Disconnect.Then != "" {
-		v.oneOf("disconnect.then", t.Disconnect.Then, muster.DisconnectRequeue, muster.DisconnectFail)
-	}
+	v.optional("disconnect.then", t.Disconnect.Then, muster.DisconnectRequeue, muster.DisconnectFail)
 }
 
 func (v *validator) duration(at string, d muster.Duration, limit time.Duration) {
@@ -312,7 +307,7 @@ func (v *validator) duration(at string, d muster.Duration, limit time.Duration) 
 func (v *validator) retryOn(at, on string) {
 	if code, isExit := strings.CutPrefix(on, "exit:"); isExit {
 		if n, err := strconv.Atoi(code); err != nil || n < 1 || n > 255 {
-			v.add(at, "", "%q is not an exit code: write exit:1 to exit:255", truncate([]byte(on)))
+			v.add(at, "", "%q is not an exit code: write exit:1 to exit:255", muster.Truncate(on))
 		}
 		return
 	}
@@ -323,11 +318,11 @@ func (v *validator) retryOn(at, on string) {
 	for _, r := range muster.Reasons {
 		known = append(known, string(r))
 	}
-	v.add(at, didYouMean(on, known), "%q is not a reason to retry: write exit:N or a reason such as %s or %s", truncate([]byte(on)), muster.OutOfMemory, muster.ExitCode)
+	v.add(at, muster.DidYouMean(on, known), "%q is not a reason to retry: use exit:N or a reason such as %s or %s", muster.Truncate(on), muster.OutOfMemory, muster.ExitCode)
 }
 
-// inputs checks what the stage takes of others. needs are the stages that each
-// stage needs.
+// inputs checks the artifacts that the stage takes from others. needs has the needed
+// stages of each stage.
 func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]int, stage int) {
 	if len(t.Inputs) == 0 {
 		return
@@ -344,11 +339,11 @@ func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]i
 		j, ok := index[in.From]
 		switch {
 		case in.From == "":
-			v.add(at+".from", "", "it does not say which stage the input comes from")
+			v.add(at+".from", "", "the stage of the input is missing")
 		case !ok:
-			v.add(at+".from", didYouMean(in.From, sortedKeys(index)), "there is no stage %q", truncate([]byte(in.From)))
+			v.add(at+".from", muster.DidYouMean(in.From, slices.Sorted(maps.Keys(index))), "unknown stage %q", muster.Truncate(in.From))
 		case !ended[j]:
-			v.add(at+".from", "add it to needs", "stage %s may not have ended by then", in.From)
+			v.add(at+".from", "add it to needs", "stage %s may not have finished when this stage starts", in.From)
 		default:
 			total = min(total, muster.MaxInputs) + min(v.spec.Tasks[j].Size(), muster.MaxInputs+1)
 		}
@@ -359,16 +354,16 @@ func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]i
 			destination = in.As
 		}
 		if destinations[destination] {
-			v.add(at, "give it another place with as:", "another input lands at %s, too", truncate([]byte(destination)))
+			v.add(at, "set another path with as:", "another input has the path %s, too", muster.Truncate(destination))
 		}
 		destinations[destination] = true
 	}
 	if total > muster.MaxInputs {
-		v.add("inputs", "let the array write one archive, or merge in steps", "they are more than %d artifacts", muster.MaxInputs)
+		v.add("inputs", "let the array write one archive, or merge in steps", "the inputs have more than %d artifacts", muster.MaxInputs)
 	}
 }
 
-// reachable returns the stages that have ended when the given one starts.
+// reachable returns the stages that have finished when the given one starts.
 func reachable(needs [][]int, stage int) []bool {
 	seen := make([]bool, len(needs))
 	todo := slices.Clone(needs[stage])
@@ -387,14 +382,14 @@ func reachable(needs [][]int, stage int) []bool {
 func (v *validator) relativePath(at, p string) {
 	v.text(at, p, 4096)
 	if _, err := path.Match(p, ""); err != nil {
-		v.add(at, "", "%q is not a pattern: a bracket is not closed", truncate([]byte(p)))
+		v.add(at, "", "%q is not a pattern: a bracket is not closed", muster.Truncate(p))
 	}
 	if !fs.ValidPath(p) || p == "." {
-		v.add(at, "", "%q is not a path in the task's folder: write it relative, without .. and without ./ in front or / at the end", truncate([]byte(p)))
+		v.add(at, "", "%q is not a path in the task's folder: use a relative path without .., leading ./ and trailing /", muster.Truncate(p))
 	}
 }
 
-// arguments checks what is passed to a program.
+// arguments checks the arguments of a program.
 func (v *validator) arguments(at string, args []string) {
 	v.count(at, len(args))
 	for k, arg := range args {
@@ -405,8 +400,8 @@ func (v *validator) arguments(at string, args []string) {
 func (v *validator) argument(at, s string) {
 	switch {
 	case len(s) > maxArgument:
-		v.add(at, "use script for long programs, and files or input for data", "it is %d bytes long: the system passes on %d", len(s), maxArgument)
+		v.add(at, "use script for long programs, and files or input for data", "it is %d bytes long: the system's limit is %d", len(s), maxArgument)
 	case strings.ContainsRune(s, 0):
-		v.add(at, "", "it has a zero byte")
+		v.add(at, "", "it has a NUL byte")
 	}
 }

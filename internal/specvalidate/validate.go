@@ -1,14 +1,13 @@
-// Package valid says whether a job spec can be accepted. It promises that a spec in
-// which it finds nothing wrong is within all limits of a spec, says for each stage what
-// to do, once, and has stages that can all start. Each problem names the field that it is
-// about and, where that can be guessed, what was meant. What needs more than the spec is
-// left to others: references ${…} to package flow, the input of a kind to package kind,
-// files to those who have them.
+// Package specvalidate validates job specs. A spec without problems is within all limits,
+// defines once what each stage does, and has stages that can all start. Each problem has the
+// path of its field and, if possible, a suggestion. Other packages check what needs more than
+// the spec: package dag references ${…}, package kind the input of a kind, and clients files.
 package specvalidate
 
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,15 +17,15 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Limits of a spec, beside those of package muster.
+// Limits of a spec, in addition to those of package muster.
 const (
 	maxTitle    = 200       // bytes of a job's name
 	maxLabels   = 64        // labels of a job
 	maxLabel    = 256       // bytes of a label's value
 	maxAxes     = 16        // axes of a matrix
 	maxList     = 1_000     // entries of a list in a spec
-	maxArgument = 1<<17 - 1 // bytes of one argument or environment value: what Linux passes on
-	maxWrong    = 100       // problems that are reported at once
+	maxArgument = 1<<17 - 1 // bytes of one argument or environment value: Linux's limit
+	maxWrong    = 100       // problems reported at once
 )
 
 var (
@@ -34,13 +33,12 @@ var (
 	labelPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
 )
 
-// reservedNames begin references that are not about a stage.
+// reservedNames begin references that do not refer to a stage.
 var reservedNames = []string{"index", "matrix", "job"}
 
-// Spec returns what is wrong with s, in the order of the document, at most
-// 100 problems, and nothing if it can be accepted. It looks at s as Normalize
-// leaves it, so s may be given before or after. References ${…} are not looked
-// at, nor is there anything that needs a machine or a server.
+// Spec returns the problems of s in the order of the document, at most 100, or nil if s
+// is valid. It checks the normalized spec, so that s need not be normalized. It does not
+// check references ${…}.
 func Spec(s *muster.Spec) []muster.FieldError {
 	v := &validator{spec: s.Normalize()}
 	v.job()
@@ -51,14 +49,14 @@ func Spec(s *muster.Spec) []muster.FieldError {
 	return v.wrong[:min(len(v.wrong), maxWrong)]
 }
 
-// validator collects what is wrong.
+// validator collects problems.
 type validator struct {
 	spec  *muster.Spec // normalized
-	at    string       // the path of the stage, with a dot
+	at    string       // path of the stage, with a dot
 	wrong []muster.FieldError
 }
 
-// add notes a problem at a path below v.at. The hint may be empty.
+// add adds a problem at a path below v.at. The hint may be "".
 func (v *validator) add(path, hint, format string, args ...any) {
 	v.wrong = append(v.wrong, muster.FieldError{Path: v.at + path, Message: fmt.Sprintf(format, args...), Hint: hint})
 }
@@ -71,30 +69,29 @@ func (v *validator) job() {
 		v.add("priority", "", "%d is out of range: write %d to %d, higher first", p, muster.MinPriority, muster.MaxPriority)
 	}
 	if len(s.Labels) > maxLabels {
-		v.add("labels", "", "%d labels are too many: write at most %d", len(s.Labels), maxLabels)
+		v.add("labels", "", "%d labels are too many, the maximum is %d", len(s.Labels), maxLabels)
 	}
-	for _, name := range sortedKeys(s.Labels) {
+	for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
 		if !labelPattern.MatchString(name) || len(name) > muster.MaxNameSize {
-			v.add("labels."+truncate([]byte(name)), "", "the name of a label has letters, digits and . _ - /, and at most %d of them", muster.MaxNameSize)
+			v.add("labels."+muster.Truncate(name), "", "invalid label name: use letters, digits and . _ - /, at most %d", muster.MaxNameSize)
 		}
-		v.text("labels."+truncate([]byte(name)), s.Labels[name], maxLabel)
+		v.text("labels."+muster.Truncate(name), s.Labels[name], maxLabel)
 	}
 	v.notify("notify", s.Notify)
 	switch {
 	case len(s.Tasks) == 0:
-		v.add("tasks", "", "the job has no tasks: write at least one")
+		v.add("tasks", "", "the job has no tasks: add at least one")
 	case len(s.Tasks) > muster.MaxStages:
-		v.add("tasks", "use array or matrix for tasks that are alike", "%d stages are too many: a job has at most %d", len(s.Tasks), muster.MaxStages)
+		v.add("tasks", "use array or matrix for tasks that are alike", "%d stages are too many, the maximum is %d", len(s.Tasks), muster.MaxStages)
 	}
 	if b, err := json.Marshal(s); err != nil {
-		v.add("", "", "the spec cannot be written as JSON: %v", err)
+		v.add("", "", "cannot encode the spec as JSON: %v", err)
 	} else if len(b) > muster.MaxSpecSize {
-		v.add("", "bring large inputs as files", "the spec is %s as JSON: at most %s are allowed", muster.Size(len(b)), muster.Size(muster.MaxSpecSize))
+		v.add("", "pass large inputs as files", "the spec is %s as JSON: the maximum is %s", muster.Size(len(b)), muster.Size(muster.MaxSpecSize))
 	}
 }
 
-// graph checks what the stages are together: their number of tasks, their
-// names and their needs.
+// graph checks the stages together: their number of tasks, names, needs and inputs.
 func (v *validator) graph() {
 	v.at = ""
 	total, largest := 0, 0
@@ -109,7 +106,7 @@ func (v *validator) graph() {
 	for i := range v.spec.Tasks {
 		name := v.spec.Tasks[i].Name
 		if first, taken := index[name]; taken {
-			v.add(fmt.Sprintf("tasks[%d].name", i), "", "the name %s is taken by tasks[%d]: give every stage its own", name, first)
+			v.add(fmt.Sprintf("tasks[%d].name", i), "", "tasks[%[2]d] has the same name %[1]s: give every stage its own name", name, first)
 			continue
 		}
 		index[name] = i
@@ -124,7 +121,7 @@ func (v *validator) graph() {
 		for _, i := range cycle {
 			names = append(names, v.spec.Tasks[i].Name)
 		}
-		v.add(fmt.Sprintf("tasks[%d].needs", cycle[0]), "", "these stages wait for each other: %s", strings.Join(names, " → "))
+		v.add(fmt.Sprintf("tasks[%d].needs", cycle[0]), "", "dependency cycle: %s", strings.Join(names, " → "))
 	}
 	for i := range v.spec.Tasks {
 		v.at = fmt.Sprintf("tasks[%d].", i)
@@ -132,7 +129,7 @@ func (v *validator) graph() {
 	}
 }
 
-// needs returns the stages that stage i needs, as far as they exist.
+// needs returns the existing stages that stage i needs.
 func (v *validator) needs(i int, index map[string]int) []int {
 	v.at = fmt.Sprintf("tasks[%d].", i)
 	t := &v.spec.Tasks[i]
@@ -145,11 +142,11 @@ func (v *validator) needs(i int, index map[string]int) []int {
 		j, ok := index[need]
 		switch {
 		case !ok:
-			v.add(path, didYouMean(need, sortedKeys(index)), "there is no stage %q", truncate([]byte(need)))
+			v.add(path, muster.DidYouMean(need, slices.Sorted(maps.Keys(index))), "unknown stage %q", muster.Truncate(need))
 		case need == t.Name:
 			v.add(path, "", "a stage cannot need itself")
 		case slices.Contains(t.Needs[:k], need):
-			v.add(path, "", "%s is there twice", need)
+			v.add(path, "", "duplicate stage %s", need)
 		default:
 			known = append(known, j)
 		}
@@ -157,7 +154,7 @@ func (v *validator) needs(i int, index map[string]int) []int {
 	return known
 }
 
-// findCycle returns stages each of which needs the next, the first again at the
+// findCycle returns stages each of which needs the next, with the first again at the
 // end, or nil.
 func findCycle(needs [][]int) []int {
 	const open, done = 1, 2
@@ -191,53 +188,44 @@ func findCycle(needs [][]int) []int {
 	return nil
 }
 
-// name checks a name that stands in references, URLs and file names.
+// name checks a name that is used in references, URLs and file names.
 func (v *validator) name(path, s string) {
 	if !namePattern.MatchString(s) || len(s) > muster.MaxNameSize {
-		v.add(path, "", "%q is not a name: write letters, digits, - and _, at most %d", truncate([]byte(s)), muster.MaxNameSize)
+		v.add(path, "", "%q is not a valid name: use letters, digits, - and _, at most %d", muster.Truncate(s), muster.MaxNameSize)
 	}
 }
 
-// text checks a text that is shown to people.
+// text checks a string that is displayed.
 func (v *validator) text(path, s string, limit int) {
 	switch {
 	case len(s) > limit:
-		v.add(path, "", "the text is %d bytes long: at most %d are allowed", len(s), limit)
+		v.add(path, "", "the string is %d bytes long: the maximum is %d", len(s), limit)
 	case !utf8.ValidString(s):
-		v.add(path, "", "the text is not UTF-8")
+		v.add(path, "", "the string is not UTF-8")
 	case strings.ContainsFunc(s, unicode.IsControl):
-		v.add(path, "", "the text has a control character, such as a line break")
+		v.add(path, "", "the string has a control character, such as a line break")
 	}
 }
 
 // count checks the length of a list.
 func (v *validator) count(path string, n int) {
 	if n > maxList {
-		v.add(path, "", "%d entries are too many: at most %d are allowed", n, maxList)
+		v.add(path, "", "%d entries are too many, the maximum is %d", n, maxList)
+	}
+}
+
+// optional checks a word of a fixed set, which may be empty.
+func (v *validator) optional(path, s string, known ...string) {
+	if s != "" {
+		v.oneOf(path, s, known...)
 	}
 }
 
 // oneOf checks a word of a fixed set.
 func (v *validator) oneOf(path, s string, known ...string) {
 	if !slices.Contains(known, s) {
-		v.add(path, didYouMean(s, known), "%q is not known: write %s", truncate([]byte(s)), orList(known))
+		v.add(path, muster.DidYouMean(s, known), "unknown value %q: use %s", muster.Truncate(s), orList(known))
 	}
-}
-
-// truncate cuts a piece of a document to what fits into a message.
-func truncate(b []byte) string {
-	const limit = 40
-	if r := []rune(string(b)); len(r) > limit {
-		return string(r[:limit]) + "…"
-	}
-	return string(b)
-}
-
-func didYouMean(s string, known []string) string {
-	if near := muster.Nearest(s, known); near != "" {
-		return "did you mean " + near + "?"
-	}
-	return ""
 }
 
 // orList writes "a, b or c".
@@ -247,13 +235,4 @@ func orList(words []string) string {
 	}
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

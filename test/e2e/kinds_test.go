@@ -59,7 +59,7 @@ func TestOwnKind(t *testing.T) {
 	expectRefused(submit(`{"file": "text.txt"}`), "tasks[1].kind: there is no kind words")
 	c.StartWorker("perl", t.TempDir(), "--kinds-dir", dir)
 	expectRefused(submit(`{"file": "text.txt", "top": 0}`), "tasks[1].input.top: 0 is too small: write at least 1")
-	expectRefused(submit(`{"fil": "text.txt"}`), "tasks[1].input.file: it is missing", "tasks[1].input.fil: there is no such field (did you mean file?)")
+	expectRefused(submit(`{"fil": "text.txt"}`), "tasks[1].input.file: required", "tasks[1].input.fil: unknown field (did you mean file?)")
 
 	worker, err := c.Client.Worker(t.Context(), "perl")
 	if err != nil {

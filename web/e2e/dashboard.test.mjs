@@ -51,7 +51,7 @@ test("a job is submitted in the editor, watched, cancelled and retried", async (
   await editor.click();
   await page.keyboard.press("ControlOrMeta+a");
   await page.keyboard.insertText("name: browser\nkind: script\nrn: echo x\n");
-  await page.getByText("there is no such field").first().waitFor();
+  await page.getByText("unknown field").first().waitFor();
   await page.locator(".cm-lintRange-error").first().waitFor();
   await page.keyboard.press("ControlOrMeta+a");
   await page.keyboard.insertText('name: browser\nkind: script\nrun: |\n  for i in $(seq 1 600); do echo "::muster progress=$(awk "BEGIN{print $i/600}") step=\\"step $i\\" loss=$(awk "BEGIN{print 1/$i}")"; echo "line $i"; sleep 0.2; done\n');

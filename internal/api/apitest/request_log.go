@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// requestLog is the requests that were answered, as the API tells those who measure it.
+// requestLog collects the answered requests from api.Config.ObserveRequest.
 type requestLog struct {
 	mu    sync.Mutex
 	lines []string
@@ -24,7 +24,7 @@ func (a *requestLog) observe(method, route string) func(status int, stream bool)
 	}
 }
 
-// AnsweredRequests lists the requests that were answered, such as "GET /api/v1/jobs/{job} 200".
+// AnsweredRequests lists the answered requests, such as "GET /api/v1/jobs/{job} 200".
 func (s *Server) AnsweredRequests() []string {
 	s.requests.mu.Lock()
 	defer s.requests.mu.Unlock()

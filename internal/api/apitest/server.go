@@ -1,6 +1,6 @@
 // Package apitest runs the real API in a test: HTTP on a loopback port, the
-// real engine, and real stores in a temporary folder. Only workers are played, by Worker,
-// which speaks the link's words to the engine.
+// real engine, and real stores in a temporary folder. Only workers are simulated, by
+// Worker, which sends messages of package link to the engine.
 package apitest
 
 import (
@@ -39,12 +39,12 @@ import (
 // AdminToken is the token of the key "root".
 const AdminToken = "test-admin-token"
 
-// Server is one server. After Stop, Start makes it anew at the same address
-// with the same data.
+// Server is one server. After Stop, Start starts it again at the same address with the
+// same data.
 type Server struct {
 	URL     string
 	Engine  *engine.Engine
-	History *history.History // nobody runs it
+	History *history.History // not running
 	Store   *sqlite.Store
 	Logs    *tasklog.Dir
 	Blobs   *blob.Dir
@@ -56,10 +56,10 @@ type Server struct {
 	stop       func()
 }
 
-// BlobsDir is the folder of the files of blobs.
+// BlobsDir returns the folder of the files of blobs.
 func (s *Server) BlobsDir() string { return filepath.Join(s.dir, "blobs") }
 
-// PutBlob makes a blob that workers w1 and w2 have uploaded.
+// PutBlob creates a blob that workers w1 and w2 have uploaded.
 func (s *Server) PutBlob(ctx context.Context, sha256, text string) error {
 	if err := s.Blobs.Put(ctx, sha256, 0, strings.NewReader(text)); err != nil {
 		return err
@@ -68,8 +68,7 @@ func (s *Server) PutBlob(ctx context.Context, sha256, text string) error {
 	return s.Store.GrantBlobs(ctx, []store.Grantee{store.WorkerGrantee("w1"), store.WorkerGrantee("w2")}, []store.Blob{b, b})
 }
 
-// Start runs a server until the test ends. front, if not nil, stands before all
-// handlers.
+// Start runs a server until the test ends. middleware, if not nil, wraps all handlers.
 func Start(tb testing.TB, middleware func(http.Handler) http.Handler) *Server {
 	tb.Helper()
 	s := &Server{dir: tb.TempDir(), URL: "http://127.0.0.1:0", middleware: middleware}
@@ -78,7 +77,7 @@ func Start(tb testing.TB, middleware func(http.Handler) http.Handler) *Server {
 	return s
 }
 
-// Start starts a server that was stopped.
+// Start starts the stopped server.
 func (s *Server) Start(tb testing.TB) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -92,7 +91,7 @@ func (s *Server) Start(tb testing.TB) {
 	must(tb, s.Store.PutKey(ctx, store.Key{ID: "root", Name: "root", Role: string(auth.Admin), Hash: auth.Hash(AdminToken)}))
 	log := slog.New(slog.NewTextHandler(testLog{tb}, nil))
 	s.epoch++
-	events := eventbus.New("life" + string(rune('0'+s.epoch)))
+	events := eventbus.New("epoch" + string(rune('0'+s.epoch)))
 	s.Engine = engine.New(engine.Config{Store: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Log: log})
 	s.History = history.Open(history.Config{Source: s.Engine, File: filepath.Join(s.dir, "history"), Log: log})
 	verifier := cidcheck.New(s.Store, s.Blobs, log)
@@ -139,27 +138,26 @@ func (s *Server) Start(tb testing.TB) {
 	})
 }
 
-// Stop breaks all connections off and stops the server. It may be called more
-// than once.
+// Stop closes all connections and stops the server. It may be called more than once.
 func (s *Server) Stop() { s.stop() }
 
-// Client makes a client with the admin token.
+// Client returns a client with the admin token.
 func (s *Server) Client(tb testing.TB) *client.Client {
 	tb.Helper()
 	return s.ClientWith(tb, AdminToken)
 }
 
-// ClientWith makes a client with a token.
+// ClientWith returns a client with a token.
 func (s *Server) ClientWith(tb testing.TB, token string) *client.Client {
 	tb.Helper()
 	c, err := client.New(s.URL, token, client.Options{
-		HTTP: &http.Client{Transport: &http.Transport{}}, RetryTimeout: time.Minute, // a server that is started anew may take its time
+		HTTP: &http.Client{Transport: &http.Transport{}}, RetryTimeout: time.Minute, // a restart of the server may take a while
 	})
 	must(tb, err)
 	return c
 }
 
-// CreateKey makes a key and returns its token.
+// CreateKey creates a key and returns its token.
 func (s *Server) CreateKey(tb testing.TB, role auth.Role, project string, worker muster.WorkerID) string {
 	tb.Helper()
 	token := "token-of-" + string(role) + "-" + project + string(worker)
@@ -169,7 +167,7 @@ func (s *Server) CreateKey(tb testing.TB, role auth.Role, project string, worker
 	return token
 }
 
-// Worker is a played worker.
+// Worker is a simulated worker.
 type Worker struct {
 	ID      muster.WorkerID
 	tb      testing.TB
@@ -180,7 +178,7 @@ type Worker struct {
 	arrived chan struct{}
 }
 
-// ConnectWorker connects a worker with room for many tasks, which runs attempts already.
+// ConnectWorker connects a worker with resources for many tasks, which already runs the attempts held.
 func (s *Server) ConnectWorker(tb testing.TB, id muster.WorkerID, held ...muster.AttemptID) *Worker {
 	tb.Helper()
 	w := &Worker{ID: id, tb: tb, seq: 1, arrived: make(chan struct{}, 1)}
@@ -205,7 +203,7 @@ func (w *Worker) onFrame(f *link.ToWorker) {
 	}
 }
 
-// Send sends words to the engine.
+// Send sends a frame to the engine.
 func (w *Worker) Send(f *link.ToServer) {
 	w.tb.Helper()
 	w.seq++
@@ -213,10 +211,10 @@ func (w *Worker) Send(f *link.ToServer) {
 	must(w.tb, w.session.Handle(context.Background(), f))
 }
 
-// Goodbye says goodbye: what the worker still runs is lost.
+// Goodbye ends the session with a goodbye: running attempts are lost.
 func (w *Worker) Goodbye() { w.session.Close(true) }
 
-// StartNext waits for the next attempt to run, and starts it.
+// StartNext waits for the next assigned attempt and starts it.
 func (w *Worker) StartNext() muster.AttemptID {
 	w.tb.Helper()
 	deadline := time.After(time.Minute)
@@ -238,7 +236,7 @@ func (w *Worker) StartNext() muster.AttemptID {
 		select {
 		case <-w.arrived:
 		case <-deadline:
-			w.tb.Fatal("the worker was given nothing to do")
+			w.tb.Fatal("the worker got no assignment")
 		}
 	}
 }
@@ -248,8 +246,7 @@ func EncodeRecord(stream tasklog.Stream, text string) []byte {
 	return tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.UnixMilli(1_700_000_000_000), Data: []byte(text)})
 }
 
-// Finish reports the end of an attempt, with an artifact list and the size of
-// its log.
+// Finish reports the end of an attempt, with its artifacts and the size of its log.
 func (w *Worker) Finish(id muster.AttemptID, outcome muster.Outcome, logSize int64, artifacts ...muster.Artifact) {
 	w.tb.Helper()
 	report := muster.Report{Attempt: id, Outcome: outcome, LogSize: logSize, Artifacts: artifacts, FinishedAt: muster.NewTime(time.Now())}
@@ -267,7 +264,7 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// testLog writes a server's log to the test's, as long as that runs.
+// testLog writes a server's log to the test's log until the test ends.
 type testLog struct{ tb testing.TB }
 
 func (l testLog) Write(b []byte) (int, error) {

@@ -1,4 +1,4 @@
-// Package cache keeps answers that are expensive to make for as long as they are good enough, so that many viewers cost as much as one.
+// Package cache caches expensive answers, so that many viewers cost as much as one.
 package cache
 
 import (
@@ -9,26 +9,26 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Value is a value that Get makes again when it is too old. Requests that ask at the same time share what one of them makes, also
-// if that is an error. A singleflight.Group would make it in a goroutine of its own, where a panic ends the server, or with the context of one
-// request for all. The zero Value is empty. Its methods may be called at the same time.
+// Value is a cached value that Get loads again when it is too old. Concurrent calls share one load, including its error. It is
+// not a singleflight.Group, which loads in a goroutine of its own, where a panic ends the server, or with one caller's context
+// for all. The zero Value is empty. It is safe for concurrent use.
 type Value[T any] struct {
 	mu       sync.Mutex
 	loadedAt time.Time
 	value    T
-	call     *call[T] // nil while no request makes it
+	call     *call[T] // nil if no load is running
 }
 
-// call is a value that a request makes. The rest is set when done is closed.
+// call is a running load. Its other fields are set when done is closed.
 type call[T any] struct {
 	done      chan struct{}
-	abandoned bool // the request ended before the value was there
+	abandoned bool // the caller's context ended before the value was loaded
 	value     T
 	err       error
 }
 
-// Get returns the value if it is younger than age, and what again returns otherwise. It is Unavailable if ctx ends while another
-// request makes the value.
+// Get returns the value if it is younger than ttl, else the result of load. It returns Unavailable if ctx ends while another
+// call loads the value.
 func (v *Value[T]) Get(ctx context.Context, ttl time.Duration, load func(context.Context) (T, error)) (T, error) {
 	for {
 		v.mu.Lock()
@@ -48,7 +48,7 @@ func (v *Value[T]) Get(ctx context.Context, ttl time.Duration, load func(context
 		case <-c.done:
 		case <-ctx.Done():
 			var zero T
-			return zero, muster.Errorf(muster.Unavailable, "not done: the caller gave up: %w", context.Cause(ctx))
+			return zero, muster.Errorf(muster.Unavailable, "not done: the caller cancelled the request: %w", context.Cause(ctx))
 		}
 		if !c.abandoned {
 			return c.value, c.err
@@ -56,7 +56,7 @@ func (v *Value[T]) Get(ctx context.Context, ttl time.Duration, load func(context
 	}
 }
 
-// load makes the value for all who wait for m. If its request ends first, or again panics, one of them makes it.
+// load loads the value for all callers that wait for c. If ctx ends first, or load panics, another caller loads it.
 func (v *Value[T]) load(ctx context.Context, c *call[T], load func(context.Context) (T, error)) (T, error) {
 	defer func() {
 		v.mu.Lock()
@@ -72,7 +72,7 @@ func (v *Value[T]) load(ctx context.Context, c *call[T], load func(context.Conte
 	return c.value, c.err
 }
 
-// Values has a Value for each key, and forgets all of them when there are too many. Its methods may be called at the same time.
+// Values has a Value for each key. It drops all of them when there are too many. It is safe for concurrent use.
 type Values[K comparable, T any] struct {
 	maxKeys int
 
@@ -80,12 +80,12 @@ type Values[K comparable, T any] struct {
 	values map[K]*Value[T]
 }
 
-// NewValues returns Values of at most so many keys.
+// NewValues returns Values for at most maxKeys keys.
 func NewValues[K comparable, T any](maxKeys int) Values[K, T] {
 	return Values[K, T]{maxKeys: maxKeys, values: map[K]*Value[T]{}}
 }
 
-// Value returns the Value of a key.
+// Value returns the Value for a key.
 func (vs *Values[K, T]) Value(key K) *Value[T] {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()

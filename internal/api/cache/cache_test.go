@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/api/cache"
 )
 
-// Requests that wait for a value which another one makes leave when they end, share its error, and make the value
-// themselves if that request has left.
+// Calls that wait for another call's load return when their context ends, share its error, and load the value
+// themselves if that call is cancelled.
 func TestWaitingForAValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f cache.Value[int]
@@ -25,7 +25,7 @@ func TestWaitingForAValue(t *testing.T) {
 				return 0, ctx.Err()
 			}
 		}
-		// ask sends what a request got, and when, that ends after d.
+		// ask sends the result of a call whose context ends after d.
 		type answer struct {
 			value int
 			err   error
@@ -53,14 +53,14 @@ func TestWaitingForAValue(t *testing.T) {
 			}
 		}
 		if loads != 1 {
-			t.Errorf("it was made %d times, want once for all", loads)
+			t.Errorf("loaded %d times, want once", loads)
 		}
 		cancelled, waiting := get(time.Second, slow), get(time.Minute, func(context.Context) (int, error) { return 7, nil })
 		if a := <-cancelled; a.err == nil {
-			t.Errorf("the request that left got %+v", a)
+			t.Errorf("the cancelled call got %+v", a)
 		}
 		if a := <-waiting; a.value != 7 || a.err != nil || a.after != time.Second {
-			t.Errorf("the request that stayed got %+v, want what it made itself", a)
+			t.Errorf("the waiting call got %+v, want its own load", a)
 		}
 		if v, err := f.Get(t.Context(), time.Second, slow); v != 7 || err != nil {
 			t.Errorf("a fresh value is not used: %d, %v", v, err)
@@ -68,7 +68,7 @@ func TestWaitingForAValue(t *testing.T) {
 	})
 }
 
-// TestLRU holds that what was used last is kept.
+// TestLRU checks that the most recently used entries are kept.
 func TestLRU(t *testing.T) {
 	c := cache.NewLRU[int](100)
 	for n := range 3 {

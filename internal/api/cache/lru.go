@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// LRU keeps texts up to a total of so many bytes, and forgets first what was not used for longest. Its methods may be called at the same time.
+// LRU caches byte slices up to a total size, and evicts the least recently used first. It is safe for concurrent use.
 type LRU[K comparable] struct {
 	maxBytes int
 
 	mu     sync.Mutex
-	byKey  map[K]*list.Element // of *text[K]
+	byKey  map[K]*list.Element // of *entry[K]
 	recent *list.List          // the most recently used first
 	bytes  int
 }
@@ -20,12 +20,12 @@ type entry[K comparable] struct {
 	bytes []byte
 }
 
-// NewLRU returns an LRU of at most so many bytes.
+// NewLRU returns an LRU for at most maxBytes bytes.
 func NewLRU[K comparable](maxBytes int) *LRU[K] {
 	return &LRU[K]{maxBytes: maxBytes, byKey: map[K]*list.Element{}, recent: list.New()}
 }
 
-// Get returns a text, which must not be changed.
+// Get returns an entry, which the caller must not modify.
 func (c *LRU[K]) Get(key K) (_ []byte, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,11 +34,11 @@ func (c *LRU[K]) Get(key K) (_ []byte, ok bool) {
 		return nil, false
 	}
 	c.recent.MoveToFront(elem)
-	e, _ := elem.Value.(*entry[K]) // nothing else is ever put in
+	e, _ := elem.Value.(*entry[K])
 	return e.bytes, true
 }
 
-// Put keeps a text, which must not be changed any more. One that is there already stays.
+// Put adds an entry, which the caller must not modify afterwards. It keeps an existing one.
 func (c *LRU[K]) Put(key K, b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *LRU[K]) Put(key K, b []byte) {
 	}
 }
 
-// Len returns how many texts there are, and how many bytes they have.
+// Len returns the number of entries and their total size.
 func (c *LRU[K]) Len() (entries, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

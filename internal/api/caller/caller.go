@@ -1,4 +1,4 @@
-// Package caller keeps in a request's context who asks, for those who show less to some than to others.
+// Package caller stores the caller of a request in its context.
 package caller
 
 import (
@@ -9,12 +9,12 @@ import (
 
 type contextKey struct{}
 
-// NewContext returns a context in which p asks.
+// NewContext returns a context with the caller p.
 func NewContext(ctx context.Context, p auth.Principal) context.Context {
 	return context.WithValue(ctx, contextKey{}, p)
 }
 
-// FromContext returns who asks. In a request that needs no key it is the zero Principal.
+// FromContext returns the caller; the zero Principal in a request that needs no key.
 func FromContext(ctx context.Context) auth.Principal {
 	p, _ := ctx.Value(contextKey{}).(auth.Principal)
 	return p

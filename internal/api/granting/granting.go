@@ -1,3 +1,4 @@
+// Package granting records grants of blobs. It combines those of many concurrent uploads into one transaction of the store.
 package granting
 
 import (
@@ -9,35 +10,34 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// maxBatch is how many grants one transaction has, unless one call alone brings more.
+// maxBatch is the maximum number of grants of one transaction, unless a single call has more.
 const maxBatch = 1_000
 
-// Granter commits grants in batches: those that arrive during a commit go into the next one together. Each batch is
-// committed by one of the calls that wait for it, so that each call returns after the commit of its own batch, however
-// many others arrive.
+// Granter commits grants in batches: those that arrive during a commit form the next batch. One of the calls that
+// wait for a batch commits it, so that each call returns after the commit of its own batch. It is safe for concurrent use.
 type Granter struct {
 	store store.GrantStore
 
 	mu         sync.Mutex
-	committing bool     // a call commits, or was chosen to
-	queue      []*batch // not yet begun, oldest first
+	committing bool     // a call commits, or was elected to
+	queue      []*batch // not started, oldest first
 }
 
 // New returns a Granter that commits to a store.
 func New(s store.GrantStore) *Granter { return &Granter{store: s} }
 
-var errNotCommitted = muster.Errorf(muster.Internal, "the server failed to record who may have the blobs: upload them again")
+var errNotCommitted = muster.Errorf(muster.Internal, "the server failed to record access to the blobs: upload them again")
 
 type batch struct {
 	holders []store.Grantee
 	blobs   []store.Blob
-	waiters int           // that wait for it; guarded by Granter.mu
-	leader  chan struct{} // holds a token for the call that is to commit it
+	waiters int           // calls that wait for it; guarded by Granter.mu
+	leader  chan struct{} // has a token for the call that must commit it
 	done    chan struct{} // closed when err is set
 	err     error
 }
 
-// Grant returns once the grants are on disk. If ctx ends before, they may or may not be committed; the grants of other calls are.
+// Grant returns after the grants are on disk. If ctx ends before, they may or may not be committed; the grants of other calls are.
 func (g *Granter) Grant(ctx context.Context, h store.Grantee, blobs ...store.Blob) error {
 	if len(blobs) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func (g *Granter) Grant(ctx context.Context, h store.Grantee, blobs ...store.Blo
 	b := g.enqueue(h, blobs)
 	select {
 	case <-b.leader:
-		g.commit(context.WithoutCancel(ctx), b) // others wait for it, too
+		g.commit(context.WithoutCancel(ctx), b) // other calls wait for it, too
 		return b.err
 	case <-b.done:
 		return b.err
@@ -55,7 +55,7 @@ func (g *Granter) Grant(ctx context.Context, h store.Grantee, blobs ...store.Blo
 	}
 }
 
-// enqueue adds grants to the youngest batch that has room, or to a new one.
+// enqueue adds grants to the newest batch if it has space, else to a new one.
 func (g *Granter) enqueue(h store.Grantee, blobs []store.Blob) *batch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,7 +75,7 @@ func (g *Granter) enqueue(h store.Grantee, blobs []store.Blob) *batch {
 	return b
 }
 
-// electLeader has the oldest batch committed by one of its calls. The lock is held.
+// electLeader elects a call to commit the oldest batch. The caller holds mu.
 func (g *Granter) electLeader() {
 	g.committing = len(g.queue) > 0
 	if g.committing {
@@ -83,7 +83,7 @@ func (g *Granter) electLeader() {
 	}
 }
 
-// commit commits the oldest batch, whose token the caller took, and then has the next one committed.
+// commit commits the oldest batch, whose token the caller has, and then elects the leader of the next one.
 func (g *Granter) commit(ctx context.Context, b *batch) {
 	g.mu.Lock()
 	g.queue = slices.Delete(g.queue, 0, 1)
@@ -98,7 +98,7 @@ func (g *Granter) commit(ctx context.Context, b *batch) {
 	b.err = g.store.GrantBlobs(ctx, b.holders, b.blobs)
 }
 
-// abandon ends a call's wait. A batch for which no call waits any more is dropped.
+// abandon ends a call's wait. It drops a batch that no call waits for.
 func (g *Granter) abandon(b *batch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

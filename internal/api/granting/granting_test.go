@@ -55,7 +55,7 @@ func (g *Granter) grantOne(ctx context.Context, name string, n int) error {
 	return g.Grant(ctx, store.Grantee(name), blobs...)
 }
 
-// However many others arrive, each call returns after the commit of its own batch.
+// Each call returns after the commit of its own batch, even if many others arrive.
 func TestAGrantWaitsForItsOwnBatchOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowGrants{granted: map[store.Blob]store.Grantee{}}
@@ -80,7 +80,7 @@ func TestAGrantWaitsForItsOwnBatchOnly(t *testing.T) {
 	})
 }
 
-// Callers that leave, at any moment, take the grants of nobody else along; and batches are bounded.
+// Callers that leave at any time do not affect the grants of others; batches are limited.
 func TestGrantsOutliveTheCallsThatLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowGrants{granted: map[store.Blob]store.Grantee{}}
@@ -104,7 +104,7 @@ func TestGrantsOutliveTheCallsThatLeave(t *testing.T) {
 				defer s.mu.Unlock()
 				_, granted := s.granted[store.Blob{SHA256: strconv.Itoa(i), Size: int64(n) - 1}]
 				if !cancelled && err != nil || err == nil && !granted {
-					t.Errorf("call %d, which leaves: %t: %v, granted: %t", i, cancelled, err, granted)
+					t.Errorf("call %d, cancelled %t: %v, granted: %t", i, cancelled, err, granted)
 				}
 			})
 			if rng.IntN(20) == 0 {
@@ -116,16 +116,16 @@ func TestGrantsOutliveTheCallsThatLeave(t *testing.T) {
 			t.Errorf("%d calls stayed; the biggest batch has %d grants", kept, s.largest)
 		}
 		if g.committing || len(g.queue) > 0 {
-			t.Error("a batch is left")
+			t.Error("a batch remains")
 		}
-		// A call that brings more than a batch has is one of its own.
+		// A call with more grants than a batch has its own batch.
 		if err := g.grantOne(t.Context(), "many", 3*maxBatch); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// A store that panics fails its batch, and not those that follow.
+// A store that panics fails its batch, but not later ones.
 func TestGrantsAfterAPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowGrants{granted: map[store.Blob]store.Grantee{}, panics: true}

@@ -10,18 +10,18 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// ActiveKey is the validity of one key, from its first use until it is revoked or expires. Every
-// request and every worker session that the key opened is bound to it.
+// ActiveKey is a key in use, from its first request until it is revoked or expires. Every
+// request and worker session of the key is bound to it.
 type ActiveKey struct {
-	ctx         context.Context //nolint:containedctx // it is what ends with the key
+	ctx         context.Context //nolint:containedctx // it ends with the key
 	cancel      context.CancelCauseFunc
 	expiryTimer *time.Timer // nil for a key that does not expire
-	parent      string      // the key that made it, if any
+	parent      string      // id of the key that created it, or ""
 
-	requests, streams, searches, charts, explanations atomic.Int64 // under way; see Bounds
+	requests, streams, searches, charts, explanations atomic.Int64 // currently running; see Limits
 }
 
-// newActiveKey starts the validity of a key, which must not have expired.
+// newActiveKey returns the ActiveKey of a key that has not expired.
 func newActiveKey(key store.Key, onExpiry func()) *ActiveKey {
 	k := &ActiveKey{parent: key.Parent}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
@@ -31,7 +31,7 @@ func newActiveKey(key store.Key, onExpiry func()) *ActiveKey {
 	return k
 }
 
-// end ends the validity.
+// end ends all requests and sessions of the key.
 func (k *ActiveKey) end(cause error) {
 	if k.expiryTimer != nil {
 		k.expiryTimer.Stop()
@@ -39,8 +39,8 @@ func (k *ActiveKey) end(cause error) {
 	k.cancel(cause)
 }
 
-// Bind returns a context that also ends with the key, with the reason as its cause. release
-// must be called.
+// Bind returns a context that also ends with the key, with the reason as its cause. The
+// caller must call release.
 func (k *ActiveKey) Bind(ctx context.Context) (bound context.Context, release func()) {
 	bound, cancel := context.WithCancelCause(ctx)
 	unbind := context.AfterFunc(k.ctx, func() { cancel(context.Cause(k.ctx)) })
@@ -50,15 +50,15 @@ func (k *ActiveKey) Bind(ctx context.Context) (bound context.Context, release fu
 	}
 }
 
-// Interrupt makes reads and writes that a request is blocked in fail once the key ends. It
-// returns what waits until that does not happen any more.
+// Interrupt makes a request's blocked reads and writes fail when the key ends. release
+// disables this and waits for an interruption in progress.
 func (k *ActiveKey) Interrupt(w http.ResponseWriter) (release func()) {
 	rc := http.NewResponseController(w)
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(k.ctx, func() {
 		defer close(interrupted)
 		now := time.Now()
-		_ = rc.SetReadDeadline(now) // what cannot be interrupted ends by its own limits
+		_ = rc.SetReadDeadline(now) // otherwise the request ends by its own limits
 		_ = rc.SetWriteDeadline(now)
 	})
 	return func() {
@@ -68,7 +68,7 @@ func (k *ActiveKey) Interrupt(w http.ResponseWriter) (release func()) {
 	}
 }
 
-// revokedError says it to a worker as the store says it later: a worker whose key is merely unknown joins again.
+// revokedError returns the error after a revocation. For a worker it is the same as the store's later one: a worker with an unknown key would join again.
 func revokedError(key store.Key) error {
 	if key.Worker != "" {
 		return muster.Errorf(muster.Forbidden, "the key of worker %s was revoked by an administrator", key.Worker)
@@ -76,8 +76,8 @@ func revokedError(key store.Key) error {
 	return muster.Errorf(muster.Unauthenticated, "the API key %q was revoked", key.Name)
 }
 
-var errParentRevoked = muster.Errorf(muster.Unauthenticated, "this link has ended: the API key that made it was revoked")
+var errParentRevoked = muster.Errorf(muster.Unauthenticated, "this link has expired: the API key that created it was revoked")
 
 func expiredError(key store.Key) error {
-	return muster.Errorf(muster.Unauthenticated, "the API key %q ended at %s: ask for a new one", key.Name, key.ExpiresAt)
+	return muster.Errorf(muster.Unauthenticated, "the API key %q expired at %s: get a new one", key.Name, key.ExpiresAt)
 }

@@ -1,3 +1,5 @@
+// Package keyring authenticates API keys, ends what a key opened when it is revoked or expires, and limits the number of
+// concurrent requests and streams per key.
 package keyring
 
 import (
@@ -11,20 +13,20 @@ import (
 )
 
 const (
-	// maxCachedKeys is how many keys are remembered, and cacheTTL how long, so that a key
-	// revoked through another server ends too.
+	// maxCachedKeys is the number of cached keys. cacheTTL is short, so that a key that
+	// another server revoked ends, too.
 	maxCachedKeys = 1_000
 	cacheTTL      = 30 * time.Second
 )
 
-// Ring finds keys by their tokens, and remembers those in use.
+// Ring finds keys by their tokens. It is safe for concurrent use.
 type Ring struct {
 	keys store.KeyStore
 
 	mu     sync.Mutex
-	epoch  int // counts revocations: what was read before one is not remembered after it
+	epoch  int // counts revocations: a key that was read before one is not cached after it
 	cache  map[string]cachedKey
-	active map[string]*ActiveKey // of keys that were used, by id, until they are revoked or expire
+	active map[string]*ActiveKey // keys in use, by id
 }
 
 type cachedKey struct {
@@ -32,20 +34,20 @@ type cachedKey struct {
 	until time.Time
 }
 
-// New returns a Ring of the keys of a store.
+// New returns a Ring for the keys of a store.
 func New(keys store.KeyStore) *Ring {
 	return &Ring{keys: keys, cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}}
 }
 
-// Authenticate returns whose a token is, with what ends when its key does, or an Unauthenticated error.
+// Authenticate returns the owner of a token and its active key, or an Unauthenticated error.
 func (r *Ring) Authenticate(ctx context.Context, token string) (auth.Principal, *ActiveKey, error) {
 	if token == "" {
 		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated,
-			"this needs an API key: send it as \"Authorization: Bearer mst_…\" (the command line takes --token-file or MUSTER_TOKEN)")
+			"an API key is required: send it as \"Authorization: Bearer mst_…\" (on the command line use --token-file or MUSTER_TOKEN)")
 	}
 	key, active, err := r.find(ctx, auth.Hash(token))
 	if muster.CodeOf(err) == muster.NotFound {
-		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated, "the API key is not known here: it was revoked, or is of another server")
+		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated, "unknown API key: it was revoked or belongs to another server")
 	}
 	if err != nil {
 		return auth.Principal{}, nil, err
@@ -53,8 +55,8 @@ func (r *Ring) Authenticate(ctx context.Context, token string) (auth.Principal, 
 	return auth.Principal{KeyID: key.ID, Name: key.Name, Role: auth.Role(key.Role), Project: key.Project, Job: key.Job, Worker: key.Worker, Expires: key.ExpiresAt}, active, nil
 }
 
-// find returns a key that has not expired, and its grant. A key that is revoked meanwhile is looked
-// up again, so that no grant is returned which its revocation did not see.
+// find returns a key that has not expired, and its ActiveKey. If a key is revoked meanwhile, it looks the key
+// up again, so that every ActiveKey is known to a revocation.
 func (r *Ring) find(ctx context.Context, hash string) (store.Key, *ActiveKey, error) {
 	for {
 		r.mu.Lock()
@@ -82,7 +84,7 @@ func (r *Ring) find(ctx context.Context, hash string) (store.Key, *ActiveKey, er
 	}
 }
 
-// activate returns a key with its grant. The caller holds mu.
+// activate returns a key with its ActiveKey. The caller holds mu.
 func (r *Ring) activate(key store.Key) (store.Key, *ActiveKey, error) {
 	if key.ExpiresAt != 0 && muster.NewTime(time.Now()) >= key.ExpiresAt {
 		return store.Key{}, nil, expiredError(key)
@@ -95,7 +97,7 @@ func (r *Ring) activate(key store.Key) (store.Key, *ActiveKey, error) {
 	return key, active, nil
 }
 
-// deactivate ends the grant of a key, if there is one.
+// deactivate ends the ActiveKey with an id, if there is one.
 func (r *Ring) deactivate(id string, cause error) {
 	r.mu.Lock()
 	active := r.active[id]
@@ -106,7 +108,7 @@ func (r *Ring) deactivate(id string, cause error) {
 	}
 }
 
-// Revoke deletes a key and the links that it made for good, and ends what they opened.
+// Revoke deletes a key and the links that it created, and ends what they opened.
 func (r *Ring) Revoke(ctx context.Context, key store.Key) error {
 	err := r.keys.DeleteKey(ctx, key.ID)
 	r.mu.Lock()
@@ -122,7 +124,7 @@ func (r *Ring) Revoke(ctx context.Context, key store.Key) error {
 	return err
 }
 
-// children lists the keys in use that a key made.
+// children lists the keys in use that a key created.
 func (r *Ring) children(id string) (ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

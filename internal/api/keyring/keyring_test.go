@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// slowKeys answers the first lookup only after a revocation has passed it, and knows no key after that.
+// slowKeys answers the first lookup after a concurrent revocation, and has no key after that.
 type slowKeys struct {
 	store.KeyStore
 	lookupStarted, revokedCh chan struct{}
@@ -32,14 +32,14 @@ func (k *slowKeys) KeyByHash(context.Context, string) (store.Key, error) {
 
 func (k *slowKeys) DeleteKey(context.Context, string) error { return nil }
 
-// A key that was read before it was revoked is neither let in nor remembered after it.
+// A key that was read before its revocation is neither accepted nor cached after it.
 func TestRevocationOvertakesLookup(t *testing.T) {
 	slow := &slowKeys{lookupStarted: make(chan struct{}), revokedCh: make(chan struct{})}
 	k := New(slow)
 	var lookup sync.WaitGroup
 	lookup.Go(func() {
 		if _, _, err := k.Authenticate(t.Context(), "token"); muster.CodeOf(err) != muster.Unauthenticated {
-			t.Errorf("the lookup that came first: %v", err)
+			t.Errorf("the first lookup: %v", err)
 		}
 	})
 	<-slow.lookupStarted
@@ -49,7 +49,7 @@ func TestRevocationOvertakesLookup(t *testing.T) {
 	close(slow.revokedCh)
 	lookup.Wait()
 	if len(k.cache) != 0 || len(k.active) != 0 {
-		t.Errorf("remembered: %v, %v", k.cache, k.active)
+		t.Errorf("cached: %v, %v", k.cache, k.active)
 	}
 }
 
@@ -62,7 +62,7 @@ type oneKey struct {
 func (k oneKey) KeyByHash(context.Context, string) (store.Key, error) { return k.key, nil }
 func (k oneKey) DeleteKey(context.Context, string) error              { return nil }
 
-// What a key opened ends with it, and says why.
+// Requests of a key end with it, with the reason as their cause.
 func TestGrantsEndWithTheirKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
@@ -70,7 +70,7 @@ func TestGrantsEndWithTheirKeys(t *testing.T) {
 			want string
 		}{
 			"revoked": {func(k *Ring) { _ = k.Revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}) }, "was revoked"},
-			"expired": {func(*Ring) { time.Sleep(time.Hour) }, "ended at"},
+			"expired": {func(*Ring) { time.Sleep(time.Hour) }, "expired at"},
 		} {
 			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}})
 			_, g, err := k.Authenticate(t.Context(), "token")
@@ -87,7 +87,7 @@ func TestGrantsEndWithTheirKeys(t *testing.T) {
 				t.Errorf("%s: the cause is %v", name, cause)
 			}
 			if len(k.active) != 0 {
-				t.Errorf("%s: the grant is kept", name)
+				t.Errorf("%s: the active key is kept", name)
 			}
 			release()
 		}

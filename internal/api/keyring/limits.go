@@ -7,22 +7,22 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 )
 
-// defaultConnections is how many connections a server has whose Config does not say.
+// defaultConnections is the number of connections of a server whose Config has none.
 const defaultConnections = 1_000
 
-// Limits are how many requests may be under way at a time, so that no key keeps others out: they are parts of the
-// connections that the server has. A quarter of these is left to workers and administrators.
+// Limits bounds the number of running requests, so that no key blocks others. Limits are fractions of the server's
+// connections. A quarter of these is reserved for workers and administrators.
 type Limits struct {
-	userRequests atomic.Int64 // requests of keys that are neither a worker's nor an administrator's
-	linkRequests atomic.Int64 // those of them that are of links to jobs, which anyone may have
-	maxUsers     int64        // of such keys together
+	userRequests atomic.Int64 // requests of keys other than those of workers and administrators
+	linkRequests atomic.Int64 // those of them with links to jobs, which are public
+	maxUsers     int64        // of all such keys
 	maxPerKey    int64        // of one such key
 	maxAdmin     int64
 	maxWorker    int64
-	maxStreams   int64 // of one key, streams of events, logs and usage
+	maxStreams   int64 // streams of events, logs and usage of one key
 }
 
-// NewLimits returns the bounds of a server with so many connections, 0 for the usual number.
+// NewLimits returns the limits of a server with so many connections; 0 means 1,000.
 func NewLimits(connections int) *Limits {
 	if connections == 0 {
 		connections = defaultConnections
@@ -33,12 +33,12 @@ func NewLimits(connections int) *Limits {
 	}
 }
 
-// AcquireRequest counts a request of a key while it is under way. Links to jobs have at most half of what is there for all keys that are neither
-// a worker's nor an administrator's, and each of them a quarter of that.
+// AcquireRequest counts a request of a key while it runs. Links to jobs together have at most half of what all keys other than
+// those of workers and administrators have, and each link a quarter of that.
 func (l *Limits) AcquireRequest(p auth.Principal, k *ActiveKey) (release func(), err error) {
 	if p.Job != 0 {
 		if !tryAdd(&l.linkRequests, max(2, l.maxUsers/2)) {
-			return nil, muster.Errorf(muster.Unavailable, "too many requests of links to jobs are under way: try again later")
+			return nil, muster.Errorf(muster.Unavailable, "too many requests with links to jobs are running: try again later")
 		}
 		defer func() {
 			if err != nil {
@@ -65,11 +65,11 @@ func (l *Limits) AcquireRequest(p auth.Principal, k *ActiveKey) (release func(),
 		isUser = true
 	}
 	if !tryAdd(&k.requests, limit) {
-		return nil, muster.Errorf(muster.Unavailable, "this API key has %d requests under way, which is the most: end some of them, or try again later", limit)
+		return nil, muster.Errorf(muster.Unavailable, "this API key has the maximum of %d running requests: end some of them, or try again later", limit)
 	}
 	if isUser && !tryAdd(&l.userRequests, l.maxUsers) {
 		k.requests.Add(-1)
-		return nil, muster.Errorf(muster.Unavailable, "%d requests are under way, which is the most that the server takes: try again later", l.maxUsers)
+		return nil, muster.Errorf(muster.Unavailable, "the server has the maximum of %d running requests: try again later", l.maxUsers)
 	}
 	return func() {
 		k.requests.Add(-1)
@@ -81,44 +81,40 @@ func (l *Limits) AcquireRequest(p auth.Principal, k *ActiveKey) (release func(),
 
 // AcquireStream counts a stream of a key while it is open.
 func (l *Limits) AcquireStream(k *ActiveKey) (release func(), err error) {
-	if !tryAdd(&k.streams, l.maxStreams) {
-		return nil, muster.Errorf(muster.Unavailable, "this API key has %d streams of events, logs and usage open, which is the most: close some of them, or use another key", l.maxStreams)
-	}
-	return func() { k.streams.Add(-1) }, nil
+	return acquire(&k.streams, l.maxStreams, "open streams of events, logs and usage: close some of them, or use another key")
 }
 
-// What one key may have under way, running or waiting for its turn, of what reads much.
+// The maximum number of expensive requests of one key, running or waiting.
 const (
-	maxKeySearches     = 4  // as many as run at a time, so that another key waits for one search
-	maxKeyCharts       = 32 // of pages that people share a key for
+	maxKeySearches     = 4  // as many as run at once, so that another key waits for one search only
+	maxKeyCharts       = 32 // people may share a key for their pages
 	maxKeyExplanations = 32
 )
 
 // AcquireSearch counts a search of a log until it ends.
 func (l *Limits) AcquireSearch(k *ActiveKey) (release func(), err error) {
-	if !tryAdd(&k.searches, maxKeySearches) {
-		return nil, muster.Errorf(muster.Unavailable, "this API key has %d searches of logs under way, which is the most: try again later", maxKeySearches)
-	}
-	return func() { k.searches.Add(-1) }, nil
+	return acquire(&k.searches, maxKeySearches, "running log searches: try again later")
 }
 
 // AcquireChart counts a request that reads a whole log or all states of a large job, until it ends.
 func (l *Limits) AcquireChart(k *ActiveKey) (release func(), err error) {
-	if !tryAdd(&k.charts, maxKeyCharts) {
-		return nil, muster.Errorf(muster.Unavailable, "this API key has %d requests for metrics, usage and events of tasks and states of jobs under way, which is the most: try again later", maxKeyCharts)
-	}
-	return func() { k.charts.Add(-1) }, nil
+	return acquire(&k.charts, maxKeyCharts, "running requests for task metrics, usage and events and job states: try again later")
 }
 
-// AcquireExplanation counts a request that asks all workers why a task waits, or where a job would run, until it ends.
+// AcquireExplanation counts a request that asks the engine to explain a task or to plan a job, until it ends.
 func (l *Limits) AcquireExplanation(k *ActiveKey) (release func(), err error) {
-	if !tryAdd(&k.explanations, maxKeyExplanations) {
-		return nil, muster.Errorf(muster.Unavailable, "this API key has %d explanations of tasks and plans of jobs under way, which is the most: try again later", maxKeyExplanations)
-	}
-	return func() { k.explanations.Add(-1) }, nil
+	return acquire(&k.explanations, maxKeyExplanations, "running task explanations and job plans: try again later")
 }
 
-// tryAdd adds one, unless that is more than most.
+// acquire adds one to n, or returns an error if n is at the limit. what says what is counted and what to do.
+func acquire(n *atomic.Int64, limit int64, what string) (release func(), err error) {
+	if !tryAdd(n, limit) {
+		return nil, muster.Errorf(muster.Unavailable, "this API key has the maximum of %d %s", limit, what)
+	}
+	return func() { n.Add(-1) }, nil
+}
+
+// tryAdd adds one, unless n is at the limit.
 func tryAdd(n *atomic.Int64, limit int64) bool {
 	if n.Add(1) > limit {
 		n.Add(-1)

@@ -6,7 +6,7 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 )
 
-// However many links to jobs ask, other keys have room.
+// Links to jobs cannot block other keys.
 func TestLinksLeaveCapacity(t *testing.T) {
 	b := NewLimits(1_000)
 	link, viewer := auth.Principal{Role: auth.Viewer, Job: 17}, auth.Principal{Role: auth.Viewer}
@@ -33,6 +33,6 @@ func TestLinksLeaveCapacity(t *testing.T) {
 		l()
 	}
 	if b.linkRequests.Load() != 0 || b.userRequests.Load() != 1 {
-		t.Errorf("left are %d and %d", b.linkRequests.Load(), b.userRequests.Load())
+		t.Errorf("%d and %d requests remain", b.linkRequests.Load(), b.userRequests.Load())
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 var attempt = muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
 
-// write makes a log of records in a folder, and returns where each begins and where the last one ends.
+// write writes a log of records in a folder, and returns where each begins and where the last one ends.
 func write(tb testing.TB, records []tasklog.Record, indexed bool) (logs *tasklog.Dir, offsets []int64) {
 	tb.Helper()
 	open := tasklog.OpenDir
@@ -56,7 +56,7 @@ func matchAny(tasklog.Record) bool { return true }
 
 func stdout(r tasklog.Record) bool { return r.Stream == tasklog.Stdout }
 
-// drawLog makes records of all lengths: some logs have several steps.
+// drawLog draws records of all lengths: some logs have several steps.
 func drawLog(t *rapid.T) []tasklog.Record {
 	lengths := rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(0, 40_000), rapid.SampledFrom([]int{0, 1, 300_000}))
 	records := make([]tasklog.Record, rapid.IntRange(0, 60).Draw(t, "records"))
@@ -70,7 +70,7 @@ func drawLog(t *rapid.T) []tasklog.Record {
 	return records
 }
 
-// Windows that follow each other, in both directions and from any offset, show each wanted record once and in order.
+// Consecutive windows, in both directions and from any offset, have each selected record once and in order.
 func TestWindowsCoverTheLog(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		records := drawLog(rt)
@@ -116,7 +116,7 @@ func TestWindowsCoverTheLog(t *testing.T) {
 				continue
 			}
 			if i >= len(got) || got[i].Offset != offsets[k] || !bytes.Equal(got[i].Data, r.Data) || !got[i].At.Equal(r.At) {
-				rt.Fatalf("record %d at %d is missing or another one in %d records", k, offsets[k], len(got))
+				rt.Fatalf("record %d at %d is missing or wrong, of %d records", k, offsets[k], len(got))
 			}
 			i++
 		}
@@ -142,7 +142,7 @@ func window(t *rapid.T, logs tasklog.Store, q logview.Query, size int) logview.W
 	return w
 }
 
-// Searches that go on where the last one stopped find each matching record once, in the order of their direction.
+// Consecutive searches find each matching record once, in the order of their direction.
 func TestSearchesCoverTheLog(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		records := drawLog(rt)
@@ -176,7 +176,7 @@ func TestSearchesCoverTheLog(t *testing.T) {
 					break
 				}
 				if f.ScannedTo == q.Offset {
-					rt.Fatalf("a search at %d does not move", q.Offset)
+					rt.Fatalf("a search at %d makes no progress", q.Offset)
 				}
 				q.Offset = f.ScannedTo
 			}
@@ -190,7 +190,7 @@ func TestSearchesCoverTheLog(t *testing.T) {
 	})
 }
 
-// A record that is still being sent is no part of a window until it is whole.
+// An incomplete record is not part of a window.
 func TestUnfinishedRecord(t *testing.T) {
 	logs, offsets := write(t, []tasklog.Record{{Stream: tasklog.Stdout, Data: []byte("whole\n")}}, true)
 	rest := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, Data: []byte("part\n")})
@@ -282,7 +282,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// A pattern with a large automaton is refused before it is made, and one that looks long at a long record gives up.
+// A pattern with a large automaton is rejected before it is compiled, and the match of a long record has a time limit.
 func TestCostlyPatterns(t *testing.T) {
 	for _, q := range []string{strings.Repeat("(x?){999}", 100), `(\pL?){600}`, `.{0,999}z`, `((a{10}){10}){6}`} {
 		if _, err := logview.Pattern(q, false); muster.CodeOf(err) != muster.Invalid {
@@ -312,8 +312,7 @@ func TestCostlyPatterns(t *testing.T) {
 	}
 }
 
-// A match in a long record shows what is around it.
-// TestPatternOfALine holds that ^ and $ are the ends of a line, however the program ends its lines.
+// TestPatternOfALine checks that ^ and $ match the ends of a line, for all kinds of line ends.
 func TestPatternOfALine(t *testing.T) {
 	t.Parallel()
 	var records []tasklog.Record
@@ -400,7 +399,7 @@ func FuzzSearch(f *testing.F) {
 	})
 }
 
-// bigLog makes a log of so many bytes of lines as a training prints them, with an error at the end.
+// bigLog writes a log of so many bytes with lines of a training, and an error at the end.
 func bigLog(tb testing.TB, bytes int64) *tasklog.Dir {
 	tb.Helper()
 	logs, err := tasklog.OpenIndexedDir(tb.TempDir())
@@ -451,7 +450,7 @@ func TestMemoryOfALongLog(t *testing.T) {
 		f()
 		close(done)
 		if high := <-limit; high > base+16<<20 {
-			t.Errorf("%s takes %d bytes of memory beside %d", name, high-min(base, high), base)
+			t.Errorf("%s takes %d bytes of memory in addition to %d", name, high-min(base, high), base)
 		}
 	}
 	query := func(q logview.Query) logview.Window {

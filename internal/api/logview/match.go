@@ -12,13 +12,13 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// MaxQuery is the longest text or pattern that can be searched for, in bytes.
+// MaxQuery is the maximum length of a text or pattern, in bytes.
 const MaxQuery = 1000
 
-// Matcher says where in a record a match begins and ends. It is used by one goroutine.
+// Matcher returns where in a record a match begins and ends. One goroutine uses it.
 type Matcher func(data []byte) (from, to int, ok bool)
 
-// Text returns a matcher of a text; without exact, letters match in both cases.
+// Text returns a Matcher for a text.
 func Text(q string, caseSensitive bool) Matcher {
 	want := []byte(q)
 	if caseSensitive {
@@ -41,16 +41,16 @@ func Text(q string, caseSensitive bool) Matcher {
 }
 
 const (
-	// maxStates bounds the automaton of a pattern: the time of a match grows with its states and the bytes that it looks at.
+	// maxStates limits the automaton of a pattern: the time of a match grows with its states and the size of the record.
 	maxStates = 500
-	// maxUntimedWork is how many states times bytes are matched without a look at the clock: half a second at worst.
+	// maxUntimedWork is the number of states times bytes that are matched without a deadline: half a second at worst.
 	maxUntimedWork = 16 << 20
-	// maxRecordTime is how long a pattern may look at one record.
+	// maxRecordTime is the maximum time to match one record.
 	maxRecordTime = 500 * time.Millisecond
 )
 
-// Pattern returns a matcher of a regular expression in the syntax of RE2; without exact, letters match in both cases. A record that
-// takes longer than maxRecordTime does not match.
+// Pattern returns a Matcher for a regular expression in RE2 syntax. A record that takes longer than maxRecordTime does not
+// match.
 func Pattern(q string, caseSensitive bool) (Matcher, error) {
 	tree, err := syntax.Parse(q, syntax.Perl)
 	if err != nil {
@@ -58,7 +58,7 @@ func Pattern(q string, caseSensitive bool) (Matcher, error) {
 	}
 	size := states(tree)
 	if size > maxStates {
-		return nil, muster.Errorf(muster.Invalid, "the regular expression has %d states, at most %d are allowed: repeat less, such as x* in place of x{999}", size, maxStates)
+		return nil, muster.Errorf(muster.Invalid, "the regular expression has %d states, at most %d are allowed: use fewer repetitions, such as x* in place of x{999}", size, maxStates)
 	}
 	if !caseSensitive {
 		q = "(?i)(?:" + q + ")"
@@ -81,7 +81,7 @@ func Pattern(q string, caseSensitive bool) (Matcher, error) {
 	}, nil
 }
 
-// states returns about how many states the automaton of an expression has, without making it.
+// states returns the approximate number of states of an expression's automaton, without compiling it.
 func states(re *syntax.Regexp) int {
 	sum := 1
 	for _, sub := range re.Sub {
@@ -97,7 +97,7 @@ func states(re *syntax.Regexp) int {
 	}
 }
 
-// timedReader reads runes until a time.
+// timedReader reads runes until a deadline.
 type timedReader struct {
 	rest     []byte
 	deadline time.Time
@@ -128,14 +128,14 @@ func regexpMatcher(re *regexp.Regexp) Matcher {
 	}
 }
 
-// errorHints are in lower case in every line that errorLine matches: looking for them is cheap.
+// errorHints: every line that errorLine matches contains one of them in lower case. Searching for them is cheap.
 var errorHints = [][]byte{
 	[]byte("error"), []byte("exception"), []byte("traceback"), []byte("panic"), []byte("fatal"), []byte("critical"), []byte("out of memory"), []byte("killed"),
 	[]byte("segmentation fault"), []byte("core dumped"), []byte("command not found"), []byte("aborted"), []byte("failed"),
 }
 
-// errorLine matches lines in which programs say that they failed: Python's and other runtimes' traces, compilers, loggers, the shell and CUDA.
-// It leaves out metrics and summaries such as "error=0.1" and "0 errors".
+// errorLine matches error messages of programs: stack traces, compilers, loggers, the shell and CUDA. It does not match metrics
+// and summaries such as "error=0.1" and "0 errors".
 var errorLine = regexp.MustCompile(`(?i:\btraceback \(most recent call last\))` +
 	`|\b[A-Za-z_.]*(?:Error|Exception)\b(?::|$|\s*\()` +
 	`|(?i:(?:^|[^\w=.])(?:error|fatal|panic|exception)(?:\[[^\]]*\])?:(?:\s*[^\s\d]|\s*$))` +
@@ -143,19 +143,16 @@ var errorLine = regexp.MustCompile(`(?i:\btraceback \(most recent call last\))` 
 	`|(?i:\bfatal error\b|\bunhandled exception\b|\bCUDA error\b|\bout of memory\b|\bsegmentation fault\b|\bcore dumped\b|: command not found\b)` +
 	`|(?:^|\W)(?:Killed|Aborted|Assertion \S.* failed)(?:$|\W)`)
 
-// Errors returns a matcher of lines in which programs say that they failed.
+// Errors returns a Matcher for error messages of programs.
 func Errors() Matcher {
+	matchLine := regexpMatcher(errorLine)
 	var buf []byte
 	return func(data []byte) (int, int, bool) {
 		buf = append(buf[:0], data...)
 		toLowerASCII(buf)
 		for _, h := range errorHints {
 			if bytes.Contains(buf, h) {
-				loc := errorLine.FindIndex(bytes.TrimRight(data, "\r\n"))
-				if loc == nil {
-					return 0, 0, false
-				}
-				return loc[0], loc[1], true
+				return matchLine(bytes.TrimRight(data, "\r\n"))
 			}
 		}
 		return 0, 0, false
@@ -171,7 +168,7 @@ func isASCII(b []byte) bool {
 	return true
 }
 
-// toLowerASCII makes ASCII letters lower-case in place.
+// toLowerASCII converts ASCII letters to lower case in place.
 func toLowerASCII(b []byte) {
 	for i, c := range b {
 		if 'A' <= c && c <= 'Z' {

@@ -11,43 +11,36 @@ import (
 )
 
 const (
-	// MaxText is the most of a record that a match shows, in bytes.
+	// MaxText is the maximum size of the text of a match, in bytes.
 	MaxText = 2 << 10
-	// contextBefore is how much of a long record is shown before what matches.
+	// contextBefore is the number of bytes before the match in the text of a long record.
 	contextBefore = 256
 )
 
-// Limits are what one search may do at most.
+// Limits are the limits of one search.
 type Limits struct {
 	Matches int
-	Bytes   int64         // of the log
-	Time    time.Duration // of its work
+	Bytes   int64 // of the log
+	Time    time.Duration
 }
 
-// Match is a record that matches.
+// Match is a matching record.
 type Match struct {
 	Record        // without its data
 	Text   string // valid UTF-8, at most MaxText bytes of the record, without its line end
 }
 
-// Result is what a search found.
+// Result is the result of a search.
 type Result struct {
 	Matches   []Match // in the order of the search
-	ScannedTo int64   // the next search in the same direction goes on there
-	Done      bool    // nothing is left in that direction
+	ScannedTo int64   // where the next search in the same direction continues
+	Done      bool    // the search has reached the end in this direction
 }
 
-// Search looks through the records that q selects, from q.Offset to the end of the log or, backward, to its beginning.
+// Search searches the records that q selects, from q.Offset to the end of the log or, backward, to its beginning.
 func Search(ctx context.Context, logs tasklog.Store, q Query, match Matcher, limits Limits) (Result, error) {
 	l := log{logs: logs, id: q.Attempt}
-	total, err := logs.Size(ctx, q.Attempt)
-	if err != nil {
-		return Result{}, err
-	}
-	if q.Offset == End {
-		q.Offset = total
-	}
-	at, err := l.align(ctx, min(q.Offset, total))
+	_, at, err := l.locate(ctx, q.Offset)
 	if err != nil {
 		return Result{}, err
 	}
@@ -63,18 +56,18 @@ func Search(ctx context.Context, logs tasklog.Store, q Query, match Matcher, lim
 	return s.result, err
 }
 
-// search is one search under way.
+// search is one running search.
 type search struct {
 	log     log
 	query   Query
 	match   Matcher
 	limits  Limits
 	start   int64
-	expired *atomic.Bool // the time is
+	expired *atomic.Bool // limits.Time has passed
 	result  Result
 }
 
-// exhausted says whether the search has done what it may.
+// exhausted reports whether the search has reached a limit.
 func (s *search) exhausted() bool {
 	return len(s.result.Matches) >= s.limits.Matches || max(s.result.ScannedTo-s.start, s.start-s.result.ScannedTo) >= s.limits.Bytes || s.expired.Load()
 }
@@ -100,7 +93,7 @@ func (s *search) backward(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		var matches []Match // of this part, in the order of the log: the last ones count
+		var matches []Match // of this part, in the order of the log: the last ones are kept
 		remaining := s.limits.Matches - len(s.result.Matches)
 		err = s.log.walk(ctx, start, func(r Record, after int64) error {
 			if after > s.result.ScannedTo {
@@ -132,12 +125,12 @@ func (s *search) backward(ctx context.Context) error {
 	return nil
 }
 
-// matchRecord returns what a match shows of a record, if it is one.
+// matchRecord returns the match of a record; ok is false if it does not match.
 func (s *search) matchRecord(r Record) (Match, bool) {
 	if !s.query.Filter(r.Record) {
 		return Match{}, false
 	}
-	// The end of a line is no part of it: $ matches before it.
+	// $ matches before the line end.
 	line := bytes.TrimRight(r.Data, "\r\n")
 	from, to, ok := s.match(line)
 	if !ok {
@@ -148,7 +141,7 @@ func (s *search) matchRecord(r Record) (Match, bool) {
 	return m, true
 }
 
-// excerpt returns the part of a record around what matches.
+// excerpt returns the part of a record around a match.
 func excerpt(data []byte, from, to int) string {
 	from, to = min(from, len(data)), min(to, len(data))
 	if len(data) > MaxText {
@@ -159,7 +152,7 @@ func excerpt(data []byte, from, to int) string {
 		data = data[start:min(len(data), start+MaxText)]
 	}
 	text := string(bytes.ToValidUTF8(data, []byte("\uFFFD")))
-	for len(text) > MaxText { // replaced bytes take more
+	for len(text) > MaxText { // replacement characters are longer
 		text = string(bytes.ToValidUTF8([]byte(text[:MaxText]), nil))
 	}
 	return text

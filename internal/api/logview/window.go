@@ -1,3 +1,5 @@
+// Package logview reads parts of long logs: windows of records around an offset, and records that match a search. It starts near
+// the requested offset by the log's index, so that the memory and time of a call do not depend on the size of the log.
 package logview
 
 import (
@@ -12,9 +14,9 @@ import (
 )
 
 const (
-	// scanStep is how much of a log is read at once on the way back.
+	// scanStep is the size of the parts that are read backward.
 	scanStep = 256 << 10
-	// maxScan is how much of a log one window may pass over in search of records of one stream.
+	// maxScan is the maximum size of the log that one window scans for records of one stream.
 	maxScan = 64 << 20
 )
 
@@ -24,12 +26,12 @@ const End = -1
 // Query selects records around an offset of a log.
 type Query struct {
 	Attempt  muster.AttemptID
-	Offset   int64 // any; it is aligned to the record that it lies in
-	Backward bool  // the records before Offset, rather than those from it on
+	Offset   int64 // aligned to the record that contains it
+	Backward bool  // the records before Offset
 	Filter   func(tasklog.Record) bool
 }
 
-// Record is a record with the offset at which it begins.
+// Record is a record with its offset.
 type Record struct {
 	Offset int64
 	tasklog.Record
@@ -37,25 +39,18 @@ type Record struct {
 
 // Window is a part of a log.
 type Window struct {
-	Size    int64 // of the log, with a record of which only a part is there
-	First   int64 // where the part begins
-	Last    int64 // where it ends: the next window goes on there
-	AtEnd   bool  // no whole record follows
+	Size    int64 // of the log, including an incomplete last record
+	First   int64 // where the window begins
+	Last    int64 // where it ends, and the next window begins
+	AtEnd   bool  // no complete record follows
 	Records []Record
 }
 
-// Read returns the records of a window: at most so many bytes of data, but one record if there is any. If many records are not
-// wanted it may have none: then the next window goes on at Last or, backward, at First.
+// Read returns the records of a window: at most size bytes of data, but at least one record if there is any. If the filter excludes
+// many records, the window may be empty: the next one continues at Last or, backward, at First.
 func Read(ctx context.Context, logs tasklog.Store, q Query, size int) (Window, error) {
 	l := log{logs: logs, id: q.Attempt}
-	total, err := logs.Size(ctx, q.Attempt)
-	if err != nil {
-		return Window{}, err
-	}
-	if q.Offset == End {
-		q.Offset = total
-	}
-	at, err := l.align(ctx, min(q.Offset, total))
+	total, at, err := l.locate(ctx, q.Offset)
 	if err != nil {
 		return Window{}, err
 	}
@@ -65,7 +60,7 @@ func Read(ctx context.Context, logs tasklog.Store, q Query, size int) (Window, e
 	} else {
 		err = w.forward(ctx, l, q, size)
 	}
-	if err == nil && q.Backward { // is there more behind the window?
+	if err == nil && q.Backward { // does a record follow the window?
 		w.AtEnd = true
 		err = l.walk(ctx, w.Last, func(Record, int64) error {
 			w.AtEnd = false
@@ -131,12 +126,12 @@ func (w *Window) backward(ctx context.Context, l log, q Query, size int) error {
 	return nil
 }
 
-// lastRecords keeps the last records of a run, at most so many bytes.
+// lastRecords keeps the last records, at most maxBytes.
 type lastRecords struct {
 	maxBytes, size int
-	keepOne        bool // keep the last record however long it is
+	keepOne        bool // keep the last record even if it is longer
 	records        []Record
-	truncated      bool // some were left out
+	truncated      bool // some were dropped
 }
 
 func (t *lastRecords) add(r Record) {
@@ -149,23 +144,23 @@ func (t *lastRecords) add(r Record) {
 	}
 }
 
-// log is one log that is read.
+// log is a log to read.
 type log struct {
 	logs tasklog.Store
 	id   muster.AttemptID
 }
 
-// errStop ends a walk early.
+// errStop ends walk early.
 var errStop = errors.New("enough")
 
-// walk calls each for the whole records from an offset on at which one begins, with the offset behind it. Its data is valid until
-// each returns.
+// walk calls visit for the complete records from an offset on, at which one begins, with the offset after the record. The data is
+// valid until visit returns.
 func (l log) walk(ctx context.Context, from int64, visit func(r Record, after int64) error) (err error) {
 	f, err := l.logs.Open(ctx, l.id, from)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }()
 	dec := tasklog.NewDecoder(f)
 	for n := 0; ; n++ {
 		if n%1024 == 0 && ctx.Err() != nil {
@@ -188,7 +183,19 @@ func (l log) walk(ctx context.Context, from int64, visit func(r Record, after in
 	}
 }
 
-// align returns where the record begins that an offset lies in, or where the last whole record ends.
+// locate returns the size of the log and the aligned offset, which may be End.
+func (l log) locate(ctx context.Context, offset int64) (size, at int64, err error) {
+	if size, err = l.logs.Size(ctx, l.id); err != nil {
+		return 0, 0, err
+	}
+	if offset == End {
+		offset = size
+	}
+	at, err = l.align(ctx, min(offset, size))
+	return size, at, err
+}
+
+// align returns where the record that contains an offset begins, or where the last complete record ends.
 func (l log) align(ctx context.Context, offset int64) (int64, error) {
 	at, err := l.logs.RecordBefore(ctx, l.id, offset)
 	if err != nil {
@@ -204,7 +211,7 @@ func (l log) align(ctx context.Context, offset int64) (int64, error) {
 	return at, err
 }
 
-// stepBack returns where a record begins that is about a step before an offset at which another one begins.
+// stepBack returns where a record begins that is about scanStep before the offset of another one.
 func (l log) stepBack(ctx context.Context, offset int64) (int64, error) {
 	for distance := int64(scanStep); distance < offset; distance *= 2 {
 		at, err := l.logs.RecordBefore(ctx, l.id, offset-distance)

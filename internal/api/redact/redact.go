@@ -1,4 +1,4 @@
-// Package redact leaves out of job specs what a reader may not see.
+// Package redact removes secrets from job specs for readers.
 package redact
 
 import (
@@ -8,10 +8,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// hidden stands for a value that a link does not show.
+// hidden replaces a value.
 const hidden = "(hidden)"
 
-// ForLink is what a link shows of a job's spec: not who is notified, and no values of environment variables, which may be secret.
+// ForLink returns a spec as a link to its job shows it: without notifications and values of environment variables, which may be secret.
 func ForLink(spec *muster.Spec) *muster.Spec {
 	if spec == nil {
 		return nil
@@ -25,7 +25,7 @@ func ForLink(spec *muster.Spec) *muster.Spec {
 	return &redacted
 }
 
-// Env hides the values of environment variables.
+// Env returns env with hidden values.
 func Env(env map[string]string) map[string]string {
 	env = maps.Clone(env)
 	for name := range env {
@@ -34,7 +34,7 @@ func Env(env map[string]string) map[string]string {
 	return env
 }
 
-// ForReader is what a key that may not submit the job again sees of its spec: of who is notified the hosts only.
+// ForReader returns a spec as keys that may not submit jobs see it: notifications with their hosts only.
 func ForReader(spec *muster.Spec) *muster.Spec {
 	if spec == nil {
 		return nil

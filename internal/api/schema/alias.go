@@ -1,3 +1,5 @@
+// Package schema describes the types and parameters of the API in the OpenAPI document: formats, patterns and limits that
+// Go types do not express.
 package schema
 
 import (
@@ -8,8 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Alias says how the types of the vocabulary that have a JSON form of
-// their own look in the OpenAPI document.
+// Alias registers the schemas of types of package muster with a custom JSON form.
 func Alias(r huma.Registry) {
 	registerAlias[muster.Time, timeSchema](r)
 	registerAlias[muster.Duration, durationSchema](r)
@@ -52,7 +53,7 @@ func (timeSchema) Schema(huma.Registry) *huma.Schema {
 
 func (durationSchema) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
-		Description: "seconds; a text such as 90s, 10m, 1h30m or 7d is read too",
+		Description: "seconds, or a string such as 90s, 10m, 1h30m or 7d",
 		Examples:    []any{90},
 		AnyOf:       []*huma.Schema{{Type: huma.TypeNumber, Minimum: new(0.0)}, {Type: huma.TypeString}},
 	}
@@ -60,7 +61,7 @@ func (durationSchema) Schema(huma.Registry) *huma.Schema {
 
 func (sizeSchema) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{
-		Description: "bytes; a text such as 512MiB or 10GB is read too",
+		Description: "bytes, or a string such as 512MiB or 10GB",
 		Examples:    []any{1 << 30},
 		AnyOf:       []*huma.Schema{{Type: huma.TypeInteger, Minimum: new(0.0)}, {Type: huma.TypeString}},
 	}
@@ -91,7 +92,7 @@ func stringEnum[T ~string](list []T) *huma.Schema {
 }
 
 func (countsSchema) Schema(huma.Registry) *huma.Schema {
-	s := &huma.Schema{Type: huma.TypeObject, Description: "tasks in each state", Properties: map[string]*huma.Schema{}, AdditionalProperties: false}
+	s := &huma.Schema{Type: huma.TypeObject, Description: "number of tasks in each state", Properties: map[string]*huma.Schema{}, AdditionalProperties: false}
 	for _, st := range muster.TaskStates {
 		s.Properties[st.String()] = &huma.Schema{Type: huma.TypeInteger, Minimum: new(0.0)}
 	}
@@ -110,7 +111,7 @@ type script muster.Script
 
 func (scriptSchema) Schema(r huma.Registry) *huma.Schema {
 	return &huma.Schema{
-		Description: "a string is the text",
+		Description: "a string is the script's text",
 		AnyOf:       []*huma.Schema{{Type: huma.TypeString}, r.Schema(reflect.TypeFor[script](), true, "")},
 	}
 }
@@ -136,13 +137,13 @@ func (gangSchema) Schema(r huma.Registry) *huma.Schema {
 }
 
 func (arraySchema) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Description: "numbers and ranges, one task for each", Examples: []any{"1-1000", "0-9,20,30-39:3"}}
+	return &huma.Schema{Type: huma.TypeString, Description: "numbers and ranges, one task per number", Examples: []any{"1-1000", "0-9,20,30-39:3"}}
 }
 
 func (matrixSchema) Schema(huma.Registry) *huma.Schema {
 	value := &huma.Schema{AnyOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeNumber}, {Type: huma.TypeBoolean}}}
 	return &huma.Schema{
-		Type: huma.TypeObject, Description: "one task for each combination; an axis is a list of values or a text of ranges",
+		Type: huma.TypeObject, Description: "one task per combination; an axis is a list of values or a string of ranges",
 		AdditionalProperties: &huma.Schema{AnyOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeArray, Items: value}}},
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
-// What the texts of requests look like. The handlers check them, and say what is wrong in their own words; the document says it to programs.
-// Numbers are bounded to as many digits as all values within have that can be accepted.
+// Patterns of strings in requests, for the document only: the handlers check the strings and return better errors. The number of
+// digits is limited so that all matching values are accepted.
 const (
 	jobPattern         = `^[1-9][0-9]{0,17}$`
 	taskPattern        = `^[1-9][0-9]{0,17}\.(0|[1-9][0-9]{0,6})$`
 	cursorPattern      = `^[0-9]{1,18}$`
-	tasksCursorPattern = `^[1-9][0-9]{0,17}\.[0-9]{0,18}$` // of tasks of all jobs
+	tasksCursorPattern = `^[1-9][0-9]{0,17}\.[0-9]{0,18}$` // for the tasks of all jobs
 	logPositionPattern = `^([0-9]{1,9}-[0-9]{1,18})?$`
 	namePattern        = `^[^/]+$`
 	labelPattern       = `=`
@@ -28,23 +28,23 @@ const (
 	maxSeconds = 100 * 365 * 24 * 3600 // of a duration
 	maxBytes   = 1 << 62               // of a size
 
-	// Links are valid for 30 days at most, and drains and pauses end within a year.
+	// Links are valid for at most 30 days; drains and pauses end within a year.
 	maxShare        = 30 * 24 * 3600
 	sharePattern    = `^([0-9]{1,6}|([0-9]{1,2}(\.[0-9]{1,9})?(ms|s|m|h)){1,4}|[12]?[0-9](\.[0-9]{1,6})?d)$`
 	maxDeadline     = 365 * 24 * 3600
 	deadlinePattern = `^([0-9]{1,7}|([0-9]{1,3}(\.[0-9]{1,9})?(ms|s|m|h)){1,4}|[0-9]{1,2}(\.[0-9]{1,6})?d)$`
 )
 
-// parameterPatterns are those of parameters, by where they are and how they are called.
+// parameterPatterns are the patterns of parameters, by location and name.
 var parameterPatterns = map[string]string{
 	"path job": jobPattern, "query job": jobPattern, "path task": taskPattern, "query cursor": cursorPattern, "query tasks": spansPattern,
 	"path worker": namePattern, "path kind": namePattern, "path key": namePattern, "path cid": cidPattern, "query label": labelPattern,
 }
 
-// Refine completes the OpenAPI document. Package huma has made its validators before, so that none of this is checked twice.
+// Refine completes the OpenAPI document. Huma has created its validators before, so that it does not check these patterns.
 func Refine(doc *huma.OpenAPI) {
 	schemas := doc.Components.Schemas.Map()
-	// Package huma registers its own error types for every operation, and no answer has them.
+	// Huma registers its own error types for every operation, but no answer has them.
 	delete(schemas, "ErrorModel")
 	delete(schemas, "ErrorDetail")
 	w := walker{seen: map[*huma.Schema]bool{}, visit: refineSchema}
@@ -94,7 +94,7 @@ func Operations(item *huma.PathItem) []*huma.Operation {
 }
 
 func refineParameter(path string, p *huma.Param) {
-	schema := *p.Schema // what huma validates by keeps its own bounds
+	schema := *p.Schema // a copy: huma validates with the original
 	p.Schema = &schema
 	pattern := parameterPatterns[p.In+" "+p.Name]
 	switch {
@@ -116,7 +116,7 @@ func refineParameter(path string, p *huma.Param) {
 	case pattern == "" || schema.Items != nil:
 	case schema.Pattern == "":
 		schema.Pattern = pattern
-		if pattern != spansPattern && pattern != namePattern { // the others bound the length themselves
+		if pattern != spansPattern && pattern != namePattern { // the others limit the length themselves
 			schema.MaxLength = nil
 		}
 	}
@@ -125,7 +125,7 @@ func refineParameter(path string, p *huma.Param) {
 	}
 }
 
-// refineSchema bounds durations and sizes, which are a number or a text.
+// refineSchema adds limits to durations and sizes, which are a number or a string.
 func refineSchema(schema *huma.Schema) {
 	if len(schema.AnyOf) != 2 || schema.AnyOf[0].Minimum == nil || schema.AnyOf[1].Type != huma.TypeString || schema.AnyOf[1].Enum != nil {
 		return
@@ -139,7 +139,7 @@ func refineSchema(schema *huma.Schema) {
 	}
 }
 
-// allowNulls says that a field of a request that may be absent may be null, too: huma takes both for the same.
+// allowNulls allows null for optional fields of a request: huma treats it as absent.
 func allowNulls(schema *huma.Schema) {
 	if schema == nil {
 		return
@@ -160,7 +160,7 @@ func allowNulls(schema *huma.Schema) {
 	}
 }
 
-// walker visits a schema and all below it, once.
+// walker visits a schema and all below it once.
 type walker struct {
 	seen  map[*huma.Schema]bool
 	visit func(*huma.Schema)

@@ -1,4 +1,4 @@
-// Package streaming writes and reads what takes long over HTTP: server-sent events, and bodies whose every read and write has a deadline of its own.
+// Package streaming writes server-sent events, and reads and writes long bodies with a deadline for each read and write.
 package streaming
 
 import (
@@ -12,23 +12,22 @@ import (
 )
 
 const (
-	// KeepAlive is how long a stream sends nothing before it sends a comment.
+	// KeepAlive is the time without data after which a stream sends a comment.
 	KeepAlive = 15 * time.Second
-	// writeTimeout is how long one write to a client may take, and readTimeout how
-	// long a client may send nothing of its upload.
+	// writeTimeout is the deadline of one write, readTimeout that of one read of an upload.
 	writeTimeout = 30 * time.Second
 	readTimeout  = time.Minute
 )
 
-// EventWriter writes server-sent events. It is for one goroutine.
+// EventWriter writes server-sent events. One goroutine uses it.
 type EventWriter struct {
 	w         io.Writer
 	rc        *http.ResponseController
-	dirty     bool      // something was written after the last flush
-	lastFlush time.Time // when something was last flushed
+	dirty     bool      // written since the last flush
+	lastFlush time.Time // time of the last flush
 }
 
-// NewEventWriter begins the answer.
+// NewEventWriter starts an event stream as the answer to r.
 func NewEventWriter(w http.ResponseWriter, r *http.Request) (*EventWriter, error) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -38,7 +37,7 @@ func NewEventWriter(w http.ResponseWriter, r *http.Request) (*EventWriter, error
 	return es, es.keepAlive("")
 }
 
-// keepAlive shows the client that the server is there. A client that connects again resumes after id, unless it is "".
+// keepAlive sends a comment. A client that reconnects resumes after id, unless it is "".
 func (es *EventWriter) keepAlive(id string) error {
 	text := ": muster\n\n"
 	if id != "" {
@@ -47,11 +46,11 @@ func (es *EventWriter) keepAlive(id string) error {
 	return errors.Join(es.write(text), es.Flush())
 }
 
-// KeepAliveDue is when the next keep-alive is due.
+// KeepAliveDue returns when the next keep-alive is due.
 func (es *EventWriter) KeepAliveDue() time.Time { return es.lastFlush.Add(KeepAlive) }
 
-// SendKeepAlive sends a keep-alive with an id if nothing was sent for as long as KeepAlive. It is called
-// for everything that is read for the client and not sent to it.
+// SendKeepAlive sends a keep-alive with an id if one is due. Call it for everything that is read for the
+// client and not sent to it.
 func (es *EventWriter) SendKeepAlive(id string) error {
 	if time.Now().Before(es.KeepAliveDue()) {
 		return nil
@@ -59,9 +58,9 @@ func (es *EventWriter) SendKeepAlive(id string) error {
 	return es.keepAlive(id)
 }
 
-// Send writes one event; id may be "". It may stay in a buffer until Flush.
+// Send writes one event; id may be "". The event may be buffered until Flush.
 func (es *EventWriter) Send(name, id string, data any) error {
-	text, err := json.Marshal(data) // has no line ends
+	text, err := json.Marshal(data) // without line ends
 	if err != nil {
 		return fmt.Errorf("event %s: %w", name, err)
 	}
@@ -78,7 +77,7 @@ func (es *EventWriter) write(text string) error {
 	return err
 }
 
-// Flush sends what is in the buffer.
+// Flush sends buffered events.
 func (es *EventWriter) Flush() error {
 	if !es.dirty {
 		return nil
@@ -93,13 +92,13 @@ type deadlineWriter struct {
 	rc  *http.ResponseController
 }
 
-// NewWriter returns a writer of a long answer that gives each write its own deadline, until its request ends.
+// NewWriter returns a writer that sets a deadline for each write, until the request ends.
 func NewWriter(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	return &deadlineWriter{ResponseWriter: w, ctx: r.Context(), rc: http.NewResponseController(w)}
 }
 
-// Write looks at the context after it has set the deadline: one that ended before has set a
-// deadline that this one replaced (see grant.interrupt).
+// Write checks the context after it has set the deadline: a key that ended before has set a
+// deadline that this one replaced (see keyring.ActiveKey.Interrupt).
 func (w *deadlineWriter) Write(b []byte) (int, error) {
 	if err := w.rc.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, fmt.Errorf("set deadline: %w", err)
@@ -110,7 +109,7 @@ func (w *deadlineWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// NewReader returns a reader of the body of a long request that gives each read its own deadline, until the request ends.
+// NewReader returns a reader of a request's body that sets a deadline for each read, until the request ends.
 func NewReader(body io.Reader, w http.ResponseWriter, r *http.Request) io.Reader {
 	return &deadlineReader{Reader: body, ctx: r.Context(), rc: http.NewResponseController(w)}
 }
@@ -121,7 +120,7 @@ type deadlineReader struct {
 	rc  *http.ResponseController
 }
 
-// Read looks at the context after it has set the deadline, as deadlineWriter.Write does.
+// Read checks the context after it has set the deadline, as deadlineWriter.Write does.
 func (r *deadlineReader) Read(b []byte) (int, error) {
 	if err := r.rc.SetReadDeadline(time.Now().Add(readTimeout)); err != nil {
 		return 0, fmt.Errorf("set deadline: %w", err)

@@ -7,18 +7,18 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// maxSpans is how many parts a text of spans may have.
+// maxSpans is the maximum number of numbers and ranges.
 const maxSpans = 1_000
 
-// ParseSpans reads task numbers and ranges such as "0-9,12". The empty text
-// means all tasks and is nil.
+// ParseSpans reads task numbers and ranges such as "0-9,12". For "", which means all
+// tasks, it returns nil.
 func ParseSpans(s string) ([]muster.Span, error) {
 	if s == "" {
 		return nil, nil
 	}
 	parts := strings.Split(s, ",")
 	if len(parts) > maxSpans {
-		return nil, muster.Errorf(muster.Invalid, "%d ranges of tasks are too many: write at most %d", len(parts), maxSpans)
+		return nil, muster.Errorf(muster.Invalid, "too many ranges of tasks: %d, the maximum is %d", len(parts), maxSpans)
 	}
 	spans := make([]muster.Span, len(parts))
 	for i, part := range parts {
@@ -41,7 +41,7 @@ func parseTaskNumber(s string) (int, error) {
 	return int(n), err
 }
 
-// FormatSpans writes what ParseSpans reads.
+// FormatSpans is the inverse of ParseSpans.
 func FormatSpans(spans []muster.Span) string {
 	parts := make([]string, len(spans))
 	for i, s := range spans {

@@ -2,12 +2,12 @@ package wire
 
 import "github.com/muster-dev/muster"
 
-// States is the state of every task of a job, in few bytes.
+// States is the state of every task of a job, in a compact form.
 type States struct {
 	Job    muster.JobID  `json:"job"`
 	At     muster.Time   `json:"at"`
-	Seq    string        `json:"seq" doc:"the Last-Event-ID with which server-sent events go on after these states"`
-	States []string      `json:"states" nullable:"false" doc:"the names of states; runs and packed have positions in this list"`
+	Seq    string        `json:"seq" doc:"Last-Event-ID with which server-sent events resume after these states"`
+	States []string      `json:"states" nullable:"false" doc:"names of states; runs and packed have positions in this list"`
 	Stages []StageStates `json:"stages" nullable:"false"`
 }
 
@@ -20,30 +20,30 @@ type StageStates struct {
 	Needs      []string      `json:"needs" nullable:"false" doc:"stages that must succeed first"`
 	Kind       string        `json:"kind"`
 	Counts     muster.Counts `json:"counts"`
-	StartedAt  muster.Time   `json:"started_at,omitzero" doc:"when the first of its attempts started"`
-	FinishedAt muster.Time   `json:"finished_at,omitzero" doc:"when its last task ended"`
+	StartedAt  muster.Time   `json:"started_at,omitzero" doc:"start of its first attempt"`
+	FinishedAt muster.Time   `json:"finished_at,omitzero" doc:"end of its last task"`
 	From       int           `json:"from" doc:"number of the first task in runs or packed"`
-	Length     int           `json:"length" doc:"how many tasks are in runs or packed"`
-	Runs       [][2]int      `json:"runs,omitempty" doc:"states in the order of the tasks' numbers, as pairs of a state and how many tasks that follow each other are in it"`
-	Packed     []byte        `json:"packed,omitempty" doc:"in place of runs where that is shorter: Base64 of one half byte for each task, the low one first"`
+	Length     int           `json:"length" doc:"number of tasks in runs or packed"`
+	Runs       [][2]int      `json:"runs,omitempty" doc:"run-length encoded states by task number: pairs of a state and the number of consecutive tasks in it"`
+	Packed     []byte        `json:"packed,omitempty" doc:"in place of runs if that is shorter: Base64 of 4 bits per task, low half byte first"`
 }
 
-// JobUsage is what all ended attempts of a job used together.
+// JobUsage is the total usage of a job's finished attempts.
 type JobUsage struct {
 	Job         muster.JobID `json:"job"`
-	Cost        float64      `json:"cost" doc:"the workers' prices times the wall time"`
-	EnergyWh    float64      `json:"energy_wh" doc:"of the devices"`
+	Cost        float64      `json:"cost" doc:"workers' prices times wall time"`
+	EnergyWh    float64      `json:"energy_wh" doc:"energy of the devices"`
 	CPUSeconds  float64      `json:"cpu_seconds"`
-	GPUSeconds  float64      `json:"gpu_seconds" doc:"wall time times granted devices, also where a device was shared"`
+	GPUSeconds  float64      `json:"gpu_seconds" doc:"wall time times granted devices, shared or not"`
 	WallSeconds float64      `json:"wall_seconds"`
-	MemoryPeak  muster.Size  `json:"memory_peak" doc:"the most that one attempt had"`
-	Attempts    int64        `json:"attempts" doc:"how many ended attempts this is the sum of"`
+	MemoryPeak  muster.Size  `json:"memory_peak" doc:"highest of any attempt"`
+	Attempts    int64        `json:"attempts" doc:"number of finished attempts"`
 }
 
-// bytesPerRun is about how many bytes a run takes in JSON.
+// bytesPerRun is the approximate size of a run in JSON.
 const bytesPerRun = 8
 
-// EncodeStates returns the states as runs, or packed where that is shorter.
+// EncodeStates returns the states as runs, or packed if that is shorter.
 func EncodeStates(states []muster.TaskState) (runs [][2]int, packed []byte) {
 	maxRuns := len(states)*2/3/bytesPerRun + 16 // Base64 of half bytes
 	runs = [][2]int{}
@@ -69,7 +69,7 @@ func packStates(states []muster.TaskState) []byte {
 	return packed
 }
 
-// ForEach calls f with the number and state of every task that is encoded, in order. States that this version does not know are 0.
+// ForEach calls f with the number and state of every task, in order. Unknown states are 0.
 func (s *StageStates) ForEach(f func(num int, state muster.TaskState)) {
 	num := s.From
 	if s.Packed != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
-// TestStatesAreReadAsWritten holds that each state is read again at its number, whichever form is shorter.
+// TestStatesAreReadAsWritten checks that decoding returns the encoded states, for both forms.
 func TestStatesAreReadAsWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var states []muster.TaskState
@@ -34,7 +34,7 @@ func TestStatesAreReadAsWritten(t *testing.T) {
 		var got []muster.TaskState
 		read.ForEach(func(num int, state muster.TaskState) {
 			if num != s.From+len(got) {
-				t.Fatalf("task %d follows %d others", num, len(got))
+				t.Fatalf("task %d comes after %d others", num, len(got))
 			}
 			got = append(got, state)
 		})
@@ -44,7 +44,7 @@ func TestStatesAreReadAsWritten(t *testing.T) {
 	})
 }
 
-// TestStatesAreSmall holds that a million tasks take less than a megabyte, however their states follow each other.
+// TestStatesAreSmall checks that a million tasks take less than a megabyte in any order of states.
 func TestStatesAreSmall(t *testing.T) {
 	for name, state := range map[string]func(int) muster.TaskState{
 		"alike":       func(int) muster.TaskState { return muster.Succeeded },

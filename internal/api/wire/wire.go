@@ -1,6 +1,6 @@
-// Package wire has the bodies of the HTTP API that are not in Muster's
-// vocabulary, for the server and its clients alike. What each field means is in the
-// OpenAPI document that the server makes of these types.
+// Package wire defines the bodies of the HTTP API that package muster does not have,
+// for the server and its clients. The OpenAPI document is generated from these types and
+// their doc tags.
 package wire
 
 import (
@@ -9,18 +9,18 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Prefix is where the API lives.
+// Prefix is the path of the API.
 const Prefix = "/api/v1"
 
-// The headers that are not HTTP's own.
+// Headers that are not defined by HTTP.
 const (
 	HeaderIdempotency = "Idempotency-Key"
-	HeaderOffset      = "Upload-Offset" // of a blob's upload: bytes that are there
+	HeaderOffset      = "Upload-Offset" // of a blob's upload: bytes that the server has
 	HeaderLastEvent   = "Last-Event-ID"
 )
 
-// MaxMissing is how many hashes one Missing request may have, and MaxPage how
-// many rows a page.
+// MaxMissing is the maximum number of hashes of one Missing request, MaxPage that of
+// rows of a page.
 const (
 	MaxMissing = 10_000
 	MaxPage    = 1_000
@@ -38,7 +38,7 @@ type Tasks struct {
 	Next  string        `json:"next,omitempty" doc:"cursor of the next page; absent at the end"`
 }
 
-// Attempts are all executions of a task.
+// Attempts are the attempts of a task.
 type Attempts struct {
 	Attempts []muster.Attempt `json:"attempts" nullable:"false"`
 }
@@ -48,16 +48,16 @@ type Late struct {
 	Late []muster.LateReport `json:"late" nullable:"false"`
 }
 
-// Series is what an attempt used over time.
+// Series is the usage of an attempt over time.
 type Series struct {
 	Task    muster.TaskID    `json:"task"`
-	Attempt int              `json:"attempt" doc:"0 means that there was none yet"`
+	Attempt int              `json:"attempt" doc:"0 means none yet"`
 	State   muster.TaskState `json:"state" doc:"of the task"`
-	Usage   *muster.Usage    `json:"usage,omitempty" doc:"as the attempt reported at its end, else what its samples tell so far"`
-	SoFar   bool             `json:"so_far,omitempty" doc:"usage was not reported, or not yet: it follows from the samples, and has no cost"`
-	Taken   int              `json:"taken" doc:"how many samples were taken; more than there are in samples if those are thinned"`
+	Usage   *muster.Usage    `json:"usage,omitempty" doc:"as reported at the end of the attempt, else derived from the samples so far"`
+	SoFar   bool             `json:"so_far,omitempty" doc:"usage is derived from the samples, because it was not reported (yet), and has no cost"`
+	Taken   int              `json:"taken" doc:"number of recorded samples; samples has fewer if they were merged"`
 	Samples []muster.Sample  `json:"samples" nullable:"false"`
-	Next    string           `json:"next" doc:"the Last-Event-ID with which server-sent events go on after these samples"`
+	Next    string           `json:"next" doc:"Last-Event-ID with which server-sent events resume after these samples"`
 }
 
 // Artifacts are the files of an attempt.
@@ -65,68 +65,68 @@ type Artifacts struct {
 	Artifacts []muster.Artifact `json:"artifacts" nullable:"false"`
 }
 
-// Workers is the fleet, or a page of it.
+// Workers are all workers, or a page of them.
 type Workers struct {
 	Workers []muster.Worker `json:"workers" nullable:"false"`
 	Next    string          `json:"next,omitempty" doc:"cursor of the next page; absent at the end"`
 }
 
-// Kind is one kind of tasks, as the server knows it.
+// Kind is one kind of tasks.
 type Kind struct {
 	Name       string            `json:"name"`
 	About      string            `json:"about,omitempty" doc:"one sentence"`
-	Own        bool              `json:"own,omitempty" doc:"it does not come with Muster: owners of workers added it"`
-	Runtime    string            `json:"runtime,omitempty" doc:"the Python runtime that its program uses"`
-	Run        string            `json:"run" enum:"no,may,must" doc:"whether a task of it has a command of its own"`
-	Input      json.RawMessage   `json:"input,omitempty" doc:"JSON Schema (2020-12) of the input; absent: it takes none"`
-	Resources  *muster.Request   `json:"resources,omitempty" doc:"what a task gets that asks for nothing of that sort"`
-	Checkpoint bool              `json:"checkpoint,omitempty" doc:"it saves its state, and goes on from there on any worker"`
-	MergeKey   []string          `json:"merge_key,omitempty" doc:"fields of the input: tasks that agree in them are served by one loaded model"`
-	Operation  bool              `json:"operation,omitempty" doc:"kind custom runs it, too, by its name"`
-	Offered    int               `json:"offered" doc:"how many workers that are there offer it"`
-	Away       int               `json:"away,omitempty" doc:"how many more offered it when they were last there"`
-	Differ     int               `json:"differ,omitempty" doc:"how many of both have another definition of this name"`
-	Workers    []muster.WorkerID `json:"workers,omitempty" doc:"those that offer it and are there; only where one kind is shown"`
+	Own        bool              `json:"own,omitempty" doc:"a custom kind, added by owners of workers"`
+	Runtime    string            `json:"runtime,omitempty" doc:"Python runtime that its program uses"`
+	Run        string            `json:"run" enum:"no,may,must" doc:"whether a task of this kind has a command"`
+	Input      json.RawMessage   `json:"input,omitempty" doc:"JSON Schema (2020-12) of the input; absent if it takes none"`
+	Resources  *muster.Request   `json:"resources,omitempty" doc:"default resources of its tasks"`
+	Checkpoint bool              `json:"checkpoint,omitempty" doc:"it saves checkpoints and resumes from them on any worker"`
+	MergeKey   []string          `json:"merge_key,omitempty" doc:"input fields: tasks with equal values share a loaded model"`
+	Operation  bool              `json:"operation,omitempty" doc:"kind custom can also run it, by its name"`
+	Offered    int               `json:"offered" doc:"number of connected workers that offer it"`
+	Away       int               `json:"away,omitempty" doc:"number of disconnected workers that offered it"`
+	Differ     int               `json:"differ,omitempty" doc:"number of workers, connected or not, with another definition of this name"`
+	Workers    []muster.WorkerID `json:"workers,omitempty" doc:"connected workers that offer it; only if a single kind is requested"`
 }
 
-// Kinds are all kinds of tasks that a job may name, by name.
+// Kinds are all kinds of tasks, by name.
 type Kinds struct {
 	Kinds []Kind `json:"kinds" nullable:"false"`
 }
 
-// Plan says where the first task of each stage would run.
+// Plan explains where the first task of each stage would run.
 type Plan struct {
 	Stages []muster.Explanation `json:"stages" nullable:"false"`
 }
 
-// Selection picks tasks of a job.
+// Selection selects tasks of a job.
 type Selection struct {
 	Tasks string `json:"tasks,omitempty" doc:"task numbers and ranges; absent means all" example:"0-9,12"`
 }
 
-// Drain says how long a worker may finish what it has.
+// Drain has the options of a drain.
 type Drain struct {
-	Deadline *muster.Duration `json:"deadline,omitempty" doc:"from now; what still runs then is stopped and goes on elsewhere, from its checkpoint if it has one; 0 means at once, absent means never"`
+	Deadline *muster.Duration `json:"deadline,omitempty" doc:"from now; tasks that still run then are stopped and continue on other workers, from their checkpoints if they have any; 0 means at once, absent means never"`
 }
 
-// Pause says how long a worker is given nothing new.
+// Pause has the options of a pause.
 type Pause struct {
-	For *muster.Duration `json:"for,omitempty" doc:"then it is resumed; absent means until somebody does"`
+	For *muster.Duration `json:"for,omitempty" doc:"time until it is resumed; absent means that it must be resumed by request"`
 }
 
-// Heal names quarantined GPUs of a worker.
+// Heal selects quarantined GPUs of a worker.
 type Heal struct {
-	GPUs []string `json:"gpus,omitempty" maxItems:"1024" doc:"by UUID or index; absent means all that are quarantined"`
+	GPUs []string `json:"gpus,omitempty" maxItems:"1024" doc:"by UUID or index; absent means all quarantined ones"`
 }
 
-// Key is what may be shown of an API key.
+// Key is an API key without its secret.
 type Key struct {
 	ID        string          `json:"id"`
 	Name      string          `json:"name"`
 	Role      string          `json:"role" enum:"admin,submitter,viewer,worker,join"`
-	Project   string          `json:"project,omitempty" doc:"the only project that it may touch; absent means all"`
-	Job       muster.JobID    `json:"job,omitempty" doc:"the only job that it may read; absent means all"`
-	Worker    muster.WorkerID `json:"worker,omitempty" doc:"for a worker's own key"`
+	Project   string          `json:"project,omitempty" doc:"the only project that it can access; absent means all"`
+	Job       muster.JobID    `json:"job,omitempty" doc:"the only job that it can read; absent means all"`
+	Worker    muster.WorkerID `json:"worker,omitempty" doc:"the worker whose key it is"`
 	CreatedAt muster.Time     `json:"created_at,omitzero"`
 	ExpiresAt muster.Time     `json:"expires_at,omitzero" doc:"absent means never"`
 }
@@ -140,41 +140,41 @@ type Keys struct {
 type NewKey struct {
 	Name    string          `json:"name" minLength:"1" maxLength:"64"`
 	Role    string          `json:"role" enum:"admin,submitter,viewer,join"`
-	Project string          `json:"project,omitempty" maxLength:"64" doc:"the only project that it may touch; absent means all"`
-	TTL     muster.Duration `json:"ttl,omitempty" doc:"how long it is valid; absent or 0 means for ever"`
+	Project string          `json:"project,omitempty" maxLength:"64" doc:"the only project that it can access; absent means all"`
+	TTL     muster.Duration `json:"ttl,omitempty" doc:"validity; absent or 0 means that it does not expire"`
 }
 
-// MadeKey is a new API key with its secret, which is shown this once.
+// MadeKey is a new API key with its secret.
 type MadeKey struct {
 	Key    Key    `json:"key"`
-	Secret string `json:"secret" doc:"the bearer token; it is not shown again"`
+	Secret string `json:"secret" doc:"bearer token; it is not returned again"`
 }
 
-// Whoami says who the caller is and what the server is.
+// Whoami describes the caller and the server.
 type Whoami struct {
 	Key     string          `json:"key"`
 	Name    string          `json:"name"`
 	Role    string          `json:"role"`
 	Project string          `json:"project,omitempty"`
-	Job     muster.JobID    `json:"job,omitempty" doc:"the only job that the key may read; absent means all"`
+	Job     muster.JobID    `json:"job,omitempty" doc:"the only job that the key can read; absent means all"`
 	Worker  muster.WorkerID `json:"worker,omitempty"`
 
-	Permissions []string    `json:"permissions" nullable:"false" doc:"what the key may do, such as \"submit jobs\""`
-	ExpiresAt   muster.Time `json:"expires_at,omitzero" doc:"of the key; absent means never"`
-	Version     string      `json:"version" doc:"of the server"`
-	Download    *Program    `json:"download,omitempty" doc:"what /download/muster answers; absent if the key may not join workers"`
+	Permissions []string    `json:"permissions" nullable:"false" doc:"permissions of the key, such as \"submit jobs\""`
+	ExpiresAt   muster.Time `json:"expires_at,omitzero" doc:"expiry of the key; absent means never"`
+	Version     string      `json:"version" doc:"version of the server"`
+	Download    *Program    `json:"download,omitempty" doc:"platform of /download/muster; absent if the key cannot join workers"`
 }
 
 // Program is an executable of Muster.
 type Program struct {
-	OS   string `json:"os" doc:"that it runs on, as Go names it" example:"linux"`
-	Arch string `json:"arch" doc:"that it runs on, as Go names it" example:"amd64"`
+	OS   string `json:"os" doc:"operating system, as Go names it" example:"linux"`
+	Arch string `json:"arch" doc:"architecture, as Go names it" example:"amd64"`
 }
 
-// Gateway is how the gateway to another system is.
+// Gateway is the state of a gateway to another system.
 type Gateway struct {
-	Name   string `json:"name" doc:"of the system, such as qubix"`
-	Status string `json:"status" doc:"ok, or why it cannot work now; only requests with a valid key see the reason"`
+	Name   string `json:"name" doc:"name of the system, such as qubix"`
+	Status string `json:"status" doc:"ok, or why it cannot work now; the reason is shown only to requests with a valid key"`
 }
 
 // Hashes is a list of blobs, each by its SHA-256 in lower-case hex.
@@ -182,22 +182,184 @@ type Hashes struct {
 	SHA256 []string `json:"sha256" maxItems:"10000" nullable:"false"`
 }
 
-// Missing is those of them that the server does not have.
+// Missing is the hashes of blobs that the server does not have.
 type Missing struct {
 	Missing []string `json:"missing" nullable:"false"`
 }
 
-// BlobCheck says what came of the check of a blob's file.
+// BlobCheck is the result of the verification of a blob's file.
 type BlobCheck struct {
-	Verdict string `json:"verdict" enum:"intact,damaged,unreadable,unchecked" doc:"damaged: it is set aside, upload it again; unreadable: the server's disk cannot read it now, ask again later or upload it again; unchecked: ask again later"`
+	Verdict string `json:"verdict" enum:"intact,damaged,unreadable,unchecked" doc:"damaged: it was moved aside, upload it again; unreadable: the server's disk cannot read it now, try again later or upload it again; unchecked: try again later"`
 }
 
 // Problem is the body of every error, as application/problem+json (RFC 9457).
 type Problem struct {
-	Type   string              `json:"type" doc:"about:blank: the code says more"`
-	Title  string              `json:"title" doc:"the HTTP status in words"`
+	Type   string              `json:"type" doc:"about:blank; see code"`
+	Title  string              `json:"title" doc:"name of the HTTP status"`
 	Status int                 `json:"status"`
-	Detail string              `json:"detail" doc:"one sentence: what, where, what to do"`
-	Code   muster.Code         `json:"code" doc:"stable: match on this"`
-	Errors []muster.FieldError `json:"errors,omitempty" doc:"what is wrong in the document that was sent"`
+	Detail string              `json:"detail" doc:"one sentence: what failed, where, and what to do"`
+	Code   muster.Code         `json:"code" doc:"stable error code: match on this"`
+	Errors []muster.FieldError `json:"errors,omitempty" doc:"errors in the document that was sent"`
+}
+
+// ElementSpec is the spec of one task.
+type ElementSpec struct {
+	Task     muster.TaskID   `json:"task"`
+	Spec     muster.TaskSpec `json:"spec" doc:"with the values of this element of an array or matrix, and the results of other stages once they are known"`
+	Resolved bool            `json:"resolved" doc:"false while references to unfinished stages are not resolved"`
+	Image    string          `json:"image,omitempty" doc:"image of its container, by digest"`
+}
+
+// The types of TaskEvent.
+const (
+	EventCreated    = "created"
+	EventQueued     = "queued"
+	EventAssigned   = "assigned"
+	EventStarted    = "started"
+	EventCheckpoint = "checkpoint"
+	EventEnded      = "ended"
+	EventRetry      = "retry"
+	EventFinished   = "finished"
+)
+
+// TaskEvent is one event of a task's lifecycle.
+type TaskEvent struct {
+	At      muster.Time     `json:"at"`
+	Type    string          `json:"type" enum:"created,queued,assigned,started,checkpoint,ended,retry,finished" doc:"ended is about an attempt, finished about the task"`
+	Attempt int             `json:"attempt,omitempty"`
+	Worker  muster.WorkerID `json:"worker,omitempty"`
+	Outcome muster.Outcome  `json:"outcome,omitempty" doc:"outcome of the ended attempt"`
+	Reason  muster.Reason   `json:"reason,omitempty"`
+	Message string          `json:"message,omitempty"`
+}
+
+// TaskEvents are the events of a task's lifecycle.
+type TaskEvents struct {
+	Events []TaskEvent `json:"events" nullable:"false" doc:"in order of time; only the last ones of a task with many attempts"`
+}
+
+// TaskTimeline derives the events of a task from its rows.
+func TaskTimeline(t *muster.Task, attempts []muster.Attempt) []TaskEvent {
+	var list []TaskEvent
+	add := func(e TaskEvent) {
+		if e.At != 0 {
+			list = append(list, e)
+		}
+	}
+	add(TaskEvent{At: t.CreatedAt, Type: EventCreated})
+	queued := t.QueuedAt // when it was last queued
+	for i := range attempts {
+		a := &attempts[i]
+		if queued != 0 && a.AssignedAt >= queued {
+			add(TaskEvent{At: queued, Type: EventQueued})
+			queued = 0
+		}
+		add(TaskEvent{At: a.AssignedAt, Type: EventAssigned, Attempt: a.ID.N, Worker: a.Worker})
+		add(TaskEvent{At: a.StartedAt, Type: EventStarted, Attempt: a.ID.N, Worker: a.Worker})
+		if a.Outcome != muster.AttemptOpen {
+			add(TaskEvent{At: a.FinishedAt, Type: EventEnded, Attempt: a.ID.N, Worker: a.Worker, Outcome: a.Outcome, Reason: a.Reason, Message: a.Message})
+		}
+	}
+	add(TaskEvent{At: queued, Type: EventQueued})
+	if !t.State.Final() {
+		add(TaskEvent{At: t.NotBefore, Type: EventRetry, Message: "earliest start of the next attempt"})
+		return list
+	}
+	e := TaskEvent{At: t.FinishedAt, Type: EventFinished, Reason: t.Reason, Message: t.State.String()}
+	if t.Message != "" {
+		e.Message += ": " + t.Message
+	}
+	add(e)
+	return list
+}
+
+// History is the load of the fleet or of one worker over time.
+type History struct {
+	Worker muster.WorkerID       `json:"worker,omitempty"`
+	From   muster.Time           `json:"from"`
+	To     muster.Time           `json:"to"`
+	Step   int                   `json:"step" doc:"seconds between two points; each point is the mean over the step that begins at its time"`
+	Times  []muster.Time         `json:"times" nullable:"false"`
+	Series map[string][]*float64 `json:"series" nullable:"false" doc:"one list per metric, with a number or null for each of times"`
+}
+
+// Metrics are what the attempts of a task reported over time.
+type Metrics struct {
+	Task     muster.TaskID    `json:"task"`
+	State    muster.TaskState `json:"state" doc:"state of the task"`
+	Attempts []AttemptMetrics `json:"attempts" nullable:"false" doc:"by number: the last 20, or the requested one"`
+}
+
+// AttemptMetrics are what one attempt reported over time.
+type AttemptMetrics struct {
+	Attempt     int            `json:"attempt"`
+	Outcome     muster.Outcome `json:"outcome,omitempty" doc:"absent while it runs"`
+	StartedAt   muster.Time    `json:"started_at,omitzero"`
+	FinishedAt  muster.Time    `json:"finished_at,omitzero"`
+	Taken       int            `json:"taken" doc:"number of recorded points; points has fewer if they were merged"`
+	Points      []muster.Point `json:"points" nullable:"false" doc:"in order of time; a point has only values reported since the previous point. If there are more than requested, adjacent points are merged into two, with the minimum and the maximum of each metric"`
+	Checkpoints []muster.Time  `json:"checkpoints" nullable:"false" doc:"times at which a checkpoint was saved, at most 1000"`
+}
+
+// CookieSession is the name of the cookie with a browser's API key.
+const CookieSession = "muster_session"
+
+// Session asks for a browser session.
+type Session struct {
+	Token string `json:"token" minLength:"1" maxLength:"256" doc:"an API key"`
+}
+
+// NewShare asks for a link to a job.
+type NewShare struct {
+	TTL muster.Duration `json:"ttl,omitempty" doc:"validity of the link: at most 30d; default: 24h"`
+}
+
+// Share is a link that lets anyone read one job until it expires.
+type Share struct {
+	URL       string      `json:"url" doc:"link, relative to the server's root: the key is in its fragment, which browsers do not send" example:"/share#mst_viewer_…"`
+	Secret    string      `json:"secret" doc:"key of the link; it is not returned again"`
+	Key       string      `json:"key" doc:"id of the key"`
+	ExpiresAt muster.Time `json:"expires_at"`
+}
+
+// Notifications are the notifications of a project.
+type Notifications struct {
+	Notify []muster.Notify `json:"notify" maxItems:"10" nullable:"false" doc:"secrets are returned encrypted, and may be sent back encrypted"`
+}
+
+// ProjectNotify is the notifications of a project and their signing secret, for administrators.
+type ProjectNotify struct {
+	Project string `json:"project"`
+	Notifications
+	Secret string `json:"signing_secret" doc:"signs the requests of notifications without their own secret (Standard Webhooks)"`
+}
+
+// Delivery is one request to a webhook, which may take several attempts.
+type Delivery struct {
+	ID         string          `json:"id" doc:"webhook-id of the request"`
+	Project    string          `json:"project"`
+	Job        muster.JobID    `json:"job,omitempty" doc:"absent for a test"`
+	Event      string          `json:"event" enum:"job.succeeded,job.failed,job.timed_out,job.cancelled,job.waiting_long,test"`
+	Host       string          `json:"host" doc:"host and port of the URL; the rest may be secret"`
+	Preset     string          `json:"preset,omitempty"`
+	State      string          `json:"state" enum:"pending,delivered,failed" doc:"failed means that no more attempts are made"`
+	Attempts   int             `json:"attempts"`
+	Status     int             `json:"status,omitempty" doc:"HTTP status of the last attempt; absent without an answer"`
+	Error      string          `json:"error,omitempty" doc:"why the last attempt failed"`
+	Took       muster.Duration `json:"took,omitempty" doc:"duration of the last attempt"`
+	CreatedAt  muster.Time     `json:"created_at"`
+	TriedAt    muster.Time     `json:"tried_at,omitzero" doc:"time of the last attempt"`
+	NextAt     muster.Time     `json:"next_at,omitzero" doc:"time of the next attempt"`
+	FinishedAt muster.Time     `json:"finished_at,omitzero"`
+}
+
+// Deliveries is a page of the delivery log.
+type Deliveries struct {
+	Deliveries []Delivery `json:"deliveries" nullable:"false"`
+	Next       string     `json:"next,omitempty" doc:"cursor of the next page; absent at the end"`
+}
+
+// TestNotify selects the notifications to test.
+type TestNotify struct {
+	URL string `json:"url,omitempty" maxLength:"2048" doc:"URL of one of the project's notifications; absent means all"`
 }

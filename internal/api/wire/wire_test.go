@@ -39,7 +39,7 @@ func FuzzParseSpans(f *testing.F) {
 			return
 		}
 		if (spans == nil) != (s == "") {
-			t.Errorf("%q means %v: only the empty text means all tasks", s, spans)
+			t.Errorf("%q means %v: only \"\" means all tasks", s, spans)
 		}
 		for _, sp := range spans {
 			if sp.First < 0 || sp.Last < sp.First {
@@ -49,7 +49,7 @@ func FuzzParseSpans(f *testing.F) {
 	})
 }
 
-// Output survives the way through JSON byte by byte, whatever it is.
+// Output survives JSON unchanged.
 func FuzzLogLine(f *testing.F) {
 	f.Add([]byte("text\n"))
 	f.Add([]byte("\xff\xfe"))
@@ -67,7 +67,7 @@ func FuzzLogLine(f *testing.F) {
 			t.Errorf("%q became %q by way of %s", data, got.Data(), text)
 		}
 		if bytes.ContainsAny(text, "\r\n") {
-			t.Errorf("%s has line ends, which end an event", text)
+			t.Errorf("%s has line ends, which would end an event", text)
 		}
 	})
 }

@@ -1,5 +1,5 @@
-// Command jobschema writes the JSON Schema (2020-12) of a job file as docs/job.schema.json: the fields are those of the Go types, and what
-// they mean and may be is what docs/job-spec.md says.
+// Command jobschema writes the JSON Schema (2020-12) of job files, docs/job.schema.json. Fields come from the Go types; descriptions and
+// limits come from the tables of docs/job-spec.md.
 package main
 
 import (
@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// source is the page that describes the fields, and target the generated file, from the root of the repository.
+// source is the page that describes the fields, target the generated file, relative to the root of the repository.
 const (
 	source = "docs/job-spec.md"
 	target = "docs/job.schema.json"
@@ -34,7 +34,7 @@ func run() error {
 	return os.WriteFile(target, document, 0o644) //nolint:gosec // a public document
 }
 
-// document makes the schema, of what the page says.
+// document returns the schema for a page.
 func document(page string) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

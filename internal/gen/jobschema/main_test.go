@@ -35,7 +35,7 @@ func TestFileIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if read(t, target) != string(want) {
-		t.Errorf("%s is not what %s and the types say now: run make gen", target, source)
+		t.Errorf("%s is stale compared to %s and the types: run make gen", target, source)
 	}
 }
 
@@ -56,9 +56,9 @@ func compile(t *testing.T) *jsonschema.Schema {
 	return schema
 }
 
-// validate holds each document of a file against the schema.
+// validate validates each document of a file.
 func validate(schema *jsonschema.Schema, file string) error {
-	file = strings.ReplaceAll(file, "exit:75", `"exit:75"`) // which this decoder takes for an object in a list in brackets, against the specification
+	file = strings.ReplaceAll(file, "exit:75", `"exit:75"`) // this decoder wrongly reads it as an object within brackets
 	d := yaml.NewDecoder(strings.NewReader(file))
 	for {
 		var doc any
@@ -86,7 +86,7 @@ func validate(schema *jsonschema.Schema, file string) error {
 	}
 }
 
-// Every job among the examples and in the documentation fits.
+// The schema accepts all jobs of the examples and the documentation.
 func TestExamplesFit(t *testing.T) {
 	schema := compile(t)
 	n := 0
@@ -119,7 +119,7 @@ func TestExamplesFit(t *testing.T) {
 	}
 }
 
-// What is read as a job in an odd way fits, too.
+// The schema accepts unusual forms that the parser accepts.
 func TestLeniency(t *testing.T) {
 	schema := compile(t)
 	for _, file := range []string{
@@ -138,7 +138,7 @@ func TestLeniency(t *testing.T) {
 	}
 }
 
-// What is not a job does not fit.
+// The schema rejects invalid jobs.
 func TestBadSpecsDoNotFit(t *testing.T) {
 	schema := compile(t)
 	for _, file := range []string{
@@ -154,7 +154,7 @@ func TestBadSpecsDoNotFit(t *testing.T) {
 			t.Errorf("%q is a job", file)
 		}
 		if validate(schema, file) == nil {
-			t.Errorf("%q fits", file)
+			t.Errorf("%q is accepted", file)
 		}
 	}
 }

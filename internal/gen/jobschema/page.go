@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// row is what the page says of a field.
+// row is the description of a field.
 type row struct {
 	kind, defaultText, meaning string
 }
 
-// page is the rows of the job's fields, and of a stage's, by path.
+// page has the rows of the fields of the job and of a stage, by path.
 type page struct{ job, stage map[string]row }
 
 var (
 	rowPattern  = regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\| (.*?) \\| (.*?) ?\\| (.*?) ?\\|$")
-	seePattern  = regexp.MustCompile(`: see \[[^\]]*\]\(#[^)]*\)`) // an editor has nowhere to go
+	seePattern  = regexp.MustCompile(`: see \[[^\]]*\]\(#[^)]*\)`) // links do not work in editors
 	linkPattern = regexp.MustCompile(`\[([^\]]*)\]\(([^)]*)\)`)
 )
 
-// parsePage reads the tables of fields.
+// parsePage parses the tables of fields.
 func parsePage(text string) page {
 	_, text, _ = strings.Cut(text, "\n## The job\n")
 	job, stage, _ := strings.Cut(text, "\n## A stage\n")
@@ -36,7 +36,7 @@ func rows(text string) map[string]row {
 	return all
 }
 
-// description is what an editor shows.
+// description returns the text for editors.
 func (r row) description() string {
 	text := linkPattern.ReplaceAllString(seePattern.ReplaceAllString(r.meaning, ""), "$1")
 	if text != "" {
@@ -57,7 +57,7 @@ var (
 	bytesPattern  = regexp.MustCompile(`\b(?:([0-9]+) to )?([0-9][0-9,]*) bytes`)
 )
 
-// enum returns the words of a closed set.
+// enum returns the values of a closed set.
 func (r row) enum() []any {
 	if !enumPattern.MatchString(r.kind) {
 		return nil
@@ -69,7 +69,7 @@ func (r row) enum() []any {
 	return all
 }
 
-// bounds returns the least and the most of a number, or of the entries of a list.
+// bounds returns the limits of a number, or of the length of a list.
 func (r row) bounds() (minimum, maximum int, ok bool) {
 	if m := rangePattern.FindStringSubmatch(r.kind); m != nil {
 		return number(m[1]), number(m[2]), true
@@ -80,7 +80,7 @@ func (r row) bounds() (minimum, maximum int, ok bool) {
 	return 0, 0, false
 }
 
-// lengths returns the fewest and the most bytes of a text.
+// lengths returns the limits of a string's length in bytes.
 func (r row) lengths() (minBytes, maxBytes int, ok bool) {
 	m := bytesPattern.FindStringSubmatch(r.kind)
 	if m == nil {

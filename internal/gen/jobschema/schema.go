@@ -13,7 +13,7 @@ import (
 // object is a JSON object; encoding/json sorts its names.
 type object = map[string]any
 
-// A number, true and false are read as texts where a text is wanted.
+// text is the schema of a string. Numbers, true and false are also read as strings.
 func text() object { return object{"type": []any{"string", "number", "boolean"}} }
 
 const (
@@ -24,10 +24,10 @@ const (
 	maxList         = 1_000
 )
 
-// itemWords are the words that the entries of lists may be.
+// itemWords are the allowed entries of lists.
 var itemWords = map[string][]string{"notify.on": muster.NotifyOn}
 
-// job makes the schema of a file.
+// job returns the schema of a file.
 func job(p page) object {
 	whole := fields(reflect.TypeFor[muster.Spec](), "", p.job)
 	stage := fields(reflect.TypeFor[muster.TaskSpec](), "", p.stage)
@@ -35,7 +35,7 @@ func job(p page) object {
 	maps.Copy(flat, whole)
 	delete(flat, "tasks")
 	whole["tasks"] = annotate(object{"type": "array", "minItems": 1, "maxItems": muster.MaxStages, "items": object{"$ref": "#/$defs/stage"}}, p.job["tasks"])
-	extra := object{"^x-": object{"description": "ignored: a place for YAML anchors"}}
+	extra := object{"^x-": object{"description": "ignored: for YAML anchors"}}
 	return object{
 		"$schema":     "https://json-schema.org/draft/2020-12/schema",
 		"title":       "Muster job",
@@ -49,7 +49,7 @@ func job(p page) object {
 				"description": "A job with its stages", "type": "object", "required": []any{"tasks"}, "properties": whole, "patternProperties": extra, "additionalProperties": false,
 			},
 			"flat": object{
-				"description": "A job with a single stage, whose fields stand beside those of the job", "type": "object", "properties": flat, "patternProperties": extra,
+				"description": "A job with a single stage, whose fields are next to those of the job", "type": "object", "properties": flat, "patternProperties": extra,
 				"additionalProperties": false, "anyOf": workFields(),
 			},
 			"stage": object{"description": "A task, or several that are alike", "type": "object", "properties": stage, "additionalProperties": false, "anyOf": workFields()},
@@ -57,7 +57,7 @@ func job(p page) object {
 	}
 }
 
-// workFields are the fields one of which says what a stage does.
+// workFields returns the alternatives of which a stage needs at least one.
 func workFields() []any {
 	var all []any
 	for _, name := range []string{"run", "script", "kind", "image", "files", "python"} {
@@ -66,7 +66,7 @@ func workFields() []any {
 	return all
 }
 
-// fields makes the properties of a struct whose own path is given, with a dot.
+// fields returns the properties of a struct. prefix is its path with a dot.
 func fields(t reflect.Type, prefix string, rows map[string]row) object {
 	all := object{}
 	for f := range t.Fields() {
@@ -92,7 +92,7 @@ func structOf(t reflect.Type, path string, rows map[string]row) object {
 	return s
 }
 
-// schemaOf makes the schema of a field's type: as it is read, which is more than as it is written.
+// schemaOf returns the schema of a field's type as it is read, which accepts more than what is written.
 func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 	switch t {
 	case reflect.TypeFor[muster.Size]():
@@ -139,7 +139,7 @@ func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 	}
 }
 
-// annotate adds what the page says of a field.
+// annotate adds the description and limits of a field.
 func annotate(s object, r row) object {
 	if d := r.description(); d != "" {
 		s["description"] = d
@@ -151,7 +151,7 @@ func annotate(s object, r row) object {
 		s["minimum"], s["maximum"] = minimum, maximum
 	case kind == "array" && bounded:
 		s["minItems"], s["maxItems"] = minimum, maximum
-	case kind == "" && s["type"] != nil: // a text
+	case kind == "" && s["type"] != nil: // a string
 		annotateText(s, r)
 	}
 	if literal := codePattern.FindStringSubmatch(r.defaultText); literal != nil && literal[0] == r.defaultText && s["enum"] != nil {

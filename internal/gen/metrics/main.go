@@ -1,4 +1,4 @@
-// Command metrics writes the list of metrics, from the calls that register them, as docs/metrics.md.
+// Command metrics writes docs/metrics.md, the list of registered metrics.
 package main
 
 import (

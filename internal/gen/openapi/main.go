@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/api"
 )
 
-// target is the generated file, from the root of the repository.
+// target is the generated file, relative to the root of the repository.
 const target = "web/openapi.json"
 
 func main() {

@@ -17,6 +17,6 @@ func TestFileIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("%s is not what the API is now: run make gen", target)
+		t.Errorf("%s is stale: run make gen", target)
 	}
 }

@@ -1,5 +1,5 @@
-// Command states writes the drawing of the task states, from the one table of
-// legal moves, as docs/states.md.
+// Command states writes docs/states.md, a diagram of the task states, from the table of
+// legal transitions.
 package main
 
 import (
@@ -19,7 +19,7 @@ func main() {
 
 func page() string {
 	var b strings.Builder
-	b.WriteString("# Task states\n\nGenerated from `state.go` by `make gen`; do not edit. Moves out of a final state are retries that a user asked for.\n\n")
+	b.WriteString("# Task states\n\nGenerated from `state.go` by `make gen`; do not edit. Transitions from a final state are retries by a user.\n\n")
 	b.WriteString("```mermaid\nstateDiagram-v2\n")
 	for _, from := range muster.TaskStates {
 		if from.Final() && from != muster.Succeeded {

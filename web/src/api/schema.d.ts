@@ -9,7 +9,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Say which of these blobs are not here */
+        /** List which of these blobs the server does not have */
         post: operations["missing-blobs"];
         delete?: never;
         options?: never;
@@ -26,12 +26,12 @@ export interface paths {
         };
         /** Download a blob, or ranges of it */
         get: operations["get-blob"];
-        /** Upload a blob, or go on after the bytes that are here */
+        /** Upload a blob, or resume its upload */
         put: operations["put-blob"];
         post?: never;
         delete?: never;
         options?: never;
-        /** Say how much of a blob is here: 404 with Upload-Offset, if not all */
+        /** Check whether the server has a blob: 404 with Upload-Offset if it has only a part */
         head: operations["head-blob"];
         patch?: never;
         trace?: never;
@@ -45,7 +45,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Report that a download had other bytes: the file is read, and set aside if it is damaged */
+        /** Check a blob whose download was damaged: the server verifies its file and moves it aside if it is damaged */
         post: operations["check-blob"];
         delete?: never;
         options?: never;
@@ -60,7 +60,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Watch what changes, as server-sent events; a resync event says: read the state anew, events were missed */
+        /** Stream changes as server-sent events; after a resync event, which means missed events, read the state again */
         get: operations["watch-events"];
         put?: never;
         post?: never;
@@ -77,7 +77,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show how the fleet or a worker was loaded: of the last hour every 10 seconds, of 12 hours every minute, of a week every 10 minutes. A key that is bound to a project does not see the fleet's numbers of tasks */
+        /** Show the load of the fleet or of a worker over time: every 10 seconds for the last hour, every minute for 12 hours, every 10 minutes for a week. A key for one project does not see the fleet's task counts */
         get: operations["get-history"];
         put?: never;
         post?: never;
@@ -94,7 +94,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List jobs, newest first unless another order is asked for */
+        /** List jobs, newest first by default */
         get: operations["list-jobs"];
         put?: never;
         /** Submit a job */
@@ -131,7 +131,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Stop a job, or some of its tasks */
+        /** Cancel a job, or some of its tasks */
         post: operations["cancel-job"];
         delete?: never;
         options?: never;
@@ -146,7 +146,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the reports that came after their attempts had been given up: at most 100 */
+        /** List late reports: reports that came after the server had given up their attempts, at most 100 */
         get: operations["list-late-reports"];
         put?: never;
         post?: never;
@@ -180,7 +180,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show the newest job of the same project and name that is older, with its spec and stages */
+        /** Show the newest older job of the same project and name, with its spec and stages */
         get: operations["get-previous-job"];
         put?: never;
         post?: never;
@@ -199,7 +199,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Queue ended tasks that did not succeed again */
+        /** Retry finished tasks that did not succeed */
         post: operations["retry-job"];
         delete?: never;
         options?: never;
@@ -216,7 +216,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Make a link with which anyone can read this job, and nothing else, until it expires */
+        /** Create a link that lets anyone read this job, and nothing else, until it expires */
         post: operations["share-job"];
         /** Revoke all links to this job */
         delete: operations["unshare-job"];
@@ -232,7 +232,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show the state of every task of a job, in few bytes: equal neighbours are counted */
+        /** Show the state of every task of a job in a compact form (run-length encoded) */
         get: operations["get-job-states"];
         put?: never;
         post?: never;
@@ -249,7 +249,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the tasks of a job by number */
+        /** List the tasks of a job, by number */
         get: operations["list-tasks"];
         put?: never;
         post?: never;
@@ -266,7 +266,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show what all ended attempts of a job used together */
+        /** Show the total usage of a job's finished attempts */
         get: operations["get-job-usage"];
         put?: never;
         post?: never;
@@ -283,10 +283,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the API keys */
+        /** List API keys */
         get: operations["list-keys"];
         put?: never;
-        /** Make an API key; its secret is shown this once */
+        /** Create an API key; its secret is returned only once */
         post: operations["create-key"];
         delete?: never;
         options?: never;
@@ -304,7 +304,7 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Make an API key useless at once */
+        /** Revoke an API key */
         delete: operations["revoke-key"];
         options?: never;
         head?: never;
@@ -318,7 +318,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the kinds of tasks, and how many workers offer each */
+        /** List kinds of tasks and how many workers offer each */
         get: operations["list-kinds"];
         put?: never;
         post?: never;
@@ -335,7 +335,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show what a kind of tasks takes as input, and who offers it */
+        /** Show the input of a kind of tasks and the workers that offer it */
         get: operations["get-kind"];
         put?: never;
         post?: never;
@@ -369,7 +369,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show capacity and use of the fleet, tasks by state, GPUs, cost, and what needs attention. It is up to a second old. A key that is bound to a project sees only that project's tasks and jobs in it */
+        /** Show the fleet's capacity and use, tasks by state, GPUs, cost, and what needs attention, up to a second old. A key for one project sees only tasks and jobs of that project */
         get: operations["get-overview"];
         put?: never;
         post?: never;
@@ -388,7 +388,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Check a job, and say where its tasks would run now */
+        /** Validate a job and show where its tasks would run now */
         post: operations["plan-job"];
         delete?: never;
         options?: never;
@@ -403,12 +403,12 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show the notifications of a project, and what signs them */
+        /** Show the notifications of a project and their signing secret */
         get: operations["get-notify"];
         /** Replace the notifications of a project */
         put: operations["put-notify"];
         post?: never;
-        /** Remove the notifications of a project */
+        /** Delete the notifications of a project */
         delete: operations["delete-notify"];
         options?: never;
         head?: never;
@@ -424,7 +424,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Send a test, once, and say what came of it */
+        /** Send a test notification and show the result */
         post: operations["test-notify"];
         delete?: never;
         options?: never;
@@ -439,7 +439,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show the JSON Schema (2020-12) of a job file, for editors */
+        /** Show the JSON Schema (2020-12) of job files, for editors */
         get: operations["get-job-schema"];
         put?: never;
         post?: never;
@@ -458,9 +458,9 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Sign a browser in: check an API key and set it as a cookie that scripts cannot read */
+        /** Sign in a browser: check an API key and set it as a cookie that scripts cannot read */
         post: operations["create-session"];
-        /** Sign a browser out: remove the cookie */
+        /** Sign out a browser: remove the cookie */
         delete: operations["delete-session"];
         options?: never;
         head?: never;
@@ -474,7 +474,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the tasks of all jobs that are in certain states, those of the newest job first */
+        /** List tasks of all jobs by state, newest job first */
         get: operations["list-all-tasks"];
         put?: never;
         post?: never;
@@ -508,7 +508,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the files of an attempt */
+        /** List the artifacts of an attempt */
         get: operations["list-artifacts"];
         put?: never;
         post?: never;
@@ -525,7 +525,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Download a file of an attempt, or ranges of it */
+        /** Download an artifact of an attempt, or ranges of it */
         get: operations["get-artifact"];
         put?: never;
         post?: never;
@@ -542,7 +542,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List all executions of a task */
+        /** List the attempts of a task */
         get: operations["list-attempts"];
         put?: never;
         post?: never;
@@ -559,7 +559,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the steps in the life of a task */
+        /** List the events of a task's lifecycle */
         get: operations["list-task-events"];
         put?: never;
         post?: never;
@@ -576,7 +576,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say why a task stands where it stands */
+        /** Explain the state of a task */
         get: operations["explain-task"];
         put?: never;
         post?: never;
@@ -593,7 +593,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show output as text, or as server-sent events (Accept: text/event-stream or follow=true) */
+        /** Show output as text, or stream it as server-sent events (Accept: text/event-stream or follow=true) */
         get: operations["get-logs"];
         put?: never;
         post?: never;
@@ -610,7 +610,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Search a log: at most 2 seconds or 256 MiB of it at a time */
+        /** Search a log, for at most 2 seconds or 256 MiB per request */
         get: operations["search-logs"];
         put?: never;
         post?: never;
@@ -627,7 +627,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show a part of a log of any length: the records from an offset on, or those before it */
+        /** Show a part of a log: the records from an offset on, or those before it */
         get: operations["get-log-window"];
         put?: never;
         post?: never;
@@ -644,7 +644,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show what a task reported over time: progress, steps, metrics and checkpoints of its attempts */
+        /** Show what a task reported over time: progress, steps, metrics and checkpoints per attempt */
         get: operations["get-task-metrics"];
         put?: never;
         post?: never;
@@ -661,7 +661,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show what a task runs: its spec with the values of its element */
+        /** Show the spec of a task with the values of its element */
         get: operations["get-task-spec"];
         put?: never;
         post?: never;
@@ -678,7 +678,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show what a task used over time, or watch it as server-sent events (Accept: text/event-stream or follow=true) */
+        /** Show the usage of a task over time, or stream it as server-sent events (Accept: text/event-stream or follow=true) */
         get: operations["get-usage"];
         put?: never;
         post?: never;
@@ -695,7 +695,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say who the caller is */
+        /** Show the caller's key and permissions, and the server's version */
         get: operations["whoami"];
         put?: never;
         post?: never;
@@ -712,7 +712,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the workers */
+        /** List workers */
         get: operations["list-workers"];
         put?: never;
         post?: never;
@@ -733,7 +733,7 @@ export interface paths {
         get: operations["get-worker"];
         put?: never;
         post?: never;
-        /** Forget a worker that is away, and revoke its key */
+        /** Delete a disconnected worker and revoke its key */
         delete: operations["remove-worker"];
         options?: never;
         head?: never;
@@ -749,7 +749,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a worker finish what it has and then leave; what still runs at the deadline goes on elsewhere */
+        /** Drain a worker: it finishes its tasks and leaves; tasks that still run at the deadline are moved to other workers */
         post: operations["drain-worker"];
         delete?: never;
         options?: never;
@@ -766,7 +766,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let a worker look at quarantined GPUs again: those that are well are given to tasks from then on */
+        /** Check a worker's quarantined GPUs again and release the healthy ones */
         post: operations["heal-worker"];
         delete?: never;
         options?: never;
@@ -783,7 +783,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give a worker nothing new, for a while or until it is resumed. paused is true until then, also while the worker is unreachable or gone: it comes back paused */
+        /** Pause a worker: it gets no new tasks, for a time or until it is resumed. It stays paused while it is unreachable or gone */
         post: operations["pause-worker"];
         delete?: never;
         options?: never;
@@ -800,7 +800,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Take a pause or a drain back */
+        /** Resume a worker: end its pause or drain */
         post: operations["resume-worker"];
         delete?: never;
         options?: never;
@@ -815,7 +815,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Download the server's own executable, to start a worker with it on a machine of the same system */
+        /** Download the server's executable, to start a worker on a machine of the same platform */
         get: operations["download-muster"];
         put?: never;
         post?: never;
@@ -832,7 +832,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say that the process answers */
+        /** Check that the process answers */
         get: operations["healthz"];
         put?: never;
         post?: never;
@@ -849,7 +849,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Download the file that a result calls ipfs://{cid}, or ranges of it */
+        /** Download a file that a result refers to as ipfs://{cid}, or ranges of it */
         get: operations["get-content"];
         put?: never;
         post?: never;
@@ -868,7 +868,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Exchange a join token for a worker's own id and key */
+        /** Exchange a join token for a worker id and key */
         post: operations["join-worker"];
         delete?: never;
         options?: never;
@@ -883,7 +883,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Say whether the server can do its work: engine and store answer */
+        /** Check that the server can work: engine and store answer */
         get: operations["readyz"];
         put?: never;
         post?: never;
@@ -911,17 +911,17 @@ export interface components {
              */
             cpus: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             gpu_memory: number;
             /**
              * Format: int64
-             * @description devices; reserved: of which a task has all or a share
+             * @description devices; if reserved, devices that a task has, whole or shared
              */
             gpus: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory: number;
@@ -973,7 +973,7 @@ export interface components {
         AttemptMetrics: {
             /** Format: int64 */
             attempt: number;
-            /** @description when its checkpoint was saved: at most 1000 of these times */
+            /** @description times at which a checkpoint was saved, at most 1000 */
             checkpoints: string[];
             /**
              * Format: date-time
@@ -982,7 +982,7 @@ export interface components {
             finished_at?: string;
             /** @description absent while it runs */
             outcome?: string;
-            /** @description in order of time; a point has only what was reported since the point before. Two points stand for several if there are more than was asked for: they have the lowest and the highest value of each metric */
+            /** @description in order of time; a point has only values reported since the previous point. If there are more than requested, adjacent points are merged into two, with the minimum and the maximum of each metric */
             points: components["schemas"]["Point"][];
             /**
              * Format: date-time
@@ -991,7 +991,7 @@ export interface components {
             started_at?: string;
             /**
              * Format: int64
-             * @description how many points were kept; more than there are in points if those are thinned
+             * @description number of recorded points; points has fewer if they were merged
              */
             taken: number;
         };
@@ -1000,7 +1000,7 @@ export interface components {
         };
         Attention: {
             /**
-             * @description what helps most
+             * @description most helpful action
              * @enum {string}
              */
             action: "heal" | "resume" | "remove" | "open_job" | "open_worker" | "upgrade" | "free_disk" | "open_docs" | "list_jobs" | "list_workers";
@@ -1015,7 +1015,7 @@ export interface components {
             message: string;
             /**
              * Format: int64
-             * @description if there, this is not about one thing: it stands for so many more of its kind that are not listed, the most severe of which has this severity
+             * @description if set, this entry stands for so many more problems of its kind that are not listed; severity is their highest
              */
             more?: number;
             /** @enum {string} */
@@ -1025,19 +1025,19 @@ export interface components {
         };
         BlobCheck: {
             /**
-             * @description damaged: it is set aside, upload it again; unreadable: the server's disk cannot read it now, ask again later or upload it again; unchecked: ask again later
+             * @description damaged: it was moved aside, upload it again; unreadable: the server's disk cannot read it now, try again later or upload it again; unchecked: try again later
              * @enum {string}
              */
             verdict: "intact" | "damaged" | "unreadable" | "unchecked";
         };
         Checkpoint: {
             /**
-             * @description seconds; a text such as 90s, 10m, 1h30m or 7d is read too
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
              */
             every?: number | string;
             /**
-             * @description seconds; a text such as 90s, 10m, 1h30m or 7d is read too
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
              */
             grace?: number | string;
@@ -1051,7 +1051,7 @@ export interface components {
             pull?: string;
             read_only?: boolean;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             shm_size?: number;
@@ -1080,9 +1080,9 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             finished_at?: string;
-            /** @description host and port of the URL, the rest of which may be a secret */
+            /** @description host and port of the URL; the rest may be secret */
             host: string;
-            /** @description the webhook-id of the request */
+            /** @description webhook-id of the request */
             id: string;
             /**
              * Format: int64
@@ -1091,37 +1091,37 @@ export interface components {
             job?: number;
             /**
              * Format: date-time
-             * @description of the next attempt
+             * @description time of the next attempt
              * @example 2026-01-02T15:04:05.000Z
              */
             next_at?: string;
             preset?: string;
             project: string;
             /**
-             * @description failed: it was given up
+             * @description failed means that no more attempts are made
              * @enum {string}
              */
             state: "pending" | "delivered" | "failed";
             /**
              * Format: int64
-             * @description HTTP status of the last attempt; absent if there was no answer
+             * @description HTTP status of the last attempt; absent without an answer
              */
             status?: number;
             /**
-             * @description of the last attempt
+             * @description duration of the last attempt
              * @example 90
              */
             took?: number | string;
             /**
              * Format: date-time
-             * @description of the last attempt
+             * @description time of the last attempt
              * @example 2026-01-02T15:04:05.000Z
              */
             tried_at?: string;
         };
         Disconnect: {
             /**
-             * @description seconds; a text such as 90s, 10m, 1h30m or 7d is read too
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
              */
             grace?: number | string;
@@ -1129,30 +1129,30 @@ export interface components {
         };
         DiskLoad: {
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             free: number;
             low?: boolean;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             total: number;
         };
         Drain: {
             /**
-             * @description from now; what still runs then is stopped and goes on elsewhere, from its checkpoint if it has one; 0 means at once, absent means never
+             * @description from now; tasks that still run then are stopped and continue on other workers, from their checkpoints if they have any; 0 means at once, absent means never
              * @example 90
              */
             deadline?: number | string | null;
         };
         ElementSpec: {
-            /** @description of the container in which it ran, by its digest */
+            /** @description image of its container, by digest */
             image?: string;
-            /** @description false while references to other stages are not resolved, because those have not finished */
+            /** @description false while references to unfinished stages are not resolved */
             resolved: boolean;
-            /** @description with the values of this element of an array or matrix, and the results of other stages once those are known */
+            /** @description with the values of this element of an array or matrix, and the results of other stages once they are known */
             spec: components["schemas"]["TaskSpec"];
             task: string;
         };
@@ -1195,7 +1195,7 @@ export interface components {
         FlatSpec: {
             allow_hosts?: string[] | null;
             /**
-             * @description numbers and ranges, one task for each
+             * @description numbers and ranges, one task per number
              * @example 1-1000
              * @example 0-9,20,30-39:3
              */
@@ -1220,7 +1220,7 @@ export interface components {
                 [key: string]: string;
             };
             launcher?: string;
-            /** @description one task for each combination; an axis is a list of values or a text of ranges */
+            /** @description one task per combination; an axis is a list of values or a string of ranges */
             matrix?: {
                 [key: string]: string | (string | number | boolean)[];
             };
@@ -1236,7 +1236,7 @@ export interface components {
             project?: string;
             python?: components["schemas"]["Python"];
             /**
-             * @description seconds; a text such as 90s, 10m, 1h30m or 7d is read too
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
              */
             queue_timeout?: number | string;
@@ -1244,10 +1244,10 @@ export interface components {
             retries?: components["schemas"]["Retries"];
             /** @description a list is executed directly, a string by sh -c */
             run?: string | string[];
-            /** @description a string is the text */
+            /** @description a string is the script's text */
             script?: string | components["schemas"]["Script"];
             /**
-             * @description seconds; a text such as 90s, 10m, 1h30m or 7d is read too
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
              */
             timeout?: number | string;
@@ -1257,7 +1257,7 @@ export interface components {
             /** Format: int64 */
             index: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory: number;
@@ -1272,7 +1272,7 @@ export interface components {
             /** Format: double */
             latency?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory?: number;
@@ -1288,7 +1288,7 @@ export interface components {
             /** Format: int64 */
             count?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory?: number;
@@ -1300,12 +1300,12 @@ export interface components {
             /** Format: double */
             latency?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             own?: number;
@@ -1323,27 +1323,27 @@ export interface components {
             size: number;
         };
         Gateway: {
-            /** @description of the system, such as qubix */
+            /** @description name of the system, such as qubix */
             name: string;
-            /** @description ok, or why it cannot work now; only requests with a valid key see the reason */
+            /** @description ok, or why it cannot work now; the reason is shown only to requests with a valid key */
             status: string;
         };
         Grant: {
             /** Format: double */
             cpus?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             disk?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             gpu_memory?: number;
             gpus?: string[] | null;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory?: number;
@@ -1353,7 +1353,7 @@ export interface components {
             slots?: number;
         };
         Group: {
-            /** @description tasks in each state */
+            /** @description number of tasks in each state */
             counts: {
                 assigned?: number;
                 cancelled?: number;
@@ -1390,7 +1390,7 @@ export interface components {
             sha256: string[];
         };
         Heal: {
-            /** @description by UUID or index; absent means all that are quarantined */
+            /** @description by UUID or index; absent means all quarantined ones */
             gpus?: string[] | null;
         };
         Health: {
@@ -1403,13 +1403,13 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             from: string;
-            /** @description one list for each figure, with a number or null for each of times */
+            /** @description one list per metric, with a number or null for each of times */
             series: {
                 [key: string]: (number | null)[] | null;
             };
             /**
              * Format: int64
-             * @description seconds between two points; each point is the mean of the step that begins at its time
+             * @description seconds between two points; each point is the mean over the step that begins at its time
              */
             step: number;
             times: string[];
@@ -1428,7 +1428,7 @@ export interface components {
         Job: {
             /** Format: double */
             cost?: number;
-            /** @description tasks in each state */
+            /** @description number of tasks in each state */
             counts: {
                 assigned?: number;
                 cancelled?: number;
@@ -1478,30 +1478,30 @@ export interface components {
         JobUsage: {
             /**
              * Format: int64
-             * @description how many ended attempts this is the sum of
+             * @description number of finished attempts
              */
             attempts: number;
             /**
              * Format: double
-             * @description the workers' prices times the wall time
+             * @description workers' prices times wall time
              */
             cost: number;
             /** Format: double */
             cpu_seconds: number;
             /**
              * Format: double
-             * @description of the devices
+             * @description energy of the devices
              */
             energy_wh: number;
             /**
              * Format: double
-             * @description wall time times granted devices, also where a device was shared
+             * @description wall time times granted devices, shared or not
              */
             gpu_seconds: number;
             /** Format: int64 */
             job: number;
             /**
-             * @description the most that one attempt had
+             * @description highest of any attempt
              * @example 1073741824
              */
             memory_peak: number;
@@ -1535,15 +1535,15 @@ export interface components {
             id: string;
             /**
              * Format: int64
-             * @description the only job that it may read; absent means all
+             * @description the only job that it can read; absent means all
              */
             job?: number;
             name: string;
-            /** @description the only project that it may touch; absent means all */
+            /** @description the only project that it can access; absent means all */
             project?: string;
             /** @enum {string} */
             role: "admin" | "submitter" | "viewer" | "worker" | "join";
-            /** @description for a worker's own key */
+            /** @description the worker whose key it is */
             worker?: string;
         };
         Keys: {
@@ -1551,7 +1551,7 @@ export interface components {
         };
         Kill: {
             /**
-             * @description seconds; a text such as 90s, 10m, 1h30m or 7d is read too
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
              */
             grace?: number | string;
@@ -1562,40 +1562,40 @@ export interface components {
             about?: string;
             /**
              * Format: int64
-             * @description how many more offered it when they were last there
+             * @description number of disconnected workers that offered it
              */
             away?: number;
-            /** @description it saves its state, and goes on from there on any worker */
+            /** @description it saves checkpoints and resumes from them on any worker */
             checkpoint?: boolean;
             /**
              * Format: int64
-             * @description how many of both have another definition of this name
+             * @description number of workers, connected or not, with another definition of this name
              */
             differ?: number;
-            /** @description JSON Schema (2020-12) of the input; absent: it takes none */
+            /** @description JSON Schema (2020-12) of the input; absent if it takes none */
             input?: unknown;
-            /** @description fields of the input: tasks that agree in them are served by one loaded model */
+            /** @description input fields: tasks with equal values share a loaded model */
             merge_key?: string[] | null;
             name: string;
             /**
              * Format: int64
-             * @description how many workers that are there offer it
+             * @description number of connected workers that offer it
              */
             offered: number;
-            /** @description kind custom runs it, too, by its name */
+            /** @description kind custom can also run it, by its name */
             operation?: boolean;
-            /** @description it does not come with Muster: owners of workers added it */
+            /** @description a custom kind, added by owners of workers */
             own?: boolean;
-            /** @description what a task gets that asks for nothing of that sort */
+            /** @description default resources of its tasks */
             resources?: components["schemas"]["Request"];
             /**
-             * @description whether a task of it has a command of its own
+             * @description whether a task of this kind has a command
              * @enum {string}
              */
             run: "no" | "may" | "must";
-            /** @description the Python runtime that its program uses */
+            /** @description Python runtime that its program uses */
             runtime?: string;
-            /** @description those that offer it and are there; only where one kind is shown */
+            /** @description connected workers that offer it; only if a single kind is requested */
             workers?: string[] | null;
         };
         Kinds: {
@@ -1641,7 +1641,7 @@ export interface components {
             disk?: components["schemas"]["DiskLoad"];
             gpus?: components["schemas"]["GPULoad"][] | null;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory: number;
@@ -1654,27 +1654,27 @@ export interface components {
             at: string;
             /**
              * Format: int64
-             * @description where in the log the record begins
+             * @description offset of the record in the log
              */
             offset: number;
             /** @enum {string} */
             stream: "stdout" | "stderr" | "system";
-            /** @description the record, or 2 KiB of a longer one around what matches */
+            /** @description the record, or 2 KiB around the match if it is longer */
             text: string;
         };
         LogMatches: {
             /**
              * Format: int64
-             * @description 0 means that there was none yet
+             * @description 0 means none yet
              */
             attempt: number;
-            /** @description there is nothing more to search in this direction now */
+            /** @description the search has reached the end in this direction */
             done: boolean;
-            /** @description in the order of the search: backward, the last one first */
+            /** @description in the order of the search: backward, last match first */
             matches: components["schemas"]["LogMatch"][];
             /**
              * Format: int64
-             * @description the offset at which a search in the same direction continues
+             * @description offset at which a search in the same direction continues
              */
             scanned_to: number;
         };
@@ -1684,11 +1684,11 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             at: string;
-            /** @description in place of text, where the output is not UTF-8 */
+            /** @description set in place of text if the output is not UTF-8 */
             bytes?: string;
             /**
              * Format: int64
-             * @description where in the log the record begins
+             * @description offset of the record in the log
              */
             offset: number;
             /** @enum {string} */
@@ -1698,39 +1698,39 @@ export interface components {
         LogWindow: {
             /**
              * Format: int64
-             * @description 0 means that there was none yet
+             * @description 0 means none yet
              */
             attempt: number;
-            /** @description nothing follows last, and nothing will: the attempt has ended and its log is complete */
+            /** @description nothing follows last: the attempt has ended and its log is complete */
             done: boolean;
             /**
              * Format: int64
-             * @description where the window begins: ask backward from there for what is before it; 0 is the beginning of the log
+             * @description offset at which the window begins: read backward from there for earlier records; 0 is the beginning of the log
              */
             first: number;
             /**
              * Format: int64
-             * @description where the window ends: ask forward from there for what follows
+             * @description offset at which the window ends: read forward from there for later records
              */
             last: number;
-            /** @description in the order of the log. A window in which no record is of the wanted stream is empty, also in the middle of the log */
+            /** @description in the order of the log; may be empty in the middle of the log if no record is of the requested stream */
             records: components["schemas"]["LogRecord"][];
             /**
              * Format: int64
-             * @description bytes of the log now, of all streams
+             * @description current size of the log in bytes, of all streams
              */
             size: number;
         };
         MadeKey: {
             key: components["schemas"]["Key"];
-            /** @description the bearer token; it is not shown again */
+            /** @description bearer token; it is not returned again */
             secret: string;
         };
         Metrics: {
-            /** @description by number: the last 20, or the one that was asked for */
+            /** @description by number: the last 20, or the requested one */
             attempts: components["schemas"]["AttemptMetrics"][];
             /**
-             * @description of the task
+             * @description state of the task
              * @enum {string}
              */
             state: "waiting" | "queued" | "assigned" | "running" | "cancelling" | "succeeded" | "failed" | "timed_out" | "cancelled" | "skipped";
@@ -1746,30 +1746,30 @@ export interface components {
         };
         NewKey: {
             name: string;
-            /** @description the only project that it may touch; absent means all */
+            /** @description the only project that it can access; absent means all */
             project?: string | null;
             /** @enum {string} */
             role: "admin" | "submitter" | "viewer" | "join";
             /**
-             * @description how long it is valid; absent or 0 means for ever
+             * @description validity; absent or 0 means that it does not expire
              * @example 90
              */
             ttl?: number | string | null;
         };
         NewShare: {
             /**
-             * @description how long the link is valid: at most 30d; default: 24h
+             * @description validity of the link: at most 30d; default: 24h
              * @example 90
              */
             ttl?: number | string | null;
         };
         Notifications: {
-            /** @description a secret is shown sealed, and may be sent back so */
+            /** @description secrets are returned encrypted, and may be sent back encrypted */
             notify: components["schemas"]["Notify"][];
         };
         Notify: {
             /**
-             * @description seconds; a text such as 90s, 10m, 1h30m or 7d is read too
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
              */
             after?: number | string;
@@ -1781,14 +1781,14 @@ export interface components {
         Oldest: {
             /** Format: int64 */
             job: number;
-            /** @description of the job */
+            /** @description name of the job */
             name: string;
             /**
              * Format: date-time
              * @example 2026-01-02T15:04:05.000Z
              */
             queued_at: string;
-            /** @description one sentence: why it waits */
+            /** @description why it waits, in one sentence */
             summary?: string;
             task: string;
         };
@@ -1798,34 +1798,34 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             at: string;
-            /** @description what needs a person, the most severe first, at most 20 of each kind: where there are more, the last one of the kind says how many in more */
+            /** @description problems that need an operator, most severe first, at most 20 of each kind: if there are more, the last one of the kind has their number in more */
             attention: components["schemas"]["Attention"][];
             /**
              * Format: int64
-             * @description how many things need a person, those that are not listed included
+             * @description number of problems, including those not listed
              */
             attention_total: number;
-            /** @description what connected workers offer */
+            /** @description resources of connected workers */
             capacity: components["schemas"]["Amounts"];
             /**
              * Format: double
-             * @description prices of the workers that run tasks
+             * @description sum of the prices of workers that run tasks
              */
             cost_per_hour: number;
             /** @description devices of connected workers, at most 20,000 */
             gpus: components["schemas"]["OverviewGPU"][];
-            /** @description the task that has been queued for longest; absent if none is queued */
+            /** @description the task that has been queued longest; absent if none is queued */
             oldest_waiting?: components["schemas"]["Oldest"];
             /**
              * Format: double
-             * @description prices of all connected workers
+             * @description sum of the prices of all connected workers
              */
             price_per_hour: number;
-            /** @description tasks a second, over the last minute */
+            /** @description tasks per second, over the last minute */
             rate: components["schemas"]["Rate"];
-            /** @description of that, what running and assigned tasks were given */
+            /** @description resources granted to assigned and running tasks */
             reserved: components["schemas"]["Amounts"];
-            /** @description all tasks by state, those of ended jobs included */
+            /** @description all tasks by state, including those of finished jobs */
             tasks: {
                 assigned?: number;
                 cancelled?: number;
@@ -1838,7 +1838,7 @@ export interface components {
                 timed_out?: number;
                 waiting?: number;
             };
-            /** @description what the machines of connected workers did at their last heartbeats */
+            /** @description load of the machines of connected workers at their last heartbeats */
             used: components["schemas"]["Used"];
             workers: components["schemas"]["WorkerCounts"];
         };
@@ -1846,12 +1846,12 @@ export interface components {
             /** Format: int64 */
             index: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory_used?: number;
@@ -1861,11 +1861,11 @@ export interface components {
              * @description watts
              */
             power?: number;
-            /** @description why it is given to no task */
+            /** @description why no task gets it */
             quarantined?: string;
             /**
              * Format: int64
-             * @description that have all of it or a share
+             * @description number of tasks that have it, whole or shared
              */
             tasks: number;
             /**
@@ -1875,7 +1875,7 @@ export interface components {
             temperature?: number;
             /**
              * Format: double
-             * @description share of the time in which it computed, 0 to 1
+             * @description share of the time in use, 0 to 1
              */
             utilization?: number;
             uuid: string;
@@ -1884,7 +1884,7 @@ export interface components {
         };
         Pause: {
             /**
-             * @description then it is resumed; absent means until somebody does
+             * @description time until it is resumed; absent means that it must be resumed by request
              * @example 90
              */
             for?: number | string | null;
@@ -1907,36 +1907,36 @@ export interface components {
             step?: string;
         };
         Problem: {
-            /** @description stable: match on this */
+            /** @description stable error code: match on this */
             code: string;
-            /** @description one sentence: what, where, what to do */
+            /** @description one sentence: what failed, where, and what to do */
             detail: string;
-            /** @description what is wrong in the document that was sent */
+            /** @description errors in the document that was sent */
             errors?: components["schemas"]["FieldError"][] | null;
             /** Format: int64 */
             status: number;
-            /** @description the HTTP status in words */
+            /** @description name of the HTTP status */
             title: string;
-            /** @description about:blank: the code says more */
+            /** @description about:blank; see code */
             type: string;
         };
         Program: {
             /**
-             * @description that it runs on, as Go names it
+             * @description architecture, as Go names it
              * @example amd64
              */
             arch: string;
             /**
-             * @description that it runs on, as Go names it
+             * @description operating system, as Go names it
              * @example linux
              */
             os: string;
         };
         ProjectNotify: {
-            /** @description a secret is shown sealed, and may be sent back so */
+            /** @description secrets are returned encrypted, and may be sent back encrypted */
             notify: components["schemas"]["Notify"][];
             project: string;
-            /** @description signs the requests of this project and its jobs that have no secret of their own (Standard Webhooks) */
+            /** @description signs the requests of notifications without their own secret (Standard Webhooks) */
             signing_secret: string;
         };
         Python: {
@@ -1947,7 +1947,7 @@ export interface components {
         Rate: {
             /**
              * Format: double
-             * @description of finished, those that failed or timed out
+             * @description those of finished that failed or timed out
              */
             failed: number;
             /**
@@ -1959,7 +1959,7 @@ export interface components {
             started: number;
         };
         Readiness: {
-            /** @description to other systems: one that cannot work does not make the server unready */
+            /** @description gateways to other systems; a failing gateway does not make the server unready */
             gateways?: components["schemas"]["Gateway"][] | null;
             /** @enum {string} */
             status: "ok";
@@ -1968,13 +1968,13 @@ export interface components {
             /** Format: double */
             cpus?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             disk?: number;
             gpus?: components["schemas"]["GPURequest"];
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory?: number;
@@ -1985,7 +1985,7 @@ export interface components {
             /** Format: double */
             cpus: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             disk: number;
@@ -1993,7 +1993,7 @@ export interface components {
             /** Format: int64 */
             max_tasks?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory: number;
@@ -2002,14 +2002,14 @@ export interface components {
         };
         Retries: {
             /**
-             * @description seconds; a text such as 90s, 10m, 1h30m or 7d is read too
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
              */
             backoff?: number | string;
             /** Format: int64 */
             max?: number;
             /**
-             * @description seconds; a text such as 90s, 10m, 1h30m or 7d is read too
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
              */
             max_backoff?: number | string;
@@ -2024,13 +2024,13 @@ export interface components {
             /** Format: double */
             cpu?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             disk?: number;
             gpus?: components["schemas"]["GPUSample"][] | null;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory?: number;
@@ -2063,13 +2063,13 @@ export interface components {
         Series: {
             /**
              * Format: int64
-             * @description 0 means that there was none yet
+             * @description 0 means none yet
              */
             attempt: number;
-            /** @description the Last-Event-ID with which server-sent events go on after these samples */
+            /** @description Last-Event-ID with which server-sent events resume after these samples */
             next: string;
             samples: components["schemas"]["Sample"][];
-            /** @description usage was not reported, or not yet: it follows from the samples, and has no cost */
+            /** @description usage is derived from the samples, because it was not reported (yet), and has no cost */
             so_far?: boolean;
             /**
              * @description of the task
@@ -2078,11 +2078,11 @@ export interface components {
             state: "waiting" | "queued" | "assigned" | "running" | "cancelling" | "succeeded" | "failed" | "timed_out" | "cancelled" | "skipped";
             /**
              * Format: int64
-             * @description how many samples were taken; more than there are in samples if those are thinned
+             * @description number of recorded samples; samples has fewer if they were merged
              */
             taken: number;
             task: string;
-            /** @description as the attempt reported at its end, else what its samples tell so far */
+            /** @description as reported at the end of the attempt, else derived from the samples so far */
             usage?: components["schemas"]["Usage"];
         };
         Session: {
@@ -2097,10 +2097,10 @@ export interface components {
             expires_at: string;
             /** @description id of the key */
             key: string;
-            /** @description the key of the link, which is not shown again */
+            /** @description key of the link; it is not returned again */
             secret: string;
             /**
-             * @description the link, from the server's root: the key is in its fragment, which browsers do not send
+             * @description link, relative to the server's root: the key is in its fragment, which browsers do not send
              * @example /share#mst_viewer_…
              */
             url: string;
@@ -2117,7 +2117,7 @@ export interface components {
             tasks: components["schemas"]["TaskSpec"][] | null;
         };
         StageStates: {
-            /** @description tasks in each state */
+            /** @description number of tasks in each state */
             counts: {
                 assigned?: number;
                 cancelled?: number;
@@ -2132,7 +2132,7 @@ export interface components {
             };
             /**
              * Format: date-time
-             * @description when its last task ended
+             * @description end of its last task
              * @example 2026-01-02T15:04:05.000Z
              */
             finished_at?: string;
@@ -2151,21 +2151,21 @@ export interface components {
             kind: string;
             /**
              * Format: int64
-             * @description how many tasks are in runs or packed
+             * @description number of tasks in runs or packed
              */
             length: number;
             name: string;
             /** @description stages that must succeed first */
             needs: string[];
-            /** @description in place of runs where that is shorter: Base64 of one half byte for each task, the low one first */
+            /** @description in place of runs if that is shorter: Base64 of 4 bits per task, low half byte first */
             packed?: string;
-            /** @description states in the order of the tasks' numbers, as pairs of a state and how many tasks that follow each other are in it */
+            /** @description run-length encoded states by task number: pairs of a state and the number of consecutive tasks in it */
             runs?: (number[] | null)[] | null;
             /** Format: int64 */
             size: number;
             /**
              * Format: date-time
-             * @description when the first of its attempts started
+             * @description start of its first attempt
              * @example 2026-01-02T15:04:05.000Z
              */
             started_at?: string;
@@ -2178,10 +2178,10 @@ export interface components {
             at: string;
             /** Format: int64 */
             job: number;
-            /** @description the Last-Event-ID with which server-sent events go on after these states */
+            /** @description Last-Event-ID with which server-sent events resume after these states */
             seq: string;
             stages: components["schemas"]["StageStates"][];
-            /** @description the names of states; runs and packed have positions in this list */
+            /** @description names of states; runs and packed have positions in this list */
             states: string[];
         };
         Task: {
@@ -2264,25 +2264,25 @@ export interface components {
             /** Format: int64 */
             attempt?: number;
             message?: string;
-            /** @description of an attempt that ended */
+            /** @description outcome of the ended attempt */
             outcome?: string;
             /** @enum {string} */
             reason?: "exit_code" | "signal" | "out_of_memory" | "timeout" | "queue_timeout" | "artifact_missing" | "dependency" | "fetch_failed" | "upload_failed" | "start_failed" | "disk_full" | "bad_reference" | "need_not_met" | "crash_limit" | "worker_lost" | "worker_restart" | "worker_shutdown" | "rejected" | "cancelled_by_user" | "worker_internal" | "invalid_spec" | "result_invalid" | "pid_limit" | "disk_limit" | "gpu_memory" | "gpu_fault" | "preempted" | "gang_member" | "image_missing" | "image_pull" | "engine_failed" | "bad_input" | "diverged";
             /**
-             * @description ended is an attempt, finished the task
+             * @description ended is about an attempt, finished about the task
              * @enum {string}
              */
             type: "created" | "queued" | "assigned" | "started" | "checkpoint" | "ended" | "retry" | "finished";
             worker?: string;
         };
         TaskEvents: {
-            /** @description in order of time; of a task with many attempts the last ones */
+            /** @description in order of time; only the last ones of a task with many attempts */
             events: components["schemas"]["TaskEvent"][];
         };
         TaskSpec: {
             allow_hosts?: string[] | null;
             /**
-             * @description numbers and ranges, one task for each
+             * @description numbers and ranges, one task per number
              * @example 1-1000
              * @example 0-9,20,30-39:3
              */
@@ -2304,7 +2304,7 @@ export interface components {
             kill?: components["schemas"]["Kill"];
             kind?: string;
             launcher?: string;
-            /** @description one task for each combination; an axis is a list of values or a text of ranges */
+            /** @description one task per combination; an axis is a list of values or a string of ranges */
             matrix?: {
                 [key: string]: string | (string | number | boolean)[];
             };
@@ -2316,7 +2316,7 @@ export interface components {
             outputs?: string[] | null;
             python?: components["schemas"]["Python"];
             /**
-             * @description seconds; a text such as 90s, 10m, 1h30m or 7d is read too
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
              */
             queue_timeout?: number | string;
@@ -2324,10 +2324,10 @@ export interface components {
             retries?: components["schemas"]["Retries"];
             /** @description a list is executed directly, a string by sh -c */
             run?: string | string[];
-            /** @description a string is the text */
+            /** @description a string is the script's text */
             script?: string | components["schemas"]["Script"];
             /**
-             * @description seconds; a text such as 90s, 10m, 1h30m or 7d is read too
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
              */
             timeout?: number | string;
@@ -2339,7 +2339,7 @@ export interface components {
             tasks: components["schemas"]["Task"][];
         };
         TestNotify: {
-            /** @description one of the project's notifications; absent means all */
+            /** @description URL of one of the project's notifications; absent means all */
             url?: string | null;
         };
         Usage: {
@@ -2352,7 +2352,7 @@ export interface components {
             /** Format: double */
             cpu_seconds: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             disk_peak?: number;
@@ -2365,22 +2365,22 @@ export interface components {
             /** Format: double */
             gpu_temp_peak?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory_avg?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             memory_peak?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             net_in?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             net_out?: number;
@@ -2389,19 +2389,19 @@ export interface components {
             /** Format: double */
             power_avg?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             read_bytes?: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             vram_peak?: number;
             /** Format: double */
             wall_seconds: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             write_bytes?: number;
@@ -2409,27 +2409,27 @@ export interface components {
         Used: {
             /**
              * Format: double
-             * @description cores: the load of each machine times the cores that its worker offers
+             * @description cores: load of each machine times the cores that its worker offers
              */
             cpus: number;
             /**
-             * @description bytes; a text such as 512MiB or 10GB is read too
+             * @description bytes, or a string such as 512MiB or 10GB
              * @example 1073741824
              */
             gpu_memory: number;
             /**
              * Format: double
-             * @description sum of the devices' utilization, each 0 to 1
+             * @description sum of the utilization of devices, each 0 to 1
              */
             gpus: number;
             /**
-             * @description bytes in use on the machines, by whatever program
+             * @description bytes in use on the machines, by any program
              * @example 1073741824
              */
             memory: number;
             /**
              * Format: double
-             * @description watts, of the devices
+             * @description watts of all devices
              */
             power: number;
         };
@@ -2448,26 +2448,26 @@ export interface components {
             workers?: string[] | null;
         };
         Whoami: {
-            /** @description what /download/muster answers; absent if the key may not join workers */
+            /** @description platform of /download/muster; absent if the key cannot join workers */
             download?: components["schemas"]["Program"];
             /**
              * Format: date-time
-             * @description of the key; absent means never
+             * @description expiry of the key; absent means never
              * @example 2026-01-02T15:04:05.000Z
              */
             expires_at?: string;
             /**
              * Format: int64
-             * @description the only job that the key may read; absent means all
+             * @description the only job that the key can read; absent means all
              */
             job?: number;
             key: string;
             name: string;
-            /** @description what the key may do, such as "submit jobs" */
+            /** @description permissions of the key, such as "submit jobs" */
             permissions: string[];
             project?: string;
             role: string;
-            /** @description of the server */
+            /** @description version of the server */
             version: string;
             worker?: string;
         };
@@ -2518,7 +2518,7 @@ export interface components {
             active: number;
             /**
              * Format: int64
-             * @description of the connected ones, those that take nothing new of their own accord
+             * @description connected workers that currently accept no new tasks by themselves
              */
             constrained: number;
             /** Format: int64 */
@@ -2627,7 +2627,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description where in the blob the body begins: as many bytes as are here */
+                /** @description offset of the body in the blob: the number of bytes that the server has */
                 "Upload-Offset"?: number;
             };
             path: {
@@ -2724,11 +2724,11 @@ export interface operations {
             query?: {
                 /** @description only events of this job and its tasks */
                 job?: string;
-                /** @description only events of these types; default: all. A resync always comes */
+                /** @description only events of these types and resync events; default: all */
                 type?: ("job" | "task" | "worker")[] | null;
             };
             header?: {
-                /** @description go on after this event */
+                /** @description resume after this event */
                 "Last-Event-ID"?: string;
             };
             path?: never;
@@ -2759,13 +2759,13 @@ export interface operations {
     "get-history": {
         parameters: {
             query?: {
-                /** @description id, or name if only one has it; absent means the fleet */
+                /** @description id, or name if it is unique; absent means the fleet */
                 worker?: string;
                 /** @description default: an hour before to */
                 from?: string;
                 /** @description default: now */
                 to?: string;
-                /** @description most points of the answer, about */
+                /** @description approximate maximum number of points */
                 points?: number;
             };
             header?: never;
@@ -2797,16 +2797,16 @@ export interface operations {
     "list-jobs": {
         parameters: {
             query?: {
-                /** @description next of the page before */
+                /** @description next of the previous page */
                 cursor?: string;
-                /** @description rows of this page */
+                /** @description maximum number of rows */
                 limit?: number;
                 /** @description any of these */
                 state?: ("waiting" | "queued" | "running" | "succeeded" | "failed" | "timed_out" | "cancelled")[] | null;
                 project?: string;
                 /** @description part of the name */
                 name?: string;
-                /** @description of all its stages */
+                /** @description kind of all its stages */
                 kind?: string;
                 /** @description id of the key that submitted it */
                 owner?: string;
@@ -2814,9 +2814,9 @@ export interface operations {
                 since?: string;
                 /** @description created then or earlier */
                 until?: string;
-                /** @description which come first */
+                /** @description sort order by creation */
                 order?: "newest" | "oldest";
-                /** @description KEY=VALUE; all of these */
+                /** @description KEY=VALUE; the job must have all of them */
                 label?: string[] | null;
             };
             header?: never;
@@ -2849,9 +2849,9 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description the same key and body again answer the same job */
+                /** @description repeating a request with the same key and body returns the same job */
                 "Idempotency-Key"?: string;
-                /** @description the span, as in W3C Trace Context, that the job becomes a part of */
+                /** @description parent span of the job (W3C Trace Context) */
                 traceparent?: string;
             };
             path?: never;
@@ -2988,9 +2988,9 @@ export interface operations {
     "list-job-notifications": {
         parameters: {
             query?: {
-                /** @description next of the page before */
+                /** @description next of the previous page */
                 cursor?: string;
-                /** @description rows of this page */
+                /** @description maximum number of rows */
                 limit?: number;
                 state?: "pending" | "delivered" | "failed";
             };
@@ -3162,7 +3162,7 @@ export interface operations {
             query?: {
                 /** @description number of the first task in the answer; default: 0 */
                 from?: number;
-                /** @description number of the last one; default: all */
+                /** @description number of the last task; default: all */
                 to?: number;
             };
             header?: never;
@@ -3197,9 +3197,9 @@ export interface operations {
     "list-tasks": {
         parameters: {
             query?: {
-                /** @description next of the page before */
+                /** @description next of the previous page */
                 cursor?: string;
-                /** @description rows of this page */
+                /** @description maximum number of rows */
                 limit?: number;
                 /** @description any of these */
                 state?: ("waiting" | "queued" | "assigned" | "running" | "cancelling" | "succeeded" | "failed" | "timed_out" | "cancelled" | "skipped")[] | null;
@@ -3362,7 +3362,7 @@ export interface operations {
     "list-kinds": {
         parameters: {
             query?: {
-                /** @description only those that owners of workers added */
+                /** @description only custom kinds of workers */
                 own?: boolean;
             };
             header?: never;
@@ -3425,9 +3425,9 @@ export interface operations {
     "list-notifications": {
         parameters: {
             query?: {
-                /** @description next of the page before */
+                /** @description next of the previous page */
                 cursor?: string;
-                /** @description rows of this page */
+                /** @description maximum number of rows */
                 limit?: number;
                 state?: "pending" | "delivered" | "failed";
                 /** @description only of this project */
@@ -3464,7 +3464,7 @@ export interface operations {
     "get-overview": {
         parameters: {
             query?: {
-                /** @description false leaves the list of devices empty */
+                /** @description false omits the list of devices */
                 gpus?: "true" | "false";
             };
             header?: never;
@@ -3751,9 +3751,9 @@ export interface operations {
     "list-all-tasks": {
         parameters: {
             query?: {
-                /** @description next of the page before */
+                /** @description next of the previous page */
                 cursor?: string;
-                /** @description rows of this page */
+                /** @description maximum number of rows */
                 limit?: number;
                 /** @description any of these; default: assigned, running and cancelling */
                 state?: ("waiting" | "queued" | "assigned" | "running" | "cancelling" | "succeeded" | "failed" | "timed_out" | "cancelled" | "skipped")[] | null;
@@ -3857,7 +3857,7 @@ export interface operations {
             query?: {
                 /** @description default: the last one */
                 attempt?: number;
-                /** @description have browsers save the file, rather than show it */
+                /** @description let browsers save the file and not show it */
                 download?: boolean;
             };
             header?: never;
@@ -3989,20 +3989,20 @@ export interface operations {
     "get-logs": {
         parameters: {
             query?: {
-                /** @description default: the last one; when following, those after it too */
+                /** @description default: the last one; when following, also later ones */
                 attempt?: number;
                 stream?: "stdout" | "stderr" | "all";
-                /** @description begin at this place in the log, which is in the id of each event (ATTEMPT-OFFSET) */
+                /** @description start at this offset, from the id of an event (ATTEMPT-OFFSET) */
                 offset?: number;
-                /** @description begin with the last lines */
+                /** @description start with the last lines */
                 tail?: number;
-                /** @description answer with text that browsers save as a file */
+                /** @description let browsers save the text as a file */
                 download?: boolean;
-                /** @description go on until the task has ended; default for server-sent events: true */
+                /** @description continue until the task has ended; default for server-sent events: true */
                 follow?: "true" | "false";
             };
             header?: {
-                /** @description go on after this event; attempt, offset and tail do not count then */
+                /** @description resume after this event; attempt, offset and tail are ignored then */
                 "Last-Event-ID"?: string;
             };
             path: {
@@ -4039,17 +4039,17 @@ export interface operations {
             query?: {
                 /** @description default: the last one */
                 attempt?: number;
-                /** @description any place in the log; it is moved back to where a record begins. -1 means the end, or the beginning if the direction is forward */
+                /** @description any place in the log; it is moved back to the beginning of a record. -1 means the end, or the beginning if the direction is forward */
                 offset?: number;
                 direction?: "forward" | "backward";
                 stream?: "stdout" | "stderr" | "all";
-                /** @description the text to find */
+                /** @description text to find */
                 q?: string;
                 /** @description q is a regular expression in the syntax of RE2 */
                 regex?: boolean;
-                /** @description upper and lower case differ */
+                /** @description match case */
                 case?: boolean;
-                /** @description find lines in which programs say that they failed, in place of q */
+                /** @description find error lines of programs, in place of q */
                 errors?: boolean;
                 limit?: number;
             };
@@ -4087,11 +4087,11 @@ export interface operations {
             query?: {
                 /** @description default: the last one */
                 attempt?: number;
-                /** @description any place in the log; it is moved back to where a record begins. -1 means the end, or the beginning if the direction is forward */
+                /** @description any place in the log; it is moved back to the beginning of a record. -1 means the end, or the beginning if the direction is forward */
                 offset?: number;
                 direction?: "forward" | "backward";
                 stream?: "stdout" | "stderr" | "all";
-                /** @description most bytes of output; one record is shown however long it is */
+                /** @description maximum bytes of output; a longer record is returned alone */
                 bytes?: number;
             };
             header?: never;
@@ -4126,9 +4126,9 @@ export interface operations {
     "get-task-metrics": {
         parameters: {
             query?: {
-                /** @description only this one; default: all */
+                /** @description only this attempt; default: all */
                 attempt?: number;
-                /** @description most points of each attempt; there are fewer where an answer of so many attempts, metrics and steps would have more than about 16 MiB */
+                /** @description maximum number of points per attempt; fewer if the answer would exceed about 16 MiB */
                 points?: number;
             };
             header?: never;
@@ -4195,15 +4195,15 @@ export interface operations {
     "get-usage": {
         parameters: {
             query?: {
-                /** @description default: the last one; when following, those after it too */
+                /** @description default: the last one; when following, also later ones */
                 attempt?: number;
-                /** @description most samples of the answer. If there are more, one stands for several that follow each other: it has the time of their last, and the highest of each figure. Server-sent events are not thinned */
+                /** @description maximum number of samples. If there are more, adjacent samples are merged: the result has the time of the last one and the maximum of each value. Server-sent events are not merged */
                 points?: number;
-                /** @description go on until the task has ended; default for server-sent events: true */
+                /** @description continue until the task has ended; default for server-sent events: true */
                 follow?: "true" | "false";
             };
             header?: {
-                /** @description go on after this event, or after the next of an answer */
+                /** @description resume after this event, or after next of an answer */
                 "Last-Event-ID"?: string;
             };
             path: {
@@ -4267,13 +4267,13 @@ export interface operations {
     "list-workers": {
         parameters: {
             query?: {
-                /** @description next of the page before */
+                /** @description next of the previous page */
                 cursor?: string;
-                /** @description rows of this page; absent means all */
+                /** @description maximum number of rows; absent means all */
                 limit?: number;
-                /** @description only these */
+                /** @description only these workers */
                 id?: string[] | null;
-                /** @description basic leaves out kinds, allow, lacks, projects, and the GPUs of free and load */
+                /** @description basic omits kinds, allow, lacks, projects, and the GPUs of free and load */
                 view?: "full" | "basic";
             };
             header?: never;
@@ -4307,7 +4307,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description id, or name if only one has it */
+                /** @description id, or name if it is unique */
                 worker: string;
             };
             cookie?: never;
@@ -4339,7 +4339,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description id, or name if only one has it */
+                /** @description id, or name if it is unique */
                 worker: string;
             };
             cookie?: never;
@@ -4369,7 +4369,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description id, or name if only one has it */
+                /** @description id, or name if it is unique */
                 worker: string;
             };
             cookie?: never;
@@ -4405,7 +4405,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description id, or name if only one has it */
+                /** @description id, or name if it is unique */
                 worker: string;
             };
             cookie?: never;
@@ -4441,7 +4441,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description id, or name if only one has it */
+                /** @description id, or name if it is unique */
                 worker: string;
             };
             cookie?: never;
@@ -4477,7 +4477,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
-                /** @description id, or name if only one has it */
+                /** @description id, or name if it is unique */
                 worker: string;
             };
             cookie?: never;
@@ -4507,9 +4507,9 @@ export interface operations {
     "download-muster": {
         parameters: {
             query?: {
-                /** @description refuse an executable of another operating system */
+                /** @description required operating system */
                 os?: string;
-                /** @description refuse an executable of another architecture */
+                /** @description required architecture */
                 arch?: string;
             };
             header?: never;

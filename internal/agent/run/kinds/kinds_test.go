@@ -307,8 +307,8 @@ func TestLoad(t *testing.T) {
 	want := []string{
 		"b: the kind or operation echo comes with Muster: choose another name",
 		"c: " + filepath.Join(dir, "a") + " has a kind first, too: choose another name",
-		"d/kind.yaml: line 3, column 1: entri: there is no such field (did you mean entry?)",
-		"empty: there is no kind.yaml in this folder",
+		"d/kind.yaml: line 3, column 1: entri: unknown field (did you mean entry?)",
+		"empty: the folder has no kind.yaml",
 	}
 	for i := range want {
 		want[i] = strings.ReplaceAll(want[i], dir+"/", "")
