@@ -92,7 +92,7 @@ func (s *Secret) Read() (string, error) {
 	line = bytes.TrimSpace(line)
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
-		return "", muster.Errorf(muster.Invalid, "--%s%s: read %s: %w", s.name, fileSuffix, from, err)
+		return "", muster.Errorf(muster.Invalid, "--%s%s: %w", s.name, fileSuffix, err)
 	case len(line) == 0:
 		return "", muster.Errorf(muster.Invalid, "--%s%s: the first line of %s is empty, it must be the token", s.name, fileSuffix, from)
 	}
