@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"slices"
 
 	"github.com/urfave/cli/v3"
 
@@ -12,40 +11,26 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// changeConfig is for the commands that change jobs: cancel and retry.
-type changeConfig struct {
-	remote.ServerOptions
-	app.OutputOptions
-}
-
-func (c *changeConfig) flags() []cli.Flag {
-	return slices.Concat(c.OutputOptions.Flags(), c.ServerOptions.Flags())
-}
-
 func (a *runner) cancelCommand() *cli.Command {
-	return a.changeCommand("cancel", "stop jobs, or some of their tasks",
-		"Tasks that run are asked to end, and killed after their grace period; the command does not wait for that.",
+	return a.changeCommand("cancel", "Cancel jobs, or some of their tasks",
+		"Running tasks get a signal to stop, and are killed after their grace period. The command does not wait for that.",
 		(*client.Client).Cancel)
 }
 
 func (a *runner) retryCommand() *cli.Command {
-	return a.changeCommand("retry", "run ended tasks that did not succeed again",
-		"Of a whole job, all tasks that ended without success are queued again.",
+	return a.changeCommand("retry", "Retry tasks that ended without success",
+		"For a job, queues all of its tasks that ended without success.",
 		(*client.Client).Retry)
 }
 
 func (a *runner) changeCommand(name, usage, about string,
 	change func(*client.Client, context.Context, muster.JobID, []client.Span) (muster.Job, error),
 ) *cli.Command {
-	c := &changeConfig{}
+	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: name, Usage: usage, Description: about, Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.flags(),
+		Name: name, Usage: usage, Description: about, Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.Flags(),
 		Run: func(ctx context.Context, args []string) error {
-			server, err := c.Connect()
-			if err != nil {
-				return err
-			}
-			sels, err := remote.ResolveSelectors(ctx, server, args)
+			server, sels, err := c.Select(ctx, args)
 			if err != nil {
 				return err
 			}
@@ -55,7 +40,7 @@ func (a *runner) changeCommand(name, usage, about string,
 					return err
 				}
 			}
-			return app.PrintItems(a.App, c.OutputOptions, jobs, func(j muster.Job) string { return j.ID.String() }, func(j muster.Job) error {
+			return app.PrintItems(a.App, c.OutputOptions, jobs, jobID, func(j muster.Job) error {
 				a.Messagef("job %s is %s: %s", j.ID, j.State, app.FormatCounts(j.Counts, false))
 				return nil
 			})

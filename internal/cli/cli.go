@@ -1,3 +1,11 @@
+// Package cli implements the command line: one file per command or group of commands, and subpackages for larger ones.
+//
+// A command is a struct with its options, a method that returns the flags, and a function that runs it. A flag has
+// precedence over its environment variable, then the saved context (package remote), then the default. Commands return
+// errors; Main prints them and returns the exit status (package app).
+//
+// Standard output has the result in the requested format. Messages go to standard error; progress bars and the
+// status line are drawn only on terminals.
 package cli
 
 import (
@@ -6,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 
@@ -27,7 +36,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/usage"
 )
 
-// runner is one run of the program.
+// runner has the commands as methods.
 type runner struct{ *app.App }
 
 // Main runs the command line and returns the exit status.
@@ -35,7 +44,7 @@ func Main(args []string) int {
 	if len(args) > 1 {
 		switch args[1] {
 		case daemon.ShimCommand:
-			return shimMain(args[2:])
+			return reportError(errors.Join(isolation.DisableDumpable(), shim.Main(args[2:])))
 		case shim.NSInitCommand:
 			return reportError(netns.Init(args[2:]))
 		case egress.EntrypointCommand:
@@ -48,11 +57,7 @@ func Main(args []string) int {
 	return a.Run(context.Background(), a.commands(), args)
 }
 
-func shimMain(args []string) int {
-	return reportError(errors.Join(isolation.DisableDumpable(), shim.Main(args)))
-}
-
-// reportError says what went wrong, and returns the exit status.
+// reportError prints err and returns the exit status.
 func reportError(err error) int {
 	if err == nil {
 		return 0
@@ -71,5 +76,19 @@ func (a *runner) commands() []*cli.Command {
 		a.resultCommand(), a.getCommand(), bench.Command(a.App),
 		fleet.Command(a.App), a.keysCommand(), a.notifyCommand(),
 		a.versionCommand(),
+	})
+}
+
+func (a *runner) versionCommand() *cli.Command {
+	c := &app.OutputOptions{}
+	return a.NewCommand(app.Command{
+		Name: "version", Usage: "Show the version", Category: app.CategorySetup, Flags: c.Flags(),
+		Run: func(context.Context, []string) error {
+			b := app.CurrentBuild()
+			return a.Print(*c, b, []string{b.Version}, func() error {
+				details := app.NonEmpty([]string{b.Commit, b.Go, b.Platform})
+				return app.WriteOutput(a.Out, fmt.Appendf(nil, "muster %s (%s)\n", b.Version, strings.Join(details, ", ")))
+			})
+		},
 	})
 }

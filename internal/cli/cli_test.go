@@ -54,6 +54,8 @@ func TestEveryOptionIsDescribed(t *testing.T) {
 	forEachCommand(a.commands(), "", func(name string, c *cli.Command) {
 		if c.Usage == "" || c.Category == "" && !strings.Contains(name, " ") {
 			t.Errorf("%s: no usage or no category", name)
+		} else if first := c.Usage[:1]; first != strings.ToUpper(first) || strings.HasSuffix(c.Usage, ".") {
+			t.Errorf("%s: the usage does not begin with a capital letter, or ends with a dot: %s", name, c.Usage)
 		}
 		if !bytes.Contains(help, []byte("exec muster "+name+" --help\n")) {
 			t.Errorf("%s: test/script does not hold its help text", name)
@@ -75,8 +77,8 @@ func TestEveryOptionIsDescribed(t *testing.T) {
 				t.Errorf("%s: --%s has no usage", name, flag)
 			}
 			_, isSwitch := f.(*cli.BoolFlag)
-			if !isSwitch && flag != "help" && strings.Count(d.GetUsage(), "`") != 2 {
-				t.Errorf("%s: the usage of --%s does not name its value in back quotes: %s", name, flag, d.GetUsage())
+			if first := d.GetUsage()[:1]; first != strings.ToUpper(first) || strings.Contains(d.GetUsage(), "`") {
+				t.Errorf("%s: the usage of --%s does not begin with a capital letter, or has back quotes: %s", name, flag, d.GetUsage())
 			}
 			wanted := slices.Contains([]string{"server", "token"}, flag) ||
 				slices.Contains(withEnv, name) && !isSwitch && !slices.Contains([]string{"help", "label", "output", "allow-read", "allow-write"}, flag)
@@ -196,7 +198,7 @@ func TestShortName(t *testing.T) {
 		"sh -c echo a echo b": {"sh", "-c", "echo a\n  echo b"},
 		"prog " + strings.Repeat("ü", 34) + "…": {"prog", strings.Repeat("ü", 50)},
 	} {
-		if got := shortName(args); got != want {
+		if got := shortName(args...); got != want {
 			t.Errorf("shortName(%q) = %q, want %q", args, got, want)
 		}
 	}
@@ -223,7 +225,7 @@ func TestLocalParts(t *testing.T) {
 			t.Errorf("%s: -want +got:\n%s", name, diff)
 		}
 	}
-	for name, want := range map[string]string{"empty.sh": "is empty", "big.sh": "1MiB", "nowhere": "no such file", ".": "cannot be read"} {
+	for name, want := range map[string]string{"empty.sh": "is empty", "big.sh": "1MiB", "nowhere": "no such file", ".": "is a directory"} {
 		if _, err := d.inlineScript(&muster.Script{File: name}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v does not say %q", name, err, want)
 		}

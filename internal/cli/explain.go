@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,36 +14,23 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-type explainConfig struct {
-	remote.ServerOptions
-	app.OutputOptions
-}
-
-func (c *explainConfig) flags() []cli.Flag {
-	return slices.Concat(c.OutputOptions.Flags(), c.ServerOptions.Flags())
-}
-
 func (a *runner) explainCommand() *cli.Command {
-	c := &explainConfig{}
+	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "explain", Usage: "say why a task waits, where it could run, and what would let it start", Args: "TASK…", Category: app.CategoryWatch, Flags: c.flags(),
-		Description: "Of a whole job, its first task that has not ended is explained.",
+		Name: "explain", Usage: "Explain why tasks wait and where they could run", Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.Flags(),
+		Description: "For a job, explains its first unfinished task.",
 		Run:         func(ctx context.Context, args []string) error { return a.explain(ctx, c, args) },
 	})
 }
 
-// explanationView is an explanation with what was tried already: what people look at.
+// explanationView is an explanation with the task's attempts, for people.
 type explanationView struct {
 	muster.Explanation
 	attempts []muster.Attempt
 }
 
-func (a *runner) explain(ctx context.Context, c *explainConfig, args []string) error {
-	server, err := c.Connect()
-	if err != nil {
-		return err
-	}
-	sels, err := remote.ResolveSelectors(ctx, server, args)
+func (a *runner) explain(ctx context.Context, c *remote.QueryOptions, args []string) error {
+	server, sels, err := c.Select(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -72,7 +58,7 @@ func (a *runner) explain(ctx context.Context, c *explainConfig, args []string) e
 	}))
 }
 
-// firstUnfinished returns the first task that has not ended, or the first of all.
+// firstUnfinished returns the first unfinished task, or the first task if all are finished.
 func firstUnfinished(tasks func(func(muster.Task, error) bool)) (muster.TaskID, error) {
 	var first muster.TaskID
 	for t, err := range tasks {
@@ -89,10 +75,9 @@ func firstUnfinished(tasks func(func(muster.Task, error) bool)) (muster.TaskID, 
 	return first, nil
 }
 
-// maxExplainRows is how many workers are listed unless all are asked for.
+// maxExplainRows limits the workers of an explanation, except in wide output.
 const maxExplainRows = 10
 
-// drawExplanation writes an explanation for people.
 func (a *runner) drawExplanation(x explanationView, wide bool) error {
 	name := x.Task.String()
 	if x.Stage != "" {
@@ -101,7 +86,7 @@ func (a *runner) drawExplanation(x explanationView, wide bool) error {
 	var b strings.Builder
 	if x.State.Final() {
 		b.WriteString(term.Sanitize(x.Summary) + "\n")
-		if len(x.attempts) > 1 { // of the only one, the summary has said it
+		if len(x.attempts) > 1 { // the summary describes the only one
 			writeAttempts(&b, x.attempts)
 		}
 		return app.WriteOutput(a.Out, []byte(b.String()))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -26,24 +27,21 @@ type getConfig struct {
 	names  []string
 	list   bool
 
-	running bool // a task that still runs has some of them
-}
-
-func (c *getConfig) flags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "dir", Short: "C", Usage: "put the files into this `FOLDER` (default: the current one)"}.StringVar(&c.dir),
-		app.Option{Name: "output", Short: "o", Usage: "write the only file that matches to this `PATH`, or to standard output with -"}.StringVar(&c.output),
-		app.Option{Name: "name", Short: "n", Usage: "only artifacts whose name matches the `PATTERN`, such as *.pt; may be repeated"}.RepeatedVar(&c.names),
-		app.Option{Name: "list", Short: "l", Usage: "list the artifacts and fetch nothing"}.BoolVar(&c.list),
-	}, c.Flags())
+	running bool // some artifacts are of a running task
 }
 
 func (a *runner) getCommand() *cli.Command {
 	c := &getConfig{}
 	return a.NewCommand(app.Command{
-		Name: "get", Usage: "download the artifacts of tasks", Args: "JOB|TASK…", Category: app.CategoryResults, Flags: c.flags(),
-		Description: "Each file is written under its name; those of several tasks into a folder for each task. " +
-			"A download that was broken off is resumed, and every file is checked by its SHA-256.",
+		Name: "get", Usage: "Download artifacts of tasks", Args: "JOB|TASK…", Category: app.CategoryResults,
+		Flags: append([]cli.Flag{
+			app.Option{Name: "dir", Short: "C", Value: "path", Usage: "Directory to write the files to (default: the current one)"}.StringVar(&c.dir),
+			app.Option{Name: "output", Short: "o", Value: "path", Usage: "Write the artifact to this file (exactly one must match); - means standard output"}.StringVar(&c.output),
+			app.Option{Name: "name", Short: "n", Value: "pattern", Usage: "Only artifacts whose name matches, such as *.pt; may be repeated"}.RepeatedVar(&c.names),
+			app.Option{Name: "list", Short: "l", Usage: "List the artifacts instead of downloading them"}.BoolVar(&c.list),
+		}, c.Flags()...),
+		Description: "Files keep their names; those of several tasks go to one directory per task. " +
+			"Interrupted downloads are resumed, and the SHA-256 of every file is verified.",
 		Run: func(ctx context.Context, args []string) error { return a.get(ctx, c, args) },
 	})
 }
@@ -52,7 +50,7 @@ func (a *runner) getCommand() *cli.Command {
 type download struct {
 	task muster.TaskID
 	muster.Artifact
-	dir string // below the target folder
+	dir string // relative to the target directory
 }
 
 func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
@@ -60,19 +58,19 @@ func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
 	defer stop()
 	for _, pattern := range c.names {
 		if _, err := path.Match(pattern, ""); err != nil {
-			return muster.Errorf(muster.Invalid, "%q is not a pattern: use * and ? and [a-z]", pattern)
+			return muster.Errorf(muster.Invalid, "invalid pattern %q: use *, ? and [a-z]", pattern)
 		}
 	}
-	server, err := c.Connect()
+	server, sels, err := c.Select(ctx, args)
 	if err != nil {
 		return err
 	}
-	files, err := c.findArtifacts(ctx, server, args)
+	files, err := c.findArtifacts(ctx, server, sels, args)
 	if err != nil {
 		return err
 	}
 	if c.running {
-		a.Messagef("it still runs: this is what it has shown so far, in $MUSTER_OUT/%s", muster.LiveDir)
+		a.Messagef("the task is still running: these are its files in $MUSTER_OUT/%s", muster.LiveDir)
 	}
 	switch {
 	case c.list:
@@ -82,7 +80,7 @@ func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
 		}
 		return table.Draw(a.Out)
 	case c.output != "" && len(files) > 1:
-		return muster.Errorf(muster.Invalid, "%d artifacts match, but --output takes one: choose with --name, or write them into a folder with --dir", len(files))
+		return muster.Errorf(muster.Invalid, "%d artifacts match, but --output takes one: use --name to select it, or --dir to download all", len(files))
 	case c.output == "-":
 		return server.ReadArtifact(ctx, files[0].task, files[0].Artifact, a.Out)
 	case c.output != "":
@@ -91,12 +89,8 @@ func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
 	return a.downloadTo(ctx, server, files, c.dir)
 }
 
-// findArtifacts lists the artifacts that are asked for. None at all is an error.
-func (c *getConfig) findArtifacts(ctx context.Context, server *client.Client, args []string) ([]download, error) {
-	sels, err := remote.ResolveSelectors(ctx, server, args)
-	if err != nil {
-		return nil, err
-	}
+// findArtifacts returns the selected artifacts. It is an error if there is none.
+func (c *getConfig) findArtifacts(ctx context.Context, server *client.Client, sels []remote.Selector, args []string) ([]download, error) {
 	perTask, err := remote.MultipleTasks(ctx, server, sels)
 	if err != nil {
 		return nil, err
@@ -120,15 +114,14 @@ func (c *getConfig) findArtifacts(ctx context.Context, server *client.Client, ar
 	}
 	if len(files) == 0 {
 		if len(c.names) > 0 {
-			return nil, muster.Errorf(muster.NotFound, "no artifact of %s matches %s: muster get --list %s shows what is there", strings.Join(args, " "), strings.Join(c.names, " or "), args[0])
+			return nil, muster.Errorf(muster.NotFound, "no artifact of %s matches %s: muster get --list %s lists all", strings.Join(args, " "), strings.Join(c.names, " or "), args[0])
 		}
-		return nil, muster.Errorf(muster.NotFound, "%s has no artifacts: a task has them once it has ended, if it named outputs or left files in $MUSTER_OUT, and while it runs in $MUSTER_OUT/live", strings.Join(args, " "))
+		return nil, muster.Errorf(muster.NotFound, "%s has no artifacts: they are the outputs of the spec and the files in $MUSTER_OUT when a task ends, and those in $MUSTER_OUT/live while it runs", strings.Join(args, " "))
 	}
 	return files, nil
 }
 
-// matches says whether an artifact is asked for, by its whole name or its last
-// part.
+// matches reports whether a pattern matches the name of an artifact, or its base name.
 func (c *getConfig) matches(name string) bool {
 	return len(c.names) == 0 || slices.ContainsFunc(c.names, func(pattern string) bool {
 		byPath, _ := path.Match(pattern, name) // patterns were checked
@@ -137,40 +130,37 @@ func (c *getConfig) matches(name string) bool {
 	})
 }
 
-// downloadTo downloads into a folder and never outside it.
+// downloadTo downloads into a directory and never outside it.
 func (a *runner) downloadTo(ctx context.Context, server *client.Client, files []download, dir string) error {
-	if dir == "" {
-		dir = "."
-	}
+	dir = cmp.Or(dir, ".")
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as any tool that downloads
-		return muster.Errorf(muster.Invalid, "the folder cannot be made: %w", err)
+		return muster.Errorf(muster.Invalid, "create directory: %w", err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return muster.Errorf(muster.Invalid, "the folder cannot be opened: %w", err)
+		return muster.Errorf(muster.Invalid, "open directory: %w", err)
 	}
 	defer func() { _ = root.Close() }()
 	return a.downloadAll(ctx, server, files, func(w download) (string, error) {
 		name := filepath.FromSlash(path.Join(w.dir, w.Name))
 		if !filepath.IsLocal(filepath.FromSlash(w.Name)) {
-			return "", muster.Errorf(muster.Invalid, "artifact %q of task %s would land outside the folder: it is refused", w.Name, w.task)
+			return "", muster.Errorf(muster.Invalid, "artifact %q of task %s is outside the directory: refused", w.Name, w.task)
 		}
-		// Root refuses to follow links out of the folder.
+		// Root does not follow links out of the directory.
 		if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			return "", muster.Errorf(muster.Invalid, "the folder for %s cannot be made: %w", name, err)
+			return "", muster.Errorf(muster.Invalid, "create directory for %s: %w", name, err)
 		}
 		if _, err := root.Stat(filepath.Dir(name)); err != nil {
-			return "", muster.Errorf(muster.Invalid, "artifact %q of task %s would land outside the folder: %w", w.Name, w.task, err)
+			return "", muster.Errorf(muster.Invalid, "artifact %q of task %s is outside the directory: %w", w.Name, w.task, err)
 		}
 		return filepath.Join(dir, name), nil
 	})
 }
 
-// maxDownloads is how many files are downloaded at once.
+// maxDownloads limits concurrent downloads.
 const maxDownloads = 4
 
-// downloadAll downloads files to where place says, with a bar on a terminal, and prints
-// the path of each.
+// downloadAll downloads files to the paths that pathFor returns, with a progress bar on a terminal, and prints the paths.
 func (a *runner) downloadAll(ctx context.Context, server *client.Client, files []download, pathFor func(download) (string, error)) error {
 	paths := make([]string, len(files))
 	var total int64
@@ -180,7 +170,7 @@ func (a *runner) downloadAll(ctx context.Context, server *client.Client, files [
 			return err
 		}
 		if slices.Contains(paths[:i], to) {
-			return muster.Errorf(muster.Invalid, "two artifacts would be written to %s: name the tasks one at a time", to)
+			return muster.Errorf(muster.Invalid, "two artifacts have the path %s: download one task at a time", to)
 		}
 		paths[i], total = to, total+f.Size
 	}

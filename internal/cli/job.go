@@ -20,31 +20,28 @@ import (
 )
 
 type jobConfig struct {
-	remote.ServerOptions
-	app.OutputOptions
+	remote.QueryOptions
 	late bool
-}
-
-func (c *jobConfig) flags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "late", Usage: "show the reports that arrived after their attempts had been given up"}.WithEnv().BoolVar(&c.late),
-	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
 func (a *runner) jobCommand() *cli.Command {
 	c := &jobConfig{}
 	return a.NewCommand(app.Command{
-		Name: "job", Usage: "show jobs in detail, with their stages", Args: "JOB…", Category: app.CategoryWatch, Flags: c.flags(),
-		Description: "With -o json or yaml one job is written as an object and several as a list.",
+		Name: "job", Usage: "Show details of jobs and their stages", Args: "JOB…", Category: app.CategoryWatch,
+		Flags: c.Flags(
+			app.Option{Name: "late", Usage: "Show reports that arrived after their attempt was lost"}.WithEnv().BoolVar(&c.late)),
+		Description: "With -o json or yaml, one job is an object and several are a list.",
 		Run:         func(ctx context.Context, args []string) error { return a.job(ctx, c, args) },
 	})
 }
 
-// jobView is a job with its only task, if it has just one: what people look at.
+func jobID(j muster.Job) string { return j.ID.String() }
+
+// jobView is a job with its task, if it has only one, for people.
 type jobView struct {
 	muster.Job
 	task     *muster.Task
-	attempts []muster.Attempt // of task, if there was more than one
+	attempts []muster.Attempt // of task, if it was retried or is queued
 }
 
 func (a *runner) job(ctx context.Context, c *jobConfig, args []string) error {
@@ -73,7 +70,7 @@ func (a *runner) job(ctx context.Context, c *jobConfig, args []string) error {
 	return app.PrintItems(a.App, c.OutputOptions, views, func(v jobView) string { return v.ID.String() }, app.WithBlankLines(a.App, func(v jobView) error { return a.drawJob(v, c.Wide()) }))
 }
 
-// loadOnlyTask adds the only task and how it came to where it is.
+// loadOnlyTask adds the only task and its attempts.
 func (v *jobView) loadOnlyTask(ctx context.Context, server *client.Client) error {
 	t, err := server.Task(ctx, muster.TaskID{Job: v.ID})
 	if err != nil {
@@ -127,7 +124,7 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 	return table.Draw(a.Out)
 }
 
-// addTaskDetails adds what there is to know of a job's only task.
+// addTaskDetails adds the details of a job's only task.
 func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	t := v.task
 	f.Add("task", t.ID.String())
@@ -154,4 +151,34 @@ func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	for _, art := range t.Artifacts {
 		f.Add("artifact", fmt.Sprintf("%s (%s)", term.Sanitize(art.Name), muster.Size(art.Size)))
 	}
+}
+
+// lateReports prints the reports that arrived after their attempt was lost.
+func (a *runner) lateReports(ctx context.Context, c *jobConfig, server *client.Client, ids []muster.JobID) error {
+	now := time.Now()
+	l := app.Listing[muster.LateReport]{
+		OutputOptions: c.OutputOptions,
+		ID:            func(r muster.LateReport) string { return r.Attempt.String() },
+		Table: term.NewTable(term.Column{Title: "ATTEMPT", NoTruncate: true}, term.Column{Title: "WORKER"}, term.Column{Title: "OUTCOME", NoTruncate: true},
+			term.Column{Title: "REASON"}, term.Column{Title: "ARRIVED", AlignRight: true, NoTruncate: true}, term.Column{Title: "MESSAGE"}),
+		Row: func(r muster.LateReport) []string {
+			return []string{r.Attempt.String(), string(r.Worker), string(r.Outcome), string(r.Reason), app.Age(r.At, now), r.Message}
+		},
+		EmptyMessage: "no late reports",
+		Rows: func(yield func(muster.LateReport, error) bool) {
+			for _, id := range ids {
+				list, err := server.LateReports(ctx, id)
+				if err != nil {
+					yield(muster.LateReport{}, err)
+					return
+				}
+				for _, r := range list {
+					if !yield(r, nil) {
+						return
+					}
+				}
+			}
+		},
+	}
+	return l.Write(a.App)
 }

@@ -16,53 +16,35 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-type keysConfig struct {
-	remote.ServerOptions
-	app.OutputOptions
-}
-
-func (c *keysConfig) flags() []cli.Flag {
-	return slices.Concat(c.OutputOptions.Flags(), c.ServerOptions.Flags())
-}
-
 type createKeyConfig struct {
-	keysConfig
+	remote.QueryOptions
 	key client.NewKey
-}
-
-func (c *createKeyConfig) flags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "name", Usage: "what the key is for, as `TEXT` (default: its role)"}.StringVar(&c.key.Name),
-		app.Option{Name: "role", Usage: "what it may do, a `ROLE`: admin, submitter, viewer, or join (lets workers join)"}.EnumVar(&c.key.Role, "admin", "submitter", "viewer", "join"),
-		app.Option{Name: "project", Short: "p", Usage: "the only `PROJECT` that it may touch"}.StringVar(&c.key.Project),
-		app.Option{Name: "ttl", Usage: "how long it is valid, a `DURATION` such as 30d (default: for ever)"}.DurationVar(&c.key.TTL),
-	}, c.keysConfig.flags())
 }
 
 func (a *runner) keysCommand() *cli.Command {
 	c := &createKeyConfig{key: client.NewKey{Role: "submitter"}}
 	return a.NewCommand(app.Command{
-		Name: "keys", Usage: "create, list and revoke API keys", Category: app.CategoryAdmin,
+		Name: "keys", Usage: "Manage API keys", Category: app.CategoryAdmin,
 		Commands: []*cli.Command{
 			a.NewCommand(app.Command{
-				Name: "create", Usage: "make a key and print it; it is not shown again", Flags: c.flags(),
-				Run: func(ctx context.Context, args []string) error {
-					if err := app.NoArgs(args); err != nil {
-						return err
-					}
-					return a.createKey(ctx, c)
-				},
+				Name: "create", Usage: "Create a key and print it once",
+				Flags: c.Flags(
+					app.Option{Name: "name", Usage: "Name of the key (default: its role)"}.StringVar(&c.key.Name),
+					app.Option{Name: "role", Usage: "Permissions: admin, submitter, viewer, or join (for workers)"}.EnumVar(&c.key.Role, "admin", "submitter", "viewer", "join"),
+					app.Option{Name: "project", Short: "p", Usage: "Restrict the key to this project"}.StringVar(&c.key.Project),
+					app.Option{Name: "ttl", Usage: "Lifetime, such as 30d (default: unlimited)"}.DurationVar(&c.key.TTL)),
+				Run: func(ctx context.Context, _ []string) error { return a.createKey(ctx, c) },
 			}),
-			a.keysSubcommand("list", "list all keys, without their secrets", "", a.listKeys),
-			a.keysSubcommand("revoke", "make keys useless at once", "KEY-ID…", a.revokeKeys),
+			a.keysSubcommand("list", "List keys, without their secrets", "", a.listKeys),
+			a.keysSubcommand("revoke", "Revoke keys", "KEY-ID…", a.revokeKeys),
 		},
 	})
 }
 
-func (a *runner) keysSubcommand(name, usage, args string, fn func(context.Context, *keysConfig, []string) error) *cli.Command {
-	c := &keysConfig{}
+func (a *runner) keysSubcommand(name, usage, args string, fn func(context.Context, *remote.QueryOptions, []string) error) *cli.Command {
+	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: name, Usage: usage, Args: args, Flags: c.flags(),
+		Name: name, Usage: usage, Args: args, Flags: c.Flags(),
 		Run: func(ctx context.Context, args []string) error { return fn(ctx, c, args) },
 	})
 }
@@ -78,15 +60,12 @@ func (a *runner) createKey(ctx context.Context, c *createKeyConfig) error {
 		return err
 	}
 	return a.Print(c.OutputOptions, created, []string{created.Secret}, func() error {
-		a.Messagef("key %s (%s) is made; its secret is shown this once:", created.Key.ID, created.Key.Role)
+		a.Messagef("key %s (%s) created; its secret is shown only once:", created.Key.ID, created.Key.Role)
 		return app.WriteOutput(a.Out, []byte(created.Secret+"\n"))
 	})
 }
 
-func (a *runner) listKeys(ctx context.Context, c *keysConfig, args []string) error {
-	if err := app.NoArgs(args); err != nil {
-		return err
-	}
+func (a *runner) listKeys(ctx context.Context, c *remote.QueryOptions, _ []string) error {
 	server, err := c.Connect()
 	if err != nil {
 		return err
@@ -108,20 +87,14 @@ func (a *runner) listKeys(ctx context.Context, c *keysConfig, args []string) err
 			return []string{k.ID, k.Name, k.Role, k.Project, string(k.Worker), app.Age(k.CreatedAt, now), k.ExpiresAt.String()}
 		},
 		EmptyMessage: "no keys",
-		Rows: func(yield func(client.Key, error) bool) {
-			for _, k := range all {
-				if !yield(k, nil) {
-					return
-				}
-			}
-		},
+		Rows:         app.Seq(all),
 	}
 	return l.Write(a.App)
 }
 
-func (a *runner) revokeKeys(ctx context.Context, c *keysConfig, args []string) error {
+func (a *runner) revokeKeys(ctx context.Context, c *remote.QueryOptions, args []string) error {
 	if len(args) == 0 {
-		return muster.Errorf(muster.Invalid, "no key is named: muster keys list shows their ids")
+		return muster.Errorf(muster.Invalid, "missing key id: muster keys list shows them")
 	}
 	server, err := c.Connect()
 	if err != nil {
@@ -132,7 +105,7 @@ func (a *runner) revokeKeys(ctx context.Context, c *keysConfig, args []string) e
 			return err
 		}
 		if c.Human() {
-			a.Messagef("key %s is revoked", id)
+			a.Messagef("key %s revoked", id)
 		} else {
 			fmt.Fprintln(a.Out, id)
 		}

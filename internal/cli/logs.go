@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"math"
-	"slices"
 
 	"github.com/urfave/cli/v3"
 
@@ -23,22 +25,19 @@ type logsConfig struct {
 	attempt int
 }
 
-func (c *logsConfig) flags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "follow", Short: "f", Usage: "go on until the task has ended, over its later attempts too"}.BoolVar(&c.follow),
-		app.Option{Name: "tail", Short: "n", Usage: "begin with the last `N` lines"}.IntVar(&c.tail, 1, math.MaxInt32),
-		app.Option{Name: "stderr", Usage: "only what the task wrote to standard error"}.BoolVar(&c.stderr),
-		app.Option{Name: "stdout", Usage: "only what the task wrote to standard output"}.BoolVar(&c.stdout),
-		app.Option{Name: "attempt", Usage: "of attempt `N` (default: the last one)"}.IntVar(&c.attempt, 1, math.MaxInt32),
-	}, c.Flags())
-}
-
 func (a *runner) logsCommand() *cli.Command {
 	c := &logsConfig{}
 	return a.NewCommand(app.Command{
-		Name: "logs", Usage: "print the output of tasks", Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.flags(),
-		Description: "What a task wrote to standard output goes to standard output, and its standard error to standard error. " +
-			"Lines of several tasks begin with the task's number, those of a job with several stages with the stage's name.",
+		Name: "logs", Usage: "Print the output of tasks", Args: "JOB|TASK…", Category: app.CategoryWatch,
+		Flags: append([]cli.Flag{
+			app.Option{Name: "follow", Short: "f", Usage: "Follow the output until the task ends, including later attempts"}.BoolVar(&c.follow),
+			app.Option{Name: "tail", Short: "n", Usage: "Number of lines to show from the end of the output"}.IntVar(&c.tail, 1, math.MaxInt32),
+			app.Option{Name: "stderr", Usage: "Show standard error only"}.BoolVar(&c.stderr),
+			app.Option{Name: "stdout", Usage: "Show standard output only"}.BoolVar(&c.stdout),
+			app.Option{Name: "attempt", Usage: "Show this attempt (default: the last one)"}.IntVar(&c.attempt, 1, math.MaxInt32),
+		}, c.Flags()...),
+		Description: "Standard output and standard error of tasks go to standard output and standard error. " +
+			"Lines of several tasks are prefixed with the task's number, or with the stage's name if the job has several stages.",
 		Run: func(ctx context.Context, args []string) error { return a.logs(ctx, c, args) },
 	})
 }
@@ -47,13 +46,9 @@ func (a *runner) logs(ctx context.Context, c *logsConfig, args []string) error {
 	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	if c.stdout && c.stderr {
-		return muster.Errorf(muster.Invalid, "--stdout and --stderr exclude each other: leave both out for all output")
+		return muster.Errorf(muster.Invalid, "--stdout and --stderr are mutually exclusive: omit both for all output")
 	}
-	server, err := c.Connect()
-	if err != nil {
-		return err
-	}
-	sels, err := remote.ResolveSelectors(ctx, server, args)
+	server, sels, err := c.Select(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -65,4 +60,57 @@ func (a *runner) logs(ctx context.Context, c *logsConfig, args []string) error {
 		o.Stream = client.Stderr
 	}
 	return follow.NewPrinter(server, a.Out, a.Err).Print(ctx, sels, o)
+}
+
+type resultConfig struct {
+	remote.ServerOptions
+	output string
+}
+
+func (a *runner) resultCommand() *cli.Command {
+	c := &resultConfig{}
+	return a.NewCommand(app.Command{
+		Name: "result", Usage: "Print the results of tasks (their result.json)", Args: "JOB|TASK…", Category: app.CategoryResults,
+		Flags: append([]cli.Flag{
+			app.Option{Name: "output", Short: "o", Value: "format", Usage: "Output format: json or yaml", Group: "Output"}.EnumVar(&c.output, "json", "yaml"),
+		}, c.Flags()...),
+		Description: "The result of one task is printed as it is, those of several tasks as an object by task number.",
+		Run:         func(ctx context.Context, args []string) error { return a.result(ctx, c, args) },
+	})
+}
+
+func (a *runner) result(ctx context.Context, c *resultConfig, args []string) error {
+	server, sels, err := c.Select(ctx, args)
+	if err != nil {
+		return err
+	}
+	object, tasks := bytes.NewBufferString("{"), 0
+	var only muster.Task
+	var last json.RawMessage
+	for t, err := range remote.Tasks(ctx, server, sels, nil) {
+		if err != nil {
+			return err
+		}
+		tasks++
+		only = t
+		if len(t.Result) == 0 {
+			continue
+		}
+		if object.Len() > 1 {
+			object.WriteByte(',')
+		}
+		object.WriteString(`"` + t.ID.String() + `":`)
+		object.Write(t.Result)
+		last = t.Result
+	}
+	object.WriteByte('}')
+	switch {
+	case tasks == 1 && last == nil && !only.State.Final():
+		return muster.Errorf(muster.NotFound, "task %s is %s and has no result yet: use muster wait %s", only.ID, only.State, only.ID)
+	case last == nil:
+		return muster.Errorf(muster.NotFound, "no task of %s has written a result.json", args[0])
+	case tasks > 1:
+		last = object.Bytes()
+	}
+	return a.Print(app.OutputOptions{Output: cmp.Or(c.output, "json")}, last, nil, nil)
 }

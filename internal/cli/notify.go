@@ -22,26 +22,34 @@ import (
 )
 
 type notifyConfig struct {
-	remote.ServerOptions
-	app.OutputOptions
+	remote.QueryOptions
 	project string
 }
 
 func newNotifyConfig() notifyConfig { return notifyConfig{project: muster.DefaultProject} }
 
-func (c *notifyConfig) flags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "project", Short: "p", Usage: "the notifications of this `PROJECT`"}.WithEnv().StringVar(&c.project),
-	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
+func (c *notifyConfig) flags(more ...cli.Flag) []cli.Flag {
+	return c.Flags(append(more, app.Option{Name: "project", Short: "p", Usage: "Project of the notifications"}.WithEnv().StringVar(&c.project))...)
 }
 
-// defaultDeliveryRows is how many deliveries a table has, if nothing else is asked for.
+// connect returns a client of the server and the notifications of the project.
+func (c *notifyConfig) connect(ctx context.Context) (*client.Client, client.ProjectNotify, error) {
+	server, err := c.Connect()
+	if err != nil {
+		return nil, client.ProjectNotify{}, err
+	}
+	p, err := server.ProjectNotify(ctx, c.project)
+	return server, p, err
+}
+
+// defaultDeliveryRows is the default limit of a table of deliveries.
 const defaultDeliveryRows = 50
 
 func (a *runner) notifyCommand() *cli.Command {
 	return a.NewCommand(app.Command{
-		Name: "notify", Usage: "send HTTP requests (webhooks) when the jobs of a project end or wait long", Category: app.CategoryAdmin,
-		Description: "Notifications of a single job are in its spec, in notify. docs/webhooks.md describes the requests and their signatures.",
+		Name: "notify", Usage: "Manage notifications (webhooks) of a project", Category: app.CategoryAdmin,
+		Description: "Notifications are HTTP requests, sent when a job ends or waits for long. Those of a single job are in the field notify of its spec. " +
+			"docs/webhooks.md describes the requests and their signatures.",
 		Commands: []*cli.Command{
 			a.notifyListCommand(), a.notifySetCommand(), a.notifyDeleteCommand(), a.deliveriesCommand(), a.notifyTestCommand(),
 		},
@@ -52,17 +60,10 @@ func (a *runner) notifyListCommand() *cli.Command {
 	c := newNotifyConfig()
 	show := false
 	return a.NewCommand(app.Command{
-		Name: "list", Usage: "list the notifications of a project",
-		Flags: append([]cli.Flag{app.Option{Name: "show-secret", Usage: "write only the secret that signs them, unless one has its own"}.BoolVar(&show)}, c.flags()...),
-		Run: func(ctx context.Context, args []string) error {
-			if err := app.NoArgs(args); err != nil {
-				return err
-			}
-			server, err := c.Connect()
-			if err != nil {
-				return err
-			}
-			p, err := server.ProjectNotify(ctx, c.project)
+		Name: "list", Usage: "List the notifications of a project",
+		Flags: c.flags(app.Option{Name: "show-secret", Usage: "Print only the project's signing secret"}.BoolVar(&show)),
+		Run: func(ctx context.Context, _ []string) error {
+			_, p, err := c.connect(ctx)
 			if err != nil {
 				return err
 			}
@@ -75,7 +76,7 @@ func (a *runner) notifyListCommand() *cli.Command {
 }
 
 func (a *runner) showNotify(c *notifyConfig, p client.ProjectNotify) error {
-	p.Secret = "" // list --show-secret writes it
+	p.Secret = "" // list --show-secret prints it
 	l := app.Listing[muster.Notify]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(n muster.Notify) string { return n.URL },
@@ -97,13 +98,7 @@ func (a *runner) showNotify(c *notifyConfig, p client.ProjectNotify) error {
 			return []string{n.URL, strings.Join(on, ", "), after, n.Preset, signer}
 		},
 		EmptyMessage: fmt.Sprintf("project %s has no notifications", p.Project),
-		Rows: func(yield func(muster.Notify, error) bool) {
-			for _, n := range p.Notify {
-				if !yield(n, nil) {
-					return
-				}
-			}
-		},
+		Rows:         app.Seq(p.Notify),
 	}
 	return l.Write(a.App)
 }
@@ -113,12 +108,11 @@ func (a *runner) notifySetCommand() *cli.Command {
 	var n muster.Notify
 	var secret app.Secret
 	return a.NewCommand(app.Command{
-		Name: "set", Usage: "add a notification, or replace the one with the same URL", Args: "URL",
-		Flags: slices.Concat([]cli.Flag{
-			app.Option{Name: "on", Usage: "notify these `EVENTS`: ended, succeeded, failed, cancelled, waiting_long (default: ended)"}.ListVar(&n.On),
-			app.Option{Name: "after", Usage: "how long a job waits until that is notified, a `DURATION` (default: 10m)"}.DurationVar(&n.After),
-			app.Option{Name: "preset", Usage: "the form of the body, a `PRESET`: slack, discord or ntfy (default: Muster's own JSON)"}.StringVar(&n.Preset),
-		}, app.Option{Name: "webhook-secret", Usage: "sign by this `SECRET` (default: the project's)"}.WithEnv().SecretVars(&secret, "the secret that signs"), c.flags()),
+		Name: "set", Usage: "Add a notification, or replace the one with the same URL", Args: "URL",
+		Flags: c.flags(append(app.Option{Name: "webhook-secret", Usage: "Signing secret (default: the project's)"}.WithEnv().SecretVars(&secret, "signing secret"),
+			app.Option{Name: "on", Usage: "Events: ended, succeeded, failed, cancelled, waiting_long (default: ended)"}.ListVar(&n.On),
+			app.Option{Name: "after", Usage: "Time after which a job waits for long (default: 10m)"}.DurationVar(&n.After),
+			app.Option{Name: "preset", Usage: "Format of the body: slack, discord or ntfy (default: Muster's JSON)"}.StringVar(&n.Preset))...),
 		Run: func(ctx context.Context, args []string) error {
 			if len(args) != 1 {
 				return muster.Errorf(muster.Invalid, "muster notify set takes one URL")
@@ -128,11 +122,7 @@ func (a *runner) notifySetCommand() *cli.Command {
 				return err
 			}
 			n.URL = args[0]
-			server, err := c.Connect()
-			if err != nil {
-				return err
-			}
-			p, err := server.ProjectNotify(ctx, c.project)
+			server, p, err := c.connect(ctx)
 			if err != nil {
 				return err
 			}
@@ -145,7 +135,7 @@ func (a *runner) notifySetCommand() *cli.Command {
 	})
 }
 
-// withoutURL leaves out the notification with a URL.
+// withoutURL deletes the notification with the URL.
 func withoutURL(list []muster.Notify, url string) []muster.Notify {
 	return slices.DeleteFunc(list, func(n muster.Notify) bool { return n.URL == url })
 }
@@ -154,22 +144,18 @@ func (a *runner) notifyDeleteCommand() *cli.Command {
 	c := newNotifyConfig()
 	all := false
 	return a.NewCommand(app.Command{
-		Name: "delete", Usage: "remove notifications", Args: "URL…",
-		Flags: append([]cli.Flag{app.Option{Name: "all", Short: "a", Usage: "remove all of the project"}.BoolVar(&all)}, c.flags()...),
+		Name: "delete", Usage: "Delete notifications", Args: "URL…",
+		Flags: c.flags(app.Option{Name: "all", Short: "a", Usage: "Delete all notifications of the project"}.BoolVar(&all)),
 		Run: func(ctx context.Context, args []string) error {
 			if all == (len(args) > 0) {
-				return muster.Errorf(muster.Invalid, "name the URLs to remove, or give --all: muster notify list shows them")
+				return muster.Errorf(muster.Invalid, "requires the URLs to delete, or --all: muster notify list shows them")
 			}
-			server, err := c.Connect()
+			server, p, err := c.connect(ctx)
 			if err != nil {
 				return err
 			}
 			if all {
 				return server.DeleteProjectNotify(ctx, c.project)
-			}
-			p, err := server.ProjectNotify(ctx, c.project)
-			if err != nil {
-				return err
 			}
 			for _, url := range args {
 				remaining := withoutURL(slices.Clone(p.Notify), url)
@@ -187,11 +173,11 @@ func (a *runner) notifyDeleteCommand() *cli.Command {
 func (a *runner) notifyTestCommand() *cli.Command {
 	c := newNotifyConfig()
 	return a.NewCommand(app.Command{
-		Name: "test", Usage: "send a test to all notifications of a project, or to one", Args: "[URL]", Flags: c.flags(),
-		Description: "The exit status is 1 if one was not delivered.",
+		Name: "test", Usage: "Send a test to the notifications of a project", Args: "[URL]", Flags: c.flags(),
+		Description: "Sends to all notifications, or to the one with the URL. The exit status is 1 if one was not delivered.",
 		Run: func(ctx context.Context, args []string) error {
 			if len(args) > 1 {
-				return muster.Errorf(muster.Invalid, "muster notify test takes one URL, or none for all")
+				return muster.Errorf(muster.Invalid, "muster notify test takes at most one URL")
 			}
 			server, err := c.Connect()
 			if err != nil {
@@ -201,16 +187,10 @@ func (a *runner) notifyTestCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			err = a.showDeliveries(c.OutputOptions, 0, "project "+c.project+" has no notifications", func(yield func(client.Delivery, error) bool) {
-				for _, d := range sent {
-					if !yield(d, nil) {
-						return
-					}
-				}
-			})
+			err = a.showDeliveries(c.OutputOptions, 0, "project "+c.project+" has no notifications", app.Seq(sent))
 			failed := slices.ContainsFunc(sent, func(d client.Delivery) bool { return d.State != store.DeliveryDelivered })
 			if err == nil && failed {
-				err = errors.New("not every test was delivered")
+				err = errors.New("some tests were not delivered")
 			}
 			return err
 		},
@@ -227,18 +207,12 @@ type deliveriesConfig struct {
 func (a *runner) deliveriesCommand() *cli.Command {
 	c := &deliveriesConfig{}
 	return a.NewCommand(app.Command{
-		Name: "deliveries", Usage: "list the requests that were and are to be sent, newest first",
-		Flags: slices.Concat([]cli.Flag{
-			app.Option{Name: "job", Usage: "only those of this `JOB`"}.StringVar(&c.job),
-			app.Option{Name: "state", Usage: "only those in this `STATE`: pending, delivered or failed"}.EnumVar(&c.query.State, store.DeliveryPending, store.DeliveryDelivered, store.DeliveryFailed),
-			app.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` (default: %d in a table, else all)", defaultDeliveryRows)}.IntVar(&c.limit, 1, math.MaxInt32),
-		}, []cli.Flag{
-			app.Option{Name: "project", Short: "p", Usage: "only those of this `PROJECT`"}.WithEnv().StringVar(&c.project),
-		}, c.OutputOptions.Flags(), c.ServerOptions.Flags()),
-		Run: func(ctx context.Context, args []string) error {
-			if err := app.NoArgs(args); err != nil {
-				return err
-			}
+		Name: "deliveries", Usage: "List sent and pending requests, newest first",
+		Flags: c.flags(
+			app.Option{Name: "job", Usage: "Only those of this job"}.StringVar(&c.job),
+			app.Option{Name: "state", Usage: "Only those in this state: pending, delivered or failed"}.EnumVar(&c.query.State, store.DeliveryPending, store.DeliveryDelivered, store.DeliveryFailed),
+			app.Option{Name: "limit", Usage: fmt.Sprintf("Maximum number of rows (default: %d in a table, else unlimited)", defaultDeliveryRows)}.IntVar(&c.limit, 1, math.MaxInt32)),
+		Run: func(ctx context.Context, _ []string) error {
 			if c.job != "" {
 				id, err := muster.ParseJobID(c.job)
 				if err != nil {
@@ -255,7 +229,7 @@ func (a *runner) deliveriesCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return a.showDeliveries(c.OutputOptions, limit, "nothing was sent", server.Deliveries(ctx, c.query))
+			return a.showDeliveries(c.OutputOptions, limit, "no deliveries", server.Deliveries(ctx, c.query))
 		},
 	})
 }
@@ -263,7 +237,7 @@ func (a *runner) deliveriesCommand() *cli.Command {
 func (a *runner) showDeliveries(f app.OutputOptions, limit int, empty string, rows func(func(client.Delivery, error) bool)) error {
 	now := time.Now()
 	l := app.Listing[client.Delivery]{
-		OutputOptions: f, Limit: limit, EmptyMessage: empty, Rows: rows, TruncatedMessage: "there are more deliveries: --limit lists more",
+		OutputOptions: f, Limit: limit, EmptyMessage: empty, Rows: rows, TruncatedMessage: "more deliveries are not shown: use --limit",
 		ID: func(d client.Delivery) string { return d.ID },
 		Table: term.NewTable(term.Column{Title: "AGE", AlignRight: true, NoTruncate: true}, term.Column{Title: "PROJECT"}, term.Column{Title: "JOB", AlignRight: true, NoTruncate: true},
 			term.Column{Title: "EVENT", NoTruncate: true}, term.Column{Title: "TO"}, term.Column{Title: "STATE", NoTruncate: true, Style: deliveryStyle},
@@ -280,7 +254,7 @@ func (a *runner) showDeliveries(f app.OutputOptions, limit int, empty string, ro
 				elapsed = term.FormatDuration(d.Took.Std())
 			}
 			if d.NextAt != 0 && d.Attempts > 0 {
-				note = fmt.Sprintf("again in %s: %s", term.FormatDuration(d.NextAt.Std().Sub(now)), note)
+				note = fmt.Sprintf("retry in %s: %s", term.FormatDuration(d.NextAt.Std().Sub(now)), note)
 			}
 			return []string{app.Age(d.CreatedAt, now), d.Project, job, d.Event, cmp.Or(d.Preset, d.Host), d.State,
 				strconv.Itoa(d.Attempts), status, elapsed, note}

@@ -23,8 +23,7 @@ import (
 )
 
 type psConfig struct {
-	remote.ServerOptions
-	app.OutputOptions
+	remote.QueryOptions
 	all     bool
 	states  []string
 	project string
@@ -34,30 +33,21 @@ type psConfig struct {
 	watch   bool
 }
 
-const defaultJobRows = 50 // of a table, if nothing else is asked for
-
-func (c *psConfig) flags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "all", Short: "a", Usage: "list every job"}.BoolVar(&c.all),
-		app.Option{Name: "state", Usage: "only jobs in these `STATES`: waiting, queued, running, succeeded, failed, timed_out, cancelled"}.ListVar(&c.states),
-		app.Option{Name: "project", Short: "p", Usage: "only jobs of this `PROJECT`"}.WithEnv().StringVar(&c.project),
-		app.Option{Name: "name", Usage: "only jobs with this `TEXT` in their name"}.StringVar(&c.name),
-		app.Option{Name: "label", Usage: "only jobs with this label, `NAME=VALUE`; may be repeated"}.MapVar(&c.labels),
-		app.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` jobs (default: %d in a table, else all)", defaultJobRows)}.IntVar(&c.limit, 1, math.MaxInt32),
-		watch.Flag(&c.watch),
-	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
-}
+const defaultJobRows = 50 // limit of a table
 
 func (a *runner) psCommand() *cli.Command {
 	c := &psConfig{}
 	return a.NewCommand(app.Command{
-		Name: "ps", Usage: "list jobs: active first, then finished, newest first", Category: app.CategoryWatch, Flags: c.flags(),
-		Run: func(ctx context.Context, args []string) error {
-			if err := app.NoArgs(args); err != nil {
-				return err
-			}
-			return a.ps(ctx, c)
-		},
+		Name: "ps", Usage: "List jobs: active first, then finished, newest first", Category: app.CategoryWatch,
+		Flags: c.Flags(
+			app.Option{Name: "all", Short: "a", Usage: "List all jobs"}.BoolVar(&c.all),
+			app.Option{Name: "state", Usage: "Only jobs in these states: waiting, queued, running, succeeded, failed, timed_out, cancelled"}.ListVar(&c.states),
+			app.Option{Name: "project", Short: "p", Usage: "Only jobs of this project"}.WithEnv().StringVar(&c.project),
+			app.Option{Name: "name", Usage: "Only jobs whose name contains this text"}.StringVar(&c.name),
+			app.Option{Name: "label", Usage: "Only jobs with this label; may be repeated"}.MapVar(&c.labels),
+			app.Option{Name: "limit", Usage: fmt.Sprintf("Maximum number of jobs (default: %d in a table, else unlimited)", defaultJobRows)}.IntVar(&c.limit, 1, math.MaxInt32),
+			watch.Flag(&c.watch)),
+		Run: func(ctx context.Context, _ []string) error { return a.ps(ctx, c) },
 	})
 }
 
@@ -82,17 +72,17 @@ func (a *runner) ps(ctx context.Context, c *psConfig) error {
 	l := app.Listing[muster.Job]{
 		OutputOptions:    c.OutputOptions,
 		Limit:            limit,
-		ID:               func(j muster.Job) string { return j.ID.String() },
+		ID:               jobID,
 		Table:            term.NewTable(jobColumns(c.Wide())...),
 		Row:              func(j muster.Job) []string { return jobRow(j, now) },
 		EmptyMessage:     c.emptyMessage(),
-		TruncatedMessage: "there are more jobs: --all lists every one, --limit and --state choose",
+		TruncatedMessage: "more jobs are not shown: use --all, --limit or --state",
 		Rows:             remote.Jobs(ctx, server, query, active, ended),
 	}
 	return l.Write(a.App)
 }
 
-// query selects the jobs that are asked for, but for their states; limit is how many are wanted, 0 for all.
+// query returns the query for the selected jobs, without their states; limit 0 means all.
 func (c *psConfig) query(limit int) client.JobQuery {
 	q := client.JobQuery{Project: c.project, Name: c.name, Labels: c.labels}
 	if limit > 0 {
@@ -101,7 +91,7 @@ func (c *psConfig) query(limit int) client.JobQuery {
 	return q
 }
 
-// watchJobs shows the jobs and each change of them.
+// watchJobs shows the jobs and their changes.
 func (a *runner) watchJobs(ctx context.Context, c *psConfig, active, ended []muster.JobState, limit int) error {
 	server, err := live.ConnectNoRetry(&c.ServerOptions)
 	if err != nil {
@@ -111,7 +101,7 @@ func (a *runner) watchJobs(ctx context.Context, c *psConfig, active, ended []mus
 		OutputOptions: c.OutputOptions,
 		Columns:       jobColumns(c.Wide()),
 		Row:           jobRow,
-		ID:            func(j muster.Job) string { return j.ID.String() },
+		ID:            jobID,
 		Stable:        watch.Identity[muster.Job],
 		EmptyMessage:  c.emptyMessage(),
 		Events:        client.EventQuery{Types: []muster.EventType{muster.EventJob}},
@@ -126,7 +116,7 @@ func (a *runner) watchJobs(ctx context.Context, c *psConfig, active, ended []mus
 	return rows.Run(ctx, a.App, server)
 }
 
-// changedJobs lists active jobs, whose counts change without an event, and those of a batch that have finished.
+// changedJobs yields active jobs, whose counts change without events, and the finished jobs of a batch.
 func (c *psConfig) changedJobs(ctx context.Context, server *client.Client, b live.Batch, active, ended []muster.JobState) iter.Seq2[muster.Job, error] {
 	return func(yield func(muster.Job, error) bool) {
 		if !remote.YieldAll(remote.Jobs(ctx, server, c.query(0), active), yield) {
@@ -148,7 +138,7 @@ func (c *psConfig) changedJobs(ctx context.Context, server *client.Client, b liv
 	}
 }
 
-// match reports whether a job is one of those asked for, whatever its state.
+// match reports whether a job is selected, in any state.
 func (c *psConfig) match(j *muster.Job) bool {
 	for name, text := range c.labels {
 		if got, has := j.Labels[name]; !has || got != text {
@@ -158,16 +148,15 @@ func (c *psConfig) match(j *muster.Job) bool {
 	return (c.project == "" || j.Project == c.project) && strings.Contains(j.Name, c.name)
 }
 
-// emptyMessage says that there are no jobs, and whether others were left out.
+// emptyMessage is the message for an empty list.
 func (c *psConfig) emptyMessage() string {
 	if len(c.states)+len(c.labels) > 0 || c.name != "" || c.project != "" {
-		return "no jobs match: muster ps without options lists those of every kind"
+		return "no jobs match: muster ps without options lists all"
 	}
 	return "no jobs: submit one with muster run or muster submit"
 }
 
-// jobStates splits the states that are asked for, all if none is, into those of
-// active and of finished jobs.
+// jobStates splits the named states, by default all, into those of active and of finished jobs.
 func jobStates(names []string) (active, ended []muster.JobState, err error) {
 	for _, s := range muster.JobStates {
 		switch {
@@ -180,7 +169,7 @@ func jobStates(names []string) (active, ended []muster.JobState, err error) {
 	}
 	for _, name := range names {
 		if !slices.Contains(muster.JobStates, muster.JobState(name)) {
-			return nil, nil, muster.Errorf(muster.Invalid, "%q is no state of a job: write one of %s", name, app.JoinComma(muster.JobStates))
+			return nil, nil, muster.Errorf(muster.Invalid, "unknown state %q: use one of %s", name, app.JoinComma(muster.JobStates))
 		}
 	}
 	return active, ended, nil

@@ -48,7 +48,7 @@ func TestAnInterruptWhileAJobIsSubmittedCancelsIt(t *testing.T) {
 
 func TestAnInterruptWhileADrainIsOrderedSaysThatItGoesOn(t *testing.T) {
 	_, status, stderr := runInterrupted(t, "/drain", "workers", "drain", "name-of-w1")
-	if want := "the drain goes on: muster workers resume name-of-w1 takes it back\n"; stderr != want || status != app.ExitCancelled {
+	if want := "the drain continues: muster workers resume name-of-w1 undoes it\n"; stderr != want || status != app.ExitCancelled {
 		t.Errorf("the exit status is %d: %q", status, stderr)
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,33 +20,28 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/kind"
+	"github.com/muster-dev/muster/internal/spec"
 )
 
 type submitConfig struct {
-	remote.ServerOptions
-	app.OutputOptions
+	remote.QueryOptions
 	follow bool
-}
-
-func (c *submitConfig) flags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "follow", Short: "f", Usage: "show the output of the jobs and end with the exit status of the first that fails"}.BoolVar(&c.follow),
-	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
 func (a *runner) submitCommand() *cli.Command {
 	c := &submitConfig{}
 	return a.NewCommand(app.Command{
-		Name: "submit", Usage: "submit job specs", Args: "FILE…", Category: app.CategorySubmit, Flags: c.flags(),
-		Description: "A file is YAML or JSON and may hold several documents; - means standard input. What a spec names of this machine " +
-			"(script.file, files) is found relative to its file and travels with the job. If anything is wrong in any file, nothing is submitted.",
+		Name: "submit", Usage: "Submit job specs", Args: "FILE…", Category: app.CategorySubmit,
+		Flags: c.Flags(app.Option{Name: "follow", Short: "f", Usage: "Show the output of the jobs and exit with the status of the first that fails"}.BoolVar(&c.follow)),
+		Description: "A file is YAML or JSON, with one or more documents; - means standard input. Local paths in a spec (script.file, files) " +
+			"are relative to its file and are uploaded with the job. If any file is invalid, nothing is submitted.",
 		Run: func(ctx context.Context, args []string) error { return a.submit(ctx, c, args) },
 	})
 }
 
 func (a *runner) submit(ctx context.Context, c *submitConfig, args []string) error {
 	if c.follow && !c.Human() {
-		return muster.Errorf(muster.Invalid, "--follow shows the output of the tasks: leave --output and --quiet out")
+		return muster.Errorf(muster.Invalid, "--follow cannot be combined with --output or --quiet")
 	}
 	docs, err := a.loadSpecs(ctx, args)
 	if err != nil {
@@ -75,18 +73,14 @@ func (a *runner) submit(ctx context.Context, c *submitConfig, args []string) err
 		}
 		return first
 	}
-	return app.PrintItems(a.App, c.OutputOptions, jobs, func(j muster.Job) string { return j.ID.String() }, func(j muster.Job) error {
-		tasks := "1 task"
-		if n := j.Counts.Total(); n != 1 {
-			tasks = fmt.Sprintf("%d tasks", n)
-		}
-		_, err := fmt.Fprintf(a.Out, "job %s: %s, %s\n", j.ID, term.Sanitize(j.Name), tasks)
+	return app.PrintItems(a.App, c.OutputOptions, jobs, jobID, func(j muster.Job) error {
+		_, err := fmt.Fprintf(a.Out, "job %s: %s, %s\n", j.ID, term.Sanitize(j.Name), term.Plural(j.Counts.Total(), "task"))
 		return err
 	})
 }
 
-// submitAll brings the folders of all documents to the server and then submits
-// the documents. SIGINT ends it between two requests that make a job: what was asked for is known to be done or not.
+// submitAll uploads the directories of all documents and then submits the documents. SIGINT ends it only
+// between two submissions, so that their outcome is known.
 func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []document) ([]muster.Job, error) {
 	ctx, forceCtx, stop := app.ShutdownContexts(ctx)
 	defer stop()
@@ -97,7 +91,7 @@ func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []do
 			}
 		}
 	}
-	uploaded := map[string]string{} // folder → what stands for it in a spec
+	uploaded := map[string]string{} // directory → its name in a spec
 	for _, doc := range docs {
 		for i := range doc.spec.Tasks {
 			t := &doc.spec.Tasks[i]
@@ -115,6 +109,7 @@ func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []do
 		}
 	}
 	var jobs []muster.Job
+	var ids []muster.JobID
 	for _, doc := range docs {
 		job, err := muster.Job{}, ctx.Err()
 		if err == nil {
@@ -124,21 +119,17 @@ func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []do
 			})
 		}
 		if err != nil {
-			if len(jobs) > 0 {
-				var ids []string
-				for _, j := range jobs {
-					ids = append(ids, j.ID.String())
-				}
-				a.Messagef("submitted before that: %s", strings.Join(ids, ", "))
+			if len(ids) > 0 {
+				a.Messagef("submitted before the error: %s", app.JoinComma(ids))
 			}
 			return nil, a.locateErrors(ctx, doc, err)
 		}
-		jobs = append(jobs, job)
+		jobs, ids = append(jobs, job), append(ids, job.ID)
 	}
 	return jobs, nil
 }
 
-// needsServerValidation reports whether only a server knows if the document is right: it has a stage of a kind that takes an input.
+// needsServerValidation reports whether only the server can validate the document: a stage has a kind with an input.
 func (d document) needsServerValidation() bool {
 	return slices.ContainsFunc(d.spec.Normalize().Tasks, func(t muster.TaskSpec) bool { return !slices.Contains(kind.Core(), t.Kind) })
 }
@@ -155,4 +146,255 @@ func (a *runner) uploadDir(ctx context.Context, server *client.Client, dir strin
 		return err
 	})
 	return name, err
+}
+
+// document is one job spec of a file.
+type document struct {
+	spec   *muster.Spec
+	dir    string // the directory of local paths
+	name   string // of the file in messages
+	source []byte // content of the file; nil without a file
+	index  int    // of the document in the file, from 0
+}
+
+// locateErrors prints field errors of the server with their positions in the file. It returns other errors unchanged.
+func (a *runner) locateErrors(ctx context.Context, d document, err error) error {
+	e, ok := errors.AsType[*muster.Error](err)
+	if !ok || e.Code != muster.InvalidSpec || len(e.Fields) == 0 {
+		return err
+	}
+	if d.source == nil {
+		rejected := &muster.Error{Code: e.Code, Message: "the server rejected the job", Fields: slices.Clone(e.Fields)}
+		for i := range rejected.Fields {
+			f := &rejected.Fields[i]
+			f.Path, f.Line, f.Column = strings.TrimPrefix(f.Path, "tasks[0]."), 0, 0
+		}
+		return rejected
+	}
+	n := -1
+	_, located := spec.ParseContext(ctx, d.source, d.name, func(*muster.Spec) []muster.FieldError {
+		if n++; n == d.index {
+			return e.Fields
+		}
+		return nil
+	})
+	if located == nil {
+		return err
+	}
+	a.Messagef("%s", strings.TrimRight(spec.Format(located, string(d.source)), "\n"))
+	return &app.StatusError{Status: app.ExitInvalidSpec, Err: fmt.Errorf("the server rejected %s: fix it and submit it again", d.name)}
+}
+
+// loadSpecs reads the documents of all files and inlines script files. It prints the errors of all files,
+// with their positions, before it returns an error.
+func (a *runner) loadSpecs(ctx context.Context, names []string) ([]document, error) {
+	if len(names) == 0 {
+		return nil, muster.Errorf(muster.Invalid, "missing file: use the path of a job spec, or - for standard input")
+	}
+	var docs []document
+	var invalid []string
+	for _, name := range names {
+		source, err := a.readSpec(name)
+		if err != nil {
+			return nil, err
+		}
+		parsed, err := parseSpecs(ctx, name, source)
+		if err != nil {
+			if muster.CodeOf(err) != muster.InvalidSpec {
+				return nil, err
+			}
+			invalid = append(invalid, name)
+			a.Messagef("%s", strings.TrimRight(spec.Format(err, string(source)), "\n"))
+			continue
+		}
+		docs = append(docs, parsed...)
+	}
+	if len(invalid) > 0 {
+		return nil, &app.StatusError{Status: app.ExitInvalidSpec, Err: fmt.Errorf("nothing was submitted: fix %s first", strings.Join(invalid, ", "))}
+	}
+	return docs, nil
+}
+
+// readSpec reads a file, at most muster.MaxSpecSize + 1 bytes.
+func (a *runner) readSpec(name string) ([]byte, error) {
+	in := a.In
+	if name != "-" {
+		f, err := os.Open(name)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, muster.Errorf(muster.NotFound, "no such file: %s", name)
+		}
+		if err != nil {
+			return nil, muster.Errorf(muster.Invalid, "read spec: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, muster.MaxSpecSize+1))
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "read %s: %w", name, err)
+	}
+	return data, nil
+}
+
+func parseSpecs(ctx context.Context, name string, source []byte) ([]document, error) {
+	label, dir := name, filepath.Dir(name)
+	if name == "-" {
+		label, dir = "standard input", "."
+	}
+	specs, err := spec.ParseContext(ctx, source, label, func(s *muster.Spec) []muster.FieldError {
+		return document{spec: s, dir: dir}.inlineLocalFiles()
+	})
+	if err != nil {
+		return nil, err
+	}
+	docs := make([]document, len(specs))
+	for i, s := range specs {
+		docs[i] = document{spec: s, dir: dir, name: label, source: source, index: i}
+	}
+	return docs, nil
+}
+
+// isLocalDir reports whether the files field of a stage is a local directory.
+func isLocalDir(files string) bool { return files != "" && !strings.HasPrefix(files, "sha256:") }
+
+func (d document) resolve(name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Clean(name)
+	}
+	return filepath.Join(d.dir, filepath.FromSlash(name))
+}
+
+// inlineLocalFiles inlines script files, checks local directories, and returns the errors.
+func (d document) inlineLocalFiles() []muster.FieldError {
+	var problems []muster.FieldError
+	for i := range d.spec.Tasks {
+		t := &d.spec.Tasks[i]
+		prefix := fmt.Sprintf("tasks[%d].", i)
+		if t.Script != nil && t.Script.File != "" {
+			script, err := d.inlineScript(t.Script)
+			if err != nil {
+				problems = append(problems, muster.FieldError{Path: prefix + "script.file", Message: err.Error()})
+			} else {
+				t.Script = script
+			}
+		}
+		if isLocalDir(t.Files) {
+			if f := d.checkFiles(t); f.Message != "" {
+				f.Path = prefix + f.Path
+				problems = append(problems, f)
+			}
+		}
+	}
+	return problems
+}
+
+// checkFiles returns the error in the directory of a stage, one without a message if there is none.
+func (d document) checkFiles(t *muster.TaskSpec) muster.FieldError {
+	dir := d.resolve(t.Files)
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return muster.FieldError{Path: "files", Message: fmt.Sprintf("cannot read the directory: %v", err)}
+	case !info.IsDir():
+		return muster.FieldError{Path: "files", Message: dir + " is a file: use its directory"}
+	case t.Python == nil || t.Python.Requirements == "":
+		return muster.FieldError{}
+	}
+	if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(t.Python.Requirements))); err != nil {
+		return muster.FieldError{
+			Path: "python.requirements", Message: fmt.Sprintf("no file %s in the directory %s", t.Python.Requirements, dir),
+			Hint: "the path is relative to files",
+		}
+	}
+	return muster.FieldError{}
+}
+
+// inlineScript returns a script with the text of its file, and the interpreter for the extension of its name.
+func (d document) inlineScript(s *muster.Script) (*muster.Script, error) {
+	name := d.resolve(s.File)
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("read script: %w", err)
+	}
+	if info.Size() > muster.MaxSpecSize {
+		return nil, fmt.Errorf("the script %s has %s, the limit is %s: upload its directory with files, and start it with run",
+			name, muster.Size(info.Size()), muster.Size(muster.MaxSpecSize))
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read script: %w", err)
+	}
+	if len(text) == 0 {
+		return nil, fmt.Errorf("the script %s is empty", name)
+	}
+	inlined := *s
+	inlined.Text, inlined.File = string(text), ""
+	if len(inlined.Interpreter) == 0 && !strings.HasPrefix(inlined.Text, "#!") {
+		inlined.Interpreter = interpreter(path.Ext(filepath.ToSlash(name)))
+	}
+	return &inlined, nil
+}
+
+// interpreter returns the interpreter of scripts with an extension; nil means sh.
+func interpreter(extension string) []string {
+	program := map[string]string{".py": "python3", ".bash": "bash", ".js": "node", ".rb": "ruby", ".pl": "perl", ".r": "Rscript"}[strings.ToLower(extension)]
+	if program == "" {
+		return nil
+	}
+	return []string{program}
+}
+
+func (a *runner) planCommand() *cli.Command {
+	c := &remote.QueryOptions{}
+	return a.NewCommand(app.Command{
+		Name: "plan", Usage: "Validate job specs and show where their tasks would run", Args: "FILE…", Category: app.CategorySubmit, Flags: c.Flags(),
+		Run: func(ctx context.Context, args []string) error { return a.plan(ctx, c, args) },
+	})
+}
+
+// jobPlan is the plan of a document, with the first task of each stage.
+type jobPlan struct {
+	Name   string               `json:"name"`
+	Stages []muster.Explanation `json:"stages"`
+}
+
+// planDocument returns the server's plan for a document.
+func (a *runner) planDocument(ctx context.Context, server *client.Client, doc document) (jobPlan, error) {
+	spec := doc.spec.Normalize() // before files is cleared, because it determines the kind
+	for i := range spec.Tasks {
+		if isLocalDir(spec.Tasks[i].Files) {
+			spec.Tasks[i].Files = ""
+		}
+	}
+	stages, err := server.Plan(ctx, spec)
+	if err != nil {
+		err = a.locateErrors(ctx, doc, err)
+	}
+	return jobPlan{Name: spec.Name, Stages: stages}, err
+}
+
+func (a *runner) plan(ctx context.Context, c *remote.QueryOptions, args []string) error {
+	docs, err := a.loadSpecs(ctx, args)
+	if err != nil {
+		return err
+	}
+	server, err := c.Connect()
+	if err != nil {
+		return err
+	}
+	all := make([]jobPlan, len(docs))
+	for i, doc := range docs {
+		if all[i], err = a.planDocument(ctx, server, doc); err != nil {
+			return err
+		}
+	}
+	return app.PrintItems(a.App, c.OutputOptions, all, func(p jobPlan) string { return p.Name }, app.WithBlankLines(a.App, func(p jobPlan) error {
+		fmt.Fprintln(a.Out, a.Out.Paint(term.Bold, term.Sanitize(p.Name)))
+		for _, x := range p.Stages {
+			if err := a.drawExplanation(explanationView{Explanation: x}, c.Wide()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
 }

@@ -23,29 +23,24 @@ import (
 )
 
 type tasksConfig struct {
-	remote.ServerOptions
-	app.OutputOptions
+	remote.QueryOptions
 	all    bool
 	states []string
 	limit  int
 	watch  bool
 }
 
-const defaultTaskRows = 200 // of a table, if nothing else is asked for
-
-func (c *tasksConfig) flags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "all", Short: "a", Usage: "list every task"}.BoolVar(&c.all),
-		app.Option{Name: "state", Usage: "only tasks in these `STATES`, such as running or failed"}.ListVar(&c.states),
-		app.Option{Name: "limit", Usage: fmt.Sprintf("list at most `N` tasks (default: %d in a table, else all)", defaultTaskRows)}.IntVar(&c.limit, 1, math.MaxInt32),
-		watch.Flag(&c.watch),
-	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
-}
+const defaultTaskRows = 200 // limit of a table
 
 func (a *runner) tasksCommand() *cli.Command {
 	c := &tasksConfig{}
 	return a.NewCommand(app.Command{
-		Name: "tasks", Usage: "list the tasks of jobs", Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.flags(),
+		Name: "tasks", Usage: "List the tasks of jobs", Args: "JOB|TASK…", Category: app.CategoryWatch,
+		Flags: c.Flags(
+			app.Option{Name: "all", Short: "a", Usage: "List all tasks"}.BoolVar(&c.all),
+			app.Option{Name: "state", Usage: "Only tasks in these states, such as running or failed"}.ListVar(&c.states),
+			app.Option{Name: "limit", Usage: fmt.Sprintf("Maximum number of tasks (default: %d in a table, else unlimited)", defaultTaskRows)}.IntVar(&c.limit, 1, math.MaxInt32),
+			watch.Flag(&c.watch)),
 		Run: func(ctx context.Context, args []string) error { return a.tasks(ctx, c, args) },
 	})
 }
@@ -69,7 +64,7 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 	}
 	specs := map[muster.JobID]*muster.Spec{}
 	if c.Wide() {
-		for _, sel := range sels { // what tasks ask for stands in their jobs
+		for _, sel := range sels { // for the requested images
 			job, err := server.Job(ctx, sel.Job)
 			if err != nil {
 				return err
@@ -92,13 +87,13 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 		Table:            term.NewTable(taskColumns(c.Wide())...),
 		Row:              func(t muster.Task) []string { return taskRow(t, specs[t.Job], now) },
 		EmptyMessage:     "no tasks match",
-		TruncatedMessage: "there are more tasks: --all lists every one, --limit and --state choose",
+		TruncatedMessage: "more tasks are not shown: use --all, --limit or --state",
 		Rows:             remote.Tasks(ctx, server, sels, states),
 	}
 	return l.Write(a.App)
 }
 
-// watchTasks shows the tasks and each change of them.
+// watchTasks shows the tasks and their changes.
 func (a *runner) watchTasks(ctx context.Context, c *tasksConfig, server *client.Client, sels []remote.Selector, states []muster.TaskState, specs map[muster.JobID]*muster.Spec, limit int) error {
 	query := client.EventQuery{Types: []muster.EventType{muster.EventTask}}
 	if slices.IndexFunc(sels, func(s remote.Selector) bool { return s.Job != sels[0].Job }) < 0 {
@@ -123,7 +118,7 @@ func (a *runner) watchTasks(ctx context.Context, c *tasksConfig, server *client.
 	return rows.Run(ctx, a.App, server)
 }
 
-// changedTasks lists the tasks of a batch that are asked for.
+// changedTasks yields the selected tasks of a batch.
 func changedTasks(ctx context.Context, server *client.Client, b live.Batch, sels []remote.Selector, states []muster.TaskState) iter.Seq2[muster.Task, error] {
 	spans := map[muster.JobID][]client.Span{}
 	for _, e := range b.Events {
@@ -147,7 +142,7 @@ func taskStates(names []string) ([]muster.TaskState, error) {
 	states := make([]muster.TaskState, len(names))
 	for i, name := range names {
 		if err := states[i].UnmarshalText([]byte(name)); err != nil {
-			return nil, muster.Errorf(muster.Invalid, "%q is no state of a task: write one of %s", name, app.JoinComma(muster.TaskStates))
+			return nil, muster.Errorf(muster.Invalid, "unknown state %q: use one of %s", name, app.JoinComma(muster.TaskStates))
 		}
 	}
 	return states, nil

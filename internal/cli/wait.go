@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,28 +20,22 @@ import (
 )
 
 type waitConfig struct {
-	remote.ServerOptions
-	app.OutputOptions
+	remote.QueryOptions
 	timeout muster.Duration
-}
-
-func (c *waitConfig) flags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "timeout", Usage: "give up after this `DURATION`, with exit status 124; the jobs go on (default, and with 0: never)"}.DurationVar(&c.timeout),
-	}, c.OutputOptions.Flags(), c.ServerOptions.Flags())
 }
 
 func (a *runner) waitCommand() *cli.Command {
 	c := &waitConfig{}
 	return a.NewCommand(app.Command{
-		Name: "wait", Usage: "wait until jobs or tasks have ended", Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.flags(),
-		Description: "The exit status is that of the first one named that did not succeed: its own exit code, " +
-			"124 timed out, 125 the fleet's fault, 130 cancelled.",
+		Name: "wait", Usage: "Wait until jobs or tasks end", Args: "JOB|TASK…", Category: app.CategoryWatch,
+		Flags: c.Flags(app.Option{Name: "timeout", Usage: "Stop waiting after this time, with exit status 124; the jobs keep running (default: never)"}.DurationVar(&c.timeout)),
+		Description: "The exit status is that of the first argument that did not succeed: its exit code, " +
+			"124 if it timed out, 125 if the fleet failed, or 130 if it was cancelled.",
 		Run: func(ctx context.Context, args []string) error { return a.wait(ctx, c, args) },
 	})
 }
 
-// waitResult is how one selector of wait ended.
+// waitResult is the outcome of one selector.
 type waitResult struct {
 	ID     string `json:"id"`
 	State  string `json:"state"`
@@ -52,11 +45,7 @@ type waitResult struct {
 func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
 	ctx, stop := app.SignalContext(ctx)
 	defer stop()
-	server, err := c.Connect()
-	if err != nil {
-		return err
-	}
-	sels, err := remote.ResolveSelectors(ctx, server, args)
+	server, sels, err := c.Select(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -67,7 +56,7 @@ func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
 	}
 	ended, err := a.waitAll(ctx, server, sels)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &app.StatusError{Status: app.ExitTimedOut, Err: muster.Errorf(muster.Unavailable, "still not ended after %s: %s", c.timeout, unfinished(sels, ended))}
+		return &app.StatusError{Status: app.ExitTimedOut, Err: muster.Errorf(muster.Unavailable, "timed out after %s, still waiting for %s", c.timeout, unfinished(sels, ended))}
 	}
 	if err != nil {
 		return err
@@ -92,7 +81,7 @@ func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
 	return err
 }
 
-// waitAll waits for everything at once and shows on a terminal what is missing.
+// waitAll waits for all selectors concurrently, with the unfinished ones in a status line.
 func (a *runner) waitAll(ctx context.Context, server *client.Client, sels []remote.Selector) ([]waitResult, error) {
 	ended := make([]waitResult, len(sels))
 	var mu sync.Mutex
@@ -158,7 +147,7 @@ func waitOne(ctx context.Context, server *client.Client, sel remote.Selector) (w
 	return waitResult{}, ctx.Err()
 }
 
-// refresh reads the tasks of a selector and reports whether all of them have ended.
+// refresh reads the tasks of a selector and reports whether all have ended.
 func (w *waitResult) refresh(ctx context.Context, server *client.Client, sel remote.Selector) (bool, error) {
 	w.State, w.Status = "", 0
 	for t, err := range remote.Tasks(ctx, server, []remote.Selector{sel}, nil) {

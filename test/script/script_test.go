@@ -1,6 +1,5 @@
-// Package script tests the program from the outside: what it prints, in every
-// format, and how it exits. Each file in testdata is a script with the text
-// that is expected; go test ./test/script -update rewrites that text.
+// Package script tests the output, in all formats, and the exit status of the program. Each file in testdata is a
+// script with the expected output; go test ./test/script -update updates it.
 package script
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/app"
 )
 
-var update = flag.Bool("update", false, "rewrite the expected texts")
+var update = flag.Bool("update", false, "update the expected output")
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
@@ -44,7 +43,7 @@ func TestScripts(t *testing.T) {
 			e.Values[processKey{}] = new(process)
 			e.Setenv("MUSTER_CONFIG", filepath.Join(e.WorkDir, "context.json"))
 			e.Setenv("XDG_DATA_HOME", filepath.Join(e.WorkDir, "share"))
-			e.Setenv("GORACE", "atexit_sleep_ms=20") // with the race detector each program sleeps a second before it exits
+			e.Setenv("GORACE", "atexit_sleep_ms=20") // with the race detector, each program sleeps for a second before it exits
 			e.Setenv("MUSTER_ADMIN_TOKEN", "mst_admin_"+strings.Repeat("a", 32))
 			e.Setenv("MUSTER_JOIN_TOKEN", "mst_join_"+strings.Repeat("j", 32))
 			return nil
@@ -69,16 +68,16 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return all
 }
 
-// commandTimeout is how long anything in a script may take.
+// commandTimeout limits each command of a script.
 const commandTimeout = time.Minute
 
-// process is what start has started last in a script.
+// process is the last background process of a script.
 type process struct {
 	process *os.Process
-	ended   chan struct{} // closed when it was waited for
+	ended   chan struct{} // closed after Wait
 }
 
-// processKey is where a script has its *started.
+// processKey is the key of a script's *process.
 type processKey struct{}
 
 // startCommand runs muster up or muster server in the background and waits until it is
@@ -141,15 +140,14 @@ func startCommand(ts *testscript.TestScript, command string, args []string) {
 	}
 }
 
-// crashCommand kills what start has started last, and gives it no chance to say anything. Its port is free
-// when it returns.
+// crashCommand kills the last background process with SIGKILL. Its port is free when it returns.
 func crashCommand(ts *testscript.TestScript, _ bool, _ []string) {
 	last := ts.Value(processKey{}).(*process)
 	ts.Check(last.process.Kill())
 	<-last.ended
 }
 
-// environment is what a command in the background sees of a script's variables.
+// environment returns the variables of a script for background commands.
 func environment(ts *testscript.TestScript) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "WORK", "TMPDIR", "MUSTER_CONFIG", "XDG_DATA_HOME", "GORACE", "MUSTER_ADMIN_TOKEN", "MUSTER_JOIN_TOKEN"} {
@@ -158,7 +156,7 @@ func environment(ts *testscript.TestScript) []string {
 	return env
 }
 
-// exitsCommand is exec for a command that ends with a certain exit status: exits STATUS CMD ARG…
+// exitsCommand runs a command and checks its exit status: exits STATUS CMD ARG…
 func exitsCommand(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: exits STATUS CMD ARG…")
@@ -178,7 +176,7 @@ func exitsCommand(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// untilCommand repeats a command until its output contains a text: until TEXT CMD ARG…
+// untilCommand repeats a command until its standard output contains a text: until TEXT CMD ARG…
 func untilCommand(ts *testscript.TestScript, _ bool, args []string) {
 	for end := time.Now().Add(commandTimeout); ; time.Sleep(20 * time.Millisecond) {
 		_ = ts.Exec(args[1], args[2:]...)
@@ -186,12 +184,12 @@ func untilCommand(ts *testscript.TestScript, _ bool, args []string) {
 			return
 		}
 		if time.Now().After(end) {
-			ts.Fatalf("%q did not show up within %s", args[0], commandTimeout)
+			ts.Fatalf("%q did not appear within %s", args[0], commandTimeout)
 		}
 	}
 }
 
-// What differs from run to run.
+// masks replace values that differ between runs.
 var masks = []struct {
 	re *regexp.Regexp
 	by string
@@ -201,8 +199,7 @@ var masks = []struct {
 	{regexp.MustCompile(`\bk-?[a-z0-9]{8,}\b`), "KEY"},
 	{regexp.MustCompile(`\bmst_[a-z]+_[a-z0-9]{20,}`), "SECRET"},
 	{regexp.MustCompile(`http://127\.0\.0\.1:\d+`), "URL"},
-	// What a task used is reported as far as it was measured: memory where it is more than the worker's own, most
-	// things after the first sample only.
+	// Usage has only measured values: memory if it exceeds that of the worker, most others after the first sample.
 	{regexp.MustCompile(`,\s+"(cpu_peak|memory_avg|memory_peak|disk_peak|read_bytes|write_bytes|net_in|net_out|pids_peak)": [0-9.e+-]+`), ""},
 	{regexp.MustCompile(`"(wall_seconds|cpu_seconds|cpu_avg|log_size)": [0-9.e+-]+`), `"$1": N`},
 	{regexp.MustCompile(`\d+\.\d\d cores( \(peak [0-9.]+\))?(, [0-9.]+[KMGT]iB memory)?`), "N cores"},
@@ -215,8 +212,7 @@ var masks = []struct {
 	{regexp.MustCompile(`(\S) {2,}`), "$1  "},
 }
 
-// maskCommand writes the last standard output to a file, without what differs from
-// run to run: mask FILE
+// maskCommand writes the last standard output to a file, with masks applied: mask FILE
 func maskCommand(ts *testscript.TestScript, _ bool, args []string) {
 	text := ts.ReadFile("stdout")
 	for _, m := range masks {

@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a command that runs at a terminal of its own.
+// terminal is a command with its own terminal.
 type terminal struct {
 	cmd    *exec.Cmd
 	master *os.File
 	done   chan struct{} // closed when all output is read
 
 	mu   sync.Mutex
-	seen bytes.Buffer // what was not expected yet
+	seen bytes.Buffer // output after the last match of expect
 }
 
 func terminalCommands(at map[*testscript.TestScript]*terminal, mu *sync.Mutex) map[string]func(*testscript.TestScript, bool, []string) {
@@ -33,14 +33,14 @@ func terminalCommands(at map[*testscript.TestScript]*terminal, mu *sync.Mutex) m
 		return at[ts]
 	}
 	return map[string]func(*testscript.TestScript, bool, []string){
-		// tty CMD ARG… runs a command at a terminal of 24 lines and 100 columns.
+		// tty CMD ARG… runs a command in a terminal of 24 lines and 100 columns.
 		"tty": func(ts *testscript.TestScript, _ bool, args []string) {
 			t := openTerminal(ts, args)
 			mu.Lock()
 			defer mu.Unlock()
 			at[ts] = t
 		},
-		// expect TEXT waits until the text was shown.
+		// expect TEXT waits until the terminal shows the text.
 		"expect": func(ts *testscript.TestScript, _ bool, args []string) { of(ts).expect(ts, args[0]) },
 		// type TEXT types; \x03 is Ctrl-C.
 		"type": func(ts *testscript.TestScript, _ bool, args []string) {
@@ -93,7 +93,7 @@ func openTerminal(ts *testscript.TestScript, args []string) *terminal {
 	return t
 }
 
-// read collects what is shown until the last process has closed the terminal.
+// read collects the output until the last process has closed the terminal.
 func (t *terminal) read() {
 	defer close(t.done)
 	buf := make([]byte, 4096)
@@ -127,7 +127,7 @@ func (t *terminal) expect(ts *testscript.TestScript, text string) {
 
 func (t *terminal) waitExit(ts *testscript.TestScript, status string) {
 	kill := time.AfterFunc(commandTimeout, func() { _ = t.cmd.Process.Kill() })
-	_ = t.cmd.Wait() // the status says it
+	_ = t.cmd.Wait() // ProcessState has the status
 	kill.Stop()
 	if got := strconv.Itoa(t.cmd.ProcessState.ExitCode()); got != status {
 		t.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// terminal is for Linux only; the scripts that need it say so.
+// terminal is implemented on Linux only; scripts that need it have a condition.
 type terminal struct{}
 
 func terminalCommands(map[*testscript.TestScript]*terminal, *sync.Mutex) map[string]func(*testscript.TestScript, bool, []string) {

@@ -1,3 +1,5 @@
+// Package app runs the command line: it describes commands and their options, writes output in the
+// requested format, and turns errors into a message on standard error and an exit status.
 package app
 
 import (
@@ -16,20 +18,19 @@ type App struct {
 	In      io.Reader
 	Out     term.Screen
 	Err     term.Screen
-	started bool // a command has begun: errors before that are wrong usage
+	started bool // a command runs: earlier errors are usage errors
 }
 
-// The categories of commands. They are sorted by name; the help text leaves the
-// letter out.
+// The categories of commands, sorted by name. The help text omits the letter and the space.
 const (
-	CategorySetup   = "a Set up"
+	CategorySetup   = "a Setup"
 	CategorySubmit  = "b Submit"
-	CategoryWatch   = "c Watch and steer"
+	CategoryWatch   = "c Monitor and control"
 	CategoryResults = "d Results"
-	CategoryAdmin   = "e Fleet and access"
+	CategoryAdmin   = "e Administration"
 )
 
-// Run runs the command that args name, and returns the exit status.
+// Run runs the command in args and returns the exit status.
 func (a *App) Run(ctx context.Context, commands []*cli.Command, args []string) int {
 	err := a.rootCommand(commands).Run(ctx, normalizeArgs(args))
 	if err != nil && !a.started {
@@ -40,12 +41,12 @@ func (a *App) Run(ctx context.Context, commands []*cli.Command, args []string) i
 
 func (a *App) rootCommand(commands []*cli.Command) *cli.Command {
 	root := a.NewCommand(Command{
-		Name: programName, Usage: "run AI and compute jobs on every machine you have", Commands: append(commands, a.helpCommand()),
+		Name: programName, Usage: "Run AI and compute jobs on every machine you have", Commands: append(commands, a.helpCommand()),
 	})
 	root.EnableShellCompletion = true
 	root.ConfigureShellCompletionCommand = a.configureCompletion
 	root.Writer, root.ErrWriter, root.Reader = a.Out, a.Err, a.In
-	root.ExitErrHandler = func(context.Context, *cli.Command, error) {} // Run decides
+	root.ExitErrHandler = func(context.Context, *cli.Command, error) {} // Run handles errors
 	return root
 }
 
@@ -53,16 +54,17 @@ const programName = "muster"
 
 // Command describes one command.
 type Command struct {
-	Name, Usage, Args, Description string
-	Category                       string
-	Flags                          []cli.Flag
-	Commands                       []*cli.Command    // below it
-	StopAtFirstArg                 bool              // what follows the first argument is not ours
-	ForeignOptions                 map[string]string // options that people know from other programs, without dashes: what to do instead
-	Run                            func(ctx context.Context, args []string) error
+	Name, Usage, Description string
+	Args                     string // "" means that the command takes none
+	Category                 string
+	Flags                    []cli.Flag
+	Commands                 []*cli.Command
+	StopAtFirstArg           bool              // options end at the first argument
+	ForeignOptions           map[string]string // options of similar programs, without dashes, and what to use instead
+	Run                      func(ctx context.Context, args []string) error
 }
 
-// NewCommand makes a command. Without a Run it shows what is below it.
+// NewCommand returns a command. Without a Run it prints its help.
 func (a *App) NewCommand(c Command) *cli.Command {
 	help := false
 	cmd := &cli.Command{
@@ -83,6 +85,8 @@ func (a *App) NewCommand(c Command) *cli.Command {
 		case help || c.Run == nil:
 			a.printHelp(cmd)
 			return nil
+		case c.Args == "" && len(args) > 0:
+			return muster.Errorf(muster.Invalid, "unexpected argument %q: %s takes options only", args[0], cmd.FullName())
 		default:
 			a.warnFlags(c.Flags)
 			return c.Run(ctx, args)
@@ -91,7 +95,7 @@ func (a *App) NewCommand(c Command) *cli.Command {
 	return cmd
 }
 
-// warnFlags says what is wrong with the way in which options were given.
+// warnFlags prints the warnings of options.
 func (a *App) warnFlags(flags []cli.Flag) {
 	for _, f := range flags {
 		g, ok := f.(*cli.GenericFlag)
@@ -100,21 +104,18 @@ func (a *App) warnFlags(flags []cli.Flag) {
 		}
 		if v, ok := g.Value.(*flagValue); ok && v.warning != nil {
 			if text := v.warning(); text != "" {
-				a.Messagef("%s %s", a.Err.Paint(term.Yellow, "muster:"), text)
+				a.Warnf("%s", text)
 			}
 		}
 	}
 }
 
-// Messagef writes a sentence for people to standard error.
+// Messagef writes a line for people to standard error.
 func (a *App) Messagef(format string, args ...any) {
 	fmt.Fprintf(a.Err, format+"\n", args...)
 }
 
-// NoArgs refuses arguments of commands that take none.
-func NoArgs(args []string) error {
-	if len(args) > 0 {
-		return muster.Errorf(muster.Invalid, "unexpected argument %q: this command takes options only", args[0])
-	}
-	return nil
+// Warnf writes a warning to standard error.
+func (a *App) Warnf(format string, args ...any) {
+	a.Messagef("%s %s", a.Err.Paint(term.Yellow, "muster:"), fmt.Sprintf(format, args...))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// The exit statuses. Run and wait add the task's own.
+// The exit statuses. The commands run and wait also return a task's exit code.
 const (
 	ExitFailed      = 1
 	ExitUsage       = 2
@@ -20,12 +20,11 @@ const (
 	ExitInvalidSpec = 6
 	ExitUnavailable = 7
 	ExitTimedOut    = 124
-	ExitFleetFault  = 125 // the fleet's fault, not the task's
+	ExitFleetFault  = 125 // a failure of the fleet, not of the task
 	ExitCancelled   = 130
 )
 
-// StatusError ends the program with a status of its own. Without Err nothing is
-// said.
+// StatusError ends the program with an exit status. Without Err, no message is printed.
 type StatusError struct {
 	Status int
 	Err    error
@@ -40,7 +39,7 @@ func (e *StatusError) Error() string {
 
 func (e *StatusError) Unwrap() error { return e.Err }
 
-// reportError says what went wrong and returns the exit status.
+// reportError prints err and returns the exit status.
 func (a *App) reportError(err error) int {
 	if err == nil {
 		return 0
@@ -52,14 +51,13 @@ func (a *App) reportError(err error) int {
 		return s.Status
 	}
 	if errors.Is(err, context.Canceled) {
-		return ExitCancelled // by a signal: the user knows
+		return ExitCancelled // by a signal
 	}
 	a.PrintError(err)
 	return exitStatus(err)
 }
 
-// PrintError says what went wrong, and each part of it that the message does not
-// tell already.
+// PrintError prints an error and its fields, except for those in the message.
 func (a *App) PrintError(err error) {
 	a.Messagef("%s %v", a.Err.Paint(term.Red, "muster:"), err)
 	if e, ok := errors.AsType[*muster.Error](err); ok {
@@ -71,7 +69,7 @@ func (a *App) PrintError(err error) {
 	}
 }
 
-// exitStatus translates an error's code.
+// exitStatus maps the code of an error.
 func exitStatus(err error) int {
 	switch muster.CodeOf(err) {
 	case muster.Invalid, muster.TooLarge:

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// Elapsed says how long something has gone on, or went on if it has ended.
+// Elapsed formats the time from from to to, or to now if to is 0. It is "" before the start.
 func Elapsed(from, to muster.Time, now time.Time) string {
 	switch {
 	case from == 0:
@@ -25,7 +25,7 @@ func Elapsed(from, to muster.Time, now time.Time) string {
 	}
 }
 
-// Age says how long ago t was, "" if that is not known.
+// Age formats the time since t, "" if t is 0.
 func Age(t muster.Time, now time.Time) string {
 	if t == 0 {
 		return ""
@@ -33,7 +33,7 @@ func Age(t muster.Time, now time.Time) string {
 	return term.FormatAge(now.Sub(t.Std()))
 }
 
-// JoinComma lists names with commas.
+// JoinComma joins values with commas.
 func JoinComma[T any](all []T) string {
 	parts := make([]string, len(all))
 	for i, v := range all {
@@ -42,8 +42,7 @@ func JoinComma[T any](all []T) string {
 	return strings.Join(parts, ", ")
 }
 
-// TaskProgress is how far a task says that it is. One that has succeeded is done,
-// whatever it said last.
+// TaskProgress formats the reported progress of a task, "" if there is none or the task has succeeded.
 func TaskProgress(t *muster.Task) string {
 	if t.Progress == nil || t.State == muster.Succeeded {
 		return ""
@@ -51,7 +50,7 @@ func TaskProgress(t *muster.Task) string {
 	return term.FormatPercent(*t.Progress)
 }
 
-// JobFraction is the share of a job that is done, 0 to 1: what the server says, or its finished tasks if it says nothing.
+// JobFraction returns the progress of a job, 0 to 1: the one that the server reports, or the share of finished tasks.
 func JobFraction(j *muster.Job) float64 {
 	if j.Progress != nil {
 		return *j.Progress
@@ -59,7 +58,7 @@ func JobFraction(j *muster.Job) float64 {
 	return float64(j.Counts.Finished()) / float64(max(1, j.Counts.Total()))
 }
 
-// JobProgress is how far a job is that runs.
+// JobProgress formats the progress of a running job.
 func JobProgress(j *muster.Job) string {
 	if j.State != muster.JobRunning {
 		return ""
@@ -67,7 +66,7 @@ func JobProgress(j *muster.Job) string {
 	return term.FormatPercent(JobFraction(j))
 }
 
-// TaskNote is what a person wants to know next: why it failed, or what it does.
+// TaskNote returns why a task failed, or its current step.
 func TaskNote(t *muster.Task) string {
 	switch {
 	case t.State == muster.Succeeded:
@@ -83,7 +82,7 @@ func TaskNote(t *muster.Task) string {
 	}
 }
 
-// TaskStep is what a task says that it does, or did last. What was done to prepare one that never began is over.
+// TaskStep returns the last reported step of a task, "" if it ended before it started.
 func TaskStep(t *muster.Task) string {
 	if t.State.Final() && t.StartedAt == 0 {
 		return ""
@@ -91,8 +90,7 @@ func TaskStep(t *muster.Task) string {
 	return t.Step
 }
 
-// ShortImage names an image as briefly as people compare these: without Docker's own registry, and by the first
-// letters of its digest, or of its EventID.
+// ShortImage shortens the name of an image: without the registry of Docker, and with the first 12 digits of a digest or id.
 func ShortImage(image string) string {
 	short := digestPattern.ReplaceAllStringFunc(image, func(digest string) string {
 		const letters = 12
@@ -110,8 +108,8 @@ func ShortImage(image string) string {
 
 var digestPattern = regexp.MustCompile(`@?sha256:[0-9a-f]{64}`)
 
-// TaskImage is the image that a task ran in, else the one that its job asks for, "" for a process; both if the former
-// has no name. A task that may be a process, too, has none before it has ended.
+// TaskImage returns the image of a task, before its start the requested one, "" for a process; both if the former
+// has no name. A task with isolation auto has none before it ends.
 func TaskImage(t *muster.Task, spec *muster.Spec) string {
 	requested := ""
 	if spec != nil && t.Group >= 0 && t.Group < len(spec.Tasks) {
@@ -127,9 +125,9 @@ func TaskImage(t *muster.Task, spec *muster.Spec) string {
 	}
 }
 
-// FormatAttempt says how an attempt ended, or that it goes on.
+// FormatAttempt formats the outcome of an attempt.
 func FormatAttempt(a *muster.Attempt, now time.Time) string {
-	text := "goes on"
+	text := "running"
 	if a.Outcome != muster.AttemptOpen {
 		text = strings.ReplaceAll(string(a.Outcome), "_", " ")
 	}
@@ -151,7 +149,7 @@ func FormatAttempt(a *muster.Attempt, now time.Time) string {
 	return text
 }
 
-// FormatMetrics writes metrics by name.
+// FormatMetrics formats metrics, sorted by name.
 func FormatMetrics(m map[string]float64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -160,8 +158,7 @@ func FormatMetrics(m map[string]float64) string {
 	return strings.Join(parts, " ")
 }
 
-// FormatCounts says how many tasks are in which state, leaving out what is 0 unless
-// all is asked for.
+// FormatCounts formats the number of tasks in each state, without those that are 0 unless all is set.
 func FormatCounts(c muster.Counts, all bool) string {
 	var parts []string
 	for _, s := range muster.TaskStates {
@@ -172,7 +169,7 @@ func FormatCounts(c muster.Counts, all bool) string {
 	return strings.Join(parts, ", ")
 }
 
-// FormatPast says how long ago t was and when that was.
+// FormatPast formats a time in the past as an age and a timestamp.
 func FormatPast(t muster.Time, now time.Time) string {
 	if t == 0 {
 		return ""
@@ -183,7 +180,7 @@ func FormatPast(t muster.Time, now time.Time) string {
 	return fmt.Sprintf("just now (%s)", t)
 }
 
-// FormatFuture says when t is, and how long that takes if it is to come.
+// FormatFuture formats a time as a timestamp, with the time until then if it is in the future.
 func FormatFuture(t muster.Time) string {
 	if d := time.Until(t.Std()); d > 0 {
 		return fmt.Sprintf("in %s (%s)", term.FormatDuration(d), t)
@@ -191,18 +188,12 @@ func FormatFuture(t muster.Time) string {
 	return t.String()
 }
 
-// NonEmpty leaves out empty texts.
+// NonEmpty deletes empty strings in place.
 func NonEmpty(parts []string) []string {
-	var out []string
-	for _, p := range parts {
-		if p != "" {
-			out = append(out, p)
-		}
-	}
-	return out
+	return slices.DeleteFunc(parts, func(p string) bool { return p == "" })
 }
 
-// StateStyle colours the state of a job, task or worker.
+// StateStyle returns the color of a state of a job, task or worker.
 func StateStyle(state string) term.Style {
 	switch state {
 	case "succeeded", "active":
@@ -216,4 +207,39 @@ func StateStyle(state string) term.Style {
 	default:
 		return term.Dim
 	}
+}
+
+// WorkerStatus returns the state of a worker in one word. An active worker that takes no tasks because of its
+// machine's owner is constrained; one that the scheduler avoids because attempts fail there is avoided.
+func WorkerStatus(w *muster.Worker) string {
+	switch {
+	case w.State != muster.WorkerActive:
+		return string(w.State)
+	case w.Constrained != "":
+		return "constrained"
+	case w.Health != nil && w.Health.Avoided != "":
+		return "avoided"
+	default:
+		return string(w.State)
+	}
+}
+
+// FormatDevices formats the number of devices of each model, and of those in quarantine.
+func FormatDevices(devices []muster.GPU) string {
+	n := map[string]int{}
+	quarantined := 0
+	for _, d := range devices {
+		n[d.Name]++
+		if d.Quarantined != "" {
+			quarantined++
+		}
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(n)) {
+		parts = append(parts, fmt.Sprintf("%d×%s", n[name], name))
+	}
+	if quarantined > 0 {
+		parts = append(parts, fmt.Sprintf("%d quarantined", quarantined))
+	}
+	return strings.Join(parts, ", ")
 }

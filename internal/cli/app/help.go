@@ -14,17 +14,17 @@ import (
 
 // The help texts.
 const (
-	rootHelp = `{{.Name}}: {{.Usage}}
+	rootHelp = `{{.Usage}}
 
 Usage: muster COMMAND [options] [arguments]
 {{range .VisibleCategories}}
-{{slice .Name 2}}{{range .VisibleCommands}}
+{{slice .Name 2}}:{{range .VisibleCommands}}
   {{.Name}}{{"\t"}}{{.Usage}}{{end}}
 {{end}}
-muster COMMAND --help tells all options of a command and their variables.
-The first steps: muster up, and in another terminal muster run -- echo hello
+Run 'muster COMMAND --help' for the options of a command.
+To get started, run 'muster up', then in another terminal 'muster run -- echo hello'.
 `
-	commandHelp = `{{.FullName}}: {{.Usage}}
+	commandHelp = `{{.Usage}}
 
 Usage: {{.FullName}}{{if .VisibleCommands}} [COMMAND]{{end}}{{if .VisibleFlags}} [options]{{end}}{{if .ArgsUsage}} {{.ArgsUsage}}{{end}}
 {{- if .Description}}
@@ -32,11 +32,11 @@ Usage: {{.FullName}}{{if .VisibleCommands}} [COMMAND]{{end}}{{if .VisibleFlags}}
 {{.Description}}{{end}}
 {{- if .VisibleCommands}}
 
-Commands{{range .VisibleCommands}}
+Commands:{{range .VisibleCommands}}
   {{.Name}}{{"\t"}}{{.Usage}}{{end}}{{end}}
 {{- range sections .}}
 
-{{.Title}}{{range .Lines}}
+{{.Title}}:{{range .Lines}}
   {{.}}{{end}}{{end}}
 `
 )
@@ -60,27 +60,24 @@ func normalizeArgs(args []string) []string {
 	return args
 }
 
-// boolValue is a value that may be left out.
+// boolValue is the value of an option that needs none.
 type boolValue struct{ *bool }
 
 func (t boolValue) String() string { return "" }
-func (t boolValue) Get() any       { return t.bool } // no bool: the library must not see it
+func (t boolValue) Get() any       { return t.bool } // not a bool: the library must not recognize it
 func (boolValue) IsBoolFlag() bool { return true }
 func (t boolValue) Set(s string) (err error) {
 	*t.bool, err = strconv.ParseBool(s)
 	return err
 }
 
-// helpFlag is no cli.BoolFlag, because with one of the name help the library
-// would print a text of its own.
+// helpFlag is not a cli.BoolFlag: for one with the name help, the library prints its own text.
 func helpFlag(requested *bool) cli.Flag {
-	f := &cli.GenericFlag{Name: "help", Aliases: []string{"h"}, Usage: "show this text", Category: "Help", Value: boolValue{requested}, Local: true, HideDefault: true}
-	f.SetStringer(func(cli.Flag) string { return "--help, -h\tshow this text" })
-	return f
+	return &cli.GenericFlag{Name: "help", Aliases: []string{"h"}, Usage: "Show this help", Category: "Help", Value: boolValue{requested}, Local: true, HideDefault: true}
 }
 
 func (a *App) helpCommand() *cli.Command {
-	return a.NewCommand(Command{Name: "help", Usage: "show what a command does", Args: "[COMMAND…]", Category: CategorySetup})
+	return a.NewCommand(Command{Name: "help", Usage: "Show the help of a command", Args: "[COMMAND…]", Category: CategorySetup})
 }
 
 func (a *App) printHelp(cmd *cli.Command) {
@@ -91,18 +88,18 @@ func (a *App) printHelp(cmd *cli.Command) {
 	cli.HelpPrinterCustom(a.Out, template, cmd, map[string]any{"sections": renderSections})
 }
 
-// HelpSection is a table in the help text of a command that lists no options, such as one of variables.
+// HelpSection is a table of a help text whose rows are not options, such as environment variables.
 type HelpSection struct {
 	Title string
 	Rows  []HelpRow
 }
 
-// HelpRow is one line of a Section.
+// HelpRow is one line of a HelpSection.
 type HelpRow struct{ Name, Usage string }
 
 const sectionsKey = "sections" // in the metadata of a command
 
-// AddHelpSections adds tables to the help text of a command. They are below its options.
+// AddHelpSections adds tables to the help text of a command, below its options.
 func AddHelpSections(cmd *cli.Command, more ...HelpSection) {
 	if cmd.Metadata == nil {
 		cmd.Metadata = map[string]any{}
@@ -111,14 +108,14 @@ func AddHelpSections(cmd *cli.Command, more ...HelpSection) {
 	cmd.Metadata[sectionsKey] = append(existing, more...)
 }
 
-// renderedSection is a part of a help text: a heading and the lines below it, which have a tab between name and usage.
+// renderedSection is a heading and the lines below it, with a tab between name and usage.
 type renderedSection struct {
 	Title string
 	Lines []string
 }
 
-// renderSections lists the options of a command by their headings, in the order in which the command names these, then the tables
-// of Describe, and the option for help last. The options below a heading are sorted by name.
+// renderSections returns the options by group, in the order of the command and sorted by name within a group, then the tables
+// of AddHelpSections, then the option help.
 func renderSections(cmd *cli.Command) []renderedSection {
 	var titles []string
 	options := map[string][]cli.Flag{}
@@ -138,7 +135,7 @@ func renderSections(cmd *cli.Command) []renderedSection {
 		slices.SortFunc(list, func(a, b cli.Flag) int { return strings.Compare(a.Names()[0], b.Names()[0]) })
 		s := renderedSection{Title: title}
 		for _, f := range list {
-			s.Lines = append(s.Lines, f.String())
+			s.Lines = append(s.Lines, renderFlag(f))
 		}
 		all = append(all, s)
 	}
@@ -153,39 +150,64 @@ func renderSections(cmd *cli.Command) []renderedSection {
 	return all
 }
 
-// usageError says in one sentence what is wrong with the options of a command.
+// renderFlag writes an option as docker does: "-m, --memory bytes", a tab, and what it is for.
+func renderFlag(f cli.Flag) string {
+	d, ok := f.(cli.DocGenerationFlag)
+	if !ok {
+		return f.String()
+	}
+	names := f.Names()
+	line := "    --" + names[0]
+	if len(names) > 1 {
+		line = "-" + names[1] + ", --" + names[0]
+	}
+	if g, ok := f.(*cli.GenericFlag); ok {
+		if v, ok := g.Value.(*flagValue); ok {
+			line += " " + v.placeholder
+		}
+	}
+	line += "\t" + d.GetUsage()
+	if text := d.GetDefaultText(); text != "" {
+		line += " (default: " + text + ")"
+	}
+	for _, env := range d.GetEnvVars() {
+		line += " [$" + env + "]"
+	}
+	return line
+}
+
+// usageError explains an error in the options of a command.
 func (c *Command) usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	help := cmd.FullName() + " --help"
 	text := err.Error()
 	if m := unknownFlag.FindStringSubmatch(text); m != nil {
 		if instead := c.ForeignOptions[m[1]]; instead != "" {
-			return muster.Errorf(muster.Invalid, "there is no option %s: %s; see %s", withDashes(m[1]), instead, help)
+			return muster.Errorf(muster.Invalid, "unknown option %s: %s; see %s", withDashes(m[1]), instead, help)
 		}
 		if m[1] == "json" && slices.ContainsFunc(cmd.Flags, hasJSONOutput) {
-			return muster.Errorf(muster.Invalid, "there is no option --json: write -o json; see %s", help)
+			return muster.Errorf(muster.Invalid, "unknown option --json: use -o json; see %s", help)
 		}
 		return unknownError("option", withDashes(m[1]), nearestOption(cmd.Flags, m[1]), help)
 	}
 	if m := missingValue.FindStringSubmatch(text); m != nil {
-		return muster.Errorf(muster.Invalid, "a value is missing after %s; see %s", m[1], help)
+		return muster.Errorf(muster.Invalid, "option %s needs a value; see %s", m[1], help)
 	}
 	if m := wrongValue.FindStringSubmatch(text); m != nil {
-		return muster.Errorf(muster.Invalid, "%s %s is wrong: %s", withDashes(m[2]), m[1], m[3])
+		return muster.Errorf(muster.Invalid, "invalid value %s for %s: %s", m[1], withDashes(m[2]), m[3])
 	}
 	return muster.Errorf(muster.Invalid, "%s; see %s", text, help)
 }
 
-// hasJSONOutput reports whether an option is the one for formats.
+// hasJSONOutput reports whether an option is --output with the format json.
 func hasJSONOutput(f cli.Flag) bool {
 	d, ok := f.(cli.DocGenerationFlag)
 	return ok && slices.Contains(f.Names(), "output") && strings.Contains(d.GetUsage(), "json")
 }
 
-// translateFlagError makes one sentence of the errors that come before a command begins.
+// translateFlagError rewords errors that the library returns before a command starts.
 func translateFlagError(err error) error {
-	text := err.Error()
-	if m := wrongEnv.FindStringSubmatch(text); m != nil {
-		return muster.Errorf(muster.Invalid, "the variable %s=%s is wrong: %s", m[2], m[1], m[4])
+	if m := wrongEnv.FindStringSubmatch(err.Error()); m != nil {
+		return muster.Errorf(muster.Invalid, "invalid value %s for the variable %s: %s", m[1], m[2], m[4])
 	}
 	return muster.Errorf(muster.Invalid, "%w", err)
 }
@@ -197,7 +219,7 @@ func withDashes(name string) string {
 	return "--" + strings.TrimLeft(name, "-")
 }
 
-// nearestCommand is the command that name was probably meant to be, "" if none is like it.
+// nearestCommand returns the command whose name is most like name, "" if none is similar.
 func nearestCommand(commands []*cli.Command, name string) string {
 	var names []string
 	for _, c := range commands {
@@ -206,7 +228,7 @@ func nearestCommand(commands []*cli.Command, name string) string {
 	return muster.Nearest(name, names)
 }
 
-// nearestOption is the same for an option, with its dashes.
+// nearestOption returns the option whose name is most like name, with dashes, "" if none is similar.
 func nearestOption(flags []cli.Flag, name string) string {
 	var names []string
 	for _, f := range flags {
@@ -224,3 +246,34 @@ func unknownError(noun, name, nearest, help string) error {
 	}
 	return muster.Errorf(muster.Invalid, "unknown %s %q: see %s", noun, name, help)
 }
+
+// configureCompletion gives the library's command the form of the others.
+func (a *App) configureCompletion(c *cli.Command) {
+	for _, shell := range c.Commands {
+		if shell.Name == "bash" {
+			script := shell.Action
+			shell.Action = func(ctx context.Context, cmd *cli.Command) error {
+				if err := script(ctx, cmd); err != nil {
+					return err
+				}
+				return WriteOutput(a.Out, []byte(bashInitCompletion))
+			}
+		}
+	}
+	*c = *a.NewCommand(Command{
+		Name: c.Name, Usage: "Print a completion script for bash, zsh, fish or pwsh", Description: c.Description, Category: CategorySetup, Commands: c.Commands,
+	})
+}
+
+// bashInitCompletion replaces a function of the library's script that fails if the
+// package bash-completion is not installed.
+const bashInitCompletion = `
+__` + programName + `_init_completion() {
+  COMPREPLY=()
+  if declare -F _comp_initialize >/dev/null 2>&1; then
+    _comp_initialize "$@"
+  elif declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
+    _get_comp_words_by_ref "$@" cur prev words cword
+  fi
+}
+`

@@ -1,8 +1,11 @@
 package app
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,34 +16,34 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Option is the part of a flag that people read. Usage names the value in
-// back quotes.
+// Option describes a flag.
 type Option struct {
 	Name, Short, Usage string
-	Env                string // its variable; "" for none
+	Value              string // placeholder in the help text; "" means that of the type
+	Env                string // environment variable; "" means none
 	Group              string // heading in the help text
 }
 
-// WithEnv returns the option with the variable that belongs to its name:
-// MUSTER_DATA for data.
+// WithEnv returns the option with the environment variable of its name: MUSTER_DATA for data.
 func (o Option) WithEnv() Option {
 	o.Env = "MUSTER_" + strings.ToUpper(strings.ReplaceAll(o.Name, "-", "_"))
 	return o
 }
 
-// flagValue is a flag's value: it fills a field of a command's config.
+// flagValue implements cli.Value with functions.
 type flagValue struct {
-	set     func(string) error
-	format  func() string
-	warning func() string // a warning once all options are read, "" for none; may be nil
+	placeholder string
+	set         func(string) error
+	format      func() string
+	warning     func() string // called once all options are read, "" means none; may be nil
 }
 
 func (v *flagValue) Set(s string) error { return v.set(s) }
 func (v *flagValue) String() string     { return v.format() }
 func (v *flagValue) Get() any           { return v.format() }
 
-// Var makes a flag whose text is read by parse and stored in dst. The default is what dst
-// holds; show says it in the help text.
+// Var returns a flag that stores the result of parse in dst. The default is the value of dst,
+// which the help text shows with format.
 func Var[T any](o Option, dst *T, parse func(string) (T, error), format func(T) string) cli.Flag {
 	return o.flag(&flagValue{
 		set: func(s string) error {
@@ -54,8 +57,9 @@ func Var[T any](o Option, dst *T, parse func(string) (T, error), format func(T) 
 	})
 }
 
-func (o Option) flag(v cli.Value) cli.Flag {
-	f := &cli.GenericFlag{Name: o.Name, Usage: o.Usage, Category: o.Group, Value: v, Local: true, HideDefault: v.String() == ""}
+func (o Option) flag(v *flagValue) cli.Flag {
+	v.placeholder = cmp.Or(o.Value, "string")
+	f := &cli.GenericFlag{Name: o.Name, Usage: o.Usage, Category: o.Group, Value: v, DefaultText: v.String(), Local: true}
 	if o.Short != "" {
 		f.Aliases = []string{o.Short}
 	}
@@ -65,12 +69,12 @@ func (o Option) flag(v cli.Value) cli.Flag {
 	return f
 }
 
-// StringVar is any text.
+// StringVar returns a flag with a text.
 func (o Option) StringVar(dst *string) cli.Flag {
 	return Var(o, dst, func(s string) (string, error) { return s, nil }, func(s string) string { return s })
 }
 
-// BoolVar is a switch: given without a value it is on.
+// BoolVar returns a switch.
 func (o Option) BoolVar(dst *bool) cli.Flag {
 	f := &cli.BoolFlag{Name: o.Name, Usage: o.Usage, Category: o.Group, Destination: dst, Local: true, HideDefault: true}
 	if o.Env != "" {
@@ -82,33 +86,35 @@ func (o Option) BoolVar(dst *bool) cli.Flag {
 	return f
 }
 
-// EnumVar is one of the texts that are allowed.
+// EnumVar returns a flag with one of the allowed texts.
 func (o Option) EnumVar(dst *string, allowed ...string) cli.Flag {
 	return Var(o, dst, func(s string) (string, error) {
 		if !slices.Contains(allowed, s) {
-			return "", fmt.Errorf("write one of %s", strings.Join(allowed, ", "))
+			return "", fmt.Errorf("must be one of %s", strings.Join(allowed, ", "))
 		}
 		return s, nil
 	}, func(s string) string { return s })
 }
 
-// IntVar is a whole number from least to most.
+// IntVar returns a flag with an integer from lo to hi.
 func (o Option) IntVar(dst *int, lo, hi int) cli.Flag {
+	o.Value = cmp.Or(o.Value, "int")
 	return Var(o, dst, func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < lo || n > hi {
-			return 0, fmt.Errorf("write a whole number from %d to %d", lo, hi)
+			return 0, fmt.Errorf("must be an integer from %d to %d", lo, hi)
 		}
 		return n, nil
 	}, func(n int) string { return formatNonZero(n, strconv.Itoa) })
 }
 
-// FloatVar is a number from 0 to most.
+// FloatVar returns a flag with a number from 0 to hi.
 func (o Option) FloatVar(dst *float64, hi float64) cli.Flag {
+	o.Value = cmp.Or(o.Value, "number")
 	return Var(o, dst, func(s string) (float64, error) {
 		f, err := strconv.ParseFloat(s, 64)
 		if err != nil || !(f >= 0 && f <= hi) {
-			return 0, fmt.Errorf("write a number from 0 to %.0f", hi)
+			return 0, fmt.Errorf("must be a number from 0 to %.0f", hi)
 		}
 		return f, nil
 	}, func(f float64) string {
@@ -116,14 +122,30 @@ func (o Option) FloatVar(dst *float64, hi float64) cli.Flag {
 	})
 }
 
-// SizeVar is a number of bytes.
+// SizeVar returns a flag with a number of bytes, such as 4GiB.
 func (o Option) SizeVar(dst *muster.Size) cli.Flag {
+	o.Value = cmp.Or(o.Value, "bytes")
 	return Var(o, dst, muster.ParseSize, func(s muster.Size) string { return formatNonZero(s, muster.Size.String) })
 }
 
-// DurationVar is a length of time.
+// DurationVar returns a flag with a duration, such as 90s.
 func (o Option) DurationVar(dst *muster.Duration) cli.Flag {
+	o.Value = cmp.Or(o.Value, "duration")
 	return Var(o, dst, muster.ParseDuration, func(d muster.Duration) string { return formatNonZero(d, muster.Duration.String) })
+}
+
+// OptionalDurationVar returns a flag with a duration whose absence, nil, differs from 0.
+func (o Option) OptionalDurationVar(dst **muster.Duration) cli.Flag {
+	o.Value = cmp.Or(o.Value, "duration")
+	return Var(o, dst, func(s string) (*muster.Duration, error) {
+		d, err := muster.ParseDuration(s)
+		return &d, err
+	}, func(d *muster.Duration) string {
+		if d == nil {
+			return ""
+		}
+		return d.String()
+	})
 }
 
 func formatNonZero[T comparable](v T, formatValue func(T) string) string {
@@ -134,8 +156,9 @@ func formatNonZero[T comparable](v T, formatValue func(T) string) string {
 	return formatValue(v)
 }
 
-// ListVar may be given several times, and with commas.
+// ListVar returns a flag with a comma-separated list. It may be repeated.
 func (o Option) ListVar(dst *[]string) cli.Flag {
+	o.Value = cmp.Or(o.Value, "list")
 	return Var(o, dst, func(s string) ([]string, error) {
 		all := *dst
 		for part := range strings.SplitSeq(s, ",") {
@@ -148,22 +171,23 @@ func (o Option) ListVar(dst *[]string) cli.Flag {
 	}, func(all []string) string { return strings.Join(all, ",") })
 }
 
-// RepeatedVar may be given several times; a comma is part of the value.
+// RepeatedVar returns a flag that may be repeated; a comma is part of the value.
 func (o Option) RepeatedVar(dst *[]string) cli.Flag {
 	return Var(o, dst, func(s string) ([]string, error) {
 		if s == "" {
-			return nil, errors.New("it is empty")
+			return nil, errors.New("must not be empty")
 		}
 		return append(*dst, s), nil
 	}, func(all []string) string { return strings.Join(all, " ") })
 }
 
-// MapVar may be given several times, each time as NAME=VALUE.
+// MapVar returns a flag with NAME=VALUE. It may be repeated.
 func (o Option) MapVar(dst *map[string]string) cli.Flag {
+	o.Value = cmp.Or(o.Value, "name=value")
 	return Var(o, dst, func(s string) (map[string]string, error) {
 		name, val, ok := strings.Cut(s, "=")
 		if !ok || name == "" {
-			return nil, errors.New("write NAME=VALUE")
+			return nil, errors.New("must be NAME=VALUE")
 		}
 		all := maps.Clone(*dst)
 		if all == nil {
@@ -178,4 +202,47 @@ func (o Option) MapVar(dst *map[string]string) cli.Flag {
 		}
 		return strings.Join(parts, " ")
 	})
+}
+
+// LogOptions configures the log of a daemon on standard error. The zero value is not valid: use DefaultLogOptions.
+type LogOptions struct {
+	Level  string // one of logLevels
+	Format string // one of logFormats
+}
+
+// DefaultLogOptions returns level info and format text.
+func DefaultLogOptions() LogOptions { return LogOptions{Level: "info", Format: "text"} }
+
+//nolint:gochecknoglobals // constant tables
+var (
+	logLevels  = []string{"debug", "info", "warn", "error"}
+	logFormats = []string{"text", "json"}
+)
+
+// Flags returns the options.
+func (l *LogOptions) Flags() []cli.Flag {
+	const group = "Logging"
+	return []cli.Flag{
+		Option{Name: "log-level", Value: "level", Usage: "Minimum log level: debug, info, warn or error", Group: group}.WithEnv().EnumVar(&l.Level, logLevels...),
+		Option{Name: "log-format", Value: "format", Usage: "Log format: text or json", Group: group}.WithEnv().EnumVar(&l.Format, logFormats...),
+	}
+}
+
+// Logger returns a logger that writes to w. Its errors are Invalid.
+func (l *LogOptions) Logger(w io.Writer) (*slog.Logger, error) {
+	if !slices.Contains(logLevels, l.Level) {
+		return nil, muster.Errorf(muster.Invalid, "invalid log level %q: use one of %s", l.Level, strings.Join(logLevels, ", "))
+	}
+	if !slices.Contains(logFormats, l.Format) {
+		return nil, muster.Errorf(muster.Invalid, "invalid log format %q: use one of %s", l.Format, strings.Join(logFormats, ", "))
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
+		return nil, muster.Errorf(muster.Internal, "log level: %w", err)
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if l.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o)), nil
+	}
+	return slog.New(slog.NewTextHandler(w, o)), nil
 }

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math"
 	"regexp"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 
@@ -14,27 +15,27 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// OutputOptions says how a command writes what it found.
+// OutputOptions is the format of a command's output.
 type OutputOptions struct {
 	Output string // "" or table, wide, json, yaml
 	Quiet  bool   // ids only
 }
 
-// Flags are the options for it.
+// Flags returns the options.
 func (f *OutputOptions) Flags() []cli.Flag {
 	return []cli.Flag{
-		Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, wide, json or yaml", Group: "Output"}.WithEnv().EnumVar(&f.Output, "table", "wide", "json", "yaml"),
-		Option{Name: "quiet", Short: "q", Usage: "write ids only", Group: "Output"}.BoolVar(&f.Quiet),
+		Option{Name: "output", Short: "o", Value: "format", Usage: "Output format: table, wide, json or yaml", Group: "Output"}.WithEnv().EnumVar(&f.Output, "table", "wide", "json", "yaml"),
+		Option{Name: "quiet", Short: "q", Usage: "Print ids only", Group: "Output"}.BoolVar(&f.Quiet),
 	}
 }
 
-// Wide says whether every column is wanted.
+// Wide reports whether all columns are requested.
 func (f *OutputOptions) Wide() bool { return f.Output == "wide" }
 
-// Human says whether a person reads the output.
+// Human reports whether the output is for people: a table, not a document or ids.
 func (f *OutputOptions) Human() bool { return !f.Quiet && f.Output != "json" && f.Output != "yaml" }
 
-// Print writes one thing: its ids, itself as a document, or what draw draws.
+// Print writes ids, v as a document, or calls draw, depending on the format.
 func (a *App) Print(f OutputOptions, v any, ids []string, draw func() error) error {
 	switch {
 	case f.Quiet:
@@ -59,7 +60,7 @@ func (a *App) Print(f OutputOptions, v any, ids []string, draw func() error) err
 	}
 }
 
-// WithBlankLines puts an empty line between the things that draw draws.
+// WithBlankLines returns draw with an empty line between its calls.
 func WithBlankLines[T any](a *App, draw func(T) error) func(T) error {
 	first := true
 	return func(v T) error {
@@ -71,8 +72,7 @@ func WithBlankLines[T any](a *App, draw func(T) error) func(T) error {
 	}
 }
 
-// PrintItems writes things as they are if there are several, and the thing itself
-// if exactly one was asked for.
+// PrintItems prints items: as a list in a document, or as the item itself if there is exactly one.
 func PrintItems[T any](a *App, f OutputOptions, items []T, id func(T) string, draw func(T) error) error {
 	var v any = items
 	if len(items) == 1 {
@@ -92,7 +92,7 @@ func PrintItems[T any](a *App, f OutputOptions, items []T, id func(T) string, dr
 	})
 }
 
-// Listing is a list of things in the format that was asked for.
+// Listing is a list in the requested format.
 type Listing[T any] struct {
 	OutputOptions
 	Rows             iter.Seq2[T, error]
@@ -100,12 +100,22 @@ type Listing[T any] struct {
 	ID               func(T) string
 	Table            *term.Table
 	Row              func(T) []string
-	EmptyMessage     string // said to a person if there is nothing
-	TruncatedMessage string // said if the limit cut the list
+	EmptyMessage     string // for people, if there are no rows
+	TruncatedMessage string // if there are more rows than Limit
 }
 
-// Write writes the list as it comes, without holding all of it in memory; only a
-// table is drawn at the end.
+// Seq returns the elements of a slice as rows.
+func Seq[T any](all []T) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for _, v := range all {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Write writes rows as they arrive and keeps none in memory, except for a table, which is drawn at the end.
 func (l *Listing[T]) Write(a *App) error {
 	limit := l.Limit
 	if limit == 0 {
@@ -171,8 +181,7 @@ func (l *Listing[T]) writeItem(a *App, v T, n int) error {
 	}
 }
 
-// toJSON writes a document for people and programs: indented, and commands as
-// they were written. JSON's habit of escaping <, > and & is for web pages.
+// toJSON encodes v with indentation, and without escapes for <, > and &.
 func toJSON(v any, prefix string) ([]byte, error) {
 	data, err := json.MarshalIndent(v, prefix, "  ")
 	if err != nil {
@@ -192,14 +201,46 @@ func toJSON(v any, prefix string) ([]byte, error) {
 	}), nil
 }
 
-// jsonEscape matches one escape at a time, so that an escaped backslash is not
-// taken for the beginning of another one.
+// jsonEscape matches whole escapes, so that an escaped backslash does not start another one.
 var jsonEscape = regexp.MustCompile(`\\(?:u[0-9a-f]{4}|.)`)
 
-// WriteOutput writes to an output that the command is about.
+// WriteOutput writes to the output of a command.
 func WriteOutput(w io.Writer, data []byte) error {
 	if _, err := w.Write(data); err != nil {
-		return muster.Errorf(muster.Internal, "writing the output failed: %w", err)
+		return muster.Errorf(muster.Internal, "write output: %w", err)
+	}
+	return nil
+}
+
+// Details is a list of names and values, one per line, without empty values.
+type Details struct {
+	App    *App
+	names  []string
+	values []string
+}
+
+// Add adds a line.
+func (f *Details) Add(name, value string) {
+	if value != "" {
+		f.names = append(f.names, name)
+		f.values = append(f.values, value)
+	}
+}
+
+// Draw writes the lines, truncated to the width of the screen.
+func (f *Details) Draw() error {
+	width := 0
+	for _, name := range f.names {
+		width = max(width, len(name))
+	}
+	for i, name := range f.names {
+		value := f.values[i]
+		if !strings.Contains(value, "\x1b") { // painted values are short
+			value = term.Truncate(term.Sanitize(value), max(f.App.Out.Width-width-2, 0))
+		}
+		if err := WriteOutput(f.App.Out, fmt.Appendf(nil, "%s  %s\n", f.App.Out.Paint(term.Bold, fmt.Sprintf("%-*s", width, name)), value)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

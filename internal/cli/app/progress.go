@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// RunWithStatus runs do with a status line on a terminal.
+// RunWithStatus runs fn, with a status line if standard error is a terminal.
 func (a *App) RunWithStatus(ctx context.Context, line func() string, fn func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	statusCtx, stopStatus := context.WithCancel(ctx)
@@ -24,22 +24,22 @@ func (a *App) RunWithStatus(ctx context.Context, line func() string, fn func(con
 	return group.Wait()
 }
 
-// TransferBar is the status line of a transfer.
+// TransferBar is the status line of a transfer. Its fields may be set concurrently.
 type TransferBar struct {
 	verb    string
-	Total   atomic.Int64 // below 0 while it is not known
-	Done    atomic.Int64
+	Total   atomic.Int64 // bytes; negative means unknown
+	Done    atomic.Int64 // bytes
 	started time.Time
 }
 
-// NewTransferBar begins a bar for total bytes, below 0 if that is not known yet.
+// NewTransferBar returns a bar for total bytes, negative if unknown.
 func NewTransferBar(verb string, total int64) *TransferBar {
 	b := &TransferBar{verb: verb, started: time.Now()}
 	b.Total.Store(total)
 	return b
 }
 
-// Line is the status line now.
+// Line returns the current status line.
 func (b *TransferBar) Line() string {
 	total, done, elapsed := b.Total.Load(), b.Done.Load(), time.Since(b.started)
 	if total < 0 {

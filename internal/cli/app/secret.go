@@ -18,29 +18,27 @@ import (
 // maxSecret is the most bytes of a token in a file.
 const maxSecret = 4 << 10
 
-// Secret is a token that a command takes from a file, from the environment or, so
-// that all other users of the machine may see it, from an argument.
+// Secret is a token from a file, from the environment, or from an argument, where other users of the machine can see it.
 type Secret struct {
-	name string // of the option; the file's is name-file
-	env  string // its variable; the file's is env_FILE
+	name string // of the option; that of the file is name-file
+	env  string // environment variable; that of the file is env_FILE
 
 	text    string
 	file    string
-	fromArg bool  // it was an argument
-	err     error // of the options
+	fromArg bool
+	err     error // both options were given
 }
 
-// fileSuffix and fileEnvSuffix make the names for the file of a secret.
+// fileSuffix and fileEnvSuffix are appended to the names for the file of a secret.
 const (
 	fileSuffix    = "-file"
 	fileEnvSuffix = "_FILE"
 )
 
-// SecretVars makes two options: the token itself, and the file that holds it. what names the token
-// in the file's usage, such as "the join token".
+// SecretVars returns two options: the token, and a file with it. noun names the token, such as "join token".
 func (o Option) SecretVars(dst *Secret, noun string) []cli.Flag {
 	dst.name, dst.env = o.Name, o.Env
-	file := Option{Name: o.Name + fileSuffix, Env: o.Env + fileEnvSuffix, Group: o.Group, Usage: "read " + noun + " from the first line of this `FILE`; - is the standard input"}
+	file := Option{Name: o.Name + fileSuffix, Value: "path", Env: o.Env + fileEnvSuffix, Group: o.Group, Usage: "File with the " + noun + " on its first line; - means standard input"}
 	return []cli.Flag{
 		o.flag(&flagValue{
 			set:     func(s string) error { dst.set(&dst.text, s, dst.file, o.Env); return nil },
@@ -54,8 +52,8 @@ func (o Option) SecretVars(dst *Secret, noun string) []cli.Flag {
 	}
 }
 
-// set takes a value of an option, which comes from its variable if it is what that holds. Arguments
-// are read before variables, and count more.
+// set stores the value of an option, which comes from the variable env if they are equal. Arguments are
+// parsed before variables and have precedence.
 func (s *Secret) set(dst *string, text, other, env string) {
 	fromArg := text != os.Getenv(env)
 	switch {
@@ -63,29 +61,29 @@ func (s *Secret) set(dst *string, text, other, env string) {
 		*dst = text
 		s.fromArg = s.fromArg || fromArg && dst == &s.text
 	case fromArg:
-		s.err = muster.Errorf(muster.Invalid, "--%s and --%s are both given: give one of them", s.name, s.name+fileSuffix)
+		s.err = muster.Errorf(muster.Invalid, "--%s and --%s are mutually exclusive", s.name, s.name+fileSuffix)
 	}
 }
 
-// warning says what is wrong with a token among the arguments.
+// warning returns a warning if the token was an argument.
 func (s *Secret) warning() string {
 	if !s.fromArg {
 		return ""
 	}
-	return fmt.Sprintf("--%s shows the token to other users of this machine while the program starts: use --%s%s FILE (- is the standard input) or the variable %s instead",
+	return fmt.Sprintf("--%s shows the token to other users of this machine while the program starts: use --%s%s FILE (- means standard input) or the variable %s",
 		s.name, s.name, fileSuffix, s.env)
 }
 
-// Read returns the token, "" if none was given. The standard input is read only once.
+// Read returns the token, "" if none was given. Standard input is read only once.
 func (s *Secret) Read() (string, error) {
 	if s.err != nil || s.file == "" {
 		return s.text, s.err
 	}
-	in, from := io.Reader(os.Stdin), "the standard input"
+	in, from := io.Reader(os.Stdin), "standard input"
 	if s.file != "-" {
 		f, err := os.Open(s.file)
 		if err != nil {
-			return "", muster.Errorf(muster.Invalid, "the file of --%s%s cannot be read: %w", s.name, fileSuffix, err)
+			return "", muster.Errorf(muster.Invalid, "--%s%s: %w", s.name, fileSuffix, err)
 		}
 		defer f.Close()
 		in, from = f, s.file
@@ -94,15 +92,15 @@ func (s *Secret) Read() (string, error) {
 	line = bytes.TrimSpace(line)
 	switch {
 	case err != nil && !errors.Is(err, io.EOF):
-		return "", muster.Errorf(muster.Invalid, "--%s%s: %s cannot be read: %w", s.name, fileSuffix, from, err)
+		return "", muster.Errorf(muster.Invalid, "--%s%s: %w", s.name, fileSuffix, err)
 	case len(line) == 0:
-		return "", muster.Errorf(muster.Invalid, "--%s%s: the first line of %s is empty: it must hold the token", s.name, fileSuffix, from)
+		return "", muster.Errorf(muster.Invalid, "--%s%s: the first line of %s is empty, it must be the token", s.name, fileSuffix, from)
 	}
 	s.text, s.file = string(line), ""
 	return s.text, nil
 }
 
-// ReadAndUnset reads the token and removes it from the environment that this process passes on.
+// ReadAndUnset is Read, and removes the token from the environment of child processes.
 func (s *Secret) ReadAndUnset() (string, error) {
 	text, err := s.Read()
 	for _, name := range []string{s.env, s.env + fileEnvSuffix} {
@@ -111,8 +109,7 @@ func (s *Secret) ReadAndUnset() (string, error) {
 	return text, err
 }
 
-// UnsetSecrets removes all tokens from the environment that this process passes on: the programs
-// that a worker starts need none.
+// UnsetSecrets removes all tokens from the environment of child processes.
 func UnsetSecrets() {
 	for _, name := range secretFlags {
 		env := (Option{Name: name}).WithEnv().Env
@@ -137,8 +134,7 @@ func (s *Secret) removeFlags(args []string) []string {
 	return rest
 }
 
-// MaskArgs returns copies of the program's arguments, and then overwrites the tokens among them in what
-// the system shows of this process to others.
+// MaskArgs returns a copy of the program's arguments, and overwrites the tokens in the process list.
 func MaskArgs() []string {
 	args := make([]string, len(os.Args))
 	for i, arg := range os.Args {
@@ -148,11 +144,10 @@ func MaskArgs() []string {
 	return args
 }
 
-// secretFlags are the options that have tokens as their values.
+// secretFlags are the options whose values are tokens.
 var secretFlags = []string{"token", "admin-token", "join-token", "webhook-secret", "api-key", "coordinator-token"} //nolint:gochecknoglobals // a constant
 
-// secretValues returns the parts of args that are tokens. What a command executes may have such options, too:
-// to conceal their values does no harm.
+// secretValues returns the tokens in args, also those among the arguments of a task's command.
 func secretValues(args []string) []string {
 	var list []string
 	for i, arg := range args {

@@ -7,8 +7,7 @@ import (
 	"unsafe"
 )
 
-// overwriteSecrets overwrites the tokens among the arguments of this process where /proc/PID/cmdline
-// shows them: the strings of os.Args lie there. Others are not touched.
+// overwriteSecrets overwrites tokens in the memory that /proc/PID/cmdline shows: the strings of os.Args point into it.
 func overwriteSecrets(args []string) {
 	begin, end := argvRange()
 	for _, text := range secretValues(args) {
@@ -25,10 +24,9 @@ func overwriteSecrets(args []string) {
 	}
 }
 
-// argvRange returns where the kernel put the arguments of this process; see arg_start in
-// proc_pid_stat(5). It returns nothing where there is no /proc, which nobody can read then.
+// argvRange returns the address range of the arguments; see arg_start in proc_pid_stat(5). It is empty without /proc.
 func argvRange() (begin, end uintptr) {
-	const first, argStart = 3, 48 // numbers of fields: of the first one behind the name, and of arg_start
+	const first, argStart = 3, 48 // numbers of the first field after the name and of arg_start
 	b, err := os.ReadFile("/proc/self/stat")
 	if err != nil {
 		return 0, 0

@@ -2,5 +2,5 @@
 
 package app
 
-// overwriteSecrets does nothing: where this system shows arguments of processes is not known.
+// overwriteSecrets does nothing: it is implemented on Linux only.
 func overwriteSecrets([]string) {}

@@ -36,10 +36,10 @@ func TestWhereATokenComesFrom(t *testing.T) {
 		"argument beats variables":      {args: []string{"--token", "a"}, env: "e", envFile: "/no/such", want: "a", warnedFor: "--token-file"},
 		"file beats variables":          {args: []string{"--token-file", file}, env: "e", envFile: "/no/such", want: "from a file"},
 		"the token's variable is first": {env: "e", envFile: "/no/such", want: "e"},
-		"both":                          {args: []string{"--token", "a", "--token-file", file}, wrong: "give one of them"},
-		"both, the other way":           {args: []string{"--token-file", file, "--token", "a"}, wrong: "give one of them"},
+		"both":                          {args: []string{"--token", "a", "--token-file", file}, wrong: "mutually exclusive"},
+		"both, the other way":           {args: []string{"--token-file", file, "--token", "a"}, wrong: "mutually exclusive"},
 		"no such file":                  {args: []string{"--token-file", "/no/such"}, wrong: "/no/such: no such file"},
-		"a folder":                      {args: []string{"--token-file", "/"}, wrong: "cannot be read"},
+		"a folder":                      {args: []string{"--token-file", "/"}, wrong: "is a directory"},
 		"empty":                         {args: []string{"--token-file", os.DevNull}, wrong: "is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// StopSignals are the signals that ask a program to end.
+// StopSignals returns the signals that request a shutdown.
 func StopSignals() []os.Signal { return []os.Signal{os.Interrupt, syscall.SIGTERM} }
 
-// ShutdownContexts returns a context that ends with the first SIGINT or SIGTERM and one
-// that ends with the second. The third one ends the program at once.
+// ShutdownContexts returns a context that ends on the first SIGINT or SIGTERM, and one that ends on the second.
+// The third one kills the program.
 func ShutdownContexts(ctx context.Context) (first, second context.Context, release context.CancelFunc) {
 	first, stopFirst := signal.NotifyContext(ctx, StopSignals()...)
 	second, cancelSecond := context.WithCancel(context.WithoutCancel(ctx))
@@ -30,8 +30,8 @@ func ShutdownContexts(ctx context.Context) (first, second context.Context, relea
 	}
 }
 
-// WaitForResponse makes a request that the first signal does not cut off, since nobody would know whether it was done.
-// It tells a user who still waits a second after that how to end it.
+// WaitForResponse runs a request that the first signal does not interrupt, because its outcome would be unknown.
+// If it still runs a second after the signal, a message says how to interrupt it.
 func (a *App) WaitForResponse(first context.Context, request func() error) error {
 	done, notified := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(first, func() {
@@ -39,7 +39,7 @@ func (a *App) WaitForResponse(first context.Context, request func() error) error
 		select {
 		case <-done:
 		case <-time.After(time.Second):
-			a.Messagef("waiting for the server's answer, which says whether it was done; press Ctrl-C again not to wait")
+			a.Messagef("waiting for the response of the server; press Ctrl-C again to exit now")
 		}
 	})
 	err := request()
@@ -50,8 +50,7 @@ func (a *App) WaitForResponse(first context.Context, request func() error) error
 	return err
 }
 
-// SignalContext returns a context that ends with the first SIGINT or SIGTERM.
-// The second one ends the program at once.
+// SignalContext returns a context that ends on the first SIGINT or SIGTERM. The second one kills the program.
 func SignalContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, StopSignals()...)
 	context.AfterFunc(ctx, stop)

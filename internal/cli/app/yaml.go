@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// toYAML goes through JSON, so that both have the same names and forms. Texts
-// that could be taken for something else are quoted as in JSON, which is YAML
-// too. A library with nicer forms was seen to write what it cannot read back.
+// toYAML converts the JSON of v, so that both formats have the same fields. Strings that are not plainly
+// text are quoted as in JSON, which is valid YAML. goccy/go-yaml writes documents that it cannot read back.
 func toYAML(v any) ([]byte, error) {
 	data, err := toJSON(v, "")
 	if err != nil {
@@ -31,9 +30,8 @@ type yamlWriter struct {
 	out bytes.Buffer
 }
 
-// value writes the next value. lead is what stands before it on its line: "", or
-// something that ends in a key's colon or an item's dash; indent is how far its
-// members are indented.
+// value writes the next value. lead precedes it on its line: "", or a text that ends in the colon of a key
+// or the dash of an item; indent is the indentation of its members.
 func (w *yamlWriter) value(lead, indent string) error {
 	token, err := w.in.Token()
 	if err != nil {
@@ -106,7 +104,7 @@ var (
 	yamlReserved = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
 )
 
-// yamlText writes a text, in quotes unless it can only be a text.
+// yamlText returns s, quoted unless YAML reads it as the same string.
 func yamlText(s string) (string, error) {
 	if yamlPlain.MatchString(s) && !slices.Contains(yamlReserved, strings.ToLower(s)) {
 		return s, nil

@@ -1,4 +1,4 @@
-// Package bench has the commands about the results of benchmark tasks.
+// Package bench has the commands that compare the results of benchmark tasks.
 package bench
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// What is compared.
+// The metrics.
 const (
 	metricThroughput = "throughput"
 	metricLatency    = "latency"
@@ -30,16 +30,6 @@ type config struct {
 	parquet string
 }
 
-func (c *config) flags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "by", Usage: "compare this `FIGURE`: throughput in items a second, latency (the median of a run), memory (the most in use) or energy for an item"}.
-			EnumVar(&c.metric, metricThroughput, metricLatency, metricMemory, metricEnergy),
-		app.Option{Name: "parquet", Usage: "write all figures to this `FILE`, too, one row for each task, batch size and precision"}.StringVar(&c.parquet),
-		app.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json, yaml or csv", Group: "Output"}.EnumVar(&c.output, "table", "json", "yaml", "csv"),
-	}, c.Flags())
-}
-
-// runner is one run of the program.
 type runner struct{ *app.App }
 
 // Command returns muster bench.
@@ -47,23 +37,25 @@ func Command(base *app.App) *cli.Command {
 	a := &runner{base}
 	c := &config{metric: metricThroughput}
 	return a.NewCommand(app.Command{
-		Name: "bench", Usage: "compare what benchmarks measured", Category: app.CategoryResults,
+		Name: "bench", Usage: "Analyze benchmark results", Category: app.CategoryResults,
 		Commands: []*cli.Command{a.NewCommand(app.Command{
-			Name: "compare", Usage: "compare the results of benchmark tasks", Args: "JOB|TASK…", Flags: c.flags(),
-			Description: "One row for each batch size and precision, one column for each task, with how much of the first task's figure each has. " +
-				"It is said where figures are of different models, inputs or iterations, and so do not compare. " +
-				"The exit status is 1 if a job or task that was named measured nothing.",
+			Name: "compare", Usage: "Compare the results of benchmark tasks", Args: "JOB|TASK…",
+			Flags: append([]cli.Flag{
+				app.Option{Name: "by", Value: "metric", Usage: "Metric: throughput (items per second), latency (median of a run), memory (peak) or energy (per item)"}.
+					EnumVar(&c.metric, metricThroughput, metricLatency, metricMemory, metricEnergy),
+				app.Option{Name: "parquet", Value: "path", Usage: "Also write all measurements to this file, one row per task, batch size and precision"}.StringVar(&c.parquet),
+				app.Option{Name: "output", Short: "o", Value: "format", Usage: "Output format: table, json, yaml or csv", Group: "Output"}.EnumVar(&c.output, "table", "json", "yaml", "csv"),
+			}, c.Flags()...),
+			Description: "Prints one row per batch size and precision, and one column per task, with the ratio to the first task. " +
+				"Notes say which results are not comparable because models, inputs or iterations differ. " +
+				"The exit status is 1 if an argument has no measurements.",
 			Run: func(ctx context.Context, args []string) error { return a.compare(ctx, c, args) },
 		})},
 	})
 }
 
 func (a *runner) compare(ctx context.Context, c *config, args []string) error {
-	server, err := c.Connect()
-	if err != nil {
-		return err
-	}
-	sels, err := remote.ResolveSelectors(ctx, server, args)
+	server, sels, err := c.Select(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -82,23 +74,23 @@ func (a *runner) compare(ctx context.Context, c *config, args []string) error {
 	}
 	all, skipped := parseReports(tasks, workers)
 	if len(all) == 0 {
-		return muster.Errorf(muster.NotFound, "there is nothing to compare: %s", skipped[0])
+		return muster.Errorf(muster.NotFound, "nothing to compare: %s", skipped[0])
 	}
 	if err := a.render(c, all, skipped); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(sels, func(s remote.Selector) bool { return !hasResults(&s, all) }) {
-		return &app.StatusError{Status: app.ExitFailed} // the notes say why
+		return &app.StatusError{Status: app.ExitFailed} // the notes have the reason
 	}
 	return nil
 }
 
-// hasResults reports whether what is compared has something of those that were named by one argument.
+// hasResults reports whether a column is of a selected task.
 func hasResults(s *remote.Selector, all []column) bool {
 	return slices.ContainsFunc(all, func(c column) bool { return s.Contains(&c.task.ID) })
 }
 
-// render writes what was compared, and what to think of it.
+// render writes the comparison and notes.
 func (a *runner) render(c *config, all []column, skipped []string) error {
 	for _, s := range append(skipped, comparabilityNotes(all)...) {
 		a.Messagef("%s %s", a.Err.Paint(term.Yellow, "note:"), term.Sanitize(s))
@@ -140,7 +132,7 @@ func (a *runner) render(c *config, all []column, skipped []string) error {
 	return f.Draw()
 }
 
-// columnTitles names the columns: by worker, and by task, too, where a worker has several.
+// columnTitles returns the titles of the columns: the worker, and the task if the worker has several.
 func columnTitles(all []column) []string {
 	names := make([]string, len(all))
 	for i := range all {
@@ -152,7 +144,7 @@ func columnTitles(all []column) []string {
 	return names
 }
 
-// metricValue is what is compared of a combination, nil if it is not there.
+// metricValue returns a metric of a measurement, nil if it is missing.
 func metricValue(metric string, m *measurement) *float64 {
 	switch {
 	case m == nil:
@@ -169,7 +161,7 @@ func metricValue(metric string, m *measurement) *float64 {
 	return nil
 }
 
-// formatMetric writes a figure with its unit, and how much that is of the first.
+// formatMetric formats a metric with its unit, and its ratio to the first.
 func formatMetric(metric string, m *measurement, first *float64, ratio bool) string {
 	v := metricValue(metric, m)
 	switch {

@@ -48,8 +48,8 @@ func TestReadSaysWhatIsLeftOut(t *testing.T) {
 	list.Result = json.RawMessage(`[1]`)
 	all, out := parseReports([]muster.Task{running, failed, other, list, recordedTask(t, 5, "w", "result-1.json")}, nil)
 	want := []string{
-		"task 7.1 is running and has no result yet", "task 7.2 has timed out and left no result",
-		"the result of task 7.3 is not that of a benchmark", "the result of task 7.4 is not that of a benchmark",
+		"task 7.1 is running and has no result yet", "task 7.2 has timed out without a result",
+		"the result of task 7.3 is not of a benchmark", "the result of task 7.4 is not of a benchmark",
 	}
 	if diff := cmp.Diff(want, out); diff != "" || len(all) != 1 || all[0].worker != "w" {
 		t.Errorf("%d read, left out: %s", len(all), diff)
@@ -91,7 +91,7 @@ func TestTheTableHasTheRatios(t *testing.T) {
 			t.Errorf("line %d is %q, want %q", i, got, want)
 		}
 	}
-	if want := "note: task 7.9 is running and has no result yet\nnote: not comparable: the number of iterations of task 7.0 is 5, and of task 7.1 10\n"; stderr.String() != want {
+	if want := "note: task 7.9 is running and has no result yet\nnote: not comparable: number of iterations is 5 in task 7.0 and 10 in task 7.1\n"; stderr.String() != want {
 		t.Errorf("it says\n%s", stderr.String())
 	}
 	out.Reset()
@@ -121,11 +121,11 @@ func TestWhatDoesNotCompareIsSaid(t *testing.T) {
 		notes = append(notes, strings.TrimPrefix(s, "not comparable: "))
 	}
 	want := []string{
-		"the model of task 7.0 is config:bert, and of task 7.1 org/other",
-		"what is measured of task 7.0 is forward, and of task 7.1 not told",
-		`the shape of the inputs of task 7.0 is {"attention_mask":[16],"input_ids":[16]}, and of task 7.1 {"attention_mask":[32],"input_ids":[32]}`,
-		"whether the model is compiled of task 7.0 is false, and of task 7.1 true",
-		"the number of iterations of task 7.0 is 5, and of task 7.1 10",
+		"model is config:bert in task 7.0 and org/other in task 7.1",
+		"measured task is forward in task 7.0 and unknown in task 7.1",
+		`input shape is {"attention_mask":[16],"input_ids":[16]} in task 7.0 and {"attention_mask":[32],"input_ids":[32]} in task 7.1`,
+		"compile is false in task 7.0 and true in task 7.1",
+		"number of iterations is 5 in task 7.0 and 10 in task 7.1",
 	}
 	if diff := cmp.Diff(want, notes); diff != "" {
 		t.Error(diff)

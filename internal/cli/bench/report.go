@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// report is the result of one benchmark task: see kind benchmark. What a worker did not measure is absent.
+// report is the result of one task of kind benchmark.
 type report struct {
 	Model   string          `json:"model"`
 	Device  string          `json:"device"`
@@ -45,10 +46,10 @@ type latency struct {
 	Max  float64 `json:"max"`
 }
 
-// failure is why a combination could not be measured: a reason, or an object with a sentence, too.
+// failure is why a combination could not be measured: a reason, or an object with a reason and a message.
 type failure struct{ Reason, Message string }
 
-// UnmarshalJSON reads both forms.
+// UnmarshalJSON implements json.Unmarshaler.
 func (f *failure) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &f.Reason) == nil {
 		return nil
@@ -62,14 +63,14 @@ func (f *failure) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// column is one task that is compared.
+// column is one compared task.
 type column struct {
 	task   muster.Task
-	worker string // its name; its id if it has left for good
+	worker string // name; id if the worker was removed
 	report report
 }
 
-// parseReports takes the results of tasks that measured something. It says of the others why they are left out.
+// parseReports returns the tasks with measurements, and why the others are skipped.
 func parseReports(tasks []muster.Task, workers []muster.Worker) (all []column, skipped []string) {
 	for _, t := range tasks {
 		c := column{task: t, worker: string(t.Worker)}
@@ -83,9 +84,9 @@ func parseReports(tasks []muster.Task, workers []muster.Worker) (all []column, s
 		case len(t.Result) == 0 && !t.State.Final():
 			skipped = append(skipped, fmt.Sprintf("task %s is %s and has no result yet", t.ID, t.State))
 		case len(t.Result) == 0:
-			skipped = append(skipped, fmt.Sprintf("task %s has %s and left no result", t.ID, strings.ReplaceAll(t.State.String(), "_", " ")))
+			skipped = append(skipped, fmt.Sprintf("task %s has %s without a result", t.ID, strings.ReplaceAll(t.State.String(), "_", " ")))
 		case err != nil || len(c.report.Runs) == 0:
-			skipped = append(skipped, fmt.Sprintf("the result of task %s is not that of a benchmark", t.ID))
+			skipped = append(skipped, fmt.Sprintf("the result of task %s is not of a benchmark", t.ID))
 		default:
 			all = append(all, c)
 		}
@@ -93,7 +94,7 @@ func parseReports(tasks []muster.Task, workers []muster.Worker) (all []column, s
 	return all, skipped
 }
 
-// comparabilityNotes tells what keeps figures from being comparable with those of the first.
+// comparabilityNotes returns why measurements are not comparable with those of the first task.
 func comparabilityNotes(all []column) []string {
 	var notes []string
 	first := &all[0]
@@ -101,19 +102,19 @@ func comparabilityNotes(all []column) []string {
 		c := &all[i+1]
 		differ := func(name, a, b string) {
 			if a != b {
-				notes = append(notes, fmt.Sprintf("not comparable: %s of task %s is %s, and of task %s %s", name, first.task.ID, orUnknown(a), c.task.ID, orUnknown(b)))
+				notes = append(notes, fmt.Sprintf("not comparable: %s is %s in task %s and %s in task %s", name, cmp.Or(a, "unknown"), first.task.ID, cmp.Or(b, "unknown"), c.task.ID))
 			}
 		}
-		differ("the model", first.report.Model, c.report.Model)
-		differ("what is measured", first.report.Task, c.report.Task)
-		differ("the shape of the inputs", canonicalJSON(first.report.Shape), canonicalJSON(c.report.Shape))
-		differ("whether the model is compiled", strconv.FormatBool(first.report.Compile), strconv.FormatBool(c.report.Compile))
+		differ("model", first.report.Model, c.report.Model)
+		differ("measured task", first.report.Task, c.report.Task)
+		differ("input shape", canonicalJSON(first.report.Shape), canonicalJSON(c.report.Shape))
+		differ("compile", strconv.FormatBool(first.report.Compile), strconv.FormatBool(c.report.Compile))
 		if a, b := first.report.Warmup, c.report.Warmup; a != nil && b != nil {
-			differ("the number of warm-up runs", strconv.FormatInt(*a, 10), strconv.FormatInt(*b, 10))
+			differ("number of warm-up runs", strconv.FormatInt(*a, 10), strconv.FormatInt(*b, 10))
 		}
 		for _, m := range c.report.Runs {
 			if o := first.find(m.key()); o != nil && o.Iterations != m.Iterations {
-				differ("the number of iterations", strconv.FormatInt(o.Iterations, 10), strconv.FormatInt(m.Iterations, 10))
+				differ("number of iterations", strconv.FormatInt(o.Iterations, 10), strconv.FormatInt(m.Iterations, 10))
 				break
 			}
 		}
@@ -121,14 +122,7 @@ func comparabilityNotes(all []column) []string {
 	return notes
 }
 
-func orUnknown(s string) string {
-	if s == "" {
-		return "not told"
-	}
-	return s
-}
-
-// canonicalJSON is JSON with its fields in order.
+// canonicalJSON returns JSON with sorted fields, "" if it is invalid.
 func canonicalJSON(raw json.RawMessage) string {
 	var v any
 	if json.Unmarshal(raw, &v) != nil {
@@ -141,7 +135,7 @@ func canonicalJSON(raw json.RawMessage) string {
 	return string(b)
 }
 
-// combination names a combination.
+// combination identifies a measurement of a report.
 type combination struct {
 	batch     int64
 	precision string
@@ -157,7 +151,7 @@ func (c *column) find(k combination) *measurement {
 	return &c.report.Runs[i]
 }
 
-// combinations lists all combinations: precisions as they come, sizes from small to large.
+// combinations returns all combinations: precisions in the order of the reports, batch sizes ascending.
 func combinations(all []column) []combination {
 	var precisions []string
 	var list []combination
@@ -175,7 +169,7 @@ func combinations(all []column) []combination {
 		if d := slices.Index(precisions, a.precision) - slices.Index(precisions, b.precision); d != 0 {
 			return d
 		}
-		return int(min(max(a.batch-b.batch, -1), 1))
+		return cmp.Compare(a.batch, b.batch)
 	})
 	return list
 }

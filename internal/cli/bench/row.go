@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strconv"
 	"strings"
@@ -16,10 +14,10 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// row is one combination that one task measured, with where that was. It is what files and programs get. Fields that
-// were not measured are absent.
+// row is one measurement of a task with its worker, for files and documents. Fields that were not measured are absent.
 type row struct {
 	Task        string     `json:"task" parquet:"task"`
 	Worker      string     `json:"worker" parquet:"worker"`
@@ -55,10 +53,10 @@ type row struct {
 	Driver      string     `json:"driver,omitempty" parquet:"driver"`
 	Python      string     `json:"python,omitempty" parquet:"python"`
 	Torch       string     `json:"torch,omitempty" parquet:"torch"`
-	Description string     `json:"system,omitempty" parquet:"system"` // of the machine: all that is known, as JSON
+	Description string     `json:"system,omitempty" parquet:"system"` // of the machine, as JSON
 }
 
-// system is what is read of a report's system.
+// system is the displayed part of a report's system.
 type system struct {
 	OS        string            `json:"os"`
 	Arch      string            `json:"arch"`
@@ -72,13 +70,13 @@ type system struct {
 	Packages  map[string]string `json:"packages"`
 }
 
-// rows lists all that was measured, task by task.
+// rows returns all measurements, task by task.
 func rows(all []column) []row {
 	var list []row
 	for i := range all {
 		c := &all[i]
 		var sys system
-		_ = json.Unmarshal(c.report.System, &sys) // what is of another form than usual is absent
+		_ = json.Unmarshal(c.report.System, &sys) // fields of unexpected types are absent
 		base := row{
 			Task: c.task.ID.String(), Worker: c.worker, WorkerID: string(c.task.Worker), Model: c.report.Model, Measures: c.report.Task, Device: c.report.Device, Warmup: c.report.Warmup,
 			OS: sys.OS, Arch: sys.Arch, CPU: sys.CPU, Cores: sys.Cores, Memory: sys.Memory, GPU: sys.GPU, GPUMemory: sys.GPUMemory, Driver: sys.Driver, Python: sys.Python, Torch: sys.Packages["torch"],
@@ -101,43 +99,22 @@ func rows(all []column) []row {
 	return list
 }
 
-// writeParquet writes a file whole or not at all: another program never sees a part of it.
-func writeParquet(name string, list []row) (err error) {
-	wrapErr := func(err error) error {
-		return muster.Errorf(muster.Invalid, "the Parquet file %s cannot be written: %w", name, err)
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
-	if err != nil {
-		return wrapErr(err)
-	}
-	defer func() {
-		if err != nil {
-			err = wrapErr(errors.Join(err, f.Close(), os.Remove(f.Name())))
+// writeParquet replaces a file atomically.
+func writeParquet(name string, list []row) error {
+	err := atomicfile.WriteFunc(name, 0o644, func(f io.Writer) error {
+		w := parquet.NewGenericWriter[row](f, parquet.Compression(&parquet.Zstd), parquet.CreatedBy("muster", "", ""))
+		if _, err := w.Write(list); err != nil {
+			return err
 		}
-	}()
-	w := parquet.NewGenericWriter[row](f, parquet.Compression(&parquet.Zstd), parquet.CreatedBy("muster", "", ""))
-	if _, err = w.Write(list); err != nil {
-		return err
-	}
-	if err = w.Close(); err != nil {
-		return err
-	}
-	if err = f.Chmod(0o644); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return wrapErr(errors.Join(err, os.Remove(f.Name())))
-	}
-	if err := os.Rename(f.Name(), name); err != nil {
-		return wrapErr(errors.Join(err, os.Remove(f.Name())))
+		return w.Close()
+	})
+	if err != nil {
+		return muster.Errorf(muster.Invalid, "write the Parquet file %s: %w", name, err)
 	}
 	return nil
 }
 
-// writeCSV writes a line of names, and one for each row. What was not measured is empty.
+// writeCSV writes a header and one line per row. Fields that were not measured are empty.
 func writeCSV(dst io.Writer, list []row) error {
 	buffered := bufio.NewWriter(dst)
 	w := csv.NewWriter(buffered)
@@ -146,7 +123,7 @@ func writeCSV(dst io.Writer, list []row) error {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		names = append(names, name)
 	}
-	_ = w.Write(names) // errors stay until Flush
+	_ = w.Write(names) // Error returns the error
 	for i := range list {
 		var cells []string
 		for _, v := range reflect.ValueOf(&list[i]).Elem().Fields() {

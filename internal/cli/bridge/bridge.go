@@ -1,8 +1,8 @@
-// Package bridge has the commands that let Muster serve as a worker of a foreign system: muster bridge NAME for a fleet, and
-// muster worker NAME for this machine alone.
+// Package bridge has the commands that join another system as a worker: muster bridge NAME with a fleet, and
+// muster worker NAME with this machine.
 //
-// A system is one file here and one line in systems. The file declares an Adapter: the system's options, by the
-// names, defaults and variables of its own guide, and what runs its bridge. See qubix.go for the smallest one.
+// Each system has a file and a line in systems. The file has an Adapter with the options of the system, which have the
+// names, defaults and environment variables of its documentation. qubix.go is the smallest one.
 package bridge
 
 import (
@@ -19,62 +19,61 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/daemon"
 	"github.com/muster-dev/muster/internal/cli/remote"
-	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 	core "github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/obs"
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// Adapter is one run of a command for one system. Its options are read before anything else is called.
+// Adapter is a command for one system. Flags is called first, and the others after the options are parsed.
 type Adapter interface {
-	// Flags are the system's own options. dropIn says that they are those of muster worker NAME: then they are exactly those of
-	// the system's guide, and none of Muster's stands beside them.
+	// Flags returns the options of the system. With dropIn they are those of muster worker NAME: exactly the documented
+	// ones of the system, without any of Muster's.
 	Flags(dropIn bool) []cli.Flag
-	// Notes has a line for each given option that has no equivalent: what it does here.
+	// Notes returns the effects of given options that have no equivalent.
 	Notes() []string
-	// ConfigureWorker puts into w what the options say of this machine's worker. It is called for muster worker NAME only.
+	// ConfigureWorker applies the options to the worker of this machine. It is called for muster worker NAME only.
 	ConfigureWorker(w *workerd.Config) error
-	// Run serves the foreign server: it is called once for the fleet, or for each of its workers at the same time. When
-	// env.Taking ends it takes nothing new and returns once everything is reported; when ctx ends it returns at once, and
-	// what is not reported stays in env.Dir for the next run.
+	// Run runs the bridge. It is called once for the fleet, or concurrently for each of its workers. When
+	// deps.AcceptCtx ends, it takes no new jobs and returns once all jobs are reported; when ctx ends, it returns at once,
+	// and the next run with deps.Dir reports the others.
 	Run(ctx context.Context, deps Deps) error
 }
 
-// OneShot is an Adapter that has options which only show something: then nothing is served.
+// OneShot is an Adapter with options that print something in place of running the bridge.
 type OneShot interface {
-	// RunOnce reports whether such an option was given, and did what it says.
+	// RunOnce handles such an option and reports whether one was given.
 	RunOnce(ctx context.Context, a *app.App) (done bool, err error)
 }
 
-// Deps is what a bridge is made of.
+// Deps are the dependencies of a bridge.
 type Deps struct {
 	Client    *client.Client
 	AcceptCtx context.Context //nolint:containedctx // it ends before that of Run
-	Dir       string          // of this bridge alone, which is there
-	Worker    string          // name of the only worker that serves, for people; "" for the fleet
-	ID        string          // its id; "" for the fleet
+	Dir       string          // data directory, which exists and is not shared
+	Worker    string          // name of the worker; "" for the fleet
+	ID        string          // id of the worker; "" for the fleet
 	Log       *slog.Logger
 
-	streams *core.LogLimiter // of all bridges of the process, which use one API key
-	metrics *obs.Bridge      // the same
+	streams *core.LogLimiter // shared by all bridges of the process, which use one API key
+	metrics *obs.Bridge      // shared, too
 }
 
-// coreConfig is what the bridges of all systems are made of.
+// coreConfig returns the part of a bridge's configuration that is common to all systems.
 func (e *Deps) coreConfig() core.Config {
 	return core.Config{Client: e.Client, Dir: e.Dir, Worker: e.ID, LogLimiter: e.streams, Metrics: e.metrics, Log: e.Log}
 }
 
-// system is one that Muster can serve.
+// system is one system that Muster can join.
 type system struct {
 	name, title string
 	adapter     func() Adapter
 }
 
-// systems lists all of them.
 var systems = []system{ //nolint:gochecknoglobals // a constant table
 	{"qubix", "QUBIX", newQubix},
 	{"dtf", "DTF", newDTF},
@@ -90,18 +89,18 @@ func Commands(a *app.App) (bridge *cli.Command, dropIns []*cli.Command) {
 		dropIns = append(dropIns, dropInCommand(a, s))
 	}
 	return a.NewCommand(app.Command{
-		Name: "bridge", Usage: "run jobs of a QUBIX, DTF, TrainForge or MLOC server on the fleet", Category: app.CategorySetup, Commands: bridges,
-		Description: "A bridge joins the server of another system as a worker. Jobs that it receives run as Muster jobs, and their progress, results, files and failures " +
-			"are reported back. Use muster worker NAME to join with this machine alone, without a Muster server.",
+		Name: "bridge", Usage: "Run jobs of a QUBIX, DTF, TrainForge or MLOC server on the fleet", Category: app.CategorySetup, Commands: bridges,
+		Description: "A bridge joins the server of another system as a worker. Its jobs run as Muster jobs, and their progress, results, files and failures " +
+			"are reported back. Use 'muster worker NAME' to join with this machine only, without a Muster server.",
 	}), dropIns
 }
 
-// EnvDescriber is an Adapter that reads variables which are no options.
+// EnvDescriber is an Adapter with environment variables that are not options.
 type EnvDescriber interface {
 	EnvVars(dropIn bool) []app.HelpRow
 }
 
-// addEnvHelp adds the variables that are no options to the help text of a command: those of the adapter, and more.
+// addEnvHelp adds the environment variables of the adapter and more to the help text of a command.
 func addEnvHelp(cmd *cli.Command, adapter Adapter, dropIn bool, more ...app.HelpRow) *cli.Command {
 	rows := more
 	if v, ok := adapter.(EnvDescriber); ok {
@@ -113,11 +112,11 @@ func addEnvHelp(cmd *cli.Command, adapter Adapter, dropIn bool, more ...app.Help
 	return cmd
 }
 
-// bridgeForeignOptions says what to use in place of options of muster worker NAME that the bridge does not have.
+// bridgeForeignOptions returns replacements for options of muster worker NAME that the bridge does not have.
 func bridgeForeignOptions(s system) map[string]string {
 	all := map[string]string{}
 	for _, f := range s.adapter().Flags(true) {
-		all[f.Names()[0]] = "it is an option of a worker: use it with muster worker, on the machines of the fleet"
+		all[f.Names()[0]] = "use it with muster worker, on the machines of the fleet"
 	}
 	return all
 }
@@ -137,21 +136,16 @@ func bridgeCommand(a *app.App, s system) *cli.Command {
 	c := &bridgeConfig{adapter: s.adapter(), system: s, LogOptions: app.DefaultLogOptions()}
 	const group = "Bridge"
 	return addEnvHelp(a.NewCommand(app.Command{
-		Name: s.name, Usage: "join " + s.title + " as a worker, and run its jobs on the fleet",
+		Name: s.name, Usage: "Join " + s.title + " as a worker and run its jobs on the fleet",
 		Description: "The API key needs the role submitter. A bridge may be stopped or killed at any time: its jobs keep running, and the next start with the same --data reports them.",
 		Flags: slices.Concat(c.adapter.Flags(false), []cli.Flag{
-			app.Option{Name: "each", Usage: "join with one worker for each worker of the fleet (default: one worker with the resources of all)", Group: group}.WithEnv().BoolVar(&c.perWorker),
-			app.Option{Name: "data", Usage: "keep the jobs that are not yet reported in this `FOLDER` (default: muster/bridge/" + s.name + " in the user's data folder)", Group: group}.
+			app.Option{Name: "each", Usage: "Join with one worker for each worker of the fleet (default: one worker with the resources of all)", Group: group}.WithEnv().BoolVar(&c.perWorker),
+			app.Option{Name: "data", Value: "path", Usage: "Data directory, with unreported jobs (default: muster/bridge/" + s.name + " in the user's data directory)", Group: group}.
 				WithEnv().StringVar(&c.data),
 			c.MetricsFlag("default: none"),
 		}, c.FlagsInGroup("Muster server"), c.LogOptions.Flags()),
 		ForeignOptions: bridgeForeignOptions(s),
-		Run: func(ctx context.Context, args []string) error {
-			if err := app.NoArgs(args); err != nil {
-				return err
-			}
-			return c.run(ctx, a)
-		},
+		Run:            func(ctx context.Context, _ []string) error { return c.run(ctx, a) },
 	}), c.adapter, false)
 }
 
@@ -180,7 +174,7 @@ func (c *bridgeConfig) run(ctx context.Context, a *app.App) error {
 	})
 }
 
-// serve runs the bridges until taking ends.
+// serve runs the bridges until acceptCtx ends.
 func (c *bridgeConfig) serve(ctx, acceptCtx, forceCtx context.Context, deps Deps) error {
 	api, log := deps.Client, deps.Log
 	// Jobs keep running without their bridge, so the first signal ends it.
@@ -195,11 +189,11 @@ func (c *bridgeConfig) serve(ctx, acceptCtx, forceCtx context.Context, deps Deps
 	group, ctx := errgroup.WithContext(ctx)
 	deps.AcceptCtx = ctx
 	if !reachable {
-		log.Warn("the Muster server does not answer: trying again until it does", slog.String("server", api.URL()))
+		log.Warn("Muster server unreachable, retrying", slog.String("server", api.URL()))
 		group.Go(func() error { return awaitAuthorized(ctx, api, log, authRetryInterval) })
 	}
 	group.Go(func() error {
-		defer cancel() // nothing is to be asked for any more
+		defer cancel()
 		if c.perWorker {
 			return (&workerBridges{adapter: c.adapter, env: deps, interval: reconcileInterval, running: map[muster.WorkerID]*workerBridge{}}).serve(ctx)
 		}
@@ -208,47 +202,40 @@ func (c *bridgeConfig) serve(ctx, acceptCtx, forceCtx context.Context, deps Deps
 	return group.Wait()
 }
 
-// checkAuthorized fails if the Muster server refuses the key, or what a bridge does with it: then trying again is of no use. It reports
-// whether the server answered.
+// checkAuthorized returns an error if the Muster server rejects the key or the key lacks the permissions of a bridge. It
+// reports whether the server was reachable.
 func checkAuthorized(ctx context.Context, c *client.Client) (reachable bool, err error) {
 	identity, err := c.Whoami(ctx)
 	switch {
 	case muster.CodeOf(err) == muster.Unauthenticated:
-		return true, muster.Errorf(muster.Unauthenticated, "the Muster server refuses the bridge: %w; write a key with the role %s with --token-file or MUSTER_TOKEN", err, auth.Submitter)
+		return true, muster.Errorf(muster.Unauthenticated, "the Muster server rejected the bridge: %w; set a key with the role %s with --token-file or MUSTER_TOKEN", err, auth.Submitter)
 	case err != nil:
-		return false, nil //nolint:nilerr // it is asked again
+		return false, nil //nolint:nilerr // the caller retries
 	}
 	return true, auth.Authorize(auth.Principal{KeyID: identity.Key, Name: identity.Name, Role: auth.Role(identity.Role), Project: identity.Project}, auth.SubmitJobs, auth.Object{})
 }
 
-// authRetryInterval is how often a server is asked that did not answer at the start.
 const authRetryInterval = 5 * time.Second
 
-// awaitAuthorized asks until the server answers, and then is authorized.
+// awaitAuthorized calls checkAuthorized until the server is reachable.
 func awaitAuthorized(ctx context.Context, c *client.Client, log *slog.Logger, interval time.Duration) error {
-	t := time.NewTicker(interval)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return nil
-		}
+	for backoff.Sleep(ctx, interval) == nil {
 		reachable, err := checkAuthorized(ctx, c)
 		if err != nil {
 			return err
 		}
 		if reachable {
-			log.Info("the Muster server answers")
+			log.Info("connected to the Muster server")
 			return nil
 		}
 	}
+	return nil
 }
 
 // runBridge runs one bridge.
 func runBridge(ctx context.Context, adapter Adapter, deps Deps) error {
 	if err := os.MkdirAll(deps.Dir, 0o700); err != nil {
-		return muster.Errorf(muster.Invalid, "the data folder cannot be made: %w; choose another one with --data", err)
+		return muster.Errorf(muster.Invalid, "create the data directory: %w; set another one with --data", err)
 	}
 	err := adapter.Run(ctx, deps)
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
@@ -257,7 +244,7 @@ func runBridge(ctx context.Context, adapter Adapter, deps Deps) error {
 	return err
 }
 
-// runOneShot does what an option asks for that only shows something.
+// runOneShot handles the options of a OneShot.
 func runOneShot(ctx context.Context, a *app.App, adapter Adapter) (bool, error) {
 	if o, ok := adapter.(OneShot); ok {
 		return o.RunOnce(ctx, a)
@@ -265,9 +252,8 @@ func runOneShot(ctx context.Context, a *app.App, adapter Adapter) (bool, error) 
 	return false, nil
 }
 
-// printNotes says what options without an equivalent do.
 func printNotes(a *app.App, adapter Adapter) {
 	for _, line := range adapter.Notes() {
-		a.Messagef("%s %s", a.Err.Paint(term.Yellow, "muster:"), line)
+		a.Warnf("%s", line)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/daemon"
 	"github.com/muster-dev/muster/internal/client"
@@ -24,7 +25,7 @@ import (
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// dropInConfig is one run of muster worker NAME.
+// dropInConfig is the command muster worker NAME.
 type dropInConfig struct {
 	app.LogOptions
 	daemon.TelemetryOptions
@@ -38,33 +39,28 @@ func dropInCommand(a *app.App, s system) *cli.Command {
 	c := &dropInConfig{adapter: s.adapter(), system: s, LogOptions: app.DefaultLogOptions()}
 	folder := "muster/worker-" + s.name
 	if _, named := c.adapter.(NamedWorker); named {
-		folder += ", or " + folder + "-NAME where it has a name,"
+		folder += ", or " + folder + "-NAME with a name,"
 	}
 	return addEnvHelp(a.NewCommand(app.Command{
-		Name: s.name, Usage: "join " + s.title + " as a worker, and run its jobs on this machine",
-		Description: "It replaces the worker of " + s.title + " and takes the same options and variables. No Muster server is needed: one runs inside the process. " +
-			"After the first SIGINT or SIGTERM it takes no more jobs and exits once the running ones are reported, within 30s; the second stops at once.",
+		Name: s.name, Usage: "Join " + s.title + " as a worker and run its jobs on this machine",
+		Description: "Replaces the worker of " + s.title + ", with the same options and variables. It needs no Muster server: one runs inside the process. " +
+			"After the first SIGINT or SIGTERM it takes no new jobs and exits once the running ones are reported, within 30s; the second stops at once.",
 		Flags:          c.adapter.Flags(true),
 		ForeignOptions: dropInForeignOptions(s),
-		Run: func(ctx context.Context, args []string) error {
-			if err := app.NoArgs(args); err != nil {
-				return err
-			}
-			return c.run(ctx, a)
-		},
+		Run:            func(ctx context.Context, _ []string) error { return c.run(ctx, a) },
 	}), c.adapter, true,
-		app.HelpRow{Name: "MUSTER_DATA", Usage: "keep everything in this folder (default: " + folder + " in the user's data folder)"},
-		app.HelpRow{Name: "MUSTER_LOG_FORMAT", Usage: "log as text or json (default: text)"},
-		app.HelpRow{Name: "MUSTER_LOG_LEVEL", Usage: "log from this level on: debug, info, warn or error (default: info)"},
-		app.HelpRow{Name: "MUSTER_METRICS", Usage: "serve metrics for Prometheus at this address, such as 127.0.0.1:9700, without a key (default: none)"},
-		app.HelpRow{Name: "MUSTER_OTLP", Usage: "send traces to the OpenTelemetry collector at this URL, such as http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT)"})
+		app.HelpRow{Name: "MUSTER_DATA", Usage: "Data directory (default: " + folder + " in the user's data directory)"},
+		app.HelpRow{Name: "MUSTER_LOG_FORMAT", Usage: "Log format: text or json (default: text)"},
+		app.HelpRow{Name: "MUSTER_LOG_LEVEL", Usage: "Minimum log level: debug, info, warn or error (default: info)"},
+		app.HelpRow{Name: "MUSTER_METRICS", Usage: "Serve Prometheus metrics without authentication on this address, such as 127.0.0.1:9700 (default: none)"},
+		app.HelpRow{Name: "MUSTER_OTLP", Usage: "Send traces to this OpenTelemetry collector, such as http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT)"})
 }
 
-// dropInForeignOptions says what to use in place of options of muster bridge.
+// dropInForeignOptions returns replacements for options of muster bridge.
 func dropInForeignOptions(s system) map[string]string {
 	all := map[string]string{}
 	for _, name := range []string{"server", "token", "token-file", "each"} {
-		all[name] = "it is an option of muster bridge " + s.name
+		all[name] = "use it with muster bridge " + s.name
 	}
 	for _, name := range []string{"data", "log-format", "log-level", "metrics", "otlp"} {
 		all[name] = "set the variable " + app.Option{Name: name}.WithEnv().Env
@@ -72,7 +68,7 @@ func dropInForeignOptions(s system) map[string]string {
 	if len(s.adapter().Flags(true)) > 0 {
 		return all
 	}
-	for _, f := range s.adapter().Flags(false) { // of a system whose workers have variables only
+	for _, f := range s.adapter().Flags(false) { // the workers of the system have variables only
 		if d, ok := f.(cli.DocGenerationFlag); ok && len(d.GetEnvVars()) > 0 {
 			all[f.Names()[0]] = "set the variable " + d.GetEnvVars()[0]
 		}
@@ -80,9 +76,9 @@ func dropInForeignOptions(s system) map[string]string {
 	return all
 }
 
-// readEnv takes what only the environment says, as the guide's options leave no room for Muster's own.
+// readEnv reads the settings of Muster, which are not options of muster worker NAME.
 func (c *dropInConfig) readEnv() {
-	if l, ok := c.adapter.(interface{ LogLevel() string }); ok && l.LogLevel() != "" { // of systems that have a variable for it
+	if l, ok := c.adapter.(interface{ LogLevel() string }); ok && l.LogLevel() != "" { // the system has a variable for it
 		c.Level = l.LogLevel()
 	}
 	for name, dst := range map[string]*string{
@@ -94,13 +90,13 @@ func (c *dropInConfig) readEnv() {
 	}
 }
 
-// NamedWorker is an Adapter whose options may name one of several workers on a machine.
+// NamedWorker is an Adapter that supports several workers on a machine, with names.
 type NamedWorker interface {
-	// WorkerName is that name, "" if none was given.
+	// WorkerName returns the name, "" if none was given.
 	WorkerName() string
 }
 
-// dataSubdir is the folder of a worker below muster in the user's data folder: each that has a name has its own.
+// dataSubdir returns the data directory of a worker below muster in the user's data directory.
 func dataSubdir(adapter Adapter, s system) string {
 	folder := "worker-" + s.name
 	n, ok := adapter.(NamedWorker)
@@ -115,7 +111,7 @@ func dataSubdir(adapter Adapter, s system) string {
 	return folder + "-" + name
 }
 
-// drainGrace is how long the tasks of a drop-in that is told to stop may run on and be reported.
+// drainGrace limits the time for running tasks and reports after the first signal.
 const drainGrace = 30 * time.Second
 
 func (c *dropInConfig) run(ctx context.Context, a *app.App) error {
@@ -137,7 +133,7 @@ func (c *dropInConfig) run(ctx context.Context, a *app.App) error {
 	return c.WithTelemetry(ctx, log, func(ctx context.Context, w *daemon.Telemetry) error { return c.serve(ctx, acceptCtx, forceCtx, dir, w) })
 }
 
-// serve runs the server, the worker and the bridge until taking ends.
+// serve runs the server, the worker and the bridge until acceptCtx ends.
 func (c *dropInConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir string, w *daemon.Telemetry) error {
 	log := w.Log
 	tracer, err := w.Tracer(ctx, "muster-server")
@@ -155,7 +151,7 @@ func (c *dropInConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir strin
 	if err := c.adapter.ConfigureWorker(&cfg); err != nil {
 		return err
 	}
-	// The server outlives the worker, and both the bridge, so that everything can be reported.
+	// The bridge stops first and the server last, so that all jobs can be reported.
 	serveCtx, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	group, serveCtx := errgroup.WithContext(serveCtx)
@@ -186,20 +182,20 @@ func (c *dropInConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir strin
 	return group.Wait()
 }
 
-// bridge runs the worker and the bridge. Once taking ends, the bridge has grace to report what runs; then the worker stops.
+// bridge runs the worker and the bridge. After acceptCtx ends, the bridge has drainGrace to report running jobs; then the worker stops.
 func (c *dropInConfig) bridge(ctx, acceptCtx, forceCtx context.Context, cfg workerd.Config, deps Deps, tel *daemon.Telemetry) error {
 	workerCtx, stopWorking := context.WithCancel(ctx)
 	defer stopWorking()
 	bridgeCtx, stopBridging := context.WithCancel(ctx)
 	defer stopBridging()
 	defer context.AfterFunc(forceCtx, stopBridging)()
-	graceTimer := time.AfterFunc(24*time.Hour, stopBridging) // set below, once it is told to stop
+	graceTimer := time.AfterFunc(24*time.Hour, stopBridging) // started when acceptCtx ends
 	graceTimer.Stop()
 	defer graceTimer.Stop()
 	defer context.AfterFunc(acceptCtx, func() { graceTimer.Reset(drainGrace) })()
 	group, _ := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		defer stopBridging() // without its worker the bridge has nothing to offer
+		defer stopBridging() // the bridge needs the worker
 		return daemon.RunWorker(workerCtx, forceCtx, cfg, tel, tel.Log.With(slog.String("part", "worker")))
 	})
 	group.Go(func() error {
@@ -209,8 +205,8 @@ func (c *dropInConfig) bridge(ctx, acceptCtx, forceCtx context.Context, cfg work
 	return group.Wait()
 }
 
-// gatedTransport holds back requests until open is closed. The client of a bridge has one, so that the bridge learns at once what is wrong with its options,
-// and registers with the resources of this machine once its worker has joined.
+// gatedTransport blocks requests until ready is closed: a bridge validates its options at once, and registers
+// with the resources of this machine after its worker has joined.
 type gatedTransport struct {
 	http.RoundTripper
 
@@ -229,9 +225,6 @@ func (g *gatedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // awaitWorker returns when the worker of this machine has joined, or when ctx ends.
 func awaitWorker(ctx context.Context, c *client.Client) error {
-	const interval = 100 * time.Millisecond
-	t := time.NewTicker(interval)
-	defer t.Stop()
 	for {
 		workers, err := c.Workers(ctx)
 		switch {
@@ -242,9 +235,7 @@ func awaitWorker(ctx context.Context, c *client.Client) error {
 		case slices.ContainsFunc(workers, func(w muster.Worker) bool { return w.State != muster.WorkerGone && w.State != muster.WorkerUnreachable }):
 			return nil
 		}
-		select {
-		case <-t.C:
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, 100*time.Millisecond) != nil {
 			return nil
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// dtfOptions are those of DTF's workers, by the names, variables and defaults of their guide.
+// dtfOptions are the options of DTF's workers, with the documented names, variables and defaults.
 type dtfOptions struct {
 	coordinator, hostname string
 	cfg                   dtf.BridgeConfig
@@ -36,7 +36,7 @@ type dtfOptions struct {
 	verbose               bool
 	dropIn                bool
 
-	secretsMu sync.Mutex // of the secrets
+	secretsMu sync.Mutex // protects the secrets
 }
 
 func newDTF() Adapter {
@@ -52,36 +52,36 @@ func (o *dtfOptions) Flags(dropIn bool) []cli.Flag {
 	const group = "DTF"
 	c := &o.cfg
 	list := []cli.Flag{
-		app.Option{Name: "coordinator", Env: "DT_COORDINATOR_URL", Usage: "the `URL` of the coordinator; several are comma-separated", Group: group}.StringVar(&o.coordinator),
-		app.Option{Name: "name", Env: "DT_WORKER_NAME", Usage: "join with this `NAME` (default: the host's)", Group: group}.StringVar(&c.Name),
-		app.Option{Name: "hostname", Usage: "join with this `NAME`, the same as --name", Group: group}.StringVar(&o.hostname),
-		app.Option{Name: "worker-id", Usage: "join with this `ID` (default: the previous one, or a new UUID)", Group: group}.StringVar(&c.WorkerID),
+		app.Option{Name: "coordinator", Value: "urls", Env: "DT_COORDINATOR_URL", Usage: "Coordinator URLs, comma-separated", Group: group}.StringVar(&o.coordinator),
+		app.Option{Name: "name", Env: "DT_WORKER_NAME", Usage: "Name of the worker (default: the host name)", Group: group}.StringVar(&c.Name),
+		app.Option{Name: "hostname", Usage: "Same as --name", Group: group}.StringVar(&o.hostname),
+		app.Option{Name: "worker-id", Value: "id", Usage: "Id of the worker (default: the previous one, or a new UUID)", Group: group}.StringVar(&c.WorkerID),
 	}
-	list = append(list, app.Option{Name: "api-key", Env: "DT_API_KEY", Usage: "authenticate with this `KEY`", Group: group}.SecretVars(&o.key, "the API key")...)
+	list = append(list, app.Option{Name: "api-key", Env: "DT_API_KEY", Usage: "API key", Group: group}.SecretVars(&o.key, "API key")...)
 	token := "token"
 	maxTasksText := "2, 4 or 8, by --profile"
 	if !dropIn {
-		maxTasksText = "as many as the fleet has slots"
+		maxTasksText = "the slots of the fleet"
 		token = "coordinator-token" // --token is that of the Muster server
 	}
-	list = append(list, app.Option{Name: token, Env: "DT_TOKEN", Usage: "authenticate with this `JWT` instead of an API key", Group: group}.SecretVars(&o.token, "the JWT")...)
+	list = append(list, app.Option{Name: token, Env: "DT_TOKEN", Usage: "JWT, in place of an API key", Group: group}.SecretVars(&o.token, "JWT")...)
 	list = append(list,
-		app.Option{Name: "security-config", Usage: "sign messages with the secret in this `FILE`: the coordinator's security_config.json, or a file with the secret as its only line", Group: group}.StringVar(&o.secret),
-		app.Option{Name: "db-path", Env: "DT_DB_PATH", Usage: "write results to this `FILE`, a SQLite database that duckdb can open", Group: group}.StringVar(&c.ResultsFile),
-		app.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Group: group}.ListVar(&c.Tags),
-		app.Option{Name: "heartbeat-interval", Usage: "send a heartbeat every so many `SECONDS`", Group: group}.FloatVar(&o.heartbeat, 86400),
-		app.Option{Name: "health-check-interval", Usage: "check the health of workers every so many `SECONDS`", Group: group}.FloatVar(&o.health, 86400),
-		app.Option{Name: "reconnect-attempts", Usage: "exit after this `NUMBER` of attempts if no coordinator has ever accepted this worker", Group: group}.IntVar(&c.ReconnectAttempts, 1, 1e6),
-		app.Option{Name: "reconnect-interval", Usage: "wait this many `SECONDS` before the next attempt, then twice as long each time, up to a minute", Group: group}.FloatVar(&o.interval, 86400),
-		app.Option{Name: "high-availability", Usage: "switch to another coordinator when one fails, never give up, and report health twice as often", Group: group}.BoolVar(&c.HighAvailability),
-		app.Option{Name: "coordinator-registry", Usage: "read more coordinators from this `FILE`; it is created if missing", Group: group}.StringVar(&c.Registry),
-		app.Option{Name: "max-concurrent-tasks", Usage: "run at most this `NUMBER` of tasks at once (default: " + maxTasksText + ")", Group: group}.IntVar(&c.MaxTasks, 1, 1000),
-		app.Option{Name: "task-timeout", Usage: "stop a task after this many `SECONDS` (default: none)", Group: group}.FloatVar(&o.timeout, 1e8),
-		app.Option{Name: "tests", Usage: "send the files of this `FOLDER` along with tasks that run a test in it (default with muster worker dtf: the current folder)", Group: group}.StringVar(&c.TestsDir),
-		app.Option{Name: "recover", Usage: "with --reset-state: keep the tasks that are not reported yet", Group: group}.BoolVar(&o.recover),
-		app.Option{Name: "reset-state", Usage: "forget the worker's id, token and tasks of previous runs", Group: group}.BoolVar(&o.reset),
-		app.Option{Name: "log-dir", Usage: "also log to a file in this `FOLDER`", Group: group}.StringVar(&o.logDir),
-		app.Option{Name: "verbose", Usage: "log at debug level", Group: group}.BoolVar(&o.verbose),
+		app.Option{Name: "security-config", Value: "path", Usage: "Sign messages with the secret in this file: the coordinator's security_config.json, or a file with the secret as its only line", Group: group}.StringVar(&o.secret),
+		app.Option{Name: "db-path", Value: "path", Env: "DT_DB_PATH", Usage: "Write results to this SQLite database, which duckdb can open", Group: group}.StringVar(&c.ResultsFile),
+		app.Option{Name: "tags", Usage: "Tags of the worker", Group: group}.ListVar(&c.Tags),
+		app.Option{Name: "heartbeat-interval", Value: "seconds", Usage: "Heartbeat interval", Group: group}.FloatVar(&o.heartbeat, 86400),
+		app.Option{Name: "health-check-interval", Value: "seconds", Usage: "Interval of health checks of workers", Group: group}.FloatVar(&o.health, 86400),
+		app.Option{Name: "reconnect-attempts", Usage: "Exit after this number of attempts if no coordinator has ever accepted this worker", Group: group}.IntVar(&c.ReconnectAttempts, 1, 1e6),
+		app.Option{Name: "reconnect-interval", Value: "seconds", Usage: "Delay before the next attempt, doubled each time, up to a minute", Group: group}.FloatVar(&o.interval, 86400),
+		app.Option{Name: "high-availability", Usage: "Switch to another coordinator when one fails, never exit, and report health twice as often", Group: group}.BoolVar(&c.HighAvailability),
+		app.Option{Name: "coordinator-registry", Value: "path", Usage: "File with more coordinators, created if missing", Group: group}.StringVar(&c.Registry),
+		app.Option{Name: "max-concurrent-tasks", Usage: "Maximum number of concurrent tasks (default: " + maxTasksText + ")", Group: group}.IntVar(&c.MaxTasks, 1, 1000),
+		app.Option{Name: "task-timeout", Value: "seconds", Usage: "Maximum run time of a task (default: unlimited)", Group: group}.FloatVar(&o.timeout, 1e8),
+		app.Option{Name: "tests", Value: "path", Usage: "Directory to send with tasks that run a test in it (default with muster worker dtf: the current one)", Group: group}.StringVar(&c.TestsDir),
+		app.Option{Name: "recover", Usage: "With --reset-state, keep unreported tasks", Group: group}.BoolVar(&o.recover),
+		app.Option{Name: "reset-state", Usage: "Delete the worker's id, token and tasks of previous runs", Group: group}.BoolVar(&o.reset),
+		app.Option{Name: "log-dir", Value: "path", Usage: "Also log to a file in this directory", Group: group}.StringVar(&o.logDir),
+		app.Option{Name: "verbose", Usage: "Log at debug level", Group: group}.BoolVar(&o.verbose),
 	)
 	if dropIn {
 		list = append(list, o.machineFlags("DTF, this machine")...)
@@ -89,45 +89,45 @@ func (o *dtfOptions) Flags(dropIn bool) []cli.Flag {
 	return list
 }
 
-// machineFlags are the options of the machine: with muster bridge it is the fleet that decides.
+// machineFlags returns the options of the machine, which muster bridge does not have.
 func (o *dtfOptions) machineFlags(group string) []cli.Flag {
 	return []cli.Flag{
-		app.Option{Name: "profile", Usage: "run as many tasks at once as suits a `PROFILE`: benchmark (2), test (4) or light (8)", Group: group}.EnumVar(&o.profile, "benchmark", "test", "light"),
-		app.Option{Name: "max-cpu-percent", Usage: "take no new tasks while more than this `PERCENT` of the cores is busy", Group: group}.FloatVar(&o.cpu, 100),
-		app.Option{Name: "max-memory-percent", Usage: "take no new tasks while more than this `PERCENT` of the memory is in use", Group: group}.FloatVar(&o.memory, 100),
-		app.Option{Name: "max-gpu-percent", Usage: "take no new tasks while the GPUs compute more than this `PERCENT` of the time", Group: group}.FloatVar(&o.gpu, 100),
-		app.Option{Name: "memory-buffer", Usage: "keep this `SHARE` of the memory free, such as 0.2", Group: group}.FloatVar(&o.buffer, 0.99),
-		app.Option{Name: "enable-swap", Usage: "let tasks use the machine's swap beyond their memory", Group: group}.BoolVar(&o.ai.EnableSwap),
-		app.Option{Name: "cache-models", Usage: "keep models loaded between tasks", Group: group}.BoolVar(&o.ai.CacheModels),
-		app.Option{Name: "cuda-streams", Usage: "compute this `NUMBER` of batches at once on a GPU", Group: group}.IntVar(&o.ai.CUDAStreams, 1, 1<<10),
-		app.Option{Name: "optimize-for", Usage: "optimize for a `GOAL`: throughput or latency", Group: group}.EnumVar(&o.ai.OptimizeFor, workerd.OptimizeThroughput, workerd.OptimizeLatency),
-		app.Option{Name: "mixed-precision", Usage: "compute in bf16 or fp16 unless a task says otherwise", Group: group}.BoolVar(&o.ai.MixedPrecision),
+		app.Option{Name: "profile", Usage: "Preset for concurrent tasks: benchmark (2), test (4) or light (8)", Group: group}.EnumVar(&o.profile, "benchmark", "test", "light"),
+		app.Option{Name: "max-cpu-percent", Value: "percent", Usage: "Take no new tasks while the CPU utilization is higher", Group: group}.FloatVar(&o.cpu, 100),
+		app.Option{Name: "max-memory-percent", Value: "percent", Usage: "Take no new tasks while the memory utilization is higher", Group: group}.FloatVar(&o.memory, 100),
+		app.Option{Name: "max-gpu-percent", Value: "percent", Usage: "Take no new tasks while the GPU utilization is higher", Group: group}.FloatVar(&o.gpu, 100),
+		app.Option{Name: "memory-buffer", Value: "fraction", Usage: "Fraction of the memory to keep free, such as 0.2", Group: group}.FloatVar(&o.buffer, 0.99),
+		app.Option{Name: "enable-swap", Usage: "Let tasks use swap beyond their memory", Group: group}.BoolVar(&o.ai.EnableSwap),
+		app.Option{Name: "cache-models", Usage: "Keep models loaded between tasks", Group: group}.BoolVar(&o.ai.CacheModels),
+		app.Option{Name: "cuda-streams", Usage: "Number of CUDA streams per GPU", Group: group}.IntVar(&o.ai.CUDAStreams, 1, 1<<10),
+		app.Option{Name: "optimize-for", Usage: "Default batching: throughput or latency", Group: group}.EnumVar(&o.ai.OptimizeFor, workerd.OptimizeThroughput, workerd.OptimizeLatency),
+		app.Option{Name: "mixed-precision", Usage: "Compute in bf16 or fp16 unless a task sets a precision", Group: group}.BoolVar(&o.ai.MixedPrecision),
 	}
 }
 
-// Notes has a line where a given option means something else here.
+// Notes implements Adapter.
 func (o *dtfOptions) Notes() []string {
 	var notes []string
 	if o.recover && !o.reset {
-		notes = append(notes, "--recover: tasks are always recovered after a restart: it changes nothing without --reset-state")
+		notes = append(notes, "--recover has no effect without --reset-state: tasks are always recovered after a restart")
 	}
 	if strings.HasSuffix(o.cfg.ResultsFile, ".duckdb") {
-		notes = append(notes, "--db-path: the file is a SQLite database. Open it with: duckdb "+o.cfg.ResultsFile)
+		notes = append(notes, "--db-path: the file is a SQLite database, open it with: duckdb "+o.cfg.ResultsFile)
 	}
 	return notes
 }
 
-// WorkerName implements Named: several workers run on one machine if each has a name or an id.
+// WorkerName implements NamedWorker: several workers on a machine need names or ids.
 func (o *dtfOptions) WorkerName() string { return cmp.Or(o.cfg.WorkerID, o.cfg.Name, o.hostname) }
 
-// slots is how many tasks run at once.
+// slots returns the number of concurrent tasks.
 func (o *dtfOptions) slots() int {
 	return cmp.Or(o.cfg.MaxTasks, map[string]int{"benchmark": 2, "test": 4, "light": 8}[o.profile])
 }
 
 // ConfigureWorker implements Adapter.
 func (o *dtfOptions) ConfigureWorker(w *workerd.Config) error {
-	if err := o.readSecrets(); err != nil { // before tasks could read them in the environment
+	if err := o.readSecrets(); err != nil { // tasks must not find them in the environment
 		return err
 	}
 	w.Name, w.Tags, w.Slots = cmp.Or(o.cfg.Name, o.hostname), o.cfg.Tags, o.slots()
@@ -140,7 +140,7 @@ func (o *dtfOptions) ConfigureWorker(w *workerd.Config) error {
 		to      **float64
 	}{{"cpu", o.cpu, &w.HostPolicy.MaxCPU}, {"memory", o.memory, &w.HostPolicy.MaxMemory}, {"gpu", o.gpu, &w.HostPolicy.MaxGPU}} {
 		if limit.percent <= 0 {
-			return muster.Errorf(muster.Invalid, "--max-%s-percent: write a percentage over 0 and up to 100", limit.name)
+			return muster.Errorf(muster.Invalid, "--max-%s-percent must be over 0 and up to 100", limit.name)
 		}
 		*limit.to = &limit.percent
 	}
@@ -148,7 +148,7 @@ func (o *dtfOptions) ConfigureWorker(w *workerd.Config) error {
 	return nil
 }
 
-// readSecrets takes the key and the token out of arguments, files and the environment.
+// readSecrets reads the key and the token and removes them from the environment.
 func (o *dtfOptions) readSecrets() error {
 	key, err := o.key.ReadAndUnset()
 	if err != nil {
@@ -214,7 +214,7 @@ func (o *dtfOptions) Run(ctx context.Context, deps Deps) (err error) {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// projectDir is the current folder, if it is one of a project: "" for the user's own and for the root, which are no folders to send along.
+// projectDir returns the current directory, "" for the home directory and the root.
 func projectDir() string {
 	dir, err := os.Getwd()
 	home, _ := os.UserHomeDir() // "" where there is none
@@ -224,7 +224,7 @@ func projectDir() string {
 	return dir
 }
 
-// resetDTF forgets who the worker was, and its tasks unless they are to be reported.
+// resetDTF deletes the identity of the worker, and its tasks unless keepTasks is set.
 func resetDTF(dir string, keepTasks bool) error {
 	names := []string{"worker.json", "jobs", "offers"}
 	if keepTasks {
@@ -240,7 +240,7 @@ func resetDTF(dir string, keepTasks bool) error {
 
 const maxLogFile = 10 << 20
 
-// logger is that of env, with what --verbose and --log-dir ask for.
+// logger returns the logger of deps with --verbose and --log-dir applied.
 func (o *dtfOptions) logger(ctx context.Context, deps Deps) (*slog.Logger, func(), error) {
 	level := slog.LevelInfo
 	if o.verbose {
@@ -262,7 +262,7 @@ func (o *dtfOptions) logger(ctx context.Context, deps Deps) (*slog.Logger, func(
 			return nil, nil, muster.Errorf(muster.Unavailable, "--log-dir: %w", err)
 		}
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640) //nolint:gosec // the operator says where, and a group may read it
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640) //nolint:gosec // the operator chooses the path, and a group may read it
 	if err != nil {
 		return nil, nil, muster.Errorf(muster.Invalid, "--log-dir: %w", err)
 	}

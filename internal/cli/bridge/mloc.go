@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -17,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// mlocOptions are those of MLOC's workers, which have variables only. muster bridge mloc has options of the same meaning.
+// mlocOptions are the environment variables of MLOC's workers. muster bridge mloc has options for them.
 type mlocOptions struct {
 	mlocbridge.Config
 
@@ -33,24 +34,24 @@ func newMLOC() Adapter {
 
 func (o *mlocOptions) Flags(dropIn bool) []cli.Flag {
 	if o.dropIn = dropIn; dropIn {
-		return nil // a worker of MLOC has no options
+		return nil // MLOC's workers have no options
 	}
 	const group = "MLOC"
 	return []cli.Flag{
-		app.Option{Name: "redis", Usage: "the `URL` of the Redis database of the host (default: " + mloc.DefaultRedis + ")", Env: "REDIS_URL", Group: group}.StringVar(&o.Redis),
-		app.Option{Name: "results", Usage: "keep the files of tasks in this `FOLDER`", Env: "RESULTS_DIR", Group: group}.StringVar(&o.Results),
-		app.Option{Name: "topic", Usage: "receive tasks from this Redis `CHANNEL`", Env: "TASK_TOPIC", Group: group}.StringVar(&o.Topic),
-		app.Option{Name: "heartbeat", Usage: "send a heartbeat every so many `SECONDS`", Env: "HEARTBEAT_INTERVAL_SEC", Group: group}.FloatVar(&o.heartbeatSeconds, 3600),
-		app.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Env: "WORKER_ID", Group: group}.StringVar(&o.WorkerID),
-		app.Option{Name: "tags", Usage: "join with these `TAGS`, comma-separated", Env: "WORKER_TAGS", Group: group}.ListVar(&o.Tags),
-		app.Option{Name: "base-url", Usage: "the `URL` of the host's REST API, such as http://127.0.0.1:8000", Env: "ORCHESTRATOR_BASE_URL", Group: group}.StringVar(&o.BaseURL),
-		app.Option{Name: "cost", Usage: "join with this `PRICE` per hour", Env: "WORKER_COST_PER_HOUR", Group: group}.FloatVar(&o.Cost, 1e9),
-		app.Option{Name: "bandwidth", Usage: "send results at this many `BYTES` a second at most (default: no cap)", Env: "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", Group: group}.FloatVar(&o.Bandwidth, 1e15),
-		app.Option{Name: "shared", Usage: "let tasks of the host read and write files in this `FOLDER` of this machine; may be repeated (default: only the folder of --results)", Group: group}.RepeatedVar(&o.Shared),
+		app.Option{Name: "redis", Value: "url", Usage: "Redis database of the host (default: " + mloc.DefaultRedis + ")", Env: "REDIS_URL", Group: group}.StringVar(&o.Redis),
+		app.Option{Name: "results", Value: "path", Usage: "Directory for files of tasks", Env: "RESULTS_DIR", Group: group}.StringVar(&o.Results),
+		app.Option{Name: "topic", Value: "channel", Usage: "Redis channel of tasks", Env: "TASK_TOPIC", Group: group}.StringVar(&o.Topic),
+		app.Option{Name: "heartbeat", Value: "seconds", Usage: "Heartbeat interval", Env: "HEARTBEAT_INTERVAL_SEC", Group: group}.FloatVar(&o.heartbeatSeconds, 3600),
+		app.Option{Name: "worker-id", Value: "id", Usage: "Id of the worker (default: a new one, kept for later starts)", Env: "WORKER_ID", Group: group}.StringVar(&o.WorkerID),
+		app.Option{Name: "tags", Usage: "Tags of the worker", Env: "WORKER_TAGS", Group: group}.ListVar(&o.Tags),
+		app.Option{Name: "base-url", Value: "url", Usage: "REST API of the host, such as http://127.0.0.1:8000", Env: "ORCHESTRATOR_BASE_URL", Group: group}.StringVar(&o.BaseURL),
+		app.Option{Name: "cost", Usage: "Price per hour", Env: "WORKER_COST_PER_HOUR", Group: group}.FloatVar(&o.Cost, 1e9),
+		app.Option{Name: "bandwidth", Value: "bytes", Usage: "Maximum bandwidth for results, per second (default: unlimited)", Env: "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", Group: group}.FloatVar(&o.Bandwidth, 1e15),
+		app.Option{Name: "shared", Value: "path", Usage: "Let tasks of the host read and write this directory; may be repeated (default: only that of --results)", Group: group}.RepeatedVar(&o.Shared),
 	}
 }
 
-// readEnv takes the variables, and says what is wrong with one. Those of muster bridge mloc that are options were read.
+// readEnv reads the variables, except those that are options of muster bridge mloc.
 func (o *mlocOptions) readEnv() error {
 	if o.dropIn {
 		o.Redis, o.WorkerID, o.BaseURL = o.getenv("REDIS_URL"), o.getenv("WORKER_ID"), o.getenv("ORCHESTRATOR_BASE_URL")
@@ -66,7 +67,7 @@ func (o *mlocOptions) readEnv() error {
 			}
 			f, err := strconv.ParseFloat(v, 64)
 			if err != nil || !(f >= 0) || f > 1e15 {
-				return muster.Errorf(muster.Invalid, "%s is %q: write a number that is not negative", name, v)
+				return muster.Errorf(muster.Invalid, "invalid value %q for %s: must be a non-negative number", v, name)
 			}
 			*dst = f
 		}
@@ -76,10 +77,10 @@ func (o *mlocOptions) readEnv() error {
 			}
 		}
 	}
-	if host := o.getenv("REDIS_HOST"); o.Redis == "" && (host != "" || o.getenv("REDIS_PORT") != "" || o.getenv("REDIS_DB") != "") { // as the container's entrypoint
-		o.Redis = fmt.Sprintf("redis://%s:%s/%s", orDefault(host, "redis"), orDefault(o.getenv("REDIS_PORT"), "6379"), orDefault(o.getenv("REDIS_DB"), "0"))
+	if host := o.getenv("REDIS_HOST"); o.Redis == "" && (host != "" || o.getenv("REDIS_PORT") != "" || o.getenv("REDIS_DB") != "") { // as the container's entrypoint does
+		o.Redis = fmt.Sprintf("redis://%s:%s/%s", cmp.Or(host, "redis"), cmp.Or(o.getenv("REDIS_PORT"), "6379"), cmp.Or(o.getenv("REDIS_DB"), "0"))
 	}
-	o.Redis = orDefault(o.Redis, mloc.DefaultRedis)
+	o.Redis = cmp.Or(o.Redis, mloc.DefaultRedis)
 	o.Heartbeat = time.Duration(max(o.heartbeatSeconds, 1) * float64(time.Second))
 	o.Token, o.HFModel, o.VLLMModel = o.getenv("ORCHESTRATOR_TOKEN"), o.getenv("HF_MODEL"), o.getenv("VLLM_MODEL")
 	switch strings.ToLower(o.getenv("MODEL_CLEANUP_AFTER_UPLOAD")) {
@@ -89,14 +90,7 @@ func (o *mlocOptions) readEnv() error {
 	return nil
 }
 
-func orDefault(s, fallback string) string {
-	if s == "" {
-		return fallback
-	}
-	return s
-}
-
-// Notes says what variables do here that have no equivalent.
+// Notes implements Adapter.
 func (o *mlocOptions) Notes() []string {
 	var notes []string
 	if o.getenv("REDIS_URL") == "" && o.getenv("REDIS_HOST") == "" && o.Redis == "" {
@@ -104,20 +98,20 @@ func (o *mlocOptions) Notes() []string {
 	}
 	for _, name := range []string{"MODEL_ARCHIVE_USE_PIGZ", "MODEL_ARCHIVE_COMPRESSION_LEVEL", "MODEL_ARCHIVE_PIGZ_THREADS", "MODEL_ARCHIVE_PIGZ_BIN", "MODEL_ARCHIVE_TAR_BIN"} {
 		if o.getenv(name) != "" {
-			notes = append(notes, name+" has no effect: the task itself packs its archive, with gzip at level 1, which suits weights")
+			notes = append(notes, name+" has no effect: tasks create their archives with gzip at level 1")
 		}
 	}
 	if v, set := o.lookupEnv("CUDA_VISIBLE_DEVICES"); set {
 		if o.dropIn {
-			notes = append(notes, "CUDA_VISIBLE_DEVICES="+v+": only these GPUs are registered and given to tasks; each task sees those that it was given")
+			notes = append(notes, "CUDA_VISIBLE_DEVICES="+v+": only these GPUs are registered and assigned to tasks")
 		} else {
-			notes = append(notes, "CUDA_VISIBLE_DEVICES has no effect on a bridge: set it where the fleet's workers start")
+			notes = append(notes, "CUDA_VISIBLE_DEVICES has no effect on a bridge: set it for the workers of the fleet")
 		}
 	}
 	return notes
 }
 
-// LogLevel is that of LOG_LEVEL, in Python's words; "" if it says none.
+// LogLevel returns the level of LOG_LEVEL, which has Python's names, "" if it is not set.
 func (o *mlocOptions) LogLevel() string {
 	switch level := strings.ToLower(o.getenv("LOG_LEVEL")); level {
 	case "warning":
@@ -131,17 +125,17 @@ func (o *mlocOptions) LogLevel() string {
 	}
 }
 
-// ConfigureWorker gives the worker of this machine the price that the host knows.
+// ConfigureWorker implements Adapter.
 func (o *mlocOptions) ConfigureWorker(w *workerd.Config) error {
 	if err := o.readEnv(); err != nil {
 		return err
 	}
 	w.Price = o.Cost
-	w.AllowPrivate = true // the host, and what its tasks name, is in the owner's own network
+	w.AllowPrivate = true // the host and its files are in a private network
 	return nil
 }
 
-// Run is called after Machine in a drop-in, and at the same time for each worker of a fleet.
+// Run implements Adapter.
 func (o *mlocOptions) Run(ctx context.Context, deps Deps) error {
 	opts := *o
 	if !opts.dropIn {
@@ -160,4 +154,31 @@ func (o *mlocOptions) Run(ctx context.Context, deps Deps) error {
 		return err
 	}
 	return b.Run(ctx, deps.AcceptCtx)
+}
+
+// EnvVars implements EnvDescriber.
+func (o *mlocOptions) EnvVars(dropIn bool) []app.HelpRow {
+	rows := []app.HelpRow{
+		{Name: "REDIS_HOST, REDIS_PORT, REDIS_DB", Usage: "Redis database, if one of these is set and REDIS_URL is not (default: redis, 6379 and 0)"},
+		{Name: "ORCHESTRATOR_TOKEN", Usage: "Bearer token for requests to the host"},
+		{Name: "HF_MODEL", Usage: "Default model of inference tasks"},
+		{Name: "VLLM_MODEL", Usage: "Default model of inference tasks on a GPU"},
+		{Name: "MODEL_CLEANUP_AFTER_UPLOAD", Usage: "Delete the files of a model after the upload to the host: true, 1, yes or on"},
+	}
+	if !dropIn {
+		return rows
+	}
+	return append([]app.HelpRow{
+		{Name: "REDIS_URL", Usage: "Redis database of the host (default: " + mloc.DefaultRedis + ")"},
+		{Name: "RESULTS_DIR", Usage: "Directory for files of tasks (default: " + o.Results + ")"},
+		{Name: "TASK_TOPIC", Usage: "Redis channel of tasks (default: " + o.Topic + ")"},
+		{Name: "HEARTBEAT_INTERVAL_SEC", Usage: "Heartbeat interval in seconds (default: 30)"},
+		{Name: "WORKER_ID", Usage: "Id of the worker (default: a new one, kept for later starts)"},
+		{Name: "WORKER_TAGS", Usage: "Tags of the worker, comma-separated"},
+		{Name: "WORKER_COST_PER_HOUR", Usage: "Price per hour (default: 1)"},
+		{Name: "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", Usage: "Maximum bandwidth for results, in bytes per second (default: unlimited)"},
+		{Name: "ORCHESTRATOR_BASE_URL", Usage: "REST API of the host, such as http://127.0.0.1:8000"},
+		{Name: "CUDA_VISIBLE_DEVICES", Usage: "GPUs to use (default: all)"},
+		{Name: "LOG_LEVEL", Usage: "Minimum log level: DEBUG, INFO, WARNING, ERROR or CRITICAL; MUSTER_LOG_LEVEL has precedence"},
+	}, rows...)
 }

@@ -10,14 +10,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	core "github.com/muster-dev/muster/internal/dialect/bridge"
 )
 
-// reconcileInterval is how often a bridge looks for new workers.
+// reconcileInterval is the interval of listing the workers.
 const reconcileInterval = 15 * time.Second
 
-// workerBridges runs a bridge for each worker of the fleet, also for those that join later. A bridge whose worker is gone takes nothing more, and ends
-// once all of its jobs are reported; so does that of a worker that left while no bridge ran. One that fails is started again, unless the others would fail the same way.
+// workerBridges runs a bridge for each worker of the fleet, also for those that join later. The bridge of a worker that has left takes no
+// new jobs and ends once its jobs are reported, also if the worker left while no bridge ran. A failed bridge is restarted, unless the others would fail, too.
 type workerBridges struct {
 	adapter  Adapter
 	env      Deps
@@ -27,15 +28,13 @@ type workerBridges struct {
 
 // workerBridge is the bridge of one worker.
 type workerBridge struct {
-	stop func()        // it takes nothing more
-	done chan struct{} // closed when it has ended
+	stop func()        // ends AcceptCtx
+	done chan struct{} // closed when the bridge has ended
 }
 
 func (e *workerBridges) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		t := time.NewTicker(e.interval)
-		defer t.Stop()
 		for {
 			workers, err := e.env.Client.Workers(ctx)
 			switch {
@@ -44,13 +43,11 @@ func (e *workerBridges) serve(ctx context.Context) error {
 			case isRefused(err):
 				return err
 			case err != nil:
-				e.env.Log.Warn("the workers of the fleet cannot be listed; trying again", slog.Any("error", err))
+				e.env.Log.Warn("listing the workers failed, retrying", slog.Any("error", err))
 			default:
 				e.reconcile(ctx, group, workers)
 			}
-			select {
-			case <-t.C:
-			case <-ctx.Done():
+			if backoff.Sleep(ctx, e.interval) != nil {
 				return nil
 			}
 		}
@@ -62,7 +59,7 @@ func (e *workerBridges) serve(ctx context.Context) error {
 	return err
 }
 
-// reconcile starts bridges for workers that have none, and stops those whose worker is gone.
+// reconcile starts bridges for workers without one, and stops those of workers that have left.
 func (e *workerBridges) reconcile(ctx context.Context, group *errgroup.Group, workers []muster.Worker) {
 	present := map[muster.WorkerID]bool{}
 	for i := range workers {
@@ -93,11 +90,11 @@ func (e *workerBridges) reconcile(ctx context.Context, group *errgroup.Group, wo
 	}
 }
 
-// pendingWorkers lists the workers whose bridges ended before all of their jobs were reported.
+// pendingWorkers returns the workers whose bridges ended with unreported jobs.
 func (e *workerBridges) pendingWorkers() []muster.WorkerID {
 	entries, err := os.ReadDir(filepath.Join(e.env.Dir, perWorkerDir))
 	if err != nil {
-		return nil // there was none yet
+		return nil // no bridge has run
 	}
 	var list []muster.WorkerID
 	for _, entry := range entries {
@@ -110,7 +107,7 @@ func (e *workerBridges) pendingWorkers() []muster.WorkerID {
 	return list
 }
 
-// perWorkerDir has the folders of bridges below that of the command.
+// perWorkerDir is the directory of the bridges in the data directory.
 const perWorkerDir = "each"
 
 func (e *workerBridges) start(ctx context.Context, group *errgroup.Group, id muster.WorkerID, name string) *workerBridge {
@@ -128,14 +125,14 @@ func (e *workerBridges) start(ctx context.Context, group *errgroup.Group, id mus
 			return err
 		}
 		if err != nil {
-			deps.Log.Error("the bridge of a worker failed; trying again", slog.Any("error", err))
+			deps.Log.Error("bridge of a worker failed, restarting it", slog.Any("error", err))
 		}
 		return nil
 	})
 	return b
 }
 
-// isRefused reports whether err says that a key is refused, which trying again does not change.
+// isRefused reports whether err means that the key was rejected.
 func isRefused(err error) bool {
 	code := muster.CodeOf(err)
 	return err != nil && (code == muster.Unauthenticated || code == muster.Forbidden)

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// qubixOptions are those of QUBIX's workers, by the names and defaults of their guides.
+// qubixOptions are the options of QUBIX's workers, with the documented names and defaults.
 type qubixOptions struct {
 	qubix.BridgeConfig
 
@@ -29,18 +29,18 @@ func (o *qubixOptions) Flags(dropIn bool) []cli.Flag {
 	o.dropIn = dropIn
 	const group = "QUBIX"
 	return []cli.Flag{
-		app.Option{Name: "backend", Usage: "the `URL` of the QUBIX backend", Group: group}.StringVar(&o.Backend),
-		app.Option{Name: "price", Usage: "offer this `PRICE` per hour, in QUBIC", Group: group}.FloatVar(&o.Price, 1e6),
-		app.Option{Name: "name", Usage: "join with this `NAME` (default: Provider- and the first 8 characters of the worker's id)", Group: group}.StringVar(&o.Name),
-		app.Option{Name: "location", Usage: "join with this `LOCATION`", Group: group}.StringVar(&o.Location),
-		app.Option{Name: "address", Usage: "join as the user with this QUBIC `ADDRESS` of 60 letters, for backends that require one", Group: group}.StringVar(&o.Address),
+		app.Option{Name: "backend", Value: "url", Usage: "QUBIX backend", Group: group}.StringVar(&o.Backend),
+		app.Option{Name: "price", Usage: "Price per hour, in QUBIC", Group: group}.FloatVar(&o.Price, 1e6),
+		app.Option{Name: "name", Usage: "Name of the worker (default: Provider- and the first 8 characters of its id)", Group: group}.StringVar(&o.Name),
+		app.Option{Name: "location", Usage: "Location of the worker", Group: group}.StringVar(&o.Location),
+		app.Option{Name: "address", Usage: "QUBIC address of the user, 60 letters, for backends that require one", Group: group}.StringVar(&o.Address),
 	}
 }
 
-// Notes returns nothing: every option has its effect.
+// Notes implements Adapter.
 func (o *qubixOptions) Notes() []string { return nil }
 
-// ConfigureWorker gives the worker the name and the price that the backend knows.
+// ConfigureWorker implements Adapter.
 func (o *qubixOptions) ConfigureWorker(w *workerd.Config) error {
 	w.Name, w.Price = o.Name, o.Price
 	return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// trainforgeOptions are those of TrainForge's worker node, by the names and defaults of its guide.
+// trainforgeOptions are the options of TrainForge's worker node, with the documented names and defaults.
 type trainforgeOptions struct {
 	trainforge.BridgeConfig
 
@@ -25,38 +25,38 @@ func newTrainForge() Adapter {
 	return &trainforgeOptions{BridgeConfig: trainforge.BridgeConfig{Scheduler: trainforge.DefaultScheduler, Projects: trainforge.DefaultProjects}}
 }
 
-// Flags returns the guide's options; the variable is that of TrainForge's other workers. A bridge has two more.
+// Flags implements Adapter. A bridge has two more options.
 func (o *trainforgeOptions) Flags(dropIn bool) []cli.Flag {
 	o.dropIn = dropIn
 	const group = "TrainForge"
-	jobs := "run at most `N` jobs at once (default: as many as the fleet has slots)"
+	jobs := "Maximum number of concurrent jobs (default: the slots of the fleet)"
 	if dropIn {
-		jobs, o.MaxJobs = "run at most `N` jobs at once", trainforge.DefaultMaxJobs
+		jobs, o.MaxJobs = "Maximum number of concurrent jobs", trainforge.DefaultMaxJobs
 	}
 	list := []cli.Flag{
-		app.Option{Name: "scheduler", Env: "TRAINFORGE_API_URL", Usage: "the `URL` of the TrainForge server", Group: group}.StringVar(&o.Scheduler),
-		app.Option{Name: "worker-id", Usage: "join with this `ID` (default: a new one, kept for later starts)", Group: group}.StringVar(&o.WorkerID),
+		app.Option{Name: "scheduler", Value: "url", Env: "TRAINFORGE_API_URL", Usage: "TrainForge server", Group: group}.StringVar(&o.Scheduler),
+		app.Option{Name: "worker-id", Value: "id", Usage: "Id of the worker (default: a new one, kept for later starts)", Group: group}.StringVar(&o.WorkerID),
 		app.Option{Name: "max-jobs", Usage: jobs, Group: group}.IntVar(&o.MaxJobs, 0, 10_000),
-		app.Option{Name: "status", Usage: "print the worker's status and exit", Group: group}.BoolVar(&o.status),
+		app.Option{Name: "status", Usage: "Print the worker's status and exit", Group: group}.BoolVar(&o.status),
 	}
 	if dropIn {
 		return list
 	}
 	return append(list,
-		append(app.Option{Name: "scheduler-token", Env: "TRAINFORGE_TOKEN", Usage: "send this bearer `TOKEN` to the TrainForge server", Group: group}.SecretVars(&o.token, "the bearer token"),
-			app.Option{Name: "projects", Usage: "look in this `FOLDER` for projects that the server does not send", Group: group}.StringVar(&o.Projects))...)
+		append(app.Option{Name: "scheduler-token", Env: "TRAINFORGE_TOKEN", Usage: "Bearer token for the TrainForge server", Group: group}.SecretVars(&o.token, "bearer token"),
+			app.Option{Name: "projects", Value: "path", Usage: "Directory of projects that the server does not send", Group: group}.StringVar(&o.Projects))...)
 }
 
-// Notes returns nothing: every option has its effect.
+// Notes implements Adapter.
 func (o *trainforgeOptions) Notes() []string { return nil }
 
-// ConfigureWorker gives the worker its name and its limit.
+// ConfigureWorker implements Adapter.
 func (o *trainforgeOptions) ConfigureWorker(w *workerd.Config) error {
 	w.Name, w.MaxTasks, w.Slots = o.WorkerID, o.MaxJobs, o.MaxJobs
 	return nil
 }
 
-// RunOnce shows the status.
+// RunOnce implements OneShot.
 func (o *trainforgeOptions) RunOnce(ctx context.Context, a *app.App) (bool, error) {
 	if !o.status {
 		return false, nil

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// privateNetworks are those of private, shared (RFC 6598) and unique local addresses.
+// privateNetworks returns the networks of private, shared (RFC 6598) and unique local addresses.
 func privateNetworks() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
@@ -16,7 +16,7 @@ func privateNetworks() []netip.Prefix {
 	}
 }
 
-// parseNetworks reads networks and addresses with commas between them, and the words private, loopback, none and any.
+// parseNetworks parses a comma-separated list of networks, addresses, and the words private, loopback, none and any.
 func parseNetworks(s string) ([]netip.Prefix, error) {
 	all := []netip.Prefix{}
 	for part := range strings.SplitSeq(s, ",") {
@@ -43,14 +43,14 @@ func parseNetworks(s string) ([]netip.Prefix, error) {
 		}
 		p, err := netip.ParsePrefix(part)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no network: write networks such as 203.0.113.0/24, or private, loopback, none or any", part)
+			return nil, fmt.Errorf("invalid network %q: use networks such as 203.0.113.0/24, or private, loopback, none or any", part)
 		}
 		all = append(all, p.Masked())
 	}
 	return all, nil
 }
 
-// formatNetworks writes networks as parseNetworks reads them.
+// formatNetworks formats networks in the form that parseNetworks reads.
 func formatNetworks(all []netip.Prefix) string {
 	if slices.Equal(all, privateNetworks()) {
 		return "private"

@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -26,7 +27,7 @@ import (
 	"github.com/muster-dev/muster/internal/serverd"
 )
 
-// serverConfig is what server and up have in common.
+// serverConfig has the options of server and up.
 type serverConfig struct {
 	app.LogOptions
 	TelemetryOptions
@@ -38,9 +39,9 @@ type serverConfig struct {
 	heartbeat       muster.Duration
 	acceptLoss      bool
 	ipfs            string
-	workerAddresses []netip.Prefix // that workers may name as theirs
+	workerAddresses []netip.Prefix // that workers may announce
 	dialects        []dialect.Config
-	webhookNetworks []netip.Prefix // that notifications may go to beside the public ones
+	webhookNetworks []netip.Prefix // allowed targets of notifications besides public networks
 	webhookSecret   app.Secret
 	publicURL       string
 	output          string
@@ -53,23 +54,23 @@ func newServerConfig(listen string) serverConfig {
 
 func (c *serverConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		app.Option{Name: "listen", Usage: "serve at this `ADDRESS`; port 0 picks a free one"}.WithEnv().StringVar(&c.listen),
-		app.Option{Name: "data", Usage: "keep everything in this `FOLDER` (default: muster in the user's data folder)"}.WithEnv().StringVar(&c.data),
+		app.Option{Name: "listen", Value: "address", Usage: "Address to listen on; port 0 selects a free port"}.WithEnv().StringVar(&c.listen),
+		app.Option{Name: "data", Value: "path", Usage: "Data directory (default: muster in the user's data directory)"}.WithEnv().StringVar(&c.data),
 	},
-		app.Option{Name: "admin-token", Usage: "the `TOKEN` of the first administrator (default: a new one, printed once)"}.WithEnv().SecretVars(&c.adminToken, "the token of the first administrator"),
-		app.Option{Name: "join-token", Usage: "the `TOKEN` with which workers join (default: a new one, printed once)"}.WithEnv().SecretVars(&c.joinToken, "the token with which workers join"),
-		app.Option{Name: "webhook-secret", Usage: "the `SECRET` from which those follow that sign notifications (default: one made at the first start)"}.WithEnv().SecretVars(&c.webhookSecret, "the secret that signs notifications"),
+		app.Option{Name: "admin-token", Usage: "Token of the first administrator (default: a new one, printed once)"}.WithEnv().SecretVars(&c.adminToken, "token of the first administrator"),
+		app.Option{Name: "join-token", Usage: "Token for workers to join (default: a new one, printed once)"}.WithEnv().SecretVars(&c.joinToken, "join token"),
+		app.Option{Name: "webhook-secret", Usage: "Secret from which the signing secrets of notifications are derived (default: generated at the first start)"}.WithEnv().SecretVars(&c.webhookSecret, "webhook secret"),
 		[]cli.Flag{
-			app.Option{Name: "heartbeat", Usage: "workers show that they live every `DURATION`"}.WithEnv().DurationVar(&c.heartbeat),
-			app.Option{Name: "accept-loss", Usage: "start even if the database lacks acknowledged commits, for example because an older copy was restored"}.WithEnv().BoolVar(&c.acceptLoss),
-			app.Option{Name: "ipfs", Usage: "give the files that results call ipfs://… to the IPFS node with this `URL`, such as http://127.0.0.1:5001"}.WithEnv().StringVar(&c.ipfs),
-			app.Option{Name: "output", Short: "o", Usage: "what to print when ready, a `FORMAT`: text, or json for one line with url, admin_token and join_token"}.EnumVar(&c.output, "text", "json"),
-			app.Var(app.Option{Name: "worker-addresses", Usage: "accept the --address of a worker if it is in these `NETWORKS`, comma-separated, such as 203.0.113.0/24, private, none or any; the address it connects from is always accepted"}.WithEnv(),
+			app.Option{Name: "heartbeat", Usage: "Worker heartbeat interval"}.WithEnv().DurationVar(&c.heartbeat),
+			app.Option{Name: "accept-loss", Usage: "Start even if the database lacks acknowledged commits, for example after an older copy was restored"}.WithEnv().BoolVar(&c.acceptLoss),
+			app.Option{Name: "ipfs", Value: "url", Usage: "Pin artifacts referenced as ipfs://… on this IPFS node, such as http://127.0.0.1:5001"}.WithEnv().StringVar(&c.ipfs),
+			app.Option{Name: "output", Short: "o", Value: "format", Usage: "Format of the output when ready: text, or json for one line with url, admin_token and join_token"}.EnumVar(&c.output, "text", "json"),
+			app.Var(app.Option{Name: "worker-addresses", Value: "networks", Usage: "Networks of accepted worker addresses (--address), such as 203.0.113.0/24, private, none or any; a worker's source address is always accepted"}.WithEnv(),
 				&c.workerAddresses, parseNetworks, formatNetworks),
-			app.Option{Name: "url", Usage: "the `URL` at which people reach this server, for links in notifications"}.WithEnv().StringVar(&c.publicURL),
-			app.Var(app.Option{Name: "webhook-allow", Usage: "send notifications also to addresses in these `NETWORKS`, comma-separated, such as 10.0.0.0/8, private, loopback, none or any"}.WithEnv(),
+			app.Option{Name: "url", Value: "url", Usage: "Public URL of the server, for links in notifications"}.WithEnv().StringVar(&c.publicURL),
+			app.Var(app.Option{Name: "webhook-allow", Value: "networks", Usage: "Additional networks that notifications may be sent to, such as 10.0.0.0/8, private, loopback, none or any"}.WithEnv(),
 				&c.webhookNetworks, parseNetworks, formatNetworks),
-			app.Var(app.Option{Name: "dialect", Usage: "also serve workers and clients of another `SYSTEM`, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.WithEnv(),
+			app.Var(app.Option{Name: "dialect", Value: "system", Usage: "Serve workers and clients of another system, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.WithEnv(),
 				&c.dialects, c.parseDialects, formatDialects),
 		}, c.TelemetryFlags(), c.Flags())
 }
@@ -77,12 +78,9 @@ func (c *serverConfig) flags() []cli.Flag {
 func (a *runner) serverCommand() *cli.Command {
 	c := newServerConfig(":8700")
 	return a.NewCommand(app.Command{
-		Name: "server", Usage: "run a server", Category: app.CategorySetup, Flags: c.flags(),
-		Description: "The first SIGINT or SIGTERM stops it in order, the second at once. Nothing that was acknowledged is lost either way.",
-		Run: func(ctx context.Context, args []string) error {
-			if err := app.NoArgs(args); err != nil {
-				return err
-			}
+		Name: "server", Usage: "Run a server", Category: app.CategorySetup, Flags: c.flags(),
+		Description: "The first SIGINT or SIGTERM shuts down gracefully, the second stops at once. Acknowledged changes are durable in both cases.",
+		Run: func(ctx context.Context, _ []string) error {
 			log, err := c.Logger(a.Err)
 			if err != nil {
 				return err
@@ -102,7 +100,7 @@ func (a *runner) serverCommand() *cli.Command {
 	})
 }
 
-// readSecrets reads the tokens, and keeps them from the processes that this one starts.
+// readSecrets reads the tokens and removes them from the environment of child processes.
 func (c *serverConfig) readSecrets() error {
 	_, adminErr := c.adminToken.ReadAndUnset()
 	_, joinErr := c.joinToken.ReadAndUnset()
@@ -110,7 +108,7 @@ func (c *serverConfig) readSecrets() error {
 	return errors.Join(adminErr, joinErr, webhookErr)
 }
 
-// serve runs a server until ctx ends. Once it is ready it is announced, and alongside runs; when that returns the server is stopped.
+// serve runs a server until ctx ends. Once it is ready, it prints its URL and calls alongside; when that returns, the server stops.
 func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, alongside func(context.Context, remote.Server) error) error {
 	log := w.Log
 	tracer, err := w.Tracer(ctx, "muster-server")
@@ -121,7 +119,7 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, along
 		return err
 	}
 	if err := isolation.DisableDumpable(); err != nil {
-		log.Warn("other processes of this user may look into the server", slog.Any("error", err))
+		log.Warn("processes of this user can read the server's memory", slog.Any("error", err))
 	}
 	adminToken, err := c.adminToken.Read()
 	if err != nil {
@@ -142,7 +140,7 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, along
 	if err != nil {
 		return err
 	}
-	// The server outlives what runs alongside, so that a worker can report.
+	// The server stops after alongside, so that a worker can report.
 	serveCtx, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	group, serveCtx := errgroup.WithContext(serveCtx)
@@ -167,10 +165,10 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, along
 	return group.Wait()
 }
 
-// readyTimeout is how long loading the state may take.
+// readyTimeout limits loading the state.
 const readyTimeout = 10 * time.Minute
 
-// awaitReady returns when the server answers, or without an error when ctx ends.
+// awaitReady returns when the server is ready, or nil when ctx ends.
 func awaitReady(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("the server is not ready after %s", readyTimeout))
 	defer cancel()
@@ -186,18 +184,16 @@ func awaitReady(ctx context.Context, url string) error {
 				return nil
 			}
 		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return context.Cause(ctx)
-			}
+		switch err := backoff.Sleep(ctx, 20*time.Millisecond); {
+		case errors.Is(err, context.DeadlineExceeded):
+			return context.Cause(ctx)
+		case err != nil:
 			return nil
-		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// saveContext saves the context for the next command. A server runs without it, too.
+// saveContext saves the context for later commands. A failure is only a warning.
 func (a *runner) saveContext(server remote.Server) remote.Server {
 	s, err := remote.LoadContext()
 	if err == nil {
@@ -205,13 +201,12 @@ func (a *runner) saveContext(server remote.Server) remote.Server {
 		err = s.Save()
 	}
 	if err != nil {
-		a.Messagef("%s %v", a.Err.Paint(term.Yellow, "muster:"), err)
+		a.Warnf("%v", err)
 	}
 	return server
 }
 
-// announce says where the server is. Tokens are shown to people only when they
-// are new; a program gets what is known.
+// announce prints the URL and tokens of the server. The format text shows only new tokens.
 func (a *runner) announce(c *serverConfig, target remote.Server, gateways []serverd.Gateway, newTokens bool) error {
 	if c.output == "json" {
 		line, err := json.Marshal(struct {
@@ -225,32 +220,31 @@ func (a *runner) announce(c *serverConfig, target remote.Server, gateways []serv
 		}
 		return app.WriteOutput(a.Out, append(line, '\n'))
 	}
-	text := fmt.Sprintf("Muster serves its dashboard and API at %s\n", a.Out.Paint(term.Bold, target.URL))
+	text := fmt.Sprintf("Dashboard and API: %s\n", a.Out.Paint(term.Bold, target.URL))
 	text += describeGateways(gateways)
 	if target.Token == "" {
-		text += "The tokens were shown at its first start; this user's commands need --token-file, or MUSTER_TOKEN.\n"
+		text += "The tokens were shown at the first start. Commands of this user need --token-file or MUSTER_TOKEN.\n"
 	}
 	if newTokens {
-		text += fmt.Sprintf("  admin token  %s    signs in to the dashboard, too\n  join token   %s\n", target.Token, target.JoinToken) +
-			"The tokens are not shown again. Commands of this user on this machine know them.\n" +
+		text += fmt.Sprintf("  admin token  %s    (also for the dashboard)\n  join token   %s\n", target.Token, target.JoinToken) +
+			"The tokens are not shown again. They are saved for commands of this user on this machine.\n" +
 			remoteInstructions(c.listen, target.URL)
 	}
 	return app.WriteOutput(a.Out, []byte(text))
 }
 
-// remoteInstructions says what to type on other machines, for a server that listens there
-// and is known here by that URL.
+// remoteInstructions returns the commands for other machines, for the listen address and URL of the server.
 func remoteInstructions(listen, serverURL string) string {
-	host, _, _ := net.SplitHostPort(listen) // it does listen there
+	host, _, _ := net.SplitHostPort(listen) // the server listens on it
 	ip := net.ParseIP(host)
 	if host == "localhost" || ip != nil && ip.IsLoopback() {
-		return "Other machines do not reach it: for that, listen on all addresses of this machine with --listen :8700\n"
+		return "Other machines cannot connect: to allow that, use --listen :8700\n"
 	}
 	if name, err := os.Hostname(); err == nil && (host == "" || ip.IsUnspecified()) {
 		if u, err := url.Parse(serverURL); err == nil {
 			serverURL = "http://" + net.JoinHostPort(name, u.Port())
 		}
 	}
-	return fmt.Sprintf("On other machines, with the token in a file that only you may read:\n"+
+	return fmt.Sprintf("On other machines, with the token in a file that only you can read:\n"+
 		"  muster worker --server %s --token-file JOIN-TOKEN-FILE\n  muster ps     --server %s --token-file ADMIN-TOKEN-FILE\n", serverURL, serverURL)
 }

@@ -12,9 +12,9 @@ func TestAServerSaysHowOtherMachinesReachIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for listen, want := range map[string]string{
-		"127.0.0.1:8700":   "Other machines do not reach it",
-		"localhost:8700":   "Other machines do not reach it",
-		"[::1]:8700":       "Other machines do not reach it",
+		"127.0.0.1:8700":   "Other machines cannot connect",
+		"localhost:8700":   "Other machines cannot connect",
+		"[::1]:8700":       "Other machines cannot connect",
 		":8700":            "--server http://" + name + ":8700 --token-file JOIN-TOKEN-FILE",
 		"0.0.0.0:8700":     "--server http://" + name + ":8700 --token-file JOIN-TOKEN-FILE",
 		"[::]:8700":        "--server http://" + name + ":8700 --token-file JOIN-TOKEN-FILE",

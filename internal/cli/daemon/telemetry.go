@@ -14,43 +14,43 @@ import (
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// TelemetryOptions is how a server, a worker or a bridge is watched by other systems.
+// TelemetryOptions configures metrics and traces of a server, a worker or a bridge.
 type TelemetryOptions struct {
-	Metrics string // address; "" for none
-	OTLP    string // URL of a collector; "" for what the standard variables say
+	Metrics string // address; "" means none
+	OTLP    string // URL of a collector; "" means the standard environment variables
 }
 
-// TelemetryFlags are the options of a server and a worker.
+// TelemetryFlags returns the options of a server and a worker.
 func (c *TelemetryOptions) TelemetryFlags() []cli.Flag {
 	return []cli.Flag{
 		c.MetricsFlag("default: only /metrics of the API, with a key"),
-		app.Option{Name: "otlp", Usage: "send traces to the OpenTelemetry collector at this `URL`, such as http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT)", Group: telemetryGroup}.
+		app.Option{Name: "otlp", Value: "url", Usage: "Send traces to this OpenTelemetry collector, such as http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_ENDPOINT)", Group: telemetryGroup}.
 			WithEnv().StringVar(&c.OTLP),
 	}
 }
 
 const telemetryGroup = "Observability"
 
-// MetricsFlag is the option for metrics. standard says what is there without it.
+// MetricsFlag returns the option for metrics. defaultText describes its default.
 func (c *TelemetryOptions) MetricsFlag(defaultText string) cli.Flag {
-	return app.Option{Name: "metrics", Usage: "serve metrics for Prometheus at this `ADDRESS`, such as 127.0.0.1:9700, without a key (" + defaultText + ")", Group: telemetryGroup}.
+	return app.Option{Name: "metrics", Value: "address", Usage: "Serve Prometheus metrics without authentication on this address, such as 127.0.0.1:9700 (" + defaultText + ")", Group: telemetryGroup}.
 		WithEnv().StringVar(&c.Metrics)
 }
 
-// Telemetry is what a server, a worker or a bridge is measured with.
+// Telemetry collects metrics and traces of a server, a worker or a bridge.
 type Telemetry struct {
 	TelemetryOptions
 
 	Registry *obs.Registry
 	Attempts *obs.AttemptTraces
-	Log      *slog.Logger // its lines have the traces of attempts
+	Log      *slog.Logger // adds the trace ids of attempts
 	tracers  []*obs.Tracer
 }
 
-// flushTimeout is how long sending the last spans may take.
+// flushTimeout limits sending the last spans.
 const flushTimeout = 5 * time.Second
 
-// WithTelemetry runs do with what measures it, and serves and sends what is measured.
+// WithTelemetry runs fn with telemetry, and serves metrics and sends traces until it returns.
 func (c *TelemetryOptions) WithTelemetry(ctx context.Context, log *slog.Logger, fn func(context.Context, *Telemetry) error) error {
 	build := app.CurrentBuild()
 	w := &Telemetry{TelemetryOptions: *c, Registry: obs.NewRegistry(obs.Build{Version: build.Version, Revision: build.Commit}), Attempts: obs.NewAttemptTraces()}
@@ -68,7 +68,7 @@ func (c *TelemetryOptions) WithTelemetry(ctx context.Context, log *slog.Logger, 
 	if endpoint != nil {
 		group.Go(func() error {
 			if err := endpoint.Run(serveCtx); err != nil {
-				w.Log.Error("metrics are not served any more", slog.Any("error", err)) // the tasks are worth more
+				w.Log.Error("metrics endpoint failed", slog.Any("error", err)) // not a reason to stop
 			}
 			return nil
 		})
@@ -79,7 +79,7 @@ func (c *TelemetryOptions) WithTelemetry(ctx context.Context, log *slog.Logger, 
 	return errors.Join(err, group.Wait())
 }
 
-// Tracer makes the tracer of a service, nil if nothing is traced. Its last spans are sent when With returns.
+// Tracer returns the tracer of a service, nil without a collector. Its last spans are sent when WithTelemetry returns.
 func (w *Telemetry) Tracer(ctx context.Context, service string) (*obs.Tracer, error) {
 	t, err := obs.NewTracer(ctx, obs.TraceConfig{Service: service, Version: app.CurrentBuild().Version, Endpoint: w.OTLP}, w.Registry, w.Log)
 	if t != nil {
@@ -88,20 +88,20 @@ func (w *Telemetry) Tracer(ctx context.Context, service string) (*obs.Tracer, er
 	return t, err
 }
 
-// instrument has a worker measured.
+// instrument adds telemetry to the configuration of a worker.
 func (w *Telemetry) instrument(ctx context.Context, cfg *workerd.Config) (err error) {
 	cfg.Metrics, cfg.Attempts = w.Registry, w.Attempts
 	cfg.Tracer, err = w.Tracer(ctx, "muster-worker")
 	return err
 }
 
-// flush sends what was not sent of traces.
+// flush sends the remaining spans.
 func (w *Telemetry) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
 	for _, t := range w.tracers {
 		if err := t.Close(ctx); err != nil {
-			w.Log.Warn("the last traces cannot be sent", slog.Any("error", err))
+			w.Log.Warn("sending the last traces failed", slog.Any("error", err))
 		}
 	}
 }

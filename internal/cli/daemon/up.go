@@ -2,40 +2,39 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 type upConfig struct {
 	serverConfig
 	workerOptions
 
-	localDialects []string // names of systems that are served on this machine
+	localDialects []string // names of systems to serve on loopback
 }
 
 func (c *upConfig) flags() []cli.Flag {
 	return slices.Concat(c.serverConfig.flags(), []cli.Flag{
-		app.Option{Name: "dialects", Usage: "serve workers and clients of other `SYSTEMS` on this machine, to try it: all, or names such as qubix,mloc"}.WithEnv().ListVar(&c.localDialects),
+		app.Option{Name: "dialects", Usage: "Serve workers and clients of other systems on loopback, to try them: all, or names such as qubix,mloc"}.WithEnv().ListVar(&c.localDialects),
 	}, c.workerOptions.flags())
 }
 
 func (a *runner) upCommand() *cli.Command {
 	c := &upConfig{workerOptions: newWorkerOptions(), serverConfig: newServerConfig("127.0.0.1:8700")}
 	return a.NewCommand(app.Command{
-		Name: "up", Usage: "run a server and a worker on this machine, ready for jobs", Category: app.CategorySetup, Flags: c.flags(),
+		Name: "up", Usage: "Run a server and a worker on this machine", Category: app.CategorySetup, Flags: c.flags(),
 		Description: signalsHelp,
-		Run: func(ctx context.Context, args []string) error {
-			if err := app.NoArgs(args); err != nil {
-				return err
-			}
-			return a.up(ctx, c)
-		},
+		Run:         func(ctx context.Context, _ []string) error { return a.up(ctx, c) },
 	})
 }
 
@@ -59,9 +58,54 @@ func (a *runner) up(ctx context.Context, c *upConfig) error {
 				if err != nil {
 					return err
 				}
-				<-ctx.Done() // a drained worker leaves, the server stays
+				<-ctx.Done() // the server keeps running after the worker is drained
 				return nil
 			})
 		})
 	})
+}
+
+// signalsHelp is part of the help of up and worker.
+const signalsHelp = "After the first SIGINT or SIGTERM, running tasks have --shutdown-grace to end; the second hands them back at once. " +
+	"SIGUSR2 re-executes the (replaced) binary in place, without interrupting running tasks."
+
+// upgrader handles requests for an upgrade in place.
+type upgrader struct {
+	app.Program
+	requests <-chan os.Signal
+}
+
+// runUpgradable runs fn until it returns an error other than run.ErrDetach. After ErrDetach it re-executes the program,
+// which gets the secrets in its environment; if that fails, it runs fn again.
+func runUpgradable(log *slog.Logger, secrets []*app.Secret, fn func(*upgrader) error) error {
+	self, err := app.CurrentProgram(secrets...)
+	if err != nil {
+		return err
+	}
+	requests, release := app.NotifyUpgrade()
+	defer release()
+	for {
+		if err := fn(&upgrader{self, requests}); !errors.Is(err, run.ErrDetach) {
+			return err
+		}
+		log.Error("upgrade failed, continuing with the running version", slog.Any("error", self.Exec()))
+	}
+}
+
+// watchRequests detaches the worker from its tasks on a request for an upgrade, if the new binary runs. It returns when ctx ends.
+func (u *upgrader) watchRequests(ctx context.Context, w *workerd.Worker, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-u.requests:
+		}
+		version, err := u.Check(ctx)
+		if err != nil {
+			log.Error("upgrade refused, continuing with the running version", slog.Any("error", err))
+			continue
+		}
+		log.Info("upgrading in place", slog.String("to", version))
+		w.Detach()
+	}
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -11,12 +12,14 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation"
+	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/cli/app"
+	"github.com/muster-dev/muster/internal/cli/machine"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// workerOptions is what a worker offers and how it behaves, for worker and up alike.
+// workerOptions has the options of a worker, for worker, up and probe.
 type workerOptions struct {
 	worker        workerd.Config
 	shutdownGrace muster.Duration
@@ -34,29 +37,29 @@ func (c *workerOptions) flags() []cli.Flag {
 	const group = "Worker"
 	w := &c.worker
 	return slices.Concat([]cli.Flag{
-		app.Option{Name: "name", Usage: "the worker's `NAME` (default: the host's)", Group: group}.WithEnv().StringVar(&w.Name),
-		app.Option{Name: "tags", Usage: "offer these `TAGS` besides those that were found out", Group: group}.WithEnv().ListVar(&w.Tags),
-		app.Option{Name: "label", Usage: "show this label to people, `NAME=VALUE`; may be repeated", Group: group}.MapVar(&w.Labels),
-		app.Option{Name: "price", Usage: "what an hour costs, a `NUMBER` that jobs can limit", Group: group}.WithEnv().FloatVar(&w.Price, 1e9),
-		app.Option{Name: "address", Usage: "other workers reach this one at this `ADDRESS`, a host name or IP address (default: where the server sees it)", Group: group}.WithEnv().StringVar(&w.Address),
-		app.Option{Name: "slots", Usage: "run this `NUMBER` of tasks at once that name no cpus (default: two for each core, at least 4)", Group: group}.WithEnv().IntVar(&w.Slots, 1, 1<<16),
-		app.Option{Name: "cpus", Usage: "offer this `NUMBER` of cores (default: all)", Group: group}.WithEnv().FloatVar(&w.CPUs, 1<<16),
-		app.Option{Name: "memory", Usage: "offer these `BYTES` of memory, such as 12GiB (default: all)", Group: group}.WithEnv().SizeVar(&w.Memory),
-		app.Option{Name: "cache", Usage: "keep up to these `BYTES` of fetched files", Group: group}.WithEnv().SizeVar(&w.Cache),
-		app.Option{Name: "bandwidth", Usage: "let inputs, outputs and checkpoints together take these `BYTES` a second (default: no cap)", Group: group}.WithEnv().SizeVar(&w.Bandwidth),
-		app.Option{Name: "log-cap", Usage: "cut the output of an attempt after these `BYTES`", Group: group}.WithEnv().SizeVar(&w.LogCap),
-		app.Option{Name: "shutdown-grace", Usage: "leave running tasks this `DURATION` to end when told to stop", Group: group}.WithEnv().DurationVar(&c.shutdownGrace),
-		app.Option{Name: "allow-private-addresses", Usage: "let scripts be fetched from addresses of private networks", Group: group}.BoolVar(&w.AllowPrivate),
-	}, c.ai.flags("AI kinds"), c.runtimes("Runtimes"), c.containers("Containers"), c.isolation.flags("Holding tasks"), c.policy.flags("What tasks may have"), c.hostPolicy.flags("Sharing the machine"))
+		app.Option{Name: "name", Usage: "Name of the worker (default: the host name)", Group: group}.WithEnv().StringVar(&w.Name),
+		app.Option{Name: "tags", Usage: "Tags in addition to the detected ones", Group: group}.WithEnv().ListVar(&w.Tags),
+		app.Option{Name: "label", Usage: "Label for people; may be repeated", Group: group}.MapVar(&w.Labels),
+		app.Option{Name: "price", Usage: "Price per hour, which jobs can limit", Group: group}.WithEnv().FloatVar(&w.Price, 1e9),
+		app.Option{Name: "address", Usage: "Host name or IP address for other workers (default: the source address of its connection)", Group: group}.WithEnv().StringVar(&w.Address),
+		app.Option{Name: "slots", Usage: "Number of concurrent tasks without cpus (default: two per core, at least 4)", Group: group}.WithEnv().IntVar(&w.Slots, 1, 1<<16),
+		app.Option{Name: "cpus", Usage: "Number of CPU cores to offer (default: all)", Group: group}.WithEnv().FloatVar(&w.CPUs, 1<<16),
+		app.Option{Name: "memory", Usage: "Memory to offer, such as 12GiB (default: all)", Group: group}.WithEnv().SizeVar(&w.Memory),
+		app.Option{Name: "cache", Usage: "Size of the cache of downloaded files", Group: group}.WithEnv().SizeVar(&w.Cache),
+		app.Option{Name: "bandwidth", Usage: "Bandwidth of inputs, outputs and checkpoints together, per second (default: unlimited)", Group: group}.WithEnv().SizeVar(&w.Bandwidth),
+		app.Option{Name: "log-cap", Usage: "Maximum output of an attempt; the rest is dropped", Group: group}.WithEnv().SizeVar(&w.LogCap),
+		app.Option{Name: "shutdown-grace", Usage: "Time for running tasks to end on shutdown", Group: group}.WithEnv().DurationVar(&c.shutdownGrace),
+		app.Option{Name: "allow-private-addresses", Usage: "Allow downloading scripts from private networks", Group: group}.BoolVar(&w.AllowPrivate),
+	}, c.ai.flags("AI kinds"), c.runtimes("Runtimes"), c.containers("Containers"), c.isolation.flags("Sandbox"), c.policy.flags("Policy"), c.hostPolicy.flags("Sharing"))
 }
 
 func (c *workerOptions) containers(group string) []cli.Flag {
 	w := &c.worker
 	return []cli.Flag{
-		app.Option{Name: "engine", Usage: "run containers with the engine at this `URL`, such as unix:///var/run/docker.sock; none runs none (default: auto, the one that is found)", Group: group}.
+		app.Option{Name: "engine", Value: "url", Usage: "Container engine, such as unix:///var/run/docker.sock; none disables containers (default: auto, the one that is found)", Group: group}.
 			WithEnv().StringVar(&w.Engine),
-		app.Option{Name: "image-disk", Usage: "keep images that tasks brought within these `BYTES` of disk (default: 64GiB)", Group: group}.WithEnv().SizeVar(&w.ImageDisk),
-		app.Option{Name: "registry-config", Usage: "take credentials for registries from this `FILE`, a config.json of Docker (default: the user's own)", Group: group}.
+		app.Option{Name: "image-disk", Usage: "Maximum disk space of images that tasks pulled (default: 64GiB)", Group: group}.WithEnv().SizeVar(&w.ImageDisk),
+		app.Option{Name: "registry-config", Value: "path", Usage: "Docker config.json with credentials for registries (default: the user's)", Group: group}.
 			WithEnv().StringVar(&w.RegistryConfig),
 	}
 }
@@ -64,32 +67,34 @@ func (c *workerOptions) containers(group string) []cli.Flag {
 func (c *workerOptions) runtimes(group string) []cli.Flag {
 	w := &c.worker
 	return []cli.Flag{
-		app.Option{Name: "python", Usage: "run the AI kinds with the interpreter at this `PATH` and the packages that it has: nothing is installed (default: environments are made with uv)", Group: group}.
+		app.Option{Name: "python", Value: "path", Usage: "Run the AI kinds with this interpreter and its packages, without installing any (default: environments built with uv)", Group: group}.
 			WithEnv().StringVar(&w.Python),
-		app.Option{Name: "wheels", Usage: "make runtimes of the packages in this `FOLDER`, without a network", Group: group}.WithEnv().StringVar(&w.Wheels),
-		app.Option{Name: "runtime-disk", Usage: "keep runtimes within these `BYTES` of disk (default: 40GiB)", Group: group}.WithEnv().SizeVar(&w.RuntimeDisk),
+		app.Option{Name: "wheels", Value: "path", Usage: "Directory of packages for runtimes, for use without a network", Group: group}.WithEnv().StringVar(&w.Wheels),
+		app.Option{Name: "runtime-disk", Usage: "Maximum disk space of runtimes (default: 40GiB)", Group: group}.WithEnv().SizeVar(&w.RuntimeDisk),
 	}
 }
 
-// run works for a server until ctx ends. The end of hurried ends the grace of
-// running tasks. It returns run.ErrDetach when self is to be upgraded.
-func (c *workerOptions) run(ctx, forceCtx context.Context, up *upgrader, server remote.Server, data string, tel *Telemetry, log *slog.Logger) error {
-	app.UnsetSecrets()
-	cfg := c.worker
-	if err := tel.instrument(ctx, &cfg); err != nil {
-		return err
-	}
-	cfg.Server, cfg.Token, cfg.Data = server.URL, server.JoinToken, data
-	cfg.ShutdownGrace, cfg.Version = c.shutdownGrace.Std(), app.CurrentBuild().Version
+// config returns the configuration of a worker with a data directory.
+func (c *workerOptions) config(data string) (cfg workerd.Config, err error) {
+	cfg = c.worker
+	cfg.Data, cfg.ShutdownGrace = data, c.shutdownGrace.Std()
 	cfg.HostPolicy, cfg.Allow, cfg.Kinds = c.hostPolicy.Options, c.policy.Allow, c.policy.kinds
-	var err error
 	if cfg.Isolation, err = c.isolation.config(); err != nil {
+		return cfg, err
+	}
+	cfg.AI, err = c.ai.config()
+	return cfg, err
+}
+
+// run runs a worker until ctx ends. forceCtx ends the grace period of running tasks.
+// It returns run.ErrDetach when the program is to be upgraded.
+func (c *workerOptions) run(ctx, forceCtx context.Context, up *upgrader, server remote.Server, data string, tel *Telemetry, log *slog.Logger) error {
+	cfg, err := c.config(data)
+	if err != nil {
 		return err
 	}
-	if cfg.AI, err = c.ai.config(); err != nil {
-		return err
-	}
-	w, err := newWorker(cfg, log)
+	cfg.Server, cfg.Token = server.URL, server.JoinToken
+	w, err := newWorker(ctx, cfg, tel, log)
 	if err != nil {
 		return err
 	}
@@ -102,39 +107,34 @@ func (c *workerOptions) run(ctx, forceCtx context.Context, up *upgrader, server 
 	return w.Run(ctx)
 }
 
-// newWorker makes a worker whose tasks outlive this process, and cannot look into it.
-func newWorker(cfg workerd.Config, log *slog.Logger) (*workerd.Worker, error) {
+// newWorker returns a worker whose tasks survive this process and cannot read its memory or its secrets.
+func newWorker(ctx context.Context, cfg workerd.Config, tel *Telemetry, log *slog.Logger) (*workerd.Worker, error) {
+	app.UnsetSecrets()
+	if err := tel.instrument(ctx, &cfg); err != nil {
+		return nil, err
+	}
 	if err := isolation.DisableDumpable(); err != nil {
-		log.Warn("tasks of this user may look into the worker", slog.Any("error", err))
+		log.Warn("tasks of this user can read the worker's memory", slog.Any("error", err))
 	}
 	self, err := app.SelfPath()
 	if err != nil {
 		return nil, err
 	}
-	cfg.Shim = []string{self, ShimCommand}
+	cfg.Shim, cfg.Version = []string{self, ShimCommand}, app.CurrentBuild().Version
 	return workerd.New(cfg, log)
 }
 
-// RunWorker runs a worker of this machine, with the options of muster worker at their defaults where cfg has none,
-// until ctx ends. The end of hurried ends the grace of running tasks.
+// RunWorker runs a worker until ctx ends, with the defaults of muster worker for fields that cfg does not set.
+// forceCtx ends the grace period of running tasks.
 func RunWorker(ctx, forceCtx context.Context, cfg workerd.Config, tel *Telemetry, log *slog.Logger) error {
-	app.UnsetSecrets()
-	if err := tel.instrument(ctx, &cfg); err != nil {
-		return err
-	}
 	defaults := newWorkerOptions()
-	if cfg.ShutdownGrace == 0 {
-		cfg.ShutdownGrace = defaults.shutdownGrace.Std()
-	}
-	if cfg.HostPolicy.AfterHours == "" {
-		cfg.HostPolicy.AfterHours = defaults.hostPolicy.AfterHours
-	}
+	cfg.ShutdownGrace = cmp.Or(cfg.ShutdownGrace, defaults.shutdownGrace.Std())
+	cfg.HostPolicy.AfterHours = cmp.Or(cfg.HostPolicy.AfterHours, defaults.hostPolicy.AfterHours)
 	var err error
 	if cfg.Isolation, err = defaults.isolation.config(); err != nil {
 		return err
 	}
-	cfg.Version = app.CurrentBuild().Version
-	w, err := newWorker(cfg, log)
+	w, err := newWorker(ctx, cfg, tel, log)
 	if err != nil {
 		return err
 	}
@@ -154,23 +154,18 @@ type workerConfig struct {
 
 func (c *workerConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		app.Option{Name: "server", Usage: "the server's `URL` (default: the one saved by up or server)"}.WithEnv().StringVar(&c.server),
-	}, app.Option{Name: "token", Env: "MUSTER_JOIN_TOKEN", Usage: "the join `TOKEN`, needed once (default: the one saved for that server)"}.SecretVars(&c.token, "the join token"), []cli.Flag{
-		app.Option{Name: "data", Usage: "keep everything in this `FOLDER` (default: muster/worker in the user's data folder)"}.WithEnv().StringVar(&c.data),
+		app.Option{Name: "server", Value: "url", Usage: "Server URL (default: the one saved by up or server)"}.WithEnv().StringVar(&c.server),
+	}, app.Option{Name: "token", Env: "MUSTER_JOIN_TOKEN", Usage: "Join token, needed once (default: the one saved for the server)"}.SecretVars(&c.token, "join token"), []cli.Flag{
+		app.Option{Name: "data", Value: "path", Usage: "Data directory (default: muster/worker in the user's data directory)"}.WithEnv().StringVar(&c.data),
 	}, c.workerOptions.flags(), c.TelemetryFlags(), c.Flags())
 }
 
 func (a *runner) workerCommand(dropIns []*cli.Command) *cli.Command {
 	c := &workerConfig{workerOptions: newWorkerOptions(), LogOptions: app.DefaultLogOptions()}
 	return a.NewCommand(app.Command{
-		Name: "worker", Usage: "run a worker: offer this machine to a server", Category: app.CategorySetup, Flags: c.flags(),
+		Name: "worker", Usage: "Run a worker, which offers this machine to a server", Category: app.CategorySetup, Flags: c.flags(),
 		Description: signalsHelp, Commands: dropIns,
-		Run: func(ctx context.Context, args []string) error {
-			if err := app.NoArgs(args); err != nil {
-				return err
-			}
-			return a.worker(ctx, c)
-		},
+		Run: func(ctx context.Context, _ []string) error { return a.worker(ctx, c) },
 	})
 }
 
@@ -189,9 +184,7 @@ func (a *runner) worker(ctx context.Context, c *workerConfig) error {
 	if err != nil {
 		return err
 	}
-	if token != "" {
-		target.JoinToken = token
-	}
+	target.JoinToken = cmp.Or(token, target.JoinToken)
 	data, err := app.DataDir(c.data, "worker")
 	if err != nil {
 		return err
@@ -200,5 +193,49 @@ func (a *runner) worker(ctx context.Context, c *workerConfig) error {
 		return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
 			return c.run(ctx, forceCtx, up, target, data, w, w.Log)
 		})
+	})
+}
+
+type probeConfig struct {
+	app.OutputOptions
+	workerOptions
+	data string
+}
+
+func (c *probeConfig) flags() []cli.Flag {
+	return slices.Concat([]cli.Flag{
+		app.Option{Name: "data", Value: "path", Usage: "Data directory of the worker (default: muster/worker in the user's data directory)"}.WithEnv().StringVar(&c.data),
+	}, c.workerOptions.flags(), c.Flags())
+}
+
+func (a *runner) probeCommand() *cli.Command {
+	c := &probeConfig{workerOptions: newWorkerOptions()}
+	return a.NewCommand(app.Command{
+		Name: "probe", Usage: "Show what this machine would offer as a worker", Category: app.CategorySetup, Flags: c.flags(),
+		Description: "Takes the options of 'muster worker' and shows what that worker would offer.",
+		Run:         func(ctx context.Context, _ []string) error { return a.probe(ctx, c) },
+	})
+}
+
+func (a *runner) probe(ctx context.Context, c *probeConfig) error {
+	ctx, stop := app.SignalContext(ctx)
+	defer stop()
+	dir, err := app.DataDir(c.data, "worker")
+	if err != nil {
+		return err
+	}
+	cfg, err := c.config(dir)
+	if err != nil {
+		return err
+	}
+	limits := cfg.Isolation
+	limits.Data = dir
+	offer, err := probe.New(probe.Config{Data: dir, Bandwidth: cfg.Bandwidth, CanReach: limits.CanReach(), Engine: cfg.Engine, Isolation: &limits}).Run(ctx)
+	if err != nil {
+		return err
+	}
+	offer = cfg.Offered(offer)
+	return a.Print(c.OutputOptions, offer, []string{offer.Hostname}, func() error {
+		return machine.Draw(a.App, &offer, c.Wide())
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/doctor"
 )
 
-// bridges says how the bridges are that keep their data in this user's data folder: those of muster bridge NAME, and of muster
-// worker NAME.
+// bridges returns findings about the bridges with data in the user's data directory: those of muster bridge NAME and
+// muster worker NAME.
 func bridges() ([]doctor.Finding, error) {
 	root, err := app.DataDir("", "")
 	if err != nil {
@@ -32,7 +32,7 @@ func bridges() ([]doctor.Finding, error) {
 	return found, nil
 }
 
-// bridgeFinding is the finding of one outbox below root.
+// bridgeFinding returns the finding of one outbox below root.
 func bridgeFinding(root, path string) doctor.Finding {
 	f := doctor.Finding{Group: doctor.System, Name: "bridge"}
 	rel, err := filepath.Rel(root, path)
@@ -42,7 +42,7 @@ func bridgeFinding(root, path string) doctor.Finding {
 	parts := strings.Split(filepath.ToSlash(rel), "/") // bridge/NAME/… or worker-NAME/bridge/…
 	command, suffix := "muster bridge "+parts[1], ""
 	if name, dropIn := strings.CutPrefix(parts[0], "worker-"); dropIn {
-		system, worker, named := strings.Cut(name, "-") // worker-NAME-WORKER is that of a worker with a name
+		system, worker, named := strings.Cut(name, "-") // worker-NAME-WORKER has a worker name
 		command = "muster worker " + system
 		if named {
 			suffix = " (" + worker + ")"
@@ -52,7 +52,7 @@ func bridgeFinding(root, path string) doctor.Finding {
 	subject := command + suffix
 	switch {
 	case err != nil:
-		f.Status, f.Found, f.Fix = doctor.Warning, fmt.Sprintf("the jobs of %s are not known: %s", subject, err), "run the doctor as the user who runs it"
+		f.Status, f.Found, f.Fix = doctor.Warning, fmt.Sprintf("cannot read the jobs of %s: %s", subject, err), "run the doctor as the user of the bridge"
 	case running:
 		f.Status, f.Found = doctor.OK, subject+" is running"
 	case jobs > 0:

@@ -66,7 +66,7 @@ func TestBridges(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "muster", "worker-mloc-w1", "bridge", bridge.OutboxName), []byte("no database"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := bridgeFindings(t); !strings.Contains(got[doctor.Warning], "the jobs of muster worker mloc (w1) are not known") {
+	if got := bridgeFindings(t); !strings.Contains(got[doctor.Warning], "cannot read the jobs of muster worker mloc (w1)") {
 		t.Errorf("a damaged outbox: %v", got)
 	}
 }

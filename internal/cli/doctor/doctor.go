@@ -1,7 +1,8 @@
-// Package doctor is the command that says what is wrong with this machine.
+// Package doctor has the command that diagnoses this machine.
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,8 +19,7 @@ import (
 const defaultListen = ":8700" // of muster server
 
 type config struct {
-	app.OutputOptions
-	remote.ServerOptions
+	remote.QueryOptions
 	doctor.Config
 	data    string
 	sandbox string
@@ -28,31 +28,25 @@ type config struct {
 
 func (c *config) flags() []cli.Flag {
 	const worker = "Worker"
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "fix", Usage: "mend what can be mended safely, and look again"}.BoolVar(&c.fix),
-		app.Option{Name: "listen", Usage: "a server of this machine would listen on this `ADDRESS` (default: " + defaultListen + ")"}.WithEnv().StringVar(&c.Listen),
-		app.Option{Name: "online", Usage: "ask the index of Python packages, too"}.BoolVar(&c.Online),
-		app.Option{Name: "data", Usage: "look at this `FOLDER` of a worker (default: muster/worker in the user's data folder)", Group: worker}.WithEnv().StringVar(&c.data),
-		app.Option{Name: "engine", Usage: "the container engine is at this `URL`; none means none (default: auto, those that are found)", Group: worker}.WithEnv().StringVar(&c.Engine),
-		app.Option{Name: "image-disk", Usage: "images would be kept within these `BYTES` of disk", Group: worker}.WithEnv().SizeVar(&c.ImageDisk),
-		app.Option{Name: "task-user", Usage: "tasks would run as this `USER`", Group: worker}.WithEnv().StringVar(&c.Limits.TaskUser),
-		app.Option{Name: "sandbox", Usage: "tasks would be kept to their own files: `WHEN` the kernel can (auto), never (off), or not without it (strict)", Group: worker}.
-			WithEnv().EnumVar(&c.sandbox, string(isolation.Auto), string(isolation.Off), string(isolation.Strict)),
-	}, c.ServerOptions.Flags(), c.OutputOptions.Flags())
+	return c.Flags(
+		app.Option{Name: "fix", Usage: "Fix problems that can be fixed safely, and check again"}.BoolVar(&c.fix),
+		app.Option{Name: "listen", Value: "address", Usage: "Address that a server on this machine would listen on (default: " + defaultListen + ")"}.WithEnv().StringVar(&c.Listen),
+		app.Option{Name: "online", Usage: "Also check the Python package index"}.BoolVar(&c.Online),
+		app.Option{Name: "data", Value: "path", Usage: "Data directory of the worker (default: muster/worker in the user's data directory)", Group: worker}.WithEnv().StringVar(&c.data),
+		app.Option{Name: "engine", Value: "url", Usage: "Container engine; none disables containers (default: auto, those that are found)", Group: worker}.WithEnv().StringVar(&c.Engine),
+		app.Option{Name: "image-disk", Usage: "Maximum disk space of images", Group: worker}.WithEnv().SizeVar(&c.ImageDisk),
+		app.Option{Name: "task-user", Value: "user", Usage: "User that tasks run as", Group: worker}.WithEnv().StringVar(&c.Limits.TaskUser),
+		app.Option{Name: "sandbox", Usage: "Sandbox of tasks: auto, off or strict", Group: worker}.
+			WithEnv().EnumVar(&c.sandbox, string(isolation.Auto), string(isolation.Off), string(isolation.Strict)))
 }
 
 // Command returns the command.
 func Command(a *app.App) *cli.Command {
 	c := &config{sandbox: string(isolation.Auto)}
 	return a.NewCommand(app.Command{
-		Name: "doctor", Usage: "say what is wrong with this machine, and how to mend it", Category: app.CategorySetup, Flags: c.flags(),
-		Description: "It looks at the machine as a worker and as a client of its server, and changes nothing without --fix. The exit status is 1 if there is a problem.",
-		Run: func(ctx context.Context, args []string) error {
-			if err := app.NoArgs(args); err != nil {
-				return err
-			}
-			return c.run(ctx, a)
-		},
+		Name: "doctor", Usage: "Diagnose problems of this machine", Category: app.CategorySetup, Flags: c.flags(),
+		Description: "Checks the machine as a worker and as a client of its server, and changes nothing without --fix. The exit status is 1 if there is a problem.",
+		Run:         func(ctx context.Context, _ []string) error { return c.run(ctx, a) },
 	})
 }
 
@@ -87,7 +81,7 @@ func (c *config) run(ctx context.Context, a *app.App) error {
 	return nil
 }
 
-// resolve fills in what this user has saved, and defaults.
+// resolve sets defaults and values from the saved context.
 func (c *config) resolve() error {
 	var err error
 	if c.Data, err = app.DataDir(c.data, "worker"); err != nil {
@@ -113,14 +107,12 @@ func (c *config) resolve() error {
 	if err != nil {
 		return err
 	}
-	if token != "" {
-		target.Token = token
-	}
+	target.Token = cmp.Or(token, target.Token)
 	c.Server = doctor.SavedServer{URL: target.URL, Token: target.Token, JoinToken: target.JoinToken, Data: target.Data}
 	return nil
 }
 
-// problemNames names what should be looked at.
+// problemNames returns the names of warnings and problems.
 func problemNames(found []doctor.Finding) []string {
 	var names []string
 	for _, f := range found {

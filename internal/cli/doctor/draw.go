@@ -17,10 +17,9 @@ var styles = map[doctor.Status]term.Style{
 	doctor.OK: term.Green, doctor.Note: term.Blue, doctor.Warning: term.Yellow, doctor.Problem: term.Red,
 }
 
-const columnGap = 2 // columns between columns
+const columnGap = 2 // spaces between columns
 
-// draw writes the findings for people: their groups under titles, each finding on as many lines as it
-// takes, and below it what to do.
+// draw writes findings for people, by group, with the fix below each.
 func draw(a *app.App, found []doctor.Finding) error {
 	statusWidth, nameWidth := len(doctor.Problem), 0
 	for i := range found {
@@ -43,11 +42,11 @@ func draw(a *app.App, found []doctor.Finding) error {
 			status = "fixed"
 		}
 		head := a.Out.Paint(styles[f.Status], status) + strings.Repeat(" ", statusWidth+columnGap-len(status)) + f.Name + strings.Repeat(" ", nameWidth+columnGap-len(f.Name))
-		for _, line := range wrap(f.Found, a.Out.Width-indent) {
+		for _, line := range term.Wrap(splitWords(f.Found), a.Out.Width-indent) {
 			b.WriteString(head + line + "\n")
 			head = strings.Repeat(" ", indent)
 		}
-		for n, line := range wrap(f.Fix, a.Out.Width-indent-columnGap) {
+		for n, line := range term.Wrap(splitWords(f.Fix), a.Out.Width-indent-columnGap) {
 			mark := "→ "
 			if n > 0 {
 				mark = "  "
@@ -59,7 +58,7 @@ func draw(a *app.App, found []doctor.Finding) error {
 	return app.WriteOutput(a.Out, []byte(b.String()))
 }
 
-// summary says how it is in all.
+// summary counts the findings by status.
 func summary(a *app.App, found []doctor.Finding) string {
 	count := map[doctor.Status]int{}
 	repairable := 0
@@ -72,35 +71,17 @@ func summary(a *app.App, found []doctor.Finding) string {
 	var parts []string
 	for _, s := range []doctor.Status{doctor.Problem, doctor.Warning, doctor.Note} {
 		if n := count[s]; n > 0 {
-			text := fmt.Sprintf("%d %s", n, s)
-			if n > 1 {
-				text += "s"
-			}
-			parts = append(parts, a.Out.Paint(styles[s], text))
+			parts = append(parts, a.Out.Paint(styles[s], term.Plural(n, string(s))))
 		}
 	}
 	text := strings.Join(append(parts, fmt.Sprintf("%d ok", count[doctor.OK])), ", ")
 	if repairable > 0 {
-		text += fmt.Sprintf("; muster doctor --fix mends %d of them", repairable)
+		text += fmt.Sprintf("; muster doctor --fix can fix %d of them", repairable)
 	}
 	return text
 }
 
-// wrap puts a text on lines of at most width columns; below 1 means no limit. What is in back quotes is a
-// command to copy, and stays on one line, whatever its length.
-func wrap(text string, width int) []string {
-	var lines []string
-	for _, w := range splitWords(text) {
-		if last := len(lines) - 1; last >= 0 && (width < 1 || term.Width(lines[last])+1+term.Width(w) <= width) {
-			lines[last] += " " + w
-		} else {
-			lines = append(lines, w)
-		}
-	}
-	return lines
-}
-
-// splitWords splits a text at its spaces, and at none in back quotes.
+// splitWords splits a text at spaces, except in back quotes: commands to copy stay on one line.
 func splitWords(text string) []string {
 	var list []string
 	quoted := false
@@ -114,7 +95,7 @@ func splitWords(text string) []string {
 			start = i + 1
 		}
 	}
-	if quoted { // one that is not closed
+	if quoted { // the last back quote is missing
 		return strings.Fields(term.Sanitize(text))
 	}
 	list = append(list, text[start:])

@@ -107,7 +107,7 @@ func TestWordsKeepCommands(t *testing.T) {
 		"one ` is not two":  {"one", "`", "is", "not", "two"},
 		"  spaces   only  ": {"spaces", "only"},
 		"bad \x1b[31m text": {"bad", " [31m", "text"},
-		"":                  nil,
+		"":                  {},
 	} {
 		if d := cmp.Diff(want, splitWords(text)); d != "" {
 			t.Errorf("%q: %s", text, d)

@@ -13,14 +13,15 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/cli/app"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
 type drainConfig struct {
-	actionConfig
-
+	remote.QueryOptions
 	deadline *muster.Duration
 	noWait   bool
 }
@@ -28,21 +29,20 @@ type drainConfig struct {
 func (a *runner) drainCommand() *cli.Command {
 	c := &drainConfig{}
 	return a.NewCommand(app.Command{
-		Name: "drain", Usage: "let workers finish what they have, and then leave", Args: "WORKER…",
-		Flags: append([]cli.Flag{
-			optionalDurationVar(app.Option{Name: "deadline", Usage: "what still runs after this `DURATION`, such as 10m, is stopped and goes on elsewhere, " +
-				"from its checkpoint if it has one (default: never)"}, &c.deadline),
-			app.Option{Name: "no-wait", Usage: "do not wait until they have left"}.BoolVar(&c.noWait),
-		}, c.flags()...),
-		Description: workerNameHelp + " The command waits until they have left, and shows what still runs; Ctrl-C ends the waiting, not the drain.",
+		Name: "drain", Usage: "Let workers finish their tasks and leave", Args: "WORKER…",
+		Flags: c.Flags(
+			app.Option{Name: "deadline", Usage: "Stop tasks that still run after this time, such as 10m, and requeue them with their checkpoints (default: never)"}.
+				OptionalDurationVar(&c.deadline),
+			app.Option{Name: "no-wait", Usage: "Do not wait until they have left"}.BoolVar(&c.noWait)),
+		Description: workerNameHelp + " The command waits until they have left, and shows the running tasks; Ctrl-C stops waiting, not the drain.",
 		Run:         func(ctx context.Context, args []string) error { return a.drain(ctx, c, args) },
 	})
 }
 
 func (a *runner) drain(ctx context.Context, c *drainConfig, names []string) error {
-	ctx, forceCtx, stop := app.ShutdownContexts(ctx) // an order that was begun is finished: it must be said that it goes on
+	ctx, forceCtx, stop := app.ShutdownContexts(ctx) // requests complete, so that their outcome is known
 	defer stop()
-	server, workers, err := c.apply(names, func(server *client.Client, name string) (w muster.Worker, err error) {
+	server, workers, err := apply(&c.QueryOptions, names, func(server *client.Client, name string) (w muster.Worker, err error) {
 		err = a.WaitForResponse(ctx, func() error {
 			w, err = server.DrainWorker(forceCtx, name, c.deadline)
 			return err
@@ -59,7 +59,7 @@ func (a *runner) drain(ctx context.Context, c *drainConfig, names []string) erro
 	if !c.noWait {
 		workers, err = a.waitDrained(ctx, server, workers)
 		if errors.Is(err, context.Canceled) {
-			a.Messagef("the drain goes on: muster workers resume %s takes it back", strings.Join(names, " "))
+			a.Messagef("the drain continues: muster workers resume %s undoes it", strings.Join(names, " "))
 		}
 		if err != nil {
 			return err
@@ -68,24 +68,23 @@ func (a *runner) drain(ctx context.Context, c *drainConfig, names []string) erro
 	return app.PrintItems(a.App, c.OutputOptions, workers, workerID, draw)
 }
 
-// drainStatus says how far a worker that was to drain is.
+// drainStatus describes the progress of a drain.
 func drainStatus(w *muster.Worker, now time.Time) string {
 	switch {
 	case w.State == muster.WorkerGone:
 		return "has left"
 	case w.State == muster.WorkerUnreachable && w.Running == 0:
-		return "is unreachable and holds nothing; it leaves when it is back"
+		return "is unreachable and has no tasks; it leaves when it reconnects"
 	case w.State == muster.WorkerUnreachable:
-		return "is unreachable; what it holds is given up when it stays away"
+		return "is unreachable; its tasks are lost if it does not reconnect"
 	case w.Deadline > 0:
 		return "draining; it " + formatDeadline(w, now)
 	default:
-		return "draining, it leaves when its last task has ended"
+		return "draining; it leaves when its last task has ended"
 	}
 }
 
-// waitDrained waits until all of the workers are through with it, and shows on a
-// terminal what still runs.
+// waitDrained waits until all workers are drained, with the running tasks in a status line.
 func (a *runner) waitDrained(ctx context.Context, server *client.Client, workers []muster.Worker) ([]muster.Worker, error) {
 	v := &drainView{started: time.Now(), workers: workers, tasks: map[muster.TaskID]muster.Task{}}
 	err := a.RunWithStatus(ctx, v.line, func(ctx context.Context) error {
@@ -104,16 +103,16 @@ func (a *runner) waitDrained(ctx context.Context, server *client.Client, workers
 	return v.workers, err
 }
 
-// drainView is what is known of workers that drain.
+// drainView is the state of draining workers.
 type drainView struct {
 	started time.Time
 
 	mu      sync.Mutex
 	workers []muster.Worker
-	tasks   map[muster.TaskID]muster.Task // those that the line shows
+	tasks   map[muster.TaskID]muster.Task // in the status line
 }
 
-// follow reads the workers anew whenever one changes, until all are through.
+// follow reads the workers after each change, until all are drained.
 func (v *drainView) follow(ctx context.Context, server *client.Client) error {
 	for e, err := range server.Events(ctx, client.EventQuery{Types: []muster.EventType{muster.EventWorker}}) {
 		if err != nil {
@@ -133,15 +132,15 @@ func (v *drainView) has(id muster.WorkerID) bool {
 	return slices.ContainsFunc(v.snapshot(), func(w muster.Worker) bool { return w.ID == id })
 }
 
-// snapshot returns the workers as they were read last.
+// snapshot returns a copy of the workers.
 func (v *drainView) snapshot() []muster.Worker {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.Clone(v.workers)
 }
 
-// refresh reads the workers and reports whether all are through: they have left, or are
-// away and hold nothing. It is a Conflict if somebody took a drain back.
+// refresh reads the workers and reports whether all are drained: they have left, or are
+// unreachable without tasks. It returns a Conflict if a drain was undone.
 func (v *drainView) refresh(ctx context.Context, server *client.Client) (done bool, err error) {
 	done = true
 	for i, w := range v.snapshot() {
@@ -150,7 +149,7 @@ func (v *drainView) refresh(ctx context.Context, server *client.Client) (done bo
 		case err == nil:
 			w = now
 		case muster.CodeOf(err) == muster.NotFound:
-			w.State, w.Running, w.Tasks = muster.WorkerGone, 0, nil // it was removed meanwhile
+			w.State, w.Running, w.Tasks = muster.WorkerGone, 0, nil // it was removed
 		default:
 			return false, err
 		}
@@ -164,29 +163,25 @@ func (v *drainView) refresh(ctx context.Context, server *client.Client) (done bo
 		case muster.WorkerDraining:
 			done = false
 		default:
-			return false, muster.Errorf(muster.Conflict, "the drain of worker %s was taken back: it is %s", w.Name, w.State)
+			return false, muster.Errorf(muster.Conflict, "the drain of worker %s was undone: it is %s", w.Name, w.State)
 		}
 	}
 	return done, nil
 }
 
 const (
-	maxShownTasks       = 4           // tasks in the line
-	taskRefreshInterval = time.Second // at them
+	maxShownTasks       = 4 // in the status line
+	taskRefreshInterval = time.Second
 )
 
-// watchTasks keeps the line's tasks, and how many there are, up to date.
+// watchTasks refreshes the tasks of the status line until ctx ends.
 func (v *drainView) watchTasks(ctx context.Context, server *client.Client) error {
-	tick := time.NewTicker(taskRefreshInterval)
-	defer tick.Stop()
 	for {
 		if err := v.readTasks(ctx, server); err != nil && ctx.Err() == nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, taskRefreshInterval) != nil {
 			return nil
-		case <-tick.C:
 		}
 	}
 }
@@ -219,8 +214,7 @@ func (v *drainView) readTasks(ctx context.Context, server *client.Client) error 
 	return nil
 }
 
-// line is the status line: how long it takes already, what still runs and how far
-// that is, and what time is left.
+// line returns the status line: elapsed time, running tasks with their progress, and the time left.
 func (v *drainView) line() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -241,10 +235,7 @@ func (v *drainView) line() string {
 			}
 		}
 	}
-	s := fmt.Sprintf("%s  draining %s: %d still run", term.FormatDuration(time.Since(v.started)), strings.Join(names, ", "), running)
-	if running == 1 {
-		s = strings.TrimSuffix(s, "run") + "runs"
-	}
+	s := fmt.Sprintf("%s  draining %s: %s running", term.FormatDuration(time.Since(v.started)), strings.Join(names, ", "), term.Plural(running, "task"))
 	if len(tasks) > 0 {
 		s += " (" + strings.Join(tasks, ", ")
 		if running > len(tasks) {
@@ -255,9 +246,9 @@ func (v *drainView) line() string {
 	switch remaining := time.Until(last.Std()); {
 	case last == 0:
 	case remaining > 0:
-		s += ", stopped in " + term.FormatDuration(remaining)
+		s += ", stopping in " + term.FormatDuration(remaining)
 	default:
-		s += ", being stopped"
+		s += ", stopping"
 	}
 	return s
 }

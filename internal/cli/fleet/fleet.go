@@ -1,4 +1,4 @@
-// Package fleet has the commands about workers: to list, show and steer them.
+// Package fleet has the commands that list, show and control workers.
 package fleet
 
 import (
@@ -21,32 +21,24 @@ import (
 )
 
 type workersConfig struct {
-	remote.ServerOptions
-	app.OutputOptions
+	remote.QueryOptions
 	all   bool
 	watch bool
 }
 
-func (c *workersConfig) flags() []cli.Flag {
-	return slices.Concat(c.OutputOptions.Flags(), c.ServerOptions.Flags())
-}
-
-// runner is one run of the program.
 type runner struct{ *app.App }
 
 // Command returns muster workers.
 func Command(base *app.App) *cli.Command {
 	a := &runner{base}
 	c := &workersConfig{}
-	list := append([]cli.Flag{app.Option{Name: "all", Short: "a", Usage: "list workers that have left, too"}.BoolVar(&c.all), watch.Flag(&c.watch)}, c.flags()...)
 	return a.NewCommand(app.Command{
-		Name: "workers", Usage: "list and steer the workers", Category: app.CategoryAdmin, Flags: list,
+		Name: "workers", Usage: "List and control workers", Category: app.CategoryAdmin,
+		Flags: c.Flags(app.Option{Name: "all", Short: "a", Usage: "Include workers that have left"}.BoolVar(&c.all), watch.Flag(&c.watch)),
 		Commands: []*cli.Command{
 			a.showWorkerCommand(), a.drainCommand(), a.pauseCommand(), a.resumeCommand(), a.healCommand(), a.removeCommand(),
 		},
-		Run: func(ctx context.Context, _ []string) error {
-			return a.workers(ctx, c)
-		},
+		Run: func(ctx context.Context, _ []string) error { return a.workers(ctx, c) },
 	})
 }
 
@@ -65,7 +57,7 @@ func (a *runner) workers(ctx context.Context, c *workersConfig) error {
 	now := time.Now()
 	l := app.Listing[muster.Worker]{
 		OutputOptions: c.OutputOptions,
-		ID:            func(w muster.Worker) string { return string(w.ID) },
+		ID:            workerID,
 		Table:         term.NewTable(c.columns()...),
 		Row:           func(w muster.Worker) []string { return workerRow(w, now) },
 		EmptyMessage:  noWorkersMessage,
@@ -76,7 +68,7 @@ func (a *runner) workers(ctx context.Context, c *workersConfig) error {
 
 const noWorkersMessage = "no workers: start one with muster worker"
 
-// filter yields those of the workers that are listed, and those that have left just now.
+// filter yields the listed workers, and those of the events that have just left.
 func (c *workersConfig) filter(all []muster.Worker, changed []muster.Event) iter.Seq2[muster.Worker, error] {
 	return func(yield func(muster.Worker, error) bool) {
 		for _, w := range all {
@@ -88,7 +80,7 @@ func (c *workersConfig) filter(all []muster.Worker, changed []muster.Event) iter
 	}
 }
 
-// watchWorkers shows the workers and each change of them.
+// watchWorkers shows the workers and their changes.
 func (a *runner) watchWorkers(ctx context.Context, c *workersConfig) error {
 	server, err := live.ConnectNoRetry(&c.ServerOptions)
 	if err != nil {
@@ -108,7 +100,7 @@ func (a *runner) watchWorkers(ctx context.Context, c *workersConfig) error {
 		OutputOptions: c.OutputOptions,
 		Columns:       c.columns(),
 		Row:           workerRow,
-		ID:            func(w muster.Worker) string { return string(w.ID) },
+		ID:            workerID,
 		Stable:        watch.WithoutHeartbeat,
 		EmptyMessage:  noWorkersMessage,
 		Events:        client.EventQuery{Types: []muster.EventType{muster.EventWorker}},
@@ -143,7 +135,7 @@ func workerRow(w muster.Worker, now time.Time) []string {
 	}
 }
 
-// health is how well attempts did on a worker lately.
+// health formats the health score of a worker.
 func health(w *muster.Worker) string {
 	if w.Health == nil {
 		return "100%"
@@ -151,7 +143,7 @@ func health(w *muster.Worker) string {
 	return term.FormatPercent(w.Health.Score)
 }
 
-// freeOfTotal says how much is free of how much there is.
+// freeOfTotal formats free and total resources.
 func freeOfTotal(w muster.Worker, format func(*muster.Resources) string) string {
 	if w.Free == nil {
 		return format(&w.Resources)

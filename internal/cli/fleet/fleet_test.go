@@ -51,8 +51,8 @@ gpu          0: A100, 40GiB (GPU-a)
              97% busy, 31GiB in use, 81 °C, 312 W
              quarantined: an uncorrected ECC error
 gpu          1: A100, 5GiB, MIG 1g.5gb (MIG-b)
-load         50% of the processors, 1GiB memory in use
-             3GiB of 100GiB free on the data dir's disk
+load         50% CPU, 1GiB memory in use
+             3GiB of 100GiB free in the data directory
 kinds        container process
 allows       images: ghcr.io/acme/*, python:3.*
              users: 1000, default
@@ -81,11 +81,11 @@ func TestADrainSaysHowFarItIs(t *testing.T) {
 		want     string
 	}{
 		{muster.WorkerGone, 0, 0, "has left"},
-		{muster.WorkerDraining, 2, 0, "draining, it leaves when its last task has ended"},
-		{muster.WorkerDraining, 2, soon, "draining; it stops what still runs in 1m30s ("},
-		{muster.WorkerDraining, 2, past, "draining; it stops what still runs now, since "},
-		{muster.WorkerUnreachable, 0, 0, "is unreachable and holds nothing"},
-		{muster.WorkerUnreachable, 1, soon, "is unreachable; what it holds is given up when it stays away"},
+		{muster.WorkerDraining, 2, 0, "draining; it leaves when its last task has ended"},
+		{muster.WorkerDraining, 2, soon, "draining; it stops running tasks in 1m30s ("},
+		{muster.WorkerDraining, 2, past, "draining; it stops running tasks now, since "},
+		{muster.WorkerUnreachable, 0, 0, "is unreachable and has no tasks"},
+		{muster.WorkerUnreachable, 1, soon, "is unreachable; its tasks are lost if it does not reconnect"},
 	} {
 		w := muster.Worker{State: c.state, Running: c.running, Deadline: c.deadline, Draining: c.state == muster.WorkerDraining}
 		if got := drainStatus(&w, now); !strings.HasPrefix(got, c.want) {
@@ -103,9 +103,9 @@ func TestAPauseSaysThatAWorkerComesBackPaused(t *testing.T) {
 	}{
 		{muster.Worker{State: muster.WorkerPaused, Paused: true}, "paused"},
 		{muster.Worker{State: muster.WorkerPaused, Paused: true, Deadline: soon}, "paused; it resumes in 1m30s (" + soon.String() + ")"},
-		{muster.Worker{State: muster.WorkerGone, Paused: true}, "paused; it is gone and comes back paused"},
-		{muster.Worker{State: muster.WorkerUnreachable, Paused: true, Deadline: soon}, "paused; it resumes in 1m30s (" + soon.String() + "); it is unreachable and comes back paused"},
-		{muster.Worker{State: muster.WorkerUnreachable, Paused: true, Draining: true, Deadline: soon}, "paused; it is unreachable and comes back draining"},
+		{muster.Worker{State: muster.WorkerGone, Paused: true}, "paused; it is gone and will be paused when it reconnects"},
+		{muster.Worker{State: muster.WorkerUnreachable, Paused: true, Deadline: soon}, "paused; it resumes in 1m30s (" + soon.String() + "); it is unreachable and will be paused when it reconnects"},
+		{muster.Worker{State: muster.WorkerUnreachable, Paused: true, Draining: true, Deadline: soon}, "paused; it is unreachable and will be draining when it reconnects"},
 	} {
 		if got := pauseStatus(&c.w, now); got != c.want {
 			t.Errorf("%+v: %s, want %s", c.w, got, c.want)
@@ -121,11 +121,11 @@ func TestTheLineOfADrain(t *testing.T) {
 	v := &drainView{started: time.Now(), workers: []muster.Worker{one, two}, tasks: map[muster.TaskID]muster.Task{
 		{Job: 1, Num: 2}: {State: muster.Running, Progress: &share}, {Job: 3}: {State: muster.Running},
 	}}
-	if got := v.line(); !strings.HasSuffix(got, "  draining one: 12 still run (1.2 42%, 3.0, …), being stopped") {
+	if got := v.line(); !strings.HasSuffix(got, "  draining one: 12 tasks running (1.2 42%, 3.0, …), stopping") {
 		t.Errorf("%s", got)
 	}
 	v.workers[0].Running, v.workers[0].Tasks, v.workers[0].Deadline = 1, nil, 0
-	if got := v.line(); !strings.HasSuffix(got, "  draining one: 1 still runs") {
+	if got := v.line(); !strings.HasSuffix(got, "  draining one: 1 task running") {
 		t.Errorf("%s", got)
 	}
 }
@@ -142,9 +142,9 @@ func TestAWorkerThatFailsAttemptsShowsIt(t *testing.T) {
 	if err := a.drawWorker(w); err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"state    avoided\n", "avoided  is avoided until noon\n", "health   13%, the last failure by the fleet's fault was disk_full of attempt 17.3#2\n"} {
+	for _, line := range []string{"state    avoided\n", "avoided  is avoided until noon\n", "health   13%, the last failure of the worker was disk_full of attempt 17.3#2\n"} {
 		if !strings.Contains(out.String(), line) {
-			t.Errorf("there is no line %q in\n%s", line, out.String())
+			t.Errorf("missing line %q in\n%s", line, out.String())
 		}
 	}
 	w.Health = nil

@@ -13,15 +13,16 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/app"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/policy"
 )
 
 func (a *runner) showWorkerCommand() *cli.Command {
-	c := &actionConfig{}
+	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "show", Usage: "show workers in detail", Args: "WORKER…", Flags: c.flags(), Description: workerNameHelp,
+		Name: "show", Usage: "Show details of workers", Args: "WORKER…", Flags: c.Flags(), Description: workerNameHelp,
 		Run: func(ctx context.Context, args []string) error {
 			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
 				return server.Worker(ctx, name)
@@ -41,7 +42,7 @@ func (a *runner) drawWorker(w muster.Worker) error {
 	f.Add("constrained", w.Constrained)
 	if h := w.Health; h != nil {
 		f.Add("avoided", h.Avoided)
-		f.Add("health", fmt.Sprintf("%s, the last failure by the fleet's fault was %s of attempt %s", health(&w), h.Reason, h.Attempt))
+		f.Add("health", fmt.Sprintf("%s, the last failure of the worker was %s of attempt %s", health(&w), h.Reason, h.Attempt))
 	}
 	f.Add("deadline", formatDeadline(&w, now))
 	f.Add("version", w.Version)
@@ -51,16 +52,16 @@ func (a *runner) drawWorker(w muster.Worker) error {
 	f.Add("memory", freeOfTotal(w, func(r *muster.Resources) string { return r.Memory.String() }))
 	f.Add("disk", freeOfTotal(w, func(r *muster.Resources) string { return r.Disk.String() }))
 	f.Add("slots", freeOfTotal(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }))
-	if maxNames := w.Resources.MaxTasks; maxNames > 0 {
-		f.Add("max tasks", strconv.Itoa(maxNames)+" at once")
+	if n := w.Resources.MaxTasks; n > 0 {
+		f.Add("max tasks", strconv.Itoa(n)+" at once")
 	}
 	for i := range w.Resources.GPUs {
 		addGPU(&f, &w.Resources.GPUs[i], w.Load)
 	}
 	if w.Load != nil {
-		f.Add("load", fmt.Sprintf("%s of the processors, %s memory in use", term.FormatPercent(w.Load.CPU), w.Load.Memory))
+		f.Add("load", fmt.Sprintf("%s CPU, %s memory in use", term.FormatPercent(w.Load.CPU), w.Load.Memory))
 		if d := w.Load.Disk; d != nil {
-			f.Add("", fmt.Sprintf("%s of %s free on the data dir's disk", d.Free, d.Total))
+			f.Add("", fmt.Sprintf("%s of %s free in the data directory", d.Free, d.Total))
 		}
 	}
 	f.Add("tags", strings.Join(w.Tags, " "))
@@ -79,11 +80,11 @@ func (a *runner) drawWorker(w muster.Worker) error {
 	return f.Draw()
 }
 
-// formatDeadline says what happens to a worker by itself, and when.
+// formatDeadline describes the automatic action of a worker and its time.
 func formatDeadline(w *muster.Worker, now time.Time) string {
 	action := "resumes"
 	if w.Draining {
-		action = "stops what still runs"
+		action = "stops running tasks"
 	}
 	switch remaining := w.Deadline.Std().Sub(now); {
 	case w.Deadline == 0:
@@ -95,21 +96,21 @@ func formatDeadline(w *muster.Worker, now time.Time) string {
 	}
 }
 
-// stateOnReturn says what an unreachable worker, or one that is gone, does when it is back because an administrator paused or drained it.
+// stateOnReturn describes the state of an unreachable or removed worker after it reconnects, "" if it will be active.
 func stateOnReturn(w *muster.Worker) string {
 	switch {
 	case w.State != muster.WorkerUnreachable && w.State != muster.WorkerGone:
 		return ""
 	case w.Draining:
-		return "comes back draining"
+		return "will be draining when it reconnects"
 	case w.Paused:
-		return "comes back paused"
+		return "will be paused when it reconnects"
 	default:
 		return ""
 	}
 }
 
-// formatTasks lists the first tasks of those that a worker holds.
+// formatTasks lists the first tasks of a worker.
 func formatTasks(tasks []muster.TaskID, total int) string {
 	const maxNames = 10
 	first := tasks[:min(len(tasks), maxNames)]
@@ -120,7 +121,7 @@ func formatTasks(tasks []muster.TaskID, total int) string {
 	return s
 }
 
-// addGPU adds what there is to know of a device.
+// addGPU adds the details of a device.
 func addGPU(f *app.Details, g *muster.GPU, load *muster.Load) {
 	s := fmt.Sprintf("%d: %s, %s", g.Index, g.Name, g.Memory)
 	if g.MIG != "" {
@@ -137,7 +138,7 @@ func addGPU(f *app.Details, g *muster.GPU, load *muster.Load) {
 	}
 }
 
-// addPolicy adds what the worker's owner said that tasks may have.
+// addPolicy adds what the owner of a worker allows.
 func addPolicy(f *app.Details, a *muster.Allow) {
 	name := "allows"
 	for _, w := range policy.Rules(a) {
@@ -146,7 +147,7 @@ func addPolicy(f *app.Details, a *muster.Allow) {
 	}
 }
 
-// addMissingFeatures adds what the worker cannot do.
+// addMissingFeatures adds the features that a worker does not support.
 func addMissingFeatures(f *app.Details, lacks []string) {
 	var words []string
 	if specs := slices.DeleteFunc(slices.Clone(lacks), func(s string) bool { return slices.Contains(muster.RunFeatures, s) }); len(specs) > 0 {
@@ -159,7 +160,7 @@ func addMissingFeatures(f *app.Details, lacks []string) {
 	}
 }
 
-// formatGPULoad words a reading of a device.
+// formatGPULoad formats a reading of a device.
 func formatGPULoad(l *muster.GPULoad) string {
 	var parts []string
 	if l.Utilization != nil {

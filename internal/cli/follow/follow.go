@@ -1,6 +1,9 @@
+// Package follow shows running jobs: their output, a status line on terminals, the prompt after Ctrl-C,
+// and the exit status of their outcome.
 package follow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,18 +22,17 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// Summary is what is said when a job has ended of what it left.
+// Summary selects the messages about artifacts and results when a job has ended.
 type Summary int
 
-// What may be said. At a terminal it is no less than Left.
+// The summaries. On a terminal, SummaryNone means SummaryFull.
 const (
 	SummaryNone      Summary = iota
-	SummaryArtifacts         // how to come to its artifacts
-	SummaryFull              // and to its results
+	SummaryArtifacts         // how to download its artifacts
+	SummaryFull              // also how to print its results
 )
 
-// follower shows one job until it has ended: its output, and on a terminal a
-// status line.
+// follower shows one job until it has ended.
 type follower struct {
 	app     *app.App
 	server  *client.Client
@@ -39,7 +41,7 @@ type follower struct {
 	started time.Time
 	status  *term.StatusLine
 
-	announced map[string]bool // files that were told of; only watch uses it
+	announced map[string]bool // artifacts; used by watchEvents only
 
 	mu       sync.Mutex
 	progress progressView
@@ -47,17 +49,16 @@ type follower struct {
 
 var errDetached = errors.New("detached")
 
-// Signals returns SIGINT and SIGTERM for Follow, from now on until release. It is called before the job is submitted, so
-// that none is lost that comes when the job is there and not followed yet.
+// Signals returns a channel with SIGINT and SIGTERM for Follow, until release. Call it before the job is submitted, so
+// that no signal is lost before Follow.
 func Signals() (sigs chan os.Signal, release func()) {
 	sigs = make(chan os.Signal, 1)
 	signal.Notify(sigs, app.StopSignals()...)
 	return sigs, func() { signal.Stop(sigs) }
 }
 
-// Follow shows a job until it has ended and returns its exit status as an
-// error. SIGINT and SIGTERM, of Signals, cancel the job; at a terminal the user is asked
-// whether they should. tell is said at the end.
+// Follow shows a job until it has ended and returns its exit status as an error. SIGINT and SIGTERM
+// cancel the job; on a terminal, SIGINT prompts first. At the end, it prints the summary.
 func Follow(ctx context.Context, a *app.App, server *client.Client, job muster.Job, summary Summary, sigs chan os.Signal) error {
 	if summary == SummaryNone && a.Err.Interactive {
 		summary = SummaryFull
@@ -84,7 +85,7 @@ func Follow(ctx context.Context, a *app.App, server *client.Client, job muster.J
 	})
 	err := group.Wait()
 	if errors.Is(err, errDetached) {
-		a.Messagef("job %s goes on: muster logs -f %s shows its output, muster cancel %s stops it", f.id, f.id, f.id)
+		a.Messagef("job %s keeps running: muster logs -f %s shows its output, muster cancel %s stops it", f.id, f.id, f.id)
 		return nil
 	}
 	if err != nil {
@@ -93,7 +94,7 @@ func Follow(ctx context.Context, a *app.App, server *client.Client, job muster.J
 	return f.reportOutcome(context.WithoutCancel(ctx), job)
 }
 
-// reportOutcome says how the job ended, where its exit status does not say enough.
+// reportOutcome prints how the job ended, unless the exit status is sufficient.
 func (f *follower) reportOutcome(ctx context.Context, job muster.Job) error {
 	status, first, err := JobExitStatus(ctx, f.server, job)
 	if err != nil {
@@ -113,10 +114,7 @@ func (f *follower) reportOutcome(ctx context.Context, job muster.Job) error {
 	if first == nil || !multiple && first.Reason == muster.ExitCode && !interactive {
 		return &app.StatusError{Status: status}
 	}
-	note := term.Sanitize(app.TaskNote(first))
-	if note == "" {
-		note = "no reason is known"
-	}
+	note := cmp.Or(term.Sanitize(app.TaskNote(first)), "unknown reason")
 	ending := strings.ReplaceAll(first.State.String(), "_", " ")
 	err = fmt.Errorf("task %s %s: %s", taskLabel(&job, first.ID), ending, note)
 	if n := job.Counts[first.State] - 1; n > 0 {
@@ -125,7 +123,7 @@ func (f *follower) reportOutcome(ctx context.Context, job muster.Job) error {
 	return &app.StatusError{Status: status, Err: err}
 }
 
-// handleSignals waits for SIGINT and SIGTERM. It returns nil when ctx ends.
+// handleSignals handles SIGINT and SIGTERM. It returns nil when ctx ends.
 func (f *follower) handleSignals(ctx context.Context, sigs chan os.Signal) error {
 	cancelled := false
 	for {
@@ -134,7 +132,7 @@ func (f *follower) handleSignals(ctx context.Context, sigs chan os.Signal) error
 			return nil
 		case sig := <-sigs:
 			if cancelled {
-				return &app.StatusError{Status: app.ExitCancelled, Err: fmt.Errorf("job %s was told to stop; it is not awaited", f.id)}
+				return &app.StatusError{Status: app.ExitCancelled, Err: fmt.Errorf("job %s is being cancelled; not waiting for it", f.id)}
 			}
 			action := actionCancel
 			if sig == os.Interrupt && f.app.Err.Interactive {
@@ -154,7 +152,7 @@ func (f *follower) handleSignals(ctx context.Context, sigs chan os.Signal) error
 	}
 }
 
-// interruptAction is what the user wants after Ctrl-C.
+// interruptAction is the answer to the prompt after Ctrl-C.
 type interruptAction int
 
 const (
@@ -163,16 +161,16 @@ const (
 	actionContinue
 )
 
-// promptInterrupt asks at the terminal. A second Ctrl-C means cancel.
+// promptInterrupt prompts on the terminal. A second Ctrl-C means cancel.
 func (f *follower) promptInterrupt(ctx context.Context, sigs chan<- os.Signal) interruptAction {
 	promptCtx, stop := signal.NotifyContext(ctx, app.StopSignals()...)
 	defer stop()
-	signal.Stop(sigs) // the next one answers the question
+	signal.Stop(sigs) // the next one answers the prompt
 	defer signal.Notify(sigs, app.StopSignals()...)
 	var answer string
 	var err error
 	f.status.Suspend(func() {
-		answer, err = term.Prompt(promptCtx, f.app.Err, fmt.Sprintf("\njob %s: [c]ancel it, [d]etach and let it go on, or Enter to stay? ", f.id))
+		answer, err = term.Prompt(promptCtx, f.app.Err, fmt.Sprintf("\njob %s: [c]ancel it, [d]etach and keep it running, or Enter to continue? ", f.id))
 	})
 	switch {
 	case err != nil:

@@ -56,11 +56,11 @@ func TestWhyAJobNeverStarts(t *testing.T) {
 	owner := muster.Verdict{Name: "vm", Filter: "owner", Why: "its owner does not allow the image a"}
 	for want, x := range map[string]muster.Explanation{
 		"": {Summary: "can start now: 1 worker fits"},
-		"muster: job 7 waits: no worker has joined; muster explain 7 says more": {Summary: "no worker has joined"},
-		"muster: job 7 waits: can never start with the only worker vm: its owner does not allow the image a; muster explain 7 says more": {
+		"muster: job 7 waits: no worker has joined; for details, use muster explain 7": {Summary: "no worker has joined"},
+		"muster: job 7 waits: can never start with the only worker vm: its owner does not allow the image a; for details, use muster explain 7": {
 			Summary: "can never start with the workers there are: ruled out 1 by owner", Workers: []muster.Verdict{owner},
 		},
-		"muster: job 7 waits: can never start with the workers there are: ruled out 2 by owner; muster explain 7 says more": {
+		"muster: job 7 waits: can never start with the workers there are: ruled out 2 by owner; for details, use muster explain 7": {
 			Summary: "can never start with the workers there are: ruled out 2 by owner", Workers: []muster.Verdict{owner, owner},
 		},
 	} {

@@ -7,36 +7,37 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// MaxConcurrent is how many tasks' output is read at the same time.
+// MaxConcurrent limits the tasks whose output is read concurrently.
 const MaxConcurrent = 16
 
 // Printer writes the output of tasks to two streams.
 type Printer struct {
 	server *client.Client
 
-	mu       sync.Mutex // of the streams
+	mu       sync.Mutex // protects writes to out and err
 	out, err io.Writer
 }
 
-// NewPrinter makes a printer that writes the tasks' standard output to out, and
-// everything else to err.
+// NewPrinter returns a printer that writes the tasks' standard output to out, and everything else to err.
 func NewPrinter(server *client.Client, out, err io.Writer) *Printer {
 	return &Printer{server: server, out: out, err: err}
 }
 
-// Print prints the output of all tasks that the selectors name. Those with
-// higher numbers wait until there is a place. Of a job with several stages that is
-// followed it says how each of them ended.
+// Print prints the output of the selected tasks. With o.Follow it follows MaxConcurrent tasks at a time, and
+// prints the outcome of each stage of a job with several stages.
 func (p *Printer) Print(ctx context.Context, sels []remote.Selector, o client.LogOptions) error {
 	prefixed, err := remote.MultipleTasks(ctx, p.server, sels)
 	if err != nil {
@@ -49,7 +50,7 @@ func (p *Printer) Print(ctx context.Context, sels []remote.Selector, o client.Lo
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(1) // one after the other reads better
+	group.SetLimit(1) // do not mix the lines
 	if o.Follow {
 		group.SetLimit(MaxConcurrent)
 	}
@@ -84,8 +85,7 @@ func ignoreCancel(err error) error {
 	return err
 }
 
-// hasNoOutput reports whether there is surely nothing to print of a task, as of many
-// in a big array.
+// hasNoOutput reports whether a task certainly has no output, which saves a request for many tasks of large arrays.
 func hasNoOutput(t *muster.Task) bool {
 	return t.State == muster.Succeeded && t.LogSize == 0 && t.Attempt <= 1
 }
@@ -102,7 +102,7 @@ func (p *Printer) printTask(ctx context.Context, id muster.TaskID, o client.LogO
 		}
 		if attempt != 0 && l.Attempt != attempt {
 			out.flush()
-			errs.write(fmt.Appendf(nil, "muster: %s is tried again: attempt %d%s\n", id, l.Attempt, p.retryCause(ctx, id, attempt, l.Attempt)))
+			errs.write(fmt.Appendf(nil, "muster: %s was retried: attempt %d%s\n", id, l.Attempt, p.retryCause(ctx, id, attempt, l.Attempt)))
 		}
 		attempt = l.Attempt
 		switch l.Stream {
@@ -118,8 +118,8 @@ func (p *Printer) printTask(ctx context.Context, id muster.TaskID, o client.LogO
 	return ctx.Err()
 }
 
-// retryCause words why an attempt had to follow on others, from the one that was shown before it: how
-// the last of these ended that a worker took. It is "" where the server does not tell.
+// retryCause returns why an attempt follows the previously shown one: the outcome of the last attempt between them
+// that a worker accepted. It is "" if unknown.
 func (p *Printer) retryCause(ctx context.Context, id muster.TaskID, previous, attempt int) string {
 	all, err := p.server.Attempts(ctx, id)
 	if err != nil {
@@ -133,7 +133,7 @@ func (p *Printer) retryCause(ctx context.Context, id muster.TaskID, previous, at
 	return ""
 }
 
-// formatOutcome words how an attempt ended.
+// formatOutcome describes how an attempt ended.
 func formatOutcome(a *muster.Attempt) string {
 	message := term.Sanitize(a.Message)
 	switch {
@@ -148,19 +148,18 @@ func formatOutcome(a *muster.Attempt) string {
 	}
 }
 
-// lineWriter passes output on as it is or, with a prefix, in whole lines.
+// lineWriter writes output unchanged or, with a prefix, in whole lines.
 type lineWriter struct {
 	printer *Printer
 	w       io.Writer
 	prefix  string
-	partial []byte // of a line that has not ended
+	partial []byte // incomplete line
 }
 
-// maxPartial is how long an unfinished line may grow before it is printed.
+// maxPartial limits the length of an incomplete line.
 const maxPartial = 64 << 10
 
-// write cannot fail: who closes standard output early has seen enough, and the
-// signal for that ends the program.
+// write ignores errors: SIGPIPE ends the program if standard output is closed.
 func (w *lineWriter) write(data []byte) {
 	if w.prefix == "" {
 		w.emit(data)
@@ -191,4 +190,105 @@ func (w *lineWriter) emit(data []byte) {
 	w.printer.mu.Lock()
 	defer w.printer.mu.Unlock()
 	_, _ = w.w.Write(data) // see write
+}
+
+// stages has the stages of one job with several; otherwise it is empty, and tasks are named by number.
+type stages struct {
+	all []muster.Group
+
+	mu        sync.Mutex
+	remaining map[int]int  // unfinished tasks by stage
+	reported  map[int]bool // stages whose outcome was printed
+}
+
+// loadStages returns the stages if a single job is selected as a whole.
+func loadStages(ctx context.Context, server *client.Client, sels []remote.Selector) (*stages, error) {
+	s := &stages{remaining: map[int]int{}, reported: map[int]bool{}}
+	if len(sels) != 1 || sels[0].Spans != nil {
+		return s, nil
+	}
+	job, err := server.Job(ctx, sels[0].Job)
+	if err != nil || len(job.Groups) < 2 {
+		return s, err
+	}
+	s.all = job.Groups
+	for i := range s.all {
+		s.remaining[s.all[i].Index] = s.all[i].Size
+	}
+	return s, nil
+}
+
+// stageOf returns the stage of a task, nil if tasks are named by number.
+func stageOf(all []muster.Group, id muster.TaskID) *muster.Group {
+	if len(all) < 2 {
+		return nil
+	}
+	for i := range all {
+		if g := &all[i]; g.First <= id.Num && id.Num < g.First+g.Size {
+			return g
+		}
+	}
+	return nil
+}
+
+// label returns the prefix of a task's lines: train, train.3 or 17.2.
+func (s *stages) label(t *muster.Task) string {
+	g := stageOf(s.all, t.ID)
+	switch {
+	case g == nil:
+		return t.ID.String()
+	case t.Element != "":
+		return term.Sanitize(g.Name + "." + t.Element)
+	case g.Size > 1:
+		return term.Sanitize(g.Name) + "." + strconv.Itoa(t.ID.Num-g.First)
+	default:
+		return term.Sanitize(g.Name)
+	}
+}
+
+// taskLabel returns the name of a task in messages: 17.2, or 17.2 (train) if its job has several stages.
+func taskLabel(job *muster.Job, id muster.TaskID) string {
+	if g := stageOf(job.Groups, id); g != nil {
+		return fmt.Sprintf("%s (%s)", id, term.Sanitize(g.Name))
+	}
+	return id.String()
+}
+
+// taskEnded counts a finished task. After the last one of a stage, it reports the outcome of the stage, after those of
+// earlier stages that have ended.
+func (s *stages) taskEnded(ctx context.Context, server *client.Client, id muster.TaskID, report func(line string)) error {
+	g := stageOf(s.all, id)
+	if g == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.remaining[g.Index]--; s.remaining[g.Index] > 0 {
+		return nil
+	}
+	job, err := server.Job(ctx, id.Job)
+	if err != nil {
+		return err
+	}
+	for i := range job.Groups {
+		g := &job.Groups[i]
+		switch {
+		case s.reported[g.Index] || !g.Counts.State().Final():
+		case s.remaining[g.Index] > 0:
+			return nil // its last task calls taskEnded, too
+		default:
+			s.reported[g.Index] = true
+			report(stageOutcome(g))
+		}
+	}
+	return nil
+}
+
+// stageOutcome describes how a stage ended.
+func stageOutcome(g *muster.Group) string {
+	counts := strings.ReplaceAll(app.FormatCounts(g.Counts, false), "_", " ")
+	if g.Size == 1 {
+		counts = strings.TrimPrefix(counts, "1 ")
+	}
+	return fmt.Sprintf("muster: stage %s: %s\n", term.Sanitize(g.Name), counts)
 }

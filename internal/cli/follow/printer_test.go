@@ -61,8 +61,8 @@ func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	want := "muster: 1.0 is tried again: attempt 2 (after exit code 4)\n" +
-		"muster: 1.0 is tried again: attempt 4 (after fetch_failed: the registry hung up)\n"
+	want := "muster: 1.0 was retried: attempt 2 (after exit code 4)\n" +
+		"muster: 1.0 was retried: attempt 4 (after fetch_failed: the registry hung up)\n"
 	if got := errs.String(); got != want {
 		t.Errorf("said %q, want %q", got, want)
 	}

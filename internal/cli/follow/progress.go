@@ -12,22 +12,21 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// progressView is what is known of a job that goes on.
+// progressView is the state of a running job.
 type progressView struct {
 	job    muster.Job
-	task   muster.Task // its only one, or the one that told of itself last
-	reason string      // it waits
+	task   muster.Task // the only one, or that of the last event
+	reason string      // why the job waits
 }
 
-// watchEvents takes in what the task tells of itself, as it does. Nothing depends on
-// it: if it breaks off, look still knows the state.
+// watchEvents applies events of tasks. It ignores errors: pollJob reads the state, too.
 func (f *follower) watchEvents(ctx context.Context) error {
 	for e, err := range f.server.Events(ctx, client.EventQuery{Job: f.id}) {
 		switch {
 		case err != nil:
 			return nil
 		case e.Type == muster.EventResync:
-			// What a lone task told before is known to the server only; of many the next event is as good.
+			// Read what a single task has reported before; with many, the next event is enough.
 			if t, err := f.server.Task(ctx, muster.TaskID{Job: f.id}); err == nil {
 				f.update(func(v *progressView) { v.task = t })
 			}
@@ -39,7 +38,7 @@ func (f *follower) watchEvents(ctx context.Context) error {
 	return nil
 }
 
-// announceArtifacts says of each file that a task shows while it runs that it is there, once.
+// announceArtifacts prints a message for each new artifact of a running task.
 func (f *follower) announceArtifacts(e muster.Event) {
 	if e.Detail == nil {
 		return
@@ -50,12 +49,12 @@ func (f *follower) announceArtifacts(e muster.Event) {
 	for _, a := range e.Detail.Artifacts {
 		if key := e.Task.String() + "/" + a.Name; len(f.announced) < maxAnnounced && !f.announced[key] {
 			f.announced[key] = true
-			fmt.Fprintf(f.status.WriterAbove(f.app.Err), "muster: task %s shows %s while it runs: muster get %s fetches it\n", taskLabel(&job, *e.Task), term.Sanitize(a.Name), e.Task)
+			fmt.Fprintf(f.status.WriterAbove(f.app.Err), "muster: task %s published %s: muster get %s downloads it\n", taskLabel(&job, *e.Task), term.Sanitize(a.Name), e.Task)
 		}
 	}
 }
 
-// maxAnnounced is how many files are told of.
+// maxAnnounced limits the announced artifacts.
 const maxAnnounced = 20
 
 func (f *follower) update(change func(*progressView)) {
@@ -64,7 +63,7 @@ func (f *follower) update(change func(*progressView)) {
 	change(&f.progress)
 }
 
-// apply takes in an event about a task.
+// apply applies an event of a task.
 func (v *progressView) apply(e muster.Event) {
 	if v.task.ID != *e.Task {
 		v.task = muster.Task{ID: *e.Task}
@@ -74,7 +73,7 @@ func (v *progressView) apply(e muster.Event) {
 	}
 }
 
-// pollJob reads the job's state once a second, without a status line until it has begun. That it never can it says once.
+// pollJob reads the job once a second, without a terminal until it has started. It warns once if the job can never start.
 func (f *follower) pollJob(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -105,13 +104,13 @@ func (f *follower) pollJob(ctx context.Context) error {
 	}
 }
 
-// neverStartsMessage says why a job cannot start as things are.
+// neverStartsMessage explains why a job can never start on the current workers.
 func neverStartsMessage(id muster.JobID, x *muster.Explanation) string {
 	reason := x.Summary
 	if len(x.Workers) == 1 {
 		reason = fmt.Sprintf("can never start with the only worker %s: %s", x.Workers[0].Name, x.Workers[0].Why)
 	}
-	return fmt.Sprintf("muster: job %s waits: %s; muster explain %s says more", id, term.Sanitize(reason), id)
+	return fmt.Sprintf("muster: job %s waits: %s; for details, use muster explain %s", id, term.Sanitize(reason), id)
 }
 
 func (f *follower) line() string {
@@ -120,10 +119,10 @@ func (f *follower) line() string {
 	return f.progress.line(time.Since(f.started))
 }
 
-// barWidth is how many columns a bar takes.
+// barWidth is the width of a progress bar in columns.
 const barWidth = 20
 
-// line is the status line of a job that was followed for that long.
+// line returns the status line, with the time since the start.
 func (v *progressView) line(elapsed time.Duration) string {
 	parts := []string{v.job.ID.String()}
 	total := v.job.Counts.Total()

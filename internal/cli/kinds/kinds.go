@@ -1,4 +1,4 @@
-// Package kinds has the commands about kinds of tasks: what there is, what each takes, and whether one's own is right.
+// Package kinds has the commands that list and show kinds of tasks, and validate custom ones.
 package kinds
 
 import (
@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -23,30 +22,20 @@ import (
 	"github.com/muster-dev/muster/internal/spec"
 )
 
-type config struct {
-	remote.ServerOptions
-	app.OutputOptions
-}
-
-func (c *config) flags() []cli.Flag {
-	return slices.Concat(c.OutputOptions.Flags(), c.ServerOptions.Flags())
-}
-
-// runner is one run of the program.
 type runner struct{ *app.App }
 
 // Command returns muster kinds.
 func Command(base *app.App) *cli.Command {
 	a := &runner{base}
-	c := &config{}
+	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "kinds", Usage: "list the kinds of tasks", Category: app.CategorySubmit, Flags: c.flags(),
+		Name: "kinds", Usage: "List the kinds of tasks", Category: app.CategorySubmit, Flags: c.Flags(),
 		Commands: []*cli.Command{a.showCommand(), a.checkCommand()},
 		Run:      func(ctx context.Context, _ []string) error { return a.list(ctx, c) },
 	})
 }
 
-func (a *runner) list(ctx context.Context, c *config) error {
+func (a *runner) list(ctx context.Context, c *remote.QueryOptions) error {
 	server, err := c.Connect()
 	if err != nil {
 		return err
@@ -60,24 +49,18 @@ func (a *runner) list(ctx context.Context, c *config) error {
 		ID:            func(k wire.Kind) string { return k.Name },
 		Table:         term.NewTable(term.Column{Title: "KIND", NoTruncate: true}, term.Column{Title: "WORKERS", AlignRight: true, NoTruncate: true}, term.Column{Title: "RUNTIME"}, term.Column{Title: "ABOUT"}),
 		Row:           func(k wire.Kind) []string { return []string{k.Name, strconv.Itoa(k.Offered), k.Runtime, k.About} },
-		Rows: func(yield func(wire.Kind, error) bool) {
-			for _, k := range all {
-				if !yield(k, nil) {
-					return
-				}
-			}
-		},
+		Rows:          app.Seq(all),
 	}
 	return l.Write(a.App)
 }
 
 func (a *runner) showCommand() *cli.Command {
-	c := &config{}
+	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "show", Usage: "show what kinds take as input, and who offers them", Args: "KIND…", Flags: c.flags(),
+		Name: "show", Usage: "Show details of kinds and their input", Args: "KIND…", Flags: c.Flags(),
 		Run: func(ctx context.Context, args []string) error {
 			if len(args) == 0 {
-				return muster.Errorf(muster.Invalid, "no kind is named: muster kinds lists what there is")
+				return muster.Errorf(muster.Invalid, "missing kind: muster kinds lists them")
 			}
 			server, err := c.Connect()
 			if err != nil {
@@ -110,10 +93,10 @@ func (a *runner) draw(k wire.Kind) error {
 		f.Add("resources", resources(r))
 	}
 	if k.Checkpoint {
-		f.Add("checkpoint", "goes on from where it was saved")
+		f.Add("checkpoint", "resumes from its checkpoint")
 	}
 	if k.Operation {
-		f.Add("operation", "of kind custom, too")
+		f.Add("operation", "also an operation of kind custom")
 	}
 	if err := f.Draw(); err != nil {
 		return err
@@ -121,9 +104,9 @@ func (a *runner) draw(k wire.Kind) error {
 	all, requirements := inputFields(k.Input)
 	switch {
 	case len(k.Input) == 0:
-		return a.writeLine("it takes no input")
+		return a.writeLine("no input")
 	case len(all) == 0:
-		return a.writeLine("the input is an object with any fields")
+		return a.writeLine("input: an object with any fields")
 	}
 	if err := a.writeLine(a.Out.Paint(term.Bold, "input")); err != nil {
 		return err
@@ -145,7 +128,7 @@ func (a *runner) draw(k wire.Kind) error {
 	return nil
 }
 
-// drawField writes a field, and what it is about below it.
+// drawField writes a field with its description below.
 func (a *runner) drawField(f field, width int) error {
 	typeText := f.typeText
 	switch {
@@ -159,7 +142,7 @@ func (a *runner) drawField(f field, width int) error {
 	if err := a.writeLine(strings.TrimRight("  "+name+pad+"  "+term.Sanitize(typeText), " ")); err != nil {
 		return err
 	}
-	for _, line := range wrap(term.Sanitize(f.description), a.Out.Width-6) {
+	for _, line := range term.Wrap(strings.Fields(term.Sanitize(f.description)), a.Out.Width-6) {
 		if err := a.writeLine("      " + a.Out.Paint(term.Dim, line)); err != nil {
 			return err
 		}
@@ -169,30 +152,14 @@ func (a *runner) drawField(f field, width int) error {
 
 func (a *runner) writeLine(line string) error { return app.WriteOutput(a.Out, []byte(line+"\n")) }
 
-// wrap breaks a text between its words, so that no line is wider; a width below 20 means any.
-func wrap(s string, width int) []string {
-	var lines []string
-	line := ""
-	for word := range strings.FieldsSeq(s) {
-		if width >= 20 && line != "" && term.Width(line)+1+term.Width(word) > width {
-			lines, line = append(lines, line), ""
-		}
-		line = strings.TrimPrefix(line+" "+word, " ")
-	}
-	if line != "" {
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-// availability says how many workers have a kind.
+// availability describes how many workers have a kind.
 func availability(k *wire.Kind) string {
 	s := strconv.Itoa(k.Offered)
 	if k.Offered == 0 {
-		s = "none that is there now"
+		s = "none connected"
 	}
 	if k.Away > 0 {
-		s += fmt.Sprintf(", and %d that left or cannot be reached", k.Away)
+		s += fmt.Sprintf(", and %d that left or are unreachable", k.Away)
 	}
 	if k.Differ > 0 {
 		s += fmt.Sprintf("; %d of them have another definition", k.Differ)
@@ -227,41 +194,41 @@ func resources(r *muster.Request) string {
 
 func (a *runner) checkCommand() *cli.Command {
 	return a.NewCommand(app.Command{
-		Name: "check", Usage: "say whether folders are right as kinds of your own", Args: "DIR…",
-		Description: "A kind is a folder with a " + kind.FileName + ". It is looked at on this machine; no server is asked. " +
-			"A worker offers those that lie in the folder of its --kinds-dir.",
+		Name: "check", Usage: "Validate custom kinds", Args: "DIR…",
+		Description: "A custom kind is a directory with a " + kind.FileName + ". It is validated locally, without a server. " +
+			"A worker offers the kinds in its --kinds-dir.",
 		Run: func(_ context.Context, args []string) error { return a.check(args) },
 	})
 }
 
 func (a *runner) check(dirs []string) error {
 	if len(dirs) == 0 {
-		return muster.Errorf(muster.Invalid, "no folder is named: write the one with the %s", kind.FileName)
+		return muster.Errorf(muster.Invalid, "missing directory: use one with a %s", kind.FileName)
 	}
 	var invalid []string
 	for _, dir := range dirs {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			if errors.Is(err, fs.ErrNotExist) {
-				return muster.Errorf(muster.NotFound, "there is no folder %s", dir)
+				return muster.Errorf(muster.NotFound, "no such directory: %s", dir)
 			}
-			return muster.Errorf(muster.Invalid, "%s is no folder that can be read: name the folder in which %s is", dir, kind.FileName)
+			return muster.Errorf(muster.Invalid, "%s is not a readable directory: use one with a %s", dir, kind.FileName)
 		}
 		k, err := kind.Parse(os.DirFS(dir), dir)
 		if err == nil && kind.IsReserved(k.Name) {
-			err = muster.Errorf(muster.InvalidSpec, "%s: a kind or operation %s comes with Muster: choose another name", filepath.Join(dir, kind.FileName), k.Name)
+			err = muster.Errorf(muster.InvalidSpec, "%s: the name %s is reserved by a built-in kind or operation: use another one", filepath.Join(dir, kind.FileName), k.Name)
 		}
 		if err != nil {
-			source, _ := os.ReadFile(filepath.Join(dir, kind.FileName)) // without it the places are not shown
+			source, _ := os.ReadFile(filepath.Join(dir, kind.FileName)) // only for the positions of errors
 			a.Messagef("%s", strings.TrimRight(spec.Format(err, string(source)), "\n"))
 			invalid = append(invalid, dir)
 			continue
 		}
-		if err := a.writeLine(fmt.Sprintf("%s: the kind %s is right", dir, k.Name)); err != nil {
+		if err := a.writeLine(fmt.Sprintf("%s: kind %s is valid", dir, k.Name)); err != nil {
 			return err
 		}
 	}
 	if len(invalid) > 0 {
-		return &app.StatusError{Status: app.ExitInvalidSpec, Err: fmt.Errorf("mend %s", strings.Join(invalid, ", "))}
+		return &app.StatusError{Status: app.ExitInvalidSpec, Err: fmt.Errorf("invalid: %s", strings.Join(invalid, ", "))}
 	}
 	return nil
 }

@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// field is one field of an input, as it is shown.
+// field is one field of an input.
 type field struct {
-	name         string // with those around it: peft.r
-	typeText     string // what may stand there, in words
+	name         string // path, such as peft.r
+	typeText     string // the type in words
 	required     bool
 	defaultValue string // the default as JSON, "" for none
 	description  string
 }
 
-// most bounds what is shown of a schema, which may be anybody's.
+// Limits of the output for a schema, which may be any user's.
 const (
 	maxDepth      = 4
-	maxEnumValues = 12 // of an enumeration
+	maxEnumValues = 12
 	maxFields     = 500
 )
 
-// schema is what is read of a JSON Schema. A field that is of another form than usual is left out.
+// schema is the displayed part of a JSON Schema. Fields of unexpected types are empty.
 type schema struct {
 	Type        lenientStrings  `json:"type"`
 	Description lenientString   `json:"description"`
@@ -46,7 +46,7 @@ type schema struct {
 	Properties  properties      `json:"properties"`
 }
 
-// lenientStrings is one text or a list of such; values, text and number are as their names say. What is neither is left empty.
+// Values that are empty if the JSON has another type. lenientStrings is one string or a list.
 type (
 	lenientStrings []string
 	lenientValues  []any
@@ -54,7 +54,7 @@ type (
 	lenientNumber  string
 )
 
-// UnmarshalJSON takes what fits.
+// UnmarshalJSON implements json.Unmarshaler.
 func (w *lenientStrings) UnmarshalJSON(b []byte) error {
 	var single string
 	if json.Unmarshal(b, &single) == nil {
@@ -65,7 +65,7 @@ func (w *lenientStrings) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// UnmarshalJSON takes what fits.
+// UnmarshalJSON implements json.Unmarshaler.
 func (v *lenientValues) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, (*[]any)(v)) != nil {
 		*v = nil
@@ -73,7 +73,7 @@ func (v *lenientValues) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// UnmarshalJSON takes what fits.
+// UnmarshalJSON implements json.Unmarshaler.
 func (t *lenientString) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, (*string)(t)) != nil {
 		*t = ""
@@ -81,7 +81,7 @@ func (t *lenientString) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// UnmarshalJSON takes what fits.
+// UnmarshalJSON implements json.Unmarshaler.
 func (n *lenientNumber) UnmarshalJSON(b []byte) error {
 	var num json.Number
 	if b[0] != '"' && json.Unmarshal(b, &num) == nil {
@@ -98,7 +98,7 @@ type property struct {
 	schema
 }
 
-// UnmarshalJSON reads an object.
+// UnmarshalJSON implements json.Unmarshaler.
 func (m *properties) UnmarshalJSON(b []byte) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
@@ -114,13 +114,13 @@ func (m *properties) UnmarshalJSON(b []byte) error {
 			return err
 		}
 		prop := property{name: fmt.Sprint(name)}
-		_ = json.Unmarshal(raw, &prop.schema) // what cannot be shown is a field without a word
+		_ = json.Unmarshal(raw, &prop.schema) // a field that cannot be read has no description
 		*m = append(*m, prop)
 	}
 	return nil
 }
 
-// inputFields reads the fields of an input from its schema, in their order, and what else it says of which must be given.
+// inputFields returns the fields of an input in the order of its schema, and requirements for combinations of them.
 func inputFields(raw json.RawMessage) (all []field, requirements []string) {
 	var s schema
 	if json.Unmarshal(raw, &s) != nil {
@@ -135,20 +135,20 @@ func inputFields(raw json.RawMessage) (all []field, requirements []string) {
 			}
 		}
 		if len(names) > 1 {
-			requirements = append(requirements, "it takes "+joinOr(names))
+			requirements = append(requirements, "requires "+joinOr(names))
 		}
 	}
 	r.addProperties("", &s, 0)
 	return r.all, requirements
 }
 
-// fieldReader gathers fields.
+// fieldReader collects fields.
 type fieldReader struct {
 	defs properties
 	all  []field
 }
 
-// resolve puts what a schema refers to in its place, as far as it says nothing itself.
+// resolve returns the schema that s refers to, with the description and default of s.
 func (r *fieldReader) resolve(s *schema) *schema {
 	name, ok := strings.CutPrefix(string(s.Ref), "#/$defs/")
 	i := slices.IndexFunc(r.defs, func(m property) bool { return m.name == name })
@@ -181,7 +181,7 @@ func (r *fieldReader) addProperties(prefix string, s *schema, depth int) {
 	}
 }
 
-// describe says what may stand in a field.
+// describe returns the type of a field in words.
 func (r *fieldReader) describe(s *schema, depth int) string {
 	s = r.resolve(s)
 	if depth > maxDepth {
@@ -204,7 +204,7 @@ func (r *fieldReader) describe(s *schema, depth int) string {
 	return joinOr(list)
 }
 
-// formatValues writes values, no more than can be read.
+// formatValues formats at most maxEnumValues values.
 func formatValues(all []any) []string {
 	var list []string
 	for _, v := range all[:min(len(all), maxEnumValues)] {
@@ -226,28 +226,28 @@ func (r *fieldReader) describeChoices(choices []schema, depth int) string {
 	return joinOr(list)
 }
 
-// describeType names a type of JSON Schema as people do.
+// describeType returns a type of JSON Schema in words.
 func (r *fieldReader) describeType(s *schema, name string, depth int) string {
 	switch name {
 	case "integer":
-		return "whole number" + s.rangeText()
+		return "integer" + s.rangeText()
 	case "number":
 		return "number" + s.rangeText()
 	case "string":
 		if s.Format != "" {
-			return "text (" + string(s.Format) + ")"
+			return "string (" + string(s.Format) + ")"
 		}
 		if len(s.Examples) > 0 {
-			return "text such as " + joinOr(formatValues(s.Examples))
+			return "string such as " + joinOr(formatValues(s.Examples))
 		}
-		return "text"
+		return "string"
 	case "boolean":
 		return "true or false"
 	case "array":
 		desc := "list"
 		if s.Items != nil {
 			if elem := r.describe(s.Items, depth+1); elem != "" && len(r.resolve(s.Items).Type) <= 1 {
-				desc += ", each " + elem
+				desc += " of " + elem
 			}
 		}
 		return desc
@@ -255,30 +255,21 @@ func (r *fieldReader) describeType(s *schema, name string, depth int) string {
 	return name
 }
 
-// rangeText is the range of a number.
+// rangeText returns the range of a number.
 func (s *schema) rangeText() string {
-	switch {
-	case s.Min != "" && s.Max != "":
-		return fmt.Sprintf(", %s to %s", s.Min, s.Max)
-	case s.Above != "" && s.Max != "":
-		return fmt.Sprintf(", over %s to %s", s.Above, s.Max)
-	case s.Min != "" && s.Below != "":
-		return fmt.Sprintf(", from %s, under %s", s.Min, s.Below)
-	case s.Above != "" && s.Below != "":
-		return fmt.Sprintf(", over %s, under %s", s.Above, s.Below)
-	case s.Min != "":
-		return ", from " + string(s.Min)
-	case s.Above != "":
-		return ", over " + string(s.Above)
-	case s.Max != "":
-		return ", to " + string(s.Max)
-	case s.Below != "":
-		return ", under " + string(s.Below)
+	text := ""
+	for _, bound := range []struct {
+		op    string
+		value lenientNumber
+	}{{"≥ ", s.Min}, {"> ", s.Above}, {"≤ ", s.Max}, {"< ", s.Below}} {
+		if bound.value != "" {
+			text += ", " + bound.op + string(bound.value)
+		}
 	}
-	return ""
+	return text
 }
 
-// formatValue writes a value of JSON, a text without quotes where that can be understood.
+// formatValue formats a JSON value, a plain string without quotes.
 func formatValue(v any) string {
 	if s, ok := v.(string); ok && s != "" && !strings.ContainsAny(s, " ,\"") {
 		return s

@@ -1,6 +1,5 @@
-// Package live follows what changes on a server, for commands that show it: it
-// collects events into batches of bounded size, connects again after a broken
-// connection, and says when that will be.
+// Package live follows the events of a server: it collects them into batches of bounded size, reconnects
+// after a lost connection, and reports when that will be.
 package live
 
 import (
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/client"
@@ -17,21 +17,20 @@ import (
 
 // Batch is what changed since the last batch.
 type Batch struct {
-	Resync bool           // more changed than Events holds: read everything again
+	Resync bool           // Events is not complete: read everything again
 	Events []muster.Event // the last one of each job, task and worker, at most MaxEvents
 }
 
-// MaxEvents is the most events of a batch.
+// MaxEvents limits the events of a batch.
 const MaxEvents = 2000
 
 // Loss is a lost connection.
 type Loss struct {
-	Err     error     // why; nil while the server is connected
+	Err     error     // nil while connected
 	RetryAt time.Time // when the next attempt to connect starts
 }
 
-// Feed follows the events of a server. Run fills it; its other methods may be
-// called at the same time.
+// Feed follows the events of a server. Run fills it; the other methods may be called concurrently.
 type Feed struct {
 	server *client.Client
 	query  client.EventQuery
@@ -44,8 +43,7 @@ type Feed struct {
 	loss   Loss
 }
 
-// ConnectNoRetry makes a client that reports a lost connection at once in place of
-// trying again for a while, as a Feed needs it.
+// ConnectNoRetry returns a client for a Feed: it reports a lost connection at once and does not retry.
 func ConnectNoRetry(r *remote.ServerOptions) (*client.Client, error) {
 	target, err := r.Resolve()
 	if err != nil {
@@ -57,13 +55,13 @@ func ConnectNoRetry(r *remote.ServerOptions) (*client.Client, error) {
 	})
 }
 
-// New makes a feed of the events that query selects.
+// New returns a feed of the events that query selects.
 func New(server *client.Client, query client.EventQuery) *Feed {
 	return &Feed{server: server, query: query, wake: make(chan struct{}, 1), events: map[string]muster.Event{}}
 }
 
-// Run follows the events until ctx ends. After a broken connection it resumes
-// after the last event. It returns an error that trying again does not cure.
+// Run follows the events until ctx ends. After a lost connection it resumes after the last event.
+// It returns errors that are not temporary.
 func (f *Feed) Run(ctx context.Context) error {
 	for tries := 0; ; tries++ {
 		query := f.query
@@ -85,13 +83,13 @@ func (f *Feed) Run(ctx context.Context) error {
 			tries = 0
 			f.add(e)
 		}
-		if !f.waitRetry(ctx) {
+		if backoff.Sleep(ctx, time.Until(f.Loss().RetryAt)) != nil {
 			return nil
 		}
 	}
 }
 
-// IsTemporary reports whether an error of the client goes away by itself.
+// IsTemporary reports whether a request that failed with err may succeed later.
 func IsTemporary(err error) bool {
 	switch muster.CodeOf(err) {
 	case muster.Unavailable, muster.Undetermined, muster.StorageFull:
@@ -102,20 +100,8 @@ func IsTemporary(err error) bool {
 	return false
 }
 
-// retryDelay is how long to wait before the next attempt to connect.
+// retryDelay returns the delay before the next attempt to connect.
 func retryDelay(tries int) time.Duration { return time.Duration(min(tries+1, 5)) * time.Second }
-
-// waitRetry waits until it is time to connect again, and reports false when ctx ends.
-func (f *Feed) waitRetry(ctx context.Context) bool {
-	t := time.NewTimer(time.Until(f.Loss().RetryAt))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
 
 func (f *Feed) setLost(err error, delay time.Duration) {
 	f.mu.Lock()
@@ -124,7 +110,7 @@ func (f *Feed) setLost(err error, delay time.Duration) {
 	f.notify()
 }
 
-// setConnected notes that the server is connected, and the event to resume after if that is not "".
+// setConnected clears the loss, and sets the event to resume after if last is not "".
 func (f *Feed) setConnected(last string) {
 	f.mu.Lock()
 	if last != "" {
@@ -157,7 +143,7 @@ func (f *Feed) add(e muster.Event) {
 	f.notify()
 }
 
-// eventKey names what an event is about.
+// eventKey identifies the job, task or worker of an event.
 func eventKey(e *muster.Event) string {
 	switch {
 	case e.Task != nil:
@@ -172,14 +158,14 @@ func eventKey(e *muster.Event) string {
 func (f *Feed) notify() {
 	select {
 	case f.wake <- struct{}{}:
-	default: // it rings already
+	default: // a notification is pending
 	}
 }
 
-// Changed has an element after something changed: events came, or the connection was lost or is back.
+// Changed returns a channel that receives after events or a change of the connection.
 func (f *Feed) Changed() <-chan struct{} { return f.wake }
 
-// Pop returns what changed since the last call.
+// Pop returns the changes since the last call.
 func (f *Feed) Pop() Batch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,7 +178,7 @@ func (f *Feed) Pop() Batch {
 	return b
 }
 
-// Loss returns the loss of the connection, of which Err is nil while there is none.
+// Loss returns the loss of the connection. Its Err is nil while connected.
 func (f *Feed) Loss() Loss {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package machine draws what a worker found out about its machine, for people.
+// Package machine draws the probed facts of a machine for people.
 package machine
 
 import (
@@ -19,8 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/policy"
 )
 
-// Draw draws facts in groups, each under its title; groups without anything to tell are left
-// out. Wide shows what is too long for most screens.
+// Draw draws facts in groups with titles, without empty groups. wide adds values that are too long for most screens.
 func Draw(a *app.App, f *probe.Facts, wide bool) error {
 	d := renderer{app: a, f: f, wide: wide}
 	for _, group := range []struct {
@@ -34,7 +33,7 @@ func Draw(a *app.App, f *probe.Facts, wide bool) error {
 		{"CONTAINERS", d.engines},
 		{"PYTHON", d.python},
 		{"MODELS", d.models},
-		{"LIMITS OF TASKS", d.limits},
+		{"TASK LIMITS", d.limits},
 		{"OFFER", d.offer},
 	} {
 		if err := group.draw(group.title); err != nil {
@@ -48,10 +47,10 @@ type renderer struct {
 	app     *app.App
 	f       *probe.Facts
 	wide    bool
-	started bool // a group was drawn before
+	started bool // a group was drawn
 }
 
-// heading begins a group.
+// heading writes the title of a group.
 func (d *renderer) heading(title string) error {
 	gap := ""
 	if d.started {
@@ -61,7 +60,7 @@ func (d *renderer) heading(title string) error {
 	return app.WriteOutput(d.app.Out, []byte(gap+d.app.Out.Paint(term.Bold, title)+"\n"))
 }
 
-// probeTime says how long it took to find a fact out.
+// probeTime formats the time that probing a fact took.
 func (d *renderer) probeTime(name string) string {
 	t, ok := d.f.Took[name]
 	if !ok {
@@ -70,16 +69,16 @@ func (d *renderer) probeTime(name string) string {
 	return term.FormatDuration(time.Duration(float64(t) * float64(time.Second)))
 }
 
-// addWrapped adds a text of any length, on as many lines as it takes.
+// addWrapped adds a text on several lines.
 func (d *renderer) addWrapped(f *app.Details, name, text string) {
-	const nameWidth = 16 // columns that the names take, at most
-	for _, line := range wrap(strings.Fields(text), d.app.Out.Width-nameWidth) {
+	const nameWidth = 16 // maximum width of the names
+	for _, line := range term.Wrap(strings.Fields(text), d.app.Out.Width-nameWidth) {
 		f.Add(name, line)
 		name = ""
 	}
 }
 
-// details draws a group of names and values.
+// details draws names and values as a group.
 func (d *renderer) details(title string, f *app.Details) error {
 	if err := d.heading(title); err != nil {
 		return err
@@ -87,7 +86,7 @@ func (d *renderer) details(title string, f *app.Details) error {
 	return f.Draw()
 }
 
-// table draws a group of things of one sort.
+// table draws rows as a group.
 func (d *renderer) table(title string, rows [][]string, columns ...term.Column) error {
 	if len(rows) == 0 {
 		return nil
@@ -114,14 +113,14 @@ func (d *renderer) machine(title string) error {
 		system += ", kernel " + s.Kernel
 	}
 	if s.Virtual != "" {
-		system += ", a guest of " + s.Virtual
+		system += ", virtualized by " + s.Virtual
 	}
 	d.addWrapped(&f, "system", system)
 	f.Add("processor", c.Model)
 	f.Add("cores", cores(c))
 	d.addWrapped(&f, "features", strings.Join(c.Features, " "))
 	if len(c.Load) == 3 {
-		d.addWrapped(&f, "load", fmt.Sprintf("%g, %g, %g on average of 1, 5 and 15 minutes", c.Load[0], c.Load[1], c.Load[2]))
+		d.addWrapped(&f, "load", fmt.Sprintf("%g, %g, %g (average of 1, 5 and 15 minutes)", c.Load[0], c.Load[1], c.Load[2]))
 	}
 	memory := fmt.Sprintf("%s, %s available", m.Total, m.Available)
 	if m.Usable < m.Total {
@@ -142,7 +141,7 @@ func cores(c *probe.CPU) string {
 		name string
 	}{{c.Cores, "core"}, {c.Threads, "thread"}, {c.Sockets, "socket"}} {
 		if part.n > 0 {
-			parts = append(parts, plural(part.n, part.name))
+			parts = append(parts, term.Plural(part.n, part.name))
 		}
 	}
 	s := strings.Join(parts, ", ")
@@ -150,13 +149,6 @@ func cores(c *probe.CPU) string {
 		s += fmt.Sprintf("; limited to %g", c.Count)
 	}
 	return s
-}
-
-func plural(n int, name string) string {
-	if n == 1 {
-		return "1 " + name
-	}
-	return fmt.Sprintf("%d %ss", n, name)
 }
 
 func (d *renderer) disks(title string) error {
@@ -187,13 +179,13 @@ func (d *renderer) network(title string) error {
 		rows = append(rows, []string{i.Name, state, speed(i.Speed), mtu, strings.Join(i.Addresses, " ")})
 	}
 	if maxRate := d.f.Network.Bandwidth; maxRate > 0 {
-		title += fmt.Sprintf(" (transfers keep to %s/s)", maxRate)
+		title += fmt.Sprintf(" (transfers limited to %s/s)", maxRate)
 	}
 	return d.table(title, rows, term.Column{Title: "NAME"}, term.Column{Title: "STATE"}, term.Column{Title: "SPEED", AlignRight: true},
 		term.Column{Title: "MTU", AlignRight: true}, term.Column{Title: "ADDRESSES"})
 }
 
-// speed writes bits a second.
+// speed formats bits per second.
 func speed(bits muster.Size) string {
 	switch {
 	case bits <= 0:
@@ -211,11 +203,11 @@ func (d *renderer) gpus(title string) error {
 		rows = append(rows, gpuRow(&d.f.GPUs[i]))
 	}
 	if elapsed := d.probeTime("gpus"); elapsed != "" {
-		title += " (found and read in " + elapsed + ")"
+		title += " (probed in " + elapsed + ")"
 	}
 	if len(rows) == 0 {
 		f := app.Details{App: d.app}
-		f.Add("none", "that this user may open")
+		f.Add("none", "accessible to this user")
 		return d.details(title, &f)
 	}
 	return d.table(title, rows, term.Column{Title: "#", AlignRight: true, NoTruncate: true}, term.Column{Title: "NAME"}, term.Column{Title: "MEMORY", AlignRight: true, NoTruncate: true},
@@ -266,7 +258,7 @@ func (d *renderer) engines(title string) error {
 		}
 		rows = append(rows, []string{e.Name, e.Version, strings.Join(e.GPUs, " "), strings.Join(e.Runtimes, " "), e.Socket + e.Tool, note})
 	}
-	return d.table(title, rows, term.Column{Title: "ENGINE"}, term.Column{Title: "VERSION"}, term.Column{Title: "HANDS OVER GPUS OF"},
+	return d.table(title, rows, term.Column{Title: "ENGINE"}, term.Column{Title: "VERSION"}, term.Column{Title: "GPU SUPPORT"},
 		term.Column{Title: "RUNTIMES"}, term.Column{Title: "AT"}, term.Column{Title: "NOTE"})
 }
 
@@ -307,7 +299,7 @@ func (d *renderer) models(title string) error {
 		term.Column{Title: "PATH"}, term.Column{Title: "NAMES"})
 }
 
-// firstNames lists the first names, or all of them where there is room.
+// firstNames joins the first names, or all if wide.
 func (d *renderer) firstNames(names []string) string {
 	const maxNames = 5
 	if d.wide || len(names) <= maxNames {
@@ -324,30 +316,30 @@ func (d *renderer) limits(title string) error {
 	f := app.Details{App: d.app}
 	addLimit := func(name string, w isolation.Enforcement) {
 		text := map[string]string{
-			isolation.ByKernel: "kept by the kernel", isolation.ByRlimit: "kept by the kernel for all processes of a user together",
-			isolation.ByWatch: "watched; a task over it is ended", isolation.ByNothing: "not kept",
+			isolation.ByKernel: "enforced by the kernel", isolation.ByRlimit: "enforced by the kernel, for all processes of a user together",
+			isolation.ByWatch: "monitored; a task above it is killed", isolation.ByNothing: "not enforced",
 		}[w.By]
 		if w.Why != "" {
 			text += ": " + w.Why
 		}
 		d.addWrapped(&f, name, text)
 	}
-	addLimit("cpus", l.CPUs)
-	addLimit("memory", l.Memory)
-	addLimit("pids", l.PIDs)
-	addLimit("disk", l.Disk)
-	addLimit("files", l.Files)
-	addLimit("signals", l.Signals)
-	addLimit("devices", l.Devices)
-	addLimit("processes", l.Processes)
-	addLimit("network: none", l.NoNetwork)
+	for _, limit := range []struct {
+		name string
+		by   isolation.Enforcement
+	}{
+		{"cpus", l.CPUs}, {"memory", l.Memory}, {"pids", l.PIDs}, {"disk", l.Disk}, {"files", l.Files}, {"signals", l.Signals},
+		{"devices", l.Devices}, {"processes", l.Processes}, {"network: none", l.NoNetwork},
+	} {
+		addLimit(limit.name, limit.by)
+	}
 	f.Add("control groups", strings.TrimSpace(l.Cgroups+" "+strings.Join(l.Controllers, " ")))
 	if l.Landlock > 0 {
 		f.Add("landlock", "version "+strconv.Itoa(l.Landlock))
 	}
 	user := l.User
 	if user == isolation.DynamicUser {
-		user = "a user of its own each"
+		user = "a separate user each"
 	}
 	f.Add("tasks run as", user)
 	return d.details(title, &f)
@@ -368,17 +360,4 @@ func (d *renderer) offer(title string) error {
 		d.addWrapped(&f, "note", note)
 	}
 	return d.details(title, &f)
-}
-
-// wrap puts words on lines of at most width columns; below 1 means no limit.
-func wrap(words []string, width int) []string {
-	var lines []string
-	for _, w := range words {
-		if last := len(lines) - 1; last >= 0 && (width < 1 || term.Width(lines[last])+1+term.Width(w) <= width) {
-			lines[last] += " " + w
-		} else {
-			lines = append(lines, w)
-		}
-	}
-	return lines
 }

@@ -56,11 +56,11 @@ func TestDraw(t *testing.T) {
 	}
 	text := draw(t, f, 0, false)
 	for _, want := range []string{
-		"system        debian 12, linux amd64, kernel 6.1.0, a guest of kvm\n", "4 cores, 8 threads, 1 socket; limited to 3.5",
+		"system        debian 12, linux amd64, kernel 6.1.0, virtualized by kvm\n", "4 cores, 8 threads, 1 socket; limited to 3.5",
 		"16GiB, 10GiB available, limited to 8GiB; swap 1GiB, 512MiB free", "the worker's data", "read-only",
-		"NETWORK (transfers keep to 20MiB/s)", "2.5Gbit/s", "100Mbit/s", "GPUS (found and read in 43ms)", "3GiB/24GiB", "50%", "61°C", "143/300W", "shared",
+		"NETWORK (transfers limited to 20MiB/s)", "2.5Gbit/s", "100Mbit/s", "GPUS (probed in 43ms)", "3GiB/24GiB", "50%", "61°C", "143/300W", "shared",
 		"XID 79: it has fallen off the bus, MIG 1g.6gb, 2 memory errors, used by 1", "nvidia runc", "rootless", "numpy 2.0.1, torch 2.4.0 (cuda 12.1)",
-		"builds environments", "over 5GiB", "a b c d e …", "watched; a task over it is ended: no quota", "version 5", "tasks run as    tasks",
+		"builds environments", "over 5GiB", "a b c d e …", "monitored; a task above it is killed: no quota", "version 5", "tasks run as    tasks",
 		"offers  3.5 cpus, 7 slots, 8GiB memory, 1TiB disk, 0 gpus\n", "tags    linux gpu\n", "start its service if it is wanted\n",
 	} {
 		if !strings.Contains(text, want) {
@@ -91,7 +91,7 @@ func TestDrawNothing(t *testing.T) {
 			t.Errorf("there is nothing to tell under %s:\n%s", title, text)
 		}
 	}
-	if !strings.Contains(text, "GPUS\nnone  that this user may open\n") || strings.HasPrefix(text, "\n") {
+	if !strings.Contains(text, "GPUS\nnone  accessible to this user\n") || strings.HasPrefix(text, "\n") {
 		t.Errorf("drawn is\n%s", text)
 	}
 }

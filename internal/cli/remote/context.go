@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,40 +11,39 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// SavedContext is what up and server leave behind, so that the next command on this
-// machine needs no options: where the servers are and the tokens for them. The
-// file is for its owner only.
+// SavedContext is what up and server save, so that later commands on this machine need no options:
+// the URLs of servers and tokens for them. Only its owner can read the file.
 type SavedContext struct {
-	Current string   `json:"current,omitempty"` // URL of the server that is meant if none is named
+	Current string   `json:"current,omitempty"` // URL of the default server
 	Servers []Server `json:"servers"`           // the latest first, at most maxServers
 }
 
-// Server is what is known of one server.
+// Server is one server in the context.
 type Server struct {
 	URL       string `json:"url"`
 	Token     string `json:"token,omitempty"`
 	JoinToken string `json:"join_token,omitempty"`
-	Data      string `json:"data,omitempty"` // its data folder, if it runs on this machine
+	Data      string `json:"data,omitempty"` // its data directory, if it runs on this machine
 }
 
 const maxServers = 20
 
-// ContextPath is $MUSTER_CONFIG, or muster/context.json in the user's folder for
-// configuration.
+// ContextPath returns $MUSTER_CONFIG, or muster/context.json in the user's configuration directory.
 func ContextPath() (string, error) {
 	if p := os.Getenv("MUSTER_CONFIG"); p != "" {
 		return p, nil
 	}
 	dir, err := os.UserConfigDir()
 	if err != nil {
-		return "", muster.Errorf(muster.Invalid, "there is no place for the saved context: %w; set MUSTER_CONFIG to a file", err)
+		return "", muster.Errorf(muster.Invalid, "no directory for the saved context: %w; set MUSTER_CONFIG to a file", err)
 	}
 	return filepath.Join(dir, "muster", "context.json"), nil
 }
 
-// LoadContext returns what is saved, and nothing if there is no file.
+// LoadContext reads the context. It is empty if there is no file.
 func LoadContext() (SavedContext, error) {
 	path, err := ContextPath()
 	if err != nil {
@@ -54,16 +54,16 @@ func LoadContext() (SavedContext, error) {
 		return SavedContext{}, nil
 	}
 	if err != nil {
-		return SavedContext{}, muster.Errorf(muster.Invalid, "the saved context cannot be read: %w", err)
+		return SavedContext{}, muster.Errorf(muster.Invalid, "cannot read the saved context: %w", err)
 	}
 	var s SavedContext
 	if err := json.Unmarshal(data, &s); err != nil {
-		return SavedContext{}, muster.Errorf(muster.Invalid, "the saved context %s is damaged (%w): delete it, and name the server with --server and --token-file", path, err)
+		return SavedContext{}, muster.Errorf(muster.Invalid, "the saved context %s is damaged (%w): delete it and use --server and --token-file", path, err)
 	}
 	return s, nil
 }
 
-// Save replaces the file as a whole.
+// Save replaces the file atomically.
 func (s *SavedContext) Save() error {
 	path, err := ContextPath()
 	if err != nil {
@@ -73,43 +73,25 @@ func (s *SavedContext) Save() error {
 	if err != nil {
 		return fmt.Errorf("encode context: %w", err)
 	}
-	if err := replaceFile(path, append(data, '\n')); err != nil {
-		return muster.Errorf(muster.Invalid, "the context cannot be saved: %w; set MUSTER_CONFIG to another file", err)
+	err = os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = atomicfile.Write(path, append(data, '\n'), 0o600)
+	}
+	if err != nil {
+		return muster.Errorf(muster.Invalid, "cannot save the context: %w; set MUSTER_CONFIG to another file", err)
 	}
 	return nil
 }
 
-func replaceFile(path string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".context-*") // made with mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
-}
-
-// SetCurrent makes server the current one. Tokens that it lacks are taken over from what
-// was saved for the same data folder: a server says them only once.
+// SetCurrent makes server the default. Missing tokens are copied from the entry with the same data
+// directory: a server prints them only once.
 func (s *SavedContext) SetCurrent(server Server) Server {
 	for _, old := range s.Servers {
 		if old.Data != server.Data || server.Data == "" {
 			continue
 		}
-		if server.Token == "" {
-			server.Token = old.Token
-		}
-		if server.JoinToken == "" {
-			server.JoinToken = old.JoinToken
-		}
+		server.Token = cmp.Or(server.Token, old.Token)
+		server.JoinToken = cmp.Or(server.JoinToken, old.JoinToken)
 	}
 	s.Servers = slices.DeleteFunc(s.Servers, func(old Server) bool {
 		return old.URL == server.URL || old.Data == server.Data && server.Data != ""
@@ -120,12 +102,9 @@ func (s *SavedContext) SetCurrent(server Server) Server {
 	return server
 }
 
-// Lookup returns what is known of the server at url, or of the current one if
-// url is "".
+// Lookup returns the server at url, by default the current one.
 func (s *SavedContext) Lookup(url string) Server {
-	if url == "" {
-		url = s.Current
-	}
+	url = cmp.Or(url, s.Current)
 	for _, target := range s.Servers {
 		if target.URL == url {
 			return target

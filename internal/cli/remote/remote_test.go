@@ -69,8 +69,8 @@ func FuzzSelector(f *testing.F) {
 
 func TestWrongSelectorsSayWhatIsRight(t *testing.T) {
 	for s, want := range map[string]string{
-		"": "names no job", "x": "names no job", "0": "names no job", "17.": "names no job", "17.a": "names no job",
-		"17.5-2": "names no job", "017": "names no job", "17.3#2": "--attempt 2",
+		"": "is not a job or task", "x": "is not a job or task", "0": "is not a job or task", "17.": "is not a job or task", "17.a": "is not a job or task",
+		"17.5-2": "is not a job or task", "017": "is not a job or task", "17.3#2": "--attempt 2",
 	} {
 		if _, err := ParseSelector(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v does not say %q", s, err, want)

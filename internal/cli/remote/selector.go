@@ -17,16 +17,17 @@ type Selector struct {
 	Spans []client.Span // nil means the whole job
 }
 
-const selectorSyntax = "write a job (17), a task (17.3), several (17.0-9,12), or last for the newest job"
+const selectorSyntax = "use a job (17), a task (17.3), several tasks (17.0-9,12), or last for the newest job"
 
-// ParseSelector reads one selector. The job of "last" is 0.
+// ParseSelector parses one selector. The job of "last" is 0.
 func ParseSelector(s string) (Selector, error) {
 	job, tasks, hasTasks := strings.Cut(s, ".")
 	var sel Selector
+	invalid := muster.Errorf(muster.Invalid, "%q is not a job or task: %s", s, selectorSyntax)
 	if job != "last" {
 		id, err := muster.ParseJobID(job)
 		if err != nil {
-			return sel, muster.Errorf(muster.Invalid, "%q names no job or task: %s", s, selectorSyntax)
+			return sel, invalid
 		}
 		sel.Job = id
 	}
@@ -34,17 +35,17 @@ func ParseSelector(s string) (Selector, error) {
 		return sel, nil
 	}
 	if task, n, ok := strings.Cut(tasks, "#"); ok {
-		return sel, muster.Errorf(muster.Invalid, "%q is an attempt: write %s.%s and, for its logs, --attempt %s", s, job, task, n)
+		return sel, muster.Errorf(muster.Invalid, "%q is an attempt: use %s.%s, with --attempt %s for its logs", s, job, task, n)
 	}
 	spans, err := wire.ParseSpans(tasks)
 	if err != nil || len(spans) == 0 {
-		return sel, muster.Errorf(muster.Invalid, "%q names no job or task: %s", s, selectorSyntax)
+		return sel, invalid
 	}
 	sel.Spans = spans
 	return sel, nil
 }
 
-// String writes the selector as a user would.
+// String returns the selector in the form that ParseSelector reads.
 func (s Selector) String() string {
 	if s.Spans == nil {
 		return s.Job.String()
@@ -52,7 +53,7 @@ func (s Selector) String() string {
 	return s.Job.String() + "." + wire.FormatSpans(s.Spans)
 }
 
-// Task returns the task that the selector names, if it is a single one.
+// Task returns the selected task, if it is a single one.
 func (s Selector) Task() (muster.TaskID, bool) {
 	if len(s.Spans) != 1 || s.Spans[0].First != s.Spans[0].Last {
 		return muster.TaskID{}, false
@@ -60,28 +61,24 @@ func (s Selector) Task() (muster.TaskID, bool) {
 	return muster.TaskID{Job: s.Job, Num: s.Spans[0].First}, true
 }
 
-// ResolveSelectors reads the arguments of a command that works on jobs or tasks.
+// ResolveSelectors parses the arguments of a command for jobs or tasks.
 func ResolveSelectors(ctx context.Context, c *client.Client, args []string) ([]Selector, error) {
 	if len(args) == 0 {
-		return nil, muster.Errorf(muster.Invalid, "no job or task is named: %s", selectorSyntax)
+		return nil, muster.Errorf(muster.Invalid, "missing job or task: %s", selectorSyntax)
 	}
-	var sels []Selector
-	for _, arg := range args {
-		sel, err := ParseSelector(arg)
-		if err != nil {
+	sels := make([]Selector, len(args))
+	var err error
+	for i, arg := range args {
+		if sels[i], err = ParseSelector(arg); err != nil {
 			return nil, err
 		}
-		sels = append(sels, sel)
 	}
 	for i := range sels {
-		if sels[i].Job != 0 {
-			continue
+		if sels[i].Job == 0 {
+			if sels[i].Job, err = LastJob(ctx, c); err != nil {
+				return nil, err
+			}
 		}
-		newest, err := LastJob(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		sels[i].Job = newest
 	}
 	return sels, nil
 }
@@ -91,10 +88,10 @@ func LastJob(ctx context.Context, c *client.Client) (muster.JobID, error) {
 	for job, err := range c.Jobs(ctx, client.JobQuery{Page: 1}) {
 		return job.ID, err
 	}
-	return 0, muster.Errorf(muster.NotFound, "there is no job yet: submit one with muster run or muster submit")
+	return 0, muster.Errorf(muster.NotFound, "no jobs yet: submit one with muster run or muster submit")
 }
 
-// ResolveJobs reads the arguments of a command that works on whole jobs.
+// ResolveJobs parses the arguments of a command for whole jobs.
 func ResolveJobs(ctx context.Context, c *client.Client, args []string) ([]muster.JobID, error) {
 	sels, err := ResolveSelectors(ctx, c, args)
 	if err != nil {
@@ -103,28 +100,26 @@ func ResolveJobs(ctx context.Context, c *client.Client, args []string) ([]muster
 	ids := make([]muster.JobID, len(sels))
 	for i, sel := range sels {
 		if sel.Spans != nil {
-			return nil, muster.Errorf(muster.Invalid, "%s names tasks, but this command shows whole jobs: write %s, or see muster tasks %s", sel, sel.Job, sel)
+			return nil, muster.Errorf(muster.Invalid, "%s selects tasks, but this command shows whole jobs: use %s, or muster tasks %s", sel, sel.Job, sel)
 		}
 		ids[i] = sel.Job
 	}
 	return ids, nil
 }
 
-// Contains reports whether a task is one of those selected.
+// Contains reports whether a task is selected. It is false for nil.
 func (s Selector) Contains(t *muster.TaskID) bool {
 	return t != nil && t.Job == s.Job && (s.Spans == nil || slices.ContainsFunc(s.Spans, func(p client.Span) bool {
 		return p.First <= t.Num && t.Num <= p.Last
 	}))
 }
 
-// Tasks lists the tasks that the selectors name, in any state if states is
-// empty. A selector for which there is no task at all is an error.
+// Tasks yields the selected tasks, in any state if states is empty. A selector without any task is an error.
 func Tasks(ctx context.Context, server *client.Client, sels []Selector, states []muster.TaskState) iter.Seq2[muster.Task, error] {
 	return TasksPage(ctx, server, sels, states, 0)
 }
 
-// TasksPage is Tasks for a caller that wants the first rows only, so that no
-// more are read at once; 0 means all.
+// TasksPage is Tasks for a caller that needs only the first rows: the size of a page; 0 means all.
 func TasksPage(ctx context.Context, server *client.Client, sels []Selector, states []muster.TaskState, rows int) iter.Seq2[muster.Task, error] {
 	if rows == 0 {
 		rows = 1000
@@ -141,14 +136,14 @@ func TasksPage(ctx context.Context, server *client.Client, sels []Selector, stat
 				return
 			}
 			if n == 0 && len(states) == 0 {
-				yield(muster.Task{}, muster.Errorf(muster.NotFound, "there is no task %s: muster job %d says how many tasks the job has", sel, sel.Job))
+				yield(muster.Task{}, muster.Errorf(muster.NotFound, "no task %s: muster job %d shows the tasks of the job", sel, sel.Job))
 				return
 			}
 		}
 	}
 }
 
-// Jobs lists the jobs in each of the sets of states, one set after the other.
+// Jobs yields the jobs in each set of states, one set after the other.
 func Jobs(ctx context.Context, c *client.Client, q client.JobQuery, sets ...[]muster.JobState) iter.Seq2[muster.Job, error] {
 	return func(yield func(muster.Job, error) bool) {
 		for _, states := range sets {
@@ -160,7 +155,21 @@ func Jobs(ctx context.Context, c *client.Client, q client.JobQuery, sets ...[]mu
 	}
 }
 
-// YieldAll yields what seq yields and reports whether more is wanted.
+// Collect reads the elements of seq, at most limit unless that is 0.
+func Collect[T any](seq iter.Seq2[T, error], limit int) ([]T, error) {
+	var all []T
+	for v, err := range seq {
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, v); len(all) == limit {
+			break
+		}
+	}
+	return all, nil
+}
+
+// YieldAll yields the elements of seq, up to the first error, and reports whether to continue.
 func YieldAll[T any](seq iter.Seq2[T, error], yield func(T, error) bool) bool {
 	for v, err := range seq {
 		if !yield(v, err) || err != nil {
@@ -170,7 +179,7 @@ func YieldAll[T any](seq iter.Seq2[T, error], yield func(T, error) bool) bool {
 	return true
 }
 
-// MultipleTasks says whether the selectors name more than one task.
+// MultipleTasks reports whether the selectors select more than one task.
 func MultipleTasks(ctx context.Context, server *client.Client, sels []Selector) (bool, error) {
 	if len(sels) != 1 {
 		return true, nil

@@ -11,11 +11,11 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// checkOwner refuses to make files in another user's data dir: its worker could not change them.
+// checkOwner returns an error if the data directory belongs to another user, whose worker could not change new files.
 func checkOwner(data string) error {
 	info, err := os.Stat(data)
 	if err != nil {
-		return nil //nolint:nilerr // it is made, or what is done with it says what is wrong
+		return nil //nolint:nilerr // it will be created, or the next access fails
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || int(st.Uid) == os.Geteuid() {

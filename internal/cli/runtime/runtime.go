@@ -1,4 +1,4 @@
-// Package runtime has the commands about the Python environments of the AI kinds on this machine.
+// Package runtime has the commands that manage the Python environments of the AI kinds on this machine.
 package runtime
 
 import (
@@ -32,19 +32,19 @@ type config struct {
 
 func (c *config) flags(more ...cli.Flag) []cli.Flag {
 	return slices.Concat(more, []cli.Flag{
-		app.Option{Name: "data", Usage: "the `FOLDER` of a worker (default: muster/worker in the user's data folder)"}.WithEnv().StringVar(&c.data),
+		app.Option{Name: "data", Value: "path", Usage: "Data directory of the worker (default: muster/worker in the user's data directory)"}.WithEnv().StringVar(&c.data),
 	}, c.OutputOptions.Flags()) //nolint:staticcheck // which flags is not obvious without the name
 }
 
 func (c *config) pythonFlag() cli.Flag {
-	return app.Option{Name: "python", Usage: "say whether the interpreter at this `PATH` has what runtimes need, as for a worker with --python"}.WithEnv().StringVar(&c.python)
+	return app.Option{Name: "python", Value: "path", Usage: "Check the packages of this interpreter, as for a worker with --python"}.WithEnv().StringVar(&c.python)
 }
 
 func (c *config) wheelsFlag() cli.Flag {
-	return app.Option{Name: "wheels", Usage: "take all packages from this `FOLDER`, without a network"}.WithEnv().StringVar(&c.wheels)
+	return app.Option{Name: "wheels", Value: "path", Usage: "Directory of packages, for use without a network"}.WithEnv().StringVar(&c.wheels)
 }
 
-// open returns the runtimes of the data dir.
+// open returns the runtimes of the data directory.
 func (c *config) open(a *app.App) (*runtimes.Runtimes, error) {
 	data, err := app.DataDir(c.data, "worker")
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *config) open(a *app.App) (*runtimes.Runtimes, error) {
 	return runtimes.New(runtimes.Config{Dir: data, Python: c.python, Wheels: c.wheels, Log: log, Standalone: true})
 }
 
-// openForWrite is open for a command that changes the data dir.
+// openForWrite is open for a command that changes the data directory.
 func (c *config) openForWrite(a *app.App) (*runtimes.Runtimes, error) {
 	data, err := app.DataDir(c.data, "worker")
 	if err != nil {
@@ -70,22 +70,18 @@ func (c *config) openForWrite(a *app.App) (*runtimes.Runtimes, error) {
 func Command(a *app.App) *cli.Command {
 	c := &config{}
 	return a.NewCommand(app.Command{
-		Name: "runtime", Usage: "make and check the Python environments of the AI kinds on this machine", Category: app.CategorySetup, Flags: c.flags(c.pythonFlag()),
-		Description: "A worker makes a runtime when the first task needs it. These commands do so beforehand, and look after what it made. They work while a worker runs.",
+		Name: "runtime", Usage: "Manage the Python environments of the AI kinds on this machine", Category: app.CategorySetup, Flags: c.flags(c.pythonFlag()),
+		Description: "A worker installs a runtime when the first task needs it. These commands install it in advance, check it and remove it, also while a worker runs.",
 		Commands:    []*cli.Command{listCommand(a), installCommand(a), checkCommand(a), removeCommand(a)},
-		Run: func(ctx context.Context, _ []string) error {
-			return c.list(ctx, a)
-		},
+		Run:         func(ctx context.Context, _ []string) error { return c.list(ctx, a) },
 	})
 }
 
 func listCommand(a *app.App) *cli.Command {
 	c := &config{}
 	return a.NewCommand(app.Command{
-		Name: "list", Usage: "list the runtimes, and whether they are ready", Args: "[RUNTIME…]", Flags: c.flags(c.pythonFlag()),
-		Run: func(ctx context.Context, args []string) error {
-			return c.list(ctx, a, args...)
-		},
+		Name: "list", Usage: "List runtimes and their state", Args: "[RUNTIME…]", Flags: c.flags(c.pythonFlag()),
+		Run: func(ctx context.Context, args []string) error { return c.list(ctx, a, args...) },
 	})
 }
 
@@ -104,7 +100,7 @@ func (c *config) list(ctx context.Context, a *app.App, names ...string) error {
 // entry is a row of the list.
 type entry struct {
 	runtimes.Entry
-	Own   muster.Size `json:"own,omitempty"` // of its size: what its removal frees
+	Own   muster.Size `json:"own,omitempty"` // the part of its size that its removal frees
 	Kinds []string    `json:"kinds"`         // that use it
 }
 
@@ -165,16 +161,16 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 	if disk.Total > 0 {
 		cached := ""
 		if disk.Cached > 0 {
-			cached = fmt.Sprintf(", of it %s in packages that are kept for the next one", disk.Cached)
+			cached = fmt.Sprintf(", including %s of cached packages", disk.Cached)
 		}
-		a.Messagef("all together: %s of the disk%s", disk.Total, cached)
+		a.Messagef("total: %s%s", disk.Total, cached)
 	}
 	return nil
 }
 
 func requireNames(args []string) error {
 	if len(args) == 0 {
-		return muster.Errorf(muster.Invalid, "no runtime is named: muster runtime list lists them")
+		return muster.Errorf(muster.Invalid, "missing runtime: muster runtime list lists them")
 	}
 	return nil
 }
@@ -182,7 +178,7 @@ func requireNames(args []string) error {
 func installCommand(a *app.App) *cli.Command {
 	c := &config{}
 	return a.NewCommand(app.Command{
-		Name: "install", Usage: "make runtimes, so that no task has to wait for it", Args: "RUNTIME…", Flags: c.flags(c.wheelsFlag()),
+		Name: "install", Usage: "Install runtimes", Args: "RUNTIME…", Flags: c.flags(c.wheelsFlag()),
 		Run: func(ctx context.Context, args []string) error {
 			if err := requireNames(args); err != nil {
 				return err
@@ -191,7 +187,7 @@ func installCommand(a *app.App) *cli.Command {
 			if err != nil {
 				return err
 			}
-			if err := r.CheckNames(args...); err != nil { // before the others are made
+			if err := r.CheckNames(args...); err != nil { // before any is installed
 				return err
 			}
 			return errors.Join(c.install(ctx, a, r, args), c.showState(ctx, a, r, args))
@@ -199,7 +195,7 @@ func installCommand(a *app.App) *cli.Command {
 	})
 }
 
-// showState shows how runtimes are now.
+// showState prints the current state of runtimes.
 func (c *config) showState(ctx context.Context, a *app.App, r *runtimes.Runtimes, names []string) error {
 	list, err := r.List(context.WithoutCancel(ctx), names...)
 	if err != nil {
@@ -208,7 +204,7 @@ func (c *config) showState(ctx context.Context, a *app.App, r *runtimes.Runtimes
 	return c.show(a, r, list)
 }
 
-// install makes runtimes one after the other, and says what is done.
+// install installs runtimes one after the other, and prints the steps.
 func (c *config) install(ctx context.Context, a *app.App, r *runtimes.Runtimes, names []string) error {
 	ctx, stop := app.SignalContext(ctx)
 	defer stop()
@@ -221,13 +217,11 @@ func (c *config) install(ctx context.Context, a *app.App, r *runtimes.Runtimes, 
 			mu.Lock()
 			defer mu.Unlock()
 			if phase(s) != phase(step) && !a.Err.Interactive {
-				_, _ = fmt.Fprintln(log, s) // words on the way are no result
+				_, _ = fmt.Fprintln(log, s) // best effort
 			}
 			step = s
 		},
-		LogLine: func(line string) {
-			_, _ = fmt.Fprintln(log, line) // as above
-		},
+		LogLine:   func(line string) { _, _ = fmt.Fprintln(log, line) },
 		Requester: "muster runtime install",
 	}
 	var g errgroup.Group
@@ -245,7 +239,7 @@ func (c *config) install(ctx context.Context, a *app.App, r *runtimes.Runtimes, 
 	return errors.Join(append(failed, g.Wait())...)
 }
 
-// phase is a step without how far it is.
+// phase returns a step without its progress.
 func phase(step string) string {
 	if i := strings.IndexAny(step, "0123456789"); i >= 0 {
 		return step[:i]
@@ -256,12 +250,10 @@ func phase(step string) string {
 func checkCommand(a *app.App) *cli.Command {
 	c := &config{}
 	return a.NewCommand(app.Command{
-		Name: "check", Usage: "look at each file of runtimes that are installed", Args: "[RUNTIME…]",
-		Flags:       c.flags(app.Option{Name: "fix", Usage: "make those anew that are broken"}.BoolVar(&c.fix), c.wheelsFlag(), c.pythonFlag()),
-		Description: "The exit status is 1 if one is broken, or the interpreter of --python lacks packages of one. A worker does the same before a task gets a runtime, and makes a broken one anew.",
-		Run: func(ctx context.Context, args []string) error {
-			return c.check(ctx, a, args)
-		},
+		Name: "check", Usage: "Verify the files of installed runtimes", Args: "[RUNTIME…]",
+		Flags:       c.flags(app.Option{Name: "fix", Usage: "Reinstall broken runtimes"}.BoolVar(&c.fix), c.wheelsFlag(), c.pythonFlag()),
+		Description: "The exit status is 1 if one is broken, or if the interpreter of --python lacks packages. A worker verifies a runtime before each task, and reinstalls broken ones.",
+		Run:         func(ctx context.Context, args []string) error { return c.check(ctx, a, args) },
 	})
 }
 
@@ -305,8 +297,8 @@ func (c *config) check(ctx context.Context, a *app.App, names []string) error {
 func removeCommand(a *app.App) *cli.Command {
 	c := &config{}
 	return a.NewCommand(app.Command{
-		Name: "remove", Usage: "remove runtimes that no task uses, and the packages that were kept for others", Args: "RUNTIME…", Flags: c.flags(),
-		Description: "A worker makes one again when a task needs it.",
+		Name: "remove", Usage: "Remove unused runtimes and cached packages", Args: "RUNTIME…", Flags: c.flags(),
+		Description: "A worker installs a runtime again when a task needs it.",
 		Run: func(ctx context.Context, args []string) error {
 			if err := requireNames(args); err != nil {
 				return err
@@ -322,10 +314,10 @@ func removeCommand(a *app.App) *cli.Command {
 					return err
 				}
 				if size == 0 {
-					a.Messagef("runtime %s is not installed: there is nothing to remove", name)
+					a.Messagef("runtime %s is not installed", name)
 					continue
 				}
-				a.Messagef("runtime %s: removed, which frees %s", name, size)
+				a.Messagef("runtime %s removed, freed %s", name, size)
 			}
 			return nil
 		},

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// FormatDuration says a length of time in at most two units: "40ms", "2.5s", "12s", "3m05s",
-// "2h10m", "5d4h".
+// FormatDuration formats a duration in at most two units: "40ms", "2.5s", "12s", "3m05s", "2h10m", "5d4h".
 func FormatDuration(d time.Duration) string {
 	d = max(d, 0)
 	switch {
@@ -27,8 +26,7 @@ func FormatDuration(d time.Duration) string {
 	}
 }
 
-// FormatAge says how long ago something was, in one unit: "now", "12s", "3m", "2h",
-// "5d".
+// FormatAge formats an age in one unit: "now", "12s", "3m", "2h", "5d".
 func FormatAge(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -44,7 +42,7 @@ func FormatAge(d time.Duration) string {
 	}
 }
 
-// FormatPercent says a share of 0 to 1 in whole percent. It says 100% of a whole only.
+// FormatPercent formats a fraction of 0 to 1 in whole percent, rounded down.
 func FormatPercent(fraction float64) string {
 	if math.IsNaN(fraction) {
 		fraction = 0
@@ -52,7 +50,28 @@ func FormatPercent(fraction float64) string {
 	return fmt.Sprintf("%d%%", int(min(max(fraction, 0), 1)*100+1e-9))
 }
 
-// ProgressBar draws a share of 0 to 1 in width columns.
+// Plural formats a number of things: "1 task", "2 tasks".
+func Plural[N int | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// Wrap joins words to lines of at most width columns; a width below 1 means no limit.
+func Wrap(words []string, width int) []string {
+	var lines []string
+	for _, w := range words {
+		if last := len(lines) - 1; last >= 0 && (width < 1 || Width(lines[last])+1+Width(w) <= width) {
+			lines[last] += " " + w
+		} else {
+			lines = append(lines, w)
+		}
+	}
+	return lines
+}
+
+// ProgressBar draws a fraction of 0 to 1 in width columns.
 func ProgressBar(width int, fraction float64) string {
 	if math.IsNaN(fraction) {
 		fraction = 0
@@ -61,7 +80,7 @@ func ProgressBar(width int, fraction float64) string {
 	return strings.Repeat("█", filled) + strings.Repeat("░", width-filled)
 }
 
-// Sparkline draws values from 0 to top, one in each column. What is no number is a space.
+// Sparkline draws values from 0 to top, one per column. NaN is a space.
 func Sparkline(values []float64, top float64) string {
 	const bars = "▁▂▃▄▅▆▇█"
 	levels := []rune(bars)

@@ -1,3 +1,7 @@
+// Package term draws for people: tables that fit the terminal, a status line below the output, progress bars,
+// and prompts. Without a terminal it writes plain text: no colors, no cursor movement, no limit on the width.
+//
+// Texts from tasks and other users pass through Sanitize, so that they cannot move the cursor or fake a line.
 package term
 
 import (
@@ -11,7 +15,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Screen is a stream that a person reads.
+// Screen is an output for people.
 type Screen struct {
 	io.Writer
 	Interactive bool // a terminal whose lines can be redrawn
@@ -19,8 +23,8 @@ type Screen struct {
 	Color       bool
 }
 
-// NewScreen says what f can show. The environment has the last word: NO_COLOR
-// (if not empty) and TERM=dumb turn colours off, COLUMNS sets the width.
+// NewScreen returns the screen of f. In the environment, NO_COLOR (if not empty) and TERM=dumb turn colors off,
+// and COLUMNS sets the width.
 func NewScreen(f *os.File, env func(string) string) Screen {
 	s := Screen{Writer: f}
 	fd := int(f.Fd())
@@ -38,8 +42,7 @@ func NewScreen(f *os.File, env func(string) string) Screen {
 	return s
 }
 
-// Size returns the columns and lines that the terminal has now. Where that is not
-// known it is the Width, and 24 lines.
+// Size returns the current columns and lines of the terminal, by default Width and 24 lines.
 func (s Screen) Size() (width, height int) {
 	if f, ok := s.Writer.(*os.File); ok {
 		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
@@ -49,7 +52,7 @@ func (s Screen) Size() (width, height int) {
 	return s.Width, 24
 }
 
-// Style is how a text stands out: the parameters of an ANSI SGR sequence.
+// Style is the parameters of an ANSI SGR sequence.
 type Style string
 
 // The styles.
@@ -63,7 +66,7 @@ const (
 	Blue   Style = "34"
 )
 
-// Paint returns text in a style, or as it is if the screen has no colours.
+// Paint returns text in a style, unchanged if the screen has no colors.
 func (s Screen) Paint(style Style, text string) string {
 	if !s.Color || style == Plain || text == "" {
 		return text
@@ -71,8 +74,7 @@ func (s Screen) Paint(style Style, text string) string {
 	return "\x1b[" + string(style) + "m" + text + "\x1b[0m"
 }
 
-// Sanitize returns s as one line that is safe to draw: control and formatting
-// characters become spaces.
+// Sanitize replaces control and formatting characters by spaces, so that s is safe to draw in one line.
 func Sanitize(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' {
@@ -82,11 +84,10 @@ func Sanitize(s string) string {
 	}, s)
 }
 
-// Width returns the columns that s takes.
+// Width returns the width of s in columns.
 func Width(s string) int { return runewidth.StringWidth(s) }
 
-// Truncate shortens s to width columns, ending in "…" if something is missing. A
-// width below 1 means no limit.
+// Truncate shortens s to width columns, with "…" at the end. A width below 1 means no limit.
 func Truncate(s string, width int) string {
 	if width < 1 || Width(s) <= width {
 		return s

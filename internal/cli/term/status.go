@@ -1,30 +1,33 @@
 package term
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"os"
+	"strings"
 	"sync"
 	"time"
 )
 
-// StatusLine is one line at the bottom of a live screen that is redrawn in place
-// while other output scrolls above it. On a screen that is not live it draws
-// nothing. Its methods may be called at the same time.
+// StatusLine is a line at the bottom of an interactive screen that is redrawn in place
+// while other output scrolls above it. On other screens it draws nothing. Its methods may be called concurrently.
 type StatusLine struct {
 	screen Screen
 
 	mu      sync.Mutex
-	drawn   string // what stands there now
-	midLine bool   // output above stopped in the middle of a line
+	drawn   string // the visible text
+	midLine bool   // the output above ends in the middle of a line
 }
 
-// NewStatusLine makes a status line of a screen.
+// NewStatusLine returns a status line of a screen.
 func NewStatusLine(s Screen) *StatusLine { return &StatusLine{screen: s} }
 
 const redrawInterval = 100 * time.Millisecond
 
-// Run keeps the line up to date with what line returns, ten times a second,
-// until ctx ends; then it takes the line away. It returns nil.
+// Run redraws the line ten times a second until ctx ends, then removes it. It returns nil.
 func (s *StatusLine) Run(ctx context.Context, line func() string) error {
 	if !s.screen.Interactive {
 		<-ctx.Done()
@@ -47,7 +50,7 @@ func (s *StatusLine) Run(ctx context.Context, line func() string) error {
 	}
 }
 
-// WriterAbove returns a writer to w that keeps clear of the status line.
+// WriterAbove returns a writer to w whose output is above the status line.
 func (s *StatusLine) WriterAbove(w Screen) io.Writer {
 	if !s.screen.Interactive || !w.Interactive {
 		return w
@@ -55,8 +58,7 @@ func (s *StatusLine) WriterAbove(w Screen) io.Writer {
 	return aboveWriter{s, w}
 }
 
-// Suspend takes the line away, and holds back all output above it while do runs:
-// for a question.
+// Suspend removes the line and blocks output above it while fn runs, for a prompt.
 func (s *StatusLine) Suspend(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,19 +69,19 @@ func (s *StatusLine) Suspend(fn func()) {
 func (s *StatusLine) draw(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// One column stays free: some terminals wrap when the last one is used.
+	// Some terminals wrap when the last column is used.
 	text = Truncate(Sanitize(text), s.screen.Width-1)
 	if s.midLine || text == s.drawn {
 		return
 	}
 	s.drawn = text
-	_, _ = io.WriteString(s.screen, "\r\x1b[K"+s.screen.Paint(Dim, text)) // a lost status line is no failure
+	_, _ = io.WriteString(s.screen, "\r\x1b[K"+s.screen.Paint(Dim, text)) // the status line is best effort
 }
 
 func (s *StatusLine) clear() {
 	if s.drawn != "" {
 		s.drawn = ""
-		_, _ = io.WriteString(s.screen, "\r\x1b[K") // a lost status line is no failure
+		_, _ = io.WriteString(s.screen, "\r\x1b[K") // the status line is best effort
 	}
 }
 
@@ -96,4 +98,27 @@ func (a aboveWriter) Write(p []byte) (int, error) {
 		a.status.midLine = p[len(p)-1] != '\n'
 	}
 	return a.w.Write(p)
+}
+
+// Prompt writes a question to w and returns the line typed at the terminal of the process,
+// trimmed and in lower case. It returns the error of ctx when ctx ends.
+func Prompt(ctx context.Context, w io.Writer, question string) (string, error) {
+	tty, err := os.OpenFile(terminalDevice, os.O_RDWR, 0)
+	if err != nil {
+		return "", fmt.Errorf("no terminal for the prompt: %w", err)
+	}
+	defer tty.Close()
+	// A deadline in the past ends the read.
+	defer context.AfterFunc(ctx, func() { _ = tty.SetReadDeadline(time.Unix(1, 0)) })()
+	if _, err := io.WriteString(w, question); err != nil {
+		return "", err
+	}
+	answer, err := bufio.NewReader(tty).ReadString('\n')
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("read answer: %w", err)
+	}
+	return strings.ToLower(strings.TrimSpace(answer)), nil
 }

@@ -9,25 +9,25 @@ import (
 type Column struct {
 	Title      string
 	AlignRight bool                    // numbers
-	NoTruncate bool                    // never shortened: ids
+	NoTruncate bool                    // ids
 	Style      func(cell string) Style // nil means plain
 }
 
-// Table is rows of text under titles.
+// Table is a table with titles.
 type Table struct {
 	columns []Column
 	rows    [][]string
 }
 
 const (
-	columnGap      = 2 // columns between columns
-	minColumnWidth = 8 // a column is not shortened below this
+	columnGap      = 2 // spaces between columns
+	minColumnWidth = 8 // minimum width of a truncated column
 )
 
-// NewTable starts a table without rows.
+// NewTable returns a table without rows.
 func NewTable(columns ...Column) *Table { return &Table{columns: columns} }
 
-// AddRow adds a row with one cell for each column.
+// AddRow adds a row with one cell per column. Missing cells are empty.
 func (t *Table) AddRow(cells ...string) {
 	row := make([]string, len(t.columns))
 	for i := range row {
@@ -38,9 +38,8 @@ func (t *Table) AddRow(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
-// Draw writes the table. No line is wider than the screen: the widest cells are
-// shortened first, and then the last columns are left out. So are columns that
-// are empty in every row.
+// Draw writes the table without columns that are empty in all rows. To fit the screen, the widest cells are
+// truncated first, then the last columns are omitted.
 func (t *Table) Draw(s Screen) error {
 	visible := t.visibleColumns()
 	widths := t.widths(s.Width, visible)
@@ -69,8 +68,8 @@ func (t *Table) visibleColumns() []int {
 	return visible
 }
 
-// widths returns the width of each column so that all that are shown fit into
-// limit, if that is possible with texts that still say something.
+// widths returns the width of each column. The visible ones fit into limit if no truncated column gets
+// narrower than minColumnWidth.
 func (t *Table) widths(limit int, visible []int) []int {
 	widths := make([]int, len(t.columns))
 	total := columnGap * (len(visible) - 1)
@@ -100,10 +99,10 @@ func (t *Table) widths(limit int, visible []int) []int {
 	return widths
 }
 
-// writeLine writes one line, as far as there is room.
+// writeLine writes the cells that fit into the screen.
 func (t *Table) writeLine(b *strings.Builder, s Screen, visible, widths []int, cell func(int) (string, Style)) {
 	remaining := s.Width
-	pad := "" // of the cell before, written only if another one follows
+	pad := "" // of the previous cell
 	for n, i := range visible {
 		text, style := cell(i)
 		text = Truncate(text, widths[i])

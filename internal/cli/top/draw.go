@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -9,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// View implements tea.Model. It draws only if Update said so: results of reads are
-// shown at most four times a second.
+// View implements tea.Model. It draws only after Update has cleared the frame: results of reads are
+// drawn at most four times a second.
 func (m *model) View() tea.View {
 	if m.frame == "" {
 		m.dirty, m.drawnAt = false, m.now.Unix()
@@ -27,7 +28,7 @@ func (m *model) lines() []string {
 	if m.width < minWidth || m.height < minHeight {
 		return []string{
 			term.Truncate(fmt.Sprintf("This terminal has %d×%d characters.", m.width, m.height), m.width),
-			term.Truncate(fmt.Sprintf("muster top needs %d×%d.", minWidth, minHeight), m.width),
+			term.Truncate(fmt.Sprintf("muster top requires %d×%d.", minWidth, minHeight), m.width),
 		}
 	}
 	lines := m.head.draw(m, m.width, m.height < 20)
@@ -39,17 +40,12 @@ func (m *model) lines() []string {
 	} else {
 		body = m.current().draw(m, m.width, bodyHeight)
 	}
-	for i := range bodyHeight {
-		if i < len(body) {
-			lines = append(lines, body[i])
-		} else {
-			lines = append(lines, "")
-		}
-	}
+	body = body[:min(len(body), bodyHeight)]
+	lines = slices.Concat(lines, body, make([]string, bodyHeight-len(body)))
 	return append(lines, m.footer())
 }
 
-// tabBar shows the tabs, or the path to the page above them, and how the connection is.
+// tabBar draws the tabs, or the path to the open page, and the filter.
 func (m *model) tabBar() string {
 	var b strings.Builder
 	used := 0
@@ -79,7 +75,7 @@ func (m *model) tabBar() string {
 	return b.String()
 }
 
-// footer is the last line: a question, a prompt, a message, or the keys of the page.
+// footer draws the last line: a question, a prompt, a message, or the keys of the page.
 func (m *model) footer() string {
 	switch {
 	case m.input != nil:
@@ -114,7 +110,7 @@ func (m *model) footer() string {
 	return strings.TrimRight(b.String(), " ")
 }
 
-// width is how many columns the last line needs for a hint.
+// width returns the width of a hint in the last line.
 func (h hint) width() int { return term.Width(h.key) + term.Width(h.action) + 3 }
 
 var keyHelp = []hint{
@@ -141,7 +137,7 @@ func (m *model) helpLines(height int) []string {
 	return lines[:min(len(lines), height)]
 }
 
-// gauge draws a share of 0 to 1 as a bar of width columns.
+// gauge draws a fraction of 0 to 1 as a bar of width columns.
 func (m *model) gauge(width int, fraction float64) string {
 	style := term.Green
 	switch {

@@ -35,7 +35,7 @@ func (p *gpusPage) load(m *model) tea.Cmd {
 
 var gpuRows = listSpec[wire.OverviewGPU]{
 	columns: gpuColumns, compare: gpuOrder, cells: gpuCells,
-	id:           func(g *wire.OverviewGPU) string { return string(g.Worker) + " " + g.UUID }, // workers of one machine have the same devices
+	id:           func(g *wire.OverviewGPU) string { return string(g.Worker) + " " + g.UUID }, // workers of one machine share devices
 	title:        func(g *wire.OverviewGPU) string { return g.WorkerName },
 	searchText:   func(g *wire.OverviewGPU) []string { return []string{g.WorkerName, g.Name, g.UUID, deviceState(g)} },
 	emptyMessage: "no GPUs: no connected worker has one",
@@ -71,7 +71,7 @@ var gpuOrder = []func(a, b *wire.OverviewGPU) int{
 	func(a, b *wire.OverviewGPU) int { return cmp.Compare(deviceState(b), deviceState(a)) },
 }
 
-// orMinusOne is a reading; -1 if there is none.
+// orMinusOne returns a reading, -1 if it is nil.
 func orMinusOne(v *float64) float64 {
 	if v == nil {
 		return -1

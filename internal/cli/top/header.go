@@ -18,7 +18,7 @@ import (
 type header struct {
 	pacer
 
-	fleet *wire.Overview // nil until it was read
+	fleet *wire.Overview // nil until read
 }
 
 func (h *header) load(m *model) tea.Cmd {
@@ -49,7 +49,7 @@ func (h *header) draw(m *model, width int, compact bool) []string {
 	return lines
 }
 
-// statusLine is the line with the server and the connection to it.
+// statusLine draws the server and the state of the connection.
 func (h *header) statusLine(m *model, width int) string {
 	title := "muster " + m.api.URL()
 	if m.role != "" {
@@ -67,18 +67,18 @@ func (h *header) statusLine(m *model, width int) string {
 	return m.paint(term.Bold, title) + fill + m.paint(style, right)
 }
 
-// cell is a text with what it takes on the screen.
+// cell is a text with its width on the screen.
 type cell struct {
 	text  string
 	width int
 }
 
-// joinCells puts two cells into one line.
+// joinCells joins two cells to a line.
 func joinCells(a cell, half int, b cell) string {
 	return a.text + strings.Repeat(" ", max(1, half-a.width)) + b.text
 }
 
-// gauges are the bars, two for each line.
+// gauges draws the bars, two per line.
 func (h *header) gauges(m *model, o *wire.Overview, half int) []cell {
 	bar := min(20, max(6, half-30))
 	gauge := func(name string, fraction float64, text string) cell {
@@ -98,10 +98,10 @@ func (h *header) gauges(m *model, o *wire.Overview, half int) []cell {
 	return cells
 }
 
-// compactCounts are the same in a few words.
+// compactCounts summarizes the fleet in a few words.
 func (h *header) compactCounts(o *wire.Overview) []string {
 	parts := []string{
-		plural(o.Workers.Total-o.Workers.Gone, "worker"),
+		term.Plural(o.Workers.Total-o.Workers.Gone, "worker"),
 		fmt.Sprintf("%s running", formatCount(activeCount(&o.Tasks))), formatCount(o.Tasks[muster.Queued]) + " queued",
 		"CPU " + term.FormatPercent(ratio(o.Used.CPUs, o.Capacity.CPUs)),
 	}
@@ -111,7 +111,7 @@ func (h *header) compactCounts(o *wire.Overview) []string {
 	return parts
 }
 
-// countsLine is the line with tasks, money and workers.
+// countsLine draws the counts of tasks and workers, the power and the cost.
 func (h *header) countsLine(o *wire.Overview) string {
 	w := &o.Workers
 	workers := []string{fmt.Sprintf("Workers %d", w.Total-w.Gone)}
@@ -145,7 +145,7 @@ func (h *header) countsLine(o *wire.Overview) string {
 	return strings.Join(parts, "   ")
 }
 
-// attention is the most important thing to know.
+// attention returns the most important problem.
 func (h *header) attention(now time.Time) (string, term.Style) {
 	o := h.fleet
 	text, style := "", term.Dim
@@ -159,7 +159,7 @@ func (h *header) attention(now time.Time) (string, term.Style) {
 			return text, term.Red
 		case wire.Warning:
 			return text, term.Yellow
-		case wire.Notice: // a task that waits matters more
+		case wire.Notice: // a waiting task is more important
 		}
 	}
 	if w := o.OldestWaiting; w != nil && now.Sub(w.QueuedAt.Std()) > 10*time.Second {
@@ -168,7 +168,7 @@ func (h *header) attention(now time.Time) (string, term.Style) {
 	return text, style
 }
 
-// activeCount counts the tasks that workers have.
+// activeCount counts the tasks on workers.
 func activeCount(c *muster.Counts) int64 {
 	return c[muster.Assigned] + c[muster.Running] + c[muster.Cancelling]
 }
@@ -180,7 +180,7 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// formatDecimal writes a figure with at most one decimal.
+// formatDecimal formats a number with at most one decimal.
 func formatDecimal(f float64) string {
 	if f >= 100 {
 		return strconv.FormatFloat(f, 'f', 0, 64)
@@ -195,7 +195,7 @@ func formatWatts(w float64) string {
 	return strconv.FormatFloat(w, 'f', 0, 64) + "W"
 }
 
-// formatCount writes a number in at most five characters: 9999, 12.3k, 1.2M.
+// formatCount formats a number in at most five characters: 9999, 12.3k, 1.2M.
 func formatCount(n int64) string {
 	switch {
 	case n < 10_000:
@@ -205,11 +205,4 @@ func formatCount(n int64) string {
 	default:
 		return formatDecimal(float64(n)/1e6) + "M"
 	}
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }

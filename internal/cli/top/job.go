@@ -12,14 +12,13 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
-	"github.com/muster-dev/muster/internal/cli/watch"
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// jobPage is the page of one job with its tasks. Without a filter and an order it
-// reads only the tasks that are visible, by their numbers, so that a job of a million
-// tasks takes no more than one of a hundred.
+// jobPage shows one job with its tasks. Without a filter and a sort order it reads only
+// the visible tasks, by number, so that the cost does not depend on the number of tasks.
 type jobPage struct {
 	listView
 	sortOrder
@@ -30,8 +29,8 @@ type jobPage struct {
 	follower   *jobFollower
 	filter     taskFilter
 	rows       []muster.Task
-	firstRow   int  // the number of rows[0], while rows are a window of all tasks
-	more       bool // otherwise: there are more than rows
+	firstRow   int  // task number of rows[0], if windowed
+	more       bool // there are more tasks than rows, if not windowed
 }
 
 func newJob(j muster.Job) *jobPage {
@@ -56,12 +55,12 @@ func (p *jobPage) invalidate(b live.Batch) {
 	}
 }
 
-// poll takes the events of the job's tasks.
+// poll applies the events of the job's tasks.
 func (p *jobPage) poll() bool {
 	if p.follower == nil {
 		return false
 	}
-	b := p.follower.pop()
+	b := p.follower.feed.Pop()
 	if b.Resync {
 		p.tasksPacer.stale, p.jobPacer.stale = true, true
 		return false
@@ -77,14 +76,14 @@ func (p *jobPage) poll() bool {
 	return changed
 }
 
-// apply shows an event of a task that is visible at once; the read that follows fills in the rest.
+// apply applies an event to a visible task at once; the next read adds the rest.
 func (p *jobPage) apply(e *muster.Event) bool {
 	if e.Task == nil || e.Task.Num < p.firstRow || e.Task.Num >= p.firstRow+len(p.rows) {
 		return false
 	}
 	t := &p.rows[e.Task.Num-p.firstRow]
 	if err := t.State.UnmarshalText([]byte(e.State)); err != nil {
-		return true // of a newer server: the read that follows says it
+		return true // a state of a newer server: the next read reports it
 	}
 	if d := e.Detail; d != nil && d.Progress != nil {
 		t.Progress, t.Step = d.Progress, d.Step
@@ -92,10 +91,10 @@ func (p *jobPage) apply(e *muster.Event) bool {
 	return true
 }
 
-// windowed says whether rows are a part of all tasks, by their numbers.
+// windowed reports whether rows are a range of all tasks by number.
 func (p *jobPage) windowed() bool { return p.filter.text == "" && p.by < 0 }
 
-// rowCount is how many rows the list has.
+// rowCount returns the number of rows of the list.
 func (p *jobPage) rowCount() int {
 	if p.windowed() {
 		return int(p.job.Counts.Total())
@@ -116,14 +115,8 @@ func (p *jobPage) load(m *model) tea.Cmd {
 		return tea.Batch(about, p.loadWindow(m))
 	}
 	q := client.TaskQuery{States: p.filter.states, Spans: p.filter.spans, Page: maxRows}
-	return tea.Batch(about, read(m, &p.tasksPacer, func(ctx context.Context) (rows []muster.Task, err error) {
-		for t, err := range watch.Limit(m.api.Tasks(ctx, id, q), maxRows+1) {
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, t)
-		}
-		return rows, nil
+	return tea.Batch(about, read(m, &p.tasksPacer, func(ctx context.Context) ([]muster.Task, error) {
+		return remote.Collect(m.api.Tasks(ctx, id, q), maxRows+1)
 	}, func(_ *model, rows []muster.Task) {
 		p.more = len(rows) > maxRows
 		p.rows = rows[:min(maxRows, len(rows))]
@@ -132,27 +125,19 @@ func (p *jobPage) load(m *model) tea.Cmd {
 	}))
 }
 
-// loadWindow reads the tasks that are visible, and a screen before and after them.
+// loadWindow reads the visible tasks, and a screen before and after them.
 func (p *jobPage) loadWindow(m *model) tea.Cmd {
 	h := max(10, p.height)
 	first, last := max(0, p.top-h), min(p.rowCount(), p.top+2*h)-1
 	if !p.tasksPacer.inFlight && (p.top < p.firstRow || min(p.rowCount(), p.top+h) > p.firstRow+len(p.rows)) {
-		p.tasksPacer.lastRead = time.Time{} // what is visible is not here: read it at once
+		p.tasksPacer.lastRead = time.Time{} // visible tasks are missing: read them at once
 		p.tasksPacer.loaded = false
 	}
 	id := p.job.ID
-	return read(m, &p.tasksPacer, func(ctx context.Context) (rows []muster.Task, err error) {
-		q := client.TaskQuery{Spans: []client.Span{{First: first, Last: max(first, last)}}, Page: min(3*h, maxRows)}
-		for t, err := range m.api.Tasks(ctx, id, q) {
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, t)
-		}
-		return rows, nil
-	}, func(_ *model, rows []muster.Task) {
-		p.firstRow, p.rows = first, rows
-	})
+	q := client.TaskQuery{Spans: []client.Span{{First: first, Last: max(first, last)}}, Page: min(3*h, maxRows)}
+	return read(m, &p.tasksPacer, func(ctx context.Context) ([]muster.Task, error) {
+		return remote.Collect(m.api.Tasks(ctx, id, q), 0)
+	}, func(_ *model, rows []muster.Task) { p.firstRow, p.rows = first, rows })
 }
 
 func (p *jobPage) draw(m *model, width, height int) []string {
@@ -164,7 +149,7 @@ func (p *jobPage) draw(m *model, width, height int) []string {
 		}
 		note := ""
 		if p.more {
-			note = fmt.Sprintf("the first %d that match: add numbers to the filter for others, such as %d-%d", maxRows, p.rows[len(p.rows)-1].Index+1, p.job.Counts.Total()-1)
+			note = fmt.Sprintf("the first %d matches: add task numbers to the filter for others, such as %d-%d", maxRows, p.rows[len(p.rows)-1].Index+1, p.job.Counts.Total()-1)
 		}
 		return append(lines, m.taskTable(p.rows, &p.listView, p.sortOrder, width, height, note)...)
 	}
@@ -180,7 +165,7 @@ func (p *jobPage) draw(m *model, width, height int) []string {
 	return append(lines, m.table(taskColumns, p.sortOrder, rows, p.cursor-p.top, width, "")...)
 }
 
-// taskAt returns the task in a row, nil if it is not here.
+// taskAt returns the task in a row, nil if it is not loaded.
 func (p *jobPage) taskAt(row int) *muster.Task {
 	if p.windowed() {
 		row -= p.firstRow
@@ -191,7 +176,7 @@ func (p *jobPage) taskAt(row int) *muster.Task {
 	return &p.rows[row]
 }
 
-// summaryLines are the lines above the tasks.
+// summaryLines draws the lines above the tasks.
 func (p *jobPage) summaryLines(m *model, width int, compact bool) []string {
 	j := &p.job
 	state := string(j.State)
@@ -231,7 +216,7 @@ func (p *jobPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	case p.handleSortKey(k, taskColumns):
 		p.restart()
 		if p.by >= 0 && p.job.Counts.Total() > maxRows {
-			m.notify("sorts the first %d tasks that match: filter with / for others", maxRows)
+			m.notify("sorted: the first %d matches; use / to filter", maxRows)
 		}
 		return p.load(m), true
 	case k == "C":
@@ -240,11 +225,7 @@ func (p *jobPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	case k == "R":
 		return m.retryJob(p.job.ID), true
 	case k == "a":
-		text := "active"
-		if p.filter.text == text {
-			text = ""
-		}
-		p.search(m, text)
+		p.search(m, p.filter.toggleActive())
 		return p.load(m), true
 	}
 	t := p.taskAt(p.cursor)
@@ -254,7 +235,7 @@ func (p *jobPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	return m.taskKey(t, k)
 }
 
-// restart reads the list again from its beginning.
+// restart reads the list again from the start.
 func (p *jobPage) restart() {
 	p.rows, p.firstRow, p.more = nil, 0, false
 	p.resetCursor()
@@ -272,4 +253,56 @@ func (p *jobPage) search(m *model, text string) {
 	}
 	p.filter = f
 	p.restart()
+}
+
+// jobFollower follows the events of one job and its tasks until stop.
+type jobFollower struct {
+	feed *live.Feed
+	stop context.CancelFunc
+}
+
+// followJob starts to follow a job.
+func (m *model) followJob(id muster.JobID) *jobFollower {
+	ctx, stop := context.WithCancel(m.ctx)
+	f := &jobFollower{feed: live.New(m.api, client.EventQuery{Job: id}), stop: stop}
+	m.group.Go(func() error {
+		_ = f.feed.Run(ctx) // the page's reads report a removed job
+		return nil
+	})
+	return f
+}
+
+// names has the names of workers by id.
+type names struct {
+	pacer
+
+	byID map[muster.WorkerID]string
+}
+
+// load reads the names if an unknown one was requested.
+func (n *names) load(m *model) tea.Cmd {
+	if !n.stale || m.now.Sub(n.lastRead) < 10*time.Second {
+		return nil
+	}
+	return read(m, &n.pacer, m.api.Workers, func(m *model, all []muster.Worker) { m.names.update(all) })
+}
+
+func (n *names) update(all []muster.Worker) {
+	n.byID = make(map[muster.WorkerID]string, len(all))
+	for i := range all {
+		n.byID[all[i].ID] = all[i].Name
+	}
+}
+
+// workerName returns the name of a worker, or its id while the name is unknown.
+func (m *model) workerName(id muster.WorkerID) string {
+	if id == "" {
+		return ""
+	}
+	name, known := m.names.byID[id]
+	if !known {
+		m.names.stale = true
+		return string(id)
+	}
+	return name
 }

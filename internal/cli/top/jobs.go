@@ -16,7 +16,6 @@ import (
 	"github.com/muster-dev/muster/internal/cli/live"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
-	"github.com/muster-dev/muster/internal/cli/watch"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -26,14 +25,14 @@ type jobsPage struct {
 	listView
 	sortOrder
 
-	active    bool // finished jobs are left out
+	active    bool // without finished jobs
 	filter    string
-	query     client.JobQuery // what filter says
+	query     client.JobQuery // of filter
 	states    []muster.JobState
 	limit     int // rows to read; grows as the user scrolls down
 	rows      []muster.Job
-	more      bool // there are more than rows
-	jumpToEnd bool // the cursor goes to the last row once all are read
+	more      bool // there are more jobs than rows
+	jumpToEnd bool // move the cursor to the last row once all are read
 }
 
 func newJobs() *jobsPage {
@@ -54,7 +53,7 @@ func (p *jobsPage) invalidate(b live.Batch) {
 func (p *jobsPage) load(m *model) tea.Cmd {
 	q, limit := p.query, p.limit
 	if p.by >= 0 {
-		limit = maxRows // what is sorted must be here
+		limit = maxRows // sorting needs all rows
 	}
 	q.Page = min(limit+1, maxRows)
 	var active, ended []muster.JobState
@@ -67,14 +66,8 @@ func (p *jobsPage) load(m *model) tea.Cmd {
 			ended = append(ended, s)
 		}
 	}
-	return read(m, &p.pacer, func(ctx context.Context) (rows []muster.Job, err error) {
-		for j, err := range watch.Limit(remote.Jobs(ctx, m.api, q, active, ended), limit+1) {
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, j)
-		}
-		return rows, nil
+	return read(m, &p.pacer, func(ctx context.Context) ([]muster.Job, error) {
+		return remote.Collect(remote.Jobs(ctx, m.api, q, active, ended), limit+1)
 	}, func(_ *model, rows []muster.Job) {
 		p.more = len(rows) > limit
 		p.rows = rows[:min(limit, len(rows))]
@@ -87,22 +80,10 @@ func (p *jobsPage) load(m *model) tea.Cmd {
 	})
 }
 
-// arrange sorts the rows, and keeps the cursor where it is.
+// arrange sorts the rows and keeps the selection.
 func (p *jobsPage) arrange() {
-	if by := p.by; by >= 0 {
-		slices.SortStableFunc(p.rows, func(a, b muster.Job) int {
-			c := jobOrder[by](&a, &b)
-			if p.reverse {
-				c = -c
-			}
-			return cmp.Or(c, cmp.Compare(b.ID, a.ID))
-		})
-	}
-	ids := make([]string, len(p.rows))
-	for i := range p.rows {
-		ids[i] = p.rows[i].ID.String()
-	}
-	p.keepSelection(ids)
+	sortRows(p.rows, p.sortOrder, jobOrder, func(a, b *muster.Job) int { return cmp.Compare(b.ID, a.ID) })
+	p.keepSelection(rowIDs(p.rows, func(j *muster.Job) string { return j.ID.String() }))
 }
 
 var jobColumns = []column{
@@ -119,7 +100,7 @@ var jobColumns = []column{
 	{title: "OWNER", width: 14, dropPriority: 6, sortable: true},
 }
 
-// jobOrder compares jobs as the columns do: what matters most first.
+// jobOrder has the order of each column, the most important rows first.
 var jobOrder = []func(a, b *muster.Job) int{
 	func(a, b *muster.Job) int { return cmp.Compare(b.ID, a.ID) },
 	func(a, b *muster.Job) int { return cmp.Compare(a.Name, b.Name) },
@@ -142,7 +123,7 @@ var jobOrder = []func(a, b *muster.Job) int{
 
 func failures(c *muster.Counts) int64 { return c[muster.Failed] + c[muster.TimedOut] }
 
-// runTime is how long something took; what has not ended yet took longest.
+// runTime returns a duration to sort by; unfinished ones are longest.
 func runTime(from, to muster.Time) time.Duration {
 	switch {
 	case from == 0:
@@ -160,20 +141,20 @@ func (p *jobsPage) draw(m *model, width, height int) []string {
 	}
 	note := ""
 	if p.more && len(p.rows) >= maxRows {
-		note = fmt.Sprintf("the newest %d jobs: press / to find others", maxRows)
+		note = fmt.Sprintf("the newest %d jobs: use / to find others", maxRows)
 	}
 	p.setHeight(height, len(p.rows), note)
 	rows := visible(&p.listView, p.rows, func(j *muster.Job) []string { return jobCells(j, m.now) })
 	return m.table(jobColumns, p.sortOrder, rows, p.cursor-p.top, width, note)
 }
 
-// emptyLines says why a list has no rows.
+// emptyLines draws the reason why a list has no rows.
 func (m *model) emptyLines(r *pacer, filtered bool, text string) []string {
 	switch {
 	case !r.loaded:
 		text = "reading …"
 	case filtered:
-		text = "nothing matches: Esc removes the filter, a shows all"
+		text = "no matches: Esc removes the filter, a shows all"
 	}
 	return []string{"", "  " + m.paint(term.Dim, text)}
 }
@@ -240,7 +221,7 @@ func (p *jobsPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	return nil, false
 }
 
-// rememberRow remembers the row on which the cursor is.
+// rememberRow stores the id of the selected row.
 func (p *jobsPage) rememberRow() {
 	if p.cursor < len(p.rows) {
 		p.id = p.rows[p.cursor].ID.String()
@@ -249,7 +230,7 @@ func (p *jobsPage) rememberRow() {
 
 func (p *jobsPage) prompt() (label, text string) { return "filter", p.filter }
 
-// search takes a filter: words of the name, states, project=NAME and label NAME=VALUE.
+// search sets the filter: words of the name, states, project=NAME and LABEL=VALUE.
 func (p *jobsPage) search(m *model, text string) {
 	q := client.JobQuery{Labels: map[string]string{}}
 	var states []muster.JobState
@@ -260,7 +241,7 @@ func (p *jobsPage) search(m *model, text string) {
 		case pair && key == "project":
 			q.Project = value
 		case pair && (value == "" || key == ""):
-			m.notifyError(muster.Errorf(muster.Invalid, "%q is not a filter: write words of the name, states, project=NAME or LABEL=VALUE", word))
+			m.notifyError(muster.Errorf(muster.Invalid, "invalid filter %q: use words of the name, states, project=NAME or LABEL=VALUE", word))
 			return
 		case pair:
 			q.Labels[key] = value
@@ -277,7 +258,7 @@ func (p *jobsPage) search(m *model, text string) {
 	p.forceReload()
 }
 
-// cancelJob asks whether to cancel a job.
+// cancelJob cancels a job after confirmation.
 func (m *model) cancelJob(j *muster.Job) {
 	if j.State.Final() {
 		m.notifyError(muster.Errorf(muster.Conflict, "job %s is already %s", j.ID, j.State))
@@ -288,7 +269,7 @@ func (m *model) cancelJob(j *muster.Job) {
 	m.confirm(m.runAction(fmt.Sprintf("job %s: cancelling", id), func(ctx context.Context) error {
 		_, err := m.api.Cancel(ctx, id, nil)
 		return err
-	}), "Cancel job %s (%s), %s not finished?", id, j.Name, pluralTasks(unfinished))
+	}), "Cancel job %s (%s), %s unfinished?", id, j.Name, pluralTasks(unfinished))
 }
 
 func pluralTasks(n int64) string {
@@ -298,9 +279,9 @@ func pluralTasks(n int64) string {
 	return formatCount(n) + " tasks"
 }
 
-// retryJob runs what did not succeed of a job again.
+// retryJob retries the unsuccessful tasks of a job.
 func (m *model) retryJob(id muster.JobID) tea.Cmd {
-	return m.runAction(fmt.Sprintf("job %s: tasks that did not succeed are queued again", id), func(ctx context.Context) error {
+	return m.runAction(fmt.Sprintf("job %s: unsuccessful tasks are queued again", id), func(ctx context.Context) error {
 		_, err := m.api.Retry(ctx, id, nil)
 		return err
 	})

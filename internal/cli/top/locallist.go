@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/live"
 )
 
-// localList is a list that is read as a whole, and filtered and sorted here.
+// localList is a list that is read as a whole, and filtered and sorted locally.
 type localList[T any] struct {
 	pacer
 	listView
@@ -21,18 +21,18 @@ type localList[T any] struct {
 	spec   *listSpec[T]
 	filter string
 	all    []T
-	rows   []T // of all, those that match
+	rows   []T // matches of filter
 }
 
-// listSpec says what the rows of a local list are.
+// listSpec describes the rows of a local list.
 type listSpec[T any] struct {
 	columns      []column
-	compare      []func(a, b *T) int // as the columns do: what matters most first; nil for those that do not sort
+	compare      []func(a, b *T) int // order of each column, the most important rows first; nil if not sortable
 	id           func(v *T) string
-	title        func(v *T) string   // sorts what is equal otherwise
-	searchText   func(v *T) []string // what a filter looks into
+	title        func(v *T) string   // order of equal rows
+	searchText   func(v *T) []string // for the filter
 	cells        func(v *T, now time.Time) []string
-	emptyMessage string // what an empty list says
+	emptyMessage string
 }
 
 func newLocalList[T any](spec *listSpec[T]) localList[T] {
@@ -54,18 +54,30 @@ func (p *localList[T]) arrange() {
 			p.rows = append(p.rows, p.all[i])
 		}
 	}
-	slices.SortStableFunc(p.rows, func(a, b T) int {
-		c := p.spec.compare[p.by](&a, &b)
-		if p.reverse {
+	sortRows(p.rows, p.sortOrder, p.spec.compare, func(a, b *T) int { return cmp.Compare(p.spec.title(a), p.spec.title(b)) })
+	p.keepSelection(rowIDs(p.rows, p.spec.id))
+}
+
+// sortRows sorts rows by a column, and equal ones by tie. It keeps the order without a column.
+func sortRows[T any](rows []T, o sortOrder, compare []func(a, b *T) int, tie func(a, b *T) int) {
+	if o.by < 0 {
+		return
+	}
+	slices.SortStableFunc(rows, func(a, b T) int {
+		c := compare[o.by](&a, &b)
+		if o.reverse {
 			c = -c
 		}
-		return cmp.Or(c, cmp.Compare(p.spec.title(&a), p.spec.title(&b)))
+		return cmp.Or(c, tie(&a, &b))
 	})
-	ids := make([]string, len(p.rows))
-	for i := range p.rows {
-		ids[i] = p.spec.id(&p.rows[i])
+}
+
+func rowIDs[T any](rows []T, id func(*T) string) []string {
+	ids := make([]string, len(rows))
+	for i := range rows {
+		ids[i] = id(&rows[i])
 	}
-	p.keepSelection(ids)
+	return ids
 }
 
 func (p *localList[T]) draw(m *model, width, height int) []string {
@@ -76,7 +88,7 @@ func (p *localList[T]) draw(m *model, width, height int) []string {
 	return m.table(p.spec.columns, p.sortOrder, visible(&p.listView, p.rows, func(v *T) []string { return p.spec.cells(v, m.now) }), p.cursor-p.top, width, "")
 }
 
-// visible are the rows of a list that fit.
+// visible returns the visible rows of a list.
 func visible[T any](l *listView, all []T, cells func(*T) []string) []row {
 	rows := make([]row, 0, l.height)
 	for i := l.top; i < min(len(all), l.top+l.height); i++ {
@@ -93,7 +105,7 @@ func (p *localList[T]) handleListKey(k string) bool {
 			p.id = p.spec.id(v)
 		}
 	case p.handleSortKey(k, p.spec.columns):
-		p.by = max(p.by, 0) // there is no order of the server
+		p.by = max(p.by, 0) // there is no server order
 		p.resetCursor()
 		p.arrange()
 	default:
@@ -102,7 +114,7 @@ func (p *localList[T]) handleListKey(k string) bool {
 	return true
 }
 
-// selected is the row with the cursor; nil if there is none.
+// selected returns the selected row, nil if there is none.
 func (p *localList[T]) selected() *T {
 	if p.cursor >= len(p.rows) {
 		return nil
@@ -110,7 +122,7 @@ func (p *localList[T]) selected() *T {
 	return &p.rows[p.cursor]
 }
 
-// handleRowKey handles a key: act does what is not for the list itself.
+// handleRowKey handles a key. Keys that are not for the list go to act, with the selected row.
 func (p *localList[T]) handleRowKey(k string, act func(v *T) (tea.Cmd, bool)) (tea.Cmd, bool) {
 	if p.handleListKey(k) {
 		return nil, true

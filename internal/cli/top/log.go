@@ -16,40 +16,40 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// logPage is the page with a task's output. It has a part of the log, and reads others from the server as they come into view.
+// logPage shows a task's output. It has a segment of the log and reads others when they become visible.
 type logPage struct {
 	pacer
 
 	id              muster.TaskID
 	segment         logSegment
 	top             int64 // the first visible line
-	left            int   // columns that are scrolled out at the left
+	left            int   // columns scrolled out on the left
 	height          int
 	paused          bool // does not follow the end
 	wrap            bool
 	timestamps      bool
 	query           string
-	upward          bool          // searches upwards
+	upward          bool          // search direction
 	match           int64         // the line with the match; -1 means none
-	pendingOffset   int64         // what is read next in place of part: the log around this offset, or its end; offsetNone means nothing
-	serverSearch    *serverSearch // the search on the server
-	notifiedAttempt int           // the attempt that the user was told of
+	pendingOffset   int64         // offset of the segment to read next, offsetEnd or offsetNone
+	serverSearch    *serverSearch // nil means none
+	notifiedAttempt int           // the last attempt with a message
 }
 
-// What open may be besides an offset.
+// Special values of pendingOffset.
 const (
 	offsetEnd  = -1
 	offsetNone = -2
 )
 
-// serverSearch is a search on the server, which takes several requests where the log is long.
+// serverSearch is a search on the server, which takes several requests for a long log.
 type serverSearch struct {
 	offset  int64
 	upward  bool
-	wrapped bool // it has passed an end of the log
+	wrapped bool // it continued from the other end
 }
 
-// How often the end of a log is read: while it may grow, and after that, when only another attempt may begin.
+// Intervals of reading the end of a log: while it may grow, and then for another attempt.
 const (
 	followInterval  = 500 * time.Millisecond
 	attemptInterval = 2 * time.Second
@@ -71,7 +71,7 @@ func (p *logPage) hints() []hint {
 	return []hint{{"f", follow}, {"/", "search"}, {"n N", "next"}, {"w", "wrap"}, {"t", "time"}, {"g G", "ends"}, {"Esc", "back"}}
 }
 
-// load reads what is wanted most: a match, another place of the log, what comes before the visible lines, or what follows the last ones.
+// load reads, in this order of precedence: a match, another segment, the lines before the visible ones, or those after the last one.
 func (p *logPage) load(m *model) tea.Cmd {
 	id, e := p.id, &p.segment
 	window := func(at client.LogPosition, bytes int, apply func(m *model, w wire.LogWindow)) tea.Cmd {
@@ -121,7 +121,7 @@ func (p *logPage) loadAround(m *model) tea.Cmd {
 	})
 }
 
-// addWindow puts a window to the lines, and has more read soon where that is known to be there.
+// addWindow adds a window to the segment, and marks it stale if there is more to show.
 func (p *logPage) addWindow(w *wire.LogWindow, before bool) {
 	p.segment.add(w, before)
 	p.interval = followInterval
@@ -131,7 +131,7 @@ func (p *logPage) addWindow(w *wire.LogWindow, before bool) {
 	p.stale = !p.segment.end && !p.paused || p.paused && p.segment.first > 0 && p.segment.indexOf(p.top) < p.height
 }
 
-// onNextAttempt takes what tells whether another attempt has begun.
+// onNextAttempt handles a window of another attempt.
 func (p *logPage) onNextAttempt(m *model, w wire.LogWindow) {
 	switch {
 	case w.Attempt <= p.segment.attempt && w.Size <= p.segment.size:
@@ -140,11 +140,11 @@ func (p *logPage) onNextAttempt(m *model, w wire.LogWindow) {
 		p.forceReload()
 	case w.Attempt > p.notifiedAttempt:
 		p.notifiedAttempt = w.Attempt
-		m.notify("attempt %d has begun: G shows its output", w.Attempt)
+		m.notify("attempt %d started: G shows its output", w.Attempt)
 	}
 }
 
-// loadMatch searches on.
+// loadMatch continues the search.
 func (p *logPage) loadMatch(m *model) tea.Cmd {
 	id, s, query := p.id, *p.serverSearch, p.query
 	at := client.LogPosition{Attempt: p.segment.attempt, Offset: s.offset, Backward: s.upward}
@@ -169,7 +169,7 @@ func (p *logPage) loadMatch(m *model) tea.Cmd {
 	})
 }
 
-// searchFromEnd is a search from an end of the log on.
+// searchFromEnd returns a search that starts at an end of the log.
 func searchFromEnd(up bool) *serverSearch {
 	if up {
 		return &serverSearch{offset: -1, upward: true, wrapped: true}
@@ -186,7 +186,7 @@ func (p *logPage) draw(m *model, width, height int) []string {
 		case !p.loaded:
 			text = "reading…"
 		case p.segment.done:
-			text = "the task printed nothing"
+			text = "no output"
 		}
 		return []string{"", "  " + m.paint(term.Dim, text)}
 	}
@@ -207,7 +207,7 @@ func (p *logPage) draw(m *model, width, height int) []string {
 	return append(out, m.paint(term.Dim, term.Truncate(p.positionText(first, i), width)))
 }
 
-// positionText says which part is visible: the lines from first to before end.
+// positionText describes the visible lines, from first to before end.
 func (p *logPage) positionText(first, end int) string {
 	e := &p.segment
 	text := fmt.Sprintf("lines %d–%d of %d", first+1, end, len(e.lines))
@@ -232,7 +232,7 @@ func (p *logPage) positionText(first, end int) string {
 	}
 }
 
-// renderLine draws a line, on several lines of the screen if it is wrapped.
+// renderLine draws a line, on several rows if wrapped.
 func (p *logPage) renderLine(m *model, l *logLine, width int) []string {
 	text := p.lineText(l)
 	var parts []string
@@ -247,7 +247,7 @@ func (p *logPage) renderLine(m *model, l *logLine, width int) []string {
 	return parts
 }
 
-// lineText is a line with its time, if that is shown.
+// lineText returns a line, with its time if enabled.
 func (p *logPage) lineText(l *logLine) string {
 	if p.timestamps {
 		return l.at.Std().Local().Format("15:04:05.000 ") + l.text
@@ -274,10 +274,10 @@ func (p *logPage) highlight(m *model, l *logLine, text string) string {
 	return m.paint(style, text[:i]) + m.reverse(text[i:end]) + m.paint(style, text[end:])
 }
 
-// caseSensitive says whether the case of a text that is searched for matters: if it has capitals.
+// caseSensitive reports whether a search is case-sensitive: if its text has capitals.
 func caseSensitive(text string) bool { return strings.ContainsFunc(text, unicode.IsUpper) }
 
-// indexText finds a text in a line.
+// indexText returns the index of a text in a line, -1 if there is none.
 func indexText(line, text string) int {
 	if caseSensitive(text) {
 		return strings.Index(line, text)
@@ -289,7 +289,7 @@ func indexText(line, text string) int {
 	return strings.Index(lower, text)
 }
 
-// wrapText cuts a text into lines of at most width columns.
+// wrapText splits a text into lines of at most width columns.
 func wrapText(text string, width int) []string {
 	parts := []string{""}
 	used := 0
@@ -304,7 +304,7 @@ func wrapText(text string, width int) []string {
 	return parts
 }
 
-// skipColumns leaves out the first columns of a text.
+// skipColumns removes the first columns of a text.
 func skipColumns(text string, columns int) string {
 	for i, r := range text {
 		if columns <= 0 {
@@ -315,7 +315,7 @@ func skipColumns(text string, columns int) string {
 	return ""
 }
 
-// lastTop is the first line with which the last one is at the bottom.
+// lastTop returns the first visible line if the last line is at the bottom.
 func (p *logPage) lastTop(lines []logLine, width int) int64 {
 	rows := 0
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -378,14 +378,14 @@ func (p *logPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	return nil, true
 }
 
-// loadAt reads another part of the log.
+// loadAt reads another segment of the log.
 func (p *logPage) loadAt(m *model, offset int64) tea.Cmd {
 	p.pendingOffset, p.match = offset, -1
 	p.forceReload()
 	return p.load(m)
 }
 
-// follow shows the end of the log, and of what comes.
+// follow shows the end of the log and follows it.
 func (p *logPage) follow(m *model) tea.Cmd {
 	p.paused = false
 	if p.segment.end && !p.segment.done {
@@ -394,7 +394,7 @@ func (p *logPage) follow(m *model) tea.Cmd {
 	return p.loadAt(m, offsetEnd)
 }
 
-// scroll shows lines further down, or up, and follows the end again once that is visible.
+// scroll scrolls by lines, and follows the end when it becomes visible.
 func (p *logPage) scroll(m *model, by int) tea.Cmd {
 	e := &p.segment
 	last := e.indexOf(p.lastTop(e.lines, m.width))
@@ -412,7 +412,7 @@ func (p *logPage) scroll(m *model, by int) tea.Cmd {
 
 func (p *logPage) prompt() (label, text string) { return "search", p.query }
 
-// search goes to the last match if the end is visible, else to the first one from here.
+// search goes to the last match while following, else to the next one.
 func (p *logPage) search(m *model, text string) {
 	p.query, p.match, p.upward, p.serverSearch = text, -1, !p.paused, nil
 	if text != "" && len(p.segment.lines) > 0 {
@@ -420,7 +420,7 @@ func (p *logPage) search(m *model, text string) {
 	}
 }
 
-// nextMatch goes to the next match in a direction, from the other end on after the last one. Where the lines that are here have none, the server searches.
+// nextMatch goes to the next match in a direction, and continues from the other end. The server searches if the segment has no match.
 func (p *logPage) nextMatch(m *model, up bool) {
 	e := &p.segment
 	p.serverSearch = nil
@@ -455,7 +455,7 @@ func (p *logPage) nextMatch(m *model, up bool) {
 	p.forceReload()
 }
 
-// matchLoaded goes to the next match in the lines that are here, and reports whether there is one.
+// matchLoaded goes to the next match in the segment, and reports whether there is one.
 func (p *logPage) matchLoaded(from int, up bool) bool {
 	step := 1
 	if up {
@@ -471,7 +471,7 @@ func (p *logPage) matchLoaded(from int, up bool) bool {
 	return false
 }
 
-// showMatch marks the line at an offset as the match, and shows it.
+// showMatch sets the match to the line at an offset, and makes it visible.
 func (p *logPage) showMatch(offset int64) {
 	e := &p.segment
 	i := min(e.indexOf(offset), len(e.lines)-1)

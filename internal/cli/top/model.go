@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	tickInterval   = 250 * time.Millisecond // between two looks at what changed
-	maxFPS         = 30                     // a second at most, for keys
-	minReadGap     = 500 * time.Millisecond // between two reads of the same page
-	readTimeout    = 15 * time.Second       // that one read may take
-	messageTimeout = 8 * time.Second        // that a message stays
-	maxRows        = 1000                   // rows that a list holds
+	tickInterval   = 250 * time.Millisecond
+	maxFPS         = 30                     // for keys
+	minReadGap     = 500 * time.Millisecond // between two reads of a page
+	readTimeout    = 15 * time.Second
+	messageTimeout = 8 * time.Second
+	maxRows        = 1000 // of a list
 
 	minWidth, minHeight = 60, 15
 )
@@ -30,34 +30,34 @@ var tabNames = [...]string{"jobs", "tasks", "workers", "gpus"}
 
 // page is one screen.
 type page interface {
-	// name is its part of the path that the screen shows.
+	// name is the page's part of the displayed path.
 	name() string
-	// load returns a command that reads what is stale; nil if nothing is.
+	// load returns a command that reads stale data, nil if there is none.
 	load(m *model) tea.Cmd
-	// invalidate notes what has become stale.
+	// invalidate marks data as stale.
 	invalidate(b live.Batch)
-	// handleKey handles a key, and reports whether the key means something here.
+	// handleKey handles a key, and reports whether the page uses it.
 	handleKey(m *model, k string) (tea.Cmd, bool)
 	// draw returns at most height lines of at most width columns.
 	draw(m *model, width, height int) []string
-	// hints are the keys that the last line shows.
+	// hints returns the keys for the last line.
 	hints() []hint
-	// close ends what the page has started.
+	// close stops background reads of the page.
 	close()
 }
 
-// hint is a key and what it does.
+// hint is a key and its action.
 type hint struct{ key, action string }
 
-// searcher is a page with a text that is searched or filtered for.
+// searcher is a page with a search or a filter.
 type searcher interface {
-	// prompt says what is asked for, and what it is now.
+	// prompt returns the label of the prompt and the current text.
 	prompt() (label, text string)
-	// search takes the answer, or tells the user what is wrong with it.
+	// search sets the text, or shows an error.
 	search(m *model, text string)
 }
 
-// poller is a page that has news without events, such as lines of a log.
+// poller is a page that changes without events, such as a log.
 type poller interface {
 	// poll reports whether the page must be drawn again.
 	poll() bool
@@ -65,10 +65,10 @@ type poller interface {
 
 // model is the state of the program.
 type model struct {
-	ctx         context.Context //nolint:containedctx // of the run: commands of bubbletea have no other
+	ctx         context.Context //nolint:containedctx // commands of bubbletea have no context
 	group       *errgroup.Group
 	api         *client.Client // reports a lost connection at once
-	retryingAPI *client.Client // for logs: resumes where the connection broke
+	retryingAPI *client.Client // for logs: resumes after a lost connection
 	feed        *live.Feed
 	color       bool
 	role        string // the role of the key
@@ -86,9 +86,9 @@ type model struct {
 	input         *textinput.Model
 	help          bool
 
-	dirty   bool   // the frame no longer shows what is known
-	drawnAt int64  // the second at which the frame was drawn
-	frame   string // what stands on the screen
+	dirty   bool   // the frame is out of date
+	drawnAt int64  // Unix time of the frame
+	frame   string // the visible frame; "" means draw it
 }
 
 // message is the text of the status line.
@@ -106,7 +106,7 @@ type question struct {
 
 type tickMsg time.Time
 
-// updateFunc is the result of a command: it changes the model.
+// updateFunc is the result of a command: a change of the model.
 type updateFunc func(m *model) tea.Cmd
 
 func newModel(ctx context.Context, group *errgroup.Group, api, retryingAPI *client.Client, color bool) *model {
@@ -122,7 +122,7 @@ func nextTick() tea.Cmd {
 	return tea.Tick(tickInterval, func(t time.Time) tea.Msg { return tickMsg(t) })
 }
 
-// current is the page that is shown.
+// current returns the visible page.
 func (m *model) current() page {
 	if n := len(m.stack); n > 0 {
 		return m.stack[n-1]
@@ -130,13 +130,13 @@ func (m *model) current() page {
 	return m.tabs[m.tab]
 }
 
-// push shows a page above the one that is shown.
+// push opens a page.
 func (m *model) push(p page) tea.Cmd {
 	m.stack = append(m.stack, p)
 	return p.load(m)
 }
 
-// pop takes the page that is shown away, and reports whether there was one below.
+// pop closes the visible page, and reports whether there was one above the tab.
 func (m *model) pop() bool {
 	n := len(m.stack)
 	if n == 0 {
@@ -170,13 +170,13 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.frame = ""
 		return m, m.handleInput(msg)
 	case tea.KeyPressMsg:
-		m.frame = "" // keys show at once
+		m.frame = "" // draw at once
 		return m, m.handleKeyPress(msg)
 	}
 	return m, nil
 }
 
-// tick looks at what changed since the last one.
+// tick applies the changes since the last tick.
 func (m *model) tick(now time.Time) tea.Cmd {
 	m.now = now
 	if m.feed != nil {
@@ -200,11 +200,11 @@ func (m *model) tick(now time.Time) tea.Cmd {
 	if m.notice.text != "" && now.After(m.notice.until) {
 		m.notice, m.dirty = message{}, true
 	}
-	if m.dirty || now.Unix() != m.drawnAt { // ages grow
+	if m.dirty || now.Unix() != m.drawnAt { // ages change every second
 		m.frame = ""
 	}
 	if m.loss.Err != nil {
-		return nil // the feed connects again, and then what is stale is read
+		return nil // stale data is read after the feed has reconnected
 	}
 	return tea.Batch(m.head.load(m), m.names.load(m), m.current().load(m))
 }
@@ -214,7 +214,7 @@ func (m *model) notify(format string, args ...any) {
 	m.notice = message{text: fmt.Sprintf(format, args...), until: m.now.Add(messageTimeout)}
 }
 
-// notifyError shows an error. A lost connection is shown by itself.
+// notifyError shows an error, except for a lost connection, which the status line shows.
 func (m *model) notifyError(err error) {
 	if errors.Is(err, context.Canceled) || live.IsTemporary(err) && m.loss.Err != nil {
 		return
@@ -222,7 +222,7 @@ func (m *model) notifyError(err error) {
 	m.notice = message{text: err.Error(), isError: true, until: m.now.Add(2 * messageTimeout)}
 }
 
-// request makes a command that asks the server and then changes the model.
+// request returns a command that queries the server and then changes the model.
 func (m *model) request(fetch func(ctx context.Context) (updateFunc, error)) tea.Cmd {
 	ctx := m.ctx
 	return func() tea.Msg {
@@ -255,7 +255,7 @@ func (m *model) handleKeyPress(k tea.KeyPressMsg) tea.Cmd {
 		m.help = false
 		return nil
 	}
-	m.notice = message{} // it was read
+	m.notice = message{}
 	if cmd, ok := m.current().handleKey(m, key); ok {
 		return cmd
 	}
@@ -280,7 +280,7 @@ func (m *model) handleKeyPress(k tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// escape goes one step back: a filter is removed, then the page is left.
+// escape removes the filter, or else closes the page.
 func (m *model) escape() {
 	if s, ok := m.current().(searcher); ok {
 		if _, text := s.prompt(); text != "" {
@@ -291,7 +291,7 @@ func (m *model) escape() {
 	m.pop()
 }
 
-// openPrompt asks for a text to filter or search for.
+// openPrompt opens the prompt for a filter or search.
 func (m *model) openPrompt() {
 	s, ok := m.current().(searcher)
 	if !ok {
@@ -304,7 +304,7 @@ func (m *model) openPrompt() {
 	in.SetStyles(textinput.Styles{})
 	in.SetValue(text)
 	in.CursorEnd()
-	in.Focus() // its command only makes the cursor blink
+	in.Focus() // its command only blinks the cursor
 	m.input = &in
 }
 
@@ -327,12 +327,12 @@ func (m *model) handleInput(msg tea.Msg) tea.Cmd {
 			return m.current().load(m)
 		}
 	}
-	in, _ := m.input.Update(msg) // its commands only make the cursor blink
+	in, _ := m.input.Update(msg) // its commands only blink the cursor
 	m.input = &in
 	return nil
 }
 
-// confirm asks before something is done.
+// confirm asks a question before it runs yes.
 func (m *model) confirm(yes tea.Cmd, format string, args ...any) {
 	m.question = &question{text: fmt.Sprintf(format, args...), yes: yes}
 }
@@ -345,12 +345,12 @@ func (m *model) answerQuestion(key string) tea.Cmd {
 		return q.yes
 	case "n", "N", "esc", "q":
 		m.question = nil
-		m.notify("nothing was done")
+		m.notify("aborted")
 	}
 	return nil
 }
 
-// runAction makes a command that changes something, and says how that went.
+// runAction returns a command that changes something, and shows done or the error.
 func (m *model) runAction(done string, fn func(ctx context.Context) error) tea.Cmd {
 	return m.request(func(ctx context.Context) (updateFunc, error) {
 		err := fn(ctx)
@@ -365,15 +365,15 @@ func (m *model) runAction(done string, fn func(ctx context.Context) error) tea.C
 	})
 }
 
-// pacer paces the reads of one thing.
+// pacer limits the rate of reads.
 type pacer struct {
 	stale        bool
-	interval     time.Duration // reads it without an event; 0 means never
+	interval     time.Duration // of reads without events; 0 means none
 	inFlight     bool
-	lastRead     time.Time // when the last read ended
+	lastRead     time.Time // end of the last read
 	lastDuration time.Duration
 	loaded       bool
-	gen          int // a result of an earlier generation is dropped
+	gen          int // results of earlier generations are dropped
 }
 
 // due reports whether it is time to read.
@@ -389,13 +389,13 @@ func (r *pacer) due(now time.Time) bool {
 	return r.stale && since >= minGap || r.interval > 0 && since >= max(r.interval, minGap)
 }
 
-// forceReload forgets what is read now: what is wanted has changed.
+// forceReload drops the result of a read in flight, and makes the next one due.
 func (r *pacer) forceReload() {
 	r.gen++
 	r.inFlight, r.stale, r.lastRead, r.lastDuration = false, true, time.Time{}, 0
 }
 
-// read makes the command that reads, if it is time to. take gets the result.
+// read returns a command that fetches and applies a value, nil if no read is due.
 func read[T any](m *model, r *pacer, fetch func(ctx context.Context) (T, error), apply func(m *model, v T)) tea.Cmd {
 	if m.loss.Err != nil || !r.due(m.now) {
 		return nil

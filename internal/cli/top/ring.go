@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	maxRingLines = 500       // lines of a log that are kept
-	maxRingBytes = 512 << 10 // bytes of them
-	maxLineBytes = 8 << 10   // of one line
-	initialTail  = 200       // lines of a log that are read to begin with
+	maxRingLines = 500
+	maxRingBytes = 512 << 10
+	maxLineBytes = 8 << 10
+	initialTail  = 200 // lines of the first read
 )
 
 // logLine is one line of a task's output.
@@ -27,11 +27,10 @@ type logLine struct {
 	text   string // without control characters
 	stream string
 	at     muster.Time
-	seq    int64 // grows from line to line
+	seq    int64 // increases from line to line
 }
 
-// ring has the last lines of a task's output. Run fills it; its other methods may be
-// called at the same time.
+// ring has the last lines of a task's output. run fills it; the other methods may be called concurrently.
 type ring struct {
 	stop context.CancelFunc
 
@@ -40,14 +39,14 @@ type ring struct {
 	bytes     int
 	next      int64 // number of the next line
 	partial   map[string][]byte
-	seq       int // grows with every change
-	polledSeq int // seq at the last call of news
+	seq       int // increases with every change
+	polledSeq int // seq at the last poll
 	attempt   int
 	ended     bool
 	err       error
 }
 
-// followLog starts to read a task's output.
+// followLog starts to follow a task's output.
 func (m *model) followLog(id muster.TaskID) *ring {
 	ctx, stop := context.WithCancel(m.ctx)
 	r := &ring{stop: stop, partial: map[string][]byte{}}
@@ -58,7 +57,7 @@ func (m *model) followLog(id muster.TaskID) *ring {
 	return r
 }
 
-// run reads output until the task has ended or ctx does.
+// run reads output until the task or ctx ends.
 func (r *ring) run(ctx context.Context, c *client.Client, id muster.TaskID) {
 	var last error
 	for l, err := range c.Logs(ctx, id, client.LogOptions{Tail: initialTail, Follow: true}) {
@@ -77,7 +76,7 @@ func (r *ring) run(ctx context.Context, c *client.Client, id muster.TaskID) {
 	r.seq++
 }
 
-// addOutput takes a piece of output: lines, or parts of long ones.
+// addOutput adds output: lines, or parts of long ones.
 func (r *ring) addOutput(l *client.LogLine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,13 +88,9 @@ func (r *ring) addOutput(l *client.LogLine) {
 		clear(r.partial)
 	}
 	data := append(r.partial[l.Stream], l.Data...)
-	for {
-		i := bytes.IndexByte(data, '\n')
-		if i < 0 {
-			break
-		}
-		r.addLine(data[:i], l.Stream, l.At)
-		data = data[i+1:]
+	for line, rest, ok := bytes.Cut(data, []byte("\n")); ok; line, rest, ok = bytes.Cut(data, []byte("\n")) {
+		r.addLine(line, l.Stream, l.At)
+		data = rest
 	}
 	if len(data) > maxLineBytes {
 		r.addLine(data, l.Stream, l.At)
@@ -105,7 +100,7 @@ func (r *ring) addOutput(l *client.LogLine) {
 	r.seq++
 }
 
-// addLine appends a line and drops the oldest ones where there are too many.
+// addLine appends a line and drops the oldest ones beyond the limits.
 func (r *ring) addLine(data []byte, stream string, at muster.Time) {
 	text := visibleText(data)
 	r.lines = append(r.lines, logLine{text: text, stream: stream, at: at, seq: r.next})
@@ -121,8 +116,7 @@ func (r *ring) addLine(data []byte, stream string, at muster.Time) {
 	}
 }
 
-// visibleText is what a terminal would show of a line in the end: what stands after the last
-// carriage return, without escape sequences.
+// visibleText returns what a terminal shows of a line: the text after the last carriage return, without escape sequences.
 func visibleText(data []byte) string {
 	data = bytes.TrimRight(data, "\r")
 	if i := bytes.LastIndexByte(data, '\r'); i >= 0 {
@@ -135,7 +129,7 @@ func visibleText(data []byte) string {
 	return term.Sanitize(strings.ReplaceAll(text, "\t", "    "))
 }
 
-// poll reports whether something changed since the last call.
+// poll reports whether the ring has changed since the last call.
 func (r *ring) poll() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -144,7 +138,7 @@ func (r *ring) poll() bool {
 	return changed
 }
 
-// snapshot is a copy of the lines, which share their texts with the ring.
+// snapshot returns the lines, and "end" or an error after the end of the log.
 func (r *ring) snapshot() (lines []logLine, state string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

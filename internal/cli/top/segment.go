@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	windowBytes       = 64 << 10  // of a log that are read at once
-	maxSegmentBytes   = 512 << 10 // of a log that a page has
-	maxSegmentRecords = 100_000   // of them
+	windowBytes       = 64 << 10 // of one read
+	maxSegmentBytes   = 512 << 10
+	maxSegmentRecords = 100_000
 )
 
 // logSegment is a part of the log of an attempt, without gaps.
 type logSegment struct {
 	attempt     int
-	first, last int64 // where it begins and ends
+	first, last int64 // offsets
 	size        int64 // of the log
-	end         bool  // nothing follows yet
-	done        bool  // and nothing will
+	end         bool  // it includes the current end of the log
+	done        bool  // the log is complete, too
 
 	records []wire.LogRecord
 	bytes   int
-	lines   []logLine // n is the offset of the record that ends the line
+	lines   []logLine // seq is the offset of the record that ends the line
 }
 
-// add takes a window that comes before the excerpt or after it. One of another place or attempt replaces it. What is too much is dropped
-// at the other end.
+// add adds a window before or after the segment, and drops records at the other end beyond the limits. A window that is
+// not adjacent, or of another attempt, replaces the segment.
 func (e *logSegment) add(w *wire.LogWindow, before bool) {
 	bytes := 0
 	for i := range w.Records {
@@ -43,7 +43,7 @@ func (e *logSegment) add(w *wire.LogWindow, before bool) {
 		e.first, e.records = w.First, slices.Concat(w.Records, e.records)
 	} else {
 		e.last, e.records = w.Last, append(e.records, w.Records...)
-		e.end = w.Last >= w.Size || len(w.Records) == 0 // else the last record is not whole yet
+		e.end = w.Last >= w.Size || len(w.Records) == 0 // else the last record is incomplete
 	}
 	e.done = e.end && w.Done
 	e.trim(before)
@@ -52,7 +52,7 @@ func (e *logSegment) add(w *wire.LogWindow, before bool) {
 	}
 }
 
-// trim drops records at the end, or at the beginning, where there are too many.
+// trim drops records beyond the limits, at the end or at the start.
 func (e *logSegment) trim(end bool) {
 	for (e.bytes > maxSegmentBytes || len(e.records) > maxSegmentRecords) && len(e.records) > 1 {
 		if end {
@@ -68,7 +68,7 @@ func (e *logSegment) trim(end bool) {
 	}
 }
 
-// splitLines makes lines of the records. Long and unfinished lines have several.
+// splitLines splits the records into lines. A line may span several records.
 func (e *logSegment) splitLines() {
 	e.lines = make([]logLine, 0, len(e.records))
 	type partialLine struct {
@@ -99,10 +99,10 @@ func (e *logSegment) splitLines() {
 	slices.SortStableFunc(e.lines, func(a, b logLine) int { return cmp.Compare(a.seq, b.seq) })
 }
 
-// complete reports whether the excerpt has all of the log.
+// complete reports whether the segment is the whole log.
 func (e *logSegment) complete() bool { return e.first == 0 && e.end }
 
-// indexOf is the index of the line at an offset, or of the next one; len(lines) if there is none.
+// indexOf returns the index of the line at an offset, or of the next one, len(lines) if there is none.
 func (e *logSegment) indexOf(offset int64) int {
 	i, _ := slices.BinarySearchFunc(e.lines, offset, func(l logLine, offset int64) int { return cmp.Compare(l.seq, offset) })
 	return i

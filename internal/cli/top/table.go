@@ -7,25 +7,24 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// column is one column of a list. Widths are fixed, so that rows do not jump when
-// they change; the column with the most flex takes what is left over.
+// column is one column of a list. Widths do not depend on the rows, so that columns do not move.
 type column struct {
 	title        string
 	width        int
-	flex         int // share of the width that is left over; 0 means none
-	dropPriority int // columns with the highest number are left out first where there is no room; 0 means never
+	flex         int // share of the spare width; 0 means none
+	dropPriority int // on narrow screens, columns with the highest number are omitted first; 0 means never
 	alignRight   bool
 	style        func(cell string) term.Style
-	sortable     bool // the list can be sorted by it
+	sortable     bool
 }
 
 // row is one line of a list.
 type row struct{ cells []string }
 
-// listView is the cursor of a list and what part of it is visible.
+// listView is the cursor and the visible part of a list.
 type listView struct {
 	cursor int    // index of the selected row
-	id     string // of the selected row, which it follows when rows move
+	id     string // of the selected row, to follow it when rows move
 	top    int    // index of the first visible row
 	height int    // visible rows
 }
@@ -72,7 +71,7 @@ func (l *listView) clamp(n int) {
 	l.top = max(0, min(l.top, n-h))
 }
 
-// setHeight gives the list a part of the screen, with titles above its n rows and perhaps a note below.
+// setHeight sets the height of the list, including the titles and an optional note.
 func (l *listView) setHeight(height, n int, note string) {
 	l.height = height - 1
 	if note != "" {
@@ -82,7 +81,7 @@ func (l *listView) setHeight(height, n int, note string) {
 	l.clamp(n)
 }
 
-// keepSelection keeps the cursor on the row that it was on, wherever that is now.
+// keepSelection moves the cursor to the selected row of new rows.
 func (l *listView) keepSelection(ids []string) {
 	if l.id != "" {
 		if i := slices.Index(ids, l.id); i >= 0 {
@@ -97,13 +96,13 @@ func (l *listView) keepSelection(ids []string) {
 	}
 }
 
-// sortOrder is by which column a list is sorted.
+// sortOrder is the sort order of a list.
 type sortOrder struct {
-	by      int // index of the column; -1 means as the server sorts
+	by      int // index of the column; -1 means the order of the server
 	reverse bool
 }
 
-// handleSortKey handles s, the next column to sort by, and S, the other direction.
+// handleSortKey handles s, which sorts by the next column, and S, which reverses the order.
 func (o *sortOrder) handleSortKey(key string, columns []column) bool {
 	switch key {
 	case "s", "f6", ">", ".":
@@ -121,13 +120,12 @@ func (o *sortOrder) handleSortKey(key string, columns []column) bool {
 	return true
 }
 
-// markerWidth is the column before the first one: it shows which row is selected.
-const markerWidth = 2
+const (
+	markerWidth  = 2 // of the mark of the selected row
+	minFlexWidth = 8 // of a column with flex
+)
 
-// minFlexWidth is how wide a column that may grow is at least.
-const minFlexWidth = 8
-
-// columnWidths returns the widths of columns that fit into width; -1 is one that is left out.
+// columnWidths returns the widths of columns that fit into width; -1 means omitted.
 func columnWidths(columns []column, width int) []int {
 	widths := make([]int, len(columns))
 	total := markerWidth
@@ -149,7 +147,7 @@ func columnWidths(columns []column, width int) []int {
 		total -= widths[worst] + 1
 		widths[worst] = -1
 	}
-	for i, c := range columns { // what is still too much is taken from texts
+	for i, c := range columns { // shrink columns with flex
 		if over := total - width; over > 0 && widths[i] > minFlexWidth && c.flex > 0 {
 			cut := min(over, widths[i]-minFlexWidth)
 			widths[i] -= cut
@@ -173,7 +171,7 @@ func columnWidths(columns []column, width int) []int {
 	return widths
 }
 
-// table draws titles, rows and a note below them. sel is the index of the selected row.
+// table draws titles, rows and a note. sel is the index of the selected row.
 func (m *model) table(columns []column, o sortOrder, rows []row, sel, width int, note string) []string {
 	widths := columnWidths(columns, width)
 	lines := make([]string, 0, len(rows)+2)
@@ -202,7 +200,7 @@ func (m *model) table(columns []column, o sortOrder, rows []row, sel, width int,
 	return lines
 }
 
-// renderRow draws one row, with paint nil without colours.
+// renderRow draws one row, without colors if paint is nil.
 func renderRow(columns []column, widths []int, mark string, cells []string, paint func(term.Style, string) string) string {
 	var b strings.Builder
 	b.WriteString(mark)
@@ -228,12 +226,12 @@ func renderRow(columns []column, widths []int, mark string, cells []string, pain
 	return strings.TrimRight(b.String(), " ")
 }
 
-// pad makes a line as wide as the screen.
+// pad fills a line with spaces to width.
 func pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-term.Width(s)))
 }
 
-// paint returns text in a style; bold and dim are shown without colours, too.
+// paint returns text in a style. Bold and dim are used without colors, too.
 func (m *model) paint(style term.Style, text string) string {
 	if style == term.Plain || text == "" || !m.color && style != term.Bold && style != term.Dim {
 		return text

@@ -21,18 +21,18 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// taskPage is the page of one task: where it stands, charts, and the end of its log.
+// taskPage shows one task: its state, charts, and the end of its log.
 type taskPage struct {
 	t            muster.Task
 	taskPacer    pacer // of t
-	explainPacer pacer // of reason
+	explainPacer pacer // of explanation
 	usagePacer   pacer // of series
 	metricsPacer pacer // of points
 	explanation  muster.Explanation
 	series       client.Series
 	follower     *jobFollower
 	ring         *ring
-	points       []muster.Point // what the last attempt reported, the oldest first
+	points       []muster.Point // reported metrics of the last attempt, the oldest first
 }
 
 const maxPoints = 200 // of a series
@@ -57,10 +57,10 @@ func (p *taskPage) hints() []hint {
 
 func (p *taskPage) invalidate(b live.Batch) { p.taskPacer.stale = p.taskPacer.stale || b.Resync }
 
-// poll takes the events of the task and lines of its log.
+// poll applies the events of the task, and reports whether its log has changed.
 func (p *taskPage) poll() bool {
 	changed := p.ring.poll()
-	b := p.follower.pop()
+	b := p.follower.feed.Pop()
 	p.taskPacer.stale = p.taskPacer.stale || b.Resync
 	for i := range b.Events {
 		e := &b.Events[i]
@@ -69,7 +69,7 @@ func (p *taskPage) poll() bool {
 		}
 		changed, p.taskPacer.stale = true, true
 		if err := p.t.State.UnmarshalText([]byte(e.State)); err != nil {
-			continue // of a newer server: the read that follows says it
+			continue // a state of a newer server: the next read reports it
 		}
 		if d := e.Detail; d != nil {
 			if d.Progress != nil {
@@ -113,13 +113,13 @@ func (p *taskPage) load(m *model) tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// isWaiting says whether the task has not been given to a worker.
+// isWaiting reports whether the task is not assigned to a worker.
 func (p *taskPage) isWaiting() bool { return p.t.State == muster.Waiting || p.t.State == muster.Queued }
 
 func (p *taskPage) draw(m *model, width, height int) []string {
 	lines := p.summaryLines(m, width)
 	charts := p.charts(width)
-	available := height - len(lines) - 3 // a line between the parts, and two of the log
+	available := height - len(lines) - 3 // without the rule and two lines of the log
 	if n := max(0, min(len(charts), available, max(3, height/3))); n > 0 {
 		lines = append(lines, charts[:n]...)
 	}
@@ -127,12 +127,12 @@ func (p *taskPage) draw(m *model, width, height int) []string {
 	return append(lines, p.tail(m, width, height-len(lines))...)
 }
 
-// titleRule is a line with a title.
+// titleRule draws a horizontal rule with a title.
 func titleRule(title string, width int) string {
 	return "── " + title + " " + strings.Repeat("─", max(0, width-len(title)-4))
 }
 
-// summaryLines say where the task stands.
+// summaryLines draws the state of the task.
 func (p *taskPage) summaryLines(m *model, width int) []string {
 	t := &p.t
 	state := t.State.String()
@@ -195,7 +195,7 @@ func (p *taskPage) summaryLines(m *model, width int) []string {
 	return lines
 }
 
-// charts are the metrics that the last attempt reported, and what it used.
+// charts draws the metrics and the usage of the last attempt.
 func (p *taskPage) charts(width int) []string {
 	wide := max(10, min(60, width-34))
 	draw := func(name, now, line, peak string) string {
@@ -212,7 +212,7 @@ func (p *taskPage) charts(width int) []string {
 	}
 	for _, s := range usage.Sparklines(p.series, p.t, wide) {
 		if strings.Trim(s.Line, "▁ ") == "" && strings.Trim(s.Peak, "0.B%") == "" {
-			continue // it did nothing of that sort
+			continue // always 0
 		}
 		peak := ""
 		if s.Peak != "" {
@@ -223,7 +223,7 @@ func (p *taskPage) charts(width int) []string {
 	return lines
 }
 
-// spark draws a metric from its least to its greatest value, and says which they are.
+// spark draws a metric from its minimum to its maximum, and returns them in span.
 func (p *taskPage) spark(name string, width int) (line, span string) {
 	var values []float64
 	for i := range p.points {
@@ -243,7 +243,7 @@ func (p *taskPage) spark(name string, width int) (line, span string) {
 	return term.Sparkline(offsets, hi-lo), formatFloat(lo) + "–" + formatFloat(hi)
 }
 
-// downsample makes at most width means of values, in order.
+// downsample reduces values to at most width means.
 func downsample(values []float64, width int) []float64 {
 	if len(values) <= width {
 		return values
@@ -260,7 +260,7 @@ func downsample(values []float64, width int) []float64 {
 
 func formatFloat(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
-// tail is the end of the log.
+// tail draws the end of the log.
 func (p *taskPage) tail(m *model, width, height int) []string {
 	lines, state := p.ring.snapshot()
 	if height < 1 {
@@ -269,7 +269,7 @@ func (p *taskPage) tail(m *model, width, height int) []string {
 	if len(lines) == 0 {
 		text := "no output yet"
 		if state == "end" {
-			text = "the task printed nothing"
+			text = "no output"
 		}
 		return []string{m.paint(term.Dim, text)}
 	}

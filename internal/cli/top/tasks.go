@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
-	"github.com/muster-dev/muster/internal/cli/watch"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -31,7 +31,7 @@ var taskColumns = []column{
 	{title: "NOTE", width: 12, flex: 2, dropPriority: 1},
 }
 
-// taskOrder compares tasks as the columns do: what matters most first.
+// taskOrder has the order of each column, the most important rows first.
 var taskOrder = []func(a, b *muster.Task) int{
 	compareTasks,
 	func(a, b *muster.Task) int { return cmp.Compare(a.Name, b.Name) },
@@ -67,31 +67,27 @@ func (m *model) taskCells(t *muster.Task) []string {
 	}
 }
 
-// sortTasks sorts rows by a column.
-func sortTasks(rows []muster.Task, o sortOrder) {
-	if o.by < 0 {
-		return
-	}
-	slices.SortStableFunc(rows, func(a, b muster.Task) int {
-		c := taskOrder[o.by](&a, &b)
-		if o.reverse {
-			c = -c
-		}
-		return cmp.Or(c, compareTasks(&a, &b))
-	})
-}
+func sortTasks(rows []muster.Task, o sortOrder) { sortRows(rows, o, taskOrder, compareTasks) }
 
-// states and numbers of tasks that a filter names.
+// taskFilter selects tasks by states and numbers.
 type taskFilter struct {
 	text   string
 	states []muster.TaskState
 	spans  []client.Span
 }
 
-// activeStates are the states of tasks that have not ended.
+// toggleActive returns the text of the filter after the key a.
+func (f *taskFilter) toggleActive() string {
+	if f.text == "active" {
+		return ""
+	}
+	return "active"
+}
+
+// activeStates are the states of unfinished tasks.
 var activeStates = []muster.TaskState{muster.Waiting, muster.Queued, muster.Assigned, muster.Running, muster.Cancelling}
 
-// parseTaskFilter reads states, "active", and, where there are numbers, ranges such as 0-99.
+// parseTaskFilter parses states, "active", and with numbers, ranges such as 0-99.
 func parseTaskFilter(text string, numbers bool) (taskFilter, error) {
 	f := taskFilter{text: text}
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' }) {
@@ -107,16 +103,16 @@ func parseTaskFilter(text string, numbers bool) (taskFilter, error) {
 		spans, err := wire.ParseSpans(word)
 		switch {
 		case !numbers:
-			return f, muster.Errorf(muster.Invalid, "%q is not a state of a task: write some of %s", word, app.JoinComma(muster.TaskStates))
+			return f, muster.Errorf(muster.Invalid, "unknown state %q: use %s", word, app.JoinComma(muster.TaskStates))
 		case err != nil || len(spans) == 0:
-			return f, muster.Errorf(muster.Invalid, "%q is not a state or a number: write states such as failed, and numbers such as 0-99", word)
+			return f, muster.Errorf(muster.Invalid, "invalid filter %q: use states such as failed, and numbers such as 0-99", word)
 		}
 		f.spans = append(f.spans, spans...)
 	}
 	return f, nil
 }
 
-// tasksPage is the tab with tasks of all jobs: those that workers have, or others that the filter names.
+// tasksPage is the tab with tasks of all jobs: those on workers, or those of the filter.
 type tasksPage struct {
 	pacer
 	listView
@@ -147,14 +143,8 @@ func (p *tasksPage) load(m *model) tea.Cmd {
 	if p.by >= 0 || p.cursor >= limit/2 {
 		limit = maxRows
 	}
-	return read(m, &p.pacer, func(ctx context.Context) (rows []muster.Task, err error) {
-		for t, err := range watch.Limit(m.api.AllTasks(ctx, states, min(limit+1, maxRows)), limit+1) {
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, t)
-		}
-		return rows, nil
+	return read(m, &p.pacer, func(ctx context.Context) ([]muster.Task, error) {
+		return remote.Collect(m.api.AllTasks(ctx, states, min(limit+1, maxRows)), limit+1)
 	}, func(_ *model, rows []muster.Task) {
 		p.more = len(rows) > limit
 		p.rows = rows[:min(limit, len(rows))]
@@ -168,16 +158,12 @@ func (p *tasksPage) arrange() {
 }
 
 func taskIDs(rows []muster.Task) []string {
-	ids := make([]string, len(rows))
-	for i := range rows {
-		ids[i] = rows[i].ID.String()
-	}
-	return ids
+	return rowIDs(rows, func(t *muster.Task) string { return t.ID.String() })
 }
 
 func (p *tasksPage) draw(m *model, width, height int) []string {
 	if len(p.rows) == 0 {
-		return m.emptyLines(&p.pacer, p.filter.text != "", "no task is running: press a for those that wait, too")
+		return m.emptyLines(&p.pacer, p.filter.text != "", "no running tasks: a shows waiting ones, too")
 	}
 	note := ""
 	if p.more && len(p.rows) >= maxRows {
@@ -186,7 +172,7 @@ func (p *tasksPage) draw(m *model, width, height int) []string {
 	return m.taskTable(p.rows, &p.listView, p.sortOrder, width, height, note)
 }
 
-// taskTable draws the visible part of tasks, and a note below them.
+// taskTable draws the visible tasks and a note.
 func (m *model) taskTable(tasks []muster.Task, l *listView, o sortOrder, width, height int, note string) []string {
 	l.setHeight(height, len(tasks), note)
 	return m.table(taskColumns, o, visible(l, tasks, m.taskCells), l.cursor-l.top, width, note)
@@ -208,11 +194,7 @@ func (p *tasksPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 		p.arrange()
 		return p.load(m), true
 	case k == "a":
-		text := "active"
-		if p.filter.text == text {
-			text = ""
-		}
-		p.search(m, text)
+		p.search(m, p.filter.toggleActive())
 		return p.load(m), true
 	}
 	if p.cursor >= len(p.rows) {
@@ -221,7 +203,7 @@ func (p *tasksPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	return m.taskKey(&p.rows[p.cursor], k)
 }
 
-// taskKey handles the keys that do something with a task.
+// taskKey handles the keys for a task.
 func (m *model) taskKey(t *muster.Task, k string) (tea.Cmd, bool) {
 	switch k {
 	case "enter":
@@ -256,7 +238,7 @@ func (p *tasksPage) search(m *model, text string) {
 	p.forceReload()
 }
 
-// cancelTask asks whether to cancel a task.
+// cancelTask cancels a task after confirmation.
 func (m *model) cancelTask(t *muster.Task) {
 	if t.State.Final() {
 		m.notifyError(muster.Errorf(muster.Conflict, "task %s is already %s", t.ID, t.State))
@@ -269,7 +251,7 @@ func (m *model) cancelTask(t *muster.Task) {
 	}), "Cancel task %s (%s), which is %s?", id, t.Name, t.State)
 }
 
-// retryTask runs a task again that did not succeed.
+// retryTask retries an unsuccessful task.
 func (m *model) retryTask(t *muster.Task) tea.Cmd {
 	id := t.ID
 	return m.runAction(fmt.Sprintf("task %s is queued again", id), func(ctx context.Context) error {

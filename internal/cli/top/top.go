@@ -1,3 +1,24 @@
+// Package top is muster top: a live view of the fleet for terminals.
+//
+// # Model
+//
+// One goroutine, that of bubbletea, owns the model. A page is one screen: the
+// four tabs, a job, a task, its log, a worker. Opened pages are on a stack; Esc
+// closes the top one.
+//
+//	live.Feed ──events──► tick (4 a second) ──► page.changed ──► page.load ──► client
+//	                                                                  │
+//	    terminal ◄── frame, if it differs ◄── page.draw ◄── result ◄──┘
+//
+// Events only mark what is stale. The visible page is then read again, at most
+// every half second and for at most a fifth of the time, so that a slow server
+// gets fewer requests. The cost depends on what is visible, not on the size of the fleet.
+//
+// # Bounds
+//
+// A list has at most maxRows rows, the end of a log maxRingLines lines and maxRingBytes bytes, a log page maxSegmentBytes,
+// a batch of events live.MaxEvents. Results are drawn at most four times a second, keys at once; the terminal gets only
+// changed cells.
 package top
 
 import (
@@ -26,25 +47,20 @@ type config struct {
 func Command(a *app.App) *cli.Command {
 	c := &config{tab: tabNames[0]}
 	return a.NewCommand(app.Command{
-		Name: "top", Usage: "show jobs, tasks, workers and GPUs live", Category: app.CategoryWatch,
-		Description: "Keys: ? lists them all, q quits. Needs a terminal of at least 60 columns and 15 lines; NO_COLOR turns colors off. " +
-			"Without a terminal, use muster ps --watch.",
+		Name: "top", Usage: "Show a live view of jobs, tasks, workers and GPUs", Category: app.CategoryWatch,
+		Description: "Press ? for the keys, q to quit. Requires a terminal of at least 60 columns and 15 lines; NO_COLOR turns colors off. " +
+			"Without a terminal, use 'muster ps --watch'.",
 		Flags: append([]cli.Flag{
-			app.Option{Name: "tab", Usage: "begin with this `TAB`: jobs, tasks, workers or gpus"}.EnumVar(&c.tab, tabNames[:]...),
+			app.Option{Name: "tab", Usage: "First tab: jobs, tasks, workers or gpus"}.EnumVar(&c.tab, tabNames[:]...),
 		}, c.Flags()...),
-		Run: func(ctx context.Context, args []string) error {
-			if err := app.NoArgs(args); err != nil {
-				return err
-			}
-			return run(ctx, a, c)
-		},
+		Run: func(ctx context.Context, _ []string) error { return run(ctx, a, c) },
 	})
 }
 
-// run shows the program on the terminal until the user quits.
+// run runs the view until the user quits.
 func run(ctx context.Context, a *app.App, c *config) error {
 	if !a.Out.Interactive {
-		return muster.Errorf(muster.Invalid, "muster top needs a terminal that can move its cursor: use muster ps --watch, which prints each change")
+		return muster.Errorf(muster.Invalid, "muster top requires a terminal: use muster ps --watch")
 	}
 	server, err := live.ConnectNoRetry(&c.ServerOptions)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// workerPage is the page of one worker with the tasks that it has.
+// workerPage shows one worker with its tasks.
 type workerPage struct {
 	pacer
 
@@ -61,7 +61,7 @@ func (p *workerPage) load(m *model) tea.Cmd {
 	})
 }
 
-// tasksByID reads tasks, which are sorted by their ids, with one call for each job.
+// tasksByID reads tasks, given by sorted ids, with one request per job.
 func tasksByID(ctx context.Context, api *client.Client, ids []muster.TaskID) ([]muster.Task, error) {
 	var tasks []muster.Task
 	for len(ids) > 0 {
@@ -73,7 +73,7 @@ func tasksByID(ctx context.Context, api *client.Client, ids []muster.TaskID) ([]
 		}
 		for t, err := range api.Tasks(ctx, job, client.TaskQuery{Spans: spans, Page: len(spans)}) {
 			if muster.CodeOf(err) == muster.NotFound {
-				break // it was removed meanwhile
+				break // the job was removed
 			}
 			if err != nil {
 				return nil, err
@@ -94,7 +94,7 @@ func (p *workerPage) draw(m *model, width, height int) []string {
 	}
 	lines = append(lines, "")
 	if len(p.tasks) == 0 {
-		return append(lines, m.paint(term.Dim, "  it has no task now"))
+		return append(lines, m.paint(term.Dim, "  no tasks"))
 	}
 	note := ""
 	if more := p.w.Running - len(p.tasks); more > 0 {
@@ -103,7 +103,7 @@ func (p *workerPage) draw(m *model, width, height int) []string {
 	return append(lines, m.taskTable(p.tasks, &p.view, sortOrder{by: -1}, width, height-len(lines), note)...)
 }
 
-// summaryLines are the lines above the tasks.
+// summaryLines draws the lines above the tasks.
 func (p *workerPage) summaryLines(m *model, width int) []string {
 	w := &p.w
 	state := app.WorkerStatus(w)

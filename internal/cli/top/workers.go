@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// workersPage is the tab with all workers that have not left.
+// workersPage is the tab with the workers that have not left.
 type workersPage struct{ localList[muster.Worker] }
 
 func newWorkers() *workersPage { return &workersPage{newLocalList(&workerRows)} }
@@ -59,7 +59,7 @@ var workerColumns = []column{
 	{title: "TAGS", width: 10, flex: 1, dropPriority: 7},
 }
 
-// workerOrder compares workers as the columns do: what matters most first.
+// workerOrder has the order of each column, the most important rows first.
 var workerOrder = []func(a, b *muster.Worker) int{
 	func(a, b *muster.Worker) int { return cmp.Compare(a.Name, b.Name) },
 	func(a, b *muster.Worker) int { return cmp.Compare(app.WorkerStatus(b), app.WorkerStatus(a)) },
@@ -86,7 +86,7 @@ func memoryFraction(w *muster.Worker) float64 {
 	return ratio(float64(w.Load.Memory), float64(w.Resources.Memory))
 }
 
-// gpuFraction is the mean utilization of a worker's devices; -1 if that is not known.
+// gpuFraction returns the mean utilization of a worker's GPUs, -1 if unknown.
 func gpuFraction(w *muster.Worker) float64 {
 	if w.Load == nil {
 		return -1
@@ -103,7 +103,7 @@ func gpuFraction(w *muster.Worker) float64 {
 	return sum / float64(n)
 }
 
-// percentOrEmpty writes a share; "" if it is not known.
+// percentOrEmpty formats a fraction, "" if it is negative.
 func percentOrEmpty(fraction float64) string {
 	if fraction < 0 {
 		return ""
@@ -111,7 +111,7 @@ func percentOrEmpty(fraction float64) string {
 	return term.FormatPercent(fraction)
 }
 
-// loadStyle colours a share in percent.
+// loadStyle returns the color of a percentage.
 func loadStyle(text string) term.Style {
 	n, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
 	switch {
@@ -152,17 +152,17 @@ func (p *workersPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	})
 }
 
-// workerKey handles the keys that do something with a worker.
+// workerKey handles the keys for a worker.
 func (m *model) workerKey(id muster.WorkerID, name string, running int, k string) (tea.Cmd, bool) {
 	change := func(done string, do func(ctx context.Context) error) tea.Cmd {
 		return m.runAction(fmt.Sprintf("worker %s: %s", name, done), do)
 	}
 	switch k {
 	case "d":
-		m.confirm(change("draining, it leaves when its last task has ended", func(ctx context.Context) error {
+		m.confirm(change("draining; it leaves when its last task has ended", func(ctx context.Context) error {
 			_, err := m.api.DrainWorker(ctx, string(id), nil)
 			return err
-		}), "Drain worker %s? It finishes %s and then leaves.", name, pluralTasks(int64(running)))
+		}), "Drain worker %s? It finishes %s and leaves.", name, pluralTasks(int64(running)))
 		return nil, true
 	case "p":
 		return change("paused", func(ctx context.Context) error {
@@ -170,12 +170,12 @@ func (m *model) workerKey(id muster.WorkerID, name string, running int, k string
 			return err
 		}), true
 	case "u":
-		return change("takes tasks again", func(ctx context.Context) error {
+		return change("resumed", func(ctx context.Context) error {
 			_, err := m.api.ResumeWorker(ctx, string(id))
 			return err
 		}), true
 	case "H":
-		return change("checks its quarantined GPUs", func(ctx context.Context) error {
+		return change("checking its quarantined GPUs", func(ctx context.Context) error {
 			_, err := m.api.HealWorker(ctx, string(id))
 			return err
 		}), true

@@ -13,13 +13,13 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// initialSamples is how many samples of the past a person sees at first.
+// initialSamples is the number of past samples that follow prints first.
 const initialSamples = 10
 
-// follow writes a line for each sample of a task.
+// follow prints a line for each sample of a task.
 func follow(ctx context.Context, a *app.App, c *config, server *client.Client, views []view) error {
 	if len(views) == 0 {
-		return muster.Errorf(muster.NotFound, "there is no such task")
+		return muster.Errorf(muster.NotFound, "no such task")
 	}
 	v := views[0]
 	if c.Output == "json" {
@@ -57,15 +57,15 @@ func forEachSample(ctx context.Context, server *client.Client, series client.Ser
 	return ctx.Err()
 }
 
-// printer writes samples as lines under titles.
+// printer prints samples as lines under titles.
 type printer struct {
 	app     *app.App
 	attempt int
 	shared  bool
-	titles  string // those that were written last
+	titles  string // the last printed titles
 }
 
-// cell is one column: its title, its width and what it says of a sample.
+// cell is one column.
 type cell struct {
 	title  string
 	width  int
@@ -88,10 +88,10 @@ func (p *printer) cells(devices bool) []cell {
 	return append(cells, cell{"GPU", 4, g[0]}, cell{"VRAM", 10, g[1]}, cell{"°C", 3, g[2]}, cell{"WATTS", 5, g[3]})
 }
 
-// print writes a sample; one of the next attempt is announced.
+// print prints a sample, after a message if the attempt is another one.
 func (p *printer) print(s client.Sample) error {
 	if s.Attempt != p.attempt && p.attempt != 0 {
-		p.app.Messagef("muster: it is tried again: attempt %d", s.Attempt)
+		p.app.Messagef("muster: the task was retried: attempt %d", s.Attempt)
 	}
 	p.attempt = s.Attempt
 	var titles, line strings.Builder
@@ -115,7 +115,7 @@ func (p *printer) print(s client.Sample) error {
 	return app.WriteOutput(p.app.Out, []byte(term.Truncate(line.String(), width)+"\n"))
 }
 
-// alignRight is a text at the right of a column.
+// alignRight returns a column with the text on the right.
 func alignRight(text string, width int) string {
 	return "  " + strings.Repeat(" ", max(0, width-term.Width(text))) + text
 }

@@ -9,21 +9,23 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/usageseries"
 )
 
-// metric is one row of the table: one thing that is measured.
+// metric is one row of the table.
 type metric struct {
 	name           string
 	value          func(*muster.Sample) *float64 // nil where it was not measured
 	format         func(float64) string
 	average, total string
-	peak           float64 // as it was reported, which may be above all samples
-	scaleMax       float64 // the top of the drawn series; 0 means the peak
+	peak           float64 // as reported, which may be above all samples
+	scaleMax       float64 // top of the sparkline; 0 means the peak
 }
 
-// metrics returns the figures of which there is something to say.
+// metrics returns the metrics that have values.
 func (v *view) metrics() []metric {
 	u := muster.Usage{}
 	if v.Usage != nil {
@@ -50,7 +52,7 @@ func machineMetrics(u *muster.Usage) []metric {
 	}
 }
 
-// deviceMetrics are those of all devices together, then of each if there are several.
+// deviceMetrics returns those of all devices together, then of each device if there are several.
 func (v *view) deviceMetrics(u *muster.Usage) []metric {
 	shared := v.task.Grant != nil && v.task.Grant.GPUMemory > 0
 	rows := []metric{
@@ -77,7 +79,7 @@ func (v *view) deviceMetrics(u *muster.Usage) []metric {
 	return rows
 }
 
-// formatSample is what a sample says of a figure.
+// formatSample formats the value of a metric in a sample, "" if it was not measured.
 func formatSample(r metric, s *muster.Sample) string {
 	if v := r.value(s); v != nil {
 		return r.format(*v)
@@ -98,8 +100,7 @@ func (r *metric) formatPeak(samples []muster.Sample) string {
 	return r.format(top)
 }
 
-// spark draws the series over its time in width columns. A column without a sample is
-// empty.
+// spark draws the series over time in width columns. A column without a sample is empty.
 func (r *metric) spark(samples []muster.Sample, width int) string {
 	if len(samples) < 2 {
 		return ""
@@ -119,7 +120,7 @@ func (r *metric) spark(samples []muster.Sample, width int) string {
 		}
 		from := column(samples[i].At)
 		if i > 0 && samples[i].At.Sub(samples[i-1].At).Std() <= maxSampleGap(samples) {
-			from = min(from, column(samples[i-1].At)+1) // it stands for the time before it
+			from = min(from, column(samples[i-1].At)+1) // a sample covers the time before it
 		}
 		for c := from; c <= column(samples[i].At); c++ {
 			values[c] = max(*v, orZero(values[c]))
@@ -128,7 +129,7 @@ func (r *metric) spark(samples []muster.Sample, width int) string {
 	return strings.TrimRight(term.Sparkline(values, top), " ")
 }
 
-// maxSampleGap is the longest time between two samples that is no gap.
+// maxSampleGap returns the longest time between two samples that is not a gap.
 func maxSampleGap(samples []muster.Sample) time.Duration {
 	average := samples[len(samples)-1].At.Sub(samples[0].At).Std() / time.Duration(len(samples)-1)
 	return max(usageseries.MaxSpan, 3*average)
@@ -155,7 +156,7 @@ func threads(s *muster.Sample) *float64 {
 	return new(float64(s.PIDs))
 }
 
-// foldDevices folds a figure of all devices; it is nil if none tells it.
+// foldDevices folds a value over all devices; the result is nil if no device reports it.
 func foldDevices(s *muster.Sample, get func(*muster.GPUSample) *float64, fold func(sum, v float64) float64) (sum *float64, n int) {
 	for i := range s.GPUs {
 		v := get(&s.GPUs[i])
@@ -190,7 +191,7 @@ func temperature(s *muster.Sample) *float64 {
 	return top
 }
 
-// power is the attempt's part of the devices' power.
+// power returns the attempt's share of the power of its devices.
 func power(s *muster.Sample, shared bool) *float64 {
 	if watts, ok := usageseries.Power(s, shared); ok {
 		return &watts
@@ -209,12 +210,79 @@ func formatDecimal(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64)
 func formatInt(v float64) string     { return strconv.FormatFloat(v, 'f', 0, 64) }
 func formatSize(v float64) string    { return muster.Size(v).String() }
 
-// FormatEnergy says what the devices consumed, "" if that is unknown.
+// FormatEnergy formats the energy of the devices, "" if unknown.
 func FormatEnergy(u *muster.Usage) string {
 	return formatNonZero(u.EnergyWh, func(wh float64) string { return fmt.Sprintf("%.3gWh", wh) })
 }
 
-// FormatCost says what the time cost, "" if nothing.
+// FormatCost formats the cost, "" if 0.
 func FormatCost(u *muster.Usage) string {
 	return formatNonZero(u.Cost, func(c float64) string { return strconv.FormatFloat(c, 'g', 3, 64) })
+}
+
+// Sparkline is one metric with its series as a line of bars.
+type Sparkline struct {
+	Name, Now, Peak, Line string
+}
+
+// Sparklines draws the usage of an attempt, width columns each.
+func Sparklines(s client.Series, t muster.Task, width int) []Sparkline {
+	v := view{Series: s, task: t}
+	rows := v.metrics()
+	lines := make([]Sparkline, len(rows))
+	for i, r := range rows {
+		now := r.average
+		if n := len(s.Samples); n > 0 && !s.State.Final() {
+			now = formatSample(r, &s.Samples[n-1])
+		}
+		lines[i] = Sparkline{Name: r.name, Now: now, Peak: r.formatPeak(s.Samples), Line: r.spark(s.Samples, width)}
+	}
+	return lines
+}
+
+// AddDetails adds the usage of a task to its details.
+func AddDetails(f *app.Details, u *muster.Usage) {
+	f.Add("used", joinNonEmpty(formatDecimal(u.CPUAvg)+" cores"+formatPeakSuffix(u.CPUPeak, formatDecimal), formatNonZero(float64(u.MemoryPeak), formatSize)+" memory"))
+	if u.GPUAvg > 0 || u.VRAMPeak > 0 {
+		f.Add("gpu", joinNonEmpty(term.FormatPercent(u.GPUAvg)+formatPeakSuffix(u.GPUPeak, term.FormatPercent), formatNonZero(float64(u.VRAMPeak), formatSize)+" memory", formatNonZero(u.PowerAvg, formatInt)+" watts"))
+	}
+	f.Add("energy", FormatEnergy(u))
+	f.Add("cost", FormatCost(u))
+}
+
+func formatPeakSuffix(v float64, format func(float64) string) string {
+	if v == 0 {
+		return ""
+	}
+	return " (peak " + format(v) + ")"
+}
+
+// joinNonEmpty joins the parts that begin with a number.
+func joinNonEmpty(parts ...string) string {
+	var kept []string
+	for _, p := range parts {
+		if p != "" && p[0] != ' ' {
+			kept = append(kept, p)
+		}
+	}
+	return strings.Join(kept, ", ")
+}
+
+// Columns returns the columns of usage in a wide table of tasks.
+func Columns() []term.Column {
+	return []term.Column{
+		{Title: "CPU", AlignRight: true}, {Title: "MEMORY", AlignRight: true}, {Title: "GPU", AlignRight: true}, {Title: "VRAM", AlignRight: true},
+		{Title: "ENERGY", AlignRight: true}, {Title: "COST", AlignRight: true},
+	}
+}
+
+// Cells returns a row of Columns: averages of CPU and GPU, and peaks of memory.
+func Cells(u *muster.Usage) []string {
+	if u == nil {
+		return nil
+	}
+	return []string{
+		formatNonZero(u.CPUAvg, formatDecimal), formatNonZero(float64(u.MemoryPeak), formatSize), formatNonZero(u.GPUAvg, term.FormatPercent), formatNonZero(float64(u.VRAMPeak), formatSize),
+		FormatEnergy(u), FormatCost(u),
+	}
 }

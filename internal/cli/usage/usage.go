@@ -1,10 +1,10 @@
+// Package usage implements muster usage, and formats the resource usage of tasks for other commands.
 package usage
 
 import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 
@@ -24,31 +24,27 @@ type config struct {
 	attempt int
 }
 
-// maxTasks is how many tasks are shown at once: each is a request and a screen of
-// text.
+// maxTasks limits the tasks of one command: each is one request.
 const maxTasks = 100
 
-func (c *config) flags() []cli.Flag {
-	return slices.Concat([]cli.Flag{
-		app.Option{Name: "follow", Short: "f", Usage: "write a line for each sample until the task has ended, over its later attempts too"}.BoolVar(&c.follow),
-		app.Option{Name: "attempt", Usage: "of attempt `N` (default: the last one)"}.IntVar(&c.attempt, 1, math.MaxInt32),
-		app.Option{Name: "output", Short: "o", Usage: "write a `FORMAT`: table, json or yaml; with -f json, one line for each sample", Group: "Output"}.EnumVar(&c.Output, "table", "json", "yaml"),
-	}, c.ServerOptions.Flags())
-}
-
-// Command is muster usage.
+// Command returns muster usage.
 func Command(a *app.App) *cli.Command {
 	c := &config{}
 	return a.NewCommand(app.Command{
-		Name: "usage", Usage: "show what tasks use over time: CPU, memory, disk, network, GPUs", Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.flags(),
-		Description: "Samples are taken every five seconds in the first hour of a task, then less and less often, down to one a minute. " +
-			"Network traffic is that of the task's whole machine. " +
-			"With -o json or yaml one task is written as an object and several as a list.",
+		Name: "usage", Usage: "Show the CPU, memory, disk, network and GPU usage of tasks", Args: "JOB|TASK…", Category: app.CategoryWatch,
+		Flags: append([]cli.Flag{
+			app.Option{Name: "follow", Short: "f", Usage: "Print each sample until the task ends, including later attempts"}.BoolVar(&c.follow),
+			app.Option{Name: "attempt", Usage: "Show this attempt (default: the last one)"}.IntVar(&c.attempt, 1, math.MaxInt32),
+			app.Option{Name: "output", Short: "o", Value: "format", Usage: "Output format: table, json or yaml; with -f, json prints one line per sample", Group: "Output"}.EnumVar(&c.Output, "table", "json", "yaml"),
+		}, c.ServerOptions.Flags()...),
+		Description: "Samples are taken every five seconds in the first hour of a task, then less often, down to one per minute. " +
+			"Network traffic is that of the whole machine. " +
+			"With -o json or yaml, one task is an object and several are a list.",
 		Run: func(ctx context.Context, args []string) error { return show(ctx, a, c, args) },
 	})
 }
 
-// view is what an attempt used, with its task.
+// view is the usage of an attempt, with its task.
 type view struct {
 	client.Series
 	task muster.Task
@@ -58,13 +54,9 @@ func show(ctx context.Context, a *app.App, c *config, args []string) error {
 	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	if c.follow && c.Output == "yaml" {
-		return muster.Errorf(muster.Invalid, "-f writes lines as samples come, which -o yaml cannot: use -o json")
+		return muster.Errorf(muster.Invalid, "-f does not support -o yaml: use -o json")
 	}
-	server, err := c.Connect()
-	if err != nil {
-		return err
-	}
-	sels, err := remote.ResolveSelectors(ctx, server, args)
+	server, sels, err := c.Select(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -74,9 +66,9 @@ func show(ctx context.Context, a *app.App, c *config, args []string) error {
 		case err != nil:
 			return err
 		case len(views) == maxTasks:
-			return muster.Errorf(muster.Invalid, "these are more than %d tasks: name fewer, or see muster tasks -o wide", maxTasks)
+			return muster.Errorf(muster.Invalid, "more than %d tasks: select fewer, or use muster tasks -o wide", maxTasks)
 		case c.follow && len(views) == 1:
-			return muster.Errorf(muster.Invalid, "-f follows one task, and these are several: name one, such as %s", t.ID)
+			return muster.Errorf(muster.Invalid, "-f follows a single task: select one, such as %s", t.ID)
 		}
 		views = append(views, view{task: t})
 	}
@@ -92,7 +84,7 @@ func show(ctx context.Context, a *app.App, c *config, args []string) error {
 	return app.PrintItems(a, c.OutputOptions, views, func(v view) string { return v.Task.String() }, draw)
 }
 
-// draw shows the attempt to a person.
+// draw draws the usage for people.
 func (v *view) draw(a *app.App) error {
 	now := time.Now()
 	f := app.Details{App: a}
@@ -109,9 +101,9 @@ func (v *view) draw(a *app.App) error {
 	}
 	switch {
 	case v.Attempt == 0:
-		f.Add("samples", "none: it has not been started")
+		f.Add("samples", "none: the task has not started")
 	case v.Taken == 0 && v.State.Final():
-		f.Add("samples", "none: the first one is taken after a second")
+		f.Add("samples", "none: the task ended before the first one, after a second")
 	case v.Taken == 0:
 		f.Add("samples", "none yet")
 	case v.State.Final():
@@ -134,7 +126,7 @@ func (v *view) draw(a *app.App) error {
 	return v.table(rows, sparkWidth(a.Out)).Draw(a.Out)
 }
 
-// sparkWidth is how many columns a drawn series takes.
+// sparkWidth returns the width of a sparkline in columns.
 func sparkWidth(s term.Screen) int {
 	const maxWidth, otherColumns = 48, 50
 	if s.Width == 0 {

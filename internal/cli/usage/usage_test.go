@@ -115,7 +115,7 @@ func TestPrinter(t *testing.T) {
 	if diff := cmp.Diff(want, lines); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := stderr.String(); got != "muster: it is tried again: attempt 2\n" {
+	if got := stderr.String(); got != "muster: the task was retried: attempt 2\n" {
 		t.Errorf("it said %q", got)
 	}
 }

@@ -1,7 +1,5 @@
-// Package watch shows a list and each change of it: what --watch does. On a
-// terminal the table is drawn again in place; otherwise each changed row is
-// printed, as kubectl get --watch does, and with -o json each changed object as
-// one line.
+// Package watch implements --watch: it shows a list and its changes. A terminal shows the table in place;
+// otherwise each changed row is printed, as kubectl get --watch does, with -o json one line per object.
 package watch
 
 import (
@@ -20,36 +18,38 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/live"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// Flag is the option that turns watching on.
+// Flag returns the option --watch.
 func Flag(on *bool) cli.Flag {
-	return app.Option{Name: "watch", Short: "w", Usage: "show changes as they happen, until Ctrl-C", Group: "Output"}.BoolVar(on)
+	return app.Option{Name: "watch", Short: "w", Usage: "Watch for changes until Ctrl-C", Group: "Output"}.BoolVar(on)
 }
 
 const (
 	minReadInterval = 500 * time.Millisecond // between two reads
-	refreshInterval = 2 * time.Second        // what has no event, such as the counts of a running job, is read this often
+	refreshInterval = 2 * time.Second        // of values without events, such as the counts of a running job
 )
 
-// List is a list that is watched.
+// List is a watched list.
 type List[T any] struct {
 	app.OutputOptions
 	Columns      []term.Column
 	Row          func(v T, now time.Time) []string
 	ID           func(T) string
-	Stable       func(T) T // without what changes all the time, to tell whether a row changed
+	Stable       func(T) T // without fields that change all the time: a row is printed again if the rest changes
 	EmptyMessage string
 	Events       client.EventQuery
-	Fetch        func(ctx context.Context, limit int) iter.Seq2[T, error] // at most limit rows, unless that is 0
+	Fetch        func(ctx context.Context, limit int) iter.Seq2[T, error] // at most limit rows; 0 means all
 	FetchChanged func(ctx context.Context, b live.Batch) iter.Seq2[T, error]
 }
 
-// Run shows the list until ctx ends or the server refuses.
+// Run shows the list until ctx ends or a permanent error.
 func (r *List[T]) Run(ctx context.Context, a *app.App, server *client.Client) error {
 	ctx, stop := app.SignalContext(ctx)
 	defer stop()
@@ -69,7 +69,7 @@ func (r *List[T]) Run(ctx context.Context, a *app.App, server *client.Client) er
 	return group.Wait()
 }
 
-// waitChange waits for a change, but not longer than d, and returns what changed.
+// waitChange waits at most d for a change, and returns the changes.
 func waitChange(ctx context.Context, feed *live.Feed, d time.Duration) live.Batch {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -81,22 +81,17 @@ func waitChange(ctx context.Context, feed *live.Feed, d time.Duration) live.Batc
 	return feed.Pop()
 }
 
-// throttle waits until the time for another read has come.
+// throttle waits until minReadInterval after the last read.
 func throttle(ctx context.Context, last time.Time) {
-	t := time.NewTimer(time.Until(last.Add(minReadInterval)))
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	}
+	_ = backoff.Sleep(ctx, time.Until(last.Add(minReadInterval))) // the caller checks ctx
 }
 
-// printer prints rows that changed.
+// printer prints changed rows.
 type printer[T any] struct {
 	*List[T]
 
 	app    *app.App
-	hashes map[string]uint64 // what was printed of each row
+	hashes map[string]uint64 // of each row as it was printed
 	seed   maphash.Seed
 	widths []int
 }
@@ -113,10 +108,10 @@ func (r *List[T]) print(ctx context.Context, a *app.App, feed *live.Feed) error 
 			return loss.Err
 		}
 		if loss.Err != nil && !lost {
-			a.Messagef("muster: %v; connecting again", loss.Err)
+			a.Messagef("muster: %v; reconnecting", loss.Err)
 		}
 		if lost && loss.Err == nil {
-			a.Messagef("muster: connected again")
+			a.Messagef("muster: reconnected")
 		}
 		if lost = loss.Err != nil; !lost {
 			var err error
@@ -127,11 +122,11 @@ func (r *List[T]) print(ctx context.Context, a *app.App, feed *live.Feed) error 
 			}
 			switch {
 			case ctx.Err() != nil:
-				return nil //nolint:nilerr // the end of ctx is why
+				return nil //nolint:nilerr // ctx ended
 			case err != nil && (first || !live.IsTemporary(err)):
 				return err
 			case err != nil:
-				b.Resync = true // the next read makes up for it
+				b.Resync = true // read all again
 			case first && len(p.hashes) == 0 && r.Human():
 				a.Messagef("%s", r.EmptyMessage)
 			}
@@ -203,7 +198,7 @@ func (p *printer[T]) printFirst(rows iter.Seq2[T, error]) error {
 	return nil
 }
 
-// recordChange remembers a row and reports whether it differs from what was printed of it.
+// recordChange stores the hash of a row and reports whether it differs from the printed one.
 func (p *printer[T]) recordChange(v T) (bool, error) {
 	data, err := json.Marshal(p.Stable(v))
 	if err != nil {
@@ -251,7 +246,7 @@ func (p *printer[T]) printLine(cells []string) error {
 	return app.WriteOutput(p.app.Out, []byte(strings.TrimRight(b.String(), " ")+"\n"))
 }
 
-// draw draws the list on a terminal, again in place whenever it changed.
+// draw draws the list on a terminal and redraws it in place when it changes.
 func (r *List[T]) draw(ctx context.Context, a *app.App, feed *live.Feed) error {
 	c := canvas{screen: a.Out}
 	var rows []T
@@ -260,13 +255,13 @@ func (r *List[T]) draw(ctx context.Context, a *app.App, feed *live.Feed) error {
 	var read time.Time
 	for ctx.Err() == nil {
 		_, height := a.Out.Size()
-		limit := max(1, height-3) // the titles, the last line, and the prompt after the end
+		limit := max(1, height-3) // without the titles, the last line, and the prompt after the end
 		if dirty || time.Since(read) >= refreshInterval {
 			read = time.Now()
-			fetched, err := collect(r.Fetch(ctx, limit+1), limit+1)
+			fetched, err := remote.Collect(r.Fetch(ctx, limit+1), limit+1)
 			switch {
 			case ctx.Err() != nil:
-				return nil //nolint:nilerr // the end of ctx is why
+				return nil //nolint:nilerr // ctx ended
 			case err == nil:
 				truncated = len(fetched) > limit
 				rows, dirty, loaded = fetched[:min(len(fetched), limit)], false, true
@@ -288,20 +283,7 @@ func (r *List[T]) draw(ctx context.Context, a *app.App, feed *live.Feed) error {
 	return nil
 }
 
-func collect[T any](rows iter.Seq2[T, error], limit int) ([]T, error) {
-	var all []T
-	for v, err := range rows {
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, v); len(all) == limit {
-			break
-		}
-	}
-	return all, nil
-}
-
-// connStatus says how the connection is.
+// connStatus describes a lost connection, "" if connected.
 func connStatus(feed *live.Feed) string {
 	loss := feed.Loss()
 	if loss.Err == nil {
@@ -337,7 +319,7 @@ func (r *List[T]) table(s term.Screen, rows []T, truncated bool, problem string)
 	return errors.Join(err, app.WriteOutput(s, []byte(s.Paint(style, term.Truncate(note, s.Width-1))+"\n")))
 }
 
-// canvas is a part of a terminal that is drawn again in place.
+// canvas is a part of a terminal that is redrawn in place.
 type canvas struct {
 	screen term.Screen
 	drawn  string
@@ -361,7 +343,7 @@ func (c *canvas) draw(draw func(term.Screen) error) error {
 	var out strings.Builder
 	switch {
 	case c.drawn == "":
-	case width != c.width || height != c.height: // the terminal has wrapped the lines: begin at the top
+	case width != c.width || height != c.height: // the terminal may have wrapped lines
 		out.WriteString("\x1b[2J\x1b[H")
 	default:
 		fmt.Fprintf(&out, "\x1b[%dA", c.lines)
@@ -374,16 +356,16 @@ func (c *canvas) draw(draw func(term.Screen) error) error {
 	return app.WriteOutput(c.screen, []byte(out.String()))
 }
 
-// Identity is a Stable of rows that hold nothing that changes all the time.
+// Identity is a Stable that compares whole rows.
 func Identity[T any](v T) T { return v }
 
-// WithoutHeartbeat is a worker without what each heartbeat changes.
+// WithoutHeartbeat returns a worker without the fields that each heartbeat changes.
 func WithoutHeartbeat(w muster.Worker) muster.Worker {
 	w.Load, w.LastSeenAt = nil, 0
 	return w
 }
 
-// MinLimit returns the smaller one of two limits, of which 0 means none.
+// MinLimit returns the smaller one of two limits; 0 means none.
 func MinLimit(a, b int) int {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -391,7 +373,7 @@ func MinLimit(a, b int) int {
 	return a
 }
 
-// Limit ends a sequence after limit elements, unless that is 0.
+// Limit ends a sequence after limit elements; 0 means none.
 func Limit[T any](rows iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
 	if limit == 0 {
 		return rows

@@ -241,15 +241,15 @@ func TestALostConnection(t *testing.T) {
 	w.refuse = true
 	w.mu.Unlock()
 	w.events <- ""
-	w.waitOutput(text, "connecting again\n")
+	w.waitOutput(text, "reconnecting\n")
 	w.mu.Lock()
 	w.refuse, w.items = false, []item{{"a", "failed", 0}, {"b", "queued", 0}}
 	w.mu.Unlock()
 	text += "a     failed        0\nb     queued        0\n"
-	w.waitOutput(text, "muster: connected again\n")
+	w.waitOutput(text, "muster: reconnected\n")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if n := strings.Count(w.messages.String(), "connecting again"); n != 1 {
+	if n := strings.Count(w.messages.String(), "; reconnecting"); n != 1 {
 		t.Errorf("the loss is said %d times: %s", n, w.messages.String())
 	}
 }
@@ -266,12 +266,12 @@ func TestALostConnectionResumes(t *testing.T) {
 	w.mu.Unlock()
 	w.change(item{"a", "failed", 0})
 	w.events <- ""
-	for end := time.Now().Add(30 * time.Second); !w.hasMessage("connecting again\n") && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !w.hasMessage("reconnecting\n") && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 	}
 	w.mu.Lock()
 	w.refuse = false
 	w.mu.Unlock()
-	w.waitOutput(text+"a     failed        0\n", "muster: connected again\n")
+	w.waitOutput(text+"a     failed        0\n", "muster: reconnected\n")
 }
 
 // An error of the first read ends it; later ones do if they do not go away by themselves.

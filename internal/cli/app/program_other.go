@@ -8,9 +8,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// NotifyUpgrade returns a channel that gets nothing: there is no signal for it here.
+// NotifyUpgrade returns a nil channel: this system has no signal for upgrades.
 func NotifyUpgrade() (requests <-chan os.Signal, release func()) { return nil, func() {} }
 
 func execProgram(string, []string, []string) error {
-	return muster.Errorf(muster.Invalid, "a program cannot replace itself on this system: stop it and start it again")
+	return muster.Errorf(muster.Invalid, "upgrades in place are not supported on this system: restart the program")
 }
