@@ -54,7 +54,7 @@ var rules = map[string]rule{
 	"store":    {ring: contract},
 	"blob":     {ring: contract},
 	"tasklog":  {ring: contract},
-	"link":     {ring: contract},
+	"link":     {ring: contract, internal: []string{"backoff"}},
 	"eventbus": {ring: contract},
 
 	"atomicfile": {ring: contract},
@@ -87,7 +87,7 @@ var rules = map[string]rule{
 	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"github.com/goccy/go-yaml"}},
 	"store/sqlite":      {ring: adapter, internal: []string{"store"}, external: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
 	"link/wslink":       {ring: adapter, internal: []string{"link"}, external: []string{"github.com/coder/websocket"}},
-	"link/polllink":     {ring: adapter, internal: []string{"link"}},
+	"link/polllink":     {ring: adapter, internal: []string{"backoff", "link"}},
 	"agent/run/kinds":   {ring: adapter, internal: []string{"agent/run", "agent/run/process", "agent/run/python", "kind"}},
 	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "agent/run/python", "agent/isolation", "runtimes"}},
 	"agent/modelpool":   {ring: adapter, internal: []string{"agent/run", "agent/isolation", "agent/shim/proctree"}, external: []string{"golang.org/x/"}},

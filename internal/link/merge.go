@@ -7,10 +7,10 @@ import (
 )
 
 // frameBudget is how many bytes the lists of one frame may fill; the rest of
-// MaxFrame is for what a frame has once and for its punctuation.
+// MaxFrame is for fields that are not lists and for punctuation.
 const frameBudget = MaxFrame - 1<<20
 
-// merge adds w at the end of f. A frame that ends in a Drain or a Goodbye is full.
+// merge adds w at the end of f. It returns false if f is full, as after a Drain or a Goodbye.
 func (f *ToWorker) merge(w *ToWorker) bool {
 	if f.Drain || f.Goodbye != nil || len(f.Assign) >= maxBatch || len(f.FinishedAck) >= maxBatch ||
 		len(f.LogAck) >= maxBatch || len(f.Cancel) >= maxBatch || len(f.Heal)+len(w.Heal) > MaxGPUs && len(f.Heal) > 0 {
@@ -52,7 +52,7 @@ func (f *ToServer) splitOverflow() *ToServer {
 	logBudget := budget
 	f.Logs, rest.Logs = takeFitting(f.Logs, &logBudget, func(c *LogChunk) int {
 		if logs -= len(c.Data); logs < 0 {
-			return MaxFrame // over the limit of its own: as if it filled the frame
+			return MaxFrame // over its own limit: as if it filled the frame
 		}
 		return messageOverhead + (len(c.Data)/3+1)*4
 	})
@@ -67,7 +67,7 @@ func (f *ToServer) splitOverflow() *ToServer {
 	return &rest
 }
 
-// splitOverflow is like ToServer.cut.
+// splitOverflow is like ToServer.splitOverflow.
 func (f *ToWorker) splitOverflow() *ToWorker {
 	var rest ToWorker
 	budget := frameBudget
@@ -85,7 +85,7 @@ func (f *ToWorker) splitOverflow() *ToWorker {
 	return &rest
 }
 
-// takeFitting splits a list at the first element for which there is no room, and leaves room
+// takeFitting splits a list at the first element that exceeds the budget, and makes the budget
 // negative if there was one. The first element of a frame always fits.
 func takeFitting[T any](list []T, budget *int, size func(*T) int) (in, out []T) {
 	if *budget < 0 {
@@ -102,7 +102,7 @@ func takeFitting[T any](list []T, budget *int, size func(*T) int) (in, out []T) 
 	return list, nil
 }
 
-// messageOverhead is more than the field names, numbers and ids of any message take.
+// messageOverhead is an upper limit, in bytes, for the field names, numbers and ids of any message.
 const messageOverhead = 256
 
 func attemptSize(*muster.AttemptID) int { return 48 }
@@ -151,11 +151,10 @@ func assignSize(a *Assign) int {
 	return n
 }
 
-// textSize is the most that s takes as JSON: six bytes for a control character.
+// textSize is the most bytes of s as JSON: six for a control character.
 func textSize(s string) int { return 6*len(s) + 4 }
 
-// jsonSize is the exact size, for what is too varied to be bounded from outside. What cannot be
-// encoded has no size; the encoder will say why.
+// jsonSize returns the exact size of a spec, or 0 if it cannot be encoded: then the encoder reports the error.
 func jsonSize(spec *muster.TaskSpec) int {
 	b, err := json.Marshal(spec)
 	if err != nil {

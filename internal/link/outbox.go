@@ -8,19 +8,18 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// maxBatch is the most messages of one sort that are merged into one frame, so
-// that the receiver can begin with the first while later ones still come in.
+// maxBatch is the most messages of one type that are merged into one frame, so
+// that the receiver can handle the first ones while later ones arrive.
 const maxBatch = 4096
 
-// Outbox gathers the words for one worker while its one writer is busy, and hands
-// them over merged: batching needs no timer, because whatever came up during a
-// write travels in the next one. Its methods may be called from any goroutine.
+// Outbox queues the messages for one worker and merges those that wait while its
+// writer is busy, so batching needs no timer. Its methods may be called from any goroutine.
 type Outbox struct {
 	mu      sync.Mutex
-	frames  []*ToWorker   // waiting, in order; words are added to the last one
+	frames  []*ToWorker   // waiting, in order; messages are added to the last one
 	waiting int           // messages in frames
 	limit   int           // of waiting
-	err     error         // why there is no more: io.EOF after a Goodbye
+	err     error         // why it ended: io.EOF after a Goodbye
 	ended   bool          // a Goodbye was posted
 	wake    chan struct{} // holds one token if frames or err may have changed
 }
@@ -30,8 +29,8 @@ func NewOutbox(limit int) *Outbox {
 	return &Outbox{limit: limit, wake: make(chan struct{}, 1)}
 }
 
-// Post adds a word and never blocks. The box copies what w lists but may keep what it points to: the
-// caller no longer changes it. Words after a Goodbye, or after the box failed, are dropped.
+// Post adds messages and never blocks. The outbox copies the lists of w but may keep what they point to, which
+// the caller must not change. Messages after a Goodbye, or after the outbox failed, are dropped.
 func (o *Outbox) Post(w *ToWorker) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -52,8 +51,8 @@ func (o *Outbox) Post(w *ToWorker) {
 	o.signal()
 }
 
-// Next waits for words and returns all that fit in one frame. After the frame
-// with the Goodbye it returns io.EOF, and after too many words have waited
+// Next waits for messages and returns all that fit in one frame. After the frame
+// with the Goodbye it returns io.EOF, and after too many messages waited,
 // Unavailable. One goroutine may call it.
 func (o *Outbox) Next(ctx context.Context) (*ToWorker, error) {
 	for {
@@ -69,7 +68,7 @@ func (o *Outbox) Next(ctx context.Context) (*ToWorker, error) {
 	}
 }
 
-// tryNext is Take without waiting: it returns nothing if nothing is there.
+// tryNext is Next without waiting: it returns nil, nil if no frame waits.
 func (o *Outbox) tryNext() (*ToWorker, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// Bench measures a transport on the loopback interface: round trips one at a time, and lives of tasks in
-// batches, each an Assign down and a Finished up.
+// Bench measures a transport on the loopback interface: an Assign to the worker and a Finished back
+// for each task, one at a time and in batches.
 func Bench(b *testing.B, tr Transport) {
 	b.Run("round trip", func(b *testing.B) { benchTasks(b, tr, 1) })
 	b.Run("64 lives a frame", func(b *testing.B) { benchTasks(b, tr, 64) })

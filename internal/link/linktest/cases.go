@@ -199,7 +199,7 @@ func twoSessions(t *testing.T, tr Transport) {
 	must(t, w2.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{attemptID(2)}}))
 	for i, sc := range []link.ServerConn{s1, s2} {
 		if f, err := sc.Recv(ctx); err != nil || len(f.Accepted) != 1 || f.Accepted[0] != attemptID(i+1) {
-			t.Errorf("session %d heard %+v, %v", i+1, f, err)
+			t.Errorf("session %d received %+v, %v", i+1, f, err)
 		}
 	}
 	must(t, w1.Close())
@@ -235,17 +235,17 @@ func cut(t *testing.T, tr Transport) {
 	if err == nil && (len(f.Rejected) != 1 || len(f.Rejected[0].Message) != 1<<20) {
 		t.Fatalf("half a frame arrived: %+v", f)
 	}
-	if err != nil { // the connection was the session: both sides know, and a new one works
+	if err != nil { // the session ended with the connection: both sides notice, and a new one works
 		wantEnded(ctx, t, err)
 		_, err = w.Recv(ctx)
 		wantEnded(ctx, t, err)
 		open(t, tr, s, p.Addr)
 		return
 	}
-	must(t, <-sent) // the transport repeated it
+	must(t, <-sent) // the transport retried
 }
 
-// nopHandler is a desk without a server behind it.
+// nopHandler accepts every session and ignores its frames.
 type nopHandler struct{ closed chan bool }
 
 func (q nopHandler) Open(context.Context, *link.Hello, func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
@@ -278,7 +278,7 @@ func frozen(t *testing.T, tr Transport) {
 	case <-ctx.Done():
 		t.Fatalf("no welcome: %v", <-ran)
 	}
-	p.Freeze() // on a busy machine one of them may have taken the other for silent before
+	p.Freeze() // on a busy machine one side may have ended before, for the other's silence
 	for range 2 {
 		select {
 		case err := <-served:
@@ -288,7 +288,7 @@ func frozen(t *testing.T, tr Transport) {
 		}
 	}
 	if orderly := <-q.closed; orderly {
-		t.Error("the session ended in good order")
+		t.Error("the session ended orderly")
 	}
 }
 
@@ -307,7 +307,7 @@ func slowReader(t *testing.T, tr Transport) {
 	name := strings.Repeat("x", link.MaxFrame/2)
 	for i := 1; ; i++ {
 		if i > 100 {
-			t.Fatal("400 MiB were taken for a worker that reads nothing")
+			t.Fatal("Send accepted 400 MiB for a worker that reads nothing")
 		}
 		if err := sc.Send(ctx, &link.ToWorker{Specs: []link.GroupSpec{{Ref: i, UID: "j1", Name: name}}}); err != nil {
 			if ctx.Err() == nil {

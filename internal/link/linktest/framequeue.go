@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// FrameQueue is a worker's words as a test posts them, one frame each.
+// FrameQueue is a link.FrameSource with the frames that a test posts.
 type FrameQueue struct {
 	frames chan *link.ToServer
 	ended  atomic.Bool
@@ -16,13 +16,13 @@ type FrameQueue struct {
 
 var _ link.FrameSource = (*FrameQueue)(nil)
 
-// NewFrameQueue returns an empty Words.
+// NewFrameQueue returns an empty FrameQueue.
 func NewFrameQueue() *FrameQueue { return &FrameQueue{frames: make(chan *link.ToServer, 1000)} }
 
-// Post implements link.Words.
+// Post implements link.FrameSource.
 func (w *FrameQueue) Post(f *link.ToServer) { w.frames <- f }
 
-// Next implements link.Words.
+// Next implements link.FrameSource.
 func (w *FrameQueue) Next(ctx context.Context) (*link.ToServer, error) {
 	if w.ended.Load() {
 		return nil, io.EOF
