@@ -16,44 +16,43 @@ type Content struct {
 	Verification Verification
 }
 
-// ContentQuery asks for the files with an identifier.
+// ContentQuery selects the files with an identifier.
 type ContentQuery struct {
 	CID     string  // CIDv0
 	Project string  // of their jobs; "" means all
-	After   Content // those that come after it; the zero one means all
-	Limit   int     // at most that many, at least 1
+	After   Content // only those after it; the zero value means all
+	Limit   int     // at least 1
 }
 
-// Verification is whether a file is known to have its identifier, which at first only its worker says.
+// Verification is whether the server has verified the identifier of a file, which a worker reported.
 type Verification int
 
-// The states of a Proof.
+// The values of Verification.
 const (
 	Unverified Verification = iota
 	Verified
-	Mismatch // it has another one
+	Mismatch // the file has another identifier
 )
 
-// VerificationStore is what was found of contents. It holds for the file in all jobs.
+// VerificationStore stores results of verification. A result holds for the file in all jobs.
 type VerificationStore interface {
 	SetVerification(ctx context.Context, c Content, p Verification) error
 }
 
-// PinStore is what becomes of contents in an IPFS node. A file that several jobs have is one.
+// PinStore stores which files are pinned on an IPFS node. A file that several jobs have is one file.
 type PinStore interface {
-	// Unpinned lists files that are neither pinned nor refused, by CID and SHA-256, those after the one given; Job and Name
+	// Unpinned lists files that are neither pinned nor refused, by CID and SHA-256, from the one after the given one; Job and Name
 	// are of one of its jobs.
 	Unpinned(ctx context.Context, after Content, limit int) ([]Content, error)
-	// SetPin notes that the node has a file, or that it is never to be given it.
 	SetPin(ctx context.Context, c Content, p PinState) error
 }
 
-// PinState is how a file stands with the node.
+// PinState is the state of a file on the IPFS node.
 type PinState int
 
-// The states of a Pin.
+// The values of PinState.
 const (
 	Unpinned PinState = iota
 	Pinned
-	PinRefused // the node made something else of it, or it is not there
+	PinRefused // never to be pinned: the node computes another CID, or the file is missing
 )

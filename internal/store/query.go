@@ -6,7 +6,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// UpperBound checks the query and returns the number that all its jobs are below.
+// UpperBound checks the query and returns the number below which all its jobs are.
 func (q *JobQuery) UpperBound() (muster.JobID, error) {
 	n, err := q.LowerBound()
 	if q.Cursor == "" {
@@ -15,7 +15,7 @@ func (q *JobQuery) UpperBound() (muster.JobID, error) {
 	return n, err
 }
 
-// LowerBound checks the query and returns the number that all its jobs are above, if the oldest come first.
+// LowerBound checks the query and returns the number above which all its jobs are, with OldestFirst.
 func (q *JobQuery) LowerBound() (muster.JobID, error) {
 	if err := checkLimit(q.Limit); err != nil {
 		return 0, err
@@ -24,8 +24,8 @@ func (q *JobQuery) LowerBound() (muster.JobID, error) {
 	return muster.JobID(n), err
 }
 
-// TrimPage makes the page and its cursor of jobs, which an adapter read with one more
-// than Limit, to see whether there are any.
+// TrimPage returns the page and its cursor. An adapter reads one job more than Limit,
+// to know whether there is a next page.
 func (q *JobQuery) TrimPage(jobs []muster.Job) ([]muster.Job, string) {
 	if len(jobs) <= q.Limit {
 		return jobs, ""

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// putContents notes which of a job's artifacts have content identifiers. What is known of a file's pin and proof holds for every job.
+// putContents records which of a job's artifacts have content identifiers. The pin and proof of a file hold for all jobs that have it.
 func (c *conn) putContents(job muster.JobID, artifacts []muster.Artifact) error {
 	for i := range artifacts {
 		a := &artifacts[i]
@@ -16,13 +16,7 @@ func (c *conn) putContents(job muster.JobID, artifacts []muster.Artifact) error 
 		}
 		err := c.exec(`INSERT INTO content (cid, job, name, sha256, size, pin, proof)
 			SELECT ?1, ?2, ?3, ?4, ?5, coalesce(max(pin), 0), coalesce(max(proof), 0) FROM content WHERE cid = ?1 AND sha256 = ?4 ON CONFLICT DO NOTHING`,
-			func(p *params) {
-				p.text(a.CID)
-				p.int(int64(job))
-				p.text(a.Name)
-				p.text(a.SHA256)
-				p.int(a.Size)
-			})
+			values(a.CID, int64(job), a.Name, a.SHA256, a.Size))
 		if err != nil {
 			return err
 		}
@@ -32,67 +26,38 @@ func (c *conn) putContents(job muster.JobID, artifacts []muster.Artifact) error 
 
 const contentColumns = "cid, job, name, sha256, size, proof"
 
-func (c *columns) content() (k store.Content) {
-	k.CID = c.text()
-	k.Job = muster.JobID(c.int())
-	k.Name = c.text()
-	k.SHA256 = c.text()
-	k.Size = c.int()
-	k.Verification = store.Verification(c.int())
-	return k
+func (r row) content(k *store.Content) {
+	text(r, &k.CID)
+	number(r, &k.Job)
+	text(r, &k.Name)
+	text(r, &k.SHA256)
+	number(r, &k.Size)
+	number(r, &k.Verification)
 }
 
 // Contents implements store.Reader.
 func (s *Store) Contents(ctx context.Context, q store.ContentQuery) ([]store.Content, error) {
-	return s.contents(ctx, "SELECT "+contentColumns+` FROM content WHERE cid = ?1 AND proof < 2 AND (?2 = 0 OR job < ?2 OR job = ?2 AND sha256 > ?3)
+	return readList(ctx, s, "SELECT "+contentColumns+` FROM content WHERE cid = ?1 AND proof < 2 AND (?2 = 0 OR job < ?2 OR job = ?2 AND sha256 > ?3)
 		AND (?4 = '' OR (SELECT project FROM job WHERE id = content.job) = ?4) ORDER BY job DESC, sha256 LIMIT ?5`,
-		func(p *params) {
-			p.text(q.CID)
-			p.int(int64(q.After.Job))
-			p.text(q.After.SHA256)
-			p.text(q.Project)
-			p.int(int64(q.Limit))
-		})
+		values(q.CID, int64(q.After.Job), q.After.SHA256, q.Project, q.Limit), row.content)
 }
 
-// Unpinned implements store.Pins.
+// Unpinned implements store.PinStore.
 func (s *Store) Unpinned(ctx context.Context, after store.Content, limit int) ([]store.Content, error) {
-	return s.contents(ctx, "SELECT cid, max(job), name, sha256, size, proof FROM content WHERE pin = 0 AND (cid, sha256) > (?, ?) GROUP BY cid, sha256 ORDER BY cid, sha256 LIMIT ?",
-		func(p *params) {
-			p.text(after.CID)
-			p.text(after.SHA256)
-			p.int(int64(limit))
-		})
+	return readList(ctx, s, "SELECT cid, max(job), name, sha256, size, proof FROM content WHERE pin = 0 AND (cid, sha256) > (?, ?) GROUP BY cid, sha256 ORDER BY cid, sha256 LIMIT ?",
+		values(after.CID, after.SHA256, limit), row.content)
 }
 
-func (s *Store) contents(ctx context.Context, sql string, bind func(*params)) (found []store.Content, err error) {
-	err = s.readTx(ctx, func(c *conn) error {
-		return c.query(sql, bind, func(cols *columns) bool {
-			found = append(found, cols.content())
-			return true
-		})
-	})
-	return found, err
-}
-
-// SetPin implements store.Pins.
+// SetPin implements store.PinStore.
 func (s *Store) SetPin(ctx context.Context, k store.Content, state store.PinState) error {
 	return s.writeTx(ctx, func(c *conn) error {
-		return c.exec("UPDATE content SET pin = ? WHERE cid = ? AND sha256 = ?", func(p *params) {
-			p.int(int64(state))
-			p.text(k.CID)
-			p.text(k.SHA256)
-		})
+		return c.exec("UPDATE content SET pin = ? WHERE cid = ? AND sha256 = ?", values(int(state), k.CID, k.SHA256))
 	})
 }
 
-// SetVerification implements store.Proofs.
+// SetVerification implements store.VerificationStore.
 func (s *Store) SetVerification(ctx context.Context, k store.Content, state store.Verification) error {
 	return s.writeTx(ctx, func(c *conn) error {
-		return c.exec("UPDATE content SET proof = ? WHERE cid = ? AND sha256 = ?", func(p *params) {
-			p.int(int64(state))
-			p.text(k.CID)
-			p.text(k.SHA256)
-		})
+		return c.exec("UPDATE content SET proof = ? WHERE cid = ? AND sha256 = ?", values(int(state), k.CID, k.SHA256))
 	})
 }

@@ -12,55 +12,55 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// commitMarkName is the file in the database's folder that repeats which commit was the last one.
+// commitMarkName is the file in the database's directory that repeats the position of the last commit.
 const commitMarkName = "last-commit"
 
-// position says how far a database has come.
+// position is the state of a database after a commit.
 type position struct {
 	id      string       // of the database
 	seq     int64        // of the last commit
-	nextJob muster.JobID // the number that the next job gets
+	nextJob muster.JobID // the number of the next job
 }
 
-// commitMark is the file that repeats the position of the last commit. It is written after each commit and before anybody
-// is told of that, so that it is never ahead of a sound database, whenever the process is killed. It is not synced:
-// after a loss of power it may be behind the database, which is of no harm.
+// commitMark is the file that repeats the position of the last commit. It is written after each commit and before
+// Commit returns, so a kill at any time never leaves it ahead of the database. It is not synced:
+// after a loss of power it may be behind the database, which is harmless.
 type commitMark struct{ file *os.File }
 
 const commitMarkFormat = "muster 1 %s %020d %020d"
 
-// openCommitMark opens the mark in a folder, and makes it if it is not there.
+// openCommitMark opens the mark in a directory, and creates it if needed.
 func openCommitMark(folder string) (*commitMark, error) {
 	f, err := os.OpenFile(filepath.Join(folder, commitMarkName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "cannot open the file that repeats the last commit: %w", err)
+		return nil, muster.Errorf(muster.Unavailable, "cannot open the commit mark: %w", err)
 	}
 	return &commitMark{f}, nil
 }
 
-// write replaces what the mark says. The line always has the same length.
+// write replaces the position in the mark. The line always has the same length.
 func (m *commitMark) write(p position) error {
 	line := fmt.Sprintf(commitMarkFormat, p.id, p.seq, p.nextJob)
 	_, err := m.file.WriteAt(fmt.Appendf(nil, "%s %08x\n", line, crc32.ChecksumIEEE([]byte(line))), 0)
 	return err
 }
 
-// readCommitMark reads the mark in a folder. ok is false if there is none, or one that is damaged.
+// readCommitMark reads the mark in a directory. ok is false if it is missing or damaged.
 func readCommitMark(folder string) (p position, ok bool, err error) {
 	f, err := os.Open(filepath.Join(folder, commitMarkName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return position{}, false, nil
 	}
 	if err != nil {
-		return position{}, false, muster.Errorf(muster.Unavailable, "cannot read the file that repeats the last commit: %w", err)
+		return position{}, false, muster.Errorf(muster.Unavailable, "cannot read the commit mark: %w", err)
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, 4096))
 	if err != nil {
-		return position{}, false, muster.Errorf(muster.Unavailable, "cannot read the file that repeats the last commit: %w", err)
+		return position{}, false, muster.Errorf(muster.Unavailable, "cannot read the commit mark: %w", err)
 	}
 	if _, err := fmt.Sscanf(string(b), commitMarkFormat, &p.id, &p.seq, &p.nextJob); err != nil {
-		return position{}, false, nil // damaged: it is written again
+		return position{}, false, nil // damaged: Open replaces it
 	}
 	line := fmt.Sprintf(commitMarkFormat, p.id, p.seq, p.nextJob)
 	if string(b) != fmt.Sprintf("%s %08x\n", line, crc32.ChecksumIEEE([]byte(line))) {

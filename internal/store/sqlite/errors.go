@@ -8,8 +8,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 )
 
-// wrapError turns an error of SQLite into one for the user. what is the verb: read
-// or write.
+// wrapError converts an error of SQLite to a muster.Error. verb is such as "read".
 func (s *Store) wrapError(ctx context.Context, verb string, err error) error {
 	if e, ok := errors.AsType[*muster.Error](err); ok {
 		return e

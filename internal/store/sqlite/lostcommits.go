@@ -12,28 +12,28 @@ import (
 	"github.com/ncruces/go-sqlite3"
 )
 
-// Options say how to open a database.
+// Options are options of Open.
 type Options struct {
-	// UsedJob is the highest job number that something outside the database shows to have been used, or 0.
+	// UsedJob is the highest job number known to be used from outside the database, or 0.
 	UsedJob muster.JobID
-	// AcceptLoss opens a database that lacks commits which were acknowledged.
+	// AcceptLoss opens a database that lacks acknowledged commits.
 	AcceptLoss bool
 }
 
-// Loss says what a database lacks.
+// Loss is what a database lacks.
 type Loss struct {
-	OtherDatabase bool         // it is another database than the one that was last used in its folder
+	OtherDatabase bool         // it is not the database that was last used in its directory
 	Commits       int64        // that are missing, as far as they can be counted
 	FirstJob      muster.JobID // jobs from this number on may be missing
-	LastJob       muster.JobID // to this one; less than From if no job is missing
+	LastJob       muster.JobID // up to this one; less than FirstJob if no job is missing
 }
 
-// String tells it in words.
+// String describes the loss for messages.
 func (l *Loss) String() string {
 	text := fmt.Sprintf("its last %d commits are missing", l.Commits)
 	switch {
 	case l.OtherDatabase:
-		text = "it is missing, or another one than was last used there"
+		text = "it is missing, or not the one that was last used there"
 	case l.Commits == 0:
 		text = "it is older than the logs beside it"
 	}
@@ -48,12 +48,12 @@ func (l *Loss) String() string {
 
 func (s *Store) lossError(l *Loss) error {
 	return muster.Errorf(muster.Conflict,
-		"the database %s lacks what was acknowledged: %s; its write-ahead log (-wal) was damaged or removed, or an older copy was put in its place: "+
-			"restore a backup of the whole data folder, or go on without it with --accept-loss", s.path, l)
+		"the database %s lacks acknowledged commits: %s; its write-ahead log (-wal) was damaged or removed, or an older copy was restored: "+
+			"restore a backup of the whole data directory, or continue without them with --accept-loss", s.path, l)
 }
 
-// detectLoss compares the database with the mark, and with the job numbers that are known to be used, before anything
-// is written: also the write-ahead log stays as it is. It returns nil if nothing is missing.
+// detectLoss compares the database with the mark and with the job numbers known to be used. It
+// writes nothing, not even to the write-ahead log. It returns nil if nothing is missing.
 func (s *Store) detectLoss(ctx context.Context, used muster.JobID) (*Loss, error) {
 	last, marked, err := readCommitMark(filepath.Dir(s.path))
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *Store) detectLoss(ctx context.Context, used muster.JobID) (*Loss, error
 	return l, nil
 }
 
-// readPosition reads how far the database on disk has come. One that is not there, or was made by an older Muster, has no id.
+// readPosition reads the position of the database on disk. A missing database, and one of an older Muster, has no id.
 func (s *Store) readPosition(ctx context.Context) (p position, err error) {
 	p.nextJob = 1
 	if info, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
@@ -92,7 +92,7 @@ func (s *Store) readPosition(ctx context.Context) (p position, err error) {
 		return p, s.wrapError(ctx, "open", err)
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	// The last connection that closes would otherwise move what is left of the write-ahead log, and delete the rest.
+	// Otherwise closing the last connection would checkpoint and delete the write-ahead log.
 	if _, err := c.db.Config(sqlite3.DBCONFIG_NO_CKPT_ON_CLOSE, true); err != nil {
 		return p, s.wrapError(ctx, "open", err)
 	}
@@ -124,7 +124,7 @@ func (c *conn) readPosition(p *position) error {
 	return err
 }
 
-// acceptLoss goes on without what is missing: the database gets another identity, and no number is used again.
+// acceptLoss continues without the missing commits: the database gets a new id, and no job number is used twice.
 func (s *Store) acceptLoss(ctx context.Context, l *Loss) error {
 	return s.writeTx(ctx, func(c *conn) error {
 		intact := true
@@ -136,21 +136,21 @@ func (s *Store) acceptLoss(ctx context.Context, l *Loss) error {
 			return err
 		}
 		if !intact {
-			return muster.Errorf(muster.Internal, "the database %s is damaged in itself, too: restore it from a backup", s.path)
+			return muster.Errorf(muster.Internal, "the database %s is also damaged: restore it from a backup", s.path)
 		}
-		return c.exec("UPDATE life SET id = lower(hex(randomblob(16))), next_job = max(next_job, ?)", func(p *params) { p.int(int64(l.LastJob) + 1) })
+		return c.exec("UPDATE life SET id = lower(hex(randomblob(16))), next_job = max(next_job, ?)", values(int64(l.LastJob)+1))
 	})
 }
 
-// countCommit counts a commit, which is part of it. next is the number of the next job, if the commit says so.
+// countCommit counts the commit in its own transaction. next is the least number of the next job, or 0.
 func (s *Store) countCommit(next muster.JobID) error {
-	return s.writer.query("UPDATE life SET seq = seq + 1, next_job = max(next_job, ?) RETURNING id, seq, next_job", func(p *params) { p.int(int64(next)) },
+	return s.writer.query("UPDATE life SET seq = seq + 1, next_job = max(next_job, ?) RETURNING id, seq, next_job", values(int64(next)),
 		func(cols *columns) bool {
 			s.lastCommit.id, s.lastCommit.seq, s.lastCommit.nextJob = cols.text(), cols.int(), muster.JobID(cols.int())
 			return true
 		})
 }
 
-// writeMark writes the mark of the commit that has just been made. Without it a later loss of this commit would not be
-// noticed: that is no reason to tell its caller that it was not done.
+// writeMark writes the mark of the last commit. Without the mark a later loss of this commit is not
+// detected, but the commit itself succeeded, so errors are ignored.
 func (s *Store) writeMark() { _ = s.mark.write(s.lastCommit) }

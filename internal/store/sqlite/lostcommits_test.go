@@ -97,7 +97,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 		"an older copy is put back": {func(t *testing.T, dir string) {
 			t.Helper()
 			copyFiles(t, crashedCopy(t, 3), dir, "muster.db", "muster.db-wal")
-		}, 0, "another one than was last used there, and with them jobs 4 to 30"},
+		}, 0, "not the one that was last used there, and with them jobs 4 to 30"},
 		"all is gone but the mark": {func(t *testing.T, dir string) {
 			t.Helper()
 			if err := errors.Join(os.Remove(filepath.Join(dir, "muster.db")), os.Remove(filepath.Join(dir, "muster.db-wal"))); err != nil {
@@ -206,7 +206,7 @@ func TestTheLostDatabaseIsAnotherOne(t *testing.T) {
 		copyFiles(t, c.to, to, "last-commit")
 		copyFiles(t, c.from, to, "muster.db", "muster.db-wal")
 		s, err := sqlite.Open(t.Context(), filepath.Join(to, "muster.db"), sqlite.Options{})
-		if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "another one than was last used there") {
+		if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "not the one that was last used there") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err == nil {
@@ -244,7 +244,7 @@ func TestADamagedDatabaseIsNotAccepted(t *testing.T) {
 		if err == nil {
 			_ = s.Close()
 			t.Errorf("page %d of %d is damaged, and the database is opened", at/pageSize, len(whole)/pageSize)
-		} else if strings.Contains(err.Error(), "damaged in itself") {
+		} else if strings.Contains(err.Error(), "is also damaged") {
 			byIntegrityCheck++
 		}
 	}

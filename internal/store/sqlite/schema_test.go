@@ -123,7 +123,7 @@ func TestNewerSchemaIsRefusedAndUntouched(t *testing.T) {
 	if muster.CodeOf(err) != muster.Conflict {
 		t.Fatalf("Open = %v, want a Conflict", err)
 	}
-	for _, part := range []string{path, "version 99", "knows versions up to", "newer muster"} {
+	for _, part := range []string{path, "version 99", "supports versions up to", "newer muster"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %q", err, part)
 		}

@@ -14,7 +14,7 @@ func cids(t *testing.T, f *fixture) {
 	artifact := func(name, cid, hash string) muster.Artifact {
 		return muster.Artifact{Name: name, CID: cid, SHA256: strings.Repeat(hash, 64), Size: 7}
 	}
-	// commit makes a job with one task that has the artifacts, and an attempt before that.
+	// commit creates a job with one task that has the artifacts last, and an earlier attempt with the artifacts before.
 	commit := func(n muster.JobID, last, before []muster.Artifact) {
 		t.Helper()
 		j, g := job(n, 1)
@@ -28,18 +28,12 @@ func cids(t *testing.T, f *fixture) {
 	}
 	wantContents := func(name string, want []store.Content, cid string) {
 		t.Helper()
-		got, err := f.Contents(t.Context(), store.ContentQuery{CID: cid, Limit: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(f.Contents(t.Context(), store.ContentQuery{CID: cid, Limit: 10}))(t)
 		wantEqual(t, name, want, got)
 	}
 	wantUnpinned := func(name string, after store.Content, limit int, want ...store.Content) {
 		t.Helper()
-		got, err := f.Unpinned(t.Context(), after, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(f.Unpinned(t.Context(), after, limit))(t)
 		wantEqual(t, name, want, got)
 	}
 	content := func(n muster.JobID, name, cid, hash string) store.Content {
@@ -48,30 +42,24 @@ func cids(t *testing.T, f *fixture) {
 	commit(1, []muster.Artifact{artifact("a.pt", id("a"), "1"), artifact("log.txt", "", "2")}, []muster.Artifact{artifact("b.pt", id("b"), "3")})
 	wantContents("one file", []store.Content{content(1, "a.pt", id("a"), "1")}, id("a"))
 	wantContents("of an attempt that failed", []store.Content{content(1, "b.pt", id("b"), "3")}, id("b"))
-	wantContents("nobody's", nil, id("c"))
+	wantContents("an unknown CID", nil, id("c"))
 	wantUnpinned("both", store.Content{}, 10, content(1, "a.pt", id("a"), "1"), content(1, "b.pt", id("b"), "3"))
 	wantUnpinned("the first", store.Content{}, 1, content(1, "a.pt", id("a"), "1"))
 	wantUnpinned("the second", content(1, "", id("a"), "1"), 10, content(1, "b.pt", id("b"), "3"))
-	if err := f.SetPin(t.Context(), content(0, "", id("a"), "1"), store.Pinned); err != nil {
-		t.Fatal(err)
-	}
-	// The same file of another job is pinned already; another file that claims the identifier is not.
+	noError(t, f.SetPin(t.Context(), content(0, "", id("a"), "1"), store.Pinned))
+	// The same file of another job is pinned already; another file with the same identifier is not.
 	commit(2, []muster.Artifact{artifact("same.pt", id("a"), "1")}, nil)
 	commit(3, []muster.Artifact{artifact("other.pt", id("a"), "9")}, nil)
 	wantContents("of three jobs", []store.Content{content(3, "other.pt", id("a"), "9"), content(2, "same.pt", id("a"), "1"), content(1, "a.pt", id("a"), "1")}, id("a"))
 	f.reopen(t)
 	wantUnpinned("the other one", store.Content{}, 10, content(3, "other.pt", id("a"), "9"), content(1, "b.pt", id("b"), "3"))
-	if err := f.SetPin(t.Context(), content(0, "", id("a"), "9"), store.PinRefused); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.SetPin(t.Context(), content(0, "", id("a"), "9"), store.PinRefused))
 	wantUnpinned("not the refused one", store.Content{}, 10, content(1, "b.pt", id("b"), "3"))
 
-	// What was found of a file holds for all jobs that have it, before and after.
+	// The verification of a file holds for all jobs that have it, earlier and later ones.
 	one, two, three := content(1, "a.pt", id("a"), "1"), content(2, "same.pt", id("a"), "1"), content(4, "again.pt", id("a"), "1")
 	for c, p := range map[store.Content]store.Verification{content(0, "", id("a"), "1"): store.Verified, content(0, "", id("a"), "9"): store.Mismatch} {
-		if err := f.SetVerification(t.Context(), c, p); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, f.SetVerification(t.Context(), c, p))
 	}
 	commit(4, []muster.Artifact{artifact("again.pt", id("a"), "1")}, nil)
 	commit(5, []muster.Artifact{artifact("lie.pt", id("a"), "9")}, nil)
@@ -85,25 +73,19 @@ func cids(t *testing.T, f *fixture) {
 		"the first page": {store.ContentQuery{Limit: 2}, []store.Content{three, two}},
 		"the next":       {store.ContentQuery{Limit: 2, After: two}, []store.Content{one}},
 		"of a project":   {store.ContentQuery{Limit: 2, Project: "default"}, []store.Content{three, two}},
-		"of another":     {store.ContentQuery{Limit: 2, Project: "nobody's"}, nil},
+		"of another":     {store.ContentQuery{Limit: 2, Project: "unknown"}, nil},
 	} {
 		c.q.CID = id("a")
-		got, err := f.Contents(t.Context(), c.q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(f.Contents(t.Context(), c.q))(t)
 		wantEqual(t, name, c.want, got)
 	}
 
-	// What one task of a job tells takes no place from what another one does.
+	// Artifacts of one task of a job do not hide those of another.
 	commit(6, []muster.Artifact{artifact("x.pt", id("e"), "8")}, []muster.Artifact{artifact("y.pt", id("e"), "7"), artifact("z.pt", id("e"), "6")})
 	six := []store.Content{content(6, "z.pt", id("e"), "6"), content(6, "y.pt", id("e"), "7"), content(6, "x.pt", id("e"), "8")}
 	wantContents("all of a job", six, id("e"))
 	for after := range six {
-		got, err := f.Contents(t.Context(), store.ContentQuery{CID: id("e"), After: six[after], Limit: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(f.Contents(t.Context(), store.ContentQuery{CID: id("e"), After: six[after], Limit: 1}))(t)
 		wantEqual(t, "of a job, one by one", six[after+1:min(after+2, len(six))], got)
 	}
 }

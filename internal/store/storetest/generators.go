@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The generators draw every stored field, with values that are hard to keep:
-// odd texts, absent and zero numbers, floats that are no decimals.
+// The generators draw every stored field, with difficult values:
+// odd texts, absent and zero numbers, floats that are not decimals.
 
 func drawText(t *rapid.T, name string) string {
 	return rapid.OneOf(rapid.Just(""), rapid.String(), rapid.SampledFrom([]string{"'; DROP TABLE job; --", "\x00", "ü\n\t\"", "null"})).Draw(t, name)
@@ -50,7 +50,7 @@ func drawReason(t *rapid.T) muster.Reason {
 	return rapid.OneOf(rapid.Just(muster.NoReason), rapid.SampledFrom(muster.Reasons)).Draw(t, "reason")
 }
 
-// drawTask draws what may change in the life of a task.
+// drawTask draws the mutable fields of a task.
 func drawTask(t *rapid.T, fixed muster.Task) muster.Task {
 	task := muster.Task{
 		ID: fixed.ID, Job: fixed.Job, Index: fixed.Index, Group: fixed.Group, Name: fixed.Name, Kind: fixed.Kind,
@@ -74,10 +74,7 @@ func drawTask(t *rapid.T, fixed muster.Task) muster.Task {
 		QueuedAt: drawTime(t, "queued"), NotBefore: drawTime(t, "not before"), AssignedAt: drawTime(t, "assigned"), StartedAt: drawTime(t, "started"),
 	}
 	if rapid.Bool().Draw(t, "has result") {
-		b, err := json.Marshal(map[string]string{"value": drawText(t, "result")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must(json.Marshal(map[string]string{"value": drawText(t, "result")}))(t)
 		task.Result = b
 	}
 	if task.State.HoldsResources() {
@@ -102,7 +99,7 @@ func drawAttempt(t *rapid.T, id muster.AttemptID) muster.Attempt {
 	}
 }
 
-// drawPolicy draws lists that are absent, which allow all, and empty, which allow nothing.
+// drawPolicy draws absent lists, which allow all, and empty ones, which allow nothing.
 func drawPolicy(t *rapid.T) muster.Allow {
 	list := func(name string) []string {
 		return rapid.OneOf(rapid.Just([]string(nil)), rapid.Just([]string{}), rapid.SliceOfN(rapid.String(), 1, 2)).Draw(t, name)
@@ -143,7 +140,7 @@ func drawWorker(t *rapid.T, id muster.WorkerID) muster.Worker {
 	return w
 }
 
-// drawJob draws a job and its one group of size tasks, without rows so far.
+// drawJob draws a job and its one group of size tasks, without rows.
 func drawJob(t *rapid.T, id muster.JobID, size int) (muster.Job, muster.Group) {
 	j, g := job(id, size)
 	j.Name, j.Project, j.Kind, j.Owner = drawText(t, "name"), drawText(t, "project"), drawText(t, "kind"), drawText(t, "owner")

@@ -29,8 +29,8 @@ func lateReports(t *testing.T, f *fixture) {
 			Message: "exit code 3", FinishedAt: 5,
 		}}
 	}
-	foreign := report(1, 0, 1, "w2") // the attempt was given to w1
-	foreign.Message = "what another worker says"
+	foreign := report(1, 0, 1, "w2") // the attempt was assigned to w1
+	foreign.Message = "of another worker"
 	past := muster.Attempt{ID: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, Worker: "w1", Outcome: muster.AttemptLost, FinishedAt: 5}
 	rows := muster.Rows{Attempts: []muster.Attempt{past}, LateReports: []muster.LateReport{
 		report(1, 0, 1, "w1"), foreign, report(1, 0, 2, "w1"), report(1, 0, 3, "w2"), report(1, tasks, 1, "w2"), report(9, 0, 1, "w1"),
@@ -39,13 +39,10 @@ func lateReports(t *testing.T, f *fixture) {
 	want = append(want, rows.LateReports[0])
 	check := func(name string, job muster.JobID, want []muster.LateReport) {
 		t.Helper()
-		got, err := f.LateReports(t.Context(), job)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(f.LateReports(t.Context(), job))(t)
 		wantEqual(t, name, want, got)
 	}
-	check("those of attempts that were", 1, want)
+	check("reports of known attempts", 1, want)
 	check("an unknown job's", 9, nil)
 	rows = muster.Rows{}
 	for i := range tasks {
@@ -58,5 +55,5 @@ func lateReports(t *testing.T, f *fixture) {
 	check("another job's", 2, nil)
 	rows = muster.Rows{LateReports: []muster.LateReport{report(2, 5, 2, "w2")}}
 	f.mustCommit(t, rows)
-	check("another job's, once there is one", 2, rows.LateReports)
+	check("another job's report", 2, rows.LateReports)
 }

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// statesModel holds that States says of every task what Tasks says.
+// statesModel checks that TaskStates and Tasks agree.
 func statesModel(t *testing.T, f *fixture) {
 	t.Helper()
 	id := muster.JobID(0)
@@ -51,7 +51,7 @@ func statesModel(t *testing.T, f *fixture) {
 		if rapid.Bool().Draw(rt, "all") {
 			span = store.Span{Last: muster.MaxTasks}
 		}
-		tasks := []muster.Task{} // no span with a task in it means all
+		tasks := []muster.Task{} // an empty span would mean all tasks
 		if span.First <= span.Last {
 			tasks = listAll(t, 1000, func(cursor string) ([]muster.Task, string, error) {
 				return f.Tasks(t.Context(), store.TaskQuery{Job: id, Spans: []store.Span{span}, Limit: 1000, Cursor: cursor})
@@ -80,10 +80,10 @@ func statesModel(t *testing.T, f *fixture) {
 		}
 	})
 	_, _, err := f.TaskStates(t.Context(), id+1, store.Span{Last: 9})
-	wantCode(t, "states of no job", err, muster.NotFound)
+	wantCode(t, "states of an unknown job", err, muster.NotFound)
 }
 
-// previous holds that the newest older job of the same project and name is found, and that names of which the last jobs failed are listed.
+// previous checks PreviousJob and FailingNames.
 func previous(t *testing.T, f *fixture) {
 	t.Helper()
 	var all []muster.Job
@@ -113,17 +113,14 @@ func previous(t *testing.T, f *fixture) {
 		}
 
 		n := rapid.IntRange(1, 4).Draw(rt, "n")
-		list, err := f.FailingNames(t.Context(), n)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		list := must(f.FailingNames(t.Context(), n))(rt)
 		wantEqual(t, "failing", failing(all, n), list)
 	})
 	_, err := f.PreviousJob(t.Context(), muster.JobID(len(all)+1))
-	wantCode(t, "previous of no job", err, muster.NotFound)
+	wantCode(t, "previous of an unknown job", err, muster.NotFound)
 }
 
-// failing lists the names of which the last n ended jobs failed, the newest job first.
+// failing lists the names whose last n ended jobs failed, the newest job first.
 func failing(all []muster.Job, n int) []store.FailingName {
 	var list []store.FailingName
 	failed := map[[2]string]int{}
