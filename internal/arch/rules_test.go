@@ -52,8 +52,8 @@ var rules = map[string]rule{
 	"sched/queue":   {ring: pure, internal: []string{"placement", "sched/heap"}},
 
 	"store":    {ring: contract},
-	"blob":     {ring: contract},
-	"tasklog":  {ring: contract},
+	"blob":     {ring: contract, internal: []string{"atomicfile"}},
+	"tasklog":  {ring: contract, internal: []string{"atomicfile"}},
 	"link":     {ring: contract, internal: []string{"backoff"}},
 	"eventbus": {ring: contract},
 

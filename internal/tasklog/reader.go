@@ -9,15 +9,15 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// reader reads a log that may still grow, or may not be there yet.
+// reader reads a log that may grow, and may not exist yet.
 type reader struct {
 	id   muster.AttemptID
 	path string
 	off  int64
-	file *os.File // nil until there is one
+	file *os.File // nil until it exists
 }
 
-// open opens the file if there is one by now.
+// open opens the file if it exists.
 func (r *reader) open() error {
 	f, err := os.Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -30,7 +30,7 @@ func (r *reader) open() error {
 	return nil
 }
 
-// Read implements io.Reader. At the end it returns io.EOF and may be tried again.
+// Read implements io.Reader. At the end it returns io.EOF and may be repeated.
 func (r *reader) Read(p []byte) (int, error) {
 	if r.file == nil {
 		if err := r.open(); err != nil {
@@ -40,7 +40,7 @@ func (r *reader) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		}
 	}
-	if r.off > maxOffset { // no log is that long, and the system refuses to read there
+	if r.off > maxOffset { // longer than any log: the system would refuse to read there
 		return 0, io.EOF
 	}
 	n, err := r.file.ReadAt(p, r.off)
