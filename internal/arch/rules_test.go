@@ -63,7 +63,7 @@ var rules = map[string]rule{
 	"traceparent": {ring: contract},
 
 	"overview":      {ring: pure, internal: []string{"api/wire", "sched/fleet", "store"}},
-	"history":       {ring: shell, internal: []string{"api/wire", "sched/fleet"}},
+	"history":       {ring: shell, internal: []string{"api/wire", "atomicfile", "sched/fleet"}},
 	"api/wire":      {ring: contract, internal: []string{"sched/event", "sched/explain"}},
 	"api/granting":  {ring: adapter, internal: []string{"store"}},
 	"api/caller":    {ring: adapter, internal: []string{"auth"}},
@@ -79,8 +79,8 @@ var rules = map[string]rule{
 
 	"connlimit": {ring: adapter},
 	"origin":    {ring: adapter},
-	"cidcheck":  {ring: adapter, internal: []string{"blob", "cid", "store"}},
-	"ipfs":      {ring: adapter, internal: []string{"blob", "store"}},
+	"cidcheck":  {ring: adapter, internal: []string{"blob", "cid", "store"}, external: []string{"golang.org/x/sync"}},
+	"ipfs":      {ring: adapter, internal: []string{"backoff", "blob", "store"}, external: []string{"golang.org/x/sync"}},
 
 	"agent/run": {ring: contract, internal: []string{"tasklog"}, external: []string{"golang.org/x/sys"}},
 
@@ -127,7 +127,7 @@ var rules = map[string]rule{
 	"agent":   {ring: shell, internal: []string{"agent/run", "policy", "link", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":     {ring: shell, internal: []string{"docs", "api/cache", "api/caller", "api/granting", "api/keyring", "api/redact", "api/schema", "api/streaming", "auth", "specvalidate", "cid", "connlimit", "sched/event", "sched/explain", "dag", "store", "blob", "tasklog", "link", "eventbus", "usageseries", "sched/fleet", "history", "overview", "api/logview", "api/wire", "traceparent"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
 	"obs":     {ring: shell, internal: []string{"sched/effect", "sched/fleet", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
-	"webhook": {ring: shell, internal: []string{"agent/outbound", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
+	"webhook": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
 	"client":  {ring: shell, internal: []string{"sched/event", "sched/explain", "api/wire", "origin"}, external: []string{"golang.org/x/"}},
 
 	"dialect":        {ring: shell, internal: []string{"auth", "client", "connlimit"}},
