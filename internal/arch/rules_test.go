@@ -63,7 +63,7 @@ var rules = map[string]rule{
 	"traceparent": {ring: contract},
 
 	"overview":      {ring: pure, internal: []string{"api/wire", "sched/fleet", "store"}},
-	"history":       {ring: shell, internal: []string{"api/wire", "atomicfile", "sched/fleet"}},
+	"history":       {ring: shell, internal: []string{"api/wire", "sched/fleet"}},
 	"api/wire":      {ring: contract, internal: []string{"sched/event", "sched/explain"}},
 	"api/granting":  {ring: adapter, internal: []string{"store"}},
 	"api/caller":    {ring: adapter, internal: []string{"auth"}},

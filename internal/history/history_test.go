@@ -351,38 +351,38 @@ func TestDamagedFilesAreNotUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		h, log := open(t, &source{}, file)
-		if !strings.Contains(log.String(), "begins again") || len(h.workers) != 0 || h.newest != [tiers]int64{} {
-			t.Errorf("%s: %d workers, it said %q", name, len(h.workers), log)
+		if !strings.Contains(log.String(), "starting a new one") || len(h.workers) != 0 || h.newest != [tiers]int64{} {
+			t.Errorf("%s: %d workers, log %q", name, len(h.workers), log)
 		}
 		h.record(start, makeSnapshot(1, 1, 0.5))
 		wantNear(t, name+", afterwards", h.Query(muster.NewTime(start), Query{Points: 10}).Series["workers"][10], 1)
 	}
 }
 
-// TestAFileThatCannotBeWritten is logged once, and the old one stays.
+// TestAFileThatCannotBeWritten checks that an error is logged once, and that the old file stays.
 func TestAFileThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	h, log := open(t, &source{}, filepath.Join(dir, "missing", "history"))
 	h.save(start)
 	h.save(start)
-	if n := strings.Count(log.String(), "cannot be kept"); n != 1 {
-		t.Errorf("it was said %d times: %s", n, log)
+	if n := strings.Count(log.String(), "cannot save"); n != 1 {
+		t.Errorf("it was logged %d times: %s", n, log)
 	}
 	path := filepath.Join(dir, "file")
 	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := writeFileAtomic(path, func(io.Writer) error { return errors.New("full") }); err == nil {
-		t.Error("a write that failed succeeded")
+		t.Error("a failed write succeeded")
 	}
 	entries, err := os.ReadDir(dir)
 	if b, _ := os.ReadFile(path); err != nil || string(b) != "old" || len(entries) != 1 {
-		t.Errorf("after a write that failed there are %d files, and the old one is %q", len(entries), b)
+		t.Errorf("after a failed write there are %d files, and the old one is %q", len(entries), b)
 	}
 }
 
-// TestWhatACrashLeavesIsOverwritten has a server that was killed while it wrote.
+// TestWhatACrashLeavesIsOverwritten simulates a kill during a write.
 func TestWhatACrashLeavesIsOverwritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -409,7 +409,7 @@ func TestWhatACrashLeavesIsOverwritten(t *testing.T) {
 	}
 }
 
-// TestAnEngineThatDoesNotAnswer leaves a gap, and no rate over it.
+// TestAnEngineThatDoesNotAnswer checks that there is a gap, and no rate across it.
 func TestAnEngineThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

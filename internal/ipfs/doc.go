@@ -1,6 +1,6 @@
-// Package kubo gives an IPFS node the files that results refer to as ipfs://…, so that they are found there too. The node is a Kubo or speaks its RPC
-// interface (docs.ipfs.tech/reference/kubo/rpc).
+// Package ipfs pins the files that results refer to as ipfs://… on an IPFS node. The node is Kubo or implements its RPC
+// API (docs.ipfs.tech/reference/kubo/rpc).
 //
-// What is still to be given is known to the store, so that it goes on after a restart of either side. A node that is away, slow or full
-// holds nothing else up.
+// The store records which files are not pinned yet, so pinning continues after a restart of either side. An unreachable, slow or full node
+// does not block other work.
 package ipfs
