@@ -11,17 +11,17 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Endpoint serves the metrics of a registry at an address of its own, without a key.
+// Endpoint serves the metrics of a registry at a separate address, without a key.
 type Endpoint struct {
 	listener net.Listener
 	http     *http.Server
 }
 
-// Listen opens the port, host:port; port 0 picks a free one. Nothing is served before Run.
+// Listen listens on an address, host:port; port 0 chooses a free one. Run serves requests.
 func Listen(ctx context.Context, address string, r *Registry, log *slog.Logger) (*Endpoint, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "cannot serve metrics at %s: %w; --metrics takes an address of this machine such as 127.0.0.1:9700", address, err)
+		return nil, muster.Errorf(muster.Invalid, "cannot serve metrics at %s: %w; set --metrics to an address of this machine, such as 127.0.0.1:9700", address, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", r.Handler(log))
@@ -34,7 +34,7 @@ func Listen(ctx context.Context, address string, r *Registry, log *slog.Logger) 
 
 // Run serves until ctx ends, and closes the port.
 func (e *Endpoint) Run(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { _ = e.http.Close() }) // a scrape that is cut off is repeated
+	stop := context.AfterFunc(ctx, func() { _ = e.http.Close() }) // scrapes are retried
 	defer stop()
 	if err := e.http.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
 		return err

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Markdown is docs/metrics.md.
+// Markdown returns docs/metrics.md.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString(`# Metrics
@@ -13,7 +13,7 @@ func Markdown() string {
 Generated from ` + "`internal/obs`" + ` by ` + "`make gen`" + `; do not edit. How to scrape them, the alerts and the dashboard: [observability.md](observability.md).
 
 Times are in seconds, sizes in bytes, energy in joules. A label never has a job, a task or a path, so the number of series does not grow
-with the work. Beside these there are the usual families of the Go runtime (` + "`go_…`" + `) and of the process (` + "`process_…`" + `).
+with the work. The usual families of the Go runtime (` + "`go_…`" + `) and of the process (` + "`process_…`" + `) exist, too.
 `)
 	for _, part := range []struct{ by, title string }{
 		{"server", "Server"}, {"worker", "Worker"}, {"bridge", "Bridge"}, {"all", "All"},

@@ -83,7 +83,7 @@ func TestTraceSettings(t *testing.T) {
 		{env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"}, on: true},
 		{env: map[string]string{"OTEL_SDK_DISABLED": "true"}, endpoint: "http://127.0.0.1:4318"},
 		{env: map[string]string{"OTEL_TRACES_EXPORTER": "none"}, endpoint: "http://127.0.0.1:4318"},
-		{endpoint: "127.0.0.1:4317", wantErr: "write --otlp such as"},
+		{endpoint: "127.0.0.1:4317", wantErr: "set --otlp to one such as"},
 		{endpoint: "http://127.0.0.1:4317", env: map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, wantErr: "http/protobuf"},
 		{endpoint: "http://127.0.0.1:4318", env: map[string]string{"OTEL_TRACES_SAMPLER": "sometimes"}, wantErr: "OTEL_TRACES_SAMPLER"},
 		{endpoint: "http://127.0.0.1:4318", env: map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"}, wantErr: "from 0 to 1"},
