@@ -2,15 +2,22 @@ package obs
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/muster-dev/muster"
 )
 
 // Registry has the metrics of one process.
@@ -169,3 +176,61 @@ func (collectorFunc) Describe(chan<- *prometheus.Desc) {}
 func (c collectorFunc) Collect(ch chan<- prometheus.Metric) { c(ch) }
 
 func boolValue(b bool) float64 { return float64(boolIndex(b)) }
+
+// Markdown returns docs/metrics.md.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString(`# Metrics
+
+Generated from ` + "`internal/obs`" + ` by ` + "`make gen`" + `; do not edit. How to scrape them, the alerts and the dashboard: [observability.md](observability.md).
+
+Times are in seconds, sizes in bytes, energy in joules. A label never has a job, a task or a path, so the number of series does not grow
+with the work. The usual families of the Go runtime (` + "`go_…`" + `) and of the process (` + "`process_…`" + `) exist, too.
+`)
+	for _, part := range []struct{ by, title string }{
+		{"server", "Server"}, {"worker", "Worker"}, {"bridge", "Bridge"}, {"all", "All"},
+	} {
+		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", part.title)
+		for _, f := range Families() {
+			if f.Component == part.by {
+				labels := ""
+				if len(f.Labels) > 0 {
+					labels = "`" + strings.Join(f.Labels, "`, `") + "`"
+				}
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Type, labels, f.Help)
+			}
+		}
+	}
+	return b.String()
+}
+
+// Endpoint serves the metrics of a registry at a separate address, without a key.
+type Endpoint struct {
+	listener net.Listener
+	http     *http.Server
+}
+
+// Listen listens on an address, host:port; port 0 chooses a free one. Run serves requests.
+func Listen(ctx context.Context, address string, r *Registry, log *slog.Logger) (*Endpoint, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "cannot serve metrics at %s: %w; set --metrics to an address of this machine, such as 127.0.0.1:9700", address, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", r.Handler(log))
+	log.Info("serving metrics", slog.String("url", "http://"+listener.Addr().String()+"/metrics"))
+	return &Endpoint{listener: listener, http: &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: scrapeTimeout + 15*time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}}, nil
+}
+
+// Run serves until ctx ends, and closes the port.
+func (e *Endpoint) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = e.http.Close() }) // scrapes are retried
+	defer stop()
+	if err := e.http.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

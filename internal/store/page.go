@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strconv"
 
@@ -188,4 +189,32 @@ func parseCursor(s string) (int64, error) {
 		return 0, muster.Errorf(muster.Invalid, "%q is not a cursor: use the cursor of the previous page", s)
 	}
 	return n, nil
+}
+
+// UpperBound checks the query and returns the number below which all its jobs are.
+func (q *JobQuery) UpperBound() (muster.JobID, error) {
+	n, err := q.LowerBound()
+	if q.Cursor == "" {
+		n = math.MaxInt64
+	}
+	return n, err
+}
+
+// LowerBound checks the query and returns the number above which all its jobs are, with OldestFirst.
+func (q *JobQuery) LowerBound() (muster.JobID, error) {
+	if err := checkLimit(q.Limit); err != nil {
+		return 0, err
+	}
+	n, err := parseCursor(q.Cursor)
+	return muster.JobID(n), err
+}
+
+// TrimPage returns the page and its cursor. An adapter reads one job more than Limit,
+// to know whether there is a next page.
+func (q *JobQuery) TrimPage(jobs []muster.Job) ([]muster.Job, string) {
+	if len(jobs) <= q.Limit {
+		return jobs, ""
+	}
+	jobs = jobs[:q.Limit]
+	return jobs, jobs[len(jobs)-1].ID.String()
 }

@@ -2,7 +2,9 @@ package linktest
 
 import (
 	"context"
+	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
@@ -120,4 +122,32 @@ func SendRaw(ctx context.Context, conn interface{ Close() error }, text string) 
 		return c.send(ctx, c.down, []byte(text))
 	}
 	return muster.Errorf(muster.Invalid, "%T is not an end of a Pipe", conn)
+}
+
+// FrameQueue is a link.FrameSource with the frames that a test posts.
+type FrameQueue struct {
+	frames chan *link.ToServer
+	ended  atomic.Bool
+}
+
+var _ link.FrameSource = (*FrameQueue)(nil)
+
+// NewFrameQueue returns an empty FrameQueue.
+func NewFrameQueue() *FrameQueue { return &FrameQueue{frames: make(chan *link.ToServer, 1000)} }
+
+// Post implements link.FrameSource.
+func (w *FrameQueue) Post(f *link.ToServer) { w.frames <- f }
+
+// Next implements link.FrameSource.
+func (w *FrameQueue) Next(ctx context.Context) (*link.ToServer, error) {
+	if w.ended.Load() {
+		return nil, io.EOF
+	}
+	select {
+	case f := <-w.frames:
+		w.ended.Store(f.Goodbye != nil)
+		return f, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
