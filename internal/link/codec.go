@@ -19,47 +19,23 @@ type ServerCodec struct{ sent, received uint64 }
 // frame gets no number.
 func (c *WorkerCodec) Encode(f *ToServer) ([]byte, error) {
 	f.Seq = c.sent + 1
-	b, err := appendToServer(make([]byte, 0, 256+192*f.messages()), f)
-	if err == nil {
-		err = checkToServer(f)
-	}
-	if err := checkFrame(f.Seq, b, err); err != nil {
-		return nil, err
-	}
-	c.sent++
-	return b, nil
+	return encodeFrame(&c.sent, f, 256+192*f.messages(), appendToServer, checkToServer)
 }
 
 // Decode decodes the next frame from the server. Anything but the next valid frame of
 // this protocol is an Invalid or TooLarge error that names the field.
 func (c *WorkerCodec) Decode(b []byte) (*ToWorker, error) {
 	f := new(ToWorker)
-	err := decodeFrame(b, func(s *scanner) error { return s.toWorker(f) })
-	if err == nil {
-		err = checkSeq(f.Seq, c.received)
-	}
-	if err == nil {
-		err = checkToWorker(f)
-	}
-	if err := checkFrame(c.received+1, b, err); err != nil {
+	if err := decodeFrame(&c.received, b, func(s *scanner) error { return s.toWorker(f) }, &f.Seq, func() error { return checkToWorker(f) }); err != nil {
 		return nil, err
 	}
-	c.received++
 	return f, nil
 }
 
 // Encode sets f.Seq and returns the frame as JSON, like WorkerCodec.Encode.
 func (c *ServerCodec) Encode(f *ToWorker) ([]byte, error) {
 	f.Seq = c.sent + 1
-	b, err := appendToWorker(make([]byte, 0, 256+128*f.messages()), f)
-	if err == nil {
-		err = checkToWorker(f)
-	}
-	if err := checkFrame(f.Seq, b, err); err != nil {
-		return nil, err
-	}
-	c.sent++
-	return b, nil
+	return encodeFrame(&c.sent, f, 256+128*f.messages(), appendToWorker, checkToWorker)
 }
 
 // Decode decodes the next frame from the worker, like WorkerCodec.Decode. It decodes only Version, Worker,
@@ -72,25 +48,46 @@ func (c *ServerCodec) Decode(b []byte) (*ToServer, error) {
 			return &ToServer{Seq: 1, Hello: h}, nil
 		}
 	}
-	err := decodeFrame(b, func(s *scanner) error { return s.toServer(f) })
-	if err == nil {
-		err = checkSeq(f.Seq, c.received)
-	}
-	if err == nil {
-		err = checkToServer(f)
-	}
-	if err := checkFrame(c.received+1, b, err); err != nil {
+	if err := decodeFrame(&c.received, b, func(s *scanner) error { return s.toServer(f) }, &f.Seq, func() error { return checkToServer(f) }); err != nil {
 		return nil, err
 	}
-	c.received++
 	return f, nil
 }
 
-// decodeFrame reads one frame, which must fill b.
-func decodeFrame(b []byte, read func(*scanner) error) error {
-	if len(b) > MaxFrame {
-		return nil // checkFrame returns the error
+// encodeFrame encodes a frame and counts it unless it is refused. size is an estimate of its bytes.
+func encodeFrame[F any](sent *uint64, f *F, size int, appendTo func([]byte, *F) ([]byte, error), check func(*F) error) ([]byte, error) {
+	b, err := appendTo(make([]byte, 0, size), f)
+	if err == nil {
+		err = check(f)
 	}
+	if err := checkFrame(*sent+1, b, err); err != nil {
+		return nil, err
+	}
+	*sent++
+	return b, nil
+}
+
+// decodeFrame decodes the next frame, which must fill b, and counts it unless it is refused.
+func decodeFrame(received *uint64, b []byte, read func(*scanner) error, seq *uint64, check func() error) error {
+	if len(b) > MaxFrame {
+		return checkFrame(*received+1, b, nil)
+	}
+	err := scanFrame(b, read)
+	if err == nil && *seq != *received+1 {
+		err = inField("seq", fieldErrorf("is %d, want %d: frames were lost or repeated", *seq, *received+1))
+	}
+	if err == nil {
+		err = check()
+	}
+	if err := checkFrame(*received+1, b, err); err != nil {
+		return err
+	}
+	*received++
+	return nil
+}
+
+// scanFrame reads one frame, which must fill b.
+func scanFrame(b []byte, read func(*scanner) error) error {
 	if !utf8.Valid(b) {
 		return fieldErrorf("is not UTF-8")
 	}
@@ -111,13 +108,6 @@ func checkFrame(seq uint64, b []byte, err error) error {
 	}
 	if len(b) > MaxFrame {
 		return muster.Errorf(muster.TooLarge, "frame %d has %d bytes: the most is %d", seq, len(b), MaxFrame)
-	}
-	return nil
-}
-
-func checkSeq(seq, received uint64) error {
-	if seq != received+1 {
-		return inField("seq", fieldErrorf("is %d, want %d: frames were lost or repeated", seq, received+1))
 	}
 	return nil
 }

@@ -14,9 +14,7 @@ import (
 )
 
 func orderly(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	const n = 300
 	var loops sync.WaitGroup
 	errs := make([]error, 4)
@@ -51,9 +49,7 @@ func orderly(t *testing.T, tr Transport) {
 }
 
 func large(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	text := strings.Repeat("x", link.MaxFrame-200)
 	var loops sync.WaitGroup
 	var up, down error
@@ -76,9 +72,7 @@ func large(t *testing.T, tr Transport) {
 }
 
 func workerCloses(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	closed := make(chan error, 1)
 	go func() {
 		closed <- errors.Join(
@@ -98,9 +92,7 @@ func workerCloses(t *testing.T, tr Transport) {
 }
 
 func serverCloses(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	must(t, sc.Send(ctx, &link.ToWorker{Pong: true}))
 	must(t, sc.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict, Message: "m"}}))
 	closed := make(chan error, 1)
@@ -117,9 +109,7 @@ func serverCloses(t *testing.T, tr Transport) {
 }
 
 func goodbyeWhileSending(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	sending := make(chan struct{})
 	chunk := link.LogChunk{Attempt: attemptID(1), Data: make([]byte, 64<<10)}
 	go func() {
@@ -143,9 +133,7 @@ func goodbyeWhileSending(t *testing.T, tr Transport) {
 }
 
 func closeTwice(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	waiting := make(chan error, 2)
 	go func() { _, err := w.Recv(ctx); waiting <- err }()
 	go func() { _, err := sc.Recv(ctx); waiting <- err }()
@@ -164,9 +152,8 @@ func closeTwice(t *testing.T, tr Transport) {
 }
 
 func contextEnds(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx, cancel := context.WithTimeout(withTimeout(t), 20*time.Millisecond)
+	w, sc, ctx := connect(t, tr)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
 	if _, err := w.Recv(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the worker's Recv: %v", err)
@@ -293,16 +280,14 @@ func frozen(t *testing.T, tr Transport) {
 }
 
 func remoteAddress(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	if _, sc := open(t, tr, s, s.addr); sc.RemoteIP() != "127.0.0.1" {
+	if _, sc, _ := connect(t, tr); sc.RemoteIP() != "127.0.0.1" {
 		t.Errorf("the worker dials from %q", sc.RemoteIP())
 	}
 }
 
 func slowReader(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	_, sc := open(t, tr, s, s.addr)
-	ctx, cancel := context.WithTimeout(withTimeout(t), 500*time.Millisecond)
+	_, sc, ctx := connect(t, tr)
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	name := strings.Repeat("x", link.MaxFrame/2)
 	for i := 1; ; i++ {

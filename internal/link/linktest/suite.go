@@ -143,6 +143,14 @@ func open(tb testing.TB, tr Transport, s *server, addr string) (link.WorkerConn,
 	return w, sc
 }
 
+// connect starts a server and returns both ends of a session, and a context for the test.
+func connect(tb testing.TB, tr Transport) (link.WorkerConn, link.ServerConn, context.Context) {
+	tb.Helper()
+	s := start(tb, tr, "127.0.0.1:0")
+	w, sc := open(tb, tr, s, s.addr)
+	return w, sc, withTimeout(tb)
+}
+
 // dial retries until the server runs.
 func dial(ctx context.Context, tb testing.TB, tr Transport, addr string) link.WorkerConn {
 	tb.Helper()
