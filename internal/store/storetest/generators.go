@@ -3,8 +3,10 @@ package storetest
 import (
 	"encoding/json"
 	"strings"
+	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
 	"pgregory.net/rapid"
 )
 
@@ -158,4 +160,44 @@ func drawJob(t *rapid.T, id muster.JobID, size int) (muster.Job, muster.Group) {
 	g.Name, g.Reason, g.Message, g.Retained = drawText(t, "group"), drawReason(t), drawText(t, "message"), rapid.Bool().Draw(t, "kept")
 	g.UnmaterializedSince = drawTime(t, "rest at")
 	return j, g
+}
+
+// drawTasks commits a job with several groups and a part of their tasks as rows. It returns the job, its groups, and all tasks.
+func drawTasks(rt *rapid.T, t *testing.T, f *fixture, id muster.JobID, unmaterialized []muster.TaskState) (muster.Job, []muster.Group, []muster.Task) {
+	t.Helper()
+	j, _ := job(id, 1)
+	j.Spec.Tasks, j.Counts = nil, muster.Counts{}
+	var groups []muster.Group
+	var rows, all []muster.Task
+	for i := range rapid.IntRange(1, 4).Draw(rt, "groups") {
+		one, g := job(id, rapid.IntRange(1, 12).Draw(rt, "size"))
+		j.Spec.Tasks = append(j.Spec.Tasks, one.Spec.Tasks[0])
+		g.Index, g.First, g.Message = i, len(all), "without a row"
+		g.UnmaterializedState = rapid.SampledFrom(unmaterialized).Draw(rt, "rest")
+		g.Materialized = rapid.IntRange(0, g.Size).Draw(rt, "next")
+		states := muster.TaskStates
+		if rapid.Bool().Draw(rt, "alike") {
+			states = []muster.TaskState{rapid.SampledFrom(states).Draw(rt, "all are")}
+		}
+		var stored []muster.Task
+		for num := g.First; num < g.First+g.Size; num++ {
+			if num < g.First+g.Materialized || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
+				r := row(&j, &g, num, rapid.SampledFrom(states).Draw(rt, "state"))
+				r.Message = "a row"
+				stored, all = append(stored, r), append(all, r)
+			} else {
+				all = append(all, store.SynthesizeTask(&j, &g, num))
+			}
+		}
+		part := j
+		recount(&part, &g, stored)
+		j.Counts = j.Counts.Add(g.Counts)
+		groups, rows = append(groups, g), append(rows, stored...)
+	}
+	j.State = j.Counts.State()
+	if j.State.Final() {
+		j.FinishedAt = 9_000
+	}
+	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: groups, Tasks: rows})
+	return j, groups, all
 }

@@ -158,42 +158,7 @@ func tasksModel(t *testing.T, f *fixture) {
 	id := muster.JobID(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		id++
-		j, _ := job(id, 1)
-		j.Spec.Tasks = nil
-		var groups []muster.Group
-		var rows, want []muster.Task
-		first := 0
-		j.Counts = muster.Counts{}
-		for i := range rapid.IntRange(1, 4).Draw(rt, "groups") {
-			_, g := job(id, rapid.IntRange(1, 12).Draw(rt, "size"))
-			one, _ := job(id, g.Size)
-			j.Spec.Tasks = append(j.Spec.Tasks, one.Spec.Tasks[0])
-			g.Index, g.First = i, first
-			g.UnmaterializedState = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Skipped}).Draw(rt, "rest")
-			g.Reason, g.Message = muster.NoReason, "the rest"
-			g.Materialized = rapid.IntRange(0, g.Size).Draw(rt, "next")
-			var stored []muster.Task
-			for num := first; num < first+g.Size; num++ {
-				if num < first+g.Materialized || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
-					r := row(&j, &g, num, rapid.SampledFrom(muster.TaskStates).Draw(rt, "state"))
-					r.Message = "a row"
-					stored = append(stored, r)
-					want = append(want, r)
-				} else {
-					want = append(want, store.SynthesizeTask(&j, &g, num))
-				}
-			}
-			first += g.Size
-			part := j
-			recount(&part, &g, stored)
-			j.Counts = j.Counts.Add(g.Counts)
-			groups, rows = append(groups, g), append(rows, stored...)
-		}
-		j.State = j.Counts.State()
-		if j.State.Final() {
-			j.FinishedAt = 9_000
-		}
-		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: groups, Tasks: rows})
+		_, _, want := drawTasks(rt, t, f, id, []muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Skipped})
 
 		q := store.TaskQuery{Job: id, Limit: rapid.IntRange(1, 15).Draw(rt, "limit")}
 		if rapid.Bool().Draw(rt, "by state") {

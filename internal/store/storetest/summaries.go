@@ -15,39 +15,8 @@ func statesModel(t *testing.T, f *fixture) {
 	id := muster.JobID(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		id++
-		j, _ := job(id, 1)
-		j.Spec.Tasks, j.Counts = nil, muster.Counts{}
-		var groups []muster.Group
-		var rows []muster.Task
-		first := 0
-		for i := range rapid.IntRange(1, 4).Draw(rt, "groups") {
-			one, g := job(id, rapid.IntRange(1, 12).Draw(rt, "size"))
-			j.Spec.Tasks = append(j.Spec.Tasks, one.Spec.Tasks[0])
-			g.Index, g.First = i, first
-			g.UnmaterializedState = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Succeeded, muster.TimedOut}).Draw(rt, "rest")
-			g.Materialized = rapid.IntRange(0, g.Size).Draw(rt, "next")
-			states := muster.TaskStates
-			if rapid.Bool().Draw(rt, "alike") {
-				states = []muster.TaskState{rapid.SampledFrom(states).Draw(rt, "all are")}
-			}
-			var stored []muster.Task
-			for num := first; num < first+g.Size; num++ {
-				if num < first+g.Materialized || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
-					stored = append(stored, row(&j, &g, num, rapid.SampledFrom(states).Draw(rt, "state")))
-				}
-			}
-			first += g.Size
-			part := j
-			recount(&part, &g, stored)
-			j.Counts = j.Counts.Add(g.Counts)
-			groups, rows = append(groups, g), append(rows, stored...)
-		}
-		j.State = j.Counts.State()
-		if j.State.Final() {
-			j.FinishedAt = 9_000
-		}
-		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: groups, Tasks: rows})
-		span := store.Span{First: rapid.IntRange(0, first).Draw(rt, "first"), Last: rapid.IntRange(0, first+5).Draw(rt, "last")}
+		j, groups, all := drawTasks(rt, t, f, id, []muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Succeeded, muster.TimedOut})
+		span := store.Span{First: rapid.IntRange(0, len(all)).Draw(rt, "first"), Last: rapid.IntRange(0, len(all)+5).Draw(rt, "last")}
 		if rapid.Bool().Draw(rt, "all") {
 			span = store.Span{Last: muster.MaxTasks}
 		}
