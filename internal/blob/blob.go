@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// CheckHash returns an Invalid error unless s is 64 lower-case hex digits.
-func CheckHash(s string) error {
+// checkHash returns an Invalid error unless s is 64 lower-case hex digits.
+func checkHash(s string) error {
 	if len(s) != 64 || strings.Trim(s, "0123456789abcdef") != "" {
 		return muster.Errorf(muster.Invalid, "%.80q is not a SHA-256: write 64 lower-case hex digits", s)
 	}

@@ -84,7 +84,7 @@ func (d *Dir) partialPath(name string) string { return filepath.Join(d.root, par
 
 // Stat implements Store.
 func (d *Dir) Stat(_ context.Context, sum string) (int64, error) {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return 0, err
 	}
 	info, err := os.Stat(d.path(sum))
@@ -96,7 +96,7 @@ func (d *Dir) Stat(_ context.Context, sum string) (int64, error) {
 
 // Open implements Store.
 func (d *Dir) Open(_ context.Context, sum string) (io.ReadSeekCloser, error) {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(d.path(sum))
@@ -108,7 +108,7 @@ func (d *Dir) Open(_ context.Context, sum string) (io.ReadSeekCloser, error) {
 
 // Partial implements Store.
 func (d *Dir) Partial(_ context.Context, sum string) (int64, error) {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return 0, err
 	}
 	return d.partialSize(sum, sum)
@@ -127,7 +127,7 @@ func (d *Dir) partialSize(name, sum string) (int64, error) {
 
 // Put implements Store. A second Put of the same hash waits for the first.
 func (d *Dir) Put(ctx context.Context, sum string, offset int64, r io.Reader) error {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return err
 	}
 	unlock, err := d.lockUpload(ctx, sum, sum)
@@ -176,7 +176,7 @@ type ownerUploads struct {
 
 // Partial implements Uploader.
 func (u ownerUploads) Partial(_ context.Context, sum string) (int64, error) {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return 0, err
 	}
 	return u.dir.partialSize(sum+u.suffix, sum)
@@ -184,7 +184,7 @@ func (u ownerUploads) Partial(_ context.Context, sum string) (int64, error) {
 
 // Put implements Uploader.
 func (u ownerUploads) Put(ctx context.Context, sum string, offset int64, r io.Reader) error {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return err
 	}
 	unlock, err := u.dir.lockUpload(ctx, sum+u.suffix, sum)
@@ -198,7 +198,7 @@ func (u ownerUploads) Put(ctx context.Context, sum string, offset int64, r io.Re
 // Quarantine implements Store.
 func (d *Dir) Quarantine(_ context.Context, sum string, read io.ReadSeekCloser) (bool, error) {
 	defer read.Close() // it must stay open until its inode was compared
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return false, err
 	}
 	folder := filepath.Join(d.root, damagedDir)
@@ -322,7 +322,7 @@ func (d *Dir) commit(f *os.File, sum, got string) error {
 
 // Delete implements Store.
 func (d *Dir) Delete(_ context.Context, sum string) error {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return err
 	}
 	d.renameMu.Lock()

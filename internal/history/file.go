@@ -142,7 +142,7 @@ func (h *History) read(f io.Reader) error {
 		b = b[4:]
 	}
 	n := binary.LittleEndian.Uint32(b)
-	if n > MaxWorkers {
+	if n > maxWorkers {
 		return errDamaged
 	}
 	for range n {

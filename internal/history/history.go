@@ -34,8 +34,8 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// MaxWorkers is how many workers are recorded. A new worker replaces the one that is disconnected for the longest time.
-const MaxWorkers = 5_000
+// maxWorkers is how many workers are recorded. A new worker replaces the one that is disconnected for the longest time.
+const maxWorkers = 5_000
 
 // History records the load. Its methods may be called at the same time as Run, which is called once.
 type History struct {
@@ -193,7 +193,7 @@ func (h *History) syncWorkers(p *fleet.Snapshot) {
 		if h.workers[w.ID] != nil || !w.Connected() || len(w.ID) > maxIDSize {
 			continue
 		}
-		if len(h.workers) >= MaxWorkers {
+		if len(h.workers) >= maxWorkers {
 			if len(disconnected) == 0 {
 				return
 			}

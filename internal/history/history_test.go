@@ -255,20 +255,20 @@ func TestClockThatGoesBack(t *testing.T) {
 	wantNear(t, "before it", got.Series["cpu_used"][len(got.Times)-2], noValue)
 }
 
-// TestWorkersMakeRoom checks that at most MaxWorkers are recorded, connected ones first.
+// TestWorkersMakeRoom checks that at most maxWorkers are recorded, connected ones first.
 func TestWorkersMakeRoom(t *testing.T) {
 	t.Parallel()
 	h := newHistory()
-	p := makeSnapshot(MaxWorkers+2, 0, 0.5)
+	p := makeSnapshot(maxWorkers+2, 0, 0.5)
 	h.record(start, p)
-	if len(h.workers) != MaxWorkers || h.workers["w5001"] != nil {
+	if len(h.workers) != maxWorkers || h.workers["w5001"] != nil {
 		t.Fatalf("%d workers are remembered", len(h.workers))
 	}
 	for i := range p.Workers[:10] {
 		p.Workers[i].State, p.Workers[i].SeenAt = muster.WorkerGone, muster.Time(100-i)
 	}
 	h.record(start.Add(10*time.Second), p)
-	if len(h.workers) != MaxWorkers || h.workers["w5001"] == nil || h.workers["w5000"] == nil || h.workers["w9"] != nil || h.workers["w8"] != nil || h.workers["w7"] == nil {
+	if len(h.workers) != maxWorkers || h.workers["w5001"] == nil || h.workers["w5000"] == nil || h.workers["w9"] != nil || h.workers["w8"] != nil || h.workers["w7"] == nil {
 		t.Errorf("the longest disconnected workers were not replaced")
 	}
 	h.record(start.Add(20*time.Second), makeSnapshot(3, 0, 0.5))

@@ -390,7 +390,7 @@ func checkGang(g *Gang) error {
 
 // checkHeal checks UUIDs of GPUs, or HealAll.
 func checkHeal(list []string) error {
-	return cmp.Or(checkCount("heal", len(list), MaxGPUs), checkEach("heal", list, func(uuid *string) error {
+	return cmp.Or(checkCount("heal", len(list), maxGPUs), checkEach("heal", list, func(uuid *string) error {
 		if n := len(*uuid); n < 1 || n > maxText {
 			return fieldErrorf("has %d bytes: it must be from 1 to %d", n, maxText)
 		}

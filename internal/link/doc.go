@@ -19,7 +19,7 @@
 // A frame is one JSON object of at most MaxFrame bytes. It has all messages that one side queued
 // since its last frame. Frames are numbered from 1 in each direction, without gaps. Within a frame
 // messages take effect in the order of its fields. Decoding is strict: unknown
-// fields, invalid ids, unknown names, negative sizes, more than MaxGPUs devices, MaxLogs
+// fields, invalid ids, unknown names, negative sizes, more than maxGPUs devices, MaxLogs
 // bytes of logs or MaxOwnKinds of kinds, data after the end and frames out of order end the session with an
 // Invalid Goodbye that names the field. No part of a refused frame takes effect.
 //

@@ -126,7 +126,7 @@ func TestAHelloIsBoundedAsAWhole(t *testing.T) {
 
 // The number of devices is limited, too.
 func TestDevicesAreBounded(t *testing.T) {
-	for n, want := range map[int]string{MaxGPUs: "", MaxGPUs + 1: "renew.load.gpus lists"} {
+	for n, want := range map[int]string{maxGPUs: "", maxGPUs + 1: "renew.load.gpus lists"} {
 		load := &muster.Load{}
 		for _, s := range manyNames(n) {
 			load.GPUs = append(load.GPUs, muster.GPULoad{UUID: s})

@@ -230,8 +230,8 @@ func checkLoad(l *muster.Load) error {
 
 // checkDevices checks a list with one entry per GPU: not too many, and each with a unique UUID.
 func checkDevices[T any](list []T, check func(*T) (uuid string, err error)) error {
-	if len(list) > MaxGPUs {
-		return inField("gpus", fieldErrorf("lists %d devices: the most is %d", len(list), MaxGPUs))
+	if len(list) > maxGPUs {
+		return inField("gpus", fieldErrorf("lists %d devices: the most is %d", len(list), maxGPUs))
 	}
 	seen := make(map[string]bool, len(list))
 	return checkEach("gpus", list, func(g *T) error {

@@ -93,7 +93,7 @@ func TestLoadIsBounded(t *testing.T) {
 	load := &muster.Load{GPUs: []muster.GPULoad{{UUID: strings.Repeat("a", 1<<20)}}}
 	refused(t, "renew.load.gpus[0].uuid", &ToServer{Seq: 2, Renew: &Renew{Load: load}})
 	load = &muster.Load{}
-	for _, s := range texts256("", MaxGPUs) {
+	for _, s := range texts256("", maxGPUs) {
 		load.GPUs = append(load.GPUs, muster.GPULoad{UUID: s})
 	}
 	refused(t, "renew.load.disk.free", &ToServer{Seq: 2, Renew: &Renew{Load: &muster.Load{Disk: &muster.DiskLoad{Free: -1}}}})

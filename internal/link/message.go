@@ -19,8 +19,8 @@ const MaxFrame = 8 << 20
 // MaxLogs is the most log bytes in one frame.
 const MaxLogs = 1 << 20
 
-// MaxGPUs is the most devices in one list: of a machine, of a load, of a Heal.
-const MaxGPUs = 1024
+// maxGPUs is the most devices in one list: of a machine, of a load, of a Heal.
+const maxGPUs = 1024
 
 // HealAll in ToWorker.Heal means every quarantined GPU of the worker.
 const HealAll = "all"

@@ -104,7 +104,7 @@ const frameBudget = MaxFrame - 1<<20
 // merge adds w at the end of f. It returns false if f is full, as after a Drain or a Goodbye.
 func (f *ToWorker) merge(w *ToWorker) bool {
 	if f.Drain || f.Goodbye != nil || len(f.Assign) >= maxBatch || len(f.FinishedAck) >= maxBatch ||
-		len(f.LogAck) >= maxBatch || len(f.Cancel) >= maxBatch || len(f.Heal)+len(w.Heal) > MaxGPUs && len(f.Heal) > 0 {
+		len(f.LogAck) >= maxBatch || len(f.Cancel) >= maxBatch || len(f.Heal)+len(w.Heal) > maxGPUs && len(f.Heal) > 0 {
 		return false
 	}
 	if len(f.Specs) > 0 && len(f.Specs)+len(w.Specs) > MaxNewGroupSpecs {
