@@ -137,7 +137,7 @@ func server(f *Input) []wire.Attention {
 	if d := f.Disk; d.Size > 0 && (d.Free < lowFreeBytes || float64(d.Free) < lowFreeShare*float64(d.Size)) {
 		a := wire.Attention{
 			Severity: wire.Warning, Kind: wire.DiskFilling, Action: wire.ActFreeDisk,
-			Message: fmt.Sprintf("The disk of the server's data folder has %s of %s free.", d.Free, d.Size),
+			Message: fmt.Sprintf("The disk of the server's data directory has %s of %s free.", d.Free, d.Size),
 		}
 		if d.Free < criticalFreeBytes || float64(d.Free) < criticalFreeShare*float64(d.Size) {
 			a.Severity = wire.Critical

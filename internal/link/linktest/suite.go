@@ -36,7 +36,7 @@ func Run(t *testing.T, tr Transport) {
 	t.Run("a frame of nearly MaxFrame arrives and a longer one is refused", func(t *testing.T) { large(t, tr) })
 	t.Run("a close by the worker ends the server's session", func(t *testing.T) { workerCloses(t, tr) })
 	t.Run("a close by the server ends the worker's session, after what was sent", func(t *testing.T) { serverCloses(t, tr) })
-	t.Run("a goodbye arrives although the worker keeps sending what nobody reads", func(t *testing.T) { goodbyeWhileSending(t, tr) })
+	t.Run("a goodbye arrives although the worker keeps sending unread frames", func(t *testing.T) { goodbyeWhileSending(t, tr) })
 	t.Run("close may be called twice, and ends a Recv that waits", func(t *testing.T) { closeTwice(t, tr) })
 	t.Run("a context ends Recv", func(t *testing.T) { contextEnds(t, tr) })
 	t.Run("a wrong key is Unauthenticated and a barred one Forbidden", func(t *testing.T) { refusedKeys(t, tr) })
