@@ -42,9 +42,9 @@ var rules = map[string]rule{
 	"sched/queue":  {ring: pure, internal: []string{"placement"}},
 
 	"store":    {ring: contract},
-	"blob":     {ring: contract},
-	"tasklog":  {ring: contract},
-	"link":     {ring: contract},
+	"blob":     {ring: contract, internal: []string{"atomicfile"}},
+	"tasklog":  {ring: contract, internal: []string{"atomicfile"}},
+	"link":     {ring: contract, internal: []string{"backoff"}},
 	"eventbus": {ring: contract},
 
 	"atomicfile": {ring: contract},
@@ -69,15 +69,15 @@ var rules = map[string]rule{
 
 	"connlimit": {ring: adapter},
 	"origin":    {ring: adapter},
-	"cidcheck":  {ring: adapter, internal: []string{"blob", "cid", "store"}},
-	"ipfs":      {ring: adapter, internal: []string{"blob", "store"}},
+	"cidcheck":  {ring: adapter, internal: []string{"blob", "cid", "store"}, external: []string{"golang.org/x/sync"}},
+	"ipfs":      {ring: adapter, internal: []string{"backoff", "blob", "store"}, external: []string{"golang.org/x/sync"}},
 
 	"agent/run": {ring: contract, internal: []string{"tasklog"}, external: []string{"golang.org/x/sys"}},
 
 	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"github.com/goccy/go-yaml"}},
 	"store/sqlite":      {ring: adapter, internal: []string{"store"}, external: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
 	"link/wslink":       {ring: adapter, internal: []string{"link"}, external: []string{"github.com/coder/websocket"}},
-	"link/polllink":     {ring: adapter, internal: []string{"link"}},
+	"link/polllink":     {ring: adapter, internal: []string{"backoff", "link"}},
 	"agent/run/kinds":   {ring: adapter, internal: []string{"agent/run", "agent/run/process", "agent/run/python", "kind"}},
 	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "agent/run/python", "agent/isolation", "runtimes"}},
 	"agent/modelpool":   {ring: adapter, internal: []string{"agent/run", "agent/isolation", "agent/shim/proctree"}, external: []string{"golang.org/x/"}},
@@ -114,12 +114,12 @@ var rules = map[string]rule{
 	"agent/checkpoint":        {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/transfer":          {ring: adapter, internal: []string{"agent/run", "origin"}, external: []string{"golang.org/x/"}},
 
-	"engine":  {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "sched", "sched/effect", "sched/event", "sched/explain", "sched/fleet", "store", "traceparent"}, external: []string{"golang.org/x/time"}},
+	"engine":  {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "sched", "store", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":   {ring: shell, internal: []string{"agent/run", "atomicfile", "backoff", "link", "policy", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":     {ring: shell, internal: []string{"api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/redact", "api/schema", "api/streaming", "api/wire", "auth", "blob", "cid", "connlimit", "dag", "docs", "eventbus", "history", "link", "overview", "sched", "sched/event", "sched/explain", "sched/fleet", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
-	"obs":     {ring: shell, internal: []string{"sched", "sched/effect", "sched/fleet", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
-	"webhook": {ring: shell, internal: []string{"agent/outbound", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
-	"client":  {ring: shell, internal: []string{"api/wire", "backoff", "origin", "sched/event", "sched/explain"}, external: []string{"golang.org/x/"}},
+	"api":     {ring: shell, internal: []string{"api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/redact", "api/schema", "api/streaming", "api/wire", "auth", "blob", "cid", "connlimit", "dag", "docs", "eventbus", "history", "link", "overview", "sched", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
+	"obs":     {ring: shell, internal: []string{"sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
+	"webhook": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
+	"client":  {ring: shell, internal: []string{"api/wire", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
 	"dialect":        {ring: shell, internal: []string{"auth", "client", "connlimit"}},
 	"dialect/bridge": {ring: shell, internal: []string{"client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},

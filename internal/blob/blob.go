@@ -1,40 +1,51 @@
-// Package blob is the contract for bytes addressed by their SHA-256: artifacts,
-// project folders, scripts. Package blobtest holds it as tests.
+// Package blob stores bytes addressed by their SHA-256: artifacts,
+// project directories, scripts. Package blobtest tests its contract.
 package blob
 
 import (
 	"context"
 	"io"
+	"strings"
+
+	"github.com/muster-dev/muster"
 )
 
-// Store keeps blobs. A blob is there whole and verified or not at all. All
+// checkHash returns an Invalid error unless s is 64 lower-case hex digits.
+func checkHash(s string) error {
+	if len(s) != 64 || strings.Trim(s, "0123456789abcdef") != "" {
+		return muster.Errorf(muster.Invalid, "%.80q is not a SHA-256: write 64 lower-case hex digits", s)
+	}
+	return nil
+}
+
+// Store stores blobs. Every blob is complete and verified. All
 // methods may be called at the same time, also for the same hash. Hashes are 64
-// lower-case hex digits; others are Invalid errors.
+// lower-case hex digits; for others the methods return an Invalid error.
 type Store interface {
 	// Stat returns the size of a blob, or NotFound.
 	Stat(ctx context.Context, sha256 string) (int64, error)
 	// Open reads a blob, or returns NotFound.
 	Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error)
-	// Partial returns how many bytes of an unfinished Put are kept, 0 if none.
+	// Partial returns how many bytes of an unfinished Put are stored.
 	Partial(ctx context.Context, sha256 string) (int64, error)
-	// Put writes the bytes from offset on, which must be Partial's answer (else a
-	// Conflict). At the end of r the whole is verified: bytes with another hash are dropped with
-	// an Invalid error. If r fails, what came is kept for a later Put at Partial.
-	// Writing a blob that is there is a success that reads nothing.
+	// Put writes the bytes from offset on, which must equal the result of Partial, or the error is a
+	// Conflict. At the end of r it verifies all bytes: if they have another hash, it drops them and returns
+	// an Invalid error. If r fails, the received bytes are kept for a later Put at Partial.
+	// If the blob exists, Put returns nil without reading.
 	Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error
-	// ForOwner returns where one owner puts blobs.
+	// ForOwner returns the Uploader of one owner.
 	ForOwner(owner string) Uploader
-	// Quarantine takes a blob away whose file, which Open returned as read, turned out to hold other bytes, and keeps that
-	// file for an administrator. It reports false and changes nothing if the blob is not there or has another file by
-	// now, such as one that was uploaded since. It closes read in any case.
+	// Quarantine removes a blob whose file has other bytes, and keeps the file for an administrator. Open returned
+	// that file as read. It returns false and changes nothing if the blob does not exist or has another file,
+	// such as one that was uploaded since. It always closes read.
 	Quarantine(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
-	// Delete removes a blob; one that is not there is no error.
+	// Delete removes a blob. It returns nil if there is none.
 	Delete(ctx context.Context, sha256 string) error
 }
 
-// Uploader is a Store as one owner puts blobs into it: nobody goes on with the bytes of another's unfinished Put, or waits
-// for it. A Put that returned nil proves that the owner had all bytes: it reads and verifies them also if the blob is
-// there, and then takes their file in place of the one that is there.
+// Uploader puts blobs of one owner into a Store. It does not continue, or wait for, the unfinished Put of another owner.
+// A Put that returned nil proves that the owner has all bytes: it reads and verifies them even if the blob
+// exists, and then replaces the blob's file.
 type Uploader interface {
 	Partial(ctx context.Context, sha256 string) (int64, error)
 	Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error

@@ -12,54 +12,54 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// CheckResult is what a check of a blob's file found.
+// CheckResult is the result of a check of a blob's file.
 type CheckResult string
 
-// The verdicts.
+// The results.
 const (
 	Intact     CheckResult = "intact"
-	Damaged    CheckResult = "damaged"    // its file is set aside: the blob is not there any more
-	Unreadable CheckResult = "unreadable" // its file could not be read to its end, and stays where it is
-	Unchecked  CheckResult = "unchecked"  // too much was checked for who asks
+	Damaged    CheckResult = "damaged"    // the file is quarantined: the blob does not exist any more
+	Unreadable CheckResult = "unreadable" // the file could not be read to its end, and stays
+	Unchecked  CheckResult = "unchecked"  // the caller asked too often, or too many checks wait
 )
 
 const (
-	intactTTL      = time.Hour // that a file was intact is remembered
-	maxRemembered  = 10_000    // verdicts
-	maxCallers     = 10_000    // of whom it is remembered when they may ask again
-	maxWaiting     = 16        // checks that wait for their turn
-	cooldownFactor = 10        // times as long as a check in vain took, its asker waits for the next one
+	intactTTL      = time.Hour // for results
+	maxRemembered  = 10_000    // results
+	maxCallers     = 10_000    // with a cooldown
+	maxWaiting     = 16        // checks
+	cooldownFactor = 10        // cooldown of a caller, as a multiple of the time of a check that found no damage
 	minCooldown    = time.Second
-	retryInterval  = time.Minute // between reads of a file that cannot be read
-	maxReads       = 3           // of a file that others replace meanwhile
+	retryInterval  = time.Minute // between reads of an unreadable file
+	maxReads       = 3           // of a file that is replaced meanwhile
 )
 
-// Checker reads files of blobs that somebody got other bytes of, and sets aside what is damaged. It reads one at a time, one
-// that was intact not again for an hour, and for who had files read in vain at most a tenth of the time: somebody who
-// lies does not keep the disk busy. Its methods may be called at the same time.
+// Checker reads files of blobs for which a client received other bytes, and quarantines damaged ones. It reads one file at a time, does
+// not read an intact file again for an hour, and spends at most a tenth of the time on a caller whose checks find no damage, so that false
+// reports do not keep the disk busy. Its methods may be called at the same time.
 //
-// Only a file that was read to its end is judged. A read error says nothing about the bytes: the disk may be back in a moment,
-// or the process was short of memory or descriptors. Such a file stays, is not read again for a minute, and is reported as
-// unreadable, until it was read or replaced.
+// Only a file that was read to its end can be damaged. A read error may be temporary: the disk may return,
+// or the process lacked memory or descriptors. Such a file stays, is not read again for a minute, and is
+// Unreadable until it was read or replaced.
 type Checker struct {
 	store   Store
 	log     *slog.Logger
 	reading chan struct{} // holds a value while a file is read
-	waiting chan struct{} // holds a value for each that waits or reads
+	waiting chan struct{} // holds a value for each check that waits or reads
 
 	mu       sync.Mutex
 	intact   map[string]time.Time // when it was read
-	cooldown map[string]time.Time // when who asked in vain may ask again
-	failed   map[string]failure   // of files whose last read failed
+	cooldown map[string]time.Time // by caller: the end of the cooldown
+	failed   map[string]failure   // files whose last read failed
 }
 
-// failure is what is remembered of a file that could not be read.
+// failure records that a file could not be read.
 type failure struct {
-	failures  int       // that failed one after the other
-	checkedAt time.Time // when a check failed; zero if only other reads did
+	failures  int       // in a row
+	checkedAt time.Time // of the last failed check; zero if only other reads failed
 }
 
-// NewChecker makes a Checker.
+// NewChecker returns a Checker.
 func NewChecker(s Store, log *slog.Logger) *Checker {
 	return &Checker{
 		store: s, log: log, reading: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting),
@@ -67,8 +67,8 @@ func NewChecker(s Store, log *slog.Logger) *Checker {
 	}
 }
 
-// Check reads the file of a blob for asker, "" for the server itself, unless it was intact lately. It returns NotFound if
-// the blob is not there.
+// Check reads the file of a blob for caller ("" for the server itself), unless it was intact recently. It returns NotFound if
+// the blob does not exist.
 func (c *Checker) Check(ctx context.Context, sum, caller string) (CheckResult, error) {
 	if _, err := c.store.Stat(ctx, sum); err != nil {
 		return Unchecked, err
@@ -88,7 +88,7 @@ func (c *Checker) Check(ctx context.Context, sum, caller string) (CheckResult, e
 	case <-ctx.Done():
 		return Unchecked, context.Cause(ctx)
 	}
-	if v, ok := c.cached(sum, caller); ok { // by now
+	if v, ok := c.cached(sum, caller); ok { // another check may have finished
 		return v, nil
 	}
 	start := time.Now()
@@ -99,7 +99,7 @@ func (c *Checker) Check(ctx context.Context, sum, caller string) (CheckResult, e
 	return v, err
 }
 
-// cached returns what needs no reading.
+// cached returns a result that needs no reading.
 func (c *Checker) cached(sum, caller string) (CheckResult, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,10 +116,10 @@ func (c *Checker) cached(sum, caller string) (CheckResult, bool) {
 	return "", false
 }
 
-// ReadFailed notes that a read of a blob's file failed, outside of a check.
+// ReadFailed records that a read of a blob's file failed, outside of a check.
 func (c *Checker) ReadFailed(sum string, err error) { c.recordFailure(sum, err, time.Time{}) }
 
-// recordFailure notes that a read failed; checked is zero outside of a check.
+// recordFailure records that a read failed; checked is zero outside of a check.
 func (c *Checker) recordFailure(sum string, err error, checked time.Time) {
 	c.mu.Lock()
 	f, ok := c.failed[sum]
@@ -136,7 +136,7 @@ func (c *Checker) recordFailure(sum string, err error, checked time.Time) {
 	if f.failures > 1 && checked.IsZero() {
 		return // downloads may fail often
 	}
-	c.log.Error("the file of a blob cannot be read: it stays where it is and is tried again; if this goes on, check the server's disk, or upload the blob again",
+	c.log.Error("cannot read the file of a blob, retrying later; if this persists, check the server's disk or upload the blob again",
 		slog.String("sha256", sum), slog.Int("failures", f.failures), slog.Any("error", err))
 }
 
@@ -148,7 +148,7 @@ func (c *Checker) Suspect(sum string) bool {
 	return ok
 }
 
-// Replaced notes that a blob has a new file.
+// Replaced records that a blob has a new file.
 func (c *Checker) Replaced(sum string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +156,7 @@ func (c *Checker) Replaced(sum string) {
 	delete(c.intact, sum)
 }
 
-// record remembers what a check in vain found, and how long it took.
+// record remembers the result of a check that found no damage, and its duration.
 func (c *Checker) record(sum, caller string, v CheckResult, duration time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +175,7 @@ func (c *Checker) record(sum, caller string, v CheckResult, duration time.Durati
 	}
 }
 
-// read reads the file of a blob, and the next one if it was replaced meanwhile.
+// read reads the file of a blob, and again if it was replaced meanwhile.
 func (c *Checker) read(ctx context.Context, sum string) (CheckResult, error) {
 	for range maxReads {
 		f, err := c.store.Open(ctx, sum)
@@ -187,16 +187,17 @@ func (c *Checker) read(ctx context.Context, sum string) (CheckResult, error) {
 			return Unreadable, nil
 		}
 		v, size, err := verify(ctx, f, sum)
+		cancelled := context.Cause(ctx)
+		if cancelled != nil || v != Damaged {
+			_ = f.Close() // it was only read
+		}
 		switch {
-		case ctx.Err() != nil:
-			_ = f.Close() // it was only read
-			return Unchecked, context.Cause(ctx)
+		case cancelled != nil:
+			return Unchecked, cancelled
 		case err != nil:
-			_ = f.Close() // it was only read
 			c.recordFailure(sum, err, time.Now())
 			return Unreadable, nil
 		case v == Intact:
-			_ = f.Close() // it was only read
 			return Intact, nil
 		}
 		moved, err := c.store.Quarantine(ctx, sum, f)
@@ -205,7 +206,7 @@ func (c *Checker) read(ctx context.Context, sum string) (CheckResult, error) {
 		}
 		if moved {
 			c.Replaced(sum)
-			c.log.Error("the file of a blob was damaged on this server's disk; it is set aside, and the blob has to be uploaded again",
+			c.log.Error("quarantined the file of a blob that was damaged on this server's disk; upload the blob again",
 				slog.String("sha256", sum), slog.String("size", muster.Size(size).String()))
 			return Damaged, nil
 		}
@@ -213,7 +214,7 @@ func (c *Checker) read(ctx context.Context, sum string) (CheckResult, error) {
 	return Unchecked, nil
 }
 
-// verify reads a file to its end. An error says that it could not.
+// verify reads a file to its end. If it cannot, it returns Unreadable and the error.
 func verify(ctx context.Context, f io.Reader, sum string) (CheckResult, int64, error) {
 	h := sha256.New()
 	size, err := io.Copy(h, &ctxReader{ctx: ctx, r: f})

@@ -77,7 +77,7 @@ func (d slowStore) Open(_ context.Context, sum string) (io.ReadSeekCloser, error
 	return &slowFile{strings.NewReader(d.files[sum]), d.readTime}, nil
 }
 
-// Who reports damage that is there has it found once; who reports none has the disk read for a tenth of the time at most.
+// A true report is confirmed once; false reports make the checker read at most a tenth of the time.
 func TestChecksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &memStore{files: map[string]string{}, readTime: 5 * time.Second}
@@ -90,7 +90,7 @@ func TestChecksAreBounded(t *testing.T) {
 		}
 		c := blob.NewChecker(slowStore{d}, slog.New(slog.DiscardHandler))
 		start := time.Now()
-		for time.Since(start) < 10*time.Minute { // a liar names what it can
+		for time.Since(start) < 10*time.Minute { // false reports of all blobs
 			for i := range 1000 {
 				if v, err := c.Check(t.Context(), name(strconv.Itoa(i)), "liar"); v == blob.Damaged || err != nil {
 					t.Fatalf("an intact file is %s, %v", v, err)
@@ -101,7 +101,7 @@ func TestChecksAreBounded(t *testing.T) {
 		if busy := time.Duration(d.reads) * d.readTime; busy > time.Since(start)/10+d.readTime {
 			t.Errorf("in %s the disk was read for %s", time.Since(start), busy)
 		}
-		// Others are heard meanwhile.
+		// Reports of others are checked meanwhile.
 		damaged := name("2000")
 		d.files[damaged] = "2000 and more"
 		before := d.reads
@@ -109,7 +109,7 @@ func TestChecksAreBounded(t *testing.T) {
 			t.Errorf("a damaged file is %s, %v", v, err)
 		}
 		if _, err := c.Check(t.Context(), damaged, "honest"); muster.CodeOf(err) != muster.NotFound {
-			t.Errorf("once it is set aside: %v", err)
+			t.Errorf("after the quarantine: %v", err)
 		}
 		d.files[damaged] = "2000"
 		for range 3 {
@@ -173,7 +173,7 @@ func (s *faultyStore) Open(ctx context.Context, sum string) (io.ReadSeekCloser, 
 	return &faultyFile{file, s.read}, nil
 }
 
-// newFaultyStore is a folder with a blob, the blob's hash, and where its file is.
+// newFaultyStore returns a store with a blob, the blob's hash, and the path of its file.
 func newFaultyStore(t *testing.T, text string) (s *faultyStore, sum, path string) {
 	t.Helper()
 	root := t.TempDir()
@@ -189,7 +189,7 @@ func newFaultyStore(t *testing.T, text string) (s *faultyStore, sum, path string
 	return &faultyStore{Store: dir}, sum, filepath.Join(root, sum[:2], sum[2:4], sum)
 }
 
-// A read error says nothing of the bytes: the file stays, is tried again a minute later, and is suspect until it was read
+// A read error is not damage: the file stays, is read again a minute later, and is suspect until it was read
 // or replaced.
 func TestReadErrorsSetNothingAside(t *testing.T) {
 	for name, inject := range map[string]func(*faultyStore){
@@ -245,7 +245,7 @@ func TestReadErrorsSetNothingAside(t *testing.T) {
 	}
 }
 
-// A file that is uploaded while a check reads a damaged one is not set aside in its place.
+// A file that is uploaded while a check reads a damaged one is not quarantined.
 func TestAnUploadDuringACheckStays(t *testing.T) {
 	s, sum, path := newFaultyStore(t, "some bytes")
 	if err := os.WriteFile(path, []byte("some byteZ"), 0o600); err != nil {

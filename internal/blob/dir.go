@@ -17,32 +17,33 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// Dir keeps blobs as files in a folder: ab/cd/abcd… holds a blob,
-// partial/abcd…-OWNER what came of one so far, and damaged/abcd….TIME one that was set aside. A blob's file gets its name only after its
-// bytes were verified and synced. Only one Dir at a time may use a folder.
+// Dir stores blobs as files in a directory: ab/cd/abcd… is a blob,
+// partial/abcd…-OWNER an unfinished upload, and damaged/abcd….TIME a quarantined file. A blob's file gets its name only after its
+// bytes were verified and synced. Only one Dir at a time may use a directory.
 type Dir struct {
 	root string
 
 	mu        sync.Mutex
-	uploads   map[string]*uploadLock // by the name of what is unfinished
+	uploads   map[string]*uploadLock // by the name in partialDir
 	lastSweep time.Time
 
-	renameMu sync.Mutex // held while a file gets or loses the name of a blob
+	renameMu sync.Mutex // held while a blob's file is named, renamed or removed
 }
 
 var _ Store = (*Dir)(nil)
 
-// uploadLock lets one Put of a hash and an owner in at a time.
+// uploadLock admits one Put of a hash and an owner at a time.
 type uploadLock struct {
 	refs int           // guarded by Dir.mu
-	held chan struct{} // holds a value while one is in
+	held chan struct{} // holds a value while locked
 }
 
 const (
-	partialTTL    = 7 * 24 * time.Hour // an unfinished Put that nobody goes on with
-	sweepInterval = time.Hour          // with a Put, for those
+	partialTTL    = 7 * 24 * time.Hour // for unfinished uploads
+	sweepInterval = time.Hour
 )
 
 const (
@@ -50,22 +51,21 @@ const (
 	damagedDir = "damaged"
 )
 
-// OpenDir uses the folder at path and makes it if needed. Unfinished Puts that
-// nobody went on with for a week are dropped, then and later.
+// OpenDir opens the directory at path, creating it if needed. It drops unfinished uploads
+// after a week, now and later.
 func OpenDir(path string) (*Dir, error) {
 	d := &Dir{root: filepath.Clean(path), uploads: make(map[string]*uploadLock)}
 	partial := filepath.Join(d.root, partialDir)
 	if err := os.MkdirAll(partial, 0o700); err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "cannot make the folder for blobs: %w", err)
+		return nil, muster.Errorf(muster.Unavailable, "cannot create the directory for blobs: %w", err)
 	}
 	if err := d.sweep(); err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "cannot drop an unfinished blob: %w", err)
+		return nil, muster.Errorf(muster.Unavailable, "cannot remove unfinished uploads: %w", err)
 	}
 	return d, nil
 }
 
-// sweep drops the unfinished Puts that nobody went on with. Nobody does now: the
-// caller has d.mu, or d for itself.
+// sweep drops unfinished uploads older than partialTTL. The caller holds d.mu, or owns d.
 func (d *Dir) sweep() error {
 	d.lastSweep = time.Now()
 	entries, err := os.ReadDir(filepath.Join(d.root, partialDir))
@@ -84,7 +84,7 @@ func (d *Dir) partialPath(name string) string { return filepath.Join(d.root, par
 
 // Stat implements Store.
 func (d *Dir) Stat(_ context.Context, sum string) (int64, error) {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return 0, err
 	}
 	info, err := os.Stat(d.path(sum))
@@ -96,7 +96,7 @@ func (d *Dir) Stat(_ context.Context, sum string) (int64, error) {
 
 // Open implements Store.
 func (d *Dir) Open(_ context.Context, sum string) (io.ReadSeekCloser, error) {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return nil, err
 	}
 	f, err := os.Open(d.path(sum))
@@ -108,7 +108,7 @@ func (d *Dir) Open(_ context.Context, sum string) (io.ReadSeekCloser, error) {
 
 // Partial implements Store.
 func (d *Dir) Partial(_ context.Context, sum string) (int64, error) {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return 0, err
 	}
 	return d.partialSize(sum, sum)
@@ -127,7 +127,7 @@ func (d *Dir) partialSize(name, sum string) (int64, error) {
 
 // Put implements Store. A second Put of the same hash waits for the first.
 func (d *Dir) Put(ctx context.Context, sum string, offset int64, r io.Reader) error {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return err
 	}
 	unlock, err := d.lockUpload(ctx, sum, sum)
@@ -141,14 +141,14 @@ func (d *Dir) Put(ctx context.Context, sum string, offset int64, r io.Reader) er
 	return d.writePartial(ctx, sum, sum, offset, r)
 }
 
-// writePartial takes the bytes of a blob by way of an unfinished file, whose turn the caller has.
+// writePartial writes the bytes of a blob to an unfinished file and commits it. The caller holds its upload lock.
 func (d *Dir) writePartial(ctx context.Context, name, sum string, offset int64, r io.Reader) error {
 	have, err := d.partialSize(name, sum)
 	if err != nil {
 		return err
 	}
 	if offset != have {
-		return muster.Errorf(muster.Conflict, "the blob %s has %d bytes so far: go on from there, not from %d", sum, have, offset)
+		return muster.Errorf(muster.Conflict, "the upload of the blob %s has %d bytes: continue from there, not from %d", sum, have, offset)
 	}
 	f, err := os.OpenFile(d.partialPath(name), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -156,7 +156,7 @@ func (d *Dir) writePartial(ctx context.Context, name, sum string, offset int64, 
 	}
 	got, err := appendAndHash(ctx, f, sum, r)
 	if err != nil {
-		_ = f.Close() // what came is kept as far as it was written
+		_ = f.Close() // the bytes written so far are kept
 		return err
 	}
 	return d.commit(f, sum, got)
@@ -168,23 +168,23 @@ func (d *Dir) ForOwner(owner string) Uploader {
 	return ownerUploads{d, "-" + hex.EncodeToString(sum[:8])}
 }
 
-// ownerUploads is a Dir as one owner uses it.
+// ownerUploads is the Uploader of one owner.
 type ownerUploads struct {
 	dir    *Dir
 	suffix string // of the owner's unfinished files
 }
 
-// Partial implements Uploads.
+// Partial implements Uploader.
 func (u ownerUploads) Partial(_ context.Context, sum string) (int64, error) {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return 0, err
 	}
 	return u.dir.partialSize(sum+u.suffix, sum)
 }
 
-// Put implements Uploads.
+// Put implements Uploader.
 func (u ownerUploads) Put(ctx context.Context, sum string, offset int64, r io.Reader) error {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return err
 	}
 	unlock, err := u.dir.lockUpload(ctx, sum+u.suffix, sum)
@@ -197,20 +197,20 @@ func (u ownerUploads) Put(ctx context.Context, sum string, offset int64, r io.Re
 
 // Quarantine implements Store.
 func (d *Dir) Quarantine(_ context.Context, sum string, read io.ReadSeekCloser) (bool, error) {
-	defer read.Close() // the file keeps its inode until it was compared
-	if err := CheckHash(sum); err != nil {
+	defer read.Close() // it must stay open until its inode was compared
+	if err := checkHash(sum); err != nil {
 		return false, err
 	}
 	folder := filepath.Join(d.root, damagedDir)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return false, wrapError("set aside", sum, err)
+		return false, wrapError("quarantine", sum, err)
 	}
 	moved, err := d.quarantineFile(sum, read, filepath.Join(folder, sum+"."+strconv.FormatInt(time.Now().UnixNano(), 10)))
 	if err == nil && moved {
-		err = errors.Join(syncFolder(folder), syncFolder(filepath.Dir(d.path(sum))))
+		err = errors.Join(atomicfile.SyncDir(folder), atomicfile.SyncDir(filepath.Dir(d.path(sum))))
 	}
 	if err != nil {
-		return false, wrapError("set aside", sum, err)
+		return false, wrapError("quarantine", sum, err)
 	}
 	return moved, nil
 }
@@ -229,7 +229,7 @@ func (d *Dir) quarantineFile(sum string, read io.ReadSeekCloser, path string) (b
 	defer d.renameMu.Unlock()
 	current, err := os.Stat(d.path(sum))
 	if err == nil && os.SameFile(opened, current) {
-		_ = read.Close() // some systems rename no open files
+		_ = read.Close() // some systems cannot rename open files
 		err = os.Rename(d.path(sum), path)
 		return err == nil, err
 	}
@@ -239,18 +239,18 @@ func (d *Dir) quarantineFile(sum string, read io.ReadSeekCloser, path string) (b
 	return false, err
 }
 
-// publish gives a verified file the name of its blob.
+// publish renames a verified file to the name of its blob.
 func (d *Dir) publish(partial, path string) error {
 	d.renameMu.Lock()
 	defer d.renameMu.Unlock()
 	return os.Rename(partial, path)
 }
 
-// lockUpload waits for the turn to put a hash by way of an unfinished file. The caller calls leave at the end.
+// lockUpload waits until no other Put writes the unfinished file name. The caller must call unlock.
 func (d *Dir) lockUpload(ctx context.Context, name, sum string) (unlock func(), err error) {
 	d.mu.Lock()
 	if time.Since(d.lastSweep) >= sweepInterval {
-		_ = d.sweep() // what stays is tried again
+		_ = d.sweep() // the next sweep retries
 	}
 	p := d.uploads[name]
 	if p == nil {
@@ -271,11 +271,11 @@ func (d *Dir) lockUpload(ctx context.Context, name, sum string) (unlock func(), 
 		return func() { <-p.held; unref() }, nil
 	case <-ctx.Done():
 		unref()
-		return nil, muster.Errorf(muster.Unavailable, "another upload of the blob %s is under way: %w", sum, context.Cause(ctx))
+		return nil, muster.Errorf(muster.Unavailable, "another upload of the blob %s is in progress: %w", sum, context.Cause(ctx))
 	}
 }
 
-// appendAndHash hashes what f holds, appends the bytes of r, and returns the hash of the whole.
+// appendAndHash hashes the content of f, appends the bytes of r, and returns the hash of all bytes.
 func appendAndHash(ctx context.Context, f *os.File, sum string, r io.Reader) (string, error) {
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
@@ -286,19 +286,19 @@ func appendAndHash(ctx context.Context, f *os.File, sum string, r io.Reader) (st
 		if w.err != nil {
 			return "", wrapError("write", sum, w.err)
 		}
-		return "", muster.Errorf(muster.Unavailable, "the upload of the blob %s broke off: go on from where it stopped: %w", sum, err)
+		return "", muster.Errorf(muster.Unavailable, "the upload of the blob %s was interrupted: resume it: %w", sum, err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// commit gives verified bytes their name, and drops others.
+// commit names a file with the right hash, and removes any other.
 func (d *Dir) commit(f *os.File, sum, got string) error {
 	partial := f.Name()
 	if got != sum {
 		if err := errors.Join(f.Close(), os.Remove(partial)); err != nil {
 			return wrapError("drop", sum, err)
 		}
-		return muster.Errorf(muster.Invalid, "the bytes sent as the blob %s have the hash %s: send it again from the start", sum, got)
+		return muster.Errorf(muster.Invalid, "the uploaded bytes of the blob %s have the hash %s: upload it again from the start", sum, got)
 	}
 	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return wrapError("write", sum, err)
@@ -311,9 +311,9 @@ func (d *Dir) commit(f *os.File, sum, got string) error {
 	if err := d.publish(partial, path); err != nil {
 		return wrapError("write", sum, err)
 	}
-	// The name must last too, in each folder that may be new.
+	// The name must survive, too, in each directory that may be new.
 	for _, dir := range []string{folder, filepath.Dir(folder), d.root} {
-		if err := syncFolder(dir); err != nil {
+		if err := atomicfile.SyncDir(dir); err != nil {
 			return wrapError("write", sum, err)
 		}
 	}
@@ -322,7 +322,7 @@ func (d *Dir) commit(f *os.File, sum, got string) error {
 
 // Delete implements Store.
 func (d *Dir) Delete(_ context.Context, sum string) error {
-	if err := CheckHash(sum); err != nil {
+	if err := checkHash(sum); err != nil {
 		return err
 	}
 	d.renameMu.Lock()
@@ -333,8 +333,8 @@ func (d *Dir) Delete(_ context.Context, sum string) error {
 	return nil
 }
 
-// hashWriter writes to a file and hashes what was written. It tells its own errors from
-// the reader's.
+// hashWriter writes to a file and hashes the written bytes. It keeps the file's error, to
+// distinguish it from the reader's.
 type hashWriter struct {
 	file *os.File
 	hash hash.Hash
@@ -348,9 +348,9 @@ func (s *hashWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ctxReader ends when its context does.
+// ctxReader fails when its context ends.
 type ctxReader struct {
-	ctx context.Context //nolint:containedctx // lives for one Put
+	ctx context.Context //nolint:containedctx // of one call
 	r   io.Reader
 }
 
@@ -366,7 +366,7 @@ func wrapError(verb, sum string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return muster.Errorf(muster.NotFound, "there is no blob %s", sum)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return muster.Errorf(muster.StorageFull, "no space left for the blob %s: free some on its disk, then go on: %w", sum, err)
+		return muster.Errorf(muster.StorageFull, "no space left for the blob %s: free space on its disk, then try again: %w", sum, err)
 	default:
 		return muster.Errorf(muster.Internal, "cannot %s the blob %s: %w", verb, sum, err)
 	}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A Dir that is open for long drops unfinished Puts, too, but none that somebody
-// goes on with.
+// A Dir also drops unfinished uploads long after it was opened, but none that is
+// in progress.
 func TestUnfinishedPutsAreSweptLater(t *testing.T) {
 	t.Parallel()
 	d, err := OpenDir(t.TempDir())

@@ -1,3 +1,11 @@
+// Package cid computes the IPFS content identifier of a file, as `ipfs add` of Kubo does by default.
+//
+// A file is split into chunks of 256 KiB. Each is a leaf: a UnixFS file in a dag-pb node. A file of one chunk is its leaf; otherwise
+// each node has up to 174 children, and all leaves have the same depth. The identifier (CIDv0) is the
+// SHA-256 of the root, in base 58: Qm and 44 more characters. Other chunk sizes or widths would give other identifiers, so these
+// numbers make ours equal to Kubo's.
+//
+// Sources: the specifications of UnixFS and dag-pb (specs.ipfs.tech, ipld.io), and boxo's importer/balanced.
 package cid
 
 import (
@@ -16,11 +24,11 @@ const (
 	width = 174       // children of a node
 )
 
-// Scheme begins an address of a file by its identifier.
+// Scheme is the prefix of a URL of a file by its identifier.
 const Scheme = "ipfs://"
 
-// Sum returns the CIDv0 of what r delivers, until io.EOF. It keeps one chunk and a list of up to 174 nodes for each level of the tree: under
-// 400 KiB for a file of terabytes.
+// Sum returns the CIDv0 of the data that r returns until io.EOF. It needs memory for one chunk and up to 174 nodes for each level of the tree: less
+// than 400 KiB for a file of terabytes.
 func Sum(r io.Reader) (string, error) { return sum(r, chunk, width) }
 
 func sum(r io.Reader, chunk, width int) (string, error) {
@@ -40,43 +48,43 @@ func sum(r io.Reader, chunk, width int) (string, error) {
 	}
 }
 
-// Canonical returns the CIDv0 of what text names: a CIDv0, or a CIDv1 of the same node (bafybei…). Others are Invalid errors, for no artifact has them.
+// Canonical converts a CIDv0, or a CIDv1 of the same node (bafybei…), to a CIDv0. Others are Invalid errors, because no artifact can have them.
 func Canonical(text string) (string, error) {
 	c, err := cid.Decode(text)
 	if err != nil {
-		return "", muster.Errorf(muster.Invalid, "%.100q is not a content identifier: one begins with Qm or bafybei", text)
+		return "", muster.Errorf(muster.Invalid, "%.100q is not a content identifier: it must begin with Qm or bafybei", text)
 	}
 	p := c.Prefix()
 	if p.Codec != cid.DagProtobuf || p.MhType != sha2 || p.MhLength != sha256.Size {
-		return "", muster.Errorf(muster.Invalid, "%.100q names no file as Muster stores them: those are dag-pb nodes with a SHA-256, and begin with Qm or bafybei", text)
+		return "", muster.Errorf(muster.Invalid, "%.100q is not the identifier of a file in Muster: it must be of a dag-pb node with a SHA-256, and begin with Qm or bafybei", text)
 	}
 	return cid.NewCidV0(c.Hash()).String(), nil
 }
 
-// sha2 is the number of SHA-256 among the multihashes.
+// sha2 is the multihash code of SHA-256.
 const sha2 = 0x12
 
-// node is a node of the tree, as the one above it tells of it.
+// node has the fields of a node that its parent needs.
 type node struct {
 	hash       [sha256.Size]byte
-	fileBytes  uint64 // bytes of the file below it
-	totalBytes uint64 // bytes of the nodes, from this one down
+	fileBytes  uint64 // bytes of the file in its subtree
+	totalBytes uint64 // bytes of all nodes in its subtree
 }
 
-// String is the CIDv0.
+// String returns the CIDv0.
 func (n *node) String() string {
 	return cid.NewCidV0(n.multihash()).String()
 }
 
 func (n *node) multihash() []byte { return append([]byte{sha2, sha256.Size}, n.hash[:]...) }
 
-// tree is built from its leaves: levels[0] are those that have no parent yet.
+// tree is built from its leaves: levels[0] has the leaves without a parent.
 type tree struct {
 	width  int
 	levels [][]node
 }
 
-// add puts a node on a level. A full level becomes one node of the next only when another one comes, so that the root has no single child.
+// add adds a node to a level. A full level becomes one node of the next level only when another node follows, so that the root never has a single child.
 func (t *tree) add(level int, n node) {
 	if level == len(t.levels) {
 		t.levels = append(t.levels, make([]node, 0, t.width))
@@ -105,7 +113,7 @@ func (t *tree) root() *node {
 	}
 }
 
-// The fields of the messages, each with the type of what follows: see Protocol Buffers' encoding.
+// Tags of the message fields: field number and wire type of Protocol Buffers.
 const (
 	nodeData   = 1<<3 | 2 // of dag-pb's PBNode
 	nodeLinks  = 2<<3 | 2
@@ -120,7 +128,7 @@ const (
 	typeFile = 2
 )
 
-// leaf makes the node of a chunk.
+// leaf returns the node of a chunk.
 func leaf(data []byte) node {
 	n := uint64(len(data))
 	before := []byte{fileType, typeFile}
@@ -139,7 +147,7 @@ func leaf(data []byte) node {
 	return l
 }
 
-// parent makes the node above others.
+// parent returns the node above children.
 func parent(children []node) node {
 	var p node
 	var block, link []byte
@@ -161,7 +169,7 @@ func parent(children []node) node {
 		data = append(data, blockSizes)
 		data = binary.AppendUvarint(data, children[i].fileBytes)
 	}
-	block = append(block, nodeData) // after the links, though its number is lower: so it is written since the first IPFS
+	block = append(block, nodeData) // after the links, although its number is lower: all implementations of IPFS do this
 	block = binary.AppendUvarint(block, uint64(len(data)))
 	block = append(block, data...)
 	p.totalBytes += uint64(len(block))

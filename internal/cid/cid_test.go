@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// stream delivers n bytes of a linear congruential generator: those of the vectors.
+// stream returns n bytes of a linear congruential generator, as in the vectors.
 type stream struct {
 	n int
 	x uint32
@@ -87,7 +87,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestDelivery holds that only the bytes matter, not in which pieces a reader delivers them, and that what
+// TestDelivery checks that only the bytes matter, not the sizes of reads, and that what
 // fails has no identifier.
 func TestDelivery(t *testing.T) {
 	for _, v := range vectors[:8] {
@@ -123,7 +123,7 @@ func TestCanonical(t *testing.T) {
 		"", "Qm", zero + "x", "../../etc/passwd", "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku", // raw
 	} {
 		if got, err := Canonical(text); muster.CodeOf(err) != muster.Invalid {
-			t.Errorf("%q is taken: %q, %v", text, got, err)
+			t.Errorf("%q is accepted: %q, %v", text, got, err)
 		}
 	}
 }

@@ -1,11 +1,14 @@
-// Package contents holds what workers tell of content identifiers to the bytes themselves. A file is read for that when somebody first wants it by its identifier, and
-// what was found is kept with it.
+// Package cidcheck verifies the content identifiers that workers report. It reads a file when a client first requests it by its identifier, and
+// stores the result.
 package cidcheck
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"sync"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/blob"
@@ -16,100 +19,73 @@ import (
 // maxConcurrent is how many files are read at the same time.
 const maxConcurrent = 2
 
-// Store is where it is kept what was found.
+// Store stores results.
 type Store interface {
 	SetVerification(ctx context.Context, c store.Content, v store.Verification) error
 }
 
-// Verifier tells whether files have the identifiers that they are said to have. Its methods may be called at the same time.
+// Verifier verifies content identifiers. Its methods may be called at the same time.
 type Verifier struct {
 	store Store
 	blobs blob.Store
 	log   *slog.Logger
 
-	ctx    context.Context //nolint:containedctx // of the readings, which go on when who asked has left
+	ctx    context.Context //nolint:containedctx // of checks, which continue when the caller has left
 	cancel context.CancelFunc
 	slots  chan struct{}
-	wg     sync.WaitGroup
+	checks singleflight.Group
 
-	mu     sync.Mutex
-	closed bool
-	checks map[claim]*check
+	mu      sync.Mutex
+	closed  bool
+	running sync.WaitGroup
 }
 
-// claim is what is said of a file.
-type claim struct{ cid, sha256 string }
-
-// check is a reading of a file.
-type check struct {
-	done  chan struct{} // closed when what follows is set
-	proof store.Verification
-	err   error
-}
-
-// New returns a Prover that works until Close.
+// New returns a Verifier that works until Close.
 func New(s Store, blobs blob.Store, log *slog.Logger) *Verifier {
-	v := &Verifier{store: s, blobs: blobs, log: log, slots: make(chan struct{}, maxConcurrent), checks: map[claim]*check{}}
+	v := &Verifier{store: s, blobs: blobs, log: log, slots: make(chan struct{}, maxConcurrent)}
 	v.ctx, v.cancel = context.WithCancel(context.Background())
 	return v
 }
 
-// Close ends what goes on.
+// Close cancels running checks and waits for their end.
 func (v *Verifier) Close() {
 	v.cancel()
 	v.mu.Lock()
 	v.closed = true
 	v.mu.Unlock()
-	v.wg.Wait()
+	v.running.Wait()
 }
 
-// Verify reports whether a file has its identifier. It reads each file once, at the speed of one core (0.8 GB/s), also if several ask at once or who asks does not
-// wait for the end. It returns NotFound if the file is not there.
+// Verify reports whether a file has its identifier. It reads each file once, at the speed of one core (0.8 GB/s), also for several callers at once, and
+// continues if a caller does not wait for the end. It returns NotFound if the file is missing.
 func (v *Verifier) Verify(ctx context.Context, c store.Content) (bool, error) {
 	if c.Verification != store.Unverified {
 		return c.Verification == store.Verified, nil
 	}
-	l := v.check(c)
 	select {
-	case <-l.done:
-		return l.proof == store.Verified, l.err
+	case r := <-v.checks.DoChan(c.CID+" "+c.SHA256, func() (any, error) { return v.check(c) }):
+		return r.Val == store.Verified, r.Err
 	case <-ctx.Done():
 		return false, context.Cause(ctx)
 	}
 }
 
-// check returns the reading of a file that goes on, or begins one.
-func (v *Verifier) check(c store.Content) *check {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	key := claim{c.CID, c.SHA256}
-	l := v.checks[key]
-	if l != nil {
-		return l
-	}
-	l = &check{done: make(chan struct{})}
-	if v.closed {
-		l.err = muster.Errorf(muster.Unavailable, "the server shuts down")
-		close(l.done)
-		return l
-	}
-	v.checks[key] = l
-	v.wg.Go(func() {
-		l.proof, l.err = v.read(c)
-		close(l.done)
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		delete(v.checks, key)
-	})
-	return l
-}
+func errShutdown() error { return muster.Errorf(muster.Unavailable, "the server shuts down") }
 
-func (v *Verifier) read(c store.Content) (store.Verification, error) {
+func (v *Verifier) check(c store.Content) (store.Verification, error) {
+	v.mu.Lock()
+	if v.closed {
+		v.mu.Unlock()
+		return store.Unverified, errShutdown()
+	}
+	v.running.Add(1)
+	v.mu.Unlock()
+	defer v.running.Done()
 	select {
 	case v.slots <- struct{}{}:
 		defer func() { <-v.slots }()
 	case <-v.ctx.Done():
-		return store.Unverified, muster.Errorf(muster.Unavailable, "the server shuts down")
+		return store.Unverified, errShutdown()
 	}
 	content, err := v.blobs.Open(v.ctx, c.SHA256)
 	if err != nil {
@@ -123,8 +99,21 @@ func (v *Verifier) read(c store.Content) (store.Verification, error) {
 	proof := store.Verified
 	if got != c.CID {
 		proof = store.Mismatch
-		v.log.Error("a worker told a wrong content identifier: the file is not served by it", slog.String("job", c.Job.String()), slog.String("artifact", c.Name),
+		v.log.Error("CID reported by the worker does not match the file, not serving it", slog.String("job", c.Job.String()), slog.String("artifact", c.Name),
 			slog.String("cid", c.CID), slog.String("real", got), slog.String("sha256", c.SHA256))
 	}
 	return proof, v.store.SetVerification(v.ctx, c, proof)
+}
+
+// ctxReader fails when its context ends.
+type ctxReader struct {
+	ctx context.Context //nolint:containedctx // of one check
+	r   io.Reader
+}
+
+func (u ctxReader) Read(b []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, errShutdown()
+	}
+	return u.r.Read(b)
 }

@@ -20,7 +20,7 @@ const (
 	helloSum = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
 )
 
-// fakeStore is where a Prover keeps what it found.
+// fakeStore records results.
 type fakeStore struct {
 	mu     sync.Mutex
 	proofs []store.Verification
@@ -36,7 +36,7 @@ func (n *fakeStore) SetVerification(_ context.Context, _ store.Content, p store.
 // gatedBlobs are blobs that begin to deliver when they may.
 type gatedBlobs struct {
 	blob.Store
-	opened chan struct{} // is told of each Open
+	opened chan struct{} // gets a value for each Open
 	allow  chan struct{}
 }
 
@@ -73,7 +73,7 @@ func readOnce(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := p.Verify(cancelled, c); !errors.Is(err, context.Canceled) {
-		t.Fatalf("who left is told %v", err)
+		t.Fatalf("the cancelled caller got %v", err)
 	}
 	<-s.opened // it is read all the same
 	var wg sync.WaitGroup
@@ -106,7 +106,7 @@ func TestOtherBytesAreWrong(t *testing.T) {
 		t.Errorf("it is %v, %v", ok, err)
 	}
 	if _, err := p.Verify(t.Context(), store.Content{CID: hello, SHA256: strings.Repeat("a", 64)}); muster.CodeOf(err) != muster.NotFound {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 	if len(n.proofs) != 1 || n.proofs[0] != store.Mismatch {
 		t.Errorf("noted is %v", n.proofs)

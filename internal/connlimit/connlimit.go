@@ -1,10 +1,10 @@
-// Package connlimit bounds the connections of an HTTP server, so that no flood of them keeps others out.
+// Package connlimit limits the connections of an HTTP server, so that a flood does not exclude other clients.
 //
-// A server has at most so many connections in all, and a part of them from one address. When that many are there, a
-// new one takes the place of one that does nothing: first those that have not sent a whole request in their first second,
-// then those that are idle between requests, then those that are new, then those whose request needs no key; of each sort those of the address with the
-// most connections, and of these the ones that have been so for longest. A connection with an authenticated request
-// under way, which a worker's session is too, keeps its place; if all are such, the new one is closed.
+// The limits are on all connections and on those from one address. At a limit, a
+// new connection replaces another one: first those without a complete request in their first second,
+// then idle ones, then new ones, then those that serve a request without a key; within each rank those of the address with the
+// most connections, and of these the longest unchanged. A connection with an authenticated request
+// in progress, such as a worker's session, is never replaced; if all are such, the new one is closed.
 package connlimit
 
 import (
@@ -19,25 +19,25 @@ import (
 )
 
 const (
-	// maxConns is the number of connections beyond which a server would rather run out of memory.
+	// maxConns is the most connections of a server, for its memory.
 	maxConns = 32_768
-	// minConns is the least number that a server works with, whatever its limits are.
+	// minConns is the least number of connections that a server needs.
 	minConns = 32
 )
 
-// ConnsFor returns how many connections a process may have that may open so many descriptors: the rest is for
-// files, of which a request may need one.
+// ConnsFor returns how many connections a process with a limit of descriptors may have. The other descriptors are for
+// files: a request may need one.
 func ConnsFor(descriptors uint64) int {
 	return int(min(maxConns, max(minConns, descriptors/3*2)))
 }
 
-// Limiter bounds the connections of one server.
+// Limiter limits the connections of one server.
 type Limiter struct {
-	// FirstRequestGrace is how long a new connection may take to send a request before it counts as silent: 1s by default. It is not
-	// changed once the limiter is used.
+	// FirstRequestGrace is how long a new connection may take to send a request before it counts as silent: 1s by default. It
+	// must not change while the limiter is in use.
 	FirstRequestGrace time.Duration
 
-	total, perAddress int // connections, and those of one address
+	total, perAddress int // limits
 
 	mu        sync.Mutex
 	conns     map[*conn]struct{}
@@ -45,7 +45,7 @@ type Limiter struct {
 	refused   int
 }
 
-// New returns a Limiter of so many connections in all; three quarters of them may be from one address.
+// New returns a Limiter of total connections; three quarters of them may be from one address.
 func New(total int) *Limiter {
 	return &Limiter{FirstRequestGrace: time.Second, total: total, perAddress: max(1, total/4*3), conns: map[*conn]struct{}{}, addresses: map[netip.Addr]int{}}
 }
@@ -53,7 +53,7 @@ func New(total int) *Limiter {
 // MaxConns returns the most connections at a time.
 func (l *Limiter) MaxConns() int { return l.total }
 
-// Listen returns a listener whose connections are bounded.
+// Listen returns a listener whose connections are limited.
 func (l *Limiter) Listen(inner net.Listener) net.Listener {
 	return &listener{Listener: inner, limiter: l}
 }
@@ -64,7 +64,7 @@ type listener struct {
 	limiter *Limiter
 }
 
-// Accept returns the next connection for which there is room.
+// Accept returns the next admitted connection.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		inner, err := l.Listener.Accept()
@@ -78,20 +78,20 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// conn is one connection. What it does is guarded by the limiter.
+// conn is one connection. The limiter's lock guards its state.
 type conn struct {
 	net.Conn
 
 	limiter       *Limiter
 	address       netip.Addr
 	closeOnce     sync.Once
-	since         time.Time // of the latest change of what follows
-	sawRequest    bool      // a whole request has come
-	serving       int       // requests under way
+	since         time.Time // of the last change of the following fields
+	sawRequest    bool      // a complete request arrived
+	serving       int       // requests in progress
 	authenticated int       // of these, those with a valid key
 }
 
-// Close closes the connection and gives its place up.
+// Close closes the connection.
 func (c *conn) Close() error {
 	c.closeOnce.Do(func() {
 		l := c.limiter
@@ -105,13 +105,13 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// The ranks of connections, in the order in which they are closed.
+// The ranks of connections, in the order in which they are replaced.
 const (
-	rankSilent        = iota // has sent no whole request for a while
+	rankSilent        = iota // no complete request within FirstRequestGrace
 	rankIdle                 // between requests
-	rankNew                  // will perhaps send a request in a moment
-	rankServing              // has a request without a key under way
-	rankAuthenticated        // has one with a valid key
+	rankNew                  // may send a request within FirstRequestGrace
+	rankServing              // has a request without a key in progress
+	rankAuthenticated        // has a request with a valid key in progress
 )
 
 func (c *conn) rank(now time.Time) int {
@@ -129,7 +129,7 @@ func (c *conn) rank(now time.Time) int {
 	}
 }
 
-// admit gives a connection a place, or returns nil.
+// admit registers a connection, or returns nil if it must be closed.
 func (l *Limiter) admit(inner net.Conn) *conn {
 	c := &conn{Conn: inner, limiter: l, address: remoteAddr(inner), since: time.Now()}
 	l.mu.Lock()
@@ -156,8 +156,8 @@ func (l *Limiter) admit(inner net.Conn) *conn {
 	return c
 }
 
-// evictable returns the connections to be closed for new ones, of an address or of all: some at a time, because
-// all have to be looked at. The caller holds mu.
+// evictable returns the connections to close for new ones, of an address or of all: one percent at a time, because
+// it has to scan all of them. The caller holds mu.
 func (l *Limiter) evictable(addr *netip.Addr) []*conn {
 	now := time.Now()
 	var found []*conn
@@ -182,7 +182,7 @@ func remoteAddr(c net.Conn) netip.Addr {
 
 type contextKey struct{}
 
-// ConnContext is for http.Server: it lets Handler and Authenticated know the connection of a request.
+// ConnContext is the ConnContext of http.Server: Handler and MarkAuthenticated need it.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if outer, ok := c.(interface{ NetConn() net.Conn }); ok { // TLS
 		c = outer.NetConn()
@@ -193,7 +193,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// Handler follows which connections have requests under way. It belongs before all other handlers.
+// Handler tracks which connections have requests in progress. It must be the outermost handler.
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := r.Context().Value(contextKey{}).(*conn)
@@ -207,7 +207,7 @@ func Handler(next http.Handler) http.Handler {
 	})
 }
 
-// MarkAuthenticated says that the request of ctx has a valid key: its connection keeps its place until done is called.
+// MarkAuthenticated records that the request of ctx has a valid key: its connection is not replaced until done is called.
 func MarkAuthenticated(ctx context.Context) (done func()) {
 	c, ok := ctx.Value(contextKey{}).(*conn)
 	if !ok {

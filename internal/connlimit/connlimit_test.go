@@ -122,7 +122,7 @@ func (w *env) waitServed(from string) {
 	}
 }
 
-// The connections that do least go first, and those with a valid key never.
+// Connections are replaced by rank, and those with a valid key never.
 func TestWhichConnectionsGo(t *testing.T) {
 	const total = 40
 	w := newEnv(t, total)

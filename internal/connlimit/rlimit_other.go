@@ -2,5 +2,5 @@
 
 package connlimit
 
-// Descriptors returns how many descriptors this process may open: there is no such limit.
+// Descriptors returns how many descriptors this process may open. These systems have no limit.
 func Descriptors() uint64 { return 1 << 20 }

@@ -1,11 +1,11 @@
-// Package notify fans committed events out to those who watch.
+// Package eventbus delivers committed events to subscribers.
 //
-// The bus keeps the last Kept events in a ring. A subscription is only a
-// position in it: publishing never blocks, runs no code of the watchers, and finds those that
-// sleep and are concerned by the jobs and tasks of the events. Each watcher filters on its own
-// goroutine; one that is too slow finds its position gone from the ring and gets one
-// muster.EventResync in place of what it missed. A subscription that nobody reads any more holds
-// nothing and needs no closing.
+// The bus keeps the last RingSize events in a ring. A subscription is only a
+// position in it: publishing never blocks, runs no code of subscribers, and finds the waiting
+// ones by the jobs and tasks of the events. Each subscriber filters on its own
+// goroutine; one that is too slow, so that its position is no longer in the ring, gets one
+// muster.EventResync for the events that it missed. An unused subscription holds no
+// resources and needs no closing.
 package eventbus
 
 import (
@@ -20,29 +20,29 @@ import (
 )
 
 const (
-	// RingSize is how many events can be asked for again.
+	// RingSize is how many events a subscriber can read again.
 	RingSize = 10_000
 	// maxBatch is how many events one Next returns at most.
 	maxBatch = 256
-	// maxScan is how many events are looked at before the bus is given free for a moment.
+	// maxScan is how many events one hold of the lock covers at most.
 	maxScan = 1024
 )
 
-// Scope bounds what a subscription is about. The zero value is everything.
+// Scope selects events by job or task. The zero value is everything.
 type Scope struct {
 	job    muster.JobID // 0 means all
 	task   int          // its number in the job, if one
 	single bool
 }
 
-// JobScope is everything about a job and its tasks.
+// JobScope selects the events of a job and its tasks.
 func JobScope(id muster.JobID) Scope { return Scope{job: id} }
 
-// TaskScope is everything about a task, and about its job as a whole: tasks that wait in a
+// TaskScope selects the events of a task, and of its job: waiting tasks of a
 // large array change without events of their own.
 func TaskScope(id muster.TaskID) Scope { return Scope{job: id.Job, task: id.Num, single: true} }
 
-// jobOf returns the job that an event is about; 0 if it is about none.
+// jobOf returns the job of an event, or 0.
 func jobOf(e *muster.Event) muster.JobID {
 	if e.Job == 0 && e.Task != nil {
 		return e.Task.Job
@@ -55,30 +55,29 @@ func (s Scope) contains(e *muster.Event) bool {
 	return s.job == 0 || s.job == jobOf(e) && (!s.single || e.Task == nil || e.Task.Num == s.task)
 }
 
-// Bus is the fan-out. Its methods may be called at the same time.
+// Bus delivers events. Its methods may be called at the same time.
 type Bus struct {
 	epoch string
 
 	mu   sync.Mutex
-	ring []muster.Event // event seq is at (seq-1) % Kept
+	ring []muster.Event // event seq is at (seq-1) % RingSize
 	last uint64         // seq of the newest event; 0 before the first
 
-	// The subscriptions that have seen all in their scope and sleep.
+	// The subscriptions that have seen all events in their scope and wait.
 	waiters    waiterSet
 	jobWaiters map[muster.JobID]*jobWaiterSets
 }
 
-// waiterSet is a set of subscriptions.
 type waiterSet map[*Subscription]struct{}
 
-// jobWaiterSets are the sleepers of one job.
+// jobWaiterSets are the waiting subscriptions of one job.
 type jobWaiterSets struct {
 	job   waiterSet
 	tasks map[int]waiterSet
 }
 
-// New makes a bus for one life of the server. epoch must differ from those of
-// earlier lives and have no "-" in it.
+// New returns a bus for one incarnation of the server. epoch must differ from those of
+// earlier ones and must not contain "-".
 func New(epoch string) *Bus {
 	return &Bus{epoch: epoch, waiters: waiterSet{}, jobWaiters: map[muster.JobID]*jobWaiterSets{}}
 }
@@ -86,14 +85,14 @@ func New(epoch string) *Bus {
 // EventID returns the form "epoch-seq", which Subscribe takes.
 func EventID(e muster.Event) string { return e.Epoch + "-" + strconv.FormatUint(e.Seq, 10) }
 
-// LastID returns the id of the newest event: Subscribe goes on after it.
+// LastID returns the id of the newest event, for Subscribe.
 func (b *Bus) LastID() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return EventID(muster.Event{Epoch: b.epoch, Seq: b.last})
 }
 
-// Publish numbers events and makes them known, in order. It does not block and
+// Publish numbers events and delivers them in order. It does not block and
 // does not change the slice.
 func (b *Bus) Publish(events []muster.Event) {
 	if len(events) == 0 {
@@ -113,13 +112,10 @@ func (b *Bus) Publish(events []muster.Event) {
 	}
 }
 
-// wakeMatching wakes the sleepers whose scope an event is in. They begin with it: all before
-// concerned them not.
+// wakeMatching wakes the waiting subscriptions whose scope has the event. They continue with it: no earlier
+// event is in their scope.
 func (b *Bus) wakeMatching(e *muster.Event) {
 	b.waiters.wake(e.Seq)
-	if len(b.jobWaiters) == 0 {
-		return
-	}
 	job := jobOf(e)
 	j := b.jobWaiters[job]
 	if j == nil {
@@ -141,9 +137,6 @@ func (b *Bus) wakeMatching(e *muster.Event) {
 }
 
 func (all waiterSet) wake(seq uint64) {
-	if len(all) == 0 {
-		return
-	}
 	for s := range all {
 		s.next, s.waiting = seq, false
 		close(s.ready)
@@ -151,13 +144,13 @@ func (all waiterSet) wake(seq uint64) {
 	clear(all)
 }
 
-// addWaiter adds s to the sleepers, and rouse removes it, if it is there, as one that has
-// seen everything.
+// addWaiter adds s to the waiting subscriptions of its scope. The caller holds b.mu.
 func (b *Bus) addWaiter(s *Subscription) {
 	s.ready, s.waiting = make(chan struct{}), true
 	b.waitersOf(s.scope)[s] = struct{}{}
 }
 
+// removeWaiter removes s if it waits. It has seen all events. The caller holds b.mu.
 func (b *Bus) removeWaiter(s *Subscription) {
 	if !s.waiting {
 		return
@@ -174,7 +167,7 @@ func (b *Bus) removeWaiter(s *Subscription) {
 	}
 }
 
-// waitersOf returns the sleepers of a scope.
+// waitersOf returns the waiting subscriptions of a scope.
 func (b *Bus) waitersOf(scope Scope) waiterSet {
 	if scope.job == 0 {
 		return b.waiters
@@ -193,9 +186,9 @@ func (b *Bus) waitersOf(scope Scope) waiterSet {
 	return j.tasks[scope.task]
 }
 
-// Subscribe watches the events in scope that want accepts (all, if it is nil) that come
-// after the one with the id last. If last is "", unknown or too old, the first
-// event is a resync, and the rest is what happens from now on. want is called by Next.
+// Subscribe returns a subscription to the events in scope after the one with lastID
+// for which accept returns true (all, if it is nil). If lastID is "", unknown or too old, the first
+// event is a resync, and the others are new ones. Next calls accept.
 func (b *Bus) Subscribe(lastID string, scope Scope, accept func(*muster.Event) bool) *Subscription {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -210,19 +203,19 @@ func (b *Bus) Subscribe(lastID string, scope Scope, accept func(*muster.Event) b
 // oldest returns the seq of the oldest event in the ring, and 1 before the first.
 func (b *Bus) oldest() uint64 { return b.last - uint64(len(b.ring)) + 1 }
 
-// Subscription is one watcher's position. It is for one goroutine.
+// Subscription is the position of one subscriber. One goroutine uses it.
 type Subscription struct {
 	bus    *Bus
 	scope  Scope
 	accept func(*muster.Event) bool
 	next   uint64 // seq of the first event not seen
-	resync bool   // to be told first
+	resync bool   // the next event is a resync
 
-	waiting bool          // in the bus
-	ready   chan struct{} // closed when it is no more
+	waiting bool          // it is in the bus's sets
+	ready   chan struct{} // closed when waiting ends
 }
 
-// Next returns one or more events, in order, and waits for the first of them. It
+// Next waits for an event and returns one or more, in order. It
 // returns the error of ctx when ctx ends.
 func (s *Subscription) Next(ctx context.Context) ([]muster.Event, error) {
 	for {
@@ -244,8 +237,8 @@ func (s *Subscription) Next(ctx context.Context) ([]muster.Event, error) {
 	}
 }
 
-// Position returns the id of the newest event that Next has looked at: all before it that the watcher wants were
-// returned. It is "" while a resync is still to be returned.
+// Position returns the id of the newest event that Next has processed: it has returned all accepted events up to
+// it. It is "" before a pending resync.
 func (s *Subscription) Position() string {
 	if s.resync {
 		return ""
@@ -253,7 +246,7 @@ func (s *Subscription) Position() string {
 	return EventID(muster.Event{Epoch: s.bus.epoch, Seq: s.next - 1})
 }
 
-// filter returns those of some events that the watcher wants. A resync is always wanted.
+// filter returns the accepted events, and every resync.
 func (s *Subscription) filter(events []muster.Event) []muster.Event {
 	if s.accept == nil {
 		return events
@@ -261,8 +254,8 @@ func (s *Subscription) filter(events []muster.Event) []muster.Event {
 	return slices.DeleteFunc(events, func(e muster.Event) bool { return e.Type != muster.EventResync && !s.accept(&e) })
 }
 
-// poll returns the next events in the subscription's scope, which may be none of those
-// that it looked at; or, if there are no more, what will be closed when there is one.
+// poll returns the next events in the subscription's scope, possibly none;
+// or, if it has seen all events, a channel that is closed when there is one.
 func (s *Subscription) poll() ([]muster.Event, <-chan struct{}) {
 	b := s.bus
 	b.mu.Lock()

@@ -23,7 +23,7 @@ func jobEvents(n int, job muster.JobID) []muster.Event {
 	return events
 }
 
-// next fails the test if nothing comes at once.
+// next fails the test unless an event is available.
 func next(t *testing.T, s *eventbus.Subscription) []muster.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -73,7 +73,7 @@ func TestSlowWatcherIsToldToResync(t *testing.T) {
 	}
 	b.Publish(jobEvents(1, 3))
 	if got := next(t, s); got[0].Job != 3 {
-		t.Fatalf("after the resync got %+v, want what is new", got[0])
+		t.Fatalf("after the resync got %+v, want the new event", got[0])
 	}
 }
 
@@ -159,7 +159,7 @@ func TestManyWatchersWhilePublishing(t *testing.T) {
 		})
 	}
 	writers.Wait()
-	for range 2 { // the second one is for those who found a resync in place of the first
+	for range 2 { // the second one is for a subscriber that got a resync in place of the first
 		b.Publish(jobEvents(1, 9))
 	}
 	watchers.Wait()
@@ -205,7 +205,7 @@ func TestResumeIsExact(t *testing.T) {
 	})
 }
 
-// Publishing waits for no filter: it is called by what decides everything, and watchers are
+// Publish does not wait for filters: the engine calls it, and subscribers are
 // many.
 func TestPublishWaitsForNoFilter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -244,8 +244,8 @@ func TestPublishWaitsForNoFilter(t *testing.T) {
 	})
 }
 
-// A watcher of a scope gets what is in it, in order, whether it sleeps, reads late or
-// gives up waiting in between.
+// A subscriber gets all events in its scope, in order, whether it waits, reads late or
+// cancels a wait in between.
 func TestScopes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := eventbus.New("e")
@@ -291,7 +291,7 @@ func TestScopes(t *testing.T) {
 			b.Publish(events)
 			w := rapid.SampledFrom(watchers).Draw(t, "reader")
 			over, cancel := context.WithCancel(context.Background())
-			cancel() // it takes what is there and falls asleep
+			cancel() // it reads all events and waits
 			for {
 				got, err := w.sub.Next(over)
 				if err != nil {

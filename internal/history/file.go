@@ -17,22 +17,22 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// The file is the magic, the newest slots, the rings of the fleet, how many workers there are, each with its name and rings, and the
-// CRC-32 of all that. Numbers are little-endian.
+// The file has the magic, the newest slots, the rings of the fleet, the number of workers, each worker's id and rings, and the
+// CRC-32 of all this. Numbers are little-endian.
 const (
 	magic     = "muster history 1\n"
 	maxIDSize = 1 << 10
 )
 
-// saveSchedule decides when the file is written: at most once a minute, and no more than 100 KB a second.
+// saveSchedule limits how often the file is written: at most once a minute, and at most maxWriteRate on average.
 type saveSchedule struct {
 	lastSave time.Time
-	failed   bool // the last time
+	failed   bool // the last save failed
 }
 
 const (
 	minSaveInterval = time.Minute
-	maxWriteRate    = 100_000 // bytes a second, on the average
+	maxWriteRate    = 100_000 // bytes a second
 )
 
 func (s *saveSchedule) due(now time.Time, size int) bool {
@@ -42,22 +42,23 @@ func (s *saveSchedule) due(now time.Time, size int) bool {
 	return now.Sub(s.lastSave) >= max(minSaveInterval, time.Duration(size/maxWriteRate)*time.Second)
 }
 
-// size is about how many bytes the file has.
+// size returns the approximate size of the file in bytes.
 func (h *History) size() int {
 	return 4*len(h.fleet.data) + len(h.workers)*(2*workerData+32)
 }
 
-// save writes the file. A failure is logged once, until it works again.
+// save writes the file. It logs only the first of several errors.
 func (h *History) save(now time.Time) {
 	h.schedule.lastSave = now
 	err := writeFileAtomic(h.cfg.File, h.write)
 	if err != nil && !h.schedule.failed {
-		h.cfg.Log.Warn("the history of the fleet's load cannot be kept", slog.String("file", h.cfg.File), slog.Any("error", err))
+		h.cfg.Log.Warn("cannot save the load history of the fleet", slog.String("file", h.cfg.File), slog.Any("error", err))
 	}
 	h.schedule.failed = err != nil
 }
 
-// writeFileAtomic writes a file so that a crash leaves the old one or the new one. What a crash leaves of the new one is overwritten the next time.
+// writeFileAtomic replaces a file atomically. Unlike package atomicfile it always uses the same temporary name, so that the rest of
+// a write that was killed, which may be large, is overwritten.
 func writeFileAtomic(path string, write func(io.Writer) error) (err error) {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -102,7 +103,7 @@ func (h *History) write(to io.Writer) error {
 	return err
 }
 
-// load reads the file, if there is one. What is damaged, or of another version, is not used.
+// load reads the file if it exists. It ignores a damaged file, or one of another version.
 func (h *History) load() {
 	f, err := os.Open(h.cfg.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,11 +115,11 @@ func (h *History) load() {
 	}
 	if err != nil {
 		h.reset()
-		h.cfg.Log.Warn("the history of the fleet's load is damaged and begins again", slog.String("file", h.cfg.File), slog.Any("error", err))
+		h.cfg.Log.Warn("the load history of the fleet is damaged, starting a new one", slog.String("file", h.cfg.File), slog.Any("error", err))
 	}
 }
 
-var errDamaged = errors.New("the file is damaged, or of another version of Muster")
+var errDamaged = errors.New("the file is damaged or has another version")
 
 func (h *History) read(f io.Reader) error {
 	sum := crc32.NewIEEE()
@@ -141,7 +142,7 @@ func (h *History) read(f io.Reader) error {
 		b = b[4:]
 	}
 	n := binary.LittleEndian.Uint32(b)
-	if n > MaxWorkers {
+	if n > maxWorkers {
 		return errDamaged
 	}
 	for range n {

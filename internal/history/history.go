@@ -1,12 +1,12 @@
-// Package history keeps how the fleet and each worker were loaded in the last week: every 10 seconds for an hour, every minute for
-// twelve hours, every ten minutes for seven days. A worker takes 25 KB, whatever it does.
+// Package history records the load of the fleet and of each worker in the last week: every 10 seconds for an hour, every minute for
+// twelve hours, every ten minutes for seven days. A worker takes 25 KB.
 //
-//	engine ──picture──► Run, every 10 s ──► rings in memory ──► file, at most once a minute, and at the end
-//	                                              │
-//	                                          Query ──► API
+//	engine ──snapshot──► Run, every 10 s ──► rings in memory ──► file, at most once a minute, and at the end
+//	                                               │
+//	                                           Query ──► API
 //
-// The file is replaced whole. A server that is killed loses what came after the last write: a minute with few workers, up to nine
-// minutes with 2,000. A file that is damaged is not used, and the history begins again.
+// The file is replaced atomically. A killed server loses the samples after the last save: a minute with few workers, up to nine
+// minutes with 2,000. If the file is damaged, the history starts empty.
 package history
 
 import (
@@ -22,38 +22,39 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// Source is where the figures come from.
+// Source provides snapshots of the fleet.
 type Source interface {
 	Fleet(ctx context.Context) (*sched.FleetSnapshot, error)
 }
 
-// Config is what a History is made of.
+// Config configures a History.
 type Config struct {
 	Source Source
-	File   string // where it is kept
+	File   string // path of the file
 	Log    *slog.Logger
 }
 
-// MaxWorkers is how many workers are remembered. Those that are gone for longest make room for others.
-const MaxWorkers = 5_000
+// maxWorkers is how many workers are recorded. A new worker replaces the one that is disconnected for the longest time.
+const maxWorkers = 5_000
 
-// History remembers. Its methods may be called at the same time as Run, which is called once.
+// History records the load. Its methods may be called at the same time as Run, which is called once.
 type History struct {
 	cfg Config
 
-	mu      sync.RWMutex // Run's goroutine alone writes, and reads without it
-	newest  [tiers]int64 // the newest slot of each tier; 0 if there is none
+	mu      sync.RWMutex // only Run's goroutine writes, and it reads without the lock
+	newest  [tiers]int64 // the newest slot of each tier, or 0
 	fleet   rings[float32]
 	workers map[muster.WorkerID]*rings[uint16]
 	slabs   slabAllocator
 
-	prevTotal   sched.Total // Run's goroutine
-	prevAt      time.Time   // when before was taken
-	behindSince time.Time   // since when the clock has been behind by more than maxClockSlip; zero if it is not
+	// Only Run's goroutine uses these.
+	prevTotal   sched.Total
+	prevAt      time.Time // of prevTotal
+	behindSince time.Time // since when the clock has been behind by more than maxClockSlip, or zero
 	schedule    saveSchedule
 }
 
-// Open reads what was kept, or begins with nothing if there is nothing sound.
+// Open reads the file. If it is missing or damaged, the history is empty.
 func Open(cfg Config) *History {
 	h := &History{cfg: cfg}
 	h.reset()
@@ -61,21 +62,21 @@ func Open(cfg Config) *History {
 	return h
 }
 
-// reset forgets everything.
+// reset drops all data.
 func (h *History) reset() {
 	h.newest = [tiers]int64{}
 	h.fleet = newRings(len(fleetSeries), float32Codec.none, make([]float32, allSlots*len(fleetSeries)))
 	h.workers, h.slabs = map[muster.WorkerID]*rings[uint16]{}, slabAllocator{}
 }
 
-// addWorker begins the history of a worker.
+// addWorker starts the history of a worker.
 func (h *History) addWorker(id muster.WorkerID) *rings[uint16] {
 	r := newRings(len(workerSeries), float16Codec.none, h.slabs.alloc())
 	h.workers[id] = &r
 	return &r
 }
 
-// removeWorker forgets a worker.
+// removeWorker drops the history of a worker.
 func (h *History) removeWorker(id muster.WorkerID) {
 	h.slabs.free = append(h.slabs.free, h.workers[id].data)
 	delete(h.workers, id)
@@ -83,13 +84,13 @@ func (h *History) removeWorker(id muster.WorkerID) {
 
 const (
 	sampleInterval   = 10 * time.Second
-	fleetTimeout     = 5 * time.Second  // for the engine's answer
-	maxClockSlip     = 360              // slots of the finest tier by which the clock may have gone back
-	clockResetAfter  = 10 * time.Minute // by more than that until the history begins again
+	fleetTimeout     = 5 * time.Second  // of Source.Fleet
+	maxClockSlip     = 360              // slots of the finest tier by which the clock may step back
+	clockResetAfter  = 10 * time.Minute // after a larger step back, until the history is reset
 	retentionSeconds = 7 * 24 * 3600
 )
 
-// Run takes a sample every ten seconds until ctx ends, and then keeps what there is.
+// Run takes a sample every ten seconds until ctx ends, and then saves the file.
 func (h *History) Run(ctx context.Context) error {
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
@@ -107,7 +108,7 @@ func (h *History) Run(ctx context.Context) error {
 	}
 }
 
-// sample asks for a picture and enters it. An engine that does not answer leaves a gap.
+// sample takes and records a snapshot. If the engine does not respond, there is a gap.
 func (h *History) sample(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, fleetTimeout)
 	defer cancel()
@@ -119,7 +120,7 @@ func (h *History) sample(ctx context.Context) {
 	h.record(time.Now(), p)
 }
 
-// record records a picture that was taken now.
+// record records a snapshot that was taken now.
 func (h *History) record(now time.Time, p *sched.FleetSnapshot) {
 	slot := now.Unix() / resolutions[0].step
 	since := 0.0
@@ -152,8 +153,8 @@ func (h *History) record(now time.Time, p *sched.FleetSnapshot) {
 	}
 }
 
-// isBehind reports whether a picture is left out because the clock is behind the newest slot by so many. A clock that is far behind is usually set soon,
-// such as by NTP after a boot. If it is not, it was far ahead before: what was recorded then is of no use and is forgotten.
+// isBehind reports whether to skip a snapshot because the clock is behind the newest slot. A clock that is far behind is usually set soon,
+// for example by NTP after a boot. Otherwise it was far ahead before: then the recorded data is useless and dropped.
 func (h *History) isBehind(now time.Time, slots int64) bool {
 	if slots <= maxClockSlip {
 		h.behindSince = time.Time{}
@@ -170,7 +171,7 @@ func (h *History) isBehind(now time.Time, slots int64) bool {
 	return false
 }
 
-// syncWorkers makes room for new workers, and forgets those that were removed.
+// syncWorkers adds new workers, and drops removed ones.
 func (h *History) syncWorkers(p *sched.FleetSnapshot) {
 	present := make(map[muster.WorkerID]*sched.WorkerSnapshot, len(p.Workers))
 	var disconnected []*sched.WorkerSnapshot
@@ -192,7 +193,7 @@ func (h *History) syncWorkers(p *sched.FleetSnapshot) {
 		if h.workers[w.ID] != nil || !w.Connected() || len(w.ID) > maxIDSize {
 			continue
 		}
-		if len(h.workers) >= MaxWorkers {
+		if len(h.workers) >= maxWorkers {
 			if len(disconnected) == 0 {
 				return
 			}
@@ -203,7 +204,7 @@ func (h *History) syncWorkers(p *sched.FleetSnapshot) {
 	}
 }
 
-// advance goes to the slots of a time.
+// advance moves all tiers to the slot of a time.
 func (h *History) advance(unix int64) {
 	for i := range resolutions {
 		t := &resolutions[i]
@@ -219,15 +220,15 @@ func (h *History) advance(unix int64) {
 // Query selects a part of the history.
 type Query struct {
 	Worker   muster.WorkerID // "" means the fleet
-	From, To muster.Time     // 0 means an hour before To, and now
-	Points   int             // at most so many, and one more
+	From, To muster.Time     // default: an hour before To, and now
+	Points   int             // the most steps, plus one
 }
 
-// Query returns the means of at most so many steps, each of them a multiple of the finest resolution that is kept of From. A worker
-// that is not known has only nulls.
+// Query returns the means of steps, each of them a multiple of the finest resolution that reaches back to From. An unknown
+// worker has only nulls.
 func (h *History) Query(now muster.Time, q Query) wire.History {
-	to := min(orDefault(q.To, now), now).Std().Unix()
-	from := orDefault(q.From, muster.Time(to-3600)*1000).Std().Unix()
+	to := min(cmp.Or(q.To, now), now).Std().Unix()
+	from := cmp.Or(q.From, muster.Time(to-3600)*1000).Std().Unix()
 	from = max(min(from, to), now.Std().Unix()-retentionSeconds)
 	to = max(from, to)
 	h.mu.RLock()
@@ -257,8 +258,8 @@ func (h *History) Query(now muster.Time, q Query) wire.History {
 	return answer
 }
 
-// resolution chooses the tier for a span, and how many seconds a step has: the finest tier that reaches back to from, or a coarser one
-// if its slots are no longer than the steps.
+// resolution chooses the tier of a query and the seconds of a step: the finest tier that reaches back to from, or a coarser one
+// whose slots are not longer than the steps.
 func (h *History) resolution(from, to, points, now int64) (k int, step int64) {
 	wanted := max((to-from+points-1)/points, 1)
 	for k < tiers-1 && (now/resolutions[k].step-resolutions[k].slots-1)*resolutions[k].step > from { // an hour may begin with a gap of two slots
@@ -269,11 +270,4 @@ func (h *History) resolution(from, to, points, now int64) (k int, step int64) {
 	}
 	s := resolutions[k].step
 	return k, (wanted + s - 1) / s * s
-}
-
-func orDefault(t, fallback muster.Time) muster.Time {
-	if t == 0 {
-		return fallback
-	}
-	return t
 }

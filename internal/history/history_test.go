@@ -94,7 +94,7 @@ func format(v *float64) string {
 	return fmt.Sprint(*v)
 }
 
-// TestRunSamplesKeepsAndGoesOn runs a history for half an hour, stops it, and goes on ten minutes later from its file.
+// TestRunSamplesKeepsAndGoesOn runs a history for half an hour, stops it, and continues ten minutes later from its file.
 func TestRunSamplesKeepsAndGoesOn(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "history")
@@ -109,7 +109,7 @@ func TestRunSamplesKeepsAndGoesOn(t *testing.T) {
 			time.Sleep(d)
 			cancel()
 			if err := <-ended; err != nil || log.Len() > 0 {
-				t.Fatalf("Run ended with %v and said %s", err, log)
+				t.Fatalf("Run returned %v and logged %s", err, log)
 			}
 			return h
 		}
@@ -132,7 +132,7 @@ func TestRunSamplesKeepsAndGoesOn(t *testing.T) {
 		wantNear(t, "a worker's cpu in the first life", one.Series["cpu"][10], 0.5)
 		wantNear(t, "a worker's gpu memory", one.Series["gpu_memory"][45], 20<<30)
 		wantNear(t, "a worker's power", one.Series["power"][45], 100)
-		q.Worker = "w1" // it was removed, and what was known of it is forgotten
+		q.Worker = "w1" // it was removed, with its history
 		gone := h.Query(muster.NewTime(time.Now()), q)
 		wantNear(t, "a removed worker's cpu", gone.Series["cpu"][10], noValue)
 	})
@@ -183,7 +183,7 @@ func TestResolutionsModel(t *testing.T) {
 			oldest := (at/600 - resolutions[2].slots + 2) * 600
 			switch v := got.Series["cpu"][i]; {
 			case v == nil && n > 0 && first > oldest && covered(at, first, k):
-				t.Fatalf("nothing is known of %s, where there are %d samples; the step is %d", when, n, got.Step)
+				t.Fatalf("no value for %s, which has %d samples; the step is %d", when, n, got.Step)
 			case v != nil && (n == 0 || *v < lowest*0.999 || *v > highest*1.001):
 				t.Fatalf("at %s it is %v, %d samples are from %v to %v; the step is %d", when, *v, n, lowest, highest, got.Step)
 			}
@@ -191,12 +191,12 @@ func TestResolutionsModel(t *testing.T) {
 	})
 }
 
-// covered reports whether a tier still has what began at first.
+// covered reports whether a tier still has the slot first.
 func covered(at, first int64, k int) bool {
 	return first/resolutions[k].step > at/resolutions[k].step-resolutions[k].slots
 }
 
-// TestTheLastHourIsFine holds that the last hour, half a day and week are shown in the finest resolution that is kept of them.
+// TestTheLastHourIsFine checks that the last hour, half a day and week have the finest stored resolution.
 func TestTheLastHourIsFine(t *testing.T) {
 	t.Parallel()
 	h := newHistory()
@@ -229,7 +229,7 @@ func TestClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	h := newHistory()
 	h.record(start, makeSnapshot(1, 1, 0.5))
-	h.record(start.Add(-time.Minute), makeSnapshot(1, 1, 0.9)) // a moment: what is there stays
+	h.record(start.Add(-time.Minute), makeSnapshot(1, 1, 0.9)) // for a moment: the data stays
 	got := h.Query(muster.NewTime(start), Query{From: muster.NewTime(start.Add(-10 * time.Minute)), Points: 100})
 	last := len(got.Times) - 1
 	wantNear(t, "the newest", got.Series["cpu_used"][last], 5)
@@ -245,7 +245,7 @@ func TestClockThatGoesBack(t *testing.T) {
 	wantNear(t, "before", got.Series["cpu_used"][0], 5)
 	wantNear(t, "once the clock is set", got.Series["cpu_used"][len(got.Times)-1], 2.5)
 
-	// It stays behind: it was far ahead before.
+	// The clock stays behind: it was far ahead before.
 	for s := time.Duration(0); s <= 10*time.Minute; s += sampleInterval {
 		h.record(wrong.Add(s), makeSnapshot(1, 1, 0.9))
 	}
@@ -255,21 +255,21 @@ func TestClockThatGoesBack(t *testing.T) {
 	wantNear(t, "before it", got.Series["cpu_used"][len(got.Times)-2], noValue)
 }
 
-// TestWorkersMakeRoom holds that no more than MaxWorkers are remembered, those that are connected first.
+// TestWorkersMakeRoom checks that at most maxWorkers are recorded, connected ones first.
 func TestWorkersMakeRoom(t *testing.T) {
 	t.Parallel()
 	h := newHistory()
-	p := makeSnapshot(MaxWorkers+2, 0, 0.5)
+	p := makeSnapshot(maxWorkers+2, 0, 0.5)
 	h.record(start, p)
-	if len(h.workers) != MaxWorkers || h.workers["w5001"] != nil {
+	if len(h.workers) != maxWorkers || h.workers["w5001"] != nil {
 		t.Fatalf("%d workers are remembered", len(h.workers))
 	}
 	for i := range p.Workers[:10] {
 		p.Workers[i].State, p.Workers[i].SeenAt = muster.WorkerGone, muster.Time(100-i)
 	}
 	h.record(start.Add(10*time.Second), p)
-	if len(h.workers) != MaxWorkers || h.workers["w5001"] == nil || h.workers["w5000"] == nil || h.workers["w9"] != nil || h.workers["w8"] != nil || h.workers["w7"] == nil {
-		t.Errorf("the workers that are gone for longest did not make room")
+	if len(h.workers) != maxWorkers || h.workers["w5001"] == nil || h.workers["w5000"] == nil || h.workers["w9"] != nil || h.workers["w8"] != nil || h.workers["w7"] == nil {
+		t.Errorf("the longest disconnected workers were not replaced")
 	}
 	h.record(start.Add(20*time.Second), makeSnapshot(3, 0, 0.5))
 	if len(h.workers) != 3 {
@@ -318,11 +318,11 @@ func TestSmallFloats(t *testing.T) {
 		}
 	}
 	if !math.IsNaN(decodeFloat16(encodeFloat16(noValue))) {
-		t.Error("no number becomes one")
+		t.Error("no value becomes a number")
 	}
 }
 
-// TestDamagedFilesAreNotUsed cuts, changes and exchanges the file: the history begins again, says so, and works.
+// TestDamagedFilesAreNotUsed cuts, changes and replaces the file: the history starts empty, with a log message.
 func TestDamagedFilesAreNotUsed(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "history")
@@ -351,38 +351,38 @@ func TestDamagedFilesAreNotUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 		h, log := open(t, &source{}, file)
-		if !strings.Contains(log.String(), "begins again") || len(h.workers) != 0 || h.newest != [tiers]int64{} {
-			t.Errorf("%s: %d workers, it said %q", name, len(h.workers), log)
+		if !strings.Contains(log.String(), "starting a new one") || len(h.workers) != 0 || h.newest != [tiers]int64{} {
+			t.Errorf("%s: %d workers, log %q", name, len(h.workers), log)
 		}
 		h.record(start, makeSnapshot(1, 1, 0.5))
 		wantNear(t, name+", afterwards", h.Query(muster.NewTime(start), Query{Points: 10}).Series["workers"][10], 1)
 	}
 }
 
-// TestAFileThatCannotBeWritten is logged once, and the old one stays.
+// TestAFileThatCannotBeWritten checks that an error is logged once, and that the old file stays.
 func TestAFileThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	h, log := open(t, &source{}, filepath.Join(dir, "missing", "history"))
 	h.save(start)
 	h.save(start)
-	if n := strings.Count(log.String(), "cannot be kept"); n != 1 {
-		t.Errorf("it was said %d times: %s", n, log)
+	if n := strings.Count(log.String(), "cannot save"); n != 1 {
+		t.Errorf("it was logged %d times: %s", n, log)
 	}
 	path := filepath.Join(dir, "file")
 	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := writeFileAtomic(path, func(io.Writer) error { return errors.New("full") }); err == nil {
-		t.Error("a write that failed succeeded")
+		t.Error("a failed write succeeded")
 	}
 	entries, err := os.ReadDir(dir)
 	if b, _ := os.ReadFile(path); err != nil || string(b) != "old" || len(entries) != 1 {
-		t.Errorf("after a write that failed there are %d files, and the old one is %q", len(entries), b)
+		t.Errorf("after a failed write there are %d files, and the old one is %q", len(entries), b)
 	}
 }
 
-// TestWhatACrashLeavesIsOverwritten has a server that was killed while it wrote.
+// TestWhatACrashLeavesIsOverwritten simulates a kill during a write.
 func TestWhatACrashLeavesIsOverwritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -409,7 +409,7 @@ func TestWhatACrashLeavesIsOverwritten(t *testing.T) {
 	}
 }
 
-// TestAnEngineThatDoesNotAnswer leaves a gap, and no rate over it.
+// TestAnEngineThatDoesNotAnswer checks that there is a gap, and no rate across it.
 func TestAnEngineThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

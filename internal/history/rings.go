@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// tier is one resolution: n slots of so many seconds.
+// tier is one resolution.
 type tier struct {
-	step  int64
+	step  int64 // seconds of a slot
 	slots int64
-	first int64 // of its slots among those of all tiers
+	first int64 // index of its first slot among those of all tiers
 }
 
 const (
@@ -17,12 +17,12 @@ const (
 	allSlots = 360 + 720 + 1008
 )
 
-// resolutions are 10 seconds for an hour, a minute for twelve hours, and ten minutes for a week. Each is a multiple of the one before.
+// resolutions are 10 seconds for an hour, a minute for twelve hours, and ten minutes for a week. Each step is a multiple of the previous one.
 var resolutions = [tiers]tier{{10, 360, 0}, {60, 720, 360}, {600, 1008, 360 + 720}}
 
-// rings are the slots of several figures in all tiers, each tier as a ring: the slot of a time is its number since 1970 modulo the length.
+// rings has the slots of several series in all tiers, each tier as a ring: the slot of a time is its number since 1970 modulo the length.
 type rings[T float32 | uint16] struct {
-	data  []T // by slot, then by figure
+	data  []T // by slot, then by series
 	width int
 }
 
@@ -36,7 +36,7 @@ func newRings[T float32 | uint16](width int, none T, data []T) rings[T] {
 // workerData is how many numbers a worker's rings have.
 const workerData = allSlots * len(workerSeries)
 
-// slabAllocator hands out the room for workers' rings in pieces of one allocation: alone each would be rounded up by an eleventh.
+// slabAllocator allocates workers' rings in slabs: the size class of a single one would waste an eleventh.
 type slabAllocator struct{ free [][]uint16 }
 
 const ringsPerSlab = 32
@@ -54,13 +54,13 @@ func (s *slabAllocator) alloc() []uint16 {
 	return part
 }
 
-// slot returns the figures of a slot, which is within the tier's length of its newest one.
+// slot returns the values of a slot, which must be less than the tier's length before the newest one.
 func (r *rings[T]) slot(t *tier, slot int64) []T {
 	i := int(t.first+slot%t.slots) * r.width
 	return r.data[i : i+r.width]
 }
 
-// mean adds up numbers.
+// mean computes the mean of numbers that are not NaN.
 type mean struct {
 	sum float64
 	n   int
@@ -80,7 +80,7 @@ func (m *mean) value() float64 {
 	return m.sum / float64(m.n)
 }
 
-// roundSix rounds to six digits: no more were measured, and they are sent as text.
+// roundSix rounds to six significant digits, because numbers are sent as text.
 func roundSix(v float64) float64 {
 	if v == 0 || math.IsInf(v, 0) {
 		return v
@@ -92,7 +92,7 @@ func roundSix(v float64) float64 {
 	return math.Round(v/unit) * unit
 }
 
-// codec turns figures into what is kept of them.
+// codec converts between values and stored numbers.
 type codec[T float32 | uint16] struct {
 	none   T
 	encode func(float64) T
@@ -104,7 +104,7 @@ var (
 	float16Codec = codec[uint16]{float16None, encodeFloat16, decodeFloat16}
 )
 
-// advance forgets what the slots after last up to slot held a whole ring ago.
+// advance clears the slots after last up to slot, which have values from one ring length ago.
 func (c *codec[T]) advance(r *rings[T], t *tier, last, slot int64) {
 	for s := max(last+1, slot-t.slots+1); s <= slot; s++ {
 		for i := range r.slot(t, s) {
@@ -114,14 +114,14 @@ func (c *codec[T]) advance(r *rings[T], t *tier, last, slot int64) {
 }
 
 // set sets a slot of the finest tier.
-func (c *codec[T]) set(r *rings[T], slot int64, figures []float64) {
+func (c *codec[T]) set(r *rings[T], slot int64, values []float64) {
 	row := r.slot(&resolutions[0], slot)
-	for i, v := range figures {
+	for i, v := range values {
 		row[i] = c.encode(v)
 	}
 }
 
-// downsample sets a slot of a coarser tier to the mean of the finer tier's slots in it, of which newest is the last one.
+// downsample sets a slot of a coarser tier to the mean of the finer tier's slots in it, up to newest.
 func (c *codec[T]) downsample(r *rings[T], fine, coarse *tier, slot, newest int64) {
 	ratio := coarse.step / fine.step
 	row := r.slot(coarse, slot)
@@ -134,14 +134,14 @@ func (c *codec[T]) downsample(r *rings[T], fine, coarse *tier, slot, newest int6
 	}
 }
 
-// read returns the mean of a figure in each of n steps of ratio slots from the slot first on. newest is the newest slot.
-func (c *codec[T]) read(r *rings[T], t *tier, figure int, first, ratio int64, n int, newest int64) []*float64 {
+// read returns the means of a series in n steps of ratio slots from the slot first on. newest is the newest slot.
+func (c *codec[T]) read(r *rings[T], t *tier, series int, first, ratio int64, n int, newest int64) []*float64 {
 	list := make([]*float64, n)
 	for i := range list {
 		var m mean
 		from := first + int64(i)*ratio
 		for s := max(from, newest-t.slots+1); s < min(from+ratio, newest+1); s++ {
-			m.add(c.decode(r.slot(t, s)[figure]))
+			m.add(c.decode(r.slot(t, s)[series]))
 		}
 		if m.n > 0 {
 			v := roundSix(m.value())

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// The figures of the fleet and of one worker, in the order in which they are kept. Who changes them changes the format.
+// The series of the fleet and of one worker, in the order of storage. A change of them changes the file's format.
 var (
 	fleetSeries = [...]string{
 		"cpu_used", "cpu_reserved", "cpu_capacity", "memory_used", "memory_reserved", "memory_capacity", "gpu_used", "gpu_reserved", "gpu_capacity",
@@ -18,7 +18,7 @@ var (
 
 var noValue = math.NaN()
 
-// fleetFigures returns the figures of a picture. since is how many seconds ago before was taken.
+// fleetFigures returns the values of a snapshot. since is the age of prev in seconds, or 0.
 func fleetFigures(p *sched.FleetSnapshot, prev sched.Total, since float64) [len(fleetSeries)]float64 {
 	s, c := p.Sums(), &p.All.Counts
 	finished, failed := noValue, noValue
@@ -34,7 +34,7 @@ func fleetFigures(p *sched.FleetSnapshot, prev sched.Total, since float64) [len(
 	}
 }
 
-// workerFigures returns the figures of a connected worker. What its machine does not tell is not known.
+// workerFigures returns the values of a connected worker: noValue for what its machine does not report.
 func workerFigures(w *sched.WorkerSnapshot) [len(workerSeries)]float64 {
 	f := [...]float64{noValue, noValue, noValue, noValue, noValue, float64(w.Running)}
 	if w.Load == nil {
@@ -48,8 +48,8 @@ func workerFigures(w *sched.WorkerSnapshot) [len(workerSeries)]float64 {
 	return f
 }
 
-// A small float is 16 bits: 6 of a power of two and 10 of a fraction, so that its error is at most one part in 2,048. It takes numbers
-// from 2^-13 to largest, and 0 for less. All bits set mean that there is no number.
+// A 16-bit float has 6 bits of exponent and 10 of fraction, so its error is at most one part in 2,048. Its range is
+// from 2^-13 to maxFloat16; smaller numbers become 0. All bits set means no value.
 const (
 	float16None = math.MaxUint16
 	float16Bias = 14

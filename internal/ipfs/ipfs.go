@@ -1,3 +1,8 @@
+// Package ipfs pins the files that results refer to as ipfs://… on an IPFS node. The node is Kubo or implements its RPC
+// API (docs.ipfs.tech/reference/kubo/rpc).
+//
+// The store records which files are not pinned yet, so pinning continues after a restart of either side. An unreachable, slow or full node
+// does not block other work.
 package ipfs
 
 import (
@@ -5,10 +10,12 @@ import (
 	"io"
 	"log/slog"
 	"path"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/store"
 )
@@ -16,20 +23,20 @@ import (
 const (
 	maxConcurrent = 2
 	pageSize      = 100
-	pollInterval  = 5 * time.Second // for what is new
-	maxBackoff    = 5 * time.Minute // between tries at a node that does not take files
+	pollInterval  = 5 * time.Second // for new files
+	maxBackoff    = 5 * time.Minute // after errors of the node
 )
 
-// Config says what is given to which node. All of it is needed.
+// Config configures a Pinner. All fields are required.
 type Config struct {
-	Node   string // URL of its RPC interface; a user and password in it are sent
+	Node   string // URL of its RPC API, which may have a user and password
 	Pins   store.PinStore
-	Verify func(context.Context, store.Content) (bool, error) // whether a file has its identifier; NotFound if it is not there
+	Verify func(context.Context, store.Content) (bool, error) // whether a file has its identifier; NotFound if the file is missing
 	Blobs  blob.Store
 	Log    *slog.Logger
 }
 
-// Pinner gives files to a node.
+// Pinner pins files on a node.
 type Pinner struct {
 	Config
 
@@ -37,7 +44,7 @@ type Pinner struct {
 	interval time.Duration
 }
 
-// New returns an Invalid error if the URL is none. It does not ask whether there is a node.
+// New returns a Pinner, or an Invalid error if the URL is invalid. It does not connect to the node.
 func New(cfg Config) (*Pinner, error) {
 	n, err := newNode(cfg.Node)
 	if err != nil {
@@ -46,35 +53,35 @@ func New(cfg Config) (*Pinner, error) {
 	return &Pinner{Config: cfg, node: n, interval: pollInterval}, nil
 }
 
-// Run gives the node what it has not got, until ctx ends.
+// Run pins files until ctx ends.
 func (p *Pinner) Run(ctx context.Context) error {
 	defer p.node.http.CloseIdleConnections()
-	backoff, down := p.interval, false
+	retry, down := backoff.Backoff{Min: 2 * p.interval, Max: maxBackoff}, false
 	for {
+		wait := p.interval
 		err := p.pinAll(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
 			if down {
-				p.Log.Info("the IPFS node takes files again", slog.String("node", p.node.url.Redacted()))
+				p.Log.Info("IPFS node available again", slog.String("node", p.node.url.Redacted()))
 			}
-			backoff, down = p.interval, false
+			retry.Reset()
+			down = false
 		default:
 			if !down {
-				p.Log.Warn("the IPFS node does not take files: they wait", slog.String("node", p.node.url.Redacted()), slog.Any("why", err))
+				p.Log.Warn("IPFS node unavailable, files are not pinned yet", slog.String("node", p.node.url.Redacted()), slog.Any("why", err))
 			}
-			backoff, down = min(2*backoff, maxBackoff), true
+			wait, down = max(wait, retry.Next()), true
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(backoff):
+		if backoff.Sleep(ctx, wait) != nil {
+			return nil //nolint:nilerr // ctx ended
 		}
 	}
 }
 
-// pinAll goes once through what is to be given. An error says that the node, or the store, does not work.
+// pinAll pins all files once. An error means that the node or the store does not work.
 func (p *Pinner) pinAll(ctx context.Context) error {
 	var after store.Content
 	for {
@@ -89,43 +96,26 @@ func (p *Pinner) pinAll(ctx context.Context) error {
 	}
 }
 
-// pinBatch gives several files, a few at once, and stops at the first error.
+// pinBatch pins several files, maxConcurrent at a time, and starts no more after the first error.
 func (p *Pinner) pinBatch(ctx context.Context, list []store.Content) error {
-	var (
-		wg       sync.WaitGroup
-		mu       sync.Mutex
-		next     int
-		firstErr error
-	)
-	nextIndex := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		if next == len(list) || firstErr != nil || ctx.Err() != nil {
-			return -1
-		}
-		next++
-		return next - 1
-	}
-	for range min(maxConcurrent, len(list)) {
-		wg.Go(func() {
-			for i := nextIndex(); i >= 0; i = nextIndex() {
-				if err := p.pinOne(ctx, list[i]); err != nil {
-					mu.Lock()
-					firstErr = err
-					mu.Unlock()
-				}
+	group, failed := errgroup.WithContext(ctx)
+	group.SetLimit(maxConcurrent)
+	for _, c := range list {
+		group.Go(func() error {
+			if failed.Err() != nil {
+				return nil //nolint:nilerr // another file has failed
 			}
+			return p.pinOne(ctx, c)
 		})
 	}
-	wg.Wait()
-	return firstErr
+	return group.Wait()
 }
 
-// pinOne gives a file. What cannot be given, whatever the node is like, is noted and no error.
+// pinOne pins a file. If no node could pin it, it records that and returns nil.
 func (p *Pinner) pinOne(ctx context.Context, c store.Content) error {
 	log := p.Log.With(slog.String("cid", c.CID), slog.String("artifact", c.Name), slog.String("job", c.Job.String()))
 	valid, err := p.Verify(ctx, c)
-	if err == nil && !valid { // whoever found that has told of it
+	if err == nil && !valid { // Verify has logged it
 		return p.Pins.SetPin(ctx, c, store.PinRefused)
 	}
 	var content io.ReadSeekCloser
@@ -136,7 +126,7 @@ func (p *Pinner) pinOne(ctx context.Context, c store.Content) error {
 		if muster.CodeOf(err) != muster.NotFound {
 			return err
 		}
-		log.Error("a file cannot be given to the IPFS node: the server does not have it any more")
+		log.Error("cannot pin a file: the server does not have it any more")
 		return p.Pins.SetPin(ctx, c, store.PinRefused)
 	}
 	defer func() { _ = content.Close() }() // it was only read
@@ -145,13 +135,13 @@ func (p *Pinner) pinOne(ctx context.Context, c store.Content) error {
 		return err
 	}
 	if got == c.CID {
-		log.Debug("the IPFS node has a file")
+		log.Debug("file pinned")
 		return p.Pins.SetPin(ctx, c, store.Pinned)
 	}
-	log.Error("the IPFS node calls a file otherwise than it is called: it does not heed how files are to be cut; the file is not given again",
+	log.Error("the IPFS node computed another CID for a file, because it ignores the chunking options; not retrying",
 		slog.String("node", got))
 	if err := p.node.unpin(ctx, got); err != nil {
-		log.Warn("the IPFS node keeps the file", slog.String("cid", got), slog.Any("why", err))
+		log.Warn("cannot unpin the file", slog.String("cid", got), slog.Any("why", err))
 	}
 	return p.Pins.SetPin(ctx, c, store.PinRefused)
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// fakeNode is a node that speaks the documented form of the commands add and pin/rm. It names files as package cid does, which is held to a real Kubo there.
+// fakeNode implements the documented commands add and pin/rm. It computes CIDs with package cid, whose tests have vectors of Kubo.
 type fakeNode struct {
 	mu        sync.Mutex
 	calls     []string
 	failures  int    // times that it still refuses
 	wrongHash string // that it calls every file
-	streamErr string // what it says behind its answer
+	streamErr string // X-Stream-Error of its responses
 }
 
 func (n *fakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +62,7 @@ func (n *fakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		id, err := cid.Sum(part)
 		if err != nil {
-			return // broken off
+			return // cut off
 		}
 		if n.wrongHash != "" {
 			id = n.wrongHash
@@ -169,7 +169,7 @@ func TestGives(t *testing.T) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			if p.set[hello] != c.pin || c.node.callList() != c.got {
-				t.Errorf("the pin is %d, and the node heard %q", p.set[hello], c.node.callList())
+				t.Errorf("the pin is %d, and the node received %q", p.set[hello], c.node.callList())
 			}
 		})
 	}

@@ -15,29 +15,29 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// node is the RPC interface of one.
+// node is a client of the node's RPC API.
 type node struct {
 	url  *url.URL
 	http *http.Client
 }
 
-// stallTimeout is how long a node may take nothing, and say nothing.
+// stallTimeout is how long a request may make no progress.
 const stallTimeout = 5 * time.Minute
 
 func newNode(text string) (*node, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-		return nil, muster.Errorf(muster.Invalid, "%q is not the address of an IPFS node: write its RPC interface, such as http://127.0.0.1:5001", text)
+		return nil, muster.Errorf(muster.Invalid, "%q is not the address of an IPFS node: write the URL of its RPC API, such as http://127.0.0.1:5001", text)
 	}
 	u.Path = ""
 	return &node{url: u, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: maxConcurrent, IdleConnTimeout: time.Minute}}}, nil
 }
 
-// add gives the node a file, pinned, and returns what it calls it.
+// add adds and pins a file, and returns its CID according to the node.
 func (n *node) add(ctx context.Context, name string, content io.Reader) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	watchdog := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("it took nothing for %s", stallTimeout)) })
+	watchdog := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("no progress for %s", stallTimeout)) })
 	defer watchdog.Stop()
 
 	body, w := io.Pipe()
@@ -52,7 +52,7 @@ func (n *node) add(ctx context.Context, name string, content io.Reader) (string,
 		}
 		_ = w.CloseWithError(err) // never fails
 	}()
-	// The options of ipfs add whose result is a CIDv0 as package cid computes it, whatever the node's own defaults are.
+	// The options of ipfs add for the CIDv0 that package cid computes, independent of the node's defaults.
 	options := url.Values{"cid-version": {"0"}, "raw-leaves": {"false"}, "chunker": {"size-262144"}, "trickle": {"false"}, "pin": {"true"}, "progress": {"false"}}
 	resp, err := n.call(ctx, "add", options, body, form.FormDataContentType())
 	_ = body.Close() // never fails
@@ -70,23 +70,23 @@ func (n *node) add(ctx context.Context, name string, content io.Reader) (string,
 			break
 		}
 		if err != nil {
-			return "", cause(ctx, fmt.Errorf("its answer cannot be read: %w", err))
+			return "", cause(ctx, fmt.Errorf("read the response: %w", err))
 		}
 		if reply.Hash != "" {
 			hash = reply.Hash
 		}
 	}
-	// What goes wrong after the answer has begun is told behind it.
+	// The trailer has errors after the start of the response.
 	if text := resp.Trailer.Get("X-Stream-Error"); text != "" {
-		return "", fmt.Errorf("it says: %.200s", text)
+		return "", fmt.Errorf("node error: %.200s", text)
 	}
 	if hash == "" {
-		return "", errors.New("it does not say what it calls the file")
+		return "", errors.New("the response has no CID")
 	}
 	return hash, nil
 }
 
-// unpin takes back what it pinned.
+// unpin removes a pin.
 func (n *node) unpin(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
@@ -97,7 +97,7 @@ func (n *node) unpin(ctx context.Context, id string) error {
 	return resp.Body.Close()
 }
 
-// call calls a command. An answer other than 200 is an error.
+// call calls a command. A status other than 200 is an error.
 func (n *node) call(ctx context.Context, command string, options url.Values, body io.Reader, kind string) (*http.Response, error) {
 	u := *n.url
 	u.Path, u.RawQuery = "/api/v0/"+command, options.Encode()
@@ -111,7 +111,7 @@ func (n *node) call(ctx context.Context, command string, options url.Values, bod
 	resp, err := n.http.Do(req)
 	if err != nil {
 		if urlErr, ok := errors.AsType[*url.Error](err); ok {
-			err = urlErr.Err // its own text repeats the URL
+			err = urlErr.Err // without the URL
 		}
 		return nil, err
 	}
@@ -119,17 +119,17 @@ func (n *node) call(ctx context.Context, command string, options url.Values, bod
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) // the status says enough
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1000)) // the status is enough
 	var reply struct {
 		Message string `json:"Message"`
 	}
 	if json.Unmarshal(text, &reply) != nil || reply.Message == "" {
 		reply.Message = strings.TrimSpace(string(text))
 	}
-	return nil, fmt.Errorf("it answers %s: %.200s", resp.Status, reply.Message)
+	return nil, fmt.Errorf("HTTP %s: %.200s", resp.Status, reply.Message)
 }
 
-// cause is err, or why ctx was ended.
+// cause returns the cause of ctx if it ended, otherwise err.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -137,7 +137,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// watchdogReader puts a timer back as long as something is read.
+// watchdogReader resets a timer with each read.
 type watchdogReader struct {
 	io.Reader
 

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// strict is encoding/json as the oracle.
+// strict decodes with encoding/json, which is the oracle.
 func strict(b []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
@@ -100,15 +100,15 @@ func TestFramesToWorkerSurviveTheWay(t *testing.T) {
 func TestBadFramesAreRefusedByField(t *testing.T) {
 	for _, tc := range []struct{ frame, want string }{
 		{``, "ends too early"},
-		{`[]`, `where '{' was expected`},
-		{`{"seq":2} x`, "goes on after its end"},
-		{`{"seq":2}{"seq":3}`, "goes on after its end"},
-		{`{"seq":3}`, "seq is 3, but 2 comes next"},
-		{`{"ping":true}`, "seq is 0, but 2 comes next"},
+		{`[]`, `want '{'`},
+		{`{"seq":2} x`, "has data after its end"},
+		{`{"seq":2}{"seq":3}`, "has data after its end"},
+		{`{"seq":3}`, "seq is 3, want 2"},
+		{`{"ping":true}`, "seq is 0, want 2"},
 		{`{"seq":-1}`, "seq is -1"},
 		{`{"seq":2.0}`, "seq is 2.0"},
 		{`{"seq":02}`, "seq is 02"},
-		{`{"seq":2,"seq":2}`, "seq comes twice"},
+		{`{"seq":2,"seq":2}`, "seq is given twice"},
 		{`{"seq":2,"nope":1}`, "nope is not a field"},
 		{`{"seq":2,"Ping":true}`, "Ping is not a field"},
 		{`{"seq":2,"ping":1}`, "ping is neither true nor false"},
@@ -118,7 +118,7 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"accepted":["17.3#0"]}`, "attempts count from 1"},
 		{`{"seq":2,"accepted":["0.3#1"]}`, "accepted[0]"},
 		{`{"seq":2,"accepted":["1.1#1",]}`, "accepted[1]"},
-		{`{"seq":2,"rejected":[{"attempt":"1.1#1","message":"m","why":1}]}`, "rejected is wrong: unknown field"},
+		{`{"seq":2,"rejected":[{"attempt":"1.1#1","message":"m","why":1}]}`, "rejected is invalid: unknown field"},
 		{`{"seq":2,"rejected":[{"message":"m"}]}`, "rejected[0].attempt is missing"},
 		{`{"seq":2,"started":[{"attempt":"1.1#1"}]}`, "started[0].at is missing"},
 		{`{"seq":2,"started":[{"attempt":"1.1#1","at":"yesterday"}]}`, `started[0].at "yesterday" is not a time`},
@@ -133,14 +133,14 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"logs":[{"attempt":"1.1#1","offset":0,"data":"*"}]}`, "logs[0].data is not base64"},
 		{`{"seq":2,"progress":[{"attempt":"1.1#1","progress":1.5}]}`, "progress[0].progress is 1.5"},
 		{`{"seq":2,"renew":{"load":{"cpu":-1,"memory":0}}}`, "renew.load.cpu is -1"},
-		{`{"seq":2,"renew":{"load":{"cpu":0,"memory":0,"gpus":[{"uuid":"a","memory":-1}]}}}`, "renew is wrong"},
+		{`{"seq":2,"renew":{"load":{"cpu":0,"memory":0,"gpus":[{"uuid":"a","memory":-1}]}}}`, "renew is invalid"},
 		{`{"seq":2,"renew":{"load":{"cpu":0,"memory":0,"gpus":[{"uuid":"a","power":-1}]}}}`, "renew.load.gpus[0].power is -1"},
-		{`{"seq":2,"renew":{"load":{"cpu":0,"memory":0,"gpus":[{"uuid":"a"},{"uuid":"a"}]}}}`, `renew.load.gpus[1].uuid is "a", as of one before`},
+		{`{"seq":2,"renew":{"load":{"cpu":0,"memory":0,"gpus":[{"uuid":"a"},{"uuid":"a"}]}}}`, `renew.load.gpus[1].uuid is "a", which is a duplicate`},
 		{`{"seq":2,"offer":{"kinds":["noop"],"resources":{"cpus":-1,"memory":1,"disk":1,"slots":1}}}`, "offer.resources.cpus is -1"},
 		{`{"seq":2,"offer":{"kinds":["noop"],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1,"gpus":[{"index":0}]}}}`, "offer.resources.gpus[0].uuid is missing"},
-		{`{"seq":2,"offer":{"kinds":["noop"],"price":1}}`, "offer is wrong: unknown field"},
-		{`{"seq":2,"offer":{"kinds":["noop"],"own_kinds":{"name":"resize"}}}`, "offer.own_kinds is no list"},
-		{`{"seq":2,"offer":{"kinds":["noop"],"own_kinds":null}}`, "offer.own_kinds is no list"},
+		{`{"seq":2,"offer":{"kinds":["noop"],"price":1}}`, "offer is invalid: unknown field"},
+		{`{"seq":2,"offer":{"kinds":["noop"],"own_kinds":{"name":"resize"}}}`, "offer.own_kinds is not a list"},
+		{`{"seq":2,"offer":{"kinds":["noop"],"own_kinds":null}}`, "offer.own_kinds is not a list"},
 		{`{"seq":2,"offer":{"kinds":["noop"],"own_kinds":[}}`, "offer"},
 		{`{"seq":2,"offer":{"kinds":["noop"],"own_kinds":["` + strings.Repeat("x", MaxOwnKinds) + `"]}}`, "offer.own_kinds has 1048580 bytes: the most is 1048576"},
 		{`{"seq":2,"saved":[{"attempt":"1.1#1","sha256":"ab"}]}`, `saved[0].sha256 is "ab"`},
@@ -158,7 +158,7 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"welcome":{"heartbeat":10}}`, "welcome belongs in the first frame"},
 		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":0}]}`, "assign[0].ref is 0"},
 		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"grant":{"slots":-1}}]}`, "assign[0].grant has an amount below zero"},
-		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"grant":{"slot":1}}]}`, "assign[0].grant is wrong: unknown field"},
+		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"grant":{"slot":1}}]}`, "assign[0].grant is invalid: unknown field"},
 		{`{"seq":2,"assign":[{"ref":1}]}`, "assign[0].attempt is missing"},
 		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"inputs":[{"path":"a","sha256":"A","size":1}]}]}`, "assign[0].inputs[0].sha256"},
 		{`{"seq":2,"assign":[{"attempt":"1.1#1","ref":1,"grant":{"pids":-1}}]}`, "assign[0].grant has an amount below zero"},
@@ -200,7 +200,7 @@ func TestNothingBadLeaves(t *testing.T) {
 	}
 	sum := strings.Repeat("0a", 32)
 	for want, live := range map[string][]muster.Artifact{
-		"artifacts are 17":          slices.Repeat([]muster.Artifact{{Name: "live/a", SHA256: sum}}, muster.MaxLiveFiles+1),
+		"artifacts has 17":          slices.Repeat([]muster.Artifact{{Name: "live/a", SHA256: sum}}, muster.MaxLiveFiles+1),
 		"artifacts[1].name":         slices.Repeat([]muster.Artifact{{Name: "live/a", SHA256: sum}}, 2),
 		`name is "model.pt"`:        {{Name: "model.pt", SHA256: sum}},
 		`name is "live/../model"`:   {{Name: "live/../model", SHA256: sum}},
@@ -222,10 +222,10 @@ func TestNothingBadLeaves(t *testing.T) {
 		t.Errorf("too many kinds: %v", err)
 	}
 	if _, err := c.Encode(first(&ToServer{Logs: []LogChunk{{Attempt: attempt(1), Data: make([]byte, MaxLogs+1)}}})); err == nil {
-		t.Error("more logs than a frame may hold have left")
+		t.Error("Encode accepted more log bytes than MaxLogs")
 	}
 	if b := must(c.Encode(first(&ToServer{})))(t); !bytes.HasPrefix(b, []byte(`{"seq":1,`)) {
-		t.Errorf("refused frames were counted: %s", b)
+		t.Errorf("refused frames got a number: %s", b)
 	}
 }
 
@@ -300,7 +300,7 @@ func FuzzDecodeToWorker(f *testing.F) {
 	})
 }
 
-// seqOf lets the fuzzer choose any number.
+// seqOf returns the number of a frame, which the fuzzer chooses.
 func seqOf(b []byte) uint64 {
 	var f struct {
 		Seq uint64 `json:"seq"`

@@ -17,7 +17,7 @@ const (
 
 // WorkerConn is the worker's side of a session. Send and Recv may be called at
 // the same time, each by one goroutine. Both set and check frame numbers. After
-// an error the connection is of no use. Package linktest holds the contract as tests, for every transport.
+// an error the connection is unusable. Package linktest has the contract as tests, for every transport.
 type WorkerConn interface {
 	Send(ctx context.Context, f *ToServer) error
 	Recv(ctx context.Context) (*ToWorker, error)
@@ -29,13 +29,13 @@ type ServerConn interface {
 	Send(ctx context.Context, f *ToWorker) error
 	Recv(ctx context.Context) (*ToServer, error)
 	Close() error
-	// RemoteIP returns the IP address that the session was opened from, or "" if there is
-	// none. It is that of a proxy if there is one between.
+	// RemoteIP returns the IP address that the session was opened from, or "". Behind a
+	// proxy it is the proxy's address.
 	RemoteIP() string
 }
 
-// RemoteIPOf returns the IP address that an HTTP request comes from, for ServerConn.Peer.
-// What a header says is not believed, and a zone is of no use to others.
+// RemoteIPOf returns the IP address that an HTTP request comes from, without zone, for
+// ServerConn.RemoteIP. It ignores headers.
 func RemoteIPOf(r *http.Request) string {
 	addr, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -50,27 +50,26 @@ type JoinRequest struct {
 	Name string `json:"name"`
 }
 
-// Joined answers it with status 200. Key is the worker's own from now on: it is the bearer
-// token of its sessions and of its blob transfers, and valid for Worker only.
+// Joined is the response to a JoinRequest, with status 200. Key is the bearer
+// token of the worker's sessions and blob transfers, and valid for Worker only.
 type Joined struct {
 	Worker muster.WorkerID `json:"worker"`
 	Key    string          `json:"key"`
 }
 
-// SessionHandler is what a server-side session needs of the server. Its methods return
-// quickly: Handle blocks only to slow down a worker that sends faster than the
-// server can commit.
+// SessionHandler opens server-side sessions.
 type SessionHandler interface {
-	// Open starts the session of the worker that said hello. Words for the
-	// worker are passed to send, in order, until the returned session is closed;
-	// send must not block. A session of the same worker that is still open is ended with a Conflict Goodbye.
+	// Open starts the session of the worker that sent h. It passes messages for the
+	// worker to send, in order, until the returned session is closed;
+	// send does not block. An open session of the same worker ends with a Conflict Goodbye.
 	Open(ctx context.Context, h *Hello, send func(*ToWorker)) (Session, *Welcome, error)
 }
 
-// Session is one open session at the Desk.
+// Session is one open session of a SessionHandler.
 type Session interface {
-	// Handle takes a frame after the first. An error ends the session.
+	// Handle processes a frame after the first. It blocks only to slow down a worker that
+	// sends faster than the server can commit. An error ends the session.
 	Handle(ctx context.Context, f *ToServer) error
-	// Close ends the session; orderly says that the worker said goodbye.
+	// Close ends the session; orderly is true after a Goodbye of the worker.
 	Close(orderly bool)
 }

@@ -148,9 +148,9 @@ func (s *scanner) report(m *muster.Report) error {
 		case "attempt":
 			return s.attempt(&m.Attempt)
 		case "outcome":
-			return s.outcome(&m.Outcome)
+			return known(s, &m.Outcome, outcomes)
 		case "reason":
-			return s.reason(&m.Reason)
+			return known(s, &m.Reason, muster.Reasons)
 		case "message":
 			return s.text(&m.Message)
 		case "exit_code":
@@ -205,7 +205,7 @@ func (s *scanner) assign(m *Assign) error {
 	})
 }
 
-// grant reads the commonest grant by hand: slots alone.
+// grant reads the most common grant, slots only, without encoding/json.
 func (s *scanner) grant(m *muster.Grant) error {
 	start := s.i
 	err := s.object(func(key string) error {
@@ -230,7 +230,7 @@ func (s *scanner) size(to *int64) error {
 	return err
 }
 
-// exitCode reads a whole number, or null for none.
+// exitCode reads a whole number, or null.
 func (s *scanner) exitCode(to **int) error {
 	if s.accept('n') {
 		s.i--
@@ -249,35 +249,24 @@ func (s *scanner) exitCode(to **int) error {
 	return nil
 }
 
-func (s *scanner) outcome(to *muster.Outcome) error {
-	plain, _, err := s.quoted()
+// known reads a string, without allocating it if list has it. checkToServer refuses other values.
+func known[T ~string](s *scanner, to *T, list []T) error {
+	plain, unescaped, err := s.quoted()
 	if err != nil {
 		return err
 	}
-	for _, o := range outcomes {
-		if string(o) == string(plain) {
-			*to = o
-			return nil
-		}
+	if unescaped != nil {
+		plain = []byte(*unescaped)
 	}
-	return fieldErrorf("is %q: it must be one of %q", plain, outcomes)
+	if i := slices.IndexFunc(list, func(v T) bool { return string(v) == string(plain) }); i >= 0 {
+		*to = list[i]
+	} else {
+		*to = T(plain)
+	}
+	return nil
 }
 
-func (s *scanner) reason(to *muster.Reason) error {
-	plain, _, err := s.quoted()
-	if err != nil {
-		return err
-	}
-	for _, r := range muster.Reasons {
-		if string(r) == string(plain) {
-			*to = r
-			return nil
-		}
-	}
-	return fieldErrorf("is %q, which is not a reason", plain)
-}
-
-// otherVersion returns what can be read of a first frame's Hello if it is of
+// otherVersion returns the Hello of a first frame if it has
 // another protocol version, and nil otherwise.
 func otherVersion(b []byte) *Hello {
 	var f struct {

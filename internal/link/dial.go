@@ -3,69 +3,38 @@ package link
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 // Dialer opens sessions to one server. An Unauthenticated or Forbidden error
-// says that the server refuses this worker's key, which trying again does not change; others are worth
-// another try after a Backoff.
+// means that the server refuses this worker's key: retrying does not help. Retry
+// after other errors, with a backoff.
 type Dialer interface {
 	Dial(ctx context.Context) (WorkerConn, error)
 }
 
-// Backoff spaces out the tries to reach a server: full jitter under a bound
-// that doubles from 100 ms to 15 s. The zero value is ready. One goroutine uses it.
-type Backoff struct{ tries int }
+// Backoff is backoff.Backoff.
+type Backoff = backoff.Backoff
 
-const (
-	minBackoff = 100 * time.Millisecond
-	maxBackoff = 15 * time.Second
-)
-
-// Next returns how long to wait before the next try.
-func (b *Backoff) Next() time.Duration {
-	limit := maxBackoff
-	if b.tries < 8 {
-		limit = min(minBackoff<<b.tries, maxBackoff)
-		b.tries++
-	}
-	return rand.N(limit) + 1 //nolint:gosec // jitter is no secret
-}
-
-// Wait waits for the time of Next, or until ctx ends.
-func (b *Backoff) Wait(ctx context.Context) error {
-	t := time.NewTimer(b.Next())
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// Reset starts over, after a session that lasted.
-func (b *Backoff) Reset() { b.tries = 0 }
-
-// fallbackFor is how long a Fallback keeps to its second dialer.
+// fallbackFor is how long a Fallback prefers its second dialer.
 const fallbackFor = 10 * time.Minute
 
-// Fallback dials by First, and by Second where First does not get through
-// although the server's machine answers: a proxy in between may know no WebSocket. What worked is tried first
-// for the next ten minutes. Refusals by the server itself are final for both.
+// Fallback dials by First, and by Second if First fails although the
+// server's machine answers: a proxy may block WebSocket. If Second works, it is tried first
+// for the next ten minutes. A refusal by the server is final.
 type Fallback struct {
 	First, Second Dialer
 
 	mu                sync.Mutex
-	preferSecondUntil time.Time // preferSecondUntil when Second goes first
+	preferSecondUntil time.Time
 }
 
-// Dial implements Dialer. If both dialers fail the error tells of both.
+// Dial implements Dialer. If both dialers fail, the error has both reasons.
 func (f *Fallback) Dial(ctx context.Context) (WorkerConn, error) {
 	f.mu.Lock()
 	swapped := time.Now().Before(f.preferSecondUntil)
@@ -93,8 +62,8 @@ func (f *Fallback) Dial(ctx context.Context) (WorkerConn, error) {
 	return conn, nil
 }
 
-// transportBlocked reports whether err may come from the way to the server, and only for this
-// transport: not if nobody answered at all, nor if the server refused.
+// transportBlocked reports whether err may come from a proxy that blocks only this
+// transport: not if no machine answered, nor if the server refused.
 func transportBlocked(ctx context.Context, err error) bool {
 	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden || ctx.Err() != nil {
 		return false
@@ -103,11 +72,11 @@ func transportBlocked(ctx context.Context, err error) bool {
 	return !errors.Is(err, errBusy) && (!ok || op.Op != "dial")
 }
 
-// DialError makes a transport's error of a Dial to server: a refusal of the key as it is, and
-// anything else as Unavailable.
+// DialError converts the error of a transport's Dial to server: a refusal of the key stays as it is,
+// any other error becomes Unavailable.
 func DialError(server string, err error) error {
 	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden {
 		return err
 	}
-	return muster.Errorf(muster.Unavailable, "no link to %s: %w", server, err)
+	return muster.Errorf(muster.Unavailable, "cannot connect to %s: %w", server, err)
 }

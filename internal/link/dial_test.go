@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/link/linktest"
 )
 
-// dialer counts and fails as told.
+// dialer counts calls, and fails with err.
 type dialer struct {
 	err   error
 	tries int
@@ -30,12 +30,12 @@ func (d *dialer) Dial(context.Context) (link.WorkerConn, error) {
 	return w, nil
 }
 
-// httpResponse is what a server, or something in front of it, answers.
+// httpResponse returns the response of a server or of a proxy in front of it.
 func httpResponse(status int, body string) *http.Response {
 	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// refusalResponse is what a server answers that refuses with err.
+// refusalResponse returns the response of a server that refuses with err.
 func refusalResponse(err error) *http.Response {
 	w := httptest.NewRecorder()
 	link.WriteError(w, err)
@@ -45,19 +45,19 @@ func refusalResponse(err error) *http.Response {
 func TestOnlyTheServerItselfRefusesAKey(t *testing.T) {
 	for name, c := range map[string]struct {
 		resp *http.Response
-		poll bool // whether it may be a proxy that knows no WebSocket
-		says string
+		poll bool // whether it may come from a proxy that blocks WebSocket
+		text string
 	}{
-		"an unknown key":      {refusalResponse(muster.Errorf(muster.Unauthenticated, "who is this?")), false, "the server answered 401: who is this?"},
-		"a barred worker":     {refusalResponse(muster.Errorf(muster.Forbidden, "not you")), false, "the server answered 403: not you"},
-		"a proxy without it":  {httpResponse(403, "<h1>no upgrade</h1>"), true, ""},
-		"a proxy that asks":   {httpResponse(401, ""), true, ""},
-		"a proxy with JSON":   {httpResponse(403, `{"code":403,"detail":"blocked"}`), true, ""},
-		"one with a new word": {httpResponse(403, `{"code":"policy","detail":"blocked"}`), true, ""},
+		"an unknown key":    {refusalResponse(muster.Errorf(muster.Unauthenticated, "who is this?")), false, "the server answered 401: who is this?"},
+		"a removed worker":  {refusalResponse(muster.Errorf(muster.Forbidden, "not you")), false, "the server answered 403: not you"},
+		"a proxy with HTML": {httpResponse(403, "<h1>no upgrade</h1>"), true, ""},
+		"a proxy with 401":  {httpResponse(401, ""), true, ""},
+		"a proxy with JSON": {httpResponse(403, `{"code":403,"detail":"blocked"}`), true, ""},
+		"an unknown code":   {httpResponse(403, `{"code":"policy","detail":"blocked"}`), true, ""},
 	} {
 		poll := &dialer{}
 		_, err := (&link.Fallback{First: &dialer{err: link.DialError("http://s", link.ResponseError(c.resp))}, Second: poll}).Dial(t.Context())
-		if poll.tries > 0 != c.poll || (err == nil) != c.poll || err != nil && (err.Error() != c.says || link.Retryable(err)) {
+		if poll.tries > 0 != c.poll || (err == nil) != c.poll || err != nil && (err.Error() != c.text || link.Retryable(err)) {
 			t.Errorf("%s: poll was tried %d times, and the error was %v", name, poll.tries, err)
 		}
 	}
@@ -83,17 +83,17 @@ func TestFallbackRemembersWhatWorked(t *testing.T) {
 		dial()
 		dial()
 		if ws.tries != 3 || poll.tries != 2 {
-			t.Errorf("after the proxy was mended: WebSocket %d, poll %d", ws.tries, poll.tries)
+			t.Errorf("after WebSocket works again: WebSocket %d, poll %d", ws.tries, poll.tries)
 		}
 	})
 }
 
 func TestFallbackDoesNotTurnToPollForNothing(t *testing.T) {
 	for name, err := range map[string]error{
-		"a refused key":         muster.Errorf(muster.Unauthenticated, "no"),
-		"a barred worker":       muster.Errorf(muster.Forbidden, "no"),
-		"a server that is away": link.DialError("http://s", &net.OpError{Op: "dial", Err: context.DeadlineExceeded}),
-		"a server that starts":  link.DialError("http://s", link.ResponseError(httpResponse(503, "starting"))),
+		"a refused key":        muster.Errorf(muster.Unauthenticated, "no"),
+		"a removed worker":     muster.Errorf(muster.Forbidden, "no"),
+		"no server":            link.DialError("http://s", &net.OpError{Op: "dial", Err: context.DeadlineExceeded}),
+		"a server that starts": link.DialError("http://s", link.ResponseError(httpResponse(503, "starting"))),
 	} {
 		poll := &dialer{}
 		_, got := (&link.Fallback{First: &dialer{err: err}, Second: poll}).Dial(t.Context())
@@ -106,32 +106,8 @@ func TestFallbackDoesNotTurnToPollForNothing(t *testing.T) {
 func TestFallbackTellsOfBothFailures(t *testing.T) {
 	f := &link.Fallback{First: &dialer{err: link.DialError("http://s", link.ResponseError(httpResponse(502, "one")))}, Second: &dialer{err: link.DialError("http://s", link.ResponseError(httpResponse(404, "two")))}}
 	_, err := f.Dial(t.Context())
-	want := "no link to http://s: the server answered 502: one; then: no link to http://s: the server answered 404: two"
+	want := "cannot connect to http://s: the server answered 502: one; then: cannot connect to http://s: the server answered 404: two"
 	if muster.CodeOf(err) != muster.Unavailable || err.Error() != want || !link.Retryable(err) {
 		t.Errorf("%v", err)
-	}
-}
-
-func TestBackoffGrowsToItsBoundAndStartsOver(t *testing.T) {
-	var b link.Backoff
-	most := time.Duration(0)
-	for i := range 1000 {
-		bound := min(100*time.Millisecond<<min(i, 8), 15*time.Second)
-		d := b.Next()
-		if d <= 0 || d > bound {
-			t.Fatalf("wait %d is %s: over %s", i, d, bound)
-		}
-		most = max(most, d)
-	}
-	if most < 12*time.Second {
-		t.Errorf("of 1,000 waits the longest was %s", most)
-	}
-	if b.Reset(); b.Next() > 100*time.Millisecond {
-		t.Error("after a reset the wait is long")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := b.Wait(ctx); err == nil {
-		t.Error("Wait outlived its context")
 	}
 }

@@ -1,6 +1,6 @@
-// Package link is how workers and the server talk: the messages, their codec,
+// Package link is the protocol between workers and the server: the messages, their codec,
 // and the sessions of both sides. Transports (wslink, polllink) carry frames;
-// package linktest holds what they promise as tests.
+// package linktest has the contract of a transport as tests.
 //
 //	worker                                    server
 //	  │  dial, key as bearer token              │
@@ -16,60 +16,59 @@
 //
 // # Frames
 //
-// A frame is one JSON object, at most MaxFrame bytes, with what one side had to
-// say since its last frame. Frames are numbered from 1 in each direction, without gaps. Within a frame
+// A frame is one JSON object of at most MaxFrame bytes. It has all messages that one side queued
+// since its last frame. Frames are numbered from 1 in each direction, without gaps. Within a frame
 // messages take effect in the order of its fields. Decoding is strict: unknown
-// fields, wrong ids, names of no meaning, negative sizes, more than MaxGPUs devices, MaxLogs
-// bytes of logs or MaxOwnKinds of kinds, bytes after the end and frames out of turn are refused by name
-// of the field, with an Invalid Goodbye, and end the session. Nothing of a refused frame takes effect.
+// fields, invalid ids, unknown names, negative sizes, more than maxGPUs devices, MaxLogs
+// bytes of logs or MaxOwnKinds of kinds, data after the end and frames out of order end the session with an
+// Invalid Goodbye that names the field. No part of a refused frame takes effect.
 //
 // # Versions
 //
 // Hello comes first and names the protocol version. A server that does not
-// speak it answers with an Invalid Goodbye that names both versions. So that
-// this works for all time, the fields version, worker, name and build of Hello
-// and the whole of Goodbye never change.
+// speak it answers with an Invalid Goodbye that names both versions. To keep
+// this working, the fields version, worker, name and build of Hello
+// and all of Goodbye never change.
 //
 // # Delivery
 //
 // Within a session each frame arrives once and in order, or the session ends. A
-// session that ends may lose the frames last sent in either direction, so nothing is true until it
-// is acknowledged, and what matters is said again in the next session:
+// session that ends may lose the last frames in either direction. So both sides treat a message as lost until it
+// is acknowledged, and repeat what matters in the next session:
 //
 //   - Hello lists the attempts that the worker still runs and those whose
 //     report is not acknowledged. Welcome answers for each: Keep, with how much of its
-//     log the server has, or Stop: the attempt is no longer the worker's, and is to be killed and forgotten.
+//     log the server has, or Stop: the attempt no longer belongs to the worker, which kills and forgets it.
 //   - Attempts assigned in a lost frame are not in Hello. The server takes them
 //     back after a while and assigns them again under a new number.
 //   - Finished is repeated until FinishedAck, which the server sends when the
-//     report is on disk or refused for good. The server takes a report once, however often it comes.
-//   - Logs carry offsets. LogAck says how much the server has, and the worker
-//     goes on from there, whatever it sent before. With a Pause it does so after that
-//     time: the server could not store the bytes, and took everything else in the frame.
+//     report is on disk or permanently refused. The server accepts a report once, however often it arrives.
+//   - Logs carry offsets. LogAck has how many bytes the server has, and the worker
+//     continues from there, whatever it sent before. If LogAck has a Pause, the worker waits for that
+//     time first: the server could not store the bytes, and accepted everything else in the frame.
 //     The log of an attempt that was stopped or lost is sent to its end, too.
-//   - A GroupSpec is known in its session only.
-//   - Ready, Offer and Saved are said again in a new session; the last one counts.
-//   - Heal is said once: if it is lost, it is asked again.
+//   - A GroupSpec is valid in its session only.
+//   - Ready, Offer and Saved are repeated in a new session; the last one counts.
+//   - Heal is sent once: if it is lost, the user repeats the request.
 //
 // # Liveness
 //
 // The worker renews its leases at least every Welcome.Heartbeat. A server that
-// hears nothing for three heartbeats ends the session; the leases run on. A worker
-// that hears nothing for one heartbeat asks with Ping, which is answered with Pong, and ends the
-// session after three. A frame that does not leave within 30 seconds ends the
-// session, too, and so do more than 131,072 messages waiting for a worker. Hello
-// must come within 10 seconds.
+// receives nothing for three heartbeats ends the session; the leases stay valid. A worker
+// that receives nothing for one heartbeat sends Ping, which the server answers with Pong, and ends the
+// session after three. A session also ends if a frame cannot be sent within 30 seconds,
+// if more than 131,072 messages wait for a worker, or if Hello does not arrive within 10 seconds.
 //
 // # End
 //
-// A Goodbye is a side's last frame, and its code says whether the worker should
-// come back: Unavailable means after a Backoff; Conflict that another session
-// of the same worker took over, which happens when a worker's data is used twice; other codes mean
-// never. The newest session of a worker wins. A worker that says goodbye holds nothing any more, or gives it back:
-// its leases end at once. A connection that just breaks means nothing of the sort.
+// A Goodbye is a side's last frame. Its code determines whether the worker
+// reconnects: Unavailable means after a backoff; Conflict means that another session
+// of the same worker replaced this one, which happens when two processes use a worker's data; other codes mean
+// never. The newest session of a worker wins. A worker that says goodbye holds no attempts, or returns them:
+// its leases end at once. A connection that breaks has no such meaning.
 //
 // # Not promised
 //
-// Frames are not signed or encrypted: that is the transport's, by TLS. Nothing
-// is promised about the order of the two directions to each other.
+// Frames are not signed or encrypted: TLS in the transport does that. The two directions
+// have no order relative to each other.
 package link

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// encoder appends fields of a JSON object; the first error stays.
+// encoder appends fields of a JSON object and keeps the first error.
 type encoder struct {
 	b   []byte
 	err error
@@ -130,7 +130,7 @@ func (e *encoder) beginAttempt(a *muster.AttemptID) {
 	e.attempt(a)
 }
 
-// text appends a string; what needs no escape is copied.
+// text appends a string field.
 func (e *encoder) text(n, s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// genList draws a list that is nil when it is empty, as decoding makes it.
+// genList draws a list, which is nil if empty, as after decoding.
 func genList[T any](t *rapid.T, name string, gen func(*rapid.T) T) []T {
 	list := rapid.SliceOfN(rapid.Custom(gen), 0, 4).Draw(t, name)
 	if len(list) == 0 {
@@ -35,7 +35,7 @@ func genText(t *rapid.T) string {
 	return strings.ToValidUTF8(rapid.StringN(0, 20, 80).Draw(t, "text"), "?")
 }
 
-// genPlainText is a text without control characters.
+// genPlainText draws a text without control characters.
 func genPlainText(t *rapid.T) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -105,7 +105,7 @@ func genSpec(t *rapid.T) muster.TaskSpec {
 		Network: rapid.SampledFrom([]string{"", "none", "bridge", "allowlist"}).Draw(t, "network"), AllowHosts: genList(t, "hosts", genText),
 		Container: genOptional(t, "container", func(t *rapid.T) muster.Container {
 			return muster.Container{
-				Entrypoint: rapid.SampledFrom([][]string{nil, {}, {"/bin/sh", "-c"}}).Draw(t, "entrypoint"), // none is not the image's
+				Entrypoint: rapid.SampledFrom([][]string{nil, {}, {"/bin/sh", "-c"}}).Draw(t, "entrypoint"), // empty is not absent
 				Workdir:    genText(t), User: genText(t), Pull: "always", ShmSize: muster.Size(genSize(t)), ReadOnly: rapid.Bool().Draw(t, "readonly"),
 				Capabilities: genList(t, "capabilities", genText),
 				Mounts: genList(t, "mounts", func(t *rapid.T) muster.Mount {
@@ -155,7 +155,7 @@ func genToServer(t *rapid.T) *ToServer {
 	return f
 }
 
-// uuids makes each device, or artifact, of a list another one.
+// uuids returns a generator of unique names.
 func uuids(prefix string) func(*rapid.T) string {
 	n := 0
 	return func(t *rapid.T) string {
@@ -266,7 +266,7 @@ func genWelcome(t *rapid.T) *Welcome {
 	return &Welcome{Heartbeat: muster.Duration(10 * time.Second), Keep: genList(t, "keep", genLogAck), Stop: genList(t, "stop", genAttempt)}
 }
 
-// assigns is a frame as a busy server sends it.
+// assigns returns a frame of a busy server.
 func assigns(n int) *ToWorker {
 	f := &ToWorker{}
 	for i := range n {
@@ -275,7 +275,7 @@ func assigns(n int) *ToWorker {
 	return f
 }
 
-// finisheds is a frame as a busy worker sends it.
+// finisheds returns a frame of a busy worker.
 func finisheds(n int) *ToServer {
 	f := &ToServer{}
 	for i := range n {

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Each bound of a hello, on both sides of it.
+// Each limit of a hello, and one above it.
 func TestBoundsOfAHello(t *testing.T) {
 	long, over, sentence := strings.Repeat("a", maxText), strings.Repeat("a", maxText+1), strings.Repeat("a", maxReason+1)
 	gpu := func(change func(*muster.GPU)) func(*Hello) {
@@ -24,7 +24,7 @@ func TestBoundsOfAHello(t *testing.T) {
 	}
 	brackets := strings.Repeat("[", maxDepth+1)
 	for _, c := range []struct {
-		want   string // "" if it is taken
+		want   string // "" if it is accepted
 		change func(*Hello)
 	}{
 		{"", func(*Hello) {}},
@@ -35,13 +35,13 @@ func TestBoundsOfAHello(t *testing.T) {
 		{"hello.name is not UTF-8", func(h *Hello) { h.Name = "\xff" }},
 		{"hello.build has", func(h *Hello) { h.Build = over }},
 		{"", func(h *Hello) { h.Tags, h.Kinds = manyNames(maxListLen), []string{long} }},
-		{"hello.tags are", func(h *Hello) { h.Tags = manyNames(maxListLen + 1) }},
+		{"hello.tags has", func(h *Hello) { h.Tags = manyNames(maxListLen + 1) }},
 		{"hello.tags[0] has", func(h *Hello) { h.Tags = []string{over} }},
 		{"", func(h *Hello) { h.Kinds, h.Tags = manyNames(maxListLen), []string{long} }},
-		{"hello.kinds are", func(h *Hello) { h.Kinds = manyNames(maxListLen + 1) }},
+		{"hello.kinds has", func(h *Hello) { h.Kinds = manyNames(maxListLen + 1) }},
 		{"hello.kinds[0] has", func(h *Hello) { h.Kinds = []string{over} }},
 		{"", func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, maxListLen) }},
-		{"hello.labels are", func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, maxListLen+1) }},
+		{"hello.labels has", func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, maxListLen+1) }},
 		{"", func(h *Hello) { h.Labels = map[string]string{long: long} }},
 		{"hello.labels has", func(h *Hello) { h.Labels = map[string]string{over: "a"} }},
 		{"hello.labels.a has", func(h *Hello) { h.Labels = map[string]string{"a": over} }},
@@ -49,7 +49,7 @@ func TestBoundsOfAHello(t *testing.T) {
 		{"hello.own_kinds is deeper", func(h *Hello) { h.OwnKinds = deep(maxDepth + 1) }},
 		{"", func(h *Hello) { h.OwnKinds = json.RawMessage(`["` + brackets + `"]`) }},
 		{"", func(h *Hello) { h.OwnKinds = json.RawMessage(`["\"` + brackets + `"]`) }},
-		{"hello.own_kinds is no list", func(h *Hello) { h.OwnKinds = json.RawMessage("{}") }},
+		{"hello.own_kinds is not a list", func(h *Hello) { h.OwnKinds = json.RawMessage("{}") }},
 		{"", func(h *Hello) { h.Price = maxPrice }},
 		{"hello.price is 1.000001e+06", func(h *Hello) { h.Price = maxPrice + 1 }},
 		{"hello.price is -1", func(h *Hello) { h.Price = -1 }},
@@ -61,9 +61,9 @@ func TestBoundsOfAHello(t *testing.T) {
 		{"hello.resources.cpus is -1", func(h *Hello) { h.Resources.CPUs = -1 }},
 		{"hello.resources.slots is", func(h *Hello) { h.Resources.Slots = maxSlots + 1 }},
 		{"hello.resources.slots is -1", func(h *Hello) { h.Resources.Slots = -1 }},
-		{"hello.resources has", func(h *Hello) { h.Resources.Memory = maxBytes + 1 }},
+		{"hello.resources.memory is", func(h *Hello) { h.Resources.Memory = maxBytes + 1 }},
 		{"hello.resources.memory is -1", func(h *Hello) { h.Resources.Memory = -1 }},
-		{"hello.resources has", func(h *Hello) { h.Resources.Disk = maxBytes + 1 }},
+		{"hello.resources.disk is", func(h *Hello) { h.Resources.Disk = maxBytes + 1 }},
 		{"hello.resources.disk is -1", func(h *Hello) { h.Resources.Disk = -1 }},
 		{"", gpu(func(g *muster.GPU) { g.UUID, g.Vendor, g.Name, g.MIG, g.Parent = long, long, long, long, long })},
 		{"hello.resources.gpus[0].uuid is missing", gpu(func(g *muster.GPU) { g.UUID = "" })},
@@ -96,7 +96,7 @@ func TestBoundsOfAHello(t *testing.T) {
 	}
 }
 
-// All that a hello says of tags, labels, kinds, GPUs and what is allowed has one bound together.
+// Tags, labels, kinds, GPUs and allow lists of a hello have a common size limit.
 func TestAHelloIsBoundedAsAWhole(t *testing.T) {
 	for name, change := range map[string]func(h *Hello){
 		"tags":              func(h *Hello) { h.Tags = manyNames(300) },
@@ -124,9 +124,9 @@ func TestAHelloIsBoundedAsAWhole(t *testing.T) {
 	}
 }
 
-// A list of devices is bounded in their number, too.
+// The number of devices is limited, too.
 func TestDevicesAreBounded(t *testing.T) {
-	for n, want := range map[int]string{MaxGPUs: "", MaxGPUs + 1: "renew.load.gpus lists"} {
+	for n, want := range map[int]string{maxGPUs: "", maxGPUs + 1: "renew.load.gpus lists"} {
 		load := &muster.Load{}
 		for _, s := range manyNames(n) {
 			load.GPUs = append(load.GPUs, muster.GPULoad{UUID: s})

@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// HTTPStatus is the status with which a transport refuses a session for err.
-func HTTPStatus(err error) int {
+// httpStatus returns the status with which a transport refuses a session for err.
+func httpStatus(err error) int {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated:
 		return http.StatusUnauthorized
@@ -32,35 +32,35 @@ func HTTPStatus(err error) int {
 	return http.StatusInternalServerError
 }
 
-// problem is the body of an answer that refuses, the part of a problem+json that says who speaks and why.
+// problem is the part of a problem+json body that transports use.
 type problem struct {
 	Status int         `json:"status"`
 	Detail string      `json:"detail"`
 	Code   muster.Code `json:"code"`
 }
 
-// WriteError answers an HTTP request that does not become a session.
+// WriteError refuses an HTTP request for a session with err.
 func WriteError(w http.ResponseWriter, err error) {
-	r := problem{Status: HTTPStatus(err), Detail: err.Error(), Code: muster.CodeOf(err)}
+	r := problem{Status: httpStatus(err), Detail: err.Error(), Code: muster.CodeOf(err)}
 	if r.Code == muster.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(r.Status)
-	_ = json.NewEncoder(w).Encode(r) // a caller who left does not read it
+	_ = json.NewEncoder(w).Encode(r) // the client may have disconnected
 }
 
 // maxProblem is how much of a refusal is read, in bytes.
 const maxProblem = 4 << 10
 
-// errBusy is in the chain of refusals that say that the server cannot take any session now.
+// errBusy is in the chain of refusals of a server that accepts no sessions now.
 var errBusy = errors.New("busy")
 
-// ResponseError makes the error of an HTTP answer that is no success, and reads its body. Unavailable means
-// that the same request may do better later. Unauthenticated and Forbidden are the server's own word:
-// a proxy on the way that answers 401 or 403 to what it does not let through knows nothing of keys.
+// ResponseError returns the error for an HTTP response without success, and reads its body. Unavailable means
+// that the same request may succeed later. Unauthenticated and Forbidden come only from the server itself:
+// a 401 or 403 of a proxy in between is Invalid.
 func ResponseError(resp *http.Response) error {
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // as much as there is
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // a part is useful, too
 	text := strings.TrimSpace(string(b))
 	var reply problem
 	if json.Unmarshal(b, &reply) == nil && reply.Code != "" && reply.Detail != "" {

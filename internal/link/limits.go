@@ -1,8 +1,8 @@
 package link
 
 import (
+	"cmp"
 	"encoding/json"
-	"io/fs"
 	"slices"
 	"strings"
 	"unicode"
@@ -11,101 +11,131 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// The bounds of what a worker says of itself and of its attempts. They are far above what honest workers say.
+// Limits of what a worker reports about itself and its attempts. They are far above what honest workers send.
 const (
-	MaxStep    = 4 << 10 // bytes of Progress.Step
-	MaxMetrics = 1_000   // of one Progress
+	MaxStep = 4 << 10 // bytes of Progress.Step
 
-	maxText        = 256      // bytes of a name, a tag, a kind, a label, and of what a GPU is called
+	maxMetrics     = 1_000    // of one Progress
+	maxText        = 256      // bytes of a name, a tag, a kind, a label, a GPU's UUID or model
+	maxFileName    = 1024     // bytes of an artifact's name
+	maxHost        = 253      // bytes of a host name (RFC 1035)
 	maxListLen     = 512      // tags, kinds and labels, of each
-	maxDescription = 64 << 10 // bytes of all that, with what its owner allows, as JSON: each answer that lists workers has it
-	maxDepth       = 100      // of own_kinds
+	maxDescription = 64 << 10 // bytes of all of these and of the allow lists, as JSON: each response that lists workers has them
+	maxDepth       = 100      // levels of own_kinds
 	maxPrice       = 1e6      // per hour
 	maxCPUs        = 1 << 20
 	maxSlots       = 1 << 20
 	maxBytes       = 1 << 60
-	maxUsageValue  = 1e15     // of a usage
+	maxUsageValue  = 1e15
 	maxArtifacts   = 100_000  // of a report
-	maxReason      = 16 << 10 // bytes of why a worker takes nothing, or of a pattern of what its owner allows
+	maxReason      = 16 << 10 // bytes of why a worker takes no tasks, or of a pattern of an allow list
 )
 
-// checkText refuses what is too long, and control characters, by which a terminal can be led.
-func checkText(s string, limit int) error {
+// checkText checks the length of a text, and refuses control characters, which could steer a terminal.
+func checkText(field, s string, limit int) error {
 	switch {
 	case len(s) > limit:
-		return fieldErrorf("has %d bytes: the most is %d", len(s), limit)
+		return checkLength(field, s, limit)
 	case !utf8.ValidString(s):
-		return fieldErrorf("is not UTF-8")
+		return inField(field, fieldErrorf("is not UTF-8"))
 	case strings.ContainsFunc(s, unicode.IsControl):
-		return fieldErrorf("is %.80q: control characters are not allowed", s)
+		return inField(field, fieldErrorf("is %.80q: control characters are not allowed", s))
 	}
 	return nil
 }
 
-// checkSentence refuses a sentence that is too long. It may come from a tool, with whatever is in it.
-func checkSentence(s string) error {
-	if len(s) > maxReason {
-		return fieldErrorf("has %d bytes: the most is %d", len(s), maxReason)
-	}
-	return nil
-}
-
-// checkTexts checks a list of texts.
 func checkTexts(field string, list []string, limit int) error {
-	if len(list) > maxListLen {
-		return inField(field, fieldErrorf("are %d: the most is %d", len(list), maxListLen))
+	return cmp.Or(checkCount(field, len(list), maxListLen), checkEach(field, list, func(s *string) error { return checkText("", *s, limit) }))
+}
+
+func checkHello(h *Hello) error {
+	if h.Worker == "" {
+		return inField("worker", fieldErrorf("is missing"))
 	}
-	return inField(field, checkEach(list, func(s *string) error { return checkText(*s, limit) }))
+	return cmp.Or(
+		checkText("worker", string(h.Worker), maxText),
+		checkText("name", h.Name, maxText),
+		checkText("build", h.Build, maxText),
+		checkAtMost("price", h.Price, maxPrice),
+		checkLength("constrained", h.Constrained, maxReason),
+		inField("labels", checkLabels(h.Labels)),
+		(&machine{
+			tags: h.Tags, kinds: h.Kinds, lacks: h.Lacks, projects: h.Projects, labels: h.Labels,
+			resources: &h.Resources, ownKinds: h.OwnKinds, allow: h.Allow,
+		}).check(),
+		inField("address", CheckAddress(h.Address)),
+		checkEach("held", h.Held, checkAttempt),
+		checkEach("stale", h.Stale, checkAttempt),
+	)
 }
 
 func checkLabels(labels map[string]string) error {
-	if len(labels) > maxListLen {
-		return inField("labels", fieldErrorf("are %d: the most is %d", len(labels), maxListLen))
+	if err := checkCount("", len(labels), maxListLen); err != nil {
+		return err
 	}
 	for name, value := range labels {
-		if err := checkText(name, maxText); err != nil {
-			return inField("labels", err)
-		}
-		if err := checkText(value, maxText); err != nil {
-			return inField("labels", inField(name, err))
+		if err := cmp.Or(checkText("", name, maxText), checkText(name, value, maxText)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func checkGPUs(list []muster.GPU) error {
-	return inField("gpus", checkEach(list, func(g *muster.GPU) error {
-		for name, s := range map[string]string{"uuid": g.UUID, "vendor": g.Vendor, "name": g.Name, "mig": g.MIG, "parent": g.Parent} {
-			if err := checkText(s, maxText); err != nil {
-				return inField(name, err)
-			}
-		}
-		return inField("quarantined", checkSentence(g.Quarantined))
-	}))
+func checkOffer(o *Offer) error { return machineOf(o, nil).check() }
+
+// checkOfferSize checks an offer together with the labels of the hello, which an offer does not replace.
+func checkOfferSize(o *Offer, labels map[string]string) error {
+	return inField("offer", machineOf(o, labels).checkSize())
 }
 
-func checkAllow(allow *muster.Allow) error {
-	if allow == nil {
-		return nil
-	}
-	for field, list := range map[string][]string{"images": allow.Images, "users": allow.Users, "mounts": allow.Mounts, "env": allow.Env} {
-		for _, s := range list {
-			if err := checkSentence(s); err != nil {
-				return inField("allow", inField(field, err))
-			}
-		}
-	}
-	return nil
+// machine is what a Hello and an Offer have in common, and the labels of the Hello.
+type machine struct {
+	tags, kinds, lacks, projects []string
+
+	labels    map[string]string
+	resources *muster.Resources
+	ownKinds  json.RawMessage
+	allow     *muster.Allow
 }
 
-// checkTotalSize refuses parts that take more than maxDescription as JSON, which is how the API lists them: empty elements and
-// escaped characters count, too.
+func machineOf(o *Offer, labels map[string]string) *machine {
+	return &machine{
+		tags: o.Tags, kinds: o.Kinds, lacks: o.Lacks, projects: o.Projects, labels: labels,
+		resources: &o.Resources, ownKinds: o.OwnKinds, allow: o.Allow,
+	}
+}
+
+func (m *machine) check() error {
+	err := cmp.Or(
+		checkTexts("tags", m.tags, maxText),
+		checkTexts("kinds", m.kinds, maxText),
+		checkFeatures("lacks", m.lacks),
+		checkTexts("projects", m.projects, muster.MaxNameSize),
+		checkOptional("allow", m.allow, checkAllow),
+		inField("resources", checkResources(m.resources)),
+		inField("own_kinds", checkOwnKinds(m.ownKinds)),
+	)
+	if err != nil {
+		return err
+	}
+	return m.checkSize()
+}
+
+func (m *machine) checkSize() error {
+	parts := []any{m.tags, m.kinds, m.labels, m.resources.GPUs, m.allow}
+	if m.projects != nil {
+		parts = append(parts, m.projects)
+	}
+	return checkTotalSize("tags, labels, kinds, projects, GPUs and allow lists", parts...)
+}
+
+// checkTotalSize refuses parts that take more than maxDescription bytes as JSON, which is how the API lists them.
 func checkTotalSize(desc string, parts ...any) error {
 	size := 0
 	for _, part := range parts {
 		b, err := json.Marshal(part)
 		if err != nil {
-			return fieldErrorf("is no JSON: %v", err)
+			return fieldErrorf("cannot be encoded as JSON: %v", err)
 		}
 		size += len(b)
 	}
@@ -115,133 +145,102 @@ func checkTotalSize(desc string, parts ...any) error {
 	return nil
 }
 
-// checkHelloLimits checks how much a worker says of itself.
-func checkHelloLimits(h *Hello) error {
-	for _, f := range []struct{ name, s string }{{"worker", string(h.Worker)}, {"name", h.Name}, {"build", h.Build}} {
-		if err := inField(f.name, checkText(f.s, maxText)); err != nil {
-			return err
-		}
-	}
-	if h.Price > maxPrice {
-		return inField("price", fieldErrorf("is %g: the most is %g", h.Price, maxPrice))
-	}
-	if err := inField("constrained", checkSentence(h.Constrained)); err != nil {
-		return err
-	}
-	if err := checkLabels(h.Labels); err != nil {
-		return err
-	}
-	return checkMachineLimits(&machine{h.Tags, h.Kinds, h.Lacks, h.Projects}, h.Labels, &h.Resources, h.Allow)
-}
-
-// checkOfferLimits does the same with what replaces a part of it. labels are those of the hello, which an offer does not replace.
-func checkOfferLimits(o *Offer, labels map[string]string) error {
-	return checkMachineLimits(&machine{o.Tags, o.Kinds, o.Lacks, o.Projects}, labels, &o.Resources, o.Allow)
-}
-
-// machine is the lists of texts that a worker says of itself.
-type machine struct{ tags, kinds, lacks, projects []string }
-
-func checkMachineLimits(m *machine, labels map[string]string, r *muster.Resources, allow *muster.Allow) error {
-	if err := checkTexts("tags", m.tags, maxText); err != nil {
-		return err
-	}
-	if err := checkTexts("kinds", m.kinds, maxText); err != nil {
-		return err
-	}
-	if err := inField("lacks", checkLacks(m.lacks)); err != nil {
-		return err
-	}
-	if err := checkTexts("projects", m.projects, muster.MaxNameSize); err != nil {
-		return err
-	}
-	if err := checkGPUs(r.GPUs); err != nil {
-		return inField("resources", err)
-	}
-	if err := checkAllow(allow); err != nil {
-		return err
-	}
-	switch {
-	case r.CPUs > maxCPUs:
-		return inField("resources", inField("cpus", fieldErrorf("is %g: the most is %d", r.CPUs, maxCPUs)))
-	case r.Slots > maxSlots:
-		return inField("resources", inField("slots", fieldErrorf("is %d: the most is %d", r.Slots, maxSlots)))
-	case r.MaxTasks > maxSlots:
-		return inField("resources", inField("max_tasks", fieldErrorf("is %d: the most is %d", r.MaxTasks, maxSlots)))
-	case r.Memory > maxBytes || r.Disk > maxBytes:
-		return inField("resources", fieldErrorf("has more than %s of memory or disk", muster.Size(maxBytes)))
-	}
-	parts := []any{m.tags, m.kinds, labels, r.GPUs, allow}
-	if m.projects != nil {
-		parts = append(parts, m.projects)
-	}
-	return checkTotalSize("tags, labels, kinds, projects, GPUs and what is allowed", parts...)
-}
-
-// checkLacks refuses features that nobody knows: a task that uses one would be placed all the same.
-func checkLacks(list []string) error {
-	if limit := len(muster.SpecFeatures) + len(muster.RunFeatures); len(list) > limit {
-		return fieldErrorf("are %d: the most is %d", len(list), limit)
-	}
-	return checkEach(list, func(s *string) error {
+// checkFeatures refuses unknown features: a task that uses one would be placed all the same.
+func checkFeatures(field string, list []string) error {
+	return cmp.Or(checkCount(field, len(list), len(muster.SpecFeatures)+len(muster.RunFeatures)), checkEach(field, list, func(s *string) error {
 		if !slices.Contains(muster.SpecFeatures, *s) && !slices.Contains(muster.RunFeatures, *s) {
 			return fieldErrorf("is %.80q, which is not a feature", *s)
 		}
 		return nil
-	})
+	}))
 }
 
-// checkLoad checks what a worker says of the load of its machine.
+func checkAllow(allow *muster.Allow) error {
+	for field, list := range map[string][]string{"images": allow.Images, "users": allow.Users, "mounts": allow.Mounts, "env": allow.Env} {
+		for _, s := range list {
+			if err := checkLength(field, s, maxReason); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkOwnKinds checks only that raw is a list of limited size and depth. Its readers check the elements.
+func checkOwnKinds(raw json.RawMessage) error {
+	switch {
+	case len(raw) > MaxOwnKinds:
+		return checkLength("", raw, MaxOwnKinds)
+	case len(raw) > 0 && raw[0] != '[':
+		return fieldErrorf("is not a list")
+	case depthOf(raw) > maxDepth:
+		return fieldErrorf("is deeper than %d levels", maxDepth)
+	}
+	return nil
+}
+
+func checkResources(r *muster.Resources) error {
+	return cmp.Or(
+		checkAtMost("cpus", r.CPUs, maxCPUs),
+		checkAtMost("memory", int64(r.Memory), maxBytes),
+		checkAtMost("disk", int64(r.Disk), maxBytes),
+		checkAtMost("slots", r.Slots, maxSlots),
+		checkAtMost("max_tasks", r.MaxTasks, maxSlots),
+		checkDevices(r.GPUs, func(g *muster.GPU) (string, error) {
+			return g.UUID, cmp.Or(
+				checkText("vendor", g.Vendor, maxText),
+				checkText("name", g.Name, maxText),
+				checkText("mig", g.MIG, maxText),
+				checkText("parent", g.Parent, maxText),
+				checkLength("quarantined", g.Quarantined, maxReason),
+				checkNumber("memory", int64(g.Memory)),
+			)
+		}),
+	)
+}
+
 func checkLoad(l *muster.Load) error {
-	if err := inField("cpu", checkAmount(l.CPU)); err != nil {
-		return err
-	}
-	if err := inField("memory", checkMin(int64(l.Memory), 0)); err != nil {
-		return err
-	}
-	if d := l.Disk; d != nil {
-		if err := inField("disk.free", checkMin(int64(d.Free), 0)); err != nil {
-			return err
-		}
-		if err := inField("disk.total", checkMin(int64(d.Total), 0)); err != nil {
-			return err
-		}
-	}
-	if err := inField("gpus", checkDevices(l.GPUs, func(g *muster.GPULoad) (string, error) {
-		if err := inField("uuid", checkText(g.UUID, maxText)); err != nil {
-			return g.UUID, err
-		}
-		if g.Utilization != nil {
-			if err := inField("utilization", checkAmount(*g.Utilization)); err != nil {
-				return g.UUID, err
+	err := cmp.Or(
+		checkNumber("cpu", l.CPU),
+		checkNumber("memory", int64(l.Memory)),
+		checkOptional("disk", l.Disk, func(d *muster.DiskLoad) error {
+			return cmp.Or(checkNumber("free", int64(d.Free)), checkNumber("total", int64(d.Total)))
+		}),
+		checkDevices(l.GPUs, func(g *muster.GPULoad) (string, error) {
+			number := func(field string, v *float64) error {
+				if v == nil {
+					return nil
+				}
+				return checkNumber(field, *v)
 			}
-		}
-		if g.Memory != nil {
-			if err := inField("memory", checkMin(int64(*g.Memory), 0)); err != nil {
-				return g.UUID, err
-			}
-		}
-		if g.Temperature != nil {
-			if err := inField("temperature", checkFinite(*g.Temperature)); err != nil {
-				return g.UUID, err
-			}
-		}
-		if g.Power != nil {
-			if err := inField("power", checkAmount(*g.Power)); err != nil {
-				return g.UUID, err
-			}
-		}
-		if g.Latency != nil {
-			return g.UUID, inField("latency", checkAmount(*g.Latency))
-		}
-		return g.UUID, nil
-	})); err != nil {
+			return g.UUID, cmp.Or(
+				number("utilization", g.Utilization),
+				checkOptional("memory", g.Memory, func(v *muster.Size) error { return checkNumber("", int64(*v)) }),
+				checkOptional("temperature", g.Temperature, func(v *float64) error { return checkFinite("", *v) }),
+				number("power", g.Power),
+				number("latency", g.Latency),
+			)
+		}),
+	)
+	if err != nil {
 		return err
 	}
 	return checkTotalSize("readings", l.GPUs)
 }
 
-// depthOf returns how deep lists and objects lie in valid JSON.
+// checkDevices checks a list with one entry per GPU: not too many, and each with a unique UUID.
+func checkDevices[T any](list []T, check func(*T) (uuid string, err error)) error {
+	if len(list) > maxGPUs {
+		return inField("gpus", fieldErrorf("lists %d devices: the most is %d", len(list), maxGPUs))
+	}
+	seen := make(map[string]bool, len(list))
+	return checkEach("gpus", list, func(g *T) error {
+		uuid, err := check(g)
+		return cmp.Or(checkText("uuid", uuid, maxText), err, checkUnique("uuid", seen, uuid))
+	})
+}
+
+// depthOf returns how deep lists and objects are nested in valid JSON.
 func depthOf(raw []byte) (deepest int) {
 	depth, quoted := 0, false
 	for i := 0; i < len(raw); i++ {
@@ -259,27 +258,4 @@ func depthOf(raw []byte) (deepest int) {
 		}
 	}
 	return deepest
-}
-
-// checkArtifacts checks the artifacts of a report: each name is a path inside a folder, and none is there twice.
-func checkArtifacts(list []muster.Artifact) error {
-	if len(list) > maxArtifacts {
-		return fieldErrorf("are %d: the most is %d", len(list), maxArtifacts)
-	}
-	seen := make(map[string]bool, len(list))
-	return checkEach(list, func(a *muster.Artifact) error {
-		if err := checkText(a.Name, maxName); err != nil {
-			return inField("name", err)
-		}
-		switch {
-		case a.Name == "":
-			return inField("name", fieldErrorf("is missing"))
-		case !fs.ValidPath(a.Name) || a.Name == ".":
-			return inField("name", fieldErrorf("is %q: it must be a path inside a folder", a.Name))
-		case seen[a.Name]:
-			return inField("name", fieldErrorf("is %q, as of one before", a.Name))
-		}
-		seen[a.Name] = true
-		return checkArtifact(a)
-	})
 }

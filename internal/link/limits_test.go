@@ -19,29 +19,29 @@ func manyNames(n int) []string {
 	return list
 }
 
-// What a worker says of itself is bounded, and a refusal names the field.
+// The fields of a hello are limited, and an error names the field.
 func TestWhatAWorkerSaysOfItselfIsBounded(t *testing.T) {
 	for field, change := range map[string]func(*Hello){
 		"hello.name has":              func(h *Hello) { h.Name = strings.Repeat("a", 1<<20) },
 		"hello.name is":               func(h *Hello) { h.Name = "a\x1b[2J" },
 		"hello.build":                 func(h *Hello) { h.Build = strings.Repeat("a", 1<<20) },
-		"hello.tags are":              func(h *Hello) { h.Tags = manyNames(100_000) },
+		"hello.tags has":              func(h *Hello) { h.Tags = manyNames(100_000) },
 		"hello.tags[0] has":           func(h *Hello) { h.Tags = []string{strings.Repeat("a", 2<<20)} },
 		"hello.tags[0] is":            func(h *Hello) { h.Tags = []string{"a\nb"} },
 		"hello.labels.a has":          func(h *Hello) { h.Labels = map[string]string{"a": strings.Repeat("a", 3<<20)} },
-		"hello.labels are":            func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, 10_000) },
-		"hello.kinds are":             func(h *Hello) { h.Kinds = manyNames(100_000) },
+		"hello.labels has":            func(h *Hello) { h.Labels = map[string]string{}; fill(h.Labels, 10_000) },
+		"hello.kinds has":             func(h *Hello) { h.Kinds = manyNames(100_000) },
 		"hello.own_kinds is deeper":   func(h *Hello) { h.OwnKinds = json.RawMessage(strings.Repeat("[", 1000) + strings.Repeat("]", 1000)) },
-		"hello.lacks are":             func(h *Hello) { h.Lacks = make([]string, 100) },
+		"hello.lacks has":             func(h *Hello) { h.Lacks = make([]string, 100) },
 		"hello.lacks[1] is":           func(h *Hello) { h.Lacks = []string{muster.FeatureFiles, "file"} },
-		"hello.projects are":          func(h *Hello) { h.Projects = manyNames(100_000) },
+		"hello.projects has":          func(h *Hello) { h.Projects = manyNames(100_000) },
 		"hello.projects[0] has":       func(h *Hello) { h.Projects = []string{strings.Repeat("a", muster.MaxNameSize+1)} },
 		"hello.resources.max_tasks":   func(h *Hello) { h.Resources.MaxTasks = math.MaxInt },
 		"hello.resources.max_tasks i": func(h *Hello) { h.Resources.MaxTasks = -1 },
 		"hello.price":                 func(h *Hello) { h.Price = 1e308 },
 		"hello.resources.cpus":        func(h *Hello) { h.Resources.CPUs = 1e300 },
 		"hello.resources.slots":       func(h *Hello) { h.Resources.Slots = math.MaxInt },
-		"hello.resources has":         func(h *Hello) { h.Resources.Memory = math.MaxInt64 },
+		"hello.resources.memory is":   func(h *Hello) { h.Resources.Memory = math.MaxInt64 },
 		"hello.resources.gpus[0].mig": func(h *Hello) { h.Resources.GPUs = []muster.GPU{{UUID: "a", MIG: strings.Repeat("a", 1<<20)}} },
 		"hello.constrained":           func(h *Hello) { h.Constrained = strings.Repeat("a", 1<<20) },
 		"hello.allow.images":          func(h *Hello) { h.Allow = &muster.Allow{Images: []string{strings.Repeat("a", 1<<20)}} },
@@ -54,12 +54,12 @@ func TestWhatAWorkerSaysOfItselfIsBounded(t *testing.T) {
 		change(h)
 		refused(t, field, &ToServer{Seq: 1, Hello: h})
 	}
-	refused(t, "offer.tags are", &ToServer{Seq: 2, Offer: &Offer{Tags: manyNames(100_000)}})
+	refused(t, "offer.tags has", &ToServer{Seq: 2, Offer: &Offer{Tags: manyNames(100_000)}})
 	refused(t, "offer.lacks[0] is", &ToServer{Seq: 2, Offer: &Offer{Lacks: []string{""}}})
 	refused(t, "ready.constrained", &ToServer{Seq: 2, Ready: &Ready{Constrained: strings.Repeat("a", 1<<20)}})
 }
 
-// An honest worker with eight GPUs in parts, all of its tags and labels, and a hundred folders that tasks may mount stays within the bounds.
+// An honest worker with eight partitioned GPUs, many tags and labels, and a hundred mount patterns stays within the limits.
 func TestWhatALargeWorkerSaysIsTaken(t *testing.T) {
 	h := &Hello{Version: Version, Worker: "w", Tags: manyNames(50), Labels: map[string]string{}, Kinds: manyNames(100), Allow: &muster.Allow{}}
 	load := &muster.Load{}
@@ -88,12 +88,12 @@ func TestWhatALargeWorkerSaysIsTaken(t *testing.T) {
 	}
 }
 
-// What is listed of a worker's load is bounded, too.
+// The load of a worker is limited, too.
 func TestLoadIsBounded(t *testing.T) {
 	load := &muster.Load{GPUs: []muster.GPULoad{{UUID: strings.Repeat("a", 1<<20)}}}
 	refused(t, "renew.load.gpus[0].uuid", &ToServer{Seq: 2, Renew: &Renew{Load: load}})
 	load = &muster.Load{}
-	for _, s := range texts256("", MaxGPUs) {
+	for _, s := range texts256("", maxGPUs) {
 		load.GPUs = append(load.GPUs, muster.GPULoad{UUID: s})
 	}
 	refused(t, "renew.load.disk.free", &ToServer{Seq: 2, Renew: &Renew{Load: &muster.Load{Disk: &muster.DiskLoad{Free: -1}}}})
@@ -116,7 +116,7 @@ func fill(labels map[string]string, n int) {
 	}
 }
 
-// refused checks that a frame is refused on its way in, with the field's name.
+// refused checks that the error of a frame begins with the field.
 func refused(t *testing.T, field string, f *ToServer) {
 	t.Helper()
 	err := checkToServer(f)
@@ -125,7 +125,7 @@ func refused(t *testing.T, field string, f *ToServer) {
 	}
 }
 
-// What a worker says of its attempts is bounded, too, and artifacts are files inside a folder.
+// Reports on attempts are limited, too, and artifacts are files inside a directory.
 func TestWhatAWorkerSaysOfAttemptsIsBounded(t *testing.T) {
 	id := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
 	step := strings.Repeat("a", 1_200_000)
@@ -134,7 +134,7 @@ func TestWhatAWorkerSaysOfAttemptsIsBounded(t *testing.T) {
 	for _, s := range manyNames(50_000) {
 		metrics[s] = 1
 	}
-	refused(t, "progress[0].metrics are", &ToServer{Seq: 2, Progress: []muster.Progress{{Attempt: id, Metrics: metrics}}})
+	refused(t, "progress[0].metrics has", &ToServer{Seq: 2, Progress: []muster.Progress{{Attempt: id, Metrics: metrics}}})
 	refused(t, "progress[0].metrics is", &ToServer{Seq: 2, Progress: []muster.Progress{{Attempt: id, Metrics: map[string]float64{"\x1b": 1}}}})
 
 	report := muster.Report{Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: 1}
@@ -162,7 +162,7 @@ func TestWhatAWorkerSaysOfAttemptsIsBounded(t *testing.T) {
 	if err := checkToServer(finished(artifacts(manyNames(maxArtifacts)...))); err != nil {
 		t.Errorf("%d artifacts: %v", maxArtifacts, err)
 	}
-	refused(t, "finished[0].artifacts are", finished(artifacts(manyNames(maxArtifacts+1)...)))
+	refused(t, "finished[0].artifacts has", finished(artifacts(manyNames(maxArtifacts+1)...)))
 	refused(t, "finished[0].result has", finished(func(r *muster.Report) {
 		r.Result = json.RawMessage(`"` + strings.Repeat("a", muster.MaxResultSize) + `"`)
 	}))
@@ -179,7 +179,7 @@ func TestWhatAWorkerSaysOfAttemptsIsBounded(t *testing.T) {
 	}
 }
 
-// A hostile frame that was not checked where it came from is refused where it arrives.
+// The receiver refuses a hostile frame that its sender did not check.
 func TestBoundsHoldForWhatArrives(t *testing.T) {
 	var codec ServerCodec
 	_, err := codec.Decode([]byte(`{"seq":1,"hello":{"version":` + strconv.Itoa(Version) + `,"worker":"w","name":"` + strings.Repeat("a", 1<<20) + `","build":"","kinds":[],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1}}}`))

@@ -6,11 +6,11 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Version is the protocol version that this build speaks. A Hello with another
+// Version is the protocol version of this build. A Hello with another
 // one is refused with a Goodbye that names both.
 const Version = 6
 
-// MaxOwnKinds is the most bytes of the definitions of kinds that a worker tells of.
+// MaxOwnKinds is the most bytes of a worker's own definitions of kinds.
 const MaxOwnKinds = 1 << 20
 
 // MaxFrame is the most bytes of one frame. A longer one ends the session.
@@ -19,24 +19,23 @@ const MaxFrame = 8 << 20
 // MaxLogs is the most log bytes in one frame.
 const MaxLogs = 1 << 20
 
-// MaxGPUs is the most devices in one list: of a machine, of a load, of a Heal.
-const MaxGPUs = 1024
+// maxGPUs is the most devices in one list: of a machine, of a load, of a Heal.
+const maxGPUs = 1024
 
-// HealAll stands in ToWorker.Heal for every quarantined GPU of the worker.
+// HealAll in ToWorker.Heal means every quarantined GPU of the worker.
 const HealAll = "all"
 
 // MaxGroupSpecs is how many group specs a session remembers: a worker may forget a
-// GroupSpec once that many later ones came.
+// GroupSpec after that many later ones.
 const MaxGroupSpecs = 1000
 
-// MaxNewGroupSpecs is the most group specs in one frame, and how many the server refers to:
-// the last ones. Specs precede the offers of their frame, so that one in which
-// others are new may not refer to the oldest that a worker remembers.
+// MaxNewGroupSpecs is the most group specs in one frame, and the number of latest ones that the server refers to.
+// It is less than MaxGroupSpecs because the specs of a frame precede its assignments, and may make
+// the worker forget its oldest ones.
 const MaxNewGroupSpecs = MaxGroupSpecs / 2
 
-// ToServer is one frame from a worker. All messages that wait travel in one
-// frame. The first frame of a session has Hello, later ones must not. Within a
-// frame the order of effect is the order of the fields.
+// ToServer is one frame from a worker, with all messages that waited. The first frame of a
+// session has Hello, later ones must not. Messages take effect in the order of the fields.
 type ToServer struct {
 	Seq      uint64             `json:"seq"` // from 1, without gaps
 	Hello    *Hello             `json:"hello,omitempty"`
@@ -62,18 +61,18 @@ type ToWorker struct {
 	Specs       []GroupSpec        `json:"specs,omitempty"`
 	Assign      []Assign           `json:"assign,omitempty"`
 	Cancel      []Cancel           `json:"cancel,omitempty"`
-	FinishedAck []muster.AttemptID `json:"finished_ack,omitempty"` // the report is on disk, or refused for good
+	FinishedAck []muster.AttemptID `json:"finished_ack,omitempty"` // the report is on disk, or permanently refused
 	LogAck      []LogAck           `json:"log_ack,omitempty"`
-	Drain       bool               `json:"drain,omitempty"` // nothing is left to do: leave
-	Heal        []string           `json:"heal,omitempty"`  // UUIDs of quarantined GPUs to look at again; "all" means each
+	Drain       bool               `json:"drain,omitempty"` // no work is left: exit
+	Heal        []string           `json:"heal,omitempty"`  // UUIDs of quarantined GPUs to check again; "all" means each
 	Pong        bool               `json:"pong,omitempty"`
 	Goodbye     *Goodbye           `json:"goodbye,omitempty"` // the last frame
 }
 
-// Hello says who the worker is, what it has and what it holds.
+// Hello describes the worker, its machine and the attempts that it holds.
 type Hello struct {
 	Version   int                `json:"version"`
-	Worker    muster.WorkerID    `json:"worker"` // its own, from Joined
+	Worker    muster.WorkerID    `json:"worker"` // from Joined
 	Name      string             `json:"name"`
 	Build     string             `json:"build"`
 	Tags      []string           `json:"tags,omitempty"`
@@ -82,31 +81,31 @@ type Hello struct {
 	Price     float64            `json:"price,omitempty"`
 	Resources muster.Resources   `json:"resources"`
 	OwnKinds  json.RawMessage    `json:"own_kinds,omitempty"` // see muster.Worker
-	Allow     *muster.Allow      `json:"allow,omitempty"`     // what its owner lets tasks have; absent means all
-	Lacks     []string           `json:"lacks,omitempty"`     // features that it cannot carry out; see muster.Worker
-	Projects  []string           `json:"projects,omitempty"`  // whose tasks it takes; none means all
-	Address   string             `json:"address,omitempty"`   // at which other workers reach it; "" means where the server sees it
-	Held      []muster.AttemptID `json:"held,omitempty"`      // running here, or finished with a report that is not acknowledged
-	Stale     []muster.AttemptID `json:"stale,omitempty"`     // others that still have processes here, or log bytes to ship
+	Allow     *muster.Allow      `json:"allow,omitempty"`     // what its owner allows tasks to use; absent means all
+	Lacks     []string           `json:"lacks,omitempty"`     // unsupported features; see muster.Worker
+	Projects  []string           `json:"projects,omitempty"`  // whose tasks it takes; empty means all
+	Address   string             `json:"address,omitempty"`   // at which other workers reach it; "" means RemoteIP
+	Held      []muster.AttemptID `json:"held,omitempty"`      // running, or finished with a report that is not acknowledged
+	Stale     []muster.AttemptID `json:"stale,omitempty"`     // others that still have processes, or log bytes to send
 
-	Constrained string `json:"constrained,omitempty"` // why it takes no tasks yet, as in Ready; "" if it does
+	Constrained string `json:"constrained,omitempty"` // why it takes no tasks, as in Ready; "" if it does
 
-	RemoteIP string `json:"-"` // where the server sees the worker, see ServerConn; set by Serve
+	RemoteIP string `json:"-"` // see ServerConn; set by Serve
 }
 
 // Welcome answers Hello.
 type Welcome struct {
 	Heartbeat muster.Duration    `json:"heartbeat"`      // send Renew at least this often
-	Keep      []LogAck           `json:"keep,omitempty"` // of the attempts held: go on; and what the server has of their logs
-	Stop      []muster.AttemptID `json:"stop,omitempty"` // of the attempts held: kill and forget, report nothing
+	Keep      []LogAck           `json:"keep,omitempty"` // held attempts to continue, and what the server has of their logs
+	Stop      []muster.AttemptID `json:"stop,omitempty"` // held attempts to kill and forget, without a report
 }
 
-// Ready says whether the worker takes tasks.
+// Ready reports whether the worker takes tasks.
 type Ready struct {
 	Constrained string `json:"constrained,omitempty"` // why not; "" if it does
 }
 
-// Offer replaces what Hello said of the machine, after it changed.
+// Offer replaces the description of the machine in Hello after a change.
 type Offer struct {
 	Tags      []string         `json:"tags,omitempty"`
 	Kinds     []string         `json:"kinds"`
@@ -117,17 +116,17 @@ type Offer struct {
 	Projects  []string         `json:"projects,omitempty"`
 }
 
-// Saved says that the attempt's checkpoint folder is on the server as the muster.Tree
-// with this hash. Only the last one counts; it is said again in a new session.
+// Saved reports that the attempt's checkpoint directory is on the server as the muster.Tree
+// with this hash. Only the last one counts; it is repeated in a new session.
 type Saved struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	SHA256  string           `json:"sha256"`
 }
 
-// GroupSpec tells what the tasks of one stage have in common. It precedes, in the
+// GroupSpec has what the tasks of one stage have in common. It precedes, in the
 // same session, every Assign that refers to it.
 type GroupSpec struct {
-	Ref  int             `json:"ref"` // of this session, from 1
+	Ref  int             `json:"ref"` // unique in this session, from 1
 	UID  string          `json:"uid"` // of the job; see muster.Job
 	Name string          `json:"name"`
 	Spec muster.TaskSpec `json:"spec"`
@@ -139,15 +138,15 @@ type Assign struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Ref     int              `json:"ref"`
 	Element string           `json:"element,omitempty"` // $MUSTER_INDEX of an array's element, "lr=0.1,seed=2" of a matrix's
-	Spec    *muster.TaskSpec `json:"spec,omitempty"`    // in place of the group's, where ${index} or ${matrix…} is bound
+	Spec    *muster.TaskSpec `json:"spec,omitempty"`    // replaces the group's if that has ${index} or ${matrix…}
 	Grant   muster.Grant     `json:"grant,omitzero"`
 	Inputs  []Input          `json:"inputs,omitempty"`
 
-	Checkpoint string `json:"checkpoint,omitempty"` // sha256 of the Tree that an earlier attempt saved
+	Checkpoint string `json:"checkpoint,omitempty"` // SHA-256 of the Tree that an earlier attempt saved
 	Gang       *Gang  `json:"gang,omitempty"`
 }
 
-// Gang tells a member of a gang its place. Its rank is its element.
+// Gang is the place of a task in its gang. The rank equals the element.
 type Gang struct {
 	Rank   int    `json:"rank"`
 	Size   int    `json:"size"`
@@ -155,29 +154,29 @@ type Gang struct {
 	Port   int    `json:"port"`   // on which the master listens
 }
 
-// Input is an artifact to bring into the task's folder before it starts.
+// Input is an artifact to place in the task's directory before it starts.
 type Input struct {
-	Path   string `json:"path"` // slash-separated, relative to the task's folder
+	Path   string `json:"path"` // slash-separated, relative to the task's directory
 	SHA256 string `json:"sha256"`
 	Size   int64  `json:"size"`
 }
 
-// Cancel ends an attempt. With Drop nobody waits for a report. With the reason
-// Preempted a task with a checkpoint is given the signal and the grace of that.
+// Cancel ends an attempt. With Drop the server expects no report. With the reason
+// Preempted a task with a checkpoint gets the checkpoint's signal and grace period.
 type Cancel struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Reason  muster.Reason    `json:"reason,omitempty"`
 	Drop    bool             `json:"drop,omitempty"`
 }
 
-// Rejected says that the worker will not run an attempt.
+// Rejected reports that the worker will not run an attempt.
 type Rejected struct {
 	Attempt     muster.AttemptID `json:"attempt"`
 	Message     string           `json:"message"`
-	Constrained bool             `json:"constrained,omitempty"` // it takes nothing for now: once it is Ready it may be offered the same task again
+	Constrained bool             `json:"constrained,omitempty"` // the worker takes no tasks for now; once it is Ready, the same task may be assigned again
 }
 
-// Started says that an attempt's process runs, or its work has begun.
+// Started reports that an attempt's process runs, or that its work has begun.
 type Started struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	At      muster.Time      `json:"at"`
@@ -196,18 +195,18 @@ type LogChunk struct {
 	Data    []byte           `json:"data"`
 }
 
-// LogAck says how many bytes of a log the server has: send from there. It
-// answers every LogChunk, and is how a gap is mended. With a Pause the server could
-// not store the rest of what was sent, for instance because its disk is full: the
-// worker sends it again from Size, but not before Pause has passed.
+// LogAck has how many bytes of a log the server has: the worker continues from there. It
+// answers every LogChunk, and repairs gaps. Pause is set if the server could
+// not store the rest, for instance because its disk is full: the
+// worker sends it again from Size after Pause.
 type LogAck struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Size    int64            `json:"size"`
 	Pause   muster.Duration  `json:"pause,omitempty"`
 }
 
-// Goodbye ends a session. Code tells the other side whether to come back:
-// Unavailable means later, Conflict that another session of this worker took over, others never.
+// Goodbye ends a session. Code determines whether the worker reconnects:
+// Unavailable means later, Conflict that another session of this worker replaced it, others never.
 type Goodbye struct {
 	Code    muster.Code `json:"code,omitempty"` // "" for an orderly end
 	Message string      `json:"message,omitempty"`

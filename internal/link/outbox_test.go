@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// drain takes everything that waits, without waiting.
+// drain takes all waiting frames.
 func drain(o *Outbox) (frames []*ToWorker, err error) {
 	for {
 		f, err := o.tryNext()
@@ -53,7 +53,7 @@ func TestOutboxKeepsEveryWordInOrder(t *testing.T) {
 		}
 		frames, err := drain(outbox)
 		if err != nil || outbox.waiting != 0 {
-			rt.Fatalf("%d messages wait in an empty box: %v", outbox.waiting, err)
+			rt.Fatalf("%d messages wait in an empty outbox: %v", outbox.waiting, err)
 		}
 		for _, f := range frames {
 			add(&taken, f)
@@ -81,7 +81,7 @@ func TestOutboxDoesNotOvertakeADrain(t *testing.T) {
 	down.Post(&ToWorker{Drain: true})
 	down.Post(assigns(1))
 	if frames, _ := drain(down); len(frames) != 2 || !frames[0].Drain || frames[1].Drain {
-		t.Errorf("an assignment came before the drain that was older: %d frames", len(frames))
+		t.Errorf("an assignment overtook an older drain: %d frames", len(frames))
 	}
 }
 
@@ -127,7 +127,7 @@ func TestWorkersFramesAreCutToTheLimits(t *testing.T) {
 	for f, n := &whole, 0; f != nil; n++ {
 		rest := f.splitOverflow()
 		if _, err := codec.Encode(f); err != nil {
-			t.Fatalf("frame %d cannot leave: %v", n, err)
+			t.Fatalf("frame %d cannot be encoded: %v", n, err)
 		}
 		finished = append(finished, f.Finished...)
 		logs = append(logs, f.Logs...)
@@ -167,7 +167,7 @@ func TestOutboxCutsAssignments(t *testing.T) {
 		}
 		for _, a := range f.Assign {
 			if a.Attempt != attempt(n) {
-				t.Fatalf("%s came as number %d", a.Attempt, n)
+				t.Fatalf("%s is number %d", a.Attempt, n)
 			}
 			n++
 		}

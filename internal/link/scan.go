@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// fieldError says what is wrong at one place of a frame. The path is put together on the way out, so that
-// good frames do not pay for it.
+// fieldError is an error in one field of a frame. Callers add the path as they return, so that
+// valid frames do not pay for it.
 type fieldError struct {
 	path string
 	msg  string
@@ -22,12 +22,12 @@ func (e *fieldError) Error() string {
 	return strings.TrimPrefix(e.path+" "+e.msg, " ")
 }
 
-// fieldErrorf makes a fieldError whose place the callers add.
+// fieldErrorf returns a fieldError without a path.
 func fieldErrorf(format string, args ...any) error {
 	return &fieldError{msg: fmt.Sprintf(format, args...)}
 }
 
-// inField says that err is about the field name, or about something in it.
+// inField adds the field name in front of the path of err.
 func inField(name string, err error) error {
 	e, ok := err.(*fieldError) //nolint:errorlint // only ever passed up bare, within this package
 	switch {
@@ -43,15 +43,14 @@ func inField(name string, err error) error {
 	return e
 }
 
-// scanner reads JSON by hand: what comes hundreds of times in a frame is read
-// in one pass without reflection, three to five times as fast as encoding/json. The rest is
-// cut out with raw and left to encoding/json.
+// scanner parses JSON. It reads the messages that occur hundreds of times in a frame
+// in one pass without reflection, three to five times as fast as encoding/json, and leaves
+// other values to encoding/json.
 type scanner struct {
 	b []byte
 	i int
 }
 
-// skipSpace skips white space.
 func (s *scanner) skipSpace() {
 	for s.i < len(s.b) {
 		switch s.b[s.i] {
@@ -63,7 +62,7 @@ func (s *scanner) skipSpace() {
 	}
 }
 
-// accept skips white space and takes c if it is there.
+// accept skips white space, and c if it follows.
 func (s *scanner) accept(c byte) bool {
 	s.skipSpace()
 	if s.i < len(s.b) && s.b[s.i] == c {
@@ -78,13 +77,12 @@ func (s *scanner) expect(c byte) error {
 		return nil
 	}
 	if s.i >= len(s.b) {
-		return fieldErrorf("ends too early: %q was expected", c)
+		return fieldErrorf("ends too early: want %q", c)
 	}
-	return fieldErrorf("has %q at byte %d, where %q was expected", s.b[s.i], s.i, c)
+	return fieldErrorf("has %q at byte %d, want %q", s.b[s.i], s.i, c)
 }
 
-// object reads {…} and calls field after each key, which must read the value. A key that comes twice
-// is refused.
+// object reads {…} and calls field after each key, which must read the value. It refuses duplicate keys.
 func (s *scanner) object(field func(key string) error) error {
 	if err := s.expect('{'); err != nil {
 		return err
@@ -99,7 +97,7 @@ func (s *scanner) object(field func(key string) error) error {
 			return err
 		}
 		if slices.Contains(seen[:min(n, len(seen))], key) {
-			return inField(key, fieldErrorf("comes twice"))
+			return inField(key, fieldErrorf("is given twice"))
 		}
 		if n < len(seen) {
 			seen[n] = key
@@ -133,8 +131,8 @@ func (s *scanner) array(elem func() error) error {
 	}
 }
 
-// quoted reads a string and returns what is between its quotes, unless it has escapes: then the
-// second result is the string.
+// quoted reads a string and returns the bytes between its quotes. If it has escapes, it returns the
+// second result instead.
 func (s *scanner) quoted() (plain []byte, unescaped *string, err error) {
 	if err := s.expect('"'); err != nil {
 		return nil, nil, err
@@ -155,12 +153,12 @@ func (s *scanner) quoted() (plain []byte, unescaped *string, err error) {
 			}
 			unescaped = new(string)
 			if err := json.Unmarshal(raw, unescaped); err != nil {
-				return nil, nil, fieldErrorf("is no JSON string: %s", err)
+				return nil, nil, fieldErrorf("is not a JSON string: %s", err)
 			}
 			return nil, unescaped, nil
 		}
 	}
-	return nil, nil, fieldErrorf("is a string without an end")
+	return nil, nil, fieldErrorf("is an unterminated string")
 }
 
 func (s *scanner) text(to *string) error {
@@ -176,7 +174,7 @@ func (s *scanner) text(to *string) error {
 	return nil
 }
 
-// key reads a key and its colon. Those of hot messages make no garbage.
+// key reads a key and its colon. It does not allocate keys of frequent messages.
 func (s *scanner) key() (string, error) {
 	plain, unescaped, err := s.quoted()
 	if err != nil {
@@ -194,7 +192,7 @@ func (s *scanner) key() (string, error) {
 	return string(plain), nil
 }
 
-// intern returns the constant for a key of the hot messages.
+// intern returns the constant for a key of the frequent messages.
 func intern(b []byte) (string, bool) {
 	switch string(b) {
 	case "attempt":
@@ -223,7 +221,7 @@ func intern(b []byte) (string, bool) {
 	return "", false
 }
 
-// number cuts out a number.
+// number returns the bytes of a number.
 func (s *scanner) number() ([]byte, error) {
 	s.skipSpace()
 	start := s.i
@@ -241,7 +239,7 @@ func (s *scanner) number() ([]byte, error) {
 	return s.b[start:s.i], nil
 }
 
-// count reads a whole number from 0 to most.
+// count reads a whole number from 0 to limit.
 func (s *scanner) count(limit int64) (int64, error) {
 	b, err := s.number()
 	if err != nil {
@@ -315,8 +313,8 @@ func (s *scanner) time(to *muster.Time) error {
 	return to.UnmarshalText(plain)
 }
 
-// raw cuts out one value of any sort. Only its brackets and strings are looked
-// at: whoever reads it must check the rest.
+// raw returns the bytes of one value of any type. It looks only at brackets and strings:
+// the caller must check the rest.
 func (s *scanner) raw() ([]byte, error) {
 	s.skipSpace()
 	start, depth := s.i, 0
@@ -330,7 +328,7 @@ func (s *scanner) raw() ([]byte, error) {
 				}
 			}
 			if s.i >= len(s.b) {
-				return nil, fieldErrorf("is a string without an end")
+				return nil, fieldErrorf("is an unterminated string")
 			}
 		case '{', '[':
 			depth++
@@ -359,10 +357,10 @@ func (s *scanner) value(to any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(to); err != nil {
-		return fieldErrorf("is wrong: %s", strings.TrimPrefix(err.Error(), "json: "))
+		return fieldErrorf("is invalid: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if d.InputOffset() != int64(len(bytes.TrimRight(raw, " \t\r\n"))) {
-		return fieldErrorf("goes on after its end")
+		return fieldErrorf("has data after its end")
 	}
 	return nil
 }

@@ -13,17 +13,17 @@ import (
 
 const (
 	helloTimeout        = 10 * time.Second // for the first frame
-	sendTimeout         = 30 * time.Second // for any one frame to leave
-	goodbyeTimeout      = 2 * time.Second  // for a Goodbye that nobody waits for
+	sendTimeout         = 30 * time.Second // for one frame
+	goodbyeTimeout      = 2 * time.Second  // for a Goodbye
 	maxMissedHeartbeats = 3                // heartbeats of silence that end a session
 	maxQueued           = 1 << 17          // messages in the server's outbox of one session
 )
 
 // Serve runs the server's side of one session on conn, for the worker that the
-// transport authenticated, and returns when all of it has stopped. It returns nil after an orderly
-// Goodbye of the worker, and otherwise why the session ended. When ctx ends the
-// worker is told to come back later, or the cause if that is a *muster.Error. A worker that names no address of its own is
-// taken to be where conn comes from; whether it may name another one is for the desk to decide.
+// transport authenticated, and returns when all its goroutines have stopped: nil after an orderly
+// Goodbye of the worker, and otherwise why the session ended. When ctx ends, the
+// Goodbye asks the worker to reconnect later, or has the cause if that is a *muster.Error. The address of
+// a worker that names none is that of conn; the handler decides whether to trust one that it names.
 func Serve(ctx context.Context, conn ServerConn, handler SessionHandler, worker muster.WorkerID, log *slog.Logger) error {
 	defer conn.Close()
 	hello, err := readHello(ctx, conn, worker)
@@ -52,7 +52,7 @@ func Serve(ctx context.Context, conn ServerConn, handler SessionHandler, worker 
 	return err
 }
 
-// readHello reads the Hello and checks who says it.
+// readHello reads the Hello and checks its version and worker.
 func readHello(ctx context.Context, conn ServerConn, worker muster.WorkerID) (*Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
@@ -77,7 +77,7 @@ func readHello(ctx context.Context, conn ServerConn, worker muster.WorkerID) (*H
 	return h, nil
 }
 
-// sendRefusal tells the worker why it is not let in, if it still listens.
+// sendRefusal sends the reason why the worker is refused.
 func sendRefusal(ctx context.Context, conn ServerConn, cause error) {
 	g := goodbyeFor(cause)
 	if g == nil {
@@ -85,7 +85,7 @@ func sendRefusal(ctx context.Context, conn ServerConn, cause error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goodbyeTimeout)
 	defer cancel()
-	_ = conn.Send(ctx, &ToWorker{Goodbye: g}) // a courtesy: the connection may be gone
+	_ = conn.Send(ctx, &ToWorker{Goodbye: g}) // best effort: the connection may be broken
 }
 
 type serverSession struct {
@@ -100,8 +100,8 @@ type serverSession struct {
 // errOrderly ends a session after the worker's Goodbye.
 var errOrderly = errors.New("the worker said goodbye")
 
-// run pumps both ways until one of them ends, and joins both. The connection outlives the
-// session by as much as it takes to say why it ended.
+// run reads and writes until one of them ends, and joins both. The connection stays
+// open until the Goodbye is sent.
 func (s *serverSession) run(ctx context.Context, w *Welcome) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -130,8 +130,8 @@ func (s *serverSession) run(ctx context.Context, w *Welcome) error {
 	return nil
 }
 
-// goodbyeFor is what to tell the worker when a session ends for err: nothing if
-// it knows, or if the connection is broken.
+// goodbyeFor returns the Goodbye for a session that ends with err: nil if
+// the worker knows the reason, or if the connection is broken.
 func goodbyeFor(err error) *Goodbye {
 	if errors.Is(err, context.Canceled) {
 		return &Goodbye{Code: muster.Unavailable, Message: "the server shuts down"}
@@ -144,14 +144,14 @@ func goodbyeFor(err error) *Goodbye {
 	case muster.Unavailable:
 		return nil
 	case muster.Internal, muster.StorageFull, muster.Undetermined:
-		return &Goodbye{Code: muster.Unavailable, Message: me.Message} // the server's trouble: come back
+		return &Goodbye{Code: muster.Unavailable, Message: me.Message} // the server's fault: the worker reconnects
 	default:
 		return &Goodbye{Code: me.Code, Message: me.Message}
 	}
 }
 
-// read passes frames to the desk, in order, until the worker says goodbye or is
-// silent for too long. Time that the desk takes is not the worker's silence.
+// read passes frames to the session, in order, until the worker says goodbye or is
+// silent for too long. Time spent in Handle does not count as silence.
 func (s *serverSession) read(ctx, connCtx context.Context) error {
 	for ctx.Err() == nil {
 		f, err := s.recv(connCtx)
@@ -159,14 +159,14 @@ func (s *serverSession) read(ctx, connCtx context.Context) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			break // what came after the end does not count
+			break // frames after the end are ignored
 		}
 		if f.Ping {
 			s.outbox.Post(&ToWorker{Pong: true})
 		}
 		if f.Offer != nil {
-			if err := inField("offer", checkOfferLimits(f.Offer, s.labels)); err != nil {
-				return muster.Errorf(muster.Invalid, "the worker is refused: %w", err)
+			if err := checkOfferSize(f.Offer, s.labels); err != nil {
+				return muster.Errorf(muster.Invalid, "%w", err)
 			}
 		}
 		if err := s.session.Handle(ctx, f); err != nil {
@@ -190,7 +190,7 @@ func (s *serverSession) recv(connCtx context.Context) (*ToServer, error) {
 	return f, err
 }
 
-// write sends the welcome and then whatever waits, up to a Goodbye.
+// write sends the welcome and then the frames of the outbox, up to a Goodbye.
 func (s *serverSession) write(connCtx context.Context, w *Welcome) error {
 	f := &ToWorker{Welcome: w}
 	for {

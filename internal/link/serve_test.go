@@ -24,7 +24,7 @@ func hello() *link.Hello {
 	return &link.Hello{Version: link.Version, Worker: "w1", Name: "box", Build: "test"}
 }
 
-// testHandler is a server that remembers what it heard.
+// testHandler is a SessionHandler with one session, and records its calls.
 type testHandler struct {
 	heartbeat time.Duration
 	refuse    error
@@ -32,9 +32,9 @@ type testHandler struct {
 
 	mu     sync.Mutex
 	send   func(*link.ToWorker)
-	closed []bool // what Close was told, each time
+	closed []bool // the argument of each Close
 
-	address string // of the worker that was let in last
+	address string // of the last worker
 }
 
 func (d *testHandler) Open(_ context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
@@ -61,7 +61,7 @@ func (d *testHandler) Close(orderly bool) {
 	d.closed = append(d.closed, orderly)
 }
 
-// served is Serve in the background.
+// served is a running Serve and both ends of its connection.
 type served struct {
 	worker link.WorkerConn
 	server link.ServerConn
@@ -143,13 +143,13 @@ func TestServeWaitsTenSecondsForTheHello(t *testing.T) {
 }
 
 func TestAWorkerIsWhereItSaysOrWhereItDialsFrom(t *testing.T) {
-	for says, want := range map[string]string{"": linktest.PipeRemoteIP, "box-1.lan": "box-1.lan"} {
+	for named, want := range map[string]string{"": linktest.PipeRemoteIP, "box-1.lan": "box-1.lan"} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			d := &testHandler{heartbeat: time.Second}
 			r := serve(ctx, d)
 			h := hello()
-			h.Address = says
+			h.Address = named
 			if err := r.worker.Send(ctx, &link.ToServer{Hello: h}); err != nil {
 				t.Fatal(err)
 			}
@@ -160,7 +160,7 @@ func TestAWorkerIsWhereItSaysOrWhereItDialsFrom(t *testing.T) {
 			r.worker.Close()
 			<-r.done
 			if d.address != want {
-				t.Errorf("a worker that says %q is at %q", says, d.address)
+				t.Errorf("a worker with address %q has address %q", named, d.address)
 			}
 		})
 	}
@@ -178,20 +178,20 @@ func TestThePeerIsAnAddressWithoutPortOrZone(t *testing.T) {
 
 func TestServeRefusesInClearWords(t *testing.T) {
 	for _, tc := range []struct {
-		name  string
-		hello link.Hello
-		desk  *testHandler
-		code  muster.Code
-		words string
+		name    string
+		hello   link.Hello
+		handler *testHandler
+		code    muster.Code
+		words   string
 	}{
 		{"another version", link.Hello{Version: 7, Worker: "w1", Build: "v9"}, &testHandler{}, muster.Invalid, "speaks link version 7 and the server version 6"},
 		{"another worker", link.Hello{Version: link.Version, Worker: "w2"}, &testHandler{}, muster.Forbidden, "belongs to worker w1"},
-		{"the desk", *hello(), &testHandler{refuse: muster.Errorf(muster.Conflict, "was removed")}, muster.Conflict, "was removed"},
+		{"the handler", *hello(), &testHandler{refuse: muster.Errorf(muster.Conflict, "was removed")}, muster.Conflict, "was removed"},
 		{"a full disk", *hello(), &testHandler{refuse: muster.Errorf(muster.StorageFull, "no space")}, muster.Unavailable, "no space"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := serve(t.Context(), tc.desk)
+				r := serve(t.Context(), tc.handler)
 				if tc.hello.Version == link.Version {
 					if err := r.worker.Send(t.Context(), &link.ToServer{Hello: &tc.hello}); err != nil {
 						t.Fatal(err)
@@ -206,7 +206,7 @@ func TestServeRefusesInClearWords(t *testing.T) {
 				if err := <-r.done; err == nil {
 					t.Error("Serve returned nil")
 				}
-				if len(tc.desk.closed) != 0 {
+				if len(tc.handler.closed) != 0 {
 					t.Error("a session that was never open was closed")
 				}
 			})
@@ -214,7 +214,7 @@ func TestServeRefusesInClearWords(t *testing.T) {
 	}
 }
 
-// The labels of a hello and the rest of an offer have one bound together.
+// The labels of a hello and the rest of an offer have a common size limit.
 func TestAnOfferIsBoundedWithTheLabels(t *testing.T) {
 	tags := func(n int) []string { return slices.Repeat([]string{strings.Repeat("a", 200)}, n) }
 	for n, taken := range map[int]bool{100: true, 200: false} {
@@ -276,10 +276,10 @@ func TestServeEndsWell(t *testing.T) {
 		{"a bad frame", func(ctx context.Context, r *served, _ *testHandler, _ func()) error {
 			return linktest.SendRaw(ctx, r.worker, `{"seq":7}`)
 		}, muster.Invalid, false},
-		{"the desk refuses a frame", func(ctx context.Context, r *served, _ *testHandler, _ func()) error {
+		{"the handler refuses a frame", func(ctx context.Context, r *served, _ *testHandler, _ func()) error {
 			return r.worker.Send(ctx, &link.ToServer{Ready: &link.Ready{Constrained: "bad"}})
 		}, muster.NotFound, false},
-		{"the desk fails", func(ctx context.Context, r *served, _ *testHandler, _ func()) error {
+		{"the handler fails", func(ctx context.Context, r *served, _ *testHandler, _ func()) error {
 			return r.worker.Send(ctx, &link.ToServer{Ready: &link.Ready{Constrained: "bug"}})
 		}, muster.Unavailable, false},
 	} {
@@ -329,7 +329,7 @@ func TestServeEndsWhenTheWorkerDoesNotRead(t *testing.T) {
 	})
 }
 
-func TestServeReleasesABlockedDesk(t *testing.T) {
+func TestServeReleasesABlockedHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		d := &testHandler{heartbeat: time.Second, handle: func(ctx context.Context, _ *link.ToServer) error {
@@ -341,7 +341,7 @@ func TestServeReleasesABlockedDesk(t *testing.T) {
 		if err := r.worker.Send(ctx, &link.ToServer{Ready: &link.Ready{}}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute) // the desk's time is not the worker's silence
+		time.Sleep(time.Minute) // time in Handle does not count as silence
 		select {
 		case err := <-r.done:
 			t.Fatalf("ended with %v", err)
@@ -355,7 +355,7 @@ func TestServeReleasesABlockedDesk(t *testing.T) {
 	})
 }
 
-// session is RunSession in the background, against a server that the test plays.
+// session starts RunSession. The test is the server.
 func session(ctx context.Context, frames *linktest.FrameQueue, handle func(*link.ToWorker) error) (link.ServerConn, chan error) {
 	w, s := linktest.Pipe(4)
 	done := make(chan error, 1)
@@ -447,15 +447,15 @@ func TestRunSessionEndsAsPromised(t *testing.T) {
 	}
 }
 
-// deaf is a connection that is closed on the other side: it takes one frame, the
-// hello, and answers the next with io.EOF, as a socket may.
-type deaf struct {
+// halfClosed is a connection that the other side closed: it accepts one frame, the
+// hello, and fails the next with io.EOF, as a socket may.
+type halfClosed struct {
 	link.WorkerConn
 
 	sent bool
 }
 
-func (d *deaf) Send(ctx context.Context, f *link.ToServer) error {
+func (d *halfClosed) Send(ctx context.Context, f *link.ToServer) error {
 	if d.sent {
 		return fmt.Errorf("write: %w", io.EOF)
 	}
@@ -463,14 +463,14 @@ func (d *deaf) Send(ctx context.Context, f *link.ToServer) error {
 	return d.WorkerConn.Send(ctx, f)
 }
 
-// A connection that ends in io.EOF is no goodbye: the worker comes back.
+// A connection that ends with io.EOF is not a goodbye: the worker reconnects.
 func TestRunSessionTellsABreakFromAGoodbye(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := linktest.Pipe(4)
 		frames := linktest.NewFrameQueue()
 		done := make(chan error, 1)
 		go func() {
-			done <- link.RunSession(t.Context(), &deaf{WorkerConn: w}, hello(), frames, func(*link.ToWorker) error { return nil })
+			done <- link.RunSession(t.Context(), &halfClosed{WorkerConn: w}, hello(), frames, func(*link.ToWorker) error { return nil })
 		}()
 		welcome(t, s)
 		frames.Post(&link.ToServer{Ping: true})
@@ -500,7 +500,7 @@ func TestRunSessionDeliversTheLastWords(t *testing.T) {
 		}
 		s.Close()
 		if err := <-done; err != nil || len(received) != 1 {
-			t.Errorf("%v, heard %v", err, received)
+			t.Errorf("%v, received %v", err, received)
 		}
 	})
 }

@@ -9,27 +9,27 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
-// FrameSource is where a session takes what a worker has to say, whenever the line is
-// free: everything that came up meanwhile, so that batching needs no timer.
+// FrameSource is the source of a worker's frames. A session takes the next frame when the previous one is
+// sent: it has all messages queued meanwhile, so batching needs no timer.
 type FrameSource interface {
-	// Next waits for words and returns the next frame, of any size; io.EOF after a Goodbye.
+	// Next waits for messages and returns the next frame, of any size; io.EOF after a Goodbye.
 	Next(ctx context.Context) (*ToServer, error)
-	// Post adds a word of the session's own, which is a Ping. It never blocks.
-	Post(w *ToServer)
+	// Post queues a Ping of the session. It never blocks.
+	Post(f *ToServer)
 }
 
-// RunSession runs the worker's side of one session on conn: it says hello,
-// passes every frame from the server to handle, in order, beginning with the one that has the Welcome,
-// and sends what it takes from words. It closes conn and returns when all of it has
+// RunSession runs the worker's side of one session on conn: it sends hello,
+// passes every frame from the server to handle, in order, beginning with the Welcome,
+// and sends frames. It closes conn and returns when all its goroutines have
 // stopped:
 //
-//   - nil after a Goodbye that was taken from words,
-//   - ctx.Err() when ctx ends: at once, so that the server keeps the leases running,
+//   - nil after a Goodbye of the worker,
+//   - ctx.Err() when ctx ends: at once, without a Goodbye, so that the server keeps the leases,
 //   - an error with the code of the server's Goodbye: see Retryable,
-//   - an Unavailable error when the connection broke, or the server was silent for three
-//     heartbeats although it was asked for a sign of life,
+//   - an Unavailable error when the connection broke, or the server did not answer pings for three heartbeats,
 //   - handle's error.
 func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, frames FrameSource, handle func(*ToWorker) error) error {
 	defer conn.Close()
@@ -47,9 +47,8 @@ func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, frames Frame
 	return sessionError(ctx, s.run(ctx))
 }
 
-// Retryable reports whether a session that ended with err, or that could not be
-// dialed for err, is worth another try. It is not where the server refused this worker for good, or where
-// another process took the worker's place.
+// Retryable reports whether to reconnect after err of a session or of a Dial.
+// It is false if the server permanently refused this worker, or another process replaced it.
 func Retryable(err error) bool {
 	switch muster.CodeOf(err) {
 	case muster.Unauthenticated, muster.Forbidden, muster.Conflict, muster.Invalid, muster.InvalidSpec, muster.NotFound, muster.TooLarge:
@@ -72,7 +71,7 @@ func handshake(ctx context.Context, conn WorkerConn, hello *Hello) (*ToWorker, e
 	return f, err
 }
 
-// goodbyeError is the server's Goodbye as an error.
+// goodbyeError returns the server's Goodbye as an error.
 func goodbyeError(g *Goodbye) error {
 	if g.Code == "" {
 		return muster.Errorf(muster.Unavailable, "the server ended the session")
@@ -80,13 +79,13 @@ func goodbyeError(g *Goodbye) error {
 	return muster.Errorf(g.Code, "%s", g.Message)
 }
 
-// serverError marks errors that carry the server's own word.
+// serverError marks errors from the server's Goodbye or the worker's handler, whose code is kept.
 type serverError struct{ error }
 
 func (e serverError) Unwrap() error { return e.error }
 
-// sessionError gives err the code that says what the worker should do about it: what goes wrong on the way
-// is Unavailable, whatever the transport calls it; only the server's own word and ctx stand as they are.
+// sessionError gives err the code that determines what the worker does: any error of the transport
+// becomes Unavailable; a serverError and the error of ctx stay as they are.
 func sessionError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -111,7 +110,7 @@ type workerSession struct {
 	handle    func(*ToWorker) error
 	heartbeat time.Duration
 
-	goodbyeSent atomic.Bool  // the worker's own Goodbye is sent
+	goodbyeSent atomic.Bool
 	missed      atomic.Int32 // heartbeats since the last frame; negative while one is handled
 }
 
@@ -125,7 +124,8 @@ func (s *workerSession) run(ctx context.Context) error {
 		err := s.write(ctx)
 		if err == nil {
 			s.goodbyeSent.Store(true)
-			err = linger(ctx)
+			_ = backoff.Sleep(ctx, goodbyeTimeout) // the server reads the Goodbye and closes
+			err = io.EOF
 		}
 		end(err)
 	})
@@ -154,8 +154,8 @@ func (s *workerSession) read(ctx context.Context) error {
 	}
 }
 
-// write sends words until a Goodbye, which is nil, or an error. The end of words is
-// told from that of the connection, which may say io.EOF, too.
+// write sends frames until an error, or a Goodbye, for which it returns nil.
+// The connection may fail with io.EOF, too, which is an error.
 func (s *workerSession) write(ctx context.Context) error {
 	for {
 		f, err := s.frames.Next(ctx)
@@ -186,8 +186,8 @@ func (s *workerSession) send(ctx context.Context, f *ToServer) error {
 	return err
 }
 
-// watch asks for a sign of life after a heartbeat of silence. It counts ticks instead of time: after a
-// suspend, frames that came in meanwhile are read first.
+// watch pings after a heartbeat of silence. It counts ticks instead of time: after a
+// suspend, frames that arrived meanwhile are read first.
 func (s *workerSession) watch(ctx context.Context) error {
 	tick := time.NewTicker(s.heartbeat)
 	defer tick.Stop()
@@ -204,15 +204,4 @@ func (s *workerSession) watch(ctx context.Context) error {
 			s.frames.Post(&ToServer{Ping: true})
 		}
 	}
-}
-
-// linger gives the server the time to read the Goodbye and to close.
-func linger(ctx context.Context) error {
-	t := time.NewTimer(goodbyeTimeout)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-	return io.EOF
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Identify returns which worker an HTTP request comes from, by its bearer token.
+// Identify returns the worker that an HTTP request comes from, by its bearer token.
 type Identify func(r *http.Request) (muster.WorkerID, error)
 
-// Accept runs one session, usually by calling Serve, and returns when it is
-// over. It closes conn.
+// Accept runs one session, usually by calling Serve, and returns when it
+// ends. It closes conn.
 type Accept func(ctx context.Context, conn ServerConn, worker muster.WorkerID)
 
-// SessionGroup owns the sessions of a transport's server side: it lets them in while Run runs, and Run
-// returns only when the last one has ended. The zero value is closed.
+// SessionGroup owns the sessions of a transport's server side: it accepts them while Run runs, and Run
+// returns only when the last one has ended. The zero value accepts none.
 type SessionGroup struct {
 	mu      sync.Mutex
 	running bool
@@ -25,7 +25,7 @@ type SessionGroup struct {
 	wg      sync.WaitGroup
 }
 
-// Run lets sessions in until ctx ends, then ends them and waits for them.
+// Run accepts sessions until ctx ends, then cancels them and waits for their end.
 func (g *SessionGroup) Run(ctx context.Context) error {
 	g.mu.Lock()
 	g.running, g.cancels = true, map[int]context.CancelFunc{}
@@ -41,7 +41,7 @@ func (g *SessionGroup) Run(ctx context.Context) error {
 	return nil
 }
 
-// Do runs a session with the values of ctx but the life of Run. It is
+// Do runs a session with the values of ctx; only Run cancels its context. The error is
 // Unavailable if Run does not run.
 func (g *SessionGroup) Do(ctx context.Context, session func(context.Context)) error {
 	ctx, done, err := g.start(ctx)
@@ -53,7 +53,7 @@ func (g *SessionGroup) Do(ctx context.Context, session func(context.Context)) er
 	return nil
 }
 
-// Go is Do in a goroutine of its own, which Run joins.
+// Go is Do in a new goroutine, which Run joins.
 func (g *SessionGroup) Go(ctx context.Context, session func(context.Context)) error {
 	ctx, done, err := g.start(ctx)
 	if err != nil {

@@ -2,7 +2,7 @@ package obs
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Bridge has the metrics of the bridges to a foreign system in one process. A nil Bridge measures nothing.
+// Bridge has the metrics of the bridges to a foreign system in one process. The methods of a nil Bridge do nothing.
 type Bridge struct {
 	accepted prometheus.Counter
 	pending  prometheus.Gauge
@@ -15,11 +15,11 @@ func NewBridge(r *Registry) *Bridge { return newBridge(&registrar{reg: r.reg}) }
 
 func newBridge(s *registrar) *Bridge {
 	b := &Bridge{}
-	b.accepted = s.counter("muster_bridge_jobs_accepted_total", "Jobs that were accepted from the foreign server.")
+	b.accepted = s.counter("muster_bridge_jobs_accepted_total", "Jobs accepted from the foreign server.")
 	b.pending = s.gauge("muster_bridge_jobs_pending", "Jobs whose final report the foreign server does not have yet.")
-	reports := s.counterVec("muster_bridge_reports_total", "Final reports that the foreign server accepted, or refused for good.", "result")
+	reports := s.counterVec("muster_bridge_reports_total", "Final reports that the foreign server accepted, or permanently refused.", "result")
 	b.reports[0], b.reports[1] = reports.WithLabelValues("refused"), reports.WithLabelValues("accepted")
-	b.retries = s.counterVec("muster_bridge_retries_total", "Failed attempts to submit a job to Muster (submit), to follow it (follow) or to report its end to the foreign server (report), which are repeated.", "step")
+	b.retries = s.counterVec("muster_bridge_retries_total", "Failed and retried attempts to submit a job to Muster (submit), to follow it (follow) or to report its end to the foreign server (report).", "step")
 	for _, step := range []string{"submit", "follow", "report"} {
 		b.retries.WithLabelValues(step)
 	}
@@ -33,21 +33,21 @@ func (b *Bridge) Accepted() {
 	}
 }
 
-// Pending counts jobs that are to be reported, or with a negative number those that were.
+// Pending adds more to the number of jobs whose report is pending. more may be negative.
 func (b *Bridge) Pending(more int) {
 	if b != nil {
 		b.pending.Add(float64(more))
 	}
 }
 
-// Reported counts a final report that the foreign server accepted, or refused for good.
+// Reported counts a final report that the foreign server accepted, or permanently refused.
 func (b *Bridge) Reported(accepted bool) {
 	if b != nil {
 		b.reports[boolIndex(accepted)].Inc()
 	}
 }
 
-// Retried counts a failed attempt that is repeated; step is submit, follow or report.
+// Retried counts a failed attempt that is retried; step is submit, follow or report.
 func (b *Bridge) Retried(step string) {
 	if b != nil {
 		b.retries.WithLabelValues(step).Inc()

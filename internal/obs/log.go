@@ -13,16 +13,16 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// AttemptTraces knows the traces of the attempts that a worker executes, for its log.
+// AttemptTraces maps the attempts that a worker executes to their traces, for its log.
 type AttemptTraces struct {
 	mu     sync.RWMutex
 	traces map[string]string // by attempt
 }
 
-// NewAttemptTraces makes an empty one.
+// NewAttemptTraces returns an empty AttemptTraces.
 func NewAttemptTraces() *AttemptTraces { return &AttemptTraces{traces: map[string]string{}} }
 
-// Add notes the trace of an attempt, until the returned func is called.
+// Add adds the trace of an attempt, until remove is called.
 func (a *AttemptTraces) Add(id muster.AttemptID, uid string) (remove func()) {
 	if a == nil || uid == "" {
 		return func() {}
@@ -47,8 +47,8 @@ func (a *AttemptTraces) lookup(key string) string {
 	return a.traces[key]
 }
 
-// Logger returns a logger whose lines about an attempt also have its job, its task and, if attempts (which may be nil) knows it, its
-// trace_id. Lines in the context of a request that came with a traceparent have its trace_id.
+// Logger returns a logger that adds attributes: the job, the task and, if attempts (which may be nil) has it, the
+// trace_id to lines with an attempt, and the trace_id to lines in the context of a request with a traceparent.
 func Logger(log *slog.Logger, attempts *AttemptTraces) *slog.Logger {
 	return slog.New(logHandler{Handler: log.Handler(), attempts: attempts})
 }
@@ -59,7 +59,7 @@ type logHandler struct {
 	slog.Handler
 
 	attempts *AttemptTraces
-	attempt  string // that all lines are about, or ""
+	attempt  string // from WithAttrs, or ""
 }
 
 // Handle implements slog.Handler.
@@ -110,7 +110,7 @@ func (h logHandler) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// parentAttrs are the task and the job of an attempt, such as 17.3#2.
+// parentAttrs returns the task and the job of an attempt, such as 17.3#2.
 func parentAttrs(attempt string) []slog.Attr {
 	task, _, ok := strings.Cut(attempt, "#")
 	job, _, inJob := strings.Cut(task, ".")

@@ -29,11 +29,11 @@ func read(t *testing.T, path ...string) string {
 
 func TestThePageIsCurrent(t *testing.T) {
 	if read(t, "docs", "metrics.md") != obs.Markdown() {
-		t.Error("docs/metrics.md is not what the program has: run make gen")
+		t.Error("docs/metrics.md is stale: run make gen")
 	}
 }
 
-// TestNames holds that names, help texts and labels are as Prometheus asks for.
+// TestNames checks names, help texts and labels against the conventions of Prometheus.
 func TestNames(t *testing.T) {
 	var text strings.Builder
 	seen := map[string]bool{}
@@ -71,7 +71,7 @@ func TestNames(t *testing.T) {
 
 var metricName = regexp.MustCompile(`\bmuster_[a-z0-9_]+`)
 
-// TestWhatIsDeployed holds that the alerts and the dashboard name metrics that there are.
+// TestWhatIsDeployed checks that the alerts and the dashboard use existing metrics.
 func TestWhatIsDeployed(t *testing.T) {
 	known := map[string]bool{}
 	for _, f := range obs.Families() {
@@ -89,13 +89,13 @@ func TestWhatIsDeployed(t *testing.T) {
 		}
 		for _, name := range names {
 			if !known[name] {
-				t.Errorf("%s names %s, which there is not", path, name)
+				t.Errorf("%s uses %s, which does not exist", path, name)
 			}
 		}
 	}
 }
 
-// TestLabelsThatAreQueried holds that queries select, group and name series by labels that these have.
+// TestLabelsThatAreQueried checks that queries use existing labels.
 func TestLabelsThatAreQueried(t *testing.T) {
 	known := map[string][]string{}
 	for _, f := range obs.Families() {
@@ -164,7 +164,7 @@ func TestLabelsThatAreQueried(t *testing.T) {
 	}
 }
 
-// TestEveryAlertIsTested holds that the unit tests make each alert fire.
+// TestEveryAlertIsTested checks that the unit tests make each alert fire.
 func TestEveryAlertIsTested(t *testing.T) {
 	tests := read(t, "deploy", "prometheus", "alerts_test.yaml")
 	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(read(t, "deploy", "prometheus", "alerts.yaml"), -1)

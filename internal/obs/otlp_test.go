@@ -118,7 +118,7 @@ func (r *traceCollector) traceOf(job muster.JobID) string {
 	return ""
 }
 
-// count returns how many spans there are.
+// count returns the number of spans.
 func (r *traceCollector) count() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,7 +155,7 @@ func (r *traceCollector) awaitTree(t *testing.T, c *mustertest.Cluster, trace st
 	t.Helper()
 	c.Await("the spans of trace "+trace, 30*time.Second, func() error {
 		if got := tree(r.spansOf(trace), root, 0); sortLines(got) != sortLines(want) {
-			return fmt.Errorf("they are\n%s", got)
+			return fmt.Errorf("the spans are\n%s", got)
 		}
 		return nil
 	})
@@ -220,7 +220,7 @@ func TestTraces(t *testing.T) {
 		t.Errorf("the task found TRACEPARENT=%s, want %s", got, want)
 	}
 	if run.attribute("muster.task") != "1.0" || run.attribute("muster.job") != "1" || !strings.HasPrefix(run.attribute("muster.worker"), "w-") {
-		t.Errorf("the run says %v", run.Attributes)
+		t.Errorf("the run has %v", run.Attributes)
 	}
 	if want := "trace_id=" + trace; !strings.Contains(c.Server.Log(), want) {
 		t.Errorf("no line of the server's log has %s", want)
@@ -276,7 +276,7 @@ server: job 3 failed: failed
 		c.AwaitRunning(job, 1)
 		c.Await("what the server did is sent", 30*time.Second, func() error {
 			if n := len(r.spansOf(trace)); n < 5 {
-				return fmt.Errorf("%d spans are", n)
+				return fmt.Errorf("%d spans", n)
 			}
 			return nil
 		})
@@ -287,7 +287,7 @@ server: job 3 failed: failed
 	})
 }
 
-// checkTimes holds that what follows another begins when it has ended.
+// checkTimes checks that consecutive spans do not overlap.
 func checkTimes(t *testing.T, spans []collectedSpan) {
 	t.Helper()
 	const clock = int64(2 * time.Millisecond) // rows have milliseconds
@@ -304,7 +304,7 @@ func checkTimes(t *testing.T, spans []collectedSpan) {
 	for _, s := range spans {
 		duration := time.Duration(s.EndTimeUnixNano - s.StartTimeUnixNano)
 		if s.EndTimeUnixNano < s.StartTimeUnixNano || duration > time.Minute {
-			t.Errorf("%s took %s", s.Name, duration)
+			t.Errorf("%s lasted %s", s.Name, duration)
 		}
 	}
 }

@@ -2,15 +2,22 @@ package obs
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/muster-dev/muster"
 )
 
 // Registry has the metrics of one process.
@@ -19,10 +26,10 @@ type Registry struct {
 	spans *prometheus.CounterVec
 }
 
-// Build says what program runs.
+// Build identifies the running build.
 type Build struct{ Version, Revision string }
 
-// NewRegistry makes a registry with what every process has: build information, the Go runtime and the process itself.
+// NewRegistry returns a registry with the metrics of every process: build information, the Go runtime and the process itself.
 func NewRegistry(b Build) *Registry {
 	r := &Registry{reg: prometheus.NewRegistry()}
 	r.reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -30,11 +37,11 @@ func NewRegistry(b Build) *Registry {
 	return r
 }
 
-// registerCommon registers what every process has, and returns the counter of spans.
+// registerCommon registers Muster's metrics of every process, and returns the counter of spans.
 func registerCommon(s *registrar, b Build) *prometheus.CounterVec {
-	s.gaugeVec("muster_build_info", "The build that runs, as labels. The value is always 1.", "version", "revision", "go_version").
+	s.gaugeVec("muster_build_info", "The running build, as labels. The value is always 1.", "version", "revision", "go_version").
 		WithLabelValues(b.Version, b.Revision, runtime.Version()).Set(1)
-	spans := s.counterVec("muster_trace_spans_total", "Spans that were sent to the collector of traces (sent), that it did not take (failed), or that were dropped because too many waited for it (dropped).", "result")
+	spans := s.counterVec("muster_trace_spans_total", "Spans that were sent to the trace collector (sent), that it did not accept (failed), or that were dropped because too many were waiting (dropped).", "result")
 	spans.WithLabelValues("sent")
 	spans.WithLabelValues("failed")
 	spans.WithLabelValues("dropped")
@@ -42,13 +49,13 @@ func registerCommon(s *registrar, b Build) *prometheus.CounterVec {
 }
 
 const (
-	// maxScrapes bounds how many scrapes are answered at a time; others are refused with 503.
+	// maxScrapes is how many scrapes may run at the same time; others get status 503.
 	maxScrapes = 4
-	// scrapeTimeout bounds a scrape, and is more than Prometheus waits by default.
+	// scrapeTimeout limits a scrape. Prometheus waits less by default.
 	scrapeTimeout = 15 * time.Second
 )
 
-// Handler serves the metrics in the formats of Prometheus. A metric that cannot be collected is left out and logged.
+// Handler serves the metrics in the formats of Prometheus. It omits and logs metrics that cannot be collected.
 func (r *Registry) Handler(log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(r.reg, promhttp.HandlerOpts{
 		ErrorLog:            errorLogger{log},
@@ -61,9 +68,9 @@ func (r *Registry) Handler(log *slog.Logger) http.Handler {
 // errorLogger is a promhttp.Logger.
 type errorLogger struct{ log *slog.Logger }
 
-// Println logs what a scrape could not collect.
+// Println implements promhttp.Logger.
 func (p errorLogger) Println(v ...any) {
-	p.log.Warn("some metrics cannot be collected", slog.Any("error", v))
+	p.log.Warn("cannot collect some metrics", slog.Any("error", v))
 }
 
 // Family describes metrics of one name.
@@ -72,10 +79,10 @@ type Family struct {
 	Type      string // counter, gauge or histogram
 	Labels    []string
 	Help      string
-	Component string // who has it: server, worker, bridge or all
+	Component string // server, worker, bridge or all
 }
 
-// Families lists all families of Muster's own, by name. Those of the Go runtime and of the process come on top.
+// Families lists Muster's families by name, without those of the Go runtime and of the process.
 func Families() []Family {
 	var all []Family
 	for component, define := range map[string]func(*registrar){
@@ -95,7 +102,7 @@ func Families() []Family {
 	return all
 }
 
-// registrar registers metrics and notes their families.
+// registrar registers metrics and records their families.
 type registrar struct {
 	reg      *prometheus.Registry
 	families []Family
@@ -105,84 +112,125 @@ func (s *registrar) record(name, kind, help string, labels []string) {
 	s.families = append(s.families, Family{Name: name, Type: kind, Labels: labels, Help: help})
 }
 
-func (s *registrar) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
-	s.record(name, "counter", help, labels)
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+// register registers c and records its family.
+func register[C prometheus.Collector](s *registrar, c C, name, kind, help string, labels []string) C {
+	s.record(name, kind, help, labels)
 	s.reg.MustRegister(c)
 	return c
+}
+
+func (s *registrar) counterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	return register(s, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels), name, "counter", help, labels)
 }
 
 func (s *registrar) counter(name, help string) prometheus.Counter {
-	s.record(name, "counter", help, nil)
-	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	s.reg.MustRegister(c)
-	return c
+	return register(s, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}), name, "counter", help, nil)
 }
 
 func (s *registrar) gaugeVec(name, help string, labels ...string) *prometheus.GaugeVec {
-	s.record(name, "gauge", help, labels)
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	s.reg.MustRegister(g)
-	return g
+	return register(s, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels), name, "gauge", help, labels)
 }
 
 func (s *registrar) gauge(name, help string) prometheus.Gauge {
-	s.record(name, "gauge", help, nil)
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	s.reg.MustRegister(g)
-	return g
+	return register(s, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}), name, "gauge", help, nil)
 }
 
 func (s *registrar) histogram(name, help string, buckets []float64) prometheus.Histogram {
-	s.record(name, "histogram", help, nil)
-	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
-	s.reg.MustRegister(h)
-	return h
+	return register(s, prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}), name, "histogram", help, nil)
 }
 
 func (s *registrar) histogramVec(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	s.record(name, "histogram", help, labels)
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
-	s.reg.MustRegister(h)
-	return h
+	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
+	return register(s, prometheus.NewHistogramVec(opts, labels), name, "histogram", help, labels)
 }
 
-// sampledMetric is a gauge or a counter that is read when it is collected.
+// sampledMetric is a gauge or a counter whose value is read during a scrape.
 type sampledMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
 }
 
-// gaugeFunc makes a gauge that is read.
+// gaugeFunc returns a sampled gauge.
 func (s *registrar) gaugeFunc(name, help string, labels ...string) sampledMetric {
 	s.record(name, "gauge", help, labels)
 	return sampledMetric{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
 }
 
-// counterFunc makes a counter that is read.
+// counterFunc returns a sampled counter.
 func (s *registrar) counterFunc(name, help string) sampledMetric {
 	s.record(name, "counter", help, nil)
 	return sampledMetric{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue}
 }
 
-// send sends a value.
 func (r sampledMetric) send(ch chan<- prometheus.Metric, v float64, labels ...string) {
 	ch <- prometheus.MustNewConstMetric(r.desc, r.kind, v, labels...)
 }
 
-// collectorFunc reads gauges and counters. Its families differ from those of all others, so it needs not to describe them.
+// collectorFunc collects sampled metrics.
 type collectorFunc func(ch chan<- prometheus.Metric)
 
-// Describe implements prometheus.Collector: the collector is unchecked.
+// Describe implements prometheus.Collector. It sends nothing: the registry does not check the metrics.
 func (collectorFunc) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c collectorFunc) Collect(ch chan<- prometheus.Metric) { c(ch) }
 
-// boolValue is a truth as a value.
-func boolValue(b bool) float64 {
-	if b {
-		return 1
+func boolValue(b bool) float64 { return float64(boolIndex(b)) }
+
+// Markdown returns docs/metrics.md.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString(`# Metrics
+
+Generated from ` + "`internal/obs`" + ` by ` + "`make gen`" + `; do not edit. How to scrape them, the alerts and the dashboard: [observability.md](observability.md).
+
+Times are in seconds, sizes in bytes, energy in joules. A label never has a job, a task or a path, so the number of series does not grow
+with the work. The usual families of the Go runtime (` + "`go_…`" + `) and of the process (` + "`process_…`" + `) exist, too.
+`)
+	for _, part := range []struct{ by, title string }{
+		{"server", "Server"}, {"worker", "Worker"}, {"bridge", "Bridge"}, {"all", "All"},
+	} {
+		fmt.Fprintf(&b, "\n## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", part.title)
+		for _, f := range Families() {
+			if f.Component == part.by {
+				labels := ""
+				if len(f.Labels) > 0 {
+					labels = "`" + strings.Join(f.Labels, "`, `") + "`"
+				}
+				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Name, f.Type, labels, f.Help)
+			}
+		}
 	}
-	return 0
+	return b.String()
+}
+
+// Endpoint serves the metrics of a registry at a separate address, without a key.
+type Endpoint struct {
+	listener net.Listener
+	http     *http.Server
+}
+
+// Listen listens on an address, host:port; port 0 chooses a free one. Run serves requests.
+func Listen(ctx context.Context, address string, r *Registry, log *slog.Logger) (*Endpoint, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "cannot serve metrics at %s: %w; set --metrics to an address of this machine, such as 127.0.0.1:9700", address, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", r.Handler(log))
+	log.Info("serving metrics", slog.String("url", "http://"+listener.Addr().String()+"/metrics"))
+	return &Endpoint{listener: listener, http: &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: scrapeTimeout + 15*time.Second,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}}, nil
+}
+
+// Run serves until ctx ends, and closes the port.
+func (e *Endpoint) Run(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() { _ = e.http.Close() }) // scrapes are retried
+	defer stop()
+	if err := e.http.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
 }

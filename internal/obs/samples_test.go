@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// samples is what a scrape returned, by series as Prometheus writes it.
+// samples has the values of a scrape, by series in Prometheus's notation.
 type samples map[string]float64
 
 // scrape reads metrics. A token "" asks without a key.

@@ -118,7 +118,7 @@ func TestScrape(t *testing.T) {
 	checkAccess(t, "http://"+c.Addr+"/metrics", server)
 }
 
-// checkFamilies holds that what is scraped is documented, and that what is documented can be scraped, but for GPUs and bridges.
+// checkFamilies checks that exactly the documented metrics are scraped, except those of GPUs and bridges.
 func checkFamilies(t *testing.T, server, worker samples) {
 	t.Helper()
 	known, seen := map[string]bool{}, map[string]bool{}
@@ -142,12 +142,12 @@ func checkFamilies(t *testing.T, server, worker samples) {
 	}
 	for name := range known {
 		if !seen[name] && !strings.HasPrefix(name, "muster_gpu_") && !strings.HasPrefix(name, "muster_bridge_") {
-			t.Errorf("%s is in docs/metrics.md, and nobody has it", name)
+			t.Errorf("%s is in docs/metrics.md, but in no scrape", name)
 		}
 	}
 }
 
-// checkAccess holds who may read the metrics on the port of the API.
+// checkAccess checks who may read the metrics on the port of the API.
 func checkAccess(t *testing.T, url string, want samples) {
 	t.Helper()
 	if _, status := scrape(t, url, ""); status != http.StatusUnauthorized {

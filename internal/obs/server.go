@@ -12,27 +12,27 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// ServerSources are what a server's gauges are read from when it is scraped. All may be called at the same time and return soon; nil
-// ones are not read.
+// ServerSources are the sources of a server's gauges. Every scrape calls those that are not nil. They must return quickly
+// and be safe for simultaneous calls.
 type ServerSources struct {
-	// Fleet is the state of the fleet, within the time that ctx allows.
+	// Fleet returns the state of the fleet before ctx ends.
 	Fleet func(ctx context.Context) (sched.FleetSnapshot, error)
-	// Health says why the engine does not work, or nil.
+	// Health returns why the engine does not work, or nil.
 	Health func() error
-	// Inbox is how many events wait for the engine.
+	// Inbox returns how many events wait for the engine.
 	Inbox func() int
-	// Sessions is how many workers are connected.
+	// Sessions returns how many workers are connected.
 	Sessions func() int
-	// StoreSize is how many bytes the database takes on disk.
+	// StoreSize returns the size of the database's files in bytes.
 	StoreSize func() (int64, error)
-	// Disk is the file system of the data folder, in bytes.
+	// Disk returns bytes of the file system of the data directory.
 	Disk func(ctx context.Context) (free, size int64, err error)
 }
 
-// sourceTimeout bounds how long a scrape waits for the engine and for file systems.
+// sourceTimeout limits how long a scrape waits for the engine and for file systems.
 const sourceTimeout = 3 * time.Second
 
-// Server has the metrics of a server. A nil Server measures nothing.
+// Server has the metrics of a server.
 type Server struct {
 	transitions   [len(muster.Counts{})]prometheus.Counter // by state
 	submitted     prometheus.Counter
@@ -51,7 +51,7 @@ type Server struct {
 	commitDuration prometheus.Histogram
 	commitFailures prometheus.Counter
 	published      map[muster.EventType]prometheus.Counter
-	endCounters    map[endKey]prometheus.Counter // of ended; the engine's goroutine
+	endCounters    map[endKey]prometheus.Counter // of ended; used by the engine's goroutine
 
 	sessionsOpened prometheus.Counter
 	framesIn       prometheus.Counter
@@ -74,52 +74,52 @@ func NewServer(r *Registry, from ServerSources) *Server {
 func newServer(s *registrar, from ServerSources) *Server {
 	m := &Server{sources: from, published: map[muster.EventType]prometheus.Counter{}, endCounters: map[endKey]prometheus.Counter{}}
 
-	transitions := s.counterVec("muster_task_transitions_total", "Tasks that came into a state, also when they were submitted or tried again.", "state")
+	transitions := s.counterVec("muster_task_transitions_total", "Tasks that entered a state, including by submission or retry.", "state")
 	for _, state := range muster.TaskStates {
 		m.transitions[state] = transitions.WithLabelValues(state.String())
 	}
-	m.submitted = s.counter("muster_jobs_submitted_total", "Jobs that were accepted.")
-	m.ended = s.counterVec("muster_attempts_ended_total", "Attempts that ended, by outcome and reason; the reason of those without one is none.", "outcome", "reason")
-	m.queueDuration = s.histogram("muster_attempt_queue_duration_seconds", "Time from when a task was queued to when its attempt was assigned, observed then.", durationBuckets())
-	m.startDuration = s.histogram("muster_attempt_start_duration_seconds", "Time from when an attempt was assigned to when its task started, observed then.", durationBuckets())
-	m.runDuration = s.histogram("muster_attempt_run_duration_seconds", "Time from when a task started to when its attempt ended.", durationBuckets())
-	m.renewals = s.counter("muster_lease_renewals_total", "Leases of attempts that heartbeats renewed.")
-	m.expirations = s.counter("muster_lease_expirations_total", "Attempts that were lost because their worker was not heard for the time of their lease.")
-	m.energy = s.counter("muster_attempt_gpu_energy_joules_total", "Energy that the GPUs of attempts took, as workers reported it when the attempts ended.")
-	m.cpu = s.counter("muster_attempt_cpu_seconds_total", "CPU time of attempts, as workers reported it when the attempts ended.")
+	m.submitted = s.counter("muster_jobs_submitted_total", "Accepted jobs.")
+	m.ended = s.counterVec("muster_attempts_ended_total", "Attempts that ended, by outcome and reason; none stands for no reason.", "outcome", "reason")
+	m.queueDuration = s.histogram("muster_attempt_queue_duration_seconds", "Time from the queuing of a task to the assignment of its attempt, observed at the assignment.", durationBuckets())
+	m.startDuration = s.histogram("muster_attempt_start_duration_seconds", "Time from the assignment of an attempt to the start of its task, observed at the start.", durationBuckets())
+	m.runDuration = s.histogram("muster_attempt_run_duration_seconds", "Time from the start of a task to the end of its attempt.", durationBuckets())
+	m.renewals = s.counter("muster_lease_renewals_total", "Leases of attempts renewed by heartbeats.")
+	m.expirations = s.counter("muster_lease_expirations_total", "Attempts lost because their lease expired without contact to their worker.")
+	m.energy = s.counter("muster_attempt_gpu_energy_joules_total", "Energy used by the GPUs of attempts, as reported at their end.")
+	m.cpu = s.counter("muster_attempt_cpu_seconds_total", "CPU time of attempts, as reported at their end.")
 
-	m.events = s.counter("muster_engine_events_total", "Events and calls that the engine decided on.")
-	m.batchSize = s.histogram("muster_engine_batch_size", "Events that were decided on and committed together.", []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000})
-	m.decideDuration = s.histogram("muster_engine_decide_duration_seconds", "Time that it took to decide on a batch of events and to place tasks.", prometheus.ExponentialBuckets(10e-6, 4, 10))
-	m.commitDuration = s.histogram("muster_engine_commit_duration_seconds", "Time that it took to commit a batch.", prometheus.ExponentialBuckets(250e-6, 2, 14))
+	m.events = s.counter("muster_engine_events_total", "Events and calls that the engine processed.")
+	m.batchSize = s.histogram("muster_engine_batch_size", "Events processed and committed together.", []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000})
+	m.decideDuration = s.histogram("muster_engine_decide_duration_seconds", "Time to process a batch of events and to place tasks.", prometheus.ExponentialBuckets(10e-6, 4, 10))
+	m.commitDuration = s.histogram("muster_engine_commit_duration_seconds", "Time to commit a batch.", prometheus.ExponentialBuckets(250e-6, 2, 14))
 	m.commitFailures = s.counter("muster_engine_commit_failures_total", "Commits that failed. After each, the engine reloads its state.")
-	published := s.counterVec("muster_events_published_total", "Changes that were published to those who watch, by type.", "type")
+	published := s.counterVec("muster_events_published_total", "Events published to subscribers, by type.", "type")
 	for _, t := range []muster.EventType{muster.EventJob, muster.EventTask, muster.EventWorker} {
 		m.published[t] = published.WithLabelValues(string(t))
 	}
 
-	m.sessionsOpened = s.counter("muster_link_sessions_opened_total", "Sessions that workers opened.")
-	frames := s.counterVec("muster_link_frames_total", "Frames of the link protocol, as the server sees it: in or out.", "direction")
+	m.sessionsOpened = s.counter("muster_link_sessions_opened_total", "Sessions opened by workers.")
+	frames := s.counterVec("muster_link_frames_total", "Frames of the link protocol received (in) or sent (out) by the server.", "direction")
 	m.framesIn, m.framesOut = frames.WithLabelValues("in"), frames.WithLabelValues("out")
-	m.logBytes = s.counter("muster_log_received_bytes_total", "Bytes of task logs that workers sent and the server stored.")
-	blobs := s.counterVec("muster_blob_bytes_total", "Bytes of blobs that the server took in or gave out.", "direction")
+	m.logBytes = s.counter("muster_log_received_bytes_total", "Bytes of task logs received from workers and stored.")
+	blobs := s.counterVec("muster_blob_bytes_total", "Bytes of blobs received (in) or sent (out) by the server.", "direction")
 	m.blobsIn, m.blobsOut = blobs.WithLabelValues("in"), blobs.WithLabelValues("out")
 
-	m.httpRequests = s.counterVec("muster_http_requests_total", "HTTP requests that were answered, by route pattern and status. Streams count when they end.", "method", "route", "code")
-	m.httpDurations = s.histogramVec("muster_http_request_duration_seconds", "Time until a request was answered, by route pattern. Connections of workers are left out.",
+	m.httpRequests = s.counterVec("muster_http_requests_total", "Completed HTTP requests, by route pattern and status. Streams count when they end.", "method", "route", "code")
+	m.httpDurations = s.histogramVec("muster_http_request_duration_seconds", "Duration of HTTP requests, by route pattern, without connections of workers.",
 		[]float64{.001, .005, .025, .1, .5, 2.5, 10}, "route")
-	m.httpInFlight = s.gauge("muster_http_requests_in_flight", "HTTP requests that are being answered, streams and connections of workers included.")
-	m.batchesDropped = s.counter("muster_trace_batches_dropped_total", "Batches of the engine whose spans were dropped, because tracing could not keep up.")
+	m.httpInFlight = s.gauge("muster_http_requests_in_flight", "HTTP requests in progress, including streams and connections of workers.")
+	m.batchesDropped = s.counter("muster_trace_batches_dropped_total", "Batches of the engine whose spans were dropped because tracing could not keep up.")
 	s.reg.MustRegister(newServerGauges(s, m))
 	return m
 }
 
-// durationBuckets are buckets from 10 ms to some 3 days.
+// durationBuckets returns buckets from 10 ms to 3 days.
 func durationBuckets() []float64 {
 	return []float64{.01, .1, .5, 1, 5, 15, 60, 300, 1_800, 7_200, 28_800, 86_400, 259_200}
 }
 
-// ObserveBatch counts what the engine did in a batch. It is called on the engine's goroutine.
+// ObserveBatch records a batch of the engine. Only the engine's goroutine may call it.
 func (m *Server) ObserveBatch(b *sched.Batch) {
 	m.events.Add(float64(b.Events))
 	m.decideDuration.Observe(b.Decided.Sub(b.Began).Seconds())
@@ -151,9 +151,9 @@ func (m *Server) ObserveBatch(b *sched.Batch) {
 	}
 }
 
-// Published counts events that are published.
+// Published counts published events.
 func (m *Server) Published(events []muster.Event) {
-	for from := 0; from < len(events); { // most have the type of the one before
+	for from := 0; from < len(events); { // most have the type of the previous one
 		to := from + 1
 		for to < len(events) && events[to].Type == events[from].Type {
 			to++
@@ -175,11 +175,7 @@ func (m *Server) attemptEnded(e *sched.AttemptEnded) {
 	key := endKey{e.Outcome, e.Reason}
 	ended := m.endCounters[key]
 	if ended == nil {
-		reason := string(e.Reason)
-		if reason == "" {
-			reason = "none"
-		}
-		ended = m.ended.WithLabelValues(string(e.Outcome), reason)
+		ended = m.ended.WithLabelValues(string(e.Outcome), reasonLabel(e.Reason))
 		m.endCounters[key] = ended
 	}
 	ended.Inc()
@@ -189,10 +185,7 @@ func (m *Server) attemptEnded(e *sched.AttemptEnded) {
 	if e.StartedAt != 0 {
 		m.runDuration.Observe(e.At.Sub(e.StartedAt).Std().Seconds())
 	}
-	if u := e.Usage; u != nil {
-		m.energy.Add(max(u.EnergyWh, 0) * 3600)
-		m.cpu.Add(max(u.CPUSeconds, 0))
-	}
+	addUsage(m.energy, m.cpu, e.Usage)
 }
 
 // SessionOpened counts a session that a worker opened.
@@ -207,19 +200,19 @@ func (m *Server) FrameIn(renewed int) {
 // FrameOut counts a frame to a worker.
 func (m *Server) FrameOut() { m.framesOut.Inc() }
 
-// LogBytes counts bytes of logs that were stored.
+// LogBytes counts stored bytes of logs.
 func (m *Server) LogBytes(n int) { m.logBytes.Add(float64(n)) }
 
-// BlobBytesIn and BlobBytesOut count bytes of blobs.
+// BlobBytesIn counts received bytes of blobs.
 func (m *Server) BlobBytesIn(n int) { m.blobsIn.Add(float64(n)) }
 
-// BlobBytesOut counts bytes that were read of blobs.
+// BlobBytesOut counts sent bytes of blobs.
 func (m *Server) BlobBytesOut(n int) { m.blobsOut.Add(float64(n)) }
 
-// SpansDropped counts a batch that was not traced.
+// SpansDropped counts a batch whose spans were dropped.
 func (m *Server) SpansDropped() { m.batchesDropped.Inc() }
 
-// RequestStarted counts a request that began. done is called when it has been answered.
+// RequestStarted counts a request. The caller must call done at its end.
 func (m *Server) RequestStarted(method, route string) (done func(status int, stream bool)) {
 	start := time.Now()
 	m.httpInFlight.Inc()
@@ -232,7 +225,7 @@ func (m *Server) RequestStarted(method, route string) (done func(status int, str
 	}
 }
 
-// methodLabel bounds what clients can make a label.
+// methodLabel limits the values of the label method, which clients choose.
 func methodLabel(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// serverGauges are read when the server is scraped.
+// serverGauges are the sampled metrics of a server.
 type serverGauges struct {
 	sources ServerSources
 
@@ -25,31 +25,31 @@ type serverGauges struct {
 func newServerGauges(s *registrar, m *Server) prometheus.Collector {
 	g := &serverGauges{
 		sources:   m.sources,
-		ready:     s.gaugeFunc("muster_engine_ready", "Whether the engine decides and its store takes commits: 1 or 0."),
-		inbox:     s.gaugeFunc("muster_engine_inbox_events", "Events and calls that wait for the engine."),
-		sessions:  s.gaugeFunc("muster_link_sessions", "Workers that are connected."),
+		ready:     s.gaugeFunc("muster_engine_ready", "Whether the engine works and its store accepts commits: 1 or 0."),
+		inbox:     s.gaugeFunc("muster_engine_inbox_events", "Events and calls waiting for the engine."),
+		sessions:  s.gaugeFunc("muster_link_sessions", "Connected workers."),
 		storeSize: s.gaugeFunc("muster_store_size_bytes", "Size of the database's files."),
-		diskFree:  s.gaugeFunc("muster_data_disk_free_bytes", "Free bytes of the file system with the server's data folder."),
-		diskSize:  s.gaugeFunc("muster_data_disk_size_bytes", "Size of the file system with the server's data folder."),
+		diskFree:  s.gaugeFunc("muster_data_disk_free_bytes", "Free bytes of the file system with the server's data directory."),
+		diskSize:  s.gaugeFunc("muster_data_disk_size_bytes", "Size of the file system with the server's data directory."),
 
-		tasks:       s.gaugeFunc("muster_tasks", "Tasks that the server knows, by state.", "state"),
-		oldestAge:   s.gaugeFunc("muster_queue_oldest_task_age_seconds", "How long the oldest queued task has been queued; 0 if none is."),
+		tasks:       s.gaugeFunc("muster_tasks", "Tasks of all stored jobs, by state.", "state"),
+		oldestAge:   s.gaugeFunc("muster_queue_oldest_task_age_seconds", "Time since the oldest queued task was queued; 0 without queued tasks."),
 		failing:     s.gaugeFunc("muster_jobs_failing", "Active jobs with at least 3 failed attempts."),
 		workers:     s.gaugeFunc("muster_workers", "Workers by state.", "state"),
-		constrained: s.gaugeFunc("muster_workers_constrained", "Connected workers that take no tasks of their own accord, such as for lack of disk."),
+		constrained: s.gaugeFunc("muster_workers_constrained", "Connected workers that take no new tasks, for example for lack of disk."),
 		avoided:     s.gaugeFunc("muster_workers_avoided", "Connected workers that the scheduler avoids because attempts keep failing there."),
 		gpus:        s.gaugeFunc("muster_gpus", "GPUs by state: free, in_use, quarantined, or unavailable because the worker is not connected.", "state"),
-		power:       s.gaugeFunc("muster_fleet_gpu_power_watts", "Power that the GPUs of connected workers take, as far as they tell."),
+		power:       s.gaugeFunc("muster_fleet_gpu_power_watts", "Power usage of the GPUs of connected workers, as far as reported."),
 
-		cpus:             s.gaugeFunc("muster_fleet_cpus", "CPU cores that connected workers offer."),
-		cpusReserved:     s.gaugeFunc("muster_fleet_cpus_reserved", "CPU cores that tasks hold."),
-		memory:           s.gaugeFunc("muster_fleet_memory_bytes", "Memory that connected workers offer."),
-		memoryReserved:   s.gaugeFunc("muster_fleet_memory_reserved_bytes", "Memory that tasks hold."),
-		vram:             s.gaugeFunc("muster_fleet_gpu_memory_bytes", "GPU memory that connected workers offer."),
-		vramReserved:     s.gaugeFunc("muster_fleet_gpu_memory_reserved_bytes", "GPU memory that tasks hold."),
-		slots:            s.gaugeFunc("muster_fleet_slots", "Slots that connected workers offer, for tasks that name no CPUs."),
-		slotsReserved:    s.gaugeFunc("muster_fleet_slots_reserved", "Slots that tasks hold."),
-		fleetGPUReserved: s.gaugeFunc("muster_fleet_gpus_reserved", "GPUs that tasks hold, whole or a share."),
+		cpus:             s.gaugeFunc("muster_fleet_cpus", "CPU cores offered by connected workers."),
+		cpusReserved:     s.gaugeFunc("muster_fleet_cpus_reserved", "CPU cores held by tasks."),
+		memory:           s.gaugeFunc("muster_fleet_memory_bytes", "Memory offered by connected workers."),
+		memoryReserved:   s.gaugeFunc("muster_fleet_memory_reserved_bytes", "Memory held by tasks."),
+		vram:             s.gaugeFunc("muster_fleet_gpu_memory_bytes", "GPU memory offered by connected workers."),
+		vramReserved:     s.gaugeFunc("muster_fleet_gpu_memory_reserved_bytes", "GPU memory held by tasks."),
+		slots:            s.gaugeFunc("muster_fleet_slots", "Slots offered by connected workers, for tasks that name no CPUs."),
+		slotsReserved:    s.gaugeFunc("muster_fleet_slots_reserved", "Slots held by tasks."),
+		fleetGPUReserved: s.gaugeFunc("muster_fleet_gpus_reserved", "GPUs held by tasks, whole or a share."),
 	}
 	return collectorFunc(g.collect)
 }
@@ -84,7 +84,7 @@ func (g *serverGauges) collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// gpuState is where a device stands.
+// gpuState is a value of the label state of muster_gpus.
 type gpuState string
 
 const (
@@ -94,10 +94,7 @@ const (
 	gpuUnavailable gpuState = "unavailable"
 )
 
-// amounts is what is offered and reserved of something.
-type amounts struct{ cpus, memory, vram, slots, gpus float64 }
-
-// collectFleet sends what is known of the fleet.
+// collectFleet sends the metrics of the fleet.
 func (g *serverGauges) collectFleet(ch chan<- prometheus.Metric, p *sched.FleetSnapshot) {
 	for _, state := range muster.TaskStates {
 		g.tasks.send(ch, float64(p.All.Counts[state]), state.String())
@@ -112,15 +109,18 @@ func (g *serverGauges) collectFleet(ch chan<- prometheus.Metric, p *sched.FleetS
 	workers := map[muster.WorkerState]int{}
 	gpus := map[gpuState]int{}
 	var constrained, avoided int
-	var power float64
-	var offered, reserved amounts
+	var reserved sched.Resources // of all workers, also those that are not connected
 	for i := range p.Workers {
 		w := &p.Workers[i]
 		workers[w.State]++
 		for d := range w.Offers.GPUs {
 			gpus[gpuStateOf(w, d)]++
 		}
-		reserved.add(&w.Reserved)
+		reserved.CPUs += w.Reserved.CPUs
+		reserved.Memory += w.Reserved.Memory
+		reserved.GPUMemory += w.Reserved.GPUMemory
+		reserved.Slots += w.Reserved.Slots
+		reserved.GPUs += w.Reserved.GPUs
 		if !w.Connected() {
 			continue
 		}
@@ -129,19 +129,6 @@ func (g *serverGauges) collectFleet(ch chan<- prometheus.Metric, p *sched.FleetS
 		}
 		if w.Avoided != "" && w.Constrained == "" && w.State == muster.WorkerActive {
 			avoided++
-		}
-		offered.cpus += w.Offers.CPUs
-		offered.memory += float64(w.Offers.Memory)
-		offered.slots += float64(w.Offers.Slots)
-		for d := range w.Offers.GPUs {
-			offered.vram += float64(w.Offers.GPUs[d].Memory)
-		}
-		if w.Load != nil {
-			for d := range w.Load.GPUs {
-				if watts := w.Load.GPUs[d].Power; watts != nil {
-					power += *watts
-				}
-			}
 		}
 	}
 	for _, state := range []muster.WorkerState{muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone} {
@@ -152,27 +139,20 @@ func (g *serverGauges) collectFleet(ch chan<- prometheus.Metric, p *sched.FleetS
 	}
 	g.constrained.send(ch, float64(constrained))
 	g.avoided.send(ch, float64(avoided))
-	g.power.send(ch, power)
-	g.cpus.send(ch, offered.cpus)
-	g.memory.send(ch, offered.memory)
-	g.vram.send(ch, offered.vram)
-	g.slots.send(ch, offered.slots)
-	g.cpusReserved.send(ch, reserved.cpus)
-	g.memoryReserved.send(ch, reserved.memory)
-	g.vramReserved.send(ch, reserved.vram)
-	g.slotsReserved.send(ch, reserved.slots)
-	g.fleetGPUReserved.send(ch, reserved.gpus)
+	sums := p.Sums()
+	g.power.send(ch, sums.Used.Power)
+	g.cpus.send(ch, sums.Capacity.CPUs)
+	g.memory.send(ch, float64(sums.Capacity.Memory))
+	g.vram.send(ch, float64(sums.Capacity.GPUMemory))
+	g.slots.send(ch, float64(sums.Capacity.Slots))
+	g.cpusReserved.send(ch, reserved.CPUs)
+	g.memoryReserved.send(ch, float64(reserved.Memory))
+	g.vramReserved.send(ch, float64(reserved.GPUMemory))
+	g.slotsReserved.send(ch, float64(reserved.Slots))
+	g.fleetGPUReserved.send(ch, float64(reserved.GPUs))
 }
 
-func (a *amounts) add(r *sched.Resources) {
-	a.cpus += r.CPUs
-	a.memory += float64(r.Memory)
-	a.vram += float64(r.GPUMemory)
-	a.slots += float64(r.Slots)
-	a.gpus += float64(r.GPUs)
-}
-
-// gpuStateOf returns where a device of a worker stands.
+// gpuStateOf returns the state of a worker's device.
 func gpuStateOf(w *sched.WorkerSnapshot, device int) gpuState {
 	switch {
 	case !w.Connected():

@@ -25,14 +25,14 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// TraceConfig says where traces go.
+// TraceConfig configures a Tracer.
 type TraceConfig struct {
-	Service  string // service.name, unless OTEL_SERVICE_NAME says another
+	Service  string // service.name, if OTEL_SERVICE_NAME is not set
 	Version  string
-	Endpoint string // base URL of a collector; "" for what OTEL_EXPORTER_OTLP_ENDPOINT and its like say
+	Endpoint string // base URL of a collector; "" for OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
 }
 
-// Tracer makes the spans of jobs. A nil Tracer makes none.
+// Tracer emits the spans of jobs. The methods of a nil Tracer do nothing.
 type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
@@ -41,14 +41,14 @@ type Tracer struct {
 	queue    *spanQueue
 
 	mu             sync.Mutex
-	pendingReports map[muster.AttemptID]pendingReport // of a worker: ended, and not acknowledged
+	pendingReports map[muster.AttemptID]pendingReport // of a worker
 }
 
-// NewTracer returns the tracer of a server or a worker, and nil if nothing says where traces go. Spans are counted in r. The rest of its
+// NewTracer returns the tracer of a server or a worker, or nil if no collector is configured. It counts spans in r. Other
 // settings are the standard variables of OpenTelemetry.
 func NewTracer(ctx context.Context, cfg TraceConfig, r *Registry, log *slog.Logger) (*Tracer, error) {
 	if !cfg.enabled() {
-		return nil, nil //nolint:nilnil // a nil Tracer makes no spans
+		return nil, nil //nolint:nilnil // a nil Tracer emits nothing
 	}
 	options, err := cfg.options()
 	if err != nil {
@@ -56,12 +56,12 @@ func NewTracer(ctx context.Context, cfg TraceConfig, r *Registry, log *slog.Logg
 	}
 	exporter, err := otlptracehttp.New(ctx, options...)
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "traces cannot be exported: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "cannot export traces: %w", err)
 	}
 	res, err := resource.New(ctx, resource.WithAttributes(
 		attribute.String("service.name", cfg.Service), attribute.String("service.version", cfg.Version)), resource.WithHost(), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "OTEL_RESOURCE_ATTRIBUTES cannot be used: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "invalid OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
 	sampler, err := samplerFrom(os.Getenv("OTEL_TRACES_SAMPLER"), os.Getenv("OTEL_TRACES_SAMPLER_ARG"))
 	if err != nil {
@@ -71,7 +71,7 @@ func NewTracer(ctx context.Context, cfg TraceConfig, r *Registry, log *slog.Logg
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(&countingExporter{exporter: exporter, queue: q, sent: r.spans.WithLabelValues("sent"), failed: r.spans.WithLabelValues("failed"), log: log},
 			sdktrace.WithMaxQueueSize(q.size)),
-		sdktrace.WithResource(res), sdktrace.WithIDGenerator(idGenerator{}), sdktrace.WithSampler(sdktrace.AlwaysSample()), // see sampled
+		sdktrace.WithResource(res), sdktrace.WithIDGenerator(idGenerator{}), sdktrace.WithSampler(sdktrace.AlwaysSample()), // traceOf samples
 	)
 	return &Tracer{
 		provider: provider, tracer: provider.Tracer("github.com/muster-dev/muster", trace.WithInstrumentationVersion(cfg.Version)), sampler: sampler,
@@ -79,7 +79,7 @@ func NewTracer(ctx context.Context, cfg TraceConfig, r *Registry, log *slog.Logg
 	}, nil
 }
 
-// enabled says whether there is somewhere to send traces to.
+// enabled reports whether a collector is configured.
 func (c *TraceConfig) enabled() bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return false
@@ -92,7 +92,7 @@ const tracesPath = "v1/traces"
 func (c *TraceConfig) options() ([]otlptracehttp.Option, error) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"} {
 		if v := os.Getenv(name); v != "" && v != "http/protobuf" {
-			return nil, muster.Errorf(muster.Invalid, "%s is %q: Muster sends traces as http/protobuf only, which collectors take at port 4318", name, v)
+			return nil, muster.Errorf(muster.Invalid, "%s is %q: Muster supports only http/protobuf, usually at port 4318 of a collector", name, v)
 		}
 	}
 	if c.Endpoint == "" {
@@ -100,7 +100,7 @@ func (c *TraceConfig) options() ([]otlptracehttp.Option, error) {
 	}
 	u, err := url.Parse(c.Endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, muster.Errorf(muster.Invalid, "%q is not the URL of a collector: write --otlp such as http://127.0.0.1:4318", c.Endpoint)
+		return nil, muster.Errorf(muster.Invalid, "%q is not the URL of a collector: set --otlp to one such as http://127.0.0.1:4318", c.Endpoint)
 	}
 	if !strings.HasSuffix(u.Path, "/"+tracesPath) {
 		u = u.JoinPath(tracesPath)
@@ -108,7 +108,7 @@ func (c *TraceConfig) options() ([]otlptracehttp.Option, error) {
 	return []otlptracehttp.Option{otlptracehttp.WithEndpointURL(u.String())}, nil
 }
 
-// samplerFrom reads the standard variables. The SDK decides for each span, by its parent; here it is decided once for a job, by server and workers alike.
+// samplerFrom returns the sampler of the standard variables. The SDK samples each span, by its parent; here the server and the workers sample jobs.
 func samplerFrom(name, arg string) (sdktrace.Sampler, error) {
 	ratio := 1.0
 	if strings.HasSuffix(name, "traceidratio") && arg != "" {
@@ -135,7 +135,7 @@ func samplerFrom(name, arg string) (sdktrace.Sampler, error) {
 	}
 }
 
-// Close sends what was not sent yet.
+// Close sends the remaining spans.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -147,12 +147,12 @@ func (t *Tracer) Close(ctx context.Context) error {
 type jobTrace struct {
 	uid    string
 	trace  trace.TraceID
-	parent trace.SpanContext // in which the job was submitted; not valid for none
+	parent trace.SpanContext // in which the job was submitted; not valid if there is none
 }
 
 // traceOf returns the trace of a job, and whether it is recorded.
 func (t *Tracer) traceOf(uid string) (jobTrace, bool) {
-	if uid == "" { // of a server before it had them
+	if uid == "" { // of a job of an old server
 		return jobTrace{}, false
 	}
 	j := jobTrace{uid: uid, trace: traceparent.TraceID(uid)}
@@ -165,21 +165,21 @@ func (t *Tracer) traceOf(uid string) (jobTrace, bool) {
 	return j, d == sdktrace.RecordAndSample
 }
 
-// spanContext is the context of one of the job's spans, by what it is of.
+// spanContext returns the context of the job's span with a key.
 func (j *jobTrace) spanContext(key string) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: j.trace, SpanID: traceparent.SpanID(j.uid, key), TraceFlags: trace.FlagsSampled, Remote: true})
 }
 
-// span is a span that is over.
+// span is an ended span.
 type span struct {
 	name       string
-	key        string            // that its identifier is derived from, for those that are the parent of others; "" for any identifier
-	parent     trace.SpanContext // not valid for none
+	key        string            // from which its id is derived, if it is the parent of others; "" for a random id
+	parent     trace.SpanContext // not valid if there is none
 	kind       trace.SpanKind
 	start, end time.Time
 	attributes []attribute.KeyValue
-	failure    string // why what it stands for failed; "" if it did not
-	event      string // that happened in it, or ""
+	failure    string // error message, or ""
+	event      string // name of an event, or ""
 	eventAt    time.Time
 }
 
@@ -205,7 +205,7 @@ func (t *Tracer) emit(j *jobTrace, s *span) {
 	recorded.End(trace.WithTimestamp(latest(s.end, s.start)))
 }
 
-// latest returns the later one of two times: clocks of two machines may differ.
+// latest returns the later of two times, because clocks of two machines may differ.
 func latest(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -215,7 +215,7 @@ func latest(a, b time.Time) time.Time {
 
 type spanContextKey struct{}
 
-// idGenerator gives spans the identifiers that emit wants, and others any.
+// idGenerator returns the ids that emit put into the context, or random ones.
 type idGenerator struct{}
 
 // NewIDs implements sdktrace.IDGenerator.
@@ -242,16 +242,15 @@ func randomSpanID() (id trace.SpanID) {
 	return id
 }
 
-// spanQueue counts the spans that are recorded and not exported yet. The SDK's processor drops spans silently when its own queue is full, which
-// never has more than these.
+// spanQueue counts the recorded spans that are not exported yet, because the SDK's processor drops spans silently when its queue is full.
 type spanQueue struct {
 	size    int
 	waiting atomic.Int64
-	freed   chan struct{} // some were exported
+	freed   chan struct{} // holds a value after an export
 	dropped prometheus.Counter
 }
 
-// newSpanQueue makes a queue of the size that OTEL_BSP_MAX_QUEUE_SIZE says.
+// newSpanQueue returns a queue of OTEL_BSP_MAX_QUEUE_SIZE.
 func newSpanQueue(dropped prometheus.Counter) *spanQueue {
 	size, err := strconv.Atoi(os.Getenv("OTEL_BSP_MAX_QUEUE_SIZE"))
 	if err != nil || size < 1 {
@@ -270,7 +269,7 @@ func (q *spanQueue) tryAdd() bool {
 	return true
 }
 
-// exported counts spans that were exported.
+// exported removes exported spans.
 func (q *spanQueue) exported(n int) {
 	q.waiting.Add(int64(-n))
 	select {
@@ -279,7 +278,7 @@ func (q *spanQueue) exported(n int) {
 	}
 }
 
-// waitForSpace waits until there is room for maxSpansPerItem, or ctx ends. One goroutine at a time may wait.
+// waitForSpace waits until the queue has space for maxSpansPerItem, or ctx ends. One goroutine at a time may wait.
 func (q *spanQueue) waitForSpace(ctx context.Context) {
 	for q.waiting.Load()+maxSpansPerItem > int64(q.size) {
 		select {
@@ -290,7 +289,7 @@ func (q *spanQueue) waitForSpace(ctx context.Context) {
 	}
 }
 
-// countingExporter is an exporter that counts spans, and logs in place of the SDK's global logger.
+// countingExporter counts exported spans, and logs errors instead of the SDK's global logger.
 type countingExporter struct {
 	exporter     sdktrace.SpanExporter
 	queue        *spanQueue
@@ -301,10 +300,10 @@ type countingExporter struct {
 	lastLogged time.Time
 }
 
-// logInterval is the time between two lines about exports that fail.
+// logInterval is the least time between two log lines about failed exports.
 const logInterval = time.Minute
 
-// ExportSpans implements sdktrace.SpanExporter. It returns no error: nobody could do more about it.
+// ExportSpans implements sdktrace.SpanExporter. It logs errors and returns nil.
 func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := c.exporter.ExportSpans(ctx, spans)
 	c.queue.exported(len(spans))
@@ -317,7 +316,7 @@ func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdktrace.Rea
 	defer c.mu.Unlock()
 	if time.Since(c.lastLogged) >= logInterval {
 		c.lastLogged = time.Now()
-		c.log.Warn("traces cannot be sent to the collector", slog.Any("error", err), slog.Int("spans", len(spans)))
+		c.log.Warn("cannot send traces to the collector", slog.Any("error", err), slog.Int("spans", len(spans)))
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func testBatch() sched.Batch {
 	return b
 }
 
-// TestWhatIsOffIsFree holds that nothing is allocated for traces that nobody asked for, nor for metrics of a batch.
+// TestWhatIsOffIsFree checks that disabled traces and the metrics of a batch do not allocate.
 func TestWhatIsOffIsFree(t *testing.T) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
 		t.Setenv(name, "")
@@ -82,7 +82,7 @@ func TestTraceSettings(t *testing.T) {
 		{env: map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:4318/v1/traces"}, on: true},
 		{env: map[string]string{"OTEL_SDK_DISABLED": "true"}, endpoint: "http://127.0.0.1:4318"},
 		{env: map[string]string{"OTEL_TRACES_EXPORTER": "none"}, endpoint: "http://127.0.0.1:4318"},
-		{endpoint: "127.0.0.1:4317", wantErr: "write --otlp such as"},
+		{endpoint: "127.0.0.1:4317", wantErr: "set --otlp to one such as"},
 		{endpoint: "http://127.0.0.1:4317", env: map[string]string{"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, wantErr: "http/protobuf"},
 		{endpoint: "http://127.0.0.1:4318", env: map[string]string{"OTEL_TRACES_SAMPLER": "sometimes"}, wantErr: "OTEL_TRACES_SAMPLER"},
 		{endpoint: "http://127.0.0.1:4318", env: map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"}, wantErr: "from 0 to 1"},
@@ -103,7 +103,7 @@ func TestTraceSettings(t *testing.T) {
 	}
 }
 
-// TestSampling holds that one job in so many is traced, and that server and workers agree on which.
+// TestSampling checks the ratio of traced jobs, and that server and workers agree on them.
 func TestSampling(t *testing.T) {
 	t.Setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
 	t.Setenv("OTEL_TRACES_SAMPLER_ARG", "0.25")
@@ -135,11 +135,11 @@ func TestSampling(t *testing.T) {
 	}
 	var none *obs.Tracer
 	if got := none.Traceparent(inTrace, attempt(1, 0, 1)); got != "00-00000000000000000000000000000001-0100000000000000-01" {
-		t.Errorf("where nothing is traced, a task is told %s", got)
+		t.Errorf("without tracing, a task gets %s", got)
 	}
 }
 
-// newTracer returns a tracer that sends to a collector, and what reads a counter of its spans.
+// newTracer returns a tracer that sends to a collector, and a function that reads a counter of its spans.
 func newTracer(t *testing.T, r *traceCollector) (tracer *obs.Tracer, spans func(result string) float64) {
 	t.Helper()
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_BSP_EXPORT_TIMEOUT"} {
@@ -156,7 +156,7 @@ func newTracer(t *testing.T, r *traceCollector) (tracer *obs.Tracer, spans func(
 	}
 }
 
-// TestManySpansWait holds that a batch of the engine that becomes more spans than the queue takes is sent whole.
+// TestManySpansWait checks that all spans of a batch are sent, even if they exceed the queue.
 func TestManySpansWait(t *testing.T) {
 	r := newTraceCollector(t)
 	tracer, spans := newTracer(t, r)
@@ -181,7 +181,7 @@ func TestManySpansWait(t *testing.T) {
 	}
 }
 
-// TestSlowCollectors holds that neither the engine nor a worker waits when spans cannot be sent, and that what is dropped is counted.
+// TestSlowCollectors checks that neither the engine nor a worker waits when spans cannot be sent, and that dropped ones are counted.
 func TestSlowCollectors(t *testing.T) {
 	r := newTraceCollector(t)
 	r.release = make(chan struct{})
@@ -204,7 +204,7 @@ func TestSlowCollectors(t *testing.T) {
 		t.Errorf("%v of 3000 spans were dropped, want all but 2048", got)
 	}
 
-	// At the end the batches that wait are given up, if the collector takes nothing.
+	// At the end waiting batches are dropped if the collector accepts nothing.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := tracer.Run(ctx); err != nil {

@@ -10,17 +10,17 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// maxReports is of how many ended attempts a worker remembers when they ended, until their reports are acknowledged.
+// maxReports is how many pending reports a worker remembers.
 const maxReports = 10_000
 
-// pendingReport is an attempt whose report the server does not have.
+// pendingReport is an ended attempt whose report the server has not acknowledged.
 type pendingReport struct {
 	job   jobTrace
 	since time.Time
 }
 
-// Traceparent returns what an attempt finds in TRACEPARENT: the context of its run, or, if nothing is traced here, the one that the job was
-// submitted in, if there is one. Else it is "".
+// Traceparent returns the value of an attempt's environment variable TRACEPARENT: the context of its run or, if t is nil, the one that the job was
+// submitted in, or "".
 func (t *Tracer) Traceparent(uid string, a muster.AttemptID) string {
 	p, inherited := traceparent.ParentOf(uid)
 	if t != nil && uid != "" {
@@ -38,7 +38,7 @@ func (t *Tracer) Traceparent(uid string, a muster.AttemptID) string {
 	return p.String()
 }
 
-// AttemptRun makes the span of an attempt's execution here. started is when its task started, zero if it did not.
+// AttemptRun emits the span of an attempt's execution on this worker. started is when its task started, or zero.
 func (t *Tracer) AttemptRun(uid string, r *muster.Report, a muster.AttemptID, worker muster.WorkerID, start, started, end time.Time) {
 	if t == nil {
 		return
@@ -66,7 +66,7 @@ func (t *Tracer) AttemptRun(uid string, r *muster.Report, a muster.AttemptID, wo
 	}
 }
 
-// ReportAcked makes the span of an attempt's report, which the server has recorded or did not want. It does not block.
+// ReportAcked emits the span of an attempt's report, which the server recorded or no longer needed. It does not block.
 func (t *Tracer) ReportAcked(a muster.AttemptID, recorded bool) {
 	if t == nil {
 		return
@@ -82,7 +82,7 @@ func (t *Tracer) ReportAcked(a muster.AttemptID, recorded bool) {
 		name: "report", parent: u.job.spanContext(attemptSpanKey(a)), kind: trace.SpanKindClient, start: u.since, end: time.Now(), attributes: attemptAttributes(a),
 	}
 	if !recorded {
-		s.failure = "the server did not want it any more"
+		s.failure = "no longer needed by the server"
 	}
 	t.emit(&u.job, s)
 }

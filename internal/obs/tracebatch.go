@@ -12,10 +12,10 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// maxBatches is how many batches of the engine wait to be made spans. More are dropped: the engine does not wait.
+// maxBatches is how many batches of the engine wait for tracing. Others are dropped, so that the engine does not wait.
 const maxBatches = 256
 
-// queuedBatch is what spans are made of.
+// queuedBatch has the data of spans.
 type queuedBatch struct {
 	start, decided, committed time.Time
 	submitted                 []sched.Submitted
@@ -24,7 +24,7 @@ type queuedBatch struct {
 	jobsEnded                 []sched.JobEnded
 }
 
-// QueueBatch takes a batch of the engine, and reports false if it had to drop it. It does not block. It is called on the engine's goroutine.
+// QueueBatch queues a batch of the engine for tracing. It returns false if it dropped the batch. It does not block.
 func (t *Tracer) QueueBatch(b *sched.Batch) bool {
 	if t == nil || b.Failed || b.Committed.IsZero() {
 		return true
@@ -44,7 +44,7 @@ func (t *Tracer) QueueBatch(b *sched.Batch) bool {
 // drainTimeout is how long Run may wait for the collector after its context has ended.
 const drainTimeout = time.Second
 
-// Run makes spans of batches until ctx ends, and then of those that wait. It waits while the queue of spans is full.
+// Run emits spans of queued batches until ctx ends, and then those of the remaining ones. It waits while the queue of spans is full.
 func (t *Tracer) Run(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -70,7 +70,7 @@ func (t *Tracer) Run(ctx context.Context) error {
 	}
 }
 
-// maxSpansPerItem is how many spans are made of one thing in a batch at most.
+// maxSpansPerItem is the most spans of one element of a batch.
 const maxSpansPerItem = 3
 
 func (t *Tracer) emitBatch(ctx context.Context, b *queuedBatch) {
@@ -94,7 +94,7 @@ func (t *Tracer) emitBatch(ctx context.Context, b *queuedBatch) {
 	}
 }
 
-// What spans are of; their identifiers are derived from it.
+// The subjects of spans, from which their ids are derived.
 const jobSpanKey = "job"
 
 func attemptSpanKey(a muster.AttemptID) string { return "attempt " + a.String() }
@@ -110,7 +110,7 @@ func attemptAttributes(a muster.AttemptID) []attribute.KeyValue {
 	}
 }
 
-// emitSubmitted makes the spans of a job that was accepted.
+// emitSubmitted emits the spans of an accepted job.
 func (t *Tracer) emitSubmitted(b *queuedBatch, s *sched.Submitted) {
 	j, ok := t.traceOf(s.UID)
 	if !ok {
@@ -121,20 +121,20 @@ func (t *Tracer) emitSubmitted(b *queuedBatch, s *sched.Submitted) {
 	t.emitDecision(&j, b, j.spanContext("submit"), latest(b.start, s.At), attrs)
 }
 
-// emitDecision makes the spans of a decision and its commit.
+// emitDecision emits the spans of a decision and its commit.
 func (t *Tracer) emitDecision(j *jobTrace, b *queuedBatch, parent trace.SpanContext, start time.Time, attrs []attribute.KeyValue) {
 	t.emit(j, &span{name: "decide", parent: parent, kind: trace.SpanKindInternal, start: start, end: b.decided, attributes: attrs})
 	t.emit(j, &span{name: "commit", parent: parent, kind: trace.SpanKindInternal, start: b.decided, end: b.committed, attributes: attrs})
 }
 
-// emitAssigned makes the spans of how an attempt was placed.
+// emitAssigned emits the spans of an assignment.
 func (t *Tracer) emitAssigned(b *queuedBatch, a *sched.Assign) {
 	if j, ok := t.traceOf(a.UID); ok {
 		t.emitDecision(&j, b, j.spanContext(attemptSpanKey(a.Attempt)), b.start, attemptAttributes(a.Attempt))
 	}
 }
 
-// emitEnded makes the spans of an attempt that ended.
+// emitEnded emits the spans of an ended attempt.
 func (t *Tracer) emitEnded(e *sched.AttemptEnded) {
 	j, ok := t.traceOf(e.UID)
 	if !ok {
@@ -162,7 +162,7 @@ func (t *Tracer) emitEnded(e *sched.AttemptEnded) {
 	t.emit(&j, &span{name: "assign", parent: j.spanContext(attemptSpanKey(e.Attempt)), kind: trace.SpanKindProducer, start: assigned, end: started, attributes: attrs})
 }
 
-// failureText says why an attempt failed, "" if it did not.
+// failureText returns why an attempt failed, or "".
 func failureText(o muster.Outcome, r muster.Reason) string {
 	switch {
 	case o == muster.AttemptSucceeded:
@@ -174,7 +174,7 @@ func failureText(o muster.Outcome, r muster.Reason) string {
 	}
 }
 
-// emitJob makes the span of a job that ended. One that is tried again ends again: then the same span is sent with another end.
+// emitJob emits the span of an ended job. A job that is retried ends again: then the same span is sent with another end.
 func (t *Tracer) emitJob(d *sched.JobEnded) {
 	j, ok := t.traceOf(d.UID)
 	if !ok {

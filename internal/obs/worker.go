@@ -1,6 +1,7 @@
 package obs
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"time"
@@ -10,30 +11,30 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// WorkerSources are what a worker's gauges are read from when it is scraped. All may be called at the same time and return soon; nil
-// ones are not read.
+// WorkerSources are the sources of a worker's gauges. Every scrape calls those that are not nil. They must return quickly
+// and be safe for simultaneous calls.
 type WorkerSources struct {
 	// Connected reports whether the worker has a session at the server.
 	Connected func() bool
-	// Constrained says why the worker takes nothing new, or "".
+	// Constrained returns why the worker takes no tasks, or "".
 	Constrained func() string
-	// Executing is how many attempts are executed, and Held how many of them and of those that ended the server does not have all of.
+	// Attempts returns how many attempts are executed, and how many are executed or have an unacknowledged report or log.
 	Attempts func() (executing, held int)
-	// Traffic is what the worker exchanged with its server.
+	// Traffic returns counters of the link.
 	Traffic func() Traffic
-	// Load is what the host did last, nil where that is unknown.
+	// Load returns the last load of the host, or nil.
 	Load func() *muster.Load
-	// Resources is what the worker offers.
+	// Resources returns the offered resources.
 	Resources func() muster.Resources
-	// Disk is the file system of the data folder, in bytes.
+	// Disk returns bytes of the file system of the data directory.
 	Disk func(ctx context.Context) (free, size int64, err error)
-	// Cache is how many bytes the cache of blobs has, and may have.
+	// Cache returns bytes of the blob cache.
 	Cache func() (used, budget int64)
 	// GPUs lists the devices.
 	GPUs func() []Device
 }
 
-// Traffic is what a worker exchanged with its server since it joined.
+// Traffic has counters of a worker's link since it joined.
 type Traffic struct {
 	Sessions, Expired, LogSent, LogPending int64
 }
@@ -42,10 +43,10 @@ type Traffic struct {
 type Device struct {
 	muster.GPU
 
-	Load muster.GPULoad // what was not read is nil
+	Load muster.GPULoad
 }
 
-// Worker has the metrics of a worker. A nil Worker measures nothing.
+// Worker has the metrics of a worker.
 type Worker struct {
 	sources WorkerSources
 
@@ -73,44 +74,44 @@ func NewWorker(r *Registry, from WorkerSources) *Worker {
 
 func newWorker(s *registrar, from WorkerSources) *Worker {
 	m := &Worker{sources: from}
-	m.ended = s.counterVec("muster_worker_attempts_total", "Attempts that ended on this worker, by kind, outcome and reason; the reason of those without one is none.", "kind", "outcome", "reason")
-	m.attemptDuration = s.histogramVec("muster_worker_attempt_duration_seconds", "Time that attempts took on this worker, fetching inputs and saving outputs included.", durationBuckets(), "kind")
-	m.running = s.gaugeVec("muster_worker_running_attempts", "Attempts that run on this worker, by kind.", "kind")
-	acked := s.counterVec("muster_worker_reports_total", "Reports of ended attempts that the server recorded, or did not want any more.", "result")
+	m.ended = s.counterVec("muster_worker_attempts_total", "Attempts that ended on this worker, by kind, outcome and reason; none stands for no reason.", "kind", "outcome", "reason")
+	m.attemptDuration = s.histogramVec("muster_worker_attempt_duration_seconds", "Duration of attempts on this worker, including fetching inputs and saving outputs.", durationBuckets(), "kind")
+	m.running = s.gaugeVec("muster_worker_running_attempts", "Attempts running on this worker, by kind.", "kind")
+	acked := s.counterVec("muster_worker_reports_total", "Reports of ended attempts that the server recorded, or no longer needed (unwanted).", "result")
 	m.reportsAcked[0], m.reportsAcked[1] = acked.WithLabelValues("unwanted"), acked.WithLabelValues("recorded")
-	m.energy = s.counter("muster_worker_gpu_energy_joules_total", "Energy that the GPUs of ended attempts took.")
+	m.energy = s.counter("muster_worker_gpu_energy_joules_total", "Energy used by the GPUs of ended attempts.")
 	m.cpu = s.counter("muster_worker_cpu_seconds_total", "CPU time of ended attempts.")
-	moved := s.counterVec("muster_worker_transfer_bytes_total", "Bytes of inputs, outputs and checkpoints that were fetched (in) or uploaded (out).", "direction")
+	moved := s.counterVec("muster_worker_transfer_bytes_total", "Bytes of inputs, outputs and checkpoints fetched (in) or uploaded (out).", "direction")
 	m.transferBytes[0], m.transferBytes[1] = moved.WithLabelValues("out"), moved.WithLabelValues("in")
-	cache := s.counterVec("muster_worker_cache_requests_total", "Blobs that tasks needed, and that the cache had (hit) or not (miss).", "result")
+	cache := s.counterVec("muster_worker_cache_requests_total", "Blobs that tasks needed and the cache had (hit) or did not have (miss).", "result")
 	m.cacheRequests[0], m.cacheRequests[1] = cache.WithLabelValues("miss"), cache.WithLabelValues("hit")
 
 	m.connected = s.gaugeFunc("muster_worker_connected", "Whether the worker is connected to its server: 1 or 0.")
-	m.constrained = s.gaugeFunc("muster_worker_constrained", "Whether the worker takes nothing new, such as for lack of disk or while its owner uses the machine: 1 or 0.")
-	m.executing = s.gaugeFunc("muster_worker_attempts_executing", "Attempts that are executed, those that only fetch or save files included.")
-	m.held = s.gaugeFunc("muster_worker_attempts_held", "Attempts that are executed, or whose report or log the server does not have yet.")
-	m.sessions = s.counterFunc("muster_worker_link_sessions_opened_total", "Sessions with the server that were opened. More than one means that the connection was lost.")
-	m.expired = s.counterFunc("muster_worker_lease_expirations_total", "Attempts that were killed, or whose result was dropped, because the server was not heard for the time of their lease.")
-	m.logSent = s.counterFunc("muster_worker_log_sent_bytes_total", "Bytes of task logs that were sent to the server, those that were sent again included.")
+	m.constrained = s.gaugeFunc("muster_worker_constrained", "Whether the worker takes no new tasks, for example for lack of disk or while its owner uses the machine: 1 or 0.")
+	m.executing = s.gaugeFunc("muster_worker_attempts_executing", "Attempts in execution, including those that only fetch or save files.")
+	m.held = s.gaugeFunc("muster_worker_attempts_held", "Attempts in execution, or whose report or log the server does not have yet.")
+	m.sessions = s.counterFunc("muster_worker_link_sessions_opened_total", "Sessions opened with the server. More than one means that the connection was lost.")
+	m.expired = s.counterFunc("muster_worker_lease_expirations_total", "Attempts killed, or whose result was dropped, because their lease expired without contact to the server.")
+	m.logSent = s.counterFunc("muster_worker_log_sent_bytes_total", "Bytes of task logs sent to the server, including those sent again.")
 	m.logPending = s.gaugeFunc("muster_worker_log_pending_bytes", "Bytes of task logs that the server has not acknowledged.")
-	m.cpuUsed = s.gaugeFunc("muster_worker_cpu_utilization_ratio", "Share of all CPU cores of the host in use, 0 to 1, at the last heartbeat.")
+	m.cpuUsed = s.gaugeFunc("muster_worker_cpu_utilization_ratio", "Share of the host's CPU cores in use, 0 to 1, at the last heartbeat.")
 	m.memoryUsed = s.gaugeFunc("muster_worker_memory_used_bytes", "Memory of the host in use, at the last heartbeat.")
-	m.diskFree = s.gaugeFunc("muster_worker_disk_free_bytes", "Free bytes of the file system with the worker's data folder.")
-	m.diskSize = s.gaugeFunc("muster_worker_disk_size_bytes", "Size of the file system with the worker's data folder.")
+	m.diskFree = s.gaugeFunc("muster_worker_disk_free_bytes", "Free bytes of the file system with the worker's data directory.")
+	m.diskSize = s.gaugeFunc("muster_worker_disk_size_bytes", "Size of the file system with the worker's data directory.")
 	m.cpus = s.gaugeFunc("muster_worker_cpus", "CPU cores that the worker offers.")
 	m.memory = s.gaugeFunc("muster_worker_memory_bytes", "Memory that the worker offers.")
 	m.slots = s.gaugeFunc("muster_worker_slots", "Slots that the worker offers, for tasks that name no CPUs.")
 	m.cacheUsed = s.gaugeFunc("muster_worker_cache_bytes", "Bytes in the cache of blobs.")
-	m.cacheBudget = s.gaugeFunc("muster_worker_cache_budget_bytes", "Bytes that the cache of blobs may have.")
+	m.cacheBudget = s.gaugeFunc("muster_worker_cache_budget_bytes", "Limit of the cache of blobs in bytes.")
 
 	device := []string{"gpu", "uuid"}
 	m.gpuInfo = s.gaugeFunc("muster_gpu_info", "The GPUs of this worker, as labels. The value is always 1.", append(device, "vendor", "name")...)
-	m.gpuUtilization = s.gaugeFunc("muster_gpu_utilization_ratio", "Share of the time in which the GPU computed, 0 to 1.", device...)
+	m.gpuUtilization = s.gaugeFunc("muster_gpu_utilization_ratio", "Share of the time in which the GPU was busy, 0 to 1.", device...)
 	m.gpuMemoryUsed = s.gaugeFunc("muster_gpu_memory_used_bytes", "Memory of the GPU in use.", device...)
 	m.gpuMemory = s.gaugeFunc("muster_gpu_memory_bytes", "Memory of the GPU.", device...)
 	m.gpuTemperature = s.gaugeFunc("muster_gpu_temperature_celsius", "Temperature of the GPU.", device...)
-	m.gpuPower = s.gaugeFunc("muster_gpu_power_watts", "Power that the GPU takes.", device...)
-	m.gpuQuarantined = s.gaugeFunc("muster_gpu_quarantined", "Whether the GPU is given to no task until it is healed or found clean: 1 or 0.", device...)
+	m.gpuPower = s.gaugeFunc("muster_gpu_power_watts", "Power usage of the GPU.", device...)
+	m.gpuQuarantined = s.gaugeFunc("muster_gpu_quarantined", "Whether the GPU gets no tasks until it is healed or passes a check: 1 or 0.", device...)
 	s.reg.MustRegister(collectorFunc(m.collect))
 	return m
 }
@@ -182,34 +183,36 @@ func (m *Worker) device(ch chan<- prometheus.Metric, d *Device) {
 	}
 }
 
-// AttemptStarted counts an attempt that is executed now.
+// AttemptStarted counts a running attempt.
 func (m *Worker) AttemptStarted(kind string) { m.running.WithLabelValues(kind).Inc() }
 
-// AttemptDetached counts one back that another life of the worker goes on with.
+// AttemptDetached undoes AttemptStarted for an attempt that the next incarnation of the worker continues.
 func (m *Worker) AttemptDetached(kind string) { m.running.WithLabelValues(kind).Dec() }
 
-// AttemptEnded counts an attempt that ended here after it took so long.
+// AttemptEnded counts an ended attempt.
 func (m *Worker) AttemptEnded(kind string, r *muster.Report, duration time.Duration) {
 	m.running.WithLabelValues(kind).Dec()
-	reason := string(r.Reason)
-	if reason == "" {
-		reason = "none"
-	}
-	m.ended.WithLabelValues(kind, string(r.Outcome), reason).Inc()
+	m.ended.WithLabelValues(kind, string(r.Outcome), reasonLabel(r.Reason)).Inc()
 	m.attemptDuration.WithLabelValues(kind).Observe(duration.Seconds())
-	if u := r.Usage; u != nil {
-		m.energy.Add(max(u.EnergyWh, 0) * 3600)
-		m.cpu.Add(max(u.CPUSeconds, 0))
+	addUsage(m.energy, m.cpu, r.Usage)
+}
+
+func reasonLabel(r muster.Reason) string { return cmp.Or(string(r), "none") }
+
+func addUsage(energy, cpu prometheus.Counter, u *muster.Usage) {
+	if u != nil {
+		energy.Add(max(u.EnergyWh, 0) * 3600)
+		cpu.Add(max(u.CPUSeconds, 0))
 	}
 }
 
-// ReportAcked counts a report that the server recorded, or did not want.
+// ReportAcked counts a report that the server recorded, or no longer needed.
 func (m *Worker) ReportAcked(recorded bool) { m.reportsAcked[boolIndex(recorded)].Inc() }
 
-// BlobBytes counts bytes of blobs that came in or went out.
+// BlobBytes counts fetched (in) or uploaded bytes of blobs.
 func (m *Worker) BlobBytes(in bool, n int) { m.transferBytes[boolIndex(in)].Add(float64(n)) }
 
-// CacheLookup counts a blob that a task needs, and that the cache has or not.
+// CacheLookup counts a blob that a task needs, which the cache has (hit) or not.
 func (m *Worker) CacheLookup(hit bool) { m.cacheRequests[boolIndex(hit)].Inc() }
 
 func boolIndex(b bool) int {

@@ -1,4 +1,4 @@
-// Package origin keeps HTTP clients that carry a key at the server that the key is for.
+// Package origin prevents HTTP clients from sending a key to another server.
 package origin
 
 import (
@@ -7,19 +7,19 @@ import (
 	"net/url"
 )
 
-// maxRedirects is how many redirects are followed in a row.
+// maxRedirects is how many redirects a request follows.
 const maxRedirects = 5
 
-// RedirectError says that a server redirects to another one.
+// RedirectError is the error of a redirect to another server.
 type RedirectError struct{ From, To string }
 
-// Error names both servers.
+// Error implements error.
 func (e *RedirectError) Error() string {
-	return fmt.Sprintf("%s redirects to %s, which is another server: it is not followed; if that is the right one, use its address", e.From, e.To)
+	return fmt.Sprintf("%s redirects to another server, %s: if that is the right one, use its address", e.From, e.To)
 }
 
-// CheckRedirect is a CheckRedirect of an http.Client. It follows redirects to the same scheme, host and port only: others
-// would lead a client on a private network to any address there, with its key.
+// CheckRedirect is for http.Client. It follows only redirects to the same scheme, host and port: others
+// could send the key to any address in the client's network.
 func CheckRedirect(req *http.Request, via []*http.Request) error {
 	from, to := originOf(via[0].URL), originOf(req.URL)
 	if from != to {
@@ -40,7 +40,7 @@ func originOf(u *url.URL) string {
 	return u.Scheme + "://" + host
 }
 
-// Client returns a copy of a client, nil for the default one, that follows redirects as Same does.
+// Client returns a copy of c, or of the default client if c is nil, with CheckRedirect.
 func Client(c *http.Client) *http.Client {
 	if c == nil {
 		c = http.DefaultClient

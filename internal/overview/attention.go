@@ -11,15 +11,15 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// When a disk is filling up, and when it is nearly full.
+// Thresholds of free disk space.
 const (
 	lowFreeBytes, lowFreeShare           = muster.Size(5 << 30), 0.10
 	criticalFreeBytes, criticalFreeShare = muster.Size(1 << 30), 0.02
-	recentLoss                           = muster.Duration(7 * 24 * 3600 * 1e9) // a lost worker is shown for so long
+	recentLoss                           = muster.Duration(7 * 24 * 3600 * 1e9) // how long lost workers and failing names are shown
 )
 
-// attention lists what needs a person, and says how many things that are. The most severe rows come first, and of those that are as severe the kinds
-// take turns. A key that is bound to a project sees the project's jobs only.
+// attention lists what needs attention, and returns the total number. The most severe rows come first; kinds of equal severity
+// alternate. A key of a project sees only the project's jobs.
 func attention(f *Input) ([]wire.Attention, int) {
 	all := jobs(f)
 	if f.Project == "" {
@@ -32,7 +32,7 @@ func attention(f *Input) ([]wire.Attention, int) {
 	return interleave(all), len(all)
 }
 
-// interleave keeps at most MaxRowsPerKind rows of each kind, the last of which stands for the rest, and has the kinds take turns. list is in order of severity.
+// interleave keeps at most MaxRowsPerKind rows of each kind, the last of which counts the omitted ones, and alternates the kinds. list is in order of severity.
 func interleave(list []wire.Attention) []wire.Attention {
 	remaining := map[wire.AttentionKind]int{}
 	for i := range list {
@@ -65,7 +65,7 @@ func interleave(list []wire.Attention) []wire.Attention {
 	return rowsOut
 }
 
-// overflowRow makes the row that stands for n others of a kind.
+// overflowRow returns the row that stands for n rows of a kind.
 func overflowRow(s wire.Severity, kind wire.AttentionKind, n int) wire.Attention {
 	a := wire.Attention{Severity: s, Kind: kind, More: n, Action: wire.ActListWorkers}
 	var text string
@@ -99,7 +99,7 @@ func rank(s wire.Severity) int {
 	return slices.Index([]wire.Severity{wire.Critical, wire.Warning, wire.Notice}, s)
 }
 
-// jobs lists live jobs whose attempts fail, and names of which the last jobs failed.
+// jobs lists active jobs whose attempts fail, and names whose last jobs failed.
 func jobs(f *Input) []wire.Attention {
 	var list []wire.Attention
 	for _, j := range f.Fleet.Failing {
@@ -123,7 +123,7 @@ func jobs(f *Input) []wire.Attention {
 	return list
 }
 
-// server lists what is wrong with the server itself.
+// server lists problems of the server.
 func server(f *Input) []wire.Attention {
 	var list []wire.Attention
 	for _, g := range f.Gateways {
@@ -137,7 +137,7 @@ func server(f *Input) []wire.Attention {
 	if d := f.Disk; d.Size > 0 && (d.Free < lowFreeBytes || float64(d.Free) < lowFreeShare*float64(d.Size)) {
 		a := wire.Attention{
 			Severity: wire.Warning, Kind: wire.DiskFilling, Action: wire.ActFreeDisk,
-			Message: fmt.Sprintf("The disk of the server's data folder has %s of %s free.", d.Free, d.Size),
+			Message: fmt.Sprintf("The disk of the server's data directory has %s of %s free.", d.Free, d.Size),
 		}
 		if d.Free < criticalFreeBytes || float64(d.Free) < criticalFreeShare*float64(d.Size) {
 			a.Severity = wire.Critical
@@ -147,7 +147,7 @@ func server(f *Input) []wire.Attention {
 	return list
 }
 
-// worker lists what is wrong with a worker.
+// worker lists problems of a worker.
 func worker(f *Input, w *sched.WorkerSnapshot) []wire.Attention {
 	var list []wire.Attention
 	add := func(s wire.Severity, k wire.AttentionKind, action wire.AttentionAction, format string, args ...any) {

@@ -1,4 +1,4 @@
-// Package overview sums up the fleet for people: what there is, what it does, and what needs attention. It is pure.
+// Package overview summarizes the fleet: resources, usage, and what needs attention. It is pure.
 package overview
 
 import (
@@ -13,29 +13,29 @@ import (
 // Limits of an overview's lists.
 const (
 	MaxGPUs        = 20_000
-	MaxRowsPerKind = 20 // rows of one kind of what needs attention
+	MaxRowsPerKind = 20 // of what needs attention
 )
 
-// Input are what an overview is made of.
+// Input is the input of Build.
 type Input struct {
 	Fleet        *sched.FleetSnapshot
-	Workload     sched.Workload      // of all projects, or of the only one that the reader may see
-	Project      string              // that the reader is bound to, or ""
-	OldestReason string              // why Work.Oldest waits
-	Failing      []store.FailingName // names of which the last FailingStreak jobs failed
+	Workload     sched.Workload      // of all projects, or of Project
+	Project      string              // the only project that the caller may see, or ""
+	OldestReason string              // why Workload.Oldest waits
+	Failing      []store.FailingName // names whose last FailingStreak jobs failed
 	Version      string              // of the server
-	Disk         Disk                // under the server's data folder
+	Disk         Disk                // of the server's data directory
 	Gateways     []wire.Gateway
-	WithGPUs     bool // the list of GPUs is asked for
+	WithGPUs     bool // list the GPUs
 }
 
-// Disk is the room on a disk, 0 of 0 if it is not known.
+// Disk is the space of a file system; zero if it is unknown.
 type Disk struct{ Free, Size muster.Size }
 
-// FailingStreak is how many jobs of a name must have failed one after the other to need attention.
+// FailingStreak is how many jobs of a name must fail in a row to need attention.
 const FailingStreak = 3
 
-// Build sums up.
+// Build returns the overview.
 func Build(f *Input) wire.Overview {
 	o := wire.Overview{At: f.Fleet.At, Tasks: f.Workload.Counts, Rate: wire.Rate(f.Workload.Rate), GPUs: []wire.OverviewGPU{}}
 	for i := range f.Fleet.Workers {
@@ -92,7 +92,7 @@ func gpus(w *sched.WorkerSnapshot) []wire.OverviewGPU {
 	return list
 }
 
-// roundReading keeps as much of a reading as is shown: of many devices, digits are what costs most to send and to read.
+// roundReading rounds a reading to the displayed digits: with many devices, digits cost most to send and to parse.
 func roundReading(v *float64, scale float64) *float64 {
 	if v == nil {
 		return nil

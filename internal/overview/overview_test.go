@@ -18,7 +18,7 @@ import (
 
 const day = muster.Time(24 * 3600 * 1000)
 
-// unhealthyFleet is a fleet in which each sort of trouble is there once.
+// unhealthyFleet returns a fleet with one problem of each kind.
 func unhealthyFleet() *overview.Input {
 	none := &muster.Resources{CPUs: 4}
 	worker := func(name string, state muster.WorkerState, change func(*sched.WorkerSnapshot)) sched.WorkerSnapshot {
@@ -61,7 +61,7 @@ func unhealthyFleet() *overview.Input {
 	}
 }
 
-// TestAttention holds what is listed of a troubled fleet, in which order and with which action.
+// TestAttention checks the rows of an unhealthy fleet, their order and their actions.
 func TestAttention(t *testing.T) {
 	t.Parallel()
 	list := func(f *overview.Input) []string {
@@ -95,7 +95,7 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// TestManyOfAKind holds that many rows of one kind hide neither other kinds nor how many there are.
+// TestManyOfAKind checks that many rows of one kind do not hide other kinds, and are counted.
 func TestManyOfAKind(t *testing.T) {
 	t.Parallel()
 	f := unhealthyFleet()
@@ -148,7 +148,7 @@ func TestDisk(t *testing.T) {
 	}
 }
 
-// TestMake holds for any fleet that the workers are counted once each, that the lists are bounded and that what needs attention is in order.
+// TestMake checks for random fleets that each worker is counted once, and that the lists are limited and sorted.
 func TestMake(t *testing.T) {
 	t.Parallel()
 	states := []muster.WorkerState{muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone}
@@ -188,7 +188,7 @@ func TestMake(t *testing.T) {
 		if !slices.IsSortedFunc(o.Attention, func(a, b wire.Attention) int {
 			return slices.Index(order, a.Severity) - slices.Index(order, b.Severity)
 		}) {
-			t.Fatal("what needs attention is not in order")
+			t.Fatal("the rows are not sorted")
 		}
 	})
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// WithCurrentAttempt answers Reader.Attempts for an adapter: history, which is sorted by
-// number, and the attempt that only the task's row tells of, if there is one.
+// WithCurrentAttempt implements Reader.Attempts for an adapter: it returns history, which is sorted by
+// number, and the current attempt, which only the task's row has, if there is one.
 func WithCurrentAttempt(history []muster.Attempt, t *muster.Task) []muster.Attempt {
 	if t.Attempt == 0 || !t.State.HoldsResources() && !t.State.Final() {
 		return history
@@ -36,7 +36,7 @@ func WithCurrentAttempt(history []muster.Attempt, t *muster.Task) []muster.Attem
 	return append(history, a)
 }
 
-// outcomeOf returns how the last attempt of a task ended that ended with it.
+// outcomeOf returns the outcome of the last attempt of a task in a state.
 func outcomeOf(s muster.TaskState) muster.Outcome {
 	switch s {
 	case muster.Succeeded:
@@ -48,8 +48,6 @@ func outcomeOf(s muster.TaskState) muster.Outcome {
 	case muster.Cancelled, muster.Skipped:
 		return muster.AttemptCancelled
 	case muster.Waiting, muster.Queued, muster.Assigned, muster.Running, muster.Cancelling:
-		return muster.AttemptOpen
-	default:
-		return muster.AttemptOpen
 	}
+	return muster.AttemptOpen
 }

@@ -6,27 +6,27 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// NotificationStore is what notifications by webhook need of the store. Commit notes each end of a job that has notifications in its
-// spec or in its project, in the transaction that ends the job: an end that was committed is in Ends until Expand takes it.
+// NotificationStore stores what notifications by webhook need. Commit records each end of a job that has notifications in its
+// spec or in its project, in the transaction that ends the job: JobEnds returns it until EnqueueDeliveries processes it.
 type NotificationStore interface {
-	// ProjectNotify returns the notifications of a project, none if it has none. SetProjectNotify replaces them.
 	ProjectNotify(ctx context.Context, project string) ([]muster.Notify, error)
+	// SetProjectNotify replaces the notifications of a project.
 	SetProjectNotify(ctx context.Context, project string, list []muster.Notify) error
-	// JobEnds lists the oldest ends that were not taken, at most limit.
+	// JobEnds lists the oldest ends that were not processed, at most limit.
 	JobEnds(ctx context.Context, limit int) ([]JobEnd, error)
-	// EnqueueDeliveries takes ends and records idle jobs, and adds the deliveries that they ask for, in one transaction.
+	// EnqueueDeliveries removes ends, records idle jobs, and adds deliveries, in one transaction.
 	EnqueueDeliveries(ctx context.Context, x EnqueueBatch) error
-	// WatchedJobs lists the jobs that have not ended and have a notification of their long wait, by number, those after one, at most limit.
-	// The end of a job removes its Idle.
+	// WatchedJobs lists the jobs that have not ended and have a notification of a long wait, by number, after the given one, at most limit.
+	// The end of a job removes its IdleJob.
 	WatchedJobs(ctx context.Context, after muster.JobID, limit int) ([]WatchedJob, error)
 }
 
 // DeliveryStore is the queue and the log of requests to webhooks.
 type DeliveryStore interface {
-	// Due lists pending deliveries whose time has come, at most so many for each host and project by that time, leaving out those with ids in
-	// busy, and says when the next one is due that is later, 0 for none.
+	// Due lists pending deliveries that are due, without those with ids in busy: at most perQueue for each host and project, the oldest first.
+	// next is when the next later one is due, or 0.
 	Due(ctx context.Context, now muster.Time, perQueue int, busy map[int64]bool) (due []Delivery, next muster.Time, err error)
-	// RecordAttempts updates deliveries after an attempt, or adds one with EventID 0, and drops all but the last MaxFinalDeliveries final ones of
+	// RecordAttempts updates deliveries after an attempt, or adds those with ID 0, and drops all but the last MaxFinalDeliveries final ones of
 	// each of their projects.
 	RecordAttempts(ctx context.Context, list []Delivery) error
 	// Deliveries lists the log, newest first, without bodies.
@@ -34,9 +34,9 @@ type DeliveryStore interface {
 }
 
 const (
-	// MaxFinalDeliveries is how many deliveries of a project are kept that are not pending.
+	// MaxFinalDeliveries is how many deliveries that are not pending are kept for a project.
 	MaxFinalDeliveries = 1_000
-	// MaxPendingDeliveries is how many deliveries of a project may be pending. Expand adds further ones as given up.
+	// MaxPendingDeliveries is how many deliveries of a project may be pending. EnqueueDeliveries adds further ones as failed.
 	MaxPendingDeliveries = 10_000
 )
 
@@ -48,21 +48,21 @@ type JobEnd struct {
 	At    muster.Time
 }
 
-// EnqueueBatch is what came of ends and waits.
+// EnqueueBatch is one transaction of EnqueueDeliveries.
 type EnqueueBatch struct {
 	ProcessedEnds []int64 // ids of ends
 	Idle          []IdleJob
-	Deliveries    []Delivery // to add, with EventID 0
+	Deliveries    []Delivery // to add, with ID 0
 }
 
-// IdleJob is since when no task of a job runs. Since 0 means that one does, or that the job has ended.
+// IdleJob records since when no task of a job runs. Since 0 means that a task runs, or that the job has ended.
 type IdleJob struct {
 	Job          muster.JobID
 	Since        muster.Time
 	NotifiedWait muster.Duration // the longest wait that was notified
 }
 
-// WatchedJob is a job and since when it is known to be idle.
+// WatchedJob is a job and its IdleJob.
 type WatchedJob struct {
 	Job  muster.Job // without Spec and Groups
 	Idle IdleJob
@@ -84,13 +84,13 @@ type Delivery struct {
 	CreatedAt muster.Time
 
 	Attempts    int
-	NextAt      muster.Time // 0: it is not pending
+	NextAt      muster.Time // 0 if it is not pending
 	AttemptedAt muster.Time // of the last attempt
-	Status      int         // of the last answer; 0 for none
+	Status      int         // HTTP status of the last attempt, or 0
 	Error       string      // why the last attempt failed
 	Latency     muster.Duration
 	Delivered   bool
-	FinishedAt  muster.Time // when it was delivered or given up
+	FinishedAt  muster.Time // when it was delivered or failed
 }
 
 // DeliveryQuery selects deliveries, newest first.
@@ -109,7 +109,6 @@ const (
 	DeliveryFailed    = "failed"
 )
 
-// State returns the state of a delivery.
 func (d *Delivery) State() string {
 	switch {
 	case d.NextAt != 0:
@@ -121,7 +120,7 @@ func (d *Delivery) State() string {
 	}
 }
 
-// UpperBound checks the query and returns the id that all its deliveries are below.
+// UpperBound checks the query and returns the id below which all its deliveries are.
 func (q *DeliveryQuery) UpperBound() (int64, error) {
 	jobs := JobQuery{Cursor: q.Cursor, Limit: q.Limit}
 	n, err := jobs.UpperBound()

@@ -2,20 +2,20 @@ package store
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strconv"
 
 	"github.com/muster-dev/muster"
 )
 
-// RowsFunc reads the tasks of one job that have rows: those with numbers in span
+// RowsFunc reads the stored tasks of one job with numbers in span
 // and a state in states (any if empty), by number, at most limit of them.
 type RowsFunc func(ctx context.Context, span Span, states []muster.TaskState, limit int) ([]muster.Task, error)
 
-// PageTasks answers Reader.Tasks for an adapter: it merges the tasks that have rows
-// with those that it makes up from their groups. job has Spec and Groups, read at
-// the same moment as the rows. It makes up no more tasks than it returns,
-// however many there are.
+// PageTasks implements Reader.Tasks for an adapter: it merges the stored tasks
+// with those that it synthesizes from their groups. job has Spec and Groups, of the
+// same snapshot as the rows. It synthesizes only tasks that it returns.
 func PageTasks(ctx context.Context, q TaskQuery, job *muster.Job, rows RowsFunc) ([]muster.Task, string, error) {
 	if err := checkLimit(q.Limit); err != nil {
 		return nil, "", err
@@ -39,10 +39,9 @@ func PageTasks(ctx context.Context, q TaskQuery, job *muster.Job, rows RowsFunc)
 	return p.page[:q.Limit], strconv.Itoa(p.page[q.Limit].ID.Num), nil
 }
 
-// pager collects a page, and one task more, which tells whether there is a next
-// page and where it begins.
+// pager collects a page, and one task more, which is the first one of the next page.
 type pager struct {
-	ctx        context.Context //nolint:containedctx // lives for one call of Page
+	ctx        context.Context //nolint:containedctx // of one call of PageTasks
 	job        *muster.Job
 	states     []muster.TaskState
 	storedOnly bool
@@ -57,7 +56,7 @@ func (p *pager) matches(s muster.TaskState) bool {
 	return len(p.states) == 0 || slices.Contains(p.states, s)
 }
 
-// addGroup adds what is wanted of the group's tasks in span.
+// addGroup adds the matching tasks of a group in span.
 func (p *pager) addGroup(g *muster.Group, span Span) error {
 	span.First = max(span.First, g.First)
 	span.Last = min(span.Last, g.First+g.Size-1)
@@ -74,7 +73,7 @@ func (p *pager) addGroup(g *muster.Group, span Span) error {
 	return p.addMixed(g, Span{max(span.First, unmaterialized), span.Last})
 }
 
-// mayMatch spares the reading of groups that count no task in a wanted state.
+// mayMatch returns false for a group without tasks in the wanted states.
 func (p *pager) mayMatch(g *muster.Group) bool {
 	if len(p.states) == 0 {
 		return true
@@ -93,9 +92,8 @@ func (p *pager) addRows(span Span) error {
 	return err
 }
 
-// addMixed adds the tasks of a span in which every number without a row is one of
-// the group's rest. It reads rows of all states, since each also says that its
-// number is not of the rest.
+// addMixed adds the tasks of a span in which every task without a row is synthesized. It reads
+// rows of all states, because a task with a row is not synthesized.
 func (p *pager) addMixed(g *muster.Group, span Span) error {
 	for next := span.First; next <= span.Last && p.remaining() > 0; {
 		want := p.remaining()
@@ -118,15 +116,14 @@ func (p *pager) addMixed(g *muster.Group, span Span) error {
 	return nil
 }
 
-// addSynthesized makes up the tasks first to last, as far as there is room.
+// addSynthesized synthesizes the tasks first to last, up to the limit.
 func (p *pager) addSynthesized(g *muster.Group, first, last int) {
 	for num := first; num <= last && p.remaining() > 0; num++ {
 		p.page = append(p.page, SynthesizeTask(p.job, g, num))
 	}
 }
 
-// SynthesizeTask returns a task of the group's rest, which has no row of its own. job
-// has its Spec.
+// SynthesizeTask returns a task that has no row, from its group. job has its Spec.
 func SynthesizeTask(job *muster.Job, g *muster.Group, num int) muster.Task {
 	t := muster.Task{
 		ID:          muster.TaskID{Job: job.ID, Num: num},
@@ -154,7 +151,7 @@ func SynthesizeTask(job *muster.Job, g *muster.Group, num int) muster.Task {
 	return t
 }
 
-// mergeSpans sorts spans and joins those that touch, so that each task is listed
+// mergeSpans sorts spans and joins those that overlap, so that each task is listed
 // once. No spans mean all numbers.
 func mergeSpans(spans []Span) []Span {
 	if len(spans) == 0 {
@@ -182,14 +179,42 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-// parseCursor reads a cursor: the number of the first row of the next page.
+// parseCursor parses a cursor: the number of the first row of the next page.
 func parseCursor(s string) (int64, error) {
 	if s == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 {
-		return 0, muster.Errorf(muster.Invalid, "%q is not a cursor: use the one that the last page came with", s)
+		return 0, muster.Errorf(muster.Invalid, "%q is not a cursor: use the cursor of the previous page", s)
 	}
 	return n, nil
+}
+
+// UpperBound checks the query and returns the number below which all its jobs are.
+func (q *JobQuery) UpperBound() (muster.JobID, error) {
+	n, err := q.LowerBound()
+	if q.Cursor == "" {
+		n = math.MaxInt64
+	}
+	return n, err
+}
+
+// LowerBound checks the query and returns the number above which all its jobs are, with OldestFirst.
+func (q *JobQuery) LowerBound() (muster.JobID, error) {
+	if err := checkLimit(q.Limit); err != nil {
+		return 0, err
+	}
+	n, err := parseCursor(q.Cursor)
+	return muster.JobID(n), err
+}
+
+// TrimPage returns the page and its cursor. An adapter reads one job more than Limit,
+// to know whether there is a next page.
+func (q *JobQuery) TrimPage(jobs []muster.Job) ([]muster.Job, string) {
+	if len(jobs) <= q.Limit {
+		return jobs, ""
+	}
+	jobs = jobs[:q.Limit]
+	return jobs, jobs[len(jobs)-1].ID.String()
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // A page of a huge array reads about as many rows as it has tasks, wherever it
-// starts and whatever it looks for.
+// starts and for all filters.
 func TestPageReadsNoMoreThanAPage(t *testing.T) {
 	t.Parallel()
 	const size, limit = 1_000_000, 100

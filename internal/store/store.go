@@ -1,8 +1,7 @@
-// Package store is the contract for what survives a crash: the rows of jobs,
-// groups, tasks, attempts, workers and keys. Package storetest holds it as tests;
-// every adapter runs them.
+// Package store is the contract of durable storage: the rows of jobs,
+// groups, tasks, attempts, workers and keys. Package storetest tests it for every adapter.
 //
-// There is one writer, the engine; there may be many readers at once. A Commit
+// The engine is the only writer; many readers may run at once. A Commit
 // that returned nil is on disk. A Commit that returned an error changed nothing.
 package store
 
@@ -13,15 +12,15 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Writer is what the engine needs.
+// Writer is the part of the store that the engine uses.
 type Writer interface {
-	// Load returns what the scheduler starts from.
+	// Load returns the state that the scheduler starts from.
 	Load(ctx context.Context) (muster.Snapshot, error)
 	// Commit writes all rows, and the idempotency keys of new jobs, in one transaction,
-	// and drops the keys that are older than these by IdempotencyTTL or more.
+	// and drops keys that are older than these by IdempotencyTTL or more.
 	// It returns a StorageFull error if there is no space, and a Conflict if an
-	// idempotency key is taken. A task's group, name, kind, element and creation never
-	// change, nor do a job's name, project, kind, creation, owner and UID, and a spec is never changed in place.
+	// idempotency key exists. A task's group, name, kind, element and creation time never
+	// change, nor do a job's name, project, kind, creation time, owner and UID, and a spec is never changed in place.
 	Commit(ctx context.Context, b *Batch) error
 }
 
@@ -31,10 +30,10 @@ type Batch struct {
 	IdempotencyKeys []IdempotencyKey
 }
 
-// IdempotencyTTL is how long a client's key stands for the job that it made.
+// IdempotencyTTL is how long a client's idempotency key is kept.
 const IdempotencyTTL = muster.Duration(7 * 24 * time.Hour)
 
-// IdempotencyKey remembers which job a client's key made.
+// IdempotencyKey records which job a client submitted with a key.
 type IdempotencyKey struct {
 	Key    string // unique together with Owner
 	Owner  string
@@ -43,53 +42,52 @@ type IdempotencyKey struct {
 	At     muster.Time
 }
 
-// Reader is what the API needs. Every list ends: it returns at most Limit rows
-// and the cursor to go on from, which is "" at the end.
+// Reader is the part of the store that the API uses. A list returns at most Limit rows
+// and the cursor of the next page, which is "" at the end.
 type Reader interface {
 	Job(ctx context.Context, id muster.JobID) (muster.Job, error) // with Spec and Groups; NotFound
 	Jobs(ctx context.Context, q JobQuery) ([]muster.Job, string, error)
-	// Tasks lists by number. Tasks without rows are made up from their group, so that
-	// every task is there.
+	// Tasks lists by number. Tasks without rows are synthesized from their group.
 	Tasks(ctx context.Context, q TaskQuery) ([]muster.Task, string, error)
 	Task(ctx context.Context, id muster.TaskID) (muster.Task, error)          // NotFound
-	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) // all, the current one too, by number
+	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) // all, with the current one, by number
 	Workers(ctx context.Context) ([]muster.Worker, error)                     // by name; Free, Running and Load are not stored
 	FindIdempotencyKey(ctx context.Context, owner, key string) (IdempotencyKey, bool, error)
-	Contents(ctx context.Context, q ContentQuery) ([]Content, error) // those that are not proven Wrong, the newest job's first; there may be none
+	Contents(ctx context.Context, q ContentQuery) ([]Content, error) // without those that are a Mismatch, the newest job's first
 }
 
 // MaxLateReports is how many late reports of a job are kept: the first ones.
 const MaxLateReports = 100
 
-// LateReportReader are the reports of attempts that had been given up before they came. Commit keeps those of attempts that were
-// given to the worker that reports them.
+// LateReportReader reads the reports of attempts that the scheduler had ended before. Commit keeps those of attempts that were
+// assigned to the reporting worker.
 type LateReportReader interface {
-	LateReports(ctx context.Context, job muster.JobID) ([]muster.LateReport, error) // by task and attempt; none for unknown jobs
+	LateReports(ctx context.Context, job muster.JobID) ([]muster.LateReport, error) // by task and attempt; empty for unknown jobs
 }
 
-// KeyStore is where API keys live.
+// KeyStore stores API keys.
 type KeyStore interface {
-	PutKey(ctx context.Context, k Key) error                 // inserts or replaces by EventID; Conflict if another key has the Hash, Unauthenticated if there is no Parent
-	KeyByHash(ctx context.Context, hash string) (Key, error) // NotFound; Forbidden for a worker's key that was deleted
+	PutKey(ctx context.Context, k Key) error                 // inserts or replaces by ID; Conflict if another key has the Hash, Unauthenticated if the Parent is missing
+	KeyByHash(ctx context.Context, hash string) (Key, error) // NotFound; Forbidden for a deleted key of a worker
 	ListKeys(ctx context.Context) ([]Key, error)             // the oldest first
-	DeleteKey(ctx context.Context, id string) error          // and those of which it is the Parent; NotFound
+	DeleteKey(ctx context.Context, id string) error          // and its children; NotFound
 }
 
-// Key is one API key. Its secret is nowhere: Hash is the SHA-256 of it, in hex.
+// Key is one API key. The secret is not stored: Hash is its SHA-256, in hex.
 type Key struct {
 	ID        string
 	Name      string
 	Hash      string
 	Role      string          // of package auth
 	Project   string          // "" means all
-	Job       muster.JobID    // the only one that it may read; 0 means all
+	Job       muster.JobID    // the only job that it may read; 0 means all
 	Worker    muster.WorkerID // for a worker's own key
-	Parent    string          // the key that made it and with which it is deleted; "" for none
+	Parent    string          // id of the key that created it, and with which it is deleted, or ""
 	CreatedAt muster.Time
 	ExpiresAt muster.Time // 0 means never
 }
 
-// JobQuery selects jobs, by number: the newest first, or the oldest.
+// JobQuery selects jobs, in order of their numbers.
 type JobQuery struct {
 	Job         muster.JobID      // only this one; 0 means any
 	States      []muster.JobState // any if empty
@@ -100,7 +98,7 @@ type JobQuery struct {
 	Since       muster.Time       // created then or later; 0 means any time
 	Until       muster.Time       // created then or earlier; 0 means any time
 	Labels      map[string]string // all of them
-	OldestFirst bool              // first
+	OldestFirst bool
 	Cursor      string
 	Limit       int
 }
@@ -110,7 +108,7 @@ type TaskQuery struct {
 	Job        muster.JobID
 	States     []muster.TaskState // any if empty
 	Spans      []Span             // any if empty
-	StoredOnly bool               // only those with rows of their own: none is made up
+	StoredOnly bool               // only tasks with rows, no synthesized ones
 	Cursor     string
 	Limit      int
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestSetAside holds that a log which is set aside is kept under another name, and that the next one of the same attempt
+// TestSetAside checks that an archived log is kept under another name, and that the next log of the same attempt
 // begins empty, with an index of its own, although the file of the first one was open.
 func TestSetAside(t *testing.T) {
 	t.Parallel()
@@ -25,23 +25,23 @@ func TestSetAside(t *testing.T) {
 	})
 	a, other := attempt(1, 0, 1), attempt(1, 1, 1)
 	if had, err := d.Archive(t.Context(), a); had || err != nil {
-		t.Errorf("a log that is not there: %t, %v", had, err)
+		t.Errorf("a missing log: %t, %v", had, err)
 	}
 	old, _ := makeLog([]int{300 << 10, 300 << 10, 300 << 10})
 	mustAppend(t, d, a, 0, string(old))
 	mustAppend(t, d, other, 0, "other")
 	if had, err := d.Archive(t.Context(), a); !had || err != nil {
-		t.Fatalf("a log that is there: %t, %v", had, err)
+		t.Fatalf("an existing log: %t, %v", had, err)
 	}
 	if size, err := d.Size(t.Context(), a); size != 0 || err != nil {
-		t.Errorf("after it was set aside the log has %d bytes, %v", size, err)
+		t.Errorf("after Archive the log has %d bytes, %v", size, err)
 	}
 	aside, err := filepath.Glob(filepath.Join(root, "1", "0", "0.1.log.[0-9]*"))
 	if err != nil || len(aside) != 1 {
 		t.Fatalf("the log is kept as %q, %v", aside, err)
 	}
 	if b, err := os.ReadFile(aside[0]); string(b) != string(old) || err != nil {
-		t.Errorf("what is kept has %d bytes of %d, %v", len(b), len(old), err)
+		t.Errorf("the archived log has %d bytes of %d, %v", len(b), len(old), err)
 	}
 
 	log, starts := makeLog([]int{100 << 10, 100 << 10, 100 << 10, 100 << 10, 100 << 10, 100 << 10, 100 << 10, 100 << 10})
@@ -59,7 +59,7 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// TestLastJob holds that each job with a log counts, and nothing else that lies in the folder.
+// TestLastJob checks that only jobs with a log count.
 func TestLastJob(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

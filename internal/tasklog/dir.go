@@ -8,31 +8,32 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// Dir keeps each attempt's log in a file of its own, which is made by the first
-// Append: an attempt without output has none. Several Dirs, also of several processes, may
-// use a folder as long as each log is appended to by one of them at a time.
+// Dir stores each attempt's log in a file, which the first Append creates. Several Dirs, also of several processes, may
+// use a directory if only one of them at a time appends to a log.
 type Dir struct {
 	root      string
 	withIndex bool // see OpenIndexedDir
 
 	mu   sync.Mutex
-	logs map[muster.AttemptID]*logFile // those in use, and those in idle
+	logs map[muster.AttemptID]*logFile // in use or in idle
 	idle []*logFile                    // not in use, with an open file; the least recently used first
 
-	dirsMu sync.RWMutex // held for writing to remove folders, for reading to make files in them
+	dirsMu sync.RWMutex // held for writing to remove directories, for reading to create files in them
 }
 
 var _ Store = (*Dir)(nil)
 
-// maxIdle bounds the files that are kept open for the next Append.
+// maxIdle is how many unused files stay open for the next Append.
 const maxIdle = 64
 
 // logFile is one attempt's log while it is in memory.
@@ -42,21 +43,21 @@ type logFile struct {
 
 	mu     sync.Mutex
 	file   *os.File // nil until it is needed
-	size   int64    // while file is open
-	synced bool     // nothing was appended since the file was opened and synced
+	size   int64    // valid while file is open
+	synced bool     // nothing was appended since the last sync
 	grown  chan struct{}
-	index  *indexer // of what was appended; nil if that is not all
+	index  *indexer // of the log's bytes; nil if it did not see all of them
 }
 
-// OpenDir uses the folder at path and makes it if needed.
+// OpenDir opens the directory at path, creating it if needed.
 func OpenDir(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "cannot make the folder for logs: %w", err)
+		return nil, muster.Errorf(muster.Unavailable, "cannot create the directory for logs: %w", err)
 	}
 	return &Dir{root: filepath.Clean(path), logs: make(map[muster.AttemptID]*logFile)}, nil
 }
 
-// Close closes all files that are not in use.
+// Close closes all unused files.
 func (d *Dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,7 +70,7 @@ func (d *Dir) Close() error {
 	return errors.Join(errs...)
 }
 
-// acquire returns the log of an attempt, which the caller gives back by release.
+// acquire returns the log of an attempt. The caller must release it.
 func (d *Dir) acquire(a muster.AttemptID) *logFile {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -79,25 +80,20 @@ func (d *Dir) acquire(a muster.AttemptID) *logFile {
 		d.logs[a] = l
 	}
 	if l.refs == 0 {
-		for i, other := range d.idle {
-			if other == l {
-				d.idle = append(d.idle[:i], d.idle[i+1:]...)
-				break
-			}
-		}
+		d.idle = slices.DeleteFunc(d.idle, func(other *logFile) bool { return other == l })
 	}
 	l.refs++
 	return l
 }
 
-// release gives a log back. Its file stays open for a while.
+// release ends the use of a log. Its file stays open for a while.
 func (d *Dir) release(l *logFile) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if l.refs--; l.refs > 0 {
 		return
 	}
-	l.mu.Lock() // free: nobody uses it
+	l.mu.Lock() // does not block: the log is unused
 	open := l.file != nil
 	l.mu.Unlock()
 	if !open {
@@ -109,9 +105,9 @@ func (d *Dir) release(l *logFile) {
 		return
 	}
 	oldest := d.idle[0]
-	d.idle = append(d.idle[:0], d.idle[1:]...)
+	d.idle = slices.Delete(d.idle, 0, 1)
 	delete(d.logs, oldest.id)
-	_ = oldest.close() // nothing is buffered: an error of writing was told by Append or Sync
+	_ = oldest.close() // nothing is buffered: Append or Sync returned errors of writing
 }
 
 // close closes the file; the next use opens it again.
@@ -128,13 +124,13 @@ func (l *logFile) close() error {
 
 func (d *Dir) jobDir(j muster.JobID) string { return filepath.Join(d.root, j.String()) }
 
-// path spreads the tasks of a job over folders of at most 1,000 tasks.
+// path distributes the tasks of a job over directories of at most 1,000 tasks.
 func (d *Dir) path(a muster.AttemptID) string {
 	bucket := strconv.Itoa(a.Task.Num / 1000)
 	return filepath.Join(d.jobDir(a.Task.Job), bucket, fmt.Sprintf("%d.%d.log", a.Task.Num, a.N))
 }
 
-// Append implements Logs. If the disk is full it writes what fits and returns a
+// Append implements Store. If the disk is full, it writes what fits and returns a
 // StorageFull error with the size.
 func (d *Dir) Append(_ context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
 	if offset < 0 {
@@ -151,9 +147,9 @@ func (d *Dir) Append(_ context.Context, a muster.AttemptID, offset int64, data [
 		return 0, wrapError("read", a, err)
 	}
 	if offset > l.size {
-		return l.size, muster.Errorf(muster.Conflict, "the log of %s has %d bytes: go on from there, not from %d", a, l.size, offset)
+		return l.size, muster.Errorf(muster.Conflict, "the log of %s has %d bytes: continue from there, not from %d", a, l.size, offset)
 	}
-	old := l.size - offset // bytes of data that are there already
+	old := l.size - offset // bytes of data that the log has already
 	if old >= int64(len(data)) {
 		return l.size, nil
 	}
@@ -173,8 +169,8 @@ func (d *Dir) Append(_ context.Context, a muster.AttemptID, offset int64, data [
 	return l.size, nil
 }
 
-// open opens the log's file if it exists, or makes it if it shall. Without a file
-// the size is 0.
+// open opens the log's file. If it does not exist, open creates it if create is true, and otherwise
+// sets the size to 0.
 func (d *Dir) open(l *logFile, create bool) error {
 	if l.file != nil {
 		return nil
@@ -200,7 +196,7 @@ func (d *Dir) open(l *logFile, create bool) error {
 	return nil
 }
 
-// refreshSize takes up what another Dir has written to the open file since.
+// refreshSize updates the size after another Dir appended to the open file.
 func (l *logFile) refreshSize() error {
 	if l.file == nil {
 		return nil
@@ -215,12 +211,12 @@ func (l *logFile) refreshSize() error {
 	return nil
 }
 
-// create makes a file and its folders. The Dir of another process may remove a folder that is empty
-// before the file is in it: then it is made again.
+// create creates a file and its directories. It retries if the Dir of another process removes an empty directory
+// before the file is in it.
 func (d *Dir) create(path string) (f *os.File, err error) {
 	d.dirsMu.RLock()
 	defer d.dirsMu.RUnlock()
-	for range 100 { // each time another log's last file has to go just then
+	for range 100 { // each retry needs another removal at the same moment
 		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
 			f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 		}
@@ -231,7 +227,7 @@ func (d *Dir) create(path string) (f *os.File, err error) {
 	return f, err
 }
 
-// Size implements Logs.
+// Size implements Store.
 func (d *Dir) Size(_ context.Context, a muster.AttemptID) (int64, error) {
 	l := d.acquire(a)
 	defer d.release(l)
@@ -257,7 +253,7 @@ func (d *Dir) sizeOf(l *logFile) (int64, error) {
 	return info.Size(), nil
 }
 
-// Sync implements Logs.
+// Sync implements Store.
 func (d *Dir) Sync(_ context.Context, a muster.AttemptID) error {
 	l := d.acquire(a)
 	defer d.release(l)
@@ -272,9 +268,9 @@ func (d *Dir) Sync(_ context.Context, a muster.AttemptID) error {
 	if err := l.file.Sync(); err != nil {
 		return wrapError("sync", a, err)
 	}
-	// The file's name must last too, in each folder that may be new.
+	// The file's name must survive, too, in each directory that may be new.
 	for _, dir := range []string{filepath.Dir(d.path(a)), d.jobDir(a.Task.Job), d.root} {
-		if err := syncFolder(dir); err != nil {
+		if err := atomicfile.SyncDir(dir); err != nil {
 			return wrapError("sync", a, err)
 		}
 	}
@@ -282,7 +278,7 @@ func (d *Dir) Sync(_ context.Context, a muster.AttemptID) error {
 	return nil
 }
 
-// Wait implements Logs.
+// Wait implements Store.
 func (d *Dir) Wait(ctx context.Context, a muster.AttemptID, size int64) error {
 	l := d.acquire(a)
 	defer d.release(l)
@@ -306,7 +302,7 @@ func (d *Dir) Wait(ctx context.Context, a muster.AttemptID, size int64) error {
 	}
 }
 
-// Open implements Logs. The log need not be there yet.
+// Open implements Store. The log need not exist yet.
 func (d *Dir) Open(_ context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error) {
 	if offset < 0 {
 		return nil, muster.Errorf(muster.Invalid, "the offset %d in the log of %s is negative", offset, a)
@@ -318,7 +314,7 @@ func (d *Dir) Open(_ context.Context, a muster.AttemptID, offset int64) (io.Read
 	return r, nil
 }
 
-// Remove implements Logs. A log that is appended to meanwhile may come back.
+// Remove implements Store. An Append at the same time may create a log again.
 func (d *Dir) Remove(_ context.Context, job muster.JobID) error {
 	if err := d.closeFiles(func(a muster.AttemptID) bool { return a.Task.Job == job }); err != nil {
 		return err
@@ -331,46 +327,45 @@ func (d *Dir) Remove(_ context.Context, job muster.JobID) error {
 	return nil
 }
 
-// RemoveAttempt deletes the log of one attempt; one that is not there is no error.
-func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error { return d.remove(a) }
-
-func (d *Dir) remove(a muster.AttemptID) error {
-	if err := d.closeFiles(func(b muster.AttemptID) bool { return a == b }); err != nil {
+// RemoveAttempt deletes the log of one attempt. It returns nil if there is none.
+func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
+	if err := d.CloseAttempt(a); err != nil {
 		return err
 	}
 	path := d.path(a)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return wrapError("remove", a, err)
-	}
+	files := []string{path}
 	if d.withIndex {
-		if err := os.Remove(indexPath(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		files = append(files, indexPath(path))
+	}
+	for _, file := range files {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return wrapError("remove", a, err)
 		}
 	}
 	d.dirsMu.Lock()
 	defer d.dirsMu.Unlock()
-	// The folders go with their last file; the error of a folder in use is expected.
+	// Empty directories are removed, too; for others os.Remove fails.
 	if os.Remove(filepath.Dir(path)) == nil {
 		_ = os.Remove(d.jobDir(a.Task.Job))
 	}
 	return nil
 }
 
-// Retain deletes the logs of all attempts but those that wanted names. Nothing is appended meanwhile.
+// Retain deletes the logs of all attempts for which wanted returns false. The caller does not append meanwhile.
 func (d *Dir) Retain(wanted func(muster.AttemptID) bool) error {
 	return filepath.WalkDir(d.root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
-			return muster.Errorf(muster.Unavailable, "cannot list the folder for logs: %w", err)
+			return errList(err)
 		}
 		a, ok := d.parsePath(path)
 		if !ok || entry.IsDir() || wanted(a) {
 			return nil
 		}
-		return d.remove(a)
+		return d.RemoveAttempt(context.Background(), a)
 	})
 }
 
-// parsePath returns whose log has this path.
+// parsePath returns the attempt whose log has this path.
 func (d *Dir) parsePath(path string) (a muster.AttemptID, ok bool) {
 	job, err := muster.ParseJobID(filepath.Base(filepath.Dir(filepath.Dir(path))))
 	if err != nil {
@@ -381,29 +376,33 @@ func (d *Dir) parsePath(path string) (a muster.AttemptID, ok bool) {
 	return a, err == nil && d.path(a) == path
 }
 
-// Archive implements Logs. The other name is that of the log, a dot and the time in nanoseconds.
+// Archive implements Store. The new name is that of the log, a dot and the time in nanoseconds.
 func (d *Dir) Archive(_ context.Context, a muster.AttemptID) (bool, error) {
 	path := d.path(a)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err := d.closeFiles(func(b muster.AttemptID) bool { return a == b }); err != nil {
+	if err := d.CloseAttempt(a); err != nil {
 		return false, wrapError("close", a, err)
 	}
 	if err := os.Rename(path, path+"."+strconv.FormatInt(time.Now().UnixNano(), 10)); err != nil {
 		return false, wrapError("rename", a, err)
 	}
-	if err := syncFolder(filepath.Dir(path)); err != nil {
+	if err := atomicfile.SyncDir(filepath.Dir(path)); err != nil {
 		return false, wrapError("rename", a, err)
 	}
 	return true, nil
 }
 
-// LastJob returns the highest number of a job that has logs, 0 if none has.
+func errList(err error) error {
+	return muster.Errorf(muster.Unavailable, "cannot list the directory for logs: %w", err)
+}
+
+// LastJob returns the highest number of a job that has logs, or 0.
 func (d *Dir) LastJob() (last muster.JobID, err error) {
 	f, err := os.Open(d.root)
 	if err != nil {
-		return 0, muster.Errorf(muster.Unavailable, "cannot list the folder for logs: %w", err)
+		return 0, errList(err)
 	}
 	defer f.Close()
 	for {
@@ -417,18 +416,18 @@ func (d *Dir) LastJob() (last muster.JobID, err error) {
 			return last, nil
 		}
 		if err != nil {
-			return 0, muster.Errorf(muster.Unavailable, "cannot list the folder for logs: %w", err)
+			return 0, errList(err)
 		}
 	}
 }
 
-// CloseAttempt closes the file of one attempt's log, so that its space is free when another Dir
+// CloseAttempt closes the file of one attempt's log, so that its space is freed when another Dir
 // removes it. The next use opens it again.
 func (d *Dir) CloseAttempt(a muster.AttemptID) error {
 	return d.closeFiles(func(b muster.AttemptID) bool { return a == b })
 }
 
-// closeFiles closes the files of the logs that which selects.
+// closeFiles closes the files of the matching logs.
 func (d *Dir) closeFiles(match func(muster.AttemptID) bool) error {
 	var logs []*logFile
 	d.mu.Lock()
@@ -447,7 +446,61 @@ func (d *Dir) closeFiles(match func(muster.AttemptID) bool) error {
 
 func wrapError(verb string, a muster.AttemptID, err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return muster.Errorf(muster.StorageFull, "no space left for the log of %s: free some on its disk: %w", a, err)
+		return muster.Errorf(muster.StorageFull, "no space left for the log of %s: free space on its disk: %w", a, err)
 	}
 	return muster.Errorf(muster.Internal, "cannot %s the log of %s: %w", verb, a, err)
+}
+
+// reader reads a log that may grow, and may not exist yet.
+type reader struct {
+	id   muster.AttemptID
+	path string
+	off  int64
+	file *os.File // nil until it exists
+}
+
+// open opens the file if it exists.
+func (r *reader) open() error {
+	f, err := os.Open(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return wrapError("read", r.id, err)
+	}
+	r.file = f
+	return nil
+}
+
+// Read implements io.Reader. At the end it returns io.EOF and may be repeated.
+func (r *reader) Read(p []byte) (int, error) {
+	if r.file == nil {
+		if err := r.open(); err != nil {
+			return 0, err
+		}
+		if r.file == nil {
+			return 0, io.EOF
+		}
+	}
+	if r.off > maxOffset { // longer than any log: the system would refuse to read there
+		return 0, io.EOF
+	}
+	n, err := r.file.ReadAt(p, r.off)
+	r.off += int64(n)
+	switch {
+	case n > 0, len(p) == 0:
+		return n, nil
+	case err == nil || errors.Is(err, io.EOF):
+		return 0, io.EOF
+	default:
+		return 0, wrapError("read", r.id, err)
+	}
+}
+
+// Close implements io.Closer.
+func (r *reader) Close() error {
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
 }

@@ -59,7 +59,7 @@ func content(t *testing.T, d tasklog.Store, a muster.AttemptID) string {
 }
 
 // However a worker's log is cut, repeated and interrupted, the copy is always a
-// prefix of it, and Append says where to go on.
+// prefix of it, and Append returns where to continue.
 func TestCopyIsAlwaysAPrefix(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -119,7 +119,7 @@ func TestNoOutputMakesNoFile(t *testing.T) {
 		t.Fatalf("read %q", got)
 	}
 	if entries, err := os.ReadDir(root); err != nil || len(entries) != 0 {
-		t.Fatalf("%v, %v: want an empty folder", entries, err)
+		t.Fatalf("%v, %v: want an empty directory", entries, err)
 	}
 }
 
@@ -277,11 +277,11 @@ func TestRemoveAttemptLeavesOthersAndNoEmptyFolders(t *testing.T) {
 		}
 	}
 	if entries, err := os.ReadDir(root); err != nil || len(entries) != 0 {
-		t.Fatalf("%v, %v: want an empty folder", entries, err)
+		t.Fatalf("%v, %v: want an empty directory", entries, err)
 	}
 }
 
-// Short tasks come and go in the same folder at the same time, also by the Dirs of a worker and its shim.
+// Logs of short tasks are created and removed in the same directory at the same time, also by the Dirs of a worker and its shim.
 func TestRetainDeletesAllLogsButThoseThatAreWanted(t *testing.T) {
 	root := t.TempDir()
 	d := openDir(t, root)
@@ -302,7 +302,7 @@ func TestRetainDeletesAllLogsButThoseThatAreWanted(t *testing.T) {
 		}
 	}
 	if list, err := os.ReadDir(root); err != nil || len(list) != 1 {
-		t.Errorf("the folder has %v, %v", list, err)
+		t.Errorf("the directory has %v, %v", list, err)
 	}
 }
 
@@ -346,7 +346,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// A worker and its shim use one folder: each sees what the other has written.
+// A worker and its shim use one directory: each sees what the other wrote.
 func TestTwoDirsTakeTurnsWithALog(t *testing.T) {
 	root := t.TempDir()
 	one, err := tasklog.OpenDir(root)
@@ -363,10 +363,10 @@ func TestTwoDirsTakeTurnsWithALog(t *testing.T) {
 	at := int64(0)
 	for i, d := range []*tasklog.Dir{one, other, one, other} {
 		if size, err := d.Size(t.Context(), a); err != nil || size != at {
-			t.Fatalf("turn %d: size %d, %v; want %d", i, size, err, at)
+			t.Fatalf("round %d: size %d, %v; want %d", i, size, err, at)
 		}
 		if at, err = d.Append(t.Context(), a, at, []byte("abc")); err != nil || at != int64(3*(i+1)) {
-			t.Fatalf("turn %d: %d, %v", i, at, err)
+			t.Fatalf("round %d: %d, %v", i, at, err)
 		}
 	}
 	if _, err := one.Append(t.Context(), a, at+1, []byte("x")); muster.CodeOf(err) != muster.Conflict {

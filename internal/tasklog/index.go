@@ -16,21 +16,21 @@ import (
 // indexInterval is the least distance of two offsets in a log's index, in bytes.
 const indexInterval = 64 << 10
 
-// An index is a file beside a log, of offsets at which records of the log begin: 8 bytes
-// each, big endian, growing by at least indexInterval. It is a hint that can be made again
+// An index is a file beside a log with offsets at which records of the log begin: 8 bytes
+// each, big endian, increasing by at least indexInterval. It can be rebuilt
 // from the log at any time, and is never ahead of it.
 
-// indexer finds the offsets for an index in a log's bytes, as they come.
+// indexer finds the offsets for an index in a log's bytes.
 type indexer struct {
-	pos     int64 // in the log, of what comes next
-	last    int64 // the last offset found; 0 for none
-	skip    int64 // bytes of the current record's data that are to come
+	pos     int64 // in the log, of the next byte
+	last    int64 // the last offset found, or 0
+	skip    int64 // remaining bytes of the current record's data
 	head    [headSize]byte
 	headLen int  // bytes of head
-	damaged bool // the log is damaged: nothing is found any more
+	damaged bool // the log is damaged: no more offsets are found
 }
 
-// write calls found for each offset that data brings.
+// write processes the next bytes and calls emit for each offset.
 func (x *indexer) write(data []byte, emit func(offset int64)) {
 	for len(data) > 0 && !x.damaged {
 		if n := min(x.skip, int64(len(data))); n > 0 {
@@ -60,8 +60,8 @@ func (x *indexer) write(data []byte, emit func(offset int64)) {
 	}
 }
 
-// OpenIndexedDir is OpenDir for a folder of which parts of long logs are asked for: see
-// RecordBefore. One process at a time may use it so.
+// OpenIndexedDir is OpenDir with an index for each long log, for RecordBefore. One process at a time may
+// open a directory so.
 func OpenIndexedDir(path string) (*Dir, error) {
 	d, err := OpenDir(path)
 	if err == nil {
@@ -72,8 +72,8 @@ func OpenIndexedDir(path string) (*Dir, error) {
 
 func indexPath(logPath string) string { return logPath + ".idx" }
 
-// updateIndex follows what is appended to a log from its first byte on. What cannot be written
-// to the index is found again by RecordBefore.
+// updateIndex indexes data appended to a log. If it cannot write the index, RecordBefore
+// rebuilds it.
 func (d *Dir) updateIndex(l *logFile, offset int64, data []byte) {
 	if !d.withIndex {
 		return
@@ -81,11 +81,11 @@ func (d *Dir) updateIndex(l *logFile, offset int64, data []byte) {
 	if offset == 0 {
 		l.index = &indexer{}
 		if err := os.Remove(indexPath(d.path(l.id))); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return // that of an earlier log stays: without offsets of this one
+			return // the index of an earlier log stays, without offsets of this one
 		}
 	}
 	if l.index == nil || l.index.pos != offset {
-		l.index = nil // another Dir wrote, or the file was opened anew
+		l.index = nil // another Dir wrote, or the file was opened again
 		return
 	}
 	var entries []int64
@@ -95,7 +95,7 @@ func (d *Dir) updateIndex(l *logFile, offset int64, data []byte) {
 	}
 }
 
-// appendIndex adds those offsets to an index that are beyond its last one.
+// appendIndex adds the offsets beyond the last one of an index.
 func appendIndex(path string, entries []int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -117,8 +117,8 @@ func appendIndex(path string, entries []int64) error {
 
 const maxOffset = int64(1)<<62 - 1
 
-// lastEntry returns the last offset of an index that is at most most, and how many
-// entries there are up to it; 0 and 0 if there is none.
+// lastEntry returns the last offset of an index that is at most limit, and the number of
+// entries up to it; 0 and 0 if there is none.
 func lastEntry(f *os.File, limit int64) (offset, n int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -129,7 +129,7 @@ func lastEntry(f *os.File, limit int64) (offset, n int64, err error) {
 		_, err := f.ReadAt(b[:], 8*i)
 		return int64(binary.BigEndian.Uint64(b[:]) & uint64(maxOffset)), err
 	}
-	low, high := int64(0), info.Size()/8 // entries before low are at most most, those from high on are not
+	low, high := int64(0), info.Size()/8 // entries before low are at most limit, those from high on are not
 	for low < high {
 		mid := (low + high) / 2
 		v, err := entryAt(mid)
@@ -145,8 +145,8 @@ func lastEntry(f *os.File, limit int64) (offset, n int64, err error) {
 	return offset, low, nil
 }
 
-// RecordBefore implements Logs. It reads no more of the log than what is not in its index
-// yet, which is usually nothing.
+// RecordBefore implements Store. It reads only the part of the log that is not in its index,
+// which is usually empty.
 func (d *Dir) RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error) {
 	if offset < indexInterval || !d.withIndex {
 		return 0, nil
@@ -162,7 +162,7 @@ func (d *Dir) RecordBefore(ctx context.Context, a muster.AttemptID, offset int64
 	tracked := l.index != nil
 	l.mu.Unlock()
 	if tracked {
-		return start, nil // the index has all there is: a record may be long
+		return start, nil // the index is complete: a record may be long
 	}
 	entries, err := scanIndex(ctx, path, end, offset)
 	if err != nil || len(entries) == 0 {
@@ -170,11 +170,11 @@ func (d *Dir) RecordBefore(ctx context.Context, a muster.AttemptID, offset int64
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = appendIndex(indexPath(path), entries) // a hint: it can be found again
+	_ = appendIndex(indexPath(path), entries) // on error it is rebuilt the next time
 	return entries[len(entries)-1], nil
 }
 
-// readIndex returns the last offset of an index that is at most offset, and the last of all.
+// readIndex returns the last offset of an index that is at most offset, and the last one.
 func readIndex(path string, offset int64) (start, end int64, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -192,7 +192,7 @@ func readIndex(path string, offset int64) (start, end int64, err error) {
 	return start, end, nil
 }
 
-// scanIndex finds the offsets for an index in the log at path, from a record on and up to
+// scanIndex finds the offsets for an index in the log at path, from the start of a record up to
 // an offset.
 func scanIndex(ctx context.Context, path string, from, to int64) ([]int64, error) {
 	f, err := os.Open(path)

@@ -15,12 +15,12 @@ import (
 
 const indexInterval = 64 << 10
 
-// makeLog makes a log, and where its records begin.
+// makeLog returns a log, and the offsets of its records.
 func makeLog(sizes []int) (log []byte, starts map[int64]bool) {
 	starts = map[int64]bool{}
 	for i, n := range sizes {
 		starts[int64(len(log))] = true
-		// Data that looks like heads of records must mislead nobody.
+		// Data that looks like heads of records must not confuse the index.
 		data := bytes.Repeat([]byte{byte(tasklog.Stdout), 0, 0, 0, 0, 0, 0, 0, 0, 1, 'x'}, n/11+1)[:n]
 		log = tasklog.AppendRecord(log, tasklog.Record{Stream: tasklog.Stdout, At: time.UnixMilli(int64(i)), Data: data})
 	}
@@ -28,7 +28,7 @@ func makeLog(sizes []int) (log []byte, starts map[int64]bool) {
 }
 
 // TestRecordBefore asks for records in logs that were appended in pieces, over closed and
-// reopened folders, and without their index.
+// reopened directories, and without their index.
 func TestRecordBefore(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		root := t.TempDir()
@@ -68,16 +68,16 @@ func TestRecordBefore(t *testing.T) {
 				case err != nil:
 					rt.Fatal(err)
 				case start > offset || start != 0 && !starts[start]:
-					rt.Fatalf("before %d is %d, which is no beginning of a record", offset, start)
+					rt.Fatalf("before %d is %d, which is not the start of a record", offset, start)
 				case offset-start > 3*indexInterval+longest:
-					rt.Fatalf("before %d is %d, far away though records have at most %d bytes", offset, start, longest)
+					rt.Fatalf("before %d is %d, too far away for records of at most %d bytes", offset, start, longest)
 				}
 			}
 		}
 	})
 }
 
-// TestIndexGoesWithItsLog removes a log and makes another one in its place.
+// TestIndexGoesWithItsLog removes a log and creates another one of the same attempt.
 func TestIndexGoesWithItsLog(t *testing.T) {
 	root := t.TempDir()
 	d, err := tasklog.OpenIndexedDir(root)

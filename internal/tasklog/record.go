@@ -14,8 +14,7 @@ import (
 //	bytes 1–6   milliseconds since 1970, unsigned, big endian
 //	bytes 7–9   the length of the data, unsigned, big endian
 //
-// There is nothing between records and nothing around them, so that a log may
-// be cut and continued at any byte.
+// Nothing is between or around records, so a log may be cut and continued at any byte.
 const headSize = 10
 
 // MaxRecordData is the most data that one record holds, in bytes.
@@ -23,8 +22,8 @@ const MaxRecordData = 1 << 20
 
 const maxMillis = 1<<48 - 1
 
-// AppendRecord appends the encoding of r to dst. Data over MaxRecordData becomes
-// several records. A time before 1970 is written as 1970.
+// AppendRecord appends the encoding of r to dst. It splits data over MaxRecordData into
+// several records, and writes a time before 1970 as 1970.
 func AppendRecord(dst []byte, r Record) []byte {
 	ms := uint64(min(max(r.At.UnixMilli(), 0), maxMillis))
 	for data := r.Data; ; {
@@ -41,26 +40,25 @@ func AppendRecord(dst []byte, r Record) []byte {
 	}
 }
 
-// Decoder reads records. It holds one record and a block of input at most.
+// Decoder reads records. It buffers at most one record and a block of input.
 type Decoder struct {
 	r          io.Reader
 	buf        []byte
-	start, end int // what was read and not returned yet is buf[start:end]
+	start, end int // buf[start:end] was read and not returned yet
 	off        int64
 	err        error
 }
 
-// NewDecoder returns a decoder of the log that r reads from the start of a record on.
+// NewDecoder returns a decoder of a log. r begins at the start of a record.
 func NewDecoder(r io.Reader) *Decoder { return &Decoder{r: r} }
 
-// Offset returns how many bytes the records returned so far take: reading may
-// be resumed there.
+// Offset returns the size in bytes of the records returned so far.
 func (d *Decoder) Offset() int64 { return d.off }
 
 // Next returns the next record; its Data is valid until the next call. It
 // returns io.EOF after the last record, and io.ErrUnexpectedEOF if a part of a record
-// follows it; after both Next may be called again when there may be more to
-// read. Bytes that are no record are an Invalid error, from which there is no way on.
+// follows it; after both, Next may be called again when the log may have
+// grown. If the bytes are not a record, it returns an Invalid error, which is permanent.
 func (d *Decoder) Next() (Record, error) {
 	if d.err != nil {
 		return Record{}, d.err
@@ -85,8 +83,7 @@ func (d *Decoder) Next() (Record, error) {
 	return Record{Stream: stream, At: time.UnixMilli(ms).UTC(), Data: whole[headSize:]}, nil
 }
 
-// recordLength returns how many bytes of data follow a head; ok is false for what is no
-// head.
+// recordLength returns how many bytes of data follow a head; ok is false if h is not a head.
 func recordLength(h []byte) (n int, ok bool) {
 	stream := Stream(h[0])
 	n = int(h[7])<<16 | int(h[8])<<8 | int(h[9])
@@ -95,7 +92,7 @@ func recordLength(h []byte) (n int, ok bool) {
 
 const blockSize = 32 << 10
 
-// fill reads until n bytes are there.
+// fill reads until the buffer has n bytes.
 func (d *Decoder) fill(n int) error {
 	for empty := 0; d.end-d.start < n; {
 		if len(d.buf)-d.start < n {
@@ -121,7 +118,7 @@ func (d *Decoder) fill(n int) error {
 	return nil
 }
 
-// grow moves what is there to the start of a buffer that holds n bytes.
+// grow moves the buffered bytes to the start of a buffer of at least n bytes.
 func (d *Decoder) grow(n int) {
 	to := d.buf
 	if len(to) < n {

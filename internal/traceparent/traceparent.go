@@ -1,8 +1,8 @@
-// Package traceparent ties jobs to traces, in the terms of W3C Trace Context, without storing anything.
+// Package traceparent derives the trace of a job from its UID, in the terms of W3C Trace Context.
 //
-// A job's UID says which trace it belongs to: one that was submitted with a traceparent has that in its UID, and of all others the trace is
-// derived from the UID. The identifiers of a job's own spans are derived from the UID and from what they are of. So the server, each
-// worker and each later life of them agree on all identifiers.
+// The UID of a job that was submitted with a traceparent contains it; the trace of any other job is
+// derived from the UID. The ids of a job's spans are derived from the UID and the subject of the span. So the server and all
+// workers, also after restarts, agree on all ids without storing them.
 package traceparent
 
 import (
@@ -17,20 +17,20 @@ import (
 // EnvVar is the name of the environment variable that carries a Parent.
 const EnvVar = "TRACEPARENT"
 
-// Parent is a span of somebody's trace.
+// Parent is a span of another program's trace.
 type Parent struct {
 	Trace [16]byte
 	Span  [8]byte
 	Flags byte
 }
 
-// sampled is the flag of a trace that is recorded.
+// sampled is the flag of a recorded trace.
 const sampled = 1
 
-// Sampled says whether the trace is recorded.
+// Sampled reports whether the trace is recorded.
 func (p Parent) Sampled() bool { return p.Flags&sampled != 0 }
 
-// Parse reads the value of a traceparent header of version 00, or of a later version as far as that is the same.
+// Parse parses the value of a traceparent header of version 00, or the compatible part of a later version.
 func Parse(s string) (p Parent, ok bool) {
 	if len(s) < 55 || len(s) > 256 || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" || s[:2] == "00" && len(s) != 55 || len(s) > 55 && s[55] != '-' {
 		return Parent{}, false
@@ -61,12 +61,12 @@ func (p Parent) String() string {
 
 type contextKey struct{}
 
-// NewContext returns a context in which jobs are submitted as a part of a trace.
+// NewContext returns a context with the parent span of submitted jobs.
 func NewContext(ctx context.Context, p Parent) context.Context {
 	return context.WithValue(ctx, contextKey{}, p)
 }
 
-// FromContext returns what With added.
+// FromContext returns the parent that NewContext added.
 func FromContext(ctx context.Context) (p Parent, ok bool) {
 	p, ok = ctx.Value(contextKey{}).(Parent)
 	return p, ok
@@ -75,12 +75,12 @@ func FromContext(ctx context.Context) (p Parent, ok bool) {
 // randomSize is how many bytes of a UID are random.
 const randomSize = 10
 
-// tracedPrefix begins the UID of a job that belongs to a trace of others. UIDs of all others begin with another letter.
+// tracedPrefix is the prefix of the UID of a job with a parent. Other UIDs begin with another letter.
 const tracedPrefix = "t"
 
 var encoding = base32.StdEncoding.WithPadding(base32.NoPadding) //nolint:gochecknoglobals // constant
 
-// NewUID makes the UID of a job that is submitted in ctx: see muster.Job. It has lower-case letters and digits, begins with a letter, and has at
+// NewUID returns a new UID for a job that is submitted in ctx: see muster.Job. It has lower-case letters and digits, begins with a letter, and has at
 // most 64 bytes.
 func NewUID(ctx context.Context) string {
 	var b [randomSize]byte
@@ -97,7 +97,7 @@ func NewUID(ctx context.Context) string {
 	return tracedPrefix + strings.ToLower(encoding.EncodeToString(all))
 }
 
-// ParentOf returns the span that a job was submitted in. It allocates nothing for other jobs.
+// ParentOf returns the parent span of a job. It does not allocate for a job without one.
 func ParentOf(uid string) (p Parent, ok bool) {
 	if !strings.HasPrefix(uid, tracedPrefix) {
 		return Parent{}, false
@@ -121,13 +121,13 @@ func TraceID(uid string) [16]byte {
 	return [16]byte(sum[:])
 }
 
-// TraceText returns the trace of a job as log lines have it.
+// TraceText returns the trace of a job in hex.
 func TraceText(uid string) string {
 	id := TraceID(uid)
 	return hex.EncodeToString(id[:])
 }
 
-// SpanID returns the identifier of a span of a job, by what it is of, such as "attempt 17.0#1".
+// SpanID returns the id of a span of a job. subject is such as "attempt 17.0#1".
 func SpanID(uid, subject string) [8]byte {
 	sum := sha256.Sum256([]byte("muster span\x00" + uid + "\x00" + subject))
 	return [8]byte(sum[:])

@@ -10,10 +10,10 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// maxFailures is how many failed tasks a message names.
+// maxFailures is how many failed tasks a message lists.
 const maxFailures = 3
 
-// enqueueEnds turns ends of jobs into deliveries, until there are none left.
+// enqueueEnds converts all recorded ends of jobs to deliveries.
 func (l *loop) enqueueEnds(ctx context.Context) error {
 	for {
 		ends, err := l.cfg.Store.JobEnds(ctx, pageSize)
@@ -34,8 +34,8 @@ func (l *loop) enqueueEnds(ctx context.Context) error {
 	}
 }
 
-// skipJobError returns an error of reading a job only if the database as a whole cannot be read. Another one, such as of a damaged row, concerns
-// that job alone: it is logged and does not block other jobs. If it was the disk after all, the write that follows fails, and all is repeated.
+// skipJobError returns an error of reading a job only if the database as a whole cannot be read. It logs any other error, such as a damaged row,
+// so that one job does not block others. If the disk failed, the following write fails, too, and everything is repeated.
 func (w *Sender) skipJobError(ctx context.Context, job muster.JobID, event string, err error) error {
 	switch {
 	case err == nil:
@@ -43,11 +43,11 @@ func (w *Sender) skipJobError(ctx context.Context, job muster.JobID, event strin
 	case ctx.Err() != nil, muster.CodeOf(err) == muster.Unavailable, muster.CodeOf(err) == muster.StorageFull:
 		return err
 	}
-	w.log(ctx, slog.LevelError, "a job cannot be notified", job, slog.String("event", event), slog.Any("error", err))
+	w.log(ctx, slog.LevelError, "cannot create notifications of a job", job, slog.String("event", event), slog.Any("error", err))
 	return nil
 }
 
-// notifications returns a job, and the notifications of it and its project. What is read of projects is kept in the map.
+// notifications returns a job, and the notifications of it and its project. projects is a cache.
 func (w *Sender) notifications(ctx context.Context, id muster.JobID, projects map[string][]muster.Notify) (muster.Job, []muster.Notify, error) {
 	job, err := w.cfg.Store.Job(ctx, id)
 	if err != nil {
@@ -83,7 +83,7 @@ func (w *Sender) enqueueEnd(ctx context.Context, x *store.EnqueueBatch, e store.
 	return w.addDeliveries(x, &m, list)
 }
 
-// addDeliveries adds the deliveries of a message to some receivers.
+// addDeliveries adds the deliveries of a message for a list of notifications.
 func (w *Sender) addDeliveries(x *store.EnqueueBatch, m *message, list []muster.Notify) error {
 	now := muster.NewTime(time.Now())
 	for i := range list {
@@ -98,7 +98,7 @@ func (w *Sender) addDeliveries(x *store.EnqueueBatch, m *message, list []muster.
 	return nil
 }
 
-// jobURL returns the page of a job, "" if the server does not know its own address.
+// jobURL returns the dashboard's URL of a job, or "".
 func (w *Sender) jobURL(job muster.JobID) string {
 	if w.cfg.URL == "" {
 		return ""
@@ -122,7 +122,7 @@ func (w *Sender) failedTasks(ctx context.Context, job *muster.Job) ([]failedTask
 	return list, nil
 }
 
-// checkWaits notifies the long waits of jobs.
+// checkWaits adds notifications of long waits of jobs.
 func (l *loop) checkWaits(ctx context.Context) error {
 	now := muster.NewTime(time.Now())
 	projects := map[string][]muster.Notify{}
@@ -159,8 +159,8 @@ func (l *loop) checkWaits(ctx context.Context) error {
 	return nil
 }
 
-// checkWait looks at a job that has not ended. It is idle if none of its tasks runs. One that never started is idle since it was made or,
-// if it had ended, since it was retried.
+// checkWait checks a job that has not ended. It is idle if no task runs. A job that never started is idle since its creation or
+// its last retry.
 func (w *Sender) checkWait(ctx context.Context, x *store.EnqueueBatch, watched *store.WatchedJob, now muster.Time, projects map[string][]muster.Notify) error {
 	c := watched.Job.Counts
 	if c[muster.Assigned]+c[muster.Running]+c[muster.Cancelling] > 0 {
@@ -171,7 +171,7 @@ func (w *Sender) checkWait(ctx context.Context, x *store.EnqueueBatch, watched *
 		return nil
 	}
 	idle := watched.Idle
-	if since := max(watched.Job.CreatedAt, watched.Job.RetriedAt); idle.Since < since { // or it is of a wait before the job's last end
+	if since := max(watched.Job.CreatedAt, watched.Job.RetriedAt); idle.Since < since { // also if it was recorded before the job's last end
 		idle = store.IdleJob{Job: watched.Job.ID, Since: since}
 		if watched.Job.StartedAt != 0 {
 			idle.Since = now
@@ -214,7 +214,7 @@ func (w *Sender) checkWait(ctx context.Context, x *store.EnqueueBatch, watched *
 	return w.addDeliveries(x, &m, due)
 }
 
-// nextCheck is when a job that waits since a time is looked at again.
+// nextCheck is when to check a job again that is idle since a time.
 type nextCheck struct{ at, since muster.Time }
 
 func (w *Sender) scheduleCheck(job muster.JobID, v nextCheck) {
@@ -223,14 +223,14 @@ func (w *Sender) scheduleCheck(job muster.JobID, v nextCheck) {
 	w.nextChecks[job] = v
 }
 
-// clearCheck makes the next round look at a job.
+// clearCheck makes the next round check a job.
 func (w *Sender) clearCheck(job muster.JobID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.nextChecks, job)
 }
 
-// waitReason says why the first task of a job that could run waits, "" if that is not known.
+// waitReason returns why the first queued task of a job waits, or "".
 func (w *Sender) waitReason(ctx context.Context, job muster.JobID) string {
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()

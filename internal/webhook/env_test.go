@@ -25,7 +25,7 @@ import (
 	"github.com/muster-dev/muster/internal/webhook"
 )
 
-// testTimeout is how long a test waits for what must happen.
+// testTimeout is how long a test waits.
 const testTimeout = 30 * time.Second
 
 // env is a store with jobs, in which webhooks are started and stopped.
@@ -60,7 +60,7 @@ func (w *env) open() {
 	}
 }
 
-// restart ends the store as kill -9 does as far as the rows are concerned: all that was committed is there, and nothing else.
+// restart reopens the store like after kill -9: it has exactly the committed rows.
 func (w *env) restart() {
 	w.t.Helper()
 	if err := w.Close(); err != nil {
@@ -69,7 +69,7 @@ func (w *env) restart() {
 	w.open()
 }
 
-// run starts webhooks, and returns what stops them.
+// run starts the Sender, and returns the function that stops it.
 func (w *env) run() (hooks *webhook.Sender, stop func()) {
 	w.t.Helper()
 	hooks, err := webhook.New(w.cfg)
@@ -97,7 +97,7 @@ func (w *env) submit(id muster.JobID, project string, list ...muster.Notify) {
 	w.commit(id, project, muster.Queued, 0, &muster.Spec{Name: "train <model> & co", Notify: list, Tasks: []muster.TaskSpec{{Name: "stage", Kind: muster.KindNoop}}})
 }
 
-// end ends a job, and says so on the bus, as the engine does.
+// end ends a job and publishes the event, like the engine.
 func (w *env) end(id muster.JobID, project string, state muster.TaskState) {
 	w.t.Helper()
 	job := w.commit(id, project, state, muster.NewTime(time.Now()), nil)
@@ -154,7 +154,7 @@ func (w *env) waitFor(name string, ok func() bool) {
 	}
 }
 
-// waitIdle waits until all ends are taken and every delivery was tried.
+// waitIdle waits until all ends are processed and every delivery was attempted.
 func (w *env) waitIdle() {
 	w.t.Helper()
 	w.waitFor("all is sent", func() bool {
@@ -171,19 +171,19 @@ func (w *env) wantNoRequest(r *receiver) {
 	w.waitIdle()
 	select {
 	case q := <-r.requests:
-		w.t.Errorf("one more came: %+v", q)
+		w.t.Errorf("an unexpected request: %+v", q)
 	default:
 	}
 }
 
-// request is what a receiver got.
+// request is a received request.
 type request struct {
 	http.Header
 	method, path string
 	body         string
 }
 
-// receiver is an HTTP server that keeps what it gets.
+// receiver is an HTTP server that records requests.
 type receiver struct {
 	*httptest.Server
 	requests chan request
@@ -215,7 +215,7 @@ func (r *receiver) next(t *testing.T) request {
 	case q := <-r.requests:
 		return q
 	case <-time.After(testTimeout):
-		t.Fatal("nothing came")
+		t.Fatal("no request arrived")
 		return request{}
 	}
 }
@@ -246,7 +246,7 @@ func verify(t *testing.T, q request, secret string) {
 	t.Errorf("the signature %q is not right", q.Get("Webhook-Signature"))
 }
 
-// notify makes a notification to a receiver.
+// notify returns a notification for a receiver.
 func (r *receiver) notify(path string, notify ...string) muster.Notify {
 	return muster.Notify{URL: r.URL + path, On: notify}
 }

@@ -34,7 +34,7 @@ func TestPlain(t *testing.T) {
 	}
 	refused := &url.Error{Op: "Post", URL: "https://wiki.internal/", Err: &net.OpError{Op: "dial", Net: "tcp", Err: checkAddress("10.0.0.7:443", nil)}}
 	if a, b := inside.redactError(refused).Error(), inside.redactError(lookup).Error(); a != b || strings.Contains(a, "10.0") {
-		t.Errorf("a name that is there is reported as %q, one that is not as %q", a, b)
+		t.Errorf("a known name is reported as %q, an unknown one as %q", a, b)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestARetryIsLookedAtInTime(t *testing.T) {
 	}
 }
 
-// slowStore is a store that has nothing to send and takes long to say so.
+// slowStore is an empty store with slow calls.
 type slowStore struct {
 	Store
 

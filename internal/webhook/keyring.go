@@ -5,15 +5,21 @@ import (
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
 const keySize = 32
@@ -25,14 +31,14 @@ const (
 	headerSignature = "webhook-signature"
 )
 
-// keyring are the server's.
+// keyring has the server's keys.
 type keyring struct {
-	signingKey []byte // projects' secrets follow from it
+	signingKey []byte // projects' secrets are derived from it
 	aead       cipher.AEAD
-	nonceKey   []byte // what is sealed twice looks the same, so that a spec that is submitted again differs in nothing
+	nonceKey   []byte // for deterministic nonces: sealing is repeatable, so that a resubmitted spec is equal
 }
 
-// newKeyring makes keys of the one that is stored, and of the signing one that was given, if any.
+// newKeyring derives the keys from the stored one, and from the configured signing key if it is not "".
 func newKeyring(stored []byte, configured string) (keyring, error) {
 	k := keyring{signingKey: stored}
 	if configured != "" {
@@ -44,10 +50,10 @@ func newKeyring(stored []byte, configured string) (keyring, error) {
 	}
 	block, err := aes.NewCipher(seal)
 	if err != nil {
-		return keyring{}, fmt.Errorf("make the cipher: %w", err)
+		return keyring{}, fmt.Errorf("create the cipher: %w", err)
 	}
 	if k.nonceKey, err = hkdf.Key(sha256.New, stored, nil, "muster webhook nonce", keySize); err != nil {
-		return keyring{}, fmt.Errorf("derive the key of nonces: %w", err)
+		return keyring{}, fmt.Errorf("derive the nonce key: %w", err)
 	}
 	k.aead, err = cipher.NewGCM(block)
 	return k, err
@@ -62,15 +68,15 @@ func (k *keyring) projectSecret(project string) (string, error) {
 	return muster.SecretPrefix + base64.StdEncoding.EncodeToString(key), nil
 }
 
-// seal encrypts a text so that only this server can read it, and only together with what it is for.
+// seal encrypts a text so that only this server can read it, and only with the same context.
 func (k *keyring) seal(text, context string) string {
 	mac := hmac.New(sha256.New, k.nonceKey)
-	_, _ = fmt.Fprintf(mac, "%d %s%s", len(context), context, text) // a hash takes all
+	_, _ = fmt.Fprintf(mac, "%d %s%s", len(context), context, text) // never fails
 	nonce := mac.Sum(nil)[:k.aead.NonceSize()]
 	return muster.SealedPrefix + base64.RawURLEncoding.EncodeToString(k.aead.Seal(nonce, nonce, []byte(text), []byte(context)))
 }
 
-// unseal returns what was sealed for that. sealed has no prefix.
+// unseal decrypts a sealed text, which has no prefix.
 func (k *keyring) unseal(sealed, context string) (string, bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(sealed)
 	n := k.aead.NonceSize()
@@ -81,7 +87,7 @@ func (k *keyring) unseal(sealed, context string) (string, bool) {
 	return string(text), err == nil
 }
 
-// unsealSecret returns a secret that may be sealed.
+// unsealSecret decrypts a secret if it is sealed.
 func (k *keyring) unsealSecret(secret, url string) (string, error) {
 	sealed, ok := strings.CutPrefix(secret, muster.SealedPrefix)
 	if !ok {
@@ -93,7 +99,7 @@ func (k *keyring) unsealSecret(secret, url string) (string, error) {
 	return "", muster.Errorf(muster.Invalid, "the secret was sealed by another server or for another URL: write the secret itself")
 }
 
-// sealURL encrypts all of a URL but scheme, host and port, which stay legible: https://hooks.slack.com/#sealed:…. One that is sealed stays as it is.
+// sealURL encrypts a URL except for scheme, host and port: https://hooks.slack.com/#sealed:…. It does not change a sealed URL.
 func (k *keyring) sealURL(text string) string {
 	if _, _, sealed := muster.CutSealedURL(text); sealed {
 		return text
@@ -102,7 +108,7 @@ func (k *keyring) sealURL(text string) string {
 	return origin + "/#" + k.seal(text, origin)
 }
 
-// unsealURL returns a URL that may be sealed.
+// unsealURL decrypts a URL if it is sealed.
 func (k *keyring) unsealURL(text string) (string, error) {
 	origin, sealed, ok := muster.CutSealedURL(text)
 	if !ok {
@@ -114,7 +120,7 @@ func (k *keyring) unsealURL(text string) (string, error) {
 	return "", muster.Errorf(muster.Invalid, "the URL %s was sealed by another server or for another host: write the URL itself", muster.MaskURL(text))
 }
 
-// decodeSecret returns the bytes that sign for a secret.
+// decodeSecret returns the signing key of a secret.
 func decodeSecret(secret string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(secret, muster.SecretPrefix)
 	if !ok {
@@ -135,9 +141,31 @@ func sign(h http.Header, secret, id string, at time.Time, body []byte) error {
 	}
 	stamp := strconv.FormatInt(at.Unix(), 10)
 	mac := hmac.New(sha256.New, key)
-	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // a hash takes all
+	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // never fails
 	h.Set(headerID, id)
 	h.Set(headerTimestamp, stamp)
 	h.Set(headerSignature, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 	return nil
+}
+
+// loadKey reads the server's key from its file, or creates it at the first start. The key is not in the database, so that URLs and
+// secrets of webhooks cannot be read from a copy of the database.
+func loadKey(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		key := make([]byte, keySize)
+		_, _ = rand.Read(key) // never fails
+		if err := atomicfile.Write(path, []byte(hex.EncodeToString(key)+"\n"), 0o600); err != nil {
+			return nil, fmt.Errorf("write the webhook key: %w", err)
+		}
+		return key, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the webhook key: %w", err)
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(key) != keySize {
+		return nil, muster.Errorf(muster.Invalid, "the file %s is not a webhook key: restore it from a backup, or delete it and set the webhooks of all projects again", path)
+	}
+	return key, nil
 }

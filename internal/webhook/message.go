@@ -21,7 +21,7 @@ const (
 	typeTest    = "test"
 )
 
-// message is what becomes of a job, as Muster's own JSON has it.
+// message is a notification in Muster's own JSON.
 type message struct {
 	Type      string      `json:"type"` // job. and the state of the job, job.waiting_long, or test
 	Timestamp muster.Time `json:"timestamp"`
@@ -34,8 +34,8 @@ type messageData struct {
 	Job          *muster.Job  `json:"job,omitempty"` // without spec and stages
 	URL          string       `json:"url,omitempty"` // of the job in the dashboard
 	WaitingSince muster.Time  `json:"waiting_since,omitzero"`
-	WaitReason   string       `json:"why,omitempty"`      // why it waits
-	Failures     []failedTask `json:"failures,omitempty"` // of the first tasks that failed, 3 at most
+	WaitReason   string       `json:"why,omitempty"`
+	Failures     []failedTask `json:"failures,omitempty"` // the first maxFailures failed tasks
 }
 
 type failedTask struct {
@@ -45,10 +45,10 @@ type failedTask struct {
 	Worker  muster.WorkerID `json:"worker,omitempty"`
 }
 
-// maxText is the most bytes of a text of others in a message.
+// maxText is the most bytes of a foreign text in a message.
 const maxText = 300
 
-// truncate cuts a text of others to what fits into a message.
+// truncate replaces control characters, and cuts a text to limit bytes.
 func truncate(s string, limit int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError {
@@ -66,7 +66,7 @@ func truncate(s string, limit int) string {
 	return s[:cut] + "…"
 }
 
-// endMessage makes the message of a job's end.
+// endMessage returns the message of a job's end.
 func endMessage(job *muster.Job, state muster.JobState, at muster.Time, failures []failedTask, link string) message {
 	j := *job
 	j.State, j.FinishedAt, j.Spec, j.Groups = state, at, nil, nil
@@ -90,7 +90,7 @@ func stateText(state muster.JobState) string {
 	}
 }
 
-// formatDuration writes a duration for people.
+// formatDuration formats a duration for humans, such as 1h30m.
 func formatDuration(d muster.Duration) string {
 	unit := time.Second
 	if d.Std() < time.Second {
@@ -106,7 +106,7 @@ func formatDuration(d muster.Duration) string {
 	return text
 }
 
-// waitMessage makes the message of a long wait.
+// waitMessage returns the message of a long wait.
 func waitMessage(job *muster.Job, now, since muster.Time, why, link string) message {
 	j := *job
 	j.Spec, j.Groups = nil, nil
@@ -114,12 +114,12 @@ func waitMessage(job *muster.Job, now, since muster.Time, why, link string) mess
 	return message{Type: typeWaiting, Timestamp: now, Data: messageData{Message: text, Project: j.Project, Job: &j, URL: link, WaitingSince: since, WaitReason: truncate(why, 2*maxText)}}
 }
 
-// testMessage makes the message of a test.
+// testMessage returns the message of a test.
 func testMessage(project string, now muster.Time, link string) message {
 	return message{Type: typeTest, Timestamp: now, Data: messageData{Message: "This is a test of the notifications of project " + project, Project: project, URL: link}}
 }
 
-// delivery makes the pending request of a message to a receiver.
+// delivery returns the pending delivery of a message.
 func (m *message) delivery(n *muster.Notify, now muster.Time) (store.Delivery, error) {
 	d := store.Delivery{
 		Message: "msg_" + rand.Text(), Project: m.Data.Project, Event: m.Type, URL: n.URL, Host: hostPort(n.URL), Preset: n.Preset, Secret: n.Secret,
@@ -146,7 +146,7 @@ func (m *message) delivery(n *muster.Notify, now muster.Time) (store.Delivery, e
 	return d, nil
 }
 
-// hostPort returns the host and port of a URL, by which attempts are counted.
+// hostPort returns the host and port of a URL, for the limits of attempts.
 func hostPort(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {

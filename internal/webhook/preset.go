@@ -7,9 +7,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// style is how a message is shown.
+// style is the appearance of a message.
 type style struct {
-	emoji    string // as Slack's and ntfy's short codes
+	emoji    string // short code of Slack and ntfy
 	color    int
 	priority string // of ntfy
 }
@@ -29,7 +29,7 @@ func styleOf(kind string) style {
 	}
 }
 
-// details are what a message says beside its sentence.
+// details returns the lines of a message after its sentence.
 func (m *message) details() []string {
 	var lines []string
 	if m.Data.WaitReason != "" {
@@ -48,7 +48,7 @@ func (m *message) details() []string {
 	return lines
 }
 
-// title is a name of the message in a few words.
+// title returns a short title of the message.
 func (m *message) title() string {
 	if m.Data.Job == nil {
 		return "Muster test"
@@ -63,7 +63,7 @@ func (m *message) title() string {
 // Slack: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks and the reference of Block Kit.
 type (
 	slack struct {
-		Text   string       `json:"text"` // of notifications
+		Text   string       `json:"text"` // for desktop notifications
 		Blocks []slackBlock `json:"blocks"`
 	}
 	slackBlock struct {
@@ -92,7 +92,7 @@ func slackBody(m *message) slack {
 	return body
 }
 
-// joinLines joins lines and cuts what is longer than most bytes, at the end of a line.
+// joinLines joins lines up to limit bytes, and drops the others.
 func joinLines(lines []string, separator string, limit int) string {
 	text := ""
 	for i, l := range lines {
@@ -113,7 +113,7 @@ type (
 		Content  string         `json:"content"`
 		Embeds   []discordEmbed `json:"embeds"`
 		Mentions struct {
-			Parse []string `json:"parse"` // nobody is mentioned, whatever a name of a job has
+			Parse []string `json:"parse"` // empty: no text mentions a user
 		} `json:"allowed_mentions"`
 	}
 	discordEmbed struct {
@@ -143,7 +143,7 @@ func discordBody(m *message) discord {
 	return body
 }
 
-// ntfyBody makes a message as ntfy takes it at the URL of a topic: https://docs.ntfy.sh/publish
+// ntfyBody returns a message for the URL of an ntfy topic: https://docs.ntfy.sh/publish
 func ntfyBody(m *message) (body []byte, headers map[string]string) {
 	l := styleOf(m.Type)
 	headers = map[string]string{

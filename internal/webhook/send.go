@@ -22,20 +22,20 @@ import (
 )
 
 const (
-	attemptTimeout = 10 * time.Second // of one attempt, with the answer
-	maxResponse    = 64 << 10         // bytes that are read of an answer
+	attemptTimeout = 10 * time.Second // for one attempt, including the response
+	maxResponse    = 64 << 10         // bytes that are read of a response
 	minBackoff     = 5 * time.Second
 	maxBackoff     = 2 * time.Hour
 	maxAge         = 24 * time.Hour
 )
 
-// permanentError says that an attempt must not be made, and that another one would not be either.
+// permanentError is an error for which a retry is useless.
 type permanentError struct{ reason string }
 
 func (e *permanentError) Error() string { return e.reason }
 
-// newClient makes the client of all attempts, and says whether it is open to every address. The address is checked when it is connected to, so that no name that changes its address
-// gets around it. A proxy is used only if every address is allowed, for it could reach any.
+// newClient returns the client of all attempts, and whether it may connect to any address. It checks the address when it connects, so that
+// DNS rebinding cannot bypass the check. It uses a proxy only if all addresses are allowed, because a proxy could reach any.
 func newClient(allow []netip.Prefix) (client *http.Client, allowAny bool) {
 	dialer := &net.Dialer{Timeout: attemptTimeout}
 	transport := &http.Transport{
@@ -62,13 +62,13 @@ func checkAddress(address string, allow []netip.Prefix) error {
 	return nil
 }
 
-// addressAllowed reports whether an address may be requested.
+// addressAllowed reports whether requests to an address are allowed.
 func addressAllowed(ip netip.Addr, allow []netip.Prefix) bool {
 	ip = ip.Unmap().WithZone("")
 	return outbound.IsPublic(ip) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// attempt sends a delivery once and returns it as it is after that.
+// attempt sends a delivery once and returns its new state.
 func (w *Sender) attempt(ctx context.Context, d store.Delivery) store.Delivery {
 	start := time.Now()
 	status, wait, err := w.send(ctx, &d, start)
@@ -93,7 +93,7 @@ func (w *Sender) attempt(ctx context.Context, d store.Delivery) store.Delivery {
 	return d
 }
 
-// backoff returns the pause after so many attempts; chance is from 0 to 1.
+// backoff returns the pause after the given number of attempts; jitter is from 0 to 1.
 func backoff(attempts int, jitter float64) time.Duration {
 	delay := maxBackoff
 	if shift := attempts - 1; shift < 20 {
@@ -102,7 +102,7 @@ func backoff(attempts int, jitter float64) time.Duration {
 	return time.Duration(float64(delay) * (0.75 + jitter/2))
 }
 
-// send makes one request. With an error it says how long the receiver wants to be left alone.
+// send sends one request. retryDelay is the receiver's Retry-After in case of an error.
 func (w *Sender) send(ctx context.Context, d *store.Delivery, now time.Time) (status int, retryDelay time.Duration, err error) {
 	address, secret, err := w.unsealDelivery(d)
 	if err != nil {
@@ -110,10 +110,10 @@ func (w *Sender) send(ctx context.Context, d *store.Delivery, now time.Time) (st
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(d.Body))
 	if err != nil {
-		return 0, 0, &permanentError{"the request cannot be made: " + w.redactError(err).Error()}
+		return 0, 0, &permanentError{"cannot create the request: " + w.redactError(err).Error()}
 	}
 	if ip, err := netip.ParseAddr(req.URL.Hostname()); err == nil && !w.allowAny && !addressAllowed(ip, w.cfg.Allow) {
-		return 0, 0, &permanentError{errNotPublic.Error()} // it will not be another address
+		return 0, 0, &permanentError{errNotPublic.Error()} // the address will not change
 	}
 	for name, value := range d.Headers {
 		req.Header.Set(name, value)
@@ -130,9 +130,9 @@ func (w *Sender) send(ctx context.Context, d *store.Delivery, now time.Time) (st
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	switch code := resp.StatusCode; {
 	case code >= 200 && code < 300:
-		return code, 0, nil // the receiver has it, also if its answer broke off
+		return code, 0, nil // delivered, even if reading the response failed
 	case code == http.StatusGone:
-		return code, 0, &permanentError{"HTTP 410: the receiver wants no more of this"}
+		return code, 0, &permanentError{"HTTP 410: the receiver is gone"}
 	case code >= 300 && code < 400:
 		return code, 0, fmt.Errorf("HTTP %d: redirects are not followed", code)
 	case err != nil || len(body) == 0:
@@ -142,7 +142,7 @@ func (w *Sender) send(ctx context.Context, d *store.Delivery, now time.Time) (st
 	}
 }
 
-// unsealDelivery returns the URL of a delivery, and what signs it.
+// unsealDelivery returns the URL of a delivery, and the secret that signs it.
 func (w *Sender) unsealDelivery(d *store.Delivery) (address, secret string, err error) {
 	if address, err = w.keys.unsealURL(d.URL); err != nil {
 		return "", "", err
@@ -155,11 +155,11 @@ func (w *Sender) unsealDelivery(d *store.Delivery) (address, secret string, err 
 	return address, secret, err
 }
 
-// errNotPublic says the same of a name that leads inside and of one that is not known, so that callers do not learn from the delivery
-// log which names exist in the server's network.
+// errNotPublic is the error for unknown hosts and for those with private addresses, so that the delivery
+// log does not reveal which names exist in the server's network.
 var errNotPublic = errors.New("the host is not known or has no public address: the operator may allow others with muster server --webhook-allow")
 
-// redactError takes the URL, which may hold a secret, out of an error of the client, and the addresses of the server's network.
+// redactError removes the URL, which may contain a secret, and addresses of the server's network from an error of the client.
 func (w *Sender) redactError(err error) error {
 	dns, unknown := errors.AsType[*net.DNSError](err)
 	switch {
@@ -170,14 +170,14 @@ func (w *Sender) redactError(err error) error {
 	}
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		if e.Timeout() {
-			return fmt.Errorf("no answer within %s", attemptTimeout)
+			return fmt.Errorf("no response within %s", attemptTimeout)
 		}
 		return e.Err
 	}
 	return err
 }
 
-// retryAfter returns how long a receiver asks to wait, at most the longest pause.
+// retryAfter returns the Retry-After of a response, at most maxBackoff.
 func retryAfter(resp *http.Response, now time.Time) time.Duration {
 	text := resp.Header.Get("Retry-After")
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds > 0 {

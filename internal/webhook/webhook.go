@@ -21,20 +21,20 @@ import (
 )
 
 const (
-	maxAttempts           = 32 // attempts
-	maxAttemptsPerProject = 16 // attempts for receivers of one project
-	reservedAttempts      = 8  // of all attempts: for projects that have none in progress
-	maxAttemptsPerHost    = 4  // attempts for one host and port
+	maxAttempts           = 32 // at the same time
+	maxAttemptsPerProject = 16
+	reservedAttempts      = 8 // of maxAttempts, for projects without an attempt in progress
+	maxAttemptsPerHost    = 4 // for one host and port
 	pageSize              = 256
-	checkInterval         = 10 * time.Second       // for jobs that wait long, and for what an event was missed of
-	batchDelay            = 50 * time.Millisecond  // what comes within is written together
-	storeRetryDelay       = 2 * time.Second        // of the store
-	shutdownTimeout       = 5 * time.Second        // for writing what was sent when the server stops
-	idleFactor            = 4                      // rounds take a fifth of the time at most
-	explainTimeout        = 500 * time.Millisecond // for asking why a job waits
+	checkInterval         = 10 * time.Second       // for long waits, and for ends whose event was missed
+	batchDelay            = 50 * time.Millisecond  // to write several results together
+	storeRetryDelay       = 2 * time.Second        // after an error of the store
+	shutdownTimeout       = 5 * time.Second        // for writing the last results
+	idleFactor            = 4                      // rounds take at most a fifth of the time
+	explainTimeout        = 500 * time.Millisecond // for Config.Explain
 )
 
-// Store is what is needed of the store.
+// Store is the part of the store that a Sender uses.
 type Store interface {
 	store.NotificationStore
 	store.DeliveryStore
@@ -42,34 +42,32 @@ type Store interface {
 	Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error)
 }
 
-// Config is what Webhooks are made of.
+// Config configures a Sender.
 type Config struct {
 	Store   Store
 	Events  *eventbus.Bus
-	Explain func(context.Context, muster.TaskID) (string, error) // says why a task waits
-	// KeyFile has the key that seals, and that signs if Secret is "". It is made at the first start.
-	KeyFile string
-	Secret  string         // signs
-	Allow   []netip.Prefix // networks beside the public ones
-	URL     string         // of the dashboard, for links; "" for none
-	// Version is the server's.
-	Version string
+	Explain func(context.Context, muster.TaskID) (string, error) // returns why a task waits
+	KeyFile string                                               // has the sealing key, which also signs if Secret is ""; created at the first start
+	Secret  string                                               // signing key
+	Allow   []netip.Prefix                                       // allowed networks beside the public ones
+	URL     string                                               // of the dashboard, for links, or ""
+	Version string                                               // of the server
 	Log     *slog.Logger
 }
 
-// Sender sends what there is to send while Run runs. Its other methods may be called at any time.
+// Sender sends notifications while Run runs. Its other methods may be called at any time.
 type Sender struct {
 	cfg      Config
 	keys     keyring
 	client   *http.Client
-	allowAny bool // every address may be requested
+	allowAny bool // all addresses are allowed
 	wake     chan struct{}
 
 	mu         sync.Mutex
-	nextChecks map[muster.JobID]nextCheck // jobs that wait
+	nextChecks map[muster.JobID]nextCheck // idle jobs
 }
 
-// New reads the server's key, or makes it at the first start.
+// New returns a Sender. It reads the server's key, or creates it at the first start.
 func New(cfg Config) (*Sender, error) {
 	stored, err := loadKey(cfg.KeyFile)
 	if err != nil {
@@ -82,10 +80,10 @@ func New(cfg Config) (*Sender, error) {
 	return w, err
 }
 
-// Secret returns the secret by which the notifications of a project are signed that have none of their own.
+// Secret returns the secret that signs notifications of a project without a secret of their own.
 func (w *Sender) Secret(project string) (string, error) { return w.keys.projectSecret(project) }
 
-// Seal returns notifications with their URLs and secrets sealed. It returns an Invalid error for one that was sealed elsewhere.
+// Seal returns notifications with sealed URLs and secrets. It returns an Invalid error for one that another server sealed.
 func (w *Sender) Seal(list []muster.Notify) ([]muster.Notify, error) {
 	sealed, err := w.Unseal(list)
 	if err != nil {
@@ -105,7 +103,7 @@ func (w *Sender) Seal(list []muster.Notify) ([]muster.Notify, error) {
 	return sealed, nil
 }
 
-// Unseal returns notifications with their URLs as they were written. Their secrets stay sealed.
+// Unseal returns notifications with plain URLs. Their secrets stay sealed.
 func (w *Sender) Unseal(list []muster.Notify) ([]muster.Notify, error) {
 	open := slices.Clone(list)
 	for i := range open {
@@ -117,7 +115,7 @@ func (w *Sender) Unseal(list []muster.Notify) ([]muster.Notify, error) {
 	return open, nil
 }
 
-// NotificationsChanged says that the notifications of a project were changed.
+// NotificationsChanged must be called after a change of the notifications of a project.
 func (w *Sender) NotificationsChanged() {
 	w.mu.Lock()
 	clear(w.nextChecks)
@@ -125,7 +123,7 @@ func (w *Sender) NotificationsChanged() {
 	w.wakeLoop()
 }
 
-// SendTest sends a test to each of some notifications, once, and logs that.
+// SendTest sends a test message to each of list once, and records the deliveries.
 func (w *Sender) SendTest(ctx context.Context, project string, list []muster.Notify) ([]store.Delivery, error) {
 	list, err := w.Seal(list)
 	if err != nil {
@@ -144,7 +142,7 @@ func (w *Sender) SendTest(ctx context.Context, project string, list []muster.Not
 	for i := range sent {
 		group.Go(func() {
 			d := w.attempt(ctx, sent[i])
-			if d.NextAt != 0 { // a test is not repeated
+			if d.NextAt != 0 { // a test is not retried
 				d.NextAt, d.FinishedAt = 0, d.AttemptedAt
 			}
 			sent[i] = d
@@ -190,25 +188,25 @@ func (w *Sender) listen(ctx context.Context) {
 	}
 }
 
-// loop is what Run's own goroutine knows.
+// loop is the state of Run's goroutine.
 type loop struct {
 	*Sender
 
 	done          chan store.Delivery
 	attempts      sync.WaitGroup
-	busy          map[int64]bool // deliveries that are sent, or were and are not written yet
-	hosts         map[string]int // attempts in progress
-	projects      map[string]int // the same
-	sent          []store.Delivery
-	next          muster.Time // when the next delivery is due; 0 for none
-	lastWaitCheck time.Time   // when the jobs that wait were looked at
-	storeFailing  bool        // the store failed, and that was logged
+	busy          map[int64]bool   // deliveries in progress, or in sent
+	hosts         map[string]int   // attempts in progress by host
+	projects      map[string]int   // attempts in progress by project
+	sent          []store.Delivery // results that are not written yet
+	next          muster.Time      // when the next delivery is due, or 0
+	lastWaitCheck time.Time
+	storeFailing  bool // an error of the store was logged
 }
 
 func (l *loop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var notBefore time.Time // no round begins before
+	var notBefore time.Time // the earliest start of the next round
 	for {
 		select {
 		case <-ctx.Done():
@@ -235,7 +233,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 }
 
-// collect waits a moment for more, so that much is written at once, and at least until a time.
+// collect waits for more results, to write them together: for batchDelay, and at least until notBefore.
 func (l *loop) collect(ctx context.Context, notBefore time.Time) {
 	timer := time.NewTimer(max(batchDelay, time.Until(notBefore)))
 	defer timer.Stop()
@@ -252,33 +250,31 @@ func (l *loop) collect(ctx context.Context, notBefore time.Time) {
 	}
 }
 
-// attemptDone takes a delivery that was sent.
 func (l *loop) attemptDone(d store.Delivery) {
 	decrement(l.hosts, d.Host)
 	decrement(l.projects, d.Project)
 	l.sent = append(l.sent, d)
 }
 
-// decrement counts an attempt less.
 func decrement(attempts map[string]int, key string) {
 	if attempts[key]--; attempts[key] == 0 {
 		delete(attempts, key)
 	}
 }
 
-// logStoreErrors logs trouble with the store once, and its end.
+// logStoreErrors logs the first of several errors of the store, and their end.
 func (l *loop) logStoreErrors(ctx context.Context, err error) {
 	switch failing := err != nil && ctx.Err() == nil; {
 	case failing && !l.storeFailing:
-		l.cfg.Log.Warn("notifications wait for the store", slog.Any("error", err))
+		l.cfg.Log.Warn("store unavailable, notifications are delayed", slog.Any("error", err))
 		l.storeFailing = true
 	case err == nil && l.storeFailing:
-		l.cfg.Log.Info("the store takes notifications again")
+		l.cfg.Log.Info("store available again, sending notifications")
 		l.storeFailing = false
 	}
 }
 
-// round writes what was sent, takes what is new, and starts what is due.
+// round writes results, adds new deliveries, and starts due ones.
 func (l *loop) round(ctx context.Context) error {
 	if err := l.flush(ctx); err != nil {
 		return err
@@ -306,14 +302,14 @@ func (l *loop) flush(ctx context.Context) error {
 		d := &l.sent[i]
 		delete(l.busy, d.ID)
 		if d.NextAt == 0 && !d.Delivered {
-			l.log(ctx, slog.LevelWarn, "a notification was given up", d.Job, slog.String("host", d.Host), slog.Int("attempts", d.Attempts), slog.String("why", d.Error))
+			l.log(ctx, slog.LevelWarn, "notification failed permanently", d.Job, slog.String("host", d.Host), slog.Int("attempts", d.Attempts), slog.String("why", d.Error))
 		}
 	}
 	l.sent = l.sent[:0]
 	return nil
 }
 
-// log logs something about a job, with its trace if the job can be read, also while the server shuts down.
+// log logs a message about a job, with its trace if the job can be read, also during shutdown.
 func (w *Sender) log(ctx context.Context, level slog.Level, text string, id muster.JobID, attrs ...slog.Attr) {
 	attrs = append(attrs, slog.String("job", id.String()))
 	if job, err := w.cfg.Store.Job(context.WithoutCancel(ctx), id); err == nil && job.UID != "" {
@@ -322,8 +318,8 @@ func (w *Sender) log(ctx context.Context, level slog.Level, text string, id must
 	w.cfg.Log.LogAttrs(ctx, level, text, attrs...)
 }
 
-// start begins the attempts that are due, as many as may be made at once, first those of projects with few in progress. A host or a project that
-// is at its limit, or slow, delays no other.
+// start starts due attempts within the limits, first those of projects with few in progress. A host or a project
+// at its limit does not delay others.
 func (l *loop) start(ctx context.Context) error {
 	if len(l.busy) >= maxAttempts {
 		l.next = 0
@@ -355,7 +351,7 @@ func (l *loop) start(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for the attempts in progress, which end with ctx, and writes those that got through.
+// drain waits for the attempts in progress, which end with ctx, and writes successful ones.
 func (l *loop) drain(ctx context.Context) {
 	l.attempts.Wait()
 	close(l.done)
@@ -370,6 +366,6 @@ func (l *loop) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := l.cfg.Store.RecordAttempts(ctx, l.sent); err != nil {
-		l.cfg.Log.Warn("notifications that were sent are sent again after the next start", slog.Int("count", len(l.sent)), slog.Any("error", err))
+		l.cfg.Log.Warn("cannot record sent notifications, they will be sent again", slog.Int("count", len(l.sent)), slog.Any("error", err))
 	}
 }

@@ -124,7 +124,7 @@ func TestNothingIsLostByARestart(t *testing.T) {
 	w := newEnv(t)
 	r := newReceiver(t, nil)
 	w.submit(1, "default", r.notify("/a"))
-	w.end(1, "default", muster.Succeeded) // nobody listens
+	w.end(1, "default", muster.Succeeded) // no Sender runs
 	w.restart()
 	_, stop := w.run()
 	if q := r.next(t); q.path != "/a" {
@@ -304,7 +304,7 @@ func TestTwoProjectsLeaveRoomForAThird(t *testing.T) {
 	checkFairness(t, 24, "hangs", "hangs too")
 }
 
-// checkFairness holds that projects whose receivers hang have most attempts at once, and that another project's are made meanwhile.
+// checkFairness checks that another project's deliveries are sent while projects with hanging receivers use most attempts.
 func checkFairness(t *testing.T, limit int64, projects ...string) {
 	t.Helper()
 	w := newEnv(t)
@@ -374,7 +374,7 @@ func TestAddressesThatAreNotPublicAreRefused(t *testing.T) {
 	w.wantNoRequest(r)
 }
 
-// TestNamesAreNotResolvedForCallers holds that the log says the same of a name that leads inside and of one that does not exist.
+// TestNamesAreNotResolvedForCallers checks that the log has the same error for a name with a private address and for an unknown one.
 func TestNamesAreNotResolvedForCallers(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
@@ -433,7 +433,7 @@ func TestGoneEndsIt(t *testing.T) {
 	}
 }
 
-// A delivery that has failed for a day is given up, and says so.
+// A delivery that failed for a day is not retried, and its error mentions this.
 func TestADayIsEnough(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
@@ -479,7 +479,7 @@ func TestLongWaits(t *testing.T) {
 	w.wantNoRequest(r)
 }
 
-// A job that is retried waits from the retry, and what was notified of the wait before its end is notified again.
+// The wait of a retried job starts at the retry, and is notified again.
 func TestARetryBeginsAWait(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
@@ -584,7 +584,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestURLsAreSealed holds that only scheme, host and port of a URL are kept legibly, and that the rest comes back for this host only.
+// TestURLsAreSealed checks that only scheme, host and port of a URL are plain, and that the rest is bound to this host.
 func TestURLsAreSealed(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
@@ -623,7 +623,7 @@ func TestURLsAreSealed(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseHasNoSecrets holds that a copy of the database shows neither URLs of receivers nor what signs.
+// TestTheDatabaseHasNoSecrets checks that the database has neither URLs of receivers nor signing secrets.
 func TestTheDatabaseHasNoSecrets(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)

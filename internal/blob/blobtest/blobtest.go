@@ -1,5 +1,5 @@
-// Package blobtest is the contract of package blob as tests. Every adapter runs
-// them.
+// Package blobtest tests the contract of package blob. Every adapter runs
+// it.
 package blobtest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Run holds the adapter to the contract. open returns an empty store.
+// Run tests an adapter. open returns an empty store.
 func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 	t.Helper()
 	cases := []struct {
@@ -27,19 +27,19 @@ func Run(t *testing.T, open func(t *testing.T) blob.Store) {
 		prop string
 		test func(*testing.T, blob.Store)
 	}{
-		{"Keeps", "What was put is there, whole, with its size, and seekable.", keeps},
-		{"Absent", "A blob that nobody put is NotFound.", absent},
-		{"Hashes", "A name that is not 64 lower-case hex digits is Invalid, whatever it is.", hashes},
-		{"Verifies", "Bytes with another hash are dropped, and the right ones are taken afterwards.", verifies},
-		{"Resumes", "However often an upload breaks off, it ends as if it had not.", resumes},
-		{"Offset", "A Put that does not start where the last one stopped is a Conflict and changes nothing.", offset},
-		{"Again", "Putting a blob that is there reads nothing and succeeds.", again},
-		{"Owners", "What an owner has begun is nobody else's, and one who puts a blob that is there shows all of its bytes.", owners},
-		{"SetAside", "A blob that is set aside is not there, and may come back.", quarantine},
-		{"SetAsideReplaced", "A file that took the place of the one that was read is not set aside.", quarantineReplaced},
-		{"Together", "Many who put the same blob at once all succeed or are told to go on elsewhere, and it is whole.", together},
-		{"Cancels", "A Put ends with its context and keeps what came.", cancels},
-		{"Deletes", "A deleted blob is gone, deleting it again is no error, and it may come back.", deletes},
+		{"Keeps", "A blob is read unchanged, with its size, and seekable.", keeps},
+		{"Absent", "A missing blob is NotFound.", absent},
+		{"Hashes", "A name that is not 64 lower-case hex digits is Invalid.", hashes},
+		{"Verifies", "Bytes with another hash are dropped, and the right ones are accepted afterwards.", verifies},
+		{"Resumes", "An upload with any number of interruptions succeeds.", resumes},
+		{"Offset", "A Put at another offset than the end of the last one is a Conflict and changes nothing.", offset},
+		{"Again", "Putting an existing blob succeeds without reading.", again},
+		{"Owners", "An unfinished upload belongs to its owner, and an owner must send all bytes of an existing blob.", owners},
+		{"SetAside", "A quarantined blob is NotFound, and may be put again.", quarantine},
+		{"SetAsideReplaced", "A file that replaced the one that was read is not quarantined.", quarantineReplaced},
+		{"Together", "Simultaneous uploads of a blob all succeed or are a Conflict, and the blob is complete.", together},
+		{"Cancels", "A Put ends with its context and keeps the received bytes.", cancels},
+		{"Deletes", "A deleted blob is NotFound, deleting it again is not an error, and it may be put again.", deletes},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -55,7 +55,7 @@ func hashOf(b []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// testBytes returns n bytes that differ by seed.
+// testBytes returns n bytes for a seed.
 func testBytes(seed byte, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -86,7 +86,7 @@ func wantBlob(t *testing.T, s blob.Store, data []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, data) {
-		t.Fatalf("the blob holds other bytes than were put")
+		t.Fatalf("the blob has other bytes than were put")
 	}
 }
 
@@ -188,13 +188,13 @@ func resumes(t *testing.T, s blob.Store) {
 			}
 			broken := io.MultiReader(bytes.NewReader(rest[:n]), iotest.ErrReader(errBroken))
 			if err := s.Put(t.Context(), name, at, broken); !errors.Is(err, errBroken) {
-				rt.Fatalf("the upload that broke: %v", err)
+				rt.Fatalf("the interrupted upload: %v", err)
 			}
 			if now, err := s.Partial(t.Context(), name); err != nil || now != at+int64(n) {
 				rt.Fatalf("Partial = %d, %v, want %d", now, err, at+int64(n))
 			}
 			if _, err := s.Stat(t.Context(), name); muster.CodeOf(err) != muster.NotFound {
-				rt.Fatalf("a part of a blob is there: %v", err)
+				rt.Fatalf("a partial blob exists: %v", err)
 			}
 		}
 		wantBlob(t, s, data)
@@ -295,7 +295,7 @@ func owners(t *testing.T, s blob.Store) {
 	one, other := s.ForOwner("one"), s.ForOwner("other/../\x00")
 	broken := io.MultiReader(bytes.NewReader(data[:600]), iotest.ErrReader(errors.New("broken")))
 	if err := one.Put(t.Context(), name, 0, broken); err == nil {
-		t.Fatal("an upload that broke off succeeded")
+		t.Fatal("an interrupted upload succeeded")
 	}
 	for caller, u := range map[string]blob.Uploader{"another owner": other, "nobody": s} {
 		if n, err := u.Partial(t.Context(), name); n != 0 || err != nil {
@@ -307,7 +307,7 @@ func owners(t *testing.T, s blob.Store) {
 		t.Fatal(err)
 	}
 	wantBlob(t, s, data)
-	// It is there; that is no reason to take the word of others for it.
+	// The blob exists, but other owners must still send all bytes.
 	third := s.ForOwner("third")
 	wantCode(t, third.Put(t.Context(), name, 0, strings.NewReader("")), muster.Invalid)
 	wantCode(t, third.Put(t.Context(), name, 0, bytes.NewReader(data[:999])), muster.Invalid)
@@ -334,10 +334,10 @@ func quarantine(t *testing.T, s blob.Store) {
 		mustPut(t, s, data)
 		first, second := open(t, s, hashOf(data)), open(t, s, hashOf(data))
 		if moved, err := s.Quarantine(t.Context(), hashOf(data), first); !moved || err != nil {
-			t.Fatalf("SetAside = %t, %v", moved, err)
+			t.Fatalf("Quarantine = %t, %v", moved, err)
 		}
-		if moved, err := s.Quarantine(t.Context(), hashOf(data), second); moved || err != nil { // it is not there any more
-			t.Fatalf("once more, SetAside = %t, %v", moved, err)
+		if moved, err := s.Quarantine(t.Context(), hashOf(data), second); moved || err != nil { // it does not exist any more
+			t.Fatalf("again, Quarantine = %t, %v", moved, err)
 		}
 		_, err := s.Stat(t.Context(), hashOf(data))
 		wantCode(t, err, muster.NotFound)
@@ -357,17 +357,17 @@ func quarantineReplaced(t *testing.T, s blob.Store) {
 		t.Fatal(err)
 	}
 	if moved, err := s.Quarantine(t.Context(), hashOf(data), read); moved || err != nil {
-		t.Fatalf("SetAside = %t, %v", moved, err)
+		t.Fatalf("Quarantine = %t, %v", moved, err)
 	}
 	wantBlob(t, s, data)
-	// Another after it was set aside.
+	// Another file after the quarantine.
 	read = open(t, s, hashOf(data))
 	if moved, err := s.Quarantine(t.Context(), hashOf(data), open(t, s, hashOf(data))); !moved || err != nil {
-		t.Fatalf("SetAside = %t, %v", moved, err)
+		t.Fatalf("Quarantine = %t, %v", moved, err)
 	}
 	mustPut(t, s, data)
 	if moved, err := s.Quarantine(t.Context(), hashOf(data), read); moved || err != nil {
-		t.Fatalf("after it came back, SetAside = %t, %v", moved, err)
+		t.Fatalf("after it was put again, Quarantine = %t, %v", moved, err)
 	}
 	wantBlob(t, s, data)
 }

@@ -14,9 +14,7 @@ import (
 )
 
 func orderly(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	const n = 300
 	var loops sync.WaitGroup
 	errs := make([]error, 4)
@@ -51,9 +49,7 @@ func orderly(t *testing.T, tr Transport) {
 }
 
 func large(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	text := strings.Repeat("x", link.MaxFrame-200)
 	var loops sync.WaitGroup
 	var up, down error
@@ -76,9 +72,7 @@ func large(t *testing.T, tr Transport) {
 }
 
 func workerCloses(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	closed := make(chan error, 1)
 	go func() {
 		closed <- errors.Join(
@@ -98,9 +92,7 @@ func workerCloses(t *testing.T, tr Transport) {
 }
 
 func serverCloses(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	must(t, sc.Send(ctx, &link.ToWorker{Pong: true}))
 	must(t, sc.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict, Message: "m"}}))
 	closed := make(chan error, 1)
@@ -117,9 +109,7 @@ func serverCloses(t *testing.T, tr Transport) {
 }
 
 func goodbyeWhileSending(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	sending := make(chan struct{})
 	chunk := link.LogChunk{Attempt: attemptID(1), Data: make([]byte, 64<<10)}
 	go func() {
@@ -143,9 +133,7 @@ func goodbyeWhileSending(t *testing.T, tr Transport) {
 }
 
 func closeTwice(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx := withTimeout(t)
+	w, sc, ctx := connect(t, tr)
 	waiting := make(chan error, 2)
 	go func() { _, err := w.Recv(ctx); waiting <- err }()
 	go func() { _, err := sc.Recv(ctx); waiting <- err }()
@@ -164,9 +152,8 @@ func closeTwice(t *testing.T, tr Transport) {
 }
 
 func contextEnds(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	w, sc := open(t, tr, s, s.addr)
-	ctx, cancel := context.WithTimeout(withTimeout(t), 20*time.Millisecond)
+	w, sc, ctx := connect(t, tr)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
 	defer cancel()
 	if _, err := w.Recv(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the worker's Recv: %v", err)
@@ -199,7 +186,7 @@ func twoSessions(t *testing.T, tr Transport) {
 	must(t, w2.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{attemptID(2)}}))
 	for i, sc := range []link.ServerConn{s1, s2} {
 		if f, err := sc.Recv(ctx); err != nil || len(f.Accepted) != 1 || f.Accepted[0] != attemptID(i+1) {
-			t.Errorf("session %d heard %+v, %v", i+1, f, err)
+			t.Errorf("session %d received %+v, %v", i+1, f, err)
 		}
 	}
 	must(t, w1.Close())
@@ -235,17 +222,17 @@ func cut(t *testing.T, tr Transport) {
 	if err == nil && (len(f.Rejected) != 1 || len(f.Rejected[0].Message) != 1<<20) {
 		t.Fatalf("half a frame arrived: %+v", f)
 	}
-	if err != nil { // the connection was the session: both sides know, and a new one works
+	if err != nil { // the session ended with the connection: both sides notice, and a new one works
 		wantEnded(ctx, t, err)
 		_, err = w.Recv(ctx)
 		wantEnded(ctx, t, err)
 		open(t, tr, s, p.Addr)
 		return
 	}
-	must(t, <-sent) // the transport repeated it
+	must(t, <-sent) // the transport retried
 }
 
-// nopHandler is a desk without a server behind it.
+// nopHandler accepts every session and ignores its frames.
 type nopHandler struct{ closed chan bool }
 
 func (q nopHandler) Open(context.Context, *link.Hello, func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
@@ -278,7 +265,7 @@ func frozen(t *testing.T, tr Transport) {
 	case <-ctx.Done():
 		t.Fatalf("no welcome: %v", <-ran)
 	}
-	p.Freeze() // on a busy machine one of them may have taken the other for silent before
+	p.Freeze() // on a busy machine one side may have ended before, for the other's silence
 	for range 2 {
 		select {
 		case err := <-served:
@@ -288,26 +275,24 @@ func frozen(t *testing.T, tr Transport) {
 		}
 	}
 	if orderly := <-q.closed; orderly {
-		t.Error("the session ended in good order")
+		t.Error("the session ended orderly")
 	}
 }
 
 func remoteAddress(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	if _, sc := open(t, tr, s, s.addr); sc.RemoteIP() != "127.0.0.1" {
+	if _, sc, _ := connect(t, tr); sc.RemoteIP() != "127.0.0.1" {
 		t.Errorf("the worker dials from %q", sc.RemoteIP())
 	}
 }
 
 func slowReader(t *testing.T, tr Transport) {
-	s := start(t, tr, "127.0.0.1:0")
-	_, sc := open(t, tr, s, s.addr)
-	ctx, cancel := context.WithTimeout(withTimeout(t), 500*time.Millisecond)
+	_, sc, ctx := connect(t, tr)
+	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
 	defer cancel()
 	name := strings.Repeat("x", link.MaxFrame/2)
 	for i := 1; ; i++ {
 		if i > 100 {
-			t.Fatal("400 MiB were taken for a worker that reads nothing")
+			t.Fatal("Send accepted 400 MiB for a worker that reads nothing")
 		}
 		if err := sc.Send(ctx, &link.ToWorker{Specs: []link.GroupSpec{{Ref: i, UID: "j1", Name: name}}}); err != nil {
 			if ctx.Err() == nil {

@@ -2,13 +2,15 @@ package linktest
 
 import (
 	"context"
+	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// Pipe returns both ends of a session in memory. Frames go through the codec, and each way holds
+// Pipe returns both ends of a session in memory. Frames pass through the codec, and each direction buffers
 // up to depth of them. It works inside testing/synctest.
 func Pipe(depth int) (link.WorkerConn, link.ServerConn) {
 	p := &pipe{up: make(chan []byte, depth), down: make(chan []byte, depth), done: make(chan struct{})}
@@ -21,7 +23,7 @@ type pipe struct {
 	once     sync.Once
 }
 
-// Close ends both ends. What was sent before can still be received.
+// Close closes both ends. Frames sent before can still be received.
 func (p *pipe) Close() error {
 	p.once.Do(func() { close(p.done) })
 	return nil
@@ -89,7 +91,7 @@ type pipeServer struct {
 	codec link.ServerCodec
 }
 
-// PipeRemoteIP is where the worker's end of a Pipe seems to be.
+// PipeRemoteIP is the RemoteIP of the server's end of a Pipe.
 const PipeRemoteIP = "192.0.2.1"
 
 // RemoteIP implements link.ServerConn.
@@ -111,7 +113,7 @@ func (c *pipeServer) Recv(ctx context.Context) (*link.ToServer, error) {
 	return c.codec.Decode(b)
 }
 
-// SendRaw sends text as it is from either end of a Pipe, past the codec.
+// SendRaw sends text from either end of a Pipe without the codec.
 func SendRaw(ctx context.Context, conn interface{ Close() error }, text string) error {
 	switch c := conn.(type) {
 	case *pipeWorker:
@@ -119,5 +121,33 @@ func SendRaw(ctx context.Context, conn interface{ Close() error }, text string) 
 	case *pipeServer:
 		return c.send(ctx, c.down, []byte(text))
 	}
-	return muster.Errorf(muster.Invalid, "%T is no end of a Pipe", conn)
+	return muster.Errorf(muster.Invalid, "%T is not an end of a Pipe", conn)
+}
+
+// FrameQueue is a link.FrameSource with the frames that a test posts.
+type FrameQueue struct {
+	frames chan *link.ToServer
+	ended  atomic.Bool
+}
+
+var _ link.FrameSource = (*FrameQueue)(nil)
+
+// NewFrameQueue returns an empty FrameQueue.
+func NewFrameQueue() *FrameQueue { return &FrameQueue{frames: make(chan *link.ToServer, 1000)} }
+
+// Post implements link.FrameSource.
+func (w *FrameQueue) Post(f *link.ToServer) { w.frames <- f }
+
+// Next implements link.FrameSource.
+func (w *FrameQueue) Next(ctx context.Context) (*link.ToServer, error) {
+	if w.ended.Load() {
+		return nil, io.EOF
+	}
+	select {
+	case f := <-w.frames:
+		w.ended.Store(f.Goodbye != nil)
+		return f, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }

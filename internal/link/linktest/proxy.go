@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Proxy is a TCP proxy with faults. Its methods may be called from any goroutine.
+// Proxy is a TCP proxy that injects faults. Its methods may be called from any goroutine.
 type Proxy struct {
 	Addr string // where it listens, "127.0.0.1:port"
 
@@ -19,12 +19,12 @@ type Proxy struct {
 
 	mu       sync.Mutex
 	conns    map[net.Conn]struct{}
-	thawed   chan struct{} // closed while both ways are open
-	frozen   direction     // what is held back while thawed is open
+	thawed   chan struct{} // closed while nothing is frozen
+	frozen   direction     // valid while thawed is open
 	dropping atomic.Int64  // bytes until the connections are cut; negative means never
 	refusing atomic.Bool   // new connections are reset
-	lag      atomic.Int64  // nanoseconds by which each chunk is late
-	rate     atomic.Int64  // bytes a second of each connection and direction; 0 means no cap
+	lag      atomic.Int64  // nanoseconds of delay for each chunk
+	rate     atomic.Int64  // bytes a second of each connection and direction; 0 means no limit
 }
 
 // NewProxy forwards connections to target until the test ends.
@@ -47,7 +47,6 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	return p
 }
 
-// direction is a direction.
 type direction uint8
 
 const (
@@ -55,13 +54,13 @@ const (
 	down                       // from it
 )
 
-// Freeze stops forwarding, as a cable that is pulled: connections stay open and silent.
+// Freeze stops forwarding, like a pulled cable: connections stay open and silent.
 func (p *Proxy) Freeze() { p.freeze(up | down) }
 
-// FreezeDown holds back only what comes from the target.
+// FreezeDown stops forwarding from the target.
 func (p *Proxy) FreezeDown() { p.freeze(down) }
 
-// FreezeUp holds back only what goes to the target.
+// FreezeUp stops forwarding to the target.
 func (p *Proxy) FreezeUp() { p.freeze(up) }
 
 func (p *Proxy) freeze(which direction) {
@@ -73,7 +72,7 @@ func (p *Proxy) freeze(which direction) {
 	}
 }
 
-// Thaw goes on forwarding, with what was held back.
+// Thaw resumes forwarding. No data is lost.
 func (p *Proxy) Thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +87,7 @@ func (p *Proxy) Drop() {
 	defer p.mu.Unlock()
 	for c := range p.conns {
 		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // a reset, as from a machine that restarted
+			_ = tcp.SetLinger(0) // a reset, as after a restart of the machine
 		}
 		c.Close()
 	}
@@ -98,10 +97,10 @@ func (p *Proxy) Drop() {
 // DropAfter cuts all connections after n more bytes in any direction.
 func (p *Proxy) DropAfter(n int64) { p.dropping.Store(n) }
 
-// Refuse says whether new connections are reset at once.
+// Refuse sets whether new connections are reset at once.
 func (p *Proxy) Refuse(on bool) { p.refusing.Store(on) }
 
-// Lag delays whatever is forwarded by d.
+// Lag delays all data by d.
 func (p *Proxy) Lag(d time.Duration) { p.lag.Store(int64(d)) }
 
 // Rate limits each direction of each connection to n bytes a second; 0 means no limit.
@@ -166,7 +165,7 @@ func (p *Proxy) pump(to, from net.Conn, which direction) {
 	}
 }
 
-// chunk is the part of buf that is read at once: little on a slow line.
+// chunk returns the part of buf to read at once: small if the rate is limited.
 func (p *Proxy) chunk(buf []byte) []byte {
 	if rate := p.rate.Load(); rate > 0 {
 		return buf[:max(1, min(int64(len(buf)), rate/10))]
@@ -174,7 +173,7 @@ func (p *Proxy) chunk(buf []byte) []byte {
 	return buf
 }
 
-// delay waits for as long as n bytes take.
+// delay sleeps for the time that n bytes take.
 func (p *Proxy) delay(n int) {
 	d := time.Duration(p.lag.Load())
 	if rate := p.rate.Load(); rate > 0 {
@@ -185,7 +184,7 @@ func (p *Proxy) delay(n int) {
 	}
 }
 
-// waitThawed is where chunks are held back.
+// waitThawed blocks while the direction is frozen.
 func (p *Proxy) waitThawed(which direction) {
 	p.mu.Lock()
 	thawed, passing := p.thawed, p.frozen&which == 0

@@ -1,5 +1,5 @@
-// Package linktest holds the contract of link transports as tests, and what tests of links need: a
-// pipe in memory and a TCP proxy with faults.
+// Package linktest tests the contract of link transports, and has tools for tests: a
+// pipe in memory and a TCP proxy that injects faults.
 package linktest
 
 import (
@@ -13,20 +13,21 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/link"
 )
 
 // Transport is one way to carry sessions.
 type Transport struct {
-	// NewServer returns the server's side: a handler, and what owns its sessions.
+	// NewServer returns the server's side: a handler, and the function that runs its sessions.
 	NewServer func(link.Identify, link.Accept) (http.Handler, func(context.Context) error)
 	Path      string // where the handler is mounted
 	// NewDialer returns the worker's side for a base URL and a key.
 	NewDialer func(server, key string) link.Dialer
 }
 
-// stepTimeout is how long a step may take that takes milliseconds on an idle machine. On a busy one the end of a session may be
-// lost, and is found out by a minute of silence.
+// stepTimeout limits one step, which takes milliseconds on an idle machine. On a busy one the close of a session may be
+// lost: then it ends by a time-out of a minute.
 const stepTimeout = 2 * time.Minute
 
 // Run proves that a transport keeps the contract of link.WorkerConn and link.ServerConn.
@@ -35,7 +36,7 @@ func Run(t *testing.T, tr Transport) {
 	t.Run("a frame of nearly MaxFrame arrives and a longer one is refused", func(t *testing.T) { large(t, tr) })
 	t.Run("a close by the worker ends the server's session", func(t *testing.T) { workerCloses(t, tr) })
 	t.Run("a close by the server ends the worker's session, after what was sent", func(t *testing.T) { serverCloses(t, tr) })
-	t.Run("a goodbye arrives although the worker keeps sending what nobody reads", func(t *testing.T) { goodbyeWhileSending(t, tr) })
+	t.Run("a goodbye arrives although the worker keeps sending unread frames", func(t *testing.T) { goodbyeWhileSending(t, tr) })
 	t.Run("close may be called twice, and ends a Recv that waits", func(t *testing.T) { closeTwice(t, tr) })
 	t.Run("a context ends Recv", func(t *testing.T) { contextEnds(t, tr) })
 	t.Run("a wrong key is Unauthenticated and a barred one Forbidden", func(t *testing.T) { refusedKeys(t, tr) })
@@ -103,7 +104,7 @@ func start(tb testing.TB, tr Transport, addr string) *server {
 	return s
 }
 
-// closeNotifier tells when the test closed its conn, so that accept can return.
+// closeNotifier notifies accept when the test closes the conn.
 type closeNotifier struct {
 	link.ServerConn
 
@@ -117,7 +118,7 @@ func (w *closeNotifier) Close() error {
 	return err
 }
 
-// open dials through the address and returns both ends, greeted.
+// open dials addr and returns both ends, after hello and welcome.
 func open(tb testing.TB, tr Transport, s *server, addr string) (link.WorkerConn, link.ServerConn) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), stepTimeout)
@@ -127,7 +128,7 @@ func open(tb testing.TB, tr Transport, s *server, addr string) (link.WorkerConn,
 	select {
 	case sc = <-s.conns:
 	case <-ctx.Done():
-		tb.Fatal("no session came")
+		tb.Fatal("the server accepted no session")
 	}
 	tb.Cleanup(func() { sc.Close() })
 	hello := &link.ToServer{Hello: &link.Hello{Version: link.Version, Worker: "w1", Name: "n", Build: "b"}}
@@ -142,11 +143,19 @@ func open(tb testing.TB, tr Transport, s *server, addr string) (link.WorkerConn,
 	return w, sc
 }
 
-// dial tries until the server's loops are up.
+// connect starts a server and returns both ends of a session, and a context for the test.
+func connect(tb testing.TB, tr Transport) (link.WorkerConn, link.ServerConn, context.Context) {
+	tb.Helper()
+	s := start(tb, tr, "127.0.0.1:0")
+	w, sc := open(tb, tr, s, s.addr)
+	return w, sc, withTimeout(tb)
+}
+
+// dial retries until the server runs.
 func dial(ctx context.Context, tb testing.TB, tr Transport, addr string) link.WorkerConn {
 	tb.Helper()
 	d := tr.NewDialer("http://"+addr, goodKey)
-	var backoff link.Backoff
+	var pause backoff.Backoff
 	for {
 		w, err := d.Dial(ctx)
 		if err == nil {
@@ -156,7 +165,7 @@ func dial(ctx context.Context, tb testing.TB, tr Transport, addr string) link.Wo
 		if muster.CodeOf(err) != muster.Unavailable {
 			tb.Fatal(err)
 		}
-		if backoff.Wait(ctx) != nil {
+		if pause.Wait(ctx) != nil {
 			tb.Fatalf("no session within %s: %v", stepTimeout, err)
 		}
 	}
@@ -180,13 +189,62 @@ func attemptID(i int) muster.AttemptID {
 	return muster.AttemptID{Task: muster.TaskID{Job: 1, Num: i}, N: 1}
 }
 
-// wantEnded fails the test unless err is that of a connection that is over, and not of a test that waited too long.
+// wantEnded fails the test unless err is that of a closed connection, and not of a time-out of the test.
 func wantEnded(ctx context.Context, tb testing.TB, err error) {
 	tb.Helper()
 	if err == nil {
-		tb.Fatal("there was no error")
+		tb.Fatal("want an error")
 	}
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
 		tb.Fatalf("the end was not noticed within %s", stepTimeout)
 	}
+}
+
+// Bench measures a transport on the loopback interface: an Assign to the worker and a Finished back
+// for each task, one at a time and in batches.
+func Bench(b *testing.B, tr Transport) {
+	b.Run("round trip", func(b *testing.B) { benchTasks(b, tr, 1) })
+	b.Run("64 lives a frame", func(b *testing.B) { benchTasks(b, tr, 64) })
+	b.Run("1024 lives a frame", func(b *testing.B) { benchTasks(b, tr, 1024) })
+}
+
+// benchTasks answers every frame of n assignments with one of n reports.
+func benchTasks(b *testing.B, tr Transport, n int) {
+	s := start(b, tr, "127.0.0.1:0")
+	w, sc := open(b, tr, s, s.addr)
+	ctx, cancel := context.WithCancel(b.Context())
+	echo := make(chan struct{})
+	go func() {
+		defer close(echo)
+		for {
+			f, err := w.Recv(ctx)
+			if err != nil {
+				return
+			}
+			up := &link.ToServer{}
+			for i := range f.Assign {
+				up.Finished = append(up.Finished, muster.Report{
+					Attempt: f.Assign[i].Attempt, Outcome: muster.AttemptSucceeded, StartedAt: 1_700_000_000_000, FinishedAt: 1_700_000_000_001,
+				})
+			}
+			if w.Send(ctx, up) != nil {
+				return
+			}
+		}
+	}()
+	assign := make([]link.Assign, n)
+	for i := range assign {
+		assign[i] = link.Assign{Attempt: attemptID(i), Ref: 1, Element: "12345", Grant: muster.Grant{Slots: 1}}
+	}
+	b.ResetTimer()
+	for range b.N {
+		must(b, sc.Send(ctx, &link.ToWorker{Assign: assign}))
+		if f, err := sc.Recv(ctx); err != nil || len(f.Finished) != n {
+			b.Fatalf("%+v, %v", f, err)
+		}
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(b.N)*float64(n)/b.Elapsed().Seconds(), "lives/s")
+	cancel()
+	<-echo
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -27,7 +28,7 @@ const (
 // Dialer opens sessions over HTTP polls.
 type Dialer struct {
 	Server string       // base URL, such as "https://muster.example:7777"
-	Key    string       // the worker's own
+	Key    string       // of the worker
 	HTTP   *http.Client // its Timeout must be 0 or over 30 s; nil means http.DefaultClient
 }
 
@@ -38,9 +39,10 @@ func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 		client = http.DefaultClient
 	}
 	c := &workerConn{
-		client: client, auth: "Bearer " + d.Key, done: make(chan struct{}),
+		client: client, auth: "Bearer " + d.Key,
 		url: strings.TrimSuffix(d.Server, "/") + link.PathPoll + "?session=" + rand.Text() + "&op=",
 	}
+	c.closed, c.markClosed = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if _, err := c.post(ctx, "open", nil, nil); err != nil {
@@ -56,14 +58,15 @@ type workerConn struct {
 	auth   string
 	codec  link.WorkerCodec
 
-	buffered [][]byte // frames that came and that Recv has not returned
-	after    uint64   // the last frame that came
+	buffered [][]byte // received frames that Recv has not returned
+	after    uint64   // the last received frame
 
-	closing sync.Once
-	done    chan struct{}
+	closing    sync.Once
+	closed     context.Context //nolint:containedctx // canceled by Close
+	markClosed context.CancelFunc
 }
 
-// Send returns when the server's session has the frame. It repeats the request while it fails on the way.
+// Send returns when the server's session has the frame. It retries failed requests.
 func (c *workerConn) Send(ctx context.Context, f *link.ToServer) error {
 	b, err := c.codec.Encode(f)
 	if err != nil {
@@ -75,7 +78,7 @@ func (c *workerConn) Send(ctx context.Context, f *link.ToServer) error {
 	})
 }
 
-// Recv returns the next frame. It polls for more when none is left.
+// Recv returns the next frame. It polls when the buffer is empty.
 func (c *workerConn) Recv(ctx context.Context) (*link.ToWorker, error) {
 	for len(c.buffered) == 0 {
 		err := c.retry(ctx, func(ctx context.Context) error {
@@ -92,25 +95,25 @@ func (c *workerConn) Recv(ctx context.Context) (*link.ToWorker, error) {
 	return c.codec.Decode(b)
 }
 
-// Close ends what goes on and tells the server, if it can be reached soon.
+// Close cancels running requests and notifies the server, if that takes less than closeTimeout.
 func (c *workerConn) Close() error {
 	c.closing.Do(func() {
-		close(c.done)
+		c.markClosed()
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		_, _ = c.post(ctx, "close", nil, nil) // else it finds out by silence
+		_, _ = c.post(ctx, "close", nil, nil) // otherwise the session times out
 	})
 	return nil
 }
 
-// retry repeats a request that failed on the way, until it seems that the session is over.
+// retry repeats a request while its error is Unavailable, for at most retryTimeout.
 func (c *workerConn) retry(ctx context.Context, request func(context.Context) error) error {
-	var backoff link.Backoff
+	var pause backoff.Backoff
 	since := time.Now()
 	for {
 		err := c.once(ctx, request)
 		switch {
-		case c.isClosed():
+		case c.closed.Err() != nil:
 			return muster.Errorf(muster.Unavailable, "the connection is closed")
 		case err == nil:
 			return nil
@@ -119,45 +122,25 @@ func (c *workerConn) retry(ctx context.Context, request func(context.Context) er
 		case muster.CodeOf(err) != muster.Unavailable || time.Since(since) > retryTimeout:
 			return err
 		}
-		if err := c.once(ctx, backoff.Wait); err != nil && ctx.Err() != nil {
+		if err := c.once(ctx, pause.Wait); err != nil && ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 }
 
-// once makes one request, which Close cuts short.
+// once makes one request, which Close cancels.
 func (c *workerConn) once(ctx context.Context, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	finished := make(chan struct{})
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		select {
-		case <-c.done:
-			cancel()
-		case <-finished:
-		}
-	})
-	err := request(ctx)
-	close(finished)
-	watcher.Wait()
-	return err
+	defer context.AfterFunc(c.closed, cancel)()
+	return request(ctx)
 }
 
-func (c *workerConn) isClosed() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// post makes one request and adds the lines of the answer to lines: all of them or none.
+// post makes one request and appends the lines of the response to lines: all of them or none.
 func (c *workerConn) post(ctx context.Context, op string, body []byte, lines *[][]byte) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+op, bytes.NewReader(body))
 	if err != nil {
-		return 0, muster.Errorf(muster.Invalid, "the server's address is wrong: %w", err)
+		return 0, muster.Errorf(muster.Invalid, "invalid server address: %w", err)
 	}
 	req.Header.Set("Authorization", c.auth)
 	req.Header.Set("Content-Type", "application/json")
@@ -175,7 +158,7 @@ func (c *workerConn) post(ctx context.Context, op string, body []byte, lines *[]
 	return readLines(resp.Body, lines)
 }
 
-// readLines reads whole frames. A half one at the end is an answer cut short: nothing of it counts.
+// readLines reads frames. A partial frame at the end means that the response was cut off: then it appends no lines.
 func readLines(r io.Reader, lines *[][]byte) (int, error) {
 	br := bufio.NewReader(io.LimitReader(r, 2*link.MaxFrame))
 	var got [][]byte
@@ -186,7 +169,7 @@ func readLines(r io.Reader, lines *[][]byte) (int, error) {
 			continue
 		}
 		if !errors.Is(err, io.EOF) || len(b) > 0 {
-			return 0, muster.Errorf(muster.Unavailable, "the answer was cut short: %w", err)
+			return 0, muster.Errorf(muster.Unavailable, "the response was cut off: %w", err)
 		}
 		*lines = append(*lines, got...)
 		return len(got), nil

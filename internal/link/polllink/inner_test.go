@@ -10,8 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// TestCloseStopsTheTimer closes a session: its timer, which holds the session, is not
-// started again by the request that closed it.
+// The request that closes a session does not restart the session's timer.
 func TestCloseStopsTheTimer(t *testing.T) {
 	conns := make(chan link.ServerConn, 1)
 	s := NewServer(
@@ -32,7 +31,7 @@ func TestCloseStopsTheTimer(t *testing.T) {
 	}
 	c, ok := (<-conns).(*serverConn)
 	if !ok {
-		t.Fatal("no connection of this package")
+		t.Fatal("the connection has another type")
 	}
 	if code := post("close"); code != http.StatusOK {
 		t.Fatalf("close was answered %d", code)

@@ -16,11 +16,11 @@ import (
 
 const (
 	pollTimeout = 20 * time.Second // how long a recv waits for frames
-	idleTimeout = 60 * time.Second // without a request, that ends a session
+	idleTimeout = 60 * time.Second // without a request; then the session ends
 	maxSessions = 4                // of one worker; the newest ones stay
 )
 
-// Server answers polls and owns the sessions that they make up.
+// Server answers polls and owns their sessions.
 type Server struct {
 	identify link.Identify
 	accept   link.Accept
@@ -30,18 +30,18 @@ type Server struct {
 	sessions map[key]*serverConn
 }
 
-// key tells sessions apart: nobody can name another worker's.
+// key identifies a session. It includes the worker, so that no worker can use another's session.
 type key struct {
 	worker muster.WorkerID
 	id     string
 }
 
-// NewServer returns a Server that asks identify who a request is from and gives each session to accept.
+// NewServer returns a Server that identifies requests by identify and passes each session to accept.
 func NewServer(identify link.Identify, accept link.Accept) *Server {
 	return &Server{identify: identify, accept: accept, sessions: map[key]*serverConn{}}
 }
 
-// Run lets sessions in until ctx ends, then ends them and waits for them.
+// Run accepts sessions until ctx ends, then cancels them and waits for their end.
 func (s *Server) Run(ctx context.Context) error { return s.group.Run(ctx) }
 
 var sessionID = regexp.MustCompile(`^[0-9a-zA-Z_-]{16,64}$`)
@@ -55,7 +55,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
-		http.Error(w, "polls are POST requests", http.StatusMethodNotAllowed)
+		http.Error(w, "a poll must be a POST request", http.StatusMethodNotAllowed)
 		return
 	}
 	k := key{worker, r.URL.Query().Get("session")}
@@ -70,7 +70,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-var errSessionEnded = errors.New("this session has ended: open another")
+var errSessionEnded = errors.New("the session has ended: open a new one")
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key) error {
 	op := r.URL.Query().Get("op")
@@ -87,8 +87,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key) error {
 	defer c.touch()
 	deadline := time.Now().Add(requestTimeout)
 	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(deadline)  // the server's own limits, if any, are for
-	_ = rc.SetWriteDeadline(deadline) // requests that are answered at once
+	_ = rc.SetReadDeadline(deadline)  // the server's own time limits may be
+	_ = rc.SetWriteDeadline(deadline) // shorter than a poll
 	switch op {
 	case "send":
 		return s.send(w, r, c)
@@ -101,7 +101,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key) error {
 	return muster.Errorf(muster.Invalid, "op: must be open, send, recv or close, not %q", op)
 }
 
-// open begins the session, unless a repeated request finds it there.
+// open creates the session, unless an earlier request did.
 func (s *Server) open(r *http.Request, k key) error {
 	s.mu.Lock()
 	if s.sessions[k] != nil {
@@ -126,7 +126,7 @@ func (s *Server) open(r *http.Request, k key) error {
 	return err
 }
 
-// evictOldest takes the worker's oldest session out if it has too many. The caller holds mu.
+// evictOldest removes and returns the worker's oldest session if it has too many, or nil. The caller holds mu.
 func (s *Server) evictOldest(worker muster.WorkerID) *serverConn {
 	var first key
 	n := 0
@@ -165,7 +165,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, c *serverConn) err
 		return muster.Errorf(muster.TooLarge, "a frame is longer than %d bytes", link.MaxFrame)
 	}
 	if err != nil {
-		return muster.Errorf(muster.Unavailable, "the frame did not arrive whole: %w", err)
+		return muster.Errorf(muster.Unavailable, "the frame was cut off: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pollTimeout)
 	defer cancel()
@@ -186,10 +186,10 @@ func (s *Server) recv(w http.ResponseWriter, r *http.Request, c *serverConn) err
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	for _, b := range frames {
 		if _, err := w.Write(b); err != nil {
-			return nil // the worker will ask again
+			return nil // the worker polls again
 		}
 		if _, err := io.WriteString(w, "\n"); err != nil {
-			return nil // the worker will ask again
+			return nil // the worker polls again
 		}
 	}
 	return nil

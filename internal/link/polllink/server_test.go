@@ -17,7 +17,7 @@ import (
 
 const session = "0123456789abcdef"
 
-// env is a server whose requests are made by hand, in virtual time.
+// env is a server and its requests, in virtual time.
 type env struct {
 	t     *testing.T
 	srv   *polllink.Server
@@ -38,7 +38,7 @@ func newEnv(t *testing.T) *env {
 	return w
 }
 
-// post makes one request as worker w1 and returns "status body", of a refusal "status detail".
+// post makes one request as worker w1 and returns "status body", or "status detail" for an error.
 func (w *env) post(query, body string) string { return w.postAs("w1", query, body) }
 
 func (w *env) postAs(worker, query, body string) string {
@@ -98,7 +98,7 @@ func TestRequestsMayBeRepeated(t *testing.T) {
 		w.want("op=recv&after=0&session="+session, "", both)
 		w.want("op=recv&after=0&session="+session, "", both)
 		w.want("op=recv&after=1&session="+session, "", `OK {"seq":2,"pong":true}`)
-		w.want("op=recv&after=0&session="+session, "", "Bad Request after: is 0, but frames 2 to 2 are here")
+		w.want("op=recv&after=0&session="+session, "", "Bad Request after is 0, but the session has frames 2 to 2")
 	})
 }
 
@@ -160,7 +160,7 @@ func TestWhatIsNoPollIsRefused(t *testing.T) {
 		w.want("op=open&session=short", "", "Bad Request session")
 		w.want("op=dance&session="+session, "", "Bad Request op")
 		w.want("op=send&seq=x&session="+session, "", "Bad Request seq")
-		w.want("op=send&seq=7&session="+session, "", "Bad Request seq: is 7, but 1 comes next")
+		w.want("op=send&seq=7&session="+session, "", "Bad Request seq is 7, want 1")
 		w.want("op=recv&after=5&session="+session, "", "Bad Request after")
 		w.want("op=send&seq=1&session="+session, strings.Repeat("x", link.MaxFrame+1), "Request Entity Too Large")
 		if got := w.postAs("w2", "op=recv&after=0&session="+session, ""); !strings.HasPrefix(got, "Gone") {
@@ -179,7 +179,7 @@ func TestAWorkerHasAtMostFourSessions(t *testing.T) {
 		}
 		start := time.Now()
 		if _, err := first.Recv(t.Context()); err == nil || time.Since(start) > 0 {
-			t.Errorf("the oldest of five sessions went on for %s: %v", time.Since(start), err)
+			t.Errorf("the oldest of five sessions ended after %s: %v", time.Since(start), err)
 		}
 		w.want("op=recv&after=0&session="+session, "", "Gone")
 		w.want("op=recv&after=0&session=000000000000000a", "", "OK")

@@ -9,14 +9,14 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// maxUnacked bounds the frames that a session keeps until they are acknowledged,
-// in number and, but for the last one, in bytes.
+// Limits of the frames that a session keeps until they are acknowledged. The last frame
+// may exceed the limit in bytes.
 const (
 	maxUnacked      = 64
 	maxUnackedBytes = link.MaxFrame
 )
 
-// serverConn is the server's side of one session. Requests come and go; it stays.
+// serverConn is the server's side of one session, across its requests.
 type serverConn struct {
 	codec    link.ServerCodec
 	expire   *time.Timer
@@ -25,13 +25,13 @@ type serverConn struct {
 
 	mu           sync.Mutex
 	changed      chan struct{} // closed and replaced when anything below changes
-	clientGone   bool          // nobody polls any more
-	closed       bool          // by the server: what is kept may still be collected
-	unacked      [][]byte      // frames not yet acknowledged
+	clientGone   bool          // the worker closed the session, or it timed out
+	closed       bool          // by the server; unacked frames can still be collected
+	unacked      [][]byte
 	unackedBytes int
-	acked        uint64 // the frame before kept[0]
-	incoming     []byte // one frame that Recv has not taken yet
-	lastSeq      uint64 // number of the last frame that came
+	acked        uint64 // number of the frame before unacked[0]
+	incoming     []byte // one frame that Recv has not returned yet
+	lastSeq      uint64 // number of the last received frame
 	sendRequest  int    // number of the current send request
 	recvRequest  int    // number of the current recv request
 }
@@ -43,13 +43,13 @@ func newServerConn(remoteIP string) *serverConn {
 // RemoteIP implements link.ServerConn.
 func (c *serverConn) RemoteIP() string { return c.remoteIP }
 
-// notify wakes whoever waits for a change. The caller holds mu.
+// notify wakes all waitUntil calls. The caller holds mu.
 func (c *serverConn) notify() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
-// waitUntil waits, with mu held before and after, until ready says so.
+// waitUntil waits until ready returns true or ctx ends. The caller holds mu, which is released while waiting.
 func (c *serverConn) waitUntil(ctx context.Context, ready func() bool) error {
 	for !ready() {
 		changed := c.changed
@@ -66,7 +66,7 @@ func (c *serverConn) waitUntil(ctx context.Context, ready func() bool) error {
 	return nil
 }
 
-// touch notes a sign of life, unless the session has ended from the worker's side.
+// touch restarts the idle timer, unless the session has ended on the worker's side.
 func (c *serverConn) touch() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,7 +75,7 @@ func (c *serverConn) touch() {
 	}
 }
 
-// clientClosed ends the session from the worker's side: what came before is still read.
+// clientClosed ends the session on the worker's side. Recv still returns frames received before.
 func (c *serverConn) clientClosed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -86,7 +86,7 @@ func (c *serverConn) clientClosed() {
 	}
 }
 
-// Close ends the session from the server's side: what was sent before may still be collected.
+// Close ends the session on the server's side. The worker can still collect frames sent before.
 func (c *serverConn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +98,7 @@ func (c *serverConn) Close() error {
 	return nil
 }
 
-// Send keeps the frame for the next poll. It blocks while too much is kept.
+// Send keeps the frame for the next poll. It blocks while too many are unacknowledged.
 func (c *serverConn) Send(ctx context.Context, f *link.ToWorker) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +121,7 @@ func (c *serverConn) Send(ctx context.Context, f *link.ToWorker) error {
 	return nil
 }
 
-// Recv takes the frame that the last send request brought.
+// Recv returns the frame of the last send request.
 func (c *serverConn) Recv(ctx context.Context) (*link.ToServer, error) {
 	c.mu.Lock()
 	err := c.waitUntil(ctx, func() bool { return c.incoming != nil || c.closed || c.clientGone })
@@ -142,7 +142,7 @@ func (c *serverConn) Recv(ctx context.Context) (*link.ToServer, error) {
 
 func errEnded() error { return muster.Errorf(muster.Unavailable, "the poll session ended") }
 
-// deliver hands frame seq to Recv. A frame that came before is confirmed again.
+// deliver passes frame seq to Recv. It confirms a frame that was received before.
 func (c *serverConn) deliver(ctx context.Context, seq uint64, b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +162,7 @@ func (c *serverConn) deliver(ctx context.Context, seq uint64, b []byte) error {
 	case c.closed || c.clientGone:
 		return errSessionEnded
 	case seq != c.lastSeq+1:
-		return muster.Errorf(muster.Invalid, "seq: is %d, but %d comes next", seq, c.lastSeq+1)
+		return muster.Errorf(muster.Invalid, "seq is %d, want %d", seq, c.lastSeq+1)
 	}
 	c.lastSeq, c.incoming = seq, b
 	c.notify()
@@ -170,17 +170,17 @@ func (c *serverConn) deliver(ctx context.Context, seq uint64, b []byte) error {
 }
 
 func errSuperseded() error {
-	return muster.Errorf(muster.Conflict, "a newer request of this session took over")
+	return muster.Errorf(muster.Conflict, "a newer request of this session replaced this one")
 }
 
-// collect returns the frames after the given one, up to a total of MaxFrame bytes but at least
-// one. It waits for one, and returns none if none comes.
+// collect returns the frames after number after: at least one, and at most MaxFrame bytes if more than one. It
+// waits for a frame, and returns none if ctx ends.
 func (c *serverConn) collect(ctx context.Context, after uint64) ([][]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := c.acked + uint64(len(c.unacked))
 	if after < c.acked || after > last {
-		return nil, muster.Errorf(muster.Invalid, "after: is %d, but frames %d to %d are here", after, c.acked+1, last)
+		return nil, muster.Errorf(muster.Invalid, "after is %d, but the session has frames %d to %d", after, c.acked+1, last)
 	}
 	for c.acked < after {
 		c.unackedBytes -= len(c.unacked[0])
@@ -194,7 +194,7 @@ func (c *serverConn) collect(ctx context.Context, after uint64) ([][]byte, error
 	err := c.waitUntil(ctx, func() bool { return len(c.unacked) > 0 || c.closed || c.clientGone || c.recvRequest != request })
 	switch {
 	case err != nil:
-		return nil, nil // nothing to say for now: the worker asks again
+		return nil, nil // no frame yet: the worker polls again
 	case c.recvRequest != request:
 		return nil, errSuperseded()
 	case len(c.unacked) == 0:

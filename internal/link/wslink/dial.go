@@ -11,13 +11,13 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// dialTimeout bounds the way from nothing to an open WebSocket.
+// dialTimeout is for all steps to an open WebSocket.
 const dialTimeout = 15 * time.Second
 
 // Dialer opens sessions over WebSocket.
 type Dialer struct {
 	Server string       // base URL, such as "https://muster.example:7777"
-	Key    string       // the worker's own
+	Key    string       // of the worker
 	HTTP   *http.Client // nil means http.DefaultClient
 }
 
@@ -25,7 +25,7 @@ type Dialer struct {
 func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	ws, resp, err := websocket.Dial(ctx, strings.TrimSuffix(d.Server, "/")+link.PathSocket, &websocket.DialOptions{ //nolint:bodyclose // Dial says that it never needs to be
+	ws, resp, err := websocket.Dial(ctx, strings.TrimSuffix(d.Server, "/")+link.PathSocket, &websocket.DialOptions{ //nolint:bodyclose // the documentation of Dial excludes it
 		HTTPClient: d.HTTP,
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + d.Key}},
 	})

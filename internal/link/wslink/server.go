@@ -16,15 +16,15 @@ type Server struct {
 	group    link.SessionGroup
 }
 
-// NewServer returns a Server that asks identify who a request is from and gives each session to accept.
+// NewServer returns a Server that identifies requests by identify and passes each session to accept.
 func NewServer(identify link.Identify, accept link.Accept) *Server {
 	return &Server{identify: identify, accept: accept}
 }
 
-// Run lets sessions in until ctx ends, then ends them and waits for them.
+// Run accepts sessions until ctx ends, then cancels them and waits for their end.
 func (s *Server) Run(ctx context.Context) error { return s.group.Run(ctx) }
 
-// ServeHTTP refuses the request, or upgrades it and returns when its session is over.
+// ServeHTTP refuses the request, or upgrades it and returns when its session ends.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	worker, err := s.identify(r)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err = s.group.Do(r.Context(), func(ctx context.Context) {
 		ws, err := websocket.Accept(w, r, nil)
 		if err != nil {
-			return // Accept has answered
+			return // Accept has replied
 		}
 		ws.SetReadLimit(link.MaxFrame)
 		s.accept(ctx, &serverConn{socket: socket{ws: ws}, remoteIP: link.RemoteIPOf(r)}, worker)

@@ -1,3 +1,7 @@
+// Package wslink carries link sessions over WebSocket: one text message a
+// frame, at link.PathSocket, with the worker's key as the bearer token of the
+// upgrade request. Messages are not compressed: frames are small or, like logs
+// in base64, cost more time to deflate than a local network saves.
 package wslink
 
 import (
@@ -12,14 +16,14 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// socket is what both sides do with a WebSocket.
+// socket reads and writes frames of a WebSocket, on both sides.
 type socket struct {
 	ws          *websocket.Conn
-	goodbyeSent atomic.Bool  // a Goodbye was sent
-	readBuf     bytes.Buffer // the frame being read; decoding copies out of it
+	goodbyeSent atomic.Bool
+	readBuf     bytes.Buffer // the frame being read; decoding copies from it
 }
 
-// maxIdleBuffer is the largest read buffer that an idle session holds on to.
+// maxIdleBuffer is the largest read buffer that an idle session keeps.
 const maxIdleBuffer = 32 << 10
 
 func (s *socket) write(ctx context.Context, b []byte, last bool) error {
@@ -32,7 +36,7 @@ func (s *socket) write(ctx context.Context, b []byte, last bool) error {
 	return nil
 }
 
-// read returns the next message, valid until the one after it.
+// read returns the next message, valid until the next call.
 func (s *socket) read(ctx context.Context) ([]byte, error) {
 	if s.readBuf.Cap() > maxIdleBuffer {
 		s.readBuf = bytes.Buffer{}
@@ -48,23 +52,23 @@ func (s *socket) read(ctx context.Context) ([]byte, error) {
 	case err != nil:
 		return nil, connError(ctx, err)
 	case kind != websocket.MessageText:
-		return nil, muster.Errorf(muster.Invalid, "a frame came as a binary message: frames are text")
+		return nil, muster.Errorf(muster.Invalid, "a frame is a binary message: it must be text")
 	}
 	return s.readBuf.Bytes(), nil
 }
 
-// Close ends the connection. After a Goodbye it lets the other side read it first, for a few
-// seconds at most: a connection that is closed while bytes come in is reset, and what was sent last is lost.
+// Close ends the connection. After a Goodbye it first waits a few seconds for the other side to read it:
+// closing while data arrives resets the connection, and the last frames sent are lost.
 func (s *socket) Close() error {
 	if s.goodbyeSent.Load() {
-		_ = s.ws.Close(websocket.StatusNormalClosure, "") // gone either way
+		_ = s.ws.Close(websocket.StatusNormalClosure, "") // closed even on error
 	} else {
 		_ = s.ws.CloseNow()
 	}
 	return nil
 }
 
-// connError makes the error of a connection that broke or was closed.
+// connError returns the error of a connection that broke or was closed.
 func connError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

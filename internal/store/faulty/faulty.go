@@ -1,4 +1,4 @@
-// Package faulty makes a real store fail, so that tests see what its users do then.
+// Package faulty wraps a store and injects failures, for tests.
 package faulty
 
 import (
@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// Writer is a store.Writer whose commits fail or take long when told so. A commit
-// that fails does not reach the real store.
+// Writer is a store.Writer that fails or delays commits on demand. A failed commit
+// does not reach the real store.
 type Writer struct {
 	inner store.Writer
 
@@ -24,7 +25,7 @@ type Writer struct {
 
 var _ store.Writer = (*Writer)(nil)
 
-// New wraps w, which works as it is until told otherwise.
+// New wraps w.
 func New(w store.Writer) *Writer { return &Writer{inner: w} }
 
 // FailCommit makes the nth commit from now fail, once; the next one is 1.
@@ -34,14 +35,14 @@ func (w *Writer) FailCommit(n int) {
 	w.failAt = w.commits + n
 }
 
-// SetError makes every commit and load fail with err until Mend.
+// SetError makes every commit and load fail with err until ClearError.
 func (w *Writer) SetError(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = err
 }
 
-// ClearError takes Break back.
+// ClearError ends the effect of SetError.
 func (w *Writer) ClearError() { w.SetError(nil) }
 
 // Delay makes every commit wait d first, or until its context ends.
@@ -72,14 +73,8 @@ func (w *Writer) Load(ctx context.Context) (muster.Snapshot, error) {
 // Commit implements store.Writer.
 func (w *Writer) Commit(ctx context.Context, b *store.Batch) error {
 	delay, err := w.next()
-	if delay > 0 {
-		timer := time.NewTimer(delay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			return muster.Errorf(muster.Unavailable, "the delayed commit was given up: %w", context.Cause(ctx))
-		}
+	if delay > 0 && backoff.Sleep(ctx, delay) != nil {
+		return muster.Errorf(muster.Unavailable, "the delayed commit was cancelled: %w", context.Cause(ctx))
 	}
 	if err != nil {
 		return err
@@ -95,7 +90,7 @@ func (w *Writer) next() (time.Duration, error) {
 	case w.err != nil:
 		return w.delay, w.err
 	case w.commits == w.failAt:
-		return w.delay, muster.Errorf(muster.Unavailable, "commit %d was told to fail", w.commits)
+		return w.delay, muster.Errorf(muster.Unavailable, "commit %d fails on demand", w.commits)
 	default:
 		return w.delay, nil
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/store/sqlite"
 )
 
-// BenchmarkCommit writes whole task lives: a row is inserted when its task is
-// assigned, and updated when it runs and when it has succeeded. One life is three
+// BenchmarkCommit writes all rows of tasks: a row is inserted when its task is
+// assigned, and updated when it runs and when it has succeeded. A task is three
 // rows in three commits; every commit also updates the job and the group, as the
 // engine's do.
 func BenchmarkCommit(b *testing.B) {

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// A connection whose transaction could not be undone is not used again.
+// A connection is not used again after a failed rollback.
 func TestAStuckConnectionIsReplaced(t *testing.T) {
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), Options{})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/ncruces/go-sqlite3"
 )
 
-// groupKey names a group.
+// groupKey identifies a group.
 type groupKey struct {
 	job muster.JobID
 	idx int
@@ -35,7 +35,7 @@ func (s *Store) writeTx(ctx context.Context, f func(*conn) error) error {
 	return s.writeTxNextJob(ctx, 0, f)
 }
 
-// writeTxNextJob runs f in a writing transaction, after which the next job gets the number next at least.
+// writeTxNextJob is writeTx, and makes next the least number of the next job.
 func (s *Store) writeTxNextJob(ctx context.Context, next muster.JobID, f func(*conn) error) error {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
@@ -52,19 +52,19 @@ func (s *Store) writeTxNextJob(ctx context.Context, next muster.JobID, f func(*c
 		return s.countCommit(next)
 	})
 	if err != nil {
-		s.clearCache() // some of it may tell of what was undone
+		s.clearCache() // it may have what was rolled back
 		return s.wrapError(ctx, "write", err)
 	}
 	s.writeMark()
 	return nil
 }
 
-// replaceBrokenWriter replaces the writer's connection if it is of no more use. The caller holds s.writing.
+// replaceBrokenWriter replaces the writer's connection if it is unusable. The caller holds s.writeMu.
 func (s *Store) replaceBrokenWriter(ctx context.Context) error {
 	if !s.writer.broken {
 		return nil
 	}
-	_ = s.writer.close() // undoes what could not be undone
+	_ = s.writer.close() // this also rolls back
 	opened, err := openConn(ctx, s.path, writerPragmas)
 	if err != nil {
 		return s.wrapError(ctx, "open", err)
@@ -73,13 +73,13 @@ func (s *Store) replaceBrokenWriter(ctx context.Context) error {
 	return nil
 }
 
-// clearCache drops what is known of the rows on disk. It is only a shortcut.
+// clearCache drops the cached knowledge about rows on disk, which is optional.
 func (s *Store) clearCache() {
 	clear(s.resolvedSpecs)
 	clear(s.openTasks)
 }
 
-// writeBatch writes parents before children, as the foreign keys want it.
+// writeBatch writes parents before children, for the foreign keys.
 func (s *Store) writeBatch(b *store.Batch) error {
 	w := s.writer
 	for i := range b.Jobs {
@@ -87,7 +87,7 @@ func (s *Store) writeBatch(b *store.Batch) error {
 		if err := w.recordNotify(j); err != nil {
 			return err
 		}
-		if err := w.exec(putJob, func(p *params) { p.job(j) }); err != nil {
+		if err := w.exec(putJob, func(p *params) { row{p: p}.job(j) }); err != nil {
 			return err
 		}
 		if j.Spec == nil {
@@ -120,7 +120,7 @@ func (s *Store) writeBatch(b *store.Batch) error {
 		}
 	}
 	for i := range b.Attempts {
-		if err := w.exec(putAttempt, func(p *params) { p.attempt(&b.Attempts[i]) }); err != nil {
+		if err := w.exec(putAttempt, func(p *params) { row{p: p}.attempt(&b.Attempts[i]) }); err != nil {
 			return err
 		}
 		if err := w.putArtifacts(b.Attempts[i].ID.Task.Job, b.Attempts[i].Artifacts); err != nil {
@@ -133,12 +133,12 @@ func (s *Store) writeBatch(b *store.Batch) error {
 		}
 	}
 	for i := range b.Workers {
-		if err := w.exec(putWorker, func(p *params) { p.worker(&b.Workers[i]) }); err != nil {
+		if err := w.exec(putWorker, func(p *params) { row{p: p}.worker(&b.Workers[i]) }); err != nil {
 			return err
 		}
 	}
 	for _, id := range b.RemovedWorkers {
-		if err := w.exec("DELETE FROM worker WHERE id = ?", func(p *params) { p.text(string(id)) }); err != nil {
+		if err := w.exec("DELETE FROM worker WHERE id = ?", values(string(id))); err != nil {
 			return err
 		}
 	}
@@ -146,33 +146,23 @@ func (s *Store) writeBatch(b *store.Batch) error {
 }
 
 func (s *Store) writeIdempotency(k *store.IdempotencyKey) error {
-	err := s.writer.exec("DELETE FROM idempotency WHERE at <= ?", func(p *params) {
-		p.int(int64(k.At.Add(-store.IdempotencyTTL)))
-	})
+	err := s.writer.exec("DELETE FROM idempotency WHERE at <= ?", values(int64(k.At.Add(-store.IdempotencyTTL))))
 	if err != nil {
 		return err
 	}
-	err = s.writer.exec("INSERT INTO idempotency (owner, key, digest, job, at) VALUES (?, ?, ?, ?, ?)", func(p *params) {
-		p.text(k.Owner)
-		p.text(k.Key)
-		p.text(k.Digest)
-		p.int(int64(k.Job))
-		p.int(int64(k.At))
-	})
+	err = s.writer.exec("INSERT INTO idempotency (owner, key, digest, job, at) VALUES (?, ?, ?, ?, ?)",
+		values(k.Owner, k.Key, k.Digest, int64(k.Job), int64(k.At)))
 	if errors.Is(err, sqlite3.CONSTRAINT_PRIMARYKEY) {
-		return muster.Errorf(muster.Conflict, "the idempotency key %q is taken by another job", k.Key)
+		return muster.Errorf(muster.Conflict, "another job has the idempotency key %q", k.Key)
 	}
 	return err
 }
 
 func (s *Store) writeGroup(g *muster.Group) error {
-	if err := s.writer.exec(putGroup, func(p *params) { p.group(g) }); err != nil {
+	if err := s.writer.exec(putGroup, func(p *params) { row{p: p}.group(g) }); err != nil {
 		return err
 	}
-	key := func(p *params) {
-		p.int(int64(g.Job))
-		p.int(int64(g.Index))
-	}
+	key := values(int64(g.Job), g.Index)
 	written, known := s.resolvedSpecs[groupKey{g.Job, g.Index}]
 	switch {
 	case known && written == g.Resolved:
@@ -187,8 +177,8 @@ func (s *Store) writeGroup(g *muster.Group) error {
 	}
 }
 
-// cacheResolved notes which resolved specs are on disk, for the groups of jobs that
-// go on. A spec is never changed in place, so that the same pointer is the same spec.
+// cacheResolved remembers which resolved specs are on disk, for the groups of jobs that
+// have not ended. A spec is never changed in place, so the same pointer is the same spec.
 func (s *Store) cacheResolved(b *store.Batch) {
 	for i := range b.Groups {
 		g := &b.Groups[i]
@@ -209,8 +199,8 @@ func (s *Store) cacheResolved(b *store.Batch) {
 	}
 }
 
-// writeTask updates a row that is known to be there and not ended, and else writes
-// it whole, which takes longer.
+// writeTask updates a row that is known to exist and not to have ended, and otherwise
+// writes all its columns, which takes longer.
 func (s *Store) writeTask(t *muster.Task) error {
 	id := packTask(t.ID)
 	_, live := s.openTasks[id]
@@ -218,24 +208,24 @@ func (s *Store) writeTask(t *muster.Task) error {
 	case live && final:
 		delete(s.openTasks, id)
 		return s.writer.exec(finishTask, func(p *params) {
-			p.mutableColumns(t)
+			row{p: p}.taskMutable(t)
 			p.time(t.FinishedAt)
 			p.int(id)
 		})
 	case live && t.FinishedAt == 0:
 		return s.writer.exec(updateTask, func(p *params) {
-			p.mutableColumns(t)
+			row{p: p}.taskMutable(t)
 			p.int(id)
 		})
 	default:
 		if !final {
 			s.openTasks[id] = struct{}{}
 		}
-		return s.writer.exec(putTask, func(p *params) { p.task(t) })
+		return s.writer.exec(putTask, func(p *params) { row{p: p}.task(t) })
 	}
 }
 
-// putLate keeps a late report if its attempt was given to its worker, and its job does not have many of them.
+// putLate keeps a late report if its attempt was assigned to its worker, and its job has less than MaxLateReports.
 func (c *conn) putLate(r *muster.LateReport) error {
 	const sql = `INSERT INTO late_report (task, n, report, worker, at) SELECT ?1, ?2, ?3, ?4, ?5
 		WHERE (EXISTS (SELECT 1 FROM attempt WHERE task = ?1 AND n = ?2 AND worker = ?4) OR EXISTS (SELECT 1 FROM task WHERE id = ?1 AND attempt = ?2 AND worker = ?4))
@@ -255,18 +245,11 @@ func (c *conn) putLate(r *muster.LateReport) error {
 }
 
 // LateReports implements store.LateReportReader.
-func (s *Store) LateReports(ctx context.Context, job muster.JobID) (list []muster.LateReport, err error) {
-	err = s.readTx(ctx, func(c *conn) error {
-		return c.query("SELECT report, worker, at FROM late_report WHERE task BETWEEN ? AND ? ORDER BY task, n", func(p *params) {
-			p.int(packTask(muster.TaskID{Job: job}))
-			p.int(packTask(muster.TaskID{Job: job + 1}) - 1)
-		}, func(cols *columns) bool {
-			var r muster.LateReport
-			cols.json(&r.Report)
-			r.Worker, r.At = muster.WorkerID(cols.text()), cols.time()
-			list = append(list, r)
-			return true
+func (s *Store) LateReports(ctx context.Context, job muster.JobID) ([]muster.LateReport, error) {
+	return readList(ctx, s, "SELECT report, worker, at FROM late_report WHERE task BETWEEN ? AND ? ORDER BY task, n",
+		values(packTask(muster.TaskID{Job: job}), packTask(muster.TaskID{Job: job + 1})-1), func(r row, l *muster.LateReport) {
+			jsonField(r, &l.Report, false)
+			text(r, &l.Worker)
+			number(r, &l.At)
 		})
-	})
-	return list, err
 }

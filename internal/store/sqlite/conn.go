@@ -1,19 +1,22 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ncruces/go-sqlite3"
+
+	"github.com/muster-dev/muster"
 )
 
-// conn is a connection with the statements that were prepared on it. It serves
-// one goroutine at a time.
+// conn is a connection with its prepared statements. One goroutine at a time uses it.
 type conn struct {
 	db     *sqlite3.Conn
 	stmts  map[string]*sqlite3.Stmt
-	broken bool // in a transaction that could not be undone: it is of no more use
+	broken bool // a rollback failed: the connection is unusable
 }
 
 const busyTimeout = 5 * time.Second
@@ -34,22 +37,17 @@ func openConn(ctx context.Context, path string, pragmas string) (*conn, error) {
 }
 
 func (c *conn) close() error {
-	var first error
+	var errs []error
 	for _, s := range c.stmts {
-		if err := s.Close(); err != nil && first == nil {
-			first = err
-		}
+		errs = append(errs, s.Close())
 	}
-	if err := c.db.Close(); err != nil && first == nil {
-		first = err
-	}
-	return first
+	return errors.Join(append(errs, c.db.Close())...)
 }
 
-// closeWith closes the connection because of err, which it returns.
+// closeWith closes the connection after err and returns err.
 func (c *conn) closeWith(err error) error {
 	if cerr := c.close(); cerr != nil {
-		return fmt.Errorf("%w (and closing: %w)", err, cerr)
+		return fmt.Errorf("%w (closing also failed: %w)", err, cerr)
 	}
 	return err
 }
@@ -68,18 +66,22 @@ func (c *conn) stmt(sql string) (*sqlite3.Stmt, error) {
 	return s, nil
 }
 
-// exec runs a statement that returns no rows; bind sets its parameters in their order.
-func (c *conn) exec(sql string, bind func(*params)) error {
+// bound returns the statement of sql with its parameters, which bind sets in their order.
+func (c *conn) bound(sql string, bind func(*params)) (*sqlite3.Stmt, error) {
 	s, err := c.stmt(sql)
-	if err != nil {
-		return err
+	if err != nil || bind == nil {
+		return s, err
 	}
 	p := params{s: s}
-	if bind != nil {
-		bind(&p)
-	}
-	if p.err != nil {
-		return p.err
+	bind(&p)
+	return s, p.err
+}
+
+// exec runs a statement that returns no rows.
+func (c *conn) exec(sql string, bind func(*params)) error {
+	s, err := c.bound(sql, bind)
+	if err != nil {
+		return err
 	}
 	return s.Exec()
 }
@@ -87,34 +89,46 @@ func (c *conn) exec(sql string, bind func(*params)) error {
 // query runs a statement and calls row for each row of its result, until row
 // returns false.
 func (c *conn) query(sql string, bind func(*params), row func(*columns) bool) error {
-	s, err := c.stmt(sql)
+	s, err := c.bound(sql, bind)
 	if err != nil {
 		return err
-	}
-	p := params{s: s}
-	if bind != nil {
-		bind(&p)
-	}
-	if p.err != nil {
-		return p.err
 	}
 	for s.Step() {
 		cols := columns{s: s}
 		more := row(&cols)
 		if cols.err != nil {
-			return firstError(cols.err, s.Reset())
+			return cmp.Or(cols.err, s.Reset())
 		}
 		if !more {
 			return s.Reset()
 		}
 	}
 	err = s.Err()
-	// Reset repeats the error of the last step.
-	return firstError(err, s.Reset())
+	return cmp.Or(err, s.Reset()) // Reset repeats the error of the last step
 }
 
-// inTx runs f in a transaction: all of it happens, or nothing. It ends early,
-// undone, when ctx ends.
+// list returns the rows of a query.
+func list[T any](c *conn, sql string, bind func(*params), read func(row, *T)) ([]T, error) {
+	var all []T
+	err := c.query(sql, bind, func(cols *columns) bool {
+		var v T
+		read(row{c: cols}, &v)
+		all = append(all, v)
+		return true
+	})
+	return all, err
+}
+
+// readList is list in a transaction of its own.
+func readList[T any](ctx context.Context, s *Store, sql string, bind func(*params), read func(row, *T)) (all []T, err error) {
+	err = s.readTx(ctx, func(c *conn) error {
+		all, err = list(c, sql, bind, read)
+		return err
+	})
+	return all, err
+}
+
+// inTx runs f in a transaction. It is rolled back if f fails or ctx ends.
 func (c *conn) inTx(ctx context.Context, begin string, f func() error) (err error) {
 	background := c.db.SetInterrupt(ctx)
 	defer c.db.SetInterrupt(background)
@@ -129,23 +143,35 @@ func (c *conn) inTx(ctx context.Context, begin string, f func() error) (err erro
 		c.db.SetInterrupt(background)
 		if rerr := c.exec("ROLLBACK", nil); rerr != nil {
 			c.broken = true
-			return fmt.Errorf("%w (and undoing: %w)", err, rerr)
+			return fmt.Errorf("%w (rolling back also failed: %w)", err, rerr)
 		}
 	}
 	return err
 }
 
-// Reads take a snapshot at their first statement; a write takes the lock at once.
+// A read takes its snapshot at the first statement; a write takes the lock at once.
 const (
 	forReading = "BEGIN DEFERRED"
 	forWriting = "BEGIN IMMEDIATE"
 )
 
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+// wrapError converts an error of SQLite to a muster.Error. verb is such as "read".
+func (s *Store) wrapError(ctx context.Context, verb string, err error) error {
+	if e, ok := errors.AsType[*muster.Error](err); ok {
+		return e
 	}
-	return nil
+	switch {
+	case errors.Is(err, sqlite3.INTERRUPT) && ctx.Err() != nil:
+		return muster.Errorf(muster.Unavailable, "cannot %s the database %s: %w", verb, s.path, context.Cause(ctx))
+	case isDiskFull(err):
+		return muster.Errorf(muster.StorageFull, "no space left for the database %s: free some on its disk, then try again: %w", s.path, err)
+	case errors.Is(err, sqlite3.BUSY), errors.Is(err, sqlite3.LOCKED):
+		return muster.Errorf(muster.Unavailable, "the database %s is locked by another program: close it, then try again: %w", s.path, err)
+	case errors.Is(err, sqlite3.CORRUPT), errors.Is(err, sqlite3.NOTADB):
+		return muster.Errorf(muster.Internal, "the database %s is damaged: restore it from a backup: %w", s.path, err)
+	default:
+		return muster.Errorf(muster.Internal, "cannot %s the database %s: %w", verb, s.path, err)
+	}
 }
+
+func errClosed() error { return muster.Errorf(muster.Unavailable, "the database is closed") }

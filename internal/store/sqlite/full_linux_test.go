@@ -74,7 +74,7 @@ func TestFullDiskRefusesCommitsUntilThereIsSpace(t *testing.T) {
 			refused++
 		}
 		if refused == 0 {
-			t.Fatal("a full disk took everything")
+			t.Fatal("a full disk accepted everything")
 		}
 		if last := checkJobs(t, s); last != next-1 {
 			t.Fatalf("job %d is the last on the full disk, want %d", last, next-1)
@@ -101,7 +101,7 @@ func TestFullDiskRefusesCommitsUntilThereIsSpace(t *testing.T) {
 	}
 }
 
-// A server whose disk is full may still be started and asked.
+// A server with a full disk can still be started and read.
 func TestFullDiskCanBeReadAndOpened(t *testing.T) {
 	dir := smallDisk(t)
 	path := filepath.Join(dir, "muster.db")

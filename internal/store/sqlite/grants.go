@@ -9,15 +9,12 @@ import (
 
 var _ store.GrantStore = (*Store)(nil)
 
-// GrantBlobs implements store.Grants. A later size replaces an earlier one: it was counted later.
+// GrantBlobs implements store.GrantStore. A later size replaces an earlier one.
 func (s *Store) GrantBlobs(ctx context.Context, holders []store.Grantee, blobs []store.Blob) error {
 	return s.writeTx(ctx, func(c *conn) error {
 		for i := range blobs {
-			err := c.exec("INSERT INTO blob_grant (sha256, holder, size) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET size = excluded.size", func(p *params) {
-				p.text(blobs[i].SHA256)
-				p.text(string(holders[i]))
-				p.int(blobs[i].Size)
-			})
+			err := c.exec("INSERT INTO blob_grant (sha256, holder, size) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET size = excluded.size",
+				values(blobs[i].SHA256, string(holders[i]), blobs[i].Size))
 			if err != nil {
 				return err
 			}
@@ -26,7 +23,7 @@ func (s *Store) GrantBlobs(ctx context.Context, holders []store.Grantee, blobs [
 	})
 }
 
-// putArtifacts notes what a job's artifacts are found by, and who may have them.
+// putArtifacts grants a job's artifacts to its project, and records their content identifiers.
 func (c *conn) putArtifacts(job muster.JobID, artifacts []muster.Artifact) error {
 	if len(artifacts) == 0 {
 		return nil
@@ -41,13 +38,10 @@ func (c *conn) putArtifacts(job muster.JobID, artifacts []muster.Artifact) error
 func (c *conn) grantArtifacts(job muster.JobID, artifacts []muster.Artifact) error {
 	for i := range artifacts {
 		if len(artifacts[i].SHA256) != 64 {
-			continue // no blob has such a name
+			continue // not the name of a blob
 		}
-		err := c.exec("INSERT INTO blob_grant (sha256, holder, size) SELECT ?, 'p:' || project, ? FROM job WHERE id = ? ON CONFLICT DO NOTHING", func(p *params) {
-			p.text(artifacts[i].SHA256)
-			p.int(artifacts[i].Size)
-			p.int(int64(job))
-		})
+		err := c.exec("INSERT INTO blob_grant (sha256, holder, size) SELECT ?, 'p:' || project, ? FROM job WHERE id = ? ON CONFLICT DO NOTHING",
+			values(artifacts[i].SHA256, artifacts[i].Size, int64(job)))
 		if err != nil {
 			return err
 		}
@@ -57,14 +51,11 @@ func (c *conn) grantArtifacts(job muster.JobID, artifacts []muster.Artifact) err
 
 const selectGrant = "SELECT size, holder = ?1 FROM blob_grant WHERE sha256 = ?2 ORDER BY holder = ?1 DESC LIMIT 1"
 
-// BlobGrant implements store.Grants.
+// BlobGrant implements store.GrantStore.
 func (s *Store) BlobGrant(ctx context.Context, h store.Grantee, sha256 string) (size int64, granted bool, err error) {
 	size = -1
 	err = s.readTx(ctx, func(c *conn) error {
-		return c.query(selectGrant, func(p *params) {
-			p.text(string(h))
-			p.text(sha256)
-		}, func(cols *columns) bool {
+		return c.query(selectGrant, values(string(h), sha256), func(cols *columns) bool {
 			size, granted = cols.int(), cols.bool()
 			return true
 		})
@@ -72,15 +63,12 @@ func (s *Store) BlobGrant(ctx context.Context, h store.Grantee, sha256 string) (
 	return size, granted, err
 }
 
-// Ungranted implements store.Grants.
+// Ungranted implements store.GrantStore.
 func (s *Store) Ungranted(ctx context.Context, h store.Grantee, sha256 []string) (ungranted []string, err error) {
 	err = s.readTx(ctx, func(c *conn) error {
 		for _, sum := range sha256 {
 			found := false
-			err := c.query("SELECT 1 FROM blob_grant WHERE sha256 = ? AND holder = ?", func(p *params) {
-				p.text(sum)
-				p.text(string(h))
-			}, func(*columns) bool {
+			err := c.query("SELECT 1 FROM blob_grant WHERE sha256 = ? AND holder = ?", values(sum, string(h)), func(*columns) bool {
 				found = true
 				return true
 			})
@@ -94,4 +82,59 @@ func (s *Store) Ungranted(ctx context.Context, h store.Grantee, sha256 []string)
 		return nil
 	})
 	return ungranted, err
+}
+
+// putContents records which of a job's artifacts have content identifiers. The pin and proof of a file hold for all jobs that have it.
+func (c *conn) putContents(job muster.JobID, artifacts []muster.Artifact) error {
+	for i := range artifacts {
+		a := &artifacts[i]
+		if a.CID == "" {
+			continue
+		}
+		err := c.exec(`INSERT INTO content (cid, job, name, sha256, size, pin, proof)
+			SELECT ?1, ?2, ?3, ?4, ?5, coalesce(max(pin), 0), coalesce(max(proof), 0) FROM content WHERE cid = ?1 AND sha256 = ?4 ON CONFLICT DO NOTHING`,
+			values(a.CID, int64(job), a.Name, a.SHA256, a.Size))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const contentColumns = "cid, job, name, sha256, size, proof"
+
+func (r row) content(k *store.Content) {
+	text(r, &k.CID)
+	number(r, &k.Job)
+	text(r, &k.Name)
+	text(r, &k.SHA256)
+	number(r, &k.Size)
+	number(r, &k.Verification)
+}
+
+// Contents implements store.Reader.
+func (s *Store) Contents(ctx context.Context, q store.ContentQuery) ([]store.Content, error) {
+	return readList(ctx, s, "SELECT "+contentColumns+` FROM content WHERE cid = ?1 AND proof < 2 AND (?2 = 0 OR job < ?2 OR job = ?2 AND sha256 > ?3)
+		AND (?4 = '' OR (SELECT project FROM job WHERE id = content.job) = ?4) ORDER BY job DESC, sha256 LIMIT ?5`,
+		values(q.CID, int64(q.After.Job), q.After.SHA256, q.Project, q.Limit), row.content)
+}
+
+// Unpinned implements store.PinStore.
+func (s *Store) Unpinned(ctx context.Context, after store.Content, limit int) ([]store.Content, error) {
+	return readList(ctx, s, "SELECT cid, max(job), name, sha256, size, proof FROM content WHERE pin = 0 AND (cid, sha256) > (?, ?) GROUP BY cid, sha256 ORDER BY cid, sha256 LIMIT ?",
+		values(after.CID, after.SHA256, limit), row.content)
+}
+
+// SetPin implements store.PinStore.
+func (s *Store) SetPin(ctx context.Context, k store.Content, state store.PinState) error {
+	return s.writeTx(ctx, func(c *conn) error {
+		return c.exec("UPDATE content SET pin = ? WHERE cid = ? AND sha256 = ?", values(int(state), k.CID, k.SHA256))
+	})
+}
+
+// SetVerification implements store.VerificationStore.
+func (s *Store) SetVerification(ctx context.Context, k store.Content, state store.Verification) error {
+	return s.writeTx(ctx, func(c *conn) error {
+		return c.exec("UPDATE content SET proof = ? WHERE cid = ? AND sha256 = ?", values(int(state), k.CID, k.SHA256))
+	})
 }

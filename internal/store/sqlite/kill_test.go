@@ -18,8 +18,8 @@ import (
 
 const commitPathEnv = "MUSTER_TEST_COMMIT_INTO"
 
-// TestMain makes the test binary a program that commits until it is killed, if it
-// is started as one.
+// TestMain lets the test binary commit until it is killed, if it
+// is started for that.
 func TestMain(m *testing.M) {
 	path := os.Getenv(commitPathEnv)
 	if path == "" {
@@ -72,7 +72,7 @@ func commitForever(path string) error {
 	}
 }
 
-// checkJobs checks that jobs 1 to the highest are there and whole, and returns the
+// checkJobs checks that jobs 1 to the highest are complete, and returns the
 // highest.
 func checkJobs(t *testing.T, s *sqlite.Store) muster.JobID {
 	t.Helper()
@@ -97,7 +97,7 @@ func TestKilledProcessLosesNothingThatWasCommitted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if last := checkJobs(t, s); last < reported {
-			t.Fatalf("job %d was committed, job %d is the last that is there", reported, last)
+			t.Fatalf("job %d was committed, but job %d is the last one", reported, last)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -105,8 +105,8 @@ func TestKilledProcessLosesNothingThatWasCommitted(t *testing.T) {
 	}
 }
 
-// commitUntilKilled lets another process commit some jobs, kills it in the midst, and
-// returns the last job that it said to be committed.
+// commitUntilKilled lets another process commit some jobs, kills it meanwhile, and
+// returns the last job that it reported as committed.
 func commitUntilKilled(t *testing.T, path string, jobs int) muster.JobID {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -8,9 +8,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// readOnWriter runs f in a transaction on the writer's connection: the engine,
-// which is the one that writes, does not wait for others that read. The caller
-// holds s.writing.
+// readOnWriter runs f in a transaction on the writer's connection, so that the engine
+// does not wait for readers. The caller holds s.writeMu.
 func (s *Store) readOnWriter(ctx context.Context, f func(*conn) error) error {
 	if s.writer == nil {
 		return errClosed()
@@ -24,8 +23,8 @@ func (s *Store) readOnWriter(ctx context.Context, f func(*conn) error) error {
 	return nil
 }
 
-// Load implements store.Writer. Of a group that is not Kept it reads no
-// finished task before Next.
+// Load implements store.Writer. It reads the finished tasks before Materialized only
+// of groups with Retained.
 func (s *Store) Load(ctx context.Context) (muster.Snapshot, error) {
 	var snap muster.Snapshot
 	s.writeMu.Lock()
@@ -62,13 +61,7 @@ func (c *conn) snapshot() (snap muster.Snapshot, err error) {
 	if err != nil {
 		return snap, err
 	}
-	err = c.query("SELECT "+jobColumns+", spec FROM job JOIN job_spec ON job_spec.job = id WHERE job.state < 4 ORDER BY id", nil,
-		func(cols *columns) bool {
-			j := cols.job()
-			j.Spec = optionalJSON[muster.Spec](cols)
-			snap.Jobs = append(snap.Jobs, j)
-			return true
-		})
+	snap.Jobs, err = list(c, "SELECT "+jobColumns+", spec FROM job JOIN job_spec ON job_spec.job = id WHERE job.state < 4 ORDER BY id", nil, row.jobWithSpec)
 	if err != nil {
 		return snap, err
 	}
@@ -96,22 +89,18 @@ const selectTotals = "SELECT project, sum(n_waiting), sum(n_queued), sum(n_assig
 func (c *conn) totals() (map[string]muster.Counts, error) {
 	totals := map[string]muster.Counts{}
 	err := c.query(selectTotals, nil, func(cols *columns) bool {
-		project := cols.text()
-		totals[project] = cols.counts()
+		project, counts := cols.text(), muster.Counts{}
+		row{c: cols}.counts(&counts)
+		totals[project] = counts
 		return true
 	})
 	return totals, err
 }
 
-// liveTasks returns the rows of tasks that are not final, of all tasks of
-// Kept groups, and of those from Next on, by job and number.
+// liveTasks returns the rows of tasks that are not final, of all tasks of groups with
+// Retained, and of the tasks of other groups from Materialized on, by job and number.
 func (c *conn) liveTasks(groups []muster.Group) ([]muster.Task, error) {
-	var tasks []muster.Task
-	add := func(cols *columns) bool {
-		tasks = append(tasks, cols.task())
-		return true
-	}
-	err := c.query(selectUnfinished, nil, add)
+	tasks, err := list(c, selectUnfinished, nil, row.task)
 	if err != nil {
 		return nil, err
 	}
@@ -124,13 +113,12 @@ func (c *conn) liveTasks(groups []muster.Group) ([]muster.Task, error) {
 		if g.Counts.Finished() == 0 || first == g.First+g.Size {
 			continue
 		}
-		err := c.query("SELECT "+taskColumns+" FROM task WHERE id BETWEEN ? AND ? AND state >= 6 ORDER BY id", func(p *params) {
-			p.int(packTask(muster.TaskID{Job: g.Job, Num: first}))
-			p.int(packTask(muster.TaskID{Job: g.Job, Num: g.First + g.Size - 1}))
-		}, add)
+		finished, err := list(c, "SELECT "+taskColumns+" FROM task WHERE id BETWEEN ? AND ? AND state >= 6 ORDER BY id",
+			taskRange(g.Job, first, g.First+g.Size-1), row.task)
 		if err != nil {
 			return nil, err
 		}
+		tasks = append(tasks, finished...)
 	}
 	slices.SortFunc(tasks, func(a, b muster.Task) int {
 		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index))
@@ -138,20 +126,15 @@ func (c *conn) liveTasks(groups []muster.Group) ([]muster.Task, error) {
 	return tasks, nil
 }
 
+// taskRange binds the packed ids of the tasks first and last of a job.
+func taskRange(job muster.JobID, first, last int) func(*params) {
+	return values(packTask(muster.TaskID{Job: job, Num: first}), packTask(muster.TaskID{Job: job, Num: last}))
+}
+
 func (c *conn) groups(job muster.JobID) ([]muster.Group, error) {
-	var groups []muster.Group
-	err := c.query(selectGroups+" WHERE job = ? ORDER BY idx", func(p *params) { p.int(int64(job)) }, func(cols *columns) bool {
-		groups = append(groups, cols.group())
-		return true
-	})
-	return groups, err
+	return list(c, selectGroups+" WHERE job = ? ORDER BY idx", values(int64(job)), row.groupWithSpec)
 }
 
 func (c *conn) workers() ([]muster.Worker, error) {
-	var workers []muster.Worker
-	err := c.query("SELECT "+workerColumns+" FROM worker ORDER BY name, id", nil, func(cols *columns) bool {
-		workers = append(workers, cols.worker())
-		return true
-	})
-	return workers, err
+	return list(c, "SELECT "+workerColumns+" FROM worker ORDER BY name, id", nil, row.worker)
 }

@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// lockFile takes the lock of the file at path, making it if needed, until the file
-// is closed or the process ends in whatever way. It returns errLocked if another
-// holds it.
+// lockFile locks the file at path, creating it if needed, until the file
+// is closed or the process ends. It returns errLocked if another process holds the lock.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	// A process that is being started shares the open files of its parent for a
-	// moment, and so the lock that this one has just given back.
+	// A new process shares its parent's open files until exec, and so a lock that
+	// this process has just released.
 	for try := 0; errors.Is(err, syscall.EWOULDBLOCK) && try < 20; try++ {
 		time.Sleep(10 * time.Millisecond)
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

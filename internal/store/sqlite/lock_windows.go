@@ -8,8 +8,8 @@ import (
 
 const sharingViolation = syscall.Errno(32)
 
-// lockFile opens the file at path, making it if needed, so that nobody else can
-// until it is closed or the process ends. It returns errLocked if another has it.
+// lockFile opens the file at path exclusively, creating it if needed, until it is closed or
+// the process ends. It returns errLocked if another process has it open.
 func lockFile(path string) (*os.File, error) {
 	name, err := syscall.UTF16PtrFromString(path)
 	if err != nil {

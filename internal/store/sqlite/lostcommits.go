@@ -4,36 +4,39 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 
-	"github.com/muster-dev/muster"
 	"github.com/ncruces/go-sqlite3"
+
+	"github.com/muster-dev/muster"
 )
 
-// Options say how to open a database.
+// Options are options of Open.
 type Options struct {
-	// UsedJob is the highest job number that something outside the database shows to have been used, or 0.
+	// UsedJob is the highest job number known to be used from outside the database, or 0.
 	UsedJob muster.JobID
-	// AcceptLoss opens a database that lacks commits which were acknowledged.
+	// AcceptLoss opens a database that lacks acknowledged commits.
 	AcceptLoss bool
 }
 
-// Loss says what a database lacks.
+// Loss is what a database lacks.
 type Loss struct {
-	OtherDatabase bool         // it is another database than the one that was last used in its folder
+	OtherDatabase bool         // it is not the database that was last used in its directory
 	Commits       int64        // that are missing, as far as they can be counted
 	FirstJob      muster.JobID // jobs from this number on may be missing
-	LastJob       muster.JobID // to this one; less than From if no job is missing
+	LastJob       muster.JobID // up to this one; less than FirstJob if no job is missing
 }
 
-// String tells it in words.
+// String describes the loss for messages.
 func (l *Loss) String() string {
 	text := fmt.Sprintf("its last %d commits are missing", l.Commits)
 	switch {
 	case l.OtherDatabase:
-		text = "it is missing, or another one than was last used there"
+		text = "it is missing, or not the one that was last used there"
 	case l.Commits == 0:
 		text = "it is older than the logs beside it"
 	}
@@ -48,12 +51,12 @@ func (l *Loss) String() string {
 
 func (s *Store) lossError(l *Loss) error {
 	return muster.Errorf(muster.Conflict,
-		"the database %s lacks what was acknowledged: %s; its write-ahead log (-wal) was damaged or removed, or an older copy was put in its place: "+
-			"restore a backup of the whole data folder, or go on without it with --accept-loss", s.path, l)
+		"the database %s lacks acknowledged commits: %s; its write-ahead log (-wal) was damaged or removed, or an older copy was restored: "+
+			"restore a backup of the whole data directory, or continue without them with --accept-loss", s.path, l)
 }
 
-// detectLoss compares the database with the mark, and with the job numbers that are known to be used, before anything
-// is written: also the write-ahead log stays as it is. It returns nil if nothing is missing.
+// detectLoss compares the database with the mark and with the job numbers known to be used. It
+// writes nothing, not even to the write-ahead log. It returns nil if nothing is missing.
 func (s *Store) detectLoss(ctx context.Context, used muster.JobID) (*Loss, error) {
 	last, marked, err := readCommitMark(filepath.Dir(s.path))
 	if err != nil {
@@ -81,7 +84,7 @@ func (s *Store) detectLoss(ctx context.Context, used muster.JobID) (*Loss, error
 	return l, nil
 }
 
-// readPosition reads how far the database on disk has come. One that is not there, or was made by an older Muster, has no id.
+// readPosition reads the position of the database on disk. A missing database, and one of an older Muster, has no id.
 func (s *Store) readPosition(ctx context.Context) (p position, err error) {
 	p.nextJob = 1
 	if info, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
@@ -92,7 +95,7 @@ func (s *Store) readPosition(ctx context.Context) (p position, err error) {
 		return p, s.wrapError(ctx, "open", err)
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	// The last connection that closes would otherwise move what is left of the write-ahead log, and delete the rest.
+	// Otherwise closing the last connection would checkpoint and delete the write-ahead log.
 	if _, err := c.db.Config(sqlite3.DBCONFIG_NO_CKPT_ON_CLOSE, true); err != nil {
 		return p, s.wrapError(ctx, "open", err)
 	}
@@ -124,7 +127,7 @@ func (c *conn) readPosition(p *position) error {
 	return err
 }
 
-// acceptLoss goes on without what is missing: the database gets another identity, and no number is used again.
+// acceptLoss continues without the missing commits: the database gets a new id, and no job number is used twice.
 func (s *Store) acceptLoss(ctx context.Context, l *Loss) error {
 	return s.writeTx(ctx, func(c *conn) error {
 		intact := true
@@ -136,21 +139,78 @@ func (s *Store) acceptLoss(ctx context.Context, l *Loss) error {
 			return err
 		}
 		if !intact {
-			return muster.Errorf(muster.Internal, "the database %s is damaged in itself, too: restore it from a backup", s.path)
+			return muster.Errorf(muster.Internal, "the database %s is also damaged: restore it from a backup", s.path)
 		}
-		return c.exec("UPDATE life SET id = lower(hex(randomblob(16))), next_job = max(next_job, ?)", func(p *params) { p.int(int64(l.LastJob) + 1) })
+		return c.exec("UPDATE life SET id = lower(hex(randomblob(16))), next_job = max(next_job, ?)", values(int64(l.LastJob)+1))
 	})
 }
 
-// countCommit counts a commit, which is part of it. next is the number of the next job, if the commit says so.
+// countCommit counts the commit in its own transaction. next is the least number of the next job, or 0.
 func (s *Store) countCommit(next muster.JobID) error {
-	return s.writer.query("UPDATE life SET seq = seq + 1, next_job = max(next_job, ?) RETURNING id, seq, next_job", func(p *params) { p.int(int64(next)) },
+	return s.writer.query("UPDATE life SET seq = seq + 1, next_job = max(next_job, ?) RETURNING id, seq, next_job", values(int64(next)),
 		func(cols *columns) bool {
 			s.lastCommit.id, s.lastCommit.seq, s.lastCommit.nextJob = cols.text(), cols.int(), muster.JobID(cols.int())
 			return true
 		})
 }
 
-// writeMark writes the mark of the commit that has just been made. Without it a later loss of this commit would not be
-// noticed: that is no reason to tell its caller that it was not done.
+// writeMark writes the mark of the last commit. Without the mark a later loss of this commit is not
+// detected, but the commit itself succeeded, so errors are ignored.
 func (s *Store) writeMark() { _ = s.mark.write(s.lastCommit) }
+
+// commitMarkName is the file in the database's directory that repeats the position of the last commit.
+const commitMarkName = "last-commit"
+
+// position is the state of a database after a commit.
+type position struct {
+	id      string       // of the database
+	seq     int64        // of the last commit
+	nextJob muster.JobID // the number of the next job
+}
+
+// commitMark is the file that repeats the position of the last commit. It is written after each commit and before
+// Commit returns, so a kill at any time never leaves it ahead of the database. It is not synced:
+// after a loss of power it may be behind the database, which is harmless.
+type commitMark struct{ file *os.File }
+
+const commitMarkFormat = "muster 1 %s %020d %020d"
+
+// openCommitMark opens the mark in a directory, and creates it if needed.
+func openCommitMark(folder string) (*commitMark, error) {
+	f, err := os.OpenFile(filepath.Join(folder, commitMarkName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, muster.Errorf(muster.Unavailable, "cannot open the commit mark: %w", err)
+	}
+	return &commitMark{f}, nil
+}
+
+// write replaces the position in the mark. The line always has the same length.
+func (m *commitMark) write(p position) error {
+	line := fmt.Sprintf(commitMarkFormat, p.id, p.seq, p.nextJob)
+	_, err := m.file.WriteAt(fmt.Appendf(nil, "%s %08x\n", line, crc32.ChecksumIEEE([]byte(line))), 0)
+	return err
+}
+
+// readCommitMark reads the mark in a directory. ok is false if it is missing or damaged.
+func readCommitMark(folder string) (p position, ok bool, err error) {
+	f, err := os.Open(filepath.Join(folder, commitMarkName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return position{}, false, nil
+	}
+	if err != nil {
+		return position{}, false, muster.Errorf(muster.Unavailable, "cannot read the commit mark: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 4096))
+	if err != nil {
+		return position{}, false, muster.Errorf(muster.Unavailable, "cannot read the commit mark: %w", err)
+	}
+	if _, err := fmt.Sscanf(string(b), commitMarkFormat, &p.id, &p.seq, &p.nextJob); err != nil {
+		return position{}, false, nil // damaged: Open replaces it
+	}
+	line := fmt.Sprintf(commitMarkFormat, p.id, p.seq, p.nextJob)
+	if string(b) != fmt.Sprintf("%s %08x\n", line, crc32.ChecksumIEEE([]byte(line))) {
+		return position{}, false, nil
+	}
+	return p, true, nil
+}

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/store/sqlite"
 )
 
-// crashedCopy returns a copy of a data folder as kill -9 of its server leaves it, after so many jobs.
+// crashedCopy returns a copy of a data directory after kill -9 of its server, with the given number of jobs.
 func crashedCopy(t *testing.T, jobs muster.JobID) string {
 	t.Helper()
 	from := t.TempDir()
@@ -48,7 +48,7 @@ func copyFiles(t *testing.T, from, to string, names ...string) {
 	}
 }
 
-// nextJobAfterOpen opens the database of a folder, closes it, and returns the next job number.
+// nextJobAfterOpen opens the database of a directory, closes it, and returns the next job number.
 func nextJobAfterOpen(t *testing.T, dir string, o sqlite.Options) muster.JobID {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"), o)
@@ -62,8 +62,8 @@ func nextJobAfterOpen(t *testing.T, dir string, o sqlite.Options) muster.JobID {
 	return snap.NextJob
 }
 
-// What damages or loses acknowledged commits is noticed before anything is written, and no job number is used twice
-// once the loss was accepted.
+// A loss of acknowledged commits is detected before anything is written, and no job number is used twice
+// after the loss was accepted.
 func TestLostCommitsAreNoticed(t *testing.T) {
 	t.Parallel()
 	const jobs = 30
@@ -97,7 +97,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 		"an older copy is put back": {func(t *testing.T, dir string) {
 			t.Helper()
 			copyFiles(t, crashedCopy(t, 3), dir, "muster.db", "muster.db-wal")
-		}, 0, "another one than was last used there, and with them jobs 4 to 30"},
+		}, 0, "not the one that was last used there, and with them jobs 4 to 30"},
 		"all is gone but the mark": {func(t *testing.T, dir string) {
 			t.Helper()
 			if err := errors.Join(os.Remove(filepath.Join(dir, "muster.db")), os.Remove(filepath.Join(dir, "muster.db-wal"))); err != nil {
@@ -120,11 +120,11 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 			for range 2 { // nothing changes by a start that is refused
 				_, err := sqlite.Open(t.Context(), path, sqlite.Options{UsedJob: c.used})
 				if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), c.wantErr) || !strings.Contains(err.Error(), "--accept-loss") {
-					t.Fatalf("the start is not refused with %q: %v", c.wantErr, err)
+					t.Fatalf("Open does not fail with %q: %v", c.wantErr, err)
 				}
 			}
 			if after, _ := os.ReadFile(filepath.Join(dir, "muster.db-wal")); !bytes.Equal(before, after) {
-				t.Error("the start that was refused changed the write-ahead log")
+				t.Error("the failed Open changed the write-ahead log")
 			}
 			last := max(jobs, c.used)
 			if next := nextJobAfterOpen(t, dir, sqlite.Options{UsedJob: c.used, AcceptLoss: true}); next != last+1 {
@@ -137,7 +137,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 	}
 }
 
-// A start after a kill, an orderly stop, a loss of the mark or with the whole folder restored is an ordinary one.
+// Open succeeds after a kill, an orderly stop, a loss of the mark, and a restore of the whole directory.
 func TestOrdinaryStartsLackNothing(t *testing.T) {
 	t.Parallel()
 	dir := crashedCopy(t, 3)
@@ -170,7 +170,7 @@ func TestOrdinaryStartsLackNothing(t *testing.T) {
 			t.Fatalf("with %s as the mark the next job gets number %d", name, next)
 		}
 		if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, intact) {
-			t.Errorf("with %s as the mark the start leaves %q, %v; want %q", name, b, err, intact)
+			t.Errorf("with %s as the mark Open leaves %q, %v; want %q", name, b, err, intact)
 		}
 	}
 	s, err := sqlite.Open(t.Context(), filepath.Join(dir, "muster.db"), sqlite.Options{})
@@ -186,12 +186,12 @@ func TestOrdinaryStartsLackNothing(t *testing.T) {
 		t.Fatalf("with an older mark the next job gets number %d", next)
 	}
 	if next := nextJobAfterOpen(t, older, sqlite.Options{UsedJob: 3}); next != 4 {
-		t.Fatalf("in the restored folder the next job gets number %d", next)
+		t.Fatalf("in the restored directory the next job gets number %d", next)
 	}
 }
 
-// A database that a loss was accepted for is another one: the lost one does not take its place unnoticed, neither when it
-// turns up again nor the other way round.
+// A database has a new id after an accepted loss: the lost one cannot replace it unnoticed,
+// nor the other way round.
 func TestTheLostDatabaseIsAnotherOne(t *testing.T) {
 	t.Parallel()
 	dir := crashedCopy(t, 3)
@@ -206,7 +206,7 @@ func TestTheLostDatabaseIsAnotherOne(t *testing.T) {
 		copyFiles(t, c.to, to, "last-commit")
 		copyFiles(t, c.from, to, "muster.db", "muster.db-wal")
 		s, err := sqlite.Open(t.Context(), filepath.Join(to, "muster.db"), sqlite.Options{})
-		if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "another one than was last used there") {
+		if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "not the one that was last used there") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err == nil {
@@ -215,7 +215,7 @@ func TestTheLostDatabaseIsAnotherOne(t *testing.T) {
 	}
 }
 
-// A database of which a page is damaged is not opened by accepting a loss, whichever page it is.
+// Accepting a loss does not open a database with any damaged page.
 func TestADamagedDatabaseIsNotAccepted(t *testing.T) {
 	t.Parallel()
 	dir := crashedCopy(t, 3)
@@ -244,11 +244,11 @@ func TestADamagedDatabaseIsNotAccepted(t *testing.T) {
 		if err == nil {
 			_ = s.Close()
 			t.Errorf("page %d of %d is damaged, and the database is opened", at/pageSize, len(whole)/pageSize)
-		} else if strings.Contains(err.Error(), "damaged in itself") {
+		} else if strings.Contains(err.Error(), "is also damaged") {
 			byIntegrityCheck++
 		}
 	}
 	if byIntegrityCheck == 0 {
-		t.Error("no damage was found by a check of the whole database")
+		t.Error("no damage was found by the integrity check")
 	}
 }

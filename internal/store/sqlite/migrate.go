@@ -19,7 +19,7 @@ var migrations embed.FS
 // applicationID marks a database file as Muster's: "Mstr".
 const applicationID = 0x4d737472
 
-// migrate brings the schema of the database at path up to date.
+// migrate updates the schema of the database at path.
 func migrate(ctx context.Context, path string) (err error) {
 	db, err := driver.Open(databaseURI(path))
 	if err != nil {
@@ -40,7 +40,7 @@ func migrate(ctx context.Context, path string) (err error) {
 	}
 	if current > supported {
 		return muster.Errorf(muster.Conflict,
-			"the database %s has schema version %d and this muster knows versions up to %d: run a newer muster, or restore a backup from before the upgrade",
+			"the database %s has schema version %d and this muster supports versions up to %d: run a newer muster, or restore a backup from before the upgrade",
 			path, current, supported)
 	}
 	if _, err := p.Up(ctx); err != nil {
@@ -70,7 +70,7 @@ func claimFile(ctx context.Context, db *sql.DB, path string) error {
 		return fmt.Errorf("read the header: %w", err)
 	}
 	if id != 0 || tables > 0 {
-		return muster.Errorf(muster.Conflict, "the file %s is the database of another program: choose another data folder", path)
+		return muster.Errorf(muster.Conflict, "the file %s is the database of another program: choose another data directory", path)
 	}
 	if _, err := db.ExecContext(ctx, fmt.Sprintf("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA application_id = %d", applicationID)); err != nil {
 		return fmt.Errorf("mark the file: %w", err)

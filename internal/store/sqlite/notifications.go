@@ -13,23 +13,15 @@ var (
 	_ store.DeliveryStore     = (*Store)(nil)
 )
 
-// recordNotify notes what of a job is to be notified, before its row is written.
+// recordNotify records the notifications of a new job, and the end of a job that has some, before the job's row is written.
 func (c *conn) recordNotify(j *muster.Job) error {
-	if err := c.recordNotifyJob(j); err != nil {
-		return err
+	if j.Spec != nil && len(j.Spec.Notify) > 0 {
+		err := c.exec("INSERT INTO notify_job (job, long) VALUES (?, ?)", values(int64(j.ID), hasWaitingLong(j.Spec.Notify)))
+		if err != nil {
+			return err
+		}
 	}
 	return c.recordEnd(j)
-}
-
-// recordNotifyJob notes that a new job has notifications.
-func (c *conn) recordNotifyJob(j *muster.Job) error {
-	if j.Spec == nil || len(j.Spec.Notify) == 0 {
-		return nil
-	}
-	return c.exec("INSERT INTO notify_job (job, long) VALUES (?, ?)", func(p *params) {
-		p.int(int64(j.ID))
-		p.bool(hasWaitingLong(j.Spec.Notify))
-	})
 }
 
 func hasWaitingLong(list []muster.Notify) bool {
@@ -39,7 +31,7 @@ func hasWaitingLong(list []muster.Notify) bool {
 	})
 }
 
-// recordEnd notes the end of a job that has notifications, before the job's row says it. A job that has ended does not wait.
+// recordEnd records the end of a job that has notifications, before the job's row is written. A job that has ended does not wait.
 func (c *conn) recordEnd(j *muster.Job) error {
 	if j.FinishedAt == 0 {
 		return nil
@@ -49,18 +41,14 @@ func (c *conn) recordEnd(j *muster.Job) error {
 	}
 	return c.exec(`INSERT INTO job_end (job, state, at) SELECT ?1, ?2, ?3
 		WHERE (EXISTS (SELECT 1 FROM notify_job WHERE job = ?1) OR EXISTS (SELECT 1 FROM notify_project WHERE project = ?4))
-		AND NOT EXISTS (SELECT 1 FROM job WHERE id = ?1 AND finished_at = ?3)`, func(p *params) {
-		p.int(int64(j.ID))
-		p.int(jobStateNumber(j.State))
-		p.time(j.FinishedAt)
-		p.text(j.Project)
-	})
+		AND NOT EXISTS (SELECT 1 FROM job WHERE id = ?1 AND finished_at = ?3)`,
+		values(int64(j.ID), jobStateNumber(j.State), int64(j.FinishedAt), j.Project))
 }
 
-// ProjectNotify implements store.Notices.
+// ProjectNotify implements store.NotificationStore.
 func (s *Store) ProjectNotify(ctx context.Context, project string) (list []muster.Notify, err error) {
 	err = s.readTx(ctx, func(c *conn) error {
-		return c.query("SELECT list FROM notify_project WHERE project = ?", func(p *params) { p.text(project) }, func(cols *columns) bool {
+		return c.query("SELECT list FROM notify_project WHERE project = ?", values(project), func(cols *columns) bool {
 			cols.json(&list)
 			return true
 		})
@@ -68,11 +56,11 @@ func (s *Store) ProjectNotify(ctx context.Context, project string) (list []muste
 	return list, err
 }
 
-// SetProjectNotify implements store.Notices.
+// SetProjectNotify implements store.NotificationStore.
 func (s *Store) SetProjectNotify(ctx context.Context, project string, list []muster.Notify) error {
 	return s.writeTx(ctx, func(c *conn) error {
 		if len(list) == 0 {
-			return c.exec("DELETE FROM notify_project WHERE project = ?", func(p *params) { p.text(project) })
+			return c.exec("DELETE FROM notify_project WHERE project = ?", values(project))
 		}
 		return c.exec("REPLACE INTO notify_project (project, list, long) VALUES (?, ?, ?)", func(p *params) {
 			p.text(project)
@@ -82,22 +70,21 @@ func (s *Store) SetProjectNotify(ctx context.Context, project string, list []mus
 	})
 }
 
-// JobEnds implements store.Notices.
-func (s *Store) JobEnds(ctx context.Context, limit int) (ends []store.JobEnd, err error) {
-	err = s.readTx(ctx, func(c *conn) error {
-		return c.query("SELECT id, job, state, at FROM job_end ORDER BY id LIMIT ?", func(p *params) { p.int(int64(limit)) }, func(cols *columns) bool {
-			ends = append(ends, store.JobEnd{ID: cols.int(), Job: muster.JobID(cols.int()), State: jobStateOf(cols.int()), At: cols.time()})
-			return true
-		})
+// JobEnds implements store.NotificationStore.
+func (s *Store) JobEnds(ctx context.Context, limit int) ([]store.JobEnd, error) {
+	return readList(ctx, s, "SELECT id, job, state, at FROM job_end ORDER BY id LIMIT ?", values(limit), func(r row, e *store.JobEnd) {
+		number(r, &e.ID)
+		number(r, &e.Job)
+		index(r, &e.State, muster.JobStates)
+		number(r, &e.At)
 	})
-	return ends, err
 }
 
-// EnqueueDeliveries implements store.Notices.
+// EnqueueDeliveries implements store.NotificationStore.
 func (s *Store) EnqueueDeliveries(ctx context.Context, x store.EnqueueBatch) error {
 	return s.writeTx(ctx, func(c *conn) error {
 		for _, id := range x.ProcessedEnds {
-			if err := c.exec("DELETE FROM job_end WHERE id = ?", func(p *params) { p.int(id) }); err != nil {
+			if err := c.exec("DELETE FROM job_end WHERE id = ?", values(id)); err != nil {
 				return err
 			}
 		}
@@ -112,23 +99,19 @@ func (s *Store) EnqueueDeliveries(ctx context.Context, x store.EnqueueBatch) err
 
 func (c *conn) putIdle(i store.IdleJob) error {
 	if i.Since == 0 {
-		return c.exec("DELETE FROM job_idle WHERE job = ?", func(p *params) { p.int(int64(i.Job)) })
+		return c.exec("DELETE FROM job_idle WHERE job = ?", values(int64(i.Job)))
 	}
-	return c.exec("REPLACE INTO job_idle (job, since, told) VALUES (?, ?, ?)", func(p *params) {
-		p.int(int64(i.Job))
-		p.time(i.Since)
-		p.int(int64(i.NotifiedWait))
-	})
+	return c.exec("REPLACE INTO job_idle (job, since, told) VALUES (?, ?, ?)", values(int64(i.Job), int64(i.Since), int64(i.NotifiedWait)))
 }
 
-// addDeliveries adds deliveries, those of projects with too many pending ones as given up.
+// addDeliveries adds deliveries. If a project has too many pending ones, it adds further ones as failed.
 func (c *conn) addDeliveries(list []store.Delivery) error {
 	pending := map[string]int{}
 	for i := range list {
 		d := list[i]
 		n, counted := pending[d.Project]
 		if !counted {
-			err := c.query("SELECT count(*) FROM delivery WHERE project = ? AND next_at IS NOT NULL", func(p *params) { p.text(d.Project) }, func(cols *columns) bool {
+			err := c.query("SELECT count(*) FROM delivery WHERE project = ? AND next_at IS NOT NULL", values(d.Project), func(cols *columns) bool {
 				n = int(cols.int())
 				return true
 			})
@@ -143,7 +126,7 @@ func (c *conn) addDeliveries(list []store.Delivery) error {
 			n++
 		}
 		pending[d.Project] = n
-		if err := c.exec(addDelivery, func(p *params) { p.delivery(&d) }); err != nil {
+		if err := c.exec(addDelivery, func(p *params) { row{p: p}.delivery(&d) }); err != nil {
 			return err
 		}
 	}
@@ -155,33 +138,24 @@ func (c *conn) addDeliveries(list []store.Delivery) error {
 	return nil
 }
 
-// trimDeliveries drops what is more than is kept of a project.
+// trimDeliveries drops all but the last MaxFinalDeliveries final deliveries of a project.
 func (c *conn) trimDeliveries(project string) error {
 	return c.exec(`DELETE FROM delivery WHERE project = ?1 AND next_at IS NULL
 		AND (finished_at, id) <= (SELECT finished_at, id FROM delivery WHERE project = ?1 AND next_at IS NULL
-		ORDER BY finished_at DESC, id DESC LIMIT 1 OFFSET ?2)`, func(p *params) {
-		p.text(project)
-		p.int(store.MaxFinalDeliveries)
-	})
+		ORDER BY finished_at DESC, id DESC LIMIT 1 OFFSET ?2)`, values(project, store.MaxFinalDeliveries))
 }
 
-// selectWatched has no job that ended: notify_job is not looked at for them.
+// selectWatched looks up notify_job only for jobs that have not ended.
 const selectWatched = "SELECT " + jobColumns + `, since, told FROM job LEFT JOIN job_idle ON job_idle.job = id
  WHERE state < 4 AND id > ?1 AND (EXISTS (SELECT 1 FROM notify_job WHERE job = id AND long = 1)
  OR EXISTS (SELECT 1 FROM notify_project WHERE notify_project.project = job.project AND long = 1)) ORDER BY id LIMIT ?2`
 
-// WatchedJobs implements store.Notices.
-func (s *Store) WatchedJobs(ctx context.Context, after muster.JobID, limit int) (jobs []store.WatchedJob, err error) {
-	err = s.readTx(ctx, func(c *conn) error {
-		return c.query(selectWatched, func(p *params) {
-			p.int(int64(after))
-			p.int(int64(limit))
-		}, func(cols *columns) bool {
-			w := store.WatchedJob{Job: cols.job()}
-			w.Idle = store.IdleJob{Job: w.Job.ID, Since: cols.time(), NotifiedWait: muster.Duration(cols.int())}
-			jobs = append(jobs, w)
-			return true
-		})
+// WatchedJobs implements store.NotificationStore.
+func (s *Store) WatchedJobs(ctx context.Context, after muster.JobID, limit int) ([]store.WatchedJob, error) {
+	return readList(ctx, s, selectWatched, values(int64(after), limit), func(r row, w *store.WatchedJob) {
+		r.job(&w.Job)
+		w.Idle.Job = w.Job.ID
+		number(r, &w.Idle.Since)
+		number(r, &w.Idle.NotifiedWait)
 	})
-	return jobs, err
 }

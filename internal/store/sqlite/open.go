@@ -17,12 +17,12 @@ type Store struct {
 	lock *os.File
 
 	mark *commitMark
-	loss *Loss // that was accepted, or nil
+	loss *Loss // accepted loss, or nil
 
 	writeMu       sync.Mutex
-	lastCommit    position                      // of the last commit
-	writer        *conn                         // nil once closed
-	resolvedSpecs map[groupKey]*muster.TaskSpec // as on disk; see remember
+	lastCommit    position
+	writer        *conn                         // nil after Close
+	resolvedSpecs map[groupKey]*muster.TaskSpec // as on disk; see cacheResolved
 	openTasks     map[int64]struct{}            // rows of tasks on disk that have not ended
 
 	readers chan *conn // nil entries are connections not opened yet
@@ -37,8 +37,8 @@ var (
 
 const maxReaders = 4
 
-// The WAL is checkpointed each 16 MiB rather than 4, so that a page that changes
-// often is copied back seldom; and cut back after a burst.
+// The WAL is checkpointed every 16 MiB instead of 4, so that pages that change
+// often are copied back less often, and truncated after a burst.
 const (
 	writerPragmas = `PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
 PRAGMA cache_size = -32768; PRAGMA wal_autocheckpoint = 4096; PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY;`
@@ -47,14 +47,14 @@ PRAGMA cache_size = -32768; PRAGMA wal_autocheckpoint = 4096; PRAGMA journal_siz
 
 var errLocked = errors.New("locked")
 
-// Open opens the database file at path, making it and its folder if needed,
-// and brings its schema up to date. It refuses a file that another server has
-// open, one of a newer Muster, one that is no database of Muster, and, unless that is accepted, one that lacks commits
-// which were acknowledged.
+// Open opens the database file at path, creating it and its directory if needed,
+// and updates its schema. It refuses a file that another server has
+// open, one of a newer Muster, one that is not a database of Muster, and, without AcceptLoss, one without
+// some acknowledged commits.
 func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "cannot tell the folder of the database: %w", err)
+		return nil, muster.Errorf(muster.Unavailable, "cannot resolve the path of the database: %w", err)
 	}
 	s := &Store{
 		path:          path,
@@ -64,11 +64,11 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 		closed:        make(chan struct{}),
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "cannot make the folder of the database: %w", err)
+		return nil, muster.Errorf(muster.Unavailable, "cannot create the directory of the database: %w", err)
 	}
 	s.lock, err = lockFile(path + lockSuffix)
 	if errors.Is(err, errLocked) {
-		return nil, muster.Errorf(muster.Conflict, "the database %s is in use by another server: stop that one, or choose another data folder", path)
+		return nil, muster.Errorf(muster.Conflict, "the database %s is in use by another server: stop that server, or choose another data directory", path)
 	}
 	if err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "cannot lock the database %s: %w", path, err)
@@ -112,11 +112,10 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	return nil
 }
 
-// Loss says what the database lacks, if that was accepted when it was opened, else nil.
+// Loss returns what the database lacks if Open accepted a loss, or nil.
 func (s *Store) Loss() *Loss { return s.loss }
 
-// Close waits for what is under way and closes the file. Calls that come later
-// fail with Unavailable.
+// Close waits for running calls and closes the file. Later calls fail with Unavailable.
 func (s *Store) Close() error {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
@@ -133,7 +132,7 @@ func (s *Store) Close() error {
 				errs = append(errs, c.close())
 			}
 		}
-		// Last, so that it moves the WAL into the database.
+		// Last, because the last connection moves the WAL into the database.
 		errs = append(errs, s.writer.close())
 		s.writer = nil
 	}
@@ -147,10 +146,9 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// readTx runs f in a transaction on a free reading connection: all that f reads is
-// of one moment.
+// readTx runs f in a transaction on a free reading connection: f sees one consistent snapshot.
 func (s *Store) readTx(ctx context.Context, f func(*conn) error) error {
-	select { // closed wins over a free reader
+	select { // closed has priority over a free reader
 	case <-s.closed:
 		return errClosed()
 	default:
@@ -165,7 +163,7 @@ func (s *Store) readTx(ctx context.Context, f func(*conn) error) error {
 	}
 	defer func() {
 		if c != nil && c.broken {
-			_ = c.close() // the error that matters was returned
+			_ = c.close() // inTx has returned the error
 			c = nil
 		}
 		s.readers <- c

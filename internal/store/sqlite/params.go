@@ -8,8 +8,8 @@ import (
 	"github.com/ncruces/go-sqlite3"
 )
 
-// params binds the parameters of a statement in their order. The first error
-// stays and makes the rest no-ops. What is not bound is NULL.
+// params binds the parameters of a statement in their order. After the first error
+// its methods do nothing. A parameter that is not bound is NULL.
 type params struct {
 	s   *sqlite3.Stmt
 	n   int
@@ -23,7 +23,7 @@ func (p *params) int(v int64) {
 	}
 }
 
-// nullInt binds a number whose zero means unknown.
+// nullInt binds NULL for 0.
 func (p *params) nullInt(v int64) {
 	if v == 0 {
 		p.n++
@@ -72,7 +72,7 @@ func (p *params) text(v string) {
 	}
 }
 
-// nullText binds a text that is absent if it is empty.
+// nullText binds NULL for "".
 func (p *params) nullText(v string) {
 	if v == "" {
 		p.n++
@@ -102,13 +102,27 @@ func (p *params) json(v any, absent bool) {
 	p.raw(b)
 }
 
-func (p *params) counts(c *muster.Counts) {
-	for _, s := range muster.TaskStates {
-		p.int(c[s])
+// values binds strings, whole numbers and booleans.
+func values(list ...any) func(*params) {
+	return func(p *params) {
+		for _, v := range list {
+			switch v := v.(type) {
+			case string:
+				p.text(v)
+			case int:
+				p.int(int64(v))
+			case int64:
+				p.int(v)
+			case bool:
+				p.bool(v)
+			default:
+				p.err = fmt.Errorf("bind %T", v)
+			}
+		}
 	}
 }
 
-// columns reads the columns of a row in their order. The first error stays.
+// columns reads the columns of a row in their order and keeps the first error.
 type columns struct {
 	s   *sqlite3.Stmt
 	n   int
@@ -156,10 +170,10 @@ func (c *columns) raw() []byte {
 	if len(b) == 0 {
 		return nil
 	}
-	return append([]byte(nil), b...) // the bytes are SQLite's until the next step
+	return append([]byte(nil), b...) // SQLite owns b until the next step
 }
 
-// json decodes into v, which stays as it is if the column is NULL.
+// json decodes into v, which is unchanged if the column is NULL.
 func (c *columns) json(v any) {
 	c.n++
 	b := c.s.ColumnRawText(c.n - 1)
@@ -171,14 +185,7 @@ func (c *columns) json(v any) {
 	}
 }
 
-func (c *columns) counts() (n muster.Counts) {
-	for _, s := range muster.TaskStates {
-		n[s] = c.int()
-	}
-	return n
-}
-
-// null reports whether the next column is NULL, and passes it if so.
+// null reports whether the next column is NULL, and skips it if so.
 func (c *columns) null() bool {
 	if c.s.ColumnType(c.n) == sqlite3.NULL {
 		c.n++

@@ -20,52 +20,42 @@ func (s *Store) Job(ctx context.Context, id muster.JobID) (job muster.Job, err e
 
 // job returns a job with its spec and groups.
 func (c *conn) job(id muster.JobID) (job muster.Job, err error) {
-	found := false
-	err = c.query("SELECT "+jobColumns+", spec FROM job LEFT JOIN job_spec ON job_spec.job = id WHERE id = ?",
-		func(p *params) { p.int(int64(id)) },
-		func(cols *columns) bool {
-			job = cols.job()
-			job.Spec = optionalJSON[muster.Spec](cols)
-			found = true
-			return true
-		})
+	found, err := list(c, "SELECT "+jobColumns+", spec FROM job LEFT JOIN job_spec ON job_spec.job = id WHERE id = ?", values(int64(id)), row.jobWithSpec)
 	if err != nil {
 		return muster.Job{}, err
 	}
-	if !found {
+	if len(found) == 0 {
 		return muster.Job{}, muster.Errorf(muster.NotFound, "there is no job %s", id)
 	}
+	job = found[0]
 	job.Groups, err = c.groups(id)
 	return job, err
 }
 
-// allStates selects by any state in stateSet.
+// allStates is the set of all task states.
 const allStates = int64(-1)
 
-// jobSearch makes the statement for a query, and binds its parameters in the same order. Only what is asked for is in the
-// statement, so that SQLite finds the index.
+// jobSearch is the statement for a query, and its parameters in order. The statement has only the terms
+// of the query, so that SQLite finds the index.
 type jobSearch struct {
 	sql  strings.Builder
 	bind []func(*params)
 }
 
-func (j *jobSearch) where(term string, bind func(*params)) {
+func (j *jobSearch) where(term string, args ...any) {
 	j.sql.WriteString(" AND " + term)
-	if bind != nil {
-		j.bind = append(j.bind, bind)
-	}
+	j.bind = append(j.bind, values(args...))
 }
 
 func (j *jobSearch) whereText(term, value string) {
 	if value != "" {
-		j.where(term, func(p *params) { p.text(value) })
+		j.where(term, value)
 	}
 }
 
 const hasLabels = `NOT EXISTS (SELECT 1 FROM json_each(?) AS want WHERE NOT EXISTS (
    SELECT 1 FROM json_each(labels) AS has WHERE has.key = want.key AND has.value = want.value))`
 
-// buildJobSearch makes the search of a query.
 func buildJobSearch(q *store.JobQuery, bound muster.JobID) *jobSearch {
 	j := &jobSearch{}
 	compare, order := "<", "DESC"
@@ -73,45 +63,46 @@ func buildJobSearch(q *store.JobQuery, bound muster.JobID) *jobSearch {
 		compare, order = ">", "ASC"
 	}
 	j.sql.WriteString("SELECT " + jobColumns + " FROM job WHERE id " + compare + " ?")
-	j.bind = append(j.bind, func(p *params) { p.int(int64(bound)) })
+	j.bind = append(j.bind, values(int64(bound)))
 	if len(q.States) > 0 {
 		j.whereStates(q.States)
 	}
 	if q.Job != 0 {
-		j.where("id = ?", func(p *params) { p.int(int64(q.Job)) })
+		j.where("id = ?", int64(q.Job))
 	}
 	j.whereText("project = ?", q.Project)
 	j.whereText("kind = ?", q.Kind)
 	j.whereText("owner = ?", q.Owner)
 	j.whereText("instr(name, ?) > 0", q.Name)
 	if q.Since > 0 {
-		j.where("created_at >= ?", func(p *params) { p.time(q.Since) })
+		j.where("created_at >= ?", int64(q.Since))
 	}
 	if q.Until > 0 {
-		j.where("created_at <= ?", func(p *params) { p.time(q.Until) })
+		j.where("created_at <= ?", int64(q.Until))
 	}
 	if len(q.Labels) > 0 {
-		j.where(hasLabels, func(p *params) { p.json(q.Labels, false) })
+		j.where(hasLabels)
+		j.bind = append(j.bind, func(p *params) { p.json(q.Labels, false) })
 	}
 	j.sql.WriteString(" ORDER BY id " + order + " LIMIT ?")
-	j.bind = append(j.bind, func(p *params) { p.int(int64(q.Limit) + 1) })
+	j.bind = append(j.bind, values(q.Limit+1))
 	return j
 }
 
-// whereStates adds that a job is in one of these. Terms in the words of an index are added where they follow.
-func (j *jobSearch) whereStates(whereStates []muster.JobState) {
+// whereStates adds that a job is in one of some states. It adds the redundant term of a partial index where that applies.
+func (j *jobSearch) whereStates(states []muster.JobState) {
 	set, live, failed := int64(0), true, true
-	for _, st := range whereStates {
+	for _, st := range states {
 		set |= 1 << jobStateNumber(st)
 		live = live && !st.Final()
 		failed = failed && (st == muster.JobFailed || st == muster.JobTimedOut)
 	}
-	j.where("(1 << state) & ? <> 0", func(p *params) { p.int(set) })
+	j.where("(1 << state) & ? <> 0", set)
 	switch {
 	case live:
-		j.where("state < 4", nil) // job_live
+		j.where("state < 4") // job_live
 	case failed:
-		j.where("state IN (5, 6)", nil) // job_failed
+		j.where("state IN (5, 6)") // job_failed
 	}
 }
 
@@ -125,16 +116,11 @@ func (s *Store) Jobs(ctx context.Context, q store.JobQuery) (jobs []muster.Job, 
 		return nil, "", err
 	}
 	search := buildJobSearch(&q, bound)
-	err = s.readTx(ctx, func(c *conn) error {
-		return c.query(search.sql.String(), func(p *params) {
-			for _, bind := range search.bind {
-				bind(p)
-			}
-		}, func(cols *columns) bool {
-			jobs = append(jobs, cols.job())
-			return true
-		})
-	})
+	jobs, err = readList(ctx, s, search.sql.String(), func(p *params) {
+		for _, bind := range search.bind {
+			bind(p)
+		}
+	}, row.job)
 	if err != nil {
 		return nil, "", err
 	}
@@ -158,7 +144,7 @@ func (s *Store) Tasks(ctx context.Context, q store.TaskQuery) (tasks []muster.Ta
 	return tasks, cursor, err
 }
 
-// Each says the words of the index that is meant.
+// Each statement has the term of its partial index.
 const (
 	selectTasks     = "SELECT " + taskColumns + " FROM task WHERE (1 << state) & ? <> 0 AND id BETWEEN ? AND ? ORDER BY id LIMIT ?"
 	selectLiveTasks = "SELECT " + taskColumns + " FROM task INDEXED BY task_live" +
@@ -168,23 +154,17 @@ const (
 )
 
 // tasks is a store.RowsFunc. Most rows are of tasks that succeeded; a search
-// that leaves them out goes by the indexes of the others.
+// without them uses the indexes of the others.
 func (c *conn) tasks(job muster.JobID, span store.Span, states []muster.TaskState, limit int) ([]muster.Task, error) {
-	var tasks []muster.Task
-	search := func(sql string, state int64) error {
-		return c.query(sql, func(p *params) {
+	search := func(sql string, state int64) ([]muster.Task, error) {
+		return list(c, sql, func(p *params) {
 			p.int(state)
-			p.int(packTask(muster.TaskID{Job: job, Num: span.First}))
-			p.int(packTask(muster.TaskID{Job: job, Num: span.Last}))
+			taskRange(job, span.First, span.Last)(p)
 			p.int(int64(limit))
-		}, func(cols *columns) bool {
-			tasks = append(tasks, cols.task())
-			return true
-		})
+		}, row.task)
 	}
 	if len(states) == 0 {
-		err := search(selectTasks, allStates)
-		return tasks, err
+		return search(selectTasks, allStates)
 	}
 	var all, live int64
 	for _, st := range states {
@@ -194,11 +174,12 @@ func (c *conn) tasks(job muster.JobID, span store.Span, states []muster.TaskStat
 		}
 	}
 	if slices.Contains(states, muster.Succeeded) {
-		err := search(selectTasks, all)
-		return tasks, err
+		return search(selectTasks, all)
 	}
+	var tasks []muster.Task
 	if live != 0 {
-		if err := search(selectLiveTasks, live); err != nil {
+		var err error
+		if tasks, err = search(selectLiveTasks, live); err != nil {
 			return nil, err
 		}
 	}
@@ -206,9 +187,11 @@ func (c *conn) tasks(job muster.JobID, span store.Span, states []muster.TaskStat
 		if all&(1<<st) == 0 {
 			continue
 		}
-		if err := search(selectUnsuccessful, int64(st)); err != nil {
+		more, err := search(selectUnsuccessful, int64(st))
+		if err != nil {
 			return nil, err
 		}
+		tasks = append(tasks, more...)
 	}
 	slices.SortFunc(tasks, func(a, b muster.Task) int { return a.Index - b.Index })
 	return tasks[:min(limit, len(tasks))], nil
@@ -251,13 +234,8 @@ func (s *Store) Attempts(ctx context.Context, id muster.TaskID) (attempts []must
 		if err != nil {
 			return err
 		}
-		err = c.query("SELECT "+attemptColumns+" FROM attempt WHERE task = ? ORDER BY n",
-			func(p *params) { p.int(packTask(id)) },
-			func(cols *columns) bool {
-				attempts = append(attempts, cols.attempt())
-				return true
-			})
-		attempts = store.WithCurrentAttempt(attempts, &task)
+		history, err := list(c, "SELECT "+attemptColumns+" FROM attempt WHERE task = ? ORDER BY n", values(packTask(id)), row.attempt)
+		attempts = store.WithCurrentAttempt(history, &task)
 		return err
 	})
 	return attempts, err
@@ -277,10 +255,7 @@ func (s *Store) FindIdempotencyKey(ctx context.Context, owner, key string) (k st
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
 	err = s.readOnWriter(ctx, func(c *conn) error {
-		return c.query("SELECT digest, job, at FROM idempotency WHERE owner = ? AND key = ?", func(p *params) {
-			p.text(owner)
-			p.text(key)
-		}, func(cols *columns) bool {
+		return c.query("SELECT digest, job, at FROM idempotency WHERE owner = ? AND key = ?", values(owner, key), func(cols *columns) bool {
 			k = store.IdempotencyKey{Key: key, Owner: owner, Digest: cols.text(), Job: muster.JobID(cols.int()), At: cols.time()}
 			found = true
 			return true

@@ -1,14 +1,14 @@
 package sqlite
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
 )
 
-// The columns of each table, in the order in which rows are bound and read. The
-// first nkeys of a list are the primary key, and of jobs what never changes.
+// The columns of each table, in the order of the row functions below.
 const (
 	countColumns = "n_waiting, n_queued, n_assigned, n_running, n_cancelling, n_succeeded, n_failed, n_timed_out, n_cancelled, n_skipped"
 	jobFixed     = "id, name, project, kind, created_at, owner, uid"
@@ -24,12 +24,12 @@ const (
 	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at, job, parent"
 )
 
-// upsert makes the statement that inserts a row or replaces all but its key.
+// upsert returns the statement that inserts a row or replaces all but its key, which is the first nkeys columns.
 func upsert(table string, nkeys int, list string) string {
 	return upsertAfter(table, nkeys, nkeys, list)
 }
 
-// upsertAfter does the same, and keeps the columns up to the nfixed-th, so that the indexes on these are written once.
+// upsertAfter is upsert for rows whose first nfixed columns never change, so that indexes on them are written once.
 func upsertAfter(table string, nkeys, nfixed int, list string) string {
 	names := strings.Split(list, ", ")
 	var set []string
@@ -40,8 +40,7 @@ func upsertAfter(table string, nkeys, nfixed int, list string) string {
 		" ON CONFLICT (" + strings.Join(names[:nkeys], ", ") + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
 
-// update makes the statement that sets the columns of list in the row with an id,
-// which is the last parameter.
+// update returns the statement that sets the columns of list in the row whose id is the last parameter.
 func update(table, list string) string {
 	return "UPDATE " + table + " SET " + strings.ReplaceAll(list, ", ", " = ?, ") + " = ? WHERE id = ?"
 }
@@ -57,7 +56,7 @@ var (
 	putKey     = upsert("api_key", 1, keyColumns)
 )
 
-// taskBits is the room for a task's number in its packed id.
+// taskBits is the number of bits for a task's number in its packed id.
 const taskBits = 24
 
 func packTask(id muster.TaskID) int64 { return int64(id.Job)<<taskBits | int64(id.Num) }
@@ -68,254 +67,268 @@ func unpackTask(n int64) muster.TaskID {
 
 func jobStateNumber(s muster.JobState) int64 { return int64(slices.Index(muster.JobStates, s) + 1) }
 
-func jobStateOf(n int64) muster.JobState {
-	if n < 1 || n > int64(len(muster.JobStates)) {
-		return ""
-	}
-	return muster.JobStates[n-1]
-}
-
-// outcomes is the order in which outcomes are numbered, from 1. It only grows.
+// outcomes are stored as their positions, from 1: append only.
 var outcomes = []muster.Outcome{
 	muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut,
 	muster.AttemptCancelled, muster.AttemptRejected, muster.AttemptLost,
 }
 
-func (p *params) job(j *muster.Job) {
-	p.int(int64(j.ID))
-	p.text(j.Name)
-	p.text(j.Project)
-	p.nullText(j.Kind)
-	p.time(j.CreatedAt)
-	p.nullText(j.Owner)
-	p.nullText(j.UID)
-	p.int(jobStateNumber(j.State))
-	p.int(int64(j.Priority))
-	p.json(j.Labels, len(j.Labels) == 0)
-	p.counts(&j.Counts)
-	p.floatPtr(j.Progress)
-	p.time(j.StartedAt)
-	p.time(j.FinishedAt)
-	p.time(j.RetriedAt)
-	p.float(j.Cost)
-	p.float(j.Usage.EnergyWh)
-	p.float(j.Usage.CPUSeconds)
-	p.float(j.Usage.GPUSeconds)
-	p.float(j.Usage.WallSeconds)
-	p.int(int64(j.Usage.MemoryPeak))
-	p.int(j.Usage.Attempts)
+// row lists the fields of a struct in the order of the table's columns. It either binds them as parameters or
+// sets them from a result, so that both directions have one list.
+type row struct {
+	p *params  // nil when reading
+	c *columns // nil when binding
 }
 
-func (c *columns) job() (j muster.Job) {
-	j.ID = muster.JobID(c.int())
-	j.Name = c.text()
-	j.Project = c.text()
-	j.Kind = c.text()
-	j.CreatedAt = c.time()
-	j.Owner = c.text()
-	j.UID = c.text()
-	j.State = jobStateOf(c.int())
-	j.Priority = int(c.int())
-	c.json(&j.Labels)
-	j.Counts = c.counts()
-	j.Progress = c.floatPtr()
-	j.StartedAt = c.time()
-	j.FinishedAt = c.time()
-	j.RetriedAt = c.time()
-	j.Cost = c.float()
-	j.Usage = muster.JobUsage{
-		EnergyWh: c.float(), CPUSeconds: c.float(), GPUSeconds: c.float(), WallSeconds: c.float(), MemoryPeak: muster.Size(c.int()), Attempts: c.int(),
+func number[T ~int | ~int64 | ~uint8](r row, v *T) {
+	if r.p != nil {
+		r.p.int(int64(*v))
+	} else {
+		*v = T(r.c.int())
 	}
-	return j
 }
 
-func (p *params) group(g *muster.Group) {
-	p.int(int64(g.Job))
-	p.int(int64(g.Index))
-	p.text(g.Name)
-	p.int(int64(g.First))
-	p.int(int64(g.Size))
-	p.int(int64(g.Materialized))
-	p.int(int64(g.UnmaterializedState))
-	p.time(g.UnmaterializedSince)
-	p.nullText(string(g.Reason))
-	p.nullText(g.Message)
-	p.counts(&g.Counts)
-	p.bool(g.Retained)
-	p.time(g.StartedAt)
-	p.time(g.FinishedAt)
-}
-
-// group reads the group's columns, and after them its resolved spec.
-func (c *columns) group() (g muster.Group) {
-	g.Job = muster.JobID(c.int())
-	g.Index = int(c.int())
-	g.Name = c.text()
-	g.First = int(c.int())
-	g.Size = int(c.int())
-	g.Materialized = int(c.int())
-	g.UnmaterializedState = muster.TaskState(c.int())
-	g.UnmaterializedSince = c.time()
-	g.Reason = muster.Reason(c.text())
-	g.Message = c.text()
-	g.Counts = c.counts()
-	g.Retained = c.bool()
-	g.StartedAt = c.time()
-	g.FinishedAt = c.time()
-	g.Resolved = optionalJSON[muster.TaskSpec](c)
-	return g
-}
-
-func (p *params) task(t *muster.Task) {
-	p.int(packTask(t.ID))
-	p.int(int64(t.Group))
-	p.text(t.Name)
-	p.text(t.Kind)
-	p.nullText(t.Element)
-	p.time(t.CreatedAt)
-	p.mutableColumns(t)
-	p.time(t.FinishedAt)
-}
-
-// mutableColumns binds what changes in the life of a task.
-func (p *params) mutableColumns(t *muster.Task) {
-	p.int(int64(t.State))
-	p.int(int64(t.Attempt))
-	p.int(int64(t.Retried))
-	p.int(int64(t.Crashes))
-	p.nullText(string(t.Worker))
-	p.time(t.QueuedAt)
-	p.time(t.NotBefore)
-	p.time(t.AssignedAt)
-	p.time(t.StartedAt)
-	p.nullText(string(t.Reason))
-	p.nullText(t.Message)
-	p.intPtr(t.ExitCode)
-	p.nullInt(t.LogSize)
-	p.json(t.Grant, t.Grant == nil)
-	p.nullText(t.Checkpoint)
-	p.floatPtr(t.Progress)
-	p.nullText(t.Step)
-	p.json(t.Metrics, len(t.Metrics) == 0)
-	p.json(t.Usage, t.Usage == nil)
-	p.json(t.Artifacts, len(t.Artifacts) == 0)
-	p.raw(t.Result)
-	p.nullText(t.Image)
-}
-
-func (c *columns) task() (t muster.Task) {
-	t.ID = unpackTask(c.int())
-	t.Job = t.ID.Job
-	t.Index = t.ID.Num
-	t.Group = int(c.int())
-	t.Name = c.text()
-	t.Kind = c.text()
-	t.Element = c.text()
-	t.CreatedAt = c.time()
-	t.State = muster.TaskState(c.int())
-	t.Attempt = int(c.int())
-	t.Retried = int(c.int())
-	t.Crashes = int(c.int())
-	t.Worker = muster.WorkerID(c.text())
-	t.QueuedAt = c.time()
-	t.NotBefore = c.time()
-	t.AssignedAt = c.time()
-	t.StartedAt = c.time()
-	t.Reason = muster.Reason(c.text())
-	t.Message = c.text()
-	t.ExitCode = c.intPtr()
-	t.LogSize = c.int()
-	t.Grant = optionalJSON[muster.Grant](c)
-	t.Checkpoint = c.text()
-	t.Progress = c.floatPtr()
-	t.Step = c.text()
-	c.json(&t.Metrics)
-	t.Usage = optionalJSON[muster.Usage](c)
-	c.json(&t.Artifacts)
-	t.Result = c.raw()
-	t.Image = c.text()
-	t.FinishedAt = c.time()
-	return t
-}
-
-func (p *params) attempt(a *muster.Attempt) {
-	p.int(packTask(a.ID.Task))
-	p.int(int64(a.ID.N))
-	p.nullText(string(a.Worker))
-	p.int(int64(slices.Index(outcomes, a.Outcome) + 1))
-	p.nullText(string(a.Reason))
-	p.nullText(a.Message)
-	p.intPtr(a.ExitCode)
-	p.nullInt(a.LogSize)
-	p.time(a.AssignedAt)
-	p.time(a.StartedAt)
-	p.time(a.FinishedAt)
-	p.json(a.Usage, a.Usage == nil)
-	p.json(a.Artifacts, len(a.Artifacts) == 0)
-	p.nullText(a.Image)
-}
-
-func (c *columns) attempt() (a muster.Attempt) {
-	a.ID.Task = unpackTask(c.int())
-	a.ID.N = int(c.int())
-	a.Worker = muster.WorkerID(c.text())
-	if n := c.int(); n >= 1 && n <= int64(len(outcomes)) {
-		a.Outcome = outcomes[n-1]
+// optNumber is number for a field whose zero means unknown: it is stored as NULL.
+func optNumber[T ~int | ~int64](r row, v *T) {
+	if r.p != nil {
+		r.p.nullInt(int64(*v))
+	} else {
+		*v = T(r.c.int())
 	}
-	a.Reason = muster.Reason(c.text())
-	a.Message = c.text()
-	a.ExitCode = c.intPtr()
-	a.LogSize = c.int()
-	a.AssignedAt = c.time()
-	a.StartedAt = c.time()
-	a.FinishedAt = c.time()
-	a.Usage = optionalJSON[muster.Usage](c)
-	c.json(&a.Artifacts)
-	a.Image = c.text()
-	return a
 }
 
-func (p *params) worker(w *muster.Worker) {
-	p.text(string(w.ID))
-	p.text(w.Name)
-	p.text(string(w.State))
-	p.nullText(w.Version)
-	p.json(w.Tags, len(w.Tags) == 0)
-	p.json(w.Labels, len(w.Labels) == 0)
-	p.json(w.Kinds, len(w.Kinds) == 0)
-	p.float(w.Price)
-	p.json(&w.Resources, false)
-	p.nullText(w.Address)
-	p.bool(w.Paused)
-	p.bool(w.Draining)
-	p.time(w.Deadline)
-	p.time(w.JoinedAt)
-	p.time(w.LastSeenAt)
-	p.json(w.Allow, w.Allow == nil)
-	p.raw(w.CustomKinds)
-	p.json(w.UnsupportedFeatures, len(w.UnsupportedFeatures) == 0)
-	p.json(w.Projects, len(w.Projects) == 0)
+func text[T ~string](r row, v *T) {
+	if r.p != nil {
+		r.p.text(string(*v))
+	} else {
+		*v = T(r.c.text())
+	}
 }
 
-func (c *columns) worker() (w muster.Worker) {
-	w.ID = muster.WorkerID(c.text())
-	w.Name = c.text()
-	w.State = muster.WorkerState(c.text())
-	w.Version = c.text()
-	c.json(&w.Tags)
-	c.json(&w.Labels)
-	c.json(&w.Kinds)
-	w.Price = c.float()
-	c.json(&w.Resources)
-	w.Address = c.text()
-	w.Paused = c.bool()
-	w.Draining = c.bool()
-	w.Deadline = c.time()
-	w.JoinedAt = c.time()
-	w.LastSeenAt = c.time()
-	w.Allow = optionalJSON[muster.Allow](c)
-	w.CustomKinds = c.raw()
-	c.json(&w.UnsupportedFeatures)
-	c.json(&w.Projects)
-	return w
+// optText is text for a field that is stored as NULL if it is empty.
+func optText[T ~string](r row, v *T) {
+	if r.p != nil {
+		r.p.nullText(string(*v))
+	} else {
+		*v = T(r.c.text())
+	}
+}
+
+// index stores an element of list as its position, from 1. Anything else is stored as 0, and read as "".
+func index[T ~string](r row, v *T, list []T) {
+	if r.p != nil {
+		r.p.int(int64(slices.Index(list, *v) + 1))
+		return
+	}
+	*v = ""
+	if n := r.c.int(); n >= 1 && n <= int64(len(list)) {
+		*v = list[n-1]
+	}
+}
+
+func jsonList[E any](r row, v *[]E) { jsonField(r, v, len(*v) == 0) }
+
+func jsonMap[V any](r row, v *map[string]V) { jsonField(r, v, len(*v) == 0) }
+
+func jsonField[T any](r row, v *T, absent bool) {
+	if r.p != nil {
+		r.p.json(v, absent)
+	} else {
+		r.c.json(v)
+	}
+}
+
+func jsonPtr[T any](r row, v **T) {
+	if r.p != nil {
+		r.p.json(*v, *v == nil)
+	} else {
+		*v = optionalJSON[T](r.c)
+	}
+}
+
+func (r row) raw(v *json.RawMessage) {
+	if r.p != nil {
+		r.p.raw(*v)
+	} else {
+		*v = r.c.raw()
+	}
+}
+
+func (r row) bool(v *bool) {
+	if r.p != nil {
+		r.p.bool(*v)
+	} else {
+		*v = r.c.bool()
+	}
+}
+
+func (r row) float(v *float64) {
+	if r.p != nil {
+		r.p.float(*v)
+	} else {
+		*v = r.c.float()
+	}
+}
+
+func (r row) floatPtr(v **float64) {
+	if r.p != nil {
+		r.p.floatPtr(*v)
+	} else {
+		*v = r.c.floatPtr()
+	}
+}
+
+func (r row) intPtr(v **int) {
+	if r.p != nil {
+		r.p.intPtr(*v)
+	} else {
+		*v = r.c.intPtr()
+	}
+}
+
+func (r row) counts(v *muster.Counts) {
+	for _, s := range muster.TaskStates {
+		number(r, &v[s])
+	}
+}
+
+func (r row) taskID(v *muster.TaskID) {
+	if r.p != nil {
+		r.p.int(packTask(*v))
+	} else {
+		*v = unpackTask(r.c.int())
+	}
+}
+
+func (r row) job(j *muster.Job) {
+	number(r, &j.ID)
+	text(r, &j.Name)
+	text(r, &j.Project)
+	optText(r, &j.Kind)
+	optNumber(r, &j.CreatedAt)
+	optText(r, &j.Owner)
+	optText(r, &j.UID)
+	index(r, &j.State, muster.JobStates)
+	number(r, &j.Priority)
+	jsonMap(r, &j.Labels)
+	r.counts(&j.Counts)
+	r.floatPtr(&j.Progress)
+	optNumber(r, &j.StartedAt)
+	optNumber(r, &j.FinishedAt)
+	optNumber(r, &j.RetriedAt)
+	r.float(&j.Cost)
+	r.float(&j.Usage.EnergyWh)
+	r.float(&j.Usage.CPUSeconds)
+	r.float(&j.Usage.GPUSeconds)
+	r.float(&j.Usage.WallSeconds)
+	number(r, &j.Usage.MemoryPeak)
+	number(r, &j.Usage.Attempts)
+}
+
+// jobWithSpec reads the columns of a job, and its spec after them.
+func (r row) jobWithSpec(j *muster.Job) {
+	r.job(j)
+	j.Spec = optionalJSON[muster.Spec](r.c)
+}
+
+func (r row) group(g *muster.Group) {
+	number(r, &g.Job)
+	number(r, &g.Index)
+	text(r, &g.Name)
+	number(r, &g.First)
+	number(r, &g.Size)
+	number(r, &g.Materialized)
+	number(r, &g.UnmaterializedState)
+	optNumber(r, &g.UnmaterializedSince)
+	optText(r, &g.Reason)
+	optText(r, &g.Message)
+	r.counts(&g.Counts)
+	r.bool(&g.Retained)
+	optNumber(r, &g.StartedAt)
+	optNumber(r, &g.FinishedAt)
+}
+
+// groupWithSpec reads the columns of a group, and its resolved spec after them.
+func (r row) groupWithSpec(g *muster.Group) {
+	r.group(g)
+	g.Resolved = optionalJSON[muster.TaskSpec](r.c)
+}
+
+func (r row) task(t *muster.Task) {
+	r.taskID(&t.ID)
+	if r.c != nil {
+		t.Job, t.Index = t.ID.Job, t.ID.Num
+	}
+	number(r, &t.Group)
+	text(r, &t.Name)
+	text(r, &t.Kind)
+	optText(r, &t.Element)
+	optNumber(r, &t.CreatedAt)
+	r.taskMutable(t)
+	optNumber(r, &t.FinishedAt)
+}
+
+// taskMutable lists the fields that change while a task exists, without FinishedAt.
+func (r row) taskMutable(t *muster.Task) {
+	number(r, &t.State)
+	number(r, &t.Attempt)
+	number(r, &t.Retried)
+	number(r, &t.Crashes)
+	optText(r, &t.Worker)
+	optNumber(r, &t.QueuedAt)
+	optNumber(r, &t.NotBefore)
+	optNumber(r, &t.AssignedAt)
+	optNumber(r, &t.StartedAt)
+	optText(r, &t.Reason)
+	optText(r, &t.Message)
+	r.intPtr(&t.ExitCode)
+	optNumber(r, &t.LogSize)
+	jsonPtr(r, &t.Grant)
+	optText(r, &t.Checkpoint)
+	r.floatPtr(&t.Progress)
+	optText(r, &t.Step)
+	jsonMap(r, &t.Metrics)
+	jsonPtr(r, &t.Usage)
+	jsonList(r, &t.Artifacts)
+	r.raw(&t.Result)
+	optText(r, &t.Image)
+}
+
+func (r row) attempt(a *muster.Attempt) {
+	r.taskID(&a.ID.Task)
+	number(r, &a.ID.N)
+	optText(r, &a.Worker)
+	index(r, &a.Outcome, outcomes)
+	optText(r, &a.Reason)
+	optText(r, &a.Message)
+	r.intPtr(&a.ExitCode)
+	optNumber(r, &a.LogSize)
+	optNumber(r, &a.AssignedAt)
+	optNumber(r, &a.StartedAt)
+	optNumber(r, &a.FinishedAt)
+	jsonPtr(r, &a.Usage)
+	jsonList(r, &a.Artifacts)
+	optText(r, &a.Image)
+}
+
+func (r row) worker(w *muster.Worker) {
+	text(r, &w.ID)
+	text(r, &w.Name)
+	text(r, &w.State)
+	optText(r, &w.Version)
+	jsonList(r, &w.Tags)
+	jsonMap(r, &w.Labels)
+	jsonList(r, &w.Kinds)
+	r.float(&w.Price)
+	jsonField(r, &w.Resources, false)
+	optText(r, &w.Address)
+	r.bool(&w.Paused)
+	r.bool(&w.Draining)
+	optNumber(r, &w.Deadline)
+	optNumber(r, &w.JoinedAt)
+	optNumber(r, &w.LastSeenAt)
+	jsonPtr(r, &w.Allow)
+	r.raw(&w.CustomKinds)
+	jsonList(r, &w.UnsupportedFeatures)
+	jsonList(r, &w.Projects)
 }

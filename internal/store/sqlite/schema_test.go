@@ -14,7 +14,7 @@ import (
 	"github.com/ncruces/go-sqlite3/driver"
 )
 
-// editDatabase changes a database file behind the back of the store, which is closed.
+// editDatabase changes a database file while the store is closed.
 func editDatabase(t *testing.T, path string, f func(context.Context, *sql.DB) error) {
 	t.Helper()
 	db, err := driver.Open(path)
@@ -62,7 +62,7 @@ func TestOlderSchemaIsMigratedAndKeepsItsRows(t *testing.T) {
 	}
 }
 
-// TestOlderUsageIsSummed holds that the jobs of an older file have the sum of what their attempts used.
+// TestOlderUsageIsSummed checks that the jobs of an older file have the sum of their attempts' usage.
 func TestOlderUsageIsSummed(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
@@ -123,7 +123,7 @@ func TestNewerSchemaIsRefusedAndUntouched(t *testing.T) {
 	if muster.CodeOf(err) != muster.Conflict {
 		t.Fatalf("Open = %v, want a Conflict", err)
 	}
-	for _, part := range []string{path, "version 99", "knows versions up to", "newer muster"} {
+	for _, part := range []string{path, "version 99", "supports versions up to", "newer muster"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q does not say %q", err, part)
 		}
@@ -174,10 +174,10 @@ func TestSecondServerIsRefused(t *testing.T) {
 	}
 }
 
-// jobSearchSQL is the statement of a search for jobs.
+// jobSearchSQL returns the statement of a search for jobs.
 func jobSearchSQL(q store.JobQuery) string { return buildJobSearch(&q, 9).sql.String() }
 
-// The searches go by the indexes that are meant for them.
+// The searches use the intended indexes.
 func TestSearchesUseTheirIndexes(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), Options{})
@@ -211,13 +211,13 @@ func TestSearchesUseTheirIndexes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(plan.String(), want) || strings.Contains(plan.String(), "TEMP B-TREE") {
-			t.Errorf("%s\n  goes by %s  want %q and no sorting", query, plan.String(), want)
+			t.Errorf("%s\n  uses %s  want %q and no sorting", query, plan.String(), want)
 		}
 	}
 }
 
-// TestFilesAreTheUsersAlone keeps specs, which may hold secrets, from other users
-// of the machine, also in a folder that they may read.
+// TestFilesAreTheUsersAlone checks that other users of the machine cannot read specs, which may have secrets,
+// also in a directory that they may read.
 func TestFilesAreTheUsersAlone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
@@ -237,8 +237,8 @@ func TestFilesAreTheUsersAlone(t *testing.T) {
 	}
 }
 
-// TestTheEngineNeverWaitsForReaders asks what a submission asks while all reading
-// connections are taken.
+// TestTheEngineNeverWaitsForReaders looks up an idempotency key while all reading
+// connections are in use.
 func TestTheEngineNeverWaitsForReaders(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), Options{})

@@ -9,15 +9,15 @@ import (
 
 var _ store.SummaryReader = (*Store)(nil)
 
-// The states of a million tasks are not read from their rows: those that have not ended and those that did not succeed have
-// indexes, and all others with a row have succeeded.
+// The states of a million tasks are not read from their rows: there are indexes of the tasks that have not ended and of those that did not
+// succeed, and all others with a row succeeded.
 const (
 	selectLiveStates         = "SELECT id, state FROM task INDEXED BY task_live WHERE finished_at IS NULL AND id BETWEEN ? AND ?"
 	selectUnsuccessfulStates = "SELECT id, state FROM task INDEXED BY task_not_succeeded WHERE state = ? AND state > 6 AND id BETWEEN ? AND ?"
 	selectStatesInRange      = "SELECT id, state FROM task WHERE id BETWEEN ? AND ?"
 )
 
-// TaskStates implements store.Summaries.
+// TaskStates implements store.SummaryReader.
 func (s *Store) TaskStates(ctx context.Context, id muster.JobID, span store.Span) (job muster.Job, list []store.GroupStates, err error) {
 	err = s.readTx(ctx, func(c *conn) error {
 		if job, err = c.job(id); err != nil {
@@ -36,7 +36,7 @@ func (s *Store) TaskStates(ctx context.Context, id muster.JobID, span store.Span
 	return job, list, err
 }
 
-// setStates sets the states of tasks that have rows, and have not succeeded or are of the group's rest by their number.
+// setStates sets the states of tasks that have rows, and did not succeed or have a number from Materialized on.
 func (c *conn) setStates(g *muster.Group, s *store.GroupStates) error {
 	if len(s.States) == 0 {
 		return nil
@@ -47,14 +47,8 @@ func (c *conn) setStates(g *muster.Group, s *store.GroupStates) error {
 		s.States[num-s.From] = muster.TaskState(cols.int())
 		return true
 	}
-	between := func(first, last int) func(*params) {
-		return func(p *params) {
-			p.int(packTask(muster.TaskID{Job: g.Job, Num: first}))
-			p.int(packTask(muster.TaskID{Job: g.Job, Num: last}))
-		}
-	}
 	if unmaterialized := max(s.From, g.First+g.Materialized); unmaterialized <= last && g.Counts[g.UnmaterializedState] < int64(g.Size) {
-		if err := c.query(selectStatesInRange, between(unmaterialized, last), set); err != nil {
+		if err := c.query(selectStatesInRange, taskRange(g.Job, unmaterialized, last), set); err != nil {
 			return err
 		}
 		last = unmaterialized - 1
@@ -63,7 +57,7 @@ func (c *conn) setStates(g *muster.Group, s *store.GroupStates) error {
 		return nil
 	}
 	if g.Counts.Finished() < int64(g.Size) {
-		if err := c.query(selectLiveStates, between(s.From, last), set); err != nil {
+		if err := c.query(selectLiveStates, taskRange(g.Job, s.From, last), set); err != nil {
 			return err
 		}
 	}
@@ -73,7 +67,7 @@ func (c *conn) setStates(g *muster.Group, s *store.GroupStates) error {
 		}
 		err := c.query(selectUnsuccessfulStates, func(p *params) {
 			p.int(int64(st))
-			between(s.From, last)(p)
+			taskRange(g.Job, s.From, last)(p)
 		}, set)
 		if err != nil {
 			return err
@@ -82,43 +76,39 @@ func (c *conn) setStates(g *muster.Group, s *store.GroupStates) error {
 	return nil
 }
 
-// PreviousJob implements store.Summaries.
+// PreviousJob implements store.SummaryReader.
 func (s *Store) PreviousJob(ctx context.Context, id muster.JobID) (job muster.Job, err error) {
 	err = s.readTx(ctx, func(c *conn) error {
 		current, err := c.job(id)
 		if err != nil {
 			return err
 		}
-		found := false
-		err = c.query(selectPrevious, func(p *params) {
-			p.text(current.Project)
-			p.text(current.Name)
-			p.int(int64(id))
-		}, func(cols *columns) bool {
-			job, found = cols.job(), true
-			return false
-		})
-		if err == nil && !found {
-			err = muster.Errorf(muster.NotFound, "no job before job %s in project %q is named %q", id, current.Project, current.Name)
+		found, err := list(c, selectPrevious, values(current.Project, current.Name, int64(id)), row.job)
+		if err != nil {
+			return err
 		}
-		return err
+		if len(found) == 0 {
+			return muster.Errorf(muster.NotFound, "no job before job %s in project %q is named %q", id, current.Project, current.Name)
+		}
+		job = found[0]
+		return nil
 	})
 	return job, err
 }
 
 const (
 	selectPrevious = "SELECT " + jobColumns + " FROM job INDEXED BY job_name WHERE project = ? AND name = ? AND id < ? ORDER BY id DESC LIMIT 1"
-	// States 5 and 6 are failed and timed out, from 4 on a job has ended.
+	// States 5 and 6 are failed and timed out; from 4 on, a job has ended.
 	selectFailed = "SELECT id, project, name, finished_at FROM job INDEXED BY job_failed WHERE state IN (5, 6) ORDER BY id DESC LIMIT ?"
 	selectEnded  = "SELECT id, state FROM job INDEXED BY job_name WHERE project = ? AND name = ? AND state >= 4 ORDER BY id DESC LIMIT ?"
 )
 
-// FailingNames implements store.Summaries.
+// FailingNames implements store.SummaryReader.
 func (s *Store) FailingNames(ctx context.Context, n int) (list []store.FailingName, err error) {
 	err = s.readTx(ctx, func(c *conn) error {
 		var failed []store.FailingName
 		seen := map[[2]string]bool{}
-		err := c.query(selectFailed, func(p *params) { p.int(store.MaxFailedScanned) }, func(cols *columns) bool {
+		err := c.query(selectFailed, values(store.MaxFailedScanned), func(cols *columns) bool {
 			f := store.FailingName{Job: muster.JobID(cols.int()), Project: cols.text(), Name: cols.text(), FinishedAt: cols.time()}
 			if key := [2]string{f.Project, f.Name}; !seen[key] {
 				seen[key] = true
@@ -131,13 +121,9 @@ func (s *Store) FailingNames(ctx context.Context, n int) (list []store.FailingNa
 		}
 		for _, f := range failed {
 			failures, latest := 0, muster.JobID(0)
-			err := c.query(selectEnded, func(p *params) {
-				p.text(f.Project)
-				p.text(f.Name)
-				p.int(int64(n))
-			}, func(cols *columns) bool {
+			err := c.query(selectEnded, values(f.Project, f.Name, n), func(cols *columns) bool {
 				latest = max(latest, muster.JobID(cols.int()))
-				if st := jobStateOf(cols.int()); st == muster.JobFailed || st == muster.JobTimedOut {
+				if st := cols.int(); st == jobStateNumber(muster.JobFailed) || st == jobStateNumber(muster.JobTimedOut) {
 					failures++
 				}
 				return true

@@ -11,23 +11,22 @@ import (
 	"github.com/ncruces/go-sqlite3/vfs"
 )
 
-// SQLite's own names for the disk do not tell a full disk from a broken one when
-// the WAL is written: the driver loses the system's error on the way. diskVFS keeps
-// it.
+// diskVFS keeps the system's error when writing the WAL fails, so that a full disk can be
+// distinguished from a broken one. The driver's own VFS loses it.
 const vfsName = "muster"
 
-// lockSuffix is behind the database's path in that of its lock.
+// lockSuffix is the suffix of the lock file, after the database's path.
 const lockSuffix = ".lock"
 
-// databaseURI returns the name of the database at a path under diskVFS. Its files get
-// the rights of its lock, which is the user's alone.
+// databaseURI returns the URI of the database at a path under diskVFS. Its files get
+// the mode of the lock file, which only the user may access.
 func databaseURI(path string) string {
 	u := url.URL{Path: filepath.ToSlash(path)}
-	lock := strings.ReplaceAll(url.QueryEscape(path+lockSuffix), "+", "%20") // SQLite knows no +
+	lock := strings.ReplaceAll(url.QueryEscape(path+lockSuffix), "+", "%20") // SQLite does not decode +
 	return "file:" + u.EscapedPath() + "?vfs=" + vfsName + "&modeof=" + lock
 }
 
-// registerVFS makes diskVFS known to the driver; once or many times is the same.
+// registerVFS registers diskVFS with the driver. It may be called repeatedly.
 func registerVFS() error {
 	system, ok := vfs.Find("os").(vfs.VFSFilename)
 	if !ok {
@@ -59,7 +58,7 @@ func (w walFile) WriteAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// isDiskFull reports whether err means that the disk, or the user's share of it, is full.
+// isDiskFull reports whether err means that the disk or the user's quota is full.
 func isDiskFull(err error) bool {
 	return errors.Is(err, sqlite3.FULL) || errors.Is(err, sqlite3.IOERR_SHMSIZE) ||
 		errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)

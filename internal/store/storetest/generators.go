@@ -3,13 +3,15 @@ package storetest
 import (
 	"encoding/json"
 	"strings"
+	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
 	"pgregory.net/rapid"
 )
 
-// The generators draw every stored field, with values that are hard to keep:
-// odd texts, absent and zero numbers, floats that are no decimals.
+// The generators draw every stored field, with difficult values:
+// odd texts, absent and zero numbers, floats that are not decimals.
 
 func drawText(t *rapid.T, name string) string {
 	return rapid.OneOf(rapid.Just(""), rapid.String(), rapid.SampledFrom([]string{"'; DROP TABLE job; --", "\x00", "ü\n\t\"", "null"})).Draw(t, name)
@@ -50,7 +52,7 @@ func drawReason(t *rapid.T) muster.Reason {
 	return rapid.OneOf(rapid.Just(muster.NoReason), rapid.SampledFrom(muster.Reasons)).Draw(t, "reason")
 }
 
-// drawTask draws what may change in the life of a task.
+// drawTask draws the mutable fields of a task.
 func drawTask(t *rapid.T, fixed muster.Task) muster.Task {
 	task := muster.Task{
 		ID: fixed.ID, Job: fixed.Job, Index: fixed.Index, Group: fixed.Group, Name: fixed.Name, Kind: fixed.Kind,
@@ -74,10 +76,7 @@ func drawTask(t *rapid.T, fixed muster.Task) muster.Task {
 		QueuedAt: drawTime(t, "queued"), NotBefore: drawTime(t, "not before"), AssignedAt: drawTime(t, "assigned"), StartedAt: drawTime(t, "started"),
 	}
 	if rapid.Bool().Draw(t, "has result") {
-		b, err := json.Marshal(map[string]string{"value": drawText(t, "result")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must(json.Marshal(map[string]string{"value": drawText(t, "result")}))(t)
 		task.Result = b
 	}
 	if task.State.HoldsResources() {
@@ -102,7 +101,7 @@ func drawAttempt(t *rapid.T, id muster.AttemptID) muster.Attempt {
 	}
 }
 
-// drawPolicy draws lists that are absent, which allow all, and empty, which allow nothing.
+// drawPolicy draws absent lists, which allow all, and empty ones, which allow nothing.
 func drawPolicy(t *rapid.T) muster.Allow {
 	list := func(name string) []string {
 		return rapid.OneOf(rapid.Just([]string(nil)), rapid.Just([]string{}), rapid.SliceOfN(rapid.String(), 1, 2)).Draw(t, name)
@@ -143,7 +142,7 @@ func drawWorker(t *rapid.T, id muster.WorkerID) muster.Worker {
 	return w
 }
 
-// drawJob draws a job and its one group of size tasks, without rows so far.
+// drawJob draws a job and its one group of size tasks, without rows.
 func drawJob(t *rapid.T, id muster.JobID, size int) (muster.Job, muster.Group) {
 	j, g := job(id, size)
 	j.Name, j.Project, j.Kind, j.Owner = drawText(t, "name"), drawText(t, "project"), drawText(t, "kind"), drawText(t, "owner")
@@ -161,4 +160,44 @@ func drawJob(t *rapid.T, id muster.JobID, size int) (muster.Job, muster.Group) {
 	g.Name, g.Reason, g.Message, g.Retained = drawText(t, "group"), drawReason(t), drawText(t, "message"), rapid.Bool().Draw(t, "kept")
 	g.UnmaterializedSince = drawTime(t, "rest at")
 	return j, g
+}
+
+// drawTasks commits a job with several groups and a part of their tasks as rows. It returns the job, its groups, and all tasks.
+func drawTasks(rt *rapid.T, t *testing.T, f *fixture, id muster.JobID, unmaterialized []muster.TaskState) (muster.Job, []muster.Group, []muster.Task) {
+	t.Helper()
+	j, _ := job(id, 1)
+	j.Spec.Tasks, j.Counts = nil, muster.Counts{}
+	var groups []muster.Group
+	var rows, all []muster.Task
+	for i := range rapid.IntRange(1, 4).Draw(rt, "groups") {
+		one, g := job(id, rapid.IntRange(1, 12).Draw(rt, "size"))
+		j.Spec.Tasks = append(j.Spec.Tasks, one.Spec.Tasks[0])
+		g.Index, g.First, g.Message = i, len(all), "without a row"
+		g.UnmaterializedState = rapid.SampledFrom(unmaterialized).Draw(rt, "rest")
+		g.Materialized = rapid.IntRange(0, g.Size).Draw(rt, "next")
+		states := muster.TaskStates
+		if rapid.Bool().Draw(rt, "alike") {
+			states = []muster.TaskState{rapid.SampledFrom(states).Draw(rt, "all are")}
+		}
+		var stored []muster.Task
+		for num := g.First; num < g.First+g.Size; num++ {
+			if num < g.First+g.Materialized || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
+				r := row(&j, &g, num, rapid.SampledFrom(states).Draw(rt, "state"))
+				r.Message = "a row"
+				stored, all = append(stored, r), append(all, r)
+			} else {
+				all = append(all, store.SynthesizeTask(&j, &g, num))
+			}
+		}
+		part := j
+		recount(&part, &g, stored)
+		j.Counts = j.Counts.Add(g.Counts)
+		groups, rows = append(groups, g), append(rows, stored...)
+	}
+	j.State = j.Counts.State()
+	if j.State.Final() {
+		j.FinishedAt = 9_000
+	}
+	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: groups, Tasks: rows})
+	return j, groups, all
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// notifyingJob returns a job with one task that asks for notifications, and its group.
+// notifyingJob returns a job with one task and notifications, and its group.
 func notifyingJob(id muster.JobID, on ...string) (muster.Job, muster.Group) {
 	j, g := job(id, 1)
 	j.Spec.Notify = []muster.Notify{{URL: "https://example.org/", On: on}}
 	return j, g
 }
 
-// endedRows returns the rows of a job that is over.
+// endedRows returns the rows of an ended job.
 func endedRows(j muster.Job, g muster.Group, at muster.Time) muster.Rows {
 	g.Materialized = 1
 	done := row(&j, &g, 0, muster.Failed)
@@ -28,10 +28,7 @@ func jobEnds(t *testing.T, f *fixture) {
 	t.Helper()
 	list := func(limit int, want ...store.JobEnd) []store.JobEnd {
 		t.Helper()
-		got, err := f.JobEnds(t.Context(), limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(f.JobEnds(t.Context(), limit))(t)
 		shown := make([]store.JobEnd, len(got))
 		for i, e := range got {
 			shown[i] = e
@@ -44,37 +41,31 @@ func jobEnds(t *testing.T, f *fixture) {
 	asking, askingGroup := notifyingJob(2)
 	other, otherGroup := job(3, 1)
 	other.Project = "watched"
-	if err := f.SetProjectNotify(t.Context(), "watched", []muster.Notify{{URL: "https://example.org/p", On: []string{"failed"}}}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.SetProjectNotify(t.Context(), "watched", []muster.Notify{{URL: "https://example.org/p", On: []string{"failed"}}}))
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{plain, asking, other}, Groups: []muster.Group{plainGroup, askingGroup, otherGroup}})
 	list(10)
 	f.mustCommit(t, endedRows(plain, plainGroup, 5_000))
 	f.mustCommit(t, endedRows(asking, askingGroup, 6_000))
 	f.mustCommit(t, endedRows(other, otherGroup, 7_000))
-	f.mustCommit(t, endedRows(asking, askingGroup, 6_000)) // the same end again
+	f.mustCommit(t, endedRows(asking, askingGroup, 6_000)) // the same end
 	f.reopen(t)
 	second := store.JobEnd{Job: 2, State: muster.JobFailed, At: 6_000}
 	third := store.JobEnd{Job: 3, State: muster.JobFailed, At: 7_000}
 	list(1, second)
 	got := list(10, second, third)
-	if err := f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{ProcessedEnds: []int64{got[0].ID}}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{ProcessedEnds: []int64{got[0].ID}}))
 	list(10, third)
 	f.mustCommit(t, endedRows(asking, askingGroup, 6_000))
 	list(10, third)
 	f.mustCommit(t, endedRows(asking, askingGroup, 8_000)) // it was retried
 	list(10, third, store.JobEnd{Job: 2, State: muster.JobFailed, At: 8_000})
 
-	if err := f.SetProjectNotify(t.Context(), "watched", nil); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.SetProjectNotify(t.Context(), "watched", nil))
 	if left, err := f.ProjectNotify(t.Context(), "watched"); err != nil || len(left) > 0 {
 		t.Errorf("the project has %v, %v", left, err)
 	}
 
-	// A job may end with the commit that makes it.
+	// A job may end with the commit that creates it.
 	quick, quickGroup := notifyingJob(4)
 	rows := endedRows(quick, quickGroup, 9_000)
 	rows.Jobs[0].Spec = quick.Spec
@@ -86,10 +77,7 @@ func watchedJobs(t *testing.T, f *fixture) {
 	t.Helper()
 	list := func(after muster.JobID, limit int, want ...store.IdleJob) {
 		t.Helper()
-		got, err := f.WatchedJobs(t.Context(), after, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(f.WatchedJobs(t.Context(), after, limit))(t)
 		var idle []store.IdleJob
 		for _, w := range got {
 			if w.Job.ID != w.Idle.Job || w.Job.Counts.Total() != 1 {
@@ -105,30 +93,24 @@ func watchedJobs(t *testing.T, f *fixture) {
 	c.Project = "watched"
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{a, b, c}, Groups: []muster.Group{ga, gb, gc}})
 	list(0, 10, store.IdleJob{Job: 1})
-	if err := f.SetProjectNotify(t.Context(), "watched", []muster.Notify{{URL: "https://example.org/p", On: []string{muster.OnWaitingLong}}}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.SetProjectNotify(t.Context(), "watched", []muster.Notify{{URL: "https://example.org/p", On: []string{muster.OnWaitingLong}}}))
 	list(0, 10, store.IdleJob{Job: 1}, store.IdleJob{Job: 3})
 	list(0, 1, store.IdleJob{Job: 1})
 	list(1, 1, store.IdleJob{Job: 3})
-	if err := f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Idle: []store.IdleJob{{Job: 1, Since: 7, NotifiedWait: 9}, {Job: 3, Since: 8}}}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Idle: []store.IdleJob{{Job: 1, Since: 7, NotifiedWait: 9}, {Job: 3, Since: 8}}}))
 	f.reopen(t)
 	list(0, 10, store.IdleJob{Job: 1, Since: 7, NotifiedWait: 9}, store.IdleJob{Job: 3, Since: 8})
-	if err := f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Idle: []store.IdleJob{{Job: 3}}}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Idle: []store.IdleJob{{Job: 3}}}))
 	f.mustCommit(t, endedRows(a, ga, 6_000))
 	list(0, 10, store.IdleJob{Job: 3})
 
-	// A wait that was notified before the end says nothing about the wait after a retry.
+	// A retry resets the longest wait that was notified.
 	a.Spec, a.RetriedAt = nil, 7_000
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{a}, Groups: []muster.Group{ga}})
 	list(0, 10, store.IdleJob{Job: 1}, store.IdleJob{Job: 3})
 }
 
-// delivery returns one that is pending.
+// delivery returns a pending delivery.
 func delivery(n int, host string, next muster.Time) store.Delivery {
 	return store.Delivery{
 		Message: fmt.Sprintf("m%d", n), Project: "default", Job: muster.JobID(n), Event: "job.failed", URL: "https://" + host + "/", Host: host, Preset: "ntfy",
@@ -136,7 +118,7 @@ func delivery(n int, host string, next muster.Time) store.Delivery {
 	}
 }
 
-// dueByProject has a project with many deliveries for a host, before those of another one.
+// dueByProject checks a project with many deliveries for a host, before those of another project.
 func dueByProject(t *testing.T, f *fixture) {
 	t.Helper()
 	var add []store.Delivery
@@ -145,9 +127,7 @@ func dueByProject(t *testing.T, f *fixture) {
 	}
 	other := delivery(5, "a.example", 20)
 	other.Project = "other"
-	if err := f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Deliveries: append(add, other)}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Deliveries: append(add, other)}))
 	got, _, err := f.Due(t.Context(), 30, 2, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -183,9 +163,7 @@ func deliveries(t *testing.T, f *fixture) {
 		add = append(add, delivery(i+1, "a.example", muster.Time(100-i*10)))
 	}
 	add = append(add, delivery(5, "b.example", 500), delivery(6, "b.example", 50))
-	if err := f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Deliveries: add}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Deliveries: add}))
 	f.reopen(t)
 	got := due(100, 2, nil, 500, "m4", "m3", "m6")
 	want := add[3]
@@ -199,9 +177,7 @@ func deliveries(t *testing.T, f *fixture) {
 	again.Attempts, again.NextAt, again.AttemptedAt, again.Error, again.Latency = 1, 300, 100, "connection refused", 3
 	test := delivery(7, "c.example", 0)
 	test.Project, test.Job, test.FinishedAt, test.Error = "other", 0, 9, "no"
-	if err := f.RecordAttempts(t.Context(), []store.Delivery{done, again, test}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.RecordAttempts(t.Context(), []store.Delivery{done, again, test}))
 	f.reopen(t)
 	due(100, 9, nil, 300, "m2", "m1", "m6")
 
@@ -220,7 +196,7 @@ func deliveries(t *testing.T, f *fixture) {
 	}
 	_, next := page(store.DeliveryQuery{Limit: 5}, "m7", "m6", "m5", "m4", "m3")
 	if _, next = page(store.DeliveryQuery{Limit: 5, Cursor: next}, "m2", "m1"); next != "" {
-		t.Errorf("there is more after the end: %q", next)
+		t.Errorf("the last page has cursor %q", next)
 	}
 	page(store.DeliveryQuery{Limit: 9, Project: "other"}, "m7")
 	page(store.DeliveryQuery{Limit: 9, State: store.DeliveryDelivered}, "m4")
@@ -252,14 +228,12 @@ func deliveryBounds(t *testing.T, f *fixture) {
 	for i := range store.MaxPendingDeliveries + 2*store.MaxFinalDeliveries {
 		add = append(add, delivery(i+1, "a.example", 5))
 	}
-	if err := f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Deliveries: add}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Deliveries: add}))
 	if n := count(store.DeliveryPending); n != store.MaxPendingDeliveries {
 		t.Errorf("%d are pending, want %d", n, store.MaxPendingDeliveries)
 	}
 	if n := count(store.DeliveryFailed); n != store.MaxFinalDeliveries {
-		t.Errorf("%d that failed are kept, want %d", n, store.MaxFinalDeliveries)
+		t.Errorf("%d failed ones are kept, want %d", n, store.MaxFinalDeliveries)
 	}
 	due, _, err := f.Due(t.Context(), 9, 3, nil)
 	if err != nil || len(due) != 3 {
@@ -268,13 +242,11 @@ func deliveryBounds(t *testing.T, f *fixture) {
 	for i := range due {
 		due[i].NextAt, due[i].FinishedAt, due[i].Delivered = 0, 9, true
 	}
-	if err := f.RecordAttempts(t.Context(), due); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.RecordAttempts(t.Context(), due))
 	if n := count(store.DeliveryFailed); n != store.MaxFinalDeliveries-3 {
-		t.Errorf("%d that failed are kept beside 3 that were delivered later, want %d", n, store.MaxFinalDeliveries-3)
+		t.Errorf("%d failed ones are kept beside 3 delivered later, want %d", n, store.MaxFinalDeliveries-3)
 	}
 	if n := count(store.DeliveryDelivered); n != 3 {
-		t.Errorf("%d that were delivered are kept, want 3", n)
+		t.Errorf("%d delivered ones are kept, want 3", n)
 	}
 }

@@ -20,7 +20,7 @@ func attempts(t *testing.T, f *fixture) {
 	g.Materialized = 5
 	queued := row(&j, &g, 0, muster.Queued) // never assigned
 	running := row(&j, &g, 1, muster.Running)
-	running.Attempt, running.StartedAt, running.Message = 3, 2_500, "of the task, not of the attempt"
+	running.Attempt, running.StartedAt, running.Message = 3, 2_500, "a message of the task"
 	running.Artifacts = []muster.Artifact{{Name: "live/a.png", Size: 1}}
 	failed := row(&j, &g, 2, muster.Failed)
 	code := 3
@@ -55,14 +55,11 @@ func attempts(t *testing.T, f *fixture) {
 		5: nil, // has no row
 	}
 	for num, w := range want {
-		got, err := f.Attempts(t.Context(), muster.TaskID{Job: 1, Num: num})
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(f.Attempts(t.Context(), muster.TaskID{Job: 1, Num: num}))(t)
 		wantEqual(t, "attempts", w, got)
 	}
 	_, err := f.Attempts(t.Context(), muster.TaskID{Job: 1, Num: 6})
-	wantCode(t, "attempts of no task", err, muster.NotFound)
+	wantCode(t, "attempts of an unknown task", err, muster.NotFound)
 }
 
 func workers(t *testing.T, f *fixture) {
@@ -75,18 +72,13 @@ func workers(t *testing.T, f *fixture) {
 	c.Name, c.Draining, c.Allow = "zebra", true, &muster.Allow{Images: []string{}} // no image, but every user
 	c.UnsupportedFeatures, c.Projects, c.Resources.MaxTasks = []string{muster.FeatureFiles, muster.FeatureCancel}, []string{"red", ""}, 3
 	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{c}})
-	got, err := f.Workers(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(f.Workers(t.Context()))(t)
 	wantEqual(t, "workers", []muster.Worker{b, a, c}, got)
 	if allow := got[2].Allow; allow.Images == nil || allow.Users != nil {
-		t.Fatalf("what allows nothing and what allows all are no longer told apart: %+v", allow)
+		t.Fatalf("an empty list and an absent one are not distinguished: %+v", allow)
 	}
 	f.mustCommit(t, muster.Rows{RemovedWorkers: []muster.WorkerID{"1", "unknown"}})
-	if got, err = f.Workers(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	got = must(f.Workers(t.Context()))(t)
 	wantEqual(t, "workers", []muster.Worker{b, c}, got)
 }
 
@@ -96,70 +88,49 @@ func keys(t *testing.T, f *fixture) {
 	admin := store.Key{ID: "k1", Name: "admin", Hash: hash("a"), Role: "admin", CreatedAt: 1}
 	worker := store.Key{ID: "k2", Name: "w", Hash: hash("b"), Role: "worker", Project: "p", Job: 7, Worker: "w1", CreatedAt: 2, ExpiresAt: 3}
 	for _, k := range []store.Key{worker, admin} {
-		if err := f.PutKey(t.Context(), k); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, f.PutKey(t.Context(), k))
 	}
 	twin := store.Key{ID: "k3", Name: "twin", Hash: hash("a"), Role: "viewer", CreatedAt: 4}
 	wantCode(t, "a key with the secret of another", f.PutKey(t.Context(), twin), muster.Conflict)
 	f.reopen(t)
-	got, err := f.KeyByHash(t.Context(), hash("b"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(f.KeyByHash(t.Context(), hash("b")))(t)
 	wantEqual(t, "key", worker, got)
 	worker.Hash = hash("c") // rotated
-	if err := f.PutKey(t.Context(), worker); err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.KeyByHash(t.Context(), hash("b"))
+	noError(t, f.PutKey(t.Context(), worker))
+	_, err := f.KeyByHash(t.Context(), hash("b"))
 	wantCode(t, "the hash before the rotation", err, muster.NotFound)
-	list, err := f.ListKeys(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := must(f.ListKeys(t.Context()))(t)
 	wantEqual(t, "keys", []store.Key{admin, worker}, list)
-	if err := f.DeleteKey(t.Context(), "k2"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.DeleteKey(t.Context(), "k2"))
 	_, err = f.KeyByHash(t.Context(), hash("c"))
 	wantCode(t, "a deleted key of a worker", err, muster.Forbidden)
-	if err := f.DeleteKey(t.Context(), "k1"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.DeleteKey(t.Context(), "k1"))
 	_, err = f.KeyByHash(t.Context(), hash("a"))
 	wantCode(t, "a deleted key of a user", err, muster.NotFound)
 	wantCode(t, "deleting it again", f.DeleteKey(t.Context(), "k2"), muster.NotFound)
 	childKeys(t, f)
 }
 
-// childKeys holds that a key ends with the one that made it, and that none is made by one that has ended.
+// childKeys checks that a key is deleted with its parent, and that a deleted key cannot be a parent.
 func childKeys(t *testing.T, f *fixture) {
 	t.Helper()
 	hash := func(c string) string { return strings.Repeat(c, 64) }
 	parent := store.Key{ID: "k4", Name: "ann", Hash: hash("d"), Role: "submitter", CreatedAt: 5}
 	child := store.Key{ID: "k5", Name: "link to job 7", Hash: hash("e"), Role: "viewer", Job: 7, Parent: "k4", CreatedAt: 6, ExpiresAt: 9}
-	wantCode(t, "a key of no one", f.PutKey(t.Context(), child), muster.Unauthenticated)
+	wantCode(t, "a key with an unknown parent", f.PutKey(t.Context(), child), muster.Unauthenticated)
 	for _, k := range []store.Key{parent, child} {
-		if err := f.PutKey(t.Context(), k); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, f.PutKey(t.Context(), k))
 	}
 	f.reopen(t)
-	got, err := f.KeyByHash(t.Context(), hash("e"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(f.KeyByHash(t.Context(), hash("e")))(t)
 	wantEqual(t, "key", child, got)
-	if err := f.DeleteKey(t.Context(), "k4"); err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.KeyByHash(t.Context(), hash("e"))
+	noError(t, f.DeleteKey(t.Context(), "k4"))
+	_, err := f.KeyByHash(t.Context(), hash("e"))
 	wantCode(t, "the key of a deleted one", err, muster.NotFound)
 	wantCode(t, "a key of a deleted one", f.PutKey(t.Context(), child), muster.Unauthenticated)
 }
 
-// listAll reads all pages and checks that they end and are as long as asked for.
+// listAll reads all pages and checks that they end and have the requested length.
 func listAll[T any](t *testing.T, limit int, page func(cursor string) ([]T, string, error)) []T {
 	t.Helper()
 	var all []T
@@ -187,42 +158,7 @@ func tasksModel(t *testing.T, f *fixture) {
 	id := muster.JobID(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		id++
-		j, _ := job(id, 1)
-		j.Spec.Tasks = nil
-		var groups []muster.Group
-		var rows, want []muster.Task
-		first := 0
-		j.Counts = muster.Counts{}
-		for i := range rapid.IntRange(1, 4).Draw(rt, "groups") {
-			_, g := job(id, rapid.IntRange(1, 12).Draw(rt, "size"))
-			one, _ := job(id, g.Size)
-			j.Spec.Tasks = append(j.Spec.Tasks, one.Spec.Tasks[0])
-			g.Index, g.First = i, first
-			g.UnmaterializedState = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Skipped}).Draw(rt, "rest")
-			g.Reason, g.Message = muster.NoReason, "the rest"
-			g.Materialized = rapid.IntRange(0, g.Size).Draw(rt, "next")
-			var stored []muster.Task
-			for num := first; num < first+g.Size; num++ {
-				if num < first+g.Materialized || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
-					r := row(&j, &g, num, rapid.SampledFrom(muster.TaskStates).Draw(rt, "state"))
-					r.Message = "a row"
-					stored = append(stored, r)
-					want = append(want, r)
-				} else {
-					want = append(want, store.SynthesizeTask(&j, &g, num))
-				}
-			}
-			first += g.Size
-			part := j
-			recount(&part, &g, stored)
-			j.Counts = j.Counts.Add(g.Counts)
-			groups, rows = append(groups, g), append(rows, stored...)
-		}
-		j.State = j.Counts.State()
-		if j.State.Final() {
-			j.FinishedAt = 9_000
-		}
-		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: groups, Tasks: rows})
+		_, _, want := drawTasks(rt, t, f, id, []muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Skipped})
 
 		q := store.TaskQuery{Job: id, Limit: rapid.IntRange(1, 15).Draw(rt, "limit")}
 		if rapid.Bool().Draw(rt, "by state") {
@@ -247,10 +183,7 @@ func tasksModel(t *testing.T, f *fixture) {
 		})
 		wantEqual(t, "tasks", want, got)
 		for _, task := range want {
-			one, err := f.Task(t.Context(), task.ID)
-			if err != nil {
-				rt.Fatal(err)
-			}
+			one := must(f.Task(t.Context(), task.ID))(rt)
 			wantEqual(t, "task", task, one)
 		}
 	})
@@ -382,7 +315,7 @@ func badQueries(t *testing.T, f *fixture) {
 }
 
 // readers checks that the counts of a job, those of its group and the rows of its
-// tasks always agree, though each commit changes all of them.
+// tasks always agree, although each commit changes all of them.
 func readers(t *testing.T, f *fixture) {
 	t.Helper()
 	const tasks, commits = 20, 100
@@ -428,7 +361,7 @@ func readers(t *testing.T, f *fixture) {
 					}
 				}
 				if running > 0 && list[running-1].State != muster.Running {
-					t.Error("the rows are of two commits")
+					t.Error("the rows come from two commits")
 					return
 				}
 			}
@@ -443,10 +376,8 @@ func readers(t *testing.T, f *fixture) {
 
 func closed(t *testing.T, f *fixture) {
 	t.Helper()
-	for range 2 { // twice is no error
-		if err := f.Close(); err != nil {
-			t.Fatal(err)
-		}
+	for range 2 { // closing twice is not an error
+		noError(t, f.Close())
 	}
 	_, err := f.Load(t.Context())
 	wantCode(t, "load", err, muster.Unavailable)

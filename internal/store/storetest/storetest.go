@@ -1,5 +1,4 @@
-// Package storetest is the contract of package store as tests. Every adapter
-// runs them.
+// Package storetest tests the contract of package store. Every adapter runs it.
 package storetest
 
 import (
@@ -35,8 +34,8 @@ type (
 	}
 )
 
-// Run holds the adapter to the contract. Open opens the store that is named by
-// dir, an empty folder of the test's: the same dir has the same rows.
+// Run tests an adapter. Open opens the store in dir, which is empty at first: the same
+// dir has the same rows.
 func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 	t.Helper()
 	cases := []struct {
@@ -44,33 +43,33 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		prop string
 		test func(*testing.T, *fixture)
 	}{
-		{"RoundTrip", "What was committed is read as it was, every field of it, also after a restart.", roundTrip},
-		{"Atomic", "A batch that is refused leaves nothing behind, and the next one works.", allOrNothing},
+		{"RoundTrip", "Every field of a committed row is read unchanged, also after a restart.", roundTrip},
+		{"Atomic", "A refused batch changes nothing, and the next one works.", allOrNothing},
 		{"Invariants", "Rows that break an invariant are refused.", invariants},
-		{"Cancelled", "A commit under an ended context changes nothing.", cancelled},
-		{"Load", "Load returns what is live, the finished tasks of Kept groups and those from Next on, and nothing else.", load},
-		{"Resolved", "A group's resolved spec stays as last written, comes and goes.", resolved},
-		{"NextJob", "Job numbers go on after the highest one, finished or not.", nextJob},
+		{"Cancelled", "A commit with an ended context changes nothing.", cancelled},
+		{"Load", "Load returns live tasks, the finished tasks of groups with Retained, and those from Materialized on.", load},
+		{"Resolved", "A group's resolved spec is as last written, also after it was removed or added again.", resolved},
+		{"NextJob", "Job numbers continue after the highest one, finished or not.", nextJob},
 		{"Attempts", "History and the current attempt are listed once each, by number.", attempts},
-		{"Workers", "Workers are listed by name, replaced by id, and gone when removed.", workers},
-		{"Idempotency", "A key of an owner is kept with its job, and cannot be taken twice.", idempotency},
-		{"Keys", "API keys are found by hash, replaced by id, and NotFound once deleted; Forbidden if they were those of workers.", keys},
+		{"Workers", "Workers are listed by name, replaced by id, and removed.", workers},
+		{"Idempotency", "An owner's key is kept with its job, and cannot be used twice.", idempotency},
+		{"Keys", "API keys are found by hash, replaced by id, and NotFound after deletion; Forbidden if they were keys of workers.", keys},
 		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", cids},
-		{"Grants", "A blob is granted to those who uploaded it and to the projects of jobs that made it, and to nobody else.", grants},
-		{"Late", "Late reports are kept for attempts that were given to their worker, a hundred for a job.", lateReports},
-		{"Ends", "The end of a job that is to be notified is noted once, with the commit that ends it, until it is taken.", jobEnds},
-		{"Watched", "Jobs that wait are watched while their notifications say so.", watchedJobs},
-		{"Deliveries", "Deliveries are due by host, project and time, kept as they were last tried, and listed newest first.", deliveries},
-		{"DueByProject", "Deliveries of a project hide no others that are for the same host.", dueByProject},
-		{"DeliveryBounds", "A project has so many pending deliveries, and so many final ones are kept.", deliveryBounds},
-		{"TasksModel", "Every task is listed exactly once, whatever rows, states, spans and page size; cursors end.", tasksModel},
-		{"Million", "A job of a million tasks without rows is listed as any other, up to its end.", millionTasks},
-		{"JobsModel", "Jobs are listed by number, from either end, exactly those that match; cursors end.", jobsModel},
-		{"States", "The states of all tasks are those of the tasks, whatever rows and spans.", statesModel},
-		{"Previous", "The job before is the newest older one of the same project and name; names whose last jobs failed are listed.", previous},
+		{"Grants", "A blob is granted only to its uploaders and to the projects of jobs that produced it.", grants},
+		{"Late", "Late reports of attempts that were assigned to the reporting worker are kept, up to a hundred for a job.", lateReports},
+		{"Ends", "The end of a job with notifications is recorded once, by the commit that ends it, until it is processed.", jobEnds},
+		{"Watched", "Waiting jobs are watched while they have notifications of long waits.", watchedJobs},
+		{"Deliveries", "Deliveries are due by host, project and time, kept with their last attempt, and listed newest first.", deliveries},
+		{"DueByProject", "Deliveries of a project do not hide those of another project for the same host.", dueByProject},
+		{"DeliveryBounds", "The pending and the final deliveries of a project are limited in number.", deliveryBounds},
+		{"TasksModel", "Every task is listed exactly once, for all rows, states, spans and page sizes; cursors end.", tasksModel},
+		{"Million", "A job of a million tasks without rows is listed like any other, up to its end.", millionTasks},
+		{"JobsModel", "Exactly the matching jobs are listed, by number, from either end; cursors end.", jobsModel},
+		{"States", "TaskStates returns the states that Tasks returns, for all rows and spans.", statesModel},
+		{"Previous", "PreviousJob is the newest older job of the same project and name; FailingNames lists the names whose last jobs failed.", previous},
 		{"BadQueries", "Unknown jobs are NotFound; bad cursors and limits are Invalid.", badQueries},
-		{"Readers", "Readers see whole commits only, while they happen.", readers},
-		{"Closed", "After Close everything is refused.", closed},
+		{"Readers", "Readers see only whole commits, also during commits.", readers},
+		{"Closed", "After Close all calls are refused.", closed},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -110,7 +109,28 @@ func (f *fixture) mustCommit(t *testing.T, rows muster.Rows, keys ...store.Idemp
 	}
 }
 
-// wantEqual compares rows; a list or map that is empty is one that is absent.
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+// must returns v, and ends the test if err is not nil: must(f.Job(ctx, id))(t).
+func must[T any](v T, err error) func(fataler) T {
+	return func(t fataler) T {
+		t.Helper()
+		noError(t, err)
+		return v
+	}
+}
+
+func noError(t fataler, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantEqual compares rows. An empty list or map equals an absent one.
 func wantEqual(t *testing.T, name string, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
@@ -140,7 +160,7 @@ func job(id muster.JobID, size int) (muster.Job, muster.Group) {
 	return j, g
 }
 
-// recount sets the counts of a group from its rows and its rest, and the job's from
+// recount sets the counts of a group from its rows and its other tasks, and the job's from
 // the group.
 func recount(j *muster.Job, g *muster.Group, rows []muster.Task) {
 	g.Counts = muster.Counts{}
@@ -156,7 +176,7 @@ func recount(j *muster.Job, g *muster.Group, rows []muster.Task) {
 	}
 }
 
-// row returns a task's row in a state, with what the state demands.
+// row returns a task's row in a state, with the fields that the state requires.
 func row(j *muster.Job, g *muster.Group, num int, state muster.TaskState) muster.Task {
 	t := store.SynthesizeTask(j, g, num)
 	t.Synthesized = false

@@ -9,49 +9,18 @@ import (
 	"pgregory.net/rapid"
 )
 
-// statesModel holds that States says of every task what Tasks says.
+// statesModel checks that TaskStates and Tasks agree.
 func statesModel(t *testing.T, f *fixture) {
 	t.Helper()
 	id := muster.JobID(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		id++
-		j, _ := job(id, 1)
-		j.Spec.Tasks, j.Counts = nil, muster.Counts{}
-		var groups []muster.Group
-		var rows []muster.Task
-		first := 0
-		for i := range rapid.IntRange(1, 4).Draw(rt, "groups") {
-			one, g := job(id, rapid.IntRange(1, 12).Draw(rt, "size"))
-			j.Spec.Tasks = append(j.Spec.Tasks, one.Spec.Tasks[0])
-			g.Index, g.First = i, first
-			g.UnmaterializedState = rapid.SampledFrom([]muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Succeeded, muster.TimedOut}).Draw(rt, "rest")
-			g.Materialized = rapid.IntRange(0, g.Size).Draw(rt, "next")
-			states := muster.TaskStates
-			if rapid.Bool().Draw(rt, "alike") {
-				states = []muster.TaskState{rapid.SampledFrom(states).Draw(rt, "all are")}
-			}
-			var stored []muster.Task
-			for num := first; num < first+g.Size; num++ {
-				if num < first+g.Materialized || rapid.IntRange(0, 3).Draw(rt, "has a row") == 0 {
-					stored = append(stored, row(&j, &g, num, rapid.SampledFrom(states).Draw(rt, "state")))
-				}
-			}
-			first += g.Size
-			part := j
-			recount(&part, &g, stored)
-			j.Counts = j.Counts.Add(g.Counts)
-			groups, rows = append(groups, g), append(rows, stored...)
-		}
-		j.State = j.Counts.State()
-		if j.State.Final() {
-			j.FinishedAt = 9_000
-		}
-		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: groups, Tasks: rows})
-		span := store.Span{First: rapid.IntRange(0, first).Draw(rt, "first"), Last: rapid.IntRange(0, first+5).Draw(rt, "last")}
+		j, groups, all := drawTasks(rt, t, f, id, []muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Succeeded, muster.TimedOut})
+		span := store.Span{First: rapid.IntRange(0, len(all)).Draw(rt, "first"), Last: rapid.IntRange(0, len(all)+5).Draw(rt, "last")}
 		if rapid.Bool().Draw(rt, "all") {
 			span = store.Span{Last: muster.MaxTasks}
 		}
-		tasks := []muster.Task{} // no span with a task in it means all
+		tasks := []muster.Task{} // an empty span would mean all tasks
 		if span.First <= span.Last {
 			tasks = listAll(t, 1000, func(cursor string) ([]muster.Task, string, error) {
 				return f.Tasks(t.Context(), store.TaskQuery{Job: id, Spans: []store.Span{span}, Limit: 1000, Cursor: cursor})
@@ -80,10 +49,10 @@ func statesModel(t *testing.T, f *fixture) {
 		}
 	})
 	_, _, err := f.TaskStates(t.Context(), id+1, store.Span{Last: 9})
-	wantCode(t, "states of no job", err, muster.NotFound)
+	wantCode(t, "states of an unknown job", err, muster.NotFound)
 }
 
-// previous holds that the newest older job of the same project and name is found, and that names of which the last jobs failed are listed.
+// previous checks PreviousJob and FailingNames.
 func previous(t *testing.T, f *fixture) {
 	t.Helper()
 	var all []muster.Job
@@ -113,17 +82,14 @@ func previous(t *testing.T, f *fixture) {
 		}
 
 		n := rapid.IntRange(1, 4).Draw(rt, "n")
-		list, err := f.FailingNames(t.Context(), n)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		list := must(f.FailingNames(t.Context(), n))(rt)
 		wantEqual(t, "failing", failing(all, n), list)
 	})
 	_, err := f.PreviousJob(t.Context(), muster.JobID(len(all)+1))
-	wantCode(t, "previous of no job", err, muster.NotFound)
+	wantCode(t, "previous of an unknown job", err, muster.NotFound)
 }
 
-// failing lists the names of which the last n ended jobs failed, the newest job first.
+// failing lists the names whose last n ended jobs failed, the newest job first.
 func failing(all []muster.Job, n int) []store.FailingName {
 	var list []store.FailingName
 	failed := map[[2]string]int{}

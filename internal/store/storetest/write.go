@@ -44,29 +44,17 @@ func roundTrip(t *testing.T, f *fixture) {
 				f.reopen(t)
 			}
 		}
-		got, err := f.Job(t.Context(), j.ID)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		got := must(f.Job(t.Context(), j.ID))(rt)
 		want := j
 		want.Spec, want.Groups = spec, []muster.Group{g}
 		wantEqual(t, "job", want, got)
 		for num, row := range rows {
-			task, err := f.Task(t.Context(), row.ID)
-			if err != nil {
-				rt.Fatal(err)
-			}
+			task := must(f.Task(t.Context(), row.ID))(rt)
 			wantEqual(t, "task "+task.ID.String(), rows[num], task)
 		}
-		past, err := f.Attempts(t.Context(), muster.TaskID{Job: j.ID, Num: 4})
-		if err != nil {
-			rt.Fatal(err)
-		}
+		past := must(f.Attempts(t.Context(), muster.TaskID{Job: j.ID, Num: 4}))(rt)
 		wantEqual(t, "attempts", history, past)
-		all, err := f.Workers(t.Context())
-		if err != nil {
-			rt.Fatal(err)
-		}
+		all := must(f.Workers(t.Context()))(rt)
 		i := slices.IndexFunc(all, func(o muster.Worker) bool { return o.ID == w.ID })
 		wantEqual(t, "worker", w, all[i])
 	})
@@ -76,10 +64,7 @@ func allOrNothing(t *testing.T, f *fixture) {
 	t.Helper()
 	j, g := job(1, 3)
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
-	before, err := f.Load(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must(f.Load(t.Context()))(t)
 	j2, g2 := job(2, 3)
 	g.Materialized = 2
 	good := row(&j, &g, 0, muster.Running)
@@ -87,31 +72,25 @@ func allOrNothing(t *testing.T, f *fixture) {
 	bad.Attempt = -1
 	changed := g
 	changed.Resolved = &muster.TaskSpec{Name: "resolved"}
-	err = f.Commit(t.Context(), &store.Batch{Rows: muster.Rows{
+	err := f.Commit(t.Context(), &store.Batch{Rows: muster.Rows{
 		Jobs: []muster.Job{j2}, Groups: []muster.Group{changed, g2}, Tasks: []muster.Task{good, bad},
 		Workers: []muster.Worker{{ID: "w1", Name: "w1", State: muster.WorkerActive}},
 	}, IdempotencyKeys: []store.IdempotencyKey{{Key: "k", Owner: "o", Digest: "d", Job: 2, At: 1}}})
 	if err == nil {
-		t.Fatal("a row with a negative attempt was taken")
+		t.Fatal("a row with a negative attempt was accepted")
 	}
-	after, err := f.Load(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantEqual(t, "what was there before", before, after)
+	after := must(f.Load(t.Context()))(t)
+	wantEqual(t, "the snapshot before", before, after)
 	if _, found, err := f.FindIdempotencyKey(t.Context(), "o", "k"); found || err != nil {
 		t.Fatalf("the key of the refused batch: %v, %v", found, err)
 	}
-	// The same rows without the bad one, so that nothing is believed to be written.
+	// The same rows without the bad one: a cache must not contain the refused batch.
 	bad.Attempt = 1
 	g.Resolved = changed.Resolved
 	recount(&j, &g, []muster.Task{good, bad})
 	j.Spec = nil
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j, j2}, Groups: []muster.Group{g, g2}, Tasks: []muster.Task{good, bad}})
-	snap, err := f.Load(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	snap := must(f.Load(t.Context()))(t)
 	wantEqual(t, "tasks", []muster.Task{good, bad}, snap.Tasks)
 	wantEqual(t, "groups", []muster.Group{g, g2}, snap.Groups)
 }
@@ -127,41 +106,41 @@ func invariants(t *testing.T, f *fixture) {
 		return muster.Rows{Tasks: []muster.Task{from}}
 	}
 	broken := map[string]muster.Rows{
-		"a state that is none":       task(running, func(t *muster.Task) { t.State = 0 }),
-		"a held task without worker": task(running, func(t *muster.Task) { t.Worker = "" }),
-		"a held task without number": task(running, func(t *muster.Task) { t.Attempt = 0 }),
-		"an end without a time":      task(done, func(t *muster.Task) { t.FinishedAt = 0 }),
-		"a time without an end":      task(running, func(t *muster.Task) { t.FinishedAt = 5 }),
-		"a checkpoint of no hash":    task(running, func(t *muster.Task) { t.Checkpoint = "ckpt" }),
-		"negative retries":           task(running, func(t *muster.Task) { t.Retried = -1 }),
+		"an unknown state":               task(running, func(t *muster.Task) { t.State = 0 }),
+		"a running task without worker":  task(running, func(t *muster.Task) { t.Worker = "" }),
+		"a running task without attempt": task(running, func(t *muster.Task) { t.Attempt = 0 }),
+		"an end without a time":          task(done, func(t *muster.Task) { t.FinishedAt = 0 }),
+		"a time without an end":          task(running, func(t *muster.Task) { t.FinishedAt = 5 }),
+		"a checkpoint without a hash":    task(running, func(t *muster.Task) { t.Checkpoint = "ckpt" }),
+		"negative retries":               task(running, func(t *muster.Task) { t.Retried = -1 }),
 		"progress over 1": task(running, func(t *muster.Task) {
 			p := 1.5
 			t.Progress = &p
 		}),
-		"a group of no job": {Groups: []muster.Group{{Job: 9, Size: 1, UnmaterializedState: muster.Queued, Counts: muster.Counts{muster.Queued: 1}}}},
+		"a group of an unknown job": {Groups: []muster.Group{{Job: 9, Size: 1, UnmaterializedState: muster.Queued, Counts: muster.Counts{muster.Queued: 1}}}},
 		"counts that do not add up": {Groups: []muster.Group{{
 			Job: 1, Name: "stage", Size: 2, UnmaterializedState: muster.Queued, Counts: muster.Counts{muster.Queued: 1},
 		}}},
-		"a job that ended with tasks to go": {Jobs: []muster.Job{{
+		"an ended job with queued tasks": {Jobs: []muster.Job{{
 			ID: 1, Name: "job", Project: "default", State: muster.JobSucceeded, FinishedAt: 9, Counts: g.Counts,
 		}}},
-		"a job state that is none": {Jobs: []muster.Job{{ID: 1, Name: "job", Project: "default", State: "?", Counts: g.Counts}}},
+		"an unknown job state": {Jobs: []muster.Job{{ID: 1, Name: "job", Project: "default", State: "?", Counts: g.Counts}}},
 		"an attempt without outcome": {Attempts: []muster.Attempt{{
 			ID: muster.AttemptID{Task: running.ID, N: 1}, FinishedAt: 5,
 		}}},
-		"a worker state that is none": {Workers: []muster.Worker{{ID: "w1", Name: "w1", State: "?"}}},
-		"a deadline for nothing":      {Workers: []muster.Worker{{ID: "w1", Name: "w1", State: muster.WorkerActive, Deadline: 9}}},
+		"an unknown worker state":        {Workers: []muster.Worker{{ID: "w1", Name: "w1", State: "?"}}},
+		"a deadline of an active worker": {Workers: []muster.Worker{{ID: "w1", Name: "w1", State: muster.WorkerActive, Deadline: 9}}},
 	}
 	for name, rows := range broken {
 		if err := f.Commit(t.Context(), &store.Batch{Rows: rows}); err == nil {
-			t.Errorf("%s was taken", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
-	// And twice, when the row is there already.
+	// The same when the row exists.
 	f.mustCommit(t, muster.Rows{Tasks: []muster.Task{running}})
 	for name, rows := range broken {
 		if err := f.Commit(t.Context(), &store.Batch{Rows: rows}); err == nil {
-			t.Errorf("%s was taken over a good row", name)
+			t.Errorf("%s replaced a good row", name)
 		}
 	}
 }
@@ -186,7 +165,7 @@ func load(t *testing.T, f *fixture) {
 		j, g := job(id, 20)
 		g.Materialized, g.Retained = len(mixed), retained
 		var rows []muster.Task
-		for i, num := range []int{0, 1, 2, 3, 4, 5, 10, 12, 14, 16, 17, 19} { // both before Next and after it
+		for i, num := range []int{0, 1, 2, 3, 4, 5, 10, 12, 14, 16, 17, 19} { // before and after Materialized
 			st := mixed[i%len(mixed)]
 			if id == 3 {
 				st, g.UnmaterializedState = muster.Succeeded, muster.Succeeded
@@ -215,10 +194,7 @@ func load(t *testing.T, f *fixture) {
 	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{w}})
 	want.NextJob, want.Workers = 4, []muster.Worker{w}
 	for range 2 {
-		got, err := f.Load(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(f.Load(t.Context()))(t)
 		slices.SortFunc(got.Tasks, byID)
 		wantEqual(t, "snapshot", want, got)
 		f.reopen(t)
@@ -233,17 +209,11 @@ func resolved(t *testing.T, f *fixture) {
 	for i, spec := range []*muster.TaskSpec{nil, one, one, two, {Name: "two"}, nil, one, nil, nil, two} {
 		g.Resolved = spec
 		f.mustCommit(t, muster.Rows{Groups: []muster.Group{g}})
-		got, err := f.Job(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must(f.Job(t.Context(), 1))(t)
 		wantEqual(t, "group", []muster.Group{g}, got.Groups)
 		if i%3 == 2 {
 			f.reopen(t)
-			snap, err := f.Load(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			snap := must(f.Load(t.Context()))(t)
 			wantEqual(t, "loaded group", []muster.Group{g}, snap.Groups)
 		}
 	}
@@ -256,10 +226,7 @@ func nextJob(t *testing.T, f *fixture) {
 		g.UnmaterializedState = muster.Succeeded
 		recount(&j, &g, nil)
 		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}})
-		snap, err := f.Load(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		snap := must(f.Load(t.Context()))(t)
 		if snap.NextJob != id+1 {
 			t.Fatalf("after job %d the next is %d", id, snap.NextJob)
 		}
@@ -289,7 +256,7 @@ func idempotency(t *testing.T, f *fixture) {
 	again.Owner = "you"
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j2}, Groups: []muster.Group{g2}}, again)
 
-	// The first key has had its time, the one just written has not.
+	// The first key has expired, the second has not.
 	j3, g3 := job(3, 1)
 	late := store.IdempotencyKey{Key: "key", Owner: "me", Digest: "d3", Job: 3, At: k.At.Add(store.IdempotencyTTL)}
 	f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j3}, Groups: []muster.Group{g3}}, late)

@@ -1,6 +1,0 @@
-//go:build !unix
-
-package tasklog
-
-// syncFolder does nothing where folders cannot be synced: the file system keeps names.
-func syncFolder(string) error { return nil }
