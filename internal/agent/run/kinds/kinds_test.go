@@ -268,7 +268,7 @@ func TestRuntimeAndHost(t *testing.T) {
 	}
 	h.calls, h.fail = nil, errors.New("it ended at once")
 	r, out, logged := w.run(t, "ask", `{"model": "m"}`)
-	if out != "['word'] None\n" || !strings.Contains(logged, "the model is loaded for this task alone: it ended at once") {
+	if out != "['word'] None\n" || !strings.Contains(logged, "loading the model only for this task: it ended at once") {
 		t.Errorf("without a host it is %s (%s), prints %q, and %q is said", r.Outcome, r.Message, out, logged)
 	}
 	h.calls = nil
@@ -305,8 +305,8 @@ func TestLoad(t *testing.T) {
 		messages = append(messages, strings.ReplaceAll(err.Error(), dir+"/", ""))
 	}
 	want := []string{
-		"b: the kind or operation echo comes with Muster: choose another name",
-		"c: " + filepath.Join(dir, "a") + " has a kind first, too: choose another name",
+		"b: echo is a kind or operation of Muster: choose another name",
+		"c: " + filepath.Join(dir, "a") + " also defines kind first: choose another name",
 		"d/kind.yaml: line 3, column 1: entri: there is no such field (did you mean entry?)",
 		"empty: there is no kind.yaml in this folder",
 	}

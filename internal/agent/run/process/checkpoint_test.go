@@ -30,8 +30,8 @@ func TestCheckpointFolderOfATask(t *testing.T) {
 		{name: "with a slash", path: "ckpt/"},
 		{name: "in folders that are made", path: "a/b/ckpt"},
 		{name: "in place of an empty one", path: "ckpt", folder: "ckpt"},
-		{name: "not in place of one with files", path: "ckpt", existing: "ckpt/old.pt", want: "is there already, among the task's files"},
-		{name: "not below a file", path: "ckpt/x", existing: "ckpt", want: "no folder can be made"},
+		{name: "not in place of one with files", path: "ckpt", existing: "ckpt/old.pt", want: "already exists among the task's files"},
+		{name: "not below a file", path: "ckpt/x", existing: "ckpt", want: "create the parent of checkpoint folder"},
 		{name: "not outside", path: "../ckpt", want: "outside the task's folder"},
 		{name: "not as the task's folder", path: "./", want: "outside the task's folder"},
 	} {

@@ -4,8 +4,7 @@ import (
 	"context"
 )
 
-// acquireDevices lets the task see the devices that it was granted and no others, whatever
-// its spec says.
+// acquireDevices lets the task see only the devices that it was granted, whatever its spec says.
 func (a *Attempt) acquireDevices(ctx context.Context) error {
 	if err := a.evictModels(ctx); err != nil {
 		return err
@@ -14,7 +13,7 @@ func (a *Attempt) acquireDevices(ctx context.Context) error {
 	if devices == nil {
 		return nil
 	}
-	if a.mode != modeContainer { // the devices of a container are its engine's to show
+	if a.mode != modeContainer { // a container gets its devices from the engine
 		a.env = mergeEnv(a.env, devices.Environ(&a.Task.Grant))
 	}
 	devices.Acquire(ctx, a.Task.Attempt, &a.Task.Grant)
@@ -22,14 +21,14 @@ func (a *Attempt) acquireDevices(ctx context.Context) error {
 	return nil
 }
 
-// releaseDevices gives them back. Its error is that one of them failed under the task.
+// releaseDevices releases the devices. It returns an error if one of them failed while the task used it.
 func (a *Attempt) releaseDevices(ctx context.Context) error {
 	if !a.hasDevices {
 		return nil
 	}
 	a.hasDevices = false
 	if len(a.Task.Grant.GPUs) > 0 && a.proc != nil {
-		a.SetStep("its GPUs are looked at")
+		a.SetStep("checking its GPUs")
 	}
 	err := a.executor.deps.GPUs.Release(context.WithoutCancel(ctx), a.Task.Attempt, &a.Task.Grant, a.envTag())
 	if err != nil && a.exit != nil && a.exit.Code == 0 {

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// gangEnv tells a task its place among the members of its gang, and the devices
-// that it was given. A launcher gives its processes places of their own; without
-// one the names that PyTorch reads are set, too.
+// gangEnv returns the variables for the task's rank in its gang and for its devices. Without a launcher, which sets them for each
+// of its processes, it includes the variables that PyTorch reads.
 func (a *Attempt) gangEnv() []string {
 	rank, size := "0", "1"
 	var env []string

@@ -7,7 +7,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// prepareIsolation makes what keeps the task to its resources and its folders.
+// prepareIsolation creates the limits on the task's resources and folders.
 func (a *Attempt) prepareIsolation(context.Context) error {
 	if a.executor.deps.Isolator == nil {
 		return nil

@@ -23,17 +23,16 @@ const (
 	recheckFactor = 20                // the files of an environment are checked at most 1/20 of the time
 )
 
-// record is the content of marker.
+// record is the content of markerFile.
 type record struct {
 	Key string `json:"key"`
 	Installed
 }
 
-// UnfinishedPrefix begins the names of folders in which environments are made, before the name of the
-// environment.
+// UnfinishedPrefix begins the names of folders with unfinished builds; the name of the environment follows.
 const UnfinishedPrefix = ".build-"
 
-// Envs makes and keeps environments. Its methods may be called at the same time.
+// Envs builds and stores environments. Its methods may be called concurrently.
 type Envs struct {
 	dir  string // environments, by key
 	log  *slog.Logger
@@ -41,8 +40,8 @@ type Envs struct {
 
 	mu       sync.Mutex
 	building map[string]chan struct{} // closed when the build ends
-	checked  map[string]time.Time     // environments that work → when their files are checked again
-	versions map[string]string        // asked-for version → interpreter, found in this life
+	checked  map[string]time.Time     // working environments → when their files are checked again
+	versions map[string]string        // requested version → interpreter
 	pruned   bool
 }
 
@@ -50,7 +49,7 @@ type Envs struct {
 func New(deps *run.Deps) (*Envs, error) {
 	dir, err := filepath.Abs(deps.Dir)
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "the worker's data dir %s has no absolute path: %w", deps.Dir, err)
+		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", deps.Dir, err)
 	}
 	return &Envs{
 		dir:      filepath.Join(dir, "envs"),
@@ -62,8 +61,8 @@ func New(deps *run.Deps) (*Envs, error) {
 	}, nil
 }
 
-// NewStandalone returns those of a worker's data dir for another program than the worker: what it runs is not
-// ended when the worker starts.
+// NewStandalone returns the environments of a worker's data dir for another program than the worker. A starting worker does not kill
+// the tools that it runs.
 func NewStandalone(deps *run.Deps) (*Envs, error) {
 	e, err := New(deps)
 	if err == nil {
@@ -72,13 +71,13 @@ func NewStandalone(deps *run.Deps) (*Envs, error) {
 	return e, err
 }
 
-// UV returns the path of uv, which is fetched into the data dir if there is none.
+// UV returns the path of uv. It fetches uv into the data dir if necessary.
 func (e *Envs) UV(ctx context.Context, observer run.Observer) (string, error) {
 	return e.tool.find(ctx, observer)
 }
 
-// Get returns the folder of the environment, built if need be. A failure is a
-// Dependency TaskError that ends with uv's last words.
+// Get returns the folder of the environment and builds it if necessary. A failed build is a Dependency TaskError that ends with
+// uv's last output.
 func (e *Envs) Get(ctx context.Context, w Spec, observer run.Observer) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
@@ -102,7 +101,7 @@ func (e *Envs) Get(ctx context.Context, w Spec, observer run.Observer) (string, 
 			e.release(key, done)
 			return dir, err
 		}
-		observer.Step("python environment: another task is installing the same")
+		observer.Step("python environment: waiting for another task that installs the same")
 		select {
 		case <-done:
 		case <-ctx.Done():
@@ -111,8 +110,7 @@ func (e *Envs) Get(ctx context.Context, w Spec, observer run.Observer) (string, 
 	}
 }
 
-// claim makes the caller the builder of an environment, or returns the channel
-// that is closed when the present one is done.
+// claim makes the caller the builder of an environment, or returns the channel that the current builder closes.
 func (e *Envs) claim(key string) (chan struct{}, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -131,11 +129,11 @@ func (e *Envs) release(key string, done chan struct{}) {
 	close(done)
 }
 
-// ensure leaves a whole environment at dir.
+// ensure builds the environment at dir unless it is usable.
 func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *Spec, observer run.Observer) error {
 	if e.usable(ctx, dir, key, observer) {
 		now := time.Now()
-		_ = os.Chtimes(filepath.Join(dir, markerFile), now, now) // else it only counts as longer unused
+		_ = os.Chtimes(filepath.Join(dir, markerFile), now, now) // after an error it only counts as longer unused
 		return nil
 	}
 	begun := time.Now()
@@ -151,11 +149,11 @@ func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *
 	return err
 }
 
-// Finish returns the name and the content of the file that marks an environment as finished. made is the folder in
-// which it was built and checked, and which packages have written.
+// Finish returns the name and the content of the file that marks an environment as finished. made is the folder in which it was
+// built and checked; its content is not trusted.
 type Finish func(made string, in Installed) (name string, data []byte, err error)
 
-// Make makes an environment at dir, whole or not at all, in place of what is there. Calls for one dir must not overlap.
+// Make builds an environment and replaces dir with it only if all succeeds. Calls for one dir must not overlap.
 func (e *Envs) Make(ctx context.Context, w *Spec, dir string, finish Finish, observer run.Observer) error {
 	uv, err := e.tool.find(ctx, observer)
 	if err != nil {
@@ -171,32 +169,32 @@ func (e *Envs) Make(ctx context.Context, w *Spec, dir string, finish Finish, obs
 // install does the work of Make.
 func (e *Envs) install(ctx context.Context, uv, interpreter, dir string, w *Spec, finish Finish, observer run.Observer) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return run.Failf(muster.WorkerInternal, "the folder for Python environments cannot be made: %w", err)
+		return run.Failf(muster.WorkerInternal, "create the folder for Python environments: %w", err)
 	}
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), UnfinishedPrefix+filepath.Base(dir)+"-")
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "the folder for a Python environment cannot be made: %w", err)
+		return run.Failf(muster.WorkerInternal, "create the folder for a Python environment: %w", err)
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // what stays is removed as unfinished
+	defer os.RemoveAll(tmp) //nolint:errcheck // prune retries
 	built := filepath.Join(tmp, "env")
 	in, err := e.buildWithRetry(ctx, uv, interpreter, tmp, built, w, observer)
 	if err != nil {
 		return err
 	}
 	if err := writeMarker(tmp, built, in, finish); err != nil {
-		return run.Failf(muster.WorkerInternal, "the Python environment cannot be marked as finished: %w", err)
+		return run.Failf(muster.WorkerInternal, "mark the Python environment as finished: %w", err)
 	}
 	if err := os.Rename(dir, filepath.Join(tmp, "broken")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return run.Failf(muster.WorkerInternal, "a broken Python environment cannot be removed: %w", err)
+		return run.Failf(muster.WorkerInternal, "remove a broken Python environment: %w", err)
 	}
 	if err := os.Rename(built, dir); err != nil {
-		return run.Failf(muster.WorkerInternal, "the Python environment cannot be moved to its place: %w", err)
+		return run.Failf(muster.WorkerInternal, "move the Python environment to its path: %w", err)
 	}
 	return nil
 }
 
-// writeMarker writes the file that finish returns into the environment, built in tmp. From then on the user of builds, to
-// whom tmp was given, cannot get there by its path.
+// writeMarker writes the file that finish returns into the environment, built in tmp. It first takes tmp back from the user of
+// builds, who can then no longer reach it by its path.
 func writeMarker(tmp, builtDir string, in Installed, finish Finish) error {
 	if err := reclaim(tmp); err != nil {
 		return err
@@ -217,18 +215,18 @@ func writeMarker(tmp, builtDir string, in Installed, finish Finish) error {
 	return run.ReplaceFile(folder, filepath.Join(base, name), append(data, '\n'))
 }
 
-// buildWithRetry builds an environment and checks it. Packages that uv had kept and that are damaged are fetched again.
+// buildWithRetry builds an environment and checks it. If uv's cached packages are damaged, it fetches them again.
 func (e *Envs) buildWithRetry(ctx context.Context, uv, interpreter, tmp, built string, w *Spec, observer run.Observer) (Installed, error) {
 	in, err := e.buildAndCheck(ctx, uv, interpreter, tmp, built, w, observer)
 	if !errors.Is(err, errDamaged) || w.NoCache {
 		return in, err
 	}
-	observer.LogLine(w.title() + ": the cached packages are damaged, too, and fetched again: " + err.Error())
+	observer.LogLine(w.title() + ": the cached packages are also damaged, fetching them again: " + err.Error())
 	if err := e.CleanCache(ctx); err != nil {
-		e.log.Warn("cached Python packages cannot be removed", slog.Any("error", err))
+		e.log.Warn("removing cached Python packages failed", slog.Any("error", err))
 	}
 	if err := errors.Join(reclaim(tmp), os.RemoveAll(built)); err != nil {
-		return Installed{}, run.Failf(muster.WorkerInternal, "a damaged Python environment cannot be removed: %w", err)
+		return Installed{}, run.Failf(muster.WorkerInternal, "remove a damaged Python environment: %w", err)
 	}
 	retry := *w
 	retry.NoCache = true
@@ -249,18 +247,17 @@ func (e *Envs) buildAndCheck(ctx context.Context, uv, interpreter, tmp, built st
 	return in, nil
 }
 
-// CheckInterpreter returns why the interpreter of an environment does not work.
+// CheckInterpreter returns an error if the interpreter of an environment does not work.
 func (e *Envs) CheckInterpreter(ctx context.Context, dir string) error {
 	return e.tool.runIsolated(ctx, []string{dir}, nil, dir, e.tool.env(), outputHandler{onLine: func(string) {}}, filepath.Join(dir, "bin", "python"), "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)")
 }
 
-// RunScript runs a script, which is the worker's own, with an interpreter, and says each line that it prints.
+// RunScript runs a trusted script with an interpreter and passes each line of its output to logLine.
 func (e *Envs) RunScript(ctx context.Context, interpreter, script string, logLine func(line string), args ...string) error {
 	return command(ctx, filepath.Dir(interpreter), e.tool.env(), outputHandler{onLine: logLine}, interpreter, append([]string{"-I", "-c", script}, args...)...)
 }
 
-// CacheDir is the folder in which what was fetched is kept for other environments, "" where the operator
-// named one, which others may use.
+// CacheDir returns the folder of uv's cache, "" if the operator set one, which other programs may use.
 func (e *Envs) CacheDir() string {
 	if os.Getenv("UV_CACHE_DIR") != "" {
 		return ""
@@ -268,7 +265,7 @@ func (e *Envs) CacheDir() string {
 	return e.tool.cacheDir()
 }
 
-// CleanCache empties Cache. It waits for those that use it.
+// CleanCache empties CacheDir. It waits for the processes that use it.
 func (e *Envs) CleanCache(ctx context.Context) error {
 	uv, err := e.tool.find(ctx, run.Observer{Step: func(string) {}, LogLine: func(string) {}})
 	if err != nil || e.CacheDir() == "" {
@@ -277,17 +274,17 @@ func (e *Envs) CleanCache(ctx context.Context) error {
 	return e.tool.uv(ctx, uv, func(string) {}, "cache", "clean")
 }
 
-// usable reports whether a finished, working and whole environment is at dir, and says why one that was finished is not.
+// usable reports whether a finished and undamaged environment is at dir. It logs what is wrong with a finished one.
 func (e *Envs) usable(ctx context.Context, dir, key string, observer run.Observer) bool {
 	err := e.check(ctx, dir, key)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
-		observer.LogLine(fmt.Sprintf("the Python environment is built again: %v", err))
+		observer.LogLine(fmt.Sprintf("rebuilding the Python environment: %v", err))
 	}
 	return err == nil
 }
 
-// check returns what is wrong with the environment at dir, fs.ErrNotExist if none was finished there. To
-// check the files takes a while, so that it is done again only after recheck times as long.
+// check returns what is wrong with the environment at dir, fs.ErrNotExist if none is finished there. Checking the files is slow, so
+// the result is valid for recheckFactor times as long as the check took.
 func (e *Envs) check(ctx context.Context, dir, key string) error {
 	b, err := os.ReadFile(filepath.Join(dir, markerFile))
 	if err != nil {
@@ -316,7 +313,7 @@ func (e *Envs) check(ctx context.Context, dir, key string) error {
 	return nil
 }
 
-// markChecked notes that an environment is whole; the check began at begun.
+// markChecked records a successful check that began at begun.
 func (e *Envs) markChecked(key string, begun time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -324,8 +321,7 @@ func (e *Envs) markChecked(key string, begun time.Time) {
 	e.checked[key] = now.Add(recheckFactor * now.Sub(begun))
 }
 
-// prune removes, once in a worker's life, unfinished builds of earlier lives and
-// environments that were not used for long.
+// prune removes unfinished builds of earlier incarnations and environments unused for maxUnusedAge. It runs once.
 func (e *Envs) prune(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -335,7 +331,7 @@ func (e *Envs) prune(now time.Time) {
 	e.pruned = true
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
-		return // there is nothing to see, then nothing to remove
+		return
 	}
 	for _, entry := range entries {
 		path := filepath.Join(e.dir, entry.Name())
@@ -351,7 +347,7 @@ func (e *Envs) prune(now time.Time) {
 			continue
 		}
 		if err := os.RemoveAll(path); err != nil {
-			e.log.Warn("an unused Python environment cannot be removed", slog.String("folder", path), slog.Any("error", err))
+			e.log.Warn("removing an unused Python environment failed", slog.String("folder", path), slog.Any("error", err))
 		}
 	}
 }

@@ -104,7 +104,7 @@ func isolation(t *testing.T, o suite) {
 		}{
 			{run.CgroupStats{OOMKills: new(1), MemoryPeak: new(muster.Size(512 << 20))}, "kill -KILL $$", muster.OutOfMemory, []string{"512MiB", "1GiB", "resources.memory"}},
 			{run.CgroupStats{OOMKills: new(1)}, "exit 1", muster.OutOfMemory, []string{"1GiB"}},
-			{run.CgroupStats{PIDsDenied: new(7)}, "exit 2", muster.PIDLimit, []string{"exit code 2", "64 at once", "resources.pids"}},
+			{run.CgroupStats{PIDsDenied: new(7)}, "exit 2", muster.PIDLimit, []string{"exit code 2", "it may have 64", "resources.pids"}},
 			{run.CgroupStats{OOMKills: new(0), PIDsDenied: new(0)}, "exit 2", muster.ExitCode, []string{"exit code 2"}},
 			{run.CgroupStats{OOMKills: new(1), PIDsDenied: new(1)}, "exit 0", muster.NoReason, nil},
 		} {

@@ -204,7 +204,7 @@ func outputs(t *testing.T, o suite) {
 		if names(r) != "c.txt:3 d.txt:3" {
 			t.Errorf("artifacts %s", names(r))
 		}
-		if logged := b.Output(t, task.Attempt, tasklog.System); !strings.Contains(logged, "b.txt is not taken as an artifact: it is a link that leads out of the folder") || !strings.Contains(logged, "p.txt is not taken") {
+		if logged := b.Output(t, task.Attempt, tasklog.System); !strings.Contains(logged, "b.txt is not taken as an artifact: it is a link that points outside the folder") || !strings.Contains(logged, "p.txt is not taken") {
 			t.Errorf("the log says %q", logged)
 		}
 	})
@@ -212,8 +212,8 @@ func outputs(t *testing.T, o suite) {
 		for shell, wantMsg := range map[string]string{
 			`echo '{"loss": NaN}' > $MUSTER_OUT/result.json`:     "not valid JSON",
 			`head -c 300000 /dev/zero > $MUSTER_OUT/result.json`: "larger than 256KiB",
-			`ln -s /proc/self/status $MUSTER_OUT/result.json`:    "not a plain file",
-			`mkfifo $MUSTER_OUT/result.json`:                     "not a plain file",
+			`ln -s /proc/self/status $MUSTER_OUT/result.json`:    "not a regular file",
+			`mkfifo $MUSTER_OUT/result.json`:                     "not a regular file",
 		} {
 			want(t, b.done(t, b.task(shell)), muster.AttemptFailed, muster.ResultInvalid, wantMsg)
 		}
@@ -235,7 +235,7 @@ func outputs(t *testing.T, o suite) {
 			if len(r.Artifacts) > 0 || r.Result != nil {
 				t.Errorf("%s: %v %s", shell, r.Artifacts, r.Result)
 			}
-			if logged := b.Output(t, task.Attempt, tasklog.System); r.Outcome == muster.AttemptSucceeded && !strings.Contains(logged, "is no folder any more") {
+			if logged := b.Output(t, task.Attempt, tasklog.System); r.Outcome == muster.AttemptSucceeded && !strings.Contains(logged, "the task replaced its folder") {
 				t.Errorf("%s: the log says %q", shell, logged)
 			}
 		}

@@ -217,7 +217,7 @@ func starts(t *testing.T, o suite) {
 	failing([]string{"./train.sh"}, nil, "train.sh: no such file in the task's folder")
 	failing([]string{"no-such-command"}, nil, "no such command on this worker")
 	failing([]string{"./notes.txt"}, map[string]string{"notes.txt": "x"}, "not executable")
-	failing([]string{"go.sh"}, map[string]string{"go.sh": "#!/bin/sh\n"}, "write ./go.sh")
+	failing([]string{"go.sh"}, map[string]string{"go.sh": "#!/bin/sh\n"}, "use ./go.sh")
 	failing([]string{"./bad.sh"}, map[string]string{"bad.sh": "#!/no/such/interpreter\n"}, "interpreter")
 	failing([]string{"./plain.sh"}, map[string]string{"plain.sh": "\x01\x02\x03"}, "no program for this machine")
 	failing([]string{"./sub"}, map[string]string{"sub/x": ""}, "is a folder")

@@ -27,7 +27,7 @@ func (r *runtimes) buildVenv(ctx context.Context, a *process.Attempt) (string, e
 	readFile := func(name string) ([]byte, error) {
 		f, err := root.Open(filepath.FromSlash(name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, run.Failf(muster.Dependency, "%s is not in the task's folder: set files to the folder that has it", name)
+			return nil, run.Failf(muster.Dependency, "%s does not exist in the task's folder: set files to the folder that contains it", name)
 		}
 		if err != nil {
 			return nil, run.Failf(muster.Dependency, "%s cannot be read: %w", name, err)

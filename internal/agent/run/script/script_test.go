@@ -171,7 +171,7 @@ print("done")
 func TestPythonEnvironmentWithoutItsRequirements(t *testing.T) {
 	w := newTestEnv(t)
 	r, _ := w.run(t, &muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Python: &muster.Python{Requirements: "requirements.txt"}})
-	if r.Reason != muster.Dependency || !strings.Contains(r.Message, "requirements.txt is not in the task's folder") {
+	if r.Reason != muster.Dependency || !strings.Contains(r.Message, "requirements.txt does not exist in the task's folder") {
 		t.Errorf("%s %q", r.Reason, r.Message)
 	}
 }
