@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// bootID is another one after each start of the machine.
+// bootID changes with each boot of the machine.
 func bootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package checkpoint
 
-// bootID would tell one start of the machine from another: not here.
+// bootID returns "": it is unknown on this system.
 func bootID() string { return "" }

@@ -333,7 +333,7 @@ func TestLinksAndOddFiles(t *testing.T) {
 	b.scan(f)
 	b.scan(f)
 	want(t, b.loadElsewhere(), map[string]string{"steps/1": "1", "latest": "1", "steps/back": "1"})
-	if len(b.log) != 2 || !strings.Contains(strings.Join(b.log, "\n"), "out is not saved with the checkpoint: it is a link that leads out of the folder") {
+	if len(b.log) != 2 || !strings.Contains(strings.Join(b.log, "\n"), "out is not saved with the checkpoint: it is a link that points outside the folder") {
 		t.Fatalf("the log says %q", b.log)
 	}
 }
@@ -407,7 +407,7 @@ func TestTooMuchIsSaidOnce(t *testing.T) {
 	for range 2 {
 		f.logFailure(f.scan(t.Context()))
 	}
-	if len(b.log) != 1 || b.log[0] != "the checkpoint is not saved off this worker: it has more than 64GiB" {
+	if len(b.log) != 1 || b.log[0] != "saving the checkpoint to the server failed: it is larger than 64GiB" {
 		t.Fatalf("the log says %q", b.log)
 	}
 }

@@ -186,7 +186,7 @@ func TestWhatIsNotShown(t *testing.T) {
 		{"a name that is no text", func(live, _ string) error { return os.WriteFile(live+"/a\nb", []byte("x"), 0o600) }, "is not plain text"},
 		{"a big file", func(live, _ string) error {
 			return errors.Join(os.WriteFile(live+"/x", nil, 0o600), os.Truncate(live+"/x", muster.MaxLiveFileSize+1))
-		}, "live/x is not shown while the task runs: it has more than 16MiB"},
+		}, "live/x is not shown while the task runs: it is larger than 16MiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			withWatcher(t, func(v *fakeServer, s *watcher) {
@@ -303,7 +303,7 @@ func TestWhatATaskMayShowIsBounded(t *testing.T) {
 		v.write(t, "a", "z", 7)
 		scan(t, v, s, "no more", 2)
 		scan(t, v, s, "no more", 2)
-		if len(v.logged) != 1 || !strings.Contains(v.logged[0], "not shown any more") {
+		if len(v.logged) != 1 || !strings.Contains(v.logged[0], "no longer updated") {
 			t.Errorf("it says %q", v.logged)
 		}
 	})

@@ -115,12 +115,12 @@ func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, logged := w.get(rts, "tiny")
-	for _, words := range []string{"dependency recovery", "nugget/__init__.py of nugget 1.5 has 10 bytes", "the cached packages are damaged, too"} {
+	for _, words := range []string{"dependency recovery", "nugget/__init__.py of nugget 1.5 has 10 bytes", "the cached packages are also damaged"} {
 		if !strings.Contains(logged, words) {
 			t.Errorf("it does not say %q: %s", words, logged)
 		}
 	}
-	if again.VenvDir != rt.VenvDir || !strings.Contains(w.log.String(), "a damaged runtime is made anew") {
+	if again.VenvDir != rt.VenvDir || !strings.Contains(w.log.String(), "rebuilding a damaged runtime") {
 		t.Errorf("the log says %s", &w.log)
 	}
 	works(t, again)

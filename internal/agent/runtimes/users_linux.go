@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// usersOf lists the processes of this machine that run or have loaded something from a folder.
+// usersOf lists the processes of this machine that execute or have mapped a file below dir.
 func usersOf(dir string) (pids []int) {
 	names := [][]byte{[]byte(dir + "/")}
 	if end, err := filepath.EvalSymlinks(dir); err == nil && end != dir {
@@ -25,7 +25,7 @@ func usersOf(dir string) (pids []int) {
 		for _, file := range []string{"cmdline", "maps"} {
 			b, err := os.ReadFile(filepath.Join("/proc", e.Name(), file))
 			if err != nil {
-				break // it ended, or is another user's
+				break // it has exited, or belongs to another user
 			}
 			if containsAny(b, names) {
 				pids = append(pids, pid)

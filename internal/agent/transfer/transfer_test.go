@@ -247,7 +247,7 @@ func TestFetchFails(t *testing.T) {
 	}{
 		{"a blob that is not there", hashOf([]byte("none")), nil, "does not have it"},
 		{"no hash", "../../etc/passwd", nil, "is not a SHA-256"},
-		{"bytes that stay wrong", hashOf(blob), []fault{{wrong: true}, {wrong: true}, {wrong: true}}, "delivers other bytes"},
+		{"bytes that stay wrong", hashOf(blob), []fault{{wrong: true}, {wrong: true}, {wrong: true}}, "sent wrong bytes"},
 		{"a key that is refused", hashOf(blob), []fault{{status: 401}}, "401"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -633,7 +633,7 @@ func TestAListOfFilesIsBounded(t *testing.T) {
 			}
 		}))}
 		c := newClient(t, s, 1<<30)
-		if err := c.FetchTree(t.Context(), hashOf([]byte("x")), t.TempDir()); err == nil || !strings.Contains(err.Error(), "longer than 64MiB") {
+		if err := c.FetchTree(t.Context(), hashOf([]byte("x")), t.TempDir()); err == nil || !strings.Contains(err.Error(), "larger than 64MiB") {
 			t.Errorf("length known %v: %v", known, err)
 		}
 		s.Close()
