@@ -222,14 +222,14 @@ func TestMountsOfTheWorker(t *testing.T) {
 		part string
 	}{
 		"what is not allowed":       {mount(shut, "/data", true), "does not allow containers to read " + shut},
-		"a link that leads out":     {mount(filepath.Join(open, "out"), "/data", true), "leads to " + shut},
+		"a link that leads out":     {mount(filepath.Join(open, "out"), "/data", true), "links to " + shut},
 		"a path that leads out":     {mount(open+"/../"+filepath.Base(shut), "/data", true), "does not allow"},
-		"what is not there":         {mount(filepath.Join(open, "none"), "/data", true), "it has no"},
+		"what is not there":         {mount(filepath.Join(open, "none"), "/data", true), "does not exist"},
 		"the worker's data dir":     {mount(w.cfg.Dir, "/data", true), "the worker itself"},
 		"the engine's socket":       {mount(socket, "/data", true), "the worker itself"},
 		"the folder of that socket": {mount(filepath.Dir(socket), "/data", true), "the worker itself"},
-		"over the kernel's files":   {mount(open, "/proc/x", true), "nothing can be mounted at"},
-		"over the task's folders":   {mount(open, "/muster/work", true), "nothing can be mounted at"},
+		"over the kernel's files":   {mount(open, "/proc/x", true), "is not allowed"},
+		"over the task's folders":   {mount(open, "/muster/work", true), "is not allowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.create(c.b)
@@ -342,7 +342,7 @@ func TestAnImageWithoutAProgramIsToldApart(t *testing.T) {
 	b := newSpec(containertest.LoadImage(t, w.host, "muster-test/none:1", containertest.ImageSpec{Texts: map[string]string{"a": "a"}}), "")
 	b.Argv = nil
 	_, err := w.create(b)
-	wantTaskError(t, err, muster.StartFailed, "has no program of its own")
+	wantTaskError(t, err, muster.StartFailed, "has no default command")
 }
 
 func TestANameThatAnotherOneHasIsNotTakenAway(t *testing.T) {

@@ -97,9 +97,9 @@ func TestAllowlistThatCannotBe(t *testing.T) {
 	w.program.self = "/bin/bash"
 	if _, err := os.Stat(w.program.self); err == nil {
 		_, err = w.create(allowlistSpec(image, []string{"pypi.org"}))
-		wantTaskError(t, err, muster.Dependency, "needs libraries")
+		wantTaskError(t, err, muster.Dependency, "needs shared libraries")
 		_, err = w.create(allowlistSpec("127.0.0.1:1/acme/nothere:1", []string{"pypi.org"}))
-		wantTaskError(t, err, muster.Dependency, "needs libraries") // before anything is pulled
+		wantTaskError(t, err, muster.Dependency, "needs shared libraries") // before anything is pulled
 		if cause := w.AllowlistUnavailable(); cause == nil {
 			t.Error("the worker does not know what it lacks")
 		}

@@ -79,7 +79,7 @@ func TestImagesAreKeptWithinTheirBudget(t *testing.T) {
 	if !w.hasImage(owned) {
 		t.Error("an image of the owner was removed")
 	}
-	if !strings.Contains(w.lines.String(), "removed an image: those of tasks take more than the 9MiB") {
+	if !strings.Contains(w.lines.String(), "image removed: pulled images exceed the budget of 9MiB") {
 		t.Errorf("the log does not tell: %s", &w.lines)
 	}
 	if err := w.Remove(t.Context(), used); err != nil {

@@ -118,7 +118,7 @@ func TestImagesThatAreNowhere(t *testing.T) {
 	}{
 		{r.Addr + "/acme/there:2", muster.ImageMissing, "check its name and tag"},
 		{r.Addr + "/acme/nothere:1", muster.ImageMissing, "check its name and tag"},
-		{"127.0.0.1:1/acme/tool:1", muster.ImagePull, "check that the worker reaches the registry"},
+		{"127.0.0.1:1/acme/tool:1", muster.ImagePull, "check that the worker can reach the registry"},
 	} {
 		_, err := w.create(newSpec(c.image, "true"))
 		wantTaskError(t, err, c.reason, c.part, c.image)
@@ -132,7 +132,7 @@ func TestRegistriesThatFail(t *testing.T) {
 		stall time.Duration
 	}{
 		"failing": {containertest.Failing, "500", time.Minute}, "limited": {containertest.RateLimited, "rate limit", time.Minute}, "corrupt": {containertest.Corrupt, "verification failed", time.Minute},
-		"cut": {containertest.Truncated, "nothing came for", 700 * time.Millisecond}, // the engine tries by itself, for more than a minute
+		"cut": {containertest.Truncated, "no data received for", 700 * time.Millisecond}, // the engine tries by itself, for more than a minute
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
@@ -176,7 +176,7 @@ func TestCredentialsAreShownToTheirRegistry(t *testing.T) {
 func TestPublicImagesNeedNoCredentials(t *testing.T) {
 	r := containertest.NewRegistry(t)
 	for name, c := range map[string]struct{ file, part string }{
-		"damaged":              {`{"auths":`, "is no config.json of Docker"},
+		"damaged":              {`{"auths":`, "is not a config.json of Docker"},
 		"a damaged entry":      {`{"auths": {"` + r.Addr + `": {"auth": "%%"}}}`, "log in again"},
 		"a helper that is not": {`{"credsStore": "no-such-program"}`, "docker-credential-no-such-program"},
 	} {
@@ -208,7 +208,7 @@ func TestAStalledPullIsTriedAgain(t *testing.T) {
 	ref, _ := pushImage(w, r, "acme/stall:1", 200_000)
 	r.Stall(50_000)
 	_, err := w.create(newSpec(ref, "true"))
-	wantTaskError(t, err, muster.ImagePull, "nothing came for 300ms")
+	wantTaskError(t, err, muster.ImagePull, "no data received for 300ms")
 	if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
 		t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
 	}
@@ -224,7 +224,7 @@ func TestAPullThatTricklesIsGivenUp(t *testing.T) {
 	ref, _ := pushImage(w, r, "acme/trickle:1", 1<<20)
 	r.Throttle(20 * time.Millisecond)
 	_, err := w.create(newSpec(ref, "true"))
-	wantTaskError(t, err, muster.ImagePull, "less than 1GiB a second came for 300ms")
+	wantTaskError(t, err, muster.ImagePull, "less than 1GiB per second for 300ms")
 	if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
 		t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
 	}

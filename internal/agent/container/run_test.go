@@ -111,7 +111,7 @@ func TestAnEngineThatNeverWas(t *testing.T) {
 	}
 	w.timeouts = testTimeouts
 	_, err = w.Create(t.Context(), newSpec("python:3", "true"), w.lines.add, w.lines.add)
-	wantTaskError(t, err, muster.EngineFailed, "not asked yet")
+	wantTaskError(t, err, muster.EngineFailed, "not checked yet")
 	w.waitChange(w.runLoop(), false)
 	_, err = w.Create(t.Context(), newSpec("python:3", "true"), w.lines.add, w.lines.add)
 	wantTaskError(t, err, muster.EngineFailed, host)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// connClosed reports whether err says that the engine ended the connection, or is not there.
+// connClosed reports whether err means that the engine closed the connection or is not running.
 func connClosed(err error) bool {
 	for _, e := range []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.EPIPE} {
 		if errors.Is(err, e) {

@@ -116,7 +116,7 @@ func TestAHostThatDoesNotWorkIsNoHost(t *testing.T) {
 	}
 	k.timeouts.answer = 50 * time.Millisecond
 	_, _, err = k.Acquire(t.Context(), serverSpec("a", "silent"), watch)
-	if _, ok := errors.AsType[*run.TaskError](err); !ok || !strings.Contains(err.Error(), "does not answer within 50ms") {
+	if _, ok := errors.AsType[*run.TaskError](err); !ok || !strings.Contains(err.Error(), "did not answer within 50ms") {
 		t.Fatalf("the error is %v", err)
 	}
 	if orphans, err := os.ReadDir(poolDir(k.cfg.Data)); err != nil || len(orphans) != 0 {
@@ -239,7 +239,7 @@ func TestShortOfMemoryTheHostsUnusedForLongestEnd(t *testing.T) {
 	}
 	tight := serverSpec("d", "")
 	tight.Memory = 100 << 30
-	if _, _, err := k.Acquire(t.Context(), tight, watch); err == nil || !strings.Contains(err.Error(), "too little memory") {
+	if _, _, err := k.Acquire(t.Context(), tight, watch); err == nil || !strings.Contains(err.Error(), "too little free memory") {
 		t.Fatalf("a host was started for which there is no memory: %v", err)
 	}
 }

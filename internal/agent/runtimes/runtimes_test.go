@@ -93,10 +93,10 @@ func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
 	}
 	module := found[0]
 	for what, path := range map[string]string{
-		"nugget/__init__.py of nugget 1.5 is gone": filepath.Join(module, "__init__.py"),
-		"nugget 1.5 is gone":                       module + "-1.5.dist-info",
-		"its interpreter does not work":            filepath.Join(rt.VenvDir, "bin", "python"),
-		"muster-runtime.json is gone":              filepath.Join(rt.VenvDir, "muster-runtime.json"),
+		"nugget/__init__.py of nugget 1.5 is missing": filepath.Join(module, "__init__.py"),
+		"nugget 1.5 is missing":                       module + "-1.5.dist-info",
+		"its interpreter does not work":               filepath.Join(rt.VenvDir, "bin", "python"),
+		"muster-runtime.json is missing":              filepath.Join(rt.VenvDir, "muster-runtime.json"),
 	} {
 		if err := os.Rename(path, path+"~"); err != nil {
 			t.Fatal(err)

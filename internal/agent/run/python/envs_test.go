@@ -139,14 +139,14 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &recordingObserver{}
-	if again := get(t, e, want, h); again != dirs[0] || !strings.Contains(h.all(), "built again") {
+	if again := get(t, e, want, h); again != dirs[0] || !strings.Contains(h.all(), "rebuilding") {
 		t.Errorf("%s: %s", again, h.all())
 	}
 	works()
 
 	// So is one of which a package lost a file, or has it truncated in uv's cache, too.
 	six := filepath.Join(dirs[0], "lib", pythonFolder(t, dirs[0]), "site-packages", "six.py")
-	untilRebuilt(t, e, want, "six.py of six 1.17.0 is gone", func() error { return os.Remove(six) })
+	untilRebuilt(t, e, want, "six.py of six 1.17.0 is missing", func() error { return os.Remove(six) })
 	works()
 	untilRebuilt(t, e, want, "the cached packages are damaged, too", func() error { return os.Truncate(six, 10) })
 	works()
@@ -190,7 +190,7 @@ func untilRebuilt(t *testing.T, e *python.Envs, w python.Spec, found string, dam
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		h := &recordingObserver{}
 		get(t, e, w, h)
-		if strings.Contains(h.all(), "built again") {
+		if strings.Contains(h.all(), "rebuilding") {
 			if !strings.Contains(h.all(), found) {
 				t.Errorf("%q is not in %s", found, h.all())
 			}

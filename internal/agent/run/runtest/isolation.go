@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// fakeIsolator hold nothing, and count what they are told to.
+// fakeIsolator isolates nothing and counts its calls.
 type fakeIsolator struct {
 	mu       sync.Mutex
 	stats    run.CgroupStats
@@ -31,7 +31,7 @@ func (l *fakeIsolator) Prepare(_ *run.Task, f run.Folders) (*run.IsolationSpec, 
 	return &run.IsolationSpec{}, nil
 }
 
-func (*fakeIsolator) PrepareContainer(*run.Task) (*run.IsolationSpec, error) { return nil, nil } //nolint:nilnil // there are none
+func (*fakeIsolator) PrepareContainer(*run.Task) (*run.IsolationSpec, error) { return nil, nil } //nolint:nilnil // no control groups
 
 func (*fakeIsolator) PrepareTool([]string, []string) *run.IsolationSpec { return &run.IsolationSpec{} }
 
@@ -47,7 +47,7 @@ func (l *fakeIsolator) Release(*run.IsolationSpec) {
 	l.released++
 }
 
-// fakeMeter measures what it is told to, and finds it too much.
+// fakeMeter reports its fields.
 type fakeMeter struct {
 	usage    muster.Usage
 	exceeded *run.Stopped
@@ -65,7 +65,7 @@ func (m *fakeMeter) Watch(s *run.Subject, w run.MeterHandler) func() muster.Usag
 	return func() muster.Usage { return m.usage }
 }
 
-// fakeDevices are lent and taken back.
+// fakeDevices counts acquisitions and releases.
 type fakeDevices struct {
 	mu       sync.Mutex
 	acquired int
@@ -88,7 +88,7 @@ func (d *fakeDevices) Release(_ context.Context, _ muster.AttemptID, _ *muster.G
 	defer d.mu.Unlock()
 	d.released++
 	if !strings.HasPrefix(envTag, "MUSTER_OUT=") {
-		return run.Failf(muster.WorkerInternal, "the mark is %q", envTag)
+		return run.Failf(muster.WorkerInternal, "the environment tag is %q", envTag)
 	}
 	return d.fault
 }
@@ -118,11 +118,11 @@ func isolation(t *testing.T, o suite) {
 			}
 			for _, s := range c.wantMsgs {
 				if !strings.Contains(r.Message, s) {
-					t.Errorf("%q does not tell %q", r.Message, s)
+					t.Errorf("message %q does not contain %q", r.Message, s)
 				}
 			}
 			if l.prepared != 1 || l.released != 1 {
-				t.Errorf("held %d times, released %d times", l.prepared, l.released)
+				t.Errorf("prepared %d times, released %d times", l.prepared, l.released)
 			}
 			if c.stats.MemoryPeak != nil && r.Usage.MemoryPeak != *c.stats.MemoryPeak {
 				t.Errorf("usage %+v", r.Usage)
@@ -174,7 +174,7 @@ func isolation(t *testing.T, o suite) {
 				t.Errorf("%s: %s, %q", shell, r.Reason, r.Message)
 			}
 			if d.acquired != 1 || d.released != 1 {
-				t.Errorf("%s: taken %d times, given %d times", shell, d.acquired, d.released)
+				t.Errorf("%s: acquired %d times, released %d times", shell, d.acquired, d.released)
 			}
 		}
 	})

@@ -13,10 +13,10 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// restarts ends the worker while a task runs, and looks at what the next one makes of it.
+// restarts restarts the worker while a task runs and checks that the next incarnation recovers it.
 func restarts(t *testing.T, o suite) {
 	t.Helper()
-	// again leaves a running task, and opens the executor of the next life.
+	// restart detaches from a running task and opens the executor of the next incarnation.
 	restart := func(t *testing.T, b *harness, task *run.Task) *run.Task {
 		t.Helper()
 		ctx, detach := context.WithCancelCause(t.Context())
@@ -30,7 +30,7 @@ func restarts(t *testing.T, o suite) {
 		select {
 		case <-done:
 		case <-time.After(Timeout):
-			t.Fatal("the executor does not leave the task")
+			t.Fatal("the executor does not detach")
 		}
 		b.Restart(t)
 		var err error
@@ -39,7 +39,7 @@ func restarts(t *testing.T, o suite) {
 		}
 		recovered := b.Deps.Supervisor.Recovered()
 		if len(recovered) != 1 {
-			t.Fatalf("%d attempts are held", len(recovered))
+			t.Fatalf("%d attempts are recovered", len(recovered))
 		}
 		next, err := recovered[0].Task()
 		if err != nil {
@@ -106,7 +106,7 @@ func restarts(t *testing.T, o suite) {
 		}
 		recovered := b.Deps.Supervisor.Recovered()
 		if len(recovered) != 1 || recovered[0].Exit == nil {
-			t.Fatalf("held is %+v", recovered)
+			t.Fatalf("recovered: %+v", recovered)
 		}
 		next, err := recovered[0].Task()
 		if err != nil {

@@ -23,14 +23,14 @@ import (
 // OpenFunc returns the executor under test for an environment.
 type OpenFunc func(deps *run.Deps) (run.Executor, error)
 
-// suite is how executors are opened, and their shims started.
+// suite opens executors and starts their shims.
 type suite struct {
 	open    OpenFunc
 	command []string
 	skip    map[string]string
 }
 
-// run runs a case, unless it is left out.
+// run runs a case unless it is in skip.
 func (o *suite) run(t *testing.T, name string, f func(t *testing.T)) bool {
 	t.Helper()
 	return t.Run(name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func (o *suite) run(t *testing.T, name string, f func(t *testing.T)) bool {
 	})
 }
 
-// harness is one executor in its world.
+// harness is one executor in its environment.
 type harness struct {
 	*Env
 	x    run.Executor
@@ -62,18 +62,18 @@ func open(t *testing.T, o suite, configure ...func(*run.Deps)) *harness {
 	return b
 }
 
-// task returns a task that runs a shell text.
+// task returns a task that runs a shell command.
 func (b *harness) task(shell string) *run.Task {
 	id := muster.AttemptID{Task: muster.TaskID{Job: 17, Num: int(b.next.Add(1))}, N: 1}
 	return &run.Task{Attempt: id, Job: "j17", Spec: &muster.TaskSpec{Kind: b.x.Kind(), Run: &muster.Command{Shell: shell}}}
 }
 
-// checkpoint is the checkpoint folder of a task.
+// checkpoint returns the checkpoint folder of a task.
 func (b *harness) checkpoint(task *run.Task) string {
 	return filepath.Join(b.Deps.Dir, "checkpoints", b.x.Kind(), "job-"+task.Job+"."+strconv.Itoa(task.Attempt.Task.Num))
 }
 
-// done runs a task to its end.
+// done runs a task until it has ended.
 func (b *harness) done(t *testing.T, task *run.Task) muster.Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Timeout)
@@ -83,11 +83,11 @@ func (b *harness) done(t *testing.T, task *run.Task) muster.Report {
 	return r
 }
 
-// check holds what is true of every report.
+// check checks what must be true for every report.
 func (b *harness) check(t *testing.T, task *run.Task, r *muster.Report) {
 	t.Helper()
 	if r.Attempt != task.Attempt || r.Outcome == muster.AttemptOpen || r.FinishedAt == 0 {
-		t.Errorf("the report does not say what ended, how, or when: %+v", r)
+		t.Errorf("the report has no attempt, outcome or time: %+v", r)
 	}
 	if (r.Outcome == muster.AttemptSucceeded) != (r.Reason == muster.NoReason) {
 		t.Errorf("outcome %q has reason %q", r.Outcome, r.Reason)
@@ -102,7 +102,7 @@ func (b *harness) check(t *testing.T, task *run.Task, r *muster.Report) {
 	if running := b.runningProcs(t); running != 0 {
 		t.Errorf("%d processes stay recorded", running)
 	}
-	// Empty folders may be kept for later attempts, out of sight.
+	// Empty folders may be pooled in a hidden folder.
 	err := filepath.WalkDir(filepath.Join(b.Deps.Dir, "tasks"), func(path string, d fs.DirEntry, err error) error {
 		rel := strings.TrimPrefix(path, b.Deps.Dir)
 		if err != nil || !d.IsDir() || strings.Count(rel, "/") > 1 && !strings.HasPrefix(rel, "/tasks/.") {
@@ -127,15 +127,13 @@ func wantSuccess(t *testing.T, r muster.Report) {
 	want(t, r, muster.AttemptSucceeded, muster.NoReason, "")
 }
 
-// Run proves that the executor keeps the contract, over a shim that command starts or, without
-// one, that is a part of this process.
+// Run tests that the executor fulfils the contract. command starts the shim; without one, the shim is part of this process.
 func Run(t *testing.T, x OpenFunc, command ...string) {
 	t.Helper()
 	RunExcept(t, x, nil, command...)
 }
 
-// RunExcept is Run without some cases, which are given with the reasons why they make no sense for the
-// executor.
+// RunExcept is Run without some cases; skip maps their names to reasons.
 func RunExcept(t *testing.T, x OpenFunc, skip map[string]string, command ...string) {
 	t.Helper()
 	o := suite{x, command, skip}
@@ -230,12 +228,12 @@ func starts(t *testing.T, o suite) {
 	want(t, b.done(t, task), muster.AttemptFailed, muster.FetchFailed, "model.pt")
 }
 
-// sleeper is the part of a sleep's command line by which a test finds it again.
+// sleepCount makes the argument of each sleep unique, so that a test can find its process.
 var sleepCount atomic.Int64
 
 func sleepArg() string { return strconv.FormatInt(86400+int64(os.Getpid())*1000+sleepCount.Add(1), 10) }
 
-// alive reports whether a process whose command line has the word runs.
+// alive reports whether a process with this argument runs.
 func alive(arg string) bool {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
 	for _, f := range lines {
