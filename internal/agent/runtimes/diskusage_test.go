@@ -74,7 +74,7 @@ func TestADeadIndex(t *testing.T) {
 	t.Setenv("UV_HTTP_RETRIES", "0")
 	var h recordingObserver
 	_, err = w.open(func(c *runtimes.Config) { c.Wheels = "" }).Get(t.Context(), "tiny", h.observer())
-	wantMissing(t, err, "runtime tiny cannot be built", l.Addr().String(), "timed out")
+	wantMissing(t, err, "cannot build the runtime tiny", l.Addr().String(), "timed out")
 	if !strings.Contains(h.String(), "uv: ") {
 		t.Errorf("the log of a failed build says no words of uv, but %s", &h)
 	}
@@ -93,7 +93,7 @@ func TestAFullDisk(t *testing.T) {
 	}()
 	_, err := w.open().Get(t.Context(), "tiny", discardObserver)
 	taskErr, ok := errors.AsType[*run.TaskError](err)
-	if !ok || taskErr.Reason != muster.DiskFull || !strings.Contains(taskErr.Message, "runtime tiny cannot be built") {
+	if !ok || taskErr.Reason != muster.DiskFull || !strings.Contains(taskErr.Message, "cannot build the runtime tiny") {
 		t.Errorf("it ends with %v", err)
 	}
 	if d := w.disk(w.open()); d.Cached > 200<<10 || len(w.unfinished()) > 0 {
