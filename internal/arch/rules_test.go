@@ -92,7 +92,7 @@ var rules = map[string]rule{
 	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "agent/run/python", "agent/isolation", "runtimes"}},
 	"agent/modelpool":   {ring: adapter, internal: []string{"agent/run", "agent/isolation", "agent/shim/proctree"}, external: []string{"golang.org/x/"}},
 	"agent/run/noop":    {ring: adapter, internal: []string{"agent/run"}},
-	"agent/run/process": {ring: adapter, internal: []string{"agent/liveoutput", "agent/run", "cid", "tasklog", "sdk/python"}, external: []string{"golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
+	"agent/run/process": {ring: adapter, internal: []string{"agent/liveoutput", "agent/run", "atomicfile", "cid", "tasklog", "sdk/python"}, external: []string{"golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, internal: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},
 	"agent/liveoutput":  {ring: adapter, internal: []string{"agent/run"}},
 	"agent/outbound":    {ring: adapter},

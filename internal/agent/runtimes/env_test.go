@@ -43,7 +43,7 @@ var uv = sync.OnceValues(func() (path string, err error) {
 	if fetched, err = os.MkdirTemp("", "uv-for-tests"); err != nil {
 		return "", err
 	}
-	envs, err := python.New(&run.Deps{Dir: fetched})
+	envs, err := python.New(&run.Deps{Dir: fetched}, false)
 	if err != nil {
 		return "", err
 	}

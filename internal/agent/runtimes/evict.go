@@ -49,7 +49,7 @@ func (r *Runtimes) environments() ([]*environment, error) {
 		}
 		all = append(all, p)
 	}
-	sortByUse(all)
+	slices.SortFunc(all, func(a, b *environment) int { return a.used.Compare(b.used) })
 	return all, nil
 }
 
@@ -89,12 +89,8 @@ func (r *Runtimes) prune(ctx context.Context) {
 	}
 	old := time.Now().Add(-maxIdle)
 	all = slices.DeleteFunc(all, func(p *environment) bool { return p.used.Before(old) && evict(p) })
-	if size > r.cfg.Budget { // the cache has hard links to the files of runtimes: removing a runtime alone frees little
-		if err := r.envs.CleanCache(ctx); err != nil {
-			r.cfg.Log.Warn("removing cached packages failed", slog.Any("error", err))
-		} else {
-			size -= b.remove(r.envs.CacheDir())
-		}
+	if size > r.cfg.Budget && r.cleanCache(ctx) { // the cache has hard links to the files of runtimes: removing a runtime alone frees little
+		size -= b.remove(r.envs.CacheDir())
 	}
 	for _, p := range all {
 		if size <= r.cfg.Budget {
@@ -135,9 +131,7 @@ func (r *Runtimes) removeEnv(dir string) error {
 	if err := os.Rename(dir, old); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	delete(r.checkedUntil, dir)
-	r.mu.Unlock()
+	r.envs.Forget(dir)
 	return os.RemoveAll(old)
 }
 

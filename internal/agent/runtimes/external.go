@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -198,17 +199,6 @@ func releaseNumbers(version string) []int {
 
 // compareReleases compares releases; missing numbers are 0.
 func compareReleases(a, b []int) int {
-	for i := range max(len(a), len(b)) {
-		var x, y int
-		if i < len(a) {
-			x = a[i]
-		}
-		if i < len(b) {
-			y = b[i]
-		}
-		if x != y {
-			return x - y
-		}
-	}
-	return 0
+	n := max(len(a), len(b))
+	return slices.Compare(append(slices.Clone(a), make([]int, n-len(a))...), append(slices.Clone(b), make([]int, n-len(b))...))
 }

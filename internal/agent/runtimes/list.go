@@ -98,7 +98,7 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 		e.State, e.Step = Building, r.lockHolder(d.name).text()
 	case err == nil:
 		e.State = Ready
-		if err = r.checkInterpreter(ctx, dir); err == nil {
+		if err = r.envs.CheckInterpreter(ctx, dir); err == nil {
 			err = rec.Check(ctx, dir)
 		}
 		if err != nil {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -61,9 +60,4 @@ func readRecord(dir string) (rec record, used time.Time, err error) {
 		return rec, used, fmt.Errorf("%s is damaged: %w", markerFile, err)
 	}
 	return rec, st.ModTime(), nil
-}
-
-// sortByUse sorts environments, least recently used first.
-func sortByUse(all []*environment) {
-	slices.SortFunc(all, func(a, b *environment) int { return a.used.Compare(b.used) })
 }

@@ -74,10 +74,9 @@ type Runtimes struct {
 	files fs.FS
 	envs  *python.Envs
 
-	mu           sync.Mutex
-	externals    map[string]*run.Runtime // checked runtimes by name, with Config.Python
-	checkedUntil map[string]time.Time    // how long a successful check is valid, by folder
-	moduleDir    string                  // set when the modules are written
+	mu        sync.Mutex
+	externals map[string]*run.Runtime // checked runtimes by name, with Config.Python
+	moduleDir string                  // set when the modules are written
 }
 
 // New returns the runtimes of a data dir. It builds none.
@@ -91,11 +90,7 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	open := python.New
-	if cfg.Standalone {
-		open = python.NewStandalone
-	}
-	envs, err := open(&run.Deps{Dir: cfg.Dir, Log: cfg.Log, Isolator: cfg.Limits, Path: cfg.Path, UV: cfg.UV})
+	envs, err := python.New(&run.Deps{Dir: cfg.Dir, Log: cfg.Log, Isolator: cfg.Limits, Path: cfg.Path, UV: cfg.UV}, cfg.Standalone)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +98,7 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", cfg.Dir, err)
 	}
-	r := &Runtimes{cfg: cfg, dir: filepath.Join(dir, "runtimes"), files: cfg.Files, envs: envs, externals: map[string]*run.Runtime{}, checkedUntil: map[string]time.Time{}}
+	r := &Runtimes{cfg: cfg, dir: filepath.Join(dir, "runtimes"), files: cfg.Files, envs: envs, externals: map[string]*run.Runtime{}}
 	if r.files == nil {
 		r.files = runtimes.Files()
 	}
@@ -112,9 +107,6 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 
 // buildTimeout limits a build, including the wait for another process that builds the runtime.
 const buildTimeout = 3 * time.Hour
-
-// recheckFactor is how many times longer than a check its result is valid: with many short tasks, checks use 1/20 of a core.
-const recheckFactor = 20
 
 // Get returns a runtime and builds it if necessary.
 func (r *Runtimes) Get(ctx context.Context, name string, observer run.Observer) (*run.Runtime, error) {
@@ -173,33 +165,12 @@ func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error 
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	until, known := r.checkedUntil[dir]
-	r.mu.Unlock()
-	if !known {
-		if err := r.checkInterpreter(ctx, dir); err != nil {
-			return err
-		}
-	}
-	if begun := time.Now(); begun.After(until) {
-		if err := rec.Check(ctx, dir); err != nil {
-			return err
-		}
-		r.mu.Lock()
-		r.checkedUntil[dir] = time.Now().Add(recheckFactor * time.Since(begun))
-		r.mu.Unlock()
+	if err := r.envs.Verify(ctx, dir, &rec.Installed); err != nil {
+		return err
 	}
 	now := time.Now()
 	if err := os.Chtimes(filepath.Join(dir, markerFile), now, now); err != nil {
 		r.cfg.Log.Warn("marking a runtime as used failed", slog.String("runtime", d.name), slog.Any("error", err))
-	}
-	return nil
-}
-
-// checkInterpreter returns an error if the interpreter of an environment does not work.
-func (r *Runtimes) checkInterpreter(ctx context.Context, dir string) error {
-	if err := r.envs.CheckInterpreter(ctx, dir); err != nil {
-		return fmt.Errorf("its interpreter does not work: %w", err)
 	}
 	return nil
 }
@@ -224,13 +195,10 @@ func (r *Runtimes) build(ctx context.Context, d *definition, dir string, damage 
 	if err != nil {
 		r.cfg.Log.Log(ctx, r.failureLevel(), "building a runtime failed", slog.String("runtime", d.name), slog.Any("error", err))
 		if t, ok := errors.AsType[*run.TaskError](err); ok && t.Reason == muster.DiskFull {
-			r.freeDisk(ctx)
+			r.cleanCache(ctx) // the downloads of a failed build only waste space
 		}
 		return err
 	}
-	r.mu.Lock()
-	r.checkedUntil[dir] = time.Now()
-	r.mu.Unlock()
 	took := time.Since(begun).Round(time.Second)
 	if rec, _, err := readRecord(dir); err == nil {
 		observer.LogLine(fmt.Sprintf("runtime %s: %s, %s, built in %.0f s", d.name, python.PackageCount(len(rec.Packages)), rec.Size, took.Seconds()))
@@ -247,11 +215,13 @@ func (r *Runtimes) failureLevel() slog.Level {
 	return slog.LevelWarn
 }
 
-// freeDisk empties the cache after a build that failed because the disk is full.
-func (r *Runtimes) freeDisk(ctx context.Context) {
-	if err := r.envs.CleanCache(ctx); err != nil {
+// cleanCache empties uv's cache and reports whether it did. It logs failures.
+func (r *Runtimes) cleanCache(ctx context.Context) bool {
+	err := r.envs.CleanCache(ctx)
+	if err != nil {
 		r.cfg.Log.Warn("removing cached packages failed", slog.Any("error", err))
 	}
+	return err == nil
 }
 
 // envPath returns the folder of an environment.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
@@ -27,20 +28,11 @@ func usersOf(dir string) (pids []int) {
 			if err != nil {
 				break // it has exited, or belongs to another user
 			}
-			if containsAny(b, names) {
+			if slices.ContainsFunc(names, func(name []byte) bool { return bytes.Contains(b, name) }) {
 				pids = append(pids, pid)
 				break
 			}
 		}
 	}
 	return pids
-}
-
-func containsAny(b []byte, names [][]byte) bool {
-	for _, name := range names {
-		if bytes.Contains(b, name) {
-			return true
-		}
-	}
-	return false
 }

@@ -30,7 +30,7 @@ func New(cfg Config) ([]run.Executor, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", cfg.Deps.Dir, err)
 	}
-	envs, err := python.New(cfg.Deps)
+	envs, err := python.New(cfg.Deps, false)
 	if err != nil {
 		return nil, err
 	}

@@ -83,11 +83,3 @@ func (a *Attempt) stopped() *run.Stopped {
 
 // detaching reports whether the task keeps running for the worker's next incarnation.
 func detaching(ctx context.Context) bool { return errors.Is(context.Cause(ctx), run.ErrDetach) }
-
-// stopCause returns the Stopped cause of ctx if it has ended.
-func stopCause(ctx context.Context) *run.Stopped {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return run.StopCause(ctx)
-}

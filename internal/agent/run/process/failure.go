@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 	"strings"
@@ -42,22 +41,7 @@ func (a *Attempt) readFailure() {
 }
 
 func (a *Attempt) failureFile() (*run.TaskError, error) {
-	out, err := a.openFolder(a.outDir())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = out.Close() }()
-	if info, err := out.Lstat(failureName); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a regular file")
-	}
-	f, err := run.OpenRegularIn(out, failureName)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFailure+1))
+	b, err := a.readOutFile(failureName, maxFailure)
 	if err != nil {
 		return nil, err
 	}

@@ -68,6 +68,23 @@ func (a *Attempt) canRunAsProcess() bool {
 	return s.Isolation == muster.IsolationAuto && a.executor.kind != muster.KindContainer && (s.Run != nil || s.Script != nil || a.executor.kindHooks.OwnEntrypoint)
 }
 
+// prepareIsolation creates the limits on the task's resources and folders.
+func (a *Attempt) prepareIsolation(context.Context) error {
+	if a.executor.deps.Isolator == nil {
+		return nil
+	}
+	var err error
+	a.isolation, err = a.executor.deps.Isolator.Prepare(a.Task, a.runFolders())
+	return err
+}
+
+func (a *Attempt) runFolders() run.Folders {
+	return run.Folders{
+		Base: a.base, Work: a.Dir, Out: a.outDir(), Tmp: filepath.Join(a.base, "tmp"), Checkpoint: a.checkpoint, Runtime: a.runtime,
+		Read: a.setup.readable, Write: a.setup.writable,
+	}
+}
+
 // prepareContainer prepares everything that Create needs.
 func (a *Attempt) prepareContainer(ctx context.Context) error {
 	if a.Task.Spec.Python != nil && !a.canRunAsProcess() {

@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -69,43 +72,45 @@ func (a *Attempt) checkFolders() {
 
 // readResult reads result.json.
 func (a *Attempt) readResult() error {
-	out, err := a.openFolder(a.outDir())
-	if errors.Is(err, fs.ErrNotExist) {
+	b, err := a.readOutFile(resultName, muster.MaxResultSize)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	if err != nil {
-		return run.Failf(muster.WorkerInternal, "read $MUSTER_OUT: %w", err)
-	}
-	defer func() { _ = out.Close() }()
-	info, err := out.Lstat(resultName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil && !info.Mode().IsRegular() {
-		return run.Failf(muster.ResultInvalid, "cannot read %s: it is not a regular file", resultName)
-	}
-	f, err := run.OpenRegularIn(out, resultName)
-	if err != nil {
-		return run.Failf(muster.ResultInvalid, "cannot read %s: %w", resultName, err)
-	}
-	defer f.Close()
-	buf := make([]byte, muster.MaxResultSize+1)
-	n := 0
-	for n < len(buf) {
-		m, err := f.Read(buf[n:])
-		n += m
-		if err != nil || m == 0 {
-			break
+	case err != nil:
+		if taskErr, ok := errors.AsType[*run.TaskError](err); ok {
+			return taskErr
 		}
-	}
-	if n > muster.MaxResultSize {
+		return run.Failf(muster.ResultInvalid, "cannot read %s: %w", resultName, err)
+	case len(b) > muster.MaxResultSize:
 		return run.Failf(muster.ResultInvalid, "%s is larger than %s: write large data to other files", resultName, muster.Size(muster.MaxResultSize))
-	}
-	if !json.Valid(buf[:n]) || !utf8.Valid(buf[:n]) {
+	case !json.Valid(b) || !utf8.Valid(b):
 		return run.Failf(muster.ResultInvalid, "%s is not valid JSON (NaN and Infinity are not JSON either)", resultName)
 	}
-	a.result = append(json.RawMessage(nil), buf[:n]...)
+	a.result = b
 	return nil
+}
+
+// readOutFile returns at most maxSize+1 bytes of a regular file in $MUSTER_OUT. It does not follow a link.
+func (a *Attempt) readOutFile(name string, maxSize int64) ([]byte, error) {
+	out, err := a.openFolder(a.outDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = run.Failf(muster.WorkerInternal, "read $MUSTER_OUT: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = out.Close() }()
+	if info, err := out.Lstat(name); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	f, err := run.OpenRegularIn(out, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxSize+1))
 }
 
 // outputFile is a file to upload.
@@ -267,46 +272,27 @@ func isValidName(s string) bool {
 
 // upload uploads files, maxConcurrentUploads at a time. a.artifacts gets those that succeeded, in the order of files.
 func (a *Attempt) upload(ctx context.Context, files []outputFile) error {
-	if len(files) == 0 {
-		return nil
-	}
-	var (
-		wg       sync.WaitGroup
-		mu       sync.Mutex
-		next     int
-		firstErr error
-		uploaded = make([]muster.Artifact, len(files))
-	)
-	nextIndex := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		if next == len(files) || firstErr != nil {
-			return -1
-		}
-		next++
-		return next - 1
-	}
-	for range min(maxConcurrentUploads, len(files)) {
-		wg.Go(func() {
-			for i := nextIndex(); i >= 0; i = nextIndex() {
-				hash, size, err := a.uploadOne(ctx, files[i])
-				mu.Lock()
-				if err == nil {
-					uploaded[i] = muster.Artifact{Name: files[i].name, Size: size, SHA256: hash}
-				} else if firstErr == nil {
-					firstErr = run.Failf(muster.UploadFailed, "upload artifact %s: %w", files[i].name, err)
-				}
-				mu.Unlock()
+	uploaded := make([]muster.Artifact, len(files))
+	var group errgroup.Group
+	group.SetLimit(maxConcurrentUploads)
+	var failed atomic.Bool
+	for i, f := range files {
+		group.Go(func() error {
+			if failed.Load() {
+				return nil
 			}
+			hash, size, err := a.uploadOne(ctx, f)
+			if err != nil {
+				failed.Store(true)
+				return run.Failf(muster.UploadFailed, "upload artifact %s: %w", f.name, err)
+			}
+			uploaded[i] = muster.Artifact{Name: f.name, Size: size, SHA256: hash}
+			return nil
 		})
 	}
-	wg.Wait()
-	for _, d := range uploaded {
-		if d.SHA256 != "" {
-			a.artifacts = append(a.artifacts, d)
-		}
-	}
-	return firstErr
+	err := group.Wait()
+	a.artifacts = append(a.artifacts, slices.DeleteFunc(uploaded, func(f muster.Artifact) bool { return f.SHA256 == "" })...)
+	return err
 }
 
 // uploadOne uploads one file. It opens the file within its folder: an escaped process of the task may have replaced it by a link to

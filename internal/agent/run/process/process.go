@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/atomicfile"
 	python "github.com/muster-dev/muster/sdk/python"
 )
 
@@ -90,22 +91,7 @@ func installModule(dir string) error {
 	if b, err := os.ReadFile(final); err == nil && string(b) == python.Module() && os.Chmod(final, 0o644) == nil { //nolint:gosec // see New
 		return nil // also on a full disk
 	}
-	tmp, err := os.CreateTemp(dir, ".muster-*")
-	if err != nil {
-		return muster.Errorf(muster.Invalid, "the worker's data dir cannot be written: %w", err)
-	}
-	_, err = tmp.WriteString(python.Module())
-	if err == nil {
-		err = tmp.Chmod(0o644)
-	}
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), final)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name()) // it is of no use
+	if err := atomicfile.Write(final, []byte(python.Module()), 0o644); err != nil {
 		return muster.Errorf(muster.StorageFull, "write the Python module for tasks: %w", err)
 	}
 	return nil

@@ -26,8 +26,8 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 		}
 		r.Usage = a.usage()
 	}
-	if stopped == nil && (err != nil || a.exit == nil) {
-		stopped = stopCause(ctx)
+	if stopped == nil && ctx.Err() != nil && (err != nil || a.exit == nil) {
+		stopped = run.StopCause(ctx)
 	}
 	if stopped != nil && (stopped.Outcome != muster.AttemptTimedOut || !isDeviceFault(err)) {
 		r.Outcome, r.Reason, r.Message = stopped.Outcome, stopped.Reason, stopped.Message

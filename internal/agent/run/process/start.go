@@ -13,9 +13,12 @@ import (
 
 // start makes the supervisor start the main process and hands the log over to it.
 func (a *Attempt) start(ctx context.Context) error {
-	path, err := a.programPath()
-	if err != nil {
-		return err
+	path := "" // a container looks it up itself
+	if a.mode != modeContainer {
+		var err error
+		if path, err = a.lookPath(a.argv[0]); err != nil {
+			return err
+		}
 	}
 	state, err := a.Task.State()
 	if err != nil {
@@ -50,14 +53,6 @@ func (a *Attempt) start(ctx context.Context) error {
 	}
 	a.reportStarted()
 	return nil
-}
-
-// programPath returns the file to execute, "" in a container, which looks it up itself.
-func (a *Attempt) programPath() (string, error) {
-	if a.mode == modeContainer {
-		return "", nil
-	}
-	return a.lookPath(a.argv[0])
 }
 
 // adopt recovers the process that an earlier incarnation of the worker started.

@@ -40,13 +40,14 @@ type Envs struct {
 
 	mu       sync.Mutex
 	building map[string]chan struct{} // closed when the build ends
-	checked  map[string]time.Time     // working environments → when their files are checked again
+	checked  map[string]time.Time     // folders of working environments → when their files are checked again
 	versions map[string]string        // requested version → interpreter
 	pruned   bool
 }
 
-// New returns the environments of a worker.
-func New(deps *run.Deps) (*Envs, error) {
+// New returns the environments of a worker's data dir. standalone is for another program than the worker: a starting worker does not kill
+// the tools that it runs.
+func New(deps *run.Deps, standalone bool) (*Envs, error) {
 	dir, err := filepath.Abs(deps.Dir)
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", deps.Dir, err)
@@ -54,21 +55,11 @@ func New(deps *run.Deps) (*Envs, error) {
 	return &Envs{
 		dir:      filepath.Join(dir, "envs"),
 		log:      deps.Log,
-		tool:     tool{configured: deps.UV, data: dir, path: deps.Path, isolator: deps.Isolator, lock: make(chan struct{}, 1)},
+		tool:     tool{configured: deps.UV, data: dir, standalone: standalone, path: deps.Path, isolator: deps.Isolator, lock: make(chan struct{}, 1)},
 		building: map[string]chan struct{}{},
 		checked:  map[string]time.Time{},
 		versions: map[string]string{},
 	}, nil
-}
-
-// NewStandalone returns the environments of a worker's data dir for another program than the worker. A starting worker does not kill
-// the tools that it runs.
-func NewStandalone(deps *run.Deps) (*Envs, error) {
-	e, err := New(deps)
-	if err == nil {
-		e.tool.standalone = true
-	}
-	return e, err
 }
 
 // UV returns the path of uv. It fetches uv into the data dir if necessary.
@@ -131,7 +122,7 @@ func (e *Envs) release(key string, done chan struct{}) {
 
 // ensure builds the environment at dir unless it is usable.
 func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *Spec, observer run.Observer) error {
-	if e.usable(ctx, dir, key, observer) {
+	if e.usable(ctx, dir, observer) {
 		now := time.Now()
 		_ = os.Chtimes(filepath.Join(dir, markerFile), now, now) // after an error it only counts as longer unused
 		return nil
@@ -143,7 +134,6 @@ func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *
 		return markerFile, b, err
 	}, observer)
 	if err == nil {
-		e.markChecked(key, time.Now())
 		observer.LogLine(fmt.Sprintf("%s ready after %.1f s", w.title(), time.Since(begun).Seconds()))
 	}
 	return err
@@ -190,6 +180,7 @@ func (e *Envs) install(ctx context.Context, uv, interpreter, dir string, w *Spec
 	if err := os.Rename(built, dir); err != nil {
 		return run.Failf(muster.WorkerInternal, "move the Python environment to its path: %w", err)
 	}
+	e.markVerified(dir, time.Now())
 	return nil
 }
 
@@ -249,12 +240,16 @@ func (e *Envs) buildAndCheck(ctx context.Context, uv, interpreter, tmp, built st
 
 // CheckInterpreter returns an error if the interpreter of an environment does not work.
 func (e *Envs) CheckInterpreter(ctx context.Context, dir string) error {
-	return e.tool.runIsolated(ctx, []string{dir}, nil, dir, e.tool.env(), outputHandler{onLine: func(string) {}}, filepath.Join(dir, "bin", "python"), "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)")
+	err := e.tool.runIsolated(ctx, []string{dir}, nil, dir, e.tool.env(), outputHandler{onLine: func(string) {}}, filepath.Join(dir, "bin", "python"), "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)")
+	if err != nil {
+		return fmt.Errorf("its interpreter does not work: %w", err)
+	}
+	return nil
 }
 
 // RunScript runs a trusted script with an interpreter and passes each line of its output to logLine.
 func (e *Envs) RunScript(ctx context.Context, interpreter, script string, logLine func(line string), args ...string) error {
-	return command(ctx, filepath.Dir(interpreter), e.tool.env(), outputHandler{onLine: logLine}, interpreter, append([]string{"-I", "-c", script}, args...)...)
+	return command(ctx, nil, filepath.Dir(interpreter), e.tool.env(), outputHandler{onLine: logLine}, interpreter, append([]string{"-I", "-c", script}, args...)...)
 }
 
 // CacheDir returns the folder of uv's cache, "" if the operator set one, which other programs may use.
@@ -275,17 +270,16 @@ func (e *Envs) CleanCache(ctx context.Context) error {
 }
 
 // usable reports whether a finished and undamaged environment is at dir. It logs what is wrong with a finished one.
-func (e *Envs) usable(ctx context.Context, dir, key string, observer run.Observer) bool {
-	err := e.check(ctx, dir, key)
+func (e *Envs) usable(ctx context.Context, dir string, observer run.Observer) bool {
+	err := e.check(ctx, dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
 		observer.LogLine(fmt.Sprintf("rebuilding the Python environment: %v", err))
 	}
 	return err == nil
 }
 
-// check returns what is wrong with the environment at dir, fs.ErrNotExist if none is finished there. Checking the files is slow, so
-// the result is valid for recheckFactor times as long as the check took.
-func (e *Envs) check(ctx context.Context, dir, key string) error {
+// check returns what is wrong with the environment at dir, fs.ErrNotExist if none is finished there.
+func (e *Envs) check(ctx context.Context, dir string) error {
 	b, err := os.ReadFile(filepath.Join(dir, markerFile))
 	if err != nil {
 		return err
@@ -294,31 +288,44 @@ func (e *Envs) check(ctx context.Context, dir, key string) error {
 	if err := json.Unmarshal(b, &rec); err != nil {
 		return fmt.Errorf("its %s is damaged: %w", markerFile, err)
 	}
+	return e.Verify(ctx, dir, &rec.Installed)
+}
+
+// Verify returns what is wrong with the finished environment at dir, whose packages are in. Checking the files is slow, so a success is
+// valid for recheckFactor times as long as the check took. The interpreter is only checked once.
+func (e *Envs) Verify(ctx context.Context, dir string, in *Installed) error {
 	e.mu.Lock()
-	recheckAt, works := e.checked[key]
+	recheckAt, works := e.checked[dir]
 	e.mu.Unlock()
 	begun := time.Now()
 	if _, err := os.Stat(filepath.Join(dir, "bin", "python")); err == nil && works && begun.Before(recheckAt) {
 		return nil
 	}
-	if err := rec.Check(ctx, dir); err != nil {
+	if err := in.Check(ctx, dir); err != nil {
 		return err
 	}
 	if !works {
 		if err := e.CheckInterpreter(ctx, dir); err != nil {
-			return fmt.Errorf("its interpreter does not work: %w", err)
+			return err
 		}
 	}
-	e.markChecked(key, begun)
+	e.markVerified(dir, begun)
 	return nil
 }
 
-// markChecked records a successful check that began at begun.
-func (e *Envs) markChecked(key string, begun time.Time) {
+// markVerified records a successful check that began at begun.
+func (e *Envs) markVerified(dir string, begun time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
-	e.checked[key] = now.Add(recheckFactor * now.Sub(begun))
+	e.checked[dir] = now.Add(recheckFactor * now.Sub(begun))
+}
+
+// Forget drops what Verify knows about a removed environment.
+func (e *Envs) Forget(dir string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.checked, dir)
 }
 
 // prune removes unfinished builds of earlier incarnations and environments unused for maxUnusedAge. It runs once.
@@ -336,7 +343,7 @@ func (e *Envs) prune(now time.Time) {
 	for _, entry := range entries {
 		path := filepath.Join(e.dir, entry.Name())
 		used := path // a build, or an environment that was never finished
-		if _, busy := e.building[entry.Name()]; busy || !e.checked[entry.Name()].IsZero() {
+		if _, busy := e.building[entry.Name()]; busy || !e.checked[path].IsZero() {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(path, markerFile)); err == nil {

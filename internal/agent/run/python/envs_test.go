@@ -41,7 +41,7 @@ func (h *recordingObserver) all() string {
 func newEnvs(t *testing.T) (*python.Envs, string) {
 	t.Helper()
 	dir := t.TempDir()
-	e, err := python.New(&run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	e, err := python.New(&run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,11 +4,7 @@ package python
 
 import (
 	"os"
-	"os/exec"
 )
-
-// ownGroup does nothing: this system has no process groups.
-func ownGroup(*exec.Cmd) {}
 
 // killGroup kills only the process itself.
 func killGroup(leader int) {

@@ -5,15 +5,8 @@ package python
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"syscall"
 )
-
-// ownGroup makes the command the leader of a process group, which is killed as a whole.
-func ownGroup(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-}
 
 // killGroup kills the process group of a leader.
 func killGroup(leader int) { _ = syscall.Kill(-leader, syscall.SIGKILL) } // ESRCH: it has exited

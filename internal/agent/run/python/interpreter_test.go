@@ -16,7 +16,7 @@ import (
 // what only the worker is to know.
 func TestAnEnvironmentSeesNothingOfTheWorkers(t *testing.T) {
 	t.Setenv("MUSTER_JOIN_TOKEN", "a secret")
-	e, err := New(&run.Deps{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	e, err := New(&run.Deps{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestAnEnvironmentSeesNothingOfTheWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !e.usable(t.Context(), dir, "key", run.Observer{LogLine: func(line string) { t.Error(line) }}) {
+	if !e.usable(t.Context(), dir, run.Observer{LogLine: func(line string) { t.Error(line) }}) {
 		t.Error("it is not usable")
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "seen")); err != nil || strings.Contains(string(b), "a secret") {

@@ -42,7 +42,7 @@ func (t *tool) runBuild(ctx context.Context, uv, tmp string, read []string, hand
 // runIsolated runs a program that may execute code of tasks. It sees what tasks see, and the paths in read and write.
 func (t *tool) runIsolated(ctx context.Context, read, write []string, dir string, env []string, handler outputHandler, path string, args ...string) error {
 	if t.isolator == nil {
-		return command(ctx, dir, env, handler, path, args...)
+		return command(ctx, nil, dir, env, handler, path, args...)
 	}
 	read = append(read, programDirs(path)...)
 	for i, arg := range args {
@@ -52,9 +52,9 @@ func (t *tool) runIsolated(ctx context.Context, read, write []string, dir string
 	}
 	c := t.isolator.PrepareTool(read, write)
 	if c.Sandbox == nil && c.User == nil {
-		return command(ctx, dir, env, handler, path, args...)
+		c = nil
 	}
-	return commandIsolated(ctx, c, &isolation.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir}, handler)
+	return command(ctx, c, dir, env, handler, path, args...)
 }
 
 // programDirs returns the folders that a program needs: of its file, and of its installation.
@@ -69,8 +69,9 @@ func programDirs(path string) []string {
 	return list
 }
 
-// commandIsolated is command with isolation.
-func commandIsolated(ctx context.Context, c *run.IsolationSpec, p *isolation.Program, handler outputHandler) error {
+// command runs a program within c, which may be nil, and passes each line of its output to the handler. It kills the program and its
+// children when ctx ends, and its children when it exits.
+func command(ctx context.Context, c *run.IsolationSpec, dir string, env []string, handler outputHandler, path string, args ...string) error {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err
@@ -81,13 +82,14 @@ func commandIsolated(ctx context.Context, c *run.IsolationSpec, p *isolation.Pro
 		return err
 	}
 	defer r.Close()
-	p.Stdin, p.Stdout, p.Stderr = null, w, w
-	pid, handle, err := isolation.Spawn(c, *p)
+	pid, handle, err := isolation.Spawn(c, isolation.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir, Stdin: null, Stdout: w, Stderr: w})
 	_ = w.Close()
 	if err != nil {
 		return err
 	}
-	handler.started(pid)
+	if handler.onStart != nil {
+		handler.onStart(pid)
+	}
 	if handle >= 0 {
 		_ = os.NewFile(uintptr(handle), "pidfd").Close()
 	}
@@ -112,7 +114,7 @@ func commandIsolated(ctx context.Context, c *run.IsolationSpec, p *isolation.Pro
 	case err != nil:
 		return err
 	case !st.Success():
-		return fmt.Errorf("%s ended with %s", filepath.Base(p.Path), st)
+		return fmt.Errorf("%s ended with %s", filepath.Base(path), st)
 	}
 	return nil
 }

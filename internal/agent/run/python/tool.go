@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -22,7 +20,7 @@ import (
 type tool struct {
 	configured string        // by the operator, or ""
 	data       string        // the worker's data dir
-	standalone bool          // see NewStandalone
+	standalone bool          // see New
 	path       string        // run.Deps.Path
 	isolator   run.Isolator  // nil: no isolation
 	lock       chan struct{} // held while uv is being fetched
@@ -81,7 +79,7 @@ func (t *tool) fetch(ctx context.Context, observer run.Observer) error {
 		observer.LogLine("pip: " + line)
 	}
 	target := filepath.Join(tmp, "uv")
-	err = command(ctx, tmp, t.env(), outputHandler{onLine: logLine}, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", target, "uv")
+	err = command(ctx, nil, tmp, t.env(), outputHandler{onLine: logLine}, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", target, "uv")
 	if err != nil {
 		return run.Failf(muster.Dependency, "this worker has no uv and pip cannot fetch it (%s): %s", strings.TrimSpace(last+" "+err.Error()), advice)
 	}
@@ -101,7 +99,7 @@ func (t *tool) uv(ctx context.Context, path string, logLine func(string), args .
 	if t.path != "" {
 		env = append(env, "PATH="+t.path) // the last one counts
 	}
-	return command(ctx, "", env, outputHandler{onLine: logLine}, path, args...)
+	return command(ctx, nil, "", env, outputHandler{onLine: logLine}, path, args...)
 }
 
 // env returns the environment of uv and pip: the settings of package indexes, and folders of the worker for their files.
@@ -165,41 +163,6 @@ func existingLinks(links string) string {
 type outputHandler struct {
 	onLine  func(line string)
 	onStart func(pid int) // may be nil
-}
-
-func (l *outputHandler) started(pid int) {
-	if l.onStart != nil {
-		l.onStart(pid)
-	}
-}
-
-// command runs a program and passes each line of its output to the handler. It kills the program and its children when ctx ends.
-func command(ctx context.Context, dir string, env []string, handler outputHandler, path string, args ...string) error {
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Dir, cmd.Env = dir, env
-	ownGroup(cmd)
-	cmd.WaitDelay = 5 * time.Second
-	r, w := io.Pipe()
-	cmd.Stdout, cmd.Stderr = w, w
-	readDone := make(chan struct{})
-	go func() {
-		defer close(readDone)
-		scanLines(r, handler.onLine)
-	}()
-	err := cmd.Start()
-	if err == nil {
-		handler.started(cmd.Process.Pid)
-		err = cmd.Wait()
-	}
-	_ = w.Close()
-	<-readDone
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return cause
-	}
-	if x, ok := errors.AsType[*exec.ExitError](err); ok {
-		return fmt.Errorf("%s ended with %s", filepath.Base(path), x.ProcessState)
-	}
-	return err
 }
 
 // scanLines passes each line of r to onLine.

@@ -18,7 +18,7 @@ import (
 
 // New returns the executor of the kind script.
 func New(deps *run.Deps) (*process.Executor, error) {
-	envs, err := python.New(deps)
+	envs, err := python.New(deps, false)
 	if err != nil {
 		return nil, err
 	}
