@@ -8,13 +8,11 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// Suffixes of the manifest of a folder, and of its temporary file.
-const (
-	manifestSuffix = ".tree"
-	newSuffix      = ".new"
-)
+// manifestSuffix is the suffix of the manifest beside a folder.
+const manifestSuffix = ".tree"
 
 // maxTrees is the most trees in a manifest.
 const maxTrees = 32
@@ -61,11 +59,7 @@ func (n *manifest) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	path := dir + manifestSuffix
-	if err := os.WriteFile(path+newSuffix, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+newSuffix, path)
+	return atomicfile.Write(dir+manifestSuffix, b, 0o600)
 }
 
 func removeManifest(dir string) error {

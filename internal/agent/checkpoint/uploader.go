@@ -78,7 +78,7 @@ func (s *Uploader) Load(ctx context.Context, t *run.Task, dir string) error {
 
 // Forget implements run.CheckpointStore.
 func (s *Uploader) Forget(dir string) {
-	for _, suffix := range []string{manifestSuffix, manifestSuffix + newSuffix, incomingSuffix, outgoingSuffix, listSuffix} {
+	for _, suffix := range []string{manifestSuffix, incomingSuffix, outgoingSuffix, listSuffix} {
 		if err := run.RemoveAll(dir + suffix); err != nil {
 			s.cfg.Log.Warn("removing a checkpoint's file failed", slog.String("path", dir+suffix), slog.Any("error", err))
 		}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 const (
@@ -81,19 +82,12 @@ func (f *watcher) run(ctx context.Context) {
 	if interval <= 0 {
 		interval = defaultInterval
 	}
-	t := time.NewTimer(interval)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
+	for pause := interval; backoff.Sleep(ctx, pause) == nil; {
 		began := time.Now()
 		if err := f.scan(ctx); ctx.Err() == nil {
 			f.logFailure(err)
 		}
-		t.Reset(max(interval, idleFactor*time.Since(began)))
+		pause = max(interval, idleFactor*time.Since(began))
 	}
 }
 

@@ -196,11 +196,7 @@ func (c *Containers) Sweep(ctx context.Context, recovered []*run.Container) erro
 		c.recovered[k.ID] = true
 	}
 	c.mu.Unlock()
-	if err := c.removeOrphans(ctx); err != nil {
-		c.markSweep()
-		return err
-	}
-	return nil
+	return c.removeOrphans(ctx)
 }
 
 // sweepIfPending sweeps if containers may have been left.
@@ -213,7 +209,6 @@ func (c *Containers) sweepIfPending(ctx context.Context) {
 		return
 	}
 	if err := c.removeOrphans(ctx); err != nil {
-		c.markSweep()
 		c.cfg.Log.Warn("removing containers of ended tasks failed, retrying", slog.Any("error", err))
 	}
 }
@@ -225,8 +220,13 @@ func (c *Containers) markSweep() {
 	c.sweepPending = true
 }
 
-// removeOrphans removes the containers of this worker that are not in use.
-func (c *Containers) removeOrphans(ctx context.Context) error {
+// removeOrphans removes the containers of this worker that are not in use. After an error it is repeated later.
+func (c *Containers) removeOrphans(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			c.markSweep()
+		}
+	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
 	list, err := c.list(ctx, LabelWorker, c.cfg.Worker)

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/egress"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
 // entrypointPath is the path of this program in a container with an allowlist.
@@ -192,17 +193,8 @@ func copyTo(path string, f *os.File) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, "muster-")
-	if err != nil {
+	return atomicfile.WriteFunc(path, 0o755, func(w io.Writer) error { // the users of containers execute it
+		_, err := io.Copy(w, io.NewSectionReader(f, 0, 1<<40))
 		return err
-	}
-	_, err = io.Copy(tmp, io.NewSectionReader(f, 0, 1<<40))
-	err = errors.Join(err, tmp.Chmod(0o755), tmp.Close()) // whoever a container runs as executes it
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(tmp.Name()))
-	}
-	return err
+	})
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
 // imageUsage records the images that tasks pulled, in a file that survives restarts. All other images belong to the machine's owner.
@@ -103,9 +104,7 @@ func (l *imageUsage) remove(id string) {
 func (l *imageUsage) save() {
 	b, err := json.Marshal(l.images)
 	if err == nil {
-		if err = os.WriteFile(l.path+".new", b, 0o600); err == nil {
-			err = os.Rename(l.path+".new", l.path)
-		}
+		err = atomicfile.Write(l.path, b, 0o600)
 	}
 	if err != nil {
 		l.log.Warn("writing the record of pulled images failed", slog.Any("error", err))

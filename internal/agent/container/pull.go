@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -177,11 +178,7 @@ func (p *puller) run(ctx context.Context, ref string, f *pullCall) {
 	if errors.Is(f.err, docker.ErrNotFound) || errors.Is(f.err, docker.ErrDenied) {
 		p.absent[ref] = missingImage{err: f.err, until: time.Now().Add(p.timeouts.absentTTL)}
 	}
-	for other, known := range p.absent {
-		if time.Now().After(known.until) {
-			delete(p.absent, other)
-		}
-	}
+	maps.DeleteFunc(p.absent, func(_ string, known missingImage) bool { return time.Now().After(known.until) })
 }
 
 func (p *puller) setProgress(f *pullCall, progress docker.PullProgress) {
@@ -255,12 +252,8 @@ func (c *Containers) listImages(ctx context.Context) ([]string, error) {
 
 // isRetryable reports whether a failed pull may succeed when it is repeated.
 func isRetryable(err error) bool {
-	for _, final := range []error{docker.ErrNotFound, docker.ErrDenied, docker.ErrUnreachable, docker.ErrDiskFull} {
-		if errors.Is(err, final) {
-			return false
-		}
-	}
-	return true
+	final := []error{docker.ErrNotFound, docker.ErrDenied, docker.ErrUnreachable, docker.ErrDiskFull}
+	return !slices.ContainsFunc(final, func(kind error) bool { return errors.Is(err, kind) })
 }
 
 // Causes that cancel a pull.

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
@@ -71,7 +74,7 @@ func (e *Engine) wrapError(ctx context.Context, doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	kind := error(nil)
+	var kind error
 	switch {
 	case ctx.Err() != nil:
 		kind = context.Cause(ctx)
@@ -89,6 +92,12 @@ func (e *Engine) wrapError(ctx context.Context, doing string, err error) error {
 		kind = ErrEngineFailed
 	}
 	return newError(doing, err, kind)
+}
+
+// connClosed reports whether err means that the engine closed the connection or is not running.
+func connClosed(err error) bool {
+	closed := []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.EPIPE}
+	return slices.ContainsFunc(closed, func(kind error) bool { return errors.Is(err, kind) })
 }
 
 // newError returns an error with the message of err. kind may be nil.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 const (
@@ -83,16 +84,8 @@ func newWatcher(src *Source) *watcher {
 }
 
 func (s *watcher) run(ctx context.Context) {
-	t := time.NewTimer(s.untilScan(time.Now()))
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
+	for backoff.Sleep(ctx, s.untilScan(time.Now())) == nil {
 		s.scan(ctx)
-		t.Reset(s.untilScan(time.Now()))
 	}
 }
 
@@ -203,7 +196,7 @@ func (s *watcher) uploadChanged(ctx context.Context, root *os.Root, files []fs.F
 			_ = f.Close()
 		}
 	}()
-	if len(open) == 0 || !s.waitStable(ctx) {
+	if len(open) == 0 || backoff.Sleep(ctx, s.stableTime) != nil {
 		return false, false, nil
 	}
 	for _, f := range open {
@@ -250,18 +243,6 @@ func (s *watcher) openChanged(root *os.Root, files []fs.FileInfo) []openFile {
 		open = append(open, openFile{f, name, stat})
 	}
 	return open
-}
-
-// waitStable waits for stableTime. It returns false if ctx ends first.
-func (s *watcher) waitStable(ctx context.Context) bool {
-	t := time.NewTimer(s.stableTime)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 func (f openFile) unchanged() bool {

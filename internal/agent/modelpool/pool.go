@@ -235,9 +235,7 @@ func (p *Pool) nextToFree() *server {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for s := range p.stopping {
-		select {
-		case <-s.released:
-		default:
+		if !isClosed(s.released) {
 			return s
 		}
 	}
@@ -288,10 +286,9 @@ func (p *Pool) Close() {
 		p.closed = true
 		var starting *server
 		for _, s := range p.servers {
-			select {
-			case <-s.ready:
+			if isClosed(s.ready) {
 				p.evict(s, "the worker shuts down")
-			default:
+			} else {
 				starting = s
 			}
 		}
@@ -302,6 +299,15 @@ func (p *Pool) Close() {
 		<-starting.ready
 	}
 	p.stops.Wait()
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
 
 func poolDir(data string) string { return filepath.Join(data, "warm") }

@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
 // Names of a server's log, in its folder, and of the record beside the folder.
@@ -249,22 +250,12 @@ func (s *server) saveRecord() error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(poolDir(filepath.Dir(filepath.Dir(s.dir))), filepath.Base(s.dir)+recordSuffix) // beside the folder, which is its user's
-	part := path + ".part"
-	if err := os.WriteFile(part, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(part, path)
+	return atomicfile.Write(s.dir+recordSuffix, b, 0o600) // beside the folder, which belongs to its user
 }
 
 // hasExited reports whether its process has exited.
 func (s *server) hasExited() bool {
-	select {
-	case <-s.exited:
-		return true
-	default:
-		return s.Proc.StartTicks != 0 && !proctree.Alive(s.Proc)
-	}
+	return isClosed(s.exited) || s.Proc.StartTicks != 0 && !proctree.Alive(s.Proc)
 }
 
 // isAlive reports whether a server of an earlier incarnation can be recovered.
@@ -305,16 +296,9 @@ func (s *server) release(cfg Config) {
 	if cfg.Isolator != nil && s.Isolation != nil {
 		cfg.Isolator.Release(s.Isolation)
 	}
-	if err := errors.Join(run.RemoveAll(s.dir), ignoreNotExist(os.Remove(s.dir+recordSuffix))); err != nil {
+	if err := errors.Join(run.RemoveAll(s.dir), run.RemoveAll(s.dir+recordSuffix)); err != nil {
 		cfg.Log.Warn("removing the folder of a model server failed", slog.Any("error", err))
 	}
-}
-
-func ignoreNotExist(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 // trimLog truncates a log over maxLog. The server opened it for appending.

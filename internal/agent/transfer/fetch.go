@@ -119,9 +119,8 @@ func (c *Client) download(ctx context.Context, sha string, size, maxSize int64, 
 func (c *Client) reportCorrupt(ctx context.Context, sha string) {
 	ctx, cancel := context.WithTimeout(ctx, retryTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url(sha)+"/check", http.NoBody)
+	req, err := c.request(ctx, http.MethodPost, sha, "check")
 	if err == nil {
-		req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
 		var resp *http.Response
 		if resp, err = c.cfg.HTTP.Do(req); err == nil {
 			_ = resp.Body.Close()

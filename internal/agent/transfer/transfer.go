@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/origin"
 )
 
@@ -98,10 +99,9 @@ func (c *Client) slot(ctx context.Context) (release func(), err error) {
 	}
 }
 
-func (c *Client) url(sha string) string { return c.cfg.Server.JoinPath("/api/v1/blobs", sha).String() }
-
-func (c *Client) request(ctx context.Context, method, sha string) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.url(sha), nil)
+// request returns a request for a blob, or for a path below it.
+func (c *Client) request(ctx context.Context, method, sha string, below ...string) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.cfg.Server.JoinPath(append([]string{"/api/v1/blobs", sha}, below...)...).String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (e permanentError) Unwrap() error { return e.error }
 // retry calls try until it succeeds, returns a permanentError, or makes no progress for retryTimeout. try returns how many bytes it
 // transferred.
 func (c *Client) retry(ctx context.Context, desc string, try func(context.Context) (int64, error)) error {
-	pause := minBackoff
+	var pause backoff.Backoff
 	lastProgress := time.Now()
 	for {
 		moved, err := try(ctx)
@@ -140,35 +140,25 @@ func (c *Client) retry(ctx context.Context, desc string, try func(context.Contex
 			return context.Cause(ctx)
 		}
 		if moved > 0 {
-			pause, lastProgress = minBackoff, time.Now()
+			pause.Reset()
+			lastProgress = time.Now()
 		}
-		if time.Since(lastProgress)+pause > retryTimeout {
+		wait := pause.Next()
+		if time.Since(lastProgress)+wait > retryTimeout {
 			return muster.Errorf(muster.Unavailable, "%s failed for %s: %w", desc, retryTimeout, err)
 		}
-		c.cfg.Log.Debug("transfer failed, retrying", slog.String("what", desc), slog.Any("error", err), slog.Duration("pause", pause))
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		c.cfg.Log.Debug("transfer failed, retrying", slog.String("what", desc), slog.Any("error", err), slog.Duration("pause", wait))
+		if backoff.Sleep(ctx, wait) != nil {
 			return context.Cause(ctx)
 		}
-		pause = min(2*pause, maxBackoff)
 	}
 }
-
-const (
-	minBackoff = 100 * time.Millisecond
-	maxBackoff = 15 * time.Second
-)
 
 // statusError returns the error for an unexpected HTTP status.
 func statusError(resp *http.Response) error {
 	err := muster.Errorf(muster.Unavailable, "the server returned %s", resp.Status)
-	switch code := resp.StatusCode; {
-	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests, code == http.StatusRequestTimeout:
+	if code := resp.StatusCode; code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout {
 		return err
-	default:
-		return permanentError{err}
 	}
+	return permanentError{err}
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 // server is the blob part of the API, with faults.
@@ -309,7 +310,7 @@ func TestRetryTimeout(t *testing.T) {
 				if err := c.Fetch(t.Context(), hashOf(nil), 10, path); reasonOf(err) != muster.FetchFailed {
 					t.Errorf("fetching: %v", err)
 				}
-				if took := time.Since(begun); took < retryTimeout-maxBackoff-stallTimeout || took > retryTimeout+stallTimeout {
+				if took := time.Since(begun); took < retryTimeout-backoff.DefaultMax-stallTimeout || took > retryTimeout+stallTimeout {
 					t.Errorf("it gave up after %s, want about %s", took, retryTimeout)
 				}
 				if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {

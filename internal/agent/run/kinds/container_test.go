@@ -18,9 +18,9 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/kinds"
-	"github.com/muster-dev/muster/internal/agent/run/runtest"
 	"github.com/muster-dev/muster/internal/mustertest"
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // TestInAContainer has kinds in containers: one of the owner's, and one whose program is the worker's own.
@@ -52,7 +52,7 @@ func TestInAContainer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		runtest.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
+		testkit.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
 		cfg.Deps.Containers, cfg.Deps.Runtimes, cfg.Deps.ModelPool = containers, fakeRuntimes{code: code}, &fakeModelPool{fail: errors.New("a container has no host")}
 		cfg.Program = func(portable bool) (string, error) {
 			if !portable {

@@ -156,27 +156,7 @@ func (d *definition) buildVenv(ctx context.Context, a *process.Attempt) (string,
 		return "", err
 	}
 	defer func() { _ = root.Close() }()
-	return d.shared.buildVenv(ctx, a.Task.Spec.Python, root, run.Observer{Step: a.SetStep, LogLine: a.LogLine})
-}
-
-// buildVenv builds a Python environment. p names files in root.
-func (w *shared) buildVenv(ctx context.Context, p *muster.Python, root *os.Root, observer run.Observer) (string, error) {
-	const maxSize = 1 << 20
-	pySpec, err := python.ParseSpec(p, func(name string) ([]byte, error) {
-		info, err := root.Stat(name)
-		if err == nil && info.Size() > maxSize {
-			return nil, run.Failf(muster.Dependency, "%s is larger than %s", name, muster.Size(maxSize))
-		}
-		b, err := root.ReadFile(name)
-		if err != nil {
-			return nil, run.Failf(muster.Dependency, "the requirements cannot be read: %w", err)
-		}
-		return b, nil
-	})
-	if err != nil {
-		return "", err
-	}
-	return w.envs.Get(ctx, pySpec, observer)
+	return d.shared.envs.Build(ctx, a.Task.Spec.Python, root, run.Observer{Step: a.SetStep, LogLine: a.LogLine})
 }
 
 // modelsDir returns the folder of models and creates it if necessary.

@@ -149,7 +149,7 @@ func (p *taskSetup) buildVenv(ctx context.Context) error {
 		return run.Failf(muster.WorkerInternal, "read the folder of kind %s: %w", p.d.Name, err)
 	}
 	defer func() { _ = root.Close() }()
-	p.venv, err = p.d.shared.buildVenv(ctx, p.d.Python, root, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine})
+	p.venv, err = p.d.shared.envs.Build(ctx, p.d.Python, root, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine})
 	if err != nil {
 		return err
 	}

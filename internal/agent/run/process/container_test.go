@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run/runtest"
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // containerized runs the tasks of another executor in containers.
@@ -62,7 +63,7 @@ func useContainers(t *testing.T, deps *run.Deps) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runtest.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
+	testkit.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
 	deps.Containers = containers
 	if deps.Isolator == nil && deps.Meter == nil { // a test that has its own wants no other figures
 		isolator, err := isolation.New(isolation.Config{Data: deps.Dir, Log: deps.Log})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -99,6 +100,32 @@ func (e *Envs) Get(ctx context.Context, w Spec, observer run.Observer) (string, 
 			return "", run.Failf(muster.Dependency, "the Python environment was not ready in time: %w", context.Cause(ctx))
 		}
 	}
+}
+
+// Build is Get for the python section of a spec. Its files are read from root.
+func (e *Envs) Build(ctx context.Context, p *muster.Python, root *os.Root, observer run.Observer) (string, error) {
+	spec, err := ParseSpec(p, func(name string) ([]byte, error) {
+		f, err := run.OpenRegularIn(root, filepath.FromSlash(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, run.Failf(muster.Dependency, "%s does not exist in the task's folder: set files to the folder that contains it", name)
+		}
+		if err != nil {
+			return nil, run.Failf(muster.Dependency, "read %s: %w", name, err)
+		}
+		defer f.Close()
+		b, err := io.ReadAll(io.LimitReader(f, maxRequirements+1))
+		if err == nil && len(b) > maxRequirements {
+			err = fmt.Errorf("it is larger than %s", muster.Size(maxRequirements))
+		}
+		if err != nil {
+			return nil, run.Failf(muster.Dependency, "read %s: %w", name, err)
+		}
+		return b, nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return e.Get(ctx, spec, observer)
 }
 
 // claim makes the caller the builder of an environment, or returns the channel that the current builder closes.

@@ -148,7 +148,7 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 	six := filepath.Join(dirs[0], "lib", pythonFolder(t, dirs[0]), "site-packages", "six.py")
 	untilRebuilt(t, e, want, "six.py of six 1.17.0 is missing", func() error { return os.Remove(six) })
 	works()
-	untilRebuilt(t, e, want, "the cached packages are damaged, too", func() error { return os.Truncate(six, 10) })
+	untilRebuilt(t, e, want, "the cached packages are also damaged", func() error { return os.Truncate(six, 10) })
 	works()
 
 	// What cannot be had fails with uv's own words, and leaves nothing.

@@ -15,6 +15,8 @@ const (
 	maxIncludes   = 20
 	maxPackages   = 2000
 	maxLineLength = 4096
+
+	maxRequirements = 1 << 20 // bytes of one file
 )
 
 // Spec describes an environment.

@@ -316,13 +316,3 @@ func (s *Recorder) Updates() []muster.Progress {
 
 // Timeout limits each wait of a test.
 const Timeout = time.Minute
-
-// Await waits until cond holds.
-func Await(tb testing.TB, desc string, cond func() bool) {
-	tb.Helper()
-	for deadline := time.Now().Add(Timeout); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			tb.Fatalf("waited %s in vain: %s", Timeout, desc)
-		}
-	}
-}

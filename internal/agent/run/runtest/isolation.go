@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // fakeIsolator isolates nothing and counts its calls.
@@ -187,7 +188,7 @@ func isolation(t *testing.T, o suite) {
 		defer cancel(nil)
 		out := make(chan muster.Report, 1)
 		go func() { out <- b.x.Run(ctx, task, NewRecorder()) }()
-		Await(t, "the task is ready", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "ready\n" })
+		testkit.Await(t, "the task is ready", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "ready\n" })
 		cancel(&run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted, Message: "room is needed"})
 		r := <-out
 		b.check(t, task, &r)

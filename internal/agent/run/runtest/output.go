@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func output(t *testing.T, o suite) {
@@ -56,7 +57,7 @@ func output(t *testing.T, o suite) {
 		task := b.task(`printf 'name? '; while [ ! -e ` + SharedDir(b.Deps) + `/go ]; do sleep 0.02; done; echo bye`)
 		done := make(chan muster.Report, 1)
 		go func() { done <- b.x.Run(t.Context(), task, NewRecorder()) }()
-		Await(t, "the prompt is in the log", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "name? " })
+		testkit.Await(t, "the prompt is in the log", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "name? " })
 		if err := os.WriteFile(filepath.Join(SharedDir(b.Deps), "go"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

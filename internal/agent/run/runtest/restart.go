@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // restarts restarts the worker while a task runs and checks that the next incarnation recovers it.
@@ -23,7 +24,7 @@ func restarts(t *testing.T, o suite) {
 		defer detach(nil)
 		done := make(chan struct{})
 		go func() { defer close(done); b.x.Run(ctx, task, NewRecorder()) }()
-		Await(t, "the task is ready", func() bool {
+		testkit.Await(t, "the task is ready", func() bool {
 			return strings.HasPrefix(b.Output(t, task.Attempt, tasklog.Stdout), "ready\n")
 		})
 		detach(run.ErrDetach)
@@ -87,7 +88,7 @@ func restarts(t *testing.T, o suite) {
 		task.Spec.Outputs = []string{"*.txt"}
 		next := restart(t, b, task)
 		resume(t, b)
-		Await(t, "the task has ended", func() bool { return b.runningProcs(t) == 0 })
+		testkit.Await(t, "the task has ended", func() bool { return b.runningProcs(t) == 0 })
 		r := b.done(t, next)
 		want(t, r, muster.AttemptFailed, muster.Signal, "SIGSEGV")
 		if len(r.Artifacts) != 1 {
@@ -136,7 +137,7 @@ func restarts(t *testing.T, o suite) {
 		b := open(t, o)
 		next := restart(t, b, waitingTask(b, "echo ready; exec sleep 1000"))
 		b.stopShims(t)
-		Await(t, "the task has ended", func() bool { return b.runningProcs(t) == 0 })
+		testkit.Await(t, "the task has ended", func() bool { return b.runningProcs(t) == 0 })
 		b.Restart(t)
 		var err error
 		if b.x, err = o.open(b.Deps); err != nil {

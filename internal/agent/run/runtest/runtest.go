@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // OpenFunc returns the executor under test for an environment.
@@ -252,7 +253,7 @@ func stops(t *testing.T, o suite) {
 		defer cancel(nil)
 		out := make(chan muster.Report, 1)
 		go func() { out <- b.x.Run(ctx, task, NewRecorder()) }()
-		Await(t, "the task prints "+ready, func() bool {
+		testkit.Await(t, "the task prints "+ready, func() bool {
 			return strings.Contains(b.Output(t, task.Attempt, tasklog.Stdout), ready)
 		})
 		cancel(cause)
@@ -306,7 +307,7 @@ func stops(t *testing.T, o suite) {
 			(env -i /usr/bin/setsid /bin/sh -c 'trap "" TERM; sleep %s; :' &) &
 			sleep %s & sleep 0.3; echo ready; wait; while :; do sleep 1; done`, one, two, three))
 		task.Spec.Kill.Grace = muster.Duration(200 * time.Millisecond)
-		Await(t, "no process has the words yet", func() bool { return !alive(one) && !alive(two) && !alive(three) })
+		testkit.Await(t, "no process has the words yet", func() bool { return !alive(one) && !alive(two) && !alive(three) })
 		want(t, stop(t, b, task, "ready\n", cancelled), muster.AttemptCancelled, muster.CancelledByUser, "")
 		for _, s := range []string{one, two, three} {
 			if alive(s) {
@@ -351,7 +352,7 @@ func stops(t *testing.T, o suite) {
 		defer cancel(nil)
 		out := make(chan muster.Report, 1)
 		go func() { out <- b.x.Run(ctx, long, NewRecorder()) }()
-		Await(t, "the long task is ready, and its daemon runs", func() bool {
+		testkit.Await(t, "the long task is ready, and its daemon runs", func() bool {
 			return b.Output(t, long.Attempt, tasklog.Stdout) == "ready\n" && alive(sleep)
 		})
 		b2 := &harness{Env: b.Env, x: b.x}

@@ -23,8 +23,14 @@ func New(deps *run.Deps) (*process.Executor, error) {
 		return nil, err
 	}
 	p := &programs{fetch: newFetcher(deps.AllowPrivateURLs)}
-	r := &runtimes{envs: envs}
-	return process.NewKind(deps, muster.KindScript, process.KindHooks{Program: p.writeScript, Runtime: r.buildVenv})
+	return process.NewKind(deps, muster.KindScript, process.KindHooks{Program: p.writeScript, Runtime: func(ctx context.Context, a *process.Attempt) (string, error) {
+		root, err := a.OpenRoot()
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = root.Close() }()
+		return envs.Build(ctx, a.Task.Spec.Python, root, run.Observer{Step: a.SetStep, LogLine: a.LogLine})
+	}})
 }
 
 type programs struct{ fetch *fetcher }
@@ -69,10 +75,7 @@ func writeFile(a *process.Attempt, name string, text []byte) (string, error) {
 		return "", run.Failf(muster.WorkerInternal, "write the script: %w", err)
 	}
 	_, err = f.Write(text)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if err = errors.Join(err, f.Close()); err != nil {
 		return "", run.Failf(muster.WorkerInternal, "write the script: %w", err)
 	}
 	return name, nil
