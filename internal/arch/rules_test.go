@@ -120,7 +120,7 @@ var rules = map[string]rule{
 	"agent/shim/wire":         {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/meter":             {ring: adapter, internal: []string{"agent/run", "agent/gpu", "usageseries"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
 	"agent/hostpolicy":        {ring: adapter, internal: []string{"agent/run", "agent/gpu"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
-	"agent/checkpoint":        {ring: adapter, internal: []string{"agent/run", "atomicfile", "backoff"}, external: []string{"golang.org/x/"}},
+	"agent/checkpoint":        {ring: adapter, internal: []string{"agent/run", "agent/shim/proctree", "atomicfile", "backoff"}, external: []string{"golang.org/x/"}},
 	"agent/transfer":          {ring: adapter, internal: []string{"agent/run", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
 	"engine":  {ring: shell, internal: []string{"sched", "sched/effect", "sched/event", "sched/explain", "sched/fleet", "dag", "store", "link", "eventbus", "traceparent"}, external: []string{"golang.org/x/time"}},

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
@@ -19,7 +20,7 @@ const maxTrees = 32
 
 // manifest describes the state of a folder.
 type manifest struct {
-	Boot  string               `json:"boot,omitempty"` // bootID when it was written
+	Boot  string               `json:"boot,omitempty"` // BootID when it was written
 	Trees []string             `json:"past"`           // hashes of the trees that the folder was, oldest first
 	Files map[string]savedFile `json:"files"`          // of the last tree
 }
@@ -54,7 +55,7 @@ func readManifest(dir string) *manifest {
 }
 
 func (n *manifest) write(dir string) error {
-	n.Boot = bootID()
+	n.Boot = proctree.BootID()
 	b, err := json.Marshal(n)
 	if err != nil {
 		return err
@@ -85,7 +86,7 @@ func (n *manifest) addTree(tree string) {
 
 // hasTree reports whether the folder is the tree, or a later state of it.
 func (n *manifest) hasTree(tree string) bool {
-	return slices.Contains(n.Trees, tree) && n.Boot == bootID()
+	return slices.Contains(n.Trees, tree) && n.Boot == proctree.BootID()
 }
 
 // treeEntry returns the entry of the file in a tree.

@@ -71,11 +71,17 @@ func (f *folderPool) recycle(base string) bool {
 	if !pristine(base, f.subdirs) {
 		return false
 	}
-	path := f.nextPath()
-	if path == "" || os.Rename(base, path) != nil {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.pooled) >= maxPooled {
 		return false
 	}
-	f.push(path)
+	f.number++
+	path := filepath.Join(f.dir, f.name+strconv.Itoa(f.number))
+	if os.Rename(base, path) != nil {
+		return false
+	}
+	f.pooled = append(f.pooled, path)
 	return true
 }
 
@@ -94,15 +100,4 @@ func (f *folderPool) push(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pooled = append(f.pooled, path)
-}
-
-// nextPath returns the path for another pooled folder, "" if the pool is full.
-func (f *folderPool) nextPath() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.pooled) >= maxPooled {
-		return ""
-	}
-	f.number++
-	return filepath.Join(f.dir, f.name+strconv.Itoa(f.number))
 }

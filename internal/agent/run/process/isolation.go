@@ -85,17 +85,12 @@ func (a *Attempt) runFolders() run.Folders {
 	}
 }
 
-// prepareContainer prepares everything that Create needs.
-func (a *Attempt) prepareContainer(ctx context.Context) error {
+// checkContainer rejects specs that containers do not support.
+func (a *Attempt) checkContainer(context.Context) error {
 	if a.Task.Spec.Python != nil && !a.canRunAsProcess() {
 		return run.Failf(muster.TaskInvalid, "python is not supported in a container: use an image with the packages, and remove python")
 	}
 	a.programArgv = a.argv
-	for _, step := range []func(context.Context) error{a.linkCheckpoint, a.prepareCgroups, a.buildEnv, a.acquireDevices, a.applyLauncher} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 

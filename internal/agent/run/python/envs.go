@@ -87,10 +87,19 @@ func (e *Envs) Get(ctx context.Context, w Spec, observer run.Observer) (string, 
 	}
 	dir := filepath.Join(e.dir, key)
 	for {
-		done, claimed := e.claim(key)
-		if claimed {
+		e.mu.Lock()
+		done, busy := e.building[key]
+		if !busy {
+			done = make(chan struct{})
+			e.building[key] = done
+		}
+		e.mu.Unlock()
+		if !busy {
 			err := e.ensure(ctx, uv, interpreter, dir, key, &w, observer)
-			e.release(key, done)
+			e.mu.Lock()
+			delete(e.building, key)
+			e.mu.Unlock()
+			close(done)
 			return dir, err
 		}
 		observer.Step("python environment: waiting for another task that installs the same")
@@ -126,25 +135,6 @@ func (e *Envs) Build(ctx context.Context, p *muster.Python, root *os.Root, obser
 		return "", err
 	}
 	return e.Get(ctx, spec, observer)
-}
-
-// claim makes the caller the builder of an environment, or returns the channel that the current builder closes.
-func (e *Envs) claim(key string) (chan struct{}, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if done, ok := e.building[key]; ok {
-		return done, false
-	}
-	done := make(chan struct{})
-	e.building[key] = done
-	return done, true
-}
-
-func (e *Envs) release(key string, done chan struct{}) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.building, key)
-	close(done)
 }
 
 // ensure builds the environment at dir unless it is usable.

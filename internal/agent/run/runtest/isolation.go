@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,19 +16,15 @@ import (
 
 // fakeIsolator isolates nothing and counts its calls.
 type fakeIsolator struct {
-	mu       sync.Mutex
-	stats    run.CgroupStats
-	prepared int
-	released int
+	stats              run.CgroupStats
+	prepared, released atomic.Int64
 }
 
 func (l *fakeIsolator) Prepare(_ *run.Task, f run.Folders) (*run.IsolationSpec, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if f.Base == "" || f.Work == "" || f.Out == "" || f.Tmp == "" || f.Checkpoint == "" {
 		return nil, run.Failf(muster.WorkerInternal, "folders are missing: %+v", f)
 	}
-	l.prepared++
+	l.prepared.Add(1)
 	return &run.IsolationSpec{}, nil
 }
 
@@ -42,11 +38,7 @@ func (l *fakeIsolator) CurrentStats(*run.IsolationSpec) run.CgroupStats { return
 
 func (*fakeIsolator) Processes(*run.IsolationSpec) ([]int, bool) { return nil, false }
 
-func (l *fakeIsolator) Release(*run.IsolationSpec) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.released++
-}
+func (l *fakeIsolator) Release(*run.IsolationSpec) { l.released.Add(1) }
 
 // fakeMeter reports its fields.
 type fakeMeter struct {
@@ -68,26 +60,18 @@ func (m *fakeMeter) Watch(s *run.Subject, w run.MeterHandler) func() muster.Usag
 
 // fakeDevices counts acquisitions and releases.
 type fakeDevices struct {
-	mu       sync.Mutex
-	acquired int
-	released int
-	fault    error
+	acquired, released atomic.Int64
+	fault              error
 }
 
 func (*fakeDevices) Environ(g *muster.Grant) []string {
 	return []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(g.GPUs, "+")}
 }
 
-func (d *fakeDevices) Acquire(context.Context, muster.AttemptID, *muster.Grant) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.acquired++
-}
+func (d *fakeDevices) Acquire(context.Context, muster.AttemptID, *muster.Grant) { d.acquired.Add(1) }
 
 func (d *fakeDevices) Release(_ context.Context, _ muster.AttemptID, _ *muster.Grant, envTag string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.released++
+	d.released.Add(1)
 	if !strings.HasPrefix(envTag, "MUSTER_OUT=") {
 		return run.Failf(muster.WorkerInternal, "the environment tag is %q", envTag)
 	}
@@ -122,8 +106,8 @@ func isolation(t *testing.T, o suite) {
 					t.Errorf("message %q does not contain %q", r.Message, s)
 				}
 			}
-			if l.prepared != 1 || l.released != 1 {
-				t.Errorf("prepared %d times, released %d times", l.prepared, l.released)
+			if l.prepared.Load() != 1 || l.released.Load() != 1 {
+				t.Errorf("prepared %d times, released %d times", l.prepared.Load(), l.released.Load())
 			}
 			if c.stats.MemoryPeak != nil && r.Usage.MemoryPeak != *c.stats.MemoryPeak {
 				t.Errorf("usage %+v", r.Usage)
@@ -174,8 +158,8 @@ func isolation(t *testing.T, o suite) {
 			if r := b.done(t, task); r.Reason != c.reason {
 				t.Errorf("%s: %s, %q", shell, r.Reason, r.Message)
 			}
-			if d.acquired != 1 || d.released != 1 {
-				t.Errorf("%s: acquired %d times, released %d times", shell, d.acquired, d.released)
+			if d.acquired.Load() != 1 || d.released.Load() != 1 {
+				t.Errorf("%s: acquired %d times, released %d times", shell, d.acquired.Load(), d.released.Load())
 			}
 		}
 	})
@@ -186,8 +170,7 @@ func isolation(t *testing.T, o suite) {
 		task.Spec.Kill.Grace = muster.Duration(time.Millisecond)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
-		out := make(chan muster.Report, 1)
-		go func() { out <- b.x.Run(ctx, task, NewRecorder()) }()
+		out := b.start(ctx, task)
 		testkit.Await(t, "the task is ready", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "ready\n" })
 		cancel(&run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted, Message: "room is needed"})
 		r := <-out

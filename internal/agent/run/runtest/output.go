@@ -55,8 +55,7 @@ func output(t *testing.T, o suite) {
 	})
 	o.run(t, "a prompt shows while its line has no end", func(t *testing.T) {
 		task := b.task(`printf 'name? '; while [ ! -e ` + SharedDir(b.Deps) + `/go ]; do sleep 0.02; done; echo bye`)
-		done := make(chan muster.Report, 1)
-		go func() { done <- b.x.Run(t.Context(), task, NewRecorder()) }()
+		done := b.start(t.Context(), task)
 		testkit.Await(t, "the prompt is in the log", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "name? " })
 		if err := os.WriteFile(filepath.Join(SharedDir(b.Deps), "go"), nil, 0o600); err != nil {
 			t.Fatal(err)

@@ -22,8 +22,7 @@ func restarts(t *testing.T, o suite) {
 		t.Helper()
 		ctx, detach := context.WithCancelCause(t.Context())
 		defer detach(nil)
-		done := make(chan struct{})
-		go func() { defer close(done); b.x.Run(ctx, task, NewRecorder()) }()
+		done := b.start(ctx, task)
 		testkit.Await(t, "the task is ready", func() bool {
 			return strings.HasPrefix(b.Output(t, task.Attempt, tasklog.Stdout), "ready\n")
 		})
@@ -33,11 +32,7 @@ func restarts(t *testing.T, o suite) {
 		case <-time.After(Timeout):
 			t.Fatal("the executor does not detach")
 		}
-		b.Restart(t)
-		var err error
-		if b.x, err = o.open(b.Deps); err != nil {
-			t.Fatal(err)
-		}
+		b.restart(t, o)
 		recovered := b.Deps.Supervisor.Recovered()
 		if len(recovered) != 1 {
 			t.Fatalf("%d attempts are recovered", len(recovered))
@@ -100,11 +95,7 @@ func restarts(t *testing.T, o suite) {
 		task := b.task("echo done")
 		before := b.done(t, task)
 		wantSuccess(t, before)
-		b.Restart(t)
-		var err error
-		if b.x, err = o.open(b.Deps); err != nil {
-			t.Fatal(err)
-		}
+		b.restart(t, o)
 		recovered := b.Deps.Supervisor.Recovered()
 		if len(recovered) != 1 || recovered[0].Exit == nil {
 			t.Fatalf("recovered: %+v", recovered)
@@ -138,11 +129,7 @@ func restarts(t *testing.T, o suite) {
 		next := restart(t, b, waitingTask(b, "echo ready; exec sleep 1000"))
 		b.stopShims(t)
 		testkit.Await(t, "the task has ended", func() bool { return b.runningProcs(t) == 0 })
-		b.Restart(t)
-		var err error
-		if b.x, err = o.open(b.Deps); err != nil {
-			t.Fatal(err)
-		}
+		b.restart(t, o)
 		r := b.done(t, next)
 		if r.Outcome != muster.AttemptLost && r.Reason != muster.WorkerInternal {
 			t.Errorf("%+v", r)

@@ -56,11 +56,30 @@ func open(t *testing.T, o suite, configure ...func(*run.Deps)) *harness {
 	for _, f := range configure {
 		f(b.Deps)
 	}
+	b.openExecutor(t, o)
+	return b
+}
+
+func (b *harness) openExecutor(t *testing.T, o suite) {
+	t.Helper()
 	var err error
 	if b.x, err = o.open(b.Deps); err != nil {
 		t.Fatal(err)
 	}
-	return b
+}
+
+// restart restarts the worker and opens the executor again.
+func (b *harness) restart(t *testing.T, o suite) {
+	t.Helper()
+	b.Restart(t)
+	b.openExecutor(t, o)
+}
+
+// start runs a task in the background and returns its report through a channel.
+func (b *harness) start(ctx context.Context, task *run.Task) <-chan muster.Report {
+	out := make(chan muster.Report, 1)
+	go func() { out <- b.x.Run(ctx, task, NewRecorder()) }()
+	return out
 }
 
 // task returns a task that runs a shell command.
@@ -251,8 +270,7 @@ func stops(t *testing.T, o suite) {
 		t.Helper()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
-		out := make(chan muster.Report, 1)
-		go func() { out <- b.x.Run(ctx, task, NewRecorder()) }()
+		out := b.start(ctx, task)
 		testkit.Await(t, "the task prints "+ready, func() bool {
 			return strings.Contains(b.Output(t, task.Attempt, tasklog.Stdout), ready)
 		})
@@ -350,8 +368,7 @@ func stops(t *testing.T, o suite) {
 		long := b.task(fmt.Sprintf("(env -i /usr/bin/setsid /bin/sleep %s &); sleep 0.3; echo ready; while :; do sleep 0.05; done", sleep))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
-		out := make(chan muster.Report, 1)
-		go func() { out <- b.x.Run(ctx, long, NewRecorder()) }()
+		out := b.start(ctx, long)
 		testkit.Await(t, "the long task is ready, and its daemon runs", func() bool {
 			return b.Output(t, long.Attempt, tasklog.Stdout) == "ready\n" && alive(sleep)
 		})
