@@ -51,16 +51,16 @@ func (e *Envs) findInterpreter(ctx context.Context, uv, version string, observer
 	return resolved, nil
 }
 
-// runBuild builds the environment at dir, with its files for uv in tmp.
-func (e *Envs) runBuild(ctx context.Context, uv, interpreter, tmp, dir string, w *Spec, observer run.Observer) error {
+// run builds the environment at dir.
+func (b *build) run(ctx context.Context, dir string) error {
+	w := b.spec
 	n := len(w.Requirements)
-	p := &progress{title: w.title(), observer: observer, begun: time.Now(), quiet: w.Prebuilt, packages: PackageCount(n), fetched: map[string]muster.Size{}}
-	observer.Step(w.title() + ": installing " + PackageCount(n))
+	p := &progress{title: w.title(), observer: b.observer, begun: time.Now(), quiet: w.Prebuilt, packages: PackageCount(n), fetched: map[string]muster.Size{}}
+	b.observer.Step(w.title() + ": installing " + PackageCount(n))
 	if !p.quiet {
-		observer.LogLine(fmt.Sprintf("%s: installing %s with uv", w.title(), PackageCount(n)))
+		b.observer.LogLine(fmt.Sprintf("%s: installing %s with uv", w.title(), PackageCount(n)))
 	}
-	var read []string
-	if err := e.runUV(ctx, uv, tmp, read, p, "venv", "--quiet", "--no-project", "--relocatable", "--python", interpreter, dir); err != nil {
+	if err := b.runUV(ctx, p, "venv", "--quiet", "--no-project", "--relocatable", "--python", b.interpreter, dir); err != nil {
 		return err
 	}
 	if n == 0 {
@@ -78,7 +78,6 @@ func (e *Envs) runBuild(ctx context.Context, uv, interpreter, tmp, dir string, w
 		args = append(args, "--torch-backend", w.TorchBackend)
 	}
 	if w.Wheels != "" {
-		read = append(read, w.Wheels)
 		args = append(args, "--offline", "--no-index", "--find-links", w.Wheels)
 	}
 	files := map[string]string{"requirements.txt": w.requirementsTxt()}
@@ -86,7 +85,7 @@ func (e *Envs) runBuild(ctx context.Context, uv, interpreter, tmp, dir string, w
 		files["constraints.txt"] = strings.Join(w.Constraints, "\n") + "\n"
 		args = append(args, "-c", "constraints.txt")
 	}
-	folder, err := os.OpenRoot(tmp) // code of packages may have run there
+	folder, err := os.OpenRoot(b.tmp) // code of packages may have run there
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "write the requirements for uv: %w", err)
 	}
@@ -96,17 +95,21 @@ func (e *Envs) runBuild(ctx context.Context, uv, interpreter, tmp, dir string, w
 			return run.Failf(muster.WorkerInternal, "write the requirements for uv: %w", err)
 		}
 	}
-	return e.runUV(ctx, uv, tmp, read, p, args...)
+	return b.runUV(ctx, p, args...)
 }
 
 // runUV runs uv for a build and reports its progress.
-func (e *Envs) runUV(ctx context.Context, uv, tmp string, read []string, p *progress, args ...string) error {
+func (b *build) runUV(ctx context.Context, p *progress, args ...string) error {
 	diskFull := false
 	logLine := func(line string) {
 		p.onLine(line)
 		diskFull = diskFull || strings.Contains(line, "No space left on device") // the exit status does not show it
 	}
-	err := e.tool.runBuild(ctx, uv, tmp, read, outputHandler{logLine, p.setPID}, args...)
+	var read []string
+	if b.spec.Wheels != "" {
+		read = append(read, b.spec.Wheels)
+	}
+	err := b.tool.runBuild(ctx, b.uv, b.tmp, read, outputHandler{logLine, p.setPID}, args...)
 	p.ticker.stop()
 	if err == nil {
 		return nil

@@ -73,15 +73,11 @@ func (e *Envs) UV(ctx context.Context, observer run.Observer) (string, error) {
 func (e *Envs) Get(ctx context.Context, w Spec, observer run.Observer) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
-	uv, err := e.tool.find(ctx, observer)
+	b, err := e.newBuild(ctx, &w, observer)
 	if err != nil {
 		return "", err
 	}
-	interpreter, err := e.findInterpreter(ctx, uv, w.Version, observer)
-	if err != nil {
-		return "", err
-	}
-	key, err := w.key(interpreter)
+	key, err := w.key(b.interpreter)
 	if err != nil {
 		return "", err
 	}
@@ -95,7 +91,7 @@ func (e *Envs) Get(ctx context.Context, w Spec, observer run.Observer) (string, 
 		}
 		e.mu.Unlock()
 		if !busy {
-			err := e.ensure(ctx, uv, interpreter, dir, key, &w, observer)
+			err := b.ensure(ctx, dir, key)
 			e.mu.Lock()
 			delete(e.building, key)
 			e.mu.Unlock()
@@ -137,21 +133,43 @@ func (e *Envs) Build(ctx context.Context, p *muster.Python, root *os.Root, obser
 	return e.Get(ctx, spec, observer)
 }
 
+// build is the build of one environment.
+type build struct {
+	*Envs
+
+	uv, interpreter string
+	spec            *Spec
+	observer        run.Observer
+	tmp             string // for uv's files
+}
+
+func (e *Envs) newBuild(ctx context.Context, w *Spec, observer run.Observer) (*build, error) {
+	uv, err := e.tool.find(ctx, observer)
+	if err != nil {
+		return nil, err
+	}
+	interpreter, err := e.findInterpreter(ctx, uv, w.Version, observer)
+	if err != nil {
+		return nil, err
+	}
+	return &build{Envs: e, uv: uv, interpreter: interpreter, spec: w, observer: observer}, nil
+}
+
 // ensure builds the environment at dir unless it is usable.
-func (e *Envs) ensure(ctx context.Context, uv, interpreter, dir, key string, w *Spec, observer run.Observer) error {
-	if e.usable(ctx, dir, observer) {
+func (b *build) ensure(ctx context.Context, dir, key string) error {
+	if b.usable(ctx, dir, b.observer) {
 		now := time.Now()
 		_ = os.Chtimes(filepath.Join(dir, markerFile), now, now) // after an error it only counts as longer unused
 		return nil
 	}
 	begun := time.Now()
-	e.prune(begun)
-	err := e.install(ctx, uv, interpreter, dir, w, func(_ string, in Installed) (string, []byte, error) {
-		b, err := json.Marshal(record{Key: key, Installed: in})
-		return markerFile, b, err
-	}, observer)
+	b.prune(begun)
+	err := b.install(ctx, dir, func(_ string, in Installed) (string, []byte, error) {
+		data, err := json.Marshal(record{Key: key, Installed: in})
+		return markerFile, data, err
+	})
 	if err == nil {
-		observer.LogLine(fmt.Sprintf("%s ready after %.1f s", w.title(), time.Since(begun).Seconds()))
+		b.observer.LogLine(fmt.Sprintf("%s ready after %.1f s", b.spec.title(), time.Since(begun).Seconds()))
 	}
 	return err
 }
@@ -162,19 +180,15 @@ type Finish func(made string, in Installed) (name string, data []byte, err error
 
 // Make builds an environment and replaces dir with it only if all succeeds. Calls for one dir must not overlap.
 func (e *Envs) Make(ctx context.Context, w *Spec, dir string, finish Finish, observer run.Observer) error {
-	uv, err := e.tool.find(ctx, observer)
+	b, err := e.newBuild(ctx, w, observer)
 	if err != nil {
 		return err
 	}
-	interpreter, err := e.findInterpreter(ctx, uv, w.Version, observer)
-	if err != nil {
-		return err
-	}
-	return e.install(ctx, uv, interpreter, dir, w, finish, observer)
+	return b.install(ctx, dir, finish)
 }
 
 // install does the work of Make.
-func (e *Envs) install(ctx context.Context, uv, interpreter, dir string, w *Spec, finish Finish, observer run.Observer) error {
+func (b *build) install(ctx context.Context, dir string, finish Finish) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return run.Failf(muster.WorkerInternal, "create the folder for Python environments: %w", err)
 	}
@@ -183,8 +197,9 @@ func (e *Envs) install(ctx context.Context, uv, interpreter, dir string, w *Spec
 		return run.Failf(muster.WorkerInternal, "create the folder for a Python environment: %w", err)
 	}
 	defer os.RemoveAll(tmp) //nolint:errcheck // prune retries
+	b.tmp = tmp
 	built := filepath.Join(tmp, "env")
-	in, err := e.buildWithRetry(ctx, uv, interpreter, tmp, built, w, observer)
+	in, err := b.buildWithRetry(ctx, built)
 	if err != nil {
 		return err
 	}
@@ -197,7 +212,7 @@ func (e *Envs) install(ctx context.Context, uv, interpreter, dir string, w *Spec
 	if err := os.Rename(built, dir); err != nil {
 		return run.Failf(muster.WorkerInternal, "move the Python environment to its path: %w", err)
 	}
-	e.markVerified(dir, time.Now())
+	b.markVerified(dir, time.Now())
 	return nil
 }
 
@@ -224,25 +239,26 @@ func writeMarker(tmp, builtDir string, in Installed, finish Finish) error {
 }
 
 // buildWithRetry builds an environment and checks it. If uv's cached packages are damaged, it fetches them again.
-func (e *Envs) buildWithRetry(ctx context.Context, uv, interpreter, tmp, built string, w *Spec, observer run.Observer) (Installed, error) {
-	in, err := e.buildAndCheck(ctx, uv, interpreter, tmp, built, w, observer)
-	if !errors.Is(err, errDamaged) || w.NoCache {
+func (b *build) buildWithRetry(ctx context.Context, built string) (Installed, error) {
+	in, err := b.buildAndCheck(ctx, built)
+	if !errors.Is(err, errDamaged) || b.spec.NoCache {
 		return in, err
 	}
-	observer.LogLine(w.title() + ": the cached packages are also damaged, fetching them again: " + err.Error())
-	if err := e.CleanCache(ctx); err != nil {
-		e.log.Warn("removing cached Python packages failed", slog.Any("error", err))
+	b.observer.LogLine(b.spec.title() + ": the cached packages are also damaged, fetching them again: " + err.Error())
+	if err := b.CleanCache(ctx); err != nil {
+		b.log.Warn("removing cached Python packages failed", slog.Any("error", err))
 	}
-	if err := errors.Join(reclaim(tmp), os.RemoveAll(built)); err != nil {
+	if err := errors.Join(reclaim(b.tmp), os.RemoveAll(built)); err != nil {
 		return Installed{}, run.Failf(muster.WorkerInternal, "remove a damaged Python environment: %w", err)
 	}
-	retry := *w
-	retry.NoCache = true
-	return e.buildAndCheck(ctx, uv, interpreter, tmp, built, &retry, observer)
+	retry, spec := *b, *b.spec
+	spec.NoCache = true
+	retry.spec = &spec
+	return retry.buildAndCheck(ctx, built)
 }
 
-func (e *Envs) buildAndCheck(ctx context.Context, uv, interpreter, tmp, built string, w *Spec, observer run.Observer) (Installed, error) {
-	if err := e.runBuild(ctx, uv, interpreter, tmp, built, w, observer); err != nil {
+func (b *build) buildAndCheck(ctx context.Context, built string) (Installed, error) {
+	if err := b.run(ctx, built); err != nil {
 		return Installed{}, err
 	}
 	in, err := listInstalled(built)
@@ -250,7 +266,7 @@ func (e *Envs) buildAndCheck(ctx context.Context, uv, interpreter, tmp, built st
 		err = in.Check(ctx, built)
 	}
 	if err != nil {
-		return Installed{}, run.Failf(muster.Dependency, "%s: %w: %w", w.title(), errDamaged, err)
+		return Installed{}, run.Failf(muster.Dependency, "%s: %w: %w", b.spec.title(), errDamaged, err)
 	}
 	return in, nil
 }
