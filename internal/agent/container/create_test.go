@@ -251,11 +251,11 @@ func TestAContainerIsInItsAttemptsGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := inspected.Container.HostConfig.CgroupParent; got != b.Isolation.CgroupParent || !c.InCgroup {
-		t.Errorf("its group is in %q, and that is said: %v", got, c.InCgroup)
+		t.Errorf("its group is in %q, InCgroup is %v", got, c.InCgroup)
 	}
 	b = newSpec(w.shell(), "true")
 	if c := w.mustCreate(b); c.InCgroup {
-		t.Error("it is said to be in a group that it does not have")
+		t.Error("InCgroup is true without a group")
 	}
 }
 
@@ -297,16 +297,16 @@ func TestSweepRemovesWhatNobodyHolds(t *testing.T) {
 		return slices.ContainsFunc(list, func(l docker.ContainerSummary) bool { return l.ID == c.ID })
 	}
 	if there(orphan) || !there(recovered) || !there(own) || !there(foreign) {
-		t.Errorf("left: %v, held: %v, of this life: %v, of another worker: %v: want all but the first", there(orphan), there(recovered), there(own), there(foreign))
+		t.Errorf("orphan: %v, recovered: %v, own: %v, of another worker: %v: want all but the first", there(orphan), there(recovered), there(own), there(foreign))
 	}
 	for range 2 {
 		if err := now.Remove(t.Context(), recovered); err != nil {
-			t.Errorf("a container that is not there is no error: %v", err)
+			t.Errorf("removing a missing container fails: %v", err)
 		}
 	}
 }
 
-// TestWhatOthersMadeOfATasksContainerStays holds that labels alone make no container the worker's: an image that somebody
+// TestWhatOthersMadeOfATasksContainerStays checks that labels alone do not make a container the worker's: an image that a user
 // made of a task's container has them, too, and gives them to all containers of it.
 func TestWhatOthersMadeOfATasksContainerStays(t *testing.T) {
 	w := newTestEnv(t, nil)
@@ -328,7 +328,7 @@ func TestWhatOthersMadeOfATasksContainerStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.api.ContainerInspect(t.Context(), theirs, client.ContainerInspectOptions{}); err != nil {
-		t.Errorf("somebody else's container with the labels of a task: %v", err)
+		t.Errorf("a foreign container with the labels of a task: %v", err)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestUpgradedEngine(t *testing.T) {
 	}
 }
 
-// TestErrorMessages holds that errors tell nothing of requests which people did not make, and all that the engine says.
+// TestErrorMessages checks that errors omit the client's HTTP requests and contain the whole message of the engine.
 func TestErrorMessages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -47,7 +47,7 @@ type fault struct {
 	status int  // answered instead
 	cut    int  // bytes after which the connection breaks
 	wrong  bool // the first byte is changed
-	short  bool // the answer ends early, and says so
+	short  bool // the response ends early
 }
 
 func newServer(t *testing.T) *server {
@@ -95,7 +95,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.status = http.StatusUnauthorized
 	}
 	if f.status != 0 {
-		http.Error(w, "told to", f.status)
+		http.Error(w, "injected fault", f.status)
 		return
 	}
 	s.mu.Lock()
@@ -205,10 +205,10 @@ func TestFetchSurvivesFaults(t *testing.T) {
 	}{
 		{"nothing wrong", nil, "GET "},
 		{"the server is unavailable for a moment", []fault{{status: 503}, {status: 502}}, "GET "},
-		{"a broken connection goes on where it stopped", []fault{{cut: 300_000}}, "GET bytes=300000-"},
+		{"a broken connection resumes where it stopped", []fault{{cut: 300_000}}, "GET bytes=300000-"},
 		{"two broken connections", []fault{{cut: 300_000}, {cut: 300_000}}, "GET bytes=600000-"},
 		{"an answer that ends early", []fault{{short: true}}, "GET bytes=524288-"},
-		{"wrong bytes are fetched anew", []fault{{wrong: true}, {wrong: true}}, "GET "},
+		{"wrong bytes are fetched again", []fault{{wrong: true}, {wrong: true}}, "GET "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newServer(t)
@@ -232,7 +232,7 @@ func TestFetchSurvivesFaults(t *testing.T) {
 				}
 			}
 			if len(s.checked) != wrong || wrong > 0 && s.checked[0] != sha {
-				t.Errorf("the server was told of wrong bytes of %v, want %d times", s.checked, wrong)
+				t.Errorf("wrong bytes reported for %v, want %d times", s.checked, wrong)
 			}
 		})
 	}
@@ -408,7 +408,7 @@ func TestUploadSurvivesFaults(t *testing.T) {
 		{"the server is unavailable for a moment", []fault{{status: 503}, {}, {status: 507}}, blob, 0, "HEAD ,HEAD ,PUT 0,HEAD ,PUT 0"},
 		{"a part of other bytes is there", nil, blob, -1000, "HEAD ,PUT 1000,HEAD ,PUT 0"},
 		{"more than all of it is there", nil, blob, -2 << 20, "HEAD ,PUT 2097152,HEAD ,PUT 0"},
-		{"somebody else moved on", []fault{{}, {status: 409}}, blob, 0, "HEAD ,PUT 0,HEAD ,PUT 0"},
+		{"another upload made progress", []fault{{}, {status: 409}}, blob, 0, "HEAD ,PUT 0,HEAD ,PUT 0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newServer(t)
@@ -453,7 +453,7 @@ func uploadPath(t *testing.T, c *Client, path string) (sha string, size int64, e
 	return c.UploadFile(t.Context(), f)
 }
 
-// A file that its task makes endless is not read to its end before an upload heeds that it is to stop.
+// Cancelling an upload does not wait for the end of an endless file.
 func TestUploadIsCancelledWhileItReads(t *testing.T) {
 	c := newClient(t, newServer(t), 0)
 	f, err := os.Create(filepath.Join(t.TempDir(), "endless"))

@@ -73,7 +73,7 @@ func (a *Attempt) computeCID(ctx context.Context, f outputFile) (string, error) 
 	return cid.Sum(&ctxReader{file, ctx.Err})
 }
 
-// ctxReader is a file that is read only as long as nobody minds.
+// ctxReader is a file whose reads fail after its context has ended.
 type ctxReader struct {
 	file   *os.File
 	ctxErr func() error

@@ -87,7 +87,7 @@ func TestABuildLeadsItsWorkerNowhere(t *testing.T) {
 	}
 	untouched()
 	if st, err := os.Stat(tmp); err != nil || st.Mode().Perm() != 0o700 {
-		t.Errorf("others may go on changing what is marked: its folder has the mode %v (%v)", st.Mode(), err)
+		t.Errorf("others can still change the marked environment: its folder has mode %v (%v)", st.Mode(), err)
 	}
 	if b, err := os.ReadFile(filepath.Join(built, markerFile)); err != nil || string(b) != "{}\n" {
 		t.Errorf("the mark is %q (%v)", b, err)

@@ -12,8 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// What tasks had installed runs when an environment is looked at, and sees nothing of
-// what only the worker is to know.
+// Checking an environment executes code of its packages, which must not see the worker's secrets.
 func TestAnEnvironmentSeesNothingOfTheWorkers(t *testing.T) {
 	t.Setenv("MUSTER_JOIN_TOKEN", "a secret")
 	e, err := New(&run.Deps{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, false)

@@ -129,10 +129,10 @@ func isolation(t *testing.T, o suite) {
 			t.Errorf("the sample is %+v, %v", s, err)
 		}
 		if got := b.Output(t, task.Attempt, tasklog.System); got != "it is about to be too much\n" {
-			t.Errorf("the log says %q", got)
+			t.Errorf("the log is %q", got)
 		}
 	})
-	o.run(t, "devices are lent and taken back, and their fault is the failure", func(t *testing.T) {
+	o.run(t, "devices are acquired and released, and their fault is the failure", func(t *testing.T) {
 		fault := run.Failf(muster.GPUFault, "GPU-a failed: XID 79")
 		for shell, c := range map[string]struct {
 			fault  error
@@ -163,7 +163,7 @@ func isolation(t *testing.T, o suite) {
 			}
 		}
 	})
-	o.run(t, "a task that has to make room gets the signal of its checkpoint", func(t *testing.T) {
+	o.run(t, "a preempted task gets the signal of its checkpoint", func(t *testing.T) {
 		b := open(t, o)
 		task := b.task("trap 'echo saved; exit 0' USR2; trap 'echo wrong' TERM; echo ready; while :; do sleep 0.02; done")
 		task.Spec.Checkpoint = &muster.Checkpoint{Signal: "SIGUSR2", Grace: muster.Duration(Timeout)}
@@ -172,10 +172,10 @@ func isolation(t *testing.T, o suite) {
 		defer cancel(nil)
 		out := b.start(ctx, task)
 		testkit.Await(t, "the task is ready", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "ready\n" })
-		cancel(&run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted, Message: "room is needed"})
+		cancel(&run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted, Message: "preempted for job 5"})
 		r := <-out
 		b.check(t, task, &r)
-		want(t, r, muster.AttemptFailed, muster.Preempted, "room")
+		want(t, r, muster.AttemptFailed, muster.Preempted, "job 5")
 		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "ready\nsaved\n" {
 			t.Errorf("printed %q", got)
 		}

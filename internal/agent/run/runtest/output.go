@@ -75,7 +75,7 @@ func output(t *testing.T, o suite) {
 			t.Errorf("the log has %d bytes", r.LogSize)
 		}
 		if got := b.Output(t, task.Attempt, tasklog.System); strings.Count(got, "\n") != 1 || !strings.Contains(got, "97.7KiB") {
-			t.Errorf("the log says %q", got)
+			t.Errorf("the log is %q", got)
 		}
 		if len(recorder.Updates()) != 1 {
 			t.Error("progress after the limit is lost")
@@ -205,10 +205,10 @@ func outputs(t *testing.T, o suite) {
 			t.Errorf("artifacts %s", names(r))
 		}
 		if logged := b.Output(t, task.Attempt, tasklog.System); !strings.Contains(logged, "b.txt is not taken as an artifact: it is a link that points outside the folder") || !strings.Contains(logged, "p.txt is not taken") {
-			t.Errorf("the log says %q", logged)
+			t.Errorf("the log is %q", logged)
 		}
 	})
-	o.run(t, "a result that is none fails the task and says why", func(t *testing.T) {
+	o.run(t, "an invalid result fails the task with the cause", func(t *testing.T) {
 		for shell, wantMsg := range map[string]string{
 			`echo '{"loss": NaN}' > $MUSTER_OUT/result.json`:     "not valid JSON",
 			`head -c 300000 /dev/zero > $MUSTER_OUT/result.json`: "larger than 256KiB",
@@ -236,7 +236,7 @@ func outputs(t *testing.T, o suite) {
 				t.Errorf("%s: %v %s", shell, r.Artifacts, r.Result)
 			}
 			if logged := b.Output(t, task.Attempt, tasklog.System); r.Outcome == muster.AttemptSucceeded && !strings.Contains(logged, "the task replaced its folder") {
-				t.Errorf("%s: the log says %q", shell, logged)
+				t.Errorf("%s: the log is %q", shell, logged)
 			}
 		}
 	})
@@ -304,7 +304,7 @@ func protocol(t *testing.T, o suite) {
 	if !maps.Equal(metrics, map[string]float64{"loss": 0.5, "acc": 0.9, "lr": 0.1}) {
 		t.Errorf("metrics %v", metrics)
 	}
-	// The log has the history, thinned: all that was said last is in it.
+	// The log has the history at a lower rate, including the last values.
 	point := muster.Point{}
 	for _, rec := range b.Records(t, task.Attempt) {
 		if rec.Stream == tasklog.Progress {
@@ -323,6 +323,6 @@ func protocol(t *testing.T, o suite) {
 		t.Errorf("stderr %q", got)
 	}
 	if got := b.Output(t, task.Attempt, tasklog.System); strings.Count(got, "\n") != 1 || !strings.Contains(got, "nonsense") {
-		t.Errorf("the log says %q", got)
+		t.Errorf("the log is %q", got)
 	}
 }

@@ -124,7 +124,7 @@ func restarts(t *testing.T, o suite) {
 			t.Errorf("printed %q", got)
 		}
 	})
-	o.run(t, "although its shim is gone", func(t *testing.T) {
+	o.run(t, "although its shim has exited", func(t *testing.T) {
 		b := open(t, o)
 		next := restart(t, b, waitingTask(b, "echo ready; exec sleep 1000"))
 		b.stopShims(t)

@@ -163,10 +163,10 @@ func RunExcept(t *testing.T, x OpenFunc, skip map[string]string, command ...stri
 	o.run(t, "output is kept as it was printed", func(t *testing.T) { output(t, o) })
 	o.run(t, "a task sees its own environment only", func(t *testing.T) { environment(t, o) })
 	o.run(t, "what a task leaves is taken", func(t *testing.T) { outputs(t, o) })
-	o.run(t, "what a task says is passed on", func(t *testing.T) { protocol(t, o) })
-	o.run(t, "what holds a task and measures it is heeded", func(t *testing.T) { isolation(t, o) })
+	o.run(t, "events of a task are reported", func(t *testing.T) { protocol(t, o) })
+	o.run(t, "isolation, meter and devices are used", func(t *testing.T) { isolation(t, o) })
 	if command != nil {
-		o.run(t, "the worker's next life goes on with a task", func(t *testing.T) { restarts(t, o) })
+		o.run(t, "a restarted worker recovers a task", func(t *testing.T) { restarts(t, o) })
 	}
 }
 
@@ -183,14 +183,14 @@ func endings(t *testing.T, o suite) {
 			t.Error("a silent task has a log")
 		}
 	})
-	o.run(t, "another exit code is told", func(t *testing.T) {
+	o.run(t, "another exit code is reported", func(t *testing.T) {
 		r := b.done(t, b.task("exit 75"))
 		want(t, r, muster.AttemptFailed, muster.ExitCode, "75")
 		if r.ExitCode == nil || *r.ExitCode != 75 {
 			t.Errorf("exit code %v", r.ExitCode)
 		}
 	})
-	o.run(t, "a signal is told by name", func(t *testing.T) {
+	o.run(t, "a signal is reported by name", func(t *testing.T) {
 		want(t, b.done(t, b.task("kill -SEGV $$")), muster.AttemptFailed, muster.Signal, "SIGSEGV")
 	})
 	o.run(t, "a list is executed without a shell", func(t *testing.T) {
