@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 // maxPulls is the number of concurrent pulls.
@@ -221,10 +222,7 @@ func (c *Containers) pull(ctx context.Context, ref string, onProgress func(docke
 			break
 		}
 		c.cfg.Log.Warn("pulling an image failed, retrying", imageAttrs(ref, err)...)
-		select {
-		case <-time.After(c.timeouts.retryDelays[attempt]):
-		case <-ctx.Done():
-		}
+		_ = backoff.Sleep(ctx, c.timeouts.retryDelays[attempt])
 	}
 	if authErr != nil && (errors.Is(err, docker.ErrNotFound) || errors.Is(err, docker.ErrDenied)) {
 		err = fmt.Errorf("%w; and %w", err, authErr)

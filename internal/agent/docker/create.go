@@ -11,6 +11,8 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 // ContainerSpec describes a container. Empty fields mean the default of the image or of the engine.
@@ -165,10 +167,8 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 		case !errors.Is(err, ErrConflict): // ErrConflict: it is being removed
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return e.wrapError(ctx, doing, fmt.Errorf("it is still being removed: %w", ctx.Err()))
+		if err := backoff.Sleep(ctx, pause); err != nil {
+			return e.wrapError(ctx, doing, fmt.Errorf("it is still being removed: %w", err))
 		}
 	}
 }

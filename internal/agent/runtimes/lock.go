@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 // errBusy means that another process holds a conflicting lock.
@@ -110,8 +111,6 @@ func (r *Runtimes) busy(name string) bool {
 func (r *Runtimes) lock(ctx context.Context, name string, exclusive bool, observer run.Observer) (*fileLock, error) {
 	var read time.Time
 	last := ""
-	tick := time.NewTicker(lockPollInterval)
-	defer tick.Stop()
 	for {
 		h, err := r.tryLock(name, exclusive)
 		if err == nil {
@@ -127,9 +126,7 @@ func (r *Runtimes) lock(ctx context.Context, name string, exclusive bool, observ
 				observer.Step(now)
 			}
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, lockPollInterval) != nil {
 			return nil, run.Failf(muster.Dependency, "runtime %s was not ready in time: %w", name, context.Cause(ctx))
 		}
 	}

@@ -1,6 +1,7 @@
 package python
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 // The output of uv while it installs. It names only the larger downloads.
@@ -137,39 +139,30 @@ const reportInterval = time.Second
 
 // periodic calls a function every reportInterval. One goroutine uses it.
 type periodic struct {
-	quit chan struct{} // nil if it is stopped
-	done chan struct{} // closed after the last call
+	cancel  context.CancelFunc // nil if it is stopped
+	running sync.WaitGroup
 }
 
 // start calls fn until stop. It does nothing if another function is being called.
 func (t *periodic) start(fn func()) {
-	if t.quit != nil {
+	if t.cancel != nil {
 		return
 	}
-	t.quit, t.done = make(chan struct{}), make(chan struct{})
-	go func() { // joined by stop
-		defer close(t.done)
-		tick := time.NewTicker(reportInterval)
-		defer tick.Stop()
-		for {
-			fn()
-			select {
-			case <-tick.C:
-			case <-t.quit:
-				return
-			}
+	var ctx context.Context
+	ctx, t.cancel = context.WithCancel(context.Background())
+	t.running.Go(func() {
+		for fn(); backoff.Sleep(ctx, reportInterval) == nil; fn() {
 		}
-	}()
+	})
 }
 
 // stop ends the calls and waits for the last one.
 func (t *periodic) stop() {
-	if t.quit == nil {
-		return
+	if t.cancel != nil {
+		t.cancel()
+		t.running.Wait()
+		t.cancel = nil
 	}
-	close(t.quit)
-	<-t.done
-	t.quit = nil
 }
 
 // formatThousands formats a number with commas: 1,234,567.
