@@ -1,10 +1,9 @@
-// Package runtimes holds what the AI kinds are made of: their definitions (kinds/NAME/kind.yaml, see internal/kind)
-// and their Python side (python/NAME). A worker writes the Python side to its data dir and makes the
-// environments that its locks ask for.
+// Package runtimes embeds the AI kinds: their definitions (kinds/NAME/kind.yaml, see internal/kind) and their Python code
+// (python/NAME). A worker writes the Python code to its data dir and builds environments from the lock files.
 //
-//	python/core            muster_core: what all of them use; no packages needed
-//	python/NAME            a runtime: pyproject.toml says what it needs, requirements.lock the exact
-//	                       versions, muster_NAME/ is its modules, one level deep
+//	python/core            muster_core: shared by all runtimes; needs no packages
+//	python/NAME            a runtime: pyproject.toml has its requirements, requirements.lock the exact
+//	                       versions, muster_NAME/ its modules, one level deep
 //	python/NAME/tests      for pytest; not embedded
 package runtimes
 
@@ -13,5 +12,5 @@ import "embed"
 //go:embed kinds/*/* python/*/pyproject.toml python/*/requirements.lock python/*/muster_*/*.py
 var files embed.FS
 
-// Files returns the folders kinds and python. They are not changed.
+// Files returns the folders kinds and python.
 func Files() embed.FS { return files }

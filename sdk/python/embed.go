@@ -1,5 +1,4 @@
-// Package python holds the muster module for tasks that are Python programs. A
-// worker puts it on the PYTHONPATH of every task.
+// Package python embeds the muster module for Python tasks. A worker adds it to the PYTHONPATH of every task.
 package python
 
 import _ "embed"

@@ -1,27 +1,20 @@
-// Package save keeps the checkpoint folders of tasks on the server, so that a
-// task that has to move, or whose machine is lost, goes on elsewhere.
+// Package checkpoint uploads the checkpoint folders of tasks to the server, so that a task can continue on another worker.
 //
-// While a task runs its folder is looked at again and again. Files that changed since the last look,
-// by size, time and inode, are uploaded by their hash; then the list of all files is, as a
-// muster.Tree, and the server is told that tree's hash. So what the server has is whole, and what did not
-// change costs neither reading nor sending. Between two looks is
-// the time that the task asks for, and at least three times what the last look took.
+// While a task runs, its folder is scanned periodically. Files whose size, time or inode has changed are uploaded by their hash, then
+// the list of all files, as a muster.Tree, and the server gets the hash of that tree. So the server's copy is always complete, and
+// unchanged files are neither read nor sent. The interval is the spec's, and at least three times the duration of the last scan.
 //
-// # What is consistent
+// # Consistency
 //
-// Each file is, if the program writes another one and renames it, as programs that survive a crash
-// do. A file that changes while it is read keeps its last saved form, or is left out if there is none. Files
-// are not saved at one moment: one that belongs to others should be written after them.
+// A file is consistent if the program writes a new file and renames it. A file that changes while it is read keeps its last uploaded
+// version, or is left out if there is none. Files are not uploaded at one point in time: a file that refers to others should be
+// written after them.
 //
-// # What a folder holds
+// # Manifest
 //
-// Beside a folder lies a note of the trees that it was, in the order of time, whether loaded or
-// saved. A task that comes back with a tree of that list finds at least as much as it
-// saved, and nothing is fetched. A folder whose machine was started again since is
-// fetched anew, since a loss of power leaves files without their bytes; so is one that was being replaced when the
-// worker ended. The note goes before the folder is replaced, and comes back
-// after: there is no moment at which half a folder counts as whole.
+// A manifest beside each folder lists the trees that the folder has been, loaded or uploaded, oldest first. A task that returns with a
+// tree of that list finds at least that state, and nothing is fetched. The folder is fetched again after a reboot, because a power loss
+// may truncate files, and after an interrupted replacement: the manifest is removed before a replacement and written after it.
 //
-// Folders belong to tasks, which are not trusted: nothing is read through a link that
-// leads out of them.
+// Folders belong to tasks, which are not trusted: links that point outside are not followed.
 package checkpoint

@@ -7,12 +7,12 @@ import (
 	"syscall"
 )
 
-// openFlags keep the opening of what a task put there from blocking or following.
+// openFlags prevent an open from blocking on a pipe or following a link.
 const openFlags = syscall.O_NONBLOCK | syscall.O_NOFOLLOW
 
 func inode(info fs.FileInfo) uint64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return uint64(st.Ino) //nolint:unconvert // it has other types on other systems
+		return uint64(st.Ino) //nolint:unconvert // the type differs between systems
 	}
 	return 0
 }

@@ -8,33 +8,32 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// What ends the name of the note beside a folder, and of the next one.
-const (
-	manifestSuffix = ".tree"
-	newSuffix      = ".new"
-)
+// manifestSuffix is the suffix of the manifest beside a folder.
+const manifestSuffix = ".tree"
 
-// maxTrees is how many of a folder's trees are remembered.
+// maxTrees is the most trees in a manifest.
 const maxTrees = 32
 
-// manifest is what is known of a folder. Who holds none knows nothing.
+// manifest describes the state of a folder.
 type manifest struct {
-	Boot  string               `json:"boot,omitempty"` // of the machine, when it was written
-	Trees []string             `json:"past"`           // trees that the folder was, the last one last
-	Files map[string]savedFile `json:"files"`          // of the last one
+	Boot  string               `json:"boot,omitempty"` // BootID when it was written
+	Trees []string             `json:"past"`           // hashes of the trees that the folder was, oldest first
+	Files map[string]savedFile `json:"files"`          // of the last tree
 }
 
-// savedFile is a file as it was when its bytes were uploaded.
+// savedFile is the state of a file when it was uploaded.
 type savedFile struct {
 	stamp
 
 	SHA256 string `json:"sha256"`
-	Recent bool   `json:"fresh,omitempty"` // it was so new then that a change after that may not show
+	Recent bool   `json:"fresh,omitempty"` // modified so shortly before that a later change may have the same time
 }
 
-// stamp is what shows that a file was changed.
+// stamp changes when a file changes.
 type stamp struct {
 	Size  int64  `json:"size"`
 	MTime int64  `json:"mtime"` // nanoseconds since 1970
@@ -46,7 +45,7 @@ func stampOf(info fs.FileInfo) stamp {
 	return stamp{info.Size(), info.ModTime().UnixNano(), inode(info), info.Mode()&0o100 != 0}
 }
 
-// readManifest returns the note of a folder, an empty one if there is none or if it cannot be read.
+// readManifest returns the manifest of a folder, an empty one if it is missing or unreadable.
 func readManifest(dir string) *manifest {
 	n := &manifest{}
 	if b, err := os.ReadFile(dir + manifestSuffix); err != nil || json.Unmarshal(b, n) != nil {
@@ -56,16 +55,12 @@ func readManifest(dir string) *manifest {
 }
 
 func (n *manifest) write(dir string) error {
-	n.Boot = bootID()
+	n.Boot = proctree.BootID()
 	b, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	path := dir + manifestSuffix
-	if err := os.WriteFile(path+newSuffix, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+newSuffix, path)
+	return atomicfile.Write(dir+manifestSuffix, b, 0o600)
 }
 
 func removeManifest(dir string) error {
@@ -75,7 +70,7 @@ func removeManifest(dir string) error {
 	return nil
 }
 
-// lastTree is the tree that the folder was last, "" if none.
+// lastTree returns the last tree of the folder, "" if none.
 func (n *manifest) lastTree() string {
 	if len(n.Trees) == 0 {
 		return ""
@@ -83,18 +78,18 @@ func (n *manifest) lastTree() string {
 	return n.Trees[len(n.Trees)-1]
 }
 
-// addTree notes that the folder is a tree.
+// addTree makes tree the last tree of the folder.
 func (n *manifest) addTree(tree string) {
 	n.Trees = append(slices.DeleteFunc(n.Trees, func(t string) bool { return t == tree }), tree)
 	n.Trees = n.Trees[max(0, len(n.Trees)-maxTrees):]
 }
 
-// hasTree reports whether the folder is the tree, or what was made of it here.
+// hasTree reports whether the folder is the tree, or a later state of it.
 func (n *manifest) hasTree(tree string) bool {
-	return slices.Contains(n.Trees, tree) && n.Boot == bootID()
+	return slices.Contains(n.Trees, tree) && n.Boot == proctree.BootID()
 }
 
-// treeEntry makes an entry of a tree.
+// treeEntry returns the entry of the file in a tree.
 func (s *savedFile) treeEntry(path string) muster.File {
 	return muster.File{Path: path, Size: s.Size, SHA256: s.SHA256, Exec: s.Exec}
 }

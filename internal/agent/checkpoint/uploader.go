@@ -11,34 +11,34 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Config is what a Saver is made of.
+// Config configures an Uploader.
 type Config struct {
 	Blobs   Blobs
-	OnSaved func(a muster.AttemptID, tree string) // tells the server, which has the tree by then
+	OnSaved func(a muster.AttemptID, tree string) // reports the tree to the server, which has all of its blobs
 	Log     *slog.Logger
 }
 
-// Blobs brings bytes to the server and back. Its errors are run.TaskErrors.
+// Blobs transfers blobs to and from the server. Its errors are run.TaskErrors.
 type Blobs interface {
 	UploadFile(ctx context.Context, f *os.File) (sha256 string, size int64, err error)
 	FetchTree(ctx context.Context, sha256, dir string) error
 }
 
-// Uploader implements run.Checkpoints.
+// Uploader implements run.CheckpointStore.
 type Uploader struct{ cfg Config }
 
 var _ run.CheckpointStore = (*Uploader)(nil)
 
-// New makes a Saver.
+// New returns an Uploader.
 func New(cfg Config) *Uploader { return &Uploader{cfg} }
 
-// What a folder is called while it is replaced.
+// Suffixes of the new and the old folder during a replacement.
 const (
 	incomingSuffix = ".coming"
 	outgoingSuffix = ".going"
 )
 
-// Load implements run.Checkpoints.
+// Load implements run.CheckpointStore.
 func (s *Uploader) Load(ctx context.Context, t *run.Task, dir string) error {
 	if t.Checkpoint == "" || readManifest(dir).hasTree(t.Checkpoint) {
 		return nil
@@ -52,9 +52,9 @@ func (s *Uploader) Load(ctx context.Context, t *run.Task, dir string) error {
 	}
 	if err := s.cfg.Blobs.FetchTree(ctx, t.Checkpoint, incoming); err != nil {
 		if rerr := run.RemoveAll(incoming); rerr != nil {
-			s.cfg.Log.Warn("a checkpoint that was not fetched whole stays", slog.String("folder", incoming), slog.Any("error", rerr))
+			s.cfg.Log.Warn("removing an incomplete checkpoint failed", slog.String("folder", incoming), slog.Any("error", rerr))
 		}
-		return run.Failf(muster.FetchFailed, "the checkpoint could not be fetched: %w", err)
+		return run.Failf(muster.FetchFailed, "fetch the checkpoint: %w", err)
 	}
 	if err := removeManifest(dir); err != nil {
 		return folderError(err)
@@ -71,20 +71,20 @@ func (s *Uploader) Load(ctx context.Context, t *run.Task, dir string) error {
 		return folderError(err)
 	}
 	if err := run.RemoveAll(outgoing); err != nil {
-		s.cfg.Log.Warn("an old checkpoint stays", slog.String("folder", outgoing), slog.Any("error", err))
+		s.cfg.Log.Warn("removing an old checkpoint failed", slog.String("folder", outgoing), slog.Any("error", err))
 	}
 	return nil
 }
 
-// Forget implements run.Checkpoints.
+// Forget implements run.CheckpointStore.
 func (s *Uploader) Forget(dir string) {
-	for _, suffix := range []string{manifestSuffix, manifestSuffix + newSuffix, incomingSuffix, outgoingSuffix, listSuffix} {
+	for _, suffix := range []string{manifestSuffix, incomingSuffix, outgoingSuffix, listSuffix} {
 		if err := run.RemoveAll(dir + suffix); err != nil {
-			s.cfg.Log.Warn("what belongs to a checkpoint stays", slog.String("path", dir+suffix), slog.Any("error", err))
+			s.cfg.Log.Warn("removing a checkpoint's file failed", slog.String("path", dir+suffix), slog.Any("error", err))
 		}
 	}
 }
 
 func folderError(err error) error {
-	return run.Failf(muster.WorkerInternal, "the checkpoint's folder cannot be made: %w", err)
+	return run.Failf(muster.WorkerInternal, "create the checkpoint folder: %w", err)
 }

@@ -187,7 +187,7 @@ func (b *testEnv) scan(f *watcher) {
 	}
 }
 
-// load loads what was told last into a folder of another worker and returns its files.
+// load loads the last published tree into a folder of another worker and returns its files.
 func (b *testEnv) loadElsewhere() map[string]string {
 	b.Helper()
 	dir := filepath.Join(b.TempDir(), "1.1")
@@ -236,23 +236,23 @@ func TestOnlyWhatChangedIsRead(t *testing.T) {
 	b.write("step", "1", time.Hour)
 	b.scan(f)
 	if got := b.blobs.reads(); !slices.Equal(got, []string{"step", "weights"}) || len(b.published) != 1 {
-		t.Fatalf("read %q, told %d", got, len(b.published))
+		t.Fatalf("read %q, published %d", got, len(b.published))
 	}
 	b.scan(f)
 	if got := b.blobs.reads(); len(got) != 0 || len(b.published) != 1 {
-		t.Fatalf("nothing changed: read %q, told %d", got, len(b.published))
+		t.Fatalf("nothing changed: read %q, published %d", got, len(b.published))
 	}
 	b.write("step", "2", time.Minute)
 	b.scan(f)
 	if got := b.blobs.reads(); !slices.Equal(got, []string{"step"}) || len(b.published) != 2 {
-		t.Fatalf("read %q, told %d", got, len(b.published))
+		t.Fatalf("read %q, published %d", got, len(b.published))
 	}
 	want(t, b.loadElsewhere(), map[string]string{"model/weights": "1", "step": "2"})
-	// The next life of the worker goes on where this one stopped.
+	// The next incarnation of the worker continues where this one stopped.
 	f = b.newWatcher()
 	b.scan(f)
 	if got := b.blobs.reads(); len(got) != 0 || len(b.published) != 3 || b.published[2] != b.published[1] {
-		t.Fatalf("after a restart: read %q, told %q", got, b.published)
+		t.Fatalf("after a restart: read %q, published %q", got, b.published)
 	}
 	if err := os.RemoveAll(filepath.Join(b.dir, "model")); err != nil {
 		t.Fatal(err)
@@ -307,7 +307,7 @@ func TestNothingIsToldThatIsNotThere(t *testing.T) {
 	b.write("step", "1", time.Hour)
 	b.blobs.fail = errors.New("the server is away")
 	if err := f.scan(t.Context()); err == nil || b.published != nil {
-		t.Fatalf("%v, told %q", err, b.published)
+		t.Fatalf("%v, published %q", err, b.published)
 	}
 	b.blobs.fail = nil
 	b.scan(f)
@@ -333,8 +333,8 @@ func TestLinksAndOddFiles(t *testing.T) {
 	b.scan(f)
 	b.scan(f)
 	want(t, b.loadElsewhere(), map[string]string{"steps/1": "1", "latest": "1", "steps/back": "1"})
-	if len(b.log) != 2 || !strings.Contains(strings.Join(b.log, "\n"), "out is not saved with the checkpoint: it is a link that leads out of the folder") {
-		t.Fatalf("the log says %q", b.log)
+	if len(b.log) != 2 || !strings.Contains(strings.Join(b.log, "\n"), "out is not saved with the checkpoint: it is a link that points outside the folder") {
+		t.Fatalf("the log is %q", b.log)
 	}
 }
 
@@ -407,8 +407,8 @@ func TestTooMuchIsSaidOnce(t *testing.T) {
 	for range 2 {
 		f.logFailure(f.scan(t.Context()))
 	}
-	if len(b.log) != 1 || b.log[0] != "the checkpoint is not saved off this worker: it has more than 64GiB" {
-		t.Fatalf("the log says %q", b.log)
+	if len(b.log) != 1 || b.log[0] != "saving the checkpoint to the server failed: it is larger than 64GiB" {
+		t.Fatalf("the log is %q", b.log)
 	}
 }
 
@@ -531,7 +531,7 @@ func TestWatch(t *testing.T) {
 		stop(time.Minute)
 		stop(time.Minute)
 		if len(b.trees()) != 2 || len(b.log) != 0 || saves != 2 {
-			t.Fatalf("told %q, log %q, %d times saved", b.trees(), b.log, saves)
+			t.Fatalf("published %q, log %q, saved %d times", b.trees(), b.log, saves)
 		}
 		want(t, b.loadElsewhere(), map[string]string{"step": "2"})
 
@@ -544,7 +544,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// Whatever a task does to its folder, what is told is a folder as it was at one look,
+// Whatever a task does to its folder, the published tree is the folder as it was in one scan,
 // and can be laid out elsewhere.
 func TestSavesWhatIsThere(t *testing.T) {
 	b := newTestEnv(t)

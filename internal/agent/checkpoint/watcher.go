@@ -22,25 +22,26 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 const (
 	defaultInterval = 30 * time.Second
-	idleFactor      = 3 // times as long as a look took nothing is looked at
-	maxConcurrent   = 4 // files that are uploaded
+	idleFactor      = 3 // minimal pause, as a multiple of the duration of the last scan
+	maxConcurrent   = 4 // uploads
 
-	// the most that a checkpoint may have to be saved
+	// Limits of a checkpoint.
 	maxFiles = 20_000
-	maxPath  = 1024 // bytes; to look into a folder takes the square of its depth
+	maxPath  = 1024 // bytes; the time to read a folder grows with the square of its depth
 	maxSize  = muster.Size(64 << 30)
 
-	// mtimeGranularity is longer than the time that any file system takes for one.
+	// mtimeGranularity is at least that of any file system.
 	mtimeGranularity = 2 * time.Second
 
 	listSuffix = ".list"
 )
 
-// watcher follows one folder. look is called by one goroutine at a time.
+// watcher uploads one folder. One goroutine at a time calls scan.
 type watcher struct {
 	*Uploader
 
@@ -48,14 +49,14 @@ type watcher struct {
 	dir     string
 	logLine func(line string)
 
-	onSaved func() // after each checkpoint that the server was told of
+	onSaved func() // called after each report to the server
 
 	manifest  *manifest
-	published string          // the tree that the server was last told, or told us
-	logged    map[string]bool // lines that the log has
+	published string          // the last tree that the server knows for the task
+	logged    map[string]bool // lines that are in the log
 }
 
-// Watch implements run.Checkpoints.
+// Watch implements run.CheckpointStore.
 func (s *Uploader) Watch(t *run.Task, dir string, logLine func(line string), onSaved func()) (stop func(timeout time.Duration)) {
 	f := &watcher{Uploader: s, task: t, dir: dir, logLine: logLine, onSaved: onSaved, manifest: readManifest(dir), published: t.Checkpoint, logged: map[string]bool{}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -81,26 +82,19 @@ func (f *watcher) run(ctx context.Context) {
 	if interval <= 0 {
 		interval = defaultInterval
 	}
-	t := time.NewTimer(interval)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
+	for pause := interval; backoff.Sleep(ctx, pause) == nil; {
 		began := time.Now()
 		if err := f.scan(ctx); ctx.Err() == nil {
 			f.logFailure(err)
 		}
-		t.Reset(max(interval, idleFactor*time.Since(began)))
+		pause = max(interval, idleFactor*time.Since(began))
 	}
 }
 
-// logFailure writes into the task's log why it is not saved, once for each reason.
+// logFailure writes err to the task's log, once for each text.
 func (f *watcher) logFailure(err error) {
 	if err != nil {
-		f.logOnce("the checkpoint is not saved off this worker: " + err.Error())
+		f.logOnce("saving the checkpoint to the server failed: " + err.Error())
 	}
 }
 
@@ -111,13 +105,13 @@ func (f *watcher) logOnce(line string) {
 	}
 }
 
-// scan saves what has changed since the look before.
+// scan uploads what has changed since the last scan.
 func (f *watcher) scan(ctx context.Context) error {
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // only read
+	defer func() { _ = root.Close() }()
 	entries, err := f.listFiles(root)
 	if err != nil {
 		return err
@@ -139,8 +133,7 @@ func (f *watcher) scan(ctx context.Context) error {
 	return f.publish(ctx, &tree, files)
 }
 
-// uploadChanged uploads the files that changed, a few at once. Of one that is being written
-// it returns what was saved of it before, or nothing.
+// uploadChanged uploads the changed files. For a file that is being written it returns the last uploaded version, or zero.
 func (f *watcher) uploadChanged(ctx context.Context, root *os.Root, entries []entry) ([]savedFile, error) {
 	uploaded := make([]savedFile, len(entries))
 	g, gctx := errgroup.WithContext(ctx)
@@ -170,7 +163,7 @@ func (f *watcher) uploadChanged(ctx context.Context, root *os.Root, entries []en
 	return uploaded, context.Cause(ctx)
 }
 
-// entry is a file of the folder, or a link.
+// entry is a file or a link of the folder.
 type entry struct {
 	path string
 	stamp
@@ -180,7 +173,7 @@ type entry struct {
 
 var errChanged = errors.New("it changes while it is read")
 
-// listFiles finds what is to be saved, by path.
+// listFiles returns the files and links to save, sorted by path.
 func (f *watcher) listFiles(root *os.Root) ([]entry, error) {
 	var all []entry
 	var size muster.Size
@@ -189,7 +182,7 @@ func (f *watcher) listFiles(root *os.Root) ([]entry, error) {
 			return nil // the task removed it meanwhile
 		}
 		if err != nil {
-			return fmt.Errorf("%s cannot be read: %w", name, withoutPath(err))
+			return fmt.Errorf("read %s: %w", name, withoutPath(err))
 		}
 		if d.IsDir() && len(name) > maxPath {
 			f.logOnce(fmt.Sprintf("%.60s… is not saved with the checkpoint: its path is longer than %d bytes", name, maxPath))
@@ -209,7 +202,7 @@ func (f *watcher) listFiles(root *os.Root) ([]entry, error) {
 			return nil
 		case info.Mode()&fs.ModeSymlink != 0:
 			if e.link = innerLink(root, name); e.link == "" {
-				f.logOnce(name + " is not saved with the checkpoint: it is a link that leads out of the folder")
+				f.logOnce(name + " is not saved with the checkpoint: it is a link that points outside the folder")
 				return nil
 			}
 		case !info.Mode().IsRegular():
@@ -223,7 +216,7 @@ func (f *watcher) listFiles(root *os.Root) ([]entry, error) {
 		case len(all) > maxFiles:
 			return fmt.Errorf("it has more than %d files", maxFiles)
 		case size > maxSize:
-			return fmt.Errorf("it has more than %s", maxSize)
+			return fmt.Errorf("it is larger than %s", maxSize)
 		}
 		return nil
 	})
@@ -231,7 +224,7 @@ func (f *watcher) listFiles(root *os.Root) ([]entry, error) {
 	return all, err
 }
 
-// innerLink returns where a link leads to in the folder, "" if it leads elsewhere.
+// innerLink returns the target of a link within the folder, "" if it points outside.
 func innerLink(root *os.Root, name string) string {
 	link, err := root.Readlink(name)
 	if err != nil || path.IsAbs(link) || strings.ContainsAny(link, "\\\x00") || !fs.ValidPath(path.Join(path.Dir(name), link)) {
@@ -240,7 +233,6 @@ func innerLink(root *os.Root, name string) string {
 	return link
 }
 
-// upload uploads a file.
 func (f *watcher) upload(ctx context.Context, root *os.Root, name string) (savedFile, error) {
 	began := time.Now()
 	file, err := root.OpenFile(name, os.O_RDONLY|openFlags, 0)
@@ -267,7 +259,7 @@ func (f *watcher) upload(ctx context.Context, root *os.Root, name string) (saved
 	return s, upErr
 }
 
-// publish uploads the list of files and tells the server, if it is another one.
+// publish uploads the list of files and reports it to the server if it has changed.
 func (f *watcher) publish(ctx context.Context, tree *muster.Tree, files map[string]savedFile) error {
 	b, err := json.Marshal(tree)
 	if err != nil {
@@ -276,7 +268,7 @@ func (f *watcher) publish(ctx context.Context, tree *muster.Tree, files map[stri
 	sum := sha256.Sum256(b)
 	sha := hex.EncodeToString(sum[:])
 	if len(tree.Files) == 0 && f.published == "" {
-		return nil // nothing was made yet
+		return nil // the task has written nothing yet
 	}
 	if sha != f.published {
 		if err := f.uploadList(ctx, b); err != nil {
@@ -287,7 +279,7 @@ func (f *watcher) publish(ctx context.Context, tree *muster.Tree, files map[stri
 		f.manifest.Files = files
 		f.manifest.addTree(sha)
 		if err := f.manifest.write(f.dir); err != nil {
-			f.cfg.Log.Warn("what was saved of a checkpoint is not remembered", slog.String("folder", f.dir), slog.Any("error", err))
+			f.cfg.Log.Warn("writing a checkpoint's manifest failed", slog.String("folder", f.dir), slog.Any("error", err))
 		}
 	}
 	if sha != f.published {
@@ -313,7 +305,7 @@ func (f *watcher) uploadList(ctx context.Context, b []byte) error {
 	return err
 }
 
-// withoutPath is an error without the path, which names folders of the worker.
+// withoutPath removes the path from an error, because it names folders of the worker.
 func withoutPath(err error) error {
 	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathErr.Err

@@ -17,22 +17,22 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Config is what Containers are made of.
+// Config configures Containers.
 type Config struct {
 	Engine      *docker.Engine
-	Worker      string              // names the worker in all of its lives
-	Dir         string              // its data dir
-	Budget      muster.Size         // of the disk, for images that tasks brought here; 0 means no bound
-	Credentials string              // a config.json of Docker; "" means the user's own
-	Allow       *muster.Allow       // what the worker's owner lets containers have
-	PIDs        int                 // processes and threads of a task that names no number; 0 means 4096
+	Worker      string              // identifies the worker, also after a restart
+	Dir         string              // the worker's data dir
+	Budget      muster.Size         // disk space for images that tasks pulled; 0 means unlimited
+	Credentials string              // a config.json of Docker; "" means that of the user
+	Allow       *muster.Allow       // what the worker's owner allows containers
+	PIDs        int                 // default limit of processes and threads of a task; 0 means 4096
 	Swap        bool                // tasks may use the machine's swap beyond their memory
-	Devices     func() []gpu.Device // those of the machine; nil means that there are none
+	Devices     func() []gpu.Device // of the machine; nil means none
 	Log         *slog.Logger
 }
 
-// Containers makes the containers of one worker. It implements run.Containers. Run
-// keeps it going.
+// Containers creates the containers of one worker. It implements run.Containers. Run must run while it is used. Its methods may be
+// called concurrently.
 type Containers struct {
 	cfg      Config
 	timeouts timeouts
@@ -40,33 +40,33 @@ type Containers struct {
 	puller   *puller
 	usage    *imageUsage
 	program  ProgramCopy
-	checkNow chan struct{} // holds one token if the engine is to be asked at once
-	cgroups  string        // where the kernel's are
+	checkNow chan struct{} // has one token if the engine must be checked at once
+	cgroups  string        // path of the kernel's control groups
 
 	mu           sync.Mutex
 	about        *docker.Info      // nil until the engine was ready once
-	notReady     error             // why no container can be run
-	created      map[string]string // IDs of containers of this life that are not removed yet, by name; "" while one is made
-	recovered    map[string]bool   // IDs of those of earlier lives that are held; nil while that is not known
-	sweepPending bool              // something may have been left
-	lateUntil    time.Time         // until then the engine may make what was asked of it earlier, and nobody waits for
+	notReady     error             // why no container can be created
+	created      map[string]string // IDs of containers that this incarnation has created and not removed, by name; "" during creation
+	recovered    map[string]bool   // IDs of recovered containers of earlier incarnations; nil until Sweep
+	sweepPending bool              // containers may have been left
+	lateUntil    time.Time         // until then the engine may still create a container of an abandoned request
 }
 
 var _ run.Containers = (*Containers)(nil)
 
-// timeouts are how long is waited for what.
+// timeouts are variable for tests.
 type timeouts struct {
-	poll        time.Duration // between questions to the engine
-	request     time.Duration // for what it answers at once where it is well
-	operation   time.Duration // for a container to be made or removed
-	stall       time.Duration // for a sign of life of a pull
-	unpack      time.Duration // the same, while bytes are checked and unpacked
-	slowWindow  time.Duration // in which a pull brings at least rate bytes a second
-	minRate     int64
+	poll        time.Duration // between checks of the engine
+	request     time.Duration // for requests that a healthy engine answers at once
+	operation   time.Duration // to create or remove a container
+	stall       time.Duration // of a pull without progress
+	unpack      time.Duration // the same, while bytes are verified and unpacked
+	slowWindow  time.Duration // in which the average rate of a pull must reach minRate
+	minRate     int64         // bytes per second
 	retryDelays []time.Duration
-	absentTTL   time.Duration // for which an image that is nowhere is not asked for again
-	minUnused   time.Duration // in which an image that was used is not removed
-	lateCreate  time.Duration // for an engine to make what it was asked for when it hung, or its worker was killed
+	absentTTL   time.Duration // how long a missing image is remembered
+	minUnused   time.Duration // after a use, the image is not removed
+	lateCreate  time.Duration // for an engine to finish a request after it hung, or after its worker was killed
 }
 
 var defaultTimeouts = timeouts{
@@ -75,11 +75,10 @@ var defaultTimeouts = timeouts{
 	absentTTL: 5 * time.Second, minUnused: time.Minute, lateCreate: time.Minute,
 }
 
-// errNotChecked is what is known before Run has asked.
-var errNotChecked = errors.New("the container engine was not asked yet")
+// errNotChecked is the state before the first Check.
+var errNotChecked = errors.New("the container engine is not checked yet")
 
-// New returns the containers of a worker, with what an earlier life of it noted of its images. Until Run has
-// asked the engine none can be made.
+// New returns the containers of a worker and reads its image usage. Create fails until Check or Run has checked the engine.
 func New(cfg Config) (*Containers, error) {
 	auth, err := newRegistryAuth(cfg.Credentials)
 	if err != nil {
@@ -104,15 +103,15 @@ func (c *Containers) Ready() error {
 	return c.notReady
 }
 
-// About tells what the engine was when it was ready last, nil if it never was.
+// About returns the properties of the engine when it was ready last, nil if it never was.
 func (c *Containers) About() *docker.Info {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.about
 }
 
-// Run asks the engine again and again whether it is ready, and calls changed when that changes, with why
-// it is not, and once at the start. It keeps images within their budget. It ends with ctx.
+// Run checks the engine periodically until ctx ends. It calls changed at the start and whenever readiness changes, with the reason, nil
+// for ready. It sweeps containers and keeps images within their budget.
 func (c *Containers) Run(ctx context.Context, changed func(error)) error {
 	tick := time.NewTicker(c.timeouts.poll)
 	defer tick.Stop()
@@ -137,7 +136,7 @@ func (c *Containers) Run(ctx context.Context, changed func(error)) error {
 	}
 }
 
-// Check asks the engine whether it is ready, and notes the answer for Ready. Run does so again and again.
+// Check checks whether the engine is ready and stores the result for Ready. Run calls it periodically.
 func (c *Containers) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.request, fmt.Errorf("it did not answer within %s", c.timeouts.request))
 	defer cancel()
@@ -146,18 +145,18 @@ func (c *Containers) Check(ctx context.Context) error {
 	if c.Ready() == nil {
 		err = c.cfg.Engine.Ping(ctx)
 	} else if about, err = c.cfg.Engine.Info(ctx); err == nil && about.OS != "linux" {
-		err = fmt.Errorf("the container engine at %s runs containers of %s: let it run those of Linux", c.cfg.Engine.Host(), about.OS)
+		err = fmt.Errorf("the container engine at %s runs %s containers: switch it to Linux containers", c.cfg.Engine.Host(), about.OS)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if about != nil && err == nil {
-		c.about, c.sweepPending, c.lateUntil = about, true, time.Now().Add(c.timeouts.lateCreate) // it was not there for a while
+		c.about, c.sweepPending, c.lateUntil = about, true, time.Now().Add(c.timeouts.lateCreate) // containers may have been left while it was unreachable
 	}
 	c.notReady = err
 	return err
 }
 
-// checkSoon has Run ask the engine at once, for it failed.
+// checkSoon makes Run check the engine at once.
 func (c *Containers) checkSoon() {
 	select {
 	case c.checkNow <- struct{}{}:
@@ -165,13 +164,13 @@ func (c *Containers) checkSoon() {
 	}
 }
 
-// Remove implements run.Containers. What cannot be removed is swept later.
+// Remove implements run.Containers. After an error the container is swept later.
 func (c *Containers) Remove(ctx context.Context, ctr *run.Container) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, fmt.Errorf("it took longer than %s", c.timeouts.operation))
 	defer cancel()
 	c.untrack(ctr.ID)
 	engine := c.cfg.Engine
-	if ctr.Engine != engine.Host() { // of an earlier life
+	if ctr.Engine != engine.Host() { // of an earlier incarnation
 		var err error
 		if engine, err = docker.Open(ctr.Engine); err != nil {
 			return err
@@ -188,8 +187,8 @@ func (c *Containers) Remove(ctx context.Context, ctr *run.Container) error {
 	return nil
 }
 
-// Sweep removes the containers of this worker that nobody holds: keep are those of earlier lives that are held. What was
-// made in this life is kept, too. From now on Run does the same whenever the engine is back.
+// Sweep removes the containers of this worker except recovered ones and those that this incarnation has created. From then on Run does
+// the same whenever the engine becomes ready.
 func (c *Containers) Sweep(ctx context.Context, recovered []*run.Container) error {
 	c.mu.Lock()
 	c.recovered, c.sweepPending = map[string]bool{}, false
@@ -197,14 +196,10 @@ func (c *Containers) Sweep(ctx context.Context, recovered []*run.Container) erro
 		c.recovered[k.ID] = true
 	}
 	c.mu.Unlock()
-	if err := c.removeOrphans(ctx); err != nil {
-		c.markSweep()
-		return err
-	}
-	return nil
+	return c.removeOrphans(ctx)
 }
 
-// sweepIfPending sweeps if something may have been left.
+// sweepIfPending sweeps if containers may have been left.
 func (c *Containers) sweepIfPending(ctx context.Context) {
 	c.mu.Lock()
 	due := (c.sweepPending || time.Now().Before(c.lateUntil)) && c.recovered != nil
@@ -214,20 +209,24 @@ func (c *Containers) sweepIfPending(ctx context.Context) {
 		return
 	}
 	if err := c.removeOrphans(ctx); err != nil {
-		c.markSweep()
-		c.cfg.Log.Warn("containers of ended tasks cannot be removed, trying again", slog.Any("error", err))
+		c.cfg.Log.Warn("removing containers of ended tasks failed, retrying", slog.Any("error", err))
 	}
 }
 
-// markSweep notes that something may have been left.
+// markSweep records that containers may have been left.
 func (c *Containers) markSweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sweepPending = true
 }
 
-// removeOrphans removes the containers of this worker that nobody holds.
-func (c *Containers) removeOrphans(ctx context.Context) error {
+// removeOrphans removes the containers of this worker that are not in use. After an error it is repeated later.
+func (c *Containers) removeOrphans(ctx context.Context) (err error) {
+	defer func() {
+		if err != nil {
+			c.markSweep()
+		}
+	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
 	list, err := c.list(ctx, LabelWorker, c.cfg.Worker)
@@ -244,26 +243,26 @@ func (c *Containers) removeOrphans(ctx context.Context) error {
 			failed = append(failed, err)
 			continue
 		}
-		c.cfg.Log.Info("removed a container that an earlier task left", slog.String("container", l.Name), slog.String("task", l.Labels[LabelAttempt]))
+		c.cfg.Log.Info("orphaned container removed", slog.String("container", l.Name), slog.String("task", l.Labels[LabelAttempt]))
 	}
 	return errors.Join(failed...)
 }
 
-// list lists containers. An engine that stands still is not waited for: nobody else would hear of that meanwhile.
+// list lists containers, with a short timeout, because Run cannot report a hanging engine meanwhile.
 func (c *Containers) list(ctx context.Context, label, value string) ([]docker.ContainerSummary, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.request, errTimeout)
 	defer cancel()
 	return c.cfg.Engine.Containers(ctx, label, value)
 }
 
-// removeOne removes a container, or has it removed later: one that hangs must not keep others from going.
+// removeOne removes a container, with a short timeout, so that a hanging one does not block the others.
 func (c *Containers) removeOne(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.request, errTimeout)
 	defer cancel()
 	return c.cfg.Engine.Remove(ctx, id)
 }
 
-// inUse says whether a container is of use, or somebody else's.
+// inUse reports whether a container must not be removed: it is in use, or is not the worker's.
 func (c *Containers) inUse(l *docker.ContainerSummary) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,20 +270,20 @@ func (c *Containers) inUse(l *docker.ContainerSummary) bool {
 	return created || c.recovered[l.ID] || !BelongsTo(c.cfg.Worker, l)
 }
 
-// BelongsTo reports whether a container was made for a task of a worker. Its labels alone do not say so: what
-// somebody runs of an image that he made of such a container has them as well.
+// BelongsTo reports whether a container was created for a task of a worker. Labels alone do not prove that: an image committed from
+// such a container has them too.
 func BelongsTo(worker string, l *docker.ContainerSummary) bool {
 	return l.Labels[LabelWorker] == worker && strings.HasPrefix(l.Name, NamePrefix(worker))
 }
 
-// track notes that a container of this name is being made, or was, with its EventID.
+// track records a container of this incarnation; id is "" during its creation.
 func (c *Containers) track(name, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.created[name] = id
 }
 
-// untrack notes that a container is of no use any more.
+// untrack forgets a container.
 func (c *Containers) untrack(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -292,17 +291,17 @@ func (c *Containers) untrack(id string) {
 	maps.DeleteFunc(c.created, func(_, ctrID string) bool { return ctrID == id })
 }
 
-// The labels of every container, by which a later life of the worker knows it.
+// The labels of every container. The next incarnation of the worker finds containers by them.
 const (
 	LabelWorker  = "dev.muster.worker"
 	LabelAttempt = "dev.muster.attempt"
 	LabelData    = "dev.muster.data"
 )
 
-// maxWorkerInName is how much of what names the worker is in the names of its containers.
+// maxWorkerInName is how many bytes of the worker's ID the names of its containers have.
 const maxWorkerInName = 40
 
-// containerName is that of an attempt's container.
+// containerName returns the name of an attempt's container.
 func (c *Containers) containerName(a muster.AttemptID) string {
 	return fmt.Sprintf("%s%s-%d", NamePrefix(c.cfg.Worker), a.Task, a.N)
 }

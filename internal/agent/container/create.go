@@ -19,11 +19,10 @@ import (
 	"github.com/muster-dev/muster/internal/policy"
 )
 
-// defaultCapabilities are the capabilities that root in a container has.
+// defaultCapabilities are the capabilities of root in a container.
 var defaultCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE"}
 
-// How much of a container's output its engine keeps. The worker reads it while it comes; what is kept bridges the time in
-// which nobody reads.
+// How much of a container's output the engine stores, for times in which no process reads it.
 const (
 	logSize  = "32m"
 	logFiles = 3
@@ -36,7 +35,7 @@ func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, 
 	}
 	spec := b.Task.Spec
 	if denial := policy.CheckContainer(c.cfg.Allow, spec); denial != "" {
-		return nil, run.Failf(muster.Rejected, "the worker makes no such container: %s", denial)
+		return nil, run.Failf(muster.Rejected, "the worker rejects the container: %s", denial)
 	}
 	ref, ok := canonicalRef(spec.Image)
 	if !ok {
@@ -47,7 +46,7 @@ func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, 
 		return nil, err
 	}
 	if err := c.checkAllowlist(spec, c.About()); err != nil {
-		return nil, err // before an image is pulled in vain
+		return nil, err // before a useless pull
 	}
 	policy := containerOptions(spec).Pull
 	for retried := false; ; retried = true {
@@ -57,13 +56,13 @@ func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, 
 		}
 		ctr, err := c.createFrom(ctx, b, ref, img, mounts)
 		if errors.Is(err, docker.ErrNotFound) && !retried {
-			continue // it was removed meanwhile
+			continue // the image was removed meanwhile
 		}
 		return ctr, err
 	}
 }
 
-// containerOptions are those of a spec's container, none if it has none.
+// containerOptions returns the container section of a spec, never nil.
 func containerOptions(spec *muster.TaskSpec) *muster.Container {
 	if spec.Container == nil {
 		return &muster.Container{}
@@ -71,11 +70,11 @@ func containerOptions(spec *muster.TaskSpec) *muster.Container {
 	return spec.Container
 }
 
-// createFrom makes a container of an image.
+// createFrom creates a container from an image.
 func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref string, img *docker.Image, mounts []docker.Mount) (*run.Container, error) {
 	about := c.About()
 	if img.OS != "" && img.OS != about.OS || img.Arch != "" && img.Arch != about.Arch {
-		return nil, run.Failf(muster.ImageMissing, "the image %s is for %s/%s, and this worker's engine runs %s/%s: use an image for it, or keep the task away by where",
+		return nil, run.Failf(muster.ImageMissing, "the image %s is for %s/%s, but this worker's engine runs %s/%s: use an image for that platform, or select other workers with where",
 			familiarRef(ref), img.OS, img.Arch, about.OS, about.Arch)
 	}
 	c.usage.touch(img.ID)
@@ -90,12 +89,12 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 	}
 	if b.OpenMounts != nil && c.runsAsOther(p.User, img, about) {
 		if err := b.OpenMounts(); err != nil {
-			return nil, run.Failf(muster.WorkerInternal, "the task's folders cannot be opened to the container's user: %w", err)
+			return nil, run.Failf(muster.WorkerInternal, "open the task's folders to the container's user: %w", err)
 		}
 	}
 	id, err := c.createPlan(ctx, p)
 	if err != nil && noCommandRE.MatchString(err.Error()) {
-		return nil, run.Failf(muster.StartFailed, "the image %s has no program of its own: say in run what to run", familiarRef(ref))
+		return nil, run.Failf(muster.StartFailed, "the image %s has no default command: set run", familiarRef(ref))
 	}
 	if err != nil {
 		return nil, err
@@ -104,10 +103,10 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 	return ctr, nil
 }
 
-// noCommandRE is what engines say of an image without entrypoint and command.
+// noCommandRE matches the engines' error for an image without entrypoint and command.
 var noCommandRE = regexp.MustCompile(`(?i)no command (specified|or entrypoint provided)`) //nolint:gochecknoglobals // a constant
 
-// createPlan makes a container. One of its name that is there is of an earlier life, and goes.
+// createPlan creates a container. It replaces one with the same name, which an earlier incarnation has left.
 func (c *Containers) createPlan(ctx context.Context, p *docker.ContainerSpec) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
@@ -130,12 +129,12 @@ func (c *Containers) createPlan(ctx context.Context, p *docker.ContainerSpec) (s
 		c.checkSoon()
 		return "", run.Failf(muster.EngineFailed, "the worker's container engine failed: %w", err)
 	case errors.Is(err, docker.ErrDiskFull):
-		return "", run.Failf(muster.DiskFull, "%w: make space on the disk of the worker's container engine", err)
+		return "", run.Failf(muster.DiskFull, "%w: free space on the disk of the worker's container engine", err)
 	}
 	return "", run.Failf(muster.StartFailed, "%w", err)
 }
 
-// removeNamed removes the container of a name, for which another one cannot be made. One that is not this worker's stays.
+// removeNamed removes this worker's container with a name. It returns notOurs if there is none.
 func (c *Containers) removeNamed(ctx context.Context, name string, notOurs error) error {
 	list, err := c.cfg.Engine.Containers(ctx, LabelWorker, c.cfg.Worker)
 	if err != nil {
@@ -148,8 +147,8 @@ func (c *Containers) removeNamed(ctx context.Context, name string, notOurs error
 	return c.cfg.Engine.Remove(ctx, list[index].ID)
 }
 
-// cleanUpFailed removes what a creation that failed, for why, may have left: an answer may have been lost on its way, and the
-// engine may be at it still. What cannot be removed now is swept when the engine is back.
+// cleanUpFailed removes what a creation that failed with cause may have left: the response may have been lost, or the engine may still
+// be working on it. If that fails, the container is swept later.
 func (c *Containers) cleanUpFailed(ctx context.Context, name string, cause error) {
 	uncertain := ctx.Err() != nil || errors.Is(cause, docker.ErrUnreachable)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeouts.request)
@@ -164,7 +163,7 @@ func (c *Containers) cleanUpFailed(ctx context.Context, name string, cause error
 	}
 }
 
-// newPlan says how a container is to be.
+// newPlan returns the engine's spec of a container.
 func (c *Containers) newPlan(b *run.ContainerSpec, img *docker.Image, about *docker.Info) (*docker.ContainerSpec, error) {
 	spec, opts, grant := b.Task.Spec, containerOptions(b.Task.Spec), &b.Task.Grant
 	p := &docker.ContainerSpec{
@@ -187,7 +186,7 @@ func (c *Containers) newPlan(b *run.ContainerSpec, img *docker.Image, about *doc
 	for _, name := range opts.Capabilities {
 		name = strings.TrimPrefix(name, "CAP_")
 		if !slices.Contains(muster.Capabilities, name) {
-			return nil, run.Failf(muster.Rejected, "the worker refuses the task: it gives no container the capability %s", name)
+			return nil, run.Failf(muster.Rejected, "the worker rejects the task: capability %s is not available to containers", name)
 		}
 		p.CapAdd = append(p.CapAdd, name)
 	}
@@ -195,7 +194,7 @@ func (c *Containers) newPlan(b *run.ContainerSpec, img *docker.Image, about *doc
 		p.User = c.defaultUser(about)
 	}
 	if p.User != "" && b.Home != "" && !hasEnv(b.Env, "HOME") && !isRoot(p.User) {
-		p.Env = append(p.Env, "HOME="+b.Home) // the image may not know the user, and then its home is /
+		p.Env = append(p.Env, "HOME="+b.Home) // a user that the image does not know has the home /
 	}
 	if b.Isolation != nil && b.Isolation.CgroupParent != "" && about.CgroupDriver == "cgroupfs" && !about.Rootless && c.isLocal(about) {
 		p.CgroupParent = b.Isolation.CgroupParent
@@ -205,7 +204,7 @@ func (c *Containers) newPlan(b *run.ContainerSpec, img *docker.Image, about *doc
 	return p, c.addDevices(p, grant, about)
 }
 
-// entrypoint is what a container executes: nil stands for the image's own.
+// entrypoint returns what a container executes; nil means the image's default.
 func entrypoint(b *run.ContainerSpec, opts *muster.Container) (entrypoint, command []string) {
 	switch {
 	case b.HasInterpreter:
@@ -216,8 +215,7 @@ func entrypoint(b *run.ContainerSpec, opts *muster.Container) (entrypoint, comma
 	return nil, b.Argv
 }
 
-// networkMode is the engine's word for what a container may reach. One with an allowlist has nothing but loopback,
-// on which its proxy listens.
+// networkMode returns the engine's network mode. A container with an allowlist has only loopback, where its proxy listens.
 func networkMode(spec *muster.TaskSpec) string {
 	switch spec.Network {
 	case muster.NetworkHost:
@@ -228,8 +226,8 @@ func networkMode(spec *muster.TaskSpec) string {
 	return "bridge"
 }
 
-// defaultUser is whom a container runs as for which nobody names one: where files of root could not be removed by the worker, its
-// own user, else whom the image names.
+// defaultUser returns the user of a container whose spec names none: the worker's user if the worker could not remove files of root,
+// otherwise "", the image's.
 func (c *Containers) defaultUser(about *docker.Info) string {
 	if uid := os.Geteuid(); uid > 0 && !about.Rootless && !about.Remapped {
 		return fmt.Sprintf("%d:%d", uid, os.Getegid())
@@ -237,7 +235,7 @@ func (c *Containers) defaultUser(about *docker.Info) string {
 	return ""
 }
 
-// runsAsOther says whether a container's program may run as another user than the worker, and not as root.
+// runsAsOther reports whether a container's program may run as another user than the worker, and not as root.
 func (c *Containers) runsAsOther(user string, img *docker.Image, about *docker.Info) bool {
 	if user == "" {
 		user = img.User
@@ -246,21 +244,20 @@ func (c *Containers) runsAsOther(user string, img *docker.Image, about *docker.I
 	return about.Remapped || !isRoot(user) && name != strconv.Itoa(os.Geteuid())
 }
 
-// isRoot says whether a container's user is root.
+// isRoot reports whether a container's user is root.
 func isRoot(user string) bool {
 	name, _, _ := strings.Cut(user, ":")
 	return name == "" || name == "0" || name == "root"
 }
 
-// isLocal says whether the engine's containers are processes of this machine's kernel, as far as can be seen: a
-// desktop's are those of a virtual one.
+// isLocal reports whether the engine's containers appear to be processes of this machine's kernel; those of a desktop engine run in a
+// virtual machine.
 func (c *Containers) isLocal(about *docker.Info) bool {
 	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	return err == nil && strings.HasPrefix(c.cfg.Engine.Host(), "unix://") && strings.TrimSpace(string(kernel)) == about.Kernel
 }
 
-// mergePythonPath is the environment of a container beside its image's: the paths of PYTHONPATH go before
-// those of the image.
+// mergePythonPath returns env with the image's PYTHONPATH appended to its own.
 func mergePythonPath(env, image []string) []string {
 	out := slices.Clone(env)
 	for i, entry := range out {
@@ -277,7 +274,7 @@ func mergePythonPath(env, image []string) []string {
 	return out
 }
 
-// hasEnv says whether an environment sets a variable.
+// hasEnv reports whether an environment sets a variable.
 func hasEnv(env []string, name string) bool {
 	return slices.ContainsFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
 }

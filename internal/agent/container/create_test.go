@@ -222,14 +222,14 @@ func TestMountsOfTheWorker(t *testing.T) {
 		part string
 	}{
 		"what is not allowed":       {mount(shut, "/data", true), "does not allow containers to read " + shut},
-		"a link that leads out":     {mount(filepath.Join(open, "out"), "/data", true), "leads to " + shut},
+		"a link that leads out":     {mount(filepath.Join(open, "out"), "/data", true), "links to " + shut},
 		"a path that leads out":     {mount(open+"/../"+filepath.Base(shut), "/data", true), "does not allow"},
-		"what is not there":         {mount(filepath.Join(open, "none"), "/data", true), "it has no"},
+		"what is not there":         {mount(filepath.Join(open, "none"), "/data", true), "does not exist"},
 		"the worker's data dir":     {mount(w.cfg.Dir, "/data", true), "the worker itself"},
 		"the engine's socket":       {mount(socket, "/data", true), "the worker itself"},
 		"the folder of that socket": {mount(filepath.Dir(socket), "/data", true), "the worker itself"},
-		"over the kernel's files":   {mount(open, "/proc/x", true), "nothing can be mounted at"},
-		"over the task's folders":   {mount(open, "/muster/work", true), "nothing can be mounted at"},
+		"over the kernel's files":   {mount(open, "/proc/x", true), "is not allowed"},
+		"over the task's folders":   {mount(open, "/muster/work", true), "is not allowed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := w.create(c.b)
@@ -251,11 +251,11 @@ func TestAContainerIsInItsAttemptsGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := inspected.Container.HostConfig.CgroupParent; got != b.Isolation.CgroupParent || !c.InCgroup {
-		t.Errorf("its group is in %q, and that is said: %v", got, c.InCgroup)
+		t.Errorf("its group is in %q, InCgroup is %v", got, c.InCgroup)
 	}
 	b = newSpec(w.shell(), "true")
 	if c := w.mustCreate(b); c.InCgroup {
-		t.Error("it is said to be in a group that it does not have")
+		t.Error("InCgroup is true without a group")
 	}
 }
 
@@ -297,16 +297,16 @@ func TestSweepRemovesWhatNobodyHolds(t *testing.T) {
 		return slices.ContainsFunc(list, func(l docker.ContainerSummary) bool { return l.ID == c.ID })
 	}
 	if there(orphan) || !there(recovered) || !there(own) || !there(foreign) {
-		t.Errorf("left: %v, held: %v, of this life: %v, of another worker: %v: want all but the first", there(orphan), there(recovered), there(own), there(foreign))
+		t.Errorf("orphan: %v, recovered: %v, own: %v, of another worker: %v: want all but the first", there(orphan), there(recovered), there(own), there(foreign))
 	}
 	for range 2 {
 		if err := now.Remove(t.Context(), recovered); err != nil {
-			t.Errorf("a container that is not there is no error: %v", err)
+			t.Errorf("removing a missing container fails: %v", err)
 		}
 	}
 }
 
-// TestWhatOthersMadeOfATasksContainerStays holds that labels alone make no container the worker's: an image that somebody
+// TestWhatOthersMadeOfATasksContainerStays checks that labels alone do not make a container the worker's: an image that a user
 // made of a task's container has them, too, and gives them to all containers of it.
 func TestWhatOthersMadeOfATasksContainerStays(t *testing.T) {
 	w := newTestEnv(t, nil)
@@ -328,7 +328,7 @@ func TestWhatOthersMadeOfATasksContainerStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.api.ContainerInspect(t.Context(), theirs, client.ContainerInspectOptions{}); err != nil {
-		t.Errorf("somebody else's container with the labels of a task: %v", err)
+		t.Errorf("a foreign container with the labels of a task: %v", err)
 	}
 }
 
@@ -342,7 +342,7 @@ func TestAnImageWithoutAProgramIsToldApart(t *testing.T) {
 	b := newSpec(containertest.LoadImage(t, w.host, "muster-test/none:1", containertest.ImageSpec{Texts: map[string]string{"a": "a"}}), "")
 	b.Argv = nil
 	_, err := w.create(b)
-	wantTaskError(t, err, muster.StartFailed, "has no program of its own")
+	wantTaskError(t, err, muster.StartFailed, "has no default command")
 }
 
 func TestANameThatAnotherOneHasIsNotTakenAway(t *testing.T) {

@@ -1,15 +1,13 @@
-// Package container makes the containers of tasks: it brings images here, keeps
-// them within their share of the disk, creates containers as specs and the worker's
-// owner say, and removes what is left of them. It implements run.Containers.
+// Package container creates the containers of tasks: it pulls images, keeps them within a disk budget, creates containers from specs
+// within the limits of the worker's owner, and removes orphaned ones. It implements run.Containers.
 //
-// A container is created here and not started: the shim does that, and stands by it as
-// by a process. So all that this package knows of living containers is in their labels, by
-// which a later life of the worker finds those that nobody holds.
+// It only creates a container; the shim starts and supervises it. All that this package knows about running containers is in their
+// labels, by which the next incarnation of the worker finds orphaned ones.
 //
-//	Make   allowed? ── image here? ── pull, shared ── plan ── create
-//	Run    is the engine there? ── sweep when it is back ── images over their budget
+//	Create  allowed? ── image present? ── pull, shared ── plan ── create
+//	Run     is the engine ready? ── sweep when it becomes ready ── evict images over the budget
 //
-// What is promised: a task that fails here leaves no container, or one that is swept; credentials go to
-// the engine and nowhere else; an image that no task brought is not removed; and no container is given what
-// Allow does not say, whatever the spec and the server do. docs/containers.md tells users the same.
+// Guarantees: a task that fails here leaves no container, or one that is swept; credentials are only sent to the engine; only images
+// that tasks pulled are removed; no container gets anything that Allow does not permit, whatever the spec and the server request.
+// docs/containers.md is the user's view.
 package container

@@ -15,13 +15,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/egress"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// entrypointPath is where this program is in a container with an allowlist.
+// entrypointPath is the path of this program in a container with an allowlist.
 const entrypointPath = "/muster/gate"
 
-// addEntrypoint has the program of a container with an allowlist wait for its proxy, which can be there only a
-// moment after the container, and returns what it may reach; nil for others.
+// addEntrypoint makes a container with an allowlist wait for its proxy, which can only start after the container. It returns the allowed
+// hosts, nil without an allowlist.
 func (c *Containers) addEntrypoint(p *docker.ContainerSpec, b *run.ContainerSpec, img *docker.Image, about *docker.Info) ([]string, error) {
 	spec := b.Task.Spec
 	if spec.Network != muster.NetworkAllowlist {
@@ -46,8 +47,8 @@ func (c *Containers) addEntrypoint(p *docker.ContainerSpec, b *run.ContainerSpec
 	return spec.AllowHosts, nil
 }
 
-// checkAllowlist says, as a TaskError, why a container cannot have the network that its spec asks for. What this worker
-// lacks is missing for every attempt: to try again is no use.
+// checkAllowlist returns a TaskError if a container cannot have the network of its spec. It is not an engine failure: a retry on this
+// worker would fail too.
 func (c *Containers) checkAllowlist(spec *muster.TaskSpec, about *docker.Info) error {
 	if spec.Network != muster.NetworkAllowlist {
 		return nil
@@ -57,7 +58,7 @@ func (c *Containers) checkAllowlist(spec *muster.TaskSpec, about *docker.Info) e
 	case err != nil:
 		return run.Failf(muster.TaskInvalid, "%w", err)
 	case rules.AllowsLoopback() && (c.cfg.Allow == nil || !c.cfg.Allow.HostNetwork):
-		return run.Failf(muster.Dependency, "this worker's owner does not allow containers its own network, which is what loopback addresses in allow_hosts are of")
+		return run.Failf(muster.Dependency, "allow_hosts has loopback addresses, which are the worker's, but this worker's owner does not allow containers to use its network")
 	}
 	if missing := c.missingForAllowlist(about); missing != nil {
 		return allowlistError(missing)
@@ -66,10 +67,10 @@ func (c *Containers) checkAllowlist(spec *muster.TaskSpec, about *docker.Info) e
 }
 
 func allowlistError(err error) error {
-	return run.Failf(muster.Dependency, "this worker cannot give containers network: allowlist, for %w", err)
+	return run.Failf(muster.Dependency, "this worker does not support network: allowlist in containers: %w", err)
 }
 
-// AllowlistUnavailable says why no container can have network: allowlist, nil if they can, or the engine never was ready.
+// AllowlistUnavailable returns why containers cannot have network: allowlist, nil if they can, or if the engine was never ready.
 func (c *Containers) AllowlistUnavailable() error {
 	if about := c.About(); about != nil {
 		return c.missingForAllowlist(about)
@@ -77,13 +78,13 @@ func (c *Containers) AllowlistUnavailable() error {
 	return nil
 }
 
-// missingForAllowlist is what is lacking for an allowlist in containers of an engine.
+// missingForAllowlist returns why containers of an engine cannot have an allowlist, nil if they can.
 func (c *Containers) missingForAllowlist(about *docker.Info) error {
 	switch {
 	case !c.isLocal(about):
 		return fmt.Errorf("the container engine at %s is not on the worker's own machine", c.cfg.Engine.Host())
 	case runtime.GOOS != "linux" || os.Geteuid() != 0:
-		return errors.New("it is not root, and only root may enter their networks")
+		return errors.New("it does not run as root, which is required to enter their networks")
 	}
 	f, err := c.program.openStatic()
 	if err != nil {
@@ -92,25 +93,25 @@ func (c *Containers) missingForAllowlist(about *docker.Info) error {
 	return f.Close()
 }
 
-// ProgramCopy is a copy of this program that every user may execute, also
-// once another one was installed in its place. The zero value is ready for use.
+// ProgramCopy is a copy of this program that every user may execute, even after an upgrade replaced the original. The zero value is
+// ready for use. Its methods may be called concurrently.
 type ProgramCopy struct {
 	mu   sync.Mutex
 	self string // the program; "" for this process's own
-	path string // once it was made
+	path string // of the copy; "" until it is created
 }
 
-// CopyStatic returns Copy if that can be executed in every container, too.
+// CopyStatic is Copy, but fails if the program cannot be executed in every container.
 func (g *ProgramCopy) CopyStatic(dir string) (string, error) {
 	f, err := g.openStatic()
 	if err != nil {
 		return "", err
 	}
-	_ = f.Close() // nothing was written
+	_ = f.Close()
 	return g.Copy(dir)
 }
 
-// Copy returns the path of the copy in dir, which it makes if there is none of this build.
+// Copy returns the path of the copy in dir and creates it if this build has none.
 func (g *ProgramCopy) Copy(dir string) (string, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,31 +132,31 @@ func (g *ProgramCopy) Copy(dir string) (string, error) {
 	path := filepath.Join(dir, fmt.Sprintf("muster-%d-%d", info.Size(), info.ModTime().UnixNano()))
 	if existing, err := os.Stat(path); err != nil || existing.Size() != info.Size() {
 		if err := copyTo(path, f); err != nil {
-			return "", fmt.Errorf("its program cannot be copied for them: %w", err)
+			return "", fmt.Errorf("its own program cannot be copied: %w", err)
 		}
 	}
 	g.path = path
 	return path, nil
 }
 
-// openStatic returns the program, if it can be executed in every container.
+// openStatic opens the program. It fails if the program cannot be executed in every container.
 func (g *ProgramCopy) openStatic() (*os.File, error) {
 	f, err := g.openAny()
 	if err != nil {
 		return nil, err
 	}
 	if err := checkStatic(f); err != nil {
-		_ = f.Close() // nothing was written
+		_ = f.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-// openAny returns the program.
+// openAny opens the program.
 func (g *ProgramCopy) openAny() (*os.File, error) {
 	self := g.self
 	if self == "" {
-		self = "/proc/self/exe" // also once its file was replaced
+		self = "/proc/self/exe" // works even after the file was replaced
 		if runtime.GOOS != "linux" {
 			var err error
 			if self, err = os.Executable(); err != nil {
@@ -170,19 +171,19 @@ func (g *ProgramCopy) openAny() (*os.File, error) {
 	return f, nil
 }
 
-// checkStatic says why a program cannot be executed in every container, nil if it can.
+// checkStatic returns why a program cannot be executed in every container, nil if it can.
 func checkStatic(f *os.File) error {
 	e, err := elf.NewFile(f)
 	if err != nil {
-		return fmt.Errorf("its own program is none of Linux: %w", err)
+		return fmt.Errorf("its own program is not a Linux binary: %w", err)
 	}
 	if slices.ContainsFunc(e.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return errors.New("this muster program needs libraries, which images do not have: use one that was built with CGO_ENABLED=0")
+		return errors.New("this muster binary needs shared libraries, which images do not have: use a binary built with CGO_ENABLED=0")
 	}
 	return nil
 }
 
-// copyTo makes path a copy of a program, and removes those of earlier builds beside it.
+// copyTo copies a program to path and removes the copies of earlier builds beside it.
 func copyTo(path string, f *os.File) error {
 	dir := filepath.Dir(path)
 	old, _ := filepath.Glob(filepath.Join(dir, "muster-*")) // the pattern is right
@@ -192,17 +193,8 @@ func copyTo(path string, f *os.File) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, "muster-")
-	if err != nil {
+	return atomicfile.WriteFunc(path, 0o755, func(w io.Writer) error { // the users of containers execute it
+		_, err := io.Copy(w, io.NewSectionReader(f, 0, 1<<40))
 		return err
-	}
-	_, err = io.Copy(tmp, io.NewSectionReader(f, 0, 1<<40))
-	err = errors.Join(err, tmp.Chmod(0o755), tmp.Close()) // whoever a container runs as executes it
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(tmp.Name()))
-	}
-	return err
+	})
 }

@@ -23,7 +23,7 @@ func newAllowlistEnv(t *testing.T, hostNetwork bool) *testEnv {
 		t.Skip("only root on Linux can give containers an allowlist")
 	}
 	w := newTestEnv(t, func(c *Config) { c.Allow = &muster.Allow{HostNetwork: hostNetwork} })
-	w.program.self = "/bin/busybox" // of which the image is made, so that it is here and static
+	w.program.self = "/bin/busybox" // the image contains it, so it exists and is static
 	return w
 }
 
@@ -75,7 +75,7 @@ func TestAllowlistStandsBeforeTheProgram(t *testing.T) {
 	}
 }
 
-// TestAllowlistThatCannotBe holds that a task is told once why it cannot have one, for a reason that is not tried
+// TestAllowlistThatCannotBe checks the error for an unsupported allowlist, with a reason that is not tried
 // again, and that nothing is pulled or made.
 func TestAllowlistThatCannotBe(t *testing.T) {
 	w := newAllowlistEnv(t, false)
@@ -92,14 +92,14 @@ func TestAllowlistThatCannotBe(t *testing.T) {
 		t.Error("what a worker lacks for good would be tried again and again")
 	}
 	if cause := w.AllowlistUnavailable(); cause != nil {
-		t.Errorf("it says %v of an allowlist that can be", cause)
+		t.Errorf("unexpected reason against a supported allowlist: %v", cause)
 	}
 	w.program.self = "/bin/bash"
 	if _, err := os.Stat(w.program.self); err == nil {
 		_, err = w.create(allowlistSpec(image, []string{"pypi.org"}))
-		wantTaskError(t, err, muster.Dependency, "needs libraries")
+		wantTaskError(t, err, muster.Dependency, "needs shared libraries")
 		_, err = w.create(allowlistSpec("127.0.0.1:1/acme/nothere:1", []string{"pypi.org"}))
-		wantTaskError(t, err, muster.Dependency, "needs libraries") // before anything is pulled
+		wantTaskError(t, err, muster.Dependency, "needs shared libraries") // before anything is pulled
 		if cause := w.AllowlistUnavailable(); cause == nil {
 			t.Error("the worker does not know what it lacks")
 		}
@@ -126,7 +126,7 @@ func TestProgramCopy(t *testing.T) {
 	dir := t.TempDir()
 	static := "/bin/busybox"
 	if _, err := os.Stat(static); err != nil {
-		t.Skip("there is no static program here: /bin/busybox")
+		t.Skip("no static /bin/busybox on this machine")
 	}
 	g := &ProgramCopy{self: static}
 	path, err := g.CopyStatic(dir)
@@ -139,7 +139,7 @@ func TestProgramCopy(t *testing.T) {
 	}
 	again, err := (&ProgramCopy{self: static}).CopyStatic(dir)
 	if err != nil || again != path {
-		t.Errorf("another life makes %s: %v", again, err)
+		t.Errorf("another incarnation creates %s: %v", again, err)
 	}
 	if after, err := os.Stat(path); err != nil || !os.SameFile(info, after) {
 		t.Errorf("it was made again: %v", err)

@@ -38,7 +38,7 @@ type testEnv struct {
 	t     *testing.T
 	host  string
 	api   *client.Client
-	lines logLines // said and shown to tasks, and logged
+	lines logLines // steps, lines of task logs, and the worker's log
 }
 
 // logLines collects texts.
@@ -196,7 +196,7 @@ func wantTaskError(t *testing.T, err error, reason muster.Reason, parts ...strin
 	}
 	for _, part := range parts {
 		if !strings.Contains(f.Message, part) {
-			t.Errorf("the message %q says nothing of %q", f.Message, part)
+			t.Errorf("message %q does not contain %q", f.Message, part)
 		}
 	}
 }

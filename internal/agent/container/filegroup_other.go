@@ -4,5 +4,5 @@ package container
 
 import "io/fs"
 
-// fileGID is the group that a file belongs to, -1 if unknown.
+// fileGID returns -1: the group of a file is unknown on this system.
 func fileGID(fs.FileInfo) int { return -1 }

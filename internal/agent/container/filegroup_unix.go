@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// fileGID is the group that a file belongs to, -1 if unknown.
+// fileGID returns the group of a file, -1 if unknown.
 func fileGID(info fs.FileInfo) int {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return int(st.Gid)

@@ -16,20 +16,20 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// addDevices adds the GPUs of a grant to a plan, and hides all others. What a spec sets of the variables that show devices
-// to a container's runtime does not count.
+// addDevices adds the GPUs of a grant to a plan and hides all others. It overrides the spec's variables that show devices to a container
+// runtime.
 func (c *Containers) addDevices(p *docker.ContainerSpec, g *muster.Grant, about *docker.Info) error {
-	byVendor := map[string][]gpu.Device{} // maker
+	byVendor := map[string][]gpu.Device{}
 	for _, uuid := range g.GPUs {
 		known := c.cfg.Devices()
 		index := slices.IndexFunc(known, func(d gpu.Device) bool { return d.UUID == uuid })
 		if index < 0 {
-			return run.Failf(muster.WorkerInternal, "the device %s is not known on this worker", uuid)
+			return run.Failf(muster.WorkerInternal, "unknown device %s on this worker", uuid)
 		}
 		byVendor[known[index].Vendor] = append(byVendor[known[index].Vendor], known[index])
 	}
 	p.Env = slices.DeleteFunc(p.Env, func(entry string) bool { return strings.HasPrefix(entry, "NVIDIA_VISIBLE_DEVICES=") })
-	visible := "void" // also where its runtime is that of all containers, and the image says all
+	visible := "void" // needed even without GPUs: the NVIDIA runtime may be the default, and the image may set "all"
 	for vendor, devices := range byVendor {
 		var err error
 		switch vendor {
@@ -42,16 +42,15 @@ func (c *Containers) addDevices(p *docker.ContainerSpec, g *muster.Grant, about 
 				return err
 			}
 		default:
-			return run.Failf(muster.Dependency, "containers cannot have devices of %s: write isolation: process", vendor)
+			return run.Failf(muster.Dependency, "containers cannot use %s devices: set isolation: process", vendor)
 		}
 	}
 	p.Env = append(p.Env, "NVIDIA_VISIBLE_DEVICES="+visible)
 	return nil
 }
 
-// addNVIDIA asks for devices by their UUIDs: by the toolkit's runtime, which Docker knows as the driver nvidia,
-// else by CDI, the Container Device Interface, where there are descriptions of them. It returns what
-// NVIDIA_VISIBLE_DEVICES is to be. root stands before all paths.
+// addNVIDIA requests devices by UUID from the toolkit's runtime (Docker's driver nvidia), or by CDI, the Container Device Interface, if
+// they have CDI descriptions. It returns the value of NVIDIA_VISIBLE_DEVICES. root is a prefix of all paths.
 func addNVIDIA(p *docker.ContainerSpec, devices []gpu.Device, about *docker.Info, root string) (string, error) {
 	uuids := make([]string, len(devices))
 	for i := range devices {
@@ -69,29 +68,29 @@ func addNVIDIA(p *docker.ContainerSpec, devices []gpu.Device, about *docker.Info
 	}
 	if len(names) == len(devices) && supportsCDI(about) {
 		p.GPUDriver, p.GPUs = "cdi", names
-		return "void", nil // the devices come by CDI, not by this
+		return "void", nil // CDI adds the devices
 	}
 	if about.Name == "podman" {
-		return "", run.Failf(muster.Dependency, "the worker's Podman %s cannot give NVIDIA devices to containers: install nvidia-container-toolkit and Podman 5 or newer, and run nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml", about.Version)
+		return "", run.Failf(muster.Dependency, "the worker's Podman %s does not support NVIDIA devices in containers: install nvidia-container-toolkit and Podman 5 or newer, and run nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml", about.Version)
 	}
-	return "", run.Failf(muster.Dependency, "the worker's Docker cannot give NVIDIA devices to containers: install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, and restart Docker")
+	return "", run.Failf(muster.Dependency, "the worker's Docker does not support NVIDIA devices in containers: install nvidia-container-toolkit, run nvidia-ctk runtime configure --runtime=docker, and restart Docker")
 }
 
-// hasNVIDIAHook says whether Docker finds the toolkit's hook by itself, as it did before there was a runtime to configure.
+// hasNVIDIAHook reports whether the toolkit's hook is installed, which Docker uses without a configured runtime.
 func hasNVIDIAHook() bool {
 	_, err := exec.LookPath("nvidia-container-runtime-hook")
 	return err == nil
 }
 
-// supportsCDI says whether an engine heeds names of CDI in its API: Docker from version 25 on if it is told to, Podman from
-// version 5 on; earlier ones leave them out without a word.
+// supportsCDI reports whether an engine's API supports CDI names: Docker 25 or newer if CDI is enabled, Podman 5 or newer. Older
+// versions silently ignore them.
 func supportsCDI(about *docker.Info) bool {
 	major, _, _ := strings.Cut(about.Version, ".")
 	n, err := strconv.Atoi(major)
 	return err == nil && len(about.CDI) > 0 && (about.Name == "podman" && n >= 5 || about.Name == "docker" && n >= 25)
 }
 
-// cdiName is the name of a device in the descriptions of CDI, by UUID or else by index, "" if it has none.
+// cdiName returns the name of a device in the CDI descriptions, by UUID or index, "" if it has none.
 func cdiName(d *gpu.Device, dirs []string, root string) string {
 	for _, dir := range dirs {
 		entries, _ := os.ReadDir(filepath.Join(root, dir))
@@ -102,7 +101,7 @@ func cdiName(d *gpu.Device, dirs []string, root string) string {
 			}
 			for _, name := range []string{d.UUID, strconv.Itoa(d.Index)} {
 				if d.MIG != "" && name != d.UUID {
-					continue // its index is not that of the machine
+					continue // the index is not the machine's
 				}
 				if regexp.MustCompile(`(?m)"?name"?:\s*["']?` + regexp.QuoteMeta(name) + `["']?\s*(,|}|$)`).Match(text) {
 					return "nvidia.com/gpu=" + name
@@ -113,13 +112,13 @@ func cdiName(d *gpu.Device, dirs []string, root string) string {
 	return ""
 }
 
-// addDeviceFiles adds the device files of AMD's and Intel's devices, with the groups that may open them, and lets
-// programs count them from 0: a container sees no others.
+// addDeviceFiles adds the device files of AMD and Intel devices, with the groups that may open them. Programs number them from 0,
+// because the container sees no others.
 func addDeviceFiles(p *docker.ContainerSpec, vendor string, devices []gpu.Device, root string) error {
 	add := func(path string) error {
 		info, err := os.Stat(filepath.Join(root, path))
 		if err != nil {
-			return run.Failf(muster.Dependency, "containers cannot have this worker's devices of %s: %w: install the driver", vendor, err)
+			return run.Failf(muster.Dependency, "containers cannot use this worker's %s devices: %w: install the driver", vendor, err)
 		}
 		p.Devices = append(p.Devices, path)
 		if gid := fileGID(info); gid > 0 && !slices.Contains(p.GroupAdd, strconv.Itoa(gid)) {
@@ -137,7 +136,7 @@ func addDeviceFiles(p *docker.ContainerSpec, vendor string, devices []gpu.Device
 		indices[i] = strconv.Itoa(i)
 		nodes, _ := filepath.Glob(filepath.Join(root, "sys/bus/pci/devices", devices[i].Bus, "drm/renderD*"))
 		if devices[i].Bus == "" || len(nodes) == 0 {
-			return run.Failf(muster.Dependency, "the device file of %s is not known on this worker: its driver is not loaded", devices[i].UUID)
+			return run.Failf(muster.Dependency, "device %s has no device file on this worker: load its driver", devices[i].UUID)
 		}
 		if err := add("/dev/dri/" + filepath.Base(nodes[0])); err != nil {
 			return err

@@ -157,7 +157,7 @@ func TestDevicesOfAMDAndIntelAreTheirFiles(t *testing.T) {
 	if !slices.Equal(p.Devices, []string{"/dev/dri/renderD128"}) || !slices.Equal(p.Env, []string{"ZE_AFFINITY_MASK=0"}) {
 		t.Errorf("the devices are %v with %v", p.Devices, p.Env)
 	}
-	wantTaskError(t, addDeviceFiles(&docker.ContainerSpec{}, "intel", []gpu.Device{device("intel", "y", 0, "0000:99:00.0")}, root), muster.Dependency, "driver is not loaded")
+	wantTaskError(t, addDeviceFiles(&docker.ContainerSpec{}, "intel", []gpu.Device{device("intel", "y", 0, "0000:99:00.0")}, root), muster.Dependency, "load its driver")
 	wantTaskError(t, addDeviceFiles(&docker.ContainerSpec{}, "amd", nil, t.TempDir()), muster.Dependency, "/dev/kfd")
 	c := &Containers{cfg: Config{Devices: func() []gpu.Device { return []gpu.Device{device("apple", "m", 0, "")} }}}
 	wantTaskError(t, c.addDevices(&docker.ContainerSpec{}, &muster.Grant{GPUs: []string{"m"}}, &docker.Info{}), muster.Dependency, "isolation: process")

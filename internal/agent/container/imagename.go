@@ -8,14 +8,13 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 )
 
-// canonicalRef is an image's name with its registry and what it is of that name: a digest, which decides
-// whatever the tag, or a tag.
+// canonicalRef returns an image's name with registry and digest, or tag if it has no digest.
 func canonicalRef(ref string) (string, bool) {
 	name, version, ok := muster.ParseImage(ref)
 	return name + version, ok
 }
 
-// familiarRef leaves out of a whole name what Docker leaves out.
+// familiarRef shortens a canonical name like Docker does.
 func familiarRef(ref string) string {
 	if rest, ok := strings.CutPrefix(ref, "docker.io/library/"); ok {
 		return rest
@@ -23,14 +22,13 @@ func familiarRef(ref string) string {
 	return strings.TrimPrefix(ref, "docker.io/")
 }
 
-// registryHost is where an image of a whole name lies.
+// registryHost returns the registry of a canonical name.
 func registryHost(ref string) string {
 	host, _, _ := strings.Cut(ref, "/")
 	return host
 }
 
-// digestRef is an image by its digest. One that never was in a registry has none: it is named by its EventID alone,
-// which is no name that a registry knows.
+// digestRef returns an image's name with its digest, or the image ID if it was never in a registry.
 func digestRef(ref string, img *docker.Image) string {
 	name, version, _ := muster.ParseImage(ref)
 	if strings.HasPrefix(version, "@") {

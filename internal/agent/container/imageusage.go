@@ -18,31 +18,31 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// imageUsage notes the images that tasks brought here, from one life of the worker to the next. An image
-// that is not in it is its owner's.
+// imageUsage records the images that tasks pulled, in a file that survives restarts. All other images belong to the machine's owner.
 type imageUsage struct {
 	path string
 	log  *slog.Logger
 
 	mu     sync.Mutex
-	images map[string]*pulledImage // by EventID
+	images map[string]*pulledImage // by image ID
 }
 
-// pulledImage is an image that a task brought here.
+// pulledImage is an image that a task pulled.
 type pulledImage struct {
-	Names []string    `json:"names"` // whole ones, by which tasks brought it
+	Names []string    `json:"names"` // canonical names by which tasks pulled it
 	Size  muster.Size `json:"size"`
-	Used  muster.Time `json:"used"` // last
+	Used  muster.Time `json:"used"` // last use
 
-	saved muster.Time // when Used was written down
+	saved muster.Time // when Used was saved
 }
 
 // String returns its names.
 func (p *pulledImage) String() string { return strings.Join(p.Names, ", ") }
 
-// openImageUsage reads the ledger of a data dir. One that cannot be read is as none: then the images stay.
+// openImageUsage reads the record of a data dir. If that is unreadable, it starts empty, and the images are kept.
 func openImageUsage(dir string, log *slog.Logger) *imageUsage {
 	l := &imageUsage{path: filepath.Join(dir, "images.json"), log: log, images: map[string]*pulledImage{}}
 	b, err := os.ReadFile(l.path)
@@ -50,7 +50,7 @@ func openImageUsage(dir string, log *slog.Logger) *imageUsage {
 		err = json.Unmarshal(b, &l.images)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.Warn("what is known of the images that tasks brought here cannot be read: they are kept", slog.Any("error", err))
+		log.Warn("reading the record of pulled images failed: they are kept", slog.Any("error", err))
 	}
 	if l.images == nil {
 		l.images = map[string]*pulledImage{}
@@ -59,8 +59,7 @@ func openImageUsage(dir string, log *slog.Logger) *imageUsage {
 	return l
 }
 
-// add notes that an image was brought here by a name. Unless it is new, it counts only if it is in the ledger
-// by another one.
+// add records that an image was pulled by a name. An image that existed before the pull is only added if it is recorded by another name.
 func (l *imageUsage) add(id, name string, size muster.Size, isNew bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +67,7 @@ func (l *imageUsage) add(id, name string, size muster.Size, isNew bool) {
 	switch {
 	case p == nil && !isNew:
 		return
-	case p == nil || isNew: // or somebody removed it meanwhile
+	case p == nil || isNew: // new in spite of an entry: it was removed meanwhile
 		p = &pulledImage{Size: size}
 		l.images[id] = p
 	case slices.Contains(p.Names, name):
@@ -78,8 +77,7 @@ func (l *imageUsage) add(id, name string, size muster.Size, isNew bool) {
 	l.save()
 }
 
-// touch notes that an image is wanted, if it is in the ledger. It is written down once a minute: many short
-// tasks of one image are not to wait for the disk.
+// touch records the use of a recorded image. It saves at most once a minute, so that many short tasks do not wait for the disk.
 func (l *imageUsage) touch(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,21 +100,18 @@ func (l *imageUsage) remove(id string) {
 	l.save()
 }
 
-// save writes the ledger. What it holds is of use in the worker's next life only.
+// save writes the file, which only the next incarnation reads.
 func (l *imageUsage) save() {
 	b, err := json.Marshal(l.images)
 	if err == nil {
-		if err = os.WriteFile(l.path+".new", b, 0o600); err == nil {
-			err = os.Rename(l.path+".new", l.path)
-		}
+		err = atomicfile.Write(l.path, b, 0o600)
 	}
 	if err != nil {
-		l.log.Warn("what is known of the images that tasks brought here cannot be kept", slog.Any("error", err))
+		l.log.Warn("writing the record of pulled images failed", slog.Any("error", err))
 	}
 }
 
-// evictable lists what would have to go for the rest to be within a budget: what was used least recently first, nothing
-// that was used since fresh.
+// evictable returns by how much the images exceed a budget, and those unused since a time, least recently used first.
 func (l *imageUsage) evictable(budget muster.Size, unusedSince time.Time) (ids []string, over muster.Size) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +132,7 @@ func (l *imageUsage) evictable(budget muster.Size, unusedSince time.Time) (ids [
 	return ids, over
 }
 
-// image returns what is noted of an image.
+// image returns the record of an image.
 func (l *imageUsage) image(id string) pulledImage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,8 +142,7 @@ func (l *imageUsage) image(id string) pulledImage {
 	return pulledImage{}
 }
 
-// evictImages removes images that tasks brought here until they are within the budget, and forgets those
-// that somebody else removed.
+// evictImages removes images that tasks pulled until they are within the budget.
 func (c *Containers) evictImages(ctx context.Context) {
 	if c.cfg.Budget == 0 {
 		return
@@ -161,7 +155,7 @@ func (c *Containers) evictImages(ctx context.Context) {
 	defer cancel()
 	ctrs, err := c.list(ctx, "", "")
 	if err != nil {
-		return // asked again soon
+		return // Run retries
 	}
 	for _, id := range ids {
 		if over <= 0 || ctx.Err() != nil {
@@ -174,7 +168,7 @@ func (c *Containers) evictImages(ctx context.Context) {
 	}
 }
 
-// evictImage removes an image, and returns how much that was.
+// evictImage removes an image and returns how much it reduces the recorded size.
 func (c *Containers) evictImage(ctx context.Context, id string) muster.Size {
 	known := c.usage.image(id)
 	img, err := c.cfg.Engine.Image(ctx, id)
@@ -188,25 +182,25 @@ func (c *Containers) evictImage(ctx context.Context, id string) muster.Size {
 	for _, tag := range img.Tags {
 		if ref, ok := canonicalRef(tag); ok && !slices.Contains(known.Names, ref) {
 			c.usage.remove(id)
-			c.cfg.Log.Info("an image that a task brought here is kept for good: it was given another name", slog.String("image", known.String()), slog.String("name", tag))
+			c.cfg.Log.Info("pulled image has another name now and is kept", slog.String("image", known.String()), slog.String("name", tag))
 			return known.Size
 		}
 	}
-	for _, tag := range img.Tags[:max(0, len(img.Tags)-1)] { // an engine removes no image that has several
+	for _, tag := range img.Tags[:max(0, len(img.Tags)-1)] { // engines do not remove an image with several tags
 		err = errors.Join(err, c.cfg.Engine.RemoveImage(ctx, tag))
 	}
 	if err == nil {
 		err = c.cfg.Engine.RemoveImage(ctx, id)
 	}
 	switch {
-	case errors.Is(err, docker.ErrConflict): // a container of it was made just now
+	case errors.Is(err, docker.ErrConflict): // a container was just created from it
 		return 0
 	case err != nil && !errors.Is(err, docker.ErrNotFound):
-		c.cfg.Log.Warn("an image over the budget cannot be removed", imageAttrs(known.String(), err)...)
+		c.cfg.Log.Warn("removing an image over the budget failed", imageAttrs(known.String(), err)...)
 		return 0
 	}
 	c.usage.remove(id)
-	c.cfg.Log.Info(fmt.Sprintf("removed an image: those of tasks take more than the %s that they may have", c.cfg.Budget),
+	c.cfg.Log.Info(fmt.Sprintf("image removed: pulled images exceed the budget of %s", c.cfg.Budget),
 		slog.String("image", known.String()), slog.String("size", known.Size.String()), slog.String("used", known.Used.String()))
 	return known.Size
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// here says whether the engine has an image.
+// here reports whether the engine has an image.
 func (w *testEnv) hasImage(ref string) bool {
 	w.t.Helper()
 	_, err := w.cfg.Engine.Image(w.t.Context(), ref)
@@ -36,7 +36,7 @@ func (w *testEnv) pullImage(ref string) {
 	}
 	w.usage.mu.Lock()
 	defer w.usage.mu.Unlock()
-	if p := w.usage.images[img.ID]; p != nil { // uses are noted by the millisecond: these are told apart for sure
+	if p := w.usage.images[img.ID]; p != nil { // uses have a resolution of a millisecond: this makes them distinct
 		p.Used = muster.NewTime(time.Now().Add(-time.Hour)) + muster.Time(testSeq.Add(1)*1000)
 	}
 }
@@ -67,7 +67,7 @@ func TestImagesAreKeptWithinTheirBudget(t *testing.T) {
 		}
 	}
 	used := w.mustCreate(newSpec(refs[0], "true"))
-	w.pullImage(refs[1]) // refs[2] is now what was used least recently, but for refs[0], of which there is a container
+	w.pullImage(refs[1]) // refs[2] is now the least recently used one, except refs[0], which has a container
 	w.usage.images[mustID(w, refs[0])].Used = 1
 	w.pullImage(refs[3])
 	w.evictImages(t.Context())
@@ -79,8 +79,8 @@ func TestImagesAreKeptWithinTheirBudget(t *testing.T) {
 	if !w.hasImage(owned) {
 		t.Error("an image of the owner was removed")
 	}
-	if !strings.Contains(w.lines.String(), "removed an image: those of tasks take more than the 9MiB") {
-		t.Errorf("the log does not tell: %s", &w.lines)
+	if !strings.Contains(w.lines.String(), "image removed: pulled images exceed the budget of 9MiB") {
+		t.Errorf("the log does not mention it: %s", &w.lines)
 	}
 	if err := w.Remove(t.Context(), used); err != nil {
 		t.Fatal(err)
@@ -126,12 +126,12 @@ func TestImageUsageOutlivesTheWorker(t *testing.T) {
 	id := mustID(w, ref)
 	next := newTestEnv(t, func(c *Config) { c.Dir, c.Budget = w.cfg.Dir, 1 })
 	if got := next.usage.image(id); !slices.Equal(got.Names, []string{ref}) || got.Size == 0 || got.Used == 0 {
-		t.Fatalf("the next life knows %+v of the image", got)
+		t.Fatalf("the next incarnation knows %+v of the image", got)
 	}
 	if _, err := w.api.ImageRemove(t.Context(), ref, client.ImageRemoveOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	next.evictImages(t.Context()) // what somebody else removed is forgotten
+	next.evictImages(t.Context()) // images removed by others are forgotten
 	if len(next.usage.images) != 0 {
 		t.Errorf("the ledger still has %v", next.usage.images)
 	}

@@ -13,38 +13,38 @@ import (
 	"github.com/muster-dev/muster/internal/policy"
 )
 
-// resolveMounts returns the folders of the worker that a spec wants, where links lead. Those must be allowed
-// as well as their names, and be none by which a container would have the worker or its engine.
+// resolveMounts returns the mounts of a spec with links resolved. The resolved paths must be allowed too, and must not give the
+// container control over the worker or its engine.
 func (c *Containers) resolveMounts(spec *muster.TaskSpec) ([]docker.Mount, error) {
 	var list []docker.Mount
 	for _, m := range containerOptions(spec).Mounts {
 		source, err := filepath.EvalSymlinks(m.Source)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil, run.Failf(muster.Rejected, "the worker refuses the task: it has no %s to mount", m.Source)
+			return nil, run.Failf(muster.Rejected, "the worker rejects the task: mount source %s does not exist", m.Source)
 		case err != nil:
-			return nil, run.Failf(muster.Rejected, "the worker refuses the task: %s cannot be mounted: %w", m.Source, err)
+			return nil, run.Failf(muster.Rejected, "the worker rejects the task: mount %s: %w", m.Source, err)
 		}
 		if source != filepath.Clean(m.Source) {
 			resolved := muster.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly}
 			if denial := policy.CheckContainer(c.cfg.Allow, withMount(spec, resolved)); denial != "" {
-				return nil, run.Failf(muster.Rejected, "the worker refuses the task: %s leads to %s, and %s", m.Source, source, denial)
+				return nil, run.Failf(muster.Rejected, "the worker rejects the task: %s links to %s: %s", m.Source, source, denial)
 			}
 		}
 		for _, forbidden := range c.forbiddenPaths() {
 			if isInside(forbidden, source) || isInside(source, forbidden) {
-				return nil, run.Failf(muster.Rejected, "the worker refuses the task: %s would give it the worker itself, by %s", m.Source, forbidden)
+				return nil, run.Failf(muster.Rejected, "the worker rejects the task: mount %s exposes the worker itself through %s", m.Source, forbidden)
 			}
 		}
 		if target := filepath.Clean(m.Target); slices.ContainsFunc([]string{"/muster", "/proc", "/sys", "/dev"}, func(p string) bool { return isInside(p, target) }) || target == "/" {
-			return nil, run.Failf(muster.Rejected, "the worker refuses the task: nothing can be mounted at %s", m.Target)
+			return nil, run.Failf(muster.Rejected, "the worker rejects the task: mount target %s is not allowed", m.Target)
 		}
 		list = append(list, docker.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly})
 	}
 	return list, nil
 }
 
-// withMount is a spec with one mount alone.
+// withMount returns a copy of a spec with a single mount.
 func withMount(spec *muster.TaskSpec, m muster.Mount) *muster.TaskSpec {
 	copied, opts := *spec, *containerOptions(spec)
 	opts.Mounts = []muster.Mount{m}
@@ -52,7 +52,7 @@ func withMount(spec *muster.TaskSpec, m muster.Mount) *muster.TaskSpec {
 	return &copied
 }
 
-// forbiddenPaths lists what no container may have: the worker's data dir, and sockets of engines.
+// forbiddenPaths lists paths that must not be mounted: the worker's data dir, and engine sockets.
 func (c *Containers) forbiddenPaths() []string {
 	list := []string{c.cfg.Dir, "/var/run/docker.sock", "/run/docker.sock", "/run/podman", "/run/containerd", "/run/crio"}
 	if socket, ok := strings.CutPrefix(c.cfg.Engine.Host(), "unix://"); ok {
@@ -66,7 +66,7 @@ func (c *Containers) forbiddenPaths() []string {
 	return list
 }
 
-// isInside says whether path is dir, or in it.
+// isInside reports whether path is dir or below it.
 func isInside(dir, path string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }

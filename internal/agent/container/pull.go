@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,13 +13,13 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
-// maxPulls is how many images are pulled at the same time.
+// maxPulls is the number of concurrent pulls.
 const maxPulls = 3
 
-// ensureImage has the image that a task is to run in here, as its policy says, and returns it. Its errors
-// are TaskErrors.
+// ensureImage returns a task's image and pulls it if the policy requires it. Its errors are TaskErrors.
 func (c *Containers) ensureImage(ctx context.Context, ref, policy string, logLine, step func(string)) (*docker.Image, error) {
 	if policy != muster.PullAlways {
 		img, err := c.inspectImage(ctx, ref)
@@ -28,7 +29,7 @@ func (c *Containers) ensureImage(ctx context.Context, ref, policy string, logLin
 		case !errors.Is(err, docker.ErrNotFound):
 			return nil, c.taskError(ctx, err)
 		case policy == muster.PullNever:
-			return nil, run.Failf(muster.ImageMissing, "this worker does not have the image %s, and container.pull is never: pull it there, or write container.pull: missing", familiarRef(ref))
+			return nil, run.Failf(muster.ImageMissing, "this worker does not have the image %s, and container.pull is never: pull it there, or set container.pull: missing", familiarRef(ref))
 		}
 	}
 	begun := time.Now()
@@ -42,20 +43,20 @@ func (c *Containers) ensureImage(ctx context.Context, ref, policy string, logLin
 	return img, nil
 }
 
-// inspectImage returns an image that is here.
+// inspectImage returns a local image.
 func (c *Containers) inspectImage(ctx context.Context, ref string) (*docker.Image, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
 	return c.cfg.Engine.Image(ctx, ref)
 }
 
-// errTimeout is why what takes moments was given up.
+// errTimeout is the cause of an engine request's timeout.
 var errTimeout = fmt.Errorf("the container engine did not answer in time: %w", docker.ErrUnreachable)
 
-// pullFunc brings an image here. It calls moved as it goes on, and warn for what those who wait should know.
+// pullFunc pulls an image. It calls onProgress at each progress, and warn at most once, for the logs of all waiting tasks.
 type pullFunc func(ctx context.Context, ref string, onProgress func(docker.PullProgress), warn func(string)) (*docker.Image, error)
 
-// puller brings each image once for all who wait for it.
+// puller shares each pull among all tasks that wait for the image.
 type puller struct {
 	pull     pullFunc
 	timeouts *timeouts
@@ -69,18 +70,18 @@ type puller struct {
 // pullCall is one pull.
 type pullCall struct {
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed at the end, after which img, err and warned are set
+	done   chan struct{} // closed at the end, when img, err and warning are set
 
-	waiters  int // who want it
+	waiters  int
 	progress docker.PullProgress
-	started  bool // it has a place
+	started  bool // it has a slot
 
 	img     *docker.Image
 	err     error
-	warning string // what those who wait should know
+	warning string // for the logs of all waiting tasks
 }
 
-// missingImage is what is known of an image that is nowhere.
+// missingImage is a remembered failure of a pull.
 type missingImage struct {
 	err   error
 	until time.Time
@@ -90,11 +91,10 @@ func newPuller(w *timeouts, pull pullFunc) *puller {
 	return &puller{pull: pull, timeouts: w, slots: make(chan struct{}, maxPulls), inFlight: map[string]*pullCall{}, absent: map[string]missingImage{}}
 }
 
-// errAbandoned is why a pull ends that nobody waits for any more.
-var errAbandoned = errors.New("nobody waits for it any more")
+// errAbandoned is the cause that cancels a pull when the last waiting task leaves.
+var errAbandoned = errors.New("no task waits for it any more")
 
-// wait returns an image once it is pulled. step tells how far it is, about once a second, and say what is
-// to be known of it at its end.
+// wait pulls an image or joins a running pull. It calls step with the progress, at most once a second, and logLine with a warning.
 func (p *puller) wait(ctx context.Context, ref string, logLine, step func(string)) (*docker.Image, error) {
 	f, err := p.join(ctx, ref)
 	if err != nil {
@@ -121,7 +121,7 @@ func (p *puller) wait(ctx context.Context, ref string, logLine, step func(string
 	}
 }
 
-// join returns the pull of an image, begun if there is none.
+// join returns the running pull of an image, or starts one.
 func (p *puller) join(ctx context.Context, ref string) (*pullCall, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,21 +135,21 @@ func (p *puller) join(ctx context.Context, ref string) (*pullCall, error) {
 	if f == nil {
 		f = &pullCall{done: make(chan struct{})}
 		var pullCtx context.Context
-		pullCtx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // it is not of the first who wants it
+		pullCtx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // independent of the task that started it
 		p.inFlight[ref] = f
-		go p.run(pullCtx, ref, f) // joined by the last who waits
+		go p.run(pullCtx, ref, f) // joined by the last waiter, in leave
 	}
 	f.waiters++
 	return f, nil
 }
 
-// leave says that one less waits for a pull. The last one stays until it has ended.
+// leave ends one wait. The last waiter cancels the pull and waits for its end.
 func (p *puller) leave(ref string, f *pullCall) {
 	p.mu.Lock()
 	f.waiters--
 	last := f.waiters == 0
 	if last && p.inFlight[ref] == f {
-		delete(p.inFlight, ref) // who comes now wants another one
+		delete(p.inFlight, ref) // a new waiter starts another pull
 	}
 	p.mu.Unlock()
 	if last {
@@ -158,7 +158,7 @@ func (p *puller) leave(ref string, f *pullCall) {
 	}
 }
 
-// run pulls an image and tells all who wait.
+// run pulls an image and notifies all waiters.
 func (p *puller) run(ctx context.Context, ref string, f *pullCall) {
 	defer close(f.done)
 	defer f.cancel(nil)
@@ -179,11 +179,7 @@ func (p *puller) run(ctx context.Context, ref string, f *pullCall) {
 	if errors.Is(f.err, docker.ErrNotFound) || errors.Is(f.err, docker.ErrDenied) {
 		p.absent[ref] = missingImage{err: f.err, until: time.Now().Add(p.timeouts.absentTTL)}
 	}
-	for other, known := range p.absent {
-		if time.Now().After(known.until) {
-			delete(p.absent, other)
-		}
-	}
+	maps.DeleteFunc(p.absent, func(_ string, known missingImage) bool { return time.Now().After(known.until) })
 }
 
 func (p *puller) setProgress(f *pullCall, progress docker.PullProgress) {
@@ -192,7 +188,7 @@ func (p *puller) setProgress(f *pullCall, progress docker.PullProgress) {
 	f.progress, f.started = progress, true
 }
 
-// describe is the step of who waits for a pull.
+// describe returns the step for tasks that wait for a pull.
 func (p *puller) describe(ref string, f *pullCall) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,17 +203,17 @@ func (p *puller) describe(ref string, f *pullCall) string {
 	return fmt.Sprintf("pulling %s, %d%% of %s", familiarRef(ref), min(100, 100*f.progress.Done/f.progress.Total), muster.Size(f.progress.Total))
 }
 
-// pull brings an image here, again where it stalls or breaks, and notes it in the ledger if it was not here before. Where
-// credentials cannot be used it does without, as Docker's own tools do: most images need none.
+// pull pulls an image, retries if it stalls or breaks, and records it if it is new. If the credentials are unusable it pulls without
+// them, like Docker's own tools: most images need none.
 func (c *Containers) pull(ctx context.Context, ref string, onProgress func(docker.PullProgress), warn func(string)) (*docker.Image, error) {
 	before, err := c.listImages(ctx)
 	if err != nil {
 		return nil, err
 	}
-	_, nameErr := c.inspectImage(ctx, ref) // nil where the name was here already
+	_, nameErr := c.inspectImage(ctx, ref) // nil if the name existed already
 	creds, authErr := c.auth.credentials(ctx, ref)
 	if authErr != nil && ctx.Err() == nil {
-		c.cfg.Log.Warn("an image is pulled without credentials", imageAttrs(ref, authErr)...)
+		c.cfg.Log.Warn("pulling an image without credentials", imageAttrs(ref, authErr)...)
 		warn(fmt.Sprintf("pulled %s without credentials: %v", familiarRef(ref), authErr))
 	}
 	for attempt := 0; ; attempt++ {
@@ -225,11 +221,8 @@ func (c *Containers) pull(ctx context.Context, ref string, onProgress func(docke
 		if err == nil || ctx.Err() != nil || attempt == len(c.timeouts.retryDelays) || !isRetryable(err) {
 			break
 		}
-		c.cfg.Log.Warn("an image cannot be pulled, trying again", imageAttrs(ref, err)...)
-		select {
-		case <-time.After(c.timeouts.retryDelays[attempt]):
-		case <-ctx.Done():
-		}
+		c.cfg.Log.Warn("pulling an image failed, retrying", imageAttrs(ref, err)...)
+		_ = backoff.Sleep(ctx, c.timeouts.retryDelays[attempt])
 	}
 	if authErr != nil && (errors.Is(err, docker.ErrNotFound) || errors.Is(err, docker.ErrDenied)) {
 		err = fmt.Errorf("%w; and %w", err, authErr)
@@ -243,42 +236,38 @@ func (c *Containers) pull(ctx context.Context, ref string, onProgress func(docke
 	}
 	if isNew := !slices.Contains(before, img.ID); isNew || nameErr != nil {
 		c.usage.add(img.ID, ref, muster.Size(img.Size), isNew)
-		c.checkSoon() // it may be over the budget
+		c.checkSoon() // the images may exceed the budget
 	}
 	return img, nil
 }
 
-// listImages lists the images that are here.
+// listImages lists the IDs of the local images.
 func (c *Containers) listImages(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
 	return c.cfg.Engine.Images(ctx)
 }
 
-// isRetryable says whether a pull that failed may do better.
+// isRetryable reports whether a failed pull may succeed when it is repeated.
 func isRetryable(err error) bool {
-	for _, final := range []error{docker.ErrNotFound, docker.ErrDenied, docker.ErrUnreachable, docker.ErrDiskFull} {
-		if errors.Is(err, final) {
-			return false
-		}
-	}
-	return true
+	final := []error{docker.ErrNotFound, docker.ErrDenied, docker.ErrUnreachable, docker.ErrDiskFull}
+	return !slices.ContainsFunc(final, func(kind error) bool { return errors.Is(err, kind) })
 }
 
-// errStalled is why a pull is given up that does not go on.
+// Causes that cancel a pull.
 var (
-	errStalled = errors.New("nothing came for too long")
-	errTooSlow = errors.New("it would keep others waiting")
+	errStalled = errors.New("no data received for too long")
+	errTooSlow = errors.New("too slow: other pulls wait")
 )
 
-// rateWindow is how a pull goes on.
+// rateWindow measures the rate of a pull.
 type rateWindow struct {
-	since time.Time // since then only what is done has come; zero at the start
-	done  int64
+	since time.Time // start of the window; zero before the first progress
+	done  int64     // bytes at the start of the window
 }
 
-// tooSlow takes how far the pull has come, and says whether it brought less than it must in the time it had.
-// Nothing counts while no bytes are awaited.
+// tooSlow updates the window and reports whether the pull was slower than minRate in a complete one. Time without expected bytes does not
+// count.
 func (p *rateWindow) tooSlow(progress docker.PullProgress, now time.Time, t *timeouts) bool {
 	counts := !p.since.IsZero() && progress.Total > 0 && !progress.Unpacking
 	if counts && now.Sub(p.since) < t.slowWindow {
@@ -307,15 +296,15 @@ func (c *Containers) pullOnce(ctx context.Context, ref string, creds *docker.Cre
 		onProgress(progress)
 	})
 	if errors.Is(err, errStalled) {
-		return fmt.Errorf("the image %s cannot be pulled: nothing came for %s: %w", ref, c.timeouts.stall, errStalled)
+		return fmt.Errorf("the image %s cannot be pulled: no data received for %s: %w", ref, c.timeouts.stall, errStalled)
 	}
 	if errors.Is(err, errTooSlow) {
-		return fmt.Errorf("the image %s cannot be pulled: less than %s a second came for %s: %w", ref, muster.Size(c.timeouts.minRate), c.timeouts.slowWindow, errTooSlow)
+		return fmt.Errorf("the image %s cannot be pulled: less than %s per second for %s: %w", ref, muster.Size(c.timeouts.minRate), c.timeouts.slowWindow, errTooSlow)
 	}
 	return err
 }
 
-// taskError tells why an image is not here, as a TaskError.
+// taskError converts the error of a pull to a TaskError.
 func (c *Containers) taskError(ctx context.Context, err error) error {
 	if t, ok := errors.AsType[*run.TaskError](err); ok {
 		return t
@@ -329,13 +318,13 @@ func (c *Containers) taskError(ctx context.Context, err error) error {
 		c.checkSoon()
 		return run.Failf(muster.EngineFailed, "the worker's container engine failed: %w", err)
 	case errors.Is(err, docker.ErrDiskFull):
-		return run.Failf(muster.DiskFull, "%s: make space on the disk of the worker's container engine, or give the worker a smaller --image-disk", msg)
+		return run.Failf(muster.DiskFull, "%s: free space on the disk of the worker's container engine, or set a smaller --image-disk on the worker", msg)
 	case errors.Is(err, docker.ErrDenied):
-		return run.Failf(muster.ImageMissing, "%s: if the name is right, log in on the worker (docker login), or give it --registry-config", msg)
+		return run.Failf(muster.ImageMissing, "%s: if the name is right, log in on the worker (docker login), or set its --registry-config", msg)
 	case errors.Is(err, docker.ErrNotFound):
-		return run.Failf(muster.ImageMissing, "%s: check its name and tag, and if it is private log in on the worker (docker login)", msg)
+		return run.Failf(muster.ImageMissing, "%s: check its name and tag; if it is private, log in on the worker (docker login)", msg)
 	case errors.Is(err, docker.ErrRegistryUnreachable):
-		return run.Failf(muster.ImagePull, "%s: check that the worker reaches the registry, and by https unless its engine lists it as insecure", msg)
+		return run.Failf(muster.ImagePull, "%s: check that the worker can reach the registry, with https unless its engine lists it as insecure", msg)
 	}
 	return run.Failf(muster.ImagePull, "%w", err)
 }

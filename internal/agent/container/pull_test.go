@@ -44,7 +44,7 @@ func pushImage(w *testEnv, r *containertest.Registry, name string, size int) (re
 func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, digest := pushImage(w, r, "acme/tool:1", 1000)
-	r.Throttle(2 * time.Millisecond) // each of some 300 pieces: the log tells of pulls that take their time
+	r.Throttle(2 * time.Millisecond) // for each of about 300 chunks: only slow pulls are logged
 	want := strings.TrimSuffix(ref, ":1") + "@" + digest
 	for range 2 {
 		if c := w.mustCreate(newSpec(ref, "true")); c.Image != want || c.Engine != w.host {
@@ -55,7 +55,7 @@ func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
 		t.Errorf("%d blobs were asked for: want the configuration and one layer", n)
 	}
 	if !strings.Contains(w.lines.String(), "pulled the image "+ref) {
-		t.Errorf("the task was not told of the pull: %s", &w.lines)
+		t.Errorf("the task log does not mention the pull: %s", &w.lines)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestImagesThatAreNowhere(t *testing.T) {
 	}{
 		{r.Addr + "/acme/there:2", muster.ImageMissing, "check its name and tag"},
 		{r.Addr + "/acme/nothere:1", muster.ImageMissing, "check its name and tag"},
-		{"127.0.0.1:1/acme/tool:1", muster.ImagePull, "check that the worker reaches the registry"},
+		{"127.0.0.1:1/acme/tool:1", muster.ImagePull, "check that the worker can reach the registry"},
 	} {
 		_, err := w.create(newSpec(c.image, "true"))
 		wantTaskError(t, err, c.reason, c.part, c.image)
@@ -132,7 +132,7 @@ func TestRegistriesThatFail(t *testing.T) {
 		stall time.Duration
 	}{
 		"failing": {containertest.Failing, "500", time.Minute}, "limited": {containertest.RateLimited, "rate limit", time.Minute}, "corrupt": {containertest.Corrupt, "verification failed", time.Minute},
-		"cut": {containertest.Truncated, "nothing came for", 700 * time.Millisecond}, // the engine tries by itself, for more than a minute
+		"cut": {containertest.Truncated, "no data received for", 700 * time.Millisecond}, // the engine tries by itself, for more than a minute
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
@@ -161,22 +161,22 @@ func TestCredentialsAreShownToTheirRegistry(t *testing.T) {
 		_, err := w.create(newSpec(ref, "true"))
 		wantTaskError(t, err, muster.ImageMissing, "docker login", ref)
 		if strings.Contains(w.lines.String()+err.Error(), "s3cret") {
-			t.Errorf("a secret was told: %v\n%s", err, &w.lines)
+			t.Errorf("a secret was logged: %v\n%s", err, &w.lines)
 		}
 	}
 	b := newSpec(ref, "env")
 	out, _ := right.runContainer(b)
 	if strings.Contains(out+right.lines.String(), "s3cret") {
-		t.Errorf("the secret was told: %s\n%s", out, &right.lines)
+		t.Errorf("the secret was logged: %s\n%s", out, &right.lines)
 	}
 }
 
-// TestPublicImagesNeedNoCredentials holds that a file of credentials that is damaged, and a helper that fails,
-// keep nobody from what needs none, and are told: to the task, in the log, and where they may be why it fails.
+// TestPublicImagesNeedNoCredentials checks that a damaged file of credentials, and a failing helper,
+// do not prevent pulls that need none, and are reported: to the task, in the log, and in the error of a failed pull.
 func TestPublicImagesNeedNoCredentials(t *testing.T) {
 	r := containertest.NewRegistry(t)
 	for name, c := range map[string]struct{ file, part string }{
-		"damaged":              {`{"auths":`, "is no config.json of Docker"},
+		"damaged":              {`{"auths":`, "is not a config.json of Docker"},
 		"a damaged entry":      {`{"auths": {"` + r.Addr + `": {"auth": "%%"}}}`, "log in again"},
 		"a helper that is not": {`{"credsStore": "no-such-program"}`, "docker-credential-no-such-program"},
 	} {
@@ -191,7 +191,7 @@ func TestPublicImagesNeedNoCredentials(t *testing.T) {
 			w.mustCreate(newSpec(ref, "true"))
 			for _, part := range []string{"level=WARN", "pulled " + ref + " without credentials: ", c.part} {
 				if n := strings.Count(w.lines.String(), part); n == 0 || part != c.part && n > 1 {
-					t.Errorf("%q is told %d times: %s", part, n, &w.lines)
+					t.Errorf("%q is logged %d times: %s", part, n, &w.lines)
 				}
 			}
 			private, _ := pushImage(w, r, "acme/private:2", 1000)
@@ -208,7 +208,7 @@ func TestAStalledPullIsTriedAgain(t *testing.T) {
 	ref, _ := pushImage(w, r, "acme/stall:1", 200_000)
 	r.Stall(50_000)
 	_, err := w.create(newSpec(ref, "true"))
-	wantTaskError(t, err, muster.ImagePull, "nothing came for 300ms")
+	wantTaskError(t, err, muster.ImagePull, "no data received for 300ms")
 	if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
 		t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
 	}
@@ -217,14 +217,14 @@ func TestAStalledPullIsTriedAgain(t *testing.T) {
 	w.mustCreate(newSpec(ref, "true"))
 }
 
-// TestAPullThatTricklesIsGivenUp though it goes on, so that the others who wait for a place get it.
+// TestAPullThatTricklesIsGivenUp checks that a pull that is too slow is cancelled, so that waiting pulls get its slot.
 func TestAPullThatTricklesIsGivenUp(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	w.timeouts.slowWindow, w.timeouts.minRate = 300*time.Millisecond, 1<<30
 	ref, _ := pushImage(w, r, "acme/trickle:1", 1<<20)
 	r.Throttle(20 * time.Millisecond)
 	_, err := w.create(newSpec(ref, "true"))
-	wantTaskError(t, err, muster.ImagePull, "less than 1GiB a second came for 300ms")
+	wantTaskError(t, err, muster.ImagePull, "less than 1GiB per second for 300ms")
 	if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
 		t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
 	}
@@ -324,7 +324,7 @@ func TestAPullEndsWhenNobodyWaits(t *testing.T) {
 		t.Errorf("who was stopped got %v", err)
 	}
 	if n := w.waiters(ref); n != 1 {
-		t.Fatalf("%d wait: want the other one, whose pull goes on", n)
+		t.Fatalf("%d wait: want only the other task, whose pull continues", n)
 	}
 	endTwo(stopped)
 	if err := <-ends; !errors.Is(err, stopped) {

@@ -18,17 +18,17 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 )
 
-// registryAuth are the credentials for registries that a worker's user has, in the file of docker login,
-// or that of podman login. The file is read for each pull: who logs in need not restart the worker.
+// registryAuth reads the registry credentials of the worker's user from the file of docker login or podman login. It reads the file for
+// each pull, so that a login needs no restart.
 type registryAuth struct {
-	path          string // "" for the user's own
+	path          string // "" for the user's file
 	helperTimeout time.Duration
 }
 
-// errRegistryAuth is why credentials cannot be had: the worker's own setup is wrong.
+// errRegistryAuth means that the credentials are misconfigured.
 var errRegistryAuth = errors.New("the worker's credentials for registries cannot be used")
 
-// newRegistryAuth checks that the file is there, if one is named.
+// newRegistryAuth returns an error if path is set and cannot be read.
 func newRegistryAuth(path string) (*registryAuth, error) {
 	k := &registryAuth{path: path, helperTimeout: 20 * time.Second}
 	if path == "" {
@@ -40,7 +40,7 @@ func newRegistryAuth(path string) (*registryAuth, error) {
 	return k, nil
 }
 
-// authFile is Docker's config.json, as far as it concerns registries.
+// authFile is the part of Docker's config.json about registries.
 type authFile struct {
 	Auths map[string]struct {
 		Auth          string `json:"auth"` // user:password in base64
@@ -64,14 +64,14 @@ func (k *registryAuth) read() (*authFile, error) {
 			if err = json.Unmarshal(b, f); err == nil {
 				return f, nil
 			}
-			err = fmt.Errorf("%s is no config.json of Docker: %w", path, err)
+			err = fmt.Errorf("%s is not a config.json of Docker: %w", path, err)
 		}
 		return nil, err
 	}
 	return f, nil
 }
 
-// paths lists where the file may be.
+// paths lists the possible paths of the file.
 func (k *registryAuth) paths() []string {
 	if k.path != "" {
 		return []string{k.path}
@@ -95,7 +95,7 @@ func (k *registryAuth) paths() []string {
 	return list
 }
 
-// credentials returns what is shown to the registry of an image, nil for nothing.
+// credentials returns the credentials for the registry of an image, nil for none.
 func (k *registryAuth) credentials(ctx context.Context, ref string) (*docker.Credentials, error) {
 	f, err := k.read()
 	if err != nil {
@@ -108,7 +108,7 @@ func (k *registryAuth) credentials(ctx context.Context, ref string) (*docker.Cre
 	}
 	name, _, _ := muster.ParseImage(ref)
 	for prefix := name; strings.Contains(prefix, "/"); prefix = prefix[:strings.LastIndex(prefix, "/")] {
-		names = append([]string{prefix}, names...) // Podman's file may have one for a part of a registry
+		names = append([]string{prefix}, names...) // Podman's file may have credentials for a path in a registry
 	}
 	for _, name := range names {
 		if helper := f.Helpers[name]; helper != "" {
@@ -124,14 +124,14 @@ func (k *registryAuth) credentials(ctx context.Context, ref string) (*docker.Cre
 			pair, err := base64.StdEncoding.DecodeString(strings.TrimRight(a.Auth, "\x00"))
 			user, password, ok := strings.Cut(string(pair), ":")
 			if err != nil || !ok {
-				return nil, fmt.Errorf("%w: what docker login kept for %s is damaged: log in again", errRegistryAuth, host)
+				return nil, fmt.Errorf("%w: the entry of docker login for %s is damaged: log in again", errRegistryAuth, host)
 			}
 			creds.Username, creds.Password = user, strings.TrimRight(password, "\x00")
 			return creds, nil
 		}
 	}
 	if f.Store == "" {
-		return nil, nil //nolint:nilnil // there are none, which most registries allow
+		return nil, nil //nolint:nilnil // no credentials, which most registries allow
 	}
 	server := host
 	if host == "docker.io" {
@@ -140,10 +140,10 @@ func (k *registryAuth) credentials(ctx context.Context, ref string) (*docker.Cre
 	return k.runHelper(ctx, f.Store, server)
 }
 
-// dockerHub is how Docker calls its own registry in its files.
+// dockerHub is the name of Docker Hub in Docker's files.
 const dockerHub = "https://index.docker.io/v1/"
 
-// runHelper asks a helper: see github.com/docker/docker-credential-helpers for what they say.
+// runHelper runs a credential helper; github.com/docker/docker-credential-helpers has the protocol.
 func (k *registryAuth) runHelper(ctx context.Context, helper, server string) (*docker.Credentials, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, k.helperTimeout, fmt.Errorf("it took longer than %s", k.helperTimeout))
 	defer cancel()
@@ -151,11 +151,11 @@ func (k *registryAuth) runHelper(ctx context.Context, helper, server string) (*d
 	cmd := exec.CommandContext(ctx, name, "get")
 	cmd.Stdin = strings.NewReader(server + "\n")
 	cmd.WaitDelay = time.Second
-	var out bytes.Buffer // never shown: it is the secret
+	var out bytes.Buffer // the secret: never log it
 	cmd.Stdout = &out
 	if err := cmd.Run(); err != nil {
 		if strings.Contains(out.String(), "credentials not found") {
-			return nil, nil //nolint:nilnil // there are none
+			return nil, nil //nolint:nilnil // no credentials
 		}
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -167,7 +167,7 @@ func (k *registryAuth) runHelper(ctx context.Context, helper, server string) (*d
 		Secret   string `json:"Secret"`
 	}{}
 	if json.Unmarshal(out.Bytes(), &reply) != nil {
-		return nil, fmt.Errorf("%w: %s did not say what helpers say", errRegistryAuth, name)
+		return nil, fmt.Errorf("%w: %s returned invalid output", errRegistryAuth, name)
 	}
 	if reply.Username == "<token>" {
 		return &docker.Credentials{Server: server, Token: reply.Secret}, nil

@@ -26,7 +26,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// runLoop lets Run go until the test ends, and returns what it says of the engine.
+// runLoop runs Run until the test ends, and returns a channel of its calls of changed.
 func (w *testEnv) runLoop() <-chan error {
 	changes := make(chan error, 10)
 	ctx, end := context.WithCancel(context.WithoutCancel(w.t.Context()))
@@ -41,17 +41,17 @@ func (w *testEnv) runLoop() <-chan error {
 	return changes
 }
 
-// waitChange waits for what Run says next.
+// waitChange waits for the next change of readiness.
 func (w *testEnv) waitChange(changes <-chan error, ready bool) error {
 	w.t.Helper()
 	select {
 	case cause := <-changes:
 		if (cause == nil) != ready {
-			w.t.Fatalf("the engine is said to be ready: %v (%v), want %v", cause == nil, cause, ready)
+			w.t.Fatalf("the engine is ready: %v (%v), want %v", cause == nil, cause, ready)
 		}
 		return cause
 	case <-time.After(time.Minute):
-		w.t.Fatal("nothing was said of the engine for a minute")
+		w.t.Fatal("no change of the engine for a minute")
 		return nil
 	}
 }
@@ -94,7 +94,7 @@ func TestAnEngineThatGoesAndComesBack(t *testing.T) {
 	d.SetFrozen(false)
 	w.waitChange(changes, true)
 	if len(changes) != 0 {
-		t.Error("more was said of the engine than what changed")
+		t.Error("an unexpected change of the engine")
 	}
 }
 
@@ -111,7 +111,7 @@ func TestAnEngineThatNeverWas(t *testing.T) {
 	}
 	w.timeouts = testTimeouts
 	_, err = w.Create(t.Context(), newSpec("python:3", "true"), w.lines.add, w.lines.add)
-	wantTaskError(t, err, muster.EngineFailed, "not asked yet")
+	wantTaskError(t, err, muster.EngineFailed, "not checked yet")
 	w.waitChange(w.runLoop(), false)
 	_, err = w.Create(t.Context(), newSpec("python:3", "true"), w.lines.add, w.lines.add)
 	wantTaskError(t, err, muster.EngineFailed, host)
@@ -152,7 +152,7 @@ func TestAnEngineThatFailsToMakeAContainer(t *testing.T) {
 	}
 }
 
-// throughProxy stands before an engine: handle is asked first, and says whether it has answered.
+// throughProxy is a proxy of an engine: it calls handle first, which returns whether it has answered.
 func throughProxy(t *testing.T, host string, handle func(http.ResponseWriter, *http.Request) bool) string {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "sock"))
@@ -174,7 +174,7 @@ func throughProxy(t *testing.T, host string, handle func(http.ResponseWriter, *h
 	return "unix://" + l.Addr().String()
 }
 
-// TestWhatAnEngineMakesTooLateGoes holds that a container is removed which an engine makes when nobody waits for it any more,
+// TestWhatAnEngineMakesTooLateGoes checks that a container is removed that an engine creates after its request was abandoned,
 // and after it was looked for.
 func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
 	asked, resume, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -227,7 +227,7 @@ func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
 	})
 }
 
-// TestAnEngineThatStandsStillEndsAPull holds that who waits for an image hears of an engine that does not answer.
+// TestAnEngineThatStandsStillEndsAPull checks that a task that waits for an image fails if the engine does not answer.
 func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
 	w := newTestEnvAt(t, throughProxy(t, containertest.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if !strings.HasSuffix(q.URL.Path, "/images/json") {
@@ -284,7 +284,7 @@ func TestOneThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := next.Sweep(ctx, nil); err == nil {
-		t.Error("nothing is said of what cannot be removed")
+		t.Error("no error for a container that cannot be removed")
 	}
 	if _, err := w.api.ContainerInspect(t.Context(), other.ID, client.ContainerInspectOptions{}); !cerrdefs.IsNotFound(err) {
 		t.Errorf("the other one: %v", err)

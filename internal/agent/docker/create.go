@@ -11,51 +11,52 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
-// ContainerSpec says how a container is to be. What is left out is as the image says, or as the
-// engine does by default.
+// ContainerSpec describes a container. Empty fields mean the default of the image or of the engine.
 type ContainerSpec struct {
 	Name       string
-	Image      string // name or EventID
+	Image      string // name or ID
 	Labels     map[string]string
-	Entrypoint []string // nil for the image's own; empty for none
-	Command    []string // nil for the image's own, if the entrypoint is so, too
-	Env        []string // over the image's
+	Entrypoint []string // nil for the image's; empty for none
+	Command    []string // nil for the image's, if Entrypoint is nil too
+	Env        []string // overrides the image's
 	Workdir    string
 	User       string
-	Init       bool // a program that reaps and passes on signals stands before the container's own
+	Init       bool // run an init process that reaps children and forwards signals
 
 	Mounts   []Mount
 	ShmSize  int64             // bytes; 0 for the engine's default
 	Tmpfs    map[string]string // options by folder
-	ReadOnly bool              // of the image's files
+	ReadOnly bool              // the image's files
 
 	CapAdd   []string // capabilities; all others are dropped
-	LogSize  string   // of one of its files, such as 16m
+	LogSize  string   // of one log file, such as 16m
 	LogFiles int
 
-	Memory        int64 // bytes, with swap; 0 for no limit, as below
-	UnlimitedSwap bool  // what is swapped out does not count as Memory
-	CPUs          float64
-	PIDs          int64
-	CgroupParent  string // control group to be in; "" for the engine's own
+	Memory        int64   // bytes, including swap; 0 for no limit
+	UnlimitedSwap bool    // swap does not count as Memory
+	CPUs          float64 // 0 for no limit
+	PIDs          int64   // 0 for no limit
+	CgroupParent  string  // "" for the engine's default
 
 	Network   string // bridge, none or host
 	Devices   []string
-	GroupAdd  []string // ids that its user has, too
-	GPUs      []string // as Driver names them
-	GPUDriver string   // for GPUs: nvidia, or cdi
+	GroupAdd  []string // additional group IDs of the user
+	GPUs      []string // names for GPUDriver
+	GPUDriver string   // nvidia or cdi
 }
 
-// Mount is a file or folder of the engine's machine that a container has.
+// Mount is a bind mount of a file or folder of the engine's machine.
 type Mount struct {
 	Source, Target string
 	ReadOnly       bool
 }
 
-// Create makes a container, not started, and returns its EventID. It is ErrNotFound if the image is not there,
-// and ErrConflict if the name is taken. Names of GPUs by cdi want the API of Docker 25, or Podman.
+// Create creates a container without starting it, and returns its ID. The error is ErrNotFound if the image is missing, and ErrConflict
+// if the name is taken. GPUDriver cdi needs Docker 25 or Podman.
 func (e *Engine) Create(ctx context.Context, s *ContainerSpec) (string, error) {
 	doing := "the container " + s.Name + " cannot be made"
 	opts := client.ContainerCreateOptions{Name: s.Name, Config: s.config(), HostConfig: s.hostConfig()}
@@ -67,8 +68,7 @@ func (e *Engine) Create(ctx context.Context, s *ContainerSpec) (string, error) {
 	return made.ID, e.wrapError(ctx, doing, err)
 }
 
-// lacksInit says whether an engine has no program for Plan.Init, which Podman tells only when it is
-// to make use of it.
+// lacksInit reports whether err means that the engine has no program for ContainerSpec.Init. Podman reports that only on use.
 func lacksInit(err error) bool {
 	return strings.Contains(err.Error(), "init") && (strings.Contains(err.Error(), "catatonit") || strings.Contains(err.Error(), "no such file"))
 }
@@ -79,15 +79,15 @@ func (s *ContainerSpec) config() *container.Config {
 		AttachStdout: true, AttachStderr: true,
 	}
 	if s.Entrypoint != nil && len(s.Entrypoint) == 0 {
-		c.Entrypoint = []string{""} // which is how none is said
+		c.Entrypoint = []string{""} // the API's form of none
 	}
 	return c
 }
 
-// memorySwap is how much memory it has with what is swapped out.
+// memorySwap returns the limit of memory and swap together.
 func (s *ContainerSpec) memorySwap() int64 {
 	if s.UnlimitedSwap && s.Memory > 0 {
-		return -1 // what the machine has
+		return -1 // unlimited
 	}
 	return s.Memory
 }
@@ -129,12 +129,12 @@ func (s *ContainerSpec) hostConfig() *container.HostConfig {
 type ContainerSummary struct {
 	ID     string
 	Name   string
-	Image  string // its EventID
+	Image  string // image ID
 	Labels map[string]string
 	State  string // created, running, paused, exited, …
 }
 
-// Containers lists those that have a label of this value, in any state; all for "".
+// Containers lists the containers with a label of this value, in any state, or all for label "".
 func (e *Engine) Containers(ctx context.Context, label, value string) ([]ContainerSummary, error) {
 	opts := client.ContainerListOptions{All: true}
 	if label != "" {
@@ -155,8 +155,8 @@ func (e *Engine) Containers(ctx context.Context, label, value string) ([]Contain
 	return list, nil
 }
 
-// Remove kills a container if it runs, and removes it with its volumes that have no name. It returns
-// when it is gone; one that is not there is no error.
+// Remove kills a container if it runs, and removes it with its anonymous volumes. It returns after the removal. A missing container is
+// not an error.
 func (e *Engine) Remove(ctx context.Context, id string) error {
 	doing := "the container " + id + " cannot be removed"
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -164,13 +164,11 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 		switch err := e.wrapError(ctx, doing, err); {
 		case err == nil, errors.Is(err, ErrNotFound):
 			return nil
-		case !errors.Is(err, ErrConflict): // ErrConflict: another one is removing it
+		case !errors.Is(err, ErrConflict): // ErrConflict: it is being removed
 			return err
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return e.wrapError(ctx, doing, fmt.Errorf("it is still being removed: %w", ctx.Err()))
+		if err := backoff.Sleep(ctx, pause); err != nil {
+			return e.wrapError(ctx, doing, fmt.Errorf("it is still being removed: %w", err))
 		}
 	}
 }

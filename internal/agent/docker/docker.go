@@ -1,5 +1,4 @@
-// Package docker speaks with container engines by the Docker Engine API, which
-// Podman speaks too. It knows nothing of tasks: it is the words, not the house.
+// Package docker is a client of container engines with the Docker Engine API: Docker and Podman. It knows nothing about tasks.
 package docker
 
 import (
@@ -7,42 +6,42 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 )
 
-// Engine is one container engine. No connection is kept while nothing is asked. All
-// methods may be called at the same time; each heeds the end of its ctx, and
-// those that do not say otherwise answer within seconds where the engine is well.
+// Engine is one container engine. Its methods may be called concurrently and return when ctx ends. With a healthy engine they return within
+// seconds unless documented otherwise.
 type Engine struct {
 	host       string
 	api        atomic.Pointer[client.Client]
-	apiVersion atomic.Value // the newest version of the API that it spoke at the last Ping
+	apiVersion atomic.Value // the newest API version of the engine at the last Ping
 }
 
-// Why an engine did not do what it was asked. Every error of an Engine wraps at
-// most one of these, or the cause with which its ctx ended.
+// Kinds of errors. Every error of an Engine wraps at most one of them, or the cause with which ctx ended.
 var (
-	ErrUnreachable         = errors.New("the container engine does not answer")    // or went away before it had answered
-	ErrNotFound            = errors.New("no such object")                          // image or container
-	ErrDenied              = errors.New("not allowed")                             // by the engine or a registry
-	ErrConflict            = errors.New("in use, or its name is taken")            // by another object
-	ErrRegistryUnreachable = errors.New("the registry cannot be reached")          // it is down, or its name is unknown, or its certificate is
-	ErrRegistryFailed      = errors.New("the registry sends what cannot be right") // it fails, or ends too early, or its bytes have another hash
+	ErrUnreachable         = errors.New("the container engine does not answer")  // or closed the connection before its response
+	ErrNotFound            = errors.New("no such object")                        // image or container
+	ErrDenied              = errors.New("not allowed")                           // by the engine or a registry
+	ErrConflict            = errors.New("in use, or its name is taken")          // by another object
+	ErrRegistryUnreachable = errors.New("the registry cannot be reached")        // connection, name or certificate
+	ErrRegistryFailed      = errors.New("the registry sent an invalid response") // an error, a truncated body, or a wrong hash
 	ErrDiskFull            = errors.New("no space left on the engine's disk")
-	ErrEngineFailed        = errors.New("the container engine failed") // by what it says itself, which Podman also does of mistakes in a request
+	ErrEngineFailed        = errors.New("the container engine failed") // as it reports itself; Podman also for invalid requests
 )
 
-// Open returns the engine at host, a URL such as unix:///var/run/docker.sock or
-// tcp://10.0.0.5:2375. It does not ask whether there is one.
+// Open returns the engine at host, a URL such as unix:///var/run/docker.sock or tcp://10.0.0.5:2375. It does not connect.
 func Open(host string) (*Engine, error) {
 	if u, err := url.Parse(host); err != nil || u.Scheme == "" {
-		return nil, fmt.Errorf("%q is no address of a container engine: write one such as unix:///var/run/docker.sock", host)
+		return nil, fmt.Errorf("%q is not an address of a container engine: use a URL such as unix:///var/run/docker.sock", host)
 	}
 	e := &Engine{host: host}
 	if err := e.reconnect(); err != nil {
@@ -51,32 +50,31 @@ func Open(host string) (*Engine, error) {
 	return e, nil
 }
 
-// reconnect has the version of the API agreed upon at the next question: an engine that was away may be another
-// one, which does not take the old version any more.
+// reconnect makes the next request negotiate the API version: after a restart it may be another engine, which does not support the old
+// version.
 func (e *Engine) reconnect() error {
 	api, err := client.New(client.WithHost(e.host), client.WithTLSClientConfigFromEnv(), client.WithUserAgent("muster"))
 	if err != nil {
 		return fmt.Errorf("the container engine at %s cannot be used: %w", e.host, err)
 	}
 	if prev := e.api.Swap(api); prev != nil {
-		_ = prev.Close() // what is under way goes on
+		_ = prev.Close() // running requests continue
 	}
 	return nil
 }
 
-// Host is where the engine is.
+// Host returns the URL of the engine.
 func (e *Engine) Host() string { return e.host }
 
-// Close ends what is kept of connections.
+// Close closes idle connections.
 func (e *Engine) Close() error { return e.api.Load().Close() }
 
-// wrapError puts an error of the engine into our words: doing says what was tried, such as "the
-// image cannot be fetched".
+// wrapError adds the kind of an engine's error, and doing, what failed, such as "the image cannot be fetched".
 func (e *Engine) wrapError(ctx context.Context, doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	kind := error(nil)
+	var kind error
 	switch {
 	case ctx.Err() != nil:
 		kind = context.Cause(ctx)
@@ -96,7 +94,13 @@ func (e *Engine) wrapError(ctx context.Context, doing string, err error) error {
 	return newError(doing, err, kind)
 }
 
-// newError is an error with the words of err, and of a kind unless that is nil.
+// connClosed reports whether err means that the engine closed the connection or is not running.
+func connClosed(err error) bool {
+	closed := []error{io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, syscall.ECONNRESET, syscall.ECONNREFUSED, syscall.EPIPE}
+	return slices.ContainsFunc(closed, func(kind error) bool { return errors.Is(err, kind) })
+}
+
+// newError returns an error with the message of err. kind may be nil.
 func newError(doing string, err, kind error) error {
 	msg := doing + ": " + cleanMessage(err)
 	if kind == nil {
@@ -105,13 +109,12 @@ func newError(doing string, err, kind error) error {
 	return &engineError{msg: msg, causes: []error{kind, err}}
 }
 
-// cleanMessage is what err says to people who did not make the request. What the engine itself says is left as it is,
-// also where it names requests of its own.
+// cleanMessage removes the client's request from the message of err. It does not change messages of the engine itself.
 func cleanMessage(err error) string {
 	text := strings.TrimPrefix(strings.TrimSpace(err.Error()), "Error response from daemon: ")
 	if _, isURLError := errors.AsType[*url.Error](err); isURLError || client.IsErrConnectionFailed(err) {
 		text = requestPrefixes.ReplaceAllString(text, "")
-		text = daemonDown.ReplaceAllString(text, "nobody takes connections there")
+		text = daemonDown.ReplaceAllString(text, "connection refused")
 		text = strings.ReplaceAll(text, ".\n* ", "; ")
 	}
 	switch text {
@@ -122,20 +125,20 @@ func cleanMessage(err error) string {
 	}
 }
 
-// What the client says of requests of its own.
+// The client's descriptions of its requests in error messages.
 var (
 	requestPrefixes = regexp.MustCompile(`error during connect: |[A-Z][a-z]+ "[^"]*": |failed to connect to the docker API at \S+( check if the path is correct and if the daemon is running:)? |(dial|read|write) (unix|tcp) \S+: (connect|read|write): `)
 	daemonDown      = regexp.MustCompile(`Cannot connect to the Docker daemon at .*\. Is the docker daemon running\?`)
 )
 
-// engineError is an error with the words of the engine, of our kind and what it came from.
+// engineError is an error of the engine.
 type engineError struct {
 	msg    string
-	causes []error
+	causes []error // the kind, if any, and the original error
 }
 
-// Error returns the words.
+// Error returns the message.
 func (f *engineError) Error() string { return f.msg }
 
-// Unwrap returns the kind and the cause.
+// Unwrap returns the kind and the original error.
 func (f *engineError) Unwrap() []error { return f.causes }

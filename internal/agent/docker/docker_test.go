@@ -67,7 +67,7 @@ func TestUpgradedEngine(t *testing.T) {
 	}
 }
 
-// TestErrorMessages holds that errors tell nothing of requests which people did not make, and all that the engine says.
+// TestErrorMessages checks that errors omit the client's HTTP requests and contain the whole message of the engine.
 func TestErrorMessages(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -102,7 +102,7 @@ func TestErrorMessages(t *testing.T) {
 		kind       error
 	}{
 		{"missing", "unix://" + filepath.Join(dir, "none"), "no such file or directory", ErrUnreachable},
-		{"refused", "tcp://127.0.0.1:1", "nobody takes connections there", ErrUnreachable},
+		{"refused", "tcp://127.0.0.1:1", "connection refused", ErrUnreachable},
 		{"closed", serve("closed", says("")), "the connection was closed", ErrUnreachable},
 		{"no engine", serve("ssh", says("SSH-2.0-x\r\n")), `net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"; Are you trying to connect to a TLS-enabled daemon without TLS?`, ErrUnreachable},
 		{"hangs", serve("hangs", nil), "it took too long", late},

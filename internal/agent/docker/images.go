@@ -12,12 +12,12 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Image is one that the engine has.
+// Image is a local image of the engine.
 type Image struct {
-	ID         string // its hash, with sha256: before it
+	ID         string // sha256:…
 	Tags       []string
-	Digests    []string // by which registries know it, such as python@sha256:…
-	Size       int64    // bytes, with layers that others have too
+	Digests    []string // such as python@sha256:…
+	Size       int64    // bytes, including shared layers
 	OS         string
 	Arch       string
 	User       string
@@ -25,10 +25,10 @@ type Image struct {
 	Entrypoint []string
 	Command    []string
 	Env        []string
-	Volumes    []string // folders that want a volume, where nothing else is mounted
+	Volumes    []string // paths that get an anonymous volume unless something is mounted there
 }
 
-// Image returns the image that a name, or a beginning of its EventID, stands for.
+// Image returns the image with a name, an ID or a prefix of an ID.
 func (e *Engine) Image(ctx context.Context, ref string) (*Image, error) {
 	res, err := e.api.Load().ImageInspect(ctx, ref)
 	if err != nil {
@@ -60,41 +60,41 @@ func (e *Engine) Images(ctx context.Context) ([]string, error) {
 	return list, nil
 }
 
-// RemoveImage takes an image away, given by name or EventID. It is ErrConflict if a container is made of
-// it, or if it has further names and ref is its EventID.
+// RemoveImage removes an image by name or ID. The error is ErrConflict if a container uses it, or if ref is an ID and the image has
+// several names.
 func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
 	_, err := e.api.Load().ImageRemove(ctx, ref, client.ImageRemoveOptions{PruneChildren: true})
 	return e.wrapError(ctx, "the image "+ref+" cannot be removed", err)
 }
 
-// Credentials are shown to a registry.
+// Credentials authenticate to a registry.
 type Credentials struct {
 	Server   string // of the registry, such as ghcr.io
 	Username string
 	Password string
-	Token    string // an identity token, in place of the others
+	Token    string // an identity token, instead of user name and password
 }
 
-// header is how the engine wants them; "" for none.
+// header returns the engine's encoding of the credentials, "" for none.
 func (c *Credentials) header() string {
 	if c == nil {
 		return ""
 	}
 	b, err := json.Marshal(registry.AuthConfig{Username: c.Username, Password: c.Password, IdentityToken: c.Token, ServerAddress: c.Server}) //nolint:gosec // for the engine
 	if err != nil {
-		return "" // of texts it cannot fail
+		return "" // strings always encode
 	}
 	return base64.URLEncoding.EncodeToString(b)
 }
 
-// PullProgress is how far a pull has come.
+// PullProgress is the progress of a pull.
 type PullProgress struct {
 	Done, Total int64 // bytes; Total grows while layers become known
-	Unpacking   bool  // nothing is awaited: what came is being checked and unpacked
+	Unpacking   bool  // all bytes are received; they are being verified and unpacked
 }
 
-// Pull brings an image here, however long it takes, and ends with its ctx. moved is called at
-// each sign of life. Its errors tell ErrNotFound, ErrDenied, ErrRegistryUnreachable, ErrRegistryFailed and ErrDiskFull apart.
+// Pull pulls an image. It has no timeout; it ends with ctx. It calls onProgress at each progress message. Its errors distinguish
+// ErrNotFound, ErrDenied, ErrRegistryUnreachable, ErrRegistryFailed and ErrDiskFull.
 func (e *Engine) Pull(ctx context.Context, ref string, creds *Credentials, onProgress func(PullProgress)) error {
 	doing := "the image " + ref + " cannot be pulled"
 	resp, err := e.api.Load().ImagePull(ctx, ref, client.ImagePullOptions{RegistryAuth: creds.header()})
@@ -117,16 +117,16 @@ func (e *Engine) Pull(ctx context.Context, ref string, creds *Credentials, onPro
 	return e.wrapError(ctx, doing, ctx.Err())
 }
 
-// layers are those of a pull, by their names.
+// layers are the layers of a pull, by ID.
 type layers map[string]layer
 
-// layer is how far one has come.
+// layer is the progress of one layer.
 type layer struct {
 	done, total int64
-	downloaded  bool // all of its bytes are
+	downloaded  bool
 }
 
-// update heeds a message, and says whether it is a sign of life.
+// update applies a message and reports whether it shows progress.
 func (l layers) update(m *jsonstream.Message) bool {
 	cur, known := l[m.ID], m.ID != ""
 	switch m.Status {
@@ -137,7 +137,7 @@ func (l layers) update(m *jsonstream.Message) bool {
 		}
 	case "Verifying Checksum", "Download complete", "Extracting", "Pull complete", "Already exists":
 		cur.done, cur.downloaded = cur.total, true
-	default: // words on the whole, or "Retrying in 3 seconds"
+	default: // a message about the whole image, or "Retrying in 3 seconds"
 		return !strings.HasPrefix(m.Status, "Retrying")
 	}
 	if known {
@@ -156,8 +156,8 @@ func (l layers) progress() PullProgress {
 	return p
 }
 
-// pullError tells why an image could not be pulled. Docker and Podman pass on what
-// registries say within texts, most often with a status that says nothing: what is known of those texts is here.
+// pullError classifies the error of a pull. Docker and Podman pass on registry errors as text, usually without a useful status, so it
+// matches known texts.
 func (e *Engine) pullError(ctx context.Context, doing string, err error) error {
 	wrapped := e.wrapError(ctx, doing, err)
 	if ctx.Err() != nil || errors.Is(wrapped, ErrUnreachable) || errors.Is(wrapped, ErrDiskFull) {
@@ -174,7 +174,7 @@ func (e *Engine) pullError(ctx context.Context, doing string, err error) error {
 	return wrapped
 }
 
-// pullErrorPatterns are words by which failures of registries are told apart. The first that fits counts.
+// pullErrorPatterns classify registry errors by phrases in lower case. The first match wins.
 var pullErrorPatterns = []struct {
 	kind    error
 	phrases []string

@@ -76,7 +76,7 @@ func TestPullProgress(t *testing.T) {
 		{jsonstream.Message{ID: "a", Status: "Downloading", Progress: at(10, 100)}, true, PullProgress{Done: 10, Total: 100}},
 		{jsonstream.Message{ID: "b", Status: "Downloading", Progress: at(5, 50)}, true, PullProgress{Done: 15, Total: 150}},
 		{jsonstream.Message{ID: "b", Status: "Retrying in 5 seconds"}, false, PullProgress{Done: 15, Total: 150}},
-		{jsonstream.Message{ID: "b", Status: "Downloading", Progress: at(1, 50)}, true, PullProgress{Done: 15, Total: 150}}, // begun anew: it does not go back
+		{jsonstream.Message{ID: "b", Status: "Downloading", Progress: at(1, 50)}, true, PullProgress{Done: 15, Total: 150}}, // restarted: the progress does not decrease
 		{jsonstream.Message{ID: "a", Status: "Download complete"}, true, PullProgress{Done: 105, Total: 150}},
 		{jsonstream.Message{ID: "a", Status: "Extracting", Progress: at(3, 100)}, true, PullProgress{Done: 105, Total: 150}},
 		{jsonstream.Message{ID: "b", Status: "Verifying Checksum"}, true, PullProgress{Done: 150, Total: 150, Unpacking: true}},
@@ -140,7 +140,7 @@ func TestNotFound(t *testing.T) {
 	}
 	for _, host := range []string{"", "docker.sock", "/var/run/docker.sock"} {
 		if _, err := Open(host); err == nil {
-			t.Errorf("%q is no address", host)
+			t.Errorf("%q is not an address", host)
 		}
 	}
 }

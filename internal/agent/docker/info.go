@@ -8,27 +8,27 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Info is what an engine tells of itself.
+// Info describes an engine.
 type Info struct {
 	Name          string   // docker or podman
 	Version       string   // such as 20.10.24
-	API           string   // the newest version of the API that it speaks, such as 1.41
+	API           string   // the newest supported API version, such as 1.41
 	OS            string   // of its containers: linux or windows
 	Arch          string   // as Go names it
-	Kernel        string   // release of the kernel that its containers have
-	Rootless      bool     // its root is a user without privileges
-	Remapped      bool     // root in containers is another user outside of them
+	Kernel        string   // kernel release of its containers
+	Rootless      bool     // it runs as an unprivileged user
+	Remapped      bool     // user namespaces: root in containers is another user outside
 	CgroupDriver  string   // cgroupfs, systemd or none
 	CgroupVersion string   // 1 or 2
 	Storage       string   // such as overlay2
-	Root          string   // where its images and containers lie
+	Root          string   // folder of its images and containers
 	Runtimes      []string // such as runc, nvidia; sorted
-	CDI           []string // folders of its descriptions of devices; nil where it knows none
-	LiveRestore   bool     // containers outlive it
-	Init          bool     // it has a program that can stand before a container's own
+	CDI           []string // folders of its CDI descriptions; nil without CDI
+	LiveRestore   bool     // containers keep running while it restarts
+	Init          bool     // it supports ContainerSpec.Init
 }
 
-// Ping asks whether the engine is there. If it is another one than at the last Ping, it is spoken to as that one wants it.
+// Ping checks whether the engine answers. If its API version has changed since the last Ping, it negotiates the version again.
 func (e *Engine) Ping(ctx context.Context) error {
 	res, err := e.api.Load().Ping(ctx, client.PingOptions{})
 	if err != nil {
@@ -40,9 +40,9 @@ func (e *Engine) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Info asks the engine what it is. From then on it is spoken to as it wants it.
+// Info returns the properties of the engine and negotiates the API version again.
 func (e *Engine) Info(ctx context.Context) (*Info, error) {
-	doing := "the container engine at " + e.host + " does not say what it is"
+	doing := "the container engine at " + e.host + " cannot be inspected"
 	if err := e.reconnect(); err != nil {
 		return nil, err
 	}
@@ -63,9 +63,9 @@ func (e *Engine) Info(ctx context.Context) (*Info, error) {
 	for _, part := range version.Components {
 		switch {
 		case strings.HasPrefix(part.Name, "Podman"):
-			a.Name, a.Init = "podman", true // which it does not tell; see Create
+			a.Name, a.Init = "podman", true // not reported; see Create
 			if len(a.CDI) == 0 {
-				a.CDI = []string{"/etc/cdi", "/var/run/cdi"} // compiled in, from version 4.1 on
+				a.CDI = []string{"/etc/cdi", "/var/run/cdi"} // the default since version 4.1
 			}
 		case part.Name == "docker-init":
 			a.Init = true

@@ -10,21 +10,21 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// State is what an engine says of a container.
+// State is the state of a container.
 type State struct {
-	Running  bool // paused counts as that
+	Running  bool // also if paused
 	Paused   bool
-	Removing bool   // it is being removed
-	ExitCode int    // 128+n for signal n; of use if it is not running
-	OOM      bool   // something in it was killed for memory
-	Error    string // why it could not be started, in the engine's words
-	Program  string // as it was to be executed
-	PID      int    // of its main process where the engine is; 0 if it has none
+	Removing bool
+	ExitCode int    // 128+n for signal n; valid if it is not running
+	OOM      bool   // the kernel killed a process of it because memory ran out
+	Error    string // the engine's error of the start
+	Program  string // the file that it executes
+	PID      int    // of the main process on the engine's machine; 0 if none
 	Finished time.Time
 }
 
-// Attach returns what a container prints from now on. Before its start that is all of
-// it. Nothing is thrown away while nobody reads: the container waits then.
+// Attach returns the output of a container from now on; all of it before the start. No output is dropped: the container blocks while
+// the output is not read.
 func (e *Engine) Attach(ctx context.Context, id string) (*Output, error) {
 	const doing = "the container's output cannot be read"
 	res, err := e.api.Load().ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdout: true, Stderr: true})
@@ -35,16 +35,15 @@ func (e *Engine) Attach(ctx context.Context, id string) (*Output, error) {
 	if ctx.Err() != nil || errors.Is(wrapped, ErrUnreachable) {
 		return nil, wrapped
 	}
-	// Whatever the engine answers here is an error without a kind.
+	// The engine's errors have no kind here.
 	if _, err := e.State(ctx, id); err != nil {
 		return nil, err
 	}
 	return nil, wrapped
 }
 
-// Logs returns what the engine kept of all that a container printed, and, with follow, what
-// it prints from now on. Each piece is one that Stamp takes apart. It begins within a time, and
-// goes on until it is closed or ctx ends.
+// Logs returns the stored output of a container and, with follow, its output from now on. SplitTimestamp splits each frame. The stream
+// must begin within timeout; it lasts until it is closed or ctx ends.
 func (e *Engine) Logs(ctx context.Context, id string, follow bool, timeout time.Duration) (*Output, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(timeout, func() { cancel(context.DeadlineExceeded) })
@@ -56,7 +55,7 @@ func (e *Engine) Logs(ctx context.Context, id string, follow bool, timeout time.
 		err = errors.Join(context.Cause(ctx), res.Close())
 	}
 	defer cancel(nil)
-	return nil, e.wrapError(ctx, "what the container printed cannot be read", err)
+	return nil, e.wrapError(ctx, "the container's logs cannot be read", err)
 }
 
 // Start starts a container that was created.
@@ -65,11 +64,10 @@ func (e *Engine) Start(ctx context.Context, id string) error {
 	return e.wrapError(ctx, "the container cannot be started", err)
 }
 
-// Wait returns when a container that was started does not run any more, with its
-// exit code. It takes as long as that: an error that is neither ErrNotFound nor ctx's says
-// nothing of the container, and wraps ErrUnreachable if the connection broke.
+// Wait waits until a started container has exited and returns its exit code. It has no timeout. An error other than ErrNotFound and that
+// of ctx says nothing about the container; it wraps ErrUnreachable if the connection broke.
 func (e *Engine) Wait(ctx context.Context, id string) (int, error) {
-	const doing = "the container's end cannot be awaited"
+	const doing = "the container's exit cannot be awaited"
 	w := e.api.Load().ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {
 	case r := <-w.Result:
@@ -84,16 +82,16 @@ func (e *Engine) Wait(ctx context.Context, id string) (int, error) {
 	}
 }
 
-// State asks for the state of a container.
+// State returns the state of a container.
 func (e *Engine) State(ctx context.Context, id string) (*State, error) {
-	const doing = "the container cannot be looked at"
+	const doing = "the container cannot be inspected"
 	res, err := e.api.Load().ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	if err != nil {
 		return nil, e.wrapError(ctx, doing, err)
 	}
 	s := res.Container.State
 	if s == nil {
-		return nil, fmt.Errorf("%s: the engine does not tell its state", doing)
+		return nil, fmt.Errorf("%s: the engine did not return its state", doing)
 	}
 	finished, err := time.Parse(time.RFC3339Nano, s.FinishedAt)
 	if err != nil && !s.Running {
@@ -105,7 +103,7 @@ func (e *Engine) State(ctx context.Context, id string) (*State, error) {
 	}, nil
 }
 
-// program is what a container executes, by what an engine says of that: Podman names its init first.
+// program returns the file that a container executes. Podman prepends its init.
 func program(path string, args []string) string {
 	if path == "/run/podman-init" && len(args) > 1 && args[0] == "--" {
 		return args[1]
@@ -113,21 +111,19 @@ func program(path string, args []string) string {
 	return path
 }
 
-// Kill sends a signal, by its name, to a container's main process; "" means SIGKILL, which
-// ends all of the container. It returns before that has happened. One that does not run is no
-// error.
+// Kill sends a signal, by name, to a container's main process; "" means SIGKILL, which kills all processes of the container. It does not
+// wait for the exit. It is not an error if the container does not run.
 func (e *Engine) Kill(ctx context.Context, id, signal string) error {
 	_, err := e.api.Load().ContainerKill(ctx, id, client.ContainerKillOptions{Signal: signal})
 	return e.ignoreIf(ctx, id, "the container cannot be signalled", err, func(s *State) bool { return !s.Running })
 }
 
-// Pause stops all processes of a container, or lets them go on. It is no error if that is
-// so already.
+// Pause pauses or, with on false, resumes all processes of a container. It is not an error if nothing changes.
 func (e *Engine) Pause(ctx context.Context, id string, on bool) error {
 	var err error
-	doing := "the container cannot be thawed"
+	doing := "the container cannot be resumed"
 	if on {
-		doing = "the container cannot be frozen"
+		doing = "the container cannot be paused"
 		_, err = e.api.Load().ContainerPause(ctx, id, client.ContainerPauseOptions{})
 	} else {
 		_, err = e.api.Load().ContainerUnpause(ctx, id, client.ContainerUnpauseOptions{})
@@ -135,8 +131,7 @@ func (e *Engine) Pause(ctx context.Context, id string, on bool) error {
 	return e.ignoreIf(ctx, id, doing, err, func(s *State) bool { return s.Paused == on })
 }
 
-// ignoreIf returns the error of what was asked for, unless the container is in the wanted state anyway:
-// engines say so in words that differ.
+// ignoreIf returns the error of a request unless the container is in the wanted state. Engines report that with different texts.
 func (e *Engine) ignoreIf(ctx context.Context, id, doing string, err error, wanted func(*State) bool) error {
 	if err == nil {
 		return nil

@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// Output is what a container prints, in pieces. Use it from one goroutine; Close may
-// be called by another one.
+// Output is the output of a container, in frames. One goroutine may use it; others may call Close.
 type Output struct {
 	r         io.Reader
 	close     io.Closer
-	remaining int // of the piece
+	remaining int // bytes of the current frame
 }
 
 type closer func() error
 
-// Close calls it.
+// Close implements io.Closer.
 func (c closer) Close() error { return c() }
 
 // The streams of an Output, as the engine numbers them.
@@ -28,17 +27,16 @@ const (
 	Stderr = 2
 )
 
-// frameHeaderSize is the size of what comes before a piece: the stream, three zeros and the size, big
-// endian.
+// frameHeaderSize is the size of a frame's header: the stream, three zeros and the size, big endian.
 const frameHeaderSize = 8
 
-// maxFrameSize is far more than engines send at once.
+// maxFrameSize is much larger than the frames of engines.
 const maxFrameSize = 64 << 20
 
 func newOutput(r io.Reader, c io.Closer) *Output { return &Output{r: r, close: c} }
 
-// Next goes on to the next piece and returns its stream and size. io.EOF says that the
-// stream ended between two pieces: the container prints no more, or the connection ended.
+// Next advances to the next frame and returns its stream and size. io.EOF means that the output ended between two frames: the container
+// has exited, or the connection was closed.
 func (o *Output) Next() (stream, size int, err error) {
 	if o.remaining > 0 {
 		if _, err := io.CopyN(io.Discard, o, int64(o.remaining)); err != nil {
@@ -51,13 +49,13 @@ func (o *Output) Next() (stream, size int, err error) {
 	}
 	n := binary.BigEndian.Uint32(head[4:])
 	if head[0] > Stderr || n > maxFrameSize || head[1]|head[2]|head[3] != 0 {
-		return 0, 0, fmt.Errorf("the engine sends output in a form that is not understood: % x", head)
+		return 0, 0, fmt.Errorf("the engine sent an invalid output frame: % x", head)
 	}
 	o.remaining = int(n)
 	return max(int(head[0]), Stdout), o.remaining, nil
 }
 
-// Read reads of the current piece; io.EOF is its end.
+// Read reads from the current frame; io.EOF is its end.
 func (o *Output) Read(p []byte) (int, error) {
 	if o.remaining == 0 {
 		return 0, io.EOF
@@ -73,20 +71,20 @@ func (o *Output) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends it, and what waits for it.
+// Close closes the output and unblocks Next and Read.
 func (o *Output) Close() error { return o.close.Close() }
 
-// maxTimestamp is the most bytes before the blank that ends a time.
+// maxTimestamp is the most bytes of a timestamp.
 const maxTimestamp = 64
 
-// SplitTimestamp takes a piece of Logs apart: when the engine read it, and what it read.
+// SplitTimestamp splits a frame of Logs into the time at which the engine read it, and the data.
 func SplitTimestamp(frame []byte) (at time.Time, data []byte, err error) {
 	i := bytes.IndexByte(frame[:min(len(frame), maxTimestamp)], ' ')
 	if i < 0 {
-		return at, nil, errors.New("a line of the engine's log has no time")
+		return at, nil, errors.New("a line of the engine's log has no timestamp")
 	}
 	if at, err = time.Parse(time.RFC3339Nano, string(frame[:i])); err != nil {
-		return at, nil, fmt.Errorf("a line of the engine's log has no time: %w", err)
+		return at, nil, fmt.Errorf("a line of the engine's log has no timestamp: %w", err)
 	}
 	return at, frame[i+1:], nil
 }

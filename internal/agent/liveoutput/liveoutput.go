@@ -1,4 +1,4 @@
-// Package live shows files of a task while it runs: it takes them off the worker again and again.
+// Package liveoutput uploads files of a running task periodically, so that clients can show them.
 package liveoutput
 
 import (
@@ -19,34 +19,35 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 const (
-	scanInterval  = 2 * time.Second        // between two looks
-	stableTime    = 500 * time.Millisecond // how long a file must not change to count as whole
-	uploadTimeout = time.Minute            // with one upload; what broke off goes on after the next look
-	maxBackoff    = 5                      // times that every doubles while uploads fail or have no news
-	maxEntries    = 1000                   // of the folder that are looked at
+	scanInterval  = 2 * time.Second
+	stableTime    = 500 * time.Millisecond // a file without changes for this time counts as complete
+	uploadTimeout = time.Minute            // for one upload; the next scan resumes it
+	maxBackoff    = 5                      // how often the interval doubles while uploads fail or bring nothing new
+	maxEntries    = 1000                   // entries of the folder that are read
 	maxName       = 255                    // bytes
-	maxBytes      = 1 << 30                // bytes of one task that are shown
-	budgetSteps   = 8                      // after each such part of the budget looks become half as frequent
+	maxBytes      = 1 << 30                // budget of uploaded bytes for one task
+	budgetSteps   = 8                      // the interval doubles after each of this many parts of the budget
 )
 
-// uploadSlot is had by the one upload that goes on of all tasks, so that what is shown leaves the worker's way to others.
+// uploadSlot limits the worker to one upload at a time, for all tasks, so that most bandwidth remains for other transfers.
 var uploadSlot = make(chan struct{}, 1)
 
-// Source is the task whose files are shown.
+// Source is the task whose files are uploaded.
 type Source struct {
 	Attempt muster.AttemptID
-	Out     func() (*os.Root, error) // opens $MUSTER_OUT, of which the task may have made what it likes
+	Out     func() (*os.Root, error) // opens $MUSTER_OUT, whose content is not trusted
 	Upload  run.Transfer
 	Report  func(p muster.Progress)
 	LogLine func(line string) // writes a line into the task's log
 	Log     *slog.Logger
 }
 
-// Watch shows what the task leaves in the folder live of $MUSTER_OUT until the returned func is called, also after
-// ctx has ended. That one does not wait for what is being uploaded. A failure costs the task nothing and is tried again.
+// Watch uploads the files in the folder live of $MUSTER_OUT until stop is called, also after ctx has ended. stop cancels a running
+// upload. Failures do not affect the task and are retried.
 func Watch(ctx context.Context, src *Source) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := newWatcher(src)
@@ -58,21 +59,21 @@ func Watch(ctx context.Context, src *Source) (stop func()) {
 	}
 }
 
-// watcher follows one folder. It belongs to one goroutine.
+// watcher uploads one folder. It belongs to one goroutine.
 type watcher struct {
 	*Source
 
 	interval, stableTime time.Duration
 	budget               int64
 
-	published map[string]liveFile // by the name in the folder
-	reported  bool                // the server was told in this life of the worker
-	uploaded  int64               // bytes of the budget
-	idle      int                 // looks in a row in which an upload failed, or had no news
-	logged    map[string]bool     // subjects of which the log tells
+	published map[string]liveFile // by name in the folder
+	reported  bool                // since the start of the worker
+	uploaded  int64               // used bytes of the budget
+	idle      int                 // consecutive scans whose uploads failed or brought nothing new
+	logged    map[string]bool     // subjects that are in the log
 }
 
-// liveFile is a file as the server has it.
+// liveFile is an uploaded file.
 type liveFile struct {
 	info     fs.FileInfo
 	artifact muster.Artifact
@@ -83,38 +84,30 @@ func newWatcher(src *Source) *watcher {
 }
 
 func (s *watcher) run(ctx context.Context) {
-	t := time.NewTimer(s.untilScan(time.Now()))
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
+	for backoff.Sleep(ctx, s.untilScan(time.Now())) == nil {
 		s.scan(ctx)
-		t.Reset(s.untilScan(time.Now()))
 	}
 }
 
-// untilScan is how long to wait for the next look: pause, or up to every less. All tasks are looked
-// at together, so that the worker does not wake for each of them.
+// untilScan returns the time until the next scan: scanPause, or up to interval less. All tasks are scanned at the same time, so that the
+// worker does not wake up for each of them.
 func (s *watcher) untilScan(now time.Time) time.Duration {
 	return now.Add(s.scanPause()).Truncate(s.interval).Sub(now)
 }
 
-// scanPause is how long nothing is looked at: longer the more was shown, so that what an attempt may show lasts for
-// days, and while uploads fail or have no news: to read files costs the worker, too.
+// scanPause returns the pause between scans. It grows with the used budget, so that the budget lasts for days, and while uploads fail or
+// bring nothing new, to save disk reads.
 func (s *watcher) scanPause() time.Duration {
 	return s.interval << max(min(s.uploaded, s.budget)*budgetSteps/s.budget, int64(min(s.idle, maxBackoff)))
 }
 
-// scan shows what has changed since the look before.
+// scan uploads what has changed since the last scan, and reports it.
 func (s *watcher) scan(ctx context.Context) {
 	root, err := s.open()
 	if err != nil {
 		return // most tasks have no such folder
 	}
-	defer func() { _ = root.Close() }() // only read
+	defer func() { _ = root.Close() }()
 	files := s.list(root)
 	read, hasNew, err := s.uploadChanged(ctx, root, files)
 	switch {
@@ -126,18 +119,18 @@ func (s *watcher) scan(ctx context.Context) {
 		s.idle++
 	}
 	if err != nil {
-		s.Log.Debug("what a task shows is not uploaded", slog.String("attempt", s.Attempt.String()), slog.Any("error", err))
+		s.Log.Debug("uploading live output failed", slog.String("attempt", s.Attempt.String()), slog.Any("error", err))
 	}
 	if removed := s.dropMissing(files); !hasNew && !removed {
 		return
 	}
-	// Once the worker was restarted nothing is told before all is there again of what the server may know.
+	// After a restart of the worker, the first report must be complete: it replaces the server's list.
 	if len(s.published) > 0 && (s.reported || err == nil) {
 		s.report()
 	}
 }
 
-// open opens the folder live, and no other one.
+// open opens the folder live. It does not follow a link.
 func (s *watcher) open() (*os.Root, error) {
 	out, err := s.Out()
 	if err != nil {
@@ -154,13 +147,13 @@ func (s *watcher) open() (*os.Root, error) {
 	return out.OpenRoot(muster.LiveDir)
 }
 
-// list returns the files that can be shown, those that changed last first.
+// list returns the files to upload, most recently changed first.
 func (s *watcher) list(root *os.Root) []fs.FileInfo {
 	dir, err := root.Open(".")
 	if err != nil {
 		return nil
 	}
-	names, _ := dir.Readdirnames(maxEntries) // those that were read
+	names, _ := dir.Readdirnames(maxEntries) // after an error: those that were read
 	_ = dir.Close()
 	var files []fs.FileInfo
 	for _, name := range names {
@@ -170,7 +163,7 @@ func (s *watcher) list(root *os.Root) []fs.FileInfo {
 		case len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
 			s.logOnce("name", fmt.Sprintf("%.60q in $MUSTER_OUT/%s is not shown: its name is not plain text", name, muster.LiveDir))
 		case info.Size() > muster.MaxLiveFileSize:
-			s.logOnce("size", fmt.Sprintf("%s is not shown while the task runs: it has more than %s", liveName(name), muster.Size(muster.MaxLiveFileSize)))
+			s.logOnce("size", fmt.Sprintf("%s is not shown while the task runs: it is larger than %s", liveName(name), muster.Size(muster.MaxLiveFileSize)))
 		default:
 			files = append(files, info)
 		}
@@ -179,13 +172,13 @@ func (s *watcher) list(root *os.Root) []fs.FileInfo {
 		return cmp.Or(b.ModTime().Compare(a.ModTime()), strings.Compare(a.Name(), b.Name()))
 	})
 	if len(files) > muster.MaxLiveFiles {
-		s.logOnce("many", fmt.Sprintf("$MUSTER_OUT/%s has more than %d files: those that changed last are shown while the task runs", muster.LiveDir, muster.MaxLiveFiles))
+		s.logOnce("many", fmt.Sprintf("$MUSTER_OUT/%s has more than %d files: only the most recently changed ones are shown while the task runs", muster.LiveDir, muster.MaxLiveFiles))
 		files = files[:muster.MaxLiveFiles]
 	}
 	return files
 }
 
-// openFile is a file that is shown if it does not change for a while.
+// openFile is a file to upload if it does not change for stableTime.
 type openFile struct {
 	*os.File
 
@@ -193,10 +186,9 @@ type openFile struct {
 	info fs.FileInfo
 }
 
-// uploadChanged takes what has changed off the worker, one file after the other, and reports whether something was read
-// for that, and whether the server has something new. Whatever comes to lie in a file's place meanwhile, what was opened is taken: of a program that
-// renames its files into place each is whole, however often they change. One that is being written waits for the
-// next look.
+// uploadChanged uploads the changed files one after another. It reports whether it read a file and whether the server got new content.
+// It uploads the file that it opened even if the program renames another one to the same path, so that each upload is complete. A
+// file that is being written waits for the next scan.
 func (s *watcher) uploadChanged(ctx context.Context, root *os.Root, files []fs.FileInfo) (read, hasNew bool, failure error) {
 	open := s.openChanged(root, files)
 	defer func() {
@@ -204,7 +196,7 @@ func (s *watcher) uploadChanged(ctx context.Context, root *os.Root, files []fs.F
 			_ = f.Close()
 		}
 	}()
-	if len(open) == 0 || !s.waitStable(ctx) {
+	if len(open) == 0 || backoff.Sleep(ctx, s.stableTime) != nil {
 		return false, false, nil
 	}
 	for _, f := range open {
@@ -212,7 +204,7 @@ func (s *watcher) uploadChanged(ctx context.Context, root *os.Root, files []fs.F
 			continue
 		}
 		if s.uploaded+f.info.Size() > s.budget {
-			s.logOnce("budget", fmt.Sprintf("%s is not shown any more while the task runs: %s were", liveName(f.name), muster.Size(s.budget)))
+			s.logOnce("budget", fmt.Sprintf("%s is no longer updated while the task runs: the limit of %s is reached", liveName(f.name), muster.Size(s.budget)))
 			continue
 		}
 		read = true
@@ -225,7 +217,7 @@ func (s *watcher) uploadChanged(ctx context.Context, root *os.Root, files []fs.F
 	return read, hasNew, failure
 }
 
-// openChanged opens those files that the server does not have.
+// openChanged opens the files that have changed since their upload.
 func (s *watcher) openChanged(root *os.Root, files []fs.FileInfo) []openFile {
 	var open []openFile
 	for _, info := range files {
@@ -245,7 +237,7 @@ func (s *watcher) openChanged(root *os.Root, files []fs.FileInfo) []openFile {
 		}
 		stat, err := f.Stat()
 		if err != nil || stat.Size() > muster.MaxLiveFileSize {
-			_ = f.Close() // it was changed meanwhile
+			_ = f.Close() // it changed meanwhile
 			continue
 		}
 		open = append(open, openFile{f, name, stat})
@@ -253,29 +245,17 @@ func (s *watcher) openChanged(root *os.Root, files []fs.FileInfo) []openFile {
 	return open
 }
 
-// waitStable gives those who write a file the time to show it.
-func (s *watcher) waitStable(ctx context.Context) bool {
-	t := time.NewTimer(s.stableTime)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}
-
 func (f openFile) unchanged() bool {
 	info, err := f.Stat()
 	return err == nil && sameFile(f.info, info)
 }
 
-// sameFile reports whether a file is the one that was looked at before, and as it was.
+// sameFile reports whether two readings are of the same unchanged file.
 func sameFile(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
-// upload takes one file off the worker and reports whether the server has something new.
+// upload uploads one file and reports whether its content is new to the server.
 func (s *watcher) upload(ctx context.Context, f openFile) (isNew bool, err error) {
 	select {
 	case uploadSlot <- struct{}{}:
@@ -291,16 +271,16 @@ func (s *watcher) upload(ctx context.Context, f openFile) (isNew bool, err error
 	}
 	isNew = s.published[f.name].artifact.SHA256 != hash
 	if isNew {
-		s.uploaded += size // also of what is not told of: the server keeps it
+		s.uploaded += size // even if it is not reported: the server keeps it
 	}
 	if size != f.info.Size() || !f.unchanged() {
-		return false, nil // half of it may be of before
+		return false, nil // it may be a mix of two versions
 	}
 	s.published[f.name] = liveFile{f.info, muster.Artifact{Name: liveName(f.name), Size: size, SHA256: hash}}
 	return isNew, nil
 }
 
-// dropMissing drops what is not among files any more, and reports whether there was something.
+// dropMissing drops published files that no longer exist, and reports whether there were any.
 func (s *watcher) dropMissing(files []fs.FileInfo) bool {
 	before := len(s.published)
 	maps.DeleteFunc(s.published, func(name string, _ liveFile) bool {
@@ -309,7 +289,7 @@ func (s *watcher) dropMissing(files []fs.FileInfo) bool {
 	return len(s.published) < before
 }
 
-// report says what the server has of the task.
+// report reports the list of published files.
 func (s *watcher) report() {
 	list := make([]muster.Artifact, 0, len(s.published))
 	for _, name := range slices.Sorted(maps.Keys(s.published)) {
@@ -319,7 +299,7 @@ func (s *watcher) report() {
 	s.Report(muster.Progress{Attempt: s.Attempt, Artifacts: list})
 }
 
-// logOnce writes a line into the task's log, if it is the first about its subject.
+// logOnce writes a line to the task's log, once for each subject.
 func (s *watcher) logOnce(subject, line string) {
 	if !s.logged[subject] {
 		s.logged[subject] = true
@@ -327,5 +307,5 @@ func (s *watcher) logOnce(subject, line string) {
 	}
 }
 
-// liveName is the artifact's name of a file in the folder.
+// liveName returns the artifact name of a file in the folder.
 func liveName(name string) string { return muster.LiveDir + "/" + name }

@@ -23,7 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// fakeServer is where uploads go, and what is said there.
+// fakeServer receives uploads and reports.
 type fakeServer struct {
 	run.Transfer
 
@@ -74,7 +74,7 @@ func hash(text string) string {
 	return hex.EncodeToString(sum[:2])
 }
 
-// list is how pairs of name and content are told.
+// list returns the report of pairs of name and content.
 func list(pairs ...string) string {
 	var l []string
 	for i := 0; i < len(pairs); i += 2 {
@@ -95,12 +95,12 @@ func withWatcher(t *testing.T, f func(v *fakeServer, s *watcher)) {
 	})
 }
 
-// scan looks, and checks what the server was told and how many files were uploaded since the start.
+// scan scans once, and checks the last report and the number of uploads since the start.
 func scan(t *testing.T, v *fakeServer, s *watcher, desc string, uploads int, want ...string) {
 	t.Helper()
 	s.scan(t.Context())
 	if len(v.uploads) != uploads || strings.Join(v.reports, "; ") != strings.Join(want, "; ") {
-		t.Fatalf("%s: uploaded was %q, told was %q, want %d and %q", desc, v.uploads, v.reports, uploads, want)
+		t.Fatalf("%s: uploaded %q, reported %q, want %d and %q", desc, v.uploads, v.reports, uploads, want)
 	}
 	v.reports = nil
 }
@@ -130,11 +130,11 @@ func TestShowsWhatChanged(t *testing.T) {
 		if err := os.Remove(filepath.Join(v.out, muster.LiveDir, "a.png")); err != nil {
 			t.Fatal(err)
 		}
-		scan(t, v, s, "one is gone", 4, list("b.csv", "1,2"))
+		scan(t, v, s, "one is removed", 4, list("b.csv", "1,2"))
 		if err := os.RemoveAll(filepath.Join(v.out, muster.LiveDir)); err != nil {
 			t.Fatal(err)
 		}
-		scan(t, v, s, "the folder is gone, and the last that was shown stays", 4)
+		scan(t, v, s, "the folder is removed, and the last report stays", 4)
 	})
 }
 
@@ -183,10 +183,10 @@ func TestWhatIsNotShown(t *testing.T) {
 			return errors.Join(os.Remove(live), os.WriteFile(live, []byte("x"), 0o600))
 		}, ""},
 		{"what is on its way to its name", func(live, _ string) error { return os.WriteFile(live+"/.x", []byte("x"), 0o600) }, ""},
-		{"a name that is no text", func(live, _ string) error { return os.WriteFile(live+"/a\nb", []byte("x"), 0o600) }, "is not plain text"},
+		{"a name that is not plain text", func(live, _ string) error { return os.WriteFile(live+"/a\nb", []byte("x"), 0o600) }, "is not plain text"},
 		{"a big file", func(live, _ string) error {
 			return errors.Join(os.WriteFile(live+"/x", nil, 0o600), os.Truncate(live+"/x", muster.MaxLiveFileSize+1))
-		}, "live/x is not shown while the task runs: it has more than 16MiB"},
+		}, "live/x is not shown while the task runs: it is larger than 16MiB"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			withWatcher(t, func(v *fakeServer, s *watcher) {
@@ -198,7 +198,7 @@ func TestWhatIsNotShown(t *testing.T) {
 				scan(t, v, s, "first", 0)
 				scan(t, v, s, "again", 0)
 				if logged := strings.Join(v.logged, "\n"); len(v.logged) > 1 || !strings.Contains(logged, c.wantLog) || (logged == "") != (c.wantLog == "") {
-					t.Errorf("it says %q", v.logged)
+					t.Errorf("it logged %q", v.logged)
 				}
 			})
 		})
@@ -220,7 +220,7 @@ func TestOfManyFilesTheLastAreShown(t *testing.T) {
 		v.write(t, "step-99", "step-99", 0)
 		scan(t, v, s, "a newer one", muster.MaxLiveFiles+1, list(append(last[2:], "step-99", "step-99")...))
 		if len(v.logged) != 1 || !strings.Contains(v.logged[0], "more than 16 files") {
-			t.Errorf("it says %q", v.logged)
+			t.Errorf("it logged %q", v.logged)
 		}
 	})
 }
@@ -234,7 +234,7 @@ func TestFailedUploadsAreTriedAgainAndLessOften(t *testing.T) {
 			scan(t, v, s, "it fails", 0)
 		}
 		if p := s.scanPause(); p != scanInterval<<maxBackoff || len(v.logged) > 0 {
-			t.Errorf("after failures it waits %s, and says %q", p, v.logged)
+			t.Errorf("after failures it waits %s and logs %q", p, v.logged)
 		}
 		v.fail = nil
 		scan(t, v, s, "it works", 1, list("a", "one"))
@@ -303,13 +303,13 @@ func TestWhatATaskMayShowIsBounded(t *testing.T) {
 		v.write(t, "a", "z", 7)
 		scan(t, v, s, "no more", 2)
 		scan(t, v, s, "no more", 2)
-		if len(v.logged) != 1 || !strings.Contains(v.logged[0], "not shown any more") {
-			t.Errorf("it says %q", v.logged)
+		if len(v.logged) != 1 || !strings.Contains(v.logged[0], "no longer updated") {
+			t.Errorf("it logged %q", v.logged)
 		}
 	})
 }
 
-// The server keeps what a task made of a file while it was uploaded: that is not told, and counts.
+// A file that changes during its upload is not reported, but counts: the server keeps it.
 func TestWhatChangesOnItsWayCounts(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
@@ -322,7 +322,7 @@ func TestWhatChangesOnItsWayCounts(t *testing.T) {
 		v.write(t, "a", "last", 8)
 		scan(t, v, s, "no more", 1)
 		if p := s.scanPause(); p != scanInterval<<budgetSteps || len(v.logged) != 1 {
-			t.Errorf("it waits %s and says %q", p, v.logged)
+			t.Errorf("it waits %s and logs %q", p, v.logged)
 		}
 	})
 }
@@ -339,7 +339,7 @@ func TestTheEndWaitsForNoUpload(t *testing.T) {
 		began := time.Now()
 		stop()
 		if d := time.Since(began); d != 0 || len(v.reports) > 0 {
-			t.Errorf("it took %s, and was told %q", d, v.reports)
+			t.Errorf("it took %s, and reported %q", d, v.reports)
 		}
 	})
 }

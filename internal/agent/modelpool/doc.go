@@ -1,33 +1,33 @@
-// Package warm keeps processes that hold models in memory between tasks.
+// Package modelpool manages model servers: processes that keep models in memory between tasks.
 //
-//	task ──► Keeper.Socket ──► a host of its key: found, or started
+//	task ──► Pool.Acquire ──► a model server with the task's key: found, or started
 //	  │                                │
-//	  └── $MUSTER_WARM ── unix socket ─┘  requests and answers; see wire.py of the runtime
+//	  └── $MUSTER_WARM ── unix socket ─┘  requests and responses; see wire.py of the runtime
 //
-// A host is started for the first task of a key, as the user of tasks, in a sandbox and with control groups like a task's, with the
-// memory of the task that asked. It has nothing of any task's: no secrets, no folders, no files. What is to be
-// worked on comes over its socket. It loads what its first client asks for, and ends by itself when it is not used for long or the machine
-// is short of memory.
+// A model server is started for the first task of a key, as the user of tasks, with a task's sandbox, control groups and memory limit. It has
+// no access to any task's secrets, folders or files: all input comes over its socket. It loads what its first client requests, and exits
+// by itself when it is unused for long or the machine is short of memory.
 //
-// # When a host ends
+// # When a model server is stopped
 //
-// Unused for the time to live; unused and the machine has less memory than its owner wants to be left, those unused for longest
-// first; unused and a task is about to start that needs its memory (Room) or its devices (Evict); and with the worker, but not when that leaves its tasks to
-// its next life. The kernel, short of memory, takes hosts before tasks. Nobody depends on one: a task whose host is gone loads the model itself.
+// When it is unused for the TTL; when it is unused and the machine has less free memory than its owner wants (least recently used first);
+// when it is unused and a starting task needs its memory (FreeMemory) or its devices (Evict); and with the worker, unless the worker
+// leaves its tasks running for its next incarnation. A kernel short of memory kills model servers before tasks. No task depends on one: a
+// task whose model server has exited loads the model itself.
 //
 // # GPUs
 //
-// A host is on the board of devices as an attempt is, of job 0, from before it starts. So what it holds is not held against the tasks that
-// use the device meanwhile, and when it has ended the board proves that the device is clean, as after any task.
+// A model server acquires its devices like an attempt, of job 0, before it starts. So its memory is not attributed to the tasks that use
+// the device meanwhile, and after its exit the allocator checks that the device is clean, as after any task.
 //
-// # Lives
+// # Restarts of the worker
 //
-// A host belongs to no life of the worker. Each has a folder with its socket, its log and what it was started with: the next life finds it there,
-// and goes on with it if its process still is the recorded one and answers. One without a worker ends when its time to live has passed.
-// What was noted before there was a process, or not at all, is found by a mark in its environment and ended.
+// A model server outlives the worker. It has a folder with its socket and its log, and a record beside it. The next incarnation recovers it
+// if its process is the recorded one and answers. Without a worker it exits after the TTL. Processes without a usable record are
+// found by an entry in their environment and killed.
 //
-// # What is not promised
+// # Limits
 //
-// Memory that hosts hold is offered to tasks all the same: it is freed when it is needed, within seconds. A host serves one request at a time. Tasks that know
-// the name of its socket, which are those that it was started for, can disturb it.
+// The memory of model servers is also offered to tasks: it is freed within seconds when a task needs it. A model server serves one request at
+// a time. Tasks that know the name of its socket, those that it was started for, can disturb it.
 package modelpool

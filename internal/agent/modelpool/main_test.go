@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// serverArg makes the test program a stand-in for a host: one that keeps no model, but lives as hosts do.
+// serverArg makes the test program a model server without a model.
 const serverArg = "be-a-host"
 
 // workerArg makes it a worker that starts a host which kills it.
@@ -29,7 +29,7 @@ func worker() {
 		panic(err)
 	}
 	_, _, err = k.Acquire(context.Background(), serverSpec("a", "kills "+strconv.Itoa(os.Getpid())), watch)
-	panic(fmt.Sprint("it lives on: ", err))
+	panic(fmt.Sprint("it still runs: ", err))
 }
 
 func TestMain(m *testing.M) {

@@ -14,48 +14,48 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Config is what a Keeper is made of.
+// Config configures a Pool.
 type Config struct {
 	Data     string                     // the worker's data dir
-	TTL      time.Duration              // how long a host stays that nobody uses
-	MinFree  muster.Size                // memory of the machine that is to be left free
-	Free     func() (muster.Size, bool) // memory of the machine that is free; false if that is not known. nil: never known
-	Isolator run.Isolator               // nil: hosts are not held
-	GPUs     run.DeviceAllocator        // nil: nobody looks after them
+	TTL      time.Duration              // how long an unused model server stays
+	MinFree  muster.Size                // memory of the machine to keep free
+	Free     func() (muster.Size, bool) // free memory of the machine; false or a nil func: unknown
+	Isolator run.Isolator               // nil: no isolation
+	GPUs     run.DeviceAllocator        // nil: devices are not tracked
 	Log      *slog.Logger
 }
 
-// Pool implements run.Warm.
+// Pool implements run.ModelPool.
 type Pool struct {
 	cfg      Config
 	timeouts timeouts
 
 	mu       sync.Mutex
 	servers  map[string]*server // by key
-	stopping map[*server]bool   // those that are being ended, and still hold what they had
-	last     int                // number of the host that was made last
+	stopping map[*server]bool   // being stopped; they still hold their resources
+	last     int                // number of the newest server
 	closed   bool
-	stops    sync.WaitGroup // of hosts that are being ended
+	stops    sync.WaitGroup // goroutines of stopping
 }
 
 var _ run.ModelPool = (*Pool)(nil)
 
-// timeouts are how long the keeper has patience.
+// timeouts are variable for tests.
 type timeouts struct {
-	answer   time.Duration // for a new host to answer
-	shutdown time.Duration // for one to end by itself
-	poll     time.Duration // between looks at what is there
-	grace    time.Duration // that a host stays longer by itself than the keeper lets it
+	answer   time.Duration // for a new server to answer
+	shutdown time.Duration // for a server to exit by itself
+	poll     time.Duration // between two evictions
+	grace    time.Duration // how much later than the TTL a server exits by itself
 }
 
 var defaultTimeouts = timeouts{answer: time.Minute, shutdown: 3 * time.Second, poll: 2 * time.Second, grace: time.Minute}
 
-// New returns the keeper of a data dir, with the hosts of an earlier life that still answer. The others are ended.
+// New returns the pool of a data dir. It recovers the servers of earlier incarnations that still answer, and kills the others.
 func New(cfg Config) (*Pool, error) {
 	p := &Pool{cfg: cfg, timeouts: defaultTimeouts, servers: map[string]*server{}, stopping: map[*server]bool{}}
 	dir := poolDir(cfg.Data)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, muster.Errorf(muster.Internal, "the folder of warm hosts cannot be made: %w", err)
+		return nil, muster.Errorf(muster.Internal, "create the folder of model servers: %w", err)
 	}
 	orphans := Orphans(cfg.Data)
 	sweep(cfg, orphans)
@@ -66,7 +66,7 @@ func New(cfg Config) (*Pool, error) {
 			s.used = time.Now()
 			s.exited = make(chan struct{})
 			p.servers[l.Key] = s
-			cfg.Log.Info("a warm host of an earlier life is taken over", slog.String("host", s.id.String()), slog.Int("pid", s.Proc.PID))
+			cfg.Log.Info("model server recovered", slog.String("host", s.id.String()), slog.Int("pid", s.Proc.PID))
 			continue
 		}
 		s.kill(cfg.Log)
@@ -75,17 +75,17 @@ func New(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// Acquire implements run.Warm. The host may end while it is used, as when the kernel takes it.
+// Acquire implements run.ModelPool. The server may exit while it is used, for example if the kernel kills it.
 func (p *Pool) Acquire(ctx context.Context, want *run.ModelServer, watch run.Observer) (path string, release func(), err error) {
 	for {
 		p.mu.Lock()
 		if p.closed {
 			p.mu.Unlock()
-			return "", nil, run.Failf(muster.WorkerShutdown, "the worker shuts down")
+			return "", nil, run.Failf(muster.WorkerShutdown, "the worker is shutting down")
 		}
 		s := p.servers[want.Key]
 		if s != nil && s.users == 0 && !s.matches(want) {
-			p.evict(s, "it was started for other settings") //nolint:contextcheck // a host is ended whoever waits for it
+			p.evict(s, "its settings differ") //nolint:contextcheck // it is stopped even if ctx ends
 			s = nil
 		}
 		if s == nil {
@@ -113,18 +113,18 @@ func (p *Pool) Acquire(ctx context.Context, want *run.ModelServer, watch run.Obs
 		}
 		release()
 		p.mu.Lock()
-		p.evict(s, "it does not answer") //nolint:contextcheck // a host is ended whoever waits for it
+		p.evict(s, "it does not answer") //nolint:contextcheck // it is stopped even if ctx ends
 		p.mu.Unlock()
 	}
 }
 
-// start starts a host that is in the map, and takes it out again if it does not come to answer.
+// start starts a server that is in p.servers, and removes it from there after a failure.
 func (p *Pool) start(ctx context.Context, s *server, want *run.ModelServer, watch run.Observer) error {
-	watch.Step("starting a host for the model")
+	watch.Step("starting a model server")
 	p.FreeMemory(ctx, want.Memory)
 	var err error
 	if p.lowMemory(want.Memory) {
-		err = run.Failf(muster.WorkerInternal, "there is too little memory free on this machine for a host that keeps the model loaded")
+		err = run.Failf(muster.WorkerInternal, "this machine has too little free memory for a model server")
 	} else {
 		err = s.start(ctx, &p.cfg, want, p.timeouts)
 	}
@@ -136,14 +136,14 @@ func (p *Pool) start(ctx context.Context, s *server, want *run.ModelServer, watc
 	p.mu.Unlock()
 	if err != nil {
 		s.kill(p.cfg.Log)
-		s.release(p.cfg) //nolint:contextcheck // a host is ended whoever waits for it
+		s.release(p.cfg) //nolint:contextcheck // it is stopped even if ctx ends
 		return err
 	}
-	p.cfg.Log.Info("a warm host is started", slog.String("host", s.id.String()), slog.Int("pid", s.Proc.PID), slog.String("for", want.Attempt.String()))
+	p.cfg.Log.Info("model server started", slog.String("host", s.id.String()), slog.Int("pid", s.Proc.PID), slog.String("for", want.Attempt.String()))
 	return nil
 }
 
-// releaseFunc returns what ends the use of a host, once.
+// releaseFunc returns a func that ends one use of a server. Further calls do nothing.
 func (p *Pool) releaseFunc(s *server) func() {
 	return sync.OnceFunc(func() {
 		p.mu.Lock()
@@ -154,13 +154,13 @@ func (p *Pool) releaseFunc(s *server) func() {
 	})
 }
 
-// evict ends a host in the background. The lock is held.
+// evict stops a server in the background. The caller holds p.mu.
 func (p *Pool) evict(s *server, why string) {
 	if p.servers[s.Key] != s {
-		return // somebody was faster
+		return // already evicted
 	}
 	delete(p.servers, s.Key)
-	p.cfg.Log.Info("a warm host is ended", slog.String("host", s.id.String()), slog.String("why", why))
+	p.cfg.Log.Info("stopping model server", slog.String("host", s.id.String()), slog.String("why", why))
 	p.stopping[s] = true
 	p.stops.Go(func() {
 		s.stop(p.cfg.Log, p.timeouts.shutdown)
@@ -171,14 +171,15 @@ func (p *Pool) evict(s *server, why string) {
 	})
 }
 
-// Evict implements run.Warm. Hosts in use stay: who uses one has the device, too.
+// Evict implements run.ModelPool. Servers in use stay: their tasks were granted the device too.
 func (p *Pool) Evict(ctx context.Context, gpus []string, key string) error {
-	return p.evictIdle(ctx, "its GPU is wanted", func(s *server) bool {
+	return p.evictIdle(ctx, "a task needs its GPU", func(s *server) bool {
 		return s.Key != key && slices.ContainsFunc(s.GPUs, func(uuid string) bool { return slices.Contains(gpus, uuid) })
 	})
 }
 
-// evictIdle ends those that nobody uses, and returns when they are gone with what they had, and so are those that were on their way before.
+// evictIdle stops the matching unused servers, and returns when they and matching servers that were already being stopped have released
+// their resources.
 func (p *Pool) evictIdle(ctx context.Context, why string, match func(*server) bool) error {
 	p.mu.Lock()
 	var evicted []*server
@@ -188,7 +189,7 @@ func (p *Pool) evictIdle(ctx context.Context, why string, match func(*server) bo
 		}
 	}
 	for _, s := range evicted {
-		p.evict(s, why) //nolint:contextcheck // a host is ended whoever waits for it
+		p.evict(s, why) //nolint:contextcheck // it is stopped even if ctx ends
 	}
 	for s := range p.stopping {
 		if match(s) && !slices.Contains(evicted, s) {
@@ -206,20 +207,20 @@ func (p *Pool) evictIdle(ctx context.Context, why string, match func(*server) bo
 	return nil
 }
 
-// FreeMemory implements run.Warm.
+// FreeMemory implements run.ModelPool.
 func (p *Pool) FreeMemory(ctx context.Context, memory muster.Size) {
 	for p.lowMemory(memory) {
 		s := p.nextToFree()
 		if s == nil {
 			return
 		}
-		if err := p.evictIdle(ctx, "its memory is wanted", func(other *server) bool { return other == s }); err != nil {
+		if err := p.evictIdle(ctx, "its memory is needed", func(other *server) bool { return other == s }); err != nil {
 			return
 		}
 	}
 }
 
-// lowMemory reports whether the machine has less memory free than this, besides what is to be left.
+// lowMemory reports whether the machine has less free memory than this plus MinFree.
 func (p *Pool) lowMemory(memory muster.Size) bool {
 	if p.cfg.Free == nil {
 		return false
@@ -228,14 +229,13 @@ func (p *Pool) lowMemory(memory muster.Size) bool {
 	return ok && free < p.cfg.MinFree+memory
 }
 
-// nextToFree returns the host whose memory is free next: one that is being ended, or else the one that was unused for longest; nil if all are in use.
+// nextToFree returns the server whose memory becomes free next: one that is being stopped, or the least recently used one. It is nil if
+// all are in use.
 func (p *Pool) nextToFree() *server {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for s := range p.stopping {
-		select {
-		case <-s.released:
-		default:
+		if !isClosed(s.released) {
 			return s
 		}
 	}
@@ -248,7 +248,7 @@ func (p *Pool) nextToFree() *server {
 	return oldest
 }
 
-// Run ends hosts in time, until ctx ends. Those that are left go on.
+// Run stops expired servers until ctx ends. The others keep running.
 func (p *Pool) Run(ctx context.Context) error {
 	tick := time.NewTicker(p.timeouts.poll)
 	defer tick.Stop()
@@ -258,12 +258,12 @@ func (p *Pool) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		p.evictExpired() //nolint:contextcheck // a host is ended whoever waits for it
+		p.evictExpired() //nolint:contextcheck // they are stopped even if ctx ends
 		p.FreeMemory(ctx, 0)
 	}
 }
 
-// evictExpired ends hosts whose time has come, and forgets those that ended by themselves.
+// evictExpired stops servers that are unused for the TTL, and cleans up after those that exited.
 func (p *Pool) evictExpired() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -271,24 +271,24 @@ func (p *Pool) evictExpired() {
 		switch {
 		case s.users > 0:
 		case s.hasExited():
-			p.evict(s, "it ended by itself")
+			p.evict(s, "it exited")
 		case p.cfg.TTL > 0 && time.Since(s.used) > p.cfg.TTL:
-			p.evict(s, "nobody used it for "+p.cfg.TTL.String())
+			p.evict(s, "unused for "+p.cfg.TTL.String())
 		}
 	}
 }
 
-// Close ends all hosts, those in use as well: it is for a worker whose tasks have ended. Without it they stay for the next life.
+// Close stops all servers, including those in use: it is for a worker whose tasks have ended. Without it they stay for the next
+// incarnation.
 func (p *Pool) Close() {
 	for {
 		p.mu.Lock()
 		p.closed = true
 		var starting *server
 		for _, s := range p.servers {
-			select {
-			case <-s.ready:
-				p.evict(s, "the worker ends")
-			default:
+			if isClosed(s.ready) {
+				p.evict(s, "the worker shuts down")
+			} else {
 				starting = s
 			}
 		}
@@ -301,7 +301,16 @@ func (p *Pool) Close() {
 	p.stops.Wait()
 }
 
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
 func poolDir(data string) string { return filepath.Join(data, "warm") }
 
-// errExited is that of a host which ended before it could be used.
-var errExited = errors.New("it ended at once")
+// errExited means that a server exited before its first use.
+var errExited = errors.New("it exited at once")

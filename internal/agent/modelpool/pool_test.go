@@ -37,7 +37,7 @@ func newPool(t *testing.T, cfg Config) *Pool {
 	return k
 }
 
-// serverSpec is a host of the test program, which does what how says.
+// serverSpec returns a model server of the test program, with the behaviour how.
 func serverSpec(key, mode string, gpus ...string) *run.ModelServer {
 	return &run.ModelServer{Key: key, Argv: []string{os.Args[0], serverArg}, Env: []string{"HOST=" + mode}, GPUs: gpus}
 }
@@ -62,7 +62,7 @@ func waitExit(t *testing.T, p run.Pid) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); syscall.Kill(p.PID, 0) == nil && proctree.Alive(p); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("process %d lives on", p.PID)
+			t.Fatalf("process %d still runs", p.PID)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestAHostThatDoesNotWorkIsNoHost(t *testing.T) {
 	}
 	k.timeouts.answer = 50 * time.Millisecond
 	_, _, err = k.Acquire(t.Context(), serverSpec("a", "silent"), watch)
-	if _, ok := errors.AsType[*run.TaskError](err); !ok || !strings.Contains(err.Error(), "does not answer within 50ms") {
+	if _, ok := errors.AsType[*run.TaskError](err); !ok || !strings.Contains(err.Error(), "did not answer within 50ms") {
 		t.Fatalf("the error is %v", err)
 	}
 	if orphans, err := os.ReadDir(poolDir(k.cfg.Data)); err != nil || len(orphans) != 0 {
@@ -147,7 +147,7 @@ func TestTheLogOfAHostLeadsNowhere(t *testing.T) {
 		select {
 		case line := <-lines:
 			if line != "" {
-				t.Errorf("of %s in the place of its log the worker tells %q", what, line)
+				t.Errorf("with %s instead of its log, the last line is %q", what, line)
 			}
 		case <-time.After(time.Minute):
 			t.Fatalf("the worker waits for %s in the place of a log", what)
@@ -160,7 +160,7 @@ func TestTheLogOfAHostLeadsNowhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line := h.lastLogLine(); line != ": last" {
-		t.Errorf("of its log the worker tells %q", line)
+		t.Errorf("the last line of its log is %q", line)
 	}
 }
 
@@ -235,12 +235,12 @@ func TestShortOfMemoryTheHostsUnusedForLongestEnd(t *testing.T) {
 	}
 	k.FreeMemory(t.Context(), 100<<30)
 	if isRunning(procs[2]) || !isRunning(procs[1]) {
-		t.Fatal("a host in use was ended, or one that nobody uses was not")
+		t.Fatal("a server in use was stopped, or an unused one was not")
 	}
 	tight := serverSpec("d", "")
 	tight.Memory = 100 << 30
-	if _, _, err := k.Acquire(t.Context(), tight, watch); err == nil || !strings.Contains(err.Error(), "too little memory") {
-		t.Fatalf("a host was started for which there is no memory: %v", err)
+	if _, _, err := k.Acquire(t.Context(), tight, watch); err == nil || !strings.Contains(err.Error(), "too little free memory") {
+		t.Fatalf("a server was started without enough memory: %v", err)
 	}
 }
 
@@ -288,7 +288,7 @@ func TestHostsLeaveDevicesToOthers(t *testing.T) {
 	}
 	b.onRelease = func() {
 		if isRunning(other) {
-			t.Error("the device was looked at before its host had ended")
+			t.Error("the device was checked before its server had exited")
 		}
 	}
 	if err := k.Evict(t.Context(), []string{"GPU-0", "GPU-1"}, "mine"); err != nil {
@@ -303,7 +303,7 @@ func TestHostsLeaveDevicesToOthers(t *testing.T) {
 	}
 }
 
-// A host that is on its way out, for whatever reason, has what it had until it is gone.
+// A server that is being stopped keeps its resources until it has exited.
 func TestWhoNeedsRoomWaitsForHostsThatAreEnding(t *testing.T) {
 	for name, wait := range map[string]func(*Pool) error{
 		"devices": func(k *Pool) error { return k.Evict(t.Context(), []string{"GPU-0"}, "mine") },
@@ -333,7 +333,7 @@ func TestWhoNeedsRoomWaitsForHostsThatAreEnding(t *testing.T) {
 
 func TestTheNextLifeGoesOnWithHosts(t *testing.T) {
 	if proctree.BootID() == "" {
-		t.Skip("processes cannot be told from later ones of their number here")
+		t.Skip("this system cannot distinguish processes with the same ID")
 	}
 	data := filepath.Join(t.TempDir(), strings.Repeat("a long name ", 12)) // longer than the path of a socket may be
 	k := newPool(t, Config{Data: data})
@@ -353,7 +353,7 @@ func TestTheNextLifeGoesOnWithHosts(t *testing.T) {
 		t.Fatalf("there is another host %+v, not %+v", again, a)
 	}
 	if now, _ := acquire(t, next, serverSpec("b", "")); !isRunning(now) {
-		t.Fatal("the dead host is gone on with")
+		t.Fatal("a dead server is recovered")
 	}
 	next.Close()
 	waitExit(t, a)
@@ -367,7 +367,7 @@ func TestTheNextLifeGoesOnWithHosts(t *testing.T) {
 
 func TestAWorkerThatKeepsNoneEndsThoseOfEarlierLives(t *testing.T) {
 	if proctree.BootID() == "" {
-		t.Skip("processes cannot be told from later ones of their number here")
+		t.Skip("this system cannot distinguish processes with the same ID")
 	}
 	k := newPool(t, Config{})
 	a, _ := acquire(t, k, serverSpec("a", "stubborn"))
@@ -385,7 +385,7 @@ func TestAWorkerThatKeepsNoneEndsThoseOfEarlierLives(t *testing.T) {
 // A worker may be killed at any time between the start of a host and the note of its process.
 func TestNoHostIsForgotten(t *testing.T) {
 	if proctree.BootID() == "" {
-		t.Skip("processes cannot be told from later ones of their number here")
+		t.Skip("this system cannot distinguish processes with the same ID")
 	}
 	data := filepath.Join(t.TempDir(), "worker")
 	proc := exec.Command(os.Args[0], workerArg, data)
@@ -395,7 +395,7 @@ func TestNoHostIsForgotten(t *testing.T) {
 	h := &server{}
 	h.setNumber(data, 1)
 	if !proctree.Alive(h.Proc) {
-		t.Fatal("there is no host")
+		t.Fatal("no server")
 	}
 	k := newPool(t, Config{Data: data})
 	k.Close()
@@ -403,7 +403,7 @@ func TestNoHostIsForgotten(t *testing.T) {
 
 	note := filepath.Join(poolDir(data), "1"+recordSuffix)
 	for name, lose := range map[string]func(*server) error{
-		"noted before it had a process": func(h *server) error {
+		"recorded before it had a process": func(h *server) error {
 			h.Proc = run.Pid{BootID: proctree.BootID(), EnvTag: h.envTag()}
 			return h.saveRecord()
 		},

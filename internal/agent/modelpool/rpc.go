@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// maxSocketPath is how long the path of a socket can be on every system.
+// maxSocketPath is the longest path of a socket that all systems support, in bytes.
 const maxSocketPath = 100
 
-// callTimeout is how long a host may take to answer what it answers at once.
+// callTimeout limits a request that a server answers at once.
 const callTimeout = 5 * time.Second
 
-// healthy reports whether the host does.
+// healthy reports whether the server answers.
 func (s *server) healthy() bool { return s.call(`{"op":"ping"}`) == nil }
 
-// call says something to the host. It returns nil if that is answered with ok.
+// call sends a request and returns nil if the response is ok.
 func (s *server) call(line string) error {
 	conn, err := s.dial()
 	if err != nil {
@@ -42,13 +42,12 @@ func (s *server) call(line string) error {
 		OK bool `json:"ok"`
 	}
 	if err := json.Unmarshal(b, &answer); err != nil || !answer.OK {
-		return errors.Join(errors.New("the answer is not that of a host"), err)
+		return errors.Join(errors.New("invalid response"), err)
 	}
 	return nil
 }
 
-// dial connects with the host. The paths of sockets are short, those of data dirs need not be: there the folder is named by an
-// open file.
+// dial connects to the server. On Linux, a socket path that is too long is replaced by one through an open folder.
 func (s *server) dial() (net.Conn, error) {
 	path := s.socket()
 	if len(path) > maxSocketPath && runtime.GOOS == "linux" {
@@ -59,5 +58,5 @@ func (s *server) dial() (net.Conn, error) {
 		defer dir.Close()
 		path = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
 	}
-	return net.DialTimeout("unix", path, callTimeout) //nolint:noctx // bounded by its own time
+	return net.DialTimeout("unix", path, callTimeout) //nolint:noctx // callTimeout limits it
 }

@@ -22,24 +22,25 @@ import (
 	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// Names of a host's log, in its folder, and of the note beside that.
+// Names of a server's log, in its folder, and of the record beside the folder.
 const (
 	logFile      = "log"
 	recordSuffix = ".json"
 )
 
-// maxLog is how large a host's log may become.
+// maxLog is the size in bytes at which a server's log is truncated.
 const maxLog = 1 << 20
 
-// killTimeout is how long a killed host may take to be gone.
+// killTimeout is how long a killed server may take to exit.
 const killTimeout = 5 * time.Second
 
-// oomScore makes the kernel, short of memory, choose hosts before tasks.
+// oomScore makes a kernel short of memory kill model servers before tasks.
 const oomScore = "900"
 
-// record is what the next life of the worker needs to know of a host.
+// record is what the next incarnation of the worker needs to recover a server.
 type record struct {
 	Key       string             `json:"key"`
 	Sock      string             `json:"sock"` // the name of its socket
@@ -53,20 +54,20 @@ type record struct {
 	Isolation *run.IsolationSpec `json:"confine,omitempty"`
 }
 
-// server is one process that keeps a model loaded.
+// server is one model server.
 type server struct {
 	record
-	id        muster.AttemptID // under which devices and control groups know it: of job 0, which no job is
+	id        muster.AttemptID // identifies it to devices and control groups: of job 0, which does not exist
 	dir       string
-	ready     chan struct{} // closed when it answers, or will not
+	ready     chan struct{} // closed when it answers, or its start has failed
 	exited    chan struct{} // closed when a child of this process was reaped
-	released  chan struct{} // closed when nothing is left of it
-	cpus      float64       // cores that it has; 0 for all
-	child     bool          // of this process
-	holdsGPUs bool          // its devices are noted as its
+	released  chan struct{} // closed when all of its resources are released
+	cpus      float64       // cores; 0 for all
+	child     bool          // it is a child of this process
+	holdsGPUs bool          // it has acquired its devices
 
-	users int       // the keeper's lock is held for both
-	used  time.Time // when the last one left
+	users int       // guarded by Pool.mu
+	used  time.Time // end of the last use; guarded by Pool.mu
 }
 
 func newServer(data string, number int, want *run.ModelServer) *server {
@@ -82,21 +83,21 @@ func newServer(data string, number int, want *run.ModelServer) *server {
 func (s *server) setNumber(data string, setNumber int) {
 	s.id = muster.AttemptID{Task: muster.TaskID{Num: setNumber}, N: 1}
 	s.dir = filepath.Join(poolDir(data), strconv.Itoa(setNumber))
-	s.Proc = run.Pid{BootID: proctree.BootID(), EnvTag: s.envTag()} // whatever process it is
+	s.Proc = run.Pid{BootID: proctree.BootID(), EnvTag: s.envTag()} // until the process is known
 	s.ready, s.exited, s.released = make(chan struct{}), make(chan struct{}), make(chan struct{})
 }
 
-// socket is a path that cannot be guessed: a task that has no host, such as one without a network, would get out by it. Its sandbox does
-// not let it look into the folder.
+// socket returns a path that cannot be guessed: other tasks, such as those without network, could escape through it. Sandboxes do not
+// allow tasks to list the folder.
 func (s *server) socket() string { return filepath.Join(s.dir, s.Sock) }
 
-// matches reports whether a host that is there can do what one would that was started as wanted.
+// matches reports whether a running server can be used for want.
 func (s *server) matches(want *run.ModelServer) bool {
 	return slices.Equal(s.Argv, want.Argv) && slices.Equal(s.Env, want.Env) && slices.Equal(s.Read, want.ReadDirs) && slices.Equal(s.Write, want.WriteDirs) &&
 		(s.Memory == 0 || want.Memory > 0 && s.Memory >= want.Memory) && slices.Equal(s.GPUs, want.GPUs)
 }
 
-// envTag is an environment entry that only its processes have.
+// envTag returns the environment entry that identifies its processes.
 func (s *server) envTag() string { return envTagOf(s.dir) }
 
 func envTagOf(dir string) string { return "MUSTER_WARM_HOST=" + dir }
@@ -107,7 +108,7 @@ func (s *server) grant() *muster.Grant { return &muster.Grant{GPUs: s.GPUs} }
 func (s *server) start(ctx context.Context, cfg *Config, want *run.ModelServer, w timeouts) error {
 	tmp := filepath.Join(s.dir, "tmp")
 	if err := os.MkdirAll(tmp, 0o700); err != nil {
-		return run.Failf(muster.WorkerInternal, "the folder of a warm host cannot be made: %w", err)
+		return run.Failf(muster.WorkerInternal, "create the folder of a model server: %w", err)
 	}
 	if cfg.Isolator != nil {
 		task := &run.Task{Attempt: s.id, Group: "warm", Spec: &muster.TaskSpec{}, Grant: muster.Grant{CPUs: want.CPUs, Memory: want.Memory, GPUs: want.GPUs}}
@@ -121,14 +122,14 @@ func (s *server) start(ctx context.Context, cfg *Config, want *run.ModelServer, 
 		cfg.GPUs.Acquire(ctx, s.id, s.grant())
 		s.holdsGPUs = true
 	}
-	if err := s.saveRecord(); err != nil { // before there is a process: the next life finds it by its mark
-		return run.Failf(muster.WorkerInternal, "a warm host cannot be noted: %w", err)
+	if err := s.saveRecord(); err != nil { // before the start, so that the next incarnation finds the process by its tag
+		return run.Failf(muster.WorkerInternal, "save the record of a model server: %w", err)
 	}
 	if err := s.spawn(cfg, tmp, w.grace); err != nil {
 		return err
 	}
 	if err := s.saveRecord(); err != nil {
-		return run.Failf(muster.WorkerInternal, "a warm host cannot be noted: %w", err)
+		return run.Failf(muster.WorkerInternal, "save the record of a model server: %w", err)
 	}
 	return s.waitReady(ctx, w.answer)
 }
@@ -136,7 +137,7 @@ func (s *server) start(ctx context.Context, cfg *Config, want *run.ModelServer, 
 func (s *server) spawn(cfg *Config, tmp string, grace time.Duration) error {
 	log, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "the log of a warm host cannot be opened: %w", err)
+		return run.Failf(muster.WorkerInternal, "open the log of a model server: %w", err)
 	}
 	defer log.Close()
 	null, err := os.Open(os.DevNull)
@@ -157,18 +158,18 @@ func (s *server) spawn(cfg *Config, tmp string, grace time.Duration) error {
 	}
 	path, err := exec.LookPath(s.Argv[0])
 	if err != nil {
-		return run.Failf(muster.Dependency, "the host that keeps models loaded cannot be started: %w", err)
+		return run.Failf(muster.Dependency, "start the model server: %w", err)
 	}
 	pid, handle, err := isolation.Spawn(s.Isolation, isolation.Program{Path: path, Argv: s.Argv, Env: env, Dir: s.dir, Stdin: null, Stdout: log, Stderr: log})
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "the host that keeps models loaded cannot be started: %w", err)
+		return run.Failf(muster.WorkerInternal, "start the model server: %w", err)
 	}
 	if handle >= 0 {
 		_ = os.NewFile(uintptr(handle), "pidfd").Close()
 	}
 	s.Proc = proctree.Identify(pid)
 	s.Proc.EnvTag = s.envTag()
-	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(oomScore), 0) // the kernel's own choice will do, too
+	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(oomScore), 0) // best effort
 	proc, err := os.FindProcess(pid)                                                   // not reaped yet
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "%w", err)
@@ -181,7 +182,7 @@ func (s *server) spawn(cfg *Config, tmp string, grace time.Duration) error {
 	return nil
 }
 
-// waitReady waits until the host answers.
+// waitReady waits until the server answers.
 func (s *server) waitReady(ctx context.Context, timeout time.Duration) error {
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
@@ -192,34 +193,34 @@ func (s *server) waitReady(ctx context.Context, timeout time.Duration) error {
 		select {
 		case <-time.After(pause):
 		case <-s.exited:
-			return run.Failf(muster.WorkerInternal, "the host that keeps models loaded does not work here: %w%s", errExited, s.lastLogLine())
+			return run.Failf(muster.WorkerInternal, "the model server failed: %w%s", errExited, s.lastLogLine())
 		case <-deadline.C:
-			return run.Failf(muster.WorkerInternal, "the host that keeps models loaded does not answer within %s%s", timeout, s.lastLogLine())
+			return run.Failf(muster.WorkerInternal, "the model server did not answer within %s%s", timeout, s.lastLogLine())
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// openSocket lets tasks, which are other users than the host, come to its socket, if they know its name.
+// openSocket gives tasks, which run as other users, access to the socket if they know its name.
 func (s *server) openSocket() error {
 	if s.Isolation == nil || s.Isolation.User == nil || !s.Isolation.User.Dynamic {
 		return nil
 	}
-	dir, err := os.OpenRoot(s.dir) // what is in it is the host's: a link must not lead out
+	dir, err := os.OpenRoot(s.dir) // its content is not trusted
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "the folder of a warm host cannot be opened to tasks: %w", err)
+		return run.Failf(muster.WorkerInternal, "open the folder of a model server to tasks: %w", err)
 	}
 	defer func() { _ = dir.Close() }()
 	if err := errors.Join(dir.Chmod(".", 0o711), dir.Chmod(s.Sock, 0o666)); err != nil {
-		return run.Failf(muster.WorkerInternal, "the folder of a warm host cannot be opened to tasks: %w", err)
+		return run.Failf(muster.WorkerInternal, "open the folder of a model server to tasks: %w", err)
 	}
 	return nil
 }
 
-// lastLogLine are the last line of the host's log, after a colon.
+// lastLogLine returns ": " and the last line of the server's log, "" if there is none.
 func (s *server) lastLogLine() string {
-	dir, err := os.OpenRoot(s.dir) // what is in it is the host's: a link must not lead out
+	dir, err := os.OpenRoot(s.dir) // its content is not trusted
 	if err != nil {
 		return ""
 	}
@@ -231,7 +232,7 @@ func (s *server) lastLogLine() string {
 	defer func() { _ = f.Close() }()
 	const maxBytes = 64 << 10
 	if st, err := f.Stat(); err == nil && st.Size() > maxBytes {
-		_, _ = f.Seek(-maxBytes, io.SeekEnd) // else the first bytes are shown
+		_, _ = f.Seek(-maxBytes, io.SeekEnd) // after an error the first bytes are read
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxBytes))
 	if err != nil {
@@ -249,28 +250,18 @@ func (s *server) saveRecord() error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(poolDir(filepath.Dir(filepath.Dir(s.dir))), filepath.Base(s.dir)+recordSuffix) // beside the folder, which is its user's
-	part := path + ".part"
-	if err := os.WriteFile(part, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(part, path)
+	return atomicfile.Write(s.dir+recordSuffix, b, 0o600) // beside the folder, which belongs to its user
 }
 
-// hasExited reports whether its process has ended.
+// hasExited reports whether its process has exited.
 func (s *server) hasExited() bool {
-	select {
-	case <-s.exited:
-		return true
-	default:
-		return s.Proc.StartTicks != 0 && !proctree.Alive(s.Proc)
-	}
+	return isClosed(s.exited) || s.Proc.StartTicks != 0 && !proctree.Alive(s.Proc)
 }
 
-// isAlive reports whether a host of an earlier life can be gone on with.
+// isAlive reports whether a server of an earlier incarnation can be recovered.
 func (s *server) isAlive() bool { return s.Proc.PID != 0 && proctree.Alive(s.Proc) && s.healthy() }
 
-// stop ends the host, which is given time to do so by itself.
+// stop asks the server to exit, and kills it after timeout.
 func (s *server) stop(log *slog.Logger, timeout time.Duration) {
 	if s.call(`{"op":"evict"}`) == nil {
 		for waited := time.Duration(0); waited < timeout && !s.hasExited(); waited += 10 * time.Millisecond {
@@ -280,52 +271,45 @@ func (s *server) stop(log *slog.Logger, timeout time.Duration) {
 	s.kill(log)
 }
 
-// kill ends all that is left of the host.
+// kill kills all processes of the server.
 func (s *server) kill(log *slog.Logger) {
 	if err := errors.Join(isolation.Kill(s.Isolation), proctree.KillOrphan(s.Proc)); err != nil {
-		log.Warn("a warm host does not end", slog.Int("pid", s.Proc.PID), slog.Any("error", err))
+		log.Warn("killing a model server failed", slog.Int("pid", s.Proc.PID), slog.Any("error", err))
 	}
 	if s.child {
 		select {
 		case <-s.exited:
 		case <-time.After(killTimeout):
-			log.Warn("a warm host does not end, even when killed", slog.Int("pid", s.Proc.PID))
+			log.Warn("killed model server has not exited", slog.Int("pid", s.Proc.PID))
 		}
 	}
 }
 
-// release gives back what an ended host had, whoever waits for it meanwhile.
+// release releases the resources of an exited server.
 func (s *server) release(cfg Config) {
 	defer close(s.released)
 	if cfg.GPUs != nil && (s.holdsGPUs || len(s.GPUs) > 0) {
 		if err := cfg.GPUs.Release(context.Background(), s.id, s.grant(), s.envTag()); err != nil {
-			cfg.Log.Warn("after a warm host: "+err.Error(), slog.String("host", s.id.String()))
+			cfg.Log.Warn("after a model server: "+err.Error(), slog.String("host", s.id.String()))
 		}
 	}
 	if cfg.Isolator != nil && s.Isolation != nil {
 		cfg.Isolator.Release(s.Isolation)
 	}
-	if err := errors.Join(run.RemoveAll(s.dir), ignoreNotExist(os.Remove(s.dir+recordSuffix))); err != nil {
-		cfg.Log.Warn("the folder of a warm host cannot be removed", slog.Any("error", err))
+	if err := errors.Join(run.RemoveAll(s.dir), run.RemoveAll(s.dir+recordSuffix)); err != nil {
+		cfg.Log.Warn("removing the folder of a model server failed", slog.Any("error", err))
 	}
 }
 
-func ignoreNotExist(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-// trimLog keeps the log from filling the disk: the host appends to it.
+// trimLog truncates a log over maxLog. The server opened it for appending.
 func (s *server) trimLog() {
 	path := filepath.Join(s.dir, logFile)
 	if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.Size() > maxLog {
-		_ = os.Truncate(path, 0) // next time, then
+		_ = os.Truncate(path, 0) // retried after the next use
 	}
 }
 
-// Orphan is a host of an earlier life of the worker.
+// Orphan is a model server of an earlier incarnation of the worker.
 type Orphan struct {
 	Key       string
 	Attempt   muster.AttemptID
@@ -333,8 +317,8 @@ type Orphan struct {
 	server    *server
 }
 
-// Orphans lists the hosts that earlier lives of the worker with this data dir noted, whether they live or not: what holds them is not
-// to be swept away before New was called, or End. It changes nothing.
+// Orphans lists the recorded model servers of earlier incarnations, running or not. Their control groups must not be swept before New or
+// StopOrphans is called. It changes nothing.
 func Orphans(data string) []Orphan {
 	files, _ := filepath.Glob(filepath.Join(poolDir(data), "*"+recordSuffix))
 	var list []Orphan
@@ -358,7 +342,7 @@ func Orphans(data string) []Orphan {
 	return list
 }
 
-// StopOrphans ends the hosts that earlier lives of the worker left, for one that keeps none.
+// StopOrphans stops the model servers of earlier incarnations, for a worker without a pool.
 func StopOrphans(cfg Config) {
 	orphans := Orphans(cfg.Data)
 	for _, l := range orphans {
@@ -368,9 +352,9 @@ func StopOrphans(cfg Config) {
 	sweep(cfg, orphans)
 }
 
-// sweep ends and removes what there is in the folder of hosts besides these.
+// sweep kills and removes everything in the pool's folder except known servers.
 func sweep(cfg Config, known []Orphan) {
-	entries, _ := os.ReadDir(poolDir(cfg.Data)) // none if it is not there
+	entries, _ := os.ReadDir(poolDir(cfg.Data)) // empty if it does not exist
 	for _, e := range entries {
 		name := strings.TrimSuffix(e.Name(), recordSuffix)
 		if slices.ContainsFunc(known, func(l Orphan) bool { return filepath.Base(l.server.dir) == name }) {
@@ -378,7 +362,7 @@ func sweep(cfg Config, known []Orphan) {
 		}
 		path := filepath.Join(poolDir(cfg.Data), e.Name())
 		if err := errors.Join(proctree.KillTagged(envTagOf(path)), run.RemoveAll(path)); err != nil {
-			cfg.Log.Warn("what an earlier life left of a warm host stays", slog.String("path", path), slog.Any("error", err))
+			cfg.Log.Warn("removing a leftover of a model server failed", slog.String("path", path), slog.Any("error", err))
 		}
 	}
 }

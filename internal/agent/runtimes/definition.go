@@ -21,19 +21,19 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run/python"
 )
 
-// definition is what a runtime's files say.
+// definition is the parsed content of a runtime's files.
 type definition struct {
 	name   string
 	python string   // the versions of Python that it works with
-	needs  []string // packages that its modules import, as pyproject.toml has them
+	needs  []string // requirements of its modules, from pyproject.toml
 	lock   []string // one line for each package, with its hashes; empty for a runtime without packages
 }
 
-// Names lists the runtimes that there are.
+// Names lists all runtimes.
 func (r *Runtimes) Names() ([]string, error) {
 	files, err := fs.Glob(r.files, "python/*/pyproject.toml")
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "the runtimes cannot be listed: %w", err)
+		return nil, muster.Errorf(muster.Internal, "list the runtimes: %w", err)
 	}
 	names := make([]string, len(files))
 	for i, f := range files {
@@ -42,7 +42,7 @@ func (r *Runtimes) Names() ([]string, error) {
 	return names, nil
 }
 
-// CheckNames is nil if there are all runtimes of these names.
+// CheckNames returns a NotFound error for the first name that is not a runtime.
 func (r *Runtimes) CheckNames(names ...string) error {
 	all, err := r.Names()
 	if err != nil {
@@ -56,7 +56,7 @@ func (r *Runtimes) CheckNames(names ...string) error {
 		if near := muster.Nearest(name, all); near != "" {
 			hint = " (did you mean " + near + "?)"
 		}
-		return muster.Errorf(muster.NotFound, "there is no runtime %s%s: there are %s", name, hint, strings.Join(all, ", "))
+		return muster.Errorf(muster.NotFound, "there is no runtime %s%s: use one of %s", name, hint, strings.Join(all, ", "))
 	}
 	return nil
 }
@@ -82,8 +82,8 @@ func (r *Runtimes) definition(name string) (*definition, error) {
 	return d, nil
 }
 
-// parseProject reads the two values that are wanted of a pyproject.toml, written as all of ours are: each on one
-// line, or a list with an item on each line.
+// parseProject reads requires-python and dependencies of a pyproject.toml. It supports only the format of Muster's own files: each
+// value on one line, or a list with one item per line.
 func parseProject(text string) (python string, needs []string, err error) {
 	table, inList, complete := "", false, false
 	for line := range strings.Lines(text) {
@@ -107,12 +107,12 @@ func parseProject(text string) (python string, needs []string, err error) {
 		}
 	}
 	if python == "" || !complete {
-		return "", nil, errors.New("it does not say requires-python and dependencies")
+		return "", nil, errors.New("requires-python or dependencies is missing")
 	}
 	return python, needs, nil
 }
 
-// parseLock makes one line of each package.
+// parseLock returns one line for each package.
 func parseLock(text string) []string {
 	var lines []string
 	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
@@ -124,36 +124,36 @@ func parseLock(text string) []string {
 	return lines
 }
 
-// maxPython bounds the versions of Python: all packages of the locks exist ready for these.
+// maxPython limits the versions of Python to those for which all locked packages have wheels.
 const maxPython = ",<3.15"
 
-// key names the environment of a runtime: another one is made when it changes.
+// key returns a hash of everything that determines the environment of a runtime.
 func (d *definition) key(backend, gpu string) (string, error) {
 	b, err := json.Marshal(map[string]any{
-		"layout": 1, // changes when this package makes them differently
+		"layout": 1, // changes when this package builds differently
 		"needs":  d.needs, "lock": d.lock, "python": d.python + maxPython, "wanted": os.Getenv("UV_PYTHON"),
 		"platform": runtime.GOOS + "/" + runtime.GOARCH, "backend": backend, "gpu": gpu,
 	})
 	if err != nil {
-		return "", muster.Errorf(muster.Internal, "runtime %s has no name for its environment: %w", d.name, err)
+		return "", muster.Errorf(muster.Internal, "encode the key of runtime %s: %w", d.name, err)
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// usesTorch reports whether PyTorch's own index may be asked for other builds. What is built upon one build
-// of PyTorch, such as vLLM, names no version of it and gets the one that its lock has.
+// usesTorch reports whether other builds from PyTorch's own index may be used. Packages that require one build of PyTorch, such as
+// vLLM, do not name torch, and get the build of the lock.
 func (d *definition) usesTorch() bool {
 	return slices.ContainsFunc(d.needs, func(need string) bool { return requirementName(need) == "torch" })
 }
 
-// pythonSpec is what the environment is made of.
+// pythonSpec returns the environment to build.
 func (d *definition) pythonSpec(backend, wheels string) *python.Spec {
 	w := &python.Spec{Name: "runtime " + d.name, Version: d.python + maxPython, Requirements: d.lock, Prebuilt: true, TorchBackend: backend, Wheels: wheels}
 	if backend == "" {
 		return w
 	}
-	// The builds on PyTorch's index have other companions and other hashes.
+	// The builds on PyTorch's index have other dependencies and other hashes.
 	w.Requirements, w.Constraints = d.needs, nil
 	for _, line := range d.lock {
 		switch name := requirementName(line); {
@@ -168,7 +168,7 @@ func (d *definition) pythonSpec(backend, wheels string) *python.Spec {
 	return w
 }
 
-// requirementName is the name at the begin of a requirement.
+// requirementName returns the normalized package name of a requirement.
 func requirementName(need string) string {
 	if i := strings.IndexAny(need, "=<>!~;[ "); i >= 0 {
 		need = need[:i]
@@ -176,14 +176,14 @@ func requirementName(need string) string {
 	return strings.ToLower(strings.ReplaceAll(need, "_", "-"))
 }
 
-// Where PyTorch has builds for CPUs, CUDA and ROCm, and how long it may take to answer.
+// PyTorch's index of builds for CPUs, CUDA and ROCm, and how long it may take to answer.
 const (
 	torchIndex   = "https://download.pytorch.org/whl/"
 	torchTimeout = 5 * time.Second
 )
 
-// torchBackend says which builds of PyTorch to take: those that uv finds to fit, where PyTorch's own index can be
-// reached, or else the package index's ("").
+// torchBackend returns the builds of PyTorch to use, as uv's --torch-backend: "auto" if PyTorch's own index is reachable, "" for the
+// builds of the package index.
 func (r *Runtimes) torchBackend(ctx context.Context, d *definition, observer run.Observer) string {
 	if !d.usesTorch() || runtime.GOOS == "darwin" || r.cfg.Wheels != "" {
 		return ""
@@ -195,14 +195,14 @@ func (r *Runtimes) torchBackend(ctx context.Context, d *definition, observer run
 	if err == nil {
 		return "auto"
 	}
-	observer.LogLine("runtime " + d.name + ": PyTorch's own index cannot be reached (" + err.Error() + "): its builds on the package index are taken, which bring CUDA and run on CPUs, too")
+	observer.LogLine("runtime " + d.name + ": PyTorch's own index is unreachable (" + err.Error() + "): using the builds of the package index, which include CUDA and also run on CPUs")
 	if gpuVendor() == amd {
-		observer.LogLine("runtime " + d.name + ": those builds do not use AMD's GPUs: let this machine reach " + torchIndex + " and remove the runtime, or give --python or --wheels")
+		observer.LogLine("runtime " + d.name + ": those builds do not support AMD GPUs: give this machine access to " + torchIndex + " and remove the runtime, or set --python or --wheels")
 	}
 	return ""
 }
 
-// checkReachable returns why nothing answers at an address.
+// checkReachable returns an error if no server answers at url.
 func checkReachable(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, torchTimeout)
 	defer cancel()
@@ -215,7 +215,7 @@ func checkReachable(ctx context.Context, url string) error {
 		return err
 	}
 	if resp.StatusCode >= http.StatusInternalServerError {
-		err = errors.New("it answers " + resp.Status)
+		err = errors.New("it returned " + resp.Status)
 	}
 	return errors.Join(err, resp.Body.Close())
 }
@@ -226,7 +226,7 @@ const (
 	nvidia = "nvidia"
 )
 
-// gpuVendor says for whose GPUs a driver is loaded, "" for none.
+// gpuVendor returns the vendor whose GPU driver is loaded, "" for none.
 func gpuVendor() string {
 	has := func(path string) bool { _, err := os.Stat(path); return err == nil }
 	switch {
@@ -238,7 +238,7 @@ func gpuVendor() string {
 	return ""
 }
 
-// envDir is the folder of a runtime's environment.
+// envDir returns the folder of a runtime's environment.
 func (r *Runtimes) envDir(d *definition) (string, error) {
 	key, err := d.key(os.Getenv("UV_TORCH_BACKEND"), cmp.Or(gpuVendor(), "none"))
 	return r.envPath(d.name + "-" + key), err

@@ -8,35 +8,33 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// fileID tells a file from others; the zero one tells nothing.
+// fileID identifies a file; zero means unknown.
 type fileID struct{ device, inode uint64 }
 
-// diskUsage hold what folders take on the disk. A file with several names counts once, in whatever folders
-// these are, and is freed with its last one.
+// diskUsage computes the disk usage of folders that share files by hard links. A file counts once and is freed with its last link.
 type diskUsage struct {
 	files map[fileID]*diskFile
-	dirs  map[string]map[*diskFile]uint64 // how many names a file has in a folder
+	dirs  map[string]map[*diskFile]uint64 // number of links of a file in a folder
 }
 
 // diskFile is one file.
 type diskFile struct {
 	size      muster.Size // on the disk
-	links     uint64      // that it has, wherever they are
-	linksHere uint64      // in the folders of the books
+	links     uint64      // everywhere
+	linksHere uint64      // in dirs
 }
 
 func newDiskUsage() *diskUsage {
 	return &diskUsage{map[fileID]*diskFile{}, map[string]map[*diskFile]uint64{}}
 }
 
-// add takes a folder into the books. One that is not there takes nothing, and neither does what
-// cannot be seen.
+// add adds a folder. A missing folder has size 0. After an error, the usage has the files that were read.
 func (b *diskUsage) add(dir string) error {
 	names := map[*diskFile]uint64{}
 	b.dirs[dir] = names
 	return filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // removed in between
+			return nil // removed concurrently
 		}
 		if err != nil {
 			return err
@@ -62,7 +60,7 @@ func (b *diskUsage) add(dir string) error {
 	})
 }
 
-// size is what a folder takes, with what others have, too.
+// size returns the size of a folder, including files that it shares with others.
 func (b *diskUsage) size(dir string) (size muster.Size) {
 	for f := range b.dirs[dir] {
 		size += f.size
@@ -70,8 +68,8 @@ func (b *diskUsage) size(dir string) (size muster.Size) {
 	return size
 }
 
-// total is what all folders take together. What has a name elsewhere, as where the operator's own folder keeps
-// packages, would stay without them, and is not theirs.
+// total returns the size of all folders together, without files that have links elsewhere, such as in the operator's own uv cache:
+// removing the folders would not free those.
 func (b *diskUsage) total() (size muster.Size) {
 	seen := map[*diskFile]bool{}
 	for _, names := range b.dirs {
@@ -85,7 +83,7 @@ func (b *diskUsage) total() (size muster.Size) {
 	return size
 }
 
-// exclusive is what only these folders have: what is freed with all of them.
+// exclusive returns how much the removal of these folders frees.
 func (b *diskUsage) exclusive(dirs ...string) (size muster.Size) {
 	names := map[*diskFile]uint64{}
 	for _, dir := range dirs {
@@ -101,7 +99,7 @@ func (b *diskUsage) exclusive(dirs ...string) (size muster.Size) {
 	return size
 }
 
-// remove takes a folder that was removed out of the books, and returns what that freed.
+// remove drops a folder that was removed, and returns how much that freed.
 func (b *diskUsage) remove(dir string) (freed muster.Size) {
 	freed = b.exclusive(dir)
 	for f, n := range b.dirs[dir] {

@@ -21,7 +21,7 @@ import (
 const module = 512 << 10
 
 // TestWhatRuntimesShareCountsOnce holds that a package that several runtimes have is on the disk once, counts once, and
-// is freed with the last of them: that room is made by what is freed, and not by what a runtime seems to take.
+// is freed with the last of them: eviction counts what is freed, not the apparent size of a runtime.
 func TestWhatRuntimesShareCountsOnce(t *testing.T) {
 	w := newTestEnv(t)
 	for _, name := range []string{"wide", "other"} {
@@ -59,14 +59,14 @@ func TestWhatRuntimesShareCountsOnce(t *testing.T) {
 	}
 }
 
-// TestADeadIndex holds that a build ends that waits for an index that takes connections and says nothing.
+// TestADeadIndex checks that a build fails if the index accepts connections and does not answer.
 func TestADeadIndex(t *testing.T) {
 	w := newTestEnv(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() // nobody accepts; the kernel does
+	defer l.Close() // only the kernel accepts connections
 	t.Setenv("UV_DEFAULT_INDEX", "http://"+l.Addr().String()+"/simple")
 	t.Setenv("UV_FIND_LINKS", "")
 	t.Setenv("PIP_FIND_LINKS", "")
@@ -74,9 +74,9 @@ func TestADeadIndex(t *testing.T) {
 	t.Setenv("UV_HTTP_RETRIES", "0")
 	var h recordingObserver
 	_, err = w.open(func(c *runtimes.Config) { c.Wheels = "" }).Get(t.Context(), "tiny", h.observer())
-	wantMissing(t, err, "runtime tiny cannot be built", l.Addr().String(), "timed out")
+	wantMissing(t, err, "cannot build the runtime tiny", l.Addr().String(), "timed out")
 	if !strings.Contains(h.String(), "uv: ") {
-		t.Errorf("the log of a failed build says no words of uv, but %s", &h)
+		t.Errorf("the log of a failed build has no output of uv: %s", &h)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestAFullDisk(t *testing.T) {
 	}()
 	_, err := w.open().Get(t.Context(), "tiny", discardObserver)
 	taskErr, ok := errors.AsType[*run.TaskError](err)
-	if !ok || taskErr.Reason != muster.DiskFull || !strings.Contains(taskErr.Message, "runtime tiny cannot be built") {
+	if !ok || taskErr.Reason != muster.DiskFull || !strings.Contains(taskErr.Message, "cannot build the runtime tiny") {
 		t.Errorf("it ends with %v", err)
 	}
 	if d := w.disk(w.open()); d.Cached > 200<<10 || len(w.unfinished()) > 0 {

@@ -1,13 +1,13 @@
-// Package runtimes makes, checks and removes the Python environments of the kinds that come with Muster.
+// Package runtimes builds, checks and removes the Python environments of Muster's own kinds.
 //
-//	<data>/runtimes/envs/NAME-KEY   an environment; KEY is a hash of all that decides what is in it
-//	<data>/runtimes/code/HASH       the modules of all runtimes, no part of the environments
-//	<data>/runtimes/locks/NAME      held alone by who makes or removes, shared by who begins to use
+//	<data>/runtimes/envs/NAME-KEY   an environment; KEY is a hash of everything that determines it
+//	<data>/runtimes/code/HASH       the modules of all runtimes, separate from the environments
+//	<data>/runtimes/locks/NAME      file lock: exclusive to build or remove, shared to start using
 //
-// An environment is made beside its place from the lock that is embedded (see internal/agent/run/python) and
-// moved there whole, with a marker that lists its packages. Before it is used each file of each package
-// is looked at; one that is damaged is made anew. After one is made, others make room for it: the kept
-// downloads first, then those that were not used for longest, and never one that a process of this machine uses.
+// An environment is built in a temporary folder from the embedded lock file (see internal/agent/run/python), then renamed to its path,
+// with a marker that lists its packages. Before use, each file of each package is checked; a damaged environment is rebuilt. After a
+// build, the disk budget is enforced: first uv's cache is emptied, then the least recently used environments are removed, except
+// those that a process of this machine uses.
 //
-// Several processes may do all of this in one data dir: workers, and muster runtime.
+// Several processes may use one data dir concurrently: workers, and muster runtime.
 package runtimes

@@ -27,7 +27,7 @@ import (
 
 var discardObserver = run.Observer{Step: func(string) {}, LogLine: func(string) {}}
 
-// fetched is where uv comes to be if there is none, "" before that.
+// fetched is the folder of the fetched uv, "" before the fetch.
 var fetched string
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ var uv = sync.OnceValues(func() (path string, err error) {
 	if fetched, err = os.MkdirTemp("", "uv-for-tests"); err != nil {
 		return "", err
 	}
-	envs, err := python.New(&run.Deps{Dir: fetched})
+	envs, err := python.New(&run.Deps{Dir: fetched}, false)
 	if err != nil {
 		return "", err
 	}
@@ -69,7 +69,7 @@ func newTestEnv(t *testing.T) *testEnv {
 	}
 	path, err := uv()
 	if err != nil {
-		t.Skipf("skipped: there is no uv: %v", err)
+		t.Skipf("skipped: uv is not available: %v", err)
 	}
 	t.Setenv("UV_CACHE_DIR", "") // one that others share would keep what is freed
 	w := &testEnv{t: t, data: t.TempDir(), wheels: t.TempDir(), uv: path, files: fstest.MapFS{}}
@@ -79,7 +79,7 @@ func newTestEnv(t *testing.T) *testEnv {
 	return w
 }
 
-// define adds a runtime with these packages, of which there are wheels of version 1.5.
+// define adds a runtime with these packages, and wheels of their version 1.5.
 func (w *testEnv) define(name string, packages ...string) {
 	w.t.Helper()
 	var project, lock strings.Builder
@@ -134,7 +134,7 @@ func (w *testEnv) wheel(name, version string) {
 	}
 }
 
-// open is a worker's life on the data dir.
+// open returns the Runtimes of a new incarnation of the worker.
 func (w *testEnv) open(change ...func(*runtimes.Config)) *runtimes.Runtimes {
 	w.t.Helper()
 	cfg := runtimes.Config{Dir: w.data, Wheels: w.wheels, UV: w.uv, Files: w.files, Log: slog.New(slog.NewTextHandler(&w.log, nil))}
@@ -148,7 +148,7 @@ func (w *testEnv) open(change ...func(*runtimes.Config)) *runtimes.Runtimes {
 	return r
 }
 
-// recordingObserver collects what a run.Watch is told.
+// recordingObserver records the calls of a run.Observer.
 type recordingObserver struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -161,7 +161,7 @@ func (h *recordingObserver) observer() run.Observer {
 
 func (h *recordingObserver) String() string { h.mu.Lock(); defer h.mu.Unlock(); return h.text.String() }
 
-// get returns a runtime that must be had, and what was said.
+// get returns a runtime, which must succeed, and the log.
 func (w *testEnv) get(r *runtimes.Runtimes, name string) (*run.Runtime, string) {
 	w.t.Helper()
 	h := &recordingObserver{}

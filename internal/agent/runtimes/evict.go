@@ -16,16 +16,14 @@ import (
 )
 
 const (
-	// minIdle is how long nothing is removed that a task was given: its process may not have begun.
-	minIdle = 10 * time.Minute
-	// maxIdle is when an environment is removed that nobody used.
-	maxIdle = 60 * 24 * time.Hour
+	minIdle = 10 * time.Minute    // no eviction after a use: the process of the task may not have started
+	maxIdle = 60 * 24 * time.Hour // removal after the last use, even within the budget
 )
 
 // removedPrefix begins the names of environments that are being removed.
 const removedPrefix = ".old-"
 
-// environment is an environment at its place.
+// environment is a finished or damaged environment.
 type environment struct {
 	name string // of the runtime
 	dir  string
@@ -33,7 +31,7 @@ type environment struct {
 	used time.Time // zero for one without a record
 }
 
-// environments lists those that there are, of whatever version of Muster.
+// environments lists all environments, of any version of Muster, least recently used first.
 func (r *Runtimes) environments() ([]*environment, error) {
 	entries, err := os.ReadDir(r.envPath(""))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -51,31 +49,31 @@ func (r *Runtimes) environments() ([]*environment, error) {
 		}
 		all = append(all, p)
 	}
-	sortByUse(all)
+	slices.SortFunc(all, func(a, b *environment) int { return a.used.Compare(b.used) })
 	return all, nil
 }
 
-// removeUnfinished removes what was not finished, or not removed to its end, of a runtime. Its lock is held alone.
+// removeUnfinished removes unfinished builds and removals of a runtime. The caller holds the exclusive lock.
 func (r *Runtimes) removeUnfinished(name string) {
 	for _, prefix := range []string{python.UnfinishedPrefix, removedPrefix} {
 		leftovers, err := filepath.Glob(r.envPath(prefix + name + "-*"))
 		if err != nil {
-			continue // of a name that is no pattern
+			continue // bad pattern
 		}
 		for _, dir := range leftovers {
 			if err := os.RemoveAll(dir); err != nil {
-				r.cfg.Log.Warn("an unfinished runtime cannot be removed", slog.String("folder", dir), slog.Any("error", err))
+				r.cfg.Log.Warn("removing an unfinished runtime failed", slog.String("folder", dir), slog.Any("error", err))
 			}
 		}
 	}
 }
 
-// prune makes room: nothing is kept that nobody used for long, and what is kept takes no more than the budget. That
-// it cannot is no failure of whoever asked for a runtime, so it is only told.
+// prune removes environments that were unused for maxIdle, then enforces the budget. It logs failures: they do not concern the task
+// that requested a runtime.
 func (r *Runtimes) prune(ctx context.Context) {
 	all, err := r.environments()
 	if err != nil {
-		r.cfg.Log.Warn("runtimes cannot be listed to make room", slog.Any("error", err))
+		r.cfg.Log.Warn("listing runtimes failed", slog.Any("error", err))
 		return
 	}
 	b := r.diskUsage()
@@ -86,17 +84,13 @@ func (r *Runtimes) prune(ctx context.Context) {
 		}
 		freed := b.remove(p.dir)
 		size -= freed
-		r.cfg.Log.Info("a runtime is removed to make room", slog.String("runtime", p.name), slog.String("freed", freed.String()), slog.Time("used", p.used))
+		r.cfg.Log.Info("runtime removed to free disk space", slog.String("runtime", p.name), slog.String("freed", freed.String()), slog.Time("used", p.used))
 		return true
 	}
 	old := time.Now().Add(-maxIdle)
 	all = slices.DeleteFunc(all, func(p *environment) bool { return p.used.Before(old) && evict(p) })
-	if size > r.cfg.Budget { // what is kept holds what runtimes have, too: without this, to remove one frees little
-		if err := r.envs.CleanCache(ctx); err != nil {
-			r.cfg.Log.Warn("kept packages cannot be removed", slog.Any("error", err))
-		} else {
-			size -= b.remove(r.envs.CacheDir())
-		}
+	if size > r.cfg.Budget && r.cleanCache(ctx) { // the cache has hard links to the files of runtimes: removing a runtime alone frees little
+		size -= b.remove(r.envs.CacheDir())
 	}
 	for _, p := range all {
 		if size <= r.cfg.Budget {
@@ -105,11 +99,11 @@ func (r *Runtimes) prune(ctx context.Context) {
 		evict(p)
 	}
 	if size > r.cfg.Budget {
-		r.cfg.Log.Warn("runtimes take more than --runtime-disk allows, and all are in use", slog.String("taken", size.String()), slog.String("allowed", r.cfg.Budget.String()))
+		r.cfg.Log.Warn("runtimes exceed --runtime-disk, and all are in use", slog.String("taken", size.String()), slog.String("allowed", r.cfg.Budget.String()))
 	}
 }
 
-// evict removes an environment that nobody uses, and reports whether it did.
+// evict removes an environment unless it is in use, and reports whether it did.
 func (r *Runtimes) evict(p *environment) bool {
 	h, err := r.tryLock(p.name, true)
 	if err != nil {
@@ -121,13 +115,14 @@ func (r *Runtimes) evict(p *environment) bool {
 		return false
 	}
 	if err := r.removeEnv(p.dir); err != nil {
-		r.cfg.Log.Warn("a runtime cannot be removed", slog.String("folder", p.dir), slog.Any("error", err))
+		r.cfg.Log.Warn("removing a runtime failed", slog.String("folder", p.dir), slog.Any("error", err))
 		return false
 	}
 	return true
 }
 
-// removeEnv removes an environment: at once for all who look, and then from the disk. Its lock is held alone.
+// removeEnv removes an environment: it renames it, so that it disappears at once, and then deletes it. The caller holds the exclusive
+// lock.
 func (r *Runtimes) removeEnv(dir string) error {
 	old := r.envPath(removedPrefix + filepath.Base(dir))
 	if err := os.RemoveAll(old); err != nil {
@@ -136,13 +131,11 @@ func (r *Runtimes) removeEnv(dir string) error {
 	if err := os.Rename(dir, old); err != nil {
 		return err
 	}
-	r.mu.Lock()
-	delete(r.checkedUntil, dir)
-	r.mu.Unlock()
+	r.envs.Forget(dir)
 	return os.RemoveAll(old)
 }
 
-// diskUsage are those of all that is there of runtimes, also of what is unfinished, and of kept packages.
+// diskUsage returns the usage of all environments, including unfinished ones, and of the cache.
 func (r *Runtimes) diskUsage() *diskUsage {
 	b := newDiskUsage()
 	dirs := []string{r.envs.CacheDir()}
@@ -151,7 +144,7 @@ func (r *Runtimes) diskUsage() *diskUsage {
 		dirs = append(dirs, r.envPath(e.Name()))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // nothing was made yet
+		err = nil // nothing was built yet
 	}
 	for _, dir := range dirs {
 		if dir != "" {
@@ -159,23 +152,23 @@ func (r *Runtimes) diskUsage() *diskUsage {
 		}
 	}
 	if err != nil {
-		r.cfg.Log.Warn("what runtimes take cannot be seen in whole", slog.Any("error", err))
+		r.cfg.Log.Warn("disk usage of runtimes is incomplete", slog.Any("error", err))
 	}
 	return b
 }
 
-// Disk is what runtimes take of it.
+// Disk is the disk usage of runtimes.
 type Disk struct {
-	Total     muster.Size            // with the packages that are kept for the next one; what several have counts once
-	Cached    muster.Size            // of it, packages that no runtime has
-	Exclusive map[string]muster.Size // of it, what only this runtime has, by name: what its removal frees
+	Total     muster.Size            // of all runtimes and the cache; shared files count once
+	Cached    muster.Size            // part of Total: packages in the cache that no runtime uses
+	Exclusive map[string]muster.Size // part of Total, by name: what the removal of this runtime frees
 }
 
-// Disk says what runtimes take of it.
+// Disk returns the disk usage of runtimes.
 func (r *Runtimes) Disk() (Disk, error) {
 	all, err := r.environments()
 	if err != nil {
-		return Disk{}, muster.Errorf(muster.Internal, "the runtimes of %s cannot be listed: %w", r.cfg.Dir, err)
+		return Disk{}, muster.Errorf(muster.Internal, "list the runtimes of %s: %w", r.cfg.Dir, err)
 	}
 	b, cache := r.diskUsage(), r.envs.CacheDir()
 	dirs := map[string][]string{}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,10 +14,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// inspectTimeout is how long an interpreter may take to say what it has.
+// inspectTimeout limits the inspection of an interpreter.
 const inspectTimeout = time.Minute
 
-// inspectScript has an interpreter say its version, the folders that it reads and the versions of packages.
+// inspectScript prints the version of an interpreter, the folders that it reads and the versions of packages.
 const inspectScript = `
 import importlib.metadata, json, os, platform, sys
 have = {}
@@ -29,14 +30,14 @@ read = [p for p in [sys.prefix, sys.base_prefix, *sys.path] if os.path.isdir(p)]
 print("muster " + json.dumps({"version": platform.python_version(), "have": have, "read": read}))
 `
 
-// inspection is what an interpreter said.
+// inspection is the output of inspectScript.
 type inspection struct {
 	Version  string            `json:"version"`
 	Versions map[string]string `json:"have"`
 	Read     []string          `json:"read"`
 }
 
-// external returns the operator's interpreter as a runtime. Nothing is installed: what it lacks is said.
+// external returns the operator's interpreter as a runtime. It installs nothing; missing packages are an error.
 func (r *Runtimes) external(ctx context.Context, d *definition, code []string) (*run.Runtime, error) {
 	r.mu.Lock()
 	known := r.externals[d.name]
@@ -59,7 +60,7 @@ func (r *Runtimes) external(ctx context.Context, d *definition, code []string) (
 	return &rt, nil
 }
 
-// missingError says that the operator's interpreter works and is not enough.
+// missingError means that the operator's interpreter works but lacks packages.
 type missingError struct {
 	python, runtime string
 	packages        []string
@@ -71,7 +72,7 @@ func (e *missingError) Error() string {
 		e.python, strings.Join(e.packages, " and "), e.runtime)
 }
 
-// inspect has the operator's interpreter say what it has.
+// inspect runs inspectScript with the operator's interpreter.
 func (r *Runtimes) inspect(ctx context.Context, d *definition) (*inspection, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
@@ -79,17 +80,17 @@ func (r *Runtimes) inspect(ctx context.Context, d *definition) (*inspection, err
 	err := r.envs.RunScript(ctx, r.cfg.Python, inspectScript, h.addLine, d.packageNames()...)
 	switch {
 	case err != nil:
-		return nil, run.Failf(muster.Dependency, "the interpreter %s, which --python names, does not work: %w (%s)", r.cfg.Python, err, h.last)
+		return nil, run.Failf(muster.Dependency, "the interpreter %s of --python does not work: %w (%s)", r.cfg.Python, err, h.last)
 	case h.result == nil:
-		return nil, run.Failf(muster.Dependency, "%s, which --python names, is no interpreter of Python: it says %q", r.cfg.Python, h.last)
+		return nil, run.Failf(muster.Dependency, "%s of --python is not a Python interpreter: it printed %q", r.cfg.Python, h.last)
 	}
 	return h.result, nil
 }
 
-// inspectOutput listens to an interpreter that is asked.
+// inspectOutput parses the output of inspectScript.
 type inspectOutput struct {
-	result *inspection // nil if it gave none
-	last   string      // line that it said
+	result *inspection // nil until it is printed
+	last   string      // last line
 }
 
 func (h *inspectOutput) addLine(line string) {
@@ -102,7 +103,7 @@ func (h *inspectOutput) addLine(line string) {
 	}
 }
 
-// packageNames are those of the packages that a runtime needs.
+// packageNames returns the names of the packages that a runtime needs.
 func (d *definition) packageNames() []string {
 	names := make([]string, len(d.needs))
 	for i, need := range d.needs {
@@ -111,7 +112,7 @@ func (d *definition) packageNames() []string {
 	return names
 }
 
-// missing lists what is missing of what a runtime needs.
+// missing lists the requirements of a runtime that an interpreter does not satisfy.
 func (d *definition) missing(a *inspection) []string {
 	var list []string
 	if !satisfies(a.Version, d.python) {
@@ -130,7 +131,7 @@ func (d *definition) missing(a *inspection) []string {
 	return list
 }
 
-// splitBounds parts a requirement into what names the package and which versions are meant.
+// splitBounds splits a requirement into the package and the version bounds.
 func splitBounds(need string) (pkg, bounds string) {
 	need, _, _ = strings.Cut(need, ";")
 	if i := strings.IndexAny(need, "=<>!~"); i >= 0 {
@@ -139,8 +140,8 @@ func splitBounds(need string) (pkg, bounds string) {
 	return strings.TrimSpace(need), ""
 }
 
-// satisfies reports whether a version is within bounds such as ">=1.13,<3". Only the numbers of the release count: a
-// distribution may have built it of an earlier state, such as 1.13.0a0.
+// satisfies reports whether a version is within bounds such as ">=1.13,<3". Only release numbers count, because distributions build
+// versions such as 1.13.0a0.
 func satisfies(version, bounds string) bool {
 	have := releaseNumbers(version)
 	for bound := range strings.SplitSeq(bounds, ",") {
@@ -175,7 +176,7 @@ func satisfies(version, bounds string) bool {
 	return true
 }
 
-// releaseNumbers are those of a version's release: 1, 13 and 0 of "1.13.0a0+git".
+// releaseNumbers returns the release numbers of a version: 1, 13 and 0 of "1.13.0a0+git".
 func releaseNumbers(version string) []int {
 	var list []int
 	for part := range strings.SplitSeq(version, ".") {
@@ -196,19 +197,8 @@ func releaseNumbers(version string) []int {
 	return list
 }
 
-// compareReleases orders releases; what one does not say is 0.
+// compareReleases compares releases; missing numbers are 0.
 func compareReleases(a, b []int) int {
-	for i := range max(len(a), len(b)) {
-		var x, y int
-		if i < len(a) {
-			x = a[i]
-		}
-		if i < len(b) {
-			y = b[i]
-		}
-		if x != y {
-			return x - y
-		}
-	}
-	return 0
+	n := max(len(a), len(b))
+	return slices.Compare(append(slices.Clone(a), make([]int, n-len(a))...), append(slices.Clone(b), make([]int, n-len(b))...))
 }

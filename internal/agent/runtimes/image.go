@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/runtimes"
 )
 
-// Missing lists what an interpreter lacks of what a runtime that comes with Muster needs. It is for programs that run where
-// the interpreter is, as in an image: it is executed as it is, without limits.
+// Missing lists the requirements of one of Muster's runtimes that an interpreter does not satisfy. It executes the interpreter without
+// isolation, so it is only for programs that run in the same image.
 func Missing(ctx context.Context, name, python string) ([]string, error) {
 	d, err := (&Runtimes{files: runtimes.Files()}).definition(name)
 	if err != nil {
@@ -24,7 +24,7 @@ func Missing(ctx context.Context, name, python string) ([]string, error) {
 		h.addLine(strings.TrimSpace(line))
 	}
 	if h.result == nil {
-		return nil, fmt.Errorf("%s does not work: it says %q (%w)", python, h.last, err)
+		return nil, fmt.Errorf("%s does not work: it printed %q (%w)", python, h.last, err)
 	}
 	return d.missing(h.result), nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// State is how a runtime is on this machine.
+// State is the state of a runtime on this machine.
 type State string
 
 // The states.
@@ -20,27 +20,27 @@ const (
 	Absent     State = "not installed"
 	Building   State = "building" // or being removed, by some process
 	Ready      State = "ready"
-	Broken     State = "broken"         // something of it is missing: it is made anew when it is used next
-	External   State = "given"          // by the operator, with all that it needs
-	Incomplete State = "lacks packages" // by the operator, without all that it needs
+	Broken     State = "broken"         // damaged: it is rebuilt when it is used next
+	External   State = "given"          // the operator's interpreter, with all packages
+	Incomplete State = "lacks packages" // the operator's interpreter, with missing packages
 )
 
-// Entry is what is known of one runtime.
+// Entry is one runtime on this machine.
 type Entry struct {
 	Name     string      `json:"name"`
 	State    State       `json:"state"`
-	Reason   string      `json:"why,omitempty"`    // it is broken, or what it lacks
-	Step     string      `json:"step,omitempty"`   // what is being done with it, and for whom
-	Size     muster.Size `json:"size,omitempty"`   // of its environment, with packages that others have, too
-	Used     muster.Time `json:"used,omitzero"`    // last
-	Built    muster.Time `json:"built,omitzero"`   // when
-	Packages int         `json:"packages"`         // that its lock has
-	Python   string      `json:"python,omitempty"` // its interpreter
+	Reason   string      `json:"why,omitempty"`    // why it is broken, or what is missing
+	Step     string      `json:"step,omitempty"`   // of a build, and the requester
+	Size     muster.Size `json:"size,omitempty"`   // of its environment, including shared files
+	Used     muster.Time `json:"used,omitzero"`    // last use
+	Built    muster.Time `json:"built,omitzero"`   // end of the build
+	Packages int         `json:"packages"`         // in its lock file
+	Python   string      `json:"python,omitempty"` // path of its interpreter
 	Folder   string      `json:"folder,omitempty"` // of its environment
-	Outdated int         `json:"old,omitempty"`    // environments of other versions of it, which are removed to make room
+	Outdated int         `json:"old,omitempty"`    // number of environments of its other versions
 }
 
-// List says how the named runtimes are, all for none. Each file of each package is looked at.
+// List returns the named runtimes, or all without names. It checks each file of each package.
 func (r *Runtimes) List(ctx context.Context, names ...string) ([]Entry, error) {
 	if len(names) == 0 {
 		var err error
@@ -50,7 +50,7 @@ func (r *Runtimes) List(ctx context.Context, names ...string) ([]Entry, error) {
 	}
 	envs, err := r.environments()
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "the runtimes of %s cannot be listed: %w", r.cfg.Dir, err)
+		return nil, muster.Errorf(muster.Internal, "list the runtimes of %s: %w", r.cfg.Dir, err)
 	}
 	list := make([]Entry, 0, len(names))
 	for _, name := range names {
@@ -98,7 +98,7 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 		e.State, e.Step = Building, r.lockHolder(d.name).text()
 	case err == nil:
 		e.State = Ready
-		if err = r.checkInterpreter(ctx, dir); err == nil {
+		if err = r.envs.CheckInterpreter(ctx, dir); err == nil {
 			err = rec.Check(ctx, dir)
 		}
 		if err != nil {
@@ -110,8 +110,8 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 	return e, nil
 }
 
-// Remove removes all environments of a runtime, unless a process uses one, and the packages that were kept for the
-// next one. It returns what that freed.
+// Remove removes all environments of a runtime and empties the cache. It returns how much that freed, and a Conflict error if a process
+// uses the runtime.
 func (r *Runtimes) Remove(ctx context.Context, name string, observer run.Observer) (freed muster.Size, err error) {
 	if _, err := r.definition(name); err != nil {
 		return 0, err
@@ -124,7 +124,7 @@ func (r *Runtimes) Remove(ctx context.Context, name string, observer run.Observe
 	r.removeUnfinished(name)
 	all, err := r.environments()
 	if err != nil {
-		return 0, muster.Errorf(muster.Internal, "the runtimes of %s cannot be listed: %w", r.cfg.Dir, err)
+		return 0, muster.Errorf(muster.Internal, "list the runtimes of %s: %w", r.cfg.Dir, err)
 	}
 	b := r.diskUsage()
 	for _, p := range all {
@@ -135,20 +135,20 @@ func (r *Runtimes) Remove(ctx context.Context, name string, observer run.Observe
 			return freed, muster.Errorf(muster.Conflict, "runtime %s is in use by %s: wait until its tasks end, or cancel them", name, formatPIDs(pids))
 		}
 		if err := r.removeEnv(p.dir); err != nil {
-			return freed, muster.Errorf(muster.Internal, "runtime %s cannot be removed: %w", name, err)
+			return freed, muster.Errorf(muster.Internal, "remove runtime %s: %w", name, err)
 		}
 		freed += b.remove(p.dir)
 	}
 	if _, err := os.Lstat(r.envs.CacheDir()); errors.Is(err, fs.ErrNotExist) {
-		return freed, nil // else uv would be fetched to remove nothing
+		return freed, nil // do not fetch uv only to empty a missing cache
 	}
 	if err := r.envs.CleanCache(ctx); err != nil {
-		return freed, muster.Errorf(muster.Internal, "the packages that were kept cannot be removed: %w", err)
+		return freed, muster.Errorf(muster.Internal, "remove cached packages: %w", err)
 	}
 	return freed + b.remove(r.envs.CacheDir()), nil
 }
 
-// formatPIDs names some of them.
+// formatPIDs names the first process and the number of others.
 func formatPIDs(pids []int) string {
 	text := "process " + strconv.Itoa(pids[0])
 	if more := len(pids) - 1; more > 0 {

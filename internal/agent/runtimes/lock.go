@@ -12,36 +12,37 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
-// errBusy is that another holds a lock.
-var errBusy = errors.New("it is being made or removed")
+// errBusy means that another process holds a conflicting lock.
+var errBusy = errors.New("it is being built or removed")
 
-// How often it is looked whether a lock is free, and what its holder does.
+// Intervals of a process that waits for a lock.
 const (
 	lockPollInterval   = 100 * time.Millisecond
 	statusPollInterval = time.Second
 )
 
-// fileLock is a lock that is held. It ends with the process.
+// fileLock is an acquired lock. The system releases it when the process exits.
 type fileLock struct{ file *os.File }
 
-func (h *fileLock) release() { _ = h.file.Close() } // which gives the lock back
+func (h *fileLock) release() { _ = h.file.Close() }
 
-// lockStatus is what the holder of a lock tells those who wait for it, in the lock's file.
+// lockStatus is what the holder of a lock publishes in the lock's file.
 type lockStatus struct {
-	Requester string `json:"for,omitempty"` // whom the runtime is made for
+	Requester string `json:"for,omitempty"` // the runtime is built for it
 	Step      string `json:"step"`
 }
 
-// setStatus leaves word for others. That it cannot is no harm.
+// setStatus publishes a status. It ignores errors.
 func (h *fileLock) setStatus(w lockStatus) {
 	if b, err := json.Marshal(w); err == nil {
-		_, _ = h.file.WriteAt(append(b, '\n'), 0) // what was longer before stays behind it, unread
+		_, _ = h.file.WriteAt(append(b, '\n'), 0) // readers ignore the rest of a longer, earlier status
 	}
 }
 
-// text says what is being done, and for whom.
+// text describes the status in one line.
 func (w lockStatus) text() string {
 	switch {
 	case w.Requester == "":
@@ -52,7 +53,7 @@ func (w lockStatus) text() string {
 	return "made for " + w.Requester + ": " + w.Step
 }
 
-// publishSteps is watch, whose steps those who wait are told, too.
+// publishSteps returns an observer that also publishes each step as status.
 func (h *fileLock) publishSteps(observer run.Observer) run.Observer {
 	report := observer.Step
 	observer.Step = func(step string) {
@@ -62,23 +63,22 @@ func (h *fileLock) publishSteps(observer run.Observer) run.Observer {
 	return observer
 }
 
-// lockHolder returns what the one who holds a lock alone is doing; none, if there is none or it cannot be known.
+// lockHolder returns the status of the process with the exclusive lock, zero if there is none or it is unknown.
 func (r *Runtimes) lockHolder(name string) (w lockStatus) {
 	if !r.busy(name) {
 		return w
 	}
 	if b, err := os.ReadFile(r.lockPath(name)); err == nil {
-		_ = json.NewDecoder(bytes.NewReader(b)).Decode(&w) // half a word is none
+		_ = json.NewDecoder(bytes.NewReader(b)).Decode(&w) // a partial write
 	}
 	w.Step = strings.TrimPrefix(w.Step, "runtime "+name+": ")
 	return w
 }
 
-// lockPath is the path of a runtime's lock.
 func (r *Runtimes) lockPath(name string) string { return filepath.Join(r.dir, "locks", name) }
 
-// tryLock takes the lock of a runtime, which all processes with this data dir keep to: alone, to make
-// or remove its environments, or with others, to begin to use one.
+// tryLock acquires the lock of a runtime among all processes with this data dir: exclusive to build or remove its environments, shared
+// to start using one. It returns errBusy if it would have to wait.
 func (r *Runtimes) tryLock(name string, exclusive bool) (*fileLock, error) {
 	path := r.lockPath(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -92,34 +92,32 @@ func (r *Runtimes) tryLock(name string, exclusive bool) (*fileLock, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	if exclusive {
-		_ = f.Truncate(0) // the word of one who ended
+		_ = f.Truncate(0) // the status of an earlier holder
 	}
 	return &fileLock{f}, nil
 }
 
-// busy reports whether some process makes or removes a runtime. It changes nothing, also in another user's data dir.
+// busy reports whether a process builds or removes a runtime. It only reads, so it works in another user's data dir.
 func (r *Runtimes) busy(name string) bool {
 	f, err := os.Open(r.lockPath(name))
 	if err != nil {
-		return false // nobody has ever made it, or that cannot be known
+		return false // never built, or unknown
 	}
 	defer f.Close()
 	return errors.Is(lockFile(f, false), errBusy)
 }
 
-// lock takes the lock when it is free.
+// lock waits for the lock and acquires it. Meanwhile it reports the holder's status.
 func (r *Runtimes) lock(ctx context.Context, name string, exclusive bool, observer run.Observer) (*fileLock, error) {
 	var read time.Time
 	last := ""
-	tick := time.NewTicker(lockPollInterval)
-	defer tick.Stop()
 	for {
 		h, err := r.tryLock(name, exclusive)
 		if err == nil {
 			return h, nil
 		}
 		if !errors.Is(err, errBusy) {
-			return nil, run.Failf(muster.WorkerInternal, "the lock of runtime %s cannot be taken: %w", name, err)
+			return nil, run.Failf(muster.WorkerInternal, "lock runtime %s: %w", name, err)
 		}
 		if time.Since(read) >= statusPollInterval {
 			read = time.Now()
@@ -128,15 +126,13 @@ func (r *Runtimes) lock(ctx context.Context, name string, exclusive bool, observ
 				observer.Step(now)
 			}
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, lockPollInterval) != nil {
 			return nil, run.Failf(muster.Dependency, "runtime %s was not ready in time: %w", name, context.Cause(ctx))
 		}
 	}
 }
 
-// waitingStep is the step of who waits for a runtime.
+// waitingStep returns the step to report while waiting for a runtime.
 func (r *Runtimes) waitingStep(name string) string {
 	text := "waiting for runtime " + name
 	if holder := r.lockHolder(name).text(); holder != "" {

@@ -9,10 +9,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// lockFile has no meaning where environments are not made, which uv does for Unix here.
+// lockFile does nothing: environments are only built on Unix.
 func lockFile(*os.File, bool) error { return nil }
 
-// fileUsage knows no names.
+// fileUsage returns the size of a file, without links.
 func fileUsage(info fs.FileInfo) (id fileID, size muster.Size, links uint64) {
 	return id, muster.Size(info.Size()), 1
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// lockFile takes the lock of an open file until it is closed, or returns errBusy.
+// lockFile locks an open file until it is closed, or returns errBusy.
 func lockFile(f *os.File, exclusive bool) error {
 	flag := syscall.LOCK_SH
 	if exclusive {
@@ -24,7 +24,7 @@ func lockFile(f *os.File, exclusive bool) error {
 	return err
 }
 
-// fileUsage tells a file from others, and says how much of the disk it takes and how many names it has. A folder has one.
+// fileUsage returns the identity of a file, its size on the disk and its number of hard links, 1 for a folder.
 func fileUsage(info fs.FileInfo) (id fileID, size muster.Size, links uint64) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// maxModuleAge is when modules of other versions of Muster are removed: tasks that began with them may import more.
+// maxModuleAge is how long the modules of other versions of Muster are kept for running tasks.
 const maxModuleAge = 30 * 24 * time.Hour
 
 // ModuleDirs returns the folders with the modules of a runtime's kinds.
@@ -35,16 +35,16 @@ func (r *Runtimes) ModuleDirs(name string) ([]string, error) {
 	}
 	dir, err := r.writeModules()
 	if err != nil {
-		return nil, run.Failf(muster.WorkerInternal, "the modules of the runtimes cannot be written: %w", err)
+		return nil, run.Failf(muster.WorkerInternal, "write the modules of the runtimes: %w", err)
 	}
 	r.moduleDir = dir
 	return []string{dir}, nil
 }
 
-// writeModules leaves the modules of all runtimes, which import each other, in a folder that is named by their bytes.
-// All users may read them.
+// writeModules writes the modules of all runtimes, which import each other, to a folder whose name is the hash of their content. All
+// users may read them.
 func (r *Runtimes) writeModules() (string, error) {
-	modules := map[string][]byte{} // by their path below the folder
+	modules := map[string][]byte{} // by path in the folder
 	found, err := fs.Glob(r.files, "python/*/muster_*/*.py")
 	if err != nil {
 		return "", err
@@ -72,7 +72,7 @@ func (r *Runtimes) writeModules() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // pruneModules finds it
+	defer os.RemoveAll(tmp) //nolint:errcheck // pruneModules retries
 	newDir := filepath.Join(tmp, "code")
 	for name, text := range modules {
 		if err := writePublic(filepath.Join(newDir, filepath.FromSlash(name)), text); err != nil {
@@ -85,13 +85,13 @@ func (r *Runtimes) writeModules() (string, error) {
 	if err := os.Rename(dir, filepath.Join(tmp, "damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	if err := os.Rename(newDir, dir); err != nil && !sameFiles(dir, modules) { // another process may have been first
+	if err := os.Rename(newDir, dir); err != nil && !sameFiles(dir, modules) { // another process may have been faster
 		return "", err
 	}
 	return dir, nil
 }
 
-// writePublic makes a file that all may read, and its folder, whatever the umask is.
+// writePublic writes a file that all users may read, and creates its folder. It ignores the umask.
 func writePublic(name string, text []byte) error {
 	dir := filepath.Dir(name)
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the users of tasks read it
@@ -103,7 +103,7 @@ func writePublic(name string, text []byte) error {
 	return errors.Join(os.Chmod(dir, 0o755), os.Chmod(name, 0o644)) //nolint:gosec // the users of tasks read it
 }
 
-// sameFiles reports whether a folder has these files.
+// sameFiles reports whether a folder has files with this content.
 func sameFiles(dir string, modules map[string][]byte) bool {
 	for name, text := range modules {
 		if b, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))); err != nil || !bytes.Equal(b, text) {
@@ -113,10 +113,10 @@ func sameFiles(dir string, modules map[string][]byte) bool {
 	return true
 }
 
-// pruneModules removes the modules of other versions, once they are old, and notes that those in keep are used.
+// pruneModules removes old modules of other versions and marks the current ones as used.
 func (r *Runtimes) pruneModules(root, current string) {
 	now := time.Now()
-	_ = os.Chtimes(current, now, now) // else another version removes it earlier
+	_ = os.Chtimes(current, now, now) // after an error another version may remove it earlier
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return
@@ -127,7 +127,7 @@ func (r *Runtimes) pruneModules(root, current string) {
 	})
 	for _, e := range entries {
 		if err := os.RemoveAll(filepath.Join(root, e.Name())); err != nil {
-			r.cfg.Log.Warn("old modules of runtimes cannot be removed", slog.Any("error", err))
+			r.cfg.Log.Warn("removing old modules of runtimes failed", slog.Any("error", err))
 		}
 	}
 }

@@ -7,17 +7,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run/python"
 )
 
-// markerFile is the file in an environment that is whole.
+// markerFile is the name of the file that marks a finished environment.
 const markerFile = "muster-runtime.json"
 
-// record is what marker holds. Its time of change is when the environment was last used.
+// record is the content of markerFile. Its modification time is the last use of the environment.
 type record struct {
 	Name string `json:"name"`
 	python.Installed
@@ -26,7 +25,7 @@ type record struct {
 	Built   muster.Time `json:"built"`
 }
 
-// newMarker returns the mark of an environment that is whole.
+// newMarker returns the marker of a finished environment.
 func newMarker(dir string, rec record) (name string, data []byte, err error) {
 	usage := newDiskUsage()
 	if err := usage.add(dir); err != nil {
@@ -37,15 +36,15 @@ func newMarker(dir string, rec record) (name string, data []byte, err error) {
 	return markerFile, data, err
 }
 
-// errAbsent is that there is no environment at all.
+// errAbsent means that the environment does not exist.
 var errAbsent = errors.New("it is not installed")
 
-// readRecord reads what an environment holds. The error is errAbsent where there is none.
+// readRecord reads the record and the last use of an environment. The error is errAbsent if dir does not exist.
 func readRecord(dir string) (rec record, used time.Time, err error) {
 	path := filepath.Join(dir, markerFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("its %s is gone", markerFile)
+		err = fmt.Errorf("its %s is missing", markerFile)
 		if _, statErr := os.Stat(dir); errors.Is(statErr, fs.ErrNotExist) {
 			err = errAbsent
 		}
@@ -61,9 +60,4 @@ func readRecord(dir string) (rec record, used time.Time, err error) {
 		return rec, used, fmt.Errorf("%s is damaged: %w", markerFile, err)
 	}
 	return rec, st.ModTime(), nil
-}
-
-// sortByUse sorts environments, least recently used first.
-func sortByUse(all []*environment) {
-	slices.SortFunc(all, func(a, b *environment) int { return a.used.Compare(b.used) })
 }

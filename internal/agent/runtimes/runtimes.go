@@ -18,35 +18,35 @@ import (
 	"github.com/muster-dev/muster/runtimes"
 )
 
-// DefaultBudget is how much of the disk runtimes may take, with the packages that are kept for the next one.
+// DefaultBudget is the default disk space for runtimes and the cache.
 const DefaultBudget muster.Size = 40 << 30
 
-// Config says how runtimes are made.
+// Config configures Runtimes.
 type Config struct {
 	Dir        string       // the worker's data dir
-	Python     string       // an interpreter for all runtimes: nothing is installed, what it lacks is said; "" makes environments
-	Wheels     string       // a folder with all packages: nothing is fetched; "" asks the package index
+	Python     string       // an interpreter for all runtimes, used as it is; "" builds environments
+	Wheels     string       // a folder with all packages: nothing is fetched; "" uses the package index
 	Budget     muster.Size  // 0 means DefaultBudget
-	UV         string       // as in run.Env
-	Path       string       // as in run.Env
-	Limits     run.Isolator // as in run.Env
-	Files      fs.FS        // folder python, as in package runtimes; nil means those that come with Muster
+	UV         string       // as in run.Deps
+	Path       string       // as in run.Deps
+	Limits     run.Isolator // as in run.Deps
+	Files      fs.FS        // with the folder python, as in package runtimes; nil means the embedded files
 	Log        *slog.Logger
-	Standalone bool // this is no worker: what it runs is not ended when the worker of this data dir starts, and it makes no room
+	Standalone bool // not a worker: a starting worker does not kill its tools, and it does not enforce the budget
 }
 
-// Check says what is wrong with what the operator says, and makes the paths absolute.
+// Check validates the operator's options and makes the paths absolute.
 func (c *Config) Check() error {
 	if c.Budget < 0 {
 		return muster.Errorf(muster.Invalid, "--runtime-disk must not be negative")
 	}
 	if c.Python != "" && c.Wheels != "" {
-		return muster.Errorf(muster.Invalid, "--python and --wheels exclude each other: nothing is installed for an interpreter that is given")
+		return muster.Errorf(muster.Invalid, "--python and --wheels exclude each other: with --python nothing is installed")
 	}
 	if c.Python != "" {
 		path, err := exec.LookPath(c.Python)
 		if err != nil {
-			return muster.Errorf(muster.Invalid, "--python names no interpreter: %w", err)
+			return muster.Errorf(muster.Invalid, "--python is not an interpreter: %w", err)
 		}
 		if c.Python, err = filepath.Abs(path); err != nil {
 			return muster.Errorf(muster.Invalid, "--python has no absolute path: %w", err)
@@ -58,7 +58,7 @@ func (c *Config) Check() error {
 			err = &fs.PathError{Op: "open", Path: c.Wheels, Err: fs.ErrInvalid}
 		}
 		if err != nil {
-			return muster.Errorf(muster.Invalid, "--wheels is no folder that can be read: %w", err)
+			return muster.Errorf(muster.Invalid, "--wheels is not a readable folder: %w", err)
 		}
 		if c.Wheels, err = filepath.Abs(c.Wheels); err != nil {
 			return muster.Errorf(muster.Invalid, "--wheels has no absolute path: %w", err)
@@ -67,20 +67,19 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Runtimes makes and keeps runtimes. It is a run.Runtimes.
+// Runtimes builds and stores runtimes. It implements run.Runtimes. Its methods may be called concurrently.
 type Runtimes struct {
 	cfg   Config
-	dir   string // all of it, in the data dir
+	dir   string // the folder runtimes in the data dir
 	files fs.FS
 	envs  *python.Envs
 
-	mu           sync.Mutex
-	externals    map[string]*run.Runtime // checked in this life, by name; with Config.Python
-	checkedUntil map[string]time.Time    // until when what was found of an environment holds, by its folder
-	moduleDir    string                  // the folder of modules, once it is written
+	mu        sync.Mutex
+	externals map[string]*run.Runtime // checked runtimes by name, with Config.Python
+	moduleDir string                  // set when the modules are written
 }
 
-// New returns the runtimes of a data dir. Nothing is made before it is asked for.
+// New returns the runtimes of a data dir. It builds none.
 func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -91,33 +90,25 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	open := python.New
-	if cfg.Standalone {
-		open = python.NewStandalone
-	}
-	envs, err := open(&run.Deps{Dir: cfg.Dir, Log: cfg.Log, Isolator: cfg.Limits, Path: cfg.Path, UV: cfg.UV})
+	envs, err := python.New(&run.Deps{Dir: cfg.Dir, Log: cfg.Log, Isolator: cfg.Limits, Path: cfg.Path, UV: cfg.UV}, cfg.Standalone)
 	if err != nil {
 		return nil, err
 	}
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "the worker's data dir %s has no absolute path: %w", cfg.Dir, err)
+		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", cfg.Dir, err)
 	}
-	r := &Runtimes{cfg: cfg, dir: filepath.Join(dir, "runtimes"), files: cfg.Files, envs: envs, externals: map[string]*run.Runtime{}, checkedUntil: map[string]time.Time{}}
+	r := &Runtimes{cfg: cfg, dir: filepath.Join(dir, "runtimes"), files: cfg.Files, envs: envs, externals: map[string]*run.Runtime{}}
 	if r.files == nil {
 		r.files = runtimes.Files()
 	}
 	return r, nil
 }
 
-// buildTimeout bounds the making of a runtime, with waiting for another that makes it.
+// buildTimeout limits a build, including the wait for another process that builds the runtime.
 const buildTimeout = 3 * time.Hour
 
-// recheckFactor is how many times as long as looking at an environment what was found holds: with one short task after the other,
-// a twentieth of a core is spent on that.
-const recheckFactor = 20
-
-// Get returns a runtime, built if need be.
+// Get returns a runtime and builds it if necessary.
 func (r *Runtimes) Get(ctx context.Context, name string, observer run.Observer) (*run.Runtime, error) {
 	d, err := r.definition(name)
 	if err != nil {
@@ -142,7 +133,7 @@ func (r *Runtimes) Get(ctx context.Context, name string, observer run.Observer) 
 	return &run.Runtime{Name: name, Python: filepath.Join(dir, "bin", "python"), VenvDir: dir, ModuleDirs: code}, nil
 }
 
-// ensure leaves a whole environment at dir that counts as just used.
+// ensure builds the environment at dir unless it is usable, and marks it as used.
 func (r *Runtimes) ensure(ctx context.Context, d *definition, dir string, observer run.Observer) error {
 	h, err := r.lock(ctx, d.name, false, observer)
 	if err != nil {
@@ -161,86 +152,62 @@ func (r *Runtimes) ensure(ctx context.Context, d *definition, dir string, observ
 		err = r.build(ctx, d, dir, err, h.publishSteps(observer))
 	}
 	h.release()
-	if err == nil && !r.cfg.Standalone { // who else would remove what a worker keeps?
+	if err == nil && !r.cfg.Standalone {
 		r.prune(ctx)
 	}
 	return err
 }
 
-// usable returns why there is no whole environment at dir, errAbsent for none at all. One that is whole counts
-// as just used from now on. Its lock is held.
+// usable returns why the environment at dir cannot be used, errAbsent if it does not exist. It marks a usable one as used. The caller
+// holds the lock.
 func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error {
 	rec, _, err := readRecord(dir)
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	until, known := r.checkedUntil[dir]
-	r.mu.Unlock()
-	if !known {
-		if err := r.checkInterpreter(ctx, dir); err != nil {
-			return err
-		}
-	}
-	if begun := time.Now(); begun.After(until) {
-		if err := rec.Check(ctx, dir); err != nil {
-			return err
-		}
-		r.mu.Lock()
-		r.checkedUntil[dir] = time.Now().Add(recheckFactor * time.Since(begun))
-		r.mu.Unlock()
+	if err := r.envs.Verify(ctx, dir, &rec.Installed); err != nil {
+		return err
 	}
 	now := time.Now()
 	if err := os.Chtimes(filepath.Join(dir, markerFile), now, now); err != nil {
-		r.cfg.Log.Warn("that a runtime is used cannot be noted", slog.String("runtime", d.name), slog.Any("error", err))
+		r.cfg.Log.Warn("marking a runtime as used failed", slog.String("runtime", d.name), slog.Any("error", err))
 	}
 	return nil
 }
 
-// checkInterpreter returns why the interpreter of an environment does not.
-func (r *Runtimes) checkInterpreter(ctx context.Context, dir string) error {
-	if err := r.envs.CheckInterpreter(ctx, dir); err != nil {
-		return fmt.Errorf("its interpreter does not work: %w", err)
-	}
-	return nil
-}
-
-// build makes an environment at dir. Its lock is held alone.
+// build builds the environment at dir. damage is the error of usable. The caller holds the exclusive lock.
 func (r *Runtimes) build(ctx context.Context, d *definition, dir string, damage error, observer run.Observer) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if !errors.Is(damage, errAbsent) {
-		r.cfg.Log.Log(ctx, r.failureLevel(), "a damaged runtime is made anew", slog.String("runtime", d.name), slog.Any("found", damage))
-		observer.LogLine("runtime " + d.name + " is damaged and made anew (dependency recovery): " + damage.Error())
+		r.cfg.Log.Log(ctx, r.failureLevel(), "rebuilding a damaged runtime", slog.String("runtime", d.name), slog.Any("found", damage))
+		observer.LogLine("runtime " + d.name + " is damaged, rebuilding it (dependency recovery): " + damage.Error())
 	}
 	r.removeUnfinished(d.name)
 	backend := r.torchBackend(ctx, d, observer)
-	r.cfg.Log.Info("a runtime is made", slog.String("runtime", d.name), slog.String("torch", backend))
+	r.cfg.Log.Info("building a runtime", slog.String("runtime", d.name), slog.String("torch", backend))
 	begun := time.Now()
 	pySpec := d.pythonSpec(backend, r.cfg.Wheels)
 	err := r.envs.Make(ctx, pySpec, dir, func(builtDir string, in python.Installed) (string, []byte, error) {
 		return newMarker(builtDir, record{Name: d.name, Installed: in, Backend: backend})
 	}, observer)
 	if err != nil {
-		r.cfg.Log.Log(ctx, r.failureLevel(), "a runtime cannot be made", slog.String("runtime", d.name), slog.Any("error", err))
+		r.cfg.Log.Log(ctx, r.failureLevel(), "building a runtime failed", slog.String("runtime", d.name), slog.Any("error", err))
 		if t, ok := errors.AsType[*run.TaskError](err); ok && t.Reason == muster.DiskFull {
-			r.freeDisk(ctx)
+			r.cleanCache(ctx) // the downloads of a failed build only waste space
 		}
 		return err
 	}
-	r.mu.Lock()
-	r.checkedUntil[dir] = time.Now()
-	r.mu.Unlock()
 	took := time.Since(begun).Round(time.Second)
 	if rec, _, err := readRecord(dir); err == nil {
 		observer.LogLine(fmt.Sprintf("runtime %s: %s, %s, built in %.0f s", d.name, python.PackageCount(len(rec.Packages)), rec.Size, took.Seconds()))
 	}
-	r.cfg.Log.Info("a runtime is ready", slog.String("runtime", d.name), slog.Duration("after", took))
+	r.cfg.Log.Info("runtime ready", slog.String("runtime", d.name), slog.Duration("after", took))
 	return nil
 }
 
-// failureLevel is the level of what whoever asked for a runtime is told, too: to one at a terminal once is enough.
+// failureLevel is the log level of failures that the caller also reports: a command at a terminal shows them only once.
 func (r *Runtimes) failureLevel() slog.Level {
 	if r.cfg.Standalone {
 		return slog.LevelInfo
@@ -248,12 +215,14 @@ func (r *Runtimes) failureLevel() slog.Level {
 	return slog.LevelWarn
 }
 
-// freeDisk leaves a disk that is full no fuller than it must be: what was fetched in vain is not kept.
-func (r *Runtimes) freeDisk(ctx context.Context) {
-	if err := r.envs.CleanCache(ctx); err != nil {
-		r.cfg.Log.Warn("kept packages cannot be removed", slog.Any("error", err))
+// cleanCache empties uv's cache and reports whether it did. It logs failures.
+func (r *Runtimes) cleanCache(ctx context.Context) bool {
+	err := r.envs.CleanCache(ctx)
+	if err != nil {
+		r.cfg.Log.Warn("removing cached packages failed", slog.Any("error", err))
 	}
+	return err == nil
 }
 
-// envPath is the folder of an environment, by its name.
+// envPath returns the folder of an environment.
 func (r *Runtimes) envPath(name string) string { return filepath.Join(r.dir, "envs", name) }

@@ -80,7 +80,7 @@ func TestARuntimeIsMadeOnceForAll(t *testing.T) {
 	}
 }
 
-// TestADamagedRuntimeIsMadeAnew holds that no task gets a runtime of which something is missing or cut short,
+// TestADamagedRuntimeIsMadeAnew checks that no task gets a runtime with missing or truncated files,
 // whatever it is, and that the logs of the worker and of the task say what was found. Files that are cut short in
 // an environment are so, too, in what was kept of the packages, which are the same files.
 func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
@@ -93,10 +93,10 @@ func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
 	}
 	module := found[0]
 	for what, path := range map[string]string{
-		"nugget/__init__.py of nugget 1.5 is gone": filepath.Join(module, "__init__.py"),
-		"nugget 1.5 is gone":                       module + "-1.5.dist-info",
-		"its interpreter does not work":            filepath.Join(rt.VenvDir, "bin", "python"),
-		"muster-runtime.json is gone":              filepath.Join(rt.VenvDir, "muster-runtime.json"),
+		"nugget/__init__.py of nugget 1.5 is missing": filepath.Join(module, "__init__.py"),
+		"nugget 1.5 is missing":                       module + "-1.5.dist-info",
+		"its interpreter does not work":               filepath.Join(rt.VenvDir, "bin", "python"),
+		"muster-runtime.json is missing":              filepath.Join(rt.VenvDir, "muster-runtime.json"),
 	} {
 		if err := os.Rename(path, path+"~"); err != nil {
 			t.Fatal(err)
@@ -115,13 +115,13 @@ func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	again, logged := w.get(rts, "tiny")
-	for _, words := range []string{"dependency recovery", "nugget/__init__.py of nugget 1.5 has 10 bytes", "the cached packages are damaged, too"} {
+	for _, words := range []string{"dependency recovery", "nugget/__init__.py of nugget 1.5 has 10 bytes", "the cached packages are also damaged"} {
 		if !strings.Contains(logged, words) {
-			t.Errorf("it does not say %q: %s", words, logged)
+			t.Errorf("the log does not contain %q: %s", words, logged)
 		}
 	}
-	if again.VenvDir != rt.VenvDir || !strings.Contains(w.log.String(), "a damaged runtime is made anew") {
-		t.Errorf("the log says %s", &w.log)
+	if again.VenvDir != rt.VenvDir || !strings.Contains(w.log.String(), "rebuilding a damaged runtime") {
+		t.Errorf("the log is %s", &w.log)
 	}
 	works(t, again)
 	if left := w.unfinished(); len(left) > 0 {
@@ -129,7 +129,7 @@ func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestModulesAreWrittenAnew where somebody changed them.
+// TestModulesAreWrittenAnew checks that changed modules are written again.
 func TestModulesAreWrittenAnew(t *testing.T) {
 	w := newTestEnv(t)
 	code, err := w.open().ModuleDirs("tiny")
@@ -229,7 +229,7 @@ func TestRoomIsMade(t *testing.T) {
 	}
 }
 
-// TestAGivenInterpreter is used as it is: what it lacks is said, and nothing is installed.
+// TestAGivenInterpreter checks that an external interpreter is used as it is, that missing packages are an error, and that nothing is installed.
 func TestAGivenInterpreter(t *testing.T) {
 	w := newTestEnv(t)
 	w.wheel("other", "1.5")
@@ -257,7 +257,7 @@ func TestAGivenInterpreter(t *testing.T) {
 	}
 }
 
-// TestAKilledBuild leaves nothing that is used, and nothing that stays: the next one begins anew.
+// TestAKilledBuild checks that the remains of a killed build are not used, and are removed by the next build.
 func TestAKilledBuild(t *testing.T) {
 	w := newTestEnv(t)
 	// uv is made to stand still once it has begun, and what made it is killed.
@@ -296,7 +296,7 @@ func TestAKilledBuild(t *testing.T) {
 	if e := w.state(rts, "tiny"); e.State != runtimes.Building || e.Step != "made for task 1.0: installing 1 package" {
 		t.Errorf("meanwhile it is %+v", e)
 	}
-	// Who waits for it is told what is done, for whom, and goes on where it was killed.
+	// A waiting process gets the step and the requester, and builds after the other one was killed.
 	waitSteps := make(chan string, 1)
 	observer := discardObserver
 	observer.Step = func(step string) {
@@ -314,7 +314,7 @@ func TestAKilledBuild(t *testing.T) {
 		}
 	})
 	if step := <-waitSteps; step != "waiting for runtime tiny, made for task 1.0: installing 1 package" {
-		t.Errorf("who waits is told %q", step)
+		t.Errorf("the waiting process gets %q", step)
 	}
 	if left := w.unfinished(); len(left) != 1 {
 		t.Errorf("while it is made, there are %q", left)

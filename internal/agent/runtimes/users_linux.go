@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
-// usersOf lists the processes of this machine that run or have loaded something from a folder.
+// usersOf lists the processes of this machine that execute or have mapped a file below dir.
 func usersOf(dir string) (pids []int) {
 	names := [][]byte{[]byte(dir + "/")}
 	if end, err := filepath.EvalSymlinks(dir); err == nil && end != dir {
@@ -25,22 +26,13 @@ func usersOf(dir string) (pids []int) {
 		for _, file := range []string{"cmdline", "maps"} {
 			b, err := os.ReadFile(filepath.Join("/proc", e.Name(), file))
 			if err != nil {
-				break // it ended, or is another user's
+				break // it has exited, or belongs to another user
 			}
-			if containsAny(b, names) {
+			if slices.ContainsFunc(names, func(name []byte) bool { return bytes.Contains(b, name) }) {
 				pids = append(pids, pid)
 				break
 			}
 		}
 	}
 	return pids
-}
-
-func containsAny(b []byte, names [][]byte) bool {
-	for _, name := range names {
-		if bytes.Contains(b, name) {
-			return true
-		}
-	}
-	return false
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// usersOf lists the processes of this machine that run something from a folder. It lists none where there is no ps.
+// usersOf lists the processes of this machine whose command line has a path below dir. It needs ps.
 func usersOf(dir string) (pids []int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -14,17 +14,16 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// cache keeps verified blobs on disk, the most recently used ones within a
-// budget. An open file outlives its eviction.
+// cache stores verified blobs on disk, least recently used first to be evicted over the budget. An open file outlives its eviction.
 type cache struct {
 	dir    string
 	budget int64
 
 	mu     sync.Mutex
 	byHash map[string]*list.Element // of *blob
-	recent *list.List               // the most recently used first
+	recent *list.List               // most recently used first
 	total  int64
-	locks  map[string]chan struct{} // hashes that somebody works on
+	locks  map[string]chan struct{} // by hash; see lock
 }
 
 type blob struct {
@@ -33,19 +32,19 @@ type blob struct {
 }
 
 const (
-	maxBlobs   = 50_000         // in the cache, whatever their size
-	partialAge = 24 * time.Hour // of a part that nobody went on with
+	maxBlobs   = 50_000         // in the cache
+	partialAge = 24 * time.Hour // after which an unfinished download is removed
 )
 
 func openCache(dir string, budget int64) (*cache, error) {
 	c := &cache{dir: dir, budget: budget, byHash: map[string]*list.Element{}, recent: list.New(), locks: map[string]chan struct{}{}}
 	for _, d := range []string{c.blobs(), c.partials()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
-			return nil, muster.Errorf(muster.Invalid, "the cache folder cannot be made: %w", err)
+			return nil, muster.Errorf(muster.Invalid, "create the cache folder: %w", err)
 		}
 	}
 	if err := c.load(); err != nil {
-		return nil, muster.Errorf(muster.Internal, "the cache folder %s cannot be read: %w", dir, err)
+		return nil, muster.Errorf(muster.Internal, "read the cache folder %s: %w", dir, err)
 	}
 	return c, nil
 }
@@ -55,11 +54,10 @@ func (c *cache) partials() string { return filepath.Join(c.dir, "partial") }
 
 func (c *cache) path(sha string) string { return filepath.Join(c.blobs(), sha[:2], sha) }
 
-// maxBlobSize is the size from which a blob is not cached.
+// maxBlobSize is the size of the largest cached blob.
 func (c *cache) maxBlobSize() int64 { return c.budget / 2 }
 
-// load takes up what an earlier life left, in the order of its last use, and
-// removes parts that are too old.
+// load reads the cache folder after a start, in the order of last use, and removes old partial downloads.
 func (c *cache) load() error {
 	type savedBlob struct {
 		blob
@@ -92,13 +90,13 @@ func (c *cache) load() error {
 	}
 	for _, p := range partials {
 		if info, err := p.Info(); err == nil && time.Since(info.ModTime()) > partialAge {
-			_ = os.Remove(filepath.Join(c.partials(), p.Name())) // the next start tries again
+			_ = os.Remove(filepath.Join(c.partials(), p.Name())) // the next start retries
 		}
 	}
 	return nil
 }
 
-// lock makes the caller the only one that works on a hash.
+// lock waits until no other caller holds the lock of a hash.
 func (c *cache) lock(ctx context.Context, sha string) (unlock func(), err error) {
 	for {
 		c.mu.Lock()
@@ -123,8 +121,7 @@ func (c *cache) lock(ctx context.Context, sha string) (unlock func(), err error)
 	}
 }
 
-// open returns a blob, or nil if it is not there whole. A negative size is
-// unknown. The hash is locked.
+// open returns a blob, nil if it is missing or has another size. A negative size is unknown. The caller holds the hash's lock.
 func (c *cache) open(sha string, size int64) *os.File {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,29 +136,28 @@ func (c *cache) open(sha string, size int64) *os.File {
 		return nil
 	}
 	if info, err := f.Stat(); err != nil || info.Size() != b.size || size >= 0 && b.size != size {
-		_ = f.Close() // only read
+		_ = f.Close()
 		c.drop(e)
 		return nil
 	}
 	c.recent.MoveToFront(e)
 	now := time.Now()
-	_ = os.Chtimes(c.path(sha), now, now) // only the order after a restart hangs on it
+	_ = os.Chtimes(c.path(sha), now, now) // only for the order after a restart
 	return f
 }
 
-// partial opens what there is of a blob, for reading and appending. The hash is
-// locked.
+// partial opens the partial download of a blob for reading and appending. The caller holds the hash's lock.
 func (c *cache) partial(sha string) (*os.File, error) {
 	return os.OpenFile(filepath.Join(c.partials(), sha), os.O_RDWR|os.O_CREATE, 0o600)
 }
 
-// add makes a verified part a blob and opens it. The hash is locked.
+// add moves a complete, verified download into the cache and opens it. The caller holds the hash's lock.
 func (c *cache) add(sha string, partial *os.File) (*os.File, error) {
 	info, err := partial.Stat()
 	if err != nil {
 		return nil, err
 	}
-	// After a loss of power a file may have its name but not its bytes.
+	// Without this, a power loss after the rename may leave an empty file.
 	if err := partial.Sync(); err != nil {
 		return nil, err
 	}
@@ -191,7 +187,7 @@ func (c *cache) evict() {
 	}
 }
 
-// drop removes a blob. One that the disk does not let go stays, and counted.
+// drop removes a blob. If its file cannot be removed, it stays and keeps counting.
 func (c *cache) drop(e *list.Element) {
 	b := blobOf(e)
 	if err := os.Remove(c.path(b.sha)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -203,6 +199,6 @@ func (c *cache) drop(e *list.Element) {
 }
 
 func blobOf(e *list.Element) *blob {
-	b, _ := e.Value.(*blob) // nothing else is ever put in
+	b, _ := e.Value.(*blob) // always a *blob
 	return b
 }

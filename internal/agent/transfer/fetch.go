@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -22,7 +23,7 @@ import (
 func (c *Client) Fetch(ctx context.Context, sha string, size int64, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a task's input, in the task's folder
 	if err != nil {
-		return run.Failf(muster.FetchFailed, "an input cannot be written: %w", err)
+		return run.Failf(muster.FetchFailed, "create an input's file: %w", err)
 	}
 	err = errors.Join(c.fetchInto(ctx, sha, size, f), f.Close())
 	if err != nil {
@@ -32,13 +33,12 @@ func (c *Client) Fetch(ctx context.Context, sha string, size int64, path string)
 }
 
 func fetchFailed(sha string, err error) error {
-	return run.Failf(muster.FetchFailed, "the blob %s could not be fetched: %w", short(sha), err)
+	return run.Failf(muster.FetchFailed, "fetch blob %s: %w", short(sha), err)
 }
 
 func short(sha string) string { return sha[:min(12, len(sha))] }
 
-// fetchInto writes a blob to the empty file dst, by way of the cache unless it is too
-// big for that. A negative size is unknown.
+// fetchInto writes a blob to the empty file dst, through the cache unless it is too large. A negative size is unknown.
 func (c *Client) fetchInto(ctx context.Context, sha string, size int64, dst *os.File) error {
 	if !isHash(sha) {
 		return fmt.Errorf("%q is not a SHA-256", sha)
@@ -55,10 +55,10 @@ func (c *Client) fetchInto(ctx context.Context, sha string, size int64, dst *os.
 	return err
 }
 
-// unlimited stands for no bound of a blob whose size is unknown.
+// unlimited is the maxSize of a blob without a limit.
 const unlimited = -1
 
-// openCached opens a blob in the cache, where it is brought if need be. One that is longer than most is not.
+// openCached opens a blob in the cache and fetches it if necessary. It fails for a blob that is larger than maxSize.
 func (c *Client) openCached(ctx context.Context, sha string, size, maxSize int64) (*os.File, error) {
 	unlock, err := c.cache.lock(ctx, sha)
 	if err != nil {
@@ -81,10 +81,10 @@ func (c *Client) openCached(ctx context.Context, sha string, size, maxSize int64
 	return c.cache.add(sha, partial)
 }
 
-// maxMismatches is how often bytes with another hash may come before a fetch fails.
+// maxMismatches is the number of downloads with a wrong hash after which a fetch fails.
 const maxMismatches = 3
 
-// download brings f to the blob's bytes, going on from what it holds already.
+// download completes the blob in f, after the bytes that f already has.
 func (c *Client) download(ctx context.Context, sha string, size, maxSize int64, f *os.File) error {
 	release, err := c.slot(ctx)
 	if err != nil {
@@ -107,45 +107,43 @@ func (c *Client) download(ctx context.Context, sha string, size, maxSize int64, 
 		}
 		c.reportCorrupt(ctx, sha)
 		if mismatches++; mismatches >= maxMismatches {
-			return 0, permanentError{fmt.Errorf("the server delivers other bytes, with the hash %s", short(got))}
+			return 0, permanentError{fmt.Errorf("the server sent wrong bytes with hash %s", short(got))}
 		}
 		if err := d.restart(); err != nil {
 			return 0, permanentError{err}
 		}
-		return 0, fmt.Errorf("the bytes have the hash %s", short(got))
+		return 0, fmt.Errorf("the bytes have hash %s", short(got))
 	})
 }
 
-// reportCorrupt tells the server that it delivered other bytes than a blob has: it looks at its file, and takes a new upload if
-// that is damaged. If it does not hear of it, the fetch fails all the same.
+// reportCorrupt reports to the server that it sent wrong bytes: the server checks its file, and accepts a new upload if that is damaged.
 func (c *Client) reportCorrupt(ctx context.Context, sha string) {
 	ctx, cancel := context.WithTimeout(ctx, retryTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url(sha)+"/check", http.NoBody)
+	req, err := c.request(ctx, http.MethodPost, sha, "check")
 	if err == nil {
-		req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
 		var resp *http.Response
 		if resp, err = c.cfg.HTTP.Do(req); err == nil {
 			_ = resp.Body.Close()
-			c.cfg.Log.Warn("the server delivered other bytes than the blob has, and was told", slog.String("sha256", sha), slog.String("answer", resp.Status))
+			c.cfg.Log.Warn("reported a corrupt blob to the server", slog.String("sha256", sha), slog.String("answer", resp.Status))
 			return
 		}
 	}
-	c.cfg.Log.Warn("the server delivered other bytes than the blob has, and could not be told", slog.String("sha256", sha), slog.Any("error", err))
+	c.cfg.Log.Warn("reporting a corrupt blob to the server failed", slog.String("sha256", sha), slog.Any("error", err))
 }
 
-// download is a file on its way.
+// download is the state of one download.
 type download struct {
 	client   *Client
 	sha      string
 	size     int64 // negative if unknown
-	maxSize  int64 // bytes that it may have; negative if that is not known
+	maxSize  int64 // limit in bytes; negative: none
 	f        *os.File
-	sum      hash.Hash // of the first have bytes of f
+	sum      hash.Hash // of the first received bytes of f
 	received int64
 }
 
-// rehash takes up what the file holds from an earlier try.
+// rehash hashes the bytes that an earlier try has left in the file.
 func (d *download) rehash() error {
 	d.sum = sha256.New()
 	n, err := io.Copy(d.sum, d.f)
@@ -168,15 +166,14 @@ func (d *download) restart() error {
 	return err
 }
 
-// fetchRest asks for the bytes that are missing and appends them. It returns nil at
-// the blob's end.
+// fetchRest requests the missing bytes and appends them. It returns nil when the blob is complete.
 func (d *download) fetchRest(ctx context.Context) error {
 	if d.received == d.size {
 		return nil
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stallTimer := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("nothing came for %s", stallTimeout)) })
+	stallTimer := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("no data received for %s", stallTimeout)) })
 	defer stallTimer.Stop()
 	req, err := d.client.request(ctx, http.MethodGet, d.sha)
 	if err != nil {
@@ -197,14 +194,14 @@ func (d *download) fetchRest(ctx context.Context) error {
 			return permanentError{err}
 		}
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable:
-		// It has no more than we have, or less than we took for a part of it.
+		// The file has all bytes, or more than the blob.
 		if resp.Header.Get("Content-Range") == fmt.Sprintf("bytes */%d", d.received) {
 			return nil
 		}
 		if err := d.restart(); err != nil {
 			return permanentError{err}
 		}
-		return errors.New("the part that was kept is longer than the blob")
+		return errors.New("the partial download is longer than the blob")
 	case resp.StatusCode == http.StatusNotFound:
 		return permanentError{errors.New("the server does not have it")}
 	default:
@@ -215,7 +212,7 @@ func (d *download) fetchRest(ctx context.Context) error {
 	}
 	body := io.Reader(resp.Body)
 	if d.size >= 0 {
-		body = io.LimitReader(body, d.size-d.received+1) // one more shows that it is too long
+		body = io.LimitReader(body, d.size-d.received+1) // one more byte detects a longer body
 	} else if d.maxSize >= 0 {
 		body = io.LimitReader(body, d.maxSize-d.received+1)
 	}
@@ -230,10 +227,10 @@ func (d *download) fetchRest(ctx context.Context) error {
 }
 
 func tooLongError(maxSize int64) error {
-	return permanentError{fmt.Errorf("it is longer than %s", muster.Size(maxSize))}
+	return permanentError{fmt.Errorf("it is larger than %s", muster.Size(maxSize))}
 }
 
-// readBody appends what body has.
+// readBody appends body to the file.
 func (d *download) readBody(ctx context.Context, body io.Reader, stallTimer *time.Timer) error {
 	buf := d.client.throttle.clip(make([]byte, maxChunk))
 	for {
@@ -259,7 +256,7 @@ func (d *download) readBody(ctx context.Context, body io.Reader, stallTimer *tim
 	}
 }
 
-// cause prefers why ctx ended over how that showed.
+// cause returns the cause of ctx if it has ended, otherwise err.
 func cause(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -268,13 +265,6 @@ func cause(ctx context.Context, err error) error {
 }
 
 func isHash(s string) bool {
-	if len(s) != 2*sha256.Size {
-		return false
-	}
-	for _, c := range []byte(s) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == sha256.Size && s == strings.ToLower(s)
 }

@@ -8,11 +8,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// throttle keeps all transfers together to a number of bytes a second. A nil one
-// does not.
+// throttle limits the rate of all transfers together. Nil means no limit.
 type throttle struct {
 	limit *rate.Limiter
-	chunk int // bytes that move at once
+	chunk int // the most bytes in one wait
 }
 
 const (
@@ -24,13 +23,12 @@ func newThrottle(perSecond muster.Size) *throttle {
 	if perSecond <= 0 {
 		return nil
 	}
-	// Pieces of a quarter of a second keep the flow even, and keep a slow one from
-	// looking like one that stands still.
+	// Chunks of a quarter of a second keep the flow even, and a slow transfer does not look stalled.
 	chunk := int(min(max(perSecond/4, minChunk), maxChunk))
 	return &throttle{rate.NewLimiter(rate.Limit(perSecond), chunk), chunk}
 }
 
-// clip shortens p to what may move at once.
+// clip shortens p to one chunk.
 func (t *throttle) clip(p []byte) []byte {
 	if t == nil {
 		return p
@@ -38,7 +36,7 @@ func (t *throttle) clip(p []byte) []byte {
 	return p[:min(len(p), t.chunk)]
 }
 
-// wait waits until n bytes more, at most a piece, may have moved.
+// wait waits until n more bytes, at most one chunk, may be transferred.
 func (t *throttle) wait(ctx context.Context, n int) error {
 	if t == nil || n == 0 {
 		return nil

@@ -53,7 +53,7 @@ func TestThrottleIsNone(t *testing.T) {
 	}
 }
 
-// TestThrottleIsCancelled holds that nobody waits for leave any longer than for
+// TestThrottleIsCancelled checks that no transfer waits longer than
 // anything else.
 func TestThrottleIsCancelled(t *testing.T) {
 	limiter := newThrottle(1)

@@ -1,16 +1,12 @@
-// Package transfer moves blobs between a worker and its server, with the worker's
-// own key, over the HTTP API: inputs and project folders down, artifacts up.
+// Package transfer moves blobs between a worker and its server over the HTTP API, with the worker's key: it fetches inputs and project
+// folders, and uploads artifacts.
 //
-// Bytes are streamed and never held whole in memory. What arrives is checked
-// against its SHA-256. A transfer that breaks goes on where it stopped, and is
-// tried again until nothing has moved for ten minutes; then it fails by the
-// fleet's fault. What was fetched stays in a cache on disk, within a budget, so
-// that the tasks of an array fetch their inputs once. All transfers together keep to
-// Config.Rate.
+// Bytes are streamed, not buffered in memory, and verified against their SHA-256. An interrupted transfer resumes where it stopped. It
+// fails after ten minutes without progress; that failure does not count against the task. Fetched blobs stay in a cache on disk,
+// within a budget, so that the tasks of an array fetch their inputs once. Config.Rate limits all transfers together.
 //
-// A file is copied out of the cache, not linked: a task may write to its inputs,
-// and must not change those of others. On file systems that share blocks between
-// copies (btrfs, xfs) that costs neither time nor space.
+// A file is copied from the cache, not linked, because a task may write to its inputs. File systems with reflinks (btrfs, xfs) copy
+// without using time or space.
 package transfer
 
 import (
@@ -23,35 +19,34 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/origin"
 )
 
-// Config is what a Client is made of.
+// Config configures a Client.
 type Config struct {
 	Server *url.URL
-	Key    string       // the worker's own
-	HTTP   *http.Client // without a timeout of its own: big files take their time
-	Dir    string       // the cache
-	Budget muster.Size  // bytes that the cache may hold; 0 means DefaultBudget
-	Rate   muster.Size  // bytes a second that all transfers together keep to; 0 means no cap
+	Key    string       // the worker's key
+	HTTP   *http.Client // without a timeout: large files take long
+	Dir    string       // of the cache
+	Budget muster.Size  // of the cache; 0 means DefaultBudget
+	Rate   muster.Size  // limit of all transfers together, in bytes per second; 0 means none
 	Log    *slog.Logger
 
-	// OnTransfer is told of bytes that came in or went out, and Cached of each blob that a task needs, whether the cache has it. Both
-	// return at once. Nil means that nobody counts.
-	OnTransfer    func(in bool, n int)
-	OnCacheLookup func(hit bool)
+	OnTransfer    func(in bool, n int) // called after n bytes were received or sent; must not block; may be nil
+	OnCacheLookup func(hit bool)       // called for each blob that a task needs; must not block; may be nil
 }
 
-// DefaultBudget is the size of the cache if Config names none.
+// DefaultBudget is the default size of the cache in bytes.
 const DefaultBudget = 10 << 30
 
 const (
-	maxConcurrent = 4                // transfers that move bytes at the same time
-	retryTimeout  = 10 * time.Minute // without a byte moved, then a transfer fails
-	stallTimeout  = time.Minute      // without a byte moved, then a connection is given up
+	maxConcurrent = 4                // transfers
+	retryTimeout  = 10 * time.Minute // without progress, after which a transfer fails
+	stallTimeout  = time.Minute      // without progress, after which a connection is closed
 )
 
-// Client moves blobs. Its methods may be called at the same time.
+// Client transfers blobs. Its methods may be called concurrently.
 type Client struct {
 	cfg      Config
 	cache    *cache
@@ -61,7 +56,7 @@ type Client struct {
 
 var _ run.Transfer = (*Client)(nil)
 
-// New makes a client and its cache folder.
+// New returns a client and creates its cache folder.
 func New(cfg Config) (*Client, error) {
 	if cfg.Budget == 0 {
 		cfg.Budget = DefaultBudget
@@ -80,21 +75,21 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg: cfg, cache: c, slots: make(chan struct{}, maxConcurrent), throttle: newThrottle(cfg.Rate)}, nil
 }
 
-// WithKey returns a client with another worker's key, which shares the cache, the rate and all else of c.
+// WithKey returns a client with another worker's key. It shares everything else with c.
 func (c *Client) WithKey(key string) *Client {
 	other := *c
 	other.cfg.Key = key
 	return &other
 }
 
-// Cache returns how many bytes the cache has, and may have.
+// Cache returns the used size and the budget of the cache in bytes.
 func (c *Client) Cache() (used, budget int64) {
 	c.cache.mu.Lock()
 	defer c.cache.mu.Unlock()
 	return c.cache.total, c.cache.budget
 }
 
-// slot waits for leave to move bytes; the returned func gives it back.
+// slot waits for one of maxConcurrent slots.
 func (c *Client) slot(ctx context.Context) (release func(), err error) {
 	select {
 	case c.slots <- struct{}{}:
@@ -104,10 +99,9 @@ func (c *Client) slot(ctx context.Context) (release func(), err error) {
 	}
 }
 
-func (c *Client) url(sha string) string { return c.cfg.Server.JoinPath("/api/v1/blobs", sha).String() }
-
-func (c *Client) request(ctx context.Context, method, sha string) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, c.url(sha), nil)
+// request returns a request for a blob, or for a path below it.
+func (c *Client) request(ctx context.Context, method, sha string, below ...string) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.cfg.Server.JoinPath(append([]string{"/api/v1/blobs", sha}, below...)...).String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +109,7 @@ func (c *Client) request(ctx context.Context, method, sha string) (*http.Request
 	return req, nil
 }
 
-// do sends a request. That the server redirects to another one is final.
+// do sends a request. A redirect to another server is a permanent error.
 func (c *Client) do(req *http.Request) (*http.Response, error) {
 	resp, err := c.cfg.HTTP.Do(req)
 	if redirect, ok := errors.AsType[*origin.RedirectError](err); ok {
@@ -124,15 +118,15 @@ func (c *Client) do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// permanentError is a failure that trying again does not mend.
+// permanentError is an error that is not retried.
 type permanentError struct{ error }
 
 func (e permanentError) Unwrap() error { return e.error }
 
-// retry calls try until it succeeds, fails for good, or has moved nothing for as
-// long as patience. try returns how many bytes it moved.
+// retry calls try until it succeeds, returns a permanentError, or makes no progress for retryTimeout. try returns how many bytes it
+// transferred.
 func (c *Client) retry(ctx context.Context, desc string, try func(context.Context) (int64, error)) error {
-	pause := minBackoff
+	var pause backoff.Backoff
 	lastProgress := time.Now()
 	for {
 		moved, err := try(ctx)
@@ -146,35 +140,25 @@ func (c *Client) retry(ctx context.Context, desc string, try func(context.Contex
 			return context.Cause(ctx)
 		}
 		if moved > 0 {
-			pause, lastProgress = minBackoff, time.Now()
+			pause.Reset()
+			lastProgress = time.Now()
 		}
-		if time.Since(lastProgress)+pause > retryTimeout {
+		wait := pause.Next()
+		if time.Since(lastProgress)+wait > retryTimeout {
 			return muster.Errorf(muster.Unavailable, "%s failed for %s: %w", desc, retryTimeout, err)
 		}
-		c.cfg.Log.Debug("a transfer broke; going on", slog.String("what", desc), slog.Any("error", err), slog.Duration("pause", pause))
-		t := time.NewTimer(pause)
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
+		c.cfg.Log.Debug("transfer failed, retrying", slog.String("what", desc), slog.Any("error", err), slog.Duration("pause", wait))
+		if backoff.Sleep(ctx, wait) != nil {
 			return context.Cause(ctx)
 		}
-		pause = min(2*pause, maxBackoff)
 	}
 }
 
-const (
-	minBackoff = 100 * time.Millisecond
-	maxBackoff = 15 * time.Second
-)
-
-// statusError is the error of an HTTP status that is not the wanted one.
+// statusError returns the error for an unexpected HTTP status.
 func statusError(resp *http.Response) error {
-	err := muster.Errorf(muster.Unavailable, "the server answered %s", resp.Status)
-	switch code := resp.StatusCode; {
-	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests, code == http.StatusRequestTimeout:
+	err := muster.Errorf(muster.Unavailable, "the server returned %s", resp.Status)
+	if code := resp.StatusCode; code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout {
 		return err
-	default:
-		return permanentError{err}
 	}
+	return permanentError{err}
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 // server is the blob part of the API, with faults.
@@ -46,7 +47,7 @@ type fault struct {
 	status int  // answered instead
 	cut    int  // bytes after which the connection breaks
 	wrong  bool // the first byte is changed
-	short  bool // the answer ends early, and says so
+	short  bool // the response ends early
 }
 
 func newServer(t *testing.T) *server {
@@ -94,7 +95,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.status = http.StatusUnauthorized
 	}
 	if f.status != 0 {
-		http.Error(w, "told to", f.status)
+		http.Error(w, "injected fault", f.status)
 		return
 	}
 	s.mu.Lock()
@@ -204,10 +205,10 @@ func TestFetchSurvivesFaults(t *testing.T) {
 	}{
 		{"nothing wrong", nil, "GET "},
 		{"the server is unavailable for a moment", []fault{{status: 503}, {status: 502}}, "GET "},
-		{"a broken connection goes on where it stopped", []fault{{cut: 300_000}}, "GET bytes=300000-"},
+		{"a broken connection resumes where it stopped", []fault{{cut: 300_000}}, "GET bytes=300000-"},
 		{"two broken connections", []fault{{cut: 300_000}, {cut: 300_000}}, "GET bytes=600000-"},
 		{"an answer that ends early", []fault{{short: true}}, "GET bytes=524288-"},
-		{"wrong bytes are fetched anew", []fault{{wrong: true}, {wrong: true}}, "GET "},
+		{"wrong bytes are fetched again", []fault{{wrong: true}, {wrong: true}}, "GET "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newServer(t)
@@ -231,7 +232,7 @@ func TestFetchSurvivesFaults(t *testing.T) {
 				}
 			}
 			if len(s.checked) != wrong || wrong > 0 && s.checked[0] != sha {
-				t.Errorf("the server was told of wrong bytes of %v, want %d times", s.checked, wrong)
+				t.Errorf("wrong bytes reported for %v, want %d times", s.checked, wrong)
 			}
 		})
 	}
@@ -247,7 +248,7 @@ func TestFetchFails(t *testing.T) {
 	}{
 		{"a blob that is not there", hashOf([]byte("none")), nil, "does not have it"},
 		{"no hash", "../../etc/passwd", nil, "is not a SHA-256"},
-		{"bytes that stay wrong", hashOf(blob), []fault{{wrong: true}, {wrong: true}, {wrong: true}}, "delivers other bytes"},
+		{"bytes that stay wrong", hashOf(blob), []fault{{wrong: true}, {wrong: true}, {wrong: true}}, "sent wrong bytes"},
 		{"a key that is refused", hashOf(blob), []fault{{status: 401}}, "401"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -309,7 +310,7 @@ func TestRetryTimeout(t *testing.T) {
 				if err := c.Fetch(t.Context(), hashOf(nil), 10, path); reasonOf(err) != muster.FetchFailed {
 					t.Errorf("fetching: %v", err)
 				}
-				if took := time.Since(begun); took < retryTimeout-maxBackoff-stallTimeout || took > retryTimeout+stallTimeout {
+				if took := time.Since(begun); took < retryTimeout-backoff.DefaultMax-stallTimeout || took > retryTimeout+stallTimeout {
 					t.Errorf("it gave up after %s, want about %s", took, retryTimeout)
 				}
 				if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
@@ -407,7 +408,7 @@ func TestUploadSurvivesFaults(t *testing.T) {
 		{"the server is unavailable for a moment", []fault{{status: 503}, {}, {status: 507}}, blob, 0, "HEAD ,HEAD ,PUT 0,HEAD ,PUT 0"},
 		{"a part of other bytes is there", nil, blob, -1000, "HEAD ,PUT 1000,HEAD ,PUT 0"},
 		{"more than all of it is there", nil, blob, -2 << 20, "HEAD ,PUT 2097152,HEAD ,PUT 0"},
-		{"somebody else moved on", []fault{{}, {status: 409}}, blob, 0, "HEAD ,PUT 0,HEAD ,PUT 0"},
+		{"another upload made progress", []fault{{}, {status: 409}}, blob, 0, "HEAD ,PUT 0,HEAD ,PUT 0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newServer(t)
@@ -452,7 +453,7 @@ func uploadPath(t *testing.T, c *Client, path string) (sha string, size int64, e
 	return c.UploadFile(t.Context(), f)
 }
 
-// A file that its task makes endless is not read to its end before an upload heeds that it is to stop.
+// Cancelling an upload does not wait for the end of an endless file.
 func TestUploadIsCancelledWhileItReads(t *testing.T) {
 	c := newClient(t, newServer(t), 0)
 	f, err := os.Create(filepath.Join(t.TempDir(), "endless"))
@@ -633,7 +634,7 @@ func TestAListOfFilesIsBounded(t *testing.T) {
 			}
 		}))}
 		c := newClient(t, s, 1<<30)
-		if err := c.FetchTree(t.Context(), hashOf([]byte("x")), t.TempDir()); err == nil || !strings.Contains(err.Error(), "longer than 64MiB") {
+		if err := c.FetchTree(t.Context(), hashOf([]byte("x")), t.TempDir()); err == nil || !strings.Contains(err.Error(), "larger than 64MiB") {
 			t.Errorf("length known %v: %v", known, err)
 		}
 		s.Close()

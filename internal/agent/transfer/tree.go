@@ -23,23 +23,23 @@ const (
 	maxFiles = 500_000  // entries of a tree
 )
 
-// FetchTree implements run.Transfer. Its errors are run.TaskErrors. Whatever the
-// tree says, nothing is written outside dir, and no link in it leads out.
+// FetchTree implements run.Transfer. Its errors are run.TaskErrors. The tree is not trusted: nothing is written outside dir, and no
+// link in it points outside.
 func (c *Client) FetchTree(ctx context.Context, sha, dir string) error {
 	tree, err := c.tree(ctx, sha)
 	if err != nil {
 		return fetchFailed(sha, err)
 	}
 	if err := checkTree(tree); err != nil {
-		return run.Failf(muster.TaskInvalid, "the project folder %s cannot be laid out: %w", short(sha), err)
+		return run.Failf(muster.TaskInvalid, "project folder %s is invalid: %w", short(sha), err)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return run.Failf(muster.FetchFailed, "the task's folder cannot be opened: %w", err)
+		return run.Failf(muster.FetchFailed, "open the task's folder: %w", err)
 	}
-	defer func() { _ = root.Close() }() // holds nothing that could be lost
+	defer func() { _ = root.Close() }()
 	if err := c.writeTree(ctx, tree, root); err != nil {
-		return run.Failf(muster.FetchFailed, "the project folder %s could not be laid out: %w", short(sha), err)
+		return run.Failf(muster.FetchFailed, "write project folder %s: %w", short(sha), err)
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func (c *Client) tree(ctx context.Context, sha string) (*muster.Tree, error) {
 		return nil, err
 	}
 	if len(b) > maxTree {
-		return nil, fmt.Errorf("its list of files is longer than %s", muster.Size(maxTree))
+		return nil, fmt.Errorf("its list of files is larger than %s", muster.Size(maxTree))
 	}
 	return decodeTree(b)
 }
@@ -68,15 +68,15 @@ func decodeTree(b []byte) (*muster.Tree, error) {
 	dec.DisallowUnknownFields()
 	var t muster.Tree
 	if err := dec.Decode(&t); err != nil {
-		return nil, fmt.Errorf("it is no list of files: %w", err)
+		return nil, fmt.Errorf("not a list of files: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows its list of files")
+		return nil, errors.New("extra data after the list of files")
 	}
 	return &t, nil
 }
 
-// checkTree refuses trees that could not be laid out inside a folder.
+// checkTree returns an error for a tree that cannot be written within one folder.
 func checkTree(t *muster.Tree) error {
 	if len(t.Files) > maxFiles {
 		return fmt.Errorf("it has %d files, more than %d", len(t.Files), maxFiles)
@@ -91,7 +91,7 @@ func checkTree(t *muster.Tree) error {
 			if folder {
 				return fmt.Errorf("%q is a file and a folder", f.Path)
 			}
-			return fmt.Errorf("%q is there twice", f.Path)
+			return fmt.Errorf("%q occurs twice", f.Path)
 		}
 		seen[f.Path] = false
 		for d := path.Dir(f.Path); d != "."; d = path.Dir(d) {
@@ -103,7 +103,7 @@ func checkTree(t *muster.Tree) error {
 		switch {
 		case f.Link != "":
 			if path.IsAbs(f.Link) || !fs.ValidPath(path.Join(path.Dir(f.Path), f.Link)) || strings.ContainsAny(f.Link, "\\\x00") {
-				return fmt.Errorf("the link %q leads out of the folder", f.Path)
+				return fmt.Errorf("link %q points outside the folder", f.Path)
 			}
 		case !isHash(f.SHA256) || f.Size < 0:
 			return fmt.Errorf("%q has no valid hash and size", f.Path)
@@ -112,8 +112,7 @@ func checkTree(t *muster.Tree) error {
 	return nil
 }
 
-// writeTree writes the files and then the links, so that no file is written through
-// one.
+// writeTree writes the files and then the links, so that no file is written through a link.
 func (c *Client) writeTree(ctx context.Context, t *muster.Tree, root *os.Root) error {
 	g, files := errgroup.WithContext(ctx)
 	g.SetLimit(maxConcurrent)

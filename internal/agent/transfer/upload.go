@@ -17,14 +17,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// headerOffset says where an upload goes on, in both directions.
+// headerOffset is the number of bytes that the server has, in requests and responses.
 const headerOffset = "Upload-Offset"
 
 // UploadFile implements run.Transfer. Its errors are run.TaskErrors.
 func (c *Client) UploadFile(ctx context.Context, f *os.File) (sha string, size int64, err error) {
 	sha, size, err = c.send(ctx, f)
 	if err != nil {
-		return "", 0, run.Failf(muster.UploadFailed, "the file could not be uploaded: %w", err)
+		return "", 0, run.Failf(muster.UploadFailed, "upload the file: %w", err)
 	}
 	return sha, size, nil
 }
@@ -43,7 +43,7 @@ func (c *Client) send(ctx context.Context, f *os.File) (string, int64, error) {
 	}
 	defer release()
 	sum := sha256.New()
-	size, err := io.Copy(sum, io.LimitReader(ctxReader{ctx, f}, info.Size())) // a task may make it longer meanwhile
+	size, err := io.Copy(sum, io.LimitReader(ctxReader{ctx, f}, info.Size())) // the task may append to it meanwhile
 	if err != nil {
 		return "", 0, err
 	}
@@ -52,7 +52,7 @@ func (c *Client) send(ctx context.Context, f *os.File) (string, int64, error) {
 	return u.sha, u.size, err
 }
 
-// ctxReader is a reader that ends with a context.
+// ctxReader is a reader that fails when its context ends.
 type ctxReader struct {
 	ctx context.Context //nolint:containedctx // of one reading
 	r   io.Reader
@@ -65,7 +65,7 @@ func (u ctxReader) Read(b []byte) (int, error) {
 	return u.r.Read(b)
 }
 
-// upload is a file on its way.
+// upload is the state of one upload.
 type upload struct {
 	client *Client
 	f      *os.File
@@ -73,7 +73,7 @@ type upload struct {
 	size   int64
 }
 
-// try asks how much the server has and sends the rest.
+// try requests how many bytes the server has and sends the rest.
 func (u *upload) try(ctx context.Context) (moved int64, err error) {
 	offset, done, err := u.serverOffset(ctx)
 	if err != nil || done {
@@ -82,8 +82,8 @@ func (u *upload) try(ctx context.Context) (moved int64, err error) {
 	return u.send(ctx, offset)
 }
 
-// serverOffset returns how many bytes the server keeps, or done if it has all of them. It
-// may keep others than these, and more, by somebody who broke off.
+// serverOffset returns how many bytes the server has, or done if the blob is complete. They may be wrong bytes, and more than the file
+// has, from another interrupted upload.
 func (u *upload) serverOffset(ctx context.Context) (offset int64, done bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 	defer cancel()
@@ -106,23 +106,23 @@ func (u *upload) serverOffset(ctx context.Context) (offset int64, done bool, err
 	if header := resp.Header.Get(headerOffset); header != "" {
 		offset, err = strconv.ParseInt(header, 10, 64)
 		if err != nil || offset < 0 {
-			return 0, false, fmt.Errorf("the server says that it has %q bytes of %d", header, u.size)
+			return 0, false, fmt.Errorf("the server returned invalid offset %q for %d bytes", header, u.size)
 		}
 	}
 	return offset, false, nil
 }
 
-// send sends the bytes from offset on.
+// send sends the bytes from offset.
 func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stallTimer := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("nothing left for %s", stallTimeout)) })
+	stallTimer := time.AfterFunc(stallTimeout, func() { cancel(fmt.Errorf("no data sent for %s", stallTimeout)) })
 	defer stallTimer.Stop()
 	req, err := u.client.request(ctx, http.MethodPut, u.sha)
 	if err != nil {
 		return 0, permanentError{err}
 	}
-	rest := max(u.size-offset, 0) // without any, the server looks at what it keeps
+	rest := max(u.size-offset, 0) // 0: the server verifies what it has
 	body := &uploadBody{
 		r: io.NewSectionReader(u.f, offset, rest), stallTimer: stallTimer, onTransfer: u.client.cfg.OnTransfer,
 		clip: u.client.throttle.clip, wait: func(n int) error { return u.client.throttle.wait(ctx, n) },
@@ -141,20 +141,19 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
 		return body.sent.Load(), nil
 	case http.StatusConflict:
-		// Another upload of the same bytes moved on: ask again. That is no progress of ours.
-		return 0, errors.New("the server has another number of bytes by now")
+		// Another upload of the same blob made progress: request the offset again. That is not progress of this one.
+		return 0, errors.New("the server's offset has changed")
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		if offset > 0 {
-			return 0, errors.New("the server kept other bytes, and has dropped them")
+			return 0, errors.New("the server had wrong bytes and dropped them")
 		}
-		return 0, permanentError{fmt.Errorf("the server refuses the bytes (%s): did the file change while it was uploaded?", resp.Status)}
+		return 0, permanentError{fmt.Errorf("the server rejected the bytes (%s): did the file change during the upload?", resp.Status)}
 	default:
 		return body.sent.Load(), statusError(resp)
 	}
 }
 
-// uploadBody is a body that says when it moves. The transport may still read it
-// when the answer is there.
+// uploadBody is a request body that is throttled and reports its progress. The transport may still read it after the response.
 type uploadBody struct {
 	r          io.Reader
 	stallTimer *time.Timer

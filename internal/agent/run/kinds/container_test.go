@@ -18,9 +18,9 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/kinds"
-	"github.com/muster-dev/muster/internal/agent/run/runtest"
 	"github.com/muster-dev/muster/internal/mustertest"
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // TestInAContainer has kinds in containers: one of the owner's, and one whose program is the worker's own.
@@ -52,7 +52,7 @@ func TestInAContainer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		runtest.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
+		testkit.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
 		cfg.Deps.Containers, cfg.Deps.Runtimes, cfg.Deps.ModelPool = containers, fakeRuntimes{code: code}, &fakeModelPool{fail: errors.New("a container has no host")}
 		cfg.Program = func(portable bool) (string, error) {
 			if !portable {
@@ -65,7 +65,7 @@ func TestInAContainer(t *testing.T) {
 	for n := range 2 {
 		want := "1 one\nshow kind kind 4 any\n{\"n\": 3}\na note\n" + strconv.Itoa(n+1) + "\n"
 		if r, out, logged := w.run(t, "show", `{"n": 3}`, inContainer); out != want || r.Image == "" {
-			t.Errorf("it is %s (%s) in %q, prints %q, and %q is said", r.Outcome, r.Message, r.Image, out, logged)
+			t.Errorf("it is %s (%s) in %q, prints %q, and logs %q", r.Outcome, r.Message, r.Image, out, logged)
 		}
 	}
 	if r, out, _ := w.run(t, "code", "", inContainer); out != "/muster/code-0:/muster/sdk\nanswer.py\n" {
@@ -80,7 +80,7 @@ func TestInAContainer(t *testing.T) {
 	r, _, logged := w.run(t, "echo", `{"a": [1]}`, inContainer)
 	var back map[string][]int
 	if err := json.Unmarshal(r.Result, &back); err != nil || len(back["a"]) != 1 || r.Outcome != muster.AttemptSucceeded {
-		t.Errorf("echo is %s (%s) with %s, and %q is said", r.Outcome, r.Message, r.Result, logged)
+		t.Errorf("echo is %s (%s) with %s, and logs %q", r.Outcome, r.Message, r.Result, logged)
 	}
 	// One that may run as either does so, with all that it needs, where its container cannot be.
 	auto := func(task *run.Task) {
@@ -88,6 +88,6 @@ func TestInAContainer(t *testing.T) {
 		task.Spec.Isolation, task.Spec.Container = muster.IsolationAuto, &muster.Container{Capabilities: []string{"NET_RAW"}}
 	}
 	if r, out, logged := w.run(t, "show", `{"n": 3}`, auto); !strings.HasPrefix(out, "1 one\n") || r.Outcome != muster.AttemptSucceeded || (r.Image == "") != strings.Contains(logged, "runs as a process") {
-		t.Errorf("as either it is %s (%s) in %q, prints %q, and %q is said", r.Outcome, r.Message, r.Image, out, logged)
+		t.Errorf("as either it is %s (%s) in %q, prints %q, and logs %q", r.Outcome, r.Message, r.Image, out, logged)
 	}
 }

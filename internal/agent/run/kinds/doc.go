@@ -1,13 +1,13 @@
-// Package kinds runs tasks of defined kinds, those that come with Muster and those of the worker's owner, as
-// processes or in containers: see internal/kind.
+// Package kinds runs tasks of defined kinds, Muster's own and those of the worker's owner, as processes or in containers. Package
+// internal/kind has the definitions.
 //
-// Such a task is a process task (internal/agent/run/process) whose program is the kind's entry. Before it starts
+// Such a task is a process task (internal/agent/run/process) whose program is the kind's entry. Before the start
 //
-//   - its input, in which ${…} is resolved now, is held to the kind's schema again, and written to $MUSTER_INPUT;
-//   - the runtime of the kind is made, and its modules are put on PYTHONPATH;
-//   - folders of the worker's are lent to it: the kind's own, the runtime's, and that of models;
-//   - a host that keeps its model loaded is asked for, where the worker has such.
+//   - its input, with ${…} resolved, is validated again and written to $MUSTER_INPUT;
+//   - the kind's runtime is built if necessary, and its modules are added to PYTHONPATH;
+//   - the folders of the kind, of its runtime and of models become visible to the task;
+//   - a model server is started or reused, if the kind and the worker have model servers.
 //
-// In a container the interpreter and the packages are the image's. Modules, the kind's folder, models and the worker's own
-// program are mounted below /muster.
+// A container uses the interpreter and the packages of its image. Modules, the kind's folder, models and the worker's program are
+// mounted below /muster.
 package kinds

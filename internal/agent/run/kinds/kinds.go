@@ -15,22 +15,22 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// Config is what the executors are made of.
+// Config configures the executors.
 type Config struct {
 	Deps       *run.Deps
 	OwnerKinds []OwnerKind
-	Options    []string // entries of the environment of all tasks: what the worker's owner wants of them
-	// Program returns the path of a copy of this program that tasks may execute, also, where everywhere is set, in containers.
+	Options    []string // environment entries for all tasks, from the worker's owner
+	// Program returns the path of a copy of this program that tasks may execute; portable: also in containers.
 	Program func(portable bool) (string, error)
 }
 
-// New returns an executor for each kind that comes with Muster, and for each of the owner's.
+// New returns an executor for each kind of Muster and of the owner.
 func New(cfg Config) ([]run.Executor, error) {
 	dir, err := filepath.Abs(cfg.Deps.Dir)
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "the worker's data dir %s has no absolute path: %w", cfg.Deps.Dir, err)
+		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", cfg.Deps.Dir, err)
 	}
-	envs, err := python.New(cfg.Deps)
+	envs, err := python.New(cfg.Deps, false)
 	if err != nil {
 		return nil, err
 	}
@@ -70,11 +70,12 @@ type shared struct {
 type definition struct {
 	*kind.Kind
 
-	dir    string // its folder, "" for one that comes with Muster
+	dir    string // its folder, "" for a kind of Muster
 	shared *shared
 }
 
-// resolve returns the definition that a task is run by, and its input: for kind custom that may be an operation of the owner's.
+// resolve returns the definition that runs a task, its input, and the input's path in the spec. For kind custom, the definition may be
+// an operation of the owner.
 func (d *definition) resolve(t *muster.TaskSpec) (*definition, json.RawMessage, string) {
 	if d.Name != kind.Custom {
 		return d, t.Input, "input"
@@ -91,7 +92,7 @@ func (d *definition) resolve(t *muster.TaskSpec) (*definition, json.RawMessage, 
 	return d, t.Input, "input"
 }
 
-// prepare prepares a task and returns what is executed.
+// prepare prepares a task and returns the command to execute.
 func (d *definition) prepare(ctx context.Context, a *process.Attempt) ([]string, error) {
 	spec := a.Task.Spec
 	d, input, inputPath := d.resolve(spec)
@@ -107,7 +108,7 @@ func (d *definition) prepare(ctx context.Context, a *process.Attempt) ([]string,
 	}
 	a.Setenv("MUSTER_INPUT", seenPath)
 	a.Setenv("MUSTER_KIND", d.Name)
-	if d.shared.Deps.AllowPrivateURLs || spec.Network == muster.NetworkAllowlist { // whose proxy judges
+	if d.shared.Deps.AllowPrivateURLs || spec.Network == muster.NetworkAllowlist { // its proxy checks the addresses
 		a.Setenv("MUSTER_ALLOW_PRIVATE", "1")
 	}
 	p := taskSetup{d: d, a: a, input: input}
@@ -119,13 +120,13 @@ func (d *definition) prepare(ctx context.Context, a *process.Attempt) ([]string,
 		return nil, err
 	}
 	if len(d.ModelHost) > 0 && d.shared.Deps.ModelPool != nil && !a.InContainer() && spec.Launcher == "" &&
-		(spec.Network == "" || spec.Network == muster.NetworkHost) { // a host has the worker's network
+		(spec.Network == "" || spec.Network == muster.NetworkHost) { // a model server has the worker's network
 		a.SetModelServer(p.modelServerKey(), p.startModelServer)
 	}
 	return append(argv, commandArgv(spec.Run)...), nil
 }
 
-// joinProblems is all that is wrong with an input in one sentence.
+// joinProblems joins the problems of an input in one line.
 func joinProblems(problems []muster.FieldError, inputPath string) string {
 	var parts []string
 	for _, e := range problems {
@@ -137,7 +138,7 @@ func joinProblems(problems []muster.FieldError, inputPath string) string {
 	return strings.Join(parts, "; ")
 }
 
-// commandArgv is the command of a stage that has one.
+// commandArgv returns the command of a stage, nil if it has none.
 func commandArgv(c *muster.Command) []string {
 	switch {
 	case c == nil:
@@ -148,56 +149,36 @@ func commandArgv(c *muster.Command) []string {
 	return []string{"/bin/sh", "-c", c.Shell}
 }
 
-// buildVenv makes the environment that the stage itself asks for.
+// buildVenv builds the environment that the stage asks for.
 func (d *definition) buildVenv(ctx context.Context, a *process.Attempt) (string, error) {
 	root, err := a.OpenRoot()
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = root.Close() }() // holds nothing that could be lost
-	return d.shared.buildVenv(ctx, a.Task.Spec.Python, root, run.Observer{Step: a.SetStep, LogLine: a.LogLine})
+	defer func() { _ = root.Close() }()
+	return d.shared.envs.Build(ctx, a.Task.Spec.Python, root, run.Observer{Step: a.SetStep, LogLine: a.LogLine})
 }
 
-// buildVenv makes a Python environment with what is asked for; the files that are named lie in root.
-func (w *shared) buildVenv(ctx context.Context, p *muster.Python, root *os.Root, observer run.Observer) (string, error) {
-	const maxSize = 1 << 20
-	pySpec, err := python.ParseSpec(p, func(name string) ([]byte, error) {
-		info, err := root.Stat(name)
-		if err == nil && info.Size() > maxSize {
-			return nil, run.Failf(muster.Dependency, "%s is larger than %s", name, muster.Size(maxSize))
-		}
-		b, err := root.ReadFile(name)
-		if err != nil {
-			return nil, run.Failf(muster.Dependency, "the requirements cannot be read: %w", err)
-		}
-		return b, nil
-	})
-	if err != nil {
-		return "", err
-	}
-	return w.envs.Get(ctx, pySpec, observer)
-}
-
-// modelsDir returns the folder of models, which is there from the first task on that may use it.
+// modelsDir returns the folder of models and creates it if necessary.
 func (w *shared) modelsDir() (string, error) {
 	dir := filepath.Join(w.dir, "models")
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil && w.Deps.Containers != nil && isPrivate(w.dir) {
-		err = os.Chmod(dir, 0o777) //nolint:gosec // whoever an image runs as changes it, and nobody else comes there
+		err = os.Chmod(dir, 0o777) //nolint:gosec // the users of images write to it; dir is closed to other users
 	}
 	if err != nil {
-		return "", run.Failf(muster.WorkerInternal, "the worker's folder of models cannot be made: %w", err)
+		return "", run.Failf(muster.WorkerInternal, "create the worker's folder of models: %w", err)
 	}
 	return dir, nil
 }
 
-// isPrivate reports whether other users of the machine come to nothing in dir: where tasks have a user of their own they do.
+// isPrivate reports whether dir is closed to other users of the machine. It is open if tasks have their own users.
 func isPrivate(dir string) bool {
 	info, err := os.Stat(dir)
 	return err == nil && info.Mode().Perm()&0o001 == 0
 }
 
-// joinPath is where the program sees a file of a folder that it sees.
+// joinPath returns the path of a file in a folder, both as the program sees them.
 func joinPath(dir, name string) string {
 	return path.Join(filepath.ToSlash(dir), strings.TrimPrefix(name, "./"))
 }

@@ -69,7 +69,7 @@ func newTestEnv(t *testing.T, dir string, configure ...func(*kinds.Config)) *tes
 	return w
 }
 
-// run runs a task of a kind, and returns its report, what it printed and what was said of it.
+// run runs a task of a kind and returns its report, its output and the log.
 func (w *testEnv) run(t *testing.T, kind, input string, configure ...func(*run.Task)) (r muster.Report, out, logged string) {
 	t.Helper()
 	w.next++
@@ -150,7 +150,7 @@ func TestATaskHasWhatItsKindSays(t *testing.T) {
 			}
 			r, out, logged := w.run(t, "show", `{"n": 3}`, stage)
 			if out != want("1", `{"n": 3}`) && (confined || !strings.HasPrefix(out, want("1", `{"n": 3}`))) || r.Outcome != muster.AttemptSucceeded {
-				t.Errorf("it is %s (%s), prints %q, and %q is said", r.Outcome, r.Message, out, logged)
+				t.Errorf("it is %s (%s), prints %q, and logs %q", r.Outcome, r.Message, out, logged)
 			}
 			// The folder of models is that of all tasks.
 			r, out, _ = w.run(t, "show", "", stage)
@@ -162,7 +162,7 @@ func TestATaskHasWhatItsKindSays(t *testing.T) {
 			if !strings.HasPrefix(out, "3 one a b c\n") {
 				t.Errorf("with words of its own it prints %q", out)
 			}
-			// What the server let through is looked at again.
+			// The worker validates the input again.
 			r, out, _ = w.run(t, "show", `{"n": 0}`)
 			if r.Reason != muster.BadInput || r.Message != "input.n: 0 is too small: write at least 1" || out != "" {
 				t.Errorf("a wrong input ends %s: %s", r.Reason, r.Message)
@@ -207,7 +207,7 @@ func (m fakeRuntimes) Get(_ context.Context, name string, _ run.Observer) (*run.
 
 func (m fakeRuntimes) ModuleDirs(string) ([]string, error) { return []string{m.code}, nil }
 
-// fakeModelPool are those of a test: one that is had, or none.
+// fakeModelPool has one model server, or fails.
 type fakeModelPool struct {
 	fail      error
 	calls     []string
@@ -268,8 +268,8 @@ func TestRuntimeAndHost(t *testing.T) {
 	}
 	h.calls, h.fail = nil, errors.New("it ended at once")
 	r, out, logged := w.run(t, "ask", `{"model": "m"}`)
-	if out != "['word'] None\n" || !strings.Contains(logged, "the model is loaded for this task alone: it ended at once") {
-		t.Errorf("without a host it is %s (%s), prints %q, and %q is said", r.Outcome, r.Message, out, logged)
+	if out != "['word'] None\n" || !strings.Contains(logged, "loading the model only for this task: it ended at once") {
+		t.Errorf("without a host it is %s (%s), prints %q, and logs %q", r.Outcome, r.Message, out, logged)
 	}
 	h.calls = nil
 	if w.run(t, "cold", "", gpu); !slices.Equal(h.calls, []string{"evict GPU-1", "room"}) || h.evicted != "" {
@@ -280,7 +280,7 @@ func TestRuntimeAndHost(t *testing.T) {
 	}
 }
 
-// TestLoad holds that what is wrong with one kind is told, and the others are had.
+// TestLoad checks that Load returns an error for an invalid kind, and all other kinds.
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	good := "name: %\nabout: Do it.\nentry: [./it]\n"
@@ -305,8 +305,8 @@ func TestLoad(t *testing.T) {
 		messages = append(messages, strings.ReplaceAll(err.Error(), dir+"/", ""))
 	}
 	want := []string{
-		"b: the kind or operation echo comes with Muster: choose another name",
-		"c: " + filepath.Join(dir, "a") + " has a kind first, too: choose another name",
+		"b: echo is a kind or operation of Muster: choose another name",
+		"c: " + filepath.Join(dir, "a") + " also defines kind first: choose another name",
 		"d/kind.yaml: line 3, column 1: entri: unknown field (did you mean entry?)",
 		"empty: the folder has no kind.yaml",
 	}
@@ -314,7 +314,7 @@ func TestLoad(t *testing.T) {
 		want[i] = strings.ReplaceAll(want[i], dir+"/", "")
 	}
 	if !slices.Equal(messages, want) {
-		t.Errorf("it tells\n%s\nand not\n%s", strings.Join(messages, "\n"), strings.Join(want, "\n"))
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(messages, "\n"), strings.Join(want, "\n"))
 	}
 	if ownerKinds, errs := kinds.Load(filepath.Join(dir, "nowhere")); ownerKinds != nil || errs != nil {
 		t.Errorf("a folder that is not there: %v, %v", ownerKinds, errs)

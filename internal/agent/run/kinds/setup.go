@@ -17,21 +17,21 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// taskSetup is what a task finds where it runs: on the worker, or in a container.
+// taskSetup prepares one task, as a process or in a container.
 type taskSetup struct {
 	d     *definition
 	a     *process.Attempt
 	input json.RawMessage
 
 	python      string   // the interpreter of the kind, "" for none
-	venv        string   // its environment on the worker, "" for none
+	venv        string   // the kind's environment on the worker, "" for none
 	modulePaths []string // as the program sees them
 	readDirs    []string // on the worker
-	kindDir     string   // of the kind, as the program sees it
+	kindDir     string   // as the program sees it
 	modelsDir   string   // as the program sees it
 }
 
-// apply gives the task all that its kind says.
+// apply sets up the task's environment, folders and interpreter.
 func (p *taskSetup) apply(ctx context.Context) error {
 	for _, entry := range p.d.shared.Options {
 		name, value, _ := strings.Cut(entry, "=")
@@ -40,7 +40,7 @@ func (p *taskSetup) apply(ctx context.Context) error {
 	for name, value := range p.d.Env {
 		p.a.SetDefaultEnv(name, value)
 	}
-	if n := p.a.Task.Spec.Resources.CPUs; n > 0 { // more threads than that only stand in each other's way
+	if n := p.a.Task.Spec.Resources.CPUs; n > 0 { // more threads are slower
 		p.a.SetDefaultEnv("OMP_NUM_THREADS", strconv.Itoa(int(math.Ceil(n))))
 	}
 	if err := p.exposeFolders(); err != nil {
@@ -55,7 +55,7 @@ func (p *taskSetup) apply(ctx context.Context) error {
 	return nil
 }
 
-// exposeFolders lends the kind's folder and that of models.
+// exposeFolders makes the kind's folder and that of models visible to the task.
 func (p *taskSetup) exposeFolders() (err error) {
 	if p.d.dir != "" {
 		if p.kindDir, err = p.a.Expose(p.d.dir, "kind", false); err != nil {
@@ -78,7 +78,7 @@ func (p *taskSetup) exposeFolders() (err error) {
 	return nil
 }
 
-// setInterpreter finds the Python of the kind.
+// setInterpreter sets the kind's Python.
 func (p *taskSetup) setInterpreter(ctx context.Context) error {
 	name := p.d.RuntimeFor(p.input)
 	if name != "" {
@@ -96,7 +96,7 @@ func (p *taskSetup) setInterpreter(ctx context.Context) error {
 	return nil
 }
 
-// exposeModules lends a container the modules of a runtime: the packages are the image's.
+// exposeModules makes the modules of a runtime visible in a container. The image has the packages.
 func (p *taskSetup) exposeModules(name string) error {
 	if name == "" {
 		return nil
@@ -118,9 +118,9 @@ func (p *taskSetup) exposeModules(name string) error {
 	return nil
 }
 
-var errNoRuntimes = run.Failf(muster.Dependency, "this worker makes no Python runtimes")
+var errNoRuntimes = run.Failf(muster.Dependency, "this worker has no Python runtimes")
 
-// useRuntime takes one that comes with Muster.
+// useRuntime uses a runtime of Muster.
 func (p *taskSetup) useRuntime(ctx context.Context, name string) error {
 	if p.d.shared.Deps.Runtimes == nil {
 		return errNoRuntimes
@@ -142,14 +142,14 @@ func (p *taskSetup) useRuntime(ctx context.Context, name string) error {
 	return nil
 }
 
-// buildVenv makes the environment that the kind itself asks for.
+// buildVenv builds the environment that the kind asks for.
 func (p *taskSetup) buildVenv(ctx context.Context) error {
 	root, err := os.OpenRoot(p.d.dir)
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "the folder of kind %s cannot be read: %w", p.d.Name, err)
+		return run.Failf(muster.WorkerInternal, "read the folder of kind %s: %w", p.d.Name, err)
 	}
-	defer func() { _ = root.Close() }() // holds nothing that could be lost
-	p.venv, err = p.d.shared.buildVenv(ctx, p.d.Python, root, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine})
+	defer func() { _ = root.Close() }()
+	p.venv, err = p.d.shared.envs.Build(ctx, p.d.Python, root, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine})
 	if err != nil {
 		return err
 	}
@@ -158,19 +158,19 @@ func (p *taskSetup) buildVenv(ctx context.Context) error {
 	return nil
 }
 
-// resolveEntry is an entry with its first word put in place.
+// resolveEntry returns an entry with its first word replaced by a path.
 func (p *taskSetup) resolveEntry(entry []string) ([]string, error) {
 	argv := slices.Clone(entry)
 	switch first := argv[0]; {
 	case first == kind.EntryPython && p.python != "":
 		argv[0] = p.python
-		if p.a.InContainer() && p.a.Task.Spec.Launcher == "" { // which starts Python itself
+		if p.a.InContainer() && p.a.Task.Spec.Launcher == "" { // a launcher starts Python itself
 			return p.withImageCheck(argv)
 		}
 	case first == kind.EntryMuster:
 		var err error
 		if argv[0], err = p.exposeProgram(); err != nil {
-			return nil, run.Failf(muster.Dependency, "the worker's own program cannot be executed by tasks: %w", err)
+			return nil, run.Failf(muster.Dependency, "make the worker's program executable for tasks: %w", err)
 		}
 	case strings.HasPrefix(first, "./"):
 		argv[0] = joinPath(p.kindDir, first)
@@ -178,7 +178,7 @@ func (p *taskSetup) resolveEntry(entry []string) ([]string, error) {
 	return argv, nil
 }
 
-// exposeProgram lends the task the worker's own program.
+// exposeProgram makes the worker's program visible to the task.
 func (p *taskSetup) exposeProgram() (string, error) {
 	path, err := p.d.shared.Program(p.a.InContainer())
 	if err != nil {
@@ -187,24 +187,24 @@ func (p *taskSetup) exposeProgram() (string, error) {
 	return p.a.Expose(path, "program", false)
 }
 
-// withImageCheck is a command of the image's Python, by a program that first looks whether it has what the kind needs, and says so if not. Where
-// the worker has none that runs in every image, it is the command itself.
+// withImageCheck prepends a program that checks whether the image's Python has the packages of the kind. It returns argv unchanged if
+// the worker has no program that runs in every image.
 func (p *taskSetup) withImageCheck(argv []string) ([]string, error) {
 	program, err := p.exposeProgram()
 	if err != nil {
-		p.a.LogLine("what the image has is not looked at before: " + err.Error())
-		return argv, nil //nolint:nilerr // Python says what is missing, less well
+		p.a.LogLine("skipped the check of the image: " + err.Error())
+		return argv, nil //nolint:nilerr // Python reports what is missing, less clearly
 	}
 	return slices.Concat([]string{program, "do", "image", p.a.Task.Spec.Image, p.d.RuntimeFor(p.input)}, argv), nil
 }
 
-// modelServerKey names the host that serves the task: its model, on its devices, by its runtime.
+// modelServerKey returns the key of the model server that serves the task: its model, runtime and devices.
 func (p *taskSetup) modelServerKey() string {
 	devices := slices.Sorted(slices.Values(p.a.Task.Grant.GPUs))
 	return strings.Join(slices.Concat([]string{p.d.ModelKey(p.input), p.python}, p.modulePaths, devices), "\n")
 }
 
-// modelServer is one that keeps the model of the task loaded.
+// modelServer returns the definition of the task's model server.
 func (p *taskSetup) modelServer() (*run.ModelServer, error) {
 	argv, err := p.resolveEntry(p.d.ModelHost)
 	if err != nil {
@@ -240,7 +240,7 @@ func (p *taskSetup) modelServer() (*run.ModelServer, error) {
 	return h, nil
 }
 
-// startModelServer has the host of the task ready. The task does without where that cannot be had.
+// startModelServer acquires the task's model server. After a failure the task loads the model itself.
 func (p *taskSetup) startModelServer(ctx context.Context) error {
 	h, err := p.modelServer()
 	if err != nil {
@@ -248,8 +248,8 @@ func (p *taskSetup) startModelServer(ctx context.Context) error {
 	}
 	socket, release, err := p.d.shared.Deps.ModelPool.Acquire(ctx, h, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine})
 	if err != nil {
-		p.a.LogLine("the model is loaded for this task alone: " + err.Error())
-		return nil //nolint:nilerr // it is slower, and no more than that
+		p.a.LogLine("loading the model only for this task: " + err.Error())
+		return nil //nolint:nilerr // the task is only slower
 	}
 	p.a.Cleanup(release)
 	p.a.Setenv("MUSTER_WARM", socket)

@@ -1,6 +1,4 @@
-// Package noop runs the tasks that do nothing: they succeed at once, without a
-// folder, a log or a process. They are for tests and for measuring everything
-// else.
+// Package noop runs tasks that do nothing: they succeed at once, without a folder, a log or a process. Tests and benchmarks use them.
 package noop
 
 import (
@@ -16,11 +14,10 @@ func New() *Executor { return &Executor{} }
 // Executor runs noop tasks.
 type Executor struct{}
 
-// Kind is noop.
+// Kind returns noop.
 func (*Executor) Kind() string { return muster.KindNoop }
 
-// Run succeeds, unless ctx has ended already. It does not call sink: the report
-// tells the start.
+// Run succeeds, unless ctx has ended already. It does not call the reporter: the report has the start time.
 func (*Executor) Run(ctx context.Context, t *run.Task, _ run.Reporter) muster.Report {
 	now := run.Now()
 	if ctx.Err() != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Attempt is one attempt on its way through the hooks. It belongs to the
-// goroutine that runs them; Say and Step may be called from any.
+// Attempt is the state of one attempt while the phases run. It belongs to the goroutine that runs them; only LogLine and
+// SetStep may be called from other goroutines.
 type Attempt struct {
 	Task *run.Task
 	Dir  string // the task's folder, absolute
@@ -26,54 +26,54 @@ type Attempt struct {
 
 	mode           runMode
 	checkpoint     string
-	argv           []string // nil for what the image says
-	programArgv    []string // without its launcher
-	hasInterpreter bool     // argv begins with its interpreter: an image's entrypoint is not wanted
+	argv           []string // nil: the command of the image
+	programArgv    []string // argv without the launcher
+	hasInterpreter bool     // argv begins with its interpreter: the image's entrypoint is not used
 	runtime        string   // folder of a Python environment, or ""
 	setup          programSetup
 	isolation      *run.IsolationSpec
 	env            []string
 	hasDevices     bool           // the devices of the grant are this attempt's
-	container      *run.Container // nil until it is made
-	removalStarted bool           // box is removed, or is being removed by removal
+	container      *run.Container // nil until it is created
+	removalStarted bool           // container is removed, or removal is removing it
 	removal        sync.WaitGroup
 
-	stepShown    atomic.Bool // Step was called
-	firstStep    string      // see First
-	proc         run.Proc    // nil until it was started
+	stepShown    atomic.Bool // SetStep was called
+	firstStep    string      // see SetFirstStep
+	proc         run.Proc    // nil until it is started
 	started      muster.Time
-	stopSave     func(last time.Duration) // ends the saving of the checkpoint; nil if it is not saved
-	exit         *run.Exit                // nil until it ended
+	stopSave     func(last time.Duration) // stops uploading the checkpoint; nil if it is not uploaded
+	exit         *run.Exit                // nil until the process has exited
 	meteredUsage muster.Usage
 	stats        run.CgroupStats
 
-	claimedFailure *run.TaskError // as the program tells it
+	claimedFailure *run.TaskError // from failure.json
 	result         json.RawMessage
 	artifacts      []muster.Artifact
 }
 
-// LogLine writes a word from Muster into the task's log, as a line.
+// LogLine writes a line from Muster into the task's log.
 func (a *Attempt) LogLine(line string) { a.log.logLine(line) }
 
-// SetStep shows what is being done while the task itself does not run yet.
+// SetStep reports what Muster does for the task before its program runs.
 func (a *Attempt) SetStep(step string) {
 	a.stepShown.Store(true)
 	a.reporter.Progress(muster.Progress{Attempt: a.Task.Attempt, Step: &step})
 }
 
-// SetFirstStep sets the step that is shown from when the program is started until it tells one.
+// SetFirstStep sets the step to report from the start of the program until the program reports one.
 func (a *Attempt) SetFirstStep(step string) { a.firstStep = step }
 
-// OpenRoot opens the task's folder, for work that must not leave it.
+// OpenRoot opens the task's folder for file operations that cannot escape it.
 func (a *Attempt) OpenRoot() (*os.Root, error) {
 	r, err := os.OpenRoot(a.Dir)
 	if err != nil {
-		return nil, run.Failf(muster.WorkerInternal, "the task's folder cannot be opened: %w", err)
+		return nil, run.Failf(muster.WorkerInternal, "open the task's folder: %w", err)
 	}
 	return r, nil
 }
 
-// stopped returns why the task was told to stop while it ran, nil if it was not.
+// stopped returns why the running task was stopped, nil if it was not.
 func (a *Attempt) stopped() *run.Stopped {
 	if a.exit == nil {
 		return nil
@@ -81,13 +81,5 @@ func (a *Attempt) stopped() *run.Stopped {
 	return a.exit.Stopped
 }
 
-// detaching reports whether the task is to be left to the worker's next life.
+// detaching reports whether the task keeps running for the worker's next incarnation.
 func detaching(ctx context.Context) bool { return errors.Is(context.Cause(ctx), run.ErrDetach) }
-
-// stopCause returns the Stopped cause of ctx if it has ended.
-func stopCause(ctx context.Context) *run.Stopped {
-	if ctx.Err() == nil {
-		return nil
-	}
-	return run.StopCause(ctx)
-}

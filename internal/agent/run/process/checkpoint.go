@@ -11,22 +11,21 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// How long the last saving of a checkpoint may take: less than the server waits for
-// the report of a task that was stopped.
+// Limits of the last upload of a checkpoint: less than the server waits for the report of a stopped task.
 const (
 	saveTimeout          = 4 * time.Minute
 	saveTimeoutShutdown  = time.Minute
 	saveTimeoutCancelled = 20 * time.Second
 
-	saveStepDelay = 2 * time.Second // it is shown as a step if it takes longer
+	saveStepDelay = 2 * time.Second // an upload that takes longer is reported as a step
 )
 
-// savesCheckpoint reports whether the task's checkpoint is kept on the server.
+// savesCheckpoint reports whether the task's checkpoint is uploaded to the server.
 func (a *Attempt) savesCheckpoint() bool {
 	return a.Task.Spec.Checkpoint != nil && a.executor.deps.Checkpoints != nil && a.checkpoint != ""
 }
 
-// loadCheckpoint brings the checkpoint folder to where the task was.
+// loadCheckpoint fetches the checkpoint of the previous attempt into the checkpoint folder.
 func (a *Attempt) loadCheckpoint(ctx context.Context) error {
 	if a.savesCheckpoint() {
 		a.executor.checkpoints.markStored(checkpointName(a.Task))
@@ -40,8 +39,7 @@ func (a *Attempt) loadCheckpoint(ctx context.Context) error {
 	return nil
 }
 
-// linkCheckpoint makes the name in the task's folder by which it looks for its checkpoint lead to
-// $MUSTER_CHECKPOINT.
+// linkCheckpoint creates the spec's checkpoint path in the task's folder, as a symbolic link to $MUSTER_CHECKPOINT.
 func (a *Attempt) linkCheckpoint(context.Context) error {
 	c := a.Task.Spec.Checkpoint
 	if c == nil || c.Path == "" {
@@ -49,28 +47,28 @@ func (a *Attempt) linkCheckpoint(context.Context) error {
 	}
 	name := path.Clean(c.Path)
 	if !filepath.IsLocal(filepath.FromSlash(name)) || name == "." {
-		return run.Failf(muster.TaskInvalid, "the checkpoint folder %q would lie outside the task's folder", name)
+		return run.Failf(muster.TaskInvalid, "checkpoint folder %q is outside the task's folder", name)
 	}
 	root, err := a.OpenRoot()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // holds nothing that could be lost
+	defer func() { _ = root.Close() }()
 	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
-		return run.Failf(muster.TaskInvalid, "no folder can be made for the checkpoint folder %s: %w", name, err)
+		return run.Failf(muster.TaskInvalid, "create the parent of checkpoint folder %s: %w", name, err)
 	}
 	if _, err := root.Lstat(name); err == nil {
-		if err := root.Remove(name); err != nil { // other than an empty folder, or a link
-			return run.Failf(muster.TaskInvalid, "the checkpoint folder %s is there already, among the task's files: leave it out with .musterignore, or name another one", name)
+		if err := root.Remove(name); err != nil { // Remove only succeeds for an empty folder or a link
+			return run.Failf(muster.TaskInvalid, "checkpoint folder %s already exists among the task's files: exclude it with .musterignore, or choose another path", name)
 		}
 	}
 	if err := root.Symlink(a.paths().checkpoint, name); err != nil {
-		return run.Failf(muster.WorkerInternal, "the checkpoint folder %s cannot be made: %w", name, err)
+		return run.Failf(muster.WorkerInternal, "create checkpoint folder %s: %w", name, err)
 	}
 	return nil
 }
 
-// startSaving begins to save the checkpoint while the task runs.
+// startSaving starts to upload checkpoints while the task runs.
 func (a *Attempt) startSaving() {
 	if a.savesCheckpoint() {
 		a.executor.checkpoints.markStored(checkpointName(a.Task))
@@ -78,8 +76,7 @@ func (a *Attempt) startSaving() {
 	}
 }
 
-// stopSaving ends the saving. A task that has ended, and not well, is saved once
-// more.
+// stopSaving stops the uploads, after a last one if the task ended without success.
 func (a *Attempt) stopSaving() {
 	if a.stopSave == nil {
 		return
@@ -93,10 +90,10 @@ func (a *Attempt) stopSaving() {
 	}
 }
 
-// lastSaveTimeout is how long the last saving may take, 0 if it is of no use.
+// lastSaveTimeout returns how long the last upload may take, 0 for no upload.
 func (a *Attempt) lastSaveTimeout() time.Duration {
 	if a.exit == nil {
-		return 0 // it goes on running
+		return 0 // the task keeps running
 	}
 	cause := a.stopped()
 	switch {

@@ -30,8 +30,8 @@ func TestCheckpointFolderOfATask(t *testing.T) {
 		{name: "with a slash", path: "ckpt/"},
 		{name: "in folders that are made", path: "a/b/ckpt"},
 		{name: "in place of an empty one", path: "ckpt", folder: "ckpt"},
-		{name: "not in place of one with files", path: "ckpt", existing: "ckpt/old.pt", want: "is there already, among the task's files"},
-		{name: "not below a file", path: "ckpt/x", existing: "ckpt", want: "no folder can be made"},
+		{name: "not in place of one with files", path: "ckpt", existing: "ckpt/old.pt", want: "already exists among the task's files"},
+		{name: "not below a file", path: "ckpt/x", existing: "ckpt", want: "create the parent of checkpoint folder"},
 		{name: "not outside", path: "../ckpt", want: "outside the task's folder"},
 		{name: "not as the task's folder", path: "./", want: "outside the task's folder"},
 	} {
@@ -76,15 +76,15 @@ func TestLastSave(t *testing.T) {
 		exit *run.Exit
 		want time.Duration
 	}{
-		{"it goes on", nil, 0},
+		{"it keeps running", nil, 0},
 		{"it succeeded", &run.Exit{}, 0},
 		{"it failed", &run.Exit{Code: 1}, saveTimeout},
-		{"it made room", stopped(muster.AttemptFailed, muster.Preempted), saveTimeout},
-		{"it made room and ended well", &run.Exit{Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted}}, saveTimeout},
+		{"it was preempted", stopped(muster.AttemptFailed, muster.Preempted), saveTimeout},
+		{"it was preempted and succeeded", &run.Exit{Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted}}, saveTimeout},
 		{"it timed out", stopped(muster.AttemptTimedOut, muster.Timeout), saveTimeout},
 		{"the worker shuts down", stopped(muster.AttemptLost, muster.WorkerShutdown), saveTimeoutShutdown},
 		{"it was cancelled", stopped(muster.AttemptCancelled, muster.CancelledByUser), saveTimeoutCancelled},
-		{"nobody waits for it", stopped(muster.AttemptLost, muster.WorkerLost), 0},
+		{"the server gave it up", stopped(muster.AttemptLost, muster.WorkerLost), 0},
 	} {
 		a := &Attempt{exit: test.exit}
 		if got := a.lastSaveTimeout(); got != test.want {
@@ -102,7 +102,7 @@ func (k *fakeStore) Watch(*run.Task, string, func(string), func()) func(last tim
 }
 func (k *fakeStore) Forget(dir string) { k.forgotten = append(k.forgotten, filepath.Base(dir)) }
 
-// What is known of a folder ends with it, also where somebody else removed it.
+// The store forgets a folder when it is removed, by any process.
 func TestForgottenCheckpoints(t *testing.T) {
 	k := &fakeStore{}
 	dir := t.TempDir()
@@ -120,7 +120,7 @@ func TestForgottenCheckpoints(t *testing.T) {
 		}
 		c.release(id, false, time.Now())
 	}
-	use(true) // made anew
+	use(true) // created
 	use(true)
 	if len(k.forgotten) != 1 {
 		t.Fatalf("forgotten was %q", k.forgotten)
@@ -128,14 +128,14 @@ func TestForgottenCheckpoints(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "job-jx.1")); err != nil {
 		t.Fatal(err)
 	}
-	use(false) // made anew, and removed since it is empty
+	use(false) // created, and removed because it is empty
 	if len(k.forgotten) != 3 {
 		t.Fatalf("forgotten was %q", k.forgotten)
 	}
 }
 
 // A checkpoint folder is of one task of one job, is removed once that has succeeded, and one that older workers named by
-// the job's number alone is nobody's.
+// the job's number alone belongs to no job.
 func TestCheckpointsAreOfOneTask(t *testing.T) {
 	k := &fakeStore{}
 	dir := t.TempDir()
@@ -176,7 +176,7 @@ func TestCheckpointsAreOfOneTask(t *testing.T) {
 	}
 	for _, name := range []string{name("ja", 0), name("ja", 1), name("jb", 0)} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			t.Errorf("the folder of a task that goes on is gone: %v", err)
+			t.Errorf("the folder of a running task is removed: %v", err)
 		}
 	}
 }

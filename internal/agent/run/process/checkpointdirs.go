@@ -13,16 +13,15 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// How long checkpoints are kept after their last attempt here: whether a task
-// will come back cannot be known on a worker.
+// Limits of the checkpoints of earlier attempts. A worker cannot know whether the task will run here again.
 const (
 	maxCheckpointAge = 7 * 24 * time.Hour
 	maxCheckpoints   = 1000
-	pruneInterval    = time.Hour // between two looks at all of them
+	pruneInterval    = time.Hour
 )
 
-// checkpointPrefix is what the names of checkpoint folders begin with. Others are of older workers, which went by the number
-// of the job alone: another server, or this one after a restored backup, gives that to other jobs.
+// checkpointPrefix begins the names of checkpoint folders. Older workers used the job's number instead, which is not unique:
+// another server, or this one after a restored backup, gives it to other jobs.
 const checkpointPrefix = "job-"
 
 // checkpointName is the name of the folder of a task.
@@ -33,26 +32,25 @@ func checkpointName(t *run.Task) string {
 	return checkpointPrefix + t.Job + "." + strconv.Itoa(t.Attempt.Task.Num)
 }
 
-// checkpointDirs hands out one folder a task of one kind, which its later attempts
-// find again, by its name.
+// checkpointDirs keeps one folder for each task of a kind. Later attempts of the task get the same folder.
 type checkpointDirs struct {
 	dir   string
-	pool  folderPool          // new ones
-	store run.CheckpointStore // nil for none
+	pool  folderPool          // of empty folders
+	store run.CheckpointStore // may be nil
 
 	mu     sync.Mutex
 	inUse  map[string]*folderUse
 	pruned time.Time
 }
 
-// folderUse is how a folder is used.
+// folderUse is the use of one folder by running attempts.
 type folderUse struct {
 	attempts int
-	created  bool // anew: whatever the keeper knows of that path is not of this folder
-	stored   bool // by the keeper
+	created  bool // what the store knows of that path is about a removed folder
+	stored   bool // in the store
 }
 
-// acquire returns the task's folder, made if it is not there.
+// acquire returns the task's folder and creates it if it does not exist.
 func (c *checkpointDirs) acquire(name string) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,8 +74,7 @@ func (c *checkpointDirs) acquire(name string) (string, error) {
 	return path, nil
 }
 
-// markStored says that the keeper will have to do with the folder of a task that take
-// returned.
+// markStored records that the store uses the folder that acquire returned.
 func (c *checkpointDirs) markStored(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,8 +85,8 @@ func (c *checkpointDirs) markStored(name string) {
 	u.created, u.stored = false, true
 }
 
-// release says that an attempt of the task has ended. An empty folder, and that of a task that is done, is removed at
-// once, others when they are old or too many.
+// release ends the use of a folder by one attempt. It removes an empty folder and that of a task that is done at once; prune
+// removes the others.
 func (c *checkpointDirs) release(name string, done bool, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,18 +108,18 @@ func (c *checkpointDirs) release(name string, done bool, now time.Time) {
 		}
 		return
 	}
-	_ = os.Chtimes(path, now, now) // else it only counts as older than it is
+	_ = os.Chtimes(path, now, now) // after an error the folder only counts as older
 	if now.Sub(c.pruned) >= pruneInterval {
 		c.pruned = now
 		c.prune(now)
 	}
 }
 
-// prune removes the folders that are too old, the oldest if they are too many, and those of older workers.
+// prune removes folders over maxCheckpointAge, the oldest over maxCheckpoints, and those of older workers.
 func (c *checkpointDirs) prune(now time.Time) {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {
-		return // the next look may be luckier
+		return // retried after pruneInterval
 	}
 	type oldDir struct {
 		path string
@@ -140,14 +137,14 @@ func (c *checkpointDirs) prune(now time.Time) {
 		}
 		uid, num, ok := strings.Cut(strings.TrimPrefix(e.Name(), checkpointPrefix), ".")
 		if _, err := strconv.ParseUint(num, 10, 32); !ok || err != nil || uid == e.Name() || !strings.HasPrefix(e.Name(), checkpointPrefix) {
-			continue // the keeper's
+			continue // a file of the store
 		}
 		all = append(all, oldDir{filepath.Join(c.dir, e.Name()), info.ModTime()})
 	}
 	slices.SortFunc(all, func(x, y oldDir) int { return y.used.Compare(x.used) })
 	for i, k := range all {
 		if i >= maxCheckpoints || k.used.IsZero() || now.Sub(k.used) > maxCheckpointAge {
-			_ = run.RemoveAll(k.path) // what stays is tried again at the next look
+			_ = run.RemoveAll(k.path) // retried after pruneInterval
 			if c.store != nil {
 				c.store.Forget(k.path)
 			}

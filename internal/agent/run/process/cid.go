@@ -14,11 +14,11 @@ import (
 	"github.com/muster-dev/muster/internal/cid"
 )
 
-// resolveCIDs puts the content identifiers of artifacts into the result: a text ipfs://{NAME} becomes ipfs://Qm…, of the bytes that the
-// artifact NAME has. Those artifacts have their CID from then on. All else in the result stays as it was written.
+// resolveCIDs replaces each string ipfs://{NAME} of the result by ipfs://Qm…, the content identifier of the artifact NAME, and
+// sets the CID of that artifact. Other bytes of the result do not change.
 func (a *Attempt) resolveCIDs(ctx context.Context, files []outputFile) error {
 	if !bytes.Contains(a.result, []byte("{")) || !bytes.Contains(a.result, []byte("ipfs:")) {
-		return nil // as most are; a slash may be written in several ways
+		return nil // fast path. JSON may escape a slash, so the search text has none
 	}
 	result, err := replaceStrings(a.result, func(text string) (string, error) {
 		name, ok := cidPlaceholder(text)
@@ -27,21 +27,21 @@ func (a *Attempt) resolveCIDs(ctx context.Context, files []outputFile) error {
 		}
 		i := slices.IndexFunc(a.artifacts, func(f muster.Artifact) bool { return f.Name == name })
 		if i < 0 {
-			return "", run.Failf(muster.ResultInvalid, "%s refers to %s, and there is no artifact %s: leave that file in $MUSTER_OUT", resultName, text, name)
+			return "", run.Failf(muster.ResultInvalid, "%s refers to %s, but there is no artifact %s: write that file to $MUSTER_OUT", resultName, text, name)
 		}
 		f := &a.artifacts[i]
 		if f.CID == "" {
 			index := slices.IndexFunc(files, func(f outputFile) bool { return f.name == name })
 			id, err := a.computeCID(ctx, files[index])
 			if err != nil {
-				return "", run.Failf(muster.WorkerInternal, "the content identifier of %s cannot be computed: %w", name, err)
+				return "", run.Failf(muster.WorkerInternal, "compute the content identifier of %s: %w", name, err)
 			}
 			f.CID = id
 		}
 		return cid.Scheme + f.CID, nil
 	})
 	if err == nil && len(result) > muster.MaxResultSize {
-		err = run.Failf(muster.ResultInvalid, "%s is larger than %s with the content identifiers that it asks for", resultName, muster.Size(muster.MaxResultSize))
+		err = run.Failf(muster.ResultInvalid, "%s is larger than %s after its content identifiers are filled in", resultName, muster.Size(muster.MaxResultSize))
 	}
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (a *Attempt) resolveCIDs(ctx context.Context, files []outputFile) error {
 	return nil
 }
 
-// cidPlaceholder returns the name of the artifact whose identifier is to stand in the place of a text.
+// cidPlaceholder returns the artifact name of ipfs://{NAME}.
 func cidPlaceholder(text string) (string, bool) {
 	name, ok := strings.CutPrefix(text, cid.Scheme+"{")
 	if !ok {
@@ -73,7 +73,7 @@ func (a *Attempt) computeCID(ctx context.Context, f outputFile) (string, error) 
 	return cid.Sum(&ctxReader{file, ctx.Err})
 }
 
-// ctxReader is a file that is read only as long as nobody minds.
+// ctxReader is a file whose reads fail after its context has ended.
 type ctxReader struct {
 	file   *os.File
 	ctxErr func() error
@@ -87,7 +87,7 @@ func (u *ctxReader) Read(b []byte) (int, error) {
 	return u.file.Read(b)
 }
 
-// replaceStrings returns valid JSON with what f makes of each text in it that is a value, and no name of a field.
+// replaceStrings applies f to each string value of valid JSON, not to field names.
 func replaceStrings(raw []byte, f func(string) (string, error)) ([]byte, error) {
 	var out []byte
 	for i := 0; i < len(raw); {

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run/runtest"
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // containerized runs the tasks of another executor in containers.
@@ -62,7 +63,7 @@ func useContainers(t *testing.T, deps *run.Deps) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	runtest.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
+	testkit.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
 	deps.Containers = containers
 	if deps.Isolator == nil && deps.Meter == nil { // a test that has its own wants no other figures
 		isolator, err := isolation.New(isolation.Config{Data: deps.Dir, Log: deps.Log})
@@ -97,11 +98,11 @@ func openInContainers(t *testing.T) runtest.OpenFunc {
 
 // skipped are the cases that make no sense in a container.
 var skipped = map[string]string{
-	"what cannot be started says why":                                 "programs are looked for in the image: see TestWhatAnImageCannotStart",
-	"a task sees its own environment only":                            "that of a container is another: see TestWhatAContainerSees",
-	"although it would join the worker's own group":                   "processes of a container are in a session of its own, and the image has no perl",
-	"what the kernel counted explains a failure":                      "a container's groups are counted, not what a Limiter makes up: see TestAContainerThatNeedsMore",
-	"devices are lent and taken back, and their fault is the failure": "an engine shows devices, and has none here",
+	"what cannot be started says why":                                   "programs are looked for in the image: see TestWhatAnImageCannotStart",
+	"a task sees its own environment only":                              "that of a container is another: see TestWhatAContainerSees",
+	"although it would join the worker's own group":                     "processes of a container are in a session of its own, and the image has no perl",
+	"what the kernel counted explains a failure":                        "a container's groups are counted, not what a Limiter makes up: see TestAContainerThatNeedsMore",
+	"devices are acquired and released, and their fault is the failure": "an engine shows devices, and has none here",
 }
 
 func TestContractInContainers(t *testing.T) { runtest.RunExcept(t, openInContainers(t), skipped) }
@@ -211,7 +212,7 @@ func TestWhatAnImageCannotStart(t *testing.T) {
 	}
 }
 
-// TestAContainerThatNeedsMore is told from one that fails.
+// TestAContainerThatNeedsMore distinguishes a container without resources from one that fails.
 func TestAContainerThatNeedsMore(t *testing.T) {
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
@@ -292,10 +293,10 @@ func TestATaskThatMayRunEitherWay(t *testing.T) {
 			}
 			r, out, logged := runTask(t, w, cmp.Or(c.kind, muster.KindProcess), task)
 			if r.Reason != c.reason || !strings.Contains(logged+r.Message, c.logged) {
-				t.Errorf("got %s, %q, the log says %q", r.Reason, r.Message, logged)
+				t.Errorf("got %s, %q, the log is %q", r.Reason, r.Message, logged)
 			}
 			if c.logged == "" && logged != "" {
-				t.Errorf("the log says %q", logged)
+				t.Errorf("the log is %q", logged)
 			}
 			if r.Outcome == muster.AttemptSucceeded && (c.pwd != "" && out != c.pwd+"\n" || c.pwd == "" && !strings.HasPrefix(out, w.Deps.Dir)) {
 				t.Errorf("it ran in %s", out)

@@ -2,7 +2,7 @@ package process
 
 import "syscall"
 
-// diskSpace returns what is free for programs of the disk under path, and what it has in all.
+// diskSpace returns the bytes available to programs and the total bytes of the file system at path.
 func diskSpace(path string) (free, total int64, ok bool) {
 	var st syscall.Statfs_t
 	if syscall.Statfs(path, &st) != nil {

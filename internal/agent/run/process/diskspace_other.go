@@ -2,5 +2,5 @@
 
 package process
 
-// diskSpace does not know here.
+// diskSpace returns ok=false: it is not implemented on this system.
 func diskSpace(string) (free, total int64, ok bool) { return 0, 0, false }

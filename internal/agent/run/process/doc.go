@@ -1,7 +1,6 @@
 // Package process runs tasks as processes of the worker's machine, or in containers.
 //
-// A task's life is the list in hooks.go, from top to bottom. The folders of an
-// attempt are
+// newPhases (phases.go) lists the phases of an attempt in order. The folders of an attempt are
 //
 //	DIR/tasks/17.3-2/work   the task's folder: its working directory, with the
 //	                        project's files and the inputs
@@ -11,30 +10,25 @@
 //	DIR/tasks/17.3-2/input.json $MUSTER_INPUT, of tasks of defined kinds
 //	DIR/checkpoints/KIND/job-UID.3 $MUSTER_CHECKPOINT, kept for the task's next attempt
 //
-// and all but the last are removed when the attempt ends.
+// All but the last are removed when the attempt ends.
 //
 // # In a container
 //
-// The same life: its first phase decides what the attempt runs in, and what differs are the phases of a
-// setting. The container has the attempt's folder at /muster, with the checkpoint and the muster module mounted
-// on top, and nothing else of the worker's. It is made here and not started; from then on it is to the supervisor what a
-// process is. An attempt that may run in either goes over to a process as long as nothing of it was started. When it has ended its
-// container is removed, while its outputs are looked at.
+// The first phase decides between a process and a container; some phases are only for one of them. The container sees the
+// attempt's folder at /muster, with the checkpoint and the muster module mounted below it, and nothing else of the worker's.
+// This package creates it; the supervisor starts it and supervises it like a process. If the engine cannot create it, an attempt
+// that may run in either mode falls back to a process. The container is removed after its exit, while the outputs are collected.
 //
 // # The process
 //
-// It belongs to the supervisor, which starts it, writes its output to the attempt's
-// log, keeps its timeout and kills what it leaves: see package shim. An executor
-// only follows it. So it can be left when the worker ends (run.ErrDetach): the next life
-// passes a Task with Held set, and its executor goes on where this one followed.
-// Until the process starts the worker writes the log, from then on the supervisor does. A
-// task that prints nothing makes no log.
+// The supervisor (package shim) starts the process, writes its output to the attempt's log, enforces its timeout and kills its
+// descendants. An executor only follows it, so the process survives the worker (run.ErrDetach): the next incarnation passes a Task
+// with Recovered set. The worker writes the log until the process starts, the supervisor from then on. A task that prints nothing
+// has no log.
 //
 // # The end
 //
-// A program that fails may say why in $MUSTER_OUT/failure.json, which is no artifact: see failure.go.
-// When the main process exits, whatever else the task started is killed first. Artifacts are
-// taken off afterwards, when nothing can change them any more; then the report is
-// settled, and only then the folders are removed: a worker that is killed in between has
-// either the folders or the report.
+// A program that fails may report why in $MUSTER_OUT/failure.json, which is not an artifact: see failure.go. When the main process
+// exits, everything else that the task started is killed first. Then nothing can change the artifacts, and they are uploaded. Then
+// the report is saved, and only then are the folders removed: a worker that is killed in between has the folders or the report.
 package process

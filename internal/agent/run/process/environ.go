@@ -11,15 +11,13 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// inheritedNames lists what a task sees of the worker's environment: where programs are
-// and how people write. HOME is not among them: a task's home is a folder of its
-// own, so that it finds no credentials there and leaves nothing.
+// inheritedNames lists the variables of the worker that a task sees. HOME is not one of them: a task has its own home folder,
+// without credentials, which is removed with it.
 func inheritedNames() []string {
 	return []string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME"}
 }
 
-// inheritEnv picks the passed entries of an environment and fills in what
-// programs cannot do without.
+// inheritEnv returns the inherited entries of environ, with defaults for PATH and LANG.
 func inheritEnv(environ []string) []string {
 	var out []string
 	for _, name := range inheritedNames() {
@@ -36,9 +34,8 @@ func inheritEnv(environ []string) []string {
 	return out
 }
 
-// buildEnv makes the task's environment. Later entries win: first the worker's
-// passed ones, then the spec's, then what Muster itself says. A container has nothing of the
-// worker's: what is not set here is the image's.
+// buildEnv builds the task's environment. Later entries win: the worker's, the spec's, Muster's. A container inherits from its
+// image instead of the worker.
 func (a *Attempt) buildEnv(context.Context) error {
 	t, spec, paths := a.Task, a.Task.Spec, a.paths()
 	env := make([]string, 0, len(a.executor.baseEnv)+len(spec.Env)+20)
@@ -108,8 +105,8 @@ func elementEnv(spec *muster.TaskSpec, element string) (string, []string) {
 	return strconv.Itoa(index), env
 }
 
-// matchElement finds the position of each axis' value in a text such as "lr=0.1,seed=2".
-// Values may themselves hold commas, so that it may have to try several.
+// matchElement returns the index of each axis' value in a text such as "lr=0.1,seed=2", nil if none fits. Values may contain
+// commas, so it backtracks.
 func matchElement(axes []muster.Axis, element string) []int {
 	if len(axes) == 0 {
 		if element == "" {
@@ -134,7 +131,7 @@ func matchElement(axes []muster.Axis, element string) []int {
 	return nil
 }
 
-// envName turns an axis' name into a part of an environment variable's.
+// envName converts the name of an axis to upper case letters, digits and underscores.
 func envName(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -151,7 +148,7 @@ func envName(name string) string {
 // eventsPath is $MUSTER_EVENTS, on the worker.
 func (a *Attempt) eventsPath() string { return filepath.Join(a.base, "events") }
 
-// taskPaths are the attempt's folders, and one file, as its program sees them.
+// taskPaths are the attempt's folders and its events file, as its program sees them.
 type taskPaths struct{ work, out, tmp, checkpoint, modules, events string }
 
 func (a *Attempt) paths() taskPaths {
@@ -173,7 +170,7 @@ func lookupEnv(env []string, name string) string {
 	return ""
 }
 
-// mergeEnv replaces entries, or adds them.
+// mergeEnv sets entries in env and returns it.
 func mergeEnv(env, entries []string) []string {
 	for _, entry := range entries {
 		name, value, _ := strings.Cut(entry, "=")
@@ -182,7 +179,7 @@ func mergeEnv(env, entries []string) []string {
 	return env
 }
 
-// setEnv replaces an entry, or adds it.
+// setEnv sets one variable in env and returns it.
 func setEnv(env []string, name, value string) []string {
 	for i, e := range env {
 		if strings.HasPrefix(e, name) && strings.HasPrefix(e[len(name):], "=") {
@@ -191,4 +188,20 @@ func setEnv(env []string, name, value string) []string {
 		}
 	}
 	return append(env, name+"="+value)
+}
+
+// gangEnv returns the variables for the task's rank in its gang and for its devices. Without a launcher, which sets them for each
+// of its processes, it includes the variables that PyTorch reads.
+func (a *Attempt) gangEnv() []string {
+	rank, size := "0", "1"
+	var env []string
+	if g := a.Task.Gang; g != nil {
+		rank, size = strconv.Itoa(g.Rank), strconv.Itoa(g.Size)
+		port := strconv.Itoa(g.Port)
+		env = append(env, "MUSTER_MASTER_ADDR="+g.Master, "MUSTER_MASTER_PORT="+port)
+		if a.Task.Spec.Launcher == "" {
+			env = append(env, "RANK="+rank, "LOCAL_RANK=0", "WORLD_SIZE="+size, "MASTER_ADDR="+g.Master, "MASTER_PORT="+port)
+		}
+	}
+	return append(env, "MUSTER_RANK="+rank, "MUSTER_WORLD_SIZE="+size, "MUSTER_GPUS="+strings.Join(a.Task.Grant.GPUs, ","))
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 	"strings"
@@ -18,16 +17,15 @@ import (
 const (
 	failureName    = "failure.json"
 	maxFailure     = 64 << 10
-	maxFailureText = 2000 // bytes of its message
+	maxFailureText = 2000 // bytes of the message
 )
 
-// claimableReasons are the reasons that a program may give for its failure. The others are the worker's to find.
+// claimableReasons are the reasons that a program may report for its failure. Only the worker determines the others.
 var claimableReasons = []muster.Reason{
 	muster.BadInput, muster.Dependency, muster.Diverged, muster.OutOfMemory, muster.ArtifactMissing, muster.DiskFull, muster.ExitCode,
 }
 
-// readFailure reads why the program says that it failed. One that ended well did not, and what
-// cannot be understood is only told of.
+// readFailure reads failure.json of a program that failed. It only logs a file that it cannot parse.
 func (a *Attempt) readFailure() {
 	if a.exit == nil || a.exit.Code == 0 {
 		return
@@ -43,22 +41,7 @@ func (a *Attempt) readFailure() {
 }
 
 func (a *Attempt) failureFile() (*run.TaskError, error) {
-	out, err := a.openFolder(a.outDir())
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = out.Close() }()
-	if info, err := out.Lstat(failureName); err != nil {
-		return nil, err
-	} else if !info.Mode().IsRegular() {
-		return nil, errors.New("it is not a plain file")
-	}
-	f, err := run.OpenRegularIn(out, failureName)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxFailure+1))
+	b, err := a.readOutFile(failureName, maxFailure)
 	if err != nil {
 		return nil, err
 	}
@@ -72,20 +55,20 @@ func (a *Attempt) failureFile() (*run.TaskError, error) {
 	case !utf8.Valid(b) || json.Unmarshal(b, &claim) != nil:
 		return nil, errors.New(`it is not JSON such as {"reason": "bad_input", "message": "…"}`)
 	case !slices.Contains(claimableReasons, claim.Reason):
-		return nil, fmt.Errorf("%q is not a reason that a program can give: write one of %s", singleLine(string(claim.Reason), muster.MaxNameSize), joinReasons(claimableReasons))
+		return nil, fmt.Errorf("unknown reason %q: use one of %s", singleLine(string(claim.Reason), muster.MaxNameSize), joinReasons(claimableReasons))
 	}
 	text := singleLine(claim.Message, maxFailureText)
 	if text == "" {
-		text = "the program says so, and not why"
+		text = "the program gave no message"
 	}
 	if claim.Reason == muster.DiskFull && !a.diskFull(nearlyFull) {
-		// A full disk is the fleet's fault, which a program cannot claim where there is none.
-		return run.Failf(muster.ExitCode, "%s (%s): the program says that the disk is full, and the worker's is not", text, describeExit(a.exit)), nil
+		// A full disk is retried without using up an attempt, so a program cannot claim it while there is space.
+		return run.Failf(muster.ExitCode, "%s (%s): the program reports a full disk, but the worker's disk is not full", text, describeExit(a.exit)), nil
 	}
 	return &run.TaskError{Reason: claim.Reason, Message: text}, nil
 }
 
-// singleLine makes one line of what a program wrote, of so many bytes at most.
+// singleLine replaces white space and control characters by single spaces and cuts the text to maxLen bytes.
 func singleLine(s string, maxLen int) string {
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }), " ")
 	if len(s) <= maxLen {
@@ -102,15 +85,15 @@ func joinReasons(reasons []muster.Reason) string {
 	return strings.Join(names, ", ")
 }
 
-// How full a disk counts as full.
+// fullness is when a disk counts as full.
 type fullness int
 
 const (
 	completelyFull fullness = iota // nothing more can be written
-	nearlyFull                     // so full that what was to be written may not have fitted: the program has removed its half of it
+	nearlyFull                     // a large file may not have fitted, and the program has removed what it wrote of it
 )
 
-// diskFull reports whether the disk of the attempt's folders is. Where it cannot be known it is not.
+// diskFull reports whether the disk of the attempt's folders is full. It is false where that cannot be determined.
 func (a *Attempt) diskFull(level fullness) bool {
 	free, total, ok := diskSpace(a.base)
 	if level == nearlyFull {

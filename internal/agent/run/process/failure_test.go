@@ -12,8 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestAProgramSaysWhyItFailed holds what failure.json does: it gives the reason, it is no artifact, and what cannot be
-// believed is told of in the log only.
+// TestAProgramSaysWhyItFailed checks that failure.json gives the reason and is not an artifact, and that invalid claims are only logged.
 func TestAProgramSaysWhyItFailed(t *testing.T) {
 	w := runtest.NewEnv(t)
 	x, err := process.New(w.Deps)
@@ -30,15 +29,15 @@ func TestAProgramSaysWhyItFailed(t *testing.T) {
 		message, logged string
 	}{
 		{"a reason", logLine(`{"reason": "bad_input", "message": "epochs: write\n at least 1", "field": 3}`) + "exit 1", muster.BadInput, "epochs: write at least 1", ""},
-		{"without a sentence", logLine(`{"reason": "diverged"}`) + "exit 2", muster.Diverged, "the program says so, and not why", ""},
+		{"without a sentence", logLine(`{"reason": "diverged"}`) + "exit 2", muster.Diverged, "the program gave no message", ""},
 		{"before a signal", logLine(`{"reason": "dependency", "message": "no torch"}`) + "kill -SEGV $$", muster.Dependency, "no torch", ""},
 		{"a success", logLine(`{"reason": "bad_input", "message": "no"}`), "", "", ""},
-		{"a reason of the worker's", logLine(`{"reason": "worker_lost", "message": "no"}`) + "exit 1", muster.ExitCode, "exit code 1", `"worker_lost" is not a reason that a program can give`},
-		{"a full disk that is none", logLine(`{"reason": "disk_full", "message": "no space for model.pt"}`) + "exit 1", muster.ExitCode,
-			"no space for model.pt (exit code 1): the program says that the disk is full, and the worker's is not", ""},
+		{"a reason of the worker's", logLine(`{"reason": "worker_lost", "message": "no"}`) + "exit 1", muster.ExitCode, "exit code 1", `unknown reason "worker_lost"`},
+		{"a false claim of a full disk", logLine(`{"reason": "disk_full", "message": "no space for model.pt"}`) + "exit 1", muster.ExitCode,
+			"no space for model.pt (exit code 1): the program reports a full disk, but the worker's disk is not full", ""},
 		{"no JSON", logLine(`bad_input`) + "exit 1", muster.ExitCode, "exit code 1", "failure.json is ignored: it is not JSON"},
 		{"too large", logLine(`{}`) + `head -c 100000 /dev/zero > "$MUSTER_OUT/failure.json"; exit 1`, muster.ExitCode, "exit code 1", "larger than 64KiB"},
-		{"a link", logLine(`{}`) + `rm "$MUSTER_OUT/failure.json"; ln -s /etc/passwd "$MUSTER_OUT/failure.json"; exit 1`, muster.ExitCode, "exit code 1", "not a plain file"},
+		{"a link", logLine(`{}`) + `rm "$MUSTER_OUT/failure.json"; ln -s /etc/passwd "$MUSTER_OUT/failure.json"; exit 1`, muster.ExitCode, "exit code 1", "not a regular file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n++

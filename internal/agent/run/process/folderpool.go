@@ -11,15 +11,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// maxPooled is how many folders are kept for later attempts.
+// maxPooled is the most folders that a pool keeps.
 const maxPooled = 64
 
-// folderPool makes and removes the folders of attempts. Those in which a task left no
-// file, as most of the small ones do, become the next attempt's: to make and
-// remove them costs more than all else that is done for such a task.
+// folderPool creates and removes the folders of attempts. It reuses those in which a task left no file: for small tasks, creating
+// and removing folders costs more than everything else. Its methods may be called concurrently.
 type folderPool struct {
-	dir     string   // of the spare ones
-	name    string   // of spare ones, with a number behind
+	dir     string   // of the pooled folders
+	name    string   // prefix of their names, before a number
 	subdirs []string // the folders in each
 
 	mu     sync.Mutex
@@ -27,7 +26,7 @@ type folderPool struct {
 	number int
 }
 
-// removeLeftovers removes the spare folders of an earlier life.
+// removeLeftovers removes the pooled folders of earlier incarnations.
 func (f *folderPool) removeLeftovers() error {
 	old, err := filepath.Glob(filepath.Join(f.dir, f.name+"*"))
 	for _, path := range old {
@@ -36,7 +35,7 @@ func (f *folderPool) removeLeftovers() error {
 	return err
 }
 
-// acquire makes an attempt's folder with its parts, all of them empty.
+// acquire creates an attempt's folder with its empty subfolders.
 func (f *folderPool) acquire(base string) error {
 	if path := f.pop(); path != "" {
 		if os.Rename(path, base) == nil {
@@ -46,7 +45,7 @@ func (f *folderPool) acquire(base string) error {
 	}
 	err := os.Mkdir(base, 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		// From an earlier life of the worker, which had no time to clean up.
+		// An earlier incarnation of the worker was killed before its cleanup.
 		if err = run.RemoveAll(base); err == nil {
 			err = os.Mkdir(base, 0o700)
 		}
@@ -59,7 +58,7 @@ func (f *folderPool) acquire(base string) error {
 	return err
 }
 
-// release takes an attempt's folder back.
+// release recycles or removes an attempt's folder.
 func (f *folderPool) release(base string) error {
 	if f.recycle(base) {
 		return nil
@@ -67,17 +66,22 @@ func (f *folderPool) release(base string) error {
 	return run.RemoveAll(base)
 }
 
-// recycle makes a spare one of a folder if nothing was left in it, and reports
-// whether it did.
+// recycle moves an empty folder to the pool and reports whether it did.
 func (f *folderPool) recycle(base string) bool {
 	if !pristine(base, f.subdirs) {
 		return false
 	}
-	path := f.nextPath()
-	if path == "" || os.Rename(base, path) != nil {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.pooled) >= maxPooled {
 		return false
 	}
-	f.push(path)
+	f.number++
+	path := filepath.Join(f.dir, f.name+strconv.Itoa(f.number))
+	if os.Rename(base, path) != nil {
+		return false
+	}
+	f.pooled = append(f.pooled, path)
 	return true
 }
 
@@ -96,15 +100,4 @@ func (f *folderPool) push(path string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pooled = append(f.pooled, path)
-}
-
-// nextPath names another spare folder, "" if there are enough.
-func (f *folderPool) nextPath() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.pooled) >= maxPooled {
-		return ""
-	}
-	f.number++
-	return filepath.Join(f.dir, f.name+strconv.Itoa(f.number))
 }

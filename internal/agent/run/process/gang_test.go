@@ -130,7 +130,7 @@ func TestTorchrunIsFoundAsAModule(t *testing.T) {
 
 	for _, files := range [][]string{{torch}, {"bin/python3"}, {}} {
 		r, _ = execute(t, &run.Task{Spec: spec(install(t, files...))})
-		if r.Outcome != muster.AttemptFailed || r.Reason != muster.Dependency || !strings.Contains(r.Message, "name torch in python.packages") {
+		if r.Outcome != muster.AttemptFailed || r.Reason != muster.Dependency || !strings.Contains(r.Message, "add torch to python.packages") {
 			t.Errorf("%s: %s %s: %s", files, r.Outcome, r.Reason, r.Message)
 		}
 	}

@@ -13,23 +13,21 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// containerRoot is where the folder of an attempt is in its container.
+// containerRoot is the attempt's folder in its container.
 const containerRoot = "/muster"
 
-// containerPaths are the places of an attempt in its container. Those of the last two folders are mounted on
-// top of the attempt's own.
+// containerPaths are the paths of an attempt in its container. checkpoint and modules are mounts below containerRoot.
 var containerPaths = taskPaths{
 	work: containerRoot + "/work", out: containerRoot + "/out", tmp: containerRoot + "/tmp", events: containerRoot + "/events",
 	checkpoint: containerRoot + "/checkpoint", modules: containerRoot + "/sdk",
 } //nolint:gochecknoglobals // a constant
 
-// mountPoints are the folders of an attempt on which others are mounted in its container. An engine
-// would make them.
+// mountPoints are the subfolders of an attempt for mounts in its container. An engine would create them as root.
 func mountPoints() []string {
 	return []string{filepath.Base(containerPaths.checkpoint), filepath.Base(containerPaths.modules)}
 }
 
-// chooseMode decides what the program runs in.
+// chooseMode decides whether the program runs as a process or in a container.
 func (a *Attempt) chooseMode(context.Context) error {
 	a.mode = modeProcess
 	if h := a.Task.Recovered; h != nil {
@@ -41,7 +39,7 @@ func (a *Attempt) chooseMode(context.Context) error {
 	spec := a.Task.Spec
 	if spec.Image == "" || spec.Isolation == muster.IsolationProcess {
 		if a.executor.kind == muster.KindContainer {
-			return run.Failf(muster.TaskInvalid, "there is nothing to run in: set image")
+			return run.Failf(muster.TaskInvalid, "a container task needs an image: set image")
 		}
 		return nil
 	}
@@ -59,33 +57,44 @@ func (a *Attempt) chooseMode(context.Context) error {
 		a.LogLine("runs as a process: " + engineErr.Error())
 		return nil
 	}
-	return run.Failf(muster.EngineFailed, "no container can be run on this worker: %w", engineErr)
+	return run.Failf(muster.EngineFailed, "this worker cannot run containers: %w", engineErr)
 }
 
-// errNoEngine is why a worker that was given none runs no containers.
 var errNoEngine = errors.New("this worker has no container engine")
 
-// canRunAsProcess reports whether the task may run as a process where it cannot have a container.
+// canRunAsProcess reports whether the task may run as a process if there is no container for it.
 func (a *Attempt) canRunAsProcess() bool {
 	s := a.Task.Spec
 	return s.Isolation == muster.IsolationAuto && a.executor.kind != muster.KindContainer && (s.Run != nil || s.Script != nil || a.executor.kindHooks.OwnEntrypoint)
 }
 
-// prepareContainer prepares all that a container has of its attempt.
-func (a *Attempt) prepareContainer(ctx context.Context) error {
+// prepareIsolation creates the limits on the task's resources and folders.
+func (a *Attempt) prepareIsolation(context.Context) error {
+	if a.executor.deps.Isolator == nil {
+		return nil
+	}
+	var err error
+	a.isolation, err = a.executor.deps.Isolator.Prepare(a.Task, a.runFolders())
+	return err
+}
+
+func (a *Attempt) runFolders() run.Folders {
+	return run.Folders{
+		Base: a.base, Work: a.Dir, Out: a.outDir(), Tmp: filepath.Join(a.base, "tmp"), Checkpoint: a.checkpoint, Runtime: a.runtime,
+		Read: a.setup.readable, Write: a.setup.writable,
+	}
+}
+
+// checkContainer rejects specs that containers do not support.
+func (a *Attempt) checkContainer(context.Context) error {
 	if a.Task.Spec.Python != nil && !a.canRunAsProcess() {
-		return run.Failf(muster.TaskInvalid, "no Python environment is built in a container: use an image that has the packages, and leave python out")
+		return run.Failf(muster.TaskInvalid, "python is not supported in a container: use an image with the packages, and remove python")
 	}
 	a.programArgv = a.argv
-	for _, step := range []func(context.Context) error{a.linkCheckpoint, a.prepareCgroups, a.buildEnv, a.acquireDevices, a.applyLauncher} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
-// prepareCgroups makes the control groups that the container is to be in.
+// prepareCgroups creates the control groups for the container.
 func (a *Attempt) prepareCgroups(context.Context) error {
 	if a.executor.deps.Isolator == nil {
 		return nil
@@ -95,8 +104,7 @@ func (a *Attempt) prepareCgroups(context.Context) error {
 	return err
 }
 
-// createContainer makes the container. If its engine cannot do what the task needs, one that may goes over to
-// the worker.
+// createContainer creates the container. If the engine fails, a task that may run as a process does so.
 func (a *Attempt) createContainer(ctx context.Context) error {
 	ctrSpec := &run.ContainerSpec{
 		Task: a.Task, Argv: a.argv, HasInterpreter: a.hasInterpreter, Env: a.env, Home: containerPaths.tmp, Isolation: a.isolation, OpenMounts: a.openMounts,
@@ -133,7 +141,7 @@ func (a *Attempt) createContainer(ctx context.Context) error {
 	return nil
 }
 
-// isEngineFault reports whether err is of the worker's engine or its owner, and not of the image or its registry.
+// isEngineFault reports whether the worker's engine or settings caused err, and not the image or its registry.
 func isEngineFault(err error) bool {
 	f, ok := errors.AsType[*run.TaskError](err)
 	return ok && (f.Reason == muster.Dependency || f.Reason == muster.EngineFailed || f.Reason == muster.Rejected)
@@ -150,7 +158,7 @@ func (a *Attempt) fallBackToProcess(ctx context.Context) error {
 	}
 	for _, name := range mountPoints() {
 		if err := os.Remove(filepath.Join(a.base, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return run.Failf(muster.WorkerInternal, "the task's folder cannot be made ready for a process: %w", err)
+			return run.Failf(muster.WorkerInternal, "prepare the task's folder for a process: %w", err)
 		}
 	}
 	a.mode, a.env, a.argv = modeProcess, nil, a.programArgv
@@ -159,32 +167,32 @@ func (a *Attempt) fallBackToProcess(ctx context.Context) error {
 	}
 	a.runCleanups()
 	a.setup = programSetup{}
-	return a.resolveProgram(ctx) // what it needs lies elsewhere now
+	return a.resolveProgram(ctx) // its paths are different outside a container
 }
 
-// openMounts lets every user change what the container may: who its image runs as has no name here. The
-// folder around the attempts' is closed to them.
+// openMounts makes the container's folders writable for every user, because the user of the image is unknown here. Their parent
+// folder is closed to other users of the machine.
 func (a *Attempt) openMounts() error {
 	f, err := os.OpenFile(a.eventsPath(), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "the task's folder cannot be opened to its user: %w", err)
+		return run.Failf(muster.WorkerInternal, "open the task's folder to the container's user: %w", err)
 	}
 	_ = f.Close() // nothing was written
 	for _, dir := range []string{a.base, a.checkpoint} {
 		if err := makeWritable(dir); err != nil {
-			return run.Failf(muster.WorkerInternal, "the task's folder cannot be opened to its user: %w", err)
+			return run.Failf(muster.WorkerInternal, "open the task's folder to the container's user: %w", err)
 		}
 	}
 	return nil
 }
 
-// makeWritable lets every user read, change and, where its owner may, execute what is in a folder.
+// makeWritable lets every user read and write the files in a folder, and execute those that their owner may execute.
 func makeWritable(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // holds nothing that could be lost
+	defer func() { _ = root.Close() }()
 	return fs.WalkDir(root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type()&fs.ModeSymlink != 0 {
 			return err
@@ -201,14 +209,13 @@ func makeWritable(dir string) error {
 	})
 }
 
-// How long the end of an attempt waits for its container's removal. What an engine does not do in
-// that time is swept later.
+// Limits of the removal of a container. Containers that remain are swept later.
 const (
 	removeTimeout       = 30 * time.Second
-	detachRemoveTimeout = 5 * time.Second // of one that is to be left
+	detachRemoveTimeout = 5 * time.Second
 )
 
-// startRemoval removes the container that has ended, while its outputs are looked at: they are not in it.
+// startRemoval removes the exited container in the background: the outputs are not in it.
 func (a *Attempt) startRemoval(ctx context.Context) error {
 	a.removalStarted = true
 	a.removal.Go(func() {
@@ -216,7 +223,7 @@ func (a *Attempt) startRemoval(ctx context.Context) error {
 		defer cancel()
 		defer context.AfterFunc(ctx, func() {
 			if detaching(ctx) {
-				cancel() // the next life does it
+				cancel() // the next incarnation removes it
 			}
 		})()
 		a.removeContainer(removeCtx, removeTimeout)
@@ -224,7 +231,7 @@ func (a *Attempt) startRemoval(ctx context.Context) error {
 	return nil
 }
 
-// removeContainer removes the container, also one that still runs.
+// removeContainer removes the container, even if it still runs.
 func (a *Attempt) removeContainer(ctx context.Context, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -233,6 +240,6 @@ func (a *Attempt) removeContainer(ctx context.Context, timeout time.Duration) {
 		err = c.Remove(ctx, a.container)
 	}
 	if err != nil {
-		a.executor.deps.Log.Warn("a task's container is not removed yet", slog.String("attempt", a.Task.Attempt.String()), slog.String("container", a.container.ID), slog.Any("error", err))
+		a.executor.deps.Log.Warn("removing a task's container failed", slog.String("attempt", a.Task.Attempt.String()), slog.String("container", a.container.ID), slog.Any("error", err))
 	}
 }

@@ -10,24 +10,22 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// appendTimeout is how long the worker's own log may take to accept a piece.
+// appendTimeout limits one append to the worker's log.
 const appendTimeout = 30 * time.Second
 
-// attemptLog is where the words from Muster go: the worker writes the log until the
-// task's process starts, and from then on only the supervisor does. It may be used
-// by several goroutines.
+// attemptLog writes Muster's lines to an attempt's log: directly until the task's process starts, then through the supervisor, which
+// is the only writer from then on. Its methods may be called concurrently.
 type attemptLog struct {
 	appendFunc func(offset int64, data []byte) (int64, error)
 	onGrow     func(size int64)
 
 	mu     sync.Mutex
-	proc   run.Proc // once the log is the supervisor's
+	proc   run.Proc // set when the supervisor writes the log
 	offset int64
 	err    error // the first failure; nothing is written after it
 }
 
-// newAttemptLog returns the log of an attempt. What is said while it is being stopped is
-// written too.
+// newAttemptLog returns the log of an attempt. It keeps working after ctx ends.
 func newAttemptLog(ctx context.Context, deps *run.Deps, id muster.AttemptID, reporter run.Reporter) *attemptLog {
 	ctx = context.WithoutCancel(ctx)
 	appendFunc := func(offset int64, data []byte) (int64, error) {
@@ -38,8 +36,7 @@ func newAttemptLog(ctx context.Context, deps *run.Deps, id muster.AttemptID, rep
 	return &attemptLog{appendFunc: appendFunc, onGrow: reporter.LogGrew}
 }
 
-// handOver calls start with the size of the log, and leaves the log to what it
-// returns.
+// handOver calls start with the size of the log. The process that it returns is the log's writer from then on.
 func (l *attemptLog) handOver(start func(size int64) (run.Proc, error)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,11 +68,11 @@ func (l *attemptLog) logLine(line string) { l.record(tasklog.System, []byte(line
 
 func (l *attemptLog) record(stream tasklog.Stream, data []byte) {
 	if proc := l.tryAppend(stream, data); proc != nil {
-		proc.AppendLog(stream, data) // without the lock: the supervisor has a log of its own order
+		proc.AppendLog(stream, data) // without the lock: the supervisor orders records itself
 	}
 }
 
-// tryAppend appends to the log as long as it is the worker's. Then it returns what writes it.
+// tryAppend appends to the log if the worker is its writer. Otherwise it returns the process whose supervisor is.
 func (l *attemptLog) tryAppend(stream tasklog.Stream, data []byte) run.Proc {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +81,7 @@ func (l *attemptLog) tryAppend(stream tasklog.Stream, data []byte) run.Proc {
 	}
 	size, err := l.appendFunc(l.offset, tasklog.AppendRecord(nil, tasklog.Record{Stream: stream, At: time.Now(), Data: data}))
 	if err != nil {
-		l.err = run.Failf(muster.WorkerInternal, "the task's log cannot be written on the worker: %w", err)
+		l.err = run.Failf(muster.WorkerInternal, "write the task's log on the worker: %w", err)
 		return nil
 	}
 	l.offset = size

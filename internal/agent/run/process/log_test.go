@@ -27,7 +27,7 @@ func (p *slowProc) LogSize() int64 {
 	return 7
 }
 
-// A supervisor that is slow to write one record, or to tell the size, does not delay other tasks.
+// A supervisor that is slow to write a record, or to return the size, does not delay other tasks.
 func TestALogIsNotLockedWhileTheSupervisorWrites(t *testing.T) {
 	t.Parallel()
 	p := &slowProc{called: make(chan struct{}), release: make(chan struct{})}

@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -23,13 +26,13 @@ import (
 const (
 	resultName           = "result.json"
 	maxArtifacts         = 10_000
-	maxNameLen           = 1024 // bytes; a folder that lies deeper is not looked into: that takes the square of the depth
+	maxNameLen           = 1024 // bytes; deeper folders are not read, because the time grows with the square of the depth
 	maxConcurrentUploads = 4
-	lateUploadTimeout    = time.Minute // for what a task that timed out has left
+	lateUploadTimeout    = time.Minute // for a task that timed out
 )
 
-// collectOutputs takes the task's result and artifacts off the worker, whether or not it
-// succeeded. Of a task that was stopped before its time nothing is taken.
+// collectOutputs reads the task's result and uploads its artifacts, whether or not it succeeded. It skips a task that was stopped,
+// unless by its timeout.
 func (a *Attempt) collectOutputs(ctx context.Context) error {
 	stopped := a.stopped()
 	if stopped != nil && stopped.Outcome != muster.AttemptTimedOut {
@@ -41,11 +44,11 @@ func (a *Attempt) collectOutputs(ctx context.Context) error {
 		defer cancel()
 	}
 	if len(a.Task.Spec.Outputs) == 0 && isEmpty(a.outDir()) {
-		return nil // as most tasks leave it
+		return nil
 	}
 	a.checkFolders()
 	a.readFailure()
-	// The result is read first, so that it is there whatever becomes of the files.
+	// The result comes first: it does not depend on the uploads.
 	resultErr := a.readResult()
 	files, err := a.findArtifacts(resultErr != nil)
 	if uploadErr := a.upload(ctx, files); uploadErr != nil {
@@ -54,68 +57,69 @@ func (a *Attempt) collectOutputs(ctx context.Context) error {
 	return errors.Join(resultErr, err, a.resolveCIDs(ctx, files))
 }
 
-// checkFolders makes sure that the folders to be read are those that were made: a task
-// may have put links to other ones in their place. Nothing of it runs any more, so
-// that what is looked at now stays as it is.
+// checkFolders removes links and files that a task put in the place of its folders. No process of the task runs any more, so the
+// check stays valid.
 func (a *Attempt) checkFolders() {
 	for _, dir := range []string{a.base, a.outDir(), a.Dir} {
 		info, err := os.Lstat(dir)
 		if err == nil && info.IsDir() || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		a.LogLine(filepath.Base(dir) + ", a folder of the task's, is no folder any more: nothing is taken from it")
-		_ = os.Remove(dir) // a link or a file; nothing can be read where nothing is
+		a.LogLine("the task replaced its folder " + filepath.Base(dir) + " with something else: no files are collected from it")
+		_ = os.Remove(dir) // a link or a file
 	}
 }
 
 // readResult reads result.json.
 func (a *Attempt) readResult() error {
-	out, err := a.openFolder(a.outDir())
-	if errors.Is(err, fs.ErrNotExist) {
+	b, err := a.readOutFile(resultName, muster.MaxResultSize)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	if err != nil {
-		return run.Failf(muster.WorkerInternal, "$MUSTER_OUT cannot be read: %w", err)
-	}
-	defer func() { _ = out.Close() }()
-	info, err := out.Lstat(resultName)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil && !info.Mode().IsRegular() {
-		return run.Failf(muster.ResultInvalid, "%s cannot be read: it is not a plain file", resultName)
-	}
-	f, err := run.OpenRegularIn(out, resultName)
-	if err != nil {
-		return run.Failf(muster.ResultInvalid, "%s cannot be read: %w", resultName, err)
-	}
-	defer f.Close()
-	buf := make([]byte, muster.MaxResultSize+1)
-	n := 0
-	for n < len(buf) {
-		m, err := f.Read(buf[n:])
-		n += m
-		if err != nil || m == 0 {
-			break
+	case err != nil:
+		if taskErr, ok := errors.AsType[*run.TaskError](err); ok {
+			return taskErr
 		}
-	}
-	if n > muster.MaxResultSize {
-		return run.Failf(muster.ResultInvalid, "%s is larger than %s: leave what is big in a file of its own", resultName, muster.Size(muster.MaxResultSize))
-	}
-	if !json.Valid(buf[:n]) || !utf8.Valid(buf[:n]) {
+		return run.Failf(muster.ResultInvalid, "cannot read %s: %w", resultName, err)
+	case len(b) > muster.MaxResultSize:
+		return run.Failf(muster.ResultInvalid, "%s is larger than %s: write large data to other files", resultName, muster.Size(muster.MaxResultSize))
+	case !json.Valid(b) || !utf8.Valid(b):
 		return run.Failf(muster.ResultInvalid, "%s is not valid JSON (NaN and Infinity are not JSON either)", resultName)
 	}
-	a.result = append(json.RawMessage(nil), buf[:n]...)
+	a.result = b
 	return nil
 }
 
-// outputFile is a file to take off the worker.
-type outputFile struct {
-	name string // of the artifact, and of the file in the folder
-	dir  string // out, or work
+// readOutFile returns at most maxSize+1 bytes of a regular file in $MUSTER_OUT. It does not follow a link.
+func (a *Attempt) readOutFile(name string, maxSize int64) ([]byte, error) {
+	out, err := a.openFolder(a.outDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err = run.Failf(muster.WorkerInternal, "read $MUSTER_OUT: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = out.Close() }()
+	if info, err := out.Lstat(name); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	f, err := run.OpenRegularIn(out, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxSize+1))
 }
 
-// collector gathers files, by name and within bounds.
+// outputFile is a file to upload.
+type outputFile struct {
+	name string // of the artifact, and the path in dir
+	dir  string // the out or the work folder
+}
+
+// collector gathers at most maxArtifacts files with distinct names.
 type collector struct {
 	a         *Attempt
 	seen      map[string]bool
@@ -123,8 +127,8 @@ type collector struct {
 	truncated bool
 }
 
-// findArtifacts finds the artifacts: what is in $MUSTER_OUT, then what the spec's
-// outputs match in the task's folder. Of two with one name the first counts.
+// findArtifacts lists the files in $MUSTER_OUT, then those in the task's folder that the spec's outputs match. The first file with a
+// name wins.
 func (a *Attempt) findArtifacts(withResult bool) ([]outputFile, error) {
 	c := &collector{a: a, seen: map[string]bool{}}
 	if err := c.addOutDir(withResult); err != nil {
@@ -136,7 +140,7 @@ func (a *Attempt) findArtifacts(withResult bool) ([]outputFile, error) {
 		}
 	}
 	if c.truncated {
-		return c.files, run.Failf(muster.TaskInvalid, "there are more than %d artifacts, the rest is lost: pack them into an archive", maxArtifacts)
+		return c.files, run.Failf(muster.TaskInvalid, "more than %d artifacts, the rest is dropped: pack them into an archive", maxArtifacts)
 	}
 	return c.files, nil
 }
@@ -144,15 +148,15 @@ func (a *Attempt) findArtifacts(withResult bool) ([]outputFile, error) {
 func (c *collector) addOutDir(withResult bool) error {
 	root, err := c.a.openFolder(c.a.outDir())
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the task removed it: nothing was left there
+		return nil // the task removed it
 	}
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "$MUSTER_OUT cannot be read: %w", err)
+		return run.Failf(muster.WorkerInternal, "read $MUSTER_OUT: %w", err)
 	}
 	defer func() { _ = root.Close() }()
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "$MUSTER_OUT cannot be read: %w", err)
+		return run.Failf(muster.WorkerInternal, "read $MUSTER_OUT: %w", err)
 	}
 	for _, e := range entries {
 		if e.Name() != failureName && (e.Name() != resultName || withResult) {
@@ -162,14 +166,14 @@ func (c *collector) addOutDir(withResult bool) error {
 	return nil
 }
 
-// addGlobs adds what the patterns match. One without wildcards must match.
+// addGlobs adds the files that the patterns match. A pattern without wildcards must match.
 func (c *collector) addGlobs(patterns []string) error {
 	root, err := c.a.openFolder(c.a.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return run.Failf(muster.ArtifactMissing, "the task's folder is gone, and its outputs with it")
+		return run.Failf(muster.ArtifactMissing, "the task removed its folder with all outputs")
 	}
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "the task's folder cannot be read: %w", err)
+		return run.Failf(muster.WorkerInternal, "read the task's folder: %w", err)
 	}
 	defer func() { _ = root.Close() }()
 	var missing error
@@ -177,13 +181,13 @@ func (c *collector) addGlobs(patterns []string) error {
 		clean := strings.TrimSuffix(strings.TrimPrefix(pattern, "./"), "/")
 		if !strings.ContainsAny(clean, `*?[{\`) {
 			if c.add(root, c.a.Dir, clean) == 0 && missing == nil {
-				missing = run.Failf(muster.ArtifactMissing, "the output %s is not in the task's folder", pattern)
+				missing = run.Failf(muster.ArtifactMissing, "output %s does not exist in the task's folder", pattern)
 			}
 			continue
 		}
 		names, err := doublestar.Glob(depthLimitedFS{root.FS()}, clean, doublestar.WithNoFollow())
 		if err != nil {
-			return run.Failf(muster.TaskInvalid, "outputs: %q is not a pattern: %w", pattern, err)
+			return run.Failf(muster.TaskInvalid, "outputs: invalid pattern %q: %w", pattern, err)
 		}
 		for _, name := range names {
 			c.add(root, c.a.Dir, name)
@@ -192,7 +196,7 @@ func (c *collector) addGlobs(patterns []string) error {
 	return missing
 }
 
-// add takes a file, or all files of a folder, and returns how many match.
+// add adds a file, or all files of a folder, and returns how many match.
 func (c *collector) add(root *os.Root, dir, name string) int {
 	if len(c.files) >= maxArtifacts {
 		c.truncated = true
@@ -207,7 +211,7 @@ func (c *collector) add(root *os.Root, dir, name string) int {
 		return 0
 	case info.IsDir():
 		if link, err := root.Lstat(filepath.FromSlash(name)); err != nil || !link.IsDir() {
-			return 0 // a link to a folder: its files are taken where they are
+			return 0 // a link to a folder
 		}
 		if len(name) > maxNameLen {
 			c.a.LogLine(fmt.Sprintf("%.60s… is not taken as an artifact: its path is longer than %d bytes", name, maxNameLen))
@@ -237,10 +241,10 @@ func (c *collector) add(root *os.Root, dir, name string) int {
 	return 1
 }
 
-// unreadableReason says why a file cannot be looked at. A link that stays in the folder can, so others lead out of it.
+// unreadableReason returns why Stat failed. It succeeds for links within the folder, so other links point outside.
 func unreadableReason(root *os.Root, name string, err error) string {
 	if link, lerr := root.Lstat(filepath.FromSlash(name)); lerr == nil && link.Mode()&fs.ModeSymlink != 0 {
-		return "it is a link that leads out of the folder"
+		return "it is a link that points outside the folder"
 	}
 	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pathErr.Err
@@ -248,10 +252,10 @@ func unreadableReason(root *os.Root, name string, err error) string {
 	return err.Error()
 }
 
-// depthLimitedFS is a folder without what lies too deep in it.
+// depthLimitedFS hides the content of folders whose path is longer than maxNameLen.
 type depthLimitedFS struct{ fs.FS }
 
-// Stat implements fs.StatFS: without it files would be opened.
+// Stat implements fs.StatFS. Without it, package fs would open the file.
 func (s depthLimitedFS) Stat(name string) (fs.FileInfo, error) { return fs.Stat(s.FS, name) }
 
 // ReadDir implements fs.ReadDirFS.
@@ -266,53 +270,33 @@ func isValidName(s string) bool {
 	return utf8.ValidString(s) && len(s) <= maxNameLen && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// upload takes files off the worker, a few at once. The artifacts are those that
-// arrived, in the order found.
+// upload uploads files, maxConcurrentUploads at a time. a.artifacts gets those that succeeded, in the order of files.
 func (a *Attempt) upload(ctx context.Context, files []outputFile) error {
-	if len(files) == 0 {
-		return nil
-	}
-	var (
-		wg       sync.WaitGroup
-		mu       sync.Mutex
-		next     int
-		firstErr error
-		uploaded = make([]muster.Artifact, len(files))
-	)
-	nextIndex := func() int {
-		mu.Lock()
-		defer mu.Unlock()
-		if next == len(files) || firstErr != nil {
-			return -1
-		}
-		next++
-		return next - 1
-	}
-	for range min(maxConcurrentUploads, len(files)) {
-		wg.Go(func() {
-			for i := nextIndex(); i >= 0; i = nextIndex() {
-				hash, size, err := a.uploadOne(ctx, files[i])
-				mu.Lock()
-				if err == nil {
-					uploaded[i] = muster.Artifact{Name: files[i].name, Size: size, SHA256: hash}
-				} else if firstErr == nil {
-					firstErr = run.Failf(muster.UploadFailed, "the artifact %s could not be taken off the worker: %w", files[i].name, err)
-				}
-				mu.Unlock()
+	uploaded := make([]muster.Artifact, len(files))
+	var group errgroup.Group
+	group.SetLimit(maxConcurrentUploads)
+	var failed atomic.Bool
+	for i, f := range files {
+		group.Go(func() error {
+			if failed.Load() {
+				return nil
 			}
+			hash, size, err := a.uploadOne(ctx, f)
+			if err != nil {
+				failed.Store(true)
+				return run.Failf(muster.UploadFailed, "upload artifact %s: %w", f.name, err)
+			}
+			uploaded[i] = muster.Artifact{Name: f.name, Size: size, SHA256: hash}
+			return nil
 		})
 	}
-	wg.Wait()
-	for _, d := range uploaded {
-		if d.SHA256 != "" {
-			a.artifacts = append(a.artifacts, d)
-		}
-	}
-	return firstErr
+	err := group.Wait()
+	a.artifacts = append(a.artifacts, slices.DeleteFunc(uploaded, func(f muster.Artifact) bool { return f.SHA256 == "" })...)
+	return err
 }
 
-// uploadOne takes one file. It is opened anew in its own folder: something of the task that
-// got away may have put a link to a file of the worker's in its place.
+// uploadOne uploads one file. It opens the file within its folder: an escaped process of the task may have replaced it by a link to
+// a file of the worker.
 func (a *Attempt) uploadOne(ctx context.Context, f outputFile) (sha256 string, size int64, err error) {
 	root, err := a.openFolder(f.dir)
 	if err != nil {
@@ -327,8 +311,7 @@ func (a *Attempt) uploadOne(ctx context.Context, f outputFile) (sha256 string, s
 	return a.executor.deps.Transfer.UploadFile(ctx, file)
 }
 
-// openLiveOut opens $MUSTER_OUT if the task has made the folder in it whose files are shown while it runs. Most
-// never do, and cost one call.
+// openLiveOut opens $MUSTER_OUT if the task has created the folder for live files in it.
 func (a *Attempt) openLiveOut() (*os.Root, error) {
 	if _, err := os.Lstat(filepath.Join(a.outDir(), muster.LiveDir)); err != nil {
 		return nil, err
@@ -336,8 +319,7 @@ func (a *Attempt) openLiveOut() (*os.Root, error) {
 	return a.openFolder(a.outDir())
 }
 
-// openFolder opens a folder of the task's for reading what lies in it, and nothing else. The
-// one around it is the worker's to change.
+// openFolder opens a folder of the task for reads that cannot escape it. Only the worker can change its parent.
 func (a *Attempt) openFolder(dir string) (*os.Root, error) {
 	base, err := os.OpenRoot(a.base)
 	if err != nil {

@@ -164,7 +164,7 @@ func TestFoldersWithoutEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if all, err := a.findArtifacts(true); err != nil || len(all) != 0 || !strings.Contains(logged.String(), "longer than") {
-		t.Errorf("%v, %v, and it says %q", all, err, logged.String())
+		t.Errorf("%v, %v, and it logged %q", all, err, logged.String())
 	}
 }
 

@@ -4,13 +4,12 @@ import (
 	"context"
 )
 
-// phase is one phase of a task's life. An error ends the life; it is the
-// attempt's failure.
+// phase is one phase of an attempt. An error is the attempt's failure and ends the phases.
 type phase struct {
 	name       string
 	run        func(a *Attempt, ctx context.Context) error
-	onRecovery bool    // also of an attempt that an earlier life of the worker started
-	mode       runMode // in which it is a phase; both if it names none
+	onRecovery bool    // also runs for an attempt that an earlier incarnation of the worker started
+	mode       runMode // the mode that has this phase; 0: both
 }
 
 // runMode is what the program of an attempt runs in.
@@ -21,9 +20,8 @@ const (
 	modeContainer                    // in a container
 )
 
-// newPhases are the phases in order. Settling the report and cleaning up follow in any
-// case. What an attempt runs in is decided by the first; one that may run in both ways goes over to
-// the worker if no container can be made, so that those phases stand below.
+// newPhases returns the phases in order. Saving the report and cleaning up follow in any case. The phases of processes come after
+// those of containers, because createContainer may fall back to a process.
 func (e *Executor) newPhases() []phase {
 	return []phase{
 		{name: "isolation", run: (*Attempt).chooseMode, onRecovery: true},
@@ -31,7 +29,12 @@ func (e *Executor) newPhases() []phase {
 		{name: "inputs", run: (*Attempt).fetchInputs},
 		{name: "checkpoint", run: (*Attempt).loadCheckpoint},
 		{name: "program", run: (*Attempt).resolveProgram},
-		{name: "box", run: (*Attempt).prepareContainer, mode: modeContainer},
+		{name: "box", run: (*Attempt).checkContainer, mode: modeContainer},
+		{name: "link", run: (*Attempt).linkCheckpoint, mode: modeContainer},
+		{name: "limits", run: (*Attempt).prepareCgroups, mode: modeContainer},
+		{name: "env", run: (*Attempt).buildEnv, mode: modeContainer},
+		{name: "gpu", run: (*Attempt).acquireDevices, mode: modeContainer},
+		{name: "launcher", run: (*Attempt).applyLauncher, mode: modeContainer},
 		{name: "container", run: (*Attempt).createContainer, mode: modeContainer},
 		{name: "runtime", run: (*Attempt).prepareRuntime, mode: modeProcess},
 		{name: "link", run: (*Attempt).linkCheckpoint, mode: modeProcess},

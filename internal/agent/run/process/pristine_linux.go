@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pristine reports whether an attempt's folder is as it was made: nothing in it
-// but its parts, nothing in these, and all with the rights that they had.
+// pristine reports whether an attempt's folder is unused: it contains only its empty subfolders, and no mode has changed.
 func pristine(base string, subdirs []string) bool {
 	fd, err := unix.Open(base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -37,8 +36,7 @@ func emptyAt(dir int, name string) bool {
 	return hasEntries(fd, 0)
 }
 
-// hasEntries reports whether an open folder has exactly n entries, and the rights of
-// one that is ours alone.
+// hasEntries reports whether an open folder has exactly n entries and mode 0700.
 func hasEntries(fd, n int) bool {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || st.Mode != unix.S_IFDIR|0o700 {

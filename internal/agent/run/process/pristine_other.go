@@ -4,7 +4,7 @@ package process
 
 import "os"
 
-// pristine reports false: here folders are always made anew.
+// pristine returns false: folders are not reused on this system.
 func pristine(string, []string) bool { return false }
 
 // isEmpty reports whether path is a folder with nothing in it.

@@ -10,19 +10,18 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/atomicfile"
 	python "github.com/muster-dev/muster/sdk/python"
 )
 
-// KindHooks make another kind of process tasks, such as scripts.
+// KindHooks define another kind of process tasks, such as scripts.
 type KindHooks struct {
-	// Program returns the command to execute, nil for the spec's own. It may write
-	// to the task's folder.
+	// Program returns the command to execute, nil for that of the spec. It may write to the task's folder.
 	Program func(ctx context.Context, a *Attempt) ([]string, error)
-	// Runtime prepares what the program runs in and returns the folder of a Python
-	// environment, or "".
+	// Runtime prepares a Python environment and returns its folder, or "".
 	Runtime func(ctx context.Context, a *Attempt) (string, error)
-	// OwnEntrypoint says that the kind brings its own program, whatever the spec says of one. Program is asked again for
-	// a task that was to have a container and has none.
+	// OwnEntrypoint is true for a kind with its own program. Program is called again for a task that falls back from a container
+	// to a process.
 	OwnEntrypoint bool
 }
 
@@ -30,7 +29,7 @@ type KindHooks struct {
 type Executor struct {
 	kind             string
 	deps             *run.Deps
-	dir              string // env.Dir, absolute
+	dir              string // deps.Dir, absolute
 	tasks            string // the folder of attempts
 	kindHooks        KindHooks
 	phases           []phase
@@ -47,18 +46,18 @@ func New(deps *run.Deps) (*Executor, error) { return NewKind(deps, muster.KindPr
 func NewKind(deps *run.Deps, kind string, hooks KindHooks) (*Executor, error) {
 	dir, err := filepath.Abs(deps.Dir)
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "the worker's data dir %s has no absolute path: %w", deps.Dir, err)
+		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", deps.Dir, err)
 	}
 	if deps.Supervisor == nil {
-		return nil, muster.Errorf(muster.Internal, "a worker without a supervisor cannot run processes")
+		return nil, muster.Errorf(muster.Internal, "no supervisor: cannot run processes")
 	}
 	for _, d := range []string{filepath.Join("tasks", PoolDir), filepath.Join("checkpoints", kind), "sdk"} {
 		err := os.MkdirAll(filepath.Join(dir, d), 0o700)
 		if err == nil && d == "sdk" {
-			err = os.Chmod(filepath.Join(dir, d), 0o755) //nolint:gosec // users of containers read it; the data dir is closed to others
+			err = os.Chmod(filepath.Join(dir, d), 0o755) //nolint:gosec // container users read it; the data dir is closed to others
 		}
 		if err != nil {
-			return nil, muster.Errorf(muster.Invalid, "the worker's data dir cannot be used: %w", err)
+			return nil, muster.Errorf(muster.Invalid, "create folders in the worker's data dir: %w", err)
 		}
 	}
 	if err := installModule(filepath.Join(dir, "sdk")); err != nil {
@@ -78,43 +77,27 @@ func NewKind(deps *run.Deps, kind string, hooks KindHooks) (*Executor, error) {
 	e.checkpoints.store = deps.Checkpoints
 	e.checkpoints.pool.dir, e.checkpoints.pool.name = e.processFolders.dir, e.processFolders.name+"checkpoint-"
 	if err := e.processFolders.removeLeftovers(); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the worker's data dir cannot be tidied: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "remove old folders from the worker's data dir: %w", err)
 	}
 	return e, nil
 }
 
-// PoolDir is the folder of spare folders, in that of tasks and apart from those of attempts: to rename in a folder takes
-// the longer the more there is in it.
+// PoolDir is the folder of pooled folders, below the one of tasks. It is separate because renames are slow in large folders.
 const PoolDir = ".spare"
 
-// installModule puts the muster Python module where tasks find it.
+// installModule writes the muster Python module for tasks.
 func installModule(dir string) error {
 	final := filepath.Join(dir, "muster.py")
 	if b, err := os.ReadFile(final); err == nil && string(b) == python.Module() && os.Chmod(final, 0o644) == nil { //nolint:gosec // see New
 		return nil // also on a full disk
 	}
-	tmp, err := os.CreateTemp(dir, ".muster-*")
-	if err != nil {
-		return muster.Errorf(muster.Invalid, "the worker's data dir cannot be written: %w", err)
-	}
-	_, err = tmp.WriteString(python.Module())
-	if err == nil {
-		err = tmp.Chmod(0o644)
-	}
-	if cerr := tmp.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), final)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name()) // it is of no use
-		return muster.Errorf(muster.StorageFull, "the Python module for tasks cannot be written: %w", err)
+	if err := atomicfile.Write(final, []byte(python.Module()), 0o644); err != nil {
+		return muster.Errorf(muster.StorageFull, "write the Python module for tasks: %w", err)
 	}
 	return nil
 }
 
-// Kind is the kind that it runs.
+// Kind returns the kind that e runs.
 func (e *Executor) Kind() string { return e.kind }
 
 // Run executes one attempt, as run.Executor promises.
@@ -124,12 +107,12 @@ func (e *Executor) Run(ctx context.Context, t *run.Task, reporter run.Reporter) 
 	err := a.runPhases(ctx)
 	if detaching(ctx) {
 		if a.container != nil && a.proc == nil {
-			a.removeContainer(context.WithoutCancel(ctx), detachRemoveTimeout) // it was not started: the next life knows nothing of it
+			a.removeContainer(context.WithoutCancel(ctx), detachRemoveTimeout) // it was not started: the next incarnation does not know it
 		}
 		a.removal.Wait()
-		return muster.Report{Attempt: t.Attempt} // it is the next life's to make
+		return muster.Report{Attempt: t.Attempt} // the next incarnation reports
 	}
-	if a.hasDevices { // it was not started
+	if a.hasDevices { // a phase before releaseDevices failed
 		err = errors.Join(err, a.releaseDevices(ctx))
 	}
 	r := a.report(ctx, err)
@@ -140,14 +123,14 @@ func (e *Executor) Run(ctx context.Context, t *run.Task, reporter run.Reporter) 
 	return r
 }
 
-// runPhases goes through the phases of a task's life, as far as it gets.
+// runPhases runs the phases until one fails.
 func (a *Attempt) runPhases(ctx context.Context) error {
 	for _, h := range a.executor.phases {
 		if a.Task.Recovered != nil && !h.onRecovery || h.mode != 0 && h.mode != a.mode {
 			continue
 		}
 		if ctx.Err() != nil && a.proc == nil && a.Task.Recovered == nil {
-			return nil // told to stop before it was started
+			return nil // stopped before the start
 		}
 		if err := h.run(a, ctx); err != nil {
 			a.executor.deps.Log.Debug("attempt failed", slog.String("attempt", a.Task.Attempt.String()), slog.String("hook", h.name), slog.Any("error", err))

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// resolveProgram finds out what to execute.
+// resolveProgram sets the command to execute.
 func (a *Attempt) resolveProgram(ctx context.Context) error {
 	if a.executor.kindHooks.Program != nil {
 		argv, err := a.executor.kindHooks.Program(ctx, a)
@@ -23,9 +23,9 @@ func (a *Attempt) resolveProgram(ctx context.Context) error {
 	}
 	switch r := a.Task.Spec.Run; {
 	case (r == nil || len(r.Argv) == 0 && r.Shell == "") && a.mode == modeContainer:
-		// The image has its own.
+		// The image has a command.
 	case r == nil || len(r.Argv) == 0 && r.Shell == "":
-		return run.Failf(muster.TaskInvalid, "there is nothing to run: set run")
+		return run.Failf(muster.TaskInvalid, "no command: set run")
 	case len(r.Argv) > 0:
 		a.argv = r.Argv
 	default:
@@ -34,21 +34,20 @@ func (a *Attempt) resolveProgram(ctx context.Context) error {
 	return nil
 }
 
-// prepareRuntime makes what the program needs besides its files.
+// prepareRuntime prepares the Python environment that the spec asks for.
 func (a *Attempt) prepareRuntime(ctx context.Context) error {
 	if a.Task.Spec.Python == nil {
 		return nil
 	}
 	if a.executor.kindHooks.Runtime == nil {
-		return run.Failf(muster.TaskInvalid, "tasks of kind %s have no Python environment: use kind script", a.executor.kind)
+		return run.Failf(muster.TaskInvalid, "kind %s does not support python: use kind script", a.executor.kind)
 	}
 	var err error
 	a.runtime, err = a.executor.kindHooks.Runtime(ctx, a)
 	return err
 }
 
-// lookPath finds the file of a command as the task would: in its folder if the
-// name has a slash, else along the task's PATH.
+// lookPath finds the file of a command as the task would: relative to its folder if the name has a slash, otherwise in its PATH.
 func (a *Attempt) lookPath(name string) (string, error) {
 	if strings.ContainsRune(name, '/') {
 		path := name
@@ -59,7 +58,7 @@ func (a *Attempt) lookPath(name string) (string, error) {
 	}
 	for dir := range strings.SplitSeq(lookupEnv(a.env, "PATH"), ":") {
 		if dir == "" {
-			continue // the task's folder would be meant, which is a trap
+			continue // it means the task's folder, which is unsafe
 		}
 		if !filepath.IsAbs(dir) {
 			dir = filepath.Join(a.Dir, dir)
@@ -70,12 +69,12 @@ func (a *Attempt) lookPath(name string) (string, error) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(a.Dir, name)); err == nil {
-		return "", run.Failf(muster.StartFailed, "%s is no command on this worker's PATH: to run the file in the task's folder write ./%s", name, name)
+		return "", run.Failf(muster.StartFailed, "%s: no such command on this worker's PATH: to run the file in the task's folder, use ./%s", name, name)
 	}
 	return "", run.Failf(muster.StartFailed, "%s: no such command on this worker: install it there, or choose workers that have it with where.tags", name)
 }
 
-// checkExecutable says in a user's words why the file cannot be executed.
+// checkExecutable returns why the file cannot be executed.
 func (a *Attempt) checkExecutable(name, path string) error {
 	info, err := os.Stat(path)
 	where := "on this worker"
@@ -86,11 +85,11 @@ func (a *Attempt) checkExecutable(name, path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return run.Failf(muster.StartFailed, "%s: no such file %s", name, where)
 	case err != nil:
-		return run.Failf(muster.StartFailed, "%s cannot be executed: %w", name, err)
+		return run.Failf(muster.StartFailed, "cannot execute %s: %w", name, err)
 	case info.IsDir():
 		return run.Failf(muster.StartFailed, "%s is a folder, not a program", name)
 	case info.Mode()&0o111 == 0:
-		return run.Failf(muster.StartFailed, "%s is not executable: set its x bit (chmod +x), or run it by its interpreter", name)
+		return run.Failf(muster.StartFailed, "%s is not executable: run chmod +x on it, or pass it to its interpreter", name)
 	}
 	return nil
 }

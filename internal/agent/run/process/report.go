@@ -10,10 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// report says how the attempt ended; err is the failure of a hook. What counts is,
-// in this order: that it was told to stop, unless for a timeout that a failed
-// device explains; that the worker failed it; how its process ended; and what is
-// wrong with its outputs.
+// report returns the attempt's report; err is the failure of a phase. The first of these decides: it was stopped (unless by a timeout
+// that a failed device explains); its log failed; how its process exited (unless a device failed); err.
 func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	r := muster.Report{
 		Attempt: a.Task.Attempt, Result: a.result, Artifacts: a.artifacts, LogSize: a.log.size(), StartedAt: a.started, FinishedAt: run.Now(),
@@ -28,8 +26,8 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 		}
 		r.Usage = a.usage()
 	}
-	if stopped == nil && (err != nil || a.exit == nil) {
-		stopped = stopCause(ctx)
+	if stopped == nil && ctx.Err() != nil && (err != nil || a.exit == nil) {
+		stopped = run.StopCause(ctx)
 	}
 	if stopped != nil && (stopped.Outcome != muster.AttemptTimedOut || !isDeviceFault(err)) {
 		r.Outcome, r.Reason, r.Message = stopped.Outcome, stopped.Reason, stopped.Message
@@ -51,22 +49,21 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	return r
 }
 
-// isReproducible reports whether a next life of the worker would make the same report of how the
-// process ended, without the attempt's folders: it need not be settled.
+// isReproducible reports whether the next incarnation of the worker can make the same report without the attempt's folders. Such a
+// report need not be saved.
 func (a *Attempt) isReproducible(r *muster.Report) bool {
 	spec := a.Task.Spec
 	return a.exit != nil && r.Outcome == muster.AttemptSucceeded && len(r.Artifacts) == 0 && r.Result == nil &&
 		len(spec.Outputs) == 0 && spec.Checkpoint == nil && len(a.Task.Grant.GPUs) == 0
 }
 
-// isDeviceFault reports whether err says that a device failed, which explains every other
-// failure.
+// isDeviceFault reports whether err is a failed device, which explains every other failure.
 func isDeviceFault(err error) bool {
 	f, ok := errors.AsType[*run.TaskError](err)
 	return ok && f.Reason == muster.GPUFault
 }
 
-// exitFailure is what is wrong with how the main process ended, if anything is.
+// exitFailure returns the failure that the exit of the main process means, nil for exit code 0.
 func (a *Attempt) exitFailure() error {
 	if a.exit == nil || a.exit.Code == 0 {
 		return nil
@@ -74,20 +71,20 @@ func (a *Attempt) exitFailure() error {
 	x, c := a.exit, &a.stats
 	rssNote := ""
 	if x.MaxRSS > 0 {
-		rssNote = fmt.Sprintf(" (its largest process had %s)", x.MaxRSS)
+		rssNote = fmt.Sprintf(" (its largest process used %s)", x.MaxRSS)
 	}
 	switch {
 	case c.OOMKills != nil && *c.OOMKills > 0:
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memoryHint())
 	case a.container != nil && (x.OOM || c.LikelyOOM && x.Signal == "SIGKILL"):
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out: %s", a.memoryHint())
-	case x.OOM && c.OOMKills == nil: // what the machine counts are others' processes, too: it is for tasks that have no group that counts
+	case x.OOM && c.OOMKills == nil: // the machine's counter includes other processes: only used without a control group
 		return run.Failf(muster.OutOfMemory, "killed because memory ran out%s", rssNote)
 	case c.PIDsDenied != nil && *c.PIDsDenied > 0:
-		return run.Failf(muster.PIDLimit, "%s, after it was refused more processes or threads: %s", describeExit(x), a.pidsHint())
+		return run.Failf(muster.PIDLimit, "%s after it reached its limit of processes or threads: %s", describeExit(x), a.pidsHint())
 	case a.claimedFailure != nil:
 		return a.claimedFailure
-	case a.diskFull(completelyFull): // by whatever there is on it: a program that cannot write may end in any way
+	case a.diskFull(completelyFull): // whatever filled it: a program that cannot write may exit in any way
 		return run.Failf(muster.DiskFull, "%s; the worker's disk is full", describeExit(x))
 	case x.Signal != "":
 		return run.Failf(muster.Signal, "%s%s", describeExit(x), rssNote)
@@ -102,28 +99,27 @@ func describeExit(x *run.Exit) string {
 	return fmt.Sprintf("exit code %d", x.Code)
 }
 
-// memoryHint tells how much a task had that needed more.
+// memoryHint returns the task's memory use and limit, and what to do.
 func (a *Attempt) memoryHint() string {
 	peak := "it"
 	if p := a.stats.MemoryPeak; p != nil {
 		peak = fmt.Sprintf("it reached %s and", *p)
 	}
 	if limit := a.Task.Grant.Memory; limit > 0 {
-		return fmt.Sprintf("%s may have %s: ask for more with resources.memory", peak, limit)
+		return fmt.Sprintf("%s may use %s: request more with resources.memory", peak, limit)
 	}
-	return peak + " needed more than this worker has for all of its tasks: ask for what it needs with resources.memory"
+	return peak + " needed more than this worker has for all of its tasks: request what it needs with resources.memory"
 }
 
-// pidsHint tells how many processes a task may have that needed more.
+// pidsHint returns the task's limit of processes, and what to do.
 func (a *Attempt) pidsHint() string {
 	if limit := a.Task.Grant.PIDs; limit > 0 {
-		return fmt.Sprintf("it may have %d at once; ask for more with resources.pids", limit)
+		return fmt.Sprintf("it may have %d; request more with resources.pids", limit)
 	}
-	return "it has as many as this worker lets a task have at once; ask for more with resources.pids"
+	return "it has the most that this worker allows; request more with resources.pids"
 }
 
-// usage puts together what the meter saw, what the kernel counted and what the main
-// process was told to have used.
+// usage combines the meter's samples, the control group's counters and the main process's resource usage.
 func (a *Attempt) usage() *muster.Usage {
 	u, c := a.meteredUsage, &a.stats
 	u.WallSeconds, u.CPUSeconds = a.exit.Wall.Seconds(), max(a.exit.CPU.Seconds(), u.CPUSeconds)
@@ -131,11 +127,11 @@ func (a *Attempt) usage() *muster.Usage {
 		u.CPUSeconds = c.CPU.Seconds()
 	}
 	if u.WallSeconds > 0 {
-		// What an engine uses to start a container counts as its own, and its time does not.
+		// The CPU time that an engine uses to start a container counts for the container, but not its wall time.
 		u.CPUAvg = min(u.CPUSeconds/u.WallSeconds, float64(runtime.NumCPU()))
 	}
 	if u.CPUPeak > 0 {
-		u.CPUPeak = max(u.CPUPeak, u.CPUAvg) // what ends between two samples is in no sample
+		u.CPUPeak = max(u.CPUPeak, u.CPUAvg) // samples miss short processes
 	}
 	u.MemoryPeak = max(u.MemoryPeak, a.exit.MaxRSS)
 	if c.MemoryPeak != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// TestWhoseMemoryRanOut holds that a task that somebody killed is not taken for one that had too little memory because some
-// other process of the machine had, where the task's own group counts.
+// TestWhoseMemoryRanOut checks that a killed task does not count as out of memory because another process of the
+// machine ran out of memory, if the task has a control group that counts.
 func TestWhoseMemoryRanOut(t *testing.T) {
 	for _, c := range []struct {
 		kills *int // in the task's group
@@ -30,7 +30,7 @@ func TestWhoseMemoryRanOut(t *testing.T) {
 	}
 }
 
-// TestAContainerThatStarved holds that what its engine missed is told of a container that was killed, and of no other.
+// TestAContainerThatStarved checks that a killed container counts as out of memory even if its engine missed that, and that others do not.
 func TestAContainerThatStarved(t *testing.T) {
 	for code, want := range map[int]muster.Reason{137: muster.OutOfMemory, 1: muster.ExitCode} {
 		a := &Attempt{Task: &run.Task{Spec: &muster.TaskSpec{}}, container: &run.Container{}, exit: &run.Exit{Code: code}, stats: run.CgroupStats{LikelyOOM: true}}

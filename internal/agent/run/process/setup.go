@@ -10,23 +10,23 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// programSetup are what the program of a kind has besides the attempt's own folders.
+// programSetup is what the program of a kind gets besides the attempt's folders.
 type programSetup struct {
-	env              []string // over what the spec says
-	defaultEnv       []string // where the spec says nothing
+	env              []string // overrides the spec
+	defaultEnv       []string // the spec overrides it
 	pythonPath       []string // for PYTHONPATH, as the program sees them
 	readable         []string // on the worker
 	writable         []string
 	mounts           []run.Mount
-	modelServerKey   string // the key of the host that serves it, "" for none
+	modelServerKey   string // of the model server that serves it, "" for none
 	startModelServer func(context.Context) error
-	cleanups         []func() // for the end of the attempt
+	cleanups         []func()
 }
 
 // InContainer reports whether the program runs in a container.
 func (a *Attempt) InContainer() bool { return a.mode == modeContainer }
 
-// Setenv sets a variable of the program's, whatever the spec says.
+// Setenv sets a variable of the program and overrides the spec.
 func (a *Attempt) Setenv(name, value string) {
 	if a.env != nil {
 		a.env = setEnv(a.env, name, value)
@@ -34,19 +34,19 @@ func (a *Attempt) Setenv(name, value string) {
 	a.setup.env = append(a.setup.env, name+"="+value)
 }
 
-// SetDefaultEnv sets a variable of the program's where the spec does not.
+// SetDefaultEnv sets a variable of the program unless the spec sets it.
 func (a *Attempt) SetDefaultEnv(name, value string) {
 	a.setup.defaultEnv = append(a.setup.defaultEnv, name+"="+value)
 }
 
-// AddPythonPath puts a folder, as the program sees it, where its Python looks for modules: behind what the spec names.
+// AddPythonPath appends a folder, as the program sees it, to PYTHONPATH.
 func (a *Attempt) AddPythonPath(dir string) { a.setup.pythonPath = append(a.setup.pythonPath, dir) }
 
-// UseVenv puts the Python environment in a folder of the worker's first on the program's PATH.
+// UseVenv puts the Python environment at dir first in the program's PATH.
 func (a *Attempt) UseVenv(dir string) { a.runtime = dir }
 
-// Expose lets the program read a folder or a file of the worker's, or change it, and returns where it sees it. name is that
-// of its place in a container, and no one else's.
+// Expose lets the program read, and with write also change, a folder or a file of the worker. It returns the path that the program
+// sees. name is its unique name in a container.
 func (a *Attempt) Expose(path, name string, write bool) (string, error) {
 	if a.mode != modeContainer {
 		if write {
@@ -57,14 +57,14 @@ func (a *Attempt) Expose(path, name string, write bool) (string, error) {
 		return path, nil
 	}
 	if err := a.makeMountPoint(path, name); err != nil {
-		return "", run.Failf(muster.WorkerInternal, "%s cannot be given to the task: %w", name, err)
+		return "", run.Failf(muster.WorkerInternal, "mount %s for the task: %w", name, err)
 	}
 	target := containerRoot + "/" + name
 	a.setup.mounts = append(a.setup.mounts, run.Mount{Source: path, Target: target, ReadOnly: !write})
 	return target, nil
 }
 
-// makeMountPoint makes what is mounted on. An engine would make it, as root.
+// makeMountPoint creates the mount point. An engine would create it as root.
 func (a *Attempt) makeMountPoint(path, name string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -77,10 +77,10 @@ func (a *Attempt) makeMountPoint(path, name string) error {
 	return os.WriteFile(target, nil, 0o600)
 }
 
-// WriteFile writes a file beside the task's folder, which is removed with it, and returns where the program sees it.
+// WriteFile writes a file beside the task's folder, which is removed with the attempt, and returns the path that the program sees.
 func (a *Attempt) WriteFile(name string, data []byte) (string, error) {
 	if err := os.WriteFile(filepath.Join(a.base, name), data, 0o600); err != nil {
-		return "", run.Failf(muster.WorkerInternal, "%s cannot be written for the task: %w", name, err)
+		return "", run.Failf(muster.WorkerInternal, "write %s for the task: %w", name, err)
 	}
 	if a.mode == modeContainer {
 		return containerRoot + "/" + name, nil
@@ -88,16 +88,16 @@ func (a *Attempt) WriteFile(name string, data []byte) (string, error) {
 	return filepath.Join(a.base, name), nil
 }
 
-// SetModelServer says which host keeps the model of the task loaded: it is not ended to make room for the task. ready is called for
-// a process, when its folders, its environment and its devices are as they will be.
+// SetModelServer sets the key of the model server that serves the task. That server is not evicted for the task. start is called, for
+// a process only, after the task's folders, environment and devices are prepared.
 func (a *Attempt) SetModelServer(key string, start func(context.Context) error) {
 	a.setup.modelServerKey, a.setup.startModelServer = key, start
 }
 
-// Cleanup has something done when the attempt has ended here, or is left to the worker's next life.
+// Cleanup registers fn to be called when Run returns.
 func (a *Attempt) Cleanup(fn func()) { a.setup.cleanups = append(a.setup.cleanups, fn) }
 
-// runCleanups does what was asked for by Cleanup.
+// runCleanups calls the functions registered by Cleanup, last first.
 func (a *Attempt) runCleanups() {
 	for _, fn := range slices.Backward(a.setup.cleanups) {
 		fn()
@@ -105,7 +105,7 @@ func (a *Attempt) runCleanups() {
 	a.setup.cleanups = nil
 }
 
-// startModelServer has the one that serves the task made ready.
+// startModelServer starts the model server that serves the task.
 func (a *Attempt) startModelServer(ctx context.Context) error {
 	if a.setup.startModelServer == nil {
 		return nil
@@ -113,7 +113,7 @@ func (a *Attempt) startModelServer(ctx context.Context) error {
 	return a.setup.startModelServer(ctx)
 }
 
-// evictModels ends hosts that keep models loaded where the task needs what they hold.
+// evictModels stops model servers that hold GPUs or memory of the task.
 func (a *Attempt) evictModels(ctx context.Context) error {
 	models := a.executor.deps.ModelPool
 	if models == nil {
@@ -122,11 +122,45 @@ func (a *Attempt) evictModels(ctx context.Context) error {
 	grant := &a.Task.Grant
 	if len(grant.GPUs) > 0 {
 		if err := models.Evict(ctx, grant.GPUs, a.setup.modelServerKey); err != nil {
-			return run.Failf(muster.WorkerInternal, "a model that another task left loaded on its GPUs does not go: %w", err)
+			return run.Failf(muster.WorkerInternal, "unload another task's model from the GPUs: %w", err)
 		}
 	}
 	if a.setup.modelServerKey == "" {
 		models.FreeMemory(ctx, grant.Memory)
 	}
 	return nil
+}
+
+// acquireDevices lets the task see only the devices that it was granted, whatever its spec says.
+func (a *Attempt) acquireDevices(ctx context.Context) error {
+	if err := a.evictModels(ctx); err != nil {
+		return err
+	}
+	devices := a.executor.deps.GPUs
+	if devices == nil {
+		return nil
+	}
+	if a.mode != modeContainer { // a container gets its devices from the engine
+		a.env = mergeEnv(a.env, devices.Environ(&a.Task.Grant))
+	}
+	devices.Acquire(ctx, a.Task.Attempt, &a.Task.Grant)
+	a.hasDevices = true
+	return nil
+}
+
+// releaseDevices releases the devices. It returns an error if one of them failed while the task used it.
+func (a *Attempt) releaseDevices(ctx context.Context) error {
+	if !a.hasDevices {
+		return nil
+	}
+	a.hasDevices = false
+	if len(a.Task.Grant.GPUs) > 0 && a.proc != nil {
+		a.SetStep("checking its GPUs")
+	}
+	err := a.executor.deps.GPUs.Release(context.WithoutCancel(ctx), a.Task.Attempt, &a.Task.Grant, a.envTag())
+	if err != nil && a.exit != nil && a.exit.Code == 0 {
+		a.LogLine("the task succeeded, but: " + err.Error())
+		return nil
+	}
+	return err
 }

@@ -11,15 +11,18 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// start has the supervisor start the main process, and hands the log over to it.
+// start makes the supervisor start the main process and hands the log over to it.
 func (a *Attempt) start(ctx context.Context) error {
-	path, err := a.programPath()
-	if err != nil {
-		return err
+	path := "" // a container looks it up itself
+	if a.mode != modeContainer {
+		var err error
+		if path, err = a.lookPath(a.argv[0]); err != nil {
+			return err
+		}
 	}
 	state, err := a.Task.State()
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "the task cannot be noted for the worker's next life: %w", err)
+		return run.Failf(muster.WorkerInternal, "encode the task's state: %w", err)
 	}
 	s := &run.StartSpec{
 		Attempt: a.Task.Attempt, State: state, Path: path, Argv: a.argv, Env: a.env, Dir: a.Dir,
@@ -43,47 +46,39 @@ func (a *Attempt) start(ctx context.Context) error {
 		if _, isTaskErr := errors.AsType[*run.TaskError](err); isTaskErr || ctx.Err() != nil {
 			return err
 		}
-		return run.Failf(muster.WorkerInternal, "the task's process cannot be started: %w", err)
+		return run.Failf(muster.WorkerInternal, "start the task's process: %w", err)
 	}
 	if a.firstStep == "" && a.stepShown.Load() {
-		a.SetStep("") // that of the preparation is over
+		a.SetStep("")
 	}
 	a.reportStarted()
 	return nil
 }
 
-// programPath is the file to be executed; a container's is looked up in it.
-func (a *Attempt) programPath() (string, error) {
-	if a.mode == modeContainer {
-		return "", nil
-	}
-	return a.lookPath(a.argv[0])
-}
-
-// adopt goes on with the process that an earlier life of the worker started.
+// adopt recovers the process that an earlier incarnation of the worker started.
 func (a *Attempt) adopt(context.Context) error {
 	h := a.Task.Recovered
 	if h == nil {
 		return nil
 	}
 	a.setPaths()
-	a.hasDevices = a.executor.deps.GPUs != nil // taken in that life
+	a.hasDevices = a.executor.deps.GPUs != nil
 	a.isolation, a.container = h.Start.Isolation, h.Start.Container
 	var err error
 	if a.proc, err = a.executor.deps.Supervisor.Adopt(h, a.reporter); err != nil {
 		a.proc = nil
-		return run.Failf(muster.WorkerInternal, "the task's process cannot be taken up again: %w", err)
+		return run.Failf(muster.WorkerInternal, "recover the task's process: %w", err)
 	}
 	a.log.proc = a.proc
 	a.checkpoint, err = a.executor.checkpoints.acquire(checkpointName(a.Task))
 	if err != nil {
-		a.executor.deps.Log.Warn("the checkpoint folder of a task is gone", slog.String("attempt", a.Task.Attempt.String()), slog.Any("error", err))
+		a.executor.deps.Log.Warn("recovering a task's checkpoint folder failed", slog.String("attempt", a.Task.Attempt.String()), slog.Any("error", err))
 	}
 	a.reportStarted()
 	return nil
 }
 
-// reportStarted says that the main process runs.
+// reportStarted reports that the main process runs.
 func (a *Attempt) reportStarted() {
 	a.started = a.proc.Started()
 	a.reporter.Started(a.started)
@@ -97,13 +92,13 @@ const (
 	defaultLease  = muster.Duration(10 * time.Minute)
 )
 
-// killSpec is how the task is stopped.
+// killSpec returns how the task is stopped.
 func (a *Attempt) killSpec() muster.Kill {
 	k := a.Task.Spec.Kill
 	return muster.Kill{Signal: cmp.Or(k.Signal, defaultSignal), Grace: cmp.Or(max(k.Grace, 0), defaultGrace)}
 }
 
-// lease is how long the task goes on while the server is away.
+// lease returns how long the task keeps running while the server is unreachable.
 func (a *Attempt) lease() time.Duration {
 	return cmp.Or(max(a.Task.Spec.Disconnect.Grace, 0), defaultLease).Std()
 }

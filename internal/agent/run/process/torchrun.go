@@ -13,13 +13,13 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// applyLauncher puts the launcher that the spec asks for before the program.
+// applyLauncher prepends the spec's launcher to the command.
 func (a *Attempt) applyLauncher(context.Context) error {
 	if a.Task.Spec.Launcher != muster.LauncherTorchrun {
 		return nil
 	}
 	if len(a.argv) == 0 {
-		return run.Failf(muster.TaskInvalid, "the launcher %s does not start an image's own command: set run", muster.LauncherTorchrun)
+		return run.Failf(muster.TaskInvalid, "launcher %s cannot start the image's default command: set run", muster.LauncherTorchrun)
 	}
 	launcher, err := a.torchrun()
 	if err != nil {
@@ -35,11 +35,10 @@ func (a *Attempt) applyLauncher(context.Context) error {
 	return nil
 }
 
-// torchrun finds the launcher in the task's environment. Nothing is executed to
-// find out: what lies there may be the task's own.
+// torchrun finds the launcher in the task's environment. It executes nothing: the files may be the task's own.
 func (a *Attempt) torchrun() ([]string, error) {
 	if a.mode == modeContainer {
-		return []string{muster.LauncherTorchrun}, nil // what the image has shows when it is started
+		return []string{muster.LauncherTorchrun}, nil // the image may have it; its start will show
 	}
 	if _, err := a.lookPath(muster.LauncherTorchrun); err == nil {
 		return []string{muster.LauncherTorchrun}, nil
@@ -49,12 +48,11 @@ func (a *Attempt) torchrun() ([]string, error) {
 			return []string{name, "-m", "torch.distributed.run"}, nil
 		}
 	}
-	return nil, run.Failf(muster.Dependency, "the launcher torchrun is not here: neither on the task's PATH, nor with a Python that has torch; "+
-		"name torch in python.packages, or choose workers that have it with where.tags")
+	return nil, run.Failf(muster.Dependency, "launcher torchrun not found: it is not in the task's PATH, and no Python there has torch: "+
+		"add torch to python.packages, or choose workers that have it with where.tags")
 }
 
-// hasTorch reports whether torch lies where a Python looks for packages: those of
-// PYTHONPATH, of its environment, and of the Python that this was made of.
+// hasTorch reports whether torch is in PYTHONPATH, in the packages of the interpreter's environment, or in those of its base Python.
 func (a *Attempt) hasTorch(python string) bool {
 	searchDirs := strings.Split(lookupEnv(a.env, "PYTHONPATH"), ":")
 	prefixes := []string{filepath.Dir(filepath.Dir(python))}
@@ -63,7 +61,7 @@ func (a *Attempt) hasTorch(python string) bool {
 	}
 	for _, prefix := range prefixes {
 		for _, lib := range []string{"lib", "lib64", "local/lib"} {
-			versions, _ := filepath.Glob(filepath.Join(prefix, lib, "python3*")) // the only error is of the pattern
+			versions, _ := filepath.Glob(filepath.Join(prefix, lib, "python3*")) // the only error is a bad pattern
 			for _, v := range versions {
 				searchDirs = append(searchDirs, filepath.Join(v, "site-packages"), filepath.Join(v, "dist-packages"))
 			}
@@ -81,8 +79,7 @@ func (a *Attempt) hasTorch(python string) bool {
 	})
 }
 
-// torchrunArgs tells torchrun of the other nodes, which are the members of the gang, and
-// how many processes to start.
+// torchrunArgs returns the options for the nodes, which are the members of the gang, and the number of processes.
 func (a *Attempt) torchrunArgs() []string {
 	n := a.Task.Spec.NProcPerNode
 	if n == 0 {
@@ -98,20 +95,20 @@ func (a *Attempt) torchrunArgs() []string {
 	}
 }
 
-// noPython tells torchrun to execute the program as it stands.
+// noPython makes torchrun execute the program without an interpreter.
 const noPython = "--no_python"
 
 var pythonName = regexp.MustCompile(`^python[0-9.]*$`)
 
-// torchrunProgram returns how torchrun is told of a program: a Python script or module
-// without the interpreter, which torchrun brings, and all else as it stands.
+// torchrunProgram returns the program as arguments of torchrun: a Python script or module without its interpreter, anything else
+// behind noPython.
 func torchrunProgram(argv []string) []string {
 	if strings.HasSuffix(argv[0], ".py") {
 		return argv
 	}
 	if pythonName.MatchString(filepath.Base(argv[0])) {
 		rest := argv[1:]
-		if len(rest) > 0 && rest[0] == "-u" { // so does torchrun
+		if len(rest) > 0 && rest[0] == "-u" { // torchrun sets it too
 			rest = rest[1:]
 		}
 		switch {

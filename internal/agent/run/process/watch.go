@@ -10,8 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// wait follows the process until nothing of the task is left, and has it stopped
-// when ctx ends.
+// wait waits until no process of the task is left. It stops the task when ctx ends.
 func (a *Attempt) wait(ctx context.Context) error {
 	stopMeter := func() muster.Usage { return muster.Usage{} }
 	if m := a.executor.deps.Meter; m != nil && a.proc.Exit() == nil {
@@ -45,8 +44,8 @@ func (a *Attempt) wait(ctx context.Context) error {
 	return nil
 }
 
-// killSpecFor says how the task is stopped for a reason, where that is not as its spec says:
-// one that has to make room saves its state first.
+// killSpecFor returns how the task is stopped for a cause, zero for the spec's default. A preempted task gets the signal and the grace
+// period of its checkpoint.
 func (a *Attempt) killSpecFor(cause *run.Stopped) muster.Kill {
 	c := a.Task.Spec.Checkpoint
 	if c == nil || cause.Reason != muster.Preempted {
@@ -55,14 +54,14 @@ func (a *Attempt) killSpecFor(cause *run.Stopped) muster.Kill {
 	return muster.Kill{Signal: c.Signal, Grace: c.Grace}
 }
 
-// meterHandler is what the meter tells of an attempt.
+// meterHandler receives the meter's readings of an attempt.
 type meterHandler struct{ *Attempt }
 
 // Sampled implements run.Watcher.
 func (w meterHandler) Sampled(s muster.Sample) {
 	b, err := json.Marshal(s)
 	if err != nil {
-		return // a reading that is no number is none
+		return // NaN and infinities are dropped
 	}
 	w.log.record(tasklog.Usage, b)
 }

@@ -13,8 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// findInterpreter returns what identifies the Python that a version means here: its
-// path and its full version.
+// findInterpreter returns the path of the Python that uv finds for a version. The path names the full version.
 func (e *Envs) findInterpreter(ctx context.Context, uv, version string, observer run.Observer) (string, error) {
 	e.mu.Lock()
 	known := e.versions[version]
@@ -36,15 +35,15 @@ func (e *Envs) findInterpreter(ctx context.Context, uv, version string, observer
 	if err != nil || path == "" {
 		observer.Step("python environment: fetching Python " + version)
 		if err := e.tool.uv(ctx, uv, observer.LogLine, "python", "install", request); err != nil {
-			return "", run.Failf(muster.Dependency, "this worker has no Python %s and cannot fetch it: %w", request, err)
+			return "", run.Failf(muster.Dependency, "fetch Python %s, which this worker does not have: %w", request, err)
 		}
 		if err := e.tool.uv(ctx, uv, onLine, "python", "find", "--no-project", request); err != nil || path == "" {
-			return "", run.Failf(muster.Dependency, "uv finds no Python %s on this worker: %w", request, err)
+			return "", run.Failf(muster.Dependency, "uv does not find Python %s on this worker: %w", request, err)
 		}
 	}
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return "", run.Failf(muster.Dependency, "the Python at %s is not usable: %w", path, err)
+		return "", run.Failf(muster.Dependency, "find the Python that %s links to: %w", path, err)
 	}
 	e.mu.Lock()
 	e.versions[version] = resolved
@@ -52,16 +51,16 @@ func (e *Envs) findInterpreter(ctx context.Context, uv, version string, observer
 	return resolved, nil
 }
 
-// runBuild makes the environment at dir, with its files for uv in tmp.
-func (e *Envs) runBuild(ctx context.Context, uv, interpreter, tmp, dir string, w *Spec, observer run.Observer) error {
+// run builds the environment at dir.
+func (b *build) run(ctx context.Context, dir string) error {
+	w := b.spec
 	n := len(w.Requirements)
-	p := &progress{title: w.title(), observer: observer, begun: time.Now(), quiet: w.Prebuilt, packages: PackageCount(n), fetched: map[string]muster.Size{}}
-	observer.Step(w.title() + ": installing " + PackageCount(n))
+	p := &progress{title: w.title(), observer: b.observer, begun: time.Now(), quiet: w.Prebuilt, packages: PackageCount(n), fetched: map[string]muster.Size{}}
+	b.observer.Step(w.title() + ": installing " + PackageCount(n))
 	if !p.quiet {
-		observer.LogLine(fmt.Sprintf("%s: installing %s with uv", w.title(), PackageCount(n)))
+		b.observer.LogLine(fmt.Sprintf("%s: installing %s with uv", w.title(), PackageCount(n)))
 	}
-	var read []string
-	if err := e.runUV(ctx, uv, tmp, read, p, "venv", "--quiet", "--no-project", "--relocatable", "--python", interpreter, dir); err != nil {
+	if err := b.runUV(ctx, p, "venv", "--quiet", "--no-project", "--relocatable", "--python", b.interpreter, dir); err != nil {
 		return err
 	}
 	if n == 0 {
@@ -79,7 +78,6 @@ func (e *Envs) runBuild(ctx context.Context, uv, interpreter, tmp, dir string, w
 		args = append(args, "--torch-backend", w.TorchBackend)
 	}
 	if w.Wheels != "" {
-		read = append(read, w.Wheels)
 		args = append(args, "--offline", "--no-index", "--find-links", w.Wheels)
 	}
 	files := map[string]string{"requirements.txt": w.requirementsTxt()}
@@ -87,27 +85,31 @@ func (e *Envs) runBuild(ctx context.Context, uv, interpreter, tmp, dir string, w
 		files["constraints.txt"] = strings.Join(w.Constraints, "\n") + "\n"
 		args = append(args, "-c", "constraints.txt")
 	}
-	folder, err := os.OpenRoot(tmp) // packages may have run there
+	folder, err := os.OpenRoot(b.tmp) // code of packages may have run there
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "the requirements cannot be written for uv: %w", err)
+		return run.Failf(muster.WorkerInternal, "write the requirements for uv: %w", err)
 	}
 	defer func() { _ = folder.Close() }()
 	for name, text := range files {
 		if err := run.ReplaceFile(folder, name, []byte(text)); err != nil {
-			return run.Failf(muster.WorkerInternal, "the requirements cannot be written for uv: %w", err)
+			return run.Failf(muster.WorkerInternal, "write the requirements for uv: %w", err)
 		}
 	}
-	return e.runUV(ctx, uv, tmp, read, p, args...)
+	return b.runUV(ctx, p, args...)
 }
 
-// runUV runs uv for a build, passing on what it says.
-func (e *Envs) runUV(ctx context.Context, uv, tmp string, read []string, p *progress, args ...string) error {
+// runUV runs uv for a build and reports its progress.
+func (b *build) runUV(ctx context.Context, p *progress, args ...string) error {
 	diskFull := false
 	logLine := func(line string) {
 		p.onLine(line)
-		diskFull = diskFull || strings.Contains(line, "No space left on device") // which no exit status tells
+		diskFull = diskFull || strings.Contains(line, "No space left on device") // the exit status does not show it
 	}
-	err := e.tool.runBuild(ctx, uv, tmp, read, outputHandler{logLine, p.setPID}, args...)
+	var read []string
+	if b.spec.Wheels != "" {
+		read = append(read, b.spec.Wheels)
+	}
+	err := b.tool.runBuild(ctx, b.uv, b.tmp, read, outputHandler{logLine, p.setPID}, args...)
 	p.ticker.stop()
 	if err == nil {
 		return nil
@@ -115,17 +117,17 @@ func (e *Envs) runUV(ctx context.Context, uv, tmp string, read []string, p *prog
 	lastLines := p.lastOutput()
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return run.Failf(muster.Dependency, "the %s was not built in %s", p.title, time.Since(p.begun).Round(time.Second))
+		return run.Failf(muster.Dependency, "building the %s took longer than %s", p.title, time.Since(p.begun).Round(time.Second))
 	case diskFull:
-		return run.Failf(muster.DiskFull, "the %s cannot be built: the disk of the worker's data dir is full, make space on it", p.title)
+		return run.Failf(muster.DiskFull, "cannot build the %s: the disk of the worker's data dir is full: free space on it", p.title)
 	case lastLines == "":
-		return run.Failf(muster.Dependency, "the %s cannot be built: uv %s: %w", p.title, args[0], err)
+		return run.Failf(muster.Dependency, "cannot build the %s: uv %s: %w", p.title, args[0], err)
 	default:
-		return run.Failf(muster.Dependency, "the %s cannot be built: %s", p.title, lastLines)
+		return run.Failf(muster.Dependency, "cannot build the %s: %s", p.title, lastLines)
 	}
 }
 
-// PackageCount says how many, in words.
+// PackageCount returns "1 package" or "N packages".
 func PackageCount(n int) string {
 	if n == 1 {
 		return "1 package"

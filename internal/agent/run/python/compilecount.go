@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// compileCounter knows how many modules of an environment are compiled.
+// compileCounter counts the compiled modules of an environment.
 type compileCounter struct {
 	total     int            // modules
-	pending   map[string]int // modules by their folder, of those that are not compiled in whole
-	completed int            // modules of the others
+	pending   map[string]int // number of modules by folder, for folders that are not yet compiled completely
+	completed int            // modules in the other folders
 }
 
-// newCompileCounter counts the modules in a folder. What cannot be read is not counted.
+// newCompileCounter counts the modules below a folder. It skips what it cannot read.
 func newCompileCounter(dir string) *compileCounter {
 	n := &compileCounter{pending: map[string]int{}}
 	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return nil //nolint:nilerr // it has gone
+			return nil //nolint:nilerr // it was removed
 		case e.IsDir() && e.Name() == compiledDir:
 			return fs.SkipDir
 		case e.Type().IsRegular() && filepath.Ext(path) == ".py":
@@ -36,7 +36,7 @@ func newCompileCounter(dir string) *compileCounter {
 // compiledDir is where Python keeps the compiled modules of a folder.
 const compiledDir = "__pycache__"
 
-// compiled looks how many are compiled by now. Only the names in folders that were not whole before are read.
+// compiled returns how many modules are compiled. It only reads the pending folders.
 func (n *compileCounter) compiled() int {
 	done := n.completed
 	for dir, modules := range n.pending {
@@ -50,7 +50,7 @@ func (n *compileCounter) compiled() int {
 				compiled++
 			}
 		}
-		compiled = min(compiled, modules) // a package may bring some for other versions of Python
+		compiled = min(compiled, modules) // a package may include some for other versions of Python
 		done += compiled
 		if compiled == modules {
 			n.completed += modules

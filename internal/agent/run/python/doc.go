@@ -1,14 +1,10 @@
-// Package python makes the Python environments that tasks ask for, with uv.
+// Package python builds the Python environments that tasks ask for, with uv.
 //
-// An environment is named by the hash of everything that determines it: the
-// requirements with the files that they include, the packages, the interpreter
-// and the platform. Tasks that ask for the same thing share it. It is built once,
-// under a lock, in a folder beside, and moved to its place whole; a finished one
-// has a marker, and is looked at before it is used for the first time in a
-// worker's life. One that is broken is built again. Environments that nobody used
-// for a month are removed.
+// The name of an environment is the hash of everything that determines it: the requirements with the files that they include, the
+// packages, the interpreter and the platform. Tasks with equal hashes share it. It is built once, in a temporary folder, then renamed
+// to its path. A marker file shows that it is finished. It is checked before its first use after a start of the worker, and from
+// time to time; a broken one is built again. Environments that were not used for a month are removed.
 //
-// What uv prints goes to the log of the task that the build was started for. uv
-// sees the worker's settings of package indexes, proxies and certificates; the
-// task does not.
+// The output of uv goes to the log of the task that started the build. uv sees the worker's settings of package indexes, proxies
+// and certificates; the task does not.
 package python

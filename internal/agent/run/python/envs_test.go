@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run/python"
 )
 
-// recordingObserver collects what a run.Watch is told.
+// recordingObserver records the calls of a run.Observer.
 type recordingObserver struct {
 	mu    sync.Mutex
 	steps []string
@@ -41,7 +41,7 @@ func (h *recordingObserver) all() string {
 func newEnvs(t *testing.T) (*python.Envs, string) {
 	t.Helper()
 	dir := t.TempDir()
-	e, err := python.New(&run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	e, err := python.New(&run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,24 +134,24 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 		t.Errorf("builds are left: %v %v", entries, err)
 	}
 
-	// Broken from outside, it is built again, from uv's cache.
+	// A damaged environment is rebuilt from uv's cache.
 	if err := os.RemoveAll(filepath.Join(dirs[0], "bin")); err != nil {
 		t.Fatal(err)
 	}
 	h := &recordingObserver{}
-	if again := get(t, e, want, h); again != dirs[0] || !strings.Contains(h.all(), "built again") {
+	if again := get(t, e, want, h); again != dirs[0] || !strings.Contains(h.all(), "rebuilding") {
 		t.Errorf("%s: %s", again, h.all())
 	}
 	works()
 
-	// So is one of which a package lost a file, or has it truncated in uv's cache, too.
+	// An environment with a missing file, or one truncated also in uv's cache, is rebuilt too.
 	six := filepath.Join(dirs[0], "lib", pythonFolder(t, dirs[0]), "site-packages", "six.py")
-	untilRebuilt(t, e, want, "six.py of six 1.17.0 is gone", func() error { return os.Remove(six) })
+	untilRebuilt(t, e, want, "six.py of six 1.17.0 is missing", func() error { return os.Remove(six) })
 	works()
-	untilRebuilt(t, e, want, "the cached packages are damaged, too", func() error { return os.Truncate(six, 10) })
+	untilRebuilt(t, e, want, "the cached packages are also damaged", func() error { return os.Truncate(six, 10) })
 	works()
 
-	// What cannot be had fails with uv's own words, and leaves nothing.
+	// A build that fails returns uv's message and leaves nothing.
 	h = &recordingObserver{}
 	_, err = e.Get(t.Context(), python.Spec{Requirements: []string{"six==0.0.0.1"}}, h.observer())
 	f, ok := errors.AsType[*run.TaskError](err)
@@ -190,7 +190,7 @@ func untilRebuilt(t *testing.T, e *python.Envs, w python.Spec, found string, dam
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		h := &recordingObserver{}
 		get(t, e, w, h)
-		if strings.Contains(h.all(), "built again") {
+		if strings.Contains(h.all(), "rebuilding") {
 			if !strings.Contains(h.all(), found) {
 				t.Errorf("%q is not in %s", found, h.all())
 			}

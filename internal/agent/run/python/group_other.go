@@ -4,18 +4,14 @@ package python
 
 import (
 	"os"
-	"os/exec"
 )
 
-// ownGroup leaves the command as it is: here only it itself is killed.
-func ownGroup(*exec.Cmd) {}
-
-// killGroup kills a process alone.
+// killGroup kills only the process itself.
 func killGroup(leader int) {
 	if p, err := os.FindProcess(leader); err == nil {
-		_ = p.Kill() // it may have ended
+		_ = p.Kill() // it may have exited
 	}
 }
 
-// reclaim does nothing: builds are of the worker's own user.
+// reclaim does nothing: builds run as the worker's user.
 func reclaim(string) error { return nil }

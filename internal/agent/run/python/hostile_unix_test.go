@@ -87,7 +87,7 @@ func TestABuildLeadsItsWorkerNowhere(t *testing.T) {
 	}
 	untouched()
 	if st, err := os.Stat(tmp); err != nil || st.Mode().Perm() != 0o700 {
-		t.Errorf("others may go on changing what is marked: its folder has the mode %v (%v)", st.Mode(), err)
+		t.Errorf("others can still change the marked environment: its folder has mode %v (%v)", st.Mode(), err)
 	}
 	if b, err := os.ReadFile(filepath.Join(built, markerFile)); err != nil || string(b) != "{}\n" {
 		t.Errorf("the mark is %q (%v)", b, err)
@@ -140,7 +140,8 @@ esac
 	t.Setenv("UV_CACHE_DIR", filepath.Join(top, "cache"))
 	e := &Envs{log: slog.New(slog.DiscardHandler), tool: tool{configured: uv, data: top, lock: make(chan struct{}, 1)}}
 	observer := run.Observer{Step: func(string) {}, LogLine: func(line string) { t.Log(line) }}
-	if _, err := e.buildWithRetry(t.Context(), uv, "/bin/sh", tmp, filepath.Join(tmp, "env"), &Spec{Requirements: []string{"evil"}}, observer); err != nil {
+	b := &build{Envs: e, uv: uv, interpreter: "/bin/sh", spec: &Spec{Requirements: []string{"evil"}}, observer: observer, tmp: tmp}
+	if _, err := b.buildWithRetry(t.Context(), filepath.Join(tmp, "env")); err != nil {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(modes); err != nil || string(b) != "drwx------\ndrwx------\n" {

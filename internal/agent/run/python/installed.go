@@ -14,17 +14,16 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// errDamaged is that an environment was made of packages that lack something. Those that uv keeps for other
-// environments are the same files, and may be damaged with them.
+// errDamaged means that a new environment has incomplete packages. uv's cache may have the same damaged files, as hard links.
 var errDamaged = errors.New("what was installed is damaged")
 
 // Installed lists the packages of an environment.
 type Installed struct {
-	Python   string   `json:"python"`   // the folder of packages, which names the version, relative to the environment
+	Python   string   `json:"python"`   // the folder of packages, relative to the environment; it names the version
 	Packages []string `json:"packages"` // folders of their metadata, such as "torch-2.15.0.dist-info"
 }
 
-// listInstalled returns what an environment has installed.
+// listInstalled lists the packages of the environment at dir.
 func listInstalled(dir string) (Installed, error) {
 	libDirs, err := filepath.Glob(filepath.Join(dir, "lib", "python*", "site-packages"))
 	if err != nil || len(libDirs) != 1 {
@@ -45,11 +44,11 @@ func listInstalled(dir string) (Installed, error) {
 	return in, nil
 }
 
-// Check returns what is missing or truncated in the environment at dir. It compares the size of each file of
-// each package with the package's RECORD; it reads no other file.
+// Check returns an error if a file of the environment at dir is missing or has the wrong size. It reads only the RECORD of each
+// package.
 func (in *Installed) Check(ctx context.Context, dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, "bin", "python")); err != nil {
-		return errors.New("its interpreter is gone")
+		return errors.New("its interpreter is missing")
 	}
 	if in.Python == "" {
 		return errors.New("its packages were not recorded")
@@ -57,7 +56,7 @@ func (in *Installed) Check(ctx context.Context, dir string) error {
 	lib := filepath.Join(dir, in.Python)
 	root, err := os.OpenRoot(lib)
 	if err != nil {
-		return errors.New("its packages are gone")
+		return errors.New("its packages are missing")
 	}
 	defer func() { _ = root.Close() }()
 	for _, name := range in.Packages {
@@ -68,17 +67,17 @@ func (in *Installed) Check(ctx context.Context, dir string) error {
 	return nil
 }
 
-// maxRecord is the most bytes of a list of files; that of PyTorch has 2 MB.
+// maxRecord is the most bytes of a RECORD; that of PyTorch has 2 MB.
 const maxRecord = 16 << 20
 
 // checkPackage checks one package. RECORD is specified at
 // https://packaging.python.org/en/latest/specifications/recording-installed-packages/.
-// The package itself wrote it: it may be a link, a pipe, or without an end.
+// The package itself wrote it: it may be a link, a pipe, or endless.
 func checkPackage(ctx context.Context, root *os.Root, lib, info string) error {
 	dist, version, _ := strings.Cut(strings.TrimSuffix(info, ".dist-info"), "-")
 	f, err := run.OpenRegularIn(root, filepath.Join(info, "RECORD"))
 	if err != nil {
-		return fmt.Errorf("%s %s is gone", dist, version)
+		return fmt.Errorf("%s %s is missing", dist, version)
 	}
 	defer f.Close()
 	if st, err := f.Stat(); err != nil || st.Size() > maxRecord {
@@ -98,11 +97,11 @@ func checkPackage(ctx context.Context, root *os.Root, lib, info string) error {
 			return fmt.Errorf("the list of files of %s %s is damaged", dist, version)
 		}
 		if row[2] == "" || strings.HasSuffix(row[0], ".pyc") {
-			continue // it has no recorded size, or Python writes it again
+			continue // without a recorded size, or rewritten by Python
 		}
 		st, err := os.Lstat(filepath.Join(lib, filepath.FromSlash(row[0])))
 		if err != nil {
-			return fmt.Errorf("%s of %s %s is gone", row[0], dist, version)
+			return fmt.Errorf("%s of %s %s is missing", row[0], dist, version)
 		}
 		if size, err := strconv.ParseInt(row[2], 10, 64); err != nil || st.Size() != size && st.Mode().IsRegular() {
 			return fmt.Errorf("%s of %s %s has %d bytes instead of %s", row[0], dist, version, st.Size(), row[2])

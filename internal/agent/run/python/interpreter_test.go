@@ -12,11 +12,10 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// What tasks had installed runs when an environment is looked at, and sees nothing of
-// what only the worker is to know.
+// Checking an environment executes code of its packages, which must not see the worker's secrets.
 func TestAnEnvironmentSeesNothingOfTheWorkers(t *testing.T) {
 	t.Setenv("MUSTER_JOIN_TOKEN", "a secret")
-	e, err := New(&run.Deps{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	e, err := New(&run.Deps{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +28,7 @@ func TestAnEnvironmentSeesNothingOfTheWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !e.usable(t.Context(), dir, "key", run.Observer{LogLine: func(line string) { t.Error(line) }}) {
+	if !e.usable(t.Context(), dir, run.Observer{LogLine: func(line string) { t.Error(line) }}) {
 		t.Error("it is not usable")
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "seen")); err != nil || strings.Contains(string(b), "a secret") {

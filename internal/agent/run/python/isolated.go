@@ -13,9 +13,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// runBuild runs uv where it may come to run what a task chose: to install a package can
-// mean to execute it. It changes nothing but tmp and the folder in which uv keeps what
-// it fetched.
+// runBuild runs uv for packages that a task chose. Installing a package may execute its code, so uv can only write to tmp and to its
+// cache.
 func (t *tool) runBuild(ctx context.Context, uv, tmp string, read []string, handler outputHandler, args ...string) error {
 	env := t.env()
 	if t.path != "" {
@@ -28,7 +27,7 @@ func (t *tool) runBuild(ctx context.Context, uv, tmp string, read []string, hand
 		switch name {
 		case "UV_CACHE_DIR":
 			if err := os.MkdirAll(value, 0o700); err != nil {
-				return run.Failf(muster.WorkerInternal, "the folder for fetched packages cannot be made: %w", err)
+				return run.Failf(muster.WorkerInternal, "create the folder for fetched packages: %w", err)
 			}
 			write = append(write, value)
 		case "UV_FIND_LINKS":
@@ -40,11 +39,10 @@ func (t *tool) runBuild(ctx context.Context, uv, tmp string, read []string, hand
 	return t.runIsolated(ctx, read, write, tmp, env, handler, uv, args...)
 }
 
-// runIsolated runs a program that may run what tasks chose: it sees what they see, and what is in
-// read and write.
+// runIsolated runs a program that may execute code of tasks. It sees what tasks see, and the paths in read and write.
 func (t *tool) runIsolated(ctx context.Context, read, write []string, dir string, env []string, handler outputHandler, path string, args ...string) error {
 	if t.isolator == nil {
-		return command(ctx, dir, env, handler, path, args...)
+		return command(ctx, nil, dir, env, handler, path, args...)
 	}
 	read = append(read, programDirs(path)...)
 	for i, arg := range args {
@@ -54,13 +52,12 @@ func (t *tool) runIsolated(ctx context.Context, read, write []string, dir string
 	}
 	c := t.isolator.PrepareTool(read, write)
 	if c.Sandbox == nil && c.User == nil {
-		return command(ctx, dir, env, handler, path, args...)
+		c = nil
 	}
-	return commandIsolated(ctx, c, &isolation.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir}, handler)
+	return command(ctx, c, dir, env, handler, path, args...)
 }
 
-// programDirs returns the folders that a program needs: of its own file, and of what it was
-// installed with.
+// programDirs returns the folders that a program needs: of its file, and of its installation.
 func programDirs(path string) []string {
 	list := []string{filepath.Dir(path)}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -72,8 +69,9 @@ func programDirs(path string) []string {
 	return list
 }
 
-// commandIsolated is command for a program that is held.
-func commandIsolated(ctx context.Context, c *run.IsolationSpec, p *isolation.Program, handler outputHandler) error {
+// command runs a program within c, which may be nil, and passes each line of its output to the handler. It kills the program and its
+// children when ctx ends, and its children when it exits.
+func command(ctx context.Context, c *run.IsolationSpec, dir string, env []string, handler outputHandler, path string, args ...string) error {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return err
@@ -84,13 +82,14 @@ func commandIsolated(ctx context.Context, c *run.IsolationSpec, p *isolation.Pro
 		return err
 	}
 	defer r.Close()
-	p.Stdin, p.Stdout, p.Stderr = null, w, w
-	pid, handle, err := isolation.Spawn(c, *p)
+	pid, handle, err := isolation.Spawn(c, isolation.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir, Stdin: null, Stdout: w, Stderr: w})
 	_ = w.Close()
 	if err != nil {
 		return err
 	}
-	handler.started(pid)
+	if handler.onStart != nil {
+		handler.onStart(pid)
+	}
 	if handle >= 0 {
 		_ = os.NewFile(uintptr(handle), "pidfd").Close()
 	}
@@ -106,8 +105,8 @@ func commandIsolated(ctx context.Context, c *run.IsolationSpec, p *isolation.Pro
 	stop := context.AfterFunc(ctx, func() { killGroup(pid) })
 	st, err := proc.Wait()
 	stop()
-	killGroup(pid)                                         // what it started ends with it
-	_ = r.SetReadDeadline(time.Now().Add(5 * time.Second)) // something that got away may hold it
+	killGroup(pid)                                         // its children
+	_ = r.SetReadDeadline(time.Now().Add(5 * time.Second)) // an escaped process may hold the pipe open
 	<-readDone
 	switch cause := context.Cause(ctx); {
 	case cause != nil && (err != nil || !st.Success()):
@@ -115,7 +114,7 @@ func commandIsolated(ctx context.Context, c *run.IsolationSpec, p *isolation.Pro
 	case err != nil:
 		return err
 	case !st.Success():
-		return fmt.Errorf("%s ended with %s", filepath.Base(p.Path), st)
+		return fmt.Errorf("%s ended with %s", filepath.Base(path), st)
 	}
 	return nil
 }

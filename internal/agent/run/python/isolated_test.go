@@ -49,7 +49,7 @@ func TestBuildsAreIsolated(t *testing.T) {
 	logged := strings.Join(lines, "\n")
 	for _, want := range []string{tmp + "\nbuilt\n", "identity.json: Permission denied", "cannot create ../stays: Permission denied", "\nend"} {
 		if !strings.Contains(logged, want) {
-			t.Errorf("it does not say %q, but %q", want, logged)
+			t.Errorf("it does not contain %q, but %q", want, logged)
 		}
 	}
 	if strings.Contains(logged, "a secret") {
@@ -64,7 +64,7 @@ func TestIsolatedBuildEndsWithAllItStarted(t *testing.T) {
 	tool := isolatedTool(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
-	cause := errors.New("told to stop")
+	cause := errors.New("stopped")
 	tmp := t.TempDir()
 	err := tool.runBuild(ctx, "/bin/sh", tmp, nil, outputHandler{onLine: func(line string) {
 		if line == "ready" {

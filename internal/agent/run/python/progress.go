@@ -1,6 +1,7 @@
 package python
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"slices"
@@ -11,9 +12,10 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
-// What uv says while it installs. Of packages that are fetched it names the bigger ones.
+// The output of uv while it installs. It names only the larger downloads.
 var (
 	resolvedRE    = regexp.MustCompile(`^Resolved (\d+) packages?`)
 	downloadingRE = regexp.MustCompile(`^\s*Downloading (\S+) \(([0-9.]+ ?[A-Za-z]+)\)`)
@@ -22,31 +24,31 @@ var (
 	installedRE   = regexp.MustCompile(`^Installed \d+ packages?`)
 )
 
-// maxErrorLines is how many lines of a failed uv a task's failure tells, and tail how many its log.
+// The last lines of a failed uv that go into the error, and into the task's log.
 const (
 	maxErrorLines = 5
 	maxTailLines  = 50
 )
 
-// progress makes steps of what uv says.
+// progress converts the output of uv to steps.
 type progress struct {
 	title    string
 	observer run.Observer
 	begun    time.Time
 	venv     string // the folder in which modules are compiled, "" for none
-	quiet    bool   // what is installed is known: the log gets uv's words only if it fails
+	quiet    bool   // the log gets uv's output only if it fails
 	tail     []string
 
-	packages string // how many, in words; not changed while something is told
+	packages string // see PackageCount; it does not change while ticker runs
 	ticker   periodic
 
 	mu          sync.Mutex
 	pid         int                    // of uv, 0 before it runs
-	fetched     map[string]muster.Size // what is being fetched, by name
+	fetched     map[string]muster.Size // running downloads, by name
 	done, total muster.Size
 }
 
-// setPID is told the process of uv.
+// setPID sets the process of uv.
 func (p *progress) setPID(pid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,7 +56,7 @@ func (p *progress) setPID(pid int) {
 }
 
 func (p *progress) onLine(onLine string) {
-	if !strings.HasPrefix(onLine, "Using Python ") { // which is not why it fails
+	if !strings.HasPrefix(onLine, "Using Python ") { // never the cause of a failure
 		p.tail = append(p.tail, strings.TrimRight(onLine, " \r"))
 		p.tail = p.tail[max(0, len(p.tail)-maxTailLines):]
 	}
@@ -63,7 +65,7 @@ func (p *progress) onLine(onLine string) {
 	}
 	if m := resolvedRE.FindStringSubmatch(onLine); m != nil {
 		n, _ := strconv.Atoi(m[1]) // digits
-		p.ticker.stop()            // what was fetched before was read to resolve the rest
+		p.ticker.stop()            // downloads before this line are metadata for the resolver
 		p.packages = PackageCount(n)
 		p.observer.Step(p.title + ": installing " + p.packages)
 	} else if m := downloadingRE.FindStringSubmatch(onLine); m != nil {
@@ -81,7 +83,7 @@ func (p *progress) onLine(onLine string) {
 	}
 }
 
-// lastOutput returns uv's last words, and says more of them in the log.
+// lastOutput returns the last lines of uv's output in one line. If the log does not have them, it gets more of them.
 func (p *progress) lastOutput() string {
 	if p.quiet {
 		for _, line := range p.tail {
@@ -95,7 +97,7 @@ func (p *progress) lastOutput() string {
 	return strings.Join(last, " / ")
 }
 
-// trackDownload takes in that so much is fetched under a name, or, of 0, that it is there.
+// trackDownload records a started download and its size, or, with size 0, a finished one.
 func (p *progress) trackDownload(name string, size muster.Size) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,8 +110,8 @@ func (p *progress) trackDownload(name string, size muster.Size) {
 	p.total += size
 }
 
-// reportDownload tells what has arrived in whole. The large packages come at the same time and last, so that what uv has
-// written of them is told, too.
+// reportDownload reports the finished downloads. Large packages are fetched concurrently and finish last, so it includes the bytes
+// that uv has written.
 func (p *progress) reportDownload() {
 	p.mu.Lock()
 	text := fmt.Sprintf("%s: fetching %s, %d%% of %s", p.title, p.packages, 100*p.done/max(1, p.total), p.total)
@@ -121,7 +123,7 @@ func (p *progress) reportDownload() {
 	p.observer.Step(text)
 }
 
-// reportCompile tells how many modules are compiled, which uv does not before it has ended.
+// reportCompile reports how many modules are compiled. uv itself reports nothing until the end.
 func (p *progress) reportCompile() {
 	var counter *compileCounter
 	p.ticker.start(func() {
@@ -132,47 +134,38 @@ func (p *progress) reportCompile() {
 	})
 }
 
-// reportInterval is how often it is told how far something is.
+// reportInterval is the time between two progress reports.
 const reportInterval = time.Second
 
-// periodic calls a function again and again.
+// periodic calls a function every reportInterval. One goroutine uses it.
 type periodic struct {
-	quit chan struct{} // nil while there is none
-	done chan struct{} // closed when it is not called any more
+	cancel  context.CancelFunc // nil if it is stopped
+	running sync.WaitGroup
 }
 
-// start calls tell from now on until end, unless another is called.
+// start calls fn until stop. It does nothing if another function is being called.
 func (t *periodic) start(fn func()) {
-	if t.quit != nil {
+	if t.cancel != nil {
 		return
 	}
-	t.quit, t.done = make(chan struct{}), make(chan struct{})
-	go func() { // joined by end
-		defer close(t.done)
-		tick := time.NewTicker(reportInterval)
-		defer tick.Stop()
-		for {
-			fn()
-			select {
-			case <-tick.C:
-			case <-t.quit:
-				return
-			}
+	var ctx context.Context
+	ctx, t.cancel = context.WithCancel(context.Background())
+	t.running.Go(func() {
+		for fn(); backoff.Sleep(ctx, reportInterval) == nil; fn() {
 		}
-	}()
+	})
 }
 
-// stop returns when nothing is told any more.
+// stop ends the calls and waits for the last one.
 func (t *periodic) stop() {
-	if t.quit == nil {
-		return
+	if t.cancel != nil {
+		t.cancel()
+		t.running.Wait()
+		t.cancel = nil
 	}
-	close(t.quit)
-	<-t.done
-	t.quit = nil
 }
 
-// formatThousands writes a number for people.
+// formatThousands formats a number with commas: 1,234,567.
 func formatThousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// TestStepsOfABuild are made of what uv says; the words are those of uv 0.13.
+// TestStepsOfABuild checks the steps for the output of uv 0.13.
 func TestStepsOfABuild(t *testing.T) {
 	var mu sync.Mutex
 	var steps, logged []string
@@ -43,7 +43,7 @@ func TestStepsOfABuild(t *testing.T) {
 	p.onLine("Bytecode compiled 3 files in 9ms")
 	p.ticker.stop()
 	if len(logged) > 0 {
-		t.Errorf("the log of a build that goes well says %q", logged)
+		t.Errorf("the log of a successful build is %q", logged)
 	}
 	for _, want := range []string{
 		"runtime x: installing 3 packages", "runtime x: fetching 3 packages, ", "runtime x: compiling 1 of 3 files",
@@ -56,7 +56,7 @@ func TestStepsOfABuild(t *testing.T) {
 		t.Errorf("its last words are %q", last)
 	}
 	if len(logged) != 10 || logged[2] != "uv: Resolved 3 packages in 53ms" {
-		t.Errorf("the log of one that fails says %q", logged)
+		t.Errorf("the log of a failed build is %q", logged)
 	}
 }
 

@@ -15,23 +15,25 @@ const (
 	maxIncludes   = 20
 	maxPackages   = 2000
 	maxLineLength = 4096
+
+	maxRequirements = 1 << 20 // bytes of one file
 )
 
-// Spec is what an environment must hold.
+// Spec describes an environment.
 type Spec struct {
 	Version      string   `json:"version"`      // such as "3.12", or ""
-	Requirements []string `json:"requirements"` // lines, with the included ones in their place
+	Requirements []string `json:"requirements"` // lines, with included files expanded
 	Constraints  []string `json:"constraints,omitempty"`
 	Options      []string `json:"options,omitempty"` // lines such as "--extra-index-url …"
 
-	Name         string `json:"-"`                 // what people call it; "" is a python environment
-	TorchBackend string `json:"backend,omitempty"` // which packages of PyTorch, as uv's --torch-backend has it
+	Name         string `json:"-"`                 // for messages; "" means "python environment"
+	TorchBackend string `json:"backend,omitempty"` // uv's --torch-backend
 	Wheels       string `json:"-"`                 // a folder with all packages: nothing is fetched
-	NoCache      bool   `json:"-"`                 // nothing is taken from what was fetched before
-	Prebuilt     bool   `json:"ready,omitempty"`   // only packages that need no building, and they are compiled, so that tasks start sooner
+	NoCache      bool   `json:"-"`                 // ignore uv's cache
+	Prebuilt     bool   `json:"ready,omitempty"`   // only packages without a build step; modules are compiled so that tasks start sooner
 }
 
-// title begins what is said of the environment.
+// title is the name of the environment in messages.
 func (w *Spec) title() string {
 	if w.Name == "" {
 		return "python environment"
@@ -39,13 +41,12 @@ func (w *Spec) title() string {
 	return w.Name
 }
 
-// ParseSpec turns what a spec asks for into a Want. Files are read through read, by
-// their path in the task's folder.
+// ParseSpec converts the python section of a spec. readFile reads a file by its path in the task's folder.
 func ParseSpec(p *muster.Python, readFile func(name string) ([]byte, error)) (Spec, error) {
 	w := Spec{Version: p.Version}
 	for _, pkg := range p.Packages {
 		if err := checkLine(pkg); err != nil || strings.HasPrefix(strings.TrimSpace(pkg), "-") {
-			return Spec{}, run.Failf(muster.Dependency, "python.packages: %q is not a package: write a name such as numpy or numpy>=2", pkg)
+			return Spec{}, run.Failf(muster.Dependency, "python.packages: %q is not a package: use a name such as numpy or numpy>=2", pkg)
 		}
 		w.Requirements = append(w.Requirements, strings.TrimSpace(pkg))
 	}
@@ -119,7 +120,7 @@ func (r *requirementsReader) parseLine(name, parseLine string, constraints bool)
 	return nil
 }
 
-// checkLine refuses what would tie a shared environment to one task's folder.
+// checkLine rejects requirements that depend on one task's folder, because tasks share environments.
 func checkLine(line string) error {
 	local := false
 	for _, p := range []string{"-e ", "-e=", "--editable", ".", "/", "~", "file:"} {
@@ -127,19 +128,19 @@ func checkLine(line string) error {
 	}
 	switch {
 	case local || strings.Contains(line, "@ file:") || strings.Contains(line, "@file:"):
-		return run.Failf(muster.Dependency, "%q installs from a folder, which an environment that tasks share cannot do: put the code in the task's folder and set PYTHONPATH in env", line)
+		return run.Failf(muster.Dependency, "%q installs from a folder, but tasks share environments: put the code in the task's folder and set PYTHONPATH in env", line)
 	case len(line) > maxLineLength || strings.ContainsAny(line, "\x00\n\r"):
-		return run.Failf(muster.Dependency, "the line is too long or has control characters")
+		return run.Failf(muster.Dependency, "line is too long or has control characters")
 	}
 	return nil
 }
 
-// requirementsTxt is the requirements file that uv is given.
+// requirementsTxt returns the requirements file for uv.
 func (w *Spec) requirementsTxt() string {
 	return strings.Join(append(append([]string(nil), w.Options...), w.Requirements...), "\n") + "\n"
 }
 
-// key names the environment that w gets with an interpreter.
+// key returns the name of the environment for w and an interpreter.
 func (w *Spec) key(interpreter string) (string, error) {
 	b, err := json.Marshal(struct {
 		Layout      int    `json:"layout"` // changes when this package builds differently
@@ -147,7 +148,7 @@ func (w *Spec) key(interpreter string) (string, error) {
 		Want        *Spec  `json:"want"`
 	}{1, interpreter, w})
 	if err != nil {
-		return "", run.Failf(muster.WorkerInternal, "the environment has no name: %w", err)
+		return "", run.Failf(muster.WorkerInternal, "encode the environment's key: %w", err)
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:16]), nil

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -22,14 +20,13 @@ import (
 type tool struct {
 	configured string        // by the operator, or ""
 	data       string        // the worker's data dir
-	standalone bool          // what is run is not the worker's
-	path       string        // run.Env.Path
-	isolator   run.Isolator  // nil: nothing is held
+	standalone bool          // see New
+	path       string        // run.Deps.Path
+	isolator   run.Isolator  // nil: no isolation
 	lock       chan struct{} // held while uv is being fetched
 }
 
-// find returns the path of uv: the one given, $MUSTER_UV, the one on the PATH, or
-// one that is fetched into the data dir, once.
+// find returns the path of uv: the configured one, $MUSTER_UV, the one in PATH, or the one in the data dir, which it fetches once.
 func (t *tool) find(ctx context.Context, observer run.Observer) (string, error) {
 	for _, name := range []string{t.configured, os.Getenv("MUSTER_UV")} {
 		if name == "" {
@@ -37,7 +34,7 @@ func (t *tool) find(ctx context.Context, observer run.Observer) (string, error) 
 		}
 		path, err := exec.LookPath(name)
 		if err != nil {
-			return "", run.Failf(muster.Dependency, "the worker is told to use uv at %s, where it is not: %w", name, err)
+			return "", run.Failf(muster.Dependency, "find uv at the configured path %s: %w", name, err)
 		}
 		return path, nil
 	}
@@ -59,21 +56,21 @@ func (t *tool) find(ctx context.Context, observer run.Observer) (string, error) 
 
 // fetch installs uv into the data dir with the machine's pip.
 func (t *tool) fetch(ctx context.Context, observer run.Observer) error {
-	const advice = "install uv on the worker (https://docs.astral.sh/uv) or name it in MUSTER_UV"
+	const advice = "install uv on the worker (https://docs.astral.sh/uv) or set MUSTER_UV to its path"
 	observer.Step("python environment: fetching uv")
 	python, err := exec.LookPath("python3")
 	if err != nil {
-		return run.Failf(muster.Dependency, "this worker has no uv, and no python3 to fetch it with: %s", advice)
+		return run.Failf(muster.Dependency, "this worker has neither uv nor a python3 to fetch it with: %s", advice)
 	}
 	tools := filepath.Join(t.data, "tools")
 	if err := os.MkdirAll(tools, 0o700); err != nil {
-		return run.Failf(muster.WorkerInternal, "the folder for tools cannot be made: %w", err)
+		return run.Failf(muster.WorkerInternal, "create the folder for tools: %w", err)
 	}
 	tmp, err := os.MkdirTemp(tools, ".uv-")
 	if err != nil {
-		return run.Failf(muster.WorkerInternal, "the folder for tools cannot be made: %w", err)
+		return run.Failf(muster.WorkerInternal, "create the folder for tools: %w", err)
 	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // it is of no use, and a later fetch takes another
+	defer os.RemoveAll(tmp) //nolint:errcheck // a leftover is harmless
 	var last string
 	logLine := func(line string) {
 		if strings.TrimSpace(line) != "" {
@@ -82,38 +79,37 @@ func (t *tool) fetch(ctx context.Context, observer run.Observer) error {
 		observer.LogLine("pip: " + line)
 	}
 	target := filepath.Join(tmp, "uv")
-	err = command(ctx, tmp, t.env(), outputHandler{onLine: logLine}, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", target, "uv")
+	err = command(ctx, nil, tmp, t.env(), outputHandler{onLine: logLine}, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target", target, "uv")
 	if err != nil {
 		return run.Failf(muster.Dependency, "this worker has no uv and pip cannot fetch it (%s): %s", strings.TrimSpace(last+" "+err.Error()), advice)
 	}
 	final := filepath.Join(tools, "uv")
 	if err := os.RemoveAll(final); err != nil {
-		return run.Failf(muster.WorkerInternal, "an older uv cannot be removed: %w", err)
+		return run.Failf(muster.WorkerInternal, "remove an older uv: %w", err)
 	}
 	if err := os.Rename(target, final); err != nil && !errors.Is(err, fs.ErrExist) { // another process was first
-		return run.Failf(muster.WorkerInternal, "uv cannot be moved to its place: %w", err)
+		return run.Failf(muster.WorkerInternal, "move uv to its path: %w", err)
 	}
 	return nil
 }
 
-// uv runs uv and passes on its lines.
+// uv runs uv and passes each line of its output to logLine.
 func (t *tool) uv(ctx context.Context, path string, logLine func(string), args ...string) error {
 	env := t.env()
 	if t.path != "" {
 		env = append(env, "PATH="+t.path) // the last one counts
 	}
-	return command(ctx, "", env, outputHandler{onLine: logLine}, path, args...)
+	return command(ctx, nil, "", env, outputHandler{onLine: logLine}, path, args...)
 }
 
-// env is what uv and pip see: how to reach package indexes, and folders of
-// the worker's for what they keep.
+// env returns the environment of uv and pip: the settings of package indexes, and folders of the worker for their files.
 func (t *tool) env() []string {
 	var env []string
 	isSet := map[string]bool{}
 	for _, entry := range os.Environ() {
 		name, value, _ := strings.Cut(entry, "=")
 		if value == "" {
-			continue // uv takes some for a mistake
+			continue // uv rejects some empty values
 		}
 		switch up := strings.ToUpper(name); {
 		case strings.HasPrefix(name, "PIP_"), strings.HasPrefix(name, "UV_"),
@@ -136,7 +132,7 @@ func (t *tool) env() []string {
 	set("UV_CACHE_DIR", t.cacheDir())
 	set("UV_PYTHON_INSTALL_DIR", filepath.Join(t.data, "tools", "python"))
 	if runtime.GOOS == "linux" {
-		set("UV_LINK_MODE", "hardlink") // what it prefers, copies on write, cannot be told from files of their own
+		set("UV_LINK_MODE", "hardlink") // disk usage cannot detect uv's default, copies on write
 	}
 	set("UV_NO_CONFIG", "1")
 	set("PIP_ROOT_USER_ACTION", "ignore") // the folder is the worker's own
@@ -146,15 +142,13 @@ func (t *tool) env() []string {
 	return append(env, "HOME="+filepath.Join(t.data, "tools"), "NO_COLOR=1")
 }
 
-// cacheDir is where uv keeps what it fetched, unless the operator names another place.
+// cacheDir is uv's cache unless the operator sets another one.
 func (t *tool) cacheDir() string { return filepath.Join(t.data, "cache", "uv") }
 
-// EnvTag is in the environment of the tools that the worker with this data dir uses,
-// and of nothing else.
+// EnvTag returns the environment entry that identifies the tools of the worker with this data dir.
 func EnvTag(data string) string { return "MUSTER_TOOL_OF=" + data }
 
-// existingLinks leaves the folders and URLs of pip's find-links that uv would accept: it
-// refuses folders that are not there.
+// existingLinks removes missing folders from pip's find-links, because uv rejects them.
 func existingLinks(links string) string {
 	var kept []string
 	for l := range strings.FieldsSeq(links) {
@@ -165,54 +159,18 @@ func existingLinks(links string) string {
 	return strings.Join(kept, ",")
 }
 
-// outputHandler is told what a program does.
+// outputHandler receives the output and the process ID of a program.
 type outputHandler struct {
-	onLine  func(line string) // it prints
-	onStart func(pid int)     // nil if nobody wants to know
+	onLine  func(line string)
+	onStart func(pid int) // may be nil
 }
 
-func (l *outputHandler) started(pid int) {
-	if l.onStart != nil {
-		l.onStart(pid)
-	}
-}
-
-// command runs a program and tells each line that it prints. It is killed
-// with its children when ctx ends.
-func command(ctx context.Context, dir string, env []string, handler outputHandler, path string, args ...string) error {
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Dir, cmd.Env = dir, env
-	ownGroup(cmd)
-	cmd.WaitDelay = 5 * time.Second
-	r, w := io.Pipe()
-	cmd.Stdout, cmd.Stderr = w, w
-	readDone := make(chan struct{})
-	go func() {
-		defer close(readDone)
-		scanLines(r, handler.onLine)
-	}()
-	err := cmd.Start()
-	if err == nil {
-		handler.started(cmd.Process.Pid)
-		err = cmd.Wait()
-	}
-	_ = w.Close()
-	<-readDone
-	if cause := context.Cause(ctx); err != nil && cause != nil {
-		return cause
-	}
-	if x, ok := errors.AsType[*exec.ExitError](err); ok {
-		return fmt.Errorf("%s ended with %s", filepath.Base(path), x.ProcessState)
-	}
-	return err
-}
-
-// scanLines says each line of what a program prints until its end.
+// scanLines passes each line of r to onLine.
 func scanLines(r io.Reader, onLine func(string)) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 64<<10)
 	for lines.Scan() {
 		onLine(lines.Text())
 	}
-	_, _ = io.Copy(io.Discard, r) // a line too long must not block the program
+	_, _ = io.Copy(io.Discard, r) // after a line that is too long, do not block the program
 }

@@ -1,3 +1,3 @@
-// Package runtest holds the contract of executors that run processes as tests,
-// with real ones. Each case's name is the sentence that it proves.
+// Package runtest is the conformance test suite of executors that run processes. It runs real processes. The name of each case is what
+// it proves.
 package runtest

@@ -23,23 +23,22 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// Env is a worker's surroundings for executors under test: everything that a
-// run.Env refers to, remembered. Its methods may be called at the same time.
+// Env is the environment of executors under test: it implements the dependencies of run.Deps in memory. Its methods may be called
+// concurrently.
 type Env struct {
 	Deps *run.Deps
 
 	logs    *tasklog.Dir
-	command []string // what starts a shim, nil for one in this process
+	command []string // starts a shim; nil: the shim is part of this process
 
 	mu        sync.Mutex
 	appendErr error // what Append returns, if not nil
 	blobs     map[string][]byte
 	trees     map[string]map[string]string
-	uploaded  map[string][]byte // by path's base
+	uploaded  map[string][]byte // by base name
 }
 
-// NewEnv returns a world in a folder of its own. Processes are stood by by a shim that
-// command starts, or, without one, that is a part of this process.
+// NewEnv returns an environment in a new folder. command starts the shim; without one, the shim is part of this process.
 func NewEnv(tb testing.TB, command ...string) *Env {
 	tb.Helper()
 	w := &Env{
@@ -62,15 +61,14 @@ func NewEnv(tb testing.TB, command ...string) *Env {
 		}
 	})
 	w.Deps.Supervisor = w.supervisor(tb)
-	tb.Cleanup(func() { w.stopShims(tb) }) // before they are let go
+	tb.Cleanup(func() { w.stopShims(tb) }) // before the supervisor is closed
 	return w
 }
 
-// SharedDir is a folder of a world's that is not the worker's, into which tasks are to be able to look.
+// SharedDir returns a folder outside the worker's data dir that tasks must be able to read.
 func SharedDir(deps *run.Deps) string { return filepath.Join(filepath.Dir(deps.Dir), "aside") }
 
-// Restart is the world after its worker was started again. Executors are to be opened
-// anew; those of the earlier life must have been left.
+// Restart replaces the supervisor like a restart of the worker. Earlier executors must be detached; new ones must be opened.
 func (w *Env) Restart(tb testing.TB) {
 	tb.Helper()
 	deps := *w.Deps
@@ -92,7 +90,7 @@ func (w *Env) supervisor(tb testing.TB) run.Supervisor {
 	return sup
 }
 
-// Append is run.Logs.
+// Append implements run.Logs.
 func (w *Env) Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
 	w.mu.Lock()
 	appendErr := w.appendErr
@@ -103,7 +101,7 @@ func (w *Env) Append(ctx context.Context, a muster.AttemptID, offset int64, data
 	return w.logs.Append(ctx, a, offset, data)
 }
 
-// FillDisk lets every later Append fail.
+// FillDisk makes every later Append fail.
 func (w *Env) FillDisk(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,7 +128,7 @@ func (w *Env) Tree(files map[string]string) string {
 	return "sha256:" + hash
 }
 
-// Fetch is run.Transfer.
+// Fetch implements run.Transfer.
 func (w *Env) Fetch(_ context.Context, hash string, size int64, path string) error {
 	w.mu.Lock()
 	data, ok := w.blobs[hash]
@@ -146,7 +144,7 @@ func (w *Env) Fetch(_ context.Context, hash string, size int64, path string) err
 	return errors.Join(err, f.Close())
 }
 
-// FetchTree is run.Transfer.
+// FetchTree implements run.Transfer.
 func (w *Env) FetchTree(_ context.Context, hash, dir string) error {
 	w.mu.Lock()
 	files, ok := w.trees[hash]
@@ -166,7 +164,7 @@ func (w *Env) FetchTree(_ context.Context, hash, dir string) error {
 	return nil
 }
 
-// UploadFile is run.Transfer.
+// UploadFile implements run.Transfer.
 func (w *Env) UploadFile(ctx context.Context, f *os.File) (string, int64, error) {
 	if ctx.Err() != nil {
 		return "", 0, context.Cause(ctx)
@@ -182,7 +180,7 @@ func (w *Env) UploadFile(ctx context.Context, f *os.File) (string, int64, error)
 	return hex.EncodeToString(sum[:]), int64(len(data)), nil
 }
 
-// stopShims tells the shims of other processes that nobody will come for what they hold.
+// stopShims stops the shims in other processes.
 func (w *Env) stopShims(tb testing.TB) {
 	tb.Helper()
 	files, err := filepath.Glob(filepath.Join(w.Deps.Dir, "shim", "*", "pid"))
@@ -201,8 +199,8 @@ func (w *Env) stopShims(tb testing.TB) {
 				err = shim.Signal(os.Interrupt)
 			}
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, os.ErrProcessDone) { // it may end by itself
-			tb.Errorf("a shim cannot be ended: %v", err)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, os.ErrProcessDone) { // it may exit by itself
+			tb.Errorf("stop a shim: %v", err)
 		}
 	}
 }
@@ -217,7 +215,7 @@ func (w *Env) runningProcs(tb testing.TB) int {
 	n := 0
 	for _, f := range files {
 		b, err := os.ReadFile(f)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) { // its shim may just end
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // its shim may be exiting
 			tb.Fatal(err)
 		}
 		n += strings.Count(string(b), `"attempt"`)
@@ -225,7 +223,7 @@ func (w *Env) runningProcs(tb testing.TB) int {
 	return n
 }
 
-// Records returns what an attempt's log holds.
+// Records returns the records of an attempt's log.
 func (w *Env) Records(tb testing.TB, a muster.AttemptID) []tasklog.Record {
 	tb.Helper()
 	log, err := w.logs.Open(tb.Context(), a, 0)
@@ -236,11 +234,11 @@ func (w *Env) Records(tb testing.TB, a muster.AttemptID) []tasklog.Record {
 	var out []tasklog.Record
 	for d := tasklog.NewDecoder(log); ; {
 		r, err := d.Next()
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // of what is being written
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // a record is being written
 			return out
 		}
 		if err != nil {
-			tb.Fatalf("the log of %s cannot be read at %d: %v", a, d.Offset(), err)
+			tb.Fatalf("read the log of %s at %d: %v", a, d.Offset(), err)
 		}
 		r.Data = bytes.Clone(r.Data)
 		out = append(out, r)
@@ -259,7 +257,7 @@ func (w *Env) Output(tb testing.TB, a muster.AttemptID, stream tasklog.Stream) s
 	return b.String()
 }
 
-// Recorder remembers what an executor says while a task runs.
+// Recorder implements run.Reporter and records all calls.
 type Recorder struct {
 	mu       sync.Mutex
 	started  chan struct{}
@@ -269,12 +267,12 @@ type Recorder struct {
 	sizes    chan int64
 }
 
-// NewRecorder returns an empty sink.
+// NewRecorder returns an empty Recorder.
 func NewRecorder() *Recorder {
 	return &Recorder{started: make(chan struct{}), sizes: make(chan int64, 1)}
 }
 
-// Started is run.Sink.
+// Started implements run.Reporter.
 func (s *Recorder) Started(muster.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,21 +281,21 @@ func (s *Recorder) Started(muster.Time) {
 	}
 }
 
-// Process is run.Sink.
+// Process implements run.Reporter.
 func (s *Recorder) Process(p run.Pid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.process = p
 }
 
-// Progress is run.Sink.
+// Progress implements run.Reporter.
 func (s *Recorder) Progress(p muster.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.progress = append(s.progress, p)
 }
 
-// LogGrew is run.Sink.
+// LogGrew implements run.Reporter.
 func (s *Recorder) LogGrew(size int64) {
 	select {
 	case <-s.sizes:
@@ -316,15 +314,5 @@ func (s *Recorder) Updates() []muster.Progress {
 	return append([]muster.Progress(nil), s.progress...)
 }
 
-// Timeout is how long a test waits for something that must happen.
+// Timeout limits each wait of a test.
 const Timeout = time.Minute
-
-// Await waits until cond holds.
-func Await(tb testing.TB, desc string, cond func() bool) {
-	tb.Helper()
-	for deadline := time.Now().Add(Timeout); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			tb.Fatalf("waited %s in vain: %s", Timeout, desc)
-		}
-	}
-}

@@ -4,34 +4,31 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// fakeIsolator hold nothing, and count what they are told to.
+// fakeIsolator isolates nothing and counts its calls.
 type fakeIsolator struct {
-	mu       sync.Mutex
-	stats    run.CgroupStats
-	prepared int
-	released int
+	stats              run.CgroupStats
+	prepared, released atomic.Int64
 }
 
 func (l *fakeIsolator) Prepare(_ *run.Task, f run.Folders) (*run.IsolationSpec, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if f.Base == "" || f.Work == "" || f.Out == "" || f.Tmp == "" || f.Checkpoint == "" {
 		return nil, run.Failf(muster.WorkerInternal, "folders are missing: %+v", f)
 	}
-	l.prepared++
+	l.prepared.Add(1)
 	return &run.IsolationSpec{}, nil
 }
 
-func (*fakeIsolator) PrepareContainer(*run.Task) (*run.IsolationSpec, error) { return nil, nil } //nolint:nilnil // there are none
+func (*fakeIsolator) PrepareContainer(*run.Task) (*run.IsolationSpec, error) { return nil, nil } //nolint:nilnil // no control groups
 
 func (*fakeIsolator) PrepareTool([]string, []string) *run.IsolationSpec { return &run.IsolationSpec{} }
 
@@ -41,13 +38,9 @@ func (l *fakeIsolator) CurrentStats(*run.IsolationSpec) run.CgroupStats { return
 
 func (*fakeIsolator) Processes(*run.IsolationSpec) ([]int, bool) { return nil, false }
 
-func (l *fakeIsolator) Release(*run.IsolationSpec) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.released++
-}
+func (l *fakeIsolator) Release(*run.IsolationSpec) { l.released.Add(1) }
 
-// fakeMeter measures what it is told to, and finds it too much.
+// fakeMeter reports its fields.
 type fakeMeter struct {
 	usage    muster.Usage
 	exceeded *run.Stopped
@@ -65,30 +58,22 @@ func (m *fakeMeter) Watch(s *run.Subject, w run.MeterHandler) func() muster.Usag
 	return func() muster.Usage { return m.usage }
 }
 
-// fakeDevices are lent and taken back.
+// fakeDevices counts acquisitions and releases.
 type fakeDevices struct {
-	mu       sync.Mutex
-	acquired int
-	released int
-	fault    error
+	acquired, released atomic.Int64
+	fault              error
 }
 
 func (*fakeDevices) Environ(g *muster.Grant) []string {
 	return []string{"CUDA_VISIBLE_DEVICES=" + strings.Join(g.GPUs, "+")}
 }
 
-func (d *fakeDevices) Acquire(context.Context, muster.AttemptID, *muster.Grant) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.acquired++
-}
+func (d *fakeDevices) Acquire(context.Context, muster.AttemptID, *muster.Grant) { d.acquired.Add(1) }
 
 func (d *fakeDevices) Release(_ context.Context, _ muster.AttemptID, _ *muster.Grant, envTag string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.released++
+	d.released.Add(1)
 	if !strings.HasPrefix(envTag, "MUSTER_OUT=") {
-		return run.Failf(muster.WorkerInternal, "the mark is %q", envTag)
+		return run.Failf(muster.WorkerInternal, "the environment tag is %q", envTag)
 	}
 	return d.fault
 }
@@ -104,7 +89,7 @@ func isolation(t *testing.T, o suite) {
 		}{
 			{run.CgroupStats{OOMKills: new(1), MemoryPeak: new(muster.Size(512 << 20))}, "kill -KILL $$", muster.OutOfMemory, []string{"512MiB", "1GiB", "resources.memory"}},
 			{run.CgroupStats{OOMKills: new(1)}, "exit 1", muster.OutOfMemory, []string{"1GiB"}},
-			{run.CgroupStats{PIDsDenied: new(7)}, "exit 2", muster.PIDLimit, []string{"exit code 2", "64 at once", "resources.pids"}},
+			{run.CgroupStats{PIDsDenied: new(7)}, "exit 2", muster.PIDLimit, []string{"exit code 2", "it may have 64", "resources.pids"}},
 			{run.CgroupStats{OOMKills: new(0), PIDsDenied: new(0)}, "exit 2", muster.ExitCode, []string{"exit code 2"}},
 			{run.CgroupStats{OOMKills: new(1), PIDsDenied: new(1)}, "exit 0", muster.NoReason, nil},
 		} {
@@ -118,11 +103,11 @@ func isolation(t *testing.T, o suite) {
 			}
 			for _, s := range c.wantMsgs {
 				if !strings.Contains(r.Message, s) {
-					t.Errorf("%q does not tell %q", r.Message, s)
+					t.Errorf("message %q does not contain %q", r.Message, s)
 				}
 			}
-			if l.prepared != 1 || l.released != 1 {
-				t.Errorf("held %d times, released %d times", l.prepared, l.released)
+			if l.prepared.Load() != 1 || l.released.Load() != 1 {
+				t.Errorf("prepared %d times, released %d times", l.prepared.Load(), l.released.Load())
 			}
 			if c.stats.MemoryPeak != nil && r.Usage.MemoryPeak != *c.stats.MemoryPeak {
 				t.Errorf("usage %+v", r.Usage)
@@ -144,10 +129,10 @@ func isolation(t *testing.T, o suite) {
 			t.Errorf("the sample is %+v, %v", s, err)
 		}
 		if got := b.Output(t, task.Attempt, tasklog.System); got != "it is about to be too much\n" {
-			t.Errorf("the log says %q", got)
+			t.Errorf("the log is %q", got)
 		}
 	})
-	o.run(t, "devices are lent and taken back, and their fault is the failure", func(t *testing.T) {
+	o.run(t, "devices are acquired and released, and their fault is the failure", func(t *testing.T) {
 		fault := run.Failf(muster.GPUFault, "GPU-a failed: XID 79")
 		for shell, c := range map[string]struct {
 			fault  error
@@ -173,25 +158,24 @@ func isolation(t *testing.T, o suite) {
 			if r := b.done(t, task); r.Reason != c.reason {
 				t.Errorf("%s: %s, %q", shell, r.Reason, r.Message)
 			}
-			if d.acquired != 1 || d.released != 1 {
-				t.Errorf("%s: taken %d times, given %d times", shell, d.acquired, d.released)
+			if d.acquired.Load() != 1 || d.released.Load() != 1 {
+				t.Errorf("%s: acquired %d times, released %d times", shell, d.acquired.Load(), d.released.Load())
 			}
 		}
 	})
-	o.run(t, "a task that has to make room gets the signal of its checkpoint", func(t *testing.T) {
+	o.run(t, "a preempted task gets the signal of its checkpoint", func(t *testing.T) {
 		b := open(t, o)
 		task := b.task("trap 'echo saved; exit 0' USR2; trap 'echo wrong' TERM; echo ready; while :; do sleep 0.02; done")
 		task.Spec.Checkpoint = &muster.Checkpoint{Signal: "SIGUSR2", Grace: muster.Duration(Timeout)}
 		task.Spec.Kill.Grace = muster.Duration(time.Millisecond)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
-		out := make(chan muster.Report, 1)
-		go func() { out <- b.x.Run(ctx, task, NewRecorder()) }()
-		Await(t, "the task is ready", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "ready\n" })
-		cancel(&run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted, Message: "room is needed"})
+		out := b.start(ctx, task)
+		testkit.Await(t, "the task is ready", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "ready\n" })
+		cancel(&run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted, Message: "preempted for job 5"})
 		r := <-out
 		b.check(t, task, &r)
-		want(t, r, muster.AttemptFailed, muster.Preempted, "room")
+		want(t, r, muster.AttemptFailed, muster.Preempted, "job 5")
 		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "ready\nsaved\n" {
 			t.Errorf("printed %q", got)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func output(t *testing.T, o suite) {
@@ -54,9 +55,8 @@ func output(t *testing.T, o suite) {
 	})
 	o.run(t, "a prompt shows while its line has no end", func(t *testing.T) {
 		task := b.task(`printf 'name? '; while [ ! -e ` + SharedDir(b.Deps) + `/go ]; do sleep 0.02; done; echo bye`)
-		done := make(chan muster.Report, 1)
-		go func() { done <- b.x.Run(t.Context(), task, NewRecorder()) }()
-		Await(t, "the prompt is in the log", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "name? " })
+		done := b.start(t.Context(), task)
+		testkit.Await(t, "the prompt is in the log", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "name? " })
 		if err := os.WriteFile(filepath.Join(SharedDir(b.Deps), "go"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func output(t *testing.T, o suite) {
 			t.Errorf("the log has %d bytes", r.LogSize)
 		}
 		if got := b.Output(t, task.Attempt, tasklog.System); strings.Count(got, "\n") != 1 || !strings.Contains(got, "97.7KiB") {
-			t.Errorf("the log says %q", got)
+			t.Errorf("the log is %q", got)
 		}
 		if len(recorder.Updates()) != 1 {
 			t.Error("progress after the limit is lost")
@@ -204,16 +204,16 @@ func outputs(t *testing.T, o suite) {
 		if names(r) != "c.txt:3 d.txt:3" {
 			t.Errorf("artifacts %s", names(r))
 		}
-		if logged := b.Output(t, task.Attempt, tasklog.System); !strings.Contains(logged, "b.txt is not taken as an artifact: it is a link that leads out of the folder") || !strings.Contains(logged, "p.txt is not taken") {
-			t.Errorf("the log says %q", logged)
+		if logged := b.Output(t, task.Attempt, tasklog.System); !strings.Contains(logged, "b.txt is not taken as an artifact: it is a link that points outside the folder") || !strings.Contains(logged, "p.txt is not taken") {
+			t.Errorf("the log is %q", logged)
 		}
 	})
-	o.run(t, "a result that is none fails the task and says why", func(t *testing.T) {
+	o.run(t, "an invalid result fails the task with the cause", func(t *testing.T) {
 		for shell, wantMsg := range map[string]string{
 			`echo '{"loss": NaN}' > $MUSTER_OUT/result.json`:     "not valid JSON",
 			`head -c 300000 /dev/zero > $MUSTER_OUT/result.json`: "larger than 256KiB",
-			`ln -s /proc/self/status $MUSTER_OUT/result.json`:    "not a plain file",
-			`mkfifo $MUSTER_OUT/result.json`:                     "not a plain file",
+			`ln -s /proc/self/status $MUSTER_OUT/result.json`:    "not a regular file",
+			`mkfifo $MUSTER_OUT/result.json`:                     "not a regular file",
 		} {
 			want(t, b.done(t, b.task(shell)), muster.AttemptFailed, muster.ResultInvalid, wantMsg)
 		}
@@ -235,8 +235,8 @@ func outputs(t *testing.T, o suite) {
 			if len(r.Artifacts) > 0 || r.Result != nil {
 				t.Errorf("%s: %v %s", shell, r.Artifacts, r.Result)
 			}
-			if logged := b.Output(t, task.Attempt, tasklog.System); r.Outcome == muster.AttemptSucceeded && !strings.Contains(logged, "is no folder any more") {
-				t.Errorf("%s: the log says %q", shell, logged)
+			if logged := b.Output(t, task.Attempt, tasklog.System); r.Outcome == muster.AttemptSucceeded && !strings.Contains(logged, "the task replaced its folder") {
+				t.Errorf("%s: the log is %q", shell, logged)
 			}
 		}
 	})
@@ -304,7 +304,7 @@ func protocol(t *testing.T, o suite) {
 	if !maps.Equal(metrics, map[string]float64{"loss": 0.5, "acc": 0.9, "lr": 0.1}) {
 		t.Errorf("metrics %v", metrics)
 	}
-	// The log has the history, thinned: all that was said last is in it.
+	// The log has the history at a lower rate, including the last values.
 	point := muster.Point{}
 	for _, rec := range b.Records(t, task.Attempt) {
 		if rec.Stream == tasklog.Progress {
@@ -323,6 +323,6 @@ func protocol(t *testing.T, o suite) {
 		t.Errorf("stderr %q", got)
 	}
 	if got := b.Output(t, task.Attempt, tasklog.System); strings.Count(got, "\n") != 1 || !strings.Contains(got, "nonsense") {
-		t.Errorf("the log says %q", got)
+		t.Errorf("the log is %q", got)
 	}
 }

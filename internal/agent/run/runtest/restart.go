@@ -11,35 +11,31 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// restarts ends the worker while a task runs, and looks at what the next one makes of it.
+// restarts restarts the worker while a task runs and checks that the next incarnation recovers it.
 func restarts(t *testing.T, o suite) {
 	t.Helper()
-	// again leaves a running task, and opens the executor of the next life.
+	// restart detaches from a running task and opens the executor of the next incarnation.
 	restart := func(t *testing.T, b *harness, task *run.Task) *run.Task {
 		t.Helper()
 		ctx, detach := context.WithCancelCause(t.Context())
 		defer detach(nil)
-		done := make(chan struct{})
-		go func() { defer close(done); b.x.Run(ctx, task, NewRecorder()) }()
-		Await(t, "the task is ready", func() bool {
+		done := b.start(ctx, task)
+		testkit.Await(t, "the task is ready", func() bool {
 			return strings.HasPrefix(b.Output(t, task.Attempt, tasklog.Stdout), "ready\n")
 		})
 		detach(run.ErrDetach)
 		select {
 		case <-done:
 		case <-time.After(Timeout):
-			t.Fatal("the executor does not leave the task")
+			t.Fatal("the executor does not detach")
 		}
-		b.Restart(t)
-		var err error
-		if b.x, err = o.open(b.Deps); err != nil {
-			t.Fatal(err)
-		}
+		b.restart(t, o)
 		recovered := b.Deps.Supervisor.Recovered()
 		if len(recovered) != 1 {
-			t.Fatalf("%d attempts are held", len(recovered))
+			t.Fatalf("%d attempts are recovered", len(recovered))
 		}
 		next, err := recovered[0].Task()
 		if err != nil {
@@ -87,7 +83,7 @@ func restarts(t *testing.T, o suite) {
 		task.Spec.Outputs = []string{"*.txt"}
 		next := restart(t, b, task)
 		resume(t, b)
-		Await(t, "the task has ended", func() bool { return b.runningProcs(t) == 0 })
+		testkit.Await(t, "the task has ended", func() bool { return b.runningProcs(t) == 0 })
 		r := b.done(t, next)
 		want(t, r, muster.AttemptFailed, muster.Signal, "SIGSEGV")
 		if len(r.Artifacts) != 1 {
@@ -99,14 +95,10 @@ func restarts(t *testing.T, o suite) {
 		task := b.task("echo done")
 		before := b.done(t, task)
 		wantSuccess(t, before)
-		b.Restart(t)
-		var err error
-		if b.x, err = o.open(b.Deps); err != nil {
-			t.Fatal(err)
-		}
+		b.restart(t, o)
 		recovered := b.Deps.Supervisor.Recovered()
 		if len(recovered) != 1 || recovered[0].Exit == nil {
-			t.Fatalf("held is %+v", recovered)
+			t.Fatalf("recovered: %+v", recovered)
 		}
 		next, err := recovered[0].Task()
 		if err != nil {
@@ -132,16 +124,12 @@ func restarts(t *testing.T, o suite) {
 			t.Errorf("printed %q", got)
 		}
 	})
-	o.run(t, "although its shim is gone", func(t *testing.T) {
+	o.run(t, "although its shim has exited", func(t *testing.T) {
 		b := open(t, o)
 		next := restart(t, b, waitingTask(b, "echo ready; exec sleep 1000"))
 		b.stopShims(t)
-		Await(t, "the task has ended", func() bool { return b.runningProcs(t) == 0 })
-		b.Restart(t)
-		var err error
-		if b.x, err = o.open(b.Deps); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Await(t, "the task has ended", func() bool { return b.runningProcs(t) == 0 })
+		b.restart(t, o)
 		r := b.done(t, next)
 		if r.Outcome != muster.AttemptLost && r.Reason != muster.WorkerInternal {
 			t.Errorf("%+v", r)

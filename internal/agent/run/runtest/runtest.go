@@ -18,19 +18,20 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // OpenFunc returns the executor under test for an environment.
 type OpenFunc func(deps *run.Deps) (run.Executor, error)
 
-// suite is how executors are opened, and their shims started.
+// suite opens executors and starts their shims.
 type suite struct {
 	open    OpenFunc
 	command []string
 	skip    map[string]string
 }
 
-// run runs a case, unless it is left out.
+// run runs a case unless it is in skip.
 func (o *suite) run(t *testing.T, name string, f func(t *testing.T)) bool {
 	t.Helper()
 	return t.Run(name, func(t *testing.T) {
@@ -42,7 +43,7 @@ func (o *suite) run(t *testing.T, name string, f func(t *testing.T)) bool {
 	})
 }
 
-// harness is one executor in its world.
+// harness is one executor in its environment.
 type harness struct {
 	*Env
 	x    run.Executor
@@ -55,25 +56,44 @@ func open(t *testing.T, o suite, configure ...func(*run.Deps)) *harness {
 	for _, f := range configure {
 		f(b.Deps)
 	}
+	b.openExecutor(t, o)
+	return b
+}
+
+func (b *harness) openExecutor(t *testing.T, o suite) {
+	t.Helper()
 	var err error
 	if b.x, err = o.open(b.Deps); err != nil {
 		t.Fatal(err)
 	}
-	return b
 }
 
-// task returns a task that runs a shell text.
+// restart restarts the worker and opens the executor again.
+func (b *harness) restart(t *testing.T, o suite) {
+	t.Helper()
+	b.Restart(t)
+	b.openExecutor(t, o)
+}
+
+// start runs a task in the background and returns its report through a channel.
+func (b *harness) start(ctx context.Context, task *run.Task) <-chan muster.Report {
+	out := make(chan muster.Report, 1)
+	go func() { out <- b.x.Run(ctx, task, NewRecorder()) }()
+	return out
+}
+
+// task returns a task that runs a shell command.
 func (b *harness) task(shell string) *run.Task {
 	id := muster.AttemptID{Task: muster.TaskID{Job: 17, Num: int(b.next.Add(1))}, N: 1}
 	return &run.Task{Attempt: id, Job: "j17", Spec: &muster.TaskSpec{Kind: b.x.Kind(), Run: &muster.Command{Shell: shell}}}
 }
 
-// checkpoint is the checkpoint folder of a task.
+// checkpoint returns the checkpoint folder of a task.
 func (b *harness) checkpoint(task *run.Task) string {
 	return filepath.Join(b.Deps.Dir, "checkpoints", b.x.Kind(), "job-"+task.Job+"."+strconv.Itoa(task.Attempt.Task.Num))
 }
 
-// done runs a task to its end.
+// done runs a task until it has ended.
 func (b *harness) done(t *testing.T, task *run.Task) muster.Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Timeout)
@@ -83,11 +103,11 @@ func (b *harness) done(t *testing.T, task *run.Task) muster.Report {
 	return r
 }
 
-// check holds what is true of every report.
+// check checks what must be true for every report.
 func (b *harness) check(t *testing.T, task *run.Task, r *muster.Report) {
 	t.Helper()
 	if r.Attempt != task.Attempt || r.Outcome == muster.AttemptOpen || r.FinishedAt == 0 {
-		t.Errorf("the report does not say what ended, how, or when: %+v", r)
+		t.Errorf("the report has no attempt, outcome or time: %+v", r)
 	}
 	if (r.Outcome == muster.AttemptSucceeded) != (r.Reason == muster.NoReason) {
 		t.Errorf("outcome %q has reason %q", r.Outcome, r.Reason)
@@ -102,7 +122,7 @@ func (b *harness) check(t *testing.T, task *run.Task, r *muster.Report) {
 	if running := b.runningProcs(t); running != 0 {
 		t.Errorf("%d processes stay recorded", running)
 	}
-	// Empty folders may be kept for later attempts, out of sight.
+	// Empty folders may be pooled in a hidden folder.
 	err := filepath.WalkDir(filepath.Join(b.Deps.Dir, "tasks"), func(path string, d fs.DirEntry, err error) error {
 		rel := strings.TrimPrefix(path, b.Deps.Dir)
 		if err != nil || !d.IsDir() || strings.Count(rel, "/") > 1 && !strings.HasPrefix(rel, "/tasks/.") {
@@ -127,15 +147,13 @@ func wantSuccess(t *testing.T, r muster.Report) {
 	want(t, r, muster.AttemptSucceeded, muster.NoReason, "")
 }
 
-// Run proves that the executor keeps the contract, over a shim that command starts or, without
-// one, that is a part of this process.
+// Run tests that the executor fulfils the contract. command starts the shim; without one, the shim is part of this process.
 func Run(t *testing.T, x OpenFunc, command ...string) {
 	t.Helper()
 	RunExcept(t, x, nil, command...)
 }
 
-// RunExcept is Run without some cases, which are given with the reasons why they make no sense for the
-// executor.
+// RunExcept is Run without some cases; skip maps their names to reasons.
 func RunExcept(t *testing.T, x OpenFunc, skip map[string]string, command ...string) {
 	t.Helper()
 	o := suite{x, command, skip}
@@ -145,10 +163,10 @@ func RunExcept(t *testing.T, x OpenFunc, skip map[string]string, command ...stri
 	o.run(t, "output is kept as it was printed", func(t *testing.T) { output(t, o) })
 	o.run(t, "a task sees its own environment only", func(t *testing.T) { environment(t, o) })
 	o.run(t, "what a task leaves is taken", func(t *testing.T) { outputs(t, o) })
-	o.run(t, "what a task says is passed on", func(t *testing.T) { protocol(t, o) })
-	o.run(t, "what holds a task and measures it is heeded", func(t *testing.T) { isolation(t, o) })
+	o.run(t, "events of a task are reported", func(t *testing.T) { protocol(t, o) })
+	o.run(t, "isolation, meter and devices are used", func(t *testing.T) { isolation(t, o) })
 	if command != nil {
-		o.run(t, "the worker's next life goes on with a task", func(t *testing.T) { restarts(t, o) })
+		o.run(t, "a restarted worker recovers a task", func(t *testing.T) { restarts(t, o) })
 	}
 }
 
@@ -165,14 +183,14 @@ func endings(t *testing.T, o suite) {
 			t.Error("a silent task has a log")
 		}
 	})
-	o.run(t, "another exit code is told", func(t *testing.T) {
+	o.run(t, "another exit code is reported", func(t *testing.T) {
 		r := b.done(t, b.task("exit 75"))
 		want(t, r, muster.AttemptFailed, muster.ExitCode, "75")
 		if r.ExitCode == nil || *r.ExitCode != 75 {
 			t.Errorf("exit code %v", r.ExitCode)
 		}
 	})
-	o.run(t, "a signal is told by name", func(t *testing.T) {
+	o.run(t, "a signal is reported by name", func(t *testing.T) {
 		want(t, b.done(t, b.task("kill -SEGV $$")), muster.AttemptFailed, muster.Signal, "SIGSEGV")
 	})
 	o.run(t, "a list is executed without a shell", func(t *testing.T) {
@@ -217,7 +235,7 @@ func starts(t *testing.T, o suite) {
 	failing([]string{"./train.sh"}, nil, "train.sh: no such file in the task's folder")
 	failing([]string{"no-such-command"}, nil, "no such command on this worker")
 	failing([]string{"./notes.txt"}, map[string]string{"notes.txt": "x"}, "not executable")
-	failing([]string{"go.sh"}, map[string]string{"go.sh": "#!/bin/sh\n"}, "write ./go.sh")
+	failing([]string{"go.sh"}, map[string]string{"go.sh": "#!/bin/sh\n"}, "use ./go.sh")
 	failing([]string{"./bad.sh"}, map[string]string{"bad.sh": "#!/no/such/interpreter\n"}, "interpreter")
 	failing([]string{"./plain.sh"}, map[string]string{"plain.sh": "\x01\x02\x03"}, "is not a program for this machine")
 	failing([]string{"./sub"}, map[string]string{"sub/x": ""}, "is a folder")
@@ -230,12 +248,12 @@ func starts(t *testing.T, o suite) {
 	want(t, b.done(t, task), muster.AttemptFailed, muster.FetchFailed, "model.pt")
 }
 
-// sleeper is the part of a sleep's command line by which a test finds it again.
+// sleepCount makes the argument of each sleep unique, so that a test can find its process.
 var sleepCount atomic.Int64
 
 func sleepArg() string { return strconv.FormatInt(86400+int64(os.Getpid())*1000+sleepCount.Add(1), 10) }
 
-// alive reports whether a process whose command line has the word runs.
+// alive reports whether a process with this argument runs.
 func alive(arg string) bool {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
 	for _, f := range lines {
@@ -252,9 +270,8 @@ func stops(t *testing.T, o suite) {
 		t.Helper()
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
-		out := make(chan muster.Report, 1)
-		go func() { out <- b.x.Run(ctx, task, NewRecorder()) }()
-		Await(t, "the task prints "+ready, func() bool {
+		out := b.start(ctx, task)
+		testkit.Await(t, "the task prints "+ready, func() bool {
 			return strings.Contains(b.Output(t, task.Attempt, tasklog.Stdout), ready)
 		})
 		cancel(cause)
@@ -308,7 +325,7 @@ func stops(t *testing.T, o suite) {
 			(env -i /usr/bin/setsid /bin/sh -c 'trap "" TERM; sleep %s; :' &) &
 			sleep %s & sleep 0.3; echo ready; wait; while :; do sleep 1; done`, one, two, three))
 		task.Spec.Kill.Grace = muster.Duration(200 * time.Millisecond)
-		Await(t, "no process has the words yet", func() bool { return !alive(one) && !alive(two) && !alive(three) })
+		testkit.Await(t, "no process has the words yet", func() bool { return !alive(one) && !alive(two) && !alive(three) })
 		want(t, stop(t, b, task, "ready\n", cancelled), muster.AttemptCancelled, muster.CancelledByUser, "")
 		for _, s := range []string{one, two, three} {
 			if alive(s) {
@@ -351,9 +368,8 @@ func stops(t *testing.T, o suite) {
 		long := b.task(fmt.Sprintf("(env -i /usr/bin/setsid /bin/sleep %s &); sleep 0.3; echo ready; while :; do sleep 0.05; done", sleep))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
-		out := make(chan muster.Report, 1)
-		go func() { out <- b.x.Run(ctx, long, NewRecorder()) }()
-		Await(t, "the long task is ready, and its daemon runs", func() bool {
+		out := b.start(ctx, long)
+		testkit.Await(t, "the long task is ready, and its daemon runs", func() bool {
 			return b.Output(t, long.Attempt, tasklog.Stdout) == "ready\n" && alive(sleep)
 		})
 		b2 := &harness{Env: b.Env, x: b.x}

@@ -1,6 +1,5 @@
-// Package script runs scripts and project folders: a program that travels with
-// the job, or is fetched by the worker, and that may ask for a Python
-// environment. It is a process task with these two things before it.
+// Package script runs tasks of kind script: process tasks whose program is uploaded with the job or fetched by the worker, and that
+// may ask for a Python environment.
 package script
 
 import (
@@ -19,13 +18,19 @@ import (
 
 // New returns the executor of the kind script.
 func New(deps *run.Deps) (*process.Executor, error) {
-	envs, err := python.New(deps)
+	envs, err := python.New(deps, false)
 	if err != nil {
 		return nil, err
 	}
 	p := &programs{fetch: newFetcher(deps.AllowPrivateURLs)}
-	r := &runtimes{envs: envs}
-	return process.NewKind(deps, muster.KindScript, process.KindHooks{Program: p.writeScript, Runtime: r.buildVenv})
+	return process.NewKind(deps, muster.KindScript, process.KindHooks{Program: p.writeScript, Runtime: func(ctx context.Context, a *process.Attempt) (string, error) {
+		root, err := a.OpenRoot()
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = root.Close() }()
+		return envs.Build(ctx, a.Task.Spec.Python, root, run.Observer{Step: a.SetStep, LogLine: a.LogLine})
+	}})
 }
 
 type programs struct{ fetch *fetcher }
@@ -53,8 +58,7 @@ func (p *programs) writeScript(ctx context.Context, a *process.Attempt) ([]strin
 	return append(interpreter(s, text, name), s.Args...), nil
 }
 
-// writeFile puts the script into the task's folder, so that it finds its project
-// beside it, and returns its name there.
+// writeFile writes the script into the task's folder, beside the files of its project, and returns its name.
 func writeFile(a *process.Attempt, name string, text []byte) (string, error) {
 	root, err := a.OpenRoot()
 	if err != nil {
@@ -63,32 +67,29 @@ func writeFile(a *process.Attempt, name string, text []byte) (string, error) {
 	defer func() { _ = root.Close() }()
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		// The project's file of that name is not ours to replace.
+		// Keep the project's file.
 		name = ".muster-" + name
 		f, err = root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o700)
 	}
 	if err != nil {
-		return "", run.Failf(muster.WorkerInternal, "the script cannot be written: %w", err)
+		return "", run.Failf(muster.WorkerInternal, "write the script: %w", err)
 	}
 	_, err = f.Write(text)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return "", run.Failf(muster.WorkerInternal, "the script cannot be written: %w", err)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", run.Failf(muster.WorkerInternal, "write the script: %w", err)
 	}
 	return name, nil
 }
 
-// interpreter returns the command for a script without its arguments: the spec's
-// interpreter, else the #! line, else by the name's suffix, else sh.
+// interpreter returns the command for a script without its arguments. It uses the spec's interpreter, the #! line, the suffix of the
+// name, or sh.
 func interpreter(s *muster.Script, text []byte, name string) []string {
 	file := "./" + name
 	if len(s.Interpreter) > 0 {
 		return append(append([]string(nil), s.Interpreter...), file)
 	}
 	if line, ok := strings.CutPrefix(firstLine(text), "#!"); ok {
-		// As the kernel does: a program, and at most one argument.
+		// Like the kernel: a program and at most one argument.
 		prog, arg, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if prog != "" && strings.TrimSpace(arg) == "" {
 			return []string{prog, file}
@@ -120,7 +121,7 @@ func firstLine(text []byte) string {
 	return strings.TrimRight(line, "\r")
 }
 
-// fileName reduces a path to a name that can stand in the task's folder.
+// fileName converts a path to a plain file name.
 func fileName(p string) string {
 	base := path.Base(strings.ReplaceAll(p, "\\", "/"))
 	clean := strings.Map(func(r rune) rune {

@@ -171,7 +171,7 @@ print("done")
 func TestPythonEnvironmentWithoutItsRequirements(t *testing.T) {
 	w := newTestEnv(t)
 	r, _ := w.run(t, &muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Python: &muster.Python{Requirements: "requirements.txt"}})
-	if r.Reason != muster.Dependency || !strings.Contains(r.Message, "requirements.txt is not in the task's folder") {
+	if r.Reason != muster.Dependency || !strings.Contains(r.Message, "requirements.txt does not exist in the task's folder") {
 		t.Errorf("%s %q", r.Reason, r.Message)
 	}
 }
@@ -199,9 +199,9 @@ func TestPythonEnvironmentIsWhatTheTaskRunsIn(t *testing.T) {
 		t.Errorf("the worker's settings leak into the task:\n%s", out)
 	}
 	if logged := w.Output(t, r.Attempt, tasklog.System); !strings.Contains(logged, "installing 1 package") || !strings.Contains(logged, "uv: ") {
-		t.Errorf("the log says %q", logged)
+		t.Errorf("the log is %q", logged)
 	}
 	if r, out = w.run(t, spec); r.Outcome != muster.AttemptSucceeded || w.Output(t, r.Attempt, tasklog.System) != "" {
-		t.Errorf("the second time it was built again: %q: %s", out, r.Message)
+		t.Errorf("the second task rebuilt it: %q: %s", out, r.Message)
 	}
 }
