@@ -16,7 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Config is what a Bridge is made of.
@@ -133,7 +135,7 @@ func New(cfg Config, reporter Reporter) (*Bridge, error) {
 		cfg.Metrics = noMetrics{}
 	}
 	b := &Bridge{
-		cfg: cfg, reporter: reporter, outbox: out, queueReady: make(chan struct{}, 1), pruneNeeded: make(chan struct{}, 1),
+		cfg: cfg, reporter: reporter, outbox: out, queueReady: wake.New(), pruneNeeded: wake.New(),
 		jobs: map[string]*job{}, byMusterJob: map[muster.JobID]*job{}, closed: map[string]time.Time{}, accepting: map[string]chan struct{}{},
 	}
 	for _, r := range records {
@@ -154,22 +156,14 @@ func (b *Bridge) track(r *record) {
 		b.closed[r.ID] = r.At.Std()
 		return
 	}
-	j := &job{record: *r, wake: make(chan struct{}, 1)}
+	j := &job{record: *r, wake: wake.New()}
 	b.jobs[r.ID] = j
 	b.cfg.Metrics.Pending(1)
 	if r.Job != 0 {
 		b.byMusterJob[r.Job] = j
 	}
 	b.queue = append(b.queue, j)
-	signal(b.queueReady)
-}
-
-// signal puts one into c unless it holds one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	wake.Set(b.queueReady)
 }
 
 // Accept takes a job of the foreign server. When it returns true the job is on disk, and will be run and reported. It returns
@@ -361,7 +355,7 @@ func (b *Bridge) watchEvents(ctx context.Context) {
 			}
 			b.wakeFollowers(e.Job)
 		}
-		if !sleep(ctx, b.cfg.RetryDelay) {
+		if backoff.Sleep(ctx, b.cfg.RetryDelay) != nil {
 			return
 		}
 	}
@@ -373,21 +367,9 @@ func (b *Bridge) wakeFollowers(id muster.JobID) {
 	defer b.mu.Unlock()
 	if id == 0 {
 		for _, j := range b.jobs {
-			signal(j.wake)
+			wake.Set(j.wake)
 		}
 	} else if j := b.byMusterJob[id]; j != nil {
-		signal(j.wake)
-	}
-}
-
-// sleep waits, and returns false if ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+		wake.Set(j.wake)
 	}
 }

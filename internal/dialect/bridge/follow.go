@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // follow brings one job from acceptance to its final report. It returns when that is done or ctx ends.
@@ -69,7 +71,7 @@ func (b *Bridge) waitRetry(ctx context.Context, j *job) {
 // backoff waits after the failure n, from 0, and returns false if ctx ended.
 func (b *Bridge) backoff(ctx context.Context, n int) bool {
 	d := min(b.cfg.RetryDelay<<min(n, 10), maxRetry)
-	return sleep(ctx, d/2+rand.N(d/2+1)) //nolint:gosec // spread, not a secret
+	return backoff.Sleep(ctx, d/2+rand.N(d/2+1)) == nil //nolint:gosec // spread, not a secret
 }
 
 func (b *Bridge) snapshot(j *job) record {
@@ -106,7 +108,7 @@ func (b *Bridge) update(j *job, apply func(r *record)) error {
 		delete(b.byMusterJob, r.Job)
 		b.closed[r.ID] = r.At.Std()
 		if len(b.closed) > maxClosedJobs+closedSlack {
-			signal(b.pruneNeeded)
+			wake.Set(b.pruneNeeded)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 const (
@@ -43,7 +44,7 @@ type logForwarder struct {
 }
 
 func (b *Bridge) newLogForwarder(j *job) *logForwarder {
-	l := &logForwarder{bridge: b, job: j, jobEnded: make(chan struct{}), activity: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &logForwarder{bridge: b, job: j, jobEnded: make(chan struct{}), activity: wake.New(), done: make(chan struct{})}
 	l.reporter, _ = b.reporter.(LogReporter)
 	return l
 }
@@ -172,7 +173,7 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 				b.endLine()
 				return b.flush(ctx)
 			}
-			signal(l.activity)
+			wake.Set(l.activity)
 			b.add(line)
 			if len(b.lines) >= maxLogBatch && !b.flush(ctx) {
 				return false

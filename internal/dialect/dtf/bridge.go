@@ -18,7 +18,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // The defaults of DTF's workers.
@@ -138,7 +141,7 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 	}
 	b := &Bridge{
 		cfg: cfg, signer: signer{cfg.Secret}, log: cfg.Core.Log, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}},
-		registerTimeout: defaultRegisterTimeout, fleetTimeout: defaultFleetTimeout, offersReady: make(chan struct{}, 1), cancelsReady: make(chan struct{}, 1), changed: make(chan struct{}), progress: map[string]float64{}, cancelled: map[string]string{},
+		registerTimeout: defaultRegisterTimeout, fleetTimeout: defaultFleetTimeout, offersReady: wake.New(), cancelsReady: wake.New(), changed: make(chan struct{}), progress: map[string]float64{}, cancelled: map[string]string{},
 	}
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, "offers"), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the bridge's folder cannot be made: %w", err)
@@ -167,7 +170,7 @@ func loadRegistry(path string, explicit []string) ([]string, error) {
 		if err != nil {
 			return nil, muster.Errorf(muster.Internal, "--coordinator-registry: %w", err)
 		}
-		return explicit, writeFileAtomic(path, append(list, '\n'))
+		return explicit, writeState(path, append(list, '\n'))
 	}
 	if err != nil || len(raw) > maxConfig {
 		return nil, muster.Errorf(muster.Invalid, "--coordinator-registry: %s cannot be read: %w", path, errors.Join(err))
@@ -234,7 +237,7 @@ func (b *Bridge) load() error {
 		b.state = bridgeState{WorkerID: b.cfg.WorkerID}
 	}
 	if b.state.WorkerID == "" {
-		b.state.WorkerID = newUUID()
+		b.state.WorkerID = dialect.NewUUID()
 	}
 	b.state.Origin = cmp.Or(b.state.Origin, b.state.WorkerID)
 	if b.cfg.Token != "" {
@@ -246,7 +249,7 @@ func (b *Bridge) load() error {
 func (b *Bridge) statePath() string { return filepath.Join(b.cfg.Dir, "worker.json") }
 
 // save writes the state. mu is held, or nobody else knows b.
-func (b *Bridge) save() error { return writeFileAtomic(b.statePath(), marshalOrNull(b.state)) }
+func (b *Bridge) save() error { return writeState(b.statePath(), marshalOrNull(b.state)) }
 
 // Close closes a Bridge that was not run.
 func (b *Bridge) Close() error {
@@ -286,7 +289,7 @@ func (b *Bridge) drain(ctx context.Context) error {
 	case <-b.cfg.Stop:
 	}
 	for b.core.Pending() > 0 {
-		if !sleep(ctx, 100*time.Millisecond) {
+		if backoff.Sleep(ctx, 100*time.Millisecond) != nil {
 			return nil
 		}
 	}
@@ -342,21 +345,10 @@ func (b *Bridge) connectLoop(ctx context.Context) error {
 			i = (i + 1) % len(b.cfg.Coordinators)
 		}
 		b.log.Warn("no connection to the coordinator", slog.String("coordinator", url), slog.Any("why", err), slog.String("next", b.cfg.Coordinators[i]), slog.Duration("in", wait))
-		if !sleep(ctx, wait) {
+		if backoff.Sleep(ctx, wait) != nil {
 			return ctx.Err()
 		}
 		wait = min(2*wait, max(maxReconnect, b.cfg.ReconnectInterval))
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -371,7 +363,7 @@ func (b *Bridge) awaitFleet(ctx context.Context) error {
 			}
 			pause = b.cfg.HealthCheck
 		}
-		if !sleep(ctx, pause) {
+		if backoff.Sleep(ctx, pause) != nil {
 			return ctx.Err()
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 const (
@@ -58,10 +59,10 @@ func (b *Bridge) acceptTask(ctx context.Context, t wireTask) error {
 	if err != nil || len(pending) >= maxOffers {
 		return muster.Errorf(muster.Unavailable, "%d tests wait for their files", len(pending))
 	}
-	if err := writeFileAtomic(path, marshalOrNull(t)); err != nil {
+	if err := writeState(path, marshalOrNull(t)); err != nil {
 		return err
 	}
-	signal(b.offersReady)
+	wake.Set(b.offersReady)
 	return nil
 }
 
@@ -208,7 +209,7 @@ func (b *Bridge) cancel(id, reason string) {
 	b.cancelled[id] = cmp.Or(reason, "user_request")
 	b.cancelQueue = append(b.cancelQueue, id)
 	delete(b.progress, id)
-	signal(b.cancelsReady)
+	wake.Set(b.cancelsReady)
 }
 
 // isOpen reports whether a task was taken, or waits for its files, and is not reported.
@@ -257,14 +258,6 @@ func (b *Bridge) cancelLoop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-	}
-}
-
-// signal puts one into c unless it holds one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
 	}
 }
 

@@ -2,9 +2,7 @@ package dtf
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -234,14 +232,6 @@ func (g *gateway) authorizeToken(ctx context.Context, token string, now time.Tim
 		return issued.Worker, r, renew, err
 	}
 	return "", nil, false, err
-}
-
-// newUUID is a random UUID, as DTF makes them for workers without an id.
-func newUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // isTaskOver reports whether an error of the fleet says that a task is over or unknown, so that a report of it has no effect.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,14 +48,6 @@ func requestKey(r *http.Request) string {
 		return strings.TrimSpace(token)
 	}
 	return ""
-}
-
-func remoteAddr(r *http.Request) netip.Addr {
-	a, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return a.Addr().Unmap()
 }
 
 func (g *gateway) handler() http.Handler {

@@ -14,9 +14,11 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 const (
@@ -37,14 +39,14 @@ func (g *gateway) socket(w http.ResponseWriter, r *http.Request) {
 		ws.SetReadLimit(maxFrame)
 		ctx, cancel := context.WithCancel(ctx)
 		s := &session{
-			g: g, ws: ws, cancel: cancel, header: requestKey(r), remote: remoteAddr(r),
-			pushDone: make(chan struct{}), pushWake: make(chan struct{}, 1), sendLock: make(chan struct{}, 1),
+			g: g, ws: ws, cancel: cancel, header: requestKey(r), remote: dialect.RemoteAddr(r),
+			pushDone: make(chan struct{}), pushWake: wake.New(), sendLock: make(chan struct{}, 1),
 		}
 		s.serve(ctx)
 	}
 	defer connlimit.MarkAuthenticated(r.Context())() // it is bounded by the patience for the first message
 	err := g.sessions.Do(r.Context(), serve)
-	for tries := 0; err != nil && tries < 50 && sleep(r.Context(), 20*time.Millisecond); tries++ { // the server is just starting
+	for tries := 0; err != nil && tries < 50 && backoff.Sleep(r.Context(), 20*time.Millisecond) == nil; tries++ { // the server is just starting
 		err = g.sessions.Do(r.Context(), serve)
 	}
 	if err != nil {
@@ -228,7 +230,7 @@ func (s *session) authenticate(ctx context.Context, m *message) bool {
 	}
 	if err == nil {
 		if id == "" {
-			id = newUUID()
+			id = dialect.NewUUID()
 		}
 		if newToken {
 			token, err = s.g.tokens.issue(id, r.key, now)
@@ -468,10 +470,7 @@ func (s *session) disableHash(ctx context.Context) {
 }
 
 func (s *session) wakePush() {
-	select {
-	case s.pushWake <- struct{}{}:
-	default:
-	}
+	wake.Set(s.pushWake)
 }
 
 // pushLoop sends tasks to the worker until pushing ends.

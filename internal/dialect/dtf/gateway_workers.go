@@ -103,7 +103,7 @@ func (g *gateway) registerWorker(w http.ResponseWriter, r *http.Request, _ *acce
 		return muster.Errorf(muster.Invalid, "Missing required field: hostname")
 	}
 	if q.WorkerID == "" {
-		q.WorkerID = newUUID()
+		q.WorkerID = dialect.NewUUID()
 	}
 	g.mu.Lock()
 	if len(g.preregistered) >= maxRegistered {

@@ -16,6 +16,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
 // The roles of DTF.
@@ -272,31 +273,12 @@ func (t *tokens) save() error {
 	if err != nil {
 		return muster.Errorf(muster.Internal, "tokens cannot be written: %w", err)
 	}
-	return writeFileAtomic(t.path, raw)
+	return writeState(t.path, raw)
 }
 
-// writeFileAtomic replaces a file so that after a crash it is the old or the new one.
-func writeFileAtomic(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return muster.Errorf(muster.Unavailable, "cannot write to %s: %w", filepath.Dir(path), err)
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
+// writeState replaces a file of the gateway or the bridge. Its errors are Unavailable.
+func writeState(path string, data []byte) error {
+	if err := atomicfile.Write(path, data, 0o600); err != nil {
 		return muster.Errorf(muster.Unavailable, "cannot write %s: %w", path, err)
 	}
 	return nil

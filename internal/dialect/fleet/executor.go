@@ -11,6 +11,8 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // executor offers tasks of one kind to a worker, and waits for its reports.
@@ -58,7 +60,7 @@ func (w *Worker) acquireTask(rt *run.Task) (*Task, error) {
 	if rt.Recovered != nil {
 		return nil, muster.Errorf(muster.Internal, "the attempt ended in the meantime")
 	}
-	t := newTask(w, newID(), rt, time.Now())
+	t := newTask(w, dialect.NewUUID(), rt, time.Now())
 	if err := t.update(func() error { return nil }, func() {}); err != nil {
 		return nil, err
 	}
@@ -69,7 +71,7 @@ func (w *Worker) acquireTask(rt *run.Task) (*Task, error) {
 	w.mu.Lock()
 	w.tasks[t.id] = t
 	w.mu.Unlock()
-	signal(w.changed)
+	wake.Set(w.changed)
 	return t, nil
 }
 
@@ -247,7 +249,7 @@ func (w *Worker) onReportAck(id muster.AttemptID, recorded bool) {
 	f.mu.Lock()
 	f.acks = append(f.acks, reportAck{w, id, recorded})
 	f.mu.Unlock()
-	signal(f.acksReady)
+	wake.Set(f.acksReady)
 }
 
 // ackLoop makes over what was settled, until ctx ends and nothing is left.

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/transfer"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Config is what a Fleet is made of.
@@ -109,8 +110,8 @@ func Open(cfg Config) (*Fleet, error) {
 		return nil, muster.Errorf(muster.Invalid, "the folder of foreign workers cannot be made: %w", err)
 	}
 	f := &Fleet{
-		cfg: cfg, server: server, log: cfg.Log, workers: map[string]*Worker{}, tasks: map[string]*Task{}, finished: map[string]finishedTask{}, pendingReady: make(chan struct{}, 1),
-		acksReady: make(chan struct{}, 1),
+		cfg: cfg, server: server, log: cfg.Log, workers: map[string]*Worker{}, tasks: map[string]*Task{}, finished: map[string]finishedTask{}, pendingReady: wake.New(),
+		acksReady: wake.New(),
 	}
 	if err := f.open(); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -306,15 +307,7 @@ func (f *Fleet) enqueue(c diskWrite) {
 	f.mu.Lock()
 	f.pending = append(f.pending, c)
 	f.mu.Unlock()
-	signal(f.pendingReady)
-}
-
-// signal puts one into c unless it holds one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	wake.Set(f.pendingReady)
 }
 
 // Register enters a worker, or changes the facts of a known one and touches it; one that had left comes back. A change of facts

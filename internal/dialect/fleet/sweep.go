@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // remove forgets the worker for good, with all that it holds.
@@ -30,7 +31,7 @@ func (w *Worker) remove(reason string) {
 	if leave != nil {
 		leave()
 	}
-	signal(w.wake)
+	wake.Set(w.wake)
 	w.saveMu.Lock()
 	if err := errors.Join(f.store.dropWorker(w.id), removeAll(w.dir())); err != nil {
 		w.log.Error("a foreign worker cannot be removed from disk", slog.Any("error", err))

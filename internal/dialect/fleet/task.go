@@ -3,7 +3,6 @@ package fleet
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -14,6 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Task is one attempt that a worker holds. Its methods may be called at the same time.
@@ -60,14 +60,6 @@ func newTask(w *Worker, id string, rt *run.Task, offeredAt time.Time) *Task {
 	}
 	t.points = run.NewPointLogger(t.logPoint)
 	return t
-}
-
-// newID returns a random UUID of version 4.
-func newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
 // restoreTask makes a task of its record.
@@ -207,7 +199,7 @@ func (t *Task) MarkStarted() error {
 		t.reporter.Started(t.startedAt)
 	}
 	t.mu.Unlock()
-	signal(t.worker.changed)
+	wake.Set(t.worker.changed)
 	return nil
 }
 
@@ -306,7 +298,7 @@ func (t *Task) Finish(ctx context.Context, end FinalReport) error {
 		t.logMu.Lock() // what is under way comes before the end
 		close(t.reported)
 		t.logMu.Unlock()
-		signal(t.worker.changed)
+		wake.Set(t.worker.changed)
 	}
 	select {
 	case <-t.done:
@@ -437,7 +429,7 @@ func (t *Task) release(orphan bool) {
 		end.worker = w
 	}
 	f.enqueue(end)
-	signal(w.changed)
+	wake.Set(w.changed)
 }
 
 func causeText(cause string) string {

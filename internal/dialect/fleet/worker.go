@@ -18,8 +18,11 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Why a worker does not belong to the fleet.
@@ -60,8 +63,8 @@ type Worker struct {
 
 func newWorker(f *Fleet, r *workerRecord) *Worker {
 	return &Worker{
-		dirName: cmp.Or(r.Dir, newID()), removedCh: make(chan struct{}),
-		fleet: f, id: r.Facts.ID, log: f.log.With(slog.String("foreign", r.Facts.ID)), changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		dirName: cmp.Or(r.Dir, dialect.NewUUID()), removedCh: make(chan struct{}),
+		fleet: f, id: r.Facts.ID, log: f.log.With(slog.String("foreign", r.Facts.ID)), changed: wake.New(), wake: wake.New(),
 		facts: r.Facts, inactive: r.Inactive, orphans: maps.Clone(r.Orphans), tasks: map[string]*Task{}, constraints: map[string]string{}, silent: true,
 	}
 }
@@ -312,7 +315,7 @@ func (w *Worker) update(facts Facts) error {
 	if current != nil {
 		current.Detach() // and the loop begins again, with the new facts
 	}
-	signal(w.wake)
+	wake.Set(w.wake)
 	return nil
 }
 
@@ -455,18 +458,9 @@ func (w *Worker) loop(ctx context.Context) {
 			return
 		default:
 			w.log.Error("the session of a foreign worker failed; trying again", slog.Any("error", err))
-			sleep(ctx, pause)
+			_ = backoff.Sleep(ctx, pause)
 			pause = min(2*pause, maxRetryDelay)
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 
@@ -478,7 +472,7 @@ func (w *Worker) deactivate(reason string) {
 	}
 	w.mu.Unlock()
 	w.save()
-	signal(w.changed)
+	wake.Set(w.changed)
 }
 
 // runSession runs one agent for the worker, from its facts, until ctx ends, they change or it leaves.

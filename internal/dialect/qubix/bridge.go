@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 )
 
@@ -257,18 +258,7 @@ func (b *Bridge) waitNext(ctx, acceptCtx context.Context, d time.Duration) {
 		defer context.AfterFunc(acceptCtx, cancel)()
 		ctx = merged
 	}
-	sleep(ctx, d)
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	_ = backoff.Sleep(ctx, d)
 }
 
 // registerLoop registers until the backend takes this provider. It returns nil also when ctx ends.
@@ -302,7 +292,7 @@ func (b *Bridge) registerLoop(ctx context.Context) error {
 			lastErr = err.Error()
 			b.log.Warn("not registered yet: trying again", slog.Any("why", err))
 		}
-		sleep(ctx, wait)
+		_ = backoff.Sleep(ctx, wait)
 	}
 	return nil
 }

@@ -3,12 +3,9 @@ package qubix
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -71,7 +68,7 @@ func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	secret, err := loadSecret(filepath.Join(deps.Dir, "accounts.key"))
+	secret, err := dialect.Secret(filepath.Join(deps.Dir, "accounts.key"))
 	if err != nil {
 		return nil, err
 	}
@@ -100,25 +97,6 @@ func durationOption(options map[string]string, name string, fallback time.Durati
 		return 0, muster.Errorf(muster.Invalid, "--dialect qubix: %s=%s: write a duration from 1s to 744h, such as %s", name, value, fallback)
 	}
 	return d, nil
-}
-
-// loadSecret returns 32 random bytes, the same ones for each start on the folder.
-func loadSecret(path string) ([]byte, error) {
-	b, err := os.ReadFile(path)
-	if err == nil && len(b) == 32 {
-		return b, nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, muster.Errorf(muster.Internal, "the key of accounts cannot be read: %w", err)
-	}
-	b = make([]byte, 32)
-	if _, err := rand.Read(b); err != nil {
-		return nil, muster.Errorf(muster.Internal, "no random bytes: %w", err)
-	}
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		return nil, muster.Errorf(muster.Internal, "the key of accounts cannot be kept: %w", err)
-	}
-	return b, nil
 }
 
 // URL is what people enter as --backend.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 )
@@ -143,7 +144,7 @@ func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 	}
 	wait := time.Until(r.loggedAt.Add(b.scaled(progressInterval) / 5))
 	b.mu.Unlock()
-	if !sleep(ctx, max(wait, 0)) {
+	if backoff.Sleep(ctx, max(wait, 0)) != nil {
 		return ctx.Err()
 	}
 	b.mu.Lock()
@@ -178,7 +179,7 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 		return err
 	}
 	if a.status == http.StatusTooManyRequests {
-		sleep(ctx, a.retryAfter)
+		_ = backoff.Sleep(ctx, a.retryAfter)
 	}
 	if err := a.asError("final report"); err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -71,15 +70,6 @@ func (g *Gateway) viewProvider(w *fleet.Worker) providerView {
 	return p
 }
 
-// remoteAddr is where a request comes from.
-func remoteAddr(r *http.Request) netip.Addr {
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return at.Addr().Unmap()
-}
-
 // register serves POST /api/providers/register. The answer is 200 whether the worker is new or not: workers end at any other.
 func (g *Gateway) register(w http.ResponseWriter, r *http.Request) {
 	var reg registration
@@ -91,7 +81,7 @@ func (g *Gateway) register(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	facts := newFacts(&reg, remoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
+	facts := newFacts(&reg, dialect.RemoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
 	g.registerWorker(w, r, facts)
 }
 
@@ -120,7 +110,7 @@ func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) {
 	if q.RAM != nil {
 		reg.Specs.RAMTotal = q.RAM.Total
 	}
-	facts := newFacts(&reg, remoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
+	facts := newFacts(&reg, dialect.RemoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
 	facts.Labels[labelType] = q.Type
 	if q.Type == "browser" {
 		facts.Labels[labelFlavour] = string(flavourBrowser)

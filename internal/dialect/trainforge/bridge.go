@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 )
 
@@ -81,7 +82,7 @@ type Bridge struct {
 
 // NewBridge opens the outbox. Nothing is said to the server before Run; without Run the caller closes the Bridge.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
-	cfg.Scheduler, cfg.Projects = or(cfg.Scheduler, DefaultScheduler), or(cfg.Projects, DefaultProjects)
+	cfg.Scheduler, cfg.Projects = cmp.Or(cfg.Scheduler, DefaultScheduler), cmp.Or(cfg.Projects, DefaultProjects)
 	if cfg.PollInterval <= 0 {
 		cfg.PollInterval = pollInterval
 	}
@@ -93,7 +94,7 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 			return nil, err
 		}
 	}
-	r, err := newServerClient(cfg.Scheduler, cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+or(cfg.Version, "dev"))
+	r, err := newServerClient(cfg.Scheduler, cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+cmp.Or(cfg.Version, "dev"))
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +171,7 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(acceptCtx, cancel)()
 	var lastBeat, lastCheck time.Time
-	joined, backoff := false, b.cfg.PollInterval
+	joined, pause := false, b.cfg.PollInterval
 	for joinCtx.Err() == nil {
 		if !joined {
 			if err := b.register(joinCtx); err != nil {
@@ -178,11 +179,11 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 					return err
 				}
 				b.log.Warn("the TrainForge server cannot be used now", slog.Any("error", err))
-				sleep(joinCtx, backoff)
-				backoff = min(2*backoff, b.scaled(maxBackoff))
+				_ = backoff.Sleep(joinCtx, pause)
+				pause = min(2*pause, b.scaled(maxBackoff))
 				continue
 			}
-			joined, backoff, lastBeat = true, b.cfg.PollInterval, time.Now()
+			joined, pause, lastBeat = true, b.cfg.PollInterval, time.Now()
 		}
 		if time.Since(lastBeat) >= b.scaled(heartbeatInterval) {
 			joined, lastBeat = b.sendHeartbeat(joinCtx), time.Now()
@@ -194,19 +195,10 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 			lastCheck = time.Now()
 			b.checkCancelled(joinCtx)
 		}
-		sleep(joinCtx, b.cfg.PollInterval)
+		_ = backoff.Sleep(joinCtx, b.cfg.PollInterval)
 	}
 	_ = takers.Wait() // what it was doing with claims is done
 	return b.shutdown(ctx)
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // shutdown reports what runs, and unregisters the worker if nothing is left to the next bridge on the folder.
@@ -226,7 +218,7 @@ func (b *Bridge) shutdown(ctx context.Context) error {
 		if b.cfg.CancelJobs {
 			b.cancelAll(ctx, cancelled)
 		}
-		sleep(ctx, min(b.cfg.PollInterval, 100*time.Millisecond))
+		_ = backoff.Sleep(ctx, min(b.cfg.PollInterval, 100*time.Millisecond))
 	}
 	if b.core.Pending() == 0 && len(b.listClaims()) == 0 && b.mayBeRegistered() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unregisterTimeout)
@@ -462,7 +454,7 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 
 // Status writes how the server answers, and how the worker stands there, to w.
 func (cfg BridgeConfig) Status(ctx context.Context, w io.Writer) error {
-	r, err := newServerClient(or(cfg.Scheduler, DefaultScheduler), cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+or(cfg.Version, "dev"))
+	r, err := newServerClient(cmp.Or(cfg.Scheduler, DefaultScheduler), cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+cmp.Or(cfg.Version, "dev"))
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
@@ -62,16 +65,7 @@ func (b *Bridge) saveClaim(i *jobClaim) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(i.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(raw)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(i.path+".new", i.path)
-	}
-	return err
+	return atomicfile.Write(i.path, raw, 0o600)
 }
 
 func (b *Bridge) deleteClaim(i *jobClaim) {
@@ -96,7 +90,7 @@ func (b *Bridge) listClaims() []*jobClaim {
 
 // startClaim makes a job this worker's, and reports whether it is.
 func (b *Bridge) startClaim(ctx context.Context, j *job) bool {
-	i := &jobClaim{Job: *j, path: filepath.Join(b.claimsDir(), newID()+".json")}
+	i := &jobClaim{Job: *j, path: filepath.Join(b.claimsDir(), dialect.NewUUID()+".json")}
 	if err := b.saveClaim(i); err != nil {
 		b.log.Error("a job cannot be noted, and is not taken", slog.String("job", j.id()), slog.Any("error", err))
 		return false
@@ -185,7 +179,7 @@ func (b *Bridge) claimLegacy(ctx context.Context, i *jobClaim) (bool, error) {
 		}
 		return false, nil
 	}
-	sleep(ctx, b.scaled(100*time.Millisecond+time.Duration(rand.IntN(200))*time.Millisecond)) //nolint:gosec // it only spreads requests
+	_ = backoff.Sleep(ctx, b.scaled(100*time.Millisecond+time.Duration(rand.IntN(200))*time.Millisecond)) //nolint:gosec // it only spreads requests
 	remote = b.fetchJob(ctx, id)
 	if remote != nil && (remote.WorkerNode != "" && remote.WorkerNode != b.id || remote.Status != statusRunning) {
 		b.log.Info("another worker took the job", slog.String("job", id))

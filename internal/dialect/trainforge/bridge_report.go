@@ -1,6 +1,7 @@
 package trainforge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -66,7 +67,7 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 			return b.core.Cancel(ctx, j.ID)
 		}
 		path += "/status"
-		u.Status, u.Message = statusRunning, or(t.Step, "Running")
+		u.Status, u.Message = statusRunning, cmp.Or(t.Step, "Running")
 	} else if u.Progress == nil {
 		return nil
 	}
@@ -157,7 +158,7 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 	case end.State == muster.JobCancelled && b.cancelling.Load():
 		return b.report(ctx, j.ID, statusCancelled, shutdownMessage)
 	case end.State == muster.JobCancelled:
-		return b.report(ctx, j.ID, statusCancelled, or(end.Message(), "cancelled"))
+		return b.report(ctx, j.ID, statusCancelled, cmp.Or(end.Message(), "cancelled"))
 	default:
 		return b.report(ctx, j.ID, statusFailed, b.failureText(ctx, &end))
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Config is what a bridge to a host of MLOC needs.
@@ -131,7 +132,7 @@ func (b *Bridge) identity() (string, error) {
 
 // newWorker makes the worker of MLOC.
 func (b *Bridge) newWorker(id string) (*bridgeWorker, error) {
-	w := &bridgeWorker{Bridge: b, id: id, dir: b.cfg.Core.Dir, openDispatches: map[string]*delivery{}, returned: map[string]bool{}, idleSignal: make(chan bool, 1)}
+	w := &bridgeWorker{Bridge: b, id: id, dir: b.cfg.Core.Dir, openDispatches: map[string]*delivery{}, returned: map[string]bool{}, idleSignal: wake.New()}
 	var err error
 	if err = w.loadReturned(); err != nil {
 		return nil, err
