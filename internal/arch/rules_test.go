@@ -179,6 +179,7 @@ var rules = map[string]rule{
 	"api/apitest":              {ring: testOnly},
 	"arch":                     {ring: testOnly},
 	"dialect/dialecttest":      {ring: testOnly},
+	"dialect/mloc/mloctest":    {ring: testOnly, external: []string{"github.com/redis/go-redis/v9"}},
 	"mustertest":               {ring: testOnly},
 	"testkit":                  {ring: testOnly},
 	"mustertest/containertest": {ring: testOnly},

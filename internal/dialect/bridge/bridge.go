@@ -326,6 +326,19 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return errors.Join(group.Wait(), b.Close())
 }
 
+// RunWith is Run beside serve: when one of them returns, the context of the other ends.
+func (b *Bridge) RunWith(ctx context.Context, serve func(context.Context) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group.Go(func() error { return b.Run(ctx) })
+	group.Go(func() error {
+		defer cancel()
+		return serve(ctx)
+	})
+	return group.Wait()
+}
+
 // pruneClosed removes closed jobs that need not be remembered.
 func (b *Bridge) pruneClosed(now time.Time) {
 	b.mu.Lock()

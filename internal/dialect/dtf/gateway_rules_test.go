@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // rawConn is one connection of a worker whose every frame the test chooses.
@@ -267,7 +268,7 @@ func TestGatewayHealth(t *testing.T) {
 		{`{"is_healthy":true}`, false},
 	} {
 		w.heartbeat(`,"health_status":` + tc.health)
-		waitFor(t, tc.health, func() bool {
+		testkit.Await(t, tc.health, func() bool {
 			w, err := g.client.Worker(t.Context(), "vm")
 			return err == nil && (w.Constrained != "") == tc.want
 		})

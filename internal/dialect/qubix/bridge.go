@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"math"
 	"net"
@@ -21,8 +20,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
@@ -67,7 +64,7 @@ type BridgeConfig struct {
 // Bridge is a worker of a QUBIX backend.
 type Bridge struct {
 	cfg     BridgeConfig
-	backend *backendClient
+	backend *bridge.Remote
 	core    *bridge.Bridge
 	log     *slog.Logger
 	id      string
@@ -100,7 +97,7 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	case len(cfg.Name) > maxText || len(cfg.Location) > maxText:
 		return nil, muster.Errorf(muster.Invalid, "--name and --location have at most %d bytes", maxText)
 	}
-	r, err := newBackendClient(cfg.Backend, cfg.HTTP, "muster/"+orDefault(cfg.Version, "dev"))
+	r, err := newBackend(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -114,9 +111,9 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	if b.cfg.Name == "" {
 		b.cfg.Name = "Provider-" + sanitize(b.id, 8)
 	}
-	b.log = cfg.Core.Log.With(slog.String("backend", r.host()), slog.String("provider", b.id))
+	b.log = cfg.Core.Log.With(slog.String("backend", r.Origin()), slog.String("provider", b.id))
 	core := cfg.Core
-	core.System, core.Origin, core.Log = Name, r.host()+"\x00"+b.id, b.log
+	core.System, core.Origin, core.Log = Name, r.Origin()+"\x00"+b.id, b.log
 	core.ProgressInterval = b.scaled(progressInterval)
 	if b.core, err = bridge.New(core, b); err != nil {
 		return nil, err
@@ -143,29 +140,18 @@ func (cfg *BridgeConfig) providerID() (string, error) {
 	if cfg.ID != "" {
 		return cfg.ID, checkID(cfg.ID)
 	}
-	path := filepath.Join(cfg.Core.Dir, "provider-id")
-	stored, err := os.ReadFile(path)
-	if err == nil && checkID(strings.TrimSpace(string(stored))) == nil {
-		return strings.TrimSpace(string(stored)), nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", muster.Errorf(muster.Internal, "the provider's id cannot be read: %w", err)
-	}
-	var id string
-	if cfg.UseMachineID {
-		id = machineID()
-	}
-	if id == "" {
-		var b [8]byte
-		if _, err := rand.Read(b[:]); err != nil {
-			return "", muster.Errorf(muster.Internal, "no random bytes: %w", err)
+	return bridge.Identity(filepath.Join(cfg.Core.Dir, "provider-id"), func(id string) bool { return checkID(id) == nil }, func() string {
+		id := ""
+		if cfg.UseMachineID {
+			id = machineID()
 		}
-		id = hex.EncodeToString(b[:])
-	}
-	if err := os.WriteFile(path, []byte(id+"\n"), 0o600); err != nil {
-		return "", muster.Errorf(muster.Internal, "the provider's id cannot be kept: %w", err)
-	}
-	return id, nil
+		if id == "" {
+			var b [8]byte
+			_, _ = rand.Read(b[:]) // never fails
+			id = hex.EncodeToString(b[:])
+		}
+		return id
+	})
 }
 
 // machineID is the id of QUBIX's worker on this machine: the first 16 hex digits of the SHA-256 of its hardware address. "" if it has none.
@@ -187,15 +173,7 @@ func machineID() string {
 // takes nothing new, and returns when everything is reported. It returns an error if the backend does not take this
 // provider and will not by itself.
 func (b *Bridge) Run(ctx, acceptCtx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	group.Go(func() error { return b.core.Run(ctx) })
-	group.Go(func() error {
-		defer cancel()
-		return b.serve(ctx, acceptCtx)
-	})
-	return group.Wait()
+	return b.core.RunWith(ctx, func(ctx context.Context) error { return b.serve(ctx, acceptCtx) })
 }
 
 // serve registers, sends heartbeats and takes jobs.
@@ -219,16 +197,16 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 			switch {
 			case ctx.Err() != nil:
 				return nil
-			case err == nil && a.status == http.StatusOK:
+			case err == nil && a.Status == http.StatusOK:
 				failures = 0
-				b.acceptOffered(ctx, acceptCtx, parseJobs(jsonObject(a.body)["pendingJobs"]))
-			case err == nil && a.status == http.StatusNotFound:
+				b.acceptOffered(ctx, acceptCtx, parseJobs(jsonObject(a.Body)["pendingJobs"]))
+			case err == nil && a.Status == http.StatusNotFound:
 				b.log.Info("the backend does not know this provider any more: registering again")
 				failures = maxHeartbeatFailures
 			default:
 				failures++
 				b.log.Warn("a heartbeat failed", slog.Any("why", errors.Join(err, a.asError("heartbeat"))))
-				wait = max(wait, a.retryAfter)
+				wait = max(wait, a.RetryAfter)
 			}
 			if failures >= maxHeartbeatFailures {
 				failures = 0
@@ -239,11 +217,11 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 			}
 		}
 		if acceptCtx.Err() == nil {
-			a, err := b.backend.send(ctx, http.MethodGet, "/api/jobs/pending/"+url.PathEscape(b.id), nil, callTimeout)
-			if err == nil && a.status == http.StatusOK {
-				b.acceptOffered(ctx, acceptCtx, parseJobs(a.body))
+			a, err := b.call(ctx, http.MethodGet, "/api/jobs/pending/"+url.PathEscape(b.id), nil, callTimeout)
+			if err == nil && a.Status == http.StatusOK {
+				b.acceptOffered(ctx, acceptCtx, parseJobs(a.Body))
 			}
-			wait = max(wait, a.retryAfter)
+			wait = max(wait, a.RetryAfter)
 		}
 		b.waitNext(ctx, acceptCtx, wait)
 	}
@@ -277,7 +255,7 @@ func (b *Bridge) registerLoop(ctx context.Context) error {
 				b.log.Info("registered at the QUBIX backend")
 				return nil
 			}
-			wait = max(wait, a.retryAfter)
+			wait = max(wait, a.RetryAfter)
 			switch muster.CodeOf(err) {
 			case muster.Unavailable, muster.Internal:
 			case muster.NotFound:
@@ -301,29 +279,29 @@ func (b *Bridge) registerLoop(ctx context.Context) error {
 func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (response, error) {
 	r := b.description(c)
 	b.registeredFacts = b.stableDescription(c)
-	a, err := b.backend.send(ctx, http.MethodPost, "/api/providers/register", r, callTimeout)
-	if err != nil || a.status == http.StatusOK {
+	a, err := b.call(ctx, http.MethodPost, "/api/providers/register", r, callTimeout)
+	if err != nil || a.Status == http.StatusOK {
 		return a, err
 	}
-	if a.status != http.StatusMovedPermanently {
+	if a.Status != http.StatusMovedPermanently {
 		return a, a.asError("registration")
 	}
 	if b.cfg.Address == "" {
 		return a, muster.Errorf(muster.Invalid, "the QUBIX backend at %s answers 301 to the registration of workers: it wants a user's address. "+
-			`Make a user with curl -X POST %s/api/auth/register -H 'Content-Type: application/json' -d '{"email":"…","password":"…"}' and start again with --address and its qubicAddress`, b.backend.host(), b.backend.host())
+			`Make a user with curl -X POST %s/api/auth/register -H 'Content-Type: application/json' -d '{"email":"…","password":"…"}' and start again with --address and its qubicAddress`, b.backend.Origin(), b.backend.Origin())
 	}
 	q := quickRegistration{Type: "native", WorkerID: b.id, QubicAddress: b.cfg.Address, GPU: quickGPU{Type: "native", Model: r.Specs.GPUModel, VRAM: r.Specs.GPUVRAM}, Location: r.Location}
 	if b.cfg.Price > 0 {
 		q.PricePerHour = &b.cfg.Price
 	}
 	q.CPU, q.RAM = &quickCPU{Model: r.Specs.CPUModel, Cores: r.Specs.CPUCores}, &quickRAM{Total: r.Specs.RAMTotal}
-	a, err = b.backend.send(ctx, http.MethodPost, "/api/providers/quick-register", q, callTimeout)
+	a, err = b.call(ctx, http.MethodPost, "/api/providers/quick-register", q, callTimeout)
 	switch {
-	case err != nil || a.status == http.StatusOK:
+	case err != nil || a.Status == http.StatusOK:
 		return a, err
-	case a.status == http.StatusInternalServerError || a.status == http.StatusNotFound:
+	case a.Status == http.StatusInternalServerError || a.Status == http.StatusNotFound:
 		return a, muster.Errorf(muster.NotFound, "the QUBIX backend at %s answers %d to quick-register, as it does where no user has the address %s: make that user first (POST /api/auth/register), and start again with its qubicAddress as --address",
-			b.backend.host(), a.status, b.cfg.Address)
+			b.backend.Origin(), a.Status, b.cfg.Address)
 	}
 	return a, a.asError("quick registration")
 }
@@ -402,8 +380,8 @@ func (b *Bridge) sendHeartbeat(ctx context.Context) (response, error) {
 			}
 		}
 	}
-	a, err := b.backend.send(ctx, http.MethodPost, "/api/providers/"+url.PathEscape(b.id)+"/heartbeat", h, callTimeout)
-	if err == nil && a.status == http.StatusOK {
+	a, err := b.call(ctx, http.MethodPost, "/api/providers/"+url.PathEscape(b.id)+"/heartbeat", h, callTimeout)
+	if err == nil && a.Status == http.StatusOK {
 		b.updateRegistration(ctx, &c)
 	}
 	return a, err
@@ -499,8 +477,8 @@ func (b *Bridge) decline(ctx context.Context, j *job, reason error) {
 		WorkerID: b.id, WorkerIDSnake: b.id, Status: reportFailed, Error: &message, Result: mustMarshal(map[string]string{"error": message, "errorDetails": message}),
 		Metrics: json.RawMessage("{}"), Timestamp: formatNaive(time.Now()),
 	}
-	a, err := b.backend.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(j.ID)+"/complete", c, callTimeout)
-	if err == nil && a.status >= 500 || a.status == http.StatusTooManyRequests {
+	a, err := b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(j.ID)+"/complete", c, callTimeout)
+	if err == nil && a.Status >= 500 || a.Status == http.StatusTooManyRequests {
 		err = a.asError("report")
 	}
 	b.log.Warn("a job cannot be run here", slog.String("job", sanitize(j.ID, maxText)), slog.Any("why", reason))

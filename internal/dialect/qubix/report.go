@@ -85,11 +85,11 @@ func (b *Bridge) sendProgress(ctx context.Context, id string, p *progress) error
 	b.mu.Unlock()
 	done := float64(percent)
 	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, &done, metrics, formatNaive(time.Now())
-	a, err := b.backend.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/progress", p, callTimeout)
+	a, err := b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/progress", p, callTimeout)
 	if err != nil {
 		return err
 	}
-	if textField(jsonObject(a.body), "status") == statusCancelled { // as Muster's gateway tells
+	if textField(jsonObject(a.Body), "status") == statusCancelled { // as Muster's gateway tells
 		b.cancelJob(ctx, id)
 	}
 	return a.asError("progress")
@@ -104,11 +104,11 @@ func (b *Bridge) cancelJob(ctx context.Context, id string) {
 
 // remoteStatus asks the backend for the state of a job; "" if it does not say.
 func (b *Bridge) remoteStatus(ctx context.Context, id string) (string, error) {
-	a, err := b.backend.send(ctx, http.MethodGet, "/api/jobs/"+url.PathEscape(id), nil, callTimeout)
-	if err != nil || a.status != http.StatusOK {
+	a, err := b.call(ctx, http.MethodGet, "/api/jobs/"+url.PathEscape(id), nil, callTimeout)
+	if err != nil || a.Status != http.StatusOK {
 		return "", err
 	}
-	fields := jsonObject(a.body)
+	fields := jsonObject(a.Body)
 	status := textField(fields, "status")
 	if status == "" {
 		status = textField(jsonObject(fields["job"]), "status")
@@ -171,15 +171,15 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 		return err
 	}
 	a, err := b.postCompletion(ctx, j.ID, c)
-	if err == nil && a.status == http.StatusRequestEntityTooLarge {
+	if err == nil && a.Status == http.StatusRequestEntityTooLarge {
 		c.Result = withoutImages(c.Result)
 		a, err = b.postCompletion(ctx, j.ID, c)
 	}
 	if err != nil {
 		return err
 	}
-	if a.status == http.StatusTooManyRequests {
-		_ = backoff.Sleep(ctx, a.retryAfter)
+	if a.Status == http.StatusTooManyRequests {
+		_ = backoff.Sleep(ctx, a.RetryAfter)
 	}
 	if err := a.asError("final report"); err != nil {
 		return err
@@ -191,7 +191,7 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 }
 
 func (b *Bridge) postCompletion(ctx context.Context, id string, c *completion) (response, error) {
-	return b.backend.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/complete", c, reportTimeout)
+	return b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/complete", c, reportTimeout)
 }
 
 // buildCompletion makes the final report of a job.

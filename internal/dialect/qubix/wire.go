@@ -16,7 +16,6 @@ import (
 const (
 	maxSmallBody  = 256 << 10 // registrations, heartbeats
 	maxReportBody = 4 << 20   // progress, completions, jobs that are created
-	maxResponse   = 50 << 20  // what a backend may answer: it takes bodies of as much
 )
 
 const (

@@ -134,13 +134,13 @@ func (b *Bridge) claimCurrent(ctx context.Context, i *jobClaim) (bool, error) {
 		return false, err
 	}
 	switch {
-	case a.status == http.StatusBadRequest, a.status == http.StatusNotFound, a.status == http.StatusConflict:
+	case a.Status == http.StatusBadRequest, a.Status == http.StatusNotFound, a.Status == http.StatusConflict:
 		return false, nil
-	case !a.ok():
+	case !a.OK():
 		return false, a.asError("a claim")
 	}
 	var reply claimAnswer
-	if err := json.Unmarshal(a.body, &reply); err != nil {
+	if err := json.Unmarshal(a.Body, &reply); err != nil {
 		return false, muster.Errorf(muster.Unavailable, "the TrainForge server's answer to a claim cannot be read: %w", err)
 	}
 	switch {
@@ -173,8 +173,8 @@ func (b *Bridge) claimLegacy(ctx context.Context, i *jobClaim) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !a.ok() {
-		if a.status >= 500 || a.status == http.StatusTooManyRequests {
+	if !a.OK() {
+		if a.Status >= 500 || a.Status == http.StatusTooManyRequests {
 			return false, a.asError("a claim")
 		}
 		return false, nil
@@ -200,13 +200,13 @@ func (b *Bridge) fetchJob(ctx context.Context, id string) *job {
 	if err != nil {
 		return nil
 	}
-	if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden {
+	if a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden {
 		b.mu.Lock()
 		b.jobsHidden = true
 		b.mu.Unlock()
 		return nil
 	}
-	if a.status == http.StatusNotFound && a.errorText() == "Job not found" {
+	if a.Status == http.StatusNotFound && a.errorText() == "Job not found" {
 		return &job{ID: id, Status: statusCancelled} // deleted, or none of ours any more
 	}
 	var reply struct {
@@ -214,7 +214,7 @@ func (b *Bridge) fetchJob(ctx context.Context, id string) *job {
 
 		Inner *job `json:"job"` // some revisions wrap it
 	}
-	if !a.ok() || json.Unmarshal(a.body, &reply) != nil {
+	if !a.OK() || json.Unmarshal(a.Body, &reply) != nil {
 		return nil
 	}
 	if reply.Inner != nil {
@@ -339,7 +339,7 @@ func (b *Bridge) spec(ctx context.Context, i *jobClaim) (*muster.Spec, error) {
 		return nil, err
 	}
 	t := &spec.Tasks[0]
-	t.Env = map[string]string{"TRAINFORGE_JOB_ID": i.Job.id(), "TRAINFORGE_API_URL": escape(b.server.base)}
+	t.Env = map[string]string{"TRAINFORGE_JOB_ID": i.Job.id(), "TRAINFORGE_API_URL": escape(b.server.Base)}
 	if d := i.Dist; d != nil {
 		d.applyTo(t)
 	}
