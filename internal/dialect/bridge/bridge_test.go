@@ -19,8 +19,10 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // testTimeout is how long a test waits for what is to happen.
@@ -87,10 +89,9 @@ func (fleetGateway) Ready() error { return nil }
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	w := &env{t: t, dir: t.TempDir(), bridgeDir: filepath.Join(t.TempDir(), "bridge"), log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	w := &env{t: t, dir: t.TempDir(), bridgeDir: filepath.Join(t.TempDir(), "bridge"), log: testkit.Logger(t)}
 	w.counts = &counts{reported: map[bool]int{}, retried: map[string]int{}}
 	w.start()
-	t.Cleanup(func() { w.stop() })
 	return w
 }
 
@@ -111,16 +112,8 @@ func (w *env) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	w.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("the server ended with %v", err)
-		}
-		w.stop = func() {}
-	}
+	ctx := w.t.Context()
+	w.stop = dialecttest.Background(w.t, server.Run)
 	local, err := server.Local(ctx)
 	if err != nil {
 		w.t.Fatal(err)
@@ -265,22 +258,11 @@ func (w *env) accept(b *bridge.Bridge, j bridge.Job) bool {
 	return accepted
 }
 
-// waitFor waits until f returns true.
-func (w *env) waitFor(desc string, f func() bool) {
-	w.t.Helper()
-	for end := time.Now().Add(testTimeout); !f(); {
-		if time.Now().After(end) {
-			w.t.Fatalf("it did not happen: %s", desc)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // waitOffered waits until the worker holds n tasks, and returns them.
 func (w *env) waitOffered(n int) []*fleet.Task {
 	w.t.Helper()
 	var tasks []*fleet.Task
-	w.waitFor(fmt.Sprintf("%d tasks are offered", n), func() bool {
+	testkit.Await(w.t, fmt.Sprintf("%d tasks are offered", n), func() bool {
 		tasks = w.worker.Tasks()
 		return len(tasks) >= n
 	})
@@ -321,13 +303,13 @@ func TestAJobGoesThereAndBack(t *testing.T) {
 	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	w.waitFor("progress is told again and again", func() bool {
+	testkit.Await(w.t, "progress is told again and again", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.progress["a"] > 2
 	})
 	w.succeed(task, "one", "two", "three")
-	w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "the final report", func() bool { return b.Pending() == 0 })
 	ends := p.finalReports("a")
 	if len(ends) != 1 || !ends[0].Succeeded() || string(ends[0].Result()) != `{"ok":true}` || ends[0].Message() != "" {
 		t.Fatalf("reported %+v", ends)
@@ -371,7 +353,7 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 	w.succeed(tasks[0])
 	w.succeed(tasks[1])
-	w.waitFor("two are reported", func() bool { return b.Pending() == 1 })
+	testkit.Await(w.t, "two are reported", func() bool { return b.Pending() == 1 })
 	stop()
 	if got := w.counts.String(); !strings.HasPrefix(got, "3 accepted, 0 pending,") {
 		t.Errorf("without a bridge: %s", got)
@@ -381,7 +363,7 @@ func TestWhatIsCounted(t *testing.T) {
 		t.Errorf("the next bridge: %s", got)
 	}
 	w.succeed(tasks[2])
-	w.waitFor("all are reported", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "all are reported", func() bool { return b.Pending() == 0 })
 	if got, want := w.counts.String(), "3 accepted, 0 pending, reported map[false:1 true:2], retried map[report:4]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -397,14 +379,14 @@ func TestAFailureSaysWhy(t *testing.T) {
 	})); err != nil {
 		t.Fatal(err)
 	}
-	w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "the final report", func() bool { return b.Pending() == 0 })
 	if end := p.finalReports("a")[0]; end.Succeeded() || end.Message() != "exit code 3" || *end.Task().ExitCode != 3 {
 		t.Errorf("reported %+v", end)
 	}
 	bad := echo("b")
 	bad.Spec.Tasks[0].Kind = "no such kind"
 	w.accept(b, bad)
-	w.waitFor("what Muster refuses is reported", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "what Muster refuses is reported", func() bool { return b.Pending() == 0 })
 	if end := p.finalReports("b")[0]; end.Succeeded() || end.Message() == "" || end.Task() != nil {
 		t.Errorf("reported %+v", end)
 	}
@@ -415,8 +397,8 @@ func TestCancel(t *testing.T) {
 	b, _ := w.startBridge(p)
 	w.accept(b, echo("a"))
 	w.waitOffered(1)
-	w.waitFor("it can be cancelled", func() bool { return b.Cancel(t.Context(), "a") == nil })
-	w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "it can be cancelled", func() bool { return b.Cancel(t.Context(), "a") == nil })
+	testkit.Await(w.t, "the final report", func() bool { return b.Pending() == 0 })
 	if end := p.finalReports("a")[0]; end.State != muster.JobCancelled {
 		t.Errorf("reported %+v", end)
 	}
@@ -444,7 +426,7 @@ func TestReportsAreRepeated(t *testing.T) {
 	w.succeed(w.waitOffered(1)[0])
 	w.accept(b, echo("never"))
 	w.succeed(w.waitOffered(1)[0])
-	w.waitFor("both are over", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "both are over", func() bool { return b.Pending() == 0 })
 	if n := len(p.finalReports("later")); n != 1 || p.calls["later"] != 4 || p.calls["never"] != 1 {
 		t.Errorf("%d reports, calls %v", n, p.calls)
 	}
@@ -470,7 +452,7 @@ func TestKilledBetweenAcceptAndSubmit(t *testing.T) {
 	})
 	copied := w.bridgeDir
 	_, stop := w.startBridge(p) // submits
-	w.waitFor("it is submitted", func() bool { return w.jobs() == 1 })
+	testkit.Await(w.t, "it is submitted", func() bool { return w.jobs() == 1 })
 	stop()
 	w.bridgeDir = filepath.Join(t.TempDir(), "again") // as it was before the submission
 	if err := os.CopyFS(w.bridgeDir, os.DirFS(copied)); err != nil {
@@ -478,7 +460,7 @@ func TestKilledBetweenAcceptAndSubmit(t *testing.T) {
 	}
 	b, _ := w.startBridge(p)
 	w.succeed(w.waitOffered(1)[0])
-	w.waitFor("it is reported", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "it is reported", func() bool { return b.Pending() == 0 })
 	if n := w.jobs(); n != 1 || len(p.finalReports("a")) != 1 {
 		t.Errorf("%d jobs, %d reports", n, len(p.finalReports("a")))
 	}
@@ -508,7 +490,7 @@ func TestKilledWhileReporting(t *testing.T) {
 			w.crash(stop)
 			close(p.finishGate)
 			b, _ = w.startBridge(newReporter())
-			w.waitFor("it is settled", func() bool { return b.Pending() == 0 })
+			testkit.Await(w.t, "it is settled", func() bool { return b.Pending() == 0 })
 			want := 2
 			if canCheck {
 				want = 1
@@ -529,7 +511,7 @@ func TestServerRestarts(t *testing.T) {
 	if err := errors.Join(task.MarkStarted(), task.Log(t.Context(), "before")); err != nil {
 		t.Fatal(err)
 	}
-	w.waitFor("the first line arrives", func() bool {
+	testkit.Await(w.t, "the first line arrives", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.lines["a"]) == 1
@@ -542,7 +524,7 @@ func TestServerRestarts(t *testing.T) {
 	for _, task := range w.waitOffered(2) {
 		w.succeed(task, "after")
 	}
-	w.waitFor("both are reported", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "both are reported", func() bool { return b.Pending() == 0 })
 	if len(p.finalReports("a")) != 1 || len(p.finalReports("b")) != 1 || w.jobs() != 2 {
 		t.Errorf("reports %v, %d jobs", p.reports, w.jobs())
 	}
@@ -558,7 +540,7 @@ func TestManyJobs(t *testing.T) {
 	for i := range n {
 		w.accept(b, echo(strconv.Itoa(i)))
 	}
-	w.waitFor("all are reported", func() bool {
+	testkit.Await(w.t, "all are reported", func() bool {
 		for _, task := range w.worker.Tasks() {
 			w.succeed(task)
 		}
@@ -597,7 +579,7 @@ func TestCapacity(t *testing.T) {
 	w := newEnv(t)
 	b, _ := w.startBridge(newFakeReporter())
 	var c bridge.Capacity
-	w.waitFor("the worker is active", func() bool {
+	testkit.Await(w.t, "the worker is active", func() bool {
 		var err error
 		c, err = b.Capacity(t.Context())
 		return err == nil && len(c.Workers) == 1

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Suite is one system with its scripted workers.
@@ -100,7 +101,7 @@ func testSuccess(t *testing.T, s *Suite) {
 	}
 	w.waitState(job, muster.Running)
 	if s.Capabilities.Progress {
-		w.waitFor("progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p > 0.49 && *p < 0.51 })
+		testkit.Await(w.t, "progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p > 0.49 && *p < 0.51 })
 	}
 	if err := work.Succeed(t.Context(), "forty-two"); err != nil {
 		t.Fatalf("the report: %v", err)
@@ -110,7 +111,7 @@ func testSuccess(t *testing.T, s *Suite) {
 		t.Errorf("attempt %d has the result %s", got.Attempt, got.Result)
 	}
 	if s.Capabilities.Log {
-		w.waitFor("the log is on the server", func() bool { return strings.Contains(w.log(job), "half of it") })
+		testkit.Await(w.t, "the log is on the server", func() bool { return strings.Contains(w.log(job), "half of it") })
 	}
 	list, err := w.client.Workers(t.Context())
 	if err != nil || len(list) != 1 || list[0].Labels["dialect"] != s.System.Name || list[0].State != muster.WorkerActive {
@@ -195,7 +196,7 @@ func testServerRestart(t *testing.T, s *Suite) {
 	w.waitState(job, muster.Running)
 	w.stop()
 	w.start()
-	w.waitFor("the report is taken", func() bool { return work.Succeed(t.Context(), "after") == nil || w.task(job).State.Final() })
+	testkit.Await(w.t, "the report is taken", func() bool { return work.Succeed(t.Context(), "after") == nil || w.task(job).State.Final() })
 	if got := w.waitState(job, muster.Succeeded); got.Attempt != 1 || !strings.Contains(string(got.Result), "after") {
 		t.Errorf("attempt %d has the result %s", got.Attempt, got.Result)
 	}
@@ -250,7 +251,7 @@ func testSharedID(t *testing.T, s *Suite) {
 	for ; left > 0 && !w.task(job).State.Final(); left-- {
 		if got := <-tries; got.err == nil {
 			_ = got.work.Succeed(t.Context(), "once")
-			w.waitFor("the task has ended", func() bool { return w.task(job).State.Final() })
+			testkit.Await(w.t, "the task has ended", func() bool { return w.task(job).State.Final() })
 		}
 	}
 	cancel()

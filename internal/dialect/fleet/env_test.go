@@ -11,8 +11,10 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // testTimeout is how long a test waits for what is to happen.
@@ -42,9 +44,8 @@ func newEnv(t *testing.T, change func(*fleet.Config)) *env {
 	if change == nil {
 		change = func(*fleet.Config) {}
 	}
-	w := &env{t: t, dir: t.TempDir(), configure: change, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))}
+	w := &env{t: t, dir: t.TempDir(), configure: change, log: testkit.Logger(t)}
 	w.start()
-	t.Cleanup(func() { w.stop() })
 	return w
 }
 
@@ -61,26 +62,10 @@ func (w *env) start() {
 		w.fleet = f
 		return fleetGateway{f}, err
 	}}
-	server, err := serverd.New(w.t.Context(), serverd.Config{
-		Listen: "127.0.0.1:0", Data: w.dir, AdminToken: adminToken, JoinToken: "fleet-test-join-token-0123456789", Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
-		Dialects: []dialect.Config{{Name: "tiny", Address: "127.0.0.1:0"}}, Systems: []dialect.System{system},
-	}, w.log)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	w.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("the server ended with %v", err)
-		}
-		w.stop = func() {}
-	}
-	if w.client, err = client.New(server.URL(), adminToken, client.Options{}); err != nil {
-		w.t.Fatal(err)
-	}
+	server := dialecttest.Start(w.t, serverd.Config{
+		Data: w.dir, Dialects: []dialect.Config{{Name: "tiny", Address: "127.0.0.1:0"}}, Systems: []dialect.System{system},
+	})
+	w.client, w.stop = server.Client, server.Stop
 }
 
 // crash leaves what a kill -9 at this moment leaves: the server goes on with a copy of its folder.
@@ -122,17 +107,6 @@ func (w *env) submit(change func(*muster.Spec)) muster.Job {
 	return job
 }
 
-// waitFor waits until f returns true.
-func (w *env) waitFor(desc string, f func() bool) {
-	w.t.Helper()
-	for end := time.Now().Add(testTimeout); !f(); {
-		if time.Now().After(end) {
-			w.t.Fatalf("it did not come to pass: %s", desc)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // waitOffered waits until the worker holds a task.
 func (w *env) waitOffered(worker *fleet.Worker) *fleet.Task {
 	w.t.Helper()
@@ -162,7 +136,7 @@ func (w *env) task(job muster.Job) muster.Task {
 func (w *env) waitState(job muster.Job, state muster.TaskState) muster.Task {
 	w.t.Helper()
 	var last muster.Task
-	w.waitFor("task "+job.ID.String()+".0 is "+state.String(), func() bool { last = w.task(job); return last.State == state })
+	testkit.Await(w.t, "task "+job.ID.String()+".0 is "+state.String(), func() bool { last = w.task(job); return last.State == state })
 	return last
 }
 

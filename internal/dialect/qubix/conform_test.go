@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/qubix"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func TestConform(t *testing.T) {
@@ -162,9 +163,9 @@ func TestSilentWorker(t *testing.T) {
 	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
-	waitFor(t, "it is unreachable", func() bool { return w.foreignWorker("Provider-7504b437").State == muster.WorkerUnreachable })
+	testkit.Await(t, "it is unreachable", func() bool { return w.foreignWorker("Provider-7504b437").State == muster.WorkerUnreachable })
 	enhanced.heartbeat()
-	waitFor(t, "it is back", func() bool { enhanced.poll(); return w.foreignWorker("Provider-7504b437").State == muster.WorkerActive })
+	testkit.Await(t, "it is back", func() bool { enhanced.poll(); return w.foreignWorker("Provider-7504b437").State == muster.WorkerActive })
 	id := w.submit(script("print(1)"))
 	job := field(enhanced.runJob(), "id")
 	enhanced.progress(job, 10, "")

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/kind"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 const machine = "7504b4378b5d0f8f"
@@ -82,7 +83,7 @@ func TestEnhancedWorkerSession(t *testing.T) {
 	id := field(job, "id")
 	enhanced.progress(id, 50, "Running script")
 	task := w.waitState(first, muster.Running)
-	waitFor(t, "the progress is seen", func() bool { task = w.task(first); return task.Progress != nil && *task.Progress == 0.5 })
+	testkit.Await(t, "the progress is seen", func() bool { task = w.task(first); return task.Progress != nil && *task.Progress == 0.5 })
 	if task.Step != "Running script" || task.Metrics["gpuUtilization"] != 88 {
 		t.Errorf("progress is %q %v", task.Step, task.Metrics)
 	}
@@ -107,7 +108,7 @@ func TestEnhancedWorkerSession(t *testing.T) {
 	if len(own.Resources.GPUs) != 1 || own.Resources.GPUs[0].Memory != 8<<30 {
 		t.Errorf("GPUs are %+v", own.Resources.GPUs)
 	}
-	waitFor(t, "the load of the GPU is shown", func() bool {
+	testkit.Await(t, "the load of the GPU is shown", func() bool {
 		load := w.foreignWorker("Provider-7504b437").Load
 		return load != nil && len(load.GPUs) == 1 && load.GPUs[0].Temperature != nil
 	})
@@ -200,7 +201,7 @@ func TestWhatTheWorkerDoesNotHeedGoesElsewhere(t *testing.T) {
 	enhanced.register()
 	enhanced.heartbeat()
 	id := w.submit(mnist(`{"dataset": "digits"}`))
-	waitFor(t, "the task is rejected", func() bool {
+	testkit.Await(t, "the task is rejected", func() bool {
 		if job := enhanced.poll(); job != nil {
 			t.Fatalf("the worker is offered %v", job)
 		}
@@ -227,13 +228,13 @@ func TestInventedGPUIsNotOffered(t *testing.T) {
 	enhanced.register()
 	enhanced.heartbeat()
 	name := "Provider-7504b437"
-	waitFor(t, "it takes tasks", func() bool { return w.foreignWorker(name).Constrained == "" })
+	testkit.Await(t, "it takes tasks", func() bool { return w.foreignWorker(name).Constrained == "" })
 	if gpus := w.foreignWorker(name).Resources.GPUs; len(gpus) != 0 {
 		t.Fatalf("it offers %+v", gpus)
 	}
 	enhanced.gpu = map[string]any{"gpuPercent": 3.0, "gpuTemp": 40.0}
 	enhanced.heartbeat()
-	waitFor(t, "the measured GPU is offered", func() bool { return len(w.foreignWorker(name).Resources.GPUs) == 1 })
+	testkit.Await(t, "the measured GPU is offered", func() bool { return len(w.foreignWorker(name).Resources.GPUs) == 1 })
 }
 
 // A program that registers has just begun: what it ran is lost, and done again.
@@ -273,7 +274,7 @@ func TestJobWhoseReportIsLost(t *testing.T) {
 	if second := field(enhanced.runJob(), "id"); second == first {
 		t.Error("the attempt goes on under its id")
 	}
-	waitFor(t, "the task is given out again", func() bool { return w.task(id).Attempt == 2 })
+	testkit.Await(t, "the task is given out again", func() bool { return w.task(id).Attempt == 2 })
 }
 
 // Two workers of one machine have the same id. Each is given what it can do; a job that both take has one result.
@@ -321,7 +322,7 @@ func TestCancelledTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.waitState(id, muster.Cancelled)
-	waitFor(t, "the worker takes nothing new", func() bool {
+	testkit.Await(t, "the worker takes nothing new", func() bool {
 		return strings.Contains(w.foreignWorker("Provider-7504b437").Constrained, "may still run")
 	})
 	if status := enhanced.progress(first, 90, ""); status != http.StatusOK {
@@ -332,7 +333,7 @@ func TestCancelledTask(t *testing.T) {
 		t.Errorf("its end is answered %d %v", status, answer)
 	}
 	w.waitState(id, muster.Cancelled)
-	waitFor(t, "the worker is free", func() bool { return w.foreignWorker("Provider-7504b437").Constrained == "" })
+	testkit.Await(t, "the worker is free", func() bool { return w.foreignWorker("Provider-7504b437").Constrained == "" })
 }
 
 // The server stops and starts: the worker notices at most that requests failed.

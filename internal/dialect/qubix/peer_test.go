@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // What follows plays QUBIX's own programs, by the observations of their wire only: nothing of this package is used.
@@ -277,7 +279,7 @@ func (w *fakeWorker) runJob() map[string]any {
 	w.tb.Helper()
 	var job map[string]any
 	kept := w.transcript
-	waitFor(w.tb, "worker "+w.id+" is offered a job", func() bool {
+	testkit.Await(w.tb, "worker "+w.id+" is offered a job", func() bool {
 		w.transcript = &transcript{}
 		if w.enhanced {
 			job = w.poll()
@@ -511,7 +513,7 @@ func (b *fakeBackend) add(provider string, row map[string]any) *backendJob {
 func (b *fakeBackend) waitReports(j *backendJob) []map[string]any {
 	b.tb.Helper()
 	var list []map[string]any
-	waitFor(b.tb, fmt.Sprintf("job %v is reported", j.row["id"]), func() bool {
+	testkit.Await(b.tb, fmt.Sprintf("job %v is reported", j.row["id"]), func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		list = slices.Clone(j.completed)
@@ -522,14 +524,3 @@ func (b *fakeBackend) waitReports(j *backendJob) []map[string]any {
 
 // testTimeout bounds every wait of these tests.
 const testTimeout = time.Minute
-
-// waitFor waits until ok.
-func waitFor(tb testing.TB, desc string, ok func() bool) {
-	tb.Helper()
-	for deadline := time.Now().Add(testTimeout); !ok(); {
-		if time.Now().After(deadline) {
-			tb.Fatalf("waited in vain: %s", desc)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
