@@ -158,28 +158,14 @@ func (b *Bridge) monitor(ctx context.Context, j *job) error {
 				b.cfg.Log.Debug("progress was not taken", slog.String("job", r.ID), slog.Any("error", err))
 			}
 		})
-		if !b.awaitChange(ctx, j) {
-			return ctx.Err()
+		if err := wake.Wait(ctx, j.wake, b.cfg.ProgressInterval); err != nil {
+			return err
 		}
 	}
 }
 
 // removedMessage is why a job failed that was deleted.
 const removedMessage = "the job was removed from the Muster server before it was reported"
-
-// awaitChange returns when the job's state changed, and when its next progress is due. It returns false if ctx ended.
-func (b *Bridge) awaitChange(ctx context.Context, j *job) bool {
-	t := time.NewTimer(b.cfg.ProgressInterval)
-	defer t.Stop()
-	select {
-	case <-j.wake:
-		return true
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // fetchJob reads a job and its first tasks.
 func (b *Bridge) fetchJob(ctx context.Context, id muster.JobID) (muster.Job, []muster.Task, error) {

@@ -245,10 +245,5 @@ func (b *batch) flush(ctx context.Context) bool {
 		}
 	}
 	b.lines = b.lines[:0]
-	return br.saveLogPosition(j, b.attempt, b.count) == nil
-}
-
-// saveLogPosition notes which lines were acknowledged.
-func (b *Bridge) saveLogPosition(j *job, attempt, count int) error {
-	return b.update(j, func(r *record) { r.Attempt, r.Lines = attempt, count })
+	return br.update(j, func(r *record) { r.Attempt, r.Lines = b.attempt, b.count }) == nil
 }

@@ -505,8 +505,6 @@ func (b *Bridge) awaitConn(ctx context.Context) (*coordinatorConn, error) {
 	}
 }
 
-func (b *Bridge) heartbeatInterval() time.Duration { return b.cfg.Heartbeat }
-
 // capabilities are what the fleet has, as DTF's workers say it.
 func (b *Bridge) capabilities(ctx context.Context) (*capabilities, string) {
 	b.refreshCapacity(ctx)

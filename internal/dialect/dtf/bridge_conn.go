@@ -1,11 +1,13 @@
 package dtf
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -107,10 +109,7 @@ func (l *coordinatorConn) handshake(ctx context.Context) error {
 		return err
 	}
 	if m.Type != typeAuthResponse || m.Status != statusSuccess {
-		reason := m.Message
-		if reason == "" {
-			reason = "it answered with " + sanitizeName(m.Type)
-		}
+		reason := cmp.Or(m.Message, "it answered with "+sanitizeName(m.Type))
 		if token != "" && key != "" {
 			l.b.clearToken()
 			return muster.Errorf(muster.Unavailable, "the coordinator %s does not take the token (%s): %w", l.url, sanitizeName(reason), errTokenRejected)
@@ -119,10 +118,7 @@ func (l *coordinatorConn) handshake(ctx context.Context) error {
 	}
 	l.b.setIdentity(m.WorkerID, m.Token)
 	caps, hostname := l.b.capabilities(ctx)
-	if err := l.writeSigned(ctx, &message{Type: typeRegister, WorkerID: l.b.workerID(), Hostname: hostname, Capabilities: caps, Timestamp: time.Now().Unix()}); err != nil {
-		return err
-	}
-	return nil
+	return l.writeSigned(ctx, &message{Type: typeRegister, WorkerID: l.b.workerID(), Hostname: hostname, Capabilities: caps, Timestamp: time.Now().Unix()})
 }
 
 // write sends a message as it is.
@@ -210,7 +206,7 @@ func (l *coordinatorConn) serve(ctx context.Context) error {
 	}
 	l.b.setConn(l)
 	defer l.b.clearConn(l)
-	heartbeat := time.NewTicker(l.b.heartbeatInterval())
+	heartbeat := time.NewTicker(l.b.cfg.Heartbeat)
 	defer heartbeat.Stop()
 	missed := 0
 	for first := true; ; first = false {
@@ -365,12 +361,7 @@ func (l *coordinatorConn) resolveResult(id string, err error) {
 		return
 	}
 	delete(l.waiting, id)
-	for i, other := range l.order {
-		if other == id {
-			l.order = append(l.order[:i], l.order[i+1:]...)
-			break
-		}
-	}
+	l.order = slices.DeleteFunc(l.order, func(other string) bool { return other == id })
 	done <- err
 }
 

@@ -117,15 +117,8 @@ func (b *Bridge) prepareLoop(ctx context.Context) error {
 		if retry {
 			wait = b.cfg.ReconnectInterval
 		}
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-b.offersReady:
-		case <-t.C:
-		}
-		t.Stop()
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err := wake.Wait(ctx, b.offersReady, wait); err != nil {
+			return err
 		}
 	}
 }
@@ -248,15 +241,8 @@ func (b *Bridge) cancelLoop(ctx context.Context) error {
 			b.cancelQueue = append(retry, b.cancelQueue...)
 			b.mu.Unlock()
 		}
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-b.cancelsReady:
-		case <-t.C:
-		}
-		t.Stop()
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err := wake.Wait(ctx, b.cancelsReady, wait); err != nil {
+			return err
 		}
 	}
 }

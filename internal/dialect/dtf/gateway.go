@@ -3,8 +3,6 @@ package dtf
 import (
 	"context"
 	"errors"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -97,14 +95,9 @@ func readSettings(o map[string]string) (*settings, error) {
 
 // ReadSecret reads a secret from a file: a security_config.json, or a file of one line.
 func ReadSecret(path string) (string, error) {
-	f, err := os.Open(path)
+	raw, err := readLimited(path)
 	if err != nil {
 		return "", muster.Errorf(muster.Invalid, "the secret cannot be read: %w", err)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxConfig))
-	if err != nil {
-		return "", muster.Errorf(muster.Invalid, "the secret in %s cannot be read: %w", path, err)
 	}
 	if c, err := parseConfig(raw); err == nil {
 		return c.SecretKey, nil

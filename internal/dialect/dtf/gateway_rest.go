@@ -272,6 +272,16 @@ func (g *gateway) findJob(ctx context.Context, c *client.Client, id string) (mus
 	return j, nil
 }
 
+// requestedJob returns the job that a request names, and a client with the rights of its sender.
+func (g *gateway) requestedJob(r *http.Request, granted *access) (*client.Client, muster.Job, error) {
+	c, err := g.deps.Server.Client(granted.token)
+	if err != nil {
+		return nil, muster.Job{}, err
+	}
+	j, err := g.findJob(r.Context(), c, r.PathValue("id"))
+	return c, j, err
+}
+
 // taskView is a task as DTF's coordinator shows it.
 type taskView struct {
 	ID           string          `json:"task_id"`
@@ -374,11 +384,7 @@ func wireStatus(s muster.TaskState) string {
 }
 
 func (g *gateway) showTask(w http.ResponseWriter, r *http.Request, granted *access) error {
-	c, err := g.deps.Server.Client(granted.token)
-	if err != nil {
-		return err
-	}
-	j, err := g.findJob(r.Context(), c, r.PathValue("id"))
+	c, j, err := g.requestedJob(r, granted)
 	if err != nil {
 		return err
 	}
@@ -456,11 +462,7 @@ func queryNumber(s string, fallback, limit int) (int, error) {
 }
 
 func (g *gateway) cancelTask(w http.ResponseWriter, r *http.Request, granted *access) error {
-	c, err := g.deps.Server.Client(granted.token)
-	if err != nil {
-		return err
-	}
-	j, err := g.findJob(r.Context(), c, r.PathValue("id"))
+	c, j, err := g.requestedJob(r, granted)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package dtf
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -218,20 +219,14 @@ func (s *session) authenticate(ctx context.Context, m *message) bool {
 		id, r, newToken, err = s.g.authorizeToken(authCtx, m.Token, now)
 		s.byToken = true
 	} else {
-		key := m.APIKey
-		if key == "" {
-			key = s.header
-		}
-		r, err = s.g.authorize(authCtx, key)
+		r, err = s.g.authorize(authCtx, cmp.Or(m.APIKey, s.header))
 		newToken = true
 	}
 	if err == nil && !r.hasRole(roleWorker) {
 		err = muster.Errorf(muster.Forbidden, "this key is not one for workers: use a join key")
 	}
 	if err == nil {
-		if id == "" {
-			id = dialect.NewUUID()
-		}
+		id = cmp.Or(id, dialect.NewUUID())
 		if newToken {
 			token, err = s.g.tokens.issue(id, r.key, now)
 		}
@@ -249,10 +244,7 @@ func (s *session) register(ctx, pushCtx context.Context, m *message) bool {
 	if s.retired.Load() {
 		return false // the later connection is the worker's
 	}
-	id := m.WorkerID
-	if id == "" {
-		id = s.id
-	}
+	id := cmp.Or(m.WorkerID, s.id)
 	if (s.byToken || s.worker != nil) && id != s.id {
 		return s.reject(ctx, "The token is of worker "+s.id+", not of "+id)
 	}
@@ -338,7 +330,7 @@ func (s *session) heartbeat(ctx context.Context, m *message) bool {
 	if p.recordHeartbeat(now, task) {
 		w.MarkIdle()
 	}
-	s.wakePush()
+	wake.Set(s.pushWake)
 	return true
 }
 
@@ -408,7 +400,7 @@ func (s *session) handleResult(ctx context.Context, m *message) bool {
 		s.worker.markReported(m.TaskID)
 	}
 	ok := s.write(ctx, answer) == nil
-	s.wakePush()
+	wake.Set(s.pushWake)
 	return ok
 }
 
@@ -434,10 +426,7 @@ func (s *session) finish(ctx context.Context, t *fleet.Task, m *message) error {
 		s.disableHash(ctx)
 	case m.Status == statusFailed:
 		end.Outcome, end.Reason, end.Result = muster.AttemptFailed, muster.ExitCode, nil
-		end.Message = m.Error
-		if end.Message == "" {
-			end.Message = "the DTF worker reports a failure and no reason"
-		}
+		end.Message = cmp.Or(m.Error, "the DTF worker reports a failure and no reason")
 	case len(m.Result) > muster.MaxResultSize:
 		end.Outcome, end.Reason, end.Result = muster.AttemptFailed, muster.ResultInvalid, nil
 		end.Message = "the result has more than 256 KiB"
@@ -467,10 +456,6 @@ func (s *session) disableHash(ctx context.Context) {
 	if _, err := s.g.fleet.Register(ctx, facts); err != nil {
 		s.g.deps.Log.Warn("a worker keeps a kind that it does not know", slog.String("worker", p.id), slog.Any("why", err))
 	}
-}
-
-func (s *session) wakePush() {
-	wake.Set(s.pushWake)
 }
 
 // pushLoop sends tasks to the worker until pushing ends.

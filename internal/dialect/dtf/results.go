@@ -62,16 +62,14 @@ func openResults(ctx context.Context, path string) (*results, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "--db-path: %s cannot be opened: %w", path, err)
 	}
-	if err := db.BusyTimeout(5 * time.Second); err == nil {
+	if err = db.BusyTimeout(5 * time.Second); err == nil {
 		err = db.Exec(resultsSchema)
-		if err == nil {
-			return &results{db: db}, nil
-		}
+	}
+	if err != nil {
 		_ = db.Close()
 		return nil, muster.Errorf(muster.Invalid, "--db-path: %s is no SQLite database, in which results are kept; name another file: %w", path, err)
 	}
-	_ = db.Close()
-	return nil, muster.Errorf(muster.Internal, "--db-path: %s cannot be set up", path)
+	return &results{db: db}, nil
 }
 
 func (r *results) close() error {

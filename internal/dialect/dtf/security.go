@@ -43,20 +43,25 @@ const maxConfig = 1 << 20
 
 // readConfig reads a security_config.json. Fields that are not known are left aside, since versions of DTF add some.
 func readConfig(path string) (*securityConfig, error) {
-	f, err := os.Open(path)
+	raw, err := readLimited(path)
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the security configuration cannot be read: %w", err)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
-	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the security configuration %s cannot be read: %w", path, err)
 	}
 	c, err := parseConfig(raw)
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the security configuration %s: %w", path, err)
 	}
 	return c, nil
+}
+
+// readLimited reads a file, of which it returns at most maxConfig+1 bytes.
+func readLimited(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxConfig+1))
 }
 
 func parseConfig(raw []byte) (*securityConfig, error) {
@@ -101,7 +106,7 @@ func (c *securityConfig) roles(key string) []string {
 	return nil
 }
 
-// claims are those of a token. Role is that of R1, Roles those of R0.
+// claims are those of a token, in the order in which DTF writes them. Role is that of R1, Roles those of R0.
 type claims struct {
 	Subject string           `json:"sub"`
 	Role    string           `json:"role,omitempty"`
@@ -199,9 +204,7 @@ func openTokens(dir string, c *securityConfig) (*tokens, error) {
 	}
 	if t.secret == "" {
 		var random [32]byte
-		if _, err := rand.Read(random[:]); err != nil {
-			return nil, muster.Errorf(muster.Internal, "no secret can be made: %w", err)
-		}
+		_, _ = rand.Read(random[:]) // never fails
 		t.secret = hex.EncodeToString(random[:])
 	}
 	return t, t.save()

@@ -34,7 +34,6 @@ type Config struct {
 	Projects       []string      // whose tasks are taken; nil means all. See dialect.Config.Projects
 	Kinds          []string      // that are allowed; nil means all. See dialect.Config.Kinds
 	Price          float64       // per hour, of workers that name none
-	StopsTasks     bool          // its workers are told when a task is over: then they do not run it any more
 	MaxWorkers     int           // workers; 0 means 1000
 }
 
@@ -98,10 +97,7 @@ type diskWrite struct {
 // Open reads the state in cfg.Dir: workers, and the tasks that they hold. Nothing is said to the server before Run. It is a
 // Conflict if another process has the folder.
 func Open(cfg Config) (*Fleet, error) {
-	if cfg.BusyTimeout == 0 {
-		cfg.BusyTimeout = cfg.SilenceTimeout
-	}
-	cfg.MaxWorkers = cmp.Or(cfg.MaxWorkers, defaultMaxWorkers)
+	cfg.BusyTimeout, cfg.MaxWorkers = cmp.Or(cfg.BusyTimeout, cfg.SilenceTimeout), cmp.Or(cfg.MaxWorkers, defaultMaxWorkers)
 	server, err := url.Parse(cfg.Server.URL)
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the server's URL cannot be used: %w", err)
@@ -256,14 +252,13 @@ func (f *Fleet) watchSilence(ctx context.Context) {
 
 // writeLoop puts on disk what is over, until ctx ends and nothing is left to do.
 func (f *Fleet) writeLoop(ctx context.Context) {
-	for {
+	for done := false; !done; {
 		select {
 		case <-f.pendingReady:
-			f.flush()
 		case <-ctx.Done():
-			f.flush()
-			return
+			done = true
 		}
+		f.flush()
 	}
 }
 
@@ -272,31 +267,27 @@ func (f *Fleet) flush() {
 	list := f.pending
 	f.pending = nil
 	f.mu.Unlock()
-	// A worker's strays are on disk before the tasks that they were are removed from there.
+	var workers, tasks []func()
 	saved := map[*Worker]bool{}
-	runBatched(list, func(c diskWrite) func() {
-		if c.worker == nil || saved[c.worker] {
-			return nil
+	for _, c := range list {
+		if c.worker != nil && !saved[c.worker] {
+			saved[c.worker] = true
+			workers = append(workers, c.worker.save)
 		}
-		saved[c.worker] = true
-		return c.worker.save
-	})
-	runBatched(list, func(c diskWrite) func() {
-		if c.task == nil {
-			return nil
+		if c.task != nil {
+			tasks = append(tasks, c.task.cleanup)
 		}
-		return c.task.cleanup
-	})
+	}
+	runBatched(workers) // their orphans, before the records of the tasks that these were
+	runBatched(tasks)
 }
 
-// runBatched does what is to be done for the chores, some at a time, so that they share transactions.
-func runBatched(list []diskWrite, action func(diskWrite) func()) {
+// runBatched calls functions, some at a time, so that they share transactions.
+func runBatched(list []func()) {
 	for chunk := range slices.Chunk(list, 64) {
 		var group sync.WaitGroup
-		for _, c := range chunk {
-			if f := action(c); f != nil {
-				group.Go(f)
-			}
+		for _, f := range chunk {
+			group.Go(f)
 		}
 		group.Wait()
 	}
@@ -399,10 +390,7 @@ func (f *Fleet) Worker(id string) *Worker {
 // Workers returns all workers by id.
 func (f *Fleet) Workers() []*Worker {
 	f.mu.Lock()
-	list := make([]*Worker, 0, len(f.workers))
-	for _, w := range f.workers {
-		list = append(list, w)
-	}
+	list := slices.Collect(maps.Values(f.workers))
 	f.mu.Unlock()
 	slices.SortFunc(list, func(a, b *Worker) int { return cmp.Compare(a.id, b.id) })
 	return list

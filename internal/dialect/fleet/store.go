@@ -159,27 +159,20 @@ var errNotFound = errors.New("there is no such entry")
 // load calls worker and task for each that is there. A record that cannot be read is passed to bad, and left out.
 func (s *store) load(onWorker func(id string, r workerRecord), onTask func(id string, r taskRecord), onBad func(id string, err error)) error {
 	return s.db.View(func(tx *bbolt.Tx) error {
-		err := tx.Bucket([]byte(bucketWorkers)).ForEach(func(id, b []byte) error {
-			var r workerRecord
-			if err := json.Unmarshal(b, &r); err != nil {
-				onBad(string(id), err)
-				return nil
-			}
-			onWorker(string(id), r)
-			return nil
-		})
-		if err != nil {
-			return err
+		return errors.Join(forEach(tx, bucketWorkers, onWorker, onBad), forEach(tx, bucketTasks, onTask, onBad))
+	})
+}
+
+// forEach calls fn for each entry of a bucket, and onBad for one that is not a T.
+func forEach[T any](tx *bbolt.Tx, bucket string, fn func(id string, r T), onBad func(id string, err error)) error {
+	return tx.Bucket([]byte(bucket)).ForEach(func(id, b []byte) error {
+		var r T
+		if err := json.Unmarshal(b, &r); err != nil {
+			onBad(string(id), err)
+		} else {
+			fn(string(id), r)
 		}
-		return tx.Bucket([]byte(bucketTasks)).ForEach(func(id, b []byte) error {
-			var r taskRecord
-			if err := json.Unmarshal(b, &r); err != nil {
-				onBad(string(id), err)
-				return nil
-			}
-			onTask(string(id), r)
-			return nil
-		})
+		return nil
 	})
 }
 

@@ -367,7 +367,6 @@ func (t *Task) Requeue(reason string) error {
 
 // abort makes the task over without a report of its worker, unless it has one. report is what the server is told, if it is told anything.
 func (t *Task) abort(cause error, report muster.Report) {
-	f := t.worker.fleet
 	t.mu.Lock()
 	if t.cause != nil || t.report != nil {
 		t.mu.Unlock()
@@ -376,7 +375,7 @@ func (t *Task) abort(cause error, report muster.Report) {
 	report.Attempt = t.run.Attempt
 	report.StartedAt, report.Artifacts = t.startedAt, t.artifacts
 	t.report = &report
-	orphan := t.startedAt != 0 && !f.cfg.StopsTasks && cause != ErrReturned //nolint:errorlint // it is one of them
+	orphan := t.startedAt != 0 && cause != ErrReturned //nolint:errorlint // it is one of them
 	t.markDone(cause)
 	t.mu.Unlock()
 	t.release(orphan)

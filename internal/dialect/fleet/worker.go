@@ -173,11 +173,8 @@ func (w *Worker) checkSilence(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	limit := w.fleet.cfg.SilenceTimeout
-	for _, t := range w.tasks {
-		if t.Started() {
-			limit = max(limit, w.fleet.cfg.BusyTimeout)
-			break
-		}
+	if w.runsTask() {
+		limit = max(limit, w.fleet.cfg.BusyTimeout)
 	}
 	if w.silent || now.Sub(w.lastSeen) <= limit {
 		return
@@ -217,21 +214,18 @@ const sourceOrphans = "still busy"
 
 // constrainOrphans has the worker take nothing while it may be busy with tasks that are over. The lock is held.
 func (w *Worker) constrainOrphans() {
-	reason := strings.Join(slices.Sorted(maps.Values(w.orphans)), "; ")
-	if reason == "" {
-		delete(w.constraints, sourceOrphans)
-	} else {
-		w.constraints[sourceOrphans] = reason
-	}
-	if w.agent != nil {
-		w.agent.Constrain(sourceOrphans, reason)
-	}
+	w.constrain(sourceOrphans, strings.Join(slices.Sorted(maps.Values(w.orphans)), "; "))
 }
 
 // Constrain has the worker take nothing new, for the reason why of one of several sources; "" takes that source's word back.
 func (w *Worker) Constrain(source, reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.constrain(source, reason)
+}
+
+// constrain is Constrain under the lock.
+func (w *Worker) constrain(source, reason string) {
 	if w.constraints[source] = reason; reason == "" {
 		delete(w.constraints, source)
 	}

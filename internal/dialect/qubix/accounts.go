@@ -66,38 +66,31 @@ func qubicAddress(b []byte) string {
 	return string(out)
 }
 
-// signUp serves POST /api/auth/register.
-func (g *Gateway) signUp(w http.ResponseWriter, r *http.Request) {
-	g.serveAccount(w, r, http.StatusCreated)
-}
-
-// signIn serves POST /api/auth/login. Another password is another account.
-func (g *Gateway) signIn(w http.ResponseWriter, r *http.Request) { g.serveAccount(w, r, http.StatusOK) }
-
-func (g *Gateway) serveAccount(w http.ResponseWriter, r *http.Request, status int) {
-	var c credentials
-	if err := dialect.Decode(r, maxSmallBody, &c); err != nil {
-		writeError(w, err)
-		return
+// signUp serves POST /api/auth/register and /login. Another password is another account.
+func (g *Gateway) signUp(status int) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var c credentials
+		if err := dialect.Decode(r, maxSmallBody, &c); err != nil {
+			return err
+		}
+		user, token, err := g.account(&c)
+		if err != nil {
+			return err
+		}
+		dialect.WriteJSON(w, status, map[string]any{
+			"success": true, "token": token, "user": user,
+			"wallet": map[string]any{"qubicAddress": user.QubicAddress, "balance": nil},
+		})
+		return nil
 	}
-	user, token, err := g.account(&c)
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	dialect.WriteJSON(w, status, map[string]any{
-		"success": true, "token": token, "user": user,
-		"wallet": map[string]any{"qubicAddress": user.QubicAddress, "balance": nil},
-	})
 }
 
 // user serves GET /api/users/{address}.
-func (g *Gateway) user(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) user(w http.ResponseWriter, r *http.Request) error {
 	address := r.PathValue("address")
 	if !isAddress(address) {
-		writeError(w, muster.Errorf(muster.NotFound, "User not found"))
-		return
+		return muster.Errorf(muster.NotFound, "User not found")
 	}
 	user := account{ID: address, Name: address[:8], Username: address[:8], Role: "USER", QubicAddress: address}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "user": user})
+	return reply(w, map[string]any{"success": true, "user": user})
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
-	"github.com/muster-dev/muster/internal/dialect"
 )
 
 // The labels of a job that a QUBIX client created. They are what the protocol knows of it and Muster does not.
@@ -147,11 +146,10 @@ func wireStatus(s muster.TaskState) string {
 }
 
 // respondJob answers with what say makes of a job.
-func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(context.Context, *foundJob, *job) (map[string]any, error)) {
+func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(context.Context, *foundJob, *job) (map[string]any, error)) error {
 	f, err := g.findJob(r)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	row := g.toWireJob(f.job, f.task)
 	if f.worker != nil {
@@ -160,16 +158,15 @@ func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(
 	}
 	answer, err := build(r.Context(), f, &row)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	answer["success"] = true
-	dialect.WriteJSON(w, http.StatusOK, answer)
+	return reply(w, answer)
 }
 
 // job serves GET /api/jobs/{job}: the fields of the job, and the job as an object in one of them.
-func (g *Gateway) job(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
+func (g *Gateway) job(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
 		var fields map[string]any
 		if err := json.Unmarshal(mustMarshal(row), &fields); err != nil {
 			return nil, err
@@ -180,8 +177,8 @@ func (g *Gateway) job(w http.ResponseWriter, r *http.Request) {
 }
 
 // status serves GET /api/jobs/{job}/status.
-func (g *Gateway) status(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) { return statusFields(row), nil })
+func (g *Gateway) status(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) { return statusFields(row), nil })
 }
 
 func statusFields(row *job) map[string]any {
@@ -192,8 +189,8 @@ func statusFields(row *job) map[string]any {
 }
 
 // monitor serves GET /api/jobs/{job}/monitor.
-func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
 		answer := statusFields(row)
 		answer["job"] = row
 		lines, err := f.tailLog(ctx, 50)
@@ -221,8 +218,8 @@ func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) {
 }
 
 // metrics serves GET /api/jobs/{job}/metrics: what the job told, and what was measured of it.
-func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
 		answer := map[string]any{"jobId": row.ID, "status": row.Status, "progress": row.Progress, "metrics": []any{}, "current": nil}
 		if f.task == nil || f.task.Attempt == 0 {
 			return answer, nil
@@ -262,8 +259,8 @@ func samplePoint(s *muster.Sample) map[string]any {
 }
 
 // logs serves GET /api/jobs/{job}/logs.
-func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
 		lines, err := f.tailLog(ctx, maxLogLines)
 		return map[string]any{"jobId": row.ID, "logs": lines, "count": len(lines)}, err
 	})
@@ -296,8 +293,8 @@ func toLogLine(l client.LogLine) logLine {
 }
 
 // cancel serves POST /api/jobs/{job}/cancel.
-func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
 		if f.job.State.Final() {
 			return nil, muster.Errorf(muster.Conflict, "Job is already %s", row.Status)
 		}
@@ -309,21 +306,18 @@ func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) {
 }
 
 // userJobs serves GET /api/jobs/user/{address}: a list, newest first.
-func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address string) {
+func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address string) error {
 	list := []job{}
 	if address = sanitize(address, maxText); address == "" {
-		dialect.WriteJSON(w, http.StatusOK, list)
-		return
+		return reply(w, list)
 	}
 	api, err := g.client(r.Context())
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	for m, err := range api.Jobs(r.Context(), client.JobQuery{Labels: map[string]string{labelUser: address}, Page: maxUserJobs}) {
 		if err != nil {
-			writeError(w, err)
-			return
+			return err
 		}
 		if m.Labels[labelJob] == "" {
 			continue
@@ -339,7 +333,7 @@ func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address strin
 			break
 		}
 	}
-	dialect.WriteJSON(w, http.StatusOK, list)
+	return reply(w, list)
 }
 
 // wireJobStatus is wireStatus of a job of one task.

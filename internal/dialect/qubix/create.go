@@ -77,26 +77,22 @@ func (g *Gateway) client(ctx context.Context) (*client.Client, error) {
 }
 
 // create serves POST /api/jobs/create.
-func (g *Gateway) create(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) create(w http.ResponseWriter, r *http.Request) error {
 	var c createRequest
 	if err := dialect.Decode(r, maxReportBody, &c); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	spec, err := g.jobSpec(r.Context(), &c)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	api, err := g.client(r.Context())
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	submitted, err := api.Submit(r.Context(), spec, client.SubmitOptions{})
 	if err != nil {
-		writeError(w, translateFields(err))
-		return
+		return translateFields(err)
 	}
 	if submitted.Spec == nil {
 		submitted.Spec = spec
@@ -111,7 +107,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request) {
 	if hasValue(c.AdvancedConfig) {
 		message += "; advancedConfig means nothing to Muster and is not used"
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{
+	return reply(w, map[string]any{
 		"success": true, "job": row, "estimatedCost": cost.cost, "escrowTxHash": c.EscrowTxHash, "message": message,
 	})
 }
@@ -180,8 +176,8 @@ func (g *Gateway) estimateCost(ctx context.Context, api *client.Client, kind str
 }
 
 // estimate serves POST /api/jobs/estimate.
-func (g *Gateway) estimate(w http.ResponseWriter, r *http.Request) {
-	g.respondEstimate(w, r, func(t *muster.TaskSpec, _ *createRequest, e costEstimate) map[string]any {
+func (g *Gateway) estimate(w http.ResponseWriter, r *http.Request) error {
+	return g.respondEstimate(w, r, func(t *muster.TaskSpec, _ *createRequest, e costEstimate) map[string]any {
 		return map[string]any{
 			"estimatedCost": e.cost, "estimatedDuration": e.seconds, "pricePerHour": e.price, "availableProviders": e.providers, "kind": t.Kind,
 		}
@@ -189,8 +185,8 @@ func (g *Gateway) estimate(w http.ResponseWriter, r *http.Request) {
 }
 
 // analyze serves POST /api/jobs/analyze: what would become of a job.
-func (g *Gateway) analyze(w http.ResponseWriter, r *http.Request) {
-	g.respondEstimate(w, r, func(t *muster.TaskSpec, c *createRequest, e costEstimate) map[string]any {
+func (g *Gateway) analyze(w http.ResponseWriter, r *http.Request) error {
+	return g.respondEstimate(w, r, func(t *muster.TaskSpec, c *createRequest, e costEstimate) map[string]any {
 		return map[string]any{"analysis": map[string]any{
 			"jobType": wireType(t), "kind": t.Kind, "requiredVRAM": c.RequiredVRAM, "requiredRAM": c.RequiredRAM,
 			"estimatedCost": e.cost, "estimatedDuration": e.seconds, "availableProviders": e.providers,
@@ -198,11 +194,10 @@ func (g *Gateway) analyze(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (g *Gateway) respondEstimate(w http.ResponseWriter, r *http.Request, build func(*muster.TaskSpec, *createRequest, costEstimate) map[string]any) {
+func (g *Gateway) respondEstimate(w http.ResponseWriter, r *http.Request, build func(*muster.TaskSpec, *createRequest, costEstimate) map[string]any) error {
 	var c createRequest
 	if err := dialect.Decode(r, maxReportBody, &c); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if c.ComputeNeeded == nil {
 		one := 1.0
@@ -214,22 +209,19 @@ func (g *Gateway) respondEstimate(w http.ResponseWriter, r *http.Request, build 
 	}
 	j, err := c.toJob()
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	t, err := toStage(j, true)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	api, err := g.client(r.Context())
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	answer := build(&t, &c, g.estimateCost(r.Context(), api, t.Kind, &c))
 	answer["success"] = true
-	dialect.WriteJSON(w, http.StatusOK, answer)
+	return reply(w, answer)
 }
 
 // wireType is the type of a stage, as QUBIX calls it.

@@ -56,17 +56,11 @@ type Gateway struct {
 
 // New opens the gateway's port and reads its state. Nothing is served before Run.
 func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
-	idleTimeout, err := durationOption(deps.Config.Options, "silence", defaultIdleTimeout)
-	if err != nil {
-		return nil, err
-	}
-	busyTimeout, err := durationOption(deps.Config.Options, "busy", defaultBusyTimeout)
-	if err != nil {
-		return nil, err
-	}
-	lostTimeout, err := durationOption(deps.Config.Options, "lost", defaultLostTimeout)
-	if err != nil {
-		return nil, err
+	idleTimeout, busyTimeout, lostTimeout := defaultIdleTimeout, defaultBusyTimeout, defaultLostTimeout
+	for name, d := range map[string]*time.Duration{"silence": &idleTimeout, "busy": &busyTimeout, "lost": &lostTimeout} {
+		if err := durationOption(deps.Config.Options, name, d); err != nil {
+			return nil, err
+		}
 	}
 	secret, err := dialect.Secret(filepath.Join(deps.Dir, "accounts.key"))
 	if err != nil {
@@ -86,17 +80,18 @@ func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 	return &Gateway{deps: deps, listener: l, fleet: f, tracker: newJobTracker(), secret: secret, idleTimeout: idleTimeout, lostTimeout: lostTimeout, started: time.Now()}, nil
 }
 
-// durationOption reads an option, from a second to a month.
-func durationOption(options map[string]string, name string, fallback time.Duration) (time.Duration, error) {
+// durationOption reads an option, from a second to a month, into d, which has the default.
+func durationOption(options map[string]string, name string, d *time.Duration) error {
 	value := options[name]
 	if value == "" {
-		return fallback, nil
+		return nil
 	}
-	d, err := time.ParseDuration(value)
-	if err != nil || d < time.Second || d > 31*24*time.Hour {
-		return 0, muster.Errorf(muster.Invalid, "--dialect qubix: %s=%s: write a duration from 1s to 744h, such as %s", name, value, fallback)
+	read, err := time.ParseDuration(value)
+	if err != nil || read < time.Second || read > 31*24*time.Hour {
+		return muster.Errorf(muster.Invalid, "--dialect qubix: %s=%s: write a duration from 1s to 744h, such as %s", name, value, *d)
 	}
-	return d, nil
+	*d = read
+	return nil
 }
 
 // URL is what people enter as --backend.
@@ -117,9 +112,18 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// handler serves a request. An error is the answer.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// reply answers with 200 and a JSON value.
+func reply(w http.ResponseWriter, v any) error {
+	dialect.WriteJSON(w, http.StatusOK, v)
+	return nil
+}
+
 func (g *Gateway) routes() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, h := range map[string]http.HandlerFunc{
+	for pattern, h := range map[string]handler{
 		"GET /health":                            g.health,
 		"GET /api/health":                        g.health,
 		"POST /api/providers/register":           g.register,
@@ -135,11 +139,15 @@ func (g *Gateway) routes() http.Handler {
 		"GET /api/jobs/{job}":                    g.job,
 		"GET /api/jobs/{job}/{part}":             g.jobSubpath,
 		"POST /api/jobs/{job}/cancel":            g.cancel,
-		"POST /api/auth/register":                g.signUp,
-		"POST /api/auth/login":                   g.signIn,
+		"POST /api/auth/register":                g.signUp(http.StatusCreated),
+		"POST /api/auth/login":                   g.signUp(http.StatusOK),
 		"GET /api/users/{address}":               g.user,
 	} {
-		mux.HandleFunc(pattern, h)
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := h(w, r); err != nil {
+				writeError(w, err)
+			}
+		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		dialect.WriteJSON(w, http.StatusNotFound, errorBody{Error: "Muster's QUBIX backend has no " + r.Method + " " + sanitize(r.URL.Path, maxText)})
@@ -148,18 +156,18 @@ func (g *Gateway) routes() http.Handler {
 }
 
 // jobSubpath serves what lies below a job, and the two lists whose paths look like it.
-func (g *Gateway) jobSubpath(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) jobSubpath(w http.ResponseWriter, r *http.Request) error {
 	id, part := r.PathValue("job"), r.PathValue("part")
-	handlers := map[string]http.HandlerFunc{"status": g.status, "monitor": g.monitor, "metrics": g.metrics, "logs": g.logs}
+	handlers := map[string]handler{"status": g.status, "monitor": g.monitor, "metrics": g.metrics, "logs": g.logs}
 	switch h := handlers[part]; {
 	case id == "pending":
-		g.pending(w, r, part)
+		return g.pending(w, r, part)
 	case id == "user":
-		g.userJobs(w, r, part)
+		return g.userJobs(w, r, part)
 	case h != nil:
-		h(w, r)
+		return h(w, r)
 	default:
-		writeError(w, muster.Errorf(muster.NotFound, "a job has status, monitor, metrics and logs, and no %.80q", part))
+		return muster.Errorf(muster.NotFound, "a job has status, monitor, metrics and logs, and no %.80q", part)
 	}
 }
 
@@ -179,8 +187,8 @@ func writeError(w http.ResponseWriter, err error) {
 	dialect.WriteJSON(w, dialect.HTTPStatus(err), p)
 }
 
-func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{
+func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) error {
+	return reply(w, map[string]any{
 		"status": "ok", "timestamp": muster.NewTime(time.Now()), "uptime": time.Since(g.started).Seconds(), "version": cmp.Or(g.deps.Version, "muster"),
 	})
 }

@@ -28,7 +28,7 @@ func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flav
 			continue
 		}
 		spec := t.Run().Spec
-		if fl == flavourEnhanced && slices.Contains(factsKinds(worker), spec.Kind) {
+		if fl == flavourEnhanced && slices.Contains(worker.Facts().Kinds, spec.Kind) {
 			if reason := unsupportedReason(spec); reason != "" {
 				g.reject(ctx, t, reason)
 				continue
@@ -44,8 +44,6 @@ func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flav
 	}
 	return list
 }
-
-func factsKinds(w *fleet.Worker) []string { return w.Facts().Kinds }
 
 // runsKind reports whether a program runs tasks of a kind: two programs may be there under one id.
 func runsKind(fl flavour, name string) bool {
@@ -113,41 +111,35 @@ func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*flee
 }
 
 // progress serves POST /api/jobs/{job}/progress.
-func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) error {
 	var p progress
 	if err := dialect.Decode(r, maxReportBody, &p); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	id := r.PathValue("job")
 	t, err := g.reportedTask(r, id, p.WorkerID, p.WorkerIDSnake)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	percent, err := checkPercent(p.Progress)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if t == nil {
-		g.answerLateProgress(w, id)
-		return
+		return g.answerLateProgress(w, id)
 	}
 	if err := g.applyProgress(r.Context(), t, &p, percent); err != nil {
 		if muster.CodeOf(err) == muster.Conflict {
-			g.answerLateProgress(w, id)
-			return
+			return g.answerLateProgress(w, id)
 		}
-		writeError(w, err)
-		return
+		return err
 	}
 	seconds := time.Since(g.tracker.recordProgress(id)).Seconds()
 	answer := map[string]any{"success": true, "costSoFar": seconds / 3600 * t.Worker().Facts().Price}
 	if percent > 0 {
 		answer["timeRemaining"] = int(seconds * (100 - percent) / percent)
 	}
-	dialect.WriteJSON(w, http.StatusOK, answer)
+	return reply(w, answer)
 }
 
 // applyProgress passes a report of progress on.
@@ -202,25 +194,21 @@ func numericMetrics(raw json.RawMessage) map[string]float64 {
 
 // complete serves POST /api/jobs/{job}/complete. The first final report counts. One that comes later has no effect and is
 // answered with 200, as QUBIX's backend does.
-func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) error {
 	var c completion
 	if err := dialect.Decode(r, maxReportBody, &c); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if s := strings.ToLower(c.Status); s != reportCompleted && s != reportFailed {
-		writeError(w, muster.Errorf(muster.Invalid, "status is %.40q: it must be completed or failed", c.Status))
-		return
+		return muster.Errorf(muster.Invalid, "status is %.40q: it must be completed or failed", c.Status)
 	}
 	id := r.PathValue("job")
 	t, err := g.reportedTask(r, id, c.WorkerID, c.WorkerIDSnake)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if t == nil {
-		g.answerLateReport(w, id)
-		return
+		return g.answerLateReport(w, id)
 	}
 	tracked := g.tracker.job(id)
 	tracked.mu.Lock()
@@ -229,11 +217,11 @@ func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		g.tracker.recordEnd(id, e)
-		dialect.WriteJSON(w, http.StatusOK, completionAnswer(id, e))
+		return reply(w, completionAnswer(id, e))
 	case muster.CodeOf(err) == muster.Conflict:
-		g.answerLateReport(w, id)
+		return g.answerLateReport(w, id)
 	default:
-		writeError(w, err)
+		return err
 	}
 }
 
@@ -287,24 +275,22 @@ func completionAnswer(id string, e endedJob) map[string]any {
 }
 
 // answerLateProgress answers a report of progress of a job that is over. It has no effect. A bridge of Muster reads the status, and stops the job.
-func (g *Gateway) answerLateProgress(w http.ResponseWriter, id string) {
+func (g *Gateway) answerLateProgress(w http.ResponseWriter, id string) error {
 	if g.tracker.offeredWorker(id) == "" {
-		writeError(w, muster.Errorf(muster.NotFound, "Job not found"))
-		return
+		return muster.Errorf(muster.NotFound, "Job not found")
 	}
 	e, known := g.tracker.findEnded(id)
 	if !known {
 		e.status = statusCancelled // or timed out, or given to another: the worker's work on it is of no use
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "status": e.status})
+	return reply(w, map[string]any{"success": true, "status": e.status})
 }
 
 // answerLateReport answers a final report of a job that is over, which has no effect, and of one that never was.
-func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) {
+func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) error {
 	reason := g.fleet.ReportLate(id)
 	if muster.CodeOf(reason) == muster.NotFound {
-		writeError(w, muster.Errorf(muster.NotFound, "Job not found"))
-		return
+		return muster.Errorf(muster.NotFound, "Job not found")
 	}
 	e, known := g.tracker.findEnded(id)
 	if !known { // it was reported before this server started, or not at all
@@ -319,5 +305,5 @@ func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) {
 			e.status = statusPending // another worker may have it
 		}
 	}
-	dialect.WriteJSON(w, http.StatusOK, completionAnswer(id, e))
+	return reply(w, completionAnswer(id, e))
 }

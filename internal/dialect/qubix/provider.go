@@ -1,6 +1,7 @@
 package qubix
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -269,17 +270,17 @@ func quickPrice(vram float64) float64 {
 // parseLoad is what a heartbeat tells of the host. gpus are those that the worker offers.
 func parseLoad(u *usage, r muster.Resources) *muster.Load {
 	load := &muster.Load{}
-	if v := firstNonNil(u.CPU, u.CPUSnake); v != nil {
+	if v := cmp.Or(u.CPU, u.CPUSnake); v != nil {
 		load.CPU = validOrZero(*v, 100) / 100
 	}
 	if u.RAMUsed != nil {
 		load.Memory = gibToSize(*u.RAMUsed)
-	} else if v := firstNonNil(u.RAM, u.RAMSnake); v != nil {
+	} else if v := cmp.Or(u.RAM, u.RAMSnake); v != nil {
 		load.Memory = muster.Size(validOrZero(*v, 100) / 100 * float64(r.Memory))
 	}
 	if len(r.GPUs) > 0 {
 		l := muster.GPULoad{UUID: r.GPUs[0].UUID, Temperature: u.GPUTemp, Power: validPower(u.GPUPower)}
-		if v := firstNonNil(u.GPU, u.GPUSnake); v != nil {
+		if v := cmp.Or(u.GPU, u.GPUSnake); v != nil {
 			l.Utilization = percentToFraction(*v)
 		}
 		if u.GPUMemUsed != nil {
@@ -315,13 +316,4 @@ func validPower(v *float64) *float64 {
 		return nil
 	}
 	return v
-}
-
-func firstNonNil(values ...*float64) *float64 {
-	for _, v := range values {
-		if v != nil {
-			return v
-		}
-	}
-	return nil
 }

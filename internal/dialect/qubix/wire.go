@@ -41,13 +41,10 @@ const (
 
 // The types of jobs that QUBIX's own workers know.
 const (
-	typeMNIST     = "mnist_training"
-	typeDiffusion = "stable_diffusion"
-	typeScript    = "custom_script"
-	typeTraining  = "training"
-	typeInference = "inference"
-	typeTuning    = "fine-tuning"
-	typeCustom    = "custom" // of a job that names none
+	typeScript   = "custom_script"
+	typeTraining = "training"
+	typeTuning   = "fine-tuning"
+	typeCustom   = "custom" // of a job that names none
 )
 
 // registration is the body of POST /api/providers/register.

@@ -71,30 +71,26 @@ func (g *Gateway) viewProvider(w *fleet.Worker) providerView {
 }
 
 // register serves POST /api/providers/register. The answer is 200 whether the worker is new or not: workers end at any other.
-func (g *Gateway) register(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) register(w http.ResponseWriter, r *http.Request) error {
 	var reg registration
 	if err := dialect.Decode(r, maxSmallBody, &reg); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if err := checkID(reg.id()); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	facts := newFacts(&reg, dialect.RemoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
-	g.registerWorker(w, r, facts)
+	return g.registerWorker(w, r, facts)
 }
 
 // quickRegister serves POST /api/providers/quick-register, by which browsers and other clients join.
-func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) error {
 	var q quickRegistration
 	if err := dialect.Decode(r, maxSmallBody, &q); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if err := q.check(); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	reg := registration{
 		WorkerID: strings.TrimSpace(q.WorkerID), Name: "Provider-" + sanitize(q.WorkerID, 8), Address: q.QubicAddress, Location: q.Location, PricePerHour: q.PricePerHour,
@@ -115,7 +111,7 @@ func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) {
 	if q.Type == "browser" {
 		facts.Labels[labelFlavour] = string(flavourBrowser)
 	}
-	g.registerWorker(w, r, facts)
+	return g.registerWorker(w, r, facts)
 }
 
 func (q *quickRegistration) check() error {
@@ -141,10 +137,9 @@ func isAddress(s string) bool {
 
 // registerWorker has a worker join, or come back. A program that registers has just begun: what it ran before is lost, unless
 // it is a bridge of Muster, which keeps it.
-func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts fleet.Facts) {
+func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts fleet.Facts) error {
 	if err := dialect.CallerFromContext(r.Context()).CanJoinWorkers(); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	previous := g.fleet.Worker(facts.ID)
 	if previous != nil && previous.Facts().Labels[labelGPUSeen] != "" && previous.Facts().Labels[labelGPU] == facts.Labels[labelGPU] {
@@ -152,14 +147,13 @@ func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts f
 	}
 	worker, err := g.registerFacts(r.Context(), facts)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if previous != nil && facts.Labels[labelFlavour] != string(flavourBridge) {
 		g.tracker.forgetWorker(facts.ID)
 		g.requeueRunning(worker)
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "isNew": previous == nil, "provider": g.viewProvider(worker), "message": "Provider registered"})
+	return reply(w, map[string]any{"success": true, "isNew": previous == nil, "provider": g.viewProvider(worker), "message": "Provider registered"})
 }
 
 // registerFacts tells the fleet of a worker, with what is known of it by now.
@@ -200,20 +194,19 @@ func (g *Gateway) authorizeWorker(r *http.Request, id string) (*fleet.Worker, er
 }
 
 // heartbeat serves POST /api/providers/{worker}/heartbeat.
-func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) {
-	fail := func(err error) {
+func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) error {
+	fail := func(err error) error {
 		dialect.WriteJSON(w, dialect.HTTPStatus(err), map[string]any{"success": false, "pendingJobs": []job{}, "error": err.Error()})
+		return nil
 	}
 	worker, err := g.authorizeWorker(r, r.PathValue("worker"))
 	if err != nil {
-		fail(err)
-		return
+		return fail(err)
 	}
 	worker.Touch(nil)
 	var h heartbeat
 	if err := dialect.Decode(r, maxSmallBody, &h); err != nil {
-		fail(err)
-		return
+		return fail(err)
 	}
 	fl := flavourEnhanced
 	if h.Usage.isSimple() {
@@ -222,26 +215,23 @@ func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) {
 	fl = g.detectFlavour(r.Context(), worker, fl, h.Usage.hasGPU())
 	worker.Touch(parseLoad(&h.Usage, worker.Facts().Resources))
 	if h.CurrentJob != nil && *h.CurrentJob != "" { // it says what it runs: it is not idle
-		dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "pendingJobs": []job{}})
-		return
+		return reply(w, map[string]any{"success": true, "pendingJobs": []job{}})
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "pendingJobs": g.offeredJobs(r.Context(), worker, fl)})
+	return reply(w, map[string]any{"success": true, "pendingJobs": g.offeredJobs(r.Context(), worker, fl)})
 }
 
 // pending serves GET /api/jobs/pending/{worker}: a list, also for a worker that nobody knows.
-func (g *Gateway) pending(w http.ResponseWriter, r *http.Request, id string) {
+func (g *Gateway) pending(w http.ResponseWriter, r *http.Request, id string) error {
 	worker, err := g.authorizeWorker(r, id)
 	if err != nil {
 		if muster.CodeOf(err) == muster.NotFound {
-			dialect.WriteJSON(w, http.StatusOK, []job{})
-			return
+			return reply(w, []job{})
 		}
-		writeError(w, err)
-		return
+		return err
 	}
 	fl := g.detectFlavour(r.Context(), worker, flavourEnhanced, false) // the simple worker does not ask
 	worker.Touch(nil)
-	dialect.WriteJSON(w, http.StatusOK, g.offeredJobs(r.Context(), worker, fl))
+	return reply(w, g.offeredJobs(r.Context(), worker, fl))
 }
 
 // detectFlavour learns from a request what program a worker is and whether its GPU is there, and returns what it is.
@@ -268,22 +258,21 @@ func (g *Gateway) detectFlavour(ctx context.Context, worker *fleet.Worker, fl fl
 }
 
 // providers serves GET /api/providers.
-func (g *Gateway) providers(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) providers(w http.ResponseWriter, r *http.Request) error {
 	list := []providerView{}
 	for _, worker := range g.fleet.Workers() {
 		if key := worker.Facts().Key; worker.Err() == nil && (key == "" || key == dialect.CallerFromContext(r.Context()).Key) {
 			list = append(list, g.viewProvider(worker))
 		}
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "providers": list, "count": len(list)})
+	return reply(w, map[string]any{"success": true, "providers": list, "count": len(list)})
 }
 
 // provider serves GET /api/providers/{worker}.
-func (g *Gateway) provider(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) provider(w http.ResponseWriter, r *http.Request) error {
 	worker, err := g.authorizeWorker(r, r.PathValue("worker"))
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "provider": g.viewProvider(worker)})
+	return reply(w, map[string]any{"success": true, "provider": g.viewProvider(worker)})
 }

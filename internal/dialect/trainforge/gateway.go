@@ -46,7 +46,6 @@ type timeouts struct {
 	runnerSilence time.Duration // of a task whose runner was heard of
 	setup         time.Duration // of a task before its runner is heard of: packages are installed then
 	reportGrace   time.Duration // from the runner's last word until its worker has reported: then the report is taken for lost
-	distrust      time.Duration // for which a worker that drops jobs gets none
 	claimHold     time.Duration // for which a claim waits that has nothing to give: the worker for Colab asks again at once
 	ticketTTL     time.Duration // for which an offer in a pending list may be claimed
 	report        time.Duration // for which a report to the Muster server may take
@@ -55,7 +54,7 @@ type timeouts struct {
 func defaultTimeouts() timeouts {
 	return timeouts{
 		scanInterval: time.Second, silence: 2 * time.Minute, nodeStart: 20 * time.Second, claimStart: 2 * time.Minute, runnerSilence: 4 * time.Minute,
-		setup: 45 * time.Minute, claimHold: 5 * time.Second, reportGrace: time.Minute, distrust: 10 * time.Minute, ticketTTL: 10 * time.Minute, report: 10 * time.Minute,
+		setup: 45 * time.Minute, claimHold: 5 * time.Second, reportGrace: time.Minute, ticketTTL: 10 * time.Minute, report: 10 * time.Minute,
 	}
 }
 
