@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// Server is the way to the Muster server of this process.
+// Server connects to the Muster server of this process.
 type Server struct {
 	URL          string       // http://muster.local
 	HTTP         *http.Client // reaches only this server
@@ -25,18 +25,18 @@ type Server struct {
 	authCache *authCache
 }
 
-// localURL is the server's address inside the process. HTTP needs one; nobody resolves it.
+// localURL is the server's address inside the process. It is never resolved.
 const localURL = "http://muster.local"
 
-// Connect returns the way to the server that accepts the connections of pipe.
+// Connect returns a Server for the one that accepts the connections of pipe.
 func Connect(pipe *Pipe, joinToken, submitterKey string) Server {
 	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, authCache: &authCache{entries: map[string]authResult{}}}
 	s.HTTP = s.HTTPFrom(netip.Addr{})
 	return s
 }
 
-// HTTPFrom returns a client whose connections come from addr for the server, and from loopback if that is not valid. It has no
-// timeout for a whole request.
+// HTTPFrom returns a client whose connections have addr as their remote address at the server, or loopback if addr is not valid. It
+// has no timeout for a whole request.
 func (s Server) HTTPFrom(addr netip.Addr) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DialContext:           func(ctx context.Context, _, _ string) (net.Conn, error) { return s.pipe.Dial(ctx, addr) },
@@ -46,7 +46,7 @@ func (s Server) HTTPFrom(addr netip.Addr) *http.Client {
 	}}
 }
 
-// Client returns a client of the public API with this token; "" means Key.
+// Client returns a client of the public API with this token; "" means SubmitterKey.
 func (s Server) Client(token string) (*client.Client, error) {
 	if token == "" {
 		token = s.SubmitterKey
@@ -55,18 +55,18 @@ func (s Server) Client(token string) (*client.Client, error) {
 }
 
 const (
-	authCacheTTL = 5 * time.Second // how long an answer counts
-	maxAuthCache = 1000            // answers that are remembered
+	authCacheTTL = 5 * time.Second
+	maxAuthCache = 1000 // entries
 )
 
-// Authorize says whose a Muster key is. Its errors are Unauthenticated for a key that is not valid, and Unavailable. An answer
-// counts for a few seconds.
+// Authorize returns the owner of a Muster key. Its errors are Unauthenticated for a key that is not valid, and Unavailable. It caches
+// answers for 5 s.
 func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, error) {
 	if token == "" {
-		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "a Muster key is required here")
+		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "a Muster API key is required")
 	}
-	if len(token) > auth.MaxToken { // it is not remembered either
-		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "the API key is not known here")
+	if len(token) > auth.MaxToken { // not cached either
+		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "unknown API key")
 	}
 	if whoami, err, ok := s.authCache.get(token); ok {
 		return whoami, err
@@ -82,7 +82,7 @@ func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, err
 	return whoami, err
 }
 
-// authCache are answers to Authorize.
+// authCache holds results of Authorize.
 type authCache struct {
 	mu      sync.Mutex
 	entries map[string]authResult
@@ -113,7 +113,7 @@ func (k *authCache) put(token string, whoami client.Whoami, err error) {
 	k.entries[token] = authResult{whoami: whoami, err: err, expires: time.Now().Add(authCacheTTL)}
 }
 
-// Pipe is a listener whose connections are dialed inside the process. They use no descriptors. Its methods may be called at the same time.
+// Pipe is a listener whose connections are dialed inside the process. They use no descriptors. Its methods may be called concurrently.
 type Pipe struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -123,7 +123,7 @@ type Pipe struct {
 // NewPipe returns an open Pipe.
 func NewPipe() *Pipe { return &Pipe{conns: make(chan net.Conn), closed: make(chan struct{})} }
 
-// Dial connects; the server sees the connection as from that address, or from loopback if it is not valid.
+// Dial connects. The remote address of the server's connection is from, or loopback if from is not valid.
 func (p *Pipe) Dial(ctx context.Context, from netip.Addr) (net.Conn, error) {
 	if !from.IsValid() {
 		from = netip.AddrFrom4([4]byte{127, 0, 0, 1})

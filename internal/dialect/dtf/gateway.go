@@ -26,12 +26,12 @@ func System() dialect.System {
 	return dialect.System{
 		Name: "dtf", Title: "DTF", Address: ":8080", RequiresKey: true,
 		Options: []dialect.Option{
-			{Name: "security", Usage: "take the API keys and the JWT secret of this security_config.json, too"},
-			{Name: "secret-file", Usage: "verify the signatures of workers with the secret in this file, and sign answers"},
-			{Name: "simulated", Usage: "allow: let workers that only simulate them carry benchmark, test and custom"},
-			{Name: "tasks", Usage: "dtf (default): tasks of DTF clients go to DTF workers as they are; muster: they become Muster's own kinds"},
-			{Name: "grace", Usage: "for how long a worker may be silent before it is lost, at least 30s (default: 45s)"},
-			{Name: "batch", Usage: "up to so many tasks are given to a worker as one batch (default: 1)"},
+			{Name: "security", Usage: "path of a security_config.json whose API keys and JWT secret are also valid"},
+			{Name: "secret-file", Usage: "path of a file with the secret for signatures: verify messages of workers and sign answers"},
+			{Name: "simulated", Usage: "allow: run benchmark, test and custom on workers that only simulate them"},
+			{Name: "tasks", Usage: "dtf (default): tasks of DTF clients run unchanged on DTF workers; muster: they become Muster's own kinds"},
+			{Name: "grace", Usage: "time without contact after which a worker is lost, at least 30s (default: 45s)"},
+			{Name: "batch", Usage: "maximum number of tasks that a worker gets as one batch (default: 1)"},
 		},
 		New: newGateway,
 	}

@@ -34,9 +34,9 @@ func System() dialect.System {
 	return dialect.System{
 		Name: Name, Title: "QUBIX", Address: ":3001",
 		Options: []dialect.Option{
-			{Name: "silence", Usage: "how long an idle worker may be silent before it is unreachable, such as 90s"},
-			{Name: "busy", Usage: "how long a worker may be silent while it runs a job, such as 6h"},
-			{Name: "lost", Usage: "how long a worker may ask for work without having reported the job that it runs, such as 5m"},
+			{Name: "silence", Usage: "time without contact after which an idle worker is unreachable (default: 90s)"},
+			{Name: "busy", Usage: "time without contact after which a worker that runs a job is unreachable (default: 6h)"},
+			{Name: "lost", Usage: "time after which a job is lost if its worker asks for work without reporting it (default: 5m)"},
 		},
 		New: New,
 	}
