@@ -7,17 +7,17 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Capacity is what the workers that serve a bridge have together.
+// Capacity sums up the workers that serve a bridge.
 type Capacity struct {
-	Workers   []muster.Worker // that are active
+	Workers   []muster.Worker // active ones
 	Resources muster.Resources
-	Free      muster.Resources // CPUs, memory, disk and slots that no task holds
-	Kinds     []string         // that at least one of them runs
+	Free      muster.Resources // not used by tasks
+	Kinds     []string         // that at least one worker runs
 	Running   int              // tasks
-	Load      *muster.Load     // their mean, by cores and memory; nil if none says
+	Load      *muster.Load     // CPU is a mean weighted by cores, Memory a sum; nil if no worker reports it
 }
 
-// Capacity asks the server for what the fleet, or Config.Worker, has.
+// Capacity returns the capacity of the fleet, or of Config.Worker.
 func (b *Bridge) Capacity(ctx context.Context) (Capacity, error) {
 	var all []muster.Worker
 	var err error
@@ -33,7 +33,7 @@ func (b *Bridge) Capacity(ctx context.Context) (Capacity, error) {
 	return SumCapacity(all), nil
 }
 
-// SumCapacity is the capacity of those of the workers that are active.
+// SumCapacity returns the capacity of the active workers.
 func SumCapacity(all []muster.Worker) Capacity {
 	var c Capacity
 	cores, load := 0.0, muster.Load{}

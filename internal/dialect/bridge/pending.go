@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// FindOutboxes lists the outboxes of the bridge that keeps its data in dir, which some systems' bridges do in a folder below it.
+// FindOutboxes lists the outboxes of the bridge with the data directory dir. Some bridges have theirs in a subdirectory.
 func FindOutboxes(dir string) (paths []string) {
 	for _, sub := range []string{"", "jobs"} {
 		path := filepath.Join(dir, sub, OutboxName)
@@ -25,15 +25,15 @@ func FindOutboxes(dir string) (paths []string) {
 
 const readTimeout = 200 * time.Millisecond
 
-// CountPending counts the jobs of the outbox at path that have no final report yet. While a bridge runs on it the outbox cannot be read, and running is
-// true. Nothing is changed.
+// CountPending counts the jobs without a final report in the outbox at path. It cannot read the outbox while a bridge uses it: then running
+// is true.
 func CountPending(path string) (jobs int, running bool, err error) {
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: readTimeout})
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return 0, true, nil
 	}
 	if err != nil {
-		return 0, false, muster.Errorf(muster.Unavailable, "%s cannot be read: %w", path, err)
+		return 0, false, muster.Errorf(muster.Unavailable, "cannot read %s: %w", path, err)
 	}
 	list, err := readRecords(db)
 	for _, r := range list {

@@ -6,16 +6,16 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Why a task is over, in the chain of Task.Why and of what Fleet.Late returns.
+// Why a task is done, in the chain of the errors of Task.Err and Fleet.ReportLate.
 var (
-	ErrReported  = errors.New("its final report was taken")
+	ErrReported  = errors.New("its final report was accepted")
 	ErrCancelled = errors.New("it was cancelled")
-	ErrTimedOut  = errors.New("it ran for longer than it may")
-	ErrAbandoned = errors.New("it was given up, because its worker was away for too long")
-	ErrReturned  = errors.New("it was handed back")
+	ErrTimedOut  = errors.New("it timed out")
+	ErrAbandoned = errors.New("its worker was unreachable for too long")
+	ErrReturned  = errors.New("it was requeued")
 )
 
-// causes are the names of the Err… on disk.
+// causes maps the names on disk to errors.
 var causes = []struct { //nolint:gochecknoglobals // a constant table
 	name string
 	err  error
@@ -41,7 +41,7 @@ func causeName(cause error) string {
 	return ""
 }
 
-// doneError says that a task is over.
+// doneError is the error for a task that is done.
 func doneError(task string, cause error) error {
-	return muster.Errorf(muster.Conflict, "task %s is over: %w", task, cause)
+	return muster.Errorf(muster.Conflict, "task %s is done: %w", task, cause)
 }
