@@ -20,9 +20,8 @@ type credentials struct {
 	Role     string `json:"role"`
 }
 
-// account is what an account consists of. Muster has none: everything of one follows from its e-mail, its password and a
-// secret of this server, and nothing is stored. It only names an address, which programs that join want to have; it gives no
-// rights, and neither does its token.
+// account is an account as clients see it. Nothing is stored: its fields are derived from e-mail, password and a secret of this
+// server. An account provides the address that joining programs need. Neither the account nor its token grants rights.
 type account struct {
 	ID           string `json:"id"`
 	Name         string `json:"name"`
@@ -36,7 +35,7 @@ func (g *Gateway) account(c *credentials) (account, string, error) {
 	email := strings.ToLower(strings.TrimSpace(c.Email))
 	switch name, host, ok := strings.Cut(email, "@"); {
 	case !ok || name == "" || host == "" || len(email) > 254 || sanitize(email, 254) != email:
-		return account{}, "", muster.Errorf(muster.Invalid, "email is no address of e-mail")
+		return account{}, "", muster.Errorf(muster.Invalid, "email is not an e-mail address")
 	case c.Password == "" || len(c.Password) > 1024:
 		return account{}, "", muster.Errorf(muster.Invalid, "password is missing, or has more than 1024 bytes")
 	}
@@ -57,7 +56,7 @@ func (g *Gateway) account(c *credentials) (account, string, error) {
 	}, "account-" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(digest("token")), nil
 }
 
-// qubicAddress writes bytes as an address of QUBIC: 60 letters A to Z. It wants 60 bytes or more.
+// qubicAddress encodes 60 or more bytes as an address of QUBIC: 60 letters A to Z.
 func qubicAddress(b []byte) string {
 	out := make([]byte, 60)
 	for i := range out {
@@ -66,7 +65,7 @@ func qubicAddress(b []byte) string {
 	return string(out)
 }
 
-// signUp serves POST /api/auth/register and /login. Another password is another account.
+// signUp serves POST /api/auth/register and /login. Each password is an account of its own.
 func (g *Gateway) signUp(status int) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var c credentials

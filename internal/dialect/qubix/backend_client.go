@@ -11,10 +11,10 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 )
 
-// response is an answer of a backend.
+// response is an answer of the backend.
 type response struct{ bridge.Response }
 
-// newBackend checks a backend's address.
+// newBackend returns a client of the backend.
 func newBackend(cfg *BridgeConfig) (*bridge.Remote, error) {
 	client := http.Client{}
 	if cfg.HTTP != nil {
@@ -37,7 +37,7 @@ func (b *Bridge) call(ctx context.Context, method, path string, body any, timeou
 
 const maxRetryAfter = 5 * time.Minute
 
-// asError is what an answer says is wrong, as an error that says what can be done; nil for 2xx.
+// asError returns the error of an answer, nil for 2xx.
 func (a *response) asError(action string) error {
 	if a.OK() {
 		return nil
@@ -48,24 +48,24 @@ func (a *response) asError(action string) error {
 	}
 	switch a.Status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
-		return muster.Errorf(muster.Invalid, "the QUBIX backend refuses the %s with status %d%s", action, a.Status, detail)
-	case http.StatusUnauthorized: // a key may be changed back: nothing is given up for it
-		return muster.Errorf(muster.Unauthenticated, "the QUBIX backend answers the %s with status 401%s; a key is a part of --backend, http://HOST:3001/k/KEY", action, detail)
+		return muster.Errorf(muster.Invalid, "the QUBIX backend refused the %s (HTTP %d)%s", action, a.Status, detail)
+	case http.StatusUnauthorized: // retried, since the key may become valid again
+		return muster.Errorf(muster.Unauthenticated, "the QUBIX backend refused the %s (HTTP 401)%s; write a key into --backend, as http://HOST:3001/k/KEY", action, detail)
 	case http.StatusForbidden:
-		return muster.Errorf(muster.Forbidden, "the QUBIX backend answers the %s with status 403%s", action, detail)
+		return muster.Errorf(muster.Forbidden, "the QUBIX backend refused the %s (HTTP 403)%s", action, detail)
 	case http.StatusNotFound:
-		return muster.Errorf(muster.NotFound, "the QUBIX backend answers the %s with status 404%s", action, detail)
+		return muster.Errorf(muster.NotFound, "the QUBIX backend refused the %s (HTTP 404)%s", action, detail)
 	case http.StatusConflict:
-		return muster.Errorf(muster.Conflict, "the QUBIX backend answers the %s with status 409%s", action, detail)
+		return muster.Errorf(muster.Conflict, "the QUBIX backend refused the %s (HTTP 409)%s", action, detail)
 	case http.StatusInternalServerError:
-		return muster.Errorf(muster.Internal, "the QUBIX backend answers the %s with status 500%s", action, detail)
+		return muster.Errorf(muster.Internal, "the QUBIX backend failed the %s (HTTP 500)%s", action, detail)
 	case http.StatusTooManyRequests:
-		return muster.Errorf(muster.Unavailable, "the QUBIX backend takes no more requests for now (429): asking again in %s", max(a.RetryAfter, time.Second))
+		return muster.Errorf(muster.Unavailable, "the QUBIX backend limits requests (HTTP 429): retry in %s", max(a.RetryAfter, time.Second))
 	}
-	return muster.Errorf(muster.Unavailable, "the QUBIX backend answers the %s with status %d%s", action, a.Status, detail)
+	return muster.Errorf(muster.Unavailable, "the QUBIX backend failed the %s (HTTP %d)%s", action, a.Status, detail)
 }
 
-// parseJobs reads a list of jobs. What is none is left aside.
+// parseJobs reads a list of jobs. It ignores other items.
 func parseJobs(raw json.RawMessage) []job {
 	var rows []json.RawMessage
 	if json.Unmarshal(raw, &rows) != nil {
@@ -81,5 +81,4 @@ func parseJobs(raw json.RawMessage) []job {
 	return list
 }
 
-// maxListedJobs is how many jobs of one answer are looked at: the mock server offers every job that there is.
-const maxListedJobs = 1000
+const maxListedJobs = 1000 // of one answer: the mock server offers all of its jobs

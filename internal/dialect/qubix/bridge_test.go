@@ -152,9 +152,9 @@ func TestBridgeSaysWhyABackendRefuses(t *testing.T) {
 		want    string
 	}{
 		"no address":  {"", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMovedPermanently) }, "start again with --address"},
-		"no user":     {address, noUser.handler().ServeHTTP, "make that user first"},
-		"not allowed": {"", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "status 403"},
-		"no QUBIX":    {"", http.NotFound, "status 404"},
+		"no user":     {address, noUser.handler().ServeHTTP, "Create one"},
+		"not allowed": {"", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "HTTP 403"},
+		"no QUBIX":    {"", http.NotFound, "HTTP 404"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,9 +14,9 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// The labels of a job that a QUBIX client created. They are what the protocol knows of it and Muster does not.
+// The labels of a job that a QUBIX client created, for fields of the protocol that Muster does not have.
 const (
-	labelJob     = "qubix.job" // the random part of its id, by which alone a client may see it
+	labelJob     = "qubix.job" // the secret part of its id, which grants access to the job
 	labelJobType = "qubix.job_type"
 	labelModel   = "qubix.model_type"
 	labelCompute = "qubix.compute_needed"
@@ -30,15 +30,15 @@ const (
 	maxLogLines = 1000
 )
 
-// foundJob is a job that a client asks for, with its only task.
+// foundJob is a requested job with its only task.
 type foundJob struct {
 	api    *client.Client
 	job    muster.Job
 	task   *muster.Task
-	worker *muster.Worker // that has or had the task, nil for none
+	worker *muster.Worker // of the last attempt, nil for none
 }
 
-// findJob finds a job by the id that the gateway gave it. A job that was not created here is not found.
+// findJob finds a job by the id of the gateway. It is NotFound for a job that was not created here.
 func (g *Gateway) findJob(r *http.Request) (*foundJob, error) {
 	notFound := muster.Errorf(muster.NotFound, "Job not found")
 	digits, secret, ok := strings.Cut(r.PathValue("job"), "-")
@@ -69,14 +69,14 @@ func (g *Gateway) findJob(r *http.Request) (*foundJob, error) {
 		break
 	}
 	if f.task != nil && f.task.Worker != "" {
-		if w, err := api.Worker(r.Context(), string(f.task.Worker)); err == nil { // it may be gone by now
+		if w, err := api.Worker(r.Context(), string(f.task.Worker)); err == nil { // it may be removed
 			f.worker = &w
 		}
 	}
 	return f, nil
 }
 
-// toWireJob is a job as clients are shown it. task is nil where it is not known yet.
+// toWireJob converts a job for clients. t is nil if it is not known.
 func (g *Gateway) toWireJob(m muster.Job, t *muster.Task) job {
 	j := job{
 		ID: m.ID.String() + "-" + m.Labels[labelJob], UserID: m.Labels[labelUser], ModelType: m.Labels[labelModel], EscrowTxHash: m.Labels[labelEscrow],
@@ -117,7 +117,7 @@ func (g *Gateway) toWireJob(m muster.Job, t *muster.Task) job {
 	return j
 }
 
-// providerID is the id by which a worker registered here, and that which Muster gave it for one that did not.
+// providerID returns the id with which a worker registered here, or Muster's id of another worker.
 func (g *Gateway) providerID(w *muster.Worker) string {
 	for _, fw := range g.fleet.Workers() {
 		if fw.Facts().Name == w.Name && w.Labels["dialect"] == Name {
@@ -127,7 +127,7 @@ func (g *Gateway) providerID(w *muster.Worker) string {
 	return string(w.ID)
 }
 
-// wireStatus is QUBIX's word for a state.
+// wireStatus converts a state.
 func wireStatus(s muster.TaskState) string {
 	switch s {
 	case muster.Waiting, muster.Queued:
@@ -145,7 +145,7 @@ func wireStatus(s muster.TaskState) string {
 	return statusFailed
 }
 
-// respondJob answers with what say makes of a job.
+// respondJob finds the requested job and answers with the fields that build returns.
 func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(context.Context, *foundJob, *job) (map[string]any, error)) error {
 	f, err := g.findJob(r)
 	if err != nil {
@@ -164,7 +164,7 @@ func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(
 	return reply(w, answer)
 }
 
-// job serves GET /api/jobs/{job}: the fields of the job, and the job as an object in one of them.
+// job serves GET /api/jobs/{job}: the fields of the job, and the job as an object in the field job.
 func (g *Gateway) job(w http.ResponseWriter, r *http.Request) error {
 	return g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
 		var fields map[string]any
@@ -217,7 +217,7 @@ func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// metrics serves GET /api/jobs/{job}/metrics: what the job told, and what was measured of it.
+// metrics serves GET /api/jobs/{job}/metrics: reported and measured values.
 func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) error {
 	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
 		answer := map[string]any{"jobId": row.ID, "status": row.Status, "progress": row.Progress, "metrics": []any{}, "current": nil}
@@ -238,7 +238,7 @@ func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// samplePoint is a sample in QUBIX's units: percent, megabytes, degrees Celsius, watts.
+// samplePoint converts a sample to QUBIX's units: percent, megabytes, degrees Celsius, watts.
 func samplePoint(s *muster.Sample) map[string]any {
 	p := map[string]any{"timestamp": s.At}
 	if s.CPU != nil {
@@ -336,7 +336,7 @@ func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address strin
 	return reply(w, list)
 }
 
-// wireJobStatus is wireStatus of a job of one task.
+// wireJobStatus converts the state of a job.
 func wireJobStatus(s muster.JobState) string {
 	switch s {
 	case muster.JobWaiting, muster.JobQueued:
@@ -352,7 +352,7 @@ func wireJobStatus(s muster.JobState) string {
 	return statusFailed
 }
 
-// toGPUMetrics is a reading of a device in QUBIX's units; total is its memory, 0 if that is not known.
+// toGPUMetrics converts the load of a GPU to QUBIX's units; total is its memory, 0 if unknown.
 func toGPUMetrics(l *muster.GPULoad, total muster.Size) gpuMetrics {
 	m := gpuMetrics{Temperature: l.Temperature, Power: l.Power}
 	if l.Utilization != nil {

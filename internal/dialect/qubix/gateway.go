@@ -19,15 +19,14 @@ import (
 // Name is the system's name in options, tags and labels.
 const Name = "qubix"
 
-// How long QUBIX's workers are silent. An idle one sends a heartbeat every 30 to 35 seconds, a busy one nothing.
+// The defaults of options. An idle worker of QUBIX sends a heartbeat every 30 to 35 seconds, a busy one none.
 const (
-	defaultIdleTimeout = 90 * time.Second // the option silence
-	defaultBusyTimeout = 6 * time.Hour    // the option busy
-	defaultLostTimeout = 5 * time.Minute  // the option lost
+	defaultIdleTimeout = 90 * time.Second // silence
+	defaultBusyTimeout = 6 * time.Hour    // busy
+	defaultLostTimeout = 5 * time.Minute  // lost
 )
 
-// finishTimeout is how long the answer to a final report may take. Workers wait for 10 seconds, and then report a failure.
-const finishTimeout = 8 * time.Second
+const finishTimeout = 8 * time.Second // for a final report: workers wait for 10 seconds and then report a failure
 
 // System describes QUBIX to the server.
 func System() dialect.System {
@@ -54,7 +53,7 @@ type Gateway struct {
 	started     time.Time
 }
 
-// New opens the gateway's port and reads its state. Nothing is served before Run.
+// New opens the gateway's port and reads its state.
 func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 	idleTimeout, busyTimeout, lostTimeout := defaultIdleTimeout, defaultBusyTimeout, defaultLostTimeout
 	for name, d := range map[string]*time.Duration{"silence": &idleTimeout, "busy": &busyTimeout, "lost": &lostTimeout} {
@@ -80,7 +79,7 @@ func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 	return &Gateway{deps: deps, listener: l, fleet: f, tracker: newJobTracker(), secret: secret, idleTimeout: idleTimeout, lostTimeout: lostTimeout, started: time.Now()}, nil
 }
 
-// durationOption reads an option, from a second to a month, into d, which has the default.
+// durationOption reads an option of 1 s to 31 days into d, which has the default.
 func durationOption(options map[string]string, name string, d *time.Duration) error {
 	value := options[name]
 	if value == "" {
@@ -88,19 +87,19 @@ func durationOption(options map[string]string, name string, d *time.Duration) er
 	}
 	read, err := time.ParseDuration(value)
 	if err != nil || read < time.Second || read > 31*24*time.Hour {
-		return muster.Errorf(muster.Invalid, "--dialect qubix: %s=%s: write a duration from 1s to 744h, such as %s", name, value, *d)
+		return muster.Errorf(muster.Invalid, "--dialect qubix: %s=%s: use a duration from 1s to 744h, such as %s", name, value, *d)
 	}
 	*d = read
 	return nil
 }
 
-// URL is what people enter as --backend.
+// URL returns the value for --backend of QUBIX's worker.
 func (g *Gateway) URL() string { return g.listener.URL() }
 
-// Ready returns nil: the gateway needs nothing but this process.
+// Ready returns nil: the gateway depends on nothing else.
 func (g *Gateway) Ready() error { return nil }
 
-// Close gives back what a gateway holds that was not run.
+// Close closes a gateway without Run.
 func (g *Gateway) Close() error { return errors.Join(g.listener.Close(), g.fleet.Close()) }
 
 // Run serves until ctx ends.
@@ -155,7 +154,7 @@ func (g *Gateway) routes() http.Handler {
 	return mux
 }
 
-// jobSubpath serves what lies below a job, and the two lists whose paths look like it.
+// jobSubpath serves the paths below a job, and the lists /api/jobs/pending/{worker} and /api/jobs/user/{address}.
 func (g *Gateway) jobSubpath(w http.ResponseWriter, r *http.Request) error {
 	id, part := r.PathValue("job"), r.PathValue("part")
 	handlers := map[string]handler{"status": g.status, "monitor": g.monitor, "metrics": g.metrics, "logs": g.logs}
@@ -167,11 +166,11 @@ func (g *Gateway) jobSubpath(w http.ResponseWriter, r *http.Request) error {
 	case h != nil:
 		return h(w, r)
 	default:
-		return muster.Errorf(muster.NotFound, "a job has status, monitor, metrics and logs, and no %.80q", part)
+		return muster.Errorf(muster.NotFound, "unknown part of a job %.80q: use status, monitor, metrics or logs", part)
 	}
 }
 
-// errorBody is an answer that says what is wrong.
+// errorBody is the body of an error.
 type errorBody struct {
 	Success bool   `json:"success"` // false
 	Error   string `json:"error"`
@@ -193,7 +192,7 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) error {
 	})
 }
 
-// workerLog is the gateway's log with a worker's id.
+// workerLog returns a logger with a worker's id.
 func (g *Gateway) workerLog(worker string) *slog.Logger {
 	return g.deps.Log.With(slog.String("worker", worker))
 }

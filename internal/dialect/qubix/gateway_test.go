@@ -188,7 +188,7 @@ func TestSimulatedResultsDoNotCount(t *testing.T) {
 	}
 	honest := w.submit(mnist(`{"epochs": 2}`))
 	enhanced.complete(field(enhanced.runJob(), "id"), "completed", map[string]any{"status": "success", "finalAccuracy": 0.97, "finalLoss": 0.1, "modelUrl": "ipfs://Qm0123456789abcdef0123456789abcdef"}, nil, nil)
-	if task := w.waitState(honest, muster.Succeeded); strings.Contains(string(task.Result), "modelUrl") || !strings.Contains(string(task.Result), "0.97") || !strings.Contains(w.fullLog(honest), "made up") {
+	if task := w.waitState(honest, muster.Succeeded); strings.Contains(string(task.Result), "modelUrl") || !strings.Contains(string(task.Result), "0.97") || !strings.Contains(w.fullLog(honest), "invented") {
 		t.Errorf("the result is %s, the log %q", task.Result, w.fullLog(honest))
 	}
 }

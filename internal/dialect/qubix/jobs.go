@@ -16,8 +16,8 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// offeredJobs lists the jobs that an idle worker is to take, oldest first. One that began is not offered again: its worker would begin
-// it once more.
+// offeredJobs lists the jobs that an idle worker gets, oldest first. It does not offer a started job again, because its worker would
+// start it twice.
 func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flavour) []job {
 	list := []job{}
 	busy := false
@@ -45,7 +45,7 @@ func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flav
 	return list
 }
 
-// runsKind reports whether a program runs tasks of a kind: two programs may be there under one id.
+// runsKind reports whether a program runs tasks of a kind: two programs may have one id.
 func runsKind(fl flavour, name string) bool {
 	switch fl {
 	case flavourSimple, flavourBrowser:
@@ -57,36 +57,36 @@ func runsKind(fl flavour, name string) bool {
 	return true
 }
 
-// checkLostReport ends a job whose worker has asked for work for long without a word of it: its last report was lost.
+// checkLostReport requeues a job whose worker asks for work for lostTimeout without reporting it: its final report was lost.
 // A worker does not ask while it runs a job; another one on the same machine, with the same id, may.
 func (g *Gateway) checkLostReport(t *fleet.Task, fl flavour) {
 	if fl == flavourBridge {
 		return
 	}
 	if g.tracker.recordIdle(t.ID(), time.Now()) >= g.lostTimeout {
-		g.requeue(t, "the QUBIX worker asks for work again and has not reported how the job ended")
+		g.requeue(t, "the QUBIX worker asks for work and has not reported the job")
 	}
 }
 
-// requeue hands back a task of which its worker will report nothing more.
+// requeue returns a task to the server that its worker will not report.
 func (g *Gateway) requeue(t *fleet.Task, reason string) {
 	if err := t.Requeue(reason); err != nil {
-		return // it is over
+		return // the task is done
 	}
 	g.tracker.recordEnd(t.ID(), endedJob{worker: t.Worker().ID(), status: statusFailed, at: muster.NewTime(time.Now())})
 }
 
-// reject says that a worker cannot do what a task asks for. The task goes to another one.
+// reject reports that a worker cannot run a task. The server assigns the task to another one.
 func (g *Gateway) reject(ctx context.Context, t *fleet.Task, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	end := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "the worker refuses the task: " + reason}
-	if err := t.Finish(ctx, end); err != nil && muster.CodeOf(err) != muster.Unavailable { // that is sent until it is taken
-		g.workerLog(t.Worker().ID()).Warn("a task could not be rejected", slog.String("job", t.ID()), slog.Any("why", err))
+	end := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "rejected by the worker: " + reason}
+	if err := t.Finish(ctx, end); err != nil && muster.CodeOf(err) != muster.Unavailable { // then it is stored and sent later
+		g.workerLog(t.Worker().ID()).Warn("cannot reject a task", slog.String("job", t.ID()), slog.Any("why", err))
 	}
 }
 
-// reportedTask finds the job of a report, and checks that it is the worker's. The task is nil if it is over; then Late says why.
+// reportedTask returns the task of a report, after checking that it is the worker's. It is nil if the task is done or unknown.
 func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*fleet.Task, error) {
 	t := g.fleet.Task(id)
 	owner := g.tracker.offeredWorker(id)
@@ -99,7 +99,7 @@ func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*flee
 		}
 	}
 	if owner == "" {
-		return nil, nil //nolint:nilnil // it is over, or never was
+		return nil, nil //nolint:nilnil // done or unknown
 	}
 	if worker := g.fleet.Worker(owner); worker != nil {
 		if _, err := g.authorizeWorker(r, owner); err != nil {
@@ -142,7 +142,7 @@ func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, answer)
 }
 
-// applyProgress passes a report of progress on.
+// applyProgress forwards a report of progress.
 func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress, percent float64) error {
 	done := percent / 100
 	update := muster.Progress{Progress: &done, Metrics: numericMetrics(p.Metrics)}
@@ -173,7 +173,7 @@ func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress,
 	return t.Log(ctx, lines...)
 }
 
-// numericMetrics are the numbers of a worker's metrics. The simple worker's four are not measured: 0, 0, null and null.
+// numericMetrics returns the numbers of a worker's metrics, without cpuPercent and ramPercent of 0, which the simple worker does not measure.
 func numericMetrics(raw json.RawMessage) map[string]float64 {
 	out := map[string]float64{}
 	for name, value := range jsonObject(raw) {
@@ -192,15 +192,15 @@ func numericMetrics(raw json.RawMessage) map[string]float64 {
 	return out
 }
 
-// complete serves POST /api/jobs/{job}/complete. The first final report counts. One that comes later has no effect and is
-// answered with 200, as QUBIX's backend does.
+// complete serves POST /api/jobs/{job}/complete. The first final report counts. Later ones have no effect and get the status 200, as from
+// QUBIX's backend.
 func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) error {
 	var c completion
 	if err := dialect.Decode(r, maxReportBody, &c); err != nil {
 		return err
 	}
 	if s := strings.ToLower(c.Status); s != reportCompleted && s != reportFailed {
-		return muster.Errorf(muster.Invalid, "status is %.40q: it must be completed or failed", c.Status)
+		return muster.Errorf(muster.Invalid, "invalid status %.40q: use completed or failed", c.Status)
 	}
 	id := r.PathValue("job")
 	t, err := g.reportedTask(r, id, c.WorkerID, c.WorkerIDSnake)
@@ -225,7 +225,7 @@ func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// finish hands a final report to the server, and returns once that has it on disk.
+// finish reports the end of a job. It returns nil once the server has the report on disk.
 func (g *Gateway) finish(ctx context.Context, t *fleet.Task, tracked *runningJob, c *completion) (endedJob, error) {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
@@ -234,7 +234,7 @@ func (g *Gateway) finish(ctx context.Context, t *fleet.Task, tracked *runningJob
 	}
 	v := evaluate(t.Run().Spec.Kind, c)
 	lines := v.log
-	if flavour(t.Worker().Facts().Labels[labelFlavour]) != flavourBridge && !g.tracker.recordOutput(t.ID(), false) { // else they came before
+	if flavour(t.Worker().Facts().Labels[labelFlavour]) != flavourBridge && !g.tracker.recordOutput(t.ID(), false) { // otherwise progress reports had it
 		lines = append(v.output, v.log...)
 	}
 	if len(lines) > 0 {
@@ -254,7 +254,7 @@ func (g *Gateway) finish(ctx context.Context, t *fleet.Task, tracked *runningJob
 	})
 }
 
-// runtimeSeconds is for how many seconds a worker ran a job: as it says, if that can be.
+// runtimeSeconds returns how long a worker ran a job: as reported, if that is plausible.
 func runtimeSeconds(metrics json.RawMessage, measured, limit time.Duration) float64 {
 	var m struct {
 		Seconds *float64 `json:"processingTimeSeconds"`
@@ -265,7 +265,7 @@ func runtimeSeconds(metrics json.RawMessage, measured, limit time.Duration) floa
 	return max(measured.Seconds(), 0)
 }
 
-// completionAnswer is the answer to a final report. Payments are not known: null.
+// completionAnswer returns the answer to a final report. There are no payments: null.
 func completionAnswer(id string, e endedJob) map[string]any {
 	answer := map[string]any{"id": id, "status": e.status}
 	if e.at != 0 {
@@ -274,26 +274,26 @@ func completionAnswer(id string, e endedJob) map[string]any {
 	return map[string]any{"success": true, "job": answer, "payment": nil}
 }
 
-// answerLateProgress answers a report of progress of a job that is over. It has no effect. A bridge of Muster reads the status, and stops the job.
+// answerLateProgress answers a report of progress of a job that is done. A bridge of Muster reads the status and cancels the job.
 func (g *Gateway) answerLateProgress(w http.ResponseWriter, id string) error {
 	if g.tracker.offeredWorker(id) == "" {
 		return muster.Errorf(muster.NotFound, "Job not found")
 	}
 	e, known := g.tracker.findEnded(id)
 	if !known {
-		e.status = statusCancelled // or timed out, or given to another: the worker's work on it is of no use
+		e.status = statusCancelled // or timed out, or assigned to another worker
 	}
 	return reply(w, map[string]any{"success": true, "status": e.status})
 }
 
-// answerLateReport answers a final report of a job that is over, which has no effect, and of one that never was.
+// answerLateReport answers a final report of a job that is done or unknown.
 func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) error {
 	reason := g.fleet.ReportLate(id)
 	if muster.CodeOf(reason) == muster.NotFound {
 		return muster.Errorf(muster.NotFound, "Job not found")
 	}
 	e, known := g.tracker.findEnded(id)
-	if !known { // it was reported before this server started, or not at all
+	if !known { // reported before a restart, or not at all
 		switch {
 		case errors.Is(reason, fleet.ErrReported):
 			e.status = statusCompleted

@@ -73,7 +73,7 @@ func (t *transcript) golden(tb testing.TB, name string) {
 		tb.Fatal(err)
 	}
 	if string(want) != text {
-		tb.Errorf("%s differs; UPDATE=1 writes it anew. It is now:\n%s", path, text)
+		tb.Errorf("%s differs; UPDATE=1 writes it. It is now:\n%s", path, text)
 	}
 }
 

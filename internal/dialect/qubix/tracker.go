@@ -7,39 +7,39 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// The most that a book remembers.
 const (
 	maxEnded       = 1000
 	maxOfferedJobs = 5000
 	maxSeenWorkers = 2000
-	flavourTTL     = 5 * time.Minute // without a sign of it a program is not counted under its id
+	flavourTTL     = 5 * time.Minute // of a program without requests
 )
 
-// jobTracker is what the gateway remembers of workers and jobs beside what its fleet keeps. Nothing in it is needed after a restart.
+// jobTracker holds the state of workers and jobs that the fleet does not have. It is not needed after a restart. Its methods may be called
+// concurrently.
 type jobTracker struct {
 	mu         sync.Mutex
 	workers    map[string]*workerSightings
 	jobs       map[string]*runningJob
 	ended      map[string]endedJob
 	endedOrder []string          // of ended, oldest first
-	offeredTo  map[string]string // the workers of jobs that were offered
-	offerOrder []string          // of given, oldest first
+	offeredTo  map[string]string // job → worker
+	offerOrder []string          // of offeredTo, oldest first
 }
 
-// workerSightings is what was seen of a worker.
+// workerSightings is when the programs of a worker were seen.
 type workerSightings struct {
 	lastSeen map[flavour]time.Time
 }
 
 // runningJob is a job that a worker runs.
 type runningJob struct {
-	mu        sync.Mutex // held while its final report is taken
+	mu        sync.Mutex // serializes final reports
 	startedAt time.Time
-	idleSince time.Time // since when its worker asks for work without a word of it; zero if it does not
-	hasOutput bool      // lines of its output came with reports of progress
+	idleSince time.Time // since when its worker asks for work without reporting it; zero if it does not
+	hasOutput bool      // progress reports had output
 }
 
-// endedJob is how a job ended, for reports that come later.
+// endedJob is the end of a job, for later reports.
 type endedJob struct {
 	worker   string
 	status   string
@@ -52,7 +52,7 @@ func newJobTracker() *jobTracker {
 	return &jobTracker{workers: map[string]*workerSightings{}, jobs: map[string]*runningJob{}, ended: map[string]endedJob{}, offeredTo: map[string]string{}}
 }
 
-// recordFlavour notes that a program of a flavour was heard under an id, and returns the other flavours that were not for a while.
+// recordFlavour records a request of a program, and returns the flavours without requests for flavourTTL.
 func (b *jobTracker) recordFlavour(worker string, seen flavour, now time.Time) (stale []flavour) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,14 +74,14 @@ func (b *jobTracker) recordFlavour(worker string, seen flavour, now time.Time) (
 	return stale
 }
 
-// forgetWorker drops what was seen of a worker, which began anew.
+// forgetWorker removes a worker that registered again.
 func (b *jobTracker) forgetWorker(worker string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.workers, worker)
 }
 
-// job returns what is known of a job that a worker runs.
+// job returns the state of a running job.
 func (b *jobTracker) job(id string) *runningJob {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,7 +93,7 @@ func (b *jobTracker) job(id string) *runningJob {
 	return r
 }
 
-// recordProgress notes a report of progress, and returns when the job began.
+// recordProgress records a report of progress, and returns when the job started.
 func (b *jobTracker) recordProgress(id string) time.Time {
 	r := b.job(id)
 	b.mu.Lock()
@@ -102,7 +102,7 @@ func (b *jobTracker) recordProgress(id string) time.Time {
 	return r.startedAt
 }
 
-// recordOutput reports whether lines of a job's output came with reports of progress; now says that some did.
+// recordOutput reports whether progress reports of a job had output; printed records that one had.
 func (b *jobTracker) recordOutput(id string, printed bool) bool {
 	r := b.job(id)
 	b.mu.Lock()
@@ -111,7 +111,7 @@ func (b *jobTracker) recordOutput(id string, printed bool) bool {
 	return r.hasOutput
 }
 
-// recordIdle notes that the worker of a job asks for work, and returns for how long it has done so without a word of the job.
+// recordIdle records that the worker of a job asks for work, and returns for how long it has done so without reporting the job.
 func (b *jobTracker) recordIdle(id string, now time.Time) time.Duration {
 	r := b.job(id)
 	b.mu.Lock()
@@ -122,7 +122,7 @@ func (b *jobTracker) recordIdle(id string, now time.Time) time.Duration {
 	return now.Sub(r.idleSince)
 }
 
-// recordEnd notes how a job ended.
+// recordEnd records the end of a job.
 func (b *jobTracker) recordEnd(id string, e endedJob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,7 +137,7 @@ func (b *jobTracker) recordEnd(id string, e endedJob) {
 	}
 }
 
-// findEnded returns how a job ended.
+// findEnded returns the end of a job.
 func (b *jobTracker) findEnded(id string) (endedJob, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,7 +145,7 @@ func (b *jobTracker) findEnded(id string) (endedJob, bool) {
 	return e, ok
 }
 
-// recordOffer notes that a job was offered to a worker.
+// recordOffer records that a job was offered to a worker.
 func (b *jobTracker) recordOffer(id, worker string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,28 +161,27 @@ func (b *jobTracker) recordOffer(id, worker string) {
 	}
 }
 
-// offeredWorker returns the worker of a job that was offered, "" if none is remembered.
+// offeredWorker returns the worker of an offered job, "" for none.
 func (b *jobTracker) offeredWorker(id string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.offeredTo[id]
 }
 
-// Claims keeps the bridges of one process from taking the same job, where a backend offers it to all of its providers. A nil *Claims
-// lets a bridge take everything. Its methods may be called at the same time.
+// Claims prevents that two bridges of one process accept a job that a backend offers to all providers. A nil *Claims allows every job. Its
+// methods may be called concurrently.
 type Claims struct {
 	mu     sync.Mutex
 	owners map[string]string // of jobs
 	order  []string          // of owners, oldest first
 }
 
-// maxClaims is how many jobs are remembered.
-const maxClaims = 50_000
+const maxClaims = 50_000 // jobs
 
-// NewClaims returns Claims without any.
+// NewClaims returns empty Claims.
 func NewClaims() *Claims { return &Claims{owners: map[string]string{}} }
 
-// claim reports whether a job is the provider's, which it becomes if it is no other's.
+// claim claims a job for a provider. It reports false if the job is another provider's.
 func (c *Claims) claim(job, provider string) bool {
 	if c == nil {
 		return true

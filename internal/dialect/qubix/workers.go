@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-// providerView is a provider as the backend shows it.
+// providerView is a provider for clients.
 type providerView struct {
 	ID           string  `json:"id"`
 	WorkerID     string  `json:"workerId"`
@@ -24,7 +24,7 @@ type providerView struct {
 	Location     string  `json:"location,omitempty"`
 	ComputePower float64 `json:"computePower"`
 	PricePerHour float64 `json:"pricePerHour"`
-	GPUModel     string  `json:"gpuModel,omitempty"` // that it offers; not one that it made up
+	GPUModel     string  `json:"gpuModel,omitempty"` // see offeredGPU
 	GPUVRAM      float64 `json:"gpuVram,omitempty"`
 	CPUModel     string  `json:"cpuModel,omitempty"`
 	CPUCores     float64 `json:"cpuCores"`
@@ -70,7 +70,7 @@ func (g *Gateway) viewProvider(w *fleet.Worker) providerView {
 	return p
 }
 
-// register serves POST /api/providers/register. The answer is 200 whether the worker is new or not: workers end at any other.
+// register serves POST /api/providers/register. The answer is 200 also for a known worker, because workers exit after any other.
 func (g *Gateway) register(w http.ResponseWriter, r *http.Request) error {
 	var reg registration
 	if err := dialect.Decode(r, maxSmallBody, &reg); err != nil {
@@ -135,8 +135,8 @@ func isAddress(s string) bool {
 	return len(s) == 60 && !strings.ContainsFunc(s, func(r rune) bool { return r < 'A' || r > 'Z' })
 }
 
-// registerWorker has a worker join, or come back. A program that registers has just begun: what it ran before is lost, unless
-// it is a bridge of Muster, which keeps it.
+// registerWorker adds or updates a worker. A program registers when it starts, so its earlier jobs are lost, except for a bridge of
+// Muster, which continues them.
 func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts fleet.Facts) error {
 	if err := dialect.CallerFromContext(r.Context()).CanJoinWorkers(); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts f
 	return reply(w, map[string]any{"success": true, "isNew": previous == nil, "provider": g.viewProvider(worker), "message": "Provider registered"})
 }
 
-// registerFacts tells the fleet of a worker, with what is known of it by now.
+// registerFacts registers a worker with the fleet.
 func (g *Gateway) registerFacts(ctx context.Context, facts fleet.Facts) (*fleet.Worker, error) {
 	worker, err := g.fleet.Register(ctx, completeFacts(facts, g.deps.Config.Kinds))
 	if err != nil {
@@ -164,24 +164,23 @@ func (g *Gateway) registerFacts(ctx context.Context, facts fleet.Facts) (*fleet.
 	}
 	reason := ""
 	if len(parseFlavours(facts.Labels)) == 0 {
-		reason = "its first heartbeat, which shows what program it is, has not come yet"
+		reason = "no heartbeat yet, which shows its program"
 	}
 	worker.Constrain("flavour", reason)
 	return worker, nil
 }
 
-// requeueRunning hands back what a worker ran before its program was started again.
+// requeueRunning requeues the jobs that a worker ran before it restarted.
 func (g *Gateway) requeueRunning(worker *fleet.Worker) {
 	for _, t := range worker.Tasks() {
 		if t.Started() {
-			g.requeue(t, "the QUBIX worker was started again, and its jobs end with its program")
+			g.requeue(t, "the QUBIX worker restarted and lost its jobs")
 		}
 	}
 	worker.MarkIdle()
 }
 
-// authorizeWorker returns the worker that a request is of, and renews it. It is NotFound for an unknown one and Forbidden for one
-// that registered with another key.
+// authorizeWorker returns the worker of a request. It is NotFound for an unknown one and Forbidden for one that registered with another key.
 func (g *Gateway) authorizeWorker(r *http.Request, id string) (*fleet.Worker, error) {
 	worker := g.fleet.Worker(id)
 	if worker == nil {
@@ -214,13 +213,13 @@ func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	}
 	fl = g.detectFlavour(r.Context(), worker, fl, h.Usage.hasGPU())
 	worker.Touch(parseLoad(&h.Usage, worker.Facts().Resources))
-	if h.CurrentJob != nil && *h.CurrentJob != "" { // it says what it runs: it is not idle
+	if h.CurrentJob != nil && *h.CurrentJob != "" { // it is not idle
 		return reply(w, map[string]any{"success": true, "pendingJobs": []job{}})
 	}
 	return reply(w, map[string]any{"success": true, "pendingJobs": g.offeredJobs(r.Context(), worker, fl)})
 }
 
-// pending serves GET /api/jobs/pending/{worker}: a list, also for a worker that nobody knows.
+// pending serves GET /api/jobs/pending/{worker}: a list, also for an unknown worker.
 func (g *Gateway) pending(w http.ResponseWriter, r *http.Request, id string) error {
 	worker, err := g.authorizeWorker(r, id)
 	if err != nil {
@@ -234,7 +233,7 @@ func (g *Gateway) pending(w http.ResponseWriter, r *http.Request, id string) err
 	return reply(w, g.offeredJobs(r.Context(), worker, fl))
 }
 
-// detectFlavour learns from a request what program a worker is and whether its GPU is there, and returns what it is.
+// detectFlavour determines a worker's program from a request and stores it. gpu reports whether the request has GPU values.
 func (g *Gateway) detectFlavour(ctx context.Context, worker *fleet.Worker, fl flavour, gpu bool) flavour {
 	facts := worker.Facts()
 	switch known := flavour(facts.Labels[labelFlavour]); known {
@@ -251,7 +250,7 @@ func (g *Gateway) detectFlavour(ctx context.Context, worker *fleet.Worker, fl fl
 	}
 	if changed && worker.Err() == nil {
 		if _, err := g.registerFacts(ctx, facts); err != nil {
-			g.workerLog(facts.ID).Warn("what was learned of a worker could not be kept", slog.Any("why", err))
+			g.workerLog(facts.ID).Warn("cannot update a worker", slog.Any("why", err))
 		}
 	}
 	return fl
