@@ -15,7 +15,7 @@ import (
 // signatureAge is how old a signed message may be. There is no nonce: within it, a message can be replayed.
 const signatureAge = 60 * time.Second
 
-// errSignature is what a DTF coordinator says of every message whose signature it does not take.
+// errSignature is the message of a DTF coordinator for a wrong signature.
 const errSignature = "Invalid message signature"
 
 // signer signs and verifies messages with the secret_key of a coordinator. Its zero value does neither.
@@ -24,7 +24,7 @@ type signer struct{ secret string }
 // enabled reports whether there is a secret.
 func (s signer) enabled() bool { return s.secret != "" }
 
-// sum is the base64 HMAC-SHA256 of the canonical text of an object without its signature.
+// sum returns the base64 HMAC-SHA256 of the canonical text of an object without its signature.
 func (s signer) sum(v *value) string {
 	unsigned := v.without("signature")
 	mac := hmac.New(sha256.New, []byte(s.secret))
@@ -32,11 +32,11 @@ func (s signer) sum(v *value) string {
 	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// sign returns a message as it is sent: with its timestamp and signature, or as it is where there is no secret.
+// sign encodes a message, with timestamp and signature if there is a secret.
 func (s signer) sign(message any, now time.Time) ([]byte, error) {
 	raw, err := json.Marshal(message)
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "a message cannot be written: %w", err)
+		return nil, muster.Errorf(muster.Internal, "cannot encode a message: %w", err)
 	}
 	if !s.enabled() {
 		return raw, nil
@@ -50,8 +50,8 @@ func (s signer) sign(message any, now time.Time) ([]byte, error) {
 	return v.canonical(), nil
 }
 
-// verify reports whether a message was signed with the secret and is not older than signatureAge. Times to come are taken, as
-// DTF takes them.
+// verify reports whether a message was signed with the secret and is not older than signatureAge. It accepts times in the future, as DTF
+// does.
 func (s signer) verify(v *value, now time.Time) bool {
 	signature, stamp := v.member("signature"), v.member("timestamp")
 	if signature == nil || signature.kind != 's' || stamp == nil {

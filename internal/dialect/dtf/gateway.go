@@ -18,10 +18,10 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// The least time for which a worker may be silent: it connects again with every heartbeat, and waits for up to 15 seconds in between.
+// minGrace is the minimum of the option grace: a worker reconnects for every heartbeat, up to 15 seconds later.
 const minGrace = 30 * time.Second
 
-// System is what a server needs to serve DTF.
+// System describes DTF to the server.
 func System() dialect.System {
 	return dialect.System{
 		Name: "dtf", Title: "DTF", Address: ":8080", RequiresKey: true,
@@ -37,7 +37,7 @@ func System() dialect.System {
 	}
 }
 
-// settings are the options of the gateway, read.
+// settings are the parsed options of the gateway.
 type settings struct {
 	security    *securityConfig
 	signer      signer
@@ -46,9 +46,9 @@ type settings struct {
 	grace       time.Duration
 	batch       int
 
-	resendAfter time.Duration // until a task is sent again of which nothing is heard
-	resendBeats int           // heartbeats without a word of it until then
-	timeout     time.Duration // for a first message, and for the server
+	resendAfter time.Duration // before a task is sent again that the worker does not mention
+	resendBeats int           // heartbeats before that
+	timeout     time.Duration // for the first message of a connection, and for requests to the server
 }
 
 func readSettings(o map[string]string) (*settings, error) {
@@ -71,23 +71,23 @@ func readSettings(o map[string]string) (*settings, error) {
 	case "allow":
 		s.simulated = true
 	default:
-		return nil, muster.Errorf(muster.Invalid, "dtf: simulated=%s: write simulated=allow, or leave it out", o["simulated"])
+		return nil, muster.Errorf(muster.Invalid, "dtf: simulated=%s: use simulated=allow or omit it", o["simulated"])
 	}
 	switch o["tasks"] {
 	case "", "dtf":
 	case "muster":
 		s.passThrough = false
 	default:
-		return nil, muster.Errorf(muster.Invalid, "dtf: tasks=%s: write tasks=dtf or tasks=muster", o["tasks"])
+		return nil, muster.Errorf(muster.Invalid, "dtf: tasks=%s: use tasks=dtf or tasks=muster", o["tasks"])
 	}
 	if text := o["grace"]; text != "" {
 		if s.grace, err = time.ParseDuration(text); err != nil || s.grace < minGrace || s.grace > 24*time.Hour {
-			return nil, muster.Errorf(muster.Invalid, "dtf: grace=%s: write a duration of %v to 24h: DTF workers connect again with every heartbeat", text, minGrace)
+			return nil, muster.Errorf(muster.Invalid, "dtf: grace=%s: use a duration from %v to 24h", text, minGrace)
 		}
 	}
 	if text := o["batch"]; text != "" {
 		if s.batch, err = strconv.Atoi(text); err != nil || s.batch < 1 || s.batch > 100 {
-			return nil, muster.Errorf(muster.Invalid, "dtf: batch=%s: write a number of 1 to 100", text)
+			return nil, muster.Errorf(muster.Invalid, "dtf: batch=%s: use a number from 1 to 100", text)
 		}
 	}
 	return s, nil
@@ -97,19 +97,19 @@ func readSettings(o map[string]string) (*settings, error) {
 func ReadSecret(path string) (string, error) {
 	raw, err := readLimited(path)
 	if err != nil {
-		return "", muster.Errorf(muster.Invalid, "the secret cannot be read: %w", err)
+		return "", muster.Errorf(muster.Invalid, "cannot read the secret: %w", err)
 	}
 	if c, err := parseConfig(raw); err == nil {
 		return c.SecretKey, nil
 	}
 	secret := strings.TrimSpace(string(raw))
 	if secret == "" || strings.ContainsAny(secret, "\n\r{") {
-		return "", muster.Errorf(muster.Invalid, "%s holds no secret: write one line, or a security_config.json with secret_key", path)
+		return "", muster.Errorf(muster.Invalid, "no secret in %s: write one line, or a security_config.json with secret_key", path)
 	}
 	return secret, nil
 }
 
-// gateway is Muster's side for workers and clients of DTF.
+// gateway is a coordinator for workers and clients of DTF.
 type gateway struct {
 	deps     dialect.Deps
 	settings *settings
@@ -121,7 +121,7 @@ type gateway struct {
 
 	mu            sync.Mutex
 	workers       map[string]*remoteWorker // by the worker's id
-	preregistered map[string]restWorker    // by REST, and not connected yet
+	preregistered map[string]restWorker    // registered by REST and not connected yet
 }
 
 func newGateway(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
@@ -146,14 +146,14 @@ func openGateway(ctx context.Context, deps dialect.Deps, settings *settings) (*g
 		return nil, err
 	}
 	g := &gateway{deps: deps, settings: settings, fleet: f, tokens: tokens, workers: map[string]*remoteWorker{}, preregistered: map[string]restWorker{}}
-	deps.Config.KeyRequired = false // it always is, but in messages and in a header of its own
+	deps.Config.KeyRequired = false // DTF has keys in messages and in its own header
 	if g.listener, err = dialect.Listen(ctx, deps); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return g, nil
 }
 
-// missingFeatures are the features that no DTF worker has: it is told a type and a config, and nothing else.
+// missingFeatures lists the features that no DTF worker has: it gets only a type and a config.
 func missingFeatures() []string {
 	list := slices.DeleteFunc(slices.Clone(muster.SpecFeatures), func(f string) bool { return f == muster.FeatureElement })
 	return append(list, muster.FeatureLogs, muster.FeatureArtifacts)
@@ -171,25 +171,25 @@ func (g *gateway) Run(ctx context.Context) error {
 // URL implements dialect.Gateway.
 func (g *gateway) URL() string { return g.listener.URL() }
 
-// Ready implements dialect.Gateway: there is nothing that it waits for.
+// Ready implements dialect.Gateway: the gateway depends on nothing else.
 func (g *gateway) Ready() error { return nil }
 
-// access is what the holder of a key may do here.
+// access is the rights of a key.
 type access struct {
-	key   string   // itself, or that with which a token was asked for
-	id    string   // names the key without saying it
+	key   string   // the key, or the one for which a token was issued
+	id    string   // identifies the key without its secret
 	roles []string // of DTF
-	token string   // of Muster, with which to ask its API; "" for the dialect's own key
+	token string   // for Muster's API; "" means the gateway's own key
 }
 
 func (r *access) hasRole(roles ...string) bool {
 	return slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(r.roles, role) })
 }
 
-// authorize says what the holder of an API key may do: one of security_config.json, or a key of Muster.
+// authorize returns the rights of an API key: one of security_config.json, or a key of Muster.
 func (g *gateway) authorize(ctx context.Context, key string) (*access, error) {
 	if key == "" {
-		return nil, muster.Errorf(muster.Unauthenticated, "an API key or a token is needed")
+		return nil, muster.Errorf(muster.Unauthenticated, "missing API key or token")
 	}
 	if roles := g.settings.security.roles(key); roles != nil {
 		return &access{key: key, id: "security_config:" + sha256Hex(key)[:16], roles: roles}, nil
@@ -209,26 +209,26 @@ func (g *gateway) authorize(ctx context.Context, key string) (*access, error) {
 	case "viewer":
 		r.roles = []string{roleObserver}
 	default:
-		return nil, muster.Errorf(muster.Forbidden, "a key of the role %s opens nothing for DTF", whoami.Role)
+		return nil, muster.Errorf(muster.Forbidden, "a key of the role %s has no rights for DTF", whoami.Role)
 	}
 	return r, nil
 }
 
-// authorizeToken says what the holder of a JWT may do, and whose it is. old is true if it is time for another one.
+// authorizeToken returns the worker and the rights of a JWT. renew is true if it should be replaced.
 func (g *gateway) authorizeToken(ctx context.Context, token string, now time.Time) (worker string, r *access, renew bool, err error) {
 	issued, renew, err := g.tokens.verify(token, now)
 	if err == nil {
-		r, err = g.authorize(ctx, issued.Key) // what was revoked since opens nothing
+		r, err = g.authorize(ctx, issued.Key) // the key may be revoked
 		if err == nil && !r.hasRole(roleWorker) {
-			err = muster.Errorf(muster.Forbidden, "the key of this token may make no workers any more")
+			err = muster.Errorf(muster.Forbidden, "the key of this token can no longer join workers")
 		}
 		return issued.Worker, r, renew, err
 	}
 	return "", nil, false, err
 }
 
-// isTaskOver reports whether an error of the fleet says that a task is over or unknown, so that a report of it has no effect.
-func isTaskOver(err error) bool {
+// isTaskDone reports whether an error of the fleet means that a task is done or unknown.
+func isTaskDone(err error) bool {
 	code := muster.CodeOf(err)
 	return err != nil && (code == muster.Conflict || code == muster.NotFound) && !errors.Is(err, context.Canceled)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-// Bounds of what a worker may say that it has.
+// Bounds of capabilities.
 const (
 	maxGPUs   = 64
 	maxCores  = 4096
@@ -19,10 +19,10 @@ const (
 	gigabytes = 1 << 30 // DTF divides by 1024 three times
 )
 
-// computes are the compute capabilities for which a worker has a tag: all that are no greater than its own.
+// computes lists the compute capabilities for which workers have tags. A worker has the tags up to its own capability.
 var computes = []float64{5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0}
 
-// workerFacts are what a worker is to Muster. What it says beyond any machine is cut to what a machine can have.
+// workerFacts converts capabilities, within bounds.
 func (g *gateway) workerFacts(id, hostname string, c *capabilities, r *access) fleet.Facts {
 	if c == nil {
 		c = &capabilities{}
@@ -65,7 +65,7 @@ func firstName(names ...string) string {
 	return "dtf-worker"
 }
 
-// sanitizeName is a name of at most muster.MaxNameSize bytes without anything that cannot be shown.
+// sanitizeName returns a name of at most muster.MaxNameSize bytes without control characters.
 func sanitizeName(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -79,7 +79,7 @@ func sanitizeName(s string) string {
 	return s
 }
 
-// sanitizeTag is a tag: without spaces.
+// sanitizeTag returns a tag without spaces.
 func sanitizeTag(s string) string { return sanitizeName(strings.Join(strings.Fields(s), "-")) }
 
 func workerTags(c *capabilities) []string {
@@ -138,7 +138,7 @@ func toResources(id string, c *capabilities) muster.Resources {
 		vendor = "amd"
 	}
 	devices := c.GPU.Devices
-	if len(devices) == 0 && c.GPU.Count > 0 { // it says how many, and what one is
+	if len(devices) == 0 && c.GPU.Count > 0 { // equal devices
 		for i := range min(c.GPU.Count, maxGPUs) {
 			devices = append(devices, gpu{Index: i, Name: c.GPU.Name, MemoryGB: c.GPU.MemoryGB})
 		}
@@ -151,7 +151,7 @@ func toResources(id string, c *capabilities) muster.Resources {
 	return r
 }
 
-// toLoad is what a worker says of its use, nil if it says nothing that can be.
+// toLoad converts metrics, nil if there are none or they are not plausible.
 func toLoad(m *metrics, r *muster.Resources) *muster.Load {
 	if m == nil || !(m.CPUPercent >= 0 && m.CPUPercent <= 100) || !(m.MemoryPercent >= 0 && m.MemoryPercent <= 100) {
 		return nil

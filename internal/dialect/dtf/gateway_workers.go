@@ -12,14 +12,14 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-// restWorker is a worker that was registered by REST: it is offline until it connects to /ws.
+// restWorker is a worker that was registered by REST. It is offline until it connects to /ws.
 type restWorker struct {
 	hostname string
 	at       time.Time
 	caps     capabilities
 }
 
-// summary is a worker as DTF's coordinator shows it.
+// summary is a worker for clients.
 type summary struct {
 	ID            string         `json:"worker_id"`
 	Hostname      string         `json:"hostname"`
@@ -83,7 +83,7 @@ func (g *gateway) showWorker(w http.ResponseWriter, r *http.Request, _ *access) 
 	return muster.Errorf(muster.NotFound, "Worker not found: %s", sanitizeName(r.PathValue("id")))
 }
 
-// registerWorker takes note of a worker that is to connect: with hostname and capabilities (R0, R1), or with host and port (HEAD).
+// registerWorker registers a worker before it connects: with hostname and capabilities (R0, R1), or with host and port (HEAD).
 func (g *gateway) registerWorker(w http.ResponseWriter, r *http.Request, _ *access) error {
 	var q struct {
 		WorkerID     string          `json:"worker_id"`
