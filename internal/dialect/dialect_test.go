@@ -73,7 +73,7 @@ func TestProjects(t *testing.T) {
 	}
 }
 
-// FuzzParse holds that what is taken has an address, a known name and a sensible price.
+// FuzzParse checks that a valid Config has an address, a known name and a valid price.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"one", "two=:1,redis=x,key=required", "one,price=1e308", "one=,=", "one,kinds=+"} {
 		f.Add(seed)

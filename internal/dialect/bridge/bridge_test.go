@@ -25,10 +25,10 @@ import (
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// testTimeout is how long a test waits for what is to happen.
+// testTimeout bounds each wait of these tests.
 const testTimeout = 60 * time.Second
 
-// env is a Muster server whose one worker is the test.
+// env is a Muster server. Its only worker is the test.
 type env struct {
 	t               *testing.T
 	dir             string
@@ -75,7 +75,7 @@ func (c *counts) Retried(step string) {
 	c.retried[step]++
 }
 
-// String says all of them.
+// String returns all counts.
 func (c *counts) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func newEnv(t *testing.T) *env {
 	return w
 }
 
-// start starts the server, on its folder of before.
+// start starts the server in the same directory.
 func (w *env) start() {
 	w.t.Helper()
 	tiny := dialect.System{Name: "tiny", New: func(_ context.Context, deps dialect.Deps) (dialect.Gateway, error) {
@@ -127,7 +127,7 @@ func (w *env) start() {
 	}
 }
 
-// fakeReporter is a foreign server that remembers what it was told.
+// fakeReporter is a foreign server that records reports.
 type fakeReporter struct {
 	mu         sync.Mutex
 	reports    map[string][]bridge.FinalReport
@@ -201,14 +201,14 @@ func (p *fakeReporter) logLines(id string) []string {
 	return slices.Clone(p.lines[id])
 }
 
-// checkingReporter is a port that can say whether it has the final report.
+// checkingReporter is a fakeReporter with FinishChecker.
 type checkingReporter struct{ *fakeReporter }
 
 func (p checkingReporter) Finished(_ context.Context, j bridge.Job) (bool, error) {
 	return len(p.finalReports(j.ID)) > 0, nil
 }
 
-// startBridge runs a bridge on the world's folder until the returned func is called.
+// startBridge runs a bridge in the same directory until the returned func is called.
 func (w *env) startBridge(p bridge.Reporter) (*bridge.Bridge, func()) {
 	w.t.Helper()
 	b, err := bridge.New(bridge.Config{
@@ -234,7 +234,7 @@ func (w *env) startBridge(p bridge.Reporter) (*bridge.Bridge, func()) {
 	return b, stop
 }
 
-// crash has the next bridge begin with what a kill -9 at this moment leaves.
+// crash has the next bridge start with the files that a kill -9 now leaves.
 func (w *env) crash(stop func()) {
 	w.t.Helper()
 	dir := filepath.Join(w.t.TempDir(), "copy")
@@ -269,7 +269,7 @@ func (w *env) waitOffered(n int) []*fleet.Task {
 	return tasks
 }
 
-// succeed ends a task well.
+// succeed ends a task as succeeded.
 func (w *env) succeed(task *fleet.Task, lines ...string) {
 	w.t.Helper()
 	err := task.MarkStarted()
@@ -297,13 +297,13 @@ func TestAJobGoesThereAndBack(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	b, _ := w.startBridge(p)
 	if !w.accept(b, echo("a")) || w.accept(b, echo("a")) {
-		t.Fatal("an id is to be taken once")
+		t.Fatal("an id must be accepted once")
 	}
 	task := w.waitOffered(1)[0]
 	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Await(w.t, "progress is told again and again", func() bool {
+	testkit.Await(w.t, "progress is reported repeatedly", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.progress["a"] > 2
@@ -322,14 +322,14 @@ func TestAJobGoesThereAndBack(t *testing.T) {
 		t.Errorf("labels %v", job.Labels)
 	}
 	if w.accept(b, echo("a")) {
-		t.Error("a job that was reported is taken again")
+		t.Error("a reported job is accepted again")
 	}
 	if tail, err := ends[0].LogTail(t.Context(), "", 2); err != nil || !slices.Equal(tail, []string{"two", "three"}) {
 		t.Errorf("the tail is %q, %v", tail, err)
 	}
 }
 
-// TestWhatIsCounted holds that each job is counted once, also over a restart of the bridge.
+// TestWhatIsCounted checks that each job is counted once, also over a restart of the bridge.
 func TestWhatIsCounted(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	p.fail = func(id string, n int) error {
@@ -407,8 +407,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestReportsAreRepeated holds that a final report is repeated while the foreign server is away, and given up when it
-// will never take it.
+// TestReportsAreRepeated checks that a final report is repeated while the foreign server is unreachable, until it permanently refuses the
+// report.
 func TestReportsAreRepeated(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	p.fail = func(id string, n int) error {
@@ -437,7 +437,7 @@ func TestReportsAreRepeated(t *testing.T) {
 	}
 }
 
-// TestKilledBetweenAcceptAndSubmit holds that two lives of a bridge, which both submit a job, make one.
+// TestKilledBetweenAcceptAndSubmit checks that a bridge that submits a job again after a restart creates no second one.
 func TestKilledBetweenAcceptAndSubmit(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	first, err := bridge.New(bridge.Config{Client: w.client, Dir: w.bridgeDir, System: "tiny", Origin: "http://foreign", Log: w.log}, p)
@@ -466,8 +466,8 @@ func TestKilledBetweenAcceptAndSubmit(t *testing.T) {
 	}
 }
 
-// TestKilledWhileReporting holds that a final report that arrived before the bridge was killed is not sent again, where the foreign server can be
-// asked, and is sent again where it cannot.
+// TestKilledWhileReporting checks that a final report that arrived before the bridge was killed is sent again only if the Reporter is no
+// FinishChecker.
 func TestKilledWhileReporting(t *testing.T) {
 	for name, canCheck := range map[string]bool{"asked": true, "not asked": false} {
 		t.Run(name, func(t *testing.T) {
@@ -502,7 +502,7 @@ func TestKilledWhileReporting(t *testing.T) {
 	}
 }
 
-// TestServerRestarts holds that jobs go on over a restart of the Muster server, and that those that come meanwhile wait.
+// TestServerRestarts checks that jobs continue over a restart of the Muster server, and that new ones wait for it.
 func TestServerRestarts(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	b, stop := w.startBridge(p)

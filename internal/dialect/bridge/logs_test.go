@@ -13,7 +13,8 @@ import (
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// TestLogsOutlastAnOutage has the foreign server take no lines for longer than a log may take: they arrive later, and the final report after them.
+// TestLogsOutlastAnOutage checks that lines arrive, and the final report after them, although the foreign server refused them for longer than
+// LogDrainTimeout.
 func TestLogsOutlastAnOutage(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	w.logDrainTimeout = 200 * time.Millisecond
@@ -38,7 +39,7 @@ func TestLogsOutlastAnOutage(t *testing.T) {
 	}
 }
 
-// TestLinesThatAreNeverTaken drops lines to which the foreign server answers with errors; the final report is sent.
+// TestLinesThatAreNeverTaken checks that refused lines are dropped and the final report is sent.
 func TestLinesThatAreNeverTaken(t *testing.T) {
 	for _, code := range []muster.Code{muster.Internal, muster.Invalid} {
 		t.Run(string(code), func(t *testing.T) {
@@ -55,8 +56,8 @@ func TestLinesThatAreNeverTaken(t *testing.T) {
 	}
 }
 
-// TestMoreJobsThanLogStreams has more jobs run at once than a server lets one API key have streams: each one's log arrives, while it runs for as many as
-// Streams allows, and at its end for the others.
+// TestMoreJobsThanLogStreams runs more jobs than an API key may have log streams: each log arrives, that of the jobs beyond LogLimiter after
+// their end.
 func TestMoreJobsThanLogStreams(t *testing.T) {
 	const n = 120
 	w, p := newEnv(t), newFakeReporter()
@@ -101,8 +102,8 @@ func TestMoreJobsThanLogStreams(t *testing.T) {
 	}
 }
 
-// TestASpecIsSubmittedAsItIsStored kills the bridge between the submission of a job and its note: a spec that is not the same after it was stored
-// is submitted once all the same.
+// TestASpecIsSubmittedAsItIsStored kills the bridge between the submission of a job and its record: a spec that changes by encoding is
+// still submitted once.
 func TestASpecIsSubmittedAsItIsStored(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	b, err := bridge.New(bridge.Config{Client: w.client, Dir: w.bridgeDir, System: "tiny", Origin: "http://foreign", Log: w.log}, p)

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
@@ -42,11 +43,11 @@ func newEnv(t *testing.T, s *Suite, configure func(*dialect.Config)) *env {
 	return w
 }
 
-// start starts the server on the world's folder; again it has the ports that it had.
+// start starts the server in the same directory and on the same ports.
 func (w *env) start() {
 	w.t.Helper()
 	server := Start(w.t, serverd.Config{
-		Listen: w.listen, Data: w.dir, Dialects: []dialect.Config{w.config}, Systems: []dialect.System{w.suite.System},
+		Listen: w.listen, Data: w.dir, Heartbeat: muster.Duration(200 * time.Millisecond), Dialects: []dialect.Config{w.config}, Systems: []dialect.System{w.suite.System},
 	})
 	w.url = strings.TrimSuffix(server.Gateways()[0].URL, "/")
 	w.listen = w.hostPort(server.URL())
@@ -83,7 +84,7 @@ func (w *env) nextTask(worker Worker) Assignment {
 	return work
 }
 
-// checkWorks runs one more task, to see that the gateway and the worker are well.
+// checkWorks runs one more task to check that the gateway and the worker still work.
 func (w *env) checkWorks(worker Worker) {
 	w.t.Helper()
 	job := w.submit(nil)

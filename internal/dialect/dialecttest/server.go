@@ -6,7 +6,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
@@ -15,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// The tokens of a server that is started without.
+// The default tokens of Start.
 const (
 	AdminToken = "dialecttest-admin-token-0123456789"
 	JoinToken  = "dialecttest-join-token-0123456789"
@@ -29,7 +28,7 @@ type Server struct {
 	Stop   func()         // may be called more than once
 }
 
-// Start starts a server, which runs until the test ends. Address, folder, tokens and heartbeat that cfg leaves out are those of tests.
+// Start starts a server, which runs until the test ends. Empty fields of cfg get values for tests.
 func Start(tb testing.TB, cfg serverd.Config) *Server {
 	tb.Helper()
 	if cfg.Data == "" {
@@ -37,7 +36,6 @@ func Start(tb testing.TB, cfg serverd.Config) *Server {
 	}
 	cfg.Listen, cfg.Version = cmp.Or(cfg.Listen, "127.0.0.1:0"), "test"
 	cfg.AdminToken, cfg.JoinToken = cmp.Or(cfg.AdminToken, AdminToken), cmp.Or(cfg.JoinToken, JoinToken)
-	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, muster.Duration(200*time.Millisecond))
 	server, err := serverd.New(tb.Context(), cfg, testkit.Logger(tb))
 	if err != nil {
 		tb.Fatal(err)
@@ -49,8 +47,8 @@ func Start(tb testing.TB, cfg serverd.Config) *Server {
 	return s
 }
 
-// StartWorker starts one of Muster's own workers and waits until it is active. It runs until the test ends. Settings that cfg leaves
-// out are those of tests.
+// StartWorker starts one of Muster's own workers, which runs until the test ends, and waits until it is active. Empty fields of cfg get
+// values for tests.
 func (s *Server) StartWorker(tb testing.TB, cfg workerd.Config) (stop func()) {
 	tb.Helper()
 	if cfg.Data == "" {

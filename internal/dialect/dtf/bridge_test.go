@@ -69,11 +69,11 @@ func golden(tb testing.TB, name, got string) {
 		tb.Fatal(err)
 	}
 	if got != string(want) {
-		tb.Errorf("%s differs; with -update it is written anew. It is\n%s", name, got)
+		tb.Errorf("%s differs; -update writes it. It is\n%s", name, got)
 	}
 }
 
-// A whole session with each of the coordinators, as a transcript: authentication, registration, heartbeats, real work, failures, batches.
+// A session with each coordinator equals the recorded transcript: authentication, registration, heartbeats, tasks, failures, batches.
 func TestBridgeSession(t *testing.T) {
 	for _, r0 := range []bool{true, false} {
 		name := map[bool]string{true: "bridge-r0.txt", false: "bridge-r1.txt"}[r0]
@@ -188,7 +188,7 @@ func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
 	}
 }
 
-// A bridge for one worker is at the coordinator while that worker is there, and takes only what it runs.
+// A bridge for one worker is connected while that worker is active, and accepts only its kinds.
 func TestBridgeOfOneWorker(t *testing.T) {
 	w := startServer(t, serverd.Config{})
 	c := startCoordinator(t, false)
@@ -215,7 +215,7 @@ func TestBridgeOfOneWorker(t *testing.T) {
 	}
 }
 
-// A task that a coordinator gives to another worker is done there, although the bridge of the first one had it.
+// A task that the coordinator moves to another worker runs there, too, although the bridge of the first one had it.
 func TestBridgeGetsATaskOfAnother(t *testing.T) {
 	w := startServer(t, serverd.Config{})
 	w.worker(t)
@@ -268,7 +268,7 @@ func TestBridgeSwitchesCoordinators(t *testing.T) {
 	})
 }
 
-// What a coordinator says when it does not let the worker in is told, and is the end where nothing else was ever possible.
+// The error of a bridge that a coordinator refuses says why.
 func TestBridgeIsRefused(t *testing.T) {
 	t.Parallel()
 	w := startServer(t, serverd.Config{})
@@ -279,9 +279,9 @@ func TestBridgeIsRefused(t *testing.T) {
 		want   string
 	}{
 		{"a wrong key", false, func(c *dtf.BridgeConfig) { c.APIKey = "wrong" }, "Invalid API key"},
-		{"no secret", true, func(c *dtf.BridgeConfig) { c.Secret = "" }, "give its security_config.json with --security-config"},
-		{"another secret", true, func(c *dtf.BridgeConfig) { c.Secret = "wrong" }, "its secret_key is another one"},
-		{"no coordinator", false, func(c *dtf.BridgeConfig) { c.Coordinators, c.ReconnectAttempts = []string{"http://127.0.0.1:1"}, 2 }, "given up after 2 tries"},
+		{"no secret", true, func(c *dtf.BridgeConfig) { c.Secret = "" }, "use --security-config with its security_config.json"},
+		{"another secret", true, func(c *dtf.BridgeConfig) { c.Secret = "wrong" }, "check the secret_key"},
+		{"no coordinator", false, func(c *dtf.BridgeConfig) { c.Coordinators, c.ReconnectAttempts = []string{"http://127.0.0.1:1"}, 2 }, "no connection after 2 tries"},
 		{"no socket", false, func(c *dtf.BridgeConfig) {
 			c.Coordinators, c.ReconnectAttempts = []string{c.Coordinators[0] + "/other"}, 1
 		}, "has no /ws"},
@@ -325,16 +325,16 @@ func TestBridgeCancels(t *testing.T) {
 	if got := c.got("long"); len(got) > 0 {
 		t.Errorf("a cancelled task has a result: %v", got)
 	}
-	// Nobody is harmed by what is no message.
+	// Invalid messages have no effect.
 	for _, bad := range []string{`{`, `[]`, `{"type":5}`, `{"type":"execute_task"}`, `{"type":"execute_task","task_id":7}`, `{"type":"cancel_task","task_id":"never"}`, `{"type":"strange"}`, `{"type":"error"}`, `{"type":"task_result_response","task_id":"never"}`, `{"type":"execute_task","task_id":"x","task_type":"hash","config":[1]}`} {
 		c.push(bad)
 	}
 	if r := one(t, c, "x"); r["status"] != "failed" {
-		t.Errorf("a config that is no object: %v", r)
+		t.Errorf("a config that is not an object: %v", r)
 	}
 }
 
-// A bridge that was told to stop reports what it has, takes nothing new, and ends.
+// After Stop is closed a bridge accepts no new tasks, reports the others and returns.
 func TestBridgeDrains(t *testing.T) {
 	w := startServer(t, serverd.Config{})
 	w.worker(t)

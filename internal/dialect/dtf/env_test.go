@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// testTimeout bounds every wait of these tests.
+// testTimeout bounds each wait of these tests.
 const testTimeout = 2 * time.Minute
 
 // TestMain is also the worker's own program, which carries out the kinds that need nothing else.

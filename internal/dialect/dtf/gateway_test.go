@@ -55,7 +55,7 @@ func (g *gatewayEnv) start() {
 	system, hasWorker := dtf.NewTuned(g.tuning)
 	g.hasWorker = hasWorker
 	s := dialecttest.Start(g.tb, serverd.Config{
-		Data: g.data, AdminToken: testAdmin, JoinToken: testJoin, Dialects: []dialect.Config{{Name: "dtf", Address: g.address, Options: g.options}}, Systems: []dialect.System{system},
+		Data: g.data, Heartbeat: muster.Duration(200 * time.Millisecond), AdminToken: testAdmin, JoinToken: testJoin, Dialects: []dialect.Config{{Name: "dtf", Address: g.address, Options: g.options}}, Systems: []dialect.System{system},
 	})
 	g.client, g.stop, g.url = s.Client, s.Stop, s.Gateways()[0].URL
 	g.address = strings.TrimPrefix(g.url, "http://")
@@ -179,7 +179,7 @@ func TestGatewaySession(t *testing.T) {
 	golden(t, "gateway-worker.txt", unique(script))
 }
 
-// unique leaves out lines that were there before, and answers to heartbeats, of which the worker sees only some.
+// unique removes repeated lines, and answers to heartbeats, of which the worker receives only some.
 func unique(text string) string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -217,7 +217,7 @@ func TestGatewayEveryTaskArrives(t *testing.T) {
 	}
 }
 
-// Results that the real worker makes up are no results of Muster's kinds, unless the operator allows it.
+// Results that the real worker invents do not count as results of Muster's kinds, unless the operator allows it.
 func TestGatewaySimulatedWork(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	g.worker("w1", nil)
@@ -240,7 +240,7 @@ func TestGatewaySimulatedWork(t *testing.T) {
 		}
 		log.Write(line.Data)
 	}
-	if !strings.Contains(log.String(), "nothing was computed") {
+	if !strings.Contains(log.String(), "the result is simulated") {
 		t.Errorf("its log is %q", log.String())
 	}
 
@@ -254,7 +254,7 @@ func TestGatewaySimulatedWork(t *testing.T) {
 	}
 }
 
-// A worker of a version without hash says so once; the task goes to another one.
+// A worker of a version without hash rejects the first hash; another worker runs the task.
 func TestGatewayOldWorker(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	old := g.worker("old", func(w *worker) { w.old = true })
@@ -422,7 +422,7 @@ func TestGatewayBadPeers(t *testing.T) {
 	}
 }
 
-// Two workers with one id: the later connection takes the earlier one's place; with another key it is refused.
+// Two workers with one id: the later connection replaces the earlier one; with another key it is refused.
 func TestGatewayTwoWorkersWithOneID(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	g.worker("w1", func(w *worker) { w.defect = false })
@@ -519,13 +519,13 @@ func TestGatewayREST(t *testing.T) {
 		{"POST", "/api/tasks", "adm", `{"type":"hash","config":{"data":"x","algorithm":"rot13"}}`, 400, "algorithm"},
 		{"POST", "/api/tasks", "adm", `{"type":"hash","requirements":{"min_cuda_compute":1000}}`, 400, "min_cuda_compute"},
 		{"POST", "/api/tasks", "adm", `{`, 400, "JSON"},
-		{"POST", "/api/tasks", "adm", `{"type":"hash","config":{"data":"` + strings.Repeat("x", 2<<20) + `"}}`, 413, "more than"},
+		{"POST", "/api/tasks", "adm", `{"type":"hash","config":{"data":"` + strings.Repeat("x", 2<<20) + `"}}`, 413, "exceeds"},
 		{"POST", "/api/tasks", "adm", `{"task_id":"mine-1","type":"hash","priority":5,"config":{"data":"x"},"requirements":{"hardware":["cuda"],"min_memory_gb":4,"min_cuda_compute":7.2,"device":"A100"}}`, 200, "task_id:mine-1"},
 		{"POST", "/api/tasks", "adm", `{"task_id":"mine-1","type":"hash","priority":5,"config":{"data":"x"},"requirements":{"hardware":["cuda"],"min_memory_gb":4,"min_cuda_compute":7.2,"device":"A100"}}`, 200, "task_id:mine-1"},
 		{"GET", "/api/tasks/mine-1", "obs", "", 200, "priority:5"},
 		{"GET", "/api/tasks?status=pending&type=hash&limit=5", "obs", "", 200, "total:1"},
 		{"GET", "/api/tasks?status=running", "obs", "", 200, "total:0"},
-		{"GET", "/api/tasks?limit=x", "obs", "", 400, "no number"},
+		{"GET", "/api/tasks?limit=x", "obs", "", 400, "not a number"},
 		{"GET", "/api/tasks/unknown", "obs", "", 404, "Task not found"},
 		{"POST", "/api/tasks/mine-1/cancel", "adm", "", 200, "status:success"},
 		{"GET", "/api/tasks/mine-1", "obs", "", 200, "status:cancelled"},

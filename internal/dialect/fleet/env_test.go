@@ -17,12 +17,12 @@ import (
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// testTimeout is how long a test waits for what is to happen.
+// testTimeout bounds each wait of these tests.
 const testTimeout = 60 * time.Second
 
 const adminToken = "fleet-test-admin-token-0123456789"
 
-// env is a server with a gateway that has no wire: the test is the gateway.
+// env is a server with a gateway without a protocol: the test calls its fleet.
 type env struct {
 	t         *testing.T
 	dir       string
@@ -33,7 +33,7 @@ type env struct {
 	stop      func()
 }
 
-// fleetGateway is a gateway that only keeps its fleet.
+// fleetGateway is a gateway that only has a fleet.
 type fleetGateway struct{ *fleet.Fleet }
 
 func (fleetGateway) URL() string  { return "tiny://" }
@@ -49,7 +49,7 @@ func newEnv(t *testing.T, change func(*fleet.Config)) *env {
 	return w
 }
 
-// start starts the server on the world's folder.
+// start starts the server in the same directory.
 func (w *env) start() {
 	w.t.Helper()
 	system := dialect.System{Name: "tiny", Title: "Tiny", Address: ":1", New: func(_ context.Context, deps dialect.Deps) (dialect.Gateway, error) {
@@ -63,12 +63,12 @@ func (w *env) start() {
 		return fleetGateway{f}, err
 	}}
 	server := dialecttest.Start(w.t, serverd.Config{
-		Data: w.dir, Dialects: []dialect.Config{{Name: "tiny", Address: "127.0.0.1:0"}}, Systems: []dialect.System{system},
+		Data: w.dir, Heartbeat: muster.Duration(200 * time.Millisecond), Dialects: []dialect.Config{{Name: "tiny", Address: "127.0.0.1:0"}}, Systems: []dialect.System{system},
 	})
 	w.client, w.stop = server.Client, server.Stop
 }
 
-// crash leaves what a kill -9 at this moment leaves: the server goes on with a copy of its folder.
+// crash stops the server. The next one starts with the files that a kill -9 now leaves.
 func (w *env) crash() {
 	w.t.Helper()
 	dir := filepath.Join(w.t.TempDir(), "copy")
@@ -79,7 +79,7 @@ func (w *env) crash() {
 	w.dir = dir
 }
 
-// newFacts are of a worker that runs echo.
+// newFacts returns facts of a worker that runs echo and script.
 func newFacts(id string) fleet.Facts {
 	return fleet.Facts{ID: id, Kinds: []string{"echo", "script"}, Resources: muster.Resources{CPUs: 4, Memory: 8 << 30, Disk: 1 << 30, Slots: 2}}
 }

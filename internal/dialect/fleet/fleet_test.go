@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// A task goes to a foreign worker, and what it says of it is the task's: start, progress, log, artifacts, result.
+// Reports of a foreign worker are those of the task: start, progress, log, artifacts, result.
 func TestATaskGoesThrough(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -72,7 +72,7 @@ func TestATaskGoesThrough(t *testing.T) {
 		t.Errorf("the points are %+v", points)
 	}
 	if !errors.Is(task.Err(), fleet.ErrReported) || w.fleet.Task(task.ID()) != nil {
-		t.Errorf("the finished task is not over: %v", task.Err())
+		t.Errorf("the finished task is not done: %v", task.Err())
 	}
 	if err := task.Finish(t.Context(), end); !errors.Is(err, fleet.ErrReported) || muster.CodeOf(err) != muster.Conflict {
 		t.Errorf("a second report: %v", err)
@@ -99,7 +99,7 @@ func TestATaskGoesThrough(t *testing.T) {
 	}
 }
 
-// A failure is one of the task, with its reason and message.
+// A failure has a reason and a message.
 func TestAFailure(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -120,7 +120,7 @@ func TestAFailure(t *testing.T) {
 	}
 }
 
-// A cancelled task is over at once, and its worker takes nothing until it is known to be free.
+// A cancelled task is done at once, and its worker is constrained until it is idle.
 func TestACancellation(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -143,7 +143,7 @@ func TestACancellation(t *testing.T) {
 		w.waitState(job, muster.Cancelled)
 		<-task.Done()
 		if !errors.Is(task.Err(), fleet.ErrCancelled) {
-			t.Errorf("%d: it is over because %v", i, task.Err())
+			t.Errorf("%d: the task is done: %v", i, task.Err())
 		}
 		if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); !errors.Is(err, fleet.ErrCancelled) {
 			t.Errorf("%d: a report of what was cancelled: %v", i, err)
@@ -161,7 +161,7 @@ func TestACancellation(t *testing.T) {
 	}
 }
 
-// What did not begin leaves nothing behind when it is cancelled.
+// A cancelled task that did not start is no orphan.
 func TestACancellationBeforeTheStart(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -194,7 +194,7 @@ func TestATimeout(t *testing.T) {
 	}
 }
 
-// A silent worker is unreachable, then its task is given to another one, and its late report counts for nothing.
+// A worker without contact is unreachable, then another one gets its task, and its late report has no effect.
 func TestSilence(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = time.Second })
 	worker := w.register(newFacts("one"))
@@ -227,7 +227,7 @@ func TestSilence(t *testing.T) {
 	testkit.Await(w.t, "the worker is back", func() bool { return w.workerState("one") == muster.WorkerActive })
 }
 
-// A worker that comes back in time goes on with its task.
+// A worker that reconnects in time continues its task.
 func TestAShortSilence(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 500 * time.Millisecond })
 	worker := w.register(newFacts("one"))
@@ -246,7 +246,7 @@ func TestAShortSilence(t *testing.T) {
 	}
 }
 
-// Busy is how long a worker may be silent that runs a task.
+// BusyTimeout applies to a worker that runs a task.
 func TestABusyWorkerMayBeSilent(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout, c.BusyTimeout = 300*time.Millisecond, time.Hour })
 	worker := w.register(newFacts("one"))
@@ -270,7 +270,7 @@ func TestABusyWorkerMayBeSilent(t *testing.T) {
 	_ = idle
 }
 
-// The server is started again in the middle of a task: the task goes on under its id, and its report counts.
+// After a restart of the server a task continues under its id, and its report counts.
 func TestARestartInTheMiddle(t *testing.T) {
 	for name, end := range map[string]func(w *env){
 		"in order":    func(w *env) { w.stop() },
@@ -326,7 +326,7 @@ func TestARestartInTheMiddle(t *testing.T) {
 	}
 }
 
-// A task's files are there once, and are gone with it.
+// A task's files are fetched once, and removed with it.
 func TestFiles(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -353,11 +353,11 @@ func TestFiles(t *testing.T) {
 	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Await(w.t, "the folder is gone", func() bool { _, err := os.Stat(folder); return errors.Is(err, os.ErrNotExist) })
+	testkit.Await(w.t, "the directory is removed", func() bool { _, err := os.Stat(folder); return errors.Is(err, os.ErrNotExist) })
 	if _, err := task.FetchInputs(t.Context()); !errors.Is(err, fleet.ErrReported) {
-		t.Errorf("the folder of a task that is over: %v", err)
+		t.Errorf("inputs of a finished task: %v", err)
 	}
 	if err := task.AddArtifact(t.Context(), "a", io.LimitReader(nil, 0), 1); !errors.Is(err, fleet.ErrReported) {
-		t.Errorf("an artifact of a task that is over: %v", err)
+		t.Errorf("an artifact of a finished task: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ func withKey(id, key string) fleet.Facts {
 	return f
 }
 
-// A worker of an open gateway goes on with its tasks once keys are required there.
+// A worker of an open gateway keeps its tasks after keys become required.
 func TestFirstKey(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -35,7 +35,7 @@ func TestFirstKey(t *testing.T) {
 	for name, key := range map[string]string{"another key": "k-second", "no key": ""} {
 		_, err := w.fleet.Register(t.Context(), withKey("one", key))
 		if muster.CodeOf(err) != muster.Forbidden || !strings.Contains(err.Error(), "muster workers remove one") {
-			t.Errorf("%s took over a worker that is there: %v", name, err)
+			t.Errorf("%s took over an active worker: %v", name, err)
 		}
 	}
 	if err := worker.Tasks()[0].Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
@@ -44,7 +44,7 @@ func TestFirstKey(t *testing.T) {
 	w.waitState(job, muster.Succeeded)
 }
 
-// The id of a worker that is unreachable and holds nothing can be registered with another key, and not without one.
+// The id of an unreachable worker without tasks can be registered with another key, but not without a key.
 func TestRotatedKey(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
 	worker := w.register(withKey("one", "k-old"))
@@ -91,7 +91,7 @@ func TestRegistrationOnABrokenDisk(t *testing.T) {
 	testkit.Await(w.t, "it is active again", func() bool { return w.workerState("one") == muster.WorkerActive })
 }
 
-// The word that a worker may be busy with a task that is over is on disk before the task is not there any more.
+// An orphan is on disk before the record of its task is removed.
 func TestOrphansAreWrittenFirst(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))

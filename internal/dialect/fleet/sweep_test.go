@@ -66,7 +66,7 @@ func (w *env) silentWorker(id string) (*fleet.Worker, *fleet.Task) {
 	return worker, task
 }
 
-// Nothing is left on disk of a worker that an administrator removed, and what others hold stays.
+// All files of a removed worker are deleted, and those of others are kept.
 func TestRemovalLeavesNothing(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
 	other, kept := w.silentWorker("other")
@@ -77,14 +77,14 @@ func TestRemovalLeavesNothing(t *testing.T) {
 	}
 	testkit.Await(w.t, "it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
 	testkit.Await(w.t, "the fleet does not know it", func() bool { worker.Touch(nil); return w.fleet.Worker("one") == nil })
-	testkit.Await(w.t, "its log is gone", func() bool { return len(w.logs()) == 1 })
-	testkit.Await(w.t, "its task is over", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
+	testkit.Await(w.t, "its log is removed", func() bool { return len(w.logs()) == 1 })
+	testkit.Await(w.t, "its task is done", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
 	if err := task.Log(t.Context(), "late"); muster.CodeOf(err) != muster.Conflict {
-		t.Errorf("a line for a task that is over: %v", err)
+		t.Errorf("a line for a finished task: %v", err)
 	}
 	w.stop()
 	if n := w.reportDirs(); n != 1 {
-		t.Errorf("the keep has %d parts", n)
+		t.Errorf("the report store has %d workers", n)
 	}
 	w.start()
 	if w.fleet.Task(kept.ID()) == nil || len(w.logs()) != 1 {
@@ -92,7 +92,7 @@ func TestRemovalLeavesNothing(t *testing.T) {
 	}
 }
 
-// What a crash in the middle of a removal leaves is removed at the next start.
+// The next start removes the files that a crash during a removal leaves.
 func TestACrashInTheMiddleOfARemoval(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
 	_, task := w.silentWorker("one")
@@ -113,23 +113,23 @@ func TestACrashInTheMiddleOfARemoval(t *testing.T) {
 	}
 	w.stop()
 	if n := w.reportDirs(); n != 0 {
-		t.Errorf("the keep has %d parts", n)
+		t.Errorf("the report store has %d workers", n)
 	}
 }
 
-// A finished task whose report the server never got is over with its worker.
+// A finished task whose report was not sent is done when its worker is removed.
 func TestRemovalWithAReport(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
 	worker, task := w.silentWorker("one")
 	testkit.Await(w.t, "it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
 	err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}) // which is a sign of life
 	if muster.CodeOf(err) != muster.Conflict {
-		t.Errorf("its report is taken: %v", err)
+		t.Errorf("its report is accepted: %v", err)
 	}
 	testkit.Await(w.t, "the fleet does not know it", func() bool { return w.fleet.Worker("one") == nil })
-	testkit.Await(w.t, "its log is gone", func() bool { return len(w.logs()) == 0 })
-	testkit.Await(w.t, "its task is over", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
+	testkit.Await(w.t, "its log is removed", func() bool { return len(w.logs()) == 0 })
+	testkit.Await(w.t, "its task is done", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
 	if worker.Err() == nil {
-		t.Error("a removed worker takes part")
+		t.Error("a removed worker is active")
 	}
 }

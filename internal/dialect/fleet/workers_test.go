@@ -61,7 +61,7 @@ func TestBadFacts(t *testing.T) {
 	}
 }
 
-// A change of facts is known to the server, and what the worker holds stays.
+// The server sees a change of facts, and the worker keeps its tasks.
 func TestChangedFacts(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -88,7 +88,7 @@ func TestChangedFacts(t *testing.T) {
 	}
 }
 
-// With MaxReportedTasks 1 a worker has one task at a time, also of those that name cpus.
+// With MaxTasks 1 a worker has one task at a time, also of tasks with cpus.
 func TestOneTaskAtATime(t *testing.T) {
 	w := newEnv(t, nil)
 	f := newFacts("one")
@@ -110,7 +110,7 @@ func TestOneTaskAtATime(t *testing.T) {
 	}
 }
 
-// A drained worker finishes what it has and is given nothing, until it registers again.
+// A drained worker finishes its tasks and gets no others until it registers again.
 func TestADrain(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -136,7 +136,7 @@ func TestADrain(t *testing.T) {
 	w.waitState(next, muster.Succeeded)
 }
 
-// A worker that leaves hands back what it has.
+// The tasks of a worker that leaves are requeued.
 func TestLeave(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -151,7 +151,7 @@ func TestLeave(t *testing.T) {
 	if !errors.Is(task.Err(), fleet.ErrReturned) || worker.Err() == nil || len(worker.Tasks()) != 0 {
 		t.Errorf("after it left: %v, %v", task.Err(), worker.Err())
 	}
-	testkit.Await(w.t, "the worker is gone", func() bool { return w.workerState("one") == muster.WorkerGone })
+	testkit.Await(w.t, "the worker has left", func() bool { return w.workerState("one") == muster.WorkerGone })
 	w.waitState(job, muster.Queued)
 	worker = w.register(newFacts("one"))
 	if err := w.waitOffered(worker).Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
@@ -160,7 +160,7 @@ func TestLeave(t *testing.T) {
 	w.waitState(job, muster.Succeeded)
 }
 
-// A task that its worker has forgotten is given out again.
+// A requeued task is assigned again.
 func TestRequeue(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -173,7 +173,7 @@ func TestRequeue(t *testing.T) {
 		t.Fatal(err)
 	}
 	var next *fleet.Task
-	testkit.Await(w.t, "it is given out again", func() bool {
+	testkit.Await(w.t, "it is assigned again", func() bool {
 		tasks := worker.Tasks()
 		if len(tasks) == 0 {
 			return false
@@ -203,16 +203,16 @@ func TestRemoval(t *testing.T) {
 	worker.Touch(nil)
 	testkit.Await(w.t, "the fleet does not know it", func() bool { return w.fleet.Worker("one") == nil })
 	if worker.Err() == nil {
-		t.Error("a removed worker takes part")
+		t.Error("a removed worker is active")
 	}
 	rejoined := w.register(newFacts("one"))
-	testkit.Await(w.t, "it is there again", func() bool { rejoined.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+	testkit.Await(w.t, "it is active again", func() bool { rejoined.Touch(nil); return w.workerState("one") == muster.WorkerActive })
 	if after, err := w.client.Worker(t.Context(), "one"); err != nil || after.ID == before.ID {
 		t.Errorf("it came back as %s: %v", after.ID, err)
 	}
 }
 
-// One that was removed while it was drained or silent joins as a new one with its first registration: some never send a second.
+// A worker that was removed while it was drained or unreachable joins again with its first registration: some never send a second.
 func TestRemovalOfAnInactiveWorker(t *testing.T) {
 	for name, leave := range map[string]func(w *env, worker *fleet.Worker){
 		"drained": func(w *env, worker *fleet.Worker) {
@@ -240,7 +240,7 @@ func TestRemovalOfAnInactiveWorker(t *testing.T) {
 	}
 }
 
-// Constraints hold over a new session.
+// Constraints apply to new sessions.
 func TestConstrain(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -293,7 +293,7 @@ func TestWhatIsNotTaken(t *testing.T) {
 	}
 }
 
-// The number of workers is bounded; one that left makes room.
+// The number of workers is limited; one that left is evicted.
 func TestMaxWorkers(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.MaxWorkers = 2 })
 	first := w.register(newFacts("one"))
@@ -310,7 +310,7 @@ func TestMaxWorkers(t *testing.T) {
 	}
 }
 
-// 200 workers are cheap while they do nothing, and all of them work.
+// 200 idle workers need few resources, and all of them work.
 func TestManyWorkers(t *testing.T) {
 	const many = 200
 	w := newEnv(t, nil)

@@ -109,7 +109,7 @@ func TestBridgeServesTheMockServer(t *testing.T) {
 	}
 }
 
-// The TS backend: 301 to the registration of workers, then quick-register for a user that is there.
+// The TS backend answers 301 to the registration of workers and requires quick-register for an existing user.
 func TestBridgeServesTheTSBackend(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -139,7 +139,7 @@ func TestBridgeServesTheTSBackend(t *testing.T) {
 	}
 }
 
-// What the backend answers is said in a sentence that tells what to do.
+// The error for a backend that refuses registrations says what to do.
 func TestBridgeSaysWhyABackendRefuses(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -340,7 +340,7 @@ func TestBridgeAgainstGateway(t *testing.T) {
 	stop()
 }
 
-// With --each the workers are providers by themselves. The mock server offers every job to all of them: one takes it.
+// With --each every worker is a provider. The mock server offers each job to all of them: one accepts it.
 func TestEachWorkerAsAProvider(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -414,7 +414,7 @@ func TestBackendIsToldOfTheFleet(t *testing.T) {
 	b.mu.Lock()
 	beats := b.beats
 	b.mu.Unlock()
-	testkit.Await(t, "it goes on", func() bool {
+	testkit.Await(t, "it continues", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.beats > beats+3
@@ -429,8 +429,8 @@ func TestBackendIsToldOfTheFleet(t *testing.T) {
 	}
 }
 
-// A job may be prepared for long, as where packages are installed. Once its log told the backend of it, the backend is asked whether it still
-// wants the job, and before that it hears nothing.
+// A job may take long to prepare, for example to install packages. The bridge sends no report before the first line of its log, and then
+// checks whether the backend cancelled the job.
 func TestProgressBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)

@@ -170,7 +170,7 @@ func TestKeyRequired(t *testing.T) {
 	worker.heartbeat()
 	stranger := newEnhanced(with(key("join")), machine)
 	if status, _ := stranger.call(http.MethodPost, "/api/providers/register", stranger.registration()); status != http.StatusForbidden {
-		t.Errorf("another key takes the id over: %d", status)
+		t.Errorf("another key takes over the id: %d", status)
 	}
 	if status, _ := stranger.raw(http.MethodGet, "/api/jobs/pending/"+machine, nil); status != http.StatusForbidden {
 		t.Errorf("another key asks for its jobs: %d", status)
@@ -265,7 +265,7 @@ func TestBadPeers(t *testing.T) {
 		t.Errorf("the report of another worker is answered %d", status)
 	}
 	if status, _ := p.call(http.MethodPost, "/api/jobs/"+job+"/complete", map[string]any{"workerId": machine, "status": "done"}); status != http.StatusBadRequest {
-		t.Errorf("a status that is none is answered %d", status)
+		t.Errorf("an invalid status is answered %d", status)
 	}
 	w.waitState(id, muster.Running)
 	enhanced.complete(job, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
@@ -279,7 +279,7 @@ func TestBadPeers(t *testing.T) {
 	}
 }
 
-// What the operator says of the gateway holds for its workers and for its clients.
+// The gateway's options apply to its workers and its clients.
 func TestOptionsOfTheGateway(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, func(c *dialect.Config) { c.Kinds, c.Price, c.Project = []string{"script", "foreign"}, 0.7, "lab" })

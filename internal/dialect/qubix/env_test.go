@@ -49,7 +49,7 @@ func newEnv(tb testing.TB, change func(*dialect.Config)) *env {
 	return w
 }
 
-// start starts the server on the world's folder. The gateway keeps its port.
+// start starts the server in the same directory. The gateway keeps its port.
 func (w *env) start() {
 	w.tb.Helper()
 	w.server = dialecttest.Start(w.tb, serverd.Config{Data: w.dir, AdminToken: adminToken, Dialects: []dialect.Config{w.config}})
@@ -135,7 +135,7 @@ func (w *env) foreignWorker(name string) muster.Worker {
 	return found
 }
 
-// waitReady waits until a worker takes tasks of a kind.
+// waitReady waits until a worker accepts tasks of a kind.
 func (w *env) waitReady(name, kind string) {
 	w.tb.Helper()
 	testkit.Await(w.tb, "worker "+name+" takes tasks of kind "+kind, func() bool {

@@ -114,7 +114,7 @@ func TestEnhancedWorkerSession(t *testing.T) {
 	})
 }
 
-// Workers throw away what the heartbeat after a job brings: a job is offered again until its first report.
+// Workers drop the jobs of the heartbeat after a job, so a job is offered again until its first report.
 func TestOfferedUntilTheFirstReport(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -228,7 +228,7 @@ func TestInventedGPUIsNotOffered(t *testing.T) {
 	enhanced.register()
 	enhanced.heartbeat()
 	name := "Provider-7504b437"
-	testkit.Await(t, "it takes tasks", func() bool { return w.foreignWorker(name).Constrained == "" })
+	testkit.Await(t, "it accepts tasks", func() bool { return w.foreignWorker(name).Constrained == "" })
 	if gpus := w.foreignWorker(name).Resources.GPUs; len(gpus) != 0 {
 		t.Fatalf("it offers %+v", gpus)
 	}
@@ -250,7 +250,7 @@ func TestWorkerThatIsStartedAgain(t *testing.T) {
 	enhanced.register()
 	second := field(enhanced.runJob(), "id")
 	if first == second {
-		t.Fatal("the attempt goes on under its id")
+		t.Fatal("the attempt continues under its id")
 	}
 	enhanced.complete(second, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
 	if status, _ := enhanced.complete(first, "completed", map[string]any{"status": "success", "exitCode": 1}, nil, nil); status != http.StatusOK {
@@ -272,12 +272,12 @@ func TestJobWhoseReportIsLost(t *testing.T) {
 	first := field(enhanced.runJob(), "id")
 	enhanced.progress(first, 10, "")
 	if second := field(enhanced.runJob(), "id"); second == first {
-		t.Error("the attempt goes on under its id")
+		t.Error("the attempt continues under its id")
 	}
-	testkit.Await(t, "the task is given out again", func() bool { return w.task(id).Attempt == 2 })
+	testkit.Await(t, "the task is assigned again", func() bool { return w.task(id).Attempt == 2 })
 }
 
-// Two workers of one machine have the same id. Each is given what it can do; a job that both take has one result.
+// Two workers on one machine have the same id. Each gets the jobs that it can run; a job that both run has one result.
 func TestTwoWorkersWithOneID(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -307,7 +307,7 @@ func TestTwoWorkersWithOneID(t *testing.T) {
 	}
 }
 
-// A worker cannot be told: a cancelled task is over at once, its late report has no effect, and the worker is free after it.
+// A worker cannot be stopped: a cancelled task is done at once, its late report has no effect, and then the worker is idle.
 func TestCancelledTask(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -322,7 +322,7 @@ func TestCancelledTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.waitState(id, muster.Cancelled)
-	testkit.Await(t, "the worker takes nothing new", func() bool {
+	testkit.Await(t, "the worker is constrained", func() bool {
 		return strings.Contains(w.foreignWorker("Provider-7504b437").Constrained, "may still run")
 	})
 	if status := enhanced.progress(first, 90, ""); status != http.StatusOK {

@@ -105,7 +105,7 @@ func (p *fakeClient) call(method, path string, body any) (int, map[string]any) {
 	return status, fields
 }
 
-// raw is call for any answer. Status 0 means that nobody answered.
+// raw is call for any answer. Status 0 means no answer.
 func (p *fakeClient) raw(method, path string, body any) (int, []byte) {
 	p.tb.Helper()
 	var r io.Reader
@@ -209,7 +209,7 @@ func (w *fakeWorker) usage() map[string]any {
 	return u
 }
 
-// heartbeat returns the first job of the answer, nil for none. It swallows errors.
+// heartbeat returns the first job of the answer, nil for none. It ignores errors.
 func (w *fakeWorker) heartbeat() map[string]any {
 	w.tb.Helper()
 	status, text := w.raw(http.MethodPost, "/api/providers/"+w.id+"/heartbeat", map[string]any{"workerId": w.id, "usage": w.usage(), "status": "online", "currentJob": nil})
@@ -237,7 +237,7 @@ func (w *fakeWorker) poll() map[string]any {
 	return list[0]
 }
 
-// progress ignores what is answered.
+// progress ignores the answer.
 func (w *fakeWorker) progress(job string, percent int, operation string) int {
 	w.tb.Helper()
 	body := map[string]any{"workerId": w.id, "progress": percent, "timestamp": stamped}
@@ -522,5 +522,5 @@ func (b *fakeBackend) waitReports(j *backendJob) []map[string]any {
 	return list
 }
 
-// testTimeout bounds every wait of these tests.
+// testTimeout bounds each wait of these tests.
 const testTimeout = time.Minute

@@ -30,7 +30,7 @@ type bridgeEnv struct {
 
 func newBridgeEnv(t *testing.T) *bridgeEnv {
 	t.Helper()
-	server := dialecttest.Start(t, serverd.Config{})
+	server := dialecttest.Start(t, serverd.Config{Heartbeat: muster.Duration(200 * time.Millisecond)})
 	server.StartWorker(t, workerd.Config{Name: "own", ShutdownGrace: time.Second, Slots: 4})
 	return &bridgeEnv{t: t, dir: t.TempDir(), client: server.Client}
 }

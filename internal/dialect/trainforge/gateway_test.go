@@ -70,7 +70,7 @@ func (w *env) start() {
 	}
 	cfg := w.cfg
 	cfg.Address = w.port
-	server := dialecttest.Start(w.t, serverd.Config{Data: w.dir, Dialects: []dialect.Config{cfg}, Systems: []dialect.System{system}})
+	server := dialecttest.Start(w.t, serverd.Config{Data: w.dir, Heartbeat: muster.Duration(200 * time.Millisecond), Dialects: []dialect.Config{cfg}, Systems: []dialect.System{system}})
 	w.port = strings.TrimPrefix(w.gateway.URL(), "http://")
 	w.url, w.client, w.stop = server.URL(), server.Client, server.Stop
 }
