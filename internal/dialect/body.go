@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	bodyIdleTimeout = time.Minute     // without a byte of a body
-	bodyReadTimeout = 5 * time.Minute // for one that is read as a whole
-	bodyFreeSize    = 64 << 10        // bytes of a body for which there is always memory
-	bodyBudget      = 256 << 20       // bytes of all larger ones that a gateway holds at a time
+	bodyIdleTimeout = time.Minute     // without a byte of the body
+	bodyReadTimeout = 5 * time.Minute // for a body that is read as a whole
+	bodyFreeSize    = 64 << 10        // bytes of a body that do not count against the budget
+	bodyBudget      = 256 << 20       // bytes of all larger bodies of a gateway
 )
 
 // bodyLimiter bounds the bodies of a gateway's requests.
@@ -33,7 +33,7 @@ func newBodyLimiter() *bodyLimiter {
 	return in
 }
 
-// reserve reserves memory, if there is as much.
+// reserve reserves n bytes of the budget. It reports whether there were as many.
 func (in *bodyLimiter) reserve(n int64) bool {
 	if in.budget.Add(-n) >= 0 {
 		return true
@@ -42,19 +42,19 @@ func (in *bodyLimiter) reserve(n int64) bool {
 	return false
 }
 
-// limitedBody is the body of one request. Each of its bytes may be waited for so long, and none after end.
+// limitedBody is the body of one request. A read waits for idleTimeout at most, and not beyond deadline.
 type limitedBody struct {
 	io.ReadCloser
 
 	limiter    *bodyLimiter
 	controller *http.ResponseController
 	deadline   time.Time // zero for none
-	reserved   int64     // bytes that are reserved for it
+	reserved   int64     // bytes of the budget
 }
 
 type limitedBodyKey struct{}
 
-// limitBodies bounds how long the bodies of requests take, and what is held of them until their handlers return.
+// limitBodies bounds the time for request bodies, and their memory until the handlers return.
 func (in *bodyLimiter) limitBodies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {
@@ -63,7 +63,7 @@ func (in *bodyLimiter) limitBodies(next http.Handler) http.Handler {
 		}
 		body := &limitedBody{ReadCloser: r.Body, limiter: in, controller: http.NewResponseController(w)}
 		defer func() { in.budget.Add(body.reserved) }()
-		body.extendDeadline() // also for what the handler does not read, which the server does before it answers
+		body.extendDeadline() // the server itself reads what the handler does not
 		r = r.WithContext(context.WithValue(r.Context(), limitedBodyKey{}, body))
 		r.Body = body
 		next.ServeHTTP(w, r)
@@ -79,18 +79,18 @@ func (b *limitedBody) extendDeadline() {
 	_ = b.controller.SetReadDeadline(deadline) // a recorder in a test has none
 }
 
-// Read implements io.Reader. After the last byte the handler may take its time.
+// Read implements io.Reader. There is no deadline after the last byte.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	b.extendDeadline()
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
-		_ = b.controller.SetReadDeadline(time.Time{}) // the same
+		_ = b.controller.SetReadDeadline(time.Time{}) // see extendDeadline
 	}
 	return n, err
 }
 
-// ReadBody reads the body of a request as a whole. Its errors are TooLarge for more than max bytes, Invalid for one that breaks off, and
-// Unavailable while the bodies of other requests of the gateway take all the memory that is for them.
+// ReadBody reads the body of a request as a whole. Its errors are TooLarge for more than maxBytes bytes, Invalid for one that breaks off,
+// and Unavailable while the bodies of other requests use all of the gateway's memory for bodies.
 func ReadBody(r *http.Request, maxBytes int64) ([]byte, error) {
 	body, limited := r.Context().Value(limitedBodyKey{}).(*limitedBody)
 	if limited {
@@ -102,18 +102,18 @@ func ReadBody(r *http.Request, maxBytes int64) ([]byte, error) {
 		b = b[:len(b)+n]
 		switch {
 		case int64(len(b)) > maxBytes:
-			return nil, muster.Errorf(muster.TooLarge, "the body has more than %d bytes", maxBytes)
+			return nil, muster.Errorf(muster.TooLarge, "the request body exceeds %d bytes", maxBytes)
 		case errors.Is(err, io.EOF):
 			return b, nil
 		case err != nil:
-			return nil, muster.Errorf(muster.Invalid, "the body broke off: %w", err)
+			return nil, muster.Errorf(muster.Invalid, "cannot read the request body: %w", err)
 		case len(b) < cap(b):
 			continue
 		}
 		size := min(2*int64(cap(b)), maxBytes+1)
 		if limited && size > bodyFreeSize {
 			if !body.limiter.reserve(size - body.reserved) {
-				return nil, muster.Errorf(muster.Unavailable, "the server has no memory for the body now: send it again later")
+				return nil, muster.Errorf(muster.Unavailable, "the server has no memory for the request body: try again later")
 			}
 			body.reserved = size
 		}
@@ -121,7 +121,7 @@ func ReadBody(r *http.Request, maxBytes int64) ([]byte, error) {
 	}
 }
 
-// Decode reads a JSON value from the body of a request. Its errors are those of ReadBody, and Invalid for what is not the value.
+// Decode reads the body of a request as JSON into dst. Its errors are those of ReadBody, and Invalid for a body that does not fit.
 func Decode(r *http.Request, maxBytes int64, dst any) error {
 	b, err := ReadBody(r, maxBytes)
 	if err != nil {
@@ -130,9 +130,9 @@ func Decode(r *http.Request, maxBytes int64, dst any) error {
 	if err := json.Unmarshal(b, dst); err != nil {
 		if typeErr, ok := errors.AsType[*json.UnmarshalTypeError](err); ok { // its own text names types of this program
 			jsonType, _, _ := strings.Cut(typeErr.Value, " ")
-			return muster.Errorf(muster.Invalid, "%s is a JSON %s, which is not expected there", cmp.Or(typeErr.Field, "the body"), jsonType)
+			return muster.Errorf(muster.Invalid, "%s has the wrong type: JSON %s", cmp.Or(typeErr.Field, "the request body"), jsonType)
 		}
-		return muster.Errorf(muster.Invalid, "the body is not the JSON that is expected here: %w", err)
+		return muster.Errorf(muster.Invalid, "the request body is not valid JSON: %w", err)
 	}
 	return nil
 }

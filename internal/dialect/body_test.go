@@ -13,10 +13,10 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 )
 
-// testTimeout is how long a test waits for what is to happen.
+// testTimeout bounds each wait of these tests.
 const testTimeout = 60 * time.Second
 
-// serveLimited serves a handler whose bodies have these bounds. It reads a body as a whole, and answers when answer returns.
+// serveLimited serves a handler with limited bodies. It reads a body as a whole, and answers when answer returns.
 func serveLimited(t *testing.T, idle, whole time.Duration, memory int64, handler func(w http.ResponseWriter, r *http.Request)) string {
 	t.Helper()
 	url, _ := serveLimitedListener(t, idle, whole, memory, handler)
@@ -71,7 +71,7 @@ func readStatus(t *testing.T, c net.Conn) int {
 	return resp.StatusCode
 }
 
-// A body that stands still breaks off, also one that the handler does not read, and the connection is closed.
+// A body without progress ends with an error, also if the handler does not read it, and the connection is closed.
 func TestBodyThatStandsStill(t *testing.T) {
 	t.Parallel()
 	url := serveLimited(t, 200*time.Millisecond, time.Hour, 1<<30, ok)
@@ -93,7 +93,7 @@ func TestBodyThatStandsStill(t *testing.T) {
 	}
 }
 
-// A slow body is taken as long as bytes come, and no longer than a whole one may take.
+// A slow body is read while bytes come, at most until the timeout of a whole body.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
 	const idle = 4 * time.Second
@@ -130,7 +130,7 @@ func TestSlowBody(t *testing.T) {
 	<-done
 }
 
-// The bound of bodies does not end requests that wait for their answers, nor connections that are no HTTP any more.
+// The limits of bodies do not end requests that wait for their answers, nor hijacked connections.
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	const idle = 300 * time.Millisecond
@@ -166,11 +166,11 @@ func TestLateAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := bufio.NewReader(c).ReadString('\n'); err != nil || got != "later\n" {
-		t.Errorf("the other end says %q, %v", got, err)
+		t.Errorf("the other end sent %q, %v", got, err)
 	}
 }
 
-// Large bodies that are not finished take no more memory than there is for them. Small ones are always taken.
+// Large incomplete bodies use at most the budget. Small bodies are always accepted.
 func TestMemoryOfBodies(t *testing.T) {
 	t.Parallel()
 	url, l := serveLimitedListener(t, time.Hour, time.Hour, 1<<20, ok)

@@ -12,20 +12,19 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// System is one system that Muster speaks to as its server would.
+// System is a foreign system whose server Muster replaces.
 type System struct {
-	Name        string   // as --dialect takes it, such as "qubix"
-	Title       string   // as people write it, such as "QUBIX"
-	Address     string   // where its own server listens by default, such as ":3001"
-	Options     []Option // of its own, beside those that all systems have
-	RequiresKey bool     // its workers and clients have keys in any case, without key=required, too
-	// DemoOptions are options with which it is tried on one machine, by muster up --dialects: what else it would need from outside.
-	DemoOptions map[string]string
-	// New opens the gateway's port. Nothing is served before Run.
+	Name        string            // for --dialect, such as "qubix"
+	Title       string            // for people, such as "QUBIX"
+	Address     string            // default address of the system's own server, such as ":3001"
+	Options     []Option          // beside those of CommonOptions
+	RequiresKey bool              // its workers and clients always have keys, also without key=required
+	DemoOptions map[string]string // for muster up --dialects: they replace external services
+	// New opens the gateway's port. It serves nothing before Run.
 	New func(ctx context.Context, deps Deps) (Gateway, error)
 }
 
-// Option is one that only some systems have.
+// Option is an option of a gateway.
 type Option struct {
 	Name   string
 	Usage  string // one line
@@ -34,27 +33,27 @@ type Option struct {
 
 // Gateway serves workers and clients of one system.
 type Gateway interface {
-	// Run serves until ctx ends, and returns when everything that it started has stopped. With a context that has ended it only gives back
-	// what New took.
+	// Run serves until ctx ends, and returns when everything that it started has stopped. If ctx has ended before, it only releases
+	// what New opened.
 	Run(ctx context.Context) error
-	// URL is what people enter into programs of the system on this machine.
+	// URL is the server's address for programs of the system on this machine.
 	URL() string
-	// Ready returns nil, or why the gateway cannot work now. It answers at once.
+	// Ready returns nil, or why the gateway cannot work now. It does not block.
 	Ready() error
 }
 
-// Config is what the operator says of one gateway.
+// Config configures one gateway.
 type Config struct {
 	Name        string
 	Address     string            // host:port; port 0 picks a free one
-	KeyRequired bool              // every request needs a Muster key; else the gateway is open to all that reach it
-	Project     string            // whose tasks it gives out, and for which it submits; "" means muster.DefaultProject where it is open
-	Kinds       []string          // of the tasks that it gives out; nil means all that its workers take
-	Price       float64           // per hour, of workers that name none
+	KeyRequired bool              // each request needs a Muster key; otherwise the gateway is open to everyone who reaches it
+	Project     string            // of the tasks that it assigns and submits; "" means muster.DefaultProject for an open gateway
+	Kinds       []string          // of the tasks that it assigns; nil means all that its workers accept
+	Price       float64           // per hour, of workers without a price
 	Options     map[string]string // of the system
 }
 
-// Projects lists whose tasks the gateway's workers take; nil means all. An open gateway has one project, since anyone may take
+// Projects lists the projects whose tasks the gateway's workers run; nil means all. An open gateway has one project, since anyone can run
 // its tasks.
 func (c *Config) Projects() []string {
 	switch {
@@ -67,28 +66,26 @@ func (c *Config) Projects() []string {
 	}
 }
 
-// The most of what the text of a Config may have.
 const (
 	maxOptions = 64
 	maxPrice   = 1e6
 )
 
-// Common lists the options that every system has.
 var commonOptions = []Option{ //nolint:gochecknoglobals // a constant table
-	{Name: "key", Usage: "required: each request needs a Muster key"},
-	{Name: "project", Usage: "the project whose tasks it gives out and for which it submits"},
-	{Name: "kinds", Usage: "the kinds of tasks that it gives out, with + between them"},
-	{Name: "price", Usage: "per hour, of workers that name none"},
+	{Name: "key", Usage: "required: require a Muster key for each request"},
+	{Name: "project", Usage: "project of the tasks that the gateway assigns and submits"},
+	{Name: "kinds", Usage: "kinds of tasks to assign, separated by +"},
+	{Name: "price", Usage: "price per hour of workers that do not name one"},
 }
 
 // Parse reads NAME[=ADDRESS][,OPTION=VALUE…], such as "mloc=:8000,key=required,redis=redis://127.0.0.1". A value
-// has no comma. Its errors are Invalid and say what is possible.
+// has no comma. Its errors are Invalid.
 func Parse(text string, systems []System) (Config, error) {
 	head, rest, hasOptions := strings.Cut(text, ",")
 	name, address, _ := strings.Cut(head, "=")
 	i := slices.IndexFunc(systems, func(s System) bool { return s.Name == name })
 	if i < 0 {
-		return Config{}, muster.Errorf(muster.Invalid, "there is no system %q: write one of %s", name, names(systems))
+		return Config{}, muster.Errorf(muster.Invalid, "unknown system %q: use one of %s", name, names(systems))
 	}
 	system := &systems[i]
 	c := Config{Name: name, Address: address, Options: map[string]string{}}
@@ -96,23 +93,23 @@ func Parse(text string, systems []System) (Config, error) {
 		c.Address = system.Address
 	}
 	if _, _, err := net.SplitHostPort(c.Address); err != nil {
-		return Config{}, muster.Errorf(muster.Invalid, "%s: %q is no address: write such as %s=%s", name, c.Address, name, system.Address)
+		return Config{}, muster.Errorf(muster.Invalid, "%s: invalid address %q: use HOST:PORT, such as %s=%s", name, c.Address, name, system.Address)
 	}
 	if !hasOptions {
 		return c, nil
 	}
 	parts := strings.Split(rest, ",")
 	if len(parts) > maxOptions {
-		return Config{}, muster.Errorf(muster.Invalid, "%s: %d options are too many", name, len(parts))
+		return Config{}, muster.Errorf(muster.Invalid, "%s: too many options (%d)", name, len(parts))
 	}
 	seen := map[string]bool{}
 	for _, part := range parts {
 		option, value, ok := strings.Cut(part, "=")
 		if !ok || value == "" {
-			return Config{}, muster.Errorf(muster.Invalid, "%s: %q is no option: write OPTION=VALUE, with one of %s", name, part, options(system))
+			return Config{}, muster.Errorf(muster.Invalid, "%s: invalid option %q: use OPTION=VALUE with one of %s", name, part, options(system))
 		}
 		if seen[option] {
-			return Config{}, muster.Errorf(muster.Invalid, "%s: %s is there twice", name, option)
+			return Config{}, muster.Errorf(muster.Invalid, "%s: duplicate option %s", name, option)
 		}
 		seen[option] = true
 		if err := c.set(system, option, value); err != nil {
@@ -122,32 +119,35 @@ func Parse(text string, systems []System) (Config, error) {
 	return c, nil
 }
 
+// CommonOptions lists the options that every system has.
+func CommonOptions() []Option { return slices.Clone(commonOptions) }
+
 func (c *Config) set(system *System, option, value string) error {
 	switch option {
 	case "key":
 		if value != "required" {
-			return muster.Errorf(muster.Invalid, "key=%s: only key=required is possible", value)
+			return muster.Errorf(muster.Invalid, "key=%s: the only value is required", value)
 		}
 		c.KeyRequired = true
 	case "project":
 		if len(value) > muster.MaxNameSize {
-			return muster.Errorf(muster.Invalid, "project: the name has %d bytes: the most is %d", len(value), muster.MaxNameSize)
+			return muster.Errorf(muster.Invalid, "project: the name has %d bytes, more than %d", len(value), muster.MaxNameSize)
 		}
 		c.Project = value
 	case "kinds":
 		c.Kinds = strings.Split(value, "+")
 		if slices.Contains(c.Kinds, "") {
-			return muster.Errorf(muster.Invalid, "kinds=%s: write kinds with + between them", value)
+			return muster.Errorf(muster.Invalid, "kinds=%s: separate kinds by +", value)
 		}
 	case "price":
 		price, err := strconv.ParseFloat(value, 64)
 		if err != nil || math.IsNaN(price) || price < 0 || price > maxPrice {
-			return muster.Errorf(muster.Invalid, "price=%s: write an amount per hour such as 0.5", value)
+			return muster.Errorf(muster.Invalid, "price=%s: use an amount per hour, such as 0.5", value)
 		}
 		c.Price = price
 	default:
 		if !slices.ContainsFunc(system.Options, func(o Option) bool { return o.Name == option }) {
-			return muster.Errorf(muster.Invalid, "there is no option %q: it has %s", option, options(system))
+			return muster.Errorf(muster.Invalid, "unknown option %q: use one of %s", option, options(system))
 		}
 		c.Options[option] = value
 	}
@@ -170,11 +170,11 @@ func options(system *System) string {
 	return strings.Join(list, ", ")
 }
 
-// Deps is what a gateway is made of.
+// Deps is what System.New gets.
 type Deps struct {
 	Config  Config
 	Server  Server
-	Dir     string // its own folder, which is there, with mode 0700
+	Dir     string // an existing directory of the gateway alone, with mode 0700
 	Version string // of this program
 	Log     *slog.Logger
 }

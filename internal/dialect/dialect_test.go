@@ -33,20 +33,20 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":                    `there is no system ""`,
+		"":                    `unknown system ""`,
 		"three":               "one, two",
-		"one=here":            "is no address",
-		"one,":                "is no option",
-		"one,key":             "is no option",
-		"one,key=":            "is no option",
-		"one,key=yes":         "only key=required",
-		"one,redis=x":         `no option "redis"`,
+		"one=here":            "invalid address",
+		"one,":                "invalid option",
+		"one,key":             "invalid option",
+		"one,key=":            "invalid option",
+		"one,key=yes":         "only value is required",
+		"one,redis=x":         `unknown option "redis"`,
 		"one,price=-1":        "amount per hour",
 		"one,price=NaN":       "amount per hour",
 		"one,price=1e9":       "amount per hour",
-		"one,kinds=a++b":      "with + between",
-		"one,price=1,price=2": "there twice",
-		"one,project=" + strings.Repeat("x", 100): "the most is",
+		"one,kinds=a++b":      "separate kinds by +",
+		"one,price=1,price=2": "duplicate option",
+		"one,project=" + strings.Repeat("x", 100): "more than",
 		"one" + strings.Repeat(",price=1", 100):   "too many",
 	} {
 		if _, err := dialect.Parse(text, systems()); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), want) {
@@ -73,7 +73,7 @@ func TestProjects(t *testing.T) {
 	}
 }
 
-// FuzzParse holds that what is taken has an address, a known name and a sensible price.
+// FuzzParse checks that a valid Config has an address, a known name and a valid price.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"one", "two=:1,redis=x,key=required", "one,price=1e308", "one=,=", "one,kinds=+"} {
 		f.Add(seed)

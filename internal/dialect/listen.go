@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	maxConnections = 2048             // of one gateway; three quarters of them may be of one address
-	headerTimeout  = 10 * time.Second // for the head of a request
+	maxConnections = 2048             // of one gateway; one address may have three quarters of them
+	headerTimeout  = 10 * time.Second // for the header of a request
 	idleTimeout    = 2 * time.Minute  // of a connection between requests
-	stopGrace      = 2 * time.Second  // for requests to end when the gateway stops
+	stopGrace      = 2 * time.Second  // for active requests when the gateway stops
 	keyPathPrefix  = "/k/"            // before a key in a path
 )
 
 // Listener is the port of a gateway.
 type Listener struct {
-	// Token finds the Muster key that a request carries in the way of the gateway's system, "" for none. It is asked where neither
+	// Token returns the Muster key that a request carries in a way of the foreign system, "" for none. It is called if neither
 	// the path nor an Authorization header has one. It is set before Serve.
 	Token func(r *http.Request) string
-	// WriteError answers a request that has no valid key as the system's server would. Nil answers with JSON. It is set before Serve.
+	// WriteError answers a request without a valid key as the foreign server does. Nil answers with JSON. It is set before Serve.
 	WriteError func(w http.ResponseWriter, r *http.Request, err error)
 
 	deps     Deps
@@ -39,18 +39,18 @@ type Listener struct {
 	bodies   *bodyLimiter
 }
 
-// MaxConnections returns how many a gateway has at most where a process may open so many descriptors. The ports of eight gateways have together
-// what connlimit.Total leaves for connections.
+// MaxConnections returns the limit of one gateway's connections for a process with so many descriptors. Eight gateways share
+// what connlimit leaves for connections.
 func MaxConnections(descriptors uint64) int {
 	return min(maxConnections, connlimit.ConnsFor(descriptors)/8)
 }
 
-// Listen opens the port of a gateway. Its errors name the option.
+// Listen opens the port of a gateway.
 func Listen(ctx context.Context, deps Deps) (*Listener, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", deps.Config.Address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, muster.Errorf(muster.Conflict, "--dialect %s: cannot listen on %s, because another program does: stop it, or choose another address with --dialect %s=ADDRESS",
+		return nil, muster.Errorf(muster.Conflict, "--dialect %s: address %s is already in use: stop the other program, or choose another address with --dialect %s=ADDRESS",
 			deps.Config.Name, deps.Config.Address, deps.Config.Name)
 	case err != nil:
 		return nil, muster.Errorf(muster.Invalid, "--dialect %s: cannot listen on %s: %w", deps.Config.Name, deps.Config.Address, err)
@@ -59,10 +59,10 @@ func Listen(ctx context.Context, deps Deps) (*Listener, error) {
 	return &Listener{deps: deps, listener: limiter.Listen(l), bodies: newBodyLimiter()}, nil
 }
 
-// Close gives the port back, for a gateway that does not get to Serve.
+// Close closes the port of a gateway that does not call Serve.
 func (l *Listener) Close() error { return l.listener.Close() }
 
-// URL is where the port is reached from this machine.
+// URL returns the URL of the port for programs on this machine.
 func (l *Listener) URL() string {
 	host, port, err := net.SplitHostPort(l.listener.Addr().String())
 	if err != nil {
@@ -74,12 +74,12 @@ func (l *Listener) URL() string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// Serve serves h until ctx ends, with which the contexts of requests end; those that are under way have a moment to answer. The
-// port is closed when it returns.
+// Serve serves h until ctx ends, which also ends the contexts of requests; active requests have 2 s to answer. The port is closed
+// when it returns.
 //
-// A Muster key is taken from the path, /k/KEY/…, which h sees without it, from an Authorization header or by l.Token. One
-// that is there must be valid; with key=required it must be there. CallerFromContext tells h whose it is. Paths are never logged.
-// A panic of h ends its request only. A body that stands still for a minute breaks off.
+// A Muster key comes from the path, /k/KEY/…, which h receives without it, from an Authorization header or from l.Token. A key must be
+// valid; with key=required it must be present. CallerFromContext returns its owner. Paths are never logged.
+// A panic of h ends only its request. A body that makes no progress for a minute ends with an error.
 func (l *Listener) Serve(ctx context.Context, h http.Handler) error {
 	server := &http.Server{
 		Handler:           connlimit.Handler(l.recoverPanics(l.bodies.limitBodies(l.authenticate(h)))),
@@ -107,7 +107,7 @@ func (l *Listener) Serve(ctx context.Context, h http.Handler) error {
 	return <-stopped
 }
 
-// recoverPanics ends the request of a handler that panics, and no other.
+// recoverPanics ends only the request of a handler that panics.
 func (l *Listener) recoverPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -115,17 +115,17 @@ func (l *Listener) recoverPanics(next http.Handler) http.Handler {
 			if p == nil {
 				return
 			}
-			if p == http.ErrAbortHandler { //nolint:errorlint // it is this very value
+			if p == http.ErrAbortHandler { //nolint:errorlint // never wrapped
 				panic(p)
 			}
-			l.deps.Log.Error("a handler panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-			WriteJSON(w, http.StatusInternalServerError, map[string]string{"error": "a bug of the server"})
+			l.deps.Log.Error("handler panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			WriteJSON(w, http.StatusInternalServerError, map[string]string{"error": "internal server error"})
 		}()
 		next.ServeHTTP(w, r)
 	})
 }
 
-// authenticate finds out who asks.
+// authenticate checks the key of a request.
 func (l *Listener) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := ""
@@ -162,8 +162,8 @@ func (l *Listener) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// withLeadingSlash is a path with one slash before it: a program that has one at the end of its server's URL sends two, and would be redirected to a
-// path without the key.
+// withLeadingSlash returns a path with exactly one leading slash: with two, as a client sends them whose URL ends in a slash, the mux would
+// redirect to a path without the key.
 func withLeadingSlash(path string) string { return "/" + strings.TrimLeft(path, "/") }
 
 func (l *Listener) writeError(w http.ResponseWriter, r *http.Request, err error) {
@@ -176,20 +176,20 @@ func (l *Listener) writeError(w http.ResponseWriter, r *http.Request, err error)
 
 type callerKey struct{}
 
-// Caller is whose key a request has. The zero Caller is that of an open gateway.
+// Caller is the owner of a request's key. The zero Caller is that of a request without a key.
 type Caller struct {
 	client.Whoami
 
 	Token string
 }
 
-// CallerFromContext returns who asks.
+// CallerFromContext returns the caller of a request from its context.
 func CallerFromContext(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c
 }
 
-// CanJoinWorkers returns a Forbidden error if the caller's key is none by which workers join.
+// CanJoinWorkers returns a Forbidden error if workers cannot join with the caller's key.
 func (c Caller) CanJoinWorkers() error {
 	if c.Token == "" {
 		return nil
@@ -201,13 +201,38 @@ func (c Caller) principal() auth.Principal {
 	return auth.Principal{KeyID: c.Key, Name: c.Name, Role: auth.Role(c.Role), Project: c.Project}
 }
 
-// WriteJSON answers a request with a JSON value.
+// WriteJSON writes a JSON response.
 func WriteJSON(w http.ResponseWriter, status int, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		status, b = http.StatusInternalServerError, []byte(`{"error":"a bug of the server"}`)
+		status, b = http.StatusInternalServerError, []byte(`{"error":"internal server error"}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // the caller may be gone
+	_, _ = w.Write(append(b, '\n')) // the client may have disconnected
+}
+
+// HTTPStatus returns the status with which gateways answer an error: 500 for one without a code. It differs from Muster's own API for
+// Undetermined, which is 503, because programs of other systems repeat such requests.
+func HTTPStatus(err error) int {
+	switch muster.CodeOf(err) {
+	case muster.Invalid, muster.InvalidSpec:
+		return http.StatusBadRequest
+	case muster.Unauthenticated:
+		return http.StatusUnauthorized
+	case muster.Forbidden:
+		return http.StatusForbidden
+	case muster.NotFound:
+		return http.StatusNotFound
+	case muster.Conflict:
+		return http.StatusConflict
+	case muster.TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case muster.Unavailable, muster.Undetermined:
+		return http.StatusServiceUnavailable
+	case muster.StorageFull:
+		return http.StatusInsufficientStorage
+	case muster.Internal:
+	}
+	return http.StatusInternalServerError
 }

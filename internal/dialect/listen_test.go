@@ -22,7 +22,7 @@ const (
 	submitKey = "mst_submitter_bbbbbbbbbbbbbbbbbbbbbbbbbbbb"
 )
 
-// newServer answers as far as gateways ask for keys.
+// newServer answers requests about keys.
 func newServer(t *testing.T) dialect.Server {
 	t.Helper()
 	pipe := dialect.NewPipe()
@@ -61,7 +61,7 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
-// serveEcho serves a handler that says who asks for what.
+// serveEcho serves a handler that returns the path and the caller of a request.
 func serveEcho(t *testing.T, required bool, log *logBuffer, change func(*dialect.Listener)) string {
 	t.Helper()
 	return serve(t, required, log, change, func(w http.ResponseWriter, r *http.Request) {
@@ -132,7 +132,7 @@ func request(t *testing.T, method, url, body string, header ...string) string {
 	return resp.Status[:3] + " " + strings.TrimSpace(string(b))
 }
 
-// A key is taken from the path, the header and the system's own way; it is never logged.
+// A key comes from the path, the header or Listener.Token; it is never logged.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	log := new(logBuffer)
@@ -182,17 +182,17 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// A port that is taken is told with the option.
+// The error for a port in use names the option.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	url := serveEcho(t, false, new(logBuffer), nil)
 	_, err := dialect.Listen(t.Context(), dialect.Deps{Config: dialect.Config{Name: "one", Address: strings.TrimPrefix(url, "http://")}})
 	if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "--dialect one=ADDRESS") {
-		t.Errorf("it says %v", err)
+		t.Errorf("error is %v", err)
 	}
 }
 
-// The server sees connections from where a foreign worker is.
+// Connections have the remote address of the foreign worker.
 func TestHTTPFrom(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -212,7 +212,7 @@ func TestHTTPFrom(t *testing.T) {
 	}
 }
 
-// A token that is longer than all keys is refused without a look for it.
+// A token that is longer than all keys is refused without a request.
 func TestLongToken(t *testing.T) {
 	t.Parallel()
 	pipe := dialect.NewPipe()
@@ -227,7 +227,7 @@ func TestLongToken(t *testing.T) {
 	}
 }
 
-// The ports of several gateways do not take all descriptors.
+// The ports of several gateways do not use all descriptors.
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
 	for descriptors, want := range map[uint64]int{0: 4, 1024: 85, 4096: 341, 1 << 20: 2048} {

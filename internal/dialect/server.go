@@ -2,19 +2,24 @@ package dialect
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// Server is the way to the Muster server of this process.
+// Server connects to the Muster server of this process.
 type Server struct {
 	URL          string       // http://muster.local
 	HTTP         *http.Client // reaches only this server
@@ -25,18 +30,18 @@ type Server struct {
 	authCache *authCache
 }
 
-// localURL is the server's address inside the process. HTTP needs one; nobody resolves it.
+// localURL is the server's address inside the process. It is never resolved.
 const localURL = "http://muster.local"
 
-// Connect returns the way to the server that accepts the connections of pipe.
+// Connect returns a Server for the one that accepts the connections of pipe.
 func Connect(pipe *Pipe, joinToken, submitterKey string) Server {
 	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, authCache: &authCache{entries: map[string]authResult{}}}
 	s.HTTP = s.HTTPFrom(netip.Addr{})
 	return s
 }
 
-// HTTPFrom returns a client whose connections come from addr for the server, and from loopback if that is not valid. It has no
-// timeout for a whole request.
+// HTTPFrom returns a client whose connections have addr as their remote address at the server, or loopback if addr is not valid. It
+// has no timeout for a whole request.
 func (s Server) HTTPFrom(addr netip.Addr) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DialContext:           func(ctx context.Context, _, _ string) (net.Conn, error) { return s.pipe.Dial(ctx, addr) },
@@ -46,7 +51,7 @@ func (s Server) HTTPFrom(addr netip.Addr) *http.Client {
 	}}
 }
 
-// Client returns a client of the public API with this token; "" means Key.
+// Client returns a client of the public API with this token; "" means SubmitterKey.
 func (s Server) Client(token string) (*client.Client, error) {
 	if token == "" {
 		token = s.SubmitterKey
@@ -55,18 +60,18 @@ func (s Server) Client(token string) (*client.Client, error) {
 }
 
 const (
-	authCacheTTL = 5 * time.Second // how long an answer counts
-	maxAuthCache = 1000            // answers that are remembered
+	authCacheTTL = 5 * time.Second
+	maxAuthCache = 1000 // entries
 )
 
-// Authorize says whose a Muster key is. Its errors are Unauthenticated for a key that is not valid, and Unavailable. An answer
-// counts for a few seconds.
+// Authorize returns the owner of a Muster key. Its errors are Unauthenticated for a key that is not valid, and Unavailable. It caches
+// answers for 5 s.
 func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, error) {
 	if token == "" {
-		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "a Muster key is required here")
+		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "a Muster API key is required")
 	}
-	if len(token) > auth.MaxToken { // it is not remembered either
-		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "the API key is not known here")
+	if len(token) > auth.MaxToken { // not cached either
+		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "unknown API key")
 	}
 	if whoami, err, ok := s.authCache.get(token); ok {
 		return whoami, err
@@ -82,7 +87,7 @@ func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, err
 	return whoami, err
 }
 
-// authCache are answers to Authorize.
+// authCache holds results of Authorize.
 type authCache struct {
 	mu      sync.Mutex
 	entries map[string]authResult
@@ -113,7 +118,7 @@ func (k *authCache) put(token string, whoami client.Whoami, err error) {
 	k.entries[token] = authResult{whoami: whoami, err: err, expires: time.Now().Add(authCacheTTL)}
 }
 
-// Pipe is a listener whose connections are dialed inside the process. They use no descriptors. Its methods may be called at the same time.
+// Pipe is a listener whose connections are dialed inside the process. They use no descriptors. Its methods may be called concurrently.
 type Pipe struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -123,7 +128,7 @@ type Pipe struct {
 // NewPipe returns an open Pipe.
 func NewPipe() *Pipe { return &Pipe{conns: make(chan net.Conn), closed: make(chan struct{})} }
 
-// Dial connects; the server sees the connection as from that address, or from loopback if it is not valid.
+// Dial connects. The remote address of the server's connection is from, or loopback if from is not valid.
 func (p *Pipe) Dial(ctx context.Context, from netip.Addr) (net.Conn, error) {
 	if !from.IsValid() {
 		from = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -172,3 +177,42 @@ type pipeConn struct {
 
 // RemoteAddr returns the address that the connection was dialed for.
 func (c pipeConn) RemoteAddr() net.Addr { return c.remote }
+
+// NewUUID returns a random UUID of version 4.
+func NewUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// RemoteAddr returns the address from which a request comes, invalid if it is not known.
+func RemoteAddr(r *http.Request) netip.Addr {
+	addr, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return addr.Addr().Unmap().WithZone("")
+}
+
+const (
+	secretSize    = 32
+	minSecretSize = 16
+)
+
+// Secret returns the secret bytes in the file at path. It creates the file if it is missing or shorter than 16 bytes.
+func Secret(path string) ([]byte, error) {
+	b, err := os.ReadFile(path)
+	if err == nil && len(b) >= minSecretSize {
+		return b, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, muster.Errorf(muster.Internal, "cannot read the gateway's secret: %w", err)
+	}
+	b = make([]byte, secretSize)
+	_, _ = rand.Read(b) // never fails
+	if err := atomicfile.Write(path, b, 0o600); err != nil {
+		return nil, muster.Errorf(muster.Internal, "cannot write the gateway's secret: %w", err)
+	}
+	return b, nil
+}

@@ -16,39 +16,40 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
-// Config is what a Bridge is made of.
+// Config configures a Bridge.
 type Config struct {
 	Client           *client.Client
-	Dir              string            // of this bridge alone; made if it is not there
+	Dir              string            // of this bridge alone; created if it is missing
 	System           string            // such as "qubix": a part of idempotency keys, and the label dialect of jobs
 	Origin           string            // the foreign server and this bridge's identity there: a part of idempotency keys
-	Project          string            // of jobs; "" leaves what their specs say
+	Project          string            // of jobs; "" means the one in their specs
 	Labels           map[string]string // of jobs, besides those of their specs
 	Worker           string            // id or name of the only worker that runs the jobs and counts for Capacity; "" means the fleet
-	ProgressInterval time.Duration     // between two reports of progress of a job whose state does not change; 0 means 10 s
-	RetryDelay       time.Duration     // before the first repetition of a final report, doubling up to a minute; 0 means 1 s
-	LogDrainTimeout  time.Duration     // how long the end of a log may take after its task's while nothing of it comes; 0 means 30 s
-	LogLimiter       *LogLimiter       // shared by the bridges that use one API key; nil means some of its own
+	ProgressInterval time.Duration     // between reports of progress while the state does not change; 0 means 10 s
+	RetryDelay       time.Duration     // before the first retry, doubling up to a minute; 0 means 1 s
+	LogDrainTimeout  time.Duration     // without new lines of the log of a task that has ended; 0 means 30 s
+	LogLimiter       *LogLimiter       // shared by the bridges that use one API key; nil means one of its own
 	Metrics          Metrics           // shared by the bridges of one process; nil measures nothing
 	Log              *slog.Logger
 }
 
-// Metrics counts what bridges do. Its methods may be called at any time and return at once.
+// Metrics counts what bridges do. Its methods are called concurrently and must not block.
 type Metrics interface {
 	// Accepted counts a job of the foreign server.
 	Accepted()
-	// Pending counts jobs that are to be reported, or with a negative number those that were.
+	// Pending changes the number of jobs without a final report.
 	Pending(more int)
-	// Reported counts a final report that the foreign server accepted, or refused for good.
+	// Reported counts a final report that the foreign server accepted or permanently refused.
 	Reported(accepted bool)
-	// Retried counts a failed attempt that is repeated; step is submit, follow or report.
+	// Retried counts a failed step that is repeated: submit, follow or report.
 	Retried(step string)
 }
 
-// noMetrics is the Metrics of a Bridge that is given none.
 type noMetrics struct{}
 
 func (noMetrics) Accepted()      {}
@@ -58,62 +59,62 @@ func (noMetrics) Retried(string) {}
 
 // Job is one job of the foreign server.
 type Job struct {
-	ID        string          // in its own system
-	Spec      muster.Spec     // what Muster runs; absent in what a Port is given
-	Meta      json.RawMessage // the system's own, kept until the final report was taken; one JSON value or nil
-	MusterJob muster.JobID    // once it was submitted
+	ID        string          // in the foreign system
+	Spec      muster.Spec     // for Accept only
+	Meta      json.RawMessage // of the foreign system, kept until the final report is accepted; one JSON value or nil
+	MusterJob muster.JobID    // 0 until the job is submitted
 }
 
-// Reporter is how a system's bridge speaks to the foreign server. Its methods may be called at the same time for different
-// jobs; for one job Progress, Finish and Logger.Log do not overlap.
+// Reporter sends reports to the foreign server. Its methods are called concurrently for different jobs; for one job Progress, Finish
+// and LogReporter.Log do not overlap.
 type Reporter interface {
-	// Progress says how a job stands. It is not repeated: the next one replaces it. tasks are up to MaxReportedTasks of the job, by number.
+	// Progress reports the state of a job. It is not retried. tasks are up to MaxReportedTasks of the job, by number.
 	Progress(ctx context.Context, j Job, now muster.Job, tasks []muster.Task) error
-	// Finish is the final report. After an error it is repeated, unless that is Conflict, NotFound, Invalid or Forbidden: then the
-	// foreign server will never take it.
+	// Finish sends the final report. It is retried after an error other than Conflict, NotFound, Invalid and Forbidden, by which the
+	// foreign server permanently refuses it.
 	Finish(ctx context.Context, j Job, end FinalReport) error
 }
 
-// LogReporter is a Port that takes the output of jobs.
+// LogReporter is a Reporter that also sends the output of jobs.
 type LogReporter interface {
-	// Log brings new whole lines of the first task's output without their ends, in order. After Unavailable the same lines are brought
-	// again until they are taken, and the final report waits for that. After another error they are brought some times more, and
-	// not at all if it is one with which Finish is given up; then they are dropped.
+	// Log sends new lines of the first task's output, without line ends and in order. After Unavailable it is retried until it succeeds,
+	// and the final report waits for that. After another error it is retried a few times, but not after one by which the foreign
+	// server refuses final reports; then the lines are dropped.
 	Log(ctx context.Context, j Job, lines []string) error
 }
 
-// FinishChecker is a Port that can ask whether the foreign server has the final report of a job already.
+// FinishChecker is a Reporter that can ask whether the foreign server has the final report of a job.
 type FinishChecker interface {
 	Finished(ctx context.Context, j Job) (bool, error)
 }
 
-// MaxReportedTasks is how many tasks of a job a Port is told of.
+// MaxReportedTasks is the maximum number of tasks of a job that a Reporter gets.
 const MaxReportedTasks = 1000
 
-// Bridge brings jobs of one foreign server to Muster. Its methods may be called at the same time.
+// Bridge runs jobs of one foreign server on Muster. Its methods may be called concurrently.
 type Bridge struct {
 	cfg      Config
 	reporter Reporter
 	outbox   *outbox
 
 	mu          sync.Mutex
-	jobs        map[string]*job          // that are not finally reported, by foreign id
-	byMusterJob map[muster.JobID]*job    // those of them that were submitted
-	closed      map[string]time.Time     // when the others were, by foreign id
-	accepting   map[string]chan struct{} // ids that are being written, closed when they were
-	queue       []*job                   // to be followed
-	queueReady  chan struct{}            // holds one token if there may be some
-	pruneNeeded chan struct{}            // holds one token if too many closed jobs are remembered
+	jobs        map[string]*job          // without a final report, by foreign id
+	byMusterJob map[muster.JobID]*job    // those of jobs that are submitted
+	closed      map[string]time.Time     // when the other jobs were closed, by foreign id
+	accepting   map[string]chan struct{} // foreign ids that Accept writes now; closed afterwards
+	queue       []*job                   // without a follower
+	queueReady  chan struct{}            // a token if queue may have jobs
+	pruneNeeded chan struct{}            // a token if closed has too many
 }
 
-// job is a record and who follows it.
+// job is a record with the state of its follower.
 type job struct {
-	record                 // guarded by Bridge.mu; written to disk by the job's follower, and by Accept before there is one
-	failures int           // of its follower in a row
-	wake     chan struct{} // holds one token if something about it may have changed
+	record                 // guarded by Bridge.mu; written to disk by Accept and then by the follower only
+	failures int           // in a row
+	wake     chan struct{} // a token if the job may have changed
 }
 
-// New opens the outbox in cfg.Dir. It is a Conflict if another process has it. Without Run the caller closes the Bridge.
+// New opens the outbox in cfg.Dir. It is a Conflict if another process uses it. A caller that does not call Run closes the Bridge.
 func New(cfg Config, reporter Reporter) (*Bridge, error) {
 	cfg.ProgressInterval = cmp.Or(cfg.ProgressInterval, 10*time.Second)
 	cfg.RetryDelay = cmp.Or(cfg.RetryDelay, time.Second)
@@ -133,7 +134,7 @@ func New(cfg Config, reporter Reporter) (*Bridge, error) {
 		cfg.Metrics = noMetrics{}
 	}
 	b := &Bridge{
-		cfg: cfg, reporter: reporter, outbox: out, queueReady: make(chan struct{}, 1), pruneNeeded: make(chan struct{}, 1),
+		cfg: cfg, reporter: reporter, outbox: out, queueReady: wake.New(), pruneNeeded: wake.New(),
 		jobs: map[string]*job{}, byMusterJob: map[muster.JobID]*job{}, closed: map[string]time.Time{}, accepting: map[string]chan struct{}{},
 	}
 	for _, r := range records {
@@ -142,42 +143,34 @@ func New(cfg Config, reporter Reporter) (*Bridge, error) {
 	return b, nil
 }
 
-// Close closes the outbox of a Bridge. Run does so at its end.
+// Close closes the outbox. Run does so at its end.
 func (b *Bridge) Close() error {
-	b.cfg.Metrics.Pending(-b.Pending()) // they are those of the next Bridge on the folder
+	b.cfg.Metrics.Pending(-b.Pending()) // the next Bridge in the directory counts them
 	return b.outbox.close()
 }
 
-// track notes a record. The lock is held, or no other goroutine knows b.
+// track adds a record to the maps. The caller holds mu, or is alone.
 func (b *Bridge) track(r *record) {
 	if r.isClosed() {
 		b.closed[r.ID] = r.At.Std()
 		return
 	}
-	j := &job{record: *r, wake: make(chan struct{}, 1)}
+	j := &job{record: *r, wake: wake.New()}
 	b.jobs[r.ID] = j
 	b.cfg.Metrics.Pending(1)
 	if r.Job != 0 {
 		b.byMusterJob[r.Job] = j
 	}
 	b.queue = append(b.queue, j)
-	signal(b.queueReady)
+	wake.Set(b.queueReady)
 }
 
-// signal puts one into c unless it holds one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// Accept takes a job of the foreign server. When it returns true the job is on disk, and will be run and reported. It returns
-// false for an id that was taken before, whatever became of it. Spec is submitted with the labels of the bridge. It is
-// Unavailable if the disk or the bounded outbox is full.
+// Accept accepts a job of the foreign server. When it returns true the job is on disk, and will be run and reported. It returns
+// false for an id that was accepted before. Spec is submitted with the labels of the bridge. The error is Unavailable if the disk
+// or the bounded outbox is full.
 func (b *Bridge) Accept(_ context.Context, j Job) (accepted bool, err error) {
 	if j.ID == "" || len(j.ID) > maxForeignID {
-		return false, muster.Errorf(muster.Invalid, "the job's id has %d bytes: 1 to %d are possible", len(j.ID), maxForeignID)
+		return false, muster.Errorf(muster.Invalid, "the job id has %d bytes, not 1 to %d", len(j.ID), maxForeignID)
 	}
 	spec := j.Spec
 	spec.Labels = b.labels(j)
@@ -209,8 +202,8 @@ func (b *Bridge) Accept(_ context.Context, j Job) (accepted bool, err error) {
 	return true, nil
 }
 
-// reserve returns what its caller closes once the job is written, and nil for one that was taken before. It waits for another call
-// that takes the same job.
+// reserve returns a channel that its caller closes once the job is written, nil for a job that was accepted before. It waits for
+// other calls with the same id.
 func (b *Bridge) reserve(id string) (done chan struct{}, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -224,14 +217,14 @@ func (b *Bridge) reserve(id string) (done chan struct{}, err error) {
 		return nil, nil
 	}
 	if n := len(b.jobs) + len(b.accepting); n >= maxOpenJobs {
-		return nil, muster.Errorf(muster.Unavailable, "%d jobs wait for their final report: no more are taken", n)
+		return nil, muster.Errorf(muster.Unavailable, "%d jobs wait for their final report: not accepting more", n)
 	}
 	done = make(chan struct{})
 	b.accepting[id] = done
 	return done, nil
 }
 
-// labels of a job: where it comes from, and what the bridge's owner says.
+// labels returns the labels of a job.
 func (b *Bridge) labels(j Job) map[string]string {
 	labels := map[string]string{"dialect": b.cfg.System}
 	for _, src := range []map[string]string{j.Spec.Labels, b.cfg.Labels} {
@@ -240,7 +233,7 @@ func (b *Bridge) labels(j Job) map[string]string {
 	return labels
 }
 
-// Known reports whether a job with this id was accepted, be it over or not.
+// Known reports whether a job with this id was accepted, also if it has ended.
 func (b *Bridge) Known(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -252,7 +245,7 @@ func (b *Bridge) known(id string) bool {
 	return closed || b.jobs[id] != nil
 }
 
-// Jobs lists the jobs that are not finally reported, by id.
+// Jobs lists the jobs without a final report, by id.
 func (b *Bridge) Jobs() []Job {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -264,7 +257,7 @@ func (b *Bridge) Jobs() []Job {
 	return list
 }
 
-// Pending is the number of jobs that are not finally reported.
+// Pending returns the number of jobs without a final report.
 func (b *Bridge) Pending() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -273,8 +266,8 @@ func (b *Bridge) Pending() int {
 
 func (r *record) job() Job { return Job{ID: r.ID, Meta: r.Meta, MusterJob: r.Job} }
 
-// Cancel stops a job for the foreign server. Its end is reported as that of any other. It is NotFound for a job that is not known,
-// and does nothing for one that ended.
+// Cancel cancels a job for the foreign server. Its end is reported like any other. The error is NotFound for an unknown job and
+// Unavailable for one that is not submitted yet. Nothing happens to a job that has ended.
 func (b *Bridge) Cancel(ctx context.Context, id string) error {
 	b.mu.Lock()
 	known := b.known(id)
@@ -285,9 +278,9 @@ func (b *Bridge) Cancel(ctx context.Context, id string) error {
 	b.mu.Unlock()
 	switch {
 	case !known:
-		return muster.Errorf(muster.NotFound, "job %s is not known here", id)
+		return muster.Errorf(muster.NotFound, "unknown job %s", id)
 	case r.State == stateAccepted:
-		return muster.Errorf(muster.Unavailable, "job %s is being submitted: try again", id)
+		return muster.Errorf(muster.Unavailable, "job %s is not submitted yet: try again", id)
 	case r.State != stateSubmitted:
 		return nil
 	}
@@ -295,13 +288,13 @@ func (b *Bridge) Cancel(ctx context.Context, id string) error {
 	return err
 }
 
-// idempotencyKey names the submission of a foreign job for ever.
+// idempotencyKey returns the same key for each submission of a foreign job.
 func (b *Bridge) idempotencyKey(id string) string {
 	sum := sha256.Sum256([]byte(b.cfg.System + "\x00" + b.cfg.Origin + "\x00" + id))
 	return "bridge-" + hex.EncodeToString(sum[:])
 }
 
-// Run follows jobs until ctx ends, and closes the outbox. What is not reported then is in the next Bridge on the folder.
+// Run submits, follows and reports jobs until ctx ends, and closes the outbox. The next Bridge in the directory reports the rest.
 func (b *Bridge) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -332,13 +325,26 @@ func (b *Bridge) Run(ctx context.Context) error {
 	return errors.Join(group.Wait(), b.Close())
 }
 
-// pruneClosed removes closed jobs that need not be remembered.
+// RunWith is Run beside serve: when one of them returns, the context of the other ends.
+func (b *Bridge) RunWith(ctx context.Context, serve func(context.Context) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group.Go(func() error { return b.Run(ctx) })
+	group.Go(func() error {
+		defer cancel()
+		return serve(ctx)
+	})
+	return group.Wait()
+}
+
+// pruneClosed removes the oldest closed jobs.
 func (b *Bridge) pruneClosed(now time.Time) {
 	b.mu.Lock()
 	old := selectExpired(b.closed, now)
 	b.mu.Unlock()
 	if err := b.outbox.remove(old); err != nil {
-		b.cfg.Log.Error("old jobs cannot be removed from the outbox", slog.Any("error", err))
+		b.cfg.Log.Error("cannot remove old jobs from the outbox", slog.Any("error", err))
 		return
 	}
 	b.mu.Lock()
@@ -348,46 +354,103 @@ func (b *Bridge) pruneClosed(now time.Time) {
 	}
 }
 
-// watchEvents wakes the followers of jobs whose state changes. Where no event comes they look by themselves.
+// watchEvents wakes the followers of jobs whose state changes. Without events they poll.
 func (b *Bridge) watchEvents(ctx context.Context) {
 	types := []muster.EventType{muster.EventJob}
 	for ctx.Err() == nil {
 		for e, err := range b.cfg.Client.Events(ctx, client.EventQuery{Types: types}) {
 			if err != nil {
 				if ctx.Err() == nil {
-					b.cfg.Log.Debug("the events of the server ended", slog.Any("error", err))
+					b.cfg.Log.Debug("event stream ended", slog.Any("error", err))
 				}
 				break
 			}
 			b.wakeFollowers(e.Job)
 		}
-		if !sleep(ctx, b.cfg.RetryDelay) {
+		if backoff.Sleep(ctx, b.cfg.RetryDelay) != nil {
 			return
 		}
 	}
 }
 
-// wakeFollowers wakes those of a job, or of all for 0.
+// wakeFollowers wakes the follower of a job, or all of them for 0.
 func (b *Bridge) wakeFollowers(id muster.JobID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if id == 0 {
 		for _, j := range b.jobs {
-			signal(j.wake)
+			wake.Set(j.wake)
 		}
 	} else if j := b.byMusterJob[id]; j != nil {
-		signal(j.wake)
+		wake.Set(j.wake)
 	}
 }
 
-// sleep waits, and returns false if ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
+// Capacity sums up the workers that serve a bridge.
+type Capacity struct {
+	Workers   []muster.Worker // active ones
+	Resources muster.Resources
+	Free      muster.Resources // not used by tasks
+	Kinds     []string         // that at least one worker runs
+	Running   int              // tasks
+	Load      *muster.Load     // CPU is a mean weighted by cores, Memory a sum; nil if no worker reports it
+}
+
+// Capacity returns the capacity of the fleet, or of Config.Worker.
+func (b *Bridge) Capacity(ctx context.Context) (Capacity, error) {
+	var all []muster.Worker
+	var err error
+	if b.cfg.Worker == "" {
+		all, err = b.cfg.Client.Workers(ctx)
+	} else {
+		all = make([]muster.Worker, 1)
+		all[0], err = b.cfg.Client.Worker(ctx, b.cfg.Worker)
 	}
+	if err != nil {
+		return Capacity{}, err
+	}
+	return SumCapacity(all), nil
+}
+
+// SumCapacity returns the capacity of the active workers.
+func SumCapacity(all []muster.Worker) Capacity {
+	var c Capacity
+	cores, load := 0.0, muster.Load{}
+	for i := range all {
+		w := &all[i]
+		if w.State != muster.WorkerActive {
+			continue
+		}
+		c.Workers = append(c.Workers, *w)
+		addResources(&c.Resources, &w.Resources)
+		if w.Free != nil && w.Constrained == "" {
+			addResources(&c.Free, w.Free)
+		}
+		c.Running += w.Running
+		for _, k := range w.Kinds {
+			if !slices.Contains(c.Kinds, k) {
+				c.Kinds = append(c.Kinds, k)
+			}
+		}
+		if w.Load != nil {
+			cores += w.Resources.CPUs
+			load.CPU += w.Load.CPU * w.Resources.CPUs
+			load.Memory += w.Load.Memory
+			load.GPUs = append(load.GPUs, w.Load.GPUs...)
+		}
+	}
+	if cores > 0 {
+		load.CPU /= cores
+		c.Load = &load
+	}
+	slices.Sort(c.Kinds)
+	return c
+}
+
+func addResources(sum, r *muster.Resources) {
+	sum.CPUs += r.CPUs
+	sum.Memory += r.Memory
+	sum.Disk += r.Disk
+	sum.Slots += r.Slots
+	sum.GPUs = append(sum.GPUs, r.GPUs...)
 }

@@ -19,14 +19,16 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// testTimeout is how long a test waits for what is to happen.
+// testTimeout bounds each wait of these tests.
 const testTimeout = 60 * time.Second
 
-// env is a Muster server whose one worker is the test.
+// env is a Muster server. Its only worker is the test.
 type env struct {
 	t               *testing.T
 	dir             string
@@ -73,7 +75,7 @@ func (c *counts) Retried(step string) {
 	c.retried[step]++
 }
 
-// String says all of them.
+// String returns all counts.
 func (c *counts) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,14 +89,13 @@ func (fleetGateway) Ready() error { return nil }
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	w := &env{t: t, dir: t.TempDir(), bridgeDir: filepath.Join(t.TempDir(), "bridge"), log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	w := &env{t: t, dir: t.TempDir(), bridgeDir: filepath.Join(t.TempDir(), "bridge"), log: testkit.Logger(t)}
 	w.counts = &counts{reported: map[bool]int{}, retried: map[string]int{}}
 	w.start()
-	t.Cleanup(func() { w.stop() })
 	return w
 }
 
-// start starts the server, on its folder of before.
+// start starts the server in the same directory.
 func (w *env) start() {
 	w.t.Helper()
 	tiny := dialect.System{Name: "tiny", New: func(_ context.Context, deps dialect.Deps) (dialect.Gateway, error) {
@@ -111,16 +112,8 @@ func (w *env) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	w.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("the server ended with %v", err)
-		}
-		w.stop = func() {}
-	}
+	ctx := w.t.Context()
+	w.stop = dialecttest.Background(w.t, server.Run)
 	local, err := server.Local(ctx)
 	if err != nil {
 		w.t.Fatal(err)
@@ -134,7 +127,7 @@ func (w *env) start() {
 	}
 }
 
-// fakeReporter is a foreign server that remembers what it was told.
+// fakeReporter is a foreign server that records reports.
 type fakeReporter struct {
 	mu         sync.Mutex
 	reports    map[string][]bridge.FinalReport
@@ -208,14 +201,14 @@ func (p *fakeReporter) logLines(id string) []string {
 	return slices.Clone(p.lines[id])
 }
 
-// checkingReporter is a port that can say whether it has the final report.
+// checkingReporter is a fakeReporter with FinishChecker.
 type checkingReporter struct{ *fakeReporter }
 
 func (p checkingReporter) Finished(_ context.Context, j bridge.Job) (bool, error) {
 	return len(p.finalReports(j.ID)) > 0, nil
 }
 
-// startBridge runs a bridge on the world's folder until the returned func is called.
+// startBridge runs a bridge in the same directory until the returned func is called.
 func (w *env) startBridge(p bridge.Reporter) (*bridge.Bridge, func()) {
 	w.t.Helper()
 	b, err := bridge.New(bridge.Config{
@@ -241,7 +234,7 @@ func (w *env) startBridge(p bridge.Reporter) (*bridge.Bridge, func()) {
 	return b, stop
 }
 
-// crash has the next bridge begin with what a kill -9 at this moment leaves.
+// crash has the next bridge start with the files that a kill -9 now leaves.
 func (w *env) crash(stop func()) {
 	w.t.Helper()
 	dir := filepath.Join(w.t.TempDir(), "copy")
@@ -265,29 +258,18 @@ func (w *env) accept(b *bridge.Bridge, j bridge.Job) bool {
 	return accepted
 }
 
-// waitFor waits until f returns true.
-func (w *env) waitFor(desc string, f func() bool) {
-	w.t.Helper()
-	for end := time.Now().Add(testTimeout); !f(); {
-		if time.Now().After(end) {
-			w.t.Fatalf("it did not happen: %s", desc)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 // waitOffered waits until the worker holds n tasks, and returns them.
 func (w *env) waitOffered(n int) []*fleet.Task {
 	w.t.Helper()
 	var tasks []*fleet.Task
-	w.waitFor(fmt.Sprintf("%d tasks are offered", n), func() bool {
+	testkit.Await(w.t, fmt.Sprintf("%d tasks are offered", n), func() bool {
 		tasks = w.worker.Tasks()
 		return len(tasks) >= n
 	})
 	return tasks
 }
 
-// succeed ends a task well.
+// succeed ends a task as succeeded.
 func (w *env) succeed(task *fleet.Task, lines ...string) {
 	w.t.Helper()
 	err := task.MarkStarted()
@@ -315,19 +297,19 @@ func TestAJobGoesThereAndBack(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	b, _ := w.startBridge(p)
 	if !w.accept(b, echo("a")) || w.accept(b, echo("a")) {
-		t.Fatal("an id is to be taken once")
+		t.Fatal("an id must be accepted once")
 	}
 	task := w.waitOffered(1)[0]
 	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	w.waitFor("progress is told again and again", func() bool {
+	testkit.Await(w.t, "progress is reported repeatedly", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.progress["a"] > 2
 	})
 	w.succeed(task, "one", "two", "three")
-	w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "the final report", func() bool { return b.Pending() == 0 })
 	ends := p.finalReports("a")
 	if len(ends) != 1 || !ends[0].Succeeded() || string(ends[0].Result()) != `{"ok":true}` || ends[0].Message() != "" {
 		t.Fatalf("reported %+v", ends)
@@ -340,14 +322,14 @@ func TestAJobGoesThereAndBack(t *testing.T) {
 		t.Errorf("labels %v", job.Labels)
 	}
 	if w.accept(b, echo("a")) {
-		t.Error("a job that was reported is taken again")
+		t.Error("a reported job is accepted again")
 	}
 	if tail, err := ends[0].LogTail(t.Context(), "", 2); err != nil || !slices.Equal(tail, []string{"two", "three"}) {
 		t.Errorf("the tail is %q, %v", tail, err)
 	}
 }
 
-// TestWhatIsCounted holds that each job is counted once, also over a restart of the bridge.
+// TestWhatIsCounted checks that each job is counted once, also over a restart of the bridge.
 func TestWhatIsCounted(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	p.fail = func(id string, n int) error {
@@ -371,7 +353,7 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 	w.succeed(tasks[0])
 	w.succeed(tasks[1])
-	w.waitFor("two are reported", func() bool { return b.Pending() == 1 })
+	testkit.Await(w.t, "two are reported", func() bool { return b.Pending() == 1 })
 	stop()
 	if got := w.counts.String(); !strings.HasPrefix(got, "3 accepted, 0 pending,") {
 		t.Errorf("without a bridge: %s", got)
@@ -381,7 +363,7 @@ func TestWhatIsCounted(t *testing.T) {
 		t.Errorf("the next bridge: %s", got)
 	}
 	w.succeed(tasks[2])
-	w.waitFor("all are reported", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "all are reported", func() bool { return b.Pending() == 0 })
 	if got, want := w.counts.String(), "3 accepted, 0 pending, reported map[false:1 true:2], retried map[report:4]"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -397,14 +379,14 @@ func TestAFailureSaysWhy(t *testing.T) {
 	})); err != nil {
 		t.Fatal(err)
 	}
-	w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "the final report", func() bool { return b.Pending() == 0 })
 	if end := p.finalReports("a")[0]; end.Succeeded() || end.Message() != "exit code 3" || *end.Task().ExitCode != 3 {
 		t.Errorf("reported %+v", end)
 	}
 	bad := echo("b")
 	bad.Spec.Tasks[0].Kind = "no such kind"
 	w.accept(b, bad)
-	w.waitFor("what Muster refuses is reported", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "what Muster refuses is reported", func() bool { return b.Pending() == 0 })
 	if end := p.finalReports("b")[0]; end.Succeeded() || end.Message() == "" || end.Task() != nil {
 		t.Errorf("reported %+v", end)
 	}
@@ -415,8 +397,8 @@ func TestCancel(t *testing.T) {
 	b, _ := w.startBridge(p)
 	w.accept(b, echo("a"))
 	w.waitOffered(1)
-	w.waitFor("it can be cancelled", func() bool { return b.Cancel(t.Context(), "a") == nil })
-	w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "it can be cancelled", func() bool { return b.Cancel(t.Context(), "a") == nil })
+	testkit.Await(w.t, "the final report", func() bool { return b.Pending() == 0 })
 	if end := p.finalReports("a")[0]; end.State != muster.JobCancelled {
 		t.Errorf("reported %+v", end)
 	}
@@ -425,8 +407,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestReportsAreRepeated holds that a final report is repeated while the foreign server is away, and given up when it
-// will never take it.
+// TestReportsAreRepeated checks that a final report is repeated while the foreign server is unreachable, until it permanently refuses the
+// report.
 func TestReportsAreRepeated(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	p.fail = func(id string, n int) error {
@@ -444,7 +426,7 @@ func TestReportsAreRepeated(t *testing.T) {
 	w.succeed(w.waitOffered(1)[0])
 	w.accept(b, echo("never"))
 	w.succeed(w.waitOffered(1)[0])
-	w.waitFor("both are over", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "both are over", func() bool { return b.Pending() == 0 })
 	if n := len(p.finalReports("later")); n != 1 || p.calls["later"] != 4 || p.calls["never"] != 1 {
 		t.Errorf("%d reports, calls %v", n, p.calls)
 	}
@@ -455,7 +437,7 @@ func TestReportsAreRepeated(t *testing.T) {
 	}
 }
 
-// TestKilledBetweenAcceptAndSubmit holds that two lives of a bridge, which both submit a job, make one.
+// TestKilledBetweenAcceptAndSubmit checks that a bridge that submits a job again after a restart creates no second one.
 func TestKilledBetweenAcceptAndSubmit(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	first, err := bridge.New(bridge.Config{Client: w.client, Dir: w.bridgeDir, System: "tiny", Origin: "http://foreign", Log: w.log}, p)
@@ -470,7 +452,7 @@ func TestKilledBetweenAcceptAndSubmit(t *testing.T) {
 	})
 	copied := w.bridgeDir
 	_, stop := w.startBridge(p) // submits
-	w.waitFor("it is submitted", func() bool { return w.jobs() == 1 })
+	testkit.Await(w.t, "it is submitted", func() bool { return w.jobs() == 1 })
 	stop()
 	w.bridgeDir = filepath.Join(t.TempDir(), "again") // as it was before the submission
 	if err := os.CopyFS(w.bridgeDir, os.DirFS(copied)); err != nil {
@@ -478,14 +460,14 @@ func TestKilledBetweenAcceptAndSubmit(t *testing.T) {
 	}
 	b, _ := w.startBridge(p)
 	w.succeed(w.waitOffered(1)[0])
-	w.waitFor("it is reported", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "it is reported", func() bool { return b.Pending() == 0 })
 	if n := w.jobs(); n != 1 || len(p.finalReports("a")) != 1 {
 		t.Errorf("%d jobs, %d reports", n, len(p.finalReports("a")))
 	}
 }
 
-// TestKilledWhileReporting holds that a final report that arrived before the bridge was killed is not sent again, where the foreign server can be
-// asked, and is sent again where it cannot.
+// TestKilledWhileReporting checks that a final report that arrived before the bridge was killed is sent again only if the Reporter is no
+// FinishChecker.
 func TestKilledWhileReporting(t *testing.T) {
 	for name, canCheck := range map[string]bool{"asked": true, "not asked": false} {
 		t.Run(name, func(t *testing.T) {
@@ -508,7 +490,7 @@ func TestKilledWhileReporting(t *testing.T) {
 			w.crash(stop)
 			close(p.finishGate)
 			b, _ = w.startBridge(newReporter())
-			w.waitFor("it is settled", func() bool { return b.Pending() == 0 })
+			testkit.Await(w.t, "it is settled", func() bool { return b.Pending() == 0 })
 			want := 2
 			if canCheck {
 				want = 1
@@ -520,7 +502,7 @@ func TestKilledWhileReporting(t *testing.T) {
 	}
 }
 
-// TestServerRestarts holds that jobs go on over a restart of the Muster server, and that those that come meanwhile wait.
+// TestServerRestarts checks that jobs continue over a restart of the Muster server, and that new ones wait for it.
 func TestServerRestarts(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	b, stop := w.startBridge(p)
@@ -529,7 +511,7 @@ func TestServerRestarts(t *testing.T) {
 	if err := errors.Join(task.MarkStarted(), task.Log(t.Context(), "before")); err != nil {
 		t.Fatal(err)
 	}
-	w.waitFor("the first line arrives", func() bool {
+	testkit.Await(w.t, "the first line arrives", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.lines["a"]) == 1
@@ -542,7 +524,7 @@ func TestServerRestarts(t *testing.T) {
 	for _, task := range w.waitOffered(2) {
 		w.succeed(task, "after")
 	}
-	w.waitFor("both are reported", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "both are reported", func() bool { return b.Pending() == 0 })
 	if len(p.finalReports("a")) != 1 || len(p.finalReports("b")) != 1 || w.jobs() != 2 {
 		t.Errorf("reports %v, %d jobs", p.reports, w.jobs())
 	}
@@ -558,7 +540,7 @@ func TestManyJobs(t *testing.T) {
 	for i := range n {
 		w.accept(b, echo(strconv.Itoa(i)))
 	}
-	w.waitFor("all are reported", func() bool {
+	testkit.Await(w.t, "all are reported", func() bool {
 		for _, task := range w.worker.Tasks() {
 			w.succeed(task)
 		}
@@ -597,7 +579,7 @@ func TestCapacity(t *testing.T) {
 	w := newEnv(t)
 	b, _ := w.startBridge(newFakeReporter())
 	var c bridge.Capacity
-	w.waitFor("the worker is active", func() bool {
+	testkit.Await(w.t, "the worker is active", func() bool {
 		var err error
 		c, err = b.Capacity(t.Context())
 		return err == nil && len(c.Workers) == 1

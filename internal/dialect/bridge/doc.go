@@ -1,20 +1,20 @@
-// Package bridge is what the bridges of all foreign systems have in common: the jobs of a foreign server become Muster
-// jobs, and what becomes of them goes back.
+// Package bridge runs the jobs of a foreign server as Muster jobs and reports their results to that server. It is the part
+// that the bridges of all foreign systems share.
 //
 //	foreign server ── job ──► system's bridge ── Accept ──► outbox (on disk) ──► Muster's API
 //	      ▲                                                    │                     │ events
-//	      └──── Progress, Log, Finish: the system's Port ◄─────┴─────────────────────┘
+//	      └── Progress, Log, Finish: the system's Reporter ◄───┴─────────────────────┘
 //
-// A bridge is a client of the public API and nothing else. It is safe to kill the bridge, the Muster server, its workers
-// and the foreign server at any moment:
+// A bridge only uses the public API. The bridge, the Muster server, its workers and the foreign server may be killed at any
+// moment:
 //
-//   - Accept returns after the job is on disk. The same foreign id is taken once, also after a restart and after its end.
-//   - A job is submitted under an idempotency key made of the system, the foreign server and the foreign id, so that a
-//     submission whose answer was lost makes no second job.
-//   - The final report is repeated until the foreign server takes or refuses it. A crash between the report and its note
-//     leaves open whether it arrived: a Port that is a Finisher asks the foreign server; otherwise the report is sent again,
-//     as all systems keep the first one.
+//   - Accept returns after the job is on disk. It accepts a foreign id once, also after a restart and after the job's end.
+//   - The idempotency key of a submission consists of the system, the foreign server and the foreign id. A submission whose
+//     answer was lost therefore creates no second job.
+//   - The final report is repeated until the foreign server accepts or refuses it. After a crash between the report and its
+//     record, a Reporter that is a FinishChecker asks the foreign server whether it arrived; otherwise the report is sent
+//     again, as all systems keep the first one.
 //
-// Progress is sent at most once in an interval, and only the last one counts. Log lines are sent in order, of the job's first
-// task, and again only where the answer was lost.
+// Progress is sent at most once in an interval. Log lines of the job's first task are sent in order, and repeated only if the
+// answer was lost.
 package bridge

@@ -12,20 +12,20 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// FinalReport is how a job ended.
+// FinalReport is the end of a job.
 type FinalReport struct {
 	State muster.JobState
-	Job   muster.Job    // as it is now; its zero value if Muster did not take the job
-	Tasks []muster.Task // up to MaxReportedTasks, by number; none if Muster did not take the job
+	Job   muster.Job    // zero if Muster refused the job
+	Tasks []muster.Task // up to MaxReportedTasks, by number; none if Muster refused the job
 
 	rejection string
 	client    *client.Client
 }
 
-// Succeeded reports whether all tasks did.
+// Succeeded reports whether all tasks succeeded.
 func (e *FinalReport) Succeeded() bool { return e.State == muster.JobSucceeded }
 
-// Task is the first task that did not succeed, the last one of a job that did, and nil if there is none.
+// Task returns the first task that did not succeed, else the last task, nil if there is none.
 func (e *FinalReport) Task() *muster.Task {
 	for i := range e.Tasks {
 		if t := &e.Tasks[i]; t.State != muster.Succeeded && t.State != muster.Skipped {
@@ -38,7 +38,7 @@ func (e *FinalReport) Task() *muster.Task {
 	return &e.Tasks[len(e.Tasks)-1]
 }
 
-// Result is that of Task, nil for none.
+// Result returns the result of Task, nil for none.
 func (e *FinalReport) Result() json.RawMessage {
 	if t := e.Task(); t != nil {
 		return t.Result
@@ -46,7 +46,7 @@ func (e *FinalReport) Result() json.RawMessage {
 	return nil
 }
 
-// Message says in a sentence why the job did not succeed, "" if it did.
+// Message returns why the job did not succeed, "" if it did.
 func (e *FinalReport) Message() string {
 	switch t := e.Task(); {
 	case e.rejection != "":
@@ -66,7 +66,7 @@ func (e *FinalReport) Message() string {
 	}
 }
 
-// LogTail returns the last lines of Task's output, at most n, of the given stream; "" means all.
+// LogTail returns at most n last lines of a stream of Task's output; "" means all streams.
 func (e *FinalReport) LogTail(ctx context.Context, stream string, n int) ([]string, error) {
 	t := e.Task()
 	if t == nil || t.Attempt == 0 {
@@ -89,10 +89,9 @@ func (e *FinalReport) LogTail(ctx context.Context, stream string, n int) ([]stri
 	return lines[max(0, len(lines)-n):], nil
 }
 
-// maxTail is how many bytes of a log's end are kept.
-const maxTail = 1 << 20
+const maxTail = 1 << 20 // bytes of LogTail
 
-// Download writes an artifact of a task to w. It fails at the end if the bytes are not right.
+// Download writes an artifact of a task to w. It returns an error if the content does not match its hash.
 func (e *FinalReport) Download(ctx context.Context, t *muster.Task, a muster.Artifact, w io.Writer) error {
 	return e.client.ReadArtifact(ctx, t.ID, a, w)
 }

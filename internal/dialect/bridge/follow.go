@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
-// follow brings one job from acceptance to its final report. It returns when that is done or ctx ends.
+// follow submits, monitors and reports one job. It returns when that is done or ctx ends.
 func (b *Bridge) follow(ctx context.Context, j *job) {
 	log := b.cfg.Log.With(slog.String("job", j.ID))
 	var end *FinalReport
@@ -35,14 +37,14 @@ func (b *Bridge) follow(ctx context.Context, j *job) {
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			log.Warn("a job of the foreign server waits; trying again", slog.String("state", b.snapshot(j).State), slog.Any("error", err))
+			log.Warn("foreign job delayed, retrying", slog.String("state", b.snapshot(j).State), slog.Any("error", err))
 			b.cfg.Metrics.Retried(stepName(r.State))
 			b.waitRetry(ctx, j)
 		}
 	}
 }
 
-// stepName names what is done with a job in a state.
+// stepName names the step of a job in a state, for Metrics.Retried.
 func stepName(state string) string {
 	switch state {
 	case stateAccepted:
@@ -54,10 +56,9 @@ func stepName(state string) string {
 	}
 }
 
-// maxRetry bounds the pauses between two tries.
-const maxRetry = time.Minute
+const maxRetry = time.Minute // between two tries
 
-// waitRetry waits after a failure, longer each time.
+// waitRetry waits after a failure, longer after each in a row.
 func (b *Bridge) waitRetry(ctx context.Context, j *job) {
 	b.mu.Lock()
 	n := j.failures
@@ -66,10 +67,10 @@ func (b *Bridge) waitRetry(ctx context.Context, j *job) {
 	b.backoff(ctx, n)
 }
 
-// backoff waits after the failure n, from 0, and returns false if ctx ended.
+// backoff waits after failure n, counted from 0, and returns false if ctx ended.
 func (b *Bridge) backoff(ctx context.Context, n int) bool {
 	d := min(b.cfg.RetryDelay<<min(n, 10), maxRetry)
-	return sleep(ctx, d/2+rand.N(d/2+1)) //nolint:gosec // spread, not a secret
+	return backoff.Sleep(ctx, d/2+rand.N(d/2+1)) == nil //nolint:gosec // jitter
 }
 
 func (b *Bridge) snapshot(j *job) record {
@@ -78,8 +79,8 @@ func (b *Bridge) snapshot(j *job) record {
 	return j.record
 }
 
-// update stores a changed record and then shows it. Only the follower of a job changes it, and who brings its log while
-// the follower does not.
+// update changes a record on disk and then in memory. Only the follower of a job calls it, or its log forwarder in place of the
+// follower.
 func (b *Bridge) update(j *job, apply func(r *record)) error {
 	r := b.snapshot(j)
 	state := r.State
@@ -106,13 +107,13 @@ func (b *Bridge) update(j *job, apply func(r *record)) error {
 		delete(b.byMusterJob, r.Job)
 		b.closed[r.ID] = r.At.Std()
 		if len(b.closed) > maxClosedJobs+closedSlack {
-			signal(b.pruneNeeded)
+			wake.Set(b.pruneNeeded)
 		}
 	}
 	return nil
 }
 
-// submit makes the job one of Muster. What Muster refuses ends as a failure.
+// submit submits the job to Muster. A job that Muster refuses ends as failed.
 func (b *Bridge) submit(ctx context.Context, j *job) error {
 	r := b.snapshot(j)
 	submitted, err := b.cfg.Client.Submit(ctx, r.Spec, client.SubmitOptions{IdempotencyKey: b.idempotencyKey(r.ID)})
@@ -129,7 +130,7 @@ func (b *Bridge) submit(ctx context.Context, j *job) error {
 	return b.update(j, func(r *record) { r.State, r.Job, r.Spec = stateSubmitted, submitted.ID, nil })
 }
 
-// monitor passes progress and log on until the job has ended.
+// monitor reports progress and log until the job has ended.
 func (b *Bridge) monitor(ctx context.Context, j *job) error {
 	logs := b.newLogForwarder(j)
 	defer logs.stop()
@@ -153,31 +154,16 @@ func (b *Bridge) monitor(ctx context.Context, j *job) error {
 		}
 		logs.exclusive(func() {
 			if err := b.reporter.Progress(ctx, r.job(), current, tasks); err != nil {
-				b.cfg.Log.Debug("progress was not taken", slog.String("job", r.ID), slog.Any("error", err))
+				b.cfg.Log.Debug("progress not accepted", slog.String("job", r.ID), slog.Any("error", err))
 			}
 		})
-		if !b.awaitChange(ctx, j) {
-			return ctx.Err()
+		if err := wake.Wait(ctx, j.wake, b.cfg.ProgressInterval); err != nil {
+			return err
 		}
 	}
 }
 
-// removedMessage is why a job failed that was deleted.
 const removedMessage = "the job was removed from the Muster server before it was reported"
-
-// awaitChange returns when the job's state changed, and when its next progress is due. It returns false if ctx ended.
-func (b *Bridge) awaitChange(ctx context.Context, j *job) bool {
-	t := time.NewTimer(b.cfg.ProgressInterval)
-	defer t.Stop()
-	select {
-	case <-j.wake:
-		return true
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 // fetchJob reads a job and its first tasks.
 func (b *Bridge) fetchJob(ctx context.Context, id muster.JobID) (muster.Job, []muster.Task, error) {
@@ -197,7 +183,7 @@ func (b *Bridge) fetchJob(ctx context.Context, id muster.JobID) (muster.Job, []m
 	return current, tasks, nil
 }
 
-// buildFinalReport gathers what the final report says.
+// buildFinalReport reads the end of a job.
 func (b *Bridge) buildFinalReport(ctx context.Context, r *record) (*FinalReport, error) {
 	if r.Refused != "" {
 		return &FinalReport{State: muster.JobFailed, rejection: r.Refused, client: b.cfg.Client}, nil
@@ -212,10 +198,10 @@ func (b *Bridge) buildFinalReport(ctx context.Context, r *record) (*FinalReport,
 	return &FinalReport{State: current.State, Job: current, Tasks: tasks, client: b.cfg.Client}, nil
 }
 
-// permanentErrors lists the codes of what a foreign server will never take.
+// permanentErrors lists the codes by which a foreign server permanently refuses a report.
 var permanentErrors = []muster.Code{muster.Conflict, muster.NotFound, muster.Invalid, muster.Forbidden} //nolint:gochecknoglobals // a constant list
 
-// sendFinalReport brings the final report to the foreign server.
+// sendFinalReport sends the final report, unless a FinishChecker finds that the foreign server has it.
 func (b *Bridge) sendFinalReport(ctx context.Context, j *job, end FinalReport, log *slog.Logger) error {
 	r := b.snapshot(j)
 	if r.State == stateSending {
@@ -236,7 +222,7 @@ func (b *Bridge) sendFinalReport(ctx context.Context, j *job, end FinalReport, l
 	case err == nil:
 		return b.update(j, func(r *record) { r.State = stateReported })
 	case slices.Contains(permanentErrors, muster.CodeOf(err)):
-		log.Error("the foreign server refuses the final report for good", slog.Any("error", err))
+		log.Error("foreign server refused the final report", slog.Any("error", err))
 		return b.update(j, func(r *record) { r.State, r.Rejected = stateRejected, err.Error() })
 	default:
 		return err

@@ -12,16 +12,17 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 const (
-	logFlushInterval = time.Second // lines are gathered for so long
-	maxLogBatch      = 500         // lines at once
-	maxLogLine       = 16 << 10    // bytes of one line; a longer one is cut
-	maxLogTries      = 8           // for lines that a foreign server answers with an error
+	logFlushInterval = time.Second // between two batches of lines
+	maxLogBatch      = 500         // lines
+	maxLogLine       = 16 << 10    // bytes of one line; the rest is dropped
+	maxLogTries      = 8           // after errors other than Unavailable
 )
 
-// LogLimiter bounds how many logs are read at the same time, because a server bounds the streams of an API key.
+// LogLimiter bounds how many logs are read concurrently, because a server bounds the streams of an API key.
 type LogLimiter struct{ running, ended chan struct{} }
 
 // NewLogLimiter allows 40 logs of running jobs, and ten more of jobs that have ended.
@@ -29,26 +30,27 @@ func NewLogLimiter() *LogLimiter {
 	return &LogLimiter{running: make(chan struct{}, 40), ended: make(chan struct{}, 10)}
 }
 
-// logForwarder brings the log of a job's first task to the Port, if that is a Logger. Its methods but turn are for one goroutine.
+// logForwarder sends the log of a job's first task to the Reporter, if that is a LogReporter. One goroutine calls its methods; exclusive may
+// be called concurrently.
 type logForwarder struct {
 	bridge   *Bridge
 	job      *job
-	reporter LogReporter        // nil if nothing is to be done
+	reporter LogReporter        // nil if there is nothing to do
 	cancel   context.CancelFunc // nil until start
 	jobEnded chan struct{}      // closed when the job has ended
-	activity chan struct{}      // holds one token if lines came
-	blocked  atomic.Bool        // it waits for the foreign server, or for its turn
-	done     chan struct{}      // closed when the whole log was brought, or reading was stopped
+	activity chan struct{}      // a token if lines came
+	blocked  atomic.Bool        // waiting for the foreign server or for LogLimiter
+	done     chan struct{}      // closed when run has returned
 	reportMu sync.Mutex         // Progress and Log of a job do not overlap
 }
 
 func (b *Bridge) newLogForwarder(j *job) *logForwarder {
-	l := &logForwarder{bridge: b, job: j, jobEnded: make(chan struct{}), activity: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &logForwarder{bridge: b, job: j, jobEnded: make(chan struct{}), activity: wake.New(), done: make(chan struct{})}
 	l.reporter, _ = b.reporter.(LogReporter)
 	return l
 }
 
-// start begins to read, unless that was done.
+// start starts reading at its first call.
 func (l *logForwarder) start(ctx context.Context) {
 	if l.reporter == nil || l.cancel != nil {
 		return
@@ -57,14 +59,14 @@ func (l *logForwarder) start(ctx context.Context) {
 	go l.run(ctx) // joined by stop
 }
 
-// exclusive calls f while no lines are brought.
+// exclusive calls f while Log is not called.
 func (l *logForwarder) exclusive(f func()) {
 	l.reportMu.Lock()
 	defer l.reportMu.Unlock()
 	f()
 }
 
-// drain waits for the end of the log of a job that has ended, for as long as lines come or the foreign server does not take them.
+// drain waits for the end of the log of a job that has ended, while lines come or the forwarder is blocked.
 func (l *logForwarder) drain(ctx context.Context) {
 	if l.cancel == nil {
 		return
@@ -111,7 +113,7 @@ func (l *logForwarder) run(ctx context.Context) {
 	}
 }
 
-// acquireSlot waits until the log may be read, and returns what ends that; nil if ctx ended before.
+// acquireSlot waits for a slot of LogLimiter and returns how to release it, nil if ctx ended.
 func (l *logForwarder) acquireSlot(ctx context.Context) (release func()) {
 	s, ending := l.bridge.cfg.LogLimiter, l.jobEnded
 	var ended chan struct{} // nil until the job has ended
@@ -131,13 +133,13 @@ func (l *logForwarder) acquireSlot(ctx context.Context) (release func()) {
 	}
 }
 
-// read follows the log from after the last line that was acknowledged, and reports whether it was brought to its end.
+// read follows the log from the first line that is not acknowledged, and reports whether it sent the log to its end.
 func (l *logForwarder) read(ctx context.Context) (complete bool) {
 	r := l.bridge.snapshot(l.job)
 	lines := make(chan client.LogLine)
 	ctx, cancel := context.WithCancel(ctx)
 	failed := make(chan error, 1)
-	go func() { // ends with ctx, which ends with this function; joined by lines
+	go func() { // ends with ctx; joined by lines
 		defer close(lines)
 		task := muster.TaskID{Job: r.Job}
 		for line, err := range l.bridge.cfg.Client.Logs(ctx, task, client.LogOptions{Attempt: r.Attempt, Follow: true}) {
@@ -167,12 +169,12 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 		case line, ok := <-lines:
 			if !ok {
 				if err := <-failed; err != nil {
-					return false // what was not acknowledged is read again
+					return false // the next call reads what is not acknowledged
 				}
 				b.endLine()
 				return b.flush(ctx)
 			}
-			signal(l.activity)
+			wake.Set(l.activity)
 			b.add(line)
 			if len(b.lines) >= maxLogBatch && !b.flush(ctx) {
 				return false
@@ -185,12 +187,12 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 	}
 }
 
-// batch is what was read and not acknowledged.
+// batch holds lines that are not acknowledged.
 type batch struct {
 	logs    *logForwarder
 	attempt int
-	acked   int // lines of attempt that were acknowledged before
-	count   int // whole lines of attempt that were read
+	acked   int // lines of attempt
+	count   int // whole lines of attempt, read so far
 	partial bytes.Buffer
 	lines   []string
 }
@@ -208,7 +210,7 @@ func (b *batch) add(line client.LogLine) {
 	}
 }
 
-// endLine takes what there is for a line.
+// endLine ends the partial line, if there is one.
 func (b *batch) endLine() {
 	if b.partial.Len() == 0 {
 		return
@@ -220,7 +222,7 @@ func (b *batch) endLine() {
 	}
 }
 
-// flush hands the lines to the Port until it takes them, and notes that. It returns false if ctx ended before, or on a full disk.
+// flush sends the lines until the Reporter accepts them, and records that. It returns false if ctx ended, or if the disk is full.
 func (b *batch) flush(ctx context.Context) bool {
 	if len(b.lines) == 0 {
 		return true
@@ -236,7 +238,7 @@ func (b *batch) flush(ctx context.Context) bool {
 			break
 		}
 		if code := muster.CodeOf(err); slices.Contains(permanentErrors, code) || code != muster.Unavailable && n+1 >= maxLogTries {
-			br.cfg.Log.Warn("the foreign server refuses lines of a log", slog.String("job", r.ID), slog.Int("lines", len(b.lines)), slog.Any("error", err))
+			br.cfg.Log.Warn("foreign server refused log lines", slog.String("job", r.ID), slog.Int("lines", len(b.lines)), slog.Any("error", err))
 			break
 		}
 		if !br.backoff(ctx, n) {
@@ -244,10 +246,5 @@ func (b *batch) flush(ctx context.Context) bool {
 		}
 	}
 	b.lines = b.lines[:0]
-	return br.saveLogPosition(j, b.attempt, b.count) == nil
-}
-
-// saveLogPosition notes which lines were acknowledged.
-func (b *Bridge) saveLogPosition(j *job, attempt, count int) error {
-	return b.update(j, func(r *record) { r.Attempt, r.Lines = attempt, count })
+	return br.update(j, func(r *record) { r.Attempt, r.Lines = b.attempt, b.count }) == nil
 }

@@ -10,9 +10,11 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// TestLogsOutlastAnOutage has the foreign server take no lines for longer than a log may take: they arrive later, and the final report after them.
+// TestLogsOutlastAnOutage checks that lines arrive, and the final report after them, although the foreign server refused them for longer than
+// LogDrainTimeout.
 func TestLogsOutlastAnOutage(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	w.logDrainTimeout = 200 * time.Millisecond
@@ -31,13 +33,13 @@ func TestLogsOutlastAnOutage(t *testing.T) {
 		t.Errorf("%d final reports before the log", n)
 	}
 	recovered.Store(true)
-	w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "the final report", func() bool { return b.Pending() == 0 })
 	if got := p.logLines("a"); !slices.Equal(got, []string{"one", "two"}) || len(p.finalReports("a")) != 1 {
 		t.Errorf("the log %q, %d final reports", got, len(p.finalReports("a")))
 	}
 }
 
-// TestLinesThatAreNeverTaken drops lines to which the foreign server answers with errors; the final report is sent.
+// TestLinesThatAreNeverTaken checks that refused lines are dropped and the final report is sent.
 func TestLinesThatAreNeverTaken(t *testing.T) {
 	for _, code := range []muster.Code{muster.Internal, muster.Invalid} {
 		t.Run(string(code), func(t *testing.T) {
@@ -46,7 +48,7 @@ func TestLinesThatAreNeverTaken(t *testing.T) {
 			b, _ := w.startBridge(p)
 			w.accept(b, echo("a"))
 			w.succeed(w.waitOffered(1)[0], "one")
-			w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+			testkit.Await(w.t, "the final report", func() bool { return b.Pending() == 0 })
 			if got := p.logLines("a"); len(got) != 0 || len(p.finalReports("a")) != 1 {
 				t.Errorf("the log %q, %d final reports", got, len(p.finalReports("a")))
 			}
@@ -54,8 +56,8 @@ func TestLinesThatAreNeverTaken(t *testing.T) {
 	}
 }
 
-// TestMoreJobsThanLogStreams has more jobs run at once than a server lets one API key have streams: each one's log arrives, while it runs for as many as
-// Streams allows, and at its end for the others.
+// TestMoreJobsThanLogStreams runs more jobs than an API key may have log streams: each log arrives, that of the jobs beyond LogLimiter after
+// their end.
 func TestMoreJobsThanLogStreams(t *testing.T) {
 	const n = 120
 	w, p := newEnv(t), newFakeReporter()
@@ -68,7 +70,7 @@ func TestMoreJobsThanLogStreams(t *testing.T) {
 		w.accept(b, echo(fmt.Sprintf("j%d", i)))
 	}
 	var tasks []*fleet.Task
-	w.waitFor("all are offered", func() bool {
+	testkit.Await(w.t, "all are offered", func() bool {
 		tasks = append(w.worker.Tasks(), big.Tasks()...)
 		return len(tasks) == n
 	})
@@ -88,20 +90,20 @@ func TestMoreJobsThanLogStreams(t *testing.T) {
 		}
 		return count
 	}
-	w.waitFor("some logs arrive while the jobs run", func() bool { return countLogs() >= 30 })
+	testkit.Await(w.t, "some logs arrive while the jobs run", func() bool { return countLogs() >= 30 })
 	for _, task := range tasks {
 		if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.waitFor("all are reported", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "all are reported", func() bool { return b.Pending() == 0 })
 	if got := countLogs(); got != n {
 		t.Errorf("%d logs of %d arrived", got, n)
 	}
 }
 
-// TestASpecIsSubmittedAsItIsStored kills the bridge between the submission of a job and its note: a spec that is not the same after it was stored
-// is submitted once all the same.
+// TestASpecIsSubmittedAsItIsStored kills the bridge between the submission of a job and its record: a spec that changes by encoding is
+// still submitted once.
 func TestASpecIsSubmittedAsItIsStored(t *testing.T) {
 	w, p := newEnv(t), newFakeReporter()
 	b, err := bridge.New(bridge.Config{Client: w.client, Dir: w.bridgeDir, System: "tiny", Origin: "http://foreign", Log: w.log}, p)
@@ -121,12 +123,12 @@ func TestASpecIsSubmittedAsItIsStored(t *testing.T) {
 	w.bridgeDir = t.TempDir() // what a bridge does that is killed after the submission
 	first, stop := w.startBridge(p)
 	w.accept(first, j)
-	w.waitFor("it is submitted", func() bool { return w.jobs() == 1 })
+	testkit.Await(w.t, "it is submitted", func() bool { return w.jobs() == 1 })
 	stop()
 	w.bridgeDir = stored
 	b, _ = w.startBridge(p)
 	w.succeed(w.waitOffered(1)[0])
-	w.waitFor("the final report", func() bool { return b.Pending() == 0 })
+	testkit.Await(w.t, "the final report", func() bool { return b.Pending() == 0 })
 	if got := p.finalReports("a"); len(got) != 1 || !got[0].Succeeded() || w.jobs() != 1 {
 		t.Errorf("%d jobs, final reports %+v", w.jobs(), got)
 	}

@@ -19,59 +19,59 @@ import (
 
 // The states of a job in the outbox.
 const (
-	stateAccepted  = "accepted"  // to be submitted
+	stateAccepted  = "accepted"  // not submitted yet
 	stateSubmitted = "submitted" // a job of Muster
-	stateEnded     = "ended"     // to be reported
+	stateEnded     = "ended"     // not reported yet
 	stateSending   = "sending"   // the final report may have been sent
 	stateReported  = "reported"  // the foreign server has the final report
-	stateRejected  = "rejected"  // the foreign server refuses the final report for good
+	stateRejected  = "rejected"  // the foreign server permanently refused the final report
 )
 
 // Limits of the outbox.
 const (
-	maxOpenJobs   = 10_000              // jobs that are not finally reported
-	maxClosedJobs = 20_000              // others that are remembered, so that they are not run again
-	closedSlack   = 2_000               // more of them, until some are forgotten
-	closedTTL     = 30 * 24 * time.Hour // how long
-	lockTimeout   = 3 * time.Second     // for another process that is just ending
+	maxOpenJobs   = 10_000              // without a final report
+	maxClosedJobs = 20_000              // kept so that they do not run again
+	closedSlack   = 2_000               // more than maxClosedJobs before some are removed
+	closedTTL     = 30 * 24 * time.Hour // of a closed job
+	lockTimeout   = 3 * time.Second     // for another process to end
 	maxForeignID  = 1024                // bytes
 	batchDelay    = 2 * time.Millisecond
 	jobsBucket    = "jobs"
 )
 
-// OutboxName is the file of a bridge's jobs in its data folder.
+// OutboxName is the name of the file with a bridge's jobs.
 const OutboxName = "outbox.db"
 
-// record is one job of the foreign server, as stored.
+// record is a job of the foreign server on disk.
 type record struct {
 	ID       string          `json:"id"`
 	State    string          `json:"state"`
-	At       muster.Time     `json:"at"`             // of its last change of state
-	Spec     *muster.Spec    `json:"spec,omitempty"` // until it is submitted
+	At       muster.Time     `json:"at"`             // of the last change of State
+	Spec     *muster.Spec    `json:"spec,omitempty"` // until the job is submitted
 	Meta     json.RawMessage `json:"meta,omitempty"`
 	Job      muster.JobID    `json:"job,omitempty"`
-	Attempt  int             `json:"attempt,omitempty"`  // whose log was last sent
-	Lines    int             `json:"lines,omitempty"`    // of that log that were acknowledged
-	Refused  string          `json:"refused,omitempty"`  // why Muster does not take the job
-	Rejected string          `json:"rejected,omitempty"` // why the foreign server does not take the report
+	Attempt  int             `json:"attempt,omitempty"`  // whose log was sent last
+	Lines    int             `json:"lines,omitempty"`    // of that log that are acknowledged
+	Refused  string          `json:"refused,omitempty"`  // why Muster refused the job
+	Rejected string          `json:"rejected,omitempty"` // why the foreign server refused the report
 }
 
 func (r *record) isClosed() bool { return r.State == stateReported || r.State == stateRejected }
 
-// outbox keeps records on disk. One process at a time has it open.
+// outbox stores records on disk. One process at a time has it open.
 type outbox struct{ db *bbolt.DB }
 
 func openOutbox(dir string) (*outbox, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the bridge's data folder cannot be made: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's data directory: %w", err)
 	}
 	path := filepath.Join(dir, OutboxName)
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, NoStatistics: true})
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, muster.Errorf(muster.Conflict, "another bridge uses the data folder %s: stop it, or give this one a --data of its own", dir)
+		return nil, muster.Errorf(muster.Conflict, "another bridge uses the data directory %s: stop it, or choose another --data", dir)
 	}
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "%s cannot be opened: %w", path, err)
+		return nil, muster.Errorf(muster.Internal, "cannot open %s: %w", path, err)
 	}
 	db.MaxBatchDelay = batchDelay
 	err = db.Update(func(tx *bbolt.Tx) error {
@@ -79,14 +79,14 @@ func openOutbox(dir string) (*outbox, error) {
 		return err
 	})
 	if err != nil {
-		return nil, errors.Join(muster.Errorf(muster.Internal, "%s cannot be written: %w", path, err), db.Close())
+		return nil, errors.Join(muster.Errorf(muster.Internal, "cannot write %s: %w", path, err), db.Close())
 	}
 	return &outbox{db: db}, nil
 }
 
 func (o *outbox) close() error { return o.db.Close() }
 
-// recordKey is a record's place: foreign ids may be long.
+// recordKey returns the key of a record: foreign ids may be too long for one.
 func recordKey(id string) []byte {
 	sum := sha256.Sum256([]byte(id))
 	return []byte(hex.EncodeToString(sum[:16]))
@@ -108,16 +108,16 @@ func (o *outbox) put(records ...*record) error {
 		return nil
 	})
 	if err != nil {
-		return muster.Errorf(muster.Unavailable, "the bridge cannot write %s: %w", o.db.Path(), err)
+		return muster.Errorf(muster.Unavailable, "cannot write %s: %w", o.db.Path(), err)
 	}
 	return nil
 }
 
-// newRecord returns a record as it will be read from disk, so that what is submitted does not depend on whether the bridge was restarted.
+// newRecord returns r as it will be read from disk, so that a job does not depend on restarts of the bridge.
 func newRecord(r *record) (*record, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "job %s cannot be stored: %w", r.ID, err)
+		return nil, muster.Errorf(muster.Invalid, "cannot encode job %s: %w", r.ID, err)
 	}
 	return decodeRecord(data)
 }
@@ -138,12 +138,12 @@ func readRecords(db *bbolt.DB) (list []*record, err error) {
 	err = db.View(func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket([]byte(jobsBucket))
 		if bucket == nil {
-			return nil // a bridge that was killed at its first start
+			return nil // the bridge was killed at its first start
 		}
 		return bucket.ForEach(func(_, data []byte) error {
 			r, err := decodeRecord(data)
 			if err != nil {
-				return muster.Errorf(muster.Internal, "%s has a damaged record: move the file away; jobs in it are not reported then", db.Path())
+				return muster.Errorf(muster.Internal, "damaged record in %s: move the file away; its jobs will not be reported", db.Path())
 			}
 			list = append(list, r)
 			return nil
@@ -152,7 +152,7 @@ func readRecords(db *bbolt.DB) (list []*record, err error) {
 	return list, err
 }
 
-// load reads all records, and forgets closed ones that are too old or too many.
+// load reads all records, and removes closed ones that are too old or too many.
 func (o *outbox) load(now time.Time) ([]*record, error) {
 	list, err := readRecords(o.db)
 	if err != nil {
@@ -189,12 +189,12 @@ func (o *outbox) remove(ids []string) error {
 		return nil
 	})
 	if err != nil {
-		return muster.Errorf(muster.Unavailable, "the bridge cannot write %s: %w", o.db.Path(), err)
+		return muster.Errorf(muster.Unavailable, "cannot write %s: %w", o.db.Path(), err)
 	}
 	return nil
 }
 
-// selectExpired lists the closed jobs that need not be remembered: those that are too old, and the oldest of too many. closed is when each was.
+// selectExpired lists the closed jobs that are too old, and the oldest of too many.
 func selectExpired(closed map[string]time.Time, now time.Time) []string {
 	ids := slices.Collect(maps.Keys(closed))
 	slices.SortFunc(ids, func(a, b string) int { return closed[b].Compare(closed[a]) }) // newest first
@@ -204,4 +204,36 @@ func selectExpired(closed map[string]time.Time, now time.Time) []string {
 		}
 	}
 	return nil
+}
+
+// FindOutboxes lists the outboxes of the bridge with the data directory dir. Some bridges have theirs in a subdirectory.
+func FindOutboxes(dir string) (paths []string) {
+	for _, sub := range []string{"", "jobs"} {
+		path := filepath.Join(dir, sub, OutboxName)
+		if _, err := os.Stat(path); err == nil {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+const readTimeout = 200 * time.Millisecond
+
+// CountPending counts the jobs without a final report in the outbox at path. It cannot read the outbox while a bridge uses it: then running
+// is true.
+func CountPending(path string) (jobs int, running bool, err error) {
+	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: readTimeout})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return 0, true, nil
+	}
+	if err != nil {
+		return 0, false, muster.Errorf(muster.Unavailable, "cannot read %s: %w", path, err)
+	}
+	list, err := readRecords(db)
+	for _, r := range list {
+		if !r.isClosed() {
+			jobs++
+		}
+	}
+	return jobs, false, errors.Join(err, db.Close())
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestClosedJobsAreForgotten bounds what a bridge that runs for long remembers, in memory and on disk.
+// TestClosedJobsAreForgotten checks that a bridge removes old closed jobs in memory and on disk.
 func TestClosedJobsAreForgotten(t *testing.T) {
 	b, err := New(Config{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, nil)
 	if err != nil {

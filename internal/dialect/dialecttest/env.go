@@ -2,7 +2,6 @@ package dialecttest
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"net/url"
 	"strings"
@@ -13,9 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 )
-
-const adminToken = "dialecttest-admin-token-0123456789"
 
 // env is a real server with the gateway of one system.
 type env struct {
@@ -42,39 +40,21 @@ func newEnv(t *testing.T, s *Suite, configure func(*dialect.Config)) *env {
 		configure(&w.config)
 	}
 	w.start()
-	t.Cleanup(func() { w.stop() })
 	return w
 }
 
-// start starts the server on the world's folder; again it has the ports that it had.
+// start starts the server in the same directory and on the same ports.
 func (w *env) start() {
 	w.t.Helper()
-	log := slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-	server, err := serverd.New(w.t.Context(), serverd.Config{
-		Listen: w.listen, Data: w.dir, AdminToken: adminToken, JoinToken: "dialecttest-join-token-0123456789", Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
-		Dialects: []dialect.Config{w.config}, Systems: []dialect.System{w.suite.System},
-	}, log)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	server := Start(w.t, serverd.Config{
+		Listen: w.listen, Data: w.dir, Heartbeat: muster.Duration(200 * time.Millisecond), Dialects: []dialect.Config{w.config}, Systems: []dialect.System{w.suite.System},
+	})
 	w.url = strings.TrimSuffix(server.Gateways()[0].URL, "/")
 	w.listen = w.hostPort(server.URL())
 	if strings.HasSuffix(w.config.Address, ":0") {
 		w.config.Address = w.hostPort(w.url)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	w.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("the server ended with %v", err)
-		}
-		w.stop = func() {}
-	}
-	if w.client, err = client.New(server.URL(), adminToken, client.Options{}); err != nil {
-		w.t.Fatal(err)
-	}
+	w.client, w.stop = server.Client, server.Stop
 }
 
 // hostPort returns host:port of a URL.
@@ -104,7 +84,7 @@ func (w *env) nextTask(worker Worker) Assignment {
 	return work
 }
 
-// checkWorks runs one more task, to see that the gateway and the worker are well.
+// checkWorks runs one more task to check that the gateway and the worker still work.
 func (w *env) checkWorks(worker Worker) {
 	w.t.Helper()
 	job := w.submit(nil)
@@ -163,17 +143,6 @@ func (w *env) log(job muster.Job) string {
 func (w *env) waitState(job muster.Job, state muster.TaskState) muster.Task {
 	w.t.Helper()
 	var last muster.Task
-	w.waitFor("task "+job.ID.String()+".0 is "+state.String(), func() bool { last = w.task(job); return last.State == state })
+	testkit.Await(w.t, "task "+job.ID.String()+".0 is "+state.String(), func() bool { last = w.task(job); return last.State == state })
 	return last
-}
-
-// waitFor waits until f returns true.
-func (w *env) waitFor(desc string, f func() bool) {
-	w.t.Helper()
-	for end := time.Now().Add(testTimeout); !f(); {
-		if time.Now().After(end) {
-			w.t.Fatalf("it did not come to pass: %s", desc)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }

@@ -1,3 +1,5 @@
+// Package dialecttest tests gateways. Conform runs tasks on scripted workers of a system with a real server; the name of each case is
+// the property that it tests. Capabilities lists what only some systems can do.
 package dialecttest
 
 import (
@@ -11,55 +13,54 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// Suite is one system with its scripted workers.
+// Suite is a system with its scripted workers.
 type Suite struct {
 	System dialect.System
-	// Options are those of the gateway. With them a worker must be lost after about a second of silence, also while it
-	// runs a task, and the workers must be fast enough for that.
+	// Options of the gateway. With them a worker must be lost after about a second without contact, also while it runs a task.
 	Options map[string]string
-	// Task is one that its workers can carry out.
+	// Task is one that the workers run.
 	Task muster.TaskSpec
-	// Start begins a worker with this id, at the gateway's URL; key is a Muster key by which it joins, "" for none.
+	// Start starts a worker with this id at the gateway's URL; key is a Muster key with which it joins, "" for none.
 	Start func(t *testing.T, url, id, key string) Worker
-	// Paths are those to which a worker posts JSON; "" as an id in them does.
+	// Paths to which workers post JSON. An id in them may be empty.
 	Paths        []string
 	Capabilities Capabilities
 }
 
-// Capabilities says what a system's protocol carries.
+// Capabilities lists what a system's protocol can do.
 type Capabilities struct {
 	Progress    bool // of a running task
 	Log         bool // lines while it runs
 	Message     bool // why a task failed
-	Keys        bool // workers have a way to show a key, be it in the URL
-	DetectsLoss bool // the gateway loses a silent worker within seconds, with Suite.Options
+	Keys        bool // workers can send a key, also in the URL
+	DetectsLoss bool // with Suite.Options a worker without contact is lost within seconds
 }
 
-// Worker is a scripted worker. It keeps in contact as the system's own worker does until it vanishes.
+// Worker is a scripted worker. It sends heartbeats as the system's own worker does.
 type Worker interface {
-	// NextTask waits until the gateway gives it a task, and does what the system's worker does first. It returns ctx's error when
-	// ctx ends before, or why the gateway refuses the worker.
+	// NextTask waits for a task, and does what the system's worker does first. It returns the error of ctx, or why the gateway refuses
+	// the worker.
 	NextTask(ctx context.Context) (Assignment, error)
-	// Report sends the final report of a success for a task that the gateway may not know, and returns the answer as an error if it is one.
+	// Report sends the final report of a success for a task that the gateway may not know. It returns an answer that is an error.
 	Report(ctx context.Context, task string) error
-	// Crash ends it without a word. It may be called twice.
+	// Crash ends the worker without a message. It may be called twice.
 	Crash()
 }
 
-// Assignment is one task that a worker took. Its methods return an error if the gateway's answer is one.
+// Assignment is a task of a worker. Its methods return an answer of the gateway that is an error.
 type Assignment interface {
-	ID() string // by which the gateway knows it
+	ID() string // for the gateway
 	Progress(ctx context.Context, fraction float64, line string) error
 	Succeed(ctx context.Context, word string) error // word must be found in the result
 	Fail(ctx context.Context, message string) error
 }
 
-// testTimeout is how long a case waits for what is to happen; short is how long it looks that nothing does.
 const (
-	testTimeout = 60 * time.Second
-	idleWait    = 700 * time.Millisecond
+	testTimeout = 60 * time.Second       // for something to happen
+	idleWait    = 700 * time.Millisecond // to check that nothing happens
 )
 
 // Conform runs the suite.
@@ -100,7 +101,7 @@ func testSuccess(t *testing.T, s *Suite) {
 	}
 	w.waitState(job, muster.Running)
 	if s.Capabilities.Progress {
-		w.waitFor("progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p > 0.49 && *p < 0.51 })
+		testkit.Await(w.t, "progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p > 0.49 && *p < 0.51 })
 	}
 	if err := work.Succeed(t.Context(), "forty-two"); err != nil {
 		t.Fatalf("the report: %v", err)
@@ -110,7 +111,7 @@ func testSuccess(t *testing.T, s *Suite) {
 		t.Errorf("attempt %d has the result %s", got.Attempt, got.Result)
 	}
 	if s.Capabilities.Log {
-		w.waitFor("the log is on the server", func() bool { return strings.Contains(w.log(job), "half of it") })
+		testkit.Await(w.t, "the log is on the server", func() bool { return strings.Contains(w.log(job), "half of it") })
 	}
 	list, err := w.client.Workers(t.Context())
 	if err != nil || len(list) != 1 || list[0].Labels["dialect"] != s.System.Name || list[0].State != muster.WorkerActive {
@@ -195,7 +196,7 @@ func testServerRestart(t *testing.T, s *Suite) {
 	w.waitState(job, muster.Running)
 	w.stop()
 	w.start()
-	w.waitFor("the report is taken", func() bool { return work.Succeed(t.Context(), "after") == nil || w.task(job).State.Final() })
+	testkit.Await(w.t, "the report is accepted", func() bool { return work.Succeed(t.Context(), "after") == nil || w.task(job).State.Final() })
 	if got := w.waitState(job, muster.Succeeded); got.Attempt != 1 || !strings.Contains(string(got.Result), "after") {
 		t.Errorf("attempt %d has the result %s", got.Attempt, got.Result)
 	}
@@ -222,7 +223,7 @@ func testDrain(t *testing.T, s *Suite) {
 	ctx, cancel := context.WithTimeout(t.Context(), idleWait)
 	defer cancel()
 	if work, err := worker.NextTask(ctx); err == nil {
-		t.Errorf("a drained worker was given %s", work.ID())
+		t.Errorf("a drained worker got %s", work.ID())
 	}
 	if got := w.task(next).State; got != muster.Queued {
 		t.Errorf("the next task is %s", got)
@@ -250,7 +251,7 @@ func testSharedID(t *testing.T, s *Suite) {
 	for ; left > 0 && !w.task(job).State.Final(); left-- {
 		if got := <-tries; got.err == nil {
 			_ = got.work.Succeed(t.Context(), "once")
-			w.waitFor("the task has ended", func() bool { return w.task(job).State.Final() })
+			testkit.Await(w.t, "the task has ended", func() bool { return w.task(job).State.Final() })
 		}
 	}
 	cancel()
@@ -315,7 +316,7 @@ func testKeys(t *testing.T, s *Suite) {
 		ctx, cancel := context.WithTimeout(t.Context(), idleWait)
 		worker := w.worker("bad", key)
 		if _, err := worker.NextTask(ctx); err == nil {
-			t.Errorf("a worker with %s was given a task", name)
+			t.Errorf("a worker with %s got a task", name)
 		}
 		cancel()
 		worker.Crash()

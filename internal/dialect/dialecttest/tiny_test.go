@@ -21,7 +21,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-// TestTiny holds the suite against the smallest gateway that there is.
+// TestTiny runs the suite with a minimal gateway.
 func TestTiny(t *testing.T) {
 	dialecttest.Conform(t, dialecttest.Suite{
 		System: tiny(), Task: muster.TaskSpec{Kind: "echo", Input: json.RawMessage(`{}`)}, Start: start, Paths: []string{"/poll", "/report", "/nothing"},
@@ -29,7 +29,7 @@ func TestTiny(t *testing.T) {
 	})
 }
 
-// message is all that a tiny worker says, and is told.
+// message is any message to and from a tiny worker.
 type message struct {
 	Worker   string   `json:"worker,omitempty"`
 	Task     string   `json:"task,omitempty"`

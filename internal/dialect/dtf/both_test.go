@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Our bridge at our gateway, with real work, while either is started again: each task ends well, and becomes one job of the other fleet for each attempt.
@@ -30,9 +31,9 @@ func TestBridgeAtGateway(t *testing.T) {
 	w.worker(t)
 	dir := t.TempDir()
 	at := &coordinator{key: testJoin, http: &httptest.Server{URL: g.url}}
-	begin := func() (stop func()) { return background(t, newTestBridge(t, w, dir, nil, at).Run) }
+	begin := func() (stop func()) { return dialecttest.Background(t, newTestBridge(t, w, dir, nil, at).Run) }
 	stop := begin()
-	waitFor(t, "the fleet is a worker", func() bool { return g.hasWorker("w1") })
+	testkit.Await(t, "the fleet is a worker", func() bool { return g.hasWorker("w1") })
 	var jobs []muster.Job
 	const n = 9
 	for i := range n {
@@ -93,7 +94,7 @@ func TestBridgeAtGatewayCancels(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.TestsDir = tests }, &coordinator{key: testJoin, http: &httptest.Server{URL: g.url}})
-	background(t, b.Run)
+	dialecttest.Background(t, b.Run)
 	id := g.submit("test", `{"test_file":"test_long.py"}`)
 	states := func(s muster.JobState) func() bool {
 		return func() bool {
@@ -103,11 +104,11 @@ func TestBridgeAtGatewayCancels(t *testing.T) {
 			return false
 		}
 	}
-	waitFor(t, "it is a job of the other fleet", states(muster.JobRunning))
+	testkit.Await(t, "it is a job of the other fleet", states(muster.JobRunning))
 	if code, out := g.call("POST", "/api/tasks/"+id+"/cancel", testAdmin, ""); code != 200 {
 		t.Fatalf("%d %v", code, out)
 	}
-	waitFor(t, "it is cancelled there", states(muster.JobCancelled))
+	testkit.Await(t, "it is cancelled there", states(muster.JobCancelled))
 }
 
 const conformKey = "0123456789abcdef0123456789abcdef"

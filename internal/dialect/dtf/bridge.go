@@ -18,7 +18,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // The defaults of DTF's workers.
@@ -31,42 +34,42 @@ const (
 )
 
 const (
-	minPause            = 10 * time.Millisecond // between heartbeats, looks at the fleet and tries
-	maxReconnect        = time.Minute           // between two tries, however many failed
-	defaultFleetTimeout = 30 * time.Second      // until a worker of Muster is there, whose capacity is then registered
-	connTimeout         = 30 * time.Second      // of a result, for a connection
+	minPause            = 10 * time.Millisecond // of heartbeats, health checks and tries
+	maxReconnect        = time.Minute           // between two tries
+	defaultFleetTimeout = 30 * time.Second      // for a worker of Muster before the bridge registers
+	connTimeout         = 30 * time.Second      // for a connection to report a result
 )
 
-// BridgeConfig is what a bridge to DTF's coordinators is made of.
+// BridgeConfig configures a Bridge.
 type BridgeConfig struct {
-	Coordinators []string // URLs, of which one is used at a time; the first one names the cluster
-	Registry     string   // a file with more of them, which is made if it is not there; "" for none
-	WorkerID     string   // "" means the one of the last time, or a new UUID
+	Coordinators []string // URLs, used one at a time; the first one names the cluster
+	Registry     string   // a file with more URLs, created if it is missing; "" for none
+	WorkerID     string   // "" means the last one, or a new UUID
 	Name         string   // the hostname that the coordinator shows; "" means the host's
 	APIKey       string
-	Token        string // a JWT, which comes before the key
-	Secret       string // secret_key of coordinators that verify signatures; "" signs nothing
+	Token        string // a JWT, preferred to the key
+	Secret       string // secret_key of coordinators that verify signatures; "" disables signatures
 	Tags         []string
 
 	Heartbeat         time.Duration // 0 means DefaultHeartbeat
-	HealthCheck       time.Duration // between two looks at the fleet; 0 means DefaultHealthCheck
+	HealthCheck       time.Duration // between two checks of the fleet; 0 means DefaultHealthCheck
 	ReconnectInterval time.Duration // before the second try, doubling; 0 means DefaultReconnectInterval
-	ReconnectAttempts int           // in a row for each coordinator, until the bridge gives up that never connected; 0 means DefaultReconnectAttempts
-	HighAvailability  bool          // coordinators are switched after a failure, nothing is given up, and health is reported twice as often
+	ReconnectAttempts int           // before a bridge that never connected returns an error; 0 means DefaultReconnectAttempts
+	HighAvailability  bool          // start with the last coordinator, never give up, and halve Heartbeat and HealthCheck
 
-	MaxTasks    int           // that are said to be possible at once; 0 means the slots of the fleet
-	TaskTimeout time.Duration // the longest of a task, and that of those that name none; 0 means none
-	TestsDir    string        // folder with the test files that tasks name; "" means that tests bring nothing
-	ResultsFile string        // SQLite file that keeps results; "" for none
+	MaxTasks    int           // announced to coordinators; 0 means the slots of the fleet
+	TaskTimeout time.Duration // maximum and default timeout of tasks; 0 means none
+	TestsDir    string        // directory of test files; "" means that tests have no files
+	ResultsFile string        // SQLite file for results; "" for none
 
-	Stop <-chan struct{} // once it is closed nothing new is taken, and Run returns when everything is reported; nil: never
+	Stop <-chan struct{} // when closed, accept no new tasks, and return from Run when everything is reported; nil means never
 
 	Dir     string // of this bridge alone
 	Version string
-	Core    bridge.Config // Dir, System, Origin are set here
+	Core    bridge.Config // without Dir, System and Origin
 }
 
-// Bridge is a worker of DTF's coordinators that has Muster do the work.
+// Bridge is a worker of DTF's coordinators that runs its tasks on Muster.
 type Bridge struct {
 	cfg             BridgeConfig
 	signer          signer
@@ -75,39 +78,39 @@ type Bridge struct {
 	core            *bridge.Bridge
 	results         *results // nil for none
 	registerTimeout time.Duration
-	fleetTimeout    time.Duration // for a worker of Muster to be there
-	offersReady     chan struct{} // an offer waits to be prepared
-	cancelsReady    chan struct{} // a cancellation waits
+	fleetTimeout    time.Duration // see defaultFleetTimeout
+	offersReady     chan struct{} // a token if there are new offers
+	cancelsReady    chan struct{} // a token if cancelQueue is not empty
 
 	mu            sync.Mutex
 	state         bridgeState
 	conn          *coordinatorConn // nil while there is none
-	changed       chan struct{}    // closed and replaced when line changes
+	changed       chan struct{}    // closed and replaced when conn changes
 	progress      map[string]float64
-	heartbeatTask string            // the task of which the last heartbeat spoke
-	cancelled     map[string]string // why, by task, until that is reported
-	cancelQueue   []string          // of cancelled, of which Muster does not know yet
+	heartbeatTask string            // the task in the last heartbeat
+	cancelled     map[string]string // task → reason, until the cancellation is reported
+	cancelQueue   []string          // of cancelled, not cancelled in Muster yet
 	cancelNotices []taskNotice
 	capacity      bridge.Capacity
 	checkedAt     time.Time
 	warned        bool
 }
 
-// bridgeState is what a bridge keeps over restarts beside its outbox.
+// bridgeState is the state of a bridge on disk, beside its outbox.
 type bridgeState struct {
 	WorkerID    string `json:"worker_id"`
-	Origin      string `json:"origin"` // its first id, also after a coordinator gave it another one: a part of idempotency keys
+	Origin      string `json:"origin"` // the first worker id, also after a coordinator changed it: a part of idempotency keys
 	Token       string `json:"token,omitempty"`
-	Coordinator string `json:"coordinator,omitempty"` // that was connected last
+	Coordinator string `json:"coordinator,omitempty"` // the last connected one
 }
 
-// taskMeta is what is kept of a task besides its job.
+// taskMeta is the bridge.Job.Meta of a task.
 type taskMeta struct {
 	Type   string          `json:"type"`
 	Config json.RawMessage `json:"config,omitempty"`
 }
 
-// NewBridge opens the state of a bridge. Nothing is connected before Run.
+// NewBridge opens the state of a bridge. It does not connect before Run.
 func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 	cfg.Heartbeat = cmp.Or(cfg.Heartbeat, DefaultHeartbeat)
 	cfg.HealthCheck = cmp.Or(cfg.HealthCheck, DefaultHealthCheck)
@@ -129,7 +132,7 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 		cfg.Coordinators[i] = strings.TrimRight(c, "/")
 	}
 	if len(cfg.Coordinators) == 0 {
-		return nil, muster.Errorf(muster.Invalid, "a bridge needs a coordinator: give --coordinator")
+		return nil, muster.Errorf(muster.Invalid, "missing coordinator: use --coordinator")
 	}
 	if cfg.Name == "" {
 		if cfg.Name, err = os.Hostname(); err != nil {
@@ -138,10 +141,10 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 	}
 	b := &Bridge{
 		cfg: cfg, signer: signer{cfg.Secret}, log: cfg.Core.Log, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}},
-		registerTimeout: defaultRegisterTimeout, fleetTimeout: defaultFleetTimeout, offersReady: make(chan struct{}, 1), cancelsReady: make(chan struct{}, 1), changed: make(chan struct{}), progress: map[string]float64{}, cancelled: map[string]string{},
+		registerTimeout: defaultRegisterTimeout, fleetTimeout: defaultFleetTimeout, offersReady: wake.New(), cancelsReady: wake.New(), changed: make(chan struct{}), progress: map[string]float64{}, cancelled: map[string]string{},
 	}
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, "offers"), 0o700); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the bridge's folder cannot be made: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's directory: %w", err)
 	}
 	if err := b.load(); err != nil {
 		return nil, err
@@ -159,7 +162,7 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 	return b, nil
 }
 
-// loadRegistry adds the coordinators that a file names, one a line or as a JSON list, and makes the file if it is not there.
+// loadRegistry adds the coordinators in a file, one per line or as a JSON list. It creates a missing file.
 func loadRegistry(path string, explicit []string) ([]string, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -167,10 +170,10 @@ func loadRegistry(path string, explicit []string) ([]string, error) {
 		if err != nil {
 			return nil, muster.Errorf(muster.Internal, "--coordinator-registry: %w", err)
 		}
-		return explicit, writeFileAtomic(path, append(list, '\n'))
+		return explicit, writeState(path, append(list, '\n'))
 	}
 	if err != nil || len(raw) > maxConfig {
-		return nil, muster.Errorf(muster.Invalid, "--coordinator-registry: %s cannot be read: %w", path, errors.Join(err))
+		return nil, muster.Errorf(muster.Invalid, "--coordinator-registry: cannot read %s: %w", path, cmp.Or(err, errors.New("the file is too large")))
 	}
 	found, err := parseRegistry(raw)
 	if err != nil {
@@ -194,12 +197,12 @@ func parseRegistry(raw []byte) ([]string, error) {
 	switch {
 	case strings.HasPrefix(text, "{"):
 		if err := json.Unmarshal([]byte(text), &object); err != nil {
-			return nil, muster.Errorf(muster.Invalid, "it is no object with a list coordinators: %w", err)
+			return nil, muster.Errorf(muster.Invalid, "not an object with a list coordinators: %w", err)
 		}
 		list = object.Coordinators
 	case strings.HasPrefix(text, "["):
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
-			return nil, muster.Errorf(muster.Invalid, "it is no list of URLs: %w", err)
+			return nil, muster.Errorf(muster.Invalid, "not a list of URLs: %w", err)
 		}
 	default:
 		for line := range strings.Lines(text) {
@@ -209,7 +212,7 @@ func parseRegistry(raw []byte) ([]string, error) {
 		}
 	}
 	if len(list) > 100 {
-		return nil, muster.Errorf(muster.Invalid, "it names more than 100 coordinators")
+		return nil, muster.Errorf(muster.Invalid, "more than 100 coordinators")
 	}
 	for _, url := range list {
 		if _, err := socketURL(url); err != nil {
@@ -219,11 +222,11 @@ func parseRegistry(raw []byte) ([]string, error) {
 	return list, nil
 }
 
-// load reads who this worker was.
+// load reads the bridge's state.
 func (b *Bridge) load() error {
 	raw, err := os.ReadFile(b.statePath())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return muster.Errorf(muster.Invalid, "the bridge's state cannot be read: %w", err)
+		return muster.Errorf(muster.Invalid, "cannot read the bridge's state: %w", err)
 	}
 	if err == nil {
 		if err := json.Unmarshal(raw, &b.state); err != nil {
@@ -234,7 +237,7 @@ func (b *Bridge) load() error {
 		b.state = bridgeState{WorkerID: b.cfg.WorkerID}
 	}
 	if b.state.WorkerID == "" {
-		b.state.WorkerID = newUUID()
+		b.state.WorkerID = dialect.NewUUID()
 	}
 	b.state.Origin = cmp.Or(b.state.Origin, b.state.WorkerID)
 	if b.cfg.Token != "" {
@@ -245,10 +248,10 @@ func (b *Bridge) load() error {
 
 func (b *Bridge) statePath() string { return filepath.Join(b.cfg.Dir, "worker.json") }
 
-// save writes the state. mu is held, or nobody else knows b.
-func (b *Bridge) save() error { return writeFileAtomic(b.statePath(), marshalOrNull(b.state)) }
+// save writes the state. The caller holds mu, or is alone.
+func (b *Bridge) save() error { return writeState(b.statePath(), marshalOrNull(b.state)) }
 
-// Close closes a Bridge that was not run.
+// Close closes a Bridge without Run.
 func (b *Bridge) Close() error {
 	err := b.core.Close()
 	if b.results != nil {
@@ -257,7 +260,7 @@ func (b *Bridge) Close() error {
 	return err
 }
 
-// Run works until ctx ends. It returns an error if no coordinator ever lets this worker in.
+// Run serves coordinators until ctx ends. It returns an error if no coordinator accepts this worker.
 func (b *Bridge) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return b.core.Run(ctx) })
@@ -278,7 +281,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 
 var errDrained = errors.New("everything is reported")
 
-// drain ends the bridge once it was told to stop and everything is reported.
+// drain returns errDrained once cfg.Stop is closed and everything is reported.
 func (b *Bridge) drain(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -286,7 +289,7 @@ func (b *Bridge) drain(ctx context.Context) error {
 	case <-b.cfg.Stop:
 	}
 	for b.core.Pending() > 0 {
-		if !sleep(ctx, 100*time.Millisecond) {
+		if backoff.Sleep(ctx, 100*time.Millisecond) != nil {
 			return nil
 		}
 	}
@@ -302,7 +305,7 @@ func (b *Bridge) stopping() bool {
 	}
 }
 
-// connectLoop keeps a connection to one of the coordinators.
+// connectLoop maintains a connection to one of the coordinators.
 func (b *Bridge) connectLoop(ctx context.Context) error {
 	if err := b.awaitFleet(ctx); err != nil {
 		return err
@@ -334,51 +337,40 @@ func (b *Bridge) connectLoop(ctx context.Context) error {
 		case !connectedOnce && isFatal(err) && len(b.cfg.Coordinators) == 1:
 			return err
 		case !connectedOnce && !b.cfg.HighAvailability && tries >= b.cfg.ReconnectAttempts:
-			return muster.Errorf(muster.CodeOf(err), "given up after %d tries: %w", tries, err)
-		case tries >= b.cfg.ReconnectAttempts: // begin again, as DTF's workers do
+			return muster.Errorf(muster.CodeOf(err), "no connection after %d tries: %w", tries, err)
+		case tries >= b.cfg.ReconnectAttempts: // start over, as DTF's workers do
 			tries, wait = 0, b.cfg.ReconnectInterval
 		}
 		if len(b.cfg.Coordinators) > 1 {
 			i = (i + 1) % len(b.cfg.Coordinators)
 		}
-		b.log.Warn("no connection to the coordinator", slog.String("coordinator", url), slog.Any("why", err), slog.String("next", b.cfg.Coordinators[i]), slog.Duration("in", wait))
-		if !sleep(ctx, wait) {
+		b.log.Warn("not connected to the coordinator, retrying", slog.String("coordinator", url), slog.Any("why", err), slog.String("next", b.cfg.Coordinators[i]), slog.Duration("in", wait))
+		if backoff.Sleep(ctx, wait) != nil {
 			return ctx.Err()
 		}
 		wait = min(2*wait, max(maxReconnect, b.cfg.ReconnectInterval))
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// awaitFleet waits until there is something to register: for a fleet not for ever, for one worker of it until it is there.
+// awaitFleet waits for capacity to register: for fleetTimeout, or for cfg.Core.Worker without limit.
 func (b *Bridge) awaitFleet(ctx context.Context) error {
 	end, pause := time.Now().Add(b.fleetTimeout), 100*time.Millisecond
 	for b.refreshCapacity(ctx); !b.hasCapacity(); b.refreshCapacity(ctx) {
 		if time.Now().After(end) {
 			if b.shouldServe() {
-				b.log.Warn("no worker of Muster is there yet: the coordinator is told of none")
+				b.log.Warn("no active worker, registering without capacity")
 				return nil
 			}
 			pause = b.cfg.HealthCheck
 		}
-		if !sleep(ctx, pause) {
+		if backoff.Sleep(ctx, pause) != nil {
 			return ctx.Err()
 		}
 	}
 	return nil
 }
 
-// hasCapacity reports whether a worker was there at the last look, which runs something that coordinators ask for if it is to serve alone.
+// hasCapacity reports whether the last check found an active worker. A single worker must also run a kind of DTF.
 func (b *Bridge) hasCapacity() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -388,12 +380,13 @@ func (b *Bridge) hasCapacity() bool {
 	return slices.ContainsFunc(b.capacity.Kinds, isMapped)
 }
 
-// shouldServe reports whether the bridge has a place at the coordinator: one for a worker that is not there has none, unless it has something to report.
+// shouldServe reports whether the bridge should be connected. A bridge for a single worker is not while the worker is missing and
+// nothing is to be reported.
 func (b *Bridge) shouldServe() bool {
 	return b.cfg.Core.Worker == "" || b.hasCapacity() || b.core.Pending() > 0
 }
 
-// watchFleet looks at the fleet again and again.
+// watchFleet checks the fleet in intervals.
 func (b *Bridge) watchFleet(ctx context.Context) error {
 	tick := time.NewTicker(b.cfg.HealthCheck)
 	defer tick.Stop()
@@ -418,7 +411,7 @@ func (b *Bridge) refreshCapacity(ctx context.Context) {
 	defer b.mu.Unlock()
 	if err != nil {
 		if !b.warned && ctx.Err() == nil {
-			b.log.Warn("the fleet cannot be looked at", slog.Any("why", err))
+			b.log.Warn("cannot read the workers", slog.Any("why", err))
 		}
 		b.warned = true
 		return
@@ -434,7 +427,7 @@ func (b *Bridge) credentials() (key, token string) {
 
 func (b *Bridge) clearToken() { b.setIdentity("", "-") }
 
-// setIdentity takes the id and the token that a coordinator gives; "" leaves what there is, "-" is none.
+// setIdentity stores the id and the token that a coordinator assigns; "" keeps the current value, and the token "-" removes it.
 func (b *Bridge) setIdentity(id, token string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -474,7 +467,7 @@ func (b *Bridge) setConn(l *coordinatorConn) {
 	if b.state.Coordinator != l.url {
 		b.state.Coordinator = l.url
 		if err := b.save(); err != nil {
-			b.log.Warn("the coordinator is not kept", slog.Any("why", err))
+			b.log.Warn("cannot write the bridge's state", slog.Any("why", err))
 		}
 	}
 	b.log.Info("registered with the coordinator", slog.String("coordinator", l.url), slog.String("id", b.state.WorkerID))
@@ -494,7 +487,7 @@ func (b *Bridge) wasRegistered(l *coordinatorConn) bool {
 	return l.wasRegistered
 }
 
-// awaitConn waits for a connection, but not for long.
+// awaitConn waits up to connTimeout for a connection.
 func (b *Bridge) awaitConn(ctx context.Context) (*coordinatorConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connTimeout)
 	defer cancel()
@@ -508,14 +501,12 @@ func (b *Bridge) awaitConn(ctx context.Context) (*coordinatorConn, error) {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, muster.Errorf(muster.Unavailable, "there is no connection to a coordinator")
+			return nil, muster.Errorf(muster.Unavailable, "not connected to a coordinator")
 		}
 	}
 }
 
-func (b *Bridge) heartbeatInterval() time.Duration { return b.cfg.Heartbeat }
-
-// capabilities are what the fleet has, as DTF's workers say it.
+// capabilities returns the capacity of the fleet as DTF's workers report it.
 func (b *Bridge) capabilities(ctx context.Context) (*capabilities, string) {
 	b.refreshCapacity(ctx)
 	b.mu.Lock()
@@ -542,7 +533,7 @@ func (b *Bridge) capabilities(ctx context.Context) (*capabilities, string) {
 		c.GPU.Count++
 		c.GPU.Devices = append(c.GPU.Devices, gpu{Index: i, Name: g.Name, MemoryGB: round(float64(g.Memory) / gigabytes)})
 	}
-	for _, t := range b.cfg.Tags { // coordinators ask for nothing but hardware
+	for _, t := range b.cfg.Tags { // coordinators select by hardware only
 		c.addHardware(t)
 	}
 	return c, b.cfg.Name

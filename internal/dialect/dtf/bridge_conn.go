@@ -1,11 +1,13 @@
 package dtf
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,11 +21,11 @@ const (
 	dialTimeout            = 15 * time.Second
 	answerTimeout          = 30 * time.Second // for the answer to a result
 	defaultRegisterTimeout = 2 * time.Second  // for the answer to register: coordinators that verify signatures send none
-	maxMissedBeats         = 3                // without an answer until the line is taken for dead
+	maxMissedBeats         = 3                // without an answer before the connection is closed
 )
 
-// coordinatorConn is one connection of a bridge to a coordinator, as its worker. One goroutine reads and one writes; answers are told from tasks by
-// what they say, so that nothing that the coordinator sends is lost.
+// coordinatorConn is a connection to a coordinator. One goroutine reads and dispatches messages by their type, so that an answer never hides a
+// task.
 type coordinatorConn struct {
 	b      *Bridge
 	url    string
@@ -31,13 +33,13 @@ type coordinatorConn struct {
 	signer signer
 
 	mu              sync.Mutex
-	waiting         map[string]chan error // for the answers to results, by task
+	waiting         map[string]chan error // for answers to results, by task
 	order           []string              // of waiting, oldest first
-	signatureWarned bool                  // that the coordinator's signatures are not right
-	wasRegistered   bool                  // it was registered; guarded by Bridge.mu
+	signatureWarned bool                  // a wrong signature was logged
+	wasRegistered   bool                  // guarded by Bridge.mu
 }
 
-// socketURL is where a coordinator's WebSocket is.
+// socketURL returns the URL of a coordinator's WebSocket.
 func socketURL(coordinator string) (string, error) {
 	base := strings.TrimRight(coordinator, "/")
 	switch {
@@ -48,7 +50,7 @@ func socketURL(coordinator string) (string, error) {
 	case strings.HasPrefix(base, "ws://"), strings.HasPrefix(base, "wss://"):
 		return base + "/ws", nil
 	}
-	return "", muster.Errorf(muster.Invalid, "--coordinator %q is no URL: write such as http://localhost:8080", coordinator)
+	return "", muster.Errorf(muster.Invalid, "invalid --coordinator %q: use a URL such as http://localhost:8080", coordinator)
 }
 
 // dial connects to a coordinator, authenticates and registers.
@@ -60,21 +62,21 @@ func (b *Bridge) dial(ctx context.Context, coordinator string) (*coordinatorConn
 	header := http.Header{}
 	key, token := b.credentials()
 	if key != "" {
-		header.Set("X-API-Key", key) // the signed coordinator asks for it, others do not mind
+		header.Set("X-API-Key", key) // the signing coordinator requires it, others ignore it
 	} else if token != "" {
 		header.Set("Authorization", "Bearer "+token)
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	ws, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: header, HTTPClient: b.http}) //nolint:bodyclose // Dial says that it never needs to be
+	ws, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPHeader: header, HTTPClient: b.http}) //nolint:bodyclose // not necessary after Dial
 	if err != nil {
 		switch {
 		case resp != nil && (resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden):
-			return nil, muster.Errorf(muster.Unauthenticated, "the coordinator %s does not take the API key or token (HTTP %d)", coordinator, resp.StatusCode)
+			return nil, muster.Errorf(muster.Unauthenticated, "the coordinator %s refused the API key or token (HTTP %d)", coordinator, resp.StatusCode)
 		case resp != nil && resp.StatusCode == http.StatusNotFound:
-			return nil, muster.Errorf(muster.Unavailable, "%s has no /ws: it is no coordinator that workers can join (current versions of DTF have none)", coordinator)
+			return nil, muster.Errorf(muster.Unavailable, "%s has no /ws: workers cannot join it (as with current versions of DTF)", coordinator)
 		}
-		return nil, muster.Errorf(muster.Unavailable, "the coordinator %s cannot be reached: %w", coordinator, err)
+		return nil, muster.Errorf(muster.Unavailable, "cannot reach the coordinator %s: %w", coordinator, err)
 	}
 	ws.SetReadLimit(maxFrame)
 	l := &coordinatorConn{b: b, url: coordinator, ws: ws, signer: b.signer, waiting: map[string]chan error{}}
@@ -89,8 +91,8 @@ func (b *Bridge) dial(ctx context.Context, coordinator string) (*coordinatorConn
 	return nil, err
 }
 
-// errTokenRejected says that a token was refused and forgotten: it may have expired, or be of another coordinator.
-var errTokenRejected = errors.New("the API key is used instead")
+// errTokenRejected is the error for a token that was refused and removed: it may have expired, or be another coordinator's.
+var errTokenRejected = errors.New("using the API key instead")
 
 // handshake authenticates and registers.
 func (l *coordinatorConn) handshake(ctx context.Context) error {
@@ -107,30 +109,24 @@ func (l *coordinatorConn) handshake(ctx context.Context) error {
 		return err
 	}
 	if m.Type != typeAuthResponse || m.Status != statusSuccess {
-		reason := m.Message
-		if reason == "" {
-			reason = "it answered with " + sanitizeName(m.Type)
-		}
+		reason := cmp.Or(m.Message, "it answered with "+sanitizeName(m.Type))
 		if token != "" && key != "" {
 			l.b.clearToken()
-			return muster.Errorf(muster.Unavailable, "the coordinator %s does not take the token (%s): %w", l.url, sanitizeName(reason), errTokenRejected)
+			return muster.Errorf(muster.Unavailable, "the coordinator %s refused the token (%s): %w", l.url, sanitizeName(reason), errTokenRejected)
 		}
-		return muster.Errorf(muster.Unauthenticated, "the coordinator %s does not let this worker in: %s", l.url, sanitizeName(reason))
+		return muster.Errorf(muster.Unauthenticated, "the coordinator %s refused this worker: %s", l.url, sanitizeName(reason))
 	}
 	l.b.setIdentity(m.WorkerID, m.Token)
 	caps, hostname := l.b.capabilities(ctx)
-	if err := l.writeSigned(ctx, &message{Type: typeRegister, WorkerID: l.b.workerID(), Hostname: hostname, Capabilities: caps, Timestamp: time.Now().Unix()}); err != nil {
-		return err
-	}
-	return nil
+	return l.writeSigned(ctx, &message{Type: typeRegister, WorkerID: l.b.workerID(), Hostname: hostname, Capabilities: caps, Timestamp: time.Now().Unix()})
 }
 
-// write sends a message as it is.
+// write sends a message without a signature.
 func (l *coordinatorConn) write(ctx context.Context, m *message) error {
 	return l.send(ctx, m, signer{})
 }
 
-// writeSigned sends a message signed, if the secret is known.
+// writeSigned sends a message with a signature if there is a secret.
 func (l *coordinatorConn) writeSigned(ctx context.Context, m *message) error {
 	return l.send(ctx, m, l.signer)
 }
@@ -141,26 +137,26 @@ func (l *coordinatorConn) send(ctx context.Context, m *message, s signer) error 
 		return err
 	}
 	if len(raw) > maxFrame {
-		return muster.Errorf(muster.TooLarge, "a message of %d bytes is more than a coordinator takes", len(raw))
+		return muster.Errorf(muster.TooLarge, "a message of %d bytes is too large for a coordinator", len(raw))
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	if err := l.ws.Write(ctx, websocket.MessageText, raw); err != nil {
-		return muster.Errorf(muster.Unavailable, "the connection to %s broke: %w", l.url, err)
+		return muster.Errorf(muster.Unavailable, "lost the connection to %s: %w", l.url, err)
 	}
 	return nil
 }
 
-// read returns the next message that can be read; others are left aside with a line in the log.
+// read returns the next valid message. It logs and skips others.
 func (l *coordinatorConn) read(ctx context.Context) (*message, error) {
 	for {
 		_, raw, err := l.ws.Read(ctx)
 		if err != nil {
-			return nil, muster.Errorf(muster.Unavailable, "the connection to %s broke: %w", l.url, err)
+			return nil, muster.Errorf(muster.Unavailable, "lost the connection to %s: %w", l.url, err)
 		}
 		m, v, err := decode(raw)
 		if err != nil {
-			l.b.log.Warn("a message of the coordinator cannot be read", slog.Any("why", err))
+			l.b.log.Warn("invalid message from the coordinator", slog.Any("why", err))
 			continue
 		}
 		l.checkSignature(m, &v)
@@ -168,7 +164,7 @@ func (l *coordinatorConn) read(ctx context.Context) (*message, error) {
 	}
 }
 
-// checkSignature tells once if a signature of the coordinator is not right. DTF's own workers go on, and so does this one: tasks are never signed.
+// checkSignature logs the first wrong signature of the coordinator. It has no other effect, as in DTF's own workers: tasks are never signed.
 func (l *coordinatorConn) checkSignature(m *message, v *value) {
 	if !l.signer.enabled() || m.Signature == "" {
 		return
@@ -177,11 +173,11 @@ func (l *coordinatorConn) checkSignature(m *message, v *value) {
 	defer l.mu.Unlock()
 	if !l.signatureWarned && !l.signer.verify(v, time.Now()) {
 		l.signatureWarned = true
-		l.b.log.Warn("the coordinator's signatures do not fit to the secret, or its clock is off by more than a minute", slog.String("coordinator", l.url))
+		l.b.log.Warn("wrong signature from the coordinator: check the secret and the clocks", slog.String("coordinator", l.url))
 	}
 }
 
-// serve works for the coordinator until the connection ends or ctx does. It returns why.
+// serve handles messages and sends heartbeats until the connection or ctx ends. It returns why.
 func (l *coordinatorConn) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -210,7 +206,7 @@ func (l *coordinatorConn) serve(ctx context.Context) error {
 	}
 	l.b.setConn(l)
 	defer l.b.clearConn(l)
-	heartbeat := time.NewTicker(l.b.heartbeatInterval())
+	heartbeat := time.NewTicker(l.b.cfg.Heartbeat)
 	defer heartbeat.Stop()
 	missed := 0
 	for first := true; ; first = false {
@@ -233,7 +229,7 @@ func (l *coordinatorConn) serve(ctx context.Context) error {
 			}
 		}
 		if !l.b.shouldServe() {
-			return muster.Errorf(muster.Unavailable, "the worker %s is not there", l.b.cfg.Name)
+			return muster.Errorf(muster.Unavailable, "the worker %s is not active", l.b.cfg.Name)
 		}
 		if missed++; missed > maxMissedBeats {
 			return muster.Errorf(muster.Unavailable, "the coordinator %s does not answer heartbeats", l.url)
@@ -246,7 +242,8 @@ func (l *coordinatorConn) serve(ctx context.Context) error {
 	}
 }
 
-// awaitRegistered waits for the answer to register. None is one, too: a coordinator that verifies signatures says nothing.
+// awaitRegistered waits for the answer to register. No answer within registerTimeout means success: coordinators that verify signatures
+// send none.
 func (l *coordinatorConn) awaitRegistered(ctx context.Context, frames <-chan *message, broken <-chan error) error {
 	timer := time.NewTimer(l.b.registerTimeout)
 	defer timer.Stop()
@@ -266,32 +263,32 @@ func (l *coordinatorConn) awaitRegistered(ctx context.Context, frames <-chan *me
 			case m.Type == typeRegisterResponse || m.Type == typeError:
 				return l.registrationError(m)
 			}
-			if err := l.handle(ctx, m); err != nil { // a task may come before
+			if err := l.handle(ctx, m); err != nil { // a task may come first
 				return err
 			}
 		}
 	}
 }
 
-// registrationError is why a coordinator does not register this worker.
+// registrationError returns why a coordinator refused to register this worker.
 func (l *coordinatorConn) registrationError(m *message) error {
 	if m.Message == errSignature {
 		if l.signer.enabled() {
-			return muster.Errorf(muster.Unauthenticated, "the coordinator %s does not take the signatures: its secret_key is another one than that of --security-config, or the clocks differ by more than a minute", l.url)
+			return muster.Errorf(muster.Unauthenticated, "the coordinator %s refused the signature: check the secret_key of --security-config and the clocks", l.url)
 		}
-		return muster.Errorf(muster.Unauthenticated, "the coordinator %s verifies signatures: give its security_config.json with --security-config", l.url)
+		return muster.Errorf(muster.Unauthenticated, "the coordinator %s verifies signatures: use --security-config with its security_config.json", l.url)
 	}
-	return muster.Errorf(muster.Unavailable, "the coordinator %s does not register this worker: %s", l.url, sanitizeName(m.Message))
+	return muster.Errorf(muster.Unavailable, "the coordinator %s refused to register this worker: %s", l.url, sanitizeName(m.Message))
 }
 
-// handle does what a coordinator says.
+// handle processes a message of the coordinator.
 func (l *coordinatorConn) handle(ctx context.Context, m *message) error {
 	switch m.Type {
 	case typeHeartbeatResponse, typeRegisterResponse, typeAuthResponse:
 	case typeResultResponse:
 		var err error
 		if m.Status == statusError {
-			err = muster.Errorf(muster.Unavailable, "the coordinator does not take the result: %s", sanitizeName(m.Message))
+			err = muster.Errorf(muster.Unavailable, "the coordinator refused the result: %s", sanitizeName(m.Message))
 		}
 		l.resolveResult(m.TaskID, err)
 	case typeExecute:
@@ -310,30 +307,30 @@ func (l *coordinatorConn) handle(ctx context.Context, m *message) error {
 		if m.Message == errSignature || m.Message == "Not authenticated" || m.Message == "Worker not registered" {
 			return l.registrationError(m)
 		}
-		l.b.log.Warn("the coordinator reports an error", slog.String("message", sanitizeName(m.Message)))
+		l.b.log.Warn("error from the coordinator", slog.String("message", sanitizeName(m.Message)))
 		l.resolveResult(m.TaskID, resultError(m.Message))
 	default:
-		l.b.log.Warn("the coordinator sent a message of an unknown type", slog.String("type", sanitizeName(m.Type)))
+		l.b.log.Warn("message of unknown type from the coordinator", slog.String("type", sanitizeName(m.Type)))
 	}
 	return nil
 }
 
-// resultError is what an error of the coordinator means for a result: some it will never take.
+// resultError converts an error of the coordinator: NotFound if it will never accept the result.
 func resultError(text string) error {
 	lower := strings.ToLower(text)
 	if strings.Contains(lower, "task") && (strings.Contains(lower, "not found") || strings.Contains(lower, "unknown task") || strings.Contains(lower, "already completed")) {
 		return muster.Errorf(muster.NotFound, "the coordinator does not know the task: %s", sanitizeName(text))
 	}
-	return muster.Errorf(muster.Unavailable, "the coordinator does not take the result: %s", sanitizeName(text))
+	return muster.Errorf(muster.Unavailable, "the coordinator refused the result: %s", sanitizeName(text))
 }
 
-// report sends the result of a task and waits until the coordinator has answered.
+// report sends the result of a task and waits for the answer.
 func (l *coordinatorConn) report(ctx context.Context, m *message) error {
 	done := make(chan error, 1)
 	l.mu.Lock()
 	if l.waiting == nil {
 		l.mu.Unlock()
-		return muster.Errorf(muster.Unavailable, "the connection to %s broke", l.url)
+		return muster.Errorf(muster.Unavailable, "lost the connection to %s", l.url)
 	}
 	if l.waiting[m.TaskID] == nil {
 		l.order = append(l.order, m.TaskID)
@@ -349,11 +346,11 @@ func (l *coordinatorConn) report(ctx context.Context, m *message) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return muster.Errorf(muster.Unavailable, "the coordinator %s does not answer to the result of %s: %w", l.url, sanitizeName(m.TaskID), ctx.Err())
+		return muster.Errorf(muster.Unavailable, "the coordinator %s did not acknowledge the result of %s: %w", l.url, sanitizeName(m.TaskID), ctx.Err())
 	}
 }
 
-// resolveResult passes the answer to a result on. One without an id is to the oldest result that waits.
+// resolveResult handles the answer to a result. An answer without an id is for the oldest one.
 func (l *coordinatorConn) resolveResult(id string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -365,33 +362,28 @@ func (l *coordinatorConn) resolveResult(id string, err error) {
 		return
 	}
 	delete(l.waiting, id)
-	for i, other := range l.order {
-		if other == id {
-			l.order = append(l.order[:i], l.order[i+1:]...)
-			break
-		}
-	}
+	l.order = slices.DeleteFunc(l.order, func(other string) bool { return other == id })
 	done <- err
 }
 
-// close ends the connection; results without an answer are sent again on the next one.
+// close closes the connection. Results without an answer are sent again on the next one.
 func (l *coordinatorConn) close() {
 	_ = l.ws.CloseNow()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, done := range l.waiting {
-		done <- muster.Errorf(muster.Unavailable, "the connection to %s broke before the result was acknowledged", l.url)
+		done <- muster.Errorf(muster.Unavailable, "lost the connection to %s before the result was acknowledged", l.url)
 	}
 	l.waiting, l.order = nil, nil
 }
 
-// newFailure is the failure of a task that cannot be one of Muster's.
+// newFailure returns the result of a task that Muster cannot run.
 func newFailure(worker, task, reason string) *message {
 	zero := 0.0
 	return &message{Type: typeTaskResult, WorkerID: worker, TaskID: task, Status: statusFailed, Seconds: &zero, Error: reason, Timestamp: time.Now().Unix()}
 }
 
-// isFatal reports whether another try would fail like this one.
+// isFatal reports whether a retry would fail, too.
 func isFatal(err error) bool {
 	code := muster.CodeOf(err)
 	return code == muster.Unauthenticated || code == muster.Forbidden || code == muster.Invalid

@@ -15,30 +15,31 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 const (
-	maxOffers  = 1000 // tests whose files wait to be uploaded
+	maxOffers  = 1000 // tests whose files are not uploaded yet
 	maxNotices = 1000
 )
 
-// handleOffer takes a task of the coordinator. The same one again changes nothing.
+// handleOffer accepts or refuses a task of the coordinator. It ignores known tasks.
 func (b *Bridge) handleOffer(ctx context.Context, l *coordinatorConn, t wireTask) {
 	if t.TaskID == "" || b.core.Known(t.TaskID) || b.stopping() {
 		return
 	}
 	if err := b.acceptTask(ctx, t); err != nil {
-		b.log.Warn("a task is not taken", slog.String("task", t.TaskID), slog.String("type", sanitizeName(t.TaskType)), slog.Any("why", err))
+		b.log.Warn("task refused", slog.String("task", t.TaskID), slog.String("type", sanitizeName(t.TaskType)), slog.Any("why", err))
 		if muster.CodeOf(err) == muster.Unavailable {
-			return // it may be offered again
+			return // the coordinator offers it again
 		}
 		if err := l.writeSigned(ctx, newFailure(b.workerID(), t.TaskID, err.Error())); err != nil {
-			b.log.Warn("the coordinator is not told", slog.Any("why", err))
+			b.log.Warn("cannot report a refused task", slog.Any("why", err))
 		}
 	}
 }
 
-// acceptTask accepts a task, or notes on disk that its files are to be uploaded first.
+// acceptTask accepts a task, or stores it in offers until its files are uploaded.
 func (b *Bridge) acceptTask(ctx context.Context, t wireTask) error {
 	spec, err := b.spec(t)
 	if err != nil {
@@ -56,23 +57,23 @@ func (b *Bridge) acceptTask(ctx context.Context, t wireTask) error {
 	}
 	pending, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(pending) >= maxOffers {
-		return muster.Errorf(muster.Unavailable, "%d tests wait for their files", len(pending))
+		return muster.Errorf(muster.Unavailable, "too many tests wait for their files: %d", len(pending))
 	}
-	if err := writeFileAtomic(path, marshalOrNull(t)); err != nil {
+	if err := writeState(path, marshalOrNull(t)); err != nil {
 		return err
 	}
-	signal(b.offersReady)
+	wake.Set(b.offersReady)
 	return nil
 }
 
-// canRun reports whether tasks of a type may be taken: by a fleet of any, since workers may join; by one worker of it of those that it runs.
+// canRun reports whether the bridge accepts tasks of a type: a fleet accepts all, since workers may join, a single worker those of its kinds.
 func (b *Bridge) canRun(taskType string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.cfg.Core.Worker == "" || len(b.capacity.Workers) == 0 || slices.Contains(b.capacity.Kinds, taskType)
 }
 
-// spec is the job for a task.
+// spec converts a task.
 func (b *Bridge) spec(t wireTask) (*muster.Spec, error) {
 	stage, err := toMuster(t.TaskType, t.Config)
 	if err != nil {
@@ -87,7 +88,7 @@ func (b *Bridge) spec(t wireTask) (*muster.Spec, error) {
 func (b *Bridge) accept(ctx context.Context, t wireTask, spec *muster.Spec) error {
 	accepted, err := b.core.Accept(ctx, bridge.Job{ID: t.TaskID, Spec: *spec, Meta: marshalOrNull(taskMeta{Type: t.TaskType, Config: t.Config})})
 	if accepted {
-		b.log.Info("task", slog.String("task", t.TaskID), slog.String("type", t.TaskType))
+		b.log.Info("task accepted", slog.String("task", t.TaskID), slog.String("type", t.TaskType))
 	}
 	return err
 }
@@ -96,12 +97,12 @@ func (b *Bridge) offerPath(id string) string {
 	return filepath.Join(b.cfg.Dir, "offers", sha256Hex(id)+".json")
 }
 
-// prepareLoop uploads the files of tests, also of those that an earlier life left, and accepts them then.
+// prepareLoop uploads the files of tests in offers, and accepts these tests.
 func (b *Bridge) prepareLoop(ctx context.Context) error {
 	for {
 		files, err := os.ReadDir(filepath.Join(b.cfg.Dir, "offers"))
 		if err != nil {
-			return muster.Errorf(muster.Unavailable, "the bridge's folder cannot be read: %w", err)
+			return muster.Errorf(muster.Unavailable, "cannot read the bridge's directory: %w", err)
 		}
 		retry := false
 		for _, e := range files {
@@ -116,20 +117,13 @@ func (b *Bridge) prepareLoop(ctx context.Context) error {
 		if retry {
 			wait = b.cfg.ReconnectInterval
 		}
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-b.offersReady:
-		case <-t.C:
-		}
-		t.Stop()
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err := wake.Wait(ctx, b.offersReady, wait); err != nil {
+			return err
 		}
 	}
 }
 
-// prepareOne accepts one test, with its folder. It reports whether nothing more is to be done for it.
+// prepareOne uploads the files of one test and accepts it. It reports whether that is done.
 func (b *Bridge) prepareOne(ctx context.Context, path string) bool {
 	raw, err := os.ReadFile(path)
 	var t wireTask
@@ -137,7 +131,7 @@ func (b *Bridge) prepareOne(ctx context.Context, path string) bool {
 		err = json.Unmarshal(raw, &t)
 	}
 	if err != nil {
-		b.log.Warn("a task that was noted cannot be read", slog.Any("why", err))
+		b.log.Warn("cannot read a stored task, removing it", slog.Any("why", err))
 		return os.Remove(path) == nil
 	}
 	spec, err := b.spec(t)
@@ -148,11 +142,11 @@ func (b *Bridge) prepareOne(ctx context.Context, path string) bool {
 		err = b.accept(ctx, t, spec)
 	}
 	if err != nil && ctx.Err() == nil {
-		b.log.Warn("a test is not taken yet", slog.String("task", t.TaskID), slog.Any("why", err))
+		b.log.Warn("cannot upload the files of a test", slog.String("task", t.TaskID), slog.Any("why", err))
 		if code := muster.CodeOf(err); code != muster.Invalid && code != muster.TooLarge && code != muster.InvalidSpec {
 			return false
 		}
-		spec.Tasks[0].Files = "" // it then says itself that the file is not there
+		spec.Tasks[0].Files = "" // the task fails with a message about the missing file
 		if b.accept(ctx, t, spec) != nil {
 			return false
 		}
@@ -160,7 +154,7 @@ func (b *Bridge) prepareOne(ctx context.Context, path string) bool {
 	return err == nil && os.Remove(path) == nil
 }
 
-// uploadFiles uploads the folder of a test and names the file within it.
+// uploadFiles uploads the directory of a test.
 func (b *Bridge) uploadFiles(ctx context.Context, t wireTask, spec *muster.Spec) error {
 	dir := b.testDir(t.Config)
 	if dir == "" {
@@ -174,7 +168,7 @@ func (b *Bridge) uploadFiles(ctx context.Context, t wireTask, spec *muster.Spec)
 	return nil
 }
 
-// testDir is the folder that goes with a test: that of --tests, if the file that the task names is in it, else "".
+// testDir returns TestsDir if it has the test file of the task, otherwise "".
 func (b *Bridge) testDir(config json.RawMessage) string {
 	c, err := object(config)
 	if err != nil || b.cfg.TestsDir == "" {
@@ -195,7 +189,7 @@ func (b *Bridge) testDir(config json.RawMessage) string {
 	return b.cfg.TestsDir
 }
 
-// cancel stops a task for the coordinator, soon. Heartbeats speak of it no more, as a coordinator would take it for running again.
+// cancel has a task cancelled for the coordinator. Heartbeats do not mention it any more, because a coordinator would consider it running.
 func (b *Bridge) cancel(id, reason string) {
 	if !b.isOpen(id) {
 		return
@@ -208,21 +202,21 @@ func (b *Bridge) cancel(id, reason string) {
 	b.cancelled[id] = cmp.Or(reason, "user_request")
 	b.cancelQueue = append(b.cancelQueue, id)
 	delete(b.progress, id)
-	signal(b.cancelsReady)
+	wake.Set(b.cancelsReady)
 }
 
-// isOpen reports whether a task was taken, or waits for its files, and is not reported.
+// isOpen reports whether a task is accepted or in offers, and not reported.
 func (b *Bridge) isOpen(id string) bool {
 	return slices.ContainsFunc(b.core.Jobs(), func(j bridge.Job) bool { return j.ID == id }) || b.isWaiting(id)
 }
 
-// isWaiting reports whether a test waits for its files.
+// isWaiting reports whether a test is in offers.
 func (b *Bridge) isWaiting(id string) bool {
 	_, err := os.Stat(b.offerPath(id))
 	return err == nil
 }
 
-// cancelLoop stops tasks until ctx ends, again where Muster cannot be asked yet.
+// cancelLoop cancels tasks in Muster until ctx ends, and retries.
 func (b *Bridge) cancelLoop(ctx context.Context) error {
 	for {
 		b.mu.Lock()
@@ -237,7 +231,7 @@ func (b *Bridge) cancelLoop(ctx context.Context) error {
 			if code := muster.CodeOf(err); err != nil && (code == muster.Unavailable || code == muster.Undetermined || code == muster.NotFound && b.isWaiting(id)) {
 				retry = append(retry, id)
 			} else if err != nil && ctx.Err() == nil {
-				b.log.Warn("a task is not cancelled", slog.String("task", id), slog.Any("why", err))
+				b.log.Warn("cannot cancel a task", slog.String("task", id), slog.Any("why", err))
 			}
 		}
 		wait := time.Hour
@@ -247,28 +241,13 @@ func (b *Bridge) cancelLoop(ctx context.Context) error {
 			b.cancelQueue = append(retry, b.cancelQueue...)
 			b.mu.Unlock()
 		}
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-b.cancelsReady:
-		case <-t.C:
-		}
-		t.Stop()
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err := wake.Wait(ctx, b.cancelsReady, wait); err != nil {
+			return err
 		}
 	}
 }
 
-// signal puts one into c unless it holds one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// requeueNotice takes a heartbeat back: what only it said is said by the next one.
+// requeueNotice puts back the notice of a heartbeat that was not sent.
 func (b *Bridge) requeueNotice(m *message) {
 	if m.Cancelled == nil {
 		return
@@ -278,7 +257,7 @@ func (b *Bridge) requeueNotice(m *message) {
 	b.cancelNotices = append([]taskNotice{*m.Cancelled}, b.cancelNotices...)
 }
 
-// nextHeartbeat is the next heartbeat. It speaks of one of the running tasks, of each in turn.
+// nextHeartbeat returns the next heartbeat. It has the progress of one running task, of each in turn.
 func (b *Bridge) nextHeartbeat() *message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -306,7 +285,7 @@ func (b *Bridge) nextHeartbeat() *message {
 	return m
 }
 
-// metrics is the use of the fleet. mu is held.
+// metrics returns the load of the fleet. The caller holds mu.
 func (b *Bridge) metrics() *metrics {
 	m := &metrics{}
 	h := &b.capacity
@@ -332,15 +311,15 @@ func (b *Bridge) metrics() *metrics {
 	return m
 }
 
-// healthy reports whether there is a worker that takes tasks. mu is held.
+// healthy reports whether a worker accepts tasks. The caller holds mu.
 func (b *Bridge) healthy() bool {
 	return slices.ContainsFunc(b.capacity.Workers, func(w muster.Worker) bool { return w.Constrained == "" })
 }
 
-// reporter is how the core speaks to the coordinator.
+// reporter is the bridge.Reporter of a Bridge.
 type reporter Bridge
 
-// Progress implements bridge.Port: heartbeats carry it.
+// Progress implements bridge.Reporter: the next heartbeats send it.
 func (p *reporter) Progress(_ context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
 	if len(tasks) == 0 || !tasks[0].State.HoldsResources() {
 		return nil
@@ -358,15 +337,15 @@ func (p *reporter) Progress(_ context.Context, j bridge.Job, _ muster.Job, tasks
 	return nil
 }
 
-// Log implements bridge.Port. DTF has no logs: what a failed task said last is in its error.
+// Log implements bridge.LogReporter. DTF has no logs: the error of a failed task has its last lines.
 func (p *reporter) Log(context.Context, bridge.Job, []string) error { return nil }
 
-// Finish implements bridge.Port.
+// Finish implements bridge.Reporter.
 func (p *reporter) Finish(ctx context.Context, j bridge.Job, end bridge.FinalReport) error {
 	b := (*Bridge)(p)
 	var m taskMeta
 	if err := json.Unmarshal(j.Meta, &m); err != nil {
-		return muster.Errorf(muster.Invalid, "what was noted of task %s cannot be read: %w", j.ID, err)
+		return muster.Errorf(muster.Invalid, "cannot decode the state of task %s: %w", j.ID, err)
 	}
 	b.mu.Lock()
 	delete(b.progress, j.ID)
@@ -393,7 +372,7 @@ func (p *reporter) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRep
 			TaskID: j.ID, TaskType: m.Type, Config: m.Config, Status: status, Result: result.Result, Error: result.Error, Seconds: seconds,
 			WorkerID: result.WorkerID, Coordinator: b.lastCoordinator(), Job: j.MusterJob, Ended: time.Now(),
 		}); err != nil {
-			b.log.Warn("a result is not kept in the file", slog.String("task", j.ID), slog.Any("why", err))
+			b.log.Warn("cannot write a result to the file", slog.String("task", j.ID), slog.Any("why", err))
 		}
 	}
 	if cancelled && end.State == muster.JobCancelled { // DTF's workers send no result then
@@ -410,7 +389,7 @@ func (p *reporter) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRep
 		return err
 	}
 	err = l.report(ctx, result)
-	if err == nil || muster.CodeOf(err) == muster.NotFound { // the coordinator has it, or will never take it
+	if err == nil || muster.CodeOf(err) == muster.NotFound { // the coordinator has it, or will never accept it
 		b.mu.Lock()
 		delete(b.cancelled, j.ID)
 		b.mu.Unlock()
@@ -418,7 +397,7 @@ func (p *reporter) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRep
 	return err
 }
 
-// failureText is why a task failed, with the last lines of what it said.
+// failureText returns why a task failed, with the last lines of its log.
 func (b *Bridge) failureText(ctx context.Context, end *bridge.FinalReport) string {
 	reason := end.Message()
 	lines, err := end.LogTail(ctx, "", 20)

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 )
 
-// The coordinator takes a task of which a heartbeat speaks for running: of one that it has cancelled none does.
+// Heartbeats do not mention a cancelled task, because the coordinator would consider it running.
 func TestHeartbeatsDoNotSpeakOfCancelledTasks(t *testing.T) {
 	b := &Bridge{progress: map[string]float64{}, cancelled: map[string]string{"b": "user_request"}, state: bridgeState{WorkerID: "w1"}}
 	half := 0.5
@@ -30,7 +30,7 @@ func TestHeartbeatsDoNotSpeakOfCancelledTasks(t *testing.T) {
 	}
 }
 
-// What only one heartbeat says is said by the next one if that one could not be sent.
+// The notice of a heartbeat that could not be sent is in the next one.
 func TestNoticesAreNotLost(t *testing.T) {
 	b := &Bridge{cancelNotices: []taskNotice{{TaskID: "a"}, {TaskID: "b"}}}
 	m := b.nextHeartbeat()
@@ -46,7 +46,7 @@ func TestNoticesAreNotLost(t *testing.T) {
 	}
 }
 
-// No interval is so short that it is none.
+// Intervals have a minimum.
 func TestIntervalsAreBounded(t *testing.T) {
 	b, err := NewBridge(t.Context(), BridgeConfig{
 		Coordinators: []string{"http://127.0.0.1:1/"}, Dir: t.TempDir(), HighAvailability: true, Heartbeat: 1, HealthCheck: 1, ReconnectInterval: 1,

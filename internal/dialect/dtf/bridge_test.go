@@ -16,8 +16,10 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -28,7 +30,7 @@ func newTestBridge(tb testing.TB, w *env, dir string, change func(*dtf.BridgeCon
 	cfg := dtf.BridgeConfig{
 		WorkerID: "w1", Name: "vm", APIKey: coordinators[0].key, Secret: coordinators[0].secret, Tags: []string{"transformers"},
 		Heartbeat: 100 * time.Millisecond, HealthCheck: 200 * time.Millisecond, ReconnectInterval: 20 * time.Millisecond, Dir: dir, Version: "test",
-		Core: bridge.Config{Client: w.client, ProgressInterval: 50 * time.Millisecond, RetryDelay: 20 * time.Millisecond, Log: logger(tb)},
+		Core: bridge.Config{Client: w.client, ProgressInterval: 50 * time.Millisecond, RetryDelay: 20 * time.Millisecond, Log: testkit.Logger(tb)},
 	}
 	for _, c := range coordinators {
 		cfg.Coordinators = append(cfg.Coordinators, c.http.URL)
@@ -50,7 +52,7 @@ func execute(id, taskType, config string) json.RawMessage {
 
 func one(tb testing.TB, c *coordinator, id string) map[string]any {
 	tb.Helper()
-	waitFor(tb, "the result of "+id, func() bool { return len(c.got(id)) > 0 })
+	testkit.Await(tb, "the result of "+id, func() bool { return len(c.got(id)) > 0 })
 	return c.got(id)[0]
 }
 
@@ -67,11 +69,11 @@ func golden(tb testing.TB, name, got string) {
 		tb.Fatal(err)
 	}
 	if got != string(want) {
-		tb.Errorf("%s differs; with -update it is written anew. It is\n%s", name, got)
+		tb.Errorf("%s differs; -update writes it. It is\n%s", name, got)
 	}
 }
 
-// A whole session with each of the coordinators, as a transcript: authentication, registration, heartbeats, real work, failures, batches.
+// A session with each coordinator equals the recorded transcript: authentication, registration, heartbeats, tasks, failures, batches.
 func TestBridgeSession(t *testing.T) {
 	for _, r0 := range []bool{true, false} {
 		name := map[bool]string{true: "bridge-r0.txt", false: "bridge-r1.txt"}[r0]
@@ -80,8 +82,8 @@ func TestBridgeSession(t *testing.T) {
 			w.worker(t)
 			c := startCoordinator(t, r0)
 			b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.ResultsFile = filepath.Join(t.TempDir(), "results.db") }, c)
-			stop := background(t, b.Run)
-			waitFor(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
+			stop := dialecttest.Background(t, b.Run)
+			testkit.Await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
 			c.push(string(execute("hash-001", "hash", `{"payload":"abc","algorithm":"sha256"}`)))
 			r := one(t, c, "hash-001")
 			if digest := r["result"].(map[string]any)["digest"]; r["status"] != "completed" || digest != "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad" {
@@ -121,8 +123,8 @@ func TestBridgeRunsTests(t *testing.T) {
 	}
 	c := startCoordinator(t, false)
 	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.TestsDir = tests }, c)
-	background(t, b.Run)
-	waitFor(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
+	dialecttest.Background(t, b.Run)
+	testkit.Await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
 	c.push(string(execute("test-bert-001", "test", `{"test_file":"test_bert.py","test_args":["-k","right"]}`)))
 	r := one(t, c, "test-bert-001")
 	if got := fmt.Sprintf("%v %v %v", r["status"], r["result"].(map[string]any)["test_count"], r["result"].(map[string]any)["success"]); got != "completed 1 true" {
@@ -152,18 +154,18 @@ func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
 	dir := t.TempDir()
 	for range 4 {
 		b := newTestBridge(t, w, dir, nil, c)
-		stop := background(t, b.Run)
+		stop := dialecttest.Background(t, b.Run)
 		beats, _ := c.count()
-		waitFor(t, "a heartbeat", func() bool { now, _ := c.count(); return now > beats })
+		testkit.Await(t, "a heartbeat", func() bool { now, _ := c.count(); return now > beats })
 		c.cut()
 		stop()
 	}
 	b := newTestBridge(t, w, dir, nil, c)
-	background(t, b.Run)
+	dialecttest.Background(t, b.Run)
 	for i := range n {
 		one(t, c, fmt.Sprintf("t%d", i))
 	}
-	waitFor(t, "everything is reported", func() bool { return b.Pending() == 0 })
+	testkit.Await(t, "everything is reported", func() bool { return b.Pending() == 0 })
 	jobs := 0
 	for _, err := range w.client.Jobs(t.Context(), client.JobQuery{}) {
 		if err != nil {
@@ -186,48 +188,48 @@ func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
 	}
 }
 
-// A bridge for one worker is at the coordinator while that worker is there, and takes only what it runs.
+// A bridge for one worker is connected while that worker is active, and accepts only its kinds.
 func TestBridgeOfOneWorker(t *testing.T) {
 	w := startServer(t, serverd.Config{})
 	c := startCoordinator(t, false)
 	b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.Core.Worker = "here" }, c)
 	b.SetTimeouts(100*time.Millisecond, 50*time.Millisecond)
-	background(t, b.Run)
+	dialecttest.Background(t, b.Run)
 	for range 3 {
 		last := b.CheckedAt()
-		waitFor(t, "a look at the fleet", func() bool { return b.CheckedAt().After(last) })
+		testkit.Await(t, "a look at the fleet", func() bool { return b.CheckedAt().After(last) })
 	}
 	if _, n := c.count(); n > 0 {
 		t.Error("it registered for a worker that is not there")
 	}
 	for round := range 2 {
 		stop := w.worker(t)
-		waitFor(t, "it registers", func() bool { _, n := c.count(); return n > round })
+		testkit.Await(t, "it registers", func() bool { _, n := c.count(); return n > round })
 		id := fmt.Sprintf("t%d", round)
 		c.push(string(execute(id, "hash", `{"data":"a"}`)))
 		if r := one(t, c, id); r["status"] != "completed" {
 			t.Errorf("%v", r)
 		}
 		stop()
-		waitFor(t, "the connection ends", func() bool { return !b.Connected() })
+		testkit.Await(t, "the connection ends", func() bool { return !b.Connected() })
 	}
 }
 
-// A task that a coordinator gives to another worker is done there, although the bridge of the first one had it.
+// A task that the coordinator moves to another worker runs there, too, although the bridge of the first one had it.
 func TestBridgeGetsATaskOfAnother(t *testing.T) {
 	w := startServer(t, serverd.Config{})
 	w.worker(t)
 	c := startCoordinator(t, false)
 	for round, worker := range []string{"", "here"} {
 		b := newTestBridge(t, w, t.TempDir(), func(cfg *dtf.BridgeConfig) { cfg.WorkerID, cfg.Core.Worker = fmt.Sprintf("w%d", round), worker }, c)
-		stop := background(t, b.Run)
-		waitFor(t, "it registers", func() bool { _, n := c.count(); return n > round })
+		stop := dialecttest.Background(t, b.Run)
+		testkit.Await(t, "it registers", func() bool { _, n := c.count(); return n > round })
 		c.push(string(execute("moved", "hash", `{"data":"a"}`)))
-		waitFor(t, "a result", func() bool { return len(c.got("moved")) > round })
+		testkit.Await(t, "a result", func() bool { return len(c.got("moved")) > round })
 		if r := c.got("moved")[round]; r["status"] != "completed" {
 			t.Errorf("%v", r)
 		}
-		waitFor(t, "it is acknowledged", func() bool { return b.Pending() == 0 })
+		testkit.Await(t, "it is acknowledged", func() bool { return b.Pending() == 0 })
 		stop()
 	}
 }
@@ -248,12 +250,12 @@ func TestBridgeSwitchesCoordinators(t *testing.T) {
 	if b.HeartbeatInterval() != 50*time.Millisecond {
 		t.Errorf("health is reported every %v", b.HeartbeatInterval())
 	}
-	background(t, b.Run)
+	dialecttest.Background(t, b.Run)
 	one(t, first, "a")
 	first.set(func() { first.refuse, first.tasks = true, nil })
 	second.set(func() { second.refuse = false })
 	first.cut()
-	waitFor(t, "the second one has the worker", func() bool { _, n := second.count(); return n > 0 })
+	testkit.Await(t, "the second one has the worker", func() bool { _, n := second.count(); return n > 0 })
 	second.push(string(execute("b", "hash", `{"data":"b"}`)))
 	one(t, second, "b")
 	if got := b.Coordinator(); got != second.http.URL {
@@ -266,7 +268,7 @@ func TestBridgeSwitchesCoordinators(t *testing.T) {
 	})
 }
 
-// What a coordinator says when it does not let the worker in is told, and is the end where nothing else was ever possible.
+// The error of a bridge that a coordinator refuses says why.
 func TestBridgeIsRefused(t *testing.T) {
 	t.Parallel()
 	w := startServer(t, serverd.Config{})
@@ -277,9 +279,9 @@ func TestBridgeIsRefused(t *testing.T) {
 		want   string
 	}{
 		{"a wrong key", false, func(c *dtf.BridgeConfig) { c.APIKey = "wrong" }, "Invalid API key"},
-		{"no secret", true, func(c *dtf.BridgeConfig) { c.Secret = "" }, "give its security_config.json with --security-config"},
-		{"another secret", true, func(c *dtf.BridgeConfig) { c.Secret = "wrong" }, "its secret_key is another one"},
-		{"no coordinator", false, func(c *dtf.BridgeConfig) { c.Coordinators, c.ReconnectAttempts = []string{"http://127.0.0.1:1"}, 2 }, "given up after 2 tries"},
+		{"no secret", true, func(c *dtf.BridgeConfig) { c.Secret = "" }, "use --security-config with its security_config.json"},
+		{"another secret", true, func(c *dtf.BridgeConfig) { c.Secret = "wrong" }, "check the secret_key"},
+		{"no coordinator", false, func(c *dtf.BridgeConfig) { c.Coordinators, c.ReconnectAttempts = []string{"http://127.0.0.1:1"}, 2 }, "no connection after 2 tries"},
 		{"no socket", false, func(c *dtf.BridgeConfig) {
 			c.Coordinators, c.ReconnectAttempts = []string{c.Coordinators[0] + "/other"}, 1
 		}, "has no /ws"},
@@ -302,17 +304,17 @@ func TestBridgeCancels(t *testing.T) {
 	c := startCoordinator(t, false)
 	b := newTestBridge(t, w, t.TempDir(), nil, c)
 	b.SetTimeouts(100*time.Millisecond, 50*time.Millisecond)
-	background(t, b.Run)
-	waitFor(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
+	dialecttest.Background(t, b.Run)
+	testkit.Await(t, "a heartbeat", func() bool { beats, _ := c.count(); return beats > 0 })
 	c.push(string(execute("long", "hash", `{"data":"a"}`)))
-	waitFor(t, "the job is there", func() bool {
+	testkit.Await(t, "the job is there", func() bool {
 		for range w.client.Jobs(t.Context(), client.JobQuery{States: []muster.JobState{muster.JobQueued}}) {
 			return true
 		}
 		return false
 	})
 	c.push(`{"type":"cancel_task","task_id":"long","reason":"migration"}`)
-	waitFor(t, "a heartbeat says so", func() bool {
+	testkit.Await(t, "a heartbeat says so", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return slices.ContainsFunc(c.beats, func(m map[string]any) bool {
@@ -323,16 +325,16 @@ func TestBridgeCancels(t *testing.T) {
 	if got := c.got("long"); len(got) > 0 {
 		t.Errorf("a cancelled task has a result: %v", got)
 	}
-	// Nobody is harmed by what is no message.
+	// Invalid messages have no effect.
 	for _, bad := range []string{`{`, `[]`, `{"type":5}`, `{"type":"execute_task"}`, `{"type":"execute_task","task_id":7}`, `{"type":"cancel_task","task_id":"never"}`, `{"type":"strange"}`, `{"type":"error"}`, `{"type":"task_result_response","task_id":"never"}`, `{"type":"execute_task","task_id":"x","task_type":"hash","config":[1]}`} {
 		c.push(bad)
 	}
 	if r := one(t, c, "x"); r["status"] != "failed" {
-		t.Errorf("a config that is no object: %v", r)
+		t.Errorf("a config that is not an object: %v", r)
 	}
 }
 
-// A bridge that was told to stop reports what it has, takes nothing new, and ends.
+// After Stop is closed a bridge accepts no new tasks, reports the others and returns.
 func TestBridgeDrains(t *testing.T) {
 	w := startServer(t, serverd.Config{})
 	w.worker(t)

@@ -200,13 +200,13 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q: %q, then %q", raw, once, twice)
 		}
 		if !json.Valid(v.strict()) {
-			t.Fatalf("%q: the strict form %q is no JSON", raw, v.strict())
+			t.Fatalf("%q: the strict form %q is not JSON", raw, v.strict())
 		}
 		if json.Valid(raw) {
 			return
 		}
 		if !bytes.Contains(raw, []byte("NaN")) && !bytes.Contains(raw, []byte("Infinity")) {
-			t.Fatalf("%q was read and is no JSON", raw)
+			t.Fatalf("%q was accepted and is not JSON", raw)
 		}
 	})
 }

@@ -94,7 +94,7 @@ func (b *Bridge) CheckedAt() time.Time {
 	return b.checkedAt
 }
 
-// HeartbeatInterval is how often there is a heartbeat.
+// HeartbeatInterval is the interval between heartbeats.
 func (b *Bridge) HeartbeatInterval() time.Duration { return b.cfg.Heartbeat }
 
 // Constants of the wire.

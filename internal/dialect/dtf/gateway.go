@@ -1,12 +1,10 @@
+// Package dtf implements the protocol of the IPFS Accelerate Distributed Testing Framework (DTF): the gateway is a coordinator for
+// DTF's workers and clients, and the bridge is a worker of DTF's coordinators.
 package dtf
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,26 +20,26 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// The least time for which a worker may be silent: it connects again with every heartbeat, and waits for up to 15 seconds in between.
+// minGrace is the minimum of the option grace: a worker reconnects for every heartbeat, up to 15 seconds later.
 const minGrace = 30 * time.Second
 
-// System is what a server needs to serve DTF.
+// System describes DTF to the server.
 func System() dialect.System {
 	return dialect.System{
 		Name: "dtf", Title: "DTF", Address: ":8080", RequiresKey: true,
 		Options: []dialect.Option{
-			{Name: "security", Usage: "take the API keys and the JWT secret of this security_config.json, too"},
-			{Name: "secret-file", Usage: "verify the signatures of workers with the secret in this file, and sign answers"},
-			{Name: "simulated", Usage: "allow: let workers that only simulate them carry benchmark, test and custom"},
-			{Name: "tasks", Usage: "dtf (default): tasks of DTF clients go to DTF workers as they are; muster: they become Muster's own kinds"},
-			{Name: "grace", Usage: "for how long a worker may be silent before it is lost, at least 30s (default: 45s)"},
-			{Name: "batch", Usage: "up to so many tasks are given to a worker as one batch (default: 1)"},
+			{Name: "security", Usage: "path of a security_config.json whose API keys and JWT secret are also valid"},
+			{Name: "secret-file", Usage: "path of a file with the secret for signatures: verify messages of workers and sign answers"},
+			{Name: "simulated", Usage: "allow: run benchmark, test and custom on workers that only simulate them"},
+			{Name: "tasks", Usage: "dtf (default): tasks of DTF clients run unchanged on DTF workers; muster: they become Muster's own kinds"},
+			{Name: "grace", Usage: "time without contact after which a worker is lost, at least 30s (default: 45s)"},
+			{Name: "batch", Usage: "maximum number of tasks that a worker gets as one batch (default: 1)"},
 		},
 		New: newGateway,
 	}
 }
 
-// settings are the options of the gateway, read.
+// settings are the parsed options of the gateway.
 type settings struct {
 	security    *securityConfig
 	signer      signer
@@ -50,9 +48,9 @@ type settings struct {
 	grace       time.Duration
 	batch       int
 
-	resendAfter time.Duration // until a task is sent again of which nothing is heard
-	resendBeats int           // heartbeats without a word of it until then
-	timeout     time.Duration // for a first message, and for the server
+	resendAfter time.Duration // before a task is sent again that the worker does not mention
+	resendBeats int           // heartbeats before that
+	timeout     time.Duration // for the first message of a connection, and for requests to the server
 }
 
 func readSettings(o map[string]string) (*settings, error) {
@@ -75,23 +73,23 @@ func readSettings(o map[string]string) (*settings, error) {
 	case "allow":
 		s.simulated = true
 	default:
-		return nil, muster.Errorf(muster.Invalid, "dtf: simulated=%s: write simulated=allow, or leave it out", o["simulated"])
+		return nil, muster.Errorf(muster.Invalid, "dtf: simulated=%s: use simulated=allow or omit it", o["simulated"])
 	}
 	switch o["tasks"] {
 	case "", "dtf":
 	case "muster":
 		s.passThrough = false
 	default:
-		return nil, muster.Errorf(muster.Invalid, "dtf: tasks=%s: write tasks=dtf or tasks=muster", o["tasks"])
+		return nil, muster.Errorf(muster.Invalid, "dtf: tasks=%s: use tasks=dtf or tasks=muster", o["tasks"])
 	}
 	if text := o["grace"]; text != "" {
 		if s.grace, err = time.ParseDuration(text); err != nil || s.grace < minGrace || s.grace > 24*time.Hour {
-			return nil, muster.Errorf(muster.Invalid, "dtf: grace=%s: write a duration of %v to 24h: DTF workers connect again with every heartbeat", text, minGrace)
+			return nil, muster.Errorf(muster.Invalid, "dtf: grace=%s: use a duration from %v to 24h", text, minGrace)
 		}
 	}
 	if text := o["batch"]; text != "" {
 		if s.batch, err = strconv.Atoi(text); err != nil || s.batch < 1 || s.batch > 100 {
-			return nil, muster.Errorf(muster.Invalid, "dtf: batch=%s: write a number of 1 to 100", text)
+			return nil, muster.Errorf(muster.Invalid, "dtf: batch=%s: use a number from 1 to 100", text)
 		}
 	}
 	return s, nil
@@ -99,26 +97,21 @@ func readSettings(o map[string]string) (*settings, error) {
 
 // ReadSecret reads a secret from a file: a security_config.json, or a file of one line.
 func ReadSecret(path string) (string, error) {
-	f, err := os.Open(path)
+	raw, err := readLimited(path)
 	if err != nil {
-		return "", muster.Errorf(muster.Invalid, "the secret cannot be read: %w", err)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxConfig))
-	if err != nil {
-		return "", muster.Errorf(muster.Invalid, "the secret in %s cannot be read: %w", path, err)
+		return "", muster.Errorf(muster.Invalid, "cannot read the secret: %w", err)
 	}
 	if c, err := parseConfig(raw); err == nil {
 		return c.SecretKey, nil
 	}
 	secret := strings.TrimSpace(string(raw))
 	if secret == "" || strings.ContainsAny(secret, "\n\r{") {
-		return "", muster.Errorf(muster.Invalid, "%s holds no secret: write one line, or a security_config.json with secret_key", path)
+		return "", muster.Errorf(muster.Invalid, "no secret in %s: write one line, or a security_config.json with secret_key", path)
 	}
 	return secret, nil
 }
 
-// gateway is Muster's side for workers and clients of DTF.
+// gateway is a coordinator for workers and clients of DTF.
 type gateway struct {
 	deps     dialect.Deps
 	settings *settings
@@ -130,7 +123,7 @@ type gateway struct {
 
 	mu            sync.Mutex
 	workers       map[string]*remoteWorker // by the worker's id
-	preregistered map[string]restWorker    // by REST, and not connected yet
+	preregistered map[string]restWorker    // registered by REST and not connected yet
 }
 
 func newGateway(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
@@ -155,14 +148,14 @@ func openGateway(ctx context.Context, deps dialect.Deps, settings *settings) (*g
 		return nil, err
 	}
 	g := &gateway{deps: deps, settings: settings, fleet: f, tokens: tokens, workers: map[string]*remoteWorker{}, preregistered: map[string]restWorker{}}
-	deps.Config.KeyRequired = false // it always is, but in messages and in a header of its own
+	deps.Config.KeyRequired = false // DTF has keys in messages and in its own header
 	if g.listener, err = dialect.Listen(ctx, deps); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return g, nil
 }
 
-// missingFeatures are the features that no DTF worker has: it is told a type and a config, and nothing else.
+// missingFeatures lists the features that no DTF worker has: it gets only a type and a config.
 func missingFeatures() []string {
 	list := slices.DeleteFunc(slices.Clone(muster.SpecFeatures), func(f string) bool { return f == muster.FeatureElement })
 	return append(list, muster.FeatureLogs, muster.FeatureArtifacts)
@@ -180,25 +173,25 @@ func (g *gateway) Run(ctx context.Context) error {
 // URL implements dialect.Gateway.
 func (g *gateway) URL() string { return g.listener.URL() }
 
-// Ready implements dialect.Gateway: there is nothing that it waits for.
+// Ready implements dialect.Gateway: the gateway depends on nothing else.
 func (g *gateway) Ready() error { return nil }
 
-// access is what the holder of a key may do here.
+// access is the rights of a key.
 type access struct {
-	key   string   // itself, or that with which a token was asked for
-	id    string   // names the key without saying it
+	key   string   // the key, or the one for which a token was issued
+	id    string   // identifies the key without its secret
 	roles []string // of DTF
-	token string   // of Muster, with which to ask its API; "" for the dialect's own key
+	token string   // for Muster's API; "" means the gateway's own key
 }
 
 func (r *access) hasRole(roles ...string) bool {
 	return slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(r.roles, role) })
 }
 
-// authorize says what the holder of an API key may do: one of security_config.json, or a key of Muster.
+// authorize returns the rights of an API key: one of security_config.json, or a key of Muster.
 func (g *gateway) authorize(ctx context.Context, key string) (*access, error) {
 	if key == "" {
-		return nil, muster.Errorf(muster.Unauthenticated, "an API key or a token is needed")
+		return nil, muster.Errorf(muster.Unauthenticated, "missing API key or token")
 	}
 	if roles := g.settings.security.roles(key); roles != nil {
 		return &access{key: key, id: "security_config:" + sha256Hex(key)[:16], roles: roles}, nil
@@ -218,34 +211,26 @@ func (g *gateway) authorize(ctx context.Context, key string) (*access, error) {
 	case "viewer":
 		r.roles = []string{roleObserver}
 	default:
-		return nil, muster.Errorf(muster.Forbidden, "a key of the role %s opens nothing for DTF", whoami.Role)
+		return nil, muster.Errorf(muster.Forbidden, "a key of the role %s has no rights for DTF", whoami.Role)
 	}
 	return r, nil
 }
 
-// authorizeToken says what the holder of a JWT may do, and whose it is. old is true if it is time for another one.
+// authorizeToken returns the worker and the rights of a JWT. renew is true if it should be replaced.
 func (g *gateway) authorizeToken(ctx context.Context, token string, now time.Time) (worker string, r *access, renew bool, err error) {
 	issued, renew, err := g.tokens.verify(token, now)
 	if err == nil {
-		r, err = g.authorize(ctx, issued.Key) // what was revoked since opens nothing
+		r, err = g.authorize(ctx, issued.Key) // the key may be revoked
 		if err == nil && !r.hasRole(roleWorker) {
-			err = muster.Errorf(muster.Forbidden, "the key of this token may make no workers any more")
+			err = muster.Errorf(muster.Forbidden, "the key of this token can no longer join workers")
 		}
 		return issued.Worker, r, renew, err
 	}
 	return "", nil, false, err
 }
 
-// newUUID is a random UUID, as DTF makes them for workers without an id.
-func newUUID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
-// isTaskOver reports whether an error of the fleet says that a task is over or unknown, so that a report of it has no effect.
-func isTaskOver(err error) bool {
+// isTaskDone reports whether an error of the fleet means that a task is done or unknown.
+func isTaskDone(err error) bool {
 	code := muster.CodeOf(err)
 	return err != nil && (code == muster.Conflict || code == muster.NotFound) && !errors.Is(err, context.Canceled)
 }

@@ -8,50 +8,49 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-// remoteWorker is one worker as its connections come and go. A task belongs to it and not to a connection: the worker connects again with every
-// heartbeat, and a result comes on another connection than the task went.
+// remoteWorker is a worker over all of its connections. It reconnects for every heartbeat, so a result comes on another connection than its
+// task was sent on.
 type remoteWorker struct {
 	id string
 
 	mu             sync.Mutex
 	worker         *fleet.Worker
-	session        *session // the newest one; nil while there is none
-	awaitFirstBeat bool     // its first connection since the server started, and no heartbeat on it yet: it drops what is sent
-	slots          int      // tasks that it may have at once; 1 for every worker but ours
-	canCancel      bool     // it heeds cancel_task
+	session        *session // the newest one; nil for none
+	awaitFirstBeat bool     // no heartbeat on its first connection yet: it drops tasks until then
+	slots          int      // tasks at once; 1 for DTF's own workers
+	canCancel      bool     // it implements cancel_task
 	sent           map[string]*sentTask
 
 	conns          int       // sessions so far
 	execs          int       // execute_* on this session
-	noHash         bool      // it is of a version without that type
-	lastRegister   time.Time // when it last registered while it was drained
-	oneTaskPerConn bool      // it has lost a second execute_* on one connection: it gets one on each
-	reliable       bool      // the result of a second one came on the same connection: what is lost is lost by chance
+	noHash         bool      // its version does not have the type hash
+	lastRegister   time.Time // while it was drained
+	oneTaskPerConn bool      // it lost a second execute_* on one connection
+	reliable       bool      // it returned the result of a second execute_* on one connection
 	beats          int       // heartbeats on this session
 	lastExec       time.Time
-	silentBeats    int  // heartbeats in a row that spoke of no task
-	batched        bool // the last thing that it was sent is a batch
+	silentBeats    int  // heartbeats without a task in a row
+	batched        bool // the last execute_* was a batch
 }
 
-// sentTask is one task that was put to a worker and has not ended.
+// sentTask is a task that was sent and has no result.
 type sentTask struct {
-	lastHeard time.Time // when it was sent, or last heard of
-	conn      int       // on which session
-	execIndex int       // execute_* of it
-	beats     int       // heartbeats since then that did not speak of it
-	batch     bool      // in a batch, of which heartbeats never speak
+	lastHeard time.Time // when it was sent or mentioned
+	conn      int       // number of the session
+	execIndex int       // number of the execute_* on the session
+	beats     int       // heartbeats since lastHeard
+	batch     bool      // heartbeats do not mention tasks of a batch
 }
 
-// sendPlan is what is to be said to a worker next.
+// sendPlan is what to send next.
 type sendPlan struct {
 	tasks   []*fleet.Task
 	cancels []string
-	retryAt time.Time // when to look again, if nothing happens before; zero: not by itself
+	retryAt time.Time // of the next plan without other events; zero for none
 }
 
-// plan decides what to send now. It is the one place where the rules of the wire are kept:
-// nothing before the first heartbeat of a worker's first connection, one task at a time and the next one only after its result, and again
-// after a while in which heartbeats did not speak of it.
+// plan decides what to send now. It implements the rules of the protocol: nothing before the first heartbeat of a worker's first
+// connection; one task at a time, the next one after its result; the same task again if heartbeats do not mention it.
 func (p *remoteWorker) plan(now time.Time, held []*fleet.Task, set *settings) sendPlan {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +75,7 @@ func (p *remoteWorker) plan(now time.Time, held []*fleet.Task, set *settings) se
 	for _, t := range held {
 		s := p.sent[t.ID()]
 		switch {
-		case s == nil && t.Started(): // in an earlier life of the server: it may be running
+		case s == nil && t.Started(): // before a restart of the server: it may be running
 			p.sent[t.ID()] = &sentTask{lastHeard: now, conn: p.conns}
 			o.retryAt = earlier(o.retryAt, now.Add(set.resendAfter))
 		case s == nil:
@@ -99,23 +98,23 @@ func (p *remoteWorker) plan(now time.Time, held []*fleet.Task, set *settings) se
 		if s := p.sent[overdue[0].ID()]; s.execIndex > 1 && !p.reliable {
 			p.oneTaskPerConn = true
 		}
-		o.tasks = overdue[:1] // one by one, whether it was a batch or not
+		o.tasks = overdue[:1] // one by one, also of a batch
 		return o
 	}
 	free := p.slots - len(p.sent)
 	if free <= 0 || len(unsent) == 0 {
 		return o
 	}
-	if due := p.lastExec.Add(set.resendAfter); p.oneTaskPerConn && p.execs > 0 && now.Before(due) { // the next connection may never come
+	if due := p.lastExec.Add(set.resendAfter); p.oneTaskPerConn && p.execs > 0 && now.Before(due) { // there may be no next connection
 		o.retryAt = earlier(o.retryAt, due)
 		return o
 	}
-	if p.slots > 1 && p.canCancel { // ours takes each on its own
+	if p.slots > 1 && p.canCancel { // a bridge of Muster
 		o.tasks = unsent[:min(free, len(unsent))]
 		return o
 	}
 	if len(p.sent) > 0 {
-		return o // what was sent as a batch is to come back first
+		return o // wait for the results
 	}
 	o.tasks = unsent[:1]
 	if set.batch > 1 {
@@ -131,7 +130,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// batchWith takes the first task and those that may be in a batch with it.
+// batchWith returns the first task and those that can be in a batch with it.
 func batchWith(unsent []*fleet.Task, limit int) []*fleet.Task {
 	first, err := toWireTask(unsent[0])
 	if err != nil {
@@ -149,13 +148,13 @@ func batchWith(unsent []*fleet.Task, limit int) []*fleet.Task {
 	return out
 }
 
-// toWireTask is a task as DTF workers are told of it.
+// toWireTask converts a task for DTF workers.
 func toWireTask(t *fleet.Task) (wireTask, error) {
 	taskType, config, err := fromMuster(t.Run().Spec)
 	return wireTask{TaskID: t.ID(), TaskType: taskType, Config: config}, err
 }
 
-// markSent remembers that tasks were sent on the session.
+// markSent records that tasks were sent on the session.
 func (p *remoteWorker) markSent(tasks []*fleet.Task, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,13 +166,13 @@ func (p *remoteWorker) markSent(tasks []*fleet.Task, now time.Time) {
 	}
 }
 
-// recordHeartbeat remembers a heartbeat, which speaks of one task or of none. It reports whether the worker runs nothing: after two heartbeats of
-// none, since what was sent to it just now has not begun; after many where it may have a batch, of which it never speaks.
+// recordHeartbeat records a heartbeat with one task or none. It reports whether the worker is idle: after two heartbeats without a task, or
+// after many if it may run a batch, whose tasks heartbeats do not mention.
 func (p *remoteWorker) recordHeartbeat(now time.Time, task string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.awaitFirstBeat = false
-	if p.beats++; p.beats >= 3 { // its connections last: it is none that gets one task on each
+	if p.beats++; p.beats >= 3 { // its connections last
 		p.oneTaskPerConn = false
 	}
 	p.silentBeats++
@@ -187,14 +186,14 @@ func (p *remoteWorker) recordHeartbeat(now time.Time, task string) bool {
 	for id, s := range p.sent {
 		if id == task {
 			s.lastHeard, s.beats = now, 0
-		} else if p.slots == 1 || s.lastHeard.Add(time.Minute).Before(now) { // ours speaks of its tasks in turn
+		} else if p.slots == 1 || s.lastHeard.Add(time.Minute).Before(now) { // a bridge of Muster mentions its tasks in turn
 			s.beats++
 		}
 	}
 	return p.silentBeats >= threshold
 }
 
-// markReported remembers that the result of a task came.
+// markReported records the result of a task.
 func (p *remoteWorker) markReported(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -204,15 +203,15 @@ func (p *remoteWorker) markReported(id string) {
 	delete(p.sent, id)
 }
 
-// forgetTask remembers that nothing more is to come of a task.
+// forgetTask removes a task that has no result.
 func (p *remoteWorker) forgetTask(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.sent, id)
 }
 
-// staysDrained reports whether a worker that was drained is to stay away: it registers with each connection, and would come back at once. One that was
-// away for longer, such as after maintenance, may join again.
+// staysDrained reports whether a drained worker may not register yet: it registers with each connection and would return at once. It may
+// join again after it was disconnected for twice the grace period.
 func (p *remoteWorker) staysDrained(w *fleet.Worker, grace time.Duration) bool {
 	if w == nil || w.Err() == nil {
 		return false
@@ -227,21 +226,21 @@ func (p *remoteWorker) staysDrained(w *fleet.Worker, grace time.Duration) bool {
 	return p.lastRegister.Sub(last) < 2*grace
 }
 
-// lacksHash reports whether it has said that it does not know hash.
+// lacksHash reports whether the worker does not know the type hash.
 func (p *remoteWorker) lacksHash() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.noHash
 }
 
-// fleetWorker is the worker as it registered last.
+// fleetWorker returns the worker of the last registration.
 func (p *remoteWorker) fleetWorker() *fleet.Worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.worker
 }
 
-// isBridge reports whether it is a bridge of Muster, which takes several tasks and heeds cancel_task.
+// isBridge reports whether the worker is a bridge of Muster.
 func (p *remoteWorker) isBridge() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -252,10 +251,10 @@ func remove(list []string, word string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == word })
 }
 
-// maxRemoteWorkers bounds the workers that are remembered here; the fleet bounds those that there are.
+// maxRemoteWorkers bounds gateway.workers; the fleet has a limit of its own.
 const maxRemoteWorkers = 10_000
 
-// remoteWorker returns the worker of an id, as it is remembered since the server started.
+// remoteWorker returns the worker with an id, which it adds if necessary.
 func (g *gateway) remoteWorker(id string) *remoteWorker {
 	g.mu.Lock()
 	defer g.mu.Unlock()

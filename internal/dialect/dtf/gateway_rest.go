@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +25,7 @@ const (
 // Labels of jobs that DTF clients submitted.
 const (
 	labelDialect = "dialect"
-	labelTask    = "dtf.task" // the id, if the client chose one
+	labelTask    = "dtf.task" // the client's id, if there is one
 	labelType    = "dtf.type"
 )
 
@@ -36,7 +35,7 @@ const (
 	maxRegistered = 1000
 )
 
-// requestKey is the API key or token of a request: in its path, in X-API-Key or as a bearer.
+// requestKey returns the API key or token of a request: from its path, X-API-Key or Authorization.
 func requestKey(r *http.Request) string {
 	if c := dialect.CallerFromContext(r.Context()); c.Token != "" {
 		return c.Token
@@ -49,14 +48,6 @@ func requestKey(r *http.Request) string {
 		return strings.TrimSpace(token)
 	}
 	return ""
-}
-
-func remoteAddr(r *http.Request) netip.Addr {
-	a, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return a.Addr().Unmap()
 }
 
 func (g *gateway) handler() http.Handler {
@@ -85,7 +76,7 @@ func (g *gateway) handler() http.Handler {
 			if err == nil {
 				defer connlimit.MarkAuthenticated(r.Context())()
 				if !granted.hasRole(route.roles...) {
-					err = muster.Errorf(muster.Forbidden, "this key has none of the roles %s", strings.Join(route.roles, ", "))
+					err = muster.Errorf(muster.Forbidden, "the key has none of the roles %s", strings.Join(route.roles, ", "))
 				}
 			}
 			if err == nil {
@@ -103,12 +94,12 @@ func (g *gateway) handler() http.Handler {
 	return mux
 }
 
-// authorizeRequest says what the sender of a request may do: by its key, or by the token of a worker.
+// authorizeRequest returns the rights of a request's key or token.
 func (g *gateway) authorizeRequest(r *http.Request) (*access, error) {
 	key := requestKey(r)
 	if strings.Count(key, ".") == 2 {
 		if _, granted, _, err := g.authorizeToken(r.Context(), key, time.Now()); err == nil {
-			return &access{id: granted.id, roles: []string{roleWorker}}, nil // a worker's token does only what workers do
+			return &access{id: granted.id, roles: []string{roleWorker}}, nil // a token has the rights of a worker only
 		}
 	}
 	return g.authorize(r.Context(), key)
@@ -129,7 +120,7 @@ func (g *gateway) status(w http.ResponseWriter, _ *http.Request) {
 
 // taskRequest is the body of POST /api/tasks.
 type taskRequest struct {
-	TaskID       string          `json:"task_id"` // Muster's own: an id that the client chooses
+	TaskID       string          `json:"task_id"` // an extension of Muster: the client's id
 	Type         string          `json:"type"`
 	Priority     *float64        `json:"priority"`
 	Config       json.RawMessage `json:"config"`
@@ -146,7 +137,7 @@ type requirements struct {
 	WorkerID string   `json:"worker_id"`
 }
 
-// spec makes the job of a request.
+// spec converts a request.
 func (g *gateway) spec(q *taskRequest) (*muster.Spec, error) {
 	if q.Type == "" {
 		return nil, muster.Errorf(muster.Invalid, "Missing required field: type")
@@ -155,7 +146,7 @@ func (g *gateway) spec(q *taskRequest) (*muster.Spec, error) {
 		return nil, err
 	}
 	if len(q.TaskID) > muster.MaxNameSize {
-		return nil, muster.Errorf(muster.Invalid, "a task_id that is chosen has at most %d bytes", muster.MaxNameSize)
+		return nil, muster.Errorf(muster.Invalid, "task_id exceeds %d bytes", muster.MaxNameSize)
 	}
 	toStage := toForeign
 	if !g.settings.passThrough {
@@ -175,14 +166,14 @@ func (g *gateway) spec(q *taskRequest) (*muster.Spec, error) {
 	if q.TaskID != "" {
 		s.Labels[labelTask] = q.TaskID
 	}
-	if p := q.Priority; p != nil { // DTF's is 1 where nothing is said
+	if p := q.Priority; p != nil { // DTF's default is 1
 		priority := int(min(max(muster.DefaultPriority+*p-1, muster.MinPriority), muster.MaxPriority))
 		s.Priority = &priority
 	}
 	return s, nil
 }
 
-// apply says in Muster's words what a task requires of its worker.
+// apply sets the requirements of a stage.
 func (q *requirements) apply(stage *muster.TaskSpec) error {
 	for _, h := range q.Hardware {
 		switch h = strings.ToLower(h); h {
@@ -201,10 +192,10 @@ func (q *requirements) apply(stage *muster.TaskSpec) error {
 		stage.Where.Tags = append(stage.Where.Tags, sanitizeTag(t))
 	}
 	if q.WorkerID != "" {
-		return muster.Errorf(muster.Invalid, "requirements.worker_id: a task is not for one worker: use hardware or tags")
+		return muster.Errorf(muster.Invalid, "requirements.worker_id is not supported: use hardware or tags")
 	}
 	if !(q.MemoryGB >= 0 && q.MemoryGB <= maxGB) || !(q.CPUs >= 0 && q.CPUs <= maxCores) || !(q.Compute >= 0 && q.Compute <= 100) {
-		return muster.Errorf(muster.Invalid, "requirements: min_memory_gb, min_cuda_compute or min_cpu_cores is no number that can be")
+		return muster.Errorf(muster.Invalid, "requirements: min_memory_gb, min_cuda_compute or min_cpu_cores is out of range")
 	}
 	stage.Resources.Memory, stage.Resources.CPUs = gbToSize(q.MemoryGB), q.CPUs
 	if q.Compute > 0 {
@@ -245,17 +236,17 @@ func (g *gateway) createTask(w http.ResponseWriter, r *http.Request, granted *ac
 	if err != nil {
 		return err
 	}
-	// R0 says created, R1 says success: clients of both find their word.
+	// R0 has created, R1 has success.
 	dialect.WriteJSON(w, http.StatusOK, map[string]any{
 		"status": statusSuccess, "created": true, "task_id": wireTaskID(&j), "message": "Task created successfully", "job": j.ID,
 	})
 	return nil
 }
 
-// wireTaskID is by what a DTF client knows a job.
+// wireTaskID returns the id of a job for DTF clients.
 func wireTaskID(j *muster.Job) string { return cmp.Or(j.Labels[labelTask], j.ID.String()) }
 
-// findJob returns the job that a DTF client knows by this id.
+// findJob returns the job with this id of DTF clients.
 func (g *gateway) findJob(ctx context.Context, c *client.Client, id string) (muster.Job, error) {
 	notFound := muster.Errorf(muster.NotFound, "Task not found: %s", sanitizeName(id))
 	if checkID("task_id", id) != nil || id == "" || len(id) > muster.MaxNameSize {
@@ -281,7 +272,17 @@ func (g *gateway) findJob(ctx context.Context, c *client.Client, id string) (mus
 	return j, nil
 }
 
-// taskView is a task as DTF's coordinator shows it.
+// requestedJob returns the job of a request, and a client with the rights of its sender.
+func (g *gateway) requestedJob(r *http.Request, granted *access) (*client.Client, muster.Job, error) {
+	c, err := g.deps.Server.Client(granted.token)
+	if err != nil {
+		return nil, muster.Job{}, err
+	}
+	j, err := g.findJob(r.Context(), c, r.PathValue("id"))
+	return c, j, err
+}
+
+// taskView is a task for clients.
 type taskView struct {
 	ID           string          `json:"task_id"`
 	Type         string          `json:"type"`
@@ -306,13 +307,13 @@ func formatTime(t muster.Time) *string {
 	return formatNaive(t.Std())
 }
 
-// formatNaive is a time as DTF writes it: without a zone.
+// formatNaive formats a time as DTF does: UTC without a zone.
 func formatNaive(t time.Time) *string {
 	s := t.UTC().Format("2006-01-02T15:04:05.000000")
 	return &s
 }
 
-// workerIDs are DTF's ids of the workers, by Muster's.
+// workerIDs maps Muster's ids of workers to DTF's.
 func workerIDs(ctx context.Context, c *client.Client) (map[muster.WorkerID]string, error) {
 	all, err := c.Workers(ctx)
 	if err != nil {
@@ -327,7 +328,7 @@ func workerIDs(ctx context.Context, c *client.Client) (map[muster.WorkerID]strin
 	return ids, nil
 }
 
-// viewTask reads a job and its task. ids are DTF's ids of the workers.
+// viewTask returns a job's task for clients. ids is of workerIDs.
 func (g *gateway) viewTask(ctx context.Context, c *client.Client, j *muster.Job, ids map[muster.WorkerID]string) (*taskView, error) {
 	t, err := c.Task(ctx, muster.TaskID{Job: j.ID})
 	if err != nil {
@@ -383,11 +384,7 @@ func wireStatus(s muster.TaskState) string {
 }
 
 func (g *gateway) showTask(w http.ResponseWriter, r *http.Request, granted *access) error {
-	c, err := g.deps.Server.Client(granted.token)
-	if err != nil {
-		return err
-	}
-	j, err := g.findJob(r.Context(), c, r.PathValue("id"))
+	c, j, err := g.requestedJob(r, granted)
 	if err != nil {
 		return err
 	}
@@ -437,7 +434,7 @@ func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, granted *acc
 		}
 		full, err := c.Job(ctx, j.ID)
 		if err != nil {
-			continue // it was removed meanwhile
+			continue // removed in the meantime
 		}
 		t, err := g.viewTask(ctx, c, &full, ids)
 		if err != nil || q.Get("status") != "" && t.Status != q.Get("status") || q.Get("worker_id") != "" && (t.Worker == nil || *t.Worker != q.Get("worker_id")) {
@@ -459,17 +456,13 @@ func queryNumber(s string, fallback, limit int) (int, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 || n > limit {
-		return 0, muster.Errorf(muster.Invalid, "%q is no number of 0 to %d", sanitizeName(s), limit)
+		return 0, muster.Errorf(muster.Invalid, "%q is not a number from 0 to %d", sanitizeName(s), limit)
 	}
 	return n, nil
 }
 
 func (g *gateway) cancelTask(w http.ResponseWriter, r *http.Request, granted *access) error {
-	c, err := g.deps.Server.Client(granted.token)
-	if err != nil {
-		return err
-	}
-	j, err := g.findJob(r.Context(), c, r.PathValue("id"))
+	c, j, err := g.requestedJob(r, granted)
 	if err != nil {
 		return err
 	}

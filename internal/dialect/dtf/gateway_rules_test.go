@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // rawConn is one connection of a worker whose every frame the test chooses.
@@ -35,7 +36,7 @@ func (g *gatewayEnv) connect(id, token string) *rawConn {
 			}
 			var m map[string]any
 			if err := json.Unmarshal(text, &m); err != nil {
-				g.tb.Errorf("a frame that is no JSON: %s", text)
+				g.tb.Errorf("a frame that is not JSON: %s", text)
 				return
 			}
 			r.frames <- m
@@ -65,7 +66,7 @@ func (r *rawConn) send(text string) {
 	}
 }
 
-// expect waits for the next frame, which is to be of a type.
+// expect waits for the next frame and checks its type.
 func (r *rawConn) expect(kind string) map[string]any {
 	r.tb.Helper()
 	select {
@@ -75,7 +76,7 @@ func (r *rawConn) expect(kind string) map[string]any {
 		}
 		return m
 	case <-time.After(testTimeout):
-		r.tb.Fatalf("waited in vain for %s", kind)
+		r.tb.Fatalf("timeout waiting for %s", kind)
 	}
 	return nil
 }
@@ -202,7 +203,7 @@ func TestGatewaySendsAgain(t *testing.T) {
 	}
 }
 
-// Rule f: a later connection takes the place of an earlier one; what is still under way on that one counts, and then it is closed.
+// Rule f: a newer connection replaces an older one, which still accepts results and is then closed.
 func TestGatewayReplacesConnections(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{Resend: time.Minute})
 	ids := g.submitHashes(2)
@@ -227,7 +228,7 @@ func TestGatewayReplacesConnections(t *testing.T) {
 	fresh.report(next, "d")
 }
 
-// A worker of an older version, whose connection is of no use after one result, is given one task on each.
+// A worker of an older version, whose connection is useless after one result, gets one task on each.
 func TestGatewayOneTaskOnEachConnection(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{Resend: 2 * time.Second})
 	g.submitHashes(4)
@@ -253,7 +254,7 @@ func TestGatewayOneTaskOnEachConnection(t *testing.T) {
 	w.report(w.execute(), "d")
 }
 
-// A worker is not well if its machine is not; what it says of its connection does not count, since it is heard.
+// A worker is unhealthy if its machine is; the reported state of its connection does not count, since the report arrived.
 func TestGatewayHealth(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	w := g.connect("w1", "")
@@ -267,14 +268,14 @@ func TestGatewayHealth(t *testing.T) {
 		{`{"is_healthy":true}`, false},
 	} {
 		w.heartbeat(`,"health_status":` + tc.health)
-		waitFor(t, tc.health, func() bool {
+		testkit.Await(t, tc.health, func() bool {
 			w, err := g.client.Worker(t.Context(), "vm")
 			return err == nil && (w.Constrained != "") == tc.want
 		})
 	}
 }
 
-// The worker of a task that is over is named as DTF knows it, and found by it.
+// Tasks show the DTF id of their worker, also after their end, and can be listed by it.
 func TestGatewayNamesWorkers(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	g.worker("w1", nil)

@@ -1,6 +1,7 @@
 package dtf
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -14,37 +15,39 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 const (
 	pingEvery     = 20 * time.Second // as the workers do
 	pongTimeout   = 20 * time.Second
 	writeTimeout  = 10 * time.Second
-	maxRefused    = 20              // messages without a meaning until the connection is closed
-	lingerTimeout = 5 * time.Second // for what is still under way on a connection when the worker has another one
+	maxRefused    = 20              // rejected messages before the connection is closed
+	lingerTimeout = 5 * time.Second // of a connection after the worker opened another one
 )
 
-// socket serves /ws. The real worker sends no header: who it is comes with its first message. Compression is offered by it and declined.
+// socket serves /ws. DTF's worker authenticates with its first message.
 func (g *gateway) socket(w http.ResponseWriter, r *http.Request) {
 	serve := func(ctx context.Context) {
-		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // nothing depends on a browser's origin: keys come in messages
+		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // keys come in messages, not from a browser's cookies
 		if err != nil {
 			return // Accept has answered
 		}
 		ws.SetReadLimit(maxFrame)
 		ctx, cancel := context.WithCancel(ctx)
 		s := &session{
-			g: g, ws: ws, cancel: cancel, header: requestKey(r), remote: remoteAddr(r),
-			pushDone: make(chan struct{}), pushWake: make(chan struct{}, 1), sendLock: make(chan struct{}, 1),
+			g: g, ws: ws, cancel: cancel, header: requestKey(r), remote: dialect.RemoteAddr(r),
+			pushDone: make(chan struct{}), pushWake: wake.New(), sendLock: make(chan struct{}, 1),
 		}
 		s.serve(ctx)
 	}
-	defer connlimit.MarkAuthenticated(r.Context())() // it is bounded by the patience for the first message
+	defer connlimit.MarkAuthenticated(r.Context())() // settings.timeout bounds the time to authenticate
 	err := g.sessions.Do(r.Context(), serve)
-	for tries := 0; err != nil && tries < 50 && sleep(r.Context(), 20*time.Millisecond); tries++ { // the server is just starting
+	for tries := 0; err != nil && tries < 50 && backoff.Sleep(r.Context(), 20*time.Millisecond) == nil; tries++ { // the server is starting
 		err = g.sessions.Do(r.Context(), serve)
 	}
 	if err != nil {
@@ -52,7 +55,7 @@ func (g *gateway) socket(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// session is one connection of a worker.
+// session is a connection of a worker.
 type session struct {
 	g      *gateway
 	ws     *websocket.Conn
@@ -66,14 +69,14 @@ type session struct {
 	worker  *remoteWorker // nil until it is registered
 	refused int
 
-	pushStarted bool        // push runs, or has run
-	retired     atomic.Bool // the worker has another connection: nothing but answers is sent on this one
-	retire      func()      // ends push, and a while later the session
+	pushStarted bool        // pushLoop was started
+	retired     atomic.Bool // the worker has another connection: this one only sends answers
+	retire      func()      // ends pushLoop, and later the session
 
-	background sync.WaitGroup // pings and tasks
-	pushDone   chan struct{}  // closed when no more tasks are sent on it
+	background sync.WaitGroup // ping and pushLoop
+	pushDone   chan struct{}  // closed when pushLoop has ended
 	pushWake   chan struct{}
-	sendLock   chan struct{} // holds a token while a message is answered and while tasks are sent: nothing comes between a message and its answer
+	sendLock   chan struct{} // a lock: no task is sent between a message and its answer
 }
 
 func (s *session) serve(ctx context.Context) {
@@ -118,7 +121,7 @@ func (s *session) close() {
 	}
 }
 
-// read waits for a message: not long for the first one.
+// read waits for a message, for the first one at most settings.timeout.
 func (s *session) read(ctx context.Context) ([]byte, error) {
 	if s.access == nil {
 		var cancel context.CancelFunc
@@ -129,7 +132,7 @@ func (s *session) read(ctx context.Context) ([]byte, error) {
 	return raw, err
 }
 
-// ping keeps the way open and ends the session of a worker that is gone without a word.
+// ping sends pings, and ends the session if there is no pong.
 func (s *session) ping(ctx context.Context) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -149,11 +152,11 @@ func (s *session) ping(ctx context.Context) {
 	}
 }
 
-// write sends a message, signed where there is a secret.
+// write sends a message, signed if there is a secret.
 func (s *session) write(ctx context.Context, m *message) error {
 	sign := s.g.settings.signer
 	if m.Type == typeAuthResponse || m.Type == typeExecute || m.Type == typeExecuteBatch || m.Type == typeCancel {
-		sign = signer{} // as the coordinator leaves them unsigned
+		sign = signer{} // the coordinator does not sign these
 	}
 	raw, err := sign.sign(m, time.Now())
 	if err != nil {
@@ -164,14 +167,13 @@ func (s *session) write(ctx context.Context, m *message) error {
 	return s.ws.Write(ctx, websocket.MessageText, raw)
 }
 
-// reject answers a message that has no effect. It reports whether the session continues.
+// reject answers a message with an error. It reports whether the session continues.
 func (s *session) reject(ctx context.Context, reason string) bool {
 	s.refused++
 	return s.write(ctx, &message{Type: typeError, Message: reason}) == nil && s.refused < maxRefused
 }
 
-// handle answers one message, before the next one is read. It reports whether the session continues. pushing ends before ctx, when the worker
-// has another connection.
+// handle processes a message. It reports whether the session continues. pushCtx ends when the worker has another connection.
 func (s *session) handle(ctx, pushCtx context.Context, raw []byte) bool {
 	m, v, err := decode(raw)
 	if err != nil {
@@ -216,20 +218,14 @@ func (s *session) authenticate(ctx context.Context, m *message) bool {
 		id, r, newToken, err = s.g.authorizeToken(authCtx, m.Token, now)
 		s.byToken = true
 	} else {
-		key := m.APIKey
-		if key == "" {
-			key = s.header
-		}
-		r, err = s.g.authorize(authCtx, key)
+		r, err = s.g.authorize(authCtx, cmp.Or(m.APIKey, s.header))
 		newToken = true
 	}
 	if err == nil && !r.hasRole(roleWorker) {
-		err = muster.Errorf(muster.Forbidden, "this key is not one for workers: use a join key")
+		err = muster.Errorf(muster.Forbidden, "the key is not for workers: use a join key")
 	}
 	if err == nil {
-		if id == "" {
-			id = newUUID()
-		}
+		id = cmp.Or(id, dialect.NewUUID())
 		if newToken {
 			token, err = s.g.tokens.issue(id, r.key, now)
 		}
@@ -242,15 +238,12 @@ func (s *session) authenticate(ctx context.Context, m *message) bool {
 	return s.write(ctx, &message{Type: typeAuthResponse, Status: statusSuccess, Token: token, WorkerID: id}) == nil
 }
 
-// register makes the worker one of Muster's, or takes up the one that it was.
+// register registers the worker with the fleet.
 func (s *session) register(ctx, pushCtx context.Context, m *message) bool {
 	if s.retired.Load() {
-		return false // the later connection is the worker's
+		return false // the worker has a newer connection
 	}
-	id := m.WorkerID
-	if id == "" {
-		id = s.id
-	}
+	id := cmp.Or(m.WorkerID, s.id)
 	if (s.byToken || s.worker != nil) && id != s.id {
 		return s.reject(ctx, "The token is of worker "+s.id+", not of "+id)
 	}
@@ -258,7 +251,7 @@ func (s *session) register(ctx, pushCtx context.Context, m *message) bool {
 	defer cancel()
 	p := s.g.remoteWorker(id)
 	if p.staysDrained(s.g.fleet.Worker(id), s.g.settings.grace) {
-		_ = s.write(ctx, &message{Type: typeError, Message: "Registration failed: this worker was drained; it may join again once it has been away for a while"})
+		_ = s.write(ctx, &message{Type: typeError, Message: "Registration failed: this worker was drained; it may join again after it was disconnected for a while"})
 		return false
 	}
 	facts := s.g.workerFacts(id, m.Hostname, m.Capabilities, s.access)
@@ -286,8 +279,7 @@ func (s *session) register(ctx, pushCtx context.Context, m *message) bool {
 	return true
 }
 
-// setSession makes s the connection of the worker in place of an older one, on which no task is sent any more when it returns. A result that is
-// still under way there counts.
+// setSession replaces the worker's session. When it returns no more tasks are sent on the old one, which still accepts results.
 func (p *remoteWorker) setSession(s *session, w *fleet.Worker, c *capabilities) {
 	p.mu.Lock()
 	old := p.session
@@ -295,7 +287,7 @@ func (p *remoteWorker) setSession(s *session, w *fleet.Worker, c *capabilities) 
 	if old != s {
 		p.conns++
 		p.execs, p.beats = 0, 0
-		p.awaitFirstBeat = p.conns == 1 || !s.byToken // a worker's process shows its key once, on its first connection
+		p.awaitFirstBeat = p.conns == 1 || !s.byToken // a worker sends its key on its first connection only
 	}
 	p.slots, p.canCancel = 1, false
 	if c != nil && c.Muster != nil {
@@ -310,12 +302,12 @@ func (p *remoteWorker) setSession(s *session, w *fleet.Worker, c *capabilities) 
 	<-old.pushDone
 }
 
-// heartbeat answers at once; the worker waits for it and takes the next message for the answer.
+// heartbeat answers before anything else is sent: the worker considers the next message to be the answer.
 func (s *session) heartbeat(ctx context.Context, m *message) bool {
 	now := time.Now()
 	p := s.worker
 	w := p.fleetWorker()
-	if w.Err() != nil { // it was removed or has left: it may register again
+	if w.Err() != nil { // it may register again
 		return s.reject(ctx, "Worker not registered")
 	}
 	if s.write(ctx, &message{Type: typeHeartbeatResponse, Timestamp: now.Unix()}) != nil {
@@ -330,35 +322,35 @@ func (s *session) heartbeat(ctx context.Context, m *message) bool {
 		s.applyProgress(m.Task)
 	}
 	if c := m.Cancelled; c != nil {
-		_ = s.g.fleet.ReportLate(c.TaskID) // it has no effect but that the worker is free
+		_ = s.g.fleet.ReportLate(c.TaskID) // the task is not an orphan any more
 		p.forgetTask(c.TaskID)
 	}
 	if p.recordHeartbeat(now, task) {
 		w.MarkIdle()
 	}
-	s.wakePush()
+	wake.Set(s.pushWake)
 	return true
 }
 
-// applyHealth withholds tasks from a worker that says that it is not well.
+// applyHealth constrains a worker that reports that it is not healthy.
 func (s *session) applyHealth(m *message) {
 	if m.Health == nil || m.Health.Healthy == nil {
 		return
 	}
 	healthy, reason := *m.Health.Healthy, ""
-	if r := m.Health.Metrics; r != nil && r.ResourceHealthy != nil { // the rest is its connection, on which this message came
+	if r := m.Health.Metrics; r != nil && r.ResourceHealthy != nil { // the connection works, as this message shows
 		healthy = healthy || *r.ResourceHealthy
 	}
 	if !healthy {
-		reason = "it reports that it is not healthy"
+		reason = "reports that it is not healthy"
 		if m.Metrics != nil && (m.Metrics.CPUPercent >= 95 || m.Metrics.MemoryPercent >= 95) {
-			reason = "it reports that its processor or memory is nearly full"
+			reason = "reports that its CPU or memory is nearly full"
 		}
 	}
 	s.worker.fleetWorker().Constrain("dtf health", reason)
 }
 
-// applyProgress passes on what a heartbeat says of a task, if it is one of this worker.
+// applyProgress forwards the progress of a task of this worker.
 func (s *session) applyProgress(ts *taskStatus) {
 	t := s.task(ts.TaskID)
 	if t == nil {
@@ -366,15 +358,15 @@ func (s *session) applyProgress(ts *taskStatus) {
 	}
 	if !t.Started() {
 		if err := t.MarkStarted(); err != nil {
-			return // it is over
+			return // the task is done
 		}
 	}
 	if p := ts.Progress / 100; !math.IsNaN(p) && p >= 0 && p <= 1 {
-		_ = t.Progress(muster.Progress{Progress: &p}) // a worker of a task that is over is not told
+		_ = t.Progress(muster.Progress{Progress: &p}) // the task may be done
 	}
 }
 
-// task returns the task of an id if this worker holds it, else nil.
+// task returns the task with an id if it is this worker's, otherwise nil.
 func (s *session) task(id string) *fleet.Task {
 	t := s.g.fleet.Task(id)
 	if t == nil || t.Worker().ID() != s.worker.id {
@@ -383,7 +375,8 @@ func (s *session) task(id string) *fleet.Task {
 	return t
 }
 
-// handleResult ends a task. What comes late, twice or for another worker's task is answered as DTF's coordinator answers, and has no effect.
+// handleResult ends a task. A result that is late, repeated or of another worker's task has no effect; the answer is that of DTF's
+// coordinator.
 func (s *session) handleResult(ctx context.Context, m *message) bool {
 	s.worker.fleetWorker().Touch(nil)
 	if m.TaskID == "" || m.Status != statusCompleted && m.Status != statusFailed {
@@ -395,22 +388,22 @@ func (s *session) handleResult(ctx context.Context, m *message) bool {
 		finishCtx, cancel := context.WithTimeout(ctx, s.g.settings.timeout)
 		err := s.finish(finishCtx, t, m)
 		cancel()
-		if err != nil && !isTaskOver(err) {
-			s.g.deps.Log.Warn("a result is not taken yet", slog.String("worker", s.worker.id), slog.String("task", m.TaskID), slog.Any("why", err))
+		if err != nil && !isTaskDone(err) {
+			s.g.deps.Log.Warn("cannot store a result", slog.String("worker", s.worker.id), slog.String("task", m.TaskID), slog.Any("why", err))
 			answer = &message{Type: typeError, TaskID: m.TaskID, Message: "The result cannot be stored now: " + err.Error()}
 		}
 	} else if w := s.worker.fleetWorker(); w.Err() == nil {
-		_ = s.g.fleet.ReportLate(m.TaskID) // it has no effect but that the worker is free
+		_ = s.g.fleet.ReportLate(m.TaskID) // the task is not an orphan any more
 	}
 	if answer.Type == typeResultResponse {
 		s.worker.markReported(m.TaskID)
 	}
 	ok := s.write(ctx, answer) == nil
-	s.wakePush()
+	wake.Set(s.pushWake)
 	return ok
 }
 
-// finish hands what a worker says of the end of a task to the fleet.
+// finish reports the end of a task to the fleet.
 func (s *session) finish(ctx context.Context, t *fleet.Task, m *message) error {
 	spec := t.Run().Spec
 	taskType, _, err := fromMuster(spec)
@@ -428,24 +421,21 @@ func (s *session) finish(ctx context.Context, t *fleet.Task, m *message) error {
 	}
 	switch fabricated := simulated(taskType, m.Result); {
 	case m.Status == statusFailed && taskType == taskHash && m.Error == "Unknown task type: hash":
-		end = fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "this DTF worker is of a version that does not know hash"}
+		end = fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "this version of the DTF worker does not know hash"}
 		s.disableHash(ctx)
 	case m.Status == statusFailed:
 		end.Outcome, end.Reason, end.Result = muster.AttemptFailed, muster.ExitCode, nil
-		end.Message = m.Error
-		if end.Message == "" {
-			end.Message = "the DTF worker reports a failure and no reason"
-		}
+		end.Message = cmp.Or(m.Error, "the DTF worker reported a failure without a reason")
 	case len(m.Result) > muster.MaxResultSize:
 		end.Outcome, end.Reason, end.Result = muster.AttemptFailed, muster.ResultInvalid, nil
 		end.Message = "the result has more than 256 KiB"
 	case fabricated && spec.Kind == kindForeign:
-		_ = t.Log(ctx, "dtf: these are the figures that DTF's own worker makes up for tasks of type "+taskType+": nothing was computed") // a note
+		_ = t.Log(ctx, "dtf: the result is simulated: DTF's worker invents the figures of tasks of type "+taskType)
 	case fabricated && !s.g.settings.simulated:
 		end.Outcome, end.Reason, end.Result = muster.AttemptFailed, muster.Dependency, nil
-		end.Message = "the DTF worker only simulates tasks of type " + taskType + ": start the server with simulated=allow if its figures are to count"
+		end.Message = "the DTF worker only simulates tasks of type " + taskType + ": start the server with simulated=allow to accept them"
 	case fabricated:
-		_ = t.Log(ctx, "dtf: the result is simulated: DTF's own worker makes these figures up") // a note
+		_ = t.Log(ctx, "dtf: the result is simulated: DTF's worker invents its figures")
 	}
 	if len(end.Result) > 0 && !json.Valid(end.Result) {
 		end.Result = nil
@@ -453,28 +443,21 @@ func (s *session) finish(ctx context.Context, t *fleet.Task, m *message) error {
 	return t.Finish(ctx, end)
 }
 
-// disableHash offers no hash of this worker any more.
+// disableHash removes the kind hash of a worker.
 func (s *session) disableHash(ctx context.Context) {
 	p := s.worker
 	p.mu.Lock()
 	p.noHash = true
-	p.oneTaskPerConn = !p.reliable // so are the connections of that version
+	p.oneTaskPerConn = !p.reliable // as always with that version
 	facts := p.worker.Facts()
 	p.mu.Unlock()
 	facts.Kinds = remove(facts.Kinds, taskHash)
 	if _, err := s.g.fleet.Register(ctx, facts); err != nil {
-		s.g.deps.Log.Warn("a worker keeps a kind that it does not know", slog.String("worker", p.id), slog.Any("why", err))
+		s.g.deps.Log.Warn("cannot update a worker", slog.String("worker", p.id), slog.Any("why", err))
 	}
 }
 
-func (s *session) wakePush() {
-	select {
-	case s.pushWake <- struct{}{}:
-	default:
-	}
-}
-
-// pushLoop sends tasks to the worker until pushing ends.
+// pushLoop sends tasks to the worker until pushCtx ends.
 func (s *session) pushLoop(ctx, pushCtx context.Context) {
 	p := s.worker
 	timer := time.NewTimer(time.Hour)
@@ -515,7 +498,7 @@ func (s *session) pushLoop(ctx, pushCtx context.Context) {
 	}
 }
 
-// sendPlanned sends an order. It reports whether the session continues.
+// sendPlanned sends a plan. It reports whether the session continues.
 func (s *session) sendPlanned(ctx context.Context, o *sendPlan, now time.Time) bool {
 	for _, id := range o.cancels {
 		if s.write(ctx, &message{Type: typeCancel, TaskID: id, Reason: "user_request"}) != nil {
@@ -529,7 +512,7 @@ func (s *session) sendPlanned(ctx context.Context, o *sendPlan, now time.Time) b
 	var sent []*fleet.Task
 	for _, t := range o.tasks {
 		w, err := toWireTask(t)
-		if err != nil { // a kind that is not one of ours: the fleet offers only those that a worker has
+		if err != nil { // impossible: the fleet offers only kinds of the worker
 			_ = t.Finish(ctx, fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.TaskInvalid, Message: err.Error()})
 			continue
 		}

@@ -18,8 +18,10 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 const (
@@ -52,19 +54,11 @@ func (g *gatewayEnv) start() {
 	g.tuning.Resend = cmp.Or(g.tuning.Resend, 300*time.Millisecond)
 	system, hasWorker := dtf.NewTuned(g.tuning)
 	g.hasWorker = hasWorker
-	s, err := serverd.New(g.tb.Context(), serverd.Config{
-		Listen: "127.0.0.1:0", Data: g.data, AdminToken: testAdmin, JoinToken: testJoin, Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
-		Dialects: []dialect.Config{{Name: "dtf", Address: g.address, Options: g.options}}, Systems: []dialect.System{system},
-	}, logger(g.tb))
-	if err != nil {
-		g.tb.Fatal(err)
-	}
-	g.stop = background(g.tb, s.Run)
-	g.url = s.Gateways()[0].URL
+	s := dialecttest.Start(g.tb, serverd.Config{
+		Data: g.data, Heartbeat: muster.Duration(200 * time.Millisecond), AdminToken: testAdmin, JoinToken: testJoin, Dialects: []dialect.Config{{Name: "dtf", Address: g.address, Options: g.options}}, Systems: []dialect.System{system},
+	})
+	g.client, g.stop, g.url = s.Client, s.Stop, s.Gateways()[0].URL
 	g.address = strings.TrimPrefix(g.url, "http://")
-	if g.client, err = client.New(s.URL(), testAdmin, client.Options{}); err != nil {
-		g.tb.Fatal(err)
-	}
 }
 
 // worker starts a scripted worker.
@@ -74,7 +68,7 @@ func (g *gatewayEnv) worker(id string, change func(*worker)) *worker {
 	if change != nil {
 		change(w)
 	}
-	background(g.tb, w.run)
+	dialecttest.Background(g.tb, w.run)
 	return w
 }
 
@@ -116,7 +110,7 @@ func (g *gatewayEnv) submit(taskType, config string) string {
 func (g *gatewayEnv) waitTask(id string) map[string]any {
 	g.tb.Helper()
 	var out map[string]any
-	waitFor(g.tb, "the end of task "+id, func() bool {
+	testkit.Await(g.tb, "the end of task "+id, func() bool {
 		_, out = g.call("GET", "/api/tasks/"+id, testAdmin, "")
 		return slices.Contains([]any{"completed", "failed", "cancelled"}, out["status"])
 	})
@@ -147,7 +141,7 @@ func (g *gatewayEnv) task(j muster.Job) muster.Task {
 
 func (g *gatewayEnv) waitJob(j muster.Job) muster.Task {
 	g.tb.Helper()
-	waitFor(g.tb, "the end of job "+j.ID.String(), func() bool { return g.task(j).State.Final() })
+	testkit.Await(g.tb, "the end of job "+j.ID.String(), func() bool { return g.task(j).State.Final() })
 	return g.task(j)
 }
 
@@ -155,7 +149,7 @@ func (g *gatewayEnv) waitJob(j muster.Job) muster.Task {
 func TestGatewaySession(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	w := g.worker("w1", nil)
-	waitFor(t, "the worker is there", func() bool { all, _ := g.client.Workers(t.Context()); return len(all) == 1 })
+	testkit.Await(t, "the worker is there", func() bool { all, _ := g.client.Workers(t.Context()); return len(all) == 1 })
 	j := g.job(`{"tasks":[{"kind":"hash","input":{"data":"abc"}}]}`)
 	if task := g.waitJob(j); task.State != muster.Succeeded || !strings.Contains(string(task.Result), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad") {
 		t.Errorf("hash: %s %s %s", task.State, task.Message, task.Result)
@@ -171,7 +165,7 @@ func TestGatewaySession(t *testing.T) {
 	if err != nil || len(all) != 1 || !slices.Contains(all[0].Tags, "dialect:dtf") || all[0].Resources.CPUs != 2 || slices.Contains(all[0].Kinds, "test") || !slices.Contains(all[0].UnsupportedFeatures, "cancel") {
 		t.Errorf("the worker: %+v, %v", all, err)
 	}
-	waitFor(t, "more connections", func() bool { _, _, conns := w.results(); return conns >= 3 })
+	testkit.Await(t, "more connections", func() bool { _, _, conns := w.results(); return conns >= 3 })
 	ran, _, _ := w.results()
 	if len(ran) < 3 {
 		t.Errorf("it ran %v", ran)
@@ -185,7 +179,7 @@ func TestGatewaySession(t *testing.T) {
 	golden(t, "gateway-worker.txt", unique(script))
 }
 
-// unique leaves out lines that were there before, and answers to heartbeats, of which the worker sees only some.
+// unique removes repeated lines, and answers to heartbeats, of which the worker receives only some.
 func unique(text string) string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -223,7 +217,7 @@ func TestGatewayEveryTaskArrives(t *testing.T) {
 	}
 }
 
-// Results that the real worker makes up are no results of Muster's kinds, unless the operator allows it.
+// Results that the real worker invents do not count as results of Muster's kinds, unless the operator allows it.
 func TestGatewaySimulatedWork(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	g.worker("w1", nil)
@@ -246,7 +240,7 @@ func TestGatewaySimulatedWork(t *testing.T) {
 		}
 		log.Write(line.Data)
 	}
-	if !strings.Contains(log.String(), "nothing was computed") {
+	if !strings.Contains(log.String(), "the result is simulated") {
 		t.Errorf("its log is %q", log.String())
 	}
 
@@ -260,17 +254,17 @@ func TestGatewaySimulatedWork(t *testing.T) {
 	}
 }
 
-// A worker of a version without hash says so once; the task goes to another one.
+// A worker of a version without hash rejects the first hash; another worker runs the task.
 func TestGatewayOldWorker(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	old := g.worker("old", func(w *worker) { w.old = true })
 	j := g.job(`{"tasks":[{"kind":"hash","input":{"data":"abc"}}]}`)
-	waitFor(t, "it says that it does not know hash", func() bool { ran, _, _ := old.results(); return len(ran) > 0 })
+	testkit.Await(t, "it says that it does not know hash", func() bool { ran, _, _ := old.results(); return len(ran) > 0 })
 	g.worker("new", nil)
 	if task := g.waitJob(j); task.State != muster.Succeeded {
 		t.Errorf("%s: %s", task.State, task.Message)
 	}
-	waitFor(t, "it is not asked again", func() bool {
+	testkit.Await(t, "it is not asked again", func() bool {
 		w, err := g.client.Worker(t.Context(), "vm")
 		_ = w
 		all, _ := g.client.Workers(t.Context())
@@ -308,7 +302,7 @@ func TestGatewayRestart(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	w := g.worker("w1", func(w *worker) { w.work = 700 * time.Millisecond })
 	j := g.job(`{"tasks":[{"kind":"hash","input":{"data":"abc"}}]}`)
-	waitFor(t, "it runs", func() bool { return g.task(j).State == muster.Running })
+	testkit.Await(t, "it runs", func() bool { return g.task(j).State == muster.Running })
 	g.stop()
 	g.start()
 	if task := g.waitJob(j); task.State != muster.Succeeded || task.Attempt != 1 {
@@ -325,7 +319,7 @@ func TestGatewayCancelAndLateResults(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	w := g.worker("w1", func(w *worker) { w.work = 500 * time.Millisecond })
 	id := g.submit("hash", `{"payload":"a"}`)
-	waitFor(t, "it runs", func() bool {
+	testkit.Await(t, "it runs", func() bool {
 		_, out := g.call("GET", "/api/tasks/"+id, testAdmin, "")
 		return out["status"] == "running"
 	})
@@ -428,11 +422,11 @@ func TestGatewayBadPeers(t *testing.T) {
 	}
 }
 
-// Two workers with one id: the later connection takes the earlier one's place; with another key it is refused.
+// Two workers with one id: the later connection replaces the earlier one; with another key it is refused.
 func TestGatewayTwoWorkersWithOneID(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	g.worker("w1", func(w *worker) { w.defect = false })
-	waitFor(t, "the worker is there", func() bool { return g.hasWorker("w1") })
+	testkit.Await(t, "the worker is there", func() bool { return g.hasWorker("w1") })
 	ws := g.dialRaw()
 	if got := exchange(t, ws, `{"type":"auth","auth_type":"api_key","api_key":"`+testAdmin+`","worker_id":"w1"}`); !strings.Contains(got, "success") {
 		t.Fatal(got)
@@ -525,13 +519,13 @@ func TestGatewayREST(t *testing.T) {
 		{"POST", "/api/tasks", "adm", `{"type":"hash","config":{"data":"x","algorithm":"rot13"}}`, 400, "algorithm"},
 		{"POST", "/api/tasks", "adm", `{"type":"hash","requirements":{"min_cuda_compute":1000}}`, 400, "min_cuda_compute"},
 		{"POST", "/api/tasks", "adm", `{`, 400, "JSON"},
-		{"POST", "/api/tasks", "adm", `{"type":"hash","config":{"data":"` + strings.Repeat("x", 2<<20) + `"}}`, 413, "more than"},
+		{"POST", "/api/tasks", "adm", `{"type":"hash","config":{"data":"` + strings.Repeat("x", 2<<20) + `"}}`, 413, "exceeds"},
 		{"POST", "/api/tasks", "adm", `{"task_id":"mine-1","type":"hash","priority":5,"config":{"data":"x"},"requirements":{"hardware":["cuda"],"min_memory_gb":4,"min_cuda_compute":7.2,"device":"A100"}}`, 200, "task_id:mine-1"},
 		{"POST", "/api/tasks", "adm", `{"task_id":"mine-1","type":"hash","priority":5,"config":{"data":"x"},"requirements":{"hardware":["cuda"],"min_memory_gb":4,"min_cuda_compute":7.2,"device":"A100"}}`, 200, "task_id:mine-1"},
 		{"GET", "/api/tasks/mine-1", "obs", "", 200, "priority:5"},
 		{"GET", "/api/tasks?status=pending&type=hash&limit=5", "obs", "", 200, "total:1"},
 		{"GET", "/api/tasks?status=running", "obs", "", 200, "total:0"},
-		{"GET", "/api/tasks?limit=x", "obs", "", 400, "no number"},
+		{"GET", "/api/tasks?limit=x", "obs", "", 400, "not a number"},
 		{"GET", "/api/tasks/unknown", "obs", "", 404, "Task not found"},
 		{"POST", "/api/tasks/mine-1/cancel", "adm", "", 200, "status:success"},
 		{"GET", "/api/tasks/mine-1", "obs", "", 200, "status:cancelled"},

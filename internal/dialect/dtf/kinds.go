@@ -14,24 +14,24 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// The kinds of Muster that stand for task types of DTF, which have the same names, and the one of all others.
-const kindForeign = "foreign"
+const kindForeign = "foreign" // of task types without a kind
 
+// mappedTypes lists the task types with a kind of the same name.
 var mappedTypes = []string{taskBenchmark, taskTest, taskCustom, taskHash}
 
-// object reads a JSON object, {} if there is none.
+// object decodes a JSON object; null and nothing are empty ones.
 func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
 	m := map[string]json.RawMessage{}
 	if len(raw) == 0 || string(raw) == "null" {
 		return m, nil
 	}
 	if err := json.Unmarshal(raw, &m); err != nil || m == nil {
-		return nil, muster.Errorf(muster.Invalid, "config is no JSON object")
+		return nil, muster.Errorf(muster.Invalid, "config is not a JSON object")
 	}
 	return m, nil
 }
 
-// inputFields are those that the input of each mapped kind may have.
+// inputFields returns the fields of the input of each mapped kind.
 var inputFields = sync.OnceValue(func() map[string][]string {
 	all := map[string][]string{}
 	for _, k := range kind.Embedded() {
@@ -45,13 +45,13 @@ var inputFields = sync.OnceValue(func() map[string][]string {
 	return all
 })
 
-// unknownFields lists the fields of a stage's input, as toMuster makes it, that its kind does not have.
+// unknownFields lists the fields of an input that its kind does not have.
 func unknownFields(taskType string, input map[string]json.RawMessage) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(input)), func(name string) bool { return slices.Contains(inputFields()[taskType], name) })
 }
 
-// toMuster makes a stage of Muster that does for real what a DTF task asks for. What config has beyond what DTF's own workers read becomes
-// the kind's input, too. Fields that have no meaning there are left out, as DTF's workers do not look at them.
+// toMuster converts a DTF task to a stage of the kind of the same name. All fields of config that the kind knows become its input, also
+// those that DTF's own workers ignore; the others are dropped.
 func toMuster(taskType string, config json.RawMessage) (muster.TaskSpec, error) {
 	spec := muster.TaskSpec{Kind: taskType}
 	input, err := object(config)
@@ -87,7 +87,7 @@ func toMuster(taskType string, config json.RawMessage) (muster.TaskSpec, error) 
 		delete(input, name)
 	}
 	if spec.Input, err = json.Marshal(input); err != nil {
-		return spec, muster.Errorf(muster.Internal, "a config cannot be written: %w", err)
+		return spec, muster.Errorf(muster.Internal, "cannot encode config: %w", err)
 	}
 	return spec, nil
 }
@@ -105,7 +105,7 @@ func parseTimeout(config map[string]json.RawMessage) (muster.Duration, error) {
 	}
 	var seconds float64
 	if err := json.Unmarshal(raw, &seconds); err != nil || seconds < 0 || seconds > 1e8 {
-		return 0, muster.Errorf(muster.Invalid, "config.timeout_seconds is no number of seconds")
+		return 0, muster.Errorf(muster.Invalid, "config.timeout_seconds is not a number of seconds")
 	}
 	return muster.Duration(seconds * float64(time.Second)), nil
 }
@@ -117,11 +117,11 @@ type foreignInput struct {
 	Config json.RawMessage `json:"config,omitempty"`
 }
 
-// toForeign makes a stage of Muster that only DTF workers carry, as it is.
+// toForeign returns a stage that passes a DTF task unchanged to DTF workers.
 func toForeign(taskType string, config json.RawMessage) (muster.TaskSpec, error) {
 	spec := muster.TaskSpec{Kind: kindForeign, Where: muster.Where{Tags: []string{"dialect:dtf"}}}
 	if taskType == "" || len(taskType) > maxID {
-		return spec, muster.Errorf(muster.Invalid, "a task's type has 1 to %d bytes", maxID)
+		return spec, muster.Errorf(muster.Invalid, "the task type must have 1 to %d bytes", maxID)
 	}
 	input, err := object(config)
 	if err != nil {
@@ -135,21 +135,21 @@ func toForeign(taskType string, config json.RawMessage) (muster.TaskSpec, error)
 		in.Config = json.RawMessage("{}")
 	}
 	if spec.Input, err = json.Marshal(in); err != nil {
-		return spec, muster.Errorf(muster.Invalid, "config cannot be written: %w", err)
+		return spec, muster.Errorf(muster.Invalid, "cannot encode config: %w", err)
 	}
 	return spec, nil
 }
 
-// fromMuster says how a task of Muster is put to a DTF worker.
+// fromMuster converts a stage to a DTF task.
 func fromMuster(spec *muster.TaskSpec) (taskType string, config json.RawMessage, err error) {
 	switch spec.Kind {
 	case kindForeign:
 		var in foreignInput
 		if err := json.Unmarshal(spec.Input, &in); err != nil {
-			return "", nil, muster.Errorf(muster.Invalid, "the input of a foreign task cannot be read: %w", err)
+			return "", nil, muster.Errorf(muster.Invalid, "cannot decode the input of a foreign task: %w", err)
 		}
 		if in.System != "dtf" {
-			return "", nil, muster.Errorf(muster.Invalid, "the task is one of %s, not of dtf", in.System)
+			return "", nil, muster.Errorf(muster.Invalid, "the task is for %s, not for dtf", in.System)
 		}
 		if len(in.Config) == 0 {
 			in.Config = json.RawMessage("{}")
@@ -172,7 +172,7 @@ func fromMuster(spec *muster.TaskSpec) (taskType string, config json.RawMessage,
 	return "", nil, muster.Errorf(muster.Invalid, "DTF has no task type for the kind %s", spec.Kind)
 }
 
-// toDTF turns the result of a task of Muster into what DTF's workers return for the type, with all that Muster has beside it.
+// toDTF converts the result of a task to that of DTF's workers. It keeps all fields of Muster's result.
 func toDTF(taskType string, config, result json.RawMessage) json.RawMessage {
 	out, err := object(result)
 	if err != nil {
@@ -235,7 +235,7 @@ func toString(raw json.RawMessage) string {
 	return s
 }
 
-// batchSizes is the batch_sizes of a DTF result, from the runs of Muster's.
+// batchSizes converts the runs of a benchmark to the batch_sizes of a DTF result.
 func batchSizes(runs json.RawMessage) json.RawMessage {
 	var runResults []struct {
 		BatchSize  int     `json:"batch_size"`
@@ -265,7 +265,7 @@ func batchSizes(runs json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// simulated reports whether a result is what DTF's own workers make up for a type of tasks, to the last figure: they do nothing but wait.
+// simulated reports whether a result has exactly the figures that DTF's own workers invent for a type of tasks.
 func simulated(taskType string, result json.RawMessage) bool {
 	switch taskType {
 	case taskBenchmark:
@@ -304,10 +304,10 @@ func simulated(taskType string, result json.RawMessage) bool {
 	return false
 }
 
-// batchable reports whether tasks of a type come back one by one from a batch: of tests, DTF's workers return only the first.
+// batchable reports whether tasks of a type can be in a batch: DTF's workers return only the first test of one.
 func batchable(taskType string) bool { return taskType != taskTest && taskType != "" }
 
-// canBatch reports whether two tasks may be in one batch: benchmarks only with others of their model.
+// canBatch reports whether two tasks can be in one batch. Benchmarks must have the same model.
 func canBatch(a, b wireTask) bool {
 	if !batchable(a.TaskType) || !batchable(b.TaskType) {
 		return false
@@ -320,5 +320,5 @@ func canBatch(a, b wireTask) bool {
 	return errX == nil && errY == nil && a.TaskType == b.TaskType && string(x["model"]) == string(y["model"]) && len(x["model"]) > 0
 }
 
-// isMapped reports whether Muster has a kind that does for real what a task type says.
+// isMapped reports whether a task type has a kind.
 func isMapped(taskType string) bool { return slices.Contains(mappedTypes, taskType) }

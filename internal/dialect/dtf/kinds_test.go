@@ -23,7 +23,7 @@ func TestTasksBecomeStages(t *testing.T) {
 		{"hash", `{"payload":"abc","encoding":"utf8"}`, `{"data":"abc","encoding":"utf-8"}`, ""},
 		{"hash", `null`, `{"data":""}`, ""},
 		{"train", `{}`, "", "Unknown task type: train"},
-		{"hash", `[1]`, "", "config is no JSON object"},
+		{"hash", `[1]`, "", "config is not a JSON object"},
 		{"hash", `{"timeout_seconds":"soon"}`, "", "timeout_seconds"},
 	} {
 		spec, err := toMuster(tc.taskType, json.RawMessage(tc.config))
@@ -83,7 +83,7 @@ func TestResultsAreAsDTFHasThem(t *testing.T) {
 	}
 }
 
-// The results of contracts.md 3.3, which the real workers make up.
+// The results of contracts.md 3.3, which the real workers invent.
 func TestSimulatedResultsAreTold(t *testing.T) {
 	for _, tc := range []struct {
 		taskType, result string

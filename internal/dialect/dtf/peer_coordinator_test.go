@@ -101,7 +101,7 @@ func (c *coordinator) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		var m map[string]any
 		if err := json.Unmarshal(raw, &m); err != nil {
-			c.tb.Errorf("a frame that is no JSON: %s", raw)
+			c.tb.Errorf("a frame that is not JSON: %s", raw)
 			return
 		}
 		c.note("worker", raw)

@@ -17,8 +17,8 @@ import (
 	"github.com/coder/websocket"
 )
 
-// worker is a scripted worker of DTF, written from contracts.md 3. With defect it has the one of the real ones: each heartbeat of an idle
-// worker ends in a new connection, and while it waits for an answer it takes the next message for that and throws it away.
+// worker is a scripted worker of DTF, written from contracts.md 3. With defect it has the bug of the real one: an idle worker opens a new
+// connection after each heartbeat, and while it waits for an answer it considers the next message to be the answer and drops it.
 type worker struct {
 	tb     testing.TB
 	url    string
@@ -144,7 +144,7 @@ func (l *workerConn) recv(ctx context.Context) (map[string]any, error) {
 	}
 }
 
-// expect takes the next message for the answer, whatever it is.
+// expect reads the next message as the answer, whatever it is.
 func (l *workerConn) expect(ctx context.Context, kind string) error {
 	m, err := l.recv(ctx)
 	if err == nil && m["type"] != kind {
@@ -194,7 +194,7 @@ func (l *workerConn) heartbeat(ctx context.Context, task map[string]any) {
 	l.send(ctx, m)
 }
 
-// listen is what a connection is for. The first one ends with its heartbeat, the others with theirs while no task runs.
+// listen serves one connection. It ends with a heartbeat while no task runs.
 func (w *worker) listen(ctx context.Context, l *workerConn, first bool) {
 	if first || !w.defect {
 		l.heartbeat(ctx, nil)
@@ -291,7 +291,7 @@ func (w *worker) execute(ctx context.Context, l *workerConn, t wireTask, batch b
 	return l.expect(ctx, "task_result_response") == nil
 }
 
-// result is what the real worker returns: all of it is made up but hash.
+// result is what the real worker returns: everything but hash is invented.
 func (w *worker) result(t wireTask) (map[string]any, string) {
 	var c struct {
 		Model      string `json:"model"`

@@ -13,12 +13,12 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// storedResult is what a bridge keeps of a task in the file of --db-path.
+// storedResult is a row of the results file.
 type storedResult struct {
 	TaskID      string
 	TaskType    string
 	Config      json.RawMessage
-	Status      string // completed or failed
+	Status      string // completed, failed or cancelled
 	Result      json.RawMessage
 	Error       string
 	Seconds     float64
@@ -28,8 +28,8 @@ type storedResult struct {
 	Ended       time.Time
 }
 
-// results is the file of --db-path: a SQLite database of one table, which duckdb opens, too (docs/adr/0030-dtf-results-file.md). Its
-// methods may be called at the same time.
+// results is the file of --db-path: a SQLite database with one table, which duckdb can also open (docs/adr/0030-dtf-results-file.md). Its
+// methods may be called concurrently.
 type results struct {
 	mu sync.Mutex
 	db *sqlite3.Conn
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS task_results (
 	ended_at TEXT NOT NULL
 );`
 
-// openResults opens the file, which is made if it is not there. A file of DuckDB is refused.
+// openResults opens or creates the file. It refuses a file of DuckDB.
 func openResults(ctx context.Context, path string) (*results, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -60,18 +60,16 @@ func openResults(ctx context.Context, path string) (*results, error) {
 	}
 	db, err := sqlite3.OpenContext(ctx, (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path)}).String())
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "--db-path: %s cannot be opened: %w", path, err)
+		return nil, muster.Errorf(muster.Invalid, "--db-path: cannot open %s: %w", path, err)
 	}
-	if err := db.BusyTimeout(5 * time.Second); err == nil {
+	if err = db.BusyTimeout(5 * time.Second); err == nil {
 		err = db.Exec(resultsSchema)
-		if err == nil {
-			return &results{db: db}, nil
-		}
-		_ = db.Close()
-		return nil, muster.Errorf(muster.Invalid, "--db-path: %s is no SQLite database, in which results are kept; name another file: %w", path, err)
 	}
-	_ = db.Close()
-	return nil, muster.Errorf(muster.Internal, "--db-path: %s cannot be set up", path)
+	if err != nil {
+		_ = db.Close()
+		return nil, muster.Errorf(muster.Invalid, "--db-path: %s is not an SQLite database; choose another file: %w", path, err)
+	}
+	return &results{db: db}, nil
 }
 
 func (r *results) close() error {
@@ -80,7 +78,7 @@ func (r *results) close() error {
 	return r.db.Close()
 }
 
-// put stores a result; it is on disk when it returns. A later one of the same task takes its place.
+// put writes a result to disk. It replaces an earlier one of the same task.
 func (r *results) put(s *storedResult) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +86,7 @@ func (r *results) put(s *storedResult) error {
 	if err != nil {
 		return muster.Errorf(muster.Unavailable, "--db-path: %w", err)
 	}
-	defer func() { _ = stmt.Close() }() // what it did is known by then
+	defer func() { _ = stmt.Close() }()
 	texts := map[int]string{
 		1: s.TaskID, 2: s.TaskType, 3: s.Status, 5: string(s.Config), 6: string(s.Result), 7: s.Error, 8: s.WorkerID, 9: s.Coordinator,
 		11: s.Ended.UTC().Format(time.RFC3339Nano),

@@ -50,7 +50,7 @@ func TestAnotherFileIsNotOverwritten(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Repeat("DUCK", 1000)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openResults(t.Context(), path); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), "no SQLite database") {
+	if _, err := openResults(t.Context(), path); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), "not an SQLite database") {
 		t.Errorf("it was opened: %v", err)
 	}
 	if raw, err := os.ReadFile(path); err != nil || len(raw) != 4000 {

@@ -16,6 +16,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
 // The roles of DTF.
@@ -40,50 +41,54 @@ type configKey struct {
 
 const maxConfig = 1 << 20
 
-// readConfig reads a security_config.json. Fields that are not known are left aside, since versions of DTF add some.
+// readConfig reads a security_config.json. It ignores unknown fields, since versions of DTF add some.
 func readConfig(path string) (*securityConfig, error) {
-	f, err := os.Open(path)
+	raw, err := readLimited(path)
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the security configuration cannot be read: %w", err)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxConfig+1))
-	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the security configuration %s cannot be read: %w", path, err)
+		return nil, muster.Errorf(muster.Invalid, "cannot read the security configuration: %w", err)
 	}
 	c, err := parseConfig(raw)
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the security configuration %s: %w", path, err)
+		return nil, muster.Errorf(muster.Invalid, "security configuration %s: %w", path, err)
 	}
 	return c, nil
 }
 
+// readLimited returns at most maxConfig+1 bytes of a file.
+func readLimited(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxConfig+1))
+}
+
 func parseConfig(raw []byte) (*securityConfig, error) {
 	if len(raw) > maxConfig {
-		return nil, muster.Errorf(muster.TooLarge, "it has more than %d bytes", maxConfig)
+		return nil, muster.Errorf(muster.TooLarge, "larger than %d bytes", maxConfig)
 	}
 	c := new(securityConfig)
 	if err := json.Unmarshal(raw, c); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "it is not as DTF writes it: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "invalid JSON: %w", err)
 	}
 	switch {
 	case c.SecretKey == "":
-		return nil, muster.Errorf(muster.Invalid, "secret_key is missing")
+		return nil, muster.Errorf(muster.Invalid, "missing secret_key")
 	case c.TokenExpiry < 0 || c.TokenExpiry > 10*365*86400:
-		return nil, muster.Errorf(muster.Invalid, "token_expiry is no number of seconds up to ten years")
+		return nil, muster.Errorf(muster.Invalid, "token_expiry is not a number of seconds up to ten years")
 	case len(c.RequiredRoles) == 0:
 		c.RequiredRoles = []string{roleWorker}
 	}
 	for key := range c.APIKeys {
 		if key == "" {
-			return nil, muster.Errorf(muster.Invalid, "an API key is empty")
+			return nil, muster.Errorf(muster.Invalid, "empty API key")
 		}
 	}
 	return c, nil
 }
 
-// roles returns the roles of an API key, nil for one that is not valid: that has none of the required roles, unless it is one to look or
-// administer with.
+// roles returns the roles of an API key, nil if it is unknown or has neither a required role nor admin or observer.
 func (c *securityConfig) roles(key string) []string {
 	if c == nil {
 		return nil
@@ -100,7 +105,7 @@ func (c *securityConfig) roles(key string) []string {
 	return nil
 }
 
-// claims are those of a token. Role is that of R1, Roles those of R0.
+// claims are those of a token, in the order in which DTF writes them. Role is that of R1, Roles those of R0.
 type claims struct {
 	Subject string           `json:"sub"`
 	Role    string           `json:"role,omitempty"`
@@ -110,22 +115,22 @@ type claims struct {
 }
 
 func (c *claims) GetExpirationTime() (*jwt.NumericDate, error) { return c.Expires, nil }
-func (c *claims) GetIssuedAt() (*jwt.NumericDate, error)       { return nil, nil } //nolint:nilnil // clocks of peers may be off: it is not looked at
+func (c *claims) GetIssuedAt() (*jwt.NumericDate, error)       { return nil, nil } //nolint:nilnil // not checked, because clocks of peers may be off
 func (c *claims) GetNotBefore() (*jwt.NumericDate, error)      { return nil, nil } //nolint:nilnil // DTF has none
 func (c *claims) GetIssuer() (string, error)                   { return "", nil }
 func (c *claims) GetSubject() (string, error)                  { return c.Subject, nil }
 func (c *claims) GetAudience() (jwt.ClaimStrings, error)       { return nil, nil }
 
-// newToken makes a token as DTF's coordinators do.
+// newToken signs a token as DTF's coordinators do.
 func newToken(secret string, c *claims) (string, error) {
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, c).SignedString([]byte(secret))
 	if err != nil {
-		return "", muster.Errorf(muster.Internal, "a token cannot be made: %w", err)
+		return "", muster.Errorf(muster.Internal, "cannot sign a token: %w", err)
 	}
 	return token, nil
 }
 
-// parseToken verifies a token's signature and that it has not expired, with a second of leeway as DTF has.
+// parseToken verifies a token's signature and expiry, with one second of leeway as in DTF.
 func parseToken(secret, token string, now time.Time) (*claims, error) {
 	c := new(claims)
 	if len(token) > 8<<10 {
@@ -134,28 +139,27 @@ func parseToken(secret, token string, now time.Time) (*claims, error) {
 	_, err := jwt.ParseWithClaims(token, c, func(*jwt.Token) (any, error) { return []byte(secret), nil },
 		jwt.WithValidMethods([]string{"HS256"}), jwt.WithExpirationRequired(), jwt.WithLeeway(time.Second), jwt.WithTimeFunc(func() time.Time { return now }))
 	if err != nil {
-		return nil, muster.Errorf(muster.Unauthenticated, "the token is not valid: %w", err)
+		return nil, muster.Errorf(muster.Unauthenticated, "invalid token: %w", err)
 	}
 	if c.Subject == "" {
-		return nil, muster.Errorf(muster.Unauthenticated, "the token names no worker")
+		return nil, muster.Errorf(muster.Unauthenticated, "the token has no sub")
 	}
 	return c, checkID("the token's sub", c.Subject)
 }
 
-// Bounds of the tokens that are known.
 const (
-	tokenTTL  = 7 * 24 * time.Hour // where no security_config.json says; a worker renews it with each connection once half of it is over
+	tokenTTL  = 7 * 24 * time.Hour // without token_expiry; a token is renewed after half of it
 	maxTokens = 10_000             // more than there are workers: see evict
 )
 
-// issuedToken is one token that is known.
+// issuedToken is a token on disk.
 type issuedToken struct {
 	Worker  string    `json:"worker"`
-	Key     string    `json:"key"` // with which it was asked for: what is revoked takes the token with it
+	Key     string    `json:"key"` // for which it was issued: it is valid as long as the key
 	Expires time.Time `json:"expires"`
 }
 
-// tokens issues the tokens of workers and knows them again, also after a restart. Its methods may be called at the same time.
+// tokens issues and verifies tokens of workers, also after a restart. Its methods may be called concurrently.
 type tokens struct {
 	path   string
 	secret string
@@ -163,7 +167,7 @@ type tokens struct {
 
 	mu     sync.Mutex
 	known  map[string]issuedToken // by the token's SHA-256
-	latest map[string]latestToken // by the worker, of those issued since the start
+	latest map[string]latestToken // by worker, since the start
 }
 
 type latestToken struct {
@@ -171,7 +175,7 @@ type latestToken struct {
 	expires    time.Time
 }
 
-// openTokens reads what an earlier process issued from dir. The secret is that of the configuration, or one made once for dir.
+// openTokens reads the tokens in dir. The secret is that of the configuration, or a random one that is kept in dir.
 func openTokens(dir string, c *securityConfig) (*tokens, error) {
 	t := &tokens{path: filepath.Join(dir, "tokens.json"), ttl: tokenTTL, known: map[string]issuedToken{}, latest: map[string]latestToken{}}
 	var stored struct {
@@ -182,10 +186,10 @@ func openTokens(dir string, c *securityConfig) (*tokens, error) {
 	switch {
 	case os.IsNotExist(err):
 	case err != nil:
-		return nil, muster.Errorf(muster.Unavailable, "the tokens of DTF workers cannot be read: %w", err)
+		return nil, muster.Errorf(muster.Unavailable, "cannot read the tokens of DTF workers: %w", err)
 	default:
 		if err := json.Unmarshal(raw, &stored); err != nil {
-			return nil, muster.Errorf(muster.Internal, "%s is damaged: remove it, and workers authenticate with their keys again: %w", t.path, err)
+			return nil, muster.Errorf(muster.Internal, "%s is damaged: remove it; workers then authenticate with their keys again: %w", t.path, err)
 		}
 	}
 	t.secret = stored.Secret
@@ -198,21 +202,19 @@ func openTokens(dir string, c *securityConfig) (*tokens, error) {
 	}
 	if t.secret == "" {
 		var random [32]byte
-		if _, err := rand.Read(random[:]); err != nil {
-			return nil, muster.Errorf(muster.Internal, "no secret can be made: %w", err)
-		}
+		_, _ = rand.Read(random[:]) // never fails
 		t.secret = hex.EncodeToString(random[:])
 	}
 	return t, t.save()
 }
 
-// issue makes a token for a worker that showed key.
+// issue issues a token for a worker with a key.
 func (t *tokens) issue(worker, key string, now time.Time) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if last := t.latest[worker]; last.key == key && last.expires.Sub(now) >= t.ttl/2 {
 		if _, known := t.known[sha256Hex(last.token)]; known {
-			return last.token, nil // workers that show their key each time get the same one
+			return last.token, nil // some workers send their key on every connection
 		}
 	}
 	maps.DeleteFunc(t.known, func(_ string, i issuedToken) bool { return now.After(i.Expires) })
@@ -233,8 +235,7 @@ func (t *tokens) issue(worker, key string, now time.Time) (string, error) {
 	return token, t.save()
 }
 
-// evict forgets the oldest token of the key that has the most: those of live workers are renewed, and no key takes the tokens of another's
-// workers. mu is held.
+// evict removes the oldest token of the key that has the most, so that no key evicts the tokens of others. The caller holds mu.
 func (t *tokens) evict() {
 	count, busiest := map[string]int{}, ""
 	for _, i := range t.known {
@@ -251,7 +252,7 @@ func (t *tokens) evict() {
 	delete(t.known, oldest)
 }
 
-// verify returns whose a token is. old is true once it is time for another one.
+// verify returns the issued token. renew is true after half of its lifetime.
 func (t *tokens) verify(token string, now time.Time) (issued issuedToken, renew bool, err error) {
 	c, err := parseToken(t.secret, token, now)
 	if err != nil {
@@ -266,37 +267,18 @@ func (t *tokens) verify(token string, now time.Time) (issued issuedToken, renew 
 	return issued, issued.Expires.Sub(now) < t.ttl/2, nil
 }
 
-// save writes everything to disk. The caller holds mu, or is alone.
+// save writes all tokens to disk. The caller holds mu, or is alone.
 func (t *tokens) save() error {
 	raw, err := json.Marshal(map[string]any{"secret": t.secret, "tokens": t.known})
 	if err != nil {
-		return muster.Errorf(muster.Internal, "tokens cannot be written: %w", err)
+		return muster.Errorf(muster.Internal, "cannot encode the tokens: %w", err)
 	}
-	return writeFileAtomic(t.path, raw)
+	return writeState(t.path, raw)
 }
 
-// writeFileAtomic replaces a file so that after a crash it is the old or the new one.
-func writeFileAtomic(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return muster.Errorf(muster.Unavailable, "cannot write to %s: %w", filepath.Dir(path), err)
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
+// writeState replaces a file of the gateway or the bridge. Its errors are Unavailable.
+func writeState(path string, data []byte) error {
+	if err := atomicfile.Write(path, data, 0o600); err != nil {
 		return muster.Errorf(muster.Unavailable, "cannot write %s: %w", path, err)
 	}
 	return nil

@@ -119,7 +119,7 @@ func TestTokensMakeRoom(t *testing.T) {
 	}
 	delete(tokens.known, sha256Hex(mine))
 	if again, err := tokens.issue("w1", "one", now.Add(-tokenTTL/2)); err != nil || tokens.known[sha256Hex(again)].Worker != "w1" {
-		t.Errorf("a token that is not known is given out: %v", err)
+		t.Errorf("an unknown token is issued: %v", err)
 	}
 	for _, i := range []string{"0", "1", "2"} {
 		if _, known := tokens.known[i]; known {

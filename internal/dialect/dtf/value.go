@@ -2,31 +2,36 @@ package dtf
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
 )
 
-// Bounds of what is read from a peer.
+// Bounds of messages.
 const (
-	maxFrame  = 1 << 20 // bytes of a message, as the websockets library of the peers refuses more
+	maxFrame  = 1 << 20 // bytes of a message, as in the websockets library of the peers
 	maxDepth  = 100     // of nested arrays and objects
-	maxDigits = 4300    // of a number, as Python reads no longer ones
+	maxDigits = 4300    // of a number, as in Python
 )
 
-// value is a JSON value as Python's json module reads it: integers of any length, NaN and Infinity, strings that may have
-// lone surrogates (as WTF-8), the last of equal keys. encoding/json keeps none of these apart, and a signature covers them.
+// value is a JSON value as Python's json module decodes it: integers of any length, NaN and Infinity, strings with lone
+// surrogates (as WTF-8), the last of equal keys. A signature covers these, but encoding/json does not preserve them.
 type value struct {
-	kind    byte // one of the letters n t f i d s a o: null, true, false, integer, float, string, array, object
+	kind    byte // n t f i d s a o: null, true, false, integer, float, string, array, object
 	text    string
 	number  float64
 	items   []value
-	members []member // in the order of their first appearance; keys are unique
+	members []member // in the order of the first occurrence; keys are unique
 }
 
 type member struct {
@@ -34,16 +39,16 @@ type member struct {
 	value
 }
 
-// parse reads one JSON value with nothing but white space around it.
+// parse decodes one JSON value.
 func parse(raw []byte) (value, error) {
 	if len(raw) > maxFrame {
-		return value{}, muster.Errorf(muster.TooLarge, "a message of more than %d bytes", maxFrame)
+		return value{}, muster.Errorf(muster.TooLarge, "a message exceeds %d bytes", maxFrame)
 	}
 	p := parser{rest: raw}
 	v, err := p.value(0)
 	if err == nil {
 		if p.skipSpace(); len(p.rest) > 0 {
-			err = p.syntaxError("something after the value")
+			err = p.syntaxError("data after the value")
 		}
 	}
 	if err != nil {
@@ -80,14 +85,14 @@ func (v *value) without(key string) value {
 	return out
 }
 
-// canonical is the text that is signed: Python's json.dumps(v, sort_keys=True).
+// canonical returns the text that is signed: Python's json.dumps(v, sort_keys=True).
 func (v *value) canonical() []byte {
 	var b bytes.Buffer
 	v.write(&b, true)
 	return b.Bytes()
 }
 
-// strict is the value as JSON that every reader takes: null for NaN and infinite numbers, U+FFFD for lone surrogates.
+// strict returns valid JSON: null for NaN and infinite numbers, U+FFFD for lone surrogates.
 func (v *value) strict() []byte {
 	var b bytes.Buffer
 	v.write(&b, false)
@@ -144,7 +149,7 @@ func (v *value) write(b *bytes.Buffer, python bool) {
 	}
 }
 
-// repr is Python's repr of a float: the shortest digits that give it back, with an exponent below 1e-4 and from 1e16.
+// repr returns Python's repr of a float: the shortest exact digits, with an exponent below 1e-4 and from 1e16.
 func repr(f float64) string {
 	switch abs := math.Abs(f); {
 	case math.IsNaN(f):
@@ -210,7 +215,7 @@ func escape(b *bytes.Buffer, u uint16) {
 	}
 }
 
-// decodeWTF8 is utf8.DecodeRuneInString for strings that may have surrogates, in three bytes each.
+// decodeWTF8 is utf8.DecodeRuneInString for strings with surrogates, which have three bytes each.
 func decodeWTF8(s string) (rune, int) {
 	if len(s) >= 3 && s[0] == 0xed && s[1] >= 0xa0 && s[1] <= 0xbf {
 		return rune(s[0]&0xf)<<12 | rune(s[1]&0x3f)<<6 | rune(s[2]&0x3f), 3
@@ -218,14 +223,14 @@ func decodeWTF8(s string) (rune, int) {
 	return utf8.DecodeRuneInString(s)
 }
 
-// parser reads JSON as Python's json.loads does.
+// parser decodes JSON as Python's json.loads does.
 type parser struct {
 	rest []byte
 	read int // bytes before rest, for messages
 }
 
 func (p *parser) syntaxError(detail string) error {
-	return muster.Errorf(muster.Invalid, "it is no JSON: %s at byte %d", detail, p.read)
+	return muster.Errorf(muster.Invalid, "invalid JSON: %s at byte %d", detail, p.read)
 }
 
 func (p *parser) skip(n int) { p.rest, p.read = p.rest[n:], p.read+n }
@@ -250,9 +255,9 @@ func (p *parser) value(depth int) (value, error) {
 	p.skipSpace()
 	switch {
 	case len(p.rest) == 0:
-		return value{}, p.syntaxError("the end")
+		return value{}, p.syntaxError("unexpected end")
 	case depth > maxDepth:
-		return value{}, p.syntaxError("a value that is nested too deeply")
+		return value{}, p.syntaxError("too deep nesting")
 	case p.rest[0] == '{':
 		return p.object(depth)
 	case p.rest[0] == '[':
@@ -290,10 +295,10 @@ func (p *parser) number() (value, error) {
 	}
 	end := p.digits(n)
 	if end == n {
-		return value{}, p.syntaxError("no value")
+		return value{}, p.syntaxError("missing value")
 	}
 	if p.rest[n] == '0' {
-		end = n + 1 // what follows a leading zero is no part of the number
+		end = n + 1 // a leading zero is a number of its own
 	}
 	float := false
 	if end < len(p.rest) && p.rest[end] == '.' {
@@ -312,7 +317,7 @@ func (p *parser) number() (value, error) {
 	}
 	text := string(p.rest[:end])
 	if len(text) > maxDigits {
-		return value{}, p.syntaxError("a number of too many digits")
+		return value{}, p.syntaxError("number with too many digits")
 	}
 	p.skip(end)
 	if !float {
@@ -321,7 +326,7 @@ func (p *parser) number() (value, error) {
 		}
 		return value{kind: 'i', text: text}, nil
 	}
-	f, _ := strconv.ParseFloat(text, 64) // what is too large is infinite, as in Python
+	f, _ := strconv.ParseFloat(text, 64) // infinite if it is too large, as in Python
 	return value{kind: 'd', number: f}, nil
 }
 
@@ -343,7 +348,7 @@ func (p *parser) array(depth int) (value, error) {
 		case p.literal("]"):
 			return v, nil
 		default:
-			return value{}, p.syntaxError("no comma in an array")
+			return value{}, p.syntaxError("missing comma in an array")
 		}
 	}
 }
@@ -358,14 +363,14 @@ func (p *parser) object(depth int) (value, error) {
 	for {
 		p.skipSpace()
 		if len(p.rest) == 0 || p.rest[0] != '"' {
-			return value{}, p.syntaxError("no key")
+			return value{}, p.syntaxError("missing key")
 		}
 		key, err := p.string()
 		if err != nil {
 			return value{}, err
 		}
 		if p.skipSpace(); !p.literal(":") {
-			return value{}, p.syntaxError("no colon")
+			return value{}, p.syntaxError("missing colon")
 		}
 		item, err := p.value(depth + 1)
 		if err != nil {
@@ -383,7 +388,7 @@ func (p *parser) object(depth int) (value, error) {
 		case p.literal("}"):
 			return v, nil
 		default:
-			return value{}, p.syntaxError("no comma in an object")
+			return value{}, p.syntaxError("missing comma in an object")
 		}
 	}
 }
@@ -399,20 +404,20 @@ func (p *parser) string() (string, error) {
 			n++
 		}
 		if !utf8.Valid(p.rest[:n]) {
-			return "", p.syntaxError("a string that is not UTF-8")
+			return "", p.syntaxError("string is not UTF-8")
 		}
 		b = append(b, p.rest[:n]...)
 		p.skip(n)
 		switch {
 		case len(p.rest) == 0:
-			return "", p.syntaxError("a string without an end")
+			return "", p.syntaxError("unterminated string")
 		case p.rest[0] == '"':
 			p.skip(1)
 			return string(b), nil
 		case p.rest[0] != '\\':
-			return "", p.syntaxError("a control character in a string")
+			return "", p.syntaxError("control character in a string")
 		case len(p.rest) < 2:
-			return "", p.syntaxError("a string without an end")
+			return "", p.syntaxError("unterminated string")
 		}
 		if c, short := escapes[p.rest[1]]; short {
 			b = append(b, c)
@@ -421,9 +426,9 @@ func (p *parser) string() (string, error) {
 		}
 		r, ok := p.unicode()
 		if !ok {
-			return "", p.syntaxError("an escape that there is not")
+			return "", p.syntaxError("invalid escape")
 		}
-		if r >= 0xd800 && r < 0xdc00 { // with its other half it is one character
+		if r >= 0xd800 && r < 0xdc00 { // the first half of a surrogate pair
 			before := *p
 			if low, ok := p.unicode(); ok && low >= 0xdc00 && low < 0xe000 {
 				r = utf16.DecodeRune(r, low)
@@ -439,7 +444,7 @@ func (p *parser) string() (string, error) {
 	}
 }
 
-// unicode reads \uXXXX.
+// unicode decodes \uXXXX.
 func (p *parser) unicode() (rune, bool) {
 	if len(p.rest) < 6 || p.rest[0] != '\\' || p.rest[1] != 'u' {
 		return 0, false
@@ -454,4 +459,68 @@ func (p *parser) unicode() (rune, bool) {
 	}
 	p.skip(6)
 	return r, true
+}
+
+// signatureAge is how old a signed message may be. There is no nonce: within it, a message can be replayed.
+const signatureAge = 60 * time.Second
+
+// errSignature is the message of a DTF coordinator for a wrong signature.
+const errSignature = "Invalid message signature"
+
+// signer signs and verifies messages with the secret_key of a coordinator. Its zero value does neither.
+type signer struct{ secret string }
+
+// enabled reports whether there is a secret.
+func (s signer) enabled() bool { return s.secret != "" }
+
+// sum returns the base64 HMAC-SHA256 of the canonical text of an object without its signature.
+func (s signer) sum(v *value) string {
+	unsigned := v.without("signature")
+	mac := hmac.New(sha256.New, []byte(s.secret))
+	mac.Write(unsigned.canonical())
+	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// sign encodes a message, with timestamp and signature if there is a secret.
+func (s signer) sign(message any, now time.Time) ([]byte, error) {
+	raw, err := json.Marshal(message)
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "cannot encode a message: %w", err)
+	}
+	if !s.enabled() {
+		return raw, nil
+	}
+	v, err := parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	v = v.with("timestamp", value{kind: 'i', text: strconv.FormatInt(now.Unix(), 10)})
+	v = v.with("signature", value{kind: 's', text: s.sum(&v)})
+	return v.canonical(), nil
+}
+
+// verify reports whether a message was signed with the secret and is not older than signatureAge. It accepts times in the future, as DTF
+// does.
+func (s signer) verify(v *value, now time.Time) bool {
+	signature, stamp := v.member("signature"), v.member("timestamp")
+	if signature == nil || signature.kind != 's' || stamp == nil {
+		return false
+	}
+	at, ok := stamp.float()
+	if !ok || math.IsNaN(at) || float64(now.UnixNano())/1e9-at > signatureAge.Seconds() {
+		return false
+	}
+	return hmac.Equal([]byte(signature.text), []byte(s.sum(v)))
+}
+
+// float returns the number that a value is.
+func (v *value) float() (float64, bool) {
+	switch v.kind {
+	case 'd':
+		return v.number, true
+	case 'i':
+		f, _ := strconv.ParseFloat(v.text, 64)
+		return f, true
+	}
+	return 0, false
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// The types of messages. Workers send the first four.
+// Types of messages. Workers send the first four.
 const (
 	typeAuth       = "auth"
 	typeRegister   = "register"
@@ -26,7 +26,7 @@ const (
 	typeError             = "error"
 )
 
-// The types of tasks that workers know.
+// Types of tasks.
 const (
 	taskBenchmark = "benchmark"
 	taskTest      = "test"
@@ -34,7 +34,7 @@ const (
 	taskHash      = "hash"
 )
 
-// What a task_result says, and the REST interface of tasks.
+// Statuses of messages and of tasks.
 const (
 	statusPending    = "pending"
 	statusRunning    = "running"
@@ -46,13 +46,13 @@ const (
 	statusError      = "error"
 )
 
-// Bounds of what a peer may say.
+// Bounds of messages.
 const (
 	maxID    = 256 // bytes of an id of a worker or task
 	maxBatch = 1000
 )
 
-// message is any message of either direction; fields that a type does not have are absent.
+// message is a message of any type and direction.
 type message struct {
 	Type     string `json:"type"`
 	WorkerID string `json:"worker_id,omitempty"`
@@ -92,7 +92,7 @@ type message struct {
 	Signature string `json:"signature,omitempty"`
 }
 
-// wireTask is one of execute_task_batch.
+// wireTask is a task of execute_task_batch.
 type wireTask struct {
 	TaskID   string          `json:"task_id"`
 	TaskType string          `json:"task_type"`
@@ -105,7 +105,7 @@ type taskStatus struct {
 	Progress float64 `json:"progress"` // percent
 }
 
-// taskNotice says that a worker has ended a task that it was told to cancel.
+// taskNotice reports that a worker has cancelled a task.
 type taskNotice struct {
 	TaskID    string `json:"task_id"`
 	Reason    string `json:"reason"`
@@ -150,7 +150,7 @@ type recovery struct {
 	Attempt any  `json:"last_recovery_attempt"`
 }
 
-// capabilities are what a worker has. Muster's bridge adds what is in Muster.
+// capabilities describes a worker. Muster's bridge adds the field Muster.
 type capabilities struct {
 	Hostname string              `json:"hostname,omitempty"`
 	Platform string              `json:"platform,omitempty"`
@@ -196,22 +196,22 @@ type gpu struct {
 	Compute  string  `json:"compute_capability,omitempty"`
 }
 
-// musterCapabilities are what a worker of ours can do that no other can.
+// musterCapabilities describes a bridge of Muster.
 type musterCapabilities struct {
 	Version string   `json:"version,omitempty"`
-	Cancel  bool     `json:"cancel,omitempty"` // it heeds cancel_task
+	Cancel  bool     `json:"cancel,omitempty"` // it implements cancel_task
 	Tasks   int      `json:"max_tasks,omitempty"`
-	Types   []string `json:"task_types,omitempty"` // that it does for real
+	Types   []string `json:"task_types,omitempty"` // that it does not simulate
 }
 
-// decode reads one message and returns it also as the value that its signature covers.
+// decode decodes a message. It also returns the value that the signature covers.
 func decode(raw []byte) (*message, value, error) {
 	v, err := parse(raw)
 	if err != nil {
 		return nil, value{}, err
 	}
 	if v.kind != 'o' {
-		return nil, value{}, muster.Errorf(muster.Invalid, "a message is a JSON object")
+		return nil, value{}, muster.Errorf(muster.Invalid, "a message must be a JSON object")
 	}
 	m := new(message)
 	if err := json.Unmarshal(v.strict(), m); err != nil {
@@ -226,7 +226,7 @@ func decode(raw []byte) (*message, value, error) {
 		}
 	}
 	if len(m.Tasks) > maxBatch {
-		return nil, value{}, muster.Errorf(muster.Invalid, "a batch of more than %d tasks", maxBatch)
+		return nil, value{}, muster.Errorf(muster.Invalid, "a batch has more than %d tasks", maxBatch)
 	}
 	for i := range m.Tasks {
 		if err := checkID("task_id", m.Tasks[i].TaskID); err != nil {
@@ -236,13 +236,13 @@ func decode(raw []byte) (*message, value, error) {
 	return m, v, nil
 }
 
-// checkID refuses an id that cannot be shown or is too long; "" means that there is none.
+// checkID checks an id; "" is valid.
 func checkID(field, id string) error {
 	if len(id) > maxID {
 		return muster.Errorf(muster.Invalid, "%s has more than %d bytes", field, maxID)
 	}
 	if strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f || r == utf8.RuneError }) {
-		return muster.Errorf(muster.Invalid, "%s has a character that cannot be shown", field)
+		return muster.Errorf(muster.Invalid, "%s has a control character or invalid UTF-8", field)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
-// Package fleet makes workers of other systems workers of Muster. Each of them is an agent.Agent of this process with an
-// identity, a key and a session of its own, so that leases, fencing, retries, logs and drains are those of every worker. Only
-// what executes a task is different: an executor offers it to the gateway and waits for its report.
+// Package fleet represents workers of other systems as workers of Muster. Each of them is an agent.Agent of this process with
+// its own identity, key and session, so that leases, fencing, retries, logs and drains work as for any worker. Only the
+// executor is different: it offers a task to the gateway and waits for its report.
 //
 //	server ◄── link session ── agent ── executor ── Task ◄──► gateway ◄──► foreign worker
 //	                                       │
@@ -8,19 +8,19 @@
 //
 // # Contact
 //
-// A worker is there while its gateway calls Touch. After Config.Silence without it its session ends without a goodbye, as if
-// a cable had been pulled: the server shows the worker as unreachable, its leases run, and after them its tasks
-// are given to others. If it is touched before, it comes back with what it holds.
+// The gateway calls Touch for each sign of life of a worker. After Config.SilenceTimeout without a Touch the worker's session ends
+// without a goodbye, like a broken connection: the server shows the worker as unreachable, and assigns its tasks to other workers when
+// their leases expire. If the worker is touched before, it reconnects with its tasks.
 //
 // # Restarts
 //
-// Workers, the tasks that they hold, and final reports are on disk before anybody is told of them. When the server's process
-// ends, in order or not, the next Fleet on the folder takes all of them up, under the same ids: a worker notices at most
-// that requests failed for a while.
+// Workers, their tasks and final reports are on disk before they are acknowledged. After the server's process has ended, also
+// by a crash, the next Fleet in the directory recovers all of them under the same ids: a worker only sees that requests failed
+// for a while.
 //
-// # What no foreign system can do
+// # Orphans
 //
-// A task that is cancelled, or that has timed out, is over for the server at once. If its worker cannot be told, it may still
-// be busy with it: then the worker takes nothing new until a final report of that task came (Fleet.Late) or until it asks for
-// work as one that is idle (Worker.Idle).
+// A task that is cancelled or timed out is done for the server at once, but its worker cannot be stopped and may still run it.
+// Such a task is an orphan. Its worker gets no new tasks until it reports the orphan (Fleet.ReportLate) or asks for work while
+// it is idle (Worker.MarkIdle).
 package fleet

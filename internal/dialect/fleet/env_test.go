@@ -11,16 +11,18 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// testTimeout is how long a test waits for what is to happen.
+// testTimeout bounds each wait of these tests.
 const testTimeout = 60 * time.Second
 
 const adminToken = "fleet-test-admin-token-0123456789"
 
-// env is a server with a gateway that has no wire: the test is the gateway.
+// env is a server with a gateway without a protocol: the test calls its fleet.
 type env struct {
 	t         *testing.T
 	dir       string
@@ -31,7 +33,7 @@ type env struct {
 	stop      func()
 }
 
-// fleetGateway is a gateway that only keeps its fleet.
+// fleetGateway is a gateway that only has a fleet.
 type fleetGateway struct{ *fleet.Fleet }
 
 func (fleetGateway) URL() string  { return "tiny://" }
@@ -42,13 +44,12 @@ func newEnv(t *testing.T, change func(*fleet.Config)) *env {
 	if change == nil {
 		change = func(*fleet.Config) {}
 	}
-	w := &env{t: t, dir: t.TempDir(), configure: change, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))}
+	w := &env{t: t, dir: t.TempDir(), configure: change, log: testkit.Logger(t)}
 	w.start()
-	t.Cleanup(func() { w.stop() })
 	return w
 }
 
-// start starts the server on the world's folder.
+// start starts the server in the same directory.
 func (w *env) start() {
 	w.t.Helper()
 	system := dialect.System{Name: "tiny", Title: "Tiny", Address: ":1", New: func(_ context.Context, deps dialect.Deps) (dialect.Gateway, error) {
@@ -61,29 +62,13 @@ func (w *env) start() {
 		w.fleet = f
 		return fleetGateway{f}, err
 	}}
-	server, err := serverd.New(w.t.Context(), serverd.Config{
-		Listen: "127.0.0.1:0", Data: w.dir, AdminToken: adminToken, JoinToken: "fleet-test-join-token-0123456789", Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
-		Dialects: []dialect.Config{{Name: "tiny", Address: "127.0.0.1:0"}}, Systems: []dialect.System{system},
-	}, w.log)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	w.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("the server ended with %v", err)
-		}
-		w.stop = func() {}
-	}
-	if w.client, err = client.New(server.URL(), adminToken, client.Options{}); err != nil {
-		w.t.Fatal(err)
-	}
+	server := dialecttest.Start(w.t, serverd.Config{
+		Data: w.dir, Heartbeat: muster.Duration(200 * time.Millisecond), Dialects: []dialect.Config{{Name: "tiny", Address: "127.0.0.1:0"}}, Systems: []dialect.System{system},
+	})
+	w.client, w.stop = server.Client, server.Stop
 }
 
-// crash leaves what a kill -9 at this moment leaves: the server goes on with a copy of its folder.
+// crash stops the server. The next one starts with the files that a kill -9 now leaves.
 func (w *env) crash() {
 	w.t.Helper()
 	dir := filepath.Join(w.t.TempDir(), "copy")
@@ -94,7 +79,7 @@ func (w *env) crash() {
 	w.dir = dir
 }
 
-// newFacts are of a worker that runs echo.
+// newFacts returns facts of a worker that runs echo and script.
 func newFacts(id string) fleet.Facts {
 	return fleet.Facts{ID: id, Kinds: []string{"echo", "script"}, Resources: muster.Resources{CPUs: 4, Memory: 8 << 30, Disk: 1 << 30, Slots: 2}}
 }
@@ -120,17 +105,6 @@ func (w *env) submit(change func(*muster.Spec)) muster.Job {
 		w.t.Fatalf("submit: %v", err)
 	}
 	return job
-}
-
-// waitFor waits until f returns true.
-func (w *env) waitFor(desc string, f func() bool) {
-	w.t.Helper()
-	for end := time.Now().Add(testTimeout); !f(); {
-		if time.Now().After(end) {
-			w.t.Fatalf("it did not come to pass: %s", desc)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
 }
 
 // waitOffered waits until the worker holds a task.
@@ -162,7 +136,7 @@ func (w *env) task(job muster.Job) muster.Task {
 func (w *env) waitState(job muster.Job, state muster.TaskState) muster.Task {
 	w.t.Helper()
 	var last muster.Task
-	w.waitFor("task "+job.ID.String()+".0 is "+state.String(), func() bool { last = w.task(job); return last.State == state })
+	testkit.Await(w.t, "task "+job.ID.String()+".0 is "+state.String(), func() bool { last = w.task(job); return last.State == state })
 	return last
 }
 

@@ -11,9 +11,11 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
-// executor offers tasks of one kind to a worker, and waits for its reports.
+// executor offers tasks of one kind to a worker and waits for its reports.
 type executor struct {
 	kind   string
 	worker *Worker
@@ -21,7 +23,7 @@ type executor struct {
 
 var _ run.Executor = executor{}
 
-// executors returns those for kinds, and for the kinds of what is held. The worker's lock is held.
+// executors returns those for kinds and for the kinds of the worker's tasks. The caller holds mu.
 func (w *Worker) executors(kinds []string) []run.Executor {
 	all := slices.Clone(kinds)
 	for _, t := range w.tasks {
@@ -44,21 +46,21 @@ func (x executor) Run(ctx context.Context, rt *run.Task, reporter run.Reporter) 
 	if err != nil {
 		return muster.Report{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: err.Error()}
 	}
-	reporter.Process(run.Pid{PID: os.Getpid()}) // it outlives the agent: see agent.Leave
+	reporter.Process(run.Pid{PID: os.Getpid()}) // the task outlives the agent: see agent.Detach
 	t.attachReporter(reporter)
 	defer t.detachReporter()
 	return t.waitReport(ctx)
 }
 
-// acquireTask returns the task of an attempt: a new one, which is on disk then, or one that was taken up from there.
+// acquireTask returns the task of an attempt: a recovered one, or a new one, which is then on disk.
 func (w *Worker) acquireTask(rt *run.Task) (*Task, error) {
 	if t := w.findTask(rt.Attempt); t != nil {
 		return t, nil
 	}
 	if rt.Recovered != nil {
-		return nil, muster.Errorf(muster.Internal, "the attempt ended in the meantime")
+		return nil, muster.Errorf(muster.Internal, "the attempt has ended")
 	}
-	t := newTask(w, newID(), rt, time.Now())
+	t := newTask(w, dialect.NewUUID(), rt, time.Now())
 	if err := t.update(func() error { return nil }, func() {}); err != nil {
 		return nil, err
 	}
@@ -69,11 +71,11 @@ func (w *Worker) acquireTask(rt *run.Task) (*Task, error) {
 	w.mu.Lock()
 	w.tasks[t.id] = t
 	w.mu.Unlock()
-	signal(w.changed)
+	wake.Set(w.changed)
 	return t, nil
 }
 
-// findTask returns the task of an attempt that is not over, nil if there is none.
+// findTask returns the task of an attempt, nil if it is done or unknown.
 func (w *Worker) findTask(id muster.AttemptID) *Task {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +87,7 @@ func (w *Worker) findTask(id muster.AttemptID) *Task {
 	return nil
 }
 
-// attachReporter has an agent hear of the task, and tells it what happened so far.
+// attachReporter sets the agent's reporter and reports what happened before.
 func (t *Task) attachReporter(reporter run.Reporter) {
 	t.logMu.Lock()
 	defer t.logMu.Unlock()
@@ -109,7 +111,7 @@ func (t *Task) detachReporter() {
 	t.reporter = nil
 }
 
-// waitReport returns how the task ended. When ctx ends with run.ErrDetach it goes on without an agent.
+// waitReport waits for the end of the task. When ctx ends with run.ErrDetach the task continues without an agent.
 func (t *Task) waitReport(ctx context.Context) muster.Report {
 	limit := t.run.Spec.Timeout.Std()
 	timeout := time.NewTimer(time.Hour)
@@ -127,7 +129,7 @@ func (t *Task) waitReport(ctx context.Context) muster.Report {
 				timeout.Reset(limit - time.Since(t.startTime()))
 			}
 		case <-timeout.C:
-			t.abort(ErrTimedOut, muster.Report{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: fmt.Sprintf("it ran for longer than %s", muster.Duration(limit))})
+			t.abort(ErrTimedOut, muster.Report{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: fmt.Sprintf("timed out after %s", muster.Duration(limit))})
 			return t.finalReport()
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), run.ErrDetach) {
@@ -157,7 +159,7 @@ func (t *Task) startTime() time.Time {
 	return t.startedAt.Std()
 }
 
-// finalReport returns the report of a task that has one. The log's size is that of now.
+// finalReport returns the report of a task that has one, with the current size of the log.
 func (t *Task) finalReport() muster.Report {
 	t.logMu.Lock()
 	size := t.log.size
@@ -172,7 +174,7 @@ func (t *Task) finalReport() muster.Report {
 	return r
 }
 
-// supervisor is what a worker's agent asks of its supervisor.
+// supervisor is the agent.Supervisor of a worker, without processes.
 type supervisor struct{ worker *Worker }
 
 var _ agent.Supervisor = supervisor{}
@@ -186,7 +188,7 @@ func (h supervisor) Recovered() []run.Recovered {
 	for _, t := range w.tasks {
 		recovered, err := t.recovered()
 		if err != nil {
-			continue // of what was read as JSON: it can be written
+			continue // impossible: the task was decoded from JSON
 		}
 		list = append(list, recovered)
 	}
@@ -214,7 +216,7 @@ func (t *Task) recovered() (run.Recovered, error) {
 	return h, nil
 }
 
-// SetLastContact implements agent.Supervisor. Nothing outlives the server here, which counts the leases itself.
+// SetLastContact implements agent.Supervisor. It does nothing: no task outlives the server, which counts the leases itself.
 func (supervisor) SetLastContact(time.Duration) {}
 
 // LastContact implements agent.Supervisor.
@@ -222,10 +224,10 @@ func (supervisor) LastContact() time.Duration { return 0 }
 
 // Freeze implements agent.Supervisor.
 func (supervisor) Freeze(id muster.AttemptID, _ bool) error {
-	return muster.Errorf(muster.NotFound, "attempt %s has no process on this machine", id)
+	return muster.Errorf(muster.NotFound, "attempt %s has no process", id)
 }
 
-// Forget implements agent.Supervisor. A finished task is over once it is settled; one that is not finished is given up.
+// Forget implements agent.Supervisor. It abandons tasks without a report; the others are done once the report is acknowledged.
 func (h supervisor) Forget(ids ...muster.AttemptID) {
 	for _, id := range ids {
 		if t := h.worker.findTask(id); t != nil {
@@ -234,23 +236,23 @@ func (h supervisor) Forget(ids ...muster.AttemptID) {
 	}
 }
 
-// reportAck is what an agent says of a report.
+// reportAck is an agent's acknowledgement of a report.
 type reportAck struct {
 	worker   *Worker
 	attempt  muster.AttemptID
 	recorded bool
 }
 
-// onReportAck is agent.Config.Settled. It is called under the agent's lock, so it only passes that on.
+// onReportAck is agent.Config.OnReportAcked. The agent calls it under its lock, so it only queues the acknowledgement.
 func (w *Worker) onReportAck(id muster.AttemptID, recorded bool) {
 	f := w.fleet
 	f.mu.Lock()
 	f.acks = append(f.acks, reportAck{w, id, recorded})
 	f.mu.Unlock()
-	signal(f.acksReady)
+	wake.Set(f.acksReady)
 }
 
-// ackLoop makes over what was settled, until ctx ends and nothing is left.
+// ackLoop handles acknowledgements until ctx ends and none is left.
 func (f *Fleet) ackLoop(ctx context.Context) {
 	for done := false; !done; {
 		select {

@@ -29,7 +29,7 @@ func (w *Worker) BlockWrites() (release func()) {
 	return w.saveMu.Unlock
 }
 
-// OnDisk reports whether the record of a task is on disk, and whether that of one that is over is.
+// OnDisk reports whether a task is on disk, as a held or as a finished one.
 func (f *Fleet) OnDisk(t *testing.T, id string) (held, finished bool) {
 	t.Helper()
 	err := f.store.db.View(func(tx *bbolt.Tx) error {
@@ -43,7 +43,7 @@ func (f *Fleet) OnDisk(t *testing.T, id string) (held, finished bool) {
 	return held, finished
 }
 
-// DeleteWorkerRecord removes the record of a worker from the folder of a fleet that does not run, as a crash in the middle of a removal leaves it.
+// DeleteWorkerRecord removes the record of a worker while no fleet runs, like a crash during a removal.
 func DeleteWorkerRecord(t *testing.T, dir, id string) {
 	t.Helper()
 	s, err := openStore(dir)

@@ -23,14 +23,14 @@ const (
 	uploadsDir      = "uploads"
 )
 
-// blobs moves files of the worker's tasks.
+// blobs returns a client for the files of the worker's tasks.
 func (w *Worker) blobs() *transfer.Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.fleet.blobs.WithKey(w.apiKey)
 }
 
-// contextUntilDone returns ctx, ended when the task is over.
+// contextUntilDone returns a context that also ends when the task is done.
 func (t *Task) contextUntilDone(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watcher sync.WaitGroup
@@ -49,8 +49,8 @@ func (t *Task) contextUntilDone(ctx context.Context) (context.Context, func()) {
 
 func (t *Task) dir() string { return filepath.Join(t.worker.fleet.tasksDir(), t.id) }
 
-// FetchInputs returns a folder with the task's files and inputs, which are fetched at the first call. It is removed when the
-// task is over. A failure to fetch is a run.TaskError, with which the task can be ended.
+// FetchInputs returns a directory with the task's files and inputs, which it fetches at the first call. The directory is removed when
+// the task is done. A failure to fetch is a run.TaskError, with which the gateway can end the task.
 func (t *Task) FetchInputs(ctx context.Context) (string, error) {
 	t.dirMu.Lock()
 	defer t.dirMu.Unlock()
@@ -60,7 +60,7 @@ func (t *Task) FetchInputs(ctx context.Context) (string, error) {
 	if t.inputDir != "" {
 		return t.inputDir, nil
 	}
-	if _, err := os.Stat(t.dir()); err == nil { // whole: an earlier life of the server laid it out
+	if _, err := os.Stat(t.dir()); err == nil { // complete: from before a restart
 		t.inputDir = t.dir()
 		return t.inputDir, nil
 	}
@@ -68,7 +68,7 @@ func (t *Task) FetchInputs(ctx context.Context) (string, error) {
 	defer done()
 	tmp := t.dir() + ".part"
 	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o700)); err != nil {
-		return "", run.Failf(muster.FetchFailed, "the task's folder cannot be made: %w", err)
+		return "", run.Failf(muster.FetchFailed, "cannot create the task's directory: %w", err)
 	}
 	err := t.fetchFiles(ctx, tmp)
 	if err == nil {
@@ -87,10 +87,10 @@ func (t *Task) fetchFiles(ctx context.Context, dir string) error {
 	if files := t.run.Spec.Files; files != "" {
 		hash, ok := strings.CutPrefix(files, "sha256:")
 		if !ok {
-			return run.Failf(muster.TaskInvalid, "files is %q, which is not on the server: submit the job with the muster command line", files)
+			return run.Failf(muster.TaskInvalid, "files is %q, which is not on the server: submit the job with muster submit", files)
 		}
 		if err := blobs.FetchTree(ctx, hash, dir); err != nil {
-			return run.Failf(muster.FetchFailed, "the project's files could not be fetched: %w", err)
+			return run.Failf(muster.FetchFailed, "cannot fetch the project's files: %w", err)
 		}
 	}
 	if len(t.run.Inputs) == 0 {
@@ -98,30 +98,30 @@ func (t *Task) fetchFiles(ctx context.Context, dir string) error {
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return run.Failf(muster.FetchFailed, "the task's folder cannot be opened: %w", err)
+		return run.Failf(muster.FetchFailed, "cannot open the task's directory: %w", err)
 	}
-	defer func() { _ = root.Close() }() // holds nothing that could be lost
+	defer func() { _ = root.Close() }()
 	for _, in := range t.run.Inputs {
 		name := filepath.FromSlash(in.Path)
 		if !filepath.IsLocal(name) || in.Path == "." {
-			return run.Failf(muster.TaskInvalid, "the input %q would lie outside the task's folder", in.Path)
+			return run.Failf(muster.TaskInvalid, "the input %q is outside the task's directory", in.Path)
 		}
 		if parent := path.Dir(in.Path); parent != "." {
 			if err := root.MkdirAll(filepath.FromSlash(parent), 0o700); err != nil {
-				return run.Failf(muster.TaskInvalid, "no folder can be made for the input %s: %w", in.Path, err)
+				return run.Failf(muster.TaskInvalid, "cannot create a directory for the input %s: %w", in.Path, err)
 			}
 		}
 		if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return run.Failf(muster.TaskInvalid, "the input %s cannot take the place of what is there: %w", in.Path, err)
+			return run.Failf(muster.TaskInvalid, "the input %s cannot replace an existing file: %w", in.Path, err)
 		}
 		if err := blobs.Fetch(ctx, in.SHA256, in.Size, filepath.Join(dir, name)); err != nil {
-			return run.Failf(muster.FetchFailed, "the input %s could not be fetched: %w", in.Path, err)
+			return run.Failf(muster.FetchFailed, "cannot fetch the input %s: %w", in.Path, err)
 		}
 	}
 	return nil
 }
 
-// removeDir removes the folder of a task that is over.
+// removeDir removes the directory of a task that is done.
 func (t *Task) removeDir() error {
 	t.dirMu.Lock()
 	defer t.dirMu.Unlock()
@@ -129,12 +129,12 @@ func (t *Task) removeDir() error {
 	return errors.Join(os.RemoveAll(t.dir()), os.RemoveAll(t.dir()+".part"))
 }
 
-// AddArtifact takes an artifact of at most max bytes and stores it on the server. The name is a relative path inside a folder. A
-// later one of the same name takes its place. It implies Begin. It is Invalid for a bad name, TooLarge for too many bytes and a
-// Conflict if the task is over.
+// AddArtifact stores an artifact of at most maxBytes bytes on the server. The name is a relative path. An artifact replaces an earlier one
+// of the same name. AddArtifact implies MarkStarted. It is Invalid for a bad name, TooLarge for too many bytes and a Conflict if the task
+// is done.
 func (t *Task) AddArtifact(ctx context.Context, name string, r io.Reader, maxBytes int64) error {
 	if !fs.ValidPath(name) || name == "." || len(name) > maxArtifactName || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c == '\\' || c == 0x7f }) {
-		return muster.Errorf(muster.Invalid, "%.80q is no name of an artifact: write a path inside a folder", name)
+		return muster.Errorf(muster.Invalid, "invalid artifact name %.80q: use a relative path", name)
 	}
 	if err := t.MarkStarted(); err != nil {
 		return err
@@ -143,30 +143,30 @@ func (t *Task) AddArtifact(ctx context.Context, name string, r io.Reader, maxByt
 	defer done()
 	f, err := os.CreateTemp(filepath.Join(t.worker.fleet.cfg.Dir, uploadsDir), "*")
 	if err != nil {
-		return muster.Errorf(muster.Unavailable, "the artifact cannot be stored: %w", err)
+		return muster.Errorf(muster.Unavailable, "cannot store the artifact: %w", err)
 	}
-	defer func() { _, _ = f.Close(), os.Remove(f.Name()) }() // the server has it, or it failed
+	defer func() { _, _ = f.Close(), os.Remove(f.Name()) }()
 	n, err := io.Copy(f, io.LimitReader(r, maxBytes+1))
 	switch {
 	case n > maxBytes:
-		return muster.Errorf(muster.TooLarge, "the artifact %s has more than %s", name, muster.Size(maxBytes))
+		return muster.Errorf(muster.TooLarge, "the artifact %s exceeds %s", name, muster.Size(maxBytes))
 	case err != nil:
-		return muster.Errorf(muster.Invalid, "the artifact %s broke off: %w", name, err)
+		return muster.Errorf(muster.Invalid, "cannot read the artifact %s: %w", name, err)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return muster.Errorf(muster.Unavailable, "the artifact cannot be read: %w", err)
+		return muster.Errorf(muster.Unavailable, "cannot read the artifact: %w", err)
 	}
 	sum, size, err := t.worker.blobs().UploadFile(ctx, f)
 	if err != nil {
 		if cause := t.Err(); cause != nil {
 			return cause
 		}
-		return muster.Errorf(muster.Unavailable, "the artifact %s cannot be stored: %w", name, err)
+		return muster.Errorf(muster.Unavailable, "cannot store the artifact %s: %w", name, err)
 	}
 	return t.recordArtifact(muster.Artifact{Name: name, Size: size, SHA256: sum})
 }
 
-// recordArtifact notes an artifact that is on the server.
+// recordArtifact records an artifact that is on the server.
 func (t *Task) recordArtifact(a muster.Artifact) error {
 	var previous []muster.Artifact
 	return t.update(func() error {
@@ -176,7 +176,7 @@ func (t *Task) recordArtifact(a muster.Artifact) error {
 		previous = t.artifacts
 		list := slices.DeleteFunc(slices.Clone(previous), func(b muster.Artifact) bool { return b.Name == a.Name })
 		if len(list) >= maxArtifacts {
-			return muster.Errorf(muster.TooLarge, "a task has %d artifacts at most", maxArtifacts)
+			return muster.Errorf(muster.TooLarge, "a task has at most %d artifacts", maxArtifacts)
 		}
 		t.artifacts = append(list, a)
 		return nil

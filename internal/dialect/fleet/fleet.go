@@ -19,49 +19,49 @@ import (
 	"github.com/muster-dev/muster/internal/agent/transfer"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
-// Config is what a Fleet is made of.
+// Config configures a Fleet.
 type Config struct {
 	Server         dialect.Server
-	Dir            string // of this fleet alone; made if it is not there
+	Dir            string // of this fleet alone; created if it is missing
 	Log            *slog.Logger
 	System         string        // such as "qubix": each worker has the tag dialect:qubix and the label dialect=qubix
-	SilenceTimeout time.Duration // without a Touch for so long a worker is unreachable
-	BusyTimeout    time.Duration // the same while it runs a task that began; 0 means Silence
-	Lacks          []string      // what none of its workers can carry out: see muster.Worker
-	Projects       []string      // whose tasks are taken; nil means all. See dialect.Config.Projects
-	Kinds          []string      // that are allowed; nil means all. See dialect.Config.Kinds
-	Price          float64       // per hour, of workers that name none
-	StopsTasks     bool          // its workers are told when a task is over: then they do not run it any more
-	MaxWorkers     int           // workers; 0 means 1000
+	SilenceTimeout time.Duration // without a Touch, after which a worker is unreachable
+	BusyTimeout    time.Duration // the same while the worker runs a started task; 0 means SilenceTimeout
+	Lacks          []string      // features that no worker has: see muster.Worker
+	Projects       []string      // of accepted tasks; nil means all. See dialect.Config.Projects
+	Kinds          []string      // of accepted tasks; nil means all. See dialect.Config.Kinds
+	Price          float64       // per hour, of workers without a price
+	MaxWorkers     int           // 0 means 1000
 }
 
-// Facts is what a worker says of itself.
+// Facts describes a worker.
 type Facts struct {
-	ID        string            `json:"id"`             // in its own system, and there unique
-	Name      string            `json:"name,omitempty"` // shown to people; "" means EventID
+	ID        string            `json:"id"`             // unique in the foreign system
+	Name      string            `json:"name,omitempty"` // for people; "" means ID
 	Version   string            `json:"version,omitempty"`
 	Tags      []string          `json:"tags,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
-	Kinds     []string          `json:"kinds,omitempty"` // of Muster, that it runs
+	Kinds     []string          `json:"kinds,omitempty"` // of Muster
 	Price     float64           `json:"price,omitempty"` // per hour; 0 means Config.Price
 	Resources muster.Resources  `json:"resources"`
 	Lacks     []string          `json:"lacks,omitempty"` // beside Config.Lacks
-	Remote    netip.Addr        `json:"remote,omitzero"` // where it is; members of gangs meet there
-	Key       string            `json:"key,omitempty"`   // the id of the key with which it registered, "" for none. With another one its id can only be taken over while it is not used
+	Remote    netip.Addr        `json:"remote,omitzero"` // for the rendezvous of gangs
+	Key       string            `json:"key,omitempty"`   // id of the key with which it registered, "" for none: see Worker.canTakeOver
 }
 
 const (
 	defaultMaxWorkers = 1000
-	evictAfter        = 24 * time.Hour        // a worker that is away makes room for another one
-	joinTimeout       = 20 * time.Second      // for the server to make a new worker
-	minSilenceCheck   = 10 * time.Millisecond // between two looks for silent workers
+	evictAfter        = 24 * time.Hour        // without contact, after which a worker may be evicted
+	joinTimeout       = 20 * time.Second      // for a worker to join the server
+	minSilenceCheck   = 10 * time.Millisecond // between two checks for silent workers
 	maxSilenceCheck   = time.Second
 	cacheBudget       = 2 << 30 // bytes of files for tasks, over all workers
 )
 
-// Fleet is all workers of one gateway. Its methods may be called at the same time.
+// Fleet holds the workers of one gateway. Its methods may be called concurrently.
 type Fleet struct {
 	cfg     Config
 	server  *url.URL
@@ -71,46 +71,43 @@ type Fleet struct {
 	logs    *tasklog.Dir
 	blobs   *transfer.Client
 
-	registerMu   sync.Mutex // held while a worker is entered
-	evicted      int        // workers that made room since evictedSince; guarded by registering
-	evictedSince time.Time
+	registerMu   sync.Mutex // serializes Register
+	evicted      int        // workers since evictedSince; guarded by registerMu
+	evictedSince time.Time  // guarded by registerMu
 
 	mu       sync.Mutex
 	workers  map[string]*Worker
-	tasks    map[string]*Task        // that are not over
-	finished map[string]finishedTask // that are over, until that is on disk
+	tasks    map[string]*Task        // that are not done
+	finished map[string]finishedTask // that are done, until that is on disk
 	pending  []diskWrite
 	acks     []reportAck
 	loops    *sync.WaitGroup // of the workers' loops; nil unless Run runs
-	ctx      context.Context //nolint:containedctx // of Run, for loops that begin later
+	ctx      context.Context //nolint:containedctx // of Run, for loops that start later
 
-	pendingReady chan struct{} // has a token if there are chores
-	acksReady    chan struct{} // has a token if there are settlements
+	pendingReady chan struct{} // a token if pending is not empty
+	acksReady    chan struct{} // a token if acks is not empty
 }
 
-// diskWrite is what is to be put on disk after the fact.
+// diskWrite is a change that is written later.
 type diskWrite struct {
-	task   *Task   // that is over; nil for none
+	task   *Task   // that is done; nil for none
 	worker *Worker // that changed; nil for none
 }
 
-// Open reads the state in cfg.Dir: workers, and the tasks that they hold. Nothing is said to the server before Run. It is a
-// Conflict if another process has the folder.
+// Open reads the state in cfg.Dir: workers and their tasks. It does not contact the server before Run. It is a Conflict if another
+// process uses the directory.
 func Open(cfg Config) (*Fleet, error) {
-	if cfg.BusyTimeout == 0 {
-		cfg.BusyTimeout = cfg.SilenceTimeout
-	}
-	cfg.MaxWorkers = cmp.Or(cfg.MaxWorkers, defaultMaxWorkers)
+	cfg.BusyTimeout, cfg.MaxWorkers = cmp.Or(cfg.BusyTimeout, cfg.SilenceTimeout), cmp.Or(cfg.MaxWorkers, defaultMaxWorkers)
 	server, err := url.Parse(cfg.Server.URL)
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the server's URL cannot be used: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "invalid server URL: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, uploadsDir), 0o700); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the folder of foreign workers cannot be made: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "cannot create the directory of foreign workers: %w", err)
 	}
 	f := &Fleet{
-		cfg: cfg, server: server, log: cfg.Log, workers: map[string]*Worker{}, tasks: map[string]*Task{}, finished: map[string]finishedTask{}, pendingReady: make(chan struct{}, 1),
-		acksReady: make(chan struct{}, 1),
+		cfg: cfg, server: server, log: cfg.Log, workers: map[string]*Worker{}, tasks: map[string]*Task{}, finished: map[string]finishedTask{}, pendingReady: wake.New(),
+		acksReady: wake.New(),
 	}
 	if err := f.open(); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -120,7 +117,7 @@ func Open(cfg Config) (*Fleet, error) {
 
 func (f *Fleet) open() error {
 	var err error
-	if f.reports, err = agent.OpenReportStore(f.cfg.Dir); err != nil { // the lock on the folder
+	if f.reports, err = agent.OpenReportStore(f.cfg.Dir); err != nil { // locks the directory
 		return err
 	}
 	if f.store, err = openStore(f.cfg.Dir); err != nil {
@@ -136,12 +133,12 @@ func (f *Fleet) open() error {
 	return f.load()
 }
 
-// load takes up what an earlier Fleet left.
+// load recovers workers and tasks.
 func (f *Fleet) load() error {
 	onBad := func(id string, err error) {
-		f.log.Error("a record of a foreign worker cannot be read and is left out", slog.String("id", id), slog.Any("error", err))
+		f.log.Error("cannot read a record of a foreign worker, ignoring it", slog.String("id", id), slog.Any("error", err))
 	}
-	unowned := map[string]taskRecord{} // their workers are gone
+	unowned := map[string]taskRecord{} // of removed workers
 	err := f.store.load(func(id string, r workerRecord) {
 		f.workers[id] = newWorker(f, &r)
 	}, func(id string, r taskRecord) {
@@ -158,14 +155,14 @@ func (f *Fleet) load() error {
 		w.tasks[id], f.tasks[id] = t, t
 	}, onBad)
 	if err != nil {
-		return muster.Errorf(muster.Internal, "the state of foreign workers cannot be read: %w", err)
+		return muster.Errorf(muster.Internal, "cannot read the state of foreign workers: %w", err)
 	}
 	return f.sweep(unowned)
 }
 
 func (f *Fleet) tasksDir() string { return filepath.Join(f.cfg.Dir, "tasks") }
 
-// Close closes the state of a Fleet that is not run.
+// Close closes the state of a Fleet without Run.
 func (f *Fleet) Close() error {
 	var errs []error
 	if f.logs != nil {
@@ -180,8 +177,7 @@ func (f *Fleet) Close() error {
 	return errors.Join(errs...)
 }
 
-// Run keeps the sessions of all workers until ctx ends. Then it leaves their tasks to the next Fleet on the folder, and
-// closes the state.
+// Run maintains the sessions of all workers until ctx ends, and closes the state. The next Fleet in the directory continues their tasks.
 func (f *Fleet) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -206,13 +202,13 @@ func (f *Fleet) Run(ctx context.Context) error {
 	f.mu.Unlock()
 	loops.Wait()
 	stopAcks()
-	ackGroup.Wait() // before what that leaves to do on disk is done
+	ackGroup.Wait() // it enqueues writes
 	stopWrites()
 	background.Wait()
 	return f.Close()
 }
 
-// loadLogSizes looks up how long the logs of the tasks are that were taken up.
+// loadLogSizes reads the log sizes of recovered tasks.
 func (f *Fleet) loadLogSizes(ctx context.Context) {
 	f.mu.Lock()
 	list := slices.Collect(maps.Values(f.tasks))
@@ -220,13 +216,13 @@ func (f *Fleet) loadLogSizes(ctx context.Context) {
 	for _, t := range list {
 		t.logMu.Lock()
 		if err := t.loadLogSize(ctx); err != nil {
-			f.log.Error("the log of a task cannot be read", slog.String("attempt", t.run.Attempt.String()), slog.Any("error", err))
+			f.log.Error("cannot read the log of a task", slog.String("attempt", t.run.Attempt.String()), slog.Any("error", err))
 		}
 		t.logMu.Unlock()
 	}
 }
 
-// startWorker has a new worker's loop run.
+// startWorker adds a new worker and starts its loop.
 func (f *Fleet) startWorker(w *Worker) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -253,16 +249,15 @@ func (f *Fleet) watchSilence(ctx context.Context) {
 	}
 }
 
-// writeLoop puts on disk what is over, until ctx ends and nothing is left to do.
+// writeLoop writes pending changes until ctx ends and none is left.
 func (f *Fleet) writeLoop(ctx context.Context) {
-	for {
+	for done := false; !done; {
 		select {
 		case <-f.pendingReady:
-			f.flush()
 		case <-ctx.Done():
-			f.flush()
-			return
+			done = true
 		}
+		f.flush()
 	}
 }
 
@@ -271,55 +266,43 @@ func (f *Fleet) flush() {
 	list := f.pending
 	f.pending = nil
 	f.mu.Unlock()
-	// A worker's strays are on disk before the tasks that they were are removed from there.
+	var workers, tasks []func()
 	saved := map[*Worker]bool{}
-	runBatched(list, func(c diskWrite) func() {
-		if c.worker == nil || saved[c.worker] {
-			return nil
+	for _, c := range list {
+		if c.worker != nil && !saved[c.worker] {
+			saved[c.worker] = true
+			workers = append(workers, c.worker.save)
 		}
-		saved[c.worker] = true
-		return c.worker.save
-	})
-	runBatched(list, func(c diskWrite) func() {
-		if c.task == nil {
-			return nil
+		if c.task != nil {
+			tasks = append(tasks, c.task.cleanup)
 		}
-		return c.task.cleanup
-	})
+	}
+	runBatched(workers) // their orphans are on disk before the records of these tasks are removed
+	runBatched(tasks)
 }
 
-// runBatched does what is to be done for the chores, some at a time, so that they share transactions.
-func runBatched(list []diskWrite, action func(diskWrite) func()) {
+// runBatched calls functions, some at a time, so that they share transactions.
+func runBatched(list []func()) {
 	for chunk := range slices.Chunk(list, 64) {
 		var group sync.WaitGroup
-		for _, c := range chunk {
-			if f := action(c); f != nil {
-				group.Go(f)
-			}
+		for _, f := range chunk {
+			group.Go(f)
 		}
 		group.Wait()
 	}
 }
 
-// enqueue puts something on disk soon.
+// enqueue has a change written soon.
 func (f *Fleet) enqueue(c diskWrite) {
 	f.mu.Lock()
 	f.pending = append(f.pending, c)
 	f.mu.Unlock()
-	signal(f.pendingReady)
+	wake.Set(f.pendingReady)
 }
 
-// signal puts one into c unless it holds one.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// Register enters a worker, or changes the facts of a known one and touches it; one that had left comes back. A change of facts
-// opens its session anew, and what it holds stays. It is Forbidden if another key registered the id and still uses it, Conflict if there are
-// too many workers, and Invalid for facts that the server would not take.
+// Register adds a worker, or changes the facts of a known one and touches it; one that left returns. After a change of facts the worker
+// has a new session and keeps its tasks. It is Forbidden if another key uses the id, Conflict if there are too many workers, and Invalid
+// for facts that the server does not accept.
 func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) {
 	if err := f.validate(&facts); err != nil {
 		return nil, err
@@ -332,7 +315,7 @@ func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) {
 			break
 		}
 		if !w.isRemoved() && w.removedByAdmin(ctx) {
-			w.remove("an administrator removed it")
+			w.remove("removed by an administrator")
 		}
 		if !w.isRemoved() {
 			return w, w.update(facts)
@@ -354,13 +337,13 @@ func (f *Fleet) Register(ctx context.Context, facts Facts) (*Worker, error) {
 		return nil, err
 	}
 	w.Touch(nil)
-	f.startWorker(w) //nolint:contextcheck // its loop lives as long as Run
-	f.log.Info("a foreign worker registered", slog.String("id", facts.ID), slog.String("name", facts.Name))
+	f.startWorker(w) //nolint:contextcheck // the loop ends with Run
+	f.log.Info("foreign worker registered", slog.String("id", facts.ID), slog.String("name", facts.Name))
 	return w, nil
 }
 
-// ensureCapacity forgets a worker that was away for long if there are as many as there may be. Three quarters of them may be from
-// one address, and in an hour no more are forgotten than there may be: each new one leaves something at the server.
+// ensureCapacity evicts the worker that was unreachable for longest if there are MaxWorkers. One address may have three quarters of them.
+// It evicts at most MaxWorkers in an hour, because each new worker leaves traces on the server.
 func (f *Fleet) ensureCapacity(addr netip.Addr) error {
 	all := f.Workers()
 	sameAddr := 0
@@ -370,7 +353,7 @@ func (f *Fleet) ensureCapacity(addr netip.Addr) error {
 		}
 	}
 	if limit := f.cfg.MaxWorkers * 3 / 4; sameAddr > limit {
-		return muster.Errorf(muster.Conflict, "there are %d workers from %s already, which is the most from one address", sameAddr, addr)
+		return muster.Errorf(muster.Conflict, "too many workers from %[2]s: %[1]d", sameAddr, addr)
 	}
 	if len(all) < f.cfg.MaxWorkers {
 		return nil
@@ -379,7 +362,7 @@ func (f *Fleet) ensureCapacity(addr netip.Addr) error {
 		f.evictedSince, f.evicted = now, 0
 	}
 	if f.evicted >= f.cfg.MaxWorkers {
-		return muster.Errorf(muster.Conflict, "%d workers made room for others within an hour, which is the most", f.evicted)
+		return muster.Errorf(muster.Conflict, "too many new workers: %d were evicted within an hour", f.evicted)
 	}
 	var oldest *Worker
 	for _, w := range all {
@@ -388,49 +371,46 @@ func (f *Fleet) ensureCapacity(addr netip.Addr) error {
 		}
 	}
 	if oldest == nil {
-		return muster.Errorf(muster.Conflict, "there are %d workers already, which is the most of a gateway", len(all))
+		return muster.Errorf(muster.Conflict, "too many workers: the gateway has %d", len(all))
 	}
 	f.evicted++
-	oldest.remove("its place was needed")
+	oldest.remove("evicted for another worker")
 	return nil
 }
 
-// Worker returns the worker with this id in its system, nil if it is unknown or was removed by an administrator. One that
-// left or was drained is known: see Worker.Err.
+// Worker returns the worker with this id in its system, nil if it is unknown or was removed. It also returns one that left or was
+// drained: see Worker.Err.
 func (f *Fleet) Worker(id string) *Worker {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.workers[id]
 }
 
-// Workers returns all workers by id.
+// Workers returns all workers, sorted by id.
 func (f *Fleet) Workers() []*Worker {
 	f.mu.Lock()
-	list := make([]*Worker, 0, len(f.workers))
-	for _, w := range f.workers {
-		list = append(list, w)
-	}
+	list := slices.Collect(maps.Values(f.workers))
 	f.mu.Unlock()
 	slices.SortFunc(list, func(a, b *Worker) int { return cmp.Compare(a.id, b.id) })
 	return list
 }
 
-// Task returns the task with this id, nil if it is unknown or over: then Late says more.
+// Task returns the task with this id, nil if it is unknown or done: see ReportLate.
 func (f *Fleet) Task(id string) *Task {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.tasks[id]
 }
 
-// ReportLate takes note that a worker sent a final report of a task that is over: whatever it did, it does not run the task any
-// more. It returns why the task is over, a Conflict with one of the Err… in its chain, or NotFound if nobody remembers such a task.
+// ReportLate records that a worker sent a final report of a task that is done: the worker does not run it any more. It returns why the
+// task is done, a Conflict with one of the Err… in its chain, or NotFound for an unknown task.
 func (f *Fleet) ReportLate(id string) error {
 	f.mu.Lock()
 	p, ok := f.finished[id]
 	f.mu.Unlock()
 	if !ok {
 		if p, ok = f.store.findFinished(id); !ok {
-			return muster.Errorf(muster.NotFound, "there is no task %q", id)
+			return muster.Errorf(muster.NotFound, "unknown task %q", id)
 		}
 	}
 	if w := f.Worker(p.Worker); w != nil {

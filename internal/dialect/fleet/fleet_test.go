@@ -14,13 +14,14 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// A task goes to a foreign worker, and what it says of it is the task's: start, progress, log, artifacts, result.
+// Reports of a foreign worker are those of the task: start, progress, log, artifacts, result.
 func TestATaskGoesThrough(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
-	w.waitFor("the worker is shown as active", func() bool { return w.workerState("one") == muster.WorkerActive })
+	testkit.Await(w.t, "the worker is shown as active", func() bool { return w.workerState("one") == muster.WorkerActive })
 	job := w.submit(nil)
 	task := w.waitOffered(worker)
 	if task.Started() || string(task.Run().Spec.Input) != `{"n":1}` || w.fleet.Task(task.ID()) != task {
@@ -32,7 +33,7 @@ func TestATaskGoesThrough(t *testing.T) {
 	if err := task.Progress(muster.Progress{Progress: new(0.5), Step: new("half"), Metrics: map[string]float64{"loss": 2}}); err != nil {
 		t.Fatal(err)
 	}
-	w.waitFor("progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p == 0.5 })
+	testkit.Await(w.t, "progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p == 0.5 })
 	if err := task.Log(t.Context(), "first line", "second line"); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,7 @@ func TestATaskGoesThrough(t *testing.T) {
 		t.Errorf("the task is %s with %s", got.State, got.Result)
 	}
 	var metrics wire.Metrics
-	w.waitFor("the log with its points is on the server", func() bool {
+	testkit.Await(w.t, "the log with its points is on the server", func() bool {
 		var err error
 		metrics, err = w.client.Metrics(t.Context(), muster.TaskID{Job: job.ID}, 0)
 		return err == nil && len(metrics.Attempts) == 1 && len(metrics.Attempts[0].Points) > 1
@@ -71,7 +72,7 @@ func TestATaskGoesThrough(t *testing.T) {
 		t.Errorf("the points are %+v", points)
 	}
 	if !errors.Is(task.Err(), fleet.ErrReported) || w.fleet.Task(task.ID()) != nil {
-		t.Errorf("the finished task is not over: %v", task.Err())
+		t.Errorf("the finished task is not done: %v", task.Err())
 	}
 	if err := task.Finish(t.Context(), end); !errors.Is(err, fleet.ErrReported) || muster.CodeOf(err) != muster.Conflict {
 		t.Errorf("a second report: %v", err)
@@ -82,7 +83,7 @@ func TestATaskGoesThrough(t *testing.T) {
 	if err := w.fleet.ReportLate("nobody"); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("a report of an unknown task: %v", err)
 	}
-	w.waitFor("the log is on the server", func() bool {
+	testkit.Await(w.t, "the log is on the server", func() bool {
 		var lines []string
 		for line, err := range w.client.Logs(t.Context(), muster.TaskID{Job: job.ID}, client.LogOptions{}) {
 			if err != nil {
@@ -98,7 +99,7 @@ func TestATaskGoesThrough(t *testing.T) {
 	}
 }
 
-// A failure is one of the task, with its reason and message.
+// A failure has a reason and a message.
 func TestAFailure(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -119,7 +120,7 @@ func TestAFailure(t *testing.T) {
 	}
 }
 
-// A cancelled task is over at once, and its worker takes nothing until it is known to be free.
+// A cancelled task is done at once, and its worker is constrained until it is idle.
 func TestACancellation(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -142,7 +143,7 @@ func TestACancellation(t *testing.T) {
 		w.waitState(job, muster.Cancelled)
 		<-task.Done()
 		if !errors.Is(task.Err(), fleet.ErrCancelled) {
-			t.Errorf("%d: it is over because %v", i, task.Err())
+			t.Errorf("%d: the task is done: %v", i, task.Err())
 		}
 		if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); !errors.Is(err, fleet.ErrCancelled) {
 			t.Errorf("%d: a report of what was cancelled: %v", i, err)
@@ -154,13 +155,13 @@ func TestACancellation(t *testing.T) {
 			}
 			return got.Constrained
 		}
-		w.waitFor("the worker is constrained", func() bool { return strings.Contains(shown(), "cannot be stopped") })
+		testkit.Await(w.t, "the worker is constrained", func() bool { return strings.Contains(shown(), "cannot be stopped") })
 		free(task.ID())
-		w.waitFor("the worker is free", func() bool { return shown() == "" })
+		testkit.Await(w.t, "the worker is free", func() bool { return shown() == "" })
 	}
 }
 
-// What did not begin leaves nothing behind when it is cancelled.
+// A cancelled task that did not start is no orphan.
 func TestACancellationBeforeTheStart(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -193,7 +194,7 @@ func TestATimeout(t *testing.T) {
 	}
 }
 
-// A silent worker is unreachable, then its task is given to another one, and its late report counts for nothing.
+// A worker without contact is unreachable, then another one gets its task, and its late report has no effect.
 func TestSilence(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = time.Second })
 	worker := w.register(newFacts("one"))
@@ -202,14 +203,14 @@ func TestSilence(t *testing.T) {
 	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	w.waitFor("the worker is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+	testkit.Await(w.t, "the worker is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
 	if w.task(job).State != muster.Running {
 		t.Errorf("the task is %s while its lease runs", w.task(job).State)
 	}
 	two := w.register(newFacts("two"))
 	beat := time.NewTicker(100 * time.Millisecond)
 	defer beat.Stop()
-	w.waitFor("the other worker has it", func() bool { two.Touch(nil); return len(two.Tasks()) > 0 })
+	testkit.Await(w.t, "the other worker has it", func() bool { two.Touch(nil); return len(two.Tasks()) > 0 })
 	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded, Result: json.RawMessage(`"late"`)}); !errors.Is(err, fleet.ErrAbandoned) {
 		t.Errorf("a late report: %v", err)
 	}
@@ -223,10 +224,10 @@ func TestSilence(t *testing.T) {
 		t.Errorf("the result is %s", got.Result)
 	}
 	worker.Touch(nil)
-	w.waitFor("the worker is back", func() bool { return w.workerState("one") == muster.WorkerActive })
+	testkit.Await(w.t, "the worker is back", func() bool { return w.workerState("one") == muster.WorkerActive })
 }
 
-// A worker that comes back in time goes on with its task.
+// A worker that reconnects in time continues its task.
 func TestAShortSilence(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 500 * time.Millisecond })
 	worker := w.register(newFacts("one"))
@@ -235,7 +236,7 @@ func TestAShortSilence(t *testing.T) {
 	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	w.waitFor("the worker is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+	testkit.Await(w.t, "the worker is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
 	worker.Touch(nil)
 	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
@@ -245,13 +246,13 @@ func TestAShortSilence(t *testing.T) {
 	}
 }
 
-// Busy is how long a worker may be silent that runs a task.
+// BusyTimeout applies to a worker that runs a task.
 func TestABusyWorkerMayBeSilent(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout, c.BusyTimeout = 300*time.Millisecond, time.Hour })
 	worker := w.register(newFacts("one"))
 	w.submit(nil)
 	var task *fleet.Task
-	w.waitFor("a task is offered", func() bool {
+	testkit.Await(w.t, "a task is offered", func() bool {
 		worker.Touch(nil)
 		if tasks := worker.Tasks(); len(tasks) > 0 {
 			task = tasks[0]
@@ -262,14 +263,14 @@ func TestABusyWorkerMayBeSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	idle := w.register(newFacts("idle"))
-	w.waitFor("the idle worker is unreachable", func() bool { return w.workerState("idle") == muster.WorkerUnreachable })
+	testkit.Await(w.t, "the idle worker is unreachable", func() bool { return w.workerState("idle") == muster.WorkerUnreachable })
 	if state := w.workerState("one"); state != muster.WorkerActive {
 		t.Errorf("the busy worker is %s", state)
 	}
 	_ = idle
 }
 
-// The server is started again in the middle of a task: the task goes on under its id, and its report counts.
+// After a restart of the server a task continues under its id, and its report counts.
 func TestARestartInTheMiddle(t *testing.T) {
 	for name, end := range map[string]func(w *env){
 		"in order":    func(w *env) { w.stop() },
@@ -290,7 +291,7 @@ func TestARestartInTheMiddle(t *testing.T) {
 				t.Fatal(err)
 			}
 			second := w.submit(nil) // offered, not begun
-			w.waitFor("both are held", func() bool { return len(worker.Tasks()) == 2 })
+			testkit.Await(w.t, "both are held", func() bool { return len(worker.Tasks()) == 2 })
 			id := task.ID()
 			end(w)
 			w.start()
@@ -325,7 +326,7 @@ func TestARestartInTheMiddle(t *testing.T) {
 	}
 }
 
-// A task's files are there once, and are gone with it.
+// A task's files are fetched once, and removed with it.
 func TestFiles(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -352,11 +353,11 @@ func TestFiles(t *testing.T) {
 	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
 	}
-	w.waitFor("the folder is gone", func() bool { _, err := os.Stat(folder); return errors.Is(err, os.ErrNotExist) })
+	testkit.Await(w.t, "the directory is removed", func() bool { _, err := os.Stat(folder); return errors.Is(err, os.ErrNotExist) })
 	if _, err := task.FetchInputs(t.Context()); !errors.Is(err, fleet.ErrReported) {
-		t.Errorf("the folder of a task that is over: %v", err)
+		t.Errorf("inputs of a finished task: %v", err)
 	}
 	if err := task.AddArtifact(t.Context(), "a", io.LimitReader(nil, 0), 1); !errors.Is(err, fleet.ErrReported) {
-		t.Errorf("an artifact of a task that is over: %v", err)
+		t.Errorf("an artifact of a finished task: %v", err)
 	}
 }

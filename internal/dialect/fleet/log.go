@@ -9,13 +9,13 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// taskLog is how far a task's log is.
+// taskLog is the state of a task's log.
 type taskLog struct {
 	size    int64
-	unknown bool // the size was not looked up since the task was taken up
+	unknown bool // the size was not read since the task was recovered
 }
 
-// loadLogSize looks the log's size up if it is not known. The lock of the log is held.
+// loadLogSize reads the log's size if it is unknown. The caller holds logMu.
 func (t *Task) loadLogSize(ctx context.Context) error {
 	if !t.log.unknown {
 		return nil
@@ -27,8 +27,8 @@ func (t *Task) loadLogSize(ctx context.Context) error {
 	return err
 }
 
-// Log appends lines to the task's log, each without its newline, until one is over the log's bound: that and what follows is dropped, and
-// the log says so. It implies Begin. It is a Conflict if the task is over.
+// Log appends lines without newlines to the task's log. The first line beyond the log's limit and all later ones are dropped, and a line
+// in the log notes that. Log implies MarkStarted. It is a Conflict if the task is done.
 func (t *Task) Log(ctx context.Context, lines ...string) error {
 	if err := t.MarkStarted(); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (t *Task) Log(ctx context.Context, lines ...string) error {
 	}, func() {})
 }
 
-// appendLog appends records to the log, and tells the agent. The lock of the log is held.
+// appendLog appends records to the log and notifies the agent. The caller holds logMu.
 func (t *Task) appendLog(ctx context.Context, data []byte) error {
 	size, err := t.worker.fleet.logs.Append(ctx, t.run.Attempt, t.log.size, data)
 	if size > t.log.size {
@@ -71,10 +71,9 @@ func (t *Task) appendLog(ctx context.Context, data []byte) error {
 	return err
 }
 
-// pointTimeout is how long the log may take to accept a point.
-const pointTimeout = 10 * time.Second
+const pointTimeout = 10 * time.Second // for writing a point
 
-// logPoint writes a point of what the task reported into its log. One that has no room there is dropped.
+// logPoint writes a point of the task's progress into its log. It drops a point that does not fit.
 func (t *Task) logPoint(at time.Time, data []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), pointTimeout)
 	defer cancel()
@@ -91,11 +90,11 @@ func (t *Task) logPoint(at time.Time, data []byte) {
 		return
 	}
 	if err := t.appendLog(ctx, record); err != nil {
-		t.worker.fleet.log.Debug("a point of a task's history is dropped", slog.String("task", t.run.Attempt.Task.String()), slog.Any("error", err))
+		t.worker.fleet.log.Debug("progress point dropped", slog.String("task", t.run.Attempt.Task.String()), slog.Any("error", err))
 	}
 }
 
-// encodeLines makes records of lines until one does not fit into room: in the place of that and of what follows is a word of it.
+// encodeLines encodes lines up to free bytes. A note replaces the first line that does not fit and all later ones.
 func encodeLines(lines []string, free int64) (data []byte, truncated bool) {
 	now := time.Now()
 	for _, line := range lines {
@@ -108,9 +107,9 @@ func encodeLines(lines []string, free int64) (data []byte, truncated bool) {
 	return data, false
 }
 
-// removeLog removes the log of a task that is over.
+// removeLog removes the log of a task that is done.
 func (t *Task) removeLog(ctx context.Context) error {
-	t.logMu.Lock() // nothing is appended after that
+	t.logMu.Lock()
 	defer t.logMu.Unlock()
 	return t.worker.fleet.logs.RemoveAttempt(ctx, t.run.Attempt)
 }

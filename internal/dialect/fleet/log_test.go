@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-// What fits into the bound of a log is kept, and what follows is dropped, also after a restart.
+// Lines beyond the limit of a log are dropped, also after a restart.
 func TestLogBound(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))

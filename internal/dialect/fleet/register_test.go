@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func withKey(id, key string) fleet.Facts {
@@ -15,7 +16,7 @@ func withKey(id, key string) fleet.Facts {
 	return f
 }
 
-// A worker of an open gateway goes on with its tasks once keys are required there.
+// A worker of an open gateway keeps its tasks after keys become required.
 func TestFirstKey(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -34,7 +35,7 @@ func TestFirstKey(t *testing.T) {
 	for name, key := range map[string]string{"another key": "k-second", "no key": ""} {
 		_, err := w.fleet.Register(t.Context(), withKey("one", key))
 		if muster.CodeOf(err) != muster.Forbidden || !strings.Contains(err.Error(), "muster workers remove one") {
-			t.Errorf("%s took over a worker that is there: %v", name, err)
+			t.Errorf("%s took over an active worker: %v", name, err)
 		}
 	}
 	if err := worker.Tasks()[0].Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
@@ -43,15 +44,15 @@ func TestFirstKey(t *testing.T) {
 	w.waitState(job, muster.Succeeded)
 }
 
-// The id of a worker that is unreachable and holds nothing can be registered with another key, and not without one.
+// The id of an unreachable worker without tasks can be registered with another key, but not without a key.
 func TestRotatedKey(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
 	worker := w.register(withKey("one", "k-old"))
-	w.waitFor("it is active", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+	testkit.Await(w.t, "it is active", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
 	job := w.submit(func(s *muster.Spec) { s.Tasks[0].Disconnect.Grace = muster.Duration(time.Hour) })
-	w.waitFor("it holds the task", func() bool { worker.Touch(nil); return len(worker.Tasks()) > 0 })
+	testkit.Await(w.t, "it holds the task", func() bool { worker.Touch(nil); return len(worker.Tasks()) > 0 })
 	waitUnreachable := func() {
-		w.waitFor("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+		testkit.Await(w.t, "it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
 	}
 	waitUnreachable()
 	if _, err := w.fleet.Register(t.Context(), withKey("one", "k-new")); muster.CodeOf(err) != muster.Forbidden {
@@ -69,14 +70,14 @@ func TestRotatedKey(t *testing.T) {
 	if got := w.register(withKey("one", "k-new")); got != worker || got.Facts().Key != "k-new" {
 		t.Errorf("the key is %q", got.Facts().Key)
 	}
-	w.waitFor("it is active again", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+	testkit.Await(w.t, "it is active again", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
 }
 
 // A registration that cannot be written changes nothing, and is as good as a first one when it comes again.
 func TestRegistrationOnABrokenDisk(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
-	w.waitFor("it is active", func() bool { return w.workerState("one") == muster.WorkerActive })
+	testkit.Await(w.t, "it is active", func() bool { return w.workerState("one") == muster.WorkerActive })
 	if err := worker.Leave(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -87,10 +88,10 @@ func TestRegistrationOnABrokenDisk(t *testing.T) {
 		t.Fatalf("the registration: %v; the worker: %v", err, worker.Err())
 	}
 	w.register(newFacts("one"))
-	w.waitFor("it is active again", func() bool { return w.workerState("one") == muster.WorkerActive })
+	testkit.Await(w.t, "it is active again", func() bool { return w.workerState("one") == muster.WorkerActive })
 }
 
-// The word that a worker may be busy with a task that is over is on disk before the task is not there any more.
+// An orphan is on disk before the record of its task is removed.
 func TestOrphansAreWrittenFirst(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -112,5 +113,5 @@ func TestOrphansAreWrittenFirst(t *testing.T) {
 		}
 	}
 	release()
-	w.waitFor("the task is removed from disk", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
+	testkit.Await(w.t, "the task is removed from disk", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
 }

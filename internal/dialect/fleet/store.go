@@ -14,60 +14,58 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// store is what is on disk. Every change is there when the method returns nil. Its methods may be called at the same time; changes that
-// come together share one transaction.
+// store keeps workers and tasks on disk. A change is on disk when its method returns nil. Its methods may be called concurrently;
+// concurrent changes share a transaction.
 type store struct{ db *bbolt.DB }
 
-// The buckets: workers by their ids, tasks that are held by theirs, and those that are over.
 const (
-	bucketWorkers  = "workers"
-	bucketTasks    = "tasks"
-	bucketFinished = "over"  // task id → past
-	bucketOrder    = "order" // sequence → task id, to forget the oldest
+	bucketWorkers  = "workers" // id → workerRecord
+	bucketTasks    = "tasks"   // id → taskRecord
+	bucketFinished = "over"    // task id → finishedTask
+	bucketOrder    = "order"   // sequence → task id, oldest first
 )
 
-// maxFinished is how many tasks that are over are remembered.
-const maxFinished = 10_000
+const maxFinished = 10_000 // tasks in bucketFinished
 
 const (
-	lockTimeout = 3 * time.Second // for another process that is just ending
+	lockTimeout = 3 * time.Second // for another process to end
 	batchDelay  = time.Millisecond
 )
 
 // workerRecord is a worker on disk.
 type workerRecord struct {
 	Facts    Facts             `json:"facts"`
-	Dir      string            `json:"place"`            // its folder in workers
-	Inactive string            `json:"away,omitempty"`   // why it does not belong to the fleet now
-	Orphans  map[string]string `json:"strays,omitempty"` // tasks that are over and that it may still run, with why
+	Dir      string            `json:"place"`            // name of its directory
+	Inactive string            `json:"away,omitempty"`   // why the worker is not part of the fleet
+	Orphans  map[string]string `json:"strays,omitempty"` // tasks that are done but may still run, with the reason
 }
 
-// taskRecord is a held task on disk.
+// taskRecord is a task on disk.
 type taskRecord struct {
 	Worker       string            `json:"worker"`
 	Attempt      json.RawMessage   `json:"attempt"` // a run.Task
 	Offered      muster.Time       `json:"offered"`
 	Began        muster.Time       `json:"began,omitzero"`
 	Artifacts    []muster.Artifact `json:"artifacts,omitempty"`
-	LogTruncated bool              `json:"cut,omitempty"`    // the log has no more room
-	Report       *muster.Report    `json:"report,omitempty"` // once it was finished
+	LogTruncated bool              `json:"cut,omitempty"`    // the log is full
+	Report       *muster.Report    `json:"report,omitempty"` // the final one
 }
 
-// finishedTask is a task that is over.
+// finishedTask is a task that is done, on disk.
 type finishedTask struct {
 	Worker string `json:"worker"`
-	Cause  string `json:"cause"` // a key of causes
-	Task   string `json:"task"`  // the attempt, for people
+	Cause  string `json:"cause"` // a name in causes
+	Task   string `json:"task"`  // the Muster task, for people
 }
 
 func openStore(dir string) (*store, error) {
 	path := filepath.Join(dir, "fleet.db")
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, NoStatistics: true})
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, muster.Errorf(muster.Conflict, "another process uses %s", dir)
+		return nil, muster.Errorf(muster.Conflict, "another process uses the directory %s", dir)
 	}
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "%s cannot be opened: %w; if it is damaged, move it away: the workers register again then", path, err)
+		return nil, muster.Errorf(muster.Internal, "cannot open %s: %w; if it is damaged, move it away: the workers then register again", path, err)
 	}
 	db.MaxBatchDelay = batchDelay
 	err = db.Update(func(tx *bbolt.Tx) error {
@@ -79,17 +77,17 @@ func openStore(dir string) (*store, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(muster.Errorf(muster.Internal, "%s cannot be written: %w", path, err), db.Close())
+		return nil, errors.Join(muster.Errorf(muster.Internal, "cannot write %s: %w", path, err), db.Close())
 	}
 	return &store{db: db}, nil
 }
 
 func (s *store) close() error { return s.db.Close() }
 
-// update makes one change.
+// update commits one change.
 func (s *store) update(f func(tx *bbolt.Tx) error) error {
 	if err := s.db.Batch(f); err != nil {
-		return muster.Errorf(muster.Unavailable, "the state of foreign workers cannot be written: %w", err)
+		return muster.Errorf(muster.Unavailable, "cannot write the state of foreign workers: %w", err)
 	}
 	return nil
 }
@@ -114,7 +112,7 @@ func (s *store) putTask(id string, r *taskRecord) error {
 	return s.update(func(tx *bbolt.Tx) error { return putJSON(tx, bucketTasks, id, r) })
 }
 
-// moveToFinished moves a task to those that are over.
+// moveToFinished moves a task to those that are done.
 func (s *store) moveToFinished(id string, p finishedTask) error {
 	return s.update(func(tx *bbolt.Tx) error {
 		if err := tx.Bucket([]byte(bucketTasks)).Delete([]byte(id)); err != nil {
@@ -142,7 +140,7 @@ func (s *store) moveToFinished(id string, p finishedTask) error {
 
 func sequenceKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// findFinished returns what is remembered of a task that is over; ok is false if nothing is.
+// findFinished returns a task that is done.
 func (s *store) findFinished(id string) (p finishedTask, ok bool) {
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte(bucketFinished)).Get([]byte(id))
@@ -154,39 +152,32 @@ func (s *store) findFinished(id string) (p finishedTask, ok bool) {
 	return p, err == nil
 }
 
-var errNotFound = errors.New("there is no such entry")
+var errNotFound = errors.New("no such entry")
 
-// load calls worker and task for each that is there. A record that cannot be read is passed to bad, and left out.
+// load calls onWorker for each worker, then onTask for each task, and onBad for records that cannot be read.
 func (s *store) load(onWorker func(id string, r workerRecord), onTask func(id string, r taskRecord), onBad func(id string, err error)) error {
 	return s.db.View(func(tx *bbolt.Tx) error {
-		err := tx.Bucket([]byte(bucketWorkers)).ForEach(func(id, b []byte) error {
-			var r workerRecord
-			if err := json.Unmarshal(b, &r); err != nil {
-				onBad(string(id), err)
-				return nil
-			}
-			onWorker(string(id), r)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		return tx.Bucket([]byte(bucketTasks)).ForEach(func(id, b []byte) error {
-			var r taskRecord
-			if err := json.Unmarshal(b, &r); err != nil {
-				onBad(string(id), err)
-				return nil
-			}
-			onTask(string(id), r)
-			return nil
-		})
+		return errors.Join(forEach(tx, bucketWorkers, onWorker, onBad), forEach(tx, bucketTasks, onTask, onBad))
 	})
 }
 
-// removeAll removes a folder with all that is in it.
+// forEach calls fn for each entry of a bucket, and onBad for one that is not a T.
+func forEach[T any](tx *bbolt.Tx, bucket string, fn func(id string, r T), onBad func(id string, err error)) error {
+	return tx.Bucket([]byte(bucket)).ForEach(func(id, b []byte) error {
+		var r T
+		if err := json.Unmarshal(b, &r); err != nil {
+			onBad(string(id), err)
+		} else {
+			fn(string(id), r)
+		}
+		return nil
+	})
+}
+
+// removeAll removes a directory tree.
 func removeAll(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
-		return muster.Errorf(muster.Internal, "%s cannot be removed: %w", dir, err)
+		return muster.Errorf(muster.Internal, "cannot remove %s: %w", dir, err)
 	}
 	return nil
 }

@@ -12,9 +12,10 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
-// remove forgets the worker for good, with all that it holds.
+// remove deletes the worker and its tasks.
 func (w *Worker) remove(reason string) {
 	f := w.fleet
 	w.mu.Lock()
@@ -25,27 +26,27 @@ func (w *Worker) remove(reason string) {
 	w.mu.Unlock()
 	for _, t := range held {
 		t.abort(ErrAbandoned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: reason})
-		t.acknowledge(false) // the report of one that was finished reaches the server no more
+		t.acknowledge(false) // a report that is not sent yet is lost
 	}
 	if leave != nil {
 		leave()
 	}
-	signal(w.wake)
+	wake.Set(w.wake)
 	w.saveMu.Lock()
 	if err := errors.Join(f.store.dropWorker(w.id), removeAll(w.dir())); err != nil {
-		w.log.Error("a foreign worker cannot be removed from disk", slog.Any("error", err))
+		w.log.Error("cannot remove a foreign worker from disk", slog.Any("error", err))
 	}
 	w.saveMu.Unlock()
-	f.mu.Lock() // from now on another one may have its id
+	f.mu.Lock() // afterwards another worker may have the id
 	if f.workers[w.id] == w {
 		delete(f.workers, w.id)
 	}
 	f.mu.Unlock()
 	w.removedOnce.Do(func() { close(w.removedCh) })
-	w.log.Info("a foreign worker is forgotten", slog.String("why", reason))
+	w.log.Info("foreign worker removed", slog.String("why", reason))
 }
 
-// removeFiles removes the logs and reports of a worker that was removed. It has no session any more.
+// removeFiles removes the logs and reports of a removed worker after its session has ended.
 func (w *Worker) removeFiles(ctx context.Context) {
 	w.mu.Lock()
 	removed, tasks := w.removed, w.heldAtRemoval
@@ -62,11 +63,11 @@ func (w *Worker) removeFiles(ctx context.Context) {
 		errs = append(errs, w.fleet.logs.RemoveAttempt(ctx, a))
 	}
 	if err := errors.Join(append(errs, w.fleet.reports.RemoveWorkers(w.dirName))...); err != nil {
-		w.log.Error("what a foreign worker left cannot be removed from disk", slog.Any("error", err))
+		w.log.Error("cannot remove the files of a foreign worker", slog.Any("error", err))
 	}
 }
 
-// sweep removes what a Fleet left that ended at the wrong moment. orphans are records of tasks whose workers are gone.
+// sweep removes files and records that a crash left behind. unowned has the tasks of removed workers.
 func (f *Fleet) sweep(unowned map[string]taskRecord) error {
 	dirs := map[string]bool{}
 	for _, w := range f.workers {
@@ -96,7 +97,7 @@ func (f *Fleet) sweep(unowned map[string]taskRecord) error {
 	return errors.Join(append(errs, f.sweepReports(dirs))...)
 }
 
-// sweepReports removes the reports of workers that are gone, and the logs of attempts that are neither held nor reported.
+// sweepReports removes the reports of removed workers, and the logs of attempts that have neither a task nor a report.
 func (f *Fleet) sweepReports(dirs map[string]bool) error {
 	byDir, err := f.reports.AttemptsByWorker()
 	if err != nil {

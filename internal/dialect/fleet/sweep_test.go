@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func (w *env) fleetDir() string { return filepath.Join(w.dir, "dialects", "tiny", "fleet") }
@@ -50,22 +51,22 @@ func (w *env) reportDirs() int {
 func (w *env) silentWorker(id string) (*fleet.Worker, *fleet.Task) {
 	w.t.Helper()
 	worker := w.register(newFacts(id))
-	w.waitFor("it is active", func() bool { worker.Touch(nil); return w.workerState(id) == muster.WorkerActive })
+	testkit.Await(w.t, "it is active", func() bool { worker.Touch(nil); return w.workerState(id) == muster.WorkerActive })
 	w.submit(func(s *muster.Spec) { s.Tasks[0].Disconnect.Grace = muster.Duration(time.Hour) })
-	w.waitFor("it holds the task", func() bool { worker.Touch(nil); return len(worker.Tasks()) > 0 })
+	testkit.Await(w.t, "it holds the task", func() bool { worker.Touch(nil); return len(worker.Tasks()) > 0 })
 	task := worker.Tasks()[0]
 	if err := task.MarkStarted(); err != nil {
 		w.t.Fatal(err)
 	}
-	w.waitFor("it is unreachable", func() bool { return w.workerState(id) == muster.WorkerUnreachable })
+	testkit.Await(w.t, "it is unreachable", func() bool { return w.workerState(id) == muster.WorkerUnreachable })
 	if err := task.Log(w.t.Context(), strings.Repeat("y", 100_000)); err != nil { // which is a sign of life
 		w.t.Fatal(err)
 	}
-	w.waitFor("it is unreachable again", func() bool { return w.workerState(id) == muster.WorkerUnreachable })
+	testkit.Await(w.t, "it is unreachable again", func() bool { return w.workerState(id) == muster.WorkerUnreachable })
 	return worker, task
 }
 
-// Nothing is left on disk of a worker that an administrator removed, and what others hold stays.
+// All files of a removed worker are deleted, and those of others are kept.
 func TestRemovalLeavesNothing(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
 	other, kept := w.silentWorker("other")
@@ -74,16 +75,16 @@ func TestRemovalLeavesNothing(t *testing.T) {
 	if n := len(w.logs()); n != 2 {
 		t.Fatalf("there are %d logs", n)
 	}
-	w.waitFor("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
-	w.waitFor("the fleet does not know it", func() bool { worker.Touch(nil); return w.fleet.Worker("one") == nil })
-	w.waitFor("its log is gone", func() bool { return len(w.logs()) == 1 })
-	w.waitFor("its task is over", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
+	testkit.Await(w.t, "it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
+	testkit.Await(w.t, "the fleet does not know it", func() bool { worker.Touch(nil); return w.fleet.Worker("one") == nil })
+	testkit.Await(w.t, "its log is removed", func() bool { return len(w.logs()) == 1 })
+	testkit.Await(w.t, "its task is done", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
 	if err := task.Log(t.Context(), "late"); muster.CodeOf(err) != muster.Conflict {
-		t.Errorf("a line for a task that is over: %v", err)
+		t.Errorf("a line for a finished task: %v", err)
 	}
 	w.stop()
 	if n := w.reportDirs(); n != 1 {
-		t.Errorf("the keep has %d parts", n)
+		t.Errorf("the report store has %d workers", n)
 	}
 	w.start()
 	if w.fleet.Task(kept.ID()) == nil || len(w.logs()) != 1 {
@@ -91,7 +92,7 @@ func TestRemovalLeavesNothing(t *testing.T) {
 	}
 }
 
-// What a crash in the middle of a removal leaves is removed at the next start.
+// The next start removes the files that a crash during a removal leaves.
 func TestACrashInTheMiddleOfARemoval(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
 	_, task := w.silentWorker("one")
@@ -112,23 +113,23 @@ func TestACrashInTheMiddleOfARemoval(t *testing.T) {
 	}
 	w.stop()
 	if n := w.reportDirs(); n != 0 {
-		t.Errorf("the keep has %d parts", n)
+		t.Errorf("the report store has %d workers", n)
 	}
 }
 
-// A finished task whose report the server never got is over with its worker.
+// A finished task whose report was not sent is done when its worker is removed.
 func TestRemovalWithAReport(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
 	worker, task := w.silentWorker("one")
-	w.waitFor("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
+	testkit.Await(w.t, "it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
 	err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}) // which is a sign of life
 	if muster.CodeOf(err) != muster.Conflict {
-		t.Errorf("its report is taken: %v", err)
+		t.Errorf("its report is accepted: %v", err)
 	}
-	w.waitFor("the fleet does not know it", func() bool { return w.fleet.Worker("one") == nil })
-	w.waitFor("its log is gone", func() bool { return len(w.logs()) == 0 })
-	w.waitFor("its task is over", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
+	testkit.Await(w.t, "the fleet does not know it", func() bool { return w.fleet.Worker("one") == nil })
+	testkit.Await(w.t, "its log is removed", func() bool { return len(w.logs()) == 0 })
+	testkit.Await(w.t, "its task is done", func() bool { held, over := w.fleet.OnDisk(t, task.ID()); return !held && over })
 	if worker.Err() == nil {
-		t.Error("a removed worker takes part")
+		t.Error("a removed worker is active")
 	}
 }

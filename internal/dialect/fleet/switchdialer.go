@@ -8,14 +8,14 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// switchDialer lets a worker's sessions begin while the worker is there, and cuts them when it is not: without a goodbye, so that the server takes it
-// for a worker whose connection broke.
+// switchDialer allows sessions of a worker while it is open. Closing it cuts the session without a goodbye, so that the server sees a broken
+// connection.
 type switchDialer struct {
 	inner link.Dialer
 
 	mu     sync.Mutex
-	opened chan struct{}   // closed while the gate is open
-	conn   link.WorkerConn // of the session that goes on, nil for none
+	opened chan struct{}   // closed while isOpen
+	conn   link.WorkerConn // of the current session, nil for none
 	isOpen bool
 }
 
@@ -25,7 +25,7 @@ func newSwitchDialer(inner link.Dialer, open bool) *switchDialer {
 	return g
 }
 
-// Dial implements link.Dialer: it waits until the gate is open.
+// Dial implements link.Dialer. It waits until the dialer is open.
 func (g *switchDialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 	for {
 		g.mu.Lock()
@@ -48,12 +48,12 @@ func (g *switchDialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 	defer g.mu.Unlock()
 	g.conn = conn
 	if !g.isOpen {
-		_ = conn.Close() // the session ends at its first word, and the next one waits
+		_ = conn.Close() // the session fails, and the next Dial waits
 	}
 	return &switchConn{WorkerConn: conn, dialer: g}, nil
 }
 
-// switchConn says why it broke.
+// switchConn explains errors of a connection that was cut.
 type switchConn struct {
 	link.WorkerConn
 
@@ -64,7 +64,7 @@ type switchConn struct {
 func (c *switchConn) Recv(ctx context.Context) (*link.ToWorker, error) {
 	f, err := c.WorkerConn.Recv(ctx)
 	if err != nil && c.dialer.isClosed() {
-		return nil, muster.Errorf(muster.Unavailable, "the foreign worker is silent")
+		return nil, muster.Errorf(muster.Unavailable, "the foreign worker is unreachable")
 	}
 	return f, err
 }
@@ -75,7 +75,7 @@ func (g *switchDialer) isClosed() bool {
 	return !g.isOpen
 }
 
-// setOpen opens or closes the gate.
+// setOpen opens or closes the dialer.
 func (g *switchDialer) setOpen(open bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,7 +89,7 @@ func (g *switchDialer) setOpen(open bool) {
 	}
 	g.opened = make(chan struct{})
 	if g.conn != nil {
-		_ = g.conn.Close() // as if it broke
+		_ = g.conn.Close()
 		g.conn = nil
 	}
 }

@@ -3,8 +3,8 @@ package fleet
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -14,9 +14,10 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
-// Task is one attempt that a worker holds. Its methods may be called at the same time.
+// Task is an attempt on a worker. Its methods may be called concurrently.
 type Task struct {
 	worker    *Worker
 	id        string
@@ -25,10 +26,10 @@ type Task struct {
 
 	saveMu   sync.Mutex // held while its record is written
 	logMu    sync.Mutex // held while its log is written
-	log      taskLog    // guarded by logging
+	log      taskLog    // guarded by logMu
 	points   *run.PointLogger
-	dirMu    sync.Mutex // held while its folder is laid out or removed
-	inputDir string     // guarded by laying; "" while there is none
+	dirMu    sync.Mutex // held while its directory is created or removed
+	inputDir string     // guarded by dirMu; "" while there is none
 	started  chan struct{}
 	reported chan struct{} // closed once the report is on disk
 	done     chan struct{}
@@ -36,14 +37,14 @@ type Task struct {
 	mu             sync.Mutex
 	reporter       run.Reporter // nil while no agent executes it
 	startedAt      muster.Time
-	latestProgress muster.Progress // for the next sink
+	latestProgress muster.Progress // for the next reporter
 	artifacts      []muster.Artifact
-	logTruncated   bool           // the log has no more room
-	report         *muster.Report // once it was finished, or is over
+	logTruncated   bool           // the log is full
+	report         *muster.Report // nil until the worker reported or the task is done
 	cause          error
 }
 
-// FinalReport is how a task ended on its worker.
+// FinalReport is the end of a task, as its worker reports it.
 type FinalReport struct {
 	Outcome  muster.Outcome // AttemptSucceeded, AttemptFailed, AttemptTimedOut or AttemptCancelled
 	Reason   muster.Reason  // of a failure
@@ -62,15 +63,7 @@ func newTask(w *Worker, id string, rt *run.Task, offeredAt time.Time) *Task {
 	return t
 }
 
-// newID returns a random UUID of version 4.
-func newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
-// restoreTask makes a task of its record.
+// restoreTask returns the task of a record.
 func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 	rt := new(run.Task)
 	if err := json.Unmarshal(r.Attempt, rt); err != nil {
@@ -79,7 +72,7 @@ func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 	if rt.Spec == nil {
 		return nil, errNotFound
 	}
-	if now := run.BootClock(); rt.Assigned > now { // of an earlier life of the machine
+	if now := run.BootClock(); rt.Assigned > now { // from before a reboot
 		rt.Assigned = now
 	}
 	t := newTask(w, id, rt, r.Offered.Std())
@@ -96,16 +89,16 @@ func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 	return t, nil
 }
 
-// EventID names the attempt to the foreign worker: a random UUID, the same after restarts.
+// ID returns the id for the foreign worker: a random UUID, which is kept over restarts.
 func (t *Task) ID() string { return t.id }
 
-// Worker is who holds it.
+// Worker returns the task's worker.
 func (t *Task) Worker() *Worker { return t.worker }
 
-// Run returns what is to be done. It is not to be changed.
+// Run returns the attempt. The caller must not change it.
 func (t *Task) Run() *run.Task { return t.run }
 
-// OfferedAt is when the worker's fleet received it.
+// OfferedAt returns when the server assigned the task.
 func (t *Task) OfferedAt() time.Time { return t.offeredAt }
 
 // Started reports whether the worker is known to run it.
@@ -115,17 +108,17 @@ func (t *Task) Started() bool {
 	return t.startedAt != 0
 }
 
-// status reports whether the task began, and whether it is neither over nor finished.
+// status reports whether the task has started, and whether it has no report yet.
 func (t *Task) status() (started, open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.startedAt != 0, t.cause == nil && t.report == nil
 }
 
-// Done is closed once the task is over: reported, cancelled, timed out, given up or handed back.
+// Done returns a channel that is closed once the task is done: see the Err….
 func (t *Task) Done() <-chan struct{} { return t.done }
 
-// Err returns nil until the task is over, and then a Conflict that says why, with one of the Err… in its chain.
+// Err returns nil until the task is done, and then a Conflict with one of the Err… in its chain.
 func (t *Task) Err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +128,7 @@ func (t *Task) Err() error {
 	return doneError(t.run.Attempt.Task.String(), t.cause)
 }
 
-// checkOpen returns a Conflict if nothing of the task is taken any more. The lock is held.
+// checkOpen returns a Conflict if the task is done or has a report. The caller holds mu.
 func (t *Task) checkOpen() error {
 	switch {
 	case t.cause != nil:
@@ -147,8 +140,7 @@ func (t *Task) checkOpen() error {
 	}
 }
 
-// update changes the task and writes its record before anything else happens to it. With an error of change, or of the
-// disk, nothing has changed: undo is called for the latter.
+// update calls apply under mu and writes the record. If writing fails it calls rollback. Updates of a task are serialized.
 func (t *Task) update(apply func() error, rollback func()) error {
 	t.saveMu.Lock()
 	defer t.saveMu.Unlock()
@@ -168,14 +160,14 @@ func (t *Task) update(apply func() error, rollback func()) error {
 	if err != nil {
 		rollback()
 	}
-	if t.cause != nil { // meanwhile; its record may have been removed before it was written here
+	if t.cause != nil { // cleanup may have run before the record was written
 		t.worker.fleet.enqueue(diskWrite{task: t})
 	}
 	return err
 }
 
-// MarkStarted takes the first sign that the worker runs it. Later calls do nothing. It is a Conflict if the task is over. As all that a worker says
-// of a task it is a Touch.
+// MarkStarted records that the worker runs the task. Only the first call has an effect. It implies Worker.Touch. It is a Conflict if the
+// task is done.
 func (t *Task) MarkStarted() error {
 	t.worker.Touch(nil)
 	t.mu.Lock()
@@ -207,12 +199,11 @@ func (t *Task) MarkStarted() error {
 		t.reporter.Started(t.startedAt)
 	}
 	t.mu.Unlock()
-	signal(t.worker.changed)
+	wake.Set(t.worker.changed)
 	return nil
 }
 
-// Progress passes on a sign of life; it implies Begin. It is a Conflict if the task is over, and Invalid if the server would not
-// take it.
+// Progress reports progress; it implies MarkStarted. It is a Conflict if the task is done, and Invalid if the server would not accept it.
 func (t *Task) Progress(p muster.Progress) error {
 	p.Attempt = t.run.Attempt
 	if p.Step != nil && len(*p.Step) > link.MaxStep {
@@ -220,7 +211,7 @@ func (t *Task) Progress(p muster.Progress) error {
 		p.Step = &step
 	}
 	if err := link.CheckProgress(&p); err != nil {
-		return muster.Errorf(muster.Invalid, "the progress of %s is not taken: %w", t.run.Attempt.Task, err)
+		return muster.Errorf(muster.Invalid, "invalid progress of %s: %w", t.run.Attempt.Task, err)
 	}
 	if err := t.MarkStarted(); err != nil {
 		return err
@@ -228,11 +219,11 @@ func (t *Task) Progress(p muster.Progress) error {
 	if err := t.forward(p); err != nil {
 		return err
 	}
-	t.points.Add(&p) // without the lock: it may write the log
+	t.points.Add(&p) // without mu: it may write the log
 	return nil
 }
 
-// forward tells the agent of a progress.
+// forward passes progress to the agent.
 func (t *Task) forward(p muster.Progress) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -246,10 +237,9 @@ func (t *Task) forward(p muster.Progress) error {
 	return nil
 }
 
-// maxMetrics is how many names of metrics are remembered for the next agent.
-const maxMetrics = 100
+const maxMetrics = 100 // in latestProgress
 
-// mergeProgress merges a progress into what the next agent is told. The lock is held.
+// mergeProgress merges p into latestProgress. The caller holds mu.
 func (t *Task) mergeProgress(p muster.Progress) {
 	if p.Progress != nil {
 		t.latestProgress.Progress = p.Progress
@@ -258,7 +248,7 @@ func (t *Task) mergeProgress(p muster.Progress) {
 		t.latestProgress.Step = p.Step
 	}
 	if len(p.Metrics) > 0 {
-		t.latestProgress.Metrics = maps.Clone(t.latestProgress.Metrics) // an agent may have the old one
+		t.latestProgress.Metrics = maps.Clone(t.latestProgress.Metrics) // a reporter may have the old map
 		for name, v := range p.Metrics {
 			if t.latestProgress.Metrics == nil {
 				t.latestProgress.Metrics = map[string]float64{}
@@ -270,21 +260,21 @@ func (t *Task) mergeProgress(p muster.Progress) {
 	}
 }
 
-// Finish ends the task. It returns nil only when the server has the report on disk; with another error than Conflict or
-// Invalid the report may be kept, and is sent until the server has it: to repeat the same call is right. It is a Conflict
-// if the task is over, or has another report.
+// Finish ends the task. It returns nil only when the server has the report on disk. After an error other than Conflict and
+// Invalid the report may be stored, and is sent until the server has it; the caller may repeat the call. It is a Conflict
+// if the task is done or has another report.
 func (t *Task) Finish(ctx context.Context, end FinalReport) error {
 	t.worker.Touch(nil)
 	report, err := t.buildReport(&end)
 	if err != nil {
 		return err
 	}
-	t.points.Flush() // while the log still takes it
+	t.points.Flush() // while the log is open
 	duplicate := false
 	err = t.update(func() error {
 		if t.report != nil && t.cause == nil && sameReport(t.report, &end) {
 			duplicate = true
-			return errNotFound // nothing to write
+			return errNotFound // write nothing
 		}
 		if err := t.checkOpen(); err != nil {
 			return err
@@ -294,7 +284,7 @@ func (t *Task) Finish(ctx context.Context, end FinalReport) error {
 		}
 		report.Artifacts = t.artifacts
 		if err := link.CheckReport(report); err != nil {
-			return muster.Errorf(muster.Invalid, "the report of %s is not taken: %w", t.run.Attempt.Task, err)
+			return muster.Errorf(muster.Invalid, "invalid report of %s: %w", t.run.Attempt.Task, err)
 		}
 		t.report = report
 		return nil
@@ -303,35 +293,35 @@ func (t *Task) Finish(ctx context.Context, end FinalReport) error {
 		return err
 	}
 	if !duplicate {
-		t.logMu.Lock() // what is under way comes before the end
+		t.logMu.Lock() // wait for a running Log
 		close(t.reported)
 		t.logMu.Unlock()
-		signal(t.worker.changed)
+		wake.Set(t.worker.changed)
 	}
 	select {
 	case <-t.done:
 	case <-ctx.Done():
-		return muster.Errorf(muster.Unavailable, "the server has not confirmed the report of %s yet; it is kept", t.run.Attempt.Task)
+		return muster.Errorf(muster.Unavailable, "the server has not confirmed the report of %s yet; it is stored", t.run.Attempt.Task)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.cause != ErrReported { //nolint:errorlint // it is one of them
+	if t.cause != ErrReported { //nolint:errorlint // never wrapped
 		return doneError(t.run.Attempt.Task.String(), t.cause)
 	}
 	return nil
 }
 
-// buildReport makes a report of how a task ended.
+// buildReport converts and checks a final report.
 func (t *Task) buildReport(end *FinalReport) (*muster.Report, error) {
 	switch end.Outcome {
 	case muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled:
 	case muster.AttemptOpen, muster.AttemptRejected, muster.AttemptLost:
-		return nil, muster.Errorf(muster.Invalid, "a worker cannot report that a task is %q", end.Outcome)
+		return nil, muster.Errorf(muster.Invalid, "a worker cannot report the outcome %q", end.Outcome)
 	default:
-		return nil, muster.Errorf(muster.Invalid, "there is no outcome %q", end.Outcome)
+		return nil, muster.Errorf(muster.Invalid, "unknown outcome %q", end.Outcome)
 	}
 	if len(end.Result) > 0 && !json.Valid(end.Result) {
-		return nil, muster.Errorf(muster.Invalid, "the result of %s is no JSON", t.run.Attempt.Task)
+		return nil, muster.Errorf(muster.Invalid, "the result of %s is not JSON", t.run.Attempt.Task)
 	}
 	return &muster.Report{
 		Attempt: t.run.Attempt, Outcome: end.Outcome, Reason: end.Reason, Message: end.Message, ExitCode: end.ExitCode, Result: end.Result, Usage: end.Usage,
@@ -339,7 +329,7 @@ func (t *Task) buildReport(end *FinalReport) (*muster.Report, error) {
 	}, nil
 }
 
-// sameReport reports whether a report says the same.
+// sameReport reports whether r was built from an equal end.
 func sameReport(r *muster.Report, end *FinalReport) bool {
 	code := func(p *int) int {
 		if p == nil {
@@ -351,7 +341,7 @@ func sameReport(r *muster.Report, end *FinalReport) bool {
 		bytes.Equal(compactJSON(r.Result), compactJSON(end.Result))
 }
 
-// compactJSON is a JSON value without its white space, since a record does not keep that.
+// compactJSON returns a JSON value without white space, which records do not keep.
 func compactJSON(raw json.RawMessage) []byte {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
@@ -360,8 +350,8 @@ func compactJSON(raw json.RawMessage) []byte {
 	return b.Bytes()
 }
 
-// Requeue hands the task back, as when its worker was started again and knows nothing of it: the server gives it to a worker
-// anew. It is a Conflict if the task is over.
+// Requeue returns the task to the server, which assigns it again, for example after its worker restarted and lost it. It is a Conflict
+// if the task is done.
 func (t *Task) Requeue(reason string) error {
 	t.mu.Lock()
 	err := t.checkOpen()
@@ -373,9 +363,8 @@ func (t *Task) Requeue(reason string) error {
 	return nil
 }
 
-// abort makes the task over without a report of its worker, unless it has one. report is what the server is told, if it is told anything.
+// abort ends the task with a report for the server, unless it is done or has a report.
 func (t *Task) abort(cause error, report muster.Report) {
-	f := t.worker.fleet
 	t.mu.Lock()
 	if t.cause != nil || t.report != nil {
 		t.mu.Unlock()
@@ -384,13 +373,13 @@ func (t *Task) abort(cause error, report muster.Report) {
 	report.Attempt = t.run.Attempt
 	report.StartedAt, report.Artifacts = t.startedAt, t.artifacts
 	t.report = &report
-	orphan := t.startedAt != 0 && !f.cfg.StopsTasks && cause != ErrReturned //nolint:errorlint // it is one of them
+	orphan := t.startedAt != 0 && cause != ErrReturned //nolint:errorlint // never wrapped
 	t.markDone(cause)
 	t.mu.Unlock()
 	t.release(orphan)
 }
 
-// acknowledge makes a finished task over: the server has its report, or does not want it.
+// acknowledge ends a task with a report: the server recorded it, or does not want it.
 func (t *Task) acknowledge(recorded bool) {
 	t.mu.Lock()
 	if t.cause != nil || t.report == nil {
@@ -406,13 +395,13 @@ func (t *Task) acknowledge(recorded bool) {
 	t.release(false)
 }
 
-// markDone notes why the task is over. The lock is held.
+// markDone ends the task. The caller holds mu.
 func (t *Task) markDone(cause error) {
 	t.cause = cause
 	close(t.done)
 }
 
-// release takes the task off its worker. A stray may still be run by it.
+// release removes the task from its worker. An orphan may still run there.
 func (t *Task) release(orphan bool) {
 	w, f := t.worker, t.worker.fleet
 	t.mu.Lock()
@@ -437,7 +426,7 @@ func (t *Task) release(orphan bool) {
 		end.worker = w
 	}
 	f.enqueue(end)
-	signal(w.changed)
+	wake.Set(w.changed)
 }
 
 func causeText(cause string) string {
@@ -447,11 +436,11 @@ func causeText(cause string) string {
 	case causeName(ErrTimedOut):
 		return "timed out"
 	default:
-		return "given up"
+		return "abandoned"
 	}
 }
 
-// cleanup removes from disk what is left of a task that is over.
+// cleanup removes a task that is done from disk.
 func (t *Task) cleanup() {
 	f := t.worker.fleet
 	f.mu.Lock()
@@ -470,9 +459,49 @@ func (t *Task) cleanup() {
 		delete(f.finished, t.id)
 		f.mu.Unlock()
 	} else {
-		f.log.Error("a task that is over cannot be removed from disk", slog.String("task", t.run.Attempt.String()), slog.Any("error", err))
+		f.log.Error("cannot remove a task from disk", slog.String("task", t.run.Attempt.String()), slog.Any("error", err))
 	}
 	if err := t.removeDir(); err != nil {
-		f.log.Error("the folder of a task cannot be removed", slog.String("task", t.run.Attempt.String()), slog.Any("error", err))
+		f.log.Error("cannot remove the directory of a task", slog.String("task", t.run.Attempt.String()), slog.Any("error", err))
 	}
+}
+
+// Why a task is done, in the chain of the errors of Task.Err and Fleet.ReportLate.
+var (
+	ErrReported  = errors.New("its final report was accepted")
+	ErrCancelled = errors.New("it was cancelled")
+	ErrTimedOut  = errors.New("it timed out")
+	ErrAbandoned = errors.New("its worker was unreachable for too long")
+	ErrReturned  = errors.New("it was requeued")
+)
+
+// causes maps the names on disk to errors.
+var causes = []struct { //nolint:gochecknoglobals // a constant table
+	name string
+	err  error
+}{
+	{"reported", ErrReported}, {"cancelled", ErrCancelled}, {"timed_out", ErrTimedOut}, {"given_up", ErrAbandoned}, {"returned", ErrReturned},
+}
+
+func parseCause(name string) error {
+	for _, c := range causes {
+		if c.name == name {
+			return c.err
+		}
+	}
+	return ErrAbandoned
+}
+
+func causeName(cause error) string {
+	for _, c := range causes {
+		if errors.Is(cause, c.err) {
+			return c.name
+		}
+	}
+	return ""
+}
+
+// doneError is the error for a task that is done.
+func doneError(task string, cause error) error {
+	return muster.Errorf(muster.Conflict, "task %s is done: %w", task, cause)
 }

@@ -18,55 +18,58 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
-// Why a worker does not belong to the fleet.
+// Why a worker is inactive.
 const (
 	reasonLeft    = "it left"
 	reasonDrained = "it was drained"
 )
 
-// Worker is one foreign worker. Its methods may be called at the same time.
+// Worker is a foreign worker. Its methods may be called concurrently.
 type Worker struct {
 	fleet       *Fleet
 	id          string
 	log         *slog.Logger
 	changed     chan struct{}
-	wake        chan struct{} // has a token when a worker that is away comes back
+	wake        chan struct{} // a token if inactive or removed changed
 	saveMu      sync.Mutex    // held while its record is written
-	dirName     string        // the name of its folder, and of its part of the keep: one that joins again has another
-	removedCh   chan struct{} // closed once it was removed
+	dirName     string        // of its directory and in the report store; a worker that joins again has another
+	removedCh   chan struct{} // closed once it is removed
 	removedOnce sync.Once
 
 	mu            sync.Mutex
 	facts         Facts
-	inactive      string
+	inactive      string // why it is not part of the fleet; "" if it is
 	removed       bool
-	heldAtRemoval []*Task // that it held when it was removed
+	heldAtRemoval []*Task
 	lastSeen      time.Time
 	load          *muster.Load
 	silent        bool
-	tasks         map[string]*Task // that are not over
+	tasks         map[string]*Task // that are not done
 	orphans       map[string]string
 	constraints   map[string]string
-	apiKey        string // its own, for transfers
+	apiKey        string // for transfers
 	dialer        *switchDialer
-	agent         *agent.Agent       // of the session that goes on; nil for none
-	leaveSession  context.CancelFunc // ends that with a goodbye
-	sessionEnded  chan struct{}      // closed when that has ended
+	agent         *agent.Agent       // of the current session; nil for none
+	leaveSession  context.CancelFunc // ends the session with a goodbye
+	sessionEnded  chan struct{}      // closed when the session has ended
 }
 
 func newWorker(f *Fleet, r *workerRecord) *Worker {
 	return &Worker{
-		dirName: cmp.Or(r.Dir, newID()), removedCh: make(chan struct{}),
-		fleet: f, id: r.Facts.ID, log: f.log.With(slog.String("foreign", r.Facts.ID)), changed: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		dirName: cmp.Or(r.Dir, dialect.NewUUID()), removedCh: make(chan struct{}),
+		fleet: f, id: r.Facts.ID, log: f.log.With(slog.String("foreign", r.Facts.ID)), changed: wake.New(), wake: wake.New(),
 		facts: r.Facts, inactive: r.Inactive, orphans: maps.Clone(r.Orphans), tasks: map[string]*Task{}, constraints: map[string]string{}, silent: true,
 	}
 }
 
-// validate fills in and checks what a worker says of itself.
+// validate sets defaults in facts and checks them.
 func (f *Fleet) validate(facts *Facts) error {
 	if facts.ID == "" {
 		return muster.Errorf(muster.Invalid, "a worker needs an id")
@@ -76,16 +79,16 @@ func (f *Fleet) validate(facts *Facts) error {
 	h := &link.Hello{Version: link.Version, Worker: muster.WorkerID("w"), Name: facts.Name, Build: w.build(), Tags: w.tags(), Labels: w.labels(), Kinds: facts.Kinds,
 		Price: facts.Price, Resources: facts.Resources, Lacks: w.lacks(), Projects: f.cfg.Projects}
 	if _, err := new(link.WorkerCodec).Encode(&link.ToServer{Hello: h}); err != nil {
-		return muster.Errorf(muster.Invalid, "what the worker says of itself cannot be used: %w", err)
+		return muster.Errorf(muster.Invalid, "invalid worker: %w", err)
 	}
 	const maxID = 256
 	if len(facts.ID) > maxID {
-		return muster.Errorf(muster.Invalid, "the worker's id has %d bytes: the most is %d", len(facts.ID), maxID)
+		return muster.Errorf(muster.Invalid, "the worker id has %d bytes, more than %d", len(facts.ID), maxID)
 	}
 	return nil
 }
 
-// equal compares what is kept of them on disk, which does not tell an empty list from none.
+// equal compares facts as they are on disk, where an empty list equals none.
 func (f *Facts) equal(other *Facts) bool {
 	a, errA := json.Marshal(f)
 	b, errB := json.Marshal(other)
@@ -112,7 +115,7 @@ func (w *Worker) lacks() []string {
 	return slices.Compact(all)
 }
 
-// acceptedKinds returns the kinds for which new tasks are taken. A noop is never given to anyone.
+// acceptedKinds returns the kinds of new tasks. noop is never among them.
 func (w *Worker) acceptedKinds() []string {
 	allowed := w.fleet.cfg.Kinds
 	return slices.DeleteFunc(slices.Clone(w.facts.Kinds), func(kind string) bool {
@@ -122,34 +125,34 @@ func (w *Worker) acceptedKinds() []string {
 
 func (w *Worker) dir() string { return filepath.Join(w.fleet.cfg.Dir, "workers", w.dirName) }
 
-// EventID is the worker's id in its system.
+// ID returns the worker's id in its system.
 func (w *Worker) ID() string { return w.id }
 
-// Facts returns what it said of itself last.
+// Facts returns the facts of the last registration.
 func (w *Worker) Facts() Facts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.facts
 }
 
-// Err returns nil while the worker belongs to the fleet, else why not: it left, was drained, or was removed.
+// Err returns nil while the worker is part of the fleet, and a Conflict once it left, was drained or was removed.
 func (w *Worker) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.inactive == "" {
 		return nil
 	}
-	return muster.Errorf(muster.Conflict, "worker %s does not take part: %s", w.id, w.inactive)
+	return muster.Errorf(muster.Conflict, "worker %s is inactive: %s", w.id, w.inactive)
 }
 
-// LastSeen is when it was last touched; zero if never since the server started.
+// LastSeen returns the time of the last Touch since the server started, zero for none.
 func (w *Worker) LastSeen() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lastSeen
 }
 
-// Touch says that the worker was just heard of. load is what its machine does, nil if it did not say.
+// Touch records a sign of life of the worker. load is nil if the worker did not report it.
 func (w *Worker) Touch(load *muster.Load) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,28 +168,25 @@ func (w *Worker) Touch(load *muster.Load) {
 	}
 }
 
-// checkSilence ends the session if the worker is silent.
+// checkSilence cuts the session if there was no Touch for too long.
 func (w *Worker) checkSilence(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	limit := w.fleet.cfg.SilenceTimeout
-	for _, t := range w.tasks {
-		if t.Started() {
-			limit = max(limit, w.fleet.cfg.BusyTimeout)
-			break
-		}
+	if w.runsTask() {
+		limit = max(limit, w.fleet.cfg.BusyTimeout)
 	}
 	if w.silent || now.Sub(w.lastSeen) <= limit {
 		return
 	}
 	w.silent = true
 	if w.dialer != nil {
-		w.log.Info("a foreign worker is silent", slog.Duration("for", now.Sub(w.lastSeen).Round(time.Millisecond)))
+		w.log.Info("foreign worker unreachable", slog.Duration("for", now.Sub(w.lastSeen).Round(time.Millisecond)))
 		w.dialer.setOpen(false)
 	}
 }
 
-// MarkIdle says that the worker asked for work and runs nothing: if tasks that are over kept it, it is free.
+// MarkIdle records that the worker runs nothing. It has no orphans then.
 func (w *Worker) MarkIdle() {
 	w.mu.Lock()
 	n := len(w.orphans)
@@ -198,7 +198,7 @@ func (w *Worker) MarkIdle() {
 	}
 }
 
-// clearOrphan says that the worker does not run a task that is over.
+// clearOrphan records that the worker does not run an orphan any more.
 func (w *Worker) clearOrphan(task string) {
 	w.mu.Lock()
 	_, known := w.orphans[task]
@@ -212,23 +212,20 @@ func (w *Worker) clearOrphan(task string) {
 
 const sourceOrphans = "still busy"
 
-// constrainOrphans has the worker take nothing while it may be busy with tasks that are over. The lock is held.
+// constrainOrphans constrains the worker while it has orphans. The caller holds mu.
 func (w *Worker) constrainOrphans() {
-	reason := strings.Join(slices.Sorted(maps.Values(w.orphans)), "; ")
-	if reason == "" {
-		delete(w.constraints, sourceOrphans)
-	} else {
-		w.constraints[sourceOrphans] = reason
-	}
-	if w.agent != nil {
-		w.agent.Constrain(sourceOrphans, reason)
-	}
+	w.constrain(sourceOrphans, strings.Join(slices.Sorted(maps.Values(w.orphans)), "; "))
 }
 
-// Constrain has the worker take nothing new, for the reason why of one of several sources; "" takes that source's word back.
+// Constrain stops the worker from accepting new tasks, with a reason of one of several sources. "" removes the reason of the source.
 func (w *Worker) Constrain(source, reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.constrain(source, reason)
+}
+
+// constrain is Constrain with mu held.
+func (w *Worker) constrain(source, reason string) {
 	if w.constraints[source] = reason; reason == "" {
 		delete(w.constraints, source)
 	}
@@ -237,7 +234,7 @@ func (w *Worker) Constrain(source, reason string) {
 	}
 }
 
-// Tasks returns what it holds and what is neither over nor finished: what did not begin first, and of each the oldest first.
+// Tasks returns the tasks without a report: those that have not started first, then by age, oldest first.
 func (w *Worker) Tasks() []*Task {
 	w.mu.Lock()
 	list := make([]*Task, 0, len(w.tasks))
@@ -260,10 +257,10 @@ func (w *Worker) Tasks() []*Task {
 	return list
 }
 
-// Changed has a token after Tasks changed. One goroutine waits for it, and looks at Tasks before it does.
+// Changed returns a channel that has a token after Tasks changed. One goroutine receives from it.
 func (w *Worker) Changed() <-chan struct{} { return w.changed }
 
-// Leave hands back what the worker holds, and says goodbye to the server. It is known until it registers again.
+// Leave requeues the worker's tasks and ends its session with a goodbye. The worker is inactive until it registers again.
 func (w *Worker) Leave(ctx context.Context) error {
 	w.mu.Lock()
 	if w.inactive != "" {
@@ -273,7 +270,7 @@ func (w *Worker) Leave(ctx context.Context) error {
 	w.inactive = reasonLeft
 	w.orphans = nil
 	if w.dialer != nil {
-		w.dialer.setOpen(true) // the goodbye is to get through
+		w.dialer.setOpen(true) // for the goodbye
 	}
 	leave, ended := w.leaveSession, w.sessionEnded
 	w.mu.Unlock()
@@ -286,12 +283,12 @@ func (w *Worker) Leave(ctx context.Context) error {
 	case <-ended:
 		return nil
 	case <-ctx.Done():
-		return muster.Errorf(muster.Unavailable, "worker %s is still about to leave: %w", w.id, ctx.Err())
+		return muster.Errorf(muster.Unavailable, "worker %s is still leaving: %w", w.id, ctx.Err())
 	}
 }
 
-// canTakeOver reports whether a registration with this key may have the worker's id: that with its own key, and each one once it has left.
-// Another key gets it where none was needed so far, and where the worker is unreachable and holds nothing. The lock is held.
+// canTakeOver reports whether a registration with this key may use the worker's id: with the worker's own key, or if the worker is inactive.
+// Another key may if the worker has none, or is unreachable without tasks. The caller holds mu.
 func (w *Worker) canTakeOver(key string) bool {
 	if key == w.facts.Key || w.inactive != "" {
 		return true
@@ -299,7 +296,7 @@ func (w *Worker) canTakeOver(key string) bool {
 	return key != "" && (w.facts.Key == "" || w.silent && len(w.tasks) == 0)
 }
 
-// update takes new facts of a known worker. With an error nothing has changed.
+// update changes the facts of a known worker. After an error nothing has changed.
 func (w *Worker) update(facts Facts) error {
 	current, changed, err := w.saveFacts(facts)
 	if err != nil {
@@ -310,13 +307,13 @@ func (w *Worker) update(facts Facts) error {
 		return nil
 	}
 	if current != nil {
-		current.Detach() // and the loop begins again, with the new facts
+		current.Detach() // the loop starts a session with the new facts
 	}
-	signal(w.wake)
+	wake.Set(w.wake)
 	return nil
 }
 
-// saveFacts writes new facts before they count. It returns the agent with the old ones, nil if there is none, and whether anything changed.
+// saveFacts writes new facts to disk and then changes them. It returns the agent with the old facts, nil for none, and whether they changed.
 func (w *Worker) saveFacts(facts Facts) (current *agent.Agent, changed bool, err error) {
 	w.saveMu.Lock()
 	defer w.saveMu.Unlock()
@@ -327,8 +324,8 @@ func (w *Worker) saveFacts(facts Facts) (current *agent.Agent, changed bool, err
 	w.mu.Unlock()
 	switch {
 	case !allowed:
-		return nil, false, muster.Errorf(muster.Forbidden, "worker %s was registered with another key: it can be taken over once it has left, is unreachable and runs nothing, "+
-			"or was removed with muster workers remove %s", facts.ID, name)
+		return nil, false, muster.Errorf(muster.Forbidden, "worker %s was registered with another key: wait until it has left or is unreachable and idle, "+
+			"or run muster workers remove %s", facts.ID, name)
 	case removed:
 		return nil, false, muster.Errorf(muster.Unavailable, "worker %s is being removed", w.id)
 	case same:
@@ -349,14 +346,14 @@ func (w *Worker) record() *workerRecord {
 	return &workerRecord{Facts: w.facts, Dir: w.dirName, Inactive: w.inactive, Orphans: maps.Clone(w.orphans)}
 }
 
-// save writes the worker's record soon after it changed. It is written again with the next change.
+// save writes the worker's record. After an error the next change writes it again.
 func (w *Worker) save() {
 	if err := w.write(); err != nil && !w.isRemoved() {
-		w.log.Error("a foreign worker cannot be written to disk", slog.Any("error", err))
+		w.log.Error("cannot write a foreign worker to disk", slog.Any("error", err))
 	}
 }
 
-// write writes the worker's record, unless it was removed.
+// write writes the worker's record unless the worker was removed.
 func (w *Worker) write() error {
 	w.saveMu.Lock()
 	defer w.saveMu.Unlock()
@@ -372,7 +369,7 @@ func (w *Worker) isRemoved() bool {
 	return w.removed
 }
 
-// removedByAdmin reports whether an administrator removed the worker while it had no session, which would have ended then.
+// removedByAdmin reports whether an administrator removed a worker without a session.
 func (w *Worker) removedByAdmin(ctx context.Context) bool {
 	w.mu.Lock()
 	connected := w.inactive == "" && !w.silent
@@ -394,39 +391,39 @@ func (w *Worker) removedByAdmin(ctx context.Context) bool {
 	return err != nil && keyRejected(err)
 }
 
-// keyRejected reports whether err says that the server does not take a worker's key any more.
+// keyRejected reports whether the server rejected a worker's key.
 func keyRejected(err error) bool {
 	code := muster.CodeOf(err)
 	return code == muster.Unauthenticated || code == muster.Forbidden
 }
 
-// evictable reports whether the worker may make room for another one.
+// evictable reports whether the worker may be evicted for another one.
 func (w *Worker) evictable() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.tasks) == 0 && (w.inactive != "" || w.silent && time.Since(w.lastSeen) > evictAfter)
 }
 
-// joinServer makes the worker known to the server.
+// joinServer joins the worker to the server.
 func (w *Worker) joinServer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	if err := os.MkdirAll(w.dir(), 0o700); err != nil {
-		return muster.Errorf(muster.Unavailable, "the worker's folder cannot be made: %w", err)
+		return muster.Errorf(muster.Unavailable, "cannot create the worker's directory: %w", err)
 	}
 	_, err := agent.Join(ctx, w.fleet.cfg.Server.HTTP, w.fleet.server, w.fleet.cfg.Server.JoinToken, w.facts.Name, w.dir(), w.log)
 	if err != nil && ctx.Err() != nil {
-		return muster.Errorf(muster.Unavailable, "the server did not make the worker in time: %w", err)
+		return muster.Errorf(muster.Unavailable, "the worker did not join the server in time: %w", err)
 	}
 	return err
 }
 
 const (
-	minRetryDelay = time.Second // after a session that could not be kept up
+	minRetryDelay = time.Second // after a session failed
 	maxRetryDelay = 30 * time.Second
 )
 
-// loop keeps the worker's session up until ctx ends or the worker is removed.
+// loop maintains the worker's session until ctx ends or the worker is removed.
 func (w *Worker) loop(ctx context.Context) {
 	defer w.removeFiles(context.WithoutCancel(ctx))
 	pause := minRetryDelay
@@ -451,26 +448,17 @@ func (w *Worker) loop(ctx context.Context) {
 		case err == nil:
 			w.deactivate(reasonDrained)
 		case keyRejected(err):
-			w.remove("the server does not know it any more, or an administrator removed it")
+			w.remove("rejected by the server, or removed by an administrator")
 			return
 		default:
-			w.log.Error("the session of a foreign worker failed; trying again", slog.Any("error", err))
-			sleep(ctx, pause)
+			w.log.Error("session of a foreign worker failed, retrying", slog.Any("error", err))
+			_ = backoff.Sleep(ctx, pause)
 			pause = min(2*pause, maxRetryDelay)
 		}
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
-
-// deactivate takes note that a worker does not belong to the fleet any more, unless something was noted already.
+// deactivate makes the worker inactive.
 func (w *Worker) deactivate(reason string) {
 	w.mu.Lock()
 	if w.inactive == "" {
@@ -478,10 +466,10 @@ func (w *Worker) deactivate(reason string) {
 	}
 	w.mu.Unlock()
 	w.save()
-	signal(w.changed)
+	wake.Set(w.changed)
 }
 
-// runSession runs one agent for the worker, from its facts, until ctx ends, they change or it leaves.
+// runSession runs an agent with the worker's facts until ctx ends, the facts change or the worker leaves.
 func (w *Worker) runSession(ctx context.Context) error {
 	id, ok, err := agent.LoadIdentity(w.dir())
 	if err != nil {
@@ -500,7 +488,7 @@ func (w *Worker) runSession(ctx context.Context) error {
 	w.mu.Lock()
 	dial := &wslink.Dialer{Server: w.fleet.cfg.Server.URL, Key: id.Key, HTTP: w.fleet.cfg.Server.HTTPFrom(w.facts.Remote)}
 	w.apiKey, w.dialer = id.Key, newSwitchDialer(dial, !w.silent || w.runsTask())
-	if w.silent && w.runsTask() { // it works, as far as is known, and may be silent for as long as that
+	if w.silent && w.runsTask() { // BusyTimeout starts now
 		w.silent, w.lastSeen = false, time.Now()
 	}
 	kinds := w.acceptedKinds()
@@ -532,10 +520,9 @@ func (w *Worker) runSession(ctx context.Context) error {
 	return errLeft
 }
 
-// errLeft ends a session because the worker left.
 var errLeft = errors.New("the worker has left")
 
-// runsTask reports whether the worker runs a task. The lock is held.
+// runsTask reports whether the worker runs a task. The caller holds mu.
 func (w *Worker) runsTask() bool {
 	for _, t := range w.tasks {
 		if t.Started() {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // An id belongs to the key that registered it, until its worker has left.
@@ -60,7 +61,7 @@ func TestBadFacts(t *testing.T) {
 	}
 }
 
-// A change of facts is known to the server, and what the worker holds stays.
+// The server sees a change of facts, and the worker keeps its tasks.
 func TestChangedFacts(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -75,7 +76,7 @@ func TestChangedFacts(t *testing.T) {
 	changed := newFacts("one")
 	changed.Name, changed.Labels, changed.Tags, changed.Kinds, changed.Lacks = "uno", map[string]string{"location": "here"}, []string{"fast"}, []string{"script"}, []string{"cancel"}
 	w.register(changed)
-	w.waitFor("the new facts are shown", func() bool {
+	testkit.Await(w.t, "the new facts are shown", func() bool {
 		got, err := w.client.Worker(t.Context(), "uno")
 		return err == nil && got.Labels["location"] == "here" && got.Labels["dialect"] == "tiny" && strings.Join(got.Tags, " ") == "dialect:tiny fast" && len(got.Kinds) == 1 && len(got.UnsupportedFeatures) == 1
 	})
@@ -87,7 +88,7 @@ func TestChangedFacts(t *testing.T) {
 	}
 }
 
-// With MaxReportedTasks 1 a worker has one task at a time, also of those that name cpus.
+// With MaxTasks 1 a worker has one task at a time, also of tasks with cpus.
 func TestOneTaskAtATime(t *testing.T) {
 	w := newEnv(t, nil)
 	f := newFacts("one")
@@ -109,7 +110,7 @@ func TestOneTaskAtATime(t *testing.T) {
 	}
 }
 
-// A drained worker finishes what it has and is given nothing, until it registers again.
+// A drained worker finishes its tasks and gets no others until it registers again.
 func TestADrain(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -123,7 +124,7 @@ func TestADrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.waitState(job, muster.Succeeded)
-	w.waitFor("the worker is out", func() bool { return worker.Err() != nil })
+	testkit.Await(w.t, "the worker is out", func() bool { return worker.Err() != nil })
 	worker.Touch(nil)
 	if got := w.task(next).State; got != muster.Queued {
 		t.Errorf("the next task is %s", got)
@@ -135,7 +136,7 @@ func TestADrain(t *testing.T) {
 	w.waitState(next, muster.Succeeded)
 }
 
-// A worker that leaves hands back what it has.
+// The tasks of a worker that leaves are requeued.
 func TestLeave(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -150,7 +151,7 @@ func TestLeave(t *testing.T) {
 	if !errors.Is(task.Err(), fleet.ErrReturned) || worker.Err() == nil || len(worker.Tasks()) != 0 {
 		t.Errorf("after it left: %v, %v", task.Err(), worker.Err())
 	}
-	w.waitFor("the worker is gone", func() bool { return w.workerState("one") == muster.WorkerGone })
+	testkit.Await(w.t, "the worker has left", func() bool { return w.workerState("one") == muster.WorkerGone })
 	w.waitState(job, muster.Queued)
 	worker = w.register(newFacts("one"))
 	if err := w.waitOffered(worker).Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
@@ -159,7 +160,7 @@ func TestLeave(t *testing.T) {
 	w.waitState(job, muster.Succeeded)
 }
 
-// A task that its worker has forgotten is given out again.
+// A requeued task is assigned again.
 func TestRequeue(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -172,7 +173,7 @@ func TestRequeue(t *testing.T) {
 		t.Fatal(err)
 	}
 	var next *fleet.Task
-	w.waitFor("it is given out again", func() bool {
+	testkit.Await(w.t, "it is assigned again", func() bool {
 		tasks := worker.Tasks()
 		if len(tasks) == 0 {
 			return false
@@ -193,45 +194,45 @@ func TestRequeue(t *testing.T) {
 func TestRemoval(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
 	worker := w.register(newFacts("one"))
-	w.waitFor("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+	testkit.Await(w.t, "it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
 	before, err := w.client.Worker(t.Context(), "one")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.waitFor("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
+	testkit.Await(w.t, "it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
 	worker.Touch(nil)
-	w.waitFor("the fleet does not know it", func() bool { return w.fleet.Worker("one") == nil })
+	testkit.Await(w.t, "the fleet does not know it", func() bool { return w.fleet.Worker("one") == nil })
 	if worker.Err() == nil {
-		t.Error("a removed worker takes part")
+		t.Error("a removed worker is active")
 	}
 	rejoined := w.register(newFacts("one"))
-	w.waitFor("it is there again", func() bool { rejoined.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+	testkit.Await(w.t, "it is active again", func() bool { rejoined.Touch(nil); return w.workerState("one") == muster.WorkerActive })
 	if after, err := w.client.Worker(t.Context(), "one"); err != nil || after.ID == before.ID {
 		t.Errorf("it came back as %s: %v", after.ID, err)
 	}
 }
 
-// One that was removed while it was drained or silent joins as a new one with its first registration: some never send a second.
+// A worker that was removed while it was drained or unreachable joins again with its first registration: some never send a second.
 func TestRemovalOfAnInactiveWorker(t *testing.T) {
 	for name, leave := range map[string]func(w *env, worker *fleet.Worker){
 		"drained": func(w *env, worker *fleet.Worker) {
 			if _, err := w.client.DrainWorker(t.Context(), "one", nil); err != nil {
 				t.Fatal(err)
 			}
-			w.waitFor("it is out", func() bool { worker.Touch(nil); return worker.Err() != nil })
+			testkit.Await(w.t, "it is out", func() bool { worker.Touch(nil); return worker.Err() != nil })
 		},
 		"silent": func(w *env, _ *fleet.Worker) {
-			w.waitFor("it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
+			testkit.Await(w.t, "it is unreachable", func() bool { return w.workerState("one") == muster.WorkerUnreachable })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newEnv(t, func(c *fleet.Config) { c.SilenceTimeout = 300 * time.Millisecond })
 			worker := w.register(newFacts("one"))
-			w.waitFor("it is active", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+			testkit.Await(w.t, "it is active", func() bool { worker.Touch(nil); return w.workerState("one") == muster.WorkerActive })
 			leave(w, worker)
-			w.waitFor("it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
+			testkit.Await(w.t, "it is removed", func() bool { return w.client.RemoveWorker(t.Context(), "one") == nil })
 			again := w.register(newFacts("one"))
-			w.waitFor("it is active again", func() bool { again.Touch(nil); return w.workerState("one") == muster.WorkerActive })
+			testkit.Await(w.t, "it is active again", func() bool { again.Touch(nil); return w.workerState("one") == muster.WorkerActive })
 			if again.Err() != nil || w.fleet.Worker("one") != again {
 				t.Errorf("the worker that registered is %v", again.Err())
 			}
@@ -239,7 +240,7 @@ func TestRemovalOfAnInactiveWorker(t *testing.T) {
 	}
 }
 
-// Constraints hold over a new session.
+// Constraints apply to new sessions.
 func TestConstrain(t *testing.T) {
 	w := newEnv(t, nil)
 	worker := w.register(newFacts("one"))
@@ -250,16 +251,16 @@ func TestConstrain(t *testing.T) {
 		}
 	}
 	worker.Constrain("test", "its operator switched it off")
-	w.waitFor("it is constrained", shown("its operator switched it off"))
+	testkit.Await(w.t, "it is constrained", shown("its operator switched it off"))
 	f := newFacts("one")
 	f.Version = "2"
 	w.register(f)
-	w.waitFor("it is constrained in its next session", func() bool {
+	testkit.Await(w.t, "it is constrained in its next session", func() bool {
 		got, err := w.client.Worker(t.Context(), "one")
 		return err == nil && got.Version == "tiny 2" && got.Constrained == "its operator switched it off"
 	})
 	worker.Constrain("test", "")
-	w.waitFor("it is free", shown(""))
+	testkit.Await(w.t, "it is free", shown(""))
 }
 
 // Tasks of kinds or projects that the gateway does not have stay in the queue.
@@ -268,7 +269,7 @@ func TestWhatIsNotTaken(t *testing.T) {
 	f := newFacts("one")
 	f.Kinds = []string{"echo", "script", "noop"}
 	worker := w.register(f)
-	w.waitFor("it is active", func() bool { return w.workerState("one") == muster.WorkerActive })
+	testkit.Await(w.t, "it is active", func() bool { return w.workerState("one") == muster.WorkerActive })
 	got, err := w.client.Worker(t.Context(), "one")
 	if err != nil || strings.Join(got.Kinds, " ") != "script" {
 		t.Errorf("it takes %q, %v", got.Kinds, err)
@@ -292,7 +293,7 @@ func TestWhatIsNotTaken(t *testing.T) {
 	}
 }
 
-// The number of workers is bounded; one that left makes room.
+// The number of workers is limited; one that left is evicted.
 func TestMaxWorkers(t *testing.T) {
 	w := newEnv(t, func(c *fleet.Config) { c.MaxWorkers = 2 })
 	first := w.register(newFacts("one"))
@@ -309,19 +310,19 @@ func TestMaxWorkers(t *testing.T) {
 	}
 }
 
-// 200 workers are cheap while they do nothing, and all of them work.
+// 200 idle workers need few resources, and all of them work.
 func TestManyWorkers(t *testing.T) {
 	const many = 200
 	w := newEnv(t, nil)
 	w.register(newFacts("first"))
-	w.waitFor("the first is active", func() bool { return w.workerState("first") == muster.WorkerActive })
+	testkit.Await(w.t, "the first is active", func() bool { return w.workerState("first") == muster.WorkerActive })
 	fds, heap := descriptors(), memoryInUse()
 	var all sync.WaitGroup
 	for i := range many {
 		all.Go(func() { w.register(newFacts(fmt.Sprint("worker-", i))) })
 	}
 	all.Wait()
-	w.waitFor("all are active", func() bool {
+	testkit.Await(w.t, "all are active", func() bool {
 		list, err := w.client.Workers(t.Context())
 		n := 0
 		for i := range list {

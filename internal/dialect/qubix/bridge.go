@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"math"
 	"net"
@@ -22,13 +21,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 )
 
-// What QUBIX's worker does, and when.
+// The defaults and intervals of QUBIX's worker.
 const (
 	DefaultBackend  = "http://127.0.0.1:3001"
 	DefaultPrice    = 5.0
@@ -38,46 +36,46 @@ const (
 	heartbeatInterval    = 30 * time.Second
 	progressInterval     = 10 * time.Second
 	registerInterval     = 10 * time.Second
-	maxHeartbeatFailures = 5 // heartbeats in a row, after which it registers again
+	maxHeartbeatFailures = 5 // in a row, before it registers again
 )
 
-// The limits of requests.
+// Timeouts of requests.
 const (
 	callTimeout   = 10 * time.Second
 	reportTimeout = 2 * time.Minute // of a final report, which may have images
 )
 
-// BridgeConfig says how Muster's workers serve a QUBIX backend, as one of its providers.
+// BridgeConfig configures a Bridge, by which Muster's workers serve a QUBIX backend as one of its providers.
 type BridgeConfig struct {
 	Backend      string  // "" means DefaultBackend
 	Price        float64 // per hour, in QUBIC
 	Name         string  // "" means Provider- and the beginning of the provider's id
 	Location     string  // "" means DefaultLocation
-	Address      string  // of a user of the backend, 60 letters; the TS backend wants one
-	ID           string  // of the provider; "" means the one kept in Dir, made at the first start
-	UseMachineID bool    // the id is that which QUBIX's worker has on this machine; heeded where EventID is "" and none is kept
+	Address      string  // of a user of the backend, 60 letters; the TS backend requires one
+	ID           string  // of the provider; "" means the one stored in Core.Dir, created at the first start
+	UseMachineID bool    // create the id that QUBIX's worker has on this machine
 	Version      string
 	HTTP         *http.Client
-	PollInterval time.Duration // between two looks for jobs; 0 means 5 s. Heartbeats and progress keep their ratio to it
-	Claims       *Claims       // of the bridges of one process at one backend; nil for a bridge by itself
-	Core         bridge.Config // System, Origin and Interval are set here
+	PollInterval time.Duration // between two requests for jobs; 0 means 5 s. Other intervals are scaled with it
+	Claims       *Claims       // of the bridges of one process at one backend; nil for a single bridge
+	Core         bridge.Config // without System, Origin and ProgressInterval
 }
 
 // Bridge is a worker of a QUBIX backend.
 type Bridge struct {
 	cfg     BridgeConfig
-	backend *backendClient
+	backend *bridge.Remote
 	core    *bridge.Bridge
 	log     *slog.Logger
 	id      string
 
 	mu              sync.Mutex
-	declined        map[string]bool // jobs that no kind of Muster's can do, and that were reported
+	declined        map[string]bool // jobs that Muster cannot run and that are reported
 	lastReports     map[string]*lastReport
-	registeredFacts json.RawMessage // what the backend knows of the workers; only serve uses it
+	registeredFacts json.RawMessage // of the last registration; used by serve only
 }
 
-// lastReport is what was last said of a job.
+// lastReport is the last report of progress of a job.
 type lastReport struct {
 	percent   int
 	metrics   json.RawMessage
@@ -85,7 +83,7 @@ type lastReport struct {
 	checkedAt time.Time
 }
 
-// NewBridge opens the outbox. Nothing is said to the backend before Run; without Run the caller closes the Bridge.
+// NewBridge opens the outbox. It does not contact the backend before Run. A caller that does not call Run closes the Bridge.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	cfg.Backend, cfg.Location = orDefault(cfg.Backend, DefaultBackend), orDefault(cfg.Location, DefaultLocation)
 	if cfg.PollInterval <= 0 {
@@ -93,18 +91,18 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	}
 	switch {
 	case math.IsNaN(cfg.Price) || cfg.Price < 0 || cfg.Price > maxPrice:
-		return nil, muster.Errorf(muster.Invalid, "--price is %v: write an amount per hour from 0 to %v", cfg.Price, maxPrice)
+		return nil, muster.Errorf(muster.Invalid, "invalid --price %v: use an amount per hour from 0 to %v", cfg.Price, maxPrice)
 	case cfg.Address != "" && !isAddress(cfg.Address):
-		return nil, muster.Errorf(muster.Invalid, "--address must be the 60 letters A to Z of a user of the backend")
+		return nil, muster.Errorf(muster.Invalid, "invalid --address: use the address of a user of the backend, 60 letters A to Z")
 	case len(cfg.Name) > maxText || len(cfg.Location) > maxText:
 		return nil, muster.Errorf(muster.Invalid, "--name and --location have at most %d bytes", maxText)
 	}
-	r, err := newBackendClient(cfg.Backend, cfg.HTTP, "muster/"+orDefault(cfg.Version, "dev"))
+	r, err := newBackend(&cfg)
 	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(cfg.Core.Dir, 0o700); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the bridge's folder cannot be made: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's directory: %w", err)
 	}
 	b := &Bridge{cfg: cfg, backend: r, declined: map[string]bool{}, lastReports: map[string]*lastReport{}}
 	if b.id, err = cfg.providerID(); err != nil {
@@ -113,9 +111,9 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	if b.cfg.Name == "" {
 		b.cfg.Name = "Provider-" + sanitize(b.id, 8)
 	}
-	b.log = cfg.Core.Log.With(slog.String("backend", r.host()), slog.String("provider", b.id))
+	b.log = cfg.Core.Log.With(slog.String("backend", r.Origin()), slog.String("provider", b.id))
 	core := cfg.Core
-	core.System, core.Origin, core.Log = Name, r.host()+"\x00"+b.id, b.log
+	core.System, core.Origin, core.Log = Name, r.Origin()+"\x00"+b.id, b.log
 	core.ProgressInterval = b.scaled(progressInterval)
 	if b.core, err = bridge.New(core, b); err != nil {
 		return nil, err
@@ -126,48 +124,37 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	return b, nil
 }
 
-// scaled is a pause of QUBIX's worker at the pace of Poll.
+// scaled returns an interval of QUBIX's worker, scaled with PollInterval.
 func (b *Bridge) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * float64(b.cfg.PollInterval) / float64(pollInterval))
 }
 
-// EventID is the provider's id at the backend.
+// ID returns the provider's id at the backend.
 func (b *Bridge) ID() string { return b.id }
 
-// Close closes the outbox of a Bridge that was not run.
+// Close closes the outbox of a Bridge without Run.
 func (b *Bridge) Close() error { return b.core.Close() }
 
-// providerID is the provider's id: 16 hex digits, the same for each start on the folder.
+// providerID returns the provider's id, which is kept in the directory.
 func (cfg *BridgeConfig) providerID() (string, error) {
 	if cfg.ID != "" {
 		return cfg.ID, checkID(cfg.ID)
 	}
-	path := filepath.Join(cfg.Core.Dir, "provider-id")
-	stored, err := os.ReadFile(path)
-	if err == nil && checkID(strings.TrimSpace(string(stored))) == nil {
-		return strings.TrimSpace(string(stored)), nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", muster.Errorf(muster.Internal, "the provider's id cannot be read: %w", err)
-	}
-	var id string
-	if cfg.UseMachineID {
-		id = machineID()
-	}
-	if id == "" {
-		var b [8]byte
-		if _, err := rand.Read(b[:]); err != nil {
-			return "", muster.Errorf(muster.Internal, "no random bytes: %w", err)
+	return bridge.Identity(filepath.Join(cfg.Core.Dir, "provider-id"), func(id string) bool { return checkID(id) == nil }, func() string {
+		id := ""
+		if cfg.UseMachineID {
+			id = machineID()
 		}
-		id = hex.EncodeToString(b[:])
-	}
-	if err := os.WriteFile(path, []byte(id+"\n"), 0o600); err != nil {
-		return "", muster.Errorf(muster.Internal, "the provider's id cannot be kept: %w", err)
-	}
-	return id, nil
+		if id == "" {
+			var b [8]byte
+			_, _ = rand.Read(b[:]) // never fails
+			id = hex.EncodeToString(b[:])
+		}
+		return id
+	})
 }
 
-// machineID is the id of QUBIX's worker on this machine: the first 16 hex digits of the SHA-256 of its hardware address. "" if it has none.
+// machineID returns the id of QUBIX's worker on this machine: the first 16 hex digits of the SHA-256 of its hardware address, "" for none.
 func machineID() string {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -182,22 +169,13 @@ func machineID() string {
 	return ""
 }
 
-// Run serves the backend until ctx ends; what is not reported then is so by the next Bridge on the folder. Once taking ends it
-// takes nothing new, and returns when everything is reported. It returns an error if the backend does not take this
-// provider and will not by itself.
+// Run serves the backend until ctx ends; the next Bridge in the directory reports the rest. Once acceptCtx ends it accepts no new jobs,
+// and returns when everything is reported. It returns an error if the backend permanently refuses this provider.
 func (b *Bridge) Run(ctx, acceptCtx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	group.Go(func() error { return b.core.Run(ctx) })
-	group.Go(func() error {
-		defer cancel()
-		return b.serve(ctx, acceptCtx)
-	})
-	return group.Wait()
+	return b.core.RunWith(ctx, func(ctx context.Context) error { return b.serve(ctx, acceptCtx) })
 }
 
-// serve registers, sends heartbeats and takes jobs.
+// serve registers, sends heartbeats and accepts jobs.
 func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 	joinCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -218,16 +196,16 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 			switch {
 			case ctx.Err() != nil:
 				return nil
-			case err == nil && a.status == http.StatusOK:
+			case err == nil && a.Status == http.StatusOK:
 				failures = 0
-				b.acceptOffered(ctx, acceptCtx, parseJobs(jsonObject(a.body)["pendingJobs"]))
-			case err == nil && a.status == http.StatusNotFound:
-				b.log.Info("the backend does not know this provider any more: registering again")
+				b.acceptOffered(ctx, acceptCtx, parseJobs(jsonObject(a.Body)["pendingJobs"]))
+			case err == nil && a.Status == http.StatusNotFound:
+				b.log.Info("provider unknown to the backend, registering again")
 				failures = maxHeartbeatFailures
 			default:
 				failures++
-				b.log.Warn("a heartbeat failed", slog.Any("why", errors.Join(err, a.asError("heartbeat"))))
-				wait = max(wait, a.retryAfter)
+				b.log.Warn("heartbeat failed", slog.Any("why", errors.Join(err, a.asError("heartbeat"))))
+				wait = max(wait, a.RetryAfter)
 			}
 			if failures >= maxHeartbeatFailures {
 				failures = 0
@@ -238,18 +216,18 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 			}
 		}
 		if acceptCtx.Err() == nil {
-			a, err := b.backend.send(ctx, http.MethodGet, "/api/jobs/pending/"+url.PathEscape(b.id), nil, callTimeout)
-			if err == nil && a.status == http.StatusOK {
-				b.acceptOffered(ctx, acceptCtx, parseJobs(a.body))
+			a, err := b.call(ctx, http.MethodGet, "/api/jobs/pending/"+url.PathEscape(b.id), nil, callTimeout)
+			if err == nil && a.Status == http.StatusOK {
+				b.acceptOffered(ctx, acceptCtx, parseJobs(a.Body))
 			}
-			wait = max(wait, a.retryAfter)
+			wait = max(wait, a.RetryAfter)
 		}
 		b.waitNext(ctx, acceptCtx, wait)
 	}
 	return nil
 }
 
-// waitNext waits, no longer than until taking ends.
+// waitNext waits for d, or until acceptCtx ends.
 func (b *Bridge) waitNext(ctx, acceptCtx context.Context, d time.Duration) {
 	if acceptCtx.Err() == nil {
 		merged, cancel := context.WithCancel(ctx)
@@ -257,37 +235,26 @@ func (b *Bridge) waitNext(ctx, acceptCtx context.Context, d time.Duration) {
 		defer context.AfterFunc(acceptCtx, cancel)()
 		ctx = merged
 	}
-	sleep(ctx, d)
+	_ = backoff.Sleep(ctx, d)
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// registerLoop registers until the backend takes this provider. It returns nil also when ctx ends.
+// registerLoop registers until the backend accepts this provider or ctx ends.
 func (b *Bridge) registerLoop(ctx context.Context) error {
-	lastErr := "" // the last reason
+	lastErr := ""
 	for ctx.Err() == nil {
 		capacity, err := b.core.Capacity(ctx)
 		if err == nil && len(capacity.Workers) == 0 {
-			err = muster.Errorf(muster.Unavailable, "the fleet has no active worker: start one with muster worker --server URL")
+			err = muster.Errorf(muster.Unavailable, "no active worker: start one with muster worker --server URL")
 		}
 		wait := b.scaled(registerInterval)
 		if err == nil {
 			var a response
 			a, err = b.register(ctx, &capacity)
 			if err == nil {
-				b.log.Info("registered at the QUBIX backend")
+				b.log.Info("registered with the QUBIX backend")
 				return nil
 			}
-			wait = max(wait, a.retryAfter)
+			wait = max(wait, a.RetryAfter)
 			switch muster.CodeOf(err) {
 			case muster.Unavailable, muster.Internal:
 			case muster.NotFound:
@@ -300,65 +267,65 @@ func (b *Bridge) registerLoop(ctx context.Context) error {
 		}
 		if ctx.Err() == nil && err.Error() != lastErr {
 			lastErr = err.Error()
-			b.log.Warn("not registered yet: trying again", slog.Any("why", err))
+			b.log.Warn("registration failed, retrying", slog.Any("why", err))
 		}
-		sleep(ctx, wait)
+		_ = backoff.Sleep(ctx, wait)
 	}
 	return nil
 }
 
-// register registers once. Where the backend answers 301, as the TS one does to its own worker, it registers the quick way.
+// register registers once. If the backend answers 301, as the TS backend does to its own worker, it uses quick-register.
 func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (response, error) {
 	r := b.description(c)
 	b.registeredFacts = b.stableDescription(c)
-	a, err := b.backend.send(ctx, http.MethodPost, "/api/providers/register", r, callTimeout)
-	if err != nil || a.status == http.StatusOK {
+	a, err := b.call(ctx, http.MethodPost, "/api/providers/register", r, callTimeout)
+	if err != nil || a.Status == http.StatusOK {
 		return a, err
 	}
-	if a.status != http.StatusMovedPermanently {
+	if a.Status != http.StatusMovedPermanently {
 		return a, a.asError("registration")
 	}
 	if b.cfg.Address == "" {
-		return a, muster.Errorf(muster.Invalid, "the QUBIX backend at %s answers 301 to the registration of workers: it wants a user's address. "+
-			`Make a user with curl -X POST %s/api/auth/register -H 'Content-Type: application/json' -d '{"email":"…","password":"…"}' and start again with --address and its qubicAddress`, b.backend.host(), b.backend.host())
+		return a, muster.Errorf(muster.Invalid, "the QUBIX backend at %s redirects registrations (HTTP 301): it requires a user's address. "+
+			`Create a user with curl -X POST %s/api/auth/register -H 'Content-Type: application/json' -d '{"email":"…","password":"…"}' and start again with --address and its qubicAddress`, b.backend.Origin(), b.backend.Origin())
 	}
 	q := quickRegistration{Type: "native", WorkerID: b.id, QubicAddress: b.cfg.Address, GPU: quickGPU{Type: "native", Model: r.Specs.GPUModel, VRAM: r.Specs.GPUVRAM}, Location: r.Location}
 	if b.cfg.Price > 0 {
 		q.PricePerHour = &b.cfg.Price
 	}
 	q.CPU, q.RAM = &quickCPU{Model: r.Specs.CPUModel, Cores: r.Specs.CPUCores}, &quickRAM{Total: r.Specs.RAMTotal}
-	a, err = b.backend.send(ctx, http.MethodPost, "/api/providers/quick-register", q, callTimeout)
+	a, err = b.call(ctx, http.MethodPost, "/api/providers/quick-register", q, callTimeout)
 	switch {
-	case err != nil || a.status == http.StatusOK:
+	case err != nil || a.Status == http.StatusOK:
 		return a, err
-	case a.status == http.StatusInternalServerError || a.status == http.StatusNotFound:
-		return a, muster.Errorf(muster.NotFound, "the QUBIX backend at %s answers %d to quick-register, as it does where no user has the address %s: make that user first (POST /api/auth/register), and start again with its qubicAddress as --address",
-			b.backend.host(), a.status, b.cfg.Address)
+	case a.Status == http.StatusInternalServerError || a.Status == http.StatusNotFound:
+		return a, muster.Errorf(muster.NotFound, "the QUBIX backend at %s refused quick-register (HTTP %d): it has no user with the address %s. Create one (POST /api/auth/register) and start again with its qubicAddress as --address",
+			b.backend.Origin(), a.Status, b.cfg.Address)
 	}
 	return a, a.asError("quick registration")
 }
 
-// updateRegistration registers again when the workers have changed since the last registration.
+// updateRegistration registers again if the workers have changed.
 func (b *Bridge) updateRegistration(ctx context.Context, c *bridge.Capacity) {
 	if len(c.Workers) == 0 || bytes.Equal(b.registeredFacts, b.stableDescription(c)) {
 		return
 	}
 	if _, err := b.register(ctx, c); err != nil {
 		b.registeredFacts = nil
-		b.log.Warn("the backend was not told that the workers have changed", slog.Any("why", err))
+		b.log.Warn("cannot update the registration", slog.Any("why", err))
 		return
 	}
-	b.log.Info("the workers have changed: registered again", slog.Int("workers", len(c.Workers)))
+	b.log.Info("workers changed, registered again", slog.Int("workers", len(c.Workers)))
 }
 
-// stableDescription is describe without what changes by itself.
+// stableDescription returns the description without values that change all the time.
 func (b *Bridge) stableDescription(c *bridge.Capacity) json.RawMessage {
 	r := b.description(c)
 	r.Specs.RAMAvailable, r.Specs.StorageTotal, r.Specs.StorageFree = 0, 0, 0
 	return mustMarshal(r)
 }
 
-// description is what the workers have together, as one machine.
+// description describes all workers as one machine.
 func (b *Bridge) description(c *bridge.Capacity) registration {
 	active, host := true, ""
 	if h, err := os.Hostname(); err == nil {
@@ -396,7 +363,7 @@ func (b *Bridge) sendHeartbeat(ctx context.Context) (response, error) {
 	if b.freeSlots(&c) <= 0 {
 		h.Status = "busy"
 	} else if h.CurrentJob != nil && c.Resources.Slots > 1 {
-		h.CurrentJob = nil // it takes more
+		h.CurrentJob = nil // it accepts more
 	}
 	if c.Load != nil {
 		percent := func(v float64) *float64 { v = math.Round(v*1000) / 10; return &v }
@@ -412,8 +379,8 @@ func (b *Bridge) sendHeartbeat(ctx context.Context) (response, error) {
 			}
 		}
 	}
-	a, err := b.backend.send(ctx, http.MethodPost, "/api/providers/"+url.PathEscape(b.id)+"/heartbeat", h, callTimeout)
-	if err == nil && a.status == http.StatusOK {
+	a, err := b.call(ctx, http.MethodPost, "/api/providers/"+url.PathEscape(b.id)+"/heartbeat", h, callTimeout)
+	if err == nil && a.Status == http.StatusOK {
 		b.updateRegistration(ctx, &c)
 	}
 	return a, err
@@ -426,12 +393,12 @@ func gpuMemory(list []muster.GPU, uuid string) muster.Size {
 	return 0
 }
 
-// freeSlots is how many more jobs the workers have slots for.
+// freeSlots returns how many more jobs the workers can run.
 func (b *Bridge) freeSlots(c *bridge.Capacity) int {
 	return min(c.Free.Slots, max(c.Resources.Slots, 1)-b.core.Pending())
 }
 
-// acceptOffered accepts jobs that a backend offers, as many as there is room for. What is known already, over or not, is not taken again.
+// acceptOffered accepts unknown jobs that the backend offers, as many as there are free slots.
 func (b *Bridge) acceptOffered(ctx, acceptCtx context.Context, offered []job) {
 	offered = slices.DeleteFunc(offered, func(j job) bool {
 		return b.core.Known(j.ID) || slices.Contains([]string{statusCompleted, statusFailed, statusCancelled}, strings.ToUpper(j.Status))
@@ -441,7 +408,7 @@ func (b *Bridge) acceptOffered(ctx, acceptCtx context.Context, offered []job) {
 	}
 	c, err := b.core.Capacity(ctx)
 	if err != nil {
-		b.log.Warn("jobs wait, because Muster's server does not answer", slog.Any("why", err))
+		b.log.Warn("cannot accept jobs: the Muster server does not answer", slog.Any("why", err))
 		return
 	}
 	free := b.freeSlots(&c)
@@ -450,11 +417,11 @@ func (b *Bridge) acceptOffered(ctx, acceptCtx context.Context, offered []job) {
 			return
 		}
 		j := &offered[i]
-		unassigned := j.ProviderID == nil || *j.ProviderID == "" // to every provider, as the mock server has it
+		unassigned := j.ProviderID == nil || *j.ProviderID == "" // the mock server offers it to all providers
 		spec, err := b.jobSpec(j)
 		if err == nil && !slices.Contains(c.Kinds, spec.Tasks[0].Kind) {
 			if unassigned && b.cfg.Claims != nil {
-				continue // another one may run it
+				continue // another bridge may run it
 			}
 			err = muster.Errorf(muster.Unavailable, "no worker here runs jobs of kind %s", spec.Tasks[0].Kind)
 		}
@@ -468,23 +435,23 @@ func (b *Bridge) acceptOffered(ctx, acceptCtx context.Context, offered []job) {
 		accepted, err := b.core.Accept(ctx, bridge.Job{ID: j.ID, Spec: spec, Meta: mustMarshal(map[string]string{"type": j.kind()})})
 		switch {
 		case err != nil:
-			b.log.Warn("a job cannot be taken", slog.String("job", sanitize(j.ID, maxText)), slog.Any("why", err))
+			b.log.Warn("cannot accept a job", slog.String("job", sanitize(j.ID, maxText)), slog.Any("why", err))
 		case accepted:
 			free--
-			b.log.Info("took a job", slog.String("job", sanitize(j.ID, maxText)), slog.String("type", j.kind()))
+			b.log.Info("job accepted", slog.String("job", sanitize(j.ID, maxText)), slog.String("type", j.kind()))
 		}
 	}
 }
 
-// jobSpec is the job of Muster's that does what a job of QUBIX's asks for.
+// jobSpec converts a job of QUBIX.
 func (b *Bridge) jobSpec(j *job) (muster.Spec, error) {
 	if len(j.ID) > 200 {
 		return muster.Spec{}, muster.Errorf(muster.Invalid, "the job's id has %d bytes", len(j.ID))
 	}
 	var t muster.TaskSpec
-	if hasValue(j.Muster) { // of our own gateway
+	if hasValue(j.Muster) { // from Muster's gateway
 		if err := json.Unmarshal(j.Muster, &t); err != nil {
-			return muster.Spec{}, muster.Errorf(muster.Invalid, "the job's stage cannot be read: %w", err)
+			return muster.Spec{}, muster.Errorf(muster.Invalid, "cannot decode the job's stage: %w", err)
 		}
 		t = *portableStage(&t)
 	} else {
@@ -496,7 +463,7 @@ func (b *Bridge) jobSpec(j *job) (muster.Spec, error) {
 	return muster.Spec{Name: orDefault(sanitize("qubix "+j.kind(), maxText), "qubix"), Labels: map[string]string{"qubix.job": sanitize(j.ID, maxText)}, Tasks: []muster.TaskSpec{t}}, nil
 }
 
-// decline reports a job that Muster cannot do as failed, once.
+// decline reports a job that Muster cannot run as failed, once.
 func (b *Bridge) decline(ctx context.Context, j *job, reason error) {
 	b.mu.Lock()
 	reported := b.declined[j.ID]
@@ -509,13 +476,13 @@ func (b *Bridge) decline(ctx context.Context, j *job, reason error) {
 		WorkerID: b.id, WorkerIDSnake: b.id, Status: reportFailed, Error: &message, Result: mustMarshal(map[string]string{"error": message, "errorDetails": message}),
 		Metrics: json.RawMessage("{}"), Timestamp: formatNaive(time.Now()),
 	}
-	a, err := b.backend.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(j.ID)+"/complete", c, callTimeout)
-	if err == nil && a.status >= 500 || a.status == http.StatusTooManyRequests {
+	a, err := b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(j.ID)+"/complete", c, callTimeout)
+	if err == nil && a.Status >= 500 || a.Status == http.StatusTooManyRequests {
 		err = a.asError("report")
 	}
-	b.log.Warn("a job cannot be run here", slog.String("job", sanitize(j.ID, maxText)), slog.Any("why", reason))
+	b.log.Warn("job declined", slog.String("job", sanitize(j.ID, maxText)), slog.Any("why", reason))
 	if err != nil {
-		b.log.Warn("that is not reported yet: the job will be offered again", slog.String("job", sanitize(j.ID, maxText)), slog.Any("error", err))
+		b.log.Warn("cannot report a declined job, retrying when it is offered again", slog.String("job", sanitize(j.ID, maxText)), slog.Any("error", err))
 		return
 	}
 	b.mu.Lock()

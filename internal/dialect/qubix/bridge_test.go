@@ -15,7 +15,9 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/qubix"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // provider is the id of every bridge under test.
@@ -25,7 +27,7 @@ const provider = "00112233aabbccdd"
 func (w *env) bridgeConfig(backend, dir string) qubix.BridgeConfig {
 	return qubix.BridgeConfig{
 		Backend: backend, Price: 2.5, Name: "My Gaming PC", Location: "US East (Virginia)", ID: provider, Version: "test", PollInterval: 50 * time.Millisecond,
-		Core: bridge.Config{Client: w.client, Dir: dir, Log: logger(w.tb), RetryDelay: 20 * time.Millisecond},
+		Core: bridge.Config{Client: w.client, Dir: dir, Log: testkit.Logger(w.tb), RetryDelay: 20 * time.Millisecond},
 	}
 }
 
@@ -36,7 +38,7 @@ func startBridge(tb testing.TB, cfg qubix.BridgeConfig) (stop func()) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return background(tb, func(ctx context.Context) error { return b.Run(ctx, ctx) })
+	return dialecttest.Background(tb, func(ctx context.Context) error { return b.Run(ctx, ctx) })
 }
 
 func newBackend(tb testing.TB) *fakeBackend {
@@ -107,7 +109,7 @@ func TestBridgeServesTheMockServer(t *testing.T) {
 	}
 }
 
-// The TS backend: 301 to the registration of workers, then quick-register for a user that is there.
+// The TS backend answers 301 to the registration of workers and requires quick-register for an existing user.
 func TestBridgeServesTheTSBackend(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -124,7 +126,7 @@ func TestBridgeServesTheTSBackend(t *testing.T) {
 	if report := b.waitReports(j); len(report) != 1 || !strings.Contains(fmt.Sprint(report[0]["result"]), "ba7816bf") {
 		t.Errorf("the reports are %v", report)
 	}
-	waitFor(t, "the second job runs", func() bool {
+	testkit.Await(t, "the second job runs", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(cancelled.progress) > 0
@@ -137,7 +139,7 @@ func TestBridgeServesTheTSBackend(t *testing.T) {
 	}
 }
 
-// What the backend answers is said in a sentence that tells what to do.
+// The error for a backend that refuses registrations says what to do.
 func TestBridgeSaysWhyABackendRefuses(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -150,9 +152,9 @@ func TestBridgeSaysWhyABackendRefuses(t *testing.T) {
 		want    string
 	}{
 		"no address":  {"", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusMovedPermanently) }, "start again with --address"},
-		"no user":     {address, noUser.handler().ServeHTTP, "make that user first"},
-		"not allowed": {"", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "status 403"},
-		"no QUBIX":    {"", http.NotFound, "status 404"},
+		"no user":     {address, noUser.handler().ServeHTTP, "Create one"},
+		"not allowed": {"", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "HTTP 403"},
+		"no QUBIX":    {"", http.NotFound, "HTTP 404"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -172,7 +174,7 @@ func TestBridgeSaysWhyABackendRefuses(t *testing.T) {
 		})
 	}
 	for _, wrong := range []qubix.BridgeConfig{{Backend: "localhost"}, {Price: -1}, {Address: "abc"}, {ID: "a b"}, {Name: strings.Repeat("x", 500)}} {
-		wrong.Core = bridge.Config{Dir: t.TempDir(), Log: logger(t)}
+		wrong.Core = bridge.Config{Dir: t.TempDir(), Log: testkit.Logger(t)}
 		if _, err := qubix.NewBridge(wrong); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%+v is refused with %v", wrong, err)
 		}
@@ -188,7 +190,7 @@ func TestFinalReportIsRepeatedAsItWas(t *testing.T) {
 	b.broken["job-1"] = 2
 	j := b.add("", map[string]any{"id": "job-1", "jobType": "echo", "inputData": map[string]any{"a": 1}})
 	startBridge(t, w.bridgeConfig(url, t.TempDir()))
-	waitFor(t, "the report is repeated", func() bool {
+	testkit.Await(t, "the report is repeated", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(j.completed) == 3
@@ -235,7 +237,7 @@ func TestBackendThatForgetsAndRepeats(t *testing.T) {
 	clear(b.providers)
 	beats := b.beats
 	b.mu.Unlock()
-	waitFor(t, "it registers again", func() bool {
+	testkit.Await(t, "it registers again", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.providers) == 1 && b.beats > beats+3
@@ -328,17 +330,17 @@ func TestBridgeAgainstGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	front.waitState(long, muster.Cancelled)
-	waitFor(t, "the job is cancelled behind", func() bool {
+	testkit.Await(t, "the job is cancelled behind", func() bool {
 		for job, err := range back.client.Jobs(t.Context(), client.JobQuery{States: []muster.JobState{muster.JobCancelled}}) {
 			return err == nil && job.State == muster.JobCancelled
 		}
 		return false
 	})
-	waitFor(t, "the bridge is free again", func() bool { return front.foreignWorker("My Gaming PC").Constrained == "" })
+	testkit.Await(t, "the bridge is free again", func() bool { return front.foreignWorker("My Gaming PC").Constrained == "" })
 	stop()
 }
 
-// With --each the workers are providers by themselves. The mock server offers every job to all of them: one takes it.
+// With --each every worker is a provider. The mock server offers each job to all of them: one accepts it.
 func TestEachWorkerAsAProvider(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -367,7 +369,7 @@ func TestEachWorkerAsAProvider(t *testing.T) {
 	b.mu.Lock()
 	beats := b.beats
 	b.mu.Unlock()
-	waitFor(t, "both ask again", func() bool {
+	testkit.Await(t, "both ask again", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.beats > beats+3
@@ -405,14 +407,14 @@ func TestBackendIsToldOfTheFleet(t *testing.T) {
 		n, _ := specs["cpu_cores"].(float64)
 		return n
 	}
-	waitFor(t, "the first worker is registered", func() bool { return cores() > 0 })
+	testkit.Await(t, "the first worker is registered", func() bool { return cores() > 0 })
 	one := cores()
 	w.worker("own-2")
-	waitFor(t, "both are", func() bool { return cores() == 2*one })
+	testkit.Await(t, "both are", func() bool { return cores() == 2*one })
 	b.mu.Lock()
 	beats := b.beats
 	b.mu.Unlock()
-	waitFor(t, "it goes on", func() bool {
+	testkit.Await(t, "it continues", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return b.beats > beats+3
@@ -427,8 +429,8 @@ func TestBackendIsToldOfTheFleet(t *testing.T) {
 	}
 }
 
-// A job may be prepared for long, as where packages are installed. Once its log told the backend of it, the backend is asked whether it still
-// wants the job, and before that it hears nothing.
+// A job may take long to prepare, for example to install packages. The bridge sends no report before the first line of its log, and then
+// checks whether the backend cancelled the job.
 func TestProgressBeforeTheStart(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)

@@ -2,7 +2,11 @@ package qubix
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/base32"
+	"encoding/hex"
 	"encoding/json"
 	"math"
 	"net/http"
@@ -15,9 +19,9 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 )
 
-// The labels of a job that a QUBIX client created. They are what the protocol knows of it and Muster does not.
+// The labels of a job that a QUBIX client created, for fields of the protocol that Muster does not have.
 const (
-	labelJob     = "qubix.job" // the random part of its id, by which alone a client may see it
+	labelJob     = "qubix.job" // the secret part of its id, which grants access to the job
 	labelJobType = "qubix.job_type"
 	labelModel   = "qubix.model_type"
 	labelCompute = "qubix.compute_needed"
@@ -31,15 +35,15 @@ const (
 	maxLogLines = 1000
 )
 
-// foundJob is a job that a client asks for, with its only task.
+// foundJob is a requested job with its only task.
 type foundJob struct {
 	api    *client.Client
 	job    muster.Job
 	task   *muster.Task
-	worker *muster.Worker // that has or had the task, nil for none
+	worker *muster.Worker // of the last attempt, nil for none
 }
 
-// findJob finds a job by the id that the gateway gave it. A job that was not created here is not found.
+// findJob finds a job by the id of the gateway. It is NotFound for a job that was not created here.
 func (g *Gateway) findJob(r *http.Request) (*foundJob, error) {
 	notFound := muster.Errorf(muster.NotFound, "Job not found")
 	digits, secret, ok := strings.Cut(r.PathValue("job"), "-")
@@ -70,14 +74,14 @@ func (g *Gateway) findJob(r *http.Request) (*foundJob, error) {
 		break
 	}
 	if f.task != nil && f.task.Worker != "" {
-		if w, err := api.Worker(r.Context(), string(f.task.Worker)); err == nil { // it may be gone by now
+		if w, err := api.Worker(r.Context(), string(f.task.Worker)); err == nil { // it may be removed
 			f.worker = &w
 		}
 	}
 	return f, nil
 }
 
-// toWireJob is a job as clients are shown it. task is nil where it is not known yet.
+// toWireJob converts a job for clients. t is nil if it is not known.
 func (g *Gateway) toWireJob(m muster.Job, t *muster.Task) job {
 	j := job{
 		ID: m.ID.String() + "-" + m.Labels[labelJob], UserID: m.Labels[labelUser], ModelType: m.Labels[labelModel], EscrowTxHash: m.Labels[labelEscrow],
@@ -118,7 +122,7 @@ func (g *Gateway) toWireJob(m muster.Job, t *muster.Task) job {
 	return j
 }
 
-// providerID is the id by which a worker registered here, and that which Muster gave it for one that did not.
+// providerID returns the id with which a worker registered here, or Muster's id of another worker.
 func (g *Gateway) providerID(w *muster.Worker) string {
 	for _, fw := range g.fleet.Workers() {
 		if fw.Facts().Name == w.Name && w.Labels["dialect"] == Name {
@@ -128,7 +132,7 @@ func (g *Gateway) providerID(w *muster.Worker) string {
 	return string(w.ID)
 }
 
-// wireStatus is QUBIX's word for a state.
+// wireStatus converts a state.
 func wireStatus(s muster.TaskState) string {
 	switch s {
 	case muster.Waiting, muster.Queued:
@@ -146,12 +150,11 @@ func wireStatus(s muster.TaskState) string {
 	return statusFailed
 }
 
-// respondJob answers with what say makes of a job.
-func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(context.Context, *foundJob, *job) (map[string]any, error)) {
+// respondJob finds the requested job and answers with the fields that build returns.
+func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(context.Context, *foundJob, *job) (map[string]any, error)) error {
 	f, err := g.findJob(r)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	row := g.toWireJob(f.job, f.task)
 	if f.worker != nil {
@@ -160,16 +163,15 @@ func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(
 	}
 	answer, err := build(r.Context(), f, &row)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	answer["success"] = true
-	dialect.WriteJSON(w, http.StatusOK, answer)
+	return reply(w, answer)
 }
 
-// job serves GET /api/jobs/{job}: the fields of the job, and the job as an object in one of them.
-func (g *Gateway) job(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
+// job serves GET /api/jobs/{job}: the fields of the job, and the job as an object in the field job.
+func (g *Gateway) job(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
 		var fields map[string]any
 		if err := json.Unmarshal(mustMarshal(row), &fields); err != nil {
 			return nil, err
@@ -180,8 +182,8 @@ func (g *Gateway) job(w http.ResponseWriter, r *http.Request) {
 }
 
 // status serves GET /api/jobs/{job}/status.
-func (g *Gateway) status(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) { return statusFields(row), nil })
+func (g *Gateway) status(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) { return statusFields(row), nil })
 }
 
 func statusFields(row *job) map[string]any {
@@ -192,8 +194,8 @@ func statusFields(row *job) map[string]any {
 }
 
 // monitor serves GET /api/jobs/{job}/monitor.
-func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
 		answer := statusFields(row)
 		answer["job"] = row
 		lines, err := f.tailLog(ctx, 50)
@@ -220,9 +222,9 @@ func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// metrics serves GET /api/jobs/{job}/metrics: what the job told, and what was measured of it.
-func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+// metrics serves GET /api/jobs/{job}/metrics: reported and measured values.
+func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
 		answer := map[string]any{"jobId": row.ID, "status": row.Status, "progress": row.Progress, "metrics": []any{}, "current": nil}
 		if f.task == nil || f.task.Attempt == 0 {
 			return answer, nil
@@ -241,7 +243,7 @@ func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// samplePoint is a sample in QUBIX's units: percent, megabytes, degrees Celsius, watts.
+// samplePoint converts a sample to QUBIX's units: percent, megabytes, degrees Celsius, watts.
 func samplePoint(s *muster.Sample) map[string]any {
 	p := map[string]any{"timestamp": s.At}
 	if s.CPU != nil {
@@ -262,8 +264,8 @@ func samplePoint(s *muster.Sample) map[string]any {
 }
 
 // logs serves GET /api/jobs/{job}/logs.
-func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
 		lines, err := f.tailLog(ctx, maxLogLines)
 		return map[string]any{"jobId": row.ID, "logs": lines, "count": len(lines)}, err
 	})
@@ -296,8 +298,8 @@ func toLogLine(l client.LogLine) logLine {
 }
 
 // cancel serves POST /api/jobs/{job}/cancel.
-func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) {
-	g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) error {
+	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
 		if f.job.State.Final() {
 			return nil, muster.Errorf(muster.Conflict, "Job is already %s", row.Status)
 		}
@@ -309,21 +311,18 @@ func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) {
 }
 
 // userJobs serves GET /api/jobs/user/{address}: a list, newest first.
-func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address string) {
+func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address string) error {
 	list := []job{}
 	if address = sanitize(address, maxText); address == "" {
-		dialect.WriteJSON(w, http.StatusOK, list)
-		return
+		return reply(w, list)
 	}
 	api, err := g.client(r.Context())
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	for m, err := range api.Jobs(r.Context(), client.JobQuery{Labels: map[string]string{labelUser: address}, Page: maxUserJobs}) {
 		if err != nil {
-			writeError(w, err)
-			return
+			return err
 		}
 		if m.Labels[labelJob] == "" {
 			continue
@@ -339,10 +338,10 @@ func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address strin
 			break
 		}
 	}
-	dialect.WriteJSON(w, http.StatusOK, list)
+	return reply(w, list)
 }
 
-// wireJobStatus is wireStatus of a job of one task.
+// wireJobStatus converts the state of a job.
 func wireJobStatus(s muster.JobState) string {
 	switch s {
 	case muster.JobWaiting, muster.JobQueued:
@@ -358,7 +357,7 @@ func wireJobStatus(s muster.JobState) string {
 	return statusFailed
 }
 
-// toGPUMetrics is a reading of a device in QUBIX's units; total is its memory, 0 if that is not known.
+// toGPUMetrics converts the load of a GPU to QUBIX's units; total is its memory, 0 if unknown.
 func toGPUMetrics(l *muster.GPULoad, total muster.Size) gpuMetrics {
 	m := gpuMetrics{Temperature: l.Temperature, Power: l.Power}
 	if l.Utilization != nil {
@@ -374,4 +373,86 @@ func toGPUMetrics(l *muster.GPULoad, total muster.Size) gpuMetrics {
 		m.MemoryTotal = &v
 	}
 	return m
+}
+
+// credentials is the body of POST /api/auth/register and /login.
+type credentials struct {
+	Email    string `json:"email"`
+	Password string `json:"password"`
+	Username string `json:"username"`
+	Role     string `json:"role"`
+}
+
+// account is an account as clients see it. Nothing is stored: its fields are derived from e-mail, password and a secret of this
+// server. An account provides the address that joining programs need. Neither the account nor its token grants rights.
+type account struct {
+	ID           string `json:"id"`
+	Name         string `json:"name"`
+	Username     string `json:"username"`
+	Email        string `json:"email,omitempty"`
+	Role         string `json:"role"`
+	QubicAddress string `json:"qubicAddress"`
+}
+
+func (g *Gateway) account(c *credentials) (account, string, error) {
+	email := strings.ToLower(strings.TrimSpace(c.Email))
+	switch name, host, ok := strings.Cut(email, "@"); {
+	case !ok || name == "" || host == "" || len(email) > 254 || sanitize(email, 254) != email:
+		return account{}, "", muster.Errorf(muster.Invalid, "email is not an e-mail address")
+	case c.Password == "" || len(c.Password) > 1024:
+		return account{}, "", muster.Errorf(muster.Invalid, "password is missing, or has more than 1024 bytes")
+	}
+	digest := func(purpose string) []byte {
+		h := hmac.New(sha256.New, g.secret)
+		h.Write([]byte(purpose + "\x00" + email + "\x00" + c.Password))
+		return h.Sum(nil)
+	}
+	name, _, _ := strings.Cut(email, "@")
+	name = sanitize(orDefault(c.Username, name), maxText)
+	role := "USER"
+	if sanitize(c.Role, 20) != "" {
+		role = sanitize(c.Role, 20)
+	}
+	return account{
+		ID: hex.EncodeToString(digest("id")[:12]), Name: name, Username: name, Email: email, Role: role,
+		QubicAddress: qubicAddress(append(digest("address"), digest("address, second part")...)),
+	}, "account-" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(digest("token")), nil
+}
+
+// qubicAddress encodes 60 or more bytes as an address of QUBIC: 60 letters A to Z.
+func qubicAddress(b []byte) string {
+	out := make([]byte, 60)
+	for i := range out {
+		out[i] = 'A' + b[i]%26
+	}
+	return string(out)
+}
+
+// signUp serves POST /api/auth/register and /login. Each password is an account of its own.
+func (g *Gateway) signUp(status int) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var c credentials
+		if err := dialect.Decode(r, maxSmallBody, &c); err != nil {
+			return err
+		}
+		user, token, err := g.account(&c)
+		if err != nil {
+			return err
+		}
+		dialect.WriteJSON(w, status, map[string]any{
+			"success": true, "token": token, "user": user,
+			"wallet": map[string]any{"qubicAddress": user.QubicAddress, "balance": nil},
+		})
+		return nil
+	}
+}
+
+// user serves GET /api/users/{address}.
+func (g *Gateway) user(w http.ResponseWriter, r *http.Request) error {
+	address := r.PathValue("address")
+	if !isAddress(address) {
+		return muster.Errorf(muster.NotFound, "User not found")
+	}
+	user := account{ID: address, Name: address[:8], Username: address[:8], Role: "USER", QubicAddress: address}
+	return reply(w, map[string]any{"success": true, "user": user})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/qubix"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 const address = "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFGH"
@@ -44,8 +45,8 @@ func TestClientSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the progress is seen", func() bool { task := w.task(n); return task.Progress != nil && *task.Progress == 0.6 })
-	waitFor(t, "the log is seen", func() bool { return w.log(n) == "one\ntwo\n" })
+	testkit.Await(t, "the progress is seen", func() bool { task := w.task(n); return task.Progress != nil && *task.Progress == 0.6 })
+	testkit.Await(t, "the log is seen", func() bool { return w.log(n) == "one\ntwo\n" })
 	_, monitor := p.call(http.MethodGet, "/api/jobs/"+id+"/monitor", nil)
 	if field(monitor, "status") != "RUNNING" || monitor["progress"] != 60.0 || field(monitor, "provider", "id") != machine || monitor["costSoFar"] == nil {
 		t.Errorf("the monitor says %v", monitor)
@@ -169,7 +170,7 @@ func TestKeyRequired(t *testing.T) {
 	worker.heartbeat()
 	stranger := newEnhanced(with(key("join")), machine)
 	if status, _ := stranger.call(http.MethodPost, "/api/providers/register", stranger.registration()); status != http.StatusForbidden {
-		t.Errorf("another key takes the id over: %d", status)
+		t.Errorf("another key takes over the id: %d", status)
 	}
 	if status, _ := stranger.raw(http.MethodGet, "/api/jobs/pending/"+machine, nil); status != http.StatusForbidden {
 		t.Errorf("another key asks for its jobs: %d", status)
@@ -264,7 +265,7 @@ func TestBadPeers(t *testing.T) {
 		t.Errorf("the report of another worker is answered %d", status)
 	}
 	if status, _ := p.call(http.MethodPost, "/api/jobs/"+job+"/complete", map[string]any{"workerId": machine, "status": "done"}); status != http.StatusBadRequest {
-		t.Errorf("a status that is none is answered %d", status)
+		t.Errorf("an invalid status is answered %d", status)
 	}
 	w.waitState(id, muster.Running)
 	enhanced.complete(job, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
@@ -278,7 +279,7 @@ func TestBadPeers(t *testing.T) {
 	}
 }
 
-// What the operator says of the gateway holds for its workers and for its clients.
+// The gateway's options apply to its workers and its clients.
 func TestOptionsOfTheGateway(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, func(c *dialect.Config) { c.Kinds, c.Price, c.Project = []string{"script", "foreign"}, 0.7, "lab" })
@@ -314,7 +315,7 @@ func TestOptionsOfTheGateway(t *testing.T) {
 	}
 	for name, value := range map[string]string{"silence": "0s", "busy": "soon", "lost": "-5m"} {
 		config := dialect.Config{Name: "qubix", Address: "127.0.0.1:0", Options: map[string]string{name: value}}
-		if _, err := qubix.System().New(t.Context(), dialect.Deps{Config: config, Dir: t.TempDir(), Log: logger(t)}); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), name) {
+		if _, err := qubix.System().New(t.Context(), dialect.Deps{Config: config, Dir: t.TempDir(), Log: testkit.Logger(t)}); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s=%s is refused with %v", name, value, err)
 		}
 	}

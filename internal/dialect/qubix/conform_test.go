@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/qubix"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func TestConform(t *testing.T) {
@@ -58,7 +59,7 @@ func (w *conformWorker) join() {
 	}
 }
 
-// heartbeatLoop sends heartbeats until the worker vanishes, which take no job.
+// heartbeatLoop sends heartbeats without accepting jobs until the worker crashes.
 func (w *conformWorker) heartbeatLoop() {
 	beat := map[string]any{"workerId": w.id, "usage": map[string]any{"cpuPercent": 1.0}, "status": "busy", "currentJob": "another"}
 	for w.ctx.Err() == nil {
@@ -127,7 +128,7 @@ func (w *conformWorker) NextTask(ctx context.Context) (dialecttest.Assignment, e
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-w.ctx.Done():
-			return nil, errors.New("the worker is gone")
+			return nil, errors.New("the worker has left")
 		}
 	}
 }
@@ -155,16 +156,16 @@ func (k *conformAssignment) Fail(ctx context.Context, message string) error {
 	return k.w.send(ctx, http.MethodPost, "/api/jobs/"+k.id+"/complete", map[string]any{"workerId": k.w.id, "status": "failed", "error": message}, nil)
 }
 
-// An idle worker that is silent is unreachable until it is heard of again; one that runs a job may be silent.
+// An idle worker without requests is unreachable until its next request; a worker that runs a job is not.
 func TestSilentWorker(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, func(c *dialect.Config) { c.Options["silence"] = "1s" })
 	enhanced := newEnhanced(w.newClient(), machine)
 	enhanced.register()
 	enhanced.heartbeat()
-	waitFor(t, "it is unreachable", func() bool { return w.foreignWorker("Provider-7504b437").State == muster.WorkerUnreachable })
+	testkit.Await(t, "it is unreachable", func() bool { return w.foreignWorker("Provider-7504b437").State == muster.WorkerUnreachable })
 	enhanced.heartbeat()
-	waitFor(t, "it is back", func() bool { enhanced.poll(); return w.foreignWorker("Provider-7504b437").State == muster.WorkerActive })
+	testkit.Await(t, "it is back", func() bool { enhanced.poll(); return w.foreignWorker("Provider-7504b437").State == muster.WorkerActive })
 	id := w.submit(script("print(1)"))
 	job := field(enhanced.runJob(), "id")
 	enhanced.progress(job, 10, "")

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// toJob makes a job of what a client wants. It says what is wrong as QUBIX's backend does.
+// toJob checks a request and converts it to a job. Its errors are those of QUBIX's backend.
 func (c *createRequest) toJob() (*job, error) {
 	if c.ComputeNeeded == nil || validOrZero(*c.ComputeNeeded, 1e9) <= 0 {
 		return nil, muster.Errorf(muster.Invalid, "computeNeeded is missing: it must be a number over 0, of hours of one provider")
@@ -26,7 +26,7 @@ func (c *createRequest) toJob() (*job, error) {
 	return &job{JobType: c.JobType, ModelType: c.ModelType, ComputeNeeded: c.ComputeNeeded, InputData: c.InputData, RequiredVRAM: c.RequiredVRAM, RequiredRAM: c.RequiredRAM}, nil
 }
 
-// jobSpec is the job that does what a client wants.
+// jobSpec converts a request.
 func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, error) {
 	j, err := c.toJob()
 	if err != nil {
@@ -37,7 +37,7 @@ func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, 
 		return nil, err
 	}
 	if len(g.deps.Config.Kinds) > 0 && !slices.Contains(g.deps.Config.Kinds, t.Kind) {
-		return nil, muster.Errorf(muster.Forbidden, "this backend takes no jobs of kind %s: it takes %s", t.Kind, strings.Join(g.deps.Config.Kinds, ", "))
+		return nil, muster.Errorf(muster.Forbidden, "this backend does not accept jobs of kind %s, only %s", t.Kind, strings.Join(g.deps.Config.Kinds, ", "))
 	}
 	if c.MaxPrice != nil {
 		if t.Where.MaxPrice = validOrZero(*c.MaxPrice, maxPrice); t.Where.MaxPrice <= 0 {
@@ -77,26 +77,22 @@ func (g *Gateway) client(ctx context.Context) (*client.Client, error) {
 }
 
 // create serves POST /api/jobs/create.
-func (g *Gateway) create(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) create(w http.ResponseWriter, r *http.Request) error {
 	var c createRequest
 	if err := dialect.Decode(r, maxReportBody, &c); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	spec, err := g.jobSpec(r.Context(), &c)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	api, err := g.client(r.Context())
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	submitted, err := api.Submit(r.Context(), spec, client.SubmitOptions{})
 	if err != nil {
-		writeError(w, translateFields(err))
-		return
+		return translateFields(err)
 	}
 	if submitted.Spec == nil {
 		submitted.Spec = spec
@@ -109,20 +105,20 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request) {
 	row.EstimatedCost, row.EstimatedDuration = cost.cost, &cost.seconds
 	message := "Job created"
 	if hasValue(c.AdvancedConfig) {
-		message += "; advancedConfig means nothing to Muster and is not used"
+		message += "; Muster ignores advancedConfig"
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{
+	return reply(w, map[string]any{
 		"success": true, "job": row, "estimatedCost": cost.cost, "escrowTxHash": c.EscrowTxHash, "message": message,
 	})
 }
 
-// specFields are the fields of a stage, and which of a QUBIX job they are made of.
+// specFields maps fields of a stage to those of a QUBIX job.
 var specFields = []struct{ spec, wire string }{ //nolint:gochecknoglobals // a constant table
 	{"input", "inputData"}, {"script.text", "inputData.script"}, {"script.url", "inputData.scriptUrl"},
 	{"resources.gpus.memory", "requiredVRAM"}, {"resources.memory", "requiredRAM"}, {"where.max_price", "maxPrice"}, {"where.workers", "providerId"},
 }
 
-// translateFields names in an error about a spec the fields of the job that its client sent.
+// translateFields replaces the field names in an error about a spec by those of a QUBIX job.
 func translateFields(err error) error {
 	e, ok := errors.AsType[*muster.Error](err)
 	if !ok || len(e.Fields) == 0 {
@@ -146,7 +142,7 @@ func translateFields(err error) error {
 	return translated
 }
 
-// costEstimate is what a job may cost: hours that its client named, at the lowest price of a worker that runs such jobs.
+// costEstimate estimates the cost of a job: the client's hours at the lowest price of a worker that runs such jobs.
 type costEstimate struct {
 	cost      *float64 // nil if there is no such worker
 	seconds   float64
@@ -180,17 +176,17 @@ func (g *Gateway) estimateCost(ctx context.Context, api *client.Client, kind str
 }
 
 // estimate serves POST /api/jobs/estimate.
-func (g *Gateway) estimate(w http.ResponseWriter, r *http.Request) {
-	g.respondEstimate(w, r, func(t *muster.TaskSpec, _ *createRequest, e costEstimate) map[string]any {
+func (g *Gateway) estimate(w http.ResponseWriter, r *http.Request) error {
+	return g.respondEstimate(w, r, func(t *muster.TaskSpec, _ *createRequest, e costEstimate) map[string]any {
 		return map[string]any{
 			"estimatedCost": e.cost, "estimatedDuration": e.seconds, "pricePerHour": e.price, "availableProviders": e.providers, "kind": t.Kind,
 		}
 	})
 }
 
-// analyze serves POST /api/jobs/analyze: what would become of a job.
-func (g *Gateway) analyze(w http.ResponseWriter, r *http.Request) {
-	g.respondEstimate(w, r, func(t *muster.TaskSpec, c *createRequest, e costEstimate) map[string]any {
+// analyze serves POST /api/jobs/analyze: how a job would run.
+func (g *Gateway) analyze(w http.ResponseWriter, r *http.Request) error {
+	return g.respondEstimate(w, r, func(t *muster.TaskSpec, c *createRequest, e costEstimate) map[string]any {
 		return map[string]any{"analysis": map[string]any{
 			"jobType": wireType(t), "kind": t.Kind, "requiredVRAM": c.RequiredVRAM, "requiredRAM": c.RequiredRAM,
 			"estimatedCost": e.cost, "estimatedDuration": e.seconds, "availableProviders": e.providers,
@@ -198,11 +194,10 @@ func (g *Gateway) analyze(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (g *Gateway) respondEstimate(w http.ResponseWriter, r *http.Request, build func(*muster.TaskSpec, *createRequest, costEstimate) map[string]any) {
+func (g *Gateway) respondEstimate(w http.ResponseWriter, r *http.Request, build func(*muster.TaskSpec, *createRequest, costEstimate) map[string]any) error {
 	var c createRequest
 	if err := dialect.Decode(r, maxReportBody, &c); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if c.ComputeNeeded == nil {
 		one := 1.0
@@ -214,25 +209,22 @@ func (g *Gateway) respondEstimate(w http.ResponseWriter, r *http.Request, build 
 	}
 	j, err := c.toJob()
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	t, err := toStage(j, true)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	api, err := g.client(r.Context())
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	answer := build(&t, &c, g.estimateCost(r.Context(), api, t.Kind, &c))
 	answer["success"] = true
-	dialect.WriteJSON(w, http.StatusOK, answer)
+	return reply(w, answer)
 }
 
-// wireType is the type of a stage, as QUBIX calls it.
+// wireType returns QUBIX's type of a stage.
 func wireType(t *muster.TaskSpec) string {
 	switch t.Kind {
 	case muster.KindScript:

@@ -1,19 +1,18 @@
-// Package qubix speaks the protocol of QUBIX: JSON over HTTP, as its simple and its enhanced worker and its backends do.
+// Package qubix implements the protocol of QUBIX: JSON over HTTP between backends, workers and clients.
 //
-// The gateway (New) is a QUBIX backend: QUBIX workers register, send heartbeats, take jobs and report, and are workers of
-// Muster; QUBIX clients create jobs and look at them. The bridge (NewBridge) is a QUBIX worker: it takes the jobs of a QUBIX
-// backend, and Muster's workers run them.
+// The gateway (New) is a QUBIX backend: QUBIX workers become workers of Muster, and QUBIX clients submit jobs. The bridge
+// (NewBridge) is a QUBIX worker: it accepts the jobs of a QUBIX backend, and Muster's workers run them.
 //
-// # What the protocol does not have
+// # Limits of the protocol
 //
-// A worker is one process that runs one job at a time and is silent meanwhile. It cannot be told to stop, sends no files, and
-// logs only with its last report. Its id is its only credential, and two workers on one machine have the same. It throws
-// jobs away that a heartbeat brought right after another job, so a job is offered until the first report of it comes. When the
-// answer to its last report is lost it reports once more, then always as failed: the first one counts.
+// A worker is one process that runs one job at a time and sends nothing meanwhile. It cannot be stopped, uploads no files, and
+// logs only with its final report. Its id is its only credential, and two workers on one machine have the same id. It drops
+// jobs of a heartbeat right after another job, so a job is offered until its first report. If the answer to its final report
+// is lost, it reports once more, always as failed: the first report counts.
 //
-// # What counts as computed
+// # Simulated results
 //
-// The simple worker computes nothing that was asked for: it runs a loop and makes its figures up. It is given tasks of kind
-// foreign only, which a QUBIX client submitted for QUBIX's own workers. The enhanced worker really trains on MNIST and runs
-// Python scripts; where it lacks a library it invents a result and marks it as simulated, and the task fails for that.
+// The simple worker computes nothing: it runs a loop and invents its figures. It gets only tasks of kind foreign, which a
+// QUBIX client submitted for QUBIX's own workers. The enhanced worker trains on MNIST and runs Python scripts. If a library is
+// missing it invents a result marked as simulated, and the task fails.
 package qubix

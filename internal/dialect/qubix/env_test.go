@@ -3,19 +3,18 @@ package qubix_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"log/slog"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/builtin"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
@@ -32,7 +31,7 @@ type env struct {
 	tb     testing.TB
 	dir    string
 	config dialect.Config
-	server *serverd.Server
+	server *dialecttest.Server
 	client *client.Client
 	url    string // of the gateway
 	stop   func()
@@ -50,38 +49,18 @@ func newEnv(tb testing.TB, change func(*dialect.Config)) *env {
 	return w
 }
 
-// start starts the server on the world's folder. The gateway keeps its port.
+// start starts the server in the same directory. The gateway keeps its port.
 func (w *env) start() {
 	w.tb.Helper()
-	var err error
-	w.server, err = serverd.New(w.tb.Context(), serverd.Config{
-		Listen: "127.0.0.1:0", Data: w.dir, AdminToken: adminToken, JoinToken: "qubix-test-join-token-0123456789", Version: "test", Dialects: []dialect.Config{w.config},
-	}, logger(w.tb))
-	if err != nil {
-		w.tb.Fatal(err)
-	}
-	w.stop = background(w.tb, w.server.Run)
-	if w.client, err = client.New(w.server.URL(), adminToken, client.Options{}); err != nil {
-		w.tb.Fatal(err)
-	}
-	w.url = w.server.GatewayURL("qubix")
+	w.server = dialecttest.Start(w.tb, serverd.Config{Data: w.dir, AdminToken: adminToken, Dialects: []dialect.Config{w.config}})
+	w.client, w.stop, w.url = w.server.Client, w.server.Stop, w.server.GatewayURL("qubix")
 	w.config.Address = strings.TrimPrefix(w.url, "http://")
 }
 
 // worker adds one of Muster's own.
 func (w *env) worker(name string) {
 	w.tb.Helper()
-	own, err := workerd.New(workerd.Config{
-		Server: w.server.URL(), Token: w.server.JoinToken(), Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: 0, Slots: 2, Engine: workerd.EngineNone,
-	}, logger(w.tb))
-	if err != nil {
-		w.tb.Fatal(err)
-	}
-	background(w.tb, own.Run)
-	waitFor(w.tb, "worker "+name+" is there", func() bool {
-		found, err := w.client.Worker(w.tb.Context(), name)
-		return err == nil && found.State == muster.WorkerActive
-	})
+	w.server.StartWorker(w.tb, workerd.Config{Name: name, Slots: 2})
 }
 
 func (w *env) newClient() *fakeClient { return &fakeClient{tb: w.tb, base: w.url} }
@@ -108,7 +87,7 @@ func (w *env) task(id muster.JobID) muster.Task {
 func (w *env) waitState(id muster.JobID, state muster.TaskState) muster.Task {
 	w.tb.Helper()
 	var t muster.Task
-	waitFor(w.tb, "job "+id.String()+" is "+state.String(), func() bool {
+	testkit.Await(w.tb, "job "+id.String()+" is "+state.String(), func() bool {
 		t = w.task(id)
 		if t.State != state && t.State.Final() {
 			w.tb.Fatalf("job %d is %s (%s: %s), not %s", id, t.State, t.Reason, t.Message, state)
@@ -148,7 +127,7 @@ func (w *env) readLog(id muster.JobID, o client.LogOptions) string {
 func (w *env) foreignWorker(name string) muster.Worker {
 	w.tb.Helper()
 	var found muster.Worker
-	waitFor(w.tb, "worker "+name+" is known", func() bool {
+	testkit.Await(w.tb, "worker "+name+" is known", func() bool {
 		var err error
 		found, err = w.client.Worker(w.tb.Context(), name)
 		return err == nil
@@ -156,39 +135,13 @@ func (w *env) foreignWorker(name string) muster.Worker {
 	return found
 }
 
-// waitReady waits until a worker takes tasks of a kind.
+// waitReady waits until a worker accepts tasks of a kind.
 func (w *env) waitReady(name, kind string) {
 	w.tb.Helper()
-	waitFor(w.tb, "worker "+name+" takes tasks of kind "+kind, func() bool {
+	testkit.Await(w.tb, "worker "+name+" takes tasks of kind "+kind, func() bool {
 		found, err := w.client.Worker(w.tb.Context(), name)
 		return err == nil && found.State == muster.WorkerActive && found.Constrained == "" && slices.Contains(found.Kinds, kind)
 	})
-}
-
-func logger(tb testing.TB) *slog.Logger {
-	tb.Helper()
-	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
-}
-
-// background runs something until the test ends, or until the returned func stops it.
-func background(tb testing.TB, run func(context.Context) error) (stop func()) {
-	tb.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var group sync.WaitGroup
-	var err error
-	group.Go(func() { err = run(ctx) })
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			group.Wait()
-			if err != nil && !errors.Is(err, context.Canceled) {
-				tb.Errorf("it ended with: %v", err)
-			}
-		})
-	}
-	tb.Cleanup(stop)
-	return stop
 }
 
 func script(text string) muster.TaskSpec {

@@ -3,12 +3,9 @@ package qubix
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -22,24 +19,23 @@ import (
 // Name is the system's name in options, tags and labels.
 const Name = "qubix"
 
-// How long QUBIX's workers are silent. An idle one sends a heartbeat every 30 to 35 seconds, a busy one nothing.
+// The defaults of options. An idle worker of QUBIX sends a heartbeat every 30 to 35 seconds, a busy one none.
 const (
-	defaultIdleTimeout = 90 * time.Second // the option silence
-	defaultBusyTimeout = 6 * time.Hour    // the option busy
-	defaultLostTimeout = 5 * time.Minute  // the option lost
+	defaultIdleTimeout = 90 * time.Second // silence
+	defaultBusyTimeout = 6 * time.Hour    // busy
+	defaultLostTimeout = 5 * time.Minute  // lost
 )
 
-// finishTimeout is how long the answer to a final report may take. Workers wait for 10 seconds, and then report a failure.
-const finishTimeout = 8 * time.Second
+const finishTimeout = 8 * time.Second // for a final report: workers wait for 10 seconds and then report a failure
 
 // System describes QUBIX to the server.
 func System() dialect.System {
 	return dialect.System{
 		Name: Name, Title: "QUBIX", Address: ":3001",
 		Options: []dialect.Option{
-			{Name: "silence", Usage: "how long an idle worker may be silent before it is unreachable, such as 90s"},
-			{Name: "busy", Usage: "how long a worker may be silent while it runs a job, such as 6h"},
-			{Name: "lost", Usage: "how long a worker may ask for work without having reported the job that it runs, such as 5m"},
+			{Name: "silence", Usage: "time without contact after which an idle worker is unreachable (default: 90s)"},
+			{Name: "busy", Usage: "time without contact after which a worker that runs a job is unreachable (default: 6h)"},
+			{Name: "lost", Usage: "time after which a job is lost if its worker asks for work without reporting it (default: 5m)"},
 		},
 		New: New,
 	}
@@ -57,21 +53,15 @@ type Gateway struct {
 	started     time.Time
 }
 
-// New opens the gateway's port and reads its state. Nothing is served before Run.
+// New opens the gateway's port and reads its state.
 func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
-	idleTimeout, err := durationOption(deps.Config.Options, "silence", defaultIdleTimeout)
-	if err != nil {
-		return nil, err
+	idleTimeout, busyTimeout, lostTimeout := defaultIdleTimeout, defaultBusyTimeout, defaultLostTimeout
+	for name, d := range map[string]*time.Duration{"silence": &idleTimeout, "busy": &busyTimeout, "lost": &lostTimeout} {
+		if err := durationOption(deps.Config.Options, name, d); err != nil {
+			return nil, err
+		}
 	}
-	busyTimeout, err := durationOption(deps.Config.Options, "busy", defaultBusyTimeout)
-	if err != nil {
-		return nil, err
-	}
-	lostTimeout, err := durationOption(deps.Config.Options, "lost", defaultLostTimeout)
-	if err != nil {
-		return nil, err
-	}
-	secret, err := loadSecret(filepath.Join(deps.Dir, "accounts.key"))
+	secret, err := dialect.Secret(filepath.Join(deps.Dir, "accounts.key"))
 	if err != nil {
 		return nil, err
 	}
@@ -89,45 +79,27 @@ func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 	return &Gateway{deps: deps, listener: l, fleet: f, tracker: newJobTracker(), secret: secret, idleTimeout: idleTimeout, lostTimeout: lostTimeout, started: time.Now()}, nil
 }
 
-// durationOption reads an option, from a second to a month.
-func durationOption(options map[string]string, name string, fallback time.Duration) (time.Duration, error) {
+// durationOption reads an option of 1 s to 31 days into d, which has the default.
+func durationOption(options map[string]string, name string, d *time.Duration) error {
 	value := options[name]
 	if value == "" {
-		return fallback, nil
+		return nil
 	}
-	d, err := time.ParseDuration(value)
-	if err != nil || d < time.Second || d > 31*24*time.Hour {
-		return 0, muster.Errorf(muster.Invalid, "--dialect qubix: %s=%s: write a duration from 1s to 744h, such as %s", name, value, fallback)
+	read, err := time.ParseDuration(value)
+	if err != nil || read < time.Second || read > 31*24*time.Hour {
+		return muster.Errorf(muster.Invalid, "--dialect qubix: %s=%s: use a duration from 1s to 744h, such as %s", name, value, *d)
 	}
-	return d, nil
+	*d = read
+	return nil
 }
 
-// loadSecret returns 32 random bytes, the same ones for each start on the folder.
-func loadSecret(path string) ([]byte, error) {
-	b, err := os.ReadFile(path)
-	if err == nil && len(b) == 32 {
-		return b, nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, muster.Errorf(muster.Internal, "the key of accounts cannot be read: %w", err)
-	}
-	b = make([]byte, 32)
-	if _, err := rand.Read(b); err != nil {
-		return nil, muster.Errorf(muster.Internal, "no random bytes: %w", err)
-	}
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		return nil, muster.Errorf(muster.Internal, "the key of accounts cannot be kept: %w", err)
-	}
-	return b, nil
-}
-
-// URL is what people enter as --backend.
+// URL returns the value for --backend of QUBIX's worker.
 func (g *Gateway) URL() string { return g.listener.URL() }
 
-// Ready returns nil: the gateway needs nothing but this process.
+// Ready returns nil: the gateway depends on nothing else.
 func (g *Gateway) Ready() error { return nil }
 
-// Close gives back what a gateway holds that was not run.
+// Close closes a gateway without Run.
 func (g *Gateway) Close() error { return errors.Join(g.listener.Close(), g.fleet.Close()) }
 
 // Run serves until ctx ends.
@@ -139,9 +111,18 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
+// handler serves a request. An error is the answer.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+// reply answers with 200 and a JSON value.
+func reply(w http.ResponseWriter, v any) error {
+	dialect.WriteJSON(w, http.StatusOK, v)
+	return nil
+}
+
 func (g *Gateway) routes() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, h := range map[string]http.HandlerFunc{
+	for pattern, h := range map[string]handler{
 		"GET /health":                            g.health,
 		"GET /api/health":                        g.health,
 		"POST /api/providers/register":           g.register,
@@ -157,11 +138,15 @@ func (g *Gateway) routes() http.Handler {
 		"GET /api/jobs/{job}":                    g.job,
 		"GET /api/jobs/{job}/{part}":             g.jobSubpath,
 		"POST /api/jobs/{job}/cancel":            g.cancel,
-		"POST /api/auth/register":                g.signUp,
-		"POST /api/auth/login":                   g.signIn,
+		"POST /api/auth/register":                g.signUp(http.StatusCreated),
+		"POST /api/auth/login":                   g.signUp(http.StatusOK),
 		"GET /api/users/{address}":               g.user,
 	} {
-		mux.HandleFunc(pattern, h)
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := h(w, r); err != nil {
+				writeError(w, err)
+			}
+		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		dialect.WriteJSON(w, http.StatusNotFound, errorBody{Error: "Muster's QUBIX backend has no " + r.Method + " " + sanitize(r.URL.Path, maxText)})
@@ -169,23 +154,23 @@ func (g *Gateway) routes() http.Handler {
 	return mux
 }
 
-// jobSubpath serves what lies below a job, and the two lists whose paths look like it.
-func (g *Gateway) jobSubpath(w http.ResponseWriter, r *http.Request) {
+// jobSubpath serves the paths below a job, and the lists /api/jobs/pending/{worker} and /api/jobs/user/{address}.
+func (g *Gateway) jobSubpath(w http.ResponseWriter, r *http.Request) error {
 	id, part := r.PathValue("job"), r.PathValue("part")
-	handlers := map[string]http.HandlerFunc{"status": g.status, "monitor": g.monitor, "metrics": g.metrics, "logs": g.logs}
+	handlers := map[string]handler{"status": g.status, "monitor": g.monitor, "metrics": g.metrics, "logs": g.logs}
 	switch h := handlers[part]; {
 	case id == "pending":
-		g.pending(w, r, part)
+		return g.pending(w, r, part)
 	case id == "user":
-		g.userJobs(w, r, part)
+		return g.userJobs(w, r, part)
 	case h != nil:
-		h(w, r)
+		return h(w, r)
 	default:
-		writeError(w, muster.Errorf(muster.NotFound, "a job has status, monitor, metrics and logs, and no %.80q", part))
+		return muster.Errorf(muster.NotFound, "unknown part of a job %.80q: use status, monitor, metrics or logs", part)
 	}
 }
 
-// errorBody is an answer that says what is wrong.
+// errorBody is the body of an error.
 type errorBody struct {
 	Success bool   `json:"success"` // false
 	Error   string `json:"error"`
@@ -201,13 +186,13 @@ func writeError(w http.ResponseWriter, err error) {
 	dialect.WriteJSON(w, dialect.HTTPStatus(err), p)
 }
 
-func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{
+func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) error {
+	return reply(w, map[string]any{
 		"status": "ok", "timestamp": muster.NewTime(time.Now()), "uptime": time.Since(g.started).Seconds(), "version": cmp.Or(g.deps.Version, "muster"),
 	})
 }
 
-// workerLog is the gateway's log with a worker's id.
+// workerLog returns a logger with a worker's id.
 func (g *Gateway) workerLog(worker string) *slog.Logger {
 	return g.deps.Log.With(slog.String("worker", worker))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/kind"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 const machine = "7504b4378b5d0f8f"
@@ -82,7 +83,7 @@ func TestEnhancedWorkerSession(t *testing.T) {
 	id := field(job, "id")
 	enhanced.progress(id, 50, "Running script")
 	task := w.waitState(first, muster.Running)
-	waitFor(t, "the progress is seen", func() bool { task = w.task(first); return task.Progress != nil && *task.Progress == 0.5 })
+	testkit.Await(t, "the progress is seen", func() bool { task = w.task(first); return task.Progress != nil && *task.Progress == 0.5 })
 	if task.Step != "Running script" || task.Metrics["gpuUtilization"] != 88 {
 		t.Errorf("progress is %q %v", task.Step, task.Metrics)
 	}
@@ -107,13 +108,13 @@ func TestEnhancedWorkerSession(t *testing.T) {
 	if len(own.Resources.GPUs) != 1 || own.Resources.GPUs[0].Memory != 8<<30 {
 		t.Errorf("GPUs are %+v", own.Resources.GPUs)
 	}
-	waitFor(t, "the load of the GPU is shown", func() bool {
+	testkit.Await(t, "the load of the GPU is shown", func() bool {
 		load := w.foreignWorker("Provider-7504b437").Load
 		return load != nil && len(load.GPUs) == 1 && load.GPUs[0].Temperature != nil
 	})
 }
 
-// Workers throw away what the heartbeat after a job brings: a job is offered again until its first report.
+// Workers drop the jobs of the heartbeat after a job, so a job is offered again until its first report.
 func TestOfferedUntilTheFirstReport(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -187,7 +188,7 @@ func TestSimulatedResultsDoNotCount(t *testing.T) {
 	}
 	honest := w.submit(mnist(`{"epochs": 2}`))
 	enhanced.complete(field(enhanced.runJob(), "id"), "completed", map[string]any{"status": "success", "finalAccuracy": 0.97, "finalLoss": 0.1, "modelUrl": "ipfs://Qm0123456789abcdef0123456789abcdef"}, nil, nil)
-	if task := w.waitState(honest, muster.Succeeded); strings.Contains(string(task.Result), "modelUrl") || !strings.Contains(string(task.Result), "0.97") || !strings.Contains(w.fullLog(honest), "made up") {
+	if task := w.waitState(honest, muster.Succeeded); strings.Contains(string(task.Result), "modelUrl") || !strings.Contains(string(task.Result), "0.97") || !strings.Contains(w.fullLog(honest), "invented") {
 		t.Errorf("the result is %s, the log %q", task.Result, w.fullLog(honest))
 	}
 }
@@ -200,7 +201,7 @@ func TestWhatTheWorkerDoesNotHeedGoesElsewhere(t *testing.T) {
 	enhanced.register()
 	enhanced.heartbeat()
 	id := w.submit(mnist(`{"dataset": "digits"}`))
-	waitFor(t, "the task is rejected", func() bool {
+	testkit.Await(t, "the task is rejected", func() bool {
 		if job := enhanced.poll(); job != nil {
 			t.Fatalf("the worker is offered %v", job)
 		}
@@ -227,13 +228,13 @@ func TestInventedGPUIsNotOffered(t *testing.T) {
 	enhanced.register()
 	enhanced.heartbeat()
 	name := "Provider-7504b437"
-	waitFor(t, "it takes tasks", func() bool { return w.foreignWorker(name).Constrained == "" })
+	testkit.Await(t, "it accepts tasks", func() bool { return w.foreignWorker(name).Constrained == "" })
 	if gpus := w.foreignWorker(name).Resources.GPUs; len(gpus) != 0 {
 		t.Fatalf("it offers %+v", gpus)
 	}
 	enhanced.gpu = map[string]any{"gpuPercent": 3.0, "gpuTemp": 40.0}
 	enhanced.heartbeat()
-	waitFor(t, "the measured GPU is offered", func() bool { return len(w.foreignWorker(name).Resources.GPUs) == 1 })
+	testkit.Await(t, "the measured GPU is offered", func() bool { return len(w.foreignWorker(name).Resources.GPUs) == 1 })
 }
 
 // A program that registers has just begun: what it ran is lost, and done again.
@@ -249,7 +250,7 @@ func TestWorkerThatIsStartedAgain(t *testing.T) {
 	enhanced.register()
 	second := field(enhanced.runJob(), "id")
 	if first == second {
-		t.Fatal("the attempt goes on under its id")
+		t.Fatal("the attempt continues under its id")
 	}
 	enhanced.complete(second, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
 	if status, _ := enhanced.complete(first, "completed", map[string]any{"status": "success", "exitCode": 1}, nil, nil); status != http.StatusOK {
@@ -271,12 +272,12 @@ func TestJobWhoseReportIsLost(t *testing.T) {
 	first := field(enhanced.runJob(), "id")
 	enhanced.progress(first, 10, "")
 	if second := field(enhanced.runJob(), "id"); second == first {
-		t.Error("the attempt goes on under its id")
+		t.Error("the attempt continues under its id")
 	}
-	waitFor(t, "the task is given out again", func() bool { return w.task(id).Attempt == 2 })
+	testkit.Await(t, "the task is assigned again", func() bool { return w.task(id).Attempt == 2 })
 }
 
-// Two workers of one machine have the same id. Each is given what it can do; a job that both take has one result.
+// Two workers on one machine have the same id. Each gets the jobs that it can run; a job that both run has one result.
 func TestTwoWorkersWithOneID(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -306,7 +307,7 @@ func TestTwoWorkersWithOneID(t *testing.T) {
 	}
 }
 
-// A worker cannot be told: a cancelled task is over at once, its late report has no effect, and the worker is free after it.
+// A worker cannot be stopped: a cancelled task is done at once, its late report has no effect, and then the worker is idle.
 func TestCancelledTask(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
@@ -321,7 +322,7 @@ func TestCancelledTask(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.waitState(id, muster.Cancelled)
-	waitFor(t, "the worker takes nothing new", func() bool {
+	testkit.Await(t, "the worker is constrained", func() bool {
 		return strings.Contains(w.foreignWorker("Provider-7504b437").Constrained, "may still run")
 	})
 	if status := enhanced.progress(first, 90, ""); status != http.StatusOK {
@@ -332,7 +333,7 @@ func TestCancelledTask(t *testing.T) {
 		t.Errorf("its end is answered %d %v", status, answer)
 	}
 	w.waitState(id, muster.Cancelled)
-	waitFor(t, "the worker is free", func() bool { return w.foreignWorker("Provider-7504b437").Constrained == "" })
+	testkit.Await(t, "the worker is free", func() bool { return w.foreignWorker("Provider-7504b437").Constrained == "" })
 }
 
 // The server stops and starts: the worker notices at most that requests failed.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -16,8 +17,8 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// offeredJobs lists the jobs that an idle worker is to take, oldest first. One that began is not offered again: its worker would begin
-// it once more.
+// offeredJobs lists the jobs that an idle worker gets, oldest first. It does not offer a started job again, because its worker would
+// start it twice.
 func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flavour) []job {
 	list := []job{}
 	busy := false
@@ -28,7 +29,7 @@ func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flav
 			continue
 		}
 		spec := t.Run().Spec
-		if fl == flavourEnhanced && slices.Contains(factsKinds(worker), spec.Kind) {
+		if fl == flavourEnhanced && slices.Contains(worker.Facts().Kinds, spec.Kind) {
 			if reason := unsupportedReason(spec); reason != "" {
 				g.reject(ctx, t, reason)
 				continue
@@ -45,9 +46,7 @@ func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flav
 	return list
 }
 
-func factsKinds(w *fleet.Worker) []string { return w.Facts().Kinds }
-
-// runsKind reports whether a program runs tasks of a kind: two programs may be there under one id.
+// runsKind reports whether a program runs tasks of a kind: two programs may have one id.
 func runsKind(fl flavour, name string) bool {
 	switch fl {
 	case flavourSimple, flavourBrowser:
@@ -59,36 +58,36 @@ func runsKind(fl flavour, name string) bool {
 	return true
 }
 
-// checkLostReport ends a job whose worker has asked for work for long without a word of it: its last report was lost.
+// checkLostReport requeues a job whose worker asks for work for lostTimeout without reporting it: its final report was lost.
 // A worker does not ask while it runs a job; another one on the same machine, with the same id, may.
 func (g *Gateway) checkLostReport(t *fleet.Task, fl flavour) {
 	if fl == flavourBridge {
 		return
 	}
 	if g.tracker.recordIdle(t.ID(), time.Now()) >= g.lostTimeout {
-		g.requeue(t, "the QUBIX worker asks for work again and has not reported how the job ended")
+		g.requeue(t, "the QUBIX worker asks for work and has not reported the job")
 	}
 }
 
-// requeue hands back a task of which its worker will report nothing more.
+// requeue returns a task to the server that its worker will not report.
 func (g *Gateway) requeue(t *fleet.Task, reason string) {
 	if err := t.Requeue(reason); err != nil {
-		return // it is over
+		return // the task is done
 	}
 	g.tracker.recordEnd(t.ID(), endedJob{worker: t.Worker().ID(), status: statusFailed, at: muster.NewTime(time.Now())})
 }
 
-// reject says that a worker cannot do what a task asks for. The task goes to another one.
+// reject reports that a worker cannot run a task. The server assigns the task to another one.
 func (g *Gateway) reject(ctx context.Context, t *fleet.Task, reason string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	end := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "the worker refuses the task: " + reason}
-	if err := t.Finish(ctx, end); err != nil && muster.CodeOf(err) != muster.Unavailable { // that is sent until it is taken
-		g.workerLog(t.Worker().ID()).Warn("a task could not be rejected", slog.String("job", t.ID()), slog.Any("why", err))
+	end := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "rejected by the worker: " + reason}
+	if err := t.Finish(ctx, end); err != nil && muster.CodeOf(err) != muster.Unavailable { // then it is stored and sent later
+		g.workerLog(t.Worker().ID()).Warn("cannot reject a task", slog.String("job", t.ID()), slog.Any("why", err))
 	}
 }
 
-// reportedTask finds the job of a report, and checks that it is the worker's. The task is nil if it is over; then Late says why.
+// reportedTask returns the task of a report, after checking that it is the worker's. It is nil if the task is done or unknown.
 func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*fleet.Task, error) {
 	t := g.fleet.Task(id)
 	owner := g.tracker.offeredWorker(id)
@@ -101,7 +100,7 @@ func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*flee
 		}
 	}
 	if owner == "" {
-		return nil, nil //nolint:nilnil // it is over, or never was
+		return nil, nil //nolint:nilnil // done or unknown
 	}
 	if worker := g.fleet.Worker(owner); worker != nil {
 		if _, err := g.authorizeWorker(r, owner); err != nil {
@@ -113,44 +112,38 @@ func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*flee
 }
 
 // progress serves POST /api/jobs/{job}/progress.
-func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) error {
 	var p progress
 	if err := dialect.Decode(r, maxReportBody, &p); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	id := r.PathValue("job")
 	t, err := g.reportedTask(r, id, p.WorkerID, p.WorkerIDSnake)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	percent, err := checkPercent(p.Progress)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if t == nil {
-		g.answerLateProgress(w, id)
-		return
+		return g.answerLateProgress(w, id)
 	}
 	if err := g.applyProgress(r.Context(), t, &p, percent); err != nil {
 		if muster.CodeOf(err) == muster.Conflict {
-			g.answerLateProgress(w, id)
-			return
+			return g.answerLateProgress(w, id)
 		}
-		writeError(w, err)
-		return
+		return err
 	}
 	seconds := time.Since(g.tracker.recordProgress(id)).Seconds()
 	answer := map[string]any{"success": true, "costSoFar": seconds / 3600 * t.Worker().Facts().Price}
 	if percent > 0 {
 		answer["timeRemaining"] = int(seconds * (100 - percent) / percent)
 	}
-	dialect.WriteJSON(w, http.StatusOK, answer)
+	return reply(w, answer)
 }
 
-// applyProgress passes a report of progress on.
+// applyProgress forwards a report of progress.
 func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress, percent float64) error {
 	done := percent / 100
 	update := muster.Progress{Progress: &done, Metrics: numericMetrics(p.Metrics)}
@@ -181,7 +174,7 @@ func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress,
 	return t.Log(ctx, lines...)
 }
 
-// numericMetrics are the numbers of a worker's metrics. The simple worker's four are not measured: 0, 0, null and null.
+// numericMetrics returns the numbers of a worker's metrics, without cpuPercent and ramPercent of 0, which the simple worker does not measure.
 func numericMetrics(raw json.RawMessage) map[string]float64 {
 	out := map[string]float64{}
 	for name, value := range jsonObject(raw) {
@@ -200,27 +193,23 @@ func numericMetrics(raw json.RawMessage) map[string]float64 {
 	return out
 }
 
-// complete serves POST /api/jobs/{job}/complete. The first final report counts. One that comes later has no effect and is
-// answered with 200, as QUBIX's backend does.
-func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) {
+// complete serves POST /api/jobs/{job}/complete. The first final report counts. Later ones have no effect and get the status 200, as from
+// QUBIX's backend.
+func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) error {
 	var c completion
 	if err := dialect.Decode(r, maxReportBody, &c); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if s := strings.ToLower(c.Status); s != reportCompleted && s != reportFailed {
-		writeError(w, muster.Errorf(muster.Invalid, "status is %.40q: it must be completed or failed", c.Status))
-		return
+		return muster.Errorf(muster.Invalid, "invalid status %.40q: use completed or failed", c.Status)
 	}
 	id := r.PathValue("job")
 	t, err := g.reportedTask(r, id, c.WorkerID, c.WorkerIDSnake)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if t == nil {
-		g.answerLateReport(w, id)
-		return
+		return g.answerLateReport(w, id)
 	}
 	tracked := g.tracker.job(id)
 	tracked.mu.Lock()
@@ -229,15 +218,15 @@ func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 		g.tracker.recordEnd(id, e)
-		dialect.WriteJSON(w, http.StatusOK, completionAnswer(id, e))
+		return reply(w, completionAnswer(id, e))
 	case muster.CodeOf(err) == muster.Conflict:
-		g.answerLateReport(w, id)
+		return g.answerLateReport(w, id)
 	default:
-		writeError(w, err)
+		return err
 	}
 }
 
-// finish hands a final report to the server, and returns once that has it on disk.
+// finish reports the end of a job. It returns nil once the server has the report on disk.
 func (g *Gateway) finish(ctx context.Context, t *fleet.Task, tracked *runningJob, c *completion) (endedJob, error) {
 	ctx, cancel := context.WithTimeout(ctx, finishTimeout)
 	defer cancel()
@@ -246,7 +235,7 @@ func (g *Gateway) finish(ctx context.Context, t *fleet.Task, tracked *runningJob
 	}
 	v := evaluate(t.Run().Spec.Kind, c)
 	lines := v.log
-	if flavour(t.Worker().Facts().Labels[labelFlavour]) != flavourBridge && !g.tracker.recordOutput(t.ID(), false) { // else they came before
+	if flavour(t.Worker().Facts().Labels[labelFlavour]) != flavourBridge && !g.tracker.recordOutput(t.ID(), false) { // otherwise progress reports had it
 		lines = append(v.output, v.log...)
 	}
 	if len(lines) > 0 {
@@ -266,7 +255,7 @@ func (g *Gateway) finish(ctx context.Context, t *fleet.Task, tracked *runningJob
 	})
 }
 
-// runtimeSeconds is for how many seconds a worker ran a job: as it says, if that can be.
+// runtimeSeconds returns how long a worker ran a job: as reported, if that is plausible.
 func runtimeSeconds(metrics json.RawMessage, measured, limit time.Duration) float64 {
 	var m struct {
 		Seconds *float64 `json:"processingTimeSeconds"`
@@ -277,7 +266,7 @@ func runtimeSeconds(metrics json.RawMessage, measured, limit time.Duration) floa
 	return max(measured.Seconds(), 0)
 }
 
-// completionAnswer is the answer to a final report. Payments are not known: null.
+// completionAnswer returns the answer to a final report. There are no payments: null.
 func completionAnswer(id string, e endedJob) map[string]any {
 	answer := map[string]any{"id": id, "status": e.status}
 	if e.at != 0 {
@@ -286,28 +275,26 @@ func completionAnswer(id string, e endedJob) map[string]any {
 	return map[string]any{"success": true, "job": answer, "payment": nil}
 }
 
-// answerLateProgress answers a report of progress of a job that is over. It has no effect. A bridge of Muster reads the status, and stops the job.
-func (g *Gateway) answerLateProgress(w http.ResponseWriter, id string) {
+// answerLateProgress answers a report of progress of a job that is done. A bridge of Muster reads the status and cancels the job.
+func (g *Gateway) answerLateProgress(w http.ResponseWriter, id string) error {
 	if g.tracker.offeredWorker(id) == "" {
-		writeError(w, muster.Errorf(muster.NotFound, "Job not found"))
-		return
+		return muster.Errorf(muster.NotFound, "Job not found")
 	}
 	e, known := g.tracker.findEnded(id)
 	if !known {
-		e.status = statusCancelled // or timed out, or given to another: the worker's work on it is of no use
+		e.status = statusCancelled // or timed out, or assigned to another worker
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "status": e.status})
+	return reply(w, map[string]any{"success": true, "status": e.status})
 }
 
-// answerLateReport answers a final report of a job that is over, which has no effect, and of one that never was.
-func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) {
+// answerLateReport answers a final report of a job that is done or unknown.
+func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) error {
 	reason := g.fleet.ReportLate(id)
 	if muster.CodeOf(reason) == muster.NotFound {
-		writeError(w, muster.Errorf(muster.NotFound, "Job not found"))
-		return
+		return muster.Errorf(muster.NotFound, "Job not found")
 	}
 	e, known := g.tracker.findEnded(id)
-	if !known { // it was reported before this server started, or not at all
+	if !known { // reported before a restart, or not at all
 		switch {
 		case errors.Is(reason, fleet.ErrReported):
 			e.status = statusCompleted
@@ -319,5 +306,197 @@ func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) {
 			e.status = statusPending // another worker may have it
 		}
 	}
-	dialect.WriteJSON(w, http.StatusOK, completionAnswer(id, e))
+	return reply(w, completionAnswer(id, e))
+}
+
+const (
+	maxEnded       = 1000
+	maxOfferedJobs = 5000
+	maxSeenWorkers = 2000
+	flavourTTL     = 5 * time.Minute // of a program without requests
+)
+
+// jobTracker holds the state of workers and jobs that the fleet does not have. It is not needed after a restart. Its methods may be called
+// concurrently.
+type jobTracker struct {
+	mu         sync.Mutex
+	workers    map[string]*workerSightings
+	jobs       map[string]*runningJob
+	ended      map[string]endedJob
+	endedOrder []string          // of ended, oldest first
+	offeredTo  map[string]string // job → worker
+	offerOrder []string          // of offeredTo, oldest first
+}
+
+// workerSightings is when the programs of a worker were seen.
+type workerSightings struct {
+	lastSeen map[flavour]time.Time
+}
+
+// runningJob is a job that a worker runs.
+type runningJob struct {
+	mu        sync.Mutex // serializes final reports
+	startedAt time.Time
+	idleSince time.Time // since when its worker asks for work without reporting it; zero if it does not
+	hasOutput bool      // progress reports had output
+}
+
+// endedJob is the end of a job, for later reports.
+type endedJob struct {
+	worker   string
+	status   string
+	at       muster.Time
+	cost     float64
+	duration float64 // seconds
+}
+
+func newJobTracker() *jobTracker {
+	return &jobTracker{workers: map[string]*workerSightings{}, jobs: map[string]*runningJob{}, ended: map[string]endedJob{}, offeredTo: map[string]string{}}
+}
+
+// recordFlavour records a request of a program, and returns the flavours without requests for flavourTTL.
+func (b *jobTracker) recordFlavour(worker string, seen flavour, now time.Time) (stale []flavour) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := b.workers[worker]
+	if n == nil {
+		if len(b.workers) >= maxSeenWorkers {
+			clear(b.workers)
+		}
+		n = &workerSightings{lastSeen: map[flavour]time.Time{}}
+		b.workers[worker] = n
+	}
+	n.lastSeen[seen] = now
+	for other, at := range n.lastSeen {
+		if now.Sub(at) > flavourTTL {
+			stale = append(stale, other)
+			delete(n.lastSeen, other)
+		}
+	}
+	return stale
+}
+
+// forgetWorker removes a worker that registered again.
+func (b *jobTracker) forgetWorker(worker string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.workers, worker)
+}
+
+// job returns the state of a running job.
+func (b *jobTracker) job(id string) *runningJob {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.jobs[id]
+	if r == nil {
+		r = &runningJob{startedAt: time.Now()}
+		b.jobs[id] = r
+	}
+	return r
+}
+
+// recordProgress records a report of progress, and returns when the job started.
+func (b *jobTracker) recordProgress(id string) time.Time {
+	r := b.job(id)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.idleSince = time.Time{}
+	return r.startedAt
+}
+
+// recordOutput reports whether progress reports of a job had output; printed records that one had.
+func (b *jobTracker) recordOutput(id string, printed bool) bool {
+	r := b.job(id)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.hasOutput = r.hasOutput || printed
+	return r.hasOutput
+}
+
+// recordIdle records that the worker of a job asks for work, and returns for how long it has done so without reporting the job.
+func (b *jobTracker) recordIdle(id string, now time.Time) time.Duration {
+	r := b.job(id)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r.idleSince.IsZero() {
+		r.idleSince = now
+	}
+	return now.Sub(r.idleSince)
+}
+
+// recordEnd records the end of a job.
+func (b *jobTracker) recordEnd(id string, e endedJob) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.jobs, id)
+	if _, exists := b.ended[id]; !exists {
+		b.endedOrder = append(b.endedOrder, id)
+	}
+	b.ended[id] = e
+	if len(b.endedOrder) > maxEnded {
+		delete(b.ended, b.endedOrder[0])
+		b.endedOrder = b.endedOrder[1:]
+	}
+}
+
+// findEnded returns the end of a job.
+func (b *jobTracker) findEnded(id string) (endedJob, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, ok := b.ended[id]
+	return e, ok
+}
+
+// recordOffer records that a job was offered to a worker.
+func (b *jobTracker) recordOffer(id, worker string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, exists := b.offeredTo[id]; exists {
+		return
+	}
+	b.offeredTo[id] = worker
+	b.offerOrder = append(b.offerOrder, id)
+	if len(b.offerOrder) > maxOfferedJobs {
+		delete(b.offeredTo, b.offerOrder[0])
+		delete(b.jobs, b.offerOrder[0])
+		b.offerOrder = b.offerOrder[1:]
+	}
+}
+
+// offeredWorker returns the worker of an offered job, "" for none.
+func (b *jobTracker) offeredWorker(id string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.offeredTo[id]
+}
+
+// Claims prevents that two bridges of one process accept a job that a backend offers to all providers. A nil *Claims allows every job. Its
+// methods may be called concurrently.
+type Claims struct {
+	mu     sync.Mutex
+	owners map[string]string // of jobs
+	order  []string          // of owners, oldest first
+}
+
+const maxClaims = 50_000 // jobs
+
+// NewClaims returns empty Claims.
+func NewClaims() *Claims { return &Claims{owners: map[string]string{}} }
+
+// claim claims a job for a provider. It reports false if the job is another provider's.
+func (c *Claims) claim(job, provider string) bool {
+	if c == nil {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if owner, exists := c.owners[job]; exists {
+		return owner == provider
+	}
+	c.owners[job] = provider
+	if c.order = append(c.order, job); len(c.order) > maxClaims {
+		delete(c.owners, c.order[0])
+		c.order = c.order[1:]
+	}
+	return true
 }

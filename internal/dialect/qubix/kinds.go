@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// The kinds of Muster that are more than a name here.
+// Kinds of Muster.
 const (
 	kindMNIST     = "mnist_training"
 	kindDiffusion = "stable_diffusion"
@@ -23,8 +23,8 @@ const (
 	kindCompute   = "compute"
 )
 
-// toStage is the stage that does what a job asks for. With carried a job that only QUBIX's own workers have a meaning for
-// becomes one of kind foreign, for them; without it that is an error, whose sentence is for the job's owner.
+// toStage converts a job. With allowForeign a job that only QUBIX's own workers can run becomes one of kind foreign; otherwise it is an
+// error, whose text is for the job's owner.
 func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
 	if hasValue(j.InputData) && jsonObject(j.InputData) == nil {
 		return muster.TaskSpec{}, muster.Errorf(muster.Invalid, "inputData must be an object")
@@ -44,7 +44,7 @@ func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
 		t.Kind, t.Input = kindMNIST, mustMarshal(withLowercase(input, "dataset"))
 	case strings.Contains(name, "stable"), strings.Contains(name, "diffusion"):
 		t.Kind, t.Input = kindDiffusion, mustMarshal(withDefaults(input, map[string]string{"prompt": `"a beautiful landscape"`, "num_images": "1", "steps": "50"}))
-	case url != "": // it wins where there is a text, too
+	case url != "": // it has precedence over a text
 		t.Kind, t.Script = muster.KindScript, &muster.Script{URL: url, Interpreter: []string{"python3"}}
 	case strings.TrimSpace(script) != "":
 		t.Kind, t.Script = muster.KindScript, &muster.Script{Text: script, Interpreter: []string{"python3"}}
@@ -59,25 +59,24 @@ func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
 		return foreignStage(j, t)
 	}
 	if t.Kind == "" {
-		return t, muster.Errorf(muster.Invalid, "No script content or URL provided: %s is no type of jobs that Muster runs", strconv.Quote(name))
+		return t, muster.Errorf(muster.Invalid, "No script content or URL provided: Muster has no kind %s", strconv.Quote(name))
 	}
 	return t, nil
 }
 
-// hasRequiredInput reports whether a job that has the name of a kind says what the kind cannot do without. QUBIX's jobs of the types
-// custom and compute may be of any sort.
+// hasRequiredInput reports whether a job with the name of a kind has what the kind requires. QUBIX's jobs of the types custom and compute
+// may mean something else.
 func hasRequiredInput(name string, input map[string]json.RawMessage) bool {
 	switch name {
 	case kind.Custom:
 		return textField(input, "name") != ""
 	case kindCompute:
-		return false // it runs a command, for which a job has no field
+		return false // it requires a command, for which a job has no field
 	}
 	return true
 }
 
-// inputAvailable reports whether the input of a job, which may be meant for QUBIX's simple worker, names something that
-// can be trained or asked: that worker ignores it.
+// inputAvailable reports whether the input of a job names something that exists: jobs for QUBIX's simple worker, which ignores it, may not.
 func inputAvailable(kind string, input map[string]json.RawMessage) bool {
 	matches := func(key string, known ...string) bool {
 		s := textField(input, key)
@@ -94,8 +93,8 @@ func inputAvailable(kind string, input map[string]json.RawMessage) bool {
 	return true
 }
 
-// foreignStage makes the stage of a job that is carried to QUBIX's own workers as it is. Which of the two workers knows
-// its type is said by a tag: an enhanced one runs whatever it does not know as a script.
+// foreignStage returns a stage that passes a job unchanged to QUBIX's own workers. A tag selects the worker that knows its type, because the
+// enhanced one runs every unknown type as a script.
 func foreignStage(j *job, t muster.TaskSpec) (muster.TaskSpec, error) {
 	config := map[string]any{}
 	if j.ComputeNeeded != nil {
@@ -226,7 +225,7 @@ func evaluate(kindName string, c *completion) jobOutcome {
 		}
 		switch rest, script := strings.CutPrefix(v.message, scriptFailedPrefix); {
 		case strings.HasPrefix(v.message, lostReportPrefix):
-			v.reason = muster.UploadFailed // how the job ended is not known: that is no fault of its own
+			v.reason = muster.UploadFailed // the outcome of the job is unknown
 		case script:
 			digits, _, _ := strings.Cut(rest, ":")
 			if n, err := strconv.Atoi(strings.TrimSpace(digits)); err == nil {
@@ -245,26 +244,26 @@ func evaluate(kindName string, c *completion) jobOutcome {
 	}
 	if isSimulated(c.Result, 4) {
 		v.outcome, v.reason = muster.AttemptFailed, muster.Dependency
-		v.message = "the worker simulated the job, because a library is missing there: simulated results do not count"
+		v.message = "the worker simulated the job because a library is missing there"
 		return v
 	}
 	if kindName == kindMNIST || kindName == kindDiffusion {
 		for _, key := range []string{"modelUrl", "checkpointUrl", "images"} {
 			if _, exists := result[key]; exists {
 				delete(result, key)
-				v.log = append(v.log, "QUBIX's worker uploads nothing: what it calls "+key+" is made up and left out of the result")
+				v.log = append(v.log, "QUBIX's worker uploads nothing: "+key+" is invented and removed from the result")
 			}
 		}
 		c.Result = mustMarshal(result)
 	}
 	if v.result = storableResult(c.Result); v.result == nil && hasValue(c.Result) {
 		v.outcome, v.reason = muster.AttemptFailed, muster.ResultInvalid
-		v.message = fmt.Sprintf("the result has %d bytes: the most is %d", len(c.Result), muster.MaxResultSize)
+		v.message = fmt.Sprintf("the result has %d bytes, more than %d", len(c.Result), muster.MaxResultSize)
 	}
 	return v
 }
 
-// storableResult returns a result that may be kept, nil if there is none.
+// storableResult returns a result, nil if there is none or it is too large.
 func storableResult(raw json.RawMessage) json.RawMessage {
 	if !hasValue(raw) || len(raw) > muster.MaxResultSize {
 		return nil
@@ -272,13 +271,13 @@ func storableResult(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// outputLines is what a script wrote, as its result tells it: the last 100 lines of each stream.
+// outputLines returns the output of a script from its result: the last 100 lines of each stream.
 func outputLines(result map[string]json.RawMessage) []string {
 	var lines []string
 	for _, stream := range []string{"stdout", "stderr"} {
 		var found []string
 		if json.Unmarshal(result[stream], &found) == nil {
-			for len(found) > 0 && found[len(found)-1] == "" { // what follows the last newline
+			for len(found) > 0 && found[len(found)-1] == "" { // after the last newline
 				found = found[:len(found)-1]
 			}
 			lines = append(lines, found...)
@@ -287,7 +286,7 @@ func outputLines(result map[string]json.RawMessage) []string {
 	return lines
 }
 
-// isSimulated looks for a field of that name which is true.
+// isSimulated reports whether a field simulated is true, down to depth levels.
 func isSimulated(raw json.RawMessage, depth int) bool {
 	if depth == 0 {
 		return false
@@ -303,7 +302,7 @@ func isSimulated(raw json.RawMessage, depth int) bool {
 // hasValue reports whether there is a value that is not null.
 func hasValue(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// withDefaults returns input with defaults where it has nothing.
+// withDefaults returns input without null values and with defaults.
 func withDefaults(input map[string]json.RawMessage, defaults map[string]string) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for name, value := range input {
@@ -319,7 +318,7 @@ func withDefaults(input map[string]json.RawMessage, defaults map[string]string) 
 	return out
 }
 
-// withLowercase is filled with one text in lower case.
+// withLowercase returns input without null values and with one text in lower case.
 func withLowercase(input map[string]json.RawMessage, key string) map[string]json.RawMessage {
 	out := withDefaults(input, nil)
 	if s := textField(out, key); s != "" {
@@ -328,7 +327,7 @@ func withLowercase(input map[string]json.RawMessage, key string) map[string]json
 	return out
 }
 
-// gibToSize is an amount as QUBIX tells it; 0 for what is none.
+// gibToSize converts GiB; it returns 0 for a value that is not plausible.
 func gibToSize(v float64) muster.Size {
 	return muster.Size(math.Round(validOrZero(v, 1e6) * (1 << 30)))
 }

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // What follows plays QUBIX's own programs, by the observations of their wire only: nothing of this package is used.
@@ -71,7 +73,7 @@ func (t *transcript) golden(tb testing.TB, name string) {
 		tb.Fatal(err)
 	}
 	if string(want) != text {
-		tb.Errorf("%s differs; UPDATE=1 writes it anew. It is now:\n%s", path, text)
+		tb.Errorf("%s differs; UPDATE=1 writes it. It is now:\n%s", path, text)
 	}
 }
 
@@ -103,7 +105,7 @@ func (p *fakeClient) call(method, path string, body any) (int, map[string]any) {
 	return status, fields
 }
 
-// raw is call for any answer. Status 0 means that nobody answered.
+// raw is call for any answer. Status 0 means no answer.
 func (p *fakeClient) raw(method, path string, body any) (int, []byte) {
 	p.tb.Helper()
 	var r io.Reader
@@ -207,7 +209,7 @@ func (w *fakeWorker) usage() map[string]any {
 	return u
 }
 
-// heartbeat returns the first job of the answer, nil for none. It swallows errors.
+// heartbeat returns the first job of the answer, nil for none. It ignores errors.
 func (w *fakeWorker) heartbeat() map[string]any {
 	w.tb.Helper()
 	status, text := w.raw(http.MethodPost, "/api/providers/"+w.id+"/heartbeat", map[string]any{"workerId": w.id, "usage": w.usage(), "status": "online", "currentJob": nil})
@@ -235,7 +237,7 @@ func (w *fakeWorker) poll() map[string]any {
 	return list[0]
 }
 
-// progress ignores what is answered.
+// progress ignores the answer.
 func (w *fakeWorker) progress(job string, percent int, operation string) int {
 	w.tb.Helper()
 	body := map[string]any{"workerId": w.id, "progress": percent, "timestamp": stamped}
@@ -277,7 +279,7 @@ func (w *fakeWorker) runJob() map[string]any {
 	w.tb.Helper()
 	var job map[string]any
 	kept := w.transcript
-	waitFor(w.tb, "worker "+w.id+" is offered a job", func() bool {
+	testkit.Await(w.tb, "worker "+w.id+" is offered a job", func() bool {
 		w.transcript = &transcript{}
 		if w.enhanced {
 			job = w.poll()
@@ -511,7 +513,7 @@ func (b *fakeBackend) add(provider string, row map[string]any) *backendJob {
 func (b *fakeBackend) waitReports(j *backendJob) []map[string]any {
 	b.tb.Helper()
 	var list []map[string]any
-	waitFor(b.tb, fmt.Sprintf("job %v is reported", j.row["id"]), func() bool {
+	testkit.Await(b.tb, fmt.Sprintf("job %v is reported", j.row["id"]), func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		list = slices.Clone(j.completed)
@@ -520,16 +522,5 @@ func (b *fakeBackend) waitReports(j *backendJob) []map[string]any {
 	return list
 }
 
-// testTimeout bounds every wait of these tests.
+// testTimeout bounds each wait of these tests.
 const testTimeout = time.Minute
-
-// waitFor waits until ok.
-func waitFor(tb testing.TB, desc string, ok func() bool) {
-	tb.Helper()
-	for deadline := time.Now().Add(testTimeout); !ok(); {
-		if time.Now().After(deadline) {
-			tb.Fatalf("waited in vain: %s", desc)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}

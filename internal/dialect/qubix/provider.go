@@ -1,6 +1,7 @@
 package qubix
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,18 +14,18 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// flavour is which program a worker is. It is seen in what it sends.
+// flavour is the program of a worker, detected by its requests.
 type flavour string
 
 const (
-	flavourUnknown  flavour = ""         // registered, and silent so far
-	flavourSimple   flavour = "simple"   // computes nothing that was asked for
+	flavourUnknown  flavour = ""         // no heartbeat yet
+	flavourSimple   flavour = "simple"   // computes nothing
 	flavourEnhanced flavour = "enhanced" // runs scripts and trains on MNIST
 	flavourBrowser  flavour = "browser"  // joined by quick-register
-	flavourBridge   flavour = "muster"   // a bridge of Muster, which said what it runs
+	flavourBridge   flavour = "muster"   // a bridge of Muster, which lists its kinds
 )
 
-// The labels of a worker. They keep what the protocol tells of it over restarts of the server.
+// The labels of a worker. They keep its properties over restarts of the server.
 const (
 	labelFlavour  = "qubix.worker"
 	labelAddress  = "qubix.address"
@@ -32,7 +33,7 @@ const (
 	labelHost     = "hostname"
 	labelOS       = "os"
 	labelCPU      = "cpu"
-	labelGPU      = "qubix.gpu" // as registered; whether it is offered is another matter
+	labelGPU      = "qubix.gpu" // as registered: see offeredGPU
 	labelVRAM     = "qubix.gpu_vram_gb"
 	labelLocation = "location"
 	labelKinds    = "qubix.kinds" // of a bridge, joined by +
@@ -40,7 +41,7 @@ const (
 	labelType     = "qubix.type" // of quick-register: browser or native
 )
 
-// The GPU that QUBIX's workers claim to have where nvidia-smi is missing or was not understood.
+// The GPU that QUBIX's workers report if they cannot use nvidia-smi.
 const (
 	placeholderGPU  = "NVIDIA GeForce MX150"
 	placeholderVRAM = 4.0
@@ -51,24 +52,23 @@ const (
 	maxSlots = 1000 // of a bridge
 )
 
-// MaxPrice is the most that a worker may ask per hour.
-const maxPrice = 1e6
+const maxPrice = 1e6 // per hour
 
-// missingFeatures is what no QUBIX worker can carry out, and cannot do while it runs a task.
+// missingFeatures lists the features that no QUBIX worker has.
 var missingFeatures = []string{
 	muster.FeatureFiles, muster.FeatureInputs, muster.FeatureOutputs, muster.FeatureEnv, muster.FeatureArgs, muster.FeatureShell, muster.FeatureCommand,
 	muster.FeaturePython, muster.FeatureRequirements, muster.FeatureInterpreter, muster.FeatureContainer, muster.FeatureGang, muster.FeatureLauncher,
 	muster.FeatureNetwork, muster.FeatureElement, muster.FeatureCancel, muster.FeatureLogs, muster.FeatureArtifacts,
 }
 
-// missingFeaturesBridge is the same of a bridge of Muster: it passes on what a stage says, but no files, sends what was printed, and stops a job
-// once the answer to a report says that it was cancelled.
+// missingFeaturesBridge lists the features that a bridge of Muster does not have. It forwards a stage without files, sends logs, and cancels a
+// job when the answer to a report says so.
 var missingFeaturesBridge = []string{
 	muster.FeatureFiles, muster.FeatureInputs, muster.FeatureOutputs, muster.FeatureRequirements, muster.FeatureGang, muster.FeatureLauncher,
 	muster.FeatureElement, muster.FeatureArtifacts,
 }
 
-// newFacts makes a worker of a registration. It accepts whatever a worker says of its machine: what cannot be is left out.
+// newFacts converts a registration. It ignores values that are not plausible.
 func newFacts(r *registration, remote netip.Addr, key string, defaults float64) fleet.Facts {
 	id := r.id()
 	price := defaults
@@ -104,7 +104,7 @@ func newFacts(r *registration, remote netip.Addr, key string, defaults float64) 
 	return f
 }
 
-// workerName makes a name of a worker of what it calls itself.
+// workerName returns a valid name for a worker.
 func workerName(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == '/' || !unicode.IsPrint(r) {
@@ -115,7 +115,7 @@ func workerName(s string) string {
 	return orDefault(strings.TrimSpace(s), "worker")
 }
 
-// knownKinds keeps the kinds that this server has a meaning for, once each, as many as fit into a label.
+// knownKinds returns the kinds that this server knows, without duplicates, as many as fit into a label.
 func knownKinds(names []string) []string {
 	var list []string
 	size := 0
@@ -130,8 +130,8 @@ func knownKinds(names []string) []string {
 	return list
 }
 
-// completeFacts says what a worker offers, by what is known of it by now. Images that the enhanced worker makes stay on its machine:
-// it is given those tasks only if the operator named their kind among those of the option kinds.
+// completeFacts derives kinds, tags and GPUs from the labels. Images of the enhanced worker stay on its machine, so it gets tasks of
+// stable_diffusion only if the option kinds lists that kind.
 func completeFacts(f fleet.Facts, enabledKinds []string) fleet.Facts {
 	flavours := parseFlavours(f.Labels)
 	f.Kinds, f.Tags = nil, nil
@@ -167,7 +167,7 @@ func completeFacts(f fleet.Facts, enabledKinds []string) fleet.Facts {
 	return f
 }
 
-// parseFlavours reads which programs were seen under a worker's id.
+// parseFlavours returns the programs that use a worker's id.
 func parseFlavours(labels map[string]string) []flavour {
 	var list []flavour
 	for part := range strings.SplitSeq(labels[labelFlavour], "+") {
@@ -178,7 +178,7 @@ func parseFlavours(labels map[string]string) []flavour {
 	return list
 }
 
-// addFlavour notes that a worker is of a flavour. It reports whether that is new.
+// addFlavour adds a flavour. It reports whether it is new.
 func addFlavour(f *fleet.Facts, fl flavour) bool {
 	list := parseFlavours(f.Labels)
 	if slices.Contains(list, fl) || slices.Contains(list, flavourBridge) {
@@ -194,7 +194,7 @@ func addFlavour(f *fleet.Facts, fl flavour) bool {
 	return true
 }
 
-// removeFlavour takes back that a worker is of a flavour. It reports whether it was.
+// removeFlavour removes a flavour. It reports whether it was there.
 func removeFlavour(f *fleet.Facts, fl flavour) bool {
 	var parts []string
 	for _, w := range parseFlavours(f.Labels) {
@@ -207,7 +207,7 @@ func removeFlavour(f *fleet.Facts, fl flavour) bool {
 	return removed
 }
 
-// markGPUSeen notes that a GPU was measured. It reports whether that is new.
+// markGPUSeen records that a GPU was measured. It reports whether that is new.
 func markGPUSeen(f *fleet.Facts) bool {
 	if f.Labels[labelGPUSeen] != "" {
 		return false
@@ -225,7 +225,7 @@ func withLabel(labels map[string]string, name, value string) map[string]string {
 	return labels
 }
 
-// offeredGPU is the GPU that a worker offers, nil for none: not the one that QUBIX's workers make up, unless it was measured.
+// offeredGPU returns the GPU of a worker, nil for none. The GPU that QUBIX's workers invent counts only if it was measured.
 func offeredGPU(f fleet.Facts) *muster.GPU {
 	model := f.Labels[labelGPU]
 	vram, err := strconv.ParseFloat(f.Labels[labelVRAM], 64)
@@ -248,7 +248,7 @@ func vendor(model string) string {
 	return "nvidia"
 }
 
-// slug makes a tag of a place: "US East (Virginia)" is us-east-virginia.
+// slug returns a tag for a place: "US East (Virginia)" becomes us-east-virginia.
 func slug(place string) string {
 	words := strings.FieldsFunc(strings.ToLower(place), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	return sanitize(strings.Join(words, "-"), 50)
@@ -256,7 +256,7 @@ func slug(place string) string {
 
 func formatNumber(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// quickPrice is what a worker asks per hour that says nothing, by the memory of its GPU in gigabytes: as QUBIX's backend has it.
+// quickPrice returns the default price per hour by the GPU memory in gigabytes, as in QUBIX's backend.
 func quickPrice(vram float64) float64 {
 	for _, tier := range []struct{ minVRAM, price float64 }{{24, 2}, {16, 1.5}, {8, 1}, {4, 0.5}} {
 		if vram >= tier.minVRAM {
@@ -266,20 +266,20 @@ func quickPrice(vram float64) float64 {
 	return 0.25
 }
 
-// parseLoad is what a heartbeat tells of the host. gpus are those that the worker offers.
+// parseLoad converts the usage of a heartbeat for a worker with resources r.
 func parseLoad(u *usage, r muster.Resources) *muster.Load {
 	load := &muster.Load{}
-	if v := firstNonNil(u.CPU, u.CPUSnake); v != nil {
+	if v := cmp.Or(u.CPU, u.CPUSnake); v != nil {
 		load.CPU = validOrZero(*v, 100) / 100
 	}
 	if u.RAMUsed != nil {
 		load.Memory = gibToSize(*u.RAMUsed)
-	} else if v := firstNonNil(u.RAM, u.RAMSnake); v != nil {
+	} else if v := cmp.Or(u.RAM, u.RAMSnake); v != nil {
 		load.Memory = muster.Size(validOrZero(*v, 100) / 100 * float64(r.Memory))
 	}
 	if len(r.GPUs) > 0 {
 		l := muster.GPULoad{UUID: r.GPUs[0].UUID, Temperature: u.GPUTemp, Power: validPower(u.GPUPower)}
-		if v := firstNonNil(u.GPU, u.GPUSnake); v != nil {
+		if v := cmp.Or(u.GPU, u.GPUSnake); v != nil {
 			l.Utilization = percentToFraction(*v)
 		}
 		if u.GPUMemUsed != nil {
@@ -291,7 +291,7 @@ func parseLoad(u *usage, r muster.Resources) *muster.Load {
 	return load
 }
 
-// parseGPULoad is the same of a progress report of the enhanced worker; nil if it has no figures.
+// parseGPULoad converts the GPU metrics of a progress report, nil if there are none.
 func parseGPULoad(m *gpuMetrics, r muster.Resources) *muster.Load {
 	if len(r.GPUs) == 0 || m.Utilization == nil {
 		return nil
@@ -309,19 +309,10 @@ func percentToFraction(percent float64) *float64 {
 	return &v
 }
 
-// validPower is a figure of power, nil if it is none: drivers of notebooks tell negative ones.
+// validPower returns v, nil if it is not plausible: drivers of notebooks report negative values.
 func validPower(v *float64) *float64 {
 	if v == nil || validOrZero(*v, 1e5) != *v {
 		return nil
 	}
 	return v
-}
-
-func firstNonNil(values ...*float64) *float64 {
-	for _, v := range values {
-		if v != nil {
-			return v
-		}
-	}
-	return nil
 }

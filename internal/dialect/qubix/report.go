@@ -2,6 +2,7 @@ package qubix
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 )
@@ -23,8 +25,7 @@ const (
 	statusInterval = 30 * time.Second
 )
 
-// Progress says how a job stands. Before it runs or has printed something the backend is told nothing: to it the first report means that it
-// runs.
+// Progress implements bridge.Reporter. It sends nothing before the job runs or prints, because the first report means that it runs.
 func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
 	if len(tasks) == 0 || tasks[0].StartedAt == 0 && !b.wasReported(j.ID) {
 		return nil
@@ -32,7 +33,7 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks
 	t := &tasks[0]
 	percent := 1
 	if t.Progress != nil {
-		percent = min(max(int(*t.Progress*100), 1), 99) // 100 is what the final report says
+		percent = min(max(int(*t.Progress*100), 1), 99) // 100 is for the final report
 	}
 	metrics := b.taskMetrics(ctx, t)
 	b.mu.Lock()
@@ -61,17 +62,17 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks
 	if err == nil && status == statusCancelled {
 		b.cancelJob(ctx, j.ID)
 	}
-	return nil // not every backend tells
+	return nil // not every backend has the state
 }
 
-// wasReported reports whether the backend was told of a job.
+// wasReported reports whether the backend has a report of a job.
 func (b *Bridge) wasReported(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.lastReports[id] != nil
 }
 
-// sendProgress sends a report of progress with what was said last.
+// sendProgress sends a report of progress with the last values.
 func (b *Bridge) sendProgress(ctx context.Context, id string, p *progress) error {
 	b.mu.Lock()
 	percent, metrics := 1, json.RawMessage("{}")
@@ -84,30 +85,30 @@ func (b *Bridge) sendProgress(ctx context.Context, id string, p *progress) error
 	b.mu.Unlock()
 	done := float64(percent)
 	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, &done, metrics, formatNaive(time.Now())
-	a, err := b.backend.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/progress", p, callTimeout)
+	a, err := b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/progress", p, callTimeout)
 	if err != nil {
 		return err
 	}
-	if textField(jsonObject(a.body), "status") == statusCancelled { // as Muster's gateway tells
+	if textField(jsonObject(a.Body), "status") == statusCancelled { // from Muster's gateway
 		b.cancelJob(ctx, id)
 	}
 	return a.asError("progress")
 }
 
-// cancelJob stops a job that the backend has cancelled.
+// cancelJob cancels a job for the backend.
 func (b *Bridge) cancelJob(ctx context.Context, id string) {
 	if err := b.core.Cancel(ctx, id); err != nil {
-		b.log.Warn("a job that the backend cancelled goes on", slog.String("job", id), slog.Any("why", err))
+		b.log.Warn("cannot cancel a job", slog.String("job", id), slog.Any("why", err))
 	}
 }
 
-// remoteStatus asks the backend for the state of a job; "" if it does not say.
+// remoteStatus returns the backend's state of a job, "" if it is unknown.
 func (b *Bridge) remoteStatus(ctx context.Context, id string) (string, error) {
-	a, err := b.backend.send(ctx, http.MethodGet, "/api/jobs/"+url.PathEscape(id), nil, callTimeout)
-	if err != nil || a.status != http.StatusOK {
+	a, err := b.call(ctx, http.MethodGet, "/api/jobs/"+url.PathEscape(id), nil, callTimeout)
+	if err != nil || a.Status != http.StatusOK {
 		return "", err
 	}
-	fields := jsonObject(a.body)
+	fields := jsonObject(a.Body)
 	status := textField(fields, "status")
 	if status == "" {
 		status = textField(jsonObject(fields["job"]), "status")
@@ -115,7 +116,7 @@ func (b *Bridge) remoteStatus(ctx context.Context, id string) (string, error) {
 	return strings.ToUpper(status), nil
 }
 
-// taskMetrics are the metrics of a report: those of the task, and what its GPU does.
+// taskMetrics returns the metrics of the task and of its GPU.
 func (b *Bridge) taskMetrics(ctx context.Context, t *muster.Task) json.RawMessage {
 	all := map[string]any{}
 	for name, v := range t.Metrics {
@@ -133,7 +134,7 @@ func (b *Bridge) taskMetrics(ctx context.Context, t *muster.Task) json.RawMessag
 	return mustMarshal(all)
 }
 
-// Log sends lines of output with a report of progress.
+// Log implements bridge.LogReporter: it sends lines with a report of progress.
 func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 	b.mu.Lock()
 	r := b.lastReports[j.ID]
@@ -143,7 +144,7 @@ func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 	}
 	wait := time.Until(r.loggedAt.Add(b.scaled(progressInterval) / 5))
 	b.mu.Unlock()
-	if !sleep(ctx, max(wait, 0)) {
+	if backoff.Sleep(ctx, max(wait, 0)) != nil {
 		return ctx.Err()
 	}
 	b.mu.Lock()
@@ -156,29 +157,28 @@ func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 	return b.sendProgress(ctx, j.ID, p)
 }
 
-// Finished reports whether the backend has a final report of a job.
+// Finished implements bridge.FinishChecker.
 func (b *Bridge) Finished(ctx context.Context, j bridge.Job) (bool, error) {
 	status, err := b.remoteStatus(ctx, j.ID)
 	return status == statusCompleted || status == statusFailed, err
 }
 
-// Finish sends the final report. The same one is sent again until the backend answers: a job that succeeded is never
-// reported as failed because an answer was lost.
+// Finish implements bridge.Reporter.
 func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalReport) error {
 	c, err := b.buildCompletion(ctx, &end)
 	if err != nil {
 		return err
 	}
 	a, err := b.postCompletion(ctx, j.ID, c)
-	if err == nil && a.status == http.StatusRequestEntityTooLarge {
+	if err == nil && a.Status == http.StatusRequestEntityTooLarge {
 		c.Result = withoutImages(c.Result)
 		a, err = b.postCompletion(ctx, j.ID, c)
 	}
 	if err != nil {
 		return err
 	}
-	if a.status == http.StatusTooManyRequests {
-		sleep(ctx, a.retryAfter)
+	if a.Status == http.StatusTooManyRequests {
+		_ = backoff.Sleep(ctx, a.RetryAfter)
 	}
 	if err := a.asError("final report"); err != nil {
 		return err
@@ -190,10 +190,10 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 }
 
 func (b *Bridge) postCompletion(ctx context.Context, id string, c *completion) (response, error) {
-	return b.backend.send(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/complete", c, reportTimeout)
+	return b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/complete", c, reportTimeout)
 }
 
-// buildCompletion makes the final report of a job.
+// buildCompletion returns the final report of a job.
 func (b *Bridge) buildCompletion(ctx context.Context, end *bridge.FinalReport) (*completion, error) {
 	c := &completion{WorkerID: b.id, WorkerIDSnake: b.id, Status: reportCompleted, Timestamp: formatNaive(time.Now())}
 	t := end.Task()
@@ -219,7 +219,7 @@ func (b *Bridge) buildCompletion(ctx context.Context, end *bridge.FinalReport) (
 	return c, nil
 }
 
-// fillFailure says why a job failed, with the end of its output, which has the traceback.
+// fillFailure fills in why a job failed, with the end of its output, which has the traceback.
 func (b *Bridge) fillFailure(ctx context.Context, end *bridge.FinalReport, c *completion) error {
 	trace, err := end.LogTail(ctx, "", maxTailLines)
 	if err != nil {
@@ -241,7 +241,7 @@ func (b *Bridge) fillFailure(ctx context.Context, end *bridge.FinalReport, c *co
 	return nil
 }
 
-// result is what a job came to, in the form of QUBIX's enhanced worker, with all that Muster knows beside it.
+// result returns the result in the form of QUBIX's enhanced worker, with the fields of Muster's result.
 func (b *Bridge) result(ctx context.Context, end *bridge.FinalReport, t *muster.Task) (map[string]any, error) {
 	all := map[string]any{}
 	if raw := end.Result(); hasValue(raw) {
@@ -286,7 +286,7 @@ func (b *Bridge) result(ctx context.Context, end *bridge.FinalReport, t *muster.
 	return all, nil
 }
 
-// encodeImages are the images of a job as data URLs, as far as they fit into a report, and the names of the others.
+// encodeImages returns the images of a job as data URLs, and the names of those that do not fit into a report.
 func encodeImages(ctx context.Context, end *bridge.FinalReport, t *muster.Task) ([]string, error) {
 	list := []string{}
 	free := int64(maxImageBytes)
@@ -308,18 +308,18 @@ func encodeImages(ctx context.Context, end *bridge.FinalReport, t *muster.Task) 
 	return list, nil
 }
 
-// withoutImages is a result without the images in it, for backends that take no large bodies.
+// withoutImages removes the images from a result, for backends that refuse large bodies.
 func withoutImages(raw json.RawMessage) json.RawMessage {
 	fields := jsonObject(raw)
 	if _, exists := fields["images"]; !exists {
 		return raw
 	}
 	fields["images"] = json.RawMessage("[]")
-	fields["note"] = mustMarshal("the backend takes no report with the images: they are artifacts of the job at the Muster server")
+	fields["note"] = mustMarshal("the images do not fit into a report: they are artifacts of the job on the Muster server")
 	return mustMarshal(fields)
 }
 
-// usageMetrics is what the TS backend keeps of a job's GPU.
+// usageMetrics returns the GPU metrics that the TS backend stores.
 func usageMetrics(u *muster.Usage) gpuMetrics {
 	m := gpuMetrics{}
 	set := func(to **float64, v float64) {
@@ -333,3 +333,75 @@ func usageMetrics(u *muster.Usage) gpuMetrics {
 	set(&m.Power, u.PowerAvg)
 	return m
 }
+
+// response is an answer of the backend.
+type response struct{ bridge.Response }
+
+// newBackend returns a client of the backend.
+func newBackend(cfg *BridgeConfig) (*bridge.Remote, error) {
+	client := http.Client{}
+	if cfg.HTTP != nil {
+		client = *cfg.HTTP
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the 301 of the TS backend has no target
+	r, err := bridge.NewRemote("the QUBIX backend", cfg.Backend, &client, http.Header{"User-Agent": {"muster/" + cmp.Or(cfg.Version, "dev")}})
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "--backend: %w", err)
+	}
+	return r, nil
+}
+
+// call sends a request to the backend.
+func (b *Bridge) call(ctx context.Context, method, path string, body any, timeout time.Duration) (response, error) {
+	a, err := b.backend.Call(ctx, method, path, body, timeout)
+	a.RetryAfter = min(a.RetryAfter, maxRetryAfter)
+	return response{a}, err
+}
+
+const maxRetryAfter = 5 * time.Minute
+
+// asError returns the error of an answer, nil for 2xx.
+func (a *response) asError(action string) error {
+	if a.OK() {
+		return nil
+	}
+	detail := sanitize(a.ErrorText(), 300)
+	if detail != "" {
+		detail = ": " + detail
+	}
+	switch a.Status {
+	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
+		return muster.Errorf(muster.Invalid, "the QUBIX backend refused the %s (HTTP %d)%s", action, a.Status, detail)
+	case http.StatusUnauthorized: // retried, since the key may become valid again
+		return muster.Errorf(muster.Unauthenticated, "the QUBIX backend refused the %s (HTTP 401)%s; write a key into --backend, as http://HOST:3001/k/KEY", action, detail)
+	case http.StatusForbidden:
+		return muster.Errorf(muster.Forbidden, "the QUBIX backend refused the %s (HTTP 403)%s", action, detail)
+	case http.StatusNotFound:
+		return muster.Errorf(muster.NotFound, "the QUBIX backend refused the %s (HTTP 404)%s", action, detail)
+	case http.StatusConflict:
+		return muster.Errorf(muster.Conflict, "the QUBIX backend refused the %s (HTTP 409)%s", action, detail)
+	case http.StatusInternalServerError:
+		return muster.Errorf(muster.Internal, "the QUBIX backend failed the %s (HTTP 500)%s", action, detail)
+	case http.StatusTooManyRequests:
+		return muster.Errorf(muster.Unavailable, "the QUBIX backend limits requests (HTTP 429): retry in %s", max(a.RetryAfter, time.Second))
+	}
+	return muster.Errorf(muster.Unavailable, "the QUBIX backend failed the %s (HTTP %d)%s", action, a.Status, detail)
+}
+
+// parseJobs reads a list of jobs. It ignores other items.
+func parseJobs(raw json.RawMessage) []job {
+	var rows []json.RawMessage
+	if json.Unmarshal(raw, &rows) != nil {
+		return nil
+	}
+	var list []job
+	for _, row := range rows[:min(len(rows), maxListedJobs)] {
+		var j job
+		if json.Unmarshal(row, &j) == nil && j.ID != "" {
+			list = append(list, j)
+		}
+	}
+	return list
+}
+
+const maxListedJobs = 1000 // of one answer: the mock server offers all of its jobs

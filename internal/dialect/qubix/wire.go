@@ -12,11 +12,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// The most bytes of a body. Reports have a job's result, which is at most muster.MaxResultSize, beside lines of output.
+// Maximum sizes of bodies. Reports contain a result of at most muster.MaxResultSize and lines of output.
 const (
 	maxSmallBody  = 256 << 10 // registrations, heartbeats
 	maxReportBody = 4 << 20   // progress, completions, jobs that are created
-	maxResponse   = 50 << 20  // what a backend may answer: it takes bodies of as much
 )
 
 const (
@@ -34,7 +33,7 @@ const (
 	statusCancelled = "CANCELLED"
 )
 
-// The words of a worker for how a job ended.
+// The statuses of a final report.
 const (
 	reportCompleted = "completed"
 	reportFailed    = "failed"
@@ -42,19 +41,16 @@ const (
 
 // The types of jobs that QUBIX's own workers know.
 const (
-	typeMNIST     = "mnist_training"
-	typeDiffusion = "stable_diffusion"
-	typeScript    = "custom_script"
-	typeTraining  = "training"
-	typeInference = "inference"
-	typeTuning    = "fine-tuning"
-	typeCustom    = "custom" // of a job that names none
+	typeScript   = "custom_script"
+	typeTraining = "training"
+	typeTuning   = "fine-tuning"
+	typeCustom   = "custom" // of a job without a type
 )
 
 // registration is the body of POST /api/providers/register.
 type registration struct {
 	WorkerID     string   `json:"worker_id"`
-	WorkerIDs    string   `json:"workerId,omitempty"` // as some clients write it
+	WorkerIDs    string   `json:"workerId,omitempty"` // from some clients
 	Name         string   `json:"name"`
 	Address      string   `json:"address,omitempty"`
 	Specs        specs    `json:"specs"`
@@ -82,10 +78,10 @@ type specs struct {
 	StorageTotal float64 `json:"storage_total_gb,omitempty"`
 	StorageFree  float64 `json:"storage_free_gb,omitempty"`
 
-	// Of Muster's bridge only; other workers and backends do not know them.
+	// From Muster's bridge only.
 	Software string   `json:"software,omitempty"` // muster and its version
-	Kinds    []string `json:"kinds,omitempty"`    // that it really runs, by Muster's names
-	Slots    int      `json:"slots,omitempty"`    // tasks at once
+	Kinds    []string `json:"kinds,omitempty"`    // of Muster
+	Slots    int      `json:"slots,omitempty"`
 }
 
 // quickRegistration is the body of POST /api/providers/quick-register.
@@ -125,11 +121,11 @@ type heartbeat struct {
 	CurrentJob *string `json:"currentJob"`
 }
 
-// usage is what a heartbeat tells of the host. What is not measured is absent, and nil.
+// usage is the load of the host. Values that are not measured are nil.
 type usage struct {
 	CPU          *float64 `json:"cpuPercent,omitempty"`
 	RAM          *float64 `json:"ramPercent,omitempty"`
-	RAMUsed      *float64 `json:"ramUsedGb,omitempty"` // of the simple worker only
+	RAMUsed      *float64 `json:"ramUsedGb,omitempty"` // from the simple worker only
 	RAMTotal     *float64 `json:"ramTotalGb,omitempty"`
 	GPU          *float64 `json:"gpuPercent,omitempty"`
 	GPUTemp      *float64 `json:"gpuTemp,omitempty"`
@@ -140,13 +136,13 @@ type usage struct {
 	GPUPowerMost *float64 `json:"gpuPowerLimit,omitempty"`
 	Timestamp    string   `json:"timestamp,omitempty"`
 
-	// As the TS backend takes them, too.
+	// Alternative names, as in the TS backend.
 	CPUSnake *float64 `json:"cpu_percent,omitempty"`
 	RAMSnake *float64 `json:"ram_percent,omitempty"`
 	GPUSnake *float64 `json:"gpu_percent,omitempty"`
 }
 
-// isSimple reports whether the simple worker sent it: only that one tells the memory in gigabytes.
+// isSimple reports whether the simple worker sent it: only that one reports the memory in gigabytes.
 func (u *usage) isSimple() bool { return u.RAMUsed != nil || u.RAMTotal != nil }
 
 // hasGPU reports whether a GPU was measured.
@@ -154,17 +150,17 @@ func (u *usage) hasGPU() bool {
 	return u.GPU != nil || u.GPUTemp != nil || u.GPUMemTotal != nil || u.GPUSnake != nil
 }
 
-// job is a job as workers are given it and clients are shown it.
+// job is a job for workers and clients.
 type job struct {
 	ID                string          `json:"id"`
 	UserID            string          `json:"userId,omitempty"`
 	ProviderID        *string         `json:"providerId"`
-	JobType           *string         `json:"jobType,omitempty"` // a worker takes modelType where the key is missing, and fails where it is null
+	JobType           *string         `json:"jobType,omitempty"` // a worker uses modelType if it is missing, and fails if it is null
 	Framework         string          `json:"framework,omitempty"`
 	FileName          string          `json:"fileName,omitempty"`
 	FileURL           string          `json:"fileUrl,omitempty"`
 	ModelType         string          `json:"modelType,omitempty"`
-	ComputeNeeded     *float64        `json:"computeNeeded"` // a simple worker fails where it is null
+	ComputeNeeded     *float64        `json:"computeNeeded"` // a simple worker fails if it is null
 	InputData         json.RawMessage `json:"inputData,omitempty"`
 	RequiredVRAM      *float64        `json:"requiredVRAM,omitempty"`
 	RequiredCompute   *float64        `json:"requiredCompute,omitempty"`
@@ -184,11 +180,11 @@ type job struct {
 	StartedAt         *string         `json:"startedAt,omitempty"`
 	CompletedAt       *string         `json:"completedAt,omitempty"`
 
-	// Of Muster's gateway for Muster's bridge only: what the stage says beside its kind and input.
+	// From Muster's gateway to Muster's bridge only: the whole stage.
 	Muster json.RawMessage `json:"muster,omitempty"`
 }
 
-// kind is the type as the enhanced worker finds it, in lower case.
+// kind returns the type as the enhanced worker determines it, in lower case.
 func (j *job) kind() string {
 	if j.JobType != nil && *j.JobType != "" {
 		return strings.ToLower(strings.TrimSpace(*j.JobType))
@@ -196,7 +192,7 @@ func (j *job) kind() string {
 	return strings.ToLower(strings.TrimSpace(orDefault(j.ModelType, typeCustom)))
 }
 
-// progress is the body of POST /api/jobs/{id}/progress. Our bridge names the worker in both ways: the mock server reads worker_id.
+// progress is the body of POST /api/jobs/{id}/progress. Muster's bridge sends both ids: the mock server reads worker_id.
 type progress struct {
 	WorkerID         string          `json:"workerId"`
 	WorkerIDSnake    string          `json:"worker_id,omitempty"`
@@ -207,14 +203,14 @@ type progress struct {
 	Timestamp        string          `json:"timestamp,omitempty"`
 }
 
-// logLine is an object, or a text that is its Message.
+// logLine is an object, or a string with its Message.
 type logLine struct {
 	Level     string `json:"level,omitempty"`
 	Message   string `json:"message"`
 	Timestamp string `json:"timestamp,omitempty"`
 }
 
-// UnmarshalJSON reads either form.
+// UnmarshalJSON reads both forms.
 func (l *logLine) UnmarshalJSON(b []byte) error {
 	if len(b) > 0 && b[0] == '"' {
 		return json.Unmarshal(b, &l.Message)
@@ -258,10 +254,10 @@ type createRequest struct {
 	AdvancedConfig json.RawMessage `json:"advancedConfig"`
 	RequiredVRAM   *float64        `json:"requiredVRAM"`
 	RequiredRAM    *float64        `json:"requiredRAM"`
-	Script         string          `json:"script"` // as analyses have it
+	Script         string          `json:"script"` // for analyze
 }
 
-// checkPercent refuses what is no progress.
+// checkPercent returns a valid progress.
 func checkPercent(v *float64) (float64, error) {
 	if v == nil {
 		return 0, muster.Errorf(muster.Invalid, "progress is missing: send a number from 0 to 100")
@@ -272,7 +268,7 @@ func checkPercent(v *float64) (float64, error) {
 	return *v, nil
 }
 
-// checkID refuses an id that is missing or could be read as something else where it is shown.
+// checkID checks a worker's id.
 func checkID(id string) error {
 	switch {
 	case id == "":
@@ -285,7 +281,7 @@ func checkID(id string) error {
 	return nil
 }
 
-// sanitize makes text from outside fit for a name or a label: no control characters, at most so many bytes.
+// sanitize returns a text for a name or a label: without control characters, at most maxBytes bytes.
 func sanitize(s string, maxBytes int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError {
@@ -303,7 +299,7 @@ func sanitize(s string, maxBytes int) string {
 	return s
 }
 
-// validOrZero returns v if it is a number from 0 to most, and else 0: workers invent what they cannot measure.
+// validOrZero returns v if it is from 0 to limit, otherwise 0: workers invent what they cannot measure.
 func validOrZero(v, limit float64) float64 {
 	if math.IsNaN(v) || v < 0 || v > limit {
 		return 0
@@ -318,7 +314,7 @@ func orDefault(s, fallback string) string {
 	return s
 }
 
-// formatTime is a time as JavaScript writes it; "" for none.
+// formatTime formats a time as JavaScript does; nil for none.
 func formatTime(t muster.Time) *string {
 	if t == 0 {
 		return nil
@@ -327,10 +323,10 @@ func formatTime(t muster.Time) *string {
 	return &s
 }
 
-// formatNaive is a time as QUBIX's workers write it: of UTC, without saying so.
+// formatNaive formats a time as QUBIX's workers do: UTC without a zone.
 func formatNaive(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000") }
 
-// jsonObject returns the fields of a JSON object: none for what is no object.
+// jsonObject returns the fields of a JSON object, nil for other values.
 func jsonObject(raw json.RawMessage) map[string]json.RawMessage {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) != nil {
@@ -339,7 +335,7 @@ func jsonObject(raw json.RawMessage) map[string]json.RawMessage {
 	return m
 }
 
-// textField returns a field that is a JSON text, else "".
+// textField returns a field that is a JSON string, otherwise "".
 func textField(m map[string]json.RawMessage, key string) string {
 	var s string
 	if json.Unmarshal(m[key], &s) != nil {
@@ -348,11 +344,11 @@ func textField(m map[string]json.RawMessage, key string) string {
 	return s
 }
 
-// mustMarshal writes what always can be written.
+// mustMarshal encodes a value that always can be encoded.
 func mustMarshal(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("qubix: %v", err)) // of our own types only
+		panic(fmt.Sprintf("qubix: %v", err))
 	}
 	return b
 }

@@ -20,7 +20,7 @@ func presentable(s string) bool {
 	return len(s) <= maxText && utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// Whatever a worker says of itself becomes a worker that the server takes.
+// Every registration becomes a worker that the server accepts.
 func FuzzRegistration(f *testing.F) {
 	f.Add([]byte(`{"worker_id":"7504b4378b5d0f8f","name":"Provider-7504b437","specs":{"cpu_cores":2,"ram_total_gb":23.54,"gpu_available":true,"gpu_model":"NVIDIA GeForce MX150","gpu_vram_gb":4.0},"location":"Local Network","pricePerHour":5.0}`))
 	f.Add([]byte(`{"workerId":"x","name":"\u001b/","pricePerHour":-1e308,"specs":{"cpu_cores":1e300,"software":"muster/1","kinds":["echo","echo","noop","..."]}}`))
@@ -73,7 +73,7 @@ func FuzzHeartbeat(f *testing.F) {
 	})
 }
 
-// A job becomes a stage with one kind, or an error that says why not; what carries it to a worker says the same again.
+// A job becomes a stage with one kind or an error; the job for a worker is equal to the original.
 func FuzzJob(f *testing.F) {
 	for _, seed := range []string{
 		`{"id":"1","jobType":"mnist_training","inputData":{"epochs":5,"batch_size":64}}`, `{"id":"1","jobType":null,"modelType":"training","inputData":{"dataset":"imagenet"}}`,
@@ -110,7 +110,7 @@ func FuzzJob(f *testing.F) {
 	})
 }
 
-// A final report means one outcome, with a reason where it is a failure, and a result that can be kept.
+// A final report has one outcome, a reason if it is a failure, and a result that can be stored.
 func FuzzCompletion(f *testing.F) {
 	f.Add([]byte(`{"workerId":"x","status":"completed","result":{"simulated":true},"error":null,"metrics":{"processingTimeSeconds":1}}`), "mnist_training")
 	f.Add([]byte(`{"status":"FAILED","result":{"errorDetails":"Traceback\n","stdout":["a"],"stderr":3},"error":"Script failed with exit code 99999999999999999999: x"}`), "script")
@@ -200,7 +200,7 @@ func TestKindsOfJobs(t *testing.T) {
 	}
 }
 
-// What a client, a worker and a server say of the same thing is the same after the way there and back.
+// Messages of clients, workers and servers are equal after decoding and encoding.
 func TestScriptsTravelBothWays(t *testing.T) {
 	t.Parallel()
 	for _, want := range []muster.Script{{Text: "print(1)", Interpreter: []string{"python3"}}, {URL: "https://example.org/a.py", Interpreter: []string{"python3"}}} {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
-// providerView is a provider as the backend shows it.
+// providerView is a provider for clients.
 type providerView struct {
 	ID           string  `json:"id"`
 	WorkerID     string  `json:"workerId"`
@@ -25,7 +24,7 @@ type providerView struct {
 	Location     string  `json:"location,omitempty"`
 	ComputePower float64 `json:"computePower"`
 	PricePerHour float64 `json:"pricePerHour"`
-	GPUModel     string  `json:"gpuModel,omitempty"` // that it offers; not one that it made up
+	GPUModel     string  `json:"gpuModel,omitempty"` // see offeredGPU
 	GPUVRAM      float64 `json:"gpuVram,omitempty"`
 	CPUModel     string  `json:"cpuModel,omitempty"`
 	CPUCores     float64 `json:"cpuCores"`
@@ -71,40 +70,27 @@ func (g *Gateway) viewProvider(w *fleet.Worker) providerView {
 	return p
 }
 
-// remoteAddr is where a request comes from.
-func remoteAddr(r *http.Request) netip.Addr {
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return at.Addr().Unmap()
-}
-
-// register serves POST /api/providers/register. The answer is 200 whether the worker is new or not: workers end at any other.
-func (g *Gateway) register(w http.ResponseWriter, r *http.Request) {
+// register serves POST /api/providers/register. The answer is 200 also for a known worker, because workers exit after any other.
+func (g *Gateway) register(w http.ResponseWriter, r *http.Request) error {
 	var reg registration
 	if err := dialect.Decode(r, maxSmallBody, &reg); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if err := checkID(reg.id()); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
-	facts := newFacts(&reg, remoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
-	g.registerWorker(w, r, facts)
+	facts := newFacts(&reg, dialect.RemoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
+	return g.registerWorker(w, r, facts)
 }
 
 // quickRegister serves POST /api/providers/quick-register, by which browsers and other clients join.
-func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) error {
 	var q quickRegistration
 	if err := dialect.Decode(r, maxSmallBody, &q); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if err := q.check(); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	reg := registration{
 		WorkerID: strings.TrimSpace(q.WorkerID), Name: "Provider-" + sanitize(q.WorkerID, 8), Address: q.QubicAddress, Location: q.Location, PricePerHour: q.PricePerHour,
@@ -120,12 +106,12 @@ func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) {
 	if q.RAM != nil {
 		reg.Specs.RAMTotal = q.RAM.Total
 	}
-	facts := newFacts(&reg, remoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
+	facts := newFacts(&reg, dialect.RemoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
 	facts.Labels[labelType] = q.Type
 	if q.Type == "browser" {
 		facts.Labels[labelFlavour] = string(flavourBrowser)
 	}
-	g.registerWorker(w, r, facts)
+	return g.registerWorker(w, r, facts)
 }
 
 func (q *quickRegistration) check() error {
@@ -149,12 +135,11 @@ func isAddress(s string) bool {
 	return len(s) == 60 && !strings.ContainsFunc(s, func(r rune) bool { return r < 'A' || r > 'Z' })
 }
 
-// registerWorker has a worker join, or come back. A program that registers has just begun: what it ran before is lost, unless
-// it is a bridge of Muster, which keeps it.
-func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts fleet.Facts) {
+// registerWorker adds or updates a worker. A program registers when it starts, so its earlier jobs are lost, except for a bridge of
+// Muster, which continues them.
+func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts fleet.Facts) error {
 	if err := dialect.CallerFromContext(r.Context()).CanJoinWorkers(); err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	previous := g.fleet.Worker(facts.ID)
 	if previous != nil && previous.Facts().Labels[labelGPUSeen] != "" && previous.Facts().Labels[labelGPU] == facts.Labels[labelGPU] {
@@ -162,17 +147,16 @@ func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts f
 	}
 	worker, err := g.registerFacts(r.Context(), facts)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if previous != nil && facts.Labels[labelFlavour] != string(flavourBridge) {
 		g.tracker.forgetWorker(facts.ID)
 		g.requeueRunning(worker)
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "isNew": previous == nil, "provider": g.viewProvider(worker), "message": "Provider registered"})
+	return reply(w, map[string]any{"success": true, "isNew": previous == nil, "provider": g.viewProvider(worker), "message": "Provider registered"})
 }
 
-// registerFacts tells the fleet of a worker, with what is known of it by now.
+// registerFacts registers a worker with the fleet.
 func (g *Gateway) registerFacts(ctx context.Context, facts fleet.Facts) (*fleet.Worker, error) {
 	worker, err := g.fleet.Register(ctx, completeFacts(facts, g.deps.Config.Kinds))
 	if err != nil {
@@ -180,24 +164,23 @@ func (g *Gateway) registerFacts(ctx context.Context, facts fleet.Facts) (*fleet.
 	}
 	reason := ""
 	if len(parseFlavours(facts.Labels)) == 0 {
-		reason = "its first heartbeat, which shows what program it is, has not come yet"
+		reason = "no heartbeat yet, which shows its program"
 	}
 	worker.Constrain("flavour", reason)
 	return worker, nil
 }
 
-// requeueRunning hands back what a worker ran before its program was started again.
+// requeueRunning requeues the jobs that a worker ran before it restarted.
 func (g *Gateway) requeueRunning(worker *fleet.Worker) {
 	for _, t := range worker.Tasks() {
 		if t.Started() {
-			g.requeue(t, "the QUBIX worker was started again, and its jobs end with its program")
+			g.requeue(t, "the QUBIX worker restarted and lost its jobs")
 		}
 	}
 	worker.MarkIdle()
 }
 
-// authorizeWorker returns the worker that a request is of, and renews it. It is NotFound for an unknown one and Forbidden for one
-// that registered with another key.
+// authorizeWorker returns the worker of a request. It is NotFound for an unknown one and Forbidden for one that registered with another key.
 func (g *Gateway) authorizeWorker(r *http.Request, id string) (*fleet.Worker, error) {
 	worker := g.fleet.Worker(id)
 	if worker == nil {
@@ -210,20 +193,19 @@ func (g *Gateway) authorizeWorker(r *http.Request, id string) (*fleet.Worker, er
 }
 
 // heartbeat serves POST /api/providers/{worker}/heartbeat.
-func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) {
-	fail := func(err error) {
+func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) error {
+	fail := func(err error) error {
 		dialect.WriteJSON(w, dialect.HTTPStatus(err), map[string]any{"success": false, "pendingJobs": []job{}, "error": err.Error()})
+		return nil
 	}
 	worker, err := g.authorizeWorker(r, r.PathValue("worker"))
 	if err != nil {
-		fail(err)
-		return
+		return fail(err)
 	}
 	worker.Touch(nil)
 	var h heartbeat
 	if err := dialect.Decode(r, maxSmallBody, &h); err != nil {
-		fail(err)
-		return
+		return fail(err)
 	}
 	fl := flavourEnhanced
 	if h.Usage.isSimple() {
@@ -231,30 +213,27 @@ func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) {
 	}
 	fl = g.detectFlavour(r.Context(), worker, fl, h.Usage.hasGPU())
 	worker.Touch(parseLoad(&h.Usage, worker.Facts().Resources))
-	if h.CurrentJob != nil && *h.CurrentJob != "" { // it says what it runs: it is not idle
-		dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "pendingJobs": []job{}})
-		return
+	if h.CurrentJob != nil && *h.CurrentJob != "" { // it is not idle
+		return reply(w, map[string]any{"success": true, "pendingJobs": []job{}})
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "pendingJobs": g.offeredJobs(r.Context(), worker, fl)})
+	return reply(w, map[string]any{"success": true, "pendingJobs": g.offeredJobs(r.Context(), worker, fl)})
 }
 
-// pending serves GET /api/jobs/pending/{worker}: a list, also for a worker that nobody knows.
-func (g *Gateway) pending(w http.ResponseWriter, r *http.Request, id string) {
+// pending serves GET /api/jobs/pending/{worker}: a list, also for an unknown worker.
+func (g *Gateway) pending(w http.ResponseWriter, r *http.Request, id string) error {
 	worker, err := g.authorizeWorker(r, id)
 	if err != nil {
 		if muster.CodeOf(err) == muster.NotFound {
-			dialect.WriteJSON(w, http.StatusOK, []job{})
-			return
+			return reply(w, []job{})
 		}
-		writeError(w, err)
-		return
+		return err
 	}
 	fl := g.detectFlavour(r.Context(), worker, flavourEnhanced, false) // the simple worker does not ask
 	worker.Touch(nil)
-	dialect.WriteJSON(w, http.StatusOK, g.offeredJobs(r.Context(), worker, fl))
+	return reply(w, g.offeredJobs(r.Context(), worker, fl))
 }
 
-// detectFlavour learns from a request what program a worker is and whether its GPU is there, and returns what it is.
+// detectFlavour determines a worker's program from a request and stores it. gpu reports whether the request has GPU values.
 func (g *Gateway) detectFlavour(ctx context.Context, worker *fleet.Worker, fl flavour, gpu bool) flavour {
 	facts := worker.Facts()
 	switch known := flavour(facts.Labels[labelFlavour]); known {
@@ -271,29 +250,28 @@ func (g *Gateway) detectFlavour(ctx context.Context, worker *fleet.Worker, fl fl
 	}
 	if changed && worker.Err() == nil {
 		if _, err := g.registerFacts(ctx, facts); err != nil {
-			g.workerLog(facts.ID).Warn("what was learned of a worker could not be kept", slog.Any("why", err))
+			g.workerLog(facts.ID).Warn("cannot update a worker", slog.Any("why", err))
 		}
 	}
 	return fl
 }
 
 // providers serves GET /api/providers.
-func (g *Gateway) providers(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) providers(w http.ResponseWriter, r *http.Request) error {
 	list := []providerView{}
 	for _, worker := range g.fleet.Workers() {
 		if key := worker.Facts().Key; worker.Err() == nil && (key == "" || key == dialect.CallerFromContext(r.Context()).Key) {
 			list = append(list, g.viewProvider(worker))
 		}
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "providers": list, "count": len(list)})
+	return reply(w, map[string]any{"success": true, "providers": list, "count": len(list)})
 }
 
 // provider serves GET /api/providers/{worker}.
-func (g *Gateway) provider(w http.ResponseWriter, r *http.Request) {
+func (g *Gateway) provider(w http.ResponseWriter, r *http.Request) error {
 	worker, err := g.authorizeWorker(r, r.PathValue("worker"))
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"success": true, "provider": g.viewProvider(worker)})
+	return reply(w, map[string]any{"success": true, "provider": g.viewProvider(worker)})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/trainforge"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func TestBadRequestsAreAnsweredInTheFormat(t *testing.T) {
@@ -105,7 +106,7 @@ func TestANodeThatDropsJobsIsNotTrusted(t *testing.T) {
 	a := &workerA{fakeClient: w.newClient(), id: "silent", hostname: "vm", projects: w.shared, docker: true}
 	w.runInBackground(a.run)
 	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Retries: muster.Retries{Backoff: muster.Duration(time.Millisecond)}})
-	w.waitFor("it is said of it", func() bool {
+	testkit.Await(w.t, "it is said of it", func() bool {
 		worker, err := w.client.Worker(t.Context(), "silent")
 		return err == nil && (strings.Contains(worker.Constrained, "DOCKER_HOST") || worker.Health != nil)
 	})
@@ -143,7 +144,7 @@ func TestATaskThatIsNotHeardOfIsRunElsewhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			first.Crash()
-			w.waitFor("it is taken from it", func() bool { return w.task(job.ID, 0).Attempt >= 2 || w.task(job.ID, 0).State == muster.Queued })
+			testkit.Await(w.t, "it is taken from it", func() bool { return w.task(job.ID, 0).Attempt >= 2 || w.task(job.ID, 0).State == muster.Queued })
 			second := &externalWorker{conformClient: newConformClient(t, w.gateway.URL(), ""), id: "second"}
 			ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 			defer cancel()
@@ -199,9 +200,9 @@ func TestAStoppedNodeIsGivenNothing(t *testing.T) {
 	a := &workerA{fakeClient: w.newClient(), id: "a", hostname: "vm", projects: w.shared}
 	stop := w.runInBackground(a.run)
 	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "sleep 600"}, Retries: muster.Retries{Backoff: muster.Duration(time.Millisecond)}})
-	w.waitFor("it runs", func() bool { return w.task(job.ID, 0).State == muster.Running })
+	testkit.Await(w.t, "it runs", func() bool { return w.task(job.ID, 0).State == muster.Running })
 	stop()
-	w.waitFor("the task is back in the queue", func() bool { return w.task(job.ID, 0).State == muster.Queued })
+	testkit.Await(w.t, "the task is back in the queue", func() bool { return w.task(job.ID, 0).State == muster.Queued })
 	list, err := w.client.Attempts(t.Context(), muster.TaskID{Job: job.ID})
 	if err != nil || len(list) != 1 || list[0].Reason != muster.WorkerShutdown {
 		t.Errorf("%+v, %v", list, err)
@@ -215,7 +216,7 @@ func TestClaims(t *testing.T) {
 	one.register()
 	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}})
 	var list []dict
-	w.waitFor("it is offered", func() bool {
+	testkit.Await(w.t, "it is offered", func() bool {
 		list = nil
 		one.do("GET", "/api/jobs/pending", nil, &list)
 		return len(list) == 1
@@ -284,7 +285,7 @@ func TestADistributedJobOfAClient(t *testing.T) {
 	if status := p.form("/api/jobs/distributed", map[string]string{"config": `{"project":{"name":"d"}}`, "num_workers": "2"}, "project_zip", zipped, &made); status != http.StatusCreated || made.Workers != 2 {
 		t.Fatalf("%d %+v", status, made)
 	}
-	w.waitFor("the job ends", func() bool {
+	testkit.Await(w.t, "the job ends", func() bool {
 		job, err := w.client.Job(t.Context(), made.MusterJob)
 		return err == nil && job.State.Final()
 	})

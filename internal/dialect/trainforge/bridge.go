@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 )
 
@@ -81,7 +82,7 @@ type Bridge struct {
 
 // NewBridge opens the outbox. Nothing is said to the server before Run; without Run the caller closes the Bridge.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
-	cfg.Scheduler, cfg.Projects = or(cfg.Scheduler, DefaultScheduler), or(cfg.Projects, DefaultProjects)
+	cfg.Scheduler, cfg.Projects = cmp.Or(cfg.Scheduler, DefaultScheduler), cmp.Or(cfg.Projects, DefaultProjects)
 	if cfg.PollInterval <= 0 {
 		cfg.PollInterval = pollInterval
 	}
@@ -93,7 +94,7 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 			return nil, err
 		}
 	}
-	r, err := newServerClient(cfg.Scheduler, cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+or(cfg.Version, "dev"))
+	r, err := newServerClient(cfg.Scheduler, cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+cmp.Or(cfg.Version, "dev"))
 	if err != nil {
 		return nil, err
 	}
@@ -104,9 +105,9 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	if b.id, err = b.identity(); err != nil {
 		return nil, err
 	}
-	b.log = cfg.Core.Log.With(slog.String("scheduler", r.host()), slog.String("worker_id", b.id))
+	b.log = cfg.Core.Log.With(slog.String("scheduler", r.Host), slog.String("worker_id", b.id))
 	core := cfg.Core
-	core.System, core.Origin, core.Log = Name, r.host()+"\x00"+b.id, b.log
+	core.System, core.Origin, core.Log = Name, r.Host+"\x00"+b.id, b.log
 	core.ProgressInterval = b.scaled(2 * pollInterval)
 	if b.core, err = bridge.New(core, b); err != nil {
 		return nil, err
@@ -129,36 +130,22 @@ func (b *Bridge) identity() (string, error) {
 	if b.cfg.WorkerID != "" {
 		return b.cfg.WorkerID, nil
 	}
-	path := filepath.Join(b.cfg.Core.Dir, "worker-id")
-	if stored, err := os.ReadFile(path); err == nil && checkID("id", strings.TrimSpace(string(stored))) == nil {
-		return strings.TrimSpace(string(stored)), nil
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "host"
-	}
-	id := fmt.Sprintf("worker_%s_%d", strings.ReplaceAll(truncate(host, 100), "/", "-"), os.Getpid())
-	if b.cfg.Core.Worker != "" {
-		id = "muster_" + strings.ReplaceAll(truncate(b.cfg.Core.Worker, 100), "/", "-")
-	}
-	if err := os.WriteFile(path, []byte(id+"\n"), 0o600); err != nil {
-		return "", muster.Errorf(muster.Invalid, "the worker's id cannot be kept: %w", err)
-	}
-	return id, nil
+	return bridge.Identity(filepath.Join(b.cfg.Core.Dir, "worker-id"), func(id string) bool { return checkID("id", id) == nil }, func() string {
+		if b.cfg.Core.Worker != "" {
+			return "muster_" + strings.ReplaceAll(truncate(b.cfg.Core.Worker, 100), "/", "-")
+		}
+		host, err := os.Hostname()
+		if err != nil {
+			host = "host"
+		}
+		return fmt.Sprintf("worker_%s_%d", strings.ReplaceAll(truncate(host, 100), "/", "-"), os.Getpid())
+	})
 }
 
 // Run serves the server until ctx ends; what is not reported then is so by the next Bridge on the folder. Once taking ends it
 // takes nothing new, and returns when everything is reported.
 func (b *Bridge) Run(ctx, acceptCtx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	group.Go(func() error { return b.core.Run(ctx) })
-	group.Go(func() error {
-		defer cancel()
-		return b.serve(ctx, acceptCtx)
-	})
-	return group.Wait()
+	return b.core.RunWith(ctx, func(ctx context.Context) error { return b.serve(ctx, acceptCtx) })
 }
 
 // serve registers, sends heartbeats and takes jobs, until taking ends and everything is reported.
@@ -170,7 +157,7 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(acceptCtx, cancel)()
 	var lastBeat, lastCheck time.Time
-	joined, backoff := false, b.cfg.PollInterval
+	joined, pause := false, b.cfg.PollInterval
 	for joinCtx.Err() == nil {
 		if !joined {
 			if err := b.register(joinCtx); err != nil {
@@ -178,11 +165,11 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 					return err
 				}
 				b.log.Warn("the TrainForge server cannot be used now", slog.Any("error", err))
-				sleep(joinCtx, backoff)
-				backoff = min(2*backoff, b.scaled(maxBackoff))
+				_ = backoff.Sleep(joinCtx, pause)
+				pause = min(2*pause, b.scaled(maxBackoff))
 				continue
 			}
-			joined, backoff, lastBeat = true, b.cfg.PollInterval, time.Now()
+			joined, pause, lastBeat = true, b.cfg.PollInterval, time.Now()
 		}
 		if time.Since(lastBeat) >= b.scaled(heartbeatInterval) {
 			joined, lastBeat = b.sendHeartbeat(joinCtx), time.Now()
@@ -194,19 +181,10 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 			lastCheck = time.Now()
 			b.checkCancelled(joinCtx)
 		}
-		sleep(joinCtx, b.cfg.PollInterval)
+		_ = backoff.Sleep(joinCtx, b.cfg.PollInterval)
 	}
 	_ = takers.Wait() // what it was doing with claims is done
 	return b.shutdown(ctx)
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
 }
 
 // shutdown reports what runs, and unregisters the worker if nothing is left to the next bridge on the folder.
@@ -226,7 +204,7 @@ func (b *Bridge) shutdown(ctx context.Context) error {
 		if b.cfg.CancelJobs {
 			b.cancelAll(ctx, cancelled)
 		}
-		sleep(ctx, min(b.cfg.PollInterval, 100*time.Millisecond))
+		_ = backoff.Sleep(ctx, min(b.cfg.PollInterval, 100*time.Millisecond))
 	}
 	if b.core.Pending() == 0 && len(b.listClaims()) == 0 && b.mayBeRegistered() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unregisterTimeout)
@@ -281,8 +259,8 @@ func (b *Bridge) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.status != http.StatusOK {
-		return muster.Errorf(muster.Unavailable, "the TrainForge server's /health answers %d", a.status)
+	if a.Status != http.StatusOK {
+		return muster.Errorf(muster.Unavailable, "the TrainForge server's /health answers %d", a.Status)
 	}
 	c, err := b.core.Capacity(ctx)
 	if err != nil {
@@ -295,19 +273,19 @@ func (b *Bridge) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if a.status == http.StatusConflict || a.status == http.StatusForbidden {
+	if a.Status == http.StatusConflict || a.Status == http.StatusForbidden {
 		return a.asError("the registration")
 	}
-	registered := a.ok()
+	registered := a.OK()
 	if a, err = b.server.call(ctx, http.MethodGet, "/api/jobs/pending", nil); err != nil {
 		return err
 	}
 	var list []json.RawMessage
 	var api string
 	switch {
-	case a.status >= 500 || a.status == http.StatusTooManyRequests:
+	case a.Status >= 500 || a.Status == http.StatusTooManyRequests:
 		return a.asError("the list of pending jobs")
-	case registered && a.status == http.StatusOK && json.Unmarshal(a.body, &list) == nil:
+	case registered && a.Status == http.StatusOK && json.Unmarshal(a.Body, &list) == nil:
 		api = apiCurrent
 	default:
 		if a, err = b.server.call(ctx, http.MethodGet, "/api/jobs?limit=50", nil); err != nil {
@@ -315,14 +293,14 @@ func (b *Bridge) register(ctx context.Context) error {
 		}
 		var jobs jobList
 		switch {
-		case a.status == http.StatusOK && json.Unmarshal(a.body, &jobs) == nil:
+		case a.Status == http.StatusOK && json.Unmarshal(a.Body, &jobs) == nil:
 			api = apiLegacy
-		case a.status == http.StatusUnauthorized:
+		case a.Status == http.StatusUnauthorized:
 			return muster.Errorf(muster.Unauthenticated, "the TrainForge server lists its jobs for users only, and has no interface for external workers: use muster bridge trainforge with --scheduler-token-file")
-		case a.status >= 500 || a.status == http.StatusTooManyRequests:
+		case a.Status >= 500 || a.Status == http.StatusTooManyRequests:
 			return a.asError("the list of jobs")
 		default:
-			return muster.Errorf(muster.Invalid, "there is no TrainForge server at %s that Muster knows: GET /api/jobs/pending and GET /api/jobs do not answer as one", b.server.host())
+			return muster.Errorf(muster.Invalid, "there is no TrainForge server at %s that Muster knows: GET /api/jobs/pending and GET /api/jobs do not answer as one", b.server.Host)
 		}
 	}
 	b.mu.Lock()
@@ -366,7 +344,7 @@ func (b *Bridge) sendHeartbeat(ctx context.Context) bool {
 		body.CurrentJob = jobs[0].ID
 	}
 	a, err := b.server.call(ctx, http.MethodPost, "/api/workers/"+url.PathEscape(b.id)+"/heartbeat", &body)
-	return err != nil || a.status == http.StatusOK || a.status == http.StatusTooManyRequests
+	return err != nil || a.Status == http.StatusOK || a.Status == http.StatusTooManyRequests
 }
 
 // claimJobs takes jobs that wait, as many as may run.
@@ -434,7 +412,7 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.status != http.StatusOK {
+	if a.Status != http.StatusOK {
 		return nil, a.asError("the list of jobs")
 	}
 	var raw []json.RawMessage
@@ -442,10 +420,10 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 		var whole struct {
 			Jobs []json.RawMessage `json:"jobs"`
 		}
-		err = json.Unmarshal(a.body, &whole)
+		err = json.Unmarshal(a.Body, &whole)
 		raw = whole.Jobs
 	} else {
-		err = json.Unmarshal(a.body, &raw)
+		err = json.Unmarshal(a.Body, &raw)
 	}
 	if err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "the TrainForge server's list of jobs cannot be read: %w", err)
@@ -462,31 +440,31 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 
 // Status writes how the server answers, and how the worker stands there, to w.
 func (cfg BridgeConfig) Status(ctx context.Context, w io.Writer) error {
-	r, err := newServerClient(or(cfg.Scheduler, DefaultScheduler), cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+or(cfg.Version, "dev"))
+	r, err := newServerClient(cmp.Or(cfg.Scheduler, DefaultScheduler), cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+cmp.Or(cfg.Version, "dev"))
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "Max jobs:     %d\n", cfg.MaxJobs)
 	a, err := r.call(ctx, http.MethodGet, "/health", nil)
-	if err == nil && a.status != http.StatusOK {
+	if err == nil && a.Status != http.StatusOK {
 		err = a.asError("/health")
 	}
 	if err != nil {
-		fmt.Fprintf(w, "Scheduler:    %s\n", r.host())
+		fmt.Fprintf(w, "Scheduler:    %s\n", r.Host)
 		return err
 	}
-	fmt.Fprintf(w, "Scheduler:    %s, healthy\n", r.host())
+	fmt.Fprintf(w, "Scheduler:    %s, healthy\n", r.Host)
 	if cfg.WorkerID == "" {
 		return nil
 	}
 	state := "not registered"
-	if a, err = r.call(ctx, http.MethodGet, "/api/workers/"+url.PathEscape(cfg.WorkerID), nil); err == nil && a.ok() {
+	if a, err = r.call(ctx, http.MethodGet, "/api/workers/"+url.PathEscape(cfg.WorkerID), nil); err == nil && a.OK() {
 		var reply struct {
 			Status     string `json:"status"`
 			ActiveJobs int    `json:"active_jobs"`
 		}
 		state = "registered"
-		if json.Unmarshal(a.body, &reply) == nil && reply.Status != "" {
+		if json.Unmarshal(a.Body, &reply) == nil && reply.Status != "" {
 			state = fmt.Sprintf("%s, %d jobs", truncate(reply.Status, 40), reply.ActiveJobs)
 		}
 	}

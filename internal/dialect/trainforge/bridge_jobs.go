@@ -17,6 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
@@ -62,16 +65,7 @@ func (b *Bridge) saveClaim(i *jobClaim) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(i.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(raw)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(i.path+".new", i.path)
-	}
-	return err
+	return atomicfile.Write(i.path, raw, 0o600)
 }
 
 func (b *Bridge) deleteClaim(i *jobClaim) {
@@ -96,7 +90,7 @@ func (b *Bridge) listClaims() []*jobClaim {
 
 // startClaim makes a job this worker's, and reports whether it is.
 func (b *Bridge) startClaim(ctx context.Context, j *job) bool {
-	i := &jobClaim{Job: *j, path: filepath.Join(b.claimsDir(), newID()+".json")}
+	i := &jobClaim{Job: *j, path: filepath.Join(b.claimsDir(), dialect.NewUUID()+".json")}
 	if err := b.saveClaim(i); err != nil {
 		b.log.Error("a job cannot be noted, and is not taken", slog.String("job", j.id()), slog.Any("error", err))
 		return false
@@ -140,13 +134,13 @@ func (b *Bridge) claimCurrent(ctx context.Context, i *jobClaim) (bool, error) {
 		return false, err
 	}
 	switch {
-	case a.status == http.StatusBadRequest, a.status == http.StatusNotFound, a.status == http.StatusConflict:
+	case a.Status == http.StatusBadRequest, a.Status == http.StatusNotFound, a.Status == http.StatusConflict:
 		return false, nil
-	case !a.ok():
+	case !a.OK():
 		return false, a.asError("a claim")
 	}
 	var reply claimAnswer
-	if err := json.Unmarshal(a.body, &reply); err != nil {
+	if err := json.Unmarshal(a.Body, &reply); err != nil {
 		return false, muster.Errorf(muster.Unavailable, "the TrainForge server's answer to a claim cannot be read: %w", err)
 	}
 	switch {
@@ -179,13 +173,13 @@ func (b *Bridge) claimLegacy(ctx context.Context, i *jobClaim) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !a.ok() {
-		if a.status >= 500 || a.status == http.StatusTooManyRequests {
+	if !a.OK() {
+		if a.Status >= 500 || a.Status == http.StatusTooManyRequests {
 			return false, a.asError("a claim")
 		}
 		return false, nil
 	}
-	sleep(ctx, b.scaled(100*time.Millisecond+time.Duration(rand.IntN(200))*time.Millisecond)) //nolint:gosec // it only spreads requests
+	_ = backoff.Sleep(ctx, b.scaled(100*time.Millisecond+time.Duration(rand.IntN(200))*time.Millisecond)) //nolint:gosec // it only spreads requests
 	remote = b.fetchJob(ctx, id)
 	if remote != nil && (remote.WorkerNode != "" && remote.WorkerNode != b.id || remote.Status != statusRunning) {
 		b.log.Info("another worker took the job", slog.String("job", id))
@@ -206,13 +200,13 @@ func (b *Bridge) fetchJob(ctx context.Context, id string) *job {
 	if err != nil {
 		return nil
 	}
-	if a.status == http.StatusUnauthorized || a.status == http.StatusForbidden {
+	if a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden {
 		b.mu.Lock()
 		b.jobsHidden = true
 		b.mu.Unlock()
 		return nil
 	}
-	if a.status == http.StatusNotFound && a.errorText() == "Job not found" {
+	if a.Status == http.StatusNotFound && a.errorText() == "Job not found" {
 		return &job{ID: id, Status: statusCancelled} // deleted, or none of ours any more
 	}
 	var reply struct {
@@ -220,7 +214,7 @@ func (b *Bridge) fetchJob(ctx context.Context, id string) *job {
 
 		Inner *job `json:"job"` // some revisions wrap it
 	}
-	if !a.ok() || json.Unmarshal(a.body, &reply) != nil {
+	if !a.OK() || json.Unmarshal(a.Body, &reply) != nil {
 		return nil
 	}
 	if reply.Inner != nil {
@@ -345,7 +339,7 @@ func (b *Bridge) spec(ctx context.Context, i *jobClaim) (*muster.Spec, error) {
 		return nil, err
 	}
 	t := &spec.Tasks[0]
-	t.Env = map[string]string{"TRAINFORGE_JOB_ID": i.Job.id(), "TRAINFORGE_API_URL": escape(b.server.base)}
+	t.Env = map[string]string{"TRAINFORGE_JOB_ID": i.Job.id(), "TRAINFORGE_API_URL": escape(b.server.Base)}
 	if d := i.Dist; d != nil {
 		d.applyTo(t)
 	}

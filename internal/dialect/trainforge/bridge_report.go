@@ -1,6 +1,7 @@
 package trainforge
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -42,7 +43,7 @@ func (b *Bridge) report(ctx context.Context, id, status, message string) error {
 	if err != nil {
 		return err
 	}
-	if !a.ok() {
+	if !a.OK() {
 		return a.asError("a report")
 	}
 	return nil
@@ -66,7 +67,7 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 			return b.core.Cancel(ctx, j.ID)
 		}
 		path += "/status"
-		u.Status, u.Message = statusRunning, or(t.Step, "Running")
+		u.Status, u.Message = statusRunning, cmp.Or(t.Step, "Running")
 	} else if u.Progress == nil {
 		return nil
 	}
@@ -74,7 +75,7 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 	if err != nil {
 		return err
 	}
-	if !a.ok() {
+	if !a.OK() {
 		return a.asError("progress")
 	}
 	return b.sendMetrics(ctx, t)
@@ -135,7 +136,7 @@ func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error
 	if err != nil {
 		return err
 	}
-	if !a.ok() && (a.status >= 500 || a.status == http.StatusTooManyRequests || a.status == http.StatusRequestTimeout) {
+	if !a.OK() && (a.Status >= 500 || a.Status == http.StatusTooManyRequests || a.Status == http.StatusRequestTimeout) {
 		return a.asError("lines of a log")
 	}
 	return nil // what it does not take now it never will
@@ -157,7 +158,7 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 	case end.State == muster.JobCancelled && b.cancelling.Load():
 		return b.report(ctx, j.ID, statusCancelled, shutdownMessage)
 	case end.State == muster.JobCancelled:
-		return b.report(ctx, j.ID, statusCancelled, or(end.Message(), "cancelled"))
+		return b.report(ctx, j.ID, statusCancelled, cmp.Or(end.Message(), "cancelled"))
 	default:
 		return b.report(ctx, j.ID, statusFailed, b.failureText(ctx, &end))
 	}
@@ -236,11 +237,11 @@ func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Fina
 	if err != nil {
 		return err
 	}
-	if a.ok() {
+	if a.OK() {
 		return nil
 	}
 	err = a.asError("the upload of results")
-	if muster.CodeOf(err) == muster.Unavailable && a.status != http.StatusTooManyRequests && b.countUpload(j.ID) < maxUploads {
+	if muster.CodeOf(err) == muster.Unavailable && a.Status != http.StatusTooManyRequests && b.countUpload(j.ID) < maxUploads {
 		return err
 	}
 	b.log.Warn("the server does not take results, which stay in Muster", slog.String("job", j.ID), slog.Any("error", err))

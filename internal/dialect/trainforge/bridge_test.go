@@ -4,20 +4,20 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/trainforge"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
@@ -28,62 +28,11 @@ type bridgeEnv struct {
 	dir    string // of the bridge
 }
 
-func testLogger(t *testing.T) *slog.Logger {
-	t.Helper()
-	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
-}
-
-// background runs something until the test ends or stop is called.
-func background(t *testing.T, run func(context.Context) error) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var wait sync.WaitGroup
-	wait.Go(func() {
-		if err := run(ctx); err != nil && ctx.Err() == nil {
-			t.Errorf("it ended with %v", err)
-		}
-	})
-	stop = func() { cancel(); wait.Wait() }
-	t.Cleanup(stop)
-	return stop
-}
-
 func newBridgeEnv(t *testing.T) *bridgeEnv {
 	t.Helper()
-	const join = "trainforge-farm-join-0123456789"
-	server, err := serverd.New(t.Context(), serverd.Config{
-		Listen: "127.0.0.1:0", Data: t.TempDir(), AdminToken: adminToken, JoinToken: join, Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
-	}, testLogger(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	background(t, server.Run)
-	f := &bridgeEnv{t: t, dir: t.TempDir()}
-	if f.client, err = client.New(server.URL(), adminToken, client.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	own, err := workerd.New(workerd.Config{
-		Server: server.URL(), Token: join, Name: "own", Data: t.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 4, Engine: workerd.EngineNone,
-	}, testLogger(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	background(t, own.Run)
-	waitFor(t, "the worker is there", func() bool {
-		w, err := f.client.Worker(t.Context(), "own")
-		return err == nil && w.State == muster.WorkerActive
-	})
-	return f
-}
-
-func waitFor(t *testing.T, desc string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(testTimeout); !f(); {
-		if time.Now().After(end) {
-			t.Fatalf("it did not come to pass: %s", desc)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	server := dialecttest.Start(t, serverd.Config{Heartbeat: muster.Duration(200 * time.Millisecond)})
+	server.StartWorker(t, workerd.Config{Name: "own", ShutdownGrace: time.Second, Slots: 4})
+	return &bridgeEnv{t: t, dir: t.TempDir(), client: server.Client}
 }
 
 // startBridge starts one; stop ends it as SIGTERM does the drop-in, kill ends it at once.
@@ -91,7 +40,7 @@ func (f *bridgeEnv) startBridge(url string, change func(*trainforge.BridgeConfig
 	f.t.Helper()
 	cfg := trainforge.BridgeConfig{
 		Scheduler: url, WorkerID: "muster-1", MaxJobs: 4, PollInterval: 20 * time.Millisecond, Version: "test",
-		Core: bridge.Config{Client: f.client, Dir: f.dir, RetryDelay: 10 * time.Millisecond, Log: testLogger(f.t)},
+		Core: bridge.Config{Client: f.client, Dir: f.dir, RetryDelay: 10 * time.Millisecond, Log: testkit.Logger(f.t)},
 	}
 	if change != nil {
 		change(&cfg)
@@ -102,7 +51,7 @@ func (f *bridgeEnv) startBridge(url string, change func(*trainforge.BridgeConfig
 	}
 	taking, end := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	kill = background(f.t, func(ctx context.Context) error {
+	kill = dialecttest.Background(f.t, func(ctx context.Context) error {
 		defer close(done)
 		return b.Run(ctx, taking)
 	})
@@ -151,7 +100,7 @@ func TestBridgeToTheCurrentServer(t *testing.T) {
 	s.add("job-1", map[string]string{"train.py": digits})
 	stop, _ := f.startBridge(s.server.URL, nil)
 	one := s.jobs[0]
-	waitFor(t, "the job is completed", func() bool { return len(s.get(one).Finals) > 0 })
+	testkit.Await(t, "the job is completed", func() bool { return len(s.get(one).Finals) > 0 })
 	got := s.get(one)
 	if got.Status != "completed" || got.Worker != "muster-1" || !slices.Contains(got.Logs, "epoch 2") || !slices.Contains(got.Logs, "job job-1") {
 		t.Errorf("%s %q by %s: %q", got.Status, got.Message, got.Worker, got.Logs)
@@ -166,7 +115,7 @@ func TestBridgeToTheCurrentServer(t *testing.T) {
 	bad.Files = []byte("no zip")
 	s.mu.Unlock()
 	none := s.add("job-4", map[string]string{"readme.txt": "no program"})
-	waitFor(t, "all have ended", func() bool {
+	testkit.Await(t, "all have ended", func() bool {
 		return len(s.get(failing).Finals) > 0 && len(s.get(bad).Finals) > 0 && len(s.get(none).Finals) > 0
 	})
 	for job, want := range map[*foreignJob]string{failing: "exit code 7: no such column: age", bad: "zip", none: "no Python program"} {
@@ -195,7 +144,7 @@ func TestBridgeToTheOlderServer(t *testing.T) {
 	taken.Status = "running"
 	s.mu.Unlock()
 	f.startBridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.Projects = shared })
-	waitFor(t, "both have ended", func() bool { return len(s.get(one).Finals) > 0 && len(s.get(lost).Finals) > 0 })
+	testkit.Await(t, "both have ended", func() bool { return len(s.get(one).Finals) > 0 && len(s.get(lost).Finals) > 0 })
 	if got := s.get(one); got.Status != "completed" || !slices.Contains(got.Logs, "epoch 2") || len(got.Finals) != 1 {
 		t.Errorf("%s %q: %q", got.Finals, got.Message, got.Logs)
 	}
@@ -214,12 +163,12 @@ func TestACancellationOnTheServerStopsTheJob(t *testing.T) {
 	one := s.add("slow", map[string]string{"train.py": "import time\nprint('begun', flush=True)\ntime.sleep(600)"})
 	s.shareProject(shared, one)
 	f.startBridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.Projects = shared })
-	waitFor(t, "it runs", func() bool { return slices.Contains(s.get(one).Logs, "begun") })
+	testkit.Await(t, "it runs", func() bool { return slices.Contains(s.get(one).Logs, "begun") })
 	s.mu.Lock()
 	one.Status = "cancelled"
 	s.mu.Unlock()
-	waitFor(t, "it was stopped", func() bool { return f.jobs()[0].State == muster.JobCancelled })
-	waitFor(t, "it was reported", func() bool { return len(s.get(one).Finals) == 1 })
+	testkit.Await(t, "it was stopped", func() bool { return f.jobs()[0].State == muster.JobCancelled })
+	testkit.Await(t, "it was reported", func() bool { return len(s.get(one).Finals) == 1 })
 	if got := s.get(one); got.Status != "cancelled" {
 		t.Errorf("%s", got.Status)
 	}
@@ -233,7 +182,7 @@ func TestAServerThatTakesNoResults(t *testing.T) {
 	s.mu.Unlock()
 	one := s.add("job-1", map[string]string{"train.py": digits})
 	f.startBridge(s.server.URL, nil)
-	waitFor(t, "the job is completed all the same", func() bool { return len(s.get(one).Finals) > 0 })
+	testkit.Await(t, "the job is completed all the same", func() bool { return len(s.get(one).Finals) > 0 })
 	if got := s.get(one); got.Status != "completed" || !slices.ContainsFunc(got.Logs, func(l string) bool { return strings.Contains(l, "artifacts of Muster's job") }) {
 		t.Errorf("%s: %q", got.Status, got.Logs)
 	}
@@ -249,14 +198,14 @@ func TestAnIdleBridgeUnregisters(t *testing.T) {
 		return len(s.workers) > 0
 	}
 	_, kill := f.startBridge(s.server.URL, nil)
-	waitFor(t, "it is registered", registered)
+	testkit.Await(t, "it is registered", registered)
 	kill()
 	if registered() {
 		t.Error("it is still registered")
 	}
 	one := s.add("slow", map[string]string{"train.py": "import time\ntime.sleep(600)"})
 	_, kill = f.startBridge(s.server.URL, nil)
-	waitFor(t, "it runs", func() bool { jobs := f.jobs(); return len(jobs) > 0 && jobs[0].State == muster.JobRunning })
+	testkit.Await(t, "it runs", func() bool { jobs := f.jobs(); return len(jobs) > 0 && jobs[0].State == muster.JobRunning })
 	kill()
 	if !registered() || len(s.get(one).Finals) > 0 {
 		t.Error("the worker of a job that runs is not registered any more")
@@ -272,12 +221,12 @@ func TestAServerThatForgetsAJob(t *testing.T) {
 	s.lost = true
 	s.mu.Unlock()
 	f.startBridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.MaxJobs = 1 })
-	waitFor(t, "its report is refused", func() bool { return slices.Contains(s.get(one).Refused, "completed") })
+	testkit.Await(t, "its report is refused", func() bool { return slices.Contains(s.get(one).Refused, "completed") })
 	s.mu.Lock()
 	s.lost = false
 	s.mu.Unlock()
 	two := s.add("job-2", map[string]string{"train.py": "print(2)"})
-	waitFor(t, "the other one is done", func() bool { return len(s.get(two).Finals) > 0 })
+	testkit.Await(t, "the other one is done", func() bool { return len(s.get(two).Finals) > 0 })
 	if got := s.get(one); len(got.Finals) > 0 {
 		t.Errorf("%v", got.Finals)
 	}
@@ -288,7 +237,7 @@ func TestSIGTERMCancelsWhatRuns(t *testing.T) {
 	f, s := newBridgeEnv(t), newScheduler(t, false)
 	one := s.add("slow", map[string]string{"train.py": "import time\nprint('begun', flush=True)\ntime.sleep(600)"})
 	stop, _ := f.startBridge(s.server.URL, func(c *trainforge.BridgeConfig) { c.CancelJobs = true })
-	waitFor(t, "it runs", func() bool { return slices.Contains(s.get(one).Logs, "begun") })
+	testkit.Await(t, "it runs", func() bool { return slices.Contains(s.get(one).Logs, "begun") })
 	stop()
 	if got := s.get(one); !slices.Equal(got.Finals, []string{"cancelled"}) || got.Message != "Worker shutdown during execution" {
 		t.Errorf("%v: %s", got.Finals, got.Message)
@@ -312,7 +261,7 @@ func TestADistributedJobOfTheServer(t *testing.T) {
 	bad.Dist = dict{"rank": 5, "world_size": 2, "master_addr": "--evil", "master_port": 29500}
 	s.mu.Unlock()
 	f.startBridge(s.server.URL, nil)
-	waitFor(t, "both have ended", func() bool { return len(s.get(one).Finals) > 0 && len(s.get(bad).Finals) > 0 })
+	testkit.Await(t, "both have ended", func() bool { return len(s.get(one).Finals) > 0 && len(s.get(bad).Finals) > 0 })
 	got := s.get(one)
 	if got.Status != "completed" || !slices.Contains(got.Logs, "rank 1 of 2 29500") || !slices.ContainsFunc(got.Logs, func(l string) bool {
 		return strings.HasPrefix(l, "launched") && strings.Contains(l, "--node_rank=1") && strings.Contains(l, "--master_addr=10.0.0.1")
@@ -336,7 +285,7 @@ func TestExactlyOneReport(t *testing.T) {
 	s.forever, s.cutZip, s.rateHits = true, 2, 1
 	s.mu.Unlock()
 	_, kill := f.startBridge(s.server.URL, nil)
-	waitFor(t, "one is claimed", func() bool { return s.get(jobs[3]).Claims > 0 })
+	testkit.Await(t, "one is claimed", func() bool { return s.get(jobs[3]).Claims > 0 })
 	kill()
 	s.mu.Lock()
 	s.down = true
@@ -348,7 +297,7 @@ func TestExactlyOneReport(t *testing.T) {
 	s.mu.Unlock()
 	kill()
 	f.startBridge(s.server.URL, nil)
-	waitFor(t, "all are completed", func() bool {
+	testkit.Await(t, "all are completed", func() bool {
 		for _, j := range jobs {
 			if len(s.get(j).Finals) == 0 {
 				return false
@@ -374,7 +323,7 @@ func TestBridgeToGateway(t *testing.T) {
 	_, kill := f.startBridge(w.gateway.URL(), nil)
 	w.checkWhole(w.waitTask(w.submit(w.wholeTask()).ID))
 	train := w.submit(muster.TaskSpec{Files: w.files(map[string]string{"fit.py": strings.ReplaceAll(digits, `os.environ["TRAINFORGE_JOB_ID"]`, `"x"`)}), Run: &muster.Command{Shell: "sleep 1 && python3 fit.py"}, Outputs: []string{"outputs/*.json"}})
-	w.waitFor("it runs", func() bool { return w.task(train.ID, 0).State == muster.Running })
+	testkit.Await(w.t, "it runs", func() bool { return w.task(train.ID, 0).State == muster.Running })
 	kill()
 	w.stop()
 	w.start()
@@ -384,11 +333,11 @@ func TestBridgeToGateway(t *testing.T) {
 		t.Errorf("%s %s after %d attempts: %v\n%s", task.State, task.Message, task.Attempt, task.Artifacts, w.log(task.ID))
 	}
 	slow := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "sleep 600"}})
-	w.waitFor("it runs", func() bool { return w.task(slow.ID, 0).State == muster.Running })
+	testkit.Await(w.t, "it runs", func() bool { return w.task(slow.ID, 0).State == muster.Running })
 	if _, err := w.client.Cancel(t.Context(), slow.ID, nil); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the cancellation comes to the farm", func() bool {
+	testkit.Await(t, "the cancellation comes to the farm", func() bool {
 		return slices.ContainsFunc(f.jobs(), func(j muster.Job) bool { return j.State == muster.JobCancelled })
 	})
 }
@@ -399,9 +348,9 @@ func TestAStoppedBridgeIsGivenNothing(t *testing.T) {
 	w, f := newEnv(t, nil), newBridgeEnv(t)
 	stop, _ := f.startBridge(w.gateway.URL(), func(c *trainforge.BridgeConfig) { c.CancelJobs = true })
 	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "sleep 600"}, Retries: muster.Retries{Backoff: muster.Duration(time.Millisecond)}})
-	waitFor(t, "it runs on the farm", func() bool { jobs := f.jobs(); return len(jobs) > 0 && jobs[0].State == muster.JobRunning })
+	testkit.Await(t, "it runs on the farm", func() bool { jobs := f.jobs(); return len(jobs) > 0 && jobs[0].State == muster.JobRunning })
 	stop()
-	w.waitFor("the task is back in the queue", func() bool { return w.task(job.ID, 0).State == muster.Queued })
+	testkit.Await(w.t, "the task is back in the queue", func() bool { return w.task(job.ID, 0).State == muster.Queued })
 	list, err := w.client.Attempts(t.Context(), muster.TaskID{Job: job.ID})
 	if err != nil || len(list) != 1 || list[0].Reason != muster.WorkerShutdown {
 		t.Errorf("%+v, %v", list, err)
@@ -433,7 +382,7 @@ func TestServersThatCannotBeServed(t *testing.T) {
 		}))
 		t.Cleanup(server.Close)
 		b, err := trainforge.NewBridge(trainforge.BridgeConfig{
-			Scheduler: server.URL, PollInterval: 20 * time.Millisecond, Core: bridge.Config{Client: f.client, Dir: t.TempDir(), RetryDelay: 10 * time.Millisecond, Log: testLogger(t)},
+			Scheduler: server.URL, PollInterval: 20 * time.Millisecond, Core: bridge.Config{Client: f.client, Dir: t.TempDir(), RetryDelay: 10 * time.Millisecond, Log: testkit.Logger(t)},
 		})
 		if err != nil {
 			t.Fatal(err)

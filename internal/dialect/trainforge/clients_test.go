@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/trainforge"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func TestWorkersAreListed(t *testing.T) {
@@ -60,7 +61,7 @@ func TestWorkersAreListed(t *testing.T) {
 			t.Errorf("%s is answered with %d", path, status)
 		}
 	}
-	w.waitFor("progress is the task's", func() bool {
+	testkit.Await(w.t, "progress is the task's", func() bool {
 		task := w.task(job.ID, 0)
 		return task.Progress != nil && *task.Progress == 0.4 && task.Step == "epoch 2" && task.Metrics["loss"] == 0.5 && task.Metrics["accuracy"] == 0.75
 	})
@@ -92,7 +93,7 @@ func TestAClientCancels(t *testing.T) {
 		return made.JobID, made.MusterJob
 	}
 	is := func(job muster.JobID, want muster.JobState) {
-		w.waitFor("the job is "+string(want), func() bool {
+		testkit.Await(w.t, "the job is "+string(want), func() bool {
 			got, err := w.client.Job(t.Context(), job)
 			return err == nil && got.State == want
 		})
@@ -137,7 +138,7 @@ func TestWorkersForKaggle(t *testing.T) {
 	}
 	job := w.submit(muster.TaskSpec{Resources: muster.Request{GPUs: muster.GPURequest{Count: 1}}, Run: &muster.Command{Shell: "true"}})
 	var list []dict
-	w.waitFor("it is offered", func() bool {
+	testkit.Await(w.t, "it is offered", func() bool {
 		list = nil
 		p.do("GET", "/api/jobs/pending", nil, &list)
 		return len(list) > 0
@@ -184,7 +185,7 @@ func TestAClaimWaits(t *testing.T) {
 	one.register()
 	w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}})
 	var list []dict
-	w.waitFor("it is offered", func() bool {
+	testkit.Await(w.t, "it is offered", func() bool {
 		list = nil
 		one.do("GET", "/api/jobs/pending", nil, &list)
 		return len(list) > 0

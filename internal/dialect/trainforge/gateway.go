@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Name is the system's name in options, tags and labels.
@@ -45,7 +46,6 @@ type timeouts struct {
 	runnerSilence time.Duration // of a task whose runner was heard of
 	setup         time.Duration // of a task before its runner is heard of: packages are installed then
 	reportGrace   time.Duration // from the runner's last word until its worker has reported: then the report is taken for lost
-	distrust      time.Duration // for which a worker that drops jobs gets none
 	claimHold     time.Duration // for which a claim waits that has nothing to give: the worker for Colab asks again at once
 	ticketTTL     time.Duration // for which an offer in a pending list may be claimed
 	report        time.Duration // for which a report to the Muster server may take
@@ -54,7 +54,7 @@ type timeouts struct {
 func defaultTimeouts() timeouts {
 	return timeouts{
 		scanInterval: time.Second, silence: 2 * time.Minute, nodeStart: 20 * time.Second, claimStart: 2 * time.Minute, runnerSilence: 4 * time.Minute,
-		setup: 45 * time.Minute, claimHold: 5 * time.Second, reportGrace: time.Minute, distrust: 10 * time.Minute, ticketTTL: 10 * time.Minute, report: 10 * time.Minute,
+		setup: 45 * time.Minute, claimHold: 5 * time.Second, reportGrace: time.Minute, ticketTTL: 10 * time.Minute, report: 10 * time.Minute,
 	}
 }
 
@@ -87,7 +87,7 @@ func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 
 func openGateway(ctx context.Context, deps dialect.Deps, waits timeouts) (*Gateway, error) {
 	g := &Gateway{
-		deps: deps, timeouts: waits, cpus: 2, memory: 8 << 30, started: time.Now(), wake: make(chan struct{}, 1),
+		deps: deps, timeouts: waits, cpus: 2, memory: 8 << 30, started: time.Now(), wake: wake.New(),
 		states: map[string]*taskState{}, tickets: map[string]time.Time{}, boundTickets: map[string]string{}, droppedJobs: map[string]int{}, lastPoll: map[string]time.Time{},
 	}
 	if err := g.parseOptions(); err != nil {
@@ -243,23 +243,14 @@ func (q *request) reply(v any) error {
 
 func (q *request) decode(into any) error { return dialect.Decode(q.r, maxBody, into) }
 
-// remote is where the request comes from.
-func (q *request) remote() netip.Addr {
-	at, err := netip.ParseAddrPort(q.r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return at.Addr().Unmap().WithZone("")
-}
-
 // isLocal reports whether the request comes from this machine.
 func (q *request) isLocal() bool {
 	local, _ := q.r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if q.remote().IsLoopback() || local == nil {
+	if dialect.RemoteAddr(q.r).IsLoopback() || local == nil {
 		return true
 	}
 	at, err := netip.ParseAddrPort(local.String())
-	return err == nil && at.Addr().Unmap() == q.remote()
+	return err == nil && at.Addr().Unmap() == dialect.RemoteAddr(q.r)
 }
 
 // externalURL is the URL by which the caller reaches the gateway, without a key that it may have in its path.
@@ -296,7 +287,7 @@ func writeError(w http.ResponseWriter, err error) {
 // notFound answers where TrainForge has nothing either.
 func notFound(w http.ResponseWriter, r *http.Request) {
 	dialect.WriteJSON(w, http.StatusNotFound, map[string]any{
-		"error": "Endpoint not found", "path": truncate(r.URL.Path, maxMessage), "method": r.Method, "requestId": newID(),
+		"error": "Endpoint not found", "path": truncate(r.URL.Path, maxMessage), "method": r.Method, "requestId": dialect.NewUUID(),
 	})
 }
 

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
@@ -52,7 +54,7 @@ func (g *Gateway) pending(q *request) error {
 		dist int
 	}
 	var open []offered
-	remote := q.remote()
+	remote := dialect.RemoteAddr(q.r)
 	for _, w := range g.fleet.Workers() {
 		f := w.Facts()
 		if f.Labels[labelForm] != formExternal || isInactive(w) || f.Key != q.caller.Key {
@@ -100,7 +102,7 @@ func (g *Gateway) ticket() string {
 	if len(g.tickets) >= maxTickets {
 		clear(g.tickets) // those who hold one ask again
 	}
-	id := newID()
+	id := dialect.NewUUID()
 	g.tickets[id] = time.Now()
 	return id
 }
@@ -149,7 +151,7 @@ func (g *Gateway) awaitTask(ctx context.Context, w *fleet.Worker, ticket string)
 		if w.Facts().Labels["worker_type"] == bridgeType || time.Now().After(end) || ctx.Err() != nil {
 			return nil, errAllocated()
 		}
-		sleep(ctx, g.timeouts.claimHold/20)
+		_ = backoff.Sleep(ctx, g.timeouts.claimHold/20)
 	}
 }
 

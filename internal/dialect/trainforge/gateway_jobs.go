@@ -1,6 +1,7 @@
 package trainforge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -66,7 +67,7 @@ func (g *Gateway) submit(q *request) error {
 			}
 		}
 	}
-	id := newID()
+	id := dialect.NewUUID()
 	spec, err := g.buildSpec(q.r.Context(), c, u, conf, members)
 	if err != nil {
 		return err
@@ -92,7 +93,7 @@ func (g *Gateway) submit(q *request) error {
 
 // project is for which the caller submits.
 func (g *Gateway) project(q *request) string {
-	return or(q.caller.Project, g.deps.Config.Project)
+	return cmp.Or(q.caller.Project, g.deps.Config.Project)
 }
 
 // parseConfig reads the field config.

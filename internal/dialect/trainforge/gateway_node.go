@@ -1,6 +1,7 @@
 package trainforge
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -95,7 +96,7 @@ func (g *Gateway) nodeJob(t *fleet.Task) job {
 func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 	r := t.Run()
 	j := job{
-		ID: id, Project: truncate(or(r.Group, "task"), maxID), Script: project.Runner, Status: statusPending, Training: &training{project.Runner},
+		ID: id, Project: truncate(cmp.Or(r.Group, "task"), maxID), Script: project.Runner, Status: statusPending, Training: &training{project.Runner},
 		Resources: resources{GPU: newAmount(float64(len(r.Grant.GPUs))), CPU: newAmount(math.Max(1, math.Ceil(r.Grant.CPUs)))},
 		CreatedAt: formatTime(muster.NewTime(t.OfferedAt())), WorkerNode: t.Worker().ID(),
 	}
@@ -151,7 +152,7 @@ func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int
 		if u.Status == statusCancelled && workerForm(t.Worker()) != formExternal { // workers A and B say so when they are stopped only
 			t.Worker().Constrain(sourceStopped, "it was stopped")
 		}
-		err = g.finish(q.r.Context(), t, u.Status, or(u.Error, u.Message), codes)
+		err = g.finish(q.r.Context(), t, u.Status, cmp.Or(u.Error, u.Message), codes)
 		if muster.CodeOf(err) == muster.Conflict {
 			_ = g.fleet.ReportLate(t.ID()) // what it says of the task is known
 		}

@@ -1,12 +1,14 @@
 package trainforge
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
@@ -63,7 +65,7 @@ func (g *Gateway) poll(q *request) error {
 // pollerWorker returns the worker at the address of a request, nil if it was drained and not started again. All that poll from one
 // address are one worker, for they say no id.
 func (g *Gateway) pollerWorker(q *request) (*fleet.Worker, error) {
-	remote, key := q.remote(), q.caller.Key
+	remote, key := dialect.RemoteAddr(q.r), q.caller.Key
 	id := "poller-" + strings.NewReplacer(":", "-", "%", "-").Replace(remote.String())
 	if key != "" {
 		id += "-" + key
@@ -120,7 +122,7 @@ func (g *Gateway) updateJob(q *request) error {
 		return err
 	}
 	j := g.taskJob(t, id)
-	j.Status = or(body.Status, j.Status)
+	j.Status = cmp.Or(body.Status, j.Status)
 	return q.reply(struct {
 		Success bool   `json:"success"`
 		Message string `json:"message"`

@@ -2,6 +2,7 @@ package trainforge
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,8 +16,10 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // controlPrefix begins the runner's own lines.
@@ -78,10 +81,7 @@ func (t *taskState) save(change func(*savedState)) error {
 	change(&t.saved)
 	b, err := json.Marshal(t.saved)
 	if err == nil {
-		err = os.WriteFile(t.path+".new", b, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(t.path+".new", t.path)
+		err = atomicfile.Write(t.path, b, 0o600)
 	}
 	if err != nil {
 		return muster.Errorf(muster.StorageFull, "the gateway cannot write its notes: %w", err)
@@ -265,7 +265,7 @@ func toFinalReport(status, message string, codes []*int, c *control) fleet.Final
 		}
 	}
 	if status == statusCancelled || c != nil && c.Stopped == "shutdown" {
-		e.Reason, e.Message = muster.WorkerShutdown, or(e.Message, "its TrainForge worker shut down")
+		e.Reason, e.Message = muster.WorkerShutdown, cmp.Or(e.Message, "its TrainForge worker shut down")
 		return e
 	}
 	if c == nil {
@@ -273,9 +273,9 @@ func toFinalReport(status, message string, codes []*int, c *control) fleet.Final
 		case status == statusCompleted:
 			e.Outcome, e.Message = muster.AttemptSucceeded, ""
 		case e.ExitCode != nil:
-			e.Reason, e.Message = muster.ExitCode, or(e.Message, "the program failed; TrainForge's worker says no more")
+			e.Reason, e.Message = muster.ExitCode, cmp.Or(e.Message, "the program failed; TrainForge's worker says no more")
 		default:
-			e.Reason, e.Message = muster.StartFailed, or(e.Message, "TrainForge's worker says that the job failed, and not why")
+			e.Reason, e.Message = muster.StartFailed, cmp.Or(e.Message, "TrainForge's worker says that the job failed, and not why")
 		}
 		return e
 	}
@@ -292,7 +292,7 @@ func (c *control) fillReport(e fleet.FinalReport, status string) fleet.FinalRepo
 	case c.Stopped == "timeout":
 		e.Outcome, e.Reason, e.Message = muster.AttemptTimedOut, muster.Timeout, "it ran for longer than its timeout"
 	case c.Failure != nil && failed:
-		e.Reason, e.Message = c.Failure.Reason, or(truncate(c.Failure.Message, maxMessage), "the program says so, and not why")
+		e.Reason, e.Message = c.Failure.Reason, cmp.Or(truncate(c.Failure.Message, maxMessage), "the program says so, and not why")
 		if !allowedReason(e.Reason) {
 			e.Reason = muster.ExitCode
 		}
@@ -310,7 +310,7 @@ func (c *control) fillReport(e fleet.FinalReport, status string) fleet.FinalRepo
 	case c.UploadError != "":
 		e.Reason, e.Message = muster.UploadFailed, "the worker could not upload the outputs: "+truncate(c.UploadError, 400)
 	case status != statusCompleted:
-		e.Reason, e.Message = muster.StartFailed, or(e.Message, "the program succeeded, and TrainForge's worker says that the job failed")
+		e.Reason, e.Message = muster.StartFailed, cmp.Or(e.Message, "the program succeeded, and TrainForge's worker says that the job failed")
 	default:
 		e.Outcome, e.Message = muster.AttemptSucceeded, ""
 	}
@@ -402,17 +402,7 @@ func (g *Gateway) collectOutputs(ctx context.Context, t *fleet.Task, outputs [][
 	return nil
 }
 
-func or(s, otherwise string) string {
-	if s != "" {
-		return s
-	}
-	return otherwise
-}
-
 // wakeWatch has the tasks looked at soon.
 func (g *Gateway) wakeWatch() {
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
+	wake.Set(g.wake)
 }

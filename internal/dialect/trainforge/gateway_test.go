@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,8 +19,10 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/trainforge"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // testTimeout is how long a test waits for what is to happen.
@@ -56,7 +57,6 @@ func newEnv(t *testing.T, change func(*env)) *env {
 		change(w)
 	}
 	w.start()
-	t.Cleanup(func() { w.stop() })
 	return w
 }
 
@@ -70,28 +70,9 @@ func (w *env) start() {
 	}
 	cfg := w.cfg
 	cfg.Address = w.port
-	server, err := serverd.New(w.t.Context(), serverd.Config{
-		Listen: "127.0.0.1:0", Data: w.dir, AdminToken: adminToken, JoinToken: "trainforge-test-join-0123456789", Heartbeat: muster.Duration(200 * time.Millisecond), Version: "test",
-		Dialects: []dialect.Config{cfg}, Systems: []dialect.System{system},
-	}, slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo})))
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	server := dialecttest.Start(w.t, serverd.Config{Data: w.dir, Heartbeat: muster.Duration(200 * time.Millisecond), Dialects: []dialect.Config{cfg}, Systems: []dialect.System{system}})
 	w.port = strings.TrimPrefix(w.gateway.URL(), "http://")
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	w.stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.t.Errorf("the server ended with %v", err)
-		}
-		w.stop = func() {}
-	}
-	w.url = server.URL()
-	if w.client, err = client.New(server.URL(), adminToken, client.Options{}); err != nil {
-		w.t.Fatal(err)
-	}
+	w.url, w.client, w.stop = server.URL(), server.Client, server.Stop
 }
 
 func (w *env) newClient() fakeClient { return fakeClient{t: w.t, base: w.gateway.URL()} }
@@ -115,16 +96,6 @@ func (w *env) submit(t muster.TaskSpec) muster.Job {
 	return job
 }
 
-func (w *env) waitFor(desc string, f func() bool) {
-	w.t.Helper()
-	for end := time.Now().Add(testTimeout); !f(); {
-		if time.Now().After(end) {
-			w.t.Fatalf("it did not come to pass: %s", desc)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
 func (w *env) task(job muster.JobID, n int) muster.Task {
 	w.t.Helper()
 	t, err := w.client.Task(w.t.Context(), muster.TaskID{Job: job, Num: n})
@@ -138,7 +109,7 @@ func (w *env) task(job muster.JobID, n int) muster.Task {
 func (w *env) waitTask(job muster.JobID) muster.Task {
 	w.t.Helper()
 	var t muster.Task
-	w.waitFor(fmt.Sprintf("task %d.0 ends", job), func() bool { t = w.task(job, 0); return t.State.Final() })
+	testkit.Await(w.t, fmt.Sprintf("task %d.0 ends", job), func() bool { t = w.task(job, 0); return t.State.Final() })
 	return t
 }
 
@@ -172,12 +143,12 @@ func (w *env) artifact(t muster.Task, name string) string {
 // waitQuiet waits until a worker's last word is said, and ends the transcript.
 func (w *env) waitQuiet(worker string, tr *transcript) {
 	w.t.Helper()
-	w.waitFor("worker "+worker+" is idle", func() bool {
+	testkit.Await(w.t, "worker "+worker+" is idle", func() bool {
 		list := w.gateway.Fleet().Worker(worker)
 		return list != nil && len(list.Tasks()) == 0
 	})
 	before := ""
-	w.waitFor("nothing more is said", func() bool {
+	testkit.Await(w.t, "nothing more is said", func() bool {
 		now := tr.text()
 		same := now == before
 		before = now
@@ -290,13 +261,13 @@ func TestNodeSession(t *testing.T) {
 	if err != nil || len(worker.Resources.GPUs) != 0 || worker.Labels["gpus"] != "invented" || worker.Resources.MaxTasks != 4 {
 		t.Errorf("the worker is %+v, %v", worker, err)
 	}
-	w.waitFor("its projects are removed", func() bool {
+	testkit.Await(w.t, "its projects are removed", func() bool {
 		list, err := os.ReadDir(w.shared)
 		return err == nil && len(list) == 0
 	})
 	said.silence(false)
 	stop()
-	w.waitFor("it is gone", func() bool {
+	testkit.Await(w.t, "it is gone", func() bool {
 		worker, err := w.client.Worker(t.Context(), "w-test")
 		return err == nil && worker.State == muster.WorkerGone
 	})
@@ -385,7 +356,7 @@ func TestClients(t *testing.T) {
 	if task.State != muster.Succeeded {
 		t.Fatalf("%s %s: %s", task.State, task.Message, w.log(task.ID))
 	}
-	w.waitFor("its job is over", func() bool {
+	testkit.Await(w.t, "its job is over", func() bool {
 		job, err := w.client.Job(t.Context(), made.MusterJob)
 		return err == nil && job.State == muster.JobSucceeded
 	})

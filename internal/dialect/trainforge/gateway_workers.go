@@ -3,7 +3,6 @@ package trainforge
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
@@ -25,14 +25,6 @@ const (
 )
 
 func workerForm(w *fleet.Worker) string { return w.Facts().Labels[labelForm] }
-
-// newID returns a random UUID.
-func newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it does not fail
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
 
 // register takes workers A and C, who use the same path.
 func (g *Gateway) register(q *request) error {
@@ -56,7 +48,7 @@ func (g *Gateway) register(q *request) error {
 	if err != nil {
 		return err
 	}
-	facts.Remote, facts.Key = q.remote(), q.caller.Key
+	facts.Remote, facts.Key = dialect.RemoteAddr(q.r), q.caller.Key
 	if err := g.checkIDConflict(facts); err != nil {
 		return err
 	}

@@ -2,14 +2,13 @@ package trainforge
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -17,77 +16,48 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
 const (
 	callTimeout     = 15 * time.Second
 	transferTimeout = 15 * time.Minute // of projects and results
-	maxResponse     = 32 << 20
 )
 
 // serverClient is a TrainForge server.
 type serverClient struct {
-	base      string
-	token     string
-	http      *http.Client
-	userAgent string
+	*bridge.Remote
 
 	mu          sync.Mutex
-	retryAt     time.Time // before which the server wants no requests: it said 429
+	retryAt     time.Time // no requests before it: the server answered 429
 	rateLimited int
 }
 
 func newServerClient(base, token string, h *http.Client, userAgent string) (*serverClient, error) {
-	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, muster.Errorf(muster.Invalid, "--scheduler %q is no URL: write such as http://localhost:3000", truncate(base, 200))
+	header := http.Header{"User-Agent": {userAgent}, "Ngrok-Skip-Browser-Warning": {"true"}}
+	if token != "" {
+		header.Set("Authorization", "Bearer "+token)
 	}
-	if h == nil {
-		h = &http.Client{}
-	}
-	return &serverClient{base: strings.TrimRight(base, "/"), token: token, http: h, userAgent: userAgent}, nil
-}
-
-// host names the server without what may be secret in its URL.
-func (r *serverClient) host() string {
-	u, err := url.Parse(r.base)
+	r, err := bridge.NewRemote("the TrainForge server", base, h, header)
 	if err != nil {
-		return ""
+		return nil, muster.Errorf(muster.Invalid, "--scheduler: %w", err)
 	}
-	return u.Host
+	return &serverClient{Remote: r}, nil
 }
 
-// response is what the server said.
-type response struct {
-	status int
-	body   []byte
-}
+// response is an answer of the server.
+type response struct{ bridge.Response }
 
-func (a *response) ok() bool { return a.status >= 200 && a.status < 300 }
-
-// errorText is the error in an answer.
 func (a *response) errorText() string {
-	var reply struct {
-		Error   any    `json:"error"`
-		Message string `json:"message"`
-	}
-	if json.Unmarshal(a.body, &reply) == nil {
-		if s, ok := reply.Error.(string); ok && s != "" {
-			return truncate(s, 300)
-		}
-		if reply.Message != "" {
-			return truncate(reply.Message, 300)
-		}
-	}
-	return http.StatusText(a.status)
+	return truncate(cmp.Or(a.ErrorText(), http.StatusText(a.Status)), 300)
 }
 
 // asError is the error for an answer that is not the expected one. What the server will never take has a code by which the
 // bridge gives up.
 func (a *response) asError(action string) error {
 	code := muster.Unavailable
-	switch a.status {
+	switch a.Status {
 	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
 		code = muster.Invalid
 	case http.StatusNotFound, http.StatusGone:
@@ -95,11 +65,11 @@ func (a *response) asError(action string) error {
 	case http.StatusConflict:
 		code = muster.Conflict
 	case http.StatusInternalServerError:
-		if strings.Contains(string(a.body), "Job not found") { // as the current server answers
+		if strings.Contains(string(a.Body), "Job not found") { // as the current server answers
 			code = muster.NotFound
 		}
 	}
-	return muster.Errorf(code, "the TrainForge server answers %s with %d: %s", action, a.status, a.errorText())
+	return muster.Errorf(code, "the TrainForge server answers %s with %d: %s", action, a.Status, a.errorText())
 }
 
 // call sends JSON and returns the answer. It fails with Unavailable.
@@ -117,15 +87,16 @@ func (r *serverClient) call(ctx context.Context, method, path string, body any) 
 	if err != nil {
 		return nil, err
 	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxResponse+1))
-	switch {
-	case err != nil:
-		return nil, muster.Errorf(muster.Unavailable, "the TrainForge server's answer broke off: %w", err)
-	case len(text) > maxResponse:
-		return nil, muster.Errorf(muster.Unavailable, "the TrainForge server's answer has more than %d bytes", maxResponse)
+	return r.read(res)
+}
+
+// read reads an answer as a whole.
+func (r *serverClient) read(res *http.Response) (*response, error) {
+	a, err := r.Read(res)
+	if err != nil {
+		return nil, err
 	}
-	return &response{res.StatusCode, text}, nil
+	return &response{a}, nil
 }
 
 func (r *serverClient) send(ctx context.Context, method, path, kind string, body io.Reader, size int64) (*http.Response, error) {
@@ -135,23 +106,9 @@ func (r *serverClient) send(ctx context.Context, method, path, kind string, body
 	if wait > 0 {
 		return nil, muster.Errorf(muster.Unavailable, "the TrainForge server wants no requests for another %s", wait.Round(time.Second))
 	}
-	q, err := http.NewRequestWithContext(ctx, method, r.base+path, body)
+	res, err := r.Do(ctx, method, path, kind, body, size)
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the request cannot be made: %w", err)
-	}
-	q.ContentLength = size
-	q.Header.Set("Content-Type", kind)
-	q.Header.Set("User-Agent", r.userAgent)
-	q.Header.Set("ngrok-skip-browser-warning", "true")
-	if r.token != "" {
-		q.Header.Set("Authorization", "Bearer "+r.token)
-	}
-	res, err := r.http.Do(q)
-	if err != nil {
-		if urlErr, ok := errors.AsType[*url.Error](err); ok { // it names the URL, which may hold a key
-			err = urlErr.Err
-		}
-		return nil, muster.Errorf(muster.Unavailable, "the TrainForge server at %s does not answer: %w", r.host(), err)
+		return nil, err
 	}
 	r.noteRateLimit(res)
 	return res, nil
@@ -184,7 +141,7 @@ func (r *serverClient) download(ctx context.Context, path, dir string) (*os.File
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(io.LimitReader(res.Body, maxBody)) // for the message
-		return nil, 0, (&response{res.StatusCode, b}).asError("the request for the project")
+		return nil, 0, (&response{bridge.Response{Status: res.StatusCode, Body: b}}).asError("the request for the project")
 	}
 	f, err := os.CreateTemp(dir, "project-*.zip")
 	if err != nil {
@@ -220,10 +177,5 @@ func (r *serverClient) upload(ctx context.Context, path, field, name string, f *
 	if err != nil {
 		return nil, err
 	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxBody))
-	if err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "the TrainForge server's answer broke off: %w", err)
-	}
-	return &response{res.StatusCode, text}, nil
+	return r.read(res)
 }

@@ -2,6 +2,7 @@ package trainforge
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -48,7 +49,7 @@ func projectSpec(dir string, conf *config, gpus bool, members int) (*muster.Spec
 	for _, arg := range argv {
 		t.Run.Argv = append(t.Run.Argv, escape(arg))
 	}
-	requirements := or(conf.Training.Requirements, defaultRequirements)
+	requirements := cmp.Or(conf.Training.Requirements, defaultRequirements)
 	switch b, found, err := readFile(root, requirements); {
 	case err != nil:
 		return nil, err
@@ -93,7 +94,7 @@ func readFile(root *os.Root, name string) (text []byte, found bool, err error) {
 // findProgram returns the path of a project's program, and its arguments. script is what the job names: a file, or a command with one. Where it
 // names nothing, or what TrainForge's tools name by default and is not there, it is the program that worker C would run.
 func findProgram(root *os.Root, script string) ([]string, error) {
-	if name := findFile(root, or(script, defaultPrograms[0])); name != "" {
+	if name := findFile(root, cmp.Or(script, defaultPrograms[0])); name != "" {
 		return []string{name}, nil
 	}
 	words := strings.Fields(script)
@@ -170,8 +171,8 @@ func jobConfig(j *job) *config {
 	if len(j.Config) == 0 || json.Unmarshal(j.Config, conf) != nil {
 		conf = &config{Resources: j.Resources}
 	}
-	conf.Project.Name = or(strings.TrimSpace(or(conf.Project.Name, j.Project)), "trainforge")
-	conf.Training.Script = or(conf.Training.Script, j.Script)
+	conf.Project.Name = cmp.Or(strings.TrimSpace(cmp.Or(conf.Project.Name, j.Project)), "trainforge")
+	conf.Training.Script = cmp.Or(conf.Training.Script, j.Script)
 	return conf
 }
 
@@ -182,7 +183,7 @@ func (c *config) dropMissing(dir string) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	if _, found, err := readFile(root, or(c.Training.Requirements, defaultRequirements)); err != nil || !found {
+	if _, found, err := readFile(root, cmp.Or(c.Training.Requirements, defaultRequirements)); err != nil || !found {
 		c.Training.Requirements = ""
 	}
 	if _, err := findProgram(root, c.Training.Script); err != nil {

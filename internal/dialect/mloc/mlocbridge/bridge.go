@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Config is what a bridge to a host of MLOC needs.
@@ -113,25 +114,12 @@ func (b *Bridge) identity() (string, error) {
 	if b.cfg.WorkerID != "" {
 		return b.cfg.WorkerID, nil
 	}
-	root, err := os.OpenRoot(b.cfg.Core.Dir)
-	if err != nil {
-		return "", muster.Errorf(muster.Internal, "cannot open %s: %w", b.cfg.Core.Dir, err)
-	}
-	defer func() { _ = root.Close() }()
-	const name = "worker-id"
-	if data, err := root.ReadFile(name); err == nil && mloc.ValidID(strings.TrimSpace(string(data))) {
-		return strings.TrimSpace(string(data)), nil
-	}
-	id := newID()
-	if err := mloc.WriteFileAtomic(root, name, []byte(id)); err != nil {
-		return "", muster.Errorf(muster.Internal, "cannot keep the id of this worker: %w", err)
-	}
-	return id, nil
+	return bridge.Identity(filepath.Join(b.cfg.Core.Dir, "worker-id"), mloc.ValidID, newID)
 }
 
 // newWorker makes the worker of MLOC.
 func (b *Bridge) newWorker(id string) (*bridgeWorker, error) {
-	w := &bridgeWorker{Bridge: b, id: id, dir: b.cfg.Core.Dir, openDispatches: map[string]*delivery{}, returned: map[string]bool{}, idleSignal: make(chan bool, 1)}
+	w := &bridgeWorker{Bridge: b, id: id, dir: b.cfg.Core.Dir, openDispatches: map[string]*delivery{}, returned: map[string]bool{}, idleSignal: wake.New()}
 	var err error
 	if err = w.loadReturned(); err != nil {
 		return nil, err

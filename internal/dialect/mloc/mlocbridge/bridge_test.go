@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/muster-dev/muster/internal/dialect/mloc/mloctest"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write the transcripts")
@@ -14,7 +17,7 @@ var update = flag.Bool("update", false, "write the transcripts")
 // TestASession plays one session, from registration to farewell, and compares it with its transcript: order and shape
 // of all events, results before TASK_SUCCEEDED, the folder of results and its manifest.
 func TestASession(t *testing.T) {
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f, dir := startHost(t, r), startFleet(t, "m1"), t.TempDir()
 	cfg := f.config(t, r, dir)
 	stop := startBridge(t, cfg)
@@ -43,10 +46,10 @@ func TestASession(t *testing.T) {
 	if got := h.waitEnded(two); got != "FAILED" || !strings.Contains(h.snapshot(two).err, "agent") {
 		t.Errorf("it ended as %s: %s", got, h.snapshot(two).err)
 	}
-	waitFor(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
-	waitFor(t, "the status was told", func() bool { return strings.Contains(h.transcript()[len(h.transcript())-1], `"last_task":"task-two"`) })
+	testkit.Await(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	testkit.Await(t, "the status was told", func() bool { return strings.Contains(h.transcript()[len(h.transcript())-1], `"last_task":"task-two"`) })
 	stop()
-	waitFor(t, "the farewell", func() bool { return strings.Contains(h.transcript()[len(h.transcript())-1], "UNREGISTER") })
+	testkit.Await(t, "the farewell", func() bool { return strings.Contains(h.transcript()[len(h.transcript())-1], "UNREGISTER") })
 	if n := h.rdb.Exists(t.Context(), "worker:w1", "worker:w1:hb").Val(); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}

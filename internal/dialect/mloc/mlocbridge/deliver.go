@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
@@ -121,7 +122,7 @@ func (w *bridgeWorker) awaitConfirmed(ctx context.Context, m mloc.TaskMessage) e
 		if wait > w.cfg.ConfirmTimeout {
 			return muster.Errorf(muster.Unavailable, "the host has not taken the report of task %s: it is published again", m.TaskID)
 		}
-		sleep(ctx, wait)
+		_ = backoff.Sleep(ctx, wait)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -17,11 +17,13 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/dialect/mloc/mloctest"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // TestDeliveries holds what becomes of a task whose result the host does not take, with the host's own words.
 func TestDeliveries(t *testing.T) {
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	cfg := f.config(t, r, t.TempDir())
 	cfg.DeliveryTimeout, cfg.Bandwidth = 200*time.Millisecond, 1e6
@@ -36,7 +38,7 @@ func TestDeliveries(t *testing.T) {
 		}
 	}
 	set(0)
-	waitFor(t, "the questions about the task before have ended", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	testkit.Await(t, "the questions about the task before have ended", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
 	h.mu.Lock()
 	h.token, h.headers = "secret-of-the-host", nil
 	h.mu.Unlock()
@@ -63,7 +65,7 @@ func TestDeliveries(t *testing.T) {
 
 // TestALocalDestination holds where results are without a host's store: RESULTS_DIR, or the path of the task.
 func TestALocalDestination(t *testing.T) {
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f, dir := startHost(t, r), startFleet(t, "m1"), t.TempDir()
 	cfg := f.config(t, r, dir)
 	cfg.AllowAnyPath, cfg.Shared = false, []string{filepath.Join(dir, "mount")}
@@ -93,7 +95,7 @@ func TestALocalDestination(t *testing.T) {
 
 // TestMergedTasks holds that each merged task has a result of its own, posted before the parent's TASK_SUCCEEDED.
 func TestMergedTasks(t *testing.T) {
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f, dir := startHost(t, r), startFleet(t, "m1"), t.TempDir()
 	startBridge(t, f.config(t, r, dir))
 	child := func(id string, n int) map[string]any {
@@ -172,7 +174,7 @@ func archiveOf(t *testing.T, name string) []byte {
 // the result, and that the next stage loads it by checkpoint.load. The training itself is a script that leaves what
 // Muster's kinds leave.
 func TestTrainings(t *testing.T) {
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f, dir := startHost(t, r), startFleet(t, "m1"), t.TempDir()
 	cfg := f.config(t, r, dir)
 	cfg.BaseURL = h.http.URL
@@ -196,7 +198,7 @@ func TestTrainings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the script has ended", func() bool { j, err = f.client.Job(t.Context(), j.ID); return err == nil && j.State.Final() })
+	testkit.Await(t, "the script has ended", func() bool { j, err = f.client.Job(t.Context(), j.ID); return err == nil && j.State.Final() })
 	task, err := f.client.Task(t.Context(), muster.TaskID{Job: j.ID, Num: 0})
 	if err != nil || task.State != muster.Succeeded {
 		t.Fatalf("it is %s: %s %v", task.State, task.Message, err)

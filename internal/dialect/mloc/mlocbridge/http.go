@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
@@ -197,7 +198,7 @@ func (w *httpClient) post(ctx context.Context, d destination, taskID, workerID s
 		return err
 	}
 	if w.bandwidth > 0 {
-		sleep(ctx, time.Duration(min(float64(len(body))/w.bandwidth, 24*3600)*float64(time.Second)))
+		_ = backoff.Sleep(ctx, time.Duration(min(float64(len(body))/w.bandwidth, 24*3600)*float64(time.Second)))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

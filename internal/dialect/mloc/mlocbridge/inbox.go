@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // maxInbox is how many messages may wait for their turn.
@@ -36,11 +37,11 @@ type inbox struct {
 	mu   sync.Mutex
 	list []*inboxItem // oldest first
 	next int
-	wake chan bool
+	wake chan struct{}
 }
 
 func openInbox(dir string) (*inbox, error) {
-	b := &inbox{dir: dir, wake: make(chan bool, 1)}
+	b := &inbox{dir: dir, wake: wake.New()}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot make %s: %w", dir, err)
 	}
@@ -93,15 +94,8 @@ func (b *inbox) add(p inboxItem) (bool, error) {
 	} else {
 		b.list = append(b.list, &p)
 	}
-	b.signal()
+	wake.Set(b.wake)
 	return true, nil
-}
-
-func (b *inbox) signal() {
-	select {
-	case b.wake <- true:
-	default:
-	}
 }
 
 func (b *inbox) write(p *inboxItem) error {

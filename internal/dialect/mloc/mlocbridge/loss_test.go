@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/mloc/mloctest"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // TestRedisIsFlushed holds that a worker registers again after the host's farewell, which is FLUSHDB, and gets tasks.
 func TestRedisIsFlushed(t *testing.T) {
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	startBridge(t, f.config(t, r, t.TempDir()))
 	h.waitEnded(h.dispatch("w1", newTask(), h.document("echo", nil)))
@@ -32,21 +34,21 @@ func TestRedisIsFlushed(t *testing.T) {
 // TestRedisIsLost holds that a task which ends while Redis is away is reported once, when Redis is back with nothing of
 // what it knew.
 func TestRedisIsLost(t *testing.T) {
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	startBridge(t, f.config(t, r, t.TempDir()))
-	waitFor(t, "the worker is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	testkit.Await(t, "the worker is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
 	if _, err := f.client.PauseWorker(t.Context(), "m1", nil); err != nil {
 		t.Fatal(err)
 	}
 	one := h.dispatch("w1", newTask(), h.document("echo", nil))
-	waitFor(t, "the job is there", func() bool { return len(f.jobs(t)) == 1 })
-	r.kill()
+	testkit.Await(t, "the job is there", func() bool { return len(f.jobs(t)) == 1 })
+	r.Kill()
 	if _, err := f.client.ResumeWorker(t.Context(), "m1"); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the job has ended", func() bool { return f.jobs(t)[0] == "succeeded" })
-	r.start()
+	testkit.Await(t, "the job has ended", func() bool { return f.jobs(t)[0] == "succeeded" })
+	r.Start()
 	if got := h.waitEnded(one); got != "DONE" {
 		t.Errorf("it is %s: %s", got, h.snapshot(one).err)
 	}
@@ -72,7 +74,7 @@ func (f *musterEnv) jobs(t *testing.T) []string {
 // TestTheHostMissesAReport holds that a final event which the host did not hear is published again, as the host itself
 // says that it waits.
 func TestTheHostMissesAReport(t *testing.T) {
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	cfg := f.config(t, r, t.TempDir())
 	cfg.BaseURL, cfg.ConfirmTimeout = h.http.URL, 100*time.Millisecond
@@ -81,7 +83,7 @@ func TestTheHostMissesAReport(t *testing.T) {
 	h.mu.Lock()
 	h.dropMessages = true
 	h.mu.Unlock()
-	waitFor(t, "the result is there", func() bool { return h.result(one.id) != nil })
+	testkit.Await(t, "the result is there", func() bool { return h.result(one.id) != nil })
 	h.mu.Lock()
 	h.dropMessages = false
 	h.mu.Unlock()
@@ -93,15 +95,15 @@ func TestTheHostMissesAReport(t *testing.T) {
 // TestATaskThatWasTakenBack holds that a task which the host gave to another worker meanwhile gets no result and no
 // report of this one.
 func TestATaskThatWasTakenBack(t *testing.T) {
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	startBridge(t, f.config(t, r, t.TempDir()))
-	waitFor(t, "the worker is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	testkit.Await(t, "the worker is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
 	if _, err := f.client.PauseWorker(t.Context(), "m1", nil); err != nil {
 		t.Fatal(err)
 	}
 	one := h.dispatch("w1", newTask(), h.document("echo", nil))
-	waitFor(t, "the job is there", func() bool { return len(f.jobs(t)) == 1 })
+	testkit.Await(t, "the job is there", func() bool { return len(f.jobs(t)) == 1 })
 	h.mu.Lock()
 	one.worker = "another"
 	h.mu.Unlock()
@@ -143,7 +145,7 @@ func bridgeProcess(spec string) {
 // TestKills holds that every task gets exactly one final report and none is lost while the bridge is killed with
 // kill -9, Redis loses all it knows, and the host goes deaf, at any moment.
 func TestKills(t *testing.T) {
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f, dir := startHost(t, r), startFleet(t, "m1"), t.TempDir()
 	cfg := f.config(t, r, dir)
 	spec, _ := json.Marshal(map[string]any{
@@ -199,12 +201,12 @@ func TestKills(t *testing.T) {
 					kill()
 					start()
 				case 2:
-					r.kill()
-					r.start()
+					r.Kill()
+					r.Start()
 				case 3:
 					kill()
-					r.kill()
-					r.start()
+					r.Kill()
+					r.Start()
 					start()
 				}
 				harm = 0
@@ -212,7 +214,7 @@ func TestKills(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}
-	waitFor(t, "all is quiet", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	testkit.Await(t, "all is quiet", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
 	for n := range tasks {
 		h.mu.Lock()
 		got := *h.tasks[fmt.Sprintf("task-%d", n)]
@@ -258,7 +260,7 @@ func (h *host) offer(t *hostTask, doc map[string]any) {
 // TestBadHosts holds that what a host publishes wrongly has no effect, and that a task which is published again and again
 // is carried out once.
 func TestBadHosts(t *testing.T) {
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	startBridge(t, f.config(t, r, t.TempDir()))
 	one := h.dispatch("w1", newTask(), h.document("echo", nil))
@@ -279,7 +281,7 @@ func TestBadHosts(t *testing.T) {
 		"no collection":   {`{"spec":{"taskType":"rag","qdrant":{"url":"http://127.0.0.1:1"}}}`, "collection"},
 	} {
 		id := newTask()
-		waitFor(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+		testkit.Await(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
 		bad := &hostTask{id: id, status: "DISPATCHED", worker: "w1"}
 		h.mu.Lock()
 		h.tasks[id] = bad

@@ -17,6 +17,8 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/dialect/mloc/mloctest"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // TestBandwidth holds that a cap delays results, and files not.
@@ -72,7 +74,7 @@ func TestAnUploadThatIsCut(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "final_model.tar.gz"), make([]byte, 4<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b := &Bridge{cfg: Config{Results: dir, Cleanup: true, DeliveryTimeout: testTimeout}, http: newHTTPClient(0), log: logger(t)}
+	b := &Bridge{cfg: Config{Results: dir, Cleanup: true, DeliveryTimeout: testTimeout}, http: newHTTPClient(0), log: testkit.Logger(t)}
 	w := &bridgeWorker{Bridge: b, id: "w1"}
 	spec := mloc.Object{"taskType": "sft", "output": mloc.Object{"destination": mloc.Object{"type": "http", "url": s.URL}}}
 	d, err := parseDestination(spec)
@@ -101,7 +103,7 @@ func TestAnUploadThatIsCut(t *testing.T) {
 // worker has the sum.
 func TestEach(t *testing.T) {
 	t.Parallel()
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f, dir := startHost(t, r), startFleet(t, "m1", "m2"), t.TempDir()
 	for _, name := range []string{"m1", "m2"} {
 		cfg := f.config(t, r, filepath.Join(dir, name))
@@ -126,7 +128,7 @@ func TestEach(t *testing.T) {
 			t.Errorf("%s is registered as %+v, %v", w.Name, hash, err)
 		}
 	}
-	waitFor(t, "the fleet is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w-whole", "status").Val() == "IDLE" })
+	testkit.Await(t, "the fleet is registered", func() bool { return h.rdb.HGet(t.Context(), "worker:w-whole", "status").Val() == "IDLE" })
 	sum, err := mloc.ParseHash(h.rdb.HGetAll(t.Context(), "worker:w-whole").Val())
 	if err != nil || sum.Hardware.CPU.LogicalCores != int(workers[0].Resources.CPUs+workers[1].Resources.CPUs) || sum.Hardware.Memory.TotalBytes != int64(workers[0].Resources.Memory+workers[1].Resources.Memory) {
 		t.Errorf("the fleet is registered as %+v, %v", sum, err)
@@ -147,7 +149,7 @@ func TestEach(t *testing.T) {
 // TestTopicAndHeartbeats holds that tasks are taken from the channel of TASK_TOPIC alone, what a heartbeat says, and how long it counts.
 func TestTopicAndHeartbeats(t *testing.T) {
 	t.Parallel()
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	sub := h.rdb.Subscribe(t.Context(), "workers.events")
 	defer sub.Close()
@@ -182,7 +184,7 @@ func TestTopicAndHeartbeats(t *testing.T) {
 			}
 		}
 	}
-	waitFor(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
+	testkit.Await(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
 	if ttl := h.rdb.TTL(t.Context(), "worker:w1:hb").Val(); ttl < time.Minute || ttl > 2*time.Minute {
 		t.Errorf("a heartbeat counts for %v", ttl)
 	}
@@ -200,7 +202,7 @@ func TestTopicAndHeartbeats(t *testing.T) {
 		t.Errorf("%d listen to tasks", n)
 	}
 	h.publish("jobs", message("task-here"))
-	waitFor(t, "the task of its channel is done", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.tasks["task-here"].status == "DONE" })
+	testkit.Await(t, "the task of its channel is done", func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.tasks["task-here"].status == "DONE" })
 	if got := f.jobs(t); !slices.Equal(got, []string{"succeeded"}) {
 		t.Errorf("the jobs are %v", got)
 	}
@@ -243,7 +245,7 @@ func TestAHostThatHangsUp(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	r := startRedis(t)
+	r := mloctest.StartRedis(t)
 	h, f := startHost(t, r), startFleet(t, "m1")
 	cfg := f.config(t, r, t.TempDir())
 	cfg.DeliveryTimeout = 300 * time.Millisecond

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/muster-dev/muster/internal/dialect/mloc/mloctest"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // host is a scripted host of MLOC, written from contracts.md section 4 alone: registrations and events over Redis, tasks
@@ -23,7 +26,7 @@ import (
 // end.
 type host struct {
 	tb    testing.TB
-	redis *redisServer
+	redis *mloctest.Redis
 	rdb   *redis.Client
 	http  *httptest.Server
 	token string // ORCHESTRATOR_TOKEN
@@ -49,9 +52,9 @@ type hostTask struct {
 	dispatched              time.Time
 }
 
-func startHost(tb testing.TB, r *redisServer) *host {
+func startHost(tb testing.TB, r *mloctest.Redis) *host {
 	tb.Helper()
-	h := &host{tb: tb, redis: r, rdb: r.client(), tasks: map[string]*hostTask{}, results: map[string]map[string]any{}, files: map[string]map[string]string{}}
+	h := &host{tb: tb, redis: r, rdb: r.Client(), tasks: map[string]*hostTask{}, results: map[string]map[string]any{}, files: map[string]map[string]string{}}
 	h.http = httptest.NewServer(h.routes())
 	tb.Cleanup(func() { h.http.Close(); h.stopListening(); h.rdb.Close() })
 	h.listen()
@@ -242,7 +245,7 @@ func (h *host) document(taskType string, more map[string]any) map[string]any {
 func (h *host) dispatch(worker, id string, doc map[string]any, children ...map[string]any) *hostTask {
 	h.tb.Helper()
 	ctx := h.tb.Context()
-	waitFor(h.tb, "worker "+worker+" is IDLE", func() bool {
+	testkit.Await(h.tb, "worker "+worker+" is IDLE", func() bool {
 		in, _ := h.rdb.SIsMember(ctx, "workers:ids", worker).Result()
 		ttl, _ := h.rdb.TTL(ctx, "worker:"+worker+":hb").Result()
 		return in && ttl > 0 && h.rdb.HGet(ctx, "worker:"+worker, "status").Val() == "IDLE"
@@ -283,7 +286,7 @@ func (h *host) publish(channel string, v any) int64 {
 // waitEnded waits for the final event of a task, and returns its state.
 func (h *host) waitEnded(t *hostTask) string {
 	h.tb.Helper()
-	waitFor(h.tb, "task "+t.id+" ends", func() bool { return h.snapshot(t).finals > 0 })
+	testkit.Await(h.tb, "task "+t.id+" ends", func() bool { return h.snapshot(t).finals > 0 })
 	return h.snapshot(t).status
 }
 

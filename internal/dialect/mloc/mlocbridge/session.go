@@ -12,7 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // minHeartbeatTTL is the shortest time to live of a heartbeat.
@@ -40,19 +42,19 @@ type session struct {
 	message   func(b []byte) // each message of the channel of tasks; must not wait
 
 	mu             sync.Mutex
-	registered     bool      // registered at least once by this process
-	restarted      bool      // an earlier process was registered under this id, and this one was not idle yet
-	listening      bool      // a subscription is confirmed
-	missedMessages bool      // there was a time without a subscription: a task may have been published meanwhile
-	closed         bool      // no new tasks are wanted
-	busy           string    // the task that is carried out, "" if none
-	last           string    // the one before
-	suspicious     int       // looks in a row at which the host took this worker for busy though it is idle
-	wake           chan bool // the heartbeats are told that something changed
+	registered     bool          // registered at least once by this process
+	restarted      bool          // an earlier process was registered under this id, and this one was not idle yet
+	listening      bool          // a subscription is confirmed
+	missedMessages bool          // there was a time without a subscription: a task may have been published meanwhile
+	closed         bool          // no new tasks are wanted
+	busy           string        // the task that is carried out, "" if none
+	last           string        // the one before
+	suspicious     int           // looks in a row at which the host took this worker for busy though it is idle
+	wake           chan struct{} // the heartbeats are told that something changed
 }
 
 func newSession(ctl *mloc.RedisConn, id, topic string, interval time.Duration, log *slog.Logger, m *meter, f func(context.Context) (facts, error), message func([]byte)) *session {
-	return &session{redis: ctl, id: id, topic: topic, interval: interval, log: log, meter: m, facts: f, message: message, missedMessages: true, wake: make(chan bool, 1)}
+	return &session{redis: ctl, id: id, topic: topic, interval: interval, log: log, meter: m, facts: f, message: message, missedMessages: true, wake: wake.New()}
 }
 
 // run keeps the worker registered until ctx ends. It does not unregister it.
@@ -84,18 +86,8 @@ func (s *session) listen(ctx context.Context) {
 		})
 		if ctx.Err() == nil {
 			s.log.Warn("not subscribed to the channel of tasks; trying again", slog.String("why", err.Error()), slog.Duration("in", wait))
-			sleep(ctx, wait)
+			_ = backoff.Sleep(ctx, wait)
 		}
-	}
-}
-
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 
@@ -104,10 +96,7 @@ func (s *session) change(f func()) {
 	s.mu.Lock()
 	f()
 	s.mu.Unlock()
-	select {
-	case s.wake <- true:
-	default:
-	}
+	wake.Set(s.wake)
 }
 
 // heartbeatLoop writes heartbeats, and whatever changed, until ctx ends.
@@ -212,7 +201,7 @@ func (s *session) reconcile(ctx context.Context, due bool) error {
 
 // recheckSoon has the second look soon, and not at the next heartbeat.
 func (s *session) recheckSoon(ctx context.Context) error {
-	sleep(ctx, min(time.Second, s.interval))
+	_ = backoff.Sleep(ctx, min(time.Second, s.interval))
 	s.change(func() {})
 	return ctx.Err()
 }

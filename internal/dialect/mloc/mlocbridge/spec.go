@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
@@ -329,7 +330,7 @@ func (b *Bridge) fetch(ctx context.Context, idleTimeout time.Duration, address s
 			break
 		}
 		if n+1 < maxTries {
-			sleep(ctx, b.cfg.RetryDelay<<n)
+			_ = backoff.Sleep(ctx, b.cfg.RetryDelay<<n)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()

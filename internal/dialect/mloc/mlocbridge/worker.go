@@ -13,8 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // bridgeWorker is one worker of MLOC: Muster's fleet, or one worker of it.
@@ -29,7 +31,7 @@ type bridgeWorker struct {
 	mu             sync.Mutex
 	openDispatches map[string]*delivery // by the id of the dispatch: taken, and not finally reported
 	returned       map[string]bool      // given back to the host: their ends are not reported
-	idleSignal     chan bool            // told when open became empty
+	idleSignal     chan struct{}        // told when open became empty
 }
 
 // jobMeta is what the core keeps with a job.
@@ -121,7 +123,7 @@ func (w *bridgeWorker) cancelReturned(ctx context.Context) error {
 			if err := w.core.Cancel(ctx, j.ID); err == nil || muster.CodeOf(err) == muster.NotFound || muster.CodeOf(err) == muster.Conflict {
 				break
 			}
-			sleep(ctx, wait)
+			_ = backoff.Sleep(ctx, wait)
 		}
 	}
 	return nil
@@ -214,7 +216,7 @@ func (w *bridgeWorker) process(ctx context.Context, p *inboxItem) {
 			w.logError(w.inbox.markRefused(p, err.Error()))
 		default:
 			w.log.Warn("a task of the host waits", slog.String("task", m.TaskID), slog.String("why", err.Error()))
-			sleep(ctx, wait)
+			_ = backoff.Sleep(ctx, wait)
 		}
 	}
 	for wait := w.cfg.RetryDelay; ctx.Err() == nil; wait = min(2*wait, 10*time.Second) {
@@ -226,7 +228,7 @@ func (w *bridgeWorker) process(ctx context.Context, p *inboxItem) {
 			return
 		}
 		w.log.Warn("the failure of a task is not reported yet", slog.String("task", m.TaskID), slog.String("why", err.Error()))
-		sleep(ctx, wait)
+		_ = backoff.Sleep(ctx, wait)
 	}
 }
 
@@ -336,10 +338,7 @@ func (w *bridgeWorker) closeDispatch(id string) {
 	} else {
 		w.session.setIdle()
 	}
-	select {
-	case w.idleSignal <- true:
-	default:
-	}
+	wake.Set(w.idleSignal)
 }
 
 // Progress is part of bridge.Port: a host of MLOC hears that a task started, and no more until it ends.

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/mloc/mlochost"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // post submits YAML as a client of MLOC and returns the ids of the tasks.
@@ -58,7 +59,7 @@ func (w *env) record(id, token string) map[string]any {
 func (w *env) waitRecord(id, state string) map[string]any {
 	w.tb.Helper()
 	var rec map[string]any
-	waitFor(w.tb, id+" becomes "+state, func() bool {
+	testkit.Await(w.tb, id+" becomes "+state, func() bool {
 		rec = w.record(id, adminToken)
 		if rec["status"] != state && (rec["completed"] == true || rec["failed"] == true) {
 			w.tb.Fatalf("it became %s: %v", rec["status"], rec["error"])
@@ -240,7 +241,7 @@ func TestWhatOnlyMLOCCanDo(t *testing.T) {
 	w := newEnv(t, nil)
 	w.worker("native")
 	id := w.post("apiVersion: mloc/v1\nkind: R\nspec: {taskType: rag, qdrant: {url: \"http://q\"}, query: \"why? ${HOME}\"}\n", "")[0]
-	waitFor(t, "it has a job", func() bool { return w.gateway.Submitted(id) })
+	testkit.Await(t, "it has a job", func() bool { return w.gateway.Submitted(id) })
 	if rec := w.record(id, ""); rec["status"] != "PENDING" {
 		t.Errorf("it is %v", rec["status"])
 	}
@@ -524,7 +525,7 @@ func TestMergedTasks(t *testing.T) {
 	}
 	s.register().listen()
 	w.active("w1")
-	waitFor(t, "the gateway knows that it merges", func() bool {
+	testkit.Await(t, "the gateway knows that it merges", func() bool {
 		one, _ := w.foreignWorker("w1")
 		return strings.Contains(strings.Join(one.Tags, " "), mlochost.TagMerges)
 	})
@@ -565,7 +566,7 @@ func TestTasksAreMergedWhileTheWorkerIsBusy(t *testing.T) {
 		return "apiVersion: mloc/v1\nkind: I\nspec: {taskType: inference, model: {source: {identifier: m}}, data: {type: list, items: [" + item + "], name: d}}\n"
 	}
 	ids := w.post(document("item0"), "")
-	waitFor(t, "the first one runs", func() bool { return len(s.ran()) == 1 })
+	testkit.Await(t, "the first one runs", func() bool { return len(s.ran()) == 1 })
 	for i := 1; i < 5; i++ {
 		ids = append(ids, w.post(document(fmt.Sprintf("item%d", i)), "")...)
 	}
@@ -596,7 +597,7 @@ func TestALostWorkerCounts(t *testing.T) {
 	w.active("w1")
 	id := w.post("apiVersion: mloc/v1\nkind: E\nspec: {taskType: echo}\n", "")[0]
 	<-first.manual
-	waitFor(t, "w1 has it", func() bool { return w.waitRecord(id, "DISPATCHED")["assigned_worker"] == "w1" })
+	testkit.Await(t, "w1 has it", func() bool { return w.waitRecord(id, "DISPATCHED")["assigned_worker"] == "w1" })
 	first.sigint()
 	newFakeWorker(t, w.redis, "w2").register().listen()
 	if r := w.waitRecord(id, "DONE"); r["attempts"] != 1.0 || r["last_failed_worker"] != "w1" || r["assigned_worker"] != "w2" {
@@ -622,13 +623,13 @@ func TestElasticScaling(t *testing.T) {
 	}
 	w.active("w1")
 	w.active("w2")
-	disabled := func() int64 { return w.redis.client().SCard(t.Context(), "workers:elastic_disabled").Val() }
-	waitFor(t, "one is disabled", func() bool { return disabled() == 1 })
+	disabled := func() int64 { return w.redis.Client().SCard(t.Context(), "workers:elastic_disabled").Val() }
+	testkit.Await(t, "one is disabled", func() bool { return disabled() == 1 })
 	var ids []string
 	for range 6 {
 		ids = append(ids, w.post("apiVersion: mloc/v1\nkind: E\nspec: {taskType: echo}\n", "")...)
 	}
-	waitFor(t, "it is enabled again", func() bool { return disabled() == 0 })
+	testkit.Await(t, "it is enabled again", func() bool { return disabled() == 0 })
 	close(gate)
 	for _, id := range ids {
 		w.waitRecord(id, "DONE")

@@ -11,16 +11,17 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/mloc/mlochost"
+	"github.com/muster-dev/muster/internal/dialect/mloc/mloctest"
 )
 
 // TestConform holds that the gateway does what every gateway must.
 func TestConform(t *testing.T) {
 	t.Parallel()
-	redis := startRedis(t)
+	redis := mloctest.StartRedis(t)
 	system := mlochost.System()
 	system.New = newFast
 	dialecttest.Conform(t, dialecttest.Suite{
-		System: system, Options: map[string]string{"redis": redis.url(), "watchdog_grace": "1"}, Task: muster.TaskSpec{Kind: "echo", Input: json.RawMessage(`{"a": 1}`)},
+		System: system, Options: map[string]string{"redis": redis.URL(), "watchdog_grace": "1"}, Task: muster.TaskSpec{Kind: "echo", Input: json.RawMessage(`{"a": 1}`)},
 		Start: func(t *testing.T, url, id, _ string) dialecttest.Worker {
 			t.Helper()
 			s := newFakeWorker(t, redis, id)

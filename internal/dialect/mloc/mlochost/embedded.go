@@ -9,6 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 // embeddedRedis is the value of the option redis for a database inside of this process, on loopback: to try things at home.
@@ -35,7 +36,7 @@ func (g *Gateway) startEmbedded(option string) (string, error) {
 // advanceClock lets keys of the embedded database end, whose time stands still by itself.
 func (g *Gateway) advanceClock(ctx context.Context) error {
 	last := time.Now()
-	for sleep(ctx, g.intervals.sweep) {
+	for backoff.Sleep(ctx, g.intervals.sweep) == nil {
 		now := time.Now()
 		g.embedded.FastForward(now.Sub(last))
 		last = now

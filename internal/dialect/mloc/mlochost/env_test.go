@@ -2,24 +2,20 @@ package mlochost_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"net"
 	"os"
-	"os/exec"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/builtin"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/mloc/mlochost"
+	"github.com/muster-dev/muster/internal/dialect/mloc/mloctest"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
@@ -34,96 +30,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// redisServer is a real redis-server on a port of its own, which it keeps over restarts.
-type redisServer struct {
-	tb   testing.TB
-	addr string
-	cmd  *exec.Cmd
-}
-
-func startRedis(tb testing.TB) *redisServer {
-	tb.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		if os.Getenv("CI") == "true" {
-			tb.Fatal("redis-server is missing: install it with scripts/need redis-server")
-		}
-		tb.Skip("redis-server is not installed: scripts/need redis-server")
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	r := &redisServer{tb: tb, addr: l.Addr().String()}
-	_ = l.Close()
-	tb.Cleanup(r.kill)
-	r.start()
-	return r
-}
-
-func (r *redisServer) url() string { return "redis://" + r.addr + "/0" }
-
-func (r *redisServer) start() {
-	r.tb.Helper()
-	_, port, _ := net.SplitHostPort(r.addr)
-	r.cmd = exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", r.tb.TempDir())
-	if err := r.cmd.Start(); err != nil {
-		r.tb.Fatal(err)
-	}
-	c := r.client()
-	defer func() { _ = c.Close() }()
-	waitFor(r.tb, "redis-server answers", func() bool { return c.Ping(r.tb.Context()).Err() == nil })
-}
-
-// kill is kill -9: nothing of it is kept.
-func (r *redisServer) kill() {
-	if r.cmd != nil {
-		_ = r.cmd.Process.Signal(syscall.SIGKILL)
-		_ = r.cmd.Wait()
-		r.cmd = nil
-	}
-}
-
-func (r *redisServer) client() *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: r.addr, MaxRetries: -1, Protocol: 2, DisableIdentity: true})
-}
-
-// waitFor waits until ok.
-func waitFor(tb testing.TB, desc string, ok func() bool) {
-	tb.Helper()
-	for deadline := time.Now().Add(testTimeout); !ok(); {
-		if time.Now().After(deadline) {
-			tb.Fatalf("waited in vain: %s", desc)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-}
-
-// background runs something until the test ends, or until the returned func stops it.
-func background(tb testing.TB, run func(context.Context) error) (stop func()) {
-	tb.Helper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil && !errors.Is(err, context.Canceled) {
-				tb.Errorf("it ended with %v", err)
-			}
-		case <-time.After(testTimeout):
-			tb.Error("it does not end")
-		}
-	})
-	tb.Cleanup(stop)
-	return stop
-}
-
 // env is a Muster server with the gateway, and Redis.
 type env struct {
 	tb      testing.TB
-	redis   *redisServer
-	server  *serverd.Server
+	redis   *mloctest.Redis
+	server  *dialecttest.Server
 	admin   *client.Client
 	dir     string
 	listen  string
@@ -138,9 +49,9 @@ const adminToken = "mloc-test-admin-token-0123456789"
 func newEnv(tb testing.TB, options map[string]string) *env {
 	tb.Helper()
 	w := &env{
-		tb: tb, redis: startRedis(tb), dir: tb.TempDir(), listen: "127.0.0.1:0", log: slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		tb: tb, redis: mloctest.StartRedis(tb), dir: tb.TempDir(), listen: "127.0.0.1:0", log: testkit.Logger(tb),
 	}
-	w.config = dialect.Config{Name: "mloc", Address: "127.0.0.1:0", Options: map[string]string{"redis": w.redis.url(), "watchdog_grace": "2"}}
+	w.config = dialect.Config{Name: "mloc", Address: "127.0.0.1:0", Options: map[string]string{"redis": w.redis.URL(), "watchdog_grace": "2"}}
 	for k, v := range options {
 		if k == "key" {
 			w.config.KeyRequired = true
@@ -149,7 +60,7 @@ func newEnv(tb testing.TB, options map[string]string) *env {
 		w.config.Options[k] = v
 	}
 	w.start()
-	waitFor(tb, "the gateway has Redis", func() bool { return w.gateway.Ready() == nil })
+	testkit.Await(tb, "the gateway has Redis", func() bool { return w.gateway.Ready() == nil })
 	return w
 }
 
@@ -162,32 +73,19 @@ func (w *env) start() {
 		w.gateway = g
 		return g, err
 	}
-	var err error
-	w.server, err = serverd.New(w.tb.Context(), serverd.Config{
-		Listen: w.listen, Data: w.dir, Version: "test", AdminToken: adminToken, JoinToken: "mloc-test-join-token-0123456789", Heartbeat: muster.Duration(300 * time.Millisecond),
+	w.server = dialecttest.Start(w.tb, serverd.Config{
+		Listen: w.listen, Data: w.dir, AdminToken: adminToken, JoinToken: "mloc-test-join-token-0123456789", Heartbeat: muster.Duration(300 * time.Millisecond),
 		Dialects: []dialect.Config{w.config}, Systems: []dialect.System{system},
-	}, w.log)
-	if err != nil {
-		w.tb.Fatal(err)
-	}
-	w.stop = background(w.tb, w.server.Run)
+	})
+	w.admin, w.stop = w.server.Client, w.server.Stop
 	w.listen = w.server.URL()[len("http://"):]
 	w.config.Address = w.gateway.Port()[len("http://"):]
-	if w.admin, err = client.New(w.server.URL(), adminToken, client.Options{}); err != nil {
-		w.tb.Fatal(err)
-	}
 }
 
 // worker starts one of Muster's own.
 func (w *env) worker(name string) {
 	w.tb.Helper()
-	one, err := workerd.New(workerd.Config{
-		Server: w.server.URL(), Token: "mloc-test-join-token-0123456789", Name: name, Data: w.tb.TempDir(), Version: "test", ShutdownGrace: time.Second, Slots: 2, Engine: workerd.EngineNone,
-	}, w.log)
-	if err != nil {
-		w.tb.Fatal(err)
-	}
-	background(w.tb, one.Run)
+	w.server.StartWorker(w.tb, workerd.Config{Name: name, ShutdownGrace: time.Second, Slots: 2})
 }
 
 // submit submits a job of one task to the server.
@@ -232,7 +130,7 @@ func (w *env) foreignWorker(id string) (muster.Worker, bool) {
 // active waits until a worker of MLOC is given tasks.
 func (w *env) active(id string) {
 	w.tb.Helper()
-	waitFor(w.tb, id+" is active", func() bool {
+	testkit.Await(w.tb, id+" is active", func() bool {
 		one, ok := w.foreignWorker(id)
 		return ok && one.State == muster.WorkerActive
 	})

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/muster-dev/muster/internal/dialect/mloc/mloctest"
 )
 
 // fakeWorker is a worker of MLOC as section 4 of the contracts describes it, with its quirks: it registers once and never again, it may say that it is idle
@@ -60,9 +62,9 @@ func echo(m message) (map[string]any, map[string]string, string) {
 
 const hardwareOfTests = `{"cpu":{"logical_cores":2,"model":"x86_64"},"memory":{"total_bytes":25276502016},"gpu":{"driver_version":null,"cuda_version":null,"gpus":[]},"network":{"ip":"10.0.0.1","bandwidth_bytes_per_sec":1000.0}}`
 
-func newFakeWorker(tb testing.TB, redis *redisServer, id string) *fakeWorker {
+func newFakeWorker(tb testing.TB, redis *mloctest.Redis, id string) *fakeWorker {
 	tb.Helper()
-	s := &fakeWorker{tb: tb, id: id, r: redis.client(), ctx: context.WithoutCancel(tb.Context()), execute: echo, hardware: hardwareOfTests, tags: `["cpu"]`, started: timestamp(), ttl: 3 * time.Second}
+	s := &fakeWorker{tb: tb, id: id, r: redis.Client(), ctx: context.WithoutCancel(tb.Context()), execute: echo, hardware: hardwareOfTests, tags: `["cpu"]`, started: timestamp(), ttl: 3 * time.Second}
 	tb.Cleanup(func() { s.sigkill(); _ = s.r.Close() })
 	return s
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // System is the dialect, for the list of a server.
@@ -120,7 +121,7 @@ func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, 
 	}
 	g := &Gateway{
 		deps: deps, log: deps.Log, intervals: p, settings: settings,
-		wake: make(chan struct{}, 1), remoteWorkers: map[string]*remoteWorker{}, dispatches: map[string]*dispatch{}, disabled: map[string]bool{},
+		wake: wake.New(), remoteWorkers: map[string]*remoteWorker{}, dispatches: map[string]*dispatch{}, disabled: map[string]bool{},
 		changedJobs: map[muster.JobID]bool{}, workerNames: map[muster.WorkerID]workerName{},
 		redisErr: muster.Errorf(muster.Unavailable, "Redis at %s was not reached yet", mloc.HidePassword(settings.redis)),
 	}
@@ -136,7 +137,7 @@ func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, 
 }
 
 func (g *Gateway) open(ctx context.Context) (err error) {
-	if g.secret, err = loadSecret(filepath.Join(g.deps.Dir, "secret")); err != nil {
+	if g.secret, err = dialect.Secret(filepath.Join(g.deps.Dir, "secret")); err != nil {
 		return err
 	}
 	if g.settings.redis, err = g.startEmbedded(g.settings.redis); err != nil {
@@ -232,22 +233,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 
 // wakeDriver wakes the driver of clients' tasks.
 func (g *Gateway) wakeDriver() {
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
-}
-
-// sleep waits, or returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
+	wake.Set(g.wake)
 }
 
 // readSettings reads the options, whose names the list of the system has.
@@ -294,20 +280,6 @@ func readSettings(o map[string]string) (settings, error) {
 		return s, muster.Errorf(muster.Invalid, "--dialect mloc: %w", err)
 	}
 	return s, nil
-}
-
-// loadSecret reads a secret, or makes one that survives restarts.
-func loadSecret(path string) ([]byte, error) {
-	b, err := os.ReadFile(path)
-	if err == nil && len(b) >= 16 {
-		return b, nil
-	}
-	b = []byte(rand.Text() + rand.Text())
-	part := path + ".part"
-	if err := errors.Join(os.WriteFile(part, b, 0o600), os.Rename(part, path)); err != nil {
-		return nil, muster.Errorf(muster.Internal, "cannot store the secret of the MLOC dialect: %w", err)
-	}
-	return b, nil
 }
 
 // reachableURL returns a URL with a host that other machines can use where it names none.

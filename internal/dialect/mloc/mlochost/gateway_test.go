@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/mloc/mlochost"
+	"github.com/muster-dev/muster/internal/dialect/mloc/mloctest"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func echoTask(input string) muster.TaskSpec {
@@ -45,7 +48,7 @@ func TestAGenuineWorkerRunsTasksOfMuster(t *testing.T) {
 		t.Errorf("its artifacts are %v", names)
 	}
 	s.sigint()
-	waitFor(t, "the worker left", func() bool {
+	testkit.Await(t, "the worker left", func() bool {
 		one, ok := w.foreignWorker("w1")
 		return !ok || one.State == muster.WorkerGone
 	})
@@ -79,7 +82,7 @@ func TestATaskThatWasNotHeardIsPublishedAgain(t *testing.T) {
 	spec := echoTask(`{"n": 1}`)
 	spec.Where.Workers = []string{"late"}
 	job := w.submit(spec)
-	waitFor(t, "it is published", func() bool { return len(w.redis.client().HGet(t.Context(), "worker:late", "muster_task").Val()) > 0 })
+	testkit.Await(t, "it is published", func() bool { return len(w.redis.Client().HGet(t.Context(), "worker:late", "muster_task").Val()) > 0 })
 	s.listen()
 	if task := w.waitJob(job.ID); task.State != muster.Succeeded {
 		t.Fatalf("the task is %s: %s", task.State, task.Message)
@@ -94,7 +97,7 @@ func TestAWorkerThatIsDeafIsGivenNothing(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
 	deaf := newFakeWorker(t, w.redis, "deaf").register()
-	background(t, func(ctx context.Context) error {
+	dialecttest.Background(t, func(ctx context.Context) error {
 		for {
 			select {
 			case <-ctx.Done():
@@ -106,7 +109,7 @@ func TestAWorkerThatIsDeafIsGivenNothing(t *testing.T) {
 	})
 	w.active("deaf")
 	job := w.submit(echoTask(`{"n": 2}`))
-	waitFor(t, "the worker is constrained", func() bool {
+	testkit.Await(t, "the worker is constrained", func() bool {
 		one, _ := w.foreignWorker("deaf")
 		return strings.Contains(one.Constrained, "does not begin")
 	})
@@ -162,15 +165,15 @@ func TestRedisIsEmptied(t *testing.T) {
 	s.register().listen()
 	w.active("w1")
 	for n, empty := range []func(){
-		func() { w.redis.client().FlushDB(t.Context()) },
+		func() { w.redis.Client().FlushDB(t.Context()) },
 		func() {
-			w.redis.kill()
-			waitFor(t, "the gateway says that Redis is away", func() bool { return w.gateway.Ready() != nil })
-			w.redis.start()
+			w.redis.Kill()
+			testkit.Await(t, "the gateway says that Redis is away", func() bool { return w.gateway.Ready() != nil })
+			w.redis.Start()
 		},
 	} {
 		empty()
-		waitFor(t, "the worker is back", func() bool { return w.redis.client().HGet(t.Context(), "worker:w1", "worker_id").Val() == "w1" })
+		testkit.Await(t, "the worker is back", func() bool { return w.redis.Client().HGet(t.Context(), "worker:w1", "worker_id").Val() == "w1" })
 		if task := w.waitJob(w.submit(echoTask(`{"n": 4}`)).ID); task.State != muster.Succeeded {
 			t.Fatalf("%d: the task is %s: %s", n, task.State, task.Message)
 		}
@@ -193,14 +196,14 @@ func TestTheServerIsRestarted(t *testing.T) {
 	job := w.submit(echoTask(`{"n": 5}`))
 	<-began
 	attempt := 0 // the first one is lost if it is assigned while the worker's session is replaced
-	waitFor(t, "it runs", func() bool {
+	testkit.Await(t, "it runs", func() bool {
 		task, err := w.admin.Task(t.Context(), muster.TaskID{Job: job.ID})
 		attempt = task.Attempt
 		return err == nil && task.State == muster.Running
 	})
 	w.stop()
 	w.start()
-	waitFor(t, "the gateway has Redis", func() bool { return w.gateway.Ready() == nil })
+	testkit.Await(t, "the gateway has Redis", func() bool { return w.gateway.Ready() == nil })
 	close(goOn)
 	if task := w.waitJob(job.ID); task.State != muster.Succeeded || task.Attempt != attempt || string(task.Result) != `{"n":5}` {
 		t.Fatalf("the task is %s after attempt %d, not %d: %s", task.State, task.Attempt, attempt, task.Message)
@@ -247,14 +250,14 @@ func TestTwoHosts(t *testing.T) {
 	cfg.Address = "127.0.0.1:0"
 	second := &env{tb: t, redis: w.redis, dir: t.TempDir(), listen: "127.0.0.1:0", config: cfg, log: w.log}
 	second.start()
-	waitFor(t, "the second host is refused", func() bool {
+	testkit.Await(t, "the second host is refused", func() bool {
 		err := second.gateway.Ready()
 		return err != nil && strings.Contains(err.Error(), "has another host")
 	})
 	newFakeWorker(t, w.redis, "w1").register().listen()
 	w.active("w1")
 	w.stop()
-	waitFor(t, "the second host takes over", func() bool { return second.gateway.Ready() == nil })
+	testkit.Await(t, "the second host takes over", func() bool { return second.gateway.Ready() == nil })
 	second.active("w1")
 }
 
@@ -267,7 +270,7 @@ func TestElastic(t *testing.T) {
 	if status, got := w.request(http.MethodPost, "/workers/w1/elastic", `{"enabled": false}`, ""); status != 200 || got != `{"elastic_disabled":true,"enabled":false,"worker_id":"w1"}` {
 		t.Fatalf("%d %s", status, got)
 	}
-	waitFor(t, "the server knows", func() bool {
+	testkit.Await(t, "the server knows", func() bool {
 		one, _ := w.foreignWorker("w1")
 		return strings.Contains(one.Constrained, "disabled by POST")
 	})
@@ -296,7 +299,7 @@ func TestElastic(t *testing.T) {
 func TestBadWorkers(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
-	r := w.redis.client()
+	r := w.redis.Client()
 	ctx := t.Context()
 	for _, bad := range []string{
 		"", "null", "[]", "{", `{"type":5}`, `{"type":"REGISTER"}`, `{"type":"TASK_SUCCEEDED","worker_id":"w1"}`, `{"type":"TASK_SUCCEEDED","worker_id":"w1","task_id":"unknown","payload":"x"}`,
@@ -345,7 +348,7 @@ func TestBadWorkers(t *testing.T) {
 			t.Errorf("%s became a worker of the server", id)
 		}
 	}
-	waitFor(t, "a worker whose heartbeats ended before is shown as stale", func() bool {
+	testkit.Await(t, "a worker whose heartbeats ended before is shown as stale", func() bool {
 		_, got := w.request(http.MethodGet, "/workers/stale", "", "")
 		return strings.Contains(got, `"stale":true`)
 	})
@@ -406,15 +409,15 @@ func TestTheEmbeddedRedis(t *testing.T) {
 	_ = l.Close()
 	_, port, _ := net.SplitHostPort(addr)
 	w := newEnv(t, map[string]string{"redis": "embedded:" + port})
-	s := newFakeWorker(t, &redisServer{tb: t, addr: addr}, "w1")
+	s := newFakeWorker(t, &mloctest.Redis{TB: t, Addr: addr}, "w1")
 	s.register().listen()
 	w.active("w1")
 	if task := w.waitJob(w.submit(echoTask(`{"n": 8}`)).ID); task.State != muster.Succeeded {
 		t.Fatalf("the task is %s: %s", task.State, task.Message)
 	}
 	s.sigkill()
-	waitFor(t, "the heartbeat's key ends", func() bool { return s.r.TTL(t.Context(), "worker:w1:hb").Val() < 0 })
-	waitFor(t, "the worker is unreachable", func() bool {
+	testkit.Await(t, "the heartbeat's key ends", func() bool { return s.r.TTL(t.Context(), "worker:w1:hb").Val() < 0 })
+	testkit.Await(t, "the worker is unreachable", func() bool {
 		one, _ := w.foreignWorker("w1")
 		return one.State == muster.WorkerUnreachable
 	})
@@ -453,7 +456,7 @@ func TestLargeBodies(t *testing.T) {
 			t.Errorf("%s: %s", path, resp.Status)
 		}
 	}
-	w.redis.client().Publish(t.Context(), "tasks.events", strings.Repeat("x", 20<<20))
+	w.redis.Client().Publish(t.Context(), "tasks.events", strings.Repeat("x", 20<<20))
 	newFakeWorker(t, w.redis, "w1").register().listen()
 	w.active("w1")
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // tagMerges is the tag of workers that answer the tasks that were merged into theirs, each by itself. A worker of MLOC says
@@ -223,10 +224,7 @@ func (g *Gateway) setElastic(ctx context.Context, id string, enabled bool) (know
 	}
 	p.toggledAt = time.Now()
 	g.mu.Unlock()
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	wake.Set(p.wake)
 	return true, nil
 }
 

@@ -13,7 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // keyHost says which Muster server is the host of a database. No program of MLOC knows it.
@@ -39,7 +41,7 @@ func (g *Gateway) redisLoop(ctx context.Context) error {
 		if time.Since(began) > 10*g.intervals.retry {
 			wait = g.intervals.retry
 		}
-		if !sleep(ctx, wait) {
+		if backoff.Sleep(ctx, wait) != nil {
 			return ctx.Err()
 		}
 		wait = min(2*wait, 30*g.intervals.retry)
@@ -88,7 +90,7 @@ func (g *Gateway) redisSession(ctx context.Context) error {
 				return err
 			}
 			g.setRedisErr(nil)
-			if !sleep(ctx, g.intervals.sweep) {
+			if backoff.Sleep(ctx, g.intervals.sweep) != nil {
 				return ctx.Err()
 			}
 		}
@@ -207,7 +209,7 @@ func (g *Gateway) handleMessage(_ string, message []byte) {
 
 // addWorker makes a worker known. g.mu is held.
 func (g *Gateway) addWorker(id string) *remoteWorker {
-	p := &remoteWorker{g: g, id: id, events: make(chan workerNews, 256), snapshots: make(chan workerSnapshot, 1), wake: make(chan struct{}, 1)}
+	p := &remoteWorker{g: g, id: id, events: make(chan workerNews, 256), snapshots: make(chan workerSnapshot, 1), wake: wake.New()}
 	g.remoteWorkers[id] = p
 	g.goRun(p.run)
 	return p

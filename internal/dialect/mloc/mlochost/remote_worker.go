@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
@@ -404,7 +405,7 @@ func (p *remoteWorker) finish(ctx context.Context, d *dispatch, end fleet.FinalR
 		default:
 			p.g.log.Warn("MLOC: the end of a task cannot be reported yet", slog.String("task", d.id), slog.Any("why", err))
 		}
-		if !sleep(ctx, wait) {
+		if backoff.Sleep(ctx, wait) != nil {
 			return
 		}
 		wait = min(2*wait, 30*p.g.intervals.retry)

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -17,7 +15,9 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
@@ -30,26 +30,18 @@ const maxAttempts = 3
 // pollInterval is how often tasks are looked at whose news may have been missed.
 const pollInterval = 5 * time.Second
 
-// newID makes an id as hosts do: a random UUID.
-func newID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
-}
-
 // submit takes what a client sent. The tasks are on disk when it returns.
 func (g *Gateway) submit(data []byte) ([]task, error) {
 	stages, err := mloc.Expand(data)
 	if err != nil {
 		return nil, err
 	}
-	now, submission := time.Now(), newID()
+	now, submission := time.Now(), dialect.NewUUID()
 	tasks, docs := make([]task, len(stages)), make([]mloc.Document, len(stages))
 	for i, s := range stages {
 		docs[i] = s.Doc
 		tasks[i] = task{
-			ID: newID(), Submission: submission, Stage: s.Name, Name: mloc.Truncate(mloc.Text(s.Doc.Metadata["name"]), 200), Type: mloc.TaskType(s.Doc), Load: mloc.EstimatedLoad(s.Doc.Spec),
+			ID: dialect.NewUUID(), Submission: submission, Stage: s.Name, Name: mloc.Truncate(mloc.Text(s.Doc.Metadata["name"]), 200), Type: mloc.TaskType(s.Doc), Load: mloc.EstimatedLoad(s.Doc.Spec),
 			Declared: mloc.DeclaredArtifacts(s.Doc.Spec), State: mloc.StatePending, Submitted: now, Queued: now,
 		}
 		for _, id := range s.After {
@@ -89,7 +81,7 @@ func (g *Gateway) watchEvents(ctx context.Context) error {
 				g.markChanged(e.Job)
 			}
 		}
-		if !sleep(ctx, g.intervals.retry) {
+		if backoff.Sleep(ctx, g.intervals.retry) != nil {
 			return ctx.Err()
 		}
 		g.markChanged(0)
@@ -115,7 +107,7 @@ func (g *Gateway) driveLoop(ctx context.Context) error {
 	for {
 		if err := g.advance(ctx, all); err != nil && ctx.Err() == nil {
 			g.log.Warn("MLOC: tasks of clients cannot be submitted now", slog.Any("why", err))
-			if !sleep(ctx, g.intervals.retry) {
+			if backoff.Sleep(ctx, g.intervals.retry) != nil {
 				return ctx.Err()
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -19,7 +20,7 @@ var update = flag.Bool("update", false, "write the golden files")
 func TestTranscript(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
-	watcher := w.redis.client()
+	watcher := w.redis.Client()
 	defer func() { _ = watcher.Close() }()
 	sub := watcher.Subscribe(t.Context(), "tasks", "tasks.events", "workers.events")
 	for range 3 {
@@ -55,9 +56,9 @@ func TestTranscript(t *testing.T) {
 	if task := w.waitJob(w.submit(echoTask(`{"n": 9}`)).ID); task.State != muster.Succeeded {
 		t.Fatal(task.Message)
 	}
-	waitFor(t, "the worker is idle", func() bool { mu.Lock(); defer mu.Unlock(); return len(said["workers.events"]) == 4 })
+	testkit.Await(t, "the worker is idle", func() bool { mu.Lock(); defer mu.Unlock(); return len(said["workers.events"]) == 4 })
 	s.sigint()
-	waitFor(t, "the worker left", func() bool { mu.Lock(); defer mu.Unlock(); return len(said["workers.events"]) == 5 })
+	testkit.Await(t, "the worker left", func() bool { mu.Lock(); defer mu.Unlock(); return len(said["workers.events"]) == 5 })
 	_ = sub.Close()
 	<-done
 	var out strings.Builder
