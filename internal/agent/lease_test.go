@@ -164,7 +164,7 @@ func TestReportedIsNotRenewed(t *testing.T) {
 
 // A stopped worker receives an assignment after the server has given the attempt up: the lease counts from the last contact before the
 // assignment. The attempt is not started; once the server has answered again, the next one is.
-func TestAnAssignmentWhoseLeaseHasEnded(t *testing.T) {
+func TestAssignmentWithEndedLease(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		time.Sleep(time.Second)

@@ -168,7 +168,7 @@ func (s *faultyStore) Open(ctx context.Context, sum string) (io.ReadSeekCloser, 
 	}
 	file, ok := f.(*os.File)
 	if !ok {
-		return nil, errors.New("it is no file")
+		return nil, errors.New("not a file")
 	}
 	return &faultyFile{file, s.read}, nil
 }

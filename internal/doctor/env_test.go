@@ -37,7 +37,7 @@ func startServer(t *testing.T) string {
 }
 
 // testConfig is one that leads nowhere and touches nothing of this machine's. It waits long for what must come: a busy machine
-// is not to be told from a sick one.
+// is not distinguishable from a sick one.
 func testConfig(t *testing.T) Config {
 	t.Helper()
 	return Config{Data: filepath.Join(t.TempDir(), "worker"), Listen: "127.0.0.1:0", Version: "1.2.3", Engine: "unix://" + filepath.Join(t.TempDir(), "no.sock"), timeouts: timeouts{total: 2 * time.Minute, step: time.Minute, disk: time.Minute}}

@@ -38,19 +38,19 @@ func TestDriverAndLibraries(t *testing.T) {
 	t.Parallel()
 	const lib = "/usr/lib/x86_64-linux-gnu/"
 	// As the drivers 525 to 570 print it, on standard output, with status 18.
-	said := "NVIDIA GPUs are unknown: nvidia-smi failed (exit status 18): Failed to initialize NVML: Driver/library version mismatch"
+	output := "NVIDIA GPUs are unknown: nvidia-smi failed (exit status 18): Failed to initialize NVML: Driver/library version mismatch"
 	for _, c := range []struct {
-		name   string
-		loaded string
-		libs   []string
-		notes  []string
-		want   Status
-		says   string
+		name    string
+		loaded  string
+		libs    []string
+		notes   []string
+		want    Status
+		message string
 	}{
 		{"the same", "550.144.03", []string{"libcuda.so.550.144.03", "libnvidia-ml.so.550.144.03"}, nil, OK, "550.144.03"},
 		{"upgraded below running programs", "550.144.03", []string{"libcuda.so.550.163.01", "libnvidia-ml.so.550.163.01"}, nil, Problem, "restart"},
-		{"the tool says so", "550.144.03", []string{"libcuda.so.550.144.03"}, []string{said}, Problem, "version mismatch"},
-		{"only the tool says so", "", nil, []string{said}, Problem, "an unknown version"},
+		{"the tool says so", "550.144.03", []string{"libcuda.so.550.144.03"}, []string{output}, Problem, "version mismatch"},
+		{"only the tool says so", "", nil, []string{output}, Problem, "an unknown version"},
 		{"two versions", "550.144.03", []string{"libcuda.so.550.144.03", "libcuda.so.535.54.03"}, nil, Warning, "several"},
 		{"no libraries", "570.86", nil, nil, Warning, "570.86"},
 		{"open modules", "570.86.15", []string{"libcuda.so.570.86.15"}, nil, OK, "570.86.15"},
@@ -63,7 +63,7 @@ func TestDriverAndLibraries(t *testing.T) {
 			writeFile(t, root, lib+l, "")
 		}
 		t.Log(c.name)
-		wantFinding(t, newInspection(root, probe.Facts{Notes: c.notes}).driver(t.Context()), "driver", c.want, c.says)
+		wantFinding(t, newInspection(root, probe.Facts{Notes: c.notes}).driver(t.Context()), "driver", c.want, c.message)
 	}
 	if found := newInspection(t.TempDir(), probe.Facts{}).driver(t.Context()); found != nil {
 		t.Errorf("without a GPU: %v", found)
@@ -113,10 +113,10 @@ func TestToolkit(t *testing.T) {
 	t.Parallel()
 	facts := probe.Facts{GPUs: []gpu.Device{{GPU: muster.GPU{Vendor: "nvidia"}}}}
 	for _, c := range []struct {
-		about docker.Info
-		cdi   string
-		want  Status
-		says  string
+		about   docker.Info
+		cdi     string
+		want    Status
+		message string
 	}{
 		{docker.Info{Name: "docker", Runtimes: []string{"nvidia", "runc"}}, "", OK, "can give containers"},
 		{docker.Info{Name: "docker", Runtimes: []string{"runc"}}, "", Warning, "nvidia-ctk runtime configure"},
@@ -131,7 +131,7 @@ func TestToolkit(t *testing.T) {
 		}
 		r := newInspection(root, facts)
 		r.engineList = func() []engine { return []engine{{host: "unix:///x", about: &c.about}} }
-		wantFinding(t, r.toolkit(t.Context()), "gpu-toolkit", c.want, c.says)
+		wantFinding(t, r.toolkit(t.Context()), "gpu-toolkit", c.want, c.message)
 	}
 }
 
@@ -275,14 +275,14 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	label := workerd.ContainerLabel(identity, cfg.Data)
-	mine := container.NamePrefix(label) + "17.3-1"
-	id := begin(mine, label)
+	own := container.NamePrefix(label) + "17.3-1"
+	id := begin(own, label)
 	begin(fmt.Sprintf("%s%d-other", container.NamePrefix("w-other"), os.Getpid()), "w-other")
 	begin(fmt.Sprintf("theirs-%d-other", os.Getpid()), label) // of an image that was made from a task's container
 	names := []string{"engine", "leftover-containers", "leftovers"}
 	found := runChecks(t, cfg, names...)
 	wantFinding(t, found, "engine", OK, host)
-	wantFinding(t, found, "leftover-containers", Warning, mine)
+	wantFinding(t, found, "leftover-containers", Warning, own)
 	wantFinding(t, found, "other-containers", Note)
 	wantFinding(t, found, "task-folders", Warning)
 
@@ -291,7 +291,7 @@ func TestContainersOfTheDeadAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	found = runChecks(t, cfg, names...)
-	if f := wantFinding(t, found, "leftover-containers", Warning, mine, "rm -f"); f.repair != nil {
+	if f := wantFinding(t, found, "leftover-containers", Warning, own, "rm -f"); f.repair != nil {
 		t.Error("a container that runs would be removed")
 	}
 	if f := wantFinding(t, found, "task-folders", Warning); f.repair != nil {

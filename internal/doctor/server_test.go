@@ -112,9 +112,9 @@ func TestClocksAreCompared(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
 	for _, c := range []struct {
-		by   time.Duration
-		want Status
-		says string
+		by      time.Duration
+		want    Status
+		message string
 	}{
 		{0, OK, "agree"},
 		{10 * time.Second, Warning, "behind"},
@@ -127,7 +127,7 @@ func TestClocksAreCompared(t *testing.T) {
 		cfg.Server, cfg.ServerSet = SavedServer{URL: skewedProxy(t, server, c.by), Token: adminToken}, true
 		found := runChecks(t, cfg, "server", "clock")
 		wantFinding(t, found, "server", OK)
-		wantFinding(t, found, "clock", c.want, c.says)
+		wantFinding(t, found, "clock", c.want, c.message)
 	}
 }
 
@@ -149,8 +149,8 @@ func TestServerThatIsNone(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = silent.Close() })
 	for _, c := range []struct {
-		url, says string
-		step      time.Duration // if it is not that of all
+		url, message string
+		step         time.Duration // if it is not that of all
 	}{
 		{"http://" + unusedAddr, "connection refused", 0},
 		{"ftp://" + unusedAddr, "is not the URL", 0},
@@ -168,7 +168,7 @@ func TestServerThatIsNone(t *testing.T) {
 		cfg.Server, cfg.ServerSet = SavedServer{URL: c.url, Token: adminToken}, true
 		cfg.timeouts.step = cmp.Or(c.step, cfg.timeouts.step)
 		found := runChecks(t, cfg, serverChecks...)
-		wantFinding(t, found, "server", Problem, c.says)
+		wantFinding(t, found, "server", Problem, c.message)
 		wantFinding(t, found, "clock", Note)
 		wantFinding(t, found, "token", Note)
 	}

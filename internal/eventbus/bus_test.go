@@ -59,7 +59,7 @@ func TestResyncCanBeResumedFrom(t *testing.T) {
 	}
 }
 
-func TestSlowWatcherIsToldToResync(t *testing.T) {
+func TestSlowWatcherResyncs(t *testing.T) {
 	b := eventbus.New("e1")
 	s := b.Subscribe("e1-0", eventbus.Scope{}, nil)
 	b.Publish(jobEvents(eventbus.RingSize, 1))

@@ -158,8 +158,8 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestPatternsAreToldInWords checks that messages explain which strings are valid.
-func TestPatternsAreToldInWords(t *testing.T) {
+// TestPatternsAreExplained checks that messages explain which strings are valid.
+func TestPatternsAreExplained(t *testing.T) {
 	for _, c := range []struct{ kind, input, want string }{
 		{"training", `{"dataset": "a.csv", "model": "resnet"}`, `input.model: expected a string such as cnn, mlp, gbt or net.py:Net, got "resnet"`},
 		{"training", `{"dataset": "a.csv", "device": "cudda"}`, `input.device: expected a string such as auto, cpu, cuda, cuda:1 or mps, got "cudda" (did you mean cuda?)`},
@@ -231,8 +231,8 @@ func TestParseTells(t *testing.T) {
 	}
 }
 
-// TestAllThatIsWrongIsToldAtOnce checks that fields that cannot be decoded do not hide other problems, except those that they explain.
-func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
+// TestAllErrorsAreReported checks that fields that cannot be decoded do not hide other problems, except those that they explain.
+func TestAllErrorsAreReported(t *testing.T) {
 	_, err := kind.ParseFile([]byte("name: A\nentri: [c]\ninput: {type: objct}\nfoo: 1\nmodels: 3\n"), "it")
 	e, ok := errors.AsType[*muster.Error](err)
 	if !ok {

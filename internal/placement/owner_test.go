@@ -108,7 +108,7 @@ func TestOwnersAnswersAreForgottenNotMixedUp(t *testing.T) {
 	}
 }
 
-func TestWhatOwnersCanDoIsSaid(t *testing.T) {
+func TestExplainNamesOwnerOptions(t *testing.T) {
 	t.Parallel()
 	contained := func(s *muster.TaskSpec) { s.Kind, s.Image, s.Isolation = "process", "python:3.12", "container" }
 	worker := func(name string, change func(*muster.Worker)) *placement.WorkerUsage {

@@ -74,7 +74,7 @@ func TestRefuses(t *testing.T) {
 		"no list, any image":                      {&muster.Allow{HostNetwork: true}, host, ""},
 		"an image without isolation":              {images("b"), &muster.TaskSpec{Image: "a"}, "image a"},
 		"a kind that always is a container":       {images("b"), &muster.TaskSpec{Kind: muster.KindContainer, Image: "a", Isolation: muster.IsolationAuto}, "image a"},
-		"an isolation that nobody knows":          {images("b"), &muster.TaskSpec{Image: "a", Isolation: "vm"}, "image a"},
+		"an unknown isolation     ":               {images("b"), &muster.TaskSpec{Image: "a", Isolation: "vm"}, "image a"},
 		"either way may be a process":             {images("b"), &muster.TaskSpec{Image: "a", Isolation: muster.IsolationAuto, Network: muster.NetworkHost}, ""},
 		"a user":                                  {&muster.Allow{Users: []string{"1000:1000"}}, inContainer(muster.Container{User: "1000:1000"}), ""},
 		"a user with another group":               {&muster.Allow{Users: []string{"1000"}}, inContainer(muster.Container{User: "1000:0"}), "user 1000:0"},

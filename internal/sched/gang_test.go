@@ -302,7 +302,7 @@ func TestARejectionTakesAllBack(t *testing.T) {
 		d.wantSent("stop a 1.1#1 cancelled", "stop b 1.2#1 cancelled")
 		d.wantStates(job, muster.Queued, muster.Running, muster.Assigned)
 		d.finish(job, 1, muster.AttemptCancelled, withReason(muster.GangMember))
-		d.do(sched.Rejected{Worker: "b", Attempt: d.attempt(job, 2), Message: "was told to stop"})
+		d.do(sched.Rejected{Worker: "b", Attempt: d.attempt(job, 2), Message: "was asked to stop"})
 		d.wantStates(job, muster.Queued, muster.Queued, muster.Queued)
 		x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 2})
 		if err != nil || x.Workers[0].Filter != "rejected" {

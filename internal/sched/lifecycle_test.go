@@ -144,7 +144,7 @@ func TestRetryPolicy(t *testing.T) {
 	}
 }
 
-func TestBackoffDoublesUpToItsMostAndIsTold(t *testing.T) {
+func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.s = sched.New(sched.Config{HeartbeatTimeout: muster.Duration(time.Hour)})

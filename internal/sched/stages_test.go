@@ -195,7 +195,7 @@ func TestTaskThatSucceedsWhileItIsCancelledHasSucceeded(t *testing.T) {
 	d.wantTask(job, 0, muster.Succeeded, "")
 }
 
-func TestCancelWhileTheWorkerIsAwayIsToldWhenItComesBack(t *testing.T) {
+func TestCancelWhileTheWorkerIsUnreachable(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")

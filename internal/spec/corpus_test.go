@@ -54,7 +54,7 @@ var longFiles = map[string]string{
 	"block scalars":                       "tasks:\n" + repeatNumbered(100, "  - name: \"a%d\"\n    env: {A: b}\n    script: |\n"+rep("      echo \"it's, [a] {b} & c\" | d\n\n", 250)+"\n"),
 	"text in double quotes":               fillFile(`run: ["sh", "-c", "`, "abc ", `"]`),
 	"text in double quotes, escapes":      "x-a: \"" + rep(`it is\n\"a\"`, 80_000) + "\"\n",
-	"text in double quotes, in lines":     "run: \"" + rep("the text goes on in the next line, as long as it is\\\n  ", 6_000) + "\"\n",
+	"text in double quotes, in lines":     "run: \"" + rep("the text continues in the next line, as long as it is\\\n  ", 6_000) + "\"\n",
 	"text in single quotes":               fillFile("x-a: '", "abcd ef ", "'\n"),
 	"text without quotes":                 "x-a: " + rep("abcd ef ", 70_000) + "\n",
 	"text without quotes, in lines":       "x-a: a\n" + rep("  word word word word word word word word\n", 8_000),

@@ -54,7 +54,7 @@ func Poll(ctx context.Context, limit time.Duration, try func() error) error {
 	}
 }
 
-// Logger returns a logger whose lines, of all levels, are part of the test's output.
+// Logger returns a logger whose lines of level info and above are part of the test's output.
 func Logger(tb testing.TB) *slog.Logger {
-	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }

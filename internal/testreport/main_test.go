@@ -25,10 +25,10 @@ func (s *stream) add(events ...event) *stream {
 }
 
 // test adds the events of one test, and what it prints.
-func (s *stream) test(pkg, name, action, says string) *stream {
+func (s *stream) test(pkg, name, action, message string) *stream {
 	return s.add(event{Action: "run", Package: pkg, Test: name},
 		event{Action: "output", Package: pkg, Test: name, Output: "=== RUN   " + name + "\n"},
-		event{Action: "output", Package: pkg, Test: name, Output: "    x_test.go:7: " + says + "\n"},
+		event{Action: "output", Package: pkg, Test: name, Output: "    x_test.go:7: " + message + "\n"},
 		event{Action: "output", Package: pkg, Test: name, Output: "--- " + strings.ToUpper(action) + ": " + name + " (0.00s)\n"},
 		event{Action: action, Package: pkg, Test: name})
 }
@@ -64,10 +64,10 @@ func TestSkips(t *testing.T) {
 		in, list, run string
 		lenient       bool
 		want          string // in the error; "" for none
-		says          string // in the output
+		message       string // in the output
 	}{
-		"unlisted":              {in: skipped, run: "root", want: "1 tests were skipped", says: "a TestDisk/small: x_test.go:7: no disk"},
-		"unlisted, not in CI":   {in: skipped, run: "root", lenient: true, says: "1 tests were skipped, 1 of them not on the list"},
+		"unlisted":              {in: skipped, run: "root", want: "1 tests were skipped", message: "a TestDisk/small: x_test.go:7: no disk"},
+		"unlisted, not in CI":   {in: skipped, run: "root", lenient: true, message: "1 tests were skipped, 1 of them not on the list"},
 		"listed":                {in: skipped, list: "root a TestDisk/small it mounts", run: "root"},
 		"listed by a pattern":   {in: skipped, list: "# why\n\nuser,root a TestDisk/* it mounts", run: "root"},
 		"listed for all tests":  {in: skipped, list: "root a * it mounts", run: "root"},
@@ -79,7 +79,7 @@ func TestSkips(t *testing.T) {
 		"no end of the text":    {in: whole, list: `root a "no disk it mounts`, run: "root", want: "line 1"},
 		"listed for others":     {in: skipped, list: "user a TestDisk/small it mounts", run: "root", want: "1 tests were skipped"},
 		"of another package":    {in: skipped, list: "root? b TestDisk/small it mounts", run: "root", want: "1 tests were skipped"},
-		"out of date":           {in: whole, list: "\nroot a TestDisk it mounts", run: "root", want: "1 entries of it are stale", says: "skips.txt:2: delete this entry"},
+		"out of date":           {in: whole, list: "\nroot a TestDisk it mounts", run: "root", want: "1 entries of it are stale", message: "skips.txt:2: delete this entry"},
 		"not out of date there": {in: whole, list: "user a TestDisk it mounts", run: "root"},
 		"not always":            {in: whole, list: "root? a TestDisk it mounts", run: "root"},
 		"not tested":            {in: whole, list: "root b TestDisk it mounts", run: "root"},
@@ -96,8 +96,8 @@ func TestSkips(t *testing.T) {
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("the error is %v, want %q; it prints\n%s", err, c.want, out)
 			}
-			if !strings.Contains(out, c.says) {
-				t.Errorf("it prints\n%s\nwithout %q", out, c.says)
+			if !strings.Contains(out, c.message) {
+				t.Errorf("it prints\n%s\nwithout %q", out, c.message)
 			}
 		})
 	}

@@ -76,9 +76,9 @@ func TestAKindIsOfferedWhileItCanBeRun(t *testing.T) {
 	}
 }
 
-// TestAnEngineThatIsLostIsTold holds that the worker's log says why it takes no containers any more, also where
+// TestLostEngineIsReported holds that the worker's log says why it takes no containers any more, also where
 // nobody said that there is an engine, and nothing of one that never was.
-func TestAnEngineThatIsLostIsTold(t *testing.T) {
+func TestLostEngineIsReported(t *testing.T) {
 	var log strings.Builder
 	lost := fmt.Errorf("no such socket: %w", fs.ErrNotExist)
 	api, err := docker.Open("unix:///not/there")

@@ -29,7 +29,7 @@ func TestWhatIsWrongWithTheAIKinds(t *testing.T) {
 	}
 }
 
-func TestWhatTasksAreTold(t *testing.T) {
+func TestEnvironmentOfTasks(t *testing.T) {
 	if env := (&AI{CacheModels: true}).environ(0); len(env) > 0 {
 		t.Errorf("without a word of the owner's: %q", env)
 	}
@@ -63,7 +63,7 @@ func TestAllowedKindsAreKnown(t *testing.T) {
 	}
 }
 
-func TestAChangeOfOwnKindsIsTold(t *testing.T) { synctest.Test(t, changedKinds) }
+func TestChangedCustomKindsAreReported(t *testing.T) { synctest.Test(t, changedKinds) }
 
 func changedKinds(t *testing.T) {
 	var lines bytes.Buffer

@@ -301,7 +301,7 @@ func TestFilesThatAreWrittenWait(t *testing.T) {
 	want(t, b.loadElsewhere(), map[string]string{"a": "2", "b": "half of 3", "c": "half of 3"})
 }
 
-func TestNothingIsToldThatIsNotThere(t *testing.T) {
+func TestMissingFilesAreNotReported(t *testing.T) {
 	b := newTestEnv(t)
 	f := b.newWatcher()
 	b.write("step", "1", time.Hour)
@@ -397,7 +397,7 @@ func TestFoldersWithoutEnd(t *testing.T) {
 	}
 }
 
-func TestTooMuchIsSaidOnce(t *testing.T) {
+func TestTooLargeIsReportedOnce(t *testing.T) {
 	b := newTestEnv(t)
 	f := b.newWatcher()
 	b.write("big", "", time.Hour)

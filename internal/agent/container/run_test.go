@@ -244,7 +244,7 @@ func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
 }
 
 // TestAnEngineThatStandsStillInASweepIsNoticed holds that what is done between two questions to the engine keeps no answer from
-// whoever offers containers.
+// every worker with containers.
 func TestAnEngineThatStandsStillInASweepIsNoticed(t *testing.T) {
 	const well, frozen, over = 0, 1, 2
 	var is atomic.Int32

@@ -342,7 +342,7 @@ func TestOthersOnTheDevice(t *testing.T) {
 }
 
 // A process whose memory is unknown explains everything.
-func TestMemoryOfOthersThatIsNotTold(t *testing.T) {
+func TestUnreportedMemoryOfOthers(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	wantHealthy(t, b, b.use(t, 1, grantOf("GPU-a"), func() { b.r.set("GPU-a", 6*gib, gpu.Process{PID: os.Getpid()}) }))
 }

@@ -93,7 +93,7 @@ func TestErrorMessages(t *testing.T) {
 		return "unix://" + l.Addr().String()
 	}
 	late := errors.New("it took too long")
-	says := func(text string) func(net.Conn) {
+	message := func(text string) func(net.Conn) {
 		return func(c net.Conn) { _, _ = io.WriteString(c, text) }
 	}
 	for _, c := range []struct {
@@ -103,11 +103,11 @@ func TestErrorMessages(t *testing.T) {
 	}{
 		{"missing", "unix://" + filepath.Join(dir, "none"), "no such file or directory", ErrUnreachable},
 		{"refused", "tcp://127.0.0.1:1", "connection refused", ErrUnreachable},
-		{"closed", serve("closed", says("")), "the connection was closed", ErrUnreachable},
-		{"no engine", serve("ssh", says("SSH-2.0-x\r\n")), `net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"; Are you trying to connect to a TLS-enabled daemon without TLS?`, ErrUnreachable},
+		{"closed", serve("closed", message("")), "the connection was closed", ErrUnreachable},
+		{"no engine", serve("ssh", message("SSH-2.0-x\r\n")), `net/http: HTTP/1.x transport connection broken: malformed HTTP response "SSH-2.0-x"; Are you trying to connect to a TLS-enabled daemon without TLS?`, ErrUnreachable},
 		{"hangs", serve("hangs", nil), "it took too long", late},
-		{"fails", serve("fails", says("HTTP/1.1 500 x\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"message": "Get \"https://reg.example/v2/\": dial tcp: no route"}`)), `Get "https://reg.example/v2/": dial tcp: no route`, ErrEngineFailed},
-		{"taken, as Podman says it", serve("taken", says("HTTP/1.1 500 x\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"message": "creating container storage: the container name \"x\" is already in use by 1f3: that name is already in use"}`)), `creating container storage: the container name "x" is already in use by 1f3: that name is already in use`, ErrConflict},
+		{"fails", serve("fails", message("HTTP/1.1 500 x\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"message": "Get \"https://reg.example/v2/\": dial tcp: no route"}`)), `Get "https://reg.example/v2/": dial tcp: no route`, ErrEngineFailed},
+		{"taken, as Podman says it", serve("taken", message("HTTP/1.1 500 x\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"+`{"message": "creating container storage: the container name \"x\" is already in use by 1f3: that name is already in use"}`)), `creating container storage: the container name "x" is already in use by 1f3: that name is already in use`, ErrConflict},
 	} {
 		e, err := Open(c.host)
 		if err != nil {

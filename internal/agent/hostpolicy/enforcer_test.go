@@ -71,7 +71,7 @@ func expect(t *testing.T, c *fakeWorker, want ...string) {
 	}
 }
 
-func TestThresholdsAreSaidOnce(t *testing.T) {
+func TestThresholdsAreReportedOnce(t *testing.T) {
 	c := &fakeWorker{}
 	g := New(Config{Options: Options{MaxCPU: new(80.0), MaxMemory: new(75.0)}, Worker: c, Log: quiet})
 	none := math.NaN()
@@ -254,7 +254,7 @@ func TestHostTells(t *testing.T) {
 	}
 }
 
-func TestWhoseProcesses(t *testing.T) {
+func TestProcessOwners(t *testing.T) {
 	other := startProcess(t)
 	child, tagged := exec.Command("sleep", "600"), exec.Command("sleep", "600")
 	tagged.Env = append(os.Environ(), "MUSTER_ATTEMPT=1")

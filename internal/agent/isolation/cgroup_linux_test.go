@@ -200,9 +200,9 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestAttemptTakenUpAnew holds that a group of the same attempt that was not removed is
+// TestRecoveredAttempt holds that a group of the same attempt that was not removed is
 // no obstacle.
-func TestAttemptTakenUpAnew(t *testing.T) {
+func TestRecoveredAttempt(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")
 	p := w.task(nil).shell("echo on; sleep 1000")

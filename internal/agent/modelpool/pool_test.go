@@ -176,7 +176,7 @@ func TestATaskThatIsCancelledStartsNoHost(t *testing.T) {
 	}
 }
 
-func TestAHostThatWasKilledIsStartedAnew(t *testing.T) {
+func TestKilledHostIsRestarted(t *testing.T) {
 	k := newPool(t, Config{})
 	old, release := acquire(t, k, serverSpec("a", ""))
 	defer release()
@@ -276,7 +276,7 @@ func (b *fakeDevices) Release(_ context.Context, a muster.AttemptID, _ *muster.G
 func TestHostsLeaveDevicesToOthers(t *testing.T) {
 	b := &fakeDevices{held: map[muster.AttemptID][]string{}}
 	k := newPool(t, Config{GPUs: b})
-	mine, release := acquire(t, k, serverSpec("mine", "", "GPU-0"))
+	own, release := acquire(t, k, serverSpec("mine", "", "GPU-0"))
 	release()
 	other, release := acquire(t, k, serverSpec("other", "", "GPU-0", "GPU-1"))
 	release()
@@ -295,8 +295,8 @@ func TestHostsLeaveDevicesToOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.onRelease = nil
-	if !isRunning(mine) || isRunning(other) || !isRunning(cpu) || !isRunning(busy) {
-		t.Fatalf("of mine, other, cpu and busy live %v %v %v %v", isRunning(mine), isRunning(other), isRunning(cpu), isRunning(busy))
+	if !isRunning(own) || isRunning(other) || !isRunning(cpu) || !isRunning(busy) {
+		t.Fatalf("of mine, other, cpu and busy live %v %v %v %v", isRunning(own), isRunning(other), isRunning(cpu), isRunning(busy))
 	}
 	if len(b.held) != 3 || len(b.released) != 1 || !strings.HasPrefix(b.released[0], "MUSTER_WARM_HOST="+k.cfg.Data) {
 		t.Fatalf("the board was given %v and knows of %v", b.released, b.held)

@@ -161,7 +161,7 @@ func TestInterpreters(t *testing.T) {
 	}
 }
 
-func TestSelfTold(t *testing.T) {
+func TestSelfReported(t *testing.T) {
 	for _, tc := range []struct{ out, version, bad string }{
 		{`{"version": "3.11.7", "executable": "/usr/bin/python3"}`, "3.11.7", ""},
 		{"Welcome!\n\n" + `{"version": "3.8.18"}` + "\n", "3.8.18", ""},

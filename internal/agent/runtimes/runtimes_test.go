@@ -34,7 +34,7 @@ func works(t *testing.T, rt *run.Runtime) {
 }
 
 // TestARuntimeIsMadeOnceForAll holds that tasks of several processes that ask at once share what one of them
-// makes, and that the others are told so.
+// makes, and that the others report this.
 func TestARuntimeIsMadeOnceForAll(t *testing.T) {
 	w := newTestEnv(t)
 	instances := []*runtimes.Runtimes{w.open(), w.open(), w.open()}
@@ -80,10 +80,10 @@ func TestARuntimeIsMadeOnceForAll(t *testing.T) {
 	}
 }
 
-// TestADamagedRuntimeIsMadeAnew checks that no task gets a runtime with missing or truncated files,
+// TestDamagedRuntimeIsRebuilt checks that no task gets a runtime with missing or truncated files,
 // whatever it is, and that the logs of the worker and of the task say what was found. Files that are cut short in
 // an environment are so, too, in what was kept of the packages, which are the same files.
-func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
+func TestDamagedRuntimeIsRebuilt(t *testing.T) {
 	w := newTestEnv(t)
 	rts := w.open()
 	rt, _ := w.get(rts, "tiny")
@@ -129,8 +129,8 @@ func TestADamagedRuntimeIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestModulesAreWrittenAnew checks that changed modules are written again.
-func TestModulesAreWrittenAnew(t *testing.T) {
+// TestModulesAreRewritten checks that changed modules are written again.
+func TestModulesAreRewritten(t *testing.T) {
 	w := newTestEnv(t)
 	code, err := w.open().ModuleDirs("tiny")
 	if err != nil {

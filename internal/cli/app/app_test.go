@@ -245,7 +245,7 @@ func TestTheImageThatIsAskedFor(t *testing.T) {
 func TestStepsOfWhatNeverBeganAreOver(t *testing.T) {
 	task := muster.Task{State: muster.Running, Step: "pulling a, 45% of 120MiB"}
 	if got := TaskNote(&task); got != task.Step {
-		t.Errorf("while it goes on: %q", got)
+		t.Errorf("while it runs: %q", got)
 	}
 	task.State = muster.Cancelled
 	if got := TaskNote(&task); got != "" {
@@ -270,8 +270,8 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestWhoInterruptsARequestIsToldThatItIsAwaited holds it for answers that take long after the signal, and for those only.
-func TestWhoInterruptsARequestIsToldThatItIsAwaited(t *testing.T) {
+// TestInterruptDuringARequest holds it for answers that take long after the signal, and for those only.
+func TestInterruptDuringARequest(t *testing.T) {
 	for takes, want := range map[time.Duration]bool{0: false, 2 * time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {
 			a, _, stderr := newApp()

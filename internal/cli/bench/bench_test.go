@@ -111,7 +111,7 @@ func TestTheTableHasTheRatios(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotCompareIsSaid(t *testing.T) {
+func TestIncomparableRuns(t *testing.T) {
 	all := twoReports(t)
 	all[1].report.Runs = all[1].report.Runs[4:] // tf32, which neither could
 	all[1].report.Model, all[1].report.Task, all[1].report.Compile = "org/other", "", true

@@ -168,16 +168,16 @@ func (w *env) watch(format app.OutputOptions, terminal bool) (wait func() error)
 // waitOutput waits until what was written, and said, is this.
 func (w *env) waitOutput(out, messages string) {
 	w.t.Helper()
-	var gotOut, gotSaid string
+	var gotOut, gotText string
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		w.mu.Lock()
-		gotOut, gotSaid = w.out.String(), w.messages.String()
+		gotOut, gotText = w.out.String(), w.messages.String()
 		w.mu.Unlock()
-		if gotOut == out && (gotSaid == messages || messages != "" && strings.Contains(gotSaid, messages)) {
+		if gotOut == out && (gotText == messages || messages != "" && strings.Contains(gotText, messages)) {
 			return
 		}
 	}
-	w.t.Fatalf("written:\n%q\nwant:\n%q\nsaid:\n%q\nwant:\n%q", gotOut, out, gotSaid, messages)
+	w.t.Fatalf("written:\n%q\nwant:\n%q\nsaid:\n%q\nwant:\n%q", gotOut, out, gotText, messages)
 }
 
 func (w *env) hasMessage(text string) bool {

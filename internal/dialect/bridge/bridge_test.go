@@ -136,7 +136,7 @@ type fakeReporter struct {
 	fail       func(id string, n int) error // of Finish, by how often it was called for the job
 	logErr     func() error                 // of Log; nil if it takes everything
 	calls      map[string]int
-	finishGate chan struct{} // closed when Finish may go on; nil at once
+	finishGate chan struct{} // closed when Finish may continue; nil at once
 	reached    chan string   // ids whose Finish was called; nil for nobody
 }
 

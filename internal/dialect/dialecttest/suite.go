@@ -75,7 +75,7 @@ func Conform(t *testing.T, s Suite) {
 		{"a second report has no effect", true, testDuplicateReport},
 		{"a report of a cancelled task has no effect", true, testCancel},
 		{"a task of a lost worker runs again, and the late report has no effect", s.Capabilities.DetectsLoss, testWorkerLoss},
-		{"a task goes on over a restart of the server", true, testServerRestart},
+		{"a task survives a restart of the server", true, testServerRestart},
 		{"a drained worker finishes its task and is given no other", true, testDrain},
 		{"two workers with one id run a task once", true, testSharedID},
 		{"malformed requests are refused, and nothing else happens", true, testMalformed},

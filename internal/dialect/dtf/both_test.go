@@ -24,7 +24,7 @@ import (
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// Our bridge at our gateway, with real work, while either is started again: each task ends well, and becomes one job of the other fleet for each attempt.
+// Our bridge at our gateway, with real work, while either is started again: each task ends well, and no attempt becomes two jobs of the other fleet.
 func TestBridgeAtGateway(t *testing.T) {
 	g := startGateway(t, nil, dtf.Tuning{})
 	w := startServer(t, serverd.Config{})
@@ -71,8 +71,9 @@ func TestBridgeAtGateway(t *testing.T) {
 		}
 		did++
 	}
-	if did != attempts {
-		t.Errorf("%d attempts became %d jobs", attempts, did)
+	// An attempt that the gateway's restart interrupted before it was sent is repeated, and becomes no job.
+	if did > attempts || did < n+len(ids) {
+		t.Errorf("%d attempts of %d tasks became %d jobs", attempts, n+len(ids), did)
 	}
 	// What our worker can do beyond DTF's is known: it heeds cancellations and does the work of its kinds.
 	all, err := g.client.Workers(t.Context())

@@ -22,7 +22,7 @@ import (
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
 // newTestBridge makes a bridge to coordinators with short intervals.
 func newTestBridge(tb testing.TB, w *env, dir string, change func(*dtf.BridgeConfig), coordinators ...*coordinator) *dtf.Bridge {

@@ -84,7 +84,7 @@ func TestResultsAreAsDTFHasThem(t *testing.T) {
 }
 
 // The results of contracts.md 3.3, which the real workers invent.
-func TestSimulatedResultsAreTold(t *testing.T) {
+func TestSimulatedResultsAreReported(t *testing.T) {
 	for _, tc := range []struct {
 		taskType, result string
 		want             bool

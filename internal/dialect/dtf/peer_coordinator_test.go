@@ -30,7 +30,7 @@ type coordinator struct {
 
 	mu       sync.Mutex
 	refuse   bool              // it answers no upgrade
-	tasks    []json.RawMessage // frames to send to whoever registers, again on each connection
+	tasks    []json.RawMessage // frames to send to each worker that registers, again on each connection
 	results  map[string][]map[string]any
 	beats    []map[string]any
 	conns    []*websocket.Conn

@@ -269,7 +269,7 @@ func (w *worker) execute(ctx context.Context, l *workerConn, t wireTask, batch b
 				}
 				l.heartbeat(ctx, status)
 				if l.expect(ctx, "heartbeat_response") != nil {
-					cut = true // the task goes on
+					cut = true // the task continues
 				}
 			}
 		}

@@ -105,7 +105,7 @@ func TestTokensMakeRoom(t *testing.T) {
 	for i := range maxTokens - 1 {
 		tokens.known[strconv.Itoa(i)] = issuedToken{Worker: strconv.Itoa(i), Key: "many", Expires: now.Add(time.Hour + time.Duration(i))}
 	}
-	mine, err := tokens.issue("w1", "one", now.Add(-tokenTTL/2)) // it is the oldest of all but those
+	own, err := tokens.issue("w1", "one", now.Add(-tokenTTL/2)) // it is the oldest of all but those
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,10 +114,10 @@ func TestTokensMakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := tokens.verify(mine, now); err != nil || len(tokens.known) != maxTokens {
+	if _, _, err := tokens.verify(own, now); err != nil || len(tokens.known) != maxTokens {
 		t.Errorf("%d tokens, %v", len(tokens.known), err)
 	}
-	delete(tokens.known, sha256Hex(mine))
+	delete(tokens.known, sha256Hex(own))
 	if again, err := tokens.issue("w1", "one", now.Add(-tokenTTL/2)); err != nil || tokens.known[sha256Hex(again)].Worker != "w1" {
 		t.Errorf("an unknown token is issued: %v", err)
 	}

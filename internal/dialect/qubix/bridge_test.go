@@ -94,7 +94,7 @@ func TestBridgeServesTheMockServer(t *testing.T) {
 		t.Errorf("the echo is reported as %v", report[0])
 	}
 	if report = b.waitReports(none); report[0]["status"] != "failed" || !strings.Contains(fmt.Sprint(report[0]["error"]), "No script content") {
-		t.Errorf("a job that nobody can run is reported as %v", report[0])
+		t.Errorf("a job that no worker can run is reported as %v", report[0])
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -394,7 +394,7 @@ func TestEachWorkerAsAProvider(t *testing.T) {
 }
 
 // The backend knows what the fleet has, also when that changes; a job that no worker can run is reported at once.
-func TestBackendIsToldOfTheFleet(t *testing.T) {
+func TestBackendLearnsTheFleet(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
 	w.worker("own-1")

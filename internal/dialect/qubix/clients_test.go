@@ -109,14 +109,14 @@ func TestQuickRegister(t *testing.T) {
 	p := w.newClient()
 	p.transcript = &transcript{}
 	status, answer := w.newClient().call(http.MethodPost, "/api/auth/register", map[string]any{"email": "a@example.org", "password": "secret"})
-	mine := field(answer, "user", "qubicAddress")
-	if status != http.StatusCreated || len(mine) != 60 || field(answer, "token") == "" {
+	own := field(answer, "user", "qubicAddress")
+	if status != http.StatusCreated || len(own) != 60 || field(answer, "token") == "" {
 		t.Fatalf("an account is answered %d %v", status, answer)
 	}
-	if _, again := w.newClient().call(http.MethodPost, "/api/auth/login", map[string]any{"email": "A@example.org", "password": "secret"}); field(again, "user", "qubicAddress") != mine {
+	if _, again := w.newClient().call(http.MethodPost, "/api/auth/login", map[string]any{"email": "A@example.org", "password": "secret"}); field(again, "user", "qubicAddress") != own {
 		t.Errorf("the login is answered %v", again)
 	}
-	if _, other := w.newClient().call(http.MethodPost, "/api/auth/login", map[string]any{"email": "a@example.org", "password": "guess"}); field(other, "user", "qubicAddress") == mine {
+	if _, other := w.newClient().call(http.MethodPost, "/api/auth/login", map[string]any{"email": "a@example.org", "password": "guess"}); field(other, "user", "qubicAddress") == own {
 		t.Error("another password is the same account")
 	}
 	quick := func(kind, id string, more map[string]any) map[string]any {
@@ -138,7 +138,7 @@ func TestQuickRegister(t *testing.T) {
 	}
 	p.call(http.MethodGet, "/api/providers", nil)
 	p.call(http.MethodGet, "/api/providers/native-1", nil)
-	p.call(http.MethodGet, "/api/users/"+mine, nil)
+	p.call(http.MethodGet, "/api/users/"+own, nil)
 	p.transcript.lines = p.transcript.lines[:len(p.transcript.lines)-1] // its address is of this server
 	p.transcript.golden(t, "quick.golden")
 	if b := w.foreignWorker("Provider-browser-"); len(b.Kinds) != 1 || b.Kinds[0] != "foreign" || len(b.Resources.GPUs) != 0 || b.Price != 1 {

@@ -194,7 +194,7 @@ func TestSimulatedResultsDoNotCount(t *testing.T) {
 }
 
 // What the worker would not heed is done by another one.
-func TestWhatTheWorkerDoesNotHeedGoesElsewhere(t *testing.T) {
+func TestUnsupportedFieldsGoElsewhere(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
 	enhanced := newEnhanced(w.newClient(), machine)
@@ -262,7 +262,7 @@ func TestWorkerThatIsStartedAgain(t *testing.T) {
 }
 
 // Neither try to report came through: the worker asks for work, and the job is done again.
-func TestJobWhoseReportIsLost(t *testing.T) {
+func TestJobWithLostReport(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, func(c *dialect.Config) { c.Options["lost"] = "1s" })
 	enhanced := newEnhanced(w.newClient(), machine)

@@ -151,7 +151,7 @@ func unsupportedReason(t *muster.TaskSpec) string {
 	return ""
 }
 
-// toWorkerJob is a task as a QUBIX worker is given it. A Muster bridge is told all that its stage says.
+// toWorkerJob converts a task for a QUBIX worker. A Muster bridge gets the whole stage.
 func toWorkerJob(id, worker string, t *muster.TaskSpec, toBridge bool) job {
 	one := 1.0
 	j := job{ID: id, ProviderID: &worker, ComputeNeeded: &one, Status: statusAssigned, InputData: json.RawMessage("{}")}

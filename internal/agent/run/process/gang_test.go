@@ -72,7 +72,7 @@ func TestAMemberOfAGangFindsTheOthers(t *testing.T) {
 	}
 }
 
-func TestTorchrunIsToldOfTheWorldAndTheProgram(t *testing.T) {
+func TestTorchrunArguments(t *testing.T) {
 	dir := install(t, "torchrun", "python3")
 	python := filepath.Join(dir, "python3")
 	alone := []string{"--standalone", "--nnodes=1", "--nproc_per_node=1"}

@@ -67,7 +67,7 @@ func TestPythonIsForScripts(t *testing.T) {
 }
 
 // TestFilesOfTheWorkerStayItsOwn passes none of the files on that were left open
-// for the worker by whoever started it.
+// for the worker by its parent.
 func TestFilesOfTheWorkerStayItsOwn(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("Linux shows the open files of a process")

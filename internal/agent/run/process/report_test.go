@@ -8,9 +8,9 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// TestWhoseMemoryRanOut checks that a killed task does not count as out of memory because another process of the
+// TestOutOfMemoryCause checks that a killed task does not count as out of memory because another process of the
 // machine ran out of memory, if the task has a control group that counts.
-func TestWhoseMemoryRanOut(t *testing.T) {
+func TestOutOfMemoryCause(t *testing.T) {
 	for _, c := range []struct {
 		kills *int // in the task's group
 		want  muster.Reason

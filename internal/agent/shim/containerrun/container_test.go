@@ -300,11 +300,11 @@ func TestFailedStartIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name   string
-		change func(*docker.ContainerSpec)
-		argv   []string
-		reason muster.Reason
-		says   string
+		name    string
+		change  func(*docker.ContainerSpec)
+		argv    []string
+		reason  muster.Reason
+		message string
 	}{
 		{"no program", nil, []string{"no-such"}, muster.StartFailed, "no-such: no such command in the image " + p.image},
 		{"no file", nil, []string{"/no/such"}, muster.StartFailed, "/no/such: no such command in the image"},
@@ -317,7 +317,7 @@ func TestFailedStartIsExplained(t *testing.T) {
 			ctr := p.create(c.change, c.argv...)
 			_, err := startContainer(t, ctr, testTimeouts)
 			failed, ok := err.(*run.TaskError) //nolint:errorlint // the contract
-			if !ok || failed.Reason != c.reason || !strings.Contains(failed.Message, c.says) {
+			if !ok || failed.Reason != c.reason || !strings.Contains(failed.Message, c.message) {
 				t.Errorf("%v", err)
 			}
 			if s, err := p.engine.State(t.Context(), ctr.ID); err != nil || s.Running {
@@ -326,9 +326,9 @@ func TestFailedStartIsExplained(t *testing.T) {
 		})
 	}
 	t.Run("by an init", func(t *testing.T) {
-		for program, says := range map[string]string{"no-such": "no-such: no such command in the image", "/etc": "/etc cannot be executed"} {
+		for program, message := range map[string]string{"no-such": "no-such: no such command in the image", "/etc": "/etc cannot be executed"} {
 			c := runContainer(t, p.create(func(d *docker.ContainerSpec) { d.Init = true }, program), testTimeouts)
-			if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.StartFailed || !strings.HasPrefix(x.Stopped.Message, says) {
+			if x := c.wait(); x.Stopped == nil || x.Stopped.Reason != muster.StartFailed || !strings.HasPrefix(x.Stopped.Message, message) {
 				t.Errorf("%s: %+v, stderr %q", program, x, c.out[1].String())
 			}
 		}
