@@ -26,7 +26,7 @@ func NewTuned(tuning Tuning) (system dialect.System, hasWorker func(worker strin
 		if err != nil {
 			return nil, err
 		}
-		settings.resendAfter, settings.timeout, settings.signer = tuning.Resend, 10*time.Second, signer{tuning.Secret}
+		settings.resendAfter, settings.bridgeTurn, settings.timeout, settings.signer = tuning.Resend, 5*tuning.Resend, 10*time.Second, signer{tuning.Secret}
 		if tuning.Grace > 0 {
 			settings.grace = tuning.Grace
 		}

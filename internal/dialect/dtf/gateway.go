@@ -50,11 +50,12 @@ type settings struct {
 
 	resendAfter time.Duration // before a task is sent again that the worker does not mention
 	resendBeats int           // heartbeats before that
+	bridgeTurn  time.Duration // in which the heartbeats of a bridge of Muster mention each of its tasks
 	timeout     time.Duration // for the first message of a connection, and for requests to the server
 }
 
 func readSettings(o map[string]string) (*settings, error) {
-	s := &settings{passThrough: true, grace: 45 * time.Second, batch: 1, resendAfter: 25 * time.Second, resendBeats: 2, timeout: 15 * time.Second}
+	s := &settings{passThrough: true, grace: 45 * time.Second, batch: 1, resendAfter: 25 * time.Second, resendBeats: 2, bridgeTurn: time.Minute, timeout: 15 * time.Second}
 	var err error
 	if path := o["security"]; path != "" {
 		if s.security, err = readConfig(path); err != nil {

@@ -168,7 +168,7 @@ func (p *remoteWorker) markSent(tasks []*fleet.Task, now time.Time) {
 
 // recordHeartbeat records a heartbeat with one task or none. It reports whether the worker is idle: after two heartbeats without a task, or
 // after many if it may run a batch, whose tasks heartbeats do not mention.
-func (p *remoteWorker) recordHeartbeat(now time.Time, task string) bool {
+func (p *remoteWorker) recordHeartbeat(now time.Time, task string, bridgeTurn time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.awaitFirstBeat = false
@@ -186,7 +186,7 @@ func (p *remoteWorker) recordHeartbeat(now time.Time, task string) bool {
 	for id, s := range p.sent {
 		if id == task {
 			s.lastHeard, s.beats = now, 0
-		} else if p.slots == 1 || s.lastHeard.Add(time.Minute).Before(now) { // a bridge of Muster mentions its tasks in turn
+		} else if p.slots == 1 || s.lastHeard.Add(bridgeTurn).Before(now) { // a bridge of Muster mentions its tasks in turn
 			s.beats++
 		}
 	}

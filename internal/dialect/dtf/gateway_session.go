@@ -325,7 +325,7 @@ func (s *session) heartbeat(ctx context.Context, m *message) bool {
 		_ = s.g.fleet.ReportLate(c.TaskID) // the task is not an orphan any more
 		p.forgetTask(c.TaskID)
 	}
-	if p.recordHeartbeat(now, task) {
+	if p.recordHeartbeat(now, task, s.g.settings.bridgeTurn) {
 		w.MarkIdle()
 	}
 	wake.Set(s.pushWake)

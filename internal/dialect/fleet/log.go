@@ -101,7 +101,7 @@ func encodeLines(lines []string, free int64) (data []byte, truncated bool) {
 		complete := len(data)
 		data = tasklog.AppendRecord(data, tasklog.Record{Stream: tasklog.Stdout, At: now, Data: []byte(line + "\n")})
 		if int64(len(data)) > free {
-			return tasklog.AppendRecord(data[:complete], tasklog.Record{Stream: tasklog.System, At: now, Data: []byte("the output is cut here\n")}), true
+			return tasklog.AppendRecord(data[:complete], tasklog.Record{Stream: tasklog.System, At: now, Data: []byte("output truncated\n")}), true
 		}
 	}
 	return data, false

@@ -40,7 +40,7 @@ func TestLogBound(t *testing.T) {
 		}
 		got = append(got, string(line.Data[:min(len(line.Data), 100)]))
 	}
-	if want := []string{"first\n", "second\n", "the output is cut here\n"}; !slices.Equal(got, want) {
+	if want := []string{"first\n", "second\n", "output truncated\n"}; !slices.Equal(got, want) {
 		t.Errorf("the log is %q, want %q", got, want)
 	}
 }

@@ -1,4 +1,4 @@
-// Package mloc has what a host and a worker of MLOC have in common, for the packages that speak this dialect.
+// Package mloc implements the wire types and mappings that a host and a worker of MLOC share.
 //
 // MLOC has a host (the orchestrator) and workers, with a Redis database between them: hashes and channels of JSON
 // texts are the control plane, HTTP requests to the host the data plane.

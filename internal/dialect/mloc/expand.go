@@ -49,17 +49,17 @@ func Expand(data []byte) ([]Stage, error) {
 		return nil, InvalidDocument("the document must be a mapping with apiVersion, kind, metadata and spec")
 	}
 	if v := Text(top["apiVersion"]); v != "mloc/v1" {
-		return nil, InvalidDocument("apiVersion must be mloc/v1, and not %s", Quoted(top["apiVersion"]))
+		return nil, InvalidDocument("apiVersion must be mloc/v1, not %s", Quoted(top["apiVersion"]))
 	}
 	doc := Document{APIVersion: "mloc/v1", Kind: Text(top["kind"])}
 	if doc.Metadata, ok = optionalObject(top["metadata"]); !ok {
 		return nil, InvalidDocument("metadata must be a mapping")
 	}
 	if doc.Spec, ok = top["spec"].(Object); !ok {
-		return nil, InvalidDocument("spec is missing, or is no mapping")
+		return nil, InvalidDocument("spec is missing or is not a mapping")
 	}
 	if name, there := doc.Metadata["name"]; there && name != nil && Text(name) == "" {
-		return nil, InvalidDocument("metadata.name must be a text, and not %s", Quoted(name))
+		return nil, InvalidDocument("metadata.name must be a text, not %s", Quoted(name))
 	}
 	stages, _ := doc.Spec["stages"].([]any)
 	nodes, _ := Lookup(doc.Spec, "graph")["nodes"].([]any)

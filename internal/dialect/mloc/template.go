@@ -33,7 +33,7 @@ func Resolve(s Object, stages map[string]Upstream) (Object, error) {
 	}
 	out, ok := v.(Object)
 	if !ok {
-		return nil, muster.Errorf(muster.Internal, "the spec of a task is no mapping")
+		return nil, muster.Errorf(muster.Internal, "the spec of a task is not a mapping")
 	}
 	results := Object{}
 	for name, st := range stages {

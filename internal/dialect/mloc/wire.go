@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// Where hosts and workers meet unless they are told otherwise.
+// Defaults of hosts and workers.
 const (
 	DefaultAddress = ":8000"
 	DefaultRedis   = "redis://localhost:6379/0"
@@ -30,7 +30,7 @@ const (
 // WorkerKey is the hash of a worker's facts.
 func WorkerKey(id string) string { return "worker:" + id }
 
-// HeartbeatKey is the string whose time to live is a worker's life.
+// HeartbeatKey is the key that expires when a worker's heartbeats stop.
 func HeartbeatKey(id string) string { return "worker:" + id + ":hb" }
 
 // The statuses of a worker. A host gives a task only to one that is exactly IDLE.
@@ -277,7 +277,7 @@ func Decode(b []byte, limit int, dst any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	if err := d.Decode(dst); err != nil {
-		return muster.Errorf(muster.Invalid, "this is not the JSON that was expected: %w", err)
+		return muster.Errorf(muster.Invalid, "unexpected JSON: %w", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return muster.Errorf(muster.Invalid, "there is more after the JSON value")

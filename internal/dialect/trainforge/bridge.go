@@ -100,7 +100,7 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	}
 	b := &Bridge{cfg: cfg, server: r, claims: map[string]*jobClaim{}, skippedJobs: map[string]bool{}, uploadTries: map[string]int{}}
 	if err := os.MkdirAll(b.claimsDir(), 0o700); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the bridge's folder cannot be made: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's folder: %w", err)
 	}
 	if b.id, err = b.identity(); err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (b *Bridge) scaled(d time.Duration) time.Duration {
 
 func (b *Bridge) claimsDir() string { return filepath.Join(b.cfg.Core.Dir, "claims") }
 
-// identity is the worker's id. One that was made is kept: jobs that were claimed under it go on.
+// identity is the worker's id. A generated id is kept, because claimed jobs continue under it.
 func (b *Bridge) identity() (string, error) {
 	if b.cfg.WorkerID != "" {
 		return b.cfg.WorkerID, nil
@@ -235,7 +235,7 @@ func (b *Bridge) reportOffline(ctx context.Context) {
 		return
 	}
 	if _, err := b.server.call(ctx, http.MethodPut, "/api/workers/"+url.PathEscape(b.id)+"/status", update{Status: statusOffline, Message: shutdownMessage}); err != nil {
-		b.log.Debug("the server does not know that the worker stops", slog.Any("error", err))
+		b.log.Debug("cannot report that the worker stops", slog.Any("error", err))
 	}
 }
 
@@ -252,7 +252,7 @@ func (b *Bridge) mayBeRegistered() bool {
 	return b.api == apiCurrent || b.api == "" && b.registerSent
 }
 
-// register finds out which interface the server has, and registers. It is Unavailable while the server is not there, and another error
+// register detects the server's interface, and registers. The error is Unavailable while the server is unreachable, and another one
 // if it has none of them.
 func (b *Bridge) register(ctx context.Context) error {
 	a, err := b.server.call(ctx, http.MethodGet, "/health", nil)
@@ -374,7 +374,7 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 		}
 		if reason := unfitReason(j, &c); reason != "" {
 			if !b.wasSkipped(j.id(), true) {
-				b.log.Warn("a job is left to other workers", slog.String("job", j.id()), slog.String("why", reason))
+				b.log.Warn("job left to other workers", slog.String("job", j.id()), slog.String("why", reason))
 			}
 			continue
 		}
@@ -402,7 +402,7 @@ func (b *Bridge) wasSkipped(id string, mark bool) bool {
 	return skipped
 }
 
-// pendingJobs lists jobs that nobody has.
+// pendingJobs lists unclaimed jobs.
 func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 	path := "/api/jobs/pending"
 	if b.currentAPI() == apiLegacy {

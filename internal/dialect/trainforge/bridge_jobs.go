@@ -41,7 +41,7 @@ func (b *Bridge) jobPath(id string) string {
 	return "/api/jobs/" + url.PathEscape(id)
 }
 
-// loadClaims reads those of an earlier life. Files of downloads are removed.
+// loadClaims reads the claims of an earlier incarnation. It removes files of downloads.
 func (b *Bridge) loadClaims() error {
 	list, err := os.ReadDir(b.claimsDir())
 	if err != nil {
@@ -101,7 +101,7 @@ func (b *Bridge) startClaim(ctx context.Context, j *job) bool {
 	return b.confirmClaim(ctx, i)
 }
 
-// confirmClaim claims the job of an intent. It returns false if it is not ours or that is not known yet.
+// confirmClaim claims the job of an intent. It returns false if another worker has the job, or if the owner is unknown.
 func (b *Bridge) confirmClaim(ctx context.Context, i *jobClaim) bool {
 	var won bool
 	var err error
@@ -236,7 +236,7 @@ func (b *Bridge) checkCancelled(ctx context.Context) {
 	}
 }
 
-// continueClaim goes on with a job that is being taken.
+// continueClaim continues the claim of a job.
 func (b *Bridge) continueClaim(ctx context.Context, takers *errgroup.Group, i *jobClaim) {
 	b.mu.Lock()
 	busy := i.busy
@@ -320,7 +320,7 @@ func (b *Bridge) spec(ctx context.Context, i *jobClaim) (*muster.Spec, error) {
 	}
 	dir, err := os.MkdirTemp(b.claimsDir(), "project-*")
 	if err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "no folder for a project can be made: %w", err)
+		return nil, muster.Errorf(muster.Unavailable, "cannot create a folder for a project: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // at the next start at the latest
 	if err := b.fetchProject(ctx, i.Job.id(), dir); err != nil {
@@ -370,7 +370,7 @@ func (b *Bridge) localProject(id string) (*os.File, int64, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && (!info.Mode().IsRegular() || info.Size() > project.MaxBytes) {
-		err = muster.Errorf(muster.Invalid, "%s is no project of at most %s", path, muster.Size(project.MaxBytes))
+		err = muster.Errorf(muster.Invalid, "%s is not a project of at most %s", path, muster.Size(project.MaxBytes))
 	}
 	if err != nil {
 		return nil, 0, errors.Join(err, f.Close())

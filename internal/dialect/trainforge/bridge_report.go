@@ -81,7 +81,7 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 	return b.sendMetrics(ctx, t)
 }
 
-// sendMetrics tells those figures of a task that TrainForge knows.
+// sendMetrics reports the metrics of a task that TrainForge has fields for.
 func (b *Bridge) sendMetrics(ctx context.Context, t *muster.Task) error {
 	p, found := workerProgress{}, false
 	for name, dst := range map[string]**float64{"epoch": &p.Epoch, "loss": &p.Loss, "accuracy": &p.Accuracy} {
@@ -199,7 +199,7 @@ func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Fina
 	}
 	f, err := os.CreateTemp(b.claimsDir(), "results-*")
 	if err != nil {
-		return muster.Errorf(muster.Unavailable, "no file for the results can be made: %w", err)
+		return muster.Errorf(muster.Unavailable, "cannot create a file for the results: %w", err)
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // at the next start at the latest
 	defer f.Close()
@@ -227,7 +227,7 @@ func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Fina
 		return err
 	}
 	if size > maxResults || len(skipped) > 0 {
-		b.log.Warn("results are larger than TrainForge takes, and stay in Muster", slog.String("job", j.ID), slog.String("size", muster.Size(size).String()), slog.Int("left", len(skipped)))
+		b.log.Warn("results exceed TrainForge's limit and stay in Muster", slog.String("job", j.ID), slog.String("size", muster.Size(size).String()), slog.Int("left", len(skipped)))
 		_ = b.Log(ctx, j, []string{fmt.Sprintf("results of %s are larger than TrainForge takes: they are artifacts of Muster's job %s", muster.Size(size), j.MusterJob)})
 		if size > maxResults {
 			return nil

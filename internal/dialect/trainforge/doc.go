@@ -1,4 +1,4 @@
-// Package trainforge speaks TrainForge's HTTP interface on both sides.
+// Package trainforge implements both sides of TrainForge's HTTP interface.
 //
 // Gateway serves TrainForge's three workers and its clients from a Muster server:
 //

@@ -143,7 +143,7 @@ func (g *Gateway) parseOptions() error {
 		}
 		g.sharedDir, g.sharedConfigured = abs, true
 		if info, err := os.Stat(abs); err != nil || !info.IsDir() {
-			return muster.Errorf(muster.Invalid, "--dialect trainforge: projects=%s is no folder: make it, on the file system that the workers share", s)
+			return muster.Errorf(muster.Invalid, "--dialect trainforge: projects=%s is not a folder: create it, on the file system that the workers share", s)
 		}
 	}
 	return nil

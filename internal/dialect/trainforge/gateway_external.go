@@ -90,7 +90,7 @@ func addrDistance(a, b netip.Addr) int {
 	return 1
 }
 
-// isClaimable reports whether nobody claimed a task.
+// isClaimable reports whether a task is unclaimed.
 func (g *Gateway) isClaimable(t *fleet.Task) bool {
 	return !t.Started() && g.state(t).snapshot().Ticket == ""
 }
@@ -234,7 +234,7 @@ func (g *Gateway) wasTask(id string) bool {
 	return bound || g.isLate(id)
 }
 
-// reportStatus is worker C's word on a job.
+// reportStatus handles a job status of worker C.
 func (g *Gateway) reportStatus(q *request) error {
 	var body update
 	if err := q.decode(&body); err != nil {

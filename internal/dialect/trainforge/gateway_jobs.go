@@ -63,7 +63,7 @@ func (g *Gateway) submit(q *request) error {
 		members = 2
 		if s := u.fields["num_workers"]; s != "" {
 			if members, err = strconv.Atoi(s); err != nil || members < 1 || members > muster.MaxGangSize {
-				return muster.Errorf(muster.Invalid, "num_workers is no number of workers")
+				return muster.Errorf(muster.Invalid, "num_workers is not a number of workers")
 			}
 		}
 	}
@@ -234,7 +234,7 @@ func (g *Gateway) list(q *request) error {
 	limit := defaultListed
 	if s := q.r.URL.Query().Get("limit"); s != "" {
 		if limit, err = strconv.Atoi(s); err != nil || limit < 1 {
-			return muster.Errorf(muster.Invalid, "limit is no number of jobs")
+			return muster.Errorf(muster.Invalid, "limit is not a number of jobs")
 		}
 		limit = min(limit, maxListed)
 	}

@@ -112,7 +112,7 @@ func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 	return j
 }
 
-// nodeReport is worker A's word on a job.
+// nodeReport handles a job report of worker A.
 func (g *Gateway) nodeReport(q *request) error {
 	var body nodeStatus
 	if err := q.decode(&body); err != nil {
@@ -143,7 +143,7 @@ func (g *Gateway) nodeReport(q *request) error {
 	return q.reply(ok)
 }
 
-// applyStatus takes a worker's word on a task. A task that is over in the meantime is none of the worker's faults.
+// applyStatus applies a worker's status of a task. It is not an error if the task has ended meanwhile.
 func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int) error {
 	ts := g.state(t)
 	var err error
@@ -172,7 +172,7 @@ func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int
 	return err
 }
 
-// nodeUnregister is worker A's goodbye.
+// nodeUnregister unregisters worker A.
 func (g *Gateway) nodeUnregister(q *request) error {
 	var body claimRequest
 	if err := q.decode(&body); err != nil {

@@ -273,9 +273,9 @@ func toFinalReport(status, message string, codes []*int, c *control) fleet.Final
 		case status == statusCompleted:
 			e.Outcome, e.Message = muster.AttemptSucceeded, ""
 		case e.ExitCode != nil:
-			e.Reason, e.Message = muster.ExitCode, cmp.Or(e.Message, "the program failed; TrainForge's worker says no more")
+			e.Reason, e.Message = muster.ExitCode, cmp.Or(e.Message, "the program failed; TrainForge's worker reported no reason")
 		default:
-			e.Reason, e.Message = muster.StartFailed, cmp.Or(e.Message, "TrainForge's worker says that the job failed, and not why")
+			e.Reason, e.Message = muster.StartFailed, cmp.Or(e.Message, "TrainForge's worker reported a failure without a reason")
 		}
 		return e
 	}
@@ -310,7 +310,7 @@ func (c *control) fillReport(e fleet.FinalReport, status string) fleet.FinalRepo
 	case c.UploadError != "":
 		e.Reason, e.Message = muster.UploadFailed, "the worker could not upload the outputs: "+truncate(c.UploadError, 400)
 	case status != statusCompleted:
-		e.Reason, e.Message = muster.StartFailed, cmp.Or(e.Message, "the program succeeded, and TrainForge's worker says that the job failed")
+		e.Reason, e.Message = muster.StartFailed, cmp.Or(e.Message, "the program succeeded, but TrainForge's worker reported a failure")
 	default:
 		e.Outcome, e.Message = muster.AttemptSucceeded, ""
 	}

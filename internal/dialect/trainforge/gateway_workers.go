@@ -96,7 +96,7 @@ func (g *Gateway) checkIDConflict(facts fleet.Facts) error {
 
 func gbToSize(field string, f float64) (muster.Size, error) {
 	if f = finite(f); f < 0 || f > 1<<20 {
-		return 0, muster.Errorf(muster.Invalid, "%s is no size of a machine", field)
+		return 0, muster.Errorf(muster.Invalid, "%s is not a valid size of a machine", field)
 	}
 	return muster.Size(f * (1 << 30)), nil
 }
@@ -119,7 +119,7 @@ func toGPUs(worker string, gpus []gpu) ([]muster.GPU, error) {
 	for _, d := range gpus {
 		memory := finite(d.MemoryMB)
 		if d.ID < 0 || d.ID > 1000 || seen[d.ID] || memory < 0 || memory > 1<<30 {
-			return nil, muster.Errorf(muster.Invalid, "gpu %d makes no sense", d.ID)
+			return nil, muster.Errorf(muster.Invalid, "gpu %d is not valid", d.ID)
 		}
 		seen[d.ID] = true
 		list = append(list, muster.GPU{
@@ -312,7 +312,7 @@ func (g *Gateway) workerEvent(q *request) error {
 	}
 	w.Touch(nil)
 	if body.Status == statusOffline {
-		w.Constrain(sourceStopped, "it says that it is offline")
+		w.Constrain(sourceStopped, "it reported that it is offline")
 	}
 	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "ok"})
 }

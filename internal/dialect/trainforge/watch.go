@@ -127,7 +127,7 @@ func (g *Gateway) finishFor(ctx context.Context, group *errgroup.Group, t *fleet
 	ts.busy = group.TryGo(func() error {
 		g.deps.Log.Warn("a TrainForge worker did not report a job that has ended", slog.String("worker", t.Worker().ID()), slog.String("task", t.Run().Attempt.String()))
 		if err := g.finish(ctx, t, status, "", nil); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
-			g.deps.Log.Warn("a job's end cannot be reported", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
+			g.deps.Log.Warn("cannot report the end of a job", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
 		}
 		ts.mu.Lock()
 		ts.busy = false
@@ -263,7 +263,7 @@ func (g *Gateway) tailOutput(ctx context.Context, t *fleet.Task, ts *taskState) 
 	return context.Cause(ctx)
 }
 
-// silenceReason says why a task is given up: its worker dropped it, or its program has not been heard of for too long. "" while it may go on.
+// silenceReason returns why a task is given up: its worker dropped it, or its program was silent for too long. It is "" while the task may continue.
 func (g *Gateway) silenceReason(t *fleet.Task, ts *taskState) string {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -278,9 +278,9 @@ func (g *Gateway) silenceReason(t *fleet.Task, ts *taskState) string {
 		}
 		return "its TrainForge worker took it and did not start it in " + limit.String()
 	case ts.runnerSeen && time.Since(ts.lastHeard) > g.timeouts.runnerSilence:
-		return "its program on the TrainForge worker was not heard of for " + g.timeouts.runnerSilence.String()
+		return "its program on the TrainForge worker sent no report for " + g.timeouts.runnerSilence.String()
 	case time.Since(ts.lastHeard) > g.timeouts.setup:
-		return "nothing was heard of it from its TrainForge worker for " + g.timeouts.setup.String()
+		return "its TrainForge worker sent no report about it for " + g.timeouts.setup.String()
 	default:
 		return ""
 	}

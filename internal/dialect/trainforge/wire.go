@@ -180,7 +180,7 @@ func (d *dist) check() error {
 	if d.WorldSize < 1 || d.WorldSize > muster.MaxGangSize || d.Rank < 0 || d.Rank >= d.WorldSize ||
 		d.MasterAddr == "" || len(d.MasterAddr) > 255 || strings.ContainsAny(d.MasterAddr, " \t\r\n\x00") || strings.HasPrefix(d.MasterAddr, "-") ||
 		d.MasterPort < 1 || d.MasterPort > 65535 {
-		return muster.Errorf(muster.Invalid, "the place in the distributed job makes no sense: rank %d of %d at port %d", d.Rank, d.WorldSize, d.MasterPort)
+		return muster.Errorf(muster.Invalid, "invalid place in the distributed job: rank %d of %d at port %d", d.Rank, d.WorldSize, d.MasterPort)
 	}
 	return nil
 }
@@ -231,11 +231,11 @@ func (a *amount) UnmarshalJSON(b []byte) error {
 	case string:
 		n, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
 		if err != nil {
-			return muster.Errorf(muster.Invalid, "%q is no number", truncate(v, 40))
+			return muster.Errorf(muster.Invalid, "%q is not a number", truncate(v, 40))
 		}
 		a.number = n
 	default:
-		return muster.Errorf(muster.Invalid, "an amount of a resource is no number")
+		return muster.Errorf(muster.Invalid, "the amount of a resource is not a number")
 	}
 	return nil
 }
@@ -271,7 +271,7 @@ func (m memorySize) bytes() (muster.Size, error) {
 	}
 	size, err := muster.ParseSize(s)
 	if err != nil || size > 1<<50 {
-		return 0, muster.Errorf(muster.Invalid, "resources.memory %q is no size: write such as \"4Gi\"", truncate(s, 40))
+		return 0, muster.Errorf(muster.Invalid, "resources.memory %q is not a size: write one such as \"4Gi\"", truncate(s, 40))
 	}
 	return size, nil
 }
@@ -298,13 +298,13 @@ func (r *resources) request(gpus bool) (muster.Request, error) {
 	} else if r.GPU != nil {
 		n := r.GPU.number
 		if !(n >= 0 && n <= 1024) || n != math.Trunc(n) {
-			return q, muster.Errorf(muster.Invalid, "resources.gpu is no number of GPUs")
+			return q, muster.Errorf(muster.Invalid, "resources.gpu is not a number of GPUs")
 		}
 		q.GPUs.Count = int(n)
 	}
 	if r.CPU != nil {
 		if !(r.CPU.number >= 0 && r.CPU.number <= 10_000) {
-			return q, muster.Errorf(muster.Invalid, "resources.cpu is no number of cores")
+			return q, muster.Errorf(muster.Invalid, "resources.cpu is not a number of cores")
 		}
 		q.CPUs = math.Round(r.CPU.number*1000) / 1000
 	}
@@ -395,7 +395,7 @@ func checkID(field, id string) error {
 		return muster.Errorf(muster.Invalid, "%s is required", field)
 	}
 	if len(id) > maxID || !utf8.ValidString(id) || strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' }) {
-		return muster.Errorf(muster.Invalid, "%s is no id: at most %d bytes without / and control characters", field, maxID)
+		return muster.Errorf(muster.Invalid, "%s is not an id: at most %d bytes without / and control characters", field, maxID)
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func parseHeaders(v any, at string) (map[string]string, error) {
 	for k, v := range o {
 		s, ok := v.(string)
 		if !ok || len(o) > 100 || len(s) > 16<<10 {
-			return nil, mloc.Unsupported("%s.%s is no text, or too long", at, mloc.Truncate(k, 64))
+			return nil, mloc.Unsupported("%s.%s is not a text, or is too long", at, mloc.Truncate(k, 64))
 		}
 		out[k] = s
 	}
@@ -156,7 +156,7 @@ func (w *httpClient) send(ctx context.Context, idleTimeout time.Duration, method
 	return handle(resp)
 }
 
-// activityReader tells that bytes were read.
+// activityReader reports when bytes are read.
 type activityReader struct {
 	r      io.Reader
 	onRead func()
@@ -277,7 +277,7 @@ func (w *httpClient) fetch(ctx context.Context, idleTimeout time.Duration, addre
 	})
 }
 
-// remoteState is what a host says of a task that this worker was given.
+// remoteState is the state of a task of this worker at the host.
 type remoteState int
 
 const (

@@ -65,7 +65,7 @@ func parseRetrieval(s mloc.Object) (retrieval, error) {
 		r.Queries = append(r.Queries, one)
 	}
 	if len(r.Queries) == 0 || len(r.Queries) > maxQueries {
-		return r, mloc.Unsupported("there are %d queries in spec.query and spec.data.items: a task has 1 to %d", len(r.Queries), maxQueries)
+		return r, mloc.Unsupported("spec.query and spec.data.items have %d queries: a task has 1 to %d", len(r.Queries), maxQueries)
 	}
 	return r, nil
 }

@@ -198,7 +198,7 @@ func (b *Bridge) result(ctx context.Context, o *memberOutcome, links map[string]
 func (b *Bridge) predictions(_ context.Context, o *memberOutcome) (json.RawMessage, error) {
 	r := mloc.Object{}
 	if err := mloc.Decode(o.task.Result, mloc.MaxResult, &r); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "the result of task %s is no object: %w", o.task.ID, err)
+		return nil, muster.Errorf(muster.Invalid, "the result of task %s is not an object: %w", o.task.ID, err)
 	}
 	if whole, exists := r["complete"].(bool); !exists || whole {
 		return o.task.Result, nil

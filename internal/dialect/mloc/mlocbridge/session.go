@@ -30,8 +30,8 @@ type facts struct {
 	Cost     float64 // per hour
 }
 
-// session is the life of one worker of MLOC in Redis: its registration, heartbeats, status and events. It survives a
-// Redis that was away, restarted or flushed: what it should hold is written again.
+// session keeps one worker of MLOC in Redis: its registration, heartbeats, status and events. It survives a
+// Redis that was unreachable, restarted or flushed: missing entries are written again.
 type session struct {
 	redis     *mloc.RedisConn
 	id, topic string
@@ -85,7 +85,7 @@ func (s *session) listen(ctx context.Context) {
 			}
 		})
 		if ctx.Err() == nil {
-			s.log.Warn("not subscribed to the channel of tasks; trying again", slog.String("why", err.Error()), slog.Duration("in", wait))
+			s.log.Warn("not subscribed to the channel of tasks, retrying", slog.String("why", err.Error()), slog.Duration("in", wait))
 			_ = backoff.Sleep(ctx, wait)
 		}
 	}
@@ -123,7 +123,7 @@ func (s *session) heartbeatLoop(ctx context.Context) {
 				retrying = true
 			default:
 				retrying, warned = true, true
-				s.log.Warn("cannot tell the host about this worker; trying again", slog.String("why", err.Error()))
+				s.log.Warn("cannot register with the host, retrying", slog.String("why", err.Error()))
 			}
 		}
 		retry := (<-chan time.Time)(nil)
@@ -167,7 +167,7 @@ func (s *session) reconcile(ctx context.Context, due bool) error {
 	// and after each restart: an earlier process may have been killed with a message that it had not kept yet.
 	lost := !holds && (restarted || missed && (there && (status == mloc.StatusRunning || !registered) || !there && registered))
 	if lost {
-		s.log.Info("a task may have been published while this worker did not listen: it registers again, so that the host hands it out again")
+		s.log.Info("a task may have been published while this worker was not subscribed: registering again, so that the host publishes it again")
 		if err := s.unregister(ctx); err != nil {
 			return err
 		}
@@ -309,7 +309,7 @@ func (s *session) heartbeat(ctx context.Context) error {
 // of a fleet come and go.
 func (s *session) metrics(ctx context.Context, now time.Time) (mloc.Object, error) {
 	f, err := s.facts(ctx)
-	if err != nil { // Muster's server is away: the last figures stay
+	if err != nil { // Muster's server is unreachable: keep the last metrics
 		return s.meter.metrics(now, s.meter.cost), nil //nolint:nilerr // a heartbeat is due all the same
 	}
 	if _, err := s.redis.HSet(ctx, mloc.WorkerKey(s.id), "hardware_json", mloc.EncodeString(f.Hardware), "tags_json", mloc.EncodeString(f.Tags), "cost_per_hour", mloc.FormatPythonFloat(f.Cost)).Result(); err != nil {
@@ -367,7 +367,7 @@ func (s *session) publish(ctx context.Context, e mloc.TaskEvent) error {
 	}
 	n, err := s.redis.PublishJSON(ctx, mloc.TopicTasks, e)
 	if err == nil && n == 0 {
-		err = muster.Errorf(muster.Unavailable, "no host listens to the events of tasks: %s of task %s is published again", e.Type, e.TaskID)
+		err = muster.Errorf(muster.Unavailable, "no host is subscribed to task events: retrying %s of task %s", e.Type, e.TaskID)
 	}
 	return err
 }
@@ -379,7 +379,7 @@ func (s *session) publishStatus(ctx context.Context) {
 	status, last := s.status(), s.last
 	s.mu.Unlock()
 	if err := s.writeStatus(ctx, status, last); err != nil && !errors.Is(err, context.Canceled) {
-		s.log.Warn("cannot tell the status of this worker", slog.String("why", err.Error()))
+		s.log.Warn("cannot publish the status of this worker", slog.String("why", err.Error()))
 	}
 }
 

@@ -341,7 +341,7 @@ func (w *bridgeWorker) closeDispatch(id string) {
 	wake.Set(w.idleSignal)
 }
 
-// Progress is part of bridge.Port: a host of MLOC hears that a task started, and no more until it ends.
+// Progress is part of bridge.Port: it reports to the host of MLOC only that a task started.
 func (w *bridgeWorker) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
 	for _, t := range tasks {
 		if t.StartedAt != 0 {

@@ -142,7 +142,7 @@ func (g *Gateway) postFile(w http.ResponseWriter, r *http.Request) error {
 			return missingField("file")
 		}
 		if err != nil {
-			return muster.Errorf(muster.Invalid, "the body is no form: %w", err)
+			return muster.Errorf(muster.Invalid, "the body is not a form: %w", err)
 		}
 		if part.FormName() != "file" {
 			continue

@@ -140,7 +140,7 @@ func (p *remoteWorker) publish(ctx context.Context, d *dispatch) {
 	now := mloc.FormatTime(d.publishedAt)
 	m := mloc.TaskMessage{TaskID: d.id, Task: d.doc, TaskType: mloc.TaskType(d.doc), AssignedWorker: p.id, DispatchedAt: now, MergedChildren: p.g.mergedChildren(d)}
 	if err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusRunning, fieldTask, d.id).Err(); err != nil {
-		return // Redis is away: again after a while
+		return // Redis is unreachable: retry later
 	}
 	n, err := p.g.control.PublishJSON(ctx, mloc.DefaultTopic, m)
 	if err != nil || n == 0 {
@@ -419,7 +419,7 @@ func (g *Gateway) successReport(ctx context.Context, d *dispatch, e *mloc.TaskEv
 		return fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Dependency, Message: "the worker simulated its result, which does not count"}
 	}
 	if ok, exists := result["training_successful"].(bool); exists && !ok {
-		return failureReport(cmp.Or(mloc.Text(result["error_message"]), "the worker says that the training was not successful"))
+		return failureReport(cmp.Or(mloc.Text(result["error_message"]), "the worker reported that the training was not successful"))
 	}
 	encoded, err := mloc.Encode(result)
 	if err == nil {

@@ -1,4 +1,4 @@
-// Package mlochost is the host of MLOC: workers of that system become workers of a Muster server, and its clients submit to it.
+// Package mlochost implements a host of MLOC: workers of that system become workers of a Muster server, and its clients submit to it.
 //
 //	Redis ──events──▶ session ──▶ a peer for each worker ──▶ fleet.Worker ──▶ Muster's server
 //	  ▲  └──hashes──▶ sweep ─────────▶│                                            ▲

@@ -84,7 +84,7 @@ type settings struct {
 	cooldown          time.Duration
 }
 
-// Gateway is the host of MLOC: workers of that system become workers of the server, and its clients submit to it.
+// Gateway implements a host of MLOC: workers of that system become workers of the server, and its clients submit to it.
 type Gateway struct {
 	deps      dialect.Deps
 	log       *slog.Logger
@@ -203,7 +203,7 @@ var missingFeatures = []string{
 // URL is where clients of MLOC reach the gateway.
 func (g *Gateway) URL() string { return g.url }
 
-// Ready says why workers cannot be served now: Redis is away, or another host has the database.
+// Ready returns why workers cannot be served now: Redis is unreachable, or another host has the database.
 func (g *Gateway) Ready() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -56,7 +56,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // the caller may be gone
+	_, _ = w.Write(b) // the caller may have disconnected
 }
 
 func writeDetail(w http.ResponseWriter, status int, reason string) {
@@ -206,7 +206,7 @@ func (g *Gateway) getTasks(w http.ResponseWriter, r *http.Request) error {
 			continue
 		}
 		if _, err := io.WriteString(w, separator+string(b)); err != nil {
-			return nil //nolint:nilerr // the caller is gone
+			return nil //nolint:nilerr // the caller disconnected
 		}
 		separator = ","
 	}
@@ -400,7 +400,7 @@ func readDelivery(b []byte) (mloc.Delivery, error) {
 		if len(b) > 0 && mloc.IsTypeError(err) {
 			return d, &unprocessable{"body", "Input should be a valid dictionary", "model_attributes_type"}
 		}
-		return d, muster.Errorf(muster.Invalid, "the body is no JSON object: %w", err)
+		return d, muster.Errorf(muster.Invalid, "the body is not a JSON object: %w", err)
 	}
 	for name, dst := range map[string]*string{"task_id": &d.TaskID, "worker_id": &d.WorkerID, "received_at": &d.ReceivedAt} {
 		raw := fields[name]

@@ -76,10 +76,10 @@ func (g *Gateway) redisSession(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-ready: // what is said from now on is heard
+		case <-ready: // later events are received
 		}
 		if n, err := g.control.PubSubNumSub(ctx, mloc.TopicTasks).Result(); err == nil && n[mloc.TopicTasks] > 1 {
-			g.log.Warn("MLOC: something else listens to the events of workers, too: a host of MLOC must not use the same Redis",
+			g.log.Warn("MLOC: another client is subscribed to the events of workers: a host of MLOC must not use the same Redis",
 				slog.String("redis", g.control.URL()), slog.Int64("listeners", n[mloc.TopicTasks]))
 		}
 		for {
@@ -151,7 +151,7 @@ func cmpOr(a, b string) string {
 	return b
 }
 
-// runID finds the id of one life of a Redis server in what INFO says.
+// runID returns the run_id of a Redis server from the reply to INFO.
 func runID(info string) string {
 	for line := range strings.Lines(info) {
 		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "run_id:"); ok {
@@ -175,7 +175,7 @@ func (g *Gateway) handleMessage(_ string, message []byte) {
 	te, we, err := mloc.ParseEvent(message, time.Now())
 	if err != nil {
 		g.metrics.count(&g.metrics.refused)
-		g.log.Debug("MLOC: an event is not understood", slog.Any("why", err))
+		g.log.Debug("MLOC: unknown event", slog.Any("why", err))
 		return
 	}
 	var id string

@@ -85,7 +85,7 @@ func (p *remoteWorker) offerSnapshot(s workerSnapshot) {
 	}
 }
 
-// run serves the worker until the gateway ends, or the worker is gone.
+// run serves the worker until the gateway ends, or the worker is removed.
 func (p *remoteWorker) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -118,7 +118,7 @@ func (p *remoteWorker) run(ctx context.Context) error {
 	}
 }
 
-// removeIfGone ends a worker that is no more: nothing of it is in Redis, and it was never registered, or left.
+// removeIfGone removes a worker that has no data in Redis and was never registered, or left.
 func (p *remoteWorker) removeIfGone(s workerSnapshot) bool {
 	if p.worker.Load() != nil || p.current != nil || s.err == nil || s.alive {
 		return false
@@ -209,7 +209,7 @@ func (p *remoteWorker) register(ctx context.Context) {
 	if err != nil {
 		if reason := err.Error(); reason != p.refusedReason {
 			p.refusedReason = reason
-			p.g.log.Warn("MLOC: a worker is not taken", slog.String("worker", p.id), slog.Any("why", err))
+			p.g.log.Warn("MLOC: worker refused", slog.String("worker", p.id), slog.Any("why", err))
 		}
 		return
 	}
@@ -257,7 +257,7 @@ func newFacts(h mloc.WorkerHash, merges bool) fleet.Facts {
 	return f
 }
 
-// handleNews takes in what the worker said.
+// handleNews handles an event of the worker.
 func (p *remoteWorker) handleNews(ctx context.Context, n workerNews) {
 	if w := p.worker.Load(); w != nil {
 		w.Touch(p.load.Load())
@@ -301,7 +301,7 @@ func (p *remoteWorker) leave(ctx context.Context) {
 	p.clearTask()
 	p.registeredFacts, p.savedHash, p.alive, p.hash = "", nil, false, mloc.WorkerHash{}
 	if err := w.Leave(ctx); err != nil {
-		p.g.log.Warn("MLOC: the server was not told that a worker left", slog.String("worker", p.id), slog.Any("why", err))
+		p.g.log.Warn("MLOC: cannot report that a worker left", slog.String("worker", p.id), slog.Any("why", err))
 	}
 }
 
@@ -320,7 +320,7 @@ func (p *remoteWorker) handleTaskEvent(ctx context.Context, e *mloc.TaskEvent) {
 	d := p.current
 	if d == nil || d.id != e.TaskID {
 		p.g.metrics.count(&p.g.metrics.late)
-		p.g.log.Debug("MLOC: news of a task that the worker does not have", slog.String("worker", p.id), slog.String("task", e.TaskID), slog.String("type", e.Type))
+		p.g.log.Debug("MLOC: event of a task that the worker does not have", slog.String("worker", p.id), slog.String("task", e.TaskID), slog.String("type", e.Type))
 		if e.Type == mloc.EventSucceeded || e.Type == mloc.EventFailed {
 			id := e.TaskID
 			if p.lastTask[0] == id {
@@ -386,7 +386,7 @@ func (p *remoteWorker) markStarted(d *dispatch) {
 	}
 	d.started = true
 	if err := d.task.MarkStarted(); err != nil && muster.CodeOf(err) != muster.Conflict {
-		p.g.log.Warn("MLOC: the server was not told that a task began", slog.String("task", d.id), slog.Any("why", err))
+		p.g.log.Warn("MLOC: cannot report that a task started", slog.String("task", d.id), slog.Any("why", err))
 	}
 }
 
@@ -480,6 +480,6 @@ func (p *remoteWorker) reconcile(ctx context.Context) {
 	case p.raw["extra_last_task"] != d.id:
 		p.finish(ctx, d, fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.WorkerRestarted, Message: "the worker " + p.id + " does not run it any more: it was restarted"})
 	default:
-		p.finish(ctx, d, fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.UploadFailed, Message: "it ended while the gateway or Redis was away, and its result did not arrive"})
+		p.finish(ctx, d, fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.UploadFailed, Message: "it ended while the gateway or Redis was unreachable, and its result did not arrive"})
 	}
 }

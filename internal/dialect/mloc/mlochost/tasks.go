@@ -313,7 +313,7 @@ func foreignStage(doc mloc.Document, t *task) (muster.TaskSpec, error) {
 func (g *Gateway) syncTask(ctx context.Context, t task) error {
 	mt, err := g.api.Task(ctx, muster.TaskID{Job: t.Job})
 	if muster.CodeOf(err) == muster.NotFound {
-		return g.failTask(t.ID, "its job "+t.Job.String()+" is not there any more")
+		return g.failTask(t.ID, "its job "+t.Job.String()+" was removed")
 	}
 	if err != nil {
 		return err

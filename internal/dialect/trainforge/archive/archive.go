@@ -1,5 +1,5 @@
-// Package archive reads and writes zip archives of strangers: nothing is written outside the folder that is named, there are neither links nor
-// two files of one name, and no more is unpacked than limits say, whatever the archive says of itself.
+// Package archive reads and writes untrusted zip archives: nothing is written outside the named folder, there are neither links nor
+// two files of one name, and no more is unpacked than the limits allow, whatever sizes the archive declares.
 package archive
 
 import (
@@ -81,7 +81,7 @@ func Path(field, name string) (string, error) {
 	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
 	if name == "" || len(name) > 1024 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) || clean == "." || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") ||
 		len(clean) > 1 && clean[1] == ':' {
-		return "", muster.Errorf(muster.Invalid, "%s %q is no path inside the project", field, shorten(name))
+		return "", muster.Errorf(muster.Invalid, "%s %q is not a path inside the project", field, shorten(name))
 	}
 	return clean, nil
 }
@@ -106,7 +106,7 @@ func Open(r io.ReaderAt, size int64) (*zip.Reader, error) {
 		return nil, muster.Errorf(muster.Invalid, "the archive has a path that leads out of it")
 	}
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "this is no zip archive: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "not a zip archive: %w", err)
 	}
 	return z, nil
 }
