@@ -88,7 +88,7 @@ func TestMLOCDefaults(t *testing.T) {
 	}
 }
 
-// A number that is none ends the start, as MLOC's worker does it.
+// An invalid number ends the start, as with MLOC's worker.
 func TestMLOCBadVariables(t *testing.T) {
 	for _, name := range []string{"WORKER_COST_PER_HOUR", "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", "HEARTBEAT_INTERVAL_SEC"} {
 		for _, bad := range []string{"-1", "cheap", "NaN"} {

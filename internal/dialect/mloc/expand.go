@@ -127,7 +127,7 @@ func expandItems(root Document, items []any, itemKind string) ([]Stage, error) {
 		for _, need := range needs[i] {
 			j, known := index[need]
 			if !known {
-				return nil, InvalidDocument("%s %q depends on %q, which is none", itemKind, list[i].Name, Truncate(need, MaxID))
+				return nil, InvalidDocument("%s %q depends on %q, which does not exist", itemKind, list[i].Name, Truncate(need, MaxID))
 			}
 			if i == j {
 				return nil, InvalidDocument("%s %q depends on itself", itemKind, list[i].Name)

@@ -49,11 +49,11 @@ func TestBadRequestsAreAnsweredInTheFormat(t *testing.T) {
 		{"GET", "/nothing", ``, 404},
 		{"PATCH", "/api/jobs", `{}`, 404},
 	} {
-		var said struct {
+		var answer struct {
 			Error string `json:"error"`
 		}
-		if status := p.do(c.method, c.path, c.body, &said); status != c.status || said.Error == "" {
-			t.Errorf("%s %s %s: %d %q", c.method, c.path, c.body, status, said.Error)
+		if status := p.do(c.method, c.path, c.body, &answer); status != c.status || answer.Error == "" {
+			t.Errorf("%s %s %s: %d %q", c.method, c.path, c.body, status, answer.Error)
 		}
 	}
 	// A body of 100 MB is not read to its end.

@@ -229,7 +229,7 @@ func (b *Bridge) cancelAll(ctx context.Context, cancelled map[string]bool) {
 	}
 }
 
-// reportOffline has the server give nothing new to the worker, before it is told that jobs were cancelled.
+// reportOffline makes the server assign no more jobs to the worker, before the server learns that jobs were cancelled.
 func (b *Bridge) reportOffline(ctx context.Context) {
 	if b.currentAPI() != apiCurrent || b.core.Pending() == 0 {
 		return

@@ -25,7 +25,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
-// jobClaim is a job that is being taken: it is on disk before the server is told, so that a job that was claimed is run, whatever is
+// jobClaim is a job that is being taken: it is on disk before the server is notified, so that a claimed job is run, whatever is
 // killed.
 type jobClaim struct {
 	Job     job    `json:"job"`

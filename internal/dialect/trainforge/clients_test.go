@@ -72,9 +72,9 @@ func TestWorkersAreListed(t *testing.T) {
 	if status := p.do("DELETE", "/api/workers/colab-1", nil, nil); status != http.StatusOK {
 		t.Errorf("its end is answered with %d", status)
 	}
-	var said dict
-	if status := p.do("GET", "/api/workers/colab-1", nil, &said); status != http.StatusNotFound || said["error"] != "Worker not found" {
-		t.Errorf("a worker that left is answered with %d: %v", status, said)
+	var answer dict
+	if status := p.do("GET", "/api/workers/colab-1", nil, &answer); status != http.StatusNotFound || answer["error"] != "Worker not found" {
+		t.Errorf("a worker that left is answered with %d: %v", status, answer)
 	}
 }
 
@@ -102,9 +102,9 @@ func TestAClientCancels(t *testing.T) {
 	if status := p.do("PUT", "/api/jobs/"+one, dict{"status": "completed"}, nil); status != http.StatusConflict {
 		t.Errorf("a client that says completed is answered with %d", status)
 	}
-	var said dict
-	if status := p.do("PUT", "/api/jobs/"+one, dict{"status": "cancelled"}, &said); status != http.StatusOK || said["status"] != "cancelled" {
-		t.Errorf("%d %v", status, said)
+	var answer dict
+	if status := p.do("PUT", "/api/jobs/"+one, dict{"status": "cancelled"}, &answer); status != http.StatusOK || answer["status"] != "cancelled" {
+		t.Errorf("%d %v", status, answer)
 	}
 	is(oneJob, muster.JobCancelled)
 	two, twoJob := submit("two")

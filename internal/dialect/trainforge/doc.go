@@ -19,7 +19,7 @@
 //
 // # What TrainForge cannot do
 //
-// A worker cannot be told to stop. Worker A drops jobs that it cannot start without a word; a job that is not begun in
+// A worker cannot be stopped remotely. Worker A drops jobs that it cannot start without a word; a job that is not begun in
 // time goes back to the server. Worker B says no id: it is known by its address. Worker C asks for jobs without an id and
 // names itself when it claims one: so it is shown a ticket, and the claim binds the ticket to the task that this worker was given.
 package trainforge

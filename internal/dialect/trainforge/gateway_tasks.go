@@ -151,7 +151,7 @@ func (g *Gateway) resolve(id string) string {
 	return id
 }
 
-// task returns the task that a request names, nil if it is none of a worker of this caller, or is over.
+// task returns the task that a request names, nil if it is not assigned to a worker of this caller, or has ended.
 func (g *Gateway) task(q *request, id string) *fleet.Task {
 	t := g.fleet.Task(g.resolve(id))
 	if t == nil || t.Worker().Facts().Key != q.caller.Key {
@@ -233,7 +233,7 @@ func truncateLine(line string) string {
 	return strings.ToValidUTF8(line, "\uFFFD")
 }
 
-// parseControl reads a line of the runner after its prefix, nil if it is none.
+// parseControl reads a line of the runner after its prefix, nil for other lines.
 func parseControl(payload string) *control {
 	c := &control{}
 	if json.Unmarshal([]byte(payload), c) != nil || !c.Alive && !c.End {

@@ -179,10 +179,10 @@ func (w *env) files(content map[string]string) string {
 }
 
 // golden compares a transcript with a file.
-func golden(t *testing.T, name string, said *transcript) {
+func golden(t *testing.T, name string, answer *transcript) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".txt")
-	got := said.text()
+	got := answer.text()
 	if *rewrite {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
@@ -246,16 +246,16 @@ func (w *env) checkWhole(task muster.Task) {
 func TestNodeSession(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
-	said := &transcript{}
+	answer := &transcript{}
 	a := &workerA{fakeClient: w.newClient(), id: "w-test", hostname: "vm", gpus: mockGPUs(), projects: w.shared}
-	a.transcript = said
+	a.transcript = answer
 	stop := w.runInBackground(a.run)
 	failing := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "echo to stderr >&2; exit 3"}})
 	task := w.waitTask(failing.ID)
 	if task.State != muster.Failed || task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 3 || w.log(task.ID) != "to stderr\n" {
 		t.Errorf("%s %s %v %q", task.State, task.Reason, task.ExitCode, w.log(task.ID))
 	}
-	w.waitQuiet("w-test", said)
+	w.waitQuiet("w-test", answer)
 	w.checkWhole(w.waitTask(w.submit(w.wholeTask()).ID))
 	worker, err := w.client.Worker(t.Context(), "w-test")
 	if err != nil || len(worker.Resources.GPUs) != 0 || worker.Labels["gpus"] != "invented" || worker.Resources.MaxTasks != 4 {
@@ -265,21 +265,21 @@ func TestNodeSession(t *testing.T) {
 		list, err := os.ReadDir(w.shared)
 		return err == nil && len(list) == 0
 	})
-	said.silence(false)
+	answer.silence(false)
 	stop()
 	testkit.Await(w.t, "it is gone", func() bool {
 		worker, err := w.client.Worker(t.Context(), "w-test")
 		return err == nil && worker.State == muster.WorkerGone
 	})
-	golden(t, "node", said)
+	golden(t, "node", answer)
 }
 
 func TestPollerSession(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
-	said := &transcript{}
+	answer := &transcript{}
 	b := &workerB{fakeClient: w.newClient(), projects: w.shared}
-	b.transcript = said
+	b.transcript = answer
 	w.runInBackground(b.run)
 	task := w.waitTask(w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "exit 3"}, Outputs: []string{"never"}}).ID)
 	if task.State != muster.Failed || task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 3 {
@@ -289,27 +289,27 @@ func TestPollerSession(t *testing.T) {
 	if task.State != muster.Failed || task.Reason != muster.ArtifactMissing {
 		t.Errorf("%s %s %s", task.State, task.Reason, task.Message)
 	}
-	w.waitQuiet("poller-127.0.0.1", said)
+	w.waitQuiet("poller-127.0.0.1", answer)
 	w.checkWhole(w.waitTask(w.submit(w.wholeTask()).ID))
-	golden(t, "poller", said)
+	golden(t, "poller", answer)
 }
 
 func TestExternalSession(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)
-	said := &transcript{}
+	answer := &transcript{}
 	c := &workerC{fakeClient: w.newClient(), id: "colab-1795193358", kaggle: true, gpu: true}
-	c.transcript = said
+	c.transcript = answer
 	w.runInBackground(c.run)
 	script := w.waitTask(w.submit(muster.TaskSpec{Script: &muster.Script{Text: "#!/bin/sh\necho args $1 $MUSTER_INDEX", Args: []string{"one"}}}).ID)
 	if script.State != muster.Succeeded || w.log(script.ID) != "args one 0\n" {
 		t.Errorf("%s %q", script.State, w.log(script.ID))
 	}
-	w.waitQuiet(c.id, said)
+	w.waitQuiet(c.id, answer)
 	spec := w.wholeTask()
 	spec.Resources.GPUs.Count = 1
 	w.checkWhole(w.waitTask(w.submit(spec).ID))
-	golden(t, "external", said)
+	golden(t, "external", answer)
 }
 
 // projectZip is an archive of texts.
@@ -331,9 +331,9 @@ func TestClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := &transcript{}
+	answer := &transcript{}
 	p := w.newClient()
-	p.transcript, p.token = said, key.Secret
+	p.transcript, p.token = answer, key.Secret
 	var made struct {
 		JobID     string       `json:"job_id"`
 		MusterJob muster.JobID `json:"muster_job"`
@@ -343,7 +343,7 @@ func TestClients(t *testing.T) {
 	if status := p.form("/api/jobs", map[string]string{"config": conf}, "project_zip", zipped, &made); status != http.StatusCreated {
 		t.Fatalf("status %d", status)
 	}
-	said.name(made.JobID, "JOB")
+	answer.name(made.JobID, "JOB")
 	var back []byte
 	if p.do("GET", "/api/jobs/"+made.JobID+"/files", nil, &back) != http.StatusOK || !bytes.Equal(back, zipped) {
 		t.Error("the project does not come back as it was")
@@ -360,7 +360,7 @@ func TestClients(t *testing.T) {
 		job, err := w.client.Job(t.Context(), made.MusterJob)
 		return err == nil && job.State == muster.JobSucceeded
 	})
-	said.name(string(task.Worker), "WORKER")
+	answer.name(string(task.Worker), "WORKER")
 	p.do("GET", "/api/jobs/"+made.JobID, nil, nil)
 	p.do("GET", "/api/jobs?limit=50", nil, nil)
 	p.do("GET", "/api/jobs/"+made.JobID+"/logs", nil, nil)
@@ -377,5 +377,5 @@ func TestClients(t *testing.T) {
 	p.do("GET", "/api/jobs/"+made.JobID, nil, nil)
 	p.do("GET", "/api/nothing", nil, nil)
 	p.do("GET", "/health", nil, nil)
-	golden(t, "client", said)
+	golden(t, "client", answer)
 }

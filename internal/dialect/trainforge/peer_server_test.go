@@ -114,15 +114,15 @@ func missing(r *http.Request) (int, any) {
 
 func (s *scheduler) answer(r *http.Request, body []byte) (int, any) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	var said dict
-	_ = json.Unmarshal(body, &said)
+	var answer dict
+	_ = json.Unmarshal(body, &answer)
 	switch {
 	case r.URL.Path == "/health":
 		return 200, dict{"status": "healthy", "version": "0.1.0"}
 	case len(parts) < 2:
 		return missing(r)
 	case parts[1] == "workers":
-		return s.worker(r, parts[2:], said)
+		return s.worker(r, parts[2:], answer)
 	case parts[1] != "jobs":
 		return missing(r)
 	case len(parts) == 2:
@@ -150,21 +150,21 @@ func (s *scheduler) answer(r *http.Request, body []byte) (int, any) {
 		return 404, dict{"error": "Job not found"}
 	}
 	if s.old {
-		return s.oldJob(r, s.jobs[i], strings.Join(parts[3:], "/"), said)
+		return s.oldJob(r, s.jobs[i], strings.Join(parts[3:], "/"), answer)
 	}
-	return s.job(r, s.jobs[i], strings.Join(parts[3:], "/"), said, body)
+	return s.job(r, s.jobs[i], strings.Join(parts[3:], "/"), answer, body)
 }
 
-func (s *scheduler) worker(r *http.Request, rest []string, said dict) (int, any) {
+func (s *scheduler) worker(r *http.Request, rest []string, answer dict) (int, any) {
 	switch {
 	case s.old:
 		return missing(r)
 	case r.Method == http.MethodPost && len(rest) == 1 && rest[0] == "register":
-		id, _ := said["worker_id"].(string)
+		id, _ := answer["worker_id"].(string)
 		if id == "" {
 			return 400, dict{"error": "worker_id is required"}
 		}
-		s.workers[id] = said
+		s.workers[id] = answer
 		return 201, dict{"success": true, "message": "Worker registered", "worker_id": id, "platform": "unknown"}
 	case len(rest) == 2 && rest[1] == "heartbeat":
 		return 200, dict{"success": true, "message": "Heartbeat received", "worker_id": rest[0], "timestamp": 1}
@@ -189,10 +189,10 @@ func (s *scheduler) end(j *foreignJob, status, message string) int {
 	return 200
 }
 
-func (s *scheduler) job(r *http.Request, j *foreignJob, rest string, said dict, body []byte) (int, any) {
+func (s *scheduler) job(r *http.Request, j *foreignJob, rest string, answer dict, body []byte) (int, any) {
 	switch r.Method + " " + rest {
 	case "POST claim":
-		id, _ := said["worker_id"].(string)
+		id, _ := answer["worker_id"].(string)
 		if id == "" {
 			return 400, dict{"error": "worker_id is required"}
 		}
@@ -205,11 +205,11 @@ func (s *scheduler) job(r *http.Request, j *foreignJob, rest string, said dict, 
 		return 200, answer
 	case "PUT status":
 		if s.lost {
-			j.Refused = append(j.Refused, fmt.Sprint(said["status"]))
+			j.Refused = append(j.Refused, fmt.Sprint(answer["status"]))
 			return 500, dict{"error": "Failed to update job status", "message": "Failed to update job: Job not found"}
 		}
-		status, _ := said["status"].(string)
-		message, _ := said["message"].(string)
+		status, _ := answer["status"].(string)
+		message, _ := answer["message"].(string)
 		return s.end(j, status, message), dict{"success": true, "job_id": j.ID, "status": status}
 	case "GET files":
 		if j.Files == nil {
@@ -217,7 +217,7 @@ func (s *scheduler) job(r *http.Request, j *foreignJob, rest string, said dict, 
 		}
 		return 200, j.Files
 	case "POST logs/batch":
-		lines, _ := said["logs"].([]any)
+		lines, _ := answer["logs"].([]any)
 		if len(lines) == 0 {
 			return 400, dict{"error": "logs array is required"}
 		}
@@ -243,21 +243,21 @@ func (s *scheduler) job(r *http.Request, j *foreignJob, rest string, said dict, 
 	return missing(r)
 }
 
-func (s *scheduler) oldJob(r *http.Request, j *foreignJob, rest string, said dict) (int, any) {
+func (s *scheduler) oldJob(r *http.Request, j *foreignJob, rest string, answer dict) (int, any) {
 	switch r.Method + " " + rest {
 	case "GET ":
 		o := j.object()
 		o["success"] = true
 		return 200, o
 	case "PUT ":
-		status, given := said["status"].(string)
+		status, given := answer["status"].(string)
 		if given && !slices.Contains([]string{"pending", "running", "completed", "failed", "cancelled"}, status) {
 			return 400, dict{"error": "Invalid status"}
 		}
-		if node, ok := said["worker_node"].(string); ok {
+		if node, ok := answer["worker_node"].(string); ok {
 			j.Worker = node
 		}
-		message, _ := said["error_message"].(string)
+		message, _ := answer["error_message"].(string)
 		answer := j.object()
 		answer["success"] = true
 		if !given {
@@ -268,7 +268,7 @@ func (s *scheduler) oldJob(r *http.Request, j *foreignJob, rest string, said dic
 		}
 		return s.end(j, status, message), answer
 	case "POST logs":
-		text, _ := said["message"].(string)
+		text, _ := answer["message"].(string)
 		if text == "" {
 			return 400, dict{"error": "Message is required"}
 		}

@@ -321,14 +321,14 @@ func (a *workerA) start(id, script string) {
 	a.wait.Go(func() {
 		_ = cmd.Wait()
 		a.mu.Lock()
-		_, mine := a.active[id]
+		_, own := a.active[id]
 		delete(a.active, id)
 		a.mu.Unlock()
 		code, status := cmd.ProcessState.ExitCode(), "completed"
 		if code != 0 {
 			status = "failed"
 		}
-		if mine && code >= 0 {
+		if own && code >= 0 {
 			a.do("POST", "/api/workers/job-status", dict{"worker_id": a.id, "job_id": id, "status": status, "timestamp": 1795193359.0, "exit_codes": []int{code}, "duration": 1.5}, nil)
 		}
 	})

@@ -22,7 +22,7 @@ const (
 )
 
 // unpack puts the folder that a .tar.gz has at its root, such as final_model/, into dir, in place of one of that name.
-// Other entries are left out, and so are links and everything else that is no file.
+// Links and everything else that is not a regular file are left out.
 func unpack(ctx context.Context, archive, dir, name string) error {
 	f, err := os.Open(archive)
 	if err != nil {

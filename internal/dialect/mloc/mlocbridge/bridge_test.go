@@ -47,7 +47,7 @@ func TestASession(t *testing.T) {
 		t.Errorf("it ended as %s: %s", got, h.snapshot(two).err)
 	}
 	testkit.Await(t, "the worker is IDLE", func() bool { return h.rdb.HGet(t.Context(), "worker:w1", "status").Val() == "IDLE" })
-	testkit.Await(t, "the status was told", func() bool { return strings.Contains(h.transcript()[len(h.transcript())-1], `"last_task":"task-two"`) })
+	testkit.Await(t, "the status of the last task", func() bool { return strings.Contains(h.transcript()[len(h.transcript())-1], `"last_task":"task-two"`) })
 	stop()
 	testkit.Await(t, "the farewell", func() bool { return strings.Contains(h.transcript()[len(h.transcript())-1], "UNREGISTER") })
 	if n := h.rdb.Exists(t.Context(), "worker:w1", "worker:w1:hb").Val(); n != 0 {

@@ -50,7 +50,7 @@ type session struct {
 	busy           string        // the task that is carried out, "" if none
 	last           string        // the one before
 	suspicious     int           // looks in a row at which the host took this worker for busy though it is idle
-	wake           chan struct{} // the heartbeats are told that something changed
+	wake           chan struct{} // wakes the heartbeats after a change
 }
 
 func newSession(ctl *mloc.RedisConn, id, topic string, interval time.Duration, log *slog.Logger, m *meter, f func(context.Context) (facts, error), message func([]byte)) *session {

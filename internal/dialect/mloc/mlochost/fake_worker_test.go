@@ -270,7 +270,7 @@ func (s *fakeWorker) post(url, kind string, headers map[string]any, body []byte)
 	return resp.StatusCode, string(b)
 }
 
-// upload posts an archive, whose part says that it is a zip though it is none, and returns its address.
+// upload posts an archive, declared as a zip although it is not, and returns its address.
 func (s *fakeWorker) upload(m message, name, content string) string {
 	url, headers := destinationOf(m.Task.Spec)
 	var b bytes.Buffer

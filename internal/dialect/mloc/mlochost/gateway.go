@@ -111,7 +111,7 @@ type Gateway struct {
 	disabled      map[string]bool      // workers that are given nothing
 	runID         string               // of the Redis server
 	changedJobs   map[muster.JobID]bool
-	workerNames   map[muster.WorkerID]workerName // names of workers that are none of ours
+	workerNames   map[muster.WorkerID]workerName // names of workers of other systems
 }
 
 func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, error) {

@@ -157,7 +157,7 @@ func TestAKilledWorkerLosesItsTask(t *testing.T) {
 	}
 }
 
-// TestRedisIsEmptied holds that genuine workers, which never register again, go on after a flush and after a restart of Redis.
+// TestRedisIsEmptied holds that genuine workers, which never register again, continue after a flush and after a restart of Redis.
 func TestRedisIsEmptied(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)

@@ -41,8 +41,8 @@ type remoteWorker struct {
 	registeredFacts string    // as they were registered
 	lastTask        [2]string // the last task that is over: its id on the wire, and in the fleet
 	refusedReason   string    // why it was not registered, told already
-	disabled        bool      // it was told to the fleet
-	unresponsive    bool      // it was told to the fleet that it does not answer
+	disabled        bool      // reported to the fleet
+	unresponsive    bool      // reported to the fleet as unresponsive
 	current         *dispatch
 	nextStep        time.Time // when there is something to do without news
 	mismatchSince   time.Time // since when its hash does not fit to what it should do

@@ -405,7 +405,7 @@ func (g *Gateway) fileURL(id, name string) string {
 	return g.url + resultsPath + "/" + id + "/files/" + name
 }
 
-// lookupWorker returns the name of a worker, as clients of MLOC are told, and whether it is one of MLOC.
+// lookupWorker returns the name of a worker, as clients of MLOC see it, and whether it is one of MLOC.
 func (g *Gateway) lookupWorker(ctx context.Context, id muster.WorkerID) (string, bool, error) {
 	g.mu.Lock()
 	known, ok := g.workerNames[id]
@@ -432,7 +432,7 @@ func (g *Gateway) lookupWorker(ctx context.Context, id muster.WorkerID) (string,
 	return known.name, known.isMLOC, nil
 }
 
-// workerName is what clients are told of a worker.
+// workerName is the name of a worker for clients.
 type workerName struct {
 	name   string
 	isMLOC bool // it is one of MLOC

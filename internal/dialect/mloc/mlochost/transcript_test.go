@@ -29,7 +29,7 @@ func TestTranscript(t *testing.T) {
 		}
 	}
 	var mu sync.Mutex
-	said := map[string][]string{}
+	text := map[string][]string{}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -42,7 +42,7 @@ func TestTranscript(t *testing.T) {
 				continue
 			}
 			mu.Lock()
-			said[who] = append(said[who], m.Payload)
+			text[who] = append(text[who], m.Payload)
 			mu.Unlock()
 		}
 	}()
@@ -56,14 +56,14 @@ func TestTranscript(t *testing.T) {
 	if task := w.waitJob(w.submit(echoTask(`{"n": 9}`)).ID); task.State != muster.Succeeded {
 		t.Fatal(task.Message)
 	}
-	testkit.Await(t, "the worker is idle", func() bool { mu.Lock(); defer mu.Unlock(); return len(said["workers.events"]) == 4 })
+	testkit.Await(t, "the worker is idle", func() bool { mu.Lock(); defer mu.Unlock(); return len(text["workers.events"]) == 4 })
 	s.sigint()
-	testkit.Await(t, "the worker left", func() bool { mu.Lock(); defer mu.Unlock(); return len(said["workers.events"]) == 5 })
+	testkit.Await(t, "the worker left", func() bool { mu.Lock(); defer mu.Unlock(); return len(text["workers.events"]) == 5 })
 	_ = sub.Close()
 	<-done
 	var out strings.Builder
 	for _, who := range []string{"tasks", "workers.events (host)", "tasks.events", "workers.events"} {
-		fmt.Fprintf(&out, "== %s\n%s\n", who, strings.Join(said[who], "\n"))
+		fmt.Fprintf(&out, "== %s\n%s\n", who, strings.Join(text[who], "\n"))
 	}
 	fmt.Fprintf(&out, "== answers of the host\n%s\n", strings.Join(s.answers, "\n"))
 	got := out.String()
