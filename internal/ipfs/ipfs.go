@@ -76,7 +76,7 @@ func (p *Pinner) Run(ctx context.Context) error {
 			wait, down = max(wait, retry.Next()), true
 		}
 		if backoff.Sleep(ctx, wait) != nil {
-			return nil //nolint:nilerr // ctx ended
+			return nil
 		}
 	}
 }

@@ -84,7 +84,7 @@ func checkEach[T any](field string, list []T, check func(*T) error) error {
 
 // checkNumber refuses NaN, infinity and numbers below zero.
 func checkNumber[T int | int64 | float64](field string, v T) error {
-	if !(v >= 0) || math.IsInf(float64(v), 1) {
+	if v < 0 || math.IsNaN(float64(v)) || math.IsInf(float64(v), 1) {
 		return inField(field, fieldErrorf("is %v: it must be 0 or more", v))
 	}
 	return nil

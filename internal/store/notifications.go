@@ -109,6 +109,7 @@ const (
 	DeliveryFailed    = "failed"
 )
 
+// State returns the state of the delivery.
 func (d *Delivery) State() string {
 	switch {
 	case d.NextAt != 0:

@@ -56,5 +56,6 @@ func Poll(ctx context.Context, limit time.Duration, try func() error) error {
 
 // Logger returns a logger whose lines of level info and above are part of the test's output.
 func Logger(tb testing.TB) *slog.Logger {
+	tb.Helper()
 	return slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }

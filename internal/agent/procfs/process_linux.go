@@ -63,7 +63,7 @@ func parseStat(pid int, b []byte) (Stat, bool) {
 	}
 	return Stat{
 		PID: pid, State: f[0][0], Parent: int(field(4)), Group: int(field(5)), Session: int(field(6)),
-		CPU: time.Duration(field(14)+field(15)) * (time.Second / clockTicks), Threads: int(field(20)), Start: uint64(field(22)), //nolint:gosec // it is not negative
+		CPU: time.Duration(field(14)+field(15)) * (time.Second / clockTicks), Threads: int(field(20)), Start: uint64(field(22)),
 	}, true
 }
 

@@ -166,14 +166,15 @@ func renderFlag(f cli.Flag) string {
 			line += " " + v.placeholder
 		}
 	}
-	line += "\t" + d.GetUsage()
+	var b strings.Builder
+	b.WriteString(line + "\t" + d.GetUsage())
 	if text := d.GetDefaultText(); text != "" {
-		line += " (default: " + text + ")"
+		b.WriteString(" (default: " + text + ")")
 	}
 	for _, env := range d.GetEnvVars() {
-		line += " [$" + env + "]"
+		b.WriteString(" [$" + env + "]")
 	}
-	return line
+	return b.String()
 }
 
 // usageError explains an error in the options of a command.

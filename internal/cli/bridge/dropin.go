@@ -229,14 +229,14 @@ func awaitWorker(ctx context.Context, c *client.Client) error {
 		workers, err := c.Workers(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // ctx ended
 		case err != nil:
 			return err
 		case slices.ContainsFunc(workers, func(w muster.Worker) bool { return w.State != muster.WorkerGone && w.State != muster.WorkerUnreachable }):
 			return nil
 		}
 		if backoff.Sleep(ctx, 100*time.Millisecond) != nil {
-			return nil
+			return nil //nolint:nilerr // ctx ended
 		}
 	}
 }

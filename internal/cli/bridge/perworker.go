@@ -39,7 +39,7 @@ func (e *workerBridges) serve(ctx context.Context) error {
 			workers, err := e.env.Client.Workers(ctx)
 			switch {
 			case ctx.Err() != nil:
-				return nil
+				return nil //nolint:nilerr // ctx ended
 			case isRefused(err):
 				return err
 			case err != nil:
@@ -48,7 +48,7 @@ func (e *workerBridges) serve(ctx context.Context) error {
 				e.reconcile(ctx, group, workers)
 			}
 			if backoff.Sleep(ctx, e.interval) != nil {
-				return nil
+				return nil //nolint:nilerr // ctx ended
 			}
 		}
 	})

@@ -181,7 +181,7 @@ func (v *drainView) watchTasks(ctx context.Context, server *client.Client) error
 			return err
 		}
 		if backoff.Sleep(ctx, taskRefreshInterval) != nil {
-			return nil
+			return nil //nolint:nilerr // ctx ended
 		}
 	}
 }

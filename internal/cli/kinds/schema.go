@@ -257,16 +257,16 @@ func (r *fieldReader) describeType(s *schema, name string, depth int) string {
 
 // rangeText returns the range of a number.
 func (s *schema) rangeText() string {
-	text := ""
+	var text strings.Builder
 	for _, bound := range []struct {
 		op    string
 		value lenientNumber
 	}{{"≥ ", s.Min}, {"> ", s.Above}, {"≤ ", s.Max}, {"< ", s.Below}} {
 		if bound.value != "" {
-			text += ", " + bound.op + string(bound.value)
+			text.WriteString(", " + bound.op + string(bound.value))
 		}
 	}
-	return text
+	return text.String()
 }
 
 // formatValue formats a JSON value, a plain string without quotes.

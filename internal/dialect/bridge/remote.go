@@ -83,7 +83,7 @@ func (r *Remote) Call(ctx context.Context, method, path string, body any, timeou
 			return Response{}, muster.Errorf(muster.Invalid, "cannot encode the request: %w", err)
 		}
 	}
-	resp, err := r.Do(ctx, method, path, "application/json", bytes.NewReader(data), int64(len(data)))
+	resp, err := r.Do(ctx, method, path, "application/json", bytes.NewReader(data), int64(len(data))) //nolint:bodyclose // Read closes it
 	if err != nil {
 		return Response{}, err
 	}

@@ -290,7 +290,7 @@ func (b *Bridge) drain(ctx context.Context) error {
 	}
 	for b.core.Pending() > 0 {
 		if backoff.Sleep(ctx, 100*time.Millisecond) != nil {
-			return nil
+			return nil //nolint:nilerr // ctx ended
 		}
 	}
 	return errDrained

@@ -20,8 +20,6 @@ import (
 // testTimeout bounds each wait of these tests.
 const testTimeout = 60 * time.Second
 
-const adminToken = "fleet-test-admin-token-0123456789"
-
 // env is a server with a gateway without a protocol: the test calls its fleet.
 type env struct {
 	t         *testing.T

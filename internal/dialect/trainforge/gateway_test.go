@@ -28,8 +28,6 @@ import (
 // testTimeout is how long a test waits for what is to happen.
 const testTimeout = 60 * time.Second
 
-const adminToken = "trainforge-test-admin-0123456789"
-
 var rewrite = flag.Bool("update", false, "write the golden files")
 
 // env is a Muster server with a TrainForge gateway.

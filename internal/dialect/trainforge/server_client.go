@@ -83,7 +83,7 @@ func (r *serverClient) call(ctx context.Context, method, path string, body any) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	res, err := r.send(ctx, method, path, "application/json", bytes.NewReader(b), int64(len(b)))
+	res, err := r.send(ctx, method, path, "application/json", bytes.NewReader(b), int64(len(b))) //nolint:bodyclose // read closes it
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (r *serverClient) upload(ctx context.Context, path, field, name string, f *
 	body := io.MultiReader(bytes.NewReader(head.Bytes()), io.NewSectionReader(f, 0, size), strings.NewReader(tail))
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	res, err := r.send(ctx, http.MethodPost, path, m.FormDataContentType(), body, int64(head.Len())+size+int64(len(tail)))
+	res, err := r.send(ctx, http.MethodPost, path, m.FormDataContentType(), body, int64(head.Len())+size+int64(len(tail))) //nolint:bodyclose // read closes it
 	if err != nil {
 		return nil, err
 	}

@@ -132,7 +132,7 @@ func (c *workerConn) retry(ctx context.Context, request func(context.Context) er
 func (c *workerConn) once(ctx context.Context, request func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	defer context.AfterFunc(c.closed, cancel)()
+	defer context.AfterFunc(c.closed, cancel)() //nolint:contextcheck // c.closed ends with the connection
 	return request(ctx)
 }
 

@@ -163,7 +163,7 @@ func drawJob(t *rapid.T, id muster.JobID, size int) (muster.Job, muster.Group) {
 }
 
 // drawTasks commits a job with several groups and a part of their tasks as rows. It returns the job, its groups, and all tasks.
-func drawTasks(rt *rapid.T, t *testing.T, f *fixture, id muster.JobID, unmaterialized []muster.TaskState) (muster.Job, []muster.Group, []muster.Task) {
+func drawTasks(t *testing.T, rt *rapid.T, f *fixture, id muster.JobID, unmaterialized []muster.TaskState) (muster.Job, []muster.Group, []muster.Task) {
 	t.Helper()
 	j, _ := job(id, 1)
 	j.Spec.Tasks, j.Counts = nil, muster.Counts{}

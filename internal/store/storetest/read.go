@@ -158,7 +158,7 @@ func tasksModel(t *testing.T, f *fixture) {
 	id := muster.JobID(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		id++
-		_, _, want := drawTasks(rt, t, f, id, []muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Skipped})
+		_, _, want := drawTasks(t, rt, f, id, []muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Skipped})
 
 		q := store.TaskQuery{Job: id, Limit: rapid.IntRange(1, 15).Draw(rt, "limit")}
 		if rapid.Bool().Draw(rt, "by state") {

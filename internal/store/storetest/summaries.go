@@ -15,7 +15,7 @@ func statesModel(t *testing.T, f *fixture) {
 	id := muster.JobID(0)
 	rapid.Check(t, func(rt *rapid.T) {
 		id++
-		j, groups, all := drawTasks(rt, t, f, id, []muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Succeeded, muster.TimedOut})
+		j, groups, all := drawTasks(t, rt, f, id, []muster.TaskState{muster.Queued, muster.Waiting, muster.Cancelled, muster.Succeeded, muster.TimedOut})
 		span := store.Span{First: rapid.IntRange(0, len(all)).Draw(rt, "first"), Last: rapid.IntRange(0, len(all)+5).Draw(rt, "last")}
 		if rapid.Bool().Draw(rt, "all") {
 			span = store.Span{Last: muster.MaxTasks}

@@ -14,7 +14,6 @@ import (
 // value is absent.
 
 // Number parses the number at the beginning of a value, such as 67.03 of "67.03 W".
-
 func Number(s string) (float64, bool) {
 	s, _, _ = strings.Cut(strings.TrimSpace(s), " ")
 	s = strings.TrimSuffix(s, "%")

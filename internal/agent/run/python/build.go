@@ -101,7 +101,7 @@ func (b *build) run(ctx context.Context, dir string) error {
 // runUV runs uv for a build and reports its progress.
 func (b *build) runUV(ctx context.Context, p *progress, args ...string) error {
 	diskFull := false
-	logLine := func(line string) {
+	logLine := func(line string) { //nolint:contextcheck // the ticker that onLine starts ends with the build
 		p.onLine(line)
 		diskFull = diskFull || strings.Contains(line, "No space left on device") // the exit status does not show it
 	}
