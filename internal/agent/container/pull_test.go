@@ -141,8 +141,8 @@ func TestRegistriesThatFail(t *testing.T) {
 			r.SetFault(c.fault)
 			_, err := w.create(newSpec(ref, "true"))
 			wantTaskError(t, err, muster.ImagePull, ref, c.part)
-			if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
-				t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
+			if n := strings.Count(w.lines.String(), "retrying"); n != len(testTimeouts.retryDelays) {
+				t.Errorf("it was retried %d times: want %d", n, len(testTimeouts.retryDelays))
 			}
 			r.SetFault(containertest.NoFault)
 			w.timeouts.stall = time.Minute
@@ -209,8 +209,8 @@ func TestAStalledPullIsTriedAgain(t *testing.T) {
 	r.Stall(50_000)
 	_, err := w.create(newSpec(ref, "true"))
 	wantTaskError(t, err, muster.ImagePull, "no data received for 300ms")
-	if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
-		t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
+	if n := strings.Count(w.lines.String(), "retrying"); n != len(testTimeouts.retryDelays) {
+		t.Errorf("it was retried %d times: want %d", n, len(testTimeouts.retryDelays))
 	}
 	r.Resume()
 	w.timeouts.stall = time.Minute
@@ -225,8 +225,8 @@ func TestAPullThatTricklesIsGivenUp(t *testing.T) {
 	r.Throttle(20 * time.Millisecond)
 	_, err := w.create(newSpec(ref, "true"))
 	wantTaskError(t, err, muster.ImagePull, "less than 1GiB per second for 300ms")
-	if n := strings.Count(w.lines.String(), "trying again"); n != len(testTimeouts.retryDelays) {
-		t.Errorf("it was tried again %d times: want %d", n, len(testTimeouts.retryDelays))
+	if n := strings.Count(w.lines.String(), "retrying"); n != len(testTimeouts.retryDelays) {
+		t.Errorf("it was retried %d times: want %d", n, len(testTimeouts.retryDelays))
 	}
 	if n := len(w.puller.slots); n != 0 {
 		t.Errorf("%d places are still taken", n)

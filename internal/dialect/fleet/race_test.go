@@ -2,4 +2,4 @@
 
 package fleet_test
 
-const raced = true
+const raceEnabled = true

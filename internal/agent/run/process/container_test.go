@@ -223,7 +223,7 @@ func TestAContainerThatNeedsMore(t *testing.T) {
 		reason  muster.Reason
 		wantMsg string
 	}{
-		{eats + "exit 4", muster.OutOfMemory, "may have 64MiB"},
+		{eats + "exit 4", muster.OutOfMemory, "may use 64MiB"},
 		{"exec tail -c 400000000 /dev/zero", muster.OutOfMemory, "resources.memory"},
 		{eats + "exit 0", muster.NoReason, ""},
 		{"for i in $(seq 40); do sleep 5 & done; exit 3", muster.PIDLimit, "resources.pids"},
