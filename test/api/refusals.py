@@ -5,8 +5,8 @@ import re
 import schemathesis
 
 # What the details of these answers say, by operation. schemathesis.toml accepts the status of the same operations.
-RANGE = "is not a range of tasks|ranges of tasks are too many"
-NAME = "is not a name: "
+RANGE = "is not a range of tasks|too many ranges of tasks"
+NAME = "is not a valid name: "
 REASONS = {
     "list-tasks": RANGE,
     "cancel-job": RANGE,
@@ -15,8 +15,8 @@ REASONS = {
     "join-worker": NAME,
     "put-blob": "have the hash",
     "put-notify": "was sealed by another server",
-    "search-logs": "has nothing to find|for q or for errors|is not a regular expression|the regular expression has",
-    "get-history": "from is after to",
+    "search-logs": "nothing to search for|is not a regular expression|the regular expression has",
+    "get-history": "from is later than to",
 }
 
 

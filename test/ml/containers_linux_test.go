@@ -74,8 +74,8 @@ func TestKindsInContainers(t *testing.T) {
 	junit := `echo '<testsuite><testcase name="a"/><testcase name="b"><failure message="it is not"/></testcase></testsuite>' > junit.xml; exit 1`
 	done = w.runTask("test", map[string]any{"junit": "junit.xml"}, inImage(shell), run(junit))
 	done.requireFailed(muster.ExitCode, "1 of 2 cases failed: b")
-	w.runTask("test", map[string]any{}, inImage(shell)).requireFailed(muster.Dependency, "no Python")
-	w.runTask("mnist_training", map[string]any{"dataset": "digits"}, inImage(shell)).requireFailed(muster.Dependency, "no python3 in the image")
+	w.runTask("test", map[string]any{}, inImage(shell)).requireFailed(muster.Dependency, "Python is not installed")
+	w.runTask("mnist_training", map[string]any{"dataset": "digits"}, inImage(shell)).requireFailed(muster.Dependency, "has no python3")
 	containertest.AwaitCleanup(t, containertest.SharedEngine(t), w.Data, before)
 }
 

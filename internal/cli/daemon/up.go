@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
@@ -55,7 +56,10 @@ func (a *runner) up(ctx context.Context, c *upConfig) error {
 		return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
 			return a.serve(ctx, &c.serverConfig, w, func(ctx context.Context, target remote.Server) error {
 				err := c.run(ctx, forceCtx, up, target, filepath.Join(c.data, "worker"), w, w.Log.With(slog.String("part", "worker")))
-				if err != nil {
+				switch {
+				case muster.CodeOf(err) == muster.Forbidden:
+					w.Log.Error("the worker was removed; the server keeps running", slog.Any("error", err))
+				case err != nil:
 					return err
 				}
 				<-ctx.Done() // the server keeps running after the worker is drained

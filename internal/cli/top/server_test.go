@@ -149,7 +149,7 @@ func TestAWholeSession(t *testing.T) {
 	s.keys("c")
 	s.waitFor("Cancel task "+sleeper.ID.String()+".0 (", "[y/n]")
 	s.keys("n")
-	s.waitFor("nothing was done")
+	s.waitFor("aborted")
 	s.keys("c", "y")
 	s.waitFor("cancelled")
 	if job := c.Wait(sleeper.ID, time.Minute); job.State != muster.JobCancelled {
