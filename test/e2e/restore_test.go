@@ -218,7 +218,7 @@ func startAcceptingLoss(t *testing.T, c *mustertest.Cluster, want string) {
 		_, err := c.Client.Whoami(t.Context())
 		return err
 	})
-	if log := c.Server.Log(); !strings.Contains(log, "this loss was accepted") || !strings.Contains(log, want) {
+	if log := c.Server.Log(); !strings.Contains(log, "loss accepted") || !strings.Contains(log, want) {
 		t.Errorf("the log does not tell of the loss of %q:\n%s", want, log)
 	}
 }

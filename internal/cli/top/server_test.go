@@ -172,7 +172,7 @@ func TestAWholeSession(t *testing.T) {
 	s.keys("end")
 	s.waitFor(array.ID.String()+".499 ", "succeeded")
 	s.keys("/", "failed", "enter")
-	s.waitFor("nothing matches")
+	s.waitFor("no matches")
 	s.keys("esc", "/", "490-491", "enter")
 	s.waitFor(array.ID.String()+".490 ", array.ID.String()+".491 ")
 	s.keys("/", "x", "enter")
