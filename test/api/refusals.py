@@ -15,7 +15,7 @@ REASONS = {
     "join-worker": NAME,
     "put-blob": "have the hash",
     "put-notify": "was sealed by another server",
-    "search-logs": "nothing to search for|is not a regular expression|the regular expression has",
+    "search-logs": "nothing to search for|q and errors exclude|is not a regular expression|the regular expression has",
     "get-history": "from is later than to",
 }
 
