@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/backoff"
 )
 
 // Dialer opens sessions to one server. An Unauthenticated or Forbidden error
@@ -17,9 +16,6 @@ import (
 type Dialer interface {
 	Dial(ctx context.Context) (WorkerConn, error)
 }
-
-// Backoff is backoff.Backoff.
-type Backoff = backoff.Backoff
 
 // fallbackFor is how long a Fallback prefers its second dialer.
 const fallbackFor = 10 * time.Minute
