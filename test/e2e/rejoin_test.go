@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -84,5 +85,45 @@ func TestRemovedWorkerStaysAway(t *testing.T) {
 	}
 	if _, err := c.Client.Worker(t.Context(), "w1"); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("the server still has the worker: %v", err)
+	}
+}
+
+// TestUpOutlivesItsWorker revokes the key of the worker that runs in one process with the server: the server keeps running and says why
+// the worker ended.
+func TestUpOutlivesItsWorker(t *testing.T) {
+	t.Parallel() // it mostly waits
+	c := mustertest.NewUp(t, t.TempDir())
+	c.Await("the worker of up to join", time.Minute, func() error {
+		workers, err := c.Client.Workers(t.Context())
+		if err == nil && len(workers) == 0 {
+			err = errors.New("no worker has joined")
+		}
+		return err
+	})
+	keys, err := c.Client.Keys(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range keys {
+		if k.Worker == "" {
+			continue
+		}
+		if err := c.Client.RevokeKey(t.Context(), k.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Await("the message that the worker ended", time.Minute, func() error {
+		if !strings.Contains(c.Server.Log(), "the server keeps running") {
+			return errors.New("not logged")
+		}
+		return nil
+	})
+	if _, err := c.Client.Workers(t.Context()); err != nil {
+		t.Errorf("the server does not answer: %v", err)
+	}
+	select {
+	case <-c.Server.Done():
+		t.Errorf("the server ended:\n%s", c.Server.Log())
+	default:
 	}
 }

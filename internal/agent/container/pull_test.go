@@ -370,7 +370,7 @@ func (w *testEnv) waiters(ref string) int {
 	return 0
 }
 
-// await waits until something is so.
+// await waits until cond is true, and shows the lines of the log if it is not.
 func (w *testEnv) await(desc string, cond func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 const mib = 1 << 20
@@ -104,7 +105,7 @@ func TestKillFindsAll(t *testing.T) {
 	task.checkEmpty()
 	w.limits.Release(task.spec)
 	for _, g := range task.spec.Cgroups {
-		await(t, g.Path+" is removed", func() bool {
+		testkit.Await(t, g.Path+" is removed", func() bool {
 			w.limits.groups.RetryRemove()
 			return g.Shared || !exists(g.Path)
 		})
@@ -125,7 +126,7 @@ func TestFreeze(t *testing.T) {
 	}
 	group := task.spec.Cgroups[slices.IndexFunc(task.spec.Cgroups, func(g run.Cgroup) bool { return !g.Shared })]
 	if group.Unified {
-		await(t, "the group is frozen", func() bool {
+		testkit.Await(t, "the group is frozen", func() bool {
 			return readField(t, filepath.Join(group.Path, "cgroup.events"), "frozen") == 1
 		})
 	} else {
@@ -134,7 +135,7 @@ func TestFreeze(t *testing.T) {
 			t.Fatal(all)
 		}
 		for _, pid := range all {
-			await(t, fmt.Sprintf("process %d is stopped", pid), func() bool { return procState(pid) == 'T' })
+			testkit.Await(t, fmt.Sprintf("process %d is stopped", pid), func() bool { return procState(pid) == 'T' })
 		}
 	}
 	if ok, err := Freeze(task.spec, false); !ok || err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // prepareContainer makes the groups of a container, or skips where there can be none.
@@ -95,7 +96,7 @@ func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 		t.Errorf("frozen: %v, %v", did, err)
 	}
 	if !c.Cgroups[0].Unified { // it stops once it waits for no device
-		await(t, "it is stopped", func() bool { return procState(p.pid) == 'T' })
+		testkit.Await(t, "it is stopped", func() bool { return procState(p.pid) == 'T' })
 	}
 	if _, err := Freeze(c, false); err != nil {
 		t.Error(err)
@@ -125,7 +126,7 @@ func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 	}
 	w.limits.Release(c)
 	for _, g := range c.Cgroups {
-		await(t, g.Path+" is removed", func() bool {
+		testkit.Await(t, g.Path+" is removed", func() bool {
 			w.limits.groups.RetryRemove()
 			return !exists(g.Path)
 		})
@@ -193,7 +194,7 @@ func TestGroupsAreRemovedWhenWhatIsInThemEnds(t *testing.T) {
 	if err := monitor.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the last group is removed", func() bool { return !exists(busy) })
+	testkit.Await(t, "the last group is removed", func() bool { return !exists(busy) })
 	stop()
 	if err := <-ran; err != nil {
 		t.Error(err)

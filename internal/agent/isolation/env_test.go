@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -312,16 +311,6 @@ func readField(t *testing.T, path, name string) int {
 	}
 	t.Fatalf("%s has no %s", path, name)
 	return 0
-}
-
-// await waits for something that must happen, and not at once.
-func await(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("timeout: %s", what)
-		}
-	}
 }
 
 // needControllers skips a test where a controller cannot be used.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func TestSpawnPlain(t *testing.T) {
@@ -75,7 +76,7 @@ func TestSpawnerStaysFree(t *testing.T) {
 	}
 	var held []string // those that end may be seen for a moment
 	defer func() { t.Logf("in what is for tasks are the threads %q", held) }()
-	await(t, "no thread of this process stays in what is for tasks", func() bool {
+	testkit.Await(t, "no thread of this process stays in what is for tasks", func() bool {
 		held = heldThreads(t, network)
 		return len(held) == 0
 	})

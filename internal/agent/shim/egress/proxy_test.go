@@ -19,6 +19,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // env is a Proxy on this machine's loopback device.
@@ -404,11 +406,7 @@ func TestConnectionLimit(t *testing.T) {
 		client, upstream = e.tunnel(l, "")
 	}
 	next := e.dial("GET http://" + at + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
-	for deadline := time.Now().Add(testTimeout); len(e.logged()) == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the wait is not logged")
-		}
-	}
+	testkit.Await(t, "the wait to be logged", func() bool { return len(e.logged()) > 0 })
 	_, _ = client.Close(), upstream.Close()
 	if got := line(t, next); got != "HTTP/1.1 200 OK" {
 		t.Errorf("the waiting connection received %q", got)
