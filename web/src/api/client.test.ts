@@ -54,4 +54,19 @@ describe("apiFetch", () => {
     abort.abort();
     expect(await answer).toMatchObject({ name: "AbortError" });
   });
+
+  it("sends nothing while the session is expired", async () => {
+    const fetched = vi.fn(() => Promise.resolve(ok(me)));
+    vi.stubGlobal("fetch", fetched);
+    const abort = new AbortController();
+    const aborted = apiFetch("http://localhost/api/v1/jobs", { signal: abort.signal }).catch((e: unknown) => e);
+    const answer = apiFetch("http://localhost/api/v1/workers");
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(fetched).not.toHaveBeenCalled();
+    abort.abort();
+    expect(await aborted).toMatchObject({ name: "AbortError" });
+    await session.signIn("mst_x");
+    expect(await (await answer).json()).toEqual(me);
+    expect(fetched).toHaveBeenCalledTimes(2);
+  });
 });

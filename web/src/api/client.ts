@@ -7,11 +7,14 @@ import { session } from "./session";
 
 /**
  * Like fetch, for the API: throws ApiError for every answer that is an error, and after a 401 waits until the user has
- * signed in again and sends the request once more. Aborts stay aborts.
+ * signed in again and sends the request once more. While the session is expired nothing is sent: requests wait for the
+ * same sign-in. Aborts stay aborts.
  */
 export async function apiFetch(input: string | URL | Request, init?: RequestInit): Promise<Response> {
   const request = new Request(input, init);
+  const signedIn = () => Promise.race([session.again(), aborted(request.signal)]);
   for (;;) {
+    if (session.get().expired) await signedIn();
     let response: Response;
     try {
       response = await fetch(request.clone());
@@ -21,7 +24,7 @@ export async function apiFetch(input: string | URL | Request, init?: RequestInit
     }
     if (response.ok || response.status === 304) return response;
     if (response.status !== 401) throw await errorOf(response);
-    await Promise.race([session.again(), aborted(request.signal)]);
+    await signedIn();
   }
 }
 
