@@ -30,7 +30,7 @@ func (e *env) adopted() map[int]*fakeTask {
 }
 
 // Tasks survive a crash of the worker: the next process holds them, reserves their resources, continues their logs and reports their ends.
-func TestTasksOutliveACrash(t *testing.T) {
+func TestTasksSurviveACrash(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		full := func(s *muster.TaskSpec) {
@@ -90,7 +90,7 @@ func TestTasksOutliveACrash(t *testing.T) {
 }
 
 // An attempt that ended while no worker ran, or whose report was not stored before the crash, is reported once.
-func TestEndsWithoutAWorkerAreReported(t *testing.T) {
+func TestTasksThatEndWithoutAWorkerAreReported(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		ended, settled := e.run(0, grace(time.Minute)), e.run(1)
@@ -124,7 +124,7 @@ func TestEndsWithoutAWorkerAreReported(t *testing.T) {
 }
 
 // A worker that starts after a lease has ended kills the attempt and does not report it.
-func TestRecoveryKeepsTheLease(t *testing.T) {
+func TestRecoveryPreservesTheLease(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		short, usual, killed := e.run(0, grace(time.Minute)), e.run(1), e.run(2, grace(time.Minute))
@@ -227,7 +227,7 @@ func TestDetach(t *testing.T) {
 }
 
 // A worker with running tasks does not exit because of unexpected answers.
-func TestRecoveryOutlastsUnexpectedAnswers(t *testing.T) {
+func TestRecoveryToleratesUnexpectedResponses(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)

@@ -76,7 +76,7 @@ func TestTaskLifecycle(t *testing.T) {
 	})
 }
 
-func TestInstantTasksAreOneFrame(t *testing.T) {
+func TestShortTaskSendsOneFrame(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		f := &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: muster.KindNoop}}}}
@@ -100,7 +100,7 @@ func TestInstantTasksAreOneFrame(t *testing.T) {
 	})
 }
 
-func TestAcknowledgedReportsNeverTouchTheDisk(t *testing.T) {
+func TestAcknowledgedReportsAreNotStored(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		before := e.reports.db.Stats()
@@ -116,7 +116,7 @@ func TestAcknowledgedReportsNeverTouchTheDisk(t *testing.T) {
 }
 
 // A worker rejects tasks that its owner does not allow, even if the server assigns them.
-func TestRefusesWhatTheOwnerDoesNotAllow(t *testing.T) {
+func TestRejectsTasksThatTheOwnerDisallows(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		if err := e.end(); err != nil {
@@ -259,7 +259,7 @@ func TestStops(t *testing.T) {
 	}
 }
 
-func TestProgressIsSlowedDownAndTheLastOneArrives(t *testing.T) {
+func TestProgressIsThrottledAndTheLastArrives(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
@@ -325,7 +325,7 @@ func TestReconnectResumes(t *testing.T) {
 	})
 }
 
-func TestReportOutlivesACrash(t *testing.T) {
+func TestReportSurvivesACrash(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		e.server.set(func(d *fakeServer) { d.holdAcks, d.holdLogAcks = true, true })
@@ -354,7 +354,7 @@ func TestReportOutlivesACrash(t *testing.T) {
 	})
 }
 
-func TestWelcomeStops(t *testing.T) {
+func TestWelcomeStopsAttempts(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		e.server.set(func(d *fakeServer) { d.holdAcks, d.holdLogAcks = true, true })
@@ -385,7 +385,7 @@ func TestWelcomeStops(t *testing.T) {
 	})
 }
 
-func TestShutdownWaitsThenHandsBack(t *testing.T) {
+func TestShutdownWaitsThenReturnsTasks(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		quick, slow := e.run(0), e.run(1)
@@ -452,7 +452,7 @@ func TestShutdownWithoutServer(t *testing.T) {
 	})
 }
 
-func TestDrainedWorkerLeaves(t *testing.T) {
+func TestDrainedWorkerStops(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		e.server.send(&link.ToWorker{Drain: true})
@@ -492,7 +492,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestKnownWorkerOutlastsUnexpectedAnswers(t *testing.T) {
+func TestKnownWorkerToleratesUnexpectedResponses(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
@@ -509,7 +509,7 @@ func TestKnownWorkerOutlastsUnexpectedAnswers(t *testing.T) {
 	})
 }
 
-func TestPanicIsAReport(t *testing.T) {
+func TestPanicFailsTheAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnv(t)
 		e.cfg.Executors = []run.Executor{bomb{}}
@@ -562,7 +562,7 @@ func TestInvalidReportsAreNotSent(t *testing.T) {
 }
 
 // Large reports are distributed over frames that the link accepts.
-func TestBigReportsFitIntoFrames(t *testing.T) {
+func TestLargeReportsFitIntoFrames(t *testing.T) {
 	inEnv(t, func(e *env) {
 		result := []byte(`"` + strings.Repeat("<", muster.MaxResultSize-2) + `"`)
 		e.server.setDown(true)

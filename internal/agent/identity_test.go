@@ -87,7 +87,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-func TestJoinEndsWithItsContext(t *testing.T) {
+func TestJoinStopsWithItsContext(t *testing.T) {
 	u := joinServer(t)
 	u.Host = "127.0.0.1:1"
 	ctx, cancel := context.WithCancel(t.Context())

@@ -38,7 +38,7 @@ func TestLogsShareTheWindow(t *testing.T) {
 	})
 }
 
-func TestLogThatTheServerLostIsSentAgain(t *testing.T) {
+func TestLogLostByTheServerIsResent(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
@@ -53,7 +53,7 @@ func TestLogThatTheServerLostIsSentAgain(t *testing.T) {
 	})
 }
 
-func TestLogIsSentAgainWithoutAcknowledgement(t *testing.T) {
+func TestUnacknowledgedLogIsResent(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
@@ -69,7 +69,7 @@ func TestLogIsSentAgainWithoutAcknowledgement(t *testing.T) {
 	})
 }
 
-func TestLogThatCannotBeReadIsAbandoned(t *testing.T) {
+func TestUnreadableLogIsAbandoned(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)

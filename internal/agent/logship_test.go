@@ -18,9 +18,9 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestRefusedLogsWait has a server without space for logs: few bytes are retried, results are reported meanwhile, and the log is complete
+// TestRefusedLogsAreRetriedLater has a server without space for logs: few bytes are retried, results are reported meanwhile, and the log is complete
 // in the end.
-func TestRefusedLogsWait(t *testing.T) {
+func TestRefusedLogsAreRetriedLater(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		e.server.set(func(d *fakeServer) { d.rejectLogs = true })
@@ -81,9 +81,9 @@ func TestShortSessionsBackOff(t *testing.T) {
 	})
 }
 
-// TestLogOfALostAttemptArrives ends attempts for reasons after which the server wants no report: their logs are sent completely and then
+// TestLogOfALostAttemptIsSent ends attempts for reasons after which the server wants no report: their logs are sent completely and then
 // removed.
-func TestLogOfALostAttemptArrives(t *testing.T) {
+func TestLogOfALostAttemptIsSent(t *testing.T) {
 	const rest = "and what it printed while the server was away\n"
 	for _, tc := range []struct {
 		name string
@@ -225,8 +225,8 @@ func (f *flakyLogs) set(broken error) {
 	f.broken = broken
 }
 
-// TestLogsThatCannotBeReadForAWhile loses no bytes by a temporary error, and holds an attempt for a bounded time with a permanent one.
-func TestLogsThatCannotBeReadForAWhile(t *testing.T) {
+// TestTemporarilyUnreadableLogs loses no bytes by a temporary error, and holds an attempt for a bounded time with a permanent one.
+func TestTemporarilyUnreadableLogs(t *testing.T) {
 	tooMany := errors.New("too many open files")
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnv(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-func TestReportStoreOutlivesItsProcess(t *testing.T) {
+func TestReportStoreSurvivesItsProcess(t *testing.T) {
 	dir := t.TempDir()
 	k, err := OpenReportStore(dir)
 	if err != nil {
@@ -91,7 +91,7 @@ func TestReportStoreOfSeveralWorkers(t *testing.T) {
 	}
 }
 
-func TestReportStoreIsTheLock(t *testing.T) {
+func TestReportStoreLocksTheDataDir(t *testing.T) {
 	dir := t.TempDir()
 	k, err := OpenReportStore(dir)
 	if err != nil {

@@ -75,7 +75,7 @@ func TestFirstReadinessCostsOneLookup(t *testing.T) {
 }
 
 // During a check, other requests get the last result at once, unless it is too old.
-func TestReadinessWaitsForNobody(t *testing.T) {
+func TestReadinessDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		age  time.Duration
@@ -188,7 +188,7 @@ func checkGatewayStatus(t *testing.T, list []wire.Gateway, key store.Key, wants 
 }
 
 // A server is ready if its engine and its store work.
-func TestReadinessIsThatOfEngineAndStore(t *testing.T) {
+func TestReadinessRequiresEngineAndStore(t *testing.T) {
 	t.Parallel()
 	stuck := muster.Errorf(muster.Unavailable, "the engine is loading its state")
 	broken := muster.Errorf(muster.Internal, "the disk is gone")

@@ -109,7 +109,7 @@ func (e *countingEngine) Explain(_ context.Context, id muster.TaskID) (muster.Ex
 }
 
 // The engine computes one explanation at a time, and that of a task at most once a second.
-func TestExplanationsCostTheEngineLittle(t *testing.T) {
+func TestExplanationsAreLimitedAndCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &countingEngine{}
 		s := &server{Config: Config{Engine: e}, explainLimiter: newLimiter(maxConcurrentExplanations, keyring.NewLimits(0).AcquireExplanation, "busy"), explainCache: cache.NewValues[explanationKey, muster.Explanation](10)}

@@ -51,7 +51,7 @@ func TestFilesOfARunningTask(t *testing.T) {
 }
 
 // Artifacts of an attempt are kept when its finished task is retried.
-func TestFilesOfATaskThatIsTriedAgain(t *testing.T) {
+func TestFilesOfARetriedTask(t *testing.T) {
 	s := apitest.Start(t, nil)
 	if err := s.PutBlob(t.Context(), helloSum, "hello\n"); err != nil {
 		t.Fatal(err)

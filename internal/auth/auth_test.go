@@ -63,7 +63,7 @@ func TestCan(t *testing.T) {
 	}
 }
 
-func TestEveryRoleMayDoSomething(t *testing.T) {
+func TestEveryRoleHasPermissions(t *testing.T) {
 	verbs := []auth.Verb{auth.ReadJobs, auth.SubmitJobs, auth.ChangeJobs, auth.ReadWorkers, auth.ManageWorkers, auth.ManageKeys,
 		auth.JoinWorkers, auth.ConnectWorker, auth.ReadBlobs, auth.WriteBlobs}
 	used := map[auth.Verb]bool{}

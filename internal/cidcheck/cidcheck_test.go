@@ -65,7 +65,7 @@ func begin(t *testing.T) (*Verifier, *fakeStore, *gatedBlobs) {
 	return p, n, s
 }
 
-func TestAFileIsReadOnceForAllWhoAsk(t *testing.T) { synctest.Test(t, readOnce) }
+func TestConcurrentChecksReadTheFileOnce(t *testing.T) { synctest.Test(t, readOnce) }
 
 func readOnce(t *testing.T) {
 	p, n, s := begin(t)
@@ -99,7 +99,7 @@ func readOnce(t *testing.T) {
 	}
 }
 
-func TestOtherBytesAreWrong(t *testing.T) {
+func TestOtherBytesAreInvalid(t *testing.T) {
 	p, n, s := begin(t)
 	close(s.allow)
 	if ok, err := p.Verify(t.Context(), store.Content{CID: "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD", SHA256: helloSum}); ok || err != nil {
@@ -113,7 +113,7 @@ func TestOtherBytesAreWrong(t *testing.T) {
 	}
 }
 
-func TestCloseEndsReadings(t *testing.T) {
+func TestCloseStopsReading(t *testing.T) {
 	p, n, s := begin(t)
 	ended := make(chan error, 1)
 	go func() {

@@ -97,7 +97,7 @@ func TestEveryOptionIsDescribed(t *testing.T) {
 	})
 }
 
-func TestRunMakesASpec(t *testing.T) {
+func TestRunCreatesASpec(t *testing.T) {
 	t.Setenv("MUSTER_PROJECT", "")
 	a, _, _ := newApp("")
 	c := &runConfig{priority: muster.DefaultPriority}
@@ -232,7 +232,7 @@ func TestLocalParts(t *testing.T) {
 	}
 }
 
-func TestKindsAreNamedByWhatTheyAreAbout(t *testing.T) {
+func TestJobNamesOfKinds(t *testing.T) {
 	for input, want := range map[string]string{
 		`{"model": "openai-community/gpt2", "dataset": "x"}`: "sft gpt2",
 		`{"model": {"name": "a"}, "dataset": "data/train/"}`: "sft train",

@@ -13,7 +13,7 @@ import (
 
 // Samples returns every sample after a series once, over broken connections and over
 // attempts.
-func TestSamplesOverBrokenConnections(t *testing.T) {
+func TestSamplesAcrossBrokenConnections(t *testing.T) {
 	s, c, f := start(t)
 	spec := shell("x")
 	spec.Tasks[0].Retries.Max = 1

@@ -47,7 +47,7 @@ func user(fields string) string {
 	return `{"tasks":[` + train + `,{"name":"use","needs":["train","many","grid"],` + fields + `}]}`
 }
 
-func TestResolveTexts(t *testing.T) {
+func TestResolveStrings(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain":                                         "plain",
 		"${train.result.accuracy}":                      "0.970",
@@ -127,7 +127,7 @@ func TestResolveKeepsTypesInInput(t *testing.T) {
 	}
 }
 
-func TestResolveSaysWhatIsMissing(t *testing.T) {
+func TestResolveReportsMissingValues(t *testing.T) {
 	for in, want := range map[string]string{
 		"${train.result.nope.x}":         `env.A: ${train.result.nope.x} cannot be resolved: the result of task 17.0 has no "nope"`,
 		"${train.result.list.2}":         `no "list.2"`,
@@ -176,7 +176,7 @@ func TestBind(t *testing.T) {
 	}
 }
 
-func TestPerElementSaysWhetherBindChangesAnything(t *testing.T) {
+func TestPerElement(t *testing.T) {
 	pieces := []string{"a", "$", "{", "}", "${index}", "${HOME}", "$${", "${matrix.lr}", "${matrix.no}"}
 	rapid.Check(t, func(t *rapid.T) {
 		s := &muster.TaskSpec{
@@ -192,7 +192,7 @@ func TestPerElementSaysWhetherBindChangesAnything(t *testing.T) {
 }
 
 // The output of one task reaches the next one unchanged, whatever it contains.
-func TestResultsAreNotTakenForTemplates(t *testing.T) {
+func TestResultsAreNotTemplates(t *testing.T) {
 	value := rapid.StringMatching(`(\$|\{|\}|index|\$\{index\}|\$\{a\.result\}|é|x){0,6}`)
 	rapid.Check(t, func(t *rapid.T) {
 		v, w := value.Draw(t, "v"), value.Draw(t, "w")
@@ -301,7 +301,7 @@ func TestCheck(t *testing.T) {
 }
 
 // What Check accepts, Resolve can resolve, if the results are there.
-func TestWhatCheckAcceptsResolves(t *testing.T) {
+func TestCheckedTemplatesResolve(t *testing.T) {
 	pieces := []string{"${train.", "${many.", "${grid.", "5.", "0.", "9.", "result", "exit_code", "artifacts.", "model v1.pt.", "size", ".list", ".0", "}", "$", "x", "${index}"}
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 8).Draw(t, "text"), "")

@@ -74,9 +74,9 @@ func TestDriverAndLibraries(t *testing.T) {
 	wantFinding(t, newInspection(root, probe.Facts{}).driver(t.Context()), "driver", Warning, "no NVIDIA driver")
 }
 
-// TestMismatchThatTheToolTells tests that the output of a tool is reported, by the probe that
+// TestMismatchReportedByTheTool tests that the output of a tool is reported, by the probe that
 // workers use.
-func TestMismatchThatTheToolTells(t *testing.T) {
+func TestMismatchReportedByTheTool(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("skipped: the stand-in for nvidia-smi is a shell script")
 	}
@@ -135,7 +135,7 @@ func TestToolkit(t *testing.T) {
 	}
 }
 
-func TestNoEngineSaysHowToComeToOne(t *testing.T) {
+func TestMissingEngineSuggestsInstallation(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	for release, command := range map[string]string{
 		"ID=debian\n": "apt-get install docker.io", "ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n": "apt-get install docker.io", "ID=fedora\n": "dnf install moby-engine",
@@ -148,7 +148,7 @@ func TestNoEngineSaysHowToComeToOne(t *testing.T) {
 	}
 }
 
-func TestEngineThatCannotBeUsed(t *testing.T) {
+func TestUnusableEngine(t *testing.T) {
 	t.Parallel()
 	r := newInspection(t.TempDir(), probe.Facts{})
 	refused := filepath.Join(t.TempDir(), "s")
@@ -213,8 +213,8 @@ func TestEngineThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestADockerThatDoesNotRun tests that a stopped Docker is reported beside a Podman, whether that answers or not.
-func TestADockerThatDoesNotRun(t *testing.T) {
+// TestDockerNotRunning tests that a stopped Docker is reported beside a Podman, whether that answers or not.
+func TestDockerNotRunning(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "")
 	dir := t.TempDir()
 	writeFile(t, dir, "/podman", "")
@@ -244,7 +244,7 @@ func TestADockerThatDoesNotRun(t *testing.T) {
 	}
 }
 
-func TestContainersOfTheDeadAreRemoved(t *testing.T) {
+func TestContainersOfDeadWorkersAreRemoved(t *testing.T) {
 	host := containertest.SharedEngine(t)
 	d, err := docker.Open(host)
 	if err != nil {

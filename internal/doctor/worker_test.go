@@ -43,7 +43,7 @@ func testRepair(t *testing.T, cfg Config, found []Finding, names ...string) []Fi
 	return after
 }
 
-func TestDataDirIsMade(t *testing.T) {
+func TestDataDirIsCreated(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	found := runChecks(t, cfg, "data", "write", "secrets")
@@ -66,8 +66,8 @@ func TestDataDirIsMade(t *testing.T) {
 	wantFinding(t, runChecks(t, cfg, "data"), "data", Problem, "is not a directory")
 }
 
-// TestNoDataInProc tests that a directory that cannot be created is a problem, whatever the permissions.
-func TestNoDataInProc(t *testing.T) {
+// TestDataDirInProcFails tests that a directory that cannot be created is a problem, whatever the permissions.
+func TestDataDirInProcFails(t *testing.T) {
 	if !isLinux {
 		t.Skip("skipped: /proc is Linux's")
 	}
@@ -79,7 +79,7 @@ func TestNoDataInProc(t *testing.T) {
 	wantFinding(t, found, "filesystem", Problem, "proc")
 }
 
-func TestSecretsAreClosed(t *testing.T) {
+func TestSecretsArePrivate(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	cfg.Server.Data = t.TempDir()
@@ -126,7 +126,7 @@ func pidFile(t *testing.T, p run.Pid) string {
 	return string(b)
 }
 
-func TestLeftoversOfTheDeadAreRemoved(t *testing.T) {
+func TestLeftoversOfDeadWorkersAreRemoved(t *testing.T) {
 	if !isLinux {
 		t.Skip("skipped: here nothing outlives a worker")
 	}
@@ -158,7 +158,7 @@ func TestLeftoversOfTheDeadAreRemoved(t *testing.T) {
 	}
 }
 
-func TestNothingOfTheLivingIsRemoved(t *testing.T) {
+func TestFilesOfLiveWorkersAreKept(t *testing.T) {
 	if !isLinux {
 		t.Skip("skipped: here nothing outlives a worker")
 	}
@@ -202,7 +202,7 @@ func TestNothingOfTheLivingIsRemoved(t *testing.T) {
 	wantFinding(t, runChecks(t, cfg, names...), "task-folders", Warning)
 }
 
-func TestControlGroupsOfTheDeadAreRemoved(t *testing.T) {
+func TestControlGroupsOfDeadWorkersAreRemoved(t *testing.T) {
 	if len(isolation.Describe(isolation.Config{}).Controllers) == 0 {
 		t.Skip("skipped: no control groups can be made here")
 	}
@@ -247,7 +247,7 @@ func TestControlGroupsOfTheDeadAreRemoved(t *testing.T) {
 	}
 }
 
-func TestChecksThatHangAreNotWaitedFor(t *testing.T) {
+func TestHangingChecksTimeOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -269,9 +269,9 @@ func TestChecksThatHangAreNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestEveryCheckHasItsName holds that names are not told by two checks, and groups come one after the
+// TestEveryCheckHasAName holds that names are not told by two checks, and groups come one after the
 // other.
-func TestEveryCheckHasItsName(t *testing.T) {
+func TestEveryCheckHasAName(t *testing.T) {
 	t.Parallel()
 	groups := []string{Server, Worker, Containers, GPUs, Python, System}
 	at := 0

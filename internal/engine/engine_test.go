@@ -182,9 +182,9 @@ func succeeded(a muster.AttemptID) muster.Report {
 	return muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded, StartedAt: 1, FinishedAt: 2}
 }
 
-// TestLife takes tasks through a session: the specs come once and before the
+// TestTaskLifecycle takes tasks through a session: the specs come once and before the
 // offers, and a report is acknowledged when it is on disk.
-func TestLife(t *testing.T) {
+func TestTaskLifecycle(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
 	id := r.submit(t, 8)

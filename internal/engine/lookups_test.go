@@ -32,8 +32,8 @@ func (l *stuckLogs) Archive(context.Context, muster.AttemptID) (bool, error) {
 	return false, errors.New("permission denied")
 }
 
-// TestALogThatCannotBeSetAsideStopsNothing checks that an attempt is still assigned, and that the engine continues.
-func TestALogThatCannotBeSetAsideStopsNothing(t *testing.T) {
+// TestFailureToSetALogAsideIsLogged checks that an attempt is still assigned, and that the engine continues.
+func TestFailureToSetALogAsideIsLogged(t *testing.T) {
 	r := start(t)
 	id := r.submit(t, 1) // no worker is connected
 	r.stop()
@@ -66,9 +66,9 @@ func TestALogThatCannotBeSetAsideStopsNothing(t *testing.T) {
 	}
 }
 
-// TestAnOldNoIsCorrected checks that a blob which an attempt needs since the last look at the worker's attempts is found:
+// TestOldNegativeLookupIsCorrected checks that a blob which an attempt needs since the last look at the worker's attempts is found:
 // at once for a download, and after two seconds for an upload, whose lookups take no time before that.
-func TestAnOldNoIsCorrected(t *testing.T) {
+func TestOldNegativeLookupIsCorrected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		p := r.connect(t)
@@ -123,8 +123,8 @@ func TestAnOldNoIsCorrected(t *testing.T) {
 	})
 }
 
-// TestADamagedTreeIsSetAside checks that a corrupt list of files is quarantined, and may be uploaded again.
-func TestADamagedTreeIsSetAside(t *testing.T) {
+// TestDamagedTreeIsSetAside checks that a corrupt list of files is quarantined, and may be uploaded again.
+func TestDamagedTreeIsSetAside(t *testing.T) {
 	r := start(t)
 	file := r.put(t, []byte("weights"))
 	tree := r.putTree(t, file)

@@ -27,9 +27,9 @@ func (s *attemptsOf) Job(_ context.Context, id muster.JobID) (muster.Job, error)
 	return muster.Job{ID: id, UID: "j0123"}, nil
 }
 
-// TestARefusalIsNotRemembered checks that a session asks the store again for an attempt that was not its worker's own. That
+// TestRefusalIsNotCached checks that a session asks the store again for an attempt that was not its worker's own. That
 // the attempt was assigned in this session may be forgotten by then: see maxOwned.
-func TestARefusalIsNotRemembered(t *testing.T) {
+func TestRefusalIsNotCached(t *testing.T) {
 	t.Parallel()
 	st := &attemptsOf{}
 	var log bytes.Buffer

@@ -77,7 +77,7 @@ func TestSlowWatcherResyncs(t *testing.T) {
 	}
 }
 
-func TestUnwantedEventsNeitherWakeNorOutrun(t *testing.T) {
+func TestFilteredEventsDoNotWakeWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := eventbus.New("e1")
 		s := b.Subscribe("e1-0", eventbus.JobScope(2), nil)
@@ -104,7 +104,7 @@ func TestUnwantedEventsNeitherWakeNorOutrun(t *testing.T) {
 	})
 }
 
-func TestNextEndsWithItsContext(t *testing.T) {
+func TestNextStopsWithItsContext(t *testing.T) {
 	b := eventbus.New("e1")
 	s := b.Subscribe("e1-0", eventbus.Scope{}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -207,7 +207,7 @@ func TestResumeIsExact(t *testing.T) {
 
 // Publish does not wait for filters: the engine calls it, and subscribers are
 // many.
-func TestPublishWaitsForNoFilter(t *testing.T) {
+func TestPublishDoesNotWaitForFilters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := eventbus.New("e1")
 		release := make(chan struct{})

@@ -26,7 +26,7 @@ func scrapeRegistry(t *testing.T, r *obs.Registry) samples {
 }
 
 // A wait is observed when it is over, not when the attempt ends days later.
-func TestWaitsAreObservedInTime(t *testing.T) {
+func TestQueueWaitsAreObserved(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
 	metrics := obs.NewServer(registry, obs.ServerSources{})
 	b := testBatch()
@@ -45,7 +45,7 @@ func TestWaitsAreObservedInTime(t *testing.T) {
 	}
 }
 
-func TestGaugesOfTheFleet(t *testing.T) {
+func TestFleetGauges(t *testing.T) {
 	gpu := func(quarantined string) muster.GPU { return muster.GPU{Memory: 10, Quarantined: quarantined} }
 	p := sched.FleetSnapshot{
 		At: 60_000,
@@ -88,8 +88,8 @@ func TestGaugesOfTheFleet(t *testing.T) {
 	}
 }
 
-// TestAnEngineThatDoesNotAnswer checks that unknown values are omitted.
-func TestAnEngineThatDoesNotAnswer(t *testing.T) {
+// TestEngineDoesNotRespond checks that unknown values are omitted.
+func TestEngineDoesNotRespond(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
 	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (sched.FleetSnapshot, error) {
 		return sched.FleetSnapshot{}, errors.New("it is busy")
@@ -105,7 +105,7 @@ func TestAnEngineThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestGaugesOfDevices(t *testing.T) {
+func TestDeviceGauges(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
 	m := obs.NewWorker(registry, obs.WorkerSources{GPUs: func() []obs.Device {
 		return []obs.Device{

@@ -27,7 +27,7 @@ func read(t *testing.T, path ...string) string {
 	return string(b)
 }
 
-func TestThePageIsCurrent(t *testing.T) {
+func TestMarkdownIsCurrent(t *testing.T) {
 	if read(t, "docs", "metrics.md") != obs.Markdown() {
 		t.Error("docs/metrics.md is stale: run make gen")
 	}
@@ -71,8 +71,8 @@ func TestNames(t *testing.T) {
 
 var metricName = regexp.MustCompile(`\bmuster_[a-z0-9_]+`)
 
-// TestWhatIsDeployed checks that the alerts and the dashboard use existing metrics.
-func TestWhatIsDeployed(t *testing.T) {
+// TestDeployedFilesUseExistingMetrics checks that the alerts and the dashboard use existing metrics.
+func TestDeployedFilesUseExistingMetrics(t *testing.T) {
 	known := map[string]bool{}
 	for _, f := range obs.Families() {
 		known[f.Name] = true
@@ -95,8 +95,8 @@ func TestWhatIsDeployed(t *testing.T) {
 	}
 }
 
-// TestLabelsThatAreQueried checks that queries use existing labels.
-func TestLabelsThatAreQueried(t *testing.T) {
+// TestQueriedLabelsExist checks that queries use existing labels.
+func TestQueriedLabelsExist(t *testing.T) {
 	known := map[string][]string{}
 	for _, f := range obs.Families() {
 		labels := append([]string{"instance", "job"}, f.Labels...)
@@ -178,7 +178,7 @@ func TestEveryAlertIsTested(t *testing.T) {
 	}
 }
 
-func TestTheDashboardIsSound(t *testing.T) {
+func TestDashboardIsValid(t *testing.T) {
 	var dashboard struct {
 		UID    string `json:"uid"`
 		Panels []struct {

@@ -95,8 +95,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// TestManyOfAKind checks that many rows of one kind do not hide other kinds, and are counted.
-func TestManyOfAKind(t *testing.T) {
+// TestManyRowsOfAKind checks that many rows of one kind do not hide other kinds, and are counted.
+func TestManyRowsOfAKind(t *testing.T) {
 	t.Parallel()
 	f := unhealthyFleet()
 	f.Fleet.Failing = nil

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/placement"
 )
 
-func TestRoomCountsMembers(t *testing.T) {
+func TestGangFitCountsMembers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -51,9 +51,9 @@ func sharing(memory muster.Size) muster.Request {
 	return muster.Request{CPUs: 1, GPUs: muster.GPURequest{Count: 1, Memory: memory, Share: true}}
 }
 
-// TestRoomIsWhatCanBeTaken checks that as many members fit one after the other as GangFit
+// TestGangFitCanBePlaced checks that as many members fit one after the other as GangFit
 // returns, and no more of that vendor.
-func TestRoomIsWhatCanBeTaken(t *testing.T) {
+func TestGangFitCanBePlaced(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := testWorker()
@@ -108,7 +108,7 @@ func gangFits(models string, members ...int) []placement.GangFit {
 	return list
 }
 
-func TestGatherTakesFewWorkers(t *testing.T) {
+func TestPackUsesFewWorkers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string

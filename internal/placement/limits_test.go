@@ -26,7 +26,7 @@ func needFor(w *muster.Worker, project string, t muster.TaskSpec) *placement.Nee
 	return l.Need(project, &t)
 }
 
-func TestWhatAWorkerLacksRulesItOut(t *testing.T) {
+func TestMissingFeaturesExcludeAWorker(t *testing.T) {
 	t.Parallel()
 	plain := muster.TaskSpec{Kind: "noop"}
 	rich := muster.TaskSpec{Kind: "noop", Files: "sha256:0", Env: map[string]string{"A": "1"}, Outputs: []string{"*"}}
@@ -108,9 +108,9 @@ func TestMaxTasksCountsEveryTask(t *testing.T) {
 	}
 }
 
-// TestLimitsTellNeedsApartAsFarAsWorkersDo checks that tasks with one key get one answer of every
+// TestLimitsSeparateNeedsOnlyAsNecessary checks that tasks with one key get one answer of every
 // worker, that a fleet that restricts nothing has one class, and that Count says when Needs become too coarse.
-func TestLimitsTellNeedsApartAsFarAsWorkersDo(t *testing.T) {
+func TestLimitsSeparateNeedsOnlyAsNecessary(t *testing.T) {
 	t.Parallel()
 	specs := []muster.TaskSpec{
 		{Kind: "noop"}, {Kind: "noop", Files: "f"}, {Kind: "noop", Outputs: []string{"*"}}, {Kind: "noop", Files: "f", Outputs: []string{"*"}},

@@ -99,7 +99,7 @@ func TestEachFilterNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestClosedWorkerFailsFirstByState(t *testing.T) {
+func TestUnavailableWorkerFailsFirstByState(t *testing.T) {
 	t.Parallel()
 	b := placement.NewWorkerUsage(testWorker())
 	b.ClosedReason = "is draining"
@@ -109,7 +109,7 @@ func TestClosedWorkerFailsFirstByState(t *testing.T) {
 	}
 }
 
-func TestWhoIsClosedIsWaitedForOrBroughtBack(t *testing.T) {
+func TestUnavailableWorkersMayReturn(t *testing.T) {
 	t.Parallel()
 	b := placement.NewWorkerUsage(testWorker())
 	n := need(func(*muster.TaskSpec) {})
@@ -121,7 +121,7 @@ func TestWhoIsClosedIsWaitedForOrBroughtBack(t *testing.T) {
 	}
 }
 
-func TestGPUsAreGivenTightestFirst(t *testing.T) {
+func TestGPUsAreAssignedTightestFirst(t *testing.T) {
 	t.Parallel()
 	b := placement.NewWorkerUsage(testWorker())
 	give := func(r muster.GPURequest) string {
@@ -151,7 +151,7 @@ func TestGPUsAreGivenTightestFirst(t *testing.T) {
 	}
 }
 
-func TestDevicesOfOneGrantAreOfOneVendor(t *testing.T) {
+func TestAssignedDevicesAreOfOneVendor(t *testing.T) {
 	t.Parallel()
 	n := need(func(s *muster.TaskSpec) { s.Resources.GPUs.Count = 2 })
 	g := placement.NewWorkerUsage(testWorker()).Grant(n)
@@ -214,7 +214,7 @@ func TestRankPrefersTheCheaperWorker(t *testing.T) {
 	}
 }
 
-func TestKeysTellNeedsApart(t *testing.T) {
+func TestKeysDistinguishNeeds(t *testing.T) {
 	t.Parallel()
 	same := []func(*muster.TaskSpec){
 		func(s *muster.TaskSpec) { s.Where.Tags = []string{"a", "b"} },
@@ -252,7 +252,7 @@ func TestKeysTellNeedsApart(t *testing.T) {
 	}
 }
 
-func TestRelaxNamesTheNearestChange(t *testing.T) {
+func TestRelaxFindsTheNearestChange(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -327,8 +327,8 @@ func TestNeverOverCommits(t *testing.T) {
 	})
 }
 
-// TestFreeInIsTheFirstMomentWithRoom compares with a look at every moment.
-func TestFreeInIsTheFirstMomentWithRoom(t *testing.T) {
+// TestFreeInIsTheFirstMomentThatFits compares with a look at every moment.
+func TestFreeInIsTheFirstMomentThatFits(t *testing.T) {
 	t.Parallel()
 	draw := func(t *rapid.T) *placement.Need {
 		return need(func(s *muster.TaskSpec) {
@@ -373,7 +373,7 @@ func TestFreeInIsTheFirstMomentWithRoom(t *testing.T) {
 }
 
 // The proposed change is the smallest one, not that of the first worker by name.
-func TestNearestIsTheSmallestChange(t *testing.T) {
+func TestNearestChangeIsTheSmallest(t *testing.T) {
 	t.Parallel()
 	named := func(name string, change func(*muster.Worker)) *placement.WorkerUsage {
 		w := testWorker()

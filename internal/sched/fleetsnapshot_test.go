@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// TestPicture brings a fleet to where each kind of fact has something to show.
-func TestPicture(t *testing.T) {
+// TestFleetSnapshot brings a fleet to where each kind of fact has something to show.
+func TestFleetSnapshot(t *testing.T) {
 	t.Parallel()
 	s := sched.New(sched.Config{})
 	gpus := []muster.GPU{{UUID: "a", Memory: 40, Vendor: "nvidia"}, {UUID: "b", Memory: 20, Vendor: "nvidia"}}
@@ -188,8 +188,8 @@ func TestUsageOfJobsIsSummed(t *testing.T) {
 	}
 }
 
-// BenchmarkPicture is what the engine spends on the view of 2,000 workers with 8 devices and 64 tasks each, beside 1,000,000 tasks.
-func BenchmarkPicture(b *testing.B) {
+// BenchmarkFleetSnapshot is what the engine spends on the view of 2,000 workers with 8 devices and 64 tasks each, beside 1,000,000 tasks.
+func BenchmarkFleetSnapshot(b *testing.B) {
 	s := sched.New(sched.Config{})
 	var gpus []muster.GPU
 	for i := range 8 {

@@ -63,7 +63,7 @@ func TestPausesGrowWhileTrialsFail(t *testing.T) {
 	}
 }
 
-func TestATrialThatSucceedsOpensTheWorker(t *testing.T) {
+func TestSuccessfulTrialRestoresTheWorker(t *testing.T) {
 	t.Parallel()
 	r := paused(t)
 	now := begin.Add(minPause)
@@ -87,7 +87,7 @@ func TestATrialThatSucceedsOpensTheWorker(t *testing.T) {
 
 // A long task does not block the worker: once it has lasted clearly longer than the failed
 // ones, the trial is passed.
-func TestATrialThatLastsIsPassed(t *testing.T) {
+func TestLongTrialCountsAsSuccess(t *testing.T) {
 	t.Parallel()
 	r := &healthRecord{}
 	now := begin.Add(20 * second)
@@ -138,9 +138,9 @@ func TestTheScoreDecays(t *testing.T) {
 	}
 }
 
-// TestNeverClosedForGood checks that a worker is closed for no longer than MaxPause,
+// TestWorkersAreNeverExcludedForever checks that a worker is closed for no longer than MaxPause,
 // whatever happens, and that a healthy worker's record becomes empty.
-func TestNeverClosedForGood(t *testing.T) {
+func TestWorkersAreNeverExcludedForever(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		r, now, since := &healthRecord{}, begin, muster.Time(0)

@@ -9,7 +9,7 @@ import (
 
 // Numbers of attempts that a worker still knows but the server does not, as after a restored backup, are not reused:
 // neither for a job nor, on that worker, for an attempt.
-func TestNumbersOfALostTimeAreSkipped(t *testing.T) {
+func TestNumbersOfLostJobsAreSkipped(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	of := func(job muster.JobID, num, n int) muster.AttemptID {

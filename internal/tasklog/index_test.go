@@ -77,8 +77,8 @@ func TestRecordBefore(t *testing.T) {
 	})
 }
 
-// TestIndexGoesWithItsLog removes a log and creates another one of the same attempt.
-func TestIndexGoesWithItsLog(t *testing.T) {
+// TestIndexIsRemovedWithItsLog removes a log and creates another one of the same attempt.
+func TestIndexIsRemovedWithItsLog(t *testing.T) {
 	root := t.TempDir()
 	d, err := tasklog.OpenIndexedDir(root)
 	if err != nil {

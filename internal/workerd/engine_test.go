@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/probe"
 )
 
-func TestWhereTheEngineIs(t *testing.T) {
+func TestEngineAddress(t *testing.T) {
 	usual := "unix:///var/run/docker.sock"
 	if runtime.GOOS == "windows" {
 		usual = ""
@@ -40,7 +40,7 @@ func TestWhereTheEngineIs(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithAnEngine(t *testing.T) {
+func TestEngineProblems(t *testing.T) {
 	for _, cfg := range []Config{{}, {Engine: "none"}, {Engine: "auto"}, {Engine: "unix:///not/there"}, {Engine: "tcp://10.0.0.5:2375", ImageDisk: 1}} {
 		if err := cfg.checkEngine(); err != nil {
 			t.Errorf("%+v: %v", cfg, err)
@@ -53,8 +53,8 @@ func TestWhatIsWrongWithAnEngine(t *testing.T) {
 	}
 }
 
-// TestLabelsTellWorkersApart that share an engine.
-func TestLabelsTellWorkersApart(t *testing.T) {
+// TestLabelsDistinguishWorkers that share an engine.
+func TestLabelsDistinguishWorkers(t *testing.T) {
 	id := agent.Identity{Worker: "w-1", Server: "http://a"}
 	other := agent.Identity{Worker: "w-1", Server: "http://b"}
 	if a := ContainerLabel(id, "/data"); a == ContainerLabel(id, "/data2") || a == ContainerLabel(other, "/data") || a != ContainerLabel(id, "/data") {
@@ -62,8 +62,8 @@ func TestLabelsTellWorkersApart(t *testing.T) {
 	}
 }
 
-// TestAKindIsOfferedWhileItCanBeRun, whatever else changes.
-func TestAKindIsOfferedWhileItCanBeRun(t *testing.T) {
+// TestKindIsOfferedWhileItCanRun, whatever else changes.
+func TestKindIsOfferedWhileItCanRun(t *testing.T) {
 	var offered []string
 	o := newOffers(nil, []string{"process", "container"}, muster.Resources{}, func(_, kinds []string, _ muster.Resources) { offered = kinds })
 	for _, can := range []bool{false, true, false} {

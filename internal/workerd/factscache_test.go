@@ -15,7 +15,7 @@ import (
 )
 
 // What is offered and watched by what is remembered is what was found.
-func TestFactsAreRemembered(t *testing.T) {
+func TestFactsAreCached(t *testing.T) {
 	w := &Worker{cfg: Config{Data: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
 	if _, _, ok := w.readFacts(time.Now()); ok {
 		t.Error("a new worker remembers something")
@@ -48,7 +48,7 @@ func TestFactsAreRemembered(t *testing.T) {
 
 // A worker that is restarted takes tasks at once by what its last process found out as lately as it would have relied on
 // it itself, and looks at its machine first if anything may have changed since.
-func TestRecentFactsNeedNoLook(t *testing.T) {
+func TestRecentFactsAreNotProbedAgain(t *testing.T) {
 	w := &Worker{cfg: Config{Data: t.TempDir(), Version: "1"}, log: slog.New(slog.DiscardHandler)}
 	f := probe.Facts{Hostname: "rig", Resources: muster.Resources{CPUs: 4, Disk: 1}}
 	age := func(after time.Duration, w *Worker) factsAge {

@@ -129,9 +129,9 @@ func TestUnknownWorkerJoinsAgain(t *testing.T) {
 	}
 }
 
-// TestRemovedWorkerStaysAway starts a worker that an administrator removed: its join
+// TestRemovedWorkerDoesNotRejoin starts a worker that an administrator removed: its join
 // token does not bring it back.
-func TestRemovedWorkerStaysAway(t *testing.T) {
+func TestRemovedWorkerDoesNotRejoin(t *testing.T) {
 	s, c := begin(t)
 	data, id := joined(t, s, c)
 	if err := c.RemoveWorker(t.Context(), string(id.Worker)); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-func TestWhatIsWrongWithTheAIKinds(t *testing.T) {
+func TestAIKindProblems(t *testing.T) {
 	for _, ai := range []AI{{}, {CUDAStreams: 4, OptimizeFor: OptimizeLatency, CacheTTL: time.Minute}} {
 		if err := ai.check(); err != nil {
 			t.Errorf("%+v: %v", ai, err)

@@ -153,9 +153,9 @@ func TestBlobsBelongToProjects(t *testing.T) {
 	}
 }
 
-// TestAWorkerReadsWhatItsAttemptsNeed holds that a worker's key reads the folder of an attempt that it holds, and nothing
+// TestWorkerReadsOnlyBlobsOfItsAttempts holds that a worker's key reads the folder of an attempt that it holds, and nothing
 // else: not before, not what other jobs have, and not after the end.
-func TestAWorkerReadsWhatItsAttemptsNeed(t *testing.T) {
+func TestWorkerReadsOnlyBlobsOfItsAttempts(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	alpha := e.key(string(auth.Submitter), "alpha", 0).Secret
@@ -194,9 +194,9 @@ func TestAWorkerReadsWhatItsAttemptsNeed(t *testing.T) {
 	})
 }
 
-// TestAWorkerNamesOnlyItsOwnFiles holds that a worker cannot have a blob delivered as an artifact, as a file of a running
+// TestWorkerReportsOnlyItsOwnFiles holds that a worker cannot have a blob delivered as an artifact, as a file of a running
 // task or by a checkpoint because it knows the hash, nor one that is not here, nor with another size.
-func TestAWorkerNamesOnlyItsOwnFiles(t *testing.T) {
+func TestWorkerReportsOnlyItsOwnFiles(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	alpha, beta := e.key(string(auth.Submitter), "alpha", 0).Secret, e.key(string(auth.Submitter), "beta", 0).Secret
@@ -251,9 +251,9 @@ func TestAWorkerNamesOnlyItsOwnFiles(t *testing.T) {
 	}
 }
 
-// TestAFileOfTwoJobsIsNotSentTwice holds that a worker may name a file for one job that it has as an input of another:
+// TestFileOfTwoJobsIsSentOnce holds that a worker may name a file for one job that it has as an input of another:
 // the server says that the file need not be sent, and then takes the report.
-func TestAFileOfTwoJobsIsNotSentTwice(t *testing.T) {
+func TestFileOfTwoJobsIsSentOnce(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	alpha, beta := e.key(string(auth.Submitter), "alpha", 0).Secret, e.key(string(auth.Submitter), "beta", 0).Secret

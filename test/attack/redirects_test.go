@@ -102,9 +102,9 @@ func (s *hostileServer) receive(conn link.ServerConn, desc string, match func(*l
 	}
 }
 
-// TestRedirectsLeadNoWorkerAway assigns a task whose files the server redirects to another address: the worker asks
+// TestWorkersDoNotFollowRedirects assigns a task whose files the server redirects to another address: the worker asks
 // nobody there, and shows its key to nobody.
-func TestRedirectsLeadNoWorkerAway(t *testing.T) {
+func TestWorkersDoNotFollowRedirects(t *testing.T) {
 	t.Parallel()
 	led := make(chan string, 100)
 	inside := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -130,8 +130,8 @@ func TestRedirectsLeadNoWorkerAway(t *testing.T) {
 	}
 }
 
-// TestNoServerStartsMoreThanAWorkerOffers assigns many tasks at once to a worker of four slots, with grants of nothing.
-func TestNoServerStartsMoreThanAWorkerOffers(t *testing.T) {
+// TestWorkerRejectsMoreThanItOffers assigns many tasks at once to a worker of four slots, with grants of nothing.
+func TestWorkerRejectsMoreThanItOffers(t *testing.T) {
 	t.Parallel()
 	const slots, tasks = 4, 100
 	s := newHostileServer(t, http.NotFound)

@@ -59,9 +59,9 @@ for path in sys.argv[1:]:
     attempt("connect to " + path, lambda: socket.socket(socket.AF_UNIX).connect(path))
 `
 
-// TestATaskOfARootWorkerIsNobody holds that a task of a worker that is run by root has no capability, cannot listen to
+// TestTaskOfRootWorkerIsUnprivileged holds that a task of a worker that is run by root has no capability, cannot listen to
 // the machine's traffic, and comes to no socket that only root may use, such as a container engine's.
-func TestATaskOfARootWorkerIsNobody(t *testing.T) {
+func TestTaskOfRootWorkerIsUnprivileged(t *testing.T) {
 	t.Parallel()
 	c, _ := startRootWorker(t)
 	listen := func(dir string, mode os.FileMode) string {
@@ -99,9 +99,9 @@ func TestATaskOfARootWorkerIsNobody(t *testing.T) {
 	}
 }
 
-// TestATaskSeesNoOtherProcess holds that a task sees neither the command lines nor the files of other processes, of other tasks among them,
+// TestTaskCannotSeeOtherProcesses holds that a task sees neither the command lines nor the files of other processes, of other tasks among them,
 // and that it can do nothing to them.
-func TestATaskSeesNoOtherProcess(t *testing.T) {
+func TestTaskCannotSeeOtherProcesses(t *testing.T) {
 	t.Parallel()
 	for _, sandbox := range []string{"auto", "off"} {
 		c, w := startRootWorker(t, "--sandbox", sandbox)

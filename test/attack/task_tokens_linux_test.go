@@ -26,9 +26,9 @@ done
 cat /proc/$WATCHED/environ >/dev/null 2>&1 && echo READ''ABLE
 echo searched`
 
-// TestATaskSeesNoTokenOfItsWorker holds that a task does not find its worker's join token, nor a key of another
+// TestTaskCannotReadWorkerTokens holds that a task does not find its worker's join token, nor a key of another
 // user of the API, in the command line or the environment of any process, also where both were given as arguments.
-func TestATaskSeesNoTokenOfItsWorker(t *testing.T) {
+func TestTaskCannotReadWorkerTokens(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
@@ -75,9 +75,9 @@ func TestATaskSeesNoTokenOfItsWorker(t *testing.T) {
 	}
 }
 
-// TestAnUpgradeShowsNoToken holds that a worker which replaces itself by its next program does not show its tokens
+// TestUpgradeHidesTokens holds that a worker which replaces itself by its next program does not show its tokens
 // again.
-func TestAnUpgradeShowsNoToken(t *testing.T) {
+func TestUpgradeHidesTokens(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	file := filepath.Join(t.TempDir(), "token")

@@ -305,8 +305,8 @@ var broken = []struct {
 	{historyWhole, "half a line", func(h *History) { h.Effects["j2-fail.main.0"] += "tick 1 17" }},
 }
 
-// TestCheckerFindsWhatIsBroken holds that the checker can fail: each promise is broken by a history, and it says so.
-func TestCheckerFindsWhatIsBroken(t *testing.T) {
+// TestCheckerFindsViolations holds that the checker can fail: each promise is broken by a history, and it says so.
+func TestCheckerFindsViolations(t *testing.T) {
 	covered := map[invariant]bool{}
 	for _, b := range broken {
 		covered[b.promise] = true
@@ -326,9 +326,9 @@ func TestCheckerFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// TestPlanIsOfItsSeed holds that a seed gives one plan, that a longer run only adds to it, and that leaving faults out
+// TestPlanIsDeterministic holds that a seed gives one plan, that a longer run only adds to it, and that leaving faults out
 // changes no others.
-func TestPlanIsOfItsSeed(t *testing.T) {
+func TestPlanIsDeterministic(t *testing.T) {
 	text := func(p plan) string { return fmt.Sprintf("%+v", p) }
 	p := makePlan(7, time.Minute, nil)
 	if text(p) != text(makePlan(7, time.Minute, nil)) {

@@ -79,9 +79,9 @@ func TestAllowlist(t *testing.T) {
 	b.awaitCleanup()
 }
 
-// TestAllowlistOutlivesTheEngine holds that a container reaches the hosts of its list, and no other, while its
+// TestAllowlistSurvivesTheEngine holds that a container reaches the hosts of its list, and no other, while its
 // engine is away and when it is back.
-func TestAllowlistOutlivesTheEngine(t *testing.T) {
+func TestAllowlistSurvivesTheEngine(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give containers an allowlist")

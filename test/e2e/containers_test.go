@@ -21,9 +21,9 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// TestContainersOutliveTheWorker kills a worker ten times while ten containers run and end: each runs
+// TestContainersSurviveTheWorker kills a worker ten times while ten containers run and end: each runs
 // once, ends with its true exit code, and has its whole log, and nothing of them is left.
-func TestContainersOutliveTheWorker(t *testing.T) {
+func TestContainersSurviveTheWorker(t *testing.T) {
 	newContainerEnv(t, containertest.SharedEngine(t)).testOutlivesWorker(10, 10)
 }
 

@@ -241,9 +241,9 @@ func TestBridgeToGatewayOverRedis(t *testing.T) {
 	}
 }
 
-// TestBridgesOverALossyConnection has the connections of bridges break within their requests, most within the report of a task and its files: each
+// TestBridgesOnALossyConnection has the connections of bridges break within their requests, most within the report of a task and its files: each
 // task ends once, and as it ended in the fleet.
-func TestBridgesOverALossyConnection(t *testing.T) {
+func TestBridgesOnALossyConnection(t *testing.T) {
 	t.Parallel()
 	systems := bridgedSystems()
 	for name, file := range map[string]string{"qubix": "", "trainforge": "noise", "dtf": ""} {

@@ -183,9 +183,9 @@ func TestEngineDown(t *testing.T) {
 	b.awaitCleanup()
 }
 
-// TestEngineComesBackToLeftovers kills worker, shim and engine together while containers run: when all are back
+// TestEngineReconnectsWithLeftovers kills worker, shim and engine together while containers run: when all are back
 // nothing of them is left, and the tasks run again.
-func TestEngineComesBackToLeftovers(t *testing.T) {
+func TestEngineReconnectsWithLeftovers(t *testing.T) {
 	t.Parallel()
 	d := containertest.StartDaemon(t, "--live-restore")
 	b := newContainerEnv(t, d.Host())

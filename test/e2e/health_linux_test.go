@@ -39,10 +39,10 @@ func blockTaskDirs(t *testing.T, dir string) {
 	touch(t, folder)
 }
 
-// TestABrokenWorkerSwallowsNoTasks has one worker on which every attempt fails at once, and which therefore has
+// TestBrokenWorkerIsAvoided has one worker on which every attempt fails at once, and which therefore has
 // always the most room, beside one that is well and busy: an array without retries succeeds, after few
 // attempts were lost, and it is shown why the worker is avoided.
-func TestABrokenWorkerSwallowsNoTasks(t *testing.T) {
+func TestBrokenWorkerIsAvoided(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []struct {
 		name        string
@@ -110,9 +110,9 @@ func TestLittleFreeDisk(t *testing.T) {
 	awaitConstrained(t, c, "full")
 }
 
-// TestAProgramThatMeetsAFullDisk has a program fail because it cannot write, without a word of its own: that is
+// TestProgramOnAFullDisk has a program fail because it cannot write, without a word of its own: that is
 // the fleet's fault, and the task succeeds elsewhere though it has no retries.
-func TestAProgramThatMeetsAFullDisk(t *testing.T) {
+func TestProgramOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := smallDisk(t)
 	c := mustertest.New(t, t.TempDir())

@@ -24,8 +24,8 @@ func wordCountSpec(text, input string) *muster.Spec {
 	}}
 }
 
-// TestOwnKind has the example kind, in Perl, on one of two workers.
-func TestOwnKind(t *testing.T) {
+// TestCustomKind has the example kind, in Perl, on one of two workers.
+func TestCustomKind(t *testing.T) {
 	t.Parallel()
 	if err := exec.CommandContext(t.Context(), "perl", "-MJSON::PP", "-e", "1").Run(); err != nil {
 		t.Skipf("skipped: the example needs perl with JSON::PP: %v", err)

@@ -64,9 +64,9 @@ func TestServerLostItsData(t *testing.T) {
 	}
 }
 
-// TestRemovedWorkerStaysAway removes a worker: the join token that it still has does not
+// TestRemovedWorkerDoesNotRejoin removes a worker: the join token that it still has does not
 // bring it back.
-func TestRemovedWorkerStaysAway(t *testing.T) {
+func TestRemovedWorkerDoesNotRejoin(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
@@ -88,9 +88,9 @@ func TestRemovedWorkerStaysAway(t *testing.T) {
 	}
 }
 
-// TestUpOutlivesItsWorker revokes the key of the worker that runs in one process with the server: the server keeps running and says why
+// TestUpSurvivesItsWorker revokes the key of the worker that runs in one process with the server: the server keeps running and says why
 // the worker ended.
-func TestUpOutlivesItsWorker(t *testing.T) {
+func TestUpSurvivesItsWorker(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.NewUp(t, t.TempDir())
 	c.Await("the worker of up to join", time.Minute, func() error {

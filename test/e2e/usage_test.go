@@ -28,9 +28,9 @@ func awaitSamples(t *testing.T, c *mustertest.Cluster, id muster.TaskID, n int) 
 	return s
 }
 
-// TestUsageOutlivesTheWorker kills the worker of a task that is measured: its series is
+// TestUsageSurvivesTheWorker kills the worker of a task that is measured: its series is
 // there live and afterwards, has a gap and nothing twice, and its output is as if it had none.
-func TestUsageOutlivesTheWorker(t *testing.T) {
+func TestUsageSurvivesTheWorker(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	dir, startsDir := t.TempDir(), mustertest.SharedDir(t)

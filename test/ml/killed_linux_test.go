@@ -15,10 +15,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestTrainingSurvivesAllThatIsKilled has a training lose, in the middle of an epoch, first its worker, which comes back and continues
+// TestTrainingSurvivesKills has a training lose, in the middle of an epoch, first its worker, which comes back and continues
 // with the same program, then that program, and its worker for good: another one continues from the checkpoint, to the very
 // bytes of a training that was left alone.
-func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
+func TestTrainingSurvivesKills(t *testing.T) {
 	const epochs, size, images = 4, 4, 1437
 	w := newSystemEnv(t, []string{"torch", "sklearn", "matplotlib"}, "--slots", "1")
 	input := map[string]any{"dataset": "digits", "epochs": epochs, "batch_size": size, "seed": 5, "checkpoint_every": 0.2}

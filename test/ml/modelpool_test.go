@@ -34,8 +34,8 @@ func (w *env) generateWord() (*finishedTask, loaded) {
 	return done, l
 }
 
-// TestAModelStaysLoaded in one process for the next task, also over the death of the worker, until it was not used for its time.
-func TestAModelStaysLoaded(t *testing.T) {
+// TestModelStaysLoaded in one process for the next task, also over the death of the worker, until it was not used for its time.
+func TestModelStaysLoaded(t *testing.T) {
 	w := newModelPoolEnv(t)
 	host := func() []int { return processesMatching(t, "muster_transformers.host", w.Data) }
 	if _, l := w.generateWord(); l.Warm || l.Seconds <= 0 {

@@ -225,7 +225,7 @@ func want(tb testing.TB, got, want map[string]string) {
 	}
 }
 
-func TestOnlyWhatChangedIsRead(t *testing.T) {
+func TestOnlyChangedFilesAreRead(t *testing.T) {
 	b := newTestEnv(t)
 	f := b.newWatcher()
 	b.scan(f)
@@ -263,7 +263,7 @@ func TestOnlyWhatChangedIsRead(t *testing.T) {
 
 // A file may be changed again within the time that its file system takes for one
 // moment: such a change shows nowhere.
-func TestFreshFilesAreReadAgain(t *testing.T) {
+func TestRecentFilesAreReadAgain(t *testing.T) {
 	b := newTestEnv(t)
 	f := b.newWatcher()
 	b.write("step", "1", -time.Hour) // whenever the look comes, the file is as new
@@ -280,7 +280,7 @@ func TestFreshFilesAreReadAgain(t *testing.T) {
 	want(t, b.loadElsewhere(), map[string]string{"step": "2"})
 }
 
-func TestFilesThatAreWrittenWait(t *testing.T) {
+func TestFilesBeingWrittenAreSavedLater(t *testing.T) {
 	b := newTestEnv(t)
 	f := b.newWatcher()
 	b.write("a", "1", time.Hour)
@@ -314,7 +314,7 @@ func TestMissingFilesAreNotReported(t *testing.T) {
 	want(t, b.loadElsewhere(), map[string]string{"step": "1"})
 }
 
-func TestLinksAndOddFiles(t *testing.T) {
+func TestLinksAndSpecialFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("links need rights there")
 	}
@@ -340,7 +340,7 @@ func TestLinksAndOddFiles(t *testing.T) {
 
 // A task may put a link in the place of a file, or of a folder above it, at any
 // moment.
-func TestNothingIsReadThroughALink(t *testing.T) {
+func TestLinksAreNotFollowed(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("links need rights there")
 	}
@@ -370,7 +370,7 @@ func TestNothingIsReadThroughALink(t *testing.T) {
 }
 
 // A task may make folders in folders without end: the worker does not go after them.
-func TestFoldersWithoutEnd(t *testing.T) {
+func TestEndlessFolders(t *testing.T) {
 	b := newTestEnv(t)
 	b.write("model", "1", time.Hour)
 	root, err := os.OpenRoot(b.dir)
@@ -467,7 +467,7 @@ func TestLoad(t *testing.T) {
 
 // Whenever a load breaks off, the folder is the old one, or the next load makes it
 // the new one.
-func TestLoadBreaksOff(t *testing.T) {
+func TestInterruptedLoadKeepsTheOldFolder(t *testing.T) {
 	b := newTestEnv(t)
 	b.write("a", "1", time.Hour)
 	f := b.newWatcher()
@@ -546,7 +546,7 @@ func TestWatch(t *testing.T) {
 
 // Whatever a task does to its folder, the published tree is the folder as it was in one scan,
 // and can be laid out elsewhere.
-func TestSavesWhatIsThere(t *testing.T) {
+func TestSavesExistingFiles(t *testing.T) {
 	b := newTestEnv(t)
 	f := b.newWatcher()
 	rapid.Check(t, func(t *rapid.T) {

@@ -34,9 +34,9 @@ func allowlistSpec(image string, hosts []string, argv ...string) *run.ContainerS
 	return b
 }
 
-// TestAllowlistStandsBeforeTheProgram holds that whatever a container executes, the gate does it, in a
+// TestAllowlistWrapsTheEntrypoint holds that whatever a container executes, the gate does it, in a
 // network without a way out.
-func TestAllowlistStandsBeforeTheProgram(t *testing.T) {
+func TestAllowlistWrapsTheEntrypoint(t *testing.T) {
 	w := newAllowlistEnv(t, false)
 	build := containertest.ShellImage(t)
 	build.Entrypoint, build.Cmd = []string{"/bin/echo", "entry"}, []string{"command"}
@@ -75,9 +75,9 @@ func TestAllowlistStandsBeforeTheProgram(t *testing.T) {
 	}
 }
 
-// TestAllowlistThatCannotBe checks the error for an unsupported allowlist, with a reason that is not tried
+// TestUnsupportedAllowlist checks the error for an unsupported allowlist, with a reason that is not tried
 // again, and that nothing is pulled or made.
-func TestAllowlistThatCannotBe(t *testing.T) {
+func TestUnsupportedAllowlist(t *testing.T) {
 	w := newAllowlistEnv(t, false)
 	image := w.shell()
 	_, err := w.create(allowlistSpec(image, []string{"http://pypi.org"}))

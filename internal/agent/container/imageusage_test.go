@@ -41,7 +41,7 @@ func (w *testEnv) pullImage(ref string) {
 	}
 }
 
-func TestImagesAreKeptWithinTheirBudget(t *testing.T) {
+func TestImagesStayWithinTheirBudget(t *testing.T) {
 	w, r := newTestEnv(t, func(c *Config) { c.Budget = 9 << 20 }), containertest.NewRegistry(t)
 	owned, _ := pushImage(w, r, "acme/owned:1", 1<<20)
 	api := containertest.API(t, w.host)
@@ -101,7 +101,7 @@ func mustID(w *testEnv, ref string) string {
 	return img.ID
 }
 
-func TestAnImageWithAnotherNameIsItsOwners(t *testing.T) {
+func TestImagesWithOtherNamesAreKept(t *testing.T) {
 	w, r := newTestEnv(t, func(c *Config) { c.Budget = 1 }), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/named:1", 1000)
 	w.pullImage(ref)
@@ -119,7 +119,7 @@ func TestAnImageWithAnotherNameIsItsOwners(t *testing.T) {
 	}
 }
 
-func TestImageUsageOutlivesTheWorker(t *testing.T) {
+func TestImageUsageSurvivesARestart(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/ledger:1", 1000)
 	w.pullImage(ref)
@@ -144,7 +144,7 @@ func TestImageUsageOutlivesTheWorker(t *testing.T) {
 	}
 }
 
-func TestAnImageThatTasksKnowByManyNamesIsRemoved(t *testing.T) {
+func TestImageWithSeveralTaskNamesIsRemoved(t *testing.T) {
 	w, r := newTestEnv(t, func(c *Config) { c.Budget = 1 }), containertest.NewRegistry(t)
 	first, digest := pushImage(w, r, "acme/names:1", 1000)
 	pinned := strings.TrimSuffix(first, ":1") + "@" + digest

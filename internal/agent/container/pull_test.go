@@ -41,7 +41,7 @@ func pushImage(w *testEnv, r *containertest.Registry, name string, size int) (re
 	return ref, digest
 }
 
-func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
+func TestImageIsPulledOnceAndPinnedByDigest(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, digest := pushImage(w, r, "acme/tool:1", 1000)
 	r.Throttle(2 * time.Millisecond) // for each of about 300 chunks: only slow pulls are logged
@@ -59,7 +59,7 @@ func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
 	}
 }
 
-func TestADigestPinsAnImage(t *testing.T) {
+func TestDigestPinsAnImage(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, digest := pushImage(w, r, "acme/pin:1", 1000)
 	name := strings.TrimSuffix(ref, ":1")
@@ -108,7 +108,7 @@ func TestPullPolicies(t *testing.T) {
 	}
 }
 
-func TestImagesThatAreNowhere(t *testing.T) {
+func TestMissingImages(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	pushImage(w, r, "acme/there:1", 1000)
 	for _, c := range []struct {
@@ -125,7 +125,7 @@ func TestImagesThatAreNowhere(t *testing.T) {
 	}
 }
 
-func TestRegistriesThatFail(t *testing.T) {
+func TestFailingRegistries(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault containertest.Fault
 		part  string
@@ -151,7 +151,7 @@ func TestRegistriesThatFail(t *testing.T) {
 	}
 }
 
-func TestCredentialsAreShownToTheirRegistry(t *testing.T) {
+func TestCredentialsAreSentOnlyToTheirRegistry(t *testing.T) {
 	r := containertest.NewRegistry(t)
 	r.RequireAuth("ann", "s3cret-of-ann")
 	right := newTestEnv(t, func(c *Config) { c.Credentials = writeAuthFile(t, map[string]string{r.Addr: "ann:s3cret-of-ann"}) })
@@ -202,7 +202,7 @@ func TestPublicImagesNeedNoCredentials(t *testing.T) {
 	}
 }
 
-func TestAStalledPullIsTriedAgain(t *testing.T) {
+func TestStalledPullIsRetried(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	w.timeouts.stall = 300 * time.Millisecond
 	ref, _ := pushImage(w, r, "acme/stall:1", 200_000)
@@ -217,8 +217,8 @@ func TestAStalledPullIsTriedAgain(t *testing.T) {
 	w.mustCreate(newSpec(ref, "true"))
 }
 
-// TestAPullThatTricklesIsGivenUp checks that a pull that is too slow is cancelled, so that waiting pulls get its slot.
-func TestAPullThatTricklesIsGivenUp(t *testing.T) {
+// TestSlowPullFails checks that a pull that is too slow is cancelled, so that waiting pulls get its slot.
+func TestSlowPullFails(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	w.timeouts.slowWindow, w.timeouts.minRate = 300*time.Millisecond, 1<<30
 	ref, _ := pushImage(w, r, "acme/trickle:1", 1<<20)
@@ -266,7 +266,7 @@ func TestRateWindow(t *testing.T) {
 	}
 }
 
-func TestManyWhoWantAnImageShareOnePull(t *testing.T) {
+func TestConcurrentPullsAreShared(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/many:1", 200_000)
 	r.Stall(50_000)
@@ -286,7 +286,7 @@ func TestManyWhoWantAnImageShareOnePull(t *testing.T) {
 	}
 }
 
-func TestManyWhoWantWhatIsNowhereAskOnce(t *testing.T) {
+func TestConcurrentPullsOfMissingImageAreShared(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref := r.Addr + "/acme/nowhere:1"
 	var wait sync.WaitGroup
@@ -303,7 +303,7 @@ func TestManyWhoWantWhatIsNowhereAskOnce(t *testing.T) {
 	}
 }
 
-func TestAPullEndsWhenNobodyWaits(t *testing.T) {
+func TestPullEndsWithoutWaiters(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/leave:1", 200_000)
 	r.Stall(50_000)
@@ -337,7 +337,7 @@ func TestAPullEndsWhenNobodyWaits(t *testing.T) {
 	w.mustCreate(newSpec(ref, "true"))
 }
 
-func TestNoMoreThanThreePullsGoOn(t *testing.T) {
+func TestAtMostThreeConcurrentPulls(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	var refs []string
 	for i := range maxPulls + 1 {

@@ -112,7 +112,7 @@ func TestRegistryAuthOfTheUser(t *testing.T) {
 	}
 }
 
-func TestAHelperThatHangsIsGivenUp(t *testing.T) {
+func TestHangingHelperTimesOut(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "docker-credential-hangs"), []byte("#!/bin/sh\nexec sleep 600\n"), 0o755); err != nil {
 		t.Fatal(err)

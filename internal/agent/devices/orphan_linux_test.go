@@ -151,7 +151,7 @@ func TestEnded(t *testing.T) {
 }
 
 // The allocator reads the output of a tool: it kills an orphan on a device, which is free when the tool reports that.
-func TestWithATool(t *testing.T) {
+func TestAllocatorWithATool(t *testing.T) {
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
 	found, notes := gpu.Probe(t.Context())
 	if len(found) != 1 {

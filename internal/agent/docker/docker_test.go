@@ -127,8 +127,8 @@ func TestErrorMessages(t *testing.T) {
 	}
 }
 
-// TestTheProgramOfAContainer holds that the init which Podman names first is not taken for it.
-func TestTheProgramOfAContainer(t *testing.T) {
+// TestContainerEntrypoint holds that the init which Podman names first is not taken for it.
+func TestContainerEntrypoint(t *testing.T) {
 	for _, c := range []struct {
 		path string
 		args []string

@@ -145,7 +145,7 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-func TestVolumesOfAnImageGoWithTheContainer(t *testing.T) {
+func TestVolumesAreRemovedWithTheContainer(t *testing.T) {
 	host := containertest.SharedEngine(t)
 	e, err := Open(host)
 	if err != nil {

@@ -149,9 +149,9 @@ func TestPIDs(t *testing.T) {
 	}
 }
 
-// TestFaultsOfTheLog proves that what the kernel says of a device counts for a
+// TestFaultsInTheLog proves that what the kernel says of a device counts for a
 // while.
-func TestFaultsOfTheLog(t *testing.T) {
+func TestFaultsInTheLog(t *testing.T) {
 	s := NewStream([]Device{{GPU: muster.GPU{UUID: "GPU-a", Vendor: "nvidia"}, Bus: "0000:01:00.0"}, {GPU: muster.GPU{UUID: "GPU-b", Vendor: "nvidia"}, Bus: "0000:02:00.0"}},
 		time.Second, slog.New(slog.DiscardHandler))
 	log := func(message string, age time.Duration) { s.recordFault(time.Now(), message, age) }

@@ -105,9 +105,9 @@ func TestStream(t *testing.T) {
 	await(t, s, "healthy again", func(r gpu.Readings) bool { return len(r.Devices[0].Faults) == 0 && r.Devices[0].Memory != nil })
 }
 
-// TestStreamComesBack proves that a tool that dies, is taken away or hangs makes
+// TestStreamIsRestarted proves that a tool that dies, is taken away or hangs makes
 // readings absent, not old, and is started again.
-func TestStreamComesBack(t *testing.T) {
+func TestStreamIsRestarted(t *testing.T) {
 	tool := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
 	s, _ := stream(t)
 	found := func(r gpu.Readings) bool { return r.Devices[0].Memory != nil && r.Devices[0].Processes != nil }

@@ -136,10 +136,10 @@ func TestAMD(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatOpens proves that a device whose file cannot be opened is left out.
+// TestOnlyDevicesThatOpenAreListed proves that a device whose file cannot be opened is left out.
 // As root no permission closes a file, but a device file without a driver cannot
 // be opened by anybody.
-func TestOnlyWhatOpens(t *testing.T) {
+func TestOnlyDevicesThatOpenAreListed(t *testing.T) {
 	h := kfdHost(t)
 	fake(t, "amd-smi", cat(t, "amd-smi-static-7.json"))
 	denied := filepath.Join(h.root, "dev/dri/renderD129")

@@ -93,7 +93,7 @@ func TestLowDisk(t *testing.T) {
 }
 
 // The first look is made before the worker takes tasks.
-func TestBeginLooksAtTheDisk(t *testing.T) {
+func TestBeginChecksTheDisk(t *testing.T) {
 	t.Parallel()
 	c := &fakeWorker{}
 	g := New(Config{Options: Options{MinFreeDisk: new(muster.Size(1) << 60)}, Data: t.TempDir(), Worker: c, Log: quiet})

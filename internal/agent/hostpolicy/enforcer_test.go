@@ -200,7 +200,7 @@ func TestYieldToOwner(t *testing.T) {
 
 // Without --yield-to-owner, and without readings of devices, a task that was frozen before a restart of the worker
 // continues.
-func TestFrozenByAnEarlierLife(t *testing.T) {
+func TestTasksFrozenByAnEarlierProcess(t *testing.T) {
 	task := []Running{{Attempt: attemptID(1), GPUs: []string{"GPU-1"}, Started: true}}
 	c := &fakeWorker{running: task, freezeFails: true}
 	g := New(Config{Worker: c, Log: quiet})
@@ -221,7 +221,7 @@ func TestFrozenByAnEarlierLife(t *testing.T) {
 	expect(t, c, "freeze 1.1#1 false")
 }
 
-func TestRunLooksUntilItIsStopped(t *testing.T) {
+func TestRunSamplesUntilStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &fakeWorker{}
 		hours := time.Now().Add(time.Minute).Format("15:04-") + time.Now().Add(2*time.Minute).Format("15:04")
@@ -236,7 +236,7 @@ func TestRunLooksUntilItIsStopped(t *testing.T) {
 }
 
 // The host's figures are shares, measured and not made up.
-func TestHostTells(t *testing.T) {
+func TestHostReadings(t *testing.T) {
 	var h host
 	if first := h.cpu(t.Context()); !math.IsNaN(first) {
 		t.Errorf("the first look says %g%% although it has nothing to compare with", first)

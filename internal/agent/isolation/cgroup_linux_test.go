@@ -20,7 +20,7 @@ const mib = 1 << 20
 // memoryHog is a script that takes memory without end.
 const memoryHog = `x=x; while :; do x=$x$x; done`
 
-func TestMemoryHogEndsAlone(t *testing.T) {
+func TestOutOfMemoryKillsOnlyItsTask(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("memory")
 	limited := func(r *run.Task) { r.Grant.Memory = 64 * mib }
@@ -69,7 +69,7 @@ func TestMemoryOfAllTasks(t *testing.T) {
 // forkBomb forks more processes than it may have.
 const forkBomb = `i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done; echo all; wait`
 
-func TestForkBombIsHeld(t *testing.T) {
+func TestForkBombIsLimited(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")
 	task := w.task(func(r *run.Task) { r.Grant.PIDs = 20 })
@@ -89,9 +89,9 @@ func TestForkBombIsHeld(t *testing.T) {
 	}
 }
 
-// TestKillFindsAll holds that nothing escapes: neither sessions of their own, nor
+// TestKillEndsEveryProcess holds that nothing escapes: neither sessions of their own, nor
 // orphans, nor what forks while it is killed, nor what is stopped.
-func TestKillFindsAll(t *testing.T) {
+func TestKillEndsEveryProcess(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")
 	task := w.task(nil)
@@ -149,7 +149,7 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-func TestQuotaOfProcessors(t *testing.T) {
+func TestCPUQuota(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("cpu")
 	task := w.task(func(r *run.Task) { r.Grant.CPUs = 0.1 })
@@ -215,9 +215,9 @@ func TestRecoveredAttempt(t *testing.T) {
 	}
 }
 
-// TestGroupsClearedAway holds that a worker whose groups somebody removed makes them
+// TestRemovedGroupsAreRecreated holds that a worker whose groups somebody removed makes them
 // again, with their bounds.
-func TestGroupsClearedAway(t *testing.T) {
+func TestRemovedGroupsAreRecreated(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")
 	w.limits.Close()

@@ -58,9 +58,9 @@ func hierarchies(t *testing.T) (mounts []string) {
 	return mounts
 }
 
-// TestGroupsOfAContainerAreOfOnePath does what an engine does: it makes a group of its own in
+// TestContainerGroupsHaveOnePath does what an engine does: it makes a group of its own in
 // each hierarchy, at the given path.
-func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
+func TestContainerGroupsHaveOnePath(t *testing.T) {
 	w := newEnv(t, nil)
 	c := w.prepareContainer(func(rt *run.Task) { rt.Grant = muster.Grant{CPUs: 0.5, Memory: 64 << 20, PIDs: 32, Disk: 1 << 30} })
 	for _, mount := range hierarchies(t) {
@@ -133,8 +133,8 @@ func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 	}
 }
 
-// TestGroupsOfContainersAreSwept removes groups from before a restart of the worker.
-func TestGroupsOfContainersAreSwept(t *testing.T) {
+// TestContainerGroupsAreSwept removes groups from before a restart of the worker.
+func TestContainerGroupsAreSwept(t *testing.T) {
 	w := newEnv(t, nil)
 	stale, kept := w.prepareContainer(nil), w.prepareContainer(nil)
 	next, err := New(w.limits.cfg)
@@ -158,9 +158,9 @@ func TestGroupsOfContainersAreSwept(t *testing.T) {
 	}
 }
 
-// TestGroupsAreRemovedWhenWhatIsInThemEnds has a process outlive its attempt in a group of its own, as the monitor of
+// TestGroupsAreRemovedWhenTheirProcessesEnd has a process outlive its attempt in a group of its own, as the monitor of
 // Podman does.
-func TestGroupsAreRemovedWhenWhatIsInThemEnds(t *testing.T) {
+func TestGroupsAreRemovedWhenTheirProcessesEnd(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")
 	c := w.prepareContainer(nil)

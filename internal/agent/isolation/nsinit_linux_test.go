@@ -78,9 +78,9 @@ func TestAllowlistListens(t *testing.T) {
 	}
 }
 
-// TestListenElsewhere holds that the network of a process is entered for that socket only, and
+// TestListenInAnotherNamespace holds that the network of a process is entered for that socket only, and
 // that of a wrong process not at all.
-func TestListenElsewhere(t *testing.T) {
+func TestListenInAnotherNamespace(t *testing.T) {
 	requireRoot(t)
 	if err := tryNetwork(); err != nil {
 		t.Skipf("there is no network to be had: %v", err)

@@ -27,8 +27,8 @@ func (t *task) ids() (uid, gid int) {
 	return uid, gid
 }
 
-// TestEachTaskIsAUserOfItsOwn tests that each task of a worker that runs as root has a user of its own, with sandbox or without.
-func TestEachTaskIsAUserOfItsOwn(t *testing.T) {
+// TestEachTaskHasItsOwnUser tests that each task of a worker that runs as root has a user of its own, with sandbox or without.
+func TestEachTaskHasItsOwnUser(t *testing.T) {
 	requireRoot(t)
 	for _, mode := range []Mode{Auto, Off} {
 		w := newEnv(t, func(c *Config) { c.Sandbox = mode })
@@ -48,8 +48,8 @@ func TestEachTaskIsAUserOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestRootsSocketsAreClosed holds that tasks neither come to sockets of root's by name, nor listen to the machine's traffic.
-func TestRootsSocketsAreClosed(t *testing.T) {
+// TestSocketsOfRootAreInaccessible holds that tasks neither come to sockets of root's by name, nor listen to the machine's traffic.
+func TestSocketsOfRootAreInaccessible(t *testing.T) {
 	requireRoot(t)
 	python := requirePython(t)
 	closed := t.TempDir()
@@ -90,8 +90,8 @@ func requirePython(t *testing.T) string {
 	return python
 }
 
-// TestOthersProcessesAreHidden tests that a task sees only its own processes, whatever its user.
-func TestOthersProcessesAreHidden(t *testing.T) {
+// TestOtherProcessesAreHidden tests that a task sees only its own processes, whatever its user.
+func TestOtherProcessesAreHidden(t *testing.T) {
 	requireRoot(t)
 	requireView(t)
 	for _, name := range []string{"", "nobody", RootUser} {
@@ -135,8 +135,8 @@ func TestCheckpointsMoveBetweenUsers(t *testing.T) {
 	}
 }
 
-// TestUsersAreKept tests that the user of an attempt from before a restart is not given to another attempt, and is free after its end.
-func TestUsersAreKept(t *testing.T) {
+// TestUsersAreStored tests that the user of an attempt from before a restart is not given to another attempt, and is free after its end.
+func TestUsersAreStored(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
 	a := w.limits.runAs.uids
@@ -181,8 +181,8 @@ func TestSharedFolders(t *testing.T) {
 	}
 }
 
-// TestToolsAreNobody holds that what builds packages for tasks is no user of theirs and not root, with its folders.
-func TestToolsAreNobody(t *testing.T) {
+// TestToolsRunUnprivileged holds that what builds packages for tasks is no user of theirs and not root, with its folders.
+func TestToolsRunUnprivileged(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
 	tmp, cache := filepath.Join(w.data, "envs", ".build"), filepath.Join(w.data, "cache", "uv")
@@ -203,7 +203,7 @@ func TestToolsAreNobody(t *testing.T) {
 	}
 }
 
-func TestWhichUsersTasksMayBe(t *testing.T) {
+func TestUIDPool(t *testing.T) {
 	all := func(uint32, uint32) bool { return true }
 	narrow := func(first, count uint32) bool { return first+count <= 1<<16 }
 	for data := range 100 {

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-func TestTasksSeeOnlyTheirOwn(t *testing.T) {
+func TestTasksAccessOnlyTheirFiles(t *testing.T) {
 	requireLandlock(t, 1)
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -66,7 +66,7 @@ func TestTasksSeeOnlyTheirOwn(t *testing.T) {
 	task.expect("echo a >/dev/stdout; echo b >/dev/null; echo c >/dev/fd/2; head -c 1 /dev/urandom | wc -c; echo d >/dev/shm/$$ && rm /dev/shm/$$; ls /dev | grep -c '^null$'", "a\nc\n1\n1", 0)
 }
 
-func TestProgramsOutsideAreBarred(t *testing.T) {
+func TestProgramsOutsideTheSandboxAreDenied(t *testing.T) {
 	requireLandlock(t, 1)
 	w := newEnv(t, nil)
 	path := filepath.Join(t.TempDir(), "tool")
@@ -79,8 +79,8 @@ func TestProgramsOutsideAreBarred(t *testing.T) {
 	}
 }
 
-// TestCutOff holds that a file which may not be written may not be emptied, either.
-func TestCutOff(t *testing.T) {
+// TestTruncateIsDenied holds that a file which may not be written may not be emptied, either.
+func TestTruncateIsDenied(t *testing.T) {
 	requireLandlock(t, landlock.TruncateABI)
 	w := newEnv(t, nil)
 	path := filepath.Join(w.data, "identity")
@@ -119,9 +119,9 @@ func TestSuperuserInTheSandbox(t *testing.T) {
 	}
 }
 
-// TestOthersAreOutOfReach holds that a task of the same user reaches neither this
+// TestOtherProcessesAreInaccessible holds that a task of the same user reaches neither this
 // process nor another task.
-func TestOthersAreOutOfReach(t *testing.T) {
+func TestOtherProcessesAreInaccessible(t *testing.T) {
 	requireLandlock(t, landlock.StrictABI)
 	w := newEnv(t, nil)
 	other, task := w.task(nil), w.task(nil)
@@ -194,7 +194,7 @@ func requireUser(t *testing.T) *user.User {
 	return u
 }
 
-func TestWhereTheUserOfTasksComes(t *testing.T) {
+func TestCanReach(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has tasks of another user")
 	}
@@ -286,8 +286,8 @@ func TestHardLinks(t *testing.T) {
 	}
 }
 
-// TestDataThatOnlyRootReaches holds that tasks work in a folder that lies in one of root's own, of which they see nothing else.
-func TestDataThatOnlyRootReaches(t *testing.T) {
+// TestDataDirOnlyRootCanReach holds that tasks work in a folder that lies in one of root's own, of which they see nothing else.
+func TestDataDirOnlyRootCanReach(t *testing.T) {
 	requireRoot(t)
 	requireUser(t)
 	requireView(t)
@@ -371,9 +371,9 @@ func TestRefusedConfigs(t *testing.T) {
 	}
 }
 
-// TestLinksHideNothing holds that the worker's data are out of reach by whatever name,
+// TestWorkerDataIsDeniedByAnyPath holds that the worker's data are out of reach by whatever name,
 // also where they lie in what tasks may read.
-func TestLinksHideNothing(t *testing.T) {
+func TestWorkerDataIsDeniedByAnyPath(t *testing.T) {
 	top := t.TempDir()
 	for _, dir := range []string{"opt/bin", "opt/lib", "opt/data", "home/me/.venv/bin", "home/me/.venv/lib", "home/me/.local/bin", "home/me/.local/lib", "home/me/.local/share/keyrings", "home/me/.ssh", "home/me/bin"} {
 		if err := os.MkdirAll(filepath.Join(top, dir), 0o700); err != nil {

@@ -38,8 +38,8 @@ func TestSpawnPlain(t *testing.T) {
 	}
 }
 
-// TestSpawnerStaysFree holds that whatever tasks are put into, this process is not.
-func TestSpawnerStaysFree(t *testing.T) {
+// TestSpawnerIsNotRestricted holds that whatever tasks are put into, this process is not.
+func TestSpawnerIsNotRestricted(t *testing.T) {
 	w := newEnv(t, nil)
 	secret := filepath.Join(w.data, "identity")
 	groups, err := os.ReadFile("/proc/self/cgroup")
@@ -109,7 +109,7 @@ func heldThreads(t *testing.T, network string) []string {
 	return held
 }
 
-func TestRlimitsAreTheChildsOnly(t *testing.T) {
+func TestRlimitsApplyOnlyToTheChild(t *testing.T) {
 	var before, after unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &before); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestRlimitsAreTheChildsOnly(t *testing.T) {
 	}
 }
 
-func TestScoreForTheKernel(t *testing.T) {
+func TestOOMScore(t *testing.T) {
 	w := newEnv(t, nil)
 	p := w.task(nil).shell("echo on; read x; cat /proc/self/oom_score_adj")
 	if got := p.readLine(); got != "on" {

@@ -115,7 +115,7 @@ func (v *fakeServer) write(t *testing.T, name, text string, age int) {
 	}
 }
 
-func TestShowsWhatChanged(t *testing.T) {
+func TestUploadsChangedFiles(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		scan(t, v, s, "nothing is there", 0)
@@ -140,7 +140,7 @@ func TestShowsWhatChanged(t *testing.T) {
 
 // What is written in place is taken when it rests; what is renamed into place is taken whole, also while the next
 // one takes its place.
-func TestNeverShowsHalfAFile(t *testing.T) {
+func TestIncompleteFilesAreNotUploaded(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		dir := filepath.Join(v.out, muster.LiveDir)
@@ -164,7 +164,7 @@ func TestNeverShowsHalfAFile(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotShown(t *testing.T) {
+func TestIgnoredFiles(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		make    func(live, secrets string) error
@@ -205,7 +205,7 @@ func TestWhatIsNotShown(t *testing.T) {
 	}
 }
 
-func TestOfManyFilesTheLastAreShown(t *testing.T) {
+func TestNewestFilesAreUploaded(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		var last []string
@@ -225,7 +225,7 @@ func TestOfManyFilesTheLastAreShown(t *testing.T) {
 	})
 }
 
-func TestFailedUploadsAreTriedAgainAndLessOften(t *testing.T) {
+func TestFailedUploadsAreRetriedWithBackoff(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		v.write(t, "a", "one", 9)
@@ -265,7 +265,7 @@ func TestTouchedFilesAreReadLessOften(t *testing.T) {
 }
 
 // All that tasks show goes one after the other: the way stays free for results.
-func TestUploadsOfTasksTakeTurns(t *testing.T) {
+func TestUploadsAreFairBetweenTasks(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		v.write(t, "a", "one", 9)
@@ -289,7 +289,7 @@ func TestUploadsOfTasksTakeTurns(t *testing.T) {
 	})
 }
 
-func TestWhatATaskMayShowIsBounded(t *testing.T) {
+func TestFilesOfATaskAreLimited(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		s.budget = 80
@@ -310,7 +310,7 @@ func TestWhatATaskMayShowIsBounded(t *testing.T) {
 }
 
 // A file that changes during its upload is not reported, but counts: the server keeps it.
-func TestWhatChangesOnItsWayCounts(t *testing.T) {
+func TestFileThatChangesDuringUpload(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		s.budget = 100
@@ -328,7 +328,7 @@ func TestWhatChangesOnItsWayCounts(t *testing.T) {
 }
 
 // A task that ends while a file is on its way waits for nothing, and one without files costs next to nothing.
-func TestTheEndWaitsForNoUpload(t *testing.T) {
+func TestEndDoesNotWaitForUploads(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, _ *watcher) {
 		t := v.t
 		v.write(t, "a", "one", 9)

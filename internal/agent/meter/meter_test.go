@@ -113,7 +113,7 @@ func start(tb testing.TB, script string) *run.Subject {
 }
 
 // A process tree without a control group is measured with what its children do.
-func TestTreeIsMeasured(t *testing.T) {
+func TestProcessTreeIsMeasured(t *testing.T) {
 	m := begin(t, meter.Config{Price: 3600})
 	h := newWatcher()
 	s := start(t, "dd if=/dev/zero of=file bs=1M count=3 2>/dev/null; (while :; do :; done) & cat; kill $!")

@@ -69,7 +69,7 @@ func waitExit(t *testing.T, p run.Pid) {
 
 func isRunning(p run.Pid) bool { return syscall.Kill(p.PID, 0) == nil }
 
-func TestTasksOfOneKeyHaveOneHost(t *testing.T) {
+func TestTasksWithTheSameKeyShareAHost(t *testing.T) {
 	k := newPool(t, Config{})
 	var wg sync.WaitGroup
 	pids := make([]int, 4)
@@ -98,7 +98,7 @@ func TestTasksOfOneKeyHaveOneHost(t *testing.T) {
 	}
 }
 
-func TestAHostOfOtherSettingsIsReplaced(t *testing.T) {
+func TestHostWithOtherSettingsIsReplaced(t *testing.T) {
 	k := newPool(t, Config{})
 	old, release := acquire(t, k, serverSpec("a", ""))
 	release()
@@ -108,7 +108,7 @@ func TestAHostOfOtherSettingsIsReplaced(t *testing.T) {
 	waitExit(t, old)
 }
 
-func TestAHostThatDoesNotWorkIsNoHost(t *testing.T) {
+func TestBrokenHostIsIgnored(t *testing.T) {
 	k := newPool(t, Config{})
 	_, _, err := k.Acquire(t.Context(), serverSpec("a", "broken"), watch)
 	if !errors.Is(err, errExited) || !strings.HasSuffix(err.Error(), "no module named torch") {
@@ -126,9 +126,9 @@ func TestAHostThatDoesNotWorkIsNoHost(t *testing.T) {
 	acquire(t, k, serverSpec("a", ""))
 }
 
-// TestTheLogOfAHostLeadsNowhere holds that the worker shows no other file, and waits for nothing, where a host has put a
+// TestHostLogIsNotALink holds that the worker shows no other file, and waits for nothing, where a host has put a
 // link or a pipe in the place of its log.
-func TestTheLogOfAHostLeadsNowhere(t *testing.T) {
+func TestHostLogIsNotALink(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "identity.json")
 	if err := os.WriteFile(secret, []byte("the worker's token"), 0o600); err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestTheLogOfAHostLeadsNowhere(t *testing.T) {
 	}
 }
 
-func TestATaskThatIsCancelledStartsNoHost(t *testing.T) {
+func TestCancelledTaskStartsNoHost(t *testing.T) {
 	k := newPool(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	step := func(string) { cancel() }
@@ -191,7 +191,7 @@ func TestKilledHostIsRestarted(t *testing.T) {
 	}
 }
 
-func TestAHostEndsWhenNobodyUsesIt(t *testing.T) {
+func TestUnusedHostIsStopped(t *testing.T) {
 	k := newPool(t, Config{TTL: time.Millisecond})
 	k.timeouts.poll = time.Millisecond
 	used, _ := acquire(t, k, serverSpec("used", ""))
@@ -209,7 +209,7 @@ func TestAHostEndsWhenNobodyUsesIt(t *testing.T) {
 	}
 }
 
-func TestShortOfMemoryTheHostsUnusedForLongestEnd(t *testing.T) {
+func TestLowMemoryStopsLeastRecentlyUsedHosts(t *testing.T) {
 	hosts := 4
 	k := newPool(t, Config{MinFree: 1 << 30})
 	k.cfg.Free = func() (muster.Size, bool) {
@@ -273,7 +273,7 @@ func (b *fakeDevices) Release(_ context.Context, a muster.AttemptID, _ *muster.G
 	return nil
 }
 
-func TestHostsLeaveDevicesToOthers(t *testing.T) {
+func TestHostsReleaseDevices(t *testing.T) {
 	b := &fakeDevices{held: map[muster.AttemptID][]string{}}
 	k := newPool(t, Config{GPUs: b})
 	own, release := acquire(t, k, serverSpec("mine", "", "GPU-0"))
@@ -304,7 +304,7 @@ func TestHostsLeaveDevicesToOthers(t *testing.T) {
 }
 
 // A server that is being stopped keeps its resources until it has exited.
-func TestWhoNeedsRoomWaitsForHostsThatAreEnding(t *testing.T) {
+func TestTaskWaitsForStoppingHosts(t *testing.T) {
 	for name, wait := range map[string]func(*Pool) error{
 		"devices": func(k *Pool) error { return k.Evict(t.Context(), []string{"GPU-0"}, "mine") },
 		"memory":  func(k *Pool) error { k.FreeMemory(t.Context(), 1<<30); return nil },
@@ -331,7 +331,7 @@ func TestWhoNeedsRoomWaitsForHostsThatAreEnding(t *testing.T) {
 	}
 }
 
-func TestTheNextLifeGoesOnWithHosts(t *testing.T) {
+func TestRestartedWorkerRecoversHosts(t *testing.T) {
 	if proctree.BootID() == "" {
 		t.Skip("this system cannot distinguish processes with the same ID")
 	}
@@ -365,7 +365,7 @@ func TestTheNextLifeGoesOnWithHosts(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatKeepsNoneEndsThoseOfEarlierLives(t *testing.T) {
+func TestRestartedWorkerWithoutCacheStopsHosts(t *testing.T) {
 	if proctree.BootID() == "" {
 		t.Skip("this system cannot distinguish processes with the same ID")
 	}
@@ -383,7 +383,7 @@ func TestAWorkerThatKeepsNoneEndsThoseOfEarlierLives(t *testing.T) {
 }
 
 // A worker may be killed at any time between the start of a host and the note of its process.
-func TestNoHostIsForgotten(t *testing.T) {
+func TestHostOfKilledWorkerIsFound(t *testing.T) {
 	if proctree.BootID() == "" {
 		t.Skip("this system cannot distinguish processes with the same ID")
 	}
@@ -431,7 +431,7 @@ func TestNoHostIsForgotten(t *testing.T) {
 	}
 }
 
-func TestALogDoesNotFillTheDisk(t *testing.T) {
+func TestHostLogIsLimited(t *testing.T) {
 	k := newPool(t, Config{})
 	_, release := acquire(t, k, serverSpec("a", ""))
 	path := filepath.Join(k.servers["a"].dir, logFile)

@@ -140,7 +140,7 @@ func FuzzCPUInfo(f *testing.F) {
 	})
 }
 
-func TestCPUsHere(t *testing.T) {
+func TestCPUsOfThisMachine(t *testing.T) {
 	c := thisHost().cpus(t.Context())
 	if c.Count <= 0 || c.Threads < c.Cores || c.Features == nil {
 		t.Errorf("%+v", c)

@@ -75,7 +75,7 @@ func TestDiskKind(t *testing.T) {
 	}
 }
 
-func TestDiskHere(t *testing.T) {
+func TestDiskOfThisMachine(t *testing.T) {
 	h := thisHost()
 	dir := filepath.Join(t.TempDir(), "not", "there")
 	d, err := h.disk(t.Context(), dir, h.mounts(t.Context()))

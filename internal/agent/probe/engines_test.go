@@ -139,9 +139,9 @@ func TestEngineAtSocket(t *testing.T) {
 	}
 }
 
-// TestEngineThatHangs holds that an engine which takes a connection and never
+// TestHangingEngine holds that an engine which takes a connection and never
 // answers is given up.
-func TestEngineThatHangs(t *testing.T) {
+func TestHangingEngine(t *testing.T) {
 	socket := engine(t, "", "")
 	l, err := net.Listen("unix", socket+".2") // without Accept
 	if err != nil {

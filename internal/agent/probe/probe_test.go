@@ -74,7 +74,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-func TestRunHere(t *testing.T) {
+func TestRunOnThisMachine(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
 	f, err := New(Config{Data: dir, Bandwidth: 1 << 20, Isolation: &isolation.Config{}}).Run(t.Context())
 	if err != nil {
@@ -102,9 +102,9 @@ func TestRunHere(t *testing.T) {
 	}
 }
 
-// TestNothingHere holds that a machine without tools, home or engines has facts all
+// TestEmptyMachine holds that a machine without tools, home or engines has facts all
 // the same, and nothing to complain about.
-func TestNothingHere(t *testing.T) {
+func TestEmptyMachine(t *testing.T) {
 	p := onlyPath(t, Config{Data: t.TempDir()})
 	p.host.home = ""
 	f, err := p.Run(t.Context())
@@ -118,9 +118,9 @@ func TestNothingHere(t *testing.T) {
 	}
 }
 
-// TestToolsThatHang holds that tools which never answer are killed with what they
+// TestHangingTools holds that tools which never answer are killed with what they
 // started, and that their facts are absent with a note.
-func TestToolsThatHang(t *testing.T) {
+func TestHangingTools(t *testing.T) {
 	envTag := filepath.Join(t.TempDir(), "pids")
 	hang := "echo $$ >>" + envTag + "; sleep 1000 & echo $! >>" + envTag + "; wait"
 	for _, name := range []string{"podman", "nerdctl", "uv", "python3", "python3.7"} {
@@ -167,9 +167,9 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// TestAnAnswerThatNeverComes holds that a fact which hangs in the kernel holds up
+// TestMissingResponse holds that a fact which hangs in the kernel holds up
 // neither the others nor itself again.
-func TestAnAnswerThatNeverComes(t *testing.T) {
+func TestMissingResponse(t *testing.T) {
 	p := onlyPath(t, Config{})
 	p.busy["disks"] = true // an earlier look hangs
 	f, err := p.Run(t.Context())

@@ -61,7 +61,7 @@ func (f faultyConn) Write(b []byte) (int, error) {
 }
 
 // A panic while a shim sends to its worker fails no attempt: the worker reconnects, and receives what it missed.
-func TestAPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
+func TestPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := openClient(t, dir, mode{command: []string{os.Args[0], argFaultyShim}})
@@ -110,7 +110,7 @@ func TestAPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 
 // A panic in the work for one attempt fails only that attempt, as worker_internal. Its earlier output is kept, and none of its processes is
 // left.
-func TestAPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follows waits for the group of subtests
+func TestPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follows waits for the group of subtests
 	t.Parallel()
 	dir := t.TempDir()
 	c := openClient(t, dir, mode{command: []string{os.Args[0], argFaultyShim}})
@@ -197,7 +197,7 @@ func (b *panickingWorkload) Abort() proctree.ExitStatus {
 }
 
 // A task whose Wait panics is killed, and fails as worker_internal.
-func TestAPanicWhileTheEndIsAwaited(t *testing.T) {
+func TestPanicWhileWaitingForTheEnd(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	s := &server{log: slog.New(slog.NewTextHandler(&out, nil))}
@@ -215,7 +215,7 @@ func TestAPanicWhileTheEndIsAwaited(t *testing.T) {
 }
 
 // A container is killed when the shim panics while it reads the output.
-func TestAPanicKillsTheContainer(t *testing.T) {
+func TestPanicKillsTheContainer(t *testing.T) {
 	dir := t.TempDir()
 	c := openClient(t, dir, mode{command: []string{os.Args[0], argFaultyShim}})
 	s := containerTask(t, "echo before; sleep 1; echo "+bugText+"; sleep 1000")

@@ -313,7 +313,7 @@ func TestSnapshotThatCannotBeEncoded(t *testing.T) {
 }
 
 // A panic during a write closes the connection, and senders that wait for it return.
-func TestAPanicWhileItSendsClosesTheOutbox(t *testing.T) {
+func TestPanicDuringSendClosesTheOutbox(t *testing.T) {
 	local, peer := net.Pipe()
 	armed := false
 	out := wire.NewOutbox(local, func() {
@@ -456,7 +456,7 @@ func TestStopsDuringRedial(t *testing.T) {
 }
 
 // A shim that stays slow after it was stopped waits for the frames of its worker once: leases still end.
-func TestASlowShimEndsLeases(t *testing.T) {
+func TestSlowShimEndsLeases(t *testing.T) {
 	s := testServer(t, openLogs(t))
 	s.worker.Store(&session{server: s})
 	st := shellTask(t, "exec sleep 1000")

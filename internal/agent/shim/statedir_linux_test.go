@@ -149,7 +149,7 @@ func TestCopiedStateDirTouchesNothing(t *testing.T) {
 }
 
 // A data dir that was moved to another disk is a copy whose original was removed: its worker starts when the shim of the original has exited.
-func TestACopyWithoutItsOriginalStarts(t *testing.T) {
+func TestCopyWithoutItsOriginalStarts(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
 	dir, copied := filepath.Join(top, "data"), filepath.Join(top, "copy")

@@ -46,7 +46,7 @@ func TestThrottle(t *testing.T) {
 	}
 }
 
-func TestThrottleIsNone(t *testing.T) {
+func TestNoThrottle(t *testing.T) {
 	limiter := newThrottle(0)
 	if b := limiter.clip(make([]byte, 1<<20)); len(b) != 1<<20 || limiter.wait(t.Context(), len(b)) != nil {
 		t.Error("bytes wait without a cap")
@@ -92,9 +92,9 @@ func (b *chunkReader) Read(buf []byte) (int, error) {
 	return b.ReadCloser.Read(buf)
 }
 
-// TestTransfersKeepToTheRate holds that throttled transfers bring the same bytes
+// TestTransfersAreThrottled holds that throttled transfers bring the same bytes
 // in both directions, a piece at a time.
-func TestTransfersKeepToTheRate(t *testing.T) {
+func TestTransfersAreThrottled(t *testing.T) {
 	s := newServer(t)
 	u, err := url.Parse(s.URL)
 	if err != nil {

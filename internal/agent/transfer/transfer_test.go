@@ -376,7 +376,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-func TestFetchGoesOnAfterRestart(t *testing.T) {
+func TestFetchResumesAfterRestart(t *testing.T) {
 	s := newServer(t)
 	blob := random(1 << 20)
 	sha := s.put(blob)
@@ -454,7 +454,7 @@ func uploadPath(t *testing.T, c *Client, path string) (sha string, size int64, e
 }
 
 // Cancelling an upload does not wait for the end of an endless file.
-func TestUploadIsCancelledWhileItReads(t *testing.T) {
+func TestUploadIsCancelledWhileReading(t *testing.T) {
 	c := newClient(t, newServer(t), 0)
 	f, err := os.Create(filepath.Join(t.TempDir(), "endless"))
 	if err != nil {
@@ -591,7 +591,7 @@ func FuzzTree(f *testing.F) {
 }
 
 // A server cannot lead a transfer, and the worker's key, to another address, be it another port of its own host.
-func TestTransfersStayAtTheirServer(t *testing.T) {
+func TestTransfersDoNotFollowRedirects(t *testing.T) {
 	var redirected atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { redirected.Add(1) }))
 	defer other.Close()
@@ -617,7 +617,7 @@ func TestTransfersStayAtTheirServer(t *testing.T) {
 }
 
 // A list of files is not taken beyond its bound, whether its length is known or it has no end.
-func TestAListOfFilesIsBounded(t *testing.T) {
+func TestTreeSizeIsLimited(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		var sent atomic.Int64
 		s := &server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

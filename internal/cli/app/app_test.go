@@ -47,7 +47,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTheirOwnStatus(t *testing.T) {
+func TestErrorsWithExitStatus(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		status int
@@ -147,7 +147,7 @@ func seq(rows []row) iter.Seq2[row, error] {
 	}
 }
 
-func TestJSONShowsCommandsAsTheyWere(t *testing.T) {
+func TestJSONPreservesCommands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[<>&"\\u0-9a-f]*`).Draw(t, "text")
 		data, err := toJSON(muster.Command{Shell: text}, "")
@@ -164,7 +164,7 @@ func TestJSONShowsCommandsAsTheyWere(t *testing.T) {
 	})
 }
 
-func TestAListStopsAtItsLimit(t *testing.T) {
+func TestListStopsAtItsLimit(t *testing.T) {
 	a, out, stderr := newApp()
 	asked := 0
 	l := Listing[row]{
@@ -183,7 +183,7 @@ func TestAListStopsAtItsLimit(t *testing.T) {
 	}
 }
 
-func TestFlagBeatsVariableBeatsDefault(t *testing.T) {
+func TestFlagOverridesVariableOverridesDefault(t *testing.T) {
 	for _, c := range []struct{ env, flag, want string }{
 		{"", "", "dflt"}, {"env", "", "env"}, {"env", "flag", "flag"}, {"", "flag", "flag"},
 	} {
@@ -207,7 +207,7 @@ func TestFlagBeatsVariableBeatsDefault(t *testing.T) {
 	}
 }
 
-func TestWhatHasSucceededIsNotPartlyDone(t *testing.T) {
+func TestTaskProgress(t *testing.T) {
 	for state, want := range map[muster.TaskState]string{muster.Running: "42%", muster.Failed: "42%", muster.Succeeded: ""} {
 		if got := TaskProgress(&muster.Task{State: state, Progress: new(0.42)}); got != want {
 			t.Errorf("%s: %q, want %q", state, got, want)
@@ -218,7 +218,7 @@ func TestWhatHasSucceededIsNotPartlyDone(t *testing.T) {
 	}
 }
 
-func TestTheImageThatIsAskedFor(t *testing.T) {
+func TestRequestedImage(t *testing.T) {
 	spec := &muster.Spec{Tasks: []muster.TaskSpec{{Image: "python:3.12"}, {Image: "a", Isolation: muster.IsolationAuto}, {}}}
 	for _, c := range []struct {
 		task muster.Task
@@ -242,7 +242,7 @@ func TestTheImageThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestStepsOfWhatNeverBeganAreOver(t *testing.T) {
+func TestTaskNote(t *testing.T) {
 	task := muster.Task{State: muster.Running, Step: "pulling a, 45% of 120MiB"}
 	if got := TaskNote(&task); got != task.Step {
 		t.Errorf("while it runs: %q", got)

@@ -99,7 +99,7 @@ func lines() []string {
 	return append(all, "", "sum")
 }
 
-func TestWordsKeepCommands(t *testing.T) {
+func TestWrapKeepsCommands(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
 		"run `a b c` now":   {"run", "`a b c`", "now"},

@@ -22,9 +22,9 @@ func (h chanWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestATaskThatIsTriedAgainSaysWhy has attempts end each in its own way, one of them
+// TestRetryReasonIsPrinted has attempts end each in its own way, one of them
 // without a word.
-func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
+func TestRetryReasonIsPrinted(t *testing.T) {
 	s := apitest.Start(t, nil)
 	server, w := s.Client(t), s.ConnectWorker(t, "w1")
 	job, err := server.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{
@@ -68,8 +68,8 @@ func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
 	}
 }
 
-// TestStagesAreNamed follows a job whose stages print, fail and are skipped, and holds that each leaves a trace.
-func TestStagesAreNamed(t *testing.T) {
+// TestStageNamesArePrinted follows a job whose stages print, fail and are skipped, and holds that each leaves a trace.
+func TestStageNamesArePrinted(t *testing.T) {
 	s := apitest.Start(t, nil)
 	server, w := s.Client(t), s.ConnectWorker(t, "w1")
 	run := &muster.Command{Shell: "true"}
@@ -100,8 +100,8 @@ func TestStagesAreNamed(t *testing.T) {
 	}
 }
 
-// TestAServerThatDoesNotTellWhyIsNoTrouble answers nothing about attempts.
-func TestAServerThatDoesNotTellWhyIsNoTrouble(t *testing.T) {
+// TestExplainErrorIsIgnored answers nothing about attempts.
+func TestExplainErrorIsIgnored(t *testing.T) {
 	s := apitest.Start(t, func(http.Handler) http.Handler { return http.NotFoundHandler() })
 	p := NewPrinter(s.Client(t), nil, nil)
 	if got := p.retryCause(t.Context(), muster.TaskID{Job: 1}, 1, 2); got != "" {
@@ -109,7 +109,7 @@ func TestAServerThatDoesNotTellWhyIsNoTrouble(t *testing.T) {
 	}
 }
 
-func TestHowAnAttemptEnded(t *testing.T) {
+func TestAttemptOutcome(t *testing.T) {
 	for want, a := range map[string]muster.Attempt{
 		"exit code 7":               {Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(7), Message: "exit code 7"},
 		"lost":                      {Outcome: muster.AttemptLost},

@@ -46,7 +46,7 @@ func TestBatches(t *testing.T) {
 }
 
 // After a broken connection a feed says when it connects again, waits longer each time, and resumes after the last event.
-func TestFeedConnectsAgain(t *testing.T) {
+func TestFeedReconnects(t *testing.T) {
 	var connections atomic.Int64
 	var last atomic.Value
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -75,7 +75,7 @@ gpu 0               100%          ▁▁▁▂▂▂▂▃▃▃          ▆▆
 }
 
 // No line is wider than the terminal, and of what was not measured nothing is said.
-func TestDrawWhatThereIs(t *testing.T) {
+func TestDrawPartialSeries(t *testing.T) {
 	v := testView()
 	for _, width := range []int{40, 60, 80, 120, 300} {
 		for line := range strings.Lines(render(t, v, width)) {

@@ -232,7 +232,7 @@ func TestFormats(t *testing.T) {
 }
 
 // A broken connection is said once, and what was missed is printed after it.
-func TestALostConnection(t *testing.T) {
+func TestLostConnection(t *testing.T) {
 	w := newEnv(t, item{"a", "queued", 0})
 	w.watch(app.OutputOptions{}, false)
 	text := "NAME  STATE      LOAD\na     queued        0\n"
@@ -255,7 +255,7 @@ func TestALostConnection(t *testing.T) {
 }
 
 // A connection that resumes without any event is back, and changes that came just before the loss are printed.
-func TestALostConnectionResumes(t *testing.T) {
+func TestLostConnectionResumes(t *testing.T) {
 	w := newEnv(t, item{"a", "queued", 0})
 	w.resumes = true
 	w.watch(app.OutputOptions{}, false)

@@ -42,11 +42,11 @@ func need(cpus int) *placement.Need {
 	return new(placement.Limits).Need("", &muster.TaskSpec{Kind: muster.KindNoop, Resources: muster.Request{CPUs: float64(cpus)}})
 }
 
-// TestIndexFindsWhatASearchFinds changes a fleet, a queue and running tasks at random, and
+// TestIndexMatchesSearch changes a fleet, a queue and running tasks at random, and
 // checks that the index gives the same results as a search of all workers, that tasks are
 // placed by priority, share and age, and that nothing that fits remains, except on
 // reserved workers.
-func TestIndexFindsWhatASearchFinds(t *testing.T) {
+func TestIndexMatchesSearch(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		q := queue.New(muster.Duration(time.Minute))
@@ -192,7 +192,7 @@ func expected(q *queue.Queue, now muster.Time, waiting []*testTask, fleet []*que
 	return first
 }
 
-func TestAsideItemIsLeftOutOfOnePlace(t *testing.T) {
+func TestSkippedItemIsSkippedOnce(t *testing.T) {
 	t.Parallel()
 	q := queue.New(muster.Duration(time.Minute))
 	p := &queue.Project{Name: "a"}
@@ -213,7 +213,7 @@ func TestAsideItemIsLeftOutOfOnePlace(t *testing.T) {
 	}
 }
 
-func TestShapesWithoutTasksAreForgottenOldestFirst(t *testing.T) {
+func TestEmptyShapesAreEvictedOldestFirst(t *testing.T) {
 	t.Parallel()
 	q := queue.New(muster.Duration(time.Minute))
 	old := q.Shape(need(1))

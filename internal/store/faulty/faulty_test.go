@@ -42,7 +42,7 @@ func TestOnlyTheNthCommitFails(t *testing.T) {
 	}
 }
 
-func TestEverythingFailsUntilMended(t *testing.T) {
+func TestCommitsFailUntilReset(t *testing.T) {
 	t.Parallel()
 	inner := &counter{}
 	w := faulty.New(inner)
@@ -60,7 +60,7 @@ func TestEverythingFailsUntilMended(t *testing.T) {
 	}
 }
 
-func TestDelayEndsWithTheContext(t *testing.T) {
+func TestDelayStopsWithTheContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inner := &counter{}

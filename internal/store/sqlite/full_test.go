@@ -10,7 +10,7 @@ import (
 )
 
 // The same as on a full disk, on every system: the database may not grow.
-func TestNoRoomIsStorageFullAndChangesNothing(t *testing.T) {
+func TestFullDiskIsStorageFullAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), Options{})
 	if err != nil {

@@ -216,9 +216,9 @@ func TestSearchesUseTheirIndexes(t *testing.T) {
 	}
 }
 
-// TestFilesAreTheUsersAlone checks that other users of the machine cannot read specs, which may have secrets,
+// TestFilesArePrivate checks that other users of the machine cannot read specs, which may have secrets,
 // also in a directory that they may read.
-func TestFilesAreTheUsersAlone(t *testing.T) {
+func TestFilesArePrivate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	if err := os.WriteFile(path, nil, 0o644); err != nil {

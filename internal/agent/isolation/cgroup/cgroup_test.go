@@ -108,9 +108,9 @@ const (
 	all = "cpuset cpu io memory hugetlb pids rdma misc"
 )
 
-// TestServiceOfSystemd is a worker that systemd starts with Delegate=yes: it moves
+// TestSystemdService is a worker that systemd starts with Delegate=yes: it moves
 // aside, since its group may not have both processes and groups with controllers.
-func TestServiceOfSystemd(t *testing.T) {
+func TestSystemdService(t *testing.T) {
 	m := newMachine(t, unifiedMount, "0::/system.slice/muster.service\n")
 	m.top(all)
 	m.group("/sys/fs/cgroup/system.slice", "cpu memory pids", "cpu memory pids")
@@ -150,9 +150,9 @@ func TestServiceOfSystemd(t *testing.T) {
 	}
 }
 
-// TestDelegationIsPassedOn is a worker of a user in a scope beside another's process: the
+// TestDelegationIsInherited is a worker of a user in a scope beside another's process: the
 // slice above is the user's, and passes on what it does not yet.
-func TestDelegationIsPassedOn(t *testing.T) {
+func TestDelegationIsInherited(t *testing.T) {
 	m := newMachine(t, unifiedMount, "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-7.scope\n")
 	m.top(all)
 	const app = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice"
@@ -174,7 +174,7 @@ func TestDelegationIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestNoPlaceForGroups(t *testing.T) {
+func TestGroupsCannotBeCreated(t *testing.T) {
 	for _, tc := range []struct {
 		name, own, want string
 		make            func(m *machine)
@@ -307,8 +307,8 @@ func TestVersion1(t *testing.T) {
 	}
 }
 
-// TestCountedOfVersion2 reads the files of a group in which a task was out of memory.
-func TestCountedOfVersion2(t *testing.T) {
+// TestCountersOfVersion2 reads the files of a group in which a task was out of memory.
+func TestCountersOfVersion2(t *testing.T) {
 	dir := filepath.Join("testdata", "v2")
 	got := Stats(&run.IsolationSpec{Cgroups: []run.Cgroup{{Path: dir, Unified: true, Controllers: []string{"cpu", "io", "memory", "pids"}}}})
 	check := func(name string, got, want any) {
@@ -331,9 +331,9 @@ func TestCountedOfVersion2(t *testing.T) {
 	}
 }
 
-// TestContainersThatStarve tests that an OOM kill that version 1 does not count in the group around a container is inferred if the group was full and
+// TestInferredOOMKill tests that an OOM kill that version 1 does not count in the group around a container is inferred if the group was full and
 // the kernel has killed a process since.
-func TestContainersThatStarve(t *testing.T) {
+func TestInferredOOMKill(t *testing.T) {
 	for _, c := range []struct {
 		peak   string
 		before int
@@ -408,8 +408,8 @@ func TestParentOnUnified(t *testing.T) {
 	}
 }
 
-// TestNoGroupsOfContainers is where an engine would mean others by their path.
-func TestNoGroupsOfContainers(t *testing.T) {
+// TestContainersWithoutGroups is where an engine would mean others by their path.
+func TestContainersWithoutGroups(t *testing.T) {
 	g := New(t.TempDir(), TotalLimits{}, slog.New(slog.DiscardHandler))
 	defer g.Close()
 	if f := g.newContainerGroups(rootHierarchies(""), false); f != nil {

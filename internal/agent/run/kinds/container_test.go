@@ -23,8 +23,8 @@ import (
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// TestInAContainer has kinds in containers: one of the owner's, and one whose program is the worker's own.
-func TestInAContainer(t *testing.T) {
+// TestKindInAContainer has kinds in containers: one of the owner's, and one whose program is the worker's own.
+func TestKindInAContainer(t *testing.T) {
 	engine, err := docker.Open(containertest.SharedEngine(t))
 	if err != nil {
 		t.Fatal(err)

@@ -113,8 +113,8 @@ touch "$MUSTER_KIND_DIR/changed" 2>/dev/null && echo "it may change its kind"
 exit 0
 `
 
-// TestATaskHasWhatItsKindSays runs a kind's own program, with the limits of a real worker.
-func TestATaskHasWhatItsKindSays(t *testing.T) {
+// TestTaskHasTheResourcesOfItsKind runs a kind's own program, with the limits of a real worker.
+func TestTaskHasTheResourcesOfItsKind(t *testing.T) {
 	users := []string{""}
 	if os.Geteuid() == 0 {
 		users = append(users, "nobody")
@@ -174,8 +174,8 @@ func TestATaskHasWhatItsKindSays(t *testing.T) {
 	}
 }
 
-// TestAnOperationIsRunByCustom has an owner's operation run by its name, and by kind custom.
-func TestAnOperationIsRunByCustom(t *testing.T) {
+// TestOperationsRunAsCustom has an owner's operation run by its name, and by kind custom.
+func TestOperationsRunAsCustom(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "clean", map[string]string{
 		"kind.yaml": "name: clean\nabout: Clean up.\noperation: true\nentry: [/bin/sh, -c, 'echo $MUSTER_KIND; cat $MUSTER_INPUT']\n" +

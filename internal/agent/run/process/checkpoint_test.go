@@ -103,7 +103,7 @@ func (k *fakeStore) Watch(*run.Task, string, func(string), func()) func(last tim
 func (k *fakeStore) Forget(dir string) { k.forgotten = append(k.forgotten, filepath.Base(dir)) }
 
 // The store forgets a folder when it is removed, by any process.
-func TestForgottenCheckpoints(t *testing.T) {
+func TestOldCheckpointsAreRemoved(t *testing.T) {
 	k := &fakeStore{}
 	dir := t.TempDir()
 	c := checkpointDirs{dir: dir, pool: folderPool{dir: t.TempDir(), name: "spare"}, store: k}
@@ -136,7 +136,7 @@ func TestForgottenCheckpoints(t *testing.T) {
 
 // A checkpoint folder is of one task of one job, is removed once that has succeeded, and one that older workers named by
 // the job's number alone belongs to no job.
-func TestCheckpointsAreOfOneTask(t *testing.T) {
+func TestCheckpointBelongsToOneTask(t *testing.T) {
 	k := &fakeStore{}
 	dir := t.TempDir()
 	c := checkpointDirs{dir: dir, pool: folderPool{dir: t.TempDir(), name: "spare"}, store: k}

@@ -98,10 +98,10 @@ func openInContainers(t *testing.T) runtest.OpenFunc {
 
 // skipped are the cases that make no sense in a container.
 var skipped = map[string]string{
-	"what cannot be started says why":                                   "programs are looked for in the image: see TestWhatAnImageCannotStart",
-	"a task sees its own environment only":                              "that of a container is another: see TestWhatAContainerSees",
+	"what cannot be started says why":                                   "programs are looked for in the image: see TestImageThatCannotStart",
+	"a task sees its own environment only":                              "that of a container is another: see TestContainerView",
 	"although it would join the worker's own group":                     "processes of a container are in a session of its own, and the image has no perl",
-	"what the kernel counted explains a failure":                        "a container's groups are counted, not what a Limiter makes up: see TestAContainerThatNeedsMore",
+	"what the kernel counted explains a failure":                        "a container's groups are counted, not what a Limiter makes up: see TestContainerOverItsLimits",
 	"devices are acquired and released, and their fault is the failure": "an engine shows devices, and has none here",
 }
 
@@ -135,7 +135,7 @@ func containerTask(image, shell string) *run.Task {
 	return &run.Task{Spec: spec}
 }
 
-func TestWhatAContainerSees(t *testing.T) {
+func TestContainerView(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
@@ -184,7 +184,7 @@ func TestAnImagesOwnCommand(t *testing.T) {
 	}
 }
 
-func TestWhatAnImageCannotStart(t *testing.T) {
+func TestImageThatCannotStart(t *testing.T) {
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
 	image := shellImage(t)
@@ -212,8 +212,8 @@ func TestWhatAnImageCannotStart(t *testing.T) {
 	}
 }
 
-// TestAContainerThatNeedsMore distinguishes a container without resources from one that fails.
-func TestAContainerThatNeedsMore(t *testing.T) {
+// TestContainerOverItsLimits distinguishes a container without resources from one that fails.
+func TestContainerOverItsLimits(t *testing.T) {
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
 	image := shellImage(t)
@@ -254,7 +254,7 @@ func (d fakeContainers) Create(context.Context, *run.ContainerSpec, func(string)
 
 func (fakeContainers) Remove(context.Context, *run.Container) error { return nil }
 
-func TestATaskThatMayRunEitherWay(t *testing.T) {
+func TestAutoIsolation(t *testing.T) {
 	errDown := errors.New("the container engine does not answer")
 	for name, c := range map[string]struct {
 		containers run.Containers // nil for the real one
@@ -308,8 +308,8 @@ func TestATaskThatMayRunEitherWay(t *testing.T) {
 // noEngine stands for a worker without an engine.
 type noEngine struct{ run.Containers }
 
-// TestAContainerThatIsLeftBeforeItsStart does not stay.
-func TestAContainerThatIsLeftBeforeItsStart(t *testing.T) {
+// TestContainerLeftBeforeItsStartIsRemoved does not stay.
+func TestContainerLeftBeforeItsStartIsRemoved(t *testing.T) {
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
 	before := containertest.ListResources(t, containertest.SharedEngine(t), w.Deps.Dir)

@@ -28,7 +28,7 @@ func (p *slowProc) LogSize() int64 {
 }
 
 // A supervisor that is slow to write a record, or to return the size, does not delay other tasks.
-func TestALogIsNotLockedWhileTheSupervisorWrites(t *testing.T) {
+func TestLogIsNotLockedWhileTheShimWrites(t *testing.T) {
 	t.Parallel()
 	p := &slowProc{called: make(chan struct{}), release: make(chan struct{})}
 	l := &attemptLog{}

@@ -31,7 +31,7 @@ func (u *recordingTransfer) UploadFile(_ context.Context, f *os.File) (string, i
 
 // A process that got away from its attempt changes the files while they are taken: the
 // worker reads what lies in the task's folder, and nothing of its own.
-func TestNothingIsTakenThroughALinkThatComesLate(t *testing.T) {
+func TestLinksCreatedLateAreNotFollowed(t *testing.T) {
 	for name, change := range map[string]func(out, secrets string) error{
 		"a link for the file": func(out, secrets string) error {
 			return os.Symlink(filepath.Join(secrets, "model"), filepath.Join(out, "model"))
@@ -72,7 +72,7 @@ func TestNothingIsTakenThroughALinkThatComesLate(t *testing.T) {
 	}
 }
 
-func TestNoResultIsReadFromOutside(t *testing.T) {
+func TestResultOutsideTheFolderIsNotRead(t *testing.T) {
 	secrets := t.TempDir()
 	write(t, filepath.Join(secrets, resultName), `{"key": 1}`)
 	a := &Attempt{base: t.TempDir()}
@@ -123,7 +123,7 @@ func (entry) Mode() fs.FileMode { return fs.ModeDir }
 func (entry) Type() fs.FileMode { return fs.ModeDir }
 
 // A task may leave folders in folders without end: the worker does not go after them.
-func TestFoldersWithoutEnd(t *testing.T) {
+func TestEndlessFolders(t *testing.T) {
 	endless := &endlessFS{}
 	if found, err := doublestar.Glob(depthLimitedFS{endless}, "**/model", doublestar.WithNoFollow()); err != nil || len(found) > maxNameLen {
 		t.Errorf("%d are found, %v", len(found), err)

@@ -66,9 +66,9 @@ func TestPythonIsForScripts(t *testing.T) {
 	}
 }
 
-// TestFilesOfTheWorkerStayItsOwn passes none of the files on that were left open
+// TestTasksCannotReplaceWorkerFiles passes none of the files on that were left open
 // for the worker by its parent.
-func TestFilesOfTheWorkerStayItsOwn(t *testing.T) {
+func TestTasksCannotReplaceWorkerFiles(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("Linux shows the open files of a process")
 	}
