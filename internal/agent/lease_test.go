@@ -36,7 +36,7 @@ func TestLeaseEndsWhileTheServerIsUnreachable(t *testing.T) {
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{usual.id, ended.id}) {
-			t.Errorf("held %v after the reconnect, want not the killed one, but the one that had ended before", held)
+			t.Errorf("attempts after the reconnect: %v, want only the one that had ended before", held)
 		}
 		h := e.server.received()
 		if len(h.Finished) != 1 || h.Finished[0].Attempt != ended.id {
@@ -90,7 +90,7 @@ func TestLeasesAreCheckedAfterAFreeze(t *testing.T) {
 					t.Errorf("renewed %v", h.Renew.Held)
 				}
 				if n, held := e.agent.table.count(); n+held != 0 {
-					t.Errorf("%d run, %d held", n, held)
+					t.Errorf("%d running, %d attempts", n, held)
 				}
 			})
 		})

@@ -64,7 +64,7 @@ func TestUnacknowledgedLogIsResent(t *testing.T) {
 		s.finish()
 		time.Sleep(time.Minute)
 		if _, held := e.agent.table.count(); held != 0 {
-			t.Error("an attempt is held forever without an acknowledgement")
+			t.Error("an attempt without an acknowledgement is never removed")
 		}
 	})
 }
@@ -77,7 +77,7 @@ func TestUnreadableLogIsAbandoned(t *testing.T) {
 		s.finish()
 		time.Sleep(time.Minute)
 		if n, held := e.agent.table.count(); n+held != 0 {
-			t.Errorf("%d run, %d held", n, held)
+			t.Errorf("%d running, %d attempts", n, held)
 		}
 	})
 }

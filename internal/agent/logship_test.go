@@ -52,7 +52,7 @@ func TestRefusedLogsAreRetriedLater(t *testing.T) {
 			t.Errorf("%d bytes of %d arrived, or others", len(got), len(output))
 		}
 		if _, held := e.agent.table.count(); held != 0 {
-			t.Errorf("%d attempts are held", held)
+			t.Errorf("%d attempts, want others", held)
 		}
 	})
 }
@@ -134,7 +134,7 @@ func TestLogOfALostAttemptIsSent(t *testing.T) {
 					t.Errorf("%d reports of a dropped attempt", n)
 				}
 				if n, held := e.agent.table.count(); n+held != 0 {
-					t.Errorf("%d run, %d held", n, held)
+					t.Errorf("%d running, %d attempts", n, held)
 				}
 				if n := e.savedReports(); n != 0 {
 					t.Errorf("%d reports are kept", n)
@@ -251,7 +251,7 @@ func TestTemporarilyUnreadableLogs(t *testing.T) {
 		lost.finish()
 		time.Sleep(logGiveUp + time.Minute)
 		if n, held := e.agent.table.count(); n+held != 0 {
-			t.Errorf("%d run, %d held", n, held)
+			t.Errorf("%d running, %d attempts", n, held)
 		}
 		if err := e.end(); err != nil {
 			t.Error(err)

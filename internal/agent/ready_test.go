@@ -16,7 +16,7 @@ func TestHelloReportsReadiness(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		if why := e.server.hello(0).Constrained; why != "" {
-			t.Errorf("the first hello says %q", why)
+			t.Errorf("the first hello has %q", why)
 		}
 		e.agent.Constrain("machine", "it probes its machine")
 		e.assign(0)
@@ -27,7 +27,7 @@ func TestHelloReportsReadiness(t *testing.T) {
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if why := e.server.hello(1).Constrained; why != "it probes its machine" {
-			t.Errorf("the second hello says %q", why)
+			t.Errorf("the second hello has %q", why)
 		}
 		e.agent.Constrain("machine", "")
 		e.run(1).finish()

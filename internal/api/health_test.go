@@ -69,7 +69,7 @@ func TestFirstReadinessCostsOneLookup(t *testing.T) {
 		close(k.unblock)
 		all.Wait()
 		if n := k.lookups.Load(); n != 1 {
-			t.Errorf("the store was asked %d times", n)
+			t.Errorf("the store received %d calls", n)
 		}
 	})
 }
@@ -124,7 +124,7 @@ func TestReadinessHasItsOwnTimeout(t *testing.T) {
 		close(k.unblock)
 		time.Sleep(storeCheckTTL)
 		if err := h.check(cancelled); err != nil {
-			t.Errorf("a client that left makes the store look broken: %v", err)
+			t.Errorf("a disconnected client makes the store look broken: %v", err)
 		}
 	})
 }

@@ -189,10 +189,10 @@ func TestDownloadOfTheExecutable(t *testing.T) {
 		return whoami
 	}
 	if d := role(join).Download; d == nil || d.OS != system || d.Arch != arch {
-		t.Errorf("a key that may join workers is shown %+v", d)
+		t.Errorf("a join key gets %+v", d)
 	}
 	if d := role(s.CreateKey(t, auth.Viewer, "", "")).Download; d != nil {
-		t.Errorf("a viewer is shown %+v", d)
+		t.Errorf("a viewer gets %+v", d)
 	}
 	q.path = "/download/muster?os=plan9&arch=mips"
 	if body := expectStatus(t, s, q, http.StatusNotFound); !strings.Contains(string(body), system+"/"+arch+", not for plan9/mips") {

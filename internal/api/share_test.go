@@ -115,7 +115,7 @@ func TestShareByRoute(t *testing.T) {
 				}
 			case linkPublic:
 			default:
-				t.Errorf("operation %s (%s %s) has no decision about links to jobs: what may anyone with a link see of it?", id, method, path)
+				t.Errorf("operation %s (%s %s) has no decision about links to jobs: decide what users with a link may see", id, method, path)
 			}
 		}
 	}

@@ -235,7 +235,7 @@ func TestReadErrorsKeepTheFile(t *testing.T) {
 				// A read outside of a check makes it suspect, too.
 				c.ReadFailed(sum, syscall.EIO)
 				if !c.Suspect(sum) {
-					t.Error("a failed read is not known")
+					t.Error("a failed read is not recorded")
 				}
 				if v, err := c.Check(t.Context(), sum, ""); v != blob.Intact || err != nil || c.Suspect(sum) {
 					t.Errorf("then it is %s, %v, suspect: %t", v, err, c.Suspect(sum))

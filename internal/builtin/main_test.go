@@ -129,7 +129,7 @@ func (e *outcome) failed(t *testing.T, reason string, words ...string) {
 	}
 	for _, word := range words {
 		if !strings.Contains(e.message, word) {
-			t.Errorf("%q does not say %q", e.message, word)
+			t.Errorf("%q does not contain %q", e.message, word)
 		}
 	}
 }

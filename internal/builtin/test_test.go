@@ -79,7 +79,7 @@ func TestPytestCrashes(t *testing.T) {
 	e.failed(t, "exit_code", "1 of 2 cases failed: test_crash.py::test_2", "1 more were not run")
 	e.numbers(t, map[string]float64{"passed": 1, "errors": 1, "not_run": 1})
 	if got := w.artifact("cases.jsonl")[1]["message"]; !strings.Contains(fmt.Sprint(got), "segmentation fault") {
-		t.Errorf("it says %v", got)
+		t.Errorf("got %v", got)
 	}
 }
 

@@ -109,7 +109,7 @@ func TestOtherBytesAreInvalid(t *testing.T) {
 		t.Errorf("a missing file: %v", err)
 	}
 	if len(n.proofs) != 1 || n.proofs[0] != store.Mismatch {
-		t.Errorf("noted is %v", n.proofs)
+		t.Errorf("the note has %v", n.proofs)
 	}
 }
 
@@ -129,6 +129,6 @@ func TestCloseStopsReading(t *testing.T) {
 		t.Errorf("after the end: %v", err)
 	}
 	if len(n.proofs) != 0 {
-		t.Errorf("noted is %v", n.proofs)
+		t.Errorf("the note has %v", n.proofs)
 	}
 }

@@ -61,7 +61,7 @@ func TestDownloadAcrossCutConnections(t *testing.T) {
 	last := int64(0)
 	if err := c.DownloadArtifact(t.Context(), task, a, path, func(done int64) {
 		if done < last {
-			t.Errorf("progress goes from %d back to %d", last, done)
+			t.Errorf("progress decreases from %d to %d", last, done)
 		}
 		last = done
 	}); err != nil {

@@ -144,7 +144,7 @@ func TestResolveReportsMissingValues(t *testing.T) {
 		s := parse(t, user(`"run":["x"],"env":{"A":"`+in+`"}`))
 		_, err := dag.Resolve(s, 3, results(s))
 		if err == nil || !strings.Contains(err.Error(), want) || muster.CodeOf(err) != muster.Invalid {
-			t.Errorf("%s gives %v, want %s", in, err, want)
+			t.Errorf("%s returns %v, want %s", in, err, want)
 		}
 	}
 	s := parse(t, user(`"run":"${train.result.x} ${train.exit_code}"`))
@@ -239,7 +239,7 @@ func TestInputs(t *testing.T) {
 	}
 	s.Tasks[3].Inputs = []muster.Input{{From: "many", Name: "x.pt"}}
 	if _, err := dag.Inputs(s, 3, results(s)); muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), `task 17.10 (many) has no artifact "x.pt"`) {
-		t.Errorf("a missing artifact gives %v", err)
+		t.Errorf("a missing artifact returns %v", err)
 	}
 	s.Tasks[1].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: 10_000}}}
 	if _, err := dag.Inputs(s, 3, results(s)); muster.CodeOf(err) != muster.TooLarge {
@@ -286,7 +286,7 @@ func TestCheck(t *testing.T) {
 		case want == "" && len(wrong) > 0:
 			t.Errorf("%s is refused: %v", ref, wrong)
 		case want != "" && (len(wrong) != 1 || wrong[0].Path != "tasks[3].env.A" || !strings.Contains(wrong[0].String(), want)):
-			t.Errorf("%s gives %v, want %s", ref, wrong, want)
+			t.Errorf("%s returns %v, want %s", ref, wrong, want)
 		}
 	}
 	s := parse(t, `{"tasks":[{"matrix":{"learning_rate":[1]},"run":"${matrix.lerning_rate} ${matrix.learning_rate}","where":{"tags":["${index}"]}}]}`)

@@ -186,7 +186,7 @@ func TestUnusableEngine(t *testing.T) {
 	wantFinding(t, found[2:], "engine", Note, "podman", "--engine unix:///x")
 
 	// One of another machine is no service here.
-	for why, err := range map[string]error{"nobody": fmt.Errorf("nobody is there: %w", docker.ErrUnreachable), "does not answer within": context.DeadlineExceeded} {
+	for why, err := range map[string]error{"nobody": fmt.Errorf("no server: %w", docker.ErrUnreachable), "does not answer within": context.DeadlineExceeded} {
 		far := engine{host: "tcp://10.0.0.5:2375", err: err}
 		f := r.engineFinding(&far)
 		wantFinding(t, []Finding{f}, "engine", Problem, why, "listens there", "DOCKER_HOST")
@@ -360,9 +360,9 @@ func TestPythonAndUV(t *testing.T) {
 	own := filepath.Join(r.Data, "tools", "uv", "bin", "uv")
 	r = &inspection{Config: r.Config, facts: func() probe.Facts { return probe.Facts{UV: &probe.UV{Path: own}} }}
 	if f := wantFinding(t, r.uv(t.Context()), "uv", Problem, own); f.repair == nil {
-		t.Error("uv that the worker downloaded is not downloaded again")
+		t.Error("the downloaded uv was not reused")
 	}
 	if found := r.index(t.Context()); found != nil {
-		t.Errorf("the package index was asked: %v", found)
+		t.Errorf("the package index was queried: %v", found)
 	}
 }

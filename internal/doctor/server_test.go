@@ -253,6 +253,6 @@ func TestDialects(t *testing.T) {
 		}
 	}
 	if got := strings.Join(list, "; "); got != "ok the gateway qubix works; problem the gateway mloc does not work: Redis is away" {
-		t.Errorf("the doctor says %q", got)
+		t.Errorf("doctor printed %q", got)
 	}
 }

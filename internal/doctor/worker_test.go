@@ -128,7 +128,7 @@ func pidFile(t *testing.T, p run.Pid) string {
 
 func TestLeftoversOfDeadWorkersAreRemoved(t *testing.T) {
 	if !isLinux {
-		t.Skip("skipped: here nothing outlives a worker")
+		t.Skip("skipped: tasks end with the worker on this system")
 	}
 	t.Parallel()
 	cfg := testConfig(t)
@@ -160,7 +160,7 @@ func TestLeftoversOfDeadWorkersAreRemoved(t *testing.T) {
 
 func TestFilesOfLiveWorkersAreKept(t *testing.T) {
 	if !isLinux {
-		t.Skip("skipped: here nothing outlives a worker")
+		t.Skip("skipped: tasks end with the worker on this system")
 	}
 	t.Parallel()
 	names := []string{"running", "leftovers", "groups"}

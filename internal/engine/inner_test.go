@@ -27,7 +27,7 @@ func TestFramesAreDelayed(t *testing.T) {
 			synctest.Wait()
 			requests := e.inbox.drain(nil)
 			if len(requests) != maxFrames || handled != rounds*maxFrames {
-				t.Fatalf("round %d: %d frames wait, %d were taken", rounds, len(requests), handled)
+				t.Fatalf("round %d: %d frames wait, %d were accepted", rounds, len(requests), handled)
 			}
 			replyAll(requests, context.Canceled)
 		}

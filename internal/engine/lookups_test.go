@@ -62,7 +62,7 @@ func TestFailureToSetALogAsideIsLogged(t *testing.T) {
 	}
 	r.stop()
 	if want := "attempt=" + a.String() + " trace_id=" + traceparent.TraceText(job.UID); !strings.Contains(out.String(), want) {
-		t.Errorf("the log has not %q: %s", want, out.String())
+		t.Errorf("the log does not contain %q: %s", want, out.String())
 	}
 }
 
@@ -110,7 +110,7 @@ func TestOldNegativeLookupIsCorrected(t *testing.T) {
 			t.Error("a download of what an attempt needs is refused")
 		}
 		if !reads("first", true) {
-			t.Error("the answer to the download is not remembered for uploads")
+			t.Error("the result of the download is not cached for uploads")
 		}
 		assigned("second")
 		time.Sleep(2 * time.Second)
@@ -141,7 +141,7 @@ func TestDamagedTreeIsSetAside(t *testing.T) {
 		t.Errorf("a damaged tree has the files %v, %v", files, err)
 	}
 	if _, err := r.blobs.Stat(t.Context(), tree); muster.CodeOf(err) != muster.NotFound {
-		t.Errorf("the damaged file is still there: %v", err)
+		t.Errorf("the damaged file still exists: %v", err)
 	}
 	if err := r.blobs.Put(t.Context(), tree, 0, bytes.NewReader(b)); err != nil {
 		t.Fatal(err)

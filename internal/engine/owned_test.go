@@ -47,6 +47,6 @@ func TestRefusalIsNotCached(t *testing.T) {
 	st.list = []muster.Attempt{{ID: a, Worker: "w1"}}
 	check("once it is assigned", true)
 	if want := "worker=w1 attempt=1.0#1 trace_id=" + traceparent.TraceText("j0123"); strings.Count(log.String(), want) != 1 {
-		t.Errorf("the log has not %q once: %s", want, log.String())
+		t.Errorf("the log does not contain %q exactly once: %s", want, log.String())
 	}
 }

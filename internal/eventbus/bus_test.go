@@ -64,7 +64,7 @@ func TestSlowWatcherResyncs(t *testing.T) {
 	s := b.Subscribe("e1-0", eventbus.Scope{}, nil)
 	b.Publish(jobEvents(eventbus.RingSize, 1))
 	if got := next(t, s); got[0].Seq != 1 {
-		t.Fatalf("the ring holds fewer events than promised: first is %d", got[0].Seq)
+		t.Fatalf("the ring has fewer events than documented: the first is %d", got[0].Seq)
 	}
 	b.Publish(jobEvents(eventbus.RingSize+5, 2))
 	got := next(t, s)
@@ -239,7 +239,7 @@ func TestPublishDoesNotWaitForFilters(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if len(got) != 100 || filtered != 100 {
-			t.Errorf("got %d events, of %d that were looked at; want the 100 of the job", len(got), filtered)
+			t.Errorf("got %d events of %d examined, want the 100 of the job", len(got), filtered)
 		}
 	})
 }

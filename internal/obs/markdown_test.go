@@ -205,7 +205,7 @@ func TestDashboardIsValid(t *testing.T) {
 		for i := range p.GridPos.W * p.GridPos.H {
 			at := [2]int{p.GridPos.X + i%p.GridPos.W, p.GridPos.Y + i/p.GridPos.W}
 			if cells[at] != "" {
-				t.Fatalf("panel %q lies on panel %q", p.Title, cells[at])
+				t.Fatalf("panel %q overlaps panel %q", p.Title, cells[at])
 			}
 			cells[at] = p.Title
 		}
@@ -214,7 +214,7 @@ func TestDashboardIsValid(t *testing.T) {
 		}
 		ids[p.ID] = true
 		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %q shows nothing", p.Title)
+			t.Errorf("panel %q has no queries", p.Title)
 		}
 		for _, target := range p.Targets {
 			if strings.Count(target.Expr, "(") != strings.Count(target.Expr, ")") || strings.Count(target.Expr, "{") != strings.Count(target.Expr, "}") {

@@ -182,7 +182,7 @@ func TestMake(t *testing.T) {
 			}
 		}
 		if things != o.AttentionTotal {
-			t.Fatalf("the rows stand for %d of %d", things, o.AttentionTotal)
+			t.Fatalf("the rows represent %d of %d", things, o.AttentionTotal)
 		}
 		order := []wire.Severity{wire.Critical, wire.Warning, wire.Notice}
 		if !slices.IsSortedFunc(o.Attention, func(a, b wire.Attention) int {

@@ -80,16 +80,16 @@ func TestGangFitCanBePlaced(t *testing.T) {
 		own := n.WithVendor(r.Vendor)
 		for i := range r.Members {
 			if f := b.Fits(own); f != placement.Fits {
-				t.Fatalf("room for %d, but member %d fails %s", r.Members, i, f)
+				t.Fatalf("%d fit, but member %d fails %s", r.Members, i, f)
 			}
 			g := b.Grant(own)
 			b.Reserve(&g)
 		}
 		if r.Members < 20 && b.Fits(own) == placement.Fits && r.Members > 0 {
-			t.Fatalf("there is room for more than %d", r.Members)
+			t.Fatalf("more than %d fit", r.Members)
 		}
 		if b.Overcommitted() {
-			t.Fatal("more is taken than there is")
+			t.Fatal("more is assigned than exists")
 		}
 	})
 }

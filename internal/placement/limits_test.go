@@ -69,16 +69,16 @@ func TestMaxTasksCountsEveryTask(t *testing.T) {
 	cores := needFor(b.Worker, "red", muster.TaskSpec{Kind: "noop", Resources: muster.Request{CPUs: 1}})
 	team := needFor(b.Worker, "red", muster.TaskSpec{Kind: "noop", Gang: &muster.Gang{Size: 5}})
 	if r := b.GangFit(team, 5); r.Members != 2 {
-		t.Errorf("an empty worker has room for %d", r.Members)
+		t.Errorf("%d fit on an empty worker", r.Members)
 	}
 	one, two := b.Grant(slot), b.Grant(cores)
 	b.Reserve(&one)
 	if r := b.GangFit(team, 5); r.Members != 1 || b.Overcommitted() {
-		t.Errorf("with one task there is room for %d", r.Members)
+		t.Errorf("with one task, %d more fit", r.Members)
 	}
 	spread := b.Rank(cores)
 	if spread.Compare(new(placement.NewWorkerUsage(&muster.Worker{Resources: muster.Resources{CPUs: 64}}).Rank(cores))) <= 0 {
-		t.Error("a worker that is full with the next task goes before one with room")
+		t.Error("a worker that the task fills is preferred over one with more space")
 	}
 	b.Reserve(&two)
 	for name, n := range map[string]*placement.Need{"slots": slot, "cpus": cores, "gang": team} {
@@ -93,7 +93,7 @@ func TestMaxTasksCountsEveryTask(t *testing.T) {
 		t.Error(help)
 	}
 	if in := b.FreeIn(slot, 1, []placement.ExpectedRelease{{In: 9, Grant: &two}, {In: 5, Grant: &one}}); in != 5 {
-		t.Errorf("there is room in %d", in)
+		t.Errorf("%d workers fit", in)
 	}
 	three := b.Grant(slot)
 	b.Reserve(&three)

@@ -156,7 +156,7 @@ func TestAssignedDevicesAreOfOneVendor(t *testing.T) {
 	n := need(func(s *muster.TaskSpec) { s.Resources.GPUs.Count = 2 })
 	g := placement.NewWorkerUsage(testWorker()).Grant(n)
 	if !slices.Equal(g.GPUs, []string{"big", "small"}) {
-		t.Errorf("given %v", g.GPUs)
+		t.Errorf("got %v", g.GPUs)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestRankPrefersTheCheaperWorker(t *testing.T) {
 	loose, tight := priced(1), priced(5)
 	loose.Reserve(&muster.Grant{GPUs: []string{"small"}})
 	if a, b := loose.Rank(n), tight.Rank(n); b.Compare(&a) >= 0 {
-		t.Error("the price counts for more than device memory that lies idle")
+		t.Error("the price outweighs unused device memory")
 	}
 }
 
@@ -315,7 +315,7 @@ func TestNeverOverCommits(t *testing.T) {
 			b.Reserve(&g)
 			out = append(out, g)
 			if b.Overcommitted() {
-				t.Fatalf("after %+v more is given than there is", out)
+				t.Fatalf("after %+v more is assigned than exists", out)
 			}
 		}
 		for i := range out {
@@ -364,7 +364,7 @@ func TestFreeInIsTheFirstMomentThatFits(t *testing.T) {
 		}
 		before := b.Free()
 		if got := b.FreeIn(n, 1, ends); got != want {
-			t.Fatalf("there is room in %d, want %d", got, want)
+			t.Fatalf("%d workers fit, want %d", got, want)
 		}
 		if diff := cmp.Diff(before, b.Free()); diff != "" {
 			t.Fatalf("FreeIn changed the usage:\n%s", diff)

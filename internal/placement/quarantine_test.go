@@ -35,7 +35,7 @@ func TestQuarantinedDeviceIsNotAssigned(t *testing.T) {
 			s.Resources.GPUs = muster.GPURequest{Count: 1, Vendor: "nvidia", Memory: 8 * gib, Share: share}
 		})
 		if g := b.Grant(small); b.Fits(small) != placement.Fits || !slices.Equal(g.GPUs, []string{"small"}) {
-			t.Errorf("sharing %v: given %v", share, g.GPUs)
+			t.Errorf("sharing %v: assigned %v", share, g.GPUs)
 		}
 	}
 	two := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 2, Vendor: "nvidia"} })
@@ -87,6 +87,6 @@ func TestPidsLimitIsAssigned(t *testing.T) {
 		t.Errorf("granted %d", g.PIDs)
 	}
 	if none := need(func(*muster.TaskSpec) {}); none.Key() == few.Key() {
-		t.Error("tasks with other limits are taken for the same")
+		t.Error("tasks with different limits have the same key")
 	}
 }

@@ -306,7 +306,7 @@ func TestInvalidOfferIsRefusedLikeAHello(t *testing.T) {
 	d.do(sched.Disconnected{Worker: w})
 	d.refuse(muster.Conflict, offered(offer("w", slots(7))))
 	if got := d.worker(w).Resources; got.Slots != 2 {
-		t.Fatalf("a refused offer was taken: %+v", got)
+		t.Fatalf("a refused offer was applied: %+v", got)
 	}
 }
 
@@ -352,7 +352,7 @@ func TestWorkerShowsWhyItTakesNoTasks(t *testing.T) {
 	}
 	d.do(sched.Disconnected{Worker: w})
 	if got := d.worker(w); got.Constrained != "" {
-		t.Fatalf("while unreachable, it says %q", got.Constrained)
+		t.Fatalf("while unreachable: got %q", got.Constrained)
 	}
 }
 

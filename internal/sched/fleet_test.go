@@ -37,7 +37,7 @@ func TestProjectsShareTheFleetFairly(t *testing.T) {
 	d.join("w", slots(12))
 	held := func(id muster.JobID) int64 { return d.store.groups[id][0].Counts[muster.Assigned] }
 	if held(a) != 5 || held(b) != 5 || held(c) != 2 {
-		t.Fatalf("they hold %d, %d and %d", held(a), held(b), held(c))
+		t.Fatalf("they have %d, %d and %d", held(a), held(b), held(c))
 	}
 }
 
@@ -50,7 +50,7 @@ func TestSharesUseTheDominantResource(t *testing.T) {
 	d.join("w")
 	held := func(id muster.JobID) int64 { return d.store.groups[id][0].Counts[muster.Assigned] }
 	if held(a) != 4 || held(b) != 7 {
-		t.Fatalf("they hold %d and %d", held(a), held(b))
+		t.Fatalf("they have %d and %d", held(a), held(b))
 	}
 }
 
@@ -312,6 +312,6 @@ func TestPlanShowsPlacementOfEachStage(t *testing.T) {
 	}
 	d.flush()
 	if !d.last.Rows.Empty() {
-		t.Fatal("a plan left a trace")
+		t.Fatal("a plan changed the state")
 	}
 }

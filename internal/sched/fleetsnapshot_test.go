@@ -67,10 +67,10 @@ func TestFleetSnapshot(t *testing.T) {
 	}
 	red := s.Workload(5_000, "red")
 	if red.Counts != (muster.Counts{muster.Queued: 4, muster.Running: 3}) || red.Oldest == nil || red.Oldest.Task.Job != 4 {
-		t.Errorf("the work of one project: %+v, %+v", red, red.Oldest)
+		t.Errorf("the usage of one project: %+v, %+v", red, red.Oldest)
 	}
 	if none := s.Workload(5_000, "green"); none != (sched.Workload{}) {
-		t.Errorf("the work of a project without jobs: %+v", none)
+		t.Errorf("the usage of a project without jobs: %+v", none)
 	}
 }
 

@@ -144,7 +144,7 @@ func TestGangPrefersOneGPUModel(t *testing.T) {
 	again := d.submit(stage("again", members(4), need))
 	for i := range 4 {
 		if w := d.task(again, i).Worker; w != "h" && w != "i" {
-			t.Errorf("rank %d is on %s, though there are four H100", i, w)
+			t.Errorf("rank %d is on %s, although there are four H100", i, w)
 		}
 	}
 }
@@ -216,7 +216,7 @@ func TestSucceededMemberEndsWithItsGang(t *testing.T) {
 	}
 	for _, w := range d.s.Workers(d.now) {
 		if w.ID == "a" && (w.Running != 1 || w.Free.Slots != 1) {
-			t.Errorf("worker a holds %d, has %d slots free", w.Running, w.Free.Slots)
+			t.Errorf("worker a has %d attempts and %d free slots", w.Running, w.Free.Slots)
 		}
 	}
 	d.finish(job, 1, muster.AttemptFailed, withReason(muster.ExitCode))

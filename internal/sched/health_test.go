@@ -174,7 +174,7 @@ func TestCrashLimitCountsWorkers(t *testing.T) {
 					d.do(sched.Renewed{Worker: "busy"})
 				}
 				if got := d.task(job, 0); got.Worker != "busy" {
-					t.Fatalf("once the other one has room the task is %s on %q", got.State, got.Worker)
+					t.Fatalf("when the other worker is free, the task is %s on %q", got.State, got.Worker)
 				}
 			}
 		})

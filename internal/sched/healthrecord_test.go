@@ -117,7 +117,7 @@ func TestAttemptsLostTogetherAreOneFailure(t *testing.T) {
 		r.recordFailure(begin, healthFailure{attempt: attempt(n), assigned: begin - 1000, reason: muster.WorkerRestarted})
 	}
 	if h := r.summary(begin); r.avoidReason(begin) != "" || h == nil || h.Score != 0.5 || h.Reason != muster.WorkerRestarted {
-		t.Fatalf("closed for %q, shown as %+v", r.avoidReason(begin), h)
+		t.Fatalf("avoided because of %q, shown as %+v", r.avoidReason(begin), h)
 	}
 }
 
@@ -196,7 +196,7 @@ func TestWorkersAreNeverExcludedForever(t *testing.T) {
 			r.advance(now)
 		}
 		if r.suspect() {
-			t.Fatal("suspect, and nothing will change that")
+			t.Fatal("the file remains suspect")
 		}
 	})
 }

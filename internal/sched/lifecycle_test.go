@@ -97,7 +97,7 @@ func TestEachRowIsWrittenOnceInItsLatestState(t *testing.T) {
 	}
 	d.flush()
 	if !d.last.Rows.Empty() || len(d.last.Events)+len(d.last.Commands) > 0 {
-		t.Fatalf("what was taken is taken again: %+v", d.last)
+		t.Fatalf("rows were returned twice: %+v", d.last)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestUnreadyWorkerGetsNoTasks(t *testing.T) {
 		d.do(sched.Rejected{Worker: "w", Attempt: d.attempt(job, 0), Message: "hot", Constrained: true})
 	}
 	if got := d.task(job, 0); got.Crashes != 1 || got.NotBefore == 0 {
-		t.Fatalf("a worker that rejects for ever is asked without a pause: %+v", got)
+		t.Fatalf("a worker that always rejects gets offers without a pause: %+v", got)
 	}
 }
 

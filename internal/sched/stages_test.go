@@ -147,7 +147,7 @@ func TestSpecsThatCannotBeScheduledAreRefused(t *testing.T) {
 		}
 	}
 	if fx := d.s.Flush(); d.s.NextJob() != 1 || !fx.Rows.Empty() || len(fx.Events) > 0 {
-		t.Errorf("a refused submission left a trace: %+v", fx)
+		t.Errorf("a refused submission changed the state: %+v", fx)
 	}
 }
 

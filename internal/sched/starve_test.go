@@ -40,7 +40,7 @@ func (d *env) wantReserved(worker string, job muster.JobID, num int, want bool) 
 		d.t.Fatal(err)
 	}
 	if got := strings.HasSuffix(x.Summary, "; worker "+worker+" is kept free for it"); got != want {
-		d.t.Fatalf("worker %s is kept for task %s: %t; %s", worker, x.Task, got, x.Summary)
+		d.t.Fatalf("worker %s is reserved for task %s: %t; %s", worker, x.Task, got, x.Summary)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestFewWorkersAreReserved(t *testing.T) {
 		}
 	}
 	if len(reserved) != 1 || reserved[0] == (muster.TaskID{Job: huge}).String() {
-		t.Errorf("workers are kept free for %v, of 4", reserved)
+		t.Errorf("reserved workers: %v of 4", reserved)
 	}
 }
 

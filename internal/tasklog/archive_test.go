@@ -51,7 +51,7 @@ func TestSetAside(t *testing.T) {
 	}
 	for at := int64(0); at < int64(len(log)); at += 50 << 10 {
 		if start, err := d.RecordBefore(t.Context(), a, at); !starts[start] || start > at || err != nil {
-			t.Errorf("no record of the next log begins at %d, asked for one before %d: %v", start, at, err)
+			t.Errorf("no record of the next log begins at %d, the one before %d was requested: %v", start, at, err)
 		}
 	}
 	if got := content(t, d, other); got != "other" {

@@ -130,7 +130,7 @@ func TestLongDataBecomesSeveralRecords(t *testing.T) {
 		joined = append(joined, r.Data...)
 	}
 	if !bytes.Equal(joined, data) {
-		t.Fatal("the data is not what was written")
+		t.Fatal("the data differs from what was written")
 	}
 }
 

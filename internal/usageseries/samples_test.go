@@ -106,7 +106,7 @@ func TestDownsamplingKeepsPeaks(t *testing.T) {
 		for _, p := range points {
 			to := slices.IndexFunc(all, func(s muster.Sample) bool { return s.At == p.At }) + 1
 			if to <= from {
-				t.Fatalf("the point at %v stands for no samples", p.At)
+				t.Fatalf("the point at %v represents no samples", p.At)
 			}
 			if diff := cmp.Diff(maxSample(all[from:to]), maxSample([]muster.Sample{p})); diff != "" {
 				t.Fatalf("the point at %v is not the highest of its samples (-want +got):\n%s", p.At, diff)

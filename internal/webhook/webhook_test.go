@@ -214,7 +214,7 @@ func TestDamagedJobDoesNotBlockOthers(t *testing.T) {
 	stop()
 	for _, line := range []string{`event=job.failed error="cannot read the database: decode" job=1`, `event=job.waiting_long error="cannot read the database: decode" job=2`, `event=job.failed error="cannot read the database: decode" job=3`} {
 		if strings.Count(out.String(), line) != 1 {
-			t.Errorf("the log has not %q once: %s", line, out.String())
+			t.Errorf("the log does not contain %q exactly once: %s", line, out.String())
 		}
 	}
 }
@@ -429,7 +429,7 @@ func TestGoneIsNotRetried(t *testing.T) {
 	})
 	stop()
 	if want := "job=1 trace_id=" + traceparent.TraceText("j1"); !strings.Contains(out.String(), want) {
-		t.Errorf("the log has not %q: %s", want, out.String())
+		t.Errorf("the log does not contain %q: %s", want, out.String())
 	}
 }
 

@@ -92,11 +92,11 @@ func TestLostEngineIsReported(t *testing.T) {
 	}
 	e := &engine{Containers: containers, host: "unix:///not/there", log: slog.New(slog.NewTextHandler(&log, nil)), optional: true}
 	if e.logChange(lost); log.Len() > 0 {
-		t.Errorf("of an engine that never was it says %s", &log)
+		t.Errorf("of a missing engine: %s", &log)
 	}
 	e.logChange(nil)
 	log.Reset()
 	if e.logChange(lost); !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "no such socket") {
-		t.Errorf("of an engine that is lost it says %q", &log)
+		t.Errorf("of a lost engine: %q", &log)
 	}
 }

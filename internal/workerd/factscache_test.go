@@ -55,7 +55,7 @@ func TestRecentFactsAreNotProbedAgain(t *testing.T) {
 		t.Helper()
 		_, known, ok := w.readFacts(time.Now().Add(after))
 		if !ok {
-			t.Fatal("nothing is remembered")
+			t.Fatal("nothing is cached")
 		}
 		return known
 	}
@@ -76,7 +76,7 @@ func TestRecentFactsAreNotProbedAgain(t *testing.T) {
 		t.Error("old facts are recent")
 	}
 	if w.touchFacts(); age(0, w) != recent {
-		t.Error("after another look at the machine facts are not recent")
+		t.Error("after another probe the facts are not recent")
 	}
 	t.Setenv("PATH", "/elsewhere")
 	if age(0, w) != stale {

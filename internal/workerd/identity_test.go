@@ -110,7 +110,7 @@ func TestUnknownWorkerJoinsAgain(t *testing.T) {
 	}
 	stop()
 	if text := log.String(); !strings.Contains(text, "worker connected") || strings.Contains(text, "report refused") || strings.Contains(text, "worker knows jobs") {
-		t.Errorf("the second server heard of a task of the first one:\n%s", text)
+		t.Errorf("the second server received a task of the first one:\n%s", text)
 	}
 	id, ok, err := agent.LoadIdentity(data)
 	if err != nil || !ok || id.Worker == old.Worker || id.Server != second.URL() {

@@ -261,7 +261,7 @@ func BenchmarkNoop(b *testing.B) {
 // tasks without a shim, and tools of its own.
 func TestOrphansAreRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells whose a process is")
+		t.Skip("only Linux reports the owner of a process")
 	}
 	s, c := begin(t)
 	data := t.TempDir()

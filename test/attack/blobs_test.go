@@ -124,7 +124,7 @@ func TestBlobsBelongToProjects(t *testing.T) {
 	r := e.request(http.MethodPost, "/api/v1/blobs/missing", beta, strings.NewReader(fmt.Sprintf(`{"sha256":[%q,%q,%q]}`, secret, folder, absent)))
 	r.Header.Set("Content-Type", "application/json")
 	if body := e.do(r).Body.String(); !strings.Contains(body, secret) || !strings.Contains(body, folder) || !strings.Contains(body, absent) {
-		t.Errorf("beta learns that some of alpha's blobs are here: %s", body)
+		t.Errorf("beta can detect some of alpha's blobs: %s", body)
 	}
 	if rec := e.do(e.request(http.MethodPost, "/api/v1/blobs/"+secret+"/check", beta, nil)); rec.Code != http.StatusNotFound {
 		t.Errorf("beta has alpha's blob checked: %d %s", rec.Code, rec.Body)
@@ -149,7 +149,7 @@ func TestBlobsBelongToProjects(t *testing.T) {
 		t.Errorf("alpha reads its own afterwards: %d %s", code, body)
 	}
 	if _, err := e.submitAs(alpha, folderSpec(folder)); err != nil {
-		t.Errorf("alpha names its own folder: %v", err)
+		t.Errorf("alpha used its own folder: %v", err)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestWorkerReportsOnlyItsOwnFiles(t *testing.T) {
 		good := artifact(own, int64(len("a file of the task")))
 		e.send(conn, &link.ToServer{Finished: []muster.Report{{Attempt: next, Outcome: muster.AttemptSucceeded, Artifacts: []muster.Artifact{good}, FinishedAt: muster.NewTime(time.Now())}}})
 		if job := e.Wait(job.ID, awaitTimeout); job.State != muster.JobSucceeded {
-			t.Errorf("with a file of its own the job is %s", job.State)
+			t.Errorf("with its own file the job is %s", job.State)
 		}
 		if code, body := e.requestBlob(http.MethodGet, beta, own, ""); code != http.StatusOK {
 			t.Errorf("the project does not read what its job made: %d %s", code, body)

@@ -125,7 +125,7 @@ func TestWorkersDoNotFollowRedirects(t *testing.T) {
 	s.receive(conn, "a report", func(f *link.ToServer) bool { return len(f.Finished) > 0 })
 	select {
 	case request := <-led:
-		t.Errorf("the worker was led to another address: %s", request)
+		t.Errorf("the worker connected to another address: %s", request)
 	default:
 	}
 }
@@ -156,7 +156,7 @@ func TestWorkerRejectsMoreThanItOffers(t *testing.T) {
 		return len(accepted)+rejected >= tasks
 	})
 	if len(accepted) > slots {
-		t.Errorf("a worker of %d slots took %d tasks at once", slots, len(accepted))
+		t.Errorf("a worker with %d slots ran %d concurrent tasks", slots, len(accepted))
 	}
 	cancel := &link.ToWorker{}
 	for id := range accepted {

@@ -39,7 +39,7 @@ func runScript(t *testing.T, c *mustertest.Cluster, script string) string {
 	}
 	out, over := strings.CutSuffix(c.Output(muster.TaskID{Job: job.ID}), "over\n")
 	if !over {
-		t.Fatalf("the task did not come to its end: %s", out)
+		t.Fatalf("the task did not end: %s", out)
 	}
 	return out
 }
@@ -114,7 +114,7 @@ func TestTaskCannotSeeOtherProcesses(t *testing.T) {
 		task := c.Tasks(victim.ID)[0]
 		pids := mustertest.ProcessesMatching(t, "MUSTER_TASK="+task.ID.String(), secret)
 		if len(pids) == 0 {
-			t.Fatal("the victim is not to be found")
+			t.Fatal("the process to kill was not found")
 		}
 		out := runScript(t, c, fmt.Sprintf(`for p in /proc/[0-9]*; do
 			p=${p#/proc/}

@@ -58,7 +58,7 @@ func TestTaskCannotReadWorkerTokens(t *testing.T) {
 	}
 	out := c.Output(muster.TaskID{Job: job.ID})
 	if !strings.Contains(out, "searched") || !strings.Contains(out, "MUSTER_OUT=") {
-		t.Errorf("the task did not even find itself:\n%s", out)
+		t.Errorf("the task did not list itself:\n%s", out)
 	}
 	for _, token := range []string{mustertest.JoinToken, mustertest.AdminToken, "READABLE"} {
 		if strings.Contains(out, token) {
@@ -95,7 +95,7 @@ func TestUpgradeHidesTokens(t *testing.T) {
 		})
 		awaitTokenHidden(t, c, w.PID(), mustertest.JoinToken)
 		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", w.PID())); err != nil || bytes.Contains(line, []byte("--token")) {
-			t.Errorf("the next program, which has the token already, is given it again by its arguments %q (%v)", line, err)
+			t.Errorf("the next program, which already has the token, gets it again in its arguments %q (%v)", line, err)
 		}
 	}
 }

@@ -332,10 +332,10 @@ func TestPlanIsDeterministic(t *testing.T) {
 	text := func(p plan) string { return fmt.Sprintf("%+v", p) }
 	p := makePlan(7, time.Minute, nil)
 	if text(p) != text(makePlan(7, time.Minute, nil)) {
-		t.Error("one seed gave two plans")
+		t.Error("one seed created two plans")
 	}
 	if text(p) == text(makePlan(8, time.Minute, nil)) {
-		t.Error("two seeds gave one plan")
+		t.Error("two seeds created the same plan")
 	}
 	longer := makePlan(7, 5*time.Minute, nil)
 	early := slices.DeleteFunc(slices.Clone(longer.Faults), func(f fault) bool { return f.At >= time.Minute })

@@ -116,7 +116,7 @@ func TestTasksEndWithoutAWorker(t *testing.T) {
 	}
 	task := c.Tasks(jobs[0])[0]
 	if out := c.Output(task.ID); out != "late\n" {
-		t.Errorf("what was printed without a worker is %q", out)
+		t.Errorf("the output without a worker is %q", out)
 	}
 	found := false
 	for _, a := range task.Artifacts {
@@ -310,7 +310,7 @@ func TestSecondWorkerIsRefused(t *testing.T) {
 		t.Fatal("the second worker runs")
 	}
 	if !strings.Contains(second.Log(), "another worker uses the data dir "+dir) {
-		t.Errorf("it says %q", second.Log())
+		t.Errorf("got %q", second.Log())
 	}
 }
 
@@ -324,7 +324,7 @@ func TestDiskOfWorkerFull(t *testing.T) {
 	}
 	dir, startsDir := t.TempDir(), mustertest.SharedDir(t)
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
-		t.Skipf("this machine does not let us mount a small disk: %v", err)
+		t.Skipf("a small disk cannot be mounted on this machine: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	c := mustertest.New(t, t.TempDir())

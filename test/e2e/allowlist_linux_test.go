@@ -25,7 +25,7 @@ func TestAllowlist(t *testing.T) {
 		t.Skip("only root can give containers an allowlist")
 	}
 	if _, err := exec.LookPath("wget"); err != nil {
-		t.Skip("there is no wget to connect with")
+		t.Skip("wget is not installed")
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "reached\n") }))
 	defer server.Close()
@@ -73,7 +73,7 @@ func TestAllowlist(t *testing.T) {
 			}
 		}
 		if output.String() != refused {
-			t.Errorf("the log of %s says %q, want %q", task.Name, &output, refused)
+			t.Errorf("the log of %s has %q, want %q", task.Name, &output, refused)
 		}
 	}
 	b.awaitCleanup()

@@ -95,7 +95,7 @@ func TestCheckpointMoves(t *testing.T) {
 				t.Fatalf("%v: %+v", err, attempts)
 			}
 			if saved := lastSavedStep(t, c, attempts[0].ID); saved != from {
-				t.Errorf("it saved %d and began again at %d", saved, from)
+				t.Errorf("it saved %d and restarted at %d", saved, from)
 			}
 		})
 	}
@@ -116,7 +116,7 @@ func TestCheckpointOfALostMachine(t *testing.T) {
 	waitSucceeded(t, c, job.ID)
 	task := c.Tasks(job.ID)[0]
 	if from := startedFrom(t, c.Output(task.ID)); from == 0 {
-		t.Errorf("it began again at %d", from)
+		t.Errorf("restarted at %d", from)
 	}
 	if task.Attempt != 2 {
 		t.Errorf("it took attempt %d", task.Attempt)

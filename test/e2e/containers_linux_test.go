@@ -103,7 +103,7 @@ func (b *containerEnv) awaitCleanup() {
 		}
 		for _, e := range entries {
 			if !strings.HasPrefix(e.Name(), ".") {
-				err = errors.Join(err, fmt.Errorf("the folder %s is there", e.Name()))
+				err = errors.Join(err, fmt.Errorf("the folder %s exists", e.Name()))
 			}
 		}
 		for _, l := range cgroup.WorkerGroups(b.dir) {

@@ -139,7 +139,7 @@ func TestContainersWithoutWorkerAndShim(t *testing.T) {
 	b.awaitCleanup()
 	for id, desc := range containertest.ListResources(t, b.host, b.dir) {
 		if _, existed := first[id]; existed && b.before[id] == "" {
-			t.Errorf("%s is left", desc)
+			t.Errorf("%s still exists", desc)
 		}
 	}
 }
@@ -234,7 +234,7 @@ func TestCheckpointOfAContainerMoves(t *testing.T) {
 		t.Fatalf("%v: %+v", err, attempts)
 	}
 	if from, saved := startedFrom(t, b.Output(task.ID)), lastSavedStep(t, b.Cluster, attempts[0].ID); saved != from {
-		t.Errorf("it saved %d and began again at %d", saved, from)
+		t.Errorf("it saved %d and restarted at %d", saved, from)
 	}
 	b.awaitCleanup()
 }
@@ -297,7 +297,7 @@ func (b *containerEnv) testEndings() {
 				t.Errorf("it is %s (%s: %s) with exit code %d, want %+v", task.State, task.Reason, task.Message, code, c.want)
 			}
 			if c.want.reason == muster.StartFailed && !strings.HasPrefix(task.Message, "/no/such/program: no such command in the image") {
-				t.Errorf("it says %q", task.Message)
+				t.Errorf("got %q", task.Message)
 			}
 			if out := b.Output(task.ID); out != c.output {
 				t.Errorf("it printed %.200q", out)
@@ -379,7 +379,7 @@ func TestMissingImages(t *testing.T) {
 		}
 	}
 	if n := r.Requests("/manifests/"); n == 0 || n > missing {
-		t.Errorf("the registry was asked %d times", n)
+		t.Errorf("the registry received %d requests", n)
 	}
 	b.awaitCleanup()
 }

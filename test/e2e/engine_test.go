@@ -130,7 +130,7 @@ func (b *containerEnv) checkOutputWithOneGap(id muster.TaskID) {
 	for line := range strings.Lines(body) {
 		var n int
 		if _, err := fmt.Sscanf(line, "line %d\n", &n); err != nil || n <= last || n > last+1+few {
-			b.t.Errorf("task %s: after line %d comes %q", id, last, line)
+			b.t.Errorf("task %s: line %d is followed by %q", id, last, line)
 			return
 		}
 		if n > last+1 {

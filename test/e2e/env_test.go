@@ -101,7 +101,7 @@ func awaitNoTasks(t *testing.T, c *mustertest.Cluster, dir string) {
 	t.Helper()
 	c.Await("the processes of tasks are gone", time.Minute, func() error {
 		if pids := mustertest.TaskPIDs(t, dir); len(pids) > 0 {
-			return fmt.Errorf("%v live", pids)
+			return fmt.Errorf("%v are running", pids)
 		}
 		return nil
 	})

@@ -97,7 +97,7 @@ func checkNoDuplicates(t *testing.T, c *mustertest.Cluster, ids []muster.JobID) 
 			t.Fatal(err)
 		}
 		if other, ok := names[job.Name]; ok {
-			t.Errorf("jobs %d and %d are both %q: a repeated submission made two", other, job.ID, job.Name)
+			t.Errorf("jobs %d and %d are both %q: a repeated submission created two", other, job.ID, job.Name)
 		}
 		names[job.Name] = job.ID
 	}
@@ -128,7 +128,7 @@ func TestWorkerKilled(t *testing.T) {
 	again := mustertest.ShellSpec("again", "echo hello")
 	again.Tasks[0].Where.Workers = []string{"first"}
 	if got := c.Wait(c.Submit(again).ID, time.Minute); got.State != muster.JobSucceeded {
-		t.Errorf("the next task of the worker that came back ended as %s", got.State)
+		t.Errorf("the next task of the reconnected worker ended as %s", got.State)
 	}
 	checkLostThenSucceeded(t, c, job.ID, "second")
 }
@@ -322,7 +322,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	data := t.TempDir()
 	if err := syscall.Mount("tmpfs", data, "tmpfs", 0, "size=16m"); err != nil {
-		t.Skipf("this machine does not let us mount a small disk: %v", err)
+		t.Skipf("a small disk cannot be mounted on this machine: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(data, syscall.MNT_DETACH) })
 	c := mustertest.New(t, data)
@@ -351,7 +351,7 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 	if refused == nil || !strings.Contains(refused.Error(), "full") {
-		t.Fatalf("the server on a full disk took %d jobs and never said so: %v", len(accepted), refused)
+		t.Fatalf("the server on a full disk accepted %d jobs without an error: %v", len(accepted), refused)
 	}
 	t.Logf("after %d jobs: %v", len(accepted), refused)
 	touch(t, releaseFile)
@@ -370,7 +370,7 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 	if out := c.Output(muster.TaskID{Job: before.ID}); out != "survived\n" {
-		t.Errorf("the task that ran over the full disk says %q", out)
+		t.Errorf("the task on the full disk has the message %q", out)
 	}
 }
 

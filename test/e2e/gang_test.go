@@ -43,7 +43,7 @@ func awaitMet(t *testing.T, c *mustertest.Cluster, job muster.JobID, size int) {
 				reported++
 			}
 			if reported == 0 {
-				return fmt.Errorf("member %d has said nothing", n)
+				return fmt.Errorf("member %d printed nothing", n)
 			}
 		}
 		return nil
@@ -60,7 +60,7 @@ func checkSecondAttempt(t *testing.T, c *mustertest.Cluster, job muster.JobID, r
 			t.Errorf("member %d is %s (%s: %s), attempt %d, after %d retries and %d crashes", n, task.State, task.Reason, task.Message, task.Attempt, task.Retried, task.Crashes)
 		}
 		if out := c.Output(task.ID); out != "sum 6\n" {
-			t.Errorf("member %d says %q", n, out)
+			t.Errorf("member %d printed %q", n, out)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func awaitQuarantine(t *testing.T, c *mustertest.Cluster, worker, want string) {
 			return fmt.Errorf("it has %d devices", n)
 		}
 		if got := w.Resources.GPUs[0].Quarantined; got == "" != (want == "") || !strings.Contains(got, want) {
-			return fmt.Errorf("it says %q", got)
+			return fmt.Errorf("got %q", got)
 		}
 		return nil
 	})
@@ -182,7 +182,7 @@ func TestGPUFault(t *testing.T) {
 		if err == nil && w.Resources.GPUs[0].Quarantined != "" {
 			_, err = c.Client.HealWorker(t.Context(), "w1")
 			if err == nil {
-				err = fmt.Errorf("it says %s", w.Resources.GPUs[0].Quarantined)
+				err = fmt.Errorf("got %s", w.Resources.GPUs[0].Quarantined)
 			}
 		}
 		return err

@@ -35,7 +35,7 @@ func awaitConstrained(t *testing.T, c *mustertest.Cluster, worker string, want .
 		}
 		for _, part := range want {
 			if !strings.Contains(w.Constrained, part) {
-				return fmt.Errorf("it says %q", w.Constrained)
+				return fmt.Errorf("got %q", w.Constrained)
 			}
 		}
 		return nil
@@ -56,7 +56,7 @@ func awaitExplanation(t *testing.T, c *mustertest.Cluster, job muster.JobID, wan
 			return err
 		}
 		if !strings.Contains(fmt.Sprintf("%+v", ex), want) {
-			return fmt.Errorf("it says %+v", ex)
+			return fmt.Errorf("got %+v", ex)
 		}
 		return nil
 	})

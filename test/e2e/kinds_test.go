@@ -52,7 +52,7 @@ func TestCustomKind(t *testing.T) {
 		}
 		for _, word := range words {
 			if !strings.Contains(strings.Join(messages, "\n"), word) {
-				t.Errorf("%q is not in %q", word, messages)
+				t.Errorf("got messages %[2]q, want %[1]q in them", word, messages)
 			}
 		}
 	}

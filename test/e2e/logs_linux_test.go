@@ -42,7 +42,7 @@ func TestLogDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := syscall.Mount("tmpfs", logs, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("this machine does not let us mount a small disk: %v", err)
+		t.Skipf("a small disk cannot be mounted on this machine: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(logs, syscall.MNT_DETACH) })
 	c := mustertest.New(t, data)

@@ -57,7 +57,7 @@ func TestMachineChanges(t *testing.T) {
 	installProgram(t, tools, "podman", "#!/bin/sh\n"+`echo '{"host": {"security": {"rootless": true}}, "version": {"Version": "5.2.0"}}'`+"\n")
 	awaitTags(t, c, "changing", "+podman", "+mine")
 	if job := c.Wait(job.ID, time.Minute); job.State != muster.JobSucceeded {
-		t.Errorf("what waited for podman is %s", job.State)
+		t.Errorf("the task that waited for podman is %s", job.State)
 	}
 
 	smi.Restore()
@@ -79,7 +79,7 @@ func TestMachineChanges(t *testing.T) {
 		t.Errorf("a task on the new device is %s", job.State)
 	}
 	if out := c.Output(muster.TaskID{Job: job.ID}); !strings.Contains(out, "GPU-11111111") {
-		t.Errorf("it says %q", out)
+		t.Errorf("got %q", out)
 	}
 
 	stop := startFakeDocker(t, filepath.Join(sockets, "docker.sock"))
@@ -110,7 +110,7 @@ func startFakeDocker(t *testing.T, socket string) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
 	if err != nil {
-		t.Skipf("no socket can be made at %s: %v", socket, err)
+		t.Skipf("cannot create a socket at %s: %v", socket, err)
 	}
 	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"ServerVersion": "27.1.1", "Version": "27.1.1", "Components": [{"Name": "Engine"}], "Runtimes": {"runc": {}}}`))

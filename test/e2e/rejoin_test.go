@@ -41,11 +41,11 @@ func TestServerLostItsData(t *testing.T) {
 	c.AwaitWorkerState("w1", muster.WorkerActive)
 	after, err := c.Client.Worker(t.Context(), "w1")
 	if err != nil || after.ID == before.ID {
-		t.Errorf("the worker is %s as before (%v)", after.ID, err)
+		t.Errorf("the worker is still %s (%v)", after.ID, err)
 	}
 	awaitNoTasks(t, c, dir)
 	if !strings.Contains(w.Log(), "joined again") {
-		t.Error("the worker does not say that it joined again")
+		t.Error("the worker does not log that it joined again")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "identity.json."+string(before.ID)+".old")); err != nil {
 		t.Error(err)
@@ -81,7 +81,7 @@ func TestRemovedWorkerDoesNotRejoin(t *testing.T) {
 		t.Fatal("the removed worker continues")
 	}
 	if log := w.Log(); !strings.Contains(log, "was revoked by an administrator") {
-		t.Errorf("the removed worker does not say why it ends:\n%s", log)
+		t.Errorf("the removed worker does not log why it stops:\n%s", log)
 	}
 	if _, err := c.Client.Worker(t.Context(), "w1"); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("the server still has the worker: %v", err)

@@ -206,7 +206,7 @@ func expectStartRefused(t *testing.T, c *mustertest.Cluster, want string) {
 		t.Errorf("the server ended with %d, want 5", code)
 	}
 	if log := c.Server.Log(); !strings.Contains(log, want) || !strings.Contains(log, "--accept-loss") {
-		t.Errorf("the server does not say %q:\n%s", want, log)
+		t.Errorf("the server does not print %q:\n%s", want, log)
 	}
 }
 

@@ -100,7 +100,7 @@ func TestShimFrozenWithoutContact(t *testing.T) {
 				t.Fatalf("the job ended as %s", got.State)
 			}
 			if len(mustertest.TaskPIDs(t, s.dir)) == 0 {
-				t.Error("nothing of the first attempt is left to end: the test shows nothing")
+				t.Error("the first attempt has no processes: the test is meaningless")
 			}
 			s.resume()
 			awaitNoTasks(t, s.Cluster, s.dir)

@@ -31,7 +31,7 @@ func TestDataDirDeleted(t *testing.T) {
 	awaitNoTasks(t, c, dir)
 	c.Await("the shim has ended", time.Minute, func() error {
 		if pids := mustertest.ShimPIDs(t, dir); len(pids) > 0 {
-			return fmt.Errorf("%v live", pids)
+			return fmt.Errorf("%v are running", pids)
 		}
 		return nil
 	})
@@ -57,7 +57,7 @@ func TestDataDirCopied(t *testing.T) {
 		t.Fatal("the worker of the copy runs")
 	}
 	if log := again.Log(); !strings.Contains(log, "is a copy of one that is in use on this machine") || !strings.Contains(log, "identity.json") {
-		t.Errorf("the worker of the copy says %s", log)
+		t.Errorf("the worker on the copy printed %s", log)
 	}
 	for _, name := range []string{"shim", "identity.json"} {
 		if err := os.RemoveAll(filepath.Join(copied, name)); err != nil {

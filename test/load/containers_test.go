@@ -20,7 +20,7 @@ func dockerRun(b *testing.B, host, image string, argv ...string) *exec.Cmd {
 	b.Helper()
 	program, err := exec.LookPath("docker")
 	if err != nil {
-		b.Skip("there is no docker to compare with: scripts/need docker installs it")
+		b.Skip("docker is not installed: run scripts/need docker")
 	}
 	return exec.CommandContext(b.Context(), program, append([]string{"-H", host, "run", "--rm", image}, argv...)...)
 }

@@ -48,7 +48,7 @@ func TestKindsInContainers(t *testing.T) {
 	var back map[string]string
 	done := w.runTask("echo", map[string]string{"a": "b"}, inImage(empty))
 	if done.requireSucceeded(&back); back["a"] != "b" || done.Image == "" {
-		t.Errorf("echo gave back %v, in %q", back, done.Image)
+		t.Errorf("echo returned %v, in %q", back, done.Image)
 	}
 
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"id": 7}`) }))
@@ -84,7 +84,7 @@ func debianImage(t *testing.T, name string, packages ...string) string {
 	t.Helper()
 	for _, program := range []string{"apt-cache", "dpkg", "tar"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("skipped: there is no %s, which knows what belongs to a package", program)
+			t.Skipf("skipped: %s is not installed", program)
 		}
 	}
 	// Paths are those of a system whose /bin, /lib, /lib64 and /sbin lead to /usr; what leads from there to alternatives belongs to no package.

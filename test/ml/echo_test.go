@@ -14,9 +14,9 @@ func TestEcho(t *testing.T) {
 	var back map[string]any
 	w.runTask("echo", map[string]any{"hello": "muster"}).requireSucceeded(&back)
 	if back["hello"] != "muster" {
-		t.Errorf("it gave back %v", back)
+		t.Errorf("it returned %v", back)
 	}
 	if pids := mustertest.TaskPIDs(t, w.Data); len(pids) > 0 {
-		t.Errorf("processes are left: %v", pids)
+		t.Errorf("leftover processes: %v", pids)
 	}
 }

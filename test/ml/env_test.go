@@ -155,7 +155,7 @@ func (e *finishedTask) requireFailed(reason muster.Reason, words ...string) {
 	}
 	for _, word := range words {
 		if !strings.Contains(e.Message, word) {
-			e.env.t.Errorf("%q is not in %q", word, e.Message)
+			e.env.t.Errorf("got message %[2]q, want %[1]q in it", word, e.Message)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (e *finishedTask) file(name string) []byte {
 		for _, a := range e.Files {
 			names = append(names, a.Name)
 		}
-		e.env.t.Fatalf("task %s left no %s, but %q", e.ID, name, names)
+		e.env.t.Fatalf("task %s has no artifact %s, but %q", e.ID, name, names)
 	}
 	var b bytes.Buffer
 	if err := e.env.Client.ReadArtifact(e.env.t.Context(), e.ID, e.Files[i], &b); err != nil {

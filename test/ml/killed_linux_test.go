@@ -99,7 +99,7 @@ func TestTrainingSurvivesKills(t *testing.T) {
 		t.Errorf("it continued after %d batches of %d: %s", result.ResumedAfterBatches, batches, last.log())
 	}
 	if result.ModelURL != alone.ModelURL || result.FinalAccuracy != alone.FinalAccuracy || !strings.HasPrefix(alone.ModelURL, "ipfs://Qm") {
-		t.Errorf("it came to %+v, and left alone to %+v", result, alone)
+		t.Errorf("the result is %+v, want %+v as without changes", result, alone)
 	}
 }
 

@@ -39,19 +39,19 @@ func TestModelStaysLoaded(t *testing.T) {
 	w := newModelPoolEnv(t)
 	host := func() []int { return processesMatching(t, "muster_transformers.host", w.Data) }
 	if _, l := w.generateWord(); l.Warm || l.Seconds <= 0 {
-		t.Errorf("the first task found it so: %+v", l)
+		t.Errorf("the first task took %+v", l)
 	}
 	first := host()
 	if len(first) != 1 {
 		t.Fatalf("the hosts are %v", first)
 	}
 	if _, l := w.generateWord(); !l.Warm || !slices.Equal(host(), first) {
-		t.Errorf("the second task found it so: %+v, in %v and not %v", l, host(), first)
+		t.Errorf("the second task took %+v, in %v instead of %v", l, host(), first)
 	}
 	w.Worker.Kill()
 	w.Worker = w.StartWorker("w1", w.Data, "--cache-models")
 	if _, l := w.generateWord(); !l.Warm || !slices.Equal(host(), first) {
-		t.Errorf("the worker's next process found it so: %+v, in %v and not %v", l, host(), first)
+		t.Errorf("the restarted worker took %+v, in %v instead of %v", l, host(), first)
 	}
 	w.Worker.Kill()
 	w.Worker = w.StartWorker("w1", w.Data, "--cache-models", "--cache-models-ttl", "1s")

@@ -42,7 +42,7 @@ func TestUnified(t *testing.T) {
 			t.Errorf("%d processes are in the group (%v)", n, err)
 		}
 		if task := s.waitTask(s.submit("next", "echo works", nil)); task.State != muster.Succeeded {
-			t.Errorf("beside the bomb a task ends as %s: %s", task.State, task.Message)
+			t.Errorf("a task next to the bomb ended as %s: %s", task.State, task.Message)
 		}
 		s.cancel(job)
 		s.waitTask(job)

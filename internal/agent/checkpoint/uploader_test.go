@@ -316,7 +316,7 @@ func TestMissingFilesAreNotReported(t *testing.T) {
 
 func TestLinksAndSpecialFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("links need rights there")
+		t.Skip("symbolic links require privileges on this system")
 	}
 	b := newTestEnv(t)
 	secret := filepath.Join(t.TempDir(), "identity.json")
@@ -342,7 +342,7 @@ func TestLinksAndSpecialFiles(t *testing.T) {
 // moment.
 func TestLinksAreNotFollowed(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("links need rights there")
+		t.Skip("symbolic links require privileges on this system")
 	}
 	b := newTestEnv(t)
 	outside := t.TempDir()
@@ -457,7 +457,7 @@ func TestLoad(t *testing.T) {
 		return len(left)
 	}
 	if n := beside(); n != 2 {
-		t.Fatalf("there are %d things where a folder and its note should be", n)
+		t.Fatalf("got %d entries, want a folder and its note", n)
 	}
 	b.uploader.Forget(b.dir)
 	if n := beside(); n != 1 || len(readManifest(b.dir).Trees) != 0 {
@@ -539,7 +539,7 @@ func TestWatch(t *testing.T) {
 		b.write("step", "3", time.Hour)
 		stop(0)
 		if len(b.trees()) != 2 {
-			t.Fatal("saved although nothing was asked for")
+			t.Fatal("saved without a request")
 		}
 	})
 }
@@ -570,7 +570,7 @@ func TestSavesExistingFiles(t *testing.T) {
 			return
 		}
 		if there, here := b.loadElsewhere(), files(b, b.dir); !maps.Equal(there, here) {
-			t.Fatalf("saved is %v, there is %v", there, here)
+			t.Fatalf("saved %v, found %v", there, here)
 		}
 		paths := []string{}
 		for _, e := range b.blobs.tree(f.published).Files {

@@ -143,7 +143,7 @@ func TestContainerEnvironmentAndMounts(t *testing.T) {
 		t.Errorf("its limits are %d bytes, %d with swap, %d, %d: want 64MiB twice, half a processor and 50", h.Memory, h.MemorySwap, h.NanoCPUs, *h.PidsLimit)
 	}
 	if h.Privileged || !h.RestartPolicy.IsNone() || h.PidMode != "" || h.IpcMode != "private" || h.NetworkMode != "bridge" || h.LogConfig.Type != "json-file" || h.LogConfig.Config["max-size"] == "" {
-		t.Errorf("it was made as %+v", h)
+		t.Errorf("it was created as %+v", h)
 	}
 	labels := inspected.Container.Config.Labels
 	if want := map[string]string{LabelWorker: w.cfg.Worker, LabelAttempt: b.Task.Attempt.String(), LabelData: w.cfg.Dir}; !maps.Equal(labels, want) {

@@ -88,7 +88,7 @@ func TestImagesStayWithinTheirBudget(t *testing.T) {
 	w.pullImage(refs[2])
 	w.evictImages(t.Context())
 	if w.hasImage(refs[0]) || !w.hasImage(refs[2]) {
-		t.Error("without its container the image that was used least recently goes, and not another one")
+		t.Error("without its container, the least recently used image is not removed")
 	}
 }
 
@@ -112,7 +112,7 @@ func TestImagesWithOtherNamesAreKept(t *testing.T) {
 	t.Cleanup(func() { _ = w.cfg.Engine.RemoveImage(w.t.Context(), own) })
 	w.evictImages(t.Context())
 	if !w.hasImage(own) || !w.hasImage(ref) || len(w.usage.images) != 0 {
-		t.Errorf("the image is there: %v, and noted: %v: want it kept, as one of the owner's", w.hasImage(ref), w.usage.images)
+		t.Errorf("image exists: %v, recorded: %v, want it kept as one of the owner's", w.hasImage(ref), w.usage.images)
 	}
 	if _, err := w.api.ImageRemove(t.Context(), own, client.ImageRemoveOptions{}); err != nil {
 		t.Error(err)
@@ -159,7 +159,7 @@ func TestImageWithSeveralTaskNamesIsRemoved(t *testing.T) {
 	}
 	w.evictImages(t.Context())
 	if w.hasImage(id) || len(w.usage.images) != 0 {
-		t.Errorf("the image is there: %v, and noted: %v: want it removed\n%s", w.hasImage(id), w.usage.images, &w.lines)
+		t.Errorf("image exists: %v, recorded: %v, want it removed\n%s", w.hasImage(id), w.usage.images, &w.lines)
 	}
 }
 

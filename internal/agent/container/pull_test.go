@@ -52,7 +52,7 @@ func TestImageIsPulledOnceAndPinnedByDigest(t *testing.T) {
 		}
 	}
 	if n := r.Requests("GET /v2/acme/tool/blobs/"); n != 2 {
-		t.Errorf("%d blobs were asked for: want the configuration and one layer", n)
+		t.Errorf("%d blobs were requested, want the configuration and one layer", n)
 	}
 	if !strings.Contains(w.lines.String(), "pulled the image "+ref) {
 		t.Errorf("the task log does not mention the pull: %s", &w.lines)
@@ -83,7 +83,7 @@ func TestPullPolicies(t *testing.T) {
 	_, err := by(muster.PullNever)
 	wantTaskError(t, err, muster.ImageMissing, "container.pull is never")
 	if r.Requests("") != 0 {
-		t.Error("the registry was asked though the policy is never")
+		t.Error("the registry was queried although the policy is never")
 	}
 	if _, err := by(muster.PullMissing); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func TestPullPolicies(t *testing.T) {
 	_, err = by(muster.PullAlways)
 	wantTaskError(t, err, muster.ImagePull)
 	if _, err := by(muster.PullMissing); err != nil {
-		t.Errorf("what is here needs no registry: %v", err)
+		t.Errorf("a local image required the registry: %v", err)
 	}
 }
 
@@ -282,7 +282,7 @@ func TestConcurrentPullsAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := r.Requests("GET /v2/acme/many/blobs/"); n != 2 {
-		t.Errorf("%d blobs were asked for: want the configuration and one layer", n)
+		t.Errorf("%d blobs were requested, want the configuration and one layer", n)
 	}
 }
 
@@ -299,7 +299,7 @@ func TestConcurrentPullsOfMissingImageAreShared(t *testing.T) {
 		wantTaskError(t, err, muster.ImageMissing)
 	}
 	if n := r.Requests("/v2/acme/nowhere/manifests/"); n > 4 {
-		t.Errorf("the registry was asked %d times", n)
+		t.Errorf("the registry received %d requests", n)
 	}
 }
 
@@ -321,14 +321,14 @@ func TestPullEndsWithoutWaiters(t *testing.T) {
 	w.await("bytes came", func() bool { return strings.Contains(w.lines.String(), "% of") })
 	endOne(stopped)
 	if err := <-ends; !errors.Is(err, stopped) {
-		t.Errorf("who was stopped got %v", err)
+		t.Errorf("the displaced client got %v", err)
 	}
 	if n := w.waiters(ref); n != 1 {
 		t.Fatalf("%d wait: want only the other task, whose pull continues", n)
 	}
 	endTwo(stopped)
 	if err := <-ends; !errors.Is(err, stopped) {
-		t.Errorf("who was stopped got %v", err)
+		t.Errorf("the displaced client got %v", err)
 	}
 	if w.waiters(ref) != 0 || len(w.puller.slots) != 0 {
 		t.Error("the pull did not end")

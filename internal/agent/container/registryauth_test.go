@@ -108,7 +108,7 @@ func TestRegistryAuthOfTheUser(t *testing.T) {
 		}
 	}
 	if _, err := newRegistryAuth(filepath.Join(home, "none.json")); err == nil || !strings.Contains(err.Error(), "--registry-config") {
-		t.Errorf("a named file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 }
 

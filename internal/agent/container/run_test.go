@@ -78,7 +78,7 @@ func TestEngineReconnects(t *testing.T) {
 	_, err = w.create(newSpec(image, "true"))
 	wantTaskError(t, err, muster.EngineFailed, d.Host())
 	if err := w.Remove(t.Context(), left); err == nil {
-		t.Error("a container was removed by an engine that is not there")
+		t.Error("a container was removed by an unreachable engine")
 	}
 	d.Restart()
 	w.waitChange(changes, true)
@@ -89,7 +89,7 @@ func TestEngineReconnects(t *testing.T) {
 
 	d.SetFrozen(true)
 	if cause := w.waitChange(changes, false); !strings.Contains(cause.Error(), "did not answer within") && !strings.Contains(cause.Error(), "deadline") {
-		t.Errorf("%v: want it to say that there was no answer", cause)
+		t.Errorf("%v: want an error that there was no response", cause)
 	}
 	d.SetFrozen(false)
 	w.waitChange(changes, true)
@@ -147,7 +147,7 @@ func TestEngineFailsToCreateAContainer(t *testing.T) {
 		_, err = w.create(newSpec("python:3", "true"))
 		wantTaskError(t, err, reason, "containerd is not there")
 		if len(w.created) != 0 {
-			t.Errorf("%v is held, and was not made", w.created)
+			t.Errorf("%v is in use, but was not created", w.created)
 		}
 	}
 }
@@ -196,7 +196,7 @@ func TestContainerCreatedTooLateIsRemoved(t *testing.T) {
 			return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(host, "unix://"))
 		}}).RoundTrip(late)
 		if err != nil || answer.StatusCode != http.StatusCreated {
-			t.Errorf("the container was not made: %v, %v", answer, err)
+			t.Errorf("the container was not created: %v, %v", answer, err)
 		}
 		if err == nil {
 			_ = answer.Body.Close()

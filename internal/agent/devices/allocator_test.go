@@ -337,7 +337,7 @@ func TestOtherProcessesOnTheDevice(t *testing.T) {
 	wantHealthy(t, b, b.use(t, 2, grantOf("GPU-a"), func() { b.r.set("GPU-a", 0) }))
 	b.r.set("GPU-a", 6*gib, game)
 	if err := b.use(t, 3, grantOf("GPU-a"), func() { b.r.set("GPU-a", 9*gib, game) }); err != nil || b.withheldReason("GPU-a") == "" {
-		t.Errorf("memory beside that of the game is not found: %v, %q", err, b.withheldReason("GPU-a"))
+		t.Errorf("memory in addition to the game's is not detected: %v, %q", err, b.withheldReason("GPU-a"))
 	}
 }
 
@@ -468,7 +468,7 @@ func TestIgnoredFaults(t *testing.T) {
 	d.Reading.Faults = []string{"XID 48: Double Bit ECC Error"}
 	b.restart(d)
 	if q := b.Quarantined()["GPU-a"]; q == "" {
-		t.Error("another fault is forgiven, too")
+		t.Error("another fault is ignored, too")
 	}
 }
 

@@ -146,7 +146,7 @@ func TestEnded(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	exited := gpu.Process{PID: pid, Memory: 8 * gib}
 	if err := b.use(t, 1, grantOf("GPU-a"), func() { b.r.set("GPU-a", 8*gib, exited) }); err != nil || b.withheldReason("GPU-a") == "" {
-		t.Errorf("leaked memory of a process that has exited is not found: %v", err)
+		t.Errorf("leaked memory of an exited process is not detected: %v", err)
 	}
 }
 

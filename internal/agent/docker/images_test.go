@@ -100,7 +100,7 @@ func TestInfo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.Name == "" || a.Version == "" || a.API == "" || a.OS != "linux" || a.Arch == "" || a.CgroupDriver == "" || a.Storage == "" || a.Root == "" || a.Kernel == "" || len(a.Runtimes) == 0 {
-		t.Errorf("the engine is %+v: want all of that known", a)
+		t.Errorf("the engine is %+v, want all fields set", a)
 	}
 	if err := e.Ping(t.Context()); err != nil {
 		t.Error(err)
@@ -172,6 +172,6 @@ func TestVolumesAreRemovedWithTheContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := api.VolumeInspect(t.Context(), res.Container.Mounts[0].Name, client.VolumeInspectOptions{}); err == nil {
-		t.Error("its volume is still there")
+		t.Error("its volume still exists")
 	}
 }

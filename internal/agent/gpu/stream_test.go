@@ -94,7 +94,7 @@ func TestStream(t *testing.T) {
 		t.Errorf("its figures are of %s, its list is of %s", metrics, lists)
 	}
 	if metrics, lists := s.LastSampled("GPU-none"); !metrics.IsZero() || !lists.IsZero() {
-		t.Errorf("a device that is not there was seen: %s, %s", metrics, lists)
+		t.Errorf("a missing device was found: %s, %s", metrics, lists)
 	}
 	tool.Set(gputest.GPU{UUID: "GPU-a", ECC: 3, Broken: "[GPU requires reset]"}, gputest.GPU{UUID: "GPU-b", Processes: []gputest.Process{{PID: 8, Name: "Xorg", Graphics: true}}})
 	await(t, s, "seen to break", func(r gpu.Readings) bool {

@@ -145,7 +145,7 @@ func TestOnlyDevicesThatOpenAreListed(t *testing.T) {
 	denied := filepath.Join(h.root, "dev/dri/renderD129")
 	if os.Geteuid() == 0 {
 		if err := errors.Join(os.Remove(denied), mknod(denied)); err != nil {
-			t.Skipf("device files cannot be made here: %v", err)
+			t.Skipf("device files cannot be created here: %v", err)
 		}
 	} else if err := os.Chmod(denied, 0); err != nil {
 		t.Fatal(err)
@@ -161,7 +161,7 @@ func TestOnlyDevicesThatOpenAreListed(t *testing.T) {
 		t.Errorf("without the driver's file: %v, devices %+v", err, found)
 	}
 	if _, err := os.Stat(filepath.Join(h.root, "dev/kfd")); err == nil {
-		t.Error("looking made the file")
+		t.Error("reading created the file")
 	}
 }
 
@@ -269,7 +269,7 @@ func TestMixed(t *testing.T) {
 func TestAccelerators(t *testing.T) {
 	h := bare(t)
 	if got := h.accelerators(); len(got) > 0 {
-		t.Errorf("of nothing: %q", got)
+		t.Errorf("without data: %q", got)
 	}
 	for _, file := range []string{"dev/neuron0", "dev/hailo0", "dev/apex_0", "dev/accel/accel0", "dev/accel/accel1", "dev/dri/renderD128", "dev/vfio/0"} {
 		write(t, h, file, "")

@@ -29,7 +29,7 @@ func TestOutOfMemoryKillsOnlyItsTask(t *testing.T) {
 	bystander.readLine()
 	bad := w.task(limited)
 	if bad.spec.WatchMemory != 0 {
-		t.Error("the limit is watched, although the kernel keeps it")
+		t.Error("the limit is polled, although the kernel enforces it")
 	}
 	if _, code := bad.shell(memoryHog).wait(); code != 128+int(unix.SIGKILL) {
 		t.Errorf("the task exits with %d, want it killed", code)
@@ -85,7 +85,7 @@ func TestForkBombIsLimited(t *testing.T) {
 	p.wait()
 	task.checkEmpty()
 	if task.spec.WatchPIDs != 0 {
-		t.Error("the limit is watched, although the kernel keeps it")
+		t.Error("the limit is polled, although the kernel enforces it")
 	}
 }
 
@@ -190,7 +190,7 @@ func TestSweep(t *testing.T) {
 	}
 	for _, g := range removed.spec.Cgroups {
 		if _, err := os.Stat(g.Path); err == nil && !g.Shared {
-			t.Errorf("%s is left", g.Path)
+			t.Errorf("%s still exists", g.Path)
 		}
 	}
 	if err := unix.Kill(a.pid, 0); err != nil {
@@ -211,7 +211,7 @@ func TestRecoveredAttempt(t *testing.T) {
 	w.n = 0
 	w.task(nil).expect("echo new", "new", 0)
 	if _, code := p.wait(); code != 128+int(unix.SIGKILL) {
-		t.Errorf("what was left of the attempt exits with %d, want it killed", code)
+		t.Errorf("the orphan of the attempt exited with %d, want it killed", code)
 	}
 }
 

@@ -73,7 +73,7 @@ func TestContainerGroupsHaveOnePath(t *testing.T) {
 		}
 	}
 	if c.WatchDisk != 1<<30 || c.WatchMemory != 0 || c.WatchPIDs != 0 { // the engine knows of the rest
-		t.Errorf("watched is %+v", c)
+		t.Errorf("OnBatch received %+v", c)
 	}
 
 	// What runs in the inner groups is counted, stopped and ended with the outer ones.

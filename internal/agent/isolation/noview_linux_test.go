@@ -58,7 +58,7 @@ func TestWorkersWithoutSysAdmin(t *testing.T) {
 		describe(c)
 	})
 	if seen.User != RootUser || !strings.Contains(log.String(), "cannot reach the data dir "+w.data) || !strings.Contains(log.String(), "unshare: operation not permitted") {
-		t.Errorf("it describes the user of tasks as %q, and says %s", seen.User, &log)
+		t.Errorf("it describes the user of tasks as %q, and prints %s", seen.User, &log)
 	}
 	if uid, _ := w.task(nil).ids(); uid != 0 {
 		t.Errorf("the task is user %d", uid)

@@ -131,7 +131,7 @@ func TestCheckpointsMoveBetweenUsers(t *testing.T) {
 	if st, err := os.Stat("/etc/passwd"); err != nil {
 		t.Error(err)
 	} else if of, _ := fileStatOf(st); of.uid != 0 {
-		t.Errorf("a file outside was given to user %d by a link", of.uid)
+		t.Errorf("the owner of a file outside was changed to user %d through a link", of.uid)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestUsersAreStored(t *testing.T) {
 	}
 	w.limits.Release(old)
 	if three := w.task(nil); three.spec.User.UID != old.User.UID {
-		t.Errorf("an attempt is user %d, want %d, which was given back", three.spec.User.UID, old.User.UID)
+		t.Errorf("an attempt is user %d, want %d, which was released", three.spec.User.UID, old.User.UID)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestToolsRunUnprivileged(t *testing.T) {
 		t.Errorf("it prints %q and exits with %d, want %q", out, code, want)
 	}
 	if c := w.limits.PrepareTool(nil, []string{t.TempDir()}); c.User != nil {
-		t.Errorf("a folder outside the data dir was given to user %d", c.User.UID)
+		t.Errorf("the owner of a folder outside the data dir was changed to user %d", c.User.UID)
 	}
 }
 

@@ -28,7 +28,7 @@ func TestTasksAccessOnlyTheirFiles(t *testing.T) {
 	}
 	ownerFile, err := os.CreateTemp(home, ".limit-test-")
 	if err != nil {
-		t.Skipf("nothing can be put into the owner's home: %v", err)
+		t.Skipf("cannot write to the owner's home: %v", err)
 	}
 	t.Cleanup(func() { _, _ = ownerFile.Close(), os.Remove(ownerFile.Name()) })
 	w := newEnv(t, nil)
@@ -56,7 +56,7 @@ func TestTasksAccessOnlyTheirFiles(t *testing.T) {
 		task.expectDenied(script)
 	}
 	if out, code := task.shell("ln " + filepath.Join(w.data, "identity") + " here").wait(); code == 0 {
-		t.Errorf("the worker's identity was given another name: %s", out)
+		t.Errorf("the worker's identity has another name: %s", out)
 	}
 	for path, want := range map[string]string{filepath.Join(w.data, "identity"): "the worker's token", filepath.Join(other.folders.Work, "secret"): "another's"} {
 		if b, err := os.ReadFile(path); err != nil || string(b) != want {
@@ -146,7 +146,7 @@ func TestOtherProcessesAreInaccessible(t *testing.T) {
 func TestAbstractSockets(t *testing.T) {
 	requireLandlock(t, landlock.StrictABI)
 	if _, err := os.Stat("/usr/bin/python3"); err != nil {
-		t.Skip("there is no /usr/bin/python3 to connect with")
+		t.Skip("/usr/bin/python3 is not installed")
 	}
 	l, err := net.Listen("unix", "@limit-test-"+strconv.Itoa(os.Getpid()))
 	if err != nil {
@@ -165,7 +165,7 @@ func TestNoNewPrivileges(t *testing.T) {
 		tool = filepath.Join(filepath.Dir(c.Data), "id")
 		b, err := os.ReadFile("/usr/bin/id")
 		if err != nil {
-			t.Skip("there is no /usr/bin/id to copy")
+			t.Skip("/usr/bin/id is not installed")
 		}
 		if err := errors.Join(os.WriteFile(tool, b, 0o600), os.Chmod(tool, fs.ModeSetuid|0o755)); err != nil {
 			t.Fatal(err)
@@ -203,7 +203,7 @@ func TestCanReach(t *testing.T) {
 		t.Skip("there is no user nobody")
 	}
 	if reach := (&Config{TaskUser: RootUser}).CanReach(); reach != nil {
-		t.Error("tasks of the worker's own user come where it does")
+		t.Error("tasks of the worker's own user cannot reach the same paths")
 	}
 	private := filepath.Join(t.TempDir(), "private")
 	if err := os.MkdirAll(filepath.Join(private, "bin"), 0o755); err != nil {
@@ -258,7 +258,7 @@ func TestTaskUser(t *testing.T) {
 	task.expectDenied("cat link")
 	task.expectDenied("ls " + w.data)
 	if b, err := os.ReadFile(filepath.Join(task.folders.Out, "result")); err != nil || string(b) != "out\n" {
-		t.Errorf("what the task left is %q: %v", b, err)
+		t.Errorf("the task's files are %q: %v", b, err)
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(filepath.Join(w.data, "identity"), &st); err != nil || st.Uid != 0 || st.Mode&0o077 != 0 {
@@ -282,7 +282,7 @@ func TestHardLinks(t *testing.T) {
 		}
 	})
 	if te, ok := errors.AsType[*run.TaskError](err); !ok || te.Reason != muster.WorkerInternal || !strings.Contains(te.Message, "other names") {
-		t.Errorf("the file was given away: %v", err)
+		t.Errorf("the file changed its owner: %v", err)
 	}
 }
 
@@ -402,13 +402,13 @@ func TestWorkerDataIsDeniedByAnyPath(t *testing.T) {
 
 func TestNetworkNone(t *testing.T) {
 	if err := tryNetwork(); err != nil {
-		t.Skipf("there is no network to be had: %v", err)
+		t.Skipf("network namespaces are not available: %v", err)
 	}
 	w := newEnv(t, nil)
 	task := w.task(func(r *run.Task) { r.Spec.Network = muster.NetworkNone })
 	task.expect("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; wc -l </proc/net/route", "lo\n1", 0)
 	if _, err := os.Stat("/usr/bin/python3"); err != nil {
-		t.Skip("there is no /usr/bin/python3 to connect with")
+		t.Skip("/usr/bin/python3 is not installed")
 	}
 	task.expect(`/usr/bin/python3 -c '
 import socket

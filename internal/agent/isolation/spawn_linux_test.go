@@ -31,10 +31,10 @@ func TestSpawnPlain(t *testing.T) {
 		t.Errorf("it prints %q and exits with %d, want its own group and session, and 7", out, code)
 	}
 	if _, err := spawnIn(t, nil, "/", "/no/such/program", "x"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a program that is not there: %v", err)
+		t.Errorf("a missing program: %v", err)
 	}
 	if _, err := spawnIn(t, &run.IsolationSpec{NoNewPrivileges: true}, "/", "/no/such/program", "x"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a program that is not there, on a thread: %v", err)
+		t.Errorf("a missing program, on a thread: %v", err)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestSpawnerIsNotRestricted(t *testing.T) {
 		return len(held) == 0
 	})
 	if out, err := exec.Command("/bin/cat", secret).Output(); err != nil || string(out) != "the worker's token" {
-		t.Errorf("what this process starts by itself prints %q: %v", out, err)
+		t.Errorf("a process that this process started prints %q: %v", out, err)
 	}
 }
 

@@ -254,7 +254,7 @@ func TestTouchedFilesAreReadLessOften(t *testing.T) {
 			scan(t, v, s, "it is as before", 2+i)
 		}
 		if p := s.scanPause(); p != scanInterval<<maxBackoff {
-			t.Errorf("after reading for nothing it waits %s", p)
+			t.Errorf("after a useless read it waits %s", p)
 		}
 		v.write(t, "a", "two", 100)
 		scan(t, v, s, "it is new again", 2+2*maxBackoff, list("a", "two"))
@@ -339,7 +339,7 @@ func TestEndDoesNotWaitForUploads(t *testing.T) {
 		began := time.Now()
 		stop()
 		if d := time.Since(began); d != 0 || len(v.reports) > 0 {
-			t.Errorf("it took %s, and reported %q", d, v.reports)
+			t.Errorf("it took %s and reported %q", d, v.reports)
 		}
 	})
 }

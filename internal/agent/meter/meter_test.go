@@ -212,7 +212,7 @@ func TestVRAMBudget(t *testing.T) {
 	h := hears[fair]
 	h.await(t, "warning", func() bool { return len(h.warnings) > 0 })
 	if w := h.warnings[0]; !strings.Contains(w, "holds 3GiB") || !strings.Contains(w, "granted 2GiB") {
-		t.Errorf("warned by %q", w)
+		t.Errorf("the warning is %q", w)
 	}
 	h = hears[greedy]
 	h.await(t, "end", func() bool { return len(h.exceeded) > 0 })

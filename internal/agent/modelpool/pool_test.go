@@ -120,7 +120,7 @@ func TestBrokenHostIsIgnored(t *testing.T) {
 		t.Fatalf("the error is %v", err)
 	}
 	if orphans, err := os.ReadDir(poolDir(k.cfg.Data)); err != nil || len(orphans) != 0 {
-		t.Fatalf("%v is left of them, %v", orphans, err)
+		t.Fatalf("%v of them remain, %v", orphans, err)
 	}
 	k.timeouts.answer = time.Minute
 	acquire(t, k, serverSpec("a", ""))
@@ -150,7 +150,7 @@ func TestHostLogIsNotALink(t *testing.T) {
 				t.Errorf("with %s instead of its log, the last line is %q", what, line)
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("the worker waits for %s in the place of a log", what)
+			t.Fatalf("the worker waits for %s instead of a log", what)
 		}
 		if err := os.Remove(log); err != nil {
 			t.Fatal(err)
@@ -227,7 +227,7 @@ func TestLowMemoryStopsLeastRecentlyUsedHosts(t *testing.T) {
 	}
 	k.FreeMemory(t.Context(), 0) // 1 GiB is free
 	if len(k.servers) != 3 {
-		t.Fatal("a host was ended though there is memory")
+		t.Fatal("a host was stopped although there is enough memory")
 	}
 	k.FreeMemory(t.Context(), 1<<30)
 	if isRunning(procs[0]) || !isRunning(procs[1]) || !isRunning(procs[2]) {
@@ -284,7 +284,7 @@ func TestHostsReleaseDevices(t *testing.T) {
 	release()
 	busy, _ := acquire(t, k, serverSpec("busy", "", "GPU-1"))
 	if len(b.held) != 4 {
-		t.Fatalf("the board knows of %v", b.held)
+		t.Fatalf("the allocator has %v", b.held)
 	}
 	b.onRelease = func() {
 		if isRunning(other) {
@@ -299,7 +299,7 @@ func TestHostsReleaseDevices(t *testing.T) {
 		t.Fatalf("of mine, other, cpu and busy live %v %v %v %v", isRunning(own), isRunning(other), isRunning(cpu), isRunning(busy))
 	}
 	if len(b.held) != 3 || len(b.released) != 1 || !strings.HasPrefix(b.released[0], "MUSTER_WARM_HOST="+k.cfg.Data) {
-		t.Fatalf("the board was given %v and knows of %v", b.released, b.held)
+		t.Fatalf("the allocator was restored with %v and has %v", b.released, b.held)
 	}
 }
 
@@ -378,7 +378,7 @@ func TestRestartedWorkerWithoutCacheStopsHosts(t *testing.T) {
 	StopOrphans(k.cfg)
 	waitExit(t, a)
 	if orphans, err := os.ReadDir(poolDir(k.cfg.Data)); err != nil || len(orphans) != 0 {
-		t.Fatalf("%v is left, %v", orphans, err)
+		t.Fatalf("%v remains, %v", orphans, err)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestParseEngines(t *testing.T) {
 		}
 	}
 	if isPodman([]byte(recorded(t, "engines/version-docker.json"))) || !isPodman([]byte(recorded(t, "engines/version-podman.json"))) {
-		t.Error("Docker and Podman are taken for each other")
+		t.Error("Docker and Podman are not distinguished")
 	}
 }
 
@@ -76,7 +76,7 @@ func TestCDI(t *testing.T) {
 func engine(t *testing.T, version, info string) string {
 	t.Helper()
 	if runtime.GOOS == "windows" {
-		t.Skip("engines have no sockets there")
+		t.Skip("engines have no sockets on this system")
 	}
 	dir, err := os.MkdirTemp("", "e") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
@@ -151,7 +151,7 @@ func TestHangingEngine(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := querySocket(ctx, socket+".2", nil); err == nil {
-		t.Error("an engine that never answers is taken for one")
+		t.Error("a socket that never responds counts as an engine")
 	}
 }
 
@@ -179,13 +179,13 @@ func TestEngines(t *testing.T) {
 	}
 	h.env = func(name string) string { return map[string]string{"DOCKER_HOST": "tcp://elsewhere:2375"}[name] }
 	if sockets := h.dockerSockets(); len(sockets) != 0 {
-		t.Errorf("the engine of another machine is looked for at %q", sockets)
+		t.Errorf("the engine of another machine is searched at %q", sockets)
 	}
 	for named, want := range map[string]string{"unix:///own.sock": "/own.sock", "auto": socket, "none": socket, "": socket} {
 		h.env = func(name string) string { return map[string]string{"DOCKER_HOST": "unix://" + socket}[name] }
 		h.engine = named
 		if sockets := h.dockerSockets(); len(sockets) != 1 || sockets[0] != want {
-			t.Errorf("with the engine %q named, engines are looked for at %q, want %q", named, sockets, want)
+			t.Errorf("with the engine %q, engines are searched at %q, want %q", named, sockets, want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestDisabledEngineIsNotQueried(t *testing.T) {
 		t.Fatal(err)
 	}
 	if took, asked := f.Took["engines"]; asked || f.Engines == nil || len(f.Engines) > 0 {
-		t.Errorf("engines were asked for %g s: %+v", took, f.Engines)
+		t.Errorf("engines were queried for %g s: %+v", took, f.Engines)
 	}
 }
 

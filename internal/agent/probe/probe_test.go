@@ -127,7 +127,7 @@ func TestHangingTools(t *testing.T) {
 		writeTool(t, name, hang)
 	}
 	if runtime.GOOS != "linux" {
-		t.Skip("whether processes are left is read from /proc")
+		t.Skip("leftover processes are read from /proc")
 	}
 	p := New(Config{Data: t.TempDir()})
 	p.tools.timeout = time.Second
@@ -155,7 +155,7 @@ func TestHangingTools(t *testing.T) {
 		}
 		for end := time.Now().Add(time.Minute); alive(n); time.Sleep(time.Millisecond) { // to die takes a moment
 			if time.Now().After(end) {
-				t.Fatalf("process %d was left", n)
+				t.Fatalf("process %d was not killed", n)
 			}
 		}
 	}

@@ -22,7 +22,7 @@ import (
 func allowlistTask(t *testing.T, text string, hosts ...string) *run.StartSpec {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("there is no curl to connect with")
+		t.Skip("curl is not installed")
 	}
 	s := shellTask(t, text)
 	s.Isolation = &run.IsolationSpec{NoNet: true, NoNewPrivileges: true, AllowHosts: hosts}

@@ -299,7 +299,7 @@ func recoveredAttempt(t *testing.T, c *Client) *run.Recovered {
 	t.Helper()
 	all := c.Recovered()
 	if len(all) != 1 {
-		t.Fatalf("%d attempts are held", len(all))
+		t.Fatalf("%d attempts, want others", len(all))
 	}
 	return &all[0]
 }

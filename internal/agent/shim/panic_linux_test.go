@@ -80,7 +80,7 @@ func TestPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 		t.Errorf("progress %+v", got)
 	}
 	if x := waitTask(t, ends); x.Code != 5 || x.Stopped != nil {
-		t.Errorf("a task that had ended did with %+v", x)
+		t.Errorf("a task that had ended was reported with %+v", x)
 	}
 	more, _ := startTask(t, c, shellTask(t, "exit 6"))
 	if x := waitTask(t, more); x.Code != 6 {
@@ -100,7 +100,7 @@ func TestPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 		t.Errorf("the output is %q", got)
 	}
 	if now := stateDirOf(t, dir).pid(); now != pid || !isRunning(pid) {
-		t.Errorf("the shim is %+v, and was %+v", now, pid)
+		t.Errorf("the shim is %+v, want the previous one, %+v", now, pid)
 	}
 	b, err := os.ReadFile(stateDirOf(t, dir).logPath())
 	if err != nil || !bytes.Contains(b, []byte("faultyConn.Write")) || !bytes.Contains(b, []byte("a bug in the connection")) {
@@ -169,7 +169,7 @@ func TestPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follows
 		t.Errorf("the output is %q", got)
 	}
 	if now := stateDirOf(t, dir).pid(); now != pid || !isRunning(pid) {
-		t.Errorf("the shim is %+v, and was %+v", now, pid)
+		t.Errorf("the shim is %+v, want the previous one, %+v", now, pid)
 	}
 	b, err := os.ReadFile(stateDirOf(t, dir).logPath())
 	if err != nil || !bytes.Contains(b, []byte("faulty.Append")) || !bytes.Contains(b, []byte("a bug in the log")) {

@@ -262,7 +262,7 @@ func TestUpdatesThatCannotBeEncoded(t *testing.T) {
 			t.Errorf("the attempt whose update cannot be encoded ended with %+v", x)
 		}
 		if h := s.find(st.Attempt).snapshot(); h == nil {
-			t.Error("the attempt is not held")
+			t.Error("the attempt is unknown")
 		} else if _, err := wire.AppendFrame(nil, h); err != nil {
 			t.Errorf("its snapshot cannot be encoded: %v", err)
 		}
@@ -294,7 +294,7 @@ func TestSnapshotThatCannotBeEncoded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(all) != 2 {
-		t.Fatalf("%d attempts are held", len(all))
+		t.Fatalf("%d attempts, want others", len(all))
 	}
 	ended := make(chan struct{})
 	go func() {

@@ -398,6 +398,6 @@ func TestShimOfAnotherProtocolIsStopped(t *testing.T) {
 	}
 	c := openDetached(t, dir)
 	if len(c.Recovered()) != 0 || isRunning(shim) || len(taggedPIDs(s.EnvTag)) > 0 {
-		t.Errorf("held %v, the shim runs %t, its task %v", c.Recovered(), isRunning(shim), taggedPIDs(s.EnvTag))
+		t.Errorf("attempts %v, shim running %t, its task %v", c.Recovered(), isRunning(shim), taggedPIDs(s.EnvTag))
 	}
 }

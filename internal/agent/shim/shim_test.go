@@ -241,7 +241,7 @@ func TestTimeoutAndLeaseAreKept(t *testing.T) {
 
 func TestFrozenTaskCanBeStopped(t *testing.T) {
 	if !outlives {
-		t.Skip("the state of a process is shown by Linux")
+		t.Skip("the state of a process is available only on Linux")
 	}
 	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()

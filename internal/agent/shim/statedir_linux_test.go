@@ -166,7 +166,7 @@ func TestCopyWithoutItsOriginalStarts(t *testing.T) {
 	testkit.Await(t, "the end of its task", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 	c := openDetached(t, copied)
 	if n := len(c.Recovered()); n != 0 {
-		t.Errorf("%d attempts are held", n)
+		t.Errorf("%d attempts, want others", n)
 	}
 	q, _ := startTask(t, c, shellTask(t, "exit 9"))
 	if x := waitTask(t, q); x.Code != 9 {

@@ -40,7 +40,7 @@ func TestThrottle(t *testing.T) {
 			}
 			all.Wait()
 			if took := time.Since(began); took < 9*time.Second || took > 10*time.Second {
-				t.Errorf("10 seconds' worth at %s/s took %s", rate, took)
+				t.Errorf("the data of 10 seconds at %s/s took %s", rate, took)
 			}
 		})
 	}

@@ -262,7 +262,7 @@ func TestFetchFails(t *testing.T) {
 				t.Fatalf("got %v (%s), want one about %q", err, reasonOf(err), tc.want)
 			}
 			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the file is there after a failed fetch: %v", err)
+				t.Errorf("the file exists after a failed fetch: %v", err)
 			}
 		})
 	}
@@ -311,7 +311,7 @@ func TestRetryTimeout(t *testing.T) {
 					t.Errorf("fetching: %v", err)
 				}
 				if took := time.Since(begun); took < retryTimeout-backoff.DefaultMax-stallTimeout || took > retryTimeout+stallTimeout {
-					t.Errorf("it gave up after %s, want about %s", took, retryTimeout)
+					t.Errorf("it timed out after %s, want about %s", took, retryTimeout)
 				}
 				if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 					t.Fatal(err)
@@ -372,7 +372,7 @@ func TestCache(t *testing.T) {
 	fetch(b, 401)
 	asked(6)
 	if again.total > 1000 {
-		t.Errorf("the cache holds %d bytes, over its budget of 1000", again.total)
+		t.Errorf("the cache has %d bytes, want at most 1000", again.total)
 	}
 }
 
@@ -388,7 +388,7 @@ func TestFetchResumesAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.log[0] != "GET bytes=1000-" {
-		t.Errorf("asked %q, want only what is missing", s.log[0])
+		t.Errorf("requested %q, want only the missing ones", s.log[0])
 	}
 }
 
@@ -432,11 +432,11 @@ func TestUploadSurvivesFaults(t *testing.T) {
 				t.Error("the server has other bytes")
 			}
 			if got := strings.Join(s.log, ","); got != tc.log {
-				t.Errorf("asked %q, want %q", got, tc.log)
+				t.Errorf("requested %q, want %q", got, tc.log)
 			}
 			s.log = nil
 			if _, _, err := uploadPath(t, c, path); err != nil || len(s.log) != 1 {
-				t.Errorf("what is there was sent again: %q, %v", s.log, err)
+				t.Errorf("existing files were sent again: %q, %v", s.log, err)
 			}
 		})
 	}

@@ -42,7 +42,7 @@ func TestExitStatus(t *testing.T) {
 			t.Errorf("%s: exit status %d, want %d", code, got, want)
 		}
 		if want := fmt.Sprintf("muster: wrapped: it is %s\n", code); stderr.String() != want {
-			t.Errorf("said %q, want %q", stderr, want)
+			t.Errorf("got %q, want %q", stderr, want)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func TestErrorsWithExitStatus(t *testing.T) {
 	} {
 		a, _, stderr := newApp()
 		if got := a.reportError(c.err); got != c.status || stderr.String() != c.stderr {
-			t.Errorf("%v: status %d, said %q; want %d, %q", c.err, got, stderr, c.status, c.stderr)
+			t.Errorf("%v: got status %d, %q; want %d, %q", c.err, got, stderr, c.status, c.stderr)
 		}
 	}
 }
@@ -179,7 +179,7 @@ func TestListStopsAtItsLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out.String() != "0\n1\n" || stderr.String() != "more\n" || asked != 2 {
-		t.Errorf("wrote %q, said %q, asked for %d rows", out, stderr, asked)
+		t.Errorf("wrote %q, logged %q, requested %d rows", out, stderr, asked)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestTaskProgress(t *testing.T) {
 		}
 	}
 	if got := TaskProgress(&muster.Task{State: muster.Running}); got != "" {
-		t.Errorf("a task that told nothing is %q done", got)
+		t.Errorf("a task without progress is %q done", got)
 	}
 }
 
@@ -253,7 +253,7 @@ func TestTaskNote(t *testing.T) {
 	}
 	task.StartedAt = 1
 	if got := TaskStep(&task); got != task.Step {
-		t.Errorf("what the task said itself is gone: %q", got)
+		t.Errorf("the task's own message is missing: %q", got)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestInterruptDuringARequest(t *testing.T) {
 				t.Errorf("the error is %v", err)
 			}
 			if notified := strings.Contains(stderr.String(), "Ctrl-C again"); notified != want {
-				t.Errorf("of an answer that takes %s it was said %q", takes, stderr)
+				t.Errorf("for a response after %s: got %q", takes, stderr)
 			}
 		})
 	}

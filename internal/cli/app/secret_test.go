@@ -67,7 +67,7 @@ func TestTokenSources(t *testing.T) {
 				t.Errorf("the token is %q, want %q: %v", got, c.want, err)
 			}
 			if warned := stderr.String(); (warned != "") != (c.warnedFor != "") || !strings.Contains(warned, c.warnedFor) || strings.Count(warned, "\n") > 1 {
-				t.Errorf("said %q, want a line with %q", warned, c.warnedFor)
+				t.Errorf("got %q, want a line with %q", warned, c.warnedFor)
 			}
 			for _, name := range []string{"MUSTER_TOKEN", "MUSTER_TOKEN_FILE"} {
 				if v, there := os.LookupEnv(name); there {

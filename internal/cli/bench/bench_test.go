@@ -92,7 +92,7 @@ func TestTableHasRatios(t *testing.T) {
 		}
 	}
 	if want := "note: task 7.9 is running and has no result yet\nnote: not comparable: number of iterations is 5 in task 7.0 and 10 in task 7.1\n"; stderr.String() != want {
-		t.Errorf("it says\n%s", stderr.String())
+		t.Errorf("got:\n%s", stderr.String())
 	}
 	out.Reset()
 	other := twoReports(t)
@@ -176,10 +176,10 @@ func TestParquetIsWrittenAtomically(t *testing.T) {
 		t.Errorf("a folder was written: %v", err)
 	}
 	if err := writeParquet(filepath.Join(dir, "none", "x.parquet"), nil); muster.CodeOf(err) != muster.Invalid {
-		t.Errorf("a folder that is not there: %v", err)
+		t.Errorf("a missing folder: %v", err)
 	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 {
-		t.Errorf("%v: there are %v", err, left)
+		t.Errorf("%v: got %v", err, left)
 	}
 }

@@ -64,7 +64,7 @@ func TestRetryReasonIsPrinted(t *testing.T) {
 	want := "muster: 1.0 was retried: attempt 2 (after exit code 4)\n" +
 		"muster: 1.0 was retried: attempt 4 (after fetch_failed: the registry hung up)\n"
 	if got := errs.String(); got != want {
-		t.Errorf("said %q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestStageNamesArePrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := out.String()+errs.String(), "each.lr=0.1 | one\nmuster: stage each: failed\nmuster: stage last: skipped\n"; got != want {
-		t.Errorf("it says\n%s\nand not\n%s", got, want)
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 	if job, err = server.Job(t.Context(), job.ID); err != nil || taskLabel(&job, muster.TaskID{Job: job.ID, Num: 1}) != "1.1 (last)" {
 		t.Errorf("the task is called %s, %v", taskLabel(&job, muster.TaskID{Job: job.ID, Num: 1}), err)
@@ -105,7 +105,7 @@ func TestExplainErrorIsIgnored(t *testing.T) {
 	s := apitest.Start(t, func(http.Handler) http.Handler { return http.NotFoundHandler() })
 	p := NewPrinter(s.Client(t), nil, nil)
 	if got := p.retryCause(t.Context(), muster.TaskID{Job: 1}, 1, 2); got != "" {
-		t.Errorf("said %q", got)
+		t.Errorf("got %q", got)
 	}
 }
 

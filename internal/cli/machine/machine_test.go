@@ -68,7 +68,7 @@ func TestDraw(t *testing.T) {
 		}
 	}
 	if !strings.Contains(draw(t, f, 0, true), "a b c d e f") {
-		t.Error("wide leaves names of models out")
+		t.Error("wide omits names of models")
 	}
 	for _, width := range []int{40, 60, 80, 120} {
 		narrow := draw(t, f, width, false)
@@ -88,7 +88,7 @@ func TestDrawNothing(t *testing.T) {
 	text := draw(t, &probe.Facts{}, 80, false)
 	for _, title := range []string{"CONTAINERS", "PYTHON", "MODELS", "LIMITS", "NETWORK"} {
 		if strings.Contains(text, title) {
-			t.Errorf("there is nothing to tell under %s:\n%s", title, text)
+			t.Errorf("nothing is documented under %s:\n%s", title, text)
 		}
 	}
 	if !strings.Contains(text, "GPUS\nnone  accessible to this user\n") || strings.HasPrefix(text, "\n") {

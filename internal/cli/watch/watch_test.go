@@ -177,7 +177,7 @@ func (w *env) waitOutput(out, messages string) {
 			return
 		}
 	}
-	w.t.Fatalf("written:\n%q\nwant:\n%q\nsaid:\n%q\nwant:\n%q", gotOut, out, gotText, messages)
+	w.t.Fatalf("written:\n%q\nwant:\n%q\nlogged:\n%q\nwant:\n%q", gotOut, out, gotText, messages)
 }
 
 func (w *env) hasMessage(text string) bool {
@@ -250,7 +250,7 @@ func TestLostConnection(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := strings.Count(w.messages.String(), "; reconnecting"); n != 1 {
-		t.Errorf("the loss is said %d times: %s", n, w.messages.String())
+		t.Errorf("the loss is logged %d times: %s", n, w.messages.String())
 	}
 }
 

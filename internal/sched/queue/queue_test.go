@@ -109,13 +109,13 @@ func TestIndexMatchesSearch(t *testing.T) {
 					x := it.Owner.(*testTask)
 					w, onlyAvoided := q.Best(now, it, nil)
 					if want := search(q, now, fleet, x); w != want || onlyAvoided {
-						t.Fatalf("the index says %v, a search %v", w, want)
+						t.Fatalf("the index has %v, a search finds %v", w, want)
 					}
 					if w == nil {
 						return queue.Blocked
 					}
 					if want := expected(q, now, waiting, fleet, &total); x != want {
-						t.Fatalf("job %d goes first, want %d", x.item.Job, want.item.Job)
+						t.Fatalf("job %d is first, want %d", x.item.Job, want.item.Job)
 					}
 					q.Remove(it)
 					waiting = slices.DeleteFunc(waiting, func(o *testTask) bool { return o == x })
@@ -128,7 +128,7 @@ func TestIndexMatchesSearch(t *testing.T) {
 				})
 				for _, x := range waiting {
 					if search(q, now, fleet, x) != nil {
-						t.Fatalf("job %d is left, although it fits", x.item.Job)
+						t.Fatalf("job %d remains queued, although it fits", x.item.Job)
 					}
 				}
 			},
@@ -224,7 +224,7 @@ func TestEmptyShapesAreEvictedOldestFirst(t *testing.T) {
 		q.Shape(need(10 + i))
 	}
 	if !old.Evicted() || q.Shape(need(1)) == old {
-		t.Error("an old shape is still known")
+		t.Error("an old shape still exists")
 	}
 	if used.item.Shape().Evicted() || q.LookupShape(need(2)) != used.item.Shape() {
 		t.Error("a shape with a task was forgotten")

@@ -73,7 +73,7 @@ func TestDelayStopsWithTheContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if err := w.Commit(ctx, &store.Batch{}); muster.CodeOf(err) != muster.Unavailable || inner.commits != 1 {
-			t.Fatalf("given up: %v, %d commits", err, inner.commits)
+			t.Fatalf("abandoned: %v, %d commits", err, inner.commits)
 		}
 	})
 }

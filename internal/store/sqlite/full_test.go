@@ -42,6 +42,6 @@ func TestFullDiskIsStorageFullAndChangesNothing(t *testing.T) {
 	}
 	limit(1000)
 	if err := s.Commit(t.Context(), worker(n)); err != nil {
-		t.Fatalf("with room again: %v", err)
+		t.Fatalf("with space again: %v", err)
 	}
 }

@@ -155,7 +155,7 @@ func TestOrdinaryStartsReportNoLoss(t *testing.T) {
 	}
 	ahead := bytes.Replace(intact, []byte(" 0000"), []byte(" 0001"), 1) // a digit of the number of the last commit
 	if bytes.Equal(ahead, intact) {
-		t.Fatalf("the mark is %q", intact)
+		t.Fatalf("the tag is %q", intact)
 	}
 	for name, b := range map[string][]byte{"none": nil, "a damaged one": []byte("muster 1 abc"), "an empty one": {}, "one with a wrong digit": ahead, "half of one": intact[:len(intact)/2]} {
 		if err := os.Remove(path); err != nil {

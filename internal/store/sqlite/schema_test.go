@@ -125,7 +125,7 @@ func TestNewerSchemaIsRefusedAndUntouched(t *testing.T) {
 	}
 	for _, part := range []string{path, "version 99", "supports versions up to", "newer muster"} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not say %q", err, part)
+			t.Errorf("%q does not contain %q", err, part)
 		}
 	}
 	after, err := os.ReadFile(path)

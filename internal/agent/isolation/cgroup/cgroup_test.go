@@ -120,7 +120,7 @@ func TestSystemdService(t *testing.T) {
 
 	g, notes := setup(findHierarchies(m.root), "muster-1", TotalLimits{Memory: 8 << 30, PIDs: 1000}, m.mkdir)
 	if len(notes) > 0 || len(g.roots) != 1 {
-		t.Fatalf("%d places, and it says %q", len(g.roots), notes)
+		t.Fatalf("%d positions, message %q", len(g.roots), notes)
 	}
 	if got := m.read(service + "/muster-1.worker/cgroup.procs"); got != strconv.Itoa(os.Getpid()) {
 		t.Errorf("into its own group moved %q", got)
@@ -161,7 +161,7 @@ func TestDelegationIsInherited(t *testing.T) {
 	m.file(app+"/run-7.scope/cgroup.procs", "1\n") // another's
 	g, notes := setup(findHierarchies(m.root), "muster-1", TotalLimits{}, m.mkdir)
 	if len(notes) > 0 || len(g.roots) != 1 {
-		t.Fatalf("%d places, and it says %q", len(g.roots), notes)
+		t.Fatalf("%d positions, message %q", len(g.roots), notes)
 	}
 	if got, want := g.roots[0].dir, m.root+app+"/muster-1"; got != want {
 		t.Errorf("the groups lie in %s, want %s", got, want)
@@ -251,7 +251,7 @@ func TestSwapOfVersion1(t *testing.T) {
 	}{{false, "1073741824"}, {true, endless}} {
 		group, err := os.MkdirTemp(p.dir, "muster-test-") //nolint:usetesting // a control group, no folder
 		if err != nil {
-			t.Skip("no group can be made: ", err)
+			t.Skip("cannot create a control group: ", err)
 		}
 		defer func() { _ = syscall.Rmdir(group) }()
 		if err := p.limitMemory(group, 1<<30, c.swap); err != nil {
@@ -271,7 +271,7 @@ func TestContainerWithItsOwnGroups(t *testing.T) {
 	m.file("/sys/fs/cgroup/cgroup.procs", "1\n7\n")
 	g, notes := setup(findHierarchies(m.root), "muster-1", TotalLimits{}, m.mkdir)
 	if len(notes) > 0 || len(g.roots) != 1 {
-		t.Fatalf("%d places, and it says %q", len(g.roots), notes)
+		t.Fatalf("%d positions, message %q", len(g.roots), notes)
 	}
 	if got := m.read("/sys/fs/cgroup/muster-1.worker/cgroup.procs"); got != "7" { // the last that was written
 		t.Errorf("moved were %q", got)
@@ -296,7 +296,7 @@ func TestVersion1(t *testing.T) {
 	want := map[string]string{"cpu cpuacct": "/cpu,cpuacct", "memory": "/memory", "pids": "/pids/docker/4f2a", "": "/unified/docker/4f2a"}
 	for c, own := range want {
 		if got[c] != own {
-			t.Errorf("the own group for %q is %q, want %q", c, got[c], own)
+			t.Errorf("the group of %q is %q, want %q", c, got[c], own)
 		}
 	}
 	if len(got) != len(want) {
@@ -327,7 +327,7 @@ func TestCountersOfVersion2(t *testing.T) {
 	check("written", *got.Written, muster.Size(8192))
 	none := Stats(&run.IsolationSpec{Cgroups: []run.Cgroup{{Path: t.TempDir(), Unified: true, Controllers: []string{"cpu", "io", "memory", "pids"}}}})
 	if none != (run.CgroupStats{}) {
-		t.Errorf("of files that are not there: %+v", none)
+		t.Errorf("of missing files: %+v", none)
 	}
 }
 
@@ -356,7 +356,7 @@ func TestInferredOOMKill(t *testing.T) {
 	f := &groupSet{roots: []taskRoot{{hierarchy: hierarchy{controllers: []string{"memory"}}, dir: t.TempDir()}}, everyHierarchy: true, mkdir: func(path string) error { return os.Mkdir(path, 0o700) }}
 	list, _, err := f.create("17.3-1", Limits{})
 	if err != nil || len(list) != 1 || list[0].OOMKillsBefore < least || list[0].OOMKillsBefore > hostOOMKills() {
-		t.Errorf("before it was made %d were killed: %+v, %v", least, list, err)
+		t.Errorf("before its creation %d were killed: %+v, %v", least, list, err)
 	}
 }
 
@@ -368,7 +368,7 @@ func TestShare(t *testing.T) {
 		t.Errorf("it is %d, want half of the least", n)
 	}
 	if n := maxPIDs(t.TempDir()); n != 0 {
-		t.Errorf("it is %d where nothing is known", n)
+		t.Errorf("without readings it is %d", n)
 	}
 }
 
@@ -397,14 +397,14 @@ func TestParentOnUnified(t *testing.T) {
 	g, _ := setup(findHierarchies(m.root), "muster-1", TotalLimits{}, m.mkdir)
 	w := &Groups{data: "/data", tasks: g}
 	if v := w.newContainerGroups(rootHierarchies(m.root), true); v != g {
-		t.Fatalf("containers have groups of their own: %+v", v)
+		t.Fatalf("containers have separate groups: %+v", v)
 	}
 	list, _, err := g.create("17.3-2", Limits{Memory: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := g.containerPath(list); got != "/system.slice/muster.service/muster-1/17.3-2" {
-		t.Errorf("an engine would look for %s", got)
+		t.Errorf("an engine would open %s", got)
 	}
 }
 

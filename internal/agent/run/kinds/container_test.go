@@ -56,7 +56,7 @@ func TestKindInAContainer(t *testing.T) {
 		cfg.Deps.Containers, cfg.Deps.Runtimes, cfg.Deps.ModelPool = containers, fakeRuntimes{code: code}, &fakeModelPool{fail: errors.New("a container has no host")}
 		cfg.Program = func(portable bool) (string, error) {
 			if !portable {
-				t.Error("a program for the worker alone is asked for")
+				t.Error("a program of the worker only is requested")
 			}
 			return program, nil
 		}

@@ -160,7 +160,7 @@ func TestTaskHasTheResourcesOfItsKind(t *testing.T) {
 			// The words of the stage stand behind the kind's.
 			_, out, _ = w.run(t, "show", "", func(task *run.Task) { task.Spec.Run = &muster.Command{Argv: []string{"a b", "c"}} })
 			if !strings.HasPrefix(out, "3 one a b c\n") {
-				t.Errorf("with words of its own it prints %q", out)
+				t.Errorf("with its own arguments it prints %q", out)
 			}
 			// The worker validates the input again.
 			r, out, _ = w.run(t, "show", `{"n": 0}`)
@@ -257,7 +257,7 @@ func TestRuntimeAndHost(t *testing.T) {
 		t.Errorf("while its program loads libraries %+v is shown", updates)
 	}
 	if want := []string{"evict GPU-1", "socket", "release"}; !slices.Equal(h.calls, want) || h.evicted != h.requested.Key || h.requested.Key == "" {
-		t.Errorf("hosts are asked to %q, and not to %q; those but %q are ended, and %q is asked for", h.calls, want, h.evicted, h.requested.Key)
+		t.Errorf("got calls %q, want %q; evicted except %q, requested %q", h.calls, want, h.evicted, h.requested.Key)
 	}
 	if h.requested.Argv[0] != python || !slices.Contains(h.requested.ReadDirs, code) || !slices.Contains(h.requested.GPUs, "GPU-1") {
 		t.Errorf("the host is %+v", h.requested)
@@ -273,10 +273,10 @@ func TestRuntimeAndHost(t *testing.T) {
 	}
 	h.calls = nil
 	if w.run(t, "cold", "", gpu); !slices.Equal(h.calls, []string{"evict GPU-1", "room"}) || h.evicted != "" {
-		t.Errorf("for a task without a host they are asked to %q, but %q", h.calls, h.evicted)
+		t.Errorf("for a task without a host: got calls %q, evicted except %q", h.calls, h.evicted)
 	}
 	if r, _, _ = w.run(t, "ask", `{"engine": "vllm"}`); r.Reason != muster.Dependency || r.Message != "there is no vllm" {
-		t.Errorf("the other runtime is not asked for: %s: %s", r.Reason, r.Message)
+		t.Errorf("the other runtime is not requested: %s: %s", r.Reason, r.Message)
 	}
 }
 
@@ -317,6 +317,6 @@ func TestLoad(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(messages, "\n"), strings.Join(want, "\n"))
 	}
 	if ownerKinds, errs := kinds.Load(filepath.Join(dir, "nowhere")); ownerKinds != nil || errs != nil {
-		t.Errorf("a folder that is not there: %v, %v", ownerKinds, errs)
+		t.Errorf("a missing folder: %v, %v", ownerKinds, errs)
 	}
 }

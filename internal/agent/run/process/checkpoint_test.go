@@ -17,7 +17,7 @@ import (
 
 func TestCheckpointFolderOfATask(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("links need rights there")
+		t.Skip("symbolic links require privileges on this system")
 	}
 	for _, test := range []struct {
 		name     string
@@ -123,14 +123,14 @@ func TestOldCheckpointsAreRemoved(t *testing.T) {
 	use(true) // created
 	use(true)
 	if len(k.forgotten) != 1 {
-		t.Fatalf("forgotten was %q", k.forgotten)
+		t.Fatalf("removed %q", k.forgotten)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "job-jx.1")); err != nil {
 		t.Fatal(err)
 	}
 	use(false) // created, and removed because it is empty
 	if len(k.forgotten) != 3 {
-		t.Fatalf("forgotten was %q", k.forgotten)
+		t.Fatalf("removed %q", k.forgotten)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestCheckpointBelongsToOneTask(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "1.0")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the folder of an older worker is still there: %v", err)
+		t.Errorf("the folder of an older worker still exists: %v", err)
 	}
 	for _, name := range []string{name("ja", 0), name("ja", 1), name("jb", 0)} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
