@@ -74,7 +74,7 @@ func TestDriverAndLibraries(t *testing.T) {
 	wantFinding(t, newInspection(root, probe.Facts{}).driver(t.Context()), "driver", Warning, "no NVIDIA driver")
 }
 
-// TestMismatchReportedByTheTool tests that the output of a tool is reported, by the probe that
+// TestMismatchReportedByTheTool checks that the output of a tool is reported, by the probe that
 // workers use.
 func TestMismatchReportedByTheTool(t *testing.T) {
 	if runtime.GOOS == "windows" {
@@ -213,7 +213,7 @@ func TestUnusableEngine(t *testing.T) {
 	}
 }
 
-// TestDockerNotRunning tests that a stopped Docker is reported beside a Podman, whether that answers or not.
+// TestDockerNotRunning checks that a stopped Docker is reported beside a Podman, whether that answers or not.
 func TestDockerNotRunning(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "")
 	dir := t.TempDir()

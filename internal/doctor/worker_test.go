@@ -66,7 +66,7 @@ func TestDataDirIsCreated(t *testing.T) {
 	wantFinding(t, runChecks(t, cfg, "data"), "data", Problem, "is not a directory")
 }
 
-// TestDataDirInProcFails tests that a directory that cannot be created is a problem, whatever the permissions.
+// TestDataDirInProcFails checks that a directory that cannot be created is a problem, whatever the permissions.
 func TestDataDirInProcFails(t *testing.T) {
 	if !isLinux {
 		t.Skip("skipped: /proc is Linux's")
@@ -269,7 +269,7 @@ func TestHangingChecksTimeOut(t *testing.T) {
 	})
 }
 
-// TestEveryCheckHasAName holds that names are not told by two checks, and groups come one after the
+// TestEveryCheckHasAName checks that names are not told by two checks, and groups come one after the
 // other.
 func TestEveryCheckHasAName(t *testing.T) {
 	t.Parallel()

@@ -76,7 +76,7 @@ func TestKindIsOfferedWhileItCanRun(t *testing.T) {
 	}
 }
 
-// TestLostEngineIsReported holds that the worker's log says why it takes no containers any more, also where
+// TestLostEngineIsReported checks that the worker's log says why it takes no containers any more, also where
 // nobody said that there is an engine, and nothing of one that never was.
 func TestLostEngineIsReported(t *testing.T) {
 	var log strings.Builder

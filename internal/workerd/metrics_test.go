@@ -26,7 +26,7 @@ func anAttempt(uid string) *run.Task {
 	return &run.Task{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, Job: uid, Spec: &muster.TaskSpec{Kind: "instant"}}
 }
 
-// TestDisabledMetricsCostNothing holds that attempts of a worker without metrics, traces and log allocate nothing more.
+// TestDisabledMetricsCostNothing checks that attempts of a worker without metrics, traces and log allocate nothing more.
 func TestDisabledMetricsCostNothing(t *testing.T) {
 	ctx, task := t.Context(), anAttempt(traceparent.NewUID(t.Context()))
 	x := new(Worker).instrument([]run.Executor{fakeExecutor{succeed}}, "w-1")[0]
@@ -51,7 +51,7 @@ func BenchmarkMeasured(b *testing.B) {
 	}
 }
 
-// TestTraceOfAnAttempt holds what a task finds in TRACEPARENT.
+// TestTraceOfAnAttempt checks what a task finds in TRACEPARENT.
 func TestTraceOfAnAttempt(t *testing.T) {
 	parent := traceparent.Parent{Trace: [16]byte{1}, Span: [8]byte{2}, Flags: 1}
 	within := traceparent.NewUID(traceparent.NewContext(t.Context(), parent))
@@ -85,7 +85,7 @@ func TestTraceOfAnAttempt(t *testing.T) {
 	}
 }
 
-// TestMeasuredPanics holds that a panic of an executor is counted and comes to the agent.
+// TestMeasuredPanics checks that a panic of an executor is counted and comes to the agent.
 func TestMeasuredPanics(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
 	w := &Worker{metrics: obs.NewWorker(registry, obs.WorkerSources{})}

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// TestRejoin holds that what is of the old identity is forgotten before there is a new one, and that a server which refuses
+// TestRejoin checks that what is of the old identity is forgotten before there is a new one, and that a server which refuses
 // the identity that it has just given is not asked for another one at once.
 func TestRejoin(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// TestOffered holds that what the operator says stands over what was found out,
+// TestOffered checks that what the operator says stands over what was found out,
 // which stays as it is.
 func TestOffered(t *testing.T) {
 	found := probe.Facts{
@@ -37,7 +37,7 @@ func TestOffered(t *testing.T) {
 	}
 }
 
-// TestDiskIsOfferedOnce holds that of the disk that is reserved for tasks which run on only that is offered
+// TestDiskIsOfferedOnce checks that of the disk that is reserved for tasks which run on only that is offered
 // beyond the free disk which they have written, and at most what was reserved: the server takes the whole grant off.
 func TestDiskIsOfferedOnce(t *testing.T) {
 	w := &Worker{cfg: Config{Data: t.TempDir()}}

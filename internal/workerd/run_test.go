@@ -28,7 +28,7 @@ func (p failingProbe) Run(context.Context) (probe.Facts, error) {
 	return probe.Facts{}, errProbe
 }
 
-// TestRunReturnsProbeErrors holds that a worker which cannot find out what its machine has does not end as if it
+// TestRunReturnsProbeErrors checks that a worker which cannot find out what its machine has does not end as if it
 // had been stopped, unless it was.
 func TestRunReturnsProbeErrors(t *testing.T) {
 	t.Parallel()
@@ -65,7 +65,7 @@ func (p *countingProbe) Run(context.Context) (probe.Facts, error) {
 
 func (p *countingProbe) Refresh(context.Context, *probe.Facts) { p.refreshes++ }
 
-// TestARestartedWorkerIsReadyWithoutAProbe holds that a worker goes by what its last process found out if that is recent, and
+// TestARestartedWorkerIsReadyWithoutAProbe checks that a worker goes by what its last process found out if that is recent, and
 // by older facts only while tasks wait to be taken up.
 func TestARestartedWorkerIsReadyWithoutAProbe(t *testing.T) {
 	t.Parallel()

@@ -188,7 +188,7 @@ func TestRestartedWorkerKeepsItsIdentity(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsReportTheDisk holds that the server knows how full the disk under a worker's data dir is.
+// TestHeartbeatsReportTheDisk checks that the server knows how full the disk under a worker's data dir is.
 func TestHeartbeatsReportTheDisk(t *testing.T) {
 	s, c := begin(t)
 	data := t.TempDir()

@@ -99,7 +99,7 @@ func (e *env) assignment(conn link.WorkerConn, job muster.JobID) muster.AttemptI
 	return id
 }
 
-// TestBlobsBelongToProjects holds that the hash of a blob is of no use to the key of another project: it does not read
+// TestBlobsBelongToProjects checks that the hash of a blob is of no use to the key of another project: it does not read
 // the blob, does not learn that it is here, cannot name it in a job, nor in a list of files that it names in a job.
 func TestBlobsBelongToProjects(t *testing.T) {
 	t.Parallel()
@@ -153,7 +153,7 @@ func TestBlobsBelongToProjects(t *testing.T) {
 	}
 }
 
-// TestWorkerReadsOnlyBlobsOfItsAttempts holds that a worker's key reads the folder of an attempt that it holds, and nothing
+// TestWorkerReadsOnlyBlobsOfItsAttempts checks that a worker's key reads the folder of an attempt that it holds, and nothing
 // else: not before, not what other jobs have, and not after the end.
 func TestWorkerReadsOnlyBlobsOfItsAttempts(t *testing.T) {
 	t.Parallel()
@@ -194,7 +194,7 @@ func TestWorkerReadsOnlyBlobsOfItsAttempts(t *testing.T) {
 	})
 }
 
-// TestWorkerReportsOnlyItsOwnFiles holds that a worker cannot have a blob delivered as an artifact, as a file of a running
+// TestWorkerReportsOnlyItsOwnFiles checks that a worker cannot have a blob delivered as an artifact, as a file of a running
 // task or by a checkpoint because it knows the hash, nor one that is not here, nor with another size.
 func TestWorkerReportsOnlyItsOwnFiles(t *testing.T) {
 	t.Parallel()
@@ -251,7 +251,7 @@ func TestWorkerReportsOnlyItsOwnFiles(t *testing.T) {
 	}
 }
 
-// TestFileOfTwoJobsIsSentOnce holds that a worker may name a file for one job that it has as an input of another:
+// TestFileOfTwoJobsIsSentOnce checks that a worker may name a file for one job that it has as an input of another:
 // the server says that the file need not be sent, and then takes the report.
 func TestFileOfTwoJobsIsSentOnce(t *testing.T) {
 	t.Parallel()

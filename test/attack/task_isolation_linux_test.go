@@ -59,7 +59,7 @@ for path in sys.argv[1:]:
     attempt("connect to " + path, lambda: socket.socket(socket.AF_UNIX).connect(path))
 `
 
-// TestTaskOfRootWorkerIsUnprivileged holds that a task of a worker that is run by root has no capability, cannot listen to
+// TestTaskOfRootWorkerIsUnprivileged checks that a task of a worker that is run by root has no capability, cannot listen to
 // the machine's traffic, and comes to no socket that only root may use, such as a container engine's.
 func TestTaskOfRootWorkerIsUnprivileged(t *testing.T) {
 	t.Parallel()
@@ -99,7 +99,7 @@ func TestTaskOfRootWorkerIsUnprivileged(t *testing.T) {
 	}
 }
 
-// TestTaskCannotSeeOtherProcesses holds that a task sees neither the command lines nor the files of other processes, of other tasks among them,
+// TestTaskCannotSeeOtherProcesses checks that a task sees neither the command lines nor the files of other processes, of other tasks among them,
 // and that it can do nothing to them.
 func TestTaskCannotSeeOtherProcesses(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ done
 cat /proc/$WATCHED/environ >/dev/null 2>&1 && echo READ''ABLE
 echo searched`
 
-// TestTaskCannotReadWorkerTokens holds that a task does not find its worker's join token, nor a key of another
+// TestTaskCannotReadWorkerTokens checks that a task does not find its worker's join token, nor a key of another
 // user of the API, in the command line or the environment of any process, also where both were given as arguments.
 func TestTaskCannotReadWorkerTokens(t *testing.T) {
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestTaskCannotReadWorkerTokens(t *testing.T) {
 	}
 }
 
-// TestUpgradeHidesTokens holds that a worker which replaces itself by its next program does not show its tokens
+// TestUpgradeHidesTokens checks that a worker which replaces itself by its next program does not show its tokens
 // again.
 func TestUpgradeHidesTokens(t *testing.T) {
 	t.Parallel()

@@ -179,7 +179,7 @@ func reloaded(jobs []FinalJob) []FinalJob {
 	return list
 }
 
-// TestCheckerAcceptsAGoodHistory holds that the checker does not cry wolf.
+// TestCheckerAcceptsAGoodHistory checks that the checker does not cry wolf.
 func TestCheckerAcceptsAGoodHistory(t *testing.T) {
 	for _, v := range check(validHistory()) {
 		t.Errorf("%s: %s: %s", v.Invariant, v.Subject, v.Evidence)
@@ -305,7 +305,7 @@ var broken = []struct {
 	{historyWhole, "half a line", func(h *History) { h.Effects["j2-fail.main.0"] += "tick 1 17" }},
 }
 
-// TestCheckerFindsViolations holds that the checker can fail: each promise is broken by a history, and it says so.
+// TestCheckerFindsViolations checks that the checker can fail: each promise is broken by a history, and it says so.
 func TestCheckerFindsViolations(t *testing.T) {
 	covered := map[invariant]bool{}
 	for _, b := range broken {
@@ -326,7 +326,7 @@ func TestCheckerFindsViolations(t *testing.T) {
 	}
 }
 
-// TestPlanIsDeterministic holds that a seed gives one plan, that a longer run only adds to it, and that leaving faults out
+// TestPlanIsDeterministic checks that a seed gives one plan, that a longer run only adds to it, and that leaving faults out
 // changes no others.
 func TestPlanIsDeterministic(t *testing.T) {
 	text := func(p plan) string { return fmt.Sprintf("%+v", p) }

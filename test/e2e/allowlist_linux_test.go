@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// TestAllowlist holds that tasks reach the hosts of their list, and no other in any way, also after
+// TestAllowlist checks that tasks reach the hosts of their list, and no other in any way, also after
 // their worker was killed, as processes and as containers; and that their logs tell what was refused.
 func TestAllowlist(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -79,7 +79,7 @@ func TestAllowlist(t *testing.T) {
 	b.awaitCleanup()
 }
 
-// TestAllowlistSurvivesTheEngine holds that a container reaches the hosts of its list, and no other, while its
+// TestAllowlistSurvivesTheEngine checks that a container reaches the hosts of its list, and no other, while its
 // engine is away and when it is back.
 func TestAllowlistSurvivesTheEngine(t *testing.T) {
 	t.Parallel()

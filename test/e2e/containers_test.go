@@ -239,7 +239,7 @@ func TestCheckpointOfAContainerMoves(t *testing.T) {
 	b.awaitCleanup()
 }
 
-// TestContainersEnd holds how containers may end, and what they leave to those who asked for them.
+// TestContainersEnd checks how containers may end, and what they leave to those who asked for them.
 func TestContainersEnd(t *testing.T) { newContainerEnv(t, containertest.SharedEngine(t)).testEndings() }
 
 func (b *containerEnv) testEndings() {

@@ -35,7 +35,7 @@ func awaitTags(t *testing.T, c *mustertest.Cluster, worker string, want ...strin
 	return w
 }
 
-// TestMachineChanges holds that what is installed, plugged in, started and removed
+// TestMachineChanges checks that what is installed, plugged in, started and removed
 // while a worker runs is offered, or is not any more, without a restart; that what
 // waits for it starts; and that what the operator said stays.
 func TestMachineChanges(t *testing.T) {

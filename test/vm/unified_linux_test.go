@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestUnified holds that a worker keeps its tasks to what they were granted by control groups of version 2.
+// TestUnified checks that a worker keeps its tasks to what they were granted by control groups of version 2.
 func TestUnified(t *testing.T) {
 	requireVM(t)
 	c := mustertest.New(t, newSharedDir(t))
@@ -116,7 +116,7 @@ func TestUnified(t *testing.T) {
 	}
 }
 
-// TestOrdinaryUser holds that a worker without privileges, in a group that was delegated to its user, keeps its tasks to
+// TestOrdinaryUser checks that a worker without privileges, in a group that was delegated to its user, keeps its tasks to
 // their limits and ends all that they started.
 func TestOrdinaryUser(t *testing.T) {
 	requireVM(t)
@@ -144,7 +144,7 @@ func TestOrdinaryUser(t *testing.T) {
 	s.awaitGroupRemoved(group)
 }
 
-// TestServiceRestarts holds that a worker which was killed is started again in the group of its service, beside its running
+// TestServiceRestarts checks that a worker which was killed is started again in the group of its service, beside its running
 // tasks: those keep their limits, and new ones have some.
 func TestServiceRestarts(t *testing.T) {
 	requireVM(t)

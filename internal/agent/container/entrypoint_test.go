@@ -34,7 +34,7 @@ func allowlistSpec(image string, hosts []string, argv ...string) *run.ContainerS
 	return b
 }
 
-// TestAllowlistWrapsTheEntrypoint holds that whatever a container executes, the gate does it, in a
+// TestAllowlistWrapsTheEntrypoint checks that whatever a container executes, the gate does it, in a
 // network without a way out.
 func TestAllowlistWrapsTheEntrypoint(t *testing.T) {
 	w := newAllowlistEnv(t, false)
@@ -117,7 +117,7 @@ func TestUnsupportedAllowlist(t *testing.T) {
 	wantTaskError(t, err, muster.Dependency, "not on the worker's own machine")
 }
 
-// TestProgramCopy holds that a copy of the program is made once for a build, and replaces
+// TestProgramCopy checks that a copy of the program is made once for a build, and replaces
 // that of an earlier one.
 func TestProgramCopy(t *testing.T) {
 	if runtime.GOOS != "linux" {

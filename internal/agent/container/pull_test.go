@@ -236,7 +236,7 @@ func TestSlowPullFails(t *testing.T) {
 	w.mustCreate(newSpec(ref, "true"))
 }
 
-// TestRateWindow holds what counts as too slow.
+// TestRateWindow checks what counts as too slow.
 func TestRateWindow(t *testing.T) {
 	const kib = 1 << 10
 	type step struct {

@@ -243,7 +243,7 @@ func TestHangingEngineEndsAPull(t *testing.T) {
 	wantTaskError(t, err, muster.EngineFailed, "in time")
 }
 
-// TestHangingEngineInASweepIsDetected holds that what is done between two questions to the engine keeps no answer from
+// TestHangingEngineInASweepIsDetected checks that what is done between two questions to the engine keeps no answer from
 // every worker with containers.
 func TestHangingEngineInASweepIsDetected(t *testing.T) {
 	const well, frozen, over = 0, 1, 2
@@ -266,7 +266,7 @@ func TestHangingEngineInASweepIsDetected(t *testing.T) {
 	is.Store(over)
 }
 
-// TestFailedRemovalDoesNotBlockOthers holds that what hangs while it is removed does not hold up others.
+// TestFailedRemovalDoesNotBlockOthers checks that what hangs while it is removed does not hold up others.
 func TestFailedRemovalDoesNotBlockOthers(t *testing.T) {
 	var stuck atomic.Pointer[string]
 	w := newTestEnvAt(t, throughProxy(t, containertest.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// TestPullErrors holds what engines say: Docker 20.10 and Podman 4.3 to a real registry, as they do in the tests of
+// TestPullErrors checks what engines say: Docker 20.10 and Podman 4.3 to a real registry, as they do in the tests of
 // package container, and newer ones of Docker as their users report it.
 func TestPullErrors(t *testing.T) {
 	e, err := Open("unix:///nowhere.sock")

@@ -89,7 +89,7 @@ func TestForkBombIsLimited(t *testing.T) {
 	}
 }
 
-// TestKillEndsEveryProcess holds that nothing escapes: neither sessions of their own, nor
+// TestKillEndsEveryProcess checks that nothing escapes: neither sessions of their own, nor
 // orphans, nor what forks while it is killed, nor what is stopped.
 func TestKillEndsEveryProcess(t *testing.T) {
 	w := newEnv(t, nil)
@@ -169,7 +169,7 @@ func TestCPUQuota(t *testing.T) {
 	tiny.expect("echo on", "on", 0)
 }
 
-// TestSweep tests that groups from before a restart are removed with their processes, except those of
+// TestSweep checks that groups from before a restart are removed with their processes, except those of
 // attempts that continue.
 func TestSweep(t *testing.T) {
 	w := newEnv(t, nil)
@@ -201,7 +201,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestRecoveredAttempt holds that a group of the same attempt that was not removed is
+// TestRecoveredAttempt checks that a group of the same attempt that was not removed is
 // no obstacle.
 func TestRecoveredAttempt(t *testing.T) {
 	w := newEnv(t, nil)
@@ -215,7 +215,7 @@ func TestRecoveredAttempt(t *testing.T) {
 	}
 }
 
-// TestRemovedGroupsAreRecreated holds that a worker whose groups somebody removed makes them
+// TestRemovedGroupsAreRecreated checks that a worker whose groups somebody removed makes them
 // again, with their bounds.
 func TestRemovedGroupsAreRecreated(t *testing.T) {
 	w := newEnv(t, nil)

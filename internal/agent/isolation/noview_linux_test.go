@@ -17,7 +17,7 @@ import (
 // withoutSysAdmin is set for a process that root starts without the capability to make views.
 const withoutSysAdmin = "LIMIT_TEST_WITHOUT_SYS_ADMIN"
 
-// TestWorkersWithoutSysAdmin holds that root's worker without CAP_SYS_ADMIN, as in a container, runs tasks as users of their
+// TestWorkersWithoutSysAdmin checks that root's worker without CAP_SYS_ADMIN, as in a container, runs tasks as users of their
 // own, without a view of their own, and says so; where its data dir is closed to others, tasks run as root, and it
 // says why.
 func TestWorkersWithoutSysAdmin(t *testing.T) {

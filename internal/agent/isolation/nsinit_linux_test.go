@@ -39,7 +39,7 @@ func (t *task) startListening(path string, argv ...string) (*proc, net.Listener,
 	return p, listener, err
 }
 
-// TestAllowlistListens holds that what listens in the network of a task with an allowlist is
+// TestAllowlistListens checks that what listens in the network of a task with an allowlist is
 // there from its first instruction, and served here; that it has no other way out, and
 // that a program that cannot be started is reported as such.
 func TestAllowlistListens(t *testing.T) {
@@ -78,7 +78,7 @@ func TestAllowlistListens(t *testing.T) {
 	}
 }
 
-// TestListenInAnotherNamespace holds that the network of a process is entered for that socket only, and
+// TestListenInAnotherNamespace checks that the network of a process is entered for that socket only, and
 // that of a wrong process not at all.
 func TestListenInAnotherNamespace(t *testing.T) {
 	requireRoot(t)

@@ -27,7 +27,7 @@ func (t *task) ids() (uid, gid int) {
 	return uid, gid
 }
 
-// TestEachTaskHasItsOwnUser tests that each task of a worker that runs as root has a user of its own, with sandbox or without.
+// TestEachTaskHasItsOwnUser checks that each task of a worker that runs as root has a user of its own, with sandbox or without.
 func TestEachTaskHasItsOwnUser(t *testing.T) {
 	requireRoot(t)
 	for _, mode := range []Mode{Auto, Off} {
@@ -48,7 +48,7 @@ func TestEachTaskHasItsOwnUser(t *testing.T) {
 	}
 }
 
-// TestSocketsOfRootAreInaccessible holds that tasks neither come to sockets of root's by name, nor listen to the machine's traffic.
+// TestSocketsOfRootAreInaccessible checks that tasks neither come to sockets of root's by name, nor listen to the machine's traffic.
 func TestSocketsOfRootAreInaccessible(t *testing.T) {
 	requireRoot(t)
 	python := requirePython(t)
@@ -90,7 +90,7 @@ func requirePython(t *testing.T) string {
 	return python
 }
 
-// TestOtherProcessesAreHidden tests that a task sees only its own processes, whatever its user.
+// TestOtherProcessesAreHidden checks that a task sees only its own processes, whatever its user.
 func TestOtherProcessesAreHidden(t *testing.T) {
 	requireRoot(t)
 	requireView(t)
@@ -112,7 +112,7 @@ func TestOtherProcessesAreHidden(t *testing.T) {
 	}
 }
 
-// TestCheckpointsMoveBetweenUsers holds that what one attempt left is the next one's to change, with its links, and that a file
+// TestCheckpointsMoveBetweenUsers checks that what one attempt left is the next one's to change, with its links, and that a file
 // outside is nobody's to have.
 func TestCheckpointsMoveBetweenUsers(t *testing.T) {
 	requireRoot(t)
@@ -135,7 +135,7 @@ func TestCheckpointsMoveBetweenUsers(t *testing.T) {
 	}
 }
 
-// TestUsersAreStored tests that the user of an attempt from before a restart is not given to another attempt, and is free after its end.
+// TestUsersAreStored checks that the user of an attempt from before a restart is not given to another attempt, and is free after its end.
 func TestUsersAreStored(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
@@ -158,7 +158,7 @@ func TestUsersAreStored(t *testing.T) {
 	}
 }
 
-// TestSharedFolders tests that all tasks can change what they share, whatever user created it, and nothing else.
+// TestSharedFolders checks that all tasks can change what they share, whatever user created it, and nothing else.
 func TestSharedFolders(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
@@ -181,7 +181,7 @@ func TestSharedFolders(t *testing.T) {
 	}
 }
 
-// TestToolsRunUnprivileged holds that what builds packages for tasks is no user of theirs and not root, with its folders.
+// TestToolsRunUnprivileged checks that what builds packages for tasks is no user of theirs and not root, with its folders.
 func TestToolsRunUnprivileged(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
@@ -230,7 +230,7 @@ func TestUIDPool(t *testing.T) {
 	}
 }
 
-// TestDeviceGroups holds that only groups that may use a GPU are those of tasks with one.
+// TestDeviceGroups checks that only groups that may use a GPU are those of tasks with one.
 func TestDeviceGroups(t *testing.T) {
 	var want []uint32
 	for _, pattern := range []string{"/dev/nvidia*", "/dev/dri/*", "/dev/kfd"} {

@@ -79,7 +79,7 @@ func TestProgramsOutsideTheSandboxAreDenied(t *testing.T) {
 	}
 }
 
-// TestTruncateIsDenied holds that a file which may not be written may not be emptied, either.
+// TestTruncateIsDenied checks that a file which may not be written may not be emptied, either.
 func TestTruncateIsDenied(t *testing.T) {
 	requireLandlock(t, landlock.TruncateABI)
 	w := newEnv(t, nil)
@@ -119,7 +119,7 @@ func TestSuperuserInTheSandbox(t *testing.T) {
 	}
 }
 
-// TestOtherProcessesAreInaccessible holds that a task of the same user reaches neither this
+// TestOtherProcessesAreInaccessible checks that a task of the same user reaches neither this
 // process nor another task.
 func TestOtherProcessesAreInaccessible(t *testing.T) {
 	requireLandlock(t, landlock.StrictABI)
@@ -271,7 +271,7 @@ func TestTaskUser(t *testing.T) {
 	}
 }
 
-// TestHardLinks holds that a file outside is not given away by another name of it.
+// TestHardLinks checks that a file outside is not given away by another name of it.
 func TestHardLinks(t *testing.T) {
 	requireRoot(t)
 	nobody := requireUser(t)
@@ -286,7 +286,7 @@ func TestHardLinks(t *testing.T) {
 	}
 }
 
-// TestDataDirOnlyRootCanReach holds that tasks work in a folder that lies in one of root's own, of which they see nothing else.
+// TestDataDirOnlyRootCanReach checks that tasks work in a folder that lies in one of root's own, of which they see nothing else.
 func TestDataDirOnlyRootCanReach(t *testing.T) {
 	requireRoot(t)
 	requireUser(t)
@@ -371,7 +371,7 @@ func TestRefusedConfigs(t *testing.T) {
 	}
 }
 
-// TestWorkerDataIsDeniedByAnyPath holds that the worker's data are out of reach by whatever name,
+// TestWorkerDataIsDeniedByAnyPath checks that the worker's data are out of reach by whatever name,
 // also where they lie in what tasks may read.
 func TestWorkerDataIsDeniedByAnyPath(t *testing.T) {
 	top := t.TempDir()

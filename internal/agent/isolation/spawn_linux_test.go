@@ -38,7 +38,7 @@ func TestSpawnPlain(t *testing.T) {
 	}
 }
 
-// TestSpawnerIsNotRestricted holds that whatever tasks are put into, this process is not.
+// TestSpawnerIsNotRestricted checks that whatever tasks are put into, this process is not.
 func TestSpawnerIsNotRestricted(t *testing.T) {
 	w := newEnv(t, nil)
 	secret := filepath.Join(w.data, "identity")

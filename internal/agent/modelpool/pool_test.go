@@ -126,7 +126,7 @@ func TestBrokenHostIsIgnored(t *testing.T) {
 	acquire(t, k, serverSpec("a", ""))
 }
 
-// TestHostLogIsNotALink holds that the worker shows no other file, and waits for nothing, where a host has put a
+// TestHostLogIsNotALink checks that the worker shows no other file, and waits for nothing, where a host has put a
 // link or a pipe in the place of its log.
 func TestHostLogIsNotALink(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "identity.json")

@@ -139,7 +139,7 @@ func TestEngineAtSocket(t *testing.T) {
 	}
 }
 
-// TestHangingEngine holds that an engine which takes a connection and never
+// TestHangingEngine checks that an engine which takes a connection and never
 // answers is given up.
 func TestHangingEngine(t *testing.T) {
 	socket := engine(t, "", "")

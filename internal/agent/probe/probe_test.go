@@ -102,7 +102,7 @@ func TestRunOnThisMachine(t *testing.T) {
 	}
 }
 
-// TestEmptyMachine holds that a machine without tools, home or engines has facts all
+// TestEmptyMachine checks that a machine without tools, home or engines has facts all
 // the same, and nothing to complain about.
 func TestEmptyMachine(t *testing.T) {
 	p := onlyPath(t, Config{Data: t.TempDir()})
@@ -118,7 +118,7 @@ func TestEmptyMachine(t *testing.T) {
 	}
 }
 
-// TestHangingTools holds that tools which never answer are killed with what they
+// TestHangingTools checks that tools which never answer are killed with what they
 // started, and that their facts are absent with a note.
 func TestHangingTools(t *testing.T) {
 	envTag := filepath.Join(t.TempDir(), "pids")
@@ -167,7 +167,7 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// TestMissingResponse holds that a fact which hangs in the kernel holds up
+// TestMissingResponse checks that a fact which hangs in the kernel holds up
 // neither the others nor itself again.
 func TestMissingResponse(t *testing.T) {
 	p := onlyPath(t, Config{})
@@ -198,7 +198,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestRegistryAuth holds that the JSON form, which docs/workers.md documents, stays as it
+// TestRegistryAuth checks that the JSON form, which docs/workers.md documents, stays as it
 // is.
 func TestKeys(t *testing.T) {
 	half, size, count := 0.5, muster.Size(1), uint64(1)

@@ -51,7 +51,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestTagsAreValidInSpecs holds that a job can name every tag.
+// TestTagsAreValidInSpecs checks that a job can name every tag.
 func TestTagsAreValidInSpecs(t *testing.T) {
 	spec := &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindNoop, Where: muster.Where{Tags: tags(allFacts())}}}}
 	if wrong := specvalidate.Spec(spec.Normalize()); len(wrong) > 0 {
@@ -59,7 +59,7 @@ func TestTagsAreValidInSpecs(t *testing.T) {
 	}
 }
 
-// TestTagsAreDocumented holds that the table in docs/workers.md has every tag, and
+// TestTagsAreDocumented checks that the table in docs/workers.md has every tag, and
 // none that is never given.
 func TestTagsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/workers.md")

@@ -115,7 +115,7 @@ func TestWatchWaitsForAnInstallation(t *testing.T) {
 	w.expect(t, []string{"linux torch"}, 30*s)
 }
 
-// TestWatchProbesOnceMore holds that a driver may take its time after its device has
+// TestWatchProbesOnceMore checks that a driver may take its time after its device has
 // appeared.
 func TestWatchProbesOnceMore(t *testing.T) {
 	w := &fakeMachine{tags: "linux"}
@@ -123,7 +123,7 @@ func TestWatchProbesOnceMore(t *testing.T) {
 	w.expect(t, []string{"linux cuda"}, 21*s, 51*s)
 }
 
-// TestWatchConfirmsALoss holds that a tool which hangs once takes nothing
+// TestWatchConfirmsALoss checks that a tool which hangs once takes nothing
 // away.
 func TestWatchConfirmsALoss(t *testing.T) {
 	w := &fakeMachine{tags: "linux cuda", gpus: []string{"GPU-a"}}
@@ -135,7 +135,7 @@ func TestWatchConfirmsALoss(t *testing.T) {
 	w.expect(t, []string{"linux"}, 10*m, 10*m+1*s)
 }
 
-// TestWatchBacksOffFromFalseHints holds that files which change all the time do not keep the
+// TestWatchBacksOffFromFalseHints checks that files which change all the time do not keep the
 // worker busy.
 func TestWatchBacksOffFromFalseHints(t *testing.T) {
 	w := &fakeMachine{tags: "linux"}
@@ -158,7 +158,7 @@ func TestWatchOfTheDisk(t *testing.T) {
 	w.expect(t, []string{"linux"}, 10*m, 20*m, 30*m, 40*m)
 }
 
-// TestHints holds that a tool which appears on the PATH is a hint.
+// TestHints checks that a tool which appears on the PATH is a hint.
 func TestHints(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)

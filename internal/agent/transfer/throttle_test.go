@@ -92,7 +92,7 @@ func (b *chunkReader) Read(buf []byte) (int, error) {
 	return b.ReadCloser.Read(buf)
 }
 
-// TestTransfersAreThrottled holds that throttled transfers bring the same bytes
+// TestTransfersAreThrottled checks that throttled transfers bring the same bytes
 // in both directions, a piece at a time.
 func TestTransfersAreThrottled(t *testing.T) {
 	s := newServer(t)

@@ -74,7 +74,7 @@ type row struct {
 	More []any             `json:"more,omitempty"`
 }
 
-// TestFormatsAgree holds that JSON, YAML and ids tell the same, for one thing and
+// TestFormatsAgree checks that JSON, YAML and ids tell the same, for one thing and
 // for lists.
 func TestFormatsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// TestTokenSources holds that an argument counts more than a variable, and that only a token
+// TestTokenSources checks that an argument counts more than a variable, and that only a token
 // among the arguments is warned of.
 func TestTokenSources(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
@@ -78,7 +78,7 @@ func TestTokenSources(t *testing.T) {
 	}
 }
 
-// TestUpgradePassesTokensInTheEnvironment holds that the next program finds the tokens, however this one came by them, and
+// TestUpgradePassesTokensInTheEnvironment checks that the next program finds the tokens, however this one came by them, and
 // no other process does.
 func TestUpgradePassesTokensInTheEnvironment(t *testing.T) {
 	args := os.Args
@@ -99,7 +99,7 @@ func TestUpgradePassesTokensInTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestOverwriteOnlyProcessArguments holds that only the memory of this process's arguments is overwritten.
+// TestOverwriteOnlyProcessArguments checks that only the memory of this process's arguments is overwritten.
 func TestOverwriteOnlyProcessArguments(t *testing.T) {
 	args := []string{"muster", "worker", "--token", "a constant", "--join-token=another"}
 	if got, want := secretValues(args), []string{"a constant", "another"}; !slices.Equal(got, want) {

@@ -56,7 +56,7 @@ func TestReadListsOmittedTasks(t *testing.T) {
 	}
 }
 
-// TestTasksWithoutMeasurementsAreListed holds what the exit status tells: a job with a benchmark among its stages did measure.
+// TestTasksWithoutMeasurementsAreListed checks what the exit status tells: a job with a benchmark among its stages did measure.
 func TestTasksWithoutMeasurementsAreListed(t *testing.T) {
 	all := twoReports(t)[:1] // of task 7.0
 	for named, want := range map[string]bool{"7": true, "7.0": true, "7.1": false, "8": false} {

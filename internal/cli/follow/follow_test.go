@@ -70,7 +70,7 @@ func TestJobThatNeverStarts(t *testing.T) {
 	}
 }
 
-// TestPrefixedLines holds that with a prefix every line is whole and nothing is
+// TestPrefixedLines checks that with a prefix every line is whole and nothing is
 // lost, however the output is cut.
 func TestPrefixedLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

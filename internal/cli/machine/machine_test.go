@@ -83,7 +83,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestDrawNothing holds that what is not there is left out.
+// TestDrawNothing checks that what is not there is left out.
 func TestDrawNothing(t *testing.T) {
 	text := draw(t, &probe.Facts{}, 80, false)
 	for _, title := range []string{"CONTAINERS", "PYTHON", "MODELS", "LIMITS", "NETWORK"} {

@@ -139,7 +139,7 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// TestDaemon holds what the tests of faults rely on: an engine of a test's own comes back with what it had, and nothing
+// TestDaemon checks what the tests of faults rely on: an engine of a test's own comes back with what it had, and nothing
 // of it stays behind.
 func TestDaemon(t *testing.T) {
 	var dir string

@@ -331,7 +331,7 @@ func TestCountersOfVersion2(t *testing.T) {
 	}
 }
 
-// TestInferredOOMKill tests that an OOM kill that version 1 does not count in the group around a container is inferred if the group was full and
+// TestInferredOOMKill checks that an OOM kill that version 1 does not count in the group around a container is inferred if the group was full and
 // the kernel has killed a process since.
 func TestInferredOOMKill(t *testing.T) {
 	for _, c := range []struct {

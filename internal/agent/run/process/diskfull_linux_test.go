@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// TestFullDiskIsAFleetFault holds that a program that fails while the worker's disk has no space
+// TestFullDiskIsAFleetFault checks that a program that fails while the worker's disk has no space
 // left failed for that, however it ended and though it says nothing of it, and that another failure stays its own.
 func TestFullDiskIsAFleetFault(t *testing.T) {
 	for _, c := range []struct {
