@@ -487,7 +487,7 @@ func TestGangDoesNotStarve(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasSuffix(x.Summary, "; 4 workers are kept free for it") {
+		if strings.HasSuffix(x.Summary, "; 4 workers are reserved for it") {
 			kept++
 		}
 		if ended == 0 && kept == 0 {

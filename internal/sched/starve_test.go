@@ -39,7 +39,7 @@ func (d *env) wantReserved(worker string, job muster.JobID, num int, want bool) 
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if got := strings.HasSuffix(x.Summary, "; worker "+worker+" is kept free for it"); got != want {
+	if got := strings.HasSuffix(x.Summary, "; worker "+worker+" is reserved for it"); got != want {
 		d.t.Fatalf("worker %s is reserved for task %s: %t; %s", worker, x.Task, got, x.Summary)
 	}
 }
@@ -84,7 +84,7 @@ func TestStarvingTaskGetsAWorker(t *testing.T) {
 	d.wantReserved("a", big, 0, false)
 	d.heartbeatAll(second)
 	d.wantReserved("a", big, 0, true)
-	if why := d.workerReason(1, 9, "a"); why != "is kept free for 2.0, which has waited for longer" {
+	if why := d.workerReason(1, 9, "a"); why != "is reserved for 2.0, which has waited for longer" {
 		t.Errorf("the reason for the small task is: %s", why)
 	}
 	d.finish(1, 1, muster.AttemptSucceeded)
@@ -143,7 +143,7 @@ func TestReservationMovesWhenAWorkerLeaves(t *testing.T) {
 }
 
 // TestFewWorkersAreReserved checks that a task that fits nowhere reserves nothing, and
-// that of four workers one at the most is kept free.
+// that of four workers one at the most is reserved.
 func TestFewWorkersAreReserved(t *testing.T) {
 	t.Parallel()
 	d, _ := newStarvedEnv(t, "a", "b", "c", "d")
@@ -156,7 +156,7 @@ func TestFewWorkersAreReserved(t *testing.T) {
 		id := muster.TaskID{Job: g.Job, Num: g.First + g.Materialized}
 		if x, err := d.s.Explain(d.now, id); err != nil {
 			t.Fatal(err)
-		} else if strings.Contains(x.Summary, "is kept free for it") {
+		} else if strings.Contains(x.Summary, "is reserved for it") {
 			reserved = append(reserved, id.String())
 		}
 	}
@@ -185,7 +185,7 @@ func TestHigherPriorityTakesTheReservation(t *testing.T) {
 	d.wantSent("assign a 4.0#1")
 }
 
-// TestEndlessTaskDoesNotBlockAReservation checks that another worker is kept free when
+// TestEndlessTaskDoesNotBlockAReservation checks that another worker is reserved when
 // the one that was chosen first turns out to be busy for ever.
 func TestEndlessTaskDoesNotBlockAReservation(t *testing.T) {
 	t.Parallel()
