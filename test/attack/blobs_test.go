@@ -54,7 +54,7 @@ func treeOf(sums ...string) string {
 	return string(b)
 }
 
-// folderSpec is a job whose task runs a script beside the files of a folder.
+// folderSpec is a job whose task runs a script in a folder with files.
 func folderSpec(sum string) *muster.Spec {
 	return &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindScript, Script: &muster.Script{Text: "echo hello"}, Files: "sha256:" + sum}}}
 }
@@ -153,8 +153,8 @@ func TestBlobsBelongToProjects(t *testing.T) {
 	}
 }
 
-// TestWorkerReadsOnlyBlobsOfItsAttempts checks that a worker's key reads the folder of an attempt that it holds, and nothing
-// else: not before, not what other jobs have, and not after the end.
+// TestWorkerReadsOnlyBlobsOfItsAttempts checks that a worker's key can read the folder of an attempt only while the worker runs it, and no
+// blobs of other jobs.
 func TestWorkerReadsOnlyBlobsOfItsAttempts(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -251,8 +251,8 @@ func TestWorkerReportsOnlyItsOwnFiles(t *testing.T) {
 	}
 }
 
-// TestFileOfTwoJobsIsSentOnce checks that a worker may name a file for one job that it has as an input of another:
-// the server says that the file need not be sent, and then takes the report.
+// TestFileOfTwoJobsIsSentOnce checks that a worker can report a file for one job that it has as an input of another: the server answers that
+// it need not be sent, and accepts the report.
 func TestFileOfTwoJobsIsSentOnce(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

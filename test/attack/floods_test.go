@@ -26,8 +26,8 @@ const (
 	flooding    = 450 // connections
 )
 
-// holdConnection keeps a connection open to the server for as long as the test runs, and opens another one when it is closed. It
-// says something on each; what it says may be nothing.
+// holdConnection keeps a connection to the server open until the test ends, and opens another one when it is closed. It sends data on each,
+// which may be empty.
 func (e *env) holdConnection(ctx context.Context, payload string) {
 	for ctx.Err() == nil {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.Addr)
@@ -137,8 +137,7 @@ func TestRequestsOfOneKeyDoNotBlockOthers(t *testing.T) {
 	e.checkServing("streams of one key")
 }
 
-// TestReadinessFloodIsCheap asks whether the server is ready, without a key, again and again, with workers
-// that said as much of themselves as they may.
+// TestReadinessFloodIsCheap requests the readiness repeatedly, without a key, while workers with the largest permitted facts are connected.
 func TestReadinessFloodIsCheap(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

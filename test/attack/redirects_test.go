@@ -102,8 +102,8 @@ func (s *hostileServer) receive(conn link.ServerConn, desc string, match func(*l
 	}
 }
 
-// TestWorkersDoNotFollowRedirects assigns a task whose files the server redirects to another address: the worker asks
-// nobody there, and shows its key to nobody.
+// TestWorkersDoNotFollowRedirects assigns a task whose files the server redirects to another address: the worker sends neither a request nor
+// its key to it.
 func TestWorkersDoNotFollowRedirects(t *testing.T) {
 	t.Parallel()
 	led := make(chan string, 100)

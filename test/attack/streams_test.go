@@ -24,8 +24,8 @@ import (
 	"github.com/muster-dev/muster/internal/link/wslink"
 )
 
-// promptLimit is how long what must end at once may take on a machine that stands still for seconds. It is
-// less than every limit by which streams and uploads end anyway.
+// promptLimit is the time in which streams must end on a machine that may pause for seconds. It is shorter than all limits by which streams
+// and uploads end anyway.
 const promptLimit = 12 * time.Second
 
 // attempt lets a played worker start an attempt that does not end.

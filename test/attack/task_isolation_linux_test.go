@@ -17,7 +17,7 @@ import (
 
 const python = "/usr/bin/python3"
 
-// startRootWorker starts a worker of root's as people do, without options that hold tasks.
+// startRootWorker starts a worker as root with the default options.
 func startRootWorker(t *testing.T, flags ...string) (*mustertest.Cluster, *mustertest.Process) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -44,7 +44,7 @@ func runScript(t *testing.T, c *mustertest.Cluster, script string) string {
 	return out
 }
 
-// sockets is a program that says which of its attempts to make and to connect sockets succeed.
+// sockets is a program that prints which of its attempts to create and connect sockets succeed.
 const sockets = `
 import socket, sys
 def attempt(name, do):
@@ -59,8 +59,8 @@ for path in sys.argv[1:]:
     attempt("connect to " + path, lambda: socket.socket(socket.AF_UNIX).connect(path))
 `
 
-// TestTaskOfRootWorkerIsUnprivileged checks that a task of a worker that is run by root has no capability, cannot listen to
-// the machine's traffic, and comes to no socket that only root may use, such as a container engine's.
+// TestTaskOfRootWorkerIsUnprivileged checks that a task of a worker that runs as root has no capabilities, cannot capture the machine's
+// traffic, and cannot connect to sockets that only root may use, such as a container engine's.
 func TestTaskOfRootWorkerIsUnprivileged(t *testing.T) {
 	t.Parallel()
 	c, _ := startRootWorker(t)

@@ -26,8 +26,8 @@ done
 cat /proc/$WATCHED/environ >/dev/null 2>&1 && echo READ''ABLE
 echo searched`
 
-// TestTaskCannotReadWorkerTokens checks that a task does not find its worker's join token, nor a key of another
-// user of the API, in the command line or the environment of any process, also where both were given as arguments.
+// TestTaskCannotReadWorkerTokens checks that a task cannot find its worker's join token, or a key of another API user, in the command line or
+// the environment of any process, even if both were passed as arguments.
 func TestTaskCannotReadWorkerTokens(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())

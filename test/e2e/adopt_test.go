@@ -127,9 +127,7 @@ func TestTasksEndWithoutAWorker(t *testing.T) {
 	}
 }
 
-// TestShimKilled kills the process that holds the tasks while its worker lives:
-// the tasks end at once as the fleet's fault, with everything that they started, and
-// run again.
+// TestShimKilled kills the shim while its worker runs: the tasks end at once as the fleet's fault, with all of their processes, and run again.
 func TestShimKilled(t *testing.T) {
 	t.Parallel()
 	const tasks = 5
@@ -157,8 +155,7 @@ func TestShimKilled(t *testing.T) {
 	awaitNoTasks(t, c, dir)
 }
 
-// TestWorkerAndShimKilled kills both: nothing of their tasks is left once the worker
-// is back, and the tasks run again.
+// TestWorkerAndShimKilled kills both: when the worker is back, no processes of their tasks remain, and the tasks run again.
 func TestWorkerAndShimKilled(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())

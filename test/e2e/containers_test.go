@@ -21,8 +21,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// TestContainersSurviveTheWorker kills a worker ten times while ten containers run and end: each runs
-// once, ends with its true exit code, and has its whole log, and nothing of them is left.
+// TestContainersSurviveTheWorker kills a worker ten times while ten containers run and end: each runs once, ends with its exit code, has its
+// complete log, and leaves nothing.
 func TestContainersSurviveTheWorker(t *testing.T) {
 	newContainerEnv(t, containertest.SharedEngine(t)).testOutlivesWorker(10, 10)
 }
@@ -144,8 +144,7 @@ func TestContainersWithoutWorkerAndShim(t *testing.T) {
 	}
 }
 
-// TestShimOfContainersKilled kills the process that holds containers while its worker lives: they end at once as
-// the fleet's fault, and run again.
+// TestShimOfContainersKilled kills the shim of containers while its worker runs: they end at once as the fleet's fault, and run again.
 func TestShimOfContainersKilled(t *testing.T) {
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	b.start("--slots", "3")
@@ -166,7 +165,7 @@ func TestShimOfContainersKilled(t *testing.T) {
 	b.awaitCleanup()
 }
 
-// TestUpgradeWithContainers has a worker continue as another program while containers run: they do not notice.
+// TestUpgradeWithContainers upgrades a worker in place while containers run: they are not affected.
 func TestUpgradeWithContainers(t *testing.T) {
 	const tasks = 5
 	b := newContainerEnv(t, containertest.SharedEngine(t))
@@ -316,7 +315,7 @@ func chattyScript(n int) string {
 	return s.String()
 }
 
-// TestContainerCancelled cancels a container that heeds nothing.
+// TestContainerCancelled cancels a container that ignores signals.
 func TestContainerCancelled(t *testing.T) {
 	newContainerEnv(t, containertest.SharedEngine(t)).testCancelled()
 }
@@ -337,7 +336,7 @@ func (b *containerEnv) testCancelled() {
 	b.awaitCleanup()
 }
 
-// TestPodman has the same of Podman: tasks that end in all ways, one that heeds nothing, a worker that is killed, and nothing left.
+// TestPodman runs the same with Podman: tasks with every outcome, one that ignores signals, a killed worker, and no leftovers.
 func TestPodman(t *testing.T) {
 	t.Parallel()
 	host := containertest.StartPodman(t)

@@ -24,7 +24,7 @@ func wordCountSpec(text, input string) *muster.Spec {
 	}}
 }
 
-// TestCustomKind has the example kind, in Perl, on one of two workers.
+// TestCustomKind runs the example kind, in Perl, with one of two workers offering it.
 func TestCustomKind(t *testing.T) {
 	t.Parallel()
 	if err := exec.CommandContext(t.Context(), "perl", "-MJSON::PP", "-e", "1").Run(); err != nil {

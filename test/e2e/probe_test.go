@@ -35,9 +35,8 @@ func awaitTags(t *testing.T, c *mustertest.Cluster, worker string, want ...strin
 	return w
 }
 
-// TestMachineChanges checks that what is installed, plugged in, started and removed
-// while a worker runs is offered, or is not any more, without a restart; that what
-// waits for it starts; and that what the operator said stays.
+// TestMachineChanges checks that changes of the machine while a worker runs (programs that are installed, devices, started engines) change its
+// offer without a restart, that waiting tasks then start, and that the operator's options remain.
 func TestMachineChanges(t *testing.T) {
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-11111111-2222-3333-4444-555555555555", Name: "NVIDIA L4", Memory: 23034 << 20})
 	smi.Remove()

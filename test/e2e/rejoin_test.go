@@ -13,10 +13,9 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestServerLostItsData starts a server on an empty data dir in the place of one whose
-// worker runs a task, and has an output and a report to deliver: the worker stops the
-// task, joins again as a new worker, and tells the new server nothing of the old one's
-// tasks, though those of the new one have the same numbers.
+// TestServerLostItsData replaces the data dir of a server by an empty one while its worker runs a task, and has output and a report to send:
+// the worker stops the task, joins again as a new worker, and sends the new server nothing about the old tasks, although the new ones have the
+// same numbers.
 func TestServerLostItsData(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.New(t, t.TempDir())
@@ -88,8 +87,7 @@ func TestRemovedWorkerDoesNotRejoin(t *testing.T) {
 	}
 }
 
-// TestUpSurvivesItsWorker revokes the key of the worker that runs in one process with the server: the server keeps running and says why
-// the worker ended.
+// TestUpSurvivesItsWorker revokes the key of the worker of muster up: the server keeps running and logs why the worker ended.
 func TestUpSurvivesItsWorker(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.NewUp(t, t.TempDir())

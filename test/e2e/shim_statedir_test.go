@@ -37,8 +37,8 @@ func TestDataDirDeleted(t *testing.T) {
 	})
 }
 
-// TestDataDirCopied starts a worker on a copy of the data dir of one that runs tasks: it does not start, and says what
-// to do; the tasks run on. Without what names the original in the copy it is another worker.
+// TestDataDirCopied starts a worker on a copy of the data dir of one that runs tasks: it exits with an error that says what to do, and the
+// tasks continue. Without the reference to the original the copy is another worker.
 func TestDataDirCopied(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())

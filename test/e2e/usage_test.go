@@ -28,8 +28,8 @@ func awaitSamples(t *testing.T, c *mustertest.Cluster, id muster.TaskID, n int) 
 	return s
 }
 
-// TestUsageSurvivesTheWorker kills the worker of a task that is measured: its series is
-// there live and afterwards, has a gap and nothing twice, and its output is as if it had none.
+// TestUsageSurvivesTheWorker kills the worker of a task: its usage series is available live and afterwards, has a gap and no duplicates, and
+// does not change its output.
 func TestUsageSurvivesTheWorker(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestEcho needs no runtime: it holds that kinds with an input reach a worker and come back.
+// TestEcho checks without a runtime that the input of a kind reaches a worker and is returned.
 func TestEcho(t *testing.T) {
 	w := newEnv(t, t.TempDir())
 	var back map[string]any

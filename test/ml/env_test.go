@@ -30,14 +30,14 @@ type env struct {
 	Data   string // the worker's data dir
 }
 
-// newSystemEnv has a worker that uses the system's interpreter, which must have these modules.
+// newSystemEnv starts a worker that uses the system's interpreter, which must have these modules.
 func newSystemEnv(tb testing.TB, modules []string, flags ...string) *env {
 	tb.Helper()
 	requireModules(tb, modules...)
 	return newEnv(tb, tb.TempDir(), append([]string{"--python", systemPython}, flags...)...)
 }
 
-// newFullEnv has a worker with the runtimes of make test-ml, which are kept between runs.
+// newFullEnv starts a worker with the runtimes of make test-ml, which are kept between runs.
 func newFullEnv(tb testing.TB, flags ...string) *env {
 	tb.Helper()
 	if os.Getenv("MUSTER_TEST_ML") == "" {
@@ -80,7 +80,7 @@ func requireModules(tb testing.TB, modules ...string) {
 	}
 }
 
-// finishedTask is a task that has ended, with what it left.
+// finishedTask is a task that has ended, with its files.
 type finishedTask struct {
 	muster.Task
 
@@ -147,7 +147,7 @@ func (e *finishedTask) requireSucceeded(result any) {
 	}
 }
 
-// requireFailed fails the test unless the task did, for this reason and with these words in what it says.
+// requireFailed fails the test unless the task failed for this reason with these words in its message.
 func (e *finishedTask) requireFailed(reason muster.Reason, words ...string) {
 	e.env.t.Helper()
 	if e.State != muster.Failed || e.Reason != reason {
@@ -178,7 +178,7 @@ func (e *finishedTask) file(name string) []byte {
 	return b.Bytes()
 }
 
-// log is all that the task printed, and what the worker said of it.
+// log returns the output of the task and the worker's messages in it.
 func (e *finishedTask) log() string {
 	e.env.t.Helper()
 	var out []byte

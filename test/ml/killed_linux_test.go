@@ -15,9 +15,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestTrainingSurvivesKills has a training lose, in the middle of an epoch, first its worker, which comes back and continues
-// with the same program, then that program, and its worker for good: another one continues from the checkpoint, to the very
-// bytes of a training that was left alone.
+// TestTrainingSurvivesKills kills, in the middle of an epoch, first the worker of a training, which returns and continues with the same
+// program, then that program, and finally the worker for good: another worker continues from the checkpoint, and the result is identical to
+// that of an undisturbed training.
 func TestTrainingSurvivesKills(t *testing.T) {
 	const epochs, size, images = 4, 4, 1437
 	w := newSystemEnv(t, []string{"torch", "sklearn", "matplotlib"}, "--slots", "1")
@@ -103,7 +103,8 @@ func TestTrainingSurvivesKills(t *testing.T) {
 	}
 }
 
-// readProgress is what the program of a task has told last of its progress, and whether it has kept a state. Of one that has just begun, or ended, it is nothing.
+// readProgress returns the last progress that the task's program reported, and whether it has saved its state. It is empty for a program that
+// has just started or has ended.
 func readProgress(tb testing.TB, pid int) (progress float64, hasState bool) {
 	tb.Helper()
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))

@@ -21,8 +21,8 @@ import (
 	"github.com/muster-dev/muster/internal/spec"
 )
 
-// TestEveryKind has each kind that is a program in Python do something that can be held against what must come out: alone, with
-// what a stage before it left, and with what it left itself.
+// TestEveryKind runs each kind that is a Python program with verifiable results: alone, with the output of an earlier stage, and with its own
+// earlier output.
 func TestEveryKind(t *testing.T) {
 	w := newFullEnv(t)
 	files := w.uploadMaterials()
@@ -73,7 +73,7 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// checkArtifactURLs holds that each address in the result is that of an artifact.
+// checkArtifactURLs checks that each URL in the result is that of an artifact.
 func (e *finishedTask) checkArtifactURLs() {
 	e.env.t.Helper()
 	for _, m := range regexp.MustCompile(`ipfs://([^"]*)`).FindAllSubmatch(e.Result, -1) {
@@ -83,7 +83,7 @@ func (e *finishedTask) checkArtifactURLs() {
 	}
 }
 
-// stageChecks hold what stages of kinds.yaml did against what must come out.
+// stageChecks verify the results of the stages of kinds.yaml.
 var stageChecks = map[string]func(e *finishedTask){
 	"convert": func(e *finishedTask) {
 		var r struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestMissingPackagesOfAnInterpreter is said with what to do, and the kinds whose packages it has run.
+// TestMissingPackagesOfAnInterpreter checks that missing packages are reported with a fix, and that kinds whose packages are installed run.
 func TestMissingPackagesOfAnInterpreter(t *testing.T) {
 	w := newSystemEnv(t, []string{"torch", "sklearn", "pandas", "matplotlib", "PIL"})
 	w.runTask("mnist_training", map[string]any{"dataset": "digits", "limit": 100, "epochs": 1}).requireSucceeded(nil)

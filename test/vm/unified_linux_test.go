@@ -144,8 +144,8 @@ func TestOrdinaryUser(t *testing.T) {
 	s.awaitGroupRemoved(group)
 }
 
-// TestServiceRestarts checks that a worker which was killed is started again in the group of its service, beside its running
-// tasks: those keep their limits, and new ones have some.
+// TestServiceRestarts checks that a killed worker is restarted in the group of its service while its tasks run: those keep their limits, and
+// new ones have limits, too.
 func TestServiceRestarts(t *testing.T) {
 	requireVM(t)
 	c := mustertest.New(t, newSharedDir(t))
