@@ -162,8 +162,8 @@ func TestReportedAttemptIsNotRenewed(t *testing.T) {
 	})
 }
 
-// A stopped worker receives an assignment after the server has given the attempt up: the lease counts from the last contact before the
-// assignment. The attempt is not started; once the server has answered again, the next one is.
+// A stopped worker receives an assignment after the server has declared the attempt lost: the lease counts from the last contact before the
+// assignment. The attempt is not started; once the server has responded again, the next one is.
 func TestAssignmentWithEndedLease(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t

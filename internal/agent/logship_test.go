@@ -18,8 +18,8 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestRefusedLogsAreRetriedLater has a server without space for logs: few bytes are retried, results are reported meanwhile, and the log is complete
-// in the end.
+// TestRefusedLogsAreRetriedLater has a server without space for logs: few bytes are retried, results are reported meanwhile, and the log is
+// complete at the end.
 func TestRefusedLogsAreRetriedLater(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -57,7 +57,7 @@ func TestRefusedLogsAreRetriedLater(t *testing.T) {
 	})
 }
 
-// TestShortSessionsBackOff has a server that ends every session soon after it began.
+// TestShortSessionsBackOff has a server that ends every session soon after its start.
 func TestShortSessionsBackOff(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -172,7 +172,7 @@ func TestTraffic(t *testing.T) {
 	})
 }
 
-// logsGone checks that no local logs are left.
+// logsGone checks that there are no local logs.
 func logsGone(t *testing.T, dir string) {
 	t.Helper()
 	left, err := os.ReadDir(filepath.Join(dir, "logs"))
@@ -181,7 +181,7 @@ func logsGone(t *testing.T, dir string) {
 	}
 }
 
-// TestEmptyLogsAreRemoved has an attempt whose log was created and stayed empty.
+// TestEmptyLogsAreRemoved has an attempt whose log was created and remained empty.
 func TestEmptyLogsAreRemoved(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -225,7 +225,7 @@ func (f *flakyLogs) set(broken error) {
 	f.broken = broken
 }
 
-// TestTemporarilyUnreadableLogs loses no bytes by a temporary error, and holds an attempt for a bounded time with a permanent one.
+// TestTemporarilyUnreadableLogs checks that a temporary error loses no bytes, and that a permanent one delays an attempt for a limited time.
 func TestTemporarilyUnreadableLogs(t *testing.T) {
 	tooMany := errors.New("too many open files")
 	synctest.Test(t, func(t *testing.T) {
@@ -295,7 +295,7 @@ func TestLogsStayOpenBetweenFrames(t *testing.T) {
 	})
 }
 
-// BenchmarkReadLog reads a log as it is shipped: in chunks of 4 KiB.
+// BenchmarkReadLog reads a log as the worker sends it: in chunks of 4 KiB.
 func BenchmarkReadLog(b *testing.B) {
 	logs, err := tasklog.OpenDir(b.TempDir())
 	if err != nil {

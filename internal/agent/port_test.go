@@ -84,7 +84,7 @@ func TestGangPortIsReserved(t *testing.T) {
 	})
 }
 
-// TestGangPortWithClosingConnections has a port on which connections were just closed: a gang may use it.
+// TestGangPortWithClosingConnections has a port with recently closed connections: a gang may use it.
 func TestGangPortWithClosingConnections(t *testing.T) {
 	port := freePort(t)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":"+strconv.Itoa(port))

@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// A constrained worker says so in its hello, before it can be assigned a task, and in its rejections, so that the server retries as soon as
-// it is ready.
+// A constrained worker reports this in its hello, before it can be assigned a task, and in its rejections, so that the server retries as soon
+// as it is ready.
 func TestHelloReportsReadiness(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t

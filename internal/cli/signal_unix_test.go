@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/internal/cli/app"
 )
 
-// runInterrupted runs a command that gets a SIGINT when the server has done what it asked for, and does not know so yet: its answer
-// to the request that ends with call comes after that.
+// runInterrupted runs a command that gets a SIGINT when the server has executed its request, but before the response to the request that ends
+// with call.
 func runInterrupted(t *testing.T, call string, args ...string) (s *apitest.Server, status int, stderr string) {
 	t.Helper()
 	t.Setenv("MUSTER_CONFIG", filepath.Join(t.TempDir(), "context.json"))

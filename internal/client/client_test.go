@@ -321,8 +321,7 @@ func TestCallsStopWithTheirContext(t *testing.T) {
 	}
 }
 
-// A followed log resumes after broken connections and a restart of the server: every
-// line comes exactly once and in order.
+// A followed log resumes after broken connections and a restart of the server: every line appears exactly once and in order.
 func TestFollowedLogIsComplete(t *testing.T) {
 	s, c, f := start(t)
 	job := submit(t, c, shell("x"))

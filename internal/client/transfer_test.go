@@ -293,7 +293,7 @@ func TestUploadReplacesOtherBytes(t *testing.T) {
 	}
 }
 
-// Neither client nor server holds a file in memory.
+// Neither client nor server reads a whole file into memory.
 func TestLargeFilesAreStreamed(t *testing.T) {
 	_, c, _ := start(t)
 	const size = 64 << 20

@@ -20,7 +20,7 @@ type env struct {
 	release chan struct{}
 }
 
-// rankNew is longer than a busy machine stands still.
+// rankNew is longer than the pauses of a busy machine.
 const rankNew = 4 * time.Second
 
 func newEnv(t *testing.T, total int) *env {

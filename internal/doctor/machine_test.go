@@ -24,12 +24,12 @@ import (
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// newInspection is a round on a machine that is a folder, of which the probe found these facts.
+// newInspection checks a machine whose root is a folder, with these facts of the probe.
 func newInspection(root string, f probe.Facts) *inspection {
 	return &inspection{Config: &Config{root: root, Data: filepath.Join(root, "data")}, facts: func() probe.Facts { return f }, engineList: func() []engine { return nil }}
 }
 
-// nvrm is what /proc/driver/nvidia/version says with a driver.
+// nvrm is the content of /proc/driver/nvidia/version with a driver.
 func nvrm(version string) string {
 	return "NVRM version: NVIDIA UNIX x86_64 Kernel Module  " + version + "  Tue Jan  7 17:46:22 UTC 2025\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n"
 }
@@ -213,7 +213,7 @@ func TestUnusableEngine(t *testing.T) {
 	}
 }
 
-// TestDockerNotRunning checks that a stopped Docker is reported beside a Podman, whether that answers or not.
+// TestDockerNotRunning checks that a stopped Docker is reported in addition to a Podman, whether that responds or not.
 func TestDockerNotRunning(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "")
 	dir := t.TempDir()

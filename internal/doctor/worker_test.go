@@ -269,8 +269,7 @@ func TestHangingChecksTimeOut(t *testing.T) {
 	})
 }
 
-// TestEveryCheckHasAName checks that names are not told by two checks, and groups come one after the
-// other.
+// TestEveryCheckHasAName checks that names are unique and groups are contiguous.
 func TestEveryCheckHasAName(t *testing.T) {
 	t.Parallel()
 	groups := []string{Server, Worker, Containers, GPUs, Python, System}

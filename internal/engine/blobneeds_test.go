@@ -72,7 +72,7 @@ func (r *workerNeeds) entries() (n int) {
 	return n
 }
 
-// Attempts that need more blobs than the cache holds may have all of them, and nothing else.
+// Attempts that need more blobs than fit in the cache can read all of them, and nothing else.
 func TestBlobNeedsOfOneWorkerAreBounded(t *testing.T) {
 	e, trees := newNeedsEngine(t, 50, 20)
 	var needs []sched.BlobRefs

@@ -43,7 +43,7 @@ func (r *env) putTree(t *testing.T, files ...string) string {
 	return r.put(t, data)
 }
 
-// TestIncompleteCheckpointIsIgnored has a worker report checkpoints that are not stored.
+// TestIncompleteCheckpointIsIgnored has a worker that reports checkpoints that are not stored.
 func TestIncompleteCheckpointIsIgnored(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)

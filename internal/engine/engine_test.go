@@ -182,8 +182,7 @@ func succeeded(a muster.AttemptID) muster.Report {
 	return muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded, StartedAt: 1, FinishedAt: 2}
 }
 
-// TestTaskLifecycle takes tasks through a session: the specs come once and before the
-// offers, and a report is acknowledged when it is on disk.
+// TestTaskLifecycle runs tasks in a session: the specs are sent once and before the offers, and a report is acknowledged when it is on disk.
 func TestTaskLifecycle(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
@@ -251,8 +250,7 @@ func TestFailedCommit(t *testing.T) {
 	}
 }
 
-// TestUndetermined has a caller give up during the commit: the error differs from that of
-// a request that was not done.
+// TestUndetermined has a call that is cancelled during the commit: the error differs from that of a request that was not executed.
 func TestUndetermined(t *testing.T) {
 	r := start(t)
 	r.fault.Delay(300 * time.Millisecond)

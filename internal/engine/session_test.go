@@ -106,8 +106,8 @@ func TestLogsOfOtherWorkersAreRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedLogIsAcceptedLater checks that a log which is not a worker's own now is taken once it is: after a
-// restored backup the numbers of a lost time may be given again.
+// TestRefusedLogIsAcceptedLater checks that a log of an attempt that does not belong to the worker is accepted once it does: after a restored
+// backup the numbers of lost jobs may be assigned again.
 func TestRefusedLogIsAcceptedLater(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
@@ -152,8 +152,8 @@ func TestUnknownAttemptsDelayOnlyTheirWorker(t *testing.T) {
 	}
 }
 
-// TestExistingLogIsSetAside checks that an attempt of a job from before this start does not begin with output that
-// is there by its number already: that is of a time which the server has lost.
+// TestExistingLogIsSetAside checks that an attempt of a job from before this start does not begin with existing output of the same number,
+// which belongs to a lost job.
 func TestExistingLogIsSetAside(t *testing.T) {
 	r := start(t)
 	id := r.submit(t, 1) // no worker is there

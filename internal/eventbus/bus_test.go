@@ -165,7 +165,7 @@ func TestManyWatchersWhilePublishing(t *testing.T) {
 	watchers.Wait()
 }
 
-// Resuming after any event gives exactly the events after it, or a resync.
+// Resuming after any event returns exactly the events after it, or a resync.
 func TestResumeIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := eventbus.New("e")
@@ -308,8 +308,7 @@ func TestScopes(t *testing.T) {
 	})
 }
 
-// BenchmarkPublish publishes 10,000 events of tasks beside 100 that follow other tasks of
-// the job.
+// BenchmarkPublish publishes 10,000 events of tasks with 100 watchers of other tasks of the job.
 func BenchmarkPublish(b *testing.B) {
 	bus := eventbus.New("e")
 	ctx, cancel := context.WithCancel(b.Context())

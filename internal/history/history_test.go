@@ -25,7 +25,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// source gives the picture that it has.
+// source returns a fixed snapshot.
 type source struct {
 	mu       sync.Mutex
 	snapshot *sched.FleetSnapshot
@@ -50,7 +50,7 @@ func open(tb testing.TB, s Source, file string) (*History, *bytes.Buffer) {
 	return Open(Config{Source: s, File: file, Log: slog.New(slog.NewTextHandler(&log, nil))}), &log
 }
 
-// makeSnapshot is one of n workers that each hold so many tasks and whose machines have a load.
+// makeSnapshot returns a snapshot of n workers with this number of tasks each and this load.
 func makeSnapshot(n, running int, load float64) *sched.FleetSnapshot {
 	p := &sched.FleetSnapshot{}
 	offers := &muster.Resources{CPUs: 10, Memory: 64 << 30, GPUs: []muster.GPU{{UUID: "a", Memory: 80 << 30}}}
@@ -138,8 +138,8 @@ func TestRunSamplesAndResumes(t *testing.T) {
 	})
 }
 
-// TestResolutionsModel enters loads at random times over nine days and holds each point of random queries against the mean of the samples in
-// its step, as far as their resolution is still kept.
+// TestResolutionsModel enters loads at random times over nine days and compares each point of random queries with the mean of the samples in
+// its step, as far as their resolution is still stored.
 func TestResolutionsModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -94,7 +94,7 @@ func TestGangFitCanBePlaced(t *testing.T) {
 	})
 }
 
-// gangFits makes one worker for each: "w1" has room for the first number of members.
+// gangFits creates one worker for each number: that number of members fits on "w1".
 func gangFits(models string, members ...int) []placement.GangFit {
 	var list []placement.GangFit
 	for i, n := range members {

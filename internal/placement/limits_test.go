@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/placement"
 )
 
-// foreignWorker is a worker of another system, which runs two tasks at once.
+// foreignWorker is a worker of another system, which runs up to two tasks.
 func foreignWorker() *muster.Worker {
 	return &muster.Worker{
 		ID: "id-far", Name: "far", Kinds: []string{"noop"}, Labels: map[string]string{placement.LabelDialect: "other"},
@@ -108,8 +108,8 @@ func TestMaxTasksCountsEveryTask(t *testing.T) {
 	}
 }
 
-// TestLimitsSeparateNeedsOnlyAsNecessary checks that tasks with one key get one answer of every
-// worker, that a fleet that restricts nothing has one class, and that Count says when Needs become too coarse.
+// TestLimitsSeparateNeedsOnlyAsNecessary checks that every worker treats tasks with one key alike, that a fleet without restrictions has one
+// class, and that Count reports when Needs become too coarse.
 func TestLimitsSeparateNeedsOnlyAsNecessary(t *testing.T) {
 	t.Parallel()
 	specs := []muster.TaskSpec{

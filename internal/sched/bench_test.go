@@ -202,7 +202,7 @@ func BenchmarkExplain(b *testing.B) {
 	}
 }
 
-// heartbeat returns a scheduler with a worker that holds so many tasks, and its heartbeat that lists all of them.
+// heartbeat returns a scheduler with a worker that has this number of tasks, and its heartbeat with all of them.
 func heartbeat(tb testing.TB, held int) (*sched.State, sched.Renewed) {
 	tb.Helper()
 	s := sched.New(sched.Config{})

@@ -10,7 +10,7 @@ import (
 
 func withEnv(t *muster.TaskSpec) { t.Env = map[string]string{"A": "1"} }
 
-// on checks that a task is given to a worker.
+// on checks that a task is assigned to a worker.
 func (d *env) on(w muster.WorkerID, job muster.JobID, num int) {
 	d.t.Helper()
 	if t := d.task(job, num); t.Worker != w || t.State != muster.Assigned {
@@ -70,7 +70,7 @@ func TestWorkerOfOneProjectGetsNoTasksOfOthers(t *testing.T) {
 	d.on(d.join("any"), red, 0)
 }
 
-// TestMaxTasksCountsTasksWithAndWithoutCPUs gives a worker as many tasks as it takes, not as many as it has cpus.
+// TestMaxTasksCountsTasksWithAndWithoutCPUs checks that max_tasks limits a worker with more cpus.
 func TestMaxTasksCountsTasksWithAndWithoutCPUs(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)

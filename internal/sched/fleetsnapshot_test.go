@@ -188,7 +188,7 @@ func TestUsageOfJobsIsSummed(t *testing.T) {
 	}
 }
 
-// BenchmarkFleetSnapshot is what the engine spends on the view of 2,000 workers with 8 devices and 64 tasks each, beside 1,000,000 tasks.
+// BenchmarkFleetSnapshot measures the engine's time for a snapshot of 2,000 workers with 8 devices and 64 tasks each, and 1,000,000 tasks.
 func BenchmarkFleetSnapshot(b *testing.B) {
 	s := sched.New(sched.Config{})
 	var gpus []muster.GPU

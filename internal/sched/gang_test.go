@@ -456,8 +456,8 @@ func TestExplainShowsWhatAGangNeeds(t *testing.T) {
 	}
 }
 
-// TestGangDoesNotStarve has small tasks take all room that becomes free, until as many
-// workers are reserved as the gang needs, which is all of them.
+// TestGangDoesNotStarve has small tasks that take all free resources, until as many workers are reserved as the gang needs, which is all of
+// them.
 func TestGangDoesNotStarve(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)

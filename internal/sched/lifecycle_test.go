@@ -277,8 +277,8 @@ func TestRejectedTaskIsPlacedOnAnotherWorker(t *testing.T) {
 	}
 }
 
-// TestFailureOfAWorkerIsRetriedOnAnother has a worker lose its container engine: others
-// are tried first, though that worker would be the best, and it itself if there is no other.
+// TestFailureOfAWorkerIsRetriedOnAnother has a worker that loses its container engine: other workers are tried first, although this one would
+// be the best, and this one is used if there is no other.
 func TestFailureOfAWorkerIsRetriedOnAnother(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []muster.Reason{muster.EngineFailed, muster.ImagePull} {

@@ -62,7 +62,7 @@ func (d *env) heartbeatAll(by muster.Duration) {
 	}
 }
 
-// workerReason returns what the explanation of a task says of a worker.
+// workerReason returns the reason of a worker in the explanation of a task.
 func (d *env) workerReason(job muster.JobID, num int, worker string) string {
 	d.t.Helper()
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: num})
@@ -234,8 +234,8 @@ func TestUnusableReservationEnds(t *testing.T) {
 	t.Error("it waits for the other one")
 }
 
-// TestShortTasksBackfillReservedWorkers checks that a worker on which something long runs is not
-// left idle for the task that it is kept for, and that this ends with the long one.
+// TestShortTasksBackfillReservedWorkers checks that a reserved worker with a long task is not left idle, and that this ends with the long
+// task.
 func TestShortTasksBackfillReservedWorkers(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestSetAside checks that an archived log is kept under another name, and that the next log of the same attempt
-// begins empty, with an index of its own, although the file of the first one was open.
+// TestSetAside checks that an archived log is kept under another name, and that the next log of the same attempt starts empty, with its own
+// index, although the file of the first one was open.
 func TestSetAside(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

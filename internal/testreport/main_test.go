@@ -120,7 +120,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestGo checks that events are what go test says today.
+// TestGo checks the events of the installed go test.
 func TestGo(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

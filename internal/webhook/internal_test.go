@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// What the log shows of a failed attempt has neither the URL, which may hold a secret, nor the address of the server's resolver.
+// The logged error of a failed attempt has neither the URL, which may contain a secret, nor the address of the server's resolver.
 func TestPlain(t *testing.T) {
 	lookup := &net.DNSError{Err: "no such host", Name: "hooks.example", Server: "10.255.255.53:53", IsNotFound: true}
 	inside, anywhere := &Sender{}, &Sender{allowAny: true}
@@ -38,7 +38,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// Addresses are refused in whatever form they come.
+// Addresses are refused in every notation.
 func TestAllowed(t *testing.T) {
 	lan := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00:1::/32")}
 	for address, want := range map[string]struct{ usually, lan bool }{

@@ -241,7 +241,7 @@ func TestEndsAreRetriedUntilStored(t *testing.T) {
 	r.next(t)
 }
 
-// A receiver that hangs holds up neither commits nor other receivers.
+// A hanging receiver delays neither commits nor other receivers.
 func TestHangingReceiverDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)

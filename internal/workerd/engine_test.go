@@ -76,8 +76,8 @@ func TestKindIsOfferedWhileItCanRun(t *testing.T) {
 	}
 }
 
-// TestLostEngineIsReported checks that the worker's log says why it takes no containers any more, also where
-// nobody said that there is an engine, and nothing of one that never was.
+// TestLostEngineIsReported checks that the worker logs why it no longer takes containers, also if the engine was detected and not configured,
+// and that it logs nothing about a missing engine.
 func TestLostEngineIsReported(t *testing.T) {
 	var log strings.Builder
 	lost := fmt.Errorf("no such socket: %w", fs.ErrNotExist)

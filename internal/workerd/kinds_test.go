@@ -40,7 +40,7 @@ func TestEnvironmentOfTasks(t *testing.T) {
 	}
 }
 
-// TestAllowedKindsAreKnown checks that an owner's list of kinds may name those that come with Muster and the owner's own.
+// TestAllowedKindsAreKnown checks that an owner's list of kinds may have built-in and custom kinds.
 func TestAllowedKindsAreKnown(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "resize"), 0o700); err != nil {

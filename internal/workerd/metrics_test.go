@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// fakeExecutor is an executor that does nothing but what f says.
+// fakeExecutor is an executor that only calls f.
 type fakeExecutor struct{ f func(*run.Task) muster.Report }
 
 func (fakeExecutor) Kind() string { return "instant" }
@@ -85,7 +85,7 @@ func TestTraceOfAnAttempt(t *testing.T) {
 	}
 }
 
-// TestMeasuredPanics checks that a panic of an executor is counted and comes to the agent.
+// TestMeasuredPanics checks that a panic of an executor is counted and propagated to the agent.
 func TestMeasuredPanics(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
 	w := &Worker{metrics: obs.NewWorker(registry, obs.WorkerSources{})}

@@ -14,8 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// TestOffered checks that what the operator says stands over what was found out,
-// which stays as it is.
+// TestOffered checks that the operator's options override the detected facts, which are not changed.
 func TestOffered(t *testing.T) {
 	found := probe.Facts{
 		Hostname: "box", Tags: append(make([]string, 0, 8), "linux", "gpu"),

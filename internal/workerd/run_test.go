@@ -65,8 +65,8 @@ func (p *countingProbe) Run(context.Context) (probe.Facts, error) {
 
 func (p *countingProbe) Refresh(context.Context, *probe.Facts) { p.refreshes++ }
 
-// TestARestartedWorkerIsReadyWithoutAProbe checks that a worker goes by what its last process found out if that is recent, and
-// by older facts only while tasks wait to be taken up.
+// TestARestartedWorkerIsReadyWithoutAProbe checks that a worker uses recent facts of its previous process, and older ones only while it
+// recovers tasks.
 func TestARestartedWorkerIsReadyWithoutAProbe(t *testing.T) {
 	t.Parallel()
 	w := &Worker{cfg: Config{Data: t.TempDir()}, log: slog.New(slog.DiscardHandler)}

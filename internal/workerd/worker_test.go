@@ -257,8 +257,7 @@ func BenchmarkNoop(b *testing.B) {
 	b.ReportMetric(60_000*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// What a worker that was killed left behind is removed at the next start: folders of
-// tasks without a shim, and tools of its own.
+// Leftovers of a killed worker are removed at the next start: folders of tasks without a shim, and processes of its tools.
 func TestOrphansAreRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux reports the owner of a process")

@@ -306,8 +306,8 @@ func TestSweepRemovesUnusedContainers(t *testing.T) {
 	}
 }
 
-// TestSweepKeepsOtherContainers checks that labels alone do not make a container the worker's: an image that a user
-// made of a task's container has them, too, and gives them to all containers of it.
+// TestSweepKeepsOtherContainers checks that labels alone do not identify the worker's containers: an image that a user created from a task's
+// container has the same labels, as have all containers of this image.
 func TestSweepKeepsOtherContainers(t *testing.T) {
 	w := newTestEnv(t, nil)
 	c := w.mustCreate(newSpec(w.shell(), "true"))

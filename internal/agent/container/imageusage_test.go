@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// here reports whether the engine has an image.
+// hasImage reports whether the engine has an image.
 func (w *testEnv) hasImage(ref string) bool {
 	w.t.Helper()
 	_, err := w.cfg.Engine.Image(w.t.Context(), ref)
@@ -27,7 +27,7 @@ func (w *testEnv) hasImage(ref string) bool {
 	return err == nil
 }
 
-// pullImage has an image brought here.
+// pullImage pulls an image.
 func (w *testEnv) pullImage(ref string) {
 	w.t.Helper()
 	img, err := w.ensureImage(w.t.Context(), ref, "", w.lines.add, w.lines.add)
@@ -163,7 +163,7 @@ func TestImageWithSeveralTaskNamesIsRemoved(t *testing.T) {
 	}
 }
 
-// tagImage gives what a registry has by one tag another one as well.
+// tagImage adds a tag to an image in a registry.
 func tagImage(t *testing.T, r *containertest.Registry, repo, from, to string) {
 	t.Helper()
 	base := "http://" + r.Addr + "/v2/" + repo + "/manifests/"

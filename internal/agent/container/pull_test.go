@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// pushImage puts an image of its own into a registry, and removes it from the engine after the test.
+// pushImage pushes a new image to a registry, and removes it from the engine after the test.
 func pushImage(w *testEnv, r *containertest.Registry, name string, size int) (ref, digest string) {
 	w.t.Helper()
 	b := containertest.ShellImage(w.t)

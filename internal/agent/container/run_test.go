@@ -266,7 +266,7 @@ func TestHangingEngineInASweepIsDetected(t *testing.T) {
 	is.Store(over)
 }
 
-// TestFailedRemovalDoesNotBlockOthers checks that what hangs while it is removed does not hold up others.
+// TestFailedRemovalDoesNotBlockOthers checks that a hanging removal does not delay others.
 func TestFailedRemovalDoesNotBlockOthers(t *testing.T) {
 	var stuck atomic.Pointer[string]
 	w := newTestEnvAt(t, throughProxy(t, containertest.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {

@@ -37,7 +37,7 @@ func gpuProcess(cmd *exec.Cmd) gpu.Process {
 	return gpu.Process{PID: cmd.Process.Pid, Name: "sleep", Memory: gib}
 }
 
-// Processes that a task left on its device are killed, those of others are not.
+// Processes that a task left on its device are killed, other processes are not.
 func TestOrphans(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	b.timeouts.cleanup = time.Minute
@@ -112,7 +112,7 @@ func TestBelongs(t *testing.T) {
 	}
 }
 
-// A process in a container has a tag of its own besides the entry that all containers have.
+// A process in a container has its own tag in addition to the entry that all containers have.
 func TestBelongsToAContainer(t *testing.T) {
 	const envTag = "MUSTER_MARK=1f"
 	tagged, other := start(t, "MUSTER_OUT=/muster/out", envTag), start(t, "MUSTER_OUT=/muster/out", "MUSTER_MARK=2f")
@@ -124,8 +124,7 @@ func TestBelongsToAContainer(t *testing.T) {
 	}
 }
 
-// A process that has exited holds no memory, though its driver still lists it; a process that reuses its number is not
-// killed.
+// A process that has exited uses no memory, although its driver still lists it; a process that reuses its PID is not killed.
 func TestEnded(t *testing.T) {
 	zombie := start(t)
 	if hasExited(zombie.Process.Pid) {

@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// TestPullErrors checks what engines say: Docker 20.10 and Podman 4.3 to a real registry, as they do in the tests of
-// package container, and newer ones of Docker as their users report it.
+// TestPullErrors checks the error texts of engines: those of Docker 20.10 and Podman 4.3 with a real registry, as in the tests of package
+// container, and those of newer versions of Docker that their users report.
 func TestPullErrors(t *testing.T) {
 	e, err := Open("unix:///nowhere.sock")
 	if err != nil {

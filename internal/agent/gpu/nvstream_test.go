@@ -149,8 +149,7 @@ func TestPIDs(t *testing.T) {
 	}
 }
 
-// TestFaultsInTheLog proves that what the kernel says of a device counts for a
-// while.
+// TestFaultsInTheLog checks that a fault in the kernel's log counts for a while.
 func TestFaultsInTheLog(t *testing.T) {
 	s := NewStream([]Device{{GPU: muster.GPU{UUID: "GPU-a", Vendor: "nvidia"}, Bus: "0000:01:00.0"}, {GPU: muster.GPU{UUID: "GPU-b", Vendor: "nvidia"}, Bus: "0000:02:00.0"}},
 		time.Second, slog.New(slog.DiscardHandler))
@@ -207,8 +206,7 @@ func BenchmarkSample(b *testing.B) {
 	}
 }
 
-// BenchmarkSampleOfParts is the same where devices are in MIG mode, of which only
-// the whole log tells.
+// BenchmarkSampleOfParts is BenchmarkSample with devices in MIG mode, whose values are only in the complete log.
 func BenchmarkSampleOfParts(b *testing.B) {
 	text := strings.Split(recorded(b, "535-a100-mig.xml"), "\n")
 	s := NewStream([]Device{{GPU: muster.GPU{UUID: "MIG-a", MIG: "1g.20gb", Parent: "GPU-513536b6-7d19-9063-b049-1e69664bb298"}, Instance: "3/0"}}, time.Second, slog.New(slog.DiscardHandler))

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// stream runs a stream over the devices of a stand-in until the test ends.
+// stream streams readings of the devices of a fake tool until the test ends.
 func stream(t *testing.T) (*gpu.Stream, []gpu.Device) {
 	t.Helper()
 	devices, notes := gpu.Probe(t.Context())

@@ -136,9 +136,8 @@ func TestAMD(t *testing.T) {
 	}
 }
 
-// TestOnlyDevicesThatOpenAreListed proves that a device whose file cannot be opened is left out.
-// As root no permission closes a file, but a device file without a driver cannot
-// be opened by anybody.
+// TestOnlyDevicesThatOpenAreListed checks that a device whose file cannot be opened is omitted. File permissions do not apply to root, but a
+// device file without a driver cannot be opened by any user.
 func TestOnlyDevicesThatOpenAreListed(t *testing.T) {
 	h := kfdHost(t)
 	fake(t, "amd-smi", cat(t, "amd-smi-static-7.json"))
@@ -230,8 +229,7 @@ func TestApple(t *testing.T) {
 	}
 }
 
-// TestMissing proves that a machine without tools has no devices and one note
-// for it, and another for a card that could be used.
+// TestMissing checks that a machine without tools has no devices and one note about it, and another note for a supported card.
 func TestMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	h := bare(t)
@@ -248,8 +246,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestMixed proves that devices of several makers are found in one machine, each
-// with a UUID of its own.
+// TestMixed checks that devices of several vendors are found in one machine, each with its own UUID.
 func TestMixed(t *testing.T) {
 	h := kfdHost(t)
 	fake(t, "nvidia-smi", cat(t, "570-rtx-3060.xml"))

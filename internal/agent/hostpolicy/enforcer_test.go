@@ -45,7 +45,7 @@ func (c *fakeWorker) Freeze(id muster.AttemptID, on bool, _ string) error {
 	return nil
 }
 
-// takeCalls returns what was said since it was last called.
+// takeCalls returns the calls since it was last called.
 func (c *fakeWorker) takeCalls() []string {
 	calls := c.calls
 	c.calls = nil
@@ -235,7 +235,7 @@ func TestRunSamplesUntilStopped(t *testing.T) {
 	})
 }
 
-// The host's figures are shares, measured and not made up.
+// The host's readings are measured fractions.
 func TestHostReadings(t *testing.T) {
 	var h host
 	if first := h.cpu(t.Context()); !math.IsNaN(first) {

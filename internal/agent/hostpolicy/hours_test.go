@@ -76,8 +76,7 @@ func TestParseHoursErrors(t *testing.T) {
 	}
 }
 
-// The clocks of Berlin went from 02:00 to 03:00 on 29 March 2026 and from 03:00
-// to 02:00 on 25 October.
+// In Berlin clocks changed from 02:00 to 03:00 on 29 March 2026, and from 03:00 to 02:00 on 25 October.
 func TestHoursAcrossClockChanges(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -116,7 +115,7 @@ func TestHoursAcrossClockChanges(t *testing.T) {
 	}
 }
 
-// What Opens says is the next minute that is open, in whatever place.
+// Opens returns the next minute within the hours, in any time zone.
 func TestHoursOpens(t *testing.T) {
 	zones := []*time.Location{time.UTC}
 	for _, name := range []string{"America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"} {

@@ -58,8 +58,7 @@ func hierarchies(t *testing.T) (mounts []string) {
 	return mounts
 }
 
-// TestContainerGroupsHaveOnePath does what an engine does: it makes a group of its own in
-// each hierarchy, at the given path.
+// TestContainerGroupsHaveOnePath does what an engine does: it creates a group in each hierarchy, at the given path.
 func TestContainerGroupsHaveOnePath(t *testing.T) {
 	w := newEnv(t, nil)
 	c := w.prepareContainer(func(rt *run.Task) { rt.Grant = muster.Grant{CPUs: 0.5, Memory: 64 << 20, PIDs: 32, Disk: 1 << 30} })
@@ -158,8 +157,7 @@ func TestContainerGroupsAreSwept(t *testing.T) {
 	}
 }
 
-// TestGroupsAreRemovedWhenTheirProcessesEnd has a process outlive its attempt in a group of its own, as the monitor of
-// Podman does.
+// TestGroupsAreRemovedWhenTheirProcessesEnd has a process that continues after its attempt in a separate group, as the monitor of Podman does.
 func TestGroupsAreRemovedWhenTheirProcessesEnd(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")

@@ -17,9 +17,8 @@ import (
 // withoutSysAdmin is set for a process that root starts without the capability to make views.
 const withoutSysAdmin = "LIMIT_TEST_WITHOUT_SYS_ADMIN"
 
-// TestWorkersWithoutSysAdmin checks that root's worker without CAP_SYS_ADMIN, as in a container, runs tasks as users of their
-// own, without a view of their own, and says so; where its data dir is closed to others, tasks run as root, and it
-// says why.
+// TestWorkersWithoutSysAdmin checks that a worker of root without CAP_SYS_ADMIN, as in a container, runs tasks with their own users, without a
+// private /proc, and logs this; if other users cannot enter its data dir, tasks run as root, and it logs why.
 func TestWorkersWithoutSysAdmin(t *testing.T) {
 	requireRoot(t)
 	requireUser(t)

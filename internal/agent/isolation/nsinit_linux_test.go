@@ -39,9 +39,8 @@ func (t *task) startListening(path string, argv ...string) (*proc, net.Listener,
 	return p, listener, err
 }
 
-// TestAllowlistListens checks that what listens in the network of a task with an allowlist is
-// there from its first instruction, and served here; that it has no other way out, and
-// that a program that cannot be started is reported as such.
+// TestAllowlistListens checks that the listener in the network of a task with an allowlist exists from the task's first instruction, and is
+// served from outside; that the task has no other network, and that a program that cannot be started is reported as such.
 func TestAllowlistListens(t *testing.T) {
 	if err := tryNetwork(); err != nil {
 		t.Skipf("network namespaces are not available: %v", err)

@@ -27,7 +27,7 @@ func (t *task) ids() (uid, gid int) {
 	return uid, gid
 }
 
-// TestEachTaskHasItsOwnUser checks that each task of a worker that runs as root has a user of its own, with sandbox or without.
+// TestEachTaskHasItsOwnUser checks that each task of a worker that runs as root has its own user, with and without a sandbox.
 func TestEachTaskHasItsOwnUser(t *testing.T) {
 	requireRoot(t)
 	for _, mode := range []Mode{Auto, Off} {
@@ -48,7 +48,7 @@ func TestEachTaskHasItsOwnUser(t *testing.T) {
 	}
 }
 
-// TestSocketsOfRootAreInaccessible checks that tasks neither come to sockets of root's by name, nor listen to the machine's traffic.
+// TestSocketsOfRootAreInaccessible checks that tasks can neither connect to named sockets of root, nor capture the machine's traffic.
 func TestSocketsOfRootAreInaccessible(t *testing.T) {
 	requireRoot(t)
 	python := requirePython(t)
@@ -90,7 +90,7 @@ func requirePython(t *testing.T) string {
 	return python
 }
 
-// TestOtherProcessesAreHidden checks that a task sees only its own processes, whatever its user.
+// TestOtherProcessesAreHidden checks that a task sees only its own processes, for any user.
 func TestOtherProcessesAreHidden(t *testing.T) {
 	requireRoot(t)
 	requireView(t)
@@ -112,8 +112,8 @@ func TestOtherProcessesAreHidden(t *testing.T) {
 	}
 }
 
-// TestCheckpointsMoveBetweenUsers checks that what one attempt left is the next one's to change, with its links, and that a file
-// outside is nobody's to have.
+// TestCheckpointsMoveBetweenUsers checks that the next attempt may change the files of the previous one, including links, and that the owner
+// of a file outside of the folder is not changed.
 func TestCheckpointsMoveBetweenUsers(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
@@ -135,7 +135,7 @@ func TestCheckpointsMoveBetweenUsers(t *testing.T) {
 	}
 }
 
-// TestUsersAreStored checks that the user of an attempt from before a restart is not given to another attempt, and is free after its end.
+// TestUsersAreStored checks that the user of an attempt from before a restart is not assigned to another attempt, and is free after its end.
 func TestUsersAreStored(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)

@@ -271,7 +271,7 @@ func TestTaskUser(t *testing.T) {
 	}
 }
 
-// TestHardLinks checks that a file outside is not given away by another name of it.
+// TestHardLinks checks that the owner of a file outside is not changed through a hard link.
 func TestHardLinks(t *testing.T) {
 	requireRoot(t)
 	nobody := requireUser(t)
@@ -286,7 +286,7 @@ func TestHardLinks(t *testing.T) {
 	}
 }
 
-// TestDataDirOnlyRootCanReach checks that tasks work in a folder that lies in one of root's own, of which they see nothing else.
+// TestDataDirOnlyRootCanReach checks that tasks can work in a data dir below a folder of root, and see nothing else in that folder.
 func TestDataDirOnlyRootCanReach(t *testing.T) {
 	requireRoot(t)
 	requireUser(t)
@@ -371,8 +371,8 @@ func TestRefusedConfigs(t *testing.T) {
 	}
 }
 
-// TestWorkerDataIsDeniedByAnyPath checks that the worker's data are out of reach by whatever name,
-// also where they lie in what tasks may read.
+// TestWorkerDataIsDeniedByAnyPath checks that tasks cannot access the worker's data by any path, also if it is below a folder that tasks may
+// read.
 func TestWorkerDataIsDeniedByAnyPath(t *testing.T) {
 	top := t.TempDir()
 	for _, dir := range []string{"opt/bin", "opt/lib", "opt/data", "home/me/.venv/bin", "home/me/.venv/lib", "home/me/.local/bin", "home/me/.local/lib", "home/me/.local/share/keyrings", "home/me/.ssh", "home/me/bin"} {

@@ -264,7 +264,7 @@ func TestTouchedFilesAreReadLessOften(t *testing.T) {
 	})
 }
 
-// All that tasks show goes one after the other: the way stays free for results.
+// Files of all tasks are uploaded one after the other, so that results are not delayed.
 func TestUploadsAreFairBetweenTasks(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t

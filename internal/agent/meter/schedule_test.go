@@ -88,7 +88,7 @@ func TestRemovedSubjectIsNotSampled(t *testing.T) {
 	})
 }
 
-// BenchmarkWatch adds and removes an attempt beside 1,000 others that are not due.
+// BenchmarkWatch adds and removes an attempt while 1,000 others are not due.
 func BenchmarkWatch(b *testing.B) {
 	s := newSchedule()
 	for range 1000 {

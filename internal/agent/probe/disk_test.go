@@ -89,8 +89,7 @@ func TestDiskOfThisMachine(t *testing.T) {
 	}
 }
 
-// FuzzMounts proves that every mount that is read is found again by its own
-// path.
+// FuzzMounts checks that every parsed mount is found by its path.
 func FuzzMounts(f *testing.F) {
 	f.Add(mountinfo)
 	f.Fuzz(func(t *testing.T, text string) {

@@ -139,8 +139,7 @@ func TestEngineAtSocket(t *testing.T) {
 	}
 }
 
-// TestHangingEngine checks that an engine which takes a connection and never
-// answers is given up.
+// TestHangingEngine checks that the probe times out on an engine that accepts a connection and never responds.
 func TestHangingEngine(t *testing.T) {
 	socket := engine(t, "", "")
 	l, err := net.Listen("unix", socket+".2") // without Accept
@@ -190,8 +189,7 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// FuzzEngines proves that what is read of an engine has a version, and names only
-// makers that are known.
+// FuzzEngines checks that a parsed engine has a version and only known vendors.
 func FuzzEngines(f *testing.F) {
 	for _, name := range []string{"docker-24", "docker-28-cdi", "docker-client-only", "nerdctl", "podman-3", "podman-1", "version-podman"} {
 		f.Add([]byte(recorded(f, "engines/"+name+".json")), "nvidia.com/gpu")

@@ -161,14 +161,13 @@ func TestHangingTools(t *testing.T) {
 	}
 }
 
-// alive says whether a process is there and no zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// TestMissingResponse checks that a fact which hangs in the kernel holds up
-// neither the others nor itself again.
+// TestMissingResponse checks that a fact that hangs in the kernel delays neither others nor its own next probe.
 func TestMissingResponse(t *testing.T) {
 	p := onlyPath(t, Config{})
 	p.busy["disks"] = true // an earlier look hangs
@@ -198,8 +197,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestRegistryAuth checks that the JSON form, which docs/workers.md documents, stays as it
-// is.
+// TestKeys checks that the JSON format, which docs/workers.md documents, does not change.
 func TestKeys(t *testing.T) {
 	half, size, count := 0.5, muster.Size(1), uint64(1)
 	f := Facts{

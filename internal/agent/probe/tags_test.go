@@ -59,8 +59,7 @@ func TestTagsAreValidInSpecs(t *testing.T) {
 	}
 }
 
-// TestTagsAreDocumented checks that the table in docs/workers.md has every tag, and
-// none that is never given.
+// TestTagsAreDocumented checks that the table in docs/workers.md has every tag, and only existing ones.
 func TestTagsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/workers.md")
 	if err != nil {

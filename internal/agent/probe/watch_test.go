@@ -94,8 +94,8 @@ func TestWatchProbesOnHints(t *testing.T) {
 	w.expect(t, []string{"linux podman"}, 21*s) // and not while it is being installed
 }
 
-// TestWatchWaitsForAnInstallation looks when nothing has changed any more for a
-// moment, and not much later where that does not come.
+// TestWatchWaitsForAnInstallation checks that the machine is probed when nothing has changed for a moment, and not much later if changes
+// continue.
 func TestWatchWaitsForAnInstallation(t *testing.T) {
 	w := &fakeMachine{tags: "linux"}
 	changes := map[time.Duration]func(){}
@@ -123,8 +123,7 @@ func TestWatchProbesOnceMore(t *testing.T) {
 	w.expect(t, []string{"linux cuda"}, 21*s, 51*s)
 }
 
-// TestWatchConfirmsALoss checks that a tool which hangs once takes nothing
-// away.
+// TestWatchConfirmsALoss checks that a tool that hangs once does not remove tags.
 func TestWatchConfirmsALoss(t *testing.T) {
 	w := &fakeMachine{tags: "linux cuda", gpus: []string{"GPU-a"}}
 	w.watch(t, 11*m, map[time.Duration]func(){9 * m: func() { w.failures = 1 }})

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// testWorker is a worker that has all that a worker may have.
+// testWorker is a worker with all fields set.
 func testWorker() muster.Worker {
 	busy, hot, power, memory := 0.97, 81.4, 311.5, muster.Size(31<<30)
 	return muster.Worker{

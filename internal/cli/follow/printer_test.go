@@ -22,8 +22,7 @@ func (h chanWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestRetryReasonIsPrinted has attempts end each in its own way, one of them
-// without a word.
+// TestRetryReasonIsPrinted has attempts with different outcomes, one of them without a message.
 func TestRetryReasonIsPrinted(t *testing.T) {
 	s := apitest.Start(t, nil)
 	server, w := s.Client(t), s.ConnectWorker(t, "w1")
@@ -68,7 +67,7 @@ func TestRetryReasonIsPrinted(t *testing.T) {
 	}
 }
 
-// TestStageNamesArePrinted follows a job whose stages print, fail and are skipped, and holds that each leaves a trace.
+// TestStageNamesArePrinted follows a job whose stages print, fail and are skipped, and checks that each of them is printed.
 func TestStageNamesArePrinted(t *testing.T) {
 	s := apitest.Start(t, nil)
 	server, w := s.Client(t), s.ConnectWorker(t, "w1")

@@ -83,7 +83,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestDrawNothing checks that what is not there is left out.
+// TestDrawNothing checks that missing facts are omitted.
 func TestDrawNothing(t *testing.T) {
 	text := draw(t, &probe.Facts{}, 80, false)
 	for _, title := range []string{"CONTAINERS", "PYTHON", "MODELS", "LIMITS", "NETWORK"} {

@@ -122,8 +122,8 @@ func (s *screen) waitFor(texts ...string) {
 	s.t.Fatalf("the screen does not show %q:\n%s", texts, frame)
 }
 
-// A user watches a job, opens it, follows the log of its task, cancels it, and drains the worker; the connection to the server is lost
-// and comes back.
+// A user watches a job, opens it, follows the log of its task, cancels it, and drains the worker; the connection to the server is lost and
+// restored.
 func TestSession(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("rig", t.TempDir(), "--slots", "2")

@@ -74,7 +74,7 @@ gpu 0               100%          ▁▁▁▂▂▂▂▃▃▃          ▆▆
 	}
 }
 
-// No line is wider than the terminal, and of what was not measured nothing is said.
+// No line is wider than the terminal, and values that were not measured are omitted.
 func TestDrawPartialSeries(t *testing.T) {
 	v := testView()
 	for _, width := range []int{40, 60, 80, 120, 300} {

@@ -45,7 +45,7 @@ type env struct {
 	seq           int
 }
 
-// lockedWriter is where a command writes to.
+// lockedWriter is the output of a command.
 type lockedWriter struct {
 	env *env
 	buf *bytes.Buffer
@@ -165,7 +165,7 @@ func (w *env) watch(format app.OutputOptions, terminal bool) (wait func() error)
 	return wait
 }
 
-// waitOutput waits until what was written, and said, is this.
+// waitOutput waits for this output and these messages.
 func (w *env) waitOutput(out, messages string) {
 	w.t.Helper()
 	var gotOut, gotText string
@@ -231,7 +231,7 @@ func TestFormats(t *testing.T) {
 	w.waitOutput("NAME  STATE      LOAD\n", "there is nothing\n")
 }
 
-// A broken connection is said once, and what was missed is printed after it.
+// A broken connection is reported once, and missed changes are printed after it.
 func TestLostConnection(t *testing.T) {
 	w := newEnv(t, item{"a", "queued", 0})
 	w.watch(app.OutputOptions{}, false)

@@ -68,7 +68,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// pullImage pulls an image and returns what the engine says went wrong.
+// pullImage pulls an image and returns the engine's error.
 func pullImage(ctx context.Context, t *testing.T, api *client.Client, ref, user, password string) string {
 	t.Helper()
 	auth, err := json.Marshal(map[string]string{"username": user, "password": password})
@@ -139,8 +139,8 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// TestDaemon checks what the tests of faults rely on: an engine of a test's own comes back with what it had, and nothing
-// of it stays behind.
+// TestDaemon checks the properties that tests of faults rely on: a private engine has its containers after a restart, and leaves nothing after
+// the test.
 func TestDaemon(t *testing.T) {
 	var dir string
 	t.Run("life", func(t *testing.T) {

@@ -165,7 +165,7 @@ func search(q *queue.Queue, now muster.Time, fleet []*queue.Worker, x *testTask)
 	return cmp.Or(best[0], best[1])
 }
 
-// better reports whether w goes before o for a task with need n.
+// better reports whether w is preferred to o for a task with need n.
 func better(w, o *queue.Worker, n *placement.Need) bool {
 	if w.Suspect != o.Suspect {
 		return o.Suspect

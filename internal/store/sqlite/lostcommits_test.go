@@ -190,8 +190,7 @@ func TestOrdinaryStartsReportNoLoss(t *testing.T) {
 	}
 }
 
-// A database has a new id after an accepted loss: the lost one cannot replace it unnoticed,
-// nor the other way round.
+// A database has a new id after an accepted loss: replacing it by the lost one is detected, and vice versa.
 func TestReplacedDatabaseIsDetected(t *testing.T) {
 	t.Parallel()
 	dir := crashedCopy(t, 3)

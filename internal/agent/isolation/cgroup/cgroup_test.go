@@ -108,8 +108,8 @@ const (
 	all = "cpuset cpu io memory hugetlb pids rdma misc"
 )
 
-// TestSystemdService is a worker that systemd starts with Delegate=yes: it moves
-// aside, since its group may not have both processes and groups with controllers.
+// TestSystemdService has a worker that systemd starts with Delegate=yes: it moves to a subgroup, because its group may not have both processes
+// and groups with controllers.
 func TestSystemdService(t *testing.T) {
 	m := newMachine(t, unifiedMount, "0::/system.slice/muster.service\n")
 	m.top(all)
@@ -150,8 +150,8 @@ func TestSystemdService(t *testing.T) {
 	}
 }
 
-// TestDelegationIsInherited is a worker of a user in a scope beside another's process: the
-// slice above is the user's, and passes on what it does not yet.
+// TestDelegationIsInherited has a worker of a user in a scope with another process: the slice above belongs to the user, and the worker
+// enables the missing controllers in it.
 func TestDelegationIsInherited(t *testing.T) {
 	m := newMachine(t, unifiedMount, "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-7.scope\n")
 	m.top(all)
@@ -213,7 +213,7 @@ func TestGroupsCannotBeCreated(t *testing.T) {
 	}
 }
 
-// TestSwap is a worker whose owner lets tasks use swap: memory is bounded as ever, and swap is not.
+// TestSwap has a worker with --enable-swap: memory is limited as usual, and swap is not.
 func TestSwap(t *testing.T) {
 	m := newMachine(t, unifiedMount, "0::/a.service\n")
 	m.top(all)
@@ -234,7 +234,7 @@ func TestSwap(t *testing.T) {
 	}
 }
 
-// TestSwapOfVersion1 is the same where the kernel counts memory and swap together, in a real group.
+// TestSwapOfVersion1 is TestSwap in a real group, where the kernel counts memory and swap together.
 func TestSwapOfVersion1(t *testing.T) {
 	read := func(file string) string {
 		b, err := os.ReadFile(file)
@@ -263,8 +263,8 @@ func TestSwapOfVersion1(t *testing.T) {
 	}
 }
 
-// TestContainerWithItsOwnGroups is a worker in a container that sees its group as
-// the root: all in it is the container's, and may move.
+// TestContainerWithItsOwnGroups has a worker in a container that sees its group as the root: all processes in it belong to the container and
+// may be moved.
 func TestContainerWithItsOwnGroups(t *testing.T) {
 	m := newMachine(t, "700 600 0:30 /../../docker/4f2a /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw,nsdelegate\n", "0::/\n")
 	m.group("/sys/fs/cgroup", "cpu memory pids", "")
@@ -388,7 +388,7 @@ func TestRefusedByTheKernel(t *testing.T) {
 	}
 }
 
-// TestParentOnUnified is where one hierarchy has all: the container lies in the groups that a process would have.
+// TestParentOnUnified has one hierarchy with all controllers: the container is in the groups that a process would have.
 func TestParentOnUnified(t *testing.T) {
 	m := newMachine(t, unifiedMount, "0::/system.slice/muster.service\n")
 	m.top(all)
@@ -408,7 +408,7 @@ func TestParentOnUnified(t *testing.T) {
 	}
 }
 
-// TestContainersWithoutGroups is where an engine would mean others by their path.
+// TestContainersWithoutGroups has groups whose paths mean other groups to an engine.
 func TestContainersWithoutGroups(t *testing.T) {
 	g := New(t.TempDir(), TotalLimits{}, slog.New(slog.DiscardHandler))
 	defer g.Close()

@@ -23,7 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// TestKindInAContainer has kinds in containers: one of the owner's, and one whose program is the worker's own.
+// TestKindInAContainer runs kinds in containers: a custom one, and one whose program belongs to the worker.
 func TestKindInAContainer(t *testing.T) {
 	engine, err := docker.Open(containertest.SharedEngine(t))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// testEnv is a worker with kinds of its own.
+// testEnv is a worker with custom kinds.
 type testEnv struct {
 	*runtest.Env
 
