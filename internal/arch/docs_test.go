@@ -59,7 +59,7 @@ func TestGuaranteesAreTested(t *testing.T) {
 	}
 }
 
-// TestDialectsAreTested holds the same of the pages in docs/dialects, each of which says how every line of a guide was verified.
+// TestDialectsAreTested checks the same for the pages in docs/dialects, which list the test of every line of a guide.
 func TestDialectsAreTested(t *testing.T) {
 	found, err := filepath.Glob(filepath.Join(root, "docs", "dialects", "*.md"))
 	if err != nil {

@@ -201,7 +201,7 @@ var rules = map[string]rule{
 // packages and the vocabulary must not import.
 var impure = []string{"os", "os/", "net", "net/", "context", "log", "log/", "sync", "math/rand", "math/rand/", "crypto/rand", "syscall", "testing"}
 
-// allowed says whether a package with rule r may import path.
+// allowed reports whether a package with rule r may import path.
 func (r rule) allowed(path string) bool {
 	switch {
 	case path == module:

@@ -34,8 +34,7 @@ func forEachCommand(commands []*cli.Command, parent string, fn func(name string,
 	}
 }
 
-// withEnv are the commands of which each option that takes a value has a
-// variable, but those that may be repeated.
+// withEnv are the commands whose options with a value have a variable, except options that may be repeated.
 var withEnv = []string{"up", "server", "worker"}
 
 // foreignEnv are those that the worker of another system reads, by the last word of the command that takes them, too.

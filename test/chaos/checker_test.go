@@ -305,7 +305,7 @@ var broken = []struct {
 	{historyWhole, "half a line", func(h *History) { h.Effects["j2-fail.main.0"] += "tick 1 17" }},
 }
 
-// TestCheckerFindsViolations checks that the checker can fail: each promise is broken by a history, and it says so.
+// TestCheckerFindsViolations checks that the checker reports a violation of each promise.
 func TestCheckerFindsViolations(t *testing.T) {
 	covered := map[invariant]bool{}
 	for _, b := range broken {
@@ -326,8 +326,8 @@ func TestCheckerFindsViolations(t *testing.T) {
 	}
 }
 
-// TestPlanIsDeterministic checks that a seed gives one plan, that a longer run only adds to it, and that leaving faults out
-// changes no others.
+// TestPlanIsDeterministic checks that a seed results in one plan, that a longer run only adds to it, and that excluding faults changes no
+// others.
 func TestPlanIsDeterministic(t *testing.T) {
 	text := func(p plan) string { return fmt.Sprintf("%+v", p) }
 	p := makePlan(7, time.Minute, nil)

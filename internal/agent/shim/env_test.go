@@ -169,7 +169,7 @@ func (w *workerProcess) kill() {
 	_ = w.cmd.Wait()
 }
 
-// mode is where a shim runs.
+// mode is the process in which a shim runs.
 type mode struct {
 	name    string
 	command []string

@@ -108,8 +108,8 @@ func TestPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 	}
 }
 
-// A panic in the work for one attempt fails only that attempt, as worker_internal. Its earlier output is kept, and none of its processes is
-// left.
+// A panic in the work for one attempt fails only that attempt, as worker_internal. Its earlier output is kept, and all of its processes are
+// killed.
 func TestPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follows waits for the group of subtests
 	t.Parallel()
 	dir := t.TempDir()

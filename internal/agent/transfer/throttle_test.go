@@ -18,8 +18,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestThrottle holds, in virtual time, that several that move bytes together keep
-// to the rate, whatever it is.
+// TestThrottle checks, in virtual time, that several concurrent transfers keep to any rate.
 func TestThrottle(t *testing.T) {
 	for _, rate := range []muster.Size{1 << 10, 100_000, 1 << 30} {
 		synctest.Test(t, func(t *testing.T) {

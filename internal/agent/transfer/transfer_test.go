@@ -42,7 +42,7 @@ type server struct {
 	checked []string // blobs whose bytes were reported as wrong
 }
 
-// fault is what goes wrong with one request.
+// fault is an error of one request.
 type fault struct {
 	status int  // answered instead
 	cut    int  // bytes after which the connection breaks
@@ -568,8 +568,7 @@ func TestTreeStaysInside(t *testing.T) {
 	}
 }
 
-// FuzzTree lays out whatever decodes, and proves that nothing lands outside and
-// that what is accepted has the form that it promises.
+// FuzzTree extracts everything that can be decoded, and checks that no file is outside of the folder, and that an accepted tree is valid.
 func FuzzTree(f *testing.F) {
 	f.Add([]byte(`{"files":[{"path":"a/b","size":0,"sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},{"path":"l","link":"a"}]}`))
 	f.Add([]byte(`{"files":[{"path":"../a","size":0}]}`))
@@ -590,7 +589,7 @@ func FuzzTree(f *testing.F) {
 	})
 }
 
-// A server cannot lead a transfer, and the worker's key, to another address, be it another port of its own host.
+// A server cannot redirect a transfer, with the worker's key, to another address, such as another port of its host.
 func TestTransfersDoNotFollowRedirects(t *testing.T) {
 	var redirected atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { redirected.Add(1) }))
@@ -616,7 +615,7 @@ func TestTransfersDoNotFollowRedirects(t *testing.T) {
 	}
 }
 
-// A list of files is not taken beyond its bound, whether its length is known or it has no end.
+// A list of files is read only up to its limit, with or without a content length.
 func TestTreeSizeIsLimited(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		var sent atomic.Int64

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// slowKeys answers the first lookup after a concurrent revocation, and has no key after that.
+// slowKeys responds to the first lookup after a concurrent revocation, and has no key after that.
 type slowKeys struct {
 	store.KeyStore
 	lookupStarted, revokedCh chan struct{}

@@ -270,7 +270,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestInterruptDuringARequest holds it for answers that take long after the signal, and for those only.
+// TestInterruptDuringARequest checks that a note is printed only for responses that arrive long after the signal.
 func TestInterruptDuringARequest(t *testing.T) {
 	for takes, want := range map[time.Duration]bool{0: false, 2 * time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {

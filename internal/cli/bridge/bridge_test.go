@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// clientWithRole is a Muster server that answers /whoami only, with what its role says; an empty one is a server that is not ready.
+// clientWithRole is a Muster server that only responds to /whoami, with this role; with an empty role it is not ready.
 func clientWithRole(t *testing.T, role *atomic.Value) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -125,7 +125,7 @@ func worker(id string) muster.Worker {
 	return muster.Worker{ID: muster.WorkerID(id), Name: "same", State: muster.WorkerActive}
 }
 
-// TestEachWorkerHasItsBridge has workers with one name, one of which is gone while its bridge still reports, and comes back.
+// TestEachWorkerHasItsBridge has workers with one name, one of which disconnects while its bridge still reports, and reconnects.
 func TestEachWorkerHasItsBridge(t *testing.T) {
 	f := &fakeFleet{workers: []muster.Worker{worker("w-1"), worker("w-2")}, report: make(chan struct{})}
 	stop := f.serve(t)
@@ -180,7 +180,7 @@ func TestPermanentErrorEndsAllBridges(t *testing.T) {
 	}
 }
 
-// TestBridgeStopsWhenItsWorkerLeaves reports the jobs that it left, and takes no others.
+// TestBridgeStopsWhenItsWorkerLeaves checks that the bridge reports its remaining jobs, and takes no others.
 func TestBridgeStopsWhenItsWorkerLeaves(t *testing.T) {
 	f := &fakeFleet{workers: []muster.Worker{worker("w-1")}, report: make(chan struct{})}
 	close(f.report)

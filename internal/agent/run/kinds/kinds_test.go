@@ -174,7 +174,7 @@ func TestTaskHasTheResourcesOfItsKind(t *testing.T) {
 	}
 }
 
-// TestOperationsRunAsCustom has an owner's operation run by its name, and by kind custom.
+// TestOperationsRunAsCustom runs an operation of the worker's owner by its name, and by kind custom.
 func TestOperationsRunAsCustom(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "clean", map[string]string{
@@ -227,7 +227,7 @@ func (h *fakeModelPool) Evict(_ context.Context, gpus []string, key string) erro
 
 func (h *fakeModelPool) FreeMemory(context.Context, muster.Size) { h.calls = append(h.calls, "room") }
 
-// TestRuntimeAndHost has a kind whose program is a module of a runtime, with a host for its model.
+// TestRuntimeAndHost runs a kind whose program is a module of a runtime, with a model server.
 func TestRuntimeAndHost(t *testing.T) {
 	python := "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {

@@ -48,7 +48,7 @@ func (b *containerized) Run(ctx context.Context, t *run.Task, reporter run.Repor
 
 var workers atomic.Int64
 
-// useContainers gives an environment real containers and limits.
+// useContainers adds real containers and limits to an environment.
 func useContainers(t *testing.T, deps *run.Deps) {
 	t.Helper()
 	engine, err := docker.Open(containertest.SharedEngine(t))
@@ -107,7 +107,7 @@ var skipped = map[string]string{
 
 func TestContractInContainers(t *testing.T) { runtest.RunExcept(t, openInContainers(t), skipped) }
 
-// TestContractInContainersOverAShim is the same with containers that outlive the worker.
+// TestContractInContainersOverAShim is TestContractInContainers with containers that continue without the worker.
 func TestContractInContainersOverAShim(t *testing.T) {
 	runtest.RunExcept(t, openInContainers(t), skipped, os.Args[0], shimArg)
 }
@@ -165,7 +165,7 @@ func TestContainerView(t *testing.T) {
 	}
 }
 
-// TestAnImagesOwnCommand runs in the image's own folder, as its own user.
+// TestAnImagesOwnCommand checks that the image's command runs in the image's folder, as its user.
 func TestAnImagesOwnCommand(t *testing.T) {
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
@@ -305,7 +305,7 @@ func TestAutoIsolation(t *testing.T) {
 	}
 }
 
-// noEngine stands for a worker without an engine.
+// noEngine represents a worker without an engine.
 type noEngine struct{ run.Containers }
 
 // TestContainerLeftBeforeItsStartIsRemoved does not stay.
@@ -327,7 +327,7 @@ func TestContainerLeftBeforeItsStartIsRemoved(t *testing.T) {
 	containertest.AwaitCleanup(t, containertest.SharedEngine(t), w.Deps.Dir, before)
 }
 
-// detachAfterCreate has the worker leave its tasks once a container is made.
+// detachAfterCreate detaches the worker from its tasks once a container is created.
 type detachAfterCreate struct {
 	run.Containers
 

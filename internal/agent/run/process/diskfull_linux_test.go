@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// TestFullDiskIsAFleetFault checks that a program that fails while the worker's disk has no space
-// left failed for that, however it ended and though it says nothing of it, and that another failure stays its own.
+// TestFullDiskIsAFleetFault checks that a program that fails while the worker's disk is full fails with disk_full, for any exit code or
+// message, and that other failures keep their reason.
 func TestFullDiskIsAFleetFault(t *testing.T) {
 	for _, c := range []struct {
 		base string // on a disk that is full, or not

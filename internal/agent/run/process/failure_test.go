@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestFailureFile checks that failure.json gives the reason and is not an artifact, and that invalid claims are only logged.
+// TestFailureFile checks that failure.json sets the reason and is not an artifact, and that invalid claims are only logged.
 func TestFailureFile(t *testing.T) {
 	w := runtest.NewEnv(t)
 	x, err := process.New(w.Deps)

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// slowProc is a Proc whose log takes nothing until it is let.
+// slowProc is a Proc whose log blocks until it is released.
 type slowProc struct {
 	run.Proc // the rest is not asked for
 	called   chan struct{}

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// recordingTransfer is where uploads go.
+// recordingTransfer records uploads.
 type recordingTransfer struct {
 	run.Transfer
 
@@ -29,8 +29,7 @@ func (u *recordingTransfer) UploadFile(_ context.Context, f *os.File) (string, i
 	return "sha", int64(len(b)), err
 }
 
-// A process that got away from its attempt changes the files while they are taken: the
-// worker reads what lies in the task's folder, and nothing of its own.
+// A process that escaped from its attempt changes the files during the upload: the worker reads only files in the task's folder.
 func TestLinksCreatedLateAreNotFollowed(t *testing.T) {
 	for name, change := range map[string]func(out, secrets string) error{
 		"a link for the file": func(out, secrets string) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
 )
 
-// panickingHandler has a bug.
+// panickingHandler panics.
 type panickingHandler struct{}
 
 func (panickingHandler) LogLine(string)   {}
