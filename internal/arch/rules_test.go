@@ -197,6 +197,13 @@ var rules = map[string]rule{
 	"dashboard": {ring: adapter},
 }
 
+// notInServer lists packages, or prefixes of them ending in "/", on which the server must not depend, not even indirectly: the
+// programs of built-in kinds, and commands.
+var notInServer = []string{"builtin", "cli", "cli/"}
+
+// serverdOnly lists optional parts of the server, which package serverd uses behind interfaces and no other package imports.
+var serverdOnly = []string{"cidcheck", "ipfs"}
+
 // impure lists standard packages, or prefixes of them ending in "/", that pure
 // packages and the vocabulary must not import.
 var impure = []string{"os", "os/", "net", "net/", "context", "log", "log/", "sync", "math/rand", "math/rand/", "crypto/rand", "syscall", "testing"}
@@ -216,12 +223,7 @@ func (r rule) allowed(path string) bool {
 		if r.ring > pure {
 			return true
 		}
-		for _, p := range impure {
-			if path == p || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p) {
-				return false
-			}
-		}
-		return true
+		return !listed(impure, path)
 	default:
 		if r.ring == wiring || r.ring == testOnly {
 			return true
@@ -233,6 +235,11 @@ func (r rule) allowed(path string) bool {
 		}
 		return false
 	}
+}
+
+// listed reports whether list has path, or a prefix of it that ends in "/".
+func listed(list []string, path string) bool {
+	return slices.ContainsFunc(list, func(p string) bool { return path == p || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p) })
 }
 
 func firstPart(path string) string {

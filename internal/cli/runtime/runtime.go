@@ -120,7 +120,6 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 			kinds[name] = append(kinds[name], k.Name)
 		}
 	}
-	now := time.Now()
 	columns := []term.Column{
 		{Title: "RUNTIME", NoTruncate: true}, {Title: "STATE", NoTruncate: true}, {Title: "SIZE", AlignRight: true, NoTruncate: true}, {Title: "OWN", AlignRight: true, NoTruncate: true}, {Title: "USED", AlignRight: true, NoTruncate: true}, {Title: "KINDS"},
 	}
@@ -128,8 +127,8 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 		columns = append(columns, term.Column{Title: "PACKAGES", AlignRight: true}, term.Column{Title: "PYTHON"})
 	}
 	l := app.Listing[entry]{
-		OutputOptions: c.OutputOptions, ID: func(e entry) string { return e.Name }, Table: term.NewTable(columns...),
-		Row: func(e entry) []string {
+		OutputOptions: c.OutputOptions, ID: func(e entry) string { return e.Name }, Columns: columns,
+		Row: func(e entry, now time.Time) []string {
 			row := []string{e.Name, string(e.State), "-", "-", "-", strings.Join(e.Kinds, " ")}
 			if e.Size > 0 {
 				row[2], row[3], row[4] = e.Size.String(), e.Own.String(), term.FormatAge(now.Sub(e.Used.Std()))

@@ -195,7 +195,7 @@ func (p *taskSetup) withImageCheck(argv []string) ([]string, error) {
 		p.a.LogLine("skipped the check of the image: " + err.Error())
 		return argv, nil //nolint:nilerr // Python reports what is missing, less clearly
 	}
-	return slices.Concat([]string{program, "do", "image", p.a.Task.Spec.Image, p.d.RuntimeFor(p.input)}, argv), nil
+	return slices.Concat([]string{program, "builtin", "image", p.a.Task.Spec.Image, p.d.RuntimeFor(p.input)}, argv), nil
 }
 
 // modelServerKey returns the key of the model server that serves the task: its model, runtime and devices.
