@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/backoff"
 )
@@ -35,11 +36,10 @@ type progress struct {
 	title    string
 	observer run.Observer
 	begun    time.Time
-	venv     string // the folder in which modules are compiled, "" for none
-	quiet    bool   // the log gets uv's output only if it fails
+	prebuilt bool // modules are compiled at the end, and the log gets uv's output only if it fails
 	tail     []string
 
-	packages string // see PackageCount; it does not change while ticker runs
+	packages string // see packageCount; it does not change while ticker runs
 	ticker   periodic
 
 	mu          sync.Mutex
@@ -60,13 +60,13 @@ func (p *progress) onLine(onLine string) {
 		p.tail = append(p.tail, strings.TrimRight(onLine, " \r"))
 		p.tail = p.tail[max(0, len(p.tail)-maxTailLines):]
 	}
-	if !p.quiet {
+	if !p.prebuilt {
 		p.observer.LogLine("uv: " + onLine)
 	}
 	if m := resolvedRE.FindStringSubmatch(onLine); m != nil {
 		n, _ := strconv.Atoi(m[1]) // digits
 		p.ticker.stop()            // downloads before this line are metadata for the resolver
-		p.packages = PackageCount(n)
+		p.packages = packageCount(n)
 		p.observer.Step(p.title + ": installing " + p.packages)
 	} else if m := downloadingRE.FindStringSubmatch(onLine); m != nil {
 		if size, err := muster.ParseSize(m[2]); err == nil {
@@ -78,14 +78,14 @@ func (p *progress) onLine(onLine string) {
 	} else if preparedRE.MatchString(onLine) {
 		p.ticker.stop()
 		p.observer.Step(p.title + ": installing " + p.packages)
-	} else if installedRE.MatchString(onLine) && p.venv != "" {
-		p.reportCompile()
+	} else if installedRE.MatchString(onLine) && p.prebuilt {
+		p.observer.Step(p.title + ": compiling modules")
 	}
 }
 
 // lastOutput returns the last lines of uv's output in one line. If the log does not have them, it gets more of them.
 func (p *progress) lastOutput() string {
-	if p.quiet {
+	if p.prebuilt {
 		for _, line := range p.tail {
 			p.observer.LogLine("uv: " + line)
 		}
@@ -117,21 +117,10 @@ func (p *progress) reportDownload() {
 	text := fmt.Sprintf("%s: fetching %s, %d%% of %s", p.title, p.packages, 100*p.done/max(1, p.total), p.total)
 	pid := p.pid
 	p.mu.Unlock()
-	if n := bytesWritten(pid); n > 0 {
+	if _, n := procfs.IO(pid); n > 0 {
 		text += ", " + n.String() + " unpacked"
 	}
 	p.observer.Step(text)
-}
-
-// reportCompile reports how many modules are compiled. uv itself reports nothing until the end.
-func (p *progress) reportCompile() {
-	var counter *compileCounter
-	p.ticker.start(func() {
-		if counter == nil {
-			counter = newCompileCounter(p.venv)
-		}
-		p.observer.Step(fmt.Sprintf("%s: compiling %s of %s files", p.title, formatThousands(counter.compiled()), formatThousands(counter.total)))
-	})
 }
 
 // reportInterval is the time between two progress reports.
@@ -163,13 +152,4 @@ func (t *periodic) stop() {
 		t.running.Wait()
 		t.cancel = nil
 	}
-}
-
-// formatThousands formats a number with commas: 1,234,567.
-func formatThousands(n int) string {
-	s := strconv.Itoa(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }
