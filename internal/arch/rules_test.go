@@ -80,7 +80,7 @@ var rules = map[string]rule{
 	"link/wslink":       {ring: adapter, internal: []string{"link"}, external: []string{"github.com/coder/websocket"}},
 	"link/polllink":     {ring: adapter, internal: []string{"backoff", "link"}},
 	"agent/run/kinds":   {ring: adapter, internal: []string{"agent/run", "agent/run/process", "agent/run/python", "kind"}},
-	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "agent/run/python", "runtimes"}},
+	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "agent/run/python", "atomicfile", "runtimes"}},
 	"agent/modelpool":   {ring: adapter, internal: []string{"agent/run", "atomicfile", "agent/isolation", "agent/shim/proctree"}, external: []string{"golang.org/x/"}},
 	"agent/run/noop":    {ring: adapter, internal: []string{"agent/run"}},
 	"agent/run/process": {ring: adapter, internal: []string{"agent/liveoutput", "agent/run", "atomicfile", "cid", "tasklog", "sdk/python"}, external: []string{"golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},

@@ -87,7 +87,7 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) Entry {
 		e.Python = python.InterpreterPath(e.Folder)
 		e.Size, e.Built, e.Used = env.Size, env.Built, muster.NewTime(env.Used)
 	}
-	if step, building := r.envs.Building(request); building {
+	if step, building := r.envs.Building(request.Name); building {
 		e.State, e.Step = Building, step
 		return e
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -206,7 +207,7 @@ func (b *build) run(ctx context.Context, dir string) error {
 // runUV runs uv for a build and reports its progress.
 func (b *build) runUV(ctx context.Context, p *progress, args ...string) error {
 	diskFull := false
-	logLine := func(line string) { //nolint:contextcheck // the ticker that onLine starts ends with the build
+	logLine := func(line string) {
 		p.onLine(line)
 		diskFull = diskFull || strings.Contains(line, "No space left on device") // the exit status does not show it
 	}
@@ -214,8 +215,12 @@ func (b *build) runUV(ctx context.Context, p *progress, args ...string) error {
 	if b.spec.Wheels != "" {
 		read = append(read, b.spec.Wheels)
 	}
+	var repeat sync.WaitGroup
+	repeatCtx, stop := context.WithCancel(ctx)
+	repeat.Go(func() { p.repeat(repeatCtx) })
 	err := b.tool.runBuild(ctx, b.uv, b.tmp, read, outputHandler{logLine, p.setPID}, args...)
-	p.ticker.stop()
+	stop()
+	repeat.Wait()
 	if err == nil {
 		return nil
 	}

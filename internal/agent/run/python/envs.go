@@ -89,7 +89,7 @@ func (e *Envs) Get(ctx context.Context, r Request, observer run.Observer) (strin
 		return "", err
 	}
 	if damage := e.use(ctx, r.Name); damage != nil { // no other process was faster
-		if err := e.build(ctx, &r, damage, l.publishSteps(observer)); err != nil {
+		if err := e.build(ctx, &r, damage, l.publishSteps(r.Title, observer)); err != nil {
 			l.remove()
 			return "", err
 		}

@@ -1,9 +1,7 @@
 package python
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -35,28 +33,24 @@ func (l *fileLock) remove() {
 	l.release()
 }
 
-// lockStatus is what the holder of a lock publishes in the lock's file.
-type lockStatus struct {
-	Requester string `json:"for,omitempty"` // the environment is built for it
-	Step      string `json:"step"`
-}
-
-// publishSteps returns an observer that also publishes each step in the lock's file.
-func (l *fileLock) publishSteps(observer run.Observer) run.Observer {
+// publishSteps returns an observer that also writes each step into the lock's file, for processes that wait.
+func (l *fileLock) publishSteps(title string, observer run.Observer) run.Observer {
 	report := observer.Step
 	observer.Step = func(step string) {
 		report(step)
-		if b, err := json.Marshal(lockStatus{observer.Requester, step}); err == nil {
-			_, _ = l.file.WriteAt(append(b, '\n'), 0) // readers ignore the rest of a longer, earlier status
+		text := strings.TrimPrefix(step, title+": ")
+		if observer.Requester != "" {
+			text = "made for " + observer.Requester + ": " + text
 		}
+		_, _ = l.file.WriteAt([]byte(text+"\n"), 0) // readers ignore the rest of a longer, earlier step
 	}
 	return observer
 }
 
 // Building reports whether a process builds or removes an environment, and describes its step. It only reads, so it works in another
 // user's data dir.
-func (e *Envs) Building(r Request) (step string, building bool) {
-	f, err := os.Open(e.lockPath(r.Name))
+func (e *Envs) Building(name string) (step string, building bool) {
+	f, err := os.Open(e.lockPath(name))
 	if err != nil {
 		return "", false // never built, or unknown
 	}
@@ -64,18 +58,9 @@ func (e *Envs) Building(r Request) (step string, building bool) {
 	if !errors.Is(lockFile(f, false), errBusy) {
 		return "", false
 	}
-	var status lockStatus
-	if b, err := os.ReadFile(f.Name()); err == nil {
-		_ = json.NewDecoder(bytes.NewReader(b)).Decode(&status) // a partial write
-	}
-	var parts []string
-	if status.Requester != "" {
-		parts = append(parts, "made for "+status.Requester)
-	}
-	if status.Step != "" {
-		parts = append(parts, strings.TrimPrefix(status.Step, r.Title+": "))
-	}
-	return strings.Join(parts, ": "), true
+	b, _ := os.ReadFile(f.Name()) // the step is unknown
+	step, _, _ = strings.Cut(string(b), "\n")
+	return step, true
 }
 
 func (e *Envs) lockPath(name string) string { return filepath.Join(e.root, "locks", name) }
@@ -128,7 +113,7 @@ func (e *Envs) lock(ctx context.Context, r *Request, exclusive bool, observer ru
 		if time.Since(read) >= statusPollInterval {
 			read = time.Now()
 			step := "waiting for " + r.Title
-			if holder, _ := e.Building(*r); holder != "" {
+			if holder, _ := e.Building(r.Name); holder != "" {
 				step += ", " + holder
 			}
 			if step != last {

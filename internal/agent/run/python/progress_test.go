@@ -29,7 +29,6 @@ func TestStepsOfABuild(t *testing.T) {
 	}
 	p.onLine("Installed 3 packages in 5ms")
 	p.onLine("Bytecode compiled 3 files in 9ms")
-	p.ticker.stop()
 	if len(logged) > 0 {
 		t.Errorf("the log of a successful build is %q", logged)
 	}
