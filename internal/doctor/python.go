@@ -114,7 +114,7 @@ func (r *inspection) fetchUV(description string) *repair {
 		if err := os.RemoveAll(filepath.Join(data, "tools", "uv")); err != nil {
 			return err
 		}
-		envs, err := python.New(&run.Deps{Dir: data}, false)
+		envs, err := python.New(&run.Deps{Dir: data})
 		if err != nil {
 			return err
 		}

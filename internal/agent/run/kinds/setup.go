@@ -125,7 +125,7 @@ func (p *taskSetup) useRuntime(ctx context.Context, name string) error {
 	if p.d.shared.Deps.Runtimes == nil {
 		return errNoRuntimes
 	}
-	rt, err := p.d.shared.Deps.Runtimes.Get(ctx, name, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine, Requester: "task " + p.a.Task.Attempt.Task.String()})
+	rt, err := p.d.shared.Deps.Runtimes.Get(ctx, name, p.a.Observer())
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (p *taskSetup) buildVenv(ctx context.Context) error {
 		return run.Failf(muster.WorkerInternal, "read the folder of kind %s: %w", p.d.Name, err)
 	}
 	defer func() { _ = root.Close() }()
-	p.venv, err = p.d.shared.envs.Build(ctx, p.d.Python, root, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine})
+	p.venv, err = p.d.shared.envs.GetFor(ctx, p.d.Python, root, p.a.Observer())
 	if err != nil {
 		return err
 	}
@@ -246,7 +246,7 @@ func (p *taskSetup) startModelServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	socket, release, err := p.d.shared.Deps.ModelPool.Acquire(ctx, h, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine})
+	socket, release, err := p.d.shared.Deps.ModelPool.Acquire(ctx, h, p.a.Observer())
 	if err != nil {
 		p.a.LogLine("loading the model only for this task: " + err.Error())
 		return nil //nolint:nilerr // the task is only slower
