@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // Labels of workers.
@@ -89,7 +90,7 @@ func (g *gateway) handler() http.Handler {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		dialect.WriteJSON(w, http.StatusNotFound, map[string]string{"error": "Not found: " + sanitizeName(r.URL.Path)})
+		dialect.WriteJSON(w, http.StatusNotFound, map[string]string{"error": "Not found: " + lenient.Name(r.URL.Path)})
 	})
 	return mux
 }
@@ -160,8 +161,8 @@ func (g *gateway) spec(q *taskRequest) (*muster.Spec, error) {
 		return nil, err
 	}
 	s := &muster.Spec{
-		Name: sanitizeName("dtf-" + q.Type), Project: g.deps.Config.Project, Tasks: []muster.TaskSpec{stage},
-		Labels: map[string]string{labelDialect: "dtf", labelType: sanitizeName(q.Type)},
+		Name: lenient.Name("dtf-" + q.Type), Project: g.deps.Config.Project, Tasks: []muster.TaskSpec{stage},
+		Labels: map[string]string{labelDialect: "dtf", labelType: lenient.Name(q.Type)},
 	}
 	if q.TaskID != "" {
 		s.Labels[labelTask] = q.TaskID
@@ -248,7 +249,7 @@ func wireTaskID(j *muster.Job) string { return cmp.Or(j.Labels[labelTask], j.ID.
 
 // findJob returns the job with this id of DTF clients.
 func (g *gateway) findJob(ctx context.Context, c *client.Client, id string) (muster.Job, error) {
-	notFound := muster.Errorf(muster.NotFound, "Task not found: %s", sanitizeName(id))
+	notFound := muster.Errorf(muster.NotFound, "Task not found: %s", lenient.Name(id))
 	if checkID("task_id", id) != nil || id == "" || len(id) > muster.MaxNameSize {
 		return muster.Job{}, notFound
 	}
@@ -304,13 +305,7 @@ func formatTime(t muster.Time) *string {
 	if t == 0 {
 		return nil
 	}
-	return formatNaive(t.Std())
-}
-
-// formatNaive formats a time as DTF does: UTC without a zone.
-func formatNaive(t time.Time) *string {
-	s := t.UTC().Format("2006-01-02T15:04:05.000000")
-	return &s
+	return lenient.NonZero(lenient.NaiveUTC(t.Std()))
 }
 
 // workerIDs maps Muster's ids of workers to DTF's.
@@ -417,7 +412,7 @@ func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, granted *acc
 	}
 	wanted := map[string]string{labelDialect: "dtf"}
 	if t := q.Get("type"); t != "" {
-		wanted[labelType] = sanitizeName(t)
+		wanted[labelType] = lenient.Name(t)
 	}
 	ids, err := workerIDs(ctx, c)
 	if err != nil {
@@ -456,7 +451,7 @@ func queryNumber(s string, fallback, limit int) (int, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 || n > limit {
-		return 0, muster.Errorf(muster.Invalid, "%q is not a number from 0 to %d", sanitizeName(s), limit)
+		return 0, muster.Errorf(muster.Invalid, "%q is not a number from 0 to %d", lenient.Name(s), limit)
 	}
 	return n, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -199,7 +200,7 @@ func (s *session) handle(ctx, pushCtx context.Context, raw []byte) bool {
 	case typeTaskResult:
 		return s.handleResult(ctx, m)
 	}
-	return s.reject(ctx, "Unknown message type: "+sanitizeName(m.Type))
+	return s.reject(ctx, "Unknown message type: "+lenient.Name(m.Type))
 }
 
 // authenticate answers the first message of a connection.

@@ -262,9 +262,6 @@ type Record struct {
 // FormatTime writes a time as both sides do: RFC 3339 with microseconds and +00:00.
 func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
 
-// UnixSeconds writes a time as seconds of the epoch.
-func UnixSeconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
-
 // Decode reads one JSON value of at most max bytes and maxDepth levels. Numbers in what is decoded into any stay
 // as they are written.
 func Decode(b []byte, limit int, dst any) error {

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // The labels of a job that a QUBIX client created, for fields of the protocol that Muster does not have.
@@ -173,7 +174,7 @@ func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(
 func (g *Gateway) job(w http.ResponseWriter, r *http.Request) error {
 	return g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
 		var fields map[string]any
-		if err := json.Unmarshal(mustMarshal(row), &fields); err != nil {
+		if err := json.Unmarshal(lenient.Marshal(row), &fields); err != nil {
 			return nil, err
 		}
 		fields["job"] = row
@@ -313,7 +314,7 @@ func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) error {
 // userJobs serves GET /api/jobs/user/{address}: a list, newest first.
 func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address string) error {
 	list := []job{}
-	if address = sanitize(address, maxText); address == "" {
+	if address = lenient.Text(address, maxText); address == "" {
 		return reply(w, list)
 	}
 	api, err := g.client(r.Context())
@@ -397,7 +398,7 @@ type account struct {
 func (g *Gateway) account(c *credentials) (account, string, error) {
 	email := strings.ToLower(strings.TrimSpace(c.Email))
 	switch name, host, ok := strings.Cut(email, "@"); {
-	case !ok || name == "" || host == "" || len(email) > 254 || sanitize(email, 254) != email:
+	case !ok || name == "" || host == "" || len(email) > 254 || lenient.Text(email, 254) != email:
 		return account{}, "", muster.Errorf(muster.Invalid, "email is not an e-mail address")
 	case c.Password == "" || len(c.Password) > 1024:
 		return account{}, "", muster.Errorf(muster.Invalid, "password is missing, or has more than 1024 bytes")
@@ -408,10 +409,10 @@ func (g *Gateway) account(c *credentials) (account, string, error) {
 		return h.Sum(nil)
 	}
 	name, _, _ := strings.Cut(email, "@")
-	name = sanitize(orDefault(c.Username, name), maxText)
+	name = lenient.Text(orDefault(c.Username, name), maxText)
 	role := "USER"
-	if sanitize(c.Role, 20) != "" {
-		role = sanitize(c.Role, 20)
+	if lenient.Text(c.Role, 20) != "" {
+		role = lenient.Text(c.Role, 20)
 	}
 	return account{
 		ID: hex.EncodeToString(digest("id")[:12]), Name: name, Username: name, Email: email, Role: role,

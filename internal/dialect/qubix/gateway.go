@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // Name is the system's name in options, tags and labels.
@@ -149,7 +150,7 @@ func (g *Gateway) routes() http.Handler {
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		dialect.WriteJSON(w, http.StatusNotFound, errorBody{Error: "Muster's QUBIX backend has no " + r.Method + " " + sanitize(r.URL.Path, maxText)})
+		dialect.WriteJSON(w, http.StatusNotFound, errorBody{Error: "Muster's QUBIX backend has no " + r.Method + " " + lenient.Text(r.URL.Path, maxText)})
 	})
 	return mux
 }

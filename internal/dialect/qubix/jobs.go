@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/kind"
 )
 
@@ -148,7 +149,7 @@ func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress,
 	done := percent / 100
 	update := muster.Progress{Progress: &done, Metrics: numericMetrics(p.Metrics)}
 	if p.CurrentOperation != nil {
-		step := sanitize(*p.CurrentOperation, maxText)
+		step := lenient.Text(*p.CurrentOperation, maxText)
 		update.Step = &step
 	}
 	if err := t.MarkStarted(); err != nil {
@@ -177,9 +178,9 @@ func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress,
 // numericMetrics returns the numbers of a worker's metrics, without cpuPercent and ramPercent of 0, which the simple worker does not measure.
 func numericMetrics(raw json.RawMessage) map[string]float64 {
 	out := map[string]float64{}
-	for name, value := range jsonObject(raw) {
+	for name, value := range lenient.Object(raw) {
 		var v float64
-		if len(out) >= 50 || len(name) > 100 || sanitize(name, 100) != name || !hasValue(value) || json.Unmarshal(value, &v) != nil {
+		if len(out) >= 50 || len(name) > 100 || lenient.Text(name, 100) != name || !lenient.HasValue(value) || json.Unmarshal(value, &v) != nil {
 			continue
 		}
 		if (name == "cpuPercent" || name == "ramPercent") && v == 0 {

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 const (
@@ -84,12 +85,12 @@ func (b *Bridge) sendProgress(ctx context.Context, id string, p *progress) error
 	}
 	b.mu.Unlock()
 	done := float64(percent)
-	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, &done, metrics, formatNaive(time.Now())
+	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, &done, metrics, lenient.NaiveUTC(time.Now())
 	a, err := b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/progress", p, callTimeout)
 	if err != nil {
 		return err
 	}
-	if textField(jsonObject(a.Body), "status") == statusCancelled { // from Muster's gateway
+	if lenient.String(lenient.Object(a.Body)["status"]) == statusCancelled { // from Muster's gateway
 		b.cancelJob(ctx, id)
 	}
 	return a.asError("progress")
@@ -108,10 +109,10 @@ func (b *Bridge) remoteStatus(ctx context.Context, id string) (string, error) {
 	if err != nil || a.Status != http.StatusOK {
 		return "", err
 	}
-	fields := jsonObject(a.Body)
-	status := textField(fields, "status")
+	fields := lenient.Object(a.Body)
+	status := lenient.String(fields["status"])
 	if status == "" {
-		status = textField(jsonObject(fields["job"]), "status")
+		status = lenient.String(lenient.Object(fields["job"])["status"])
 	}
 	return strings.ToUpper(status), nil
 }
@@ -126,12 +127,12 @@ func (b *Bridge) taskMetrics(ctx context.Context, t *muster.Task) json.RawMessag
 		if w, err := b.cfg.Core.Client.Worker(ctx, string(t.Worker)); err == nil && w.Load != nil {
 			for i := range w.Load.GPUs {
 				if l := &w.Load.GPUs[i]; l.UUID == t.Grant.GPUs[0] {
-					_ = json.Unmarshal(mustMarshal(toGPUMetrics(l, gpuMemory(w.Resources.GPUs, l.UUID))), &all)
+					_ = json.Unmarshal(lenient.Marshal(toGPUMetrics(l, gpuMemory(w.Resources.GPUs, l.UUID))), &all)
 				}
 			}
 		}
 	}
-	return mustMarshal(all)
+	return lenient.Marshal(all)
 }
 
 // Log implements bridge.LogReporter: it sends lines with a report of progress.
@@ -152,7 +153,7 @@ func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 	b.mu.Unlock()
 	p := &progress{}
 	for _, l := range lines {
-		p.LogLines = append(p.LogLines, logLine{Level: "info", Message: l, Timestamp: formatNaive(time.Now())})
+		p.LogLines = append(p.LogLines, logLine{Level: "info", Message: l, Timestamp: lenient.NaiveUTC(time.Now())})
 	}
 	return b.sendProgress(ctx, j.ID, p)
 }
@@ -195,18 +196,18 @@ func (b *Bridge) postCompletion(ctx context.Context, id string, c *completion) (
 
 // buildCompletion returns the final report of a job.
 func (b *Bridge) buildCompletion(ctx context.Context, end *bridge.FinalReport) (*completion, error) {
-	c := &completion{WorkerID: b.id, WorkerIDSnake: b.id, Status: reportCompleted, Timestamp: formatNaive(time.Now())}
+	c := &completion{WorkerID: b.id, WorkerIDSnake: b.id, Status: reportCompleted, Timestamp: lenient.NaiveUTC(time.Now())}
 	t := end.Task()
 	metrics := map[string]any{}
 	if t != nil && t.Usage != nil {
-		c.FinalMetrics = mustMarshal(usageMetrics(t.Usage))
+		c.FinalMetrics = lenient.Marshal(usageMetrics(t.Usage))
 		metrics["processingTimeSeconds"] = t.Usage.WallSeconds
 		metrics["cpuCoresAvg"] = t.Usage.CPUAvg
 		if t.Usage.GPUAvg > 0 {
 			metrics["gpuUsageAvg"] = t.Usage.GPUAvg * 100
 		}
 	}
-	c.Metrics = mustMarshal(metrics)
+	c.Metrics = lenient.Marshal(metrics)
 	if !end.Succeeded() {
 		return c, b.fillFailure(ctx, end, c)
 	}
@@ -215,7 +216,7 @@ func (b *Bridge) buildCompletion(ctx context.Context, end *bridge.FinalReport) (
 		return nil, err
 	}
 	result["metrics"] = metrics
-	c.Result = mustMarshal(result)
+	c.Result = lenient.Marshal(result)
 	return c, nil
 }
 
@@ -237,14 +238,14 @@ func (b *Bridge) fillFailure(ctx context.Context, end *bridge.FinalReport, c *co
 		message = "the job was cancelled"
 	}
 	c.Status, c.Error = reportFailed, &message
-	c.Result = mustMarshal(map[string]string{"error": message, "errorDetails": orDefault(strings.Join(trace, "\n"), message)})
+	c.Result = lenient.Marshal(map[string]string{"error": message, "errorDetails": orDefault(strings.Join(trace, "\n"), message)})
 	return nil
 }
 
 // result returns the result in the form of QUBIX's enhanced worker, with the fields of Muster's result.
 func (b *Bridge) result(ctx context.Context, end *bridge.FinalReport, t *muster.Task) (map[string]any, error) {
 	all := map[string]any{}
-	if raw := end.Result(); hasValue(raw) {
+	if raw := end.Result(); lenient.HasValue(raw) {
 		if json.Unmarshal(raw, &all) != nil || all == nil {
 			all = map[string]any{"result": raw}
 		}
@@ -310,13 +311,13 @@ func encodeImages(ctx context.Context, end *bridge.FinalReport, t *muster.Task) 
 
 // withoutImages removes the images from a result, for backends that refuse large bodies.
 func withoutImages(raw json.RawMessage) json.RawMessage {
-	fields := jsonObject(raw)
+	fields := lenient.Object(raw)
 	if _, exists := fields["images"]; !exists {
 		return raw
 	}
 	fields["images"] = json.RawMessage("[]")
-	fields["note"] = mustMarshal("the images do not fit into a report: they are artifacts of the job on the Muster server")
-	return mustMarshal(fields)
+	fields["note"] = lenient.Marshal("the images do not fit into a report: they are artifacts of the job on the Muster server")
+	return lenient.Marshal(fields)
 }
 
 // usageMetrics returns the GPU metrics that the TS backend stores.
@@ -365,7 +366,7 @@ func (a *response) asError(action string) error {
 	if a.OK() {
 		return nil
 	}
-	detail := sanitize(a.ErrorText(), 300)
+	detail := lenient.Text(a.ErrorText(), 300)
 	if detail != "" {
 		detail = ": " + detail
 	}

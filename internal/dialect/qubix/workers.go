@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // providerView is a provider for clients.
@@ -44,10 +45,10 @@ func (g *Gateway) viewProvider(w *fleet.Worker) providerView {
 	p := providerView{
 		ID: f.ID, WorkerID: f.ID, Name: f.Name, Type: orDefault(f.Labels[labelType], "native"), QubicAddress: f.Labels[labelAddress],
 		Location: f.Labels[labelLocation], ComputePower: power, PricePerHour: f.Price, CPUModel: f.Labels[labelCPU],
-		CPUCores: f.Resources.CPUs, RAMTotal: gib(f.Resources.Memory), IsActive: w.Err() == nil, Status: "offline",
+		CPUCores: f.Resources.CPUs, RAMTotal: lenient.InGiB(f.Resources.Memory), IsActive: w.Err() == nil, Status: "offline",
 	}
 	if len(f.Resources.GPUs) > 0 {
-		p.GPUModel, p.GPUVRAM = f.Resources.GPUs[0].Name, gib(f.Resources.GPUs[0].Memory)
+		p.GPUModel, p.GPUVRAM = f.Resources.GPUs[0].Name, lenient.InGiB(f.Resources.GPUs[0].Memory)
 	}
 	seen := w.LastSeen()
 	if !seen.IsZero() {
@@ -93,7 +94,7 @@ func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	reg := registration{
-		WorkerID: strings.TrimSpace(q.WorkerID), Name: "Provider-" + sanitize(q.WorkerID, 8), Address: q.QubicAddress, Location: q.Location, PricePerHour: q.PricePerHour,
+		WorkerID: strings.TrimSpace(q.WorkerID), Name: "Provider-" + lenient.Text(q.WorkerID, 8), Address: q.QubicAddress, Location: q.Location, PricePerHour: q.PricePerHour,
 		Specs: specs{GPUAvailable: q.GPU.Type == "native" && q.GPU.VRAM > 0, GPUModel: orDefault(q.GPU.Model, q.GPU.Renderer), GPUVRAM: q.GPU.VRAM},
 	}
 	if q.PricePerHour == nil {

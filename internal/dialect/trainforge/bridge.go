@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // What TrainForge's workers do, and when.
@@ -132,13 +133,13 @@ func (b *Bridge) identity() (string, error) {
 	}
 	return bridge.Identity(filepath.Join(b.cfg.Core.Dir, "worker-id"), func(id string) bool { return checkID("id", id) == nil }, func() string {
 		if b.cfg.Core.Worker != "" {
-			return "muster_" + strings.ReplaceAll(truncate(b.cfg.Core.Worker, 100), "/", "-")
+			return "muster_" + strings.ReplaceAll(lenient.Text(b.cfg.Core.Worker, 100), "/", "-")
 		}
 		host, err := os.Hostname()
 		if err != nil {
 			host = "host"
 		}
-		return fmt.Sprintf("worker_%s_%d", strings.ReplaceAll(truncate(host, 100), "/", "-"), os.Getpid())
+		return fmt.Sprintf("worker_%s_%d", strings.ReplaceAll(lenient.Text(host, 100), "/", "-"), os.Getpid())
 	})
 }
 
@@ -313,7 +314,7 @@ func (b *Bridge) register(ctx context.Context) error {
 // registration is what worker C says of itself.
 func (b *Bridge) registration(c *bridge.Capacity) *registration {
 	host, _ := os.Hostname() // it is for people
-	r := &registration{WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: truncate(host, 100), GPUName: "None"}
+	r := &registration{WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: lenient.Text(host, 100), GPUName: "None"}
 	r.Capabilities.MaxJobs = b.maxJobs(c)
 	r.Capabilities.CPUs = min(c.Resources.CPUs, 10_000)
 	r.Capabilities.GPUCount = min(len(c.Resources.GPUs), maxWorkerGPUs)
@@ -339,7 +340,7 @@ func (b *Bridge) sendHeartbeat(ctx context.Context) bool {
 	if b.currentAPI() == apiLegacy {
 		return true
 	}
-	body := beat{Timestamp: epoch(time.Now())}
+	body := beat{Timestamp: lenient.Epoch(time.Now())}
 	if jobs := b.core.Jobs(); len(jobs) > 0 {
 		body.CurrentJob = jobs[0].ID
 	}
@@ -465,7 +466,7 @@ func (cfg BridgeConfig) Status(ctx context.Context, w io.Writer) error {
 		}
 		state = "registered"
 		if json.Unmarshal(a.Body, &reply) == nil && reply.Status != "" {
-			state = fmt.Sprintf("%s, %d jobs", truncate(reply.Status, 40), reply.ActiveJobs)
+			state = fmt.Sprintf("%s, %d jobs", lenient.Text(reply.Status, 40), reply.ActiveJobs)
 		}
 	}
 	fmt.Fprintf(w, "Worker:       %s, %s\n", cfg.WorkerID, state)

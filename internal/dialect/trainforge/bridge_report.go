@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
@@ -27,12 +28,12 @@ const (
 
 // report sends a status.
 func (b *Bridge) report(ctx context.Context, id, status, message string) error {
-	path, u := b.jobPath(id)+"/status", update{Status: status, Message: truncate(message, maxMessage)}
+	path, u := b.jobPath(id)+"/status", update{Status: status, Message: lenient.Text(message, maxMessage)}
 	if b.currentAPI() == apiLegacy {
 		path, u = b.jobPath(id), update{Status: status}
 		if isFinal(status) {
-			u.CompletedAt = time.Now().Format(naiveFormat)
-			u.Error = truncate(message, maxMessage)
+			u.CompletedAt = time.Now().Format(lenient.NaiveTime)
+			u.Error = lenient.Text(message, maxMessage)
 		}
 		if status == statusCompleted {
 			full := 100.0
@@ -126,7 +127,7 @@ func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error
 		}
 		path, body = b.jobPath(id)+"/logs", logEntry{Message: text}
 	} else {
-		batch, now := logBatch{}, epoch(time.Now())
+		batch, now := logBatch{}, lenient.Epoch(time.Now())
 		for _, line := range lines {
 			batch.Logs = append(batch.Logs, logEntry{Message: line, Timestamp: now})
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -287,7 +288,7 @@ func writeError(w http.ResponseWriter, err error) {
 // notFound answers where TrainForge has nothing either.
 func notFound(w http.ResponseWriter, r *http.Request) {
 	dialect.WriteJSON(w, http.StatusNotFound, map[string]any{
-		"error": "Endpoint not found", "path": truncate(r.URL.Path, maxMessage), "method": r.Method, "requestId": dialect.NewUUID(),
+		"error": "Endpoint not found", "path": lenient.Text(r.URL.Path, maxMessage), "method": r.Method, "requestId": dialect.NewUUID(),
 	})
 }
 

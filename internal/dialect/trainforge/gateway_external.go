@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
@@ -41,7 +42,7 @@ func (g *Gateway) externalHeartbeat(q *request) error {
 			g.state(t).touch()
 		}
 	}
-	return q.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": epoch(time.Now())})
+	return q.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": lenient.Epoch(time.Now())})
 }
 
 // pending lists what may be claimed. Who asks is not known: each entry has a ticket, and the claim decides which task it stands for.
@@ -244,7 +245,7 @@ func (g *Gateway) reportStatus(q *request) error {
 		return &statusError{http.StatusBadRequest, "status is required"}
 	}
 	id := q.r.PathValue("id")
-	ok := map[string]any{"success": true, "job_id": id, "status": truncate(body.Status, 40)}
+	ok := map[string]any{"success": true, "job_id": id, "status": lenient.Text(body.Status, 40)}
 	t := g.task(q, id)
 	if t == nil {
 		if isFinal(body.Status) && g.isLate(id) || g.wasTask(id) {

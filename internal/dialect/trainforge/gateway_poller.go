@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // isPoll reports whether GET /api/jobs comes from worker B or from gpu_worker.py, which is the same with another limit. They
@@ -84,7 +85,7 @@ func (g *Gateway) pollerWorker(q *request) (*fleet.Worker, error) {
 		}
 	}
 	w, err := g.fleet.Register(q.r.Context(), fleet.Facts{
-		ID: id, Name: truncate(id, muster.MaxNameSize), Labels: formLabels(formPoller, "address", remote.String()), Kinds: supportedKinds(),
+		ID: id, Name: lenient.Name(id), Labels: formLabels(formPoller, "address", remote.String()), Kinds: supportedKinds(),
 		Lacks:     []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureGang},
 		Resources: muster.Resources{CPUs: g.cpus, Memory: g.memory, Slots: 1, MaxTasks: 1},
 		Remote:    remote, Key: key,

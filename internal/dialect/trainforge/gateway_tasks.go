@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 	"github.com/muster-dev/muster/internal/wake"
 )
@@ -242,7 +243,7 @@ func parseControl(payload string) *control {
 	if bytes.Equal(c.Result, []byte("null")) {
 		c.Result = nil
 	}
-	c.Wall = max(finite(c.Wall), 0)
+	c.Wall = max(c.Wall, 0)
 	return c
 }
 
@@ -258,7 +259,7 @@ func (g *Gateway) applyControl(ts *taskState, c *control) error {
 
 // toFinalReport makes the report of a task of what its worker says and of what the runner said at its end.
 func toFinalReport(status, message string, codes []*int, c *control) fleet.FinalReport {
-	e := fleet.FinalReport{Outcome: muster.AttemptFailed, Message: truncate(message, maxMessage)}
+	e := fleet.FinalReport{Outcome: muster.AttemptFailed, Message: lenient.Text(message, maxMessage)}
 	for _, code := range codes {
 		if code != nil && *code != 0 && e.ExitCode == nil {
 			e.ExitCode = code
@@ -292,7 +293,7 @@ func (c *control) fillReport(e fleet.FinalReport, status string) fleet.FinalRepo
 	case c.Stopped == "timeout":
 		e.Outcome, e.Reason, e.Message = muster.AttemptTimedOut, muster.Timeout, "it ran for longer than its timeout"
 	case c.Failure != nil && failed:
-		e.Reason, e.Message = c.Failure.Reason, cmp.Or(truncate(c.Failure.Message, maxMessage), "the program says so, and not why")
+		e.Reason, e.Message = c.Failure.Reason, cmp.Or(lenient.Text(c.Failure.Message, maxMessage), "the program says so, and not why")
 		if !allowedReason(e.Reason) {
 			e.Reason = muster.ExitCode
 		}
@@ -304,11 +305,11 @@ func (c *control) fillReport(e fleet.FinalReport, status string) fleet.FinalRepo
 			e.Message = "exit code " + itoa(*c.ExitCode)
 		}
 	case len(c.Missing) > 0:
-		e.Reason, e.Message = muster.ArtifactMissing, "the output "+truncate(c.Missing[0], 200)+" is not there"
+		e.Reason, e.Message = muster.ArtifactMissing, "the output "+lenient.Text(c.Missing[0], 200)+" is not there"
 	case c.ResultError != "":
-		e.Reason, e.Message = muster.ResultInvalid, "result.json: "+truncate(c.ResultError, 200)
+		e.Reason, e.Message = muster.ResultInvalid, "result.json: "+lenient.Text(c.ResultError, 200)
 	case c.UploadError != "":
-		e.Reason, e.Message = muster.UploadFailed, "the worker could not upload the outputs: "+truncate(c.UploadError, 400)
+		e.Reason, e.Message = muster.UploadFailed, "the worker could not upload the outputs: "+lenient.Text(c.UploadError, 400)
 	case status != statusCompleted:
 		e.Reason, e.Message = muster.StartFailed, cmp.Or(e.Message, "the program succeeded, but TrainForge's worker reported a failure")
 	default:

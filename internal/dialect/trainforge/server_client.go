@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
@@ -50,7 +51,7 @@ func newServerClient(base, token string, h *http.Client, userAgent string) (*ser
 type response struct{ bridge.Response }
 
 func (a *response) errorText() string {
-	return truncate(cmp.Or(a.ErrorText(), http.StatusText(a.Status)), 300)
+	return lenient.Text(cmp.Or(a.ErrorText(), http.StatusText(a.Status)), 300)
 }
 
 // asError is the error for an answer that is not the expected one. What the server will never take has a code by which the

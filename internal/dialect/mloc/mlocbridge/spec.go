@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
@@ -69,13 +70,7 @@ func stageName(i int) string {
 
 // jobName is a task's name where it can be one of a job.
 func jobName(m mloc.TaskMessage) string {
-	name := strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return -1
-		}
-		return r
-	}, mloc.Text(m.Task.Metadata["name"]))
-	return mloc.Truncate(cmp.Or(strings.TrimSpace(name), m.TaskID), muster.MaxNameSize)
+	return cmp.Or(lenient.Name(mloc.Text(m.Task.Metadata["name"])), lenient.Name(m.TaskID))
 }
 
 func safeLabel(id string) string { return mloc.Truncate(mloc.SafeID(id), muster.MaxNameSize) }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
@@ -240,14 +241,14 @@ func (g *Gateway) toRecord(t *task, dependents map[string][]string) (mloc.Record
 	}
 	rec := mloc.Record{
 		TaskID: t.ID, RawYAML: g.tasks.yaml(t.Submission), Parsed: doc, Status: t.State, SubmissionID: t.Submission, TaskType: t.Type, Category: mloc.Category(t.Type),
-		AssignedWorker: stringPtr(t.Worker), SubmittedAt: mloc.FormatTime(t.Submitted), SubmittedTS: mloc.UnixSeconds(t.Submitted), LastQueueTS: mloc.UnixSeconds(t.Queued),
-		DispatchedTS: secondsPtr(t.Dispatched), StartedTS: secondsPtr(t.Started), FinishedTS: secondsPtr(t.Finished), Error: stringPtr(t.Error),
-		Attempts: t.Attempts, MaxAttempts: maxAttempts, LastFailed: stringPtr(t.LastFailed), NodeName: stringPtr(t.Stage), Load: t.Load, MergedParent: stringPtr(t.Parent),
-		MergeKey: stringPtr(t.MergeKey), DependsOn: mloc.NonNilList(t.Needs), Pending: []string{}, Dependents: mloc.NonNilList(dependents[t.ID]), MergedChildren: []mloc.Child{},
+		AssignedWorker: lenient.NonZero(t.Worker), SubmittedAt: mloc.FormatTime(t.Submitted), SubmittedTS: lenient.Epoch(t.Submitted), LastQueueTS: lenient.Epoch(t.Queued),
+		DispatchedTS: secondsPtr(t.Dispatched), StartedTS: secondsPtr(t.Started), FinishedTS: secondsPtr(t.Finished), Error: lenient.NonZero(t.Error),
+		Attempts: t.Attempts, MaxAttempts: maxAttempts, LastFailed: lenient.NonZero(t.LastFailed), NodeName: lenient.NonZero(t.Stage), Load: t.Load, MergedParent: lenient.NonZero(t.Parent),
+		MergeKey: lenient.NonZero(t.MergeKey), DependsOn: mloc.NonNilList(t.Needs), Pending: []string{}, Dependents: mloc.NonNilList(dependents[t.ID]), MergedChildren: []mloc.Child{},
 		Completed: t.State == mloc.StateDone, Failed: t.State == mloc.StateFailed,
 	}
 	if !t.Dispatched.IsZero() {
-		rec.Topic = stringPtr(mloc.DefaultTopic)
+		rec.Topic = lenient.NonZero(mloc.DefaultTopic)
 	}
 	for _, id := range t.Needs {
 		if need, known := g.tasks.get(id); !known || need.State != mloc.StateDone {
@@ -262,18 +263,11 @@ func (g *Gateway) toRecord(t *task, dependents map[string][]string) (mloc.Record
 	return rec, nil
 }
 
-func stringPtr(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
 func secondsPtr(t time.Time) *float64 {
 	if t.IsZero() {
 		return nil
 	}
-	s := mloc.UnixSeconds(t)
+	s := lenient.Epoch(t)
 	return &s
 }
 
@@ -317,7 +311,7 @@ func (g *Gateway) workerObject(id string) mloc.Object {
 	h := p.last.hash
 	return mloc.Object{
 		"worker_id": id, "status": h.Status, "started_at": h.StartedAt, "pid": h.PID, "env": mloc.NonNilObject(h.Env), "hardware": h.Hardware, "tags": mloc.NonNilList(h.Tags),
-		"last_seen": h.LastSeen, "cached_models": mloc.NonNilList(h.CacheModels), "cached_datasets": mloc.NonNilList(h.CacheDatasets), "cache_updated_ts": stringPtr(h.CacheUpdated),
+		"last_seen": h.LastSeen, "cached_models": mloc.NonNilList(h.CacheModels), "cached_datasets": mloc.NonNilList(h.CacheDatasets), "cache_updated_ts": lenient.NonZero(h.CacheUpdated),
 		"cost_per_hour": h.CostPerHour, "stale": !p.last.alive, "elastic_disabled": g.disabled[id],
 	}
 }
