@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"math"
 	"net"
@@ -205,7 +204,10 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 				failures = maxHeartbeatFailures
 			default:
 				failures++
-				b.log.Warn("heartbeat failed", slog.Any("why", errors.Join(err, a.asError("heartbeat"))))
+				if err == nil {
+					err = a.Err("the heartbeat")
+				}
+				b.log.Warn("heartbeat failed", slog.Any("why", err))
 				wait = max(wait, a.RetryAfter)
 			}
 			if failures >= maxHeartbeatFailures {
@@ -249,7 +251,7 @@ func (b *Bridge) registerLoop(ctx context.Context) error {
 		}
 		wait := b.scaled(registerInterval)
 		if err == nil {
-			var a response
+			var a *bridge.Response
 			a, err = b.register(ctx, &capacity)
 			if err == nil {
 				b.log.Info("registered with the QUBIX backend")
@@ -276,7 +278,7 @@ func (b *Bridge) registerLoop(ctx context.Context) error {
 }
 
 // register registers once. If the backend answers 301, as the TS backend does to its own worker, it uses quick-register.
-func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (response, error) {
+func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (*bridge.Response, error) {
 	r := b.description(c)
 	b.registeredFacts = b.stableDescription(c)
 	a, err := b.call(ctx, http.MethodPost, "/api/providers/register", r, callTimeout)
@@ -284,7 +286,7 @@ func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (response, er
 		return a, err
 	}
 	if a.Status != http.StatusMovedPermanently {
-		return a, a.asError("registration")
+		return a, a.Err("the registration")
 	}
 	if b.cfg.Address == "" {
 		return a, muster.Errorf(muster.Invalid, "the QUBIX backend at %s redirects registrations (HTTP 301): it requires a user's address. "+
@@ -303,7 +305,7 @@ func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (response, er
 		return a, muster.Errorf(muster.NotFound, "the QUBIX backend at %s refused quick-register (HTTP %d): it has no user with the address %s. Create one (POST /api/auth/register) and start again with its qubicAddress as --address",
 			b.backend.Origin(), a.Status, b.cfg.Address)
 	}
-	return a, a.asError("quick registration")
+	return a, a.Err("the quick registration")
 }
 
 // updateRegistration registers again if the workers have changed.
@@ -350,14 +352,14 @@ func (b *Bridge) description(c *bridge.Capacity) registration {
 }
 
 // sendHeartbeat sends one heartbeat.
-func (b *Bridge) sendHeartbeat(ctx context.Context) (response, error) {
+func (b *Bridge) sendHeartbeat(ctx context.Context) (*bridge.Response, error) {
 	h := heartbeat{WorkerID: b.id, Status: "online", Usage: usage{Timestamp: lenient.NaiveUTC(time.Now())}}
 	if jobs := b.core.Jobs(); len(jobs) > 0 {
 		h.CurrentJob = &jobs[0].ID
 	}
 	c, err := b.core.Capacity(ctx)
 	if err != nil {
-		return response{}, err
+		return &bridge.Response{}, err
 	}
 	if b.freeSlots(&c) <= 0 {
 		h.Status = "busy"
@@ -477,7 +479,7 @@ func (b *Bridge) decline(ctx context.Context, j *job, reason error) {
 	}
 	a, err := b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(j.ID)+"/complete", c, callTimeout)
 	if err == nil && a.Status >= 500 || a.Status == http.StatusTooManyRequests {
-		err = a.asError("report")
+		err = a.Err("the report")
 	}
 	b.log.Warn("job declined", slog.String("job", lenient.Text(j.ID, maxText)), slog.Any("why", reason))
 	if err != nil {

@@ -93,7 +93,7 @@ func (b *Bridge) sendProgress(ctx context.Context, id string, p *progress) error
 	if lenient.String(lenient.Object(a.Body)["status"]) == statusCancelled { // from Muster's gateway
 		b.cancelJob(ctx, id)
 	}
-	return a.asError("progress")
+	return a.Err("the progress")
 }
 
 // cancelJob cancels a job for the backend.
@@ -181,7 +181,7 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 	if a.Status == http.StatusTooManyRequests {
 		_ = backoff.Sleep(ctx, a.RetryAfter)
 	}
-	if err := a.asError("final report"); err != nil {
+	if err := a.Err("the final report"); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -190,7 +190,7 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 	return nil
 }
 
-func (b *Bridge) postCompletion(ctx context.Context, id string, c *completion) (response, error) {
+func (b *Bridge) postCompletion(ctx context.Context, id string, c *completion) (*bridge.Response, error) {
 	return b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/complete", c, reportTimeout)
 }
 
@@ -335,8 +335,12 @@ func usageMetrics(u *muster.Usage) gpuMetrics {
 	return m
 }
 
-// response is an answer of the backend.
-type response struct{ bridge.Response }
+// answerCodes are the codes of answers of the backend. Unauthenticated is retried, since a key may become valid again.
+var answerCodes = map[int]muster.Code{ //nolint:gochecknoglobals // a constant table
+	http.StatusBadRequest: muster.Invalid, http.StatusUnprocessableEntity: muster.Invalid, http.StatusRequestEntityTooLarge: muster.Invalid,
+	http.StatusUnauthorized: muster.Unauthenticated, http.StatusForbidden: muster.Forbidden, http.StatusNotFound: muster.NotFound,
+	http.StatusConflict: muster.Conflict, http.StatusInternalServerError: muster.Internal,
+}
 
 // newBackend returns a client of the backend.
 func newBackend(cfg *BridgeConfig) (*bridge.Remote, error) {
@@ -345,49 +349,21 @@ func newBackend(cfg *BridgeConfig) (*bridge.Remote, error) {
 		client = *cfg.HTTP
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the 301 of the TS backend has no target
-	r, err := bridge.NewRemote("the QUBIX backend", cfg.Backend, &client, http.Header{"User-Agent": {"muster/" + cmp.Or(cfg.Version, "dev")}})
-	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "--backend: %w", err)
-	}
-	return r, nil
+	return bridge.NewRemote(bridge.RemoteConfig{
+		Name: "the QUBIX backend", URL: cfg.Backend, Option: "--backend", Client: &client, Codes: answerCodes,
+		Header:  http.Header{"User-Agent": {"muster/" + cmp.Or(cfg.Version, "dev")}},
+		KeyHint: "write a key into --backend, as http://HOST:3001/k/KEY",
+	})
 }
 
 // call sends a request to the backend.
-func (b *Bridge) call(ctx context.Context, method, path string, body any, timeout time.Duration) (response, error) {
+func (b *Bridge) call(ctx context.Context, method, path string, body any, timeout time.Duration) (*bridge.Response, error) {
 	a, err := b.backend.Call(ctx, method, path, body, timeout)
 	a.RetryAfter = min(a.RetryAfter, maxRetryAfter)
-	return response{a}, err
+	return a, err
 }
 
 const maxRetryAfter = 5 * time.Minute
-
-// asError returns the error of an answer, nil for 2xx.
-func (a *response) asError(action string) error {
-	if a.OK() {
-		return nil
-	}
-	detail := lenient.Text(a.ErrorText(), 300)
-	if detail != "" {
-		detail = ": " + detail
-	}
-	switch a.Status {
-	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
-		return muster.Errorf(muster.Invalid, "the QUBIX backend refused the %s (HTTP %d)%s", action, a.Status, detail)
-	case http.StatusUnauthorized: // retried, since the key may become valid again
-		return muster.Errorf(muster.Unauthenticated, "the QUBIX backend refused the %s (HTTP 401)%s; write a key into --backend, as http://HOST:3001/k/KEY", action, detail)
-	case http.StatusForbidden:
-		return muster.Errorf(muster.Forbidden, "the QUBIX backend refused the %s (HTTP 403)%s", action, detail)
-	case http.StatusNotFound:
-		return muster.Errorf(muster.NotFound, "the QUBIX backend refused the %s (HTTP 404)%s", action, detail)
-	case http.StatusConflict:
-		return muster.Errorf(muster.Conflict, "the QUBIX backend refused the %s (HTTP 409)%s", action, detail)
-	case http.StatusInternalServerError:
-		return muster.Errorf(muster.Internal, "the QUBIX backend failed the %s (HTTP 500)%s", action, detail)
-	case http.StatusTooManyRequests:
-		return muster.Errorf(muster.Unavailable, "the QUBIX backend limits requests (HTTP 429): retry in %s", max(a.RetryAfter, time.Second))
-	}
-	return muster.Errorf(muster.Unavailable, "the QUBIX backend failed the %s (HTTP %d)%s", action, a.Status, detail)
-}
 
 // parseJobs reads a list of jobs. It ignores other items.
 func parseJobs(raw json.RawMessage) []job {

@@ -83,7 +83,7 @@ type Bridge struct {
 
 // NewBridge opens the outbox. Nothing is said to the server before Run; without Run the caller closes the Bridge.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
-	cfg.Scheduler, cfg.Projects = cmp.Or(cfg.Scheduler, DefaultScheduler), cmp.Or(cfg.Projects, DefaultProjects)
+	cfg.Projects = cmp.Or(cfg.Projects, DefaultProjects)
 	if cfg.PollInterval <= 0 {
 		cfg.PollInterval = pollInterval
 	}
@@ -95,7 +95,7 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 			return nil, err
 		}
 	}
-	r, err := newServerClient(cfg.Scheduler, cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+cmp.Or(cfg.Version, "dev"))
+	r, err := newServerClient(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +275,7 @@ func (b *Bridge) register(ctx context.Context) error {
 		return err
 	}
 	if a.Status == http.StatusConflict || a.Status == http.StatusForbidden {
-		return a.asError("the registration")
+		return a.Err("the registration")
 	}
 	registered := a.OK()
 	if a, err = b.server.call(ctx, http.MethodGet, "/api/jobs/pending", nil); err != nil {
@@ -285,7 +285,7 @@ func (b *Bridge) register(ctx context.Context) error {
 	var api string
 	switch {
 	case a.Status >= 500 || a.Status == http.StatusTooManyRequests:
-		return a.asError("the list of pending jobs")
+		return a.Err("the list of pending jobs")
 	case registered && a.Status == http.StatusOK && json.Unmarshal(a.Body, &list) == nil:
 		api = apiCurrent
 	default:
@@ -299,7 +299,7 @@ func (b *Bridge) register(ctx context.Context) error {
 		case a.Status == http.StatusUnauthorized:
 			return muster.Errorf(muster.Unauthenticated, "the TrainForge server lists its jobs for users only, and has no interface for external workers: use muster bridge trainforge with --scheduler-token-file")
 		case a.Status >= 500 || a.Status == http.StatusTooManyRequests:
-			return a.asError("the list of jobs")
+			return a.Err("the list of jobs")
 		default:
 			return muster.Errorf(muster.Invalid, "there is no TrainForge server at %s that Muster knows: GET /api/jobs/pending and GET /api/jobs do not answer as one", b.server.Host)
 		}
@@ -414,7 +414,7 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 		return nil, err
 	}
 	if a.Status != http.StatusOK {
-		return nil, a.asError("the list of jobs")
+		return nil, a.Err("the list of jobs")
 	}
 	var raw []json.RawMessage
 	if b.currentAPI() == apiLegacy {
@@ -441,14 +441,14 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 
 // Status writes how the server answers, and how the worker stands there, to w.
 func (cfg BridgeConfig) Status(ctx context.Context, w io.Writer) error {
-	r, err := newServerClient(cmp.Or(cfg.Scheduler, DefaultScheduler), cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+cmp.Or(cfg.Version, "dev"))
+	r, err := newServerClient(&cfg)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "Max jobs:     %d\n", cfg.MaxJobs)
 	a, err := r.call(ctx, http.MethodGet, "/health", nil)
 	if err == nil && a.Status != http.StatusOK {
-		err = a.asError("/health")
+		err = a.Err("/health")
 	}
 	if err != nil {
 		fmt.Fprintf(w, "Scheduler:    %s\n", r.Host)

@@ -138,7 +138,7 @@ func (b *Bridge) claimCurrent(ctx context.Context, i *jobClaim) (bool, error) {
 	case a.Status == http.StatusBadRequest, a.Status == http.StatusNotFound, a.Status == http.StatusConflict:
 		return false, nil
 	case !a.OK():
-		return false, a.asError("a claim")
+		return false, a.Err("a claim")
 	}
 	var reply claimAnswer
 	if err := json.Unmarshal(a.Body, &reply); err != nil {
@@ -176,7 +176,7 @@ func (b *Bridge) claimLegacy(ctx context.Context, i *jobClaim) (bool, error) {
 	}
 	if !a.OK() {
 		if a.Status >= 500 || a.Status == http.StatusTooManyRequests {
-			return false, a.asError("a claim")
+			return false, a.Err("a claim")
 		}
 		return false, nil
 	}
@@ -207,7 +207,7 @@ func (b *Bridge) fetchJob(ctx context.Context, id string) *job {
 		b.mu.Unlock()
 		return nil
 	}
-	if a.Status == http.StatusNotFound && a.errorText() == "Job not found" {
+	if a.Status == http.StatusNotFound && a.ErrorText() == jobNotFoundText {
 		return &job{ID: id, Status: statusCancelled} // deleted, or none of ours any more
 	}
 	var reply struct {

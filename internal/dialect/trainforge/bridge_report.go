@@ -44,10 +44,7 @@ func (b *Bridge) report(ctx context.Context, id, status, message string) error {
 	if err != nil {
 		return err
 	}
-	if !a.OK() {
-		return a.asError("a report")
-	}
-	return nil
+	return a.Err("a report")
 }
 
 // Progress implements bridge.Port: the status with what the job does now.
@@ -76,8 +73,8 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 	if err != nil {
 		return err
 	}
-	if !a.OK() {
-		return a.asError("progress")
+	if err := a.Err("progress"); err != nil {
+		return err
 	}
 	return b.sendMetrics(ctx, t)
 }
@@ -138,7 +135,7 @@ func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error
 		return err
 	}
 	if !a.OK() && (a.Status >= 500 || a.Status == http.StatusTooManyRequests || a.Status == http.StatusRequestTimeout) {
-		return a.asError("lines of a log")
+		return a.Err("lines of a log")
 	}
 	return nil // what it does not take now it never will
 }
@@ -241,7 +238,7 @@ func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Fina
 	if a.OK() {
 		return nil
 	}
-	err = a.asError("the upload of results")
+	err = a.Err("the upload of results")
 	if muster.CodeOf(err) == muster.Unavailable && a.Status != http.StatusTooManyRequests && b.countUpload(j.ID) < maxUploads {
 		return err
 	}

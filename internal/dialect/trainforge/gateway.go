@@ -271,7 +271,9 @@ type statusError struct {
 
 func (f *statusError) Error() string { return f.text }
 
-func jobNotFound() error    { return &statusError{http.StatusNotFound, "Job not found"} }
+const jobNotFoundText = "Job not found"
+
+func jobNotFound() error    { return &statusError{http.StatusNotFound, jobNotFoundText} }
 func workerNotFound() error { return &statusError{http.StatusNotFound, "Worker not found"} }
 
 // writeError answers as TrainForge does when something is wrong.
