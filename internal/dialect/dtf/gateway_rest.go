@@ -52,13 +52,12 @@ func requestKey(r *http.Request) string {
 }
 
 func (g *gateway) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /ws", g.socket)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		dialect.WriteJSON(w, http.StatusOK, map[string]string{"name": "Muster, as a DTF coordinator", "version": g.deps.Version, "status": "ok"})
-	})
-	mux.HandleFunc("GET /status", g.status)
-	mux.HandleFunc("GET /api/status", g.status)
+	handlers := map[string]dialect.Handler{
+		"GET /ws": g.socket, "GET /status": g.status, "GET /api/status": g.status,
+		"GET /{$}": func(w http.ResponseWriter, _ *http.Request) error {
+			return dialect.Reply(w, map[string]string{"name": "Muster, as a DTF coordinator", "version": g.Deps.Version, "status": "ok"})
+		},
+	}
 	for pattern, route := range map[string]struct {
 		roles  []string
 		handle func(w http.ResponseWriter, r *http.Request, granted *access) error
@@ -72,27 +71,22 @@ func (g *gateway) handler() http.Handler {
 		"GET /api/workers/{id}":       {[]string{roleAdmin, roleObserver, roleWorker}, g.showWorker},
 		"POST /api/workers/register":  {[]string{roleWorker}, g.registerWorker},
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		handlers[pattern] = func(w http.ResponseWriter, r *http.Request) error {
 			granted, err := g.authorizeRequest(r)
-			if err == nil {
-				defer connlimit.MarkAuthenticated(r.Context())()
-				if !granted.hasRole(route.roles...) {
-					err = muster.Errorf(muster.Forbidden, "the key has none of the roles %s", strings.Join(route.roles, ", "))
-				}
-			}
-			if err == nil {
-				r.Body = http.MaxBytesReader(w, r.Body, maxBody+1)
-				err = route.handle(w, r, granted)
-			}
 			if err != nil {
-				writeError(w, err)
+				return err
 			}
-		})
+			defer connlimit.MarkAuthenticated(r.Context())()
+			if !granted.hasRole(route.roles...) {
+				return muster.Errorf(muster.Forbidden, "the key has none of the roles %s", strings.Join(route.roles, ", "))
+			}
+			r.Body = http.MaxBytesReader(w, r.Body, maxBody+1)
+			return route.handle(w, r, granted)
+		}
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	return dialect.Routes(handlers, writeError, func(w http.ResponseWriter, r *http.Request) {
 		dialect.WriteJSON(w, http.StatusNotFound, map[string]string{"error": "Not found: " + lenient.Name(r.URL.Path)})
 	})
-	return mux
 }
 
 // authorizeRequest returns the rights of a request's key or token.
@@ -107,7 +101,7 @@ func (g *gateway) authorizeRequest(r *http.Request) (*access, error) {
 }
 
 // writeError answers as DTF's coordinator does.
-func writeError(w http.ResponseWriter, err error) {
+func writeError(w http.ResponseWriter, _ *http.Request, err error) {
 	text := err.Error()
 	if muster.CodeOf(err) == muster.Unauthenticated {
 		text = "Authentication required"
@@ -115,8 +109,8 @@ func writeError(w http.ResponseWriter, err error) {
 	dialect.WriteJSON(w, dialect.HTTPStatus(err), map[string]string{"error": text, "status": statusError, "message": err.Error()})
 }
 
-func (g *gateway) status(w http.ResponseWriter, _ *http.Request) {
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"status": "ok", "role": "leader", "workers": len(g.fleet.Workers())})
+func (g *gateway) status(w http.ResponseWriter, _ *http.Request) error {
+	return dialect.Reply(w, map[string]any{"status": "ok", "role": "leader", "workers": len(g.Fleet.Workers())})
 }
 
 // taskRequest is the body of POST /api/tasks.
@@ -161,7 +155,7 @@ func (g *gateway) spec(q *taskRequest) (*muster.Spec, error) {
 		return nil, err
 	}
 	s := &muster.Spec{
-		Name: lenient.Name("dtf-" + q.Type), Project: g.deps.Config.Project, Tasks: []muster.TaskSpec{stage},
+		Name: lenient.Name("dtf-" + q.Type), Project: g.Deps.Config.Project, Tasks: []muster.TaskSpec{stage},
 		Labels: map[string]string{labelDialect: "dtf", labelType: lenient.Name(q.Type)},
 	}
 	if q.TaskID != "" {
@@ -225,7 +219,7 @@ func (g *gateway) createTask(w http.ResponseWriter, r *http.Request, granted *ac
 	if err != nil {
 		return err
 	}
-	c, err := g.deps.Server.Client(granted.token)
+	c, err := g.Deps.Server.Client(granted.token)
 	if err != nil {
 		return err
 	}
@@ -238,10 +232,9 @@ func (g *gateway) createTask(w http.ResponseWriter, r *http.Request, granted *ac
 		return err
 	}
 	// R0 has created, R1 has success.
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{
+	return dialect.Reply(w, map[string]any{
 		"status": statusSuccess, "created": true, "task_id": wireTaskID(&j), "message": "Task created successfully", "job": j.ID,
 	})
-	return nil
 }
 
 // wireTaskID returns the id of a job for DTF clients.
@@ -275,7 +268,7 @@ func (g *gateway) findJob(ctx context.Context, c *client.Client, id string) (mus
 
 // requestedJob returns the job of a request, and a client with the rights of its sender.
 func (g *gateway) requestedJob(r *http.Request, granted *access) (*client.Client, muster.Job, error) {
-	c, err := g.deps.Server.Client(granted.token)
+	c, err := g.Deps.Server.Client(granted.token)
 	if err != nil {
 		return nil, muster.Job{}, err
 	}
@@ -391,13 +384,12 @@ func (g *gateway) showTask(w http.ResponseWriter, r *http.Request, granted *acce
 	if err != nil {
 		return err
 	}
-	dialect.WriteJSON(w, http.StatusOK, t)
-	return nil
+	return dialect.Reply(w, t)
 }
 
 func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, granted *access) error {
 	ctx := r.Context()
-	c, err := g.deps.Server.Client(granted.token)
+	c, err := g.Deps.Server.Client(granted.token)
 	if err != nil {
 		return err
 	}
@@ -420,7 +412,7 @@ func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, granted *acc
 	}
 	list := []*taskView{}
 	scanned := 0
-	for j, err := range c.Jobs(ctx, client.JobQuery{Labels: wanted, Project: g.deps.Config.Project}) {
+	for j, err := range c.Jobs(ctx, client.JobQuery{Labels: wanted, Project: g.Deps.Config.Project}) {
 		if err != nil {
 			return err
 		}
@@ -441,8 +433,7 @@ func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, granted *acc
 		}
 		list = append(list, t)
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"tasks": list, "total": len(list)})
-	return nil
+	return dialect.Reply(w, map[string]any{"tasks": list, "total": len(list)})
 }
 
 func queryNumber(s string, fallback, limit int) (int, error) {
@@ -464,6 +455,5 @@ func (g *gateway) cancelTask(w http.ResponseWriter, r *http.Request, granted *ac
 	if j, err = c.Cancel(r.Context(), j.ID, nil); err != nil {
 		return err
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"status": statusSuccess, "success": true, "task_id": wireTaskID(&j), "message": "Task cancelled"})
-	return nil
+	return dialect.Reply(w, map[string]any{"status": statusSuccess, "success": true, "task_id": wireTaskID(&j), "message": "Task cancelled"})
 }

@@ -195,7 +195,7 @@ func capsSummary(r muster.Resources, hardware []string) map[string]any {
 
 func (g *gateway) summaries(now time.Time) []summary {
 	list := []summary{}
-	for _, w := range g.fleet.Workers() {
+	for _, w := range g.Fleet.Workers() {
 		list = append(list, g.summarize(w, now))
 	}
 	g.mu.Lock()
@@ -210,15 +210,13 @@ func (g *gateway) summaries(now time.Time) []summary {
 }
 
 func (g *gateway) listWorkers(w http.ResponseWriter, _ *http.Request, _ *access) error {
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"workers": g.summaries(time.Now())})
-	return nil
+	return dialect.Reply(w, map[string]any{"workers": g.summaries(time.Now())})
 }
 
 func (g *gateway) showWorker(w http.ResponseWriter, r *http.Request, _ *access) error {
 	for _, s := range g.summaries(time.Now()) {
 		if s.ID == r.PathValue("id") {
-			dialect.WriteJSON(w, http.StatusOK, s)
-			return nil
+			return dialect.Reply(w, s)
 		}
 	}
 	return muster.Errorf(muster.NotFound, "Worker not found: %s", lenient.Name(r.PathValue("id")))
@@ -258,8 +256,7 @@ func (g *gateway) registerWorker(w http.ResponseWriter, r *http.Request, _ *acce
 	}
 	g.preregistered[q.WorkerID] = restWorker{hostname: lenient.Name(hostname), at: time.Now(), caps: q.Capabilities}
 	g.mu.Unlock()
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{
+	return dialect.Reply(w, map[string]any{
 		"success": true, "registered": true, "status": statusSuccess, "worker_id": q.WorkerID, "message": "Worker registered: connect to /ws",
 	})
-	return nil
 }

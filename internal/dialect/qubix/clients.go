@@ -125,7 +125,7 @@ func (g *Gateway) toWireJob(m muster.Job, t *muster.Task) job {
 
 // providerID returns the id with which a worker registered here, or Muster's id of another worker.
 func (g *Gateway) providerID(w *muster.Worker) string {
-	for _, fw := range g.fleet.Workers() {
+	for _, fw := range g.Fleet.Workers() {
 		if fw.Facts().Name == w.Name && w.Labels["dialect"] == Name {
 			return fw.ID()
 		}
@@ -167,7 +167,7 @@ func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(
 		return err
 	}
 	answer["success"] = true
-	return reply(w, answer)
+	return dialect.Reply(w, answer)
 }
 
 // job serves GET /api/jobs/{job}: the fields of the job, and the job as an object in the field job.
@@ -315,7 +315,7 @@ func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) error {
 func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address string) error {
 	list := []job{}
 	if address = lenient.Text(address, maxText); address == "" {
-		return reply(w, list)
+		return dialect.Reply(w, list)
 	}
 	api, err := g.client(r.Context())
 	if err != nil {
@@ -339,7 +339,7 @@ func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address strin
 			break
 		}
 	}
-	return reply(w, list)
+	return dialect.Reply(w, list)
 }
 
 // wireJobStatus converts the state of a job.
@@ -430,7 +430,7 @@ func qubicAddress(b []byte) string {
 }
 
 // signUp serves POST /api/auth/register and /login. Each password is an account of its own.
-func (g *Gateway) signUp(status int) handler {
+func (g *Gateway) signUp(status int) dialect.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var c credentials
 		if err := dialect.Decode(r, maxSmallBody, &c); err != nil {
@@ -455,5 +455,5 @@ func (g *Gateway) user(w http.ResponseWriter, r *http.Request) error {
 		return muster.Errorf(muster.NotFound, "User not found")
 	}
 	user := account{ID: address, Name: address[:8], Username: address[:8], Role: "USER", QubicAddress: address}
-	return reply(w, map[string]any{"success": true, "user": user})
+	return dialect.Reply(w, map[string]any{"success": true, "user": user})
 }

@@ -37,8 +37,8 @@ func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, 
 	if err != nil {
 		return nil, err
 	}
-	if len(g.deps.Config.Kinds) > 0 && !slices.Contains(g.deps.Config.Kinds, t.Kind) {
-		return nil, muster.Errorf(muster.Forbidden, "this backend does not accept jobs of kind %s, only %s", t.Kind, strings.Join(g.deps.Config.Kinds, ", "))
+	if len(g.Deps.Config.Kinds) > 0 && !slices.Contains(g.Deps.Config.Kinds, t.Kind) {
+		return nil, muster.Errorf(muster.Forbidden, "this backend does not accept jobs of kind %s, only %s", t.Kind, strings.Join(g.Deps.Config.Kinds, ", "))
 	}
 	if c.MaxPrice != nil {
 		if t.Where.MaxPrice = lenient.Within(*c.MaxPrice, maxPrice); t.Where.MaxPrice <= 0 {
@@ -46,7 +46,7 @@ func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, 
 		}
 	}
 	if c.ProviderID != "" {
-		w := g.fleet.Worker(c.ProviderID)
+		w := g.Fleet.Worker(c.ProviderID)
 		if w == nil {
 			return nil, muster.Errorf(muster.NotFound, "Provider %.80q not found", c.ProviderID)
 		}
@@ -66,7 +66,7 @@ func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, 
 	if c.MaxPrice != nil {
 		labels[labelPrice] = formatNumber(*c.MaxPrice)
 	}
-	project := g.deps.Config.Project
+	project := g.Deps.Config.Project
 	if caller := dialect.CallerFromContext(ctx); project == "" {
 		project = caller.Project
 	}
@@ -74,7 +74,7 @@ func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, 
 }
 
 func (g *Gateway) client(ctx context.Context) (*client.Client, error) {
-	return g.deps.Server.Client(dialect.CallerFromContext(ctx).Token)
+	return g.Deps.Server.Client(dialect.CallerFromContext(ctx).Token)
 }
 
 // create serves POST /api/jobs/create.
@@ -108,7 +108,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request) error {
 	if lenient.HasValue(c.AdvancedConfig) {
 		message += "; Muster ignores advancedConfig"
 	}
-	return reply(w, map[string]any{
+	return dialect.Reply(w, map[string]any{
 		"success": true, "job": row, "estimatedCost": cost.cost, "escrowTxHash": c.EscrowTxHash, "message": message,
 	})
 }
@@ -227,7 +227,7 @@ func (g *Gateway) respondEstimate(w http.ResponseWriter, r *http.Request, build 
 	}
 	answer := build(&t, &c, g.estimateCost(r.Context(), api, t.Kind, &c))
 	answer["success"] = true
-	return reply(w, answer)
+	return dialect.Reply(w, answer)
 }
 
 // wireType returns QUBIX's type of a stage.

@@ -90,7 +90,7 @@ func (g *Gateway) reject(ctx context.Context, t *fleet.Task, reason string) {
 
 // reportedTask returns the task of a report, after checking that it is the worker's. It is nil if the task is done or unknown.
 func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*fleet.Task, error) {
-	t := g.fleet.Task(id)
+	t := g.Fleet.Task(id)
 	owner := g.tracker.offeredWorker(id)
 	if t != nil {
 		owner = t.Worker().ID()
@@ -103,7 +103,7 @@ func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*flee
 	if owner == "" {
 		return nil, nil //nolint:nilnil // done or unknown
 	}
-	if worker := g.fleet.Worker(owner); worker != nil {
+	if worker := g.Fleet.Worker(owner); worker != nil {
 		if _, err := g.authorizeWorker(r, owner); err != nil {
 			return nil, err
 		}
@@ -141,7 +141,7 @@ func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) error {
 	if percent > 0 {
 		answer["timeRemaining"] = int(seconds * (100 - percent) / percent)
 	}
-	return reply(w, answer)
+	return dialect.Reply(w, answer)
 }
 
 // applyProgress forwards a report of progress.
@@ -219,7 +219,7 @@ func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case err == nil:
 		g.tracker.recordEnd(id, e)
-		return reply(w, completionAnswer(id, e))
+		return dialect.Reply(w, completionAnswer(id, e))
 	case muster.CodeOf(err) == muster.Conflict:
 		return g.answerLateReport(w, id)
 	default:
@@ -285,12 +285,12 @@ func (g *Gateway) answerLateProgress(w http.ResponseWriter, id string) error {
 	if !known {
 		e.status = statusCancelled // or timed out, or assigned to another worker
 	}
-	return reply(w, map[string]any{"success": true, "status": e.status})
+	return dialect.Reply(w, map[string]any{"success": true, "status": e.status})
 }
 
 // answerLateReport answers a final report of a job that is done or unknown.
 func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) error {
-	reason := g.fleet.ReportLate(id)
+	reason := g.Fleet.ReportLate(id)
 	if muster.CodeOf(reason) == muster.NotFound {
 		return muster.Errorf(muster.NotFound, "Job not found")
 	}
@@ -307,7 +307,7 @@ func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) error {
 			e.status = statusPending // another worker may have it
 		}
 	}
-	return reply(w, completionAnswer(id, e))
+	return dialect.Reply(w, completionAnswer(id, e))
 }
 
 const (

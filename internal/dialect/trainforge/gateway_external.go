@@ -56,7 +56,7 @@ func (g *Gateway) pending(q *request) error {
 	}
 	var open []offered
 	remote := dialect.RemoteAddr(q.r)
-	for _, w := range g.fleet.Workers() {
+	for _, w := range g.Fleet.Workers() {
 		f := w.Facts()
 		if f.Labels[labelForm] != formExternal || isInactive(w) || f.Key != q.caller.Key {
 			continue
@@ -164,7 +164,7 @@ func errAllocated() error { return &statusError{http.StatusBadRequest, "Job alre
 // bindTask makes a ticket the name of a task of w. It is done at most once for a ticket and once for a task; a repetition by the same worker, whose answer was lost, is
 // answered alike.
 func (g *Gateway) bindTask(w *fleet.Worker, ticket string) (*fleet.Task, error) {
-	if t := g.fleet.Task(g.resolve(ticket)); t != nil {
+	if t := g.Fleet.Task(g.resolve(ticket)); t != nil {
 		if t.Worker() == w && !t.Started() && g.state(t).snapshot().Ticket == ticket {
 			return t, nil
 		}

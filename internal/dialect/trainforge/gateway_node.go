@@ -155,7 +155,7 @@ func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int
 		}
 		err = g.finish(q.r.Context(), t, u.Status, cmp.Or(u.Error, u.Message), codes)
 		if muster.CodeOf(err) == muster.Conflict {
-			_ = g.fleet.ReportLate(t.ID()) // what it says of the task is known
+			_ = g.Fleet.ReportLate(t.ID()) // what it says of the task is known
 		}
 	default:
 		err = g.markStarted(t, ts)

@@ -108,7 +108,7 @@ func (g *Gateway) restoreStates() {
 			_ = os.Remove(path) // half written
 			continue
 		}
-		if g.fleet.Task(id) == nil {
+		if g.Fleet.Task(id) == nil {
 			g.removeState(id, t)
 			continue
 		}
@@ -123,7 +123,7 @@ func (g *Gateway) restoreStates() {
 func (g *Gateway) removeState(id string, t *taskState) {
 	if t.snapshot().Placed {
 		if err := os.RemoveAll(filepath.Join(g.sharedDir, id)); err != nil {
-			g.deps.Log.Warn("a project cannot be removed from the shared folder", slog.String("job", id), slog.Any("error", err))
+			g.Deps.Log.Warn("a project cannot be removed from the shared folder", slog.String("job", id), slog.Any("error", err))
 			return
 		}
 	}
@@ -154,7 +154,7 @@ func (g *Gateway) resolve(id string) string {
 
 // task returns the task that a request names, nil if it is not assigned to a worker of this caller, or has ended.
 func (g *Gateway) task(q *request, id string) *fleet.Task {
-	t := g.fleet.Task(g.resolve(id))
+	t := g.Fleet.Task(g.resolve(id))
 	if t == nil || t.Worker().Facts().Key != q.caller.Key {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (g *Gateway) task(q *request, id string) *fleet.Task {
 
 // isLate takes note of a report of a task that is over. It returns whether there was such a task.
 func (g *Gateway) isLate(id string) bool {
-	return muster.CodeOf(g.fleet.ReportLate(g.resolve(id))) == muster.Conflict
+	return muster.CodeOf(g.Fleet.ReportLate(g.resolve(id))) == muster.Conflict
 }
 
 // markStarted notes that the worker runs the task.

@@ -53,7 +53,7 @@ func (g *Gateway) register(q *request) error {
 	if err := g.checkIDConflict(facts); err != nil {
 		return err
 	}
-	w, err := g.fleet.Register(q.r.Context(), facts)
+	w, err := g.Fleet.Register(q.r.Context(), facts)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func isInactive(w *fleet.Worker) bool { return w == nil || w.Err() != nil }
 
 // checkIDConflict refuses a second worker under the id of one that is there and works: it would end that one's tasks.
 func (g *Gateway) checkIDConflict(facts fleet.Facts) error {
-	w := g.fleet.Worker(facts.ID)
+	w := g.Fleet.Worker(facts.ID)
 	if isInactive(w) || time.Since(w.LastSeen()) > g.timeouts.silence {
 		return nil
 	}
@@ -224,7 +224,7 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 
 // authorizedWorker returns the worker of an id if the caller may speak for it.
 func (g *Gateway) authorizedWorker(q *request, id string) (*fleet.Worker, error) {
-	w := g.fleet.Worker(id)
+	w := g.Fleet.Worker(id)
 	if isInactive(w) || w.Facts().Key != q.caller.Key {
 		return nil, workerNotFound()
 	}
@@ -267,7 +267,7 @@ func (g *Gateway) workerView(w *fleet.Worker) map[string]any {
 // workers lists the gateway's own ones. Job ids are not in it: who knows one may report the job.
 func (g *Gateway) workers(q *request) error {
 	list := []map[string]any{}
-	for _, w := range g.fleet.Workers() {
+	for _, w := range g.Fleet.Workers() {
 		if !isInactive(w) && len(list) < maxListed {
 			list = append(list, g.workerView(w))
 		}
@@ -276,7 +276,7 @@ func (g *Gateway) workers(q *request) error {
 }
 
 func (g *Gateway) worker(q *request) error {
-	w := g.fleet.Worker(q.r.PathValue("id"))
+	w := g.Fleet.Worker(q.r.PathValue("id"))
 	if isInactive(w) {
 		return workerNotFound()
 	}
@@ -288,7 +288,7 @@ func (g *Gateway) workerStats(q *request) error { return g.worker(q) }
 func (g *Gateway) allStats(q *request) error {
 	count := map[string]int{}
 	total := 0
-	for _, w := range g.fleet.Workers() {
+	for _, w := range g.Fleet.Workers() {
 		if !isInactive(w) {
 			state, _ := g.workerView(w)["status"].(string)
 			count[state]++

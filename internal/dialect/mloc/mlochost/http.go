@@ -23,30 +23,39 @@ import (
 
 // handler serves the HTTP API of a host.
 func (g *Gateway) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, mloc.Object{"ok": true}) })
-	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"POST /api/v1/tasks":                     g.postTasks,
-		"GET /api/v1/tasks":                      g.getTasks,
-		"GET /api/v1/tasks/{id}":                 g.getTask,
+	handlers := map[string]dialect.Handler{
+		"GET /healthz":                           func(w http.ResponseWriter, _ *http.Request) error { return reply(w, mloc.Object{"ok": true}) },
 		"GET /api/v1/results/{id}":               g.getResult,
-		"GET /workers":                           g.getWorkers,
-		"GET /workers/{id}":                      g.getWorker,
-		"POST /workers/{id}/elastic":             g.postElastic,
-		"GET /metrics":                           g.getMetrics,
-		"GET /api/v1/results/{id}/files/{name}":  g.getFile,
 		"POST /api/v1/results":                   g.postResult,
-		"POST /api/v1/results/{id}/files":        g.postFile,
+		"GET /api/v1/results/{id}/files/{name}":  g.getFile,
 		"HEAD /api/v1/results/{id}/files/{name}": g.getFile,
-	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := f(w, r); err != nil {
-				g.writeError(w, r, err)
-			}
-		})
+		"POST /api/v1/results/{id}/files":        g.postFile,
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { writeDetail(w, http.StatusNotFound, "Not Found") })
-	return mux
+	for pattern, route := range map[string]struct {
+		writes bool
+		handle dialect.Handler
+	}{
+		"POST /api/v1/tasks":         {true, g.postTasks},
+		"GET /api/v1/tasks":          {false, g.getTasks},
+		"GET /api/v1/tasks/{id}":     {false, g.getTask},
+		"GET /workers":               {false, g.getWorkers},
+		"GET /workers/{id}":          {false, g.getWorker},
+		"POST /workers/{id}/elastic": {true, g.postElastic},
+		"GET /metrics":               {false, g.getMetrics},
+	} {
+		handlers[pattern] = func(w http.ResponseWriter, r *http.Request) error {
+			if err := g.authorize(r, route.writes); err != nil {
+				return err
+			}
+			return route.handle(w, r)
+		}
+	}
+	return dialect.Routes(handlers, g.writeError, func(w http.ResponseWriter, _ *http.Request) { writeDetail(w, http.StatusNotFound, "Not Found") })
+}
+
+// reply answers with 200 and a JSON value.
+func reply(w http.ResponseWriter, v any) error {
+	return reply(w, v)
 }
 
 // writeJSON writes JSON as a host does: texts as they are.
@@ -114,7 +123,7 @@ func (g *Gateway) authorize(r *http.Request, writes bool) error {
 		case token == "":
 			return muster.Errorf(muster.Unauthenticated, "Missing bearer token")
 		}
-		whoami, err := g.deps.Server.Authorize(r.Context(), token) // a key that the operator chose looks like any text
+		whoami, err := g.Deps.Server.Authorize(r.Context(), token) // a key that the operator chose looks like any text
 		if muster.CodeOf(err) == muster.Unauthenticated {
 			return muster.Errorf(muster.Forbidden, "Invalid token")
 		}
@@ -135,9 +144,6 @@ func (g *Gateway) authorize(r *http.Request, writes bool) error {
 
 // postTasks takes a YAML document.
 func (g *Gateway) postTasks(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, true); err != nil {
-		return err
-	}
 	b, err := dialect.ReadBody(r, 2*mloc.MaxYAML)
 	if err != nil {
 		return err
@@ -164,8 +170,7 @@ func (g *Gateway) postTasks(w http.ResponseWriter, r *http.Request) error {
 			"attempts": 0, "max_attempts": maxAttempts, "load": t.Load,
 		}
 	}
-	writeJSON(w, http.StatusOK, mloc.Object{"ok": true, "count": len(tasks), "tasks": list})
-	return nil
+	return reply(w, mloc.Object{"ok": true, "count": len(tasks), "tasks": list})
 }
 
 // yamlFromJSON returns the document of a JSON body: {"yaml": "…"}, a text, or the document itself.
@@ -191,9 +196,6 @@ func yamlFromJSON(b []byte) ([]byte, error) {
 
 // getTasks lists all tasks.
 func (g *Gateway) getTasks(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, false); err != nil {
-		return err
-	}
 	dependents := g.tasks.dependents()
 	w.Header().Set("Content-Type", "application/json")
 	separator := "["
@@ -219,9 +221,6 @@ func (g *Gateway) getTasks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) getTask(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, false); err != nil {
-		return err
-	}
 	t, ok := g.tasks.get(r.PathValue("id"))
 	if !ok {
 		return muster.Errorf(muster.NotFound, "task not found")
@@ -273,9 +272,6 @@ func secondsPtr(t time.Time) *float64 {
 
 // getWorkers lists the workers that Redis has.
 func (g *Gateway) getWorkers(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, false); err != nil {
-		return err
-	}
 	g.mu.Lock()
 	list := []mloc.Object{}
 	for _, id := range slices.Sorted(maps.Keys(g.remoteWorkers)) {
@@ -284,22 +280,17 @@ func (g *Gateway) getWorkers(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	g.mu.Unlock()
-	writeJSON(w, http.StatusOK, list)
-	return nil
+	return reply(w, list)
 }
 
 func (g *Gateway) getWorker(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, false); err != nil {
-		return err
-	}
 	g.mu.Lock()
 	o := g.workerObject(r.PathValue("id"))
 	g.mu.Unlock()
 	if o == nil {
 		return muster.Errorf(muster.NotFound, "worker not found")
 	}
-	writeJSON(w, http.StatusOK, o)
-	return nil
+	return reply(w, o)
 }
 
 // workerObject returns a worker as a host shows it, nil if there is none. g.mu is held.
@@ -318,9 +309,6 @@ func (g *Gateway) workerObject(id string) mloc.Object {
 
 // postElastic enables or disables a worker.
 func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, true); err != nil {
-		return err
-	}
 	b, err := dialect.ReadBody(r, 64<<10)
 	if err != nil {
 		return err
@@ -344,14 +332,10 @@ func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
 	if !known {
 		return muster.Errorf(muster.NotFound, "worker not found")
 	}
-	writeJSON(w, http.StatusOK, mloc.Object{"worker_id": id, "enabled": enabled, "elastic_disabled": !enabled})
-	return nil
+	return reply(w, mloc.Object{"worker_id": id, "enabled": enabled, "elastic_disabled": !enabled})
 }
 
 func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, false); err != nil {
-		return err
-	}
 	g.mu.Lock()
 	active := 0
 	for _, p := range g.remoteWorkers {
@@ -361,8 +345,7 @@ func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	}
 	disabled := slices.Sorted(maps.Keys(g.disabled))
 	g.mu.Unlock()
-	writeJSON(w, http.StatusOK, g.metrics.snapshot(time.Now(), active, disabled))
-	return nil
+	return reply(w, g.metrics.snapshot(time.Now(), active, disabled))
 }
 
 // hasGrant reports whether a request may read the results of a task by the task's own grant.

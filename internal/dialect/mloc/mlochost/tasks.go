@@ -266,7 +266,7 @@ func (g *Gateway) submitJob(ctx context.Context, t task) error {
 }
 
 // project is that of the gateway's jobs.
-func (g *Gateway) project() string { return cmp.Or(g.deps.Config.Project, muster.DefaultProject) }
+func (g *Gateway) project() string { return cmp.Or(g.Deps.Config.Project, muster.DefaultProject) }
 
 func (g *Gateway) recordJob(id string, job muster.JobID) error {
 	_, err := g.tasks.update(id, func(t *task) error { t.Job = job; return nil })
@@ -447,7 +447,7 @@ func toTime(t muster.Time) time.Time {
 }
 
 // requiresToken reports whether requests need a token.
-func (g *Gateway) requiresToken() bool { return g.deps.Config.KeyRequired || g.settings.token != "" }
+func (g *Gateway) requiresToken() bool { return g.Deps.Config.KeyRequired || g.settings.token != "" }
 
 // grantToken is what allows to read the results of one task without a token.
 func (g *Gateway) grantToken(id string) string {
