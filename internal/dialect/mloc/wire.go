@@ -81,6 +81,9 @@ type Document struct {
 	Spec       Object `json:"spec"`
 }
 
+// TaskType returns spec.taskType of a task, "" if there is none.
+func TaskType(d Document) string { return Text(d.Spec["taskType"]) }
+
 // Child is a task that was merged into another one: the worker answers it beside its parent.
 type Child struct {
 	TaskID   string `json:"task_id"`
@@ -171,8 +174,8 @@ type WorkerHash struct {
 	CacheUpdated  string
 }
 
-// fields returns what a worker writes when it registers.
-func (h WorkerHash) fields() map[string]string {
+// Fields returns the hash that a worker writes when it registers.
+func (h WorkerHash) Fields() map[string]string {
 	return map[string]string{
 		"worker_id": h.WorkerID, "status": h.Status, "started_at": h.StartedAt, "last_seen": h.LastSeen,
 		"pid": strconv.Itoa(h.PID), "env_json": EncodeString(NonNilObject(h.Env)), "hardware_json": EncodeString(h.Hardware),

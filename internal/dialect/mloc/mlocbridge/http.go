@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -178,7 +179,7 @@ type statusError struct {
 }
 
 func (r *statusError) Error() string {
-	return "returned status " + itoa(r.status) + ": " + r.body
+	return "returned status " + strconv.Itoa(r.status) + ": " + r.body
 }
 
 // checkStatus fails unless the status of an answer is below 400.

@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,7 +66,7 @@ func stageName(i int) string {
 	if i == 0 {
 		return "task"
 	}
-	return "child-" + itoa(i)
+	return "child-" + strconv.Itoa(i)
 }
 
 // jobName is a task's name where it can be one of a job.
@@ -155,7 +156,7 @@ func (b *Bridge) nativeStage(ctx context.Context, one member) (muster.TaskSpec, 
 			data["path"], d.Spec["data"] = rowsFile, data
 		}
 	}
-	t, err := mloc.ToMuster(d)
+	t, err := mloc.ToMuster(d, "")
 	if err != nil {
 		return t, err
 	}
