@@ -122,21 +122,22 @@ var rules = map[string]rule{
 	"webhook": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
 	"client":  {ring: shell, internal: []string{"api/wire", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
-	"dialect":        {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit"}},
-	"dialect/bridge": {ring: shell, internal: []string{"atomicfile", "backoff", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"dialect/fleet":  {ring: shell, internal: []string{"backoff", "wake", "agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit"}},
+	"dialect/lenient": {ring: adapter},
+	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/fleet":   {ring: shell, internal: []string{"backoff", "wake", "agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 
-	"dialect/qubix": {ring: shell, internal: []string{"atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "kind"}, external: []string{"golang.org/x/sync"}},
+	"dialect/qubix": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "kind"}},
 
-	"dialect/trainforge":         {ring: shell, internal: []string{"atomicfile", "backoff", "wake", "agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/trainforge/archive", "dialect/trainforge/project"}, external: []string{"golang.org/x/sync"}},
-	"dialect/trainforge/archive": {ring: adapter},
+	"dialect/trainforge":         {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "wake", "agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/trainforge/archive", "dialect/trainforge/project"}, external: []string{"golang.org/x/sync"}},
+	"dialect/trainforge/archive": {ring: adapter, internal: []string{"dialect/lenient"}},
 	"dialect/trainforge/project": {ring: adapter, internal: []string{"agent/run", "dialect/trainforge/archive"}},
 
 	"dialect/mloc":            {ring: adapter, internal: []string{"spec"}, external: []string{"github.com/redis/go-redis/v9"}},
-	"dialect/mloc/mlocbridge": {ring: shell, internal: []string{"backoff", "wake", "client", "dialect/bridge", "dialect/mloc"}, external: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
-	"dialect/mloc/mlochost":   {ring: shell, internal: []string{"backoff", "wake", "client", "dialect", "dialect/fleet", "dialect/mloc"}, external: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/mloc/mlocbridge": {ring: shell, internal: []string{"atomicfile", "dialect/lenient", "backoff", "wake", "client", "dialect/bridge", "dialect/mloc"}, external: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
+	"dialect/mloc/mlochost":   {ring: shell, internal: []string{"dialect/lenient", "backoff", "wake", "client", "dialect", "dialect/fleet", "dialect/mloc"}, external: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
 
-	"dialect/dtf": {ring: shell, internal: []string{"atomicfile", "backoff", "wake", "dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
+	"dialect/dtf": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "wake", "dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
 
 	"serverd":     {ring: wiring},
 	"workerd":     {ring: wiring},
