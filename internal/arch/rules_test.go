@@ -107,7 +107,7 @@ var rules = map[string]rule{
 	"agent/shim/egress":       {ring: adapter, internal: []string{"agent/run"}},
 	"agent/docker":            {ring: adapter, internal: []string{"backoff"}, external: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
 	"agent/container":         {ring: adapter, internal: []string{"agent/run", "atomicfile", "backoff", "agent/docker", "agent/shim/egress", "agent/gpu", "policy"}},
-	"agent/shim/proctree":     {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
+	"agent/shim/proctree":     {ring: adapter, internal: []string{"agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/shim/output":       {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/shim/wire":         {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/meter":             {ring: adapter, internal: []string{"agent/run", "agent/gpu", "agent/procfs", "usageseries"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},

@@ -197,10 +197,9 @@ func buildID() string {
 
 // Status is the state of a shim's directory for other programs than its worker.
 type Status struct {
-	Dir     string
 	PID     int  // of the shim, 0 if it exited
 	Orphans int  // recorded tasks of an exited shim that still run
-	Stale   bool // neither the shim nor its tasks run: the directory can be removed
+	Stale   bool // neither the shim nor its tasks run: the worker removes the directory
 }
 
 // startupGrace is how long a shim may take to record its PID.
@@ -214,7 +213,7 @@ func Inspect(data string) ([]Status, error) {
 	}
 	var list []Status
 	for _, d := range dirs {
-		status := Status{Dir: d.path}
+		status := Status{}
 		pid := d.pid()
 		switch info, err := os.Stat(d.path); {
 		case errors.Is(err, fs.ErrNotExist):
@@ -235,12 +234,4 @@ func Inspect(data string) ([]Status, error) {
 		list = append(list, status)
 	}
 	return list, nil
-}
-
-// Remove removes the directory of a stale shim. No other program may use the data dir meanwhile.
-func (s *Status) Remove(data string) error {
-	if !s.Stale || filepath.Dir(s.Dir) != shimsDir(data) {
-		return fs.ErrInvalid
-	}
-	return os.RemoveAll(s.Dir)
 }
