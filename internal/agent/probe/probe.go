@@ -25,7 +25,6 @@ type Facts struct {
 	Disks     []Disk             `json:"disks"`
 	Network   Network            `json:"network"`
 	GPUs      []gpu.Device       `json:"gpus"`
-	Accels    []string           `json:"accelerators"` // other than GPUs, and what OpenVINO can use: see gpu.Accelerators
 	Engines   []Engine           `json:"engines"`
 	Python    []Python           `json:"python"`
 	UV        *UV                `json:"uv,omitempty"`
@@ -104,7 +103,7 @@ type result struct {
 func (p *Probe) Run(ctx context.Context) (Facts, error) {
 	began := time.Now()
 	f := Facts{
-		Disks: []Disk{}, GPUs: []gpu.Device{}, Accels: []string{}, Engines: []Engine{}, Python: []Python{}, Models: []ModelCache{}, Notes: []string{},
+		Disks: []Disk{}, GPUs: []gpu.Device{}, Engines: []Engine{}, Python: []Python{}, Models: []ModelCache{}, Notes: []string{},
 		System: System{OS: runtime.GOOS, Arch: runtime.GOARCH}, CPU: CPU{Count: float64(runtime.NumCPU()), Features: []string{}}, Network: Network{Interfaces: []Interface{}}, Took: map[string]Seconds{},
 	}
 	runCtx, cancel := context.WithTimeout(ctx, runTimeout)
@@ -195,11 +194,7 @@ func (p *Probe) queries() []query {
 		}},
 		{"gpus", "the GPUs", func(ctx context.Context) (func(*Facts), []string) {
 			devices, notes := gpu.Probe(ctx)
-			accels := gpu.Accelerators()
-			return func(f *Facts) {
-				f.GPUs = append(f.GPUs, devices...)
-				f.Accels = append(f.Accels, accels...)
-			}, notes
+			return func(f *Facts) { f.GPUs = append(f.GPUs, devices...) }, notes
 		}},
 		{"python", "the Python interpreters", func(ctx context.Context) (func(*Facts), []string) {
 			all, notes := p.pythons.discover(ctx, h, p.tools, p.cfg.Data)
