@@ -61,11 +61,9 @@ const NoEngine = "none"
 type Limits = isolation.Description
 
 // Probe finds out facts, and caches those that do not change. It is safe for concurrent use.
-// called at the same time.
 type Probe struct {
 	cfg     Config
 	host    *host
-	tools   *toolRunner
 	pythons pythonCache
 
 	mu   sync.Mutex
@@ -76,7 +74,7 @@ type Probe struct {
 func New(cfg Config) *Probe {
 	h := thisHost()
 	h.canReach, h.engine = cfg.CanReach, cfg.Engine
-	return &Probe{cfg: cfg, host: h, tools: newToolRunner(), busy: map[string]bool{}}
+	return &Probe{cfg: cfg, host: h, busy: map[string]bool{}}
 }
 
 // The time of a Run, even if tools hang, and of queries that respect their context: these have a second left to return.
@@ -197,11 +195,11 @@ func (p *Probe) queries() []query {
 			return func(f *Facts) { f.GPUs = append(f.GPUs, devices...) }, notes
 		}},
 		{"python", "the Python interpreters", func(ctx context.Context) (func(*Facts), []string) {
-			all, notes := p.pythons.discover(ctx, h, p.tools, p.cfg.Data)
+			all, notes := p.pythons.discover(ctx, h, p.cfg.Data)
 			return func(f *Facts) { f.Python = all }, notes
 		}},
 		{"uv", "uv", func(ctx context.Context) (func(*Facts), []string) {
-			u := h.uv(ctx, p.tools, p.cfg.Data)
+			u := h.uv(ctx, p.cfg.Data)
 			return func(f *Facts) { f.UV = u }, nil
 		}},
 		{"models", "the models", func(ctx context.Context) (func(*Facts), []string) {
@@ -211,7 +209,7 @@ func (p *Probe) queries() []query {
 	}
 	if p.cfg.Engine != NoEngine {
 		all = append(all, query{"engines", "the container engines", func(ctx context.Context) (func(*Facts), []string) {
-			all, notes := h.engines(ctx, p.tools)
+			all, notes := h.engines(ctx)
 			return func(f *Facts) { f.Engines = all }, notes
 		}})
 	}

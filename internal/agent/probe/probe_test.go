@@ -130,7 +130,7 @@ func TestToolsThatHang(t *testing.T) {
 		t.Skip("whether processes are left is read from /proc")
 	}
 	p := New(Config{Data: t.TempDir()})
-	p.tools.timeout = time.Second
+	p.host.toolTimeout = time.Second
 	f, err := p.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
