@@ -36,7 +36,7 @@ func checkpointName(t *run.Task) string {
 type checkpointDirs struct {
 	dir   string
 	pool  folderPool          // of empty folders
-	store run.CheckpointStore // may be nil
+	store CheckpointStore // may be nil
 
 	mu     sync.Mutex
 	inUse  map[string]*folderUse
