@@ -72,7 +72,7 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// Runtimes builds and stores runtimes. It implements run.Runtimes. Its methods may be called concurrently.
+// Runtimes builds and stores runtimes. It implements kinds.Runtimes. Its methods may be called concurrently.
 type Runtimes struct {
 	cfg   Config
 	dir   string // the folder runtimes in the data dir

@@ -17,8 +17,8 @@ import (
 )
 
 // New returns the executor of the kind script.
-func New(deps *run.Deps) (*process.Executor, error) {
-	envs, err := python.New(deps)
+func New(deps *process.Deps) (*process.Executor, error) {
+	envs, err := python.New(&deps.Deps)
 	if err != nil {
 		return nil, err
 	}
