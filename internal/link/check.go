@@ -26,8 +26,8 @@ var goodbyes = []muster.Code{
 	muster.TooLarge, muster.Unavailable, muster.StorageFull, muster.Internal,
 }
 
-// checkToServer checks what the types alone do not ensure. Encode and Decode both call it. An error names the first bad field.
-func checkToServer(f *ToServer) error {
+// check is called by Encode and by Decode.
+func (f *ToServer) check() error {
 	if (f.Seq == 1) != (f.Hello != nil) {
 		return inField("hello", errFirstFrameOnly())
 	}
@@ -47,8 +47,7 @@ func checkToServer(f *ToServer) error {
 	)
 }
 
-// checkToWorker is checkToServer for the other direction.
-func checkToWorker(f *ToWorker) error {
+func (f *ToWorker) check() error {
 	if f.Seq == 1 && f.Welcome == nil && f.Goodbye == nil || f.Seq != 1 && f.Welcome != nil {
 		return inField("welcome", errFirstFrameOnly())
 	}
@@ -302,6 +301,9 @@ func checkReport(r *muster.Report) error {
 	err := cmp.Or(checkReason(r.Reason), checkLength("result", r.Result, muster.MaxResultSize), checkAtMost("log_size", r.LogSize, maxBytes))
 	if err != nil {
 		return err
+	}
+	if depthOf(r.Result) > maxResultDepth {
+		return inField("result", fieldErrorf("is deeper than %d levels", maxResultDepth))
 	}
 	if r.FinishedAt <= 0 {
 		return inField("finished_at", fieldErrorf("is missing"))
