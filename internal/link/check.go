@@ -368,7 +368,7 @@ func checkAssign(a *Assign) error {
 			return err
 		}
 	}
-	return cmp.Or(checkOptional("gang", a.Gang, checkGang), checkEach("inputs", a.Inputs, func(in *Input) error {
+	return cmp.Or(checkOptional("gang", a.Gang, checkGang), checkEach("inputs", a.Inputs, func(in *muster.InputFile) error {
 		if in.Path == "" {
 			return inField("path", fieldErrorf("is missing"))
 		}
@@ -376,7 +376,7 @@ func checkAssign(a *Assign) error {
 	}))
 }
 
-func checkGang(g *Gang) error {
+func checkGang(g *muster.Membership) error {
 	switch {
 	case g.Size < 1 || g.Size > muster.MaxTasks:
 		return inField("size", fieldErrorf("is %d: it must be from 1 to %d", g.Size, muster.MaxTasks))
