@@ -45,8 +45,8 @@ func TestMissingDataDir(t *testing.T) {
 	wantFinding(t, runChecks(t, cfg, "data"), "data", Problem, "is not a directory")
 }
 
-// TestNoDataInProc tests that a directory that cannot be created is a problem, whatever the permissions.
-func TestNoDataInProc(t *testing.T) {
+// TestDataDirInProcFails checks that a directory that cannot be created is a problem, whatever the permissions.
+func TestDataDirInProcFails(t *testing.T) {
 	if !isLinux {
 		t.Skip("skipped: /proc is Linux's")
 	}
@@ -105,7 +105,7 @@ func pidFile(t *testing.T, p run.Pid) string {
 
 func TestLeftovers(t *testing.T) {
 	if !isLinux {
-		t.Skip("skipped: here nothing outlives a worker")
+		t.Skip("skipped: tasks end with the worker on this system")
 	}
 	t.Parallel()
 	cfg := testConfig(t)
@@ -126,7 +126,7 @@ func TestLeftovers(t *testing.T) {
 
 func TestLivingIsNotLeftOver(t *testing.T) {
 	if !isLinux {
-		t.Skip("skipped: here nothing outlives a worker")
+		t.Skip("skipped: tasks end with the worker on this system")
 	}
 	t.Parallel()
 	names := []string{"running", "leftovers", "groups"}
@@ -193,7 +193,7 @@ func TestLeftoverControlGroups(t *testing.T) {
 	wantFinding(t, runChecks(t, cfg, "groups"), "groups", Warning, "removes them")
 }
 
-func TestChecksThatHangAreNotWaitedFor(t *testing.T) {
+func TestHangingChecksTimeOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -215,9 +215,8 @@ func TestChecksThatHangAreNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestEveryCheckHasItsName holds that names are not told by two checks, and groups come one after the
-// other.
-func TestEveryCheckHasItsName(t *testing.T) {
+// TestEveryCheckHasAName checks that names are unique and groups are contiguous.
+func TestEveryCheckHasAName(t *testing.T) {
 	t.Parallel()
 	groups := []string{Server, Worker, Containers, GPUs, Python, System}
 	at := 0

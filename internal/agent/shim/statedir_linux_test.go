@@ -137,7 +137,7 @@ func TestCopiedStateDirTouchesNothing(t *testing.T) {
 }
 
 // A data dir that was moved to another disk is a copy whose original was removed: its worker starts when the shim of the original has exited.
-func TestACopyWithoutItsOriginalStarts(t *testing.T) {
+func TestCopyWithoutItsOriginalStarts(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
 	dir, copied := filepath.Join(top, "data"), filepath.Join(top, "copy")
@@ -154,7 +154,7 @@ func TestACopyWithoutItsOriginalStarts(t *testing.T) {
 	testkit.Await(t, "the end of its task", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 	c := openDetached(t, copied)
 	if n := len(c.Recovered()); n != 0 {
-		t.Errorf("%d attempts are held", n)
+		t.Errorf("%d attempts, want others", n)
 	}
 	q, _ := startTask(t, c, shellTask(t, "exit 9"))
 	if x := waitTask(t, q); x.Code != 9 {

@@ -60,7 +60,7 @@ note     gang-ports  ports may be taken
 	}
 }
 
-// TestDrawFits holds that only commands, which are there to be copied, are wider than the screen.
+// TestDrawFits checks that only commands, which are there to be copied, are wider than the screen.
 func TestDrawFits(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{60, 80, 120, 200} {
@@ -99,7 +99,7 @@ func lines() []string {
 	return append(all, "", "sum")
 }
 
-func TestWordsKeepCommands(t *testing.T) {
+func TestWrapKeepsCommands(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
 		"run `a b c` now":   {"run", "`a b c`", "now"},

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/kind"
 )
 
@@ -89,7 +90,7 @@ func (g *Gateway) reject(ctx context.Context, t *fleet.Task, reason string) {
 
 // reportedTask returns the task of a report, after checking that it is the worker's. It is nil if the task is done or unknown.
 func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*fleet.Task, error) {
-	t := g.fleet.Task(id)
+	t := g.Fleet.Task(id)
 	owner := g.tracker.offeredWorker(id)
 	if t != nil {
 		owner = t.Worker().ID()
@@ -102,7 +103,7 @@ func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*flee
 	if owner == "" {
 		return nil, nil //nolint:nilnil // done or unknown
 	}
-	if worker := g.fleet.Worker(owner); worker != nil {
+	if worker := g.Fleet.Worker(owner); worker != nil {
 		if _, err := g.authorizeWorker(r, owner); err != nil {
 			return nil, err
 		}
@@ -140,7 +141,7 @@ func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) error {
 	if percent > 0 {
 		answer["timeRemaining"] = int(seconds * (100 - percent) / percent)
 	}
-	return reply(w, answer)
+	return dialect.Reply(w, answer)
 }
 
 // applyProgress forwards a report of progress.
@@ -148,7 +149,7 @@ func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress,
 	done := percent / 100
 	update := muster.Progress{Progress: &done, Metrics: numericMetrics(p.Metrics)}
 	if p.CurrentOperation != nil {
-		step := sanitize(*p.CurrentOperation, maxText)
+		step := lenient.Text(*p.CurrentOperation, maxText)
 		update.Step = &step
 	}
 	if err := t.MarkStarted(); err != nil {
@@ -177,9 +178,9 @@ func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress,
 // numericMetrics returns the numbers of a worker's metrics, without cpuPercent and ramPercent of 0, which the simple worker does not measure.
 func numericMetrics(raw json.RawMessage) map[string]float64 {
 	out := map[string]float64{}
-	for name, value := range jsonObject(raw) {
+	for name, value := range lenient.Object(raw) {
 		var v float64
-		if len(out) >= 50 || len(name) > 100 || sanitize(name, 100) != name || !hasValue(value) || json.Unmarshal(value, &v) != nil {
+		if len(out) >= 50 || len(name) > 100 || lenient.Text(name, 100) != name || !lenient.HasValue(value) || json.Unmarshal(value, &v) != nil {
 			continue
 		}
 		if (name == "cpuPercent" || name == "ramPercent") && v == 0 {
@@ -218,7 +219,7 @@ func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case err == nil:
 		g.tracker.recordEnd(id, e)
-		return reply(w, completionAnswer(id, e))
+		return dialect.Reply(w, completionAnswer(id, e))
 	case muster.CodeOf(err) == muster.Conflict:
 		return g.answerLateReport(w, id)
 	default:
@@ -284,12 +285,12 @@ func (g *Gateway) answerLateProgress(w http.ResponseWriter, id string) error {
 	if !known {
 		e.status = statusCancelled // or timed out, or assigned to another worker
 	}
-	return reply(w, map[string]any{"success": true, "status": e.status})
+	return dialect.Reply(w, map[string]any{"success": true, "status": e.status})
 }
 
 // answerLateReport answers a final report of a job that is done or unknown.
 func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) error {
-	reason := g.fleet.ReportLate(id)
+	reason := g.Fleet.ReportLate(id)
 	if muster.CodeOf(reason) == muster.NotFound {
 		return muster.Errorf(muster.NotFound, "Job not found")
 	}
@@ -306,7 +307,7 @@ func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) error {
 			e.status = statusPending // another worker may have it
 		}
 	}
-	return reply(w, completionAnswer(id, e))
+	return dialect.Reply(w, completionAnswer(id, e))
 }
 
 const (

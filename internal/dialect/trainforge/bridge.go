@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // What TrainForge's workers do, and when.
@@ -82,7 +83,7 @@ type Bridge struct {
 
 // NewBridge opens the outbox. Nothing is said to the server before Run; without Run the caller closes the Bridge.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
-	cfg.Scheduler, cfg.Projects = cmp.Or(cfg.Scheduler, DefaultScheduler), cmp.Or(cfg.Projects, DefaultProjects)
+	cfg.Projects = cmp.Or(cfg.Projects, DefaultProjects)
 	if cfg.PollInterval <= 0 {
 		cfg.PollInterval = pollInterval
 	}
@@ -94,7 +95,7 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 			return nil, err
 		}
 	}
-	r, err := newServerClient(cfg.Scheduler, cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+cmp.Or(cfg.Version, "dev"))
+	r, err := newServerClient(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -132,13 +133,13 @@ func (b *Bridge) identity() (string, error) {
 	}
 	return bridge.Identity(filepath.Join(b.cfg.Core.Dir, "worker-id"), func(id string) bool { return checkID("id", id) == nil }, func() string {
 		if b.cfg.Core.Worker != "" {
-			return "muster_" + strings.ReplaceAll(truncate(b.cfg.Core.Worker, 100), "/", "-")
+			return "muster_" + strings.ReplaceAll(lenient.Text(b.cfg.Core.Worker, 100), "/", "-")
 		}
 		host, err := os.Hostname()
 		if err != nil {
 			host = "host"
 		}
-		return fmt.Sprintf("worker_%s_%d", strings.ReplaceAll(truncate(host, 100), "/", "-"), os.Getpid())
+		return fmt.Sprintf("worker_%s_%d", strings.ReplaceAll(lenient.Text(host, 100), "/", "-"), os.Getpid())
 	})
 }
 
@@ -274,7 +275,7 @@ func (b *Bridge) register(ctx context.Context) error {
 		return err
 	}
 	if a.Status == http.StatusConflict || a.Status == http.StatusForbidden {
-		return a.asError("the registration")
+		return a.Err("the registration")
 	}
 	registered := a.OK()
 	if a, err = b.server.call(ctx, http.MethodGet, "/api/jobs/pending", nil); err != nil {
@@ -284,7 +285,7 @@ func (b *Bridge) register(ctx context.Context) error {
 	var api string
 	switch {
 	case a.Status >= 500 || a.Status == http.StatusTooManyRequests:
-		return a.asError("the list of pending jobs")
+		return a.Err("the list of pending jobs")
 	case registered && a.Status == http.StatusOK && json.Unmarshal(a.Body, &list) == nil:
 		api = apiCurrent
 	default:
@@ -298,7 +299,7 @@ func (b *Bridge) register(ctx context.Context) error {
 		case a.Status == http.StatusUnauthorized:
 			return muster.Errorf(muster.Unauthenticated, "the TrainForge server lists its jobs for users only, and has no interface for external workers: use muster bridge trainforge with --scheduler-token-file")
 		case a.Status >= 500 || a.Status == http.StatusTooManyRequests:
-			return a.asError("the list of jobs")
+			return a.Err("the list of jobs")
 		default:
 			return muster.Errorf(muster.Invalid, "there is no TrainForge server at %s that Muster knows: GET /api/jobs/pending and GET /api/jobs do not answer as one", b.server.Host)
 		}
@@ -313,7 +314,7 @@ func (b *Bridge) register(ctx context.Context) error {
 // registration is what worker C says of itself.
 func (b *Bridge) registration(c *bridge.Capacity) *registration {
 	host, _ := os.Hostname() // it is for people
-	r := &registration{WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: truncate(host, 100), GPUName: "None"}
+	r := &registration{WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: lenient.Text(host, 100), GPUName: "None"}
 	r.Capabilities.MaxJobs = b.maxJobs(c)
 	r.Capabilities.CPUs = min(c.Resources.CPUs, 10_000)
 	r.Capabilities.GPUCount = min(len(c.Resources.GPUs), maxWorkerGPUs)
@@ -339,7 +340,7 @@ func (b *Bridge) sendHeartbeat(ctx context.Context) bool {
 	if b.currentAPI() == apiLegacy {
 		return true
 	}
-	body := beat{Timestamp: epoch(time.Now())}
+	body := beat{Timestamp: lenient.Epoch(time.Now())}
 	if jobs := b.core.Jobs(); len(jobs) > 0 {
 		body.CurrentJob = jobs[0].ID
 	}
@@ -413,7 +414,7 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 		return nil, err
 	}
 	if a.Status != http.StatusOK {
-		return nil, a.asError("the list of jobs")
+		return nil, a.Err("the list of jobs")
 	}
 	var raw []json.RawMessage
 	if b.currentAPI() == apiLegacy {
@@ -440,14 +441,14 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 
 // Status writes how the server answers, and how the worker stands there, to w.
 func (cfg BridgeConfig) Status(ctx context.Context, w io.Writer) error {
-	r, err := newServerClient(cmp.Or(cfg.Scheduler, DefaultScheduler), cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+cmp.Or(cfg.Version, "dev"))
+	r, err := newServerClient(&cfg)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "Max jobs:     %d\n", cfg.MaxJobs)
 	a, err := r.call(ctx, http.MethodGet, "/health", nil)
 	if err == nil && a.Status != http.StatusOK {
-		err = a.asError("/health")
+		err = a.Err("/health")
 	}
 	if err != nil {
 		fmt.Fprintf(w, "Scheduler:    %s\n", r.Host)
@@ -465,7 +466,7 @@ func (cfg BridgeConfig) Status(ctx context.Context, w io.Writer) error {
 		}
 		state = "registered"
 		if json.Unmarshal(a.Body, &reply) == nil && reply.Status != "" {
-			state = fmt.Sprintf("%s, %d jobs", truncate(reply.Status, 40), reply.ActiveJobs)
+			state = fmt.Sprintf("%s, %d jobs", lenient.Text(reply.Status, 40), reply.ActiveJobs)
 		}
 	}
 	fmt.Fprintf(w, "Worker:       %s, %s\n", cfg.WorkerID, state)

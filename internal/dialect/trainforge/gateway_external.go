@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
@@ -41,7 +42,7 @@ func (g *Gateway) externalHeartbeat(q *request) error {
 			g.state(t).touch()
 		}
 	}
-	return q.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": epoch(time.Now())})
+	return q.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": lenient.Epoch(time.Now())})
 }
 
 // pending lists what may be claimed. Who asks is not known: each entry has a ticket, and the claim decides which task it stands for.
@@ -55,7 +56,7 @@ func (g *Gateway) pending(q *request) error {
 	}
 	var open []offered
 	remote := dialect.RemoteAddr(q.r)
-	for _, w := range g.fleet.Workers() {
+	for _, w := range g.Fleet.Workers() {
 		f := w.Facts()
 		if f.Labels[labelForm] != formExternal || isInactive(w) || f.Key != q.caller.Key {
 			continue
@@ -163,7 +164,7 @@ func errAllocated() error { return &statusError{http.StatusBadRequest, "Job alre
 // bindTask makes a ticket the name of a task of w. It is done at most once for a ticket and once for a task; a repetition by the same worker, whose answer was lost, is
 // answered alike.
 func (g *Gateway) bindTask(w *fleet.Worker, ticket string) (*fleet.Task, error) {
-	if t := g.fleet.Task(g.resolve(ticket)); t != nil {
+	if t := g.Fleet.Task(g.resolve(ticket)); t != nil {
 		if t.Worker() == w && !t.Started() && g.state(t).snapshot().Ticket == ticket {
 			return t, nil
 		}
@@ -244,7 +245,7 @@ func (g *Gateway) reportStatus(q *request) error {
 		return &statusError{http.StatusBadRequest, "status is required"}
 	}
 	id := q.r.PathValue("id")
-	ok := map[string]any{"success": true, "job_id": id, "status": truncate(body.Status, 40)}
+	ok := map[string]any{"success": true, "job_id": id, "status": lenient.Text(body.Status, 40)}
 	t := g.task(q, id)
 	if t == nil {
 		if isFinal(body.Status) && g.isLate(id) || g.wasTask(id) {

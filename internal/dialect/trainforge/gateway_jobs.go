@@ -34,10 +34,10 @@ const (
 
 // api returns the client with the caller's rights: a key's, or those of the gateway's project where no key is required.
 func (g *Gateway) api(q *request) (*client.Client, error) {
-	if q.caller.Token == "" && (g.deps.Config.KeyRequired || q.r.Header.Get("Authorization") != "") {
+	if q.caller.Token == "" && (g.Deps.Config.KeyRequired || q.r.Header.Get("Authorization") != "") {
 		return nil, muster.Errorf(muster.Unauthenticated, "the bearer token is not a key of this server")
 	}
-	return g.deps.Server.Client(q.caller.Token)
+	return g.Deps.Server.Client(q.caller.Token)
 }
 
 // submit is POST /api/jobs and /api/jobs/distributed.
@@ -93,7 +93,7 @@ func (g *Gateway) submit(q *request) error {
 
 // project is for which the caller submits.
 func (g *Gateway) project(q *request) string {
-	return cmp.Or(q.caller.Project, g.deps.Config.Project)
+	return cmp.Or(q.caller.Project, g.Deps.Config.Project)
 }
 
 // parseConfig reads the field config.

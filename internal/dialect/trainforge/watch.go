@@ -43,7 +43,7 @@ func (g *Gateway) watch(ctx context.Context) error {
 		case <-g.wake:
 		}
 		held := map[string]bool{}
-		for _, w := range g.fleet.Workers() {
+		for _, w := range g.Fleet.Workers() {
 			for _, t := range w.Tasks() {
 				held[t.ID()] = true
 				g.checkTask(ctx, group, t)
@@ -58,7 +58,7 @@ func (g *Gateway) forget(held map[string]bool) {
 	over := map[string]*taskState{}
 	g.mu.Lock()
 	for id, ts := range g.states {
-		if !held[id] && g.fleet.Task(id) == nil {
+		if !held[id] && g.Fleet.Task(id) == nil {
 			over[id] = ts
 			delete(g.states, id)
 		}
@@ -95,7 +95,7 @@ func (g *Gateway) checkTask(ctx context.Context, group *errgroup.Group, t *fleet
 		g.prepareAsync(ctx, group, t, ts)
 	} else if workerForm(t.Worker()) == formNode && ts.reportMu.TryLock() {
 		if err := g.tailOutput(ctx, t, ts); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
-			g.deps.Log.Warn("the output of a job cannot be read from the shared folder", slog.String("job", t.ID()), slog.Any("error", err))
+			g.Deps.Log.Warn("the output of a job cannot be read from the shared folder", slog.String("job", t.ID()), slog.Any("error", err))
 		}
 		ts.reportMu.Unlock()
 	}
@@ -125,9 +125,9 @@ func (g *Gateway) finishFor(ctx context.Context, group *errgroup.Group, t *fleet
 		status = statusCompleted
 	}
 	ts.busy = group.TryGo(func() error {
-		g.deps.Log.Warn("a TrainForge worker did not report a job that has ended", slog.String("worker", t.Worker().ID()), slog.String("task", t.Run().Attempt.String()))
+		g.Deps.Log.Warn("a TrainForge worker did not report a job that has ended", slog.String("worker", t.Worker().ID()), slog.String("task", t.Run().Attempt.String()))
 		if err := g.finish(ctx, t, status, "", nil); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
-			g.deps.Log.Warn("cannot report the end of a job", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
+			g.Deps.Log.Warn("cannot report the end of a job", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
 		}
 		ts.mu.Lock()
 		ts.busy = false
@@ -210,7 +210,7 @@ func (g *Gateway) rejectTask(ctx context.Context, t *fleet.Task, reason error) {
 	if muster.CodeOf(reason) == muster.TooLarge {
 		e.Reason = muster.BadInput
 	}
-	g.deps.Log.Warn("a task cannot be given to a TrainForge worker", slog.String("task", t.Run().Attempt.String()), slog.Any("error", reason))
+	g.Deps.Log.Warn("a task cannot be given to a TrainForge worker", slog.String("task", t.Run().Attempt.String()), slog.Any("error", reason))
 	g.finishWith(ctx, t, e)
 }
 
@@ -218,7 +218,7 @@ func (g *Gateway) finishWith(ctx context.Context, t *fleet.Task, e fleet.FinalRe
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := t.Finish(ctx, e); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
-		g.deps.Log.Warn("a task cannot be given back", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
+		g.Deps.Log.Warn("a task cannot be given back", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
 	}
 }
 
@@ -301,6 +301,6 @@ func (g *Gateway) requeue(ctx context.Context, t *fleet.Task, reason string) {
 				"TrainForge's worker_node.py drops jobs without a word where Docker is importable (start it with DOCKER_HOST=bogus://x), and where there is no program python, no idle core or no project folder")
 		}
 	}
-	g.deps.Log.Warn("a job is taken from a TrainForge worker", slog.String("worker", w.ID()), slog.String("task", t.Run().Attempt.String()), slog.String("why", reason))
+	g.Deps.Log.Warn("a job is taken from a TrainForge worker", slog.String("worker", w.ID()), slog.String("task", t.Run().Attempt.String()), slog.String("why", reason))
 	g.finishWith(ctx, t, e)
 }

@@ -20,7 +20,7 @@ func started(t *testing.T, argv ...string) *Child {
 }
 
 // A signal to a task whose main process was reaped does not reach another process with a reused PID.
-func TestAReapedProcessGetsNoSignals(t *testing.T) {
+func TestReapedProcessGetsNoSignals(t *testing.T) {
 	task, another := started(t, "/bin/true"), started(t, "/bin/sleep", "1000")
 	if x := task.Wait(); x.Code != 0 {
 		t.Fatalf("%+v", x)
@@ -39,7 +39,7 @@ func TestAReapedProcessGetsNoSignals(t *testing.T) {
 }
 
 // A signal to a recorded process does not reach another process with a reused PID.
-func TestARecycledNumberGetsNoSignals(t *testing.T) {
+func TestReusedPIDGetsNoSignals(t *testing.T) {
 	another := started(t, "/bin/sleep", "1000")
 	st, ok := procfs.ReadStat(another.PID)
 	if !ok {

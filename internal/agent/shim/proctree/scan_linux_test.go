@@ -92,7 +92,7 @@ type broken struct{ io.Seeker }
 func (broken) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
 
 // With many other children the kernel's list is read completely, and has the leftover processes of a task.
-func TestALongListOfChildrenIsRead(t *testing.T) {
+func TestLongListOfChildren(t *testing.T) {
 	k := New(slog.New(slog.DiscardHandler))
 	const others = 900
 	many, expected := fork(t, k, "MUSTER_OUT="+t.TempDir(), fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 1000 & i=$((i+1)); done", others))

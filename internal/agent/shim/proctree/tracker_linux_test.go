@@ -48,7 +48,7 @@ func ends(cmd *exec.Cmd) bool {
 }
 
 // Two workers in one process, as in tests, share its children: neither reaps a task of the other, which would lose its exit code.
-func TestTwoInOneProcessDoNotReapEachOthersTasks(t *testing.T) {
+func TestTwoTrackersDoNotReapEachOthersTasks(t *testing.T) {
 	one, two := New(slog.New(slog.DiscardHandler)), New(slog.New(slog.DiscardHandler))
 	for range 50 {
 		var child *Child
@@ -102,7 +102,7 @@ func TestKillOrphanOfAnEarlierProcess(t *testing.T) {
 	}
 }
 
-func TestKillOrphanSparesARecycledPID(t *testing.T) {
+func TestKillOrphanSparesAReusedPID(t *testing.T) {
 	k := New(slog.New(slog.DiscardHandler))
 	cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "exec sleep 1000")
 	other := p
