@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/disk"
+
 	"github.com/muster-dev/muster"
 )
 
@@ -139,11 +141,19 @@ func (r *inspection) space(context.Context) []Finding {
 		status, fix = Warning, advice+": Python environments and images need tens of GiB"
 	}
 	list := single("space", status, fix, "%s of %s are free", d.Free, d.Total)
-	free, all := inodes(nearestExisting(r.Data))
-	if all > 0 && free < minInodes {
-		list = append(list, newFinding("inodes", Problem, "remove small files: `find "+nearestExisting(r.Data)+" -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail`", "%d of %d inodes are free: a Python environment needs more", free, all))
+	usage := diskUsage(r.Data)
+	if usage.InodesTotal > 0 && usage.InodesFree < minInodes {
+		list = append(list, newFinding("inodes", Problem, "remove small files: `find "+nearestExisting(r.Data)+" -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail`", "%d of %d inodes are free: a Python environment needs more", usage.InodesFree, usage.InodesTotal))
 	}
 	return list
+}
+
+// diskUsage returns the use of the file system of a path, which need not exist; zero if it is unknown.
+func diskUsage(path string) disk.UsageStat {
+	if u, err := disk.Usage(nearestExisting(path)); err == nil {
+		return *u
+	}
+	return disk.UsageStat{}
 }
 
 // kernelFilesystems are the types of the kernel's virtual file systems.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/container"
 	"github.com/muster-dev/muster/internal/agent/docker"
@@ -290,7 +291,8 @@ func (r *inspection) engineNotes(e *engine) (list []Finding) {
 
 // engineDisk checks the free disk for images.
 func (r *inspection) engineDisk(a *docker.Info) []Finding {
-	free, all := diskSpace(nearestExisting(a.Root))
+	usage := diskUsage(a.Root)
+	free, all := muster.Size(usage.Free), muster.Size(usage.Total)
 	switch {
 	case all == 0:
 		return nil

@@ -185,7 +185,7 @@ func TestUnusableEngine(t *testing.T) {
 	wantFinding(t, found[2:], "engine", Note, "podman", "--engine unix:///x")
 
 	// One of another machine is no service here.
-	for why, err := range map[string]error{"nobody": fmt.Errorf("no server: %w", docker.ErrUnreachable), "does not answer within": context.DeadlineExceeded} {
+	for why, err := range map[string]error{"no server": fmt.Errorf("no server: %w", docker.ErrUnreachable), "does not answer within": context.DeadlineExceeded} {
 		far := engine{host: "tcp://10.0.0.5:2375", err: err}
 		f := r.engineFinding(&far)
 		wantFinding(t, []Finding{f}, "engine", Problem, why, "listens there", "DOCKER_HOST")

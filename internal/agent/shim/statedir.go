@@ -78,7 +78,7 @@ func (d *stateDir) logPath() string { return filepath.Join(d.data, "shim.log") }
 type pidRecord struct {
 	run.Pid
 
-	Dir fileID `json:"home,omitzero"` // zero if an earlier build wrote it
+	Dir fileID `json:"home,omitzero"` // zero if it is unknown
 }
 
 // fileID identifies a directory on its disk: a copy has another one.
@@ -119,11 +119,8 @@ func (d *stateDir) originalPID() (run.Pid, bool) {
 	if o.PID == 0 || !proctree.Alive(o.Pid) {
 		return run.Pid{}, false
 	}
-	if o.Dir == (fileID{}) {
-		return o.Pid, d.startedElsewhere(o.PID)
-	}
 	here, err := fileIDOf(d.path)
-	return o.Pid, err == nil && here != o.Dir
+	return o.Pid, err == nil && o.Dir != (fileID{}) && here != o.Dir
 }
 
 func (d *stateDir) isCopy() bool {
