@@ -75,7 +75,7 @@ type Bridge struct {
 	api          string               // current or legacy; "" until the server was asked
 	registerSent bool                 // a registration was sent
 	claims       map[string]*jobClaim // by job id
-	skippedJobs  map[string]bool      // jobs that others have, or that no worker can run: told once
+	skippedJobs  map[string]bool      // jobs that others have, or that no worker can run: logged once
 	uploadTries  map[string]int       // of results by job id, to which the server answered and did not take them
 	jobsHidden   bool                 // the server does not show jobs without a token
 }
@@ -431,7 +431,7 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 	var jobs []job
 	for _, one := range raw[:min(len(raw), maxListed)] {
 		var j job
-		if json.Unmarshal(one, &j) == nil { // one that cannot be read is nobody's reason to leave the others
+		if json.Unmarshal(one, &j) == nil { // an unreadable one does not affect the others
 			jobs = append(jobs, j)
 		}
 	}
