@@ -135,7 +135,7 @@ const (
 	ActFreeDisk   AttentionAction = "free_disk"
 	ActOpenDocs   AttentionAction = "open_docs"
 
-	// For entries that stand for several problems.
+	// For entries that represent several problems.
 	ActListJobs    AttentionAction = "list_jobs"
 	ActListWorkers AttentionAction = "list_workers"
 )

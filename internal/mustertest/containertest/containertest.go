@@ -1,6 +1,6 @@
 // Package engines has real container engines for tests: one that they share, others
 // that a test may stop and kill, images made from scratch, and a registry that fails
-// as told.
+// on request.
 package containertest
 
 import (
