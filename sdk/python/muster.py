@@ -106,7 +106,7 @@ def save(name: Union[str, Path], obj: Any = None) -> Path:
 
 @contextmanager
 def live(name: str) -> Iterator[Path]:
-    """Publish a complete file while the task runs, when the block ends without an error: with live("loss.png") as path: figure.savefig(path)."""
+    """Publish a file while the task runs, when the block ends without an error: with live("loss.png") as path: figure.savefig(path)."""
     if not name or name.startswith(".") or Path(name).name != name:
         raise ValueError(f"{name!r} is not a plain file name: live files are in one folder")
     part = out_dir() / "live" / f".{name}"  # names that begin with a dot are not published
