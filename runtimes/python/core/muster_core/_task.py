@@ -31,7 +31,7 @@ class Fail(Exception):
 
     def __init__(self, reason: str, message: str, **detail: Any) -> None:
         if reason not in REASONS:
-            raise ValueError(f"{reason} is no reason that a task can give")
+            raise ValueError(f"{reason} is not a valid reason of a failure")
         super().__init__(message)
         self.reason = reason
         self.detail = detail

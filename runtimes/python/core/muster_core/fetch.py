@@ -55,7 +55,7 @@ def bring(where: str, field: str, to: "Optional[Path]" = None, most: int = 100 *
         return fetch(where, (to or Path("downloads")) / re.sub(r"[^\w.-]", "_", name)[-100:], field, most=most)
     path = Path(where)
     if not path.exists():
-        raise Fail("bad_input", f"{field}: {where} is not in the task's folder: bring it with files or inputs, or give a URL{_near(path)}")
+        raise Fail("bad_input", f"{field}: {where} is not in the task's folder: add it with files or inputs, or give a URL{_near(path)}")
     return path
 
 
@@ -93,7 +93,7 @@ def fetch(url: str, to: Path, field: str, sha256: str = "", most: int = 100 * GI
                 time.sleep(2**n)
         got = digest(part) if sha256 else ""
         if got != sha256.lower():
-            raise Fail("bad_input", f"{field}: {shown(url)} delivers a file with the SHA-256 {got}, not {sha256.lower()}: it is damaged or another one")
+            raise Fail("bad_input", f"{field}: {shown(url)} returns a file with the SHA-256 {got}, not {sha256.lower()}: it is damaged or another one")
         os.replace(part, to)
     finally:
         part.unlink(missing_ok=True)
@@ -108,14 +108,14 @@ def _download(url: str, part: Path, field: str, most: int) -> None:
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length and length.isdigit() else 0
         if total > most:
-            raise Fail("bad_input", f"{field}: {shown(url)} is {size(total)}, more than the {size(most)} that are taken")
+            raise Fail("bad_input", f"{field}: {shown(url)} is {size(total)}, which exceeds the limit of {size(most)}")
         told = time.monotonic()
         with open(part, "ab" if have else "wb") as f:
             while chunk := answer.read(_CHUNK):
                 f.write(chunk)
                 have += len(chunk)
                 if have > most:
-                    raise Fail("bad_input", f"{field}: {shown(url)} is more than the {size(most)} that are taken")
+                    raise Fail("bad_input", f"{field}: {shown(url)} is larger than the limit of {size(most)}")
                 if time.monotonic() - told > 1:
                     told = time.monotonic()
                     report(step=f"fetching {part.name[1:].rsplit('.', 2)[0]}: {size(have)}{' of ' + size(total) if total else ''}")
@@ -143,7 +143,7 @@ def _opened(url: str, have: int, field: str) -> Any:
                 continue
             if e.code >= 500 or e.code in (408, 425, 429):
                 raise http.client.HTTPException(f"the server answers {e.code} {e.reason}") from None
-            raise Fail("bad_input", f"{field}: {shown(url)} cannot be fetched: the server answers {e.code} {e.reason}") from None
+            raise Fail("bad_input", f"{field}: {shown(url)} cannot be fetched: the server responds with {e.code} {e.reason}") from None
     raise Fail("bad_input", f"{field}: {shown(url)} cannot be fetched: it redirects more than {_REDIRECTS} times")
 
 
@@ -256,10 +256,10 @@ def unpack(path: Path, to: Path, field: str, most: int = 100 * GIB) -> Path:
                 while chunk := source.read(_CHUNK):
                     total += len(chunk)
                     if total > most:
-                        raise Fail("bad_input", f"{field}: {path.name} unpacks to more than {size(most)}")
+                        raise Fail("bad_input", f"{field}: {path.name} is larger than {size(most)}")
                     f.write(chunk)
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, gzip.BadGzipFile, NotImplementedError, RuntimeError) as e:
-        raise Fail("bad_input", f"{field}: {path.name} cannot be unpacked: {e or 'it ends too soon'}") from e
+        raise Fail("bad_input", f"{field}: {path.name} cannot be unpacked: {e or 'it is truncated'}") from e
     except Exception as e:
         if type(e).__name__ in ("error", "LZMAError"):  # zlib's and lzma's
             raise Fail("bad_input", f"{field}: {path.name} cannot be unpacked: {e}") from e

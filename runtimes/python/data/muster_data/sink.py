@@ -26,7 +26,7 @@ class Sink:
 
     def __init__(self, path: Path, how: str, compression: Optional[str], schema: pa.Schema) -> None:
         if how != "parquet" and compression not in (None, "none", "gzip"):
-            raise Fail("bad_input", f"compression: {compression} is one within parquet: {how} takes gzip or none")
+            raise Fail("bad_input", f"compression: {compression} is only available for parquet: {how} supports gzip or none")
         self.path, self.how, self.schema, self.rows = path, how, schema, 0
         # In the task's folder, not among its artifacts: half a table is none.
         self.part = Path(f".{path.name}.part")

@@ -52,7 +52,7 @@ class Source:
     def __init__(self, path: Path, how: Optional[str], separator: Optional[str], told: Told) -> None:
         found = how or form(path)
         if found is None:
-            raise Fail("bad_input", f"dataset: what {path.name} is cannot be told from its name: write format: csv, tsv, jsonl, json or parquet")
+            raise Fail("bad_input", f"dataset: unknown format of {path.name}: set format to csv, tsv, jsonl, json or parquet")
         self.path, self.how, self.told = path, found, told
         self.separator = separator or ("\t" if found == "tsv" else "")
         try:
@@ -64,7 +64,7 @@ class Source:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
             named = form(path)
             hint = f": format is that of the file that is read, whose name says {named}; write to: {found} for that of the output" if how and named not in (None, how) else ""
-            raise Fail("bad_input", f"dataset: {path.name} is damaged or no {found}: {_first(e)}{hint}") from None
+            raise Fail("bad_input", f"dataset: {path.name} is damaged or not {found}: {_first(e)}{hint}") from None
         self._once(self.schema.names)
 
     def _once(self, names: List[str]) -> None:
@@ -129,7 +129,7 @@ class Source:
                 self.told(begin + raw.tell() / size / 2)
         except UnicodeDecodeError:
             raise Fail(
-                "bad_input", f"dataset: {self.path.name} line {_undecodable(self.path)} is not UTF-8 text: write it as such, or is it another format?"
+                "bad_input", f"dataset: {self.path.name} line {_undecodable(self.path)} is not UTF-8 text: convert it, or set another format"
             ) from None
         except (EOFError, gzip.BadGzipFile, zlib.error) as e:
             raise Fail("bad_input", f"dataset: {self.path.name} cannot be unpacked: {_first(e)}") from None

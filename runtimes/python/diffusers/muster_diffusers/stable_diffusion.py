@@ -83,7 +83,7 @@ def planned(given: Json) -> List[Picture]:
     """All images of the task in their order. Their first seed is kept, so that a retry has the same."""
     prompts = given.get("prompts") or [given["prompt"]]
     if len(prompts) * given["num_images"] > MOST:
-        raise Fail("bad_input", f"{len(prompts)} prompts with {given['num_images']} images each are more than the {MOST} images that a task may make: use an array or a matrix of tasks")
+        raise Fail("bad_input", f"{len(prompts)} prompts with {given['num_images']} images each are more than the {MOST} images that a task may generate: use an array or a matrix of tasks")
     seed = given.get("seed")
     if seed is None:
         seed = _read("seed.json")
@@ -207,7 +207,7 @@ class Work:
 
         for p, pixels in zip(batch, images):
             if not numpy.isfinite(pixels).all():
-                raise Fail("diverged", f"{p.name} is not a number in places with precision {self.pipe.precision}: take precision bf16 or fp32")
+                raise Fail("diverged", f"{p.name} has values that are not numbers with precision {self.pipe.precision}: use precision bf16 or fp32")
         flagged = self.pipe.flagged(images)
         for i, (p, pixels) in enumerate(zip(batch, images)):
             record: Json = {"number": p.number, "prompt": p.prompt, "seed": p.seed}

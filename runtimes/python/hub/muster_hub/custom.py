@@ -25,7 +25,7 @@ _GONE = ".gone-"  # begins the name of what is being removed
 def perform(given: Json) -> Json:
     name = given["name"]
     if name not in OPERATIONS:
-        raise Fail("bad_input", f"name: there is no operation {name}: there are {', '.join(OPERATIONS)}, and those that owners of workers added")
+        raise Fail("bad_input", f"name: unknown operation {name}: use one of {', '.join(OPERATIONS)}, or a custom one")
     os.environ["HF_HUB_CACHE"] = str(hub())  # whatever the job says: what is prepared is for all tasks
     done: List[Json] = []
     try:
@@ -65,7 +65,7 @@ def clear_cache(parameters: Json, done: List[Json]) -> None:
         told["removed"].append(path.name.removeprefix(_GONE))
         told["freed"] += size
     freed = f", {told['freed'] / 1e6:,.1f} MB are free again" if told["freed"] else ""
-    say(f"caches that were removed: {len(told['removed'])}{freed}")
+    say(f"removed caches: {len(told['removed'])}{freed}")
 
 
 def prepare_models(parameters: Json, done: List[Json]) -> None:
@@ -92,7 +92,7 @@ def prepared(name: str, revision: "str | None") -> Json:
     began, before = time.monotonic(), held(hub() / models.cached_as(name))
     folder = models.find(name, revision)
     if hub() not in folder.parents:
-        raise Fail("bad_input", f"model {name} is a folder already: only those of the hub can be prepared")
+        raise Fail("bad_input", f"model {name} is already a folder: only models of the hub can be prepared")
     report(step=f"verifying {name}")
     if damaged := wrong(folder):
         say(f"{name}: {', '.join(p.name for p in damaged)} are damaged, and fetched again")
@@ -101,7 +101,7 @@ def prepared(name: str, revision: "str | None") -> Json:
             path.unlink(missing_ok=True)
         folder = models.find(name, revision)
         if damaged := wrong(folder):
-            raise Fail("dependency", f"model {name}: {damaged[0].name} is not what the hub says, even when it is fetched again: look at the worker's disk and memory")
+            raise Fail("dependency", f"model {name}: {damaged[0].name} differs from the hub's, even after a second download: check the worker's disk and memory")
     files = [p for p in folder.rglob("*") if p.is_file()]
     size = sum(p.stat().st_size for p in files)
     say(f"{name}: {len(files)} files, {size / 1e6:,.0f} MB")

@@ -54,7 +54,7 @@ class Diverged(Exception):
 def fit(model: nn.Module, plan: Plan, train: Data, test: Data) -> Outcome:
     """Train a network in place; raises Diverged, or Fail if memory runs out. The network is on the plan's device then."""
     if plan.precision == torch.float16 and plan.device.type == "cpu":
-        raise Fail("bad_input", "precision: fp16 needs a GPU: take bf16 or fp32 on a CPU")
+        raise Fail("bad_input", "precision: fp16 needs a GPU: use bf16 or fp32 on a CPU")
     _, size = batch.fitting(min(plan.batch_size, len(train)), plan.device, plan.auto_batch, lambda n: _try(model, plan, train, n))
     return _Run(model, plan, train, test, size).go()
 
@@ -297,19 +297,19 @@ def _answer(model: nn.Module, x: torch.Tensor, y: torch.Tensor, classes: int) ->
     except (RuntimeError, ValueError, IndexError, TypeError) as e:
         text = str(e).splitlines()[0] if str(e) else type(e).__name__
         if any(s in text for s in ("shape", "size", "dimension", "expected", "channels", "dtype", "index out of range")) and "memory" not in text:
-            raise Fail("bad_input", f"the network cannot take a batch of the shape {shape}: {text}") from e
+            raise Fail("bad_input", f"the network does not support a batch of the shape {shape}: {text}") from e
         raise
     if not isinstance(out, torch.Tensor):
-        raise Fail("bad_input", f"the network answers with a {type(out).__name__}, not a tensor")
+        raise Fail("bad_input", f"the network returns a {type(out).__name__}, not a tensor")
     if classes:
         if out.dim() != 2 or tuple(out.shape) != (len(y), classes):
             raise Fail(
                 "bad_input",
-                f"the network answers with the shape {tuple(out.shape)} to a batch of {len(y)}, not {(len(y), classes)}: one number for each of the {classes} classes",
+                f"the network returns the shape {tuple(out.shape)} for a batch of {len(y)}, not {(len(y), classes)}: one number for each of the {classes} classes",
             )
         return out
     if out.numel() != len(y):
-        raise Fail("bad_input", f"the network answers with the shape {tuple(out.shape)} to a batch of {len(y)}, not one number for each")
+        raise Fail("bad_input", f"the network returns the shape {tuple(out.shape)} for a batch of {len(y)}, not one number for each")
     return out.reshape(-1)
 
 

@@ -33,5 +33,5 @@ def file_of(name: str) -> "tuple[Path, str]":
     """The file and the class of a model that is called FILE.py:CLASS."""
     file, _, wanted = name.partition(":")
     if not (path := Path(file)).is_file():
-        raise Fail("bad_input", f"model: {file} is not in the task's folder: bring it with files, or take cnn, mlp or gbt")
+        raise Fail("bad_input", f"model: {file} is not in the task's folder: add it with files, or use cnn, mlp or gbt")
     return path, wanted

@@ -35,7 +35,7 @@ def measure(given: Json) -> Json:
     raw: List[Json] = []
     energy, others = system.Energy(subject.device), system.Others()
     if not energy.source:
-        say("no energy is told: nothing that this task may read counts it")
+        say("no energy is reported: this task cannot read a counter")
     for i, (precision, size) in enumerate(plan):
         where = Where(i, len(plan), f"batch {size}, {precision}", given["warmup"] + given["iterations"])
         told, latencies = combination(subject, precision, size, energy, where)
@@ -220,13 +220,13 @@ class Inputs:
         # One that compares texts with images takes both; one that writes can do without images.
         self.both = not writes and all(getattr(config, part, None) is not None for part in ("text_config", "vision_config"))
         if given["task"] == "generate" and not writes:
-            raise Fail("bad_input", f"task: generate cannot be measured with a {cls.__name__}, which makes no text: write task: forward")
+            raise Fail("bad_input", f"task: generate cannot be measured with a {cls.__name__}, which generates no text: use task: forward")
         if self.main not in ("input_ids", "pixel_values", "input_values", "input_features"):
-            raise Fail("bad_input", f"inputs of the form {self.main}, which a {cls.__name__} takes, cannot be made up: measure another model")
+            raise Fail("bad_input", f"inputs of the form {self.main}, which a {cls.__name__} needs, cannot be generated: use another model")
         if self.main != "pixel_values" and not self.both and given.get("image_size"):
-            raise Fail("bad_input", f"image_size: a {cls.__name__} takes no images: leave it out")
+            raise Fail("bad_input", f"image_size: a {cls.__name__} does not support images: remove it")
         if self.main != "input_ids" and not self.both and given.get("sequence_length"):
-            raise Fail("bad_input", f"sequence_length: a {cls.__name__} takes no text alone: leave it out")
+            raise Fail("bad_input", f"sequence_length: a {cls.__name__} does not support text alone: remove it")
         self.length = self._length()
 
     def make(self, size: int, draw: Any) -> Json:
@@ -265,9 +265,9 @@ class Inputs:
         asked = self.given.get("sequence_length")
         if asked and most and asked + new > most:
             with_new = f" with {new} new_tokens" if new else ""
-            raise Fail("bad_input", f"sequence_length: {asked}{with_new} is more than the {most} tokens that the model reads")
+            raise Fail("bad_input", f"sequence_length: {asked}{with_new} is more than the {most} tokens of the model's context")
         if most and new >= most:
-            raise Fail("bad_input", f"new_tokens: {new} is more than the {most} tokens that the model reads")
+            raise Fail("bad_input", f"new_tokens: {new} is more than the {most} tokens of the model's context")
         return asked or min(_LENGTH, most - new if most else _LENGTH)
 
 

@@ -36,7 +36,7 @@ def given_items(given: Json, single: str = "input", many: str = "inputs", file: 
         return [given[single]]
     items = list(given[many]) if named[0] == many else from_file(Path(given[file]), file)
     if not items:
-        raise Fail("bad_input", f"{named[0]}: there is nothing in it")
+        raise Fail("bad_input", f"{named[0]}: it is empty")
     return items
 
 
@@ -56,7 +56,7 @@ def from_file(path: Path, field: str) -> List[Any]:
     except FileNotFoundError:
         raise Fail("bad_input", f"{field}: there is no file {path} in the task's folder") from None
     except UnicodeDecodeError as e:
-        raise Fail("bad_input", f"{field}: {path} is no text in UTF-8 ({e})") from e
+        raise Fail("bad_input", f"{field}: {path} is not UTF-8 text ({e})") from e
     except OSError as e:
         raise Fail("bad_input", f"{field}: {path} cannot be read: {e}") from e
     lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
@@ -67,7 +67,7 @@ def from_file(path: Path, field: str) -> List[Any]:
         try:
             items.append(json.loads(line))
         except ValueError as e:
-            raise Fail("bad_input", f"{field}: line {n} of {path} is no JSON: {e}") from e
+            raise Fail("bad_input", f"{field}: line {n} of {path} is not JSON: {e}") from e
     return items
 
 
@@ -151,7 +151,7 @@ def _decoded(body: str) -> bytes:
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as e:
-        raise BadItem(f"it is no base64: {e}") from e
+        raise BadItem(f"not base64: {e}") from e
 
 
 def _fetched(url: str) -> bytes:

@@ -69,7 +69,7 @@ def load(wanted: Wanted, step: Callable[[str], None]) -> "Working":
 
             loaded: Working = load_vllm(wanted, step)
         except ImportError as e:
-            raise Fail("dependency", f"the engine vllm cannot be used here ({e}): run muster runtime check vllm on the worker, or leave engine out") from e
+            raise Fail("dependency", f"the engine vllm cannot be used here ({e}): run muster runtime check vllm on the worker, or remove engine") from e
         loaded.load_seconds = time.monotonic() - began
         return loaded
     step("loading the libraries")
@@ -99,11 +99,11 @@ def config_of(folder: Path, model: str) -> Json:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Fail("bad_input", f"model {model}: there is no config.json in it, so it is no model of transformers") from None
+        raise Fail("bad_input", f"model {model}: it has no config.json, so it is not a transformers model") from None
     except (ValueError, UnicodeDecodeError) as e:
         raise Fail("bad_input", f"model {model}: its config.json is damaged: {e}") from e
     if not isinstance(value, dict):
-        raise Fail("bad_input", f"model {model}: its config.json is no object")
+        raise Fail("bad_input", f"model {model}: its config.json is not an object")
     return value
 
 
@@ -123,7 +123,7 @@ def told_by(folder: Path, model: str) -> str:
             return EMBEDDING
     raise Fail(
         "bad_input",
-        f"task: what model {model} is for is not told by its files ({', '.join(names) or 'no architectures'}): write task, one of {', '.join(TASKS)}",
+        f"task: the files of model {model} do not determine its task ({', '.join(names) or 'no architectures'}): set task to one of {', '.join(TASKS)}",
     )
 
 
@@ -135,7 +135,7 @@ def arguments(wanted: Wanted, device: Any) -> Json:
         try:
             import accelerate  # noqa: F401
         except ImportError as e:
-            raise Fail("dependency", f"device_map needs the package accelerate ({e}): leave it out, or install it for the interpreter of --python") from e
+            raise Fail("dependency", f"device_map needs the package accelerate ({e}): remove it, or install it for the interpreter of --python") from e
         args["device_map"] = wanted.device_map
         if owner.memory_buffer > 0:
             args["max_memory"] = _memory(owner.memory_buffer)
@@ -170,7 +170,7 @@ def explained(e: Exception, wanted: Wanted) -> Exception:
     where = f"model {wanted.model}"
     name = type(e).__name__
     if "trust_remote_code" in str(e):
-        return Fail("bad_input", f"{where} brings code of its own: read it, and write trust_remote_code: true if you want it to run")
+        return Fail("bad_input", f"{where} has its own code: read it, and set trust_remote_code: true to run it")
     if (
         "SafetensorError" in name
         or "UnpicklingError" in name

@@ -180,7 +180,7 @@ class Text(Model):
         self.tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=wanted.trust_remote_code)
         if self.tokenizer.pad_token is None:
             if self.tokenizer.eos_token is None:
-                raise Fail("bad_input", f"model {wanted.model}: its tokenizer has neither a token to pad with nor one that ends a text")
+                raise Fail("bad_input", f"model {wanted.model}: its tokenizer has neither a padding token nor an end-of-text token")
             self.tokenizer.pad_token = self.tokenizer.eos_token
         if getattr(self.model.config, "pad_token_id", None) is None:
             self.model.config.pad_token_id = self.tokenizer.pad_token_id
@@ -210,7 +210,7 @@ class Text(Model):
     def text(self, item: Json) -> str:
         text = item.get("text")
         if not isinstance(text, str):
-            raise BadItem("it is no text")
+            raise BadItem("not a string")
         return text
 
     def tokens(self, text: str) -> List[int]:
@@ -404,11 +404,11 @@ class Images(Model):
             image.load()
             return self.processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
         except UnidentifiedImageError:
-            raise BadItem("it is no picture of a known form") from None
+            raise BadItem("not an image of a known format") from None
         except Image.DecompressionBombError as e:
             raise BadItem(f"the image is too large: {e}") from e
         except (KeyError, TypeError):
-            raise BadItem("it is no image") from None
+            raise BadItem("not an image") from None
         except Exception as e:  # noqa: BLE001 - decoders fail in many ways
             raise BadItem(f"the image cannot be read: {e}") from e
 
@@ -515,7 +515,7 @@ def _sentence(folder: Path, model: str) -> "tuple[str, bool, int, Dict[str, str]
             )
             modes = [{"lasttoken": "last"}.get(m, m) for m in modes] or ["mean"]
             if len(modes) != 1 or modes[0] not in _POOLINGS.values():
-                raise Fail("bad_input", f"model {model} pools its tokens in a way that is not supported: {', '.join(modes)}")
+                raise Fail("bad_input", f"model {model} uses an unsupported pooling: {', '.join(modes)}")
             pooling = modes[0]
         elif kind == "Normalize":
             normalize = True

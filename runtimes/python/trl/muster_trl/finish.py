@@ -181,4 +181,4 @@ def _weights(trainer: Any) -> "tuple[int, int]":
 def remains() -> None:
     """Say what a failed training leaves."""
     if found := saves.whole(Path(checkpoint_dir())):
-        say(f"{found[-1].name} is kept: a retry goes on from there")
+        say(f"{found[-1].name} is kept: a retry continues from it")

@@ -88,7 +88,7 @@ def _trained(course: Any, size: int, accumulation: int, trial: bool) -> Any:
             made.train(resume_from_checkpoint=str(resumed) if resumed else None)
     except Exception as e:
         if launch.world() > 1 and not isinstance(e, Fail) and explained(e)[0] == "out_of_memory":
-            raise Fail("out_of_memory", f"a batch of {size} for each process does not fit into memory: set batch_size lower, or training.auto_batch: true", batch_size=size) from e
+            raise Fail("out_of_memory", f"a batch of {size} for each process does not fit into memory: reduce batch_size, or set training.auto_batch: true", batch_size=size) from e
         raise
     if seen.stopped and made.state.global_step < made.state.max_steps:
         say(f"asked to stop: the state after step {made.state.global_step} is saved")

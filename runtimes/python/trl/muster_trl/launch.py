@@ -37,10 +37,10 @@ def processes(plan: Plan) -> int:
     t = plan.training
     if t.nproc_per_node > 1:
         if not t.allow_multi_gpu:
-            raise Fail("bad_input", f"training.nproc_per_node asks for {t.nproc_per_node} processes, and training.allow_multi_gpu forbids more than one: leave one out")
+            raise Fail("bad_input", f"training.nproc_per_node asks for {t.nproc_per_node} processes, but training.allow_multi_gpu forbids more than one: remove one")
         seen = gpus()
         if 0 < seen < t.nproc_per_node and t.device in ("auto", "cuda"):
-            raise Fail("bad_input", f"training.nproc_per_node: {t.nproc_per_node} processes need as many GPUs, and the task has {seen}: set resources.gpus")
+            raise Fail("bad_input", f"training.nproc_per_node: {t.nproc_per_node} processes need as many GPUs, but the task has {seen}: set resources.gpus")
         return t.nproc_per_node
     if t.device in ("cpu", "mps") or not t.allow_multi_gpu or t.nproc_per_node == 1:
         return 1

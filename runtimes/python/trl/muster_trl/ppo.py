@@ -255,7 +255,7 @@ def trainer(c: Any, given: "Dict[str, Any]") -> Any:
     model = base.causal(plan, tokens, teach.weights(c))
     room = base.max_length(plan, model) - plan.ppo.max_new_tokens
     if room < 1:
-        raise Fail("bad_input", f"ppo.max_new_tokens: with {plan.ppo.max_new_tokens} new tokens nothing is left for a prompt within training.max_length")
+        raise Fail("bad_input", f"ppo.max_new_tokens: with {plan.ppo.max_new_tokens} new tokens there is no space for a prompt within training.max_length")
     prompts = _prompts(plan, c.train, tokens, room)
     reference: "Optional[PreTrainedModel]" = None
     if plan.method == "full" or plan.adapter:  # else it is the model without its adapter
@@ -296,7 +296,7 @@ def _prompts(plan: Plan, data: rows.Rows, tokens: Any, room: int) -> "List[Dict[
     if long and plan.training.too_long == "fail":
         raise Fail("bad_input", f"dataset: {len(long)} prompts are longer than {room} tokens, the first is {long[0]}: raise training.max_length, or set training.too_long to truncate or drop")
     if not made:
-        raise Fail("bad_input", f"nothing is left of dataset: every prompt is longer than {room} tokens: raise training.max_length")
+        raise Fail("bad_input", f"dataset is empty: every prompt is longer than {room} tokens: raise training.max_length")
     return made
 
 

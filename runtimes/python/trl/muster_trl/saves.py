@@ -51,7 +51,7 @@ class Whole:
         except Exception as e:
             if isinstance(e, Fail) or not full(folder):
                 raise
-            raise Fail("disk_full", f"the disk is full: the checkpoint of step {self.state.global_step} cannot be saved to it; those before are kept") from e
+            raise Fail("disk_full", f"the disk is full: the checkpoint of step {self.state.global_step} cannot be saved; earlier ones are kept") from e
         finally:
             self._part = None
             if self.args.should_save:

@@ -56,19 +56,19 @@ def course(plan: Plan, train: rows.Rows, held: "Optional[rows.Rows]") -> Course:
 def _precision(asked: str, device: Any) -> Any:
     precision = devices.dtype(asked, device)
     if precision == torch.float16 and device.type != "cuda":
-        raise Fail("bad_input", f"training.precision: fp16 needs a GPU, and this task computes on {devices.describe(device)}: take bf16 or fp32, or set resources.gpus")
+        raise Fail("bad_input", f"training.precision: fp16 needs a GPU, but this task runs on {devices.describe(device)}: use bf16 or fp32, or set resources.gpus")
     if precision == torch.bfloat16 and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise Fail("bad_input", f"training.precision: {devices.describe(device)} does not compute in bf16: take fp16 or fp32")
+        raise Fail("bad_input", f"training.precision: {devices.describe(device)} does not support bf16: use fp16 or fp32")
     return precision
 
 
 def _classes(train: rows.Rows, held: "Optional[rows.Rows]") -> "List[str]":
     names = sorted({str(r["label"]) for r in train.rows}, key=lambda n: (not n.isdigit(), int(n) if n.isdigit() else 0, n))
     if len(names) < 2:
-        raise Fail("bad_input", f"dataset: {train.name} has only the label {names[0]}: a classification needs two or more")
+        raise Fail("bad_input", f"dataset: {train.name} has only the label {names[0]}: classification needs at least two")
     for row, place in zip(held.rows, held.places) if held else ():
         if str(row["label"]) not in names:
-            raise Fail("bad_input", f"{place} is held out and has the label {row['label']}, which no row to train with has: give more rows of it")
+            raise Fail("bad_input", f"{place} is held out and has the label {row['label']}, which no training row has: add rows with it")
     return names
 
 
@@ -163,7 +163,7 @@ def _texts(c: Course, given: "Dict[str, Any]") -> Any:
     )
     left: Any = made.train_dataset
     if not len(left):
-        raise Fail("bad_input", f"nothing is left of dataset: within {most} tokens no row gets beyond its prompt: raise training.max_length")
+        raise Fail("bad_input", f"dataset is empty: within {most} tokens no row is longer than its prompt: raise training.max_length")
     return made
 
 
@@ -242,5 +242,5 @@ def _cut(c: Course, data: rows.Rows, most: int, length: "Callable[[rows.Row], in
             kept = [row for row, size in zip(data.rows, lengths) if size <= most]
         say(f"{what}: they are {'left out' if c.plan.training.too_long == 'drop' else 'cut off'}")
     if not kept:
-        raise Fail("bad_input", f"nothing is left of dataset: every row is longer than {most} tokens: raise training.max_length")
+        raise Fail("bad_input", f"dataset is empty: every row is longer than {most} tokens: raise training.max_length")
     return Dataset.from_list(kept)
