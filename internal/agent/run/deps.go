@@ -16,7 +16,7 @@ const (
 
 // Deps is what the executors of one worker share. It is not changed after the first executor was created with it.
 type Deps struct {
-	Dir              string // the worker's data dir: it has tasks/, checkpoints/, envs/ and tools/
+	Dir              string // the worker's data dir: it has tasks/, checkpoints/, envs/, locks/ and tools/
 	Transfer         Transfer
 	Logs             Logs
 	Log              *slog.Logger
