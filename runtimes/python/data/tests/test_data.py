@@ -123,7 +123,7 @@ BAD = {
     "ends.json": (b'[{"a": 1}, {"a": 2}', "after object 2 of the list the file ends"),
     "object.json": (b'{"a": 1}', "is not a list of objects"),
     "no.parquet": (b"PAR1 is not enough", "no.parquet is damaged or no parquet"),
-    "no.dat": (b"", "what no.dat is cannot be told"),
+    "no.dat": (b"", "the format of no.dat is not clear"),
 }
 
 

@@ -103,7 +103,7 @@ def table(frame: pd.DataFrame, given: Json) -> Examples:
         if c not in frame.columns:
             raise Fail("bad_input", f"{'features' if c in features else 'text'}: there is no column {c}; there are {tables.listed(frame.columns)}")
         if c == name:
-            raise Fail("bad_input", f"features: {c} is what is to be learned")
+            raise Fail("bad_input", f"features: {c} is the target")
     learn, source = _learned(frame, features, given.get("text") or _only_text(frame, features), train, given.get("model") == "gbt")
     x = learn(frame)
     mean = spread = 0.0

@@ -80,7 +80,7 @@ def build(name: str, shape: "Sequence[int]", classes: int, args: "Dict[str, Any]
     except TypeError as e:
         raise Fail("bad_input", f"model: {name} cannot be made with {given | args}: {e}") from e
     if not isinstance(model, nn.Module):
-        raise Fail("bad_input", f"model: {name} is no torch.nn.Module")
+        raise Fail("bad_input", f"model: {name} is not a torch.nn.Module")
     if not any(p.requires_grad for p in model.parameters()):
         raise Fail("bad_input", f"model: {name} has no parameters that could learn")
     return model

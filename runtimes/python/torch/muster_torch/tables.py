@@ -17,12 +17,12 @@ Json = Dict[str, Any]
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"}
 
-_CATEGORIES = 50  # values of a column that are told apart; the rest is "another"
+_CATEGORIES = 50  # distinct values of a column; the rest is "another"
 _VOCABULARY = 4000
 
 
 def form(path: Path) -> Optional[str]:
-    """The format that a file's name tells, without .gz."""
+    """The format by a file's name, without .gz."""
     name = path.name.lower()
     return FORMATS.get(Path(name[:-3] if name.endswith(".gz") else name).suffix)
 
@@ -40,7 +40,7 @@ def read(path: Path, how: Optional[str] = None) -> pd.DataFrame:
         elif how == "json":
             table = pd.DataFrame(_list(path))
         else:
-            raise Fail("bad_input", f"dataset: what {path.name} is cannot be told from its name: write format: csv, tsv, parquet, jsonl or json")
+            raise Fail("bad_input", f"dataset: the format of {path.name} is not clear from its name: write format: csv, tsv, parquet, jsonl or json")
     except UnicodeDecodeError:
         raise Fail("bad_input", f"dataset: {path.name} is not UTF-8 text{_undecodable(path)}: write it as such, or is it another format?") from None
     except (EOFError, gzip.BadGzipFile) as e:
@@ -133,7 +133,7 @@ def classes(y: pd.Series) -> "tuple[np.ndarray, List[str]]":
         y = y.astype("int64")
     values = sorted(y.unique().tolist(), key=lambda v: (str(type(v)), v))
     if len(values) < 2:
-        raise Fail("bad_input", f"target: all rows are of the one class {values[0]}: there is nothing to tell apart")
+        raise Fail("bad_input", f"target: all rows are of the one class {values[0]}: there is nothing to distinguish")
     if len(values) > 10_000 or len(values) > len(y) // 2:
         raise Fail("bad_input", f"target: {len(values)} different values in {len(y)} rows are no classes: write task: regression, or another target")
     number = {v: n for n, v in enumerate(values)}

@@ -61,7 +61,7 @@ def test_passages_are_found_and_an_index_is_used_again(task, minilm):
     assert few["answers"][0]["passages"] == [] and "indexed" in few
 
     (task.folder / "torn").write_bytes((task.folder / "old.safetensors").read_bytes()[:300])
-    with pytest.raises(Fail, match="no index of this kind, or damaged"):
+    with pytest.raises(Fail, match="not an index of this kind, or it is damaged"):
         rag({"model": minilm, "index": "torn", "query": "a"})
 
 

@@ -33,12 +33,12 @@ def brought(plan: Plan, load: "Optional[Dict[str, Any]]") -> Plan:
         else:
             model["name"] = str(where)
     folder = _folder(model["name"], "model", model.get("revision"))
-    if (folder / ADAPTER).exists():  # an adapter as a model: what it was made for is said in it
+    if (folder / ADAPTER).exists():  # an adapter as a model: it names its base model
         if adapter:
-            raise Fail("bad_input", f"model {model['said']} is an adapter, and adapter is given too: give the model that it was made for as model")
+            raise Fail("bad_input", f"model {model['said']} is an adapter, and adapter is given too: use its base model as model")
         adapter, name = str(folder), _made_for(folder)
         if not Path(name).is_dir() and name.startswith(("/", ".", "~")):
-            raise Fail("bad_input", f"model {model['said']} is an adapter for {name}, which is not here: give that one as model, and this one as adapter")
+            raise Fail("bad_input", f"model {model['said']} is an adapter for {name}, which is missing: use that one as model, and this one as adapter")
         model["said"], folder = name, _folder(name, "model", None)
     if adapter:
         held = _folder(adapter, "adapter", None)
@@ -85,7 +85,7 @@ def _made_for(folder: Path) -> str:
     except ValueError as e:
         raise Fail("bad_input", f"{folder / ADAPTER} is not JSON: {e}") from e
     if not name:
-        raise Fail("bad_input", f"{folder} is an adapter that does not say for which model: give that one as model, and this one as adapter")
+        raise Fail("bad_input", f"{folder} is an adapter that does not name its base model: use that one as model, and this one as adapter")
     return str(name)
 
 
@@ -105,7 +105,7 @@ def tokenizer(plan: Plan, chat: bool) -> Any:
     elif wanted:
         made.chat_template = bring(wanted, "chat_template").read_text(encoding="utf-8")
     if chat and not made.chat_template:
-        raise Fail("bad_input", f"the data set holds messages, and the tokenizer of model {plan.model['said']} has no chat template: set chat_template to chatml or to a Jinja file")
+        raise Fail("bad_input", f"the data set has messages, and the tokenizer of model {plan.model['said']} has no chat template: set chat_template to chatml or to a Jinja file")
     return made
 
 
@@ -119,7 +119,7 @@ def causal(plan: Plan, tokens: Any, dtype: Any) -> Any:
 
 
 def classifier(plan: Plan, tokens: Any, dtype: Any, labels: "List[str]") -> Any:
-    """The model with a new head that tells labels apart."""
+    """The model with a new classification head."""
     from transformers import AutoModelForSequenceClassification
 
     names = dict(enumerate(labels))
@@ -145,7 +145,7 @@ def _fits(plan: Plan, tokens: Any, model: Any) -> Any:
 
 
 def longest(model: Any) -> "Optional[int]":
-    """How many tokens the model takes at most, None if it does not say."""
+    """The maximum number of tokens of the model, None if it is unknown."""
     text = model.config.get_text_config()
     for name in ("max_position_embeddings", "n_positions", "max_sequence_length"):
         if isinstance(value := getattr(text, name, None), int) and value > 0:
@@ -161,7 +161,7 @@ def max_length(plan: Plan, model: Any) -> int:
 
 
 def adapted(plan: Plan, model: Any, task: str = "CAUSAL_LM") -> Any:
-    """The model with what is trained of it: all, a new adapter, or an adapter of an earlier stage.
+    """The model with its trainable part: all weights, a new adapter, or an adapter of an earlier stage.
 
     If all is trained, an earlier adapter becomes part of the weights.
     """
@@ -174,7 +174,7 @@ def adapted(plan: Plan, model: Any, task: str = "CAUSAL_LM") -> Any:
         with _reading(plan, "adapter"):
             model = peft.PeftModel.from_pretrained(model, plan.adapter, is_trainable=plan.method == "lora")
         if plan.method == "lora":
-            say(f"training goes on with the adapter {Path(plan.adapter).name}")
+            say(f"training continues with the adapter {Path(plan.adapter).name}")
             return model
         return model.merge_and_unload().requires_grad_(True)
     if plan.method != "lora":
@@ -192,7 +192,7 @@ def adapted(plan: Plan, model: Any, task: str = "CAUSAL_LM") -> Any:
     except ValueError as e:
         if "target modules" not in str(e).lower():
             raise
-        raise Fail("bad_input", f"lora.target_modules: {_listed(targets)} is in no name of model {plan.model['said']}; its layers are {', '.join(_layers(model))}") from e
+        raise Fail("bad_input", f"lora.target_modules: {_listed(targets)} matches no layer of model {plan.model['said']}; its layers are {', '.join(_layers(model))}") from e
 
 
 def _layers(model: Any) -> "List[str]":
@@ -208,7 +208,7 @@ def _listed(value: Any) -> str:
 
 
 class _reading:
-    """What goes wrong while files of a model are read is said as one sentence of the model."""
+    """Turns errors of reading a model's files into one message about the model."""
 
     def __init__(self, plan: Plan, what: str) -> None:
         self.name, self.what = (plan.adapter if what == "adapter" else plan.model["said"]), what

@@ -1,6 +1,6 @@
 """Data sets: files of the task, URLs, data sets of the hub and rows in the input itself, as rows of known columns.
 
-Each row remembers its place, so that what is wrong with it can be said with the line of the file.
+Each row knows its place, so that errors can name the line of the file.
 """
 
 import csv
@@ -18,7 +18,7 @@ from .settings import Plan
 _CLASSES_HELD_OUT = 0.1  # of the rows
 
 Row = Dict[str, Any]
-Placed = Tuple[str, Row]  # "data.jsonl, line 17" and what is there
+Placed = Tuple[str, Row]  # "data.jsonl, line 17" and its content
 
 _FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt")
 
@@ -85,7 +85,7 @@ def parts(plan: Plan) -> "Tuple[Rows, Optional[Rows]]":
 def read(dataset: Any, way: str, field: str = "dataset") -> Rows:
     """Read a data set for a way of training: sft, classification, dpo or ppo."""
     if dataset is None:
-        raise Fail("bad_input", f"{field}: say what to train with: a file in the task's folder, a URL, a name of the hub, or rows")
+        raise Fail("bad_input", f"{field}: set the data to train with: a file in the task's folder, a URL, a name of the hub, or rows")
     options: Dict[str, Any] = dataset if isinstance(dataset, dict) else {}
     name, placed = _source(dataset, options, field)
     most = options.get("max_samples") or 0
@@ -200,7 +200,7 @@ def _hub(name: str, options: Row, field: str) -> "Iterator[Placed]":
 
     owner, _, own = name.rpartition("/")
     for cached in (f"datasets--{name.replace('/', '--')}", f"{owner}___{camelcase_to_snakecase(own)}".removeprefix("___")):
-        models.use(cached)  # what was downloaded, and what was made of it: nobody clears them away meanwhile
+        models.use(cached)  # downloads and their conversions: no cleanup removes them meanwhile
     split = options.get("split") or "train"
     try:
         found = datasets.load_dataset(name, options.get("config") or options.get("config_name"), split=split, revision=options.get("revision"))
@@ -220,7 +220,7 @@ def _explained(e: Exception, name: str, split: str, field: str) -> Exception:
     if "ConnectionError" in names or "OfflineModeIsEnabled" in names or "LocalEntryNotFoundError" in names:
         return Fail("dependency", f"{field}: {name} is not on this worker, and the hub cannot be reached ({text}): give the worker a way to it or HF_ENDPOINT, or bring the data set along as a file")
     if "DatasetNotFoundError" in names:
-        return Fail("bad_input", f"{field}: there is no {name}: it is no file in the task's folder, and the hub has no such data set")
+        return Fail("bad_input", f"{field}: there is no {name}: it is not a file in the task's folder, and the hub has no such data set")
     if isinstance(e, ValueError):
         return Fail("bad_input", f"{field}: {name} has nothing for split {split}: {text}")
     return e
@@ -252,7 +252,7 @@ def _form(found: "List[Placed]", way: str, columns: "Dict[str, str]", name: str,
         if all(taken.values()):
             return form, taken
     forms = ", or ".join(" and ".join(f) for f in FORMS[way])
-    raise Fail("bad_input", f"{field}: {name} has the columns {', '.join(map(str, there)) or 'none'}, and {forms} {'is' if len(FORMS[way]) == 1 else 'are'} needed: say which column is which with {field}.columns")
+    raise Fail("bad_input", f"{field}: {name} has the columns {', '.join(map(str, there)) or 'none'}, and {forms} {'is' if len(FORMS[way]) == 1 else 'are'} needed: map the columns with {field}.columns")
 
 
 def _taken(row: Row, names: "Dict[str, str]", way: str) -> Row:
@@ -304,7 +304,7 @@ def held_out(rows: Rows, share: float, seed: int) -> "Tuple[Rows, Optional[Rows]
     if not share:
         return rows, None
     if len(rows) < 2:
-        raise Fail("bad_input", f"training.eval_split: {rows.name} has a single row, of which nothing can be held out")
+        raise Fail("bad_input", f"training.eval_split: {rows.name} has a single row: none can be held out")
     import random
 
     order = list(range(len(rows)))

@@ -19,7 +19,7 @@ FAST = {"batch_size": 4, "learning_rate": 0.01, "seed": 7, "max_steps": 4}
     ("files", "given", "said"),
     [
         ({}, {"model": "./nothere", "dataset": FACTS}, ["./nothere", "no such folder"]),
-        ({}, {"dataset": FACTS}, ["model: say which"]),
+        ({}, {"dataset": FACTS}, ["model: name the model"]),
         ({"d.jsonl": '{"text": "a"}\n{"text": \n'}, {"dataset": "d.jsonl"}, ["d.jsonl, line 2 is not JSON"]),
         ({"d.jsonl": '{"text": "a"}\n[1]\n'}, {"dataset": "d.jsonl"}, ["d.jsonl, line 2 is not an object"]),
         ({"d.jsonl": '{"text": "a"}\n{"text": 3}\n'}, {"dataset": "d.jsonl"}, ["d.jsonl, line 2: text is not a text"]),
@@ -212,7 +212,7 @@ def test_killed_and_asked_to_stop_it_goes_on_to_the_same_end(task, llama, monkey
     child.terminate()
     assert child.wait(600) == 143
     log = (task.folder / "log").read_text()
-    assert f"continuing from checkpoint-{newest}" in log and "checkpoint-99 is not whole" in log and "asked to stop: the state after step" in log
+    assert f"continuing from checkpoint-{newest}" in log and "checkpoint-99 is incomplete" in log and "asked to stop: the state after step" in log
     result = task.run("sft", given)
     went = [s["loss"] for s in task.steps()]
     assert result["steps"] == 30 and [s["step"] for s in task.steps()] == list(range(1, 31))
