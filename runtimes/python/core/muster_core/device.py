@@ -1,4 +1,4 @@
-"""What the machine computes with, and what its owner said about it."""
+"""The devices of the machine, and its owner's settings for them."""
 
 import os
 from contextlib import nullcontext
@@ -65,7 +65,7 @@ def dtype(name: Optional[str], device: Any) -> Any:
 
 
 def autocast(device: Any, precision: Any) -> Any:
-    """A context of mixed precision, or one that does nothing for fp32."""
+    """A context of mixed precision, which does nothing for fp32."""
     import torch
 
     if precision == torch.float32:

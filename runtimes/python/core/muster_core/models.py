@@ -56,11 +56,11 @@ def cached_as(name: str) -> str:
 
 
 def find(name: str, revision: Optional[str] = None, variant: Optional[str] = None, wanted: "Optional[Callable[[List[str]], Iterable[str]]]" = None) -> Path:
-    """The folder that holds a model's files, downloaded if need be.
+    """The folder with a model's files, which are downloaded if necessary.
 
-    name is one of KNOWN, a folder of the task's or of the worker's folder of models, a .tar.gz of one such as fine_tuning leaves, or a repository of the hub, of which only the files are
-    fetched that a library loads (see `choose`, or wanted, which picks from all files). Ends the task with bad_input if there is no such
-    model, with dependency if the hub cannot be reached and the worker does not have it.
+    name is one of KNOWN, a folder in the task's folder or in the worker's folder of models, a .tar.gz of one such as fine_tuning writes, or a repository of the hub. Only the files
+    that a library loads are downloaded (see `choose`, or wanted, which selects from all files). Ends the task with bad_input if the
+    model does not exist, with dependency if the hub is unreachable and the worker does not have the model.
     """
     name = known_as(name)
     path = Path(name).expanduser()
@@ -127,7 +127,7 @@ def use(cached: str) -> None:
 
 
 def free(cached: str) -> Any:
-    """A lock on a folder of what was downloaded, None if somebody uses it. Nobody else does while it is open."""
+    """An exclusive lock on a folder of downloads, None if another process uses it."""
     lock = _opened(_lock_file(cached))
     if lock is not None and not _flock(lock, exclusive=True):
         lock.close()
@@ -155,12 +155,12 @@ def _fetched(name: str, revision: Optional[str], pick: "Callable[[List[str]], It
 
 
 def _cached(name: str, revision: Optional[str], pick: "Callable[[List[str]], Iterable[str]]") -> "Optional[List[str]]":
-    """What a copy must have to be whole, None if that is not known."""
+    """The files of a complete copy, None if they are unknown."""
     try:
         from huggingface_hub import get_cached_repo_tree
 
         return [_literal(f) for f in pick([f.path for f in get_cached_repo_tree(name, revision=revision)])]
-    except Exception:  # noqa: BLE001 - it says the same as the copy that is not there
+    except Exception:  # noqa: BLE001 - the missing copy is reported instead
         return None
 
 

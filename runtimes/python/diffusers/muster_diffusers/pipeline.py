@@ -148,14 +148,14 @@ class Pipeline:
         return tokenizer is not None and 0 < most < 10**6 and len(tokenizer(prompt, verbose=False).input_ids) > most
 
     def save_more(self) -> bool:
-        """Turn on the next thing that saves memory. False if there is none that may be turned on."""
+        """Enable the next option that saves memory. False if there is none left."""
         if not self.may_save:
             return False
         for saver in SAVERS:
             if saver in self.savers or saver == "sequential_offload" and not devices.options().enable_swap:
                 continue
             if self.save(saver):
-                say(f"not even one image fits into memory: going on with {saver}")
+                say(f"not even one image fits into memory: continuing with {saver}")
                 return True
         return False
 

@@ -1,6 +1,6 @@
 """The kind stable_diffusion: images of prompts.
 
-Each image is kept in the checkpoint as soon as it is finished, with a JSON file beside it that says so. A retry makes
+Each finished image is kept in the checkpoint at once, with a JSON file that marks it as finished. A retry generates
 the rest, with the same seeds.
 """
 
@@ -126,7 +126,7 @@ class Work:
         self.shown_at, self.said_at = 0.0, time.monotonic()
         for prompt in {p.prompt for p in plan}:
             if self.pipe.cut(prompt):
-                say(f"the prompt {prompt[:40]!r}… is longer than the model reads: its end is not heeded")
+                say(f"the prompt {prompt[:40]!r}… is longer than the model reads: its end is ignored")
 
     def all(self, rest: List[Picture]) -> Json:
         began, made = time.monotonic(), 0
@@ -244,7 +244,7 @@ def _opened(name: str) -> Any:
 
 
 def _read(name: str) -> Any:
-    """A JSON file of the checkpoint, None if there is none that can be read."""
+    """A JSON file of the checkpoint, None if it is missing or cannot be read."""
     try:
         return json.loads((Path(checkpoint_dir()) / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -19,7 +19,7 @@ from muster_core import Fail, keep, models, report, run, say
 
 Json = Dict[str, Any]
 
-_GONE = ".gone-"  # begins the name of what is being removed
+_GONE = ".gone-"  # prefix of folders that are being removed
 
 
 def perform(given: Json) -> Json:
@@ -59,7 +59,7 @@ def clear_cache(parameters: Json, done: List[Json]) -> None:
             continue
         with lock:
             size = held(path)
-            if not path.name.startswith(_GONE):  # nobody finds half of it while it is removed, or after a kill
+            if not path.name.startswith(_GONE):  # no task finds a part of it during the removal, or after a kill
                 path = path.rename(path.with_name(_GONE + path.name))
             shutil.rmtree(path)
         told["removed"].append(path.name.removeprefix(_GONE))
@@ -88,7 +88,7 @@ def prepare_models(parameters: Json, done: List[Json]) -> None:
 
 
 def prepared(name: str, revision: "str | None") -> Json:
-    """Have a model in the folder of models, whole."""
+    """Download a complete model into the folder of models."""
     began, before = time.monotonic(), held(hub() / models.cached_as(name))
     folder = models.find(name, revision)
     if hub() not in folder.parents:
@@ -135,7 +135,7 @@ def known(one: Any) -> "tuple[str, str | None]":
 
 
 def cached(what: List[str]) -> Iterator[Path]:
-    """The folders of what was downloaded, each of which can be removed by itself. What an earlier clearing left half removed is one, too."""
+    """The folders of downloads, each of which can be removed by itself, including those that an interrupted removal left."""
     for sort in what:
         yield from sorted(hub().glob(f"{sort}--*"))
         yield from sorted(hub().glob(f"{_GONE}{sort}--*"))

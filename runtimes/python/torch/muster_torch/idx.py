@@ -10,7 +10,7 @@ import numpy as np
 from muster_core import Fail, models, say
 from muster_core.fetch import Unreachable, fetch, is_url, shown
 
-# The SHA-256 of what is in each file, unpacked, so that packed ones are held to the same.
+# The SHA-256 of the uncompressed content of each file, which compressed files must also have.
 FILES: Dict[str, str] = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -30,7 +30,7 @@ def mnist(data: Optional[str], verify: bool) -> List[np.ndarray]:
     worker's folder of models. verify holds the files to those of MNIST.
     """
     if data is None:
-        models.use(_folder().name)  # nobody clears it away meanwhile
+        models.use(_folder().name)  # no cleanup removes it meanwhile
         got = _kept() or _downloaded(MIRRORS, "MNIST")
     elif is_url(data):
         got = _downloaded([data if data.endswith("/") else data + "/"], "data")
@@ -51,7 +51,7 @@ def _folder() -> Path:
 
 
 def _kept() -> "Optional[List[Path]]":
-    """The files of an earlier download, if they are all there and whole."""
+    """The files of an earlier download, if it is complete."""
     found = []
     for name, want in FILES.items():
         path = _folder() / f"{name}.gz"

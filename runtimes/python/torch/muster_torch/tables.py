@@ -17,12 +17,12 @@ Json = Dict[str, Any]
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"}
 
-_CATEGORIES = 50  # values of a column that are told apart; the rest is "another"
+_CATEGORIES = 50  # distinct values of a column; the rest is "another"
 _VOCABULARY = 4000
 
 
 def form(path: Path) -> Optional[str]:
-    """The format that a file's name tells, without .gz."""
+    """The format by a file's name, without .gz."""
     name = path.name.lower()
     return FORMATS.get(Path(name[:-3] if name.endswith(".gz") else name).suffix)
 

@@ -1,7 +1,7 @@
 """The kind benchmark: how fast a model computes, over batch sizes and precisions.
 
-Inputs are random and of a declared shape. A run is timed from when it is given to the device to when the device
-is through with it. A combination that cannot be computed is told with its reason, and the others go on.
+Inputs are random and of a declared shape. A run is timed from its submission to the device until the device
+has finished it. A combination that cannot be computed is reported with its reason, and the others continue.
 """
 
 import statistics
@@ -19,7 +19,7 @@ from . import loading
 Json = Dict[str, Any]
 
 _DEFAULTS: Json = {"batch_sizes": [1], "precision": "fp32", "iterations": 10, "warmup": 3, "task": "forward", "new_tokens": 32, "seed": 0, "compile": False}
-_LENGTH = 128  # tokens, where nothing is said
+_LENGTH = 128  # default number of tokens
 _SAMPLED = 0.005  # seconds between two looks at the memory, where the system does not keep the peak for us
 _BUSY = 0.1  # of the cores kept busy by others: figures are not to be relied on then
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy")
@@ -98,7 +98,7 @@ class Subject:
         self.given = given
         self.device = devices.pick(given.get("device"))
         devices.seed(given["seed"])
-        torch.use_deterministic_algorithms(False)  # how fast the model is where nobody holds it back
+        torch.use_deterministic_algorithms(False)  # the speed of the model without other load
         self.folder: Optional[Path] = None
         if "model" in given:
             self.name = given["model"]
@@ -115,7 +115,7 @@ class Subject:
         self.inputs_of = Inputs(self.config, self.cls, given)
 
     def ready(self, precision: str) -> None:
-        """Have the model in this precision. It is loaded anew, since weights that were rounded stay so."""
+        """Load the model in this precision. It is loaded again, because rounded weights stay rounded."""
         import torch
 
         if precision == self.precision:
@@ -379,7 +379,7 @@ def peak(subject: Subject, figures: Json) -> Iterator[None]:
         with Sampled() as sampled:
             yield
         most = resident(peak=True) or 0
-        if most <= before:  # there was more of it earlier: what was seen while this ran is what is known
+        if most <= before:  # an earlier run used more: use the observations of this one
             most = sampled.most
     figures["peak_memory"] = max(most - subject.before, 0)
 

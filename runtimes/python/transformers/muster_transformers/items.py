@@ -41,7 +41,7 @@ def given_items(given: Json, single: str = "input", many: str = "inputs", file: 
 
 
 def places(given: Json, what: str) -> "Callable[[int], str]":
-    """What an item is called in sentences, by its index: as it was written in the input, else by what it is."""
+    """The name of an item in messages, by its index: as in the input, or by its kind."""
     if given.get("input") is not None:
         return lambda i: "input"
     return (lambda i: f"inputs[{i}]") if given.get("inputs") is not None else (lambda i: f"{what} {i}")
@@ -77,7 +77,7 @@ def name_of(raw: Any) -> Any:
 
 
 def read(raw: Any, modality: str, field: Optional[str] = None, system: Optional[str] = None) -> Json:
-    """An item as models take it. BadItem says why it is none."""
+    """An item in the form of models. BadItem has the reason why it is invalid."""
     if modality == "image":
         return _image(raw, field)
     item = _text(raw, field, system)

@@ -1,4 +1,4 @@
-"""A model in memory: what is asked for, how it is loaded, what can go wrong."""
+"""A model in memory: its parameters, loading, and errors."""
 
 import json
 import logging
@@ -26,11 +26,11 @@ TASKS = (GENERATION, CLASSIFICATION, IMAGES, EMBEDDING)
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be loaded. Two that are equal can share what is loaded."""
+    """The parameters of a model. Equal ones can share a loaded model."""
 
     model: str
     revision: Optional[str] = None
-    task: Optional[str] = None  # None: told by the model
+    task: Optional[str] = None  # None: from the model
     dtype: Optional[str] = None
     device: Optional[str] = None
     device_map: Optional[str] = None
@@ -61,7 +61,7 @@ class Wanted:
 
 
 def load(wanted: Wanted, step: Callable[[str], None]) -> "Working":
-    """Load what is wanted. Ends with Fail: bad_input for a model that is not there or damaged, dependency for what this worker lacks."""
+    """Load a model. Raises Fail: bad_input for a missing or damaged model, dependency for what this worker lacks."""
     began = time.monotonic()
     if wanted.engine == "vllm":
         try:
@@ -73,7 +73,7 @@ def load(wanted: Wanted, step: Callable[[str], None]) -> "Working":
         loaded.load_seconds = time.monotonic() - began
         return loaded
     step("loading the libraries")
-    import torch  # noqa: F401 - so that its absence is told first
+    import torch  # noqa: F401 - so that its absence is reported first
     import transformers
 
     from . import working
@@ -145,7 +145,7 @@ def arguments(wanted: Wanted, device: Any) -> Json:
 
 
 def precision(name: Optional[str], device: Any) -> Any:
-    """The dtype to load in: on a GPU, where nothing else is said, that of the saved weights."""
+    """The dtype to load in: on a GPU, by default that of the saved weights."""
     if name and name != "auto" or devices.options().mixed_precision:
         return devices.dtype(name, device)
     return "auto" if device.type == "cuda" else devices.dtype("fp32", device)
@@ -188,6 +188,6 @@ def explained(e: Exception, wanted: Wanted) -> Exception:
 
 
 def quiet() -> None:
-    """Keep libraries from writing where nobody reads, and from asking who uses them."""
+    """Turn off progress bars and telemetry of libraries."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -49,7 +49,7 @@ def _one(raw: Any, source: str, field: Optional[str]) -> Json:
 
 def pieces(documents: Iterable[Json], size: int, overlap: int) -> List[Json]:
     """Passages of at most `size` words, each with the last `overlap` words of the one before. They end with a paragraph or a sentence where one ends in
-    their second half. Where a passage lies in its document is told in characters."""
+    their second half. The position of a passage in its document is in characters."""
     if overlap >= size:
         raise Fail("bad_input", f"chunk_overlap: {overlap} words of a passage of {size} leave nothing new: use less than chunk_size")
     found = []

@@ -33,7 +33,7 @@ def brought(plan: Plan, load: "Optional[Dict[str, Any]]") -> Plan:
         else:
             model["name"] = str(where)
     folder = _folder(model["name"], "model", model.get("revision"))
-    if (folder / ADAPTER).exists():  # an adapter as a model: what it was made for is said in it
+    if (folder / ADAPTER).exists():  # an adapter as a model: it names its base model
         if adapter:
             raise Fail("bad_input", f"model {model['said']} is an adapter, and adapter is also given: set model to its base model")
         adapter, name = str(folder), _made_for(folder)
@@ -105,7 +105,7 @@ def tokenizer(plan: Plan, chat: bool) -> Any:
     elif wanted:
         made.chat_template = bring(wanted, "chat_template").read_text(encoding="utf-8")
     if chat and not made.chat_template:
-        raise Fail("bad_input", f"the data set holds messages, and the tokenizer of model {plan.model['said']} has no chat template: set chat_template to chatml or to a Jinja file")
+        raise Fail("bad_input", f"the data set has messages, and the tokenizer of model {plan.model['said']} has no chat template: set chat_template to chatml or to a Jinja file")
     return made
 
 
@@ -119,7 +119,7 @@ def causal(plan: Plan, tokens: Any, dtype: Any) -> Any:
 
 
 def classifier(plan: Plan, tokens: Any, dtype: Any, labels: "List[str]") -> Any:
-    """The model with a new head that tells labels apart."""
+    """The model with a new classification head."""
     from transformers import AutoModelForSequenceClassification
 
     names = dict(enumerate(labels))
@@ -145,7 +145,7 @@ def _fits(plan: Plan, tokens: Any, model: Any) -> Any:
 
 
 def longest(model: Any) -> "Optional[int]":
-    """How many tokens the model takes at most, None if it does not say."""
+    """The maximum number of tokens of the model, None if it is unknown."""
     text = model.config.get_text_config()
     for name in ("max_position_embeddings", "n_positions", "max_sequence_length"):
         if isinstance(value := getattr(text, name, None), int) and value > 0:
@@ -161,7 +161,7 @@ def max_length(plan: Plan, model: Any) -> int:
 
 
 def adapted(plan: Plan, model: Any, task: str = "CAUSAL_LM") -> Any:
-    """The model with what is trained of it: all, a new adapter, or an adapter of an earlier stage.
+    """The model with its trainable part: all weights, a new adapter, or an adapter of an earlier stage.
 
     If all is trained, an earlier adapter becomes part of the weights.
     """
@@ -192,7 +192,7 @@ def adapted(plan: Plan, model: Any, task: str = "CAUSAL_LM") -> Any:
     except ValueError as e:
         if "target modules" not in str(e).lower():
             raise
-        raise Fail("bad_input", f"lora.target_modules: {_listed(targets)} is in no name of model {plan.model['said']}; its layers are {', '.join(_layers(model))}") from e
+        raise Fail("bad_input", f"lora.target_modules: {_listed(targets)} matches no layer of model {plan.model['said']}; its layers are {', '.join(_layers(model))}") from e
 
 
 def _layers(model: Any) -> "List[str]":
@@ -208,7 +208,7 @@ def _listed(value: Any) -> str:
 
 
 class _reading:
-    """What goes wrong while files of a model are read is said as one sentence of the model."""
+    """Turns errors of reading a model's files into one message about the model."""
 
     def __init__(self, plan: Plan, what: str) -> None:
         self.name, self.what = (plan.adapter if what == "adapter" else plan.model["said"]), what

@@ -1,6 +1,6 @@
 """Several processes for one training: this program starts itself again under torchrun, one process for each GPU.
 
-A stage that has a launcher or a gang has its processes already: they are what RANK tells of.
+A stage with a launcher or a gang already has its processes: RANK is set.
 """
 
 import json
@@ -72,7 +72,7 @@ def halved() -> int:
 
 
 def parted() -> None:
-    """End what a process that trained well has with the others, while Python is whole: the threads behind it are not to run into its end."""
+    """Close the process group of a successful process before Python shuts down: its threads must end first."""
     if "torch" not in sys.modules:
         return
     import torch.distributed as dist
@@ -101,7 +101,7 @@ def together(plan: Plan, n: int) -> None:
 
 
 def _failed(plan: Plan, n: int, times: int) -> "Optional[Dict[str, Any]]":
-    """None when all of them ended well, else what one of them said of its failure."""
+    """None if all of them succeeded, otherwise the failure that one of them reported."""
     said = out_dir() / "failure.json"
     said.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:

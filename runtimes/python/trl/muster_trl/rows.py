@@ -1,6 +1,6 @@
 """Data sets: files of the task, URLs, data sets of the hub and rows in the input itself, as rows of known columns.
 
-Each row remembers its place, so that what is wrong with it can be said with the line of the file.
+Each row knows its place, so that errors can name the line of the file.
 """
 
 import csv
@@ -18,7 +18,7 @@ from .settings import Plan
 _CLASSES_HELD_OUT = 0.1  # of the rows
 
 Row = Dict[str, Any]
-Placed = Tuple[str, Row]  # "data.jsonl, line 17" and what is there
+Placed = Tuple[str, Row]  # "data.jsonl, line 17" and its content
 
 _FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt")
 
@@ -200,7 +200,7 @@ def _hub(name: str, options: Row, field: str) -> "Iterator[Placed]":
 
     owner, _, own = name.rpartition("/")
     for cached in (f"datasets--{name.replace('/', '--')}", f"{owner}___{camelcase_to_snakecase(own)}".removeprefix("___")):
-        models.use(cached)  # what was downloaded, and what was made of it: nobody clears them away meanwhile
+        models.use(cached)  # downloads and their conversions: no cleanup removes them meanwhile
     split = options.get("split") or "train"
     try:
         found = datasets.load_dataset(name, options.get("config") or options.get("config_name"), split=split, revision=options.get("revision"))

@@ -8,7 +8,7 @@ from muster_core import Fail
 
 KINDS = ("fine_tuning", "sft", "lora_sft", "dpo", "ppo")
 
-# What a learning rate is when none is asked for: adapters take larger steps than whole models, preferences smaller ones.
+# Default learning rates: adapters take larger steps than complete models, preferences smaller ones.
 _RATES = {("sft", "full"): 2e-5, ("sft", "lora"): 2e-4, ("dpo", "full"): 1e-6, ("dpo", "lora"): 1e-5, ("ppo", "full"): 3e-6, ("ppo", "lora"): 1e-5}
 
 
@@ -117,9 +117,9 @@ class Plan:
 
 
 def plan(kind: str, given: Dict[str, Any]) -> Plan:
-    """Read the input of a kind. The worker has held it to the schema; what a schema cannot say is said here."""
+    """Read the input of a kind. The worker has validated it with the schema; here are the checks that a schema cannot express."""
     if kind not in KINDS:
-        raise ValueError(f"{kind} is none of {', '.join(KINDS)}")
+        raise ValueError(f"{kind} is not one of {', '.join(KINDS)}")
     flat = {k: given[k] for k in ("epochs", "max_steps", "batch_size", "learning_rate", "seed") if given.get(k) is not None}
     asked = dict(given.get("training") or {})
     if both := sorted(set(flat) & set(asked)):

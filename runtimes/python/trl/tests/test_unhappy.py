@@ -212,7 +212,7 @@ def test_killed_and_asked_to_stop_it_goes_on_to_the_same_end(task, llama, monkey
     child.terminate()
     assert child.wait(600) == 143
     log = (task.folder / "log").read_text()
-    assert f"continuing from checkpoint-{newest}" in log and "checkpoint-99 is not whole" in log and "asked to stop: the state after step" in log
+    assert f"continuing from checkpoint-{newest}" in log and "checkpoint-99 is incomplete" in log and "asked to stop: the state after step" in log
     result = task.run("sft", given)
     went = [s["loss"] for s in task.steps()]
     assert result["steps"] == 30 and [s["step"] for s in task.steps()] == list(range(1, 31))

@@ -1,6 +1,6 @@
 """The engine vllm of the kind inference: text generation with vLLM's batching, over all GPUs of the task.
 
-Written for vLLM's documented interface (LLM, SamplingParams) of the version in the lock. docs/kinds.md says whether it was run on a GPU.
+Written for vLLM's documented interface (LLM, SamplingParams) of the version in the lock. docs/kinds.md describes whether it was run on a GPU.
 """
 
 import time
@@ -85,7 +85,7 @@ class Vllm(Generator):
 def load(wanted: Wanted, step: Callable[[str], None]) -> Working:
     """Load a model for vLLM. Without a GPU that PyTorch can use the task fails with dependency."""
     import torch
-    import vllm  # noqa: F401 - so that its absence is told as what it is
+    import vllm  # noqa: F401 - so that its absence is reported clearly
 
     if not torch.cuda.is_available():
         raise Fail(
