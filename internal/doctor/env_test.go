@@ -46,18 +46,13 @@ func testConfig(t *testing.T) Config {
 // runChecks runs the checks of these names only.
 func runChecks(t *testing.T, cfg Config, names ...string) []Finding {
 	t.Helper()
-	found, err := newDoctor(cfg, names...).Run(t.Context())
+	d := New(cfg)
+	d.checks = checksNamed(names...)
+	found, err := d.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return found
-}
-
-// newDoctor is a Doctor for these checks only.
-func newDoctor(cfg Config, names ...string) *Doctor {
-	d := New(cfg)
-	d.checks = checksNamed(names...)
-	return d
 }
 
 func checksNamed(names ...string) (selected []check) {

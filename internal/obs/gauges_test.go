@@ -2,7 +2,6 @@ package obs_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -28,7 +27,7 @@ func scrapeRegistry(t *testing.T, r *obs.Registry) samples {
 // A wait is observed when it is over, not when the attempt ends days later.
 func TestQueueWaitsAreObserved(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
-	metrics := obs.NewServer(registry, obs.ServerSources{})
+	metrics := obs.NewServer(registry, nil)
 	b := testBatch()
 	b.Effects.AttemptsEnded = nil
 	metrics.ObserveBatch(&b)
@@ -66,10 +65,8 @@ func TestFleetGauges(t *testing.T) {
 	}
 	p.All.Counts[muster.Running] = 5
 	registry := obs.NewRegistry(obs.Build{Version: "v1", Revision: "abc"})
-	obs.NewServer(registry, obs.ServerSources{
-		Fleet: func(context.Context) (sched.FleetSnapshot, error) { return p, nil }, Health: func() error { return nil }, Inbox: func() int { return 4 },
-		Sessions: func() int { return 3 }, StoreSize: func() (int64, error) { return 0, errors.New("no") },
-		Disk: func(context.Context) (int64, int64, error) { return 1, 2, nil },
+	obs.NewServer(registry, func(context.Context) obs.ServerSample {
+		return obs.ServerSample{Inbox: 4, Sessions: 3, Disk: obs.DiskUsage{Free: 1, Size: 2}, Fleet: &p}
 	})
 	got := scrapeRegistry(t, registry)
 	if err := got.check(map[string]float64{
@@ -91,9 +88,7 @@ func TestFleetGauges(t *testing.T) {
 // TestEngineDoesNotRespond checks that unknown values are omitted.
 func TestEngineDoesNotRespond(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
-	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (sched.FleetSnapshot, error) {
-		return sched.FleetSnapshot{}, errors.New("it is busy")
-	}})
+	obs.NewServer(registry, func(context.Context) obs.ServerSample { return obs.ServerSample{} })
 	got := scrapeRegistry(t, registry)
 	if err := got.check(map[string]float64{`muster_engine_ready`: 0}); err != nil {
 		t.Error(err)
@@ -107,15 +102,15 @@ func TestEngineDoesNotRespond(t *testing.T) {
 
 func TestDeviceGauges(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
-	m := obs.NewWorker(registry, obs.WorkerSources{GPUs: func() []obs.Device {
-		return []obs.Device{
+	m := obs.NewWorker(registry, func(context.Context) obs.WorkerSample {
+		return obs.WorkerSample{GPUs: []obs.Device{
 			{
 				GPU:  muster.GPU{UUID: "GPU-a", Index: 0, Vendor: "nvidia", Name: "H100 \"PCIe\"", Memory: 80 << 30},
 				Load: muster.GPULoad{Utilization: new(0.5), Memory: new(muster.Size(40 << 30)), Temperature: new(61.0), Power: new(300.0)},
 			},
 			{GPU: muster.GPU{UUID: "GPU-b", Index: 1, Vendor: "amd", Name: "MI300X", Memory: 192 << 30, Quarantined: "a process holds its memory"}},
-		}
-	}})
+		}}
+	})
 	m.AttemptEnded("process", &muster.Report{Outcome: muster.AttemptSucceeded, Usage: &muster.Usage{EnergyWh: 2, CPUSeconds: 3}}, 0)
 	m.CacheLookup(true)
 	got := scrapeRegistry(t, registry)

@@ -45,7 +45,7 @@ func TestDisabledTracingCostsNothing(t *testing.T) {
 	if tracer != nil || err != nil {
 		t.Fatalf("a tracer without an endpoint: %v, %v", tracer, err)
 	}
-	metrics := obs.NewServer(registry, obs.ServerSources{})
+	metrics := obs.NewServer(registry, nil)
 	b, a := testBatch(), attempt(1, 0, 1)
 	metrics.ObserveBatch(&b) // makes the series
 	for name, f := range map[string]func(){
@@ -60,7 +60,7 @@ func TestDisabledTracingCostsNothing(t *testing.T) {
 }
 
 func BenchmarkBatch(b *testing.B) {
-	metrics := obs.NewServer(obs.NewRegistry(obs.Build{}), obs.ServerSources{})
+	metrics := obs.NewServer(obs.NewRegistry(obs.Build{}), nil)
 	var tracer *obs.Tracer
 	batch := testBatch()
 	b.ReportAllocs()
@@ -262,7 +262,7 @@ func BenchmarkScrape(b *testing.B) {
 		}
 	}
 	registry := obs.NewRegistry(obs.Build{})
-	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (sched.FleetSnapshot, error) { return picture, nil }})
+	obs.NewServer(registry, func(context.Context) obs.ServerSample { return obs.ServerSample{Fleet: &picture} })
 	handler := registry.Handler(slog.New(slog.DiscardHandler))
 	b.ReportAllocs()
 	for b.Loop() {

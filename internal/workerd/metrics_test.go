@@ -38,7 +38,7 @@ func TestDisabledMetricsCostNothing(t *testing.T) {
 func BenchmarkMeasured(b *testing.B) {
 	for name, w := range map[string]*Worker{
 		"off":     {},
-		"metrics": {metrics: obs.NewWorker(obs.NewRegistry(obs.Build{}), obs.WorkerSources{})},
+		"metrics": {metrics: obs.NewWorker(obs.NewRegistry(obs.Build{}), nil)},
 	} {
 		b.Run(name, func(b *testing.B) {
 			ctx, task := b.Context(), anAttempt(traceparent.NewUID(b.Context()))
@@ -88,7 +88,7 @@ func TestTraceOfAnAttempt(t *testing.T) {
 // TestMeasuredPanics checks that a panic of an executor is counted and propagated to the agent.
 func TestMeasuredPanics(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
-	w := &Worker{metrics: obs.NewWorker(registry, obs.WorkerSources{})}
+	w := &Worker{metrics: obs.NewWorker(registry, nil)}
 	boom := errors.New("boom")
 	x := w.instrument([]run.Executor{fakeExecutor{func(*run.Task) muster.Report { panic(boom) }}}, "w-1")[0]
 	defer func() {

@@ -30,7 +30,7 @@ func (t *task) startListening(path string, argv ...string) (*proc, net.Listener,
 	t.env.Helper()
 	var listener net.Listener
 	p, err := spawnWith(t.env.T, t.spec, Program{
-		Path: path, Argv: argv, Dir: t.folders.Work, NSInit: []string{"/proc/self/exe", nsinitArg},
+		Path: path, Argv: argv, Dir: t.folders.Work,
 		OnListener: func(l net.Listener) { listener = l },
 	})
 	if listener != nil {

@@ -20,13 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // fakeServer receives uploads and reports.
 type fakeServer struct {
-	run.Transfer
-
 	t        *testing.T // of the bubble
 	out      string
 	fail     error

@@ -42,7 +42,7 @@ func measure(t *testing.T, n int, cfg meter.Config, grant muster.Grant) (scans i
 		for range n {
 			time.Sleep(170 * time.Millisecond)
 			h := newWatcher()
-			m.Watch(&run.Subject{
+			m.Watch(&meter.Subject{
 				Task: &run.Task{Spec: &muster.TaskSpec{}, Grant: grant}, Pid: run.Pid{PID: os.Getpid()},
 				Isolation: &run.IsolationSpec{}, Folders: run.Folders{Base: base},
 			}, h)

@@ -38,12 +38,12 @@ func newPool(t *testing.T, cfg Config) *Pool {
 }
 
 // serverSpec returns a model server of the test program, with the behaviour how.
-func serverSpec(key, mode string, gpus ...string) *run.ModelServer {
-	return &run.ModelServer{Key: key, Argv: []string{os.Args[0], serverArg}, Env: []string{"HOST=" + mode}, GPUs: gpus}
+func serverSpec(key, mode string, gpus ...string) *Request {
+	return &Request{Key: key, Argv: []string{os.Args[0], serverArg}, Env: []string{"HOST=" + mode}, GPUs: gpus}
 }
 
 // acquire returns the process of a host that is used, and its release.
-func acquire(t *testing.T, k *Pool, h *run.ModelServer) (run.Pid, func()) {
+func acquire(t *testing.T, k *Pool, h *Request) (run.Pid, func()) {
 	t.Helper()
 	path, release, err := k.Acquire(t.Context(), h, watch)
 	if err != nil {

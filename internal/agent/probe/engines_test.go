@@ -167,9 +167,8 @@ func TestEngines(t *testing.T) {
 	h.env = func(name string) string {
 		return map[string]string{"DOCKER_HOST": "unix://" + socket, "CONTAINER_HOST": "ssh://elsewhere"}[name]
 	}
-	asker := newToolRunner()
-	asker.timeout = time.Minute // a script answers late where all is slow
-	found, notes := h.engines(t.Context(), asker)
+	h.toolTimeout = time.Minute // a script answers late where all is slow
+	found, notes := h.engines(t.Context())
 	if len(found) != 2 || found[0].Name != "docker" || found[0].Socket != socket || found[1].Name != "podman" || found[1].Tool == "" {
 		t.Errorf("found %+v", found)
 	}

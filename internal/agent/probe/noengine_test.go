@@ -40,9 +40,9 @@ func TestEnginesAreQueriedConcurrently(t *testing.T) {
 		return "> " + filepath.Join(dir, own) + "; while [ ! -e " + filepath.Join(dir, other) + " ]; do /bin/sleep 0.1; done; exit 1"
 	}
 	programs(t, map[string]string{"podman": meet("podman", "nerdctl"), "nerdctl": meet("nerdctl", "podman")})
-	a := newToolRunner()
-	a.timeout = time.Minute
-	_, notes := thisHost().engines(t.Context(), a)
+	h := thisHost()
+	h.toolTimeout = time.Minute
+	_, notes := h.engines(t.Context())
 	failed := 0
 	for _, note := range notes {
 		if strings.Contains(note, "failed") {

@@ -130,7 +130,7 @@ func TestHangingTools(t *testing.T) {
 		t.Skip("leftover processes are read from /proc")
 	}
 	p := New(Config{Data: t.TempDir()})
-	p.tools.timeout = time.Second
+	p.host.toolTimeout = time.Second
 	f, err := p.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -214,12 +214,12 @@ func TestKeys(t *testing.T) {
 				ECC:     &count, Faults: []string{"f"}, Processes: []gpu.Process{{PID: 1, Name: "n", Graphics: true}},
 			},
 		}},
-		Accels: []string{"npu"}, Engines: []Engine{{Name: "n", Version: "v", Socket: "s", Tool: "t", Rootless: true, Runtimes: []string{"r"}, GPUs: []string{"nvidia"}}},
-		Python: []Python{{Path: "p", Version: "v", Default: true, Source: "o", Packages: map[string]string{"torch": "1"}, Torch: "cpu"}},
-		UV:     &UV{Path: "p", Version: "v"},
-		Models: []ModelCache{{Library: "o", Path: "p", Models: []string{"m"}, Partial: true}},
-		Limits: &Limits{Controllers: []string{"c"}, CPUs: isolation.Enforcement{By: "b", Why: "w"}, User: "u"},
-		Tags:   []string{"t"}, Notes: []string{"n"}, Took: map[string]Seconds{"all": 1},
+		Engines: []Engine{{Name: "n", Version: "v", Socket: "s", Tool: "t", Rootless: true, Runtimes: []string{"r"}, GPUs: []string{"nvidia"}}},
+		Python:  []Python{{Path: "p", Version: "v", Default: true, Source: "o", Packages: map[string]string{"torch": "1"}, Torch: "cpu"}},
+		UV:      &UV{Path: "p", Version: "v"},
+		Models:  []ModelCache{{Library: "o", Path: "p", Models: []string{"m"}, Partial: true}},
+		Limits:  &Limits{Controllers: []string{"c"}, CPUs: isolation.Enforcement{By: "b", Why: "w"}, User: "u"},
+		Tags:    []string{"t"}, Notes: []string{"n"}, Took: map[string]Seconds{"all": 1},
 	}
 	b, err := json.Marshal(f)
 	if err != nil {

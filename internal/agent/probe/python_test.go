@@ -74,11 +74,10 @@ func TestDescribe(t *testing.T) {
 	h := fakeHost(nil)
 	h.env = func(name string) string { return map[string]string{"VIRTUAL_ENV": venv}[name] }
 	var p pythonCache
-	asker := newToolRunner()
-	asker.timeout = time.Minute // all of them are to answer, also where all is slow
+	h.toolTimeout = time.Minute // all of them are to answer, also where all is slow
 	find := func() *Python {
 		t.Helper()
-		found, notes := p.discover(t.Context(), h, asker, "")
+		found, notes := p.discover(t.Context(), h, "")
 		i := slices.IndexFunc(found, func(o Python) bool { return strings.HasPrefix(o.Path, venv) })
 		if i < 0 {
 			t.Fatalf("the venv is not among %+v; notes %q", found, notes)

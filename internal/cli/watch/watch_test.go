@@ -140,9 +140,12 @@ func (w *env) watch(format app.OutputOptions, terminal bool) (wait func() error)
 		w.t.Fatal(err)
 	}
 	rows := List[item]{
-		OutputOptions: format, Columns: []term.Column{{Title: "NAME"}, {Title: "STATE", NoTruncate: true}, {Title: "LOAD", AlignRight: true}}, EmptyMessage: "there is nothing",
-		Row:    func(v item, _ time.Time) []string { return []string{v.ID, v.State, strconv.Itoa(v.Load)} },
-		ID:     func(v item) string { return v.ID },
+		Listing: app.Listing[item]{
+			OutputOptions: format, Columns: []term.Column{{Title: "NAME"}, {Title: "STATE", NoTruncate: true}, {Title: "LOAD", AlignRight: true}}, EmptyMessage: "there is nothing",
+			Row: func(v item, _ time.Time) []string { return []string{v.ID, v.State, strconv.Itoa(v.Load)} },
+			ID:  func(v item) string { return v.ID },
+		},
+		Watch:  true,
 		Stable: func(v item) item { v.Load = 0; return v },
 		Fetch: func(context.Context, int) iter.Seq2[item, error] {
 			return w.rows("all", func(item) bool { return true })
@@ -375,22 +378,21 @@ func TestCanvas(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	for _, c := range [][3]int{{0, 0, 0}, {0, 5, 5}, {5, 0, 5}, {3, 5, 3}, {5, 3, 3}} {
-		if got := MinLimit(c[0], c[1]); got != c[2] {
-			t.Errorf("Fewer(%d, %d) is %d, want %d", c[0], c[1], got, c[2])
+	for _, c := range [][3]int{{0, 5, 5}, {5, 0, 5}, {3, 5, 3}, {5, 3, 3}} {
+		read := 0
+		l := List[int]{Listing: app.Listing[int]{Limit: c[0]}, Fetch: func(context.Context, int) iter.Seq2[int, error] {
+			return func(yield func(int, error) bool) {
+				for ; yield(read, nil); read++ {
+				}
+			}
+		}}
+		got := 0
+		for range l.fetch(t.Context(), c[1]) {
+			got++
 		}
-	}
-	read := 0
-	numbers := func(yield func(int, error) bool) {
-		for ; yield(read, nil); read++ {
+		if got != c[2] || read != c[2]-1 {
+			t.Errorf("of a list of at most %d rows, the first %d are %d, after %d more", c[0], c[1], got, read)
 		}
-	}
-	var got []int
-	for n := range Limit(numbers, 3) {
-		got = append(got, n)
-	}
-	if !slices.Equal(got, []int{0, 1, 2}) || read != 2 {
-		t.Errorf("the first three are %v, after %d more", got, read)
 	}
 	w := muster.Worker{Name: "rig", LastSeenAt: 5, Load: &muster.Load{CPU: 1}}
 	if s := WithoutHeartbeat(w); s.Load != nil || s.LastSeenAt != 0 || s.Name != "rig" || w.Load == nil {

@@ -53,7 +53,7 @@ func TestKindInAContainer(t *testing.T) {
 			t.Fatal(err)
 		}
 		testkit.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
-		cfg.Deps.Containers, cfg.Deps.Runtimes, cfg.Deps.ModelPool = containers, fakeRuntimes{code: code}, &fakeModelPool{fail: errors.New("a container has no host")}
+		cfg.Deps.Containers, cfg.Runtimes, cfg.ModelPool = containers, fakeRuntimes{code: code}, &fakeModelPool{fail: errors.New("a container has no host")}
 		cfg.Program = func(portable bool) (string, error) {
 			if !portable {
 				t.Error("a program of the worker only is requested")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation"
+	"github.com/muster-dev/muster/internal/agent/modelpool"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/kinds"
 	"github.com/muster-dev/muster/internal/agent/run/runtest"
@@ -211,11 +212,11 @@ func (m fakeRuntimes) ModuleDirs(string) ([]string, error) { return []string{m.c
 type fakeModelPool struct {
 	fail      error
 	calls     []string
-	requested *run.ModelServer
+	requested *modelpool.Request
 	evicted   string
 }
 
-func (h *fakeModelPool) Acquire(_ context.Context, want *run.ModelServer, _ run.Observer) (string, func(), error) {
+func (h *fakeModelPool) Acquire(_ context.Context, want *modelpool.Request, _ run.Observer) (string, func(), error) {
 	h.calls, h.requested = append(h.calls, "socket"), want
 	return "/run/the.sock", func() { h.calls = append(h.calls, "release") }, h.fail
 }
@@ -247,7 +248,9 @@ func TestRuntimeAndHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &fakeModelPool{}
-	w := newTestEnv(t, dir, func(cfg *kinds.Config) { cfg.Deps.Runtimes, cfg.Deps.ModelPool = fakeRuntimes{python, code}, h })
+	w := newTestEnv(t, dir, func(cfg *kinds.Config) {
+		cfg.Runtimes, cfg.ModelPool, cfg.Deps.ModelPool = fakeRuntimes{python, code}, h, h
+	})
 	gpu := func(task *run.Task) { task.Grant.GPUs = []string{"GPU-1"} }
 	r, out, _ := w.run(t, "ask", `{"model": "m"}`, gpu)
 	if out != "['word'] /run/the.sock\n" {

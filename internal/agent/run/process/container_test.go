@@ -49,7 +49,7 @@ func (b *containerized) Run(ctx context.Context, t *run.Task, reporter run.Repor
 var workers atomic.Int64
 
 // useContainers adds real containers and limits to an environment.
-func useContainers(t *testing.T, deps *run.Deps) {
+func useContainers(t *testing.T, deps *process.Deps) {
 	t.Helper()
 	engine, err := docker.Open(containertest.SharedEngine(t))
 	if err != nil {
@@ -87,7 +87,7 @@ func shellImage(t *testing.T) string {
 func openInContainers(t *testing.T) runtest.OpenFunc {
 	t.Helper()
 	image := shellImage(t)
-	return func(deps *run.Deps) (run.Executor, error) {
+	return func(deps *process.Deps) (run.Executor, error) {
 		if deps.Containers == nil {
 			useContainers(t, deps)
 		}
@@ -142,7 +142,7 @@ func TestContainerView(t *testing.T) {
 	task := containerTask(shellImage(t), "env; pwd; ls -A; ls /muster/sdk; cat in.txt; touch /muster/sdk/x 2>/dev/null && echo writable; true")
 	task.Spec.Env = map[string]string{"SEED": "1", "MUSTER_TASK": "forged", "PYTHONPATH": "lib"}
 	task.Spec.Checkpoint = &muster.Checkpoint{Path: "state"}
-	task.Inputs = []run.Input{{Path: "in.txt", SHA256: w.Blob("data\n"), Size: 5}}
+	task.Inputs = []muster.InputFile{{Path: "in.txt", SHA256: w.Blob("data\n"), Size: 5}}
 	r, out, _ := runTask(t, w, muster.KindContainer, task)
 	if r.Outcome != muster.AttemptSucceeded || !strings.Contains(r.Image, "sha256:") {
 		t.Fatalf("%+v", r)
@@ -257,7 +257,7 @@ func (fakeContainers) Remove(context.Context, *run.Container) error { return nil
 func TestAutoIsolation(t *testing.T) {
 	errDown := errors.New("the container engine does not answer")
 	for name, c := range map[string]struct {
-		containers run.Containers // nil for the real one
+		containers process.Containers // nil for the real one
 		kind       string
 		change     func(*muster.TaskSpec)
 		reason     muster.Reason
@@ -306,7 +306,7 @@ func TestAutoIsolation(t *testing.T) {
 }
 
 // noEngine represents a worker without an engine.
-type noEngine struct{ run.Containers }
+type noEngine struct{ process.Containers }
 
 // TestContainerLeftBeforeItsStartIsRemoved does not stay.
 func TestContainerLeftBeforeItsStartIsRemoved(t *testing.T) {
@@ -329,7 +329,7 @@ func TestContainerLeftBeforeItsStartIsRemoved(t *testing.T) {
 
 // detachAfterCreate detaches the worker from its tasks once a container is created.
 type detachAfterCreate struct {
-	run.Containers
+	process.Containers
 
 	detach func()
 }

@@ -18,7 +18,7 @@ import (
 
 // recordingTransfer records uploads.
 type recordingTransfer struct {
-	run.Transfer
+	Transfer
 
 	contents []string
 }
@@ -45,7 +45,7 @@ func TestLinksCreatedLateAreNotFollowed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			secrets, up := t.TempDir(), &recordingTransfer{}
-			a := &Attempt{base: t.TempDir(), Task: &run.Task{Spec: &muster.TaskSpec{}}, executor: &Executor{deps: &run.Deps{Transfer: up}}}
+			a := &Attempt{base: t.TempDir(), Task: &run.Task{Spec: &muster.TaskSpec{}}, executor: &Executor{deps: &Deps{Transfer: up}}}
 			a.Dir = filepath.Join(a.base, "work")
 			mkdir(t, a.Dir)
 			mkdir(t, a.outDir())

@@ -23,7 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-func newExecutor(env *run.Deps) (run.Executor, error) { return process.New(env) }
+func newExecutor(env *process.Deps) (run.Executor, error) { return process.New(env) }
 
 // shimArg is the first argument by which this program is a shim.
 const shimArg = "be-the-shim"

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -164,8 +165,8 @@ func TestSweepKillsEscapedProcesses(t *testing.T) {
 	}
 	k.Sweep()
 	k.Sweep()
-	if st, err := readStat(running.PID); err != nil || st.state == 'Z' {
-		t.Errorf("another task was killed: %c %v", st.state, err)
+	if st, ok := procfs.ReadStat(running.PID); !ok || st.State == 'Z' {
+		t.Errorf("another task was killed: %c", st.State)
 	}
 	k.Kill(running)
 	if !ends(other) || k.Cleanup(running, testTimeout) != 0 {

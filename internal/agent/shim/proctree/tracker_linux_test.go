@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -119,8 +120,8 @@ func TestKillOrphanSparesAReusedPID(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("another process with the PID was killed: %v", err)
 	}
-	if st, err := readStat(p.PID); err != nil || st.state == 'Z' {
-		t.Errorf("another process with the PID was killed: %c %v", st.state, err)
+	if st, ok := procfs.ReadStat(p.PID); !ok || st.State == 'Z' {
+		t.Errorf("another process with the PID was killed: %c", st.State)
 	}
 	k.Kill(p)
 	if !ends(cmd) {
@@ -157,8 +158,8 @@ func TestKillOrphans(t *testing.T) {
 			t.Fatalf("task %d survives", i)
 		}
 	}
-	if st, err := readStat(p.PID); err != nil || st.state == 'Z' {
-		t.Errorf("another process was killed: %c %v", st.state, err)
+	if st, ok := procfs.ReadStat(p.PID); !ok || st.State == 'Z' {
+		t.Errorf("another process was killed: %c", st.State)
 	}
 	k.Kill(p)
 	if !ends(bystander) {

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -86,15 +85,14 @@ type settings struct {
 
 // Gateway implements a host of MLOC: workers of that system become workers of the server, and its clients submit to it.
 type Gateway struct {
-	deps      dialect.Deps
+	fleet.Gateway
+
 	log       *slog.Logger
 	intervals intervals
 	settings  settings
 	url       string
 	secret    []byte // of grants
 	name      string // of this host in Redis
-	listener  *dialect.Listener
-	fleet     *fleet.Fleet
 	api       *client.Client
 	control   *mloc.RedisConn
 	embedded  *miniredis.Miniredis // nil if Redis is another program
@@ -115,12 +113,12 @@ type Gateway struct {
 }
 
 func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, error) {
-	settings, err := readSettings(deps.Config.Options)
+	settings, err := readSettings(deps.Config)
 	if err != nil {
 		return nil, err
 	}
 	g := &Gateway{
-		deps: deps, log: deps.Log, intervals: p, settings: settings,
+		Gateway: fleet.Gateway{Deps: deps}, log: deps.Log, intervals: p, settings: settings,
 		wake: wake.New(), remoteWorkers: map[string]*remoteWorker{}, dispatches: map[string]*dispatch{}, disabled: map[string]bool{},
 		changedJobs: map[muster.JobID]bool{}, workerNames: map[muster.WorkerID]workerName{},
 		redisErr: muster.Errorf(muster.Unavailable, "Redis at %s was not reached yet", mloc.HidePassword(settings.redis)),
@@ -137,7 +135,7 @@ func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, 
 }
 
 func (g *Gateway) open(ctx context.Context) (err error) {
-	if g.secret, err = dialect.Secret(filepath.Join(g.deps.Dir, "secret")); err != nil {
+	if g.secret, err = dialect.Secret(filepath.Join(g.Deps.Dir, "secret")); err != nil {
 		return err
 	}
 	if g.settings.redis, err = g.startEmbedded(g.settings.redis); err != nil {
@@ -146,37 +144,31 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	if g.control, err = mloc.DialRedis(g.settings.redis, "muster-mloc-host"); err != nil {
 		return err
 	}
-	if g.tasks, err = openTaskStore(g.deps.Dir); err != nil {
+	if g.tasks, err = openTaskStore(g.Deps.Dir); err != nil {
 		return err
 	}
-	if g.results, err = openResults(filepath.Join(g.deps.Dir, "results"), g.tasks.knownFolders()); err != nil {
+	if g.results, err = openResults(filepath.Join(g.Deps.Dir, "results"), g.tasks.knownFolders()); err != nil {
 		return err
 	}
-	if g.api, err = g.deps.Server.Client(""); err != nil {
+	if g.api, err = g.Deps.Server.Client(""); err != nil {
 		return err
 	}
-	g.fleet, err = fleet.Open(fleet.Config{
-		Server: g.deps.Server, Dir: filepath.Join(g.deps.Dir, "fleet"), Log: g.log, System: mloc.SystemName,
-		SilenceTimeout: g.settings.grace, Lacks: missingFeatures, Projects: g.deps.Config.Projects(), Kinds: g.deps.Config.Kinds, Price: g.deps.Config.Price,
+	g.Gateway, err = fleet.OpenGateway(ctx, g.Deps, fleet.Config{
+		System: mloc.SystemName, SilenceTimeout: g.settings.grace, Lacks: missingFeatures, OwnKeys: true,
 	})
 	if err != nil {
 		return err
 	}
-	deps := g.deps
-	deps.Config.KeyRequired = false // what it takes to be let in is in handler: there are other tokens, too
-	if g.listener, err = dialect.Listen(ctx, deps); err != nil {
-		return err
-	}
-	g.listener.WriteError = writeAuthError
-	g.url = cmp.Or(strings.TrimSuffix(g.settings.url, "/"), reachableURL(g.listener.URL()))
+	g.Listener.WriteError = writeAuthError
+	g.url = cmp.Or(strings.TrimSuffix(g.settings.url, "/"), reachableURL(g.Listener.URL()))
 	return nil
 }
 
-// close gives free what was opened.
+// close closes everything that was opened.
 func (g *Gateway) close() error {
 	var errs []error
-	if g.fleet != nil {
-		errs = append(errs, g.fleet.Close())
+	if g.Fleet != nil {
+		errs = append(errs, g.Gateway.Close())
 	}
 	if g.results != nil {
 		errs = append(errs, g.results.close())
@@ -214,17 +206,14 @@ func (g *Gateway) Ready() error {
 func (g *Gateway) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	g.goRun = func(f func(context.Context) error) { group.Go(func() error { return f(ctx) }) }
-	group.Go(func() error { return g.listener.Serve(ctx, g.handler()) })
-	group.Go(func() error { return g.fleet.Run(ctx) })
-	group.Go(func() error { return g.redisLoop(ctx) })
+	loops := []func(context.Context) error{g.redisLoop, g.watchEvents, g.driveLoop}
 	if g.embedded != nil {
-		group.Go(func() error { return g.advanceClock(ctx) })
+		loops = append(loops, g.advanceClock)
 	}
-	group.Go(func() error { return g.watchEvents(ctx) })
-	group.Go(func() error { return g.driveLoop(ctx) })
+	g.goRun(func(ctx context.Context) error { return g.Serve(ctx, g.handler(), loops...) })
 	err := group.Wait()
 	g.releaseHost(context.WithoutCancel(ctx))
-	g.fleet = nil // Run has closed it
+	g.Fleet = nil // Serve has closed it
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
@@ -236,50 +225,23 @@ func (g *Gateway) wakeDriver() {
 	wake.Set(g.wake)
 }
 
-// readSettings reads the options, whose names the list of the system has.
-func readSettings(o map[string]string) (settings, error) {
-	s := settings{redis: cmp.Or(o["redis"], mloc.DefaultRedis), url: o["url"], token: o["token"], elastic: cmp.Or(o["elastic"], "true")}
-	var errs []error
-	intOption := func(name string, fallback, minValue int) int {
-		v := o[name]
-		if v == "" {
-			return fallback
-		}
-		n, err := strconv.Atoi(v)
-		if err != nil || n < minValue || n > 1_000_000 {
-			errs = append(errs, muster.Errorf(muster.Invalid, "%s=%s: write a number of %d or more", name, v, minValue))
-			return fallback
-		}
-		return n
+// readSettings reads the options.
+func readSettings(c dialect.Config) (settings, error) {
+	const most = 1_000_000
+	o := c.ReadOptions()
+	seconds := func(name string) time.Duration { return time.Duration(o.Int(name, 60, 1, most)) * time.Second }
+	s := settings{
+		redis: cmp.Or(c.Options["redis"], mloc.DefaultRedis), url: c.Options["url"], token: c.Options["token"],
+		merge: o.OneOf("merge", "false", "true") == "true", mergeMax: o.Int("merge_max", 4, 1, most),
+		elastic: o.OneOf("elastic", "true", "auto", "false"), queueMin: o.Int("elastic_queue_min", 2, 0, most),
+		queueMax: o.Int("elastic_queue_max", 5, 1, most), minActive: o.Int("elastic_min", 1, 1, most),
+		grace: seconds("watchdog_grace"), elasticIdle: seconds("elastic_idle"), cooldown: seconds("elastic_cooldown"),
 	}
-	s.mergeMax, s.queueMin, s.queueMax, s.minActive = intOption("merge_max", 4, 1), intOption("elastic_queue_min", 2, 0), intOption("elastic_queue_max", 5, 1), intOption("elastic_min", 1, 1)
-	s.grace = time.Duration(intOption("watchdog_grace", 60, 1)) * time.Second
-	s.elasticIdle = time.Duration(intOption("elastic_idle", 60, 1)) * time.Second
-	s.cooldown = time.Duration(intOption("elastic_cooldown", 60, 1)) * time.Second
-	switch o["merge"] {
-	case "", "false":
-	case "true":
-		s.merge = true
-	default:
-		errs = append(errs, muster.Errorf(muster.Invalid, "merge=%s: write true or false", o["merge"]))
-	}
-	switch s.elastic {
-	case "auto", "true", "false":
-	default:
-		errs = append(errs, muster.Errorf(muster.Invalid, "elastic=%s: write auto, true or false", s.elastic))
-	}
-	switch o["mode"] {
-	case "", "adaptive", "static_worker", "fixed_pipeline", "static_round_robin":
-	default:
-		errs = append(errs, muster.Errorf(muster.Invalid, "mode=%s: write adaptive, static_worker, fixed_pipeline or static_round_robin", o["mode"]))
-	}
+	o.OneOf("mode", "adaptive", "static_worker", "fixed_pipeline", "static_round_robin") // has no effect: see newGateway
 	if s.url != "" && !strings.HasPrefix(s.url, "http://") && !strings.HasPrefix(s.url, "https://") {
-		errs = append(errs, muster.Errorf(muster.Invalid, "url=%s: write an address such as http://10.0.0.1:8000", s.url))
+		o.Fail("url", "use an address, such as http://10.0.0.1:8000")
 	}
-	if err := errors.Join(errs...); err != nil {
-		return s, muster.Errorf(muster.Invalid, "--dialect mloc: %w", err)
-	}
-	return s, nil
+	return s, o.Err()
 }
 
 // reachableURL returns a URL with a host that other machines can use where it names none.
