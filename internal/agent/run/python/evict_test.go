@@ -38,23 +38,23 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	put("new", "x", time.Hour)
 	put(tempPrefix+"killed-1", "x", time.Hour)
 	put(tempPrefix+"building-2", "x", time.Hour)
-	put(tempPrefix+"mine-3", "x", time.Hour)
+	put(tempPrefix+"held-3", "x", time.Hour)
 	building, err := e.tryLock("building", true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine, err := e.tryLock("mine", true)
+	held, err := e.tryLock("held", true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.sweep("mine")
+	e.sweep("held")
 	e.prune(t.Context())
-	mine.release()
+	held.release()
 	building.release()
 	if got, want := names(t, e.Path("")), []string{tempPrefix + "building-2", "new", "used"}; !slices.Equal(got, want) {
 		t.Errorf("left are %q, want %q", got, want)
 	}
-	if got, want := names(t, filepath.Dir(e.lockPath("x"))), []string{"building", "mine"}; !slices.Equal(got, want) {
+	if got, want := names(t, filepath.Dir(e.lockPath("x"))), []string{"building", "held"}; !slices.Equal(got, want) {
 		t.Errorf("the locks %q are left, want %q", got, want)
 	}
 }
