@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"os/user"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -62,41 +60,20 @@ func (r *inspection) configuredEngine() string {
 
 // sockets lists the sockets of engines in the order in which a worker tries them.
 func (r *inspection) sockets() []string {
-	all := []string{r.hostPath("/var/run/docker.sock")}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		all = append(all, filepath.Join(dir, "docker.sock"))
+	home, _ := os.UserHomeDir() // "" if it is unknown
+	dockers, podmans := docker.Sockets(home, os.Getenv("XDG_RUNTIME_DIR"))
+	all := slices.Concat(dockers, podmans)
+	for i := range all {
+		all[i] = r.hostPath(all[i])
 	}
-	if home, err := os.UserHomeDir(); err == nil {
-		for _, at := range []string{".docker/run", ".docker/desktop", ".colima/default", ".orbstack/run", ".rd"} {
-			all = append(all, filepath.Join(home, filepath.FromSlash(at), "docker.sock"))
-		}
-	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		all = append(all, filepath.Join(dir, "podman", "podman.sock"))
-	}
-	return append(all, r.hostPath("/run/podman/podman.sock"))
+	return all
 }
 
 func (c *Config) askEngine(ctx context.Context, host string) engine {
 	ctx, cancel := context.WithTimeout(ctx, c.effectiveTimeouts().step)
 	defer cancel()
-	e := engine{host: host}
-	if socket, ok := strings.CutPrefix(host, "unix://"); ok {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-		if err != nil {
-			e.err = err
-			return e
-		}
-		_ = conn.Close()
-	}
-	d, err := docker.Open(host)
-	if err != nil {
-		e.err = err
-		return e
-	}
-	defer func() { _ = d.Close() }() // only read from
-	e.about, e.err = d.Info(ctx)
-	return e
+	about, err := docker.Query(ctx, host)
+	return engine{host: host, about: about, err: err}
 }
 
 // engines reports each engine, or how to install one. The one that a worker uses is the first.
