@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/container"
 	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
@@ -322,12 +323,12 @@ func (r *inspection) leftoverContainers(ctx context.Context) []Finding {
 		case l.inUse(): // the worker removes them, and its shims use theirs
 		case len(running) > 0:
 			list = append(list, newFinding("leftover-containers", Warning, "start the worker, which removes them; or `docker -H "+e.host+" rm -f "+strings.Join(running, " ")+"`",
-				"%s of a worker that no longer runs are still running at %s: %s", plural(len(running), "container"), e.host, firstNames(running)))
+				"%s of a worker that no longer runs are still running at %s: %s", term.Plural(len(running), "container"), e.host, firstNames(running)))
 		case len(dead) > 0:
-			list = append(list, newFinding("leftover-containers", Warning, workerCleansUp, "%s of a worker that no longer runs at %s: %s", plural(len(dead), "container"), e.host, firstNames(dead)))
+			list = append(list, newFinding("leftover-containers", Warning, workerCleansUp, "%s of a worker that no longer runs at %s: %s", term.Plural(len(dead), "container"), e.host, firstNames(dead)))
 		}
 		if len(others) > 0 {
-			list = append(list, newFinding("other-containers", Note, "if no worker uses them: `docker -H "+e.host+" rm "+strings.Join(others, " ")+"`", "%s of workers with other data dirs are stopped at %s: %s", plural(len(others), "container"), e.host, firstNames(others)))
+			list = append(list, newFinding("other-containers", Note, "if no worker uses them: `docker -H "+e.host+" rm "+strings.Join(others, " ")+"`", "%s of workers with other data dirs are stopped at %s: %s", term.Plural(len(others), "container"), e.host, firstNames(others)))
 		}
 	}
 	return list
