@@ -37,7 +37,7 @@ func (e *env) lead(num, port int) muster.AttemptID {
 	e.server.send(&link.ToWorker{
 		Specs: []link.GroupSpec{{Ref: num + 1, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: "process"}}},
 		Assign: []link.Assign{{
-			Attempt: attemptID(num), Ref: num + 1, Grant: muster.Grant{Slots: 1}, Gang: &link.Gang{Size: 2, Master: "127.0.0.1", Port: port},
+			Attempt: attemptID(num), Ref: num + 1, Grant: muster.Grant{Slots: 1}, Gang: &muster.Membership{Size: 2, Master: "127.0.0.1", Port: port},
 		}},
 	})
 	synctest.Wait()

@@ -44,7 +44,7 @@ var rules = map[string]rule{
 	"store":    {ring: contract},
 	"blob":     {ring: contract, internal: []string{"atomicfile"}},
 	"tasklog":  {ring: contract, internal: []string{"atomicfile"}},
-	"link":     {ring: contract, internal: []string{"backoff"}},
+	"link":     {ring: contract, internal: []string{"backoff"}, external: []string{"github.com/go-json-experiment/json"}},
 	"eventbus": {ring: contract},
 
 	"atomicfile": {ring: contract},
@@ -75,7 +75,7 @@ var rules = map[string]rule{
 
 	"agent/run": {ring: contract, internal: []string{"tasklog"}, external: []string{"golang.org/x/sys"}},
 
-	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"github.com/goccy/go-yaml"}},
+	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"go.yaml.in/yaml/v4"}},
 	"store/sqlite":      {ring: adapter, internal: []string{"store"}, external: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
 	"link/wslink":       {ring: adapter, internal: []string{"link"}, external: []string{"github.com/coder/websocket"}},
 	"link/polllink":     {ring: adapter, internal: []string{"backoff", "link"}},

@@ -11,7 +11,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/blob"
-	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
 )
 
@@ -51,7 +50,7 @@ func newNeedsEngine(t *testing.T, trees, files int) (e *Engine, sums []string) {
 func needOf(job muster.JobID, tree string) sched.BlobRefs {
 	return sched.BlobRefs{
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: job}, N: 1}, Trees: []string{tree},
-		Inputs: []dag.InputFile{{SHA256: sumOf("input " + strconv.Itoa(int(job))), Size: 7}},
+		Inputs: []muster.InputFile{{SHA256: sumOf("input " + strconv.Itoa(int(job))), Size: 7}},
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
 )
 
@@ -92,7 +91,7 @@ func TestResultsReachTheNextStage(t *testing.T) {
 		r.Artifacts = []muster.Artifact{{Name: "model.pt", Size: 7, SHA256: "abc"}}
 	})
 	a, ok := d.commands[0].(sched.Assign)
-	if !ok || a.Spec.Env["BASE"] != "0.97" || len(a.Inputs) != 1 || a.Inputs[0] != (dag.InputFile{Path: "model.pt", SHA256: "abc", Size: 7}) {
+	if !ok || a.Spec.Env["BASE"] != "0.97" || len(a.Inputs) != 1 || a.Inputs[0] != (muster.InputFile{Path: "model.pt", SHA256: "abc", Size: 7}) {
 		t.Fatalf("assigned %+v", d.commands)
 	}
 	// After a restart the inputs are known from the rows alone.

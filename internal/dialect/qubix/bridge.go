@@ -22,6 +22,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
@@ -69,8 +70,9 @@ type Bridge struct {
 	log     *slog.Logger
 	id      string
 
+	declined *dialect.Recent[bool] // jobs that Muster cannot run and that are reported
+
 	mu              sync.Mutex
-	declined        map[string]bool // jobs that Muster cannot run and that are reported
 	lastReports     map[string]*lastReport
 	registeredFacts json.RawMessage // of the last registration; used by serve only
 }
@@ -104,7 +106,7 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	if err := os.MkdirAll(cfg.Core.Dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's directory: %w", err)
 	}
-	b := &Bridge{cfg: cfg, backend: r, declined: map[string]bool{}, lastReports: map[string]*lastReport{}}
+	b := &Bridge{cfg: cfg, backend: r, declined: dialect.NewRecent[bool](maxEnded), lastReports: map[string]*lastReport{}}
 	if b.id, err = cfg.providerID(); err != nil {
 		return nil, err
 	}
@@ -466,10 +468,7 @@ func (b *Bridge) jobSpec(j *job) (muster.Spec, error) {
 
 // decline reports a job that Muster cannot run as failed, once.
 func (b *Bridge) decline(ctx context.Context, j *job, reason error) {
-	b.mu.Lock()
-	reported := b.declined[j.ID]
-	b.mu.Unlock()
-	if reported {
+	if _, reported := b.declined.Get(j.ID); reported {
 		return
 	}
 	message := reason.Error()
@@ -486,10 +485,5 @@ func (b *Bridge) decline(ctx context.Context, j *job, reason error) {
 		b.log.Warn("cannot report a declined job, retrying when it is offered again", slog.String("job", lenient.Text(j.ID, maxText)), slog.Any("error", err))
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.declined) >= maxEnded {
-		clear(b.declined)
-	}
-	b.declined[j.ID] = true
+	b.declined.Set(j.ID, true)
 }

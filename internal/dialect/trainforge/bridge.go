@@ -20,6 +20,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
@@ -72,12 +73,13 @@ type Bridge struct {
 	id         string
 	cancelling atomic.Bool // jobs that run are cancelled
 
+	skippedJobs *dialect.Recent[bool] // jobs that others have, or that no worker can run: logged once
+	uploadTries *dialect.Recent[int]  // of results by job id, to which the server answered and did not accept them
+
 	mu           sync.Mutex
 	api          string               // current or legacy; "" until the server was asked
 	registerSent bool                 // a registration was sent
 	claims       map[string]*jobClaim // by job id
-	skippedJobs  map[string]bool      // jobs that others have, or that no worker can run: told once
-	uploadTries  map[string]int       // of results by job id, to which the server answered and did not take them
 	jobsHidden   bool                 // the server does not show jobs without a token
 }
 
@@ -99,7 +101,7 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bridge{cfg: cfg, server: r, claims: map[string]*jobClaim{}, skippedJobs: map[string]bool{}, uploadTries: map[string]int{}}
+	b := &Bridge{cfg: cfg, server: r, claims: map[string]*jobClaim{}, skippedJobs: dialect.NewRecent[bool](maxTickets), uploadTries: dialect.NewRecent[int](maxTickets)}
 	if err := os.MkdirAll(b.claimsDir(), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's folder: %w", err)
 	}
@@ -370,13 +372,13 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 		if free <= 0 || ctx.Err() != nil {
 			break
 		}
-		if j.Status != "" && j.Status != statusPending || checkID("job_id", j.id()) != nil || b.core.Known(j.id()) || b.wasSkipped(j.id(), false) {
+		_, skipped := b.skippedJobs.Get(j.id())
+		if skipped || j.Status != "" && j.Status != statusPending || checkID("job_id", j.id()) != nil || b.core.Known(j.id()) {
 			continue
 		}
 		if reason := unfitReason(j, &c); reason != "" {
-			if !b.wasSkipped(j.id(), true) {
-				b.log.Warn("job left to other workers", slog.String("job", j.id()), slog.String("why", reason))
-			}
+			b.skippedJobs.Set(j.id(), true)
+			b.log.Warn("job left to other workers", slog.String("job", j.id()), slog.String("why", reason))
 			continue
 		}
 		if b.startClaim(ctx, j) {
@@ -387,20 +389,6 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 		b.continueClaim(ctx, takers, i)
 	}
 	return nil
-}
-
-// wasSkipped reports whether a job was left to others, and notes that it is.
-func (b *Bridge) wasSkipped(id string, mark bool) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	skipped := b.skippedJobs[id]
-	if mark {
-		if len(b.skippedJobs) > maxTickets {
-			clear(b.skippedJobs)
-		}
-		b.skippedJobs[id] = true
-	}
-	return skipped
 }
 
 // pendingJobs lists unclaimed jobs.

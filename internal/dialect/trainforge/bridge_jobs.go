@@ -117,7 +117,7 @@ func (b *Bridge) confirmClaim(ctx context.Context, i *jobClaim) bool {
 		b.log.Warn("it is not known whether a job was claimed", slog.String("job", id), slog.Any("error", err))
 		return false
 	case !won:
-		b.wasSkipped(id, true)
+		b.skippedJobs.Set(id, true)
 		b.deleteClaim(i)
 		return false
 	}
@@ -302,7 +302,7 @@ func (b *Bridge) reportUnrun(ctx context.Context, i *jobClaim, status, message s
 		b.log.Warn("a job cannot be reported now", slog.String("job", i.Job.id()), slog.Any("error", err))
 		return
 	}
-	b.wasSkipped(i.Job.id(), true)
+	b.skippedJobs.Set(i.Job.id(), true)
 	b.deleteClaim(i)
 }
 

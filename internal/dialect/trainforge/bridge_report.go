@@ -249,11 +249,5 @@ func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Fina
 
 // countUpload counts the uploads of a job's results to which the server answered.
 func (b *Bridge) countUpload(id string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.uploadTries) > maxTickets {
-		clear(b.uploadTries)
-	}
-	b.uploadTries[id]++
-	return b.uploadTries[id]
+	return b.uploadTries.Update(id, func(tries int, _ bool) int { return tries + 1 })
 }

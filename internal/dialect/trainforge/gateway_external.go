@@ -29,14 +29,11 @@ const (
 // externalHeartbeat is a heartbeat of worker C. One of an unknown worker is refused, so that it registers again.
 func (g *Gateway) externalHeartbeat(q *request) error {
 	var body beat
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	w, err := g.authorizedWorker(q, q.r.PathValue("id"))
+	id := q.r.PathValue("id")
+	w, err := g.callingWorker(q, &body, &id)
 	if err != nil {
 		return err
 	}
-	w.Touch(nil)
 	if body.CurrentJob != "" {
 		if t := g.task(q, body.CurrentJob); t != nil && t.Worker() == w {
 			g.state(t).touch()
@@ -110,24 +107,17 @@ func (g *Gateway) ticket() string {
 
 // claim gives the job of a ticket to a worker: the oldest of those that the server placed on it.
 func (g *Gateway) claim(q *request) error {
-	var body claimRequest
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	if body.WorkerID == "" {
-		return &statusError{http.StatusBadRequest, "worker_id is required"}
-	}
 	if err := canWork(q); err != nil {
 		return err
 	}
-	w, err := g.authorizedWorker(q, body.WorkerID)
+	var body claimRequest
+	w, err := g.callingWorker(q, &body, &body.WorkerID)
 	if err != nil {
 		return err
 	}
 	if workerForm(w) != formExternal {
 		return &statusError{http.StatusBadRequest, "only workers that registered with a worker_id claim jobs"}
 	}
-	w.Touch(nil)
 	id := q.r.PathValue("id")
 	t, err := g.awaitTask(q.r.Context(), w, id)
 	if err != nil {
@@ -185,10 +175,7 @@ func (g *Gateway) bindTask(w *fleet.Worker, ticket string) (*fleet.Task, error) 
 	}
 	for _, t := range w.Tasks() {
 		ts := g.state(t)
-		ts.mu.Lock()
-		ready := ts.ready
-		ts.mu.Unlock()
-		if !ready || !g.isClaimable(t) {
+		if !ts.isReady() || !g.isClaimable(t) {
 			continue
 		}
 		return t, g.bindTicket(t, ts, ticket)

@@ -261,19 +261,13 @@ func (g *Gateway) list(q *request) error {
 func (g *Gateway) show(q *request) error {
 	id := q.r.PathValue("id")
 	if t := g.task(q, id); t != nil {
-		return q.reply(struct {
-			Success bool `json:"success"`
-			job
-		}{true, g.taskJob(t, id)})
+		return q.reply(jobAnswer{Success: true, job: g.taskJob(t, id)})
 	}
 	_, m, tasks, err := g.findJob(q, id)
 	if err != nil {
 		return err
 	}
-	return q.reply(struct {
-		Success bool `json:"success"`
-		job
-	}{true, toWireJob(m, tasks)})
+	return q.reply(jobAnswer{Success: true, job: toWireJob(m, tasks)})
 }
 
 // changeJob is PUT of a client: it may cancel its job, and nothing else is its to say.
@@ -294,11 +288,7 @@ func (g *Gateway) changeJob(q *request, id string, body *update) error {
 	case body.Status != "" && body.Status != current.Status:
 		return muster.Errorf(muster.Conflict, "the job is %s: clients can only cancel one that has not ended", current.Status)
 	}
-	return q.reply(struct {
-		Success bool   `json:"success"`
-		Message string `json:"message"`
-		job
-	}{true, "Job updated successfully", current})
+	return q.reply(jobAnswer{true, "Job updated successfully", current})
 }
 
 // remove is DELETE: it cancels the job, which stays in lists.

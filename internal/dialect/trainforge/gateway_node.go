@@ -3,6 +3,7 @@ package trainforge
 import (
 	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -20,13 +21,7 @@ const sourceStopped = "leaving"
 // nodeHeartbeat is a heartbeat of worker A.
 func (g *Gateway) nodeHeartbeat(q *request) error {
 	var body beat
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	if err := checkID("worker_id", body.WorkerID); err != nil {
-		return err
-	}
-	w, err := g.authorizedWorker(q, body.WorkerID)
+	w, err := g.callingWorker(q, &body, &body.WorkerID)
 	if err != nil {
 		return err
 	}
@@ -60,12 +55,7 @@ func (g *Gateway) nodeJobs(q *request) error {
 
 // isIdle reports whether a worker runs nothing that began.
 func (g *Gateway) isIdle(w *fleet.Worker) bool {
-	for _, t := range w.Tasks() {
-		if t.Started() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(w.Tasks(), (*fleet.Task).Started)
 }
 
 // recordOffer notes that a worker is shown a task, and reports whether it is: its files must be there, and it is not shown too often.
@@ -116,20 +106,13 @@ func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 // nodeReport handles a job report of worker A.
 func (g *Gateway) nodeReport(q *request) error {
 	var body nodeStatus
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	if err := checkID("worker_id", body.WorkerID); err != nil {
+	w, err := g.callingWorker(q, &body, &body.WorkerID)
+	if err != nil {
 		return err
 	}
 	if err := checkID("job_id", body.JobID); err != nil {
 		return err
 	}
-	w, err := g.authorizedWorker(q, body.WorkerID)
-	if err != nil {
-		return err
-	}
-	w.Touch(nil)
 	ok := map[string]any{"success": true, "job_id": body.JobID, "status": lenient.Text(body.Status, 40)}
 	t := g.task(q, body.JobID)
 	if t == nil || t.Worker() != w {
@@ -176,13 +159,7 @@ func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int
 // nodeUnregister unregisters worker A.
 func (g *Gateway) nodeUnregister(q *request) error {
 	var body claimRequest
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	if err := checkID("worker_id", body.WorkerID); err != nil {
-		return err
-	}
-	w, err := g.authorizedWorker(q, body.WorkerID)
+	w, err := g.callingWorker(q, &body, &body.WorkerID)
 	if err != nil {
 		return err
 	}

@@ -124,11 +124,7 @@ func (g *Gateway) updateJob(q *request) error {
 	}
 	j := g.taskJob(t, id)
 	j.Status = cmp.Or(body.Status, j.Status)
-	return q.reply(struct {
-		Success bool   `json:"success"`
-		Message string `json:"message"`
-		job
-	}{true, "Job updated successfully", j})
+	return q.reply(jobAnswer{true, "Job updated successfully", j})
 }
 
 // logLine is one line of worker B.

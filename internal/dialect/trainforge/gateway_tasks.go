@@ -96,6 +96,12 @@ func (t *taskState) snapshot() savedState {
 	return t.saved
 }
 
+func (t *taskState) isReady() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ready
+}
+
 // restoreStates reads the notes of tasks that the fleet still has, and removes the rest with their folders.
 func (g *Gateway) restoreStates() {
 	list, _ := os.ReadDir(g.tasksDir()) // what cannot be read is not recalled

@@ -231,6 +231,22 @@ func (g *Gateway) authorizedWorker(q *request, id string) (*fleet.Worker, error)
 	return w, nil
 }
 
+// callingWorker decodes the body of a request and returns the worker that it names, after it has recorded a sign of life. id is a field of the
+// body, or of the path.
+func (g *Gateway) callingWorker(q *request, body any, id *string) (*fleet.Worker, error) {
+	if err := q.decode(body); err != nil {
+		return nil, err
+	}
+	if err := checkID("worker_id", *id); err != nil {
+		return nil, err
+	}
+	w, err := g.authorizedWorker(q, *id)
+	if err == nil {
+		w.Touch(nil)
+	}
+	return w, err
+}
+
 // load is what a heartbeat of worker A says of its machine, which has so much memory.
 func (b *beat) load(total muster.Size) *muster.Load {
 	if b.CPU.Metrics.CPU == 0 && b.MemoryUsage == 0 {
@@ -304,14 +320,11 @@ func (g *Gateway) workerEvent(q *request) error {
 		Status string `json:"status"`
 		JobID  string `json:"job_id"`
 	}
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	w, err := g.authorizedWorker(q, q.r.PathValue("id"))
+	id := q.r.PathValue("id")
+	w, err := g.callingWorker(q, &body, &id)
 	if err != nil {
 		return err
 	}
-	w.Touch(nil)
 	if body.Status == statusOffline {
 		w.Constrain(sourceStopped, "it reported that it is offline")
 	}
@@ -321,14 +334,11 @@ func (g *Gateway) workerEvent(q *request) error {
 // workerProgress is progress of what a worker runs.
 func (g *Gateway) workerProgress(q *request) error {
 	var body workerProgress
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	w, err := g.authorizedWorker(q, q.r.PathValue("id"))
+	id := q.r.PathValue("id")
+	w, err := g.callingWorker(q, &body, &id)
 	if err != nil {
 		return err
 	}
-	w.Touch(nil)
 	p := muster.Progress{Progress: fraction(body.Progress), Metrics: map[string]float64{}}
 	if step := lenient.Text(body.Message, maxStep); step != "" {
 		p.Step = &step

@@ -1,6 +1,7 @@
 package trainforge
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"strconv"
@@ -349,17 +350,19 @@ type job struct {
 	MusterJob   muster.JobID    `json:"muster_job,omitempty"`
 }
 
+// jobAnswer is the answer to a request for one job.
+type jobAnswer struct {
+	Success bool   `json:"success"`
+	Message string `json:"message,omitempty"`
+	job
+}
+
 type training struct {
 	Script string `json:"script"`
 }
 
 // id is the job's id, whichever field has it.
-func (j *job) id() string {
-	if j.ID != "" {
-		return j.ID
-	}
-	return j.MongoID
-}
+func (j *job) id() string { return cmp.Or(j.ID, j.MongoID) }
 
 // jobList is the answer to GET /api/jobs.
 type jobList struct {

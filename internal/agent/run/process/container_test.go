@@ -142,7 +142,7 @@ func TestContainerView(t *testing.T) {
 	task := containerTask(shellImage(t), "env; pwd; ls -A; ls /muster/sdk; cat in.txt; touch /muster/sdk/x 2>/dev/null && echo writable; true")
 	task.Spec.Env = map[string]string{"SEED": "1", "MUSTER_TASK": "forged", "PYTHONPATH": "lib"}
 	task.Spec.Checkpoint = &muster.Checkpoint{Path: "state"}
-	task.Inputs = []run.Input{{Path: "in.txt", SHA256: w.Blob("data\n"), Size: 5}}
+	task.Inputs = []muster.InputFile{{Path: "in.txt", SHA256: w.Blob("data\n"), Size: 5}}
 	r, out, _ := runTask(t, w, muster.KindContainer, task)
 	if r.Outcome != muster.AttemptSucceeded || !strings.Contains(r.Image, "sha256:") {
 		t.Fatalf("%+v", r)
