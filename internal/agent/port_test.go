@@ -44,9 +44,9 @@ func (e *env) lead(num, port int) muster.AttemptID {
 	return attemptID(num)
 }
 
-// TestAGangsPortIsKept checks that the port of a gang is reserved from the assignment until its process starts, against other gangs and
+// TestGangPortIsReserved checks that the port of a gang is reserved from the assignment until its process starts, against other gangs and
 // programs.
-func TestAGangsPortIsKept(t *testing.T) {
+func TestGangPortIsReserved(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		port := freePort(t)
@@ -84,8 +84,8 @@ func TestAGangsPortIsKept(t *testing.T) {
 	})
 }
 
-// TestAGangsPortWithConnectionsThatEnd has a port on which connections were just closed: a gang may use it.
-func TestAGangsPortWithConnectionsThatEnd(t *testing.T) {
+// TestGangPortWithClosingConnections has a port with recently closed connections: a gang may use it.
+func TestGangPortWithClosingConnections(t *testing.T) {
 	port := freePort(t)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":"+strconv.Itoa(port))
 	if err != nil {

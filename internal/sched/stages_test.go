@@ -13,7 +13,7 @@ func result(text string) func(*muster.Report) {
 	return func(r *muster.Report) { r.Result = json.RawMessage(text) }
 }
 
-func TestStagesFollowEachOther(t *testing.T) {
+func TestStagesRunInOrder(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("w", func(w *muster.Worker) { w.Resources.Slots = 10 })
@@ -106,7 +106,7 @@ func TestResultsReachTheNextStage(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingFromAStageFailsTheNext(t *testing.T) {
+func TestMissingOutputFailsTheNextStage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -146,7 +146,7 @@ func TestSpecsThatCannotBeScheduledAreRefused(t *testing.T) {
 		}
 	}
 	if fx := d.s.Flush(); d.s.NextJob() != 1 || !fx.Rows.Empty() || len(fx.Events) > 0 {
-		t.Errorf("a refused submission left a trace: %+v", fx)
+		t.Errorf("a refused submission changed the state: %+v", fx)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -109,16 +108,6 @@ var (
 // ErrDetach is the cause with which a task's context is cancelled to leave its process to the next process of the worker: the executor
 // returns at once, stops nothing and removes nothing. Its report is ignored.
 var ErrDetach = errors.New("the worker detached from its tasks")
-
-// Transfer moves blobs between the server and the worker.
-type Transfer interface {
-	// Fetch writes a blob to path, which must not exist, and verifies it.
-	Fetch(ctx context.Context, sha256 string, size int64, path string) error
-	// FetchTree writes the files of a muster.Tree, given by the hash of its JSON form, to the folder dir, and nothing outside dir.
-	FetchTree(ctx context.Context, sha256, dir string) error
-	// UploadFile uploads a regular file, unless the server has its bytes already. f is at its start.
-	UploadFile(ctx context.Context, f *os.File) (sha256 string, size int64, err error)
-}
 
 // Logs is the worker's local store of output. The worker writes the log of an attempt until its process starts, then only the Supervisor
 // does.

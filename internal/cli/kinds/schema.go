@@ -24,70 +24,38 @@ const (
 	maxFields     = 500
 )
 
-// schema is the displayed part of a JSON Schema. Fields of unexpected types are empty.
+// schema is the displayed part of a JSON Schema. The server has validated it.
 type schema struct {
-	Type        lenientStrings  `json:"type"`
-	Description lenientString   `json:"description"`
+	Type        oneOrMore       `json:"type"`
+	Description string          `json:"description"`
 	Default     json.RawMessage `json:"default"`
 	Enum        []any           `json:"enum"`
-	Examples    lenientValues   `json:"examples"`
+	Examples    []any           `json:"examples"`
 	Const       json.RawMessage `json:"const"`
-	Min         lenientNumber   `json:"minimum"`
-	Above       lenientNumber   `json:"exclusiveMinimum"`
-	Max         lenientNumber   `json:"maximum"`
-	Below       lenientNumber   `json:"exclusiveMaximum"`
-	Format      lenientString   `json:"format"`
+	Min         json.Number     `json:"minimum"`
+	Above       json.Number     `json:"exclusiveMinimum"`
+	Max         json.Number     `json:"maximum"`
+	Below       json.Number     `json:"exclusiveMaximum"`
+	Format      string          `json:"format"`
 	Items       *schema         `json:"items"`
 	OneOf       []schema        `json:"oneOf"`
 	AnyOf       []schema        `json:"anyOf"`
-	Ref         lenientString   `json:"$ref"`
+	Ref         string          `json:"$ref"`
 	Defs        properties      `json:"$defs"`
 	Required    []string        `json:"required"`
 	Properties  properties      `json:"properties"`
 }
 
-// Values that are empty if the JSON has another type. lenientStrings is one string or a list.
-type (
-	lenientStrings []string
-	lenientValues  []any
-	lenientString  string
-	lenientNumber  string
-)
+// oneOrMore is one string or a list of them.
+type oneOrMore []string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (w *lenientStrings) UnmarshalJSON(b []byte) error {
-	var single string
-	if json.Unmarshal(b, &single) == nil {
-		*w = lenientStrings{single}
-	} else if json.Unmarshal(b, (*[]string)(w)) != nil {
-		*w = nil
+func (w *oneOrMore) UnmarshalJSON(b []byte) error {
+	if b[0] != '[' {
+		*w = make(oneOrMore, 1)
+		return json.Unmarshal(b, &(*w)[0])
 	}
-	return nil
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (v *lenientValues) UnmarshalJSON(b []byte) error {
-	if json.Unmarshal(b, (*[]any)(v)) != nil {
-		*v = nil
-	}
-	return nil
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (t *lenientString) UnmarshalJSON(b []byte) error {
-	if json.Unmarshal(b, (*string)(t)) != nil {
-		*t = ""
-	}
-	return nil
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (n *lenientNumber) UnmarshalJSON(b []byte) error {
-	var num json.Number
-	if b[0] != '"' && json.Unmarshal(b, &num) == nil {
-		*n = lenientNumber(num)
-	}
-	return nil
+	return json.Unmarshal(b, (*[]string)(w))
 }
 
 // properties are the fields of an object in their order.
@@ -123,9 +91,7 @@ func (m *properties) UnmarshalJSON(b []byte) error {
 // inputFields returns the fields of an input in the order of its schema, and requirements for combinations of them.
 func inputFields(raw json.RawMessage) (all []field, requirements []string) {
 	var s schema
-	if json.Unmarshal(raw, &s) != nil {
-		return nil, nil
-	}
+	_ = json.Unmarshal(raw, &s) // a part that is no object is not displayed
 	r := fieldReader{defs: s.Defs}
 	for _, choice := range [][]schema{s.OneOf, s.AnyOf} {
 		var names []string
@@ -150,7 +116,7 @@ type fieldReader struct {
 
 // resolve returns the schema that s refers to, with the description and default of s.
 func (r *fieldReader) resolve(s *schema) *schema {
-	name, ok := strings.CutPrefix(string(s.Ref), "#/$defs/")
+	name, ok := strings.CutPrefix(s.Ref, "#/$defs/")
 	i := slices.IndexFunc(r.defs, func(m property) bool { return m.name == name })
 	if !ok || i < 0 {
 		return s
@@ -170,7 +136,7 @@ func (r *fieldReader) addProperties(prefix string, s *schema, depth int) {
 		name := prefix + m.name
 		resolved := r.resolve(&m.schema)
 		r.all = append(r.all, field{
-			name: name, typeText: r.describe(resolved, 0), required: slices.Contains(s.Required, m.name), defaultValue: compactJSON(resolved.Default), description: string(resolved.Description),
+			name: name, typeText: r.describe(resolved, 0), required: slices.Contains(s.Required, m.name), defaultValue: compactJSON(resolved.Default), description: resolved.Description,
 		})
 		if depth < maxDepth && len(r.all) < maxFields {
 			r.addProperties(name+".", resolved, depth+1)
@@ -235,7 +201,7 @@ func (r *fieldReader) describeType(s *schema, name string, depth int) string {
 		return "number" + s.rangeText()
 	case "string":
 		if s.Format != "" {
-			return "string (" + string(s.Format) + ")"
+			return "string (" + s.Format + ")"
 		}
 		if len(s.Examples) > 0 {
 			return "string such as " + joinOr(formatValues(s.Examples))
@@ -260,10 +226,10 @@ func (s *schema) rangeText() string {
 	var text strings.Builder
 	for _, bound := range []struct {
 		op    string
-		value lenientNumber
+		value json.Number
 	}{{"≥ ", s.Min}, {"> ", s.Above}, {"≤ ", s.Max}, {"< ", s.Below}} {
 		if bound.value != "" {
-			text.WriteString(", " + bound.op + string(bound.value))
+			text.WriteString(", " + bound.op + bound.value.String())
 		}
 	}
 	return text.String()

@@ -87,7 +87,7 @@ func validate(schema *jsonschema.Schema, file string) error {
 }
 
 // The schema accepts all jobs of the examples and the documentation.
-func TestExamplesFit(t *testing.T) {
+func TestExamplesMatch(t *testing.T) {
 	schema := compile(t)
 	n := 0
 	err := filepath.WalkDir(filepath.Join(root, "examples"), func(path string, d fs.DirEntry, err error) error {
@@ -120,7 +120,7 @@ func TestExamplesFit(t *testing.T) {
 }
 
 // The schema accepts unusual forms that the parser accepts.
-func TestLeniency(t *testing.T) {
+func TestLenientForms(t *testing.T) {
 	schema := compile(t)
 	for _, file := range []string{
 		"run: [1, true, x]\n", "run: x\ntimeout: 90\n", "run: x\ntimeout: 1h30m\nretries: {backoff: 0.5s}\n", "run: x\nenv: {A: 1, B: true}\n",
@@ -139,7 +139,7 @@ func TestLeniency(t *testing.T) {
 }
 
 // The schema rejects invalid jobs.
-func TestBadSpecsDoNotFit(t *testing.T) {
+func TestInvalidSpecsDoNotMatch(t *testing.T) {
 	schema := compile(t)
 	for _, file := range []string{
 		read(t, "internal/spec/testdata/wrong.yaml"),

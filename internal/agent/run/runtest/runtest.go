@@ -17,12 +17,13 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // OpenFunc returns the executor under test for an environment.
-type OpenFunc func(deps *run.Deps) (run.Executor, error)
+type OpenFunc func(deps *process.Deps) (run.Executor, error)
 
 // suite opens executors and starts their shims.
 type suite struct {
@@ -50,7 +51,7 @@ type harness struct {
 	next atomic.Int64
 }
 
-func open(t *testing.T, o suite, configure ...func(*run.Deps)) *harness {
+func open(t *testing.T, o suite, configure ...func(*process.Deps)) *harness {
 	t.Helper()
 	b := &harness{Env: NewEnv(t, o.command...)}
 	for _, f := range configure {
