@@ -99,7 +99,7 @@ func New(cfg Config) *Agent {
 	for _, ex := range cfg.Executors {
 		a.executors[ex.Kind()] = ex
 	}
-	a.table = newAttemptTable(link.Offer{
+	a.table = newAttemptTable(muster.Offer{
 		Tags: cfg.Tags, Kinds: a.kinds(), OwnKinds: cfg.OwnKinds, Resources: cfg.Resources, Allow: cfg.Allow, Lacks: cfg.Lacks, Projects: cfg.Projects,
 	}, run.BootClock, cfg.Log)
 	a.table.onAcked = cfg.OnReportAcked

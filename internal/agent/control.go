@@ -5,7 +5,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/link"
 )
 
 // Running is an attempt that is executed on this worker.
@@ -38,7 +37,7 @@ func (a *Agent) Offer(tags, kinds []string, res muster.Resources) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	supported := a.kinds()
-	tbl.offer = link.Offer{
+	tbl.offer = muster.Offer{
 		Tags:      slices.Clone(tags),
 		Kinds:     slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return !slices.Contains(supported, kind) }),
 		Resources: res,

@@ -54,7 +54,7 @@ func TestOffer(t *testing.T) {
 		small := muster.Resources{Slots: 1, MaxTasks: 3, GPUs: []muster.GPU{{UUID: "g0", Memory: 100, Quarantined: "it has not given its memory back"}}}
 		e.agent.Offer([]string{"gpu"}, []string{"process", "container"}, small)
 		h := e.server.received()
-		want := &link.Offer{
+		want := &muster.Offer{
 			Tags: []string{"gpu"}, Kinds: []string{"process"}, Resources: small, OwnKinds: e.agent.cfg.OwnKinds, Allow: e.agent.cfg.Allow,
 			Lacks: e.agent.cfg.Lacks, Projects: e.agent.cfg.Projects,
 		}
@@ -73,7 +73,7 @@ func TestOffer(t *testing.T) {
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		hello := e.server.hello(1)
-		got := &link.Offer{
+		got := &muster.Offer{
 			Tags: hello.Tags, Kinds: hello.Kinds, Resources: hello.Resources, OwnKinds: hello.OwnKinds, Allow: hello.Allow, Lacks: hello.Lacks, Projects: hello.Projects,
 		}
 		if cmp.Diff(want, got) != "" {

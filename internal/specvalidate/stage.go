@@ -20,7 +20,6 @@ var (
 	envPattern     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	kindPattern    = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	versionPattern = regexp.MustCompile(`^[0-9]+(\.[0-9]+){0,2}$`)
-	sha256Pattern  = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
 // stage checks one stage without its relations to others.
@@ -93,7 +92,7 @@ func (v *validator) kind(t *muster.TaskSpec) {
 		v.python(t.Python)
 	}
 	v.text("files", t.Files, 4096)
-	if hash, sent := strings.CutPrefix(t.Files, "sha256:"); sent && !sha256Pattern.MatchString(hash) {
+	if hash, sent := strings.CutPrefix(t.Files, "sha256:"); sent && !muster.IsSHA256(hash) {
 		v.add("files", "", "sha256: must be followed by 64 lower-case hex digits")
 	}
 }
@@ -129,7 +128,7 @@ func (v *validator) script(s *muster.Script) {
 	switch {
 	case s.SHA256 != "" && s.URL == "":
 		v.add("script.sha256", "", "sha256 needs url")
-	case s.SHA256 != "" && !sha256Pattern.MatchString(s.SHA256):
+	case s.SHA256 != "" && !muster.IsSHA256(s.SHA256):
 		v.add("script.sha256", "", "a hash must have 64 lower-case hex digits")
 	}
 	if len(s.Interpreter) > 0 && s.Interpreter[0] == "" {
