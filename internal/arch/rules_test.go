@@ -33,7 +33,7 @@ var rules = map[string]rule{
 	"":             {ring: vocabulary},
 	"placement":    {ring: pure, internal: []string{"policy"}},
 	"dag":          {ring: pure},
-	"specvalidate": {ring: pure},
+	"specvalidate": {ring: pure, internal: []string{"dag"}},
 	"auth":         {ring: pure},
 	"policy":       {ring: pure},
 	"usageseries":  {ring: pure},
