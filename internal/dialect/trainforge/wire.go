@@ -271,7 +271,7 @@ func (m memorySize) bytes() (muster.Size, error) {
 	return size, nil
 }
 
-// isDefault reports whether these are what TrainForge's server and its tools write into every job. None of TrainForge's workers but A heeds them.
+// isDefault reports whether these are what TrainForge's server and its tools write into every job. Only worker A obeys them.
 func (r *resources) isDefault() bool {
 	if r.GPU == nil || r.GPU.number != 1 {
 		return false
