@@ -44,7 +44,7 @@ var rules = map[string]rule{
 	"store":    {ring: contract},
 	"blob":     {ring: contract, internal: []string{"atomicfile"}},
 	"tasklog":  {ring: contract, internal: []string{"atomicfile"}},
-	"link":     {ring: contract, internal: []string{"backoff"}},
+	"link":     {ring: contract, internal: []string{"backoff"}, external: []string{"github.com/go-json-experiment/json"}},
 	"eventbus": {ring: contract},
 
 	"atomicfile": {ring: contract},
@@ -75,21 +75,21 @@ var rules = map[string]rule{
 
 	"agent/run": {ring: contract, internal: []string{"tasklog"}, external: []string{"golang.org/x/sys"}},
 
-	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"github.com/goccy/go-yaml"}},
+	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"go.yaml.in/yaml/v4"}},
 	"store/sqlite":      {ring: adapter, internal: []string{"store"}, external: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
 	"link/wslink":       {ring: adapter, internal: []string{"link"}, external: []string{"github.com/coder/websocket"}},
 	"link/polllink":     {ring: adapter, internal: []string{"backoff", "link"}},
-	"agent/run/kinds":   {ring: adapter, internal: []string{"agent/run", "agent/run/process", "agent/run/python", "kind"}},
-	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "backoff", "agent/run/python", "agent/isolation", "runtimes"}},
+	"agent/run/kinds":   {ring: adapter, internal: []string{"agent/modelpool", "agent/run", "agent/run/process", "agent/run/python", "kind"}},
+	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "agent/run/python", "atomicfile", "runtimes"}},
 	"agent/modelpool":   {ring: adapter, internal: []string{"agent/run", "atomicfile", "agent/isolation", "agent/shim/proctree"}, external: []string{"golang.org/x/"}},
 	"agent/run/noop":    {ring: adapter, internal: []string{"agent/run"}},
-	"agent/run/process": {ring: adapter, internal: []string{"agent/liveoutput", "agent/run", "atomicfile", "cid", "tasklog", "sdk/python"}, external: []string{"golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
+	"agent/run/process": {ring: adapter, internal: []string{"agent/liveoutput", "agent/meter", "agent/run", "atomicfile", "cid", "tasklog", "sdk/python"}, external: []string{"golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, internal: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},
 	"agent/liveoutput":  {ring: adapter, internal: []string{"agent/run", "backoff"}},
 	"agent/outbound":    {ring: adapter},
-	"agent/run/python":  {ring: adapter, internal: []string{"agent/isolation", "agent/run", "backoff"}, external: []string{"golang.org/x/sys"}},
+	"agent/run/python":  {ring: adapter, internal: []string{"agent/isolation", "agent/procfs", "agent/run", "backoff"}, external: []string{"github.com/shirou/gopsutil"}},
 	"agent/procfs":      {ring: adapter},
-	"agent/probe":       {ring: adapter, internal: []string{"agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sys"}},
+	"agent/probe":       {ring: adapter, internal: []string{"agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys"}},
 	"agent/gpu":         {ring: adapter, internal: []string{"agent/gpu/tool", "agent/gpu/xid"}},
 	"agent/gpu/tool":    {ring: adapter, internal: []string{"backoff"}, external: []string{"golang.org/x/"}},
 	"agent/gpu/xid":     {ring: adapter, external: []string{"golang.org/x/"}},
@@ -107,7 +107,7 @@ var rules = map[string]rule{
 	"agent/shim/egress":       {ring: adapter, internal: []string{"agent/run"}},
 	"agent/docker":            {ring: adapter, internal: []string{"backoff"}, external: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
 	"agent/container":         {ring: adapter, internal: []string{"agent/run", "atomicfile", "backoff", "agent/docker", "agent/shim/egress", "agent/gpu", "policy"}},
-	"agent/shim/proctree":     {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
+	"agent/shim/proctree":     {ring: adapter, internal: []string{"agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/shim/output":       {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/shim/wire":         {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/meter":             {ring: adapter, internal: []string{"agent/run", "agent/gpu", "agent/procfs", "usageseries"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
@@ -198,11 +198,18 @@ var rules = map[string]rule{
 	"dashboard": {ring: adapter},
 }
 
+// notInServer lists packages, or prefixes of them ending in "/", on which the server must not depend, not even indirectly: the
+// programs of built-in kinds, and commands.
+var notInServer = []string{"builtin", "cli", "cli/"}
+
+// serverdOnly lists optional parts of the server, which package serverd uses behind interfaces and no other package imports.
+var serverdOnly = []string{"cidcheck", "ipfs"}
+
 // impure lists standard packages, or prefixes of them ending in "/", that pure
 // packages and the vocabulary must not import.
 var impure = []string{"os", "os/", "net", "net/", "context", "log", "log/", "sync", "math/rand", "math/rand/", "crypto/rand", "syscall", "testing"}
 
-// allowed says whether a package with rule r may import path.
+// allowed reports whether a package with rule r may import path.
 func (r rule) allowed(path string) bool {
 	switch {
 	case path == module:
@@ -217,12 +224,7 @@ func (r rule) allowed(path string) bool {
 		if r.ring > pure {
 			return true
 		}
-		for _, p := range impure {
-			if path == p || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p) {
-				return false
-			}
-		}
-		return true
+		return !listed(impure, path)
 	default:
 		if r.ring == wiring || r.ring == testOnly {
 			return true
@@ -234,6 +236,11 @@ func (r rule) allowed(path string) bool {
 		}
 		return false
 	}
+}
+
+// listed reports whether list has path, or a prefix of it that ends in "/".
+func listed(list []string, path string) bool {
+	return slices.ContainsFunc(list, func(p string) bool { return path == p || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p) })
 }
 
 func firstPart(path string) string {

@@ -40,18 +40,24 @@ var bannedPhrases = []struct {
 }{
 	{regexp.MustCompile(`(?i)\b(go(es|ing)?|went|gone) on\b`), "continue"},
 	{regexp.MustCompile(`(?i)\banew\b`), "again"},
-	{regexp.MustCompile(`(?i)\b(is|are|was|were|be|been) told\b`), "is notified, receives"},
-	{regexp.MustCompile(`(?i)\b(whoever|nobody (else )?(has|can|holds|comes|needs|reads|waits|takes|knows))\b`), "no one, any client, any user"},
-	{regexp.MustCompile(`(?i)\bstands? by\b`), "monitors"},
-	{regexp.MustCompile(`(?i)\b(it|that|which) (is|are) none\b`), "does not exist, is not one"},
-	{regexp.MustCompile(`(?i)(\b(it|that|which|this)|%[qsdv]|") is no (name|number|path|file|folder|task|job|worker|duration|size|url|date|time|key)\b`), "is not a"},
-	{regexp.MustCompile(`(?i)\b(earlier|next|last|previous|its) li(fe|ves)\b`), "the previous process, after a restart"},
-	{regexp.MustCompile(`(?i)\bsome day\b`), "later"},
+	{regexp.MustCompile(`(?i)\b((as|not|is|are|was|were|be|been|when|by) told|told (to|already|once|when|what|why|how|that|by|of|nothing))\b`), "is notified, receives, logged"},
+	{regexp.MustCompile(`(?i)\b(whoever|nobody('s)? (else|answers?|asked|asks|can|comes|got|has|holds|joins?|joined|knows|listens?|looks?|may|needs|reads|reason|sees?|takes|waits|wants?|way))\b`), "no one, any client, any user"},
+	{regexp.MustCompile(`(?i)\bstands? (by|still)\b`), "monitors, hangs, is frozen"},
+	{regexp.MustCompile(`(?i)\b(it|that|which|and) (is|are) none\b`), "does not exist, is not one"},
+	{regexp.MustCompile(`(?i)(\b(it|that|which|this|what)|%[qsdv]|") is no (artifact|date|duration|file|first|folder|image|job|json|key|name|news|number|path|refusal|share|size|task|text|time|url|worker)\b`), "is not a"},
+	{regexp.MustCompile(`(?i)\b(earlier|next|last|previous|its|one|another|each|new) li(fe|ves)\b`), "the previous process, after a restart"},
+	{regexp.MustCompile(`(?i)\b(some day|for ever|as ever|to be had)\b`), "later, forever, as usual, available"},
 	{regexp.MustCompile(`(?i)\bmakes? way\b`), "is preempted"},
-	{regexp.MustCompile(`^(Of which|Of whom) `), "subject, verb, object"},
+	{regexp.MustCompile(`(?i)\b(takes?|took|taken) up (its|the|a|what|tasks?|attempts?|again)\b`), "recovers"},
+	{regexp.MustCompile(`(?i)\bhand(s|ed)? (back|out|over)\b`), "returns, assigns, passes"},
+	{regexp.MustCompile(`(?i)\b(lies?|lay) (in|on|at|below|beside|above|under)\b`), "is in"},
+	{regexp.MustCompile(`(?i)\b(kept|keeps?) free (for|when)\b`), "reserved"},
+	{regexp.MustCompile(`(?i)\bwhat (it|the [a-z]+('s [a-z]+)?) has become\b`), "the replaced one"},
+	{regexp.MustCompile(`^Of (which|whom|that|these|those) `), "subject, verb, object"},
+	{regexp.MustCompile(`^(What|Who|Whom) .*, (package|type|and not|and what|and nothing|it) \w+`), "subject, verb, object"},
 }
 
-// TestWords holds that names and texts use the field's terms.
+// TestWords checks that names and texts use the field's terms.
 func TestWords(t *testing.T) {
 	for _, f := range parse(t, "../..") {
 		if f.pkg == "arch" {

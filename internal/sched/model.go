@@ -35,7 +35,7 @@ type group struct {
 	outOfOrder int           // tasks at or after the cursor
 	item       queue.Item    // the queue item of the unmaterialized elements
 	timer      queue.Timer
-	inputs     []dag.InputFile // set when the group becomes ready
+	inputs     []muster.InputFile // set when the group becomes ready
 	dirty      bool
 	touched    bool         // its dependents must be checked at the next propagate
 	shape      *queue.Shape // of its tasks, once one of them was queued; the queue may evict it
@@ -50,7 +50,7 @@ func (g *group) spec() *muster.TaskSpec {
 	return &g.job.row.Spec.Tasks[g.row.Index]
 }
 
-// Size returns how many tasks the group's queue item stands for.
+// Size returns how many tasks the group's queue item represents.
 func (g *group) Size() int {
 	if g.gang() {
 		return g.row.Size
@@ -119,7 +119,7 @@ type progressSnapshot struct {
 	metrics  map[string]float64
 }
 
-// Size returns 1: the task's queue item stands for it alone.
+// Size returns 1: the task's queue item represents only the task.
 func (t *task) Size() int { return 1 }
 
 // CountBelow returns 1 if the task has a lower number, else 0.

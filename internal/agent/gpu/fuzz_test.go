@@ -50,7 +50,7 @@ func sane(found []Device) string {
 func saneReading(r *Reading) string {
 	switch {
 	case r.Utilization != nil && (*r.Utilization < 0 || *r.Utilization > 1):
-		return "a utilization that is no share"
+		return "a utilization that is not between 0 and 1"
 	case r.Memory != nil && (*r.Memory < 0 || *r.Memory > tool.MaxMemory):
 		return "memory in use that no device has"
 	case r.Power != nil && *r.Power < 0:
@@ -127,13 +127,10 @@ func FuzzPIDs(f *testing.F) {
 
 func FuzzAMD(f *testing.F) {
 	seed(f, "amd-smi-*")
-	seed(f, "rocm*")
 	f.Fuzz(func(t *testing.T, out string) {
-		for _, parse := range []func(string) ([]Device, error){parseAMD, parseROCm} {
-			found, err := parse(out)
-			if bad := sane(found); bad != "" || err != nil && found != nil {
-				t.Error(bad, err)
-			}
+		found, err := parseAMD(out)
+		if bad := sane(found); bad != "" || err != nil && found != nil {
+			t.Error(bad, err)
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package runtimes
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -30,24 +30,18 @@ type definition struct {
 }
 
 // Names lists all runtimes.
-func (r *Runtimes) Names() ([]string, error) {
-	files, err := fs.Glob(r.files, "python/*/pyproject.toml")
-	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "list the runtimes: %w", err)
-	}
+func (r *Runtimes) Names() []string {
+	files, _ := fs.Glob(r.files, "python/*/pyproject.toml") // the pattern is valid
 	names := make([]string, len(files))
 	for i, f := range files {
 		names[i] = path.Base(path.Dir(f))
 	}
-	return names, nil
+	return names
 }
 
 // CheckNames returns a NotFound error for the first name that is not a runtime.
 func (r *Runtimes) CheckNames(names ...string) error {
-	all, err := r.Names()
-	if err != nil {
-		return err
-	}
+	all := r.Names()
 	for _, name := range names {
 		if slices.Contains(all, name) {
 			continue
@@ -82,34 +76,23 @@ func (r *Runtimes) definition(name string) (*definition, error) {
 	return d, nil
 }
 
-// parseProject reads requires-python and dependencies of a pyproject.toml. It supports only the format of Muster's own files: each
-// value on one line, or a list with one item per line.
+// The format of Muster's own pyproject.toml files.
+var (
+	requiresPythonRE = regexp.MustCompile(`(?m)^requires-python = "(.+)"$`)
+	dependenciesRE   = regexp.MustCompile(`(?m)^dependencies = \[((?:\s*"[^"\n]+",?)*)\s*\]$`)
+	quotedRE         = regexp.MustCompile(`"([^"]+)"`)
+)
+
+// parseProject reads requires-python and dependencies of a pyproject.toml.
 func parseProject(text string) (python string, needs []string, err error) {
-	table, inList, complete := "", false, false
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		name, value, _ := strings.Cut(line, "=")
-		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		switch {
-		case inList && line == "]":
-			inList, complete = false, true
-		case inList:
-			needs = append(needs, strings.Trim(line, `", `))
-		case strings.HasPrefix(line, "["):
-			table = line
-		case table != "[project]":
-		case name == "requires-python":
-			python = strings.Trim(value, `"`)
-		case name == "dependencies" && value == "[":
-			inList = true
-		case name == "dependencies" && value == "[]":
-			complete = true
-		}
-	}
-	if python == "" || !complete {
+	version, list := requiresPythonRE.FindStringSubmatch(text), dependenciesRE.FindStringSubmatch(text)
+	if version == nil || list == nil {
 		return "", nil, errors.New("requires-python or dependencies is missing")
 	}
-	return python, needs, nil
+	for _, need := range quotedRE.FindAllStringSubmatch(list[1], -1) {
+		needs = append(needs, need[1])
+	}
+	return version[1], needs, nil
 }
 
 // parseLock returns one line for each package.
@@ -128,17 +111,14 @@ func parseLock(text string) []string {
 const maxPython = ",<3.15"
 
 // key returns a hash of everything that determines the environment of a runtime.
-func (d *definition) key(backend, gpu string) (string, error) {
-	b, err := json.Marshal(map[string]any{
-		"layout": 1, // changes when this package builds differently
+func (d *definition) key(backend, gpu string) string {
+	b, _ := json.Marshal(map[string]any{
+		"layout": 1, // changes when environments are built differently
 		"needs":  d.needs, "lock": d.lock, "python": d.python + maxPython, "wanted": os.Getenv("UV_PYTHON"),
 		"platform": runtime.GOOS + "/" + runtime.GOARCH, "backend": backend, "gpu": gpu,
-	})
-	if err != nil {
-		return "", muster.Errorf(muster.Internal, "encode the key of runtime %s: %w", d.name, err)
-	}
+	}) // it cannot fail
 	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8]), nil
+	return hex.EncodeToString(sum[:8])
 }
 
 // usesTorch reports whether other builds from PyTorch's own index may be used. Packages that require one build of PyTorch, such as
@@ -149,7 +129,7 @@ func (d *definition) usesTorch() bool {
 
 // pythonSpec returns the environment to build.
 func (d *definition) pythonSpec(backend, wheels string) *python.Spec {
-	w := &python.Spec{Name: "runtime " + d.name, Version: d.python + maxPython, Requirements: d.lock, Prebuilt: true, TorchBackend: backend, Wheels: wheels}
+	w := &python.Spec{Version: d.python + maxPython, Requirements: d.lock, Prebuilt: true, TorchBackend: backend, Wheels: wheels}
 	if backend == "" {
 		return w
 	}
@@ -236,10 +216,4 @@ func gpuVendor() string {
 		return amd
 	}
 	return ""
-}
-
-// envDir returns the folder of a runtime's environment.
-func (r *Runtimes) envDir(d *definition) (string, error) {
-	key, err := d.key(os.Getenv("UV_TORCH_BACKEND"), cmp.Or(gpuVendor(), "none"))
-	return r.envPath(d.name + "-" + key), err
 }

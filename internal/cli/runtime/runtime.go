@@ -90,6 +90,11 @@ func (c *config) list(ctx context.Context, a *app.App, names ...string) error {
 	if err != nil {
 		return err
 	}
+	return c.showState(ctx, a, r, names)
+}
+
+// showState prints the current state of runtimes.
+func (c *config) showState(ctx context.Context, a *app.App, r *runtimes.Runtimes, names []string) error {
 	list, err := r.List(ctx, names...)
 	if err != nil {
 		return err
@@ -105,10 +110,7 @@ type entry struct {
 }
 
 func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) error {
-	disk, err := r.Disk()
-	if err != nil {
-		return err
-	}
+	disk := r.Disk()
 	kinds := map[string][]string{}
 	for _, k := range kind.Embedded() {
 		names := []string{k.Runtime}
@@ -120,7 +122,6 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 			kinds[name] = append(kinds[name], k.Name)
 		}
 	}
-	now := time.Now()
 	columns := []term.Column{
 		{Title: "RUNTIME", NoTruncate: true}, {Title: "STATE", NoTruncate: true}, {Title: "SIZE", AlignRight: true, NoTruncate: true}, {Title: "OWN", AlignRight: true, NoTruncate: true}, {Title: "USED", AlignRight: true, NoTruncate: true}, {Title: "KINDS"},
 	}
@@ -128,8 +129,8 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 		columns = append(columns, term.Column{Title: "PACKAGES", AlignRight: true}, term.Column{Title: "PYTHON"})
 	}
 	l := app.Listing[entry]{
-		OutputOptions: c.OutputOptions, ID: func(e entry) string { return e.Name }, Table: term.NewTable(columns...),
-		Row: func(e entry) []string {
+		OutputOptions: c.OutputOptions, ID: func(e entry) string { return e.Name }, Columns: columns,
+		Row: func(e entry, now time.Time) []string {
 			row := []string{e.Name, string(e.State), "-", "-", "-", strings.Join(e.Kinds, " ")}
 			if e.Size > 0 {
 				row[2], row[3], row[4] = e.Size.String(), e.Own.String(), term.FormatAge(now.Sub(e.Used.Std()))
@@ -141,7 +142,7 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 		},
 		Rows: func(yield func(entry, error) bool) {
 			for _, e := range list {
-				if !yield(entry{e, disk.Exclusive[e.Name], append([]string{}, kinds[e.Name]...)}, nil) {
+				if !yield(entry{e, disk.Own[e.Name], append([]string{}, kinds[e.Name]...)}, nil) {
 					return
 				}
 			}
@@ -190,18 +191,9 @@ func installCommand(a *app.App) *cli.Command {
 			if err := r.CheckNames(args...); err != nil { // before any is installed
 				return err
 			}
-			return errors.Join(c.install(ctx, a, r, args), c.showState(ctx, a, r, args))
+			return errors.Join(c.install(ctx, a, r, args), c.showState(context.WithoutCancel(ctx), a, r, args))
 		},
 	})
-}
-
-// showState prints the current state of runtimes.
-func (c *config) showState(ctx context.Context, a *app.App, r *runtimes.Runtimes, names []string) error {
-	list, err := r.List(context.WithoutCancel(ctx), names...)
-	if err != nil {
-		return err
-	}
-	return c.show(a, r, list)
 }
 
 // install installs runtimes one after the other, and prints the steps.

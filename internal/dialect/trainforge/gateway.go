@@ -28,9 +28,9 @@ func System() dialect.System {
 	return dialect.System{
 		Name: Name, Title: "TrainForge", Address: ":3000",
 		Options: []dialect.Option{
-			{Name: "projects", Usage: "the folder, shared with workers that download nothing, in which they look for projects"},
-			{Name: "cpus", Usage: "cores of workers that do not say how many they have; default 2"},
-			{Name: "memory", Usage: "memory of workers that do not say how much they have; default 8GiB"},
+			{Name: "projects", Usage: "folder of projects that is shared with workers that do not download them"},
+			{Name: "cpus", Usage: "cores of workers that do not report them (default: 2)"},
+			{Name: "memory", Usage: "memory of workers that do not report it (default: 8GiB)"},
 		},
 		New: New,
 	}

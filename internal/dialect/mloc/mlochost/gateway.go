@@ -31,19 +31,19 @@ func System() dialect.System {
 		Name: mloc.SystemName, Title: "MLOC", Address: mloc.DefaultAddress,
 		DemoOptions: map[string]string{"redis": embeddedRedis},
 		Options: []dialect.Option{
-			{Name: "redis", Usage: "the Redis database between host and workers (" + mloc.DefaultRedis + "); embedded or embedded:PORT is one of this process on loopback, to try it", Secret: true},
-			{Name: "url", Usage: "the address at which workers reach this one, such as http://10.0.0.1:8000"},
-			{Name: "token", Usage: "what ORCHESTRATOR_TOKEN is for clients, beside keys of Muster", Secret: true},
-			{Name: "mode", Usage: "ORCHESTRATOR_DISPATCH_MODE: adaptive; the others are accepted, and Muster's scheduler places tasks all the same"},
-			{Name: "merge", Usage: "ENABLE_TASK_MERGE: true merges inference tasks that differ only in their data, for workers with the tag merge (false)"},
-			{Name: "merge_max", Usage: "TASK_MERGE_MAX_BATCH_SIZE (4)"},
-			{Name: "watchdog_grace", Usage: "WORKER_DEATH_GRACE_SEC: seconds without a heartbeat key until a worker is unreachable (60)"},
-			{Name: "elastic", Usage: "ENABLE_ELASTIC_SCALING: auto disables idle workers and enables them again with a backlog; true allows it by hand only; false (true)"},
-			{Name: "elastic_idle", Usage: "ELASTIC_AUTO_DISABLE_IDLE_SEC (60)"},
-			{Name: "elastic_queue_min", Usage: "ELASTIC_AUTO_DISABLE_QUEUE_MAX: idle workers are disabled while no more tasks than this wait (2)"},
-			{Name: "elastic_queue_max", Usage: "ELASTIC_AUTO_ENABLE_QUEUE_THRESHOLD: workers are enabled again when so many tasks wait (5)"},
-			{Name: "elastic_min", Usage: "ELASTIC_AUTO_MIN_ACTIVE_WORKERS (1)"},
-			{Name: "elastic_cooldown", Usage: "ELASTIC_AUTO_TOGGLE_COOLDOWN_SEC (60)"},
+			{Name: "redis", Usage: "Redis database between host and workers; embedded or embedded:PORT runs one in this process on loopback, for tests (default: " + mloc.DefaultRedis + ")", Secret: true},
+			{Name: "url", Usage: "URL of this server for workers, such as http://10.0.0.1:8000 (default: the address)"},
+			{Name: "token", Usage: "ORCHESTRATOR_TOKEN: token of clients, in addition to Muster's keys", Secret: true},
+			{Name: "mode", Usage: "ORCHESTRATOR_DISPATCH_MODE: accepted without effect; Muster's scheduler places tasks (default: adaptive)"},
+			{Name: "merge", Usage: "ENABLE_TASK_MERGE: true merges inference tasks that differ only in their data, for workers with the tag merge (default: false)"},
+			{Name: "merge_max", Usage: "TASK_MERGE_MAX_BATCH_SIZE (default: 4)"},
+			{Name: "watchdog_grace", Usage: "WORKER_DEATH_GRACE_SEC: seconds without a heartbeat key until a worker is unreachable (default: 60)"},
+			{Name: "elastic", Usage: "ENABLE_ELASTIC_SCALING: auto disables idle workers, and enables them again with a backlog; true allows this only manually; false never (default: true)"},
+			{Name: "elastic_idle", Usage: "ELASTIC_AUTO_DISABLE_IDLE_SEC (default: 60)"},
+			{Name: "elastic_queue_min", Usage: "ELASTIC_AUTO_DISABLE_QUEUE_MAX: idle workers are disabled while at most this number of tasks wait (default: 2)"},
+			{Name: "elastic_queue_max", Usage: "ELASTIC_AUTO_ENABLE_QUEUE_THRESHOLD: workers are enabled again when this number of tasks wait (default: 5)"},
+			{Name: "elastic_min", Usage: "ELASTIC_AUTO_MIN_ACTIVE_WORKERS (default: 1)"},
+			{Name: "elastic_cooldown", Usage: "ELASTIC_AUTO_TOGGLE_COOLDOWN_SEC (default: 60)"},
 		},
 		New: func(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 			return newGateway(ctx, deps, defaultIntervals)
@@ -66,7 +66,7 @@ var defaultIntervals = intervals{sweep: 3 * time.Second, redeliver: 10 * time.Se
 // maxRemoteWorkers is how many workers of one database the gateway looks at.
 const maxRemoteWorkers = 2_000
 
-// maxDeliveries is how often a task is published for a worker until it is handed back.
+// maxDeliveries is how often a task is published for a worker until it is requeued.
 const maxDeliveries = 4
 
 // settings are the options of the dialect.
