@@ -26,7 +26,7 @@ type delivery struct {
 	eventSent    bool      // the final event was published
 }
 
-// Finish is part of bridge.Port: it delivers results and files, and publishes the final event.
+// Finish implements bridge.Reporter: it delivers results and files, and publishes the final event.
 func (w *bridgeWorker) Finish(ctx context.Context, j bridge.Job, end bridge.FinalReport) error {
 	m, err := parseMeta(j)
 	if err != nil {

@@ -329,7 +329,7 @@ func (s *session) setBusy(task string) {
 	})
 }
 
-// close says that the worker wants no new tasks.
+// close records that the worker accepts no new tasks.
 func (s *session) close() { s.change(func() { s.closed = true }) }
 
 // setIdle says that it does not any more, and can take the next one.

@@ -168,7 +168,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 func (g *Gateway) close() error {
 	var errs []error
 	if g.Fleet != nil {
-		errs = append(errs, g.Gateway.Close())
+		errs = append(errs, g.Close())
 	}
 	if g.results != nil {
 		errs = append(errs, g.results.close())
