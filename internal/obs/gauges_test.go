@@ -25,7 +25,7 @@ func scrapeRegistry(t *testing.T, r *obs.Registry) samples {
 }
 
 // A wait is observed when it is over, not when the attempt ends days later.
-func TestWaitsAreObservedInTime(t *testing.T) {
+func TestQueueWaitsAreObserved(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
 	metrics := obs.NewServer(registry, nil)
 	b := testBatch()
@@ -44,7 +44,7 @@ func TestWaitsAreObservedInTime(t *testing.T) {
 	}
 }
 
-func TestGaugesOfTheFleet(t *testing.T) {
+func TestFleetGauges(t *testing.T) {
 	gpu := func(quarantined string) muster.GPU { return muster.GPU{Memory: 10, Quarantined: quarantined} }
 	p := sched.FleetSnapshot{
 		At: 60_000,
@@ -85,8 +85,8 @@ func TestGaugesOfTheFleet(t *testing.T) {
 	}
 }
 
-// TestAnEngineThatDoesNotAnswer checks that unknown values are omitted.
-func TestAnEngineThatDoesNotAnswer(t *testing.T) {
+// TestEngineDoesNotRespond checks that unknown values are omitted.
+func TestEngineDoesNotRespond(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
 	obs.NewServer(registry, func(context.Context) obs.ServerSample { return obs.ServerSample{} })
 	got := scrapeRegistry(t, registry)
@@ -100,7 +100,7 @@ func TestAnEngineThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestGaugesOfDevices(t *testing.T) {
+func TestDeviceGauges(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
 	m := obs.NewWorker(registry, func(context.Context) obs.WorkerSample {
 		return obs.WorkerSample{GPUs: []obs.Device{

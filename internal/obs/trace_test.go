@@ -35,8 +35,8 @@ func testBatch() sched.Batch {
 	return b
 }
 
-// TestWhatIsOffIsFree checks that disabled traces and the metrics of a batch do not allocate.
-func TestWhatIsOffIsFree(t *testing.T) {
+// TestDisabledTracingCostsNothing checks that disabled traces and the metrics of a batch do not allocate.
+func TestDisabledTracingCostsNothing(t *testing.T) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
 		t.Setenv(name, "")
 	}
@@ -156,8 +156,8 @@ func newTracer(t *testing.T, r *traceCollector) (tracer *obs.Tracer, spans func(
 	}
 }
 
-// TestManySpansWait checks that all spans of a batch are sent, even if they exceed the queue.
-func TestManySpansWait(t *testing.T) {
+// TestLargeBatchesAreExportedCompletely checks that all spans of a batch are sent, even if they exceed the queue.
+func TestLargeBatchesAreExportedCompletely(t *testing.T) {
 	r := newTraceCollector(t)
 	tracer, spans := newTracer(t, r)
 	b := testBatch()

@@ -21,8 +21,8 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// newExecutors returns the executors, which share env after it is filled in, and the encoded definitions of the owner's own kinds.
-func (w *Worker) newExecutors(id agent.Identity, env *run.Deps, onSaved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, error) {
+// newExecutors returns the executors, which share env after it is filled in, and models, which may be nil; and the encoded definitions of the owner's own kinds.
+func (w *Worker) newExecutors(id agent.Identity, env *process.Deps, models *modelpool.Pool, onSaved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, error) {
 	blobs, err := transfer.New(transfer.Config{
 		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log, OnTransfer: w.onTransfer(), OnCacheLookup: w.onCacheLookup(),
 	})
@@ -33,9 +33,10 @@ func (w *Worker) newExecutors(id agent.Identity, env *run.Deps, onSaved func(mus
 	env.Dir, env.Transfer, env.Log = w.cfg.Data, blobs, w.log
 	env.LogCap, env.AllowPrivateURLs = int64(w.cfg.LogCap), w.cfg.AllowPrivate
 	env.Checkpoints = checkpoint.New(checkpoint.Config{Blobs: blobs, OnSaved: onSaved, Log: w.log})
-	if env.Runtimes, err = runtimes.New(runtimes.Config{
+	managed, err := runtimes.New(runtimes.Config{
 		Dir: w.cfg.Data, Python: w.cfg.Python, Wheels: w.cfg.Wheels, Budget: w.cfg.RuntimeDisk, UV: env.UV, Path: env.Path, Limits: env.Isolator, Log: w.log,
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, nil, err
 	}
 	processes, err := process.New(env)
@@ -50,24 +51,28 @@ func (w *Worker) newExecutors(id agent.Identity, env *run.Deps, onSaved func(mus
 	if err != nil {
 		return nil, nil, err
 	}
-	defined, ownKinds, err := w.newKindExecutors(env)
+	defined, ownKinds, err := w.newKindExecutors(env, managed, models)
 	return append([]run.Executor{noop.New(), processes, scripts, containers}, defined...), ownKinds, err
 }
 
 // newKindExecutors returns the executors of defined kinds.
-func (w *Worker) newKindExecutors(env *run.Deps) ([]run.Executor, json.RawMessage, error) {
+func (w *Worker) newKindExecutors(env *process.Deps, managed *runtimes.Runtimes, models *modelpool.Pool) ([]run.Executor, json.RawMessage, error) {
 	own := w.loadOwnKinds()
 	var program container.ProgramCopy
 	copies := filepath.Join(w.cfg.Data, "gate") // also of the entrypoint of containers with a proxy
-	list, err := kinds.New(kinds.Config{
-		Deps: env, OwnerKinds: own, Options: w.cfg.AI.environ(w.cfg.HostPolicy.Buffer()),
+	cfg := kinds.Config{
+		Deps: env, Runtimes: managed, OwnerKinds: own, Options: w.cfg.AI.environ(w.cfg.HostPolicy.Buffer()),
 		Program: func(everywhere bool) (string, error) {
 			if everywhere {
 				return program.CopyStatic(copies)
 			}
 			return program.Copy(copies)
 		},
-	})
+	}
+	if models != nil {
+		cfg.ModelPool = models
+	}
+	list, err := kinds.New(cfg)
 	if err != nil || len(own) == 0 {
 		return list, nil, err
 	}
@@ -76,7 +81,7 @@ func (w *Worker) newKindExecutors(env *run.Deps) ([]run.Executor, json.RawMessag
 }
 
 // newModelPool returns the pool of model servers, nil if it is disabled: then those from before a restart are stopped.
-func (w *Worker) newModelPool(env *run.Deps, all muster.Size) (*modelpool.Pool, error) {
+func (w *Worker) newModelPool(env *process.Deps, all muster.Size) (*modelpool.Pool, error) {
 	cfg := modelpool.Config{
 		Data: w.cfg.Data, TTL: w.cfg.AI.CacheTTL, MinFree: muster.Size(float64(all) * w.cfg.HostPolicy.Buffer()),
 		Free: probe.FreeMemory, Isolator: env.Isolator, GPUs: env.GPUs, Log: w.log,

@@ -15,7 +15,7 @@ import (
 )
 
 // What is offered and watched by what is remembered is what was found.
-func TestFactsAreRemembered(t *testing.T) {
+func TestFactsAreCached(t *testing.T) {
 	w := &Worker{cfg: Config{Data: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
 	if _, _, ok := w.readFacts(time.Now()); ok {
 		t.Error("a new worker remembers something")
@@ -48,14 +48,14 @@ func TestFactsAreRemembered(t *testing.T) {
 
 // A worker that is restarted takes tasks at once by what its last process found out as lately as it would have relied on
 // it itself, and looks at its machine first if anything may have changed since.
-func TestRecentFactsNeedNoLook(t *testing.T) {
+func TestRecentFactsAreNotProbedAgain(t *testing.T) {
 	w := &Worker{cfg: Config{Data: t.TempDir(), Version: "1"}, log: slog.New(slog.DiscardHandler)}
 	f := probe.Facts{Hostname: "rig", Resources: muster.Resources{CPUs: 4, Disk: 1}}
 	age := func(after time.Duration, w *Worker) factsAge {
 		t.Helper()
 		_, known, ok := w.readFacts(time.Now().Add(after))
 		if !ok {
-			t.Fatal("nothing is remembered")
+			t.Fatal("nothing is cached")
 		}
 		return known
 	}
@@ -76,7 +76,7 @@ func TestRecentFactsNeedNoLook(t *testing.T) {
 		t.Error("old facts are recent")
 	}
 	if w.touchFacts(); age(0, w) != recent {
-		t.Error("after another look at the machine facts are not recent")
+		t.Error("after another probe the facts are not recent")
 	}
 	t.Setenv("PATH", "/elsewhere")
 	if age(0, w) != stale {

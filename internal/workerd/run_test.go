@@ -28,9 +28,9 @@ func (p failingProbe) Run(context.Context) (probe.Facts, error) {
 	return probe.Facts{}, errProbe
 }
 
-// TestRunReturnsWhyTheMachineIsUnknown holds that a worker which cannot find out what its machine has does not end as if it
+// TestRunReturnsProbeErrors checks that a worker which cannot find out what its machine has does not end as if it
 // had been stopped, unless it was.
-func TestRunReturnsWhyTheMachineIsUnknown(t *testing.T) {
+func TestRunReturnsProbeErrors(t *testing.T) {
 	t.Parallel()
 	for name, stopped := range map[string]bool{"not stopped": false, "stopped": true} {
 		w, err := New(Config{Server: "http://127.0.0.1:1", Data: t.TempDir()}, slog.New(slog.DiscardHandler))
@@ -65,8 +65,8 @@ func (p *countingProbe) Run(context.Context) (probe.Facts, error) {
 
 func (p *countingProbe) Refresh(context.Context, *probe.Facts) { p.refreshes++ }
 
-// TestARestartedWorkerIsReadyWithoutAProbe holds that a worker goes by what its last process found out if that is recent, and
-// by older facts only while tasks wait to be taken up.
+// TestARestartedWorkerIsReadyWithoutAProbe checks that a worker uses recent facts of its previous process, and older ones only while it
+// recovers tasks.
 func TestARestartedWorkerIsReadyWithoutAProbe(t *testing.T) {
 	t.Parallel()
 	w := &Worker{cfg: Config{Data: t.TempDir()}, log: slog.New(slog.DiscardHandler)}

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/modelpool"
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
@@ -251,7 +252,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 		Isolator: limits, GPUs: devices.Latest, Price: w.cfg.Price, Log: w.log,
 		History: func(id muster.AttemptID) ([]muster.Sample, error) { return readSamples(ctx, logs, id) },
 	})
-	env := &run.Deps{Supervisor: tasks, Isolator: limits, Logs: logs, Meter: measures, GPUs: allocator, Path: taskPath(canReach)}
+	env := &process.Deps{Deps: run.Deps{Isolator: limits, Path: taskPath(canReach)}, Supervisor: tasks, Logs: logs, Meter: measures, GPUs: allocator}
 	if containers != nil {
 		env.Containers = containers
 	}
@@ -267,7 +268,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 			}
 		}()
 	}
-	executors, ownKinds, err := w.newExecutors(id, env, onSaved)
+	executors, ownKinds, err := w.newExecutors(id, env, models, onSaved)
 	if err != nil {
 		return err
 	}

@@ -24,10 +24,8 @@ type Blobs interface {
 	FetchTree(ctx context.Context, sha256, dir string) error
 }
 
-// Uploader implements run.CheckpointStore.
+// Uploader keeps the checkpoint folders of tasks on the server: see process.CheckpointStore.
 type Uploader struct{ cfg Config }
-
-var _ run.CheckpointStore = (*Uploader)(nil)
 
 // New returns an Uploader.
 func New(cfg Config) *Uploader { return &Uploader{cfg} }
@@ -38,7 +36,7 @@ const (
 	outgoingSuffix = ".going"
 )
 
-// Load implements run.CheckpointStore.
+// Load implements process.CheckpointStore.
 func (s *Uploader) Load(ctx context.Context, t *run.Task, dir string) error {
 	if t.Checkpoint == "" || readManifest(dir).hasTree(t.Checkpoint) {
 		return nil
@@ -76,7 +74,7 @@ func (s *Uploader) Load(ctx context.Context, t *run.Task, dir string) error {
 	return nil
 }
 
-// Forget implements run.CheckpointStore.
+// Forget implements process.CheckpointStore.
 func (s *Uploader) Forget(dir string) {
 	for _, suffix := range []string{manifestSuffix, incomingSuffix, outgoingSuffix, listSuffix} {
 		if err := run.RemoveAll(dir + suffix); err != nil {

@@ -56,7 +56,7 @@ type watcher struct {
 	logged    map[string]bool // lines that are in the log
 }
 
-// Watch implements run.CheckpointStore.
+// Watch implements process.CheckpointStore.
 func (s *Uploader) Watch(t *run.Task, dir string, logLine func(line string), onSaved func()) (stop func(timeout time.Duration)) {
 	f := &watcher{Uploader: s, task: t, dir: dir, logLine: logLine, onSaved: onSaved, manifest: readManifest(dir), published: t.Checkpoint, logged: map[string]bool{}}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -31,7 +31,7 @@ type Config struct {
 	Log         *slog.Logger
 }
 
-// Containers creates the containers of one worker. It implements run.Containers. Run must run while it is used. Its methods may be
+// Containers creates the containers of one worker. It implements process.Containers. Run must run while it is used. Its methods may be
 // called concurrently.
 type Containers struct {
 	cfg      Config
@@ -51,8 +51,6 @@ type Containers struct {
 	sweepPending bool              // containers may have been left
 	lateUntil    time.Time         // until then the engine may still create a container of an abandoned request
 }
-
-var _ run.Containers = (*Containers)(nil)
 
 // timeouts are variable for tests.
 type timeouts struct {
@@ -96,7 +94,7 @@ func New(cfg Config) (*Containers, error) {
 	return c, nil
 }
 
-// Ready implements run.Containers.
+// Ready implements process.Containers.
 func (c *Containers) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,7 +162,7 @@ func (c *Containers) checkSoon() {
 	}
 }
 
-// Remove implements run.Containers. After an error the container is swept later.
+// Remove implements process.Containers. After an error the container is swept later.
 func (c *Containers) Remove(ctx context.Context, ctr *run.Container) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, fmt.Errorf("it took longer than %s", c.timeouts.operation))
 	defer cancel()

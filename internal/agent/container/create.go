@@ -28,7 +28,7 @@ const (
 	logFiles = 3
 )
 
-// Create implements run.Containers.
+// Create implements process.Containers.
 func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, step func(string)) (*run.Container, error) {
 	if err := c.Ready(); err != nil {
 		return nil, run.Failf(muster.EngineFailed, "the worker's container engine is not ready: %w", err)

@@ -1,5 +1,5 @@
 // Package container creates the containers of tasks: it pulls images, keeps them within a disk budget, creates containers from specs
-// within the limits of the worker's owner, and removes orphaned ones. It implements run.Containers.
+// within the limits of the worker's owner, and removes orphaned ones. It implements process.Containers.
 //
 // It only creates a container; the shim starts and supervises it. All that this package knows about running containers is in their
 // labels, by which the next incarnation of the worker finds orphaned ones.

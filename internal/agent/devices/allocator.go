@@ -10,7 +10,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
-	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // Config configures an Allocator.
@@ -24,8 +23,6 @@ type Config struct {
 }
 
 // Readings are the parts of a gpu.Stream that an Allocator needs.
-
-// Readings are those of a gpu.Stream.
 type Readings interface {
 	// Latest returns the newest readings, false while there are none.
 	Latest() (gpu.Readings, bool)
@@ -38,7 +35,7 @@ type Readings interface {
 	ForgetFaults(uuid string, before time.Time)
 }
 
-// Allocator implements run.DeviceAllocator. Quarantines change while Run runs.
+// Allocator implements process.DeviceAllocator. Quarantines change while Run runs.
 type Allocator struct {
 	cfg      Config
 	path     string
@@ -51,8 +48,6 @@ type Allocator struct {
 	healRequests []string              // UUIDs
 	healAll      bool
 }
-
-var _ run.DeviceAllocator = (*Allocator)(nil)
 
 // timeouts are those of an Allocator.
 type timeouts struct {
@@ -136,7 +131,7 @@ func (a *Allocator) quarantined() map[string]string {
 	return list
 }
 
-// Acquire implements run.DeviceAllocator.
+// Acquire implements process.DeviceAllocator.
 func (a *Allocator) Acquire(_ context.Context, id muster.AttemptID, g *muster.Grant) {
 	if len(g.GPUs) == 0 {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Release implements run.DeviceAllocator.
+// Release implements process.DeviceAllocator.
 func (a *Allocator) Release(ctx context.Context, id muster.AttemptID, g *muster.Grant, envTag string) error {
 	if len(g.GPUs) == 0 {
 		return nil

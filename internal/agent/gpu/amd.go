@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// probeAMD returns AMD's devices that ROCm can use: those of the kernel's compute driver, with the names that amd-smi or the older
-// rocm-smi reports. If the driver lists its devices, their index is the one that ROCm uses.
+// probeAMD returns AMD's devices that ROCm can use: those of the kernel's compute driver, with the names that amd-smi reports. If the
+// driver lists its devices, their index is the one that ROCm uses.
 func (h *host) probeAMD(ctx context.Context) (found []Device, notes []string, err error) {
 	nodes := h.kfdNodes()
 	found, err = queryAMD(ctx)
@@ -54,9 +54,7 @@ func (h *host) probeAMD(ctx context.Context) (found []Device, notes []string, er
 			d.UUID = fmt.Sprintf("amd-%s-%d", d.Bus, d.Index)
 		}
 		seen[d.UUID] = true
-		if r := h.amdReading(d.Bus); r.Memory != nil || r.Temperature != nil {
-			d.Reading = r
-		}
+		d.Reading = h.amdReading(d.Bus)
 		d.Reading.UUID = d.UUID
 		d.Reading.Processes = h.kfdProcesses(d.Bus)
 		usable = append(usable, *d)
@@ -86,27 +84,13 @@ func (h *host) amdFiles(d *Device) []string {
 	return append([]string{"/dev/kfd"}, h.renderFiles(d.Bus)...)
 }
 
-// queryAMD runs amd-smi, or rocm-smi if that is missing or fails.
+// queryAMD runs amd-smi.
 func queryAMD(ctx context.Context) ([]Device, error) {
 	out, err := tool.Output(ctx, "amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--limit", "--json")
-	if err == nil {
-		var found []Device
-		if found, err = parseAMD(out); err == nil {
-			return found, nil
-		}
+	if err != nil {
+		return nil, err
 	}
-	out, rocmErr := tool.Output(ctx, "rocm-smi", "--showproductname", "--showuniqueid", "--showbus", "--showmeminfo", "vram",
-		"--showuse", "--showtemp", "--showpower", "--showmaxpower", "--showdriverversion", "--json")
-	if rocmErr == nil {
-		var found []Device
-		if found, rocmErr = parseROCm(out); rocmErr == nil {
-			return found, nil
-		}
-	}
-	if errors.Is(err, tool.ErrMissing) {
-		err = rocmErr
-	}
-	return nil, err
+	return parseAMD(out)
 }
 
 // amdValue is a value of amd-smi: a number, a text, or since ROCm 6.0 an object with a value and a unit.
@@ -217,56 +201,4 @@ func amdUUID(s string) string {
 		return ""
 	}
 	return fmt.Sprintf("GPU-%016x", n)
-}
-
-// parseROCm parses rocm-smi --json: an object with one for each card, whose keys differ in case and words between versions.
-func parseROCm(out string) ([]Device, error) {
-	at := strings.Index(out, "{")
-	if at < 0 {
-		return nil, fmt.Errorf("rocm-smi printed no JSON: %q", tool.FirstLine(out))
-	}
-	var all map[string]map[string]any
-	if err := json.NewDecoder(strings.NewReader(out[at:])).Decode(&all); err != nil {
-		return nil, fmt.Errorf("cannot parse the JSON of rocm-smi: %w", err)
-	}
-	var found []Device
-	for key, card := range all {
-		index, err := strconv.Atoi(strings.TrimPrefix(key, "card"))
-		if err != nil || index < 0 || !strings.HasPrefix(key, "card") {
-			continue
-		}
-		text := lookupFold(card)
-		d := Device{Driver: lookupFold(all["system"])("Driver version"), Bus: tool.PCIAddress(text("PCI Bus"))}
-		d.GPU = muster.GPU{UUID: amdUUID(text("Unique ID")), Index: index, Vendor: "amd", Name: "AMD GPU"}
-		for _, k := range []string{"Card series", "Device Name", "Card model"} {
-			if name := text(k); name != "" && !strings.HasPrefix(name, "0x") {
-				d.Name = name
-				break
-			}
-		}
-		if size := (amdValue{text("VRAM Total Memory (B)"), "B"}).size(); size != nil {
-			d.Memory = *size
-		}
-		d.PowerLimit = tool.NonNegative(text("Max Graphics Package Power (W)"))
-		r := &d.Reading
-		r.Memory = (amdValue{text("VRAM Total Used Memory (B)"), "B"}).size()
-		r.Utilization = tool.Fraction(text("GPU use (%)"))
-		r.Temperature = cmp.Or(tool.Temperature(text("Temperature (Sensor junction) (C)")), tool.Temperature(text("Temperature (Sensor edge) (C)")))
-		r.Power = cmp.Or(tool.NonNegative(text("Average Graphics Package Power (W)")), tool.NonNegative(text("Current Socket Graphics Package Power (W)")))
-		found = append(found, d)
-	}
-	slices.SortFunc(found, func(a, b Device) int { return a.Index - b.Index })
-	return found, nil
-}
-
-// lookupFold returns a function that finds texts in an object, ignoring the case of its keys.
-func lookupFold(object map[string]any) func(key string) string {
-	return func(key string) string {
-		for k, v := range object {
-			if strings.EqualFold(k, key) {
-				return tool.Text(strings.TrimSpace(fmt.Sprint(v)))
-			}
-		}
-		return ""
-	}
 }

@@ -1,6 +1,6 @@
 // Package gpu finds the GPUs of a machine and monitors them with the tools of their vendors.
 //
-// The tools are programs: nvidia-smi, amd-smi, rocm-smi, xpu-smi, system_profiler. Package tool runs them, and kills those that
+// The tools are programs: nvidia-smi, amd-smi, xpu-smi, system_profiler. Package tool runs them, and kills those that
 // hang; this package parses their output. Values that a tool does not report are absent, never zero. docs/adr/0009-gpu-tools.md
 // explains why it uses programs and not the libraries below them.
 package gpu

@@ -46,7 +46,7 @@ type vendorProbe struct {
 func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 	vendors := []*vendorProbe{
 		{name: "NVIDIA", pci: "0x10de", tools: "nvidia-smi", find: h.probeNVIDIA},
-		{name: "AMD", pci: "0x1002", tools: "amd-smi or rocm-smi", find: h.probeAMD},
+		{name: "AMD", pci: "0x1002", tools: "amd-smi", find: h.probeAMD},
 		{name: "Intel", pci: "0x8086", tools: "xpu-smi", find: h.probeIntel},
 		{name: "Apple", tools: "system_profiler", find: h.probeApple},
 	}
@@ -83,7 +83,7 @@ func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 		}
 	}
 	if none {
-		notes = append(notes, "no GPUs: none of nvidia-smi, amd-smi, rocm-smi, xpu-smi and system_profiler is on the PATH")
+		notes = append(notes, "no GPUs: none of nvidia-smi, amd-smi, xpu-smi and system_profiler is on the PATH")
 	}
 	return found, notes
 }

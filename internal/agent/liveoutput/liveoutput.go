@@ -36,11 +36,16 @@ const (
 // uploadSlot limits the worker to one upload at a time, for all tasks, so that most bandwidth remains for other transfers.
 var uploadSlot = make(chan struct{}, 1)
 
+// Uploader uploads a regular file, unless the server has its bytes already. The file is at its start.
+type Uploader interface {
+	UploadFile(ctx context.Context, f *os.File) (sha256 string, size int64, err error)
+}
+
 // Source is the task whose files are uploaded.
 type Source struct {
 	Attempt muster.AttemptID
 	Out     func() (*os.Root, error) // opens $MUSTER_OUT, whose content is not trusted
-	Upload  run.Transfer
+	Upload  Uploader
 	Report  func(p muster.Progress)
 	LogLine func(line string) // writes a line into the task's log
 	Log     *slog.Logger

@@ -22,7 +22,7 @@ func TestManyFiles(t *testing.T) {
 	if _, ok := diskUsage(t.Context(), []string{dir}, 20); ok {
 		t.Error("more files than the limit are counted")
 	}
-	free, limited := &subject{}, &subject{Subject: run.Subject{Isolation: &run.IsolationSpec{WatchDisk: 1}}}
+	free, limited := &subject{}, &subject{Subject: Subject{Isolation: &run.IsolationSpec{WatchDisk: 1}}}
 	if free.fileLimit() != maxFiles || limited.fileLimit() <= maxFiles {
 		t.Errorf("%d files are counted without a disk limit, %d with one", free.fileLimit(), limited.fileLimit())
 	}

@@ -22,7 +22,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Meter implements run.Meter while Run runs.
+// Meter measures attempts while Run runs.
 type Meter struct {
 	cfg     Config
 	network traffic // used by the goroutine of measure
@@ -31,8 +31,6 @@ type Meter struct {
 	samples *schedule
 	walks   *schedule // of the folders
 }
-
-var _ run.Meter = (*Meter)(nil)
 
 // New makes a Meter.
 func New(cfg Config) *Meter {
@@ -48,9 +46,27 @@ const (
 	ageDivisor    = 720              // the interval is at least the attempt's age divided by this
 )
 
-// Watch implements run.Meter.
-func (m *Meter) Watch(s *run.Subject, w run.MeterHandler) (stop func() muster.Usage) {
-	sub := newSubject(s, w, time.Now())
+// Subject is an attempt to measure.
+type Subject struct {
+	Task      *run.Task
+	Pid       run.Pid
+	Isolation *run.IsolationSpec // nil for none
+	Folders   run.Folders
+}
+
+// Handler receives the results of a Meter, on the Meter's goroutine.
+type Handler interface {
+	// Sampled is called every few seconds.
+	Sampled(s muster.Sample)
+	// Warned has a line for the task's log: the task is about to exceed a limit.
+	Warned(line string)
+	// Exceeded is called once: the task must be stopped.
+	Exceeded(cause *run.Stopped)
+}
+
+// Watch measures until stop is called, which returns the usage, as far as it was measured.
+func (m *Meter) Watch(s *Subject, h Handler) (stop func() muster.Usage) {
+	sub := newSubject(s, h, time.Now())
 	m.samples.add(sub, sub.due())
 	m.walks.add(sub, sub.walkDue())
 	var once sync.Once

@@ -91,7 +91,7 @@ func begin(tb testing.TB, cfg meter.Config) *meter.Meter {
 }
 
 // start starts a shell for the test.
-func start(tb testing.TB, script string) *run.Subject {
+func start(tb testing.TB, script string) *meter.Subject {
 	tb.Helper()
 	base := tb.TempDir()
 	cmd := exec.Command("/bin/sh", "-c", script)
@@ -109,11 +109,11 @@ func start(tb testing.TB, script string) *run.Subject {
 		defer hung.Stop()
 		_ = cmd.Wait()
 	})
-	return &run.Subject{Task: &run.Task{Spec: &muster.TaskSpec{}}, Pid: run.Pid{PID: cmd.Process.Pid}, Folders: run.Folders{Base: base}}
+	return &meter.Subject{Task: &run.Task{Spec: &muster.TaskSpec{}}, Pid: run.Pid{PID: cmd.Process.Pid}, Folders: run.Folders{Base: base}}
 }
 
 // A process tree without a control group is measured with what its children do.
-func TestTreeIsMeasured(t *testing.T) {
+func TestProcessTreeIsMeasured(t *testing.T) {
 	m := begin(t, meter.Config{Price: 3600})
 	h := newWatcher()
 	s := start(t, "dd if=/dev/zero of=file bs=1M count=3 2>/dev/null; (while :; do :; done) & cat; kill $!")
@@ -198,9 +198,9 @@ func TestVRAMBudget(t *testing.T) {
 	}
 	m := begin(t, meter.Config{GPUs: readings})
 	greedy, fair := start(t, "cat"), start(t, "cat")
-	hears := map[*run.Subject]*watcher{}
-	stops := map[*run.Subject]func() muster.Usage{}
-	for _, s := range []*run.Subject{greedy, fair} {
+	hears := map[*meter.Subject]*watcher{}
+	stops := map[*meter.Subject]func() muster.Usage{}
+	for _, s := range []*meter.Subject{greedy, fair} {
 		s.Task.Grant = muster.Grant{GPUs: []string{"GPU-1"}, GPUMemory: 2 << 30}
 		hold(s.Pid.PID, 3<<30)
 		hears[s] = newWatcher()
@@ -212,7 +212,7 @@ func TestVRAMBudget(t *testing.T) {
 	h := hears[fair]
 	h.await(t, "warning", func() bool { return len(h.warnings) > 0 })
 	if w := h.warnings[0]; !strings.Contains(w, "holds 3GiB") || !strings.Contains(w, "granted 2GiB") {
-		t.Errorf("warned by %q", w)
+		t.Errorf("the warning is %q", w)
 	}
 	h = hears[greedy]
 	h.await(t, "end", func() bool { return len(h.exceeded) > 0 })
@@ -270,7 +270,7 @@ func TestRecycledNumberIsNotMeasured(t *testing.T) {
 
 // BenchmarkTick takes one sample of 100 attempts, each with two processes and a folder.
 func BenchmarkTick(b *testing.B) {
-	var list []*run.Subject
+	var list []*meter.Subject
 	for range 100 {
 		s := start(b, "cat")
 		if err := os.WriteFile(filepath.Join(s.Folders.Base, "f"), nil, 0o600); err != nil {

@@ -42,7 +42,7 @@ func measure(t *testing.T, n int, cfg meter.Config, grant muster.Grant) (scans i
 		for range n {
 			time.Sleep(170 * time.Millisecond)
 			h := newWatcher()
-			m.Watch(&run.Subject{
+			m.Watch(&meter.Subject{
 				Task: &run.Task{Spec: &muster.TaskSpec{}, Grant: grant}, Pid: run.Pid{PID: os.Getpid()},
 				Isolation: &run.IsolationSpec{}, Folders: run.Folders{Base: base},
 			}, h)
@@ -86,7 +86,7 @@ func TestAttemptsAreMeasuredTogether(t *testing.T) {
 }
 
 // For an attempt with a control group other processes are not read.
-func TestGroupsAreMeasuredAlone(t *testing.T) {
+func TestGroupsAreMeasuredSeparately(t *testing.T) {
 	t.Parallel()
 	all := run.CgroupStats{
 		CPU: new(time.Second), Memory: new(muster.Size(1 << 20)), PIDs: new(3), Read: new(muster.Size(0)), Written: new(muster.Size(0)),

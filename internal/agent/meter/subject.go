@@ -16,8 +16,8 @@ import (
 
 // subject is one attempt that is measured.
 type subject struct {
-	run.Subject
-	watcher run.MeterHandler
+	Subject
+	handler Handler
 	started time.Time
 	limits  bool // check has something to do
 
@@ -38,10 +38,10 @@ type subject struct {
 	stopped   bool      // Exceeded was called
 }
 
-func newSubject(s *run.Subject, w run.MeterHandler, now time.Time) *subject {
-	sub := &subject{Subject: *s, watcher: w, started: now, measured: now, sampled: now, nextSample: aligned(now.Add(firstSample), checkInterval), nextWalk: now.Add(firstSample)}
-	if h := s.Task.Recovered; h != nil {
-		sub.started = h.Started.Std()
+func newSubject(s *Subject, h Handler, now time.Time) *subject {
+	sub := &subject{Subject: *s, handler: h, started: now, measured: now, sampled: now, nextSample: aligned(now.Add(firstSample), checkInterval), nextWalk: now.Add(firstSample)}
+	if r := s.Task.Recovered; r != nil {
+		sub.started = r.Started.Std()
 	}
 	sub.sums = sub.newSums()
 	c := s.Isolation
@@ -65,13 +65,13 @@ func (sub *subject) due() time.Time {
 func (sub *subject) update(ctx context.Context, now time.Time, src *sources, cfg *Config) {
 	s, exceeded, warning := sub.sample(ctx, now, src, cfg)
 	if s != nil {
-		sub.watcher.Sampled(*s)
+		sub.handler.Sampled(*s)
 	}
 	if warning != "" {
-		sub.watcher.Warned(warning)
+		sub.handler.Warned(warning)
 	}
 	if exceeded != nil {
-		sub.watcher.Exceeded(exceeded)
+		sub.handler.Exceeded(exceeded)
 	}
 }
 

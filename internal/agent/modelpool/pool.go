@@ -21,11 +21,31 @@ type Config struct {
 	MinFree  muster.Size                // memory of the machine to keep free
 	Free     func() (muster.Size, bool) // free memory of the machine; false or a nil func: unknown
 	Isolator run.Isolator               // nil: no isolation
-	GPUs     run.DeviceAllocator        // nil: devices are not tracked
+	GPUs     Devices                    // nil: devices are not tracked
 	Log      *slog.Logger
 }
 
-// Pool implements run.ModelPool.
+// Devices gives GPUs to model servers and takes them back: see process.DeviceAllocator.
+type Devices interface {
+	Environ(g *muster.Grant) []string
+	Acquire(ctx context.Context, a muster.AttemptID, g *muster.Grant)
+	Release(ctx context.Context, a muster.AttemptID, g *muster.Grant, envTag string) error
+}
+
+// Request describes the model server that a task asks for.
+type Request struct {
+	Key       string   // tasks with the same key use the same model server
+	Argv      []string // of the server; it listens on $MUSTER_WARM
+	Env       []string
+	ReadDirs  []string // folders that it may read
+	WriteDirs []string // folders that it may change
+	Attempt   muster.AttemptID
+	GPUs      []string    // UUIDs of the task's devices
+	CPUs      float64     // cores of the task; 0 means no limit
+	Memory    muster.Size // of the task; 0 means no limit
+}
+
+// Pool keeps model servers. Its methods may be called concurrently.
 type Pool struct {
 	cfg      Config
 	timeouts timeouts
@@ -37,8 +57,6 @@ type Pool struct {
 	closed   bool
 	stops    sync.WaitGroup // goroutines of stopping
 }
-
-var _ run.ModelPool = (*Pool)(nil)
 
 // timeouts are variable for tests.
 type timeouts struct {
@@ -75,8 +93,9 @@ func New(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// Acquire implements run.ModelPool. The server may exit while it is used, for example if the kernel kills it.
-func (p *Pool) Acquire(ctx context.Context, want *run.ModelServer, watch run.Observer) (path string, release func(), err error) {
+// Acquire returns the socket path of a model server, which it starts if needed. The server is not evicted before release is called. No
+// task depends on a server: after an error, such as not enough memory, the task loads the model itself. The server may exit while it is used, for example if the kernel kills it.
+func (p *Pool) Acquire(ctx context.Context, want *Request, watch run.Observer) (path string, release func(), err error) {
 	for {
 		p.mu.Lock()
 		if p.closed {
@@ -119,7 +138,7 @@ func (p *Pool) Acquire(ctx context.Context, want *run.ModelServer, watch run.Obs
 }
 
 // start starts a server that is in p.servers, and removes it from there after a failure.
-func (p *Pool) start(ctx context.Context, s *server, want *run.ModelServer, watch run.Observer) error {
+func (p *Pool) start(ctx context.Context, s *server, want *Request, watch run.Observer) error {
 	watch.Step("starting a model server")
 	p.FreeMemory(ctx, want.Memory)
 	var err error
@@ -171,7 +190,7 @@ func (p *Pool) evict(s *server, why string) {
 	})
 }
 
-// Evict implements run.ModelPool. Servers in use stay: their tasks were granted the device too.
+// Evict ends the model servers on any of these devices, except that of key, and returns when their memory is free. Servers in use stay: their tasks were granted the device too.
 func (p *Pool) Evict(ctx context.Context, gpus []string, key string) error {
 	return p.evictIdle(ctx, "a task needs its GPU", func(s *server) bool {
 		return s.Key != key && slices.ContainsFunc(s.GPUs, func(uuid string) bool { return slices.Contains(gpus, uuid) })
@@ -207,7 +226,7 @@ func (p *Pool) evictIdle(ctx context.Context, why string, match func(*server) bo
 	return nil
 }
 
-// FreeMemory implements run.ModelPool.
+// FreeMemory ends unused model servers, least recently used first, until this much memory is free in addition to MinFree, or none is left.
 func (p *Pool) FreeMemory(ctx context.Context, memory muster.Size) {
 	for p.lowMemory(memory) {
 		s := p.nextToFree()

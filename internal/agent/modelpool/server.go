@@ -70,7 +70,7 @@ type server struct {
 	used  time.Time // end of the last use; guarded by Pool.mu
 }
 
-func newServer(data string, number int, want *run.ModelServer) *server {
+func newServer(data string, number int, want *Request) *server {
 	s := &server{
 		record: record{Key: want.Key, Sock: rand.Text(), Argv: want.Argv, Env: want.Env, Read: want.ReadDirs, Write: want.WriteDirs, Memory: want.Memory, GPUs: want.GPUs},
 		cpus:   want.CPUs,
@@ -92,7 +92,7 @@ func (s *server) setNumber(data string, setNumber int) {
 func (s *server) socket() string { return filepath.Join(s.dir, s.Sock) }
 
 // matches reports whether a running server can be used for want.
-func (s *server) matches(want *run.ModelServer) bool {
+func (s *server) matches(want *Request) bool {
 	return slices.Equal(s.Argv, want.Argv) && slices.Equal(s.Env, want.Env) && slices.Equal(s.Read, want.ReadDirs) && slices.Equal(s.Write, want.WriteDirs) &&
 		(s.Memory == 0 || want.Memory > 0 && s.Memory >= want.Memory) && slices.Equal(s.GPUs, want.GPUs)
 }
@@ -105,7 +105,7 @@ func envTagOf(dir string) string { return "MUSTER_WARM_HOST=" + dir }
 func (s *server) grant() *muster.Grant { return &muster.Grant{GPUs: s.GPUs} }
 
 // start starts the process and waits until it answers.
-func (s *server) start(ctx context.Context, cfg *Config, want *run.ModelServer, w timeouts) error {
+func (s *server) start(ctx context.Context, cfg *Config, want *Request, w timeouts) error {
 	tmp := filepath.Join(s.dir, "tmp")
 	if err := os.MkdirAll(tmp, 0o700); err != nil {
 		return run.Failf(muster.WorkerInternal, "create the folder of a model server: %w", err)

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Engine is a container engine that this user may use.
@@ -27,11 +28,11 @@ type Engine struct {
 }
 
 // engines returns the engines that answer. A note explains why one that exists does not.
-func (h *host) engines(ctx context.Context, a *toolRunner) (found []Engine, notes []string) {
+func (h *host) engines(ctx context.Context) (found []Engine, notes []string) {
 	found = []Engine{}
 	cdi := h.cdi()
 	byTool := func(name string, parse func([]byte, []string) (*Engine, error), args ...string) func() (*Engine, error) {
-		return func() (*Engine, error) { return queryEngine(ctx, a, name, parse, cdi, args...) }
+		return func() (*Engine, error) { return h.queryEngine(ctx, name, parse, cdi, args...) }
 	}
 	bySocket := func(name string, sockets []string) func() (*Engine, error) {
 		return func() (*Engine, error) { return firstSocket(ctx, name, sockets, cdi) }
@@ -123,9 +124,12 @@ func firstSocket(ctx context.Context, name string, sockets []string, cdi []strin
 	return nil, reason
 }
 
+// socketTimeout is the time of an engine's answers at a socket.
+const socketTimeout = 5 * time.Second
+
 // querySocket queries the engine at a socket through Docker's API, which Podman has as well.
 func querySocket(ctx context.Context, socket string, cdi []string) (*Engine, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, toolTimeout, fmt.Errorf("no answer within %s", toolTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, socketTimeout, fmt.Errorf("no answer within %s", socketTimeout))
 	defer cancel()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var d net.Dialer
@@ -149,7 +153,7 @@ func querySocket(ctx context.Context, socket string, cdi []string) (*Engine, err
 		if resp.StatusCode != http.StatusOK {
 			return nil, fmt.Errorf("GET %s: %s", path, resp.Status)
 		}
-		return readLimited(resp.Body, maxOutput), nil
+		return readLimited(resp.Body, maxFile), nil
 	}
 	version, err := get("/version")
 	if err != nil {
@@ -171,12 +175,12 @@ func querySocket(ctx context.Context, socket string, cdi []string) (*Engine, err
 }
 
 // queryEngine queries an engine through its command line.
-func queryEngine(ctx context.Context, a *toolRunner, name string, parse func([]byte, []string) (*Engine, error), cdi []string, args ...string) (*Engine, error) {
+func (h *host) queryEngine(ctx context.Context, name string, parse func([]byte, []string) (*Engine, error), cdi []string, args ...string) (*Engine, error) {
 	tool := lookPath(name)
 	if tool == "" {
 		return nil, nil //nolint:nilnil // no tool, no engine, no note
 	}
-	out, err := a.run(ctx, tool, args...)
+	out, err := h.run(ctx, tool, args...)
 	if err != nil {
 		return nil, fmt.Errorf("%s is not usable: %w", name, err)
 	}

@@ -7,6 +7,9 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 // host is the sources of facts: the file system and the environment of this process.
@@ -18,6 +21,8 @@ type host struct {
 
 	canReach func(dir string) bool // see Config
 	engine   string                // see Config
+
+	toolTimeout time.Duration // of one query of a tool: some hang with their daemon or driver
 }
 
 func thisHost() *host {
@@ -25,7 +30,7 @@ func thisHost() *host {
 	if err != nil {
 		home = ""
 	}
-	return &host{fs: os.DirFS("/"), env: os.Getenv, home: home, os: runtime.GOOS}
+	return &host{fs: os.DirFS("/"), env: os.Getenv, home: home, os: runtime.GOOS, toolTimeout: tool.Timeout}
 }
 
 // maxFile is how much of a file is read at most.

@@ -25,7 +25,6 @@ type Facts struct {
 	Disks     []Disk             `json:"disks"`
 	Network   Network            `json:"network"`
 	GPUs      []gpu.Device       `json:"gpus"`
-	Accels    []string           `json:"accelerators"` // other than GPUs, and what OpenVINO can use: see gpu.Accelerators
 	Engines   []Engine           `json:"engines"`
 	Python    []Python           `json:"python"`
 	UV        *UV                `json:"uv,omitempty"`
@@ -62,11 +61,9 @@ const NoEngine = "none"
 type Limits = isolation.Description
 
 // Probe finds out facts, and caches those that do not change. It is safe for concurrent use.
-// called at the same time.
 type Probe struct {
 	cfg     Config
 	host    *host
-	tools   *toolRunner
 	pythons pythonCache
 
 	mu   sync.Mutex
@@ -77,7 +74,7 @@ type Probe struct {
 func New(cfg Config) *Probe {
 	h := thisHost()
 	h.canReach, h.engine = cfg.CanReach, cfg.Engine
-	return &Probe{cfg: cfg, host: h, tools: newToolRunner(), busy: map[string]bool{}}
+	return &Probe{cfg: cfg, host: h, busy: map[string]bool{}}
 }
 
 // The time of a Run, even if tools hang, and of queries that respect their context: these have a second left to return.
@@ -104,7 +101,7 @@ type result struct {
 func (p *Probe) Run(ctx context.Context) (Facts, error) {
 	began := time.Now()
 	f := Facts{
-		Disks: []Disk{}, GPUs: []gpu.Device{}, Accels: []string{}, Engines: []Engine{}, Python: []Python{}, Models: []ModelCache{}, Notes: []string{},
+		Disks: []Disk{}, GPUs: []gpu.Device{}, Engines: []Engine{}, Python: []Python{}, Models: []ModelCache{}, Notes: []string{},
 		System: System{OS: runtime.GOOS, Arch: runtime.GOARCH}, CPU: CPU{Count: float64(runtime.NumCPU()), Features: []string{}}, Network: Network{Interfaces: []Interface{}}, Took: map[string]Seconds{},
 	}
 	runCtx, cancel := context.WithTimeout(ctx, runTimeout)
@@ -195,18 +192,14 @@ func (p *Probe) queries() []query {
 		}},
 		{"gpus", "the GPUs", func(ctx context.Context) (func(*Facts), []string) {
 			devices, notes := gpu.Probe(ctx)
-			accels := gpu.Accelerators()
-			return func(f *Facts) {
-				f.GPUs = append(f.GPUs, devices...)
-				f.Accels = append(f.Accels, accels...)
-			}, notes
+			return func(f *Facts) { f.GPUs = append(f.GPUs, devices...) }, notes
 		}},
 		{"python", "the Python interpreters", func(ctx context.Context) (func(*Facts), []string) {
-			all, notes := p.pythons.discover(ctx, h, p.tools, p.cfg.Data)
+			all, notes := p.pythons.discover(ctx, h, p.cfg.Data)
 			return func(f *Facts) { f.Python = all }, notes
 		}},
 		{"uv", "uv", func(ctx context.Context) (func(*Facts), []string) {
-			u := h.uv(ctx, p.tools, p.cfg.Data)
+			u := h.uv(ctx, p.cfg.Data)
 			return func(f *Facts) { f.UV = u }, nil
 		}},
 		{"models", "the models", func(ctx context.Context) (func(*Facts), []string) {
@@ -216,7 +209,7 @@ func (p *Probe) queries() []query {
 	}
 	if p.cfg.Engine != NoEngine {
 		all = append(all, query{"engines", "the container engines", func(ctx context.Context) (func(*Facts), []string) {
-			all, notes := h.engines(ctx, p.tools)
+			all, notes := h.engines(ctx)
 			return func(f *Facts) { f.Engines = all }, notes
 		}})
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Python is an interpreter with its packages.
@@ -44,7 +46,10 @@ var packages = []string{
 //go:embed describe.py
 var describeScript string
 
-const maxPythons = 24
+const (
+	maxPythons    = 24
+	maxConcurrent = 4 // queries
+)
 
 // pythonCache caches the reports of interpreters: a query takes longer than a check for changes.
 type pythonCache struct {
@@ -69,18 +74,22 @@ type pythonReport struct {
 }
 
 // discover queries all interpreters. The default one, if there is any, is the first.
-func (p *pythonCache) discover(ctx context.Context, h *host, a *toolRunner, data string) (found []Python, notes []string) {
+func (p *pythonCache) discover(ctx context.Context, h *host, data string) (found []Python, notes []string) {
 	candidates, dropped := h.interpreters(data)
 	if dropped > 0 {
 		notes = append(notes, fmt.Sprintf("only the first %d Python interpreters are used, %d are ignored", maxPythons, dropped))
 	}
 	all := make([]pythonReport, len(candidates))
 	errs := make([]error, len(candidates))
-	var wg sync.WaitGroup
+	var g errgroup.Group
+	g.SetLimit(maxConcurrent)
 	for i, c := range candidates {
-		wg.Go(func() { all[i], errs[i] = p.query(ctx, a, c) })
+		g.Go(func() error {
+			all[i], errs[i] = p.query(ctx, h, c)
+			return nil
+		})
 	}
-	wg.Wait()
+	_ = g.Wait() // errs has the errors
 	found = []Python{}
 	seen := map[string]bool{}
 	for i, report := range all {
@@ -112,14 +121,14 @@ func describePython(c interpreter, report pythonReport) Python {
 }
 
 // query queries one interpreter, unless its cached report is still valid.
-func (p *pythonCache) query(ctx context.Context, a *toolRunner, c interpreter) (pythonReport, error) {
+func (p *pythonCache) query(ctx context.Context, h *host, c interpreter) (pythonReport, error) {
 	p.mu.Lock()
 	cached, ok := p.reports[c.path]
 	p.mu.Unlock()
 	if ok && !c.isDefault && cached.fingerprint == fingerprint(append(cached.report.Folders, c.path)...) { // the default may change without a change of the file
 		return cached.report, nil
 	}
-	out, err := a.run(ctx, c.path, append([]string{"-I", "-c", describeScript}, packages...)...)
+	out, err := h.run(ctx, c.path, append([]string{"-I", "-c", describeScript}, packages...)...)
 	if err != nil {
 		return pythonReport{}, err
 	}
@@ -223,7 +232,7 @@ func majorMinor(version string) string {
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-func (h *host) uv(ctx context.Context, a *toolRunner, data string) *UV {
+func (h *host) uv(ctx context.Context, data string) *UV {
 	u := &UV{Path: lookPath(cmp.Or(h.env("MUSTER_UV"), "uv"))}
 	if own := filepath.Join(data, "tools", "uv", "bin", "uv"); u.Path == "" && !modTime(own).IsZero() {
 		u.Path = own // downloaded by the worker
@@ -231,7 +240,7 @@ func (h *host) uv(ctx context.Context, a *toolRunner, data string) *UV {
 	if u.Path == "" {
 		return nil
 	}
-	out, err := a.run(ctx, u.Path, "--version")
+	out, err := h.run(ctx, u.Path, "--version")
 	if f := strings.Fields(string(out)); err == nil && len(f) > 1 { // uv 0.5.11 (…)
 		u.Version = f[1]
 	}

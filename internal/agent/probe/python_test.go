@@ -47,7 +47,7 @@ func TestDescribe(t *testing.T) {
 	}
 	venv := filepath.Join(t.TempDir(), "venv")
 	if out, err := exec.Command(python, "-m", "venv", "--without-pip", venv).CombinedOutput(); err != nil {
-		t.Skipf("no venv can be made: %v: %s", err, out)
+		t.Skipf("cannot create a venv: %v: %s", err, out)
 	}
 	sites, err := filepath.Glob(filepath.Join(venv, "lib", "python3*", "site-packages"))
 	if err != nil || len(sites) != 1 {
@@ -74,11 +74,10 @@ func TestDescribe(t *testing.T) {
 	h := fakeHost(nil)
 	h.env = func(name string) string { return map[string]string{"VIRTUAL_ENV": venv}[name] }
 	var p pythonCache
-	asker := newToolRunner()
-	asker.timeout = time.Minute // all of them are to answer, also where all is slow
+	h.toolTimeout = time.Minute // all of them are to answer, also where all is slow
 	find := func() *Python {
 		t.Helper()
-		found, notes := p.discover(t.Context(), h, asker, "")
+		found, notes := p.discover(t.Context(), h, "")
 		i := slices.IndexFunc(found, func(o Python) bool { return strings.HasPrefix(o.Path, venv) })
 		if i < 0 {
 			t.Fatalf("the venv is not among %+v; notes %q", found, notes)
@@ -157,7 +156,7 @@ func TestInterpreters(t *testing.T) {
 	t.Setenv("PATH", os.Getenv("PATH")+":"+theirs)
 	h.canReach = func(dir string) bool { return dir == theirs }
 	if found, _ = h.interpreters(filepath.Join(home, "data")); len(found) != 1 || found[0].path != conda || !found[0].isDefault {
-		t.Errorf("where tasks come to %s only, there are %+v", theirs, found)
+		t.Errorf("if tasks can reach only %s: got %+v", theirs, found)
 	}
 }
 

@@ -20,7 +20,6 @@ func tags(f *Facts) []string {
 	for i := range f.GPUs {
 		t.device(&f.GPUs[i])
 	}
-	t.add(f.Accels...)
 	for i := range f.Engines {
 		t.add(f.Engines[i].Name)
 		if slices.Contains(f.Engines[i].GPUs, "nvidia") && slices.Contains(t, "nvidia") {

@@ -1,19 +1,5 @@
 package run
 
-import "context"
-
-// Containers creates containers for attempts. The Supervisor starts and supervises them, given StartSpec.Container. Its methods may be
-// called concurrently.
-type Containers interface {
-	// Ready returns why no container can run now, nil if one can. It does not block.
-	Ready() error
-	// Create pulls the image as the spec's pull policy says and creates a container, which is not started. logLine writes to the task's
-	// log, step sets its step. A failure is a TaskError and leaves no container behind.
-	Create(ctx context.Context, b *ContainerSpec, logLine, step func(string)) (*Container, error)
-	// Remove ends a container and removes it with everything that was created for it. A missing container is not an error.
-	Remove(ctx context.Context, c *Container) error
-}
-
 // ContainerSpec is what an attempt's container needs, in addition to the image, options and network of its spec. All paths but sources of
 // mounts are paths in the container.
 type ContainerSpec struct {

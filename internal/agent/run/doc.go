@@ -1,5 +1,5 @@
-// Package run defines how a worker executes tasks: the Executor contract, what executors share (Deps), the parent of the processes
-// (Supervisor), and the protocol between a task and Muster (ParseLine). Package runtest holds the contract as tests.
+// Package run defines how a worker executes tasks: the Executor contract, the parent of the processes (Supervisor) with what it starts
+// (StartSpec, IsolationSpec, Container), and the protocol between a task and Muster (ParseLine). Package runtest holds the contract as tests.
 //
 // # What a task is promised
 //

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -14,19 +13,19 @@ import (
 
 // Task is one attempt to execute. ${…} in Spec is resolved.
 type Task struct {
-	Attempt muster.AttemptID `json:"attempt"`
-	Job     string           `json:"job,omitempty"`     // the job's UID, see muster.Job; "" in tasks that an older worker started
-	Group   string           `json:"group"`             // the stage's name
-	Element string           `json:"element,omitempty"` // of an array or matrix
-	Spec    *muster.TaskSpec `json:"spec"`
-	Grant   muster.Grant     `json:"grant"`
-	Inputs  []Input          `json:"inputs,omitempty"`
+	Attempt muster.AttemptID   `json:"attempt"`
+	Job     string             `json:"job,omitempty"`     // the job's UID, see muster.Job; "" in tasks that an older worker started
+	Group   string             `json:"group"`             // the stage's name
+	Element string             `json:"element,omitempty"` // of an array or matrix
+	Spec    *muster.TaskSpec   `json:"spec"`
+	Grant   muster.Grant       `json:"grant"`
+	Inputs  []muster.InputFile `json:"inputs,omitempty"`
 
-	Checkpoint string        `json:"checkpoint,omitempty"` // SHA-256 of the muster.Tree that an earlier attempt saved; "" for none
-	Gang       *Gang         `json:"gang,omitempty"`       // nil if it is not a member of one
-	Port       io.Closer     `json:"-"`                    // reserves Gang.Port for the process, or nil: see ReleasePort
-	Assigned   time.Duration `json:"assigned"`             // when the worker received it, by BootClock
-	Recovered  *Recovered    `json:"-"`                    // set if the previous process of the worker started it: continue from there
+	Checkpoint string             `json:"checkpoint,omitempty"` // SHA-256 of the muster.Tree that an earlier attempt saved; "" for none
+	Gang       *muster.Membership `json:"gang,omitempty"`       // nil if it is not a member of one
+	Port       io.Closer          `json:"-"`                    // reserves Gang.Port for the process, or nil: see ReleasePort
+	Assigned   time.Duration      `json:"assigned"`             // when the worker received it, by BootClock
+	Recovered  *Recovered         `json:"-"`                    // set if the previous process of the worker started it: continue from there
 }
 
 // ReleasePort frees the port of the gang for the process, which is about to start and listen there. Other programs could take it in
@@ -52,21 +51,6 @@ func (h *Recovered) Task() (*Task, error) {
 		return nil, Failf(muster.WorkerInternal, "the state that was stored at its start is of another attempt")
 	}
 	return t, nil
-}
-
-// Gang is the place of a task in its gang.
-type Gang struct {
-	Rank   int    `json:"rank"`
-	Size   int    `json:"size"`
-	Master string `json:"master"` // host name or address of the worker of rank 0
-	Port   int    `json:"port"`   // of the master
-}
-
-// Input is an artifact that must be in the task's folder before it starts.
-type Input struct {
-	Path   string `json:"path"`
-	SHA256 string `json:"sha256"`
-	Size   int64  `json:"size"`
 }
 
 // Executor runs the tasks of one kind.
@@ -124,16 +108,6 @@ var (
 // ErrDetach is the cause with which a task's context is cancelled to leave its process to the next process of the worker: the executor
 // returns at once, stops nothing and removes nothing. Its report is ignored.
 var ErrDetach = errors.New("the worker detached from its tasks")
-
-// Transfer moves blobs between the server and the worker.
-type Transfer interface {
-	// Fetch writes a blob to path, which must not exist, and verifies it.
-	Fetch(ctx context.Context, sha256 string, size int64, path string) error
-	// FetchTree writes the files of a muster.Tree, given by the hash of its JSON form, to the folder dir, and nothing outside dir.
-	FetchTree(ctx context.Context, sha256, dir string) error
-	// UploadFile uploads a regular file, unless the server has its bytes already. f is at its start.
-	UploadFile(ctx context.Context, f *os.File) (sha256 string, size int64, err error)
-}
 
 // Logs is the worker's local store of output. The worker writes the log of an attempt until its process starts, then only the Supervisor
 // does.

@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Fetch implements run.Transfer. Its errors are run.TaskErrors.
+// Fetch implements process.Transfer. Its errors are run.TaskErrors.
 func (c *Client) Fetch(ctx context.Context, sha string, size int64, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a task's input, in the task's folder
 	if err != nil {

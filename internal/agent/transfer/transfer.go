@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/origin"
 )
@@ -53,8 +52,6 @@ type Client struct {
 	slots    chan struct{}
 	throttle *throttle
 }
-
-var _ run.Transfer = (*Client)(nil)
 
 // New returns a client and creates its cache folder.
 func New(cfg Config) (*Client, error) {

@@ -23,7 +23,7 @@ const (
 	maxFiles = 500_000  // entries of a tree
 )
 
-// FetchTree implements run.Transfer. Its errors are run.TaskErrors. The tree is not trusted: nothing is written outside dir, and no
+// FetchTree implements process.Transfer. Its errors are run.TaskErrors. The tree is not trusted: nothing is written outside dir, and no
 // link in it points outside.
 func (c *Client) FetchTree(ctx context.Context, sha, dir string) error {
 	tree, err := c.tree(ctx, sha)

@@ -20,7 +20,7 @@ import (
 // headerOffset is the number of bytes that the server has, in requests and responses.
 const headerOffset = "Upload-Offset"
 
-// UploadFile implements run.Transfer. Its errors are run.TaskErrors.
+// UploadFile implements process.Transfer. Its errors are run.TaskErrors.
 func (c *Client) UploadFile(ctx context.Context, f *os.File) (sha string, size int64, err error) {
 	sha, size, err = c.send(ctx, f)
 	if err != nil {

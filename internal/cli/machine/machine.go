@@ -130,7 +130,6 @@ func (d *renderer) machine(title string) error {
 		memory += fmt.Sprintf("; swap %s, %s free", m.SwapTotal, m.SwapFree)
 	}
 	d.addWrapped(&f, "memory", memory)
-	f.Add("accelerators", strings.Join(d.f.Accels, " "))
 	return d.details(title, &f)
 }
 

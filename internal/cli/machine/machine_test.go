@@ -44,7 +44,6 @@ func TestDraw(t *testing.T) {
 			},
 			{GPU: muster.GPU{UUID: "GPU-2", Index: 1, Name: "GB10"}},
 		},
-		Accels:  []string{"npu"},
 		Engines: []probe.Engine{{Name: "docker", Version: "24.0.7", Socket: "/var/run/docker.sock", Rootless: true, Runtimes: []string{"nvidia", "runc"}, GPUs: []string{"nvidia"}}},
 		Python:  []probe.Python{{Path: "/usr/bin/python3", Version: "3.11.2", Default: true, Packages: map[string]string{"torch": "2.4.0", "numpy": "2.0.1"}, Torch: "cuda 12.1"}},
 		UV:      &probe.UV{Path: "/usr/bin/uv", Version: "0.4.1"},
@@ -56,7 +55,7 @@ func TestDraw(t *testing.T) {
 	}
 	text := draw(t, f, 0, false)
 	for _, want := range []string{
-		"system        debian 12, linux amd64, kernel 6.1.0, virtualized by kvm\n", "4 cores, 8 threads, 1 socket; limited to 3.5",
+		"system     debian 12, linux amd64, kernel 6.1.0, virtualized by kvm\n", "4 cores, 8 threads, 1 socket; limited to 3.5",
 		"16GiB, 10GiB available, limited to 8GiB; swap 1GiB, 512MiB free", "the worker's data", "read-only",
 		"NETWORK (transfers limited to 20MiB/s)", "2.5Gbit/s", "100Mbit/s", "GPUS (probed in 43ms)", "3GiB/24GiB", "50%", "61°C", "143/300W", "shared",
 		"XID 79: it has fallen off the bus, MIG 1g.6gb, 2 memory errors, used by 1", "nvidia runc", "rootless", "numpy 2.0.1, torch 2.4.0 (cuda 12.1)",
@@ -68,7 +67,7 @@ func TestDraw(t *testing.T) {
 		}
 	}
 	if !strings.Contains(draw(t, f, 0, true), "a b c d e f") {
-		t.Error("wide leaves names of models out")
+		t.Error("wide omits names of models")
 	}
 	for _, width := range []int{40, 60, 80, 120} {
 		narrow := draw(t, f, width, false)
@@ -83,12 +82,12 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestDrawNothing holds that what is not there is left out.
+// TestDrawNothing checks that missing facts are omitted.
 func TestDrawNothing(t *testing.T) {
 	text := draw(t, &probe.Facts{}, 80, false)
 	for _, title := range []string{"CONTAINERS", "PYTHON", "MODELS", "LIMITS", "NETWORK"} {
 		if strings.Contains(text, title) {
-			t.Errorf("there is nothing to tell under %s:\n%s", title, text)
+			t.Errorf("nothing is documented under %s:\n%s", title, text)
 		}
 	}
 	if !strings.Contains(text, "GPUS\nnone  accessible to this user\n") || strings.HasPrefix(text, "\n") {

@@ -105,10 +105,7 @@ type entry struct {
 }
 
 func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) error {
-	disk, err := r.Disk()
-	if err != nil {
-		return err
-	}
+	disk := r.Disk()
 	kinds := map[string][]string{}
 	for _, k := range kind.Embedded() {
 		names := []string{k.Runtime}
@@ -140,7 +137,7 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 		},
 		Rows: func(yield func(entry, error) bool) {
 			for _, e := range list {
-				if !yield(entry{e, disk.Exclusive[e.Name], append([]string{}, kinds[e.Name]...)}, nil) {
+				if !yield(entry{e, disk.Own[e.Name], append([]string{}, kinds[e.Name]...)}, nil) {
 					return
 				}
 			}

@@ -45,7 +45,7 @@ type env struct {
 	seq           int
 }
 
-// lockedWriter is where a command writes to.
+// lockedWriter is the output of a command.
 type lockedWriter struct {
 	env *env
 	buf *bytes.Buffer
@@ -168,7 +168,7 @@ func (w *env) watch(format app.OutputOptions, terminal bool) (wait func() error)
 	return wait
 }
 
-// waitOutput waits until what was written, and said, is this.
+// waitOutput waits for this output and these messages.
 func (w *env) waitOutput(out, messages string) {
 	w.t.Helper()
 	var gotOut, gotText string
@@ -180,7 +180,7 @@ func (w *env) waitOutput(out, messages string) {
 			return
 		}
 	}
-	w.t.Fatalf("written:\n%q\nwant:\n%q\nsaid:\n%q\nwant:\n%q", gotOut, out, gotText, messages)
+	w.t.Fatalf("written:\n%q\nwant:\n%q\nlogged:\n%q\nwant:\n%q", gotOut, out, gotText, messages)
 }
 
 func (w *env) hasMessage(text string) bool {
@@ -234,8 +234,8 @@ func TestFormats(t *testing.T) {
 	w.waitOutput("NAME  STATE      LOAD\n", "there is nothing\n")
 }
 
-// A broken connection is said once, and what was missed is printed after it.
-func TestALostConnection(t *testing.T) {
+// A broken connection is reported once, and missed changes are printed after it.
+func TestLostConnection(t *testing.T) {
 	w := newEnv(t, item{"a", "queued", 0})
 	w.watch(app.OutputOptions{}, false)
 	text := "NAME  STATE      LOAD\na     queued        0\n"
@@ -253,12 +253,12 @@ func TestALostConnection(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := strings.Count(w.messages.String(), "; reconnecting"); n != 1 {
-		t.Errorf("the loss is said %d times: %s", n, w.messages.String())
+		t.Errorf("the loss is logged %d times: %s", n, w.messages.String())
 	}
 }
 
 // A connection that resumes without any event is back, and changes that came just before the loss are printed.
-func TestALostConnectionResumes(t *testing.T) {
+func TestLostConnectionResumes(t *testing.T) {
 	w := newEnv(t, item{"a", "queued", 0})
 	w.resumes = true
 	w.watch(app.OutputOptions{}, false)

@@ -90,7 +90,7 @@ func (f *Stream) runOnce(ctx context.Context) (sampled bool, err error) {
 		return false, ErrMissing
 	}
 	if stuckTools.has(path) {
-		return false, fmt.Errorf("an earlier %s still hangs in the driver", filepath.Base(path))
+		return false, fmt.Errorf("an earlier %s still hangs", filepath.Base(path))
 	}
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package tool runs the programs of GPU vendors, once or permanently, and parses the values that they print.
+// Package tool runs the programs of GPU vendors, once or permanently, and parses the values that they print. Output also runs other
+// programs that describe the machine.
 //
 // They may be missing, hang with the driver, print anything, and differ between versions. So each runs in a process group of its own and
 // is killed, with all that it started, after five seconds, or three intervals without a sample. No second instance is started of a tool
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,15 +36,20 @@ var ErrMissing = errors.New("is not on the PATH")
 // matters and fail. It takes no longer than Timeout and the time to kill the tool. The error is ErrMissing if the tool is not on the
 // PATH.
 func Output(ctx context.Context, name string, args ...string) (string, error) {
+	return OutputWithin(ctx, Timeout, name, args...)
+}
+
+// OutputWithin is Output with another timeout.
+func OutputWithin(ctx context.Context, timeout time.Duration, name string, args ...string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return "", fmt.Errorf("%s %w", name, ErrMissing)
 	}
 	name = filepath.Base(path)
 	if stuckTools.has(path) {
-		return "", fmt.Errorf("an earlier %s still hangs in the driver: restart the machine or reload the driver", name)
+		return "", fmt.Errorf("an earlier %s still hangs: restart the machine, or reload the driver that it uses", name)
 	}
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	out, stderr := limitedBuffer{limit: maxOutput}, limitedBuffer{limit: maxStderr}
 	cmd := command(path, args...)
@@ -57,14 +64,14 @@ func Output(ctx context.Context, name string, args ...string) (string, error) {
 		err = r.err
 	case <-ctx.Done():
 		if !r.kill() {
-			return "", fmt.Errorf("%s did not answer within %s and cannot be killed: restart the machine or reload the driver", name, Timeout)
+			return "", fmt.Errorf("%s did not answer within %s and cannot be killed: restart the machine, or reload the driver that it uses", name, timeout)
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return "", fmt.Errorf("%s was interrupted: %w", name, ctx.Err())
 		}
-		return "", fmt.Errorf("%s did not answer within %s and was killed; the driver may need a reset, or persistence mode", name, Timeout)
+		return "", fmt.Errorf("%s did not answer within %s and was killed", name, timeout)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		// Its own messages before the driver's, which nvidia-smi prints on standard output.
 		return out.String(), fmt.Errorf("%s failed (%w): %s", name, err, FirstLine(stderr.String()+"\n"+out.String()))
 	}
@@ -74,10 +81,13 @@ func Output(ctx context.Context, name string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// command prepares a tool in a process group of its own, with texts and times that do not depend on the locale.
+// command prepares a tool in a process group of its own, with texts and times that do not depend on the locale, and without Muster's
+// variables, some of which are tokens.
 func command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...) //nolint:noctx // ends by killing its group, where a context would kill the leader only
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=C", "TZ=UTC")
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "MUSTER_") })
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "LANG=C", "LANGUAGE=C", "TZ=UTC")
+	cmd.Dir = filepath.VolumeName(path) + string(filepath.Separator)
 	setProcessGroup(cmd)
 	return cmd
 }

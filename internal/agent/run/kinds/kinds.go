@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/modelpool"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/agent/run/python"
@@ -17,11 +18,28 @@ import (
 
 // Config configures the executors.
 type Config struct {
-	Deps       *run.Deps
+	Deps       *process.Deps
+	Runtimes   Runtimes  // nil: this worker has none
+	ModelPool  ModelPool // nil: no models are kept loaded between tasks
 	OwnerKinds []OwnerKind
 	Options    []string // environment entries for all tasks, from the worker's owner
 	// Program returns the path of a copy of this program that tasks may execute; portable: also in containers.
 	Program func(portable bool) (string, error)
+}
+
+// Runtimes builds the runtimes of one worker. Its methods may be called concurrently.
+type Runtimes interface {
+	// Get returns a runtime, and builds it if needed. A failure is a TaskError, with reason Dependency if something is missing.
+	Get(ctx context.Context, name string, observer run.Observer) (*run.Runtime, error)
+	// ModuleDirs returns the folders with the modules of a runtime's kinds, for an image that has the packages itself.
+	ModuleDirs(name string) ([]string, error)
+}
+
+// ModelPool keeps model servers. Its methods may be called concurrently.
+type ModelPool interface {
+	// Acquire returns the socket path of a model server, which it starts if needed. The server is not evicted before release is called.
+	// No task depends on a server: after an error, such as not enough memory, the task loads the model itself.
+	Acquire(ctx context.Context, want *modelpool.Request, observer run.Observer) (path string, release func(), err error)
 }
 
 // New returns an executor for each kind of Muster and of the owner.
@@ -30,7 +48,7 @@ func New(cfg Config) ([]run.Executor, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", cfg.Deps.Dir, err)
 	}
-	envs, err := python.New(cfg.Deps, false)
+	envs, err := python.New(&cfg.Deps.Deps)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +66,7 @@ func New(cfg Config) ([]run.Executor, error) {
 	}
 	var list []run.Executor
 	for _, d := range all {
-		e, err := process.NewKind(cfg.Deps, d.Name, process.KindHooks{OwnEntrypoint: true, Program: d.prepare, Runtime: d.buildVenv})
+		e, err := process.NewKind(cfg.Deps, d.Name, process.KindHooks{OwnEntrypoint: true, Program: d.prepare, Python: envs.GetFor})
 		if err != nil {
 			return nil, err
 		}
@@ -119,7 +137,7 @@ func (d *definition) prepare(ctx context.Context, a *process.Attempt) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	if len(d.ModelHost) > 0 && d.shared.Deps.ModelPool != nil && !a.InContainer() && spec.Launcher == "" &&
+	if len(d.ModelHost) > 0 && d.shared.ModelPool != nil && !a.InContainer() && spec.Launcher == "" &&
 		(spec.Network == "" || spec.Network == muster.NetworkHost) { // a model server has the worker's network
 		a.SetModelServer(p.modelServerKey(), p.startModelServer)
 	}
@@ -147,16 +165,6 @@ func commandArgv(c *muster.Command) []string {
 		return c.Argv
 	}
 	return []string{"/bin/sh", "-c", c.Shell}
-}
-
-// buildVenv builds the environment that the stage asks for.
-func (d *definition) buildVenv(ctx context.Context, a *process.Attempt) (string, error) {
-	root, err := a.OpenRoot()
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = root.Close() }()
-	return d.shared.envs.Build(ctx, a.Task.Spec.Python, root, run.Observer{Step: a.SetStep, LogLine: a.LogLine})
 }
 
 // modelsDir returns the folder of models and creates it if necessary.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/modelpool"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/kind"
@@ -101,10 +102,10 @@ func (p *taskSetup) exposeModules(name string) error {
 	if name == "" {
 		return nil
 	}
-	if p.d.shared.Deps.Runtimes == nil {
+	if p.d.shared.Runtimes == nil {
 		return errNoRuntimes
 	}
-	dirs, err := p.d.shared.Deps.Runtimes.ModuleDirs(name)
+	dirs, err := p.d.shared.Runtimes.ModuleDirs(name)
 	if err != nil {
 		return err
 	}
@@ -122,10 +123,10 @@ var errNoRuntimes = run.Failf(muster.Dependency, "this worker has no Python runt
 
 // useRuntime uses a runtime of Muster.
 func (p *taskSetup) useRuntime(ctx context.Context, name string) error {
-	if p.d.shared.Deps.Runtimes == nil {
+	if p.d.shared.Runtimes == nil {
 		return errNoRuntimes
 	}
-	rt, err := p.d.shared.Deps.Runtimes.Get(ctx, name, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine, Requester: "task " + p.a.Task.Attempt.Task.String()})
+	rt, err := p.d.shared.Runtimes.Get(ctx, name, p.a.Observer())
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (p *taskSetup) buildVenv(ctx context.Context) error {
 		return run.Failf(muster.WorkerInternal, "read the folder of kind %s: %w", p.d.Name, err)
 	}
 	defer func() { _ = root.Close() }()
-	p.venv, err = p.d.shared.envs.Build(ctx, p.d.Python, root, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine})
+	p.venv, err = p.d.shared.envs.GetFor(ctx, p.d.Python, root, p.a.Observer())
 	if err != nil {
 		return err
 	}
@@ -205,13 +206,13 @@ func (p *taskSetup) modelServerKey() string {
 }
 
 // modelServer returns the definition of the task's model server.
-func (p *taskSetup) modelServer() (*run.ModelServer, error) {
+func (p *taskSetup) modelServer() (*modelpool.Request, error) {
 	argv, err := p.resolveEntry(p.d.ModelHost)
 	if err != nil {
 		return nil, err
 	}
 	grant := &p.a.Task.Grant
-	h := &run.ModelServer{
+	h := &modelpool.Request{
 		Key: p.modelServerKey(), Argv: argv, ReadDirs: p.readDirs, Attempt: p.a.Task.Attempt,
 		GPUs: grant.GPUs, CPUs: grant.CPUs, Memory: grant.Memory,
 		Env: slices.Concat(p.d.shared.Options, []string{
@@ -246,7 +247,7 @@ func (p *taskSetup) startModelServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	socket, release, err := p.d.shared.Deps.ModelPool.Acquire(ctx, h, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine})
+	socket, release, err := p.d.shared.ModelPool.Acquire(ctx, h, p.a.Observer())
 	if err != nil {
 		p.a.LogLine("loading the model only for this task: " + err.Error())
 		return nil //nolint:nilerr // the task is only slower

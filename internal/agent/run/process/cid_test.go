@@ -14,7 +14,7 @@ import (
 )
 
 // fakeTransfer takes uploads.
-type fakeTransfer struct{ run.Transfer }
+type fakeTransfer struct{ Transfer }
 
 func (fakeTransfer) UploadFile(context.Context, *os.File) (string, int64, error) {
 	return "sha", 1, nil
@@ -33,7 +33,7 @@ func TestResultsGetContentIdentifiers(t *testing.T) {
 		{name: "grown too large", result: "[" + strings.Repeat(`"ipfs://{model.pt}",`, 8000) + "1]", wrong: "larger than"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a := &Attempt{base: t.TempDir(), Task: &run.Task{Spec: &muster.TaskSpec{}}, executor: &Executor{deps: &run.Deps{Transfer: fakeTransfer{}}}}
+			a := &Attempt{base: t.TempDir(), Task: &run.Task{Spec: &muster.TaskSpec{}}, executor: &Executor{deps: &Deps{Transfer: fakeTransfer{}}}}
 			a.Dir = filepath.Join(a.base, "work")
 			mkdir(t, a.Dir)
 			mkdir(t, a.outDir())

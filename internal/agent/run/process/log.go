@@ -26,7 +26,7 @@ type attemptLog struct {
 }
 
 // newAttemptLog returns the log of an attempt. It keeps working after ctx ends.
-func newAttemptLog(ctx context.Context, deps *run.Deps, id muster.AttemptID, reporter run.Reporter) *attemptLog {
+func newAttemptLog(ctx context.Context, deps *Deps, id muster.AttemptID, reporter run.Reporter) *attemptLog {
 	ctx = context.WithoutCancel(ctx)
 	appendFunc := func(offset int64, data []byte) (int64, error) {
 		ctx, cancel := context.WithTimeout(ctx, appendTimeout)

@@ -18,8 +18,8 @@ import (
 type KindHooks struct {
 	// Program returns the command to execute, nil for that of the spec. It may write to the task's folder.
 	Program func(ctx context.Context, a *Attempt) ([]string, error)
-	// Runtime prepares a Python environment and returns its folder, or "".
-	Runtime func(ctx context.Context, a *Attempt) (string, error)
+	// Python builds the Python environment that a spec asks for, with files of root, and returns its folder. nil: the kind has none.
+	Python func(ctx context.Context, p *muster.Python, root *os.Root, observer run.Observer) (string, error)
 	// OwnEntrypoint is true for a kind with its own program. Program is called again for a task that falls back from a container
 	// to a process.
 	OwnEntrypoint bool
@@ -28,7 +28,7 @@ type KindHooks struct {
 // Executor runs the tasks of one kind as processes, or in containers.
 type Executor struct {
 	kind             string
-	deps             *run.Deps
+	deps             *Deps
 	dir              string // deps.Dir, absolute
 	tasks            string // the folder of attempts
 	kindHooks        KindHooks
@@ -40,10 +40,10 @@ type Executor struct {
 }
 
 // New returns the executor of the kind process.
-func New(deps *run.Deps) (*Executor, error) { return NewKind(deps, muster.KindProcess, KindHooks{}) }
+func New(deps *Deps) (*Executor, error) { return NewKind(deps, muster.KindProcess, KindHooks{}) }
 
 // NewKind returns an executor for a kind that is executed as a process.
-func NewKind(deps *run.Deps, kind string, hooks KindHooks) (*Executor, error) {
+func NewKind(deps *Deps, kind string, hooks KindHooks) (*Executor, error) {
 	dir, err := filepath.Abs(deps.Dir)
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", deps.Dir, err)

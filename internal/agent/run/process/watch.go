@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/liveoutput"
+	"github.com/muster-dev/muster/internal/agent/meter"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -14,7 +15,7 @@ import (
 func (a *Attempt) wait(ctx context.Context) error {
 	stopMeter := func() muster.Usage { return muster.Usage{} }
 	if m := a.executor.deps.Meter; m != nil && a.proc.Exit() == nil {
-		stopMeter = m.Watch(&run.Subject{Task: a.Task, Pid: a.proc.Pid(), Isolation: a.isolation, Folders: a.runFolders()}, meterHandler{a})
+		stopMeter = m.Watch(&meter.Subject{Task: a.Task, Pid: a.proc.Pid(), Isolation: a.isolation, Folders: a.runFolders()}, meterHandler{a})
 	}
 	a.startSaving()
 	defer a.stopSaving()

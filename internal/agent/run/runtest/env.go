@@ -19,14 +19,15 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/agent/shim"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// Env is the environment of executors under test: it implements the dependencies of run.Deps in memory. Its methods may be called
+// Env is the environment of executors under test: it implements the dependencies of process.Deps in memory. Its methods may be called
 // concurrently.
 type Env struct {
-	Deps *run.Deps
+	Deps *process.Deps
 
 	logs    *tasklog.Dir
 	command []string // starts a shim; nil: the shim is part of this process
@@ -45,7 +46,7 @@ func NewEnv(tb testing.TB, command ...string) *Env {
 		command: command, blobs: map[string][]byte{}, trees: map[string]map[string]string{}, uploaded: map[string][]byte{},
 	}
 	dir := filepath.Join(tb.TempDir(), "data")
-	w.Deps = &run.Deps{Dir: dir, Transfer: w, Logs: w, Log: slog.New(slog.DiscardHandler)}
+	w.Deps = &process.Deps{Deps: run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)}, Transfer: w, Logs: w}
 	for _, d := range []string{dir, SharedDir(w.Deps)} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			tb.Fatal(err)
@@ -66,7 +67,7 @@ func NewEnv(tb testing.TB, command ...string) *Env {
 }
 
 // SharedDir returns a folder outside the worker's data dir that tasks must be able to read.
-func SharedDir(deps *run.Deps) string { return filepath.Join(filepath.Dir(deps.Dir), "aside") }
+func SharedDir(deps *process.Deps) string { return filepath.Join(filepath.Dir(deps.Dir), "aside") }
 
 // Restart replaces the supervisor like a restart of the worker. Earlier executors must be detached; new ones must be opened.
 func (w *Env) Restart(tb testing.TB) {
@@ -128,7 +129,7 @@ func (w *Env) Tree(files map[string]string) string {
 	return "sha256:" + hash
 }
 
-// Fetch implements run.Transfer.
+// Fetch implements process.Transfer.
 func (w *Env) Fetch(_ context.Context, hash string, size int64, path string) error {
 	w.mu.Lock()
 	data, ok := w.blobs[hash]
@@ -144,7 +145,7 @@ func (w *Env) Fetch(_ context.Context, hash string, size int64, path string) err
 	return errors.Join(err, f.Close())
 }
 
-// FetchTree implements run.Transfer.
+// FetchTree implements process.Transfer.
 func (w *Env) FetchTree(_ context.Context, hash, dir string) error {
 	w.mu.Lock()
 	files, ok := w.trees[hash]
@@ -164,7 +165,7 @@ func (w *Env) FetchTree(_ context.Context, hash, dir string) error {
 	return nil
 }
 
-// UploadFile implements run.Transfer.
+// UploadFile implements process.Transfer.
 func (w *Env) UploadFile(ctx context.Context, f *os.File) (string, int64, error) {
 	if ctx.Err() != nil {
 		return "", 0, context.Cause(ctx)

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/meter"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/testkit"
 )
@@ -46,7 +48,7 @@ type fakeMeter struct {
 	exceeded *run.Stopped
 }
 
-func (m *fakeMeter) Watch(s *run.Subject, w run.MeterHandler) func() muster.Usage {
+func (m *fakeMeter) Watch(s *meter.Subject, w meter.Handler) func() muster.Usage {
 	if s.Pid.PID == 0 || s.Task == nil {
 		return func() muster.Usage { return muster.Usage{} }
 	}
@@ -94,7 +96,7 @@ func isolation(t *testing.T, o suite) {
 			{run.CgroupStats{OOMKills: new(1), PIDsDenied: new(1)}, "exit 0", muster.NoReason, nil},
 		} {
 			l := &fakeIsolator{stats: c.stats}
-			b := open(t, o, func(e *run.Deps) { e.Isolator = l })
+			b := open(t, o, func(e *process.Deps) { e.Isolator = l })
 			task := b.task(c.shell)
 			task.Grant = muster.Grant{Memory: 1 << 30, PIDs: 64}
 			r := b.done(t, task)
@@ -117,7 +119,7 @@ func isolation(t *testing.T, o suite) {
 	o.run(t, "what the meter finds too much ends it, and its samples are kept", func(t *testing.T) {
 		m := &fakeMeter{usage: muster.Usage{DiskPeak: 9 << 20, CPUSeconds: 1000}}
 		m.exceeded = &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.DiskLimit, Message: "its folders have 9MiB"}
-		b := open(t, o, func(e *run.Deps) { e.Meter = m })
+		b := open(t, o, func(e *process.Deps) { e.Meter = m })
 		task := b.task("exec sleep 1000")
 		r := b.done(t, task)
 		want(t, r, muster.AttemptFailed, muster.DiskLimit, "9MiB")
@@ -146,7 +148,7 @@ func isolation(t *testing.T, o suite) {
 			"sleep 1000":  {fault, muster.GPUFault}, // until its timeout
 		} {
 			d := &fakeDevices{fault: c.fault}
-			b := open(t, o, func(e *run.Deps) { e.GPUs = d })
+			b := open(t, o, func(e *process.Deps) { e.GPUs = d })
 			task := b.task(shell)
 			if shell == "./not-there" {
 				task.Spec.Run = &muster.Command{Argv: []string{shell}}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/testkit"
 )
@@ -66,7 +67,7 @@ func output(t *testing.T, o suite) {
 		}
 	})
 	o.run(t, "up to a limit that the log states once", func(t *testing.T) {
-		b := open(t, o, func(e *run.Deps) { e.LogCap = 100_000 })
+		b := open(t, o, func(e *process.Deps) { e.LogCap = 100_000 })
 		task := b.task("yes 0123456789 | head -n 90000; echo '::muster progress=1'; echo after >&2")
 		recorder := NewRecorder()
 		r := b.x.Run(t.Context(), task, recorder)
@@ -82,7 +83,7 @@ func output(t *testing.T, o suite) {
 		}
 	})
 	o.run(t, "and a task that prints too fast is slowed", func(t *testing.T) {
-		b := open(t, o, func(e *run.Deps) { e.LogRate = 4 << 20 })
+		b := open(t, o, func(e *process.Deps) { e.LogRate = 4 << 20 })
 		// The burst passes at once; the rest takes a second and a half, but for what is on its way when the task ends.
 		r := b.done(t, b.task(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' '\\n' | tr -d '\\n'; head -c %d /dev/zero", 1, run.LogBurst+6<<20)))
 		wantSuccess(t, r)
@@ -98,7 +99,7 @@ func environment(t *testing.T, o suite) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
 	t.Setenv("CUDA_VISIBLE_DEVICES", "7")
 	t.Setenv("TZ", "Europe/Vienna")
-	b := open(t, o, func(e *run.Deps) { e.GPUs = &fakeDevices{} })
+	b := open(t, o, func(e *process.Deps) { e.GPUs = &fakeDevices{} })
 	task := b.task("env -0 | tr '\\0' '\\n'; pwd; ls -A")
 	task.Spec.Matrix = &muster.Matrix{Axes: []muster.Axis{{Name: "lr", Values: []string{"0.1", "0.01,x"}}, {Name: "random-seed", Values: []string{"1", "2", "3"}}}}
 	task.Element = "lr=0.01,x,random-seed=2"
@@ -243,7 +244,7 @@ func outputs(t *testing.T, o suite) {
 	o.run(t, "inputs and files are there when it starts", func(t *testing.T) {
 		task := b.task("cat a/b/in.txt own.sh; test -x own.sh")
 		task.Spec.Files = b.Tree(map[string]string{"own.sh": "old", "a/b/in.txt": "replaced"})
-		task.Inputs = []run.Input{{Path: "a/b/in.txt", SHA256: b.Blob("data "), Size: 5}}
+		task.Inputs = []muster.InputFile{{Path: "a/b/in.txt", SHA256: b.Blob("data "), Size: 5}}
 		recorder := NewRecorder()
 		ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 		defer cancel()

@@ -17,12 +17,13 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // OpenFunc returns the executor under test for an environment.
-type OpenFunc func(deps *run.Deps) (run.Executor, error)
+type OpenFunc func(deps *process.Deps) (run.Executor, error)
 
 // suite opens executors and starts their shims.
 type suite struct {
@@ -50,7 +51,7 @@ type harness struct {
 	next atomic.Int64
 }
 
-func open(t *testing.T, o suite, configure ...func(*run.Deps)) *harness {
+func open(t *testing.T, o suite, configure ...func(*process.Deps)) *harness {
 	t.Helper()
 	b := &harness{Env: NewEnv(t, o.command...)}
 	for _, f := range configure {
@@ -241,10 +242,10 @@ func starts(t *testing.T, o suite) {
 	failing([]string{"./sub"}, map[string]string{"sub/x": ""}, "is a folder")
 
 	task := b.task("true")
-	task.Inputs = []run.Input{{Path: "../escape", SHA256: b.Blob("x"), Size: 1}}
+	task.Inputs = []muster.InputFile{{Path: "../escape", SHA256: b.Blob("x"), Size: 1}}
 	want(t, b.done(t, task), muster.AttemptFailed, muster.TaskInvalid, "outside the task's folder")
 	task = b.task("true")
-	task.Inputs = []run.Input{{Path: "model.pt", SHA256: strings.Repeat("0", 64), Size: 1}}
+	task.Inputs = []muster.InputFile{{Path: "model.pt", SHA256: strings.Repeat("0", 64), Size: 1}}
 	want(t, b.done(t, task), muster.AttemptFailed, muster.FetchFailed, "model.pt")
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/agent/run/runtest"
 	"github.com/muster-dev/muster/internal/agent/run/script"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -22,7 +23,7 @@ func TestContract(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the contract of process is enough for -short")
 	}
-	runtest.Run(t, func(deps *run.Deps) (run.Executor, error) { return script.New(deps) })
+	runtest.Run(t, func(deps *process.Deps) (run.Executor, error) { return script.New(deps) })
 }
 
 // testEnv runs scripts one after the other.
@@ -32,7 +33,7 @@ type testEnv struct {
 	next int
 }
 
-func newTestEnv(t *testing.T, configure ...func(*run.Deps)) *testEnv {
+func newTestEnv(t *testing.T, configure ...func(*process.Deps)) *testEnv {
 	t.Helper()
 	w := &testEnv{Env: runtest.NewEnv(t)}
 	for _, f := range configure {
@@ -55,7 +56,7 @@ func (w *testEnv) run(t *testing.T, spec *muster.TaskSpec) (muster.Report, strin
 	return r, w.Output(t, id, tasklog.Stdout)
 }
 
-func TestInterpreterIsTheGivenOneElseTheFirstLineElseTheSuffixElseSh(t *testing.T) {
+func TestInterpreterSelection(t *testing.T) {
 	w := newTestEnv(t)
 	python, _ := exec.LookPath("python3")
 	for _, c := range []struct {
@@ -112,7 +113,7 @@ func TestURL(t *testing.T) {
 	sum := sha256.Sum256([]byte(text))
 	right := hex.EncodeToString(sum[:])
 
-	open := newTestEnv(t, func(e *run.Deps) { e.AllowPrivateURLs = true })
+	open := newTestEnv(t, func(e *process.Deps) { e.AllowPrivateURLs = true })
 	for _, c := range []struct {
 		path, hash string
 		reason     muster.Reason
@@ -176,7 +177,7 @@ func TestPythonEnvironmentWithoutItsRequirements(t *testing.T) {
 	}
 }
 
-func TestPythonEnvironmentIsWhatTheTaskRunsIn(t *testing.T) {
+func TestTaskRunsInItsPythonEnvironment(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: it downloads a package")
 	}

@@ -1,0 +1,90 @@
+package process
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/meter"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// Deps is what the executors of one worker share. It is not changed after the first executor was created with it.
+type Deps struct {
+	run.Deps
+
+	Transfer         Transfer
+	Logs             run.Logs
+	LogCap           int64 // bytes of one attempt's log, then it is truncated; 0 means run.DefaultLogCap
+	LogRate          int64 // bytes per second that a task may print; 0 means run.DefaultLogRate
+	AllowPrivateURLs bool  // scripts may be fetched from private addresses, and through the proxy of the environment
+	Supervisor       run.Supervisor
+	GPUs             DeviceAllocator // nil: GPUs are not managed, and tasks see all of them
+	Meter            Meter           // nil: tasks are not measured
+	Checkpoints      CheckpointStore // nil: checkpoints stay on this worker
+	Containers       Containers      // nil: this worker does not run containers
+	ModelPool        ModelPool       // nil: no models are kept loaded between tasks
+}
+
+// Transfer moves blobs between the server and the worker.
+type Transfer interface {
+	// Fetch writes a blob to path, which must not exist, and verifies it.
+	Fetch(ctx context.Context, sha256 string, size int64, path string) error
+	// FetchTree writes the files of a muster.Tree, given by the hash of its JSON form, to the folder dir, and nothing outside dir.
+	FetchTree(ctx context.Context, sha256, dir string) error
+	// UploadFile uploads a regular file, unless the server has its bytes already. f is at its start.
+	UploadFile(ctx context.Context, f *os.File) (sha256 string, size int64, err error)
+}
+
+// Meter measures attempts while they run, and watches the limits that the kernel does not enforce. Its methods may be called concurrently.
+type Meter interface {
+	// Watch measures until stop is called, which returns the usage, as far as it was measured.
+	Watch(s *meter.Subject, h meter.Handler) (stop func() muster.Usage)
+}
+
+// DeviceAllocator gives GPUs to attempts and takes them back. Its methods may be called concurrently.
+type DeviceAllocator interface {
+	// Environ returns the environment entries that make the granted devices visible, and no others.
+	Environ(g *muster.Grant) []string
+	// Acquire records the state of the granted devices before an attempt uses them.
+	Acquire(ctx context.Context, a muster.AttemptID, g *muster.Grant)
+	// Release takes the devices back after the end of an attempt whose processes had envTag: it ends processes of the attempt that are
+	// left on them, and quarantines devices that are not in their former state. It returns a TaskError if a device failed during the
+	// attempt.
+	Release(ctx context.Context, a muster.AttemptID, g *muster.Grant, envTag string) error
+}
+
+// CheckpointStore keeps the checkpoint folders of tasks on the server. Its methods may be called concurrently, for different folders.
+type CheckpointStore interface {
+	// Load replaces the folder dir with the tree t.Checkpoint that an earlier attempt saved, unless dir holds that tree, or a newer state
+	// made from it on this worker. After a failure or a crash dir must be loaded again. Its errors are TaskErrors.
+	Load(ctx context.Context, t *run.Task, dir string) error
+	// Watch saves dir repeatedly while the task runs, as t.Spec.Checkpoint says, until stop is called. stop saves the last changes, for
+	// at most timeout; 0 means that it does not. logLine writes a line of the task's log; onSaved is called after each checkpoint that
+	// was reported to the server.
+	Watch(t *run.Task, dir string, logLine func(line string), onSaved func()) (stop func(timeout time.Duration))
+	// Forget notes that dir was removed, or is about to be replaced.
+	Forget(dir string)
+}
+
+// Containers creates containers for attempts. The Supervisor starts and supervises them, given StartSpec.Container. Its methods may be
+// called concurrently.
+type Containers interface {
+	// Ready returns why no container can run now, nil if one can. It does not block.
+	Ready() error
+	// Create pulls the image as the spec's pull policy says and creates a container, which is not started. logLine writes to the task's
+	// log, step sets its step. A failure is a TaskError and leaves no container behind.
+	Create(ctx context.Context, b *run.ContainerSpec, logLine, step func(string)) (*run.Container, error)
+	// Remove ends a container and removes it with everything that was created for it. A missing container is not an error.
+	Remove(ctx context.Context, c *run.Container) error
+}
+
+// ModelPool keeps model servers, whose devices and memory are freed for tasks. Its methods may be called concurrently.
+type ModelPool interface {
+	// Evict ends the model servers on any of these devices, except that of key, and returns when their memory is free.
+	Evict(ctx context.Context, gpus []string, key string) error
+	// FreeMemory ends unused model servers, least recently used first, until this much memory is free in addition to the owner's reserve,
+	// or none is left.
+	FreeMemory(ctx context.Context, memory muster.Size)
+}
