@@ -47,7 +47,7 @@ func (w *Worker) applyConfig(f probe.Facts) probe.Facts {
 
 // reprobe offers changes of the machine until ctx ends. It begins with a probe if the facts are stale, and probes soon if they are
 // recent.
-func (w *Worker) reprobe(ctx context.Context, machine prober, known probe.Facts, age factsAge, a *agent.Agent, o *offers, readings *gpuReader, allocator *devices.Allocator) error {
+func (w *Worker) reprobe(ctx context.Context, machine prober, known probe.Facts, age factsAge, a *agent.Agent, readings *gpuReader, allocator *devices.Allocator) error {
 	offer := func(f probe.Facts) {
 		w.writeFacts(f)
 		known = f
@@ -55,7 +55,7 @@ func (w *Worker) reprobe(ctx context.Context, machine prober, known probe.Facts,
 		f.Resources.Disk += w.writtenDisk(ctx, runningGrants(a.Running()))
 		readings.set(f.GPUs)
 		allocator.SetDevices(f.GPUs)
-		o.setFound(f.Tags, f.Resources)
+		a.SetMachine(f.Tags, f.Resources)
 	}
 	first := probe.Interval
 	switch age {

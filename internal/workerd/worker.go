@@ -237,15 +237,14 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
 	var (
-		a        *agent.Agent         // set before any checkpoint is saved
+		a        *agent.Agent         // set before any checkpoint is saved; nil until something is offered
 		enforcer *hostpolicy.Enforcer // set before the load is measured
 	)
 	onSaved := func(id muster.AttemptID, tree string) { a.CheckpointSaved(id, tree) }
 	var load probe.Load
-	var offered *offers // nil until something is offered
 	allocator := w.newAllocator(facts.GPUs, age == stale, devices, tasks.Recovered(), orphans, func(why map[string]string) {
-		if offered != nil {
-			offered.withhold("board", why)
+		if a != nil {
+			a.Withhold("board", why)
 		}
 	})
 	measures := meter.New(meter.Config{
@@ -283,18 +282,17 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	})
 	w.gauges.agent.Store(a)
 	w.gauges.devices.Store(devices)
-	offered = newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)
-	offered.setEnabled(muster.KindContainer, containers != nil && containers.Ready() == nil)
-	offered.withhold("board", allocator.Quarantined())
+	a.EnableKind(muster.KindContainer, containers != nil && containers.Ready() == nil)
+	a.Withhold("board", allocator.Quarantined())
 	if age == stale {
 		a.Constrain("machine", reprobing)
 	}
 	reprobe := func(ctx context.Context) error {
-		return w.reprobe(ctx, machine, found, age, a, offered, devices, allocator)
+		return w.reprobe(ctx, machine, found, age, a, devices, allocator)
 	}
-	enforcer = w.newEnforcer(a, offered, devices)
+	enforcer = w.newEnforcer(a, devices)
 	enforcer.CheckThresholds(ctx)
-	err = w.run(ctx, a, containers.run(offered), devices.Run, allocator.Run, measures.Run, limits.Run, runPool(models), enforcer.Run, w.watchKinds, reprobe)
+	err = w.run(ctx, a, containers.run(a), devices.Run, allocator.Run, measures.Run, limits.Run, runPool(models), enforcer.Run, w.watchKinds, reprobe)
 	if errors.Is(err, agent.ErrUnknownWorker) {
 		return w.rejoin(ctx, err, id, facts.Hostname, func() error { return forget(reports, tasks) })
 	}

@@ -248,7 +248,9 @@ func TestRuntimeAndHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &fakeModelPool{}
-	w := newTestEnv(t, dir, func(cfg *kinds.Config) { cfg.Runtimes, cfg.ModelPool, cfg.Deps.ModelPool = fakeRuntimes{python, code}, h, h })
+	w := newTestEnv(t, dir, func(cfg *kinds.Config) {
+		cfg.Runtimes, cfg.ModelPool, cfg.Deps.ModelPool = fakeRuntimes{python, code}, h, h
+	})
 	gpu := func(task *run.Task) { task.Grant.GPUs = []string{"GPU-1"} }
 	r, out, _ := w.run(t, "ask", `{"model": "m"}`, gpu)
 	if out != "['word'] /run/the.sock\n" {

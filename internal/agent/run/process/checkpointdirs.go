@@ -35,7 +35,7 @@ func checkpointName(t *run.Task) string {
 // checkpointDirs keeps one folder for each task of a kind. Later attempts of the task get the same folder.
 type checkpointDirs struct {
 	dir   string
-	pool  folderPool          // of empty folders
+	pool  folderPool      // of empty folders
 	store CheckpointStore // may be nil
 
 	mu     sync.Mutex
