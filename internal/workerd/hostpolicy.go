@@ -3,6 +3,7 @@ package workerd
 import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/hostpolicy"
 )
 
@@ -19,7 +20,7 @@ func (w *Worker) applyLimits(r *muster.Resources) {
 }
 
 // newEnforcer returns the enforcer of the owner's policy.
-func (w *Worker) newEnforcer(a *agent.Agent, devices *gpuReader) *hostpolicy.Enforcer {
+func (w *Worker) newEnforcer(a *agent.Agent, devices *gpu.Stream) *hostpolicy.Enforcer {
 	return hostpolicy.New(hostpolicy.Config{Options: w.cfg.HostPolicy, Data: w.cfg.Data, Worker: enforcedAgent{a}, GPUs: devices.Latest, Devices: a.Devices, Log: w.log})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/devices"
+	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/probe"
 )
 
@@ -47,13 +48,13 @@ func (w *Worker) applyConfig(f probe.Facts) probe.Facts {
 
 // reprobe offers changes of the machine until ctx ends. It begins with a probe if the facts are stale, and probes soon if they are
 // recent.
-func (w *Worker) reprobe(ctx context.Context, machine prober, known probe.Facts, age factsAge, a *agent.Agent, readings *gpuReader, allocator *devices.Allocator) error {
+func (w *Worker) reprobe(ctx context.Context, machine prober, known probe.Facts, age factsAge, a *agent.Agent, readings *gpu.Stream, allocator *devices.Allocator) error {
 	offer := func(f probe.Facts) {
 		w.writeFacts(f)
 		known = f
 		f = w.applyConfig(f)
 		f.Resources.Disk += w.writtenDisk(ctx, runningGrants(a.Running()))
-		readings.set(f.GPUs)
+		readings.SetDevices(f.GPUs)
 		allocator.SetDevices(f.GPUs)
 		a.SetMachine(f.Tags, f.Resources)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/hostpolicy"
 	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/meter"
@@ -225,8 +226,8 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	if err := sweep(limits, unreported(tasks.Recovered()), orphans); err != nil {
 		w.log.Warn(err.Error())
 	}
-	devices := newGPUs(facts.GPUs, w.log)
-	containers, err := w.openEngine(ctx, id, found.Engines, devices.known, tasks.Recovered())
+	devices := gpu.NewStream(facts.GPUs, gpuInterval, w.log)
+	containers, err := w.openEngine(ctx, id, found.Engines, devices.Devices, tasks.Recovered())
 	if err != nil {
 		return err
 	}
@@ -278,7 +279,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 			First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 			Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 		},
-		Load: w.recordLoad(devices.load(load.Sample), func() *muster.DiskLoad { return enforcer.Disk() }), OnReportAcked: w.onSettled, Grace: w.cfg.ShutdownGrace, Log: w.log.With(slog.String("worker", string(id.Worker))), OnHeal: healer(allocator),
+		Load: w.recordLoad(withGPUs(load.Sample, devices), func() *muster.DiskLoad { return enforcer.Disk() }), OnReportAcked: w.onSettled, Grace: w.cfg.ShutdownGrace, Log: w.log.With(slog.String("worker", string(id.Worker))), OnHeal: healer(allocator),
 	})
 	w.gauges.agent.Store(a)
 	w.gauges.devices.Store(devices)
