@@ -111,7 +111,7 @@ var rules = map[string]rule{
 	"agent/shim/output":       {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/shim/wire":         {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/meter":             {ring: adapter, internal: []string{"agent/run", "agent/gpu", "agent/procfs", "usageseries"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
-	"agent/hostpolicy":        {ring: adapter, internal: []string{"agent/run", "agent/gpu"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
+	"agent/hostpolicy":        {ring: adapter, internal: []string{"agent/run", "agent/gpu", "agent/probe"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
 	"agent/checkpoint":        {ring: adapter, internal: []string{"agent/run", "agent/shim/proctree", "atomicfile", "backoff"}, external: []string{"golang.org/x/"}},
 	"agent/transfer":          {ring: adapter, internal: []string{"agent/run", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
