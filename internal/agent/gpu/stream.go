@@ -12,8 +12,8 @@ import (
 )
 
 // Stream monitors devices with tools that keep running: a sample starts no program. For NVIDIA it runs nvidia-smi in its loop mode
-// twice, for metrics and for processes; for Intel xpu-smi dump; for AMD it reads files of the kernel. Apple's tools report nothing to
-// users other than root.
+// twice, for metrics and for processes; for AMD it reads files of the kernel. Devices of Intel and Apple are not monitored: no guide
+// asks for them, and Apple's tools report nothing to users other than root.
 type Stream struct {
 	host       *host
 	interval   time.Duration
@@ -118,9 +118,6 @@ func (s *Stream) runTools(ctx context.Context, devices []Device) {
 	}
 	if wholeDevices || instances {
 		wg.Go(func() { s.watchFaults(ctx) })
-	}
-	if slices.ContainsFunc(devices, func(d Device) bool { return d.Vendor == "intel" }) {
-		run(s.intelDump())
 	}
 	if slices.ContainsFunc(devices, func(d Device) bool { return d.Vendor == "amd" }) {
 		wg.Go(func() { s.pollAMD(ctx, devices) })
