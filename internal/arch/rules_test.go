@@ -89,7 +89,7 @@ var rules = map[string]rule{
 	"agent/outbound":    {ring: adapter},
 	"agent/run/python":  {ring: adapter, internal: []string{"agent/isolation", "agent/run", "backoff"}, external: []string{"golang.org/x/sys"}},
 	"agent/procfs":      {ring: adapter},
-	"agent/probe":       {ring: adapter, internal: []string{"agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys"}},
+	"agent/probe":       {ring: adapter, internal: []string{"atomicfile", "agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys"}},
 	"agent/gpu":         {ring: adapter, internal: []string{"agent/gpu/tool", "agent/gpu/xid"}},
 	"agent/gpu/tool":    {ring: adapter, internal: []string{"backoff"}, external: []string{"golang.org/x/"}},
 	"agent/gpu/xid":     {ring: adapter, external: []string{"golang.org/x/"}},

@@ -89,8 +89,7 @@ type Worker struct {
 
 // prober is the part of *probe.Probe that a Worker needs.
 type prober interface {
-	Run(ctx context.Context) (probe.Facts, error)
-	Refresh(ctx context.Context, f *probe.Facts)
+	probe.Prober
 	Watch(ctx context.Context, known probe.Facts, first, every time.Duration, onProbe func(), onChange func(probe.Facts)) error
 }
 
@@ -199,7 +198,8 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, tasks.Close()) }()
 	canReach := w.cfg.Isolation.CanReach()
 	machine := w.newProbe(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, CanReach: canReach, Engine: w.cfg.Engine})
-	found, age, err := w.loadFacts(ctx, machine, len(tasks.Recovered()) > 0)
+	cache := probe.NewCache(w.cfg.Data, w.factsBasis(), w.log)
+	found, age, err := cache.Load(ctx, machine, len(tasks.Recovered()) > 0)
 	if ctx.Err() != nil {
 		return nil // ctx ended
 	}
@@ -243,7 +243,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	)
 	onSaved := func(id muster.AttemptID, tree string) { a.CheckpointSaved(id, tree) }
 	var load probe.Load
-	allocator := w.newAllocator(facts.GPUs, age == stale, devices, tasks.Recovered(), orphans, func(why map[string]string) {
+	allocator := w.newAllocator(facts.GPUs, age == probe.Stale, devices, tasks.Recovered(), orphans, func(why map[string]string) {
 		if a != nil {
 			a.Withhold("board", why)
 		}
@@ -285,11 +285,11 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	w.gauges.devices.Store(devices)
 	a.EnableKind(muster.KindContainer, containers != nil && containers.Ready() == nil)
 	a.Withhold("board", allocator.Quarantined())
-	if age == stale {
+	if age == probe.Stale {
 		a.Constrain("machine", reprobing)
 	}
 	reprobe := func(ctx context.Context) error {
-		return w.reprobe(ctx, machine, found, age, a, devices, allocator)
+		return w.reprobe(ctx, machine, cache, found, age, a, devices, allocator)
 	}
 	enforcer = w.newEnforcer(a, devices)
 	enforcer.CheckThresholds(ctx)
