@@ -42,7 +42,7 @@ func TestParseArray(t *testing.T) {
 	}
 }
 
-func TestParseArrayRefuses(t *testing.T) {
+func TestParseArrayErrors(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                          "empty part",
 		"1,,2":                      "empty part",
@@ -68,7 +68,7 @@ func TestParseArrayRefuses(t *testing.T) {
 	}
 }
 
-func TestArrayRefusesOtherJSON(t *testing.T) {
+func TestArrayRejectsOtherJSON(t *testing.T) {
 	for in, want := range map[string]string{
 		`10`: `"0-9" for 10 tasks`, `[1,2]`: "not an array", `null`: "not an array", `{}`: "not an array", `"x"`: "not a number",
 		`-1`: "not an array", `1.5`: "not an array",
@@ -88,7 +88,7 @@ var genRange = rapid.Custom(func(t *rapid.T) Range {
 	return r
 })
 
-func TestRangesMeetWhereTheirNumbersAreEqual(t *testing.T) {
+func TestRangesOverlapAtEqualNumbers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, s := genRange.Draw(t, "r"), genRange.Draw(t, "s")
 		want, meets := int64(0), false
@@ -102,7 +102,7 @@ func TestRangesMeetWhereTheirNumbersAreEqual(t *testing.T) {
 	})
 }
 
-func TestArrayElementsAreDistinctAndFound(t *testing.T) {
+func TestArrayElementsAreDistinctAndIndexed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOfN(genRange, 1, 6).Draw(t, "parts")
 		texts := make([]string, len(parts))

@@ -9,6 +9,21 @@ type Artifact struct {
 	URL    string `json:"url,omitempty"`
 }
 
+// InputFile is an artifact of an earlier stage that must be in a task's folder before the task starts.
+type InputFile struct {
+	Path   string `json:"path"` // in the folder: slash-separated, relative, without ".."
+	SHA256 string `json:"sha256"`
+	Size   int64  `json:"size"`
+}
+
+// Membership is the place of a task in its gang. The rank equals the element.
+type Membership struct {
+	Rank   int    `json:"rank"`
+	Size   int    `json:"size"`
+	Master string `json:"master"` // host name or address of the worker of rank 0
+	Port   int    `json:"port"`   // on which the master listens
+}
+
 // File is one entry of a Tree.
 type File struct {
 	Path   string `json:"path"` // slash-separated, relative, without ".."

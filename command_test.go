@@ -35,7 +35,7 @@ func TestCommandJSON(t *testing.T) {
 	for _, in := range []string{`5`, `{}`, `null`, `[1]`, `["a", null, 2]`, `[["a"]]`} {
 		var c Command
 		if err := c.UnmarshalJSON([]byte(in)); err == nil || !strings.Contains(err.Error(), "not a command") {
-			t.Errorf("%s gives %v, %v", in, c, err)
+			t.Errorf("%s returns %v, %v", in, c, err)
 		}
 	}
 }
@@ -48,13 +48,13 @@ func TestCheckpointJSON(t *testing.T) {
 	} {
 		var c Checkpoint
 		if err := json.Unmarshal([]byte(in), &c); err != nil || !cmp.Equal(want, c) {
-			t.Errorf("%s gives %v, %v", in, c, err)
+			t.Errorf("%s returns %v, %v", in, c, err)
 		}
 	}
 	for in, want := range map[string]string{`5`: "not a checkpoint", `true`: "not a checkpoint", `""`: "is empty", `{"pth": "a"}`: "unknown field", `{"every": "often"}`: "not a duration"} {
 		var c Checkpoint
 		if err := c.UnmarshalJSON([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s gives %v", in, err)
+			t.Errorf("%s returns %v", in, err)
 		}
 	}
 }
@@ -63,13 +63,13 @@ func TestGangJSON(t *testing.T) {
 	for in, want := range map[string]Gang{`4`: {Size: 4}, `{"size": 2, "on_loss": "end"}`: {Size: 2, OnLoss: GangEnd}} {
 		var g Gang
 		if err := json.Unmarshal([]byte(in), &g); err != nil || !cmp.Equal(want, g) {
-			t.Errorf("%s gives %v, %v", in, g, err)
+			t.Errorf("%s returns %v, %v", in, g, err)
 		}
 	}
 	for in, want := range map[string]string{`"four"`: "not a gang", `1.5`: "not a gang", `[4]`: "not a gang", `{"sizes": 4}`: "unknown field"} {
 		var g Gang
 		if err := g.UnmarshalJSON([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s gives %v", in, err)
+			t.Errorf("%s returns %v", in, err)
 		}
 	}
 }
@@ -81,13 +81,13 @@ func TestScriptJSON(t *testing.T) {
 	} {
 		var s Script
 		if err := json.Unmarshal([]byte(in), &s); err != nil || !cmp.Equal(want, s) {
-			t.Errorf("%s gives %v, %v", in, s, err)
+			t.Errorf("%s returns %v, %v", in, s, err)
 		}
 	}
 	for in, want := range map[string]string{`5`: "not a script", `{"txt": "a"}`: "unknown field", `{"text": 5}`: "script"} {
 		var s Script
 		if err := s.UnmarshalJSON([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s gives %v", in, err)
+			t.Errorf("%s returns %v", in, err)
 		}
 	}
 }

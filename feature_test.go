@@ -7,7 +7,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-func TestFeaturesListWhatAStageUses(t *testing.T) {
+func TestFeaturesOfAStage(t *testing.T) {
 	t.Parallel()
 	for want, spec := range map[string]muster.TaskSpec{
 		muster.FeatureFiles:      {Files: "sha256:0"},

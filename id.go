@@ -63,10 +63,20 @@ type AttemptID struct {
 }
 
 // String returns the form "17.3#2".
-func (a AttemptID) String() string { return a.Task.String() + "#" + strconv.Itoa(a.N) }
+func (a AttemptID) String() string {
+	b, _ := a.AppendText(nil) // has no errors
+	return string(b)
+}
+
+// AppendText appends the form "17.3#2".
+func (a AttemptID) AppendText(b []byte) ([]byte, error) {
+	b = strconv.AppendInt(b, int64(a.Task.Job), 10)
+	b = strconv.AppendInt(append(b, '.'), int64(a.Task.Num), 10)
+	return strconv.AppendInt(append(b, '#'), int64(a.N), 10), nil
+}
 
 // MarshalText writes the form "17.3#2".
-func (a AttemptID) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+func (a AttemptID) MarshalText() ([]byte, error) { return a.AppendText(nil) }
 
 // UnmarshalText reads the form "17.3#2" and nothing else.
 func (a *AttemptID) UnmarshalText(b []byte) error {
@@ -98,6 +108,9 @@ func ParseAttemptID(s string) (AttemptID, error) {
 // parseNumber reads a decimal without sign, spaces or leading zeros, so that
 // every id has exactly one spelling.
 func parseNumber(s string) (int64, bool) {
+	if s == "" || s[0] < '0' || s[0] > '9' || s[0] == '0' && s != "0" {
+		return 0, false
+	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil && n >= 0 && strconv.FormatInt(n, 10) == s
+	return n, err == nil
 }

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestMatrixKeepsOrderAndSpelling(t *testing.T) {
+func TestMatrixPreservesOrderAndSpelling(t *testing.T) {
 	var m Matrix
 	if err := json.Unmarshal([]byte(`{"lr": [0.10, 1e-3, "x"], "seed": "1-3", "amp": [true]}`), &m); err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestMatrixKeepsOrderAndSpelling(t *testing.T) {
 	}
 }
 
-func TestMatrixRefuses(t *testing.T) {
+func TestMatrixErrors(t *testing.T) {
 	for in, want := range map[string]string{
 		`[]`:                    "not a matrix",
 		`{"lr": 1}`:             "neither a list",
@@ -86,7 +86,7 @@ func TestMatrixSurvivesJSON(t *testing.T) {
 	})
 }
 
-func TestMatrixHasEveryCombinationOnce(t *testing.T) {
+func TestMatrixCombinationsAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := genMatrix.Draw(t, "matrix")
 		seen := make(map[string]bool)

@@ -1,6 +1,7 @@
 package muster
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"strconv"
@@ -12,8 +13,6 @@ import (
 // unknown; JSON fields use omitzero. In JSON a Time is RFC 3339 with exactly
 // three decimals.
 type Time int64
-
-const timeLayout = "2006-01-02T15:04:05.000Z"
 
 // NewTime converts t, truncated to milliseconds.
 func NewTime(t time.Time) Time { return Time(t.UnixMilli()) }
@@ -37,14 +36,23 @@ func (t Time) Sub(u Time) Duration { return Duration(time.Duration(t-u) * time.M
 
 // String returns RFC 3339 with milliseconds, or "" if t is unknown.
 func (t Time) String() string {
+	b, _ := t.AppendText(nil) // has no errors
+	return string(b)
+}
+
+// AppendText appends RFC 3339 with milliseconds.
+func (t Time) AppendText(b []byte) ([]byte, error) {
 	if t == 0 {
-		return ""
+		return b, nil
 	}
-	return t.Std().Format(timeLayout)
+	std := t.Std()
+	b = bytes.TrimSuffix(std.AppendFormat(b, time.RFC3339), []byte("Z")) // package time formats this layout five times as fast as others
+	millis := std.Nanosecond() / 1e6
+	return append(b, '.', byte('0'+millis/100), byte('0'+millis/10%10), byte('0'+millis%10), 'Z'), nil
 }
 
 // MarshalText writes RFC 3339 with milliseconds.
-func (t Time) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+func (t Time) MarshalText() ([]byte, error) { return t.AppendText(nil) }
 
 // UnmarshalText reads RFC 3339; an empty string means unknown.
 func (t *Time) UnmarshalText(b []byte) error {

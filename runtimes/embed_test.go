@@ -9,11 +9,10 @@ import (
 	"testing"
 )
 
-// system is the interpreter that Debian's packages are for; another one of that name may come first on the PATH.
+// system is the interpreter of Debian's packages; another one with that name may be earlier in the PATH.
 const system = "/usr/bin/python3"
 
-// TestPython runs the tests of what works with the packages of a distribution, and only these: those of
-// every runtime, as their locks say, are for make test-ml.
+// TestPython runs the tests that work with the packages of a distribution; make test-ml runs those that need the runtimes.
 func TestPython(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -30,7 +30,7 @@ func (e *env) adopted() map[int]*fakeTask {
 }
 
 // Tasks survive a crash of the worker: the next process holds them, reserves their resources, continues their logs and reports their ends.
-func TestTasksOutliveACrash(t *testing.T) {
+func TestTasksSurviveACrash(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		full := func(s *muster.TaskSpec) {
@@ -59,7 +59,7 @@ func TestTasksOutliveACrash(t *testing.T) {
 			t.Errorf("the recovered task differs: %s", d)
 		}
 		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{first.id, second.id}) {
-			t.Errorf("the second process holds %v", held)
+			t.Errorf("the second process has %v", held)
 		}
 		for i := range 3 {
 			e.assign(2 + i)
@@ -79,7 +79,7 @@ func TestTasksOutliveACrash(t *testing.T) {
 			t.Errorf("the log is %q", log)
 		}
 		if n := e.supervisor.count(); n != 3 {
-			t.Errorf("the supervisor still holds %d attempts, want the adopted one and two new ones", n)
+			t.Errorf("the shim still has %d attempts, want the recovered one and two new ones", n)
 		}
 		e.server.send(&link.ToWorker{Cancel: []link.Cancel{{Attempt: second.id}}})
 		time.Sleep(time.Second)
@@ -90,7 +90,7 @@ func TestTasksOutliveACrash(t *testing.T) {
 }
 
 // An attempt that ended while no worker ran, or whose report was not stored before the crash, is reported once.
-func TestEndsWithoutAWorkerAreReported(t *testing.T) {
+func TestTasksThatEndWithoutAWorkerAreReported(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		ended, settled := e.run(0, grace(time.Minute)), e.run(1)
@@ -113,18 +113,18 @@ func TestEndsWithoutAWorkerAreReported(t *testing.T) {
 			t.Errorf("reported %+v", h.Finished)
 		}
 		if e.savedReports() != 2 || e.supervisor.count() != 0 {
-			t.Errorf("without an acknowledgement %d reports are on disk, and %d attempts at the supervisor, too", e.savedReports(), e.supervisor.count())
+			t.Errorf("without an acknowledgement: %d reports on disk, %d attempts at the shim", e.savedReports(), e.supervisor.count())
 		}
 		e.server.send(&link.ToWorker{FinishedAck: []muster.AttemptID{ended.id, settled.id}})
 		time.Sleep(time.Second)
 		if _, held := e.agent.table.count(); held+e.savedReports()+e.supervisor.count() != 0 {
-			t.Errorf("after the acknowledgement %d are held, %d on disk and %d at the supervisor", held, e.savedReports(), e.supervisor.count())
+			t.Errorf("after the acknowledgement: %d attempts, %d on disk and %d at the shim", held, e.savedReports(), e.supervisor.count())
 		}
 	})
 }
 
 // A worker that starts after a lease has ended kills the attempt and does not report it.
-func TestRecoveryKeepsTheLease(t *testing.T) {
+func TestRecoveryPreservesTheLease(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		short, usual, killed := e.run(0, grace(time.Minute)), e.run(1), e.run(2, grace(time.Minute))
@@ -147,10 +147,10 @@ func TestRecoveryKeepsTheLease(t *testing.T) {
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if held := e.server.held(e.server.sessions() - 1); !slices.Equal(held, []muster.AttemptID{usual.id}) {
-			t.Errorf("the hello holds %v", held)
+			t.Errorf("the hello lists %v", held)
 		}
 		if h := e.server.received(); len(h.Finished) != 0 || e.supervisor.count() != 1 {
-			t.Errorf("reported %v; the supervisor holds %d", h.Finished, e.supervisor.count())
+			t.Errorf("reported %v; the shim has %d", h.Finished, e.supervisor.count())
 		}
 		// The restart does not extend the lease while the server is unreachable.
 		e.crash()
@@ -186,7 +186,7 @@ func TestRecoveryOfUnusableAttempts(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{fine.id}) || e.supervisor.count() != 1 {
-			t.Errorf("holds %v, and %d at the supervisor", held, e.supervisor.count())
+			t.Errorf("has %v, and %d at the shim", held, e.supervisor.count())
 		}
 		e.assign(3)
 		if h := e.server.received(); len(h.Rejected) != 1 {
@@ -209,7 +209,7 @@ func TestDetach(t *testing.T) {
 		synctest.Wait()
 		h := e.server.received()
 		if h.Goodbye != nil || e.server.closedCleanly() {
-			t.Error("it said goodbye: the server drops its tasks")
+			t.Error("it sent goodbye: the server drops its tasks")
 		}
 		if len(h.Finished) != 1 || h.Finished[0].Attempt != preparing.id || h.Finished[0].Reason != muster.Preempted {
 			t.Errorf("reported %+v", h.Finished)
@@ -221,13 +221,13 @@ func TestDetach(t *testing.T) {
 			t.Fatalf("the next process recovered %v", again)
 		}
 		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{running.id}) || e.savedReports() != 0 {
-			t.Errorf("it holds %v, and %d reports", held, e.savedReports())
+			t.Errorf("it has %v and %d reports", held, e.savedReports())
 		}
 	})
 }
 
 // A worker with running tasks does not exit because of unexpected answers.
-func TestRecoveryOutlastsUnexpectedAnswers(t *testing.T) {
+func TestRecoveryToleratesUnexpectedResponses(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
@@ -238,7 +238,7 @@ func TestRecoveryOutlastsUnexpectedAnswers(t *testing.T) {
 		e.server.set(func(d *fakeServer) { d.refuse = nil })
 		time.Sleep(time.Minute)
 		if held := e.server.held(e.server.sessions() - 1); !slices.Equal(held, []muster.AttemptID{s.id}) {
-			t.Errorf("holds %v", held)
+			t.Errorf("has %v", held)
 		}
 	})
 }

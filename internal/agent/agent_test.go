@@ -51,7 +51,7 @@ func TestTaskLifecycle(t *testing.T) {
 		time.Sleep(time.Second)
 		h := e.server.received()
 		if len(h.Accepted) != 1 || len(h.Started) != 1 || len(h.Progress) != 1 || len(h.Finished) != 1 {
-			t.Fatalf("said %+v", h)
+			t.Fatalf("got %+v", h)
 		}
 		if r := h.Finished[0]; r.Attempt != s.id || r.Outcome != muster.AttemptSucceeded || r.LogSize != 6 || r.StartedAt != 5000 {
 			t.Errorf("reported %+v", r)
@@ -60,7 +60,7 @@ func TestTaskLifecycle(t *testing.T) {
 			t.Errorf("log %q", e.server.log(s.id))
 		}
 		if _, held := e.agent.table.count(); held != 1 || e.savedReports() != 1 {
-			t.Errorf("a report without acknowledgement: %d held, %d on disk", held, e.savedReports())
+			t.Errorf("a report without acknowledgement: %d attempts, %d on disk", held, e.savedReports())
 		}
 		if size, _ := e.logs.Size(t.Context(), s.id); size != 6 {
 			t.Errorf("the local log has %d bytes before the acknowledgement", size)
@@ -68,7 +68,7 @@ func TestTaskLifecycle(t *testing.T) {
 		e.server.send(&link.ToWorker{FinishedAck: []muster.AttemptID{s.id}})
 		time.Sleep(time.Second)
 		if _, held := e.agent.table.count(); held != 0 || e.savedReports() != 0 {
-			t.Errorf("after the acknowledgement: %d held, %d on disk", held, e.savedReports())
+			t.Errorf("after the acknowledgement: %d attempts, %d on disk", held, e.savedReports())
 		}
 		if size, _ := e.logs.Size(t.Context(), s.id); size != 0 {
 			t.Errorf("the local log still has %d bytes", size)
@@ -76,7 +76,7 @@ func TestTaskLifecycle(t *testing.T) {
 	})
 }
 
-func TestInstantTasksAreOneFrame(t *testing.T) {
+func TestShortTaskSendsOneFrame(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		f := &link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: muster.KindNoop}}}}
@@ -100,14 +100,14 @@ func TestInstantTasksAreOneFrame(t *testing.T) {
 	})
 }
 
-func TestAcknowledgedReportsNeverTouchTheDisk(t *testing.T) {
+func TestAcknowledgedReportsAreNotStored(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		before := e.reports.db.Stats()
 		e.run(0).finish()
 		time.Sleep(time.Second)
 		if h := e.server.received(); len(h.Finished) != 1 {
-			t.Fatalf("said %+v", h)
+			t.Fatalf("got %+v", h)
 		}
 		if diff := e.reports.db.Stats(); diff.TxStats.GetWrite() != before.TxStats.GetWrite() {
 			t.Error("a report that was acknowledged at once was written to disk")
@@ -116,7 +116,7 @@ func TestAcknowledgedReportsNeverTouchTheDisk(t *testing.T) {
 }
 
 // A worker rejects tasks that its owner does not allow, even if the server assigns them.
-func TestRefusesWhatTheOwnerDoesNotAllow(t *testing.T) {
+func TestRejectsTasksThatTheOwnerDisallows(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		if err := e.end(); err != nil {
@@ -168,7 +168,7 @@ func TestDisabledKinds(t *testing.T) {
 		e.start()
 		hello := e.server.hello(1)
 		if !slices.Equal(hello.Kinds, []string{muster.KindNoop}) || !slices.Equal(hello.Held, []muster.AttemptID{attemptID(0)}) {
-			t.Errorf("the hello offers %v and holds %v", hello.Kinds, hello.Held)
+			t.Errorf("the hello offers %v and lists %v", hello.Kinds, hello.Held)
 		}
 		e.assign(1)
 		if h := e.server.received(); len(h.Rejected) != 1 || h.Rejected[0].Message != "this worker does not run tasks of kind process" {
@@ -177,7 +177,7 @@ func TestDisabledKinds(t *testing.T) {
 		e.adopted()[0].finish()
 		time.Sleep(time.Second)
 		if h := e.server.received(); len(h.Finished) != 1 {
-			t.Errorf("said %+v", h)
+			t.Errorf("got %+v", h)
 		}
 	})
 }
@@ -259,7 +259,7 @@ func TestStops(t *testing.T) {
 	}
 }
 
-func TestProgressIsSlowedDownAndTheLastOneArrives(t *testing.T) {
+func TestProgressIsThrottledAndTheLastArrives(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
@@ -301,17 +301,17 @@ func TestReconnectResumes(t *testing.T) {
 		ending.finish()
 		time.Sleep(time.Second)
 		if e.savedReports() != 1 {
-			t.Error("a report that was made without a connection is not on disk")
+			t.Error("a report that was created without a connection is not on disk")
 		}
 		e.server.forgetFrames()
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{running.id, ending.id}) {
-			t.Errorf("the second hello holds %v", held)
+			t.Errorf("the second hello lists %v", held)
 		}
 		h := e.server.received()
 		if len(h.Finished) != 1 || h.Finished[0].Attempt != ending.id || len(h.Started) != 1 {
-			t.Errorf("said %+v", h)
+			t.Errorf("got %+v", h)
 		}
 		if got := e.server.log(running.id); got != "one two" {
 			t.Errorf("log %q", got)
@@ -325,7 +325,7 @@ func TestReconnectResumes(t *testing.T) {
 	})
 }
 
-func TestReportOutlivesACrash(t *testing.T) {
+func TestReportSurvivesACrash(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		e.server.set(func(d *fakeServer) { d.holdAcks, d.holdLogAcks = true, true })
@@ -354,7 +354,7 @@ func TestReportOutlivesACrash(t *testing.T) {
 	})
 }
 
-func TestWelcomeStops(t *testing.T) {
+func TestWelcomeStopsAttempts(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		e.server.set(func(d *fakeServer) { d.holdAcks, d.holdLogAcks = true, true })
@@ -371,7 +371,7 @@ func TestWelcomeStops(t *testing.T) {
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if why := run.StopCause(running.ctx); why != errAttemptDropped {
-			t.Errorf("the stopped attempt ended by %v", why)
+			t.Errorf("the stopped attempt ended with %v", why)
 		}
 		if h := e.server.received(); len(h.Finished) != 0 {
 			t.Errorf("reported %+v of stopped attempts", h.Finished)
@@ -385,7 +385,7 @@ func TestWelcomeStops(t *testing.T) {
 	})
 }
 
-func TestShutdownWaitsThenHandsBack(t *testing.T) {
+func TestShutdownWaitsThenReturnsTasks(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		quick, slow := e.run(0), e.run(1)
@@ -404,7 +404,7 @@ func TestShutdownWaitsThenHandsBack(t *testing.T) {
 		}
 		h := e.server.received()
 		if h.Ready == nil || h.Ready.Constrained == "" || len(h.Rejected) != 1 || h.Goodbye == nil || !e.server.closedCleanly() {
-			t.Errorf("said ready %+v, rejected %v, goodbye %v", h.Ready, h.Rejected, h.Goodbye)
+			t.Errorf("sent ready %+v, rejected %v, goodbye %v", h.Ready, h.Rejected, h.Goodbye)
 		}
 		if len(h.Finished) != 2 || h.Finished[0].Attempt != quick.id || h.Finished[1].Attempt != slow.id ||
 			h.Finished[1].Outcome != muster.AttemptLost || h.Finished[1].Reason != muster.WorkerShutdown {
@@ -426,10 +426,10 @@ func TestForceShutdown(t *testing.T) {
 			t.Errorf("it took %s", took)
 		}
 		if h := e.server.received(); len(h.Finished) != 1 || h.Goodbye == nil {
-			t.Errorf("said %+v", h)
+			t.Errorf("got %+v", h)
 		}
 		if n := e.supervisor.count(); n != 0 {
-			t.Errorf("the supervisor still holds %d attempts of a worker that said goodbye", n)
+			t.Errorf("the shim still has %d attempts of a worker that sent goodbye", n)
 		}
 	})
 }
@@ -452,7 +452,7 @@ func TestShutdownWithoutServer(t *testing.T) {
 	})
 }
 
-func TestDrainedWorkerLeaves(t *testing.T) {
+func TestDrainedWorkerStops(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		e.server.send(&link.ToWorker{Drain: true})
@@ -492,7 +492,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestKnownWorkerOutlastsUnexpectedAnswers(t *testing.T) {
+func TestKnownWorkerToleratesUnexpectedResponses(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
@@ -509,7 +509,7 @@ func TestKnownWorkerOutlastsUnexpectedAnswers(t *testing.T) {
 	})
 }
 
-func TestPanicIsAReport(t *testing.T) {
+func TestPanicFailsTheAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnv(t)
 		e.cfg.Executors = []run.Executor{bomb{}}
@@ -562,7 +562,7 @@ func TestInvalidReportsAreNotSent(t *testing.T) {
 }
 
 // Large reports are distributed over frames that the link accepts.
-func TestBigReportsFitIntoFrames(t *testing.T) {
+func TestLargeReportsFitIntoFrames(t *testing.T) {
 	inEnv(t, func(e *env) {
 		result := []byte(`"` + strings.Repeat("<", muster.MaxResultSize-2) + `"`)
 		e.server.setDown(true)

@@ -39,7 +39,7 @@ func TestConstrain(t *testing.T) {
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if h := e.server.received(); h.Ready == nil || h.Ready.Constrained != "busy" {
-			t.Errorf("in a new session it says %+v", h.Ready)
+			t.Errorf("in a new session: %+v", h.Ready)
 		}
 	})
 }
@@ -135,14 +135,14 @@ func TestProgressIsSentAgain(t *testing.T) {
 		s.reporter.Progress(muster.Progress{Progress: &half})
 		time.Sleep(time.Second)
 		if h := e.server.received(); len(h.Progress) != 1 || !slices.Equal(h.Progress[0].Artifacts, resent) || *h.Progress[0].Progress != half {
-			t.Errorf("said %+v", h.Progress)
+			t.Errorf("got %+v", h.Progress)
 		}
 		e.server.setDown(true)
 		e.server.forgetFrames()
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if h := e.server.received(); len(h.Progress) != 1 || !slices.Equal(h.Progress[0].Artifacts, resent) || h.Progress[0].Progress == nil || *h.Progress[0].Progress != half {
-			t.Errorf("the next session says %+v", h.Progress)
+			t.Errorf("the next session reports %+v", h.Progress)
 		}
 	})
 }
@@ -166,7 +166,7 @@ func TestSaved(t *testing.T) {
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if h := e.server.received(); len(h.Saved) != 1 || h.Saved[0].SHA256 != two {
-			t.Errorf("the next session says %v", h.Saved)
+			t.Errorf("the next session reports %v", h.Saved)
 		}
 		e.server.forgetFrames()
 		e.agent.CheckpointSaved(s.id, one)

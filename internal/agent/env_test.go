@@ -146,7 +146,7 @@ func (e *env) savedReports() int {
 	return len(reports)
 }
 
-// fakeSupervisor is a supervisor without processes: it holds what fakeExecutor adds until Forget.
+// fakeSupervisor is a supervisor without processes: it has the attempts of fakeExecutor until Forget.
 type fakeSupervisor struct {
 	mu      sync.Mutex
 	held    map[muster.AttemptID]run.Recovered
@@ -471,7 +471,7 @@ func (d *fakeServer) closedCleanly() bool {
 	return d.cleanClose
 }
 
-// sessions returns how often a worker said hello.
+// sessions returns the number of hellos of a worker.
 func (d *fakeServer) sessions() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// joinServer answers join requests with the given statuses in turn, and with 200 after them.
+// joinServer responds to join requests with the given statuses in turn, and with 200 after them.
 func joinServer(t *testing.T, statuses ...int) *url.URL {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +87,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-func TestJoinEndsWithItsContext(t *testing.T) {
+func TestJoinStopsWithItsContext(t *testing.T) {
 	u := joinServer(t)
 	u.Host = "127.0.0.1:1"
 	ctx, cancel := context.WithCancel(t.Context())

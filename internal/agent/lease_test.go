@@ -36,7 +36,7 @@ func TestLeaseEndsWhileTheServerIsUnreachable(t *testing.T) {
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if held := e.server.held(1); !slices.Equal(held, []muster.AttemptID{usual.id, ended.id}) {
-			t.Errorf("held %v after the reconnect, want not the killed one, but the one that had ended before", held)
+			t.Errorf("attempts after the reconnect: %v, want only the one that had ended before", held)
 		}
 		h := e.server.received()
 		if len(h.Finished) != 1 || h.Finished[0].Attempt != ended.id {
@@ -51,7 +51,7 @@ func TestLeaseEndsWhileTheServerIsUnreachable(t *testing.T) {
 }
 
 // A worker that was stopped or suspended must check its leases before it sends or handles a frame.
-func TestThaw(t *testing.T) {
+func TestLeasesAreCheckedAfterAFreeze(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		wake func(e *env, s *fakeTask)
@@ -90,14 +90,14 @@ func TestThaw(t *testing.T) {
 					t.Errorf("renewed %v", h.Renew.Held)
 				}
 				if n, held := e.agent.table.count(); n+held != 0 {
-					t.Errorf("%d run, %d held", n, held)
+					t.Errorf("%d running, %d attempts", n, held)
 				}
 			})
 		})
 	}
 }
 
-func TestShortSuspendIsForgiven(t *testing.T) {
+func TestShortSuspendKeepsTheLease(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
@@ -150,7 +150,7 @@ func TestHeartbeats(t *testing.T) {
 }
 
 // A report that is sent in the frame of a heartbeat, or before it, has ended the attempt for the server: to renew it would drop it.
-func TestReportedIsNotRenewed(t *testing.T) {
+func TestReportedAttemptIsNotRenewed(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		e.server.set(func(d *fakeServer) { d.holdAcks = true })
@@ -162,8 +162,8 @@ func TestReportedIsNotRenewed(t *testing.T) {
 	})
 }
 
-// A stopped worker receives an assignment after the server has given the attempt up: the lease counts from the last contact before the
-// assignment. The attempt is not started; once the server has answered again, the next one is.
+// A stopped worker receives an assignment after the server has declared the attempt lost: the lease counts from the last contact before the
+// assignment. The attempt is not started; once the server has responded again, the next one is.
 func TestAssignmentWithEndedLease(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -185,7 +185,7 @@ func TestAssignmentWithEndedLease(t *testing.T) {
 }
 
 // The lease of an assignment counts from the contact before it, as the server's lease does, and not from its arrival.
-func TestALeaseBeginsWithTheContactBeforeTheAssignment(t *testing.T) {
+func TestLeaseBeginsAtTheContactBeforeTheAssignment(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		e.server.setDown(true)
@@ -209,7 +209,7 @@ func TestALeaseBeginsWithTheContactBeforeTheAssignment(t *testing.T) {
 }
 
 // A pong counts for the ping that it answers, even if it arrives after the next heartbeat: the server's lease counts from that ping.
-func TestAPongCountsForItsPing(t *testing.T) {
+func TestPongExtendsTheLeaseFromItsPing(t *testing.T) {
 	var now time.Duration
 	r := newAttemptTable(link.Offer{}, func() time.Duration { return now }, slog.New(slog.DiscardHandler))
 	now = time.Second

@@ -38,7 +38,7 @@ func TestLogsShareTheWindow(t *testing.T) {
 	})
 }
 
-func TestLogThatTheServerLostIsSentAgain(t *testing.T) {
+func TestLogLostByTheServerIsResent(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
@@ -53,7 +53,7 @@ func TestLogThatTheServerLostIsSentAgain(t *testing.T) {
 	})
 }
 
-func TestLogIsSentAgainWithoutAcknowledgement(t *testing.T) {
+func TestUnacknowledgedLogIsResent(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
@@ -64,12 +64,12 @@ func TestLogIsSentAgainWithoutAcknowledgement(t *testing.T) {
 		s.finish()
 		time.Sleep(time.Minute)
 		if _, held := e.agent.table.count(); held != 0 {
-			t.Error("an attempt is held forever without an acknowledgement")
+			t.Error("an attempt without an acknowledgement is never removed")
 		}
 	})
 }
 
-func TestLogThatCannotBeReadIsAbandoned(t *testing.T) {
+func TestUnreadableLogIsAbandoned(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		s := e.run(0)
@@ -77,7 +77,7 @@ func TestLogThatCannotBeReadIsAbandoned(t *testing.T) {
 		s.finish()
 		time.Sleep(time.Minute)
 		if n, held := e.agent.table.count(); n+held != 0 {
-			t.Errorf("%d run, %d held", n, held)
+			t.Errorf("%d running, %d attempts", n, held)
 		}
 	})
 }

@@ -18,9 +18,9 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestRefusedLogsWait has a server without space for logs: few bytes are retried, results are reported meanwhile, and the log is complete
-// in the end.
-func TestRefusedLogsWait(t *testing.T) {
+// TestRefusedLogsAreRetriedLater has a server without space for logs: few bytes are retried, results are reported meanwhile, and the log is
+// complete at the end.
+func TestRefusedLogsAreRetriedLater(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		e.server.set(func(d *fakeServer) { d.rejectLogs = true })
@@ -52,12 +52,12 @@ func TestRefusedLogsWait(t *testing.T) {
 			t.Errorf("%d bytes of %d arrived, or others", len(got), len(output))
 		}
 		if _, held := e.agent.table.count(); held != 0 {
-			t.Errorf("%d attempts are held", held)
+			t.Errorf("%d attempts, want others", held)
 		}
 	})
 }
 
-// TestShortSessionsBackOff has a server that ends every session soon after it began.
+// TestShortSessionsBackOff has a server that ends every session soon after its start.
 func TestShortSessionsBackOff(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -81,9 +81,9 @@ func TestShortSessionsBackOff(t *testing.T) {
 	})
 }
 
-// TestLogOfALostAttemptArrives ends attempts for reasons after which the server wants no report: their logs are sent completely and then
+// TestLogOfALostAttemptIsSent ends attempts for reasons after which the server wants no report: their logs are sent completely and then
 // removed.
-func TestLogOfALostAttemptArrives(t *testing.T) {
+func TestLogOfALostAttemptIsSent(t *testing.T) {
 	const rest = "and what it printed while the server was away\n"
 	for _, tc := range []struct {
 		name string
@@ -134,7 +134,7 @@ func TestLogOfALostAttemptArrives(t *testing.T) {
 					t.Errorf("%d reports of a dropped attempt", n)
 				}
 				if n, held := e.agent.table.count(); n+held != 0 {
-					t.Errorf("%d run, %d held", n, held)
+					t.Errorf("%d running, %d attempts", n, held)
 				}
 				if n := e.savedReports(); n != 0 {
 					t.Errorf("%d reports are kept", n)
@@ -172,7 +172,7 @@ func TestTraffic(t *testing.T) {
 	})
 }
 
-// logsGone checks that no local logs are left.
+// logsGone checks that there are no local logs.
 func logsGone(t *testing.T, dir string) {
 	t.Helper()
 	left, err := os.ReadDir(filepath.Join(dir, "logs"))
@@ -181,7 +181,7 @@ func logsGone(t *testing.T, dir string) {
 	}
 }
 
-// TestEmptyLogsAreRemoved has an attempt whose log was created and stayed empty.
+// TestEmptyLogsAreRemoved has an attempt whose log was created and remained empty.
 func TestEmptyLogsAreRemoved(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
@@ -225,8 +225,8 @@ func (f *flakyLogs) set(broken error) {
 	f.broken = broken
 }
 
-// TestLogsThatCannotBeReadForAWhile loses no bytes by a temporary error, and holds an attempt for a bounded time with a permanent one.
-func TestLogsThatCannotBeReadForAWhile(t *testing.T) {
+// TestTemporarilyUnreadableLogs checks that a temporary error loses no bytes, and that a permanent one delays an attempt for a limited time.
+func TestTemporarilyUnreadableLogs(t *testing.T) {
 	tooMany := errors.New("too many open files")
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnv(t)
@@ -251,7 +251,7 @@ func TestLogsThatCannotBeReadForAWhile(t *testing.T) {
 		lost.finish()
 		time.Sleep(logGiveUp + time.Minute)
 		if n, held := e.agent.table.count(); n+held != 0 {
-			t.Errorf("%d run, %d held", n, held)
+			t.Errorf("%d running, %d attempts", n, held)
 		}
 		if err := e.end(); err != nil {
 			t.Error(err)
@@ -295,7 +295,7 @@ func TestLogsStayOpenBetweenFrames(t *testing.T) {
 	})
 }
 
-// BenchmarkReadLog reads a log as it is shipped: in chunks of 4 KiB.
+// BenchmarkReadLog reads a log as the worker sends it: in chunks of 4 KiB.
 func BenchmarkReadLog(b *testing.B) {
 	logs, err := tasklog.OpenDir(b.TempDir())
 	if err != nil {

@@ -37,16 +37,16 @@ func (e *env) lead(num, port int) muster.AttemptID {
 	e.server.send(&link.ToWorker{
 		Specs: []link.GroupSpec{{Ref: num + 1, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: "process"}}},
 		Assign: []link.Assign{{
-			Attempt: attemptID(num), Ref: num + 1, Grant: muster.Grant{Slots: 1}, Gang: &link.Gang{Size: 2, Master: "127.0.0.1", Port: port},
+			Attempt: attemptID(num), Ref: num + 1, Grant: muster.Grant{Slots: 1}, Gang: &muster.Membership{Size: 2, Master: "127.0.0.1", Port: port},
 		}},
 	})
 	synctest.Wait()
 	return attemptID(num)
 }
 
-// TestAGangsPortIsKept checks that the port of a gang is reserved from the assignment until its process starts, against other gangs and
+// TestGangPortIsReserved checks that the port of a gang is reserved from the assignment until its process starts, against other gangs and
 // programs.
-func TestAGangsPortIsKept(t *testing.T) {
+func TestGangPortIsReserved(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		port := freePort(t)
@@ -84,8 +84,8 @@ func TestAGangsPortIsKept(t *testing.T) {
 	})
 }
 
-// TestAGangsPortWithConnectionsThatEnd has a port on which connections were just closed: a gang may use it.
-func TestAGangsPortWithConnectionsThatEnd(t *testing.T) {
+// TestGangPortWithClosingConnections has a port with recently closed connections: a gang may use it.
+func TestGangPortWithClosingConnections(t *testing.T) {
 	port := freePort(t)
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", ":"+strconv.Itoa(port))
 	if err != nil {

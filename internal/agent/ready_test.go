@@ -10,13 +10,13 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// A constrained worker says so in its hello, before it can be assigned a task, and in its rejections, so that the server retries as soon as
-// it is ready.
-func TestHelloSaysWhetherTheWorkerIsReady(t *testing.T) {
+// A constrained worker reports this in its hello, before it can be assigned a task, and in its rejections, so that the server retries as soon
+// as it is ready.
+func TestHelloReportsReadiness(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		if why := e.server.hello(0).Constrained; why != "" {
-			t.Errorf("the first hello says %q", why)
+			t.Errorf("the first hello has %q", why)
 		}
 		e.agent.Constrain("machine", "it probes its machine")
 		e.assign(0)
@@ -27,7 +27,7 @@ func TestHelloSaysWhetherTheWorkerIsReady(t *testing.T) {
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		if why := e.server.hello(1).Constrained; why != "it probes its machine" {
-			t.Errorf("the second hello says %q", why)
+			t.Errorf("the second hello has %q", why)
 		}
 		e.agent.Constrain("machine", "")
 		e.run(1).finish()
@@ -36,7 +36,7 @@ func TestHelloSaysWhetherTheWorkerIsReady(t *testing.T) {
 
 // A server that lost its data assigns numbers again that attempts here still have which are being stopped, or whose logs are being sent. The
 // new attempt is rejected until they are removed; it is not mistaken for the old one.
-func TestAnAttemptWithTheNumberOfOneThatWasGivenUp(t *testing.T) {
+func TestAttemptWithTheIDOfAnAbandonedOne(t *testing.T) {
 	t.Parallel()
 	now := time.Hour
 	offer := link.Offer{Resources: muster.Resources{Slots: 2}}
@@ -74,7 +74,7 @@ func TestAnAttemptWithTheNumberOfOneThatWasGivenUp(t *testing.T) {
 }
 
 // A grace that is shorter than the time to the next heartbeat does not end an attempt of a connected worker: the heartbeat is sent earlier.
-func TestAShortGraceOnAConnectedWorker(t *testing.T) {
+func TestShortGraceOnConnectedWorker(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t
 		time.Sleep(time.Second)

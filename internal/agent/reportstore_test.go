@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-func TestReportStoreOutlivesItsProcess(t *testing.T) {
+func TestReportStoreSurvivesItsProcess(t *testing.T) {
 	dir := t.TempDir()
 	k, err := OpenReportStore(dir)
 	if err != nil {
@@ -46,7 +46,7 @@ func TestReportStoreOutlivesItsProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err = k.Reports(); err != nil || len(got) != 0 {
-		t.Errorf("left after removal: %v, %v", got, err)
+		t.Errorf("remaining after removal: %v, %v", got, err)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestReportStoreOfSeveralWorkers(t *testing.T) {
 	}
 }
 
-func TestReportStoreIsTheLock(t *testing.T) {
+func TestReportStoreLocksTheDataDir(t *testing.T) {
 	dir := t.TempDir()
 	k, err := OpenReportStore(dir)
 	if err != nil {
@@ -138,7 +138,7 @@ func TestCapacityIsNeverExceeded(t *testing.T) {
 			c.release(&out[i])
 		}
 		if c.slots != 0 || c.milliCPUs != 0 || c.memory != 0 || len(c.gpus) != 0 {
-			t.Fatalf("all is given back, but %+v is taken", c)
+			t.Fatalf("everything is released, but %+v is in use", c)
 		}
 	})
 }
@@ -151,7 +151,7 @@ func checkCapacity(t *rapid.T, offer muster.Resources, out []muster.Grant) {
 		slots, cpus, memory = slots+g.Slots, cpus+g.CPUs, memory+g.Memory
 	}
 	if slots > offer.Slots || cpus > offer.CPUs+1e-9 || memory > offer.Memory {
-		t.Fatalf("gave %d slots, %g cpus, %d bytes", slots, cpus, memory)
+		t.Fatalf("assigned %d slots, %g cpus, %d bytes", slots, cpus, memory)
 	}
 	for _, d := range offer.GPUs {
 		whole, shared := 0, muster.Size(0)
@@ -164,7 +164,7 @@ func checkCapacity(t *rapid.T, offer muster.Resources, out []muster.Grant) {
 			}
 		}
 		if whole > 1 || whole == 1 && shared > 0 || shared > d.Memory {
-			t.Fatalf("GPU %s is given whole %d times and shared for %d of %d bytes", d.UUID, whole, shared, d.Memory)
+			t.Fatalf("GPU %s is assigned whole %d times and shared for %d of %d bytes", d.UUID, whole, shared, d.Memory)
 		}
 	}
 }

@@ -212,7 +212,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 	}
 	t := &run.Task{
 		Attempt: as.Attempt, Job: group.UID, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
-		Checkpoint: as.Checkpoint, Gang: (*run.Gang)(as.Gang), Assigned: a.table.clock(),
+		Checkpoint: as.Checkpoint, Gang: as.Gang, Assigned: a.table.clock(),
 	}
 	inline := spec.Kind == muster.KindNoop
 	if g := as.Gang; g != nil && g.Rank == 0 && !inline && !a.cfg.RemoteTasks && !a.table.has(as.Attempt) {
@@ -221,9 +221,6 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 			reject(fmt.Sprintf("port %d of the gang is not free on this worker: %v", g.Port, err))
 			return
 		}
-	}
-	for _, in := range as.Inputs {
-		t.Inputs = append(t.Inputs, run.Input(in))
 	}
 	a.start(ctx, t, inline)
 }

@@ -61,8 +61,8 @@ func TestEmptyParametersAreRefused(t *testing.T) {
 	}
 }
 
-// TestAPlaceThatIsNoneIsRefused checks that an invalid Last-Event-ID is rejected, even if the answer is not a stream.
-func TestAPlaceThatIsNoneIsRefused(t *testing.T) {
+// TestInvalidCursorIsRefused checks that an invalid Last-Event-ID is rejected, even if the answer is not a stream.
+func TestInvalidCursorIsRefused(t *testing.T) {
 	s := startPopulatedServer(t)
 	for _, what := range []string{"logs", "usage"} {
 		q := request{method: "GET", path: "/api/v1/tasks/1.0/" + what, header: map[string]string{"Last-Event-ID": "1-0"}}

@@ -33,7 +33,7 @@ func expectStatus(t *testing.T, s *apitest.Server, q request, want int) []byte {
 }
 
 // Every endpoint rejects callers without a key, and with a key without permissions.
-func TestEveryEndpointAsksForAKey(t *testing.T) {
+func TestEveryEndpointRequiresAKey(t *testing.T) {
 	s := apitest.Start(t, nil)
 	join := s.CreateKey(t, auth.Join, "", "")
 	open := map[string]bool{"/healthz": true, "/readyz": true, "/api/v1/schemas/job.json": true}
@@ -71,7 +71,7 @@ func isNilOperation(op any) bool {
 	return err == nil && string(b) == "null"
 }
 
-func TestRevokedKeyIsUselessAtOnce(t *testing.T) {
+func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
 	s := apitest.Start(t, nil)
 	var created wire.MadeKey
 	body := expectStatus(t, s, request{method: "POST", path: "/api/v1/keys", body: `{"name":"ci","role":"viewer"}`}, http.StatusCreated)
@@ -99,7 +99,7 @@ func TestExpiredKey(t *testing.T) {
 }
 
 // A key for one project cannot read or change another project.
-func TestProjectsAreApart(t *testing.T) {
+func TestProjectsAreIsolated(t *testing.T) {
 	s := apitest.Start(t, nil)
 	vision := s.CreateKey(t, auth.Submitter, "vision", "")
 	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"project":"speech","kind":"noop"}`}, http.StatusCreated)
@@ -127,7 +127,7 @@ func TestProjectsAreApart(t *testing.T) {
 }
 
 // A job without a project gets the project of the key.
-func TestKeyGivesTheProject(t *testing.T) {
+func TestKeyDeterminesTheProject(t *testing.T) {
 	s := apitest.Start(t, nil)
 	var job muster.Job
 	body := expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", token: s.CreateKey(t, auth.Submitter, "vision", ""), body: `{"kind":"noop"}`}, http.StatusCreated)
@@ -260,7 +260,7 @@ func TestTooLargeBodies(t *testing.T) {
 	}
 }
 
-func TestDocsNeedNothingFromElsewhere(t *testing.T) {
+func TestDocsLoadNothingFromOtherHosts(t *testing.T) {
 	s := apitest.Start(t, nil)
 	for _, path := range []string{"/api/docs", "/api/docs/docs.js", "/api/docs/docs.css", "/api/v1/openapi.json"} {
 		body := expectStatus(t, s, request{method: "GET", path: path, token: "none"}, http.StatusOK)
@@ -352,7 +352,7 @@ func (st *stream) expectEnd() {
 }
 
 // A worker that is paused while it is gone is shown as paused, and is paused when it reconnects.
-func TestAPauseOfAWorkerThatIsGone(t *testing.T) {
+func TestPauseOfDisconnectedWorker(t *testing.T) {
 	s := apitest.Start(t, nil)
 	s.ConnectWorker(t, "w1").Goodbye()
 	is := func(state muster.WorkerState, paused bool) func() bool {
@@ -376,7 +376,7 @@ func TestAPauseOfAWorkerThatIsGone(t *testing.T) {
 }
 
 // A worker's name refers to the connected worker if another one with this name has left.
-func TestWorkerNameOfOneThatLeft(t *testing.T) {
+func TestWorkerNamePrefersConnectedWorker(t *testing.T) {
 	s := apitest.Start(t, nil)
 	session := func(id muster.WorkerID) link.Session {
 		t.Helper()

@@ -13,7 +13,7 @@ import (
 
 // A grace shorter than two heartbeat intervals, which are one second here, is rejected with its place, the minimum and a
 // hint.
-func TestAGraceUnderTwoHeartbeatsIsRefused(t *testing.T) {
+func TestGraceUnderTwoHeartbeatsIsRefused(t *testing.T) {
 	c := apitest.Start(t, nil).Client(t)
 	spec := func(grace time.Duration) *muster.Spec {
 		return &muster.Spec{Name: "job", Tasks: []muster.TaskSpec{{Name: "a", Kind: muster.KindNoop, Disconnect: muster.Disconnect{Grace: muster.Duration(grace)}}}}

@@ -16,7 +16,7 @@ import (
 )
 
 // Parsers accept all strings that match the document's patterns, and usual strings match their pattern.
-func TestPatternsAreOfWhatIsRead(t *testing.T) {
+func TestPatternsMatchTheParsers(t *testing.T) {
 	patterns := map[string]string{}
 	for path, item := range api.Document().Paths {
 		for _, op := range []*huma.Operation{item.Get, item.Post, item.Put, item.Delete} {
@@ -92,7 +92,7 @@ func TestContentTypesOfStreams(t *testing.T) {
 	}
 }
 
-func TestNullsAreInTheDocument(t *testing.T) {
+func TestNullableFieldsAreDocumented(t *testing.T) {
 	components := api.Document().Components.Schemas
 	for name, body := range map[string]any{
 		"NewKey": map[string]any{"name": "x", "role": "viewer", "project": nil, "ttl": nil}, "Drain": map[string]any{"deadline": nil}, "Pause": map[string]any{"for": nil},

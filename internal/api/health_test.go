@@ -69,13 +69,13 @@ func TestFirstReadinessCostsOneLookup(t *testing.T) {
 		close(k.unblock)
 		all.Wait()
 		if n := k.lookups.Load(); n != 1 {
-			t.Errorf("the store was asked %d times", n)
+			t.Errorf("the store received %d calls", n)
 		}
 	})
 }
 
 // During a check, other requests get the last result at once, unless it is too old.
-func TestReadinessWaitsForNobody(t *testing.T) {
+func TestReadinessDoesNotBlock(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		age  time.Duration
@@ -124,7 +124,7 @@ func TestReadinessHasItsOwnTimeout(t *testing.T) {
 		close(k.unblock)
 		time.Sleep(storeCheckTTL)
 		if err := h.check(cancelled); err != nil {
-			t.Errorf("a client that left makes the store look broken: %v", err)
+			t.Errorf("a disconnected client makes the store look broken: %v", err)
 		}
 	})
 }
@@ -188,7 +188,7 @@ func checkGatewayStatus(t *testing.T, list []wire.Gateway, key store.Key, wants 
 }
 
 // A server is ready if its engine and its store work.
-func TestReadinessIsThatOfEngineAndStore(t *testing.T) {
+func TestReadinessRequiresEngineAndStore(t *testing.T) {
 	t.Parallel()
 	stuck := muster.Errorf(muster.Unavailable, "the engine is loading its state")
 	broken := muster.Errorf(muster.Internal, "the disk is gone")

@@ -109,7 +109,7 @@ func (e *countingEngine) Explain(_ context.Context, id muster.TaskID) (muster.Ex
 }
 
 // The engine computes one explanation at a time, and that of a task at most once a second.
-func TestExplanationsCostTheEngineLittle(t *testing.T) {
+func TestExplanationsAreLimitedAndCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &countingEngine{}
 		s := &server{Config: Config{Engine: e}, explainLimiter: newLimiter(maxConcurrentExplanations, keyring.NewLimits(0).AcquireExplanation, "busy"), explainCache: cache.NewValues[explanationKey, muster.Explanation](10)}
@@ -130,16 +130,16 @@ func TestExplanationsCostTheEngineLittle(t *testing.T) {
 		waits, other := muster.Task{ID: muster.TaskID{Job: 1}, State: muster.Queued}, muster.Task{ID: muster.TaskID{Job: 2}, State: muster.Queued}
 		all(waits, other)
 		if e.calls != 2 || e.maxActive != 1 {
-			t.Errorf("two tasks: the engine was asked %d times, %d at once", e.calls, e.maxActive)
+			t.Errorf("two tasks: the engine received %d requests, %d concurrent", e.calls, e.maxActive)
 		}
 		runs := waits
 		runs.State, runs.Attempt = muster.Running, 1
 		if all(runs); e.calls != 3 {
-			t.Errorf("a task that has started: the engine was asked %d times", e.calls)
+			t.Errorf("a started task: the engine received %d requests", e.calls)
 		}
 		time.Sleep(explanationTTL)
 		if all(waits); e.calls != 4 {
-			t.Errorf("a second later: the engine was asked %d times", e.calls)
+			t.Errorf("a second later: the engine received %d requests", e.calls)
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // A file that a result refers to as ipfs://… is served only to callers that may read its job.
-func TestContentsByCID(t *testing.T) {
+func TestDownloadByCID(t *testing.T) {
 	const id = "QmZULkCELmmk5XNfCgTnCyFgAVxBRBXyDHGGMVoLFLiXEN" // of "hello\n"
 	s := apitest.Start(t, nil)
 	if err := s.PutBlob(t.Context(), helloSum, "hello\n"); err != nil {
@@ -43,7 +43,7 @@ func TestContentsByCID(t *testing.T) {
 }
 
 // A file that a worker reports under a wrong identifier is not served, and does not affect the file with this identifier.
-func TestContentsAreHeldToTheirCID(t *testing.T) {
+func TestDownloadByCIDVerifiesTheContent(t *testing.T) {
 	const id = "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD" // of "hello world"
 	s := apitest.Start(t, nil)
 	if err := s.PutBlob(t.Context(), helloSum, "hello\n"); err != nil {

@@ -88,7 +88,7 @@ func runEverySecond(do func(second int)) (stop func()) {
 
 // The stream of a quiet project gets keep-alives while another project is busy, and their ids let a client resume after the events
 // of the other project, even after the bus has dropped some of them.
-func TestKeepAlivesOfAQuietProject(t *testing.T) {
+func TestKeepAlivesOfAnIdleProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withBus(Config{})
 		s.projects.byJob[1], s.projects.byJob[2] = "a", "b"

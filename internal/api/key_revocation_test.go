@@ -28,9 +28,9 @@ func (c *noDeadlineConn) Write(b []byte) (int, error) {
 	return c.ResponseRecorder.Write(b)
 }
 
-// TestStreamsOfARevokedKeyEndAtTheServer revokes the key of each kind of stream: the server stops serving it, even if the
+// TestRevokedKeyEndsItsStreams revokes the key of each kind of stream: the server stops serving it, even if the
 // connection stays open.
-func TestStreamsOfARevokedKeyEndAtTheServer(t *testing.T) {
+func TestRevokedKeyEndsItsStreams(t *testing.T) {
 	t.Parallel()
 	var handler http.Handler
 	s := apitest.Start(t, func(next http.Handler) http.Handler {

@@ -46,12 +46,12 @@ func TestFilesOfARunningTask(t *testing.T) {
 	}
 	id = s.ConnectWorker(t, "w2").StartNext()
 	if b := expectStatus(t, s, request{method: "GET", path: "/api/v1/tasks/1.0/artifacts/live/a.txt?attempt=1"}, http.StatusOK); id.N != 2 || string(b) != string(last) {
-		t.Errorf("of the first attempt, beside %s, it is %q, want %q", id, b, last)
+		t.Errorf("for the first attempt with %s: got %q, want %q", id, b, last)
 	}
 }
 
 // Artifacts of an attempt are kept when its finished task is retried.
-func TestFilesOfATaskThatIsTriedAgain(t *testing.T) {
+func TestFilesOfARetriedTask(t *testing.T) {
 	s := apitest.Start(t, nil)
 	if err := s.PutBlob(t.Context(), helloSum, "hello\n"); err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ var goldenNotify = []goldenCase{
 func TestGoldenNotify(t *testing.T) { checkGolden(t, apitest.Start(t, nil), goldenNotify) }
 
 // Callers without permission cannot read notifications, and an administrator of a project manages only those of this project.
-func TestNotifyBelongsToAdministrators(t *testing.T) {
+func TestNotifyRequiresAdmin(t *testing.T) {
 	s := apitest.Start(t, nil)
 	s.CreateKey(t, auth.Submitter, "speech", "")
 	s.CreateKey(t, auth.Admin, "speech", "")
@@ -60,8 +60,8 @@ func TestNotifyBelongsToAdministrators(t *testing.T) {
 	}
 }
 
-// TestURLsAreNotShown checks that answers about a job do not reveal secret parts of a URL, and that keys that may not submit see only the host.
-func TestURLsAreNotShown(t *testing.T) {
+// TestURLsAreRedacted checks that answers about a job do not reveal secret parts of a URL, and that keys that may not submit see only the host.
+func TestURLsAreRedacted(t *testing.T) {
 	s := apitest.Start(t, nil)
 	job := `{"kind":"noop","notify":[{"url":"https://hooks.slack.com/services/T0/s3cr3t","secret":"s3cr3t-of-many-letters"}]}`
 	created := string(expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: job}, http.StatusCreated))
@@ -91,8 +91,8 @@ func TestURLsAreNotShown(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotShown checks that answers do not have the secret of a job, and that a returned spec can be submitted again.
-func TestSecretsAreNotShown(t *testing.T) {
+// TestSecretsAreRedacted checks that answers do not have the secret of a job, and that a returned spec can be submitted again.
+func TestSecretsAreRedacted(t *testing.T) {
 	s := apitest.Start(t, nil)
 	resp, created := send(t, s, request{method: "POST", path: "/api/v1/jobs", body: notifyingJob})
 	if resp.StatusCode != http.StatusCreated {

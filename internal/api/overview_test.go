@@ -39,8 +39,8 @@ func eventually(t *testing.T, c *client.Client, name string, ok func(*wire.Overv
 	}
 }
 
-// TestOverviewOutlivesARestart checks that finished and running tasks are counted after a restart of the server.
-func TestOverviewOutlivesARestart(t *testing.T) {
+// TestOverviewSurvivesARestart checks that finished and running tasks are counted after a restart of the server.
+func TestOverviewSurvivesARestart(t *testing.T) {
 	s := startPopulatedServer(t)
 	want := eventually(t, s.Client(t), "before", func(o *wire.Overview) bool { return o.Tasks[muster.Failed] == 1 && o.Tasks[muster.Queued] == 10 }).Tasks
 	s.Stop()
@@ -51,8 +51,8 @@ func TestOverviewOutlivesARestart(t *testing.T) {
 	}
 }
 
-// TestOverviewNamesFailingJobs checks that three failed jobs of a name need attention, and that keys of other projects do not see them.
-func TestOverviewNamesFailingJobs(t *testing.T) {
+// TestOverviewListsFailingJobs checks that three failed jobs of a name need attention, and that keys of other projects do not see them.
+func TestOverviewListsFailingJobs(t *testing.T) {
 	s := apitest.Start(t, nil)
 	w := s.ConnectWorker(t, "w1")
 	for range 3 {
@@ -74,8 +74,8 @@ func TestOverviewNamesFailingJobs(t *testing.T) {
 	}
 }
 
-// TestViewsAreForThoseWhoMaySeeThem checks what keys can see of the fleet and of other projects' jobs.
-func TestViewsAreForThoseWhoMaySeeThem(t *testing.T) {
+// TestViewsRequirePermissions checks what keys can see of the fleet and of other projects' jobs.
+func TestViewsRequirePermissions(t *testing.T) {
 	s := startPopulatedServer(t)
 	for _, c := range []struct {
 		role    auth.Role
@@ -102,8 +102,8 @@ func TestViewsAreForThoseWhoMaySeeThem(t *testing.T) {
 	}
 }
 
-// TestStatesFollowTheJob checks that states and their event id are consistent: states and later events together are the latest state.
-func TestStatesFollowTheJob(t *testing.T) {
+// TestStatesOfAJob checks that states and their event id are consistent: states and later events together are the latest state.
+func TestStatesOfAJob(t *testing.T) {
 	s := apitest.Start(t, nil)
 	c := s.Client(t)
 	spec := &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindNoop, Array: &muster.Array{Ranges: []muster.Range{{First: 0, Last: 299, Step: 1}}}}}}
@@ -153,7 +153,7 @@ func TestStatesFollowTheJob(t *testing.T) {
 	}
 }
 
-// startLargeFleet starts a server with 2,000 workers of 8 devices each, of which every hundredth has a problem, and 1,000,000 tasks.
+// startLargeFleet starts a server with 2,000 workers of 8 devices each, every hundredth of which has a problem, and 1,000,000 tasks.
 func startLargeFleet(b *testing.B) *apitest.Server {
 	b.Helper()
 	s := apitest.Start(b, nil)
@@ -242,8 +242,8 @@ func BenchmarkOverview(b *testing.B) {
 	})
 }
 
-// TestLargeAnswersAreCompressed checks that clients that accept gzip get the same answer compressed, and others uncompressed.
-func TestLargeAnswersAreCompressed(t *testing.T) {
+// TestLargeResponsesAreCompressed checks that clients that accept gzip get the same answer compressed, and others uncompressed.
+func TestLargeResponsesAreCompressed(t *testing.T) {
 	s := apitest.Start(t, nil)
 	spec := &muster.Spec{}
 	for i := range 40 {

@@ -12,7 +12,7 @@ import (
 )
 
 // A client that leaves releases its parse budget, or its place in the queue for it, at once.
-func TestParseEndsWithItsClient(t *testing.T) {
+func TestParseStopsWhenTheClientDisconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := 0
 		s := newServer(Config{

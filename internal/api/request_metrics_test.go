@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 )
 
-// TestWhoReadsMetrics checks that metrics require a key that may read workers and all projects.
-func TestWhoReadsMetrics(t *testing.T) {
+// TestMetricsRequirePermission checks that metrics require a key that may read workers and all projects.
+func TestMetricsRequirePermission(t *testing.T) {
 	s := apitest.Start(t, nil)
 	for token, want := range map[string]int{
 		"none":                              http.StatusUnauthorized,

@@ -134,7 +134,7 @@ func TestSessionOfAnExpiringKey(t *testing.T) {
 }
 
 // The dashboard serves browsers, but no path of the API.
-func TestDashboardOrProblem(t *testing.T) {
+func TestUnknownPathsServeDashboardOrProblem(t *testing.T) {
 	s := apitest.Start(t, nil)
 	html := map[string]string{"Accept": "text/html,*/*;q=0.8"}
 	for _, tt := range []struct {
@@ -189,10 +189,10 @@ func TestDownloadOfTheExecutable(t *testing.T) {
 		return whoami
 	}
 	if d := role(join).Download; d == nil || d.OS != system || d.Arch != arch {
-		t.Errorf("a key that may join workers is shown %+v", d)
+		t.Errorf("a join key gets %+v", d)
 	}
 	if d := role(s.CreateKey(t, auth.Viewer, "", "")).Download; d != nil {
-		t.Errorf("a viewer is shown %+v", d)
+		t.Errorf("a viewer gets %+v", d)
 	}
 	q.path = "/download/muster?os=plan9&arch=mips"
 	if body := expectStatus(t, s, q, http.StatusNotFound); !strings.Contains(string(body), system+"/"+arch+", not for plan9/mips") {
@@ -205,7 +205,7 @@ func TestDownloadOfTheExecutable(t *testing.T) {
 }
 
 // Answers are not cached, not readable by pages of other origins, and not sniffed.
-func TestAnswersArePrivate(t *testing.T) {
+func TestResponsesAreNotCached(t *testing.T) {
 	s := apitest.Start(t, nil)
 	for path, want := range map[string]int{
 		"/api/v1/jobs": http.StatusOK, "/api/v1/jobs/7": http.StatusNotFound, "/api/v1/overview": http.StatusOK, "/metrics": http.StatusOK, "/download/muster": http.StatusOK,

@@ -24,7 +24,7 @@ type linkAccess int
 const (
 	linkForbidden linkAccess = iota + 1 // always
 	linkOwnJob                          // of its own job; others look as if they were not there
-	linkFiltered                        // what it answers is about its own job only: see TestShareSeesItsJobOnly
+	linkFiltered                        // what it answers is about its own job only: see TestSharedKeyReadsOnlyItsJob
 	linkPublic                          // anyone may
 )
 
@@ -95,7 +95,7 @@ func TestShareByRoute(t *testing.T) {
 				case "get-logs":
 					url += "?follow=false"
 				case "watch-events":
-					return http.StatusOK // a stream: see TestShareSeesItsJobOnly
+					return http.StatusOK // a stream: see TestSharedKeyReadsOnlyItsJob
 				}
 				resp, _ := send(t, s, request{method: method, path: url, token: token, body: `{}`})
 				return resp.StatusCode
@@ -115,7 +115,7 @@ func TestShareByRoute(t *testing.T) {
 				}
 			case linkPublic:
 			default:
-				t.Errorf("operation %s (%s %s) has no decision about links to jobs: what may anyone with a link see of it?", id, method, path)
+				t.Errorf("operation %s (%s %s) has no decision about links to jobs: decide what users with a link may see", id, method, path)
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func TestShareByRoute(t *testing.T) {
 }
 
 // Operations without a job in their path are limited to the job of the link.
-func TestShareSeesItsJobOnly(t *testing.T) {
+func TestSharedKeyReadsOnlyItsJob(t *testing.T) {
 	s := startPopulatedServer(t)
 	token := share(t, s, "1").Secret
 	var jobs wire.Jobs
@@ -222,7 +222,7 @@ func TestShareLifetime(t *testing.T) {
 }
 
 // A link ends with the key that created it.
-func TestLinksEndWithTheirKeys(t *testing.T) {
+func TestLinksExpireWithTheirKeys(t *testing.T) {
 	s := startPopulatedServer(t)
 	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"kind":"noop"}`}, http.StatusCreated)
 	keys, err := s.Store.ListKeys(t.Context())
@@ -267,7 +267,7 @@ func TestLinksEndWithTheirKeys(t *testing.T) {
 }
 
 // The number of links is limited per project.
-func TestLinksOfAProjectAreBounded(t *testing.T) {
+func TestLinksOfAProjectAreLimited(t *testing.T) {
 	s := startPopulatedServer(t)
 	job, err := s.Store.Job(t.Context(), 1)
 	if err != nil {

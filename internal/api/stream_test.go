@@ -44,7 +44,7 @@ func line(attempt int, offset int64, stream, text string) []string {
 
 // A follower gets the output of an attempt as it arrives, waits for output that a
 // report has overtaken, and continues with the next attempt.
-func TestFollowOverRetry(t *testing.T) {
+func TestFollowAcrossARetry(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x","retries":{"max":1,"backoff":0}}`)
 	st := openStream(t, s, "/api/v1/tasks/1.0/logs", nil)
@@ -88,7 +88,7 @@ func TestFollowResumesAfterLastEvent(t *testing.T) {
 }
 
 // A plain read of a finished task waits for output that its report has overtaken.
-func TestPlainLogIsWhole(t *testing.T) {
+func TestPlainLogIsComplete(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
 	w := s.ConnectWorker(t, "w1")
@@ -116,7 +116,7 @@ func TestFollowTaskThatNeverRan(t *testing.T) {
 }
 
 // A read does not wait for the log of a lost attempt.
-func TestFollowOverLostAttempt(t *testing.T) {
+func TestFollowAcrossALostAttempt(t *testing.T) {
 	s := apitest.Start(t, nil)
 	submit(t, s, `{"run":"x"}`)
 	w := s.ConnectWorker(t, "w1")

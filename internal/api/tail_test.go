@@ -62,8 +62,8 @@ func longLog(tb testing.TB, size int) (*server, *readCounter, logPosition) {
 	return &server{Config: Config{Logs: c}}, c, at
 }
 
-// TestTailReadsTheEndOnly checks that the last lines of a long log are found without reading all of it.
-func TestTailReadsTheEndOnly(t *testing.T) {
+// TestTailReadsOnlyTheEnd checks that the last lines of a long log are found without reading all of it.
+func TestTailReadsOnlyTheEnd(t *testing.T) {
 	const size = 64 << 20
 	s, c, at := longLog(t, size)
 	for _, lines := range []int{1, 10, 1000, 50_000} {
@@ -84,9 +84,9 @@ func TestTailReadsTheEndOnly(t *testing.T) {
 	}
 }
 
-// TestTailIsThatOfTheWholeLog compares the result with that of reading everything, in logs with
+// TestTailMatchesTheWholeLog compares the result with that of reading everything, in logs with
 // unfinished lines, other streams and long records, and with a damaged index.
-func TestTailIsThatOfTheWholeLog(t *testing.T) {
+func TestTailMatchesTheWholeLog(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		root := t.TempDir()
 		logs, err := tasklog.OpenIndexedDir(root)

@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestMetricsOfManyAttemptsAreBounded checks that the attempts of a task share the maximum size of an answer.
-func TestMetricsOfManyAttemptsAreBounded(t *testing.T) {
+// TestMetricsOfManyAttemptsAreLimited checks that the attempts of a task share the maximum size of an answer.
+func TestMetricsOfManyAttemptsAreLimited(t *testing.T) {
 	const attempts, points, limit = 20, 400, 17 << 20
 	s := apitest.Start(t, nil)
 	w := s.ConnectWorker(t, "w1")

@@ -50,7 +50,7 @@ func (grantAll) GrantBlobs(context.Context, []store.Grantee, []store.Blob) error
 
 // A blob with an unreadable file is served again after an upload: after a failed download the server verifies the file, and reports
 // the blob as missing to uploaders.
-func TestAnUnreadableBlobIsReplaced(t *testing.T) {
+func TestUnreadableBlobIsReplaced(t *testing.T) {
 	dir, err := blob.OpenDir(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -50,6 +50,7 @@ func TestConventions(t *testing.T) {
 		checkInterfaces(t, f)
 		checkPurity(t, f)
 	}
+	checkServer(t, files)
 	for _, pkg := range slices.Sorted(maps.Keys(size)) {
 		if size[pkg] > maxPackage && rules[pkg].ring != testOnly {
 			t.Errorf("package %q has %d lines, the cap is %d: split it", pkg, size[pkg], maxPackage)
@@ -124,6 +125,39 @@ func checkImports(t *testing.T, f file) {
 		if target, ok := rules[name]; ok && strings.HasPrefix(path, module+"/") && target.ring == testOnly && r.ring != testOnly {
 			t.Errorf("%s: %q is for tests only", f.path, path)
 		}
+	}
+}
+
+// checkServer checks on what the server depends, also indirectly.
+func checkServer(t *testing.T, files []file) {
+	t.Helper()
+	imports := map[string][]string{}
+	for _, f := range files {
+		for _, imp := range f.ast.Imports {
+			name, ok := strings.CutPrefix(strings.Trim(imp.Path.Value, `"`), module+"/internal/")
+			if !ok || f.test {
+				continue
+			}
+			imports[f.pkg] = append(imports[f.pkg], name)
+			if slices.Contains(serverdOnly, name) && f.pkg != "serverd" && rules[f.pkg].ring != testOnly {
+				t.Errorf("%s: only package serverd may import %q", f.path, name)
+			}
+		}
+	}
+	reached := map[string]bool{"serverd": true}
+	for queue := []string{"serverd"}; len(queue) > 0; queue = queue[1:] {
+		for _, name := range imports[queue[0]] {
+			if listed(notInServer, name) {
+				t.Errorf("the server depends on %q: package %q imports it", name, queue[0])
+			}
+			if !reached[name] {
+				reached[name] = true
+				queue = append(queue, name)
+			}
+		}
+	}
+	if !reached["api"] || !reached["engine"] {
+		t.Error("package serverd imports neither api nor engine: the check is broken")
 	}
 }
 

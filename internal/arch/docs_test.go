@@ -13,7 +13,7 @@ const root = "../.."
 
 var sourcePath = regexp.MustCompile("`((?:internal|cmd|runtimes|sdk|test|scripts|examples)/[A-Za-z0-9_/.-]*)`")
 
-// TestDocsPaths holds that every path of the source that the documents name is
+// TestDocsPaths checks that every path of the source that the documents name is
 // there.
 func TestDocsPaths(t *testing.T) {
 	seen := 0
@@ -50,7 +50,7 @@ func pages(t *testing.T) []string {
 
 var promiseTest = regexp.MustCompile(`\b(?:Test|check|Fuzz)[A-Z][A-Za-z0-9_]*\b`)
 
-// TestGuaranteesAreTested holds that every test that docs/guarantees.md names is
+// TestGuaranteesAreTested checks that every test that docs/guarantees.md names is
 // there.
 func TestGuaranteesAreTested(t *testing.T) {
 	names := reportMissing(t, filepath.Join(root, "docs", "guarantees.md"), functionNames(t))
@@ -59,7 +59,7 @@ func TestGuaranteesAreTested(t *testing.T) {
 	}
 }
 
-// TestDialectsAreTested holds the same of the pages in docs/dialects, each of which says how every line of a guide was verified.
+// TestDialectsAreTested checks the same for the pages in docs/dialects, which list the test of every line of a guide.
 func TestDialectsAreTested(t *testing.T) {
 	found, err := filepath.Glob(filepath.Join(root, "docs", "dialects", "*.md"))
 	if err != nil {
@@ -106,7 +106,7 @@ func reportMissing(t *testing.T, page string, declared map[string]bool) int {
 
 var pageLink = regexp.MustCompile(`\]\(([A-Za-z0-9_/.-]+)(?:#[a-z-]*)?\)`)
 
-// TestDocsLinks holds that the documents that a document links to are there.
+// TestDocsLinks checks that the documents that a document links to are there.
 func TestDocsLinks(t *testing.T) {
 	seen := 0
 	for _, page := range pages(t) {
@@ -126,7 +126,7 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
-// TestDecisionsAreListed holds that docs/adr/README.md lists every decision.
+// TestDecisionsAreListed checks that docs/adr/README.md lists every decision.
 func TestDecisionsAreListed(t *testing.T) {
 	dir := filepath.Join(root, "docs", "adr")
 	list, err := os.ReadFile(filepath.Join(dir, "README.md"))

@@ -12,8 +12,8 @@ import (
 // clock lists what of package time depends on the moment at which it is called.
 var clock = []string{"Now", "Since", "Until", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker", "Sleep"}
 
-// checkPurity holds that what decides takes the time as an argument and starts no goroutine. What it may not import is in
-// rules_test.go.
+// checkPurity checks that pure packages get the time as an argument and start no goroutine. rules_test.go has the imports that they may not
+// have.
 func checkPurity(t *testing.T, f file) {
 	t.Helper()
 	if r, ok := rules[f.pkg]; !ok || r.ring > pure || f.test {

@@ -44,7 +44,7 @@ var rules = map[string]rule{
 	"store":    {ring: contract},
 	"blob":     {ring: contract, internal: []string{"atomicfile"}},
 	"tasklog":  {ring: contract, internal: []string{"atomicfile"}},
-	"link":     {ring: contract, internal: []string{"backoff"}},
+	"link":     {ring: contract, internal: []string{"backoff"}, external: []string{"github.com/go-json-experiment/json"}},
 	"eventbus": {ring: contract},
 
 	"atomicfile": {ring: contract},
@@ -75,19 +75,19 @@ var rules = map[string]rule{
 
 	"agent/run": {ring: contract, internal: []string{"tasklog"}, external: []string{"golang.org/x/sys"}},
 
-	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"github.com/goccy/go-yaml"}},
+	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"go.yaml.in/yaml/v4"}},
 	"store/sqlite":      {ring: adapter, internal: []string{"store"}, external: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
 	"link/wslink":       {ring: adapter, internal: []string{"link"}, external: []string{"github.com/coder/websocket"}},
 	"link/polllink":     {ring: adapter, internal: []string{"backoff", "link"}},
 	"agent/run/kinds":   {ring: adapter, internal: []string{"agent/modelpool", "agent/run", "agent/run/process", "agent/run/python", "kind"}},
-	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "backoff", "agent/run/python", "agent/isolation", "runtimes"}},
+	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "agent/run/python", "atomicfile", "runtimes"}},
 	"agent/modelpool":   {ring: adapter, internal: []string{"agent/run", "atomicfile", "agent/isolation", "agent/shim/proctree"}, external: []string{"golang.org/x/"}},
 	"agent/run/noop":    {ring: adapter, internal: []string{"agent/run"}},
 	"agent/run/process": {ring: adapter, internal: []string{"agent/liveoutput", "agent/meter", "agent/run", "atomicfile", "cid", "tasklog", "sdk/python"}, external: []string{"golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, internal: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},
 	"agent/liveoutput":  {ring: adapter, internal: []string{"agent/run", "backoff"}},
 	"agent/outbound":    {ring: adapter},
-	"agent/run/python":  {ring: adapter, internal: []string{"agent/isolation", "agent/run", "backoff"}, external: []string{"golang.org/x/sys"}},
+	"agent/run/python":  {ring: adapter, internal: []string{"agent/isolation", "agent/procfs", "agent/run", "backoff"}},
 	"agent/procfs":      {ring: adapter},
 	"agent/probe":       {ring: adapter, internal: []string{"atomicfile", "agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys"}},
 	"agent/gpu":         {ring: adapter, internal: []string{"agent/gpu/tool", "agent/gpu/xid"}},
@@ -107,7 +107,7 @@ var rules = map[string]rule{
 	"agent/shim/egress":       {ring: adapter, internal: []string{"agent/run"}},
 	"agent/docker":            {ring: adapter, internal: []string{"backoff"}, external: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
 	"agent/container":         {ring: adapter, internal: []string{"agent/run", "atomicfile", "backoff", "agent/docker", "agent/shim/egress", "agent/gpu", "policy"}},
-	"agent/shim/proctree":     {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
+	"agent/shim/proctree":     {ring: adapter, internal: []string{"agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/shim/output":       {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/shim/wire":         {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/meter":             {ring: adapter, internal: []string{"agent/run", "agent/gpu", "agent/procfs", "usageseries"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
@@ -122,21 +122,22 @@ var rules = map[string]rule{
 	"webhook": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
 	"client":  {ring: shell, internal: []string{"api/wire", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
-	"dialect":        {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit"}},
-	"dialect/bridge": {ring: shell, internal: []string{"atomicfile", "backoff", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"dialect/fleet":  {ring: shell, internal: []string{"backoff", "wake", "agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit"}},
+	"dialect/lenient": {ring: adapter},
+	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/fleet":   {ring: shell, internal: []string{"backoff", "wake", "agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 
-	"dialect/qubix": {ring: shell, internal: []string{"atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "kind"}, external: []string{"golang.org/x/sync"}},
+	"dialect/qubix": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "kind"}},
 
-	"dialect/trainforge":         {ring: shell, internal: []string{"atomicfile", "backoff", "wake", "agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/trainforge/archive", "dialect/trainforge/project"}, external: []string{"golang.org/x/sync"}},
-	"dialect/trainforge/archive": {ring: adapter},
+	"dialect/trainforge":         {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "wake", "agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/trainforge/archive", "dialect/trainforge/project"}, external: []string{"golang.org/x/sync"}},
+	"dialect/trainforge/archive": {ring: adapter, internal: []string{"dialect/lenient"}},
 	"dialect/trainforge/project": {ring: adapter, internal: []string{"agent/run", "dialect/trainforge/archive"}},
 
 	"dialect/mloc":            {ring: adapter, internal: []string{"spec"}, external: []string{"github.com/redis/go-redis/v9"}},
-	"dialect/mloc/mlocbridge": {ring: shell, internal: []string{"backoff", "wake", "client", "dialect/bridge", "dialect/mloc"}, external: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
-	"dialect/mloc/mlochost":   {ring: shell, internal: []string{"backoff", "wake", "client", "dialect", "dialect/fleet", "dialect/mloc"}, external: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/mloc/mlocbridge": {ring: shell, internal: []string{"atomicfile", "dialect/lenient", "backoff", "wake", "client", "dialect/bridge", "dialect/mloc"}, external: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
+	"dialect/mloc/mlochost":   {ring: shell, internal: []string{"dialect/lenient", "backoff", "wake", "client", "dialect", "dialect/fleet", "dialect/mloc"}, external: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
 
-	"dialect/dtf": {ring: shell, internal: []string{"atomicfile", "backoff", "wake", "dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
+	"dialect/dtf": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "wake", "dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
 
 	"serverd":     {ring: wiring},
 	"workerd":     {ring: wiring},
@@ -197,11 +198,18 @@ var rules = map[string]rule{
 	"dashboard": {ring: adapter},
 }
 
+// notInServer lists packages, or prefixes of them ending in "/", on which the server must not depend, not even indirectly: the
+// programs of built-in kinds, and commands.
+var notInServer = []string{"builtin", "cli", "cli/"}
+
+// serverdOnly lists optional parts of the server, which package serverd uses behind interfaces and no other package imports.
+var serverdOnly = []string{"cidcheck", "ipfs"}
+
 // impure lists standard packages, or prefixes of them ending in "/", that pure
 // packages and the vocabulary must not import.
 var impure = []string{"os", "os/", "net", "net/", "context", "log", "log/", "sync", "math/rand", "math/rand/", "crypto/rand", "syscall", "testing"}
 
-// allowed says whether a package with rule r may import path.
+// allowed reports whether a package with rule r may import path.
 func (r rule) allowed(path string) bool {
 	switch {
 	case path == module:
@@ -216,12 +224,7 @@ func (r rule) allowed(path string) bool {
 		if r.ring > pure {
 			return true
 		}
-		for _, p := range impure {
-			if path == p || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p) {
-				return false
-			}
-		}
-		return true
+		return !listed(impure, path)
 	default:
 		if r.ring == wiring || r.ring == testOnly {
 			return true
@@ -233,6 +236,11 @@ func (r rule) allowed(path string) bool {
 		}
 		return false
 	}
+}
+
+// listed reports whether list has path, or a prefix of it that ends in "/".
+func listed(list []string, path string) bool {
+	return slices.ContainsFunc(list, func(p string) bool { return path == p || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p) })
 }
 
 func firstPart(path string) string {

@@ -51,7 +51,7 @@ var bannedPhrases = []struct {
 	{regexp.MustCompile(`^(Of which|Of whom) `), "subject, verb, object"},
 }
 
-// TestWords holds that names and texts use the field's terms.
+// TestWords checks that names and texts use the field's terms.
 func TestWords(t *testing.T) {
 	for _, f := range parse(t, "../..") {
 		if f.pkg == "arch" {

@@ -31,7 +31,7 @@ func TestWriteReplaces(t *testing.T) {
 	}
 }
 
-func TestFailureLeavesOldFileAndNothingElse(t *testing.T) {
+func TestFailureKeepsOnlyTheOldFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -57,7 +57,7 @@ func TestFailureLeavesOldFileAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestConcurrentWritersNeverMix(t *testing.T) {
+func TestConcurrentWritersAreAtomic(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "file")
 	texts := []string{strings.Repeat("a", 100_000), strings.Repeat("b", 50_000)}

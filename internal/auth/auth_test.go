@@ -63,7 +63,7 @@ func TestCan(t *testing.T) {
 	}
 }
 
-func TestEveryRoleMayDoSomething(t *testing.T) {
+func TestEveryRoleHasPermissions(t *testing.T) {
 	verbs := []auth.Verb{auth.ReadJobs, auth.SubmitJobs, auth.ChangeJobs, auth.ReadWorkers, auth.ManageWorkers, auth.ManageKeys,
 		auth.JoinWorkers, auth.ConnectWorker, auth.ReadBlobs, auth.WriteBlobs}
 	used := map[auth.Verb]bool{}
@@ -76,7 +76,7 @@ func TestEveryRoleMayDoSomething(t *testing.T) {
 			}
 		}
 		if may == 0 {
-			t.Errorf("role %s may do nothing", r)
+			t.Errorf("role %s has no permissions", r)
 		}
 		if got, err := auth.ParseRole(string(r)); got != r || err != nil {
 			t.Errorf("ParseRole(%q) = %q, %v", r, got, err)
@@ -84,7 +84,7 @@ func TestEveryRoleMayDoSomething(t *testing.T) {
 	}
 	for _, v := range verbs {
 		if !used[v] {
-			t.Errorf("nobody may %s", v)
+			t.Errorf("no role may %s", v)
 		}
 	}
 	if _, err := auth.ParseRole("root"); muster.CodeOf(err) != muster.Invalid {
@@ -120,13 +120,13 @@ func TestTokens(t *testing.T) {
 		role := rapid.SampledFrom(auth.Roles).Draw(t, "role")
 		x, y := auth.NewToken(role, a), auth.NewToken(role, b)
 		if (x == y) != (a == b) || (auth.Hash(x) == auth.Hash(y)) != (a == b) {
-			t.Fatalf("tokens %q and %q do not tell %x and %x apart", x, y, a, b)
+			t.Fatalf("tokens %q and %q do not distinguish %x and %x", x, y, a, b)
 		}
 		if !strings.HasPrefix(x, "mst_"+string(role)+"_") || auth.CheckToken(x) != nil {
 			t.Fatalf("token %q is not of the form", x)
 		}
 		if got := auth.Bearer("Bearer " + x); got != x {
-			t.Fatalf("Bearer gave %q, want %q", got, x)
+			t.Fatalf("Bearer returned %q, want %q", got, x)
 		}
 	})
 	for _, bad := range []string{"", "short", "with a space in it", "umlaut-äöü-and-more", strings.Repeat("x", 257)} {

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 )
 
-// The longest of many pauses comes close to the limit, and none is over it.
+// The longest of many pauses is close to the limit, and none exceeds it.
 func TestPausesDoubleUpToMax(t *testing.T) {
 	t.Parallel()
 	limits := []time.Duration{100, 200, 400, 800, 1000, 1000, 1000}

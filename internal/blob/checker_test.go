@@ -78,7 +78,7 @@ func (d slowStore) Open(_ context.Context, sum string) (io.ReadSeekCloser, error
 }
 
 // A true report is confirmed once; false reports make the checker read at most a tenth of the time.
-func TestChecksAreBounded(t *testing.T) {
+func TestChecksAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &memStore{files: map[string]string{}, readTime: 5 * time.Second}
 		name := func(text string) string {
@@ -191,7 +191,7 @@ func newFaultyStore(t *testing.T, text string) (s *faultyStore, sum, path string
 
 // A read error is not damage: the file stays, is read again a minute later, and is suspect until it was read
 // or replaced.
-func TestReadErrorsSetNothingAside(t *testing.T) {
+func TestReadErrorsKeepTheFile(t *testing.T) {
 	for name, inject := range map[string]func(*faultyStore){
 		"EIO at open":    func(s *faultyStore) { s.open = syscall.EIO },
 		"EMFILE at open": func(s *faultyStore) { s.open = syscall.EMFILE },
@@ -235,7 +235,7 @@ func TestReadErrorsSetNothingAside(t *testing.T) {
 				// A read outside of a check makes it suspect, too.
 				c.ReadFailed(sum, syscall.EIO)
 				if !c.Suspect(sum) {
-					t.Error("a failed read is not known")
+					t.Error("a failed read is not recorded")
 				}
 				if v, err := c.Check(t.Context(), sum, ""); v != blob.Intact || err != nil || c.Suspect(sum) {
 					t.Errorf("then it is %s, %v, suspect: %t", v, err, c.Suspect(sum))
@@ -246,7 +246,7 @@ func TestReadErrorsSetNothingAside(t *testing.T) {
 }
 
 // A file that is uploaded while a check reads a damaged one is not quarantined.
-func TestAnUploadDuringACheckStays(t *testing.T) {
+func TestUploadDuringACheckIsKept(t *testing.T) {
 	s, sum, path := newFaultyStore(t, "some bytes")
 	if err := os.WriteFile(path, []byte("some byteZ"), 0o600); err != nil {
 		t.Fatal(err)

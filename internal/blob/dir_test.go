@@ -50,7 +50,7 @@ func interruptedPut(t *testing.T, d *blob.Dir, data []byte, n int) {
 	}
 }
 
-func TestPartialPutsOutliveTheProcessForAWeek(t *testing.T) {
+func TestPartialPutsAreKeptForAWeek(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	data := []byte("some bytes that come in two parts")
@@ -94,7 +94,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestPutHoldsNoFileInMemory(t *testing.T) {
+func TestPutStreamsFiles(t *testing.T) {
 	const size = 64 << 20
 	h := sha256.New()
 	if _, err := io.CopyN(h, zeros{}, size); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // A Dir also drops unfinished uploads long after it was opened, but none that is
 // in progress.
-func TestUnfinishedPutsAreSweptLater(t *testing.T) {
+func TestUnfinishedPutsAreRemovedLater(t *testing.T) {
 	t.Parallel()
 	d, err := OpenDir(t.TempDir())
 	if err != nil {

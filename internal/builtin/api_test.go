@@ -114,7 +114,7 @@ func TestCalls(t *testing.T) {
 }
 
 // Many calls go at once, at most so many, and each is accounted for.
-func TestCallsAtOnce(t *testing.T) {
+func TestConcurrentCalls(t *testing.T) {
 	var now, most, all atomic.Int32
 	var hold = make(chan struct{})
 	web := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {

@@ -37,7 +37,7 @@ func TestIterations(t *testing.T) {
 	}
 }
 
-func TestAnIterationFails(t *testing.T) {
+func TestFailedIteration(t *testing.T) {
 	w := newEnv(t)
 	w.words = []string{"/bin/sh", "-c", `[ -e mended ] || [ $MUSTER_ITERATION -ne 2 ] || exit 7; echo x >> ran-$MUSTER_ITERATION; echo $MUSTER_ITERATION`}
 	e := w.run(t.Context(), "compute", `{"iterations": 5}`)
@@ -73,7 +73,7 @@ func TestAnIterationFails(t *testing.T) {
 	}
 }
 
-func TestAStoppedIteration(t *testing.T) {
+func TestStoppedIteration(t *testing.T) {
 	w := newEnv(t)
 	w.words = []string{"/bin/sh", "-c", `[ $MUSTER_ITERATION -eq 0 ] && exit; trap 'exit 3' TERM; echo > begun; while :; do sleep 0.01; done`}
 	ctx, stop := context.WithCancel(t.Context())

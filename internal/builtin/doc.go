@@ -1,4 +1,4 @@
-// Package builtin implements the kinds that need no Python: their tasks execute muster itself as `muster do KIND`, an internal command
+// Package builtin implements the kinds that need no Python: their tasks execute muster itself as `muster builtin KIND`, an internal command
 // that starts without the other commands.
 //
 //	echo     returns the input

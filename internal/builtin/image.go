@@ -11,14 +11,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/runtimes"
 )
 
-// Image is the pseudo-kind for a Python program in a container that uses the image's packages: `muster do image IMAGE RUNTIME WORDS…`.
+// Image is the pseudo-kind for a Python program in a container that uses the image's packages: `muster builtin image IMAGE RUNTIME WORDS…`.
 // The first of the words is the interpreter, which replaces this program if it has what the runtime needs. RUNTIME is empty if it needs
 // nothing.
 const Image = "image"
 
 func image(ctx context.Context, t *task) (any, error) {
 	if len(t.command) < 3 {
-		return nil, errors.New("do image is an internal command for tasks in containers")
+		return nil, errors.New("builtin image is an internal command for tasks in containers")
 	}
 	name, runtime, argv := t.command[0], t.command[1], t.command[2:]
 	python, err := exec.LookPath(argv[0])

@@ -73,7 +73,7 @@ func TestJUnit(t *testing.T) {
 	}
 }
 
-func TestFailuresOfSuitesAreCountedToo(t *testing.T) {
+func TestSuiteFailuresAreCounted(t *testing.T) {
 	cases, _, err := readJUnit(strings.NewReader("<testsuite>" + strings.Repeat("<failure/>", maxCases+1) + "</testsuite>"))
 	if err == nil || !strings.Contains(err.Error(), "more than") || len(cases) != maxCases {
 		t.Errorf("it has %d cases, and the error is %v", len(cases), err)

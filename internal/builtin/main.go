@@ -21,7 +21,7 @@ import (
 )
 
 // Command is the command of Main on the program's command line.
-const Command = "do"
+const Command = "builtin"
 
 // task is the task that this process executes.
 type task struct {
@@ -53,7 +53,7 @@ func Main(args []string) int {
 		stdout: os.Stdout, stderr: os.Stderr,
 	}
 	if len(args) == 0 || t.outDir == "" {
-		_, _ = fmt.Fprintln(os.Stderr, "muster: do is an internal command: workers run it for tasks")
+		_, _ = fmt.Fprintln(os.Stderr, "muster: builtin is an internal command: workers run it for tasks")
 		return 2
 	}
 	t.command = args[1:]

@@ -111,7 +111,7 @@ func (w *env) artifact(name string) (lines []map[string]any) {
 	return lines
 }
 
-// numbers holds a result to some of its fields.
+// numbers checks some fields of a result.
 func (e *outcome) numbers(t *testing.T, want map[string]float64) {
 	t.Helper()
 	for name, v := range want {
@@ -121,7 +121,7 @@ func (e *outcome) numbers(t *testing.T, want map[string]float64) {
 	}
 }
 
-// failed holds a failure to its reason and to words of its sentence.
+// failed checks the reason of a failure and words of its message.
 func (e *outcome) failed(t *testing.T, reason string, words ...string) {
 	t.Helper()
 	if e.code == 0 || e.reason != reason {
@@ -129,7 +129,7 @@ func (e *outcome) failed(t *testing.T, reason string, words ...string) {
 	}
 	for _, word := range words {
 		if !strings.Contains(e.message, word) {
-			t.Errorf("%q does not say %q", e.message, word)
+			t.Errorf("%q does not contain %q", e.message, word)
 		}
 	}
 }

@@ -79,12 +79,12 @@ func TestPytestCrashes(t *testing.T) {
 	e.failed(t, "exit_code", "1 of 2 cases failed: test_crash.py::test_2", "1 more were not run")
 	e.numbers(t, map[string]float64{"passed": 1, "errors": 1, "not_run": 1})
 	if got := w.artifact("cases.jsonl")[1]["message"]; !strings.Contains(fmt.Sprint(got), "segmentation fault") {
-		t.Errorf("it says %v", got)
+		t.Errorf("got %v", got)
 	}
 }
 
 // A plugin may find fault though each case passed, as that of coverage does; and a run may be broken off between two cases.
-func TestPytestFailsWithoutAFailedCase(t *testing.T) {
+func TestPytestFailsWithoutFailedCase(t *testing.T) {
 	needPytest(t)
 	for code, hook := range map[string]string{
 		"1": "def pytest_sessionfinish(session): session.exitstatus = 1\n",
@@ -99,7 +99,7 @@ func TestPytestFailsWithoutAFailedCase(t *testing.T) {
 }
 
 // Cases that were found and not run are reported, and the task fails: pytest itself may exit with 0, and a rerun may fix the failure at which it stopped.
-func TestPytestLeavesCasesOut(t *testing.T) {
+func TestPytestOmitsCases(t *testing.T) {
 	needPytest(t)
 	w := newEnv(t)
 	write(t, "test_four.py", `

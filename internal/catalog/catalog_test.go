@@ -63,7 +63,7 @@ func admit(t *testing.T, c *catalog.Catalog, fleet []muster.Worker, stages ...mu
 	return s, strings.Join(problems, "\n")
 }
 
-func TestJobsAreHeldToTheKindsThatThereAre(t *testing.T) {
+func TestJobsAreValidatedAgainstKnownKinds(t *testing.T) {
 	c := catalog.New(slog.New(slog.DiscardHandler))
 	fleet := []muster.Worker{
 		worker("w1", muster.WorkerActive, "process resize", definition("resize", "width")),
@@ -103,7 +103,7 @@ func TestJobsAreHeldToTheKindsThatThereAre(t *testing.T) {
 	}
 }
 
-func TestTheFleetIsAskedOnlyIfNeedBe(t *testing.T) {
+func TestFleetIsQueriedOnlyIfNecessary(t *testing.T) {
 	c := catalog.New(slog.New(slog.DiscardHandler))
 	errUnavailable := errors.New("unreachable")
 	for kind, asks := range map[string]bool{"": false, "noop": false, "process": false, "echo": false, "custom": true, "resize": true} {
@@ -115,7 +115,7 @@ func TestTheFleetIsAskedOnlyIfNeedBe(t *testing.T) {
 }
 
 // Definitions of one worker do not affect those of others and Muster's own.
-func TestBadKindsOfAWorkerDoNoHarm(t *testing.T) {
+func TestInvalidKindsOfAWorkerAreIgnored(t *testing.T) {
 	deep := strings.Repeat(`{"not":`, 5000) + "{}" + strings.Repeat("}", 5000)
 	for name, custom := range map[string]string{
 		"no definition":                `7`,

@@ -32,8 +32,8 @@ func (s *stream) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// vectors are what others say, all alike: Kubo 0.22 as a library (PyPI's kubo-python 0.1.5, AddFile), npm's ipfs-unixfs-importer 17.1.1
-// (cidVersion 0, rawLeaves false, fixed size chunks, balanced with 174) and PyPI's aleph-cid 0.1.0.
+// vectors are the results of three other implementations, which agree: Kubo 0.22 as a library (PyPI's kubo-python 0.1.5, AddFile), npm's
+// ipfs-unixfs-importer 17.1.1 (cidVersion 0, rawLeaves false, fixed size chunks, balanced with 174) and PyPI's aleph-cid 0.1.0.
 var vectors = []struct {
 	size int
 	cid  string
@@ -87,8 +87,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestDelivery checks that only the bytes matter, not the sizes of reads, and that what
-// fails has no identifier.
+// TestDelivery checks that the identifier does not depend on the sizes of reads, and that a failed read has no identifier.
 func TestDelivery(t *testing.T) {
 	for _, v := range vectors[:8] {
 		for name, by := range map[string]func(io.Reader) io.Reader{

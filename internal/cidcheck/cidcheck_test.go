@@ -65,7 +65,7 @@ func begin(t *testing.T) (*Verifier, *fakeStore, *gatedBlobs) {
 	return p, n, s
 }
 
-func TestAFileIsReadOnceForAllWhoAsk(t *testing.T) { synctest.Test(t, readOnce) }
+func TestConcurrentChecksReadTheFileOnce(t *testing.T) { synctest.Test(t, readOnce) }
 
 func readOnce(t *testing.T) {
 	p, n, s := begin(t)
@@ -99,7 +99,7 @@ func readOnce(t *testing.T) {
 	}
 }
 
-func TestOtherBytesAreWrong(t *testing.T) {
+func TestOtherBytesAreInvalid(t *testing.T) {
 	p, n, s := begin(t)
 	close(s.allow)
 	if ok, err := p.Verify(t.Context(), store.Content{CID: "Qmf412jQZiuVUtdgnB36FXFX7xg5V6KEbSJ4dpQuhkLyfD", SHA256: helloSum}); ok || err != nil {
@@ -109,11 +109,11 @@ func TestOtherBytesAreWrong(t *testing.T) {
 		t.Errorf("a missing file: %v", err)
 	}
 	if len(n.proofs) != 1 || n.proofs[0] != store.Mismatch {
-		t.Errorf("noted is %v", n.proofs)
+		t.Errorf("the note has %v", n.proofs)
 	}
 }
 
-func TestCloseEndsReadings(t *testing.T) {
+func TestCloseStopsReading(t *testing.T) {
 	p, n, s := begin(t)
 	ended := make(chan error, 1)
 	go func() {
@@ -129,6 +129,6 @@ func TestCloseEndsReadings(t *testing.T) {
 		t.Errorf("after the end: %v", err)
 	}
 	if len(n.proofs) != 0 {
-		t.Errorf("noted is %v", n.proofs)
+		t.Errorf("the note has %v", n.proofs)
 	}
 }

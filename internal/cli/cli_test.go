@@ -34,8 +34,7 @@ func forEachCommand(commands []*cli.Command, parent string, fn func(name string,
 	}
 }
 
-// withEnv are the commands of which each option that takes a value has a
-// variable, but those that may be repeated.
+// withEnv are the commands whose options with a value have a variable, except options that may be repeated.
 var withEnv = []string{"up", "server", "worker"}
 
 // foreignEnv are those that the worker of another system reads, by the last word of the command that takes them, too.
@@ -97,7 +96,7 @@ func TestEveryOptionIsDescribed(t *testing.T) {
 	})
 }
 
-func TestRunMakesASpec(t *testing.T) {
+func TestRunCreatesASpec(t *testing.T) {
 	t.Setenv("MUSTER_PROJECT", "")
 	a, _, _ := newApp("")
 	c := &runConfig{priority: muster.DefaultPriority}
@@ -232,7 +231,7 @@ func TestLocalParts(t *testing.T) {
 	}
 }
 
-func TestKindsAreNamedByWhatTheyAreAbout(t *testing.T) {
+func TestJobNamesOfKinds(t *testing.T) {
 	for input, want := range map[string]string{
 		`{"model": "openai-community/gpt2", "dataset": "x"}`: "sft gpt2",
 		`{"model": {"name": "a"}, "dataset": "data/train/"}`: "sft train",

@@ -155,13 +155,11 @@ func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 
 // lateReports prints the reports that arrived after their attempt was lost.
 func (a *runner) lateReports(ctx context.Context, c *jobConfig, server *client.Client, ids []muster.JobID) error {
-	now := time.Now()
 	l := app.Listing[muster.LateReport]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(r muster.LateReport) string { return r.Attempt.String() },
-		Table: term.NewTable(term.Column{Title: "ATTEMPT", NoTruncate: true}, term.Column{Title: "WORKER"}, term.Column{Title: "OUTCOME", NoTruncate: true},
-			term.Column{Title: "REASON"}, term.Column{Title: "ARRIVED", AlignRight: true, NoTruncate: true}, term.Column{Title: "MESSAGE"}),
-		Row: func(r muster.LateReport) []string {
+		Columns:       []term.Column{{Title: "ATTEMPT", NoTruncate: true}, {Title: "WORKER"}, {Title: "OUTCOME", NoTruncate: true}, {Title: "REASON"}, {Title: "ARRIVED", AlignRight: true, NoTruncate: true}, {Title: "MESSAGE"}},
+		Row: func(r muster.LateReport, now time.Time) []string {
 			return []string{r.Attempt.String(), string(r.Worker), string(r.Outcome), string(r.Reason), app.Age(r.At, now), r.Message}
 		},
 		EmptyMessage: "no late reports",

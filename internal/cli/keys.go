@@ -77,13 +77,11 @@ func (a *runner) listKeys(ctx context.Context, c *remote.QueryOptions, _ []strin
 	slices.SortStableFunc(all, func(a, b client.Key) int {
 		return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.Name, b.Name))
 	})
-	now := time.Now()
 	l := app.Listing[client.Key]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(k client.Key) string { return k.ID },
-		Table: term.NewTable(term.Column{Title: "KEY", NoTruncate: true}, term.Column{Title: "NAME"}, term.Column{Title: "ROLE", NoTruncate: true},
-			term.Column{Title: "PROJECT"}, term.Column{Title: "WORKER"}, term.Column{Title: "AGE", AlignRight: true, NoTruncate: true}, term.Column{Title: "EXPIRES"}),
-		Row: func(k client.Key) []string {
+		Columns:       []term.Column{{Title: "KEY", NoTruncate: true}, {Title: "NAME"}, {Title: "ROLE", NoTruncate: true}, {Title: "PROJECT"}, {Title: "WORKER"}, {Title: "AGE", AlignRight: true, NoTruncate: true}, {Title: "EXPIRES"}},
+		Row: func(k client.Key, now time.Time) []string {
 			return []string{k.ID, k.Name, k.Role, k.Project, string(k.Worker), app.Age(k.CreatedAt, now), k.ExpiresAt.String()}
 		},
 		EmptyMessage: "no keys",

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// TestJobShowsLateReports gives two jobs late reports, and one none.
+// TestJobShowsLateReports has two jobs with late reports, and one without.
 func TestJobShowsLateReports(t *testing.T) {
 	t.Setenv("MUSTER_CONFIG", filepath.Join(t.TempDir(), "context.json"))
 	s := apitest.Start(t, nil)

@@ -74,7 +74,7 @@ func (a *runner) resultCommand() *cli.Command {
 		Flags: append([]cli.Flag{
 			app.Option{Name: "output", Short: "o", Value: "format", Usage: "Output format: json or yaml", Group: "Output"}.EnumVar(&c.output, "json", "yaml"),
 		}, c.Flags()...),
-		Description: "The result of one task is printed as it is, those of several tasks as an object by task number.",
+		Description: "The result of one task is printed unchanged, those of several tasks as an object with the task numbers as keys.",
 		Run:         func(ctx context.Context, args []string) error { return a.result(ctx, c, args) },
 	})
 }

@@ -80,9 +80,8 @@ func (a *runner) showNotify(c *notifyConfig, p client.ProjectNotify) error {
 	l := app.Listing[muster.Notify]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(n muster.Notify) string { return n.URL },
-		Table: term.NewTable(term.Column{Title: "URL"}, term.Column{Title: "ON"}, term.Column{Title: "AFTER", AlignRight: true, NoTruncate: true},
-			term.Column{Title: "PRESET", NoTruncate: true}, term.Column{Title: "SIGNED BY", NoTruncate: true}),
-		Row: func(n muster.Notify) []string {
+		Columns:       []term.Column{{Title: "URL"}, {Title: "ON"}, {Title: "AFTER", AlignRight: true, NoTruncate: true}, {Title: "PRESET", NoTruncate: true}, {Title: "SIGNED BY", NoTruncate: true}},
+		Row: func(n muster.Notify, _ time.Time) []string {
 			after := ""
 			if wait, ok := n.WaitThreshold(); ok {
 				after = term.FormatDuration(wait.Std())
@@ -235,14 +234,14 @@ func (a *runner) deliveriesCommand() *cli.Command {
 }
 
 func (a *runner) showDeliveries(f app.OutputOptions, limit int, empty string, rows func(func(client.Delivery, error) bool)) error {
-	now := time.Now()
 	l := app.Listing[client.Delivery]{
 		OutputOptions: f, Limit: limit, EmptyMessage: empty, Rows: rows, TruncatedMessage: "more deliveries are not shown: use --limit",
 		ID: func(d client.Delivery) string { return d.ID },
-		Table: term.NewTable(term.Column{Title: "AGE", AlignRight: true, NoTruncate: true}, term.Column{Title: "PROJECT"}, term.Column{Title: "JOB", AlignRight: true, NoTruncate: true},
-			term.Column{Title: "EVENT", NoTruncate: true}, term.Column{Title: "TO"}, term.Column{Title: "STATE", NoTruncate: true, Style: deliveryStyle},
-			term.Column{Title: "TRIES", AlignRight: true, NoTruncate: true}, term.Column{Title: "HTTP", NoTruncate: true}, term.Column{Title: "TOOK", AlignRight: true, NoTruncate: true}, term.Column{Title: "NOTE"}),
-		Row: func(d client.Delivery) []string {
+		Columns: []term.Column{
+			{Title: "AGE", AlignRight: true, NoTruncate: true}, {Title: "PROJECT"}, {Title: "JOB", AlignRight: true, NoTruncate: true}, {Title: "EVENT", NoTruncate: true}, {Title: "TO"},
+			{Title: "STATE", NoTruncate: true, Style: deliveryStyle}, {Title: "TRIES", AlignRight: true, NoTruncate: true}, {Title: "HTTP", NoTruncate: true}, {Title: "TOOK", AlignRight: true, NoTruncate: true}, {Title: "NOTE"},
+		},
+		Row: func(d client.Delivery, now time.Time) []string {
 			job, status, elapsed, note := "", "", "", d.Error
 			if d.Job != 0 {
 				job = d.Job.String()

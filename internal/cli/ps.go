@@ -60,60 +60,29 @@ func (a *runner) ps(ctx context.Context, c *psConfig) error {
 	if limit == 0 && !c.all && c.Human() {
 		limit = defaultJobRows
 	}
-	if c.watch {
-		return a.watchJobs(ctx, c, active, ended, limit)
-	}
-	server, err := c.Connect()
+	server, err := watch.Connect(&c.ServerOptions, c.watch)
 	if err != nil {
 		return err
 	}
-	query := c.query(limit)
-	now := time.Now()
-	l := app.Listing[muster.Job]{
-		OutputOptions:    c.OutputOptions,
-		Limit:            limit,
-		ID:               jobID,
-		Table:            term.NewTable(jobColumns(c.Wide())...),
-		Row:              func(j muster.Job) []string { return jobRow(j, now) },
-		EmptyMessage:     c.emptyMessage(),
-		TruncatedMessage: "more jobs are not shown: use --all, --limit or --state",
-		Rows:             remote.Jobs(ctx, server, query, active, ended),
-	}
-	return l.Write(a.App)
-}
-
-// query returns the query for the selected jobs, without their states; limit 0 means all.
-func (c *psConfig) query(limit int) client.JobQuery {
-	q := client.JobQuery{Project: c.project, Name: c.name, Labels: c.labels}
-	if limit > 0 {
-		q.Page = limit + 1
-	}
-	return q
-}
-
-// watchJobs shows the jobs and their changes.
-func (a *runner) watchJobs(ctx context.Context, c *psConfig, active, ended []muster.JobState, limit int) error {
-	server, err := live.ConnectNoRetry(&c.ServerOptions)
-	if err != nil {
-		return err
-	}
-	rows := watch.List[muster.Job]{
-		OutputOptions: c.OutputOptions,
-		Columns:       jobColumns(c.Wide()),
-		Row:           jobRow,
-		ID:            jobID,
-		Stable:        watch.Identity[muster.Job],
-		EmptyMessage:  c.emptyMessage(),
-		Events:        client.EventQuery{Types: []muster.EventType{muster.EventJob}},
-		Fetch: func(ctx context.Context, maxRows int) iter.Seq2[muster.Job, error] {
-			maxRows = watch.MinLimit(limit, maxRows)
-			return watch.Limit(remote.Jobs(ctx, server, c.query(maxRows), active, ended), maxRows)
+	l := watch.List[muster.Job]{
+		Listing: app.Listing[muster.Job]{
+			OutputOptions: c.OutputOptions, Limit: limit, ID: jobID, Columns: jobColumns(c.Wide()), Row: jobRow, EmptyMessage: c.emptyMessage(),
+			TruncatedMessage: "more jobs are not shown: use --all, --limit or --state",
+		},
+		Watch: c.watch, Stable: watch.Identity[muster.Job], Events: client.EventQuery{Types: []muster.EventType{muster.EventJob}},
+		Fetch: func(ctx context.Context, limit int) iter.Seq2[muster.Job, error] {
+			return remote.Jobs(ctx, server, c.query(limit), active, ended)
 		},
 		FetchChanged: func(ctx context.Context, b live.Batch) iter.Seq2[muster.Job, error] {
 			return c.changedJobs(ctx, server, b, active, ended)
 		},
 	}
-	return rows.Run(ctx, a.App, server)
+	return l.Run(ctx, a.App, server)
+}
+
+// query returns the query for the selected jobs, without their states, and the size of a page; 0 is the default.
+func (c *psConfig) query(page int) client.JobQuery {
+	return client.JobQuery{Project: c.project, Name: c.name, Labels: c.labels, Page: page}
 }
 
 // changedJobs yields active jobs, whose counts change without events, and the finished jobs of a batch.

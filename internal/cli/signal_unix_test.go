@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/internal/cli/app"
 )
 
-// runInterrupted runs a command that gets a SIGINT when the server has done what it asked for, and does not know so yet: its answer
-// to the request that ends with call comes after that.
+// runInterrupted runs a command that gets a SIGINT when the server has executed its request, but before the response to the request that ends
+// with call.
 func runInterrupted(t *testing.T, call string, args ...string) (s *apitest.Server, status int, stderr string) {
 	t.Helper()
 	t.Setenv("MUSTER_CONFIG", filepath.Join(t.TempDir(), "context.json"))
@@ -38,7 +38,7 @@ func runInterrupted(t *testing.T, call string, args ...string) (s *apitest.Serve
 	return s, status, errs.String()
 }
 
-func TestAnInterruptWhileAJobIsSubmittedCancelsIt(t *testing.T) {
+func TestInterruptDuringSubmitCancelsTheJob(t *testing.T) {
 	s, status, stderr := runInterrupted(t, "/jobs", "run", "--gpus", "1", "--", "true")
 	job, err := s.Client(t).Job(t.Context(), 1)
 	if err != nil || job.State != muster.JobCancelled || status != app.ExitCancelled {
@@ -46,7 +46,7 @@ func TestAnInterruptWhileAJobIsSubmittedCancelsIt(t *testing.T) {
 	}
 }
 
-func TestAnInterruptWhileADrainIsOrderedSaysThatItGoesOn(t *testing.T) {
+func TestInterruptDuringDrainReportsThatItContinues(t *testing.T) {
 	_, status, stderr := runInterrupted(t, "/drain", "workers", "drain", "name-of-w1")
 	if want := "the drain continues: muster workers resume name-of-w1 undoes it\n"; stderr != want || status != app.ExitCancelled {
 		t.Errorf("the exit status is %d: %q", status, stderr)

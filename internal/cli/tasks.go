@@ -50,11 +50,7 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 	if err != nil {
 		return err
 	}
-	dial := c.Connect
-	if c.watch {
-		dial = func() (*client.Client, error) { return live.ConnectNoRetry(&c.ServerOptions) }
-	}
-	server, err := dial()
+	server, err := watch.Connect(&c.ServerOptions, c.watch)
 	if err != nil {
 		return err
 	}
@@ -76,46 +72,26 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 	if limit == 0 && !c.all && c.Human() {
 		limit = defaultTaskRows
 	}
-	if c.watch {
-		return a.watchTasks(ctx, c, server, sels, states, specs, limit)
-	}
-	now := time.Now()
-	l := app.Listing[muster.Task]{
-		OutputOptions:    c.OutputOptions,
-		Limit:            limit,
-		ID:               func(t muster.Task) string { return t.ID.String() },
-		Table:            term.NewTable(taskColumns(c.Wide())...),
-		Row:              func(t muster.Task) []string { return taskRow(t, specs[t.Job], now) },
-		EmptyMessage:     "no tasks match",
-		TruncatedMessage: "more tasks are not shown: use --all, --limit or --state",
-		Rows:             remote.Tasks(ctx, server, sels, states),
-	}
-	return l.Write(a.App)
-}
-
-// watchTasks shows the tasks and their changes.
-func (a *runner) watchTasks(ctx context.Context, c *tasksConfig, server *client.Client, sels []remote.Selector, states []muster.TaskState, specs map[muster.JobID]*muster.Spec, limit int) error {
-	query := client.EventQuery{Types: []muster.EventType{muster.EventTask}}
+	events := client.EventQuery{Types: []muster.EventType{muster.EventTask}}
 	if slices.IndexFunc(sels, func(s remote.Selector) bool { return s.Job != sels[0].Job }) < 0 {
-		query.Job = sels[0].Job
+		events.Job = sels[0].Job
 	}
-	rows := watch.List[muster.Task]{
-		OutputOptions: c.OutputOptions,
-		Columns:       taskColumns(c.Wide()),
-		Row:           func(t muster.Task, now time.Time) []string { return taskRow(t, specs[t.Job], now) },
-		ID:            func(t muster.Task) string { return t.ID.String() },
-		Stable:        watch.Identity[muster.Task],
-		EmptyMessage:  "no tasks match",
-		Events:        query,
-		Fetch: func(ctx context.Context, maxRows int) iter.Seq2[muster.Task, error] {
-			maxRows = watch.MinLimit(limit, maxRows)
-			return watch.Limit(remote.TasksPage(ctx, server, sels, states, maxRows), maxRows)
+	l := watch.List[muster.Task]{
+		Listing: app.Listing[muster.Task]{
+			OutputOptions: c.OutputOptions, Limit: limit, Columns: taskColumns(c.Wide()), EmptyMessage: "no tasks match",
+			ID:               func(t muster.Task) string { return t.ID.String() },
+			Row:              func(t muster.Task, now time.Time) []string { return taskRow(t, specs[t.Job], now) },
+			TruncatedMessage: "more tasks are not shown: use --all, --limit or --state",
+		},
+		Watch: c.watch, Stable: watch.Identity[muster.Task], Events: events,
+		Fetch: func(ctx context.Context, limit int) iter.Seq2[muster.Task, error] {
+			return remote.TasksPage(ctx, server, sels, states, limit)
 		},
 		FetchChanged: func(ctx context.Context, b live.Batch) iter.Seq2[muster.Task, error] {
 			return changedTasks(ctx, server, b, sels, states)
 		},
 	}
-	return rows.Run(ctx, a.App, server)
+	return l.Run(ctx, a.App, server)
 }
 
 // changedTasks yields the selected tasks of a batch.

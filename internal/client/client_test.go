@@ -179,7 +179,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-func TestErrorsKeepTheirCode(t *testing.T) {
+func TestErrorsPreserveTheirCode(t *testing.T) {
 	s, c, _ := start(t)
 	_, err := c.Job(t.Context(), 99)
 	if muster.CodeOf(err) != muster.NotFound {
@@ -205,7 +205,7 @@ func TestErrorsKeepTheirCode(t *testing.T) {
 	}
 }
 
-func TestUnreachableServerIsNamed(t *testing.T) {
+func TestErrorNamesUnreachableServer(t *testing.T) {
 	const url = "http://127.0.0.1:1" // an unused port
 	c, err := client.New(url, "x", client.Options{RetryTimeout: time.Millisecond, StreamRetryTimeout: time.Millisecond})
 	if err != nil {
@@ -221,7 +221,7 @@ func TestUnreachableServerIsNamed(t *testing.T) {
 	}
 }
 
-func TestStrangersAreNoMusterServer(t *testing.T) {
+func TestOtherServersAreDetected(t *testing.T) {
 	s := apitest.Start(t, func(http.Handler) http.Handler { return http.NotFoundHandler() })
 	_, err := s.Client(t).Job(t.Context(), 1)
 	if muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), "Muster server") {
@@ -230,7 +230,7 @@ func TestStrangersAreNoMusterServer(t *testing.T) {
 }
 
 // Every call that the server answers with "not done" is retried.
-func TestUnavailableIsTriedAgain(t *testing.T) {
+func TestUnavailableIsRetried(t *testing.T) {
 	_, c, f := start(t)
 	f.refuse.Store(2)
 	job := submit(t, c, noop(1))
@@ -242,7 +242,7 @@ func TestUnavailableIsTriedAgain(t *testing.T) {
 
 // A submission whose answer was lost creates one job; other changes are not sent
 // twice.
-func TestLostAnswers(t *testing.T) {
+func TestLostResponses(t *testing.T) {
 	_, c, f := start(t)
 	f.dropped.Store(1)
 	if job := submit(t, c, noop(1)); job.ID != 1 {
@@ -264,7 +264,7 @@ func TestLostAnswers(t *testing.T) {
 
 // A call that may have been done is retried only if it is idempotent; a call that was not
 // done is always retried.
-func TestOnlyWhatWasNotDoneIsRepeated(t *testing.T) {
+func TestOnlyUnexecutedRequestsAreRepeated(t *testing.T) {
 	_, c, f := start(t)
 	job := submit(t, c, shell("sleep 600"))
 	unavailable, undetermined := muster.Unavailable, muster.Undetermined
@@ -297,7 +297,7 @@ func TestOnlyWhatWasNotDoneIsRepeated(t *testing.T) {
 	}
 }
 
-func TestCallsEndWithTheirContext(t *testing.T) {
+func TestCallsStopWithTheirContext(t *testing.T) {
 	s, _, f := start(t)
 	c, err := client.New(s.URL, apitest.AdminToken, client.Options{RetryTimeout: time.Hour})
 	if err != nil {
@@ -321,9 +321,8 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// A followed log resumes after broken connections and a restart of the server: every
-// line comes exactly once and in order.
-func TestFollowedLogIsExact(t *testing.T) {
+// A followed log resumes after broken connections and a restart of the server: every line appears exactly once and in order.
+func TestFollowedLogIsComplete(t *testing.T) {
 	s, c, f := start(t)
 	job := submit(t, c, shell("x"))
 	w := s.ConnectWorker(t, "w1")
@@ -371,7 +370,7 @@ func TestFollowedLogIsExact(t *testing.T) {
 	}
 }
 
-func TestLogsCanBeLeft(t *testing.T) {
+func TestLogsCanBeClosedEarly(t *testing.T) {
 	s, c, _ := start(t)
 	job := submit(t, c, shell("x"))
 	w := s.ConnectWorker(t, "w1")
@@ -422,7 +421,7 @@ func TestEventsResumeAfterKeepAlive(t *testing.T) {
 }
 
 // Wait continues after a restart of the server.
-func TestWaitOverRestart(t *testing.T) {
+func TestWaitAcrossARestart(t *testing.T) {
 	s, c, f := start(t)
 	job := submit(t, c, noop(1))
 	before := f.requests.Load()

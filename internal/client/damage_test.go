@@ -11,7 +11,7 @@ import (
 )
 
 // A client reports a damaged download, and the server moves the damaged file aside.
-func TestWrongBytesAreReported(t *testing.T) {
+func TestDamagedBytesAreReported(t *testing.T) {
 	s, c, _ := start(t)
 	task, a, content := artifact(t, s, c, "x", 50_000)
 	path := filepath.Join(s.BlobsDir(), a.SHA256[:2], a.SHA256[2:4], a.SHA256)

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// Metrics has the reports of all attempts, and keeps them when the task is retried.
+// Metrics has the reports of all attempts, also after the task is retried.
 func TestMetrics(t *testing.T) {
 	s := apitest.Start(t, nil)
 	c := s.Client(t)

@@ -48,7 +48,7 @@ func TestIgnore(t *testing.T) {
 }
 
 // matchParts agrees with the definition of a pattern, which takes exponential time.
-func TestMatchPartsAgreesWithDefinition(t *testing.T) {
+func TestMatchPartsMatchesTheDefinition(t *testing.T) {
 	var plain func(pattern, parts []string) bool
 	plain = func(pattern, parts []string) bool {
 		if len(pattern) == 0 {

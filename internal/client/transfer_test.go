@@ -49,7 +49,7 @@ func artifact(t *testing.T, s *apitest.Server, c *client.Client, name string, si
 	return id.Task, a, content
 }
 
-func TestDownloadOverCutConnections(t *testing.T) {
+func TestDownloadAcrossCutConnections(t *testing.T) {
 	s, c, f := start(t)
 	task, a, content := artifact(t, s, c, "sub folder/ü #1?.bin", 300_000)
 	list, err := c.Artifacts(t.Context(), task)
@@ -61,7 +61,7 @@ func TestDownloadOverCutConnections(t *testing.T) {
 	last := int64(0)
 	if err := c.DownloadArtifact(t.Context(), task, a, path, func(done int64) {
 		if done < last {
-			t.Errorf("progress goes from %d back to %d", last, done)
+			t.Errorf("progress decreases from %d to %d", last, done)
 		}
 		last = done
 	}); err != nil {
@@ -79,7 +79,7 @@ func TestDownloadOverCutConnections(t *testing.T) {
 }
 
 // A download resumes an earlier one, and starts over if that was of a different file.
-func TestDownloadGoesOn(t *testing.T) {
+func TestDownloadIsResumed(t *testing.T) {
 	s, c, _ := start(t)
 	task, a, content := artifact(t, s, c, "x", 50_000)
 	for name, remaining := range map[string][]byte{
@@ -110,7 +110,7 @@ func TestDownloadGoesOn(t *testing.T) {
 }
 
 // The newest version of a file that a running task replaces repeatedly is downloaded, never a mix of two versions.
-func TestDownloadOfWhatARunningTaskReplaces(t *testing.T) {
+func TestDownloadOfReplacedFiles(t *testing.T) {
 	s, c, _ := start(t)
 	submit(t, c, noop(1))
 	w := s.ConnectWorker(t, "w1")
@@ -246,7 +246,7 @@ func TestUploadFolder(t *testing.T) {
 	submit(t, c, spec)
 }
 
-func TestFoldersThatAreRefused(t *testing.T) {
+func TestUploadFolderErrors(t *testing.T) {
 	_, c, _ := start(t)
 	links := map[string]string{"absolute": "/etc/passwd", "out": "../x", "deep": "a/../../x", "chain": "inner/../../x"}
 	for name, target := range links {
@@ -278,7 +278,7 @@ func TestFoldersThatAreRefused(t *testing.T) {
 
 // A partial upload of another client with wrong bytes does not prevent an upload, whether
 // it is shorter or longer than the file.
-func TestUploadOverOtherBytes(t *testing.T) {
+func TestUploadReplacesOtherBytes(t *testing.T) {
 	for _, existing := range []int{3, 300} {
 		s, c, _ := start(t)
 		content := []byte("the file's own bytes")
@@ -293,8 +293,8 @@ func TestUploadOverOtherBytes(t *testing.T) {
 	}
 }
 
-// Neither client nor server holds a file in memory.
-func TestBigFilesStream(t *testing.T) {
+// Neither client nor server reads a whole file into memory.
+func TestLargeFilesAreStreamed(t *testing.T) {
 	_, c, _ := start(t)
 	const size = 64 << 20
 	dir := t.TempDir()
@@ -319,7 +319,7 @@ func TestBigFilesStream(t *testing.T) {
 	}
 }
 
-func TestUploadEndsWithItsContext(t *testing.T) {
+func TestUploadStopsWithItsContext(t *testing.T) {
 	_, c, f := start(t)
 	dir := t.TempDir()
 	write(t, dir, map[string]string{"a": "x"})

@@ -13,7 +13,7 @@ import (
 
 // Samples returns every sample after a series once, over broken connections and over
 // attempts.
-func TestSamplesOverBrokenConnections(t *testing.T) {
+func TestSamplesAcrossBrokenConnections(t *testing.T) {
 	s, c, f := start(t)
 	spec := shell("x")
 	spec.Tasks[0].Retries.Max = 1
@@ -64,7 +64,7 @@ func TestSamplesOverBrokenConnections(t *testing.T) {
 		t.Errorf("after the series came %v", got)
 	}
 	if n := f.requests.Load() - before; n < 5 {
-		t.Errorf("only %d connections: none broke", n)
+		t.Errorf("only %d connections, want one that broke", n)
 	}
 	if got := follow(series, true); !slices.Equal(got, numbers(50, 100)) {
 		t.Errorf("of the first attempt alone came %v", got)

@@ -20,7 +20,7 @@ type env struct {
 	release chan struct{}
 }
 
-// rankNew is longer than a busy machine stands still.
+// rankNew is longer than the pauses of a busy machine.
 const rankNew = 4 * time.Second
 
 func newEnv(t *testing.T, total int) *env {
@@ -123,7 +123,7 @@ func (w *env) waitServed(from string) {
 }
 
 // Connections are replaced by rank, and those with a valid key never.
-func TestWhichConnectionsGo(t *testing.T) {
+func TestClosedConnections(t *testing.T) {
 	const total = 40
 	w := newEnv(t, total)
 	var busy []net.Conn
@@ -162,7 +162,7 @@ func TestWhichConnectionsGo(t *testing.T) {
 }
 
 // One address does not fill the server, even with requests that are not closed.
-func TestOneAddressLeavesRoom(t *testing.T) {
+func TestAddressLimit(t *testing.T) {
 	const total = 40
 	w := newEnv(t, total)
 	for i := range total {
@@ -179,14 +179,14 @@ func TestOneAddressLeavesRoom(t *testing.T) {
 }
 
 // Many connections that are served and closed leave nothing behind.
-func TestPlacesAreGivenBack(t *testing.T) {
+func TestClosedConnectionsAreReleased(t *testing.T) {
 	w := newEnv(t, 40)
 	for range 400 {
 		w.waitServed("127.0.0.2")
 	}
 }
 
-func TestTotal(t *testing.T) {
+func TestTotalLimit(t *testing.T) {
 	for descriptors, want := range map[uint64]int{0: 32, 400: 266, 1024: 682, 1 << 20: 32_768, 1<<64 - 1: 32_768} {
 		if got := connlimit.ConnsFor(descriptors); got != want {
 			t.Errorf("%d descriptors: %d connections, want %d", descriptors, got, want)

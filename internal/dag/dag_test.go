@@ -47,7 +47,7 @@ func user(fields string) string {
 	return `{"tasks":[` + train + `,{"name":"use","needs":["train","many","grid"],` + fields + `}]}`
 }
 
-func TestResolveTexts(t *testing.T) {
+func TestResolveStrings(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain":                                         "plain",
 		"${train.result.accuracy}":                      "0.970",
@@ -127,7 +127,7 @@ func TestResolveKeepsTypesInInput(t *testing.T) {
 	}
 }
 
-func TestResolveSaysWhatIsMissing(t *testing.T) {
+func TestResolveReportsMissingValues(t *testing.T) {
 	for in, want := range map[string]string{
 		"${train.result.nope.x}":         `env.A: ${train.result.nope.x} cannot be resolved: the result of task 17.0 has no "nope"`,
 		"${train.result.list.2}":         `no "list.2"`,
@@ -144,7 +144,7 @@ func TestResolveSaysWhatIsMissing(t *testing.T) {
 		s := parse(t, user(`"run":["x"],"env":{"A":"`+in+`"}`))
 		_, err := dag.Resolve(s, 3, results(s))
 		if err == nil || !strings.Contains(err.Error(), want) || muster.CodeOf(err) != muster.Invalid {
-			t.Errorf("%s gives %v, want %s", in, err, want)
+			t.Errorf("%s returns %v, want %s", in, err, want)
 		}
 	}
 	s := parse(t, user(`"run":"${train.result.x} ${train.exit_code}"`))
@@ -176,7 +176,7 @@ func TestBind(t *testing.T) {
 	}
 }
 
-func TestPerElementSaysWhetherBindChangesAnything(t *testing.T) {
+func TestPerElement(t *testing.T) {
 	pieces := []string{"a", "$", "{", "}", "${index}", "${HOME}", "$${", "${matrix.lr}", "${matrix.no}"}
 	rapid.Check(t, func(t *rapid.T) {
 		s := &muster.TaskSpec{
@@ -192,7 +192,7 @@ func TestPerElementSaysWhetherBindChangesAnything(t *testing.T) {
 }
 
 // The output of one task reaches the next one unchanged, whatever it contains.
-func TestResultsAreNotTakenForTemplates(t *testing.T) {
+func TestResultsAreNotTemplates(t *testing.T) {
 	value := rapid.StringMatching(`(\$|\{|\}|index|\$\{index\}|\$\{a\.result\}|é|x){0,6}`)
 	rapid.Check(t, func(t *rapid.T) {
 		v, w := value.Draw(t, "v"), value.Draw(t, "w")
@@ -239,7 +239,7 @@ func TestInputs(t *testing.T) {
 	}
 	s.Tasks[3].Inputs = []muster.Input{{From: "many", Name: "x.pt"}}
 	if _, err := dag.Inputs(s, 3, results(s)); muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), `task 17.10 (many) has no artifact "x.pt"`) {
-		t.Errorf("a missing artifact gives %v", err)
+		t.Errorf("a missing artifact returns %v", err)
 	}
 	s.Tasks[1].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: 10_000}}}
 	if _, err := dag.Inputs(s, 3, results(s)); muster.CodeOf(err) != muster.TooLarge {
@@ -286,7 +286,7 @@ func TestCheck(t *testing.T) {
 		case want == "" && len(wrong) > 0:
 			t.Errorf("%s is refused: %v", ref, wrong)
 		case want != "" && (len(wrong) != 1 || wrong[0].Path != "tasks[3].env.A" || !strings.Contains(wrong[0].String(), want)):
-			t.Errorf("%s gives %v, want %s", ref, wrong, want)
+			t.Errorf("%s returns %v, want %s", ref, wrong, want)
 		}
 	}
 	s := parse(t, `{"tasks":[{"matrix":{"learning_rate":[1]},"run":"${matrix.lerning_rate} ${matrix.learning_rate}","where":{"tags":["${index}"]}}]}`)
@@ -301,7 +301,7 @@ func TestCheck(t *testing.T) {
 }
 
 // What Check accepts, Resolve can resolve, if the results are there.
-func TestWhatCheckAcceptsResolves(t *testing.T) {
+func TestCheckedTemplatesResolve(t *testing.T) {
 	pieces := []string{"${train.", "${many.", "${grid.", "5.", "0.", "9.", "result", "exit_code", "artifacts.", "model v1.pt.", "size", ".list", ".0", "}", "$", "x", "${index}"}
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 8).Draw(t, "text"), "")

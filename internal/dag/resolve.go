@@ -153,19 +153,12 @@ func member(v any, key string) (any, bool) {
 	return nil, false
 }
 
-// InputFile is an artifact of an earlier stage that is copied to a task's folder.
-type InputFile struct {
-	Path   string // in the folder: slash-separated, relative, without ".."
-	SHA256 string
-	Size   int64
-}
-
 // Inputs returns the input files of every task of a stage, in the order of its inputs.
 // Artifacts of an array, matrix or gang are placed in folders with the elements' numbers:
 // model.pt of element 3 becomes 3/model.pt and, with "as: in/m.pt", in/3/m.pt. A
 // NotFound error names the task that lacks an artifact.
-func Inputs(s *muster.Spec, stage int, result ResultFunc) ([]InputFile, error) {
-	var all []InputFile
+func Inputs(s *muster.Spec, stage int, result ResultFunc) ([]muster.InputFile, error) {
+	var all []muster.InputFile
 	for _, in := range s.Tasks[stage].Inputs {
 		from := stageIndex(s, in.From)
 		if from < 0 {
@@ -192,7 +185,7 @@ func Inputs(s *muster.Spec, stage int, result ResultFunc) ([]InputFile, error) {
 			if t.HasElements() {
 				p = path.Join(path.Dir(as), strconv.Itoa(t.Index(i)), path.Base(as))
 			}
-			all = append(all, InputFile{Path: p, SHA256: a.SHA256, Size: a.Size})
+			all = append(all, muster.InputFile{Path: p, SHA256: a.SHA256, Size: a.Size})
 		}
 	}
 	return all, nil

@@ -27,7 +27,7 @@ type Server struct {
 	SubmitterKey string       // a submitter key for the gateway's project
 
 	pipe      *Pipe
-	authCache *authCache
+	authCache *Recent[authResult] // of Authorize, by token
 }
 
 // localURL is the server's address inside the process. It is never resolved.
@@ -35,7 +35,7 @@ const localURL = "http://muster.local"
 
 // Connect returns a Server for the one that accepts the connections of pipe.
 func Connect(pipe *Pipe, joinToken, submitterKey string) Server {
-	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, authCache: &authCache{entries: map[string]authResult{}}}
+	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, authCache: NewRecent[authResult](maxAuthCache)}
 	s.HTTP = s.HTTPFrom(netip.Addr{})
 	return s
 }
@@ -73,8 +73,8 @@ func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, err
 	if len(token) > auth.MaxToken { // not cached either
 		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "unknown API key")
 	}
-	if whoami, err, ok := s.authCache.get(token); ok {
-		return whoami, err
+	if known, ok := s.authCache.Get(token); ok && time.Now().Before(known.expires) {
+		return known.whoami, known.err
 	}
 	c, err := s.Client(token)
 	if err != nil {
@@ -82,40 +82,16 @@ func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, err
 	}
 	whoami, err := c.Whoami(ctx)
 	if err == nil || muster.CodeOf(err) == muster.Unauthenticated {
-		s.authCache.put(token, whoami, err)
+		s.authCache.Set(token, authResult{whoami: whoami, err: err, expires: time.Now().Add(authCacheTTL)})
 	}
 	return whoami, err
 }
 
-// authCache holds results of Authorize.
-type authCache struct {
-	mu      sync.Mutex
-	entries map[string]authResult
-}
-
+// authResult is a result of Authorize.
 type authResult struct {
 	whoami  client.Whoami
 	err     error
 	expires time.Time
-}
-
-func (k *authCache) get(token string) (client.Whoami, error, bool) { //nolint:revive // the error is a part of the answer
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	v, ok := k.entries[token]
-	if !ok || time.Now().After(v.expires) {
-		return client.Whoami{}, nil, false
-	}
-	return v.whoami, v.err, true
-}
-
-func (k *authCache) put(token string, whoami client.Whoami, err error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.entries) >= maxAuthCache {
-		clear(k.entries)
-	}
-	k.entries[token] = authResult{whoami: whoami, err: err, expires: time.Now().Add(authCacheTTL)}
 }
 
 // Pipe is a listener whose connections are dialed inside the process. They use no descriptors. Its methods may be called concurrently.

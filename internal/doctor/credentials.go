@@ -82,9 +82,7 @@ func (r *inspection) saved(context.Context) []Finding {
 	case err != nil:
 		return single("saved", Warning, "", "cannot read the file of saved servers: %s", err)
 	case openToOthers(info):
-		f := newFinding("saved", Problem, "`chmod 600 "+r.SavedPath+"`", "%s contains API keys and is open to other users", r.SavedPath)
-		f.repair = removeModeBits([]string{r.SavedPath}, 0o077)
-		return []Finding{f}
+		return single("saved", Problem, "`chmod 600 "+r.SavedPath+"`", "%s contains API keys and is open to other users", r.SavedPath)
 	}
 	return single("saved", OK, "", "only its owner can access %s", r.SavedPath)
 }

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/disk"
+
 	"github.com/muster-dev/muster"
 )
 
@@ -40,9 +42,7 @@ func (r *inspection) data(context.Context) []Finding {
 		}
 		return single("data", Problem, "run the worker as that user, or use another directory with --data", "%s belongs to another user", r.Data)
 	case info.Mode().Perm()&0o066 != 0:
-		f := newFinding("data", Warning, "`chmod go-rw "+r.Data+"`", "%s is open to other users (%s)", r.Data, info.Mode().Perm())
-		f.repair = removeModeBits([]string{r.Data}, 0o066)
-		return []Finding{f}
+		return single("data", Warning, "`chmod go-rw "+r.Data+"`", "%s is open to other users (%s)", r.Data, info.Mode().Perm())
 	}
 	return single("data", OK, "", "%s exists and belongs to this user (%s)", r.Data, info.Mode().Perm())
 }
@@ -62,9 +62,7 @@ func (r *inspection) missingData() []Finding {
 	if err := tryMkdir(parent); err != nil {
 		return single("data", Problem, "use another directory with --data", "%s does not exist, and cannot be created in %s: %s", r.Data, parent, pathErrorCause(err))
 	}
-	f := newFinding("data", Note, "`mkdir -p -m 0700 "+r.Data+"`; a worker creates it at its first start too", "%s does not exist yet", r.Data)
-	f.repair = &repair{description: "create the directory " + r.Data, run: func(context.Context) error { return os.MkdirAll(r.Data, 0o700) }}
-	return []Finding{f}
+	return single("data", Note, "`mkdir -p -m 0700 "+r.Data+"`; a worker creates it at its first start too", "%s does not exist yet", r.Data)
 }
 
 // tryMkdir creates a directory and removes it: permission is not enough in directories that are not on a disk, such as /proc.
@@ -143,11 +141,19 @@ func (r *inspection) space(context.Context) []Finding {
 		status, fix = Warning, advice+": Python environments and images need tens of GiB"
 	}
 	list := single("space", status, fix, "%s of %s are free", d.Free, d.Total)
-	free, all := inodes(nearestExisting(r.Data))
-	if all > 0 && free < minInodes {
-		list = append(list, newFinding("inodes", Problem, "remove small files: `find "+nearestExisting(r.Data)+" -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail`", "%d of %d inodes are free: a Python environment needs more", free, all))
+	usage := diskUsage(r.Data)
+	if usage.InodesTotal > 0 && usage.InodesFree < minInodes {
+		list = append(list, newFinding("inodes", Problem, "remove small files: `find "+nearestExisting(r.Data)+" -xdev -printf '%h\\n' | sort | uniq -c | sort -n | tail`", "%d of %d inodes are free: a Python environment needs more", usage.InodesFree, usage.InodesTotal))
 	}
 	return list
+}
+
+// diskUsage returns the use of the file system of a path, which need not exist; zero if it is unknown.
+func diskUsage(path string) disk.UsageStat {
+	if u, err := disk.Usage(nearestExisting(path)); err == nil {
+		return *u
+	}
+	return disk.UsageStat{}
 }
 
 // kernelFilesystems are the types of the kernel's virtual file systems.
@@ -176,7 +182,7 @@ func (r *inspection) filesystem(context.Context) []Finding {
 
 // secrets checks the permissions of files with keys, of the worker and of a server on this machine.
 func (r *inspection) secrets(context.Context) []Finding {
-	var fixable, foreign []string
+	var open []string
 	seen := 0
 	for _, pattern := range []string{
 		filepath.Join(r.Data, "identity.json*"), filepath.Join(r.Data, "reports.db"), filepath.Join(r.Data, "shim", "*", "key"), filepath.Join(r.Server.Data, "muster.db"), filepath.Join(r.Server.Data, "muster.db-wal"),
@@ -191,41 +197,18 @@ func (r *inspection) secrets(context.Context) []Finding {
 				continue
 			}
 			seen++
-			switch {
-			case openToOthers(info) && ownedByUser(info):
-				fixable = append(fixable, path)
-			case openToOthers(info):
-				foreign = append(foreign, path)
+			if openToOthers(info) {
+				open = append(open, path)
 			}
 		}
 	}
-	if len(fixable)+len(foreign) > 0 {
-		all := slices.Concat(fixable, foreign)
-		f := newFinding("secrets", Problem, "`chmod go= "+strings.Join(all, " ")+"`", "files with keys are open to other users: %s", strings.Join(all, ", "))
-		if len(fixable) > 0 {
-			f.repair = removeModeBits(fixable, 0o077)
-		}
-		return []Finding{f}
-	}
-	if seen == 0 {
+	switch {
+	case len(open) > 0:
+		return single("secrets", Problem, "`chmod go= "+strings.Join(open, " ")+"`", "files with keys are open to other users: %s", strings.Join(open, ", "))
+	case seen == 0:
 		return nil
 	}
 	return single("secrets", OK, "", "only their owner can access the %d files with keys", seen)
-}
-
-// removeModeBits returns a repair that removes permissions of files.
-func removeModeBits(paths []string, bits fs.FileMode) *repair {
-	return &repair{description: "close to other users: " + strings.Join(paths, ", "), run: func(context.Context) error {
-		var errs []error
-		for _, path := range paths {
-			info, err := os.Lstat(path)
-			if err == nil && info.Mode()&fs.ModeSymlink == 0 {
-				err = os.Chmod(path, info.Mode().Perm()&^bits)
-			}
-			errs = append(errs, err)
-		}
-		return errors.Join(errs...)
-	}}
 }
 
 // plural returns a count with its noun.

@@ -3,7 +3,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -43,20 +42,8 @@ type Finding struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	Found  string `json:"found"`
-	Fix    string `json:"fix"`   // what to do, with commands in back quotes; "" if there is nothing to do
-	Fixed  bool   `json:"fixed"` // a repair fixed it, and Found is the state after that
-
-	repair *repair // may be nil
+	Fix    string `json:"fix"` // what to do, with commands in back quotes; "" if there is nothing to do
 }
-
-// repair fixes a finding.
-type repair struct {
-	description string // such as "create the directory /var/lib/muster"
-	run         func(ctx context.Context) error
-}
-
-// Repairable reports whether Doctor.Repair can fix it.
-func (f *Finding) Repairable() bool { return f.repair != nil }
 
 // SavedServer is a server that this user has saved.
 type SavedServer struct {
@@ -208,59 +195,6 @@ func (d *Doctor) Run(ctx context.Context) ([]Finding, error) {
 		}
 	}
 	return list, ctx.Err()
-}
-
-// Repair performs the repairs of the findings, and checks the machine again. It calls announce before each repair, and returns the new
-// findings. A repair that failed is part of its finding.
-func (d *Doctor) Repair(ctx context.Context, found []Finding, announce func(description string)) ([]Finding, error) {
-	done := map[string]error{}
-	for i := range found {
-		f := &found[i]
-		if f.repair == nil || ctx.Err() != nil {
-			continue
-		}
-		announce(f.repair.description)
-		done[f.key()] = errors.Join(done[f.key()], f.repair.run(ctx))
-	}
-	if len(done) == 0 || ctx.Err() != nil {
-		return found, ctx.Err()
-	}
-	// All checks: a repair may affect other findings.
-	after, err := d.Run(ctx)
-	for i := range after {
-		f := &after[i]
-		failed, tried := done[f.key()]
-		switch {
-		case failed != nil:
-			f.Found += "; the repair failed: " + failed.Error()
-		case tried:
-			f.Fixed = f.repair == nil
-		}
-		delete(done, f.key())
-	}
-	for i := range found {
-		f := &found[i]
-		if failed, tried := done[f.key()]; tried && failed == nil {
-			delete(done, f.key())
-			resolved := newFinding(f.Name, OK, "", "fixed: %s", f.Found)
-			resolved.Group, resolved.Fixed = f.Group, true
-			after = slices.Insert(after, groupEnd(after, f.Group), resolved)
-		}
-	}
-	return after, err
-}
-
-// key identifies a finding by its group and name.
-func (f *Finding) key() string { return f.Group + "/" + f.Name }
-
-// groupEnd returns the index after the last finding of a group.
-func groupEnd(found []Finding, group string) int {
-	for i, f := range slices.Backward(found) {
-		if f.Group == group {
-			return i + 1
-		}
-	}
-	return len(found)
 }
 
 // Worst returns the worst status of findings.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/container"
 	"github.com/muster-dev/muster/internal/agent/docker"
@@ -290,7 +291,8 @@ func (r *inspection) engineNotes(e *engine) (list []Finding) {
 
 // engineDisk checks the free disk for images.
 func (r *inspection) engineDisk(a *docker.Info) []Finding {
-	free, all := diskSpace(nearestExisting(a.Root))
+	usage := diskUsage(a.Root)
+	free, all := muster.Size(usage.Free), muster.Size(usage.Total)
 	switch {
 	case all == 0:
 		return nil
@@ -345,11 +347,7 @@ func (r *inspection) leftoverContainers(ctx context.Context) []Finding {
 			list = append(list, newFinding("leftover-containers", Warning, "start the worker, which removes them; or `docker -H "+e.host+" rm -f "+strings.Join(running, " ")+"`",
 				"%s of a worker that no longer runs are still running at %s: %s", plural(len(running), "container"), e.host, firstNames(running)))
 		case len(dead) > 0:
-			f := newFinding("leftover-containers", Warning, "`muster doctor --fix` removes them, and so does the worker when it starts", "%s of a worker that no longer runs at %s: %s", plural(len(dead), "container"), e.host, firstNames(dead))
-			f.repair = r.exclusiveRepair("remove containers of ended tasks at "+e.host, func(ctx context.Context, _ *dataDirUse) error {
-				return r.removeStopped(ctx, e.host, workerd.ContainerLabel(id, r.Data))
-			})
-			list = append(list, f)
+			list = append(list, newFinding("leftover-containers", Warning, workerCleansUp, "%s of a worker that no longer runs at %s: %s", plural(len(dead), "container"), e.host, firstNames(dead)))
 		}
 		if len(others) > 0 {
 			list = append(list, newFinding("other-containers", Note, "if no worker uses them: `docker -H "+e.host+" rm "+strings.Join(others, " ")+"`", "%s of workers with other data dirs are stopped at %s: %s", plural(len(others), "container"), e.host, firstNames(others)))
@@ -388,42 +386,7 @@ func (r *inspection) taskContainers(ctx context.Context, host, label string) (de
 	return dead, running, others, err
 }
 
-// hasRunningContainer reports whether a container of this worker's tasks runs at an engine that answers.
-func (r *inspection) hasRunningContainer(ctx context.Context) bool {
-	id, _, err := agent.LoadIdentity(r.Data)
-	if err != nil {
-		return true // unknown
-	}
-	return slices.ContainsFunc(r.engineList(), func(e engine) bool {
-		if e.err != nil {
-			return false
-		}
-		_, running, _, err := r.taskContainers(ctx, e.host, workerd.ContainerLabel(id, r.Data))
-		return err != nil || len(running) > 0
-	})
-}
-
 // isStopped reports whether a container in this state has no process.
 func isStopped(state string) bool {
 	return slices.Contains([]string{"created", "exited", "dead"}, state)
-}
-
-// removeStopped removes the stopped containers of a worker.
-func (r *inspection) removeStopped(ctx context.Context, host, label string) error {
-	dead, _, _, err := r.taskContainers(ctx, host, label)
-	if err != nil {
-		return err
-	}
-	d, err := docker.Open(host)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = d.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().total)
-	defer cancel()
-	var errs []error
-	for _, name := range dead {
-		errs = append(errs, d.Remove(ctx, name))
-	}
-	return errors.Join(errs...)
 }

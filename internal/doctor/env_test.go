@@ -36,8 +36,8 @@ func startServer(t *testing.T) string {
 	return s.URL()
 }
 
-// testConfig is one that leads nowhere and touches nothing of this machine's. It waits long for what must come: a busy machine
-// is not distinguishable from a sick one.
+// testConfig has unreachable addresses and uses nothing of this machine. Its timeouts are long, because a busy machine cannot be distinguished
+// from a broken one.
 func testConfig(t *testing.T) Config {
 	t.Helper()
 	return Config{Data: filepath.Join(t.TempDir(), "worker"), Listen: "127.0.0.1:0", Version: "1.2.3", Engine: "unix://" + filepath.Join(t.TempDir(), "no.sock"), timeouts: timeouts{total: 2 * time.Minute, step: time.Minute, disk: time.Minute}}
@@ -46,18 +46,13 @@ func testConfig(t *testing.T) Config {
 // runChecks runs the checks of these names only.
 func runChecks(t *testing.T, cfg Config, names ...string) []Finding {
 	t.Helper()
-	found, err := newDoctor(cfg, names...).Run(t.Context())
+	d := New(cfg)
+	d.checks = checksNamed(names...)
+	found, err := d.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return found
-}
-
-// newDoctor is a Doctor for these checks only.
-func newDoctor(cfg Config, names ...string) *Doctor {
-	d := New(cfg)
-	d.checks = checksNamed(names...)
-	return d
 }
 
 func checksNamed(names ...string) (selected []check) {
@@ -71,7 +66,7 @@ func checksNamed(names ...string) (selected []check) {
 	return selected
 }
 
-// wantFinding holds that there is a finding, and returns it.
+// wantFinding checks that there is a finding, and returns it.
 func wantFinding(t *testing.T, found []Finding, name string, s Status, parts ...string) Finding {
 	t.Helper()
 	for _, f := range found {
@@ -108,7 +103,7 @@ func wantNoFinding(t *testing.T, found []Finding, name string) {
 	}
 }
 
-// writeFile writes a file below a folder that stands for the machine's root.
+// writeFile writes a file below a folder that represents the machine's root.
 func writeFile(t *testing.T, root, path, text string) {
 	t.Helper()
 	path = filepath.Join(root, path)

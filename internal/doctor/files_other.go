@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-
-	"github.com/muster-dev/muster"
 )
 
 func ownedByUser(fs.FileInfo) bool { return true }
@@ -18,8 +16,6 @@ func openToOthers(fs.FileInfo) bool { return false }
 func checkMkdir(string) error { return nil }
 
 func checkDeviceAccess(string) error { return nil }
-
-func inodes(string) (free, all int64) { return 0, 0 }
 
 // locked reports whether a file cannot be opened for writing, like one that another process has locked.
 func locked(path string) (bool, error) {
@@ -33,5 +29,3 @@ func locked(path string) (bool, error) {
 func maxFiles() uint64 { return 0 }
 
 func owningGroup(string) (int, bool) { return 0, false }
-
-func diskSpace(string) (free, all muster.Size) { return 0, 0 }

@@ -9,8 +9,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/muster-dev/muster"
 )
 
 // ownedByUser reports whether a file belongs to this user.
@@ -33,15 +31,6 @@ func checkMkdir(dir string) error {
 // checkDeviceAccess returns why this user cannot open a device for reading and writing. It does not open it: that may wake it, or hang in
 // its driver.
 func checkDeviceAccess(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) }
-
-// inodes returns how many more files a file system can have, and how many in all; 0 if it does not count them.
-func inodes(dir string) (free, all int64) {
-	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) != nil {
-		return 0, 0
-	}
-	return int64(st.Ffree), int64(st.Files)
-}
 
 // locked reports whether another process has locked a file, as a worker locks its data dir.
 func locked(path string) (bool, error) {
@@ -80,13 +69,4 @@ func owningGroup(path string) (int, bool) {
 		return 0, false
 	}
 	return int(st.Gid), true
-}
-
-// diskSpace returns the space of a file system: free for this user, and in all.
-func diskSpace(dir string) (free, all muster.Size) {
-	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) != nil {
-		return 0, 0
-	}
-	return muster.Size(st.Bavail) * muster.Size(st.Bsize), muster.Size(st.Blocks) * muster.Size(st.Bsize)
 }

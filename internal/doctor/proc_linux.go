@@ -3,7 +3,6 @@ package doctor
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -39,34 +38,6 @@ func (c *Config) lockHolder(path string) int {
 func (c *Config) exeReplaced(pid int) bool {
 	exe, err := os.Readlink(c.hostPath("/proc/" + strconv.Itoa(pid) + "/exe"))
 	return err == nil && strings.HasSuffix(exe, " (deleted)")
-}
-
-// portListener returns the process that listens on a TCP port, such as "nginx, process 708", "" if it is unknown: it may be another
-// user's.
-func (c *Config) portListener(port int) string {
-	sockets := map[string]bool{}
-	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		for line := range strings.Lines(c.readText(file)) {
-			// sl local_address rem_address st … uid timeout inode
-			f := strings.Fields(line)
-			if len(f) < 10 || f[3] != "0A" {
-				continue
-			}
-			_, at, _ := strings.Cut(f[1], ":")
-			if n, err := strconv.ParseInt(at, 16, 32); err == nil && int(n) == port {
-				sockets["socket:["+f[9]+"]"] = true
-			}
-		}
-	}
-	files, _ := filepath.Glob(c.hostPath("/proc/[0-9]*/fd/*"))
-	for _, fd := range files {
-		if to, err := os.Readlink(fd); err == nil && sockets[to] {
-			process := filepath.Dir(filepath.Dir(fd))
-			name, _ := os.ReadFile(filepath.Join(process, "comm"))
-			return strings.TrimSpace(string(name)) + ", process " + filepath.Base(process)
-		}
-	}
-	return ""
 }
 
 // clockUnsynced reports whether the kernel's clock is not synchronised; known is false if the kernel does not know.

@@ -6,6 +6,4 @@ func (c *Config) lockHolder(string) int { return 0 }
 
 func (c *Config) exeReplaced(int) bool { return false }
 
-func (c *Config) portListener(int) string { return "" }
-
 func clockUnsynced() (off, known bool) { return false, false }

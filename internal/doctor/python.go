@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/agent/run/python"
 	"github.com/muster-dev/muster/internal/agent/runtimes"
 )
 
@@ -76,9 +74,7 @@ func (r *inspection) uv(ctx context.Context) []Finding {
 	case u == nil:
 		return r.missingUV(ctx)
 	case u.Version == "" && u.Path == fetched:
-		f := newFinding("uv", Problem, "`rm -r "+filepath.Dir(filepath.Dir(fetched))+"`: the worker downloads another one", "uv at %s, which the worker downloaded, does not work", fetched)
-		f.repair = r.fetchUV("download uv again into " + filepath.Dir(filepath.Dir(fetched)))
-		return []Finding{f}
+		return single("uv", Problem, "`rm -r "+filepath.Dir(filepath.Dir(fetched))+"`: the worker downloads another one", "uv at %s, which the worker downloaded, does not work", fetched)
 	case u.Version == "":
 		return single("uv", Problem, "install it again: https://docs.astral.sh/uv", "uv at %s does not work", u.Path)
 	}
@@ -97,31 +93,7 @@ func (r *inspection) missingUV(ctx context.Context) []Finding {
 	if err := toolCommand(ctx, path, "-I", "-m", "pip", "--version").Run(); err != nil && ctx.Err() == nil {
 		return single("uv", Warning, fix+"; or install pip: `sudo apt-get install python3-pip`", "uv is not installed, and there is no pip to download it with: tasks with requirements fail here")
 	}
-	f := newFinding("uv", Note, "`muster doctor --fix` downloads it now", "uv is not installed yet: the worker downloads it for the first task with requirements")
-	f.repair = r.fetchUV("download uv into " + filepath.Join(r.Data, "tools", "uv"))
-	return []Finding{f}
-}
-
-// fetchTimeout limits the download of uv.
-const fetchTimeout = 3 * time.Minute
-
-// fetchUV returns a repair that downloads uv like a worker, with pip from the configured package index.
-func (r *inspection) fetchUV(description string) *repair {
-	data := r.Data
-	return &repair{description: description, run: func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-		defer cancel()
-		if err := os.RemoveAll(filepath.Join(data, "tools", "uv")); err != nil {
-			return err
-		}
-		envs, err := python.New(&run.Deps{Dir: data}, false)
-		if err != nil {
-			return err
-		}
-		discard := func(string) {}
-		_, err = envs.UV(ctx, run.Observer{Step: discard, LogLine: discard})
-		return err
-	}}
+	return single("uv", Note, "", "uv is not installed yet: the worker downloads it for the first task with requirements")
 }
 
 // runtimes checks the worker's runtimes.

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"strings"
@@ -45,25 +46,37 @@ func (a *serverProbe) fail(fix, format string, args ...any) *serverProbe {
 	return a
 }
 
-// probeServer connects to the server step by step, until one fails.
+// probeServer queries the server, and finds out which step fails.
 func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 	a := &serverProbe{}
 	u, err := url.Parse(r.Server.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return a.fail("set it with --server, such as `--server http://10.0.0.5:8700`", "%q is not the URL of a server", r.Server.URL)
 	}
-	start := time.Now()
-	detail, ok := r.connect(ctx, u, a)
-	if !ok {
-		return a
-	}
-	h := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: r.effectiveTimeouts().step, DisableKeepAlives: true}, Timeout: r.effectiveTimeouts().step,
+	step := r.effectiveTimeouts().step
+	h := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: step}).DialContext, TLSHandshakeTimeout: step, ResponseHeaderTimeout: step, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	sentAt := time.Now()
-	resp, err := httpGet(ctx, h, "", r.Server.URL+"/healthz")
+	var resolving, sentAt time.Time
+	var tlsErr error
+	detail := ""
+	start := time.Now()
+	resp, err := httpGet(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		DNSStart: func(httptrace.DNSStartInfo) { resolving = time.Now() },
+		DNSDone: func(httptrace.DNSDoneInfo) {
+			detail = "; its name was resolved in " + formatMillis(time.Since(resolving))
+		},
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { tlsErr = err },
+		GotConn:          func(httptrace.GotConnInfo) { sentAt = time.Now() },
+	}), h, "", r.Server.URL+"/healthz")
 	receivedAt := time.Now()
-	if err != nil {
-		return a.fail("check its log; if there is a proxy in between, bypass it with NO_PROXY="+u.Hostname(), "%s accepts connections but does not answer: %s", r.Server.URL, rootCause(err))
+	proxy, _ := http.ProxyFromEnvironment(&http.Request{URL: u}) // the request has its error
+	switch {
+	case err == nil && proxy != nil:
+		detail = ", through the proxy " + proxy.Host
+	case err != nil && proxy == nil:
+		return r.unreachable(a, u, tlsErr, err)
+	case err != nil:
+		return r.silent(a, u, err)
 	}
 	var health struct {
 		Status string `json:"status"`
@@ -93,11 +106,14 @@ func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 	} else {
 		a.dialects = dialects(resp.body)
 	}
-	if t := time.Since(start); t > r.effectiveTimeouts().step {
+	if t := time.Since(start); t > step {
 		a.finding.Status, a.finding.Fix = Warning, "check the network between this machine and the server"
 	}
-	if cert := r.checkExpiry(ctx, u); cert != nil {
-		a.finding = *cert
+	if resp.tls != nil && len(resp.tls.PeerCertificates) > 0 {
+		end := resp.tls.PeerCertificates[0].NotAfter
+		if remaining := time.Until(end); remaining < expiresSoon {
+			a.finding = newFinding("server", Warning, "renew it", "%s answers; its certificate expires in %.0f days, on %s", r.Server.URL, remaining.Hours()/24, end.UTC().Format(time.DateOnly))
+		}
 	}
 	for _, token := range []string{r.Server.Token, r.Server.JoinToken} {
 		if w, err := r.whoami(ctx, r.Server.URL, token); token != "" && err == nil {
@@ -108,39 +124,26 @@ func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 	return a
 }
 
-// connect connects by name, TCP and TLS. detail describes how.
-func (r *inspection) connect(ctx context.Context, u *url.URL, a *serverProbe) (detail string, ok bool) {
-	if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u}); err == nil && proxy != nil {
-		return ", through the proxy " + proxy.Host, true
-	}
+// unreachable reports the step of a request that failed. tlsErr is the error of the TLS handshake.
+func (r *inspection) unreachable(a *serverProbe, u *url.URL, tlsErr, err error) *serverProbe {
 	host, port := u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
-	if net.ParseIP(host) == nil {
-		ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().step)
-		defer cancel()
-		start := time.Now()
-		if _, err := net.DefaultResolver.LookupHost(ctx, host); err != nil {
-			a.fail("check the name and `getent hosts "+host+"`, or use the server's IP address", "cannot resolve the name %s: %s", host, rootCause(err))
-			return "", false
-		}
-		detail = "; its name was resolved in " + formatMillis(time.Since(start))
-	}
-	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().step)
-	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
-	if err != nil {
+	op, _ := errors.AsType[*net.OpError](err)
+	switch _, unknownHost := errors.AsType[*net.DNSError](err); {
+	case unknownHost:
+		return a.fail("check the name and `getent hosts "+host+"`, or use the server's IP address", "cannot resolve the name %s: %s", host, rootCause(err))
+	case tlsErr != nil:
+		tlsFailed(a, r.Server.URL, host, tlsErr)
+		return a
+	case op != nil && op.Op == "dial":
 		r.connectFailed(a, host, port, err)
-		return "", false
+		return a
 	}
-	defer conn.Close()
-	if u.Scheme == "http" {
-		return detail, true
-	}
-	secure := tls.Client(conn, &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12})
-	if err := secure.HandshakeContext(ctx); err != nil {
-		tlsFailed(a, r.Server.URL, host, err)
-		return "", false
-	}
-	return detail, true
+	return r.silent(a, u, err)
+}
+
+// silent reports a server that accepts connections but does not answer.
+func (r *inspection) silent(a *serverProbe, u *url.URL, err error) *serverProbe {
+	return a.fail("check its log; if there is a proxy in between, bypass it with NO_PROXY="+u.Hostname(), "%s accepts connections but does not answer: %s", r.Server.URL, rootCause(err))
 }
 
 func (r *inspection) connectFailed(a *serverProbe, host, port string, err error) {
@@ -180,35 +183,12 @@ func tlsFailed(a *serverProbe, server, host string, err error) {
 	}
 }
 
-// checkExpiry warns of a certificate that expires soon.
-func (r *inspection) checkExpiry(ctx context.Context, u *url.URL) *Finding {
-	if u.Scheme != "https" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().step)
-	defer cancel()
-	conn, err := (&tls.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
-	if err != nil {
-		return nil // a proxy may be needed
-	}
-	defer conn.Close()
-	secure, ok := conn.(*tls.Conn)
-	if !ok || len(secure.ConnectionState().PeerCertificates) == 0 {
-		return nil
-	}
-	end := secure.ConnectionState().PeerCertificates[0].NotAfter
-	if remaining := time.Until(end); remaining < expiresSoon {
-		f := newFinding("server", Warning, "renew it", "%s answers; its certificate expires in %.0f days, on %s", r.Server.URL, remaining.Hours()/24, end.UTC().Format(time.DateOnly))
-		return &f
-	}
-	return nil
-}
-
 // response is an answer of a server.
 type response struct {
 	code   int
 	status string // such as "404 Not Found"
 	header http.Header
+	tls    *tls.ConnectionState
 	body   []byte // at most maxResponse
 }
 
@@ -232,7 +212,7 @@ func httpGet(ctx context.Context, h *http.Client, token, target string) (*respon
 	if err != nil {
 		return nil, err
 	}
-	return &response{code: resp.StatusCode, status: resp.Status, header: resp.Header, body: body}, nil
+	return &response{code: resp.StatusCode, status: resp.Status, header: resp.Header, tls: resp.TLS, body: body}, nil
 }
 
 // isUnauthenticated reports whether it is a Muster server's answer to a request without a key.

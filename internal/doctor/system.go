@@ -14,6 +14,9 @@ import (
 	"strings"
 	"syscall"
 
+	psnet "github.com/shirou/gopsutil/v4/net"
+	"github.com/shirou/gopsutil/v4/process"
+
 	"github.com/muster-dev/muster/internal/agent/isolation"
 )
 
@@ -200,13 +203,27 @@ func (r *inspection) listen(ctx context.Context) []Finding {
 	}
 	listener := ""
 	if n, err := strconv.Atoi(port); err == nil {
-		listener = r.portListener(n)
+		listener = portListener(ctx, uint32(n))
 	}
 	status := Note // a server may not be wanted here
 	if r.ListenSet {
 		status = Problem
 	}
 	return single("listen", status, "stop it (`sudo ss -ltnp 'sport = :"+port+"'` shows it), or use another address with --listen", "a server cannot listen on %s, which is in use by %s", r.Listen, cmp.Or(listener, "another program"))
+}
+
+// portListener returns the process that listens on a TCP port, such as "nginx, process 708", "" if it is unknown: it may be another user's.
+func portListener(ctx context.Context, port uint32) string {
+	conns, _ := psnet.ConnectionsWithContext(ctx, "tcp") // those that are found
+	for _, c := range conns {
+		if c.Status != "LISTEN" || c.Laddr.Port != port || c.Pid == 0 {
+			continue
+		}
+		p := process.Process{Pid: c.Pid}
+		name, _ := p.NameWithContext(ctx) // "" if it has just ended
+		return fmt.Sprintf("%s, process %d", name, c.Pid)
+	}
+	return ""
 }
 
 // gangPorts checks the ports on which the first task of a gang listens.

@@ -103,23 +103,18 @@ func (r *inspection) runningFinding(ctx context.Context, pid int, shimNote strin
 	return ok
 }
 
+// workerCleansUp is the fix of leftovers.
+const workerCleansUp = "start the worker: it removes them"
+
 // leftovers reports what workers that no longer run have left in the data dir.
-func (r *inspection) leftovers(ctx context.Context) []Finding {
+func (r *inspection) leftovers(context.Context) []Finding {
 	l, err := r.dataDirUse()
 	if err != nil || l.inUse() {
 		return nil // running reports it; the worker cleans up
 	}
 	var list []Finding
 	if n := len(l.shims); n > 0 {
-		f := newFinding("shims", Note, "`muster doctor --fix` removes them, and so does the worker when it starts", "%s of shims that have exited", plural(n, "folder"))
-		f.repair = r.exclusiveRepair("remove the folders of shims that have exited", func(_ context.Context, l *dataDirUse) error {
-			var errs []error
-			for i := range l.shims {
-				errs = append(errs, l.shims[i].Remove(r.Data))
-			}
-			return errors.Join(errs...)
-		})
-		list = append(list, f)
+		list = append(list, newFinding("shims", Note, workerCleansUp, "%s of shims that have exited", plural(n, "folder")))
 	}
 	tasks, err := os.ReadDir(filepath.Join(r.Data, "tasks"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -127,18 +122,7 @@ func (r *inspection) leftovers(ctx context.Context) []Finding {
 	}
 	tasks = slices.DeleteFunc(tasks, func(t fs.DirEntry) bool { return t.Name() == process.PoolDir }) // it belongs to no task
 	if n := len(tasks); n > 0 {
-		f := newFinding("task-folders", Warning, "`muster doctor --fix` removes them, and so does the worker when it starts", "%s of tasks that ended with their worker, in %s", plural(n, "folder"), filepath.Join(r.Data, "tasks"))
-		f.repair = r.exclusiveRepair("remove the folders of ended tasks", func(context.Context, *dataDirUse) error {
-			var errs []error
-			for _, t := range tasks {
-				errs = append(errs, os.RemoveAll(filepath.Join(r.Data, "tasks", t.Name())))
-			}
-			return errors.Join(errs...)
-		})
-		if r.hasRunningContainer(ctx) {
-			f.repair, f.Fix = nil, "start the worker: it ends their containers, which use the folders, and removes them"
-		}
-		list = append(list, f)
+		list = append(list, newFinding("task-folders", Warning, workerCleansUp, "%s of tasks that ended with their worker, in %s", plural(n, "folder"), filepath.Join(r.Data, "tasks")))
 	}
 	return list
 }
@@ -160,21 +144,10 @@ func (r *inspection) groups(context.Context) []Finding {
 	}
 	var list []Finding
 	if len(own) > 0 {
-		f := groupFinding(own)
-		if f.repair = r.exclusiveRepair("remove control groups of ended tasks", func(context.Context, *dataDirUse) error {
-			var errs []error
-			for i := range own {
-				errs = append(errs, own[i].Remove())
-			}
-			return errors.Join(errs...)
-		}); processCount(own) > 0 {
-			f.repair = nil
-			f.Fix = "start the worker: it kills them"
-		}
-		list = append(list, f)
+		list = append(list, groupFinding(own))
 	}
 	if len(others) > 0 {
-		list = append(list, newFinding("other-groups", Note, "if no worker uses them: `muster doctor --fix --data DIR` with their data dir, or `rmdir` each, such as `rmdir "+others[0].Path+"`",
+		list = append(list, newFinding("other-groups", Note, "if no worker uses them: `rmdir` each, such as `rmdir "+others[0].Path+"`",
 			"%s of workers with other data dirs have no processes: %s", plural(len(others), "control group"), paths(others)))
 	}
 	return list
@@ -185,11 +158,11 @@ func groupFinding(own []cgroup.WorkerGroup) Finding {
 	for _, g := range own {
 		groups += 1 + g.Groups
 	}
-	suffix := ""
+	fix, suffix := workerCleansUp, ""
 	if n := processCount(own); n > 0 {
-		suffix = fmt.Sprintf(", with %d processes in them", n)
+		fix, suffix = "start the worker: it kills them", fmt.Sprintf(", with %d processes in them", n)
 	}
-	return newFinding("groups", Warning, "`muster doctor --fix` removes them, and so does the worker when it starts", "%s of a worker that no longer runs%s: %s", plural(groups, "control group"), suffix, paths(own))
+	return newFinding("groups", Warning, fix, "%s of a worker that no longer runs%s: %s", plural(groups, "control group"), suffix, paths(own))
 }
 
 func processCount(groups []cgroup.WorkerGroup) (n int) {
@@ -214,29 +187,4 @@ func firstNames(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
-}
-
-// exclusiveRepair returns a repair that runs while no other process uses the data dir: it verifies that under the lock that a worker needs
-// to start.
-func (r *inspection) exclusiveRepair(description string, fn func(context.Context, *dataDirUse) error) *repair {
-	data := r.Data
-	return &repair{description: description, run: func(ctx context.Context) error {
-		if _, err := os.Stat(data); errors.Is(err, fs.ErrNotExist) {
-			return fn(ctx, &dataDirUse{}) // no process can use it
-		}
-		store, err := agent.OpenReportStore(data)
-		if err != nil {
-			return err
-		}
-		shims, err := shim.Inspect(data)
-		l := dataDirUse{shims: shims}
-		switch {
-		case err != nil:
-		case l.inUse():
-			err = muster.Errorf(muster.Conflict, "the data dir %s is in use again", data)
-		default:
-			err = fn(ctx, &l)
-		}
-		return errors.Join(err, store.Close())
-	}}
 }

@@ -21,42 +21,21 @@ import (
 
 const isLinux = runtime.GOOS == "linux"
 
-// testRepair repairs the findings, checks that each repair is announced and works, and that a second time
-// changes nothing.
-func testRepair(t *testing.T, cfg Config, found []Finding, names ...string) []Finding {
-	t.Helper()
-	d := newDoctor(cfg, "saved", "data", "write", "secrets", "running", "leftovers", "groups", "leftover-containers")
-	var announced []string
-	only := slices.DeleteFunc(slices.Clone(found), func(f Finding) bool { return !slices.Contains(names, f.Name) })
-	after, err := d.Repair(t.Context(), only, func(does string) { announced = append(announced, does) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(announced) != len(names) {
-		t.Errorf("announced %q for %q", announced, names)
-	}
-	for _, f := range after {
-		if slices.Contains(names, f.Name) && f.repair != nil {
-			t.Errorf("%s is as it was: %s", f.Name, f.Found)
-		}
-	}
-	return after
-}
-
-func TestDataDirIsMade(t *testing.T) {
+func TestMissingDataDir(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	found := runChecks(t, cfg, "data", "write", "secrets")
 	wantFinding(t, found, "data", Note, "mkdir")
 	wantNoFinding(t, found, "write")
-	again := testRepair(t, cfg, found, "data")
-	if f := wantFinding(t, again, "data", OK); !f.Fixed {
-		t.Error("the finding is not marked as fixed")
+	if _, err := os.Stat(cfg.Data); err == nil {
+		t.Error("the check has made it")
 	}
-	wantFinding(t, again, "write", OK)
-	if info, err := os.Stat(cfg.Data); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("%v, %v", info, err)
+	if err := os.Mkdir(cfg.Data, 0o700); err != nil {
+		t.Fatal(err)
 	}
+	found = runChecks(t, cfg, "data", "write")
+	wantFinding(t, found, "data", OK)
+	wantFinding(t, found, "write", OK)
 	entries, err := os.ReadDir(cfg.Data)
 	if err != nil || len(entries) > 0 {
 		t.Errorf("it is not empty: %v %v", entries, err)
@@ -66,8 +45,8 @@ func TestDataDirIsMade(t *testing.T) {
 	wantFinding(t, runChecks(t, cfg, "data"), "data", Problem, "is not a directory")
 }
 
-// TestNoDataInProc tests that a directory that cannot be created is a problem, whatever the permissions.
-func TestNoDataInProc(t *testing.T) {
+// TestDataDirInProcFails checks that a directory that cannot be created is a problem, whatever the permissions.
+func TestDataDirInProcFails(t *testing.T) {
 	if !isLinux {
 		t.Skip("skipped: /proc is Linux's")
 	}
@@ -79,7 +58,7 @@ func TestNoDataInProc(t *testing.T) {
 	wantFinding(t, found, "filesystem", Problem, "proc")
 }
 
-func TestSecretsAreClosed(t *testing.T) {
+func TestOpenSecrets(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t)
 	cfg.Server.Data = t.TempDir()
@@ -99,12 +78,10 @@ func TestSecretsAreClosed(t *testing.T) {
 	found := runChecks(t, cfg, "data", "secrets")
 	wantFinding(t, found, "data", Warning, "chmod")
 	wantFinding(t, found, "secrets", Problem, loose...)
-	again := testRepair(t, cfg, found, "data", "secrets")
-	wantFinding(t, again, "secrets", OK)
-	info, err := os.Stat(cfg.Data)
-	if err != nil || info.Mode().Perm() != 0o711 { // the user of tasks may have to pass through
-		t.Errorf("%v, %v", info.Mode(), err)
+	if err := os.Chmod(cfg.Data, 0o711); err != nil { // the user of tasks may have to pass through
+		t.Fatal(err)
 	}
+	wantFinding(t, runChecks(t, cfg, "data"), "data", OK)
 }
 
 // exitedPid is a process that has ended, as a shim notes itself.
@@ -126,9 +103,9 @@ func pidFile(t *testing.T, p run.Pid) string {
 	return string(b)
 }
 
-func TestLeftoversOfTheDeadAreRemoved(t *testing.T) {
+func TestLeftovers(t *testing.T) {
 	if !isLinux {
-		t.Skip("skipped: here nothing outlives a worker")
+		t.Skip("skipped: tasks end with the worker on this system")
 	}
 	t.Parallel()
 	cfg := testConfig(t)
@@ -136,31 +113,20 @@ func TestLeftoversOfTheDeadAreRemoved(t *testing.T) {
 	writeFile(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
 	writeFile(t, cfg.Data, "tasks/.spare/process-1/work/none", "") // which the next worker uses or removes
 	writeFile(t, cfg.Data, "cache/kept", "x")
-	names := []string{"running", "leftovers", "groups"}
-	found := runChecks(t, cfg, names...)
+	found := runChecks(t, cfg, "running", "leftovers", "groups")
 	wantFinding(t, found, "running", Note)
-	wantFinding(t, found, "shims", Note, "--fix")
-	wantFinding(t, found, "task-folders", Warning, "1 folder of tasks", "--fix")
-	again := testRepair(t, cfg, found, "shims", "task-folders")
-	for _, name := range []string{"shims", "task-folders"} {
-		if f := wantFinding(t, again, name, OK, "fixed: "); !f.Fixed {
-			t.Errorf("%s is not marked as fixed", name)
+	wantFinding(t, found, "shims", Note, "start the worker")
+	wantFinding(t, found, "task-folders", Warning, "1 folder of tasks", "start the worker")
+	for _, path := range []string{"shim/1", "tasks/17.3-1", "tasks/.spare/process-1", "cache/kept"} {
+		if _, err := os.Stat(filepath.Join(cfg.Data, path)); err != nil {
+			t.Errorf("a check has changed it: %v", err)
 		}
-	}
-	for path, there := range map[string]bool{"shim/1": false, "tasks/17.3-1": false, "tasks/.spare/process-1": true, "cache/kept": true} {
-		if _, err := os.Stat(filepath.Join(cfg.Data, path)); (err == nil) != there {
-			t.Errorf("%s: %v", path, err)
-		}
-	}
-	idle, err := newDoctor(cfg, names...).Repair(t.Context(), runChecks(t, cfg, names...), func(does string) { t.Errorf("the second time it would %s", does) })
-	if err != nil || len(idle) == 0 {
-		t.Errorf("%v %v", idle, err)
 	}
 }
 
-func TestNothingOfTheLivingIsRemoved(t *testing.T) {
+func TestLivingIsNotLeftOver(t *testing.T) {
 	if !isLinux {
-		t.Skip("skipped: here nothing outlives a worker")
+		t.Skip("skipped: tasks end with the worker on this system")
 	}
 	t.Parallel()
 	names := []string{"running", "leftovers", "groups"}
@@ -178,9 +144,6 @@ func TestNothingOfTheLivingIsRemoved(t *testing.T) {
 	cfg = testConfig(t)
 	writeFile(t, cfg.Data, "shim/1/pid", pidFile(t, exitedPid(t)))
 	writeFile(t, cfg.Data, "tasks/17.3-1/work/half.bin", "x")
-	before := runChecks(t, cfg, "running", "leftovers")
-	before = before[len(before)-1:] // each repair waits for the lock
-	wantFinding(t, before, "task-folders", Warning)
 	store, err := agent.OpenReportStore(cfg.Data)
 	if err != nil {
 		t.Fatal(err)
@@ -188,21 +151,13 @@ func TestNothingOfTheLivingIsRemoved(t *testing.T) {
 	found = runChecks(t, cfg, names...)
 	wantFinding(t, found, "running", OK, "process "+strconv.Itoa(os.Getpid()))
 	wantNoFinding(t, found, "task-folders")
-	after, err := newDoctor(cfg, names...).Repair(t.Context(), before, func(string) {}) // it came since that was found
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantFinding(t, after, "running", OK)
-	if _, err := os.Stat(filepath.Join(cfg.Data, "tasks", "17.3-1")); err != nil {
-		t.Errorf("a living worker's folder was removed: %v", err)
-	}
 	if err := store.Close(); err != nil {
 		t.Fatal(err)
 	}
 	wantFinding(t, runChecks(t, cfg, names...), "task-folders", Warning)
 }
 
-func TestControlGroupsOfTheDeadAreRemoved(t *testing.T) {
+func TestLeftoverControlGroups(t *testing.T) {
 	if len(isolation.Describe(isolation.Config{}).Controllers) == 0 {
 		t.Skip("skipped: no control groups can be made here")
 	}
@@ -224,7 +179,6 @@ func TestControlGroupsOfTheDeadAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// While a process is in it, it is not touched.
 	cmd := exec.CommandContext(t.Context(), "sleep", "60")
 	if err := cmd.Start(); err != nil {
 		t.Skipf("skipped: %v", err)
@@ -233,21 +187,13 @@ func TestControlGroupsOfTheDeadAreRemoved(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(group, "17.3-1", "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	busy := runChecks(t, cfg, "groups")
-	if f := wantFinding(t, busy, "groups", Warning, "start the worker"); f.repair != nil {
-		t.Error("a group with a process in it would be removed")
-	}
+	wantFinding(t, runChecks(t, cfg, "groups"), "groups", Warning, "1 processes", "kills them")
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-
-	testRepair(t, cfg, runChecks(t, cfg, "groups"), "groups")
-	wantNoFinding(t, runChecks(t, cfg, "groups"), "groups")
-	if _, err := os.Stat(group); err == nil {
-		t.Errorf("%s is there still", group)
-	}
+	wantFinding(t, runChecks(t, cfg, "groups"), "groups", Warning, "removes them")
 }
 
-func TestChecksThatHangAreNotWaitedFor(t *testing.T) {
+func TestHangingChecksTimeOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
@@ -269,9 +215,8 @@ func TestChecksThatHangAreNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestEveryCheckHasItsName holds that names are not told by two checks, and groups come one after the
-// other.
-func TestEveryCheckHasItsName(t *testing.T) {
+// TestEveryCheckHasAName checks that names are unique and groups are contiguous.
+func TestEveryCheckHasAName(t *testing.T) {
 	t.Parallel()
 	groups := []string{Server, Worker, Containers, GPUs, Python, System}
 	at := 0

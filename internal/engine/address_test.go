@@ -13,7 +13,7 @@ import (
 
 // A worker's address is the one that it connects from, or one that it names and that is of the same machine or in a network
 // that the administrator lists.
-func TestWhichAddressesWorkersMayName(t *testing.T) {
+func TestAcceptedWorkerAddresses(t *testing.T) {
 	names := map[string][]netip.Addr{
 		"itself.lan": {netip.MustParseAddr("::ffff:198.51.100.9")},
 		"listed.lan": {netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("10.1.2.3")},

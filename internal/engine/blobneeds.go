@@ -8,7 +8,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
-	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
 )
 
@@ -203,7 +202,7 @@ func (e *Engine) refreshNeeds(ctx context.Context, r *workerNeeds, needs []sched
 	type source struct {
 		job    muster.JobID
 		tree   string
-		inputs *dag.InputFile // the first one
+		inputs *muster.InputFile // the first one
 	}
 	seen := map[source]struct{}{} // the elements of an array need the same
 	repeated := func(p source) bool {

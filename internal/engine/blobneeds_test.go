@@ -11,7 +11,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/blob"
-	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
 )
 
@@ -51,7 +50,7 @@ func newNeedsEngine(t *testing.T, trees, files int) (e *Engine, sums []string) {
 func needOf(job muster.JobID, tree string) sched.BlobRefs {
 	return sched.BlobRefs{
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: job}, N: 1}, Trees: []string{tree},
-		Inputs: []dag.InputFile{{SHA256: sumOf("input " + strconv.Itoa(int(job))), Size: 7}},
+		Inputs: []muster.InputFile{{SHA256: sumOf("input " + strconv.Itoa(int(job))), Size: 7}},
 	}
 }
 
@@ -72,8 +71,8 @@ func (r *workerNeeds) entries() (n int) {
 	return n
 }
 
-// Attempts that need more blobs than the cache holds may have all of them, and nothing else.
-func TestWhatOneWorkerNeedsTakesBoundedMemory(t *testing.T) {
+// Attempts that need more blobs than fit in the cache can read all of them, and nothing else.
+func TestBlobNeedsOfOneWorkerAreBounded(t *testing.T) {
 	e, trees := newNeedsEngine(t, 50, 20)
 	var needs []sched.BlobRefs
 	for i, tree := range trees {
@@ -102,7 +101,7 @@ func TestWhatOneWorkerNeedsTakesBoundedMemory(t *testing.T) {
 }
 
 // The cache is bounded, and evicts the workers that asked longest ago.
-func TestWhatWorkersNeedTakesBoundedMemory(t *testing.T) {
+func TestBlobNeedsOfAllWorkersAreBounded(t *testing.T) {
 	e, trees := newNeedsEngine(t, 40, 50)
 	worker := func(i int) muster.WorkerID { return muster.WorkerID("w" + strconv.Itoa(i)) }
 	for i, tree := range trees {
@@ -134,7 +133,7 @@ func TestWhatWorkersNeedTakesBoundedMemory(t *testing.T) {
 }
 
 // A hash in a tree counts in lower case only.
-func TestOnlyHashesAreNeeded(t *testing.T) {
+func TestBlobNeedsAreHashes(t *testing.T) {
 	q := newQuery(0, sumOf("a"), "x", "")
 	if len(q.missing) != 1 {
 		t.Errorf("%d hashes", len(q.missing))

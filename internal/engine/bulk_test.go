@@ -42,9 +42,9 @@ func TestHugeArrays(t *testing.T) {
 	}
 }
 
-// TestRetryReadsBesideTheEngine checks that the engine decides other things while the rows of a retried job
+// TestRetryDoesNotBlockTheEngine checks that the engine decides other things while the rows of a retried job
 // are read, and that what changes meanwhile is not missed.
-func TestRetryReadsBesideTheEngine(t *testing.T) {
+func TestRetryDoesNotBlockTheEngine(t *testing.T) {
 	r := start(t)
 	id := r.submit(t, 3)
 	if err := r.Cancel(t.Context(), id, nil); err != nil {

@@ -22,9 +22,9 @@ func (c *countedBlobs) Stat(ctx context.Context, sha256 string) (int64, error) {
 	return c.Blobs.Stat(ctx, sha256)
 }
 
-// TestOnlyWhatIsNewIsLookedUp saves checkpoints that differ in few files: only those are
+// TestOnlyNewHashesAreLookedUp saves checkpoints that differ in few files: only those are
 // looked up, and a missing one is detected.
-func TestOnlyWhatIsNewIsLookedUp(t *testing.T) {
+func TestOnlyNewHashesAreLookedUp(t *testing.T) {
 	blobs := &countedBlobs{}
 	r := start(t, func(cfg *engine.Config) {
 		blobs.Blobs = cfg.Blobs

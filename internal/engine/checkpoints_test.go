@@ -43,8 +43,8 @@ func (r *env) putTree(t *testing.T, files ...string) string {
 	return r.put(t, data)
 }
 
-// TestOnlyAWholeCheckpointCounts has a worker report checkpoints that are not stored.
-func TestOnlyAWholeCheckpointCounts(t *testing.T) {
+// TestIncompleteCheckpointIsIgnored has a worker that reports checkpoints that are not stored.
+func TestIncompleteCheckpointIsIgnored(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
 	r.submit(t, 1)
@@ -78,9 +78,9 @@ func TestOnlyAWholeCheckpointCounts(t *testing.T) {
 	}
 }
 
-// TestOrdersReachTheWorker heals and drains with a deadline, and checks what the worker
+// TestHealAndDrainReachTheWorker heals and drains with a deadline, and checks what the worker
 // receives.
-func TestOrdersReachTheWorker(t *testing.T) {
+func TestHealAndDrainReachTheWorker(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
 	r.submit(t, 1)

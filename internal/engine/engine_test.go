@@ -182,9 +182,8 @@ func succeeded(a muster.AttemptID) muster.Report {
 	return muster.Report{Attempt: a, Outcome: muster.AttemptSucceeded, StartedAt: 1, FinishedAt: 2}
 }
 
-// TestLife takes tasks through a session: the specs come once and before the
-// offers, and a report is acknowledged when it is on disk.
-func TestLife(t *testing.T) {
+// TestTaskLifecycle runs tasks in a session: the specs are sent once and before the offers, and a report is acknowledged when it is on disk.
+func TestTaskLifecycle(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
 	id := r.submit(t, 8)
@@ -239,10 +238,10 @@ func TestFailedCommit(t *testing.T) {
 	}
 	again := r.eventually(t)
 	if again != before+1 {
-		t.Errorf("the next job is %d: the refused one left a trace", again)
+		t.Errorf("the next job is %d: the refused one used a number", again)
 	}
 	if _, ok, err := r.store.FindIdempotencyKey(t.Context(), "me", "k"); ok || err != nil {
-		t.Errorf("the refused submission's key is there: %v (%v)", ok, err)
+		t.Errorf("the refused submission's key exists: %v (%v)", ok, err)
 	}
 	// The worker reconnects with the attempt that it holds and continues.
 	held := muster.AttemptID{Task: muster.TaskID{Job: before}, N: 1}
@@ -251,8 +250,7 @@ func TestFailedCommit(t *testing.T) {
 	}
 }
 
-// TestUndetermined has a caller give up during the commit: the error differs from that of
-// a request that was not done.
+// TestUndetermined has a call that is cancelled during the commit: the error differs from that of a request that was not executed.
 func TestUndetermined(t *testing.T) {
 	r := start(t)
 	r.fault.Delay(300 * time.Millisecond)
@@ -273,14 +271,14 @@ func TestUndetermined(t *testing.T) {
 			continue
 		}
 		if muster.CodeOf(err) != muster.Undetermined {
-			t.Errorf("a caller that gave up during the commit got %v", err)
+			t.Errorf("a call that was cancelled during the commit got %v", err)
 		}
 		break
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := r.Submit(ctx, spec(1), store.IdempotencyKey{Owner: "me"}); muster.CodeOf(err) != muster.Unavailable && muster.CodeOf(err) != muster.Undetermined {
-		t.Errorf("a caller that had given up got %v", err)
+		t.Errorf("a cancelled call got %v", err)
 	}
 }
 
@@ -346,7 +344,7 @@ func TestIdempotency(t *testing.T) {
 	}
 	callers.Wait()
 	if len(ids) != 1 {
-		t.Errorf("one key made the jobs %v", ids)
+		t.Errorf("one key created the jobs %v", ids)
 	}
 	by.Digest = "other"
 	if _, err := r.Submit(t.Context(), spec(2), by); muster.CodeOf(err) != muster.Conflict {
@@ -354,7 +352,7 @@ func TestIdempotency(t *testing.T) {
 	}
 	by.Owner = "you"
 	if id, err := r.Submit(t.Context(), spec(2), by); err != nil || ids[id] {
-		t.Errorf("another owner's key made job %d (%v)", id, err)
+		t.Errorf("another owner's key created job %d (%v)", id, err)
 	}
 }
 
@@ -441,6 +439,6 @@ func TestShutdown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := r.Explain(ctx, muster.TaskID{Job: 1}); !errors.Is(err, context.Canceled) && muster.CodeOf(err) != muster.NotFound {
-		t.Errorf("a caller that gave up got %v", err)
+		t.Errorf("a cancelled call got %v", err)
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// TestFramesAreHeldUp checks that one session can fill only its part of the inbox, and
+// TestFramesAreDelayed checks that one session can fill only its part of the inbox, and
 // continues when its frames were handled.
-func TestFramesAreHeldUp(t *testing.T) {
+func TestFramesAreDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := New(Config{})
 		s := e.newSession("w1", nil)
@@ -27,7 +27,7 @@ func TestFramesAreHeldUp(t *testing.T) {
 			synctest.Wait()
 			requests := e.inbox.drain(nil)
 			if len(requests) != maxFrames || handled != rounds*maxFrames {
-				t.Fatalf("round %d: %d frames wait, %d were taken", rounds, len(requests), handled)
+				t.Fatalf("round %d: %d frames wait, %d were accepted", rounds, len(requests), handled)
 			}
 			replyAll(requests, context.Canceled)
 		}
@@ -36,8 +36,8 @@ func TestFramesAreHeldUp(t *testing.T) {
 	})
 }
 
-// TestTreesAreForgotten checks that the cache is bounded in size and time.
-func TestTreesAreForgotten(t *testing.T) {
+// TestTreesAreRemoved checks that the cache is bounded in size and time.
+func TestTreesAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all checkpointCache
 		id := func(n int) muster.TaskID { return muster.TaskID{Job: 1, Num: n} }

@@ -8,9 +8,9 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// TestProgressOfAJob checks that readers have a job's progress with what its running tasks report, which falls when an attempt
+// TestJobProgress checks that readers have a job's progress with what its running tasks report, which falls when an attempt
 // is lost, is not counted twice when a task ends, and is there after a restart.
-func TestProgressOfAJob(t *testing.T) {
+func TestJobProgress(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
 	id := r.submit(t, 4)

@@ -30,9 +30,9 @@ func (l *fullLogs) Append(ctx context.Context, a muster.AttemptID, offset int64,
 	return size, muster.Errorf(muster.StorageFull, "no space left for the log of %s", a)
 }
 
-// TestFullLogsCostOnlyLogs checks that log bytes without space are refused with a pause,
+// TestFullLogDiskDelaysOnlyLogs checks that log bytes without space are refused with a pause,
 // while the rest of their frame is accepted and the session continues.
-func TestFullLogsCostOnlyLogs(t *testing.T) {
+func TestFullLogDiskDelaysOnlyLogs(t *testing.T) {
 	logs := &fullLogs{}
 	r := start(t, func(cfg *engine.Config) {
 		logs.Logs = cfg.Logs

@@ -32,8 +32,8 @@ func (l *stuckLogs) Archive(context.Context, muster.AttemptID) (bool, error) {
 	return false, errors.New("permission denied")
 }
 
-// TestALogThatCannotBeSetAsideStopsNothing checks that an attempt is still assigned, and that the engine continues.
-func TestALogThatCannotBeSetAsideStopsNothing(t *testing.T) {
+// TestFailureToSetALogAsideIsLogged checks that an attempt is still assigned, and that the engine continues.
+func TestFailureToSetALogAsideIsLogged(t *testing.T) {
 	r := start(t)
 	id := r.submit(t, 1) // no worker is connected
 	r.stop()
@@ -62,13 +62,13 @@ func TestALogThatCannotBeSetAsideStopsNothing(t *testing.T) {
 	}
 	r.stop()
 	if want := "attempt=" + a.String() + " trace_id=" + traceparent.TraceText(job.UID); !strings.Contains(out.String(), want) {
-		t.Errorf("the log has not %q: %s", want, out.String())
+		t.Errorf("the log does not contain %q: %s", want, out.String())
 	}
 }
 
-// TestAnOldNoIsCorrected checks that a blob which an attempt needs since the last look at the worker's attempts is found:
+// TestOldNegativeLookupIsCorrected checks that a blob which an attempt needs since the last look at the worker's attempts is found:
 // at once for a download, and after two seconds for an upload, whose lookups take no time before that.
-func TestAnOldNoIsCorrected(t *testing.T) {
+func TestOldNegativeLookupIsCorrected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t)
 		p := r.connect(t)
@@ -110,7 +110,7 @@ func TestAnOldNoIsCorrected(t *testing.T) {
 			t.Error("a download of what an attempt needs is refused")
 		}
 		if !reads("first", true) {
-			t.Error("the answer to the download is not remembered for uploads")
+			t.Error("the result of the download is not cached for uploads")
 		}
 		assigned("second")
 		time.Sleep(2 * time.Second)
@@ -123,8 +123,8 @@ func TestAnOldNoIsCorrected(t *testing.T) {
 	})
 }
 
-// TestADamagedTreeIsSetAside checks that a corrupt list of files is quarantined, and may be uploaded again.
-func TestADamagedTreeIsSetAside(t *testing.T) {
+// TestDamagedTreeIsSetAside checks that a corrupt list of files is quarantined, and may be uploaded again.
+func TestDamagedTreeIsSetAside(t *testing.T) {
 	r := start(t)
 	file := r.put(t, []byte("weights"))
 	tree := r.putTree(t, file)
@@ -141,7 +141,7 @@ func TestADamagedTreeIsSetAside(t *testing.T) {
 		t.Errorf("a damaged tree has the files %v, %v", files, err)
 	}
 	if _, err := r.blobs.Stat(t.Context(), tree); muster.CodeOf(err) != muster.NotFound {
-		t.Errorf("the damaged file is still there: %v", err)
+		t.Errorf("the damaged file still exists: %v", err)
 	}
 	if err := r.blobs.Put(t.Context(), tree, 0, bytes.NewReader(b)); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// TestBatchesAreWatched checks that OnBatch receives committed and failed batches.
-func TestBatchesAreWatched(t *testing.T) {
+// TestOnBatchIsCalled checks that OnBatch receives committed and failed batches.
+func TestOnBatchIsCalled(t *testing.T) {
 	var mu sync.Mutex
 	var batches []sched.Batch
 	accepted := make(chan struct{}, 10) // jobs: a batch is watched after its callers were answered

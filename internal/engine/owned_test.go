@@ -27,9 +27,9 @@ func (s *attemptsOf) Job(_ context.Context, id muster.JobID) (muster.Job, error)
 	return muster.Job{ID: id, UID: "j0123"}, nil
 }
 
-// TestARefusalIsNotRemembered checks that a session asks the store again for an attempt that was not its worker's own. That
+// TestRefusalIsNotCached checks that a session asks the store again for an attempt that was not its worker's own. That
 // the attempt was assigned in this session may be forgotten by then: see maxOwned.
-func TestARefusalIsNotRemembered(t *testing.T) {
+func TestRefusalIsNotCached(t *testing.T) {
 	t.Parallel()
 	st := &attemptsOf{}
 	var log bytes.Buffer
@@ -47,6 +47,6 @@ func TestARefusalIsNotRemembered(t *testing.T) {
 	st.list = []muster.Attempt{{ID: a, Worker: "w1"}}
 	check("once it is assigned", true)
 	if want := "worker=w1 attempt=1.0#1 trace_id=" + traceparent.TraceText("j0123"); strings.Count(log.String(), want) != 1 {
-		t.Errorf("the log has not %q once: %s", want, log.String())
+		t.Errorf("the log does not contain %q exactly once: %s", want, log.String())
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// TestReportsThatTheLinkCarriesAreTaken checks that a session and the scheduler agree on what a report may say: what one
-// lets pass the other does not drop.
-func TestReportsThatTheLinkCarriesAreTaken(t *testing.T) {
+// TestLargestReportsAreAccepted checks that the session and the scheduler have the same limits for reports: the scheduler does not drop a
+// report that the session accepts.
+func TestLargestReportsAreAccepted(t *testing.T) {
 	t.Parallel()
 	carried := 0
 	for _, outcome := range []muster.Outcome{

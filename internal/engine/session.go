@@ -286,10 +286,7 @@ func (s *session) assign(f *link.ToWorker, w sched.Assign) {
 	if isNew {
 		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec})
 	}
-	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: (*link.Gang)(w.Gang)}
-	for _, in := range w.Inputs {
-		a.Inputs = append(a.Inputs, link.Input(in))
-	}
+	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: w.Gang, Inputs: w.Inputs}
 	if s.refs.perElement[ref] {
 		a.Spec = dag.Bind(w.Spec, w.Element)
 	}

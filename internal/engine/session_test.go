@@ -62,9 +62,9 @@ func TestManyStages(t *testing.T) {
 	}
 }
 
-// TestLogsOfOthers checks that a worker cannot write to the logs of attempts that are not
+// TestLogsOfOtherWorkersAreRefused checks that a worker cannot write to the logs of attempts that are not
 // its own, or create logs of unknown attempts.
-func TestLogsOfOthers(t *testing.T) {
+func TestLogsOfOtherWorkersAreRefused(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
 	id := r.submit(t, 1)
@@ -106,9 +106,9 @@ func TestLogsOfOthers(t *testing.T) {
 	}
 }
 
-// TestALogIsTakenAfterItWasRefused checks that a log which is not a worker's own now is taken once it is: after a
-// restored backup the numbers of a lost time may be given again.
-func TestALogIsTakenAfterItWasRefused(t *testing.T) {
+// TestRefusedLogIsAcceptedLater checks that a log of an attempt that does not belong to the worker is accepted once it does: after a restored
+// backup the numbers of lost jobs may be assigned again.
+func TestRefusedLogIsAcceptedLater(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
 	a := muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}
@@ -130,9 +130,9 @@ func TestALogIsTakenAfterItWasRefused(t *testing.T) {
 	}
 }
 
-// TestMadeUpAttemptsHoldUpOnlyTheirWorker checks that a worker which ships logs of attempts that never were does not
+// TestUnknownAttemptsDelayOnlyTheirWorker checks that a worker which ships logs of attempts that never were does not
 // have the store asked as fast as it can send.
-func TestMadeUpAttemptsHoldUpOnlyTheirWorker(t *testing.T) {
+func TestUnknownAttemptsDelayOnlyTheirWorker(t *testing.T) {
 	r := start(t)
 	p := r.connect(t)
 	const frames, chunks = 2, 600
@@ -152,9 +152,9 @@ func TestMadeUpAttemptsHoldUpOnlyTheirWorker(t *testing.T) {
 	}
 }
 
-// TestALogThatIsThereIsSetAside checks that an attempt of a job from before this start does not begin with output that
-// is there by its number already: that is of a time which the server has lost.
-func TestALogThatIsThereIsSetAside(t *testing.T) {
+// TestExistingLogIsSetAside checks that an attempt of a job from before this start does not begin with existing output of the same number,
+// which belongs to a lost job.
+func TestExistingLogIsSetAside(t *testing.T) {
 	r := start(t)
 	id := r.submit(t, 1) // no worker is there
 	r = r.restart(t)
@@ -181,9 +181,9 @@ func TestALogThatIsThereIsSetAside(t *testing.T) {
 	}
 }
 
-// TestWhatAnOwnerAllowsIsKept checks that the owner's policy of a hello or an offer is
+// TestOwnerPolicyIsStored checks that the owner's policy of a hello or an offer is
 // stored, so that a restarted server knows it before the worker reconnects.
-func TestWhatAnOwnerAllowsIsKept(t *testing.T) {
+func TestOwnerPolicyIsStored(t *testing.T) {
 	r := start(t)
 	h := hello("w1")
 	h.Allow = &muster.Allow{Images: []string{"ghcr.io/acme/*"}, Env: []string{}}

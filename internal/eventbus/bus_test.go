@@ -64,7 +64,7 @@ func TestSlowWatcherResyncs(t *testing.T) {
 	s := b.Subscribe("e1-0", eventbus.Scope{}, nil)
 	b.Publish(jobEvents(eventbus.RingSize, 1))
 	if got := next(t, s); got[0].Seq != 1 {
-		t.Fatalf("the ring holds fewer events than promised: first is %d", got[0].Seq)
+		t.Fatalf("the ring has fewer events than documented: the first is %d", got[0].Seq)
 	}
 	b.Publish(jobEvents(eventbus.RingSize+5, 2))
 	got := next(t, s)
@@ -77,7 +77,7 @@ func TestSlowWatcherResyncs(t *testing.T) {
 	}
 }
 
-func TestUnwantedEventsNeitherWakeNorOutrun(t *testing.T) {
+func TestFilteredEventsDoNotWakeWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := eventbus.New("e1")
 		s := b.Subscribe("e1-0", eventbus.JobScope(2), nil)
@@ -104,7 +104,7 @@ func TestUnwantedEventsNeitherWakeNorOutrun(t *testing.T) {
 	})
 }
 
-func TestNextEndsWithItsContext(t *testing.T) {
+func TestNextStopsWithItsContext(t *testing.T) {
 	b := eventbus.New("e1")
 	s := b.Subscribe("e1-0", eventbus.Scope{}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -165,7 +165,7 @@ func TestManyWatchersWhilePublishing(t *testing.T) {
 	watchers.Wait()
 }
 
-// Resuming after any event gives exactly the events after it, or a resync.
+// Resuming after any event returns exactly the events after it, or a resync.
 func TestResumeIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := eventbus.New("e")
@@ -207,7 +207,7 @@ func TestResumeIsExact(t *testing.T) {
 
 // Publish does not wait for filters: the engine calls it, and subscribers are
 // many.
-func TestPublishWaitsForNoFilter(t *testing.T) {
+func TestPublishDoesNotWaitForFilters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := eventbus.New("e1")
 		release := make(chan struct{})
@@ -239,7 +239,7 @@ func TestPublishWaitsForNoFilter(t *testing.T) {
 		close(release)
 		synctest.Wait()
 		if len(got) != 100 || filtered != 100 {
-			t.Errorf("got %d events, of %d that were looked at; want the 100 of the job", len(got), filtered)
+			t.Errorf("got %d events of %d examined, want the 100 of the job", len(got), filtered)
 		}
 	})
 }
@@ -308,8 +308,7 @@ func TestScopes(t *testing.T) {
 	})
 }
 
-// BenchmarkPublish publishes 10,000 events of tasks beside 100 that follow other tasks of
-// the job.
+// BenchmarkPublish publishes 10,000 events of tasks with 100 watchers of other tasks of the job.
 func BenchmarkPublish(b *testing.B) {
 	bus := eventbus.New("e")
 	ctx, cancel := context.WithCancel(b.Context())

@@ -25,7 +25,7 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// source gives the picture that it has.
+// source returns a fixed snapshot.
 type source struct {
 	mu       sync.Mutex
 	snapshot *sched.FleetSnapshot
@@ -50,7 +50,7 @@ func open(tb testing.TB, s Source, file string) (*History, *bytes.Buffer) {
 	return Open(Config{Source: s, File: file, Log: slog.New(slog.NewTextHandler(&log, nil))}), &log
 }
 
-// makeSnapshot is one of n workers that each hold so many tasks and whose machines have a load.
+// makeSnapshot returns a snapshot of n workers with this number of tasks each and this load.
 func makeSnapshot(n, running int, load float64) *sched.FleetSnapshot {
 	p := &sched.FleetSnapshot{}
 	offers := &muster.Resources{CPUs: 10, Memory: 64 << 30, GPUs: []muster.GPU{{UUID: "a", Memory: 80 << 30}}}
@@ -94,8 +94,8 @@ func format(v *float64) string {
 	return fmt.Sprint(*v)
 }
 
-// TestRunSamplesKeepsAndGoesOn runs a history for half an hour, stops it, and continues ten minutes later from its file.
-func TestRunSamplesKeepsAndGoesOn(t *testing.T) {
+// TestRunSamplesAndResumes runs a history for half an hour, stops it, and continues ten minutes later from its file.
+func TestRunSamplesAndResumes(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "history")
 	synctest.Test(t, func(t *testing.T) {
@@ -138,8 +138,8 @@ func TestRunSamplesKeepsAndGoesOn(t *testing.T) {
 	})
 }
 
-// TestResolutionsModel enters loads at random times over nine days and holds each point of random queries against the mean of the samples in
-// its step, as far as their resolution is still kept.
+// TestResolutionsModel enters loads at random times over nine days and compares each point of random queries with the mean of the samples in
+// its step, as far as their resolution is still stored.
 func TestResolutionsModel(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -196,8 +196,8 @@ func covered(at, first int64, k int) bool {
 	return first/resolutions[k].step > at/resolutions[k].step-resolutions[k].slots
 }
 
-// TestTheLastHourIsFine checks that the last hour, half a day and week have the finest stored resolution.
-func TestTheLastHourIsFine(t *testing.T) {
+// TestLastHourHasFullResolution checks that the last hour, half a day and week have the finest stored resolution.
+func TestLastHourHasFullResolution(t *testing.T) {
 	t.Parallel()
 	h := newHistory()
 	h.record(start, makeSnapshot(1, 1, 0.5))
@@ -210,7 +210,7 @@ func TestTheLastHourIsFine(t *testing.T) {
 	}
 }
 
-func TestRatesComeFromTotals(t *testing.T) {
+func TestRatesAreComputedFromTotals(t *testing.T) {
 	t.Parallel()
 	h := newHistory()
 	p := makeSnapshot(1, 1, 0.5)
@@ -225,7 +225,7 @@ func TestRatesComeFromTotals(t *testing.T) {
 	wantNear(t, "failed", got.Series["failed"][3], 0.3)
 }
 
-func TestClockThatGoesBack(t *testing.T) {
+func TestClockStepsBack(t *testing.T) {
 	t.Parallel()
 	h := newHistory()
 	h.record(start, makeSnapshot(1, 1, 0.5))
@@ -255,8 +255,8 @@ func TestClockThatGoesBack(t *testing.T) {
 	wantNear(t, "before it", got.Series["cpu_used"][len(got.Times)-2], noValue)
 }
 
-// TestWorkersMakeRoom checks that at most maxWorkers are recorded, connected ones first.
-func TestWorkersMakeRoom(t *testing.T) {
+// TestRecordedWorkersAreLimited checks that at most maxWorkers are recorded, connected ones first.
+func TestRecordedWorkersAreLimited(t *testing.T) {
 	t.Parallel()
 	h := newHistory()
 	p := makeSnapshot(maxWorkers+2, 0, 0.5)
@@ -322,8 +322,8 @@ func TestSmallFloats(t *testing.T) {
 	}
 }
 
-// TestDamagedFilesAreNotUsed cuts, changes and replaces the file: the history starts empty, with a log message.
-func TestDamagedFilesAreNotUsed(t *testing.T) {
+// TestDamagedFilesAreIgnored cuts, changes and replaces the file: the history starts empty, with a log message.
+func TestDamagedFilesAreIgnored(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "history")
 	h, _ := open(t, &source{}, file)
@@ -359,8 +359,8 @@ func TestDamagedFilesAreNotUsed(t *testing.T) {
 	}
 }
 
-// TestAFileThatCannotBeWritten checks that an error is logged once, and that the old file stays.
-func TestAFileThatCannotBeWritten(t *testing.T) {
+// TestUnwritableFile checks that an error is logged once, and that the old file stays.
+func TestUnwritableFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	h, log := open(t, &source{}, filepath.Join(dir, "missing", "history"))
@@ -382,8 +382,8 @@ func TestAFileThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestWhatACrashLeavesIsOverwritten simulates a kill during a write.
-func TestWhatACrashLeavesIsOverwritten(t *testing.T) {
+// TestTemporaryFileOfACrashIsOverwritten simulates a kill during a write.
+func TestTemporaryFileOfACrashIsOverwritten(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "history")
@@ -409,8 +409,8 @@ func TestWhatACrashLeavesIsOverwritten(t *testing.T) {
 	}
 }
 
-// TestAnEngineThatDoesNotAnswer checks that there is a gap, and no rate across it.
-func TestAnEngineThatDoesNotAnswer(t *testing.T) {
+// TestEngineDoesNotRespond checks that there is a gap, and no rate across it.
+func TestEngineDoesNotRespond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		src := &source{snapshot: makeSnapshot(1, 1, 0.5)}

@@ -148,7 +148,7 @@ func begin(t *testing.T, n *fakeNode, missing, wrong bool) *fakePins {
 	return p
 }
 
-func TestGives(t *testing.T) {
+func TestPin(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		node    *fakeNode
@@ -188,7 +188,7 @@ func TestLateErrorsCount(t *testing.T) {
 	}
 }
 
-func TestNodesAreURLs(t *testing.T) {
+func TestParseNodeURL(t *testing.T) {
 	for _, text := range []string{"", "127.0.0.1:5001", "ftp://a", "http://", "/ip4/127.0.0.1/tcp/5001", "http://a/api/v0", "http://a?b"} {
 		if _, err := newNode(text); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%q: %v", text, err)

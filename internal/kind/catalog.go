@@ -234,7 +234,7 @@ var foreign = sync.OnceValue(func() *Kind {
 	k, err := ParseFile([]byte(`
 name: foreign
 about: Pass a task of another system unchanged to a worker of that system. Muster's own workers do not offer it.
-entry: [muster, do, foreign]
+entry: [muster, builtin, foreign]
 input:
   type: object
   additionalProperties: false

@@ -26,8 +26,8 @@ var goodbyes = []muster.Code{
 	muster.TooLarge, muster.Unavailable, muster.StorageFull, muster.Internal,
 }
 
-// checkToServer checks what the types alone do not ensure. Encode and Decode both call it. An error names the first bad field.
-func checkToServer(f *ToServer) error {
+// check is called by Encode and by Decode.
+func (f *ToServer) check() error {
 	if (f.Seq == 1) != (f.Hello != nil) {
 		return inField("hello", errFirstFrameOnly())
 	}
@@ -47,8 +47,7 @@ func checkToServer(f *ToServer) error {
 	)
 }
 
-// checkToWorker is checkToServer for the other direction.
-func checkToWorker(f *ToWorker) error {
+func (f *ToWorker) check() error {
 	if f.Seq == 1 && f.Welcome == nil && f.Goodbye == nil || f.Seq != 1 && f.Welcome != nil {
 		return inField("welcome", errFirstFrameOnly())
 	}
@@ -303,6 +302,9 @@ func checkReport(r *muster.Report) error {
 	if err != nil {
 		return err
 	}
+	if depthOf(r.Result) > maxResultDepth {
+		return inField("result", fieldErrorf("is deeper than %d levels", maxResultDepth))
+	}
 	if r.FinishedAt <= 0 {
 		return inField("finished_at", fieldErrorf("is missing"))
 	}
@@ -366,7 +368,7 @@ func checkAssign(a *Assign) error {
 			return err
 		}
 	}
-	return cmp.Or(checkOptional("gang", a.Gang, checkGang), checkEach("inputs", a.Inputs, func(in *Input) error {
+	return cmp.Or(checkOptional("gang", a.Gang, checkGang), checkEach("inputs", a.Inputs, func(in *muster.InputFile) error {
 		if in.Path == "" {
 			return inField("path", fieldErrorf("is missing"))
 		}
@@ -374,7 +376,7 @@ func checkAssign(a *Assign) error {
 	}))
 }
 
-func checkGang(g *Gang) error {
+func checkGang(g *muster.Membership) error {
 	switch {
 	case g.Size < 1 || g.Size > muster.MaxTasks:
 		return inField("size", fieldErrorf("is %d: it must be from 1 to %d", g.Size, muster.MaxTasks))

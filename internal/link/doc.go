@@ -21,7 +21,8 @@
 // messages take effect in the order of its fields. Decoding is strict: unknown
 // fields, invalid ids, unknown names, negative sizes, more than maxGPUs devices, MaxLogs
 // bytes of logs or MaxOwnKinds of kinds, data after the end and frames out of order end the session with an
-// Invalid Goodbye that names the field. No part of a refused frame takes effect.
+// Invalid Goodbye that names the field. If an object repeats a name, its last value counts. No part of a
+// refused frame takes effect.
 //
 // # Versions
 //

@@ -231,16 +231,16 @@ func genToWorker(t *rapid.T) *ToWorker {
 		Assign: genList(t, "assign", func(t *rapid.T) Assign {
 			a := Assign{
 				Attempt: genAttempt(t), Ref: rapid.IntRange(1, 99).Draw(t, "ref"), Element: genText(t), Spec: genOptional(t, "spec", genSpec),
-				Inputs: genList(t, "inputs", func(t *rapid.T) Input {
-					return Input{Path: "p" + genText(t), SHA256: genHash(t), Size: genSize(t)}
+				Inputs: genList(t, "inputs", func(t *rapid.T) muster.InputFile {
+					return muster.InputFile{Path: "p" + genText(t), SHA256: genHash(t), Size: genSize(t)}
 				}),
 			}
 			if rapid.Bool().Draw(t, "checkpoint") {
 				a.Checkpoint = genHash(t)
 			}
-			a.Gang = genOptional(t, "gang", func(t *rapid.T) Gang {
+			a.Gang = genOptional(t, "gang", func(t *rapid.T) muster.Membership {
 				size := rapid.IntRange(1, 64).Draw(t, "size")
-				return Gang{Rank: rapid.IntRange(0, size-1).Draw(t, "rank"), Size: size, Master: "10.0.0.7", Port: rapid.IntRange(1, 1<<16-1).Draw(t, "port")}
+				return muster.Membership{Rank: rapid.IntRange(0, size-1).Draw(t, "rank"), Size: size, Master: "10.0.0.7", Port: rapid.IntRange(1, 1<<16-1).Draw(t, "port")}
 			})
 			switch rapid.IntRange(0, 2).Draw(t, "grant") {
 			case 1:

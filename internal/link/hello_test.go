@@ -90,7 +90,7 @@ func TestBoundsOfAHello(t *testing.T) {
 	} {
 		h := &Hello{Version: Version, Worker: "w"}
 		c.change(h)
-		if err := checkToServer(&ToServer{Seq: 1, Hello: h}); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
+		if err := (&ToServer{Seq: 1, Hello: h}).check(); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
 			t.Errorf("got %.200v, want %q", err, c.want)
 		}
 	}
@@ -117,7 +117,7 @@ func TestAHelloIsBoundedAsAWhole(t *testing.T) {
 				size += len(must(json.Marshal(part))(t))
 			}
 			h.Allow.Images[4] = strings.Repeat("a", maxDescription-size+more)
-			if err := checkToServer(&ToServer{Seq: 1, Hello: h}); taken && err != nil || !taken && (err == nil || !strings.HasPrefix(err.Error(), "hello has")) {
+			if err := (&ToServer{Seq: 1, Hello: h}).check(); taken && err != nil || !taken && (err == nil || !strings.HasPrefix(err.Error(), "hello has")) {
 				t.Errorf("%d bytes with %s: %.200v", maxDescription+more, name, err)
 			}
 		}
@@ -131,7 +131,7 @@ func TestDevicesAreBounded(t *testing.T) {
 		for _, s := range manyNames(n) {
 			load.GPUs = append(load.GPUs, muster.GPULoad{UUID: s})
 		}
-		if err := checkToServer(&ToServer{Seq: 2, Renew: &Renew{Load: load}}); want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+		if err := (&ToServer{Seq: 2, Renew: &Renew{Load: load}}).check(); want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
 			t.Errorf("%d devices: %.200v, want %q", n, err, want)
 		}
 	}

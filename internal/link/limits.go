@@ -22,6 +22,7 @@ const (
 	maxListLen     = 512      // tags, kinds and labels, of each
 	maxDescription = 64 << 10 // bytes of all of these and of the allow lists, as JSON: each response that lists workers has them
 	maxDepth       = 100      // levels of own_kinds
+	maxResultDepth = 9_000    // levels of a result: package json reads 10,000 of a whole frame
 	maxPrice       = 1e6      // per hour
 	maxCPUs        = 1 << 20
 	maxSlots       = 1 << 20

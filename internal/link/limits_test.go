@@ -80,10 +80,10 @@ func TestWhatALargeWorkerSaysIsTaken(t *testing.T) {
 		h.Allow.Mounts = append(h.Allow.Mounts, "/mnt/disk-"+strconv.Itoa(i)+"/data/sets/**")
 		h.Allow.Images = append(h.Allow.Images, "registry.example.org/team/image-"+strconv.Itoa(i)+":*")
 	}
-	if err := checkToServer(&ToServer{Seq: 1, Hello: h}); err != nil {
+	if err := (&ToServer{Seq: 1, Hello: h}).check(); err != nil {
 		t.Error(err)
 	}
-	if err := checkToServer(&ToServer{Seq: 2, Renew: &Renew{Load: load}}); err != nil {
+	if err := (&ToServer{Seq: 2, Renew: &Renew{Load: load}}).check(); err != nil {
 		t.Error(err)
 	}
 }
@@ -119,7 +119,7 @@ func fill(labels map[string]string, n int) {
 // refused checks that the error of a frame begins with the field.
 func refused(t *testing.T, field string, f *ToServer) {
 	t.Helper()
-	err := checkToServer(f)
+	err := f.check()
 	if err == nil || !strings.HasPrefix(err.Error(), field) {
 		t.Errorf("%s: %.200v", field, err)
 	}
@@ -159,7 +159,7 @@ func TestWhatAWorkerSaysOfAttemptsIsBounded(t *testing.T) {
 		refused(t, "finished[0].artifacts[0].name", finished(artifacts(name)))
 	}
 	refused(t, "finished[0].artifacts[1].name", finished(artifacts("a", "a")))
-	if err := checkToServer(finished(artifacts(manyNames(maxArtifacts)...))); err != nil {
+	if err := finished(artifacts(manyNames(maxArtifacts)...)).check(); err != nil {
 		t.Errorf("%d artifacts: %v", maxArtifacts, err)
 	}
 	refused(t, "finished[0].artifacts has", finished(artifacts(manyNames(maxArtifacts+1)...)))
@@ -173,7 +173,7 @@ func TestWhatAWorkerSaysOfAttemptsIsBounded(t *testing.T) {
 		refused(t, "accepted[0]", &ToServer{Seq: 2, Accepted: []muster.AttemptID{a}})
 	}
 	for _, name := range []string{"a", "a/b.txt", "...", "é ü.png", "a\\b", ".hidden", "live/a.png", strings.Repeat("a", 1024)} {
-		if err := checkToServer(finished(artifacts(name))); err != nil {
+		if err := finished(artifacts(name)).check(); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

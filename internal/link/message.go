@@ -135,30 +135,15 @@ type GroupSpec struct {
 // Assign offers an attempt. The worker answers Accepted or Rejected; Started and
 // Finished imply Accepted.
 type Assign struct {
-	Attempt muster.AttemptID `json:"attempt"`
-	Ref     int              `json:"ref"`
-	Element string           `json:"element,omitempty"` // $MUSTER_INDEX of an array's element, "lr=0.1,seed=2" of a matrix's
-	Spec    *muster.TaskSpec `json:"spec,omitempty"`    // replaces the group's if that has ${index} or ${matrix…}
-	Grant   muster.Grant     `json:"grant,omitzero"`
-	Inputs  []Input          `json:"inputs,omitempty"`
+	Attempt muster.AttemptID   `json:"attempt"`
+	Ref     int                `json:"ref"`
+	Element string             `json:"element,omitempty"` // $MUSTER_INDEX of an array's element, "lr=0.1,seed=2" of a matrix's
+	Spec    *muster.TaskSpec   `json:"spec,omitempty"`    // replaces the group's if that has ${index} or ${matrix…}
+	Grant   muster.Grant       `json:"grant,omitzero"`
+	Inputs  []muster.InputFile `json:"inputs,omitempty"`
 
-	Checkpoint string `json:"checkpoint,omitempty"` // SHA-256 of the Tree that an earlier attempt saved
-	Gang       *Gang  `json:"gang,omitempty"`
-}
-
-// Gang is the place of a task in its gang. The rank equals the element.
-type Gang struct {
-	Rank   int    `json:"rank"`
-	Size   int    `json:"size"`
-	Master string `json:"master"` // host name or address of the worker of rank 0
-	Port   int    `json:"port"`   // on which the master listens
-}
-
-// Input is an artifact to place in the task's directory before it starts.
-type Input struct {
-	Path   string `json:"path"` // slash-separated, relative to the task's directory
-	SHA256 string `json:"sha256"`
-	Size   int64  `json:"size"`
+	Checkpoint string             `json:"checkpoint,omitempty"` // SHA-256 of the Tree that an earlier attempt saved
+	Gang       *muster.Membership `json:"gang,omitempty"`
 }
 
 // Cancel ends an attempt. With Drop the server expects no report. With the reason

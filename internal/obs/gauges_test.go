@@ -2,7 +2,6 @@ package obs_test
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -26,9 +25,9 @@ func scrapeRegistry(t *testing.T, r *obs.Registry) samples {
 }
 
 // A wait is observed when it is over, not when the attempt ends days later.
-func TestWaitsAreObservedInTime(t *testing.T) {
+func TestQueueWaitsAreObserved(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
-	metrics := obs.NewServer(registry, obs.ServerSources{})
+	metrics := obs.NewServer(registry, nil)
 	b := testBatch()
 	b.Effects.AttemptsEnded = nil
 	metrics.ObserveBatch(&b)
@@ -45,7 +44,7 @@ func TestWaitsAreObservedInTime(t *testing.T) {
 	}
 }
 
-func TestGaugesOfTheFleet(t *testing.T) {
+func TestFleetGauges(t *testing.T) {
 	gpu := func(quarantined string) muster.GPU { return muster.GPU{Memory: 10, Quarantined: quarantined} }
 	p := sched.FleetSnapshot{
 		At: 60_000,
@@ -66,10 +65,8 @@ func TestGaugesOfTheFleet(t *testing.T) {
 	}
 	p.All.Counts[muster.Running] = 5
 	registry := obs.NewRegistry(obs.Build{Version: "v1", Revision: "abc"})
-	obs.NewServer(registry, obs.ServerSources{
-		Fleet: func(context.Context) (sched.FleetSnapshot, error) { return p, nil }, Health: func() error { return nil }, Inbox: func() int { return 4 },
-		Sessions: func() int { return 3 }, StoreSize: func() (int64, error) { return 0, errors.New("no") },
-		Disk: func(context.Context) (int64, int64, error) { return 1, 2, nil },
+	obs.NewServer(registry, func(context.Context) obs.ServerSample {
+		return obs.ServerSample{Inbox: 4, Sessions: 3, Disk: obs.DiskUsage{Free: 1, Size: 2}, Fleet: &p}
 	})
 	got := scrapeRegistry(t, registry)
 	if err := got.check(map[string]float64{
@@ -88,12 +85,10 @@ func TestGaugesOfTheFleet(t *testing.T) {
 	}
 }
 
-// TestAnEngineThatDoesNotAnswer checks that unknown values are omitted.
-func TestAnEngineThatDoesNotAnswer(t *testing.T) {
+// TestEngineDoesNotRespond checks that unknown values are omitted.
+func TestEngineDoesNotRespond(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
-	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (sched.FleetSnapshot, error) {
-		return sched.FleetSnapshot{}, errors.New("it is busy")
-	}})
+	obs.NewServer(registry, func(context.Context) obs.ServerSample { return obs.ServerSample{} })
 	got := scrapeRegistry(t, registry)
 	if err := got.check(map[string]float64{`muster_engine_ready`: 0}); err != nil {
 		t.Error(err)
@@ -105,17 +100,17 @@ func TestAnEngineThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestGaugesOfDevices(t *testing.T) {
+func TestDeviceGauges(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
-	m := obs.NewWorker(registry, obs.WorkerSources{GPUs: func() []obs.Device {
-		return []obs.Device{
+	m := obs.NewWorker(registry, func(context.Context) obs.WorkerSample {
+		return obs.WorkerSample{GPUs: []obs.Device{
 			{
 				GPU:  muster.GPU{UUID: "GPU-a", Index: 0, Vendor: "nvidia", Name: "H100 \"PCIe\"", Memory: 80 << 30},
 				Load: muster.GPULoad{Utilization: new(0.5), Memory: new(muster.Size(40 << 30)), Temperature: new(61.0), Power: new(300.0)},
 			},
 			{GPU: muster.GPU{UUID: "GPU-b", Index: 1, Vendor: "amd", Name: "MI300X", Memory: 192 << 30, Quarantined: "a process holds its memory"}},
-		}
-	}})
+		}}
+	})
 	m.AttemptEnded("process", &muster.Report{Outcome: muster.AttemptSucceeded, Usage: &muster.Usage{EnergyWh: 2, CPUSeconds: 3}}, 0)
 	m.CacheLookup(true)
 	got := scrapeRegistry(t, registry)

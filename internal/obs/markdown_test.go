@@ -27,7 +27,7 @@ func read(t *testing.T, path ...string) string {
 	return string(b)
 }
 
-func TestThePageIsCurrent(t *testing.T) {
+func TestMarkdownIsCurrent(t *testing.T) {
 	if read(t, "docs", "metrics.md") != obs.Markdown() {
 		t.Error("docs/metrics.md is stale: run make gen")
 	}
@@ -71,8 +71,8 @@ func TestNames(t *testing.T) {
 
 var metricName = regexp.MustCompile(`\bmuster_[a-z0-9_]+`)
 
-// TestWhatIsDeployed checks that the alerts and the dashboard use existing metrics.
-func TestWhatIsDeployed(t *testing.T) {
+// TestDeployedFilesUseExistingMetrics checks that the alerts and the dashboard use existing metrics.
+func TestDeployedFilesUseExistingMetrics(t *testing.T) {
 	known := map[string]bool{}
 	for _, f := range obs.Families() {
 		known[f.Name] = true
@@ -95,8 +95,8 @@ func TestWhatIsDeployed(t *testing.T) {
 	}
 }
 
-// TestLabelsThatAreQueried checks that queries use existing labels.
-func TestLabelsThatAreQueried(t *testing.T) {
+// TestQueriedLabelsExist checks that queries use existing labels.
+func TestQueriedLabelsExist(t *testing.T) {
 	known := map[string][]string{}
 	for _, f := range obs.Families() {
 		labels := append([]string{"instance", "job"}, f.Labels...)
@@ -178,7 +178,7 @@ func TestEveryAlertIsTested(t *testing.T) {
 	}
 }
 
-func TestTheDashboardIsSound(t *testing.T) {
+func TestDashboardIsValid(t *testing.T) {
 	var dashboard struct {
 		UID    string `json:"uid"`
 		Panels []struct {
@@ -205,7 +205,7 @@ func TestTheDashboardIsSound(t *testing.T) {
 		for i := range p.GridPos.W * p.GridPos.H {
 			at := [2]int{p.GridPos.X + i%p.GridPos.W, p.GridPos.Y + i/p.GridPos.W}
 			if cells[at] != "" {
-				t.Fatalf("panel %q lies on panel %q", p.Title, cells[at])
+				t.Fatalf("panel %q overlaps panel %q", p.Title, cells[at])
 			}
 			cells[at] = p.Title
 		}
@@ -214,7 +214,7 @@ func TestTheDashboardIsSound(t *testing.T) {
 		}
 		ids[p.ID] = true
 		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %q shows nothing", p.Title)
+			t.Errorf("panel %q has no queries", p.Title)
 		}
 		for _, target := range p.Targets {
 			if strings.Count(target.Expr, "(") != strings.Count(target.Expr, ")") || strings.Count(target.Expr, "{") != strings.Count(target.Expr, "}") {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"runtime"
@@ -53,6 +54,8 @@ const (
 	maxScrapes = 4
 	// scrapeTimeout limits a scrape. Prometheus waits less by default.
 	scrapeTimeout = 15 * time.Second
+	// sampleTimeout limits how long a scrape waits for the engine and for file systems.
+	sampleTimeout = 3 * time.Second
 )
 
 // Handler serves the metrics in the formats of Prometheus. It omits and logs metrics that cannot be collected.
@@ -87,8 +90,8 @@ func Families() []Family {
 	var all []Family
 	for component, define := range map[string]func(*registrar){
 		"all":    func(s *registrar) { registerCommon(s, Build{}) },
-		"server": func(s *registrar) { newServer(s, ServerSources{}) },
-		"worker": func(s *registrar) { newWorker(s, WorkerSources{}) },
+		"server": func(s *registrar) { newServer(s, nil) },
+		"worker": func(s *registrar) { newWorker(s, nil) },
 		"bridge": func(s *registrar) { newBridge(s) },
 	} {
 		s := &registrar{reg: prometheus.NewRegistry()}
@@ -144,36 +147,89 @@ func (s *registrar) histogramVec(name, help string, buckets []float64, labels ..
 	return register(s, prometheus.NewHistogramVec(opts, labels), name, "histogram", help, labels)
 }
 
-// sampledMetric is a gauge or a counter whose value is read during a scrape.
-type sampledMetric struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
+// sampledMetrics are gauges and counters whose values are computed from a sample, which each scrape takes once.
+type sampledMetrics[T any] struct {
+	reg *registrar
+	all []sampledMetric[T]
 }
 
-// gaugeFunc returns a sampled gauge.
-func (s *registrar) gaugeFunc(name, help string, labels ...string) sampledMetric {
-	s.record(name, "gauge", help, labels)
-	return sampledMetric{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
+// sampledMetric computes its values from a sample and emits each with the values of its labels.
+type sampledMetric[T any] struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	values func(sample *T, emit emitFunc)
 }
 
-// counterFunc returns a sampled counter.
-func (s *registrar) counterFunc(name, help string) sampledMetric {
-	s.record(name, "counter", help, nil)
-	return sampledMetric{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue}
+type emitFunc func(v float64, labels ...string)
+
+// gauge adds a gauge without labels.
+func (m *sampledMetrics[T]) gauge(name, help string, value func(*T) float64) {
+	m.gaugeVec(name, help, nil, func(sample *T, emit emitFunc) { emit(value(sample)) })
 }
 
-func (r sampledMetric) send(ch chan<- prometheus.Metric, v float64, labels ...string) {
-	ch <- prometheus.MustNewConstMetric(r.desc, r.kind, v, labels...)
+// gaugeVec adds a gauge with labels.
+func (m *sampledMetrics[T]) gaugeVec(name, help string, labels []string, values func(*T, emitFunc)) {
+	m.reg.record(name, "gauge", help, labels)
+	m.all = append(m.all, sampledMetric[T]{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue, values})
 }
 
-// collectorFunc collects sampled metrics.
-type collectorFunc func(ch chan<- prometheus.Metric)
+// counter adds a counter without labels.
+func (m *sampledMetrics[T]) counter(name, help string, value func(*T) float64) {
+	m.reg.record(name, "counter", help, nil)
+	m.all = append(m.all, sampledMetric[T]{prometheus.NewDesc(name, help, nil, nil), prometheus.CounterValue, func(sample *T, emit emitFunc) { emit(value(sample)) }})
+}
+
+// send sends the values for a sample. It omits unknown values, which are NaN.
+func (m *sampledMetrics[T]) send(ch chan<- prometheus.Metric, sample *T) {
+	for _, metric := range m.all {
+		metric.values(sample, func(v float64, labels ...string) {
+			if !math.IsNaN(v) {
+				ch <- prometheus.MustNewConstMetric(metric.desc, metric.kind, v, labels...)
+			}
+		})
+	}
+}
+
+// collectorFunc collects sampled metrics until ctx ends.
+type collectorFunc func(ctx context.Context, ch chan<- prometheus.Metric)
 
 // Describe implements prometheus.Collector. It sends nothing: the registry does not check the metrics.
 func (collectorFunc) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
-func (c collectorFunc) Collect(ch chan<- prometheus.Metric) { c(ch) }
+func (c collectorFunc) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), sampleTimeout)
+	defer cancel()
+	c(ctx, ch)
+}
+
+// DiskUsage is the usage of the file system with a data directory. A Size of 0 means that it is unknown.
+type DiskUsage struct{ Free, Size muster.Size }
+
+func (d DiskUsage) free() float64 {
+	if d.Size == 0 {
+		return math.NaN()
+	}
+	return float64(d.Free)
+}
+
+func (d DiskUsage) size() float64 { return nonZero(d.Size) }
+
+// nonZero returns a value, NaN if it is 0.
+func nonZero[N ~int64](v N) float64 {
+	if v == 0 {
+		return math.NaN()
+	}
+	return float64(v)
+}
+
+// known returns a value, NaN if it is nil.
+func known[N ~int64 | ~float64](v *N) float64 {
+	if v == nil {
+		return math.NaN()
+	}
+	return float64(*v)
+}
 
 func boolValue(b bool) float64 { return float64(boolIndex(b)) }
 

@@ -12,25 +12,14 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// ServerSources are the sources of a server's gauges. Every scrape calls those that are not nil. They must return quickly
-// and be safe for simultaneous calls.
-type ServerSources struct {
-	// Fleet returns the state of the fleet before ctx ends.
-	Fleet func(ctx context.Context) (sched.FleetSnapshot, error)
-	// Health returns why the engine does not work, or nil.
-	Health func() error
-	// Inbox returns how many events wait for the engine.
-	Inbox func() int
-	// Sessions returns how many workers are connected.
-	Sessions func() int
-	// StoreSize returns the size of the database's files in bytes.
-	StoreSize func() (int64, error)
-	// Disk returns bytes of the file system of the data directory.
-	Disk func(ctx context.Context) (free, size int64, err error)
+// ServerSample has the values of a server's gauges at a scrape.
+type ServerSample struct {
+	Inbox     int                  // events that wait for the engine
+	Sessions  int                  // connected workers
+	StoreSize int64                // of the database's files; 0 if unknown
+	Disk      DiskUsage            // of the data directory
+	Fleet     *sched.FleetSnapshot // nil if the engine does not work
 }
-
-// sourceTimeout limits how long a scrape waits for the engine and for file systems.
-const sourceTimeout = 3 * time.Second
 
 // Server has the metrics of a server.
 type Server struct {
@@ -63,16 +52,16 @@ type Server struct {
 	httpDurations  *prometheus.HistogramVec
 	httpInFlight   prometheus.Gauge
 	batchesDropped prometheus.Counter
-	sources        ServerSources
 }
 
-// NewServer registers the metrics of a server.
-func NewServer(r *Registry, from ServerSources) *Server {
-	return newServer(&registrar{reg: r.reg}, from)
+// NewServer registers the metrics of a server. Every scrape calls sample, unless it is nil, for the gauges; simultaneous
+// calls must be safe.
+func NewServer(r *Registry, sample func(ctx context.Context) ServerSample) *Server {
+	return newServer(&registrar{reg: r.reg}, sample)
 }
 
-func newServer(s *registrar, from ServerSources) *Server {
-	m := &Server{sources: from, published: map[muster.EventType]prometheus.Counter{}, endCounters: map[endKey]prometheus.Counter{}}
+func newServer(s *registrar, sample func(ctx context.Context) ServerSample) *Server {
+	m := &Server{published: map[muster.EventType]prometheus.Counter{}, endCounters: map[endKey]prometheus.Counter{}}
 
 	transitions := s.counterVec("muster_task_transitions_total", "Tasks that entered a state, including by submission or retry.", "state")
 	for _, state := range muster.TaskStates {
@@ -110,7 +99,19 @@ func newServer(s *registrar, from ServerSources) *Server {
 		[]float64{.001, .005, .025, .1, .5, 2.5, 10}, "route")
 	m.httpInFlight = s.gauge("muster_http_requests_in_flight", "HTTP requests in progress, including streams and connections of workers.")
 	m.batchesDropped = s.counter("muster_trace_batches_dropped_total", "Batches of the engine whose spans were dropped because tracing could not keep up.")
-	s.reg.MustRegister(newServerGauges(s, m))
+	gauges, fleet := &sampledMetrics[ServerSample]{reg: s}, &sampledMetrics[fleetSample]{reg: s}
+	defineServerGauges(gauges)
+	defineFleetGauges(fleet)
+	s.reg.MustRegister(collectorFunc(func(ctx context.Context, ch chan<- prometheus.Metric) {
+		if sample == nil {
+			return
+		}
+		values := sample(ctx)
+		gauges.send(ch, &values)
+		if values.Fleet != nil {
+			fleet.send(ch, newFleetSample(values.Fleet))
+		}
+	}))
 	return m
 }
 

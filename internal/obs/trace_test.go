@@ -35,8 +35,8 @@ func testBatch() sched.Batch {
 	return b
 }
 
-// TestWhatIsOffIsFree checks that disabled traces and the metrics of a batch do not allocate.
-func TestWhatIsOffIsFree(t *testing.T) {
+// TestDisabledTracingCostsNothing checks that disabled traces and the metrics of a batch do not allocate.
+func TestDisabledTracingCostsNothing(t *testing.T) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
 		t.Setenv(name, "")
 	}
@@ -45,7 +45,7 @@ func TestWhatIsOffIsFree(t *testing.T) {
 	if tracer != nil || err != nil {
 		t.Fatalf("a tracer without an endpoint: %v, %v", tracer, err)
 	}
-	metrics := obs.NewServer(registry, obs.ServerSources{})
+	metrics := obs.NewServer(registry, nil)
 	b, a := testBatch(), attempt(1, 0, 1)
 	metrics.ObserveBatch(&b) // makes the series
 	for name, f := range map[string]func(){
@@ -60,7 +60,7 @@ func TestWhatIsOffIsFree(t *testing.T) {
 }
 
 func BenchmarkBatch(b *testing.B) {
-	metrics := obs.NewServer(obs.NewRegistry(obs.Build{}), obs.ServerSources{})
+	metrics := obs.NewServer(obs.NewRegistry(obs.Build{}), nil)
 	var tracer *obs.Tracer
 	batch := testBatch()
 	b.ReportAllocs()
@@ -156,8 +156,8 @@ func newTracer(t *testing.T, r *traceCollector) (tracer *obs.Tracer, spans func(
 	}
 }
 
-// TestManySpansWait checks that all spans of a batch are sent, even if they exceed the queue.
-func TestManySpansWait(t *testing.T) {
+// TestLargeBatchesAreExportedCompletely checks that all spans of a batch are sent, even if they exceed the queue.
+func TestLargeBatchesAreExportedCompletely(t *testing.T) {
 	r := newTraceCollector(t)
 	tracer, spans := newTracer(t, r)
 	b := testBatch()
@@ -262,7 +262,7 @@ func BenchmarkScrape(b *testing.B) {
 		}
 	}
 	registry := obs.NewRegistry(obs.Build{})
-	obs.NewServer(registry, obs.ServerSources{Fleet: func(context.Context) (sched.FleetSnapshot, error) { return picture, nil }})
+	obs.NewServer(registry, func(context.Context) obs.ServerSample { return obs.ServerSample{Fleet: &picture} })
 	handler := registry.Handler(slog.New(slog.DiscardHandler))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -3,6 +3,7 @@ package obs
 import (
 	"cmp"
 	"context"
+	"math"
 	"strconv"
 	"time"
 
@@ -11,27 +12,19 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// WorkerSources are the sources of a worker's gauges. Every scrape calls those that are not nil. They must return quickly
-// and be safe for simultaneous calls.
-type WorkerSources struct {
-	// Connected reports whether the worker has a session at the server.
-	Connected func() bool
-	// Constrained returns why the worker takes no tasks, or "".
-	Constrained func() string
-	// Attempts returns how many attempts are executed, and how many are executed or have an unacknowledged report or log.
-	Attempts func() (executing, held int)
-	// Traffic returns counters of the link.
-	Traffic func() Traffic
-	// Load returns the last load of the host, or nil.
-	Load func() *muster.Load
-	// Resources returns the offered resources.
-	Resources func() muster.Resources
-	// Disk returns bytes of the file system of the data directory.
-	Disk func(ctx context.Context) (free, size int64, err error)
-	// Cache returns bytes of the blob cache.
-	Cache func() (used, budget int64)
-	// GPUs lists the devices.
-	GPUs func() []Device
+// WorkerSample has the values of a worker's gauges at a scrape.
+type WorkerSample struct {
+	Connected   bool   // the worker has a session at the server
+	Constrained string // why the worker takes no tasks, or ""
+	Executing   int    // attempts that are executed
+	Held        int    // attempts that are executed or have an unacknowledged report or log
+	Traffic     Traffic
+	Load        *muster.Load // the last one of the host, or nil
+	Resources   muster.Resources
+	Disk        DiskUsage // of the data directory
+	CacheUsed   int64     // bytes of the blob cache
+	CacheBudget int64
+	GPUs        []Device
 }
 
 // Traffic has counters of a worker's link since it joined.
@@ -48,8 +41,6 @@ type Device struct {
 
 // Worker has the metrics of a worker.
 type Worker struct {
-	sources WorkerSources
-
 	ended           *prometheus.CounterVec
 	attemptDuration *prometheus.HistogramVec
 	running         *prometheus.GaugeVec
@@ -58,22 +49,16 @@ type Worker struct {
 	cpu             prometheus.Counter
 	transferBytes   [2]prometheus.Counter
 	cacheRequests   [2]prometheus.Counter
-
-	connected, constrained, executing, held     sampledMetric
-	sessions, expired, logSent, logPending      sampledMetric
-	cpuUsed, memoryUsed, diskFree, diskSize     sampledMetric
-	cpus, memory, slots, cacheUsed, cacheBudget sampledMetric
-
-	gpuInfo, gpuUtilization, gpuMemoryUsed, gpuMemory, gpuTemperature, gpuPower, gpuQuarantined sampledMetric
 }
 
-// NewWorker registers the metrics of a worker.
-func NewWorker(r *Registry, from WorkerSources) *Worker {
-	return newWorker(&registrar{reg: r.reg}, from)
+// NewWorker registers the metrics of a worker. Every scrape calls sample, unless it is nil, for the gauges; simultaneous calls
+// must be safe.
+func NewWorker(r *Registry, sample func(ctx context.Context) WorkerSample) *Worker {
+	return newWorker(&registrar{reg: r.reg}, sample)
 }
 
-func newWorker(s *registrar, from WorkerSources) *Worker {
-	m := &Worker{sources: from}
+func newWorker(s *registrar, sample func(ctx context.Context) WorkerSample) *Worker {
+	m := &Worker{}
 	m.ended = s.counterVec("muster_worker_attempts_total", "Attempts that ended on this worker, by kind, outcome and reason; none stands for no reason.", "kind", "outcome", "reason")
 	m.attemptDuration = s.histogramVec("muster_worker_attempt_duration_seconds", "Duration of attempts on this worker, including fetching inputs and saving outputs.", durationBuckets(), "kind")
 	m.running = s.gaugeVec("muster_worker_running_attempts", "Attempts running on this worker, by kind.", "kind")
@@ -86,101 +71,66 @@ func newWorker(s *registrar, from WorkerSources) *Worker {
 	cache := s.counterVec("muster_worker_cache_requests_total", "Blobs that tasks needed and the cache had (hit) or did not have (miss).", "result")
 	m.cacheRequests[0], m.cacheRequests[1] = cache.WithLabelValues("miss"), cache.WithLabelValues("hit")
 
-	m.connected = s.gaugeFunc("muster_worker_connected", "Whether the worker is connected to its server: 1 or 0.")
-	m.constrained = s.gaugeFunc("muster_worker_constrained", "Whether the worker takes no new tasks, for example for lack of disk or while its owner uses the machine: 1 or 0.")
-	m.executing = s.gaugeFunc("muster_worker_attempts_executing", "Attempts in execution, including those that only fetch or save files.")
-	m.held = s.gaugeFunc("muster_worker_attempts_held", "Attempts in execution, or whose report or log the server does not have yet.")
-	m.sessions = s.counterFunc("muster_worker_link_sessions_opened_total", "Sessions opened with the server. More than one means that the connection was lost.")
-	m.expired = s.counterFunc("muster_worker_lease_expirations_total", "Attempts killed, or whose result was dropped, because their lease expired without contact to the server.")
-	m.logSent = s.counterFunc("muster_worker_log_sent_bytes_total", "Bytes of task logs sent to the server, including those sent again.")
-	m.logPending = s.gaugeFunc("muster_worker_log_pending_bytes", "Bytes of task logs that the server has not acknowledged.")
-	m.cpuUsed = s.gaugeFunc("muster_worker_cpu_utilization_ratio", "Share of the host's CPU cores in use, 0 to 1, at the last heartbeat.")
-	m.memoryUsed = s.gaugeFunc("muster_worker_memory_used_bytes", "Memory of the host in use, at the last heartbeat.")
-	m.diskFree = s.gaugeFunc("muster_worker_disk_free_bytes", "Free bytes of the file system with the worker's data directory.")
-	m.diskSize = s.gaugeFunc("muster_worker_disk_size_bytes", "Size of the file system with the worker's data directory.")
-	m.cpus = s.gaugeFunc("muster_worker_cpus", "CPU cores that the worker offers.")
-	m.memory = s.gaugeFunc("muster_worker_memory_bytes", "Memory that the worker offers.")
-	m.slots = s.gaugeFunc("muster_worker_slots", "Slots that the worker offers, for tasks that name no CPUs.")
-	m.cacheUsed = s.gaugeFunc("muster_worker_cache_bytes", "Bytes in the cache of blobs.")
-	m.cacheBudget = s.gaugeFunc("muster_worker_cache_budget_bytes", "Limit of the cache of blobs in bytes.")
-
-	device := []string{"gpu", "uuid"}
-	m.gpuInfo = s.gaugeFunc("muster_gpu_info", "The GPUs of this worker, as labels. The value is always 1.", append(device, "vendor", "name")...)
-	m.gpuUtilization = s.gaugeFunc("muster_gpu_utilization_ratio", "Share of the time in which the GPU was busy, 0 to 1.", device...)
-	m.gpuMemoryUsed = s.gaugeFunc("muster_gpu_memory_used_bytes", "Memory of the GPU in use.", device...)
-	m.gpuMemory = s.gaugeFunc("muster_gpu_memory_bytes", "Memory of the GPU.", device...)
-	m.gpuTemperature = s.gaugeFunc("muster_gpu_temperature_celsius", "Temperature of the GPU.", device...)
-	m.gpuPower = s.gaugeFunc("muster_gpu_power_watts", "Power usage of the GPU.", device...)
-	m.gpuQuarantined = s.gaugeFunc("muster_gpu_quarantined", "Whether the GPU gets no tasks until it is healed or passes a check: 1 or 0.", device...)
-	s.reg.MustRegister(collectorFunc(m.collect))
+	gauges := &sampledMetrics[WorkerSample]{reg: s}
+	defineWorkerGauges(gauges)
+	s.reg.MustRegister(collectorFunc(func(ctx context.Context, ch chan<- prometheus.Metric) {
+		if sample != nil {
+			values := sample(ctx)
+			gauges.send(ch, &values)
+		}
+	}))
 	return m
 }
 
-func (m *Worker) collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), sourceTimeout)
-	defer cancel()
-	from := &m.sources
-	if from.Connected != nil {
-		m.connected.send(ch, boolValue(from.Connected()))
-	}
-	if from.Constrained != nil {
-		m.constrained.send(ch, boolValue(from.Constrained() != ""))
-	}
-	if from.Attempts != nil {
-		executing, held := from.Attempts()
-		m.executing.send(ch, float64(executing))
-		m.held.send(ch, float64(held))
-	}
-	if from.Traffic != nil {
-		t := from.Traffic()
-		m.sessions.send(ch, float64(t.Sessions))
-		m.expired.send(ch, float64(t.Expired))
-		m.logSent.send(ch, float64(t.LogSent))
-		m.logPending.send(ch, float64(t.LogPending))
-	}
-	if from.Load != nil {
-		if l := from.Load(); l != nil {
-			m.cpuUsed.send(ch, l.CPU)
-			m.memoryUsed.send(ch, float64(l.Memory))
+// defineWorkerGauges adds the gauges of a worker and its devices, and the counters that others keep.
+func defineWorkerGauges(g *sampledMetrics[WorkerSample]) {
+	g.gauge("muster_worker_connected", "Whether the worker is connected to its server: 1 or 0.", func(w *WorkerSample) float64 { return boolValue(w.Connected) })
+	g.gauge("muster_worker_constrained", "Whether the worker takes no new tasks, for example for lack of disk or while its owner uses the machine: 1 or 0.", func(w *WorkerSample) float64 { return boolValue(w.Constrained != "") })
+	g.gauge("muster_worker_attempts_executing", "Attempts in execution, including those that only fetch or save files.", func(w *WorkerSample) float64 { return float64(w.Executing) })
+	g.gauge("muster_worker_attempts_held", "Attempts in execution, or whose report or log the server does not have yet.", func(w *WorkerSample) float64 { return float64(w.Held) })
+	g.counter("muster_worker_link_sessions_opened_total", "Sessions opened with the server. More than one means that the connection was lost.", func(w *WorkerSample) float64 { return float64(w.Traffic.Sessions) })
+	g.counter("muster_worker_lease_expirations_total", "Attempts killed, or whose result was dropped, because their lease expired without contact to the server.", func(w *WorkerSample) float64 { return float64(w.Traffic.Expired) })
+	g.counter("muster_worker_log_sent_bytes_total", "Bytes of task logs sent to the server, including those sent again.", func(w *WorkerSample) float64 { return float64(w.Traffic.LogSent) })
+	g.gauge("muster_worker_log_pending_bytes", "Bytes of task logs that the server has not acknowledged.", func(w *WorkerSample) float64 { return float64(w.Traffic.LogPending) })
+	g.gauge("muster_worker_cpu_utilization_ratio", "Share of the host's CPU cores in use, 0 to 1, at the last heartbeat.", func(w *WorkerSample) float64 {
+		if w.Load == nil {
+			return math.NaN()
 		}
-	}
-	if from.Resources != nil {
-		r := from.Resources()
-		m.cpus.send(ch, r.CPUs)
-		m.memory.send(ch, float64(r.Memory))
-		m.slots.send(ch, float64(r.Slots))
-	}
-	if from.Disk != nil {
-		if free, size, err := from.Disk(ctx); err == nil {
-			m.diskFree.send(ch, float64(free))
-			m.diskSize.send(ch, float64(size))
+		return w.Load.CPU
+	})
+	g.gauge("muster_worker_memory_used_bytes", "Memory of the host in use, at the last heartbeat.", func(w *WorkerSample) float64 {
+		if w.Load == nil {
+			return math.NaN()
 		}
-	}
-	if from.Cache != nil {
-		used, budget := from.Cache()
-		m.cacheUsed.send(ch, float64(used))
-		m.cacheBudget.send(ch, float64(budget))
-	}
-	if from.GPUs != nil {
-		for _, d := range from.GPUs() {
-			m.device(ch, &d)
-		}
-	}
-}
+		return float64(w.Load.Memory)
+	})
+	g.gauge("muster_worker_disk_free_bytes", "Free bytes of the file system with the worker's data directory.", func(w *WorkerSample) float64 { return w.Disk.free() })
+	g.gauge("muster_worker_disk_size_bytes", "Size of the file system with the worker's data directory.", func(w *WorkerSample) float64 { return w.Disk.size() })
+	g.gauge("muster_worker_cpus", "CPU cores that the worker offers.", func(w *WorkerSample) float64 { return w.Resources.CPUs })
+	g.gauge("muster_worker_memory_bytes", "Memory that the worker offers.", func(w *WorkerSample) float64 { return float64(w.Resources.Memory) })
+	g.gauge("muster_worker_slots", "Slots that the worker offers, for tasks that name no CPUs.", func(w *WorkerSample) float64 { return float64(w.Resources.Slots) })
+	g.gauge("muster_worker_cache_bytes", "Bytes in the cache of blobs.", func(w *WorkerSample) float64 { return float64(w.CacheUsed) })
+	g.gauge("muster_worker_cache_budget_bytes", "Limit of the cache of blobs in bytes.", func(w *WorkerSample) float64 { return float64(w.CacheBudget) })
 
-func (m *Worker) device(ch chan<- prometheus.Metric, d *Device) {
-	index := strconv.Itoa(d.Index)
-	m.gpuInfo.send(ch, 1, index, d.UUID, d.Vendor, d.Name)
-	m.gpuMemory.send(ch, float64(d.Memory), index, d.UUID)
-	m.gpuQuarantined.send(ch, boolValue(d.Quarantined != ""), index, d.UUID)
-	if d.Load.Memory != nil {
-		m.gpuMemoryUsed.send(ch, float64(*d.Load.Memory), index, d.UUID)
-	}
-	for r, v := range map[*sampledMetric]*float64{&m.gpuUtilization: d.Load.Utilization, &m.gpuTemperature: d.Load.Temperature, &m.gpuPower: d.Load.Power} {
-		if v != nil {
-			r.send(ch, *v, index, d.UUID)
+	device := []string{"gpu", "uuid"}
+	g.gaugeVec("muster_gpu_info", "The GPUs of this worker, as labels. The value is always 1.", append(device, "vendor", "name"), func(w *WorkerSample, emit emitFunc) {
+		for _, d := range w.GPUs {
+			emit(1, strconv.Itoa(d.Index), d.UUID, d.Vendor, d.Name)
 		}
+	})
+	gpu := func(name, help string, value func(*Device) float64) {
+		g.gaugeVec(name, help, device, func(w *WorkerSample, emit emitFunc) {
+			for i := range w.GPUs {
+				emit(value(&w.GPUs[i]), strconv.Itoa(w.GPUs[i].Index), w.GPUs[i].UUID)
+			}
+		})
 	}
+	gpu("muster_gpu_utilization_ratio", "Share of the time in which the GPU was busy, 0 to 1.", func(d *Device) float64 { return known(d.Load.Utilization) })
+	gpu("muster_gpu_memory_used_bytes", "Memory of the GPU in use.", func(d *Device) float64 { return known(d.Load.Memory) })
+	gpu("muster_gpu_memory_bytes", "Memory of the GPU.", func(d *Device) float64 { return float64(d.Memory) })
+	gpu("muster_gpu_temperature_celsius", "Temperature of the GPU.", func(d *Device) float64 { return known(d.Load.Temperature) })
+	gpu("muster_gpu_power_watts", "Power usage of the GPU.", func(d *Device) float64 { return known(d.Load.Power) })
+	gpu("muster_gpu_quarantined", "Whether the GPU gets no tasks until it is healed or passes a check: 1 or 0.", func(d *Device) float64 { return boolValue(d.Quarantined != "") })
 }
 
 // AttemptStarted counts a running attempt.

@@ -31,7 +31,7 @@ func TestSame(t *testing.T) {
 	}
 }
 
-func TestRedirectsEnd(t *testing.T) {
+func TestRedirectLoop(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }))
 	defer s.Close()
 	if resp, err := origin.Client(nil).Get(s.URL); err == nil {

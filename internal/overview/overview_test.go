@@ -95,8 +95,8 @@ func TestAttention(t *testing.T) {
 	}
 }
 
-// TestManyOfAKind checks that many rows of one kind do not hide other kinds, and are counted.
-func TestManyOfAKind(t *testing.T) {
+// TestManyRowsOfAKind checks that many rows of one kind do not hide other kinds, and are counted.
+func TestManyRowsOfAKind(t *testing.T) {
 	t.Parallel()
 	f := unhealthyFleet()
 	f.Fleet.Failing = nil
@@ -182,7 +182,7 @@ func TestMake(t *testing.T) {
 			}
 		}
 		if things != o.AttentionTotal {
-			t.Fatalf("the rows stand for %d of %d", things, o.AttentionTotal)
+			t.Fatalf("the rows represent %d of %d", things, o.AttentionTotal)
 		}
 		order := []wire.Severity{wire.Critical, wire.Warning, wire.Notice}
 		if !slices.IsSortedFunc(o.Attention, func(a, b wire.Attention) int {

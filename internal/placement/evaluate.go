@@ -78,7 +78,7 @@ func (a *Evaluation) Explain() (filter, reason string) {
 		return filter, fmt.Sprintf("%s it a moment ago%s, and is asked again at %s", filter, detail, a.AvoidedUntil)
 	}
 	if a.blockedByReservation() {
-		return "kept", "is kept free for " + a.ReservedFor + ", which has waited for longer"
+		return "kept", "is reserved for " + a.ReservedFor + ", which has waited for longer"
 	}
 	f := a.failedFilter()
 	if n := a.Need.Gang; f == Fits && n > 0 {
@@ -191,7 +191,7 @@ func (a *Evaluation) waitAdvice() string {
 	case a.AvoidedUntil > 0:
 		return fmt.Sprintf("wait until worker %s is tried again", name)
 	case a.blockedByReservation():
-		return fmt.Sprintf("wait until %s has started, for which worker %s is kept free", a.ReservedFor, name)
+		return fmt.Sprintf("wait until %s has started, for which worker %s is reserved", a.ReservedFor, name)
 	case a.Now == State && a.Usage.WillReopen:
 		return fmt.Sprintf("wait for worker %s, which %s", name, a.Usage.ClosedReason)
 	case a.Now == State:

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/placement"
 )
 
-func TestRoomCountsMembers(t *testing.T) {
+func TestGangFitCountsMembers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -51,9 +51,9 @@ func sharing(memory muster.Size) muster.Request {
 	return muster.Request{CPUs: 1, GPUs: muster.GPURequest{Count: 1, Memory: memory, Share: true}}
 }
 
-// TestRoomIsWhatCanBeTaken checks that as many members fit one after the other as GangFit
+// TestGangFitCanBePlaced checks that as many members fit one after the other as GangFit
 // returns, and no more of that vendor.
-func TestRoomIsWhatCanBeTaken(t *testing.T) {
+func TestGangFitCanBePlaced(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := testWorker()
@@ -80,21 +80,21 @@ func TestRoomIsWhatCanBeTaken(t *testing.T) {
 		own := n.WithVendor(r.Vendor)
 		for i := range r.Members {
 			if f := b.Fits(own); f != placement.Fits {
-				t.Fatalf("room for %d, but member %d fails %s", r.Members, i, f)
+				t.Fatalf("%d fit, but member %d fails %s", r.Members, i, f)
 			}
 			g := b.Grant(own)
 			b.Reserve(&g)
 		}
 		if r.Members < 20 && b.Fits(own) == placement.Fits && r.Members > 0 {
-			t.Fatalf("there is room for more than %d", r.Members)
+			t.Fatalf("more than %d fit", r.Members)
 		}
 		if b.Overcommitted() {
-			t.Fatal("more is taken than there is")
+			t.Fatal("more is assigned than exists")
 		}
 	})
 }
 
-// gangFits makes one worker for each: "w1" has room for the first number of members.
+// gangFits creates one worker for each number: that number of members fits on "w1".
 func gangFits(models string, members ...int) []placement.GangFit {
 	var list []placement.GangFit
 	for i, n := range members {
@@ -108,7 +108,7 @@ func gangFits(models string, members ...int) []placement.GangFit {
 	return list
 }
 
-func TestGatherTakesFewWorkers(t *testing.T) {
+func TestPackUsesFewWorkers(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/placement"
 )
 
-// foreignWorker is a worker of another system, which runs two tasks at once.
+// foreignWorker is a worker of another system, which runs up to two tasks.
 func foreignWorker() *muster.Worker {
 	return &muster.Worker{
 		ID: "id-far", Name: "far", Kinds: []string{"noop"}, Labels: map[string]string{placement.LabelDialect: "other"},
@@ -26,7 +26,7 @@ func needFor(w *muster.Worker, project string, t muster.TaskSpec) *placement.Nee
 	return l.Need(project, &t)
 }
 
-func TestWhatAWorkerLacksRulesItOut(t *testing.T) {
+func TestMissingFeaturesExcludeAWorker(t *testing.T) {
 	t.Parallel()
 	plain := muster.TaskSpec{Kind: "noop"}
 	rich := muster.TaskSpec{Kind: "noop", Files: "sha256:0", Env: map[string]string{"A": "1"}, Outputs: []string{"*"}}
@@ -69,16 +69,16 @@ func TestMaxTasksCountsEveryTask(t *testing.T) {
 	cores := needFor(b.Worker, "red", muster.TaskSpec{Kind: "noop", Resources: muster.Request{CPUs: 1}})
 	team := needFor(b.Worker, "red", muster.TaskSpec{Kind: "noop", Gang: &muster.Gang{Size: 5}})
 	if r := b.GangFit(team, 5); r.Members != 2 {
-		t.Errorf("an empty worker has room for %d", r.Members)
+		t.Errorf("%d fit on an empty worker", r.Members)
 	}
 	one, two := b.Grant(slot), b.Grant(cores)
 	b.Reserve(&one)
 	if r := b.GangFit(team, 5); r.Members != 1 || b.Overcommitted() {
-		t.Errorf("with one task there is room for %d", r.Members)
+		t.Errorf("with one task, %d more fit", r.Members)
 	}
 	spread := b.Rank(cores)
 	if spread.Compare(new(placement.NewWorkerUsage(&muster.Worker{Resources: muster.Resources{CPUs: 64}}).Rank(cores))) <= 0 {
-		t.Error("a worker that is full with the next task goes before one with room")
+		t.Error("a worker that the task fills is preferred over one with more space")
 	}
 	b.Reserve(&two)
 	for name, n := range map[string]*placement.Need{"slots": slot, "cpus": cores, "gang": team} {
@@ -93,7 +93,7 @@ func TestMaxTasksCountsEveryTask(t *testing.T) {
 		t.Error(help)
 	}
 	if in := b.FreeIn(slot, 1, []placement.ExpectedRelease{{In: 9, Grant: &two}, {In: 5, Grant: &one}}); in != 5 {
-		t.Errorf("there is room in %d", in)
+		t.Errorf("%d workers fit", in)
 	}
 	three := b.Grant(slot)
 	b.Reserve(&three)
@@ -108,9 +108,9 @@ func TestMaxTasksCountsEveryTask(t *testing.T) {
 	}
 }
 
-// TestLimitsTellNeedsApartAsFarAsWorkersDo checks that tasks with one key get one answer of every
-// worker, that a fleet that restricts nothing has one class, and that Count says when Needs become too coarse.
-func TestLimitsTellNeedsApartAsFarAsWorkersDo(t *testing.T) {
+// TestLimitsSeparateNeedsOnlyAsNecessary checks that every worker treats tasks with one key alike, that a fleet without restrictions has one
+// class, and that Count reports when Needs become too coarse.
+func TestLimitsSeparateNeedsOnlyAsNecessary(t *testing.T) {
 	t.Parallel()
 	specs := []muster.TaskSpec{
 		{Kind: "noop"}, {Kind: "noop", Files: "f"}, {Kind: "noop", Outputs: []string{"*"}}, {Kind: "noop", Files: "f", Outputs: []string{"*"}},

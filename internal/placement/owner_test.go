@@ -50,9 +50,9 @@ func drawAllow(t *rapid.T) *muster.Allow {
 	}), true).Draw(t, "allow")
 }
 
-// TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec checks that a Need keeps everything that
+// TestOwnerPolicyOnNeedsMatchesPolicyOnSpecs checks that a Need keeps everything that
 // package policy checks, and that tasks with equal keys get the same result.
-func TestOwnersRefuseByTheNeedWhatTheyRefuseBySpec(t *testing.T) {
+func TestOwnerPolicyOnNeedsMatchesPolicyOnSpecs(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := testWorker()
@@ -89,8 +89,8 @@ func TestPlainTasksShareOneClass(t *testing.T) {
 	}
 }
 
-// TestOwnersAnswersAreForgottenNotMixedUp checks more images than the cache holds, twice.
-func TestOwnersAnswersAreForgottenNotMixedUp(t *testing.T) {
+// TestOwnerPolicyCache checks more images than the cache holds, twice.
+func TestOwnerPolicyCache(t *testing.T) {
 	t.Parallel()
 	w := testWorker()
 	w.Kinds, w.Allow = []string{"container"}, &muster.Allow{Images: []string{"acme/*7"}}

@@ -99,7 +99,7 @@ func TestEachFilterNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestClosedWorkerFailsFirstByState(t *testing.T) {
+func TestUnavailableWorkerFailsFirstByState(t *testing.T) {
 	t.Parallel()
 	b := placement.NewWorkerUsage(testWorker())
 	b.ClosedReason = "is draining"
@@ -109,7 +109,7 @@ func TestClosedWorkerFailsFirstByState(t *testing.T) {
 	}
 }
 
-func TestWhoIsClosedIsWaitedForOrBroughtBack(t *testing.T) {
+func TestUnavailableWorkersMayReturn(t *testing.T) {
 	t.Parallel()
 	b := placement.NewWorkerUsage(testWorker())
 	n := need(func(*muster.TaskSpec) {})
@@ -121,7 +121,7 @@ func TestWhoIsClosedIsWaitedForOrBroughtBack(t *testing.T) {
 	}
 }
 
-func TestGPUsAreGivenTightestFirst(t *testing.T) {
+func TestGPUsAreAssignedTightestFirst(t *testing.T) {
 	t.Parallel()
 	b := placement.NewWorkerUsage(testWorker())
 	give := func(r muster.GPURequest) string {
@@ -151,12 +151,12 @@ func TestGPUsAreGivenTightestFirst(t *testing.T) {
 	}
 }
 
-func TestDevicesOfOneGrantAreOfOneVendor(t *testing.T) {
+func TestAssignedDevicesAreOfOneVendor(t *testing.T) {
 	t.Parallel()
 	n := need(func(s *muster.TaskSpec) { s.Resources.GPUs.Count = 2 })
 	g := placement.NewWorkerUsage(testWorker()).Grant(n)
 	if !slices.Equal(g.GPUs, []string{"big", "small"}) {
-		t.Errorf("given %v", g.GPUs)
+		t.Errorf("got %v", g.GPUs)
 	}
 }
 
@@ -210,11 +210,11 @@ func TestRankPrefersTheCheaperWorker(t *testing.T) {
 	loose, tight := priced(1), priced(5)
 	loose.Reserve(&muster.Grant{GPUs: []string{"small"}})
 	if a, b := loose.Rank(n), tight.Rank(n); b.Compare(&a) >= 0 {
-		t.Error("the price counts for more than device memory that lies idle")
+		t.Error("the price outweighs unused device memory")
 	}
 }
 
-func TestKeysTellNeedsApart(t *testing.T) {
+func TestKeysDistinguishNeeds(t *testing.T) {
 	t.Parallel()
 	same := []func(*muster.TaskSpec){
 		func(s *muster.TaskSpec) { s.Where.Tags = []string{"a", "b"} },
@@ -252,7 +252,7 @@ func TestKeysTellNeedsApart(t *testing.T) {
 	}
 }
 
-func TestRelaxNamesTheNearestChange(t *testing.T) {
+func TestRelaxFindsTheNearestChange(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -315,7 +315,7 @@ func TestNeverOverCommits(t *testing.T) {
 			b.Reserve(&g)
 			out = append(out, g)
 			if b.Overcommitted() {
-				t.Fatalf("after %+v more is given than there is", out)
+				t.Fatalf("after %+v more is assigned than exists", out)
 			}
 		}
 		for i := range out {
@@ -327,8 +327,8 @@ func TestNeverOverCommits(t *testing.T) {
 	})
 }
 
-// TestFreeInIsTheFirstMomentWithRoom compares with a look at every moment.
-func TestFreeInIsTheFirstMomentWithRoom(t *testing.T) {
+// TestFreeInIsTheFirstMomentThatFits compares with a look at every moment.
+func TestFreeInIsTheFirstMomentThatFits(t *testing.T) {
 	t.Parallel()
 	draw := func(t *rapid.T) *placement.Need {
 		return need(func(s *muster.TaskSpec) {
@@ -364,7 +364,7 @@ func TestFreeInIsTheFirstMomentWithRoom(t *testing.T) {
 		}
 		before := b.Free()
 		if got := b.FreeIn(n, 1, ends); got != want {
-			t.Fatalf("there is room in %d, want %d", got, want)
+			t.Fatalf("%d workers fit, want %d", got, want)
 		}
 		if diff := cmp.Diff(before, b.Free()); diff != "" {
 			t.Fatalf("FreeIn changed the usage:\n%s", diff)
@@ -373,7 +373,7 @@ func TestFreeInIsTheFirstMomentWithRoom(t *testing.T) {
 }
 
 // The proposed change is the smallest one, not that of the first worker by name.
-func TestNearestIsTheSmallestChange(t *testing.T) {
+func TestNearestChangeIsTheSmallest(t *testing.T) {
 	t.Parallel()
 	named := func(name string, change func(*muster.Worker)) *placement.WorkerUsage {
 		w := testWorker()

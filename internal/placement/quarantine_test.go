@@ -16,7 +16,7 @@ func sick() *muster.Worker {
 	return w
 }
 
-func TestAQuarantinedDeviceIsGivenToNobody(t *testing.T) {
+func TestQuarantinedDeviceIsNotAssigned(t *testing.T) {
 	t.Parallel()
 	b := placement.NewWorkerUsage(sick())
 	big := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 1, Memory: 36 * gib} })
@@ -35,7 +35,7 @@ func TestAQuarantinedDeviceIsGivenToNobody(t *testing.T) {
 			s.Resources.GPUs = muster.GPURequest{Count: 1, Vendor: "nvidia", Memory: 8 * gib, Share: share}
 		})
 		if g := b.Grant(small); b.Fits(small) != placement.Fits || !slices.Equal(g.GPUs, []string{"small"}) {
-			t.Errorf("sharing %v: given %v", share, g.GPUs)
+			t.Errorf("sharing %v: assigned %v", share, g.GPUs)
 		}
 	}
 	two := need(func(s *muster.TaskSpec) { s.Resources.GPUs = muster.GPURequest{Count: 2, Vendor: "nvidia"} })
@@ -47,7 +47,7 @@ func TestAQuarantinedDeviceIsGivenToNobody(t *testing.T) {
 	}
 }
 
-func TestWhatRunsOnAQuarantinedDeviceKeepsItsPlaceInTheBook(t *testing.T) {
+func TestTaskOnQuarantinedDeviceKeepsItsResources(t *testing.T) {
 	t.Parallel()
 	g := &muster.Grant{Slots: 1, GPUs: []string{"big"}}
 	well, b := placement.NewWorkerUsage(testWorker()), placement.NewWorkerUsage(sick())
@@ -62,7 +62,7 @@ func TestWhatRunsOnAQuarantinedDeviceKeepsItsPlaceInTheBook(t *testing.T) {
 	}
 }
 
-func TestQuarantinedNamesDevices(t *testing.T) {
+func TestQuarantinedListsDevices(t *testing.T) {
 	t.Parallel()
 	w := sick()
 	for _, names := range [][]string{nil, {"0"}, {"big"}, {"big", "0"}} {
@@ -80,13 +80,13 @@ func TestQuarantinedNamesDevices(t *testing.T) {
 	}
 }
 
-func TestTheLimitOfProcessesIsGranted(t *testing.T) {
+func TestPidsLimitIsAssigned(t *testing.T) {
 	t.Parallel()
 	few := need(func(s *muster.TaskSpec) { s.Resources.PIDs = 7 })
 	if g := placement.NewWorkerUsage(testWorker()).Grant(few); g.PIDs != 7 {
 		t.Errorf("granted %d", g.PIDs)
 	}
 	if none := need(func(*muster.TaskSpec) {}); none.Key() == few.Key() {
-		t.Error("tasks with other limits are taken for the same")
+		t.Error("tasks with different limits have the same key")
 	}
 }

@@ -97,7 +97,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-func TestContainerIsAskedOfTasksThatMayBeOne(t *testing.T) {
+func TestAutoIsolationChecksTheContainer(t *testing.T) {
 	spec := &muster.TaskSpec{Image: "a", Isolation: muster.IsolationAuto}
 	if got := CheckContainer(&muster.Allow{Images: []string{"b"}}, spec); !strings.Contains(got, "the image a") {
 		t.Errorf("a container of an image that is not allowed: %q", got)

@@ -44,7 +44,7 @@ func (d *env) rebuild() {
 	d.flush()
 }
 
-func TestAPauseEndsByItself(t *testing.T) {
+func TestPauseEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -64,7 +64,7 @@ func TestAPauseEndsByItself(t *testing.T) {
 	d.finish(job, 0, muster.AttemptSucceeded)
 }
 
-func TestAPauseEndsByItselfWhileTheWorkerIsAwayOrTheServer(t *testing.T) {
+func TestPauseEndsWhileWorkerOrServerIsDown(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -79,7 +79,7 @@ func TestAPauseEndsByItselfWhileTheWorkerIsAwayOrTheServer(t *testing.T) {
 	}
 }
 
-func TestADrainStopsWhatRunsAtItsDeadline(t *testing.T) {
+func TestDrainPreemptsTasksAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -109,7 +109,7 @@ func TestADrainStopsWhatRunsAtItsDeadline(t *testing.T) {
 	}
 }
 
-func TestAPreemptionWithoutAnAnswerIsGivenUp(t *testing.T) {
+func TestUnconfirmedPreemptionIsLost(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -132,7 +132,7 @@ func TestAPreemptionWithoutAnAnswerIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatIsAwayAtTheDeadlineHearsOfItWhenItIsBack(t *testing.T) {
+func TestReconnectedWorkerIsPreemptedAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -149,7 +149,7 @@ func TestAWorkerThatIsAwayAtTheDeadlineHearsOfItWhenItIsBack(t *testing.T) {
 	d.wantSent("leave w")
 }
 
-func TestADeadlineOutlivesTheServer(t *testing.T) {
+func TestDeadlineSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	for _, away := range []muster.Duration{0, 3 * minute} { // the deadline comes after the restart, or while the server is down
 		d := newEnv(t)
@@ -169,7 +169,7 @@ func TestADeadlineOutlivesTheServer(t *testing.T) {
 	}
 }
 
-func TestADeadlineThatHasPassedIsKnownAgainAfterARestart(t *testing.T) {
+func TestPassedDeadlineAppliesAfterARestart(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -183,7 +183,7 @@ func TestADeadlineThatHasPassedIsKnownAgainAfterARestart(t *testing.T) {
 	d.wantSent("stop w 1.0#1 cancelled")
 }
 
-func TestOrdersTakeEachOthersPlace(t *testing.T) {
+func TestPauseAndDrainReplaceEachOther(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -215,7 +215,7 @@ func TestOrdersTakeEachOthersPlace(t *testing.T) {
 	d.refuse(muster.Conflict, sched.Pause{Worker: w, On: true, Until: soon})
 }
 
-func TestACancelledTaskOfAClearedWorkerEndsAsCancelled(t *testing.T) {
+func TestCancelledTaskOfADrainedWorkerEndsAsCancelled(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -229,7 +229,7 @@ func TestACancelledTaskOfAClearedWorkerEndsAsCancelled(t *testing.T) {
 	d.wantTask(job, 0, muster.Cancelled, muster.CancelledByUser)
 }
 
-func TestASavedCheckpointGoesWithTheNextAttempt(t *testing.T) {
+func TestNextAttemptGetsTheSavedCheckpoint(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -254,7 +254,7 @@ func TestASavedCheckpointGoesWithTheNextAttempt(t *testing.T) {
 	}
 }
 
-// withGPUs gives a worker two devices, the first of which is quarantined for that reason.
+// withGPUs adds two devices to a worker, the first of which is quarantined for that reason.
 func withGPUs(why string) func(*muster.Worker) {
 	return func(w *muster.Worker) {
 		w.Resources.GPUs = []muster.GPU{
@@ -273,7 +273,7 @@ func offered(w muster.Worker) sched.Offered {
 	return sched.Offered{Worker: w.ID, Tags: w.Tags, Kinds: w.Kinds, Resources: w.Resources}
 }
 
-func TestAnOfferQuarantinesAndReleasesADevice(t *testing.T) {
+func TestOfferQuarantinesAndReleasesADevice(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w", withGPUs(""))
@@ -297,7 +297,7 @@ func TestAnOfferQuarantinesAndReleasesADevice(t *testing.T) {
 	}
 }
 
-func TestAnOfferIsRefusedWhereAHelloWouldBe(t *testing.T) {
+func TestInvalidOfferIsRefusedLikeAHello(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -306,11 +306,11 @@ func TestAnOfferIsRefusedWhereAHelloWouldBe(t *testing.T) {
 	d.do(sched.Disconnected{Worker: w})
 	d.refuse(muster.Conflict, offered(offer("w", slots(7))))
 	if got := d.worker(w).Resources; got.Slots != 2 {
-		t.Fatalf("a refused offer was taken: %+v", got)
+		t.Fatalf("a refused offer was applied: %+v", got)
 	}
 }
 
-func TestAnOfferThatSaysNothingNewWritesNothing(t *testing.T) {
+func TestUnchangedOfferWritesNothing(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("w", withGPUs("hot"))
@@ -320,7 +320,7 @@ func TestAnOfferThatSaysNothingNewWritesNothing(t *testing.T) {
 	}
 }
 
-func TestHealReachesAConnectedWorkerOnly(t *testing.T) {
+func TestHealRequiresAConnectedWorker(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w", withGPUs("xid 79"))
@@ -335,7 +335,7 @@ func TestHealReachesAConnectedWorkerOnly(t *testing.T) {
 	d.refuse(muster.Conflict, sched.Heal{Worker: w})
 }
 
-func TestAWorkerShowsWhyItTakesNothing(t *testing.T) {
+func TestWorkerShowsWhyItTakesNoTasks(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w", func(w *muster.Worker) { w.Address = "10.0.0.7" })
@@ -352,11 +352,11 @@ func TestAWorkerShowsWhyItTakesNothing(t *testing.T) {
 	}
 	d.do(sched.Disconnected{Worker: w})
 	if got := d.worker(w); got.Constrained != "" {
-		t.Fatalf("while unreachable, it says %q", got.Constrained)
+		t.Fatalf("while unreachable: got %q", got.Constrained)
 	}
 }
 
-func TestWhatAWorkerHoldsIsListed(t *testing.T) {
+func TestWorkerAttemptsAreListed(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w", slots(200))

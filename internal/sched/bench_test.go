@@ -80,9 +80,9 @@ func assigned(fx sched.Effects) []sched.Assign {
 	return list
 }
 
-// BenchmarkLife measures what a no-op task costs from queued to succeeded, in
+// BenchmarkTaskLifecycle measures what a no-op task costs from queued to succeeded, in
 // batches as the engine makes them.
-func BenchmarkLife(b *testing.B) {
+func BenchmarkTaskLifecycle(b *testing.B) {
 	s := sched.New(sched.Config{})
 	joinMany(b, s, 1, 64)
 	done := 0
@@ -202,7 +202,7 @@ func BenchmarkExplain(b *testing.B) {
 	}
 }
 
-// heartbeat returns a scheduler with a worker that holds so many tasks, and its heartbeat that lists all of them.
+// heartbeat returns a scheduler with a worker that has this number of tasks, and its heartbeat with all of them.
 func heartbeat(tb testing.TB, held int) (*sched.State, sched.Renewed) {
 	tb.Helper()
 	s := sched.New(sched.Config{})
@@ -226,8 +226,8 @@ func BenchmarkHeartbeat(b *testing.B) {
 	}
 }
 
-// TestAHeartbeatThatListsAllIsCheap checks that nothing is copied, sorted or indexed for it.
-func TestAHeartbeatThatListsAllIsCheap(t *testing.T) {
+// TestFullHeartbeatIsCheap checks that nothing is copied, sorted or indexed for it.
+func TestFullHeartbeatIsCheap(t *testing.T) {
 	s, renewed := heartbeat(t, 1000)
 	if n := testing.AllocsPerRun(100, func() { apply(t, s, 1, renewed) }); n > 5 {
 		t.Errorf("it makes %.0f allocations", n)

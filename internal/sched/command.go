@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/dag"
 )
 
 // Effects is what the scheduler decided: rows to commit and, after the commit,
@@ -77,11 +76,11 @@ type Assign struct {
 	Group   int
 	Element int // position in the group, from 0
 	Grant   muster.Grant
-	Spec    *muster.TaskSpec // the group's; ${index} and ${matrix…} are not bound yet
-	Inputs  []dag.InputFile  // artifacts for the task's folder
+	Spec    *muster.TaskSpec   // the group's; ${index} and ${matrix…} are not bound yet
+	Inputs  []muster.InputFile // artifacts for the task's folder
 
-	Checkpoint string      // tree that an earlier attempt saved, or ""
-	Gang       *Membership // of a member of a gang
+	Checkpoint string             // tree that an earlier attempt saved, or ""
+	Gang       *muster.Membership // of a member of a gang
 
 	QueuedAt, At muster.Time // when the task was queued and assigned, for metrics
 }

@@ -3,7 +3,6 @@ package sched
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -247,19 +246,6 @@ func truncateMessage(message string) string {
 		return message
 	}
 	return strings.ToValidUTF8(message[:limit], "") + "…"
-}
-
-// checkProgress returns an Invalid error for values out of range.
-func checkProgress(p *muster.Progress) error {
-	if p.Progress != nil && (math.IsNaN(*p.Progress) || *p.Progress < 0 || *p.Progress > 1) {
-		return muster.Errorf(muster.Invalid, "progress %g of attempt %s is not between 0 and 1", *p.Progress, p.Attempt)
-	}
-	for name, v := range p.Metrics {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return muster.Errorf(muster.Invalid, "metric %q of attempt %s is not a finite number", name, p.Attempt)
-		}
-	}
-	return nil
 }
 
 // historyRow returns the history row of a task's current attempt, which ended with e.

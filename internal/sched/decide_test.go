@@ -13,8 +13,8 @@ var outcomes = []muster.Outcome{
 	muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled, muster.AttemptRejected, muster.AttemptLost,
 }
 
-// TestEveryVerdictIsAMoveThatTheTableAllows draws any ending of any held task.
-func TestEveryVerdictIsAMoveThatTheTableAllows(t *testing.T) {
+// TestEveryDecisionIsALegalTransition draws any ending of any held task.
+func TestEveryDecisionIsALegalTransition(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		code := rapid.IntRange(0, 3).Draw(t, "code")
@@ -61,7 +61,7 @@ func TestEveryVerdictIsAMoveThatTheTableAllows(t *testing.T) {
 	})
 }
 
-func TestPausesOfTasksThatFailTogetherDiffer(t *testing.T) {
+func TestBackoffHasJitter(t *testing.T) {
 	t.Parallel()
 	spec := muster.TaskSpec{Retries: muster.Retries{Max: 1, Backoff: muster.Duration(100 * time.Second)}}
 	pauses := map[muster.Duration]bool{}
@@ -77,7 +77,7 @@ func TestPausesOfTasksThatFailTogetherDiffer(t *testing.T) {
 	}
 }
 
-func TestToMakeRoomCostsNothingAndAFaultyDeviceACrash(t *testing.T) {
+func TestPreemptionIsFreeAndFaultyDeviceCountsAsCrash(t *testing.T) {
 	t.Parallel()
 	task := muster.Task{ID: muster.TaskID{Job: 1}, Attempt: 3, State: muster.Running, Crashes: 5}
 	for _, outcome := range []muster.Outcome{muster.AttemptFailed, muster.AttemptCancelled, muster.AttemptLost} {

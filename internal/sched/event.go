@@ -128,7 +128,7 @@ type Started struct {
 	At      muster.Time
 }
 
-// Progressed updates progress, step and metrics.
+// Progressed updates progress, step and metrics, whose values are in range: package link refuses others.
 type Progressed struct {
 	Worker   muster.WorkerID
 	Progress muster.Progress

@@ -148,9 +148,9 @@ func (s *State) evaluate(x *muster.Explanation, now muster.Time, q explainQuery)
 	switch len(reserved) {
 	case 0:
 	case 1:
-		x.Summary += "; worker " + reserved[0] + " is kept free for it"
+		x.Summary += "; worker " + reserved[0] + " is reserved for it"
 	default:
-		x.Summary += fmt.Sprintf("; %d workers are kept free for it", len(reserved))
+		x.Summary += fmt.Sprintf("; %d workers are reserved for it", len(reserved))
 	}
 	x.Nearest = placement.Nearest(evals)
 	if q.notBefore > now {

@@ -10,7 +10,7 @@ import (
 
 func withEnv(t *muster.TaskSpec) { t.Env = map[string]string{"A": "1"} }
 
-// on checks that a task is given to a worker.
+// on checks that a task is assigned to a worker.
 func (d *env) on(w muster.WorkerID, job muster.JobID, num int) {
 	d.t.Helper()
 	if t := d.task(job, num); t.Worker != w || t.State != muster.Assigned {
@@ -18,9 +18,9 @@ func (d *env) on(w muster.WorkerID, job muster.JobID, num int) {
 	}
 }
 
-// TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt checks this for tasks that were queued
+// TestWorkerWithoutAFeatureGetsNoTasksThatUseIt checks this for tasks that were queued
 // before anybody lacked it, too, and after a restart.
-func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
+func TestWorkerWithoutAFeatureGetsNoTasksThatUseIt(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	plain := d.submit(stage("a"))
@@ -52,8 +52,8 @@ func TestAWorkerThatLacksAFeatureIsGivenNothingThatUsesIt(t *testing.T) {
 	d.on(foreign, retried, 0)
 }
 
-// TestAWorkerOfOneProjectTakesNoTasksOfOthers checks this for tasks that were queued before, too.
-func TestAWorkerOfOneProjectTakesNoTasksOfOthers(t *testing.T) {
+// TestWorkerOfOneProjectGetsNoTasksOfOthers checks this for tasks that were queued before, too.
+func TestWorkerOfOneProjectGetsNoTasksOfOthers(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	red, blue := d.submitAs("red", 50, stage("a")), d.submitAs("blue", 50, stage("a"))
@@ -70,8 +70,8 @@ func TestAWorkerOfOneProjectTakesNoTasksOfOthers(t *testing.T) {
 	d.on(d.join("any"), red, 0)
 }
 
-// TestMaxTasksHoldsForTasksWithAndWithoutCPUs gives a worker as many tasks as it takes, not as many as it has cpus.
-func TestMaxTasksHoldsForTasksWithAndWithoutCPUs(t *testing.T) {
+// TestMaxTasksCountsTasksWithAndWithoutCPUs checks that max_tasks limits a worker with more cpus.
+func TestMaxTasksCountsTasksWithAndWithoutCPUs(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	one := d.submit(stage("a", func(t *muster.TaskSpec) { t.Resources.CPUs = 1 }))
@@ -85,8 +85,8 @@ func TestMaxTasksHoldsForTasksWithAndWithoutCPUs(t *testing.T) {
 	}
 }
 
-// TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns checks that the missing features are shown.
-func TestExplainSaysWhatAWorkerCannotDoWhileATaskRuns(t *testing.T) {
+// TestExplainListsMissingFeaturesOfARunningTask checks that the missing features are shown.
+func TestExplainListsMissingFeaturesOfARunningTask(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	job := d.submit(stage("a"))

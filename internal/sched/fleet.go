@@ -132,8 +132,8 @@ func (p *FleetSnapshot) Sums() (s Sums) {
 		if w.Running > 0 {
 			s.Cost += w.Price
 		}
-		s.Capacity.add(w.capacity())
-		s.Reserved.add(w.Reserved)
+		s.Capacity.Add(w.capacity())
+		s.Reserved.Add(w.Reserved)
 		u := w.Used()
 		s.Used.CPUs += u.CPUs
 		s.Used.Memory += u.Memory
@@ -144,7 +144,8 @@ func (p *FleetSnapshot) Sums() (s Sums) {
 	return s
 }
 
-func (a *Resources) add(b Resources) {
+// Add adds b to a.
+func (a *Resources) Add(b Resources) {
 	a.Slots += b.Slots
 	a.CPUs += b.CPUs
 	a.Memory += b.Memory

@@ -14,7 +14,7 @@ func slots(n int) func(*muster.Worker) {
 	return func(w *muster.Worker) { w.Resources.Slots = n }
 }
 
-func TestQueueGoesByPriorityThenAge(t *testing.T) {
+func TestQueueOrderIsPriorityThenAge(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	old := d.submitAs("p", 50, stage("a"))
@@ -28,7 +28,7 @@ func TestQueueGoesByPriorityThenAge(t *testing.T) {
 	}
 }
 
-func TestProjectsShareTheFleet(t *testing.T) {
+func TestProjectsShareTheFleetFairly(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	a := d.submitAs("a", 50, stage("x*100"))
@@ -37,11 +37,11 @@ func TestProjectsShareTheFleet(t *testing.T) {
 	d.join("w", slots(12))
 	held := func(id muster.JobID) int64 { return d.store.groups[id][0].Counts[muster.Assigned] }
 	if held(a) != 5 || held(b) != 5 || held(c) != 2 {
-		t.Fatalf("they hold %d, %d and %d", held(a), held(b), held(c))
+		t.Fatalf("they have %d, %d and %d", held(a), held(b), held(c))
 	}
 }
 
-func TestSharesAreOfTheDominantResource(t *testing.T) {
+func TestSharesUseTheDominantResource(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	// a's tasks take a quarter of the memory each, b's an eighth of the cpus.
@@ -50,7 +50,7 @@ func TestSharesAreOfTheDominantResource(t *testing.T) {
 	d.join("w")
 	held := func(id muster.JobID) int64 { return d.store.groups[id][0].Counts[muster.Assigned] }
 	if held(a) != 4 || held(b) != 7 {
-		t.Fatalf("they hold %d and %d", held(a), held(b))
+		t.Fatalf("they have %d and %d", held(a), held(b))
 	}
 }
 
@@ -76,7 +76,7 @@ func TestTasksSpreadOverWorkers(t *testing.T) {
 	d.wantSent("assign w1 1.0#1", "assign w2 1.1#1", "assign w1 1.2#1", "assign w2 1.3#1")
 }
 
-func TestSteering(t *testing.T) {
+func TestPauseResumeDrain(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -115,7 +115,7 @@ func TestSteering(t *testing.T) {
 	d.refuse(muster.NotFound, sched.Pause{Worker: w, On: true})
 }
 
-func TestWorkerThatLeavesGivesBackItsTasks(t *testing.T) {
+func TestWorkerThatLeavesReturnsItsTasks(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -130,7 +130,7 @@ func TestWorkerThatLeavesGivesBackItsTasks(t *testing.T) {
 	}
 }
 
-func TestWorkerThatStaysAwayIsGone(t *testing.T) {
+func TestUnreachableWorkerIsRemoved(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -149,7 +149,7 @@ func TestWorkerThatStaysAwayIsGone(t *testing.T) {
 	}
 }
 
-func TestWorkersAreShownWithWhatIsFree(t *testing.T) {
+func TestWorkersShowFreeResources(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -161,7 +161,7 @@ func TestWorkersAreShownWithWhatIsFree(t *testing.T) {
 	}
 }
 
-func TestUnsoundWorkersAreRefused(t *testing.T) {
+func TestInvalidWorkersAreRefused(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	for name, change := range map[string]func(*muster.Worker){
@@ -179,7 +179,7 @@ func TestUnsoundWorkersAreRefused(t *testing.T) {
 	}
 }
 
-func TestReportsOfStrangersAreNotKept(t *testing.T) {
+func TestReportsOfUnknownAttemptsAreDropped(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -245,7 +245,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestExplainTellsPlaceAndStart(t *testing.T) {
+func TestExplainShowsPositionAndStart(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("w", slots(2))
@@ -270,7 +270,7 @@ func TestExplainTellsPlaceAndStart(t *testing.T) {
 	}
 }
 
-func TestExplainPassesOverWorkersThatLeft(t *testing.T) {
+func TestExplainSkipsWorkersThatLeft(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("here")
@@ -297,7 +297,7 @@ func TestExplainListsTheNearestWorkersFirst(t *testing.T) {
 	}
 }
 
-func TestPlanSaysWhereEachStageWouldRun(t *testing.T) {
+func TestPlanShowsPlacementOfEachStage(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("w")
@@ -312,6 +312,6 @@ func TestPlanSaysWhereEachStageWouldRun(t *testing.T) {
 	}
 	d.flush()
 	if !d.last.Rows.Empty() {
-		t.Fatal("a plan left a trace")
+		t.Fatal("a plan changed the state")
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// TestPicture brings a fleet to where each kind of fact has something to show.
-func TestPicture(t *testing.T) {
+// TestFleetSnapshot brings a fleet to where each kind of fact has something to show.
+func TestFleetSnapshot(t *testing.T) {
 	t.Parallel()
 	s := sched.New(sched.Config{})
 	gpus := []muster.GPU{{UUID: "a", Memory: 40, Vendor: "nvidia"}, {UUID: "b", Memory: 20, Vendor: "nvidia"}}
@@ -67,10 +67,10 @@ func TestPicture(t *testing.T) {
 	}
 	red := s.Workload(5_000, "red")
 	if red.Counts != (muster.Counts{muster.Queued: 4, muster.Running: 3}) || red.Oldest == nil || red.Oldest.Task.Job != 4 {
-		t.Errorf("the work of one project: %+v, %+v", red, red.Oldest)
+		t.Errorf("the usage of one project: %+v, %+v", red, red.Oldest)
 	}
 	if none := s.Workload(5_000, "green"); none != (sched.Workload{}) {
-		t.Errorf("the work of a project without jobs: %+v", none)
+		t.Errorf("the usage of a project without jobs: %+v", none)
 	}
 }
 
@@ -188,8 +188,8 @@ func TestUsageOfJobsIsSummed(t *testing.T) {
 	}
 }
 
-// BenchmarkPicture is what the engine spends on the view of 2,000 workers with 8 devices and 64 tasks each, beside 1,000,000 tasks.
-func BenchmarkPicture(b *testing.B) {
+// BenchmarkFleetSnapshot measures the engine's time for a snapshot of 2,000 workers with 8 devices and 64 tasks each, and 1,000,000 tasks.
+func BenchmarkFleetSnapshot(b *testing.B) {
 	s := sched.New(sched.Config{})
 	var gpus []muster.GPU
 	for i := range 8 {

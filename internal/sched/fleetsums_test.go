@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestTallyCountsTheLastMinute checks that the counts are the sum of all moves, and that a rate is what happened in the last 60
-// seconds, up to what lies within five seconds of its beginning.
+// TestTallyCountsTheLastMinute checks that the counts are the sum of all moves, and that a rate counts the last 60 seconds, with an error of
+// at most five seconds.
 func TestTallyCountsTheLastMinute(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -54,7 +54,7 @@ func (s *State) placeGang(now muster.Time, g *group) queue.Outcome {
 	}
 	first := g.tasks[0].attempt()
 	first.N++
-	membership := Membership{Size: g.row.Size, Master: pickMaster(fits), Port: masterPort(first)}
+	membership := muster.Membership{Size: g.row.Size, Master: pickMaster(fits), Port: masterPort(first)}
 	for _, r := range fits {
 		i, _ := s.find(r.Usage.Worker.ID)
 		for range r.Members {
@@ -231,14 +231,6 @@ func isLoss(e *attemptEnd) bool {
 // gangFailMessage returns why the others are stopped.
 func gangFailMessage(t *muster.Task, rank int, e *attemptEnd) string {
 	return fmt.Sprintf("member %s (rank %d) of its gang ended: %s", t.ID, rank, cmp.Or(e.message, string(e.reason), string(e.outcome)))
-}
-
-// Membership is a member's rank in its gang.
-type Membership struct {
-	Rank   int
-	Size   int
-	Master string // address of rank 0
-	Port   int    // on which rank 0 listens
 }
 
 // The range of ports on which masters listen.

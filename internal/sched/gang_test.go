@@ -66,7 +66,7 @@ func withAddress(address string) func(*muster.Worker) {
 	return func(w *muster.Worker) { w.Address = address }
 }
 
-func TestAGangStartsAtOnceOrNotAtAll(t *testing.T) {
+func TestGangStartsTogetherOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("a", withAddress("127.0.0.1"))
@@ -103,7 +103,7 @@ func TestAGangStartsAtOnceOrNotAtAll(t *testing.T) {
 	}
 }
 
-func TestAGangOnOneWorkerMeetsOnLoopback(t *testing.T) {
+func TestGangOnOneWorkerUsesLoopback(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("small", withAddress("10.0.0.1"))
@@ -117,7 +117,7 @@ func TestAGangOnOneWorkerMeetsOnLoopback(t *testing.T) {
 	}
 }
 
-func TestAGangOfGPUsIsOfOneModel(t *testing.T) {
+func TestGangPrefersOneGPUModel(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	gpus := func(vendor string, models ...string) func(*muster.Worker) {
@@ -144,7 +144,7 @@ func TestAGangOfGPUsIsOfOneModel(t *testing.T) {
 	again := d.submit(stage("again", members(4), need))
 	for i := range 4 {
 		if w := d.task(again, i).Worker; w != "h" && w != "i" {
-			t.Errorf("rank %d is on %s, though there are four H100", i, w)
+			t.Errorf("rank %d is on %s, although there are four H100", i, w)
 		}
 	}
 }
@@ -206,7 +206,7 @@ func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 	}
 }
 
-func TestADoneMemberEndsWithItsGang(t *testing.T) {
+func TestSucceededMemberEndsWithItsGang(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
 	d.finish(job, 0, muster.AttemptSucceeded)
@@ -216,7 +216,7 @@ func TestADoneMemberEndsWithItsGang(t *testing.T) {
 	}
 	for _, w := range d.s.Workers(d.now) {
 		if w.ID == "a" && (w.Running != 1 || w.Free.Slots != 1) {
-			t.Errorf("worker a holds %d, has %d slots free", w.Running, w.Free.Slots)
+			t.Errorf("worker a has %d attempts and %d free slots", w.Running, w.Free.Slots)
 		}
 	}
 	d.finish(job, 1, muster.AttemptFailed, withReason(muster.ExitCode))
@@ -228,7 +228,7 @@ func TestADoneMemberEndsWithItsGang(t *testing.T) {
 	d.wantTask(job, 2, muster.Cancelled, muster.GangMember)
 }
 
-func TestALostWorkerRestartsTheGang(t *testing.T) {
+func TestLostWorkerRestartsTheGang(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
 	d.do(sched.ShutDown{Worker: "a"}) // which has ranks 0 and 1
@@ -253,9 +253,9 @@ func TestALostWorkerRestartsTheGang(t *testing.T) {
 	}
 }
 
-// TestOthersDieOfALostMember loses a machine, and with it the connections of the other
+// TestFailuresAfterALostMemberAreInfrastructure loses a machine, and with it the connections of the other
 // members to those on it.
-func TestOthersDieOfALostMember(t *testing.T) {
+func TestFailuresAfterALostMemberAreInfrastructure(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
 	d.do(sched.Disconnected{Worker: "b"})
@@ -275,7 +275,7 @@ func TestOthersDieOfALostMember(t *testing.T) {
 	}
 }
 
-func TestAGangMayEndWithItsFirstLoss(t *testing.T) {
+func TestGangEndsOnLoss(t *testing.T) {
 	t.Parallel()
 	d, job := started(t, retries(5), onLossEnd)
 	d.do(sched.Disconnected{Worker: "b"})
@@ -289,7 +289,7 @@ func TestAGangMayEndWithItsFirstLoss(t *testing.T) {
 	d.wantStates(job, muster.Cancelled, muster.Cancelled, muster.Failed)
 }
 
-func TestARejectionTakesAllBack(t *testing.T) {
+func TestRejectionRequeuesTheGang(t *testing.T) {
 	t.Parallel()
 	for _, loss := range []func(*muster.TaskSpec){func(*muster.TaskSpec) {}, onLossEnd} {
 		d := newEnv(t)
@@ -319,7 +319,7 @@ func TestARejectionTakesAllBack(t *testing.T) {
 	}
 }
 
-func TestToCancelOneIsToCancelTheGang(t *testing.T) {
+func TestCancelOfAMemberCancelsTheGang(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
 	d.finish(job, 1, muster.AttemptSucceeded)
@@ -353,7 +353,7 @@ func (d *env) retryOf(job muster.JobID, num int) sched.Retry {
 	return d.store.retry(job, []muster.Span{{First: num, Last: num}})
 }
 
-func TestToRetryOneIsToRetryTheGang(t *testing.T) {
+func TestRetryOfAMemberRetriesTheGang(t *testing.T) {
 	t.Parallel()
 	d, job := started(t)
 	d.finish(job, 2, muster.AttemptFailed, withReason(muster.ExitCode))
@@ -371,7 +371,7 @@ func TestToRetryOneIsToRetryTheGang(t *testing.T) {
 	d.wantStates(job, muster.Queued, muster.Queued, muster.Queued, muster.Queued)
 }
 
-func TestADrainPreemptsTheWholeGang(t *testing.T) {
+func TestDrainPreemptsTheWholeGang(t *testing.T) {
 	t.Parallel()
 	for _, loss := range []func(*muster.TaskSpec){func(*muster.TaskSpec) {}, onLossEnd} {
 		d, job := started(t, loss)
@@ -403,7 +403,7 @@ func TestADrainPreemptsTheWholeGang(t *testing.T) {
 	}
 }
 
-func TestAGangWaitsForItsStageAndItsTime(t *testing.T) {
+func TestGangWaitsForItsStageAndBackoff(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("a")
@@ -427,7 +427,7 @@ func TestAGangWaitsForItsStageAndItsTime(t *testing.T) {
 	}
 }
 
-func TestExplainSaysWhatAGangLacks(t *testing.T) {
+func TestExplainShowsWhatAGangNeeds(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("a")
@@ -456,9 +456,9 @@ func TestExplainSaysWhatAGangLacks(t *testing.T) {
 	}
 }
 
-// TestAGangDoesNotStarve has small tasks take all room that becomes free, until as many
-// workers are reserved as the gang needs, which is all of them.
-func TestAGangDoesNotStarve(t *testing.T) {
+// TestGangDoesNotStarve has small tasks that take all free resources, until as many workers are reserved as the gang needs, which is all of
+// them.
+func TestGangDoesNotStarve(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	for _, w := range []string{"a", "b", "c", "d"} {
@@ -487,7 +487,7 @@ func TestAGangDoesNotStarve(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasSuffix(x.Summary, "; 4 workers are kept free for it") {
+		if strings.HasSuffix(x.Summary, "; 4 workers are reserved for it") {
 			kept++
 		}
 		if ended == 0 && kept == 0 {

@@ -27,7 +27,7 @@ func (d *env) health(w muster.WorkerID) *muster.WorkerHealth {
 
 // A worker on which attempts fail gets tasks only if no other fits, and then none for a
 // while; this is shown, explained and published.
-func TestAWorkerThatFailsAttemptsIsAvoided(t *testing.T) {
+func TestFailingWorkerIsAvoided(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	bad := d.join("bad", slots(8))
@@ -101,7 +101,7 @@ func TestAvoidanceIsPublishedAndEndsByAnAdministrator(t *testing.T) {
 
 // Failures that the stage may cause do not count against the worker until a task of the
 // stage has succeeded.
-func TestWhatATaskAsksForIsNoFaultOfWorkers(t *testing.T) {
+func TestTaskErrorsDoNotAffectWorkerHealth(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("w", slots(8))
@@ -174,7 +174,7 @@ func TestCrashLimitCountsWorkers(t *testing.T) {
 					d.do(sched.Renewed{Worker: "busy"})
 				}
 				if got := d.task(job, 0); got.Worker != "busy" {
-					t.Fatalf("once the other one has room the task is %s on %q", got.State, got.Worker)
+					t.Fatalf("when the other worker is free, the task is %s on %q", got.State, got.Worker)
 				}
 			}
 		})

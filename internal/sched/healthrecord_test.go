@@ -63,7 +63,7 @@ func TestPausesGrowWhileTrialsFail(t *testing.T) {
 	}
 }
 
-func TestATrialThatSucceedsOpensTheWorker(t *testing.T) {
+func TestSuccessfulTrialRestoresTheWorker(t *testing.T) {
 	t.Parallel()
 	r := paused(t)
 	now := begin.Add(minPause)
@@ -87,7 +87,7 @@ func TestATrialThatSucceedsOpensTheWorker(t *testing.T) {
 
 // A long task does not block the worker: once it has lasted clearly longer than the failed
 // ones, the trial is passed.
-func TestATrialThatLastsIsPassed(t *testing.T) {
+func TestLongTrialCountsAsSuccess(t *testing.T) {
 	t.Parallel()
 	r := &healthRecord{}
 	now := begin.Add(20 * second)
@@ -117,7 +117,7 @@ func TestAttemptsLostTogetherAreOneFailure(t *testing.T) {
 		r.recordFailure(begin, healthFailure{attempt: attempt(n), assigned: begin - 1000, reason: muster.WorkerRestarted})
 	}
 	if h := r.summary(begin); r.avoidReason(begin) != "" || h == nil || h.Score != 0.5 || h.Reason != muster.WorkerRestarted {
-		t.Fatalf("closed for %q, shown as %+v", r.avoidReason(begin), h)
+		t.Fatalf("avoided because of %q, shown as %+v", r.avoidReason(begin), h)
 	}
 }
 
@@ -138,9 +138,9 @@ func TestTheScoreDecays(t *testing.T) {
 	}
 }
 
-// TestNeverClosedForGood checks that a worker is closed for no longer than MaxPause,
+// TestWorkersAreNeverExcludedForever checks that a worker is closed for no longer than MaxPause,
 // whatever happens, and that a healthy worker's record becomes empty.
-func TestNeverClosedForGood(t *testing.T) {
+func TestWorkersAreNeverExcludedForever(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		r, now, since := &healthRecord{}, begin, muster.Time(0)
@@ -196,7 +196,7 @@ func TestNeverClosedForGood(t *testing.T) {
 			r.advance(now)
 		}
 		if r.suspect() {
-			t.Fatal("suspect, and nothing will change that")
+			t.Fatal("the file remains suspect")
 		}
 	})
 }

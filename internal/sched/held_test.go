@@ -6,9 +6,9 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestAPreparedTaskSaysWhatIsDone checks that an assigned task shows the preparation of its runtime or image, which can
+// TestPreparingTaskReportsItsStep checks that an assigned task shows the preparation of its runtime or image, which can
 // take minutes.
-func TestAPreparedTaskSaysWhatIsDone(t *testing.T) {
+func TestPreparingTaskReportsItsStep(t *testing.T) {
 	for step, want := range map[string]string{
 		"": "offered to worker w1, which has not started it yet",
 		"runtime torch: compiling 3,575 of 10,059 files": "worker w1 is preparing it: runtime torch: compiling 3,575 of 10,059 files",

@@ -33,7 +33,7 @@ func TestOneTaskFromQueuedToSucceeded(t *testing.T) {
 
 // Artifacts that a task publishes while it runs are in its events, are kept if its attempt does not succeed, and are
 // replaced by what a success reports.
-func TestWhatATaskShowed(t *testing.T) {
+func TestLiveFilesOfATask(t *testing.T) {
 	t.Parallel()
 	preview, curve, model := muster.Artifact{Name: "live/a.png", SHA256: "1"}, muster.Artifact{Name: "live/b.png", SHA256: "2"}, muster.Artifact{Name: "model"}
 	with := func(list ...muster.Artifact) func(*muster.Report) {
@@ -78,7 +78,7 @@ func TestWhatATaskShowed(t *testing.T) {
 	}
 }
 
-func TestEachRowIsTakenOnceInItsLatestForm(t *testing.T) {
+func TestEachRowIsWrittenOnceInItsLatestState(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -97,7 +97,7 @@ func TestEachRowIsTakenOnceInItsLatestForm(t *testing.T) {
 	}
 	d.flush()
 	if !d.last.Rows.Empty() || len(d.last.Events)+len(d.last.Commands) > 0 {
-		t.Fatalf("what was taken is taken again: %+v", d.last)
+		t.Fatalf("rows were returned twice: %+v", d.last)
 	}
 }
 
@@ -171,7 +171,7 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 	d.wantTask(job, 0, muster.Failed, muster.ExitCode)
 }
 
-func TestCrashLimitEndsATaskThatTakesWorkersDown(t *testing.T) {
+func TestCrashLimitFailsATaskThatCrashesWorkers(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	job := d.submit(stage("a"))
@@ -186,7 +186,7 @@ func TestCrashLimitEndsATaskThatTakesWorkersDown(t *testing.T) {
 
 // A worker that shuts down returns its attempts, and one whose supervisor hung reports what it ended: both
 // are retried at once, also if the connection ends right after.
-func TestWhatAWorkerHandsBackIsTriedAgainAtOnce(t *testing.T) {
+func TestReturnedTasksAreRetriedAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		reported muster.Reason
@@ -222,7 +222,7 @@ func TestWhatAWorkerHandsBackIsTriedAgainAtOnce(t *testing.T) {
 
 // A worker that is not ready gets no tasks, and gets those that it rejected for that reason as soon as it
 // is ready.
-func TestAWorkerThatIsNotReady(t *testing.T) {
+func TestUnreadyWorkerGetsNoTasks(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	job := d.submit(stage("a"))
@@ -244,11 +244,11 @@ func TestAWorkerThatIsNotReady(t *testing.T) {
 		d.do(sched.Rejected{Worker: "w", Attempt: d.attempt(job, 0), Message: "hot", Constrained: true})
 	}
 	if got := d.task(job, 0); got.Crashes != 1 || got.NotBefore == 0 {
-		t.Fatalf("a worker that rejects for ever is asked without a pause: %+v", got)
+		t.Fatalf("a worker that always rejects gets offers without a pause: %+v", got)
 	}
 }
 
-func TestRejectedTaskGoesElsewhere(t *testing.T) {
+func TestRejectedTaskIsPlacedOnAnotherWorker(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("w1")
@@ -277,9 +277,9 @@ func TestRejectedTaskGoesElsewhere(t *testing.T) {
 	}
 }
 
-// TestWhatFailsForWhatAWorkerLacksIsTriedElsewhere has a worker lose its container engine: others
-// are tried first, though that worker would be the best, and it itself if there is no other.
-func TestWhatFailsForWhatAWorkerLacksIsTriedElsewhere(t *testing.T) {
+// TestFailureOfAWorkerIsRetriedOnAnother has a worker that loses its container engine: other workers are tried first, although this one would
+// be the best, and this one is used if there is no other.
+func TestFailureOfAWorkerIsRetriedOnAnother(t *testing.T) {
 	t.Parallel()
 	for _, reason := range []muster.Reason{muster.EngineFailed, muster.ImagePull} {
 		d := newEnv(t)
@@ -315,7 +315,7 @@ func TestWhatFailsForWhatAWorkerLacksIsTriedElsewhere(t *testing.T) {
 	}
 }
 
-func TestLeaseOfAWorkerThatIsAway(t *testing.T) {
+func TestLeaseOfUnreachableWorker(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		then   string
@@ -349,7 +349,7 @@ func TestLeaseOfAWorkerThatIsAway(t *testing.T) {
 	}
 }
 
-func TestFrozenWorkerThaws(t *testing.T) {
+func TestFrozenWorkerResumes(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -368,7 +368,7 @@ func TestFrozenWorkerThaws(t *testing.T) {
 	d.wantSent("stop w 1.0#1 lost", "assign w 1.0#2")
 }
 
-func TestWorkerThatComesBackWithoutItsTask(t *testing.T) {
+func TestWorkerReconnectsWithoutItsTask(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -383,7 +383,7 @@ func TestWorkerThatComesBackWithoutItsTask(t *testing.T) {
 	}
 }
 
-func TestWorkerThatForgets(t *testing.T) {
+func TestHeartbeatWithoutTheTaskLosesIt(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	w := d.join("w")
@@ -401,7 +401,7 @@ func TestWorkerThatForgets(t *testing.T) {
 	d.wantTask(job, 0, muster.Queued, muster.WorkerRestarted)
 }
 
-func TestQueueTimeoutEndsTheRestInOneStep(t *testing.T) {
+func TestQueueTimeoutEndsUnstartedElementsInOneStep(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	job := d.submit(stage("a*1000000", func(s *muster.TaskSpec) { s.QueueTimeout = 60 * second }))
@@ -416,7 +416,7 @@ func TestQueueTimeoutEndsTheRestInOneStep(t *testing.T) {
 	}
 }
 
-func TestSubmitOfAMillionMakesTwoRows(t *testing.T) {
+func TestSubmitOfAMillionWritesTwoRows(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	job := d.submit(stage("a*1000000"))

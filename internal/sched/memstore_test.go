@@ -126,7 +126,7 @@ func (m *memStore) rows(id muster.JobID) []muster.Task {
 	return list
 }
 
-// allTasks returns all tasks of a job; those without rows are made up.
+// allTasks returns all tasks of a job; those without rows are generated.
 func (m *memStore) allTasks(id muster.JobID) []muster.Task {
 	var list []muster.Task
 	for _, g := range m.groupsOf(id) {

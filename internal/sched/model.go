@@ -35,7 +35,7 @@ type group struct {
 	outOfOrder int           // tasks at or after the cursor
 	item       queue.Item    // the queue item of the unmaterialized elements
 	timer      queue.Timer
-	inputs     []dag.InputFile // set when the group becomes ready
+	inputs     []muster.InputFile // set when the group becomes ready
 	dirty      bool
 	touched    bool         // its dependents must be checked at the next propagate
 	shape      *queue.Shape // of its tasks, once one of them was queued; the queue may evict it

@@ -110,7 +110,7 @@ func (s *State) placeItem(now muster.Time, it *queue.Item) queue.Outcome {
 
 // assign starts a new attempt of t, which needs n, on w. membership is nil except for
 // a gang's member.
-func (s *State) assign(now muster.Time, t *task, w *worker, n *placement.Need, membership *Membership) {
+func (s *State) assign(now muster.Time, t *task, w *worker, n *placement.Need, membership *muster.Membership) {
 	g := t.group
 	grant := w.Usage.Grant(n)
 	t.row.Attempt = w.unused(t.row.ID, t.row.Attempt+1)

@@ -17,9 +17,8 @@ import (
 
 const second = muster.Duration(time.Second)
 
-// twinEnv drives two schedulers with the same events, and checks after each that
-// they decide the same, that their invariants stand, and that the committed rows
-// make the same state.
+// twinEnv applies the same events to two schedulers, and checks after each that they decide the same, that their invariants hold, and that the
+// committed rows result in the same state.
 type twinEnv struct {
 	t        *rapid.T
 	now      muster.Time
@@ -92,7 +91,7 @@ func (w *twinEnv) check() {
 	}
 }
 
-// checkPlaced checks that after a Place no task is left that a worker could run now.
+// checkPlaced checks that after a Place no task remains queued that a worker could run now.
 func (w *twinEnv) checkPlaced(x muster.Explanation) {
 	if x.State == muster.Queued && x.NotUntil == 0 && strings.HasPrefix(x.Summary, "can start now") {
 		w.t.Fatalf("task %s was not placed, although it fits: %+v", x.Task, x)

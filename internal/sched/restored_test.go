@@ -9,7 +9,7 @@ import (
 
 // Numbers of attempts that a worker still knows but the server does not, as after a restored backup, are not reused:
 // neither for a job nor, on that worker, for an attempt.
-func TestNumbersOfALostTimeAreSkipped(t *testing.T) {
+func TestNumbersOfLostJobsAreSkipped(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	of := func(job muster.JobID, num, n int) muster.AttemptID {
@@ -27,7 +27,7 @@ func TestNumbersOfALostTimeAreSkipped(t *testing.T) {
 		t.Fatalf("the worker is sent %+v", d.commands)
 	}
 	if as, ok := d.commands[0].(sched.Assign); !ok || as.Attempt != of(known, 0, 3) {
-		t.Errorf("the worker that knows attempts 1 and 2 is given %+v", d.commands[0])
+		t.Errorf("the worker that knows attempts 1 and 2 gets %+v", d.commands[0])
 	}
 	// Once it knows nothing else, no more is skipped.
 	second := d.submit(stage("b"))

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/placement"
 )
 
@@ -339,8 +338,8 @@ func (s *State) Reconcile(w muster.WorkerID, held []muster.AttemptID) (keep, sto
 // BlobRefs lists the stored blobs that an attempt reads.
 type BlobRefs struct {
 	Attempt muster.AttemptID
-	Trees   []string        // hashes of trees; the attempt needs their files, too
-	Inputs  []dag.InputFile // of a stage: shared, not to be changed
+	Trees   []string           // hashes of trees; the attempt needs their files, too
+	Inputs  []muster.InputFile // of a stage: shared, not to be changed
 }
 
 // BlobRefs returns what the attempts of a worker need, including those just assigned.

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
 )
 
@@ -14,7 +13,7 @@ func result(text string) func(*muster.Report) {
 	return func(r *muster.Report) { r.Result = json.RawMessage(text) }
 }
 
-func TestStagesFollowEachOther(t *testing.T) {
+func TestStagesRunInOrder(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("w", func(w *muster.Worker) { w.Resources.Slots = 10 })
@@ -92,7 +91,7 @@ func TestResultsReachTheNextStage(t *testing.T) {
 		r.Artifacts = []muster.Artifact{{Name: "model.pt", Size: 7, SHA256: "abc"}}
 	})
 	a, ok := d.commands[0].(sched.Assign)
-	if !ok || a.Spec.Env["BASE"] != "0.97" || len(a.Inputs) != 1 || a.Inputs[0] != (dag.InputFile{Path: "model.pt", SHA256: "abc", Size: 7}) {
+	if !ok || a.Spec.Env["BASE"] != "0.97" || len(a.Inputs) != 1 || a.Inputs[0] != (muster.InputFile{Path: "model.pt", SHA256: "abc", Size: 7}) {
 		t.Fatalf("assigned %+v", d.commands)
 	}
 	// After a restart the inputs are known from the rows alone.
@@ -107,7 +106,7 @@ func TestResultsReachTheNextStage(t *testing.T) {
 	}
 }
 
-func TestWhatIsMissingFromAStageFailsTheNext(t *testing.T) {
+func TestMissingOutputFailsTheNextStage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -147,7 +146,7 @@ func TestSpecsThatCannotBeScheduledAreRefused(t *testing.T) {
 		}
 	}
 	if fx := d.s.Flush(); d.s.NextJob() != 1 || !fx.Rows.Empty() || len(fx.Events) > 0 {
-		t.Errorf("a refused submission left a trace: %+v", fx)
+		t.Errorf("a refused submission changed the state: %+v", fx)
 	}
 }
 

@@ -39,8 +39,8 @@ func (d *env) wantReserved(worker string, job muster.JobID, num int, want bool) 
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if got := strings.HasSuffix(x.Summary, "; worker "+worker+" is kept free for it"); got != want {
-		d.t.Fatalf("worker %s is kept for task %s: %t; %s", worker, x.Task, got, x.Summary)
+	if got := strings.HasSuffix(x.Summary, "; worker "+worker+" is reserved for it"); got != want {
+		d.t.Fatalf("worker %s is reserved for task %s: %t; %s", worker, x.Task, got, x.Summary)
 	}
 }
 
@@ -62,7 +62,7 @@ func (d *env) heartbeatAll(by muster.Duration) {
 	}
 }
 
-// workerReason returns what the explanation of a task says of a worker.
+// workerReason returns the reason of a worker in the explanation of a task.
 func (d *env) workerReason(job muster.JobID, num int, worker string) string {
 	d.t.Helper()
 	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: num})
@@ -78,13 +78,13 @@ func (d *env) workerReason(job muster.JobID, num int, worker string) string {
 	return ""
 }
 
-func TestOvertakenTaskGetsAWorkerInTheEnd(t *testing.T) {
+func TestStarvingTaskGetsAWorker(t *testing.T) {
 	t.Parallel()
 	d, big := newStarvedEnv(t, "a") // 1.1 and 1.2 run
 	d.wantReserved("a", big, 0, false)
 	d.heartbeatAll(second)
 	d.wantReserved("a", big, 0, true)
-	if why := d.workerReason(1, 9, "a"); why != "is kept free for 2.0, which has waited for longer" {
+	if why := d.workerReason(1, 9, "a"); why != "is reserved for 2.0, which has waited for longer" {
 		t.Errorf("the reason for the small task is: %s", why)
 	}
 	d.finish(1, 1, muster.AttemptSucceeded)
@@ -98,7 +98,7 @@ func TestOvertakenTaskGetsAWorkerInTheEnd(t *testing.T) {
 	d.wantSent("assign a 1.3#1", "assign a 1.4#1")
 }
 
-func TestReservationEndsWithItsReason(t *testing.T) {
+func TestReservationEndsWithItsTask(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		do   func(d *env, big muster.JobID)
@@ -122,9 +122,9 @@ func TestReservationEndsWithItsReason(t *testing.T) {
 	}
 }
 
-// TestAnotherWorkerIsKeptWhenOneGoes checks that a worker that cannot run the task
+// TestReservationMovesWhenAWorkerLeaves checks that a worker that cannot run the task
 // is not reserved any more, and another one is.
-func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
+func TestReservationMovesWhenAWorkerLeaves(t *testing.T) {
 	t.Parallel()
 	for name, ev := range map[string]sched.Event{
 		"lost":   sched.Disconnected{Worker: "a"},
@@ -142,9 +142,9 @@ func TestAnotherWorkerIsKeptWhenOneGoes(t *testing.T) {
 	}
 }
 
-// TestFewWorkersAreKeptFree checks that a task that fits nowhere reserves nothing, and
-// that of four workers one at the most is kept free.
-func TestFewWorkersAreKeptFree(t *testing.T) {
+// TestFewWorkersAreReserved checks that a task that fits nowhere reserves nothing, and
+// that of four workers one at the most is reserved.
+func TestFewWorkersAreReserved(t *testing.T) {
 	t.Parallel()
 	d, _ := newStarvedEnv(t, "a", "b", "c", "d")
 	huge := d.submit(stage("huge", cpus(100)))
@@ -156,18 +156,18 @@ func TestFewWorkersAreKeptFree(t *testing.T) {
 		id := muster.TaskID{Job: g.Job, Num: g.First + g.Materialized}
 		if x, err := d.s.Explain(d.now, id); err != nil {
 			t.Fatal(err)
-		} else if strings.Contains(x.Summary, "is kept free for it") {
+		} else if strings.Contains(x.Summary, "is reserved for it") {
 			reserved = append(reserved, id.String())
 		}
 	}
 	if len(reserved) != 1 || reserved[0] == (muster.TaskID{Job: huge}).String() {
-		t.Errorf("workers are kept free for %v, of 4", reserved)
+		t.Errorf("reserved workers: %v of 4", reserved)
 	}
 }
 
-// TestHigherPriorityTakesOverWhatIsKept checks that of two starving tasks the one with the
+// TestHigherPriorityTakesTheReservation checks that of two starving tasks the one with the
 // higher priority is served first.
-func TestHigherPriorityTakesOverWhatIsKept(t *testing.T) {
+func TestHigherPriorityTakesTheReservation(t *testing.T) {
 	t.Parallel()
 	d, big := newStarvedEnv(t, "a")
 	low := d.submitAs("default", 10, stage("low", cpus(4)))
@@ -185,9 +185,9 @@ func TestHigherPriorityTakesOverWhatIsKept(t *testing.T) {
 	d.wantSent("assign a 4.0#1")
 }
 
-// TestEndlessTaskDoesNotHoldUpAReservation checks that another worker is kept free when
+// TestEndlessTaskDoesNotBlockAReservation checks that another worker is reserved when
 // the one that was chosen first turns out to be busy for ever.
-func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
+func TestEndlessTaskDoesNotBlockAReservation(t *testing.T) {
 	t.Parallel()
 	d, big := newStarvedEnv(t, "a", "b") // a runs 1.2 and 1.4, b 1.1 and 1.3
 	d.heartbeatAll(second)
@@ -207,9 +207,9 @@ func TestEndlessTaskDoesNotHoldUpAReservation(t *testing.T) {
 	t.Error("it waits for the endless one")
 }
 
-// TestTurnInVainEnds checks that a task that never fits does not block the reservations of
+// TestUnusableReservationEnds checks that a task that never fits does not block the reservations of
 // others.
-func TestTurnInVainEnds(t *testing.T) {
+func TestUnusableReservationEnds(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("a")
@@ -234,9 +234,9 @@ func TestTurnInVainEnds(t *testing.T) {
 	t.Error("it waits for the other one")
 }
 
-// TestShortTasksFillWhatIsKept checks that a worker on which something long runs is not
-// left idle for the task that it is kept for, and that this ends with the long one.
-func TestShortTasksFillWhatIsKept(t *testing.T) {
+// TestShortTasksBackfillReservedWorkers checks that a reserved worker with a long task is not left idle, and that this ends with the long
+// task.
+func TestShortTasksBackfillReservedWorkers(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	d.join("a")

@@ -30,9 +30,9 @@ func openFilesBelow(t *testing.T, folder string) []string {
 	return open
 }
 
-// TestAFailedStartLeavesNothingOpen starts a server whose port is in use, and then, with the same data directory, one whose port
+// TestFailedStartClosesEverything starts a server whose port is in use, and then, with the same data directory, one whose port
 // is free. The second one has an open log when it stops.
-func TestAFailedStartLeavesNothingOpen(t *testing.T) {
+func TestFailedStartClosesEverything(t *testing.T) {
 	t.Parallel()
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

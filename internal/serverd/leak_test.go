@@ -30,10 +30,10 @@ func awaitGoroutines(t *testing.T, phase string, limit int) {
 	}
 }
 
-// TestSessionsLeaveNothing connects a worker repeatedly, over each transport, with takeovers,
+// TestSessionsDoNotLeak connects a worker repeatedly, over each transport, with takeovers,
 // broken connections and goodbyes: no goroutine leaks while the server runs and after it has
 // stopped.
-func TestSessionsLeaveNothing(t *testing.T) {
+func TestSessionsDoNotLeak(t *testing.T) {
 	before := runtime.NumGoroutine()
 	log := slog.New(slog.DiscardHandler)
 	s, err := serverd.New(t.Context(), serverd.Config{Listen: "127.0.0.1:0", Data: t.TempDir(), JoinToken: "join-token-0123456789"}, log)

@@ -12,9 +12,9 @@ import (
 	"github.com/muster-dev/muster/internal/serverd"
 )
 
-// TestLogsShowALoss starts a server without its database and without the copy of the last commit: the remaining logs show
+// TestLostJobsAreDetectedFromLogs starts a server without its database and without the copy of the last commit: the remaining logs show
 // which jobs are lost.
-func TestLogsShowALoss(t *testing.T) {
+func TestLostJobsAreDetectedFromLogs(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(folder, "logs", "7", "0"), 0o700); err != nil {

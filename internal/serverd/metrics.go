@@ -2,7 +2,6 @@ package serverd
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -23,45 +22,33 @@ func (s *Server) registerMetrics() {
 	if s.cfg.Metrics == nil {
 		s.cfg.Metrics = obs.NewRegistry(obs.Build{Version: s.cfg.Version})
 	}
-	s.metrics = obs.NewServer(s.cfg.Metrics, obs.ServerSources{
-		Fleet: func(ctx context.Context) (sched.FleetSnapshot, error) {
-			if err := s.engine.Health(); err != nil {
-				return sched.FleetSnapshot{}, err
-			}
-			p, err := s.engine.Fleet(ctx)
-			if err != nil {
-				return sched.FleetSnapshot{}, err
-			}
-			return *p, nil
-		},
-		Inbox:     func() int { return s.engine.Backlog() },
-		Sessions:  func() int { return s.engine.Sessions() },
-		StoreSize: s.storeSize,
-		Disk: func(context.Context) (free, size int64, err error) {
-			d := s.dataDisk()
-			if d.Size == 0 {
-				return 0, 0, errDiskUnknown
-			}
-			return int64(d.Free), int64(d.Size), nil
-		},
-	})
+	s.metrics = obs.NewServer(s.cfg.Metrics, s.sample)
 }
 
-// storeSize returns the size of the database files in bytes.
-func (s *Server) storeSize() (size int64, err error) {
+// sample returns the current values of the gauges.
+func (s *Server) sample(ctx context.Context) obs.ServerSample {
+	sample := obs.ServerSample{
+		Inbox: s.engine.Backlog(), Sessions: s.engine.Sessions(), StoreSize: s.storeSize(), Disk: obs.DiskUsage(s.dataDisk()),
+	}
+	if s.engine.Health() == nil {
+		sample.Fleet, _ = s.engine.Fleet(ctx) // nil after an error
+	}
+	return sample
+}
+
+// storeSize returns the size of the database files in bytes, 0 if it is unknown.
+func (s *Server) storeSize() (size int64) {
 	for _, name := range []string{"muster.db", "muster.db-wal"} {
 		info, err := os.Stat(filepath.Join(s.cfg.Data, name))
 		switch {
 		case err == nil:
 			size += info.Size()
 		case !os.IsNotExist(err):
-			return 0, err
+			return 0
 		}
 	}
-	return size, nil
+	return size
 }
-
-var errDiskUnknown = errors.New("cannot read the usage of the data directory's disk")
 
 // observeBatch is called for each batch of the engine.
 func (s *Server) observeBatch(b sched.Batch) {

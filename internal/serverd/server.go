@@ -20,14 +20,12 @@ import (
 	"github.com/muster-dev/muster/internal/api"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
-	"github.com/muster-dev/muster/internal/cidcheck"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dashboard"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/history"
-	"github.com/muster-dev/muster/internal/ipfs"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
@@ -80,10 +78,10 @@ type Server struct {
 	socket    *wslink.Server
 	poll      *polllink.Server
 	http      *http.Server
-	verifier  *cidcheck.Verifier
+	verifier  cidVerifier
 	history   *history.History
 	webhooks  *webhook.Sender
-	pinner    *ipfs.Pinner  // nil for none
+	pinner    ipfsPinner    // nil for none
 	listener  net.Listener  // nil for a private server
 	localPipe *dialect.Pipe // connects gateways and callers of Local to the server
 	gateways  []*gateway
@@ -152,11 +150,8 @@ func (s *Server) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.verifier = cidcheck.New(s.store, blobs, s.log)
-	if s.cfg.IPFS != "" {
-		if s.pinner, err = ipfs.New(ipfs.Config{Node: s.cfg.IPFS, Pins: s.store, Verify: s.verifier.Verify, Blobs: blobs, Log: s.log}); err != nil {
-			return err
-		}
+	if err := s.buildIPFS(blobs); err != nil {
+		return err
 	}
 	pages, err := dashboard.New(web.Dist())
 	if err != nil {

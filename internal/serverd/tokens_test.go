@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 )
 
-// TestAFailedStartMakesNoTokens checks that tokens, which are shown only once, are created by the first successful start and not by a failed one.
-func TestAFailedStartMakesNoTokens(t *testing.T) {
+// TestFailedStartCreatesNoTokens checks that tokens, which are shown only once, are created by the first successful start and not by a failed one.
+func TestFailedStartCreatesNoTokens(t *testing.T) {
 	t.Parallel()
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 // A page of a huge array reads about as many rows as it has tasks, wherever it
 // starts and for all filters.
-func TestPageReadsNoMoreThanAPage(t *testing.T) {
+func TestPageReadsOnlyOnePage(t *testing.T) {
 	t.Parallel()
 	const size, limit = 1_000_000, 100
 	spec := muster.TaskSpec{Name: "s", Kind: muster.KindNoop, Array: &muster.Array{Ranges: []muster.Range{{First: 0, Last: size - 1, Step: 1}}}}

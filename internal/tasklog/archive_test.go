@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestSetAside checks that an archived log is kept under another name, and that the next log of the same attempt
-// begins empty, with an index of its own, although the file of the first one was open.
+// TestSetAside checks that an archived log is kept under another name, and that the next log of the same attempt starts empty, with its own
+// index, although the file of the first one was open.
 func TestSetAside(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -51,7 +51,7 @@ func TestSetAside(t *testing.T) {
 	}
 	for at := int64(0); at < int64(len(log)); at += 50 << 10 {
 		if start, err := d.RecordBefore(t.Context(), a, at); !starts[start] || start > at || err != nil {
-			t.Errorf("no record of the next log begins at %d, asked for one before %d: %v", start, at, err)
+			t.Errorf("no record of the next log begins at %d, the one before %d was requested: %v", start, at, err)
 		}
 	}
 	if got := content(t, d, other); got != "other" {

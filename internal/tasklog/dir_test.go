@@ -60,7 +60,7 @@ func content(t *testing.T, d tasklog.Store, a muster.AttemptID) string {
 
 // However a worker's log is cut, repeated and interrupted, the copy is always a
 // prefix of it, and Append returns where to continue.
-func TestCopyIsAlwaysAPrefix(t *testing.T) {
+func TestCopyIsAPrefix(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	round := 0
@@ -100,7 +100,7 @@ func TestCopyIsAlwaysAPrefix(t *testing.T) {
 	})
 }
 
-func TestNoOutputMakesNoFile(t *testing.T) {
+func TestEmptyOutputCreatesNoFile(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	d := openDir(t, root)
@@ -123,7 +123,7 @@ func TestNoOutputMakesNoFile(t *testing.T) {
 	}
 }
 
-func TestReadersBeyondTheEndReadNothing(t *testing.T) {
+func TestReadBeyondTheEnd(t *testing.T) {
 	t.Parallel()
 	d := openDir(t, t.TempDir())
 	a := attempt(3, 4, 2)
@@ -181,7 +181,7 @@ func TestReaderFollowsALogFromBeforeItsFirstByte(t *testing.T) {
 	}
 }
 
-func TestWaitEndsWithItsContext(t *testing.T) {
+func TestWaitStopsWithItsContext(t *testing.T) {
 	t.Parallel()
 	d := openDir(t, t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -195,7 +195,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestManyLogsKeepFewFilesOpen(t *testing.T) {
+func TestOpenFilesAreLimited(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/fd"); err != nil {
 		t.Skip("this system does not list open files")
@@ -229,7 +229,7 @@ func TestManyLogsKeepFewFilesOpen(t *testing.T) {
 	}
 }
 
-func TestRemoveDeletesTheLogsOfOneJobOnly(t *testing.T) {
+func TestRemoveDeletesLogsOfOneJob(t *testing.T) {
 	t.Parallel()
 	d := openDir(t, t.TempDir())
 	for job := range muster.JobID(3) {
@@ -258,7 +258,7 @@ func TestRemoveDeletesTheLogsOfOneJobOnly(t *testing.T) {
 	}
 }
 
-func TestRemoveAttemptLeavesOthersAndNoEmptyFolders(t *testing.T) {
+func TestRemoveAttemptKeepsOthersAndRemovesEmptyFolders(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	d := openDir(t, root)
@@ -282,7 +282,7 @@ func TestRemoveAttemptLeavesOthersAndNoEmptyFolders(t *testing.T) {
 }
 
 // Logs of short tasks are created and removed in the same directory at the same time, also by the Dirs of a worker and its shim.
-func TestRetainDeletesAllLogsButThoseThatAreWanted(t *testing.T) {
+func TestRetainDeletesOtherLogs(t *testing.T) {
 	root := t.TempDir()
 	d := openDir(t, root)
 	keep, others := attempt(1, 1001, 2), []muster.AttemptID{attempt(1, 1001, 1), attempt(1, 3, 1), attempt(2, 0, 1)}
@@ -306,7 +306,7 @@ func TestRetainDeletesAllLogsButThoseThatAreWanted(t *testing.T) {
 	}
 }
 
-func TestAppendsAndRemovalsOfNeighboursDoNotDisturbEachOther(t *testing.T) {
+func TestConcurrentAppendsAndRemovals(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	dirs := []*tasklog.Dir{openDir(t, root), openDir(t, root)}
@@ -347,7 +347,7 @@ func BenchmarkAppend(b *testing.B) {
 }
 
 // A worker and its shim use one directory: each sees what the other wrote.
-func TestTwoDirsTakeTurnsWithALog(t *testing.T) {
+func TestTwoDirsShareALog(t *testing.T) {
 	root := t.TempDir()
 	one, err := tasklog.OpenDir(root)
 	if err != nil {

@@ -77,8 +77,8 @@ func TestRecordBefore(t *testing.T) {
 	})
 }
 
-// TestIndexGoesWithItsLog removes a log and creates another one of the same attempt.
-func TestIndexGoesWithItsLog(t *testing.T) {
+// TestIndexIsRemovedWithItsLog removes a log and creates another one of the same attempt.
+func TestIndexIsRemovedWithItsLog(t *testing.T) {
 	root := t.TempDir()
 	d, err := tasklog.OpenIndexedDir(root)
 	if err != nil {
@@ -101,7 +101,7 @@ func TestIndexGoesWithItsLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
-		t.Errorf("%v is left of the log (%v)", left, err)
+		t.Errorf("%v of the log remains (%v)", left, err)
 	}
 	put(1000)
 	if err := errors.Join(os.Remove(filepath.Join(root, "1", "0", "0.1.log")), d.Close()); err != nil { // not by the Dir

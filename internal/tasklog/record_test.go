@@ -36,7 +36,7 @@ func decodeAll(r io.Reader) (got []tasklog.Record, offset int64, err error) {
 	}
 }
 
-func TestDecoderReturnsWhatWasAppendedHoweverItArrives(t *testing.T) {
+func TestDecoderIgnoresChunkBoundaries(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.SliceOf(records).Draw(t, "records")
@@ -61,7 +61,7 @@ func TestDecoderReturnsWhatWasAppendedHoweverItArrives(t *testing.T) {
 	})
 }
 
-func TestDecoderResumesAtItsOffsetAfterACut(t *testing.T) {
+func TestDecoderResumesAfterAPartialRecord(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		want := rapid.SliceOfN(records, 1, 5).Draw(t, "records")
@@ -94,7 +94,7 @@ func TestDecoderResumesAtItsOffsetAfterACut(t *testing.T) {
 	})
 }
 
-func TestDecoderGoesOnWhenALogGrows(t *testing.T) {
+func TestDecoderContinuesWhenALogGrows(t *testing.T) {
 	t.Parallel()
 	log := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, At: time.UnixMilli(5).UTC(), Data: []byte("hello\n")})
 	var src bytes.Buffer
@@ -130,11 +130,11 @@ func TestLongDataBecomesSeveralRecords(t *testing.T) {
 		joined = append(joined, r.Data...)
 	}
 	if !bytes.Equal(joined, data) {
-		t.Fatal("the data is not what was written")
+		t.Fatal("the data differs from what was written")
 	}
 }
 
-func TestDecoderKeepsRefusingADamagedLog(t *testing.T) {
+func TestDecoderErrorIsPermanent(t *testing.T) {
 	t.Parallel()
 	good := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, Data: []byte("x")})
 	for name, bad := range map[string][]byte{

@@ -3,7 +3,7 @@
 //
 // A log is a sequence of records (see Record). The worker writes the log to a
 // local file first and sends ranges of that file; the server's copy is always a
-// byte-for-byte prefix of it. So no line is lost or doubled by a
+// byte-for-byte prefix of it. So no line is lost or duplicated by a
 // reconnect or a restart of either side: Append skips bytes that it already has,
 // and refuses data after a gap with the size from which to continue.
 package tasklog
@@ -47,7 +47,7 @@ type Stream byte
 const (
 	Stdout   Stream = 'o'
 	Stderr   Stream = 'e'
-	System   Stream = 's' // a message of Muster, such as "output is cut here"
+	System   Stream = 's' // a message of Muster, such as "output truncated"
 	Usage    Stream = 'u' // a muster.Sample as JSON, not a line of output
 	Progress Stream = 'm' // a muster.Point as JSON, not a line of output
 )

@@ -120,7 +120,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestGo holds that events are what go test says today.
+// TestGo checks the events of the installed go test.
 func TestGo(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
@@ -143,7 +143,7 @@ func TestGo(t *testing.T) {
 	}
 }
 
-// TestCommittedList holds that the list of this repository can be read for every kind of run, and names packages and
+// TestCommittedList checks that the list of this repository can be read for every kind of run, and names packages and
 // tests that are there.
 func TestCommittedList(t *testing.T) {
 	root := filepath.Join("..", "..")

@@ -46,7 +46,7 @@ func TestParse(t *testing.T) {
 
 var allowed = regexp.MustCompile(`^[a-z][a-z0-9]{15,63}$`) // see link.checkGroupSpec
 
-func TestUIDsKeepTheirParent(t *testing.T) {
+func TestUIDsContainTheirParent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p traceparent.Parent
 		copy(p.Trace[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "trace"))

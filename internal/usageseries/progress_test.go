@@ -70,7 +70,7 @@ func TestCurveKeepsPeaks(t *testing.T) {
 			return last
 		}
 		if a, b := progress(all), progress(points); a != b {
-			t.Fatalf("the progress came to %v, and is %v", a, b)
+			t.Fatalf("the last progress is %v, want %v", a, b)
 		}
 	})
 }

@@ -80,7 +80,7 @@ func maxSample(all []muster.Sample) map[string]float64 {
 
 // A downsampled series is short, in order, ends with the exact last sample, and has every
 // peak in the point of its time. The input is not changed.
-func TestThinKeepsPeaks(t *testing.T) {
+func TestDownsamplingKeepsPeaks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		all := drawSamples(t)
 		maxPoints := rapid.IntRange(4, 40).Draw(t, "most")
@@ -106,7 +106,7 @@ func TestThinKeepsPeaks(t *testing.T) {
 		for _, p := range points {
 			to := slices.IndexFunc(all, func(s muster.Sample) bool { return s.At == p.At }) + 1
 			if to <= from {
-				t.Fatalf("the point at %v stands for no samples", p.At)
+				t.Fatalf("the point at %v represents no samples", p.At)
 			}
 			if diff := cmp.Diff(maxSample(all[from:to]), maxSample([]muster.Sample{p})); diff != "" {
 				t.Fatalf("the point at %v is not the highest of its samples (-want +got):\n%s", p.At, diff)
@@ -154,7 +154,7 @@ func TestSums(t *testing.T) {
 }
 
 // Points are bounded, whatever a worker sends.
-func TestThinIsBounded(t *testing.T) {
+func TestDownsamplingIsBounded(t *testing.T) {
 	thin := usageseries.NewSampleSeries(10)
 	for i := range 5000 {
 		thin.Add(muster.Sample{At: muster.Time(i), GPUs: []muster.GPUSample{{GPULoad: muster.GPULoad{UUID: strconv.Itoa(i)}}}})

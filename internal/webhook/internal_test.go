@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// What the log shows of a failed attempt has neither the URL, which may hold a secret, nor the address of the server's resolver.
+// The logged error of a failed attempt has neither the URL, which may contain a secret, nor the address of the server's resolver.
 func TestPlain(t *testing.T) {
 	lookup := &net.DNSError{Err: "no such host", Name: "hooks.example", Server: "10.255.255.53:53", IsNotFound: true}
 	inside, anywhere := &Sender{}, &Sender{allowAny: true}
@@ -38,7 +38,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// Addresses are refused in whatever form they come.
+// Addresses are refused in every notation.
 func TestAllowed(t *testing.T) {
 	lan := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00:1::/32")}
 	for address, want := range map[string]struct{ usually, lan bool }{
@@ -106,7 +106,7 @@ func (s *singleJobStore) Tasks(context.Context, store.TaskQuery) ([]muster.Task,
 }
 
 // A job that is cancelled and retried between two rounds is not looked at when the wait before it was to be.
-func TestARetryIsLookedAtInTime(t *testing.T) {
+func TestRetryIsSentInTime(t *testing.T) {
 	n := muster.Notify{URL: "https://hooks.example/", On: []string{muster.OnWaitingLong}, After: muster.Duration(10 * time.Minute)}
 	s := &singleJobStore{job: muster.Job{ID: 1, CreatedAt: 1_000, Counts: muster.Counts{muster.Queued: 1}, Spec: &muster.Spec{Notify: []muster.Notify{n}}}}
 	w, err := New(Config{Store: s, KeyFile: filepath.Join(t.TempDir(), "webhook.key")})
@@ -162,7 +162,7 @@ func (s *slowStore) Due(context.Context, muster.Time, int, map[int64]bool) ([]st
 }
 
 // Rounds take a fifth of the time at most, whatever wakes the loop.
-func TestRoundsLeaveTimeToOthers(t *testing.T) {
+func TestRoundsAreThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{}
 		l := &loop{Sender: &Sender{cfg: Config{Store: s}, wake: make(chan struct{}, 1)}, done: make(chan store.Delivery, maxAttempts)}

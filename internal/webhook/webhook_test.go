@@ -24,7 +24,7 @@ import (
 	"github.com/muster-dev/muster/internal/webhook"
 )
 
-func TestEndsAreSentSigned(t *testing.T) {
+func TestEndOfJobIsSentSigned(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	hooks, _ := w.run()
@@ -91,7 +91,7 @@ func TestEndsAreSentSigned(t *testing.T) {
 	w.wantNoRequest(r)
 }
 
-func TestFailuresAreRepeated(t *testing.T) {
+func TestFailedDeliveriesAreRetried(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	var n atomic.Int64
@@ -119,7 +119,7 @@ func TestFailuresAreRepeated(t *testing.T) {
 }
 
 // Between the commit that ends a job and its delivery the server is killed: nothing is lost.
-func TestNothingIsLostByARestart(t *testing.T) {
+func TestDeliveriesSurviveARestart(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	r := newReceiver(t, nil)
@@ -177,7 +177,7 @@ func (d *faultyStore) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Ta
 }
 
 // A job that cannot be read is logged and blocks no other job.
-func TestADamagedJobBlocksNoOther(t *testing.T) {
+func TestDamagedJobDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	broken := func(ids ...muster.JobID) func(muster.JobID) error {
@@ -214,13 +214,13 @@ func TestADamagedJobBlocksNoOther(t *testing.T) {
 	stop()
 	for _, line := range []string{`event=job.failed error="cannot read the database: decode" job=1`, `event=job.waiting_long error="cannot read the database: decode" job=2`, `event=job.failed error="cannot read the database: decode" job=3`} {
 		if strings.Count(out.String(), line) != 1 {
-			t.Errorf("the log has not %q once: %s", line, out.String())
+			t.Errorf("the log does not contain %q exactly once: %s", line, out.String())
 		}
 	}
 }
 
 // A database that cannot be read loses no end.
-func TestEndsWaitForTheDatabase(t *testing.T) {
+func TestEndsAreRetriedUntilStored(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	tried := make(chan struct{}, 100)
@@ -241,8 +241,8 @@ func TestEndsWaitForTheDatabase(t *testing.T) {
 	r.next(t)
 }
 
-// A receiver that hangs holds up neither commits nor other receivers.
-func TestAHangingReceiverBlocksNobody(t *testing.T) {
+// A hanging receiver delays neither commits nor other receivers.
+func TestHangingReceiverDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	w.run()
@@ -293,13 +293,13 @@ func TestAHangingReceiverBlocksNobody(t *testing.T) {
 }
 
 // A project whose receivers hang, on however many hosts, leaves half of the attempts to others.
-func TestAProjectLeavesRoomForOthers(t *testing.T) {
+func TestProjectLimitLeavesCapacityForOthers(t *testing.T) {
 	t.Parallel()
 	checkFairness(t, 16, "hangs")
 }
 
 // Several of them leave some attempts to a project that has none in progress.
-func TestTwoProjectsLeaveRoomForAThird(t *testing.T) {
+func TestTotalLimitLeavesCapacityForAnotherProject(t *testing.T) {
 	t.Parallel()
 	checkFairness(t, 24, "hangs", "hangs too")
 }
@@ -353,7 +353,7 @@ func checkFairness(t *testing.T, limit int64, projects ...string) {
 	}
 }
 
-func TestAddressesThatAreNotPublicAreRefused(t *testing.T) {
+func TestPrivateAddressesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	w.cfg.Allow = nil
@@ -414,7 +414,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	w.wantNoRequest(target)
 }
 
-func TestGoneEndsIt(t *testing.T) {
+func TestGoneIsNotRetried(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	r := newReceiver(t, func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusGone) })
@@ -429,12 +429,12 @@ func TestGoneEndsIt(t *testing.T) {
 	})
 	stop()
 	if want := "job=1 trace_id=" + traceparent.TraceText("j1"); !strings.Contains(out.String(), want) {
-		t.Errorf("the log has not %q: %s", want, out.String())
+		t.Errorf("the log does not contain %q: %s", want, out.String())
 	}
 }
 
 // A delivery that failed for a day is not retried, and its error mentions this.
-func TestADayIsEnough(t *testing.T) {
+func TestDeliveriesExpireAfterADay(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	r := newReceiver(t, func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, "no", http.StatusBadGateway) })
@@ -480,7 +480,7 @@ func TestLongWaits(t *testing.T) {
 }
 
 // The wait of a retried job starts at the retry, and is notified again.
-func TestARetryBeginsAWait(t *testing.T) {
+func TestRetryRestartsTheWait(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	r := newReceiver(t, nil)
@@ -584,8 +584,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestURLsAreSealed checks that only scheme, host and port of a URL are plain, and that the rest is bound to this host.
-func TestURLsAreSealed(t *testing.T) {
+// TestURLsAreEncrypted checks that only scheme, host and port of a URL are plain, and that the rest is bound to this host.
+func TestURLsAreEncrypted(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	h, err := webhook.New(w.cfg)

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/probe"
 )
 
-func TestWhereTheEngineIs(t *testing.T) {
+func TestEngineAddress(t *testing.T) {
 	usual := "unix:///var/run/docker.sock"
 	if runtime.GOOS == "windows" {
 		usual = ""
@@ -39,7 +39,7 @@ func TestWhereTheEngineIs(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithAnEngine(t *testing.T) {
+func TestEngineProblems(t *testing.T) {
 	for _, cfg := range []Config{{}, {Engine: "none"}, {Engine: "auto"}, {Engine: "unix:///not/there"}, {Engine: "tcp://10.0.0.5:2375", ImageDisk: 1}} {
 		if err := cfg.checkEngine(); err != nil {
 			t.Errorf("%+v: %v", cfg, err)
@@ -52,8 +52,8 @@ func TestWhatIsWrongWithAnEngine(t *testing.T) {
 	}
 }
 
-// TestLabelsTellWorkersApart that share an engine.
-func TestLabelsTellWorkersApart(t *testing.T) {
+// TestLabelsDistinguishWorkers that share an engine.
+func TestLabelsDistinguishWorkers(t *testing.T) {
 	id := agent.Identity{Worker: "w-1", Server: "http://a"}
 	other := agent.Identity{Worker: "w-1", Server: "http://b"}
 	if a := ContainerLabel(id, "/data"); a == ContainerLabel(id, "/data2") || a == ContainerLabel(other, "/data") || a != ContainerLabel(id, "/data") {
@@ -61,8 +61,8 @@ func TestLabelsTellWorkersApart(t *testing.T) {
 	}
 }
 
-// TestLostEngineIsReported holds that the worker's log says why it takes no containers any more, also where
-// nobody said that there is an engine, and nothing of one that never was.
+// TestLostEngineIsReported checks that the worker logs why it no longer takes containers, also if the engine was detected and not configured,
+// and that it logs nothing about a missing engine.
 func TestLostEngineIsReported(t *testing.T) {
 	var log strings.Builder
 	lost := fmt.Errorf("no such socket: %w", fs.ErrNotExist)
@@ -77,11 +77,11 @@ func TestLostEngineIsReported(t *testing.T) {
 	}
 	e := &engine{Containers: containers, host: "unix:///not/there", log: slog.New(slog.NewTextHandler(&log, nil)), optional: true}
 	if e.logChange(lost); log.Len() > 0 {
-		t.Errorf("of an engine that never was it says %s", &log)
+		t.Errorf("of a missing engine: %s", &log)
 	}
 	e.logChange(nil)
 	log.Reset()
 	if e.logChange(lost); !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "no such socket") {
-		t.Errorf("of an engine that is lost it says %q", &log)
+		t.Errorf("of a lost engine: %q", &log)
 	}
 }

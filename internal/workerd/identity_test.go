@@ -110,7 +110,7 @@ func TestUnknownWorkerJoinsAgain(t *testing.T) {
 	}
 	stop()
 	if text := log.String(); !strings.Contains(text, "worker connected") || strings.Contains(text, "report refused") || strings.Contains(text, "worker knows jobs") {
-		t.Errorf("the second server heard of a task of the first one:\n%s", text)
+		t.Errorf("the second server received a task of the first one:\n%s", text)
 	}
 	id, ok, err := agent.LoadIdentity(data)
 	if err != nil || !ok || id.Worker == old.Worker || id.Server != second.URL() {
@@ -129,9 +129,9 @@ func TestUnknownWorkerJoinsAgain(t *testing.T) {
 	}
 }
 
-// TestRemovedWorkerStaysAway starts a worker that an administrator removed: its join
+// TestRemovedWorkerDoesNotRejoin starts a worker that an administrator removed: its join
 // token does not bring it back.
-func TestRemovedWorkerStaysAway(t *testing.T) {
+func TestRemovedWorkerDoesNotRejoin(t *testing.T) {
 	s, c := begin(t)
 	data, id := joined(t, s, c)
 	if err := c.RemoveWorker(t.Context(), string(id.Worker)); err != nil {

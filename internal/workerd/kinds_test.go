@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-func TestWhatIsWrongWithTheAIKinds(t *testing.T) {
+func TestAIKindProblems(t *testing.T) {
 	for _, ai := range []AI{{}, {CUDAStreams: 4, OptimizeFor: OptimizeLatency, CacheTTL: time.Minute}} {
 		if err := ai.check(); err != nil {
 			t.Errorf("%+v: %v", ai, err)
@@ -31,7 +31,7 @@ func TestWhatIsWrongWithTheAIKinds(t *testing.T) {
 
 func TestEnvironmentOfTasks(t *testing.T) {
 	if env := (&AI{CacheModels: true}).environ(0); len(env) > 0 {
-		t.Errorf("without a word of the owner's: %q", env)
+		t.Errorf("without a policy of the owner: %q", env)
 	}
 	ai := AI{CUDAStreams: 4, OptimizeFor: OptimizeThroughput, MixedPrecision: true, EnableSwap: true}
 	want := []string{"MUSTER_CUDA_STREAMS=4", "MUSTER_OPTIMIZE_FOR=throughput", "MUSTER_MIXED_PRECISION=1", "MUSTER_MEMORY_BUFFER=0.25", "MUSTER_ENABLE_SWAP=1"}
@@ -40,7 +40,7 @@ func TestEnvironmentOfTasks(t *testing.T) {
 	}
 }
 
-// TestAllowedKindsAreKnown holds that an owner's list of kinds may name those that come with Muster and the owner's own.
+// TestAllowedKindsAreKnown checks that an owner's list of kinds may have built-in and custom kinds.
 func TestAllowedKindsAreKnown(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "resize"), 0o700); err != nil {
@@ -59,7 +59,7 @@ func TestAllowedKindsAreKnown(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err := ParseKind("Resize me"); err == nil {
-		t.Error("Resize me is taken for a kind")
+		t.Error("Resize me is accepted as a kind")
 	}
 }
 

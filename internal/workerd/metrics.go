@@ -31,28 +31,23 @@ func (w *Worker) registerMetrics() {
 	if w.cfg.Metrics == nil {
 		return
 	}
-	w.metrics = obs.NewWorker(w.cfg.Metrics, obs.WorkerSources{
-		Connected:   func() bool { return w.status().Connected },
-		Constrained: func() string { return w.status().Constrained },
-		Attempts:    func() (executing, held int) { s := w.status(); return s.Executing, s.Held },
-		Traffic:     func() obs.Traffic { return obs.Traffic(w.status().Traffic) },
-		Load:        w.gauges.load.Load,
-		Resources:   func() muster.Resources { return w.status().Offers },
-		Disk: func(ctx context.Context) (free, size int64, err error) {
-			u, err := disk.UsageWithContext(ctx, w.cfg.Data)
-			if err != nil {
-				return 0, 0, err
-			}
-			return int64(u.Free), int64(u.Total), nil
-		},
-		Cache: func() (used, budget int64) {
-			if c := w.gauges.blobs.Load(); c != nil {
-				return c.Cache()
-			}
-			return 0, 0
-		},
-		GPUs: w.gpuDevices,
-	})
+	w.metrics = obs.NewWorker(w.cfg.Metrics, w.sample)
+}
+
+// sample returns the current values of the gauges.
+func (w *Worker) sample(ctx context.Context) obs.WorkerSample {
+	st := w.status()
+	sample := obs.WorkerSample{
+		Connected: st.Connected, Constrained: st.Constrained, Executing: st.Executing, Held: st.Held, Traffic: obs.Traffic(st.Traffic), Resources: st.Offers,
+		Load: w.gauges.load.Load(), GPUs: w.gpuDevices(st.Offers.GPUs),
+	}
+	if u, err := disk.UsageWithContext(ctx, w.cfg.Data); err == nil {
+		sample.Disk = obs.DiskUsage{Free: muster.Size(u.Free), Size: muster.Size(u.Total)}
+	}
+	if c := w.gauges.blobs.Load(); c != nil {
+		sample.CacheUsed, sample.CacheBudget = c.Cache()
+	}
+	return sample
 }
 
 // status returns the agent's status; before it exists, the worker is starting.
@@ -64,8 +59,7 @@ func (w *Worker) status() agent.Status {
 }
 
 // gpuDevices lists the offered GPUs with their last readings.
-func (w *Worker) gpuDevices() []obs.Device {
-	offered := w.status().Offers.GPUs
+func (w *Worker) gpuDevices(offered []muster.GPU) []obs.Device {
 	list := make([]obs.Device, len(offered))
 	readings := map[string]muster.GPULoad{}
 	if g := w.gauges.devices.Load(); g != nil {

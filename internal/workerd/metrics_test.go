@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
-// fakeExecutor is an executor that does nothing but what f says.
+// fakeExecutor is an executor that only calls f.
 type fakeExecutor struct{ f func(*run.Task) muster.Report }
 
 func (fakeExecutor) Kind() string { return "instant" }
@@ -26,8 +26,8 @@ func anAttempt(uid string) *run.Task {
 	return &run.Task{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, Job: uid, Spec: &muster.TaskSpec{Kind: "instant"}}
 }
 
-// TestMeasuringNothingIsFree holds that attempts of a worker without metrics, traces and log allocate nothing more.
-func TestMeasuringNothingIsFree(t *testing.T) {
+// TestDisabledMetricsCostNothing checks that attempts of a worker without metrics, traces and log allocate nothing more.
+func TestDisabledMetricsCostNothing(t *testing.T) {
 	ctx, task := t.Context(), anAttempt(traceparent.NewUID(t.Context()))
 	x := new(Worker).instrument([]run.Executor{fakeExecutor{succeed}}, "w-1")[0]
 	if n := testing.AllocsPerRun(100, func() { x.Run(ctx, task, nil) }); n != 0 {
@@ -38,7 +38,7 @@ func TestMeasuringNothingIsFree(t *testing.T) {
 func BenchmarkMeasured(b *testing.B) {
 	for name, w := range map[string]*Worker{
 		"off":     {},
-		"metrics": {metrics: obs.NewWorker(obs.NewRegistry(obs.Build{}), obs.WorkerSources{})},
+		"metrics": {metrics: obs.NewWorker(obs.NewRegistry(obs.Build{}), nil)},
 	} {
 		b.Run(name, func(b *testing.B) {
 			ctx, task := b.Context(), anAttempt(traceparent.NewUID(b.Context()))
@@ -51,8 +51,8 @@ func BenchmarkMeasured(b *testing.B) {
 	}
 }
 
-// TestTellingTheTrace holds what a task finds in TRACEPARENT.
-func TestTellingTheTrace(t *testing.T) {
+// TestTraceOfAnAttempt checks what a task finds in TRACEPARENT.
+func TestTraceOfAnAttempt(t *testing.T) {
 	parent := traceparent.Parent{Trace: [16]byte{1}, Span: [8]byte{2}, Flags: 1}
 	within := traceparent.NewUID(traceparent.NewContext(t.Context(), parent))
 	for _, tc := range []struct {
@@ -85,10 +85,10 @@ func TestTellingTheTrace(t *testing.T) {
 	}
 }
 
-// TestMeasuredPanics holds that a panic of an executor is counted and comes to the agent.
+// TestMeasuredPanics checks that a panic of an executor is counted and propagated to the agent.
 func TestMeasuredPanics(t *testing.T) {
 	registry := obs.NewRegistry(obs.Build{})
-	w := &Worker{metrics: obs.NewWorker(registry, obs.WorkerSources{})}
+	w := &Worker{metrics: obs.NewWorker(registry, nil)}
 	boom := errors.New("boom")
 	x := w.instrument([]run.Executor{fakeExecutor{func(*run.Task) muster.Report { panic(boom) }}}, "w-1")[0]
 	defer func() {

@@ -17,8 +17,8 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// TestRejoin holds that what is of the old identity is forgotten before there is a new one, and that a server which refuses
-// the identity that it has just given is not asked for another one at once.
+// TestRejoin checks that the state of the old identity is removed before there is a new one, and that a server that refuses a new identity is
+// not asked for another one at once.
 func TestRejoin(t *testing.T) {
 	t.Parallel()
 	var joins, keys atomic.Int64

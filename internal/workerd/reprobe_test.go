@@ -14,8 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// TestOffered holds that what the operator says stands over what was found out,
-// which stays as it is.
+// TestOffered checks that the operator's options override the detected facts, which are not changed.
 func TestOffered(t *testing.T) {
 	found := probe.Facts{
 		Hostname: "box", Tags: append(make([]string, 0, 8), "linux", "gpu"),
@@ -37,7 +36,7 @@ func TestOffered(t *testing.T) {
 	}
 }
 
-// TestDiskIsOfferedOnce holds that of the disk that is reserved for tasks which run on only that is offered
+// TestDiskIsOfferedOnce checks that of the disk that is reserved for tasks which run on only that is offered
 // beyond the free disk which they have written, and at most what was reserved: the server takes the whole grant off.
 func TestDiskIsOfferedOnce(t *testing.T) {
 	w := &Worker{cfg: Config{Data: t.TempDir()}}

@@ -24,9 +24,9 @@ func (p failingProbe) Run(context.Context) (probe.Facts, error) {
 	return probe.Facts{}, errProbe
 }
 
-// TestRunReturnsWhyTheMachineIsUnknown holds that a worker which cannot find out what its machine has does not end as if it
+// TestRunReturnsProbeErrors checks that a worker which cannot find out what its machine has does not end as if it
 // had been stopped, unless it was.
-func TestRunReturnsWhyTheMachineIsUnknown(t *testing.T) {
+func TestRunReturnsProbeErrors(t *testing.T) {
 	t.Parallel()
 	for name, stopped := range map[string]bool{"not stopped": false, "stopped": true} {
 		w, err := New(Config{Server: "http://127.0.0.1:1", Data: t.TempDir()}, slog.New(slog.DiscardHandler))

@@ -135,7 +135,7 @@ func TestJobsRun(t *testing.T) {
 	}
 }
 
-func TestOutputsComeBack(t *testing.T) {
+func TestOutputsAreUploaded(t *testing.T) {
 	s, c := begin(t)
 	background(t, newWorker(t, s, nil).Run)
 	j := submit(t, c, `{"tasks":[{"kind":"script","script":{"text":"echo hello; echo '{\"x\":1}' > $MUSTER_OUT/result.json; echo data > model.bin"},"outputs":["model.bin"]}]}`)
@@ -172,7 +172,7 @@ func TestOutputsComeBack(t *testing.T) {
 	}
 }
 
-func TestRestartedWorkerIsTheSame(t *testing.T) {
+func TestRestartedWorkerKeepsItsIdentity(t *testing.T) {
 	s, c := begin(t)
 	data := t.TempDir()
 	for range 2 {
@@ -188,8 +188,8 @@ func TestRestartedWorkerIsTheSame(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsCarryTheDisk holds that the server knows how full the disk under a worker's data dir is.
-func TestHeartbeatsCarryTheDisk(t *testing.T) {
+// TestHeartbeatsReportTheDisk checks that the server knows how full the disk under a worker's data dir is.
+func TestHeartbeatsReportTheDisk(t *testing.T) {
 	s, c := begin(t)
 	data := t.TempDir()
 	background(t, newWorker(t, s, func(cfg *workerd.Config) { cfg.Data = data }).Run)
@@ -216,7 +216,7 @@ func TestHeartbeatsCarryTheDisk(t *testing.T) {
 	}
 }
 
-func TestConfigIsChecked(t *testing.T) {
+func TestConfigIsValidated(t *testing.T) {
 	for want, cfg := range map[string]workerd.Config{
 		"not a server's URL":    {Server: "localhost:8700", Data: "d"},
 		"needs a data dir":      {Server: "http://localhost:8700"},
@@ -231,7 +231,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-func TestWithoutTokenItSaysWhatToDo(t *testing.T) {
+func TestMissingTokenErrorSuggestsAFix(t *testing.T) {
 	s, _ := begin(t)
 	w := newWorker(t, s, func(cfg *workerd.Config) { cfg.Token = "" })
 	if err := w.Run(t.Context()); muster.CodeOf(err) != muster.Unauthenticated || !strings.Contains(err.Error(), "--token") {
@@ -257,11 +257,10 @@ func BenchmarkNoop(b *testing.B) {
 	b.ReportMetric(60_000*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// What a worker that was killed left behind is removed at the next start: folders of
-// tasks without a shim, and tools of its own.
+// Leftovers of a killed worker are removed at the next start: folders of tasks without a shim, and processes of its tools.
 func TestOrphansAreRemoved(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("only Linux tells whose a process is")
+		t.Skip("only Linux reports the owner of a process")
 	}
 	s, c := begin(t)
 	data := t.TempDir()
@@ -294,7 +293,7 @@ func TestOrphansAreRemoved(t *testing.T) {
 }
 
 // A worker that is to leave does so also before it has joined.
-func TestLeaveWhileJoining(t *testing.T) {
+func TestDetachWhileJoining(t *testing.T) {
 	w, err := workerd.New(workerd.Config{Server: "http://127.0.0.1:1", Token: "mst_join_x", Data: t.TempDir()}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

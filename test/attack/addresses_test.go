@@ -12,10 +12,10 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestNoWorkerNamesTheAddressOfAnother has a worker claim addresses of other hosts, to which the members of a gang would
-// connect: it is refused, and listed with none of them. Workers that name an address of their own machine, or one in the networks
-// that the administrator lists, are let in.
-func TestNoWorkerNamesTheAddressOfAnother(t *testing.T) {
+// TestWorkerCannotUseAnotherWorkersAddress checks that a worker which claims addresses of other hosts, to which the members of a gang would
+// connect, is refused and listed without an address. Workers with an address of their own machine, or in the networks of the administrator,
+// are accepted.
+func TestWorkerCannotUseAnotherWorkersAddress(t *testing.T) {
 	t.Parallel()
 	for networks, addresses := range map[string]map[string]bool{
 		"": { // the default

@@ -54,7 +54,7 @@ func treeOf(sums ...string) string {
 	return string(b)
 }
 
-// folderSpec is a job whose task runs a script beside the files of a folder.
+// folderSpec is a job whose task runs a script in a folder with files.
 func folderSpec(sum string) *muster.Spec {
 	return &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindScript, Script: &muster.Script{Text: "echo hello"}, Files: "sha256:" + sum}}}
 }
@@ -99,7 +99,7 @@ func (e *env) assignment(conn link.WorkerConn, job muster.JobID) muster.AttemptI
 	return id
 }
 
-// TestBlobsBelongToProjects holds that the hash of a blob is of no use to the key of another project: it does not read
+// TestBlobsBelongToProjects checks that the hash of a blob is of no use to the key of another project: it does not read
 // the blob, does not learn that it is here, cannot name it in a job, nor in a list of files that it names in a job.
 func TestBlobsBelongToProjects(t *testing.T) {
 	t.Parallel()
@@ -124,7 +124,7 @@ func TestBlobsBelongToProjects(t *testing.T) {
 	r := e.request(http.MethodPost, "/api/v1/blobs/missing", beta, strings.NewReader(fmt.Sprintf(`{"sha256":[%q,%q,%q]}`, secret, folder, absent)))
 	r.Header.Set("Content-Type", "application/json")
 	if body := e.do(r).Body.String(); !strings.Contains(body, secret) || !strings.Contains(body, folder) || !strings.Contains(body, absent) {
-		t.Errorf("beta learns that some of alpha's blobs are here: %s", body)
+		t.Errorf("beta can detect some of alpha's blobs: %s", body)
 	}
 	if rec := e.do(e.request(http.MethodPost, "/api/v1/blobs/"+secret+"/check", beta, nil)); rec.Code != http.StatusNotFound {
 		t.Errorf("beta has alpha's blob checked: %d %s", rec.Code, rec.Body)
@@ -149,13 +149,13 @@ func TestBlobsBelongToProjects(t *testing.T) {
 		t.Errorf("alpha reads its own afterwards: %d %s", code, body)
 	}
 	if _, err := e.submitAs(alpha, folderSpec(folder)); err != nil {
-		t.Errorf("alpha names its own folder: %v", err)
+		t.Errorf("alpha used its own folder: %v", err)
 	}
 }
 
-// TestAWorkerReadsWhatItsAttemptsNeed holds that a worker's key reads the folder of an attempt that it holds, and nothing
-// else: not before, not what other jobs have, and not after the end.
-func TestAWorkerReadsWhatItsAttemptsNeed(t *testing.T) {
+// TestWorkerReadsOnlyBlobsOfItsAttempts checks that a worker's key can read the folder of an attempt only while the worker runs it, and no
+// blobs of other jobs.
+func TestWorkerReadsOnlyBlobsOfItsAttempts(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	alpha := e.key(string(auth.Submitter), "alpha", 0).Secret
@@ -194,9 +194,9 @@ func TestAWorkerReadsWhatItsAttemptsNeed(t *testing.T) {
 	})
 }
 
-// TestAWorkerNamesOnlyItsOwnFiles holds that a worker cannot have a blob delivered as an artifact, as a file of a running
+// TestWorkerReportsOnlyItsOwnFiles checks that a worker cannot have a blob delivered as an artifact, as a file of a running
 // task or by a checkpoint because it knows the hash, nor one that is not here, nor with another size.
-func TestAWorkerNamesOnlyItsOwnFiles(t *testing.T) {
+func TestWorkerReportsOnlyItsOwnFiles(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	alpha, beta := e.key(string(auth.Submitter), "alpha", 0).Secret, e.key(string(auth.Submitter), "beta", 0).Secret
@@ -240,7 +240,7 @@ func TestAWorkerNamesOnlyItsOwnFiles(t *testing.T) {
 		good := artifact(own, int64(len("a file of the task")))
 		e.send(conn, &link.ToServer{Finished: []muster.Report{{Attempt: next, Outcome: muster.AttemptSucceeded, Artifacts: []muster.Artifact{good}, FinishedAt: muster.NewTime(time.Now())}}})
 		if job := e.Wait(job.ID, awaitTimeout); job.State != muster.JobSucceeded {
-			t.Errorf("with a file of its own the job is %s", job.State)
+			t.Errorf("with its own file the job is %s", job.State)
 		}
 		if code, body := e.requestBlob(http.MethodGet, beta, own, ""); code != http.StatusOK {
 			t.Errorf("the project does not read what its job made: %d %s", code, body)
@@ -251,9 +251,9 @@ func TestAWorkerNamesOnlyItsOwnFiles(t *testing.T) {
 	}
 }
 
-// TestAFileOfTwoJobsIsNotSentTwice holds that a worker may name a file for one job that it has as an input of another:
-// the server says that the file need not be sent, and then takes the report.
-func TestAFileOfTwoJobsIsNotSentTwice(t *testing.T) {
+// TestFileOfTwoJobsIsSentOnce checks that a worker can report a file for one job that it has as an input of another: the server answers that
+// it need not be sent, and accepts the report.
+func TestFileOfTwoJobsIsSentOnce(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	alpha, beta := e.key(string(auth.Submitter), "alpha", 0).Secret, e.key(string(auth.Submitter), "beta", 0).Secret

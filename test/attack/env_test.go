@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// awaitTimeout is how long a test waits for what must come.
+// awaitTimeout is the time that a test waits for an expected event.
 const awaitTimeout = time.Minute
 
 // env is a cluster under attack.
@@ -124,7 +124,7 @@ func (e *env) dial(worker link.Joined) link.WorkerConn {
 	return conn
 }
 
-// hello is what an honest worker with room for some tasks says.
+// hello is the hello of an ordinary worker with some free slots.
 func hello(worker link.Joined, name string) *link.Hello {
 	return &link.Hello{
 		Version: link.Version, Worker: worker.Worker, Name: name, Kinds: []string{muster.KindNoop, muster.KindProcess},

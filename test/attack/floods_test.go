@@ -26,8 +26,8 @@ const (
 	flooding    = 450 // connections
 )
 
-// holdConnection keeps a connection open to the server for as long as the test runs, and opens another one when it is closed. It
-// says something on each; what it says may be nothing.
+// holdConnection keeps a connection to the server open until the test ends, and opens another one when it is closed. It sends data on each,
+// which may be empty.
 func (e *env) holdConnection(ctx context.Context, payload string) {
 	for ctx.Err() == nil {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.Addr)
@@ -65,9 +65,9 @@ func (e *env) checkServing(desc string) {
 	e.connect("late")
 }
 
-// TestFloodsOfConnectionsKeepNobodyOut opens more connections than the server may have descriptors, without a key, and
+// TestConnectionFloodsDoNotBlockOtherClients opens more connections than the server may have descriptors, without a key, and
 // again when they are closed. Others are served, and connected workers stay connected.
-func TestFloodsOfConnectionsKeepNobodyOut(t *testing.T) { //nolint:tparallel // one flood at a time
+func TestConnectionFloodsDoNotBlockOtherClients(t *testing.T) { //nolint:tparallel // one flood at a time
 	t.Parallel()
 	for name, payload := range map[string]string{
 		"silent":    "",
@@ -98,9 +98,9 @@ func TestFloodsOfConnectionsKeepNobodyOut(t *testing.T) { //nolint:tparallel // 
 	}
 }
 
-// TestOneKeyKeepsNobodyOut opens more streams with one viewer's key than the server may have descriptors, and reads
+// TestRequestsOfOneKeyDoNotBlockOthers opens more streams with one viewer's key than the server may have descriptors, and reads
 // none of them. It gets an error when it has too many, and others are served.
-func TestOneKeyKeepsNobodyOut(t *testing.T) {
+func TestRequestsOfOneKeyDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute}))
 	token := e.key(string(auth.Viewer), "", 0).Secret
@@ -137,9 +137,8 @@ func TestOneKeyKeepsNobodyOut(t *testing.T) {
 	e.checkServing("streams of one key")
 }
 
-// TestReadinessCostsNothing asks whether the server is ready, without a key, again and again, with workers
-// that said as much of themselves as they may.
-func TestReadinessCostsNothing(t *testing.T) {
+// TestReadinessFloodIsCheap requests the readiness repeatedly, without a key, while workers with the largest permitted facts are connected.
+func TestReadinessFloodIsCheap(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const kind = `{"name":"x","description":"`

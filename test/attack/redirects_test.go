@@ -102,9 +102,9 @@ func (s *hostileServer) receive(conn link.ServerConn, desc string, match func(*l
 	}
 }
 
-// TestRedirectsLeadNoWorkerAway assigns a task whose files the server redirects to another address: the worker asks
-// nobody there, and shows its key to nobody.
-func TestRedirectsLeadNoWorkerAway(t *testing.T) {
+// TestWorkersDoNotFollowRedirects assigns a task whose files the server redirects to another address: the worker sends neither a request nor
+// its key to it.
+func TestWorkersDoNotFollowRedirects(t *testing.T) {
 	t.Parallel()
 	led := make(chan string, 100)
 	inside := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -125,13 +125,13 @@ func TestRedirectsLeadNoWorkerAway(t *testing.T) {
 	s.receive(conn, "a report", func(f *link.ToServer) bool { return len(f.Finished) > 0 })
 	select {
 	case request := <-led:
-		t.Errorf("the worker was led to another address: %s", request)
+		t.Errorf("the worker connected to another address: %s", request)
 	default:
 	}
 }
 
-// TestNoServerStartsMoreThanAWorkerOffers assigns many tasks at once to a worker of four slots, with grants of nothing.
-func TestNoServerStartsMoreThanAWorkerOffers(t *testing.T) {
+// TestWorkerRejectsMoreThanItOffers assigns many tasks at once to a worker of four slots, with grants of nothing.
+func TestWorkerRejectsMoreThanItOffers(t *testing.T) {
 	t.Parallel()
 	const slots, tasks = 4, 100
 	s := newHostileServer(t, http.NotFound)
@@ -156,7 +156,7 @@ func TestNoServerStartsMoreThanAWorkerOffers(t *testing.T) {
 		return len(accepted)+rejected >= tasks
 	})
 	if len(accepted) > slots {
-		t.Errorf("a worker of %d slots took %d tasks at once", slots, len(accepted))
+		t.Errorf("a worker with %d slots ran %d concurrent tasks", slots, len(accepted))
 	}
 	cancel := &link.ToWorker{}
 	for id := range accepted {

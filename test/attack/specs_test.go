@@ -52,9 +52,9 @@ func (e *env) cost() cost {
 	return c
 }
 
-// TestSpecsCostWhatTheirSizeSays sends specs of up to 1 MB which cost a YAML parser a thousand times their
+// TestSpecCostIsBoundedBySize sends specs of up to 1 MB which cost a YAML parser a thousand times their
 // size or minutes, several at once. The server spends little on them.
-func TestSpecsCostWhatTheirSizeSays(t *testing.T) {
+func TestSpecCostIsBoundedBySize(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	token := e.key(string(auth.Submitter), "alpha", 0).Secret

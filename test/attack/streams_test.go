@@ -24,8 +24,8 @@ import (
 	"github.com/muster-dev/muster/internal/link/wslink"
 )
 
-// promptLimit is how long what must end at once may take on a machine that stands still for seconds. It is
-// less than every limit by which streams and uploads end anyway.
+// promptLimit is the time in which streams must end on a machine that may pause for seconds. It is shorter than all limits by which streams
+// and uploads end anyway.
 const promptLimit = 12 * time.Second
 
 // attempt lets a played worker start an attempt that does not end.
@@ -41,9 +41,9 @@ func (e *env) attempt() muster.AttemptID {
 	return id
 }
 
-// TestStreamsEndWithTheirKeys opens each stream of the API with a key that is revoked, and with one
+// TestStreamsEndWhenTheirKeyIsRevoked opens each stream of the API with a key that is revoked, and with one
 // that expires: none continues after that.
-func TestStreamsEndWithTheirKeys(t *testing.T) {
+func TestStreamsEndWhenTheirKeyIsRevoked(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	task := e.attempt().Task.String()
@@ -89,8 +89,8 @@ func TestStreamsEndWithTheirKeys(t *testing.T) {
 	}
 }
 
-// TestUploadsEndWithTheirKeys revokes a key in the middle of its upload: the rest of it is not taken.
-func TestUploadsEndWithTheirKeys(t *testing.T) {
+// TestUploadsEndWhenTheirKeyIsRevoked revokes a key in the middle of its upload: the rest of it is not taken.
+func TestUploadsEndWhenTheirKeyIsRevoked(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	k := e.key(string(auth.Submitter), "", 0)
@@ -129,9 +129,9 @@ func TestUploadsEndWithTheirKeys(t *testing.T) {
 	}
 }
 
-// TestSessionsEndWithTheirKeys revokes keys of workers before their hello, and while they are
+// TestSessionsEndWhenTheirKeyIsRevoked revokes keys of workers before their hello, and while they are
 // connected, over both transports.
-func TestSessionsEndWithTheirKeys(t *testing.T) {
+func TestSessionsEndWhenTheirKeyIsRevoked(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for name, dial := range map[string]func(*env, link.Joined) link.Dialer{

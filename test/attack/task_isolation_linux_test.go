@@ -17,7 +17,7 @@ import (
 
 const python = "/usr/bin/python3"
 
-// startRootWorker starts a worker of root's as people do, without options that hold tasks.
+// startRootWorker starts a worker as root with the default options.
 func startRootWorker(t *testing.T, flags ...string) (*mustertest.Cluster, *mustertest.Process) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -39,12 +39,12 @@ func runScript(t *testing.T, c *mustertest.Cluster, script string) string {
 	}
 	out, over := strings.CutSuffix(c.Output(muster.TaskID{Job: job.ID}), "over\n")
 	if !over {
-		t.Fatalf("the task did not come to its end: %s", out)
+		t.Fatalf("the task did not end: %s", out)
 	}
 	return out
 }
 
-// sockets is a program that says which of its attempts to make and to connect sockets succeed.
+// sockets is a program that prints which of its attempts to create and connect sockets succeed.
 const sockets = `
 import socket, sys
 def attempt(name, do):
@@ -59,9 +59,9 @@ for path in sys.argv[1:]:
     attempt("connect to " + path, lambda: socket.socket(socket.AF_UNIX).connect(path))
 `
 
-// TestATaskOfARootWorkerIsNobody holds that a task of a worker that is run by root has no capability, cannot listen to
-// the machine's traffic, and comes to no socket that only root may use, such as a container engine's.
-func TestATaskOfARootWorkerIsNobody(t *testing.T) {
+// TestTaskOfRootWorkerIsUnprivileged checks that a task of a worker that runs as root has no capabilities, cannot capture the machine's
+// traffic, and cannot connect to sockets that only root may use, such as a container engine's.
+func TestTaskOfRootWorkerIsUnprivileged(t *testing.T) {
 	t.Parallel()
 	c, _ := startRootWorker(t)
 	listen := func(dir string, mode os.FileMode) string {
@@ -99,9 +99,9 @@ func TestATaskOfARootWorkerIsNobody(t *testing.T) {
 	}
 }
 
-// TestATaskSeesNoOtherProcess holds that a task sees neither the command lines nor the files of other processes, of other tasks among them,
+// TestTaskCannotSeeOtherProcesses checks that a task sees neither the command lines nor the files of other processes, of other tasks among them,
 // and that it can do nothing to them.
-func TestATaskSeesNoOtherProcess(t *testing.T) {
+func TestTaskCannotSeeOtherProcesses(t *testing.T) {
 	t.Parallel()
 	for _, sandbox := range []string{"auto", "off"} {
 		c, w := startRootWorker(t, "--sandbox", sandbox)
@@ -114,7 +114,7 @@ func TestATaskSeesNoOtherProcess(t *testing.T) {
 		task := c.Tasks(victim.ID)[0]
 		pids := mustertest.ProcessesMatching(t, "MUSTER_TASK="+task.ID.String(), secret)
 		if len(pids) == 0 {
-			t.Fatal("the victim is not to be found")
+			t.Fatal("the process to kill was not found")
 		}
 		out := runScript(t, c, fmt.Sprintf(`for p in /proc/[0-9]*; do
 			p=${p#/proc/}

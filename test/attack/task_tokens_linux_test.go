@@ -26,9 +26,9 @@ done
 cat /proc/$WATCHED/environ >/dev/null 2>&1 && echo READ''ABLE
 echo searched`
 
-// TestATaskSeesNoTokenOfItsWorker holds that a task does not find its worker's join token, nor a key of another
-// user of the API, in the command line or the environment of any process, also where both were given as arguments.
-func TestATaskSeesNoTokenOfItsWorker(t *testing.T) {
+// TestTaskCannotReadWorkerTokens checks that a task cannot find its worker's join token, or a key of another API user, in the command line or
+// the environment of any process, even if both were passed as arguments.
+func TestTaskCannotReadWorkerTokens(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func TestATaskSeesNoTokenOfItsWorker(t *testing.T) {
 	}
 	out := c.Output(muster.TaskID{Job: job.ID})
 	if !strings.Contains(out, "searched") || !strings.Contains(out, "MUSTER_OUT=") {
-		t.Errorf("the task did not even find itself:\n%s", out)
+		t.Errorf("the task did not list itself:\n%s", out)
 	}
 	for _, token := range []string{mustertest.JoinToken, mustertest.AdminToken, "READABLE"} {
 		if strings.Contains(out, token) {
@@ -75,9 +75,9 @@ func TestATaskSeesNoTokenOfItsWorker(t *testing.T) {
 	}
 }
 
-// TestAnUpgradeShowsNoToken holds that a worker which replaces itself by its next program does not show its tokens
+// TestUpgradeHidesTokens checks that a worker which replaces itself by its next program does not show its tokens
 // again.
-func TestAnUpgradeShowsNoToken(t *testing.T) {
+func TestUpgradeHidesTokens(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	file := filepath.Join(t.TempDir(), "token")
@@ -95,7 +95,7 @@ func TestAnUpgradeShowsNoToken(t *testing.T) {
 		})
 		awaitTokenHidden(t, c, w.PID(), mustertest.JoinToken)
 		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", w.PID())); err != nil || bytes.Contains(line, []byte("--token")) {
-			t.Errorf("the next program, which has the token already, is given it again by its arguments %q (%v)", line, err)
+			t.Errorf("the next program, which already has the token, gets it again in its arguments %q (%v)", line, err)
 		}
 	}
 }

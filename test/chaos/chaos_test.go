@@ -137,7 +137,7 @@ func (c *cluster) run(ctx context.Context, p plan, h *History) error {
 	return err
 }
 
-// report says what the checker found.
+// report prints the findings of the checker.
 func report(t *testing.T, h *History, found []violation) {
 	t.Helper()
 	var tasks, attempts, lines, events, files int

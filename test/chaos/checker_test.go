@@ -179,7 +179,7 @@ func reloaded(jobs []FinalJob) []FinalJob {
 	return list
 }
 
-// TestCheckerAcceptsAGoodHistory holds that the checker does not cry wolf.
+// TestCheckerAcceptsAGoodHistory checks that the checker does not cry wolf.
 func TestCheckerAcceptsAGoodHistory(t *testing.T) {
 	for _, v := range check(validHistory()) {
 		t.Errorf("%s: %s: %s", v.Invariant, v.Subject, v.Evidence)
@@ -305,8 +305,8 @@ var broken = []struct {
 	{historyWhole, "half a line", func(h *History) { h.Effects["j2-fail.main.0"] += "tick 1 17" }},
 }
 
-// TestCheckerFindsWhatIsBroken holds that the checker can fail: each promise is broken by a history, and it says so.
-func TestCheckerFindsWhatIsBroken(t *testing.T) {
+// TestCheckerFindsViolations checks that the checker reports a violation of each promise.
+func TestCheckerFindsViolations(t *testing.T) {
 	covered := map[invariant]bool{}
 	for _, b := range broken {
 		covered[b.promise] = true
@@ -326,16 +326,16 @@ func TestCheckerFindsWhatIsBroken(t *testing.T) {
 	}
 }
 
-// TestPlanIsOfItsSeed holds that a seed gives one plan, that a longer run only adds to it, and that leaving faults out
-// changes no others.
-func TestPlanIsOfItsSeed(t *testing.T) {
+// TestPlanIsDeterministic checks that a seed results in one plan, that a longer run only adds to it, and that excluding faults changes no
+// others.
+func TestPlanIsDeterministic(t *testing.T) {
 	text := func(p plan) string { return fmt.Sprintf("%+v", p) }
 	p := makePlan(7, time.Minute, nil)
 	if text(p) != text(makePlan(7, time.Minute, nil)) {
-		t.Error("one seed gave two plans")
+		t.Error("one seed created two plans")
 	}
 	if text(p) == text(makePlan(8, time.Minute, nil)) {
-		t.Error("two seeds gave one plan")
+		t.Error("two seeds created the same plan")
 	}
 	longer := makePlan(7, 5*time.Minute, nil)
 	early := slices.DeleteFunc(slices.Clone(longer.Faults), func(f fault) bool { return f.At >= time.Minute })

@@ -17,8 +17,7 @@ type recorder struct {
 	h  *History
 }
 
-// runClients submits the jobs of a plan, each by a client of its own, and cancels some of them. It returns
-// when all clients have their answers.
+// runClients submits the jobs of a plan, each with its own client, and cancels some of them. It returns when all clients have their responses.
 func (c *cluster) runClients(ctx context.Context, start time.Time, items []jobPlan, r *recorder) {
 	var all sync.WaitGroup
 	for _, it := range items {
@@ -147,7 +146,7 @@ func trimDetail(d *muster.TaskDetail) *muster.TaskDetail {
 	return &muster.TaskDetail{Attempt: d.Attempt, Reason: d.Reason}
 }
 
-// sampleWorkers asks every second what the workers hold.
+// sampleWorkers requests the attempts of the workers every second.
 func (c *cluster) sampleWorkers(ctx context.Context) []WorkerSample {
 	var list []WorkerSample
 	cl := c.client(time.Millisecond, false)

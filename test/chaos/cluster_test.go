@@ -43,7 +43,7 @@ type cluster struct {
 	full  map[string]bool // data folders whose disk is full
 }
 
-// newCluster makes the folders, disks, proxies and processes of a run. All of it goes when the test ends.
+// newCluster creates the folders, disks, proxies and processes of a run. All of them are removed when the test ends.
 func newCluster(t *testing.T, dir string) *cluster {
 	t.Helper()
 	c := &cluster{t: t, dir: dir, effects: filepath.Join(dir, "effects"), addr: mustertest.ReservePort(t), full: map[string]bool{}, disks: os.Geteuid() == 0}
@@ -66,7 +66,7 @@ func newCluster(t *testing.T, dir string) *cluster {
 	return c
 }
 
-// add makes a process with a data folder of its own, on a disk of its own where that can be.
+// add creates a process with its own data folder, on its own disk if possible.
 func (c *cluster) add(name string, env []string, args ...string) *process {
 	p := &process{c: c, name: name, data: filepath.Join(c.dir, name), env: env, args: append(args, "--data", filepath.Join(c.dir, name)), quit: make(chan struct{})}
 	if err := os.MkdirAll(p.data, 0o755); err != nil {
@@ -87,7 +87,7 @@ func (c *cluster) add(name string, env []string, args ...string) *process {
 // largeDisk is the size of a disk with much space: only what is used takes memory.
 const largeDisk = "16g"
 
-// setDiskFull makes the disk of a process full, or gives it room again.
+// setDiskFull fills the disk of a process, or frees space again.
 func (c *cluster) setDiskFull(p *process, on bool) error {
 	if !c.disks {
 		return errors.New("it has no disk of its own")
@@ -270,7 +270,7 @@ func (p *process) shutdown() {
 	p.sweep()
 }
 
-// sweep removes what the process of a worker left.
+// sweep removes the leftovers of a worker's process.
 func (p *process) sweep() {
 	for until := time.Now().Add(10 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		pids := p.leftoverPIDs()
@@ -295,7 +295,7 @@ func (p *process) leftoverPIDs() []int {
 	return append(p.shims(), mustertest.TaskPIDs(p.c.t, p.data)...)
 }
 
-// leftovers describes what is left of a worker that has ended, after waiting for it to go.
+// leftovers describes the leftovers of a worker that has ended, after waiting for their removal.
 func (p *process) leftovers(limit time.Duration) []string {
 	var found []string
 	for until := time.Now().Add(limit); ; time.Sleep(200 * time.Millisecond) {

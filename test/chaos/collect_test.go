@@ -19,8 +19,8 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// awaitRecovery waits until the fleet is whole again after the last fault, and says how long that took for each worker: until
-// a task for it has run.
+// awaitRecovery waits until the fleet has recovered from the last fault, and returns how long that took for each worker: until it has run a
+// task.
 func (c *cluster) awaitRecovery(ctx context.Context) error {
 	start := time.Now()
 	cl := c.client(30*time.Second, false)
@@ -71,7 +71,7 @@ func (c *cluster) runJob(ctx context.Context, cl *client.Client, spec *muster.Sp
 	return nil
 }
 
-// awaitJobs waits until no job is open, for as long as limit. The checker says which ones are.
+// awaitJobs waits until no job is open, up to limit. The checker reports open ones.
 func (c *cluster) awaitJobs(ctx context.Context, limit time.Duration) {
 	cl := c.client(30*time.Second, false)
 	_ = await(ctx, limit, func() error {
@@ -196,7 +196,7 @@ func (c *cluster) panics() []string {
 	return found
 }
 
-// saveData copies the folders of a failed run off their small file systems, and says where they are.
+// saveData copies the folders of a failed run from their small file systems, and prints their path.
 func (c *cluster) saveData() string {
 	to := filepath.Join(c.dir, "kept")
 	for _, p := range append([]*process{c.server}, c.workers...) {

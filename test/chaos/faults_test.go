@@ -100,8 +100,8 @@ func (c *cluster) process(name string) *process {
 	return c.workers[c.index(name)]
 }
 
-// stopTimeout is how long a process may take to end after SIGTERM: a worker gives its tasks two seconds, their
-// kill grace, and hands over what they saved; a server may be in the way.
+// stopTimeout is the time that a process may take to end after SIGTERM: a worker gives its tasks two seconds, their kill grace, and uploads
+// their files; the server may be slow.
 const stopTimeout = 45 * time.Second
 
 // injectProcessFault disturbs a process, and its supervisor.
@@ -155,7 +155,7 @@ func (c *cluster) injectProcessFault(ctx context.Context, p *process, f fault, w
 	}
 }
 
-// drain has an administrator drain a worker with a deadline: it leaves, and is started again.
+// drain drains a worker with a deadline; after it has stopped, it is started again.
 func (c *cluster) drain(ctx context.Context, p *process, f fault, waitWhileFaulty func()) {
 	p.mu.Lock()
 	p.exitExpected, p.keepRunning, p.drained = true, false, true

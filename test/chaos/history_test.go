@@ -62,7 +62,7 @@ type Want struct {
 	Lease    time.Duration    `json:"lease"` // disconnect.grace
 }
 
-// WorkerSample is what the API said of a worker.
+// WorkerSample is the state of a worker in the API.
 type WorkerSample struct {
 	At      int64  `json:"at"`
 	Name    string `json:"name"`

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// invariant is one sentence that a run holds the program to. CONTRIBUTING.md lists them.
+// invariant is one promise that a run verifies. CONTRIBUTING.md lists them.
 type invariant string
 
 // What the checker looks for. Each has a history that violates it in checker_test.go.
@@ -52,10 +52,10 @@ var invariants = []invariant{
 	cancelEnds, countsMatch, legalMoves, noEventMissed, eventsTrue, gangsWhole, savedStates, notOverfull, reloadSame, nothingLeft, staysUp, historyWhole,
 }
 
-// slack is what a machine that stands still at times may add to a limit of time.
+// slack is the additional time for a machine that pauses at times.
 const slack = 5 * time.Second
 
-// crashLimit is after how many attempts that the fleet lost a task is given up.
+// crashLimit is the number of lost attempts after which a task fails.
 const crashLimit = 5
 
 // violation is a promise that a history breaks.
@@ -249,8 +249,8 @@ func deref(n *int) any {
 	return *n
 }
 
-// wasLostTooOften reports whether a task was given up because its worker or shim was killed, or their network was away,
-// again and again. A full disk counts once for each worker: after that the task had others.
+// wasLostTooOften reports whether a task failed because its worker or shim was killed, or their network was interrupted, repeatedly. A full
+// disk counts once for each worker: after that the task had others.
 func (c *checker) wasLostTooOften(t *task) bool {
 	lost := 1 // the last one, which has the reason of the task
 	full := map[muster.WorkerID]bool{}
@@ -408,7 +408,7 @@ func (c *checker) artifacts(t *task) {
 	}
 }
 
-// inputs checks what a task was given of the stage that it needs.
+// inputs checks the inputs of a task from the stage that it needs.
 func (c *checker) inputs(t *task, from []*task) {
 	startedAt := firstAt(t.effects, "begin")
 	if t.want.From == "" || startedAt == 0 {
@@ -484,7 +484,7 @@ func (c *checker) checkpoints(t *task) {
 	}
 }
 
-// worker is where an attempt ran, "" if the server does not know it.
+// worker is the worker of an attempt, "" if the server does not know it.
 func (t *task) worker(attempt int) muster.WorkerID {
 	for i := range t.Attempts {
 		if t.Attempts[i].ID.N == attempt {
@@ -552,8 +552,8 @@ func (c *checker) event(n int, e muster.Event, state map[muster.TaskID]muster.Ta
 	}
 }
 
-// canary reports whether a job is one with which the run looked whether workers are well: those
-// come last, and are not in the list of jobs.
+// canary reports whether a job is one of those with which the run checks the health of workers: those are submitted last, and are not in the
+// list of jobs.
 func (c *checker) canary(id muster.JobID) bool {
 	for i := range c.h.Final {
 		if c.h.Final[i].Job.ID == id {
@@ -606,7 +606,7 @@ func (c *checker) fleet() {
 	}
 }
 
-// taskJSON is a task as text, without what is not of its own.
+// taskJSON is a task as JSON, without fields that may differ.
 func taskJSON(j FinalJob, i int) string {
 	if i >= len(j.Tasks) {
 		return "none"

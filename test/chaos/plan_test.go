@@ -32,7 +32,7 @@ func (f fault) String() string {
 	return fmt.Sprintf("%6.1fs %-13s %-13s for %4.1fs", f.At.Seconds(), f.Target, f.Kind, f.For.Seconds())
 }
 
-// faultKind is a kind of fault: how often it comes, and how long it lasts.
+// faultKind is a kind of fault, with its frequency and duration.
 type faultKind struct {
 	kind     string
 	weight   int
@@ -58,7 +58,7 @@ var (
 	diskFaults = []faultKind{{"full", 1, s, 8 * s}}
 )
 
-// targets says what may be disturbed, and how.
+// targets are the possible targets of faults, with their faults.
 func targets() map[string][]faultKind {
 	m := map[string][]faultKind{"server": serverFaults, "client_net": networkFaults, "server_disk": diskFaults}
 	for i := range workers {
@@ -70,8 +70,8 @@ func targets() map[string][]faultKind {
 	return m
 }
 
-// makePlan makes the plan of a seed. A longer duration only adds to it, and each target has a
-// stream of random numbers of its own: to leave faults out changes no others.
+// makePlan creates the plan of a seed. A longer duration only adds to it, and each target has its own stream of random numbers, so that
+// excluding faults changes no others.
 func makePlan(seed uint64, duration time.Duration, excluded []string) plan {
 	p := plan{Jobs: makeWorkload(newRand(seed, "workload"), duration)}
 	for target, kinds := range targets() {
@@ -105,7 +105,7 @@ func makePlan(seed uint64, duration time.Duration, excluded []string) plan {
 	return p
 }
 
-// isExcluded reports whether a fault is left out, by its kind or by a part of its target's name.
+// isExcluded reports whether a fault is excluded, by its kind or by a part of its target's name.
 func isExcluded(f fault, excluded []string) bool {
 	return slices.ContainsFunc(excluded, func(w string) bool { return w != "" && (f.Kind == w || strings.Contains(f.Target, w)) })
 }

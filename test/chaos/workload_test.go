@@ -25,7 +25,7 @@ type jobPlan struct {
 	Cancel time.Duration // after the acknowledgement, or negative for never
 }
 
-// shapes are what jobs look like, and how often each comes.
+// shapes are the shapes of jobs, with their frequency.
 var shapes = []struct {
 	name   string
 	weight int
@@ -97,7 +97,7 @@ func line(name string, w *Want, index, attempt, n int) string {
 	return fmt.Sprintf("%s.%s.%d a%d line %d\n", name, w.Stage, index, attempt, n)
 }
 
-// spec makes the job, with effect files in the folder effects, and says what must become of it.
+// spec creates the job, with effect files in the folder effects, and its expected outcome.
 func (it *jobPlan) spec(effects string) (*muster.Spec, []Want) {
 	s := &muster.Spec{Name: it.Name}
 	var wants []Want

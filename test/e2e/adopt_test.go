@@ -116,7 +116,7 @@ func TestTasksEndWithoutAWorker(t *testing.T) {
 	}
 	task := c.Tasks(jobs[0])[0]
 	if out := c.Output(task.ID); out != "late\n" {
-		t.Errorf("what was printed without a worker is %q", out)
+		t.Errorf("the output without a worker is %q", out)
 	}
 	found := false
 	for _, a := range task.Artifacts {
@@ -127,9 +127,7 @@ func TestTasksEndWithoutAWorker(t *testing.T) {
 	}
 }
 
-// TestShimKilled kills the process that holds the tasks while its worker lives:
-// the tasks end at once as the fleet's fault, with everything that they started, and
-// run again.
+// TestShimKilled kills the shim while its worker runs: the tasks end at once as the fleet's fault, with all of their processes, and run again.
 func TestShimKilled(t *testing.T) {
 	t.Parallel()
 	const tasks = 5
@@ -157,8 +155,7 @@ func TestShimKilled(t *testing.T) {
 	awaitNoTasks(t, c, dir)
 }
 
-// TestWorkerAndShimKilled kills both: nothing of their tasks is left once the worker
-// is back, and the tasks run again.
+// TestWorkerAndShimKilled kills both: when the worker is back, no processes of their tasks remain, and the tasks run again.
 func TestWorkerAndShimKilled(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
@@ -310,7 +307,7 @@ func TestSecondWorkerIsRefused(t *testing.T) {
 		t.Fatal("the second worker runs")
 	}
 	if !strings.Contains(second.Log(), "another worker uses the data dir "+dir) {
-		t.Errorf("it says %q", second.Log())
+		t.Errorf("got %q", second.Log())
 	}
 }
 
@@ -324,7 +321,7 @@ func TestDiskOfWorkerFull(t *testing.T) {
 	}
 	dir, startsDir := t.TempDir(), mustertest.SharedDir(t)
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
-		t.Skipf("this machine does not let us mount a small disk: %v", err)
+		t.Skipf("a small disk cannot be mounted on this machine: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	c := mustertest.New(t, t.TempDir())

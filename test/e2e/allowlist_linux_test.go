@@ -18,14 +18,14 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// TestAllowlist holds that tasks reach the hosts of their list, and no other in any way, also after
+// TestAllowlist checks that tasks reach the hosts of their list, and no other in any way, also after
 // their worker was killed, as processes and as containers; and that their logs tell what was refused.
 func TestAllowlist(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give containers an allowlist")
 	}
 	if _, err := exec.LookPath("wget"); err != nil {
-		t.Skip("there is no wget to connect with")
+		t.Skip("wget is not installed")
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "reached\n") }))
 	defer server.Close()
@@ -73,15 +73,15 @@ func TestAllowlist(t *testing.T) {
 			}
 		}
 		if output.String() != refused {
-			t.Errorf("the log of %s says %q, want %q", task.Name, &output, refused)
+			t.Errorf("the log of %s has %q, want %q", task.Name, &output, refused)
 		}
 	}
 	b.awaitCleanup()
 }
 
-// TestAllowlistOutlivesTheEngine holds that a container reaches the hosts of its list, and no other, while its
+// TestAllowlistSurvivesTheEngine checks that a container reaches the hosts of its list, and no other, while its
 // engine is away and when it is back.
-func TestAllowlistOutlivesTheEngine(t *testing.T) {
+func TestAllowlistSurvivesTheEngine(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give containers an allowlist")

@@ -13,9 +13,9 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestDamagedBlobs damages the file of an artifact on the server's disk. A cut one is not delivered; who gets other bytes
-// says so, and the file is set aside; and a task that makes the same artifact again has it delivered as ever, also to
-// the stage that needs it.
+// TestDamagedBlobs damages the file of an artifact on the server's disk. A truncated file is not delivered; a client that receives other bytes
+// reports it, and the file is set aside; when a task creates the same artifact again, it is delivered as usual, also to the stage that needs
+// it.
 func TestDamagedBlobs(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())

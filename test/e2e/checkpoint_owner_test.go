@@ -10,8 +10,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestCheckpointsStayWithTheirServer moves a worker's data folder to another server, whose first job has the same number:
-// its task finds nothing of the other's.
+// TestCheckpointsStayWithTheirServer moves a worker's data folder to another server, whose first job has the same number: its task does not
+// get the checkpoint of the other one.
 func TestCheckpointsStayWithTheirServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

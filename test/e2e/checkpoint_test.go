@@ -17,9 +17,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// checkpointSpec is a task whose first attempt counts without an end, and whose second one ends at
-// once. It saves what it has reached again and again, in a folder of its own that leads to its checkpoint, and
-// once more when it is asked to end. It says where it began.
+// checkpointSpec is a task whose first attempt counts forever, and whose second one ends at once. It saves its position repeatedly, in a
+// subfolder of its checkpoint, and once more on the signal to stop. It prints where it began.
 func checkpointSpec() *muster.Spec {
 	spec := mustertest.ShellSpec("counts", `
 save() { echo $i >ckpt/n.new; mv ckpt/n.new ckpt/n; }
@@ -58,8 +57,8 @@ func startedFrom(t *testing.T, output string) int {
 	return n
 }
 
-// TestCheckpointMoves has a worker make room while a task runs that saves its state: the task is
-// asked to, and continues at another worker from the very number at which it stopped.
+// TestCheckpointMoves preempts a running task that saves its state: it gets the signal, and continues on another worker from exactly the
+// number at which it stopped.
 func TestCheckpointMoves(t *testing.T) {
 	t.Parallel()
 	soon := muster.Duration(time.Second)
@@ -95,14 +94,13 @@ func TestCheckpointMoves(t *testing.T) {
 				t.Fatalf("%v: %+v", err, attempts)
 			}
 			if saved := lastSavedStep(t, c, attempts[0].ID); saved != from {
-				t.Errorf("it saved %d and began again at %d", saved, from)
+				t.Errorf("it saved %d and restarted at %d", saved, from)
 			}
 		})
 	}
 }
 
-// TestCheckpointOfALostMachine takes a machine away, with all that is on its disk: the task goes
-// on at another one from what had been saved of it while it ran.
+// TestCheckpointOfALostMachine removes a machine with its disk: the task continues on another one from its last uploaded checkpoint.
 func TestCheckpointOfALostMachine(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
@@ -116,14 +114,14 @@ func TestCheckpointOfALostMachine(t *testing.T) {
 	waitSucceeded(t, c, job.ID)
 	task := c.Tasks(job.ID)[0]
 	if from := startedFrom(t, c.Output(task.ID)); from == 0 {
-		t.Errorf("it began again at %d", from)
+		t.Errorf("restarted at %d", from)
 	}
 	if task.Attempt != 2 {
 		t.Errorf("it took attempt %d", task.Attempt)
 	}
 }
 
-// lastSavedStep reads what an ended attempt of a saver said that it saved last.
+// lastSavedStep returns the last step that an ended attempt printed as saved.
 func lastSavedStep(t *testing.T, c *mustertest.Cluster, id muster.AttemptID) int {
 	t.Helper()
 	n := -1

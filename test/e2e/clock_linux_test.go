@@ -12,9 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestClockStepped sets the machine's clock forward and back by an hour while a task
-// runs whose lease and timeout are far shorter: nothing is lost, killed or delayed by it.
-// It is for a machine of its own, since it sets the clock of all of it.
+// TestClockStepped sets the machine's clock forward and back by an hour while a task with a much shorter lease and timeout runs: nothing is
+// lost, killed or delayed. It needs a separate machine, because it sets the machine's clock.
 func TestClockStepped(t *testing.T) {
 	if os.Getenv("MUSTER_TEST_SETS_CLOCK") == "" {
 		t.Skip("MUSTER_TEST_SETS_CLOCK is not set: this test sets the machine's clock")

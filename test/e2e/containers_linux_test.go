@@ -29,8 +29,8 @@ type containerEnv struct {
 	before containertest.Resources
 }
 
-// newContainerEnv makes a server, and a folder for a worker with the engine at host, of which nothing is
-// left after the test, also if that fails.
+// newContainerEnv creates a server, and a folder for a worker with the engine at host. After the test, also a failed one, all of its
+// containers are removed.
 func newContainerEnv(t *testing.T, host string) *containerEnv {
 	t.Helper()
 	b := &containerEnv{Cluster: mustertest.New(t, t.TempDir()), t: t, host: host, image: containertest.LoadBusybox(t, host), dir: t.TempDir()}
@@ -77,7 +77,7 @@ func (b *containerEnv) waitTask(id muster.JobID) muster.Task {
 // waitForRelease is a part of a script that waits until open was called.
 const waitForRelease = `while [ ! -e gate ]; do sleep 0.1; done; `
 
-// release lets the tasks continue that stand at held.
+// release lets the tasks continue that wait at held.
 func (b *containerEnv) release() {
 	b.t.Helper()
 	dirs, err := filepath.Glob(filepath.Join(b.dir, "tasks", "*", "work"))
@@ -91,8 +91,7 @@ func (b *containerEnv) release() {
 	}
 }
 
-// awaitCleanup waits until nothing of the tasks is left on the engine and the machine: no container, network,
-// volume, folder or control group.
+// awaitCleanup waits until the engine and the machine have no containers, networks, volumes, folders or control groups of the tasks.
 func (b *containerEnv) awaitCleanup() {
 	b.t.Helper()
 	containertest.AwaitCleanup(b.t, b.host, b.dir, b.before)
@@ -103,7 +102,7 @@ func (b *containerEnv) awaitCleanup() {
 		}
 		for _, e := range entries {
 			if !strings.HasPrefix(e.Name(), ".") {
-				err = errors.Join(err, fmt.Errorf("the folder %s is there", e.Name()))
+				err = errors.Join(err, fmt.Errorf("the folder %s exists", e.Name()))
 			}
 		}
 		for _, l := range cgroup.WorkerGroups(b.dir) {

@@ -21,9 +21,9 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// TestContainersOutliveTheWorker kills a worker ten times while ten containers run and end: each runs
-// once, ends with its true exit code, and has its whole log, and nothing of them is left.
-func TestContainersOutliveTheWorker(t *testing.T) {
+// TestContainersSurviveTheWorker kills a worker ten times while ten containers run and end: each runs once, ends with its exit code, has its
+// complete log, and leaves nothing.
+func TestContainersSurviveTheWorker(t *testing.T) {
 	newContainerEnv(t, containertest.SharedEngine(t)).testOutlivesWorker(10, 10)
 }
 
@@ -139,13 +139,12 @@ func TestContainersWithoutWorkerAndShim(t *testing.T) {
 	b.awaitCleanup()
 	for id, desc := range containertest.ListResources(t, b.host, b.dir) {
 		if _, existed := first[id]; existed && b.before[id] == "" {
-			t.Errorf("%s is left", desc)
+			t.Errorf("%s still exists", desc)
 		}
 	}
 }
 
-// TestShimOfContainersKilled kills the process that holds containers while its worker lives: they end at once as
-// the fleet's fault, and run again.
+// TestShimOfContainersKilled kills the shim of containers while its worker runs: they end at once as the fleet's fault, and run again.
 func TestShimOfContainersKilled(t *testing.T) {
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	b.start("--slots", "3")
@@ -166,7 +165,7 @@ func TestShimOfContainersKilled(t *testing.T) {
 	b.awaitCleanup()
 }
 
-// TestUpgradeWithContainers has a worker continue as another program while containers run: they do not notice.
+// TestUpgradeWithContainers upgrades a worker in place while containers run: they are not affected.
 func TestUpgradeWithContainers(t *testing.T) {
 	const tasks = 5
 	b := newContainerEnv(t, containertest.SharedEngine(t))
@@ -234,12 +233,12 @@ func TestCheckpointOfAContainerMoves(t *testing.T) {
 		t.Fatalf("%v: %+v", err, attempts)
 	}
 	if from, saved := startedFrom(t, b.Output(task.ID)), lastSavedStep(t, b.Cluster, attempts[0].ID); saved != from {
-		t.Errorf("it saved %d and began again at %d", saved, from)
+		t.Errorf("it saved %d and restarted at %d", saved, from)
 	}
 	b.awaitCleanup()
 }
 
-// TestContainersEnd holds how containers may end, and what they leave to those who asked for them.
+// TestContainersEnd checks how containers may end, and what they leave to those who asked for them.
 func TestContainersEnd(t *testing.T) { newContainerEnv(t, containertest.SharedEngine(t)).testEndings() }
 
 func (b *containerEnv) testEndings() {
@@ -297,7 +296,7 @@ func (b *containerEnv) testEndings() {
 				t.Errorf("it is %s (%s: %s) with exit code %d, want %+v", task.State, task.Reason, task.Message, code, c.want)
 			}
 			if c.want.reason == muster.StartFailed && !strings.HasPrefix(task.Message, "/no/such/program: no such command in the image") {
-				t.Errorf("it says %q", task.Message)
+				t.Errorf("got %q", task.Message)
 			}
 			if out := b.Output(task.ID); out != c.output {
 				t.Errorf("it printed %.200q", out)
@@ -316,7 +315,7 @@ func chattyScript(n int) string {
 	return s.String()
 }
 
-// TestContainerCancelled cancels a container that heeds nothing.
+// TestContainerCancelled cancels a container that ignores signals.
 func TestContainerCancelled(t *testing.T) {
 	newContainerEnv(t, containertest.SharedEngine(t)).testCancelled()
 }
@@ -337,7 +336,7 @@ func (b *containerEnv) testCancelled() {
 	b.awaitCleanup()
 }
 
-// TestPodman has the same of Podman: tasks that end in all ways, one that heeds nothing, a worker that is killed, and nothing left.
+// TestPodman runs the same with Podman: tasks with every outcome, one that ignores signals, a killed worker, and no leftovers.
 func TestPodman(t *testing.T) {
 	t.Parallel()
 	host := containertest.StartPodman(t)
@@ -379,7 +378,7 @@ func TestMissingImages(t *testing.T) {
 		}
 	}
 	if n := r.Requests("/manifests/"); n == 0 || n > missing {
-		t.Errorf("the registry was asked %d times", n)
+		t.Errorf("the registry received %d requests", n)
 	}
 	b.awaitCleanup()
 }

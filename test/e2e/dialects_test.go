@@ -34,7 +34,7 @@ type bridgedSystem struct {
 	result  string                                   // a part of it
 }
 
-// slowProgram is a Python script that takes ten seconds and says how far it is.
+// slowProgram is a Python script that runs for ten seconds and reports its progress.
 const slowProgram = `#!/usr/bin/env python3
 import time
 for i in range(10):
@@ -152,7 +152,7 @@ func checkOnlyJob(ctx context.Context, c *client.Client, want muster.JobState) e
 	return nil
 }
 
-// TestDropIn runs muster worker NAME against a gateway: this machine serves with a server of its own that nothing else reaches.
+// TestDropIn runs muster worker NAME with a gateway: this machine runs the jobs with a private server.
 func TestDropIn(t *testing.T) {
 	t.Parallel()
 	addr := mustertest.ReservePort(t)
@@ -183,8 +183,8 @@ func TestDropIn(t *testing.T) {
 	}
 }
 
-// TestBridgeToGatewayOverRedis is TestBridgeToGateway for MLOC, whose programs meet in Redis: a task is submitted after each kill -9, of
-// Redis, too, and ends once.
+// TestBridgeToGatewayOverRedis is TestBridgeToGateway for MLOC, whose programs communicate over Redis: a task is submitted after each kill -9,
+// including one of Redis, and ends once.
 func TestBridgeToGatewayOverRedis(t *testing.T) {
 	t.Parallel()
 	program, err := exec.LookPath("redis-server")
@@ -241,9 +241,9 @@ func TestBridgeToGatewayOverRedis(t *testing.T) {
 	}
 }
 
-// TestBridgesOverALossyConnection has the connections of bridges break within their requests, most within the report of a task and its files: each
-// task ends once, and as it ended in the fleet.
-func TestBridgesOverALossyConnection(t *testing.T) {
+// TestBridgesOnALossyConnection breaks the connections of bridges during their requests, mostly during the report of a task and its files:
+// each task ends once, with its outcome in the fleet.
+func TestBridgesOnALossyConnection(t *testing.T) {
 	t.Parallel()
 	systems := bridgedSystems()
 	for name, file := range map[string]string{"qubix": "", "trainforge": "noise", "dtf": ""} {

@@ -119,8 +119,8 @@ func (b *containerEnv) awaitMoreOutput(job muster.JobID, n int) {
 	}
 }
 
-// checkOutputWithOneGap holds that the output of a task counts up to its end, save for a few lines at one place: an engine that ends
-// may lose what it has read and not yet kept.
+// checkOutputWithOneGap checks that the output of a task counts up to its end, except for one gap of a few lines: an engine that ends may lose
+// output that it has read but not stored.
 func (b *containerEnv) checkOutputWithOneGap(id muster.TaskID) {
 	b.t.Helper()
 	const few = 5
@@ -130,7 +130,7 @@ func (b *containerEnv) checkOutputWithOneGap(id muster.TaskID) {
 	for line := range strings.Lines(body) {
 		var n int
 		if _, err := fmt.Sscanf(line, "line %d\n", &n); err != nil || n <= last || n > last+1+few {
-			b.t.Errorf("task %s: after line %d comes %q", id, last, line)
+			b.t.Errorf("task %s: line %d is followed by %q", id, last, line)
 			return
 		}
 		if n > last+1 {
@@ -183,9 +183,9 @@ func TestEngineDown(t *testing.T) {
 	b.awaitCleanup()
 }
 
-// TestEngineComesBackToLeftovers kills worker, shim and engine together while containers run: when all are back
-// nothing of them is left, and the tasks run again.
-func TestEngineComesBackToLeftovers(t *testing.T) {
+// TestEngineReconnectsWithLeftovers kills worker, shim and engine together while containers run: when all are back, the containers are
+// removed, and the tasks run again.
+func TestEngineReconnectsWithLeftovers(t *testing.T) {
 	t.Parallel()
 	d := containertest.StartDaemon(t, "--live-restore")
 	b := newContainerEnv(t, d.Host())

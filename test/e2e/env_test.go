@@ -22,8 +22,7 @@ func withArray(s *muster.Spec, n int) *muster.Spec {
 	return s
 }
 
-// lease is how long tasks of tests continue while their worker is away: longer than a
-// busy machine stands still.
+// lease is the time that tasks of tests continue while their worker is disconnected: longer than a busy machine pauses.
 const lease = 6 * time.Second
 
 // withGrace sets how long tasks may continue while their worker is away.
@@ -55,7 +54,7 @@ func touch(t *testing.T, path string) {
 	}
 }
 
-// checkNumberedOutput holds that the output of a task counts up to its end.
+// checkNumberedOutput checks that the output of a task counts up to its end.
 func checkNumberedOutput(t *testing.T, c *mustertest.Cluster, id muster.TaskID) {
 	t.Helper()
 	out, ended := strings.CutSuffix(c.Output(id), "end\n")
@@ -75,7 +74,7 @@ func awaitUpgrade(c *mustertest.Cluster, p *mustertest.Process, n int) {
 	})
 }
 
-// killPIDs is kill -9 of processes, of which some may just have ended.
+// killPIDs sends SIGKILL to processes, some of which may just have ended.
 func killPIDs(t *testing.T, pids ...int) {
 	t.Helper()
 	for _, pid := range pids {
@@ -96,12 +95,12 @@ func startCount(t *testing.T, startsDir string, n int) int {
 	return bytes.Count(b, []byte("\n"))
 }
 
-// awaitNoTasks waits until nothing of a worker's tasks is left.
+// awaitNoTasks waits until no files and processes of a worker's tasks remain.
 func awaitNoTasks(t *testing.T, c *mustertest.Cluster, dir string) {
 	t.Helper()
 	c.Await("the processes of tasks are gone", time.Minute, func() error {
 		if pids := mustertest.TaskPIDs(t, dir); len(pids) > 0 {
-			return fmt.Errorf("%v live", pids)
+			return fmt.Errorf("%v are running", pids)
 		}
 		return nil
 	})

@@ -19,9 +19,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestServerKilled kills the server twenty times while 200 tasks run and
-// submissions arrive: every acknowledged job ends, each task has one result, the
-// logs are complete, and running tasks were not restarted.
+// TestServerKilled kills the server twenty times while 200 tasks run and jobs are submitted: every acknowledged job ends, each task has one
+// result, the logs are complete, and running tasks are not restarted.
 func TestServerKilled(t *testing.T) {
 	t.Parallel() // it mostly waits
 	const kills, tasks = 20, 200
@@ -87,8 +86,7 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// checkNoDuplicates holds that no acknowledged job exists twice under its name: retried
-// submissions made one job each.
+// checkNoDuplicates checks that each acknowledged job exists once: retried submissions created one job each.
 func checkNoDuplicates(t *testing.T, c *mustertest.Cluster, ids []muster.JobID) {
 	t.Helper()
 	names := map[string]muster.JobID{}
@@ -97,7 +95,7 @@ func checkNoDuplicates(t *testing.T, c *mustertest.Cluster, ids []muster.JobID) 
 			t.Fatal(err)
 		}
 		if other, ok := names[job.Name]; ok {
-			t.Errorf("jobs %d and %d are both %q: a repeated submission made two", other, job.ID, job.Name)
+			t.Errorf("jobs %d and %d are both %q: a repeated submission created two", other, job.ID, job.Name)
 		}
 		names[job.Name] = job.ID
 	}
@@ -106,8 +104,7 @@ func checkNoDuplicates(t *testing.T, c *mustertest.Cluster, ids []muster.JobID) 
 	}
 }
 
-// TestWorkerKilled kills a worker that does not come back: its tasks end with their
-// lease although no worker is there to end them, and run again on the other one.
+// TestWorkerKilled kills a worker that does not return: its tasks end with their lease, without the worker, and run again on the other one.
 func TestWorkerKilled(t *testing.T) {
 	t.Parallel()
 	const tasks = 20
@@ -128,13 +125,13 @@ func TestWorkerKilled(t *testing.T) {
 	again := mustertest.ShellSpec("again", "echo hello")
 	again.Tasks[0].Where.Workers = []string{"first"}
 	if got := c.Wait(c.Submit(again).ID, time.Minute); got.State != muster.JobSucceeded {
-		t.Errorf("the next task of the worker that came back ended as %s", got.State)
+		t.Errorf("the next task of the reconnected worker ended as %s", got.State)
 	}
 	checkLostThenSucceeded(t, c, job.ID, "second")
 }
 
-// checkLostThenSucceeded holds that the first attempt of each task of a job was lost with its
-// worker, and the second one ended well on another one.
+// checkLostThenSucceeded checks that the first attempt of each task of a job was lost with its worker, and the second one succeeded on another
+// worker.
 func checkLostThenSucceeded(t *testing.T, c *mustertest.Cluster, job muster.JobID, on string) {
 	t.Helper()
 	w, err := c.Client.Worker(t.Context(), on)
@@ -152,9 +149,8 @@ func checkLostThenSucceeded(t *testing.T, c *mustertest.Cluster, job muster.JobI
 	}
 }
 
-// TestFrozen freezes a worker, its shim, or both of them past the lease and thaws
-// them: what the first attempt comes to is not accepted, and the second attempt's result
-// stands.
+// TestFrozen freezes a worker, its shim, or both of them past the lease and resumes them: the result of the first attempt is not accepted,
+// that of the second attempt is kept.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
 	for name, which := range map[string]struct{ worker, shim bool }{
@@ -284,9 +280,8 @@ func TestPartition(t *testing.T) {
 	checkNumberedOutput(t, c, task.ID)
 }
 
-// TestLongPartition cuts the way for longer than the grace, in both directions and
-// in each of them: the task runs on another worker, the cut-off one ends its own copy, and
-// nothing that it says later counts.
+// TestLongPartition interrupts the connection for longer than the grace, in both directions and in each of them: the task runs on another
+// worker, the disconnected one ends its copy, and its later reports are ignored.
 func TestLongPartition(t *testing.T) {
 	t.Parallel() // it mostly waits
 	for name, outage := range map[string]func(*linktest.Proxy){
@@ -322,7 +317,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	data := t.TempDir()
 	if err := syscall.Mount("tmpfs", data, "tmpfs", 0, "size=16m"); err != nil {
-		t.Skipf("this machine does not let us mount a small disk: %v", err)
+		t.Skipf("a small disk cannot be mounted on this machine: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(data, syscall.MNT_DETACH) })
 	c := mustertest.New(t, data)
@@ -351,7 +346,7 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 	if refused == nil || !strings.Contains(refused.Error(), "full") {
-		t.Fatalf("the server on a full disk took %d jobs and never said so: %v", len(accepted), refused)
+		t.Fatalf("the server on a full disk accepted %d jobs without an error: %v", len(accepted), refused)
 	}
 	t.Logf("after %d jobs: %v", len(accepted), refused)
 	touch(t, releaseFile)
@@ -370,7 +365,7 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 	if out := c.Output(muster.TaskID{Job: before.ID}); out != "survived\n" {
-		t.Errorf("the task that ran over the full disk says %q", out)
+		t.Errorf("the task on the full disk has the message %q", out)
 	}
 }
 

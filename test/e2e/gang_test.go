@@ -15,8 +15,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// meetingGang is a gang whose members meet over the network, and then wait to lose one,
-// and the flags by which a worker lets its tasks have their program.
+// meetingGang is a gang whose members connect over the network, and then wait until one is lost, and the flags with which a worker lets its
+// tasks run their program.
 func meetingGang(t *testing.T, size int) (spec *muster.Spec, flags []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func awaitMet(t *testing.T, c *mustertest.Cluster, job muster.JobID, size int) {
 				reported++
 			}
 			if reported == 0 {
-				return fmt.Errorf("member %d has said nothing", n)
+				return fmt.Errorf("member %d printed nothing", n)
 			}
 		}
 		return nil
@@ -60,13 +60,13 @@ func checkSecondAttempt(t *testing.T, c *mustertest.Cluster, job muster.JobID, r
 			t.Errorf("member %d is %s (%s: %s), attempt %d, after %d retries and %d crashes", n, task.State, task.Reason, task.Message, task.Attempt, task.Retried, task.Crashes)
 		}
 		if out := c.Output(task.ID); out != "sum 6\n" {
-			t.Errorf("member %d says %q", n, out)
+			t.Errorf("member %d printed %q", n, out)
 		}
 	}
 }
 
-// TestGangLosesAMember has three members meet on three workers. One is killed: the
-// others, which die of it or are stopped, start again with it, and that is one retry.
+// TestGangLosesAMember runs three members on three workers. One is killed: the others, which fail or are stopped, restart with it, which
+// counts as one retry.
 func TestGangLosesAMember(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	spec, flags := meetingGang(t, 3)
@@ -97,9 +97,8 @@ func TestGangLosesAMember(t *testing.T) {
 	checkSecondAttempt(t, c, job.ID, 1, 0)
 }
 
-// TestGangLosesAWorker kills one of two workers with all that it runs. The member on the
-// other one dies of that at once; when the worker has been away for too long, the gang starts
-// again on those that are left, at no retry's cost.
+// TestGangLosesAWorker kills one of two workers with its tasks. The member on the other one fails at once; when the lease has ended, the gang
+// restarts on the remaining workers without using a retry.
 func TestGangLosesAWorker(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	lost := t.TempDir()
@@ -115,7 +114,7 @@ func TestGangLosesAWorker(t *testing.T) {
 	checkSecondAttempt(t, c, job.ID, 0, 1)
 }
 
-// TestGangIsCancelledAsOne cancels one member: no process of any is left.
+// TestGangIsCancelledAsOne cancels one member: the processes of all members end.
 func TestGangIsCancelledAsOne(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	spec, flags := meetingGang(t, 3)

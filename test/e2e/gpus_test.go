@@ -17,8 +17,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// awaitQuarantine waits until a worker withholds its only device for a reason that has
-// want in it, or for "" gives it out again.
+// awaitQuarantine waits until a worker has its only device in quarantine for a reason that contains want, or for "" until it offers the device
+// again.
 func awaitQuarantine(t *testing.T, c *mustertest.Cluster, worker, want string) {
 	t.Helper()
 	c.Await(fmt.Sprintf("the device of %s is in quarantine: %q", worker, want), 90*time.Second, func() error {
@@ -30,7 +30,7 @@ func awaitQuarantine(t *testing.T, c *mustertest.Cluster, worker, want string) {
 			return fmt.Errorf("it has %d devices", n)
 		}
 		if got := w.Resources.GPUs[0].Quarantined; got == "" != (want == "") || !strings.Contains(got, want) {
-			return fmt.Errorf("it says %q", got)
+			return fmt.Errorf("got %q", got)
 		}
 		return nil
 	})
@@ -55,9 +55,8 @@ func releaseGPUTask(t *testing.T, dir string) {
 	}
 }
 
-// TestGPUKeepsMemory has a driver keep the memory of a task whose worker was killed while it
-// ran: the next process knows what was in use before, nothing is placed on the device, and it heals by itself
-// when the memory is back.
+// TestGPUKeepsMemory simulates a driver that does not release the memory of a task whose worker was killed: the next process knows the memory
+// use before the task, nothing is placed on the device, and the quarantine ends when the memory is released.
 func TestGPUKeepsMemory(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a", Used: 2 * gib})
@@ -96,8 +95,8 @@ func TestGPUKeepsMemory(t *testing.T) {
 	awaitQuarantine(t, c, "w1", "")
 }
 
-// TestGPUStray has a task leave a daemon on its device, without the task's environment and beside an older
-// task, so that nothing else tells whose it is: it is ended, and the device is free.
+// TestGPUStray runs a task that leaves a daemon on its device, without the task's environment and next to an older task, so that only the
+// device identifies its owner: the daemon is killed, and the device is free.
 func TestGPUStray(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
@@ -132,8 +131,8 @@ while [ ! -e stray ]; do sleep 0.05; done`, "")
 	waitSucceeded(t, c, first.ID)
 }
 
-// TestGPUFault has a device fail under a task: the attempt is a gpu_fault and runs again on another worker,
-// and the device waits for an administrator, who is not believed while it is not well.
+// TestGPUFault makes a device fail during a task: the attempt ends as gpu_fault and runs again on another worker, and the device stays in
+// quarantine until it is healthy and an administrator heals it.
 func TestGPUFault(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
@@ -182,15 +181,15 @@ func TestGPUFault(t *testing.T) {
 		if err == nil && w.Resources.GPUs[0].Quarantined != "" {
 			_, err = c.Client.HealWorker(t.Context(), "w1")
 			if err == nil {
-				err = fmt.Errorf("it says %s", w.Resources.GPUs[0].Quarantined)
+				err = fmt.Errorf("got %s", w.Resources.GPUs[0].Quarantined)
 			}
 		}
 		return err
 	})
 }
 
-// A task over its share of a device is warned in its log, and then ended with the
-// figures; the one beside it continues.
+// TestGPUShare checks that a task over its share of a device gets a warning in its log, and is then stopped with the values in its message;
+// the other task on the device continues.
 func TestGPUShare(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})

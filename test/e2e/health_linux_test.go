@@ -17,7 +17,7 @@ func smallDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=24m"); err != nil {
-		t.Skipf("this machine does not let us mount a small disk: %v", err)
+		t.Skipf("a small disk cannot be mounted on this machine: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	return dir
@@ -39,10 +39,9 @@ func blockTaskDirs(t *testing.T, dir string) {
 	touch(t, folder)
 }
 
-// TestABrokenWorkerSwallowsNoTasks has one worker on which every attempt fails at once, and which therefore has
-// always the most room, beside one that is well and busy: an array without retries succeeds, after few
-// attempts were lost, and it is shown why the worker is avoided.
-func TestABrokenWorkerSwallowsNoTasks(t *testing.T) {
+// TestBrokenWorkerIsAvoided has one worker on which every attempt fails at once, and which therefore is always the least loaded, and a busy
+// healthy one: an array without retries succeeds after a few lost attempts, and explain shows why the worker is avoided.
+func TestBrokenWorkerIsAvoided(t *testing.T) {
 	t.Parallel()
 	for _, broken := range []struct {
 		name        string
@@ -79,8 +78,8 @@ func TestABrokenWorkerSwallowsNoTasks(t *testing.T) {
 	}
 }
 
-// TestLittleFreeDisk has the disk of a worker fill up: it takes nothing new and says why, other workers
-// do its work, and with the space it takes tasks again.
+// TestLittleFreeDisk fills the disk of a worker: it takes no new tasks and reports why, other workers run them, and with free space it takes
+// tasks again.
 func TestLittleFreeDisk(t *testing.T) {
 	t.Parallel()
 	dir := smallDisk(t)
@@ -110,9 +109,9 @@ func TestLittleFreeDisk(t *testing.T) {
 	awaitConstrained(t, c, "full")
 }
 
-// TestAProgramThatMeetsAFullDisk has a program fail because it cannot write, without a word of its own: that is
-// the fleet's fault, and the task succeeds elsewhere though it has no retries.
-func TestAProgramThatMeetsAFullDisk(t *testing.T) {
+// TestProgramOnAFullDisk runs a program that fails because it cannot write, without reporting a reason: this is the fleet's fault, and the
+// task succeeds on another worker although it has no retries.
+func TestProgramOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := smallDisk(t)
 	c := mustertest.New(t, t.TempDir())

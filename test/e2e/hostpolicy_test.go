@@ -21,8 +21,7 @@ import (
 
 const gib = muster.Size(1 << 30)
 
-// awaitConstrained waits until the worker says why it takes nothing new, with all parts
-// of want; without any, until it takes tasks again.
+// awaitConstrained waits until the worker reports why it takes no new tasks, with all parts of want; without any, until it takes tasks again.
 func awaitConstrained(t *testing.T, c *mustertest.Cluster, worker string, want ...string) {
 	t.Helper()
 	c.Await(fmt.Sprintf("worker %s is constrained by %q", worker, want), time.Minute, func() error {
@@ -35,15 +34,14 @@ func awaitConstrained(t *testing.T, c *mustertest.Cluster, worker string, want .
 		}
 		for _, part := range want {
 			if !strings.Contains(w.Constrained, part) {
-				return fmt.Errorf("it says %q", w.Constrained)
+				return fmt.Errorf("got %q", w.Constrained)
 			}
 		}
 		return nil
 	})
 }
 
-// awaitExplanation waits until the explanation of a job's only task, which has not
-// started, says want.
+// awaitExplanation waits until the explanation of a job's only task, which has not started, contains want.
 func awaitExplanation(t *testing.T, c *mustertest.Cluster, job muster.JobID, want string) {
 	t.Helper()
 	c.Await("it is explained why the task waits", time.Minute, func() error {
@@ -56,7 +54,7 @@ func awaitExplanation(t *testing.T, c *mustertest.Cluster, job muster.JobID, wan
 			return err
 		}
 		if !strings.Contains(fmt.Sprintf("%+v", ex), want) {
-			return fmt.Errorf("it says %+v", ex)
+			return fmt.Errorf("got %+v", ex)
 		}
 		return nil
 	})
@@ -70,8 +68,8 @@ func waitSucceeded(t *testing.T, c *mustertest.Cluster, job muster.JobID) {
 	}
 }
 
-// TestBusyCores keeps all cores of the machine busy: the worker takes nothing new, says so with
-// figures, and so does the explanation of a task that waits.
+// TestBusyCores keeps all cores of the machine busy: the worker takes no new tasks and reports the values, as does the explanation of a
+// waiting task.
 func TestBusyCores(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	for range runtime.NumCPU() {
@@ -87,8 +85,7 @@ func TestBusyCores(t *testing.T) {
 	awaitExplanation(t, c, job.ID, "is over --max-cpu-percent 20")
 }
 
-// TestBusyGPU has a device be busy and idle again: the worker holds back, and takes
-// what waits after the cool-down.
+// TestBusyGPU makes a device busy and idle again: the worker takes no new tasks, and takes the waiting one after the cool-down.
 func TestBusyGPU(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{Utilization: 0.1})
@@ -103,7 +100,7 @@ func TestBusyGPU(t *testing.T) {
 	awaitConstrained(t, c, "w1")
 }
 
-// TestOutsideItsHours starts a worker at an hour that is not one of its own.
+// TestOutsideItsHours starts a worker outside its hours.
 func TestOutsideItsHours(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
@@ -150,9 +147,8 @@ func processState(pid int) string {
 	return rest[:1]
 }
 
-// isStopped tells whether a process stands still by a signal, and how it is. A shell that
-// was caught in vfork(2) waits for its child, which is stopped before it can exec: it is
-// in state D, and as stopped as one in T.
+// isStopped reports whether a process is stopped by a signal, and its state. A shell that was stopped in vfork(2) waits for its child, which
+// is stopped before it can exec: it is in state D, and stopped like one in T.
 func isStopped(pid int) (bool, string) {
 	state := processState(pid)
 	if state != "D" {
@@ -190,9 +186,8 @@ func awaitProgress(c *mustertest.Cluster, dir string) {
 	})
 }
 
-// TestOwnerWantsTheGPU has a program of the owner's use one of two devices: its task is frozen
-// in truth, the device and no other is withheld, a task with a checkpoint moves to the other device, and all goes
-// on when the owner is gone, also when the worker was killed meanwhile.
+// TestOwnerWantsTheGPU runs a program of the owner on one of two devices: its task is really frozen, only this device is withheld, a task with
+// a checkpoint moves to the other device, and everything continues when the owner's program ends, also if the worker was killed meanwhile.
 func TestOwnerWantsTheGPU(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	smi := gputest.New(t, gputest.GPU{}, gputest.GPU{})

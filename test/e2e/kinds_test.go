@@ -24,8 +24,8 @@ func wordCountSpec(text, input string) *muster.Spec {
 	}}
 }
 
-// TestOwnKind has the example kind, in Perl, on one of two workers.
-func TestOwnKind(t *testing.T) {
+// TestCustomKind runs the example kind, in Perl, with one of two workers offering it.
+func TestCustomKind(t *testing.T) {
 	t.Parallel()
 	if err := exec.CommandContext(t.Context(), "perl", "-MJSON::PP", "-e", "1").Run(); err != nil {
 		t.Skipf("skipped: the example needs perl with JSON::PP: %v", err)
@@ -52,7 +52,7 @@ func TestOwnKind(t *testing.T) {
 		}
 		for _, word := range words {
 			if !strings.Contains(strings.Join(messages, "\n"), word) {
-				t.Errorf("%q is not in %q", word, messages)
+				t.Errorf("got messages %[2]q, want %[1]q in them", word, messages)
 			}
 		}
 	}

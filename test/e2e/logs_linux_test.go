@@ -28,9 +28,8 @@ func attemptOutput(t *testing.T, c *mustertest.Cluster, id muster.AttemptID) str
 	return b.String()
 }
 
-// TestLogDiskFull fills the disk on which the server keeps logs, for longer than the
-// leases of tasks: a task that prints and one beside it that does not continue, results
-// arrive, the worker stays connected, and the log is complete once there is space.
+// TestLogDiskFull fills the disk of the server's logs for longer than the leases of tasks: a task that prints and one that does not continue,
+// results arrive, the worker stays connected, and the log is complete once there is space.
 func TestLogDiskFull(t *testing.T) {
 	t.Parallel() // it mostly waits
 	if testing.Short() {
@@ -42,7 +41,7 @@ func TestLogDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := syscall.Mount("tmpfs", logs, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("this machine does not let us mount a small disk: %v", err)
+		t.Skipf("a small disk cannot be mounted on this machine: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(logs, syscall.MNT_DETACH) })
 	c := mustertest.New(t, data)
@@ -94,9 +93,8 @@ func TestLogDiskFull(t *testing.T) {
 	}
 }
 
-// TestLogOfALostAttempt cuts a worker off until the leases of its tasks have ended, one
-// is requeued and another one cancelled meanwhile: when it comes back, all that they had
-// printed arrives, and nothing of it stays on the worker.
+// TestLogOfALostAttempt disconnects a worker until the leases of its tasks have ended; one is requeued and another one cancelled meanwhile.
+// After the reconnect their complete output arrives, and nothing of it remains on the worker.
 func TestLogOfALostAttempt(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.New(t, t.TempDir())

@@ -35,9 +35,8 @@ func awaitTags(t *testing.T, c *mustertest.Cluster, worker string, want ...strin
 	return w
 }
 
-// TestMachineChanges holds that what is installed, plugged in, started and removed
-// while a worker runs is offered, or is not any more, without a restart; that what
-// waits for it starts; and that what the operator said stays.
+// TestMachineChanges checks that changes of the machine while a worker runs (programs that are installed, devices, started engines) change its
+// offer without a restart, that waiting tasks then start, and that the operator's options remain.
 func TestMachineChanges(t *testing.T) {
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-11111111-2222-3333-4444-555555555555", Name: "NVIDIA L4", Memory: 23034 << 20})
 	smi.Remove()
@@ -57,7 +56,7 @@ func TestMachineChanges(t *testing.T) {
 	installProgram(t, tools, "podman", "#!/bin/sh\n"+`echo '{"host": {"security": {"rootless": true}}, "version": {"Version": "5.2.0"}}'`+"\n")
 	awaitTags(t, c, "changing", "+podman", "+mine")
 	if job := c.Wait(job.ID, time.Minute); job.State != muster.JobSucceeded {
-		t.Errorf("what waited for podman is %s", job.State)
+		t.Errorf("the task that waited for podman is %s", job.State)
 	}
 
 	smi.Restore()
@@ -79,7 +78,7 @@ func TestMachineChanges(t *testing.T) {
 		t.Errorf("a task on the new device is %s", job.State)
 	}
 	if out := c.Output(muster.TaskID{Job: job.ID}); !strings.Contains(out, "GPU-11111111") {
-		t.Errorf("it says %q", out)
+		t.Errorf("got %q", out)
 	}
 
 	stop := startFakeDocker(t, filepath.Join(sockets, "docker.sock"))
@@ -110,7 +109,7 @@ func startFakeDocker(t *testing.T, socket string) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", socket)
 	if err != nil {
-		t.Skipf("no socket can be made at %s: %v", socket, err)
+		t.Skipf("cannot create a socket at %s: %v", socket, err)
 	}
 	s := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"ServerVersion": "27.1.1", "Version": "27.1.1", "Components": [{"Name": "Engine"}], "Runtimes": {"runc": {}}}`))

@@ -13,10 +13,9 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestServerLostItsData starts a server on an empty data dir in the place of one whose
-// worker runs a task, and has an output and a report to deliver: the worker stops the
-// task, joins again as a new worker, and tells the new server nothing of the old one's
-// tasks, though those of the new one have the same numbers.
+// TestServerLostItsData replaces the data dir of a server by an empty one while its worker runs a task, and has output and a report to send:
+// the worker stops the task, joins again as a new worker, and sends the new server nothing about the old tasks, although the new ones have the
+// same numbers.
 func TestServerLostItsData(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.New(t, t.TempDir())
@@ -41,11 +40,11 @@ func TestServerLostItsData(t *testing.T) {
 	c.AwaitWorkerState("w1", muster.WorkerActive)
 	after, err := c.Client.Worker(t.Context(), "w1")
 	if err != nil || after.ID == before.ID {
-		t.Errorf("the worker is %s as before (%v)", after.ID, err)
+		t.Errorf("the worker is still %s (%v)", after.ID, err)
 	}
 	awaitNoTasks(t, c, dir)
 	if !strings.Contains(w.Log(), "joined again") {
-		t.Error("the worker does not say that it joined again")
+		t.Error("the worker does not log that it joined again")
 	}
 	if _, err := os.Stat(filepath.Join(dir, "identity.json."+string(before.ID)+".old")); err != nil {
 		t.Error(err)
@@ -64,9 +63,9 @@ func TestServerLostItsData(t *testing.T) {
 	}
 }
 
-// TestRemovedWorkerStaysAway removes a worker: the join token that it still has does not
+// TestRemovedWorkerDoesNotRejoin removes a worker: the join token that it still has does not
 // bring it back.
-func TestRemovedWorkerStaysAway(t *testing.T) {
+func TestRemovedWorkerDoesNotRejoin(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.New(t, t.TempDir())
 	dir := t.TempDir()
@@ -81,16 +80,15 @@ func TestRemovedWorkerStaysAway(t *testing.T) {
 		t.Fatal("the removed worker continues")
 	}
 	if log := w.Log(); !strings.Contains(log, "was revoked by an administrator") {
-		t.Errorf("the removed worker does not say why it ends:\n%s", log)
+		t.Errorf("the removed worker does not log why it stops:\n%s", log)
 	}
 	if _, err := c.Client.Worker(t.Context(), "w1"); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("the server still has the worker: %v", err)
 	}
 }
 
-// TestUpOutlivesItsWorker revokes the key of the worker that runs in one process with the server: the server keeps running and says why
-// the worker ended.
-func TestUpOutlivesItsWorker(t *testing.T) {
+// TestUpSurvivesItsWorker revokes the key of the worker of muster up: the server keeps running and logs why the worker ended.
+func TestUpSurvivesItsWorker(t *testing.T) {
 	t.Parallel() // it mostly waits
 	c := mustertest.NewUp(t, t.TempDir())
 	c.Await("the worker of up to join", time.Minute, func() error {

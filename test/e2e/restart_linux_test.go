@@ -8,10 +8,10 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestAWorkerThatIsBackTakesTasksAtOnce kills a worker that runs a task while another one waits for it. The one that is
+// TestRestartedWorkerTakesTasksAtOnce kills a worker that runs a task while another one waits for it. The one that is
 // started in its place takes that without a rejection, though tools of its machine would take long to answer, and what
 // the first task has reserved of the disk is not offered a second time.
-func TestAWorkerThatIsBackTakesTasksAtOnce(t *testing.T) {
+func TestRestartedWorkerTakesTasksAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := smallDisk(t)
 	c := mustertest.New(t, t.TempDir())

@@ -51,12 +51,12 @@ func restoreDataDir(t *testing.T, from, to string, names ...string) {
 	}
 }
 
-// wordScript is a script that prints so many lines of its own.
+// wordScript is a script that prints a number of lines with a word.
 func wordScript(word string, lines int) string {
 	return fmt.Sprintf(`i=0; while [ $i -lt %d ]; do i=$((i+1)); echo %s $i; done`, lines, word)
 }
 
-// checkWordOutput holds that the output of a task is what says prints, and all of it.
+// checkWordOutput checks that the output of a task is exactly that of wordScript.
 func checkWordOutput(t *testing.T, c *mustertest.Cluster, id muster.TaskID, word string, lines int) {
 	t.Helper()
 	var want strings.Builder
@@ -68,8 +68,8 @@ func checkWordOutput(t *testing.T, c *mustertest.Cluster, id muster.TaskID, word
 	}
 }
 
-// TestDataFolderRestored puts back a copy of the whole data folder from before a job that still runs on a worker: the
-// next job is another one to users, and its output is its own, whether it is submitted before the worker comes back or after.
+// TestDataFolderRestored restores a copy of the whole data folder from before a job that still runs on a worker: the next job has another
+// number and its own output, whether it is submitted before the worker reconnects or after.
 func TestDataFolderRestored(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]bool{"submitted before the worker comes back": true, "and after": false} {
@@ -116,8 +116,8 @@ func TestDataFolderRestored(t *testing.T) {
 	}
 }
 
-// TestDatabaseAloneRestored puts back an older copy of the database alone: the server says so and does not start until
-// the loss is accepted, and then no job gets the number or the output of one that was lost.
+// TestDatabaseAloneRestored restores an older copy of only the database: the server reports it and does not start until the loss is accepted;
+// then no job gets the number or the output of a lost one.
 func TestDatabaseAloneRestored(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
@@ -146,8 +146,8 @@ func TestDatabaseAloneRestored(t *testing.T) {
 	c.StartServer() // as ever
 }
 
-// TestWriteAheadLogDamaged damages what holds the last commits after kill -9: the server says what is missing and does
-// not start until that is accepted. Undamaged it starts as ever.
+// TestWriteAheadLogDamaged damages the write-ahead log after kill -9: the server reports what is missing and does not start until the loss is
+// accepted. An undamaged one starts as usual.
 func TestWriteAheadLogDamaged(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
@@ -198,7 +198,7 @@ func stopServer(c *mustertest.Cluster) {
 	<-c.Server.Done()
 }
 
-// expectStartRefused starts the server and holds that it ends with a conflict and says so.
+// expectStartRefused starts the server and checks that it exits with a conflict and an error.
 func expectStartRefused(t *testing.T, c *mustertest.Cluster, want string) {
 	t.Helper()
 	c.LaunchServer()
@@ -206,11 +206,11 @@ func expectStartRefused(t *testing.T, c *mustertest.Cluster, want string) {
 		t.Errorf("the server ended with %d, want 5", code)
 	}
 	if log := c.Server.Log(); !strings.Contains(log, want) || !strings.Contains(log, "--accept-loss") {
-		t.Errorf("the server does not say %q:\n%s", want, log)
+		t.Errorf("the server does not print %q:\n%s", want, log)
 	}
 }
 
-// startAcceptingLoss starts the server with the loss accepted, and holds that it logs it.
+// startAcceptingLoss starts the server with --accept-loss, and checks that it logs the loss.
 func startAcceptingLoss(t *testing.T, c *mustertest.Cluster, want string) {
 	t.Helper()
 	c.LaunchServer("--accept-loss")

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// frozenShim is a worker whose shim stands still while it runs a task, and another worker.
+// frozenShim is a worker whose shim is frozen while it runs a task, and another worker.
 type frozenShim struct {
 	*mustertest.Cluster
 
@@ -25,7 +25,7 @@ type frozenShim struct {
 	resume      func()
 }
 
-// freezeShim begins a task of which only the first attempt waits at the gate.
+// freezeShim starts a task whose first attempt waits for a file.
 func freezeShim(t *testing.T) *frozenShim {
 	t.Helper()
 	s := &frozenShim{Cluster: mustertest.New(t, t.TempDir()), dir: t.TempDir(), releaseFile: filepath.Join(mustertest.SharedDir(t), "gate")}
@@ -100,7 +100,7 @@ func TestShimFrozenWithoutContact(t *testing.T) {
 				t.Fatalf("the job ended as %s", got.State)
 			}
 			if len(mustertest.TaskPIDs(t, s.dir)) == 0 {
-				t.Error("nothing of the first attempt is left to end: the test shows nothing")
+				t.Error("the first attempt has no processes: the test is meaningless")
 			}
 			s.resume()
 			awaitNoTasks(t, s.Cluster, s.dir)
@@ -118,7 +118,7 @@ func TestShimFrozenWithoutContact(t *testing.T) {
 	}
 }
 
-// onWorker has a task run on one worker.
+// onWorker places a task on one worker.
 func onWorker(s *muster.Spec, worker string) *muster.Spec {
 	s.Tasks[0].Where.Workers = []string{worker}
 	return s

@@ -31,14 +31,14 @@ func TestDataDirDeleted(t *testing.T) {
 	awaitNoTasks(t, c, dir)
 	c.Await("the shim has ended", time.Minute, func() error {
 		if pids := mustertest.ShimPIDs(t, dir); len(pids) > 0 {
-			return fmt.Errorf("%v live", pids)
+			return fmt.Errorf("%v are running", pids)
 		}
 		return nil
 	})
 }
 
-// TestDataDirCopied starts a worker on a copy of the data dir of one that runs tasks: it does not start, and says what
-// to do; the tasks run on. Without what names the original in the copy it is another worker.
+// TestDataDirCopied starts a worker on a copy of the data dir of one that runs tasks: it exits with an error that says what to do, and the
+// tasks continue. Without the reference to the original the copy is another worker.
 func TestDataDirCopied(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
@@ -57,7 +57,7 @@ func TestDataDirCopied(t *testing.T) {
 		t.Fatal("the worker of the copy runs")
 	}
 	if log := again.Log(); !strings.Contains(log, "is a copy of one that is in use on this machine") || !strings.Contains(log, "identity.json") {
-		t.Errorf("the worker of the copy says %s", log)
+		t.Errorf("the worker on the copy printed %s", log)
 	}
 	for _, name := range []string{"shim", "identity.json"} {
 		if err := os.RemoveAll(filepath.Join(copied, name)); err != nil {

@@ -28,9 +28,9 @@ func awaitSamples(t *testing.T, c *mustertest.Cluster, id muster.TaskID, n int) 
 	return s
 }
 
-// TestUsageOutlivesTheWorker kills the worker of a task that is measured: its series is
-// there live and afterwards, has a gap and nothing twice, and its output is as if it had none.
-func TestUsageOutlivesTheWorker(t *testing.T) {
+// TestUsageSurvivesTheWorker kills the worker of a task: its usage series is available live and afterwards, has a gap and no duplicates, and
+// does not change its output.
+func TestUsageSurvivesTheWorker(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
 	dir, startsDir := t.TempDir(), mustertest.SharedDir(t)
@@ -55,7 +55,7 @@ func TestUsageOutlivesTheWorker(t *testing.T) {
 	before := awaitSamples(t, c, id, 2)
 	switch {
 	case before.Usage == nil || !before.SoFar || before.Usage.Cost != 0:
-		t.Errorf("of the running task %+v is known", before.Usage)
+		t.Errorf("the running task has %+v", before.Usage)
 	case before.Usage.CPUPeak <= 0 || before.Usage.MemoryPeak <= 0 || before.Usage.PIDsPeak <= 0:
 		t.Errorf("nothing was measured: %+v", before.Usage)
 	}
@@ -89,7 +89,7 @@ func TestUsageOutlivesTheWorker(t *testing.T) {
 			t.Errorf("sample %d is of %v, after one of %v", i, s.At, after.Samples[i-1].At)
 		}
 		if s.At > muster.NewTime(from) && s.At < muster.NewTime(to) {
-			t.Errorf("there is a sample of %v: no worker was there from %v to %v", s.At, from, to)
+			t.Errorf("there is a sample of %v, but no worker ran from %v to %v", s.At, from, to)
 		}
 	}
 	if !slices.EqualFunc(before.Samples, after.Samples[:len(before.Samples)], func(a, b muster.Sample) bool { return a.At == b.At }) {

@@ -20,7 +20,7 @@ func dockerRun(b *testing.B, host, image string, argv ...string) *exec.Cmd {
 	b.Helper()
 	program, err := exec.LookPath("docker")
 	if err != nil {
-		b.Skip("there is no docker to compare with: scripts/need docker installs it")
+		b.Skip("docker is not installed: run scripts/need docker")
 	}
 	return exec.CommandContext(b.Context(), program, append([]string{"-H", host, "run", "--rm", image}, argv...)...)
 }
@@ -32,8 +32,8 @@ func containerSpec(image string, n int64, run ...string) *muster.Spec {
 	return s
 }
 
-// BenchmarkContainer is the time from submitting a task in a container to its end, beside docker run --rm of the same
-// image and command; one after the other, in turns.
+// BenchmarkContainer measures the time from submitting a task in a container to its end, compared with docker run --rm of the same image and
+// command; alternating, one at a time.
 func BenchmarkContainer(b *testing.B) {
 	const turns = 40
 	host := containertest.SharedEngine(b)
@@ -61,8 +61,8 @@ func BenchmarkContainer(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkContainers is 100 short containers on a worker with 4 slots, beside a shell loop over docker run --rm of the same image and
-// command, and beside four such loops at a time.
+// BenchmarkContainers runs 100 short containers on a worker with 4 slots, compared with a shell loop of docker run --rm with the same image
+// and command, and with four concurrent loops.
 func BenchmarkContainers(b *testing.B) {
 	const tasks, slots = 100, 4
 	host := containertest.SharedEngine(b)

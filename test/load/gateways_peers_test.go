@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// dtf is DTF's worker: its first heartbeat and each that follows after ten seconds break the connection, and it comes back.
+// dtf is DTF's worker: its first heartbeat, and each later one after ten seconds, breaks the connection, and it reconnects.
 func (p *fakeWorkers) dtf(ctx context.Context, id string) error {
 	token := ""
 	for first := true; ; first = false {
@@ -34,8 +34,7 @@ type dtfMessage struct {
 	TaskID string `json:"task_id"`
 }
 
-// dtfSession is one connection. What comes where an answer is expected is taken for the answer, as DTF's worker does: a task is
-// lost then, until it is sent again.
+// dtfSession is one connection. Like DTF's worker, it treats any message as the expected response: a task is then lost until it is sent again.
 func (p *fakeWorkers) dtfSession(ctx context.Context, id string, token *string, first bool) error {
 	ws, resp, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(p.base, "http")+"/ws", nil)
 	if err != nil {
@@ -132,7 +131,7 @@ func (s *dtfSocket) read(ctx context.Context) {
 	}
 }
 
-// ask sends a message and returns the next one that comes.
+// ask sends a message and returns the next received one.
 func (s *dtfSocket) ask(ctx context.Context, m map[string]any) (dtfMessage, error) {
 	b, err := json.Marshal(m)
 	if err != nil {

@@ -60,7 +60,7 @@ func (p *fakeWorkers) call(ctx context.Context, method, path string, in, out any
 	return p.send(ctx, method, p.base+path, nil, in, out)
 }
 
-// postResult posts a result where a task says.
+// postResult posts a result to the URL of a task.
 func (p *fakeWorkers) postResult(ctx context.Context, url string, header map[string]string, in any) error {
 	return p.send(ctx, http.MethodPost, url, header, in, nil)
 }
@@ -356,9 +356,9 @@ func (p *fakeWorkers) fetch(ctx context.Context, path string) error {
 	return nil
 }
 
-// BenchmarkBridge is the memory of a machine that serves a QUBIX backend, beside that of a worker without a bridge, each with a
-// server of its own and after one task: what the bridge adds to it, in one process (muster worker qubix against muster up)
-// and as a process of its own (muster bridge qubix).
+// BenchmarkBridge measures the memory of a machine that runs jobs of a QUBIX backend, compared with that of a worker without a bridge, each
+// with its own server and after one task: what the bridge adds in one process (muster worker qubix compared with muster up) and as a separate
+// process (muster bridge qubix).
 func BenchmarkBridge(b *testing.B) {
 	for b.Loop() {
 		plain := mustertest.NewUp(b, b.TempDir())

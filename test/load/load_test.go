@@ -56,9 +56,8 @@ func BenchmarkNoop(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkTrue is 3,000 processes of /bin/true, beside the same number executed
-// by Go alone in the same run; and what CPU the worker and its shim use for a task
-// beyond what Go alone does.
+// BenchmarkTrue runs 3,000 processes of /bin/true, compared with the same number started by Go alone in the same run, and measures the
+// additional CPU time of the worker and its shim per task.
 func BenchmarkTrue(b *testing.B) {
 	const tasks = 3000
 	c := mustertest.New(b, b.TempDir())
@@ -103,8 +102,8 @@ func bareExec(b *testing.B, n, workers int) time.Duration {
 	return time.Since(began)
 }
 
-// BenchmarkStart is the time from submitting a task to an idle system until its
-// process runs, beside that of a bare fork and exec of the same program.
+// BenchmarkStart measures the time from submitting a task to an idle system until its process runs, compared with a bare fork and exec of the
+// same program.
 func BenchmarkStart(b *testing.B) {
 	c := mustertest.New(b, b.TempDir())
 	c.StartWorker("w1", b.TempDir())
@@ -140,8 +139,7 @@ func BenchmarkStart(b *testing.B) {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// BenchmarkMillion submits an array of a million tasks that nobody runs, and
-// restarts the server with it.
+// BenchmarkMillion submits an array of a million tasks without a worker for them, and restarts the server with it.
 func BenchmarkMillion(b *testing.B) {
 	for b.Loop() {
 		c := mustertest.New(b, b.TempDir())

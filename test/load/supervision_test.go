@@ -117,7 +117,7 @@ func BenchmarkBeside(b *testing.B) {
 	})
 }
 
-// benchWorker is a worker of [BenchmarkBeside], with what its rounds took.
+// benchWorker is a worker of [BenchmarkBeside], with the durations of its rounds.
 type benchWorker struct {
 	cluster      *mustertest.Cluster
 	worker, shim int
@@ -140,7 +140,7 @@ func (w *benchWorker) round(b *testing.B, tasks int64) {
 	w.rounds = append(w.rounds, round{wall.Seconds(), used.Seconds()})
 }
 
-// report gives the medians of the rounds.
+// report returns the medians of the rounds.
 func (w *benchWorker) report(b *testing.B) {
 	b.Helper()
 	var wall, used []float64
@@ -152,8 +152,8 @@ func (w *benchWorker) report(b *testing.B) {
 	b.ReportMetric(median(used), "cpu-s"+name)
 }
 
-// BenchmarkKillArray cancels 500 running tasks that do not heed the signal. The time is
-// that from the end of their grace to the end of the job.
+// BenchmarkKillArray cancels 500 running tasks that ignore the signal, and measures the time from the end of their grace to the end of the
+// job.
 func BenchmarkKillArray(b *testing.B) {
 	const tasks, grace = 500, 2 * time.Second
 	forEachBuild(b, func(b *testing.B, program string) {

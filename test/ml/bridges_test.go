@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestWorkOverBridges has a fleet serve another Muster over each of the four dialects, with real work.
+// TestWorkOverBridges connects a fleet to another Muster server with each of the four dialects, and runs real jobs.
 func TestWorkOverBridges(t *testing.T) {
 	redis, err := exec.LookPath("redis-server")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// newContainerEnv has a worker with the engine that tests share.
+// newContainerEnv starts a worker with the engine that tests share.
 func newContainerEnv(t *testing.T, flags ...string) *env {
 	t.Helper()
 	return newEnv(t, t.TempDir(), append([]string{"--engine", containertest.SharedEngine(t)}, flags...)...)
@@ -37,8 +37,8 @@ func inImage(image string) func(*muster.TaskSpec) {
 	}
 }
 
-// TestKindsInContainers has the kinds whose program is the worker's own in images that have nothing of theirs, and says what
-// an image lacks for the others.
+// TestKindsInContainers runs kinds with a program of the worker in images without Python, and checks which packages an image lacks for the
+// others.
 func TestKindsInContainers(t *testing.T) {
 	w := newContainerEnv(t, "--allow-private-addresses", "--allow-host-network", "--mixed-precision")
 	before := containertest.ListResources(t, containertest.SharedEngine(t), w.Data)
@@ -48,7 +48,7 @@ func TestKindsInContainers(t *testing.T) {
 	var back map[string]string
 	done := w.runTask("echo", map[string]string{"a": "b"}, inImage(empty))
 	if done.requireSucceeded(&back); back["a"] != "b" || done.Image == "" {
-		t.Errorf("echo gave back %v, in %q", back, done.Image)
+		t.Errorf("echo returned %v, in %q", back, done.Image)
 	}
 
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"id": 7}`) }))
@@ -79,12 +79,12 @@ func TestKindsInContainers(t *testing.T) {
 	containertest.AwaitCleanup(t, containertest.SharedEngine(t), w.Data, before)
 }
 
-// debianImage puts an image into the engine of the packages of this machine's Debian that have these names, with all that they need, as they lie here.
+// debianImage creates an image of packages of this machine's Debian, with all of their dependencies, from its installed files.
 func debianImage(t *testing.T, name string, packages ...string) string {
 	t.Helper()
 	for _, program := range []string{"apt-cache", "dpkg", "tar"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("skipped: there is no %s, which knows what belongs to a package", program)
+			t.Skipf("skipped: %s is not installed", program)
 		}
 	}
 	// Paths are those of a system whose /bin, /lib, /lib64 and /sbin lead to /usr; what leads from there to alternatives belongs to no package.
@@ -134,7 +134,8 @@ func debianImage(t *testing.T, name string, packages ...string) string {
 	return name
 }
 
-// TestTrainingInAContainer trains with the PyTorch of an image, as an ordinary user who cannot change it, and says what an image lacks.
+// TestTrainingInAContainer trains with the PyTorch of an image, as an ordinary user who cannot change it, and checks the error for missing
+// packages.
 func TestTrainingInAContainer(t *testing.T) {
 	if os.Getenv("MUSTER_TEST_ML") == "" {
 		t.Skip("skipped: it makes an image of a GiB: run make test-ml")

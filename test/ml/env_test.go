@@ -30,14 +30,14 @@ type env struct {
 	Data   string // the worker's data dir
 }
 
-// newSystemEnv has a worker that uses the system's interpreter, which must have these modules.
+// newSystemEnv starts a worker that uses the system's interpreter, which must have these modules.
 func newSystemEnv(tb testing.TB, modules []string, flags ...string) *env {
 	tb.Helper()
 	requireModules(tb, modules...)
 	return newEnv(tb, tb.TempDir(), append([]string{"--python", systemPython}, flags...)...)
 }
 
-// newFullEnv has a worker with the runtimes of make test-ml, which are kept between runs.
+// newFullEnv starts a worker with the runtimes of make test-ml, which are kept between runs.
 func newFullEnv(tb testing.TB, flags ...string) *env {
 	tb.Helper()
 	if os.Getenv("MUSTER_TEST_ML") == "" {
@@ -80,7 +80,7 @@ func requireModules(tb testing.TB, modules ...string) {
 	}
 }
 
-// finishedTask is a task that has ended, with what it left.
+// finishedTask is a task that has ended, with its files.
 type finishedTask struct {
 	muster.Task
 
@@ -147,7 +147,7 @@ func (e *finishedTask) requireSucceeded(result any) {
 	}
 }
 
-// requireFailed fails the test unless the task did, for this reason and with these words in what it says.
+// requireFailed fails the test unless the task failed for this reason with these words in its message.
 func (e *finishedTask) requireFailed(reason muster.Reason, words ...string) {
 	e.env.t.Helper()
 	if e.State != muster.Failed || e.Reason != reason {
@@ -155,7 +155,7 @@ func (e *finishedTask) requireFailed(reason muster.Reason, words ...string) {
 	}
 	for _, word := range words {
 		if !strings.Contains(e.Message, word) {
-			e.env.t.Errorf("%q is not in %q", word, e.Message)
+			e.env.t.Errorf("got message %[2]q, want %[1]q in it", word, e.Message)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (e *finishedTask) file(name string) []byte {
 		for _, a := range e.Files {
 			names = append(names, a.Name)
 		}
-		e.env.t.Fatalf("task %s left no %s, but %q", e.ID, name, names)
+		e.env.t.Fatalf("task %s has no artifact %s, but %q", e.ID, name, names)
 	}
 	var b bytes.Buffer
 	if err := e.env.Client.ReadArtifact(e.env.t.Context(), e.ID, e.Files[i], &b); err != nil {
@@ -178,7 +178,7 @@ func (e *finishedTask) file(name string) []byte {
 	return b.Bytes()
 }
 
-// log is all that the task printed, and what the worker said of it.
+// log returns the output of the task and the worker's messages in it.
 func (e *finishedTask) log() string {
 	e.env.t.Helper()
 	var out []byte

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// TestBenchmark holds that a benchmark has a run for each combination, and says what it ran on.
+// TestBenchmark checks that a benchmark has a run for each combination, and names the device.
 func TestBenchmark(t *testing.T) {
 	w := newFullEnv(t)
 	var result struct {
@@ -53,7 +53,8 @@ func TestBenchmark(t *testing.T) {
 	}
 }
 
-// TestOperations holds that a name of no operation is refused at submit with those that there are, and what a worker without a way to the hub says.
+// TestOperations checks that an unknown operation is refused at submit with the list of known ones, and the error of a worker that cannot
+// reach the hub.
 func TestOperations(t *testing.T) {
 	w := newFullEnv(t)
 	_, err := w.Client.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{Kind: "custom", Input: json.RawMessage(`{"name": "dance"}`)}}}, client.SubmitOptions{})
@@ -75,7 +76,7 @@ func TestOperations(t *testing.T) {
 		requireFailed(muster.Dependency, "google-bert/bert-base-uncased", "hub cannot be reached")
 }
 
-// TestStableDiffusion holds that images come with their addresses, and that what a model lacks is said.
+// TestStableDiffusion checks that images have URLs, and that the error names missing files of a model.
 func TestStableDiffusion(t *testing.T) {
 	w := newFullEnv(t)
 	dir := t.TempDir()

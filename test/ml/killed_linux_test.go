@@ -15,10 +15,10 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestTrainingSurvivesAllThatIsKilled has a training lose, in the middle of an epoch, first its worker, which comes back and continues
-// with the same program, then that program, and its worker for good: another one continues from the checkpoint, to the very
-// bytes of a training that was left alone.
-func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
+// TestTrainingSurvivesKills kills, in the middle of an epoch, first the worker of a training, which returns and continues with the same
+// program, then that program, and finally the worker for good: another worker continues from the checkpoint, and the result is identical to
+// that of an undisturbed training.
+func TestTrainingSurvivesKills(t *testing.T) {
 	const epochs, size, images = 4, 4, 1437
 	w := newSystemEnv(t, []string{"torch", "sklearn", "matplotlib"}, "--slots", "1")
 	input := map[string]any{"dataset": "digits", "epochs": epochs, "batch_size": size, "seed": 5, "checkpoint_every": 0.2}
@@ -99,11 +99,12 @@ func TestTrainingSurvivesAllThatIsKilled(t *testing.T) {
 		t.Errorf("it continued after %d batches of %d: %s", result.ResumedAfterBatches, batches, last.log())
 	}
 	if result.ModelURL != alone.ModelURL || result.FinalAccuracy != alone.FinalAccuracy || !strings.HasPrefix(alone.ModelURL, "ipfs://Qm") {
-		t.Errorf("it came to %+v, and left alone to %+v", result, alone)
+		t.Errorf("the result is %+v, want %+v as without changes", result, alone)
 	}
 }
 
-// readProgress is what the program of a task has told last of its progress, and whether it has kept a state. Of one that has just begun, or ended, it is nothing.
+// readProgress returns the last progress that the task's program reported, and whether it has saved its state. It is empty for a program that
+// has just started or has ended.
 func readProgress(tb testing.TB, pid int) (progress float64, hasState bool) {
 	tb.Helper()
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))

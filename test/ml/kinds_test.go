@@ -21,8 +21,8 @@ import (
 	"github.com/muster-dev/muster/internal/spec"
 )
 
-// TestEveryKind has each kind that is a program in Python do something that can be held against what must come out: alone, with
-// what a stage before it left, and with what it left itself.
+// TestEveryKind runs each kind that is a Python program with verifiable results: alone, with the output of an earlier stage, and with its own
+// earlier output.
 func TestEveryKind(t *testing.T) {
 	w := newFullEnv(t)
 	files := w.uploadMaterials()
@@ -60,7 +60,7 @@ func TestEveryKind(t *testing.T) {
 				at.t, e.env = t, &at
 				check := stageChecks[e.Name]
 				if check == nil {
-					t.Fatal("nobody looks at what it did")
+					t.Fatal("its files are not checked")
 				}
 				e.requireSucceeded(nil)
 				e.checkArtifactURLs()
@@ -73,7 +73,7 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// checkArtifactURLs holds that each address in the result is that of an artifact.
+// checkArtifactURLs checks that each URL in the result is that of an artifact.
 func (e *finishedTask) checkArtifactURLs() {
 	e.env.t.Helper()
 	for _, m := range regexp.MustCompile(`ipfs://([^"]*)`).FindAllSubmatch(e.Result, -1) {
@@ -83,7 +83,7 @@ func (e *finishedTask) checkArtifactURLs() {
 	}
 }
 
-// stageChecks hold what stages of kinds.yaml did against what must come out.
+// stageChecks verify the results of the stages of kinds.yaml.
 var stageChecks = map[string]func(e *finishedTask){
 	"convert": func(e *finishedTask) {
 		var r struct {
@@ -124,7 +124,7 @@ var stageChecks = map[string]func(e *finishedTask){
 		var r trained
 		e.requireSucceeded(&r)
 		if r.FinalMetrics.FinalAccuracy < 0.95 || r.ComputationData.Epoch != 8 || r.ComputationData.Loss > 0.2 {
-			e.env.t.Error("it did not learn")
+			e.env.t.Error("the loss did not decrease")
 		}
 		e.file("model.pt")
 		e.readPNG("curves.png")
@@ -135,7 +135,7 @@ var stageChecks = map[string]func(e *finishedTask){
 		}
 		e.requireSucceeded(&r)
 		if r.FinalMetrics.FinalR2 < 0.9 || r.FinalMetrics.FinalMae <= 0 || r.FinalMetrics.FinalMae > 1 {
-			e.env.t.Error("it did not learn")
+			e.env.t.Error("the loss did not decrease")
 		}
 		e.file("model.joblib")
 	},
@@ -146,7 +146,7 @@ var stageChecks = map[string]func(e *finishedTask){
 		}
 		e.requireSucceeded(&r)
 		if r.FinalAccuracy < 0.9 || len(r.Epochs) != 2 || r.Epochs[1].ValLoss >= r.Epochs[0].ValLoss {
-			e.env.t.Error("it did not learn")
+			e.env.t.Error("the loss did not decrease")
 		}
 		e.file("model.pt")
 	},
@@ -214,7 +214,7 @@ var stageChecks = map[string]func(e *finishedTask){
 		e.requireSucceeded(&r)
 		r.check(e.env.t, "success", 40)
 		if r.FinalMetrics.FinalLoss > 0.1 || r.Trainable != r.Parameters {
-			e.env.t.Error("it did not learn")
+			e.env.t.Error("the loss did not decrease")
 		}
 		if names := archiveNames(e.env.t, e.file("final_model.tar.gz")); !slices.Contains(names, "final_model/model.safetensors") {
 			e.env.t.Errorf("the archive has %q", names)
@@ -230,7 +230,7 @@ var stageChecks = map[string]func(e *finishedTask){
 		e.requireSucceeded(&r)
 		r.check(e.env.t, "success", 15)
 		if r.FinalMetrics.FinalLoss > 1 || r.Trainable == 0 || r.Trainable >= r.Parameters/2 {
-			e.env.t.Error("no adapter learned")
+			e.env.t.Error("no adapter was trained")
 		}
 		if names := archiveNames(e.env.t, e.file("final_lora.tar.gz")); !slices.Contains(names, "final_lora/adapter_model.safetensors") {
 			e.env.t.Errorf("the archive has %q", names)

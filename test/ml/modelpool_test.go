@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// loaded is what a result says of the model that a task used.
+// loaded is the part of a result about the task's model.
 type loaded struct {
 	Seconds float64 `json:"load_seconds"`
 	Warm    bool
 	Used    float64 `json:"seconds"` // how long the task worked with it
 }
 
-// newModelPoolEnv has a worker that keeps models loaded, and a model of GPT-2's form in its folder of models.
+// newModelPoolEnv starts a worker with --cache-models, and a model in GPT-2's format in its folder of models.
 func newModelPoolEnv(tb testing.TB, size ...string) *env {
 	tb.Helper()
 	w := newFullEnv(tb, "--cache-models")
@@ -25,7 +25,7 @@ func newModelPoolEnv(tb testing.TB, size ...string) *env {
 	return w
 }
 
-// generateWord has a task write one word with the model.
+// generateWord runs a task that generates one word with the model.
 func (w *env) generateWord() (*finishedTask, loaded) {
 	w.t.Helper()
 	var l loaded
@@ -34,24 +34,24 @@ func (w *env) generateWord() (*finishedTask, loaded) {
 	return done, l
 }
 
-// TestAModelStaysLoaded in one process for the next task, also over the death of the worker, until it was not used for its time.
-func TestAModelStaysLoaded(t *testing.T) {
+// TestModelStaysLoaded in one process for the next task, also over the death of the worker, until it was not used for its time.
+func TestModelStaysLoaded(t *testing.T) {
 	w := newModelPoolEnv(t)
 	host := func() []int { return processesMatching(t, "muster_transformers.host", w.Data) }
 	if _, l := w.generateWord(); l.Warm || l.Seconds <= 0 {
-		t.Errorf("the first task found it so: %+v", l)
+		t.Errorf("the first task took %+v", l)
 	}
 	first := host()
 	if len(first) != 1 {
 		t.Fatalf("the hosts are %v", first)
 	}
 	if _, l := w.generateWord(); !l.Warm || !slices.Equal(host(), first) {
-		t.Errorf("the second task found it so: %+v, in %v and not %v", l, host(), first)
+		t.Errorf("the second task took %+v, in %v instead of %v", l, host(), first)
 	}
 	w.Worker.Kill()
 	w.Worker = w.StartWorker("w1", w.Data, "--cache-models")
 	if _, l := w.generateWord(); !l.Warm || !slices.Equal(host(), first) {
-		t.Errorf("the worker's next process found it so: %+v, in %v and not %v", l, host(), first)
+		t.Errorf("the restarted worker took %+v, in %v instead of %v", l, host(), first)
 	}
 	w.Worker.Kill()
 	w.Worker = w.StartWorker("w1", w.Data, "--cache-models", "--cache-models-ttl", "1s")
@@ -66,8 +66,8 @@ func TestAModelStaysLoaded(t *testing.T) {
 	}
 }
 
-// BenchmarkWarm is how long a task is at work besides its work with a model of 43 million weights, 170 MB, that an earlier task has left
-// loaded, from its start to its end, beside what the first one took to load it; and what of it is the wait for the host.
+// BenchmarkWarm measures the overhead of a task, from its start to its end, with a loaded model of 43 million weights (170 MB), compared with
+// the first task, which loads it, and the time that it waits for the model server.
 func BenchmarkWarm(b *testing.B) {
 	const rounds = 7
 	for b.Loop() {

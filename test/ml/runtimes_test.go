@@ -8,8 +8,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestWhatAGivenInterpreterLacks is said with what to do, and the kinds whose packages it has run.
-func TestWhatAGivenInterpreterLacks(t *testing.T) {
+// TestMissingPackagesOfAnInterpreter checks that missing packages are reported with a fix, and that kinds whose packages are installed run.
+func TestMissingPackagesOfAnInterpreter(t *testing.T) {
 	w := newSystemEnv(t, []string{"torch", "sklearn", "pandas", "matplotlib", "PIL"})
 	w.runTask("mnist_training", map[string]any{"dataset": "digits", "limit": 100, "epochs": 1}).requireSucceeded(nil)
 	var r trained

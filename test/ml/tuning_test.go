@@ -22,7 +22,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestTuningSurvivesItsWorker holds that a training whose worker is killed continues from its checkpoint, to a model
+// TestTuningSurvivesItsWorker checks that a training whose worker is killed continues from its checkpoint, to a model
 // that the next stage trains further, and that what is wrong with a data set is reported with its line.
 func TestTuningSurvivesItsWorker(t *testing.T) {
 	w := newFullEnv(t)

@@ -120,7 +120,7 @@ func (t *terminal) expect(ts *testscript.TestScript, text string) {
 		}
 		t.mu.Unlock()
 		if time.Now().After(end) {
-			ts.Fatalf("the terminal does not show %q but %q", text, shown)
+			ts.Fatalf("want %q on the terminal, got %q", text, shown)
 		}
 	}
 }

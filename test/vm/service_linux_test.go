@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// service is a worker in a control group of its own, as a service manager starts it.
+// service is a worker in its own control group, as a service manager starts it.
 type service struct {
 	*testing.T
 
@@ -74,7 +74,7 @@ func newService(t *testing.T, c *mustertest.Cluster, name string, u unit) *servi
 	return s
 }
 
-// nobody is the number of an ordinary user and its group.
+// nobody is the id of an ordinary user and its group.
 const nobody = 65534
 
 // delegate makes a folder for the ordinary user, and delegates the service's group to it.

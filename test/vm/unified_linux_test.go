@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest"
 )
 
-// TestUnified holds that a worker keeps its tasks to what they were granted by control groups of version 2.
+// TestUnified checks that a worker keeps its tasks to what they were granted by control groups of version 2.
 func TestUnified(t *testing.T) {
 	requireVM(t)
 	c := mustertest.New(t, newSharedDir(t))
@@ -42,7 +42,7 @@ func TestUnified(t *testing.T) {
 			t.Errorf("%d processes are in the group (%v)", n, err)
 		}
 		if task := s.waitTask(s.submit("next", "echo works", nil)); task.State != muster.Succeeded {
-			t.Errorf("beside the bomb a task ends as %s: %s", task.State, task.Message)
+			t.Errorf("a task next to the bomb ended as %s: %s", task.State, task.Message)
 		}
 		s.cancel(job)
 		s.waitTask(job)
@@ -116,7 +116,7 @@ func TestUnified(t *testing.T) {
 	}
 }
 
-// TestOrdinaryUser holds that a worker without privileges, in a group that was delegated to its user, keeps its tasks to
+// TestOrdinaryUser checks that a worker without privileges, in a group that was delegated to its user, keeps its tasks to
 // their limits and ends all that they started.
 func TestOrdinaryUser(t *testing.T) {
 	requireVM(t)
@@ -144,8 +144,8 @@ func TestOrdinaryUser(t *testing.T) {
 	s.awaitGroupRemoved(group)
 }
 
-// TestServiceRestarts holds that a worker which was killed is started again in the group of its service, beside its running
-// tasks: those keep their limits, and new ones have some.
+// TestServiceRestarts checks that a killed worker is restarted in the group of its service while its tasks run: those keep their limits, and
+// new ones have limits, too.
 func TestServiceRestarts(t *testing.T) {
 	requireVM(t)
 	c := mustertest.New(t, newSharedDir(t))

@@ -225,7 +225,7 @@ func want(tb testing.TB, got, want map[string]string) {
 	}
 }
 
-func TestOnlyWhatChangedIsRead(t *testing.T) {
+func TestOnlyChangedFilesAreRead(t *testing.T) {
 	b := newTestEnv(t)
 	f := b.newWatcher()
 	b.scan(f)
@@ -263,7 +263,7 @@ func TestOnlyWhatChangedIsRead(t *testing.T) {
 
 // A file may be changed again within the time that its file system takes for one
 // moment: such a change shows nowhere.
-func TestFreshFilesAreReadAgain(t *testing.T) {
+func TestRecentFilesAreReadAgain(t *testing.T) {
 	b := newTestEnv(t)
 	f := b.newWatcher()
 	b.write("step", "1", -time.Hour) // whenever the look comes, the file is as new
@@ -280,7 +280,7 @@ func TestFreshFilesAreReadAgain(t *testing.T) {
 	want(t, b.loadElsewhere(), map[string]string{"step": "2"})
 }
 
-func TestFilesThatAreWrittenWait(t *testing.T) {
+func TestFilesBeingWrittenAreSavedLater(t *testing.T) {
 	b := newTestEnv(t)
 	f := b.newWatcher()
 	b.write("a", "1", time.Hour)
@@ -314,9 +314,9 @@ func TestMissingFilesAreNotReported(t *testing.T) {
 	want(t, b.loadElsewhere(), map[string]string{"step": "1"})
 }
 
-func TestLinksAndOddFiles(t *testing.T) {
+func TestLinksAndSpecialFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("links need rights there")
+		t.Skip("symbolic links require privileges on this system")
 	}
 	b := newTestEnv(t)
 	secret := filepath.Join(t.TempDir(), "identity.json")
@@ -340,9 +340,9 @@ func TestLinksAndOddFiles(t *testing.T) {
 
 // A task may put a link in the place of a file, or of a folder above it, at any
 // moment.
-func TestNothingIsReadThroughALink(t *testing.T) {
+func TestLinksAreNotFollowed(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("links need rights there")
+		t.Skip("symbolic links require privileges on this system")
 	}
 	b := newTestEnv(t)
 	outside := t.TempDir()
@@ -370,7 +370,7 @@ func TestNothingIsReadThroughALink(t *testing.T) {
 }
 
 // A task may make folders in folders without end: the worker does not go after them.
-func TestFoldersWithoutEnd(t *testing.T) {
+func TestEndlessFolders(t *testing.T) {
 	b := newTestEnv(t)
 	b.write("model", "1", time.Hour)
 	root, err := os.OpenRoot(b.dir)
@@ -457,7 +457,7 @@ func TestLoad(t *testing.T) {
 		return len(left)
 	}
 	if n := beside(); n != 2 {
-		t.Fatalf("there are %d things where a folder and its note should be", n)
+		t.Fatalf("got %d entries, want a folder and its note", n)
 	}
 	b.uploader.Forget(b.dir)
 	if n := beside(); n != 1 || len(readManifest(b.dir).Trees) != 0 {
@@ -467,7 +467,7 @@ func TestLoad(t *testing.T) {
 
 // Whenever a load breaks off, the folder is the old one, or the next load makes it
 // the new one.
-func TestLoadBreaksOff(t *testing.T) {
+func TestInterruptedLoadKeepsTheOldFolder(t *testing.T) {
 	b := newTestEnv(t)
 	b.write("a", "1", time.Hour)
 	f := b.newWatcher()
@@ -539,14 +539,14 @@ func TestWatch(t *testing.T) {
 		b.write("step", "3", time.Hour)
 		stop(0)
 		if len(b.trees()) != 2 {
-			t.Fatal("saved although nothing was asked for")
+			t.Fatal("saved without a request")
 		}
 	})
 }
 
 // Whatever a task does to its folder, the published tree is the folder as it was in one scan,
 // and can be laid out elsewhere.
-func TestSavesWhatIsThere(t *testing.T) {
+func TestSavesExistingFiles(t *testing.T) {
 	b := newTestEnv(t)
 	f := b.newWatcher()
 	rapid.Check(t, func(t *rapid.T) {
@@ -570,7 +570,7 @@ func TestSavesWhatIsThere(t *testing.T) {
 			return
 		}
 		if there, here := b.loadElsewhere(), files(b, b.dir); !maps.Equal(there, here) {
-			t.Fatalf("saved is %v, there is %v", there, here)
+			t.Fatalf("saved %v, found %v", there, here)
 		}
 		paths := []string{}
 		for _, e := range b.blobs.tree(f.published).Files {

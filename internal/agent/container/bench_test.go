@@ -10,8 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// BenchmarkMake is what it takes to make a container of an image that is here, and to remove it, beside
-// asking the engine for a plain one ("bare").
+// BenchmarkMake measures creating and removing a container of a local image, compared with only asking the engine for one ("bare").
 func BenchmarkMake(b *testing.B) {
 	host := containertest.SharedEngine(b)
 	image := containertest.LoadBusybox(b, host)

@@ -36,7 +36,7 @@ func fields(out string) map[string]string {
 	return m
 }
 
-func TestWhatAContainerMayDo(t *testing.T) {
+func TestContainerPrivileges(t *testing.T) {
 	w := newTestEnv(t, nil)
 	out, _ := w.runContainer(newSpec(w.shell(), "cat", "/proc/self/status"))
 	got := fields(out)
@@ -58,7 +58,7 @@ func TestWhatAContainerMayDo(t *testing.T) {
 	wantTaskError(t, err, muster.Rejected, "SYS_ADMIN")
 }
 
-func TestWhoAContainerIs(t *testing.T) {
+func TestContainerUser(t *testing.T) {
 	w := newTestEnv(t, nil)
 	script := func(c muster.Container) string {
 		b := specWith(w.shell(), c, "sh", "-c", "echo $(id -u):$(id -g) $HOME")
@@ -86,7 +86,7 @@ func TestWhoAContainerIs(t *testing.T) {
 	}
 }
 
-func TestWhatAContainerExecutes(t *testing.T) {
+func TestContainerCommand(t *testing.T) {
 	w := newTestEnv(t, nil)
 	image := func(entrypoint, cmd []string) string {
 		b := containertest.ShellImage(t)
@@ -122,7 +122,7 @@ func TestWhatAContainerExecutes(t *testing.T) {
 	}
 }
 
-func TestWhatAContainerIsGiven(t *testing.T) {
+func TestContainerEnvironmentAndMounts(t *testing.T) {
 	w := newTestEnv(t, nil)
 	b := specWith(w.shell(), muster.Container{ReadOnly: true, ShmSize: 5 << 20}, "sh", "-c", "df -k /dev/shm | tail -1; touch /etc/x; touch /tmp/x && echo tmp; ps -o pid,comm")
 	b.HasInterpreter = true
@@ -143,7 +143,7 @@ func TestWhatAContainerIsGiven(t *testing.T) {
 		t.Errorf("its limits are %d bytes, %d with swap, %d, %d: want 64MiB twice, half a processor and 50", h.Memory, h.MemorySwap, h.NanoCPUs, *h.PidsLimit)
 	}
 	if h.Privileged || !h.RestartPolicy.IsNone() || h.PidMode != "" || h.IpcMode != "private" || h.NetworkMode != "bridge" || h.LogConfig.Type != "json-file" || h.LogConfig.Config["max-size"] == "" {
-		t.Errorf("it was made as %+v", h)
+		t.Errorf("it was created as %+v", h)
 	}
 	labels := inspected.Container.Config.Labels
 	if want := map[string]string{LabelWorker: w.cfg.Worker, LabelAttempt: b.Task.Attempt.String(), LabelData: w.cfg.Dir}; !maps.Equal(labels, want) {
@@ -170,7 +170,7 @@ func TestNetworks(t *testing.T) {
 	wantTaskError(t, err, muster.Rejected, "the worker's own network")
 }
 
-func TestWhatAnOwnerDoesNotAllow(t *testing.T) {
+func TestContainersThatTheOwnerDisallows(t *testing.T) {
 	w := newTestEnv(t, func(c *Config) { c.Allow = &muster.Allow{Images: []string{"ghcr.io/acme/*"}} })
 	_, err := w.create(newSpec(w.shell(), "true"))
 	wantTaskError(t, err, muster.Rejected, "does not allow the image")
@@ -238,7 +238,7 @@ func TestMountsOfTheWorker(t *testing.T) {
 	}
 }
 
-func TestAContainerIsInItsAttemptsGroup(t *testing.T) {
+func TestContainerIsInTheAttemptsGroup(t *testing.T) {
 	w := newTestEnv(t, nil)
 	if w.About().CgroupDriver != "cgroupfs" || runtime.GOOS != "linux" {
 		t.Skip("the engine's control groups are those of " + w.About().CgroupDriver)
@@ -259,7 +259,7 @@ func TestAContainerIsInItsAttemptsGroup(t *testing.T) {
 	}
 }
 
-func TestAnImageOfAnotherKindOfMachineIsRefused(t *testing.T) {
+func TestImageOfAnotherPlatformIsRefused(t *testing.T) {
 	w := newTestEnv(t, nil)
 	img, err := w.cfg.Engine.Image(t.Context(), w.shell())
 	if err != nil {
@@ -270,7 +270,7 @@ func TestAnImageOfAnotherKindOfMachineIsRefused(t *testing.T) {
 	wantTaskError(t, err, muster.ImageMissing, "s390x", runtime.GOARCH)
 }
 
-func TestALeftContainerOfTheSameAttemptIsReplaced(t *testing.T) {
+func TestLeftoverContainerOfTheAttemptIsReplaced(t *testing.T) {
 	w := newTestEnv(t, nil)
 	b := newSpec(w.shell(), "true")
 	first := w.mustCreate(b)
@@ -279,7 +279,7 @@ func TestALeftContainerOfTheSameAttemptIsReplaced(t *testing.T) {
 	}
 }
 
-func TestSweepRemovesWhatNobodyHolds(t *testing.T) {
+func TestSweepRemovesUnusedContainers(t *testing.T) {
 	before := newTestEnv(t, nil)
 	orphan, recovered := before.mustCreate(newSpec(before.shell(), "true")), before.mustCreate(newSpec(before.shell(), "true"))
 	other := newTestEnv(t, nil)
@@ -306,9 +306,9 @@ func TestSweepRemovesWhatNobodyHolds(t *testing.T) {
 	}
 }
 
-// TestWhatOthersMadeOfATasksContainerStays checks that labels alone do not make a container the worker's: an image that a user
-// made of a task's container has them, too, and gives them to all containers of it.
-func TestWhatOthersMadeOfATasksContainerStays(t *testing.T) {
+// TestSweepKeepsOtherContainers checks that labels alone do not identify the worker's containers: an image that a user created from a task's
+// container has the same labels, as have all containers of this image.
+func TestSweepKeepsOtherContainers(t *testing.T) {
 	w := newTestEnv(t, nil)
 	c := w.mustCreate(newSpec(w.shell(), "true"))
 	made, err := w.api.ContainerInspect(t.Context(), c.ID, client.ContainerInspectOptions{})
@@ -345,7 +345,7 @@ func TestImageWithoutProgram(t *testing.T) {
 	wantTaskError(t, err, muster.StartFailed, "has no default command")
 }
 
-func TestANameThatAnotherOneHasIsNotTakenAway(t *testing.T) {
+func TestUsedContainerNameIsAnError(t *testing.T) {
 	w := newTestEnv(t, nil)
 	b := newSpec(w.shell(), "true")
 	p := &docker.ContainerSpec{Name: w.containerName(b.Task.Attempt), Image: w.shell(), LogSize: logSize, LogFiles: logFiles}

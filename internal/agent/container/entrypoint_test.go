@@ -34,9 +34,9 @@ func allowlistSpec(image string, hosts []string, argv ...string) *run.ContainerS
 	return b
 }
 
-// TestAllowlistStandsBeforeTheProgram holds that whatever a container executes, the gate does it, in a
+// TestAllowlistWrapsTheEntrypoint checks that whatever a container executes, the gate does it, in a
 // network without a way out.
-func TestAllowlistStandsBeforeTheProgram(t *testing.T) {
+func TestAllowlistWrapsTheEntrypoint(t *testing.T) {
 	w := newAllowlistEnv(t, false)
 	build := containertest.ShellImage(t)
 	build.Entrypoint, build.Cmd = []string{"/bin/echo", "entry"}, []string{"command"}
@@ -75,9 +75,9 @@ func TestAllowlistStandsBeforeTheProgram(t *testing.T) {
 	}
 }
 
-// TestAllowlistThatCannotBe checks the error for an unsupported allowlist, with a reason that is not tried
+// TestUnsupportedAllowlist checks the error for an unsupported allowlist, with a reason that is not tried
 // again, and that nothing is pulled or made.
-func TestAllowlistThatCannotBe(t *testing.T) {
+func TestUnsupportedAllowlist(t *testing.T) {
 	w := newAllowlistEnv(t, false)
 	image := w.shell()
 	_, err := w.create(allowlistSpec(image, []string{"http://pypi.org"}))
@@ -89,7 +89,7 @@ func TestAllowlistThatCannotBe(t *testing.T) {
 		t.Errorf("allowed by the owner: %v", err)
 	}
 	if muster.Dependency.FleetFault() {
-		t.Error("what a worker lacks for good would be tried again and again")
+		t.Error("a permanent failure of a worker would be retried repeatedly")
 	}
 	if cause := w.AllowlistUnavailable(); cause != nil {
 		t.Errorf("unexpected reason against a supported allowlist: %v", cause)
@@ -101,7 +101,7 @@ func TestAllowlistThatCannotBe(t *testing.T) {
 		_, err = w.create(allowlistSpec("127.0.0.1:1/acme/nothere:1", []string{"pypi.org"}))
 		wantTaskError(t, err, muster.Dependency, "needs shared libraries") // before anything is pulled
 		if cause := w.AllowlistUnavailable(); cause == nil {
-			t.Error("the worker does not know what it lacks")
+			t.Error("the worker does not report its missing features")
 		}
 	}
 	w.program.self = filepath.Join(t.TempDir(), "nothing")
@@ -117,7 +117,7 @@ func TestAllowlistThatCannotBe(t *testing.T) {
 	wantTaskError(t, err, muster.Dependency, "not on the worker's own machine")
 }
 
-// TestProgramCopy holds that a copy of the program is made once for a build, and replaces
+// TestProgramCopy checks that a copy of the program is made once for a build, and replaces
 // that of an earlier one.
 func TestProgramCopy(t *testing.T) {
 	if runtime.GOOS != "linux" {
@@ -142,7 +142,7 @@ func TestProgramCopy(t *testing.T) {
 		t.Errorf("another incarnation creates %s: %v", again, err)
 	}
 	if after, err := os.Stat(path); err != nil || !os.SameFile(info, after) {
-		t.Errorf("it was made again: %v", err)
+		t.Errorf("it was created again: %v", err)
 	}
 	b, err := os.ReadFile(static)
 	if err != nil {
@@ -160,9 +160,9 @@ func TestProgramCopy(t *testing.T) {
 		t.Errorf("there are %v: %v", list, err)
 	}
 	if err := os.Remove(path); err == nil {
-		t.Error("that of the earlier build is there")
+		t.Error("the one of the earlier build exists")
 	}
 	if path, err = g.CopyStatic(dir); err != nil || path == other {
-		t.Errorf("one that was removed is not made again: %v", err)
+		t.Errorf("a removed one is not created again: %v", err)
 	}
 }

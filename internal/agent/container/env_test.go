@@ -24,14 +24,14 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// testTimeouts are the waits of tests: short pauses, and long waits for what must come.
+// testTimeouts are the timeouts of tests: short pauses, and long waits for expected events.
 var testTimeouts = timeouts{
 	poll: 50 * time.Millisecond, request: 30 * time.Second, operation: 2 * time.Minute,
 	stall: time.Minute, unpack: time.Minute, slowWindow: time.Minute, retryDelays: []time.Duration{10 * time.Millisecond, 10 * time.Millisecond},
 	absentTTL: time.Minute, minUnused: 0, lateCreate: time.Minute,
 }
 
-// testEnv is a worker's containers at a real engine.
+// testEnv is a worker's containers with a real engine.
 type testEnv struct {
 	*Containers
 
@@ -187,7 +187,7 @@ func (w *testEnv) shell() string {
 	return containertest.LoadBusybox(w.t, w.host)
 }
 
-// wantTaskError holds that err is a TaskError with this reason, whose message has these parts.
+// wantTaskError checks that err is a TaskError with this reason, whose message has these parts.
 func wantTaskError(t *testing.T, err error, reason muster.Reason, parts ...string) {
 	t.Helper()
 	f, ok := errors.AsType[*run.TaskError](err)

@@ -58,7 +58,7 @@ var (
 	nvidiaB = device("nvidia", "GPU-5b2c9d11-0000-1111-2222-333344445555", 1, "")
 )
 
-func TestNVIDIADevicesAreAskedForByUUID(t *testing.T) {
+func TestNVIDIADevicesAreRequestedByUUID(t *testing.T) {
 	host, asked := recordingEngine(t)
 	engine, err := docker.Open(host)
 	if err != nil {
@@ -125,7 +125,7 @@ func TestNVIDIADevicesAreAskedForByUUID(t *testing.T) {
 	}
 }
 
-func TestDevicesOfAMDAndIntelAreTheirFiles(t *testing.T) {
+func TestAMDAndIntelDevicesAreDeviceFiles(t *testing.T) {
 	root := t.TempDir()
 	for _, path := range []string{"dev/kfd", "dev/dri/renderD128", "dev/dri/renderD129"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(root, path)), 0o755); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// here reports whether the engine has an image.
+// hasImage reports whether the engine has an image.
 func (w *testEnv) hasImage(ref string) bool {
 	w.t.Helper()
 	_, err := w.cfg.Engine.Image(w.t.Context(), ref)
@@ -27,7 +27,7 @@ func (w *testEnv) hasImage(ref string) bool {
 	return err == nil
 }
 
-// pullImage has an image brought here.
+// pullImage pulls an image.
 func (w *testEnv) pullImage(ref string) {
 	w.t.Helper()
 	img, err := w.ensureImage(w.t.Context(), ref, "", w.lines.add, w.lines.add)
@@ -41,7 +41,7 @@ func (w *testEnv) pullImage(ref string) {
 	}
 }
 
-func TestImagesAreKeptWithinTheirBudget(t *testing.T) {
+func TestImagesStayWithinTheirBudget(t *testing.T) {
 	w, r := newTestEnv(t, func(c *Config) { c.Budget = 9 << 20 }), containertest.NewRegistry(t)
 	owned, _ := pushImage(w, r, "acme/owned:1", 1<<20)
 	api := containertest.API(t, w.host)
@@ -88,7 +88,7 @@ func TestImagesAreKeptWithinTheirBudget(t *testing.T) {
 	w.pullImage(refs[2])
 	w.evictImages(t.Context())
 	if w.hasImage(refs[0]) || !w.hasImage(refs[2]) {
-		t.Error("without its container the image that was used least recently goes, and not another one")
+		t.Error("without its container, the least recently used image is not removed")
 	}
 }
 
@@ -101,7 +101,7 @@ func mustID(w *testEnv, ref string) string {
 	return img.ID
 }
 
-func TestAnImageWithAnotherNameIsItsOwners(t *testing.T) {
+func TestImagesWithOtherNamesAreKept(t *testing.T) {
 	w, r := newTestEnv(t, func(c *Config) { c.Budget = 1 }), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/named:1", 1000)
 	w.pullImage(ref)
@@ -112,14 +112,14 @@ func TestAnImageWithAnotherNameIsItsOwners(t *testing.T) {
 	t.Cleanup(func() { _ = w.cfg.Engine.RemoveImage(w.t.Context(), own) })
 	w.evictImages(t.Context())
 	if !w.hasImage(own) || !w.hasImage(ref) || len(w.usage.images) != 0 {
-		t.Errorf("the image is there: %v, and noted: %v: want it kept, as one of the owner's", w.hasImage(ref), w.usage.images)
+		t.Errorf("image exists: %v, recorded: %v, want it kept as one of the owner's", w.hasImage(ref), w.usage.images)
 	}
 	if _, err := w.api.ImageRemove(t.Context(), own, client.ImageRemoveOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestImageUsageOutlivesTheWorker(t *testing.T) {
+func TestImageUsageSurvivesARestart(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/ledger:1", 1000)
 	w.pullImage(ref)
@@ -144,7 +144,7 @@ func TestImageUsageOutlivesTheWorker(t *testing.T) {
 	}
 }
 
-func TestAnImageThatTasksKnowByManyNamesIsRemoved(t *testing.T) {
+func TestImageWithSeveralTaskNamesIsRemoved(t *testing.T) {
 	w, r := newTestEnv(t, func(c *Config) { c.Budget = 1 }), containertest.NewRegistry(t)
 	first, digest := pushImage(w, r, "acme/names:1", 1000)
 	pinned := strings.TrimSuffix(first, ":1") + "@" + digest
@@ -159,11 +159,11 @@ func TestAnImageThatTasksKnowByManyNamesIsRemoved(t *testing.T) {
 	}
 	w.evictImages(t.Context())
 	if w.hasImage(id) || len(w.usage.images) != 0 {
-		t.Errorf("the image is there: %v, and noted: %v: want it removed\n%s", w.hasImage(id), w.usage.images, &w.lines)
+		t.Errorf("image exists: %v, recorded: %v, want it removed\n%s", w.hasImage(id), w.usage.images, &w.lines)
 	}
 }
 
-// tagImage gives what a registry has by one tag another one as well.
+// tagImage adds a tag to an image in a registry.
 func tagImage(t *testing.T, r *containertest.Registry, repo, from, to string) {
 	t.Helper()
 	base := "http://" + r.Addr + "/v2/" + repo + "/manifests/"

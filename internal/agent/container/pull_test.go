@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// pushImage puts an image of its own into a registry, and removes it from the engine after the test.
+// pushImage pushes a new image to a registry, and removes it from the engine after the test.
 func pushImage(w *testEnv, r *containertest.Registry, name string, size int) (ref, digest string) {
 	w.t.Helper()
 	b := containertest.ShellImage(w.t)
@@ -41,7 +41,7 @@ func pushImage(w *testEnv, r *containertest.Registry, name string, size int) (re
 	return ref, digest
 }
 
-func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
+func TestImageIsPulledOnceAndPinnedByDigest(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, digest := pushImage(w, r, "acme/tool:1", 1000)
 	r.Throttle(2 * time.Millisecond) // for each of about 300 chunks: only slow pulls are logged
@@ -52,14 +52,14 @@ func TestAnImageIsPulledOnceAndKnownByItsDigest(t *testing.T) {
 		}
 	}
 	if n := r.Requests("GET /v2/acme/tool/blobs/"); n != 2 {
-		t.Errorf("%d blobs were asked for: want the configuration and one layer", n)
+		t.Errorf("%d blobs were requested, want the configuration and one layer", n)
 	}
 	if !strings.Contains(w.lines.String(), "pulled the image "+ref) {
 		t.Errorf("the task log does not mention the pull: %s", &w.lines)
 	}
 }
 
-func TestADigestPinsAnImage(t *testing.T) {
+func TestDigestPinsAnImage(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, digest := pushImage(w, r, "acme/pin:1", 1000)
 	name := strings.TrimSuffix(ref, ":1")
@@ -83,7 +83,7 @@ func TestPullPolicies(t *testing.T) {
 	_, err := by(muster.PullNever)
 	wantTaskError(t, err, muster.ImageMissing, "container.pull is never")
 	if r.Requests("") != 0 {
-		t.Error("the registry was asked though the policy is never")
+		t.Error("the registry was queried although the policy is never")
 	}
 	if _, err := by(muster.PullMissing); err != nil {
 		t.Fatal(err)
@@ -104,11 +104,11 @@ func TestPullPolicies(t *testing.T) {
 	_, err = by(muster.PullAlways)
 	wantTaskError(t, err, muster.ImagePull)
 	if _, err := by(muster.PullMissing); err != nil {
-		t.Errorf("what is here needs no registry: %v", err)
+		t.Errorf("a local image required the registry: %v", err)
 	}
 }
 
-func TestImagesThatAreNowhere(t *testing.T) {
+func TestMissingImages(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	pushImage(w, r, "acme/there:1", 1000)
 	for _, c := range []struct {
@@ -125,7 +125,7 @@ func TestImagesThatAreNowhere(t *testing.T) {
 	}
 }
 
-func TestRegistriesThatFail(t *testing.T) {
+func TestFailingRegistries(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault containertest.Fault
 		part  string
@@ -151,7 +151,7 @@ func TestRegistriesThatFail(t *testing.T) {
 	}
 }
 
-func TestCredentialsAreShownToTheirRegistry(t *testing.T) {
+func TestCredentialsAreSentOnlyToTheirRegistry(t *testing.T) {
 	r := containertest.NewRegistry(t)
 	r.RequireAuth("ann", "s3cret-of-ann")
 	right := newTestEnv(t, func(c *Config) { c.Credentials = writeAuthFile(t, map[string]string{r.Addr: "ann:s3cret-of-ann"}) })
@@ -202,7 +202,7 @@ func TestPublicImagesNeedNoCredentials(t *testing.T) {
 	}
 }
 
-func TestAStalledPullIsTriedAgain(t *testing.T) {
+func TestStalledPullIsRetried(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	w.timeouts.stall = 300 * time.Millisecond
 	ref, _ := pushImage(w, r, "acme/stall:1", 200_000)
@@ -217,8 +217,8 @@ func TestAStalledPullIsTriedAgain(t *testing.T) {
 	w.mustCreate(newSpec(ref, "true"))
 }
 
-// TestAPullThatTricklesIsGivenUp checks that a pull that is too slow is cancelled, so that waiting pulls get its slot.
-func TestAPullThatTricklesIsGivenUp(t *testing.T) {
+// TestSlowPullFails checks that a pull that is too slow is cancelled, so that waiting pulls get its slot.
+func TestSlowPullFails(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	w.timeouts.slowWindow, w.timeouts.minRate = 300*time.Millisecond, 1<<30
 	ref, _ := pushImage(w, r, "acme/trickle:1", 1<<20)
@@ -236,7 +236,7 @@ func TestAPullThatTricklesIsGivenUp(t *testing.T) {
 	w.mustCreate(newSpec(ref, "true"))
 }
 
-// TestRateWindow holds what counts as too slow.
+// TestRateWindow checks what counts as too slow.
 func TestRateWindow(t *testing.T) {
 	const kib = 1 << 10
 	type step struct {
@@ -266,7 +266,7 @@ func TestRateWindow(t *testing.T) {
 	}
 }
 
-func TestManyWhoWantAnImageShareOnePull(t *testing.T) {
+func TestConcurrentPullsAreShared(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/many:1", 200_000)
 	r.Stall(50_000)
@@ -282,11 +282,11 @@ func TestManyWhoWantAnImageShareOnePull(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := r.Requests("GET /v2/acme/many/blobs/"); n != 2 {
-		t.Errorf("%d blobs were asked for: want the configuration and one layer", n)
+		t.Errorf("%d blobs were requested, want the configuration and one layer", n)
 	}
 }
 
-func TestManyWhoWantWhatIsNowhereAskOnce(t *testing.T) {
+func TestConcurrentPullsOfMissingImageAreShared(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref := r.Addr + "/acme/nowhere:1"
 	var wait sync.WaitGroup
@@ -299,11 +299,11 @@ func TestManyWhoWantWhatIsNowhereAskOnce(t *testing.T) {
 		wantTaskError(t, err, muster.ImageMissing)
 	}
 	if n := r.Requests("/v2/acme/nowhere/manifests/"); n > 4 {
-		t.Errorf("the registry was asked %d times", n)
+		t.Errorf("the registry received %d requests", n)
 	}
 }
 
-func TestAPullEndsWhenNobodyWaits(t *testing.T) {
+func TestPullEndsWithoutWaiters(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	ref, _ := pushImage(w, r, "acme/leave:1", 200_000)
 	r.Stall(50_000)
@@ -321,14 +321,14 @@ func TestAPullEndsWhenNobodyWaits(t *testing.T) {
 	w.await("bytes came", func() bool { return strings.Contains(w.lines.String(), "% of") })
 	endOne(stopped)
 	if err := <-ends; !errors.Is(err, stopped) {
-		t.Errorf("who was stopped got %v", err)
+		t.Errorf("the displaced client got %v", err)
 	}
 	if n := w.waiters(ref); n != 1 {
 		t.Fatalf("%d wait: want only the other task, whose pull continues", n)
 	}
 	endTwo(stopped)
 	if err := <-ends; !errors.Is(err, stopped) {
-		t.Errorf("who was stopped got %v", err)
+		t.Errorf("the displaced client got %v", err)
 	}
 	if w.waiters(ref) != 0 || len(w.puller.slots) != 0 {
 		t.Error("the pull did not end")
@@ -337,7 +337,7 @@ func TestAPullEndsWhenNobodyWaits(t *testing.T) {
 	w.mustCreate(newSpec(ref, "true"))
 }
 
-func TestNoMoreThanThreePullsGoOn(t *testing.T) {
+func TestAtMostThreeConcurrentPulls(t *testing.T) {
 	w, r := newTestEnv(t, nil), containertest.NewRegistry(t)
 	var refs []string
 	for i := range maxPulls + 1 {

@@ -108,11 +108,11 @@ func TestRegistryAuthOfTheUser(t *testing.T) {
 		}
 	}
 	if _, err := newRegistryAuth(filepath.Join(home, "none.json")); err == nil || !strings.Contains(err.Error(), "--registry-config") {
-		t.Errorf("a named file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 }
 
-func TestAHelperThatHangsIsGivenUp(t *testing.T) {
+func TestHangingHelperTimesOut(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "docker-credential-hangs"), []byte("#!/bin/sh\nexec sleep 600\n"), 0o755); err != nil {
 		t.Fatal(err)

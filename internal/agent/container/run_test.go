@@ -56,7 +56,7 @@ func (w *testEnv) waitChange(changes <-chan error, ready bool) error {
 	}
 }
 
-func TestAnEngineThatGoesAndComesBack(t *testing.T) {
+func TestEngineReconnects(t *testing.T) {
 	d := containertest.StartDaemon(t)
 	w := newTestEnvAt(t, d.Host(), nil)
 	w.timeouts.request = 5 * time.Second // one that is well is not to be taken for one that stands still
@@ -78,7 +78,7 @@ func TestAnEngineThatGoesAndComesBack(t *testing.T) {
 	_, err = w.create(newSpec(image, "true"))
 	wantTaskError(t, err, muster.EngineFailed, d.Host())
 	if err := w.Remove(t.Context(), left); err == nil {
-		t.Error("a container was removed by an engine that is not there")
+		t.Error("a container was removed by an unreachable engine")
 	}
 	d.Restart()
 	w.waitChange(changes, true)
@@ -89,7 +89,7 @@ func TestAnEngineThatGoesAndComesBack(t *testing.T) {
 
 	d.SetFrozen(true)
 	if cause := w.waitChange(changes, false); !strings.Contains(cause.Error(), "did not answer within") && !strings.Contains(cause.Error(), "deadline") {
-		t.Errorf("%v: want it to say that there was no answer", cause)
+		t.Errorf("%v: want an error that there was no response", cause)
 	}
 	d.SetFrozen(false)
 	w.waitChange(changes, true)
@@ -98,7 +98,7 @@ func TestAnEngineThatGoesAndComesBack(t *testing.T) {
 	}
 }
 
-func TestAnEngineThatNeverWas(t *testing.T) {
+func TestEngineIsMissing(t *testing.T) {
 	host := "unix://" + filepath.Join(t.TempDir(), "none.sock")
 	engine, err := docker.Open(host)
 	if err != nil {
@@ -120,7 +120,7 @@ func TestAnEngineThatNeverWas(t *testing.T) {
 	}
 }
 
-func TestAnEngineThatFailsToMakeAContainer(t *testing.T) {
+func TestEngineFailsToCreateAContainer(t *testing.T) {
 	for status, reason := range map[int]muster.Reason{http.StatusInternalServerError: muster.EngineFailed, http.StatusBadRequest: muster.StartFailed} {
 		l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "sock"))
 		if err != nil {
@@ -147,7 +147,7 @@ func TestAnEngineThatFailsToMakeAContainer(t *testing.T) {
 		_, err = w.create(newSpec("python:3", "true"))
 		wantTaskError(t, err, reason, "containerd is not there")
 		if len(w.created) != 0 {
-			t.Errorf("%v is held, and was not made", w.created)
+			t.Errorf("%v is in use, but was not created", w.created)
 		}
 	}
 }
@@ -174,9 +174,9 @@ func throughProxy(t *testing.T, host string, handle func(http.ResponseWriter, *h
 	return "unix://" + l.Addr().String()
 }
 
-// TestWhatAnEngineMakesTooLateGoes checks that a container is removed that an engine creates after its request was abandoned,
+// TestContainerCreatedTooLateIsRemoved checks that a container is removed that an engine creates after its request was abandoned,
 // and after it was looked for.
-func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
+func TestContainerCreatedTooLateIsRemoved(t *testing.T) {
 	asked, resume, made := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	host := containertest.SharedEngine(t)
 	w := newTestEnvAt(t, throughProxy(t, host, func(w http.ResponseWriter, q *http.Request) bool {
@@ -196,7 +196,7 @@ func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
 			return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(host, "unix://"))
 		}}).RoundTrip(late)
 		if err != nil || answer.StatusCode != http.StatusCreated {
-			t.Errorf("the container was not made: %v, %v", answer, err)
+			t.Errorf("the container was not created: %v, %v", answer, err)
 		}
 		if err == nil {
 			_ = answer.Body.Close()
@@ -227,8 +227,8 @@ func TestWhatAnEngineMakesTooLateGoes(t *testing.T) {
 	})
 }
 
-// TestAnEngineThatStandsStillEndsAPull checks that a task that waits for an image fails if the engine does not answer.
-func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
+// TestHangingEngineEndsAPull checks that a task that waits for an image fails if the engine does not answer.
+func TestHangingEngineEndsAPull(t *testing.T) {
 	w := newTestEnvAt(t, throughProxy(t, containertest.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if !strings.HasSuffix(q.URL.Path, "/images/json") {
 			return false
@@ -243,9 +243,9 @@ func TestAnEngineThatStandsStillEndsAPull(t *testing.T) {
 	wantTaskError(t, err, muster.EngineFailed, "in time")
 }
 
-// TestAnEngineThatStandsStillInASweepIsNoticed holds that what is done between two questions to the engine keeps no answer from
+// TestHangingEngineInASweepIsDetected checks that what is done between two questions to the engine keeps no answer from
 // every worker with containers.
-func TestAnEngineThatStandsStillInASweepIsNoticed(t *testing.T) {
+func TestHangingEngineInASweepIsDetected(t *testing.T) {
 	const well, frozen, over = 0, 1, 2
 	var is atomic.Int32
 	w := newTestEnvAt(t, throughProxy(t, containertest.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
@@ -266,8 +266,8 @@ func TestAnEngineThatStandsStillInASweepIsNoticed(t *testing.T) {
 	is.Store(over)
 }
 
-// TestOneThatCannotBeRemovedKeepsNoOther holds that what hangs while it is removed does not hold up others.
-func TestOneThatCannotBeRemovedKeepsNoOther(t *testing.T) {
+// TestFailedRemovalDoesNotBlockOthers checks that a hanging removal does not delay others.
+func TestFailedRemovalDoesNotBlockOthers(t *testing.T) {
 	var stuck atomic.Pointer[string]
 	w := newTestEnvAt(t, throughProxy(t, containertest.SharedEngine(t), func(_ http.ResponseWriter, q *http.Request) bool {
 		if id := stuck.Load(); q.Method != http.MethodDelete || id == nil || !strings.HasSuffix(q.URL.Path, *id) {

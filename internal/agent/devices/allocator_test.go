@@ -266,7 +266,7 @@ func TestEnviron(t *testing.T) {
 }
 
 // A device in its earlier state is free again; one whose memory stays in use is not, until the memory is freed.
-func TestMemoryThatStays(t *testing.T) {
+func TestUnreleasedMemory(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	wantHealthy(t, b, b.use(t, 1, grantOf("GPU-a"), func() { b.r.set("GPU-a", 100<<20) }))
 	if b.polls() == 0 {
@@ -312,7 +312,7 @@ func TestHealWaitsForANewReading(t *testing.T) {
 }
 
 // Release waits for memory that is freed late.
-func TestMemoryThatComesBackLate(t *testing.T) {
+func TestMemoryReleasedLate(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	b.timeouts.cleanup = time.Minute
 	b.Acquire(t.Context(), attempt(1), grantOf("GPU-a"))
@@ -330,14 +330,14 @@ func TestMemoryThatComesBackLate(t *testing.T) {
 }
 
 // Processes of others on a device are not the task's fault.
-func TestOthersOnTheDevice(t *testing.T) {
+func TestOtherProcessesOnTheDevice(t *testing.T) {
 	game := gpu.Process{PID: os.Getpid(), Name: "game", Memory: 6 * gib}
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	wantHealthy(t, b, b.use(t, 1, grantOf("GPU-a"), func() { b.r.set("GPU-a", 6*gib, game) }))
 	wantHealthy(t, b, b.use(t, 2, grantOf("GPU-a"), func() { b.r.set("GPU-a", 0) }))
 	b.r.set("GPU-a", 6*gib, game)
 	if err := b.use(t, 3, grantOf("GPU-a"), func() { b.r.set("GPU-a", 9*gib, game) }); err != nil || b.withheldReason("GPU-a") == "" {
-		t.Errorf("memory beside that of the game is not found: %v, %q", err, b.withheldReason("GPU-a"))
+		t.Errorf("memory in addition to the game's is not detected: %v, %q", err, b.withheldReason("GPU-a"))
 	}
 }
 
@@ -454,7 +454,7 @@ func TestFaultOfAnIdleDevice(t *testing.T) {
 }
 
 // A fault in the kernel's log from before a device was healed does not count after a restart.
-func TestForgivenFaults(t *testing.T) {
+func TestIgnoredFaults(t *testing.T) {
 	const why = "XID 79: GPU has fallen off the bus"
 	d := device("GPU-a", "nvidia", 0)
 	b := newTestAllocator(t, d)
@@ -468,12 +468,12 @@ func TestForgivenFaults(t *testing.T) {
 	d.Reading.Faults = []string{"XID 48: Double Bit ECC Error"}
 	b.restart(d)
 	if q := b.Quarantined()["GPU-a"]; q == "" {
-		t.Error("another fault is forgiven, too")
+		t.Error("another fault is ignored, too")
 	}
 }
 
 // A device that can no longer be read is in quarantine until it can.
-func TestSilence(t *testing.T) {
+func TestMissingReadings(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	wantFault(t, b.use(t, 1, grantOf("GPU-a"), func() { b.r.hang("GPU-a", true) }), "no longer reports")
 	b.running(t)

@@ -37,7 +37,7 @@ func gpuProcess(cmd *exec.Cmd) gpu.Process {
 	return gpu.Process{PID: cmd.Process.Pid, Name: "sleep", Memory: gib}
 }
 
-// Processes that a task left on its device are killed, those of others are not.
+// Processes that a task left on its device are killed, other processes are not.
 func TestOrphans(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	b.timeouts.cleanup = time.Minute
@@ -112,7 +112,7 @@ func TestBelongs(t *testing.T) {
 	}
 }
 
-// A process in a container has a tag of its own besides the entry that all containers have.
+// A process in a container has its own tag in addition to the entry that all containers have.
 func TestBelongsToAContainer(t *testing.T) {
 	const envTag = "MUSTER_MARK=1f"
 	tagged, other := start(t, "MUSTER_OUT=/muster/out", envTag), start(t, "MUSTER_OUT=/muster/out", "MUSTER_MARK=2f")
@@ -124,8 +124,7 @@ func TestBelongsToAContainer(t *testing.T) {
 	}
 }
 
-// A process that has exited holds no memory, though its driver still lists it; a process that reuses its number is not
-// killed.
+// A process that has exited uses no memory, although its driver still lists it; a process that reuses its PID is not killed.
 func TestEnded(t *testing.T) {
 	zombie := start(t)
 	if hasExited(zombie.Process.Pid) {
@@ -146,12 +145,12 @@ func TestEnded(t *testing.T) {
 	b := newTestAllocator(t, device("GPU-a", "nvidia", 0))
 	exited := gpu.Process{PID: pid, Memory: 8 * gib}
 	if err := b.use(t, 1, grantOf("GPU-a"), func() { b.r.set("GPU-a", 8*gib, exited) }); err != nil || b.withheldReason("GPU-a") == "" {
-		t.Errorf("leaked memory of a process that has exited is not found: %v", err)
+		t.Errorf("leaked memory of an exited process is not detected: %v", err)
 	}
 }
 
 // The allocator reads the output of a tool: it kills an orphan on a device, which is free when the tool reports that.
-func TestWithATool(t *testing.T) {
+func TestAllocatorWithATool(t *testing.T) {
 	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
 	found, notes := gpu.Probe(t.Context())
 	if len(found) != 1 {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TestUpgradedEngine holds that one is spoken to in a version that it knows, also if it is another one
+// TestUpgradedEngine checks that one is spoken to in a version that it knows, also if it is another one
 // than when it was spoken to first.
 func TestUpgradedEngine(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "sock"))
@@ -127,8 +127,8 @@ func TestErrorMessages(t *testing.T) {
 	}
 }
 
-// TestTheProgramOfAContainer holds that the init which Podman names first is not taken for it.
-func TestTheProgramOfAContainer(t *testing.T) {
+// TestContainerEntrypoint checks that the init which Podman names first is not taken for it.
+func TestContainerEntrypoint(t *testing.T) {
 	for _, c := range []struct {
 		path string
 		args []string

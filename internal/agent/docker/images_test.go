@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
 )
 
-// TestPullErrors holds what engines say: Docker 20.10 and Podman 4.3 to a real registry, as they do in the tests of
-// package container, and newer ones of Docker as their users report it.
+// TestPullErrors checks the error texts of engines: those of Docker 20.10 and Podman 4.3 with a real registry, as in the tests of package
+// container, and those of newer versions of Docker that their users report.
 func TestPullErrors(t *testing.T) {
 	e, err := Open("unix:///nowhere.sock")
 	if err != nil {
@@ -100,7 +100,7 @@ func TestInfo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.Name == "" || a.Version == "" || a.API == "" || a.OS != "linux" || a.Arch == "" || a.CgroupDriver == "" || a.Storage == "" || a.Root == "" || a.Kernel == "" || len(a.Runtimes) == 0 {
-		t.Errorf("the engine is %+v: want all of that known", a)
+		t.Errorf("the engine is %+v, want all fields set", a)
 	}
 	if err := e.Ping(t.Context()); err != nil {
 		t.Error(err)
@@ -145,7 +145,7 @@ func TestNotFound(t *testing.T) {
 	}
 }
 
-func TestVolumesOfAnImageGoWithTheContainer(t *testing.T) {
+func TestVolumesAreRemovedWithTheContainer(t *testing.T) {
 	host := containertest.SharedEngine(t)
 	e, err := Open(host)
 	if err != nil {
@@ -172,6 +172,6 @@ func TestVolumesOfAnImageGoWithTheContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := api.VolumeInspect(t.Context(), res.Container.Mounts[0].Name, client.VolumeInspectOptions{}); err == nil {
-		t.Error("its volume is still there")
+		t.Error("its volume still exists")
 	}
 }

@@ -201,8 +201,7 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestBroken proves that a device that its driver calls broken has a fault, and
-// one that merely lacks a sensor has none.
+// TestBroken checks that a device that its driver reports as broken has a fault, and one that only lacks a sensor has none.
 func TestBroken(t *testing.T) {
 	complete := recorded(t, "570-rtx-3060.xml")
 	for _, tc := range []struct{ from, to, fault string }{
@@ -231,8 +230,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestSharedMemory proves that a device without memory of its own offers that of
-// its machine.
+// TestSharedMemory checks that a device without its own memory offers that of its machine.
 func TestSharedMemory(t *testing.T) {
 	h := bare(t)
 	write(t, h, "proc/meminfo", "MemTotal:       125513880 kB\nMemFree:  1 kB\n")

@@ -62,7 +62,7 @@ func TestParseFigures(t *testing.T) {
 func TestLatency(t *testing.T) {
 	_, _, asked := parseMetrics(metricLines[0], metricFields)
 	if want := time.Date(2024, 5, 10, 12, 0, 0, 123e6, time.UTC); !asked.Equal(want) {
-		t.Fatalf("asked at %s, want %s", asked, want)
+		t.Fatalf("requested at %s, want %s", asked, want)
 	}
 	for late, want := range map[time.Duration]time.Duration{31 * time.Millisecond: 31 * time.Millisecond, 3 * time.Second: 3 * time.Second, -time.Hour: unknownLatency, time.Hour: unknownLatency} {
 		if took := latency(asked, asked.Add(late), 5*time.Second); took != want {
@@ -81,13 +81,13 @@ func TestUnknownField(t *testing.T) {
 	f := s.nvidiaMetrics()
 	first := f.Args()
 	if !strings.Contains(first[0], "ecc.errors") || !slices.Equal(first[2:], []string{"-l", "5"}) {
-		t.Fatalf("asked %q", first)
+		t.Fatalf("requested %q", first)
 	}
 	r := f.Reader()
 	r.Line(time.Now(), `Field "ecc.errors.uncorrected.volatile.total" is not a valid field to query.`)
 	r.Line(time.Now(), `Field "uuid" is not a valid field to query.`)
 	if again := f.Args(); strings.Contains(again[0], "ecc.errors") || !strings.Contains(again[0], "uuid") {
-		t.Fatalf("asked again %q", again)
+		t.Fatalf("requested again %q", again)
 	}
 	if !f.Reader().Line(time.Now(), "2024/05/10 12:00:00.123, GPU-a, 97, 30521, 61, 287.13") {
 		t.Error("a line without that field is not read")
@@ -149,9 +149,8 @@ func TestPIDs(t *testing.T) {
 	}
 }
 
-// TestFaultsOfTheLog proves that what the kernel says of a device counts for a
-// while.
-func TestFaultsOfTheLog(t *testing.T) {
+// TestFaultsInTheLog checks that a fault in the kernel's log counts for a while.
+func TestFaultsInTheLog(t *testing.T) {
 	s := NewStream([]Device{{GPU: muster.GPU{UUID: "GPU-a", Vendor: "nvidia"}, Bus: "0000:01:00.0"}, {GPU: muster.GPU{UUID: "GPU-b", Vendor: "nvidia"}, Bus: "0000:02:00.0"}},
 		time.Second, slog.New(slog.DiscardHandler))
 	log := func(message string, age time.Duration) { s.recordFault(time.Now(), message, age) }
@@ -169,11 +168,11 @@ func TestFaultsOfTheLog(t *testing.T) {
 	s.ForgetFaults("GPU-b", time.Now())
 	log("NVRM: GPU 0000:02:00.0: GPU has fallen off the bus.", time.Second) // read once more
 	if r, ok = s.Latest(); ok {
-		t.Errorf("what was said before the reset counts: %+v", r)
+		t.Errorf("events before the reset count: %+v", r)
 	}
 	log("NVRM: GPU 0000:02:00.0: GPU has fallen off the bus.", 0)
 	if r, ok = s.Latest(); !ok || len(r.Devices[1].Faults) != 1 {
-		t.Errorf("what is said after the reset does not count: %+v", r)
+		t.Errorf("events after the reset do not count: %+v", r)
 	}
 }
 
@@ -207,8 +206,7 @@ func BenchmarkSample(b *testing.B) {
 	}
 }
 
-// BenchmarkSampleOfParts is the same where devices are in MIG mode, of which only
-// the whole log tells.
+// BenchmarkSampleOfParts is BenchmarkSample with devices in MIG mode, whose values are only in the complete log.
 func BenchmarkSampleOfParts(b *testing.B) {
 	text := strings.Split(recorded(b, "535-a100-mig.xml"), "\n")
 	s := NewStream([]Device{{GPU: muster.GPU{UUID: "MIG-a", MIG: "1g.20gb", Parent: "GPU-513536b6-7d19-9063-b049-1e69664bb298"}, Instance: "3/0"}}, time.Second, slog.New(slog.DiscardHandler))

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// stream runs a stream over the devices of a stand-in until the test ends.
+// stream streams readings of the devices of a fake tool until the test ends.
 func stream(t *testing.T) (*gpu.Stream, []gpu.Device) {
 	t.Helper()
 	devices, notes := gpu.Probe(t.Context())
@@ -108,7 +108,7 @@ func TestStream(t *testing.T) {
 		t.Errorf("its figures are of %s, its list is of %s", metrics, lists)
 	}
 	if metrics, lists := s.LastSampled("GPU-none"); !metrics.IsZero() || !lists.IsZero() {
-		t.Errorf("a device that is not there was seen: %s, %s", metrics, lists)
+		t.Errorf("a missing device was found: %s, %s", metrics, lists)
 	}
 	tool.Set(gputest.GPU{UUID: "GPU-a", ECC: 3, Broken: "[GPU requires reset]"}, gputest.GPU{UUID: "GPU-b", Processes: []gputest.Process{{PID: 8, Name: "Xorg", Graphics: true}}})
 	await(t, s, "seen to break", func(r gpu.Readings) bool {
@@ -119,9 +119,9 @@ func TestStream(t *testing.T) {
 	await(t, s, "healthy again", func(r gpu.Readings) bool { return len(r.Devices[0].Faults) == 0 && r.Devices[0].Memory != nil })
 }
 
-// TestStreamComesBack proves that a tool that dies, is taken away or hangs makes
+// TestStreamIsRestarted proves that a tool that dies, is taken away or hangs makes
 // readings absent, not old, and is started again.
-func TestStreamComesBack(t *testing.T) {
+func TestStreamIsRestarted(t *testing.T) {
 	tool := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
 	s, _ := stream(t)
 	found := func(r gpu.Readings) bool { return r.Devices[0].Memory != nil && r.Devices[0].Processes != nil }

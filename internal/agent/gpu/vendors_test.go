@@ -98,16 +98,15 @@ func TestAMD(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatOpens proves that a device whose file cannot be opened is left out.
-// As root no permission closes a file, but a device file without a driver cannot
-// be opened by anybody.
-func TestOnlyWhatOpens(t *testing.T) {
+// TestOnlyDevicesThatOpenAreListed checks that a device whose file cannot be opened is omitted. File permissions do not apply to root, but a
+// device file without a driver cannot be opened by any user.
+func TestOnlyDevicesThatOpenAreListed(t *testing.T) {
 	h := kfdHost(t)
 	fake(t, "amd-smi", cat(t, "amd-smi-static-7.json"))
 	denied := filepath.Join(h.root, "dev/dri/renderD129")
 	if os.Geteuid() == 0 {
 		if err := errors.Join(os.Remove(denied), mknod(denied)); err != nil {
-			t.Skipf("device files cannot be made here: %v", err)
+			t.Skipf("device files cannot be created here: %v", err)
 		}
 	} else if err := os.Chmod(denied, 0); err != nil {
 		t.Fatal(err)
@@ -123,7 +122,7 @@ func TestOnlyWhatOpens(t *testing.T) {
 		t.Errorf("without the driver's file: %v, devices %+v", err, found)
 	}
 	if _, err := os.Stat(filepath.Join(h.root, "dev/kfd")); err == nil {
-		t.Error("looking made the file")
+		t.Error("reading created the file")
 	}
 }
 
@@ -169,8 +168,7 @@ func TestApple(t *testing.T) {
 	}
 }
 
-// TestMissing proves that a machine without tools has no devices and one note
-// for it, and another for a card that could be used.
+// TestMissing checks that a machine without tools has no devices and one note about it, and another note for a supported card.
 func TestMissing(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	h := bare(t)
@@ -187,8 +185,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestMixed proves that devices of several makers are found in one machine, each
-// with a UUID of its own.
+// TestMixed checks that devices of several vendors are found in one machine, each with its own UUID.
 func TestMixed(t *testing.T) {
 	h := kfdHost(t)
 	fake(t, "nvidia-smi", cat(t, "570-rtx-3060.xml"))

@@ -9,8 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// A worker takes nothing while too little of its disk is free, and opens again once a
-// quarter more has been free for the cool-down.
+// A worker takes no tasks while too little disk space is free, and takes them again once a quarter more has been free for the cool-down.
 func TestFreeDisk(t *testing.T) {
 	t.Parallel()
 	const mib = muster.Size(1) << 20
@@ -59,7 +58,7 @@ func TestFreeDisk(t *testing.T) {
 	}
 }
 
-// A disk is low when little is left above what stays free, and not while the worker takes nothing because of it.
+// A disk is low when little space is left above the limit, but not while the worker takes no tasks because of the limit.
 func TestLowDisk(t *testing.T) {
 	t.Parallel()
 	const gib = muster.Size(1) << 30
@@ -93,7 +92,7 @@ func TestLowDisk(t *testing.T) {
 }
 
 // The first look is made before the worker takes tasks.
-func TestBeginLooksAtTheDisk(t *testing.T) {
+func TestBeginChecksTheDisk(t *testing.T) {
 	t.Parallel()
 	c := &fakeWorker{}
 	g := New(Config{Options: Options{MinFreeDisk: new(muster.Size(1) << 60)}, Data: t.TempDir(), Worker: c, Log: quiet})

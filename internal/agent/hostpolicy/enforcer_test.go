@@ -45,7 +45,7 @@ func (c *fakeWorker) Freeze(id muster.AttemptID, on bool, _ string) error {
 	return nil
 }
 
-// takeCalls returns what was said since it was last called.
+// takeCalls returns the calls since it was last called.
 func (c *fakeWorker) takeCalls() []string {
 	calls := c.calls
 	c.calls = nil
@@ -62,11 +62,11 @@ func expect(t *testing.T, c *fakeWorker, want ...string) {
 	t.Helper()
 	got := c.takeCalls()
 	if len(got) != len(want) {
-		t.Fatalf("the worker heard %q, want %q", got, want)
+		t.Fatalf("the worker received %q, want %q", got, want)
 	}
 	for i := range want {
 		if !strings.Contains(got[i], want[i]) {
-			t.Fatalf("the worker heard %q, want %q", got, want)
+			t.Fatalf("the worker received %q, want %q", got, want)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func (w *fakeGPUs) readings() (gpu.Readings, bool) {
 func startProcess(t *testing.T) int {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("a process without parents is made by the shell of Linux")
+		t.Skip("a process without a parent requires a Linux shell")
 	}
 	out := filepath.Join(t.TempDir(), "pid")
 	// The shell in the middle ends, so that init, or a reaper above, adopts the sleeper.
@@ -200,7 +200,7 @@ func TestYieldToOwner(t *testing.T) {
 
 // Without --yield-to-owner, and without readings of devices, a task that was frozen before a restart of the worker
 // continues.
-func TestFrozenByAnEarlierLife(t *testing.T) {
+func TestTasksFrozenByAnEarlierProcess(t *testing.T) {
 	task := []Running{{Attempt: attemptID(1), GPUs: []string{"GPU-1"}, Started: true}}
 	c := &fakeWorker{running: task, freezeFails: true}
 	g := New(Config{Worker: c, Log: quiet})
@@ -221,7 +221,7 @@ func TestFrozenByAnEarlierLife(t *testing.T) {
 	expect(t, c, "freeze 1.1#1 false")
 }
 
-func TestRunLooksUntilItIsStopped(t *testing.T) {
+func TestRunSamplesUntilStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &fakeWorker{}
 		hours := time.Now().Add(time.Minute).Format("15:04-") + time.Now().Add(2*time.Minute).Format("15:04")
@@ -235,11 +235,11 @@ func TestRunLooksUntilItIsStopped(t *testing.T) {
 	})
 }
 
-// The host's figures are shares, measured and not made up.
-func TestHostTells(t *testing.T) {
+// The host's readings are measured fractions.
+func TestHostReadings(t *testing.T) {
 	var h host
 	if first := h.cpu(t.Context()); !math.IsNaN(first) {
-		t.Errorf("the first look says %g%% although it has nothing to compare with", first)
+		t.Errorf("the first reading is %g%%, want NaN because there is no earlier one", first)
 	}
 	for range 1000 { // the kernel counts in ticks: look until one has passed
 		if p := h.cpu(t.Context()); !math.IsNaN(p) {
@@ -294,7 +294,7 @@ func TestProcessOwners(t *testing.T) {
 		t.Errorf("a child of ours is %v", got)
 	}
 	if got := m.snapshot(t.Context())(1 << 22); got != ownedByNobody { // above the kernel's highest
-		t.Errorf("a process that is not there is %v", got)
+		t.Errorf("a missing process is %v", got)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestHours(t *testing.T) {
 	}
 }
 
-func TestHoursRefused(t *testing.T) {
+func TestParseHoursErrors(t *testing.T) {
 	for s, want := range map[string]string{
 		"":                  "empty item in the hours",
 		"mon,":              "empty item in the hours",
@@ -76,9 +76,8 @@ func TestHoursRefused(t *testing.T) {
 	}
 }
 
-// The clocks of Berlin went from 02:00 to 03:00 on 29 March 2026 and from 03:00
-// to 02:00 on 25 October.
-func TestHoursOverChangesOfTheClock(t *testing.T) {
+// In Berlin clocks changed from 02:00 to 03:00 on 29 March 2026, and from 03:00 to 02:00 on 25 October.
+func TestHoursAcrossClockChanges(t *testing.T) {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Skip("no time zones here: ", err)
@@ -116,7 +115,7 @@ func TestHoursOverChangesOfTheClock(t *testing.T) {
 	}
 }
 
-// What Opens says is the next minute that is open, in whatever place.
+// Opens returns the next minute within the hours, in any time zone.
 func TestHoursOpens(t *testing.T) {
 	zones := []*time.Location{time.UTC}
 	for _, name := range []string{"America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"} {
@@ -132,7 +131,7 @@ func TestHoursOpens(t *testing.T) {
 		h, err := ParseHours(rapid.SampledFrom(days).Draw(t, "day") + " " + from + "-" + to)
 		if from == to {
 			if err == nil {
-				t.Fatal("an empty range is taken")
+				t.Fatal("an empty range is accepted")
 			}
 			return
 		}
@@ -158,7 +157,7 @@ func TestHoursOpens(t *testing.T) {
 	})
 }
 
-func TestHoursSay(t *testing.T) {
+func TestHoursString(t *testing.T) {
 	h := mustHours(t, "  mon-fri  18:00-08:00 , sat")
 	for at, want := range map[time.Time]string{
 		epoch:                      "outside its hours mon-fri 18:00-08:00 , sat; opens at 18:00 UTC",

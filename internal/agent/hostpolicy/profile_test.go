@@ -79,7 +79,7 @@ func TestGatesOfOptions(t *testing.T) {
 	}
 }
 
-// The table of the operators' page has the figures of the profiles.
+// The table in docs/workers.md has the values of the profiles.
 func TestProfilesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/workers.md")
 	if err != nil {

@@ -20,7 +20,7 @@ const mib = 1 << 20
 // memoryHog is a script that takes memory without end.
 const memoryHog = `x=x; while :; do x=$x$x; done`
 
-func TestMemoryHogEndsAlone(t *testing.T) {
+func TestOutOfMemoryKillsOnlyItsTask(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("memory")
 	limited := func(r *run.Task) { r.Grant.Memory = 64 * mib }
@@ -29,7 +29,7 @@ func TestMemoryHogEndsAlone(t *testing.T) {
 	bystander.readLine()
 	bad := w.task(limited)
 	if bad.spec.WatchMemory != 0 {
-		t.Error("the limit is watched, although the kernel keeps it")
+		t.Error("the limit is polled, although the kernel enforces it")
 	}
 	if _, code := bad.shell(memoryHog).wait(); code != 128+int(unix.SIGKILL) {
 		t.Errorf("the task exits with %d, want it killed", code)
@@ -69,7 +69,7 @@ func TestMemoryOfAllTasks(t *testing.T) {
 // forkBomb forks more processes than it may have.
 const forkBomb = `i=0; while [ $i -lt 100 ]; do sleep 1000 & i=$((i+1)); done; echo all; wait`
 
-func TestForkBombIsHeld(t *testing.T) {
+func TestForkBombIsLimited(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")
 	task := w.task(func(r *run.Task) { r.Grant.PIDs = 20 })
@@ -85,13 +85,13 @@ func TestForkBombIsHeld(t *testing.T) {
 	p.wait()
 	task.checkEmpty()
 	if task.spec.WatchPIDs != 0 {
-		t.Error("the limit is watched, although the kernel keeps it")
+		t.Error("the limit is polled, although the kernel enforces it")
 	}
 }
 
-// TestKillFindsAll holds that nothing escapes: neither sessions of their own, nor
+// TestKillEndsEveryProcess checks that nothing escapes: neither sessions of their own, nor
 // orphans, nor what forks while it is killed, nor what is stopped.
-func TestKillFindsAll(t *testing.T) {
+func TestKillEndsEveryProcess(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")
 	task := w.task(nil)
@@ -149,7 +149,7 @@ func TestFreeze(t *testing.T) {
 	}
 }
 
-func TestQuotaOfProcessors(t *testing.T) {
+func TestCPUQuota(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("cpu")
 	task := w.task(func(r *run.Task) { r.Grant.CPUs = 0.1 })
@@ -169,7 +169,7 @@ func TestQuotaOfProcessors(t *testing.T) {
 	tiny.expect("echo on", "on", 0)
 }
 
-// TestSweep tests that groups from before a restart are removed with their processes, except those of
+// TestSweep checks that groups from before a restart are removed with their processes, except those of
 // attempts that continue.
 func TestSweep(t *testing.T) {
 	w := newEnv(t, nil)
@@ -190,7 +190,7 @@ func TestSweep(t *testing.T) {
 	}
 	for _, g := range removed.spec.Cgroups {
 		if _, err := os.Stat(g.Path); err == nil && !g.Shared {
-			t.Errorf("%s is left", g.Path)
+			t.Errorf("%s still exists", g.Path)
 		}
 	}
 	if err := unix.Kill(a.pid, 0); err != nil {
@@ -201,7 +201,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestRecoveredAttempt holds that a group of the same attempt that was not removed is
+// TestRecoveredAttempt checks that a group of the same attempt that was not removed is
 // no obstacle.
 func TestRecoveredAttempt(t *testing.T) {
 	w := newEnv(t, nil)
@@ -211,13 +211,13 @@ func TestRecoveredAttempt(t *testing.T) {
 	w.n = 0
 	w.task(nil).expect("echo new", "new", 0)
 	if _, code := p.wait(); code != 128+int(unix.SIGKILL) {
-		t.Errorf("what was left of the attempt exits with %d, want it killed", code)
+		t.Errorf("the orphan of the attempt exited with %d, want it killed", code)
 	}
 }
 
-// TestGroupsClearedAway holds that a worker whose groups somebody removed makes them
+// TestRemovedGroupsAreRecreated checks that a worker whose groups somebody removed makes them
 // again, with their bounds.
-func TestGroupsClearedAway(t *testing.T) {
+func TestRemovedGroupsAreRecreated(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")
 	w.limits.Close()

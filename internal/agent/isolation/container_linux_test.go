@@ -58,9 +58,8 @@ func hierarchies(t *testing.T) (mounts []string) {
 	return mounts
 }
 
-// TestGroupsOfAContainerAreOfOnePath does what an engine does: it makes a group of its own in
-// each hierarchy, at the given path.
-func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
+// TestContainerGroupsHaveOnePath does what an engine does: it creates a group in each hierarchy, at the given path.
+func TestContainerGroupsHaveOnePath(t *testing.T) {
 	w := newEnv(t, nil)
 	c := w.prepareContainer(func(rt *run.Task) { rt.Grant = muster.Grant{CPUs: 0.5, Memory: 64 << 20, PIDs: 32, Disk: 1 << 30} })
 	for _, mount := range hierarchies(t) {
@@ -73,7 +72,7 @@ func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 		}
 	}
 	if c.WatchDisk != 1<<30 || c.WatchMemory != 0 || c.WatchPIDs != 0 { // the engine knows of the rest
-		t.Errorf("watched is %+v", c)
+		t.Errorf("OnBatch received %+v", c)
 	}
 
 	// What runs in the inner groups is counted, stopped and ended with the outer ones.
@@ -133,8 +132,8 @@ func TestGroupsOfAContainerAreOfOnePath(t *testing.T) {
 	}
 }
 
-// TestGroupsOfContainersAreSwept removes groups from before a restart of the worker.
-func TestGroupsOfContainersAreSwept(t *testing.T) {
+// TestContainerGroupsAreSwept removes groups from before a restart of the worker.
+func TestContainerGroupsAreSwept(t *testing.T) {
 	w := newEnv(t, nil)
 	stale, kept := w.prepareContainer(nil), w.prepareContainer(nil)
 	next, err := New(w.limits.cfg)
@@ -158,9 +157,8 @@ func TestGroupsOfContainersAreSwept(t *testing.T) {
 	}
 }
 
-// TestGroupsAreRemovedWhenWhatIsInThemEnds has a process outlive its attempt in a group of its own, as the monitor of
-// Podman does.
-func TestGroupsAreRemovedWhenWhatIsInThemEnds(t *testing.T) {
+// TestGroupsAreRemovedWhenTheirProcessesEnd has a process that continues after its attempt in a separate group, as the monitor of Podman does.
+func TestGroupsAreRemovedWhenTheirProcessesEnd(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")
 	c := w.prepareContainer(nil)

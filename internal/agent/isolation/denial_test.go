@@ -48,7 +48,7 @@ func TestExplainDenial(t *testing.T) {
 			t.Errorf("%s\n got  %q\n want %q", line, got, want)
 		}
 		if got := ExplainDenial(nil, line); got != "" {
-			t.Errorf("without a sandbox it says %q", got)
+			t.Errorf("without a sandbox: got %q", got)
 		}
 	}
 }

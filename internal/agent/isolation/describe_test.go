@@ -7,7 +7,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/isolation/landlock"
 )
 
-// TestDescribe tests that Describe reports what New does.
+// TestDescribe checks that Describe reports what New does.
 func TestDescribe(t *testing.T) {
 	for name, cfg := range map[string]Config{"auto": {}, "off": {Sandbox: Off}, "user": {TaskUser: "nobody"}} {
 		d := Describe(cfg)

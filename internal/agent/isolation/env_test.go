@@ -173,6 +173,7 @@ func spawnWith(t *testing.T, c *run.IsolationSpec, prog Program) (*proc, error) 
 	defer func() { _ = null.Close() }()
 	prog.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + prog.Dir, "TMPDIR=" + prog.Dir}
 	prog.Stdin, prog.Stdout, prog.Stderr = null, w, w
+	prog.NSInit = []string{"/proc/self/exe", nsinitArg}
 	pid, fd, err := Spawn(c, prog)
 	if err != nil {
 		return nil, err

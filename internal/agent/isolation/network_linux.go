@@ -3,8 +3,6 @@ package isolation
 import (
 	"errors"
 	"os"
-	"os/exec"
-	"slices"
 	"sync"
 	"syscall"
 
@@ -14,25 +12,6 @@ import (
 	"github.com/muster-dev/muster/internal/agent/isolation/netns"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
-
-// withLoopback returns p as a program that first brings up the loopback device of its new network, and the capability that it needs
-// for that, if the machine has the tool; else p itself.
-func withLoopback(p *Program) (*Program, []uintptr) {
-	ip := ""
-	for _, name := range []string{"ip", "/sbin/ip", "/usr/sbin/ip"} { // some users have no sbin on their PATH
-		if path, err := exec.LookPath(name); err == nil {
-			ip = path
-			break
-		}
-	}
-	if ip == "" {
-		return p, nil
-	}
-	wrapped := *p
-	wrapped.Path = "/bin/sh"
-	wrapped.Argv = slices.Concat([]string{"sh", "-c", ip + ` link set dev lo up; exec "$@"`, "sh", p.Path}, p.Argv[min(1, len(p.Argv)):])
-	return &wrapped, []uintptr{unix.CAP_NET_ADMIN}
-}
 
 // undumpable is whether DisableDumpable was called. The lock is held while that is suspended.
 var undumpable struct {
@@ -108,7 +87,7 @@ func (s *spawner) passListener() {
 	}
 	l, err := netns.FileListener(fd)
 	switch {
-	case s.err != nil || s.p.OnListener == nil:
+	case s.err != nil || s.p.OnListener == nil || len(s.c.AllowHosts) == 0:
 		if err == nil {
 			_ = l.Close()
 		}

@@ -17,9 +17,8 @@ import (
 // withoutSysAdmin is set for a process that root starts without the capability to make views.
 const withoutSysAdmin = "LIMIT_TEST_WITHOUT_SYS_ADMIN"
 
-// TestWorkersWithoutSysAdmin holds that root's worker without CAP_SYS_ADMIN, as in a container, runs tasks as users of their
-// own, without a view of their own, and says so; where its data dir is closed to others, tasks run as root, and it
-// says why.
+// TestWorkersWithoutSysAdmin checks that a worker of root without CAP_SYS_ADMIN, as in a container, runs tasks with their own users, without a
+// private /proc, and logs this; if other users cannot enter its data dir, tasks run as root, and it logs why.
 func TestWorkersWithoutSysAdmin(t *testing.T) {
 	requireRoot(t)
 	requireUser(t)
@@ -58,7 +57,7 @@ func TestWorkersWithoutSysAdmin(t *testing.T) {
 		describe(c)
 	})
 	if seen.User != RootUser || !strings.Contains(log.String(), "cannot reach the data dir "+w.data) || !strings.Contains(log.String(), "unshare: operation not permitted") {
-		t.Errorf("it describes the user of tasks as %q, and says %s", seen.User, &log)
+		t.Errorf("it describes the user of tasks as %q, and prints %s", seen.User, &log)
 	}
 	if uid, _ := w.task(nil).ids(); uid != 0 {
 		t.Errorf("the task is user %d", uid)

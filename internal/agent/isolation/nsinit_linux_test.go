@@ -30,7 +30,7 @@ func (t *task) startListening(path string, argv ...string) (*proc, net.Listener,
 	t.env.Helper()
 	var listener net.Listener
 	p, err := spawnWith(t.env.T, t.spec, Program{
-		Path: path, Argv: argv, Dir: t.folders.Work, NSInit: []string{"/proc/self/exe", nsinitArg},
+		Path: path, Argv: argv, Dir: t.folders.Work,
 		OnListener: func(l net.Listener) { listener = l },
 	})
 	if listener != nil {
@@ -39,16 +39,15 @@ func (t *task) startListening(path string, argv ...string) (*proc, net.Listener,
 	return p, listener, err
 }
 
-// TestAllowlistListens holds that what listens in the network of a task with an allowlist is
-// there from its first instruction, and served here; that it has no other way out, and
-// that a program that cannot be started is reported as such.
+// TestAllowlistListens checks that the listener in the network of a task with an allowlist exists from the task's first instruction, and is
+// served from outside; that the task has no other network, and that a program that cannot be started is reported as such.
 func TestAllowlistListens(t *testing.T) {
 	if err := tryNetwork(); err != nil {
-		t.Skipf("there is no network to be had: %v", err)
+		t.Skipf("network namespaces are not available: %v", err)
 	}
 	bash, err := exec.LookPath("bash")
 	if err != nil {
-		t.Skip("there is no bash to connect with")
+		t.Skip("bash is not installed")
 	}
 	w := newEnv(t, nil)
 	listed := func(r *run.Task) { r.Spec.Network, r.Spec.AllowHosts = muster.NetworkAllowlist, []string{"pypi.org"} }
@@ -74,16 +73,16 @@ func TestAllowlistListens(t *testing.T) {
 		t.Errorf("the task prints %q and exits with %d, want %q and 0", out, code, want)
 	}
 	if _, listener, err := w.task(listed).startListening("/no/such/program", "x"); !errors.Is(err, fs.ErrNotExist) || listener != nil {
-		t.Errorf("a program that is not there: %v, and %v listens", err, listener)
+		t.Errorf("a missing program: %v, and %v listens", err, listener)
 	}
 }
 
-// TestListenElsewhere holds that the network of a process is entered for that socket only, and
+// TestListenInAnotherNamespace checks that the network of a process is entered for that socket only, and
 // that of a wrong process not at all.
-func TestListenElsewhere(t *testing.T) {
+func TestListenInAnotherNamespace(t *testing.T) {
 	requireRoot(t)
 	if err := tryNetwork(); err != nil {
-		t.Skipf("there is no network to be had: %v", err)
+		t.Skipf("network namespaces are not available: %v", err)
 	}
 	w := newEnv(t, nil)
 	w.needControllers("pids") // so that its group has a name of its own
@@ -100,12 +99,12 @@ func TestListenElsewhere(t *testing.T) {
 		_ = here.Close()
 	}
 	if _, err := netns.ListenIn(p.pid, "17.2-1"); err == nil {
-		t.Error("the network of another process is entered")
+		t.Error("entered the network of another process")
 	}
 	if _, err := netns.ListenIn(os.Getpid(), ""); err == nil {
-		t.Error("the worker's own network is entered")
+		t.Error("entered the worker's own network")
 	}
 	if _, err := netns.ListenIn(1<<30, ""); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the network of no process: %v", err)
+		t.Errorf("the network of a missing process: %v", err)
 	}
 }

@@ -27,8 +27,8 @@ func (t *task) ids() (uid, gid int) {
 	return uid, gid
 }
 
-// TestEachTaskIsAUserOfItsOwn tests that each task of a worker that runs as root has a user of its own, with sandbox or without.
-func TestEachTaskIsAUserOfItsOwn(t *testing.T) {
+// TestEachTaskHasItsOwnUser checks that each task of a worker that runs as root has its own user, with and without a sandbox.
+func TestEachTaskHasItsOwnUser(t *testing.T) {
 	requireRoot(t)
 	for _, mode := range []Mode{Auto, Off} {
 		w := newEnv(t, func(c *Config) { c.Sandbox = mode })
@@ -48,8 +48,8 @@ func TestEachTaskIsAUserOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestRootsSocketsAreClosed holds that tasks neither come to sockets of root's by name, nor listen to the machine's traffic.
-func TestRootsSocketsAreClosed(t *testing.T) {
+// TestSocketsOfRootAreInaccessible checks that tasks can neither connect to named sockets of root, nor capture the machine's traffic.
+func TestSocketsOfRootAreInaccessible(t *testing.T) {
 	requireRoot(t)
 	python := requirePython(t)
 	closed := t.TempDir()
@@ -90,8 +90,8 @@ func requirePython(t *testing.T) string {
 	return python
 }
 
-// TestOthersProcessesAreHidden tests that a task sees only its own processes, whatever its user.
-func TestOthersProcessesAreHidden(t *testing.T) {
+// TestOtherProcessesAreHidden checks that a task sees only its own processes, for any user.
+func TestOtherProcessesAreHidden(t *testing.T) {
 	requireRoot(t)
 	requireView(t)
 	for _, name := range []string{"", "nobody", RootUser} {
@@ -112,8 +112,8 @@ func TestOthersProcessesAreHidden(t *testing.T) {
 	}
 }
 
-// TestCheckpointsMoveBetweenUsers holds that what one attempt left is the next one's to change, with its links, and that a file
-// outside is nobody's to have.
+// TestCheckpointsMoveBetweenUsers checks that the next attempt may change the files of the previous one, including links, and that the owner
+// of a file outside of the folder is not changed.
 func TestCheckpointsMoveBetweenUsers(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
@@ -131,12 +131,12 @@ func TestCheckpointsMoveBetweenUsers(t *testing.T) {
 	if st, err := os.Stat("/etc/passwd"); err != nil {
 		t.Error(err)
 	} else if of, _ := fileStatOf(st); of.uid != 0 {
-		t.Errorf("a file outside was given to user %d by a link", of.uid)
+		t.Errorf("the owner of a file outside was changed to user %d through a link", of.uid)
 	}
 }
 
-// TestUsersAreKept tests that the user of an attempt from before a restart is not given to another attempt, and is free after its end.
-func TestUsersAreKept(t *testing.T) {
+// TestUsersAreStored checks that the user of an attempt from before a restart is not assigned to another attempt, and is free after its end.
+func TestUsersAreStored(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
 	a := w.limits.runAs.uids
@@ -154,11 +154,11 @@ func TestUsersAreKept(t *testing.T) {
 	}
 	w.limits.Release(old)
 	if three := w.task(nil); three.spec.User.UID != old.User.UID {
-		t.Errorf("an attempt is user %d, want %d, which was given back", three.spec.User.UID, old.User.UID)
+		t.Errorf("an attempt is user %d, want %d, which was released", three.spec.User.UID, old.User.UID)
 	}
 }
 
-// TestSharedFolders tests that all tasks can change what they share, whatever user created it, and nothing else.
+// TestSharedFolders checks that all tasks can change what they share, whatever user created it, and nothing else.
 func TestSharedFolders(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
@@ -181,8 +181,8 @@ func TestSharedFolders(t *testing.T) {
 	}
 }
 
-// TestToolsAreNobody holds that what builds packages for tasks is no user of theirs and not root, with its folders.
-func TestToolsAreNobody(t *testing.T) {
+// TestToolsRunUnprivileged checks that what builds packages for tasks is no user of theirs and not root, with its folders.
+func TestToolsRunUnprivileged(t *testing.T) {
 	requireRoot(t)
 	w := newEnv(t, nil)
 	tmp, cache := filepath.Join(w.data, "envs", ".build"), filepath.Join(w.data, "cache", "uv")
@@ -199,11 +199,11 @@ func TestToolsAreNobody(t *testing.T) {
 		t.Errorf("it prints %q and exits with %d, want %q", out, code, want)
 	}
 	if c := w.limits.PrepareTool(nil, []string{t.TempDir()}); c.User != nil {
-		t.Errorf("a folder outside the data dir was given to user %d", c.User.UID)
+		t.Errorf("the owner of a folder outside the data dir was changed to user %d", c.User.UID)
 	}
 }
 
-func TestWhichUsersTasksMayBe(t *testing.T) {
+func TestUIDPool(t *testing.T) {
 	all := func(uint32, uint32) bool { return true }
 	narrow := func(first, count uint32) bool { return first+count <= 1<<16 }
 	for data := range 100 {
@@ -230,7 +230,7 @@ func TestWhichUsersTasksMayBe(t *testing.T) {
 	}
 }
 
-// TestDeviceGroups holds that only groups that may use a GPU are those of tasks with one.
+// TestDeviceGroups checks that only groups that may use a GPU are those of tasks with one.
 func TestDeviceGroups(t *testing.T) {
 	var want []uint32
 	for _, pattern := range []string{"/dev/nvidia*", "/dev/dri/*", "/dev/kfd"} {

@@ -20,7 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-func TestTasksSeeOnlyTheirOwn(t *testing.T) {
+func TestTasksAccessOnlyTheirFiles(t *testing.T) {
 	requireLandlock(t, 1)
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -28,7 +28,7 @@ func TestTasksSeeOnlyTheirOwn(t *testing.T) {
 	}
 	ownerFile, err := os.CreateTemp(home, ".limit-test-")
 	if err != nil {
-		t.Skipf("nothing can be put into the owner's home: %v", err)
+		t.Skipf("cannot write to the owner's home: %v", err)
 	}
 	t.Cleanup(func() { _, _ = ownerFile.Close(), os.Remove(ownerFile.Name()) })
 	w := newEnv(t, nil)
@@ -56,7 +56,7 @@ func TestTasksSeeOnlyTheirOwn(t *testing.T) {
 		task.expectDenied(script)
 	}
 	if out, code := task.shell("ln " + filepath.Join(w.data, "identity") + " here").wait(); code == 0 {
-		t.Errorf("the worker's identity was given another name: %s", out)
+		t.Errorf("the worker's identity has another name: %s", out)
 	}
 	for path, want := range map[string]string{filepath.Join(w.data, "identity"): "the worker's token", filepath.Join(other.folders.Work, "secret"): "another's"} {
 		if b, err := os.ReadFile(path); err != nil || string(b) != want {
@@ -66,7 +66,7 @@ func TestTasksSeeOnlyTheirOwn(t *testing.T) {
 	task.expect("echo a >/dev/stdout; echo b >/dev/null; echo c >/dev/fd/2; head -c 1 /dev/urandom | wc -c; echo d >/dev/shm/$$ && rm /dev/shm/$$; ls /dev | grep -c '^null$'", "a\nc\n1\n1", 0)
 }
 
-func TestProgramsOutsideAreBarred(t *testing.T) {
+func TestProgramsOutsideTheSandboxAreDenied(t *testing.T) {
 	requireLandlock(t, 1)
 	w := newEnv(t, nil)
 	path := filepath.Join(t.TempDir(), "tool")
@@ -79,8 +79,8 @@ func TestProgramsOutsideAreBarred(t *testing.T) {
 	}
 }
 
-// TestCutOff holds that a file which may not be written may not be emptied, either.
-func TestCutOff(t *testing.T) {
+// TestTruncateIsDenied checks that a file which may not be written may not be emptied, either.
+func TestTruncateIsDenied(t *testing.T) {
 	requireLandlock(t, landlock.TruncateABI)
 	w := newEnv(t, nil)
 	path := filepath.Join(w.data, "identity")
@@ -119,9 +119,9 @@ func TestSuperuserInTheSandbox(t *testing.T) {
 	}
 }
 
-// TestOthersAreOutOfReach holds that a task of the same user reaches neither this
+// TestOtherProcessesAreInaccessible checks that a task of the same user reaches neither this
 // process nor another task.
-func TestOthersAreOutOfReach(t *testing.T) {
+func TestOtherProcessesAreInaccessible(t *testing.T) {
 	requireLandlock(t, landlock.StrictABI)
 	w := newEnv(t, nil)
 	other, task := w.task(nil), w.task(nil)
@@ -146,7 +146,7 @@ func TestOthersAreOutOfReach(t *testing.T) {
 func TestAbstractSockets(t *testing.T) {
 	requireLandlock(t, landlock.StrictABI)
 	if _, err := os.Stat("/usr/bin/python3"); err != nil {
-		t.Skip("there is no /usr/bin/python3 to connect with")
+		t.Skip("/usr/bin/python3 is not installed")
 	}
 	l, err := net.Listen("unix", "@limit-test-"+strconv.Itoa(os.Getpid()))
 	if err != nil {
@@ -165,7 +165,7 @@ func TestNoNewPrivileges(t *testing.T) {
 		tool = filepath.Join(filepath.Dir(c.Data), "id")
 		b, err := os.ReadFile("/usr/bin/id")
 		if err != nil {
-			t.Skip("there is no /usr/bin/id to copy")
+			t.Skip("/usr/bin/id is not installed")
 		}
 		if err := errors.Join(os.WriteFile(tool, b, 0o600), os.Chmod(tool, fs.ModeSetuid|0o755)); err != nil {
 			t.Fatal(err)
@@ -194,7 +194,7 @@ func requireUser(t *testing.T) *user.User {
 	return u
 }
 
-func TestWhereTheUserOfTasksComes(t *testing.T) {
+func TestCanReach(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has tasks of another user")
 	}
@@ -203,7 +203,7 @@ func TestWhereTheUserOfTasksComes(t *testing.T) {
 		t.Skip("there is no user nobody")
 	}
 	if reach := (&Config{TaskUser: RootUser}).CanReach(); reach != nil {
-		t.Error("tasks of the worker's own user come where it does")
+		t.Error("tasks of the worker's own user cannot reach the same paths")
 	}
 	private := filepath.Join(t.TempDir(), "private")
 	if err := os.MkdirAll(filepath.Join(private, "bin"), 0o755); err != nil {
@@ -258,7 +258,7 @@ func TestTaskUser(t *testing.T) {
 	task.expectDenied("cat link")
 	task.expectDenied("ls " + w.data)
 	if b, err := os.ReadFile(filepath.Join(task.folders.Out, "result")); err != nil || string(b) != "out\n" {
-		t.Errorf("what the task left is %q: %v", b, err)
+		t.Errorf("the task's files are %q: %v", b, err)
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(filepath.Join(w.data, "identity"), &st); err != nil || st.Uid != 0 || st.Mode&0o077 != 0 {
@@ -271,7 +271,7 @@ func TestTaskUser(t *testing.T) {
 	}
 }
 
-// TestHardLinks holds that a file outside is not given away by another name of it.
+// TestHardLinks checks that the owner of a file outside is not changed through a hard link.
 func TestHardLinks(t *testing.T) {
 	requireRoot(t)
 	nobody := requireUser(t)
@@ -282,12 +282,12 @@ func TestHardLinks(t *testing.T) {
 		}
 	})
 	if te, ok := errors.AsType[*run.TaskError](err); !ok || te.Reason != muster.WorkerInternal || !strings.Contains(te.Message, "other names") {
-		t.Errorf("the file was given away: %v", err)
+		t.Errorf("the file changed its owner: %v", err)
 	}
 }
 
-// TestDataThatOnlyRootReaches holds that tasks work in a folder that lies in one of root's own, of which they see nothing else.
-func TestDataThatOnlyRootReaches(t *testing.T) {
+// TestDataDirOnlyRootCanReach checks that tasks can work in a data dir below a folder of root, and see nothing else in that folder.
+func TestDataDirOnlyRootCanReach(t *testing.T) {
 	requireRoot(t)
 	requireUser(t)
 	requireView(t)
@@ -371,9 +371,9 @@ func TestRefusedConfigs(t *testing.T) {
 	}
 }
 
-// TestLinksHideNothing holds that the worker's data are out of reach by whatever name,
-// also where they lie in what tasks may read.
-func TestLinksHideNothing(t *testing.T) {
+// TestWorkerDataIsDeniedByAnyPath checks that tasks cannot access the worker's data by any path, also if it is below a folder that tasks may
+// read.
+func TestWorkerDataIsDeniedByAnyPath(t *testing.T) {
 	top := t.TempDir()
 	for _, dir := range []string{"opt/bin", "opt/lib", "opt/data", "home/me/.venv/bin", "home/me/.venv/lib", "home/me/.local/bin", "home/me/.local/lib", "home/me/.local/share/keyrings", "home/me/.ssh", "home/me/bin"} {
 		if err := os.MkdirAll(filepath.Join(top, dir), 0o700); err != nil {
@@ -402,13 +402,13 @@ func TestLinksHideNothing(t *testing.T) {
 
 func TestNetworkNone(t *testing.T) {
 	if err := tryNetwork(); err != nil {
-		t.Skipf("there is no network to be had: %v", err)
+		t.Skipf("network namespaces are not available: %v", err)
 	}
 	w := newEnv(t, nil)
 	task := w.task(func(r *run.Task) { r.Spec.Network = muster.NetworkNone })
 	task.expect("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '; wc -l </proc/net/route", "lo\n1", 0)
 	if _, err := os.Stat("/usr/bin/python3"); err != nil {
-		t.Skip("there is no /usr/bin/python3 to connect with")
+		t.Skip("/usr/bin/python3 is not installed")
 	}
 	task.expect(`/usr/bin/python3 -c '
 import socket

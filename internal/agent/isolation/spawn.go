@@ -20,7 +20,8 @@ type Program struct {
 	// OnListener receives the listener on run.ProxyPort of the program's own loopback device, if IsolationSpec.AllowHosts is not
 	// empty, after the start of the program. The receiver closes it.
 	OnListener func(l net.Listener)
-	// NSInit is the command of this program that calls netns.Init. OnListener needs it if this process is not privileged.
+	// NSInit is the command of this program that calls netns.Init. Without privileges, OnListener and the loopback device of a network of
+	// its own need it.
 	NSInit []string
 
 	extraFile *os.File // open in it as file 3

@@ -134,11 +134,11 @@ func (s *spawner) enterAndFork() {
 			s.attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_NEWNET
 			s.attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
 			s.attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-			if len(c.AllowHosts) == 0 {
-				s.p, s.attr.AmbientCaps = withLoopback(p)
-			} else if initErr := s.useNSInit(); initErr != nil {
-				s.err = setupError("cannot set up the task's network", initErr)
-				return
+			if len(c.AllowHosts) > 0 || len(p.NSInit) > 0 { // else the loopback device stays down
+				if initErr := s.useNSInit(); initErr != nil {
+					s.err = setupError("cannot set up the task's network", initErr)
+					return
+				}
 			}
 			if sandbox != nil {
 				extended := *sandbox

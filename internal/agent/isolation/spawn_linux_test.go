@@ -31,15 +31,15 @@ func TestSpawnPlain(t *testing.T) {
 		t.Errorf("it prints %q and exits with %d, want its own group and session, and 7", out, code)
 	}
 	if _, err := spawnIn(t, nil, "/", "/no/such/program", "x"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a program that is not there: %v", err)
+		t.Errorf("a missing program: %v", err)
 	}
 	if _, err := spawnIn(t, &run.IsolationSpec{NoNewPrivileges: true}, "/", "/no/such/program", "x"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a program that is not there, on a thread: %v", err)
+		t.Errorf("a missing program, on a thread: %v", err)
 	}
 }
 
-// TestSpawnerStaysFree holds that whatever tasks are put into, this process is not.
-func TestSpawnerStaysFree(t *testing.T) {
+// TestSpawnerIsNotRestricted checks that whatever tasks are put into, this process is not.
+func TestSpawnerIsNotRestricted(t *testing.T) {
 	w := newEnv(t, nil)
 	secret := filepath.Join(w.data, "identity")
 	groups, err := os.ReadFile("/proc/self/cgroup")
@@ -81,7 +81,7 @@ func TestSpawnerStaysFree(t *testing.T) {
 		return len(held) == 0
 	})
 	if out, err := exec.Command("/bin/cat", secret).Output(); err != nil || string(out) != "the worker's token" {
-		t.Errorf("what this process starts by itself prints %q: %v", out, err)
+		t.Errorf("a process that this process started prints %q: %v", out, err)
 	}
 }
 
@@ -109,7 +109,7 @@ func heldThreads(t *testing.T, network string) []string {
 	return held
 }
 
-func TestRlimitsAreTheChildsOnly(t *testing.T) {
+func TestRlimitsApplyOnlyToTheChild(t *testing.T) {
 	var before, after unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &before); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestRlimitsAreTheChildsOnly(t *testing.T) {
 	}
 }
 
-func TestScoreForTheKernel(t *testing.T) {
+func TestOOMScore(t *testing.T) {
 	w := newEnv(t, nil)
 	p := w.task(nil).shell("echo on; read x; cat /proc/self/oom_score_adj")
 	if got := p.readLine(); got != "on" {

@@ -57,7 +57,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// TestHide holds that a process of the same user sees nothing of this one, sandbox or
+// TestHide checks that a process of the same user sees nothing of this one, sandbox or
 // not, and that a task without a network can be started all the same.
 func TestHide(t *testing.T) {
 	if os.Geteuid() == 0 {

@@ -112,7 +112,7 @@ func (v *fakeServer) write(t *testing.T, name, text string, age int) {
 	}
 }
 
-func TestShowsWhatChanged(t *testing.T) {
+func TestUploadsChangedFiles(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		scan(t, v, s, "nothing is there", 0)
@@ -137,7 +137,7 @@ func TestShowsWhatChanged(t *testing.T) {
 
 // What is written in place is taken when it rests; what is renamed into place is taken whole, also while the next
 // one takes its place.
-func TestNeverShowsHalfAFile(t *testing.T) {
+func TestIncompleteFilesAreNotUploaded(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		dir := filepath.Join(v.out, muster.LiveDir)
@@ -161,7 +161,7 @@ func TestNeverShowsHalfAFile(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotShown(t *testing.T) {
+func TestIgnoredFiles(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		make    func(live, secrets string) error
@@ -202,7 +202,7 @@ func TestWhatIsNotShown(t *testing.T) {
 	}
 }
 
-func TestOfManyFilesTheLastAreShown(t *testing.T) {
+func TestNewestFilesAreUploaded(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		var last []string
@@ -222,7 +222,7 @@ func TestOfManyFilesTheLastAreShown(t *testing.T) {
 	})
 }
 
-func TestFailedUploadsAreTriedAgainAndLessOften(t *testing.T) {
+func TestFailedUploadsAreRetriedWithBackoff(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		v.write(t, "a", "one", 9)
@@ -251,7 +251,7 @@ func TestTouchedFilesAreReadLessOften(t *testing.T) {
 			scan(t, v, s, "it is as before", 2+i)
 		}
 		if p := s.scanPause(); p != scanInterval<<maxBackoff {
-			t.Errorf("after reading for nothing it waits %s", p)
+			t.Errorf("after a useless read it waits %s", p)
 		}
 		v.write(t, "a", "two", 100)
 		scan(t, v, s, "it is new again", 2+2*maxBackoff, list("a", "two"))
@@ -261,8 +261,8 @@ func TestTouchedFilesAreReadLessOften(t *testing.T) {
 	})
 }
 
-// All that tasks show goes one after the other: the way stays free for results.
-func TestUploadsOfTasksTakeTurns(t *testing.T) {
+// Files of all tasks are uploaded one after the other, so that results are not delayed.
+func TestUploadsAreFairBetweenTasks(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		v.write(t, "a", "one", 9)
@@ -286,7 +286,7 @@ func TestUploadsOfTasksTakeTurns(t *testing.T) {
 	})
 }
 
-func TestWhatATaskMayShowIsBounded(t *testing.T) {
+func TestFilesOfATaskAreLimited(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		s.budget = 80
@@ -307,7 +307,7 @@ func TestWhatATaskMayShowIsBounded(t *testing.T) {
 }
 
 // A file that changes during its upload is not reported, but counts: the server keeps it.
-func TestWhatChangesOnItsWayCounts(t *testing.T) {
+func TestFileThatChangesDuringUpload(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {
 		t := v.t
 		s.budget = 100
@@ -325,7 +325,7 @@ func TestWhatChangesOnItsWayCounts(t *testing.T) {
 }
 
 // A task that ends while a file is on its way waits for nothing, and one without files costs next to nothing.
-func TestTheEndWaitsForNoUpload(t *testing.T) {
+func TestEndDoesNotWaitForUploads(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, _ *watcher) {
 		t := v.t
 		v.write(t, "a", "one", 9)
@@ -336,7 +336,7 @@ func TestTheEndWaitsForNoUpload(t *testing.T) {
 		began := time.Now()
 		stop()
 		if d := time.Since(began); d != 0 || len(v.reports) > 0 {
-			t.Errorf("it took %s, and reported %q", d, v.reports)
+			t.Errorf("it took %s and reported %q", d, v.reports)
 		}
 	})
 }

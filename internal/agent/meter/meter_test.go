@@ -113,7 +113,7 @@ func start(tb testing.TB, script string) *meter.Subject {
 }
 
 // A process tree without a control group is measured with what its children do.
-func TestTreeIsMeasured(t *testing.T) {
+func TestProcessTreeIsMeasured(t *testing.T) {
 	m := begin(t, meter.Config{Price: 3600})
 	h := newWatcher()
 	s := start(t, "dd if=/dev/zero of=file bs=1M count=3 2>/dev/null; (while :; do :; done) & cat; kill $!")
@@ -212,7 +212,7 @@ func TestVRAMBudget(t *testing.T) {
 	h := hears[fair]
 	h.await(t, "warning", func() bool { return len(h.warnings) > 0 })
 	if w := h.warnings[0]; !strings.Contains(w, "holds 3GiB") || !strings.Contains(w, "granted 2GiB") {
-		t.Errorf("warned by %q", w)
+		t.Errorf("the warning is %q", w)
 	}
 	h = hears[greedy]
 	h.await(t, "end", func() bool { return len(h.exceeded) > 0 })

@@ -86,7 +86,7 @@ func TestAttemptsAreMeasuredTogether(t *testing.T) {
 }
 
 // For an attempt with a control group other processes are not read.
-func TestGroupsAreMeasuredAlone(t *testing.T) {
+func TestGroupsAreMeasuredSeparately(t *testing.T) {
 	t.Parallel()
 	all := run.CgroupStats{
 		CPU: new(time.Second), Memory: new(muster.Size(1 << 20)), PIDs: new(3), Read: new(muster.Size(0)), Written: new(muster.Size(0)),

@@ -51,7 +51,7 @@ func start(t *testing.T, s *schedule, interval time.Duration) *calls {
 	return c
 }
 
-func TestEachSubjectIsCalledBackForWhenItIsDue(t *testing.T) {
+func TestSubjectsAreSampledWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, late, soon := newSchedule(), &subject{}, &subject{}
 		c := start(t, s, 10*time.Second)
@@ -66,7 +66,7 @@ func TestEachSubjectIsCalledBackForWhenItIsDue(t *testing.T) {
 	})
 }
 
-func TestARemovedSubjectIsNotCalledBackForAgain(t *testing.T) {
+func TestRemovedSubjectIsNotSampled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, first, second, third := newSchedule(), &subject{}, &subject{}, &subject{}
 		c := start(t, s, time.Second)
@@ -88,7 +88,7 @@ func TestARemovedSubjectIsNotCalledBackForAgain(t *testing.T) {
 	})
 }
 
-// BenchmarkWatch adds and removes an attempt beside 1,000 others that are not due.
+// BenchmarkWatch adds and removes an attempt while 1,000 others are not due.
 func BenchmarkWatch(b *testing.B) {
 	s := newSchedule()
 	for range 1000 {

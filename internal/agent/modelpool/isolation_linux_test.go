@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/isolation"
 )
 
-func TestAHostIsHeldAsTasksAre(t *testing.T) {
+func TestHostIsIsolatedLikeTasks(t *testing.T) {
 	data := t.TempDir()
 	limits, err := isolation.New(isolation.Config{Data: data, Log: slog.New(slog.DiscardHandler), Read: []string{os.Args[0]}})
 	if err != nil {

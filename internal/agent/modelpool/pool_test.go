@@ -69,7 +69,7 @@ func waitExit(t *testing.T, p run.Pid) {
 
 func isRunning(p run.Pid) bool { return syscall.Kill(p.PID, 0) == nil }
 
-func TestTasksOfOneKeyHaveOneHost(t *testing.T) {
+func TestTasksWithTheSameKeyShareAHost(t *testing.T) {
 	k := newPool(t, Config{})
 	var wg sync.WaitGroup
 	pids := make([]int, 4)
@@ -98,7 +98,7 @@ func TestTasksOfOneKeyHaveOneHost(t *testing.T) {
 	}
 }
 
-func TestAHostOfOtherSettingsIsReplaced(t *testing.T) {
+func TestHostWithOtherSettingsIsReplaced(t *testing.T) {
 	k := newPool(t, Config{})
 	old, release := acquire(t, k, serverSpec("a", ""))
 	release()
@@ -108,7 +108,7 @@ func TestAHostOfOtherSettingsIsReplaced(t *testing.T) {
 	waitExit(t, old)
 }
 
-func TestAHostThatDoesNotWorkIsNoHost(t *testing.T) {
+func TestBrokenHostIsIgnored(t *testing.T) {
 	k := newPool(t, Config{})
 	_, _, err := k.Acquire(t.Context(), serverSpec("a", "broken"), watch)
 	if !errors.Is(err, errExited) || !strings.HasSuffix(err.Error(), "no module named torch") {
@@ -120,15 +120,15 @@ func TestAHostThatDoesNotWorkIsNoHost(t *testing.T) {
 		t.Fatalf("the error is %v", err)
 	}
 	if orphans, err := os.ReadDir(poolDir(k.cfg.Data)); err != nil || len(orphans) != 0 {
-		t.Fatalf("%v is left of them, %v", orphans, err)
+		t.Fatalf("%v of them remain, %v", orphans, err)
 	}
 	k.timeouts.answer = time.Minute
 	acquire(t, k, serverSpec("a", ""))
 }
 
-// TestTheLogOfAHostLeadsNowhere holds that the worker shows no other file, and waits for nothing, where a host has put a
+// TestHostLogIsNotALink checks that the worker shows no other file, and waits for nothing, where a host has put a
 // link or a pipe in the place of its log.
-func TestTheLogOfAHostLeadsNowhere(t *testing.T) {
+func TestHostLogIsNotALink(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "identity.json")
 	if err := os.WriteFile(secret, []byte("the worker's token"), 0o600); err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func TestTheLogOfAHostLeadsNowhere(t *testing.T) {
 				t.Errorf("with %s instead of its log, the last line is %q", what, line)
 			}
 		case <-time.After(time.Minute):
-			t.Fatalf("the worker waits for %s in the place of a log", what)
+			t.Fatalf("the worker waits for %s instead of a log", what)
 		}
 		if err := os.Remove(log); err != nil {
 			t.Fatal(err)
@@ -164,7 +164,7 @@ func TestTheLogOfAHostLeadsNowhere(t *testing.T) {
 	}
 }
 
-func TestATaskThatIsCancelledStartsNoHost(t *testing.T) {
+func TestCancelledTaskStartsNoHost(t *testing.T) {
 	k := newPool(t, Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	step := func(string) { cancel() }
@@ -191,7 +191,7 @@ func TestKilledHostIsRestarted(t *testing.T) {
 	}
 }
 
-func TestAHostEndsWhenNobodyUsesIt(t *testing.T) {
+func TestUnusedHostIsStopped(t *testing.T) {
 	k := newPool(t, Config{TTL: time.Millisecond})
 	k.timeouts.poll = time.Millisecond
 	used, _ := acquire(t, k, serverSpec("used", ""))
@@ -209,7 +209,7 @@ func TestAHostEndsWhenNobodyUsesIt(t *testing.T) {
 	}
 }
 
-func TestShortOfMemoryTheHostsUnusedForLongestEnd(t *testing.T) {
+func TestLowMemoryStopsLeastRecentlyUsedHosts(t *testing.T) {
 	hosts := 4
 	k := newPool(t, Config{MinFree: 1 << 30})
 	k.cfg.Free = func() (muster.Size, bool) {
@@ -227,7 +227,7 @@ func TestShortOfMemoryTheHostsUnusedForLongestEnd(t *testing.T) {
 	}
 	k.FreeMemory(t.Context(), 0) // 1 GiB is free
 	if len(k.servers) != 3 {
-		t.Fatal("a host was ended though there is memory")
+		t.Fatal("a host was stopped although there is enough memory")
 	}
 	k.FreeMemory(t.Context(), 1<<30)
 	if isRunning(procs[0]) || !isRunning(procs[1]) || !isRunning(procs[2]) {
@@ -273,7 +273,7 @@ func (b *fakeDevices) Release(_ context.Context, a muster.AttemptID, _ *muster.G
 	return nil
 }
 
-func TestHostsLeaveDevicesToOthers(t *testing.T) {
+func TestHostsReleaseDevices(t *testing.T) {
 	b := &fakeDevices{held: map[muster.AttemptID][]string{}}
 	k := newPool(t, Config{GPUs: b})
 	own, release := acquire(t, k, serverSpec("mine", "", "GPU-0"))
@@ -284,7 +284,7 @@ func TestHostsLeaveDevicesToOthers(t *testing.T) {
 	release()
 	busy, _ := acquire(t, k, serverSpec("busy", "", "GPU-1"))
 	if len(b.held) != 4 {
-		t.Fatalf("the board knows of %v", b.held)
+		t.Fatalf("the allocator has %v", b.held)
 	}
 	b.onRelease = func() {
 		if isRunning(other) {
@@ -299,12 +299,12 @@ func TestHostsLeaveDevicesToOthers(t *testing.T) {
 		t.Fatalf("of mine, other, cpu and busy live %v %v %v %v", isRunning(own), isRunning(other), isRunning(cpu), isRunning(busy))
 	}
 	if len(b.held) != 3 || len(b.released) != 1 || !strings.HasPrefix(b.released[0], "MUSTER_WARM_HOST="+k.cfg.Data) {
-		t.Fatalf("the board was given %v and knows of %v", b.released, b.held)
+		t.Fatalf("the allocator was restored with %v and has %v", b.released, b.held)
 	}
 }
 
 // A server that is being stopped keeps its resources until it has exited.
-func TestWhoNeedsRoomWaitsForHostsThatAreEnding(t *testing.T) {
+func TestTaskWaitsForStoppingHosts(t *testing.T) {
 	for name, wait := range map[string]func(*Pool) error{
 		"devices": func(k *Pool) error { return k.Evict(t.Context(), []string{"GPU-0"}, "mine") },
 		"memory":  func(k *Pool) error { k.FreeMemory(t.Context(), 1<<30); return nil },
@@ -331,7 +331,7 @@ func TestWhoNeedsRoomWaitsForHostsThatAreEnding(t *testing.T) {
 	}
 }
 
-func TestTheNextLifeGoesOnWithHosts(t *testing.T) {
+func TestRestartedWorkerRecoversHosts(t *testing.T) {
 	if proctree.BootID() == "" {
 		t.Skip("this system cannot distinguish processes with the same ID")
 	}
@@ -365,7 +365,7 @@ func TestTheNextLifeGoesOnWithHosts(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatKeepsNoneEndsThoseOfEarlierLives(t *testing.T) {
+func TestRestartedWorkerWithoutCacheStopsHosts(t *testing.T) {
 	if proctree.BootID() == "" {
 		t.Skip("this system cannot distinguish processes with the same ID")
 	}
@@ -378,12 +378,12 @@ func TestAWorkerThatKeepsNoneEndsThoseOfEarlierLives(t *testing.T) {
 	StopOrphans(k.cfg)
 	waitExit(t, a)
 	if orphans, err := os.ReadDir(poolDir(k.cfg.Data)); err != nil || len(orphans) != 0 {
-		t.Fatalf("%v is left, %v", orphans, err)
+		t.Fatalf("%v remains, %v", orphans, err)
 	}
 }
 
 // A worker may be killed at any time between the start of a host and the note of its process.
-func TestNoHostIsForgotten(t *testing.T) {
+func TestHostOfKilledWorkerIsFound(t *testing.T) {
 	if proctree.BootID() == "" {
 		t.Skip("this system cannot distinguish processes with the same ID")
 	}
@@ -431,7 +431,7 @@ func TestNoHostIsForgotten(t *testing.T) {
 	}
 }
 
-func TestALogDoesNotFillTheDisk(t *testing.T) {
+func TestHostLogIsLimited(t *testing.T) {
 	k := newPool(t, Config{})
 	_, release := acquire(t, k, serverSpec("a", ""))
 	path := filepath.Join(k.servers["a"].dir, logFile)

@@ -14,7 +14,7 @@ import (
 )
 
 // What is offered and watched by what is remembered is what was found.
-func TestFactsAreRemembered(t *testing.T) {
+func TestFactsAreCached(t *testing.T) {
 	w := NewCache(t.TempDir(), "", slog.New(slog.DiscardHandler))
 	if _, _, ok := w.read(time.Now()); ok {
 		t.Error("a new worker remembers something")
@@ -47,7 +47,7 @@ func TestFactsAreRemembered(t *testing.T) {
 
 // A worker that is restarted takes tasks at once by what its last process found out as lately as it would have relied on
 // it itself, and looks at its machine first if anything may have changed since.
-func TestRecentFactsNeedNoLook(t *testing.T) {
+func TestRecentFactsAreNotProbedAgain(t *testing.T) {
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	w := NewCache(dir, "1", log)
 	f := Facts{Hostname: "rig", Resources: muster.Resources{CPUs: 4, Disk: 1}}
@@ -55,7 +55,7 @@ func TestRecentFactsNeedNoLook(t *testing.T) {
 		t.Helper()
 		_, known, ok := w.read(time.Now().Add(after))
 		if !ok {
-			t.Fatal("nothing is remembered")
+			t.Fatal("nothing is cached")
 		}
 		return known
 	}
@@ -75,7 +75,7 @@ func TestRecentFactsNeedNoLook(t *testing.T) {
 		t.Error("old facts are recent")
 	}
 	if w.Touch(); age(0, w) != Recent {
-		t.Error("after another look at the machine facts are not recent")
+		t.Error("after another probe the facts are not recent")
 	}
 	t.Setenv("PATH", "/elsewhere")
 	if age(0, NewCache(dir, "1", log)) != Stale {
@@ -99,8 +99,8 @@ func (p *countingProbe) Run(context.Context) (Facts, error) {
 
 func (p *countingProbe) Refresh(context.Context, *Facts) { p.refreshes++ }
 
-// TestARestartedWorkerIsReadyWithoutAProbe holds that a worker goes by what its last process found out if that is Recent, and
-// by older facts only while tasks wait to be taken up.
+// TestARestartedWorkerIsReadyWithoutAProbe checks that a worker uses recent facts of its previous process, and older ones only while it
+// recovers tasks.
 func TestARestartedWorkerIsReadyWithoutAProbe(t *testing.T) {
 	t.Parallel()
 	cache := NewCache(t.TempDir(), "", slog.New(slog.DiscardHandler))

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// fakeHost is a Linux machine of which nothing is known but these files.
+// fakeHost is a Linux machine with only these files.
 func fakeHost(files map[string]string) *host {
 	tree := fstest.MapFS{}
 	for name, text := range files {
@@ -117,8 +117,7 @@ func TestLimitsOfContainers(t *testing.T) {
 	}
 }
 
-// FuzzCPUInfo proves that whatever the kernel prints, no feature comes twice and
-// every name is one that is known.
+// FuzzCPUInfo checks for any content that features are unique and known.
 func FuzzCPUInfo(f *testing.F) {
 	for _, name := range []string{"xeon", "epyc", "graviton3", "raspberry4", "rk3588", "armv7", "riscv", "k1", "power9"} {
 		f.Add(recorded(f, "cpuinfo/"+name))
@@ -140,7 +139,7 @@ func FuzzCPUInfo(f *testing.F) {
 	})
 }
 
-func TestCPUsHere(t *testing.T) {
+func TestCPUsOfThisMachine(t *testing.T) {
 	c := thisHost().cpus(t.Context())
 	if c.Count <= 0 || c.Threads < c.Cores || c.Features == nil {
 		t.Errorf("%+v", c)

@@ -75,7 +75,7 @@ func TestDiskKind(t *testing.T) {
 	}
 }
 
-func TestDiskHere(t *testing.T) {
+func TestDiskOfThisMachine(t *testing.T) {
 	h := thisHost()
 	dir := filepath.Join(t.TempDir(), "not", "there")
 	d, err := h.disk(t.Context(), dir, h.mounts(t.Context()))
@@ -89,8 +89,7 @@ func TestDiskHere(t *testing.T) {
 	}
 }
 
-// FuzzMounts proves that every mount that is read is found again by its own
-// path.
+// FuzzMounts checks that every parsed mount is found by its path.
 func FuzzMounts(f *testing.F) {
 	f.Add(mountinfo)
 	f.Fuzz(func(t *testing.T, text string) {

@@ -50,7 +50,7 @@ func TestParseEngines(t *testing.T) {
 		}
 	}
 	if isPodman([]byte(recorded(t, "engines/version-docker.json"))) || !isPodman([]byte(recorded(t, "engines/version-podman.json"))) {
-		t.Error("Docker and Podman are taken for each other")
+		t.Error("Docker and Podman are not distinguished")
 	}
 }
 
@@ -76,7 +76,7 @@ func TestCDI(t *testing.T) {
 func engine(t *testing.T, version, info string) string {
 	t.Helper()
 	if runtime.GOOS == "windows" {
-		t.Skip("engines have no sockets there")
+		t.Skip("engines have no sockets on this system")
 	}
 	dir, err := os.MkdirTemp("", "e") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
@@ -139,9 +139,8 @@ func TestEngineAtSocket(t *testing.T) {
 	}
 }
 
-// TestEngineThatHangs holds that an engine which takes a connection and never
-// answers is given up.
-func TestEngineThatHangs(t *testing.T) {
+// TestHangingEngine checks that the probe times out on an engine that accepts a connection and never responds.
+func TestHangingEngine(t *testing.T) {
 	socket := engine(t, "", "")
 	l, err := net.Listen("unix", socket+".2") // without Accept
 	if err != nil {
@@ -151,7 +150,7 @@ func TestEngineThatHangs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := querySocket(ctx, socket+".2", nil); err == nil {
-		t.Error("an engine that never answers is taken for one")
+		t.Error("a socket that never responds counts as an engine")
 	}
 }
 
@@ -178,19 +177,18 @@ func TestEngines(t *testing.T) {
 	}
 	h.env = func(name string) string { return map[string]string{"DOCKER_HOST": "tcp://elsewhere:2375"}[name] }
 	if sockets := h.dockerSockets(); len(sockets) != 0 {
-		t.Errorf("the engine of another machine is looked for at %q", sockets)
+		t.Errorf("the engine of another machine is searched at %q", sockets)
 	}
 	for named, want := range map[string]string{"unix:///own.sock": "/own.sock", "auto": socket, "none": socket, "": socket} {
 		h.env = func(name string) string { return map[string]string{"DOCKER_HOST": "unix://" + socket}[name] }
 		h.engine = named
 		if sockets := h.dockerSockets(); len(sockets) != 1 || sockets[0] != want {
-			t.Errorf("with the engine %q named, engines are looked for at %q, want %q", named, sockets, want)
+			t.Errorf("with the engine %q, engines are searched at %q, want %q", named, sockets, want)
 		}
 	}
 }
 
-// FuzzEngines proves that what is read of an engine has a version, and names only
-// makers that are known.
+// FuzzEngines checks that a parsed engine has a version and only known vendors.
 func FuzzEngines(f *testing.F) {
 	for _, name := range []string{"docker-24", "docker-28-cdi", "docker-client-only", "nerdctl", "podman-3", "podman-1", "version-podman"} {
 		f.Add([]byte(recorded(f, "engines/"+name+".json")), "nvidia.com/gpu")

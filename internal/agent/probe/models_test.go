@@ -84,7 +84,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestModelsAreBounded holds that a cache of any size is looked at for a moment only.
+// TestModelsAreBounded checks that a cache of any size is looked at for a moment only.
 func TestModelsAreBounded(t *testing.T) {
 	home := t.TempDir()
 	hub := filepath.Join(home, ".cache", "huggingface", "hub")

@@ -21,7 +21,7 @@ func programs(t *testing.T, scripts map[string]string) {
 }
 
 // A worker that is to use no container engine does not ask for one.
-func TestNoEngineIsAskedForIfNoneIsWanted(t *testing.T) {
+func TestDisabledEngineIsNotQueried(t *testing.T) {
 	programs(t, map[string]string{"podman": "exec /bin/sleep 60", "nerdctl": "exec /bin/sleep 60"})
 	p := New(Config{Data: t.TempDir(), Engine: NoEngine})
 	f, err := p.Run(t.Context())
@@ -29,12 +29,12 @@ func TestNoEngineIsAskedForIfNoneIsWanted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if took, asked := f.Took["engines"]; asked || f.Engines == nil || len(f.Engines) > 0 {
-		t.Errorf("engines were asked for %g s: %+v", took, f.Engines)
+		t.Errorf("engines were queried for %g s: %+v", took, f.Engines)
 	}
 }
 
 // Engines are asked at the same time: one that hangs keeps no other waiting.
-func TestEnginesAreAskedAtOnce(t *testing.T) {
+func TestEnginesAreQueriedConcurrently(t *testing.T) {
 	dir := t.TempDir()
 	meet := func(own, other string) string { // answers once the other one has been asked
 		return "> " + filepath.Join(dir, own) + "; while [ ! -e " + filepath.Join(dir, other) + " ]; do /bin/sleep 0.1; done; exit 1"

@@ -74,7 +74,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-func TestRunHere(t *testing.T) {
+func TestRunOnThisMachine(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
 	f, err := New(Config{Data: dir, Bandwidth: 1 << 20, Isolation: &isolation.Config{}}).Run(t.Context())
 	if err != nil {
@@ -102,9 +102,9 @@ func TestRunHere(t *testing.T) {
 	}
 }
 
-// TestNothingHere holds that a machine without tools, home or engines has facts all
+// TestEmptyMachine checks that a machine without tools, home or engines has facts all
 // the same, and nothing to complain about.
-func TestNothingHere(t *testing.T) {
+func TestEmptyMachine(t *testing.T) {
 	p := onlyPath(t, Config{Data: t.TempDir()})
 	p.host.home = ""
 	f, err := p.Run(t.Context())
@@ -118,16 +118,16 @@ func TestNothingHere(t *testing.T) {
 	}
 }
 
-// TestToolsThatHang holds that tools which never answer are killed with what they
+// TestHangingTools checks that tools which never answer are killed with what they
 // started, and that their facts are absent with a note.
-func TestToolsThatHang(t *testing.T) {
+func TestHangingTools(t *testing.T) {
 	envTag := filepath.Join(t.TempDir(), "pids")
 	hang := "echo $$ >>" + envTag + "; sleep 1000 & echo $! >>" + envTag + "; wait"
 	for _, name := range []string{"podman", "nerdctl", "uv", "python3", "python3.7"} {
 		writeTool(t, name, hang)
 	}
 	if runtime.GOOS != "linux" {
-		t.Skip("whether processes are left is read from /proc")
+		t.Skip("leftover processes are read from /proc")
 	}
 	p := New(Config{Data: t.TempDir()})
 	p.host.toolTimeout = time.Second
@@ -155,21 +155,20 @@ func TestToolsThatHang(t *testing.T) {
 		}
 		for end := time.Now().Add(time.Minute); alive(n); time.Sleep(time.Millisecond) { // to die takes a moment
 			if time.Now().After(end) {
-				t.Fatalf("process %d was left", n)
+				t.Fatalf("process %d was not killed", n)
 			}
 		}
 	}
 }
 
-// alive says whether a process is there and no zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// TestAnAnswerThatNeverComes holds that a fact which hangs in the kernel holds up
-// neither the others nor itself again.
-func TestAnAnswerThatNeverComes(t *testing.T) {
+// TestMissingResponse checks that a fact that hangs in the kernel delays neither others nor its own next probe.
+func TestMissingResponse(t *testing.T) {
 	p := onlyPath(t, Config{})
 	p.busy["disks"] = true // an earlier look hangs
 	f, err := p.Run(t.Context())
@@ -198,8 +197,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// TestRegistryAuth holds that the JSON form, which docs/workers.md documents, stays as it
-// is.
+// TestKeys checks that the JSON format, which docs/workers.md documents, does not change.
 func TestKeys(t *testing.T) {
 	half, size, count := 0.5, muster.Size(1), uint64(1)
 	f := Facts{

@@ -47,7 +47,7 @@ func TestDescribe(t *testing.T) {
 	}
 	venv := filepath.Join(t.TempDir(), "venv")
 	if out, err := exec.Command(python, "-m", "venv", "--without-pip", venv).CombinedOutput(); err != nil {
-		t.Skipf("no venv can be made: %v: %s", err, out)
+		t.Skipf("cannot create a venv: %v: %s", err, out)
 	}
 	sites, err := filepath.Glob(filepath.Join(venv, "lib", "python3*", "site-packages"))
 	if err != nil || len(sites) != 1 {
@@ -156,7 +156,7 @@ func TestInterpreters(t *testing.T) {
 	t.Setenv("PATH", os.Getenv("PATH")+":"+theirs)
 	h.canReach = func(dir string) bool { return dir == theirs }
 	if found, _ = h.interpreters(filepath.Join(home, "data")); len(found) != 1 || found[0].path != conda || !found[0].isDefault {
-		t.Errorf("where tasks come to %s only, there are %+v", theirs, found)
+		t.Errorf("if tasks can reach only %s: got %+v", theirs, found)
 	}
 }
 

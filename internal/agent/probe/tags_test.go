@@ -50,16 +50,15 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestTagsMayBeAskedFor holds that a job can name every tag.
-func TestTagsMayBeAskedFor(t *testing.T) {
+// TestTagsAreValidInSpecs checks that a job can name every tag.
+func TestTagsAreValidInSpecs(t *testing.T) {
 	spec := &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindNoop, Where: muster.Where{Tags: tags(allFacts())}}}}
 	if wrong := specvalidate.Spec(spec.Normalize()); len(wrong) > 0 {
 		t.Error(wrong)
 	}
 }
 
-// TestTagsAreDocumented holds that the table in docs/workers.md has every tag, and
-// none that is never given.
+// TestTagsAreDocumented checks that the table in docs/workers.md has every tag, and only existing ones.
 func TestTagsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/workers.md")
 	if err != nil {
@@ -98,7 +97,7 @@ func TestTagsAreDocumented(t *testing.T) {
 	}
 }
 
-func TestStrangeTags(t *testing.T) {
+func TestInvalidTags(t *testing.T) {
 	var s tagSet
 	s.add("", "ok", "OK", "with space", "with,comma", "naïve", strings.Repeat("x", 100))
 	s.version("a", "")

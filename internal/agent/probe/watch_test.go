@@ -82,20 +82,20 @@ func (w *fakeMachine) expect(t *testing.T, changes []string, probes ...time.Dura
 
 const s, m = time.Second, time.Minute
 
-func TestWatchLooksFromTimeToTime(t *testing.T) {
+func TestWatchProbesPeriodically(t *testing.T) {
 	w := &fakeMachine{tags: "linux"}
 	w.watch(t, 35*m, map[time.Duration]func(){12 * m: func() { w.tags = "linux podman" }})
 	w.expect(t, []string{"linux podman"}, 10*m, 20*m, 30*m)
 }
 
-func TestWatchHeedsHints(t *testing.T) {
+func TestWatchProbesOnHints(t *testing.T) {
 	w := &fakeMachine{tags: "linux"}
 	w.watch(t, m, map[time.Duration]func(){20 * s: func() { w.tags, w.hint = "linux podman", "podman" }})
 	w.expect(t, []string{"linux podman"}, 21*s) // and not while it is being installed
 }
 
-// TestWatchWaitsForAnInstallation looks when nothing has changed any more for a
-// moment, and not much later where that does not come.
+// TestWatchWaitsForAnInstallation checks that the machine is probed when nothing has changed for a moment, and not much later if changes
+// continue.
 func TestWatchWaitsForAnInstallation(t *testing.T) {
 	w := &fakeMachine{tags: "linux"}
 	changes := map[time.Duration]func(){}
@@ -115,17 +115,16 @@ func TestWatchWaitsForAnInstallation(t *testing.T) {
 	w.expect(t, []string{"linux torch"}, 30*s)
 }
 
-// TestWatchLooksOnceMore holds that a driver may take its time after its device has
+// TestWatchProbesOnceMore checks that a driver may take its time after its device has
 // appeared.
-func TestWatchLooksOnceMore(t *testing.T) {
+func TestWatchProbesOnceMore(t *testing.T) {
 	w := &fakeMachine{tags: "linux"}
 	w.watch(t, 2*m, map[time.Duration]func(){20 * s: func() { w.hint = "/dev/nvidia0" }, 40 * s: func() { w.tags = "linux cuda" }})
 	w.expect(t, []string{"linux cuda"}, 21*s, 51*s)
 }
 
-// TestWatchBelievesALossTwice holds that a tool which hangs once takes nothing
-// away.
-func TestWatchBelievesALossTwice(t *testing.T) {
+// TestWatchConfirmsALoss checks that a tool that hangs once does not remove tags.
+func TestWatchConfirmsALoss(t *testing.T) {
 	w := &fakeMachine{tags: "linux cuda", gpus: []string{"GPU-a"}}
 	w.watch(t, 11*m, map[time.Duration]func(){9 * m: func() { w.failures = 1 }})
 	w.expect(t, nil, 10*m, 10*m+1*s)
@@ -135,9 +134,9 @@ func TestWatchBelievesALossTwice(t *testing.T) {
 	w.expect(t, []string{"linux"}, 10*m, 10*m+1*s)
 }
 
-// TestWatchTiresOfHints holds that files which change all the time do not keep the
+// TestWatchBacksOffFromFalseHints checks that files which change all the time do not keep the
 // worker busy.
-func TestWatchTiresOfHints(t *testing.T) {
+func TestWatchBacksOffFromFalseHints(t *testing.T) {
 	w := &fakeMachine{tags: "linux"}
 	changes := map[time.Duration]func(){}
 	for at := 5 * s; at < time.Hour; at += 6 * s {
@@ -158,7 +157,7 @@ func TestWatchOfTheDisk(t *testing.T) {
 	w.expect(t, []string{"linux"}, 10*m, 20*m, 30*m, 40*m)
 }
 
-// TestHints holds that a tool which appears on the PATH is a hint.
+// TestHints checks that a tool which appears on the PATH is a hint.
 func TestHints(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)

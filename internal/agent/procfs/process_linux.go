@@ -52,9 +52,16 @@ func parseStat(pid int, b []byte) (Stat, bool) {
 	if i < 0 {
 		return Stat{}, false
 	}
-	f := bytes.Fields(b[i+1:])
-	const state = 3 // the number of the first field after the name
-	if len(f) <= 22-state {
+	const state, start = 3, 22 // the numbers of the first field after the name, and of the last one that is used
+	var f [start - state + 1][]byte
+	n := 0
+	for word := range bytes.FieldsSeq(b[i+1:]) {
+		if f[n] = word; n == len(f)-1 {
+			break
+		}
+		n++
+	}
+	if n < len(f)-1 {
 		return Stat{}, false
 	}
 	field := func(n int) int64 {
@@ -63,7 +70,7 @@ func parseStat(pid int, b []byte) (Stat, bool) {
 	}
 	return Stat{
 		PID: pid, State: f[0][0], Parent: int(field(4)), Group: int(field(5)), Session: int(field(6)),
-		CPU: time.Duration(field(14)+field(15)) * (time.Second / clockTicks), Threads: int(field(20)), Start: uint64(field(22)),
+		CPU: time.Duration(field(14)+field(15)) * (time.Second / clockTicks), Threads: int(field(20)), Start: uint64(field(start)),
 	}, true
 }
 

@@ -25,7 +25,7 @@ func TestParseIO(t *testing.T) {
 		t.Errorf("got %d, %d", r, w)
 	}
 	if r, w = parseIO(nil); r != -1 || w != -1 {
-		t.Errorf("an empty file gives %d, %d", r, w)
+		t.Errorf("an empty file returns %d, %d", r, w)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestThisProcess(t *testing.T) {
 		t.Error("it is not among all processes")
 	}
 	if _, ok := ReadStat(1 << 30); ok || Environ(1<<30) != nil {
-		t.Error("a process that does not exist is found")
+		t.Error("a missing process is found")
 	}
 }
 

@@ -3,8 +3,10 @@
 package procfs
 
 import (
+	"bytes"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -16,6 +18,21 @@ type Stat struct {
 	CPU                         time.Duration // user and system time so far
 	Threads                     int
 	Start                       uint64 // clock ticks since boot
+}
+
+// Field returns the number after a name in a file of such lines, such as /proc/vmstat.
+func Field(path, name string) (int64, bool) {
+	b, err := ReadFile(path)
+	if err != nil {
+		return 0, false
+	}
+	for line := range bytes.Lines(b) {
+		if value, ok := bytes.CutPrefix(line, []byte(name)); ok && len(value) > 0 && value[0] == ' ' {
+			n, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
 }
 
 // Mount is a line of /proc/self/mountinfo.

@@ -33,7 +33,7 @@ func loss(v float64) *muster.Progress {
 }
 
 // A task that reports a thousand times per second has ten points per second, including the first and the last value.
-func TestPointsAreThinned(t *testing.T) {
+func TestPointsAreDownsampled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k recordedPoints
 		p := run.NewPointLogger(k.write)
@@ -90,7 +90,7 @@ func TestPointsAreMerged(t *testing.T) {
 }
 
 // The points of a task of any length fit in MaxPointBytes: the more there are, the longer the time between them.
-func TestPointsHaveRoom(t *testing.T) {
+func TestPointsFitTheirLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &recordedPoints{}
 		p := run.NewPointLogger(func(at time.Time, data []byte) { k.bytes, k.at = k.bytes+int64(len(data)), append(k.at, at) })

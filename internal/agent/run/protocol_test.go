@@ -54,7 +54,7 @@ func TestParseLine(t *testing.T) {
 	}
 }
 
-func TestStepIsCutAtACharacter(t *testing.T) {
+func TestStepIsTruncatedAtACharacter(t *testing.T) {
 	p, err := run.ParseLine([]byte(`::muster step="` + strings.Repeat("ä", run.MaxStep) + `"`))
 	if err != nil || len(*p.Step) > run.MaxStep || len(*p.Step) < run.MaxStep-1 || !utf8.ValidString(*p.Step) {
 		t.Errorf("%v %v", p, err)

@@ -13,19 +13,19 @@ import (
 
 // Task is one attempt to execute. ${…} in Spec is resolved.
 type Task struct {
-	Attempt muster.AttemptID `json:"attempt"`
-	Job     string           `json:"job,omitempty"`     // the job's UID, see muster.Job; "" in tasks that an older worker started
-	Group   string           `json:"group"`             // the stage's name
-	Element string           `json:"element,omitempty"` // of an array or matrix
-	Spec    *muster.TaskSpec `json:"spec"`
-	Grant   muster.Grant     `json:"grant"`
-	Inputs  []Input          `json:"inputs,omitempty"`
+	Attempt muster.AttemptID   `json:"attempt"`
+	Job     string             `json:"job,omitempty"`     // the job's UID, see muster.Job; "" in tasks that an older worker started
+	Group   string             `json:"group"`             // the stage's name
+	Element string             `json:"element,omitempty"` // of an array or matrix
+	Spec    *muster.TaskSpec   `json:"spec"`
+	Grant   muster.Grant       `json:"grant"`
+	Inputs  []muster.InputFile `json:"inputs,omitempty"`
 
-	Checkpoint string        `json:"checkpoint,omitempty"` // SHA-256 of the muster.Tree that an earlier attempt saved; "" for none
-	Gang       *Gang         `json:"gang,omitempty"`       // nil if it is not a member of one
-	Port       io.Closer     `json:"-"`                    // reserves Gang.Port for the process, or nil: see ReleasePort
-	Assigned   time.Duration `json:"assigned"`             // when the worker received it, by BootClock
-	Recovered  *Recovered    `json:"-"`                    // set if the previous process of the worker started it: continue from there
+	Checkpoint string             `json:"checkpoint,omitempty"` // SHA-256 of the muster.Tree that an earlier attempt saved; "" for none
+	Gang       *muster.Membership `json:"gang,omitempty"`       // nil if it is not a member of one
+	Port       io.Closer          `json:"-"`                    // reserves Gang.Port for the process, or nil: see ReleasePort
+	Assigned   time.Duration      `json:"assigned"`             // when the worker received it, by BootClock
+	Recovered  *Recovered         `json:"-"`                    // set if the previous process of the worker started it: continue from there
 }
 
 // ReleasePort frees the port of the gang for the process, which is about to start and listen there. Other programs could take it in
@@ -51,21 +51,6 @@ func (h *Recovered) Task() (*Task, error) {
 		return nil, Failf(muster.WorkerInternal, "the state that was stored at its start is of another attempt")
 	}
 	return t, nil
-}
-
-// Gang is the place of a task in its gang.
-type Gang struct {
-	Rank   int    `json:"rank"`
-	Size   int    `json:"size"`
-	Master string `json:"master"` // host name or address of the worker of rank 0
-	Port   int    `json:"port"`   // of the master
-}
-
-// Input is an artifact that must be in the task's folder before it starts.
-type Input struct {
-	Path   string `json:"path"`
-	SHA256 string `json:"sha256"`
-	Size   int64  `json:"size"`
 }
 
 // Executor runs the tasks of one kind.

@@ -1,7 +1,6 @@
 package runtimes
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -128,17 +127,14 @@ func parseLock(text string) []string {
 const maxPython = ",<3.15"
 
 // key returns a hash of everything that determines the environment of a runtime.
-func (d *definition) key(backend, gpu string) (string, error) {
-	b, err := json.Marshal(map[string]any{
-		"layout": 1, // changes when this package builds differently
+func (d *definition) key(backend, gpu string) string {
+	b, _ := json.Marshal(map[string]any{
+		"layout": 1, // changes when environments are built differently
 		"needs":  d.needs, "lock": d.lock, "python": d.python + maxPython, "wanted": os.Getenv("UV_PYTHON"),
 		"platform": runtime.GOOS + "/" + runtime.GOARCH, "backend": backend, "gpu": gpu,
-	})
-	if err != nil {
-		return "", muster.Errorf(muster.Internal, "encode the key of runtime %s: %w", d.name, err)
-	}
+	}) // it cannot fail
 	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8]), nil
+	return hex.EncodeToString(sum[:8])
 }
 
 // usesTorch reports whether other builds from PyTorch's own index may be used. Packages that require one build of PyTorch, such as
@@ -149,7 +145,7 @@ func (d *definition) usesTorch() bool {
 
 // pythonSpec returns the environment to build.
 func (d *definition) pythonSpec(backend, wheels string) *python.Spec {
-	w := &python.Spec{Name: "runtime " + d.name, Version: d.python + maxPython, Requirements: d.lock, Prebuilt: true, TorchBackend: backend, Wheels: wheels}
+	w := &python.Spec{Version: d.python + maxPython, Requirements: d.lock, Prebuilt: true, TorchBackend: backend, Wheels: wheels}
 	if backend == "" {
 		return w
 	}
@@ -236,10 +232,4 @@ func gpuVendor() string {
 		return amd
 	}
 	return ""
-}
-
-// envDir returns the folder of a runtime's environment.
-func (r *Runtimes) envDir(d *definition) (string, error) {
-	key, err := d.key(os.Getenv("UV_TORCH_BACKEND"), cmp.Or(gpuVendor(), "none"))
-	return r.envPath(d.name + "-" + key), err
 }

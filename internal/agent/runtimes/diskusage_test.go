@@ -37,24 +37,24 @@ func TestWhatRuntimesShareCountsOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d := w.disk(rts)
+	d := rts.Disk()
 	tiny, pair := w.state(rts, "tiny").Size, w.state(rts, "pair").Size
 	if tiny < module || pair < 2*module || d.Total > tiny+pair+d.Cached-module {
 		t.Errorf("%s and %s take %+v", tiny, pair, d)
 	}
-	if d.Exclusive["tiny"] > tiny-module || d.Exclusive["pair"] < module || d.Exclusive["pair"] > pair-module {
+	if d.Own["tiny"] > tiny-module || d.Own["pair"] < module || d.Own["pair"] > pair-module {
 		t.Errorf("of %s and %s they have for themselves %+v", tiny, pair, d)
 	}
 
 	// To remove the one that was used before frees what it has for itself, which is not enough.
-	tight := w.open(func(c *runtimes.Config) { c.Budget = 2*module + 3*d.Exclusive["tiny"] })
+	tight := w.open(func(c *runtimes.Config) { c.Budget = 2*module + 3*d.Own["tiny"] })
 	w.get(tight, "last")
 	for name, want := range map[string]runtimes.State{"tiny": runtimes.Absent, "pair": runtimes.Absent, "last": runtimes.Ready} {
 		if e := w.state(tight, name); e.State != want {
 			t.Errorf("%s is %+v\n%s", name, e, &w.log)
 		}
 	}
-	if now := w.disk(tight); now.Total > 2*module+3*d.Exclusive["tiny"] {
+	if now := tight.Disk(); now.Total > 2*module+3*d.Own["tiny"] {
 		t.Errorf("then they take %+v", now)
 	}
 }
@@ -96,7 +96,7 @@ func TestAFullDisk(t *testing.T) {
 	if !ok || taskErr.Reason != muster.DiskFull || !strings.Contains(taskErr.Message, "cannot build the runtime tiny") {
 		t.Errorf("it ends with %v", err)
 	}
-	if d := w.disk(w.open()); d.Cached > 200<<10 || len(w.unfinished()) > 0 {
+	if d := w.open().Disk(); d.Cached > 200<<10 || len(w.unfinished()) > 0 {
 		t.Errorf("left are %+v and %q", d, w.unfinished())
 	}
 	if err := syscall.Mount("muster", w.data, "tmpfs", syscall.MS_REMOUNT, "size=64m"); err != nil {

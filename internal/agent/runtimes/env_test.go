@@ -43,7 +43,7 @@ var uv = sync.OnceValues(func() (path string, err error) {
 	if fetched, err = os.MkdirTemp("", "uv-for-tests"); err != nil {
 		return "", err
 	}
-	envs, err := python.New(&run.Deps{Dir: fetched}, false)
+	envs, err := python.New(&run.Deps{Dir: fetched})
 	if err != nil {
 		return "", err
 	}
@@ -180,16 +180,6 @@ func (w *testEnv) state(r *runtimes.Runtimes, name string) runtimes.Entry {
 		w.t.Fatal(err)
 	}
 	return list[0]
-}
-
-// disk is what all runtimes take of it.
-func (w *testEnv) disk(r *runtimes.Runtimes) runtimes.Disk {
-	w.t.Helper()
-	d, err := r.Disk()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return d
 }
 
 // wantMissing fails the test unless err is a TaskError for a missing dependency with these words.

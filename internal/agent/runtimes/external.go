@@ -2,11 +2,10 @@ package runtimes
 
 import (
 	"context"
+	_ "embed"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,24 +16,15 @@ import (
 // inspectTimeout limits the inspection of an interpreter.
 const inspectTimeout = time.Minute
 
-// inspectScript prints the version of an interpreter, the folders that it reads and the versions of packages.
-const inspectScript = `
-import importlib.metadata, json, os, platform, sys
-have = {}
-for name in sys.argv[1:]:
-    try:
-        have[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        pass
-read = [p for p in [sys.prefix, sys.base_prefix, *sys.path] if os.path.isdir(p)]
-print("muster " + json.dumps({"version": platform.python_version(), "have": have, "read": read}))
-`
+// inspectScript prints an inspection of an interpreter.
+//
+//go:embed inspect.py
+var inspectScript string
 
 // inspection is the output of inspectScript.
 type inspection struct {
-	Version  string            `json:"version"`
-	Versions map[string]string `json:"have"`
-	Read     []string          `json:"read"`
+	Lacks []string `json:"lacks"` // requirements of the runtime
+	Read  []string `json:"read"`  // folders that it reads
 }
 
 // external returns the operator's interpreter as a runtime. It installs nothing; missing packages are an error.
@@ -47,8 +37,8 @@ func (r *Runtimes) external(ctx context.Context, d *definition, code []string) (
 		if err != nil {
 			return nil, err
 		}
-		if missing := d.missing(a); len(missing) > 0 {
-			return nil, run.Failf(muster.Dependency, "%w", &missingError{python: r.cfg.Python, runtime: d.name, packages: missing})
+		if len(a.Lacks) > 0 {
+			return nil, run.Failf(muster.Dependency, "%w", &missingError{python: r.cfg.Python, runtime: d.name, packages: a.Lacks})
 		}
 		known = &run.Runtime{Name: d.name, Python: r.cfg.Python, ReadDirs: append(a.Read, filepath.Dir(r.cfg.Python))}
 		r.mu.Lock()
@@ -77,7 +67,7 @@ func (r *Runtimes) inspect(ctx context.Context, d *definition) (*inspection, err
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	var h inspectOutput
-	err := r.envs.RunScript(ctx, r.cfg.Python, inspectScript, h.addLine, d.packageNames()...)
+	err := r.envs.RunScript(ctx, r.cfg.Python, inspectScript, h.addLine, d.requirements()...)
 	switch {
 	case err != nil:
 		return nil, run.Failf(muster.Dependency, "the interpreter %s of --python does not work: %w (%s)", r.cfg.Python, err, h.last)
@@ -103,102 +93,5 @@ func (h *inspectOutput) addLine(line string) {
 	}
 }
 
-// packageNames returns the names of the packages that a runtime needs.
-func (d *definition) packageNames() []string {
-	names := make([]string, len(d.needs))
-	for i, need := range d.needs {
-		names[i] = requirementName(need)
-	}
-	return names
-}
-
-// missing lists the requirements of a runtime that an interpreter does not satisfy.
-func (d *definition) missing(a *inspection) []string {
-	var list []string
-	if !satisfies(a.Version, d.python) {
-		list = append(list, "Python "+d.python+" (it is "+a.Version+")")
-	}
-	for _, need := range d.needs {
-		have, ok := a.Versions[requirementName(need)]
-		_, bounds := splitBounds(need)
-		switch {
-		case !ok:
-			list = append(list, need)
-		case !satisfies(have, bounds):
-			list = append(list, need+" (it has "+have+")")
-		}
-	}
-	return list
-}
-
-// splitBounds splits a requirement into the package and the version bounds.
-func splitBounds(need string) (pkg, bounds string) {
-	need, _, _ = strings.Cut(need, ";")
-	if i := strings.IndexAny(need, "=<>!~"); i >= 0 {
-		return strings.TrimSpace(need[:i]), strings.TrimSpace(need[i:])
-	}
-	return strings.TrimSpace(need), ""
-}
-
-// satisfies reports whether a version is within bounds such as ">=1.13,<3". Only release numbers count, because distributions build
-// versions such as 1.13.0a0.
-func satisfies(version, bounds string) bool {
-	have := releaseNumbers(version)
-	for bound := range strings.SplitSeq(bounds, ",") {
-		bound = strings.TrimSpace(bound)
-		i := strings.IndexFunc(bound, func(r rune) bool { return !strings.ContainsRune("=<>!~", r) })
-		if i < 0 {
-			continue
-		}
-		want := releaseNumbers(strings.TrimSpace(bound[i:]))
-		order := compareReleases(have, want)
-		ok := false
-		switch bound[:i] {
-		case ">=":
-			ok = order >= 0
-		case ">":
-			ok = order > 0
-		case "<=":
-			ok = order <= 0
-		case "<":
-			ok = order < 0
-		case "==":
-			ok = order == 0
-		case "!=":
-			ok = order != 0
-		case "~=":
-			ok = order >= 0 && len(want) > 1 && compareReleases(have[:min(len(have), len(want)-1)], want[:len(want)-1]) == 0
-		}
-		if !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// releaseNumbers returns the release numbers of a version: 1, 13 and 0 of "1.13.0a0+git".
-func releaseNumbers(version string) []int {
-	var list []int
-	for part := range strings.SplitSeq(version, ".") {
-		end := strings.IndexFunc(part, func(r rune) bool { return r < '0' || r > '9' })
-		digits := part
-		if end >= 0 {
-			digits = part[:end]
-		}
-		n, err := strconv.Atoi(digits)
-		if err != nil {
-			break
-		}
-		list = append(list, n)
-		if end >= 0 {
-			break
-		}
-	}
-	return list
-}
-
-// compareReleases compares releases; missing numbers are 0.
-func compareReleases(a, b []int) int {
-	n := max(len(a), len(b))
-	return slices.Compare(append(slices.Clone(a), make([]int, n-len(a))...), append(slices.Clone(b), make([]int, n-len(b))...))
-}
+// requirements returns the arguments of inspectScript.
+func (d *definition) requirements() []string { return append([]string{d.python}, d.needs...) }

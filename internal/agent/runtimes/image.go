@@ -18,7 +18,7 @@ func Missing(ctx context.Context, name, python string) ([]string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	logged, err := exec.CommandContext(ctx, python, append([]string{"-c", inspectScript}, d.packageNames()...)...).CombinedOutput()
+	logged, err := exec.CommandContext(ctx, python, append([]string{"-c", inspectScript}, d.requirements()...)...).CombinedOutput()
 	var h inspectOutput
 	for line := range strings.Lines(string(logged)) {
 		h.addLine(strings.TrimSpace(line))
@@ -26,5 +26,5 @@ func Missing(ctx context.Context, name, python string) ([]string, error) {
 	if h.result == nil {
 		return nil, fmt.Errorf("%s does not work: it printed %q (%w)", python, h.last, err)
 	}
-	return d.missing(h.result), nil
+	return h.result.Lacks, nil
 }

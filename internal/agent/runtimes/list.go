@@ -3,13 +3,10 @@ package runtimes
 import (
 	"context"
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strconv"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/run/python"
 )
 
 // State is the state of a runtime on this machine.
@@ -48,9 +45,9 @@ func (r *Runtimes) List(ctx context.Context, names ...string) ([]Entry, error) {
 			return nil, err
 		}
 	}
-	envs, err := r.environments()
+	envs, err := r.list()
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "list the runtimes of %s: %w", r.cfg.Dir, err)
+		return nil, err
 	}
 	list := make([]Entry, 0, len(names))
 	for _, name := range names {
@@ -58,12 +55,9 @@ func (r *Runtimes) List(ctx context.Context, names ...string) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		e, err := r.entry(ctx, d)
-		if err != nil {
-			return nil, err
-		}
+		e := r.entry(ctx, d)
 		for _, p := range envs {
-			if p.name == name && p.dir != e.Folder {
+			if runtimeOf(p.Name) == name && r.envs.Path(p.Name) != e.Folder {
 				e.Outdated++
 			}
 		}
@@ -72,7 +66,7 @@ func (r *Runtimes) List(ctx context.Context, names ...string) ([]Entry, error) {
 	return list, nil
 }
 
-func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
+func (r *Runtimes) entry(ctx context.Context, d *definition) Entry {
 	e := Entry{Name: d.name, State: Absent, Packages: len(d.lock)}
 	if r.cfg.Python != "" {
 		e.State, e.Python = External, r.cfg.Python
@@ -82,77 +76,69 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) (Entry, error) {
 				e.State = Incomplete
 			}
 		}
-		return e, nil
+		return e
 	}
-	dir, err := r.envDir(d)
-	if err != nil {
-		return e, err
+	request := r.request(d, run.Observer{})
+	env, err := r.envs.Load(request.Name)
+	if !errors.Is(err, python.ErrAbsent) {
+		e.Folder = r.envs.Path(request.Name)
 	}
-	rec, used, err := readRecord(dir)
 	if err == nil {
-		e.Folder, e.Python = dir, filepath.Join(dir, "bin", "python")
-		e.Size, e.Built, e.Used = rec.Size, rec.Built, muster.NewTime(used)
+		e.Python = python.InterpreterPath(e.Folder)
+		e.Size, e.Built, e.Used = env.Size, env.Built, muster.NewTime(env.Used)
 	}
-	switch {
-	case r.busy(d.name):
-		e.State, e.Step = Building, r.lockHolder(d.name).text()
-	case err == nil:
+	if step, building := r.envs.Building(request.Name); building {
+		e.State, e.Step = Building, step
+		return e
+	}
+	if err == nil {
 		e.State = Ready
-		if err = r.envs.CheckInterpreter(ctx, dir); err == nil {
-			err = rec.Check(ctx, dir)
-		}
-		if err != nil {
-			e.State, e.Reason = Broken, err.Error()
-		}
-	case !errors.Is(err, errAbsent):
-		e.State, e.Reason, e.Folder = Broken, err.Error(), dir
+		err = r.envs.Check(ctx, env)
 	}
-	return e, nil
+	if err != nil && !errors.Is(err, python.ErrAbsent) {
+		e.State, e.Reason = Broken, err.Error()
+	}
+	return e
 }
+
+// Disk returns the disk usage of all runtimes and of each.
+func (r *Runtimes) Disk() python.Usage { return r.envs.Usage(runtimeOf) }
 
 // Remove removes all environments of a runtime and empties the cache. It returns how much that freed, and a Conflict error if a process
 // uses the runtime.
 func (r *Runtimes) Remove(ctx context.Context, name string, observer run.Observer) (freed muster.Size, err error) {
-	if _, err := r.definition(name); err != nil {
-		return 0, err
-	}
-	h, err := r.lock(ctx, name, true, observer)
+	d, err := r.definition(name)
 	if err != nil {
 		return 0, err
 	}
-	defer h.release()
-	r.removeUnfinished(name)
-	all, err := r.environments()
+	all, err := r.list()
 	if err != nil {
-		return 0, muster.Errorf(muster.Internal, "list the runtimes of %s: %w", r.cfg.Dir, err)
+		return 0, err
 	}
-	b := r.diskUsage()
-	for _, p := range all {
-		if p.name != name {
-			continue
+	before := r.Disk().Total
+	request := r.request(d, observer)
+	envs := []string{request.Name}
+	for _, env := range all {
+		if runtimeOf(env.Name) == name && env.Name != request.Name {
+			envs = append(envs, env.Name)
 		}
-		if pids := usersOf(p.dir); len(pids) > 0 {
-			return freed, muster.Errorf(muster.Conflict, "runtime %s is in use by %s: wait until its tasks end, or cancel them", name, formatPIDs(pids))
-		}
-		if err := r.removeEnv(p.dir); err != nil {
-			return freed, muster.Errorf(muster.Internal, "remove runtime %s: %w", name, err)
-		}
-		freed += b.remove(p.dir)
 	}
-	if _, err := os.Lstat(r.envs.CacheDir()); errors.Is(err, fs.ErrNotExist) {
-		return freed, nil // do not fetch uv only to empty a missing cache
+	for _, request.Name = range envs {
+		if err := r.envs.Remove(ctx, request, observer); err != nil {
+			return 0, err
+		}
 	}
 	if err := r.envs.CleanCache(ctx); err != nil {
-		return freed, muster.Errorf(muster.Internal, "remove cached packages: %w", err)
+		return 0, muster.Errorf(muster.Internal, "remove cached packages: %w", err)
 	}
-	return freed + b.remove(r.envs.CacheDir()), nil
+	return before - r.Disk().Total, nil
 }
 
-// formatPIDs names the first process and the number of others.
-func formatPIDs(pids []int) string {
-	text := "process " + strconv.Itoa(pids[0])
-	if more := len(pids) - 1; more > 0 {
-		text += " and " + strconv.Itoa(more) + " more"
+// list returns all environments, of any version of Muster.
+func (r *Runtimes) list() ([]*python.Env, error) {
+	all, err := r.envs.List()
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "list the runtimes of %s: %w", r.cfg.Dir, err)
 	}
-	return text
+	return all, nil
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
 // maxModuleAge is how long the modules of other versions of Muster are kept for running tasks.
@@ -61,56 +61,28 @@ func (r *Runtimes) writeModules() (string, error) {
 	}
 	root := filepath.Join(r.dir, "code")
 	dir := filepath.Join(root, hex.EncodeToString(sum.Sum(nil)[:8]))
-	defer r.pruneModules(root, dir)
-	if sameFiles(dir, modules) {
-		return dir, nil
-	}
-	if err := os.MkdirAll(root, 0o755); err != nil { //nolint:gosec // the users of tasks read it
-		return "", err
-	}
-	tmp, err := os.MkdirTemp(root, ".new-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(tmp) //nolint:errcheck // pruneModules retries
-	newDir := filepath.Join(tmp, "code")
 	for name, text := range modules {
-		if err := writePublic(filepath.Join(newDir, filepath.FromSlash(name)), text); err != nil {
+		if err := writePublic(filepath.Join(dir, filepath.FromSlash(name)), text); err != nil {
 			return "", err
 		}
 	}
-	if err := os.Chmod(newDir, 0o755); err != nil { //nolint:gosec // the users of tasks read it
-		return "", err
-	}
-	if err := os.Rename(dir, filepath.Join(tmp, "damaged")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
-	}
-	if err := os.Rename(newDir, dir); err != nil && !sameFiles(dir, modules) { // another process may have been faster
-		return "", err
-	}
-	return dir, nil
+	r.pruneModules(root, dir)
+	return dir, os.Chmod(dir, 0o755) //nolint:gosec // the users of tasks read it
 }
 
-// writePublic writes a file that all users may read, and creates its folder. It ignores the umask.
+// writePublic writes a file that all users may read, unless it exists, and creates its folder. It ignores the umask.
 func writePublic(name string, text []byte) error {
+	if b, err := os.ReadFile(name); err == nil && bytes.Equal(b, text) {
+		return nil
+	}
 	dir := filepath.Dir(name)
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // the users of tasks read it
 		return err
 	}
-	if err := os.WriteFile(name, text, 0o644); err != nil { //nolint:gosec // the users of tasks read it
+	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // the users of tasks read it
 		return err
 	}
-	return errors.Join(os.Chmod(dir, 0o755), os.Chmod(name, 0o644)) //nolint:gosec // the users of tasks read it
-}
-
-// sameFiles reports whether a folder has files with this content.
-func sameFiles(dir string, modules map[string][]byte) bool {
-	for name, text := range modules {
-		if b, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name))); err != nil || !bytes.Equal(b, text) {
-			return false
-		}
-	}
-	return true
+	return atomicfile.Write(name, text, 0o644)
 }
 
 // pruneModules removes old modules of other versions and marks the current ones as used.

@@ -1,14 +1,14 @@
 package runtimes
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +20,11 @@ import (
 
 // DefaultBudget is the default disk space for runtimes and the cache.
 const DefaultBudget muster.Size = 40 << 30
+
+const (
+	buildTimeout = 3 * time.Hour
+	maxIdle      = 60 * 24 * time.Hour // a longer unused runtime is removed
+)
 
 // Config configures Runtimes.
 type Config struct {
@@ -90,7 +95,9 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	envs, err := python.New(&run.Deps{Dir: cfg.Dir, Log: cfg.Log, Isolator: cfg.Limits, Path: cfg.Path, UV: cfg.UV}, cfg.Standalone)
+	envs, err := python.NewEnvs(&run.Deps{Dir: cfg.Dir, Log: cfg.Log, Isolator: cfg.Limits, Path: cfg.Path, UV: cfg.UV}, python.Config{
+		Folder: "runtimes", Timeout: buildTimeout, MaxIdle: maxIdle, Budget: cfg.Budget, Standalone: cfg.Standalone,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -105,9 +112,6 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 	return r, nil
 }
 
-// buildTimeout limits a build, including the wait for another process that builds the runtime.
-const buildTimeout = 3 * time.Hour
-
 // Get returns a runtime and builds it if necessary.
 func (r *Runtimes) Get(ctx context.Context, name string, observer run.Observer) (*run.Runtime, error) {
 	d, err := r.definition(name)
@@ -121,108 +125,24 @@ func (r *Runtimes) Get(ctx context.Context, name string, observer run.Observer) 
 	if r.cfg.Python != "" {
 		return r.external(ctx, d, code)
 	}
-	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
-	defer cancel()
-	dir, err := r.envDir(d)
+	dir, err := r.envs.Get(ctx, r.request(d, observer), observer)
 	if err != nil {
-		return nil, run.Failf(muster.WorkerInternal, "%w", err)
-	}
-	if err := r.ensure(ctx, d, dir, observer); err != nil {
 		return nil, err
 	}
-	return &run.Runtime{Name: name, Python: filepath.Join(dir, "bin", "python"), VenvDir: dir, ModuleDirs: code}, nil
+	return &run.Runtime{Name: name, Python: python.InterpreterPath(dir), VenvDir: dir, ModuleDirs: code}, nil
 }
 
-// ensure builds the environment at dir unless it is usable, and marks it as used.
-func (r *Runtimes) ensure(ctx context.Context, d *definition, dir string, observer run.Observer) error {
-	h, err := r.lock(ctx, d.name, false, observer)
-	if err != nil {
-		return err
+// request describes the environment of a runtime.
+func (r *Runtimes) request(d *definition, observer run.Observer) python.Request {
+	return python.Request{
+		Name: d.name + "-" + d.key(os.Getenv("UV_TORCH_BACKEND"), cmp.Or(gpuVendor(), "none")), Title: "runtime " + d.name,
+		Spec: func(ctx context.Context) *python.Spec {
+			return d.pythonSpec(r.torchBackend(ctx, d, observer), r.cfg.Wheels)
+		},
 	}
-	err = r.usable(ctx, d, dir)
-	h.release()
-	if err == nil {
-		return nil
-	}
-	if h, err = r.lock(ctx, d.name, true, observer); err != nil {
-		return err
-	}
-	err = r.usable(ctx, d, dir)
-	if err != nil {
-		err = r.build(ctx, d, dir, err, h.publishSteps(observer))
-	}
-	h.release()
-	if err == nil && !r.cfg.Standalone {
-		r.prune(ctx)
-	}
-	return err
 }
 
-// usable returns why the environment at dir cannot be used, errAbsent if it does not exist. It marks a usable one as used. The caller
-// holds the lock.
-func (r *Runtimes) usable(ctx context.Context, d *definition, dir string) error {
-	rec, _, err := readRecord(dir)
-	if err != nil {
-		return err
-	}
-	if err := r.envs.Verify(ctx, dir, &rec.Installed); err != nil {
-		return err
-	}
-	now := time.Now()
-	if err := os.Chtimes(filepath.Join(dir, markerFile), now, now); err != nil {
-		r.cfg.Log.Warn("marking a runtime as used failed", slog.String("runtime", d.name), slog.Any("error", err))
-	}
-	return nil
+// runtimeOf returns the name of the runtime to which an environment belongs.
+func runtimeOf(env string) string {
+	return env[:max(0, strings.LastIndex(env, "-"))]
 }
-
-// build builds the environment at dir. damage is the error of usable. The caller holds the exclusive lock.
-func (r *Runtimes) build(ctx context.Context, d *definition, dir string, damage error, observer run.Observer) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if !errors.Is(damage, errAbsent) {
-		r.cfg.Log.Log(ctx, r.failureLevel(), "rebuilding a damaged runtime", slog.String("runtime", d.name), slog.Any("found", damage))
-		observer.LogLine("runtime " + d.name + " is damaged, rebuilding it (dependency recovery): " + damage.Error())
-	}
-	r.removeUnfinished(d.name)
-	backend := r.torchBackend(ctx, d, observer)
-	r.cfg.Log.Info("building a runtime", slog.String("runtime", d.name), slog.String("torch", backend))
-	begun := time.Now()
-	pySpec := d.pythonSpec(backend, r.cfg.Wheels)
-	err := r.envs.Make(ctx, pySpec, dir, func(builtDir string, in python.Installed) (string, []byte, error) {
-		return newMarker(builtDir, record{Name: d.name, Installed: in, Backend: backend})
-	}, observer)
-	if err != nil {
-		r.cfg.Log.Log(ctx, r.failureLevel(), "building a runtime failed", slog.String("runtime", d.name), slog.Any("error", err))
-		if t, ok := errors.AsType[*run.TaskError](err); ok && t.Reason == muster.DiskFull {
-			r.cleanCache(ctx) // the downloads of a failed build only waste space
-		}
-		return err
-	}
-	took := time.Since(begun).Round(time.Second)
-	if rec, _, err := readRecord(dir); err == nil {
-		observer.LogLine(fmt.Sprintf("runtime %s: %s, %s, built in %.0f s", d.name, python.PackageCount(len(rec.Packages)), rec.Size, took.Seconds()))
-	}
-	r.cfg.Log.Info("runtime ready", slog.String("runtime", d.name), slog.Duration("after", took))
-	return nil
-}
-
-// failureLevel is the log level of failures that the caller also reports: a command at a terminal shows them only once.
-func (r *Runtimes) failureLevel() slog.Level {
-	if r.cfg.Standalone {
-		return slog.LevelInfo
-	}
-	return slog.LevelWarn
-}
-
-// cleanCache empties uv's cache and reports whether it did. It logs failures.
-func (r *Runtimes) cleanCache(ctx context.Context) bool {
-	err := r.envs.CleanCache(ctx)
-	if err != nil {
-		r.cfg.Log.Warn("removing cached packages failed", slog.Any("error", err))
-	}
-	return err == nil
-}
-
-// envPath returns the folder of an environment.
-func (r *Runtimes) envPath(name string) string { return filepath.Join(r.dir, "envs", name) }

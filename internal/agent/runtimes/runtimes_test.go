@@ -120,7 +120,7 @@ func TestDamagedRuntimeIsRebuilt(t *testing.T) {
 			t.Errorf("the log does not contain %q: %s", words, logged)
 		}
 	}
-	if again.VenvDir != rt.VenvDir || !strings.Contains(w.log.String(), "rebuilding a damaged runtime") {
+	if again.VenvDir != rt.VenvDir || !strings.Contains(w.log.String(), "rebuilding a damaged Python environment") {
 		t.Errorf("the log is %s", &w.log)
 	}
 	works(t, again)
@@ -222,9 +222,9 @@ func TestRoomIsMade(t *testing.T) {
 	if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
 		t.Fatal(err)
 	}
-	before := w.disk(tight)
+	before := tight.Disk()
 	freed, err := tight.Remove(t.Context(), "first", discardObserver)
-	if e := w.state(tight, "first"); err != nil || freed < size || freed != before.Exclusive["first"]+before.Cached || e.State != runtimes.Absent {
+	if e := w.state(tight, "first"); err != nil || freed < size || freed != before.Own["first"]+before.Cached || e.State != runtimes.Absent {
 		t.Errorf("removed are %s, %v; it is %+v", freed, err, e)
 	}
 }

@@ -50,7 +50,7 @@ func containerTask(t *testing.T, text string) *run.StartSpec {
 	return s
 }
 
-func TestContainerIsSupervisedAsAProcess(t *testing.T) {
+func TestContainerIsSupervisedLikeAProcess(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir := t.TempDir()

@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -271,22 +270,6 @@ func fileIDOf(path string) (fileID, error) {
 		return fileID{}, err
 	}
 	return fileID{Dev: st.Dev, Ino: st.Ino}, nil
-}
-
-// startedElsewhere reports whether a shim of an old build, which did not record its directory, was started for another directory of the same
-// name.
-func (d *stateDir) startedElsewhere(pid int) bool {
-	line, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	if err != nil {
-		return false
-	}
-	for arg := range bytes.SplitSeq(line, []byte{0}) {
-		other := string(arg)
-		if other != d.path && filepath.Base(other) == filepath.Base(d.path) && filepath.Base(filepath.Dir(other)) == filepath.Base(shimsDir(d.data)) {
-			return true
-		}
-	}
-	return false
 }
 
 // dirHandle keeps a shim's directory open, even if it is moved, to notice when workers can no longer connect.

@@ -24,8 +24,6 @@ func Main([]string) error { return errors.ErrUnsupported }
 // fileIDOf is only needed where shims outlive the worker.
 func fileIDOf(string) (fileID, error) { return fileID{}, errors.ErrUnsupported }
 
-func (d *stateDir) startedElsewhere(int) bool { return false }
-
 func selfPath(path string) string { return path }
 
 func newPipe() (r, w *os.File, err error) { return os.Pipe() }

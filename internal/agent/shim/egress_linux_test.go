@@ -22,7 +22,7 @@ import (
 func allowlistTask(t *testing.T, text string, hosts ...string) *run.StartSpec {
 	t.Helper()
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("there is no curl to connect with")
+		t.Skip("curl is not installed")
 	}
 	s := shellTask(t, text)
 	s.Isolation = &run.IsolationSpec{NoNet: true, NoNewPrivileges: true, AllowHosts: hosts}
@@ -68,8 +68,8 @@ func TestAllowlist(t *testing.T) {
 	})
 }
 
-// TestAllowlistOutlivesTheWorker checks that a task still reaches its hosts after its worker was killed, and that its connections end with it.
-func TestAllowlistOutlivesTheWorker(t *testing.T) {
+// TestAllowlistSurvivesTheWorker checks that a task still reaches its hosts after its worker was killed, and that its connections end with it.
+func TestAllowlistSurvivesTheWorker(t *testing.T) {
 	needShims(t)
 	far, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

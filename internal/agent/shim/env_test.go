@@ -169,7 +169,7 @@ func (w *workerProcess) kill() {
 	_ = w.cmd.Wait()
 }
 
-// mode is where a shim runs.
+// mode is the process in which a shim runs.
 type mode struct {
 	name    string
 	command []string
@@ -299,7 +299,7 @@ func recoveredAttempt(t *testing.T, c *Client) *run.Recovered {
 	t.Helper()
 	all := c.Recovered()
 	if len(all) != 1 {
-		t.Fatalf("%d attempts are held", len(all))
+		t.Fatalf("%d attempts, want others", len(all))
 	}
 	return &all[0]
 }

@@ -272,7 +272,7 @@ func TestOrphansThatEndAreReapedWhileTheTaskRuns(t *testing.T) {
 }
 
 // The sandbox does not block the socket, but a task is rejected, even if it knows the key.
-func TestATaskIsNotServed(t *testing.T) {
+func TestTaskCannotConnect(t *testing.T) {
 	dir := t.TempDir()
 	c := openDetached(t, dir)
 	s := shellTask(t, "echo ready; exec sleep 1000")

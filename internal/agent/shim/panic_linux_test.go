@@ -61,7 +61,7 @@ func (f faultyConn) Write(b []byte) (int, error) {
 }
 
 // A panic while a shim sends to its worker fails no attempt: the worker reconnects, and receives what it missed.
-func TestAPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
+func TestPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	c := openClient(t, dir, mode{command: []string{os.Args[0], argFaultyShim}})
@@ -80,7 +80,7 @@ func TestAPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 		t.Errorf("progress %+v", got)
 	}
 	if x := waitTask(t, ends); x.Code != 5 || x.Stopped != nil {
-		t.Errorf("a task that had ended did with %+v", x)
+		t.Errorf("a task that had ended was reported with %+v", x)
 	}
 	more, _ := startTask(t, c, shellTask(t, "exit 6"))
 	if x := waitTask(t, more); x.Code != 6 {
@@ -100,7 +100,7 @@ func TestAPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 		t.Errorf("the output is %q", got)
 	}
 	if now := stateDirOf(t, dir).pid(); now != pid || !isRunning(pid) {
-		t.Errorf("the shim is %+v, and was %+v", now, pid)
+		t.Errorf("the shim is %+v, want the previous one, %+v", now, pid)
 	}
 	b, err := os.ReadFile(stateDirOf(t, dir).logPath())
 	if err != nil || !bytes.Contains(b, []byte("faultyConn.Write")) || !bytes.Contains(b, []byte("a bug in the connection")) {
@@ -108,9 +108,9 @@ func TestAPanicOfTheConnectionFailsNoAttempt(t *testing.T) {
 	}
 }
 
-// A panic in the work for one attempt fails only that attempt, as worker_internal. Its earlier output is kept, and none of its processes is
-// left.
-func TestAPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follows waits for the group of subtests
+// A panic in the work for one attempt fails only that attempt, as worker_internal. Its earlier output is kept, and all of its processes are
+// killed.
+func TestPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follows waits for the group of subtests
 	t.Parallel()
 	dir := t.TempDir()
 	c := openClient(t, dir, mode{command: []string{os.Args[0], argFaultyShim}})
@@ -169,7 +169,7 @@ func TestAPanicFailsOneAttempt(t *testing.T) { //nolint:tparallel // what follow
 		t.Errorf("the output is %q", got)
 	}
 	if now := stateDirOf(t, dir).pid(); now != pid || !isRunning(pid) {
-		t.Errorf("the shim is %+v, and was %+v", now, pid)
+		t.Errorf("the shim is %+v, want the previous one, %+v", now, pid)
 	}
 	b, err := os.ReadFile(stateDirOf(t, dir).logPath())
 	if err != nil || !bytes.Contains(b, []byte("faulty.Append")) || !bytes.Contains(b, []byte("a bug in the log")) {
@@ -197,7 +197,7 @@ func (b *panickingWorkload) Abort() proctree.ExitStatus {
 }
 
 // A task whose Wait panics is killed, and fails as worker_internal.
-func TestAPanicWhileTheEndIsAwaited(t *testing.T) {
+func TestPanicWhileWaitingForTheEnd(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	s := &server{log: slog.New(slog.NewTextHandler(&out, nil))}
@@ -215,7 +215,7 @@ func TestAPanicWhileTheEndIsAwaited(t *testing.T) {
 }
 
 // A container is killed when the shim panics while it reads the output.
-func TestAPanicKillsTheContainer(t *testing.T) {
+func TestPanicKillsTheContainer(t *testing.T) {
 	dir := t.TempDir()
 	c := openClient(t, dir, mode{command: []string{os.Args[0], argFaultyShim}})
 	s := containerTask(t, "echo before; sleep 1; echo "+bugText+"; sleep 1000")

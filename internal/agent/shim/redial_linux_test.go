@@ -262,7 +262,7 @@ func TestUpdatesThatCannotBeEncoded(t *testing.T) {
 			t.Errorf("the attempt whose update cannot be encoded ended with %+v", x)
 		}
 		if h := s.find(st.Attempt).snapshot(); h == nil {
-			t.Error("the attempt is not held")
+			t.Error("the attempt is unknown")
 		} else if _, err := wire.AppendFrame(nil, h); err != nil {
 			t.Errorf("its snapshot cannot be encoded: %v", err)
 		}
@@ -294,7 +294,7 @@ func TestSnapshotThatCannotBeEncoded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(all) != 2 {
-		t.Fatalf("%d attempts are held", len(all))
+		t.Fatalf("%d attempts, want others", len(all))
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -313,7 +313,7 @@ func TestSnapshotThatCannotBeEncoded(t *testing.T) {
 }
 
 // A panic during a write closes the connection, and senders that wait for it return.
-func TestAPanicWhileItSendsClosesTheOutbox(t *testing.T) {
+func TestPanicDuringSendClosesTheOutbox(t *testing.T) {
 	local, peer := net.Pipe()
 	armed := false
 	out := wire.NewOutbox(local, func() {
@@ -456,7 +456,7 @@ func TestStopsDuringRedial(t *testing.T) {
 }
 
 // A shim that stays slow after it was stopped waits for the frames of its worker once: leases still end.
-func TestASlowShimEndsLeases(t *testing.T) {
+func TestSlowShimEndsLeases(t *testing.T) {
 	s := testServer(t, openLogs(t))
 	s.worker.Store(&session{server: s})
 	st := shellTask(t, "exec sleep 1000")

@@ -24,7 +24,7 @@ import (
 
 // Tests of restarts of the worker.
 
-func TestATaskOutlivesAKilledWorker(t *testing.T) {
+func TestTaskSurvivesAKilledWorker(t *testing.T) {
 	needShims(t)
 	dir := t.TempDir()
 	w := startWorker(t, dir)
@@ -155,7 +155,7 @@ func TestAnotherWorkerDisplacesTheFirst(t *testing.T) {
 	}
 }
 
-func TestAShimOfAnotherBuildKeepsWhatItRuns(t *testing.T) {
+func TestShimOfAnotherBuildKeepsItsTasks(t *testing.T) {
 	needShims(t)
 	dir := t.TempDir()
 	old := openClient(t, dir, mode{command: shimCommand()}, func(c *Config) { c.Build = "old" })
@@ -213,7 +213,7 @@ func isRunning(p run.Pid) bool {
 	return s != 0 && s != 'Z'
 }
 
-func TestAKilledShimEndsItsTasksAndTheNextOneGetsANewShim(t *testing.T) {
+func TestKilledShimEndsItsTasksAndIsReplaced(t *testing.T) {
 	needShims(t)
 	dir := t.TempDir()
 	c := openDetached(t, dir)
@@ -290,7 +290,7 @@ func TestTerminatedShimStopsItsTasks(t *testing.T) {
 	testkit.Await(t, "the end of the shim", func() bool { homes, _ := listStateDirs(dir); return len(homes) == 1 })
 }
 
-func TestADataDirMayHaveALongPath(t *testing.T) {
+func TestLongDataDirPath(t *testing.T) {
 	needShims(t)
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 60))
 	c := openDetached(t, dir)
@@ -301,7 +301,7 @@ func TestADataDirMayHaveALongPath(t *testing.T) {
 }
 
 // A hung worker does not block its tasks, their logs, or the next worker.
-func TestHangingWorkerBlocksNothing(t *testing.T) {
+func TestHangingWorkerDoesNotBlockTheShim(t *testing.T) {
 	needShims(t)
 	dir := t.TempDir()
 	w := startWorker(t, dir)
@@ -325,7 +325,7 @@ func TestHangingWorkerBlocksNothing(t *testing.T) {
 	}
 }
 
-func TestOnlyTheWorkerIsServed(t *testing.T) {
+func TestOnlyTheWorkerCanConnect(t *testing.T) {
 	needShims(t)
 	dir := t.TempDir()
 	c := openDetached(t, dir)
@@ -379,7 +379,7 @@ func TestOnlyTheWorkerIsServed(t *testing.T) {
 	}
 }
 
-func TestAShimOfAnotherProtocolIsEndedWithItsTasks(t *testing.T) {
+func TestShimOfAnotherProtocolIsStopped(t *testing.T) {
 	needShims(t)
 	dir := t.TempDir()
 	w := startWorker(t, dir)
@@ -398,6 +398,6 @@ func TestAShimOfAnotherProtocolIsEndedWithItsTasks(t *testing.T) {
 	}
 	c := openDetached(t, dir)
 	if len(c.Recovered()) != 0 || isRunning(shim) || len(taggedPIDs(s.EnvTag)) > 0 {
-		t.Errorf("held %v, the shim runs %t, its task %v", c.Recovered(), isRunning(shim), taggedPIDs(s.EnvTag))
+		t.Errorf("attempts %v, shim running %t, its task %v", c.Recovered(), isRunning(shim), taggedPIDs(s.EnvTag))
 	}
 }

@@ -81,7 +81,7 @@ func sizeOf(all []tasklog.Record) (size int64) {
 	return size
 }
 
-func TestALogHasOneWriterAtATime(t *testing.T) {
+func TestLogHasOneWriter(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir := t.TempDir()
@@ -132,7 +132,7 @@ func TestALogHasOneWriterAtATime(t *testing.T) {
 	})
 }
 
-func TestWhatTheSandboxRefusedIsExplainedInTheLog(t *testing.T) {
+func TestSandboxDenialsAreLogged(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there are sandboxes on Linux only")
 	}
@@ -239,9 +239,9 @@ func TestTimeoutAndLeaseAreKept(t *testing.T) {
 	})
 }
 
-func TestAFrozenTaskStandsStillAndCanBeStopped(t *testing.T) {
+func TestFrozenTaskCanBeStopped(t *testing.T) {
 	if !outlives {
-		t.Skip("the state of a process is shown by Linux")
+		t.Skip("the state of a process is available only on Linux")
 	}
 	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
@@ -298,7 +298,7 @@ func TestForgetKillsWhatRuns(t *testing.T) {
 	})
 }
 
-func TestMuchOutputOfManyTasksIsWhole(t *testing.T) {
+func TestOutputOfManyTasksIsComplete(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
 		t.Helper()
 		dir := t.TempDir()

@@ -78,7 +78,7 @@ func (d *stateDir) logPath() string { return filepath.Join(d.data, "shim.log") }
 type pidRecord struct {
 	run.Pid
 
-	Dir fileID `json:"home,omitzero"` // zero if an earlier build wrote it
+	Dir fileID `json:"home,omitzero"` // zero if it is unknown
 }
 
 // fileID identifies a directory on its disk: a copy has another one.
@@ -119,11 +119,8 @@ func (d *stateDir) originalPID() (run.Pid, bool) {
 	if o.PID == 0 || !proctree.Alive(o.Pid) {
 		return run.Pid{}, false
 	}
-	if o.Dir == (fileID{}) {
-		return o.Pid, d.startedElsewhere(o.PID)
-	}
 	here, err := fileIDOf(d.path)
-	return o.Pid, err == nil && here != o.Dir
+	return o.Pid, err == nil && o.Dir != (fileID{}) && here != o.Dir
 }
 
 func (d *stateDir) isCopy() bool {
@@ -197,10 +194,9 @@ func buildID() string {
 
 // Status is the state of a shim's directory for other programs than its worker.
 type Status struct {
-	Dir     string
 	PID     int  // of the shim, 0 if it exited
 	Orphans int  // recorded tasks of an exited shim that still run
-	Stale   bool // neither the shim nor its tasks run: the directory can be removed
+	Stale   bool // neither the shim nor its tasks run: the worker removes the directory
 }
 
 // startupGrace is how long a shim may take to record its PID.
@@ -214,7 +210,7 @@ func Inspect(data string) ([]Status, error) {
 	}
 	var list []Status
 	for _, d := range dirs {
-		status := Status{Dir: d.path}
+		status := Status{}
 		pid := d.pid()
 		switch info, err := os.Stat(d.path); {
 		case errors.Is(err, fs.ErrNotExist):
@@ -235,12 +231,4 @@ func Inspect(data string) ([]Status, error) {
 		list = append(list, status)
 	}
 	return list, nil
-}
-
-// Remove removes the directory of a stale shim. No other program may use the data dir meanwhile.
-func (s *Status) Remove(data string) error {
-	if !s.Stale || filepath.Dir(s.Dir) != shimsDir(data) {
-		return fs.ErrInvalid
-	}
-	return os.RemoveAll(s.Dir)
 }

@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,51 +104,40 @@ func TestMovedStateDirIsFound(t *testing.T) {
 // A worker on a copy of a data dir does not start, and the shim of the original and its tasks continue.
 func TestCopiedStateDirTouchesNothing(t *testing.T) {
 	t.Parallel()
-	for name, old := range map[string]bool{"of this build": false, "of an earlier build": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			top := t.TempDir()
-			dir, copied := filepath.Join(top, "data"), filepath.Join(top, "copy")
-			c := openDetached(t, dir)
-			s := shellTask(t, "while [ ! -e go ]; do sleep 0.02; done; exit 7")
-			p, _ := startTask(t, c, s)
-			if out, err := exec.Command("cp", "-a", dir, copied).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
-			h := stateDirOf(t, copied)
-			if old {
-				b, err := json.Marshal(h.pid()) // without the directory's ID
-				if err != nil || os.WriteFile(filepath.Join(h.path, pidFile), b, 0o600) != nil {
-					t.Fatal(err)
-				}
-			}
-			if looked, err := Inspect(copied); err != nil || len(looked) != 1 || !looked[0].Stale || looked[0].PID != 0 {
-				t.Errorf("Inspect returns %+v: %v", looked, err)
-			}
-			_, err := Open(t.Context(), Config{Dir: copied, Command: shimCommand(), Build: "test", Log: c.cfg.Log})
-			if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "is a copy of one that is in use") {
-				t.Errorf("a worker on the copy starts: %v", err)
-			}
-			h.killAndRemove(run.Pid{}, c.cfg.Log)
-			if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if x := waitTask(t, p); x.Code != 7 || x.Stopped != nil {
-				t.Errorf("the task ended with %+v", x)
-			}
-			if err := os.RemoveAll(filepath.Join(copied, "shim")); err != nil {
-				t.Fatal(err)
-			}
-			q, _ := startTask(t, openDetached(t, copied), shellTask(t, "exit 8"))
-			if x := waitTask(t, q); x.Code != 8 {
-				t.Errorf("%+v", x)
-			}
-		})
+	top := t.TempDir()
+	dir, copied := filepath.Join(top, "data"), filepath.Join(top, "copy")
+	c := openDetached(t, dir)
+	s := shellTask(t, "while [ ! -e go ]; do sleep 0.02; done; exit 7")
+	p, _ := startTask(t, c, s)
+	if out, err := exec.Command("cp", "-a", dir, copied).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	h := stateDirOf(t, copied)
+	if looked, err := Inspect(copied); err != nil || len(looked) != 1 || !looked[0].Stale || looked[0].PID != 0 {
+		t.Errorf("Inspect returns %+v: %v", looked, err)
+	}
+	_, err := Open(t.Context(), Config{Dir: copied, Command: shimCommand(), Build: "test", Log: c.cfg.Log})
+	if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "is a copy of one that is in use") {
+		t.Errorf("a worker on the copy starts: %v", err)
+	}
+	h.killAndRemove(run.Pid{}, c.cfg.Log)
+	if err := os.WriteFile(filepath.Join(s.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if x := waitTask(t, p); x.Code != 7 || x.Stopped != nil {
+		t.Errorf("the task ended with %+v", x)
+	}
+	if err := os.RemoveAll(filepath.Join(copied, "shim")); err != nil {
+		t.Fatal(err)
+	}
+	q, _ := startTask(t, openDetached(t, copied), shellTask(t, "exit 8"))
+	if x := waitTask(t, q); x.Code != 8 {
+		t.Errorf("%+v", x)
 	}
 }
 
 // A data dir that was moved to another disk is a copy whose original was removed: its worker starts when the shim of the original has exited.
-func TestACopyWithoutItsOriginalStarts(t *testing.T) {
+func TestCopyWithoutItsOriginalStarts(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
 	dir, copied := filepath.Join(top, "data"), filepath.Join(top, "copy")
@@ -166,7 +154,7 @@ func TestACopyWithoutItsOriginalStarts(t *testing.T) {
 	testkit.Await(t, "the end of its task", func() bool { return len(taggedPIDs(s.EnvTag)) == 0 })
 	c := openDetached(t, copied)
 	if n := len(c.Recovered()); n != 0 {
-		t.Errorf("%d attempts are held", n)
+		t.Errorf("%d attempts, want others", n)
 	}
 	q, _ := startTask(t, c, shellTask(t, "exit 9"))
 	if x := waitTask(t, q); x.Code != 9 {

@@ -18,8 +18,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestThrottle holds, in virtual time, that several that move bytes together keep
-// to the rate, whatever it is.
+// TestThrottle checks, in virtual time, that several concurrent transfers keep to any rate.
 func TestThrottle(t *testing.T) {
 	for _, rate := range []muster.Size{1 << 10, 100_000, 1 << 30} {
 		synctest.Test(t, func(t *testing.T) {
@@ -40,13 +39,13 @@ func TestThrottle(t *testing.T) {
 			}
 			all.Wait()
 			if took := time.Since(began); took < 9*time.Second || took > 10*time.Second {
-				t.Errorf("10 seconds' worth at %s/s took %s", rate, took)
+				t.Errorf("the data of 10 seconds at %s/s took %s", rate, took)
 			}
 		})
 	}
 }
 
-func TestThrottleIsNone(t *testing.T) {
+func TestNoThrottle(t *testing.T) {
 	limiter := newThrottle(0)
 	if b := limiter.clip(make([]byte, 1<<20)); len(b) != 1<<20 || limiter.wait(t.Context(), len(b)) != nil {
 		t.Error("bytes wait without a cap")
@@ -92,9 +91,9 @@ func (b *chunkReader) Read(buf []byte) (int, error) {
 	return b.ReadCloser.Read(buf)
 }
 
-// TestTransfersKeepToTheRate holds that throttled transfers bring the same bytes
+// TestTransfersAreThrottled checks that throttled transfers bring the same bytes
 // in both directions, a piece at a time.
-func TestTransfersKeepToTheRate(t *testing.T) {
+func TestTransfersAreThrottled(t *testing.T) {
 	s := newServer(t)
 	u, err := url.Parse(s.URL)
 	if err != nil {

@@ -42,7 +42,7 @@ type server struct {
 	checked []string // blobs whose bytes were reported as wrong
 }
 
-// fault is what goes wrong with one request.
+// fault is an error of one request.
 type fault struct {
 	status int  // answered instead
 	cut    int  // bytes after which the connection breaks
@@ -262,7 +262,7 @@ func TestFetchFails(t *testing.T) {
 				t.Fatalf("got %v (%s), want one about %q", err, reasonOf(err), tc.want)
 			}
 			if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the file is there after a failed fetch: %v", err)
+				t.Errorf("the file exists after a failed fetch: %v", err)
 			}
 		})
 	}
@@ -311,7 +311,7 @@ func TestRetryTimeout(t *testing.T) {
 					t.Errorf("fetching: %v", err)
 				}
 				if took := time.Since(begun); took < retryTimeout-backoff.DefaultMax-stallTimeout || took > retryTimeout+stallTimeout {
-					t.Errorf("it gave up after %s, want about %s", took, retryTimeout)
+					t.Errorf("it timed out after %s, want about %s", took, retryTimeout)
 				}
 				if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 					t.Fatal(err)
@@ -372,11 +372,11 @@ func TestCache(t *testing.T) {
 	fetch(b, 401)
 	asked(6)
 	if again.total > 1000 {
-		t.Errorf("the cache holds %d bytes, over its budget of 1000", again.total)
+		t.Errorf("the cache has %d bytes, want at most 1000", again.total)
 	}
 }
 
-func TestFetchGoesOnAfterRestart(t *testing.T) {
+func TestFetchResumesAfterRestart(t *testing.T) {
 	s := newServer(t)
 	blob := random(1 << 20)
 	sha := s.put(blob)
@@ -388,7 +388,7 @@ func TestFetchGoesOnAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.log[0] != "GET bytes=1000-" {
-		t.Errorf("asked %q, want only what is missing", s.log[0])
+		t.Errorf("requested %q, want only the missing ones", s.log[0])
 	}
 }
 
@@ -432,11 +432,11 @@ func TestUploadSurvivesFaults(t *testing.T) {
 				t.Error("the server has other bytes")
 			}
 			if got := strings.Join(s.log, ","); got != tc.log {
-				t.Errorf("asked %q, want %q", got, tc.log)
+				t.Errorf("requested %q, want %q", got, tc.log)
 			}
 			s.log = nil
 			if _, _, err := uploadPath(t, c, path); err != nil || len(s.log) != 1 {
-				t.Errorf("what is there was sent again: %q, %v", s.log, err)
+				t.Errorf("existing files were sent again: %q, %v", s.log, err)
 			}
 		})
 	}
@@ -454,7 +454,7 @@ func uploadPath(t *testing.T, c *Client, path string) (sha string, size int64, e
 }
 
 // Cancelling an upload does not wait for the end of an endless file.
-func TestUploadIsCancelledWhileItReads(t *testing.T) {
+func TestUploadIsCancelledWhileReading(t *testing.T) {
 	c := newClient(t, newServer(t), 0)
 	f, err := os.Create(filepath.Join(t.TempDir(), "endless"))
 	if err != nil {
@@ -568,8 +568,7 @@ func TestTreeStaysInside(t *testing.T) {
 	}
 }
 
-// FuzzTree lays out whatever decodes, and proves that nothing lands outside and
-// that what is accepted has the form that it promises.
+// FuzzTree extracts everything that can be decoded, and checks that no file is outside of the folder, and that an accepted tree is valid.
 func FuzzTree(f *testing.F) {
 	f.Add([]byte(`{"files":[{"path":"a/b","size":0,"sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},{"path":"l","link":"a"}]}`))
 	f.Add([]byte(`{"files":[{"path":"../a","size":0}]}`))
@@ -590,8 +589,8 @@ func FuzzTree(f *testing.F) {
 	})
 }
 
-// A server cannot lead a transfer, and the worker's key, to another address, be it another port of its own host.
-func TestTransfersStayAtTheirServer(t *testing.T) {
+// A server cannot redirect a transfer, with the worker's key, to another address, such as another port of its host.
+func TestTransfersDoNotFollowRedirects(t *testing.T) {
 	var redirected atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { redirected.Add(1) }))
 	defer other.Close()
@@ -616,8 +615,8 @@ func TestTransfersStayAtTheirServer(t *testing.T) {
 	}
 }
 
-// A list of files is not taken beyond its bound, whether its length is known or it has no end.
-func TestAListOfFilesIsBounded(t *testing.T) {
+// A list of files is read only up to its limit, with or without a content length.
+func TestTreeSizeIsLimited(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		var sent atomic.Int64
 		s := &server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

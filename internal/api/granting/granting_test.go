@@ -56,7 +56,7 @@ func (g *Granter) grantOne(ctx context.Context, name string, n int) error {
 }
 
 // Each call returns after the commit of its own batch, even if many others arrive.
-func TestAGrantWaitsForItsOwnBatchOnly(t *testing.T) {
+func TestGrantWaitsOnlyForItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowGrants{granted: map[store.Blob]store.Grantee{}}
 		g := &Granter{store: s}
@@ -81,7 +81,7 @@ func TestAGrantWaitsForItsOwnBatchOnly(t *testing.T) {
 }
 
 // Callers that leave at any time do not affect the grants of others; batches are limited.
-func TestGrantsOutliveTheCallsThatLeave(t *testing.T) {
+func TestGrantsSurviveCancelledCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowGrants{granted: map[store.Blob]store.Grantee{}}
 		g := &Granter{store: s}

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// slowKeys answers the first lookup after a concurrent revocation, and has no key after that.
+// slowKeys responds to the first lookup after a concurrent revocation, and has no key after that.
 type slowKeys struct {
 	store.KeyStore
 	lookupStarted, revokedCh chan struct{}
@@ -33,7 +33,7 @@ func (k *slowKeys) KeyByHash(context.Context, string) (store.Key, error) {
 func (k *slowKeys) DeleteKey(context.Context, string) error { return nil }
 
 // A key that was read before its revocation is neither accepted nor cached after it.
-func TestRevocationOvertakesLookup(t *testing.T) {
+func TestRevocationDuringLookup(t *testing.T) {
 	slow := &slowKeys{lookupStarted: make(chan struct{}), revokedCh: make(chan struct{})}
 	k := New(slow)
 	var lookup sync.WaitGroup
@@ -63,7 +63,7 @@ func (k oneKey) KeyByHash(context.Context, string) (store.Key, error) { return k
 func (k oneKey) DeleteKey(context.Context, string) error              { return nil }
 
 // Requests of a key end with it, with the reason as their cause.
-func TestGrantsEndWithTheirKeys(t *testing.T) {
+func TestGrantsExpireWithTheirKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			end  func(*Ring)

@@ -283,7 +283,7 @@ func TestText(t *testing.T) {
 }
 
 // A pattern with a large automaton is rejected before it is compiled, and the match of a long record has a time limit.
-func TestCostlyPatterns(t *testing.T) {
+func TestExpensivePatterns(t *testing.T) {
 	for _, q := range []string{strings.Repeat("(x?){999}", 100), `(\pL?){600}`, `.{0,999}z`, `((a{10}){10}){6}`} {
 		if _, err := logview.Pattern(q, false); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%.20q: %v", q, err)

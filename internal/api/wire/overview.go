@@ -89,7 +89,7 @@ type Attention struct {
 	Job        muster.JobID    `json:"job,omitempty"`
 	JobName    string          `json:"job_name,omitempty"`
 	GPU        string          `json:"gpu,omitempty" doc:"UUID"`
-	More       int             `json:"more,omitempty" doc:"if set, this entry stands for so many more problems of its kind that are not listed; severity is their highest"`
+	More       int             `json:"more,omitempty" doc:"if set, this entry represents that number of further problems of its kind that are not listed; severity is their highest"`
 	Message    string          `json:"message" doc:"one sentence"`
 	Action     AttentionAction `json:"action" enum:"heal,resume,remove,open_job,open_worker,upgrade,free_disk,open_docs,list_jobs,list_workers" doc:"most helpful action"`
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
-// TestStatesAreReadAsWritten checks that decoding returns the encoded states, for both forms.
-func TestStatesAreReadAsWritten(t *testing.T) {
+// TestStatesRoundTrip checks that decoding returns the encoded states, for both forms.
+func TestStatesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var states []muster.TaskState
 		for range rapid.IntRange(0, 200).Draw(t, "runs") {
@@ -44,8 +44,8 @@ func TestStatesAreReadAsWritten(t *testing.T) {
 	})
 }
 
-// TestStatesAreSmall checks that a million tasks take less than a megabyte in any order of states.
-func TestStatesAreSmall(t *testing.T) {
+// TestStatesAreCompact checks that a million tasks take less than a megabyte in any order of states.
+func TestStatesAreCompact(t *testing.T) {
 	for name, state := range map[string]func(int) muster.TaskState{
 		"alike":       func(int) muster.TaskState { return muster.Succeeded },
 		"alternating": func(i int) muster.TaskState { return muster.TaskStates[i%10] },

@@ -14,9 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 	"github.com/urfave/cli/v3"
+	"go.yaml.in/yaml/v4"
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
@@ -42,12 +42,12 @@ func TestExitStatus(t *testing.T) {
 			t.Errorf("%s: exit status %d, want %d", code, got, want)
 		}
 		if want := fmt.Sprintf("muster: wrapped: it is %s\n", code); stderr.String() != want {
-			t.Errorf("said %q, want %q", stderr, want)
+			t.Errorf("got %q, want %q", stderr, want)
 		}
 	}
 }
 
-func TestErrorsOfTheirOwnStatus(t *testing.T) {
+func TestErrorsWithExitStatus(t *testing.T) {
 	for _, c := range []struct {
 		err    error
 		status int
@@ -62,7 +62,7 @@ func TestErrorsOfTheirOwnStatus(t *testing.T) {
 	} {
 		a, _, stderr := newApp()
 		if got := a.reportError(c.err); got != c.status || stderr.String() != c.stderr {
-			t.Errorf("%v: status %d, said %q; want %d, %q", c.err, got, stderr, c.status, c.stderr)
+			t.Errorf("%v: got status %d, %q; want %d, %q", c.err, got, stderr, c.status, c.stderr)
 		}
 	}
 }
@@ -74,7 +74,7 @@ type row struct {
 	More []any             `json:"more,omitempty"`
 }
 
-// TestFormatsAgree holds that JSON, YAML and ids tell the same, for one thing and
+// TestFormatsAgree checks that JSON, YAML and ids tell the same, for one thing and
 // for lists.
 func TestFormatsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -147,7 +147,7 @@ func seq(rows []row) iter.Seq2[row, error] {
 	}
 }
 
-func TestJSONShowsCommandsAsTheyWere(t *testing.T) {
+func TestJSONPreservesCommands(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`[<>&"\\u0-9a-f]*`).Draw(t, "text")
 		data, err := toJSON(muster.Command{Shell: text}, "")
@@ -164,7 +164,7 @@ func TestJSONShowsCommandsAsTheyWere(t *testing.T) {
 	})
 }
 
-func TestAListStopsAtItsLimit(t *testing.T) {
+func TestListStopsAtItsLimit(t *testing.T) {
 	a, out, stderr := newApp()
 	asked := 0
 	l := Listing[row]{
@@ -179,11 +179,11 @@ func TestAListStopsAtItsLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out.String() != "0\n1\n" || stderr.String() != "more\n" || asked != 2 {
-		t.Errorf("wrote %q, said %q, asked for %d rows", out, stderr, asked)
+		t.Errorf("wrote %q, logged %q, requested %d rows", out, stderr, asked)
 	}
 }
 
-func TestFlagBeatsVariableBeatsDefault(t *testing.T) {
+func TestFlagOverridesVariableOverridesDefault(t *testing.T) {
 	for _, c := range []struct{ env, flag, want string }{
 		{"", "", "dflt"}, {"env", "", "env"}, {"env", "flag", "flag"}, {"", "flag", "flag"},
 	} {
@@ -207,18 +207,18 @@ func TestFlagBeatsVariableBeatsDefault(t *testing.T) {
 	}
 }
 
-func TestWhatHasSucceededIsNotPartlyDone(t *testing.T) {
+func TestTaskProgress(t *testing.T) {
 	for state, want := range map[muster.TaskState]string{muster.Running: "42%", muster.Failed: "42%", muster.Succeeded: ""} {
 		if got := TaskProgress(&muster.Task{State: state, Progress: new(0.42)}); got != want {
 			t.Errorf("%s: %q, want %q", state, got, want)
 		}
 	}
 	if got := TaskProgress(&muster.Task{State: muster.Running}); got != "" {
-		t.Errorf("a task that told nothing is %q done", got)
+		t.Errorf("a task without progress is %q done", got)
 	}
 }
 
-func TestTheImageThatIsAskedFor(t *testing.T) {
+func TestRequestedImage(t *testing.T) {
 	spec := &muster.Spec{Tasks: []muster.TaskSpec{{Image: "python:3.12"}, {Image: "a", Isolation: muster.IsolationAuto}, {}}}
 	for _, c := range []struct {
 		task muster.Task
@@ -242,7 +242,7 @@ func TestTheImageThatIsAskedFor(t *testing.T) {
 	}
 }
 
-func TestStepsOfWhatNeverBeganAreOver(t *testing.T) {
+func TestTaskNote(t *testing.T) {
 	task := muster.Task{State: muster.Running, Step: "pulling a, 45% of 120MiB"}
 	if got := TaskNote(&task); got != task.Step {
 		t.Errorf("while it runs: %q", got)
@@ -253,7 +253,7 @@ func TestStepsOfWhatNeverBeganAreOver(t *testing.T) {
 	}
 	task.StartedAt = 1
 	if got := TaskStep(&task); got != task.Step {
-		t.Errorf("what the task said itself is gone: %q", got)
+		t.Errorf("the task's own message is missing: %q", got)
 	}
 }
 
@@ -270,7 +270,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestInterruptDuringARequest holds it for answers that take long after the signal, and for those only.
+// TestInterruptDuringARequest checks that a note is printed only for responses that arrive long after the signal.
 func TestInterruptDuringARequest(t *testing.T) {
 	for takes, want := range map[time.Duration]bool{0: false, 2 * time.Second: true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -285,7 +285,7 @@ func TestInterruptDuringARequest(t *testing.T) {
 				t.Errorf("the error is %v", err)
 			}
 			if notified := strings.Contains(stderr.String(), "Ctrl-C again"); notified != want {
-				t.Errorf("of an answer that takes %s it was said %q", takes, stderr)
+				t.Errorf("for a response after %s: got %q", takes, stderr)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -98,8 +99,8 @@ type Listing[T any] struct {
 	Rows             iter.Seq2[T, error]
 	Limit            int // 0 means all
 	ID               func(T) string
-	Table            *term.Table
-	Row              func(T) []string
+	Columns          []term.Column
+	Row              func(v T, now time.Time) []string
 	EmptyMessage     string // for people, if there are no rows
 	TruncatedMessage string // if there are more rows than Limit
 }
@@ -122,6 +123,7 @@ func (l *Listing[T]) Write(a *App) error {
 		limit = math.MaxInt
 	}
 	n, truncated := 0, false
+	table, now := term.NewTable(l.Columns...), time.Now()
 	for v, err := range l.Rows {
 		if err != nil {
 			return err
@@ -130,7 +132,9 @@ func (l *Listing[T]) Write(a *App) error {
 			truncated = true
 			break
 		}
-		if err := l.writeItem(a, v, n); err != nil {
+		if l.Human() {
+			table.AddRow(l.Row(v, now)...)
+		} else if err := l.writeItem(a, v, n); err != nil {
 			return err
 		}
 		n++
@@ -139,7 +143,7 @@ func (l *Listing[T]) Write(a *App) error {
 	case l.Human() && n == 0:
 		a.Messagef("%s", l.EmptyMessage)
 	case l.Human():
-		if err := l.Table.Draw(a.Out); err != nil {
+		if err := table.Draw(a.Out); err != nil {
 			return err
 		}
 	case !l.Quiet && n == 0:
@@ -169,15 +173,12 @@ func (l *Listing[T]) writeItem(a *App, v T, n int) error {
 			start = "[\n  "
 		}
 		return WriteOutput(a.Out, append([]byte(start), data...))
-	case l.Output == "yaml":
+	default:
 		data, err := toYAML([]T{v})
 		if err != nil {
 			return err
 		}
 		return WriteOutput(a.Out, data)
-	default:
-		l.Table.AddRow(l.Row(v)...)
-		return nil
 	}
 }
 

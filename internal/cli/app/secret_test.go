@@ -12,9 +12,9 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// TestWhereATokenComesFrom holds that an argument counts more than a variable, and that only a token
+// TestTokenSources checks that an argument counts more than a variable, and that only a token
 // among the arguments is warned of.
-func TestWhereATokenComesFrom(t *testing.T) {
+func TestTokenSources(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("  from a file\t\r\nand more\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestWhereATokenComesFrom(t *testing.T) {
 				t.Errorf("the token is %q, want %q: %v", got, c.want, err)
 			}
 			if warned := stderr.String(); (warned != "") != (c.warnedFor != "") || !strings.Contains(warned, c.warnedFor) || strings.Count(warned, "\n") > 1 {
-				t.Errorf("said %q, want a line with %q", warned, c.warnedFor)
+				t.Errorf("got %q, want a line with %q", warned, c.warnedFor)
 			}
 			for _, name := range []string{"MUSTER_TOKEN", "MUSTER_TOKEN_FILE"} {
 				if v, there := os.LookupEnv(name); there {
@@ -78,9 +78,9 @@ func TestWhereATokenComesFrom(t *testing.T) {
 	}
 }
 
-// TestAnUpgradeGetsTokensByTheEnvironment holds that the next program finds the tokens, however this one came by them, and
+// TestUpgradePassesTokensInTheEnvironment checks that the next program finds the tokens, however this one came by them, and
 // no other process does.
-func TestAnUpgradeGetsTokensByTheEnvironment(t *testing.T) {
+func TestUpgradePassesTokensInTheEnvironment(t *testing.T) {
 	args := os.Args
 	defer func() { os.Args = args }()
 	os.Args = []string{args[0], "up", "--join-token", "****", "--admin-token-file=-", "--data", "--token"}
@@ -99,8 +99,8 @@ func TestAnUpgradeGetsTokensByTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestConstantsStay holds that only the memory of this process's arguments is overwritten.
-func TestConstantsStay(t *testing.T) {
+// TestOverwriteOnlyProcessArguments checks that only the memory of this process's arguments is overwritten.
+func TestOverwriteOnlyProcessArguments(t *testing.T) {
 	args := []string{"muster", "worker", "--token", "a constant", "--join-token=another"}
 	if got, want := secretValues(args), []string{"a constant", "another"}; !slices.Equal(got, want) {
 		t.Errorf("the secrets are %q, want %q", got, want)

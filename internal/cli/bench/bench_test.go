@@ -41,7 +41,7 @@ func twoReports(t *testing.T) []column {
 	return all
 }
 
-func TestReadSaysWhatIsLeftOut(t *testing.T) {
+func TestReadListsOmittedTasks(t *testing.T) {
 	running, failed, other := recordedTask(t, 1, "w", ""), recordedTask(t, 2, "w", ""), recordedTask(t, 3, "w", "")
 	running.State, failed.State, other.Result = muster.Running, muster.TimedOut, json.RawMessage(`{"accuracy": 1}`)
 	list := recordedTask(t, 4, "w", "")
@@ -56,8 +56,8 @@ func TestReadSaysWhatIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestWhoMeasuredNothingIsKnown holds what the exit status tells: a job with a benchmark among its stages did measure.
-func TestWhoMeasuredNothingIsKnown(t *testing.T) {
+// TestTasksWithoutMeasurementsAreListed checks what the exit status tells: a job with a benchmark among its stages did measure.
+func TestTasksWithoutMeasurementsAreListed(t *testing.T) {
 	all := twoReports(t)[:1] // of task 7.0
 	for named, want := range map[string]bool{"7": true, "7.0": true, "7.1": false, "8": false} {
 		sel, err := remote.ParseSelector(named)
@@ -70,7 +70,7 @@ func TestWhoMeasuredNothingIsKnown(t *testing.T) {
 	}
 }
 
-func TestTheTableHasTheRatios(t *testing.T) {
+func TestTableHasRatios(t *testing.T) {
 	var out, stderr bytes.Buffer
 	a := &runner{&app.App{Out: term.Screen{Writer: &out}, Err: term.Screen{Writer: &stderr}}}
 	all := twoReports(t)
@@ -92,7 +92,7 @@ func TestTheTableHasTheRatios(t *testing.T) {
 		}
 	}
 	if want := "note: task 7.9 is running and has no result yet\nnote: not comparable: number of iterations is 5 in task 7.0 and 10 in task 7.1\n"; stderr.String() != want {
-		t.Errorf("it says\n%s", stderr.String())
+		t.Errorf("got:\n%s", stderr.String())
 	}
 	out.Reset()
 	other := twoReports(t)
@@ -132,7 +132,7 @@ func TestIncomparableRuns(t *testing.T) {
 	}
 }
 
-func TestFilesHaveEveryFigure(t *testing.T) {
+func TestFilesHaveEveryMetric(t *testing.T) {
 	want := rows(twoReports(t))
 	name := filepath.Join(t.TempDir(), "all.parquet")
 	if err := os.WriteFile(name, []byte("an older file"), 0o600); err != nil {
@@ -166,7 +166,7 @@ func TestFilesHaveEveryFigure(t *testing.T) {
 }
 
 // A file that cannot be written leaves nothing behind, and what was there stays.
-func TestParquetIsWrittenWholeOrNotAtAll(t *testing.T) {
+func TestParquetIsWrittenAtomically(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "taken")
 	if err := os.MkdirAll(filepath.Join(name, "full"), 0o700); err != nil {
@@ -176,10 +176,10 @@ func TestParquetIsWrittenWholeOrNotAtAll(t *testing.T) {
 		t.Errorf("a folder was written: %v", err)
 	}
 	if err := writeParquet(filepath.Join(dir, "none", "x.parquet"), nil); muster.CodeOf(err) != muster.Invalid {
-		t.Errorf("a folder that is not there: %v", err)
+		t.Errorf("a missing folder: %v", err)
 	}
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 {
-		t.Errorf("%v: there are %v", err, left)
+		t.Errorf("%v: got %v", err, left)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// clientWithRole is a Muster server that answers /whoami only, with what its role says; an empty one is a server that is not ready.
+// clientWithRole is a Muster server that only responds to /whoami, with this role; with an empty role it is not ready.
 func clientWithRole(t *testing.T, role *atomic.Value) *client.Client {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -38,7 +38,7 @@ func clientWithRole(t *testing.T, role *atomic.Value) *client.Client {
 	return c
 }
 
-func TestAKeyThatABridgeCannotUse(t *testing.T) {
+func TestUnsuitableKeyIsRefused(t *testing.T) {
 	for name, want := range map[string]muster.Code{"unknown": muster.Unauthenticated, "join": muster.Forbidden, "viewer": muster.Forbidden} {
 		var role atomic.Value
 		role.Store(name)
@@ -57,7 +57,7 @@ func TestAKeyThatABridgeCannotUse(t *testing.T) {
 }
 
 // A server that does not answer at first is asked again, and then refuses or not.
-func TestAServerThatAnswersLater(t *testing.T) {
+func TestBridgeWaitsForTheServer(t *testing.T) {
 	for name, want := range map[string]muster.Code{"join": muster.Forbidden, "submitter": ""} {
 		var role atomic.Value
 		c := clientWithRole(t, &role)

@@ -99,7 +99,7 @@ func TestMLOCBadVariables(t *testing.T) {
 	}
 }
 
-// muster bridge mloc has an option for each, and takes the variables, too.
+// muster bridge mloc has an option for each variable, and also reads the variables.
 func TestMLOCBridgeOptions(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mount")
 	o, err := newMLOCOptions(t, false, map[string]string{"WORKER_TAGS": "a,b", "ORCHESTRATOR_TOKEN": "secret"}, strings.Fields(

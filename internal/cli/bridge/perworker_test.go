@@ -125,8 +125,8 @@ func worker(id string) muster.Worker {
 	return muster.Worker{ID: muster.WorkerID(id), Name: "same", State: muster.WorkerActive}
 }
 
-// TestEachWorkerHasABridge has workers with one name, one of which is gone while its bridge still reports, and comes back.
-func TestEachWorkerHasABridge(t *testing.T) {
+// TestEachWorkerHasItsBridge has workers with one name, one of which disconnects while its bridge still reports, and reconnects.
+func TestEachWorkerHasItsBridge(t *testing.T) {
 	f := &fakeFleet{workers: []muster.Worker{worker("w-1"), worker("w-2")}, report: make(chan struct{})}
 	stop := f.serve(t)
 	f.await(t, "start w-1")
@@ -147,8 +147,8 @@ func TestEachWorkerHasABridge(t *testing.T) {
 	}
 }
 
-// TestOneBridgeFails starts it again, and leaves the others alone; a server that fails for a moment does not matter either.
-func TestOneBridgeFails(t *testing.T) {
+// TestFailedBridgeDoesNotAffectOthers starts it again, and leaves the others alone; a server that fails for a moment does not matter either.
+func TestFailedBridgeDoesNotAffectOthers(t *testing.T) {
 	f := &fakeFleet{workers: []muster.Worker{worker("w-1"), worker("w-2")}, report: make(chan struct{}), fail: map[string]error{"w-1": errors.New("a disk is full")}}
 	stop := f.serve(t)
 	f.await(t, "start w-2")
@@ -167,8 +167,8 @@ func TestOneBridgeFails(t *testing.T) {
 	}
 }
 
-// TestABridgeThatCannotBe ends all of them: the others have the same options and key.
-func TestABridgeThatCannotBe(t *testing.T) {
+// TestPermanentErrorEndsAllBridges ends all of them: the others have the same options and key.
+func TestPermanentErrorEndsAllBridges(t *testing.T) {
 	for _, code := range []muster.Code{muster.Invalid, muster.Forbidden, muster.Unauthenticated} {
 		f := &fakeFleet{workers: []muster.Worker{worker("w-1"), worker("w-2")}, fail: map[string]error{"w-1": muster.Errorf(code, "no")}}
 		stop := f.serve(t)
@@ -180,8 +180,8 @@ func TestABridgeThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestABridgeOfAWorkerThatLeft reports the jobs that it left, and takes no others.
-func TestABridgeOfAWorkerThatLeft(t *testing.T) {
+// TestBridgeStopsWhenItsWorkerLeaves checks that the bridge reports its remaining jobs, and takes no others.
+func TestBridgeStopsWhenItsWorkerLeaves(t *testing.T) {
 	f := &fakeFleet{workers: []muster.Worker{worker("w-1")}, report: make(chan struct{})}
 	close(f.report)
 	dir := t.TempDir()

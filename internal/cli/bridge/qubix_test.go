@@ -21,7 +21,7 @@ func parseQubix(t *testing.T, dropIn bool, args ...string) (*qubixOptions, error
 	return o, c.Run(t.Context(), append([]string{"qubix"}, args...))
 }
 
-// The options are those of both guides, with their defaults, and --address beside them. The workers of QUBIX read no variables.
+// The options are those of both guides, with their defaults, and --address. QUBIX's workers read no variables.
 func TestQubixOptions(t *testing.T) {
 	for _, name := range []string{"BACKEND", "PRICE", "NAME", "LOCATION", "ADDRESS"} {
 		t.Setenv("MUSTER_"+name, "1")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAServerSaysHowOtherMachinesReachIt(t *testing.T) {
+func TestServerPrintsCommandsForOtherMachines(t *testing.T) {
 	name, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func (a *runner) up(ctx context.Context, c *upConfig) error {
 }
 
 // signalsHelp is part of the help of up and worker.
-const signalsHelp = "After the first SIGINT or SIGTERM, running tasks have --shutdown-grace to end; the second hands them back at once. " +
+const signalsHelp = "After the first SIGINT or SIGTERM, running tasks have --shutdown-grace to end; the second returns them to the queue at once. " +
 	"SIGUSR2 re-executes the (replaced) binary in place, without interrupting running tasks."
 
 // upgrader handles requests for an upgrade in place.

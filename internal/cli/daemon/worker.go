@@ -39,7 +39,7 @@ func (c *workerOptions) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
 		app.Option{Name: "name", Usage: "Name of the worker (default: the host name)", Group: group}.WithEnv().StringVar(&w.Name),
 		app.Option{Name: "tags", Usage: "Tags in addition to the detected ones", Group: group}.WithEnv().ListVar(&w.Tags),
-		app.Option{Name: "label", Usage: "Label for people; may be repeated", Group: group}.MapVar(&w.Labels),
+		app.Option{Name: "label", Usage: "Label of the worker; may be repeated", Group: group}.MapVar(&w.Labels),
 		app.Option{Name: "price", Usage: "Price per hour, which jobs can limit", Group: group}.WithEnv().FloatVar(&w.Price, 1e9),
 		app.Option{Name: "address", Usage: "Host name or IP address for other workers (default: the source address of its connection)", Group: group}.WithEnv().StringVar(&w.Address),
 		app.Option{Name: "slots", Usage: "Number of concurrent tasks without cpus (default: two per core, at least 4)", Group: group}.WithEnv().IntVar(&w.Slots, 1, 1<<16),

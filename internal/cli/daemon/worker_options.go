@@ -76,7 +76,7 @@ func (s *hostPolicyOptions) flags(group string) []cli.Flag {
 			&s.MemoryBuffer, parseFraction, formatOptional[float64]),
 		app.Var(app.Option{Name: "min-free-disk", Value: "bytes", Usage: "Take no new tasks while less disk space is free in the data directory; 0 means no limit (default: 1GiB, or 5% of a smaller disk)", Group: group}.WithEnv(),
 			&s.MinFreeDisk, parseFreeDisk, formatOptional),
-		option("cool-down", "Time without load after which new tasks are taken again (default: 30s)").OptionalDurationVar(&s.CoolDown),
+		option("cool-down", "Time below the limits before new tasks are taken again (default: 30s)").OptionalDurationVar(&s.CoolDown),
 		app.Var(option("hours", `Take tasks only at these times of the week, such as "mon-fri 18:00-08:00, sat, sun"`),
 			&s.Hours, hostpolicy.ParseHours, formatHours),
 		option("hours-then", "Action for running tasks when the hours end: finish or preempt").EnumVar(&s.AfterHours, hostpolicy.Finish, hostpolicy.Preempt),

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/doctor"
 )
 
-// bridgeFindings is what the doctor says of bridges, by status.
+// bridgeFindings returns the findings about bridges, by status.
 func bridgeFindings(t *testing.T) map[doctor.Status]string {
 	t.Helper()
 	list, err := bridges()

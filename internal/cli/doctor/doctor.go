@@ -23,13 +23,11 @@ type config struct {
 	doctor.Config
 	data    string
 	sandbox string
-	fix     bool
 }
 
 func (c *config) flags() []cli.Flag {
 	const worker = "Worker"
 	return c.Flags(
-		app.Option{Name: "fix", Usage: "Fix problems that can be fixed safely, and check again"}.BoolVar(&c.fix),
 		app.Option{Name: "listen", Value: "address", Usage: "Address that a server on this machine would listen on (default: " + defaultListen + ")"}.WithEnv().StringVar(&c.Listen),
 		app.Option{Name: "online", Usage: "Also check the Python package index"}.BoolVar(&c.Online),
 		app.Option{Name: "data", Value: "path", Usage: "Data directory of the worker (default: muster/worker in the user's data directory)", Group: worker}.WithEnv().StringVar(&c.data),
@@ -45,7 +43,7 @@ func Command(a *app.App) *cli.Command {
 	c := &config{sandbox: string(isolation.Auto)}
 	return a.NewCommand(app.Command{
 		Name: "doctor", Usage: "Diagnose problems of this machine", Category: app.CategorySetup, Flags: c.flags(),
-		Description: "Checks the machine as a worker and as a client of its server, and changes nothing without --fix. The exit status is 1 if there is a problem.",
+		Description: "Checks the machine as a worker and as a client of its server, and changes nothing. The exit status is 1 if there is a problem.",
 		Run:         func(ctx context.Context, _ []string) error { return c.run(ctx, a) },
 	})
 }
@@ -56,16 +54,9 @@ func (c *config) run(ctx context.Context, a *app.App) error {
 	if err := c.resolve(); err != nil {
 		return err
 	}
-	d := doctor.New(c.Config)
-	found, err := d.Run(ctx)
+	found, err := doctor.New(c.Config).Run(ctx)
 	if err != nil {
 		return err
-	}
-	if c.fix {
-		found, err = d.Repair(ctx, found, func(does string) { a.Messagef("%s", does) })
-		if err != nil {
-			return err
-		}
 	}
 	more, err := bridges()
 	if err != nil {

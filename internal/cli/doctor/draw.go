@@ -38,9 +38,6 @@ func draw(a *app.App, found []doctor.Finding) error {
 			b.WriteString(a.Out.Paint(term.Bold, titles[group]) + "\n")
 		}
 		status := string(f.Status)
-		if f.Fixed {
-			status = "fixed"
-		}
 		head := a.Out.Paint(styles[f.Status], status) + strings.Repeat(" ", statusWidth+columnGap-len(status)) + f.Name + strings.Repeat(" ", nameWidth+columnGap-len(f.Name))
 		for _, line := range term.Wrap(splitWords(f.Found), a.Out.Width-indent) {
 			b.WriteString(head + line + "\n")
@@ -61,12 +58,8 @@ func draw(a *app.App, found []doctor.Finding) error {
 // summary counts the findings by status.
 func summary(a *app.App, found []doctor.Finding) string {
 	count := map[doctor.Status]int{}
-	repairable := 0
 	for i := range found {
 		count[found[i].Status]++
-		if found[i].Repairable() {
-			repairable++
-		}
 	}
 	var parts []string
 	for _, s := range []doctor.Status{doctor.Problem, doctor.Warning, doctor.Note} {
@@ -74,11 +67,7 @@ func summary(a *app.App, found []doctor.Finding) string {
 			parts = append(parts, a.Out.Paint(styles[s], term.Plural(n, string(s))))
 		}
 	}
-	text := strings.Join(append(parts, fmt.Sprintf("%d ok", count[doctor.OK])), ", ")
-	if repairable > 0 {
-		text += fmt.Sprintf("; muster doctor --fix can fix %d of them", repairable)
-	}
-	return text
+	return strings.Join(append(parts, fmt.Sprintf("%d ok", count[doctor.OK])), ", ")
 }
 
 // splitWords splits a text at spaces, except in back quotes: commands to copy stay on one line.

@@ -15,7 +15,7 @@ import (
 var testFindings = []doctor.Finding{
 	{Group: doctor.Server, Name: "server", Status: doctor.OK, Found: "http://10.0.0.5:8700 answers in 2ms"},
 	{Group: doctor.Server, Name: "clock", Status: doctor.Warning, Found: "this machine's clock is behind the server's by 12.4s (give or take 0.5s)", Fix: "have both machines keep their clocks by NTP: `sudo timedatectl set-ntp true`"},
-	{Group: doctor.Worker, Name: "data", Status: doctor.OK, Fixed: true, Found: "/var/lib/muster/worker is there, and this user's (-rwx------)"},
+	{Group: doctor.Worker, Name: "data", Status: doctor.OK, Found: "/var/lib/muster/worker is there, and this user's (-rwx------)"},
 	{Group: doctor.Containers, Name: "engine", Status: doctor.Problem, Found: "this user may not use unix:///var/run/docker.sock", Fix: "let this user use it, and log in again: `sudo usermod -aG docker alice`; this is equivalent to root access"},
 	{Group: doctor.System, Name: "gang-ports", Status: doctor.Note, Found: "ports may be taken", Fix: "`sudo sysctl -w net.ipv4.ip_local_reserved_ports=20000-29999 and-more-of-this-long-command-that-fits-no-line`"},
 }
@@ -40,7 +40,7 @@ warning  clock       this machine's clock is behind the server's by 12.4s (give
                        ` + "`sudo timedatectl set-ntp true`" + `
 
 WORKER
-fixed    data        /var/lib/muster/worker is there, and this user's
+ok       data        /var/lib/muster/worker is there, and this user's
                      (-rwx------)
 
 CONTAINERS
@@ -60,7 +60,7 @@ note     gang-ports  ports may be taken
 	}
 }
 
-// TestDrawFits holds that only commands, which are there to be copied, are wider than the screen.
+// TestDrawFits checks that only commands, which are there to be copied, are wider than the screen.
 func TestDrawFits(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{60, 80, 120, 200} {
@@ -99,7 +99,7 @@ func lines() []string {
 	return append(all, "", "sum")
 }
 
-func TestWordsKeepCommands(t *testing.T) {
+func TestWrapKeepsCommands(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
 		"run `a b c` now":   {"run", "`a b c`", "now"},

@@ -87,7 +87,7 @@ func pauseStatus(w *muster.Worker, now time.Time) string {
 func (a *runner) resumeCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "resume", Usage: "Undo a pause or drain of workers, and reset their health", Args: "WORKER…", Flags: c.Flags(), Description: workerNameHelp,
+		Name: "resume", Usage: "Resume paused or draining workers, and reset their health", Args: "WORKER…", Flags: c.Flags(), Description: workerNameHelp,
 		Run: func(ctx context.Context, args []string) error {
 			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
 				return server.ResumeWorker(ctx, name)

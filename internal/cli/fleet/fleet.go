@@ -43,46 +43,7 @@ func Command(base *app.App) *cli.Command {
 }
 
 func (a *runner) workers(ctx context.Context, c *workersConfig) error {
-	if c.watch {
-		return a.watchWorkers(ctx, c)
-	}
-	server, err := c.Connect()
-	if err != nil {
-		return err
-	}
-	all, err := server.Workers(ctx)
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	l := app.Listing[muster.Worker]{
-		OutputOptions: c.OutputOptions,
-		ID:            workerID,
-		Table:         term.NewTable(c.columns()...),
-		Row:           func(w muster.Worker) []string { return workerRow(w, now) },
-		EmptyMessage:  noWorkersMessage,
-		Rows:          c.filter(all, nil),
-	}
-	return l.Write(a.App)
-}
-
-const noWorkersMessage = "no workers: start one with muster worker"
-
-// filter yields the listed workers, and those of the events that have just left.
-func (c *workersConfig) filter(all []muster.Worker, changed []muster.Event) iter.Seq2[muster.Worker, error] {
-	return func(yield func(muster.Worker, error) bool) {
-		for _, w := range all {
-			justLeft := slices.ContainsFunc(changed, func(e muster.Event) bool { return e.Worker == w.ID })
-			if (c.all || justLeft || w.State != muster.WorkerGone) && !yield(w, nil) {
-				return
-			}
-		}
-	}
-}
-
-// watchWorkers shows the workers and their changes.
-func (a *runner) watchWorkers(ctx context.Context, c *workersConfig) error {
-	server, err := live.ConnectNoRetry(&c.ServerOptions)
+	server, err := watch.Connect(&c.ServerOptions, c.watch)
 	if err != nil {
 		return err
 	}
@@ -96,20 +57,27 @@ func (a *runner) watchWorkers(ctx context.Context, c *workersConfig) error {
 			remote.YieldAll(c.filter(workers, changed), yield)
 		}
 	}
-	rows := watch.List[muster.Worker]{
-		OutputOptions: c.OutputOptions,
-		Columns:       c.columns(),
-		Row:           workerRow,
-		ID:            workerID,
-		Stable:        watch.WithoutHeartbeat,
-		EmptyMessage:  noWorkersMessage,
-		Events:        client.EventQuery{Types: []muster.EventType{muster.EventWorker}},
-		Fetch: func(ctx context.Context, limit int) iter.Seq2[muster.Worker, error] {
-			return watch.Limit(all(ctx, nil), limit)
+	l := watch.List[muster.Worker]{
+		Listing: app.Listing[muster.Worker]{
+			OutputOptions: c.OutputOptions, ID: workerID, Columns: c.columns(), Row: workerRow, EmptyMessage: "no workers: start one with muster worker",
 		},
+		Watch: c.watch, Stable: watch.WithoutHeartbeat, Events: client.EventQuery{Types: []muster.EventType{muster.EventWorker}},
+		Fetch:        func(ctx context.Context, _ int) iter.Seq2[muster.Worker, error] { return all(ctx, nil) },
 		FetchChanged: func(ctx context.Context, b live.Batch) iter.Seq2[muster.Worker, error] { return all(ctx, b.Events) },
 	}
-	return rows.Run(ctx, a.App, server)
+	return l.Run(ctx, a.App, server)
+}
+
+// filter yields the listed workers, and those of the events that have just left.
+func (c *workersConfig) filter(all []muster.Worker, changed []muster.Event) iter.Seq2[muster.Worker, error] {
+	return func(yield func(muster.Worker, error) bool) {
+		for _, w := range all {
+			justLeft := slices.ContainsFunc(changed, func(e muster.Event) bool { return e.Worker == w.ID })
+			if (c.all || justLeft || w.State != muster.WorkerGone) && !yield(w, nil) {
+				return
+			}
+		}
+	}
 }
 
 func (c *workersConfig) columns() []term.Column {

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// testWorker is a worker that has all that a worker may have.
+// testWorker is a worker with all fields set.
 func testWorker() muster.Worker {
 	busy, hot, power, memory := 0.97, 81.4, 311.5, muster.Size(31<<30)
 	return muster.Worker{
@@ -30,7 +30,7 @@ func testWorker() muster.Worker {
 	}
 }
 
-func TestAWorkerIsDrawnWithItsDevices(t *testing.T) {
+func TestPrintWorkerWithDevices(t *testing.T) {
 	var out bytes.Buffer
 	a := &runner{&app.App{Out: term.Screen{Writer: &out, Width: 100}}}
 	if err := a.drawWorker(testWorker()); err != nil {
@@ -71,7 +71,7 @@ lacks        takes no tasks that use files, env
 	}
 }
 
-func TestADrainSaysHowFarItIs(t *testing.T) {
+func TestPrintDrainProgress(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	soon, past := muster.NewTime(now.Add(90*time.Second)), muster.NewTime(now.Add(-time.Second))
 	for _, c := range []struct {
@@ -94,7 +94,7 @@ func TestADrainSaysHowFarItIs(t *testing.T) {
 	}
 }
 
-func TestAPauseSaysThatAWorkerComesBackPaused(t *testing.T) {
+func TestPrintPauseOfDisconnectedWorker(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	soon := muster.NewTime(now.Add(90 * time.Second))
 	for _, c := range []struct {
@@ -113,7 +113,7 @@ func TestAPauseSaysThatAWorkerComesBackPaused(t *testing.T) {
 	}
 }
 
-func TestTheLineOfADrain(t *testing.T) {
+func TestDrainStatusLine(t *testing.T) {
 	share := 0.42
 	one, two := testWorker(), testWorker()
 	one.State, one.Name, one.Deadline = muster.WorkerDraining, "one", muster.NewTime(time.Now().Add(-time.Minute))
@@ -130,7 +130,7 @@ func TestTheLineOfADrain(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatFailsAttemptsShowsIt(t *testing.T) {
+func TestPrintWorkerHealth(t *testing.T) {
 	w := muster.Worker{Name: "box", ID: "w-1", State: muster.WorkerActive, Health: &muster.WorkerHealth{
 		Score: 0.13, Reason: muster.DiskFull, Attempt: muster.AttemptID{Task: muster.TaskID{Job: 17, Num: 3}, N: 2}, Avoided: "is avoided until noon",
 	}}

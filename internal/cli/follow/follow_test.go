@@ -52,7 +52,7 @@ func TestStatusLine(t *testing.T) {
 	}
 }
 
-func TestWhyAJobNeverStarts(t *testing.T) {
+func TestJobThatNeverStarts(t *testing.T) {
 	owner := muster.Verdict{Name: "vm", Filter: "owner", Why: "its owner does not allow the image a"}
 	for want, x := range map[string]muster.Explanation{
 		"": {Summary: "can start now: 1 worker fits"},
@@ -70,7 +70,7 @@ func TestWhyAJobNeverStarts(t *testing.T) {
 	}
 }
 
-// TestPrefixedLines holds that with a prefix every line is whole and nothing is
+// TestPrefixedLines checks that with a prefix every line is whole and nothing is
 // lost, however the output is cut.
 func TestPrefixedLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -93,7 +93,7 @@ func TestPrefixedLines(t *testing.T) {
 	})
 }
 
-func TestWhatAJobLeftIsListed(t *testing.T) {
+func TestArtifactsAreListed(t *testing.T) {
 	var files []muster.Artifact
 	for _, name := range []string{"model.pt", "metrics.json", "a", "b\x1b[2J", "c"} {
 		files = append(files, muster.Artifact{Name: name, Size: 3 << 19})

@@ -22,9 +22,8 @@ func (h chanWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestATaskThatIsTriedAgainSaysWhy has attempts end each in its own way, one of them
-// without a word.
-func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
+// TestRetryReasonIsPrinted has attempts with different outcomes, one of them without a message.
+func TestRetryReasonIsPrinted(t *testing.T) {
 	s := apitest.Start(t, nil)
 	server, w := s.Client(t), s.ConnectWorker(t, "w1")
 	job, err := server.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{
@@ -64,12 +63,12 @@ func TestATaskThatIsTriedAgainSaysWhy(t *testing.T) {
 	want := "muster: 1.0 was retried: attempt 2 (after exit code 4)\n" +
 		"muster: 1.0 was retried: attempt 4 (after fetch_failed: the registry hung up)\n"
 	if got := errs.String(); got != want {
-		t.Errorf("said %q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// TestStagesAreNamed follows a job whose stages print, fail and are skipped, and holds that each leaves a trace.
-func TestStagesAreNamed(t *testing.T) {
+// TestStageNamesArePrinted follows a job whose stages print, fail and are skipped, and checks that each of them is printed.
+func TestStageNamesArePrinted(t *testing.T) {
 	s := apitest.Start(t, nil)
 	server, w := s.Client(t), s.ConnectWorker(t, "w1")
 	run := &muster.Command{Shell: "true"}
@@ -93,23 +92,23 @@ func TestStagesAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := out.String()+errs.String(), "each.lr=0.1 | one\nmuster: stage each: failed\nmuster: stage last: skipped\n"; got != want {
-		t.Errorf("it says\n%s\nand not\n%s", got, want)
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 	if job, err = server.Job(t.Context(), job.ID); err != nil || taskLabel(&job, muster.TaskID{Job: job.ID, Num: 1}) != "1.1 (last)" {
 		t.Errorf("the task is called %s, %v", taskLabel(&job, muster.TaskID{Job: job.ID, Num: 1}), err)
 	}
 }
 
-// TestAServerThatDoesNotTellWhyIsNoTrouble answers nothing about attempts.
-func TestAServerThatDoesNotTellWhyIsNoTrouble(t *testing.T) {
+// TestExplainErrorIsIgnored answers nothing about attempts.
+func TestExplainErrorIsIgnored(t *testing.T) {
 	s := apitest.Start(t, func(http.Handler) http.Handler { return http.NotFoundHandler() })
 	p := NewPrinter(s.Client(t), nil, nil)
 	if got := p.retryCause(t.Context(), muster.TaskID{Job: 1}, 1, 2); got != "" {
-		t.Errorf("said %q", got)
+		t.Errorf("got %q", got)
 	}
 }
 
-func TestHowAnAttemptEnded(t *testing.T) {
+func TestAttemptOutcome(t *testing.T) {
 	for want, a := range map[string]muster.Attempt{
 		"exit code 7":               {Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(7), Message: "exit code 7"},
 		"lost":                      {Outcome: muster.AttemptLost},

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v3"
 
@@ -47,9 +48,11 @@ func (a *runner) list(ctx context.Context, c *remote.QueryOptions) error {
 	l := app.Listing[wire.Kind]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(k wire.Kind) string { return k.Name },
-		Table:         term.NewTable(term.Column{Title: "KIND", NoTruncate: true}, term.Column{Title: "WORKERS", AlignRight: true, NoTruncate: true}, term.Column{Title: "RUNTIME"}, term.Column{Title: "ABOUT"}),
-		Row:           func(k wire.Kind) []string { return []string{k.Name, strconv.Itoa(k.Offered), k.Runtime, k.About} },
-		Rows:          app.Seq(all),
+		Columns:       []term.Column{{Title: "KIND", NoTruncate: true}, {Title: "WORKERS", AlignRight: true, NoTruncate: true}, {Title: "RUNTIME"}, {Title: "ABOUT"}},
+		Row: func(k wire.Kind, _ time.Time) []string {
+			return []string{k.Name, strconv.Itoa(k.Offered), k.Runtime, k.About}
+		},
+		Rows: app.Seq(all),
 	}
 	return l.Write(a.App)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/muster-dev/muster"
 )
 
 // field is one field of an input.
@@ -24,70 +26,47 @@ const (
 	maxFields     = 500
 )
 
-// schema is the displayed part of a JSON Schema. Fields of unexpected types are empty.
+// schema is the displayed part of a JSON Schema, which the server has validated. It is empty for the schemas true and false.
 type schema struct {
-	Type        lenientStrings  `json:"type"`
-	Description lenientString   `json:"description"`
+	Type        typeNames       `json:"type"`
+	Description string          `json:"description"`
 	Default     json.RawMessage `json:"default"`
 	Enum        []any           `json:"enum"`
-	Examples    lenientValues   `json:"examples"`
+	Examples    []any           `json:"examples"`
 	Const       json.RawMessage `json:"const"`
-	Min         lenientNumber   `json:"minimum"`
-	Above       lenientNumber   `json:"exclusiveMinimum"`
-	Max         lenientNumber   `json:"maximum"`
-	Below       lenientNumber   `json:"exclusiveMaximum"`
-	Format      lenientString   `json:"format"`
+	Min         json.Number     `json:"minimum"`
+	Above       json.Number     `json:"exclusiveMinimum"`
+	Max         json.Number     `json:"maximum"`
+	Below       json.Number     `json:"exclusiveMaximum"`
+	Format      string          `json:"format"`
 	Items       *schema         `json:"items"`
 	OneOf       []schema        `json:"oneOf"`
 	AnyOf       []schema        `json:"anyOf"`
-	Ref         lenientString   `json:"$ref"`
+	Ref         string          `json:"$ref"`
 	Defs        properties      `json:"$defs"`
 	Required    []string        `json:"required"`
 	Properties  properties      `json:"properties"`
 }
 
-// Values that are empty if the JSON has another type. lenientStrings is one string or a list.
-type (
-	lenientStrings []string
-	lenientValues  []any
-	lenientString  string
-	lenientNumber  string
-)
-
 // UnmarshalJSON implements json.Unmarshaler.
-func (w *lenientStrings) UnmarshalJSON(b []byte) error {
-	var single string
-	if json.Unmarshal(b, &single) == nil {
-		*w = lenientStrings{single}
-	} else if json.Unmarshal(b, (*[]string)(w)) != nil {
-		*w = nil
+func (s *schema) UnmarshalJSON(b []byte) error {
+	type plain schema
+	if b[0] != '{' {
+		return nil
 	}
-	return nil
+	return json.Unmarshal(b, (*plain)(s))
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
-func (v *lenientValues) UnmarshalJSON(b []byte) error {
-	if json.Unmarshal(b, (*[]any)(v)) != nil {
-		*v = nil
-	}
-	return nil
-}
+// typeNames is one string or a list in JSON.
+type typeNames []string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (t *lenientString) UnmarshalJSON(b []byte) error {
-	if json.Unmarshal(b, (*string)(t)) != nil {
-		*t = ""
+func (t *typeNames) UnmarshalJSON(b []byte) error {
+	if b[0] == '[' {
+		return json.Unmarshal(b, (*[]string)(t))
 	}
-	return nil
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (n *lenientNumber) UnmarshalJSON(b []byte) error {
-	var num json.Number
-	if b[0] != '"' && json.Unmarshal(b, &num) == nil {
-		*n = lenientNumber(num)
-	}
-	return nil
+	*t = typeNames{""}
+	return json.Unmarshal(b, &(*t)[0])
 }
 
 // properties are the fields of an object in their order.
@@ -109,12 +88,10 @@ func (m *properties) UnmarshalJSON(b []byte) error {
 		if err != nil {
 			return err
 		}
-		var raw json.RawMessage
-		if err := d.Decode(&raw); err != nil {
+		prop := property{name: fmt.Sprint(name)}
+		if err := d.Decode(&prop.schema); err != nil {
 			return err
 		}
-		prop := property{name: fmt.Sprint(name)}
-		_ = json.Unmarshal(raw, &prop.schema) // a field that cannot be read has no description
 		*m = append(*m, prop)
 	}
 	return nil
@@ -135,7 +112,7 @@ func inputFields(raw json.RawMessage) (all []field, requirements []string) {
 			}
 		}
 		if len(names) > 1 {
-			requirements = append(requirements, "requires "+joinOr(names))
+			requirements = append(requirements, "requires "+muster.JoinWords(names, "or"))
 		}
 	}
 	r.addProperties("", &s, 0)
@@ -150,7 +127,7 @@ type fieldReader struct {
 
 // resolve returns the schema that s refers to, with the description and default of s.
 func (r *fieldReader) resolve(s *schema) *schema {
-	name, ok := strings.CutPrefix(string(s.Ref), "#/$defs/")
+	name, ok := strings.CutPrefix(s.Ref, "#/$defs/")
 	i := slices.IndexFunc(r.defs, func(m property) bool { return m.name == name })
 	if !ok || i < 0 {
 		return s
@@ -170,7 +147,7 @@ func (r *fieldReader) addProperties(prefix string, s *schema, depth int) {
 		name := prefix + m.name
 		resolved := r.resolve(&m.schema)
 		r.all = append(r.all, field{
-			name: name, typeText: r.describe(resolved, 0), required: slices.Contains(s.Required, m.name), defaultValue: compactJSON(resolved.Default), description: string(resolved.Description),
+			name: name, typeText: r.describe(resolved, 0), required: slices.Contains(s.Required, m.name), defaultValue: compactJSON(resolved.Default), description: resolved.Description,
 		})
 		if depth < maxDepth && len(r.all) < maxFields {
 			r.addProperties(name+".", resolved, depth+1)
@@ -189,7 +166,7 @@ func (r *fieldReader) describe(s *schema, depth int) string {
 	}
 	switch {
 	case len(s.Enum) > 0:
-		return joinOr(formatValues(s.Enum))
+		return muster.JoinWords(formatValues(s.Enum), "or")
 	case len(s.Const) > 0:
 		return compactJSON(s.Const)
 	case len(s.OneOf) > 0 && len(s.Type) == 0:
@@ -201,7 +178,7 @@ func (r *fieldReader) describe(s *schema, depth int) string {
 	for _, t := range s.Type {
 		list = append(list, r.describeType(s, t, depth))
 	}
-	return joinOr(list)
+	return muster.JoinWords(list, "or")
 }
 
 // formatValues formats at most maxEnumValues values.
@@ -223,7 +200,7 @@ func (r *fieldReader) describeChoices(choices []schema, depth int) string {
 			list = append(list, w)
 		}
 	}
-	return joinOr(list)
+	return muster.JoinWords(list, "or")
 }
 
 // describeType returns a type of JSON Schema in words.
@@ -235,10 +212,10 @@ func (r *fieldReader) describeType(s *schema, name string, depth int) string {
 		return "number" + s.rangeText()
 	case "string":
 		if s.Format != "" {
-			return "string (" + string(s.Format) + ")"
+			return "string (" + s.Format + ")"
 		}
 		if len(s.Examples) > 0 {
-			return "string such as " + joinOr(formatValues(s.Examples))
+			return "string such as " + muster.JoinWords(formatValues(s.Examples), "or")
 		}
 		return "string"
 	case "boolean":
@@ -260,10 +237,10 @@ func (s *schema) rangeText() string {
 	var text strings.Builder
 	for _, bound := range []struct {
 		op    string
-		value lenientNumber
+		value json.Number
 	}{{"≥ ", s.Min}, {"> ", s.Above}, {"≤ ", s.Max}, {"< ", s.Below}} {
 		if bound.value != "" {
-			text.WriteString(", " + bound.op + string(bound.value))
+			text.WriteString(", " + bound.op + bound.value.String())
 		}
 	}
 	return text.String()
@@ -294,11 +271,4 @@ func compactJSON(raw json.RawMessage) string {
 		return ""
 	}
 	return b.String()
-}
-
-func joinOr(list []string) string {
-	if len(list) < 2 {
-		return strings.Join(list, "")
-	}
-	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// A batch has the last event of each subject, and is bounded: more subjects than it holds mean that everything is read again.
+// A batch has the last event of each subject, and is bounded: if there are more subjects than it can have, everything is read again.
 func TestBatches(t *testing.T) {
 	f := New(nil, client.EventQuery{})
 	task := func(n int, state string) muster.Event {
@@ -45,8 +45,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// After a broken connection a feed says when it connects again, waits longer each time, and resumes after the last event.
-func TestFeedConnectsAgain(t *testing.T) {
+// After a broken connection a feed reports when it reconnects, waits longer each time, and resumes after the last event.
+func TestFeedReconnects(t *testing.T) {
 	var connections atomic.Int64
 	var last atomic.Value
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -67,7 +67,7 @@ func TestDraw(t *testing.T) {
 		}
 	}
 	if !strings.Contains(draw(t, f, 0, true), "a b c d e f") {
-		t.Error("wide leaves names of models out")
+		t.Error("wide omits names of models")
 	}
 	for _, width := range []int{40, 60, 80, 120} {
 		narrow := draw(t, f, width, false)
@@ -82,12 +82,12 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestDrawNothing holds that what is not there is left out.
+// TestDrawNothing checks that missing facts are omitted.
 func TestDrawNothing(t *testing.T) {
 	text := draw(t, &probe.Facts{}, 80, false)
 	for _, title := range []string{"CONTAINERS", "PYTHON", "MODELS", "LIMITS", "NETWORK"} {
 		if strings.Contains(text, title) {
-			t.Errorf("there is nothing to tell under %s:\n%s", title, text)
+			t.Errorf("nothing is documented under %s:\n%s", title, text)
 		}
 	}
 	if !strings.Contains(text, "GPUS\nnone  accessible to this user\n") || strings.HasPrefix(text, "\n") {

@@ -67,7 +67,7 @@ func FuzzSelector(f *testing.F) {
 	})
 }
 
-func TestWrongSelectorsSayWhatIsRight(t *testing.T) {
+func TestSelectorErrors(t *testing.T) {
 	for s, want := range map[string]string{
 		"": "is not a job or task", "x": "is not a job or task", "0": "is not a job or task", "17.": "is not a job or task", "17.a": "is not a job or task",
 		"17.5-2": "is not a job or task", "017": "is not a job or task", "17.3#2": "--attempt 2",
@@ -112,7 +112,7 @@ func TestSavedContext(t *testing.T) {
 	}
 }
 
-func TestATokenGoesOnlyToItsServer(t *testing.T) {
+func TestTokenIsSentOnlyToItsServer(t *testing.T) {
 	t.Setenv("MUSTER_CONFIG", filepath.Join(t.TempDir(), "context.json"))
 	t.Setenv("MUSTER_TOKEN", "")
 	t.Setenv("MUSTER_SERVER", "")

@@ -105,10 +105,7 @@ type entry struct {
 }
 
 func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) error {
-	disk, err := r.Disk()
-	if err != nil {
-		return err
-	}
+	disk := r.Disk()
 	kinds := map[string][]string{}
 	for _, k := range kind.Embedded() {
 		names := []string{k.Runtime}
@@ -120,7 +117,6 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 			kinds[name] = append(kinds[name], k.Name)
 		}
 	}
-	now := time.Now()
 	columns := []term.Column{
 		{Title: "RUNTIME", NoTruncate: true}, {Title: "STATE", NoTruncate: true}, {Title: "SIZE", AlignRight: true, NoTruncate: true}, {Title: "OWN", AlignRight: true, NoTruncate: true}, {Title: "USED", AlignRight: true, NoTruncate: true}, {Title: "KINDS"},
 	}
@@ -128,8 +124,8 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 		columns = append(columns, term.Column{Title: "PACKAGES", AlignRight: true}, term.Column{Title: "PYTHON"})
 	}
 	l := app.Listing[entry]{
-		OutputOptions: c.OutputOptions, ID: func(e entry) string { return e.Name }, Table: term.NewTable(columns...),
-		Row: func(e entry) []string {
+		OutputOptions: c.OutputOptions, ID: func(e entry) string { return e.Name }, Columns: columns,
+		Row: func(e entry, now time.Time) []string {
 			row := []string{e.Name, string(e.State), "-", "-", "-", strings.Join(e.Kinds, " ")}
 			if e.Size > 0 {
 				row[2], row[3], row[4] = e.Size.String(), e.Own.String(), term.FormatAge(now.Sub(e.Used.Std()))
@@ -141,7 +137,7 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 		},
 		Rows: func(yield func(entry, error) bool) {
 			for _, e := range list {
-				if !yield(entry{e, disk.Exclusive[e.Name], append([]string{}, kinds[e.Name]...)}, nil) {
+				if !yield(entry{e, disk.Own[e.Name], append([]string{}, kinds[e.Name]...)}, nil) {
 					return
 				}
 			}

@@ -44,7 +44,7 @@ func TestTableFits(t *testing.T) {
 	})
 }
 
-func TestTableKeepsIDsAndShortensTheWidest(t *testing.T) {
+func TestTableKeepsIDsAndTruncatesTheWidest(t *testing.T) {
 	table := NewTable(Column{Title: "JOB", AlignRight: true, NoTruncate: true}, Column{Title: "NAME"}, Column{Title: "NOTE"}, Column{Title: "STATE"})
 	table.AddRow("123456789", "a-name-that-is-much-too-long-for-it", "", "running")
 	table.AddRow("7", "日本語の名前はとても長い", "", "done\x1b[2J")
@@ -61,7 +61,7 @@ func TestTableKeepsIDsAndShortensTheWidest(t *testing.T) {
 	}
 }
 
-func TestTableLeavesTheLastColumnsOutRatherThanNames(t *testing.T) {
+func TestTableOmitsLastColumnsBeforeNames(t *testing.T) {
 	table := NewTable(Column{Title: "JOB", AlignRight: true, NoTruncate: true}, Column{Title: "NAME"}, Column{Title: "STATE", NoTruncate: true}, Column{Title: "TOOK", NoTruncate: true})
 	table.AddRow("17", "digits-of-monday", "succeeded", "12s")
 	var b bytes.Buffer
@@ -73,7 +73,7 @@ func TestTableLeavesTheLastColumnsOutRatherThanNames(t *testing.T) {
 	}
 }
 
-func TestColorsOnlyWhereAsked(t *testing.T) {
+func TestColors(t *testing.T) {
 	table := NewTable(Column{Title: "STATE", Style: func(string) Style { return Red }})
 	table.AddRow("failed")
 	for _, color := range []bool{false, true} {
@@ -164,7 +164,7 @@ func TestStatusStaysBelowOutput(t *testing.T) {
 	})
 }
 
-func TestStatusIsSilentElsewhere(t *testing.T) {
+func TestStatusIsSilentWithoutTerminal(t *testing.T) {
 	var b bytes.Buffer
 	s := NewStatusLine(Screen{Writer: &b})
 	ctx, cancel := context.WithCancel(t.Context())

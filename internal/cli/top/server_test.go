@@ -122,9 +122,9 @@ func (s *screen) waitFor(texts ...string) {
 	s.t.Fatalf("the screen does not show %q:\n%s", texts, frame)
 }
 
-// A user watches a job, opens it, follows the log of its task, cancels it, and drains the worker; the connection to the server is lost
-// and comes back.
-func TestAWholeSession(t *testing.T) {
+// A user watches a job, opens it, follows the log of its task, cancels it, and drains the worker; the connection to the server is lost and
+// restored.
+func TestSession(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("rig", t.TempDir(), "--slots", "2")
 	s := startTop(t, c)
@@ -191,7 +191,7 @@ func TestAWholeSession(t *testing.T) {
 }
 
 // A long log is opened at its end, scrolled and searched without reading all of it.
-func TestALongLog(t *testing.T) {
+func TestLongLog(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("rig", t.TempDir())
 	s := startTop(t, c)
@@ -259,7 +259,7 @@ func number(text string) int {
 }
 
 // The next attempt of a task follows the one before.
-func TestTheNextAttemptOfALog(t *testing.T) {
+func TestLogOfTheNextAttempt(t *testing.T) {
 	c := mustertest.New(t, t.TempDir())
 	c.StartWorker("rig", t.TempDir())
 	s := startTop(t, c)

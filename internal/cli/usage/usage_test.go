@@ -74,8 +74,8 @@ gpu 0               100%          ▁▁▁▂▂▂▂▃▃▃          ▆▆
 	}
 }
 
-// No line is wider than the terminal, and of what was not measured nothing is said.
-func TestDrawWhatThereIs(t *testing.T) {
+// No line is wider than the terminal, and values that were not measured are omitted.
+func TestDrawPartialSeries(t *testing.T) {
 	v := testView()
 	for _, width := range []int{40, 60, 80, 120, 300} {
 		for line := range strings.Lines(render(t, v, width)) {
@@ -90,7 +90,7 @@ func TestDrawWhatThereIs(t *testing.T) {
 	}
 	v.Samples, v.Taken = []muster.Sample{{At: muster.NewTime(time.Now()), PIDs: 1}}, 1
 	if got := render(t, v, 0); strings.Contains(got, "cpu") || strings.Contains(got, "gpu") || !strings.Contains(got, "threads") {
-		t.Errorf("of one thread it says %s", got)
+		t.Errorf("of one thread: %s", got)
 	}
 }
 
@@ -116,7 +116,7 @@ func TestPrinter(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got := stderr.String(); got != "muster: the task was retried: attempt 2\n" {
-		t.Errorf("it said %q", got)
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -36,21 +36,34 @@ const (
 	refreshInterval = 2 * time.Second        // of values without events, such as the counts of a running job
 )
 
-// List is a watched list.
+// List is a list that is written once or, with --watch, shown with its changes.
 type List[T any] struct {
-	app.OutputOptions
-	Columns      []term.Column
-	Row          func(v T, now time.Time) []string
-	ID           func(T) string
-	Stable       func(T) T // without fields that change all the time: a row is printed again if the rest changes
-	EmptyMessage string
-	Events       client.EventQuery
-	Fetch        func(ctx context.Context, limit int) iter.Seq2[T, error] // at most limit rows; 0 means all
-	FetchChanged func(ctx context.Context, b live.Batch) iter.Seq2[T, error]
+	app.Listing[T] // without its Rows
+	Watch          bool
+	Stable         func(T) T // without fields that change all the time: a row is printed again if the rest changes
+	Events         client.EventQuery
+	Fetch          func(ctx context.Context, limit int) iter.Seq2[T, error] // may yield more than limit rows; 0 means all
+	FetchChanged   func(ctx context.Context, b live.Batch) iter.Seq2[T, error]
 }
 
-// Run shows the list until ctx ends or a permanent error.
+// Connect returns a client for a list.
+func Connect(r *remote.ServerOptions, watch bool) (*client.Client, error) {
+	if watch {
+		return live.ConnectNoRetry(r)
+	}
+	return r.Connect()
+}
+
+// Run writes the list, or shows it until ctx ends or a permanent error.
 func (r *List[T]) Run(ctx context.Context, a *app.App, server *client.Client) error {
+	if !r.Watch {
+		page := 0
+		if r.Limit > 0 {
+			page = r.Limit + 1 // one more says whether the list is truncated
+		}
+		r.Rows = r.Fetch(ctx, page)
+		return r.Write(a)
+	}
 	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	show := r.print
@@ -67,6 +80,24 @@ func (r *List[T]) Run(ctx context.Context, a *app.App, server *client.Client) er
 		return ctx.Err()
 	})
 	return group.Wait()
+}
+
+// fetch yields at most limit rows of the list, or all if it is 0.
+func (r *List[T]) fetch(ctx context.Context, limit int) iter.Seq2[T, error] {
+	if limit == 0 || r.Limit > 0 && r.Limit < limit {
+		limit = r.Limit
+	}
+	if limit == 0 {
+		return r.Fetch(ctx, 0)
+	}
+	return func(yield func(T, error) bool) {
+		n := 0
+		for v, err := range r.Fetch(ctx, limit) {
+			if n++; !yield(v, err) || n == limit {
+				return
+			}
+		}
+	}
 }
 
 // waitChange waits at most d for a change, and returns the changes.
@@ -116,7 +147,7 @@ func (r *List[T]) print(ctx context.Context, a *app.App, feed *live.Feed) error 
 		if lost = loss.Err != nil; !lost {
 			var err error
 			if b.Resync || first {
-				err = p.rows(r.Fetch(ctx, 0))
+				err = p.rows(r.fetch(ctx, 0))
 			} else {
 				err = p.rows(r.FetchChanged(ctx, b))
 			}
@@ -258,7 +289,7 @@ func (r *List[T]) draw(ctx context.Context, a *app.App, feed *live.Feed) error {
 		limit := max(1, height-3) // without the titles, the last line, and the prompt after the end
 		if dirty || time.Since(read) >= refreshInterval {
 			read = time.Now()
-			fetched, err := remote.Collect(r.Fetch(ctx, limit+1), limit+1)
+			fetched, err := remote.Collect(r.fetch(ctx, limit+1), limit+1)
 			switch {
 			case ctx.Err() != nil:
 				return nil //nolint:nilerr // ctx ended
@@ -363,27 +394,4 @@ func Identity[T any](v T) T { return v }
 func WithoutHeartbeat(w muster.Worker) muster.Worker {
 	w.Load, w.LastSeenAt = nil, 0
 	return w
-}
-
-// MinLimit returns the smaller one of two limits; 0 means none.
-func MinLimit(a, b int) int {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
-}
-
-// Limit ends a sequence after limit elements; 0 means none.
-func Limit[T any](rows iter.Seq2[T, error], limit int) iter.Seq2[T, error] {
-	if limit == 0 {
-		return rows
-	}
-	return func(yield func(T, error) bool) {
-		n := 0
-		for v, err := range rows {
-			if n++; !yield(v, err) || n == limit {
-				return
-			}
-		}
-	}
 }

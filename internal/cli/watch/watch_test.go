@@ -45,7 +45,7 @@ type env struct {
 	seq           int
 }
 
-// lockedWriter is where a command writes to.
+// lockedWriter is the output of a command.
 type lockedWriter struct {
 	env *env
 	buf *bytes.Buffer
@@ -140,9 +140,12 @@ func (w *env) watch(format app.OutputOptions, terminal bool) (wait func() error)
 		w.t.Fatal(err)
 	}
 	rows := List[item]{
-		OutputOptions: format, Columns: []term.Column{{Title: "NAME"}, {Title: "STATE", NoTruncate: true}, {Title: "LOAD", AlignRight: true}}, EmptyMessage: "there is nothing",
-		Row:    func(v item, _ time.Time) []string { return []string{v.ID, v.State, strconv.Itoa(v.Load)} },
-		ID:     func(v item) string { return v.ID },
+		Listing: app.Listing[item]{
+			OutputOptions: format, Columns: []term.Column{{Title: "NAME"}, {Title: "STATE", NoTruncate: true}, {Title: "LOAD", AlignRight: true}}, EmptyMessage: "there is nothing",
+			Row: func(v item, _ time.Time) []string { return []string{v.ID, v.State, strconv.Itoa(v.Load)} },
+			ID:  func(v item) string { return v.ID },
+		},
+		Watch:  true,
 		Stable: func(v item) item { v.Load = 0; return v },
 		Fetch: func(context.Context, int) iter.Seq2[item, error] {
 			return w.rows("all", func(item) bool { return true })
@@ -165,7 +168,7 @@ func (w *env) watch(format app.OutputOptions, terminal bool) (wait func() error)
 	return wait
 }
 
-// waitOutput waits until what was written, and said, is this.
+// waitOutput waits for this output and these messages.
 func (w *env) waitOutput(out, messages string) {
 	w.t.Helper()
 	var gotOut, gotText string
@@ -177,7 +180,7 @@ func (w *env) waitOutput(out, messages string) {
 			return
 		}
 	}
-	w.t.Fatalf("written:\n%q\nwant:\n%q\nsaid:\n%q\nwant:\n%q", gotOut, out, gotText, messages)
+	w.t.Fatalf("written:\n%q\nwant:\n%q\nlogged:\n%q\nwant:\n%q", gotOut, out, gotText, messages)
 }
 
 func (w *env) hasMessage(text string) bool {
@@ -231,8 +234,8 @@ func TestFormats(t *testing.T) {
 	w.waitOutput("NAME  STATE      LOAD\n", "there is nothing\n")
 }
 
-// A broken connection is said once, and what was missed is printed after it.
-func TestALostConnection(t *testing.T) {
+// A broken connection is reported once, and missed changes are printed after it.
+func TestLostConnection(t *testing.T) {
 	w := newEnv(t, item{"a", "queued", 0})
 	w.watch(app.OutputOptions{}, false)
 	text := "NAME  STATE      LOAD\na     queued        0\n"
@@ -250,12 +253,12 @@ func TestALostConnection(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := strings.Count(w.messages.String(), "; reconnecting"); n != 1 {
-		t.Errorf("the loss is said %d times: %s", n, w.messages.String())
+		t.Errorf("the loss is logged %d times: %s", n, w.messages.String())
 	}
 }
 
 // A connection that resumes without any event is back, and changes that came just before the loss are printed.
-func TestALostConnectionResumes(t *testing.T) {
+func TestLostConnectionResumes(t *testing.T) {
 	w := newEnv(t, item{"a", "queued", 0})
 	w.resumes = true
 	w.watch(app.OutputOptions{}, false)
@@ -375,22 +378,21 @@ func TestCanvas(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	for _, c := range [][3]int{{0, 0, 0}, {0, 5, 5}, {5, 0, 5}, {3, 5, 3}, {5, 3, 3}} {
-		if got := MinLimit(c[0], c[1]); got != c[2] {
-			t.Errorf("Fewer(%d, %d) is %d, want %d", c[0], c[1], got, c[2])
+	for _, c := range [][3]int{{0, 5, 5}, {5, 0, 5}, {3, 5, 3}, {5, 3, 3}} {
+		read := 0
+		l := List[int]{Listing: app.Listing[int]{Limit: c[0]}, Fetch: func(context.Context, int) iter.Seq2[int, error] {
+			return func(yield func(int, error) bool) {
+				for ; yield(read, nil); read++ {
+				}
+			}
+		}}
+		got := 0
+		for range l.fetch(t.Context(), c[1]) {
+			got++
 		}
-	}
-	read := 0
-	numbers := func(yield func(int, error) bool) {
-		for ; yield(read, nil); read++ {
+		if got != c[2] || read != c[2]-1 {
+			t.Errorf("of a list of at most %d rows, the first %d are %d, after %d more", c[0], c[1], got, read)
 		}
-	}
-	var got []int
-	for n := range Limit(numbers, 3) {
-		got = append(got, n)
-	}
-	if !slices.Equal(got, []int{0, 1, 2}) || read != 2 {
-		t.Errorf("the first three are %v, after %d more", got, read)
 	}
 	w := muster.Worker{Name: "rig", LastSeenAt: 5, Load: &muster.Load{CPU: 1}}
 	if s := WithoutHeartbeat(w); s.Load != nil || s.LastSeenAt != 0 || s.Name != "rig" || w.Load == nil {

@@ -2,12 +2,15 @@ package bridge
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
+	"mime/multipart"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"os"
 	"strconv"
@@ -16,31 +19,40 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 const maxResponse = 50 << 20 // bytes of an answer of a foreign server
 
-// Remote sends requests to a foreign server. Its methods may be called at the same time.
-type Remote struct {
-	Base   string // the URL, without a slash at its end. It may contain a key
-	Host   string // host:port
-	name   string
-	client *http.Client
-	header http.Header
+// RemoteConfig configures a Remote.
+type RemoteConfig struct {
+	Name    string              // in errors, such as "the QUBIX backend"
+	URL     string              // may contain a key
+	Option  string              // that has the URL, such as "--backend"
+	Client  *http.Client        // nil means one without options
+	Header  http.Header         // of each request
+	Codes   map[int]muster.Code // of answers by status; the others that are not 2xx are Unavailable
+	KeyHint string              // what to do after the status 401
 }
 
-// NewRemote returns the server at base, which name names in errors, such as "the QUBIX backend". header is part of each request.
-// It is Invalid if base is not an HTTP URL. A nil client means one without options.
-func NewRemote(name, base string, client *http.Client, header http.Header) (*Remote, error) {
-	base = strings.TrimRight(base, "/")
+// Remote sends requests to a foreign server. Its methods may be called concurrently.
+type Remote struct {
+	Base string // the URL, without a slash at its end. It may contain a key
+	Host string // host:port
+	cfg  RemoteConfig
+}
+
+// NewRemote returns an Invalid error if the URL is not an HTTP URL.
+func NewRemote(cfg RemoteConfig) (*Remote, error) {
+	base := strings.TrimRight(cfg.URL, "/")
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, muster.Errorf(muster.Invalid, "%.200q is not an HTTP URL: write such as http://127.0.0.1:8080", base)
+		return nil, muster.Errorf(muster.Invalid, "%s: %.200q is not an HTTP URL: write such as http://127.0.0.1:8080", cfg.Option, base)
 	}
-	if client == nil {
-		client = &http.Client{}
+	if cfg.Client == nil {
+		cfg.Client = &http.Client{}
 	}
-	return &Remote{Base: base, Host: u.Host, name: name, client: client, header: header}, nil
+	return &Remote{Base: base, Host: u.Host, cfg: cfg}, nil
 }
 
 // Origin is the server's URL without its path, which may contain a key.
@@ -54,6 +66,8 @@ type Response struct {
 	Status     int
 	RetryAfter time.Duration // that the server asks for; 0 if it does not
 	Body       []byte
+
+	remote *Remote
 }
 
 // OK reports whether the status is 2xx.
@@ -61,31 +75,41 @@ func (a *Response) OK() bool { return a.Status >= 200 && a.Status < 300 }
 
 // ErrorText returns the text of the JSON field error or message, "" if there is none.
 func (a *Response) ErrorText() string {
-	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(a.Body, &fields) // an answer that is not an object has none
-	for _, name := range []string{"error", "message"} {
-		var s string
-		if json.Unmarshal(fields[name], &s) == nil && s != "" {
-			return s
-		}
-	}
-	return ""
+	fields := lenient.Object(a.Body)
+	return lenient.Text(cmp.Or(lenient.String(fields["error"]), lenient.String(fields["message"])), 300)
 }
 
-// Call sends body as JSON unless it is nil, and returns the answer. It is Unavailable without an answer within timeout.
-func (r *Remote) Call(ctx context.Context, method, path string, body any, timeout time.Duration) (Response, error) {
+// Err returns nil for 2xx. Otherwise it returns that the server refused or failed an action such as "the registration", with a code of
+// RemoteConfig.Codes.
+func (a *Response) Err(action string) error {
+	if a.OK() {
+		return nil
+	}
+	verb, detail := "refused", cmp.Or(a.ErrorText(), http.StatusText(a.Status))
+	if a.Status >= 500 {
+		verb = "failed"
+	}
+	if a.Status == http.StatusUnauthorized && a.remote.cfg.KeyHint != "" {
+		detail += "; " + a.remote.cfg.KeyHint
+	}
+	return muster.Errorf(cmp.Or(a.remote.cfg.Codes[a.Status], muster.Unavailable), "%s %s %s (HTTP %d): %s", a.remote.cfg.Name, verb, action, a.Status, detail)
+}
+
+// Call sends body as JSON unless it is nil, and returns the answer. It is Unavailable without an answer within timeout; then the Response is
+// empty, and not nil.
+func (r *Remote) Call(ctx context.Context, method, path string, body any, timeout time.Duration) (*Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var data []byte
 	if body != nil {
 		var err error
 		if data, err = json.Marshal(body); err != nil {
-			return Response{}, muster.Errorf(muster.Invalid, "cannot encode the request: %w", err)
+			return &Response{remote: r}, muster.Errorf(muster.Invalid, "cannot encode the request: %w", err)
 		}
 	}
 	resp, err := r.Do(ctx, method, path, "application/json", bytes.NewReader(data), int64(len(data))) //nolint:bodyclose // Read closes it
 	if err != nil {
-		return Response{}, err
+		return &Response{remote: r}, err
 	}
 	return r.Read(resp)
 }
@@ -97,33 +121,46 @@ func (r *Remote) Do(ctx context.Context, method, path, contentType string, body 
 		return nil, muster.Errorf(muster.Invalid, "cannot create the request: %w", err)
 	}
 	req.ContentLength = size
-	req.Header = r.header.Clone()
+	req.Header = r.cfg.Header.Clone()
 	req.Header.Set("Content-Type", contentType)
-	resp, err := r.client.Do(req)
+	resp, err := r.cfg.Client.Do(req)
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL, which may contain a key
 		}
-		return nil, muster.Errorf(muster.Unavailable, "%s at %s does not answer: %w", r.name, r.Origin(), err)
+		return nil, muster.Errorf(muster.Unavailable, "%s at %s does not answer: %w", r.cfg.Name, r.Origin(), err)
 	}
 	return resp, nil
 }
 
 // Read reads a response and closes its body.
-func (r *Remote) Read(resp *http.Response) (Response, error) {
+func (r *Remote) Read(resp *http.Response) (*Response, error) {
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse+1))
 	if err == nil && len(body) > maxResponse {
 		err = errors.New("it has more than 50 MiB")
 	}
 	if err != nil {
-		return Response{}, muster.Errorf(muster.Unavailable, "cannot read the answer of %s at %s: %w", r.name, r.Origin(), err)
+		return &Response{remote: r}, muster.Errorf(muster.Unavailable, "cannot read the answer of %s at %s: %w", r.cfg.Name, r.Origin(), err)
 	}
-	a := Response{Status: resp.StatusCode, Body: body}
+	a := &Response{Status: resp.StatusCode, Body: body, remote: r}
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		a.RetryAfter = time.Duration(min(seconds, 24*3600)) * time.Second
 	}
 	return a, nil
+}
+
+// FileForm returns a multipart body with one file of size bytes, its content type and its length.
+func FileForm(field, name, contentType string, file io.Reader, size int64) (body io.Reader, formType string, length int64, err error) {
+	var head bytes.Buffer
+	form := multipart.NewWriter(&head)
+	part := textproto.MIMEHeader{"Content-Disposition": {multipart.FileContentDisposition(field, name)}, "Content-Type": {contentType}}
+	if _, err := form.CreatePart(part); err != nil {
+		return nil, "", 0, muster.Errorf(muster.Internal, "cannot encode the form for %s: %w", name, err)
+	}
+	tail := "\r\n--" + form.Boundary() + "--\r\n"
+	length = int64(head.Len()) + size + int64(len(tail))
+	return io.MultiReader(&head, file, strings.NewReader(tail)), form.FormDataContentType(), length, nil
 }
 
 // Identity returns the id of a bridge that is kept in the file at path. If there is none that is valid, it stores the one of create.

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -249,7 +250,7 @@ func (b *Bridge) load() error {
 func (b *Bridge) statePath() string { return filepath.Join(b.cfg.Dir, "worker.json") }
 
 // save writes the state. The caller holds mu, or is alone.
-func (b *Bridge) save() error { return writeState(b.statePath(), marshalOrNull(b.state)) }
+func (b *Bridge) save() error { return writeState(b.statePath(), lenient.Marshal(b.state)) }
 
 // Close closes a Bridge without Run.
 func (b *Bridge) Close() error {
@@ -515,7 +516,7 @@ func (b *Bridge) capabilities(ctx context.Context) (*capabilities, string) {
 	c := &capabilities{
 		Hostname: b.cfg.Name, Platform: runtime.GOOS + "-" + runtime.GOARCH, Hardware: []string{"cpu"},
 		CPU:    &cpu{Model: "Unknown", Cores: h.Resources.CPUs, Threads: h.Resources.CPUs},
-		Memory: &memory{TotalGB: round(float64(h.Resources.Memory) / gigabytes), AvailableGB: round(float64(h.Free.Memory) / gigabytes)},
+		Memory: &memory{TotalGB: lenient.InGiB(h.Resources.Memory), AvailableGB: lenient.InGiB(h.Free.Memory)},
 		WebNN:  &feature{}, WebGPU: &feature{}, Tags: b.cfg.Tags,
 		Muster: &musterCapabilities{Version: b.cfg.Version, Cancel: true, Tasks: cmp.Or(b.cfg.MaxTasks, h.Resources.Slots, 1)},
 	}
@@ -528,10 +529,10 @@ func (b *Bridge) capabilities(ctx context.Context) (*capabilities, string) {
 		g := &h.Resources.GPUs[i]
 		c.addHardware(map[string]string{"nvidia": "cuda", "amd": "rocm", "apple": "mps"}[g.Vendor])
 		if c.GPU == nil {
-			c.GPU = &gpus{Name: g.Name, MemoryGB: round(float64(g.Memory) / gigabytes)}
+			c.GPU = &gpus{Name: g.Name, MemoryGB: lenient.InGiB(g.Memory)}
 		}
 		c.GPU.Count++
-		c.GPU.Devices = append(c.GPU.Devices, gpu{Index: i, Name: g.Name, MemoryGB: round(float64(g.Memory) / gigabytes)})
+		c.GPU.Devices = append(c.GPU.Devices, gpu{Index: i, Name: g.Name, MemoryGB: lenient.InGiB(g.Memory)})
 	}
 	for _, t := range b.cfg.Tags { // coordinators select by hardware only
 		c.addHardware(t)

@@ -3,7 +3,6 @@ package dtf
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 const (
@@ -109,12 +109,12 @@ func (l *coordinatorConn) handshake(ctx context.Context) error {
 		return err
 	}
 	if m.Type != typeAuthResponse || m.Status != statusSuccess {
-		reason := cmp.Or(m.Message, "it answered with "+sanitizeName(m.Type))
+		reason := cmp.Or(m.Message, "it answered with "+lenient.Name(m.Type))
 		if token != "" && key != "" {
 			l.b.clearToken()
-			return muster.Errorf(muster.Unavailable, "the coordinator %s refused the token (%s): %w", l.url, sanitizeName(reason), errTokenRejected)
+			return muster.Errorf(muster.Unavailable, "the coordinator %s refused the token (%s): %w", l.url, lenient.Name(reason), errTokenRejected)
 		}
-		return muster.Errorf(muster.Unauthenticated, "the coordinator %s refused this worker: %s", l.url, sanitizeName(reason))
+		return muster.Errorf(muster.Unauthenticated, "the coordinator %s refused this worker: %s", l.url, lenient.Name(reason))
 	}
 	l.b.setIdentity(m.WorkerID, m.Token)
 	caps, hostname := l.b.capabilities(ctx)
@@ -278,7 +278,7 @@ func (l *coordinatorConn) registrationError(m *message) error {
 		}
 		return muster.Errorf(muster.Unauthenticated, "the coordinator %s verifies signatures: use --security-config with its security_config.json", l.url)
 	}
-	return muster.Errorf(muster.Unavailable, "the coordinator %s refused to register this worker: %s", l.url, sanitizeName(m.Message))
+	return muster.Errorf(muster.Unavailable, "the coordinator %s refused to register this worker: %s", l.url, lenient.Name(m.Message))
 }
 
 // handle processes a message of the coordinator.
@@ -288,7 +288,7 @@ func (l *coordinatorConn) handle(ctx context.Context, m *message) error {
 	case typeResultResponse:
 		var err error
 		if m.Status == statusError {
-			err = muster.Errorf(muster.Unavailable, "the coordinator refused the result: %s", sanitizeName(m.Message))
+			err = muster.Errorf(muster.Unavailable, "the coordinator refused the result: %s", lenient.Name(m.Message))
 		}
 		l.resolveResult(m.TaskID, err)
 	case typeExecute:
@@ -307,10 +307,10 @@ func (l *coordinatorConn) handle(ctx context.Context, m *message) error {
 		if m.Message == errSignature || m.Message == "Not authenticated" || m.Message == "Worker not registered" {
 			return l.registrationError(m)
 		}
-		l.b.log.Warn("error from the coordinator", slog.String("message", sanitizeName(m.Message)))
+		l.b.log.Warn("error from the coordinator", slog.String("message", lenient.Name(m.Message)))
 		l.resolveResult(m.TaskID, resultError(m.Message))
 	default:
-		l.b.log.Warn("message of unknown type from the coordinator", slog.String("type", sanitizeName(m.Type)))
+		l.b.log.Warn("message of unknown type from the coordinator", slog.String("type", lenient.Name(m.Type)))
 	}
 	return nil
 }
@@ -319,9 +319,9 @@ func (l *coordinatorConn) handle(ctx context.Context, m *message) error {
 func resultError(text string) error {
 	lower := strings.ToLower(text)
 	if strings.Contains(lower, "task") && (strings.Contains(lower, "not found") || strings.Contains(lower, "unknown task") || strings.Contains(lower, "already completed")) {
-		return muster.Errorf(muster.NotFound, "the coordinator does not know the task: %s", sanitizeName(text))
+		return muster.Errorf(muster.NotFound, "the coordinator does not know the task: %s", lenient.Name(text))
 	}
-	return muster.Errorf(muster.Unavailable, "the coordinator refused the result: %s", sanitizeName(text))
+	return muster.Errorf(muster.Unavailable, "the coordinator refused the result: %s", lenient.Name(text))
 }
 
 // report sends the result of a task and waits for the answer.
@@ -346,7 +346,7 @@ func (l *coordinatorConn) report(ctx context.Context, m *message) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return muster.Errorf(muster.Unavailable, "the coordinator %s did not acknowledge the result of %s: %w", l.url, sanitizeName(m.TaskID), ctx.Err())
+		return muster.Errorf(muster.Unavailable, "the coordinator %s did not acknowledge the result of %s: %w", l.url, lenient.Name(m.TaskID), ctx.Err())
 	}
 }
 
@@ -387,12 +387,4 @@ func newFailure(worker, task, reason string) *message {
 func isFatal(err error) bool {
 	code := muster.CodeOf(err)
 	return code == muster.Unauthenticated || code == muster.Forbidden || code == muster.Invalid
-}
-
-func marshalOrNull(v any) json.RawMessage {
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return json.RawMessage("null")
-	}
-	return raw
 }

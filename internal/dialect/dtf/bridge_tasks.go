@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -29,7 +30,7 @@ func (b *Bridge) handleOffer(ctx context.Context, l *coordinatorConn, t wireTask
 		return
 	}
 	if err := b.acceptTask(ctx, t); err != nil {
-		b.log.Warn("task refused", slog.String("task", t.TaskID), slog.String("type", sanitizeName(t.TaskType)), slog.Any("why", err))
+		b.log.Warn("task refused", slog.String("task", t.TaskID), slog.String("type", lenient.Name(t.TaskType)), slog.Any("why", err))
 		if muster.CodeOf(err) == muster.Unavailable {
 			return // the coordinator offers it again
 		}
@@ -59,7 +60,7 @@ func (b *Bridge) acceptTask(ctx context.Context, t wireTask) error {
 	if err != nil || len(pending) >= maxOffers {
 		return muster.Errorf(muster.Unavailable, "too many tests wait for their files: %d", len(pending))
 	}
-	if err := writeState(path, marshalOrNull(t)); err != nil {
+	if err := writeState(path, lenient.Marshal(t)); err != nil {
 		return err
 	}
 	wake.Set(b.offersReady)
@@ -82,11 +83,11 @@ func (b *Bridge) spec(t wireTask) (*muster.Spec, error) {
 	if limit := muster.Duration(b.cfg.TaskTimeout); limit > 0 && (stage.Timeout == 0 || stage.Timeout > limit) {
 		stage.Timeout = limit
 	}
-	return &muster.Spec{Name: sanitizeName("dtf-" + t.TaskType), Labels: map[string]string{labelTask: sanitizeName(t.TaskID), labelType: t.TaskType}, Tasks: []muster.TaskSpec{stage}}, nil
+	return &muster.Spec{Name: lenient.Name("dtf-" + t.TaskType), Labels: map[string]string{labelTask: lenient.Name(t.TaskID), labelType: t.TaskType}, Tasks: []muster.TaskSpec{stage}}, nil
 }
 
 func (b *Bridge) accept(ctx context.Context, t wireTask, spec *muster.Spec) error {
-	accepted, err := b.core.Accept(ctx, bridge.Job{ID: t.TaskID, Spec: *spec, Meta: marshalOrNull(taskMeta{Type: t.TaskType, Config: t.Config})})
+	accepted, err := b.core.Accept(ctx, bridge.Job{ID: t.TaskID, Spec: *spec, Meta: lenient.Marshal(taskMeta{Type: t.TaskType, Config: t.Config})})
 	if accepted {
 		b.log.Info("task accepted", slog.String("task", t.TaskID), slog.String("type", t.TaskType))
 	}
@@ -174,7 +175,7 @@ func (b *Bridge) testDir(config json.RawMessage) string {
 	if err != nil || b.cfg.TestsDir == "" {
 		return ""
 	}
-	file, _, _ := strings.Cut(toString(c["test_file"]), "::")
+	file, _, _ := strings.Cut(lenient.String(c["test_file"]), "::")
 	if file == "" || !filepath.IsLocal(file) {
 		return ""
 	}
@@ -267,7 +268,7 @@ func (b *Bridge) nextHeartbeat() *message {
 		Healthy: &healthy,
 		Metrics: &healthMetrics{
 			Healthy: healthy, ResourceHealthy: &healthy, ConnectionHealthy: true, CPUPercent: &m.Metrics.CPUPercent, MemoryPercent: &m.Metrics.MemoryPercent,
-			CheckTime: *formatNaive(b.checkedAt),
+			CheckTime: lenient.NaiveUTC(b.checkedAt),
 		},
 		Recovery: &recovery{Auto: auto},
 	}
@@ -294,8 +295,8 @@ func (b *Bridge) metrics() *metrics {
 	}
 	m.CPUPercent = round(h.Load.CPU * 100)
 	m.MemoryPercent = round(float64(h.Load.Memory) / float64(h.Resources.Memory) * 100)
-	m.MemoryUsedGB = round(float64(h.Load.Memory) / gigabytes)
-	m.MemoryAvailableGB = round(float64(max(h.Resources.Memory-h.Load.Memory, 0)) / gigabytes)
+	m.MemoryUsedGB = lenient.InGiB(h.Load.Memory)
+	m.MemoryAvailableGB = lenient.InGiB(max(h.Resources.Memory-h.Load.Memory, 0))
 	for i := range h.Resources.GPUs {
 		g := &h.Resources.GPUs[i]
 		at := slices.IndexFunc(h.Load.GPUs, func(l muster.GPULoad) bool { return l.UUID == g.UUID })
@@ -304,7 +305,7 @@ func (b *Bridge) metrics() *metrics {
 		}
 		used := float64(*h.Load.GPUs[at].Memory)
 		m.GPU = append(m.GPU, gpuMetric{
-			Index: i, MemoryAllocatedGB: round(used / gigabytes), MemoryReservedGB: round(used / gigabytes), MemoryTotalGB: round(float64(g.Memory) / gigabytes),
+			Index: i, MemoryAllocatedGB: round(used / gigabytes), MemoryReservedGB: round(used / gigabytes), MemoryTotalGB: lenient.InGiB(g.Memory),
 			MemoryUtilization: round(used / float64(g.Memory) * 100),
 		})
 	}
@@ -380,7 +381,7 @@ func (p *reporter) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRep
 		defer b.mu.Unlock()
 		delete(b.cancelled, j.ID)
 		if len(b.cancelNotices) < maxNotices {
-			b.cancelNotices = append(b.cancelNotices, taskNotice{TaskID: j.ID, Reason: reason, Timestamp: *formatNaive(time.Now())})
+			b.cancelNotices = append(b.cancelNotices, taskNotice{TaskID: j.ID, Reason: reason, Timestamp: lenient.NaiveUTC(time.Now())})
 		}
 		return nil
 	}

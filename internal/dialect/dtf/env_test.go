@@ -17,7 +17,7 @@ const testTimeout = 2 * time.Minute
 
 // TestMain is also the worker's own program, which carries out the kinds that need nothing else.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "do" {
+	if len(os.Args) > 1 && os.Args[1] == builtin.Command {
 		os.Exit(builtin.Main(os.Args[2:]))
 	}
 	os.Exit(m.Run())

@@ -22,7 +22,7 @@ func NewTuned(tuning Tuning) (system dialect.System, hasWorker func(worker strin
 	var newest *gateway
 	system = System()
 	system.New = func(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
-		settings, err := readSettings(deps.Config.Options)
+		settings, err := readSettings(deps.Config)
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func NewTuned(tuning Tuning) (system dialect.System, hasWorker func(worker strin
 	return system, func(worker string) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return newest != nil && newest.fleet.Worker(worker) != nil
+		return newest != nil && newest.Fleet.Worker(worker) != nil
 	}
 }
 

@@ -5,14 +5,10 @@ package dtf
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
@@ -54,46 +50,25 @@ type settings struct {
 	timeout     time.Duration // for the first message of a connection, and for requests to the server
 }
 
-func readSettings(o map[string]string) (*settings, error) {
-	s := &settings{passThrough: true, grace: 45 * time.Second, batch: 1, resendAfter: 25 * time.Second, resendBeats: 2, bridgeTurn: time.Minute, timeout: 15 * time.Second}
+func readSettings(c dialect.Config) (*settings, error) {
+	o := c.ReadOptions()
+	s := &settings{
+		simulated: o.OneOf("simulated", "", "allow") == "allow", passThrough: o.OneOf("tasks", "dtf", "muster") == "dtf",
+		grace: o.Duration("grace", 45*time.Second, minGrace, 24*time.Hour), batch: o.Int("batch", 1, 1, 100),
+		resendAfter: 25 * time.Second, resendBeats: 2, bridgeTurn: time.Minute, timeout: 15 * time.Second,
+	}
 	var err error
-	if path := o["security"]; path != "" {
+	if path := c.Options["security"]; path != "" {
 		if s.security, err = readConfig(path); err != nil {
-			return nil, err
+			o.Fail("security", "%v", err)
 		}
 	}
-	if path := o["secret-file"]; path != "" {
-		secret, err := ReadSecret(path)
-		if err != nil {
-			return nil, err
-		}
-		s.signer = signer{secret}
-	}
-	switch o["simulated"] {
-	case "":
-	case "allow":
-		s.simulated = true
-	default:
-		return nil, muster.Errorf(muster.Invalid, "dtf: simulated=%s: use simulated=allow or omit it", o["simulated"])
-	}
-	switch o["tasks"] {
-	case "", "dtf":
-	case "muster":
-		s.passThrough = false
-	default:
-		return nil, muster.Errorf(muster.Invalid, "dtf: tasks=%s: use tasks=dtf or tasks=muster", o["tasks"])
-	}
-	if text := o["grace"]; text != "" {
-		if s.grace, err = time.ParseDuration(text); err != nil || s.grace < minGrace || s.grace > 24*time.Hour {
-			return nil, muster.Errorf(muster.Invalid, "dtf: grace=%s: use a duration from %v to 24h", text, minGrace)
+	if path := c.Options["secret-file"]; path != "" {
+		if s.signer.secret, err = ReadSecret(path); err != nil {
+			o.Fail("secret-file", "%v", err)
 		}
 	}
-	if text := o["batch"]; text != "" {
-		if s.batch, err = strconv.Atoi(text); err != nil || s.batch < 1 || s.batch > 100 {
-			return nil, muster.Errorf(muster.Invalid, "dtf: batch=%s: use a number from 1 to 100", text)
-		}
-	}
-	return s, nil
+	return s, o.Err()
 }
 
 // ReadSecret reads a secret from a file: a security_config.json, or a file of one line.
@@ -114,12 +89,10 @@ func ReadSecret(path string) (string, error) {
 
 // gateway is a coordinator for workers and clients of DTF.
 type gateway struct {
-	deps     dialect.Deps
-	settings *settings
-	listener *dialect.Listener
-	fleet    *fleet.Fleet
-	tokens   *tokens
+	fleet.Gateway
 
+	settings *settings
+	tokens   *tokens
 	sessions link.SessionGroup
 
 	mu            sync.Mutex
@@ -128,7 +101,7 @@ type gateway struct {
 }
 
 func newGateway(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
-	settings, err := readSettings(deps.Config.Options)
+	settings, err := readSettings(deps.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -140,20 +113,11 @@ func openGateway(ctx context.Context, deps dialect.Deps, settings *settings) (*g
 	if err != nil {
 		return nil, err
 	}
-	f, err := fleet.Open(fleet.Config{
-		Server: deps.Server, Dir: filepath.Join(deps.Dir, "fleet"), Log: deps.Log, System: "dtf",
-		SilenceTimeout: settings.grace, BusyTimeout: settings.grace, Lacks: missingFeatures(), Projects: deps.Config.Projects(),
-		Kinds: deps.Config.Kinds, Price: deps.Config.Price,
+	g := &gateway{settings: settings, tokens: tokens, workers: map[string]*remoteWorker{}, preregistered: map[string]restWorker{}}
+	g.Gateway, err = fleet.OpenGateway(ctx, deps, fleet.Config{
+		System: "dtf", SilenceTimeout: settings.grace, BusyTimeout: settings.grace, Lacks: missingFeatures(), OwnKeys: true,
 	})
-	if err != nil {
-		return nil, err
-	}
-	g := &gateway{deps: deps, settings: settings, fleet: f, tokens: tokens, workers: map[string]*remoteWorker{}, preregistered: map[string]restWorker{}}
-	deps.Config.KeyRequired = false // DTF has keys in messages and in its own header
-	if g.listener, err = dialect.Listen(ctx, deps); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return g, nil
+	return g, err
 }
 
 // missingFeatures lists the features that no DTF worker has: it gets only a type and a config.
@@ -163,19 +127,7 @@ func missingFeatures() []string {
 }
 
 // Run implements dialect.Gateway.
-func (g *gateway) Run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.fleet.Run(ctx) })
-	group.Go(func() error { return g.sessions.Run(ctx) })
-	group.Go(func() error { return g.listener.Serve(ctx, g.handler()) })
-	return group.Wait()
-}
-
-// URL implements dialect.Gateway.
-func (g *gateway) URL() string { return g.listener.URL() }
-
-// Ready implements dialect.Gateway: the gateway depends on nothing else.
-func (g *gateway) Ready() error { return nil }
+func (g *gateway) Run(ctx context.Context) error { return g.Serve(ctx, g.handler(), g.sessions.Run) }
 
 // access is the rights of a key.
 type access struct {
@@ -197,7 +149,7 @@ func (g *gateway) authorize(ctx context.Context, key string) (*access, error) {
 	if roles := g.settings.security.roles(key); roles != nil {
 		return &access{key: key, id: "security_config:" + sha256Hex(key)[:16], roles: roles}, nil
 	}
-	whoami, err := g.deps.Server.Authorize(ctx, key)
+	whoami, err := g.Deps.Server.Authorize(ctx, key)
 	if err != nil {
 		return nil, err
 	}

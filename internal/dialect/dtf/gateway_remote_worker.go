@@ -262,7 +262,7 @@ func (g *gateway) remoteWorker(id string) *remoteWorker {
 	if p == nil {
 		if len(g.workers) >= maxRemoteWorkers {
 			for other, q := range g.workers {
-				if g.fleet.Worker(other) == nil && q.isDisconnected() {
+				if g.Fleet.Worker(other) == nil && q.isDisconnected() {
 					delete(g.workers, other)
 				}
 			}

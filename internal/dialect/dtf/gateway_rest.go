@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // Labels of workers.
@@ -51,13 +52,12 @@ func requestKey(r *http.Request) string {
 }
 
 func (g *gateway) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /ws", g.socket)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		dialect.WriteJSON(w, http.StatusOK, map[string]string{"name": "Muster, as a DTF coordinator", "version": g.deps.Version, "status": "ok"})
-	})
-	mux.HandleFunc("GET /status", g.status)
-	mux.HandleFunc("GET /api/status", g.status)
+	handlers := map[string]dialect.Handler{
+		"GET /ws": g.socket, "GET /status": g.status, "GET /api/status": g.status,
+		"GET /{$}": func(w http.ResponseWriter, _ *http.Request) error {
+			return dialect.Reply(w, map[string]string{"name": "Muster, as a DTF coordinator", "version": g.Deps.Version, "status": "ok"})
+		},
+	}
 	for pattern, route := range map[string]struct {
 		roles  []string
 		handle func(w http.ResponseWriter, r *http.Request, granted *access) error
@@ -71,27 +71,22 @@ func (g *gateway) handler() http.Handler {
 		"GET /api/workers/{id}":       {[]string{roleAdmin, roleObserver, roleWorker}, g.showWorker},
 		"POST /api/workers/register":  {[]string{roleWorker}, g.registerWorker},
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		handlers[pattern] = func(w http.ResponseWriter, r *http.Request) error {
 			granted, err := g.authorizeRequest(r)
-			if err == nil {
-				defer connlimit.MarkAuthenticated(r.Context())()
-				if !granted.hasRole(route.roles...) {
-					err = muster.Errorf(muster.Forbidden, "the key has none of the roles %s", strings.Join(route.roles, ", "))
-				}
-			}
-			if err == nil {
-				r.Body = http.MaxBytesReader(w, r.Body, maxBody+1)
-				err = route.handle(w, r, granted)
-			}
 			if err != nil {
-				writeError(w, err)
+				return err
 			}
-		})
+			defer connlimit.MarkAuthenticated(r.Context())()
+			if !granted.hasRole(route.roles...) {
+				return muster.Errorf(muster.Forbidden, "the key has none of the roles %s", strings.Join(route.roles, ", "))
+			}
+			r.Body = http.MaxBytesReader(w, r.Body, maxBody+1)
+			return route.handle(w, r, granted)
+		}
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		dialect.WriteJSON(w, http.StatusNotFound, map[string]string{"error": "Not found: " + sanitizeName(r.URL.Path)})
+	return dialect.Routes(handlers, writeError, func(w http.ResponseWriter, r *http.Request) {
+		dialect.WriteJSON(w, http.StatusNotFound, map[string]string{"error": "Not found: " + lenient.Name(r.URL.Path)})
 	})
-	return mux
 }
 
 // authorizeRequest returns the rights of a request's key or token.
@@ -106,7 +101,7 @@ func (g *gateway) authorizeRequest(r *http.Request) (*access, error) {
 }
 
 // writeError answers as DTF's coordinator does.
-func writeError(w http.ResponseWriter, err error) {
+func writeError(w http.ResponseWriter, _ *http.Request, err error) {
 	text := err.Error()
 	if muster.CodeOf(err) == muster.Unauthenticated {
 		text = "Authentication required"
@@ -114,8 +109,8 @@ func writeError(w http.ResponseWriter, err error) {
 	dialect.WriteJSON(w, dialect.HTTPStatus(err), map[string]string{"error": text, "status": statusError, "message": err.Error()})
 }
 
-func (g *gateway) status(w http.ResponseWriter, _ *http.Request) {
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"status": "ok", "role": "leader", "workers": len(g.fleet.Workers())})
+func (g *gateway) status(w http.ResponseWriter, _ *http.Request) error {
+	return dialect.Reply(w, map[string]any{"status": "ok", "role": "leader", "workers": len(g.Fleet.Workers())})
 }
 
 // taskRequest is the body of POST /api/tasks.
@@ -160,8 +155,8 @@ func (g *gateway) spec(q *taskRequest) (*muster.Spec, error) {
 		return nil, err
 	}
 	s := &muster.Spec{
-		Name: sanitizeName("dtf-" + q.Type), Project: g.deps.Config.Project, Tasks: []muster.TaskSpec{stage},
-		Labels: map[string]string{labelDialect: "dtf", labelType: sanitizeName(q.Type)},
+		Name: lenient.Name("dtf-" + q.Type), Project: g.Deps.Config.Project, Tasks: []muster.TaskSpec{stage},
+		Labels: map[string]string{labelDialect: "dtf", labelType: lenient.Name(q.Type)},
 	}
 	if q.TaskID != "" {
 		s.Labels[labelTask] = q.TaskID
@@ -224,7 +219,7 @@ func (g *gateway) createTask(w http.ResponseWriter, r *http.Request, granted *ac
 	if err != nil {
 		return err
 	}
-	c, err := g.deps.Server.Client(granted.token)
+	c, err := g.Deps.Server.Client(granted.token)
 	if err != nil {
 		return err
 	}
@@ -237,10 +232,9 @@ func (g *gateway) createTask(w http.ResponseWriter, r *http.Request, granted *ac
 		return err
 	}
 	// R0 has created, R1 has success.
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{
+	return dialect.Reply(w, map[string]any{
 		"status": statusSuccess, "created": true, "task_id": wireTaskID(&j), "message": "Task created successfully", "job": j.ID,
 	})
-	return nil
 }
 
 // wireTaskID returns the id of a job for DTF clients.
@@ -248,7 +242,7 @@ func wireTaskID(j *muster.Job) string { return cmp.Or(j.Labels[labelTask], j.ID.
 
 // findJob returns the job with this id of DTF clients.
 func (g *gateway) findJob(ctx context.Context, c *client.Client, id string) (muster.Job, error) {
-	notFound := muster.Errorf(muster.NotFound, "Task not found: %s", sanitizeName(id))
+	notFound := muster.Errorf(muster.NotFound, "Task not found: %s", lenient.Name(id))
 	if checkID("task_id", id) != nil || id == "" || len(id) > muster.MaxNameSize {
 		return muster.Job{}, notFound
 	}
@@ -274,7 +268,7 @@ func (g *gateway) findJob(ctx context.Context, c *client.Client, id string) (mus
 
 // requestedJob returns the job of a request, and a client with the rights of its sender.
 func (g *gateway) requestedJob(r *http.Request, granted *access) (*client.Client, muster.Job, error) {
-	c, err := g.deps.Server.Client(granted.token)
+	c, err := g.Deps.Server.Client(granted.token)
 	if err != nil {
 		return nil, muster.Job{}, err
 	}
@@ -304,13 +298,7 @@ func formatTime(t muster.Time) *string {
 	if t == 0 {
 		return nil
 	}
-	return formatNaive(t.Std())
-}
-
-// formatNaive formats a time as DTF does: UTC without a zone.
-func formatNaive(t time.Time) *string {
-	s := t.UTC().Format("2006-01-02T15:04:05.000000")
-	return &s
+	return lenient.NonZero(lenient.NaiveUTC(t.Std()))
 }
 
 // workerIDs maps Muster's ids of workers to DTF's.
@@ -396,13 +384,12 @@ func (g *gateway) showTask(w http.ResponseWriter, r *http.Request, granted *acce
 	if err != nil {
 		return err
 	}
-	dialect.WriteJSON(w, http.StatusOK, t)
-	return nil
+	return dialect.Reply(w, t)
 }
 
 func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, granted *access) error {
 	ctx := r.Context()
-	c, err := g.deps.Server.Client(granted.token)
+	c, err := g.Deps.Server.Client(granted.token)
 	if err != nil {
 		return err
 	}
@@ -417,7 +404,7 @@ func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, granted *acc
 	}
 	wanted := map[string]string{labelDialect: "dtf"}
 	if t := q.Get("type"); t != "" {
-		wanted[labelType] = sanitizeName(t)
+		wanted[labelType] = lenient.Name(t)
 	}
 	ids, err := workerIDs(ctx, c)
 	if err != nil {
@@ -425,7 +412,7 @@ func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, granted *acc
 	}
 	list := []*taskView{}
 	scanned := 0
-	for j, err := range c.Jobs(ctx, client.JobQuery{Labels: wanted, Project: g.deps.Config.Project}) {
+	for j, err := range c.Jobs(ctx, client.JobQuery{Labels: wanted, Project: g.Deps.Config.Project}) {
 		if err != nil {
 			return err
 		}
@@ -446,8 +433,7 @@ func (g *gateway) listTasks(w http.ResponseWriter, r *http.Request, granted *acc
 		}
 		list = append(list, t)
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"tasks": list, "total": len(list)})
-	return nil
+	return dialect.Reply(w, map[string]any{"tasks": list, "total": len(list)})
 }
 
 func queryNumber(s string, fallback, limit int) (int, error) {
@@ -456,7 +442,7 @@ func queryNumber(s string, fallback, limit int) (int, error) {
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n < 0 || n > limit {
-		return 0, muster.Errorf(muster.Invalid, "%q is not a number from 0 to %d", sanitizeName(s), limit)
+		return 0, muster.Errorf(muster.Invalid, "%q is not a number from 0 to %d", lenient.Name(s), limit)
 	}
 	return n, nil
 }
@@ -469,6 +455,5 @@ func (g *gateway) cancelTask(w http.ResponseWriter, r *http.Request, granted *ac
 	if j, err = c.Cancel(r.Context(), j.ID, nil); err != nil {
 		return err
 	}
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"status": statusSuccess, "success": true, "task_id": wireTaskID(&j), "message": "Task cancelled"})
-	return nil
+	return dialect.Reply(w, map[string]any{"status": statusSuccess, "success": true, "task_id": wireTaskID(&j), "message": "Task cancelled"})
 }

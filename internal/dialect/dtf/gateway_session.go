@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -31,7 +32,7 @@ const (
 )
 
 // socket serves /ws. DTF's worker authenticates with its first message.
-func (g *gateway) socket(w http.ResponseWriter, r *http.Request) {
+func (g *gateway) socket(w http.ResponseWriter, r *http.Request) error {
 	serve := func(ctx context.Context) {
 		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // keys come in messages, not from a browser's cookies
 		if err != nil {
@@ -53,6 +54,7 @@ func (g *gateway) socket(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		dialect.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
 	}
+	return nil
 }
 
 // session is a connection of a worker.
@@ -199,7 +201,7 @@ func (s *session) handle(ctx, pushCtx context.Context, raw []byte) bool {
 	case typeTaskResult:
 		return s.handleResult(ctx, m)
 	}
-	return s.reject(ctx, "Unknown message type: "+sanitizeName(m.Type))
+	return s.reject(ctx, "Unknown message type: "+lenient.Name(m.Type))
 }
 
 // authenticate answers the first message of a connection.
@@ -250,7 +252,7 @@ func (s *session) register(ctx, pushCtx context.Context, m *message) bool {
 	registerCtx, cancel := context.WithTimeout(ctx, s.g.settings.timeout)
 	defer cancel()
 	p := s.g.remoteWorker(id)
-	if p.staysDrained(s.g.fleet.Worker(id), s.g.settings.grace) {
+	if p.staysDrained(s.g.Fleet.Worker(id), s.g.settings.grace) {
 		_ = s.write(ctx, &message{Type: typeError, Message: "Registration failed: this worker was drained; it may join again after it was disconnected for a while"})
 		return false
 	}
@@ -259,7 +261,7 @@ func (s *session) register(ctx, pushCtx context.Context, m *message) bool {
 	if p.lacksHash() {
 		facts.Kinds = remove(facts.Kinds, taskHash)
 	}
-	w, err := s.g.fleet.Register(registerCtx, facts)
+	w, err := s.g.Fleet.Register(registerCtx, facts)
 	if err != nil {
 		_ = s.write(ctx, &message{Type: typeError, Message: "Registration failed: " + err.Error()})
 		return false
@@ -322,7 +324,7 @@ func (s *session) heartbeat(ctx context.Context, m *message) bool {
 		s.applyProgress(m.Task)
 	}
 	if c := m.Cancelled; c != nil {
-		_ = s.g.fleet.ReportLate(c.TaskID) // the task is not an orphan any more
+		_ = s.g.Fleet.ReportLate(c.TaskID) // the task is not an orphan any more
 		p.forgetTask(c.TaskID)
 	}
 	if p.recordHeartbeat(now, task, s.g.settings.bridgeTurn) {
@@ -368,7 +370,7 @@ func (s *session) applyProgress(ts *taskStatus) {
 
 // task returns the task with an id if it is this worker's, otherwise nil.
 func (s *session) task(id string) *fleet.Task {
-	t := s.g.fleet.Task(id)
+	t := s.g.Fleet.Task(id)
 	if t == nil || t.Worker().ID() != s.worker.id {
 		return nil
 	}
@@ -389,11 +391,11 @@ func (s *session) handleResult(ctx context.Context, m *message) bool {
 		err := s.finish(finishCtx, t, m)
 		cancel()
 		if err != nil && !isTaskDone(err) {
-			s.g.deps.Log.Warn("cannot store a result", slog.String("worker", s.worker.id), slog.String("task", m.TaskID), slog.Any("why", err))
+			s.g.Deps.Log.Warn("cannot store a result", slog.String("worker", s.worker.id), slog.String("task", m.TaskID), slog.Any("why", err))
 			answer = &message{Type: typeError, TaskID: m.TaskID, Message: "The result cannot be stored now: " + err.Error()}
 		}
 	} else if w := s.worker.fleetWorker(); w.Err() == nil {
-		_ = s.g.fleet.ReportLate(m.TaskID) // the task is not an orphan any more
+		_ = s.g.Fleet.ReportLate(m.TaskID) // the task is not an orphan any more
 	}
 	if answer.Type == typeResultResponse {
 		s.worker.markReported(m.TaskID)
@@ -452,8 +454,8 @@ func (s *session) disableHash(ctx context.Context) {
 	facts := p.worker.Facts()
 	p.mu.Unlock()
 	facts.Kinds = remove(facts.Kinds, taskHash)
-	if _, err := s.g.fleet.Register(ctx, facts); err != nil {
-		s.g.deps.Log.Warn("cannot update a worker", slog.String("worker", p.id), slog.Any("why", err))
+	if _, err := s.g.Fleet.Register(ctx, facts); err != nil {
+		s.g.Deps.Log.Warn("cannot update a worker", slog.String("worker", p.id), slog.Any("why", err))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // Bounds of capabilities.
@@ -34,7 +35,7 @@ func (g *gateway) workerFacts(id, hostname string, c *capabilities, r *access) f
 	}
 	f := fleet.Facts{
 		ID: id, Name: firstName(hostname, c.Hostname, id), Version: "dtf", Tags: workerTags(c), Key: r.id,
-		Kinds: []string{kindForeign, taskHash}, Labels: map[string]string{labelHost: sanitizeName(firstName(hostname, c.Hostname, id)), labelWorker: id},
+		Kinds: []string{kindForeign, taskHash}, Labels: map[string]string{labelHost: firstName(hostname, c.Hostname, id), labelWorker: id},
 		Resources: toResources(id, c),
 	}
 	f.Resources.MaxTasks = g.settings.batch
@@ -44,7 +45,7 @@ func (g *gateway) workerFacts(id, hostname string, c *capabilities, r *access) f
 	}
 	f.Lacks = []string{muster.FeatureCancel}
 	if m := c.Muster; m != nil {
-		f.Version = sanitizeName("muster " + m.Version)
+		f.Version = lenient.Name("muster " + m.Version)
 		if m.Cancel {
 			f.Lacks = nil
 		}
@@ -63,29 +64,15 @@ func (g *gateway) workerFacts(id, hostname string, c *capabilities, r *access) f
 
 func firstName(names ...string) string {
 	for _, n := range names {
-		if n = strings.TrimSpace(n); n != "" {
-			return sanitizeName(n)
+		if n = lenient.Name(n); n != "" {
+			return n
 		}
 	}
 	return "dtf-worker"
 }
 
-// sanitizeName returns a name of at most muster.MaxNameSize bytes without control characters.
-func sanitizeName(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, ""))
-	for len(s) > muster.MaxNameSize {
-		s = strings.ToValidUTF8(s[:len(s)-1], "")
-	}
-	return s
-}
-
 // sanitizeTag returns a tag without spaces.
-func sanitizeTag(s string) string { return sanitizeName(strings.Join(strings.Fields(s), "-")) }
+func sanitizeTag(s string) string { return lenient.Name(strings.Join(strings.Fields(s), "-")) }
 
 func workerTags(c *capabilities) []string {
 	var tags []string
@@ -118,12 +105,7 @@ func workerTags(c *capabilities) []string {
 
 func computeTag(v float64) string { return fmt.Sprintf("cuda-compute-%.1f", v) }
 
-func gbToSize(gb float64) muster.Size {
-	if !(gb > 0) {
-		return 0
-	}
-	return muster.Size(math.Min(gb, maxGB) * gigabytes)
-}
+func gbToSize(gb float64) muster.Size { return lenient.GiB(min(gb, maxGB)) }
 
 func toResources(id string, c *capabilities) muster.Resources {
 	r := muster.Resources{CPUs: 1, Memory: 1 << 30, Disk: 1 << 40}
@@ -191,7 +173,7 @@ func (g *gateway) summarize(w *fleet.Worker, now time.Time) summary {
 	f := w.Facts()
 	s := summary{ID: w.ID(), Hostname: cmp.Or(f.Labels[labelHost], f.Name), Status: "active", Capabilities: capsSummary(f.Resources, f.Tags)}
 	if seen := w.LastSeen(); !seen.IsZero() {
-		s.LastHeartbeat = formatNaive(seen)
+		s.LastHeartbeat = lenient.NonZero(lenient.NaiveUTC(seen))
 	}
 	switch {
 	case w.Err() != nil || now.Sub(w.LastSeen()) > g.settings.grace:
@@ -213,7 +195,7 @@ func capsSummary(r muster.Resources, hardware []string) map[string]any {
 
 func (g *gateway) summaries(now time.Time) []summary {
 	list := []summary{}
-	for _, w := range g.fleet.Workers() {
+	for _, w := range g.Fleet.Workers() {
 		list = append(list, g.summarize(w, now))
 	}
 	g.mu.Lock()
@@ -228,18 +210,16 @@ func (g *gateway) summaries(now time.Time) []summary {
 }
 
 func (g *gateway) listWorkers(w http.ResponseWriter, _ *http.Request, _ *access) error {
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{"workers": g.summaries(time.Now())})
-	return nil
+	return dialect.Reply(w, map[string]any{"workers": g.summaries(time.Now())})
 }
 
 func (g *gateway) showWorker(w http.ResponseWriter, r *http.Request, _ *access) error {
 	for _, s := range g.summaries(time.Now()) {
 		if s.ID == r.PathValue("id") {
-			dialect.WriteJSON(w, http.StatusOK, s)
-			return nil
+			return dialect.Reply(w, s)
 		}
 	}
-	return muster.Errorf(muster.NotFound, "Worker not found: %s", sanitizeName(r.PathValue("id")))
+	return muster.Errorf(muster.NotFound, "Worker not found: %s", lenient.Name(r.PathValue("id")))
 }
 
 // registerWorker registers a worker before it connects: with hostname and capabilities (R0, R1), or with host and port (HEAD).
@@ -274,10 +254,9 @@ func (g *gateway) registerWorker(w http.ResponseWriter, r *http.Request, _ *acce
 		}
 		delete(g.preregistered, oldest)
 	}
-	g.preregistered[q.WorkerID] = restWorker{hostname: sanitizeName(hostname), at: time.Now(), caps: q.Capabilities}
+	g.preregistered[q.WorkerID] = restWorker{hostname: lenient.Name(hostname), at: time.Now(), caps: q.Capabilities}
 	g.mu.Unlock()
-	dialect.WriteJSON(w, http.StatusOK, map[string]any{
+	return dialect.Reply(w, map[string]any{
 		"success": true, "registered": true, "status": statusSuccess, "worker_id": q.WorkerID, "message": "Worker registered: connect to /ws",
 	})
-	return nil
 }

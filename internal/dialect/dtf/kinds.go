@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/kind"
 )
 
@@ -21,14 +22,13 @@ var mappedTypes = []string{taskBenchmark, taskTest, taskCustom, taskHash}
 
 // object decodes a JSON object; null and nothing are empty ones.
 func object(raw json.RawMessage) (map[string]json.RawMessage, error) {
-	m := map[string]json.RawMessage{}
-	if len(raw) == 0 || string(raw) == "null" {
+	if !lenient.HasValue(raw) {
+		return map[string]json.RawMessage{}, nil
+	}
+	if m := lenient.Object(raw); m != nil {
 		return m, nil
 	}
-	if err := json.Unmarshal(raw, &m); err != nil || m == nil {
-		return nil, muster.Errorf(muster.Invalid, "config is not a JSON object")
-	}
-	return m, nil
+	return nil, muster.Errorf(muster.Invalid, "config is not a JSON object")
 }
 
 // inputFields returns the fields of the input of each mapped kind.
@@ -202,13 +202,13 @@ func toDTF(taskType string, config, result json.RawMessage) json.RawMessage {
 			return result
 		}
 		copyField(out, in, "test_file")
-		setField(out, "success", r.Failed == 0 && r.Errors == 0)
-		setField(out, "test_count", r.Total)
-		setField(out, "duration_seconds", r.Duration)
+		out["success"] = lenient.Marshal(r.Failed == 0 && r.Errors == 0)
+		out["test_count"] = lenient.Marshal(r.Total)
+		out["duration_seconds"] = lenient.Marshal(r.Duration)
 	case taskCustom:
 		copyField(out, in, "name")
-		setField(out, "success", true)
-		setDefault(out, "output", strconv.Quote("Custom task "+toString(in["name"])+" was done"))
+		out["success"] = lenient.Marshal(true)
+		setDefault(out, "output", strconv.Quote("Custom task "+lenient.String(in["name"])+" was done"))
 	}
 	b, err := json.Marshal(out)
 	if err != nil {
@@ -221,18 +221,6 @@ func copyField(to, from map[string]json.RawMessage, name string) {
 	if v, has := from[name]; has {
 		to[name] = v
 	}
-}
-
-func setField(to map[string]json.RawMessage, name string, v any) {
-	if raw, err := json.Marshal(v); err == nil {
-		to[name] = raw
-	}
-}
-
-func toString(raw json.RawMessage) string {
-	var s string
-	_ = json.Unmarshal(raw, &s)
-	return s
 }
 
 // batchSizes converts the runs of a benchmark to the batch_sizes of a DTF result.

@@ -7,15 +7,16 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect"
 )
 
 func TestOptionsAreRead(t *testing.T) {
 	for option, value := range map[string]string{"simulated": "yes", "tasks": "all", "grace": "5s", "batch": "0", "security": "/nowhere", "secret-file": "/nowhere"} {
-		if _, err := readSettings(map[string]string{option: value}); muster.CodeOf(err) != muster.Invalid {
+		if _, err := readSettings(dialect.Config{Options: map[string]string{option: value}}); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%s=%s: %v", option, value, err)
 		}
 	}
-	s, err := readSettings(map[string]string{"simulated": "allow", "tasks": "muster", "grace": "1m", "batch": "8"})
+	s, err := readSettings(dialect.Config{Options: map[string]string{"simulated": "allow", "tasks": "muster", "grace": "1m", "batch": "8"}})
 	if err != nil || !s.simulated || s.passThrough || s.grace != time.Minute || s.batch != 8 {
 		t.Errorf("%+v, %v", s, err)
 	}

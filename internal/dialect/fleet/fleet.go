@@ -35,6 +35,7 @@ type Config struct {
 	Kinds          []string      // of accepted tasks; nil means all. See dialect.Config.Kinds
 	Price          float64       // per hour, of workers without a price
 	MaxWorkers     int           // 0 means 1000
+	OwnKeys        bool          // the gateway also accepts other keys than Muster's: it checks key=required itself
 }
 
 // Facts describes a worker.

@@ -163,7 +163,7 @@ func FuzzExpand(f *testing.F) {
 				t.Fatalf("a task is %s", EncodeString(s.Doc))
 			}
 			ResourceRequest(s.Doc.Spec)
-			if stage, err := ToMuster(s.Doc); err == nil && !json.Valid(stage.Input) {
+			if stage, err := ToMuster(s.Doc, ""); err == nil && !json.Valid(stage.Input) {
 				t.Fatalf("the input is %s", stage.Input)
 			}
 		}

@@ -26,10 +26,10 @@ const (
 // A field of a document without an equivalent is named in the error; such a task needs a worker of MLOC. rag and agent have
 // other meanings on both sides.
 
-// ToMusterWithBase returns the stage of a Muster job that does what the document says, for any worker of Muster: kind, input and
+// ToMuster returns the stage of a Muster job that does what the document says, for any worker of Muster: kind, input and
 // resources. It fails with InvalidSpec if Muster's kinds cannot do it, with the reason. loads are addresses in front of
 // results of this or another host, for checkpoint.load without a url; "" if there is none.
-func ToMusterWithBase(d Document, loads string) (muster.TaskSpec, error) {
+func ToMuster(d Document, loads string) (muster.TaskSpec, error) {
 	t := muster.TaskSpec{Kind: TaskType(d), Resources: ResourceRequest(d.Spec)}
 	var input Object
 	var err error
@@ -57,23 +57,34 @@ func Unsupported(format string, args ...any) error {
 
 // Escape writes texts so that Muster takes ${…} in them literally.
 func Escape(v any) any {
+	v, _ = MapTexts(v, func(s string) (any, error) { return escapeText(s), nil }) // it never fails
+	return v
+}
+
+// MapTexts returns a value in which f has replaced each text. The value itself is not changed.
+func MapTexts(v any, f func(string) (any, error)) (any, error) {
+	var err error
 	switch v := v.(type) {
 	case Object:
 		out := make(Object, len(v))
 		for k, below := range v {
-			out[k] = Escape(below)
+			if out[k], err = MapTexts(below, f); err != nil {
+				return nil, err
+			}
 		}
-		return out
+		return out, nil
 	case []any:
 		out := make([]any, len(v))
 		for i, below := range v {
-			out[i] = Escape(below)
+			if out[i], err = MapTexts(below, f); err != nil {
+				return nil, err
+			}
 		}
-		return out
+		return out, nil
 	case string:
-		return escapeText(v)
+		return f(v)
 	default:
-		return v
+		return v, nil
 	}
 }
 
@@ -137,9 +148,14 @@ func IsEmpty(v any) bool {
 // are what the host adds.
 var commonFields = []string{"taskType", "resources", "output", "dependsOn", "parallel", "_upstreamResults", "enforce_cpu", "stages", "graph", "configName"}
 
+// CheckSpecFields fails if a spec has other fields than these and those that say how any task is run.
+func CheckSpecFields(spec Object, fields ...string) error {
+	return CheckFields(spec, "spec", append(fields, commonFields...)...)
+}
+
 // inferenceInput maps taskType inference.
 func inferenceInput(s Object) (Object, error) {
-	if err := CheckFields(s, "spec", append([]string{"model", "data", "inference"}, commonFields...)...); err != nil {
+	if err := CheckSpecFields(s, "model", "data", "inference"); err != nil {
 		return nil, err
 	}
 	model, sampling, data := Lookup(s, "model"), Lookup(s, "inference"), Lookup(s, "data")
@@ -220,7 +236,7 @@ func Float(v any) float64 {
 
 // trainingInput maps sft, lora_sft, ppo and dpo, whose inputs Muster's kinds have under the same names.
 func trainingInput(s Object, loads string) (Object, error) {
-	if err := CheckFields(s, "spec", append([]string{"model", "data", "training", "lora", "checkpoint", "ppo", "dpo"}, commonFields...)...); err != nil {
+	if err := CheckSpecFields(s, "model", "data", "training", "lora", "checkpoint", "ppo", "dpo"); err != nil {
 		return nil, err
 	}
 	in := Object{}

@@ -34,7 +34,7 @@ func TestKindsOfMuster(t *testing.T) {
 		`{taskType: inference, model: {source: {identifier: m}}, data: {items: [a]}, postprocess: {jsonl_export: {path: x}}}`:               "spec.postprocess",
 		`{taskType: sft, model: {source: {identifier: m}}, data: {dataset_name: d}, checkpoint: {load: {type: local, path: /mnt/weights}}}`: "is a folder of the machine",
 	} {
-		stage, err := ToMusterWithBase(documentOf(t, spec), "http://h/")
+		stage, err := ToMuster(documentOf(t, spec), "http://h/")
 		if err != nil {
 			if muster.CodeOf(err) != muster.InvalidSpec || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v", spec, err)

@@ -27,7 +27,7 @@ type Upstream struct {
 // spec itself is not changed. The error is errPending, or a *muster.Error of code InvalidSpec with which the task fails.
 func Resolve(s Object, stages map[string]Upstream) (Object, error) {
 	r := resolver{stages: stages, remaining: maxResolved}
-	v, err := r.value(s)
+	v, err := MapTexts(s, r.text)
 	if err != nil {
 		return nil, err
 	}
@@ -60,34 +60,7 @@ func (r *resolver) tooLarge() error {
 	return muster.Errorf(muster.InvalidSpec, "the results of earlier stages that this one refers to are larger than %d bytes: pass them as files", maxResolved)
 }
 
-func (r *resolver) value(v any) (any, error) {
-	switch v := v.(type) {
-	case Object:
-		out := make(Object, len(v))
-		for k, below := range v {
-			var err error
-			if out[k], err = r.value(below); err != nil {
-				return nil, err
-			}
-		}
-		return out, nil
-	case []any:
-		out := make([]any, len(v))
-		for i, below := range v {
-			var err error
-			if out[i], err = r.value(below); err != nil {
-				return nil, err
-			}
-		}
-		return out, nil
-	case string:
-		return r.text(v)
-	default:
-		return v, nil
-	}
-}
-
-// Text replaces the references in one text.
+// text replaces the references in one text.
 func (r *resolver) text(s string) (any, error) {
 	if body, ok := singleReference(s); ok {
 		return r.lookup(body)

@@ -81,6 +81,9 @@ type Document struct {
 	Spec       Object `json:"spec"`
 }
 
+// TaskType returns spec.taskType of a task, "" if there is none.
+func TaskType(d Document) string { return Text(d.Spec["taskType"]) }
+
 // Child is a task that was merged into another one: the worker answers it beside its parent.
 type Child struct {
 	TaskID   string `json:"task_id"`
@@ -171,8 +174,8 @@ type WorkerHash struct {
 	CacheUpdated  string
 }
 
-// fields returns what a worker writes when it registers.
-func (h WorkerHash) fields() map[string]string {
+// Fields returns the hash that a worker writes when it registers.
+func (h WorkerHash) Fields() map[string]string {
 	return map[string]string{
 		"worker_id": h.WorkerID, "status": h.Status, "started_at": h.StartedAt, "last_seen": h.LastSeen,
 		"pid": strconv.Itoa(h.PID), "env_json": EncodeString(NonNilObject(h.Env)), "hardware_json": EncodeString(h.Hardware),
@@ -261,9 +264,6 @@ type Record struct {
 
 // FormatTime writes a time as both sides do: RFC 3339 with microseconds and +00:00.
 func FormatTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000+00:00") }
-
-// UnixSeconds writes a time as seconds of the epoch.
-func UnixSeconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
 // Decode reads one JSON value of at most max bytes and maxDepth levels. Numbers in what is decoded into any stay
 // as they are written.

@@ -34,7 +34,7 @@ func TestHashes(t *testing.T) {
 	t.Parallel()
 	h := WorkerHash{WorkerID: "w", Status: StatusIdle, StartedAt: "a", LastSeen: "b", PID: 7, Tags: []string{"x"}, CostPerHour: 1}
 	h.Hardware.GPU.GPUs = []GPUDevice{{Name: "NVIDIA H200", UUID: "GPU-1", Memory: 1 << 37}}
-	fields := HashFields(h)
+	fields := h.Fields()
 	if fields["cost_per_hour"] != "1.0" || fields["env_json"] != "{}" || fields["pid"] != "7" {
 		t.Errorf("%v", fields)
 	}

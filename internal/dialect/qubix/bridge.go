@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"math"
 	"net"
@@ -23,7 +22,9 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // The defaults and intervals of QUBIX's worker.
@@ -69,8 +70,9 @@ type Bridge struct {
 	log     *slog.Logger
 	id      string
 
+	declined *dialect.Recent[bool] // jobs that Muster cannot run and that are reported
+
 	mu              sync.Mutex
-	declined        map[string]bool // jobs that Muster cannot run and that are reported
 	lastReports     map[string]*lastReport
 	registeredFacts json.RawMessage // of the last registration; used by serve only
 }
@@ -104,12 +106,12 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	if err := os.MkdirAll(cfg.Core.Dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's directory: %w", err)
 	}
-	b := &Bridge{cfg: cfg, backend: r, declined: map[string]bool{}, lastReports: map[string]*lastReport{}}
+	b := &Bridge{cfg: cfg, backend: r, declined: dialect.NewRecent[bool](maxEnded), lastReports: map[string]*lastReport{}}
 	if b.id, err = cfg.providerID(); err != nil {
 		return nil, err
 	}
 	if b.cfg.Name == "" {
-		b.cfg.Name = "Provider-" + sanitize(b.id, 8)
+		b.cfg.Name = "Provider-" + lenient.Text(b.id, 8)
 	}
 	b.log = cfg.Core.Log.With(slog.String("backend", r.Origin()), slog.String("provider", b.id))
 	core := cfg.Core
@@ -198,13 +200,16 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 				return nil
 			case err == nil && a.Status == http.StatusOK:
 				failures = 0
-				b.acceptOffered(ctx, acceptCtx, parseJobs(jsonObject(a.Body)["pendingJobs"]))
+				b.acceptOffered(ctx, acceptCtx, parseJobs(lenient.Object(a.Body)["pendingJobs"]))
 			case err == nil && a.Status == http.StatusNotFound:
 				b.log.Info("provider unknown to the backend, registering again")
 				failures = maxHeartbeatFailures
 			default:
 				failures++
-				b.log.Warn("heartbeat failed", slog.Any("why", errors.Join(err, a.asError("heartbeat"))))
+				if err == nil {
+					err = a.Err("the heartbeat")
+				}
+				b.log.Warn("heartbeat failed", slog.Any("why", err))
 				wait = max(wait, a.RetryAfter)
 			}
 			if failures >= maxHeartbeatFailures {
@@ -248,7 +253,7 @@ func (b *Bridge) registerLoop(ctx context.Context) error {
 		}
 		wait := b.scaled(registerInterval)
 		if err == nil {
-			var a response
+			var a *bridge.Response
 			a, err = b.register(ctx, &capacity)
 			if err == nil {
 				b.log.Info("registered with the QUBIX backend")
@@ -275,7 +280,7 @@ func (b *Bridge) registerLoop(ctx context.Context) error {
 }
 
 // register registers once. If the backend answers 301, as the TS backend does to its own worker, it uses quick-register.
-func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (response, error) {
+func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (*bridge.Response, error) {
 	r := b.description(c)
 	b.registeredFacts = b.stableDescription(c)
 	a, err := b.call(ctx, http.MethodPost, "/api/providers/register", r, callTimeout)
@@ -283,7 +288,7 @@ func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (response, er
 		return a, err
 	}
 	if a.Status != http.StatusMovedPermanently {
-		return a, a.asError("registration")
+		return a, a.Err("the registration")
 	}
 	if b.cfg.Address == "" {
 		return a, muster.Errorf(muster.Invalid, "the QUBIX backend at %s redirects registrations (HTTP 301): it requires a user's address. "+
@@ -302,7 +307,7 @@ func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (response, er
 		return a, muster.Errorf(muster.NotFound, "the QUBIX backend at %s refused quick-register (HTTP %d): it has no user with the address %s. Create one (POST /api/auth/register) and start again with its qubicAddress as --address",
 			b.backend.Origin(), a.Status, b.cfg.Address)
 	}
-	return a, a.asError("quick registration")
+	return a, a.Err("the quick registration")
 }
 
 // updateRegistration registers again if the workers have changed.
@@ -322,7 +327,7 @@ func (b *Bridge) updateRegistration(ctx context.Context, c *bridge.Capacity) {
 func (b *Bridge) stableDescription(c *bridge.Capacity) json.RawMessage {
 	r := b.description(c)
 	r.Specs.RAMAvailable, r.Specs.StorageTotal, r.Specs.StorageFree = 0, 0, 0
-	return mustMarshal(r)
+	return lenient.Marshal(r)
 }
 
 // description describes all workers as one machine.
@@ -332,14 +337,14 @@ func (b *Bridge) description(c *bridge.Capacity) registration {
 		host = h
 	}
 	s := specs{
-		WorkerID: b.id, Hostname: host, OS: runtime.GOOS, CPUModel: runtime.GOARCH, CPUCores: c.Resources.CPUs, RAMTotal: gib(c.Resources.Memory), RAMAvailable: gib(c.Free.Memory),
-		StorageTotal: gib(c.Resources.Disk), StorageFree: gib(c.Free.Disk), Software: "muster/" + orDefault(b.cfg.Version, "dev"), Kinds: c.Kinds,
+		WorkerID: b.id, Hostname: host, OS: runtime.GOOS, CPUModel: runtime.GOARCH, CPUCores: c.Resources.CPUs, RAMTotal: lenient.InGiB(c.Resources.Memory), RAMAvailable: lenient.InGiB(c.Free.Memory),
+		StorageTotal: lenient.InGiB(c.Resources.Disk), StorageFree: lenient.InGiB(c.Free.Disk), Software: "muster/" + orDefault(b.cfg.Version, "dev"), Kinds: c.Kinds,
 		Slots: c.Resources.Slots,
 	}
 	if len(c.Resources.GPUs) > 0 {
 		s.GPUAvailable, s.GPUModel = true, c.Resources.GPUs[0].Name
 		for _, g := range c.Resources.GPUs {
-			s.GPUVRAM = max(s.GPUVRAM, gib(g.Memory))
+			s.GPUVRAM = max(s.GPUVRAM, lenient.InGiB(g.Memory))
 		}
 	}
 	address := orDefault(b.cfg.Address, "QUBIC_"+strings.ToUpper(b.id))
@@ -348,17 +353,15 @@ func (b *Bridge) description(c *bridge.Capacity) registration {
 	}
 }
 
-func gib(s muster.Size) float64 { return math.Round(float64(s)/(1<<30)*100) / 100 }
-
 // sendHeartbeat sends one heartbeat.
-func (b *Bridge) sendHeartbeat(ctx context.Context) (response, error) {
-	h := heartbeat{WorkerID: b.id, Status: "online", Usage: usage{Timestamp: formatNaive(time.Now())}}
+func (b *Bridge) sendHeartbeat(ctx context.Context) (*bridge.Response, error) {
+	h := heartbeat{WorkerID: b.id, Status: "online", Usage: usage{Timestamp: lenient.NaiveUTC(time.Now())}}
 	if jobs := b.core.Jobs(); len(jobs) > 0 {
 		h.CurrentJob = &jobs[0].ID
 	}
 	c, err := b.core.Capacity(ctx)
 	if err != nil {
-		return response{}, err
+		return &bridge.Response{}, err
 	}
 	if b.freeSlots(&c) <= 0 {
 		h.Status = "busy"
@@ -432,13 +435,13 @@ func (b *Bridge) acceptOffered(ctx, acceptCtx context.Context, offered []job) {
 			b.decline(ctx, j, err)
 			continue
 		}
-		accepted, err := b.core.Accept(ctx, bridge.Job{ID: j.ID, Spec: spec, Meta: mustMarshal(map[string]string{"type": j.kind()})})
+		accepted, err := b.core.Accept(ctx, bridge.Job{ID: j.ID, Spec: spec, Meta: lenient.Marshal(map[string]string{"type": j.kind()})})
 		switch {
 		case err != nil:
-			b.log.Warn("cannot accept a job", slog.String("job", sanitize(j.ID, maxText)), slog.Any("why", err))
+			b.log.Warn("cannot accept a job", slog.String("job", lenient.Text(j.ID, maxText)), slog.Any("why", err))
 		case accepted:
 			free--
-			b.log.Info("job accepted", slog.String("job", sanitize(j.ID, maxText)), slog.String("type", j.kind()))
+			b.log.Info("job accepted", slog.String("job", lenient.Text(j.ID, maxText)), slog.String("type", j.kind()))
 		}
 	}
 }
@@ -449,7 +452,7 @@ func (b *Bridge) jobSpec(j *job) (muster.Spec, error) {
 		return muster.Spec{}, muster.Errorf(muster.Invalid, "the job's id has %d bytes", len(j.ID))
 	}
 	var t muster.TaskSpec
-	if hasValue(j.Muster) { // from Muster's gateway
+	if lenient.HasValue(j.Muster) { // from Muster's gateway
 		if err := json.Unmarshal(j.Muster, &t); err != nil {
 			return muster.Spec{}, muster.Errorf(muster.Invalid, "cannot decode the job's stage: %w", err)
 		}
@@ -460,35 +463,27 @@ func (b *Bridge) jobSpec(j *job) (muster.Spec, error) {
 			return muster.Spec{}, err
 		}
 	}
-	return muster.Spec{Name: orDefault(sanitize("qubix "+j.kind(), maxText), "qubix"), Labels: map[string]string{"qubix.job": sanitize(j.ID, maxText)}, Tasks: []muster.TaskSpec{t}}, nil
+	return muster.Spec{Name: orDefault(lenient.Text("qubix "+j.kind(), maxText), "qubix"), Labels: map[string]string{"qubix.job": lenient.Text(j.ID, maxText)}, Tasks: []muster.TaskSpec{t}}, nil
 }
 
 // decline reports a job that Muster cannot run as failed, once.
 func (b *Bridge) decline(ctx context.Context, j *job, reason error) {
-	b.mu.Lock()
-	reported := b.declined[j.ID]
-	b.mu.Unlock()
-	if reported {
+	if _, reported := b.declined.Get(j.ID); reported {
 		return
 	}
 	message := reason.Error()
 	c := completion{
-		WorkerID: b.id, WorkerIDSnake: b.id, Status: reportFailed, Error: &message, Result: mustMarshal(map[string]string{"error": message, "errorDetails": message}),
-		Metrics: json.RawMessage("{}"), Timestamp: formatNaive(time.Now()),
+		WorkerID: b.id, WorkerIDSnake: b.id, Status: reportFailed, Error: &message, Result: lenient.Marshal(map[string]string{"error": message, "errorDetails": message}),
+		Metrics: json.RawMessage("{}"), Timestamp: lenient.NaiveUTC(time.Now()),
 	}
 	a, err := b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(j.ID)+"/complete", c, callTimeout)
 	if err == nil && a.Status >= 500 || a.Status == http.StatusTooManyRequests {
-		err = a.asError("report")
+		err = a.Err("the report")
 	}
-	b.log.Warn("job declined", slog.String("job", sanitize(j.ID, maxText)), slog.Any("why", reason))
+	b.log.Warn("job declined", slog.String("job", lenient.Text(j.ID, maxText)), slog.Any("why", reason))
 	if err != nil {
-		b.log.Warn("cannot report a declined job, retrying when it is offered again", slog.String("job", sanitize(j.ID, maxText)), slog.Any("error", err))
+		b.log.Warn("cannot report a declined job, retrying when it is offered again", slog.String("job", lenient.Text(j.ID, maxText)), slog.Any("error", err))
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.declined) >= maxEnded {
-		clear(b.declined)
-	}
-	b.declined[j.ID] = true
+	b.declined.Set(j.ID, true)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // The labels of a job that a QUBIX client created, for fields of the protocol that Muster does not have.
@@ -124,7 +125,7 @@ func (g *Gateway) toWireJob(m muster.Job, t *muster.Task) job {
 
 // providerID returns the id with which a worker registered here, or Muster's id of another worker.
 func (g *Gateway) providerID(w *muster.Worker) string {
-	for _, fw := range g.fleet.Workers() {
+	for _, fw := range g.Fleet.Workers() {
 		if fw.Facts().Name == w.Name && w.Labels["dialect"] == Name {
 			return fw.ID()
 		}
@@ -166,14 +167,14 @@ func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(
 		return err
 	}
 	answer["success"] = true
-	return reply(w, answer)
+	return dialect.Reply(w, answer)
 }
 
 // job serves GET /api/jobs/{job}: the fields of the job, and the job as an object in the field job.
 func (g *Gateway) job(w http.ResponseWriter, r *http.Request) error {
 	return g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
 		var fields map[string]any
-		if err := json.Unmarshal(mustMarshal(row), &fields); err != nil {
+		if err := json.Unmarshal(lenient.Marshal(row), &fields); err != nil {
 			return nil, err
 		}
 		fields["job"] = row
@@ -313,8 +314,8 @@ func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) error {
 // userJobs serves GET /api/jobs/user/{address}: a list, newest first.
 func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address string) error {
 	list := []job{}
-	if address = sanitize(address, maxText); address == "" {
-		return reply(w, list)
+	if address = lenient.Text(address, maxText); address == "" {
+		return dialect.Reply(w, list)
 	}
 	api, err := g.client(r.Context())
 	if err != nil {
@@ -338,7 +339,7 @@ func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address strin
 			break
 		}
 	}
-	return reply(w, list)
+	return dialect.Reply(w, list)
 }
 
 // wireJobStatus converts the state of a job.
@@ -397,7 +398,7 @@ type account struct {
 func (g *Gateway) account(c *credentials) (account, string, error) {
 	email := strings.ToLower(strings.TrimSpace(c.Email))
 	switch name, host, ok := strings.Cut(email, "@"); {
-	case !ok || name == "" || host == "" || len(email) > 254 || sanitize(email, 254) != email:
+	case !ok || name == "" || host == "" || len(email) > 254 || lenient.Text(email, 254) != email:
 		return account{}, "", muster.Errorf(muster.Invalid, "email is not an e-mail address")
 	case c.Password == "" || len(c.Password) > 1024:
 		return account{}, "", muster.Errorf(muster.Invalid, "password is missing, or has more than 1024 bytes")
@@ -408,10 +409,10 @@ func (g *Gateway) account(c *credentials) (account, string, error) {
 		return h.Sum(nil)
 	}
 	name, _, _ := strings.Cut(email, "@")
-	name = sanitize(orDefault(c.Username, name), maxText)
+	name = lenient.Text(orDefault(c.Username, name), maxText)
 	role := "USER"
-	if sanitize(c.Role, 20) != "" {
-		role = sanitize(c.Role, 20)
+	if lenient.Text(c.Role, 20) != "" {
+		role = lenient.Text(c.Role, 20)
 	}
 	return account{
 		ID: hex.EncodeToString(digest("id")[:12]), Name: name, Username: name, Email: email, Role: role,
@@ -429,7 +430,7 @@ func qubicAddress(b []byte) string {
 }
 
 // signUp serves POST /api/auth/register and /login. Each password is an account of its own.
-func (g *Gateway) signUp(status int) handler {
+func (g *Gateway) signUp(status int) dialect.Handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var c credentials
 		if err := dialect.Decode(r, maxSmallBody, &c); err != nil {
@@ -454,5 +455,5 @@ func (g *Gateway) user(w http.ResponseWriter, r *http.Request) error {
 		return muster.Errorf(muster.NotFound, "User not found")
 	}
 	user := account{ID: address, Name: address[:8], Username: address[:8], Role: "USER", QubicAddress: address}
-	return reply(w, map[string]any{"success": true, "user": user})
+	return dialect.Reply(w, map[string]any{"success": true, "user": user})
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/kind"
 )
 
 // toJob checks a request and converts it to a job. Its errors are those of QUBIX's backend.
 func (c *createRequest) toJob() (*job, error) {
-	if c.ComputeNeeded == nil || validOrZero(*c.ComputeNeeded, 1e9) <= 0 {
+	if c.ComputeNeeded == nil || lenient.Within(*c.ComputeNeeded, 1e9) <= 0 {
 		return nil, muster.Errorf(muster.Invalid, "computeNeeded is missing: it must be a number over 0, of hours of one provider")
 	}
 	if strings.TrimSpace(c.ModelType) == "" && (c.JobType == nil || *c.JobType == "") {
@@ -36,16 +37,16 @@ func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, 
 	if err != nil {
 		return nil, err
 	}
-	if len(g.deps.Config.Kinds) > 0 && !slices.Contains(g.deps.Config.Kinds, t.Kind) {
-		return nil, muster.Errorf(muster.Forbidden, "this backend does not accept jobs of kind %s, only %s", t.Kind, strings.Join(g.deps.Config.Kinds, ", "))
+	if len(g.Deps.Config.Kinds) > 0 && !slices.Contains(g.Deps.Config.Kinds, t.Kind) {
+		return nil, muster.Errorf(muster.Forbidden, "this backend does not accept jobs of kind %s, only %s", t.Kind, strings.Join(g.Deps.Config.Kinds, ", "))
 	}
 	if c.MaxPrice != nil {
-		if t.Where.MaxPrice = validOrZero(*c.MaxPrice, maxPrice); t.Where.MaxPrice <= 0 {
+		if t.Where.MaxPrice = lenient.Within(*c.MaxPrice, maxPrice); t.Where.MaxPrice <= 0 {
 			return nil, muster.Errorf(muster.Invalid, "maxPrice is %v: it must be over 0, per hour", *c.MaxPrice)
 		}
 	}
 	if c.ProviderID != "" {
-		w := g.fleet.Worker(c.ProviderID)
+		w := g.Fleet.Worker(c.ProviderID)
 		if w == nil {
 			return nil, muster.Errorf(muster.NotFound, "Provider %.80q not found", c.ProviderID)
 		}
@@ -55,25 +56,25 @@ func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, 
 	for name, value := range map[string]string{
 		labelModel: c.ModelType, labelUser: c.QubicAddress, labelEscrow: c.EscrowTxHash, labelCompute: formatNumber(*c.ComputeNeeded),
 	} {
-		if value = sanitize(value, maxText); value != "" {
+		if value = lenient.Text(value, maxText); value != "" {
 			labels[name] = value
 		}
 	}
 	if c.JobType != nil {
-		labels[labelJobType] = sanitize(*c.JobType, maxText)
+		labels[labelJobType] = lenient.Text(*c.JobType, maxText)
 	}
 	if c.MaxPrice != nil {
 		labels[labelPrice] = formatNumber(*c.MaxPrice)
 	}
-	project := g.deps.Config.Project
+	project := g.Deps.Config.Project
 	if caller := dialect.CallerFromContext(ctx); project == "" {
 		project = caller.Project
 	}
-	return &muster.Spec{Name: sanitize(j.kind(), maxText), Project: project, Labels: labels, Tasks: []muster.TaskSpec{t}}, nil
+	return &muster.Spec{Name: lenient.Text(j.kind(), maxText), Project: project, Labels: labels, Tasks: []muster.TaskSpec{t}}, nil
 }
 
 func (g *Gateway) client(ctx context.Context) (*client.Client, error) {
-	return g.deps.Server.Client(dialect.CallerFromContext(ctx).Token)
+	return g.Deps.Server.Client(dialect.CallerFromContext(ctx).Token)
 }
 
 // create serves POST /api/jobs/create.
@@ -104,18 +105,23 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request) error {
 	row := g.toWireJob(submitted, nil)
 	row.EstimatedCost, row.EstimatedDuration = cost.cost, &cost.seconds
 	message := "Job created"
-	if hasValue(c.AdvancedConfig) {
+	if lenient.HasValue(c.AdvancedConfig) {
 		message += "; Muster ignores advancedConfig"
 	}
-	return reply(w, map[string]any{
+	return dialect.Reply(w, map[string]any{
 		"success": true, "job": row, "estimatedCost": cost.cost, "escrowTxHash": c.EscrowTxHash, "message": message,
 	})
 }
 
 // specFields maps fields of a stage to those of a QUBIX job.
 var specFields = []struct{ spec, wire string }{ //nolint:gochecknoglobals // a constant table
-	{"input", "inputData"}, {"script.text", "inputData.script"}, {"script.url", "inputData.scriptUrl"},
-	{"resources.gpus.memory", "requiredVRAM"}, {"resources.memory", "requiredRAM"}, {"where.max_price", "maxPrice"}, {"where.workers", "providerId"},
+	{"input", "inputData"},
+	{"script.text", "inputData.script"},
+	{"script.url", "inputData.scriptUrl"},
+	{"resources.gpus.memory", "requiredVRAM"},
+	{"resources.memory", "requiredRAM"},
+	{"where.max_price", "maxPrice"},
+	{"where.workers", "providerId"},
 }
 
 // translateFields replaces the field names in an error about a spec by those of a QUBIX job.
@@ -153,7 +159,7 @@ type costEstimate struct {
 func (g *Gateway) estimateCost(ctx context.Context, api *client.Client, kind string, c *createRequest) costEstimate {
 	e := costEstimate{}
 	if c.ComputeNeeded != nil {
-		e.seconds = validOrZero(*c.ComputeNeeded, 1e9) * 3600
+		e.seconds = lenient.Within(*c.ComputeNeeded, 1e9) * 3600
 	}
 	workers, err := api.Workers(ctx)
 	if err != nil {
@@ -203,8 +209,8 @@ func (g *Gateway) respondEstimate(w http.ResponseWriter, r *http.Request, build 
 		one := 1.0
 		c.ComputeNeeded = &one
 	}
-	if c.Script != "" && !hasValue(c.InputData) {
-		c.InputData = mustMarshal(map[string]string{"script": c.Script})
+	if c.Script != "" && !lenient.HasValue(c.InputData) {
+		c.InputData = lenient.Marshal(map[string]string{"script": c.Script})
 		c.ModelType = orDefault(c.ModelType, typeScript)
 	}
 	j, err := c.toJob()
@@ -221,7 +227,7 @@ func (g *Gateway) respondEstimate(w http.ResponseWriter, r *http.Request, build 
 	}
 	answer := build(&t, &c, g.estimateCost(r.Context(), api, t.Kind, &c))
 	answer["success"] = true
-	return reply(w, answer)
+	return dialect.Reply(w, answer)
 }
 
 // wireType returns QUBIX's type of a stage.
@@ -230,7 +236,7 @@ func wireType(t *muster.TaskSpec) string {
 	case muster.KindScript:
 		return typeScript
 	case kind.Foreign:
-		return textField(jsonObject(t.Input), "type")
+		return lenient.String(lenient.Object(t.Input)["type"])
 	}
 	return t.Kind
 }

@@ -9,11 +9,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // Name is the system's name in options, tags and labels.
@@ -43,9 +42,8 @@ func System() dialect.System {
 
 // Gateway is a QUBIX backend.
 type Gateway struct {
-	deps        dialect.Deps
-	listener    *dialect.Listener
-	fleet       *fleet.Fleet
+	fleet.Gateway
+
 	tracker     *jobTracker
 	secret      []byte // of accounts
 	idleTimeout time.Duration
@@ -55,74 +53,32 @@ type Gateway struct {
 
 // New opens the gateway's port and reads its state.
 func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
-	idleTimeout, busyTimeout, lostTimeout := defaultIdleTimeout, defaultBusyTimeout, defaultLostTimeout
-	for name, d := range map[string]*time.Duration{"silence": &idleTimeout, "busy": &busyTimeout, "lost": &lostTimeout} {
-		if err := durationOption(deps.Config.Options, name, d); err != nil {
-			return nil, err
-		}
+	const most = 31 * 24 * time.Hour
+	o := deps.Config.ReadOptions()
+	g := &Gateway{
+		tracker: newJobTracker(), started: time.Now(),
+		idleTimeout: o.Duration("silence", defaultIdleTimeout, time.Second, most), lostTimeout: o.Duration("lost", defaultLostTimeout, time.Second, most),
 	}
-	secret, err := dialect.Secret(filepath.Join(deps.Dir, "accounts.key"))
+	busyTimeout := max(o.Duration("busy", defaultBusyTimeout, time.Second, most), g.idleTimeout)
+	err := o.Err()
 	if err != nil {
 		return nil, err
 	}
-	l, err := dialect.Listen(ctx, deps)
-	if err != nil {
+	if g.secret, err = dialect.Secret(filepath.Join(deps.Dir, "accounts.key")); err != nil {
 		return nil, err
 	}
-	f, err := fleet.Open(fleet.Config{
-		Server: deps.Server, Dir: filepath.Join(deps.Dir, "fleet"), Log: deps.Log, System: Name,
-		SilenceTimeout: idleTimeout, BusyTimeout: max(busyTimeout, idleTimeout), Projects: deps.Config.Projects(), Kinds: deps.Config.Kinds, Price: deps.Config.Price,
-	})
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return &Gateway{deps: deps, listener: l, fleet: f, tracker: newJobTracker(), secret: secret, idleTimeout: idleTimeout, lostTimeout: lostTimeout, started: time.Now()}, nil
+	g.Gateway, err = fleet.OpenGateway(ctx, deps, fleet.Config{System: Name, SilenceTimeout: g.idleTimeout, BusyTimeout: busyTimeout})
+	return g, err
 }
-
-// durationOption reads an option of 1 s to 31 days into d, which has the default.
-func durationOption(options map[string]string, name string, d *time.Duration) error {
-	value := options[name]
-	if value == "" {
-		return nil
-	}
-	read, err := time.ParseDuration(value)
-	if err != nil || read < time.Second || read > 31*24*time.Hour {
-		return muster.Errorf(muster.Invalid, "--dialect qubix: %s=%s: use a duration from 1s to 744h, such as %s", name, value, *d)
-	}
-	*d = read
-	return nil
-}
-
-// URL returns the value for --backend of QUBIX's worker.
-func (g *Gateway) URL() string { return g.listener.URL() }
-
-// Ready returns nil: the gateway depends on nothing else.
-func (g *Gateway) Ready() error { return nil }
-
-// Close closes a gateway without Run.
-func (g *Gateway) Close() error { return errors.Join(g.listener.Close(), g.fleet.Close()) }
 
 // Run serves until ctx ends.
 func (g *Gateway) Run(ctx context.Context) error {
-	g.listener.WriteError = func(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, err) }
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.fleet.Run(ctx) })
-	group.Go(func() error { return g.listener.Serve(ctx, g.routes()) })
-	return group.Wait()
-}
-
-// handler serves a request. An error is the answer.
-type handler func(w http.ResponseWriter, r *http.Request) error
-
-// reply answers with 200 and a JSON value.
-func reply(w http.ResponseWriter, v any) error {
-	dialect.WriteJSON(w, http.StatusOK, v)
-	return nil
+	g.Listener.WriteError = writeError
+	return g.Serve(ctx, g.routes())
 }
 
 func (g *Gateway) routes() http.Handler {
-	mux := http.NewServeMux()
-	for pattern, h := range map[string]handler{
+	return dialect.Routes(map[string]dialect.Handler{
 		"GET /health":                            g.health,
 		"GET /api/health":                        g.health,
 		"POST /api/providers/register":           g.register,
@@ -141,23 +97,15 @@ func (g *Gateway) routes() http.Handler {
 		"POST /api/auth/register":                g.signUp(http.StatusCreated),
 		"POST /api/auth/login":                   g.signUp(http.StatusOK),
 		"GET /api/users/{address}":               g.user,
-	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := h(w, r); err != nil {
-				writeError(w, err)
-			}
-		})
-	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		dialect.WriteJSON(w, http.StatusNotFound, errorBody{Error: "Muster's QUBIX backend has no " + r.Method + " " + sanitize(r.URL.Path, maxText)})
+	}, writeError, func(w http.ResponseWriter, r *http.Request) {
+		dialect.WriteJSON(w, http.StatusNotFound, errorBody{Error: "Muster's QUBIX backend has no " + r.Method + " " + lenient.Text(r.URL.Path, maxText)})
 	})
-	return mux
 }
 
 // jobSubpath serves the paths below a job, and the lists /api/jobs/pending/{worker} and /api/jobs/user/{address}.
 func (g *Gateway) jobSubpath(w http.ResponseWriter, r *http.Request) error {
 	id, part := r.PathValue("job"), r.PathValue("part")
-	handlers := map[string]handler{"status": g.status, "monitor": g.monitor, "metrics": g.metrics, "logs": g.logs}
+	handlers := map[string]dialect.Handler{"status": g.status, "monitor": g.monitor, "metrics": g.metrics, "logs": g.logs}
 	switch h := handlers[part]; {
 	case id == "pending":
 		return g.pending(w, r, part)
@@ -178,7 +126,7 @@ type errorBody struct {
 }
 
 // writeError answers with an error as QUBIX's backend does.
-func writeError(w http.ResponseWriter, err error) {
+func writeError(w http.ResponseWriter, _ *http.Request, err error) {
 	p := errorBody{Error: err.Error()}
 	if e, ok := errors.AsType[*muster.Error](err); ok && len(e.Fields) > 0 {
 		p.Details = e.Fields
@@ -187,12 +135,12 @@ func writeError(w http.ResponseWriter, err error) {
 }
 
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) error {
-	return reply(w, map[string]any{
-		"status": "ok", "timestamp": muster.NewTime(time.Now()), "uptime": time.Since(g.started).Seconds(), "version": cmp.Or(g.deps.Version, "muster"),
+	return dialect.Reply(w, map[string]any{
+		"status": "ok", "timestamp": muster.NewTime(time.Now()), "uptime": time.Since(g.started).Seconds(), "version": cmp.Or(g.Deps.Version, "muster"),
 	})
 }
 
 // workerLog returns a logger with a worker's id.
 func (g *Gateway) workerLog(worker string) *slog.Logger {
-	return g.deps.Log.With(slog.String("worker", worker))
+	return g.Deps.Log.With(slog.String("worker", worker))
 }

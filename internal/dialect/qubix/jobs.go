@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/kind"
 )
 
@@ -36,7 +37,7 @@ func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flav
 			}
 		}
 		if runsKind(fl, spec.Kind) && len(list) < maxOffers {
-			g.tracker.recordOffer(t.ID(), worker.ID())
+			g.tracker.offered.Add(t.ID(), worker.ID())
 			list = append(list, toWorkerJob(t.ID(), worker.ID(), spec, fl == flavourBridge))
 		}
 	}
@@ -89,7 +90,7 @@ func (g *Gateway) reject(ctx context.Context, t *fleet.Task, reason string) {
 
 // reportedTask returns the task of a report, after checking that it is the worker's. It is nil if the task is done or unknown.
 func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*fleet.Task, error) {
-	t := g.fleet.Task(id)
+	t := g.Fleet.Task(id)
 	owner := g.tracker.offeredWorker(id)
 	if t != nil {
 		owner = t.Worker().ID()
@@ -102,7 +103,7 @@ func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*flee
 	if owner == "" {
 		return nil, nil //nolint:nilnil // done or unknown
 	}
-	if worker := g.fleet.Worker(owner); worker != nil {
+	if worker := g.Fleet.Worker(owner); worker != nil {
 		if _, err := g.authorizeWorker(r, owner); err != nil {
 			return nil, err
 		}
@@ -140,7 +141,7 @@ func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) error {
 	if percent > 0 {
 		answer["timeRemaining"] = int(seconds * (100 - percent) / percent)
 	}
-	return reply(w, answer)
+	return dialect.Reply(w, answer)
 }
 
 // applyProgress forwards a report of progress.
@@ -148,7 +149,7 @@ func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress,
 	done := percent / 100
 	update := muster.Progress{Progress: &done, Metrics: numericMetrics(p.Metrics)}
 	if p.CurrentOperation != nil {
-		step := sanitize(*p.CurrentOperation, maxText)
+		step := lenient.Text(*p.CurrentOperation, maxText)
 		update.Step = &step
 	}
 	if err := t.MarkStarted(); err != nil {
@@ -177,9 +178,9 @@ func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress,
 // numericMetrics returns the numbers of a worker's metrics, without cpuPercent and ramPercent of 0, which the simple worker does not measure.
 func numericMetrics(raw json.RawMessage) map[string]float64 {
 	out := map[string]float64{}
-	for name, value := range jsonObject(raw) {
+	for name, value := range lenient.Object(raw) {
 		var v float64
-		if len(out) >= 50 || len(name) > 100 || sanitize(name, 100) != name || !hasValue(value) || json.Unmarshal(value, &v) != nil {
+		if len(out) >= 50 || len(name) > 100 || lenient.Text(name, 100) != name || !lenient.HasValue(value) || json.Unmarshal(value, &v) != nil {
 			continue
 		}
 		if (name == "cpuPercent" || name == "ramPercent") && v == 0 {
@@ -218,7 +219,7 @@ func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case err == nil:
 		g.tracker.recordEnd(id, e)
-		return reply(w, completionAnswer(id, e))
+		return dialect.Reply(w, completionAnswer(id, e))
 	case muster.CodeOf(err) == muster.Conflict:
 		return g.answerLateReport(w, id)
 	default:
@@ -280,20 +281,20 @@ func (g *Gateway) answerLateProgress(w http.ResponseWriter, id string) error {
 	if g.tracker.offeredWorker(id) == "" {
 		return muster.Errorf(muster.NotFound, "Job not found")
 	}
-	e, known := g.tracker.findEnded(id)
+	e, known := g.tracker.ended.Get(id)
 	if !known {
 		e.status = statusCancelled // or timed out, or assigned to another worker
 	}
-	return reply(w, map[string]any{"success": true, "status": e.status})
+	return dialect.Reply(w, map[string]any{"success": true, "status": e.status})
 }
 
 // answerLateReport answers a final report of a job that is done or unknown.
 func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) error {
-	reason := g.fleet.ReportLate(id)
+	reason := g.Fleet.ReportLate(id)
 	if muster.CodeOf(reason) == muster.NotFound {
 		return muster.Errorf(muster.NotFound, "Job not found")
 	}
-	e, known := g.tracker.findEnded(id)
+	e, known := g.tracker.ended.Get(id)
 	if !known { // reported before a restart, or not at all
 		switch {
 		case errors.Is(reason, fleet.ErrReported):
@@ -306,7 +307,7 @@ func (g *Gateway) answerLateReport(w http.ResponseWriter, id string) error {
 			e.status = statusPending // another worker may have it
 		}
 	}
-	return reply(w, completionAnswer(id, e))
+	return dialect.Reply(w, completionAnswer(id, e))
 }
 
 const (
@@ -319,26 +320,21 @@ const (
 // jobTracker holds the state of workers and jobs that the fleet does not have. It is not needed after a restart. Its methods may be called
 // concurrently.
 type jobTracker struct {
-	mu         sync.Mutex
-	workers    map[string]*workerSightings
-	jobs       map[string]*runningJob
-	ended      map[string]endedJob
-	endedOrder []string          // of ended, oldest first
-	offeredTo  map[string]string // job → worker
-	offerOrder []string          // of offeredTo, oldest first
-}
+	jobs    *dialect.Recent[*runningJob]
+	ended   *dialect.Recent[endedJob]
+	offered *dialect.Recent[string] // job → worker
 
-// workerSightings is when the programs of a worker were seen.
-type workerSightings struct {
-	lastSeen map[flavour]time.Time
+	mu      sync.Mutex
+	workers map[string]map[flavour]time.Time // when the programs of a worker were seen
 }
 
 // runningJob is a job that a worker runs.
 type runningJob struct {
 	mu        sync.Mutex // serializes final reports
 	startedAt time.Time
-	idleSince time.Time // since when its worker asks for work without reporting it; zero if it does not
-	hasOutput bool      // progress reports had output
+
+	idleSince time.Time // since when its worker asks for work without reporting it; zero if it does not; guarded by jobTracker.mu
+	hasOutput bool      // progress reports had output; guarded by jobTracker.mu
 }
 
 // endedJob is the end of a job, for later reports.
@@ -351,7 +347,10 @@ type endedJob struct {
 }
 
 func newJobTracker() *jobTracker {
-	return &jobTracker{workers: map[string]*workerSightings{}, jobs: map[string]*runningJob{}, ended: map[string]endedJob{}, offeredTo: map[string]string{}}
+	return &jobTracker{
+		jobs: dialect.NewRecent[*runningJob](maxOfferedJobs), ended: dialect.NewRecent[endedJob](maxEnded), offered: dialect.NewRecent[string](maxOfferedJobs),
+		workers: map[string]map[flavour]time.Time{},
+	}
 }
 
 // recordFlavour records a request of a program, and returns the flavours without requests for flavourTTL.
@@ -363,14 +362,14 @@ func (b *jobTracker) recordFlavour(worker string, seen flavour, now time.Time) (
 		if len(b.workers) >= maxSeenWorkers {
 			clear(b.workers)
 		}
-		n = &workerSightings{lastSeen: map[flavour]time.Time{}}
+		n = map[flavour]time.Time{}
 		b.workers[worker] = n
 	}
-	n.lastSeen[seen] = now
-	for other, at := range n.lastSeen {
+	n[seen] = now
+	for other, at := range n {
 		if now.Sub(at) > flavourTTL {
 			stale = append(stale, other)
-			delete(n.lastSeen, other)
+			delete(n, other)
 		}
 	}
 	return stale
@@ -385,14 +384,7 @@ func (b *jobTracker) forgetWorker(worker string) {
 
 // job returns the state of a running job.
 func (b *jobTracker) job(id string) *runningJob {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r := b.jobs[id]
-	if r == nil {
-		r = &runningJob{startedAt: time.Now()}
-		b.jobs[id] = r
-	}
-	return r
+	return b.jobs.Add(id, &runningJob{startedAt: time.Now()})
 }
 
 // recordProgress records a report of progress, and returns when the job started.
@@ -426,77 +418,26 @@ func (b *jobTracker) recordIdle(id string, now time.Time) time.Duration {
 
 // recordEnd records the end of a job.
 func (b *jobTracker) recordEnd(id string, e endedJob) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.jobs, id)
-	if _, exists := b.ended[id]; !exists {
-		b.endedOrder = append(b.endedOrder, id)
-	}
-	b.ended[id] = e
-	if len(b.endedOrder) > maxEnded {
-		delete(b.ended, b.endedOrder[0])
-		b.endedOrder = b.endedOrder[1:]
-	}
-}
-
-// findEnded returns the end of a job.
-func (b *jobTracker) findEnded(id string) (endedJob, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e, ok := b.ended[id]
-	return e, ok
-}
-
-// recordOffer records that a job was offered to a worker.
-func (b *jobTracker) recordOffer(id, worker string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, exists := b.offeredTo[id]; exists {
-		return
-	}
-	b.offeredTo[id] = worker
-	b.offerOrder = append(b.offerOrder, id)
-	if len(b.offerOrder) > maxOfferedJobs {
-		delete(b.offeredTo, b.offerOrder[0])
-		delete(b.jobs, b.offerOrder[0])
-		b.offerOrder = b.offerOrder[1:]
-	}
+	b.jobs.Delete(id)
+	b.ended.Set(id, e)
 }
 
 // offeredWorker returns the worker of an offered job, "" for none.
 func (b *jobTracker) offeredWorker(id string) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.offeredTo[id]
+	worker, _ := b.offered.Get(id)
+	return worker
 }
 
 // Claims prevents that two bridges of one process accept a job that a backend offers to all providers. A nil *Claims allows every job. Its
 // methods may be called concurrently.
-type Claims struct {
-	mu     sync.Mutex
-	owners map[string]string // of jobs
-	order  []string          // of owners, oldest first
-}
+type Claims struct{ owners *dialect.Recent[string] } // of jobs
 
 const maxClaims = 50_000 // jobs
 
 // NewClaims returns empty Claims.
-func NewClaims() *Claims { return &Claims{owners: map[string]string{}} }
+func NewClaims() *Claims { return &Claims{dialect.NewRecent[string](maxClaims)} }
 
 // claim claims a job for a provider. It reports false if the job is another provider's.
 func (c *Claims) claim(job, provider string) bool {
-	if c == nil {
-		return true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if owner, exists := c.owners[job]; exists {
-		return owner == provider
-	}
-	c.owners[job] = provider
-	if c.order = append(c.order, job); len(c.order) > maxClaims {
-		delete(c.owners, c.order[0])
-		c.order = c.order[1:]
-	}
-	return true
+	return c == nil || c.owners.Add(job, provider) == provider
 }

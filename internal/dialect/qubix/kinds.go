@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/kind"
 )
 
@@ -26,32 +26,32 @@ const (
 // toStage converts a job. With allowForeign a job that only QUBIX's own workers can run becomes one of kind foreign; otherwise it is an
 // error, whose text is for the job's owner.
 func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
-	if hasValue(j.InputData) && jsonObject(j.InputData) == nil {
+	if lenient.HasValue(j.InputData) && lenient.Object(j.InputData) == nil {
 		return muster.TaskSpec{}, muster.Errorf(muster.Invalid, "inputData must be an object")
 	}
-	input := jsonObject(j.InputData)
+	input := lenient.Object(j.InputData)
 	t := muster.TaskSpec{}
-	if j.RequiredVRAM != nil && validOrZero(*j.RequiredVRAM, 1e5) > 0 {
-		t.Resources.GPUs = muster.GPURequest{Count: 1, Memory: gibToSize(*j.RequiredVRAM)}
+	if j.RequiredVRAM != nil && lenient.Within(*j.RequiredVRAM, 1e5) > 0 {
+		t.Resources.GPUs = muster.GPURequest{Count: 1, Memory: lenient.GiB(*j.RequiredVRAM)}
 	}
 	if j.RequiredRAM != nil {
-		t.Resources.Memory = gibToSize(*j.RequiredRAM)
+		t.Resources.Memory = lenient.GiB(*j.RequiredRAM)
 	}
 	name := j.kind()
-	script, url := textField(input, "script"), textField(input, "scriptUrl")
+	script, url := lenient.String(input["script"]), lenient.String(input["scriptUrl"])
 	switch {
-	case strings.Contains(name, "mnist"), name == typeTraining && !hasValue(input["dataset"]):
-		t.Kind, t.Input = kindMNIST, mustMarshal(withLowercase(input, "dataset"))
+	case strings.Contains(name, "mnist"), name == typeTraining && !lenient.HasValue(input["dataset"]):
+		t.Kind, t.Input = kindMNIST, lenient.Marshal(withLowercase(input, "dataset"))
 	case strings.Contains(name, "stable"), strings.Contains(name, "diffusion"):
-		t.Kind, t.Input = kindDiffusion, mustMarshal(withDefaults(input, map[string]string{"prompt": `"a beautiful landscape"`, "num_images": "1", "steps": "50"}))
+		t.Kind, t.Input = kindDiffusion, lenient.Marshal(withDefaults(input, map[string]string{"prompt": `"a beautiful landscape"`, "num_images": "1", "steps": "50"}))
 	case url != "": // it has precedence over a text
 		t.Kind, t.Script = muster.KindScript, &muster.Script{URL: url, Interpreter: []string{"python3"}}
 	case strings.TrimSpace(script) != "":
 		t.Kind, t.Script = muster.KindScript, &muster.Script{Text: script, Interpreter: []string{"python3"}}
 	case name == typeTuning, name == "finetuning", name == kindTuning:
-		t.Kind, t.Input = kindTuning, mustMarshal(withDefaults(input, nil))
+		t.Kind, t.Input = kindTuning, lenient.Marshal(withDefaults(input, nil))
 	case kind.IsEmbedded(name) && hasRequiredInput(name, input):
-		t.Kind, t.Input = name, mustMarshal(withDefaults(input, nil))
+		t.Kind, t.Input = name, lenient.Marshal(withDefaults(input, nil))
 	case name == muster.KindNoop && !allowForeign:
 		t.Kind = name
 	}
@@ -69,7 +69,7 @@ func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
 func hasRequiredInput(name string, input map[string]json.RawMessage) bool {
 	switch name {
 	case kind.Custom:
-		return textField(input, "name") != ""
+		return lenient.String(input["name"]) != ""
 	case kindCompute:
 		return false // it requires a command, for which a job has no field
 	}
@@ -79,14 +79,14 @@ func hasRequiredInput(name string, input map[string]json.RawMessage) bool {
 // inputAvailable reports whether the input of a job names something that exists: jobs for QUBIX's simple worker, which ignores it, may not.
 func inputAvailable(kind string, input map[string]json.RawMessage) bool {
 	matches := func(key string, known ...string) bool {
-		s := textField(input, key)
+		s := lenient.String(input[key])
 		return strings.Contains(s, "/") || slices.Contains(known, s)
 	}
 	switch kind {
 	case kindTraining:
 		return matches("dataset", "digits", "mnist", "iris", "wine", "breast_cancer", "diabetes")
 	case kindInference:
-		return matches("model") && (hasValue(input["input"]) || hasValue(input["inputs"]))
+		return matches("model") && (lenient.HasValue(input["input"]) || lenient.HasValue(input["inputs"]))
 	case kindTuning:
 		return matches("baseModel") || matches("base_model") || matches("model")
 	}
@@ -100,7 +100,7 @@ func foreignStage(j *job, t muster.TaskSpec) (muster.TaskSpec, error) {
 	if j.ComputeNeeded != nil {
 		config["computeNeeded"] = *j.ComputeNeeded
 	}
-	if hasValue(j.InputData) {
+	if lenient.HasValue(j.InputData) {
 		config["inputData"] = j.InputData
 	}
 	name := orDefault(j.ModelType, typeCustom)
@@ -111,7 +111,7 @@ func foreignStage(j *job, t muster.TaskSpec) (muster.TaskSpec, error) {
 		return t, muster.Errorf(muster.Invalid, "the job's type has %d bytes: the most is 256", len(name))
 	}
 	t.Kind, t.Script = kind.Foreign, nil
-	t.Input = mustMarshal(map[string]any{"system": Name, "type": name, "config": config})
+	t.Input = lenient.Marshal(map[string]any{"system": Name, "type": name, "config": config})
 	t.Where.Tags = []string{"dialect:" + Name}
 	return t, nil
 }
@@ -136,16 +136,16 @@ func unsupportedReason(t *muster.TaskSpec) string {
 	if !ok {
 		return ""
 	}
-	input := jsonObject(t.Input)
+	input := lenient.Object(t.Input)
 	for _, name := range slices.Sorted(maps.Keys(input)) {
-		if name == "dataset" && textField(input, name) == "mnist" {
+		if name == "dataset" && lenient.String(input[name]) == "mnist" {
 			continue
 		}
 		if !slices.Contains(known, name) {
 			return fmt.Sprintf("QUBIX's worker knows nothing of %s in the input of %s: it heeds %s", name, t.Kind, strings.Join(known, ", "))
 		}
 	}
-	if t.Kind == kindDiffusion && textField(input, "prompt") == "" {
+	if t.Kind == kindDiffusion && lenient.String(input["prompt"]) == "" {
 		return "QUBIX's worker makes images of one prompt"
 	}
 	return ""
@@ -160,16 +160,16 @@ func toWorkerJob(id, worker string, t *muster.TaskSpec, toBridge bool) job {
 	case muster.KindScript:
 		name = typeScript
 		if t.Script != nil {
-			j.InputData = mustMarshal(map[string]string{"script": t.Script.Text})
+			j.InputData = lenient.Marshal(map[string]string{"script": t.Script.Text})
 			if t.Script.URL != "" {
-				j.InputData = mustMarshal(map[string]string{"scriptUrl": t.Script.URL})
+				j.InputData = lenient.Marshal(map[string]string{"scriptUrl": t.Script.URL})
 			}
 		}
 	case kind.Foreign:
-		input := jsonObject(t.Input)
-		config := jsonObject(input["config"])
-		name = textField(input, "type")
-		if hasValue(config["inputData"]) {
+		input := lenient.Object(t.Input)
+		config := lenient.Object(input["config"])
+		name = lenient.String(input["type"])
+		if lenient.HasValue(config["inputData"]) {
 			j.InputData = config["inputData"]
 		}
 		var needed *float64
@@ -177,13 +177,13 @@ func toWorkerJob(id, worker string, t *muster.TaskSpec, toBridge bool) job {
 			j.ComputeNeeded = needed
 		}
 	default:
-		if hasValue(t.Input) {
+		if lenient.HasValue(t.Input) {
 			j.InputData = t.Input
 		}
 	}
 	j.JobType, j.ModelType = &name, name
 	if toBridge {
-		j.Muster = mustMarshal(portableStage(t))
+		j.Muster = lenient.Marshal(portableStage(t))
 	}
 	return j
 }
@@ -216,12 +216,12 @@ const scriptFailedPrefix = "Script failed with exit code "
 // evaluate says what a completion means for a task of a kind.
 func evaluate(kindName string, c *completion) jobOutcome {
 	v := jobOutcome{outcome: muster.AttemptSucceeded}
-	result := jsonObject(c.Result)
+	result := lenient.Object(c.Result)
 	v.output = outputLines(result)
 	if strings.EqualFold(c.Status, reportFailed) {
 		v.outcome, v.reason, v.message = muster.AttemptFailed, muster.ExitCode, "the worker gave no reason"
 		if c.Error != nil && strings.TrimSpace(*c.Error) != "" {
-			v.message = sanitize(*c.Error, 2000)
+			v.message = lenient.Text(*c.Error, 2000)
 		}
 		switch rest, script := strings.CutPrefix(v.message, scriptFailedPrefix); {
 		case strings.HasPrefix(v.message, lostReportPrefix):
@@ -236,7 +236,7 @@ func evaluate(kindName string, c *completion) jobOutcome {
 		case strings.HasPrefix(v.message, "No module named"):
 			v.reason = muster.Dependency
 		}
-		if trace := textField(result, "errorDetails"); trace != "" {
+		if trace := lenient.String(result["errorDetails"]); trace != "" {
 			v.output = append(v.output, strings.Split(strings.TrimRight(trace, "\n"), "\n")...)
 		}
 		v.result = storableResult(c.Result)
@@ -254,9 +254,9 @@ func evaluate(kindName string, c *completion) jobOutcome {
 				v.log = append(v.log, "QUBIX's worker uploads nothing: "+key+" is invented and removed from the result")
 			}
 		}
-		c.Result = mustMarshal(result)
+		c.Result = lenient.Marshal(result)
 	}
-	if v.result = storableResult(c.Result); v.result == nil && hasValue(c.Result) {
+	if v.result = storableResult(c.Result); v.result == nil && lenient.HasValue(c.Result) {
 		v.outcome, v.reason = muster.AttemptFailed, muster.ResultInvalid
 		v.message = fmt.Sprintf("the result has %d bytes, more than %d", len(c.Result), muster.MaxResultSize)
 	}
@@ -265,7 +265,7 @@ func evaluate(kindName string, c *completion) jobOutcome {
 
 // storableResult returns a result, nil if there is none or it is too large.
 func storableResult(raw json.RawMessage) json.RawMessage {
-	if !hasValue(raw) || len(raw) > muster.MaxResultSize {
+	if !lenient.HasValue(raw) || len(raw) > muster.MaxResultSize {
 		return nil
 	}
 	return raw
@@ -291,7 +291,7 @@ func isSimulated(raw json.RawMessage, depth int) bool {
 	if depth == 0 {
 		return false
 	}
-	for name, value := range jsonObject(raw) {
+	for name, value := range lenient.Object(raw) {
 		if name == "simulated" && string(value) == "true" || isSimulated(value, depth-1) {
 			return true
 		}
@@ -299,14 +299,11 @@ func isSimulated(raw json.RawMessage, depth int) bool {
 	return false
 }
 
-// hasValue reports whether there is a value that is not null.
-func hasValue(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
-
 // withDefaults returns input without null values and with defaults.
 func withDefaults(input map[string]json.RawMessage, defaults map[string]string) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for name, value := range input {
-		if hasValue(value) {
+		if lenient.HasValue(value) {
 			out[name] = value
 		}
 	}
@@ -321,13 +318,8 @@ func withDefaults(input map[string]json.RawMessage, defaults map[string]string) 
 // withLowercase returns input without null values and with one text in lower case.
 func withLowercase(input map[string]json.RawMessage, key string) map[string]json.RawMessage {
 	out := withDefaults(input, nil)
-	if s := textField(out, key); s != "" {
-		out[key] = mustMarshal(strings.ToLower(s))
+	if s := lenient.String(out[key]); s != "" {
+		out[key] = lenient.Marshal(strings.ToLower(s))
 	}
 	return out
-}
-
-// gibToSize converts GiB; it returns 0 for a value that is not plausible.
-func gibToSize(v float64) muster.Size {
-	return muster.Size(math.Round(validOrZero(v, 1e6) * (1 << 30)))
 }

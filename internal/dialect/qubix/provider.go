@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/kind"
 )
 
@@ -73,30 +74,30 @@ func newFacts(r *registration, remote netip.Addr, key string, defaults float64) 
 	id := r.id()
 	price := defaults
 	if r.PricePerHour != nil {
-		price = validOrZero(*r.PricePerHour, maxPrice)
+		price = lenient.Within(*r.PricePerHour, maxPrice)
 	}
 	f := fleet.Facts{
-		ID: id, Name: workerName(orDefault(r.Name, "Provider-"+sanitize(id, 8))), Price: price, Remote: remote, Key: key,
+		ID: id, Name: workerName(orDefault(r.Name, "Provider-"+lenient.Text(id, 8))), Price: price, Remote: remote, Key: key,
 		Labels: map[string]string{}, Lacks: slices.Clone(missingFeatures),
 		Resources: muster.Resources{
-			CPUs: validOrZero(r.Specs.CPUCores, 4096), Memory: gibToSize(r.Specs.RAMTotal), Disk: gibToSize(r.Specs.StorageFree), Slots: 1, MaxTasks: 1,
+			CPUs: lenient.Within(r.Specs.CPUCores, 4096), Memory: lenient.GiB(r.Specs.RAMTotal), Disk: lenient.GiB(r.Specs.StorageFree), Slots: 1, MaxTasks: 1,
 		},
 	}
 	for name, value := range map[string]string{
 		labelAddress: r.Address, labelHost: r.Specs.Hostname, labelOS: r.Specs.OS, labelCPU: r.Specs.CPUModel, labelLocation: r.Location,
-		labelPower: formatNumber(validOrZero(r.ComputePower, 1e9)),
+		labelPower: formatNumber(lenient.Within(r.ComputePower, 1e9)),
 	} {
-		if value = sanitize(value, maxText); value != "" {
+		if value = lenient.Text(value, maxText); value != "" {
 			f.Labels[name] = value
 		}
 	}
 	if r.Specs.GPUAvailable && strings.TrimSpace(r.Specs.GPUModel) != "" {
-		f.Labels[labelGPU] = sanitize(r.Specs.GPUModel, maxText)
-		f.Labels[labelVRAM] = formatNumber(validOrZero(r.Specs.GPUVRAM, 1e5))
+		f.Labels[labelGPU] = lenient.Text(r.Specs.GPUModel, maxText)
+		f.Labels[labelVRAM] = formatNumber(lenient.Within(r.Specs.GPUVRAM, 1e5))
 	}
 	if kinds := knownKinds(r.Specs.Kinds); len(kinds) > 0 && strings.HasPrefix(r.Specs.Software, "muster") {
 		f.Labels[labelFlavour], f.Labels[labelKinds] = string(flavourBridge), strings.Join(kinds, "+")
-		f.Version = sanitize(r.Specs.Software, maxText)
+		f.Version = lenient.Text(r.Specs.Software, maxText)
 		f.Lacks = slices.Clone(missingFeaturesBridge)
 		f.Resources.Slots = min(max(r.Specs.Slots, 1), maxSlots)
 		f.Resources.MaxTasks = f.Resources.Slots
@@ -111,7 +112,7 @@ func workerName(s string) string {
 			return '-'
 		}
 		return r
-	}, sanitize(s, muster.MaxNameSize))
+	}, lenient.Name(s))
 	return orDefault(strings.TrimSpace(s), "worker")
 }
 
@@ -235,7 +236,7 @@ func offeredGPU(f fleet.Facts) *muster.GPU {
 	if model == placeholderGPU && vram == placeholderVRAM && f.Labels[labelGPUSeen] == "" {
 		return nil
 	}
-	return &muster.GPU{UUID: "qubix-" + f.ID + "-0", Vendor: vendor(model), Name: model, Memory: gibToSize(vram)}
+	return &muster.GPU{UUID: "qubix-" + f.ID + "-0", Vendor: vendor(model), Name: model, Memory: lenient.GiB(vram)}
 }
 
 func vendor(model string) string {
@@ -251,7 +252,7 @@ func vendor(model string) string {
 // slug returns a tag for a place: "US East (Virginia)" becomes us-east-virginia.
 func slug(place string) string {
 	words := strings.FieldsFunc(strings.ToLower(place), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
-	return sanitize(strings.Join(words, "-"), 50)
+	return lenient.Text(strings.Join(words, "-"), 50)
 }
 
 func formatNumber(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
@@ -270,12 +271,12 @@ func quickPrice(vram float64) float64 {
 func parseLoad(u *usage, r muster.Resources) *muster.Load {
 	load := &muster.Load{}
 	if v := cmp.Or(u.CPU, u.CPUSnake); v != nil {
-		load.CPU = validOrZero(*v, 100) / 100
+		load.CPU = lenient.Within(*v, 100) / 100
 	}
 	if u.RAMUsed != nil {
-		load.Memory = gibToSize(*u.RAMUsed)
+		load.Memory = lenient.GiB(*u.RAMUsed)
 	} else if v := cmp.Or(u.RAM, u.RAMSnake); v != nil {
-		load.Memory = muster.Size(validOrZero(*v, 100) / 100 * float64(r.Memory))
+		load.Memory = muster.Size(lenient.Within(*v, 100) / 100 * float64(r.Memory))
 	}
 	if len(r.GPUs) > 0 {
 		l := muster.GPULoad{UUID: r.GPUs[0].UUID, Temperature: u.GPUTemp, Power: validPower(u.GPUPower)}
@@ -283,7 +284,7 @@ func parseLoad(u *usage, r muster.Resources) *muster.Load {
 			l.Utilization = percentToFraction(*v)
 		}
 		if u.GPUMemUsed != nil {
-			m := gibToSize(*u.GPUMemUsed / 1024)
+			m := lenient.GiB(*u.GPUMemUsed / 1024)
 			l.Memory = &m
 		}
 		load.GPUs = []muster.GPULoad{l}
@@ -298,20 +299,20 @@ func parseGPULoad(m *gpuMetrics, r muster.Resources) *muster.Load {
 	}
 	l := muster.GPULoad{UUID: r.GPUs[0].UUID, Utilization: percentToFraction(*m.Utilization), Temperature: m.Temperature, Power: validPower(m.Power)}
 	if m.MemoryUsed != nil {
-		used := gibToSize(*m.MemoryUsed / 1024)
+		used := lenient.GiB(*m.MemoryUsed / 1024)
 		l.Memory = &used
 	}
 	return &muster.Load{GPUs: []muster.GPULoad{l}}
 }
 
 func percentToFraction(percent float64) *float64 {
-	v := validOrZero(percent, 100) / 100
+	v := lenient.Within(percent, 100) / 100
 	return &v
 }
 
 // validPower returns v, nil if it is not plausible: drivers of notebooks report negative values.
 func validPower(v *float64) *float64 {
-	if v == nil || validOrZero(*v, 1e5) != *v {
+	if v == nil || lenient.Within(*v, 1e5) != *v {
 		return nil
 	}
 	return v

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 const (
@@ -84,15 +85,15 @@ func (b *Bridge) sendProgress(ctx context.Context, id string, p *progress) error
 	}
 	b.mu.Unlock()
 	done := float64(percent)
-	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, &done, metrics, formatNaive(time.Now())
+	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, &done, metrics, lenient.NaiveUTC(time.Now())
 	a, err := b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/progress", p, callTimeout)
 	if err != nil {
 		return err
 	}
-	if textField(jsonObject(a.Body), "status") == statusCancelled { // from Muster's gateway
+	if lenient.String(lenient.Object(a.Body)["status"]) == statusCancelled { // from Muster's gateway
 		b.cancelJob(ctx, id)
 	}
-	return a.asError("progress")
+	return a.Err("the progress")
 }
 
 // cancelJob cancels a job for the backend.
@@ -108,10 +109,10 @@ func (b *Bridge) remoteStatus(ctx context.Context, id string) (string, error) {
 	if err != nil || a.Status != http.StatusOK {
 		return "", err
 	}
-	fields := jsonObject(a.Body)
-	status := textField(fields, "status")
+	fields := lenient.Object(a.Body)
+	status := lenient.String(fields["status"])
 	if status == "" {
-		status = textField(jsonObject(fields["job"]), "status")
+		status = lenient.String(lenient.Object(fields["job"])["status"])
 	}
 	return strings.ToUpper(status), nil
 }
@@ -126,12 +127,12 @@ func (b *Bridge) taskMetrics(ctx context.Context, t *muster.Task) json.RawMessag
 		if w, err := b.cfg.Core.Client.Worker(ctx, string(t.Worker)); err == nil && w.Load != nil {
 			for i := range w.Load.GPUs {
 				if l := &w.Load.GPUs[i]; l.UUID == t.Grant.GPUs[0] {
-					_ = json.Unmarshal(mustMarshal(toGPUMetrics(l, gpuMemory(w.Resources.GPUs, l.UUID))), &all)
+					_ = json.Unmarshal(lenient.Marshal(toGPUMetrics(l, gpuMemory(w.Resources.GPUs, l.UUID))), &all)
 				}
 			}
 		}
 	}
-	return mustMarshal(all)
+	return lenient.Marshal(all)
 }
 
 // Log implements bridge.LogReporter: it sends lines with a report of progress.
@@ -152,7 +153,7 @@ func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 	b.mu.Unlock()
 	p := &progress{}
 	for _, l := range lines {
-		p.LogLines = append(p.LogLines, logLine{Level: "info", Message: l, Timestamp: formatNaive(time.Now())})
+		p.LogLines = append(p.LogLines, logLine{Level: "info", Message: l, Timestamp: lenient.NaiveUTC(time.Now())})
 	}
 	return b.sendProgress(ctx, j.ID, p)
 }
@@ -180,7 +181,7 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 	if a.Status == http.StatusTooManyRequests {
 		_ = backoff.Sleep(ctx, a.RetryAfter)
 	}
-	if err := a.asError("final report"); err != nil {
+	if err := a.Err("the final report"); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -189,24 +190,24 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 	return nil
 }
 
-func (b *Bridge) postCompletion(ctx context.Context, id string, c *completion) (response, error) {
+func (b *Bridge) postCompletion(ctx context.Context, id string, c *completion) (*bridge.Response, error) {
 	return b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/complete", c, reportTimeout)
 }
 
 // buildCompletion returns the final report of a job.
 func (b *Bridge) buildCompletion(ctx context.Context, end *bridge.FinalReport) (*completion, error) {
-	c := &completion{WorkerID: b.id, WorkerIDSnake: b.id, Status: reportCompleted, Timestamp: formatNaive(time.Now())}
+	c := &completion{WorkerID: b.id, WorkerIDSnake: b.id, Status: reportCompleted, Timestamp: lenient.NaiveUTC(time.Now())}
 	t := end.Task()
 	metrics := map[string]any{}
 	if t != nil && t.Usage != nil {
-		c.FinalMetrics = mustMarshal(usageMetrics(t.Usage))
+		c.FinalMetrics = lenient.Marshal(usageMetrics(t.Usage))
 		metrics["processingTimeSeconds"] = t.Usage.WallSeconds
 		metrics["cpuCoresAvg"] = t.Usage.CPUAvg
 		if t.Usage.GPUAvg > 0 {
 			metrics["gpuUsageAvg"] = t.Usage.GPUAvg * 100
 		}
 	}
-	c.Metrics = mustMarshal(metrics)
+	c.Metrics = lenient.Marshal(metrics)
 	if !end.Succeeded() {
 		return c, b.fillFailure(ctx, end, c)
 	}
@@ -215,7 +216,7 @@ func (b *Bridge) buildCompletion(ctx context.Context, end *bridge.FinalReport) (
 		return nil, err
 	}
 	result["metrics"] = metrics
-	c.Result = mustMarshal(result)
+	c.Result = lenient.Marshal(result)
 	return c, nil
 }
 
@@ -237,14 +238,14 @@ func (b *Bridge) fillFailure(ctx context.Context, end *bridge.FinalReport, c *co
 		message = "the job was cancelled"
 	}
 	c.Status, c.Error = reportFailed, &message
-	c.Result = mustMarshal(map[string]string{"error": message, "errorDetails": orDefault(strings.Join(trace, "\n"), message)})
+	c.Result = lenient.Marshal(map[string]string{"error": message, "errorDetails": orDefault(strings.Join(trace, "\n"), message)})
 	return nil
 }
 
 // result returns the result in the form of QUBIX's enhanced worker, with the fields of Muster's result.
 func (b *Bridge) result(ctx context.Context, end *bridge.FinalReport, t *muster.Task) (map[string]any, error) {
 	all := map[string]any{}
-	if raw := end.Result(); hasValue(raw) {
+	if raw := end.Result(); lenient.HasValue(raw) {
 		if json.Unmarshal(raw, &all) != nil || all == nil {
 			all = map[string]any{"result": raw}
 		}
@@ -310,13 +311,13 @@ func encodeImages(ctx context.Context, end *bridge.FinalReport, t *muster.Task) 
 
 // withoutImages removes the images from a result, for backends that refuse large bodies.
 func withoutImages(raw json.RawMessage) json.RawMessage {
-	fields := jsonObject(raw)
+	fields := lenient.Object(raw)
 	if _, exists := fields["images"]; !exists {
 		return raw
 	}
 	fields["images"] = json.RawMessage("[]")
-	fields["note"] = mustMarshal("the images do not fit into a report: they are artifacts of the job on the Muster server")
-	return mustMarshal(fields)
+	fields["note"] = lenient.Marshal("the images do not fit into a report: they are artifacts of the job on the Muster server")
+	return lenient.Marshal(fields)
 }
 
 // usageMetrics returns the GPU metrics that the TS backend stores.
@@ -334,8 +335,12 @@ func usageMetrics(u *muster.Usage) gpuMetrics {
 	return m
 }
 
-// response is an answer of the backend.
-type response struct{ bridge.Response }
+// answerCodes are the codes of answers of the backend. Unauthenticated is retried, since a key may become valid again.
+var answerCodes = map[int]muster.Code{ //nolint:gochecknoglobals // a constant table
+	http.StatusBadRequest: muster.Invalid, http.StatusUnprocessableEntity: muster.Invalid, http.StatusRequestEntityTooLarge: muster.Invalid,
+	http.StatusUnauthorized: muster.Unauthenticated, http.StatusForbidden: muster.Forbidden, http.StatusNotFound: muster.NotFound,
+	http.StatusConflict: muster.Conflict, http.StatusInternalServerError: muster.Internal,
+}
 
 // newBackend returns a client of the backend.
 func newBackend(cfg *BridgeConfig) (*bridge.Remote, error) {
@@ -344,49 +349,21 @@ func newBackend(cfg *BridgeConfig) (*bridge.Remote, error) {
 		client = *cfg.HTTP
 	}
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the 301 of the TS backend has no target
-	r, err := bridge.NewRemote("the QUBIX backend", cfg.Backend, &client, http.Header{"User-Agent": {"muster/" + cmp.Or(cfg.Version, "dev")}})
-	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "--backend: %w", err)
-	}
-	return r, nil
+	return bridge.NewRemote(bridge.RemoteConfig{
+		Name: "the QUBIX backend", URL: cfg.Backend, Option: "--backend", Client: &client, Codes: answerCodes,
+		Header:  http.Header{"User-Agent": {"muster/" + cmp.Or(cfg.Version, "dev")}},
+		KeyHint: "write a key into --backend, as http://HOST:3001/k/KEY",
+	})
 }
 
 // call sends a request to the backend.
-func (b *Bridge) call(ctx context.Context, method, path string, body any, timeout time.Duration) (response, error) {
+func (b *Bridge) call(ctx context.Context, method, path string, body any, timeout time.Duration) (*bridge.Response, error) {
 	a, err := b.backend.Call(ctx, method, path, body, timeout)
 	a.RetryAfter = min(a.RetryAfter, maxRetryAfter)
-	return response{a}, err
+	return a, err
 }
 
 const maxRetryAfter = 5 * time.Minute
-
-// asError returns the error of an answer, nil for 2xx.
-func (a *response) asError(action string) error {
-	if a.OK() {
-		return nil
-	}
-	detail := sanitize(a.ErrorText(), 300)
-	if detail != "" {
-		detail = ": " + detail
-	}
-	switch a.Status {
-	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
-		return muster.Errorf(muster.Invalid, "the QUBIX backend refused the %s (HTTP %d)%s", action, a.Status, detail)
-	case http.StatusUnauthorized: // retried, since the key may become valid again
-		return muster.Errorf(muster.Unauthenticated, "the QUBIX backend refused the %s (HTTP 401)%s; write a key into --backend, as http://HOST:3001/k/KEY", action, detail)
-	case http.StatusForbidden:
-		return muster.Errorf(muster.Forbidden, "the QUBIX backend refused the %s (HTTP 403)%s", action, detail)
-	case http.StatusNotFound:
-		return muster.Errorf(muster.NotFound, "the QUBIX backend refused the %s (HTTP 404)%s", action, detail)
-	case http.StatusConflict:
-		return muster.Errorf(muster.Conflict, "the QUBIX backend refused the %s (HTTP 409)%s", action, detail)
-	case http.StatusInternalServerError:
-		return muster.Errorf(muster.Internal, "the QUBIX backend failed the %s (HTTP 500)%s", action, detail)
-	case http.StatusTooManyRequests:
-		return muster.Errorf(muster.Unavailable, "the QUBIX backend limits requests (HTTP 429): retry in %s", max(a.RetryAfter, time.Second))
-	}
-	return muster.Errorf(muster.Unavailable, "the QUBIX backend failed the %s (HTTP %d)%s", action, a.Status, detail)
-}
 
 // parseJobs reads a list of jobs. It ignores other items.
 func parseJobs(raw json.RawMessage) []job {

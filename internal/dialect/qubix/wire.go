@@ -2,14 +2,10 @@ package qubix
 
 import (
 	"encoding/json"
-	"fmt"
-	"math"
 	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // Maximum sizes of bodies. Reports contain a result of at most muster.MaxResultSize and lines of output.
@@ -262,7 +258,7 @@ func checkPercent(v *float64) (float64, error) {
 	if v == nil {
 		return 0, muster.Errorf(muster.Invalid, "progress is missing: send a number from 0 to 100")
 	}
-	if math.IsNaN(*v) || *v < 0 || *v > 100 {
+	if *v < 0 || *v > 100 {
 		return 0, muster.Errorf(muster.Invalid, "progress is %v: it must be from 0 to 100", *v)
 	}
 	return *v, nil
@@ -281,32 +277,6 @@ func checkID(id string) error {
 	return nil
 }
 
-// sanitize returns a text for a name or a label: without control characters, at most maxBytes bytes.
-func sanitize(s string, maxBytes int) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == utf8.RuneError {
-			return ' '
-		}
-		return r
-	}, strings.TrimSpace(s))
-	if len(s) <= maxBytes {
-		return s
-	}
-	s = s[:maxBytes]
-	for !utf8.ValidString(s) {
-		s = s[:len(s)-1]
-	}
-	return s
-}
-
-// validOrZero returns v if it is from 0 to limit, otherwise 0: workers invent what they cannot measure.
-func validOrZero(v, limit float64) float64 {
-	if math.IsNaN(v) || v < 0 || v > limit {
-		return 0
-	}
-	return v
-}
-
 func orDefault(s, fallback string) string {
 	if strings.TrimSpace(s) == "" {
 		return fallback
@@ -319,36 +289,5 @@ func formatTime(t muster.Time) *string {
 	if t == 0 {
 		return nil
 	}
-	s := t.String()
-	return &s
-}
-
-// formatNaive formats a time as QUBIX's workers do: UTC without a zone.
-func formatNaive(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000") }
-
-// jsonObject returns the fields of a JSON object, nil for other values.
-func jsonObject(raw json.RawMessage) map[string]json.RawMessage {
-	var m map[string]json.RawMessage
-	if json.Unmarshal(raw, &m) != nil {
-		return nil
-	}
-	return m
-}
-
-// textField returns a field that is a JSON string, otherwise "".
-func textField(m map[string]json.RawMessage, key string) string {
-	var s string
-	if json.Unmarshal(m[key], &s) != nil {
-		return ""
-	}
-	return s
-}
-
-// mustMarshal encodes a value that always can be encoded.
-func mustMarshal(v any) json.RawMessage {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("qubix: %v", err))
-	}
-	return b
+	return lenient.NonZero(t.String())
 }

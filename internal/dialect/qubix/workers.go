@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // providerView is a provider for clients.
@@ -44,10 +45,10 @@ func (g *Gateway) viewProvider(w *fleet.Worker) providerView {
 	p := providerView{
 		ID: f.ID, WorkerID: f.ID, Name: f.Name, Type: orDefault(f.Labels[labelType], "native"), QubicAddress: f.Labels[labelAddress],
 		Location: f.Labels[labelLocation], ComputePower: power, PricePerHour: f.Price, CPUModel: f.Labels[labelCPU],
-		CPUCores: f.Resources.CPUs, RAMTotal: gib(f.Resources.Memory), IsActive: w.Err() == nil, Status: "offline",
+		CPUCores: f.Resources.CPUs, RAMTotal: lenient.InGiB(f.Resources.Memory), IsActive: w.Err() == nil, Status: "offline",
 	}
 	if len(f.Resources.GPUs) > 0 {
-		p.GPUModel, p.GPUVRAM = f.Resources.GPUs[0].Name, gib(f.Resources.GPUs[0].Memory)
+		p.GPUModel, p.GPUVRAM = f.Resources.GPUs[0].Name, lenient.InGiB(f.Resources.GPUs[0].Memory)
 	}
 	seen := w.LastSeen()
 	if !seen.IsZero() {
@@ -79,7 +80,7 @@ func (g *Gateway) register(w http.ResponseWriter, r *http.Request) error {
 	if err := checkID(reg.id()); err != nil {
 		return err
 	}
-	facts := newFacts(&reg, dialect.RemoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
+	facts := newFacts(&reg, dialect.RemoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.Deps.Config.Price)
 	return g.registerWorker(w, r, facts)
 }
 
@@ -93,7 +94,7 @@ func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	reg := registration{
-		WorkerID: strings.TrimSpace(q.WorkerID), Name: "Provider-" + sanitize(q.WorkerID, 8), Address: q.QubicAddress, Location: q.Location, PricePerHour: q.PricePerHour,
+		WorkerID: strings.TrimSpace(q.WorkerID), Name: "Provider-" + lenient.Text(q.WorkerID, 8), Address: q.QubicAddress, Location: q.Location, PricePerHour: q.PricePerHour,
 		Specs: specs{GPUAvailable: q.GPU.Type == "native" && q.GPU.VRAM > 0, GPUModel: orDefault(q.GPU.Model, q.GPU.Renderer), GPUVRAM: q.GPU.VRAM},
 	}
 	if q.PricePerHour == nil {
@@ -106,7 +107,7 @@ func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) error {
 	if q.RAM != nil {
 		reg.Specs.RAMTotal = q.RAM.Total
 	}
-	facts := newFacts(&reg, dialect.RemoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.deps.Config.Price)
+	facts := newFacts(&reg, dialect.RemoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.Deps.Config.Price)
 	facts.Labels[labelType] = q.Type
 	if q.Type == "browser" {
 		facts.Labels[labelFlavour] = string(flavourBrowser)
@@ -141,7 +142,7 @@ func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts f
 	if err := dialect.CallerFromContext(r.Context()).CanJoinWorkers(); err != nil {
 		return err
 	}
-	previous := g.fleet.Worker(facts.ID)
+	previous := g.Fleet.Worker(facts.ID)
 	if previous != nil && previous.Facts().Labels[labelGPUSeen] != "" && previous.Facts().Labels[labelGPU] == facts.Labels[labelGPU] {
 		facts.Labels[labelGPUSeen] = "true"
 	}
@@ -153,12 +154,12 @@ func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts f
 		g.tracker.forgetWorker(facts.ID)
 		g.requeueRunning(worker)
 	}
-	return reply(w, map[string]any{"success": true, "isNew": previous == nil, "provider": g.viewProvider(worker), "message": "Provider registered"})
+	return dialect.Reply(w, map[string]any{"success": true, "isNew": previous == nil, "provider": g.viewProvider(worker), "message": "Provider registered"})
 }
 
 // registerFacts registers a worker with the fleet.
 func (g *Gateway) registerFacts(ctx context.Context, facts fleet.Facts) (*fleet.Worker, error) {
-	worker, err := g.fleet.Register(ctx, completeFacts(facts, g.deps.Config.Kinds))
+	worker, err := g.Fleet.Register(ctx, completeFacts(facts, g.Deps.Config.Kinds))
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +183,7 @@ func (g *Gateway) requeueRunning(worker *fleet.Worker) {
 
 // authorizeWorker returns the worker of a request. It is NotFound for an unknown one and Forbidden for one that registered with another key.
 func (g *Gateway) authorizeWorker(r *http.Request, id string) (*fleet.Worker, error) {
-	worker := g.fleet.Worker(id)
+	worker := g.Fleet.Worker(id)
 	if worker == nil {
 		return nil, muster.Errorf(muster.NotFound, "Provider not found")
 	}
@@ -214,9 +215,9 @@ func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	fl = g.detectFlavour(r.Context(), worker, fl, h.Usage.hasGPU())
 	worker.Touch(parseLoad(&h.Usage, worker.Facts().Resources))
 	if h.CurrentJob != nil && *h.CurrentJob != "" { // it is not idle
-		return reply(w, map[string]any{"success": true, "pendingJobs": []job{}})
+		return dialect.Reply(w, map[string]any{"success": true, "pendingJobs": []job{}})
 	}
-	return reply(w, map[string]any{"success": true, "pendingJobs": g.offeredJobs(r.Context(), worker, fl)})
+	return dialect.Reply(w, map[string]any{"success": true, "pendingJobs": g.offeredJobs(r.Context(), worker, fl)})
 }
 
 // pending serves GET /api/jobs/pending/{worker}: a list, also for an unknown worker.
@@ -224,13 +225,13 @@ func (g *Gateway) pending(w http.ResponseWriter, r *http.Request, id string) err
 	worker, err := g.authorizeWorker(r, id)
 	if err != nil {
 		if muster.CodeOf(err) == muster.NotFound {
-			return reply(w, []job{})
+			return dialect.Reply(w, []job{})
 		}
 		return err
 	}
 	fl := g.detectFlavour(r.Context(), worker, flavourEnhanced, false) // the simple worker does not ask
 	worker.Touch(nil)
-	return reply(w, g.offeredJobs(r.Context(), worker, fl))
+	return dialect.Reply(w, g.offeredJobs(r.Context(), worker, fl))
 }
 
 // detectFlavour determines a worker's program from a request and stores it. gpu reports whether the request has GPU values.
@@ -259,12 +260,12 @@ func (g *Gateway) detectFlavour(ctx context.Context, worker *fleet.Worker, fl fl
 // providers serves GET /api/providers.
 func (g *Gateway) providers(w http.ResponseWriter, r *http.Request) error {
 	list := []providerView{}
-	for _, worker := range g.fleet.Workers() {
+	for _, worker := range g.Fleet.Workers() {
 		if key := worker.Facts().Key; worker.Err() == nil && (key == "" || key == dialect.CallerFromContext(r.Context()).Key) {
 			list = append(list, g.viewProvider(worker))
 		}
 	}
-	return reply(w, map[string]any{"success": true, "providers": list, "count": len(list)})
+	return dialect.Reply(w, map[string]any{"success": true, "providers": list, "count": len(list)})
 }
 
 // provider serves GET /api/providers/{worker}.
@@ -273,5 +274,5 @@ func (g *Gateway) provider(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, map[string]any{"success": true, "provider": g.viewProvider(worker)})
+	return dialect.Reply(w, map[string]any{"success": true, "provider": g.viewProvider(worker)})
 }

@@ -20,7 +20,9 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // What TrainForge's workers do, and when.
@@ -71,18 +73,19 @@ type Bridge struct {
 	id         string
 	cancelling atomic.Bool // jobs that run are cancelled
 
+	skippedJobs *dialect.Recent[bool] // jobs that others have, or that no worker can run: logged once
+	uploadTries *dialect.Recent[int]  // of results by job id, to which the server answered and did not accept them
+
 	mu           sync.Mutex
 	api          string               // current or legacy; "" until the server was asked
 	registerSent bool                 // a registration was sent
 	claims       map[string]*jobClaim // by job id
-	skippedJobs  map[string]bool      // jobs that others have, or that no worker can run: told once
-	uploadTries  map[string]int       // of results by job id, to which the server answered and did not take them
 	jobsHidden   bool                 // the server does not show jobs without a token
 }
 
 // NewBridge opens the outbox. Nothing is said to the server before Run; without Run the caller closes the Bridge.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
-	cfg.Scheduler, cfg.Projects = cmp.Or(cfg.Scheduler, DefaultScheduler), cmp.Or(cfg.Projects, DefaultProjects)
+	cfg.Projects = cmp.Or(cfg.Projects, DefaultProjects)
 	if cfg.PollInterval <= 0 {
 		cfg.PollInterval = pollInterval
 	}
@@ -94,11 +97,11 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 			return nil, err
 		}
 	}
-	r, err := newServerClient(cfg.Scheduler, cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+cmp.Or(cfg.Version, "dev"))
+	r, err := newServerClient(&cfg)
 	if err != nil {
 		return nil, err
 	}
-	b := &Bridge{cfg: cfg, server: r, claims: map[string]*jobClaim{}, skippedJobs: map[string]bool{}, uploadTries: map[string]int{}}
+	b := &Bridge{cfg: cfg, server: r, claims: map[string]*jobClaim{}, skippedJobs: dialect.NewRecent[bool](maxTickets), uploadTries: dialect.NewRecent[int](maxTickets)}
 	if err := os.MkdirAll(b.claimsDir(), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's folder: %w", err)
 	}
@@ -132,13 +135,13 @@ func (b *Bridge) identity() (string, error) {
 	}
 	return bridge.Identity(filepath.Join(b.cfg.Core.Dir, "worker-id"), func(id string) bool { return checkID("id", id) == nil }, func() string {
 		if b.cfg.Core.Worker != "" {
-			return "muster_" + strings.ReplaceAll(truncate(b.cfg.Core.Worker, 100), "/", "-")
+			return "muster_" + strings.ReplaceAll(lenient.Text(b.cfg.Core.Worker, 100), "/", "-")
 		}
 		host, err := os.Hostname()
 		if err != nil {
 			host = "host"
 		}
-		return fmt.Sprintf("worker_%s_%d", strings.ReplaceAll(truncate(host, 100), "/", "-"), os.Getpid())
+		return fmt.Sprintf("worker_%s_%d", strings.ReplaceAll(lenient.Text(host, 100), "/", "-"), os.Getpid())
 	})
 }
 
@@ -274,7 +277,7 @@ func (b *Bridge) register(ctx context.Context) error {
 		return err
 	}
 	if a.Status == http.StatusConflict || a.Status == http.StatusForbidden {
-		return a.asError("the registration")
+		return a.Err("the registration")
 	}
 	registered := a.OK()
 	if a, err = b.server.call(ctx, http.MethodGet, "/api/jobs/pending", nil); err != nil {
@@ -284,7 +287,7 @@ func (b *Bridge) register(ctx context.Context) error {
 	var api string
 	switch {
 	case a.Status >= 500 || a.Status == http.StatusTooManyRequests:
-		return a.asError("the list of pending jobs")
+		return a.Err("the list of pending jobs")
 	case registered && a.Status == http.StatusOK && json.Unmarshal(a.Body, &list) == nil:
 		api = apiCurrent
 	default:
@@ -298,7 +301,7 @@ func (b *Bridge) register(ctx context.Context) error {
 		case a.Status == http.StatusUnauthorized:
 			return muster.Errorf(muster.Unauthenticated, "the TrainForge server lists its jobs for users only, and has no interface for external workers: use muster bridge trainforge with --scheduler-token-file")
 		case a.Status >= 500 || a.Status == http.StatusTooManyRequests:
-			return a.asError("the list of jobs")
+			return a.Err("the list of jobs")
 		default:
 			return muster.Errorf(muster.Invalid, "there is no TrainForge server at %s that Muster knows: GET /api/jobs/pending and GET /api/jobs do not answer as one", b.server.Host)
 		}
@@ -313,7 +316,7 @@ func (b *Bridge) register(ctx context.Context) error {
 // registration is what worker C says of itself.
 func (b *Bridge) registration(c *bridge.Capacity) *registration {
 	host, _ := os.Hostname() // it is for people
-	r := &registration{WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: truncate(host, 100), GPUName: "None"}
+	r := &registration{WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: lenient.Text(host, 100), GPUName: "None"}
 	r.Capabilities.MaxJobs = b.maxJobs(c)
 	r.Capabilities.CPUs = min(c.Resources.CPUs, 10_000)
 	r.Capabilities.GPUCount = min(len(c.Resources.GPUs), maxWorkerGPUs)
@@ -339,7 +342,7 @@ func (b *Bridge) sendHeartbeat(ctx context.Context) bool {
 	if b.currentAPI() == apiLegacy {
 		return true
 	}
-	body := beat{Timestamp: epoch(time.Now())}
+	body := beat{Timestamp: lenient.Epoch(time.Now())}
 	if jobs := b.core.Jobs(); len(jobs) > 0 {
 		body.CurrentJob = jobs[0].ID
 	}
@@ -369,13 +372,13 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 		if free <= 0 || ctx.Err() != nil {
 			break
 		}
-		if j.Status != "" && j.Status != statusPending || checkID("job_id", j.id()) != nil || b.core.Known(j.id()) || b.wasSkipped(j.id(), false) {
+		_, skipped := b.skippedJobs.Get(j.id())
+		if skipped || j.Status != "" && j.Status != statusPending || checkID("job_id", j.id()) != nil || b.core.Known(j.id()) {
 			continue
 		}
 		if reason := unfitReason(j, &c); reason != "" {
-			if !b.wasSkipped(j.id(), true) {
-				b.log.Warn("job left to other workers", slog.String("job", j.id()), slog.String("why", reason))
-			}
+			b.skippedJobs.Set(j.id(), true)
+			b.log.Warn("job left to other workers", slog.String("job", j.id()), slog.String("why", reason))
 			continue
 		}
 		if b.startClaim(ctx, j) {
@@ -386,20 +389,6 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 		b.continueClaim(ctx, takers, i)
 	}
 	return nil
-}
-
-// wasSkipped reports whether a job was left to others, and notes that it is.
-func (b *Bridge) wasSkipped(id string, mark bool) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	skipped := b.skippedJobs[id]
-	if mark {
-		if len(b.skippedJobs) > maxTickets {
-			clear(b.skippedJobs)
-		}
-		b.skippedJobs[id] = true
-	}
-	return skipped
 }
 
 // pendingJobs lists unclaimed jobs.
@@ -413,7 +402,7 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 		return nil, err
 	}
 	if a.Status != http.StatusOK {
-		return nil, a.asError("the list of jobs")
+		return nil, a.Err("the list of jobs")
 	}
 	var raw []json.RawMessage
 	if b.currentAPI() == apiLegacy {
@@ -440,14 +429,14 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 
 // Status writes how the server answers, and how the worker stands there, to w.
 func (cfg BridgeConfig) Status(ctx context.Context, w io.Writer) error {
-	r, err := newServerClient(cmp.Or(cfg.Scheduler, DefaultScheduler), cfg.Token, cfg.HTTP, "TrainForge-Worker/2.0 muster/"+cmp.Or(cfg.Version, "dev"))
+	r, err := newServerClient(&cfg)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "Max jobs:     %d\n", cfg.MaxJobs)
 	a, err := r.call(ctx, http.MethodGet, "/health", nil)
 	if err == nil && a.Status != http.StatusOK {
-		err = a.asError("/health")
+		err = a.Err("/health")
 	}
 	if err != nil {
 		fmt.Fprintf(w, "Scheduler:    %s\n", r.Host)
@@ -465,7 +454,7 @@ func (cfg BridgeConfig) Status(ctx context.Context, w io.Writer) error {
 		}
 		state = "registered"
 		if json.Unmarshal(a.Body, &reply) == nil && reply.Status != "" {
-			state = fmt.Sprintf("%s, %d jobs", truncate(reply.Status, 40), reply.ActiveJobs)
+			state = fmt.Sprintf("%s, %d jobs", lenient.Text(reply.Status, 40), reply.ActiveJobs)
 		}
 	}
 	fmt.Fprintf(w, "Worker:       %s, %s\n", cfg.WorkerID, state)

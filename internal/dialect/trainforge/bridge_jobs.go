@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
@@ -116,7 +117,7 @@ func (b *Bridge) confirmClaim(ctx context.Context, i *jobClaim) bool {
 		b.log.Warn("it is not known whether a job was claimed", slog.String("job", id), slog.Any("error", err))
 		return false
 	case !won:
-		b.wasSkipped(id, true)
+		b.skippedJobs.Set(id, true)
 		b.deleteClaim(i)
 		return false
 	}
@@ -137,7 +138,7 @@ func (b *Bridge) claimCurrent(ctx context.Context, i *jobClaim) (bool, error) {
 	case a.Status == http.StatusBadRequest, a.Status == http.StatusNotFound, a.Status == http.StatusConflict:
 		return false, nil
 	case !a.OK():
-		return false, a.asError("a claim")
+		return false, a.Err("a claim")
 	}
 	var reply claimAnswer
 	if err := json.Unmarshal(a.Body, &reply); err != nil {
@@ -151,7 +152,7 @@ func (b *Bridge) claimCurrent(ctx context.Context, i *jobClaim) (bool, error) {
 		return true, nil
 	}
 	if remote := b.fetchJob(ctx, i.Job.id()); remote != nil && len(remote.Allocated) > 0 && remote.Allocated[0] != b.id && !remote.Distributed {
-		b.log.Info("another worker claimed the job first", slog.String("job", i.Job.id()), slog.String("worker", truncate(remote.Allocated[0], 100)))
+		b.log.Info("another worker claimed the job first", slog.String("job", i.Job.id()), slog.String("worker", lenient.Text(remote.Allocated[0], 100)))
 		return false, nil
 	}
 	return true, nil
@@ -169,13 +170,13 @@ func (b *Bridge) claimLegacy(ctx context.Context, i *jobClaim) (bool, error) {
 	case remote.Status != statusPending:
 		return false, nil
 	}
-	a, err := b.server.call(ctx, http.MethodPut, b.jobPath(id), update{Status: statusRunning, StartedAt: time.Now().Format(naiveFormat), WorkerNode: b.id})
+	a, err := b.server.call(ctx, http.MethodPut, b.jobPath(id), update{Status: statusRunning, StartedAt: time.Now().Format(lenient.NaiveTime), WorkerNode: b.id})
 	if err != nil {
 		return false, err
 	}
 	if !a.OK() {
 		if a.Status >= 500 || a.Status == http.StatusTooManyRequests {
-			return false, a.asError("a claim")
+			return false, a.Err("a claim")
 		}
 		return false, nil
 	}
@@ -206,7 +207,7 @@ func (b *Bridge) fetchJob(ctx context.Context, id string) *job {
 		b.mu.Unlock()
 		return nil
 	}
-	if a.Status == http.StatusNotFound && a.errorText() == "Job not found" {
+	if a.Status == http.StatusNotFound && a.ErrorText() == jobNotFoundText {
 		return &job{ID: id, Status: statusCancelled} // deleted, or none of ours any more
 	}
 	var reply struct {
@@ -273,7 +274,7 @@ func (b *Bridge) processClaim(ctx context.Context, i *jobClaim) {
 	}
 	spec, err := b.spec(ctx, i)
 	if err == nil {
-		meta := jobMeta{API: b.currentAPI(), Name: truncate(i.Job.Project, 200)}
+		meta := jobMeta{API: b.currentAPI(), Name: lenient.Text(i.Job.Project, 200)}
 		raw, merr := json.Marshal(meta)
 		if merr == nil {
 			_, err = b.core.Accept(ctx, bridge.Job{ID: id, Spec: *spec, Meta: raw})
@@ -301,7 +302,7 @@ func (b *Bridge) reportUnrun(ctx context.Context, i *jobClaim, status, message s
 		b.log.Warn("a job cannot be reported now", slog.String("job", i.Job.id()), slog.Any("error", err))
 		return
 	}
-	b.wasSkipped(i.Job.id(), true)
+	b.skippedJobs.Set(i.Job.id(), true)
 	b.deleteClaim(i)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
@@ -27,12 +28,12 @@ const (
 
 // report sends a status.
 func (b *Bridge) report(ctx context.Context, id, status, message string) error {
-	path, u := b.jobPath(id)+"/status", update{Status: status, Message: truncate(message, maxMessage)}
+	path, u := b.jobPath(id)+"/status", update{Status: status, Message: lenient.Text(message, maxMessage)}
 	if b.currentAPI() == apiLegacy {
 		path, u = b.jobPath(id), update{Status: status}
 		if isFinal(status) {
-			u.CompletedAt = time.Now().Format(naiveFormat)
-			u.Error = truncate(message, maxMessage)
+			u.CompletedAt = time.Now().Format(lenient.NaiveTime)
+			u.Error = lenient.Text(message, maxMessage)
 		}
 		if status == statusCompleted {
 			full := 100.0
@@ -43,10 +44,7 @@ func (b *Bridge) report(ctx context.Context, id, status, message string) error {
 	if err != nil {
 		return err
 	}
-	if !a.OK() {
-		return a.asError("a report")
-	}
-	return nil
+	return a.Err("a report")
 }
 
 // Progress implements bridge.Port: the status with what the job does now.
@@ -75,8 +73,8 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 	if err != nil {
 		return err
 	}
-	if !a.OK() {
-		return a.asError("progress")
+	if err := a.Err("progress"); err != nil {
+		return err
 	}
 	return b.sendMetrics(ctx, t)
 }
@@ -126,7 +124,7 @@ func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error
 		}
 		path, body = b.jobPath(id)+"/logs", logEntry{Message: text}
 	} else {
-		batch, now := logBatch{}, epoch(time.Now())
+		batch, now := logBatch{}, lenient.Epoch(time.Now())
 		for _, line := range lines {
 			batch.Logs = append(batch.Logs, logEntry{Message: line, Timestamp: now})
 		}
@@ -137,7 +135,7 @@ func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error
 		return err
 	}
 	if !a.OK() && (a.Status >= 500 || a.Status == http.StatusTooManyRequests || a.Status == http.StatusRequestTimeout) {
-		return a.asError("lines of a log")
+		return a.Err("lines of a log")
 	}
 	return nil // what it does not take now it never will
 }
@@ -240,7 +238,7 @@ func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Fina
 	if a.OK() {
 		return nil
 	}
-	err = a.asError("the upload of results")
+	err = a.Err("the upload of results")
 	if muster.CodeOf(err) == muster.Unavailable && a.Status != http.StatusTooManyRequests && b.countUpload(j.ID) < maxUploads {
 		return err
 	}
@@ -251,11 +249,5 @@ func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Fina
 
 // countUpload counts the uploads of a job's results to which the server answered.
 func (b *Bridge) countUpload(id string) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.uploadTries) > maxTickets {
-		clear(b.uploadTries)
-	}
-	b.uploadTries[id]++
-	return b.uploadTries[id]
+	return b.uploadTries.Update(id, func(tries int, _ bool) int { return tries + 1 })
 }

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/internal/dialect"
-	"github.com/muster-dev/muster/internal/dialect/fleet"
 )
 
 // Timeouts are those of the gateway's waits that tests change; 0 leaves one as it is.
@@ -22,6 +21,3 @@ func OpenWith(ctx context.Context, deps dialect.Deps, w Timeouts) (*Gateway, err
 	}
 	return openGateway(ctx, deps, waits)
 }
-
-// Fleet is the gateway's workers.
-func (g *Gateway) Fleet() *fleet.Fleet { return g.fleet }

@@ -13,11 +13,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -29,9 +28,9 @@ func System() dialect.System {
 	return dialect.System{
 		Name: Name, Title: "TrainForge", Address: ":3000",
 		Options: []dialect.Option{
-			{Name: "projects", Usage: "the folder, shared with workers that download nothing, in which they look for projects"},
-			{Name: "cpus", Usage: "cores of workers that do not say how many they have; default 2"},
-			{Name: "memory", Usage: "memory of workers that do not say how much they have; default 8GiB"},
+			{Name: "projects", Usage: "folder of projects that is shared with workers that do not download them"},
+			{Name: "cpus", Usage: "cores of workers that do not report them (default: 2)"},
+			{Name: "memory", Usage: "memory of workers that do not report it (default: 8GiB)"},
 		},
 		New: New,
 	}
@@ -60,9 +59,8 @@ func defaultTimeouts() timeouts {
 
 // Gateway is a TrainForge API server.
 type Gateway struct {
-	deps             dialect.Deps
-	listener         *dialect.Listener
-	fleet            *fleet.Fleet
+	fleet.Gateway
+
 	timeouts         timeouts
 	sharedDir        string // the folder with projects for workers A and B
 	sharedConfigured bool   // shared is an option, and not this machine's default
@@ -87,9 +85,10 @@ func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 
 func openGateway(ctx context.Context, deps dialect.Deps, waits timeouts) (*Gateway, error) {
 	g := &Gateway{
-		deps: deps, timeouts: waits, cpus: 2, memory: 8 << 30, started: time.Now(), wake: wake.New(),
+		timeouts: waits, cpus: 2, memory: 8 << 30, started: time.Now(), wake: wake.New(),
 		states: map[string]*taskState{}, tickets: map[string]time.Time{}, boundTickets: map[string]string{}, droppedJobs: map[string]int{}, lastPoll: map[string]time.Time{},
 	}
+	g.Deps = deps
 	if err := g.parseOptions(); err != nil {
 		return nil, err
 	}
@@ -102,59 +101,50 @@ func openGateway(ctx context.Context, deps dialect.Deps, waits timeouts) (*Gatew
 	for _, name := range old {
 		_ = os.RemoveAll(name) // of an upload that broke off; it is tried again at the next start
 	}
-	l, err := dialect.Listen(ctx, deps)
-	if err != nil {
-		return nil, err
-	}
-	g.listener = l
-	g.fleet, err = fleet.Open(fleet.Config{
-		Server: deps.Server, Dir: filepath.Join(deps.Dir, "fleet"), Log: deps.Log, System: Name,
-		SilenceTimeout: waits.silence, BusyTimeout: max(waits.setup, waits.runnerSilence) + waits.silence, Projects: deps.Config.Projects(), Kinds: deps.Config.Kinds, Price: deps.Config.Price,
+	var err error
+	g.Gateway, err = fleet.OpenGateway(ctx, deps, fleet.Config{
+		System: Name, SilenceTimeout: waits.silence, BusyTimeout: max(waits.setup, waits.runnerSilence) + waits.silence,
 		Lacks: []string{
 			muster.FeatureContainer, muster.FeatureCheckpoint, muster.FeatureLauncher, muster.FeatureNetwork, muster.FeatureURL, muster.FeatureCancel,
 		},
 	})
 	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		return nil, err
 	}
 	g.restoreStates()
 	return g, nil
 }
 
 func (g *Gateway) parseOptions() error {
-	o := g.deps.Config.Options
-	if s := o["cpus"]; s != "" {
+	o, values := g.Deps.Config.ReadOptions(), g.Deps.Config.Options
+	if s := values["cpus"]; s != "" {
 		if _, err := fmt.Sscanf(s, "%g", &g.cpus); err != nil || !(g.cpus >= 0.1 && g.cpus <= 10_000) {
-			return muster.Errorf(muster.Invalid, "--dialect trainforge: cpus=%s: write a number of cores such as 4", s)
+			o.Fail("cpus", "use a number of cores, such as 4")
 		}
 	}
-	if s := o["memory"]; s != "" {
-		size, err := muster.ParseSize(s)
-		if err != nil || size <= 0 {
-			return muster.Errorf(muster.Invalid, "--dialect trainforge: memory=%s: write a size such as 16GiB", s)
+	if s := values["memory"]; s != "" {
+		var err error
+		if g.memory, err = muster.ParseSize(s); err != nil || g.memory <= 0 {
+			o.Fail("memory", "use a size, such as 16GiB")
 		}
-		g.memory = size
 	}
 	g.sharedDir, g.sharedConfigured = filepath.Join(os.TempDir(), "trainforge"), false
-	if s := o["projects"]; s != "" {
+	if s := values["projects"]; s != "" {
 		abs, err := filepath.Abs(s)
 		if err != nil {
 			return muster.Errorf(muster.Invalid, "--dialect trainforge: projects=%s: %w", s, err)
 		}
 		g.sharedDir, g.sharedConfigured = abs, true
 		if info, err := os.Stat(abs); err != nil || !info.IsDir() {
-			return muster.Errorf(muster.Invalid, "--dialect trainforge: projects=%s is not a folder: create it, on the file system that the workers share", s)
+			o.Fail("projects", "not a directory: create it, on the file system that the workers share")
 		}
 	}
-	return nil
+	return o.Err()
 }
 
-func (g *Gateway) tasksDir() string   { return filepath.Join(g.deps.Dir, "tasks") }
-func (g *Gateway) uploadsDir() string { return filepath.Join(g.deps.Dir, "uploads") }
-func (g *Gateway) zipsDir() string    { return filepath.Join(g.deps.Dir, "projects") }
-
-// URL is what people enter as --scheduler.
-func (g *Gateway) URL() string { return g.listener.URL() }
+func (g *Gateway) tasksDir() string   { return filepath.Join(g.Deps.Dir, "tasks") }
+func (g *Gateway) uploadsDir() string { return filepath.Join(g.Deps.Dir, "uploads") }
+func (g *Gateway) zipsDir() string    { return filepath.Join(g.Deps.Dir, "projects") }
 
 // Ready returns why projects cannot be given to workers that download nothing, if that is so.
 func (g *Gateway) Ready() error {
@@ -168,17 +158,13 @@ func (g *Gateway) Ready() error {
 
 // Run serves until ctx ends.
 func (g *Gateway) Run(ctx context.Context) error {
-	g.listener.WriteError = func(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, err) }
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.fleet.Run(ctx) })
-	group.Go(func() error { return g.listener.Serve(ctx, g.routes()) })
-	group.Go(func() error { return g.watch(ctx) })
-	return group.Wait()
+	g.Listener.WriteError = writeError
+	return g.Serve(ctx, g.routes(), g.watch)
 }
 
 func (g *Gateway) routes() http.Handler {
-	mux := http.NewServeMux()
-	for pattern, h := range map[string]func(*request) error{
+	handlers := map[string]dialect.Handler{}
+	for pattern, handle := range map[string]func(*request) error{
 		"GET /health":     g.health,
 		"GET /api/health": g.health,
 
@@ -218,15 +204,11 @@ func (g *Gateway) routes() http.Handler {
 		"GET /api/jobs/{id}/results/files":          g.resultFiles,
 		"GET /api/jobs/{id}/results/file/{path...}": g.resultFile,
 	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			q := &request{w: w, r: r, caller: dialect.CallerFromContext(r.Context())}
-			if err := h(q); err != nil {
-				writeError(w, err)
-			}
-		})
+		handlers[pattern] = func(w http.ResponseWriter, r *http.Request) error {
+			return handle(&request{w: w, r: r, caller: dialect.CallerFromContext(r.Context())})
+		}
 	}
-	mux.HandleFunc("/", notFound)
-	return mux
+	return dialect.Routes(handlers, writeError, notFound)
 }
 
 // request is one with its answer.
@@ -236,10 +218,7 @@ type request struct {
 	caller dialect.Caller
 }
 
-func (q *request) reply(v any) error {
-	dialect.WriteJSON(q.w, http.StatusOK, v)
-	return nil
-}
+func (q *request) reply(v any) error { return dialect.Reply(q.w, v) }
 
 func (q *request) decode(into any) error { return dialect.Decode(q.r, maxBody, into) }
 
@@ -270,11 +249,13 @@ type statusError struct {
 
 func (f *statusError) Error() string { return f.text }
 
-func jobNotFound() error    { return &statusError{http.StatusNotFound, "Job not found"} }
+const jobNotFoundText = "Job not found"
+
+func jobNotFound() error    { return &statusError{http.StatusNotFound, jobNotFoundText} }
 func workerNotFound() error { return &statusError{http.StatusNotFound, "Worker not found"} }
 
 // writeError answers as TrainForge does when something is wrong.
-func writeError(w http.ResponseWriter, err error) {
+func writeError(w http.ResponseWriter, _ *http.Request, err error) {
 	body, status := map[string]any{"error": err.Error()}, dialect.HTTPStatus(err)
 	if f, ok := errors.AsType[*statusError](err); ok {
 		status = f.status
@@ -287,7 +268,7 @@ func writeError(w http.ResponseWriter, err error) {
 // notFound answers where TrainForge has nothing either.
 func notFound(w http.ResponseWriter, r *http.Request) {
 	dialect.WriteJSON(w, http.StatusNotFound, map[string]any{
-		"error": "Endpoint not found", "path": truncate(r.URL.Path, maxMessage), "method": r.Method, "requestId": dialect.NewUUID(),
+		"error": "Endpoint not found", "path": lenient.Text(r.URL.Path, maxMessage), "method": r.Method, "requestId": dialect.NewUUID(),
 	})
 }
 
@@ -295,7 +276,7 @@ func (g *Gateway) health(q *request) error {
 	up := time.Since(g.started).Seconds()
 	return q.reply(map[string]any{
 		"status": "healthy", "timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": "0.1.0", "service": "muster",
-		"database": "connected", "uptime": up, "muster_version": g.deps.Version,
+		"database": "connected", "uptime": up, "muster_version": g.Deps.Version,
 	})
 }
 

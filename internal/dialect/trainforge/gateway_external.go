@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
@@ -28,20 +29,17 @@ const (
 // externalHeartbeat is a heartbeat of worker C. One of an unknown worker is refused, so that it registers again.
 func (g *Gateway) externalHeartbeat(q *request) error {
 	var body beat
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	w, err := g.authorizedWorker(q, q.r.PathValue("id"))
+	id := q.r.PathValue("id")
+	w, err := g.callingWorker(q, &body, &id)
 	if err != nil {
 		return err
 	}
-	w.Touch(nil)
 	if body.CurrentJob != "" {
 		if t := g.task(q, body.CurrentJob); t != nil && t.Worker() == w {
 			g.state(t).touch()
 		}
 	}
-	return q.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": epoch(time.Now())})
+	return q.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": lenient.Epoch(time.Now())})
 }
 
 // pending lists what may be claimed. Who asks is not known: each entry has a ticket, and the claim decides which task it stands for.
@@ -55,7 +53,7 @@ func (g *Gateway) pending(q *request) error {
 	}
 	var open []offered
 	remote := dialect.RemoteAddr(q.r)
-	for _, w := range g.fleet.Workers() {
+	for _, w := range g.Fleet.Workers() {
 		f := w.Facts()
 		if f.Labels[labelForm] != formExternal || isInactive(w) || f.Key != q.caller.Key {
 			continue
@@ -109,24 +107,17 @@ func (g *Gateway) ticket() string {
 
 // claim gives the job of a ticket to a worker: the oldest of those that the server placed on it.
 func (g *Gateway) claim(q *request) error {
-	var body claimRequest
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	if body.WorkerID == "" {
-		return &statusError{http.StatusBadRequest, "worker_id is required"}
-	}
 	if err := canWork(q); err != nil {
 		return err
 	}
-	w, err := g.authorizedWorker(q, body.WorkerID)
+	var body claimRequest
+	w, err := g.callingWorker(q, &body, &body.WorkerID)
 	if err != nil {
 		return err
 	}
 	if workerForm(w) != formExternal {
 		return &statusError{http.StatusBadRequest, "only workers that registered with a worker_id claim jobs"}
 	}
-	w.Touch(nil)
 	id := q.r.PathValue("id")
 	t, err := g.awaitTask(q.r.Context(), w, id)
 	if err != nil {
@@ -163,7 +154,7 @@ func errAllocated() error { return &statusError{http.StatusBadRequest, "Job alre
 // bindTask makes a ticket the name of a task of w. It is done at most once for a ticket and once for a task; a repetition by the same worker, whose answer was lost, is
 // answered alike.
 func (g *Gateway) bindTask(w *fleet.Worker, ticket string) (*fleet.Task, error) {
-	if t := g.fleet.Task(g.resolve(ticket)); t != nil {
+	if t := g.Fleet.Task(g.resolve(ticket)); t != nil {
 		if t.Worker() == w && !t.Started() && g.state(t).snapshot().Ticket == ticket {
 			return t, nil
 		}
@@ -184,10 +175,7 @@ func (g *Gateway) bindTask(w *fleet.Worker, ticket string) (*fleet.Task, error) 
 	}
 	for _, t := range w.Tasks() {
 		ts := g.state(t)
-		ts.mu.Lock()
-		ready := ts.ready
-		ts.mu.Unlock()
-		if !ready || !g.isClaimable(t) {
+		if !ts.isReady() || !g.isClaimable(t) {
 			continue
 		}
 		return t, g.bindTicket(t, ts, ticket)
@@ -244,7 +232,7 @@ func (g *Gateway) reportStatus(q *request) error {
 		return &statusError{http.StatusBadRequest, "status is required"}
 	}
 	id := q.r.PathValue("id")
-	ok := map[string]any{"success": true, "job_id": id, "status": truncate(body.Status, 40)}
+	ok := map[string]any{"success": true, "job_id": id, "status": lenient.Text(body.Status, 40)}
 	t := g.task(q, id)
 	if t == nil {
 		if isFinal(body.Status) && g.isLate(id) || g.wasTask(id) {

@@ -34,10 +34,10 @@ const (
 
 // api returns the client with the caller's rights: a key's, or those of the gateway's project where no key is required.
 func (g *Gateway) api(q *request) (*client.Client, error) {
-	if q.caller.Token == "" && (g.deps.Config.KeyRequired || q.r.Header.Get("Authorization") != "") {
+	if q.caller.Token == "" && (g.Deps.Config.KeyRequired || q.r.Header.Get("Authorization") != "") {
 		return nil, muster.Errorf(muster.Unauthenticated, "the bearer token is not a key of this server")
 	}
-	return g.deps.Server.Client(q.caller.Token)
+	return g.Deps.Server.Client(q.caller.Token)
 }
 
 // submit is POST /api/jobs and /api/jobs/distributed.
@@ -93,7 +93,7 @@ func (g *Gateway) submit(q *request) error {
 
 // project is for which the caller submits.
 func (g *Gateway) project(q *request) string {
-	return cmp.Or(q.caller.Project, g.deps.Config.Project)
+	return cmp.Or(q.caller.Project, g.Deps.Config.Project)
 }
 
 // parseConfig reads the field config.
@@ -261,19 +261,13 @@ func (g *Gateway) list(q *request) error {
 func (g *Gateway) show(q *request) error {
 	id := q.r.PathValue("id")
 	if t := g.task(q, id); t != nil {
-		return q.reply(struct {
-			Success bool `json:"success"`
-			job
-		}{true, g.taskJob(t, id)})
+		return q.reply(jobAnswer{Success: true, job: g.taskJob(t, id)})
 	}
 	_, m, tasks, err := g.findJob(q, id)
 	if err != nil {
 		return err
 	}
-	return q.reply(struct {
-		Success bool `json:"success"`
-		job
-	}{true, toWireJob(m, tasks)})
+	return q.reply(jobAnswer{Success: true, job: toWireJob(m, tasks)})
 }
 
 // changeJob is PUT of a client: it may cancel its job, and nothing else is its to say.
@@ -294,11 +288,7 @@ func (g *Gateway) changeJob(q *request, id string, body *update) error {
 	case body.Status != "" && body.Status != current.Status:
 		return muster.Errorf(muster.Conflict, "the job is %s: clients can only cancel one that has not ended", current.Status)
 	}
-	return q.reply(struct {
-		Success bool   `json:"success"`
-		Message string `json:"message"`
-		job
-	}{true, "Job updated successfully", current})
+	return q.reply(jobAnswer{true, "Job updated successfully", current})
 }
 
 // remove is DELETE: it cancels the job, which stays in lists.

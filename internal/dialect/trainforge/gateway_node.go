@@ -3,10 +3,12 @@ package trainforge
 import (
 	"cmp"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
 
@@ -19,18 +21,12 @@ const sourceStopped = "leaving"
 // nodeHeartbeat is a heartbeat of worker A.
 func (g *Gateway) nodeHeartbeat(q *request) error {
 	var body beat
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	if err := checkID("worker_id", body.WorkerID); err != nil {
-		return err
-	}
-	w, err := g.authorizedWorker(q, body.WorkerID)
+	w, err := g.callingWorker(q, &body, &body.WorkerID)
 	if err != nil {
 		return err
 	}
 	w.Touch(body.load(w.Facts().Resources.Memory))
-	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Heartbeat received", "timestamp": epoch(time.Now())})
+	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Heartbeat received", "timestamp": lenient.Epoch(time.Now())})
 }
 
 // nodeJobs offers worker A the jobs that it holds and has not begun.
@@ -59,12 +55,7 @@ func (g *Gateway) nodeJobs(q *request) error {
 
 // isIdle reports whether a worker runs nothing that began.
 func (g *Gateway) isIdle(w *fleet.Worker) bool {
-	for _, t := range w.Tasks() {
-		if t.Started() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(w.Tasks(), (*fleet.Task).Started)
 }
 
 // recordOffer notes that a worker is shown a task, and reports whether it is: its files must be there, and it is not shown too often.
@@ -96,7 +87,7 @@ func (g *Gateway) nodeJob(t *fleet.Task) job {
 func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 	r := t.Run()
 	j := job{
-		ID: id, Project: truncate(cmp.Or(r.Group, "task"), maxID), Script: project.Runner, Status: statusPending, Training: &training{project.Runner},
+		ID: id, Project: lenient.Text(cmp.Or(r.Group, "task"), maxID), Script: project.Runner, Status: statusPending, Training: &training{project.Runner},
 		Resources: resources{GPU: newAmount(float64(len(r.Grant.GPUs))), CPU: newAmount(math.Max(1, math.Ceil(r.Grant.CPUs)))},
 		CreatedAt: formatTime(muster.NewTime(t.OfferedAt())), WorkerNode: t.Worker().ID(),
 	}
@@ -115,21 +106,14 @@ func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 // nodeReport handles a job report of worker A.
 func (g *Gateway) nodeReport(q *request) error {
 	var body nodeStatus
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	if err := checkID("worker_id", body.WorkerID); err != nil {
+	w, err := g.callingWorker(q, &body, &body.WorkerID)
+	if err != nil {
 		return err
 	}
 	if err := checkID("job_id", body.JobID); err != nil {
 		return err
 	}
-	w, err := g.authorizedWorker(q, body.WorkerID)
-	if err != nil {
-		return err
-	}
-	w.Touch(nil)
-	ok := map[string]any{"success": true, "job_id": body.JobID, "status": truncate(body.Status, 40)}
+	ok := map[string]any{"success": true, "job_id": body.JobID, "status": lenient.Text(body.Status, 40)}
 	t := g.task(q, body.JobID)
 	if t == nil || t.Worker() != w {
 		if body.Status != statusRunning && t == nil && g.isLate(body.JobID) {
@@ -154,13 +138,13 @@ func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int
 		}
 		err = g.finish(q.r.Context(), t, u.Status, cmp.Or(u.Error, u.Message), codes)
 		if muster.CodeOf(err) == muster.Conflict {
-			_ = g.fleet.ReportLate(t.ID()) // what it says of the task is known
+			_ = g.Fleet.ReportLate(t.ID()) // what it says of the task is known
 		}
 	default:
 		err = g.markStarted(t, ts)
 		if err == nil && (u.Message != "" || u.Progress != nil) {
 			p := muster.Progress{Progress: fraction(u.Progress)}
-			if step := truncate(u.Message, maxStep); step != "" {
+			if step := lenient.Text(u.Message, maxStep); step != "" {
 				p.Step = &step
 			}
 			err = t.Progress(p)
@@ -175,13 +159,7 @@ func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int
 // nodeUnregister unregisters worker A.
 func (g *Gateway) nodeUnregister(q *request) error {
 	var body claimRequest
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	if err := checkID("worker_id", body.WorkerID); err != nil {
-		return err
-	}
-	w, err := g.authorizedWorker(q, body.WorkerID)
+	w, err := g.callingWorker(q, &body, &body.WorkerID)
 	if err != nil {
 		return err
 	}

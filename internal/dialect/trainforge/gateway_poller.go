@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // isPoll reports whether GET /api/jobs comes from worker B or from gpu_worker.py, which is the same with another limit. They
@@ -70,7 +71,7 @@ func (g *Gateway) pollerWorker(q *request) (*fleet.Worker, error) {
 	if key != "" {
 		id += "-" + key
 	}
-	if w := g.fleet.Worker(id); w != nil {
+	if w := g.Fleet.Worker(id); w != nil {
 		g.mu.Lock()
 		last := g.lastPoll[id]
 		g.lastPoll[id] = time.Now()
@@ -83,8 +84,8 @@ func (g *Gateway) pollerWorker(q *request) (*fleet.Worker, error) {
 			return nil, nil //nolint:nilnil // it was drained, and asks on
 		}
 	}
-	w, err := g.fleet.Register(q.r.Context(), fleet.Facts{
-		ID: id, Name: truncate(id, muster.MaxNameSize), Labels: formLabels(formPoller, "address", remote.String()), Kinds: supportedKinds(),
+	w, err := g.Fleet.Register(q.r.Context(), fleet.Facts{
+		ID: id, Name: lenient.Name(id), Labels: formLabels(formPoller, "address", remote.String()), Kinds: supportedKinds(),
 		Lacks:     []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureGang},
 		Resources: muster.Resources{CPUs: g.cpus, Memory: g.memory, Slots: 1, MaxTasks: 1},
 		Remote:    remote, Key: key,
@@ -123,11 +124,7 @@ func (g *Gateway) updateJob(q *request) error {
 	}
 	j := g.taskJob(t, id)
 	j.Status = cmp.Or(body.Status, j.Status)
-	return q.reply(struct {
-		Success bool   `json:"success"`
-		Message string `json:"message"`
-		job
-	}{true, "Job updated successfully", j})
+	return q.reply(jobAnswer{true, "Job updated successfully", j})
 }
 
 // logLine is one line of worker B.

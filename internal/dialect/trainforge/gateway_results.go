@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
@@ -65,7 +66,7 @@ func storeArtifacts(ctx context.Context, t *fleet.Task, u *upload) error {
 		}
 		r, err := found[name].Open()
 		if err != nil {
-			return muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", truncate(name, 100), err)
+			return muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", lenient.Text(name, 100), err)
 		}
 		counted := &counter{r: r}
 		err = t.AddArtifact(ctx, strings.TrimPrefix(name, project.TaskDir+"/"), counted, remaining)

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 	"github.com/muster-dev/muster/internal/wake"
 )
@@ -95,6 +96,12 @@ func (t *taskState) snapshot() savedState {
 	return t.saved
 }
 
+func (t *taskState) isReady() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ready
+}
+
 // restoreStates reads the notes of tasks that the fleet still has, and removes the rest with their folders.
 func (g *Gateway) restoreStates() {
 	list, _ := os.ReadDir(g.tasksDir()) // what cannot be read is not recalled
@@ -107,7 +114,7 @@ func (g *Gateway) restoreStates() {
 			_ = os.Remove(path) // half written
 			continue
 		}
-		if g.fleet.Task(id) == nil {
+		if g.Fleet.Task(id) == nil {
 			g.removeState(id, t)
 			continue
 		}
@@ -122,7 +129,7 @@ func (g *Gateway) restoreStates() {
 func (g *Gateway) removeState(id string, t *taskState) {
 	if t.snapshot().Placed {
 		if err := os.RemoveAll(filepath.Join(g.sharedDir, id)); err != nil {
-			g.deps.Log.Warn("a project cannot be removed from the shared folder", slog.String("job", id), slog.Any("error", err))
+			g.Deps.Log.Warn("a project cannot be removed from the shared folder", slog.String("job", id), slog.Any("error", err))
 			return
 		}
 	}
@@ -153,7 +160,7 @@ func (g *Gateway) resolve(id string) string {
 
 // task returns the task that a request names, nil if it is not assigned to a worker of this caller, or has ended.
 func (g *Gateway) task(q *request, id string) *fleet.Task {
-	t := g.fleet.Task(g.resolve(id))
+	t := g.Fleet.Task(g.resolve(id))
 	if t == nil || t.Worker().Facts().Key != q.caller.Key {
 		return nil
 	}
@@ -162,7 +169,7 @@ func (g *Gateway) task(q *request, id string) *fleet.Task {
 
 // isLate takes note of a report of a task that is over. It returns whether there was such a task.
 func (g *Gateway) isLate(id string) bool {
-	return muster.CodeOf(g.fleet.ReportLate(g.resolve(id))) == muster.Conflict
+	return muster.CodeOf(g.Fleet.ReportLate(g.resolve(id))) == muster.Conflict
 }
 
 // markStarted notes that the worker runs the task.
@@ -242,7 +249,7 @@ func parseControl(payload string) *control {
 	if bytes.Equal(c.Result, []byte("null")) {
 		c.Result = nil
 	}
-	c.Wall = max(finite(c.Wall), 0)
+	c.Wall = max(c.Wall, 0)
 	return c
 }
 
@@ -258,7 +265,7 @@ func (g *Gateway) applyControl(ts *taskState, c *control) error {
 
 // toFinalReport makes the report of a task of what its worker says and of what the runner said at its end.
 func toFinalReport(status, message string, codes []*int, c *control) fleet.FinalReport {
-	e := fleet.FinalReport{Outcome: muster.AttemptFailed, Message: truncate(message, maxMessage)}
+	e := fleet.FinalReport{Outcome: muster.AttemptFailed, Message: lenient.Text(message, maxMessage)}
 	for _, code := range codes {
 		if code != nil && *code != 0 && e.ExitCode == nil {
 			e.ExitCode = code
@@ -292,7 +299,7 @@ func (c *control) fillReport(e fleet.FinalReport, status string) fleet.FinalRepo
 	case c.Stopped == "timeout":
 		e.Outcome, e.Reason, e.Message = muster.AttemptTimedOut, muster.Timeout, "it ran for longer than its timeout"
 	case c.Failure != nil && failed:
-		e.Reason, e.Message = c.Failure.Reason, cmp.Or(truncate(c.Failure.Message, maxMessage), "the program says so, and not why")
+		e.Reason, e.Message = c.Failure.Reason, cmp.Or(lenient.Text(c.Failure.Message, maxMessage), "the program says so, and not why")
 		if !allowedReason(e.Reason) {
 			e.Reason = muster.ExitCode
 		}
@@ -304,11 +311,11 @@ func (c *control) fillReport(e fleet.FinalReport, status string) fleet.FinalRepo
 			e.Message = "exit code " + itoa(*c.ExitCode)
 		}
 	case len(c.Missing) > 0:
-		e.Reason, e.Message = muster.ArtifactMissing, "the output "+truncate(c.Missing[0], 200)+" is not there"
+		e.Reason, e.Message = muster.ArtifactMissing, "the output "+lenient.Text(c.Missing[0], 200)+" is not there"
 	case c.ResultError != "":
-		e.Reason, e.Message = muster.ResultInvalid, "result.json: "+truncate(c.ResultError, 200)
+		e.Reason, e.Message = muster.ResultInvalid, "result.json: "+lenient.Text(c.ResultError, 200)
 	case c.UploadError != "":
-		e.Reason, e.Message = muster.UploadFailed, "the worker could not upload the outputs: "+truncate(c.UploadError, 400)
+		e.Reason, e.Message = muster.UploadFailed, "the worker could not upload the outputs: "+lenient.Text(c.UploadError, 400)
 	case status != statusCompleted:
 		e.Reason, e.Message = muster.StartFailed, cmp.Or(e.Message, "the program succeeded, but TrainForge's worker reported a failure")
 	default:

@@ -142,7 +142,7 @@ func (w *env) artifact(t muster.Task, name string) string {
 func (w *env) waitQuiet(worker string, tr *transcript) {
 	w.t.Helper()
 	testkit.Await(w.t, "worker "+worker+" is idle", func() bool {
-		list := w.gateway.Fleet().Worker(worker)
+		list := w.gateway.Fleet.Worker(worker)
 		return list != nil && len(list.Tasks()) == 0
 	})
 	before := ""

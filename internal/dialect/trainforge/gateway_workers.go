@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // form is which of TrainForge's workers one is, as its label says.
@@ -52,7 +53,7 @@ func (g *Gateway) register(q *request) error {
 	if err := g.checkIDConflict(facts); err != nil {
 		return err
 	}
-	w, err := g.fleet.Register(q.r.Context(), facts)
+	w, err := g.Fleet.Register(q.r.Context(), facts)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func (g *Gateway) register(q *request) error {
 		w.Constrain("projects", g.projectsConstraint(q))
 	}
 	return q.reply(map[string]any{
-		"success": true, "registered": true, "worker_id": facts.ID, "platform": truncate(platform, maxID),
+		"success": true, "registered": true, "worker_id": facts.ID, "platform": lenient.Text(platform, maxID),
 		"message": "Worker registered", "status": "registered",
 	})
 }
@@ -80,7 +81,7 @@ func isInactive(w *fleet.Worker) bool { return w == nil || w.Err() != nil }
 
 // checkIDConflict refuses a second worker under the id of one that is there and works: it would end that one's tasks.
 func (g *Gateway) checkIDConflict(facts fleet.Facts) error {
-	w := g.fleet.Worker(facts.ID)
+	w := g.Fleet.Worker(facts.ID)
 	if isInactive(w) || time.Since(w.LastSeen()) > g.timeouts.silence {
 		return nil
 	}
@@ -89,13 +90,13 @@ func (g *Gateway) checkIDConflict(facts fleet.Facts) error {
 		return nil // it was started again
 	}
 	if old.Key != facts.Key {
-		return muster.Errorf(muster.Forbidden, "worker id %s belongs to another key", truncate(facts.ID, 60))
+		return muster.Errorf(muster.Forbidden, "worker id %s belongs to another key", lenient.Text(facts.ID, 60))
 	}
-	return muster.Errorf(muster.Conflict, "worker id %s is used by another worker: choose one with --worker-id", truncate(facts.ID, 60))
+	return muster.Errorf(muster.Conflict, "worker id %s is used by another worker: choose one with --worker-id", lenient.Text(facts.ID, 60))
 }
 
 func gbToSize(field string, f float64) (muster.Size, error) {
-	if f = finite(f); f < 0 || f > 1<<20 {
+	if f < 0 || f > 1<<20 {
 		return 0, muster.Errorf(muster.Invalid, "%s is not a valid size of a machine", field)
 	}
 	return muster.Size(f * (1 << 30)), nil
@@ -104,7 +105,7 @@ func gbToSize(field string, f float64) (muster.Size, error) {
 func formLabels(form string, pairs ...string) map[string]string {
 	m := map[string]string{labelForm: form}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if v := strings.TrimSpace(truncate(pairs[i+1], 100)); v != "" {
+		if v := lenient.Text(pairs[i+1], 100); v != "" {
 			m[pairs[i]] = v
 		}
 	}
@@ -117,14 +118,14 @@ func toGPUs(worker string, gpus []gpu) ([]muster.GPU, error) {
 	var list []muster.GPU
 	seen := map[int]bool{}
 	for _, d := range gpus {
-		memory := finite(d.MemoryMB)
+		memory := d.MemoryMB
 		if d.ID < 0 || d.ID > 1000 || seen[d.ID] || memory < 0 || memory > 1<<30 {
 			return nil, muster.Errorf(muster.Invalid, "gpu %d is not valid", d.ID)
 		}
 		seen[d.ID] = true
 		list = append(list, muster.GPU{
 			UUID: fmt.Sprintf("trainforge-%s-%d", hex.EncodeToString(sum[:6]), d.ID), Index: d.ID, Vendor: "nvidia",
-			Name: truncate(cmp.Or(d.Name, "GPU"), 100), Memory: muster.Size(memory) << 20,
+			Name: lenient.Text(cmp.Or(d.Name, "GPU"), 100), Memory: muster.Size(memory) << 20,
 		})
 	}
 	return list, nil
@@ -173,7 +174,7 @@ func nodeFacts(body *registration) (fleet.Facts, error) {
 	}
 	maxTasks := cmp.Or(body.Capabilities.MaxJobs, 4)
 	return fleet.Facts{
-		ID: n.WorkerID, Name: truncate(n.WorkerID, muster.MaxNameSize), Labels: workerLabels, Kinds: supportedKinds(), Lacks: lacks,
+		ID: n.WorkerID, Name: lenient.Name(n.WorkerID), Labels: workerLabels, Kinds: supportedKinds(), Lacks: lacks,
 		Resources: muster.Resources{CPUs: float64(max(n.CPUs, 1)), Memory: memory, Disk: disk, Slots: maxTasks, MaxTasks: maxTasks, GPUs: gpus},
 	}, nil
 }
@@ -193,7 +194,7 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 	if err != nil {
 		return fleet.Facts{}, err
 	}
-	vram, err := gbToSize("gpu_memory_gb", cmp.Or(finite(c.GPUInfo.MemoryGB), finite(body.GPUMemoryGB)))
+	vram, err := gbToSize("gpu_memory_gb", cmp.Or(c.GPUInfo.MemoryGB, body.GPUMemoryGB))
 	if err != nil {
 		return fleet.Facts{}, err
 	}
@@ -215,7 +216,7 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 	maxTasks := cmp.Or(c.MaxJobs, 1)
 	cpus := cmp.Or(c.CPUs, g.cpus*float64(maxTasks))
 	return fleet.Facts{
-		ID: body.WorkerID, Name: truncate(body.WorkerID, muster.MaxNameSize), Kinds: supportedKinds(),
+		ID: body.WorkerID, Name: lenient.Name(body.WorkerID), Kinds: supportedKinds(),
 		Labels:    formLabels(formExternal, "worker_type", cmp.Or(body.WorkerType, body.Platform), "location", body.Location),
 		Resources: muster.Resources{CPUs: cpus, Memory: memory, Slots: maxTasks, MaxTasks: maxTasks, GPUs: gpus},
 	}, nil
@@ -223,11 +224,27 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 
 // authorizedWorker returns the worker of an id if the caller may speak for it.
 func (g *Gateway) authorizedWorker(q *request, id string) (*fleet.Worker, error) {
-	w := g.fleet.Worker(id)
+	w := g.Fleet.Worker(id)
 	if isInactive(w) || w.Facts().Key != q.caller.Key {
 		return nil, workerNotFound()
 	}
 	return w, nil
+}
+
+// callingWorker decodes the body of a request and returns the worker that it names, after it has recorded a sign of life. id is a field of the
+// body, or of the path.
+func (g *Gateway) callingWorker(q *request, body any, id *string) (*fleet.Worker, error) {
+	if err := q.decode(body); err != nil {
+		return nil, err
+	}
+	if err := checkID("worker_id", *id); err != nil {
+		return nil, err
+	}
+	w, err := g.authorizedWorker(q, *id)
+	if err == nil {
+		w.Touch(nil)
+	}
+	return w, err
 }
 
 // load is what a heartbeat of worker A says of its machine, which has so much memory.
@@ -235,7 +252,7 @@ func (b *beat) load(total muster.Size) *muster.Load {
 	if b.CPU.Metrics.CPU == 0 && b.MemoryUsage == 0 {
 		return nil
 	}
-	fraction := func(percent float64) float64 { return min(max(finite(percent)/100, 0), 1) }
+	fraction := func(percent float64) float64 { return min(max(percent/100, 0), 1) }
 	memory := fraction(cmp.Or(b.MemoryUsage, b.CPU.Metrics.Memory)) * float64(total)
 	return &muster.Load{CPU: fraction(cmp.Or(b.CPU.Metrics.CPU, b.CPU.Utilization)), Memory: muster.Size(memory)}
 }
@@ -266,7 +283,7 @@ func (g *Gateway) workerView(w *fleet.Worker) map[string]any {
 // workers lists the gateway's own ones. Job ids are not in it: who knows one may report the job.
 func (g *Gateway) workers(q *request) error {
 	list := []map[string]any{}
-	for _, w := range g.fleet.Workers() {
+	for _, w := range g.Fleet.Workers() {
 		if !isInactive(w) && len(list) < maxListed {
 			list = append(list, g.workerView(w))
 		}
@@ -275,7 +292,7 @@ func (g *Gateway) workers(q *request) error {
 }
 
 func (g *Gateway) worker(q *request) error {
-	w := g.fleet.Worker(q.r.PathValue("id"))
+	w := g.Fleet.Worker(q.r.PathValue("id"))
 	if isInactive(w) {
 		return workerNotFound()
 	}
@@ -287,7 +304,7 @@ func (g *Gateway) workerStats(q *request) error { return g.worker(q) }
 func (g *Gateway) allStats(q *request) error {
 	count := map[string]int{}
 	total := 0
-	for _, w := range g.fleet.Workers() {
+	for _, w := range g.Fleet.Workers() {
 		if !isInactive(w) {
 			state, _ := g.workerView(w)["status"].(string)
 			count[state]++
@@ -303,14 +320,11 @@ func (g *Gateway) workerEvent(q *request) error {
 		Status string `json:"status"`
 		JobID  string `json:"job_id"`
 	}
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	w, err := g.authorizedWorker(q, q.r.PathValue("id"))
+	id := q.r.PathValue("id")
+	w, err := g.callingWorker(q, &body, &id)
 	if err != nil {
 		return err
 	}
-	w.Touch(nil)
 	if body.Status == statusOffline {
 		w.Constrain(sourceStopped, "it reported that it is offline")
 	}
@@ -320,21 +334,18 @@ func (g *Gateway) workerEvent(q *request) error {
 // workerProgress is progress of what a worker runs.
 func (g *Gateway) workerProgress(q *request) error {
 	var body workerProgress
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	w, err := g.authorizedWorker(q, q.r.PathValue("id"))
+	id := q.r.PathValue("id")
+	w, err := g.callingWorker(q, &body, &id)
 	if err != nil {
 		return err
 	}
-	w.Touch(nil)
 	p := muster.Progress{Progress: fraction(body.Progress), Metrics: map[string]float64{}}
-	if step := truncate(body.Message, maxStep); step != "" {
+	if step := lenient.Text(body.Message, maxStep); step != "" {
 		p.Step = &step
 	}
 	for name, v := range map[string]*float64{"epoch": body.Epoch, "loss": body.Loss, "accuracy": body.Accuracy} {
 		if v != nil {
-			p.Metrics[name] = finite(*v)
+			p.Metrics[name] = *v
 		}
 	}
 	tasks := slices.DeleteFunc(w.Tasks(), func(t *fleet.Task) bool { return !t.Started() })
@@ -352,7 +363,7 @@ func fraction(percent *float64) *float64 {
 	if percent == nil {
 		return nil
 	}
-	f := min(max(finite(*percent)/100, 0), 1)
+	f := min(max(*percent/100, 0), 1)
 	return &f
 }
 

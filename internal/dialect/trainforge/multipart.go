@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // upload is what a multipart body brought.
@@ -77,7 +78,7 @@ func (u *upload) field(p *multipart.Part) (int64, error) {
 		return 0, muster.Errorf(muster.Invalid, "the body broke off: %w", err)
 	}
 	if len(b) > maxConfig {
-		return 0, muster.Errorf(muster.TooLarge, "the field %s has more than %s", truncate(p.FormName(), 40), muster.Size(maxConfig))
+		return 0, muster.Errorf(muster.TooLarge, "the field %s has more than %s", lenient.Text(p.FormName(), 40), muster.Size(maxConfig))
 	}
 	u.fields[p.FormName()] = string(b)
 	return int64(len(b)), nil
@@ -97,7 +98,7 @@ func (u *upload) saveFile(p *multipart.Part, dir string, maxBytes int64) (int64,
 		return 0, muster.Errorf(muster.Invalid, "the upload broke off: %w", err)
 	}
 	if u.size > maxBytes {
-		return 0, muster.Errorf(muster.TooLarge, "the field %s has more than %s", truncate(p.FormName(), 40), muster.Size(maxBytes))
+		return 0, muster.Errorf(muster.TooLarge, "the field %s has more than %s", lenient.Text(p.FormName(), 40), muster.Size(maxBytes))
 	}
 	_, err = f.Seek(0, io.SeekStart)
 	return u.size, err

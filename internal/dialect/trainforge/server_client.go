@@ -1,13 +1,9 @@
 package trainforge
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
-	"mime/multipart"
 	"net/http"
 	"os"
 	"strconv"
@@ -25,123 +21,93 @@ const (
 	transferTimeout = 15 * time.Minute // of projects and results
 )
 
+// answerCodes are the codes of answers that the server does not change when a request is repeated.
+var answerCodes = map[int]muster.Code{ //nolint:gochecknoglobals // a constant table
+	http.StatusBadRequest: muster.Invalid, http.StatusUnprocessableEntity: muster.Invalid, http.StatusRequestEntityTooLarge: muster.Invalid,
+	http.StatusNotFound: muster.NotFound, http.StatusGone: muster.NotFound, http.StatusConflict: muster.Conflict,
+}
+
 // serverClient is a TrainForge server.
-type serverClient struct {
-	*bridge.Remote
+type serverClient struct{ *bridge.Remote }
 
-	mu          sync.Mutex
-	retryAt     time.Time // no requests before it: the server answered 429
-	rateLimited int
-}
-
-func newServerClient(base, token string, h *http.Client, userAgent string) (*serverClient, error) {
-	header := http.Header{"User-Agent": {userAgent}, "Ngrok-Skip-Browser-Warning": {"true"}}
-	if token != "" {
-		header.Set("Authorization", "Bearer "+token)
+func newServerClient(cfg *BridgeConfig) (*serverClient, error) {
+	header := http.Header{"User-Agent": {"TrainForge-Worker/2.0 muster/" + cmp.Or(cfg.Version, "dev")}, "Ngrok-Skip-Browser-Warning": {"true"}}
+	if cfg.Token != "" {
+		header.Set("Authorization", "Bearer "+cfg.Token)
 	}
-	r, err := bridge.NewRemote("the TrainForge server", base, h, header)
-	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "--scheduler: %w", err)
+	h := http.Client{}
+	if cfg.HTTP != nil {
+		h = *cfg.HTTP
 	}
-	return &serverClient{Remote: r}, nil
-}
-
-// response is an answer of the server.
-type response struct{ bridge.Response }
-
-func (a *response) errorText() string {
-	return truncate(cmp.Or(a.ErrorText(), http.StatusText(a.Status)), 300)
-}
-
-// asError is the error for an answer that is not the expected one. What the server will never take has a code by which the
-// bridge gives up.
-func (a *response) asError(action string) error {
-	code := muster.Unavailable
-	switch a.Status {
-	case http.StatusBadRequest, http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
-		code = muster.Invalid
-	case http.StatusNotFound, http.StatusGone:
-		code = muster.NotFound
-	case http.StatusConflict:
-		code = muster.Conflict
-	case http.StatusInternalServerError:
-		if strings.Contains(string(a.Body), "Job not found") { // as the current server answers
-			code = muster.NotFound
-		}
-	}
-	return muster.Errorf(code, "the TrainForge server answers %s with %d: %s", action, a.Status, a.errorText())
+	h.Transport = &rateLimit{next: cmp.Or(h.Transport, http.DefaultTransport)}
+	r, err := bridge.NewRemote(bridge.RemoteConfig{
+		Name: "the TrainForge server", URL: cmp.Or(cfg.Scheduler, DefaultScheduler), Option: "--scheduler", Client: &h, Header: header, Codes: answerCodes,
+	})
+	return &serverClient{r}, err
 }
 
 // call sends JSON and returns the answer. It fails with Unavailable.
-func (r *serverClient) call(ctx context.Context, method, path string, body any) (*response, error) {
-	var b []byte
-	if body != nil {
-		var err error
-		if b, err = json.Marshal(body); err != nil {
-			return nil, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	res, err := r.send(ctx, method, path, "application/json", bytes.NewReader(b), int64(len(b))) //nolint:bodyclose // read closes it
-	if err != nil {
-		return nil, err
-	}
-	return r.read(res)
+func (r *serverClient) call(ctx context.Context, method, path string, body any) (*bridge.Response, error) {
+	return fixStatus(r.Call(ctx, method, path, body, callTimeout))
 }
 
-// read reads an answer as a whole.
-func (r *serverClient) read(res *http.Response) (*response, error) {
-	a, err := r.Read(res)
-	if err != nil {
-		return nil, err
+// fixStatus sets the status 404 where the current server answers 500 for an unknown job.
+func fixStatus(a *bridge.Response, err error) (*bridge.Response, error) {
+	if a.Status == http.StatusInternalServerError && strings.Contains(string(a.Body), jobNotFoundText) {
+		a.Status = http.StatusNotFound
 	}
-	return &response{a}, nil
+	return a, err
 }
 
-func (r *serverClient) send(ctx context.Context, method, path, kind string, body io.Reader, size int64) (*http.Response, error) {
-	r.mu.Lock()
-	wait := time.Until(r.retryAt)
-	r.mu.Unlock()
+// rateLimit sends no requests for a while after the status 429: TrainForge accepts 1000 requests of an address in 15 minutes, older
+// versions 100.
+type rateLimit struct {
+	next http.RoundTripper
+
+	mu      sync.Mutex
+	retryAt time.Time
+	hits    int // in a row
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l *rateLimit) RoundTrip(r *http.Request) (*http.Response, error) {
+	l.mu.Lock()
+	wait := time.Until(l.retryAt)
+	l.mu.Unlock()
 	if wait > 0 {
-		return nil, muster.Errorf(muster.Unavailable, "the TrainForge server wants no requests for another %s", wait.Round(time.Second))
+		return nil, muster.Errorf(muster.Unavailable, "it accepts no requests for another %s", wait.Round(time.Second))
 	}
-	res, err := r.Do(ctx, method, path, kind, body, size)
+	res, err := l.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	r.noteRateLimit(res)
-	return res, nil
-}
-
-// noteRateLimit takes note of 429: TrainForge takes 1000 requests of an address in 15 minutes, older ones 100.
-func (r *serverClient) noteRateLimit(res *http.Response) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if res.StatusCode != http.StatusTooManyRequests {
-		r.rateLimited = 0
-		return
+		l.hits = 0
+		return res, nil
 	}
-	wait := min(5*time.Second<<min(r.rateLimited, 5), 2*time.Minute)
-	r.rateLimited++
+	wait = min(5*time.Second<<min(l.hits, 5), 2*time.Minute)
+	l.hits++
 	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s > 0 {
 		wait = min(time.Duration(s)*time.Second, 15*time.Minute)
 	}
-	r.retryAt = time.Now().Add(wait)
+	l.retryAt = time.Now().Add(wait)
+	return res, nil
 }
 
 // download writes a project to a new file in dir.
 func (r *serverClient) download(ctx context.Context, path, dir string) (*os.File, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	res, err := r.send(ctx, http.MethodGet, path, "application/json", nil, 0)
+	res, err := r.Do(ctx, http.MethodGet, path, "application/json", nil, 0)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(io.LimitReader(res.Body, maxBody)) // for the message
-		return nil, 0, (&response{bridge.Response{Status: res.StatusCode, Body: b}}).asError("the request for the project")
+		a, err := r.Read(res)
+		return nil, 0, cmp.Or(err, a.Err("the request for the project"))
 	}
 	f, err := os.CreateTemp(dir, "project-*.zip")
 	if err != nil {
@@ -150,9 +116,9 @@ func (r *serverClient) download(ctx context.Context, path, dir string) (*os.File
 	n, err := io.Copy(f, io.LimitReader(res.Body, project.MaxBytes+1))
 	switch {
 	case err != nil:
-		err = muster.Errorf(muster.Unavailable, "the project broke off: %w", err)
+		err = muster.Errorf(muster.Unavailable, "cannot read the project: %w", err)
 	case n > project.MaxBytes:
-		err = muster.Errorf(muster.Invalid, "the project has more than %s", muster.Size(project.MaxBytes))
+		err = muster.Errorf(muster.Invalid, "the project exceeds %s", muster.Size(project.MaxBytes))
 	}
 	if err != nil {
 		_ = f.Close()
@@ -163,19 +129,16 @@ func (r *serverClient) download(ctx context.Context, path, dir string) (*os.File
 }
 
 // upload sends a file as a field of a multipart body.
-func (r *serverClient) upload(ctx context.Context, path, field, name string, f *os.File, size int64) (*response, error) {
-	var head bytes.Buffer
-	m := multipart.NewWriter(&head)
-	if _, err := m.CreateFormFile(field, name); err != nil {
-		return nil, err
-	}
-	tail := fmt.Sprintf("\r\n--%s--\r\n", m.Boundary())
-	body := io.MultiReader(bytes.NewReader(head.Bytes()), io.NewSectionReader(f, 0, size), strings.NewReader(tail))
-	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
-	defer cancel()
-	res, err := r.send(ctx, http.MethodPost, path, m.FormDataContentType(), body, int64(head.Len())+size+int64(len(tail))) //nolint:bodyclose // read closes it
+func (r *serverClient) upload(ctx context.Context, path, field, name string, f *os.File, size int64) (*bridge.Response, error) {
+	body, contentType, length, err := bridge.FileForm(field, name, "application/octet-stream", io.NewSectionReader(f, 0, size), size)
 	if err != nil {
 		return nil, err
 	}
-	return r.read(res)
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
+	defer cancel()
+	res, err := r.Do(ctx, http.MethodPost, path, contentType, body, length) //nolint:bodyclose // Read closes it
+	if err != nil {
+		return nil, err
+	}
+	return fixStatus(r.Read(res))
 }

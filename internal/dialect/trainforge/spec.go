@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
@@ -54,7 +55,7 @@ func projectSpec(dir string, conf *config, gpus bool, members int) (*muster.Spec
 	case err != nil:
 		return nil, err
 	case !found && requirements != defaultRequirements:
-		return nil, muster.Errorf(muster.Invalid, "the file of requirements %s is not in the project", truncate(requirements, 200))
+		return nil, muster.Errorf(muster.Invalid, "the file of requirements %s is not in the project", lenient.Text(requirements, 200))
 	case !hasRequirements(b): // or it is not there: TrainForge's tools name it always
 		requirements = ""
 	}
@@ -73,7 +74,7 @@ func projectSpec(dir string, conf *config, gpus bool, members int) (*muster.Spec
 	if members > 0 {
 		t.Gang = &muster.Gang{Size: members, OnLoss: muster.GangEnd}
 	}
-	return &muster.Spec{Name: truncate(conf.Project.Name, 200), Tasks: []muster.TaskSpec{t}, Labels: map[string]string{systemLabel: Name}}, nil
+	return &muster.Spec{Name: lenient.Text(conf.Project.Name, 200), Tasks: []muster.TaskSpec{t}, Labels: map[string]string{systemLabel: Name}}, nil
 }
 
 const (
@@ -107,7 +108,7 @@ func findProgram(root *os.Root, script string) ([]string, error) {
 		}
 	}
 	if script != "" && !slices.Contains(defaultPrograms, script) {
-		return nil, muster.Errorf(muster.Invalid, "the training script %s is not in the project", truncate(script, 200))
+		return nil, muster.Errorf(muster.Invalid, "the training script %s is not in the project", lenient.Text(script, 200))
 	}
 	if name := anyProgram(root); name != "" {
 		return []string{name}, nil

@@ -43,7 +43,7 @@ func (g *Gateway) watch(ctx context.Context) error {
 		case <-g.wake:
 		}
 		held := map[string]bool{}
-		for _, w := range g.fleet.Workers() {
+		for _, w := range g.Fleet.Workers() {
 			for _, t := range w.Tasks() {
 				held[t.ID()] = true
 				g.checkTask(ctx, group, t)
@@ -58,7 +58,7 @@ func (g *Gateway) forget(held map[string]bool) {
 	over := map[string]*taskState{}
 	g.mu.Lock()
 	for id, ts := range g.states {
-		if !held[id] && g.fleet.Task(id) == nil {
+		if !held[id] && g.Fleet.Task(id) == nil {
 			over[id] = ts
 			delete(g.states, id)
 		}
@@ -91,16 +91,16 @@ func (g *Gateway) forget(held map[string]bool) {
 
 func (g *Gateway) checkTask(ctx context.Context, group *errgroup.Group, t *fleet.Task) {
 	ts := g.state(t)
-	if !t.Started() {
-		g.prepareAsync(ctx, group, t, ts)
-	} else if workerForm(t.Worker()) == formNode && ts.reportMu.TryLock() {
+	if !t.Started() && !ts.isReady() {
+		ts.background(group, func() { g.prepareTask(ctx, t, ts) })
+	} else if t.Started() && workerForm(t.Worker()) == formNode && ts.reportMu.TryLock() {
 		if err := g.tailOutput(ctx, t, ts); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
-			g.deps.Log.Warn("the output of a job cannot be read from the shared folder", slog.String("job", t.ID()), slog.Any("error", err))
+			g.Deps.Log.Warn("the output of a job cannot be read from the shared folder", slog.String("job", t.ID()), slog.Any("error", err))
 		}
 		ts.reportMu.Unlock()
 	}
 	if g.reportOverdue(ts) {
-		g.finishFor(ctx, group, t, ts)
+		ts.background(group, func() { g.finishFor(ctx, t, ts.snapshot().End) })
 	} else if reason := g.silenceReason(t, ts); reason != "" {
 		g.requeue(ctx, t, reason)
 	}
@@ -113,46 +113,40 @@ func (g *Gateway) reportOverdue(ts *taskState) bool {
 	return ts.saved.End != nil && time.Since(ts.lastHeard) > g.timeouts.reportGrace
 }
 
-// finishFor reports a task's end as its program said.
-func (g *Gateway) finishFor(ctx context.Context, group *errgroup.Group, t *fleet.Task, ts *taskState) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if ts.busy {
-		return
-	}
-	status, end := statusFailed, ts.saved.End
-	if end.ExitCode != nil && *end.ExitCode == 0 {
-		status = statusCompleted
-	}
-	ts.busy = group.TryGo(func() error {
-		g.deps.Log.Warn("a TrainForge worker did not report a job that has ended", slog.String("worker", t.Worker().ID()), slog.String("task", t.Run().Attempt.String()))
-		if err := g.finish(ctx, t, status, "", nil); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
-			g.deps.Log.Warn("cannot report the end of a job", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
-		}
-		ts.mu.Lock()
-		ts.busy = false
-		ts.mu.Unlock()
+// background runs f, unless something runs for the task already or too much does for others.
+func (t *taskState) background(group *errgroup.Group, f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.busy = t.busy || group.TryGo(func() error {
+		f()
+		t.mu.Lock()
+		t.busy = false
+		t.mu.Unlock()
 		return nil
 	})
 }
 
-// prepareAsync fetches the files of a task and puts its project where its worker looks for it.
-func (g *Gateway) prepareAsync(ctx context.Context, group *errgroup.Group, t *fleet.Task, ts *taskState) {
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	if ts.ready || ts.busy {
-		return
+// finishFor reports a task's end as its program said.
+func (g *Gateway) finishFor(ctx context.Context, t *fleet.Task, end *control) {
+	status := statusFailed
+	if end.ExitCode != nil && *end.ExitCode == 0 {
+		status = statusCompleted
 	}
-	ts.busy = group.TryGo(func() error {
-		err := g.prepare(ctx, t, ts)
-		ts.mu.Lock()
-		ts.busy, ts.ready = false, err == nil
-		ts.mu.Unlock()
-		if err != nil && ctx.Err() == nil {
-			g.rejectTask(ctx, t, err)
-		}
-		return nil
-	})
+	g.Deps.Log.Warn("a TrainForge worker did not report a job that has ended", slog.String("worker", t.Worker().ID()), slog.String("task", t.Run().Attempt.String()))
+	if err := g.finish(ctx, t, status, "", nil); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
+		g.Deps.Log.Warn("cannot report the end of a job", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
+	}
+}
+
+// prepareTask fetches the files of a task and puts its project where its worker looks for it.
+func (g *Gateway) prepareTask(ctx context.Context, t *fleet.Task, ts *taskState) {
+	err := g.prepare(ctx, t, ts)
+	ts.mu.Lock()
+	ts.ready = err == nil
+	ts.mu.Unlock()
+	if err != nil && ctx.Err() == nil {
+		g.rejectTask(ctx, t, err)
+	}
 }
 
 func (g *Gateway) prepare(ctx context.Context, t *fleet.Task, ts *taskState) error {
@@ -210,7 +204,7 @@ func (g *Gateway) rejectTask(ctx context.Context, t *fleet.Task, reason error) {
 	if muster.CodeOf(reason) == muster.TooLarge {
 		e.Reason = muster.BadInput
 	}
-	g.deps.Log.Warn("a task cannot be given to a TrainForge worker", slog.String("task", t.Run().Attempt.String()), slog.Any("error", reason))
+	g.Deps.Log.Warn("a task cannot be given to a TrainForge worker", slog.String("task", t.Run().Attempt.String()), slog.Any("error", reason))
 	g.finishWith(ctx, t, e)
 }
 
@@ -218,7 +212,7 @@ func (g *Gateway) finishWith(ctx context.Context, t *fleet.Task, e fleet.FinalRe
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := t.Finish(ctx, e); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
-		g.deps.Log.Warn("a task cannot be given back", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
+		g.Deps.Log.Warn("a task cannot be given back", slog.String("task", t.Run().Attempt.String()), slog.Any("error", err))
 	}
 }
 
@@ -301,6 +295,6 @@ func (g *Gateway) requeue(ctx context.Context, t *fleet.Task, reason string) {
 				"TrainForge's worker_node.py drops jobs without a word where Docker is importable (start it with DOCKER_HOST=bogus://x), and where there is no program python, no idle core or no project folder")
 		}
 	}
-	g.deps.Log.Warn("a job is taken from a TrainForge worker", slog.String("worker", w.ID()), slog.String("task", t.Run().Attempt.String()), slog.String("why", reason))
+	g.Deps.Log.Warn("a job is taken from a TrainForge worker", slog.String("worker", w.ID()), slog.String("task", t.Run().Attempt.String()), slog.String("why", reason))
 	g.finishWith(ctx, t, e)
 }

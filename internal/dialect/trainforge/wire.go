@@ -1,14 +1,15 @@
 package trainforge
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/archive"
 )
 
@@ -44,18 +45,13 @@ const (
 // resultLimits are the most of what results may unpack to.
 var resultLimits = archive.Limits{Files: 10_000, Bytes: 4 * maxResults} //nolint:gochecknoglobals // constants
 
-// Timestamps without a zone, as Python's isoformat writes them.
-const naiveFormat = "2006-01-02T15:04:05.000000"
-
 // formatTime is a time as TrainForge writes it, "" for none.
 func formatTime(t muster.Time) string {
 	if t == 0 {
 		return ""
 	}
-	return t.Std().Format(naiveFormat)
+	return t.Std().Format(lenient.NaiveTime)
 }
-
-func epoch(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
 // gpu is one device of worker A.
 type gpu struct {
@@ -231,7 +227,7 @@ func (a *amount) UnmarshalJSON(b []byte) error {
 	case string:
 		n, err := strconv.ParseFloat(strings.TrimSpace(v), 64)
 		if err != nil {
-			return muster.Errorf(muster.Invalid, "%q is not a number", truncate(v, 40))
+			return muster.Errorf(muster.Invalid, "%q is not a number", lenient.Text(v, 40))
 		}
 		a.number = n
 	default:
@@ -271,7 +267,7 @@ func (m memorySize) bytes() (muster.Size, error) {
 	}
 	size, err := muster.ParseSize(s)
 	if err != nil || size > 1<<50 {
-		return 0, muster.Errorf(muster.Invalid, "resources.memory %q is not a size: write one such as \"4Gi\"", truncate(s, 40))
+		return 0, muster.Errorf(muster.Invalid, "resources.memory %q is not a size: write one such as \"4Gi\"", lenient.Text(s, 40))
 	}
 	return size, nil
 }
@@ -354,17 +350,19 @@ type job struct {
 	MusterJob   muster.JobID    `json:"muster_job,omitempty"`
 }
 
+// jobAnswer is the answer to a request for one job.
+type jobAnswer struct {
+	Success bool   `json:"success"`
+	Message string `json:"message,omitempty"`
+	job
+}
+
 type training struct {
 	Script string `json:"script"`
 }
 
 // id is the job's id, whichever field has it.
-func (j *job) id() string {
-	if j.ID != "" {
-		return j.ID
-	}
-	return j.MongoID
-}
+func (j *job) id() string { return cmp.Or(j.ID, j.MongoID) }
 
 // jobList is the answer to GET /api/jobs.
 type jobList struct {
@@ -398,27 +396,6 @@ func checkID(field, id string) error {
 		return muster.Errorf(muster.Invalid, "%s is not an id: at most %d bytes without / and control characters", field, maxID)
 	}
 	return nil
-}
-
-// truncate returns at most n bytes of s, without half characters or control characters.
-func truncate(s string, n int) string {
-	if len(s) > n {
-		s = s[:n]
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\t' || r == utf8.RuneError {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, ""))
-}
-
-// finite returns f if it is a number, else 0.
-func finite(f float64) float64 {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return 0
-	}
-	return f
 }
 
 // isPlaceholder reports whether these are the two devices that worker A lists on a machine without any.

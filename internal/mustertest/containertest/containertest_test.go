@@ -56,7 +56,7 @@ func TestImage(t *testing.T) {
 	host := SharedEngine(t)
 	api := API(t, host)
 	if got := runContainer(t, api, LoadBusybox(t, host), "sh", "-c", "id -u"); got != "0\n" {
-		t.Errorf("busybox says %q", got)
+		t.Errorf("busybox printed %q", got)
 	}
 	b := ShellImage(t)
 	b.Texts["/opt/say"] = "#!/bin/sh\necho $1 $GREETED by $(id -un) in $PWD\n"
@@ -64,11 +64,11 @@ func TestImage(t *testing.T) {
 	b.User, b.Workdir, b.Env = "user", "/home/user", []string{"GREETED=world"}
 	name := LoadImage(t, host, "g-image-test", b)
 	if got, want := runContainer(t, api, name), "hello world by user in /home/user\n"; got != want {
-		t.Errorf("it says %q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// pullImage pulls an image and returns what the engine says went wrong.
+// pullImage pulls an image and returns the engine's error.
 func pullImage(ctx context.Context, t *testing.T, api *client.Client, ref, user, password string) string {
 	t.Helper()
 	auth, err := json.Marshal(map[string]string{"username": user, "password": password})
@@ -131,7 +131,7 @@ func TestRegistry(t *testing.T) {
 	}
 	cancel()
 	if s := <-output; !strings.Contains(s, "cancel") {
-		t.Errorf("a stalled pull that is given up: %q", s)
+		t.Errorf("a stalled pull that times out: %q", s)
 	}
 	r.Resume()
 	if output := pullImage(t.Context(), t, api, ref, "", ""); output != "" {
@@ -139,8 +139,8 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// TestDaemon holds what the tests of faults rely on: an engine of a test's own comes back with what it had, and nothing
-// of it stays behind.
+// TestDaemon checks the properties that tests of faults rely on: a private engine has its containers after a restart, and leaves nothing after
+// the test.
 func TestDaemon(t *testing.T) {
 	var dir string
 	t.Run("life", func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestDaemon(t *testing.T) {
 			}
 			d.Restart()
 			if current := ListResources(t, host, ""); len(current) != len(before)+1 || !strings.Contains(current[created.ID], "container") {
-				t.Errorf("there are %v, and were %v", current, before)
+				t.Errorf("got %v, want %v as before", current, before)
 			}
 			if _, err := API(t, host).ContainerRemove(t.Context(), created.ID, client.ContainerRemoveOptions{Force: true}); err != nil {
 				t.Fatal(err)
@@ -186,10 +186,10 @@ func TestDaemon(t *testing.T) {
 		t.Skip("no engine was started")
 	}
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
-		t.Errorf("its folder is still there: %v", err)
+		t.Errorf("its folder still exists: %v", err)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil || strings.Contains(string(mounts), dir) {
-		t.Errorf("something is still mounted there (%v)", err)
+		t.Errorf("a file system is still mounted (%v)", err)
 	}
 }

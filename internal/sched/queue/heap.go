@@ -2,6 +2,7 @@ package queue
 
 import (
 	"cmp"
+	"container/heap"
 
 	"github.com/muster-dev/muster"
 )
@@ -18,68 +19,39 @@ type Node[T any] interface {
 type Heap[T Node[T]] []T
 
 // Push adds x.
-func (h *Heap[T]) Push(x T) {
-	*h = append(*h, x)
-	*x.HeapIndex() = len(*h)
-	h.up(len(*h) - 1)
-}
+func (h *Heap[T]) Push(x T) { heap.Push((*nodes[T])(h), x) }
 
 // Remove removes x, which must be in h.
-func (h *Heap[T]) Remove(x T) {
-	old := *h
-	i, last := *x.HeapIndex()-1, len(old)-1
-	h.swap(i, last)
-	var zero T
-	old[last] = zero
-	*h = old[:last]
-	*x.HeapIndex() = 0
-	if i < last {
-		h.fix(i)
-	}
-}
+func (h *Heap[T]) Remove(x T) { heap.Remove((*nodes[T])(h), *x.HeapIndex()-1) }
 
 // Fix restores the order after x changed its own.
-func (h *Heap[T]) Fix(x T) { h.fix(*x.HeapIndex() - 1) }
+func (h *Heap[T]) Fix(x T) { heap.Fix((*nodes[T])(h), *x.HeapIndex()-1) }
 
-func (h *Heap[T]) fix(i int) {
-	if !h.down(i) {
-		h.up(i)
-	}
+// nodes implements heap.Interface and keeps the nodes' positions.
+type nodes[T Node[T]] []T
+
+func (n nodes[T]) Len() int           { return len(n) }
+func (n nodes[T]) Less(i, j int) bool { return n[i].Before(n[j]) }
+
+func (n nodes[T]) Swap(i, j int) {
+	n[i], n[j] = n[j], n[i]
+	*n[i].HeapIndex(), *n[j].HeapIndex() = i+1, j+1
 }
 
-func (h *Heap[T]) swap(i, j int) {
-	a := *h
-	a[i], a[j] = a[j], a[i]
-	*a[i].HeapIndex(), *a[j].HeapIndex() = i+1, j+1
+func (n *nodes[T]) Push(x any) {
+	node, _ := x.(T)
+	*n = append(*n, node)
+	*node.HeapIndex() = len(*n)
 }
 
-func (h *Heap[T]) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !(*h)[i].Before((*h)[parent]) {
-			return
-		}
-		h.swap(i, parent)
-		i = parent
-	}
-}
-
-func (h *Heap[T]) down(i int) bool {
-	moved := false
-	for {
-		child := 2*i + 1
-		if child >= len(*h) {
-			return moved
-		}
-		if r := child + 1; r < len(*h) && (*h)[r].Before((*h)[child]) {
-			child = r
-		}
-		if !(*h)[child].Before((*h)[i]) {
-			return moved
-		}
-		h.swap(i, child)
-		i, moved = child, true
-	}
+func (n *nodes[T]) Pop() any {
+	last := len(*n) - 1
+	node := (*n)[last]
+	var zero T
+	(*n)[last] = zero
+	*n = (*n)[:last]
+	*node.HeapIndex() = 0
+	return node
 }
 
 // Timer is the time when its subject is due. Set Subject before it is armed.
@@ -116,46 +88,46 @@ func (t *Timer) Before(o *Timer) bool {
 }
 
 // Timers holds the armed timers. The zero value has none.
-type Timers struct{ heap Heap[*Timer] }
+type Timers struct{ armed Heap[*Timer] }
 
 // Arm sets t to a time, and disarms it if that is 0.
 func (h *Timers) Arm(t *Timer, at muster.Time) {
 	switch {
 	case at == 0 && t.index > 0:
-		h.heap.Remove(t)
+		h.armed.Remove(t)
 	case at == 0:
 	case t.index == 0:
 		t.at = at
-		h.heap.Push(t)
+		h.armed.Push(t)
 	case t.at != at:
 		t.at = at
-		h.heap.Fix(t)
+		h.armed.Fix(t)
 	}
 }
 
 // Next returns when the first timer is due, or 0 for never.
 func (h *Timers) Next() muster.Time {
-	if len(h.heap) == 0 {
+	if len(h.armed) == 0 {
 		return 0
 	}
-	return h.heap[0].at
+	return h.armed[0].at
 }
 
 // PopDue disarms the first timer that is due by now, and returns its subject, or nil
 // if there is none.
 func (h *Timers) PopDue(now muster.Time) Subject {
-	if len(h.heap) == 0 || h.heap[0].at > now {
+	if len(h.armed) == 0 || h.armed[0].at > now {
 		return nil
 	}
-	t := h.heap[0]
-	h.heap.Remove(t)
+	t := h.armed[0]
+	h.armed.Remove(t)
 	return t.Subject
 }
 
 // Check calls f for every subject, and reports whether the timers are in order.
 func (h *Timers) Check(f func(Subject)) bool {
-	for i, t := range h.heap {
-		if t.index != i+1 || t.at == 0 || i > 0 && t.Before(h.heap[(i-1)/2]) {
+	for i, t := range h.armed {
+		if t.index != i+1 || t.at == 0 || i > 0 && t.Before(h.armed[(i-1)/2]) {
 			return false
 		}
 		f(t.Subject)

@@ -18,8 +18,8 @@ func (n *num) Before(o *num) bool {
 	return n.id < o.id
 }
 
-// TestFirstIsAlwaysTheLeast compares a heap with a sorted list.
-func TestFirstIsAlwaysTheLeast(t *testing.T) {
+// TestHeapOrder compares a heap with a sorted list.
+func TestHeapOrder(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var h Heap[*num]

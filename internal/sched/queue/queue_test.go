@@ -42,11 +42,11 @@ func need(cpus int) *placement.Need {
 	return new(placement.Limits).Need("", &muster.TaskSpec{Kind: muster.KindNoop, Resources: muster.Request{CPUs: float64(cpus)}})
 }
 
-// TestIndexFindsWhatASearchFinds changes a fleet, a queue and running tasks at random, and
+// TestIndexMatchesSearch changes a fleet, a queue and running tasks at random, and
 // checks that the index gives the same results as a search of all workers, that tasks are
 // placed by priority, share and age, and that nothing that fits remains, except on
 // reserved workers.
-func TestIndexFindsWhatASearchFinds(t *testing.T) {
+func TestIndexMatchesSearch(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		q := queue.New(muster.Duration(time.Minute))
@@ -109,13 +109,13 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 					x := it.Owner.(*testTask)
 					w, onlyAvoided := q.Best(now, it, nil)
 					if want := search(q, now, fleet, x); w != want || onlyAvoided {
-						t.Fatalf("the index says %v, a search %v", w, want)
+						t.Fatalf("the index has %v, a search finds %v", w, want)
 					}
 					if w == nil {
 						return queue.Blocked
 					}
 					if want := expected(q, now, waiting, fleet, &total); x != want {
-						t.Fatalf("job %d goes first, want %d", x.item.Job, want.item.Job)
+						t.Fatalf("job %d is first, want %d", x.item.Job, want.item.Job)
 					}
 					q.Remove(it)
 					waiting = slices.DeleteFunc(waiting, func(o *testTask) bool { return o == x })
@@ -128,7 +128,7 @@ func TestIndexFindsWhatASearchFinds(t *testing.T) {
 				})
 				for _, x := range waiting {
 					if search(q, now, fleet, x) != nil {
-						t.Fatalf("job %d is left, although it fits", x.item.Job)
+						t.Fatalf("job %d remains queued, although it fits", x.item.Job)
 					}
 				}
 			},
@@ -165,7 +165,7 @@ func search(q *queue.Queue, now muster.Time, fleet []*queue.Worker, x *testTask)
 	return cmp.Or(best[0], best[1])
 }
 
-// better reports whether w goes before o for a task with need n.
+// better reports whether w is preferred to o for a task with need n.
 func better(w, o *queue.Worker, n *placement.Need) bool {
 	if w.Suspect != o.Suspect {
 		return o.Suspect
@@ -192,7 +192,7 @@ func expected(q *queue.Queue, now muster.Time, waiting []*testTask, fleet []*que
 	return first
 }
 
-func TestAsideItemIsLeftOutOfOnePlace(t *testing.T) {
+func TestSkippedItemIsSkippedOnce(t *testing.T) {
 	t.Parallel()
 	q := queue.New(muster.Duration(time.Minute))
 	p := &queue.Project{Name: "a"}
@@ -213,7 +213,7 @@ func TestAsideItemIsLeftOutOfOnePlace(t *testing.T) {
 	}
 }
 
-func TestShapesWithoutTasksAreForgottenOldestFirst(t *testing.T) {
+func TestEmptyShapesAreEvictedOldestFirst(t *testing.T) {
 	t.Parallel()
 	q := queue.New(muster.Duration(time.Minute))
 	old := q.Shape(need(1))
@@ -224,7 +224,7 @@ func TestShapesWithoutTasksAreForgottenOldestFirst(t *testing.T) {
 		q.Shape(need(10 + i))
 	}
 	if !old.Evicted() || q.Shape(need(1)) == old {
-		t.Error("an old shape is still known")
+		t.Error("an old shape still exists")
 	}
 	if used.item.Shape().Evicted() || q.LookupShape(need(2)) != used.item.Shape() {
 		t.Error("a shape with a task was forgotten")

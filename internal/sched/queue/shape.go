@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"container/heap"
 	"slices"
 
 	"github.com/muster-dev/muster"
@@ -19,7 +20,7 @@ type Shape struct {
 	parked       []*bucket
 	evicted      bool
 	seen         uint64           // Queue.loadChanges.seq up to which fits, reserved and gangIndex are current
-	fits         []fit            // a heap; may hold outdated entries, but never first after refresh
+	fits         fitHeap          // may hold outdated entries, but never first after refresh
 	reserved     []fit            // on reserved workers; none outdated after refresh
 	gangIndex    gangIndex        // of a gang, instead of fits and reserved
 	feasibleSeen uint64           // Queue.specChanges.seq up to which feasible is current
@@ -50,6 +51,15 @@ func (f *fit) before(o *fit) bool {
 	}
 	return f.worker.Usage.Worker.ID < o.worker.Usage.Worker.ID
 }
+
+// fitHeap implements heap.Interface: the best fit is first.
+type fitHeap []fit
+
+func (h fitHeap) Len() int           { return len(h) }
+func (h fitHeap) Less(i, j int) bool { return h[i].before(&h[j]) }
+func (h fitHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *fitHeap) Push(any)          {} // see Shape.push, which allocates nothing
+func (h *fitHeap) Pop() any          { return nil }
 
 // refresh updates the index and reports whether any worker fits that is not reserved or,
 // for a gang, enough of them do.
@@ -134,55 +144,20 @@ func (sh *Shape) best(avoid func(*Worker) bool) (w *Worker) {
 
 func (sh *Shape) push(f fit) {
 	sh.fits = append(sh.fits, f)
-	h := sh.fits
-	i := len(h) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !h[i].before(&h[parent]) {
-			return
-		}
-		h[i], h[parent] = h[parent], h[i]
-		i = parent
-	}
+	heap.Fix(&sh.fits, len(sh.fits)-1)
 }
 
 func (sh *Shape) pop() {
 	last := len(sh.fits) - 1
-	sh.fits[0] = sh.fits[last]
-	sh.fits[last] = fit{}
+	sh.fits[0], sh.fits[last] = sh.fits[last], fit{}
 	sh.fits = sh.fits[:last]
-	sh.sink(0)
-}
-
-func (sh *Shape) sink(i int) {
-	h := sh.fits
-	for {
-		child := 2*i + 1
-		if child >= len(h) {
-			return
-		}
-		if r := child + 1; r < len(h) && h[r].before(&h[child]) {
-			child = r
-		}
-		if !h[child].before(&h[i]) {
-			return
-		}
-		h[i], h[child] = h[child], h[i]
-		i = child
+	if last > 0 {
+		heap.Fix(&sh.fits, 0)
 	}
 }
 
 // compact drops all outdated entries.
 func (sh *Shape) compact() {
-	valid := sh.fits[:0]
-	for i := range sh.fits {
-		if !sh.fits[i].outdated() {
-			valid = append(valid, sh.fits[i])
-		}
-	}
-	clear(sh.fits[len(valid):])
-	sh.fits = valid
-	for i := len(valid)/2 - 1; i >= 0; i-- {
-		sh.sink(i)
-	}
+	sh.fits = slices.DeleteFunc(sh.fits, func(f fit) bool { return f.outdated() })
+	heap.Init(&sh.fits)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// TestBrokenWorkersSwallowNoTasks has workers that fail every attempt at once, and therefore always have
-// the most room, and a healthy one whose tasks take minutes. No task may fail because of that, though none
-// has retries; the healthy worker is never idle while tasks wait; and repaired workers are used again.
-func TestBrokenWorkersSwallowNoTasks(t *testing.T) {
+// TestBrokenWorkersAreAvoided has workers that fail every attempt at once, and therefore are always the least loaded, and a healthy one whose
+// tasks take minutes. No task may fail because of this, although none has retries; the healthy worker is never idle while tasks wait; and
+// repaired workers are used again.
+func TestBrokenWorkersAreAvoided(t *testing.T) {
 	for s := range uint64(40) {
 		w := newSimulation(3000+s, nil)
 		w.digest, w.faults = nil, false

@@ -70,10 +70,10 @@ func TestSameSeed(t *testing.T) {
 	}
 }
 
-// TestNobodyStarves submits small tasks all the time, so that every worker is always
+// TestNoTaskStarves submits small tasks all the time, so that every worker is always
 // partly busy, and sometimes one that needs a whole worker, which must start within a
 // bound.
-func TestNobodyStarves(t *testing.T) {
+func TestNoTaskStarves(t *testing.T) {
 	const bound = 30 * time.Minute
 	for s := range uint64(4) {
 		w := newSimulation(2000+s, nil)

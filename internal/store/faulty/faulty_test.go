@@ -42,7 +42,7 @@ func TestOnlyTheNthCommitFails(t *testing.T) {
 	}
 }
 
-func TestEverythingFailsUntilMended(t *testing.T) {
+func TestCommitsFailUntilReset(t *testing.T) {
 	t.Parallel()
 	inner := &counter{}
 	w := faulty.New(inner)
@@ -60,7 +60,7 @@ func TestEverythingFailsUntilMended(t *testing.T) {
 	}
 }
 
-func TestDelayEndsWithTheContext(t *testing.T) {
+func TestDelayStopsWithTheContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inner := &counter{}
@@ -73,7 +73,7 @@ func TestDelayEndsWithTheContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if err := w.Commit(ctx, &store.Batch{}); muster.CodeOf(err) != muster.Unavailable || inner.commits != 1 {
-			t.Fatalf("given up: %v, %d commits", err, inner.commits)
+			t.Fatalf("abandoned: %v, %d commits", err, inner.commits)
 		}
 	})
 }

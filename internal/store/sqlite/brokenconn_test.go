@@ -10,7 +10,7 @@ import (
 )
 
 // A connection is not used again after a failed rollback.
-func TestAStuckConnectionIsReplaced(t *testing.T) {
+func TestStuckConnectionIsReplaced(t *testing.T) {
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -150,8 +150,7 @@ func (s *Store) writeIdempotency(k *store.IdempotencyKey) error {
 	if err != nil {
 		return err
 	}
-	err = s.writer.exec("INSERT INTO idempotency (owner, key, digest, job, at) VALUES (?, ?, ?, ?, ?)",
-		values(k.Owner, k.Key, k.Digest, int64(k.Job), int64(k.At)))
+	err = s.writer.exec("INSERT INTO idempotency (key, owner, digest, job, at) VALUES (?, ?, ?, ?, ?)", func(p *params) { row{p: p}.idempotencyKey(k) })
 	if errors.Is(err, sqlite3.CONSTRAINT_PRIMARYKEY) {
 		return muster.Errorf(muster.Conflict, "another job has the idempotency key %q", k.Key)
 	}

@@ -119,6 +119,25 @@ func list[T any](c *conn, sql string, bind func(*params), read func(row, *T)) ([
 	return all, err
 }
 
+// first returns the first row of a query, and whether there is one.
+func first[T any](c *conn, sql string, bind func(*params), read func(row, *T)) (v T, found bool, err error) {
+	err = c.query(sql, bind, func(cols *columns) bool {
+		read(row{c: cols}, &v)
+		found = true
+		return false
+	})
+	return v, found, err
+}
+
+// readFirst is first in a transaction of its own.
+func readFirst[T any](ctx context.Context, s *Store, sql string, bind func(*params), read func(row, *T)) (v T, found bool, err error) {
+	err = s.readTx(ctx, func(c *conn) error {
+		v, found, err = first(c, sql, bind, read)
+		return err
+	})
+	return v, found, err
+}
+
 // readList is list in a transaction of its own.
 func readList[T any](ctx context.Context, s *Store, sql string, bind func(*params), read func(row, *T)) (all []T, err error) {
 	err = s.readTx(ctx, func(c *conn) error {

@@ -72,14 +72,12 @@ func (s *Store) Due(ctx context.Context, now muster.Time, perQueue int, busy map
 			}
 			all = slices.DeleteFunc(all, func(d store.Delivery) bool { return busy[d.ID] })
 			due = append(due, all[:min(len(all), perQueue)]...)
-			err = c.query(selectLater, values(host, project, int64(now)), func(cols *columns) bool {
-				if at := muster.Time(cols.int()); at != 0 && (next == 0 || at < next) {
-					next = at
-				}
-				return true
-			})
+			at, _, err := first(c, selectLater, values(host, project, int64(now)), optNumber[muster.Time])
 			if err != nil {
 				return err
+			}
+			if at != 0 && (next == 0 || at < next) {
+				next = at
 			}
 		}
 		return nil
@@ -89,9 +87,9 @@ func (s *Store) Due(ctx context.Context, now muster.Time, perQueue int, busy map
 
 // queueAfter returns the next host and project with pending deliveries.
 func (c *conn) queueAfter(host, project string) (nextHost, nextProject string, found bool, err error) {
-	err = c.query(nextQueue, values(host, project), func(cols *columns) bool {
-		nextHost, nextProject, found = cols.text(), cols.text(), true
-		return true
+	_, found, err = first(c, nextQueue, values(host, project), func(r row, _ *struct{}) {
+		text(r, &nextHost)
+		text(r, &nextProject)
 	})
 	return nextHost, nextProject, found, err
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // The same as on a full disk, on every system: the database may not grow.
-func TestNoRoomIsStorageFullAndChangesNothing(t *testing.T) {
+func TestFullDiskIsStorageFullAndChangesNothing(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), filepath.Join(t.TempDir(), "muster.db"), Options{})
 	if err != nil {
@@ -42,6 +42,6 @@ func TestNoRoomIsStorageFullAndChangesNothing(t *testing.T) {
 	}
 	limit(1000)
 	if err := s.Commit(t.Context(), worker(n)); err != nil {
-		t.Fatalf("with room again: %v", err)
+		t.Fatalf("with space again: %v", err)
 	}
 }

@@ -53,13 +53,13 @@ const selectGrant = "SELECT size, holder = ?1 FROM blob_grant WHERE sha256 = ?2 
 
 // BlobGrant implements store.GrantStore.
 func (s *Store) BlobGrant(ctx context.Context, h store.Grantee, sha256 string) (size int64, granted bool, err error) {
-	size = -1
-	err = s.readTx(ctx, func(c *conn) error {
-		return c.query(selectGrant, values(string(h), sha256), func(cols *columns) bool {
-			size, granted = cols.int(), cols.bool()
-			return true
-		})
+	_, found, err := readFirst(ctx, s, selectGrant, values(string(h), sha256), func(r row, _ *struct{}) {
+		number(r, &size)
+		r.bool(&granted)
 	})
+	if !found {
+		return -1, false, err
+	}
 	return size, granted, err
 }
 
@@ -67,11 +67,7 @@ func (s *Store) BlobGrant(ctx context.Context, h store.Grantee, sha256 string) (
 func (s *Store) Ungranted(ctx context.Context, h store.Grantee, sha256 []string) (ungranted []string, err error) {
 	err = s.readTx(ctx, func(c *conn) error {
 		for _, sum := range sha256 {
-			found := false
-			err := c.query("SELECT 1 FROM blob_grant WHERE sha256 = ? AND holder = ?", values(sum, string(h)), func(*columns) bool {
-				found = true
-				return true
-			})
+			_, found, err := first(c, "SELECT 1 FROM blob_grant WHERE sha256 = ? AND holder = ?", values(sum, string(h)), number[int])
 			if err != nil {
 				return err
 			}

@@ -43,19 +43,16 @@ func (s *Store) DeleteKey(ctx context.Context, id string) error {
 
 // KeyByHash implements store.KeyStore.
 func (s *Store) KeyByHash(ctx context.Context, hash string) (store.Key, error) {
-	keys, err := readList(ctx, s, "SELECT "+keyColumns+" FROM api_key WHERE hash = ?", values(hash), row.key)
+	key, found, err := readFirst(ctx, s, "SELECT "+keyColumns+" FROM api_key WHERE hash = ?", values(hash), row.key)
+	if found || err != nil {
+		return key, err
+	}
+	worker, found, err := readFirst(ctx, s, "SELECT worker FROM revoked_key WHERE hash = ?", values(hash), text[string])
 	if err != nil {
 		return store.Key{}, err
 	}
-	if len(keys) > 0 {
-		return keys[0], nil
-	}
-	revoked, err := readList(ctx, s, "SELECT worker FROM revoked_key WHERE hash = ?", values(hash), text[string])
-	if err != nil {
-		return store.Key{}, err
-	}
-	if len(revoked) > 0 {
-		return store.Key{}, muster.Errorf(muster.Forbidden, "the key of worker %s was revoked by an administrator", revoked[0])
+	if found {
+		return store.Key{}, muster.Errorf(muster.Forbidden, "the key of worker %s was revoked by an administrator", worker)
 	}
 	return store.Key{}, muster.Errorf(muster.NotFound, "there is no such key")
 }
@@ -94,11 +91,12 @@ func (s *Store) fillNames(ctx context.Context, sql string, names map[string]stri
 	}
 	return s.readTx(ctx, func(c *conn) error {
 		for id := range names {
-			if err := c.query(sql, values(id), func(cols *columns) bool {
-				names[id] = cols.text()
-				return true
-			}); err != nil {
+			name, found, err := first(c, sql, values(id), text[string])
+			if err != nil {
 				return err
+			}
+			if found {
+				names[id] = name
 			}
 		}
 		return nil

@@ -87,7 +87,7 @@ func checkJobs(t *testing.T, s *sqlite.Store) muster.JobID {
 	return last
 }
 
-func TestKilledProcessLosesNothingThatWasCommitted(t *testing.T) {
+func TestKilledProcessLosesNoCommits(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	for round := range 5 {

@@ -54,11 +54,7 @@ const selectGroups = "SELECT " + groupColumns + ", resolved FROM task_group LEFT
 const selectUnfinished = "SELECT " + taskColumns + " FROM task INDEXED BY task_live WHERE finished_at IS NULL"
 
 func (c *conn) snapshot() (snap muster.Snapshot, err error) {
-	err = c.query("SELECT next_job FROM life", nil, func(cols *columns) bool {
-		snap.NextJob = muster.JobID(cols.int())
-		return true
-	})
-	if err != nil {
+	if snap.NextJob, _, err = first(c, "SELECT next_job FROM life", nil, number[muster.JobID]); err != nil {
 		return snap, err
 	}
 	snap.Jobs, err = list(c, "SELECT "+jobColumns+", spec FROM job JOIN job_spec ON job_spec.job = id WHERE job.state < 4 ORDER BY id", nil, row.jobWithSpec)

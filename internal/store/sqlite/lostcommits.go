@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -106,18 +107,11 @@ func (s *Store) readPosition(ctx context.Context) (p position, err error) {
 }
 
 func (c *conn) readPosition(p *position) error {
-	tables := map[string]bool{}
-	err := c.query("SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('job', 'life')", nil, func(cols *columns) bool {
-		tables[cols.text()] = true
-		return true
-	})
-	if err == nil && tables["job"] {
-		err = c.query("SELECT ifnull(max(id), 0) + 1 FROM job", nil, func(cols *columns) bool {
-			p.nextJob = muster.JobID(cols.int())
-			return true
-		})
+	tables, err := list(c, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name IN ('job', 'life')", nil, text[string])
+	if err == nil && slices.Contains(tables, "job") {
+		p.nextJob, _, err = first(c, "SELECT ifnull(max(id), 0) + 1 FROM job", nil, number[muster.JobID])
 	}
-	if err == nil && tables["life"] {
+	if err == nil && slices.Contains(tables, "life") {
 		err = c.query("SELECT id, seq, next_job FROM life", nil, func(cols *columns) bool {
 			p.id, p.seq = cols.text(), cols.int()
 			p.nextJob = max(p.nextJob, muster.JobID(cols.int()))
@@ -130,15 +124,11 @@ func (c *conn) readPosition(p *position) error {
 // acceptLoss continues without the missing commits: the database gets a new id, and no job number is used twice.
 func (s *Store) acceptLoss(ctx context.Context, l *Loss) error {
 	return s.writeTx(ctx, func(c *conn) error {
-		intact := true
-		err := c.query("PRAGMA integrity_check(1)", nil, func(cols *columns) bool {
-			intact = cols.text() == "ok"
-			return true
-		})
+		result, _, err := first(c, "PRAGMA integrity_check(1)", nil, text[string])
 		if err != nil {
 			return err
 		}
-		if !intact {
+		if result != "ok" {
 			return muster.Errorf(muster.Internal, "the database %s is also damaged: restore it from a backup", s.path)
 		}
 		return c.exec("UPDATE life SET id = lower(hex(randomblob(16))), next_job = max(next_job, ?)", values(int64(l.LastJob)+1))

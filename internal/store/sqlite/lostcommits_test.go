@@ -64,7 +64,7 @@ func nextJobAfterOpen(t *testing.T, dir string, o sqlite.Options) muster.JobID {
 
 // A loss of acknowledged commits is detected before anything is written, and no job number is used twice
 // after the loss was accepted.
-func TestLostCommitsAreNoticed(t *testing.T) {
+func TestLostCommitsAreDetected(t *testing.T) {
 	t.Parallel()
 	const jobs = 30
 	wal := func(change func(b []byte) []byte) func(*testing.T, string) {
@@ -138,7 +138,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 }
 
 // Open succeeds after a kill, an orderly stop, a loss of the mark, and a restore of the whole directory.
-func TestOrdinaryStartsLackNothing(t *testing.T) {
+func TestOrdinaryStartsReportNoLoss(t *testing.T) {
 	t.Parallel()
 	dir := crashedCopy(t, 3)
 	older := t.TempDir()
@@ -155,7 +155,7 @@ func TestOrdinaryStartsLackNothing(t *testing.T) {
 	}
 	ahead := bytes.Replace(intact, []byte(" 0000"), []byte(" 0001"), 1) // a digit of the number of the last commit
 	if bytes.Equal(ahead, intact) {
-		t.Fatalf("the mark is %q", intact)
+		t.Fatalf("the tag is %q", intact)
 	}
 	for name, b := range map[string][]byte{"none": nil, "a damaged one": []byte("muster 1 abc"), "an empty one": {}, "one with a wrong digit": ahead, "half of one": intact[:len(intact)/2]} {
 		if err := os.Remove(path); err != nil {
@@ -190,9 +190,8 @@ func TestOrdinaryStartsLackNothing(t *testing.T) {
 	}
 }
 
-// A database has a new id after an accepted loss: the lost one cannot replace it unnoticed,
-// nor the other way round.
-func TestTheLostDatabaseIsAnotherOne(t *testing.T) {
+// A database has a new id after an accepted loss: replacing it by the lost one is detected, and vice versa.
+func TestReplacedDatabaseIsDetected(t *testing.T) {
 	t.Parallel()
 	dir := crashedCopy(t, 3)
 	lost := t.TempDir()
@@ -216,7 +215,7 @@ func TestTheLostDatabaseIsAnotherOne(t *testing.T) {
 }
 
 // Accepting a loss does not open a database with any damaged page.
-func TestADamagedDatabaseIsNotAccepted(t *testing.T) {
+func TestDamagedDatabaseIsRefused(t *testing.T) {
 	t.Parallel()
 	dir := crashedCopy(t, 3)
 	nextJobAfterOpen(t, dir, sqlite.Options{}) // moves the write-ahead log into the database

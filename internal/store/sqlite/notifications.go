@@ -47,12 +47,7 @@ func (c *conn) recordEnd(j *muster.Job) error {
 
 // ProjectNotify implements store.NotificationStore.
 func (s *Store) ProjectNotify(ctx context.Context, project string) (list []muster.Notify, err error) {
-	err = s.readTx(ctx, func(c *conn) error {
-		return c.query("SELECT list FROM notify_project WHERE project = ?", values(project), func(cols *columns) bool {
-			cols.json(&list)
-			return true
-		})
-	})
+	list, _, err = readFirst(ctx, s, "SELECT list FROM notify_project WHERE project = ?", values(project), jsonList[muster.Notify])
 	return list, err
 }
 
@@ -111,11 +106,8 @@ func (c *conn) addDeliveries(list []store.Delivery) error {
 		d := list[i]
 		n, counted := pending[d.Project]
 		if !counted {
-			err := c.query("SELECT count(*) FROM delivery WHERE project = ? AND next_at IS NOT NULL", values(d.Project), func(cols *columns) bool {
-				n = int(cols.int())
-				return true
-			})
-			if err != nil {
+			var err error
+			if n, _, err = first(c, "SELECT count(*) FROM delivery WHERE project = ? AND next_at IS NOT NULL", values(d.Project), number[int]); err != nil {
 				return err
 			}
 		}

@@ -20,14 +20,13 @@ func (s *Store) Job(ctx context.Context, id muster.JobID) (job muster.Job, err e
 
 // job returns a job with its spec and groups.
 func (c *conn) job(id muster.JobID) (job muster.Job, err error) {
-	found, err := list(c, "SELECT "+jobColumns+", spec FROM job LEFT JOIN job_spec ON job_spec.job = id WHERE id = ?", values(int64(id)), row.jobWithSpec)
+	job, found, err := first(c, "SELECT "+jobColumns+", spec FROM job LEFT JOIN job_spec ON job_spec.job = id WHERE id = ?", values(int64(id)), row.jobWithSpec)
 	if err != nil {
 		return muster.Job{}, err
 	}
-	if len(found) == 0 {
+	if !found {
 		return muster.Job{}, muster.Errorf(muster.NotFound, "there is no job %s", id)
 	}
-	job = found[0]
 	job.Groups, err = c.groups(id)
 	return job, err
 }
@@ -255,11 +254,8 @@ func (s *Store) FindIdempotencyKey(ctx context.Context, owner, key string) (k st
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
 	err = s.readOnWriter(ctx, func(c *conn) error {
-		return c.query("SELECT digest, job, at FROM idempotency WHERE owner = ? AND key = ?", values(owner, key), func(cols *columns) bool {
-			k = store.IdempotencyKey{Key: key, Owner: owner, Digest: cols.text(), Job: muster.JobID(cols.int()), At: cols.time()}
-			found = true
-			return true
-		})
+		k, found, err = first(c, "SELECT key, owner, digest, job, at FROM idempotency WHERE owner = ? AND key = ?", values(owner, key), row.idempotencyKey)
+		return err
 	})
 	return k, found, err
 }

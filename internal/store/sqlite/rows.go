@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 // The columns of each table, in the order of the row functions below.
@@ -80,49 +81,42 @@ type row struct {
 	c *columns // nil when binding
 }
 
-func number[T ~int | ~int64 | ~uint8](r row, v *T) {
+// field binds *v as a parameter, or sets it from a column.
+func field[T any](r row, v *T, bind func(*params, T), scan func(*columns) T) {
 	if r.p != nil {
-		r.p.int(int64(*v))
+		bind(r.p, *v)
 	} else {
-		*v = T(r.c.int())
+		*v = scan(r.c)
 	}
+}
+
+func number[T ~int | ~int64 | ~uint8](r row, v *T) {
+	field(r, v, func(p *params, v T) { p.int(int64(v)) }, func(c *columns) T { return T(c.int()) })
 }
 
 // optNumber is number for a field whose zero means unknown: it is stored as NULL.
 func optNumber[T ~int | ~int64](r row, v *T) {
-	if r.p != nil {
-		r.p.nullInt(int64(*v))
-	} else {
-		*v = T(r.c.int())
-	}
+	field(r, v, func(p *params, v T) { p.nullInt(int64(v)) }, func(c *columns) T { return T(c.int()) })
 }
 
 func text[T ~string](r row, v *T) {
-	if r.p != nil {
-		r.p.text(string(*v))
-	} else {
-		*v = T(r.c.text())
-	}
+	field(r, v, func(p *params, v T) { p.text(string(v)) }, func(c *columns) T { return T(c.text()) })
 }
 
 // optText is text for a field that is stored as NULL if it is empty.
 func optText[T ~string](r row, v *T) {
-	if r.p != nil {
-		r.p.nullText(string(*v))
-	} else {
-		*v = T(r.c.text())
-	}
+	field(r, v, func(p *params, v T) { p.nullText(string(v)) }, func(c *columns) T { return T(c.text()) })
 }
 
 // index stores an element of list as its position, from 1. Anything else is stored as 0, and read as "".
 func index[T ~string](r row, v *T, list []T) {
-	if r.p != nil {
-		r.p.int(int64(slices.Index(list, *v) + 1))
-		return
-	}
-	*v = ""
-	if n := r.c.int(); n >= 1 && n <= int64(len(list)) {
-		*v = list[n-1]
+	n := slices.Index(list, *v) + 1
+	number(r, &n)
+	if r.c != nil {
+		*v = ""
+		if n >= 1 && n <= len(list) {
+			*v = list[n-1]
+		}
 	}
 }
 
@@ -139,64 +133,24 @@ func jsonField[T any](r row, v *T, absent bool) {
 }
 
 func jsonPtr[T any](r row, v **T) {
-	if r.p != nil {
-		r.p.json(*v, *v == nil)
-	} else {
-		*v = optionalJSON[T](r.c)
-	}
+	field(r, v, func(p *params, v *T) { p.json(v, v == nil) }, optionalJSON[T])
 }
 
 func (r row) raw(v *json.RawMessage) {
-	if r.p != nil {
-		r.p.raw(*v)
-	} else {
-		*v = r.c.raw()
-	}
+	field(r, v, func(p *params, v json.RawMessage) { p.raw(v) }, func(c *columns) json.RawMessage { return c.raw() })
 }
 
-func (r row) bool(v *bool) {
-	if r.p != nil {
-		r.p.bool(*v)
-	} else {
-		*v = r.c.bool()
-	}
-}
-
-func (r row) float(v *float64) {
-	if r.p != nil {
-		r.p.float(*v)
-	} else {
-		*v = r.c.float()
-	}
-}
-
-func (r row) floatPtr(v **float64) {
-	if r.p != nil {
-		r.p.floatPtr(*v)
-	} else {
-		*v = r.c.floatPtr()
-	}
-}
-
-func (r row) intPtr(v **int) {
-	if r.p != nil {
-		r.p.intPtr(*v)
-	} else {
-		*v = r.c.intPtr()
-	}
+func (r row) bool(v *bool)         { field(r, v, (*params).bool, (*columns).bool) }
+func (r row) float(v *float64)     { field(r, v, (*params).float, (*columns).float) }
+func (r row) floatPtr(v **float64) { field(r, v, (*params).floatPtr, (*columns).floatPtr) }
+func (r row) intPtr(v **int)       { field(r, v, (*params).intPtr, (*columns).intPtr) }
+func (r row) taskID(v *muster.TaskID) {
+	field(r, v, func(p *params, v muster.TaskID) { p.int(packTask(v)) }, func(c *columns) muster.TaskID { return unpackTask(c.int()) })
 }
 
 func (r row) counts(v *muster.Counts) {
 	for _, s := range muster.TaskStates {
 		number(r, &v[s])
-	}
-}
-
-func (r row) taskID(v *muster.TaskID) {
-	if r.p != nil {
-		r.p.int(packTask(*v))
-	} else {
-		*v = unpackTask(r.c.int())
 	}
 }
 
@@ -246,6 +200,14 @@ func (r row) group(g *muster.Group) {
 	r.bool(&g.Retained)
 	optNumber(r, &g.StartedAt)
 	optNumber(r, &g.FinishedAt)
+}
+
+func (r row) idempotencyKey(k *store.IdempotencyKey) {
+	text(r, &k.Key)
+	text(r, &k.Owner)
+	text(r, &k.Digest)
+	number(r, &k.Job)
+	number(r, &k.At)
 }
 
 // groupWithSpec reads the columns of a group, and its resolved spec after them.

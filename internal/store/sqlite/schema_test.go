@@ -125,7 +125,7 @@ func TestNewerSchemaIsRefusedAndUntouched(t *testing.T) {
 	}
 	for _, part := range []string{path, "version 99", "supports versions up to", "newer muster"} {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q does not say %q", err, part)
+			t.Errorf("%q does not contain %q", err, part)
 		}
 	}
 	after, err := os.ReadFile(path)
@@ -216,9 +216,9 @@ func TestSearchesUseTheirIndexes(t *testing.T) {
 	}
 }
 
-// TestFilesAreTheUsersAlone checks that other users of the machine cannot read specs, which may have secrets,
+// TestFilesArePrivate checks that other users of the machine cannot read specs, which may have secrets,
 // also in a directory that they may read.
-func TestFilesAreTheUsersAlone(t *testing.T) {
+func TestFilesArePrivate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	if err := os.WriteFile(path, nil, 0o644); err != nil {

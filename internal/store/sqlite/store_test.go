@@ -31,7 +31,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-func TestPathsMayHoldAnyCharacter(t *testing.T) {
+func TestPathsWithSpecialCharacters(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "my jobs", "50%20?vfs=none#1.db")
 	s := open(t, path)

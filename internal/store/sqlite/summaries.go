@@ -83,15 +83,12 @@ func (s *Store) PreviousJob(ctx context.Context, id muster.JobID) (job muster.Jo
 		if err != nil {
 			return err
 		}
-		found, err := list(c, selectPrevious, values(current.Project, current.Name, int64(id)), row.job)
-		if err != nil {
-			return err
+		var found bool
+		job, found, err = first(c, selectPrevious, values(current.Project, current.Name, int64(id)), row.job)
+		if err == nil && !found {
+			err = muster.Errorf(muster.NotFound, "no job before job %s in project %q is named %q", id, current.Project, current.Name)
 		}
-		if len(found) == 0 {
-			return muster.Errorf(muster.NotFound, "no job before job %s in project %q is named %q", id, current.Project, current.Name)
-		}
-		job = found[0]
-		return nil
+		return err
 	})
 	return job, err
 }

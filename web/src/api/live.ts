@@ -4,7 +4,7 @@ import { ApiError, messageOf } from "./error";
 import { EventParser, type ServerEvent } from "./sse";
 
 /**
- * One change, as GET /api/v1/events sends it: how its subject stands after it. That of a task has all of detail each time, with the newest
+ * One change, as GET /api/v1/events sends it: the state of its subject after it. That of a task always has the complete detail, with the newest
  * value of each metric that was ever reported.
  */
 export interface LiveEvent {

@@ -16,7 +16,7 @@ export function topicsOf(e: LiveEvent): string[] {
 
 /**
  * Refetches the queries that are shown when events touch what they depend on: each at most once in its meta.every (1 s
- * by default) and ten times its own duration, however many events come. Queries that are not shown become stale.
+ * by default) and ten times its own duration, for any number of events. Queries that are not shown become stale.
  */
 export class Refresher {
   private readonly dirty = new Set<string>();
@@ -44,7 +44,7 @@ export class Refresher {
     }
   }
 
-  /** The topics that queries depend on: no others are remembered, however many events come. */
+  /** The topics that queries depend on: others are not stored. */
   private wanted(): ReadonlySet<string> {
     const topics = new Set<string>();
     for (const q of this.queries.getQueryCache().getAll()) for (const t of q.meta?.live ?? []) topics.add(t);

@@ -1015,7 +1015,7 @@ export interface components {
             message: string;
             /**
              * Format: int64
-             * @description if set, this entry stands for so many more problems of its kind that are not listed; severity is their highest
+             * @description if set, this entry represents that number of further problems of its kind that are not listed; severity is their highest
              */
             more?: number;
             /** @enum {string} */

@@ -1,4 +1,4 @@
-/** The mark of Muster: a fleet of machines, of which one is dark. */
+/** The logo of Muster: a fleet of machines, one of them dark. */
 export function Logo({ size = 26 }: { size?: number }) {
   const at = [6, 13.25, 20.5];
   const dim: Record<string, number> = { "13.25,6": 0.55, "13.25,20.5": 0.3 };

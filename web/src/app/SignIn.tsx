@@ -10,7 +10,7 @@ import { signOut } from "./signOut";
 /** Shows the sign-in page until somebody is signed in; later, when the session has expired, a dialog over the page. */
 export function SignInGate({ children }: { children: ReactNode }) {
   const { status, me, expired, generation, error } = useSession();
-  // A shared link brings its own key: its page signs in by itself.
+  // A shared link brings its own key: its page signs in automatically.
   const shared = location.pathname === "/share";
   if (status === "unknown" && !shared) {
     return (

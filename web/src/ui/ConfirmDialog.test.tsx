@@ -24,7 +24,7 @@ it("stays open while the action runs, so that its failure is seen there, and onl
   await click("ask");
   await click("Cancel the job");
   await userEvent.keyboard("{Escape}");
-  // One at the top and one beside the action.
+  // One at the top and one next to the action.
   expect(screen.getAllByRole<HTMLButtonElement>("button", { name: "Close" }).map((b) => b.disabled)).toEqual([true, true]);
   expect(screen.getByRole("dialog")).toBeTruthy();
   fail(new Error("it has ended"));

@@ -42,7 +42,7 @@ export interface DataTableProps<Row> {
   /** Keys of selected rows; with onSelect, rows have a checkbox. */
   readonly selected?: ReadonlySet<string>;
   readonly onSelect?: (selected: ReadonlySet<string>) => void;
-  /** Called when the last rows come into view: load more. */
+  /** Called when the last rows are visible: loads more. */
   readonly onEnd?: () => void;
   readonly rowHeight?: number;
   /** A CSS height at most; default: what the window leaves. */

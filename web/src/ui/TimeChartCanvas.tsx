@@ -25,7 +25,7 @@ export interface ChartMarker {
   readonly at: number;
   readonly label: string;
   readonly color?: string;
-  /** Draws a mark at the bottom in place of a line with its label: for what there may be many of. */
+  /** Draws a mark at the bottom instead of a line with its label: for numerous events. */
   readonly tick?: boolean;
 }
 

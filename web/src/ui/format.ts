@@ -126,7 +126,7 @@ export function between(start: string | undefined, end: string | undefined, now 
   return Math.max(0, (end ? Date.parse(end) : now) - Date.parse(start)) / 1000;
 }
 
-/** just now, 12 s ago, 3 m ago, 2 h ago, 4 d ago; in 5 m for what is to come. */
+/** just now, 12 s ago, 3 m ago, 2 h ago, 4 d ago; in 5 m for the future. */
 export function ago(at: string | undefined, now = Date.now()): string {
   if (!at) return none;
   const s = (now - Date.parse(at)) / 1000;

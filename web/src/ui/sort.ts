@@ -26,7 +26,7 @@ export class Sorter<Row> {
   }
 }
 
-/** Sorts by a value; rows without one come last in both directions, equal ones keep their order. */
+/** Sorts by a value; rows without a value are last in both directions, equal ones keep their order. */
 export function sortRows<Row>(rows: readonly Row[], by: (row: Row) => Key, desc: boolean): readonly Row[] {
   return new Sorter<Row>().sort(rows, by, desc);
 }

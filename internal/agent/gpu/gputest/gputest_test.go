@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/gputest"
 )
 
-func TestStandIn(t *testing.T) {
+func TestFakeTool(t *testing.T) {
 	s := gputest.New(t,
 		gputest.GPU{UUID: "GPU-a", Used: 512 << 20, Utilization: 0.5, Processes: []gputest.Process{{PID: 7, Name: "python", Memory: 500 << 20}}},
 		gputest.GPU{UUID: "GPU-b", Instances: []gputest.Instance{{UUID: "MIG-c"}}})

@@ -108,9 +108,9 @@ const (
 	all = "cpuset cpu io memory hugetlb pids rdma misc"
 )
 
-// TestServiceOfSystemd is a worker that systemd starts with Delegate=yes: it moves
-// aside, since its group may not have both processes and groups with controllers.
-func TestServiceOfSystemd(t *testing.T) {
+// TestSystemdService has a worker that systemd starts with Delegate=yes: it moves to a subgroup, because its group may not have both processes
+// and groups with controllers.
+func TestSystemdService(t *testing.T) {
 	m := newMachine(t, unifiedMount, "0::/system.slice/muster.service\n")
 	m.top(all)
 	m.group("/sys/fs/cgroup/system.slice", "cpu memory pids", "cpu memory pids")
@@ -120,7 +120,7 @@ func TestServiceOfSystemd(t *testing.T) {
 
 	g, notes := setup(findHierarchies(m.root), "muster-1", TotalLimits{Memory: 8 << 30, PIDs: 1000}, m.mkdir)
 	if len(notes) > 0 || len(g.roots) != 1 {
-		t.Fatalf("%d places, and it says %q", len(g.roots), notes)
+		t.Fatalf("%d positions, message %q", len(g.roots), notes)
 	}
 	if got := m.read(service + "/muster-1.worker/cgroup.procs"); got != strconv.Itoa(os.Getpid()) {
 		t.Errorf("into its own group moved %q", got)
@@ -150,9 +150,9 @@ func TestServiceOfSystemd(t *testing.T) {
 	}
 }
 
-// TestDelegationIsPassedOn is a worker of a user in a scope beside another's process: the
-// slice above is the user's, and passes on what it does not yet.
-func TestDelegationIsPassedOn(t *testing.T) {
+// TestDelegationIsInherited has a worker of a user in a scope with another process: the slice above belongs to the user, and the worker
+// enables the missing controllers in it.
+func TestDelegationIsInherited(t *testing.T) {
 	m := newMachine(t, unifiedMount, "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-7.scope\n")
 	m.top(all)
 	const app = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice"
@@ -161,7 +161,7 @@ func TestDelegationIsPassedOn(t *testing.T) {
 	m.file(app+"/run-7.scope/cgroup.procs", "1\n") // another's
 	g, notes := setup(findHierarchies(m.root), "muster-1", TotalLimits{}, m.mkdir)
 	if len(notes) > 0 || len(g.roots) != 1 {
-		t.Fatalf("%d places, and it says %q", len(g.roots), notes)
+		t.Fatalf("%d positions, message %q", len(g.roots), notes)
 	}
 	if got, want := g.roots[0].dir, m.root+app+"/muster-1"; got != want {
 		t.Errorf("the groups lie in %s, want %s", got, want)
@@ -174,7 +174,7 @@ func TestDelegationIsPassedOn(t *testing.T) {
 	}
 }
 
-func TestNoPlaceForGroups(t *testing.T) {
+func TestGroupsCannotBeCreated(t *testing.T) {
 	for _, tc := range []struct {
 		name, own, want string
 		make            func(m *machine)
@@ -213,7 +213,7 @@ func TestNoPlaceForGroups(t *testing.T) {
 	}
 }
 
-// TestSwap is a worker whose owner lets tasks use swap: memory is bounded as ever, and swap is not.
+// TestSwap has a worker with --enable-swap: memory is limited as usual, and swap is not.
 func TestSwap(t *testing.T) {
 	m := newMachine(t, unifiedMount, "0::/a.service\n")
 	m.top(all)
@@ -234,7 +234,7 @@ func TestSwap(t *testing.T) {
 	}
 }
 
-// TestSwapOfVersion1 is the same where the kernel counts memory and swap together, in a real group.
+// TestSwapOfVersion1 is TestSwap in a real group, where the kernel counts memory and swap together.
 func TestSwapOfVersion1(t *testing.T) {
 	read := func(file string) string {
 		b, err := os.ReadFile(file)
@@ -251,7 +251,7 @@ func TestSwapOfVersion1(t *testing.T) {
 	}{{false, "1073741824"}, {true, endless}} {
 		group, err := os.MkdirTemp(p.dir, "muster-test-") //nolint:usetesting // a control group, no folder
 		if err != nil {
-			t.Skip("no group can be made: ", err)
+			t.Skip("cannot create a control group: ", err)
 		}
 		defer func() { _ = syscall.Rmdir(group) }()
 		if err := p.limitMemory(group, 1<<30, c.swap); err != nil {
@@ -263,15 +263,15 @@ func TestSwapOfVersion1(t *testing.T) {
 	}
 }
 
-// TestContainerWithItsOwnGroups is a worker in a container that sees its group as
-// the root: all in it is the container's, and may move.
+// TestContainerWithItsOwnGroups has a worker in a container that sees its group as the root: all processes in it belong to the container and
+// may be moved.
 func TestContainerWithItsOwnGroups(t *testing.T) {
 	m := newMachine(t, "700 600 0:30 /../../docker/4f2a /sys/fs/cgroup rw,nosuid - cgroup2 cgroup rw,nsdelegate\n", "0::/\n")
 	m.group("/sys/fs/cgroup", "cpu memory pids", "")
 	m.file("/sys/fs/cgroup/cgroup.procs", "1\n7\n")
 	g, notes := setup(findHierarchies(m.root), "muster-1", TotalLimits{}, m.mkdir)
 	if len(notes) > 0 || len(g.roots) != 1 {
-		t.Fatalf("%d places, and it says %q", len(g.roots), notes)
+		t.Fatalf("%d positions, message %q", len(g.roots), notes)
 	}
 	if got := m.read("/sys/fs/cgroup/muster-1.worker/cgroup.procs"); got != "7" { // the last that was written
 		t.Errorf("moved were %q", got)
@@ -296,7 +296,7 @@ func TestVersion1(t *testing.T) {
 	want := map[string]string{"cpu cpuacct": "/cpu,cpuacct", "memory": "/memory", "pids": "/pids/docker/4f2a", "": "/unified/docker/4f2a"}
 	for c, own := range want {
 		if got[c] != own {
-			t.Errorf("the own group for %q is %q, want %q", c, got[c], own)
+			t.Errorf("the group of %q is %q, want %q", c, got[c], own)
 		}
 	}
 	if len(got) != len(want) {
@@ -307,8 +307,8 @@ func TestVersion1(t *testing.T) {
 	}
 }
 
-// TestCountedOfVersion2 reads the files of a group in which a task was out of memory.
-func TestCountedOfVersion2(t *testing.T) {
+// TestCountersOfVersion2 reads the files of a group in which a task was out of memory.
+func TestCountersOfVersion2(t *testing.T) {
 	dir := filepath.Join("testdata", "v2")
 	got := Stats(&run.IsolationSpec{Cgroups: []run.Cgroup{{Path: dir, Unified: true, Controllers: []string{"cpu", "io", "memory", "pids"}}}})
 	check := func(name string, got, want any) {
@@ -327,13 +327,13 @@ func TestCountedOfVersion2(t *testing.T) {
 	check("written", *got.Written, muster.Size(8192))
 	none := Stats(&run.IsolationSpec{Cgroups: []run.Cgroup{{Path: t.TempDir(), Unified: true, Controllers: []string{"cpu", "io", "memory", "pids"}}}})
 	if none != (run.CgroupStats{}) {
-		t.Errorf("of files that are not there: %+v", none)
+		t.Errorf("of missing files: %+v", none)
 	}
 }
 
-// TestContainersThatStarve tests that an OOM kill that version 1 does not count in the group around a container is inferred if the group was full and
+// TestInferredOOMKill checks that an OOM kill that version 1 does not count in the group around a container is inferred if the group was full and
 // the kernel has killed a process since.
-func TestContainersThatStarve(t *testing.T) {
+func TestInferredOOMKill(t *testing.T) {
 	for _, c := range []struct {
 		peak   string
 		before int
@@ -356,7 +356,7 @@ func TestContainersThatStarve(t *testing.T) {
 	f := &groupSet{roots: []taskRoot{{hierarchy: hierarchy{controllers: []string{"memory"}}, dir: t.TempDir()}}, everyHierarchy: true, mkdir: func(path string) error { return os.Mkdir(path, 0o700) }}
 	list, _, err := f.create("17.3-1", Limits{})
 	if err != nil || len(list) != 1 || list[0].OOMKillsBefore < least || list[0].OOMKillsBefore > hostOOMKills() {
-		t.Errorf("before it was made %d were killed: %+v, %v", least, list, err)
+		t.Errorf("before its creation %d were killed: %+v, %v", least, list, err)
 	}
 }
 
@@ -368,7 +368,7 @@ func TestShare(t *testing.T) {
 		t.Errorf("it is %d, want half of the least", n)
 	}
 	if n := maxPIDs(t.TempDir()); n != 0 {
-		t.Errorf("it is %d where nothing is known", n)
+		t.Errorf("without readings it is %d", n)
 	}
 }
 
@@ -388,7 +388,7 @@ func TestRefusedByTheKernel(t *testing.T) {
 	}
 }
 
-// TestParentOnUnified is where one hierarchy has all: the container lies in the groups that a process would have.
+// TestParentOnUnified has one hierarchy with all controllers: the container is in the groups that a process would have.
 func TestParentOnUnified(t *testing.T) {
 	m := newMachine(t, unifiedMount, "0::/system.slice/muster.service\n")
 	m.top(all)
@@ -397,19 +397,19 @@ func TestParentOnUnified(t *testing.T) {
 	g, _ := setup(findHierarchies(m.root), "muster-1", TotalLimits{}, m.mkdir)
 	w := &Groups{data: "/data", tasks: g}
 	if v := w.newContainerGroups(rootHierarchies(m.root), true); v != g {
-		t.Fatalf("containers have groups of their own: %+v", v)
+		t.Fatalf("containers have separate groups: %+v", v)
 	}
 	list, _, err := g.create("17.3-2", Limits{Memory: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := g.containerPath(list); got != "/system.slice/muster.service/muster-1/17.3-2" {
-		t.Errorf("an engine would look for %s", got)
+		t.Errorf("an engine would open %s", got)
 	}
 }
 
-// TestNoGroupsOfContainers is where an engine would mean others by their path.
-func TestNoGroupsOfContainers(t *testing.T) {
+// TestContainersWithoutGroups has groups whose paths mean other groups to an engine.
+func TestContainersWithoutGroups(t *testing.T) {
 	g := New(t.TempDir(), TotalLimits{}, slog.New(slog.DiscardHandler))
 	defer g.Close()
 	if f := g.newContainerGroups(rootHierarchies(""), false); f != nil {

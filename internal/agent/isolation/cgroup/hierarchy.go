@@ -132,21 +132,6 @@ func readInt(path string) (int64, bool) {
 	return n, err == nil
 }
 
-// readField reads the number after a name in a control file of such lines.
-func readField(path, name string) (int64, bool) {
-	b, err := procfs.ReadFile(path)
-	if err != nil {
-		return 0, false
-	}
-	for line := range bytes.Lines(b) {
-		if value, ok := bytes.CutPrefix(line, []byte(name)); ok && len(value) > 0 && value[0] == ' ' {
-			n, err := strconv.ParseInt(string(bytes.TrimSpace(value)), 10, 64)
-			return n, err == nil
-		}
-	}
-	return 0, false
-}
-
 // Enter moves the calling thread into a group of version 1, with all that it starts afterwards. With version 2 a process has to be
 // cloned into its group.
 func Enter(g *run.Cgroup) error { return writeControl(g.Path, "tasks", "0") }

@@ -48,7 +48,7 @@ func readStats(c *run.IsolationSpec, all bool) run.CgroupStats {
 					n.CPU = new(time.Duration(ns))
 				}
 			case controller == "cpu" && g.Unified:
-				if us, ok := readField(filepath.Join(g.Path, "cpu.stat"), "usage_usec"); ok {
+				if us, ok := procfs.Field(filepath.Join(g.Path, "cpu.stat"), "usage_usec"); ok {
 					n.CPU = new(time.Duration(us) * time.Microsecond)
 				}
 			case controller == "io":
@@ -65,7 +65,7 @@ func oomKills(g *run.Cgroup) int {
 	if g.Unified {
 		file = "memory.events"
 	}
-	if kills, ok := readField(filepath.Join(g.Path, file), "oom_kill"); ok {
+	if kills, ok := procfs.Field(filepath.Join(g.Path, file), "oom_kill"); ok {
 		return int(kills)
 	}
 	return -1
@@ -77,7 +77,7 @@ func readMemory(g *run.Cgroup, n *run.CgroupStats, all bool) {
 		now, peak, cached = "memory.current", "memory.peak", "inactive_file"
 	}
 	if used, ok := readInt(filepath.Join(g.Path, now)); ok {
-		files, _ := readField(filepath.Join(g.Path, "memory.stat"), cached)
+		files, _ := procfs.Field(filepath.Join(g.Path, "memory.stat"), cached)
 		n.Memory = new(muster.Size(max(0, used-files)))
 	}
 	if !all {
@@ -95,7 +95,7 @@ func readPIDs(g *run.Cgroup, n *run.CgroupStats, all bool) {
 	if !all {
 		return
 	}
-	if denied, ok := readField(filepath.Join(g.Path, "pids.events"), "max"); ok {
+	if denied, ok := procfs.Field(filepath.Join(g.Path, "pids.events"), "max"); ok {
 		n.PIDsDenied = new(int(denied))
 	}
 }
@@ -122,7 +122,7 @@ func inferOOM(g *run.Cgroup, n *run.CgroupStats) {
 
 // hostOOMKills returns how many processes of this machine were killed because memory ran out.
 func hostOOMKills() int {
-	kills, _ := readField("/proc/vmstat", "oom_kill") // 0 before Linux 4.13
+	kills, _ := procfs.Field("/proc/vmstat", "oom_kill") // 0 before Linux 4.13
 	return int(kills)
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // A panic on the thread is the caller's, who can catch it.
-func TestAPanicOnAThreadIsTheCallers(t *testing.T) {
+func TestPanicOnTheThreadIsPropagated(t *testing.T) {
 	t.Parallel()
 	ran := false
 	OnThread(func() { ran = true })

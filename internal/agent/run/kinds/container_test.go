@@ -23,8 +23,8 @@ import (
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
-// TestInAContainer has kinds in containers: one of the owner's, and one whose program is the worker's own.
-func TestInAContainer(t *testing.T) {
+// TestKindInAContainer runs kinds in containers: a custom one, and one whose program belongs to the worker.
+func TestKindInAContainer(t *testing.T) {
 	engine, err := docker.Open(containertest.SharedEngine(t))
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestInAContainer(t *testing.T) {
 		cfg.Deps.Containers, cfg.Runtimes, cfg.ModelPool = containers, fakeRuntimes{code: code}, &fakeModelPool{fail: errors.New("a container has no host")}
 		cfg.Program = func(portable bool) (string, error) {
 			if !portable {
-				t.Error("a program for the worker alone is asked for")
+				t.Error("a program of the worker only is requested")
 			}
 			return program, nil
 		}

@@ -48,7 +48,7 @@ func New(cfg Config) ([]run.Executor, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", cfg.Deps.Dir, err)
 	}
-	envs, err := python.New(&cfg.Deps.Deps, false)
+	envs, err := python.New(&cfg.Deps.Deps)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func New(cfg Config) ([]run.Executor, error) {
 	}
 	var list []run.Executor
 	for _, d := range all {
-		e, err := process.NewKind(cfg.Deps, d.Name, process.KindHooks{OwnEntrypoint: true, Program: d.prepare, Runtime: d.buildVenv})
+		e, err := process.NewKind(cfg.Deps, d.Name, process.KindHooks{OwnEntrypoint: true, Program: d.prepare, Python: envs.GetFor})
 		if err != nil {
 			return nil, err
 		}
@@ -165,16 +165,6 @@ func commandArgv(c *muster.Command) []string {
 		return c.Argv
 	}
 	return []string{"/bin/sh", "-c", c.Shell}
-}
-
-// buildVenv builds the environment that the stage asks for.
-func (d *definition) buildVenv(ctx context.Context, a *process.Attempt) (string, error) {
-	root, err := a.OpenRoot()
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = root.Close() }()
-	return d.shared.envs.Build(ctx, a.Task.Spec.Python, root, run.Observer{Step: a.SetStep, LogLine: a.LogLine})
 }
 
 // modelsDir returns the folder of models and creates it if necessary.

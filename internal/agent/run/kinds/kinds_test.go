@@ -21,7 +21,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// testEnv is a worker with kinds of its own.
+// testEnv is a worker with custom kinds.
 type testEnv struct {
 	*runtest.Env
 
@@ -114,8 +114,8 @@ touch "$MUSTER_KIND_DIR/changed" 2>/dev/null && echo "it may change its kind"
 exit 0
 `
 
-// TestATaskHasWhatItsKindSays runs a kind's own program, with the limits of a real worker.
-func TestATaskHasWhatItsKindSays(t *testing.T) {
+// TestTaskHasTheResourcesOfItsKind runs a kind's own program, with the limits of a real worker.
+func TestTaskHasTheResourcesOfItsKind(t *testing.T) {
 	users := []string{""}
 	if os.Geteuid() == 0 {
 		users = append(users, "nobody")
@@ -161,7 +161,7 @@ func TestATaskHasWhatItsKindSays(t *testing.T) {
 			// The words of the stage stand behind the kind's.
 			_, out, _ = w.run(t, "show", "", func(task *run.Task) { task.Spec.Run = &muster.Command{Argv: []string{"a b", "c"}} })
 			if !strings.HasPrefix(out, "3 one a b c\n") {
-				t.Errorf("with words of its own it prints %q", out)
+				t.Errorf("with its own arguments it prints %q", out)
 			}
 			// The worker validates the input again.
 			r, out, _ = w.run(t, "show", `{"n": 0}`)
@@ -175,8 +175,8 @@ func TestATaskHasWhatItsKindSays(t *testing.T) {
 	}
 }
 
-// TestAnOperationIsRunByCustom has an owner's operation run by its name, and by kind custom.
-func TestAnOperationIsRunByCustom(t *testing.T) {
+// TestOperationsRunAsCustom runs an operation of the worker's owner by its name, and by kind custom.
+func TestOperationsRunAsCustom(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "clean", map[string]string{
 		"kind.yaml": "name: clean\nabout: Clean up.\noperation: true\nentry: [/bin/sh, -c, 'echo $MUSTER_KIND; cat $MUSTER_INPUT']\n" +
@@ -228,7 +228,7 @@ func (h *fakeModelPool) Evict(_ context.Context, gpus []string, key string) erro
 
 func (h *fakeModelPool) FreeMemory(context.Context, muster.Size) { h.calls = append(h.calls, "room") }
 
-// TestRuntimeAndHost has a kind whose program is a module of a runtime, with a host for its model.
+// TestRuntimeAndHost runs a kind whose program is a module of a runtime, with a model server.
 func TestRuntimeAndHost(t *testing.T) {
 	python := "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
@@ -260,7 +260,7 @@ func TestRuntimeAndHost(t *testing.T) {
 		t.Errorf("while its program loads libraries %+v is shown", updates)
 	}
 	if want := []string{"evict GPU-1", "socket", "release"}; !slices.Equal(h.calls, want) || h.evicted != h.requested.Key || h.requested.Key == "" {
-		t.Errorf("hosts are asked to %q, and not to %q; those but %q are ended, and %q is asked for", h.calls, want, h.evicted, h.requested.Key)
+		t.Errorf("got calls %q, want %q; evicted except %q, requested %q", h.calls, want, h.evicted, h.requested.Key)
 	}
 	if h.requested.Argv[0] != python || !slices.Contains(h.requested.ReadDirs, code) || !slices.Contains(h.requested.GPUs, "GPU-1") {
 		t.Errorf("the host is %+v", h.requested)
@@ -276,10 +276,10 @@ func TestRuntimeAndHost(t *testing.T) {
 	}
 	h.calls = nil
 	if w.run(t, "cold", "", gpu); !slices.Equal(h.calls, []string{"evict GPU-1", "room"}) || h.evicted != "" {
-		t.Errorf("for a task without a host they are asked to %q, but %q", h.calls, h.evicted)
+		t.Errorf("for a task without a host: got calls %q, evicted except %q", h.calls, h.evicted)
 	}
 	if r, _, _ = w.run(t, "ask", `{"engine": "vllm"}`); r.Reason != muster.Dependency || r.Message != "there is no vllm" {
-		t.Errorf("the other runtime is not asked for: %s: %s", r.Reason, r.Message)
+		t.Errorf("the other runtime is not requested: %s: %s", r.Reason, r.Message)
 	}
 }
 
@@ -320,6 +320,6 @@ func TestLoad(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(messages, "\n"), strings.Join(want, "\n"))
 	}
 	if ownerKinds, errs := kinds.Load(filepath.Join(dir, "nowhere")); ownerKinds != nil || errs != nil {
-		t.Errorf("a folder that is not there: %v, %v", ownerKinds, errs)
+		t.Errorf("a missing folder: %v, %v", ownerKinds, errs)
 	}
 }

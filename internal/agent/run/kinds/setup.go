@@ -126,7 +126,7 @@ func (p *taskSetup) useRuntime(ctx context.Context, name string) error {
 	if p.d.shared.Runtimes == nil {
 		return errNoRuntimes
 	}
-	rt, err := p.d.shared.Runtimes.Get(ctx, name, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine, Requester: "task " + p.a.Task.Attempt.Task.String()})
+	rt, err := p.d.shared.Runtimes.Get(ctx, name, p.a.Observer())
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (p *taskSetup) buildVenv(ctx context.Context) error {
 		return run.Failf(muster.WorkerInternal, "read the folder of kind %s: %w", p.d.Name, err)
 	}
 	defer func() { _ = root.Close() }()
-	p.venv, err = p.d.shared.envs.Build(ctx, p.d.Python, root, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine})
+	p.venv, err = p.d.shared.envs.GetFor(ctx, p.d.Python, root, p.a.Observer())
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func (p *taskSetup) withImageCheck(argv []string) ([]string, error) {
 		p.a.LogLine("skipped the check of the image: " + err.Error())
 		return argv, nil //nolint:nilerr // Python reports what is missing, less clearly
 	}
-	return slices.Concat([]string{program, "do", "image", p.a.Task.Spec.Image, p.d.RuntimeFor(p.input)}, argv), nil
+	return slices.Concat([]string{program, "builtin", "image", p.a.Task.Spec.Image, p.d.RuntimeFor(p.input)}, argv), nil
 }
 
 // modelServerKey returns the key of the model server that serves the task: its model, runtime and devices.
@@ -247,7 +247,7 @@ func (p *taskSetup) startModelServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	socket, release, err := p.d.shared.ModelPool.Acquire(ctx, h, run.Observer{Step: p.a.SetStep, LogLine: p.a.LogLine})
+	socket, release, err := p.d.shared.ModelPool.Acquire(ctx, h, p.a.Observer())
 	if err != nil {
 		p.a.LogLine("loading the model only for this task: " + err.Error())
 		return nil //nolint:nilerr // the task is only slower

@@ -61,6 +61,11 @@ func (a *Attempt) SetStep(step string) {
 	a.reporter.Progress(muster.Progress{Attempt: a.Task.Attempt, Step: &step})
 }
 
+// Observer reports steps and writes lines for the task.
+func (a *Attempt) Observer() run.Observer {
+	return run.Observer{Step: a.SetStep, LogLine: a.LogLine, Requester: "task " + a.Task.Attempt.Task.String()}
+}
+
 // SetFirstStep sets the step to report from the start of the program until the program reports one.
 func (a *Attempt) SetFirstStep(step string) { a.firstStep = step }
 

@@ -17,7 +17,7 @@ import (
 
 func TestCheckpointFolderOfATask(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("links need rights there")
+		t.Skip("symbolic links require privileges on this system")
 	}
 	for _, test := range []struct {
 		name     string
@@ -103,7 +103,7 @@ func (k *fakeStore) Watch(*run.Task, string, func(string), func()) func(last tim
 func (k *fakeStore) Forget(dir string) { k.forgotten = append(k.forgotten, filepath.Base(dir)) }
 
 // The store forgets a folder when it is removed, by any process.
-func TestForgottenCheckpoints(t *testing.T) {
+func TestOldCheckpointsAreRemoved(t *testing.T) {
 	k := &fakeStore{}
 	dir := t.TempDir()
 	c := checkpointDirs{dir: dir, pool: folderPool{dir: t.TempDir(), name: "spare"}, store: k}
@@ -123,20 +123,20 @@ func TestForgottenCheckpoints(t *testing.T) {
 	use(true) // created
 	use(true)
 	if len(k.forgotten) != 1 {
-		t.Fatalf("forgotten was %q", k.forgotten)
+		t.Fatalf("removed %q", k.forgotten)
 	}
 	if err := os.RemoveAll(filepath.Join(dir, "job-jx.1")); err != nil {
 		t.Fatal(err)
 	}
 	use(false) // created, and removed because it is empty
 	if len(k.forgotten) != 3 {
-		t.Fatalf("forgotten was %q", k.forgotten)
+		t.Fatalf("removed %q", k.forgotten)
 	}
 }
 
 // A checkpoint folder is of one task of one job, is removed once that has succeeded, and one that older workers named by
 // the job's number alone belongs to no job.
-func TestCheckpointsAreOfOneTask(t *testing.T) {
+func TestCheckpointBelongsToOneTask(t *testing.T) {
 	k := &fakeStore{}
 	dir := t.TempDir()
 	c := checkpointDirs{dir: dir, pool: folderPool{dir: t.TempDir(), name: "spare"}, store: k}
@@ -172,7 +172,7 @@ func TestCheckpointsAreOfOneTask(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "1.0")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the folder of an older worker is still there: %v", err)
+		t.Errorf("the folder of an older worker still exists: %v", err)
 	}
 	for _, name := range []string{name("ja", 0), name("ja", 1), name("jb", 0)} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {

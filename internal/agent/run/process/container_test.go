@@ -48,7 +48,7 @@ func (b *containerized) Run(ctx context.Context, t *run.Task, reporter run.Repor
 
 var workers atomic.Int64
 
-// useContainers gives an environment real containers and limits.
+// useContainers adds real containers and limits to an environment.
 func useContainers(t *testing.T, deps *process.Deps) {
 	t.Helper()
 	engine, err := docker.Open(containertest.SharedEngine(t))
@@ -98,16 +98,16 @@ func openInContainers(t *testing.T) runtest.OpenFunc {
 
 // skipped are the cases that make no sense in a container.
 var skipped = map[string]string{
-	"what cannot be started says why":                                   "programs are looked for in the image: see TestWhatAnImageCannotStart",
-	"a task sees its own environment only":                              "that of a container is another: see TestWhatAContainerSees",
+	"what cannot be started says why":                                   "programs are looked for in the image: see TestImageThatCannotStart",
+	"a task sees its own environment only":                              "that of a container is another: see TestContainerView",
 	"although it would join the worker's own group":                     "processes of a container are in a session of its own, and the image has no perl",
-	"what the kernel counted explains a failure":                        "a container's groups are counted, not what a Limiter makes up: see TestAContainerThatNeedsMore",
+	"what the kernel counted explains a failure":                        "a container's groups are counted, not what a Limiter makes up: see TestContainerOverItsLimits",
 	"devices are acquired and released, and their fault is the failure": "an engine shows devices, and has none here",
 }
 
 func TestContractInContainers(t *testing.T) { runtest.RunExcept(t, openInContainers(t), skipped) }
 
-// TestContractInContainersOverAShim is the same with containers that outlive the worker.
+// TestContractInContainersOverAShim is TestContractInContainers with containers that continue without the worker.
 func TestContractInContainersOverAShim(t *testing.T) {
 	runtest.RunExcept(t, openInContainers(t), skipped, os.Args[0], shimArg)
 }
@@ -135,14 +135,14 @@ func containerTask(image, shell string) *run.Task {
 	return &run.Task{Spec: spec}
 }
 
-func TestWhatAContainerSees(t *testing.T) {
+func TestContainerView(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
 	task := containerTask(shellImage(t), "env; pwd; ls -A; ls /muster/sdk; cat in.txt; touch /muster/sdk/x 2>/dev/null && echo writable; true")
 	task.Spec.Env = map[string]string{"SEED": "1", "MUSTER_TASK": "forged", "PYTHONPATH": "lib"}
 	task.Spec.Checkpoint = &muster.Checkpoint{Path: "state"}
-	task.Inputs = []run.Input{{Path: "in.txt", SHA256: w.Blob("data\n"), Size: 5}}
+	task.Inputs = []muster.InputFile{{Path: "in.txt", SHA256: w.Blob("data\n"), Size: 5}}
 	r, out, _ := runTask(t, w, muster.KindContainer, task)
 	if r.Outcome != muster.AttemptSucceeded || !strings.Contains(r.Image, "sha256:") {
 		t.Fatalf("%+v", r)
@@ -165,7 +165,7 @@ func TestWhatAContainerSees(t *testing.T) {
 	}
 }
 
-// TestAnImagesOwnCommand runs in the image's own folder, as its own user.
+// TestAnImagesOwnCommand checks that the image's command runs in the image's folder, as its user.
 func TestAnImagesOwnCommand(t *testing.T) {
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
@@ -184,7 +184,7 @@ func TestAnImagesOwnCommand(t *testing.T) {
 	}
 }
 
-func TestWhatAnImageCannotStart(t *testing.T) {
+func TestImageThatCannotStart(t *testing.T) {
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
 	image := shellImage(t)
@@ -212,8 +212,8 @@ func TestWhatAnImageCannotStart(t *testing.T) {
 	}
 }
 
-// TestAContainerThatNeedsMore distinguishes a container without resources from one that fails.
-func TestAContainerThatNeedsMore(t *testing.T) {
+// TestContainerOverItsLimits distinguishes a container without resources from one that fails.
+func TestContainerOverItsLimits(t *testing.T) {
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
 	image := shellImage(t)
@@ -254,7 +254,7 @@ func (d fakeContainers) Create(context.Context, *run.ContainerSpec, func(string)
 
 func (fakeContainers) Remove(context.Context, *run.Container) error { return nil }
 
-func TestATaskThatMayRunEitherWay(t *testing.T) {
+func TestAutoIsolation(t *testing.T) {
 	errDown := errors.New("the container engine does not answer")
 	for name, c := range map[string]struct {
 		containers process.Containers // nil for the real one
@@ -305,11 +305,11 @@ func TestATaskThatMayRunEitherWay(t *testing.T) {
 	}
 }
 
-// noEngine stands for a worker without an engine.
+// noEngine represents a worker without an engine.
 type noEngine struct{ process.Containers }
 
-// TestAContainerThatIsLeftBeforeItsStart does not stay.
-func TestAContainerThatIsLeftBeforeItsStart(t *testing.T) {
+// TestContainerLeftBeforeItsStartIsRemoved does not stay.
+func TestContainerLeftBeforeItsStartIsRemoved(t *testing.T) {
 	w := runtest.NewEnv(t)
 	useContainers(t, w.Deps)
 	before := containertest.ListResources(t, containertest.SharedEngine(t), w.Deps.Dir)
@@ -327,7 +327,7 @@ func TestAContainerThatIsLeftBeforeItsStart(t *testing.T) {
 	containertest.AwaitCleanup(t, containertest.SharedEngine(t), w.Deps.Dir, before)
 }
 
-// detachAfterCreate has the worker leave its tasks once a container is made.
+// detachAfterCreate detaches the worker from its tasks once a container is created.
 type detachAfterCreate struct {
 	process.Containers
 

@@ -8,9 +8,9 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// TestAFullDiskIsTheFleetsFault holds that a program that fails while the worker's disk has no space
-// left failed for that, however it ended and though it says nothing of it, and that another failure stays its own.
-func TestAFullDiskIsTheFleetsFault(t *testing.T) {
+// TestFullDiskIsAFleetFault checks that a program that fails while the worker's disk is full fails with disk_full, for any exit code or
+// message, and that other failures keep their reason.
+func TestFullDiskIsAFleetFault(t *testing.T) {
 	for _, c := range []struct {
 		base string // on a disk that is full, or not
 		exit run.Exit

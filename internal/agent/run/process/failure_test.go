@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// TestAProgramSaysWhyItFailed checks that failure.json gives the reason and is not an artifact, and that invalid claims are only logged.
-func TestAProgramSaysWhyItFailed(t *testing.T) {
+// TestFailureFile checks that failure.json sets the reason and is not an artifact, and that invalid claims are only logged.
+func TestFailureFile(t *testing.T) {
 	w := runtest.NewEnv(t)
 	x, err := process.New(w.Deps)
 	if err != nil {

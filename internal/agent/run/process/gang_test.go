@@ -53,9 +53,9 @@ func execute(t *testing.T, task *run.Task) (muster.Report, []string) {
 	return r, strings.Split(strings.TrimSpace(w.Output(t, task.Attempt, tasklog.Stdout)), "\n")
 }
 
-var rank2 = &run.Gang{Rank: 2, Size: 4, Master: "10.0.0.7", Port: 20123}
+var rank2 = &muster.Membership{Rank: 2, Size: 4, Master: "10.0.0.7", Port: 20123}
 
-func TestAMemberOfAGangFindsTheOthers(t *testing.T) {
+func TestGangMemberFindsTheOthers(t *testing.T) {
 	show := &muster.Command{Shell: "env | grep -E '^(MUSTER_(RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT|GPUS)|RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)=' | sort"}
 	own := []string{"MUSTER_GPUS=GPU-b,GPU-a", "MUSTER_MASTER_ADDR=10.0.0.7", "MUSTER_MASTER_PORT=20123", "MUSTER_RANK=2", "MUSTER_WORLD_SIZE=4"}
 	torch := []string{"LOCAL_RANK=0", "MASTER_ADDR=10.0.0.7", "MASTER_PORT=20123", "RANK=2", "WORLD_SIZE=4"}
@@ -78,7 +78,7 @@ func TestTorchrunArguments(t *testing.T) {
 	alone := []string{"--standalone", "--nnodes=1", "--nproc_per_node=1"}
 	for name, c := range map[string]struct {
 		run  muster.Command
-		gang *run.Gang
+		gang *muster.Membership
 		n    int
 		gpus []string
 		want []string

@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// slowProc is a Proc whose log takes nothing until it is let.
+// slowProc is a Proc whose log blocks until it is released.
 type slowProc struct {
 	run.Proc // the rest is not asked for
 	called   chan struct{}
@@ -28,7 +28,7 @@ func (p *slowProc) LogSize() int64 {
 }
 
 // A supervisor that is slow to write a record, or to return the size, does not delay other tasks.
-func TestALogIsNotLockedWhileTheSupervisorWrites(t *testing.T) {
+func TestLogIsNotLockedWhileTheShimWrites(t *testing.T) {
 	t.Parallel()
 	p := &slowProc{called: make(chan struct{}), release: make(chan struct{})}
 	l := &attemptLog{}

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// recordingTransfer is where uploads go.
+// recordingTransfer records uploads.
 type recordingTransfer struct {
 	Transfer
 
@@ -29,9 +29,8 @@ func (u *recordingTransfer) UploadFile(_ context.Context, f *os.File) (string, i
 	return "sha", int64(len(b)), err
 }
 
-// A process that got away from its attempt changes the files while they are taken: the
-// worker reads what lies in the task's folder, and nothing of its own.
-func TestNothingIsTakenThroughALinkThatComesLate(t *testing.T) {
+// A process that escaped from its attempt changes the files during the upload: the worker reads only files in the task's folder.
+func TestLinksCreatedLateAreNotFollowed(t *testing.T) {
 	for name, change := range map[string]func(out, secrets string) error{
 		"a link for the file": func(out, secrets string) error {
 			return os.Symlink(filepath.Join(secrets, "model"), filepath.Join(out, "model"))
@@ -72,7 +71,7 @@ func TestNothingIsTakenThroughALinkThatComesLate(t *testing.T) {
 	}
 }
 
-func TestNoResultIsReadFromOutside(t *testing.T) {
+func TestResultOutsideTheFolderIsNotRead(t *testing.T) {
 	secrets := t.TempDir()
 	write(t, filepath.Join(secrets, resultName), `{"key": 1}`)
 	a := &Attempt{base: t.TempDir()}
@@ -123,7 +122,7 @@ func (entry) Mode() fs.FileMode { return fs.ModeDir }
 func (entry) Type() fs.FileMode { return fs.ModeDir }
 
 // A task may leave folders in folders without end: the worker does not go after them.
-func TestFoldersWithoutEnd(t *testing.T) {
+func TestEndlessFolders(t *testing.T) {
 	endless := &endlessFS{}
 	if found, err := doublestar.Glob(depthLimitedFS{endless}, "**/model", doublestar.WithNoFollow()); err != nil || len(found) > maxNameLen {
 		t.Errorf("%d are found, %v", len(found), err)

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 
 func TestContract(t *testing.T) { runtest.Run(t, newExecutor) }
 
-// TestContractOverAShim is the same with processes that outlive the worker.
+// TestContractOverAShim is TestContract with processes that continue without the worker.
 func TestContractOverAShim(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there are shims on Linux only")
@@ -66,9 +66,8 @@ func TestPythonIsForScripts(t *testing.T) {
 	}
 }
 
-// TestFilesOfTheWorkerStayItsOwn passes none of the files on that were left open
-// for the worker by its parent.
-func TestFilesOfTheWorkerStayItsOwn(t *testing.T) {
+// TestTasksCannotReplaceWorkerFiles checks that tasks do not inherit files that the worker's parent left open.
+func TestTasksCannotReplaceWorkerFiles(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("Linux shows the open files of a process")
 	}

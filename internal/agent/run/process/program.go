@@ -39,11 +39,15 @@ func (a *Attempt) prepareRuntime(ctx context.Context) error {
 	if a.Task.Spec.Python == nil {
 		return nil
 	}
-	if a.executor.kindHooks.Runtime == nil {
+	if a.executor.kindHooks.Python == nil {
 		return run.Failf(muster.TaskInvalid, "kind %s does not support python: use kind script", a.executor.kind)
 	}
-	var err error
-	a.runtime, err = a.executor.kindHooks.Runtime(ctx, a)
+	root, err := a.OpenRoot()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	a.runtime, err = a.executor.kindHooks.Python(ctx, a.Task.Spec.Python, root, a.Observer())
 	return err
 }
 

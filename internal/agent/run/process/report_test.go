@@ -30,8 +30,8 @@ func TestOutOfMemoryCause(t *testing.T) {
 	}
 }
 
-// TestAContainerThatStarved checks that a killed container counts as out of memory even if its engine missed that, and that others do not.
-func TestAContainerThatStarved(t *testing.T) {
+// TestContainerWithLikelyOOM checks that a killed container counts as out of memory even if its engine missed that, and that others do not.
+func TestContainerWithLikelyOOM(t *testing.T) {
 	for code, want := range map[int]muster.Reason{137: muster.OutOfMemory, 1: muster.ExitCode} {
 		a := &Attempt{Task: &run.Task{Spec: &muster.TaskSpec{}}, container: &run.Container{}, exit: &run.Exit{Code: code}, stats: run.CgroupStats{LikelyOOM: true}}
 		if code == 137 {

@@ -2,11 +2,14 @@ package python
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -16,7 +19,7 @@ import (
 // findInterpreter returns the path of the Python that uv finds for a version. The path names the full version.
 func (e *Envs) findInterpreter(ctx context.Context, uv, version string, observer run.Observer) (string, error) {
 	e.mu.Lock()
-	known := e.versions[version]
+	known := e.interpreters[version]
 	e.mu.Unlock()
 	if _, err := os.Stat(known); known != "" && err == nil {
 		return known, nil
@@ -46,19 +49,123 @@ func (e *Envs) findInterpreter(ctx context.Context, uv, version string, observer
 		return "", run.Failf(muster.Dependency, "find the Python that %s links to: %w", path, err)
 	}
 	e.mu.Lock()
-	e.versions[version] = resolved
+	e.interpreters[version] = resolved
 	e.mu.Unlock()
 	return resolved, nil
+}
+
+// build is the build of one environment.
+type build struct {
+	*Envs
+
+	title    string
+	spec     *Spec
+	observer run.Observer
+
+	uv, interpreter string
+	tmp             string // for uv's files
+}
+
+// install builds an environment and moves it to its path only if all succeeds.
+func (b *build) install(ctx context.Context, name string) (*record, error) {
+	var err error
+	if b.uv, err = b.tool.find(ctx, b.observer); err != nil {
+		return nil, err
+	}
+	if b.interpreter, err = b.findInterpreter(ctx, b.uv, b.spec.Version, b.observer); err != nil {
+		return nil, err
+	}
+	dir := b.Path(name)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "create the folder for Python environments: %w", err)
+	}
+	if b.tmp, err = os.MkdirTemp(filepath.Dir(dir), tempPrefix+name+"-"); err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "create the folder for a Python environment: %w", err)
+	}
+	defer os.RemoveAll(b.tmp) //nolint:errcheck // sweep retries
+	built := filepath.Join(b.tmp, "env")
+	rec, err := b.runWithRetry(ctx, built)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeMarker(b.tmp, built, rec); err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "mark the Python environment as finished: %w", err)
+	}
+	if err := os.Rename(dir, filepath.Join(b.tmp, "broken")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, run.Failf(muster.WorkerInternal, "remove a broken Python environment: %w", err)
+	}
+	if err := os.Rename(built, dir); err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "move the Python environment to its path: %w", err)
+	}
+	return rec, nil
+}
+
+// writeMarker writes the record of the environment that was built in tmp; the content of both folders is not trusted. It first takes
+// tmp back from the user of builds, who can then no longer reach it by its path.
+func writeMarker(tmp, built string, rec *record) error {
+	if err := reclaim(tmp); err != nil {
+		return err
+	}
+	folder, err := os.OpenRoot(tmp)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = folder.Close() }()
+	base := filepath.Base(built)
+	if st, err := folder.Lstat(base); err != nil || !st.IsDir() {
+		return fmt.Errorf("its folder was replaced: %w", errors.Join(errDamaged, err))
+	}
+	if rec.Size, err = diskSize(built); err != nil {
+		return err
+	}
+	rec.Built = muster.NewTime(time.Now())
+	data, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	return run.ReplaceFile(folder, filepath.Join(base, markerFile), append(data, '\n'))
+}
+
+// runWithRetry builds an environment and checks it. If uv's cached packages are damaged, it fetches them again.
+func (b *build) runWithRetry(ctx context.Context, built string) (*record, error) {
+	rec, err := b.runAndCheck(ctx, built)
+	if !errors.Is(err, errDamaged) || b.spec.NoCache {
+		return rec, err
+	}
+	b.observer.LogLine(b.title + ": the cached packages are also damaged, fetching them again: " + err.Error())
+	b.cleanCache(ctx)
+	if err := errors.Join(reclaim(b.tmp), os.RemoveAll(built)); err != nil {
+		return nil, run.Failf(muster.WorkerInternal, "remove a damaged Python environment: %w", err)
+	}
+	retry, spec := *b, *b.spec
+	spec.NoCache = true
+	retry.spec = &spec
+	return retry.runAndCheck(ctx, built)
+}
+
+func (b *build) runAndCheck(ctx context.Context, built string) (*record, error) {
+	if err := b.run(ctx, built); err != nil {
+		return nil, err
+	}
+	rec := &record{}
+	err := rec.list(built)
+	if err == nil {
+		err = rec.checkFiles(ctx, built)
+	}
+	if err != nil {
+		return nil, run.Failf(muster.Dependency, "%s: %w: %w", b.title, errDamaged, err)
+	}
+	return rec, nil
 }
 
 // run builds the environment at dir.
 func (b *build) run(ctx context.Context, dir string) error {
 	w := b.spec
 	n := len(w.Requirements)
-	p := &progress{title: w.title(), observer: b.observer, begun: time.Now(), quiet: w.Prebuilt, packages: PackageCount(n), fetched: map[string]muster.Size{}}
-	b.observer.Step(w.title() + ": installing " + PackageCount(n))
-	if !p.quiet {
-		b.observer.LogLine(fmt.Sprintf("%s: installing %s with uv", w.title(), PackageCount(n)))
+	p := &progress{title: b.title, observer: b.observer, begun: time.Now(), prebuilt: w.Prebuilt, packages: packageCount(n), fetched: map[string]muster.Size{}}
+	b.observer.Step(b.title + ": installing " + packageCount(n))
+	if !p.prebuilt {
+		b.observer.LogLine(fmt.Sprintf("%s: installing %s with uv", b.title, packageCount(n)))
 	}
 	if err := b.runUV(ctx, p, "venv", "--quiet", "--no-project", "--relocatable", "--python", b.interpreter, dir); err != nil {
 		return err
@@ -66,10 +173,9 @@ func (b *build) run(ctx context.Context, dir string) error {
 	if n == 0 {
 		return nil
 	}
-	args := []string{"pip", "install", "--no-progress", "--python", filepath.Join(dir, "bin", "python"), "-r", "requirements.txt"}
+	args := []string{"pip", "install", "--no-progress", "--python", InterpreterPath(dir), "-r", "requirements.txt"}
 	if w.Prebuilt {
 		args = append(args, "--no-build", "--compile-bytecode")
-		p.venv = dir
 	}
 	if w.NoCache {
 		args = append(args, "--no-cache")
@@ -101,7 +207,7 @@ func (b *build) run(ctx context.Context, dir string) error {
 // runUV runs uv for a build and reports its progress.
 func (b *build) runUV(ctx context.Context, p *progress, args ...string) error {
 	diskFull := false
-	logLine := func(line string) { //nolint:contextcheck // the ticker that onLine starts ends with the build
+	logLine := func(line string) {
 		p.onLine(line)
 		diskFull = diskFull || strings.Contains(line, "No space left on device") // the exit status does not show it
 	}
@@ -109,8 +215,12 @@ func (b *build) runUV(ctx context.Context, p *progress, args ...string) error {
 	if b.spec.Wheels != "" {
 		read = append(read, b.spec.Wheels)
 	}
+	var repeat sync.WaitGroup
+	repeatCtx, stop := context.WithCancel(ctx)
+	repeat.Go(func() { p.repeat(repeatCtx) })
 	err := b.tool.runBuild(ctx, b.uv, b.tmp, read, outputHandler{logLine, p.setPID}, args...)
-	p.ticker.stop()
+	stop()
+	repeat.Wait()
 	if err == nil {
 		return nil
 	}
@@ -127,8 +237,8 @@ func (b *build) runUV(ctx context.Context, p *progress, args ...string) error {
 	}
 }
 
-// PackageCount returns "1 package" or "N packages".
-func PackageCount(n int) string {
+// packageCount returns "1 package" or "N packages".
+func packageCount(n int) string {
 	if n == 1 {
 		return "1 package"
 	}

@@ -1,10 +1,16 @@
-// Package python builds the Python environments that tasks ask for, with uv.
+// Package python builds, checks and removes Python environments with uv: those that tasks ask for in their specs, and the runtimes of
+// package runtimes.
 //
-// The name of an environment is the hash of everything that determines it: the requirements with the files that they include, the
-// packages, the interpreter and the platform. Tasks with equal hashes share it. It is built once, in a temporary folder, then renamed
-// to its path. A marker file shows that it is finished. It is checked before its first use after a start of the worker, and from
-// time to time; a broken one is built again. Environments that were not used for a month are removed.
+//	<root>/envs/NAME    an environment; its name contains a hash of everything that determines it
+//	<root>/locks/NAME   file lock: exclusive to build or remove, shared to start using
 //
-// The output of uv goes to the log of the task that started the build. uv sees the worker's settings of package indexes, proxies
-// and certificates; the task does not.
+// An environment is built in a temporary folder, then renamed to its path, with a marker that lists its packages. Before use, each file
+// of each package is checked; a damaged environment is built again. After a build, environments that were unused for too long are
+// removed, and the disk budget is enforced: first uv's cache is emptied, then the least recently used environments are removed, except
+// those that a process of this machine uses.
+//
+// Several processes may use one data dir concurrently: workers, and muster runtime.
+//
+// The log of the task that started a build gets uv's output. uv sees the worker's settings of package indexes, proxies and
+// certificates; the task does not.
 package python

@@ -41,7 +41,7 @@ func (h *recordingObserver) all() string {
 func newEnvs(t *testing.T) (*python.Envs, string) {
 	t.Helper()
 	dir := t.TempDir()
-	e, err := python.New(&run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)}, false)
+	e, err := python.New(&run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func get(t *testing.T, e *python.Envs, w python.Spec, h *recordingObserver) stri
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	dir, err := e.Get(ctx, w, h.observer())
+	dir, err := e.GetSpec(ctx, w, h.observer())
 	if err != nil {
 		t.Fatalf("%v\n%s", err, h.all())
 	}
@@ -99,7 +99,7 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			d, err := e.Get(ctx, want, h.observer())
+			d, err := e.GetSpec(ctx, want, h.observer())
 			if err != nil {
 				t.Errorf("%v\n%s", err, h.all())
 			}
@@ -115,7 +115,7 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 	}
 	built := 0
 	for _, h := range observers {
-		built += strings.Count(h.all(), "python environment ready")
+		built += strings.Count(h.all(), "python environment: 1 package, ")
 	}
 	if built != 1 {
 		t.Errorf("it was built %d times", built)
@@ -153,7 +153,7 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 
 	// A build that fails returns uv's message and leaves nothing.
 	h = &recordingObserver{}
-	_, err = e.Get(t.Context(), python.Spec{Requirements: []string{"six==0.0.0.1"}}, h.observer())
+	_, err = e.GetSpec(t.Context(), python.Spec{Requirements: []string{"six==0.0.0.1"}}, h.observer())
 	f, ok := errors.AsType[*run.TaskError](err)
 	if !ok || f.Reason != muster.Dependency || !strings.Contains(f.Message, "six==0.0.0.1") {
 		t.Errorf("%v", err)
@@ -166,7 +166,7 @@ func TestEnvironmentIsBuiltOnceAndSharedAndMended(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopped := &run.Stopped{Outcome: muster.AttemptCancelled}
 	cancel(stopped)
-	if _, err := e.Get(ctx, python.Spec{Requirements: []string{"attrs"}}, (&recordingObserver{}).observer()); err == nil {
+	if _, err := e.GetSpec(ctx, python.Spec{Requirements: []string{"attrs"}}, (&recordingObserver{}).observer()); err == nil {
 		t.Error("a stopped build succeeds")
 	}
 }
@@ -206,13 +206,13 @@ func TestMissingUVSaysWhatToDo(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	t.Setenv("MUSTER_UV", "")
 	e, _ := newEnvs(t)
-	_, err := e.Get(t.Context(), python.Spec{}, (&recordingObserver{}).observer())
+	_, err := e.GetSpec(t.Context(), python.Spec{}, (&recordingObserver{}).observer())
 	f, ok := errors.AsType[*run.TaskError](err)
 	if !ok || f.Reason != muster.Dependency || !strings.Contains(f.Message, "install uv on the worker") {
 		t.Errorf("%v", err)
 	}
 	t.Setenv("MUSTER_UV", "/no/such/uv")
-	_, err = e.Get(t.Context(), python.Spec{}, (&recordingObserver{}).observer())
+	_, err = e.GetSpec(t.Context(), python.Spec{}, (&recordingObserver{}).observer())
 	if f, ok = errors.AsType[*run.TaskError](err); !ok || f.Reason != muster.Dependency || !strings.Contains(f.Message, "/no/such/uv") {
 		t.Errorf("%v", err)
 	}

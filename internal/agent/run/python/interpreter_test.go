@@ -15,12 +15,12 @@ import (
 // Checking an environment executes code of its packages, which must not see the worker's secrets.
 func TestAnEnvironmentSeesNothingOfTheWorkers(t *testing.T) {
 	t.Setenv("MUSTER_JOIN_TOKEN", "a secret")
-	e, err := New(&run.Deps{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}, false)
+	e, err := New(&run.Deps{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "bin"), 0o700); err != nil {
+	dir := e.Path("x")
+	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{markerFile: `{"python": "bin"}`, "bin/python": "#!/bin/sh\nenv > seen\n"} {
@@ -28,8 +28,8 @@ func TestAnEnvironmentSeesNothingOfTheWorkers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !e.usable(t.Context(), dir, run.Observer{LogLine: func(line string) { t.Error(line) }}) {
-		t.Error("it is not usable")
+	if err := e.use(t.Context(), "x"); err != nil {
+		t.Errorf("it is not usable: %v", err)
 	}
 	if b, err := os.ReadFile(filepath.Join(dir, "seen")); err != nil || strings.Contains(string(b), "a secret") {
 		t.Errorf("it sees %q, %v", b, err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/backoff"
 )
@@ -35,14 +36,11 @@ type progress struct {
 	title    string
 	observer run.Observer
 	begun    time.Time
-	venv     string // the folder in which modules are compiled, "" for none
-	quiet    bool   // the log gets uv's output only if it fails
-	tail     []string
-
-	packages string // see PackageCount; it does not change while ticker runs
-	ticker   periodic
+	prebuilt bool // modules are compiled at the end, and the log gets uv's output only if it fails
 
 	mu          sync.Mutex
+	tail        []string
+	packages    string                 // see packageCount
 	pid         int                    // of uv, 0 before it runs
 	fetched     map[string]muster.Size // running downloads, by name
 	done, total muster.Size
@@ -55,37 +53,41 @@ func (p *progress) setPID(pid int) {
 	p.pid = pid
 }
 
-func (p *progress) onLine(onLine string) {
-	if !strings.HasPrefix(onLine, "Using Python ") { // never the cause of a failure
-		p.tail = append(p.tail, strings.TrimRight(onLine, " \r"))
+func (p *progress) onLine(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !strings.HasPrefix(line, "Using Python ") { // never the cause of a failure
+		p.tail = append(p.tail, strings.TrimRight(line, " \r"))
 		p.tail = p.tail[max(0, len(p.tail)-maxTailLines):]
 	}
-	if !p.quiet {
-		p.observer.LogLine("uv: " + onLine)
+	if !p.prebuilt {
+		p.observer.LogLine("uv: " + line)
 	}
-	if m := resolvedRE.FindStringSubmatch(onLine); m != nil {
+	if m := resolvedRE.FindStringSubmatch(line); m != nil {
 		n, _ := strconv.Atoi(m[1]) // digits
-		p.ticker.stop()            // downloads before this line are metadata for the resolver
-		p.packages = PackageCount(n)
+		clear(p.fetched)           // downloads before this line are metadata for the resolver
+		p.packages = packageCount(n)
 		p.observer.Step(p.title + ": installing " + p.packages)
-	} else if m := downloadingRE.FindStringSubmatch(onLine); m != nil {
+	} else if m := downloadingRE.FindStringSubmatch(line); m != nil {
 		if size, err := muster.ParseSize(m[2]); err == nil {
-			p.trackDownload(m[1], size)
-			p.ticker.start(p.reportDownload)
+			p.fetched[m[1]] = size
+			p.total += size
+			p.reportDownload()
 		}
-	} else if m := downloadedRE.FindStringSubmatch(onLine); m != nil {
-		p.trackDownload(m[1], 0)
-	} else if preparedRE.MatchString(onLine) {
-		p.ticker.stop()
+	} else if m := downloadedRE.FindStringSubmatch(line); m != nil {
+		p.done += p.fetched[m[1]]
+		delete(p.fetched, m[1])
+	} else if preparedRE.MatchString(line) {
+		clear(p.fetched)
 		p.observer.Step(p.title + ": installing " + p.packages)
-	} else if installedRE.MatchString(onLine) && p.venv != "" {
-		p.reportCompile()
+	} else if installedRE.MatchString(line) && p.prebuilt {
+		p.observer.Step(p.title + ": compiling modules")
 	}
 }
 
 // lastOutput returns the last lines of uv's output in one line. If the log does not have them, it gets more of them.
 func (p *progress) lastOutput() string {
-	if p.quiet {
+	if p.prebuilt {
 		for _, line := range p.tail {
 			p.observer.LogLine("uv: " + line)
 		}
@@ -97,79 +99,27 @@ func (p *progress) lastOutput() string {
 	return strings.Join(last, " / ")
 }
 
-// trackDownload records a started download and its size, or, with size 0, a finished one.
-func (p *progress) trackDownload(name string, size muster.Size) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if size == 0 {
-		p.done += p.fetched[name]
-		delete(p.fetched, name)
+// reportDownload reports the finished downloads, if some are running. Large packages are fetched concurrently and finish last, so it
+// includes the bytes that uv has written. The caller holds mu.
+func (p *progress) reportDownload() {
+	if len(p.fetched) == 0 {
 		return
 	}
-	p.fetched[name] = size
-	p.total += size
-}
-
-// reportDownload reports the finished downloads. Large packages are fetched concurrently and finish last, so it includes the bytes
-// that uv has written.
-func (p *progress) reportDownload() {
-	p.mu.Lock()
 	text := fmt.Sprintf("%s: fetching %s, %d%% of %s", p.title, p.packages, 100*p.done/max(1, p.total), p.total)
-	pid := p.pid
-	p.mu.Unlock()
-	if n := bytesWritten(pid); n > 0 {
+	if _, n := procfs.IO(p.pid); n > 0 {
 		text += ", " + n.String() + " unpacked"
 	}
 	p.observer.Step(text)
 }
 
-// reportCompile reports how many modules are compiled. uv itself reports nothing until the end.
-func (p *progress) reportCompile() {
-	var counter *compileCounter
-	p.ticker.start(func() {
-		if counter == nil {
-			counter = newCompileCounter(p.venv)
-		}
-		p.observer.Step(fmt.Sprintf("%s: compiling %s of %s files", p.title, formatThousands(counter.compiled()), formatThousands(counter.total)))
-	})
-}
-
 // reportInterval is the time between two progress reports.
 const reportInterval = time.Second
 
-// periodic calls a function every reportInterval. One goroutine uses it.
-type periodic struct {
-	cancel  context.CancelFunc // nil if it is stopped
-	running sync.WaitGroup
-}
-
-// start calls fn until stop. It does nothing if another function is being called.
-func (t *periodic) start(fn func()) {
-	if t.cancel != nil {
-		return
+// repeat reports running downloads until ctx ends.
+func (p *progress) repeat(ctx context.Context) {
+	for backoff.Sleep(ctx, reportInterval) == nil {
+		p.mu.Lock()
+		p.reportDownload()
+		p.mu.Unlock()
 	}
-	var ctx context.Context
-	ctx, t.cancel = context.WithCancel(context.Background())
-	t.running.Go(func() {
-		for fn(); backoff.Sleep(ctx, reportInterval) == nil; fn() {
-		}
-	})
-}
-
-// stop ends the calls and waits for the last one.
-func (t *periodic) stop() {
-	if t.cancel != nil {
-		t.cancel()
-		t.running.Wait()
-		t.cancel = nil
-	}
-}
-
-// formatThousands formats a number with commas: 1,234,567.
-func formatThousands(n int) string {
-	s := strconv.Itoa(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }

@@ -26,19 +26,10 @@ type Spec struct {
 	Constraints  []string `json:"constraints,omitempty"`
 	Options      []string `json:"options,omitempty"` // lines such as "--extra-index-url …"
 
-	Name         string `json:"-"`                 // for messages; "" means "python environment"
 	TorchBackend string `json:"backend,omitempty"` // uv's --torch-backend
 	Wheels       string `json:"-"`                 // a folder with all packages: nothing is fetched
 	NoCache      bool   `json:"-"`                 // ignore uv's cache
 	Prebuilt     bool   `json:"ready,omitempty"`   // only packages without a build step; modules are compiled so that tasks start sooner
-}
-
-// title is the name of the environment in messages.
-func (w *Spec) title() string {
-	if w.Name == "" {
-		return "python environment"
-	}
-	return w.Name
 }
 
 // ParseSpec converts the python section of a spec. readFile reads a file by its path in the task's folder.
@@ -146,7 +137,7 @@ func (w *Spec) key(interpreter string) (string, error) {
 		Layout      int    `json:"layout"` // changes when this package builds differently
 		Interpreter string `json:"interpreter"`
 		Want        *Spec  `json:"want"`
-	}{1, interpreter, w})
+	}{2, interpreter, w})
 	if err != nil {
 		return "", run.Failf(muster.WorkerInternal, "encode the environment's key: %w", err)
 	}

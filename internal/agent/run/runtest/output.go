@@ -244,7 +244,7 @@ func outputs(t *testing.T, o suite) {
 	o.run(t, "inputs and files are there when it starts", func(t *testing.T) {
 		task := b.task("cat a/b/in.txt own.sh; test -x own.sh")
 		task.Spec.Files = b.Tree(map[string]string{"own.sh": "old", "a/b/in.txt": "replaced"})
-		task.Inputs = []run.Input{{Path: "a/b/in.txt", SHA256: b.Blob("data "), Size: 5}}
+		task.Inputs = []muster.InputFile{{Path: "a/b/in.txt", SHA256: b.Blob("data "), Size: 5}}
 		recorder := NewRecorder()
 		ctx, cancel := context.WithTimeout(t.Context(), Timeout)
 		defer cancel()

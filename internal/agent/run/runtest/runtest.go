@@ -242,10 +242,10 @@ func starts(t *testing.T, o suite) {
 	failing([]string{"./sub"}, map[string]string{"sub/x": ""}, "is a folder")
 
 	task := b.task("true")
-	task.Inputs = []run.Input{{Path: "../escape", SHA256: b.Blob("x"), Size: 1}}
+	task.Inputs = []muster.InputFile{{Path: "../escape", SHA256: b.Blob("x"), Size: 1}}
 	want(t, b.done(t, task), muster.AttemptFailed, muster.TaskInvalid, "outside the task's folder")
 	task = b.task("true")
-	task.Inputs = []run.Input{{Path: "model.pt", SHA256: strings.Repeat("0", 64), Size: 1}}
+	task.Inputs = []muster.InputFile{{Path: "model.pt", SHA256: strings.Repeat("0", 64), Size: 1}}
 	want(t, b.done(t, task), muster.AttemptFailed, muster.FetchFailed, "model.pt")
 }
 

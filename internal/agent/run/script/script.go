@@ -18,19 +18,12 @@ import (
 
 // New returns the executor of the kind script.
 func New(deps *process.Deps) (*process.Executor, error) {
-	envs, err := python.New(&deps.Deps, false)
+	envs, err := python.New(&deps.Deps)
 	if err != nil {
 		return nil, err
 	}
 	p := &programs{fetch: newFetcher(deps.AllowPrivateURLs)}
-	return process.NewKind(deps, muster.KindScript, process.KindHooks{Program: p.writeScript, Runtime: func(ctx context.Context, a *process.Attempt) (string, error) {
-		root, err := a.OpenRoot()
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = root.Close() }()
-		return envs.Build(ctx, a.Task.Spec.Python, root, run.Observer{Step: a.SetStep, LogLine: a.LogLine})
-	}})
+	return process.NewKind(deps, muster.KindScript, process.KindHooks{Program: p.writeScript, Python: envs.GetFor})
 }
 
 type programs struct{ fetch *fetcher }

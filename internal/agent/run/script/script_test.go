@@ -56,7 +56,7 @@ func (w *testEnv) run(t *testing.T, spec *muster.TaskSpec) (muster.Report, strin
 	return r, w.Output(t, id, tasklog.Stdout)
 }
 
-func TestInterpreterIsTheGivenOneElseTheFirstLineElseTheSuffixElseSh(t *testing.T) {
+func TestInterpreterSelection(t *testing.T) {
 	w := newTestEnv(t)
 	python, _ := exec.LookPath("python3")
 	for _, c := range []struct {
@@ -177,7 +177,7 @@ func TestPythonEnvironmentWithoutItsRequirements(t *testing.T) {
 	}
 }
 
-func TestPythonEnvironmentIsWhatTheTaskRunsIn(t *testing.T) {
+func TestTaskRunsInItsPythonEnvironment(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: it downloads a package")
 	}

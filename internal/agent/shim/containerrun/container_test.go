@@ -210,7 +210,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(testTimeout); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s", what)
+			t.Fatalf("timed out: %s", what)
 		}
 	}
 }
@@ -371,7 +371,7 @@ func TestPidOfAContainer(t *testing.T) {
 	})
 }
 
-func TestAContainerIsSignalledKilledAndFrozen(t *testing.T) {
+func TestContainerSignalKillFreeze(t *testing.T) {
 	p := sharedEngine(t)
 	t.Run("signal", func(t *testing.T) {
 		c := runContainer(t, p.create(nil, "sh", "-c", "trap 'echo usr1; exit 5' USR1; echo ready; while :; do sleep 0.02; done"), testTimeouts)

@@ -127,7 +127,7 @@ func (c *testRun) engineDown() bool {
 // countLines returns the number of received lines.
 func (c *testRun) countLines() int { return strings.Count(c.stdout(), "\n") }
 
-func TestContainerOutlivesItsEngine(t *testing.T) {
+func TestContainerSurvivesItsEngine(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"stopped", "killed"} {
 		t.Run(how, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestExitDuringAnOutage(t *testing.T) {
 }
 
 // The exit code of a program that handles the engine's signal is not its own.
-func TestStopByTheEngineIsNotTheTasksExit(t *testing.T) {
+func TestEngineStopIsNotTheTasksExit(t *testing.T) {
 	t.Parallel()
 	s := newOwnEngine(t)
 	heeds, _ := s.count(0)
@@ -242,7 +242,7 @@ func TestCommandsWaitForAnUnreachableEngine(t *testing.T) {
 	}
 }
 
-func TestASlowEngineCostsNothingButTime(t *testing.T) {
+func TestSlowEngineOnlyDelays(t *testing.T) {
 	t.Parallel()
 	s := newOwnEngine(t)
 	p := testTimeouts

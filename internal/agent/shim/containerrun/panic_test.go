@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
 )
 
-// panickingHandler has a bug.
+// panickingHandler panics.
 type panickingHandler struct{}
 
 func (panickingHandler) LogLine(string)   {}
@@ -19,7 +19,7 @@ func (panickingHandler) OnWaiting(string) {}
 func (panickingHandler) OnExit()          { panic("a bug") }
 
 // A panic in a container's event handler ends the wait for it, and the container can still be killed.
-func TestAPanicEndsTheWait(t *testing.T) {
+func TestPanicEndsTheWait(t *testing.T) {
 	p := sharedEngine(t)
 	c := p.create(nil, "sh", "-c", "exit 0")
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)

@@ -327,8 +327,8 @@ func TestTunnel(t *testing.T) {
 	}
 }
 
-// TestTunnelTakesNoMoreThanTheOtherSide checks that the proxy does not buffer what the other side does not read.
-func TestTunnelTakesNoMoreThanTheOtherSide(t *testing.T) {
+// TestTunnelHasBackpressure checks that the proxy does not buffer what the other side does not read.
+func TestTunnelHasBackpressure(t *testing.T) {
 	l := listen(t)
 	e := newEnv(t, l.Addr().String())
 	client, upstream := e.tunnel(l, "")

@@ -10,7 +10,7 @@ import (
 
 func explode() { panic("boom") }
 
-func TestAPanicBecomesAnError(t *testing.T) {
+func TestPanicBecomesAnError(t *testing.T) {
 	t.Parallel()
 	err := fault.Run(explode)
 	p, ok := errors.AsType[*fault.PanicError](err)

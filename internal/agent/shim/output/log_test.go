@@ -45,11 +45,11 @@ func TestFullDisk(t *testing.T) {
 		w.Record(tasklog.Usage, time.Now(), []byte(`{"cpu":1}`))
 		select {
 		case <-w.Failed():
-			t.Fatalf("with room for %d bytes a sample ends the log", free)
+			t.Fatalf("with space for %d bytes the log ends with a sample", free)
 		default:
 		}
 		if partly := len(d.data) > int(w.offset); partly != (w.Failure() != nil) {
-			t.Errorf("with room for %d bytes: %d of %d written, the error is %v", free, w.offset, len(d.data), w.Failure())
+			t.Errorf("with space for %d bytes: wrote %d of %d bytes, error %v", free, w.offset, len(d.data), w.Failure())
 		}
 		d.room = 1000
 		w.appendOutput(line)
@@ -64,12 +64,12 @@ func TestFullDisk(t *testing.T) {
 				break
 			}
 			if err != nil {
-				t.Fatalf("with room for %d bytes the log is damaged: %v", free, err)
+				t.Fatalf("with space for %d bytes the log is damaged: %v", free, err)
 			}
 			got = append(got, r.Stream)
 		}
 		if n := len(got); n < 2 || n > 3 || got[n-2] != tasklog.Stdout || got[n-1] != tasklog.System {
-			t.Errorf("with room for %d bytes the log has %q", free, got)
+			t.Errorf("with space for %d bytes the log has %q", free, got)
 		}
 		d.room = 3
 		w.appendOutput(line)

@@ -54,7 +54,7 @@ func (s failingListener) OnParseError(source string, err error) { s.Errorf("%s: 
 
 // What a task printed before its end is in its log, even if the disk is slower than the drain timeout, and a process that cannot be killed
 // holds the pipe open.
-func TestASlowDiskLosesNothing(t *testing.T) {
+func TestSlowDiskLosesNothing(t *testing.T) {
 	d := &slowLogs{fakeLogs{room: 1 << 30}, make(chan struct{}, 1), make(chan struct{})}
 	log, err := OpenLog(d, &run.StartSpec{}, func(int64) {})
 	if err != nil {
@@ -127,7 +127,7 @@ func TestCutoffAfterAReadDeadline(t *testing.T) {
 }
 
 // A process that keeps writing to the pipe after the end does not block Drain.
-func TestEndlessOutputIsCutOff(t *testing.T) {
+func TestEndlessOutputIsTruncated(t *testing.T) {
 	log, err := OpenLog(&fakeLogs{room: 1 << 30}, &run.StartSpec{}, func(int64) {})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
+
+	"github.com/muster-dev/muster/internal/agent/procfs"
 )
 
 // started starts a program as a child that this package reaps.
@@ -18,7 +20,7 @@ func started(t *testing.T, argv ...string) *Child {
 }
 
 // A signal to a task whose main process was reaped does not reach another process with a reused PID.
-func TestAReapedProcessGetsNoSignals(t *testing.T) {
+func TestReapedProcessGetsNoSignals(t *testing.T) {
 	task, another := started(t, "/bin/true"), started(t, "/bin/sleep", "1000")
 	if x := task.Wait(); x.Code != 0 {
 		t.Fatalf("%+v", x)
@@ -27,8 +29,8 @@ func TestAReapedProcessGetsNoSignals(t *testing.T) {
 	task.Kill()
 	task.Signal("SIGKILL")
 	task.IfUnreaped(func() { t.Error("the process counts as not reaped") })
-	if st, err := readStat(another.PID); err != nil || st.state == 'Z' {
-		t.Errorf("another process was killed: %c %v", st.state, err)
+	if st, ok := procfs.ReadStat(another.PID); !ok || st.State == 'Z' {
+		t.Errorf("another process was killed: %c", st.State)
 	}
 	another.Signal("SIGINT")
 	if x := another.Wait(); x.Signal != "SIGINT" || x.Code != 128+int(syscall.SIGINT) {
@@ -37,14 +39,14 @@ func TestAReapedProcessGetsNoSignals(t *testing.T) {
 }
 
 // A signal to a recorded process does not reach another process with a reused PID.
-func TestARecycledNumberGetsNoSignals(t *testing.T) {
+func TestReusedPIDGetsNoSignals(t *testing.T) {
 	another := started(t, "/bin/sleep", "1000")
-	st, err := readStat(another.PID)
-	if err != nil {
-		t.Fatal(err)
+	st, ok := procfs.ReadStat(another.PID)
+	if !ok {
+		t.Fatal("it has ended")
 	}
 	before := st
-	before.start--
+	before.Start--
 	signalTo(before, syscall.SIGKILL)
 	signalTo(st, syscall.SIGTERM)
 	if x := another.Wait(); x.Signal != "SIGTERM" {

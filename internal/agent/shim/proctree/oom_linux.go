@@ -1,12 +1,12 @@
 package proctree
 
 import (
-	"bytes"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/muster-dev/muster/internal/agent/procfs"
 )
 
 // oomBaselineMaxAge is the maximum age of the reading when a task starts: a later kill counts as the task's.
@@ -16,7 +16,7 @@ const oomBaselineMaxAge = time.Second
 type OOMDetector struct {
 	mu    sync.Mutex
 	path  string
-	count uint64
+	count int64
 	read  time.Time
 }
 
@@ -55,16 +55,7 @@ func oomPath() string {
 	return "/proc/vmstat"
 }
 
-func oomKills(path string) uint64 {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return 0
-	}
-	for line := range bytes.Lines(b) {
-		if v, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
-			n, _ := strconv.ParseUint(string(bytes.TrimSpace(v)), 10, 64) // 0 if it cannot be parsed
-			return n
-		}
-	}
-	return 0
+func oomKills(path string) int64 {
+	kills, _ := procfs.Field(path, "oom_kill") // 0 if it is unknown
+	return kills
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -24,11 +25,11 @@ func KillOrphans(list []run.Pid) error {
 		found := false
 		for _, children := range procs {
 			for _, st := range children {
-				if st.state == 'Z' || st.pid == os.Getpid() || !s.contains(st) {
+				if st.State == 'Z' || st.PID == os.Getpid() || !s.contains(st) {
 					continue
 				}
-				if now, err := readStat(st.pid); err == nil && now.start == st.start && s.starts[st.pid] == st.start {
-					killGroup(st.pid)
+				if now, ok := procfs.ReadStat(st.PID); ok && now.Start == st.Start && s.starts[st.PID] == st.Start {
+					killGroup(st.PID)
 				}
 				procs.killTree(st)
 				found = true
@@ -81,8 +82,8 @@ func (s *orphanSet) empty() bool {
 	return len(s.starts) == 0 && len(s.envTags) == 0 && len(s.prefixes) == 0
 }
 
-func (s *orphanSet) contains(st stat) bool {
-	return s.starts[st.pid] == st.start && st.start != 0 || s.hasEnvTag(st.pid)
+func (s *orphanSet) contains(st procfs.Stat) bool {
+	return s.starts[st.PID] == st.Start && st.Start != 0 || s.hasEnvTag(st.PID)
 }
 
 // hasEnvTag reports whether a process was started with one of the tags in its environment.
@@ -115,14 +116,14 @@ func Alive(p run.Pid) bool {
 	if p.BootID != BootID() {
 		return false
 	}
-	if st, err := readStat(p.PID); p.PID > 1 && p.StartTicks != 0 && err == nil && st.start == p.StartTicks && st.state != 'Z' {
+	if st, ok := procfs.ReadStat(p.PID); p.PID > 1 && p.StartTicks != 0 && ok && st.Start == p.StartTicks && st.State != 'Z' {
 		return true
 	}
 	if p.EnvTag == "" {
 		return false
 	}
-	for _, pid := range allPIDs() {
-		if st, err := readStat(pid); err == nil && pid != os.Getpid() && st.state != 'Z' && hasEnvTag(pid, p.EnvTag) {
+	for _, st := range procfs.ReadStats() {
+		if st.PID != os.Getpid() && st.State != 'Z' && hasEnvTag(st.PID, p.EnvTag) {
 			return true
 		}
 	}
@@ -132,8 +133,8 @@ func Alive(p run.Pid) bool {
 // Identify returns the identity of a running process.
 func Identify(pid int) run.Pid {
 	p := run.Pid{PID: pid, BootID: BootID()}
-	if st, err := readStat(pid); err == nil {
-		p.StartTicks = st.start
+	if st, ok := procfs.ReadStat(pid); ok {
+		p.StartTicks = st.Start
 	}
 	return p
 }

@@ -4,39 +4,38 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
 	"syscall"
+
+	"github.com/muster-dev/muster/internal/agent/procfs"
 )
 
 // processes are all processes of the machine at one time, by their parents.
-type processes map[int][]stat
+type processes map[int][]procfs.Stat
 
 func readProcesses() processes {
 	all := processes{}
-	for _, pid := range allPIDs() {
-		if st, err := readStat(pid); err == nil {
-			all[st.parent] = append(all[st.parent], st)
-		}
+	for _, st := range procfs.ReadStats() {
+		all[st.Parent] = append(all[st.Parent], st)
 	}
 	return all
 }
 
 // descendants lists the processes below pid.
-func (all processes) descendants(pid int) []stat {
-	var out []stat
+func (all processes) descendants(pid int) []procfs.Stat {
+	var out []procfs.Stat
 	seen := map[int]bool{pid: true}
 	queue := []int{pid}
 	for len(queue) > 0 {
 		children := all[queue[0]]
 		queue = queue[1:]
 		for _, st := range children {
-			if !seen[st.pid] {
-				seen[st.pid] = true
+			if !seen[st.PID] {
+				seen[st.PID] = true
 				out = append(out, st)
-				queue = append(queue, st.pid)
+				queue = append(queue, st.PID)
 			}
 		}
 	}
@@ -44,9 +43,9 @@ func (all processes) descendants(pid int) []stat {
 }
 
 // killTree kills a process and its descendants.
-func (all processes) killTree(st stat) {
+func (all processes) killTree(st procfs.Stat) {
 	kill(st)
-	for _, d := range all.descendants(st.pid) {
+	for _, d := range all.descendants(st.PID) {
 		kill(d)
 	}
 }
@@ -100,7 +99,10 @@ func (s *coalescer[T]) run(r *pendingLoad[T]) {
 func (t *Tracker) listChildren(exact bool) []int {
 	pids, err := mainThreadChildren(t.self, exact)
 	if err != nil {
-		return allPIDs()
+		pids = nil
+		for _, st := range procfs.ReadStats() {
+			pids = append(pids, st.PID)
+		}
 	}
 	return pids
 }
@@ -183,24 +185,8 @@ const procPageSize = 4 << 10
 func parsePIDs(b []byte) []int {
 	var pids []int
 	for f := range bytes.FieldsSeq(b) {
-		if n := parseDecimal(f); n > 0 {
+		if n, err := strconv.Atoi(string(f)); err == nil {
 			pids = append(pids, n)
-		}
-	}
-	return pids
-}
-
-func allPIDs() []int {
-	d, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer d.Close()
-	names, _ := d.Readdirnames(-1) // a partial list is used
-	var pids []int
-	for _, n := range names {
-		if pid := parseDecimal([]byte(n)); pid > 0 {
-			pids = append(pids, pid)
 		}
 	}
 	return pids

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -91,7 +92,7 @@ type broken struct{ io.Seeker }
 func (broken) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
 
 // With many other children the kernel's list is read completely, and has the leftover processes of a task.
-func TestALongListOfChildrenIsRead(t *testing.T) {
+func TestLongListOfChildren(t *testing.T) {
 	k := New(slog.New(slog.DiscardHandler))
 	const others = 900
 	many, expected := fork(t, k, "MUSTER_OUT="+t.TempDir(), fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 1000 & i=$((i+1)); done", others))
@@ -164,8 +165,8 @@ func TestSweepKillsEscapedProcesses(t *testing.T) {
 	}
 	k.Sweep()
 	k.Sweep()
-	if st, err := readStat(running.PID); err != nil || st.state == 'Z' {
-		t.Errorf("another task was killed: %c %v", st.state, err)
+	if st, ok := procfs.ReadStat(running.PID); !ok || st.State == 'Z' {
+		t.Errorf("another task was killed: %c", st.State)
 	}
 	k.Kill(running)
 	if !ends(other) || k.Cleanup(running, testTimeout) != 0 {

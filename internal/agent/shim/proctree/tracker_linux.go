@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -59,8 +60,8 @@ func New(log *slog.Logger) *Tracker {
 	for i := range t.children {
 		t.children[i].load = func() []int { return t.listChildren(i == exact) }
 	}
-	if st, err := readStat(t.self); err == nil {
-		t.sid = st.session
+	if st, ok := procfs.ReadStat(t.self); ok {
+		t.sid = st.Session
 	}
 	t.bootID = BootID()
 	closeInheritedOnExec()
@@ -77,7 +78,7 @@ func closeInheritedOnExec() {
 		return // no /proc
 	}
 	for _, f := range files {
-		if fd := parseDecimal([]byte(f.Name())); fd > 2 {
+		if fd, err := strconv.Atoi(f.Name()); err == nil && fd > 2 {
 			syscall.CloseOnExec(fd)
 		}
 	}
@@ -106,8 +107,8 @@ func (t *Tracker) Start(envTag string, fork func() (pid int, err error)) (p run.
 		return p, err
 	}
 	p.PID = pid
-	if st, err := readStat(pid); err == nil {
-		p.StartTicks = st.start
+	if st, ok := procfs.ReadStat(pid); ok {
+		p.StartTicks = st.Start
 	}
 	return p, nil
 }
@@ -140,9 +141,9 @@ func (t *Tracker) Cleanup(p run.Pid, timeout time.Duration) int {
 			switch {
 			case !belongs && !quiescent && t.isReparented(st) && waited < pendingStartTimeout:
 				remaining++ // or a task that is being started
-			case st.state == 'Z' && (belongs || quiescent && t.isReparented(st)):
+			case st.State == 'Z' && (belongs || quiescent && t.isReparented(st)):
 				// Nothing else waits for it: see the documentation of package shim.
-				_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil)
+				_, _ = syscall.Wait4(st.PID, nil, syscall.WNOHANG, nil)
 			case belongs:
 				if procs == nil {
 					procs = t.procs.get()
@@ -180,9 +181,9 @@ func (t *Tracker) Sweep() {
 	children, quiescent := t.untrackedChildren(approximate)
 	for _, st := range children {
 		switch {
-		case st.state == 'Z' && quiescent && t.isReparented(st):
-			_, _ = syscall.Wait4(st.pid, nil, syscall.WNOHANG, nil) // nothing else waits for it
-		case st.state != 'Z' && slices.ContainsFunc(ended, func(p run.Pid) bool { return t.belongs(st, p, quiescent) }):
+		case st.State == 'Z' && quiescent && t.isReparented(st):
+			_, _ = syscall.Wait4(st.PID, nil, syscall.WNOHANG, nil) // nothing else waits for it
+		case st.State != 'Z' && slices.ContainsFunc(ended, func(p run.Pid) bool { return t.belongs(st, p, quiescent) }):
 			if procs == nil {
 				procs = t.procs.get()
 			}
@@ -201,7 +202,7 @@ const (
 )
 
 // untrackedChildren lists the children of this process that are not main processes. quiescent reports that none of them is being started.
-func (t *Tracker) untrackedChildren(mode int) (list []stat, quiescent bool) {
+func (t *Tracker) untrackedChildren(mode int) (list []procfs.Stat, quiescent bool) {
 	children := t.children[mode].get()
 	pids, starting := t.untracked(children)
 	quiescent = true
@@ -210,7 +211,7 @@ func (t *Tracker) untrackedChildren(mode int) (list []stat, quiescent bool) {
 		pids, _ = t.untracked(children)
 	}
 	for _, pid := range pids {
-		if st, err := readStat(pid); err == nil && st.parent == t.self && st.group != t.pgid {
+		if st, ok := procfs.ReadStat(pid); ok && st.Parent == t.self && st.Group != t.pgid {
 			list = append(list, st)
 		}
 	}
@@ -246,29 +247,29 @@ func waitAll(done []chan struct{}, timeout time.Duration) bool {
 
 // belongs reports whether an untracked child belongs to p's attempt. After the main process has exited, orphans without a tag count that can belong
 // to no other attempt.
-func (t *Tracker) belongs(st stat, p run.Pid, mainExited bool) bool {
-	if st.pid == p.PID {
+func (t *Tracker) belongs(st procfs.Stat, p run.Pid, mainExited bool) bool {
+	if st.PID == p.PID {
 		return false // not reaped yet: Child.Wait does that
 	}
-	if st.group == p.PID || st.session == p.PID {
+	if st.Group == p.PID || st.Session == p.PID {
 		return true
 	}
-	if st.state != 'Z' && hasEnvTag(st.pid, p.EnvTag) { // a zombie has no environment
+	if st.State != 'Z' && hasEnvTag(st.PID, p.EnvTag) { // a zombie has no environment
 		return true
 	}
-	return mainExited && t.isReparented(st) && st.start >= p.StartTicks && !hasEnvTag(st.pid, "MUSTER_OUT=") && t.noOtherOwner(st)
+	return mainExited && t.isReparented(st) && st.Start >= p.StartTicks && !hasEnvTag(st.PID, "MUSTER_OUT=") && t.noOtherOwner(st)
 }
 
 // isReparented reports whether a child of this process was not started by it: a worker starts its tools in its own session, and a shim has none.
-func (t *Tracker) isReparented(st stat) bool {
-	return st.session != t.sid || st.pid != st.group
+func (t *Tracker) isReparented(st procfs.Stat) bool {
+	return st.Session != t.sid || st.PID != st.Group
 }
 
-func (t *Tracker) noOtherOwner(st stat) bool {
+func (t *Tracker) noOtherOwner(st procfs.Stat) bool {
 	t.table.mu.Lock()
 	defer t.table.mu.Unlock()
 	for _, start := range t.table.running {
-		if start <= st.start {
+		if start <= st.Start {
 			return false
 		}
 	}
@@ -289,7 +290,7 @@ func (t *Tracker) signal(p run.Pid, sig syscall.Signal) {
 		if !t.belongs(st, p, false) {
 			continue
 		}
-		for _, d := range append(procs.descendants(st.pid), st) {
+		for _, d := range append(procs.descendants(st.PID), st) {
 			signalTo(d, sig)
 		}
 	}
@@ -308,8 +309,8 @@ func (t *Tracker) Freeze(p run.Pid, on bool) {
 // Self returns the identity of this process.
 func (t *Tracker) Self() run.Pid {
 	p := run.Pid{PID: t.self, BootID: t.bootID}
-	if st, err := readStat(t.self); err == nil {
-		p.StartTicks = st.start
+	if st, ok := procfs.ReadStat(t.self); ok {
+		p.StartTicks = st.Start
 	}
 	return p
 }
@@ -317,24 +318,24 @@ func (t *Tracker) Self() run.Pid {
 // IsDescendant reports whether a process descends from another one. An exited process counts as a descendant.
 func IsDescendant(pid, ancestor int) bool {
 	for pid > 1 && pid != ancestor {
-		st, err := readStat(pid)
-		if err != nil {
+		st, ok := procfs.ReadStat(pid)
+		if !ok {
 			return true
 		}
-		pid = st.parent
+		pid = st.Parent
 	}
 	return pid == ancestor
 }
 
 // kill kills a process unless its PID was reused.
-func kill(st stat) { signalTo(st, syscall.SIGKILL) }
+func kill(st procfs.Stat) { signalTo(st, syscall.SIGKILL) }
 
 // signalTo sends a signal to a process unless its PID was reused.
-func signalTo(st stat, sig syscall.Signal) {
-	fd, err := unix.PidfdOpen(st.pid, 0)
+func signalTo(st procfs.Stat, sig syscall.Signal) {
+	fd, err := unix.PidfdOpen(st.PID, 0)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.3, or forbidden by a container's seccomp filter
-		if now, err := readStat(st.pid); err == nil && now.start == st.start {
-			_ = syscall.Kill(st.pid, sig) // ESRCH: it has just ended
+		if now, ok := procfs.ReadStat(st.PID); ok && now.Start == st.Start {
+			_ = syscall.Kill(st.PID, sig) // ESRCH: it has just ended
 		}
 		return
 	}
@@ -342,68 +343,9 @@ func signalTo(st stat, sig syscall.Signal) {
 		return // it has ended
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if now, err := readStat(st.pid); err == nil && now.start == st.start { // then fd is of st
+	if now, ok := procfs.ReadStat(st.PID); ok && now.Start == st.Start { // then fd is of st
 		_ = unix.PidfdSendSignal(fd, sig, nil, 0) // ESRCH: it has just ended
 	}
-}
-
-// stat is the content of /proc/PID/stat.
-type stat struct {
-	pid, parent, group, session int
-	state                       byte
-	start                       uint64 // ticks since boot
-}
-
-func readStat(pid int) (stat, error) {
-	var buf [1024]byte
-	b, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
-	if err != nil {
-		return stat{}, err
-	}
-	// The name in parentheses may contain spaces and parentheses.
-	i := bytes.LastIndexByte(b, ')')
-	if i < 0 || len(b) < i+3 {
-		return stat{}, errors.New("unexpected form of /proc/PID/stat")
-	}
-	st := stat{pid: pid, state: b[i+2]}
-	field := 2
-	for f := range bytes.FieldsSeq(b[i+2:]) {
-		field++
-		switch field {
-		case 4:
-			st.parent = parseDecimal(f)
-		case 5:
-			st.group = parseDecimal(f)
-		case 6:
-			st.session = parseDecimal(f)
-		case 22:
-			st.start = uint64(parseDecimal(f))
-			return st, nil
-		}
-	}
-	return stat{}, errors.New("unexpected form of /proc/PID/stat")
-}
-
-func parseDecimal(b []byte) int {
-	n := 0
-	for _, c := range b {
-		if c < '0' || c > '9' {
-			return 0
-		}
-		n = n*10 + int(c-'0')
-	}
-	return n
-}
-
-// readSmall reads a file of /proc into buf, without os.File's overhead.
-func readSmall(path string, buf []byte) ([]byte, error) {
-	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = syscall.Close(fd) }()
-	n, err := syscall.Read(fd, buf)
-	return buf[:max(n, 0)], err
 }
 
 // environ returns the environment with which a process was started, if it is readable. It waits for an execve(2) in progress.
@@ -425,8 +367,7 @@ func environ(pid int) []byte {
 // inExecve reports whether a process is in execve(2): it has its new memory, without an environment. A process that was started without one has an
 // address for it (proc_pid_stat(5), env_end), and kernel threads have no program.
 func inExecve(pid int) bool {
-	var buf [1024]byte
-	b, err := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
+	b, err := procfs.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return false
 	}

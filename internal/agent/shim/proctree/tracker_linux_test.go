@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -47,7 +48,7 @@ func ends(cmd *exec.Cmd) bool {
 }
 
 // Two workers in one process, as in tests, share its children: neither reaps a task of the other, which would lose its exit code.
-func TestTwoInOneProcessDoNotReapEachOthersTasks(t *testing.T) {
+func TestTwoTrackersDoNotReapEachOthersTasks(t *testing.T) {
 	one, two := New(slog.New(slog.DiscardHandler)), New(slog.New(slog.DiscardHandler))
 	for range 50 {
 		var child *Child
@@ -101,7 +102,7 @@ func TestKillOrphanOfAnEarlierProcess(t *testing.T) {
 	}
 }
 
-func TestKillOrphanSparesARecycledPID(t *testing.T) {
+func TestKillOrphanSparesAReusedPID(t *testing.T) {
 	k := New(slog.New(slog.DiscardHandler))
 	cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "exec sleep 1000")
 	other := p
@@ -119,8 +120,8 @@ func TestKillOrphanSparesARecycledPID(t *testing.T) {
 	if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("another process with the PID was killed: %v", err)
 	}
-	if st, err := readStat(p.PID); err != nil || st.state == 'Z' {
-		t.Errorf("another process with the PID was killed: %c %v", st.state, err)
+	if st, ok := procfs.ReadStat(p.PID); !ok || st.State == 'Z' {
+		t.Errorf("another process with the PID was killed: %c", st.State)
 	}
 	k.Kill(p)
 	if !ends(cmd) {
@@ -157,8 +158,8 @@ func TestKillOrphans(t *testing.T) {
 			t.Fatalf("task %d survives", i)
 		}
 	}
-	if st, err := readStat(p.PID); err != nil || st.state == 'Z' {
-		t.Errorf("another process was killed: %c %v", st.state, err)
+	if st, ok := procfs.ReadStat(p.PID); !ok || st.State == 'Z' {
+		t.Errorf("another process was killed: %c", st.State)
 	}
 	k.Kill(p)
 	if !ends(bystander) {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // maxModel is how many bytes and files an archive of a model may unpack to.
@@ -38,7 +39,7 @@ func unpack(ctx context.Context, archive, dir, name string) error {
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot unpack %s: %w", archive, err)
 	}
-	err = unpackInto(root, contextReader{ctx, f}, name)
+	err = unpackInto(root, mloc.ContextReader(ctx, f), name)
 	if err = cmp.Or(err, root.Close()); err != nil {
 		return muster.Errorf(muster.Invalid, "cannot unpack %s: %w", filepath.Base(archive), err)
 	}
@@ -85,17 +86,4 @@ func unpackInto(root *os.Root, r io.Reader, name string) error {
 			return muster.Errorf(muster.TooLarge, "it unpacks to more than %d bytes", int64(maxModel))
 		}
 	}
-}
-
-// contextReader reads no more once its context ended.
-type contextReader struct {
-	ctx context.Context //nolint:containedctx // it lives as long as one archive is unpacked
-	r   io.Reader
-}
-
-func (u contextReader) Read(p []byte) (int, error) {
-	if err := u.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return u.r.Read(p)
 }

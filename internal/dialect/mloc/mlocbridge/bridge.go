@@ -137,7 +137,7 @@ func (b *Bridge) newWorker(id string) (*bridgeWorker, error) {
 	}
 	m := newMeter(time.Now(), b.cfg.Cost)
 	w.session = newSession(b.redis, id, b.cfg.Topic, b.cfg.Heartbeat, b.log, m, func(ctx context.Context) (facts, error) {
-		list, err := b.activeWorkers(ctx)
+		list, err := w.activeWorkers(ctx)
 		if err != nil {
 			return facts{}, err
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,7 @@ func TestDeliveries(t *testing.T) {
 	for _, status := range []int{503, 403} {
 		set(status)
 		one := h.dispatch("w1", newTask(), h.document("echo", nil))
-		want := "HTTP delivery for task " + one.id + " returned status " + itoa(status) + ": not today"
+		want := "HTTP delivery for task " + one.id + " returned status " + strconv.Itoa(status) + ": not today"
 		if got := h.waitEnded(one); got != "FAILED" || h.snapshot(one).err != want {
 			t.Errorf("it is %s: %s, and should be: %s", got, h.snapshot(one).err, want)
 		}
@@ -232,9 +233,12 @@ func TestTrainings(t *testing.T) {
 	}
 	// The next stage: from this machine's folder of results, from the host by its id, and by its url.
 	for _, load := range []map[string]any{
-		{"type": "local", "taskId": "train-1"}, {"type": "local", "path": want["final_lora_path"]}, {"type": "http", "url": got["final_lora_archive_url"]},
+		{"type": "local", "taskId": "train-1"},
+		{"type": "local", "path": want["final_lora_path"]},
+		{"type": "http", "url": got["final_lora_archive_url"]},
 		nil, // from here on the folder is gone
-		{"type": "http", "taskId": "train-1"}, {"taskId": "train-1", "base_url": h.http.URL, "filename": "final_lora.tar.gz"},
+		{"type": "http", "taskId": "train-1"},
+		{"taskId": "train-1", "base_url": h.http.URL, "filename": "final_lora.tar.gz"},
 	} {
 		if load == nil {
 			if err := os.RemoveAll(filepath.Join(dir, "results", "train-1")); err != nil {

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
@@ -23,19 +24,12 @@ func newID() string {
 }
 
 // activeWorkers returns the active workers that serve the bridge. It fails with Unavailable if there is none.
-func (b *Bridge) activeWorkers(ctx context.Context) ([]muster.Worker, error) {
-	list, err := b.client.Workers(ctx)
-	if err != nil {
-		return nil, err
+func (w *bridgeWorker) activeWorkers(ctx context.Context) ([]muster.Worker, error) {
+	c, err := w.core.Capacity(ctx)
+	if err == nil && len(c.Workers) == 0 {
+		err = muster.Errorf(muster.Unavailable, "no worker of Muster takes tasks now")
 	}
-	only := b.cfg.Core.Worker
-	list = slices.DeleteFunc(list, func(w muster.Worker) bool {
-		return w.State != muster.WorkerActive || only != "" && w.Name != only && string(w.ID) != only
-	})
-	if len(list) == 0 {
-		return nil, muster.Errorf(muster.Unavailable, "no worker of Muster takes tasks now")
-	}
-	return list, nil
+	return c.Workers, err
 }
 
 // facts returns what workers register with.
@@ -117,12 +111,7 @@ func (w *bridgeWorker) saveReturned() error {
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(w.dir)
-	if err != nil {
-		return muster.Errorf(muster.Internal, "cannot open %s: %w", w.dir, err)
-	}
-	defer func() { _ = root.Close() }()
-	if err := mloc.WriteFileAtomic(root, returnedFile, data); err != nil {
+	if err := atomicfile.Write(filepath.Join(w.dir, returnedFile), data, 0o600); err != nil {
 		return muster.Errorf(muster.Internal, "cannot write %s: %w", returnedFile, err)
 	}
 	return nil

@@ -5,18 +5,18 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"mime/multipart"
 	"net/http"
-	"net/textproto"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
@@ -179,7 +179,7 @@ type statusError struct {
 }
 
 func (r *statusError) Error() string {
-	return "returned status " + itoa(r.status) + ": " + r.body
+	return "returned status " + strconv.Itoa(r.status) + ": " + r.body
 }
 
 // checkStatus fails unless the status of an answer is below 400.
@@ -225,26 +225,20 @@ func (w *httpClient) upload(ctx context.Context, d destination, taskID, path, co
 		return "", muster.Errorf(muster.Internal, "cannot read %s: %w", path, err)
 	}
 	name := filepath.Base(path)
-	var head, tail bytes.Buffer
-	form := multipart.NewWriter(&head)
-	part := textproto.MIMEHeader{}
-	part.Set("Content-Disposition", multipart.FileContentDisposition("file", name))
-	part.Set("Content-Type", contentType)
-	if _, err := form.CreatePart(part); err != nil {
-		return "", muster.Errorf(muster.Internal, "cannot send %s: %w", name, err)
+	body, formType, length, err := bridge.FileForm("file", name, contentType, f, info.Size())
+	if err != nil {
+		return "", err
 	}
-	tail.WriteString("\r\n--" + form.Boundary() + "--\r\n")
 	header := map[string]string{}
 	for k, v := range d.Headers {
 		if !strings.EqualFold(k, "Content-Type") {
 			header[k] = v
 		}
 	}
-	header["Content-Type"] = form.FormDataContentType()
+	header["Content-Type"] = formType
 	address := d.URL + "/" + url.PathEscape(taskID) + "/files"
-	size := int64(head.Len()) + info.Size() + int64(tail.Len())
 	// A file that changes while it is sent ends in an error of its length.
-	if err := w.send(ctx, max(uploadTimeout, d.Timeout), http.MethodPost, address, header, io.MultiReader(&head, f, &tail), size, checkStatus); err != nil {
+	if err := w.send(ctx, max(uploadTimeout, d.Timeout), http.MethodPost, address, header, body, length, checkStatus); err != nil {
 		return "", err
 	}
 	return address + "/" + url.PathEscape(name), nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 	"github.com/muster-dev/muster/internal/wake"
 )
@@ -103,12 +104,7 @@ func (b *inbox) write(p *inboxItem) error {
 	if err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(b.dir)
-	if err != nil {
-		return muster.Errorf(muster.Internal, "cannot keep task %s: %w", p.Task, err)
-	}
-	defer func() { _ = root.Close() }()
-	if err := mloc.WriteFileAtomic(root, p.file, data); err != nil {
+	if err := atomicfile.Write(filepath.Join(b.dir, p.file), data, 0o600); err != nil {
 		return muster.Errorf(muster.Internal, "cannot keep task %s: %w", p.Task, err)
 	}
 	return nil

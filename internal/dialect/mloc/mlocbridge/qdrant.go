@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -32,7 +31,7 @@ type retrieval struct {
 
 // parseRetrieval reads a spec of type rag.
 func parseRetrieval(s mloc.Object) (retrieval, error) {
-	if err := mloc.CheckSpecFields(s, "spec", "qdrant", "embedding", "search", "query", "data", "model", "inference"); err != nil {
+	if err := mloc.CheckSpecFields(s, "qdrant", "embedding", "search", "query", "data", "model", "inference"); err != nil {
 		return retrieval{}, err
 	}
 	q := mloc.Lookup(s, "qdrant")
@@ -151,5 +150,3 @@ func (r retrieval) nearest(ctx context.Context, w *httpClient, vector []json.Num
 	}
 	return found.Result, nil
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }

@@ -171,12 +171,12 @@ func (b *Bridge) result(ctx context.Context, o *memberOutcome, links map[string]
 		if err != nil {
 			return nil, err
 		}
-		result = mloc.FromMuster(o.Doc, o.ID, returned, o.seconds())
+		result = mloc.ToResult(o.Doc, o.ID, returned, nil, o.seconds())
 		items, _ = result["items"].([]any)
 	case "sft", "lora_sft", "ppo", "dpo":
 		return b.trainingResult(o, links), nil
 	default:
-		result = mloc.FromMuster(o.Doc, o.ID, o.task.Result, o.seconds())
+		result = mloc.ToResult(o.Doc, o.ID, o.task.Result, nil, o.seconds())
 	}
 	e, err := parseExport(o.Doc.Spec)
 	if err != nil || e == nil || items == nil {
@@ -226,7 +226,7 @@ func (b *Bridge) predictions(_ context.Context, o *memberOutcome) (json.RawMessa
 
 // trainingResult is the result of a training: paths are those of this machine, as a worker of MLOC has them.
 func (b *Bridge) trainingResult(o *memberOutcome, links map[string]string) mloc.Object {
-	r := mloc.FromMuster(o.Doc, o.ID, o.task.Result, o.seconds())
+	r := mloc.ToResult(o.Doc, o.ID, o.task.Result, nil, o.seconds())
 	delete(r, "checkpoints_dir")
 	r["output_dir"], r["checkpoints_dir"] = o.dir, nil
 	for _, name := range []string{"final_model", "final_lora"} {

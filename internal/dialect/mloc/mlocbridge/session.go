@@ -230,17 +230,27 @@ func (s *session) register(ctx context.Context) error {
 		Hardware: f.Hardware, Tags: f.Tags, CostPerHour: f.Cost,
 	}
 	starting := mloc.StatusStarting
-	event, err := mloc.Encode(mloc.WorkerEvent{
-		Type: mloc.EventRegister, TS: mloc.FormatTime(now), WorkerID: s.id, Status: &starting, Tags: f.Tags,
-		Metrics: mloc.Object{}, Payload: mloc.Object{"env": mloc.Object{}, "hardware": f.Hardware, "cost_per_hour": f.Cost, "power_metrics": s.meter.power()},
+	event := mloc.WorkerEvent{
+		Type: mloc.EventRegister, Status: &starting, Tags: f.Tags,
+		Payload: mloc.Object{"env": mloc.Object{}, "hardware": f.Hardware, "cost_per_hour": f.Cost, "power_metrics": s.meter.power()},
+	}
+	return s.announce(ctx, now, event, func(p redis.Pipeliner) {
+		p.SAdd(ctx, mloc.KeyWorkers, s.id)
+		p.HSet(ctx, mloc.WorkerKey(s.id), h.Fields())
+		p.SetEx(ctx, mloc.HeartbeatKey(s.id), mloc.FormatTime(now), s.heartbeatTTL())
 	})
+}
+
+// announce makes changes in Redis and publishes the event of this worker about them, all or nothing.
+func (s *session) announce(ctx context.Context, now time.Time, e mloc.WorkerEvent, change func(redis.Pipeliner)) error {
+	e.TS, e.WorkerID, e.Tags = mloc.FormatTime(now), s.id, mloc.NonNilList(e.Tags)
+	e.Metrics, e.Payload = mloc.NonNilObject(e.Metrics), mloc.NonNilObject(e.Payload)
+	event, err := mloc.Encode(e)
 	if err != nil {
 		return err
 	}
 	_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.SAdd(ctx, mloc.KeyWorkers, s.id)
-		p.HSet(ctx, mloc.WorkerKey(s.id), mloc.HashFields(h))
-		p.SetEx(ctx, mloc.HeartbeatKey(s.id), mloc.FormatTime(now), s.heartbeatTTL())
+		change(p)
 		p.Publish(ctx, mloc.TopicWorkers, event)
 		return nil
 	})
@@ -255,7 +265,8 @@ func (s *session) heartbeatTTL() time.Duration { return max(4*s.interval, minHea
 
 // writeStatus writes a status and tells it.
 func (s *session) writeStatus(ctx context.Context, status, last string) error {
-	payload, fields := mloc.Object{}, []any{"status", status, "last_seen", mloc.FormatTime(time.Now())}
+	now := time.Now()
+	payload, fields := mloc.Object{}, []any{"status", status, "last_seen", mloc.FormatTime(now)}
 	s.mu.Lock()
 	busy := s.busy
 	s.mu.Unlock()
@@ -265,19 +276,9 @@ func (s *session) writeStatus(ctx context.Context, status, last string) error {
 	case last != "":
 		payload["last_task"], fields = last, append(fields, "extra_last_task", last)
 	}
-	event, err := mloc.Encode(mloc.WorkerEvent{Type: mloc.EventStatus, TS: mloc.FormatTime(time.Now()), WorkerID: s.id, Status: &status, Tags: []string{}, Metrics: mloc.Object{}, Payload: payload})
-	if err != nil {
-		return err
-	}
-	_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	return s.announce(ctx, now, mloc.WorkerEvent{Type: mloc.EventStatus, Status: &status, Payload: payload}, func(p redis.Pipeliner) {
 		p.HSet(ctx, mloc.WorkerKey(s.id), fields...)
-		p.Publish(ctx, mloc.TopicWorkers, event)
-		return nil
 	})
-	if err != nil {
-		return s.redis.Unavailable(err)
-	}
-	return nil
 }
 
 func (s *session) heartbeat(ctx context.Context) error {
@@ -289,20 +290,10 @@ func (s *session) heartbeat(ctx context.Context) error {
 	s.mu.Lock()
 	status := s.status()
 	s.mu.Unlock()
-	event, err := mloc.Encode(mloc.WorkerEvent{Type: mloc.EventHeartbeat, TS: mloc.FormatTime(now), WorkerID: s.id, Status: &status, Tags: []string{}, Metrics: metrics, Payload: mloc.Object{}})
-	if err != nil {
-		return err
-	}
-	_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	return s.announce(ctx, now, mloc.WorkerEvent{Type: mloc.EventHeartbeat, Status: &status, Metrics: metrics}, func(p redis.Pipeliner) {
 		p.SetEx(ctx, mloc.HeartbeatKey(s.id), mloc.FormatTime(now), s.heartbeatTTL())
 		p.HSet(ctx, mloc.WorkerKey(s.id), "last_seen", mloc.FormatTime(now))
-		p.Publish(ctx, mloc.TopicWorkers, event)
-		return nil
 	})
-	if err != nil {
-		return s.redis.Unavailable(err)
-	}
-	return nil
 }
 
 // metrics measures, and returns what a heartbeat says. The hash's hardware is written again where it changed: workers
@@ -320,20 +311,11 @@ func (s *session) metrics(ctx context.Context, now time.Time) (mloc.Object, erro
 
 // unregister removes the worker: the host gives its tasks to others.
 func (s *session) unregister(ctx context.Context) error {
-	event, err := mloc.Encode(mloc.WorkerEvent{Type: mloc.EventUnregister, TS: mloc.FormatTime(time.Now()), WorkerID: s.id, Tags: []string{}, Metrics: mloc.Object{}, Payload: s.meter.finalMetrics(time.Now())})
-	if err != nil {
-		return err
-	}
-	_, err = s.redis.TxPipelined(ctx, func(p redis.Pipeliner) error {
+	now := time.Now()
+	return s.announce(ctx, now, mloc.WorkerEvent{Type: mloc.EventUnregister, Payload: s.meter.finalMetrics(now)}, func(p redis.Pipeliner) {
 		p.SRem(ctx, mloc.KeyWorkers, s.id)
 		p.Del(ctx, mloc.WorkerKey(s.id), mloc.HeartbeatKey(s.id))
-		p.Publish(ctx, mloc.TopicWorkers, event)
-		return nil
 	})
-	if err != nil {
-		return s.redis.Unavailable(err)
-	}
-	return nil
 }
 
 // setBusy says that the worker carries out a task from now on. Redis may be away: the status is written as soon as it is

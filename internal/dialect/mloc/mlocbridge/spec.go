@@ -11,11 +11,13 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
@@ -64,18 +66,12 @@ func stageName(i int) string {
 	if i == 0 {
 		return "task"
 	}
-	return "child-" + itoa(i)
+	return "child-" + strconv.Itoa(i)
 }
 
 // jobName is a task's name where it can be one of a job.
 func jobName(m mloc.TaskMessage) string {
-	name := strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return -1
-		}
-		return r
-	}, mloc.Text(m.Task.Metadata["name"]))
-	return mloc.Truncate(cmp.Or(strings.TrimSpace(name), m.TaskID), muster.MaxNameSize)
+	return cmp.Or(lenient.Name(mloc.Text(m.Task.Metadata["name"])), lenient.Name(m.TaskID))
 }
 
 func safeLabel(id string) string { return mloc.Truncate(mloc.SafeID(id), muster.MaxNameSize) }
@@ -160,7 +156,7 @@ func (b *Bridge) nativeStage(ctx context.Context, one member) (muster.TaskSpec, 
 			data["path"], d.Spec["data"] = rowsFile, data
 		}
 	}
-	t, err := mloc.ToMuster(d)
+	t, err := mloc.ToMuster(d, "")
 	if err != nil {
 		return t, err
 	}

@@ -32,7 +32,7 @@ func (g *Gateway) runningTask(id, token string) *fleet.Task {
 	if d != nil {
 		return d.task
 	}
-	if t := g.fleet.Task(token); t != nil && g.wireID(t) == id {
+	if t := g.Fleet.Task(token); t != nil && g.wireID(t) == id {
 		return t
 	}
 	return nil
@@ -105,8 +105,7 @@ func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
 	at := path.Join("results", mloc.SafeID(in.TaskID), mloc.FileResponses)
 	if c.ignored {
 		g.metrics.count(&g.metrics.late)
-		writeJSON(w, http.StatusOK, mloc.Object{"ok": true, "path": at})
-		return nil
+		return reply(w, mloc.Object{"ok": true, "path": at})
 	}
 	in.ReceivedAt = mloc.FormatTime(time.Now()) // the clocks of workers may be wrong
 	if at, err = g.results.put(in, c.known, func(name string) string { return g.fileURL(in.TaskID, name) }, time.Now()); err != nil {
@@ -117,8 +116,7 @@ func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	writeJSON(w, http.StatusOK, mloc.Object{"ok": true, "path": at})
-	return nil
+	return reply(w, mloc.Object{"ok": true, "path": at})
 }
 
 // postFile takes a file of a task: multipart/form-data with a field file.
@@ -162,14 +160,12 @@ func (g *Gateway) postFile(w http.ResponseWriter, r *http.Request) error {
 			if _, err := io.Copy(io.Discard, part); err != nil {
 				return muster.Errorf(muster.Invalid, "the body broke off: %w", err)
 			}
-			writeJSON(w, http.StatusOK, mloc.Object{"ok": true, "path": at})
-			return nil
+			return reply(w, mloc.Object{"ok": true, "path": at})
 		}
 		if at, err = g.results.putFile(r.Context(), id, name, c.known, g.fileURL(id, name), part, mloc.MaxFile); err != nil {
 			return err
 		}
-		writeJSON(w, http.StatusOK, mloc.Object{"ok": true, "path": at})
-		return nil
+		return reply(w, mloc.Object{"ok": true, "path": at})
 	}
 	return missingField("file")
 }

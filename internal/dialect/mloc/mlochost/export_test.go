@@ -28,4 +28,4 @@ func (g *Gateway) Submitted(id string) bool {
 func (g *Gateway) Grant(id string) string { return g.grantToken(id) }
 
 // Port is the listener's address.
-func (g *Gateway) Port() string { return g.listener.URL() }
+func (g *Gateway) Port() string { return g.Listener.URL() }

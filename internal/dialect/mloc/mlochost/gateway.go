@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,19 +31,19 @@ func System() dialect.System {
 		Name: mloc.SystemName, Title: "MLOC", Address: mloc.DefaultAddress,
 		DemoOptions: map[string]string{"redis": embeddedRedis},
 		Options: []dialect.Option{
-			{Name: "redis", Usage: "the Redis database between host and workers (" + mloc.DefaultRedis + "); embedded or embedded:PORT is one of this process on loopback, to try it", Secret: true},
-			{Name: "url", Usage: "the address at which workers reach this one, such as http://10.0.0.1:8000"},
-			{Name: "token", Usage: "what ORCHESTRATOR_TOKEN is for clients, beside keys of Muster", Secret: true},
-			{Name: "mode", Usage: "ORCHESTRATOR_DISPATCH_MODE: adaptive; the others are accepted, and Muster's scheduler places tasks all the same"},
-			{Name: "merge", Usage: "ENABLE_TASK_MERGE: true merges inference tasks that differ only in their data, for workers with the tag merge (false)"},
-			{Name: "merge_max", Usage: "TASK_MERGE_MAX_BATCH_SIZE (4)"},
-			{Name: "watchdog_grace", Usage: "WORKER_DEATH_GRACE_SEC: seconds without a heartbeat key until a worker is unreachable (60)"},
-			{Name: "elastic", Usage: "ENABLE_ELASTIC_SCALING: auto disables idle workers and enables them again with a backlog; true allows it by hand only; false (true)"},
-			{Name: "elastic_idle", Usage: "ELASTIC_AUTO_DISABLE_IDLE_SEC (60)"},
-			{Name: "elastic_queue_min", Usage: "ELASTIC_AUTO_DISABLE_QUEUE_MAX: idle workers are disabled while no more tasks than this wait (2)"},
-			{Name: "elastic_queue_max", Usage: "ELASTIC_AUTO_ENABLE_QUEUE_THRESHOLD: workers are enabled again when so many tasks wait (5)"},
-			{Name: "elastic_min", Usage: "ELASTIC_AUTO_MIN_ACTIVE_WORKERS (1)"},
-			{Name: "elastic_cooldown", Usage: "ELASTIC_AUTO_TOGGLE_COOLDOWN_SEC (60)"},
+			{Name: "redis", Usage: "Redis database between host and workers; embedded or embedded:PORT runs one in this process on loopback, for tests (default: " + mloc.DefaultRedis + ")", Secret: true},
+			{Name: "url", Usage: "URL of this server for workers, such as http://10.0.0.1:8000 (default: the address)"},
+			{Name: "token", Usage: "ORCHESTRATOR_TOKEN: token of clients, in addition to Muster's keys", Secret: true},
+			{Name: "mode", Usage: "ORCHESTRATOR_DISPATCH_MODE: accepted without effect; Muster's scheduler places tasks (default: adaptive)"},
+			{Name: "merge", Usage: "ENABLE_TASK_MERGE: true merges inference tasks that differ only in their data, for workers with the tag merge (default: false)"},
+			{Name: "merge_max", Usage: "TASK_MERGE_MAX_BATCH_SIZE (default: 4)"},
+			{Name: "watchdog_grace", Usage: "WORKER_DEATH_GRACE_SEC: seconds without a heartbeat key until a worker is unreachable (default: 60)"},
+			{Name: "elastic", Usage: "ENABLE_ELASTIC_SCALING: auto disables idle workers, and enables them again with a backlog; true allows this only manually; false never (default: true)"},
+			{Name: "elastic_idle", Usage: "ELASTIC_AUTO_DISABLE_IDLE_SEC (default: 60)"},
+			{Name: "elastic_queue_min", Usage: "ELASTIC_AUTO_DISABLE_QUEUE_MAX: idle workers are disabled while at most this number of tasks wait (default: 2)"},
+			{Name: "elastic_queue_max", Usage: "ELASTIC_AUTO_ENABLE_QUEUE_THRESHOLD: workers are enabled again when this number of tasks wait (default: 5)"},
+			{Name: "elastic_min", Usage: "ELASTIC_AUTO_MIN_ACTIVE_WORKERS (default: 1)"},
+			{Name: "elastic_cooldown", Usage: "ELASTIC_AUTO_TOGGLE_COOLDOWN_SEC (default: 60)"},
 		},
 		New: func(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 			return newGateway(ctx, deps, defaultIntervals)
@@ -86,15 +85,14 @@ type settings struct {
 
 // Gateway implements a host of MLOC: workers of that system become workers of the server, and its clients submit to it.
 type Gateway struct {
-	deps      dialect.Deps
+	fleet.Gateway
+
 	log       *slog.Logger
 	intervals intervals
 	settings  settings
 	url       string
 	secret    []byte // of grants
 	name      string // of this host in Redis
-	listener  *dialect.Listener
-	fleet     *fleet.Fleet
 	api       *client.Client
 	control   *mloc.RedisConn
 	embedded  *miniredis.Miniredis // nil if Redis is another program
@@ -115,12 +113,12 @@ type Gateway struct {
 }
 
 func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, error) {
-	settings, err := readSettings(deps.Config.Options)
+	settings, err := readSettings(deps.Config)
 	if err != nil {
 		return nil, err
 	}
 	g := &Gateway{
-		deps: deps, log: deps.Log, intervals: p, settings: settings,
+		Gateway: fleet.Gateway{Deps: deps}, log: deps.Log, intervals: p, settings: settings,
 		wake: wake.New(), remoteWorkers: map[string]*remoteWorker{}, dispatches: map[string]*dispatch{}, disabled: map[string]bool{},
 		changedJobs: map[muster.JobID]bool{}, workerNames: map[muster.WorkerID]workerName{},
 		redisErr: muster.Errorf(muster.Unavailable, "Redis at %s was not reached yet", mloc.HidePassword(settings.redis)),
@@ -137,7 +135,7 @@ func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, 
 }
 
 func (g *Gateway) open(ctx context.Context) (err error) {
-	if g.secret, err = dialect.Secret(filepath.Join(g.deps.Dir, "secret")); err != nil {
+	if g.secret, err = dialect.Secret(filepath.Join(g.Deps.Dir, "secret")); err != nil {
 		return err
 	}
 	if g.settings.redis, err = g.startEmbedded(g.settings.redis); err != nil {
@@ -146,37 +144,31 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	if g.control, err = mloc.DialRedis(g.settings.redis, "muster-mloc-host"); err != nil {
 		return err
 	}
-	if g.tasks, err = openTaskStore(g.deps.Dir); err != nil {
+	if g.tasks, err = openTaskStore(g.Deps.Dir); err != nil {
 		return err
 	}
-	if g.results, err = openResults(filepath.Join(g.deps.Dir, "results"), g.tasks.knownFolders()); err != nil {
+	if g.results, err = openResults(filepath.Join(g.Deps.Dir, "results"), g.tasks.knownFolders()); err != nil {
 		return err
 	}
-	if g.api, err = g.deps.Server.Client(""); err != nil {
+	if g.api, err = g.Deps.Server.Client(""); err != nil {
 		return err
 	}
-	g.fleet, err = fleet.Open(fleet.Config{
-		Server: g.deps.Server, Dir: filepath.Join(g.deps.Dir, "fleet"), Log: g.log, System: mloc.SystemName,
-		SilenceTimeout: g.settings.grace, Lacks: missingFeatures, Projects: g.deps.Config.Projects(), Kinds: g.deps.Config.Kinds, Price: g.deps.Config.Price,
+	g.Gateway, err = fleet.OpenGateway(ctx, g.Deps, fleet.Config{
+		System: mloc.SystemName, SilenceTimeout: g.settings.grace, Lacks: missingFeatures, OwnKeys: true,
 	})
 	if err != nil {
 		return err
 	}
-	deps := g.deps
-	deps.Config.KeyRequired = false // what it takes to be let in is in handler: there are other tokens, too
-	if g.listener, err = dialect.Listen(ctx, deps); err != nil {
-		return err
-	}
-	g.listener.WriteError = writeAuthError
-	g.url = cmp.Or(strings.TrimSuffix(g.settings.url, "/"), reachableURL(g.listener.URL()))
+	g.Listener.WriteError = writeAuthError
+	g.url = cmp.Or(strings.TrimSuffix(g.settings.url, "/"), reachableURL(g.Listener.URL()))
 	return nil
 }
 
-// close gives free what was opened.
+// close closes everything that was opened.
 func (g *Gateway) close() error {
 	var errs []error
-	if g.fleet != nil {
-		errs = append(errs, g.fleet.Close())
+	if g.Fleet != nil {
+		errs = append(errs, g.Gateway.Close())
 	}
 	if g.results != nil {
 		errs = append(errs, g.results.close())
@@ -214,17 +206,14 @@ func (g *Gateway) Ready() error {
 func (g *Gateway) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	g.goRun = func(f func(context.Context) error) { group.Go(func() error { return f(ctx) }) }
-	group.Go(func() error { return g.listener.Serve(ctx, g.handler()) })
-	group.Go(func() error { return g.fleet.Run(ctx) })
-	group.Go(func() error { return g.redisLoop(ctx) })
+	loops := []func(context.Context) error{g.redisLoop, g.watchEvents, g.driveLoop}
 	if g.embedded != nil {
-		group.Go(func() error { return g.advanceClock(ctx) })
+		loops = append(loops, g.advanceClock)
 	}
-	group.Go(func() error { return g.watchEvents(ctx) })
-	group.Go(func() error { return g.driveLoop(ctx) })
+	g.goRun(func(ctx context.Context) error { return g.Serve(ctx, g.handler(), loops...) })
 	err := group.Wait()
 	g.releaseHost(context.WithoutCancel(ctx))
-	g.fleet = nil // Run has closed it
+	g.Fleet = nil // Serve has closed it
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
@@ -236,50 +225,23 @@ func (g *Gateway) wakeDriver() {
 	wake.Set(g.wake)
 }
 
-// readSettings reads the options, whose names the list of the system has.
-func readSettings(o map[string]string) (settings, error) {
-	s := settings{redis: cmp.Or(o["redis"], mloc.DefaultRedis), url: o["url"], token: o["token"], elastic: cmp.Or(o["elastic"], "true")}
-	var errs []error
-	intOption := func(name string, fallback, minValue int) int {
-		v := o[name]
-		if v == "" {
-			return fallback
-		}
-		n, err := strconv.Atoi(v)
-		if err != nil || n < minValue || n > 1_000_000 {
-			errs = append(errs, muster.Errorf(muster.Invalid, "%s=%s: write a number of %d or more", name, v, minValue))
-			return fallback
-		}
-		return n
+// readSettings reads the options.
+func readSettings(c dialect.Config) (settings, error) {
+	const most = 1_000_000
+	o := c.ReadOptions()
+	seconds := func(name string) time.Duration { return time.Duration(o.Int(name, 60, 1, most)) * time.Second }
+	s := settings{
+		redis: cmp.Or(c.Options["redis"], mloc.DefaultRedis), url: c.Options["url"], token: c.Options["token"],
+		merge: o.OneOf("merge", "false", "true") == "true", mergeMax: o.Int("merge_max", 4, 1, most),
+		elastic: o.OneOf("elastic", "true", "auto", "false"), queueMin: o.Int("elastic_queue_min", 2, 0, most),
+		queueMax: o.Int("elastic_queue_max", 5, 1, most), minActive: o.Int("elastic_min", 1, 1, most),
+		grace: seconds("watchdog_grace"), elasticIdle: seconds("elastic_idle"), cooldown: seconds("elastic_cooldown"),
 	}
-	s.mergeMax, s.queueMin, s.queueMax, s.minActive = intOption("merge_max", 4, 1), intOption("elastic_queue_min", 2, 0), intOption("elastic_queue_max", 5, 1), intOption("elastic_min", 1, 1)
-	s.grace = time.Duration(intOption("watchdog_grace", 60, 1)) * time.Second
-	s.elasticIdle = time.Duration(intOption("elastic_idle", 60, 1)) * time.Second
-	s.cooldown = time.Duration(intOption("elastic_cooldown", 60, 1)) * time.Second
-	switch o["merge"] {
-	case "", "false":
-	case "true":
-		s.merge = true
-	default:
-		errs = append(errs, muster.Errorf(muster.Invalid, "merge=%s: write true or false", o["merge"]))
-	}
-	switch s.elastic {
-	case "auto", "true", "false":
-	default:
-		errs = append(errs, muster.Errorf(muster.Invalid, "elastic=%s: write auto, true or false", s.elastic))
-	}
-	switch o["mode"] {
-	case "", "adaptive", "static_worker", "fixed_pipeline", "static_round_robin":
-	default:
-		errs = append(errs, muster.Errorf(muster.Invalid, "mode=%s: write adaptive, static_worker, fixed_pipeline or static_round_robin", o["mode"]))
-	}
+	o.OneOf("mode", "adaptive", "static_worker", "fixed_pipeline", "static_round_robin") // has no effect: see newGateway
 	if s.url != "" && !strings.HasPrefix(s.url, "http://") && !strings.HasPrefix(s.url, "https://") {
-		errs = append(errs, muster.Errorf(muster.Invalid, "url=%s: write an address such as http://10.0.0.1:8000", s.url))
+		o.Fail("url", "use an address, such as http://10.0.0.1:8000")
 	}
-	if err := errors.Join(errs...); err != nil {
-		return s, muster.Errorf(muster.Invalid, "--dialect mloc: %w", err)
-	}
-	return s, nil
+	return s, o.Err()
 }
 
 // reachableURL returns a URL with a host that other machines can use where it names none.

@@ -17,35 +17,46 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
 // handler serves the HTTP API of a host.
 func (g *Gateway) handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, mloc.Object{"ok": true}) })
-	for pattern, f := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"POST /api/v1/tasks":                     g.postTasks,
-		"GET /api/v1/tasks":                      g.getTasks,
-		"GET /api/v1/tasks/{id}":                 g.getTask,
+	handlers := map[string]dialect.Handler{
+		"GET /healthz":                           func(w http.ResponseWriter, _ *http.Request) error { return reply(w, mloc.Object{"ok": true}) },
 		"GET /api/v1/results/{id}":               g.getResult,
-		"GET /workers":                           g.getWorkers,
-		"GET /workers/{id}":                      g.getWorker,
-		"POST /workers/{id}/elastic":             g.postElastic,
-		"GET /metrics":                           g.getMetrics,
-		"GET /api/v1/results/{id}/files/{name}":  g.getFile,
 		"POST /api/v1/results":                   g.postResult,
-		"POST /api/v1/results/{id}/files":        g.postFile,
+		"GET /api/v1/results/{id}/files/{name}":  g.getFile,
 		"HEAD /api/v1/results/{id}/files/{name}": g.getFile,
-	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := f(w, r); err != nil {
-				g.writeError(w, r, err)
-			}
-		})
+		"POST /api/v1/results/{id}/files":        g.postFile,
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { writeDetail(w, http.StatusNotFound, "Not Found") })
-	return mux
+	for pattern, route := range map[string]struct {
+		writes bool
+		handle dialect.Handler
+	}{
+		"POST /api/v1/tasks":         {true, g.postTasks},
+		"GET /api/v1/tasks":          {false, g.getTasks},
+		"GET /api/v1/tasks/{id}":     {false, g.getTask},
+		"GET /workers":               {false, g.getWorkers},
+		"GET /workers/{id}":          {false, g.getWorker},
+		"POST /workers/{id}/elastic": {true, g.postElastic},
+		"GET /metrics":               {false, g.getMetrics},
+	} {
+		handlers[pattern] = func(w http.ResponseWriter, r *http.Request) error {
+			if err := g.authorize(r, route.writes); err != nil {
+				return err
+			}
+			return route.handle(w, r)
+		}
+	}
+	return dialect.Routes(handlers, g.writeError, func(w http.ResponseWriter, _ *http.Request) { writeDetail(w, http.StatusNotFound, "Not Found") })
+}
+
+// reply answers with 200 and a JSON value.
+func reply(w http.ResponseWriter, v any) error {
+	writeJSON(w, http.StatusOK, v)
+	return nil
 }
 
 // writeJSON writes JSON as a host does: texts as they are.
@@ -113,7 +124,7 @@ func (g *Gateway) authorize(r *http.Request, writes bool) error {
 		case token == "":
 			return muster.Errorf(muster.Unauthenticated, "Missing bearer token")
 		}
-		whoami, err := g.deps.Server.Authorize(r.Context(), token) // a key that the operator chose looks like any text
+		whoami, err := g.Deps.Server.Authorize(r.Context(), token) // a key that the operator chose looks like any text
 		if muster.CodeOf(err) == muster.Unauthenticated {
 			return muster.Errorf(muster.Forbidden, "Invalid token")
 		}
@@ -134,9 +145,6 @@ func (g *Gateway) authorize(r *http.Request, writes bool) error {
 
 // postTasks takes a YAML document.
 func (g *Gateway) postTasks(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, true); err != nil {
-		return err
-	}
 	b, err := dialect.ReadBody(r, 2*mloc.MaxYAML)
 	if err != nil {
 		return err
@@ -163,8 +171,7 @@ func (g *Gateway) postTasks(w http.ResponseWriter, r *http.Request) error {
 			"attempts": 0, "max_attempts": maxAttempts, "load": t.Load,
 		}
 	}
-	writeJSON(w, http.StatusOK, mloc.Object{"ok": true, "count": len(tasks), "tasks": list})
-	return nil
+	return reply(w, mloc.Object{"ok": true, "count": len(tasks), "tasks": list})
 }
 
 // yamlFromJSON returns the document of a JSON body: {"yaml": "…"}, a text, or the document itself.
@@ -190,9 +197,6 @@ func yamlFromJSON(b []byte) ([]byte, error) {
 
 // getTasks lists all tasks.
 func (g *Gateway) getTasks(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, false); err != nil {
-		return err
-	}
 	dependents := g.tasks.dependents()
 	w.Header().Set("Content-Type", "application/json")
 	separator := "["
@@ -218,9 +222,6 @@ func (g *Gateway) getTasks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) getTask(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, false); err != nil {
-		return err
-	}
 	t, ok := g.tasks.get(r.PathValue("id"))
 	if !ok {
 		return muster.Errorf(muster.NotFound, "task not found")
@@ -240,14 +241,14 @@ func (g *Gateway) toRecord(t *task, dependents map[string][]string) (mloc.Record
 	}
 	rec := mloc.Record{
 		TaskID: t.ID, RawYAML: g.tasks.yaml(t.Submission), Parsed: doc, Status: t.State, SubmissionID: t.Submission, TaskType: t.Type, Category: mloc.Category(t.Type),
-		AssignedWorker: stringPtr(t.Worker), SubmittedAt: mloc.FormatTime(t.Submitted), SubmittedTS: mloc.UnixSeconds(t.Submitted), LastQueueTS: mloc.UnixSeconds(t.Queued),
-		DispatchedTS: secondsPtr(t.Dispatched), StartedTS: secondsPtr(t.Started), FinishedTS: secondsPtr(t.Finished), Error: stringPtr(t.Error),
-		Attempts: t.Attempts, MaxAttempts: maxAttempts, LastFailed: stringPtr(t.LastFailed), NodeName: stringPtr(t.Stage), Load: t.Load, MergedParent: stringPtr(t.Parent),
-		MergeKey: stringPtr(t.MergeKey), DependsOn: mloc.NonNilList(t.Needs), Pending: []string{}, Dependents: mloc.NonNilList(dependents[t.ID]), MergedChildren: []mloc.Child{},
+		AssignedWorker: lenient.NonZero(t.Worker), SubmittedAt: mloc.FormatTime(t.Submitted), SubmittedTS: lenient.Epoch(t.Submitted), LastQueueTS: lenient.Epoch(t.Queued),
+		DispatchedTS: secondsPtr(t.Dispatched), StartedTS: secondsPtr(t.Started), FinishedTS: secondsPtr(t.Finished), Error: lenient.NonZero(t.Error),
+		Attempts: t.Attempts, MaxAttempts: maxAttempts, LastFailed: lenient.NonZero(t.LastFailed), NodeName: lenient.NonZero(t.Stage), Load: t.Load, MergedParent: lenient.NonZero(t.Parent),
+		MergeKey: lenient.NonZero(t.MergeKey), DependsOn: mloc.NonNilList(t.Needs), Pending: []string{}, Dependents: mloc.NonNilList(dependents[t.ID]), MergedChildren: []mloc.Child{},
 		Completed: t.State == mloc.StateDone, Failed: t.State == mloc.StateFailed,
 	}
 	if !t.Dispatched.IsZero() {
-		rec.Topic = stringPtr(mloc.DefaultTopic)
+		rec.Topic = lenient.NonZero(mloc.DefaultTopic)
 	}
 	for _, id := range t.Needs {
 		if need, known := g.tasks.get(id); !known || need.State != mloc.StateDone {
@@ -262,26 +263,16 @@ func (g *Gateway) toRecord(t *task, dependents map[string][]string) (mloc.Record
 	return rec, nil
 }
 
-func stringPtr(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
-}
-
 func secondsPtr(t time.Time) *float64 {
 	if t.IsZero() {
 		return nil
 	}
-	s := mloc.UnixSeconds(t)
+	s := lenient.Epoch(t)
 	return &s
 }
 
 // getWorkers lists the workers that Redis has.
 func (g *Gateway) getWorkers(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, false); err != nil {
-		return err
-	}
 	g.mu.Lock()
 	list := []mloc.Object{}
 	for _, id := range slices.Sorted(maps.Keys(g.remoteWorkers)) {
@@ -290,22 +281,17 @@ func (g *Gateway) getWorkers(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	g.mu.Unlock()
-	writeJSON(w, http.StatusOK, list)
-	return nil
+	return reply(w, list)
 }
 
 func (g *Gateway) getWorker(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, false); err != nil {
-		return err
-	}
 	g.mu.Lock()
 	o := g.workerObject(r.PathValue("id"))
 	g.mu.Unlock()
 	if o == nil {
 		return muster.Errorf(muster.NotFound, "worker not found")
 	}
-	writeJSON(w, http.StatusOK, o)
-	return nil
+	return reply(w, o)
 }
 
 // workerObject returns a worker as a host shows it, nil if there is none. g.mu is held.
@@ -317,16 +303,13 @@ func (g *Gateway) workerObject(id string) mloc.Object {
 	h := p.last.hash
 	return mloc.Object{
 		"worker_id": id, "status": h.Status, "started_at": h.StartedAt, "pid": h.PID, "env": mloc.NonNilObject(h.Env), "hardware": h.Hardware, "tags": mloc.NonNilList(h.Tags),
-		"last_seen": h.LastSeen, "cached_models": mloc.NonNilList(h.CacheModels), "cached_datasets": mloc.NonNilList(h.CacheDatasets), "cache_updated_ts": stringPtr(h.CacheUpdated),
+		"last_seen": h.LastSeen, "cached_models": mloc.NonNilList(h.CacheModels), "cached_datasets": mloc.NonNilList(h.CacheDatasets), "cache_updated_ts": lenient.NonZero(h.CacheUpdated),
 		"cost_per_hour": h.CostPerHour, "stale": !p.last.alive, "elastic_disabled": g.disabled[id],
 	}
 }
 
 // postElastic enables or disables a worker.
 func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, true); err != nil {
-		return err
-	}
 	b, err := dialect.ReadBody(r, 64<<10)
 	if err != nil {
 		return err
@@ -350,14 +333,10 @@ func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
 	if !known {
 		return muster.Errorf(muster.NotFound, "worker not found")
 	}
-	writeJSON(w, http.StatusOK, mloc.Object{"worker_id": id, "enabled": enabled, "elastic_disabled": !enabled})
-	return nil
+	return reply(w, mloc.Object{"worker_id": id, "enabled": enabled, "elastic_disabled": !enabled})
 }
 
 func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
-	if err := g.authorize(r, false); err != nil {
-		return err
-	}
 	g.mu.Lock()
 	active := 0
 	for _, p := range g.remoteWorkers {
@@ -367,8 +346,7 @@ func (g *Gateway) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	}
 	disabled := slices.Sorted(maps.Keys(g.disabled))
 	g.mu.Unlock()
-	writeJSON(w, http.StatusOK, g.metrics.snapshot(time.Now(), active, disabled))
-	return nil
+	return reply(w, g.metrics.snapshot(time.Now(), active, disabled))
 }
 
 // hasGrant reports whether a request may read the results of a task by the task's own grant.

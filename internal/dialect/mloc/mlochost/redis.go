@@ -1,6 +1,7 @@
 package mlochost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -121,7 +122,7 @@ func (g *Gateway) acquireHost(ctx context.Context) error {
 	id := runID(g.control.Info(ctx, "server").Val())
 	g.mu.Lock()
 	previous, disabled := g.runID, slices.Collect(maps.Keys(g.disabled))
-	g.runID = cmpOr(id, previous)
+	g.runID = cmp.Or(id, previous)
 	flushed := previous != "" && (acquired || id != previous)
 	g.mu.Unlock()
 	if previous == "" { // the first time: who is disabled is in the database, see sweep
@@ -142,13 +143,6 @@ func (g *Gateway) acquireHost(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // runID returns the run_id of a Redis server from the reply to INFO.

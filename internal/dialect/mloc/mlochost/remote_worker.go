@@ -205,7 +205,7 @@ func (p *remoteWorker) register(ctx context.Context) {
 	if w := p.worker.Load(); w != nil && facts == p.registeredFacts {
 		return
 	}
-	w, err := p.g.fleet.Register(ctx, f)
+	w, err := p.g.Fleet.Register(ctx, f)
 	if err != nil {
 		if reason := err.Error(); reason != p.refusedReason {
 			p.refusedReason = reason
@@ -327,7 +327,7 @@ func (p *remoteWorker) handleTaskEvent(ctx context.Context, e *mloc.TaskEvent) {
 				id = p.lastTask[1]
 			}
 			if w := p.worker.Load(); w != nil && (d == nil || d.task.ID() != id) {
-				_ = p.g.fleet.ReportLate(id) // the fleet counts it; there is no answer
+				_ = p.g.Fleet.ReportLate(id) // the fleet counts it; there is no answer
 			}
 		}
 		return

@@ -266,7 +266,7 @@ func (g *Gateway) submitJob(ctx context.Context, t task) error {
 }
 
 // project is that of the gateway's jobs.
-func (g *Gateway) project() string { return cmp.Or(g.deps.Config.Project, muster.DefaultProject) }
+func (g *Gateway) project() string { return cmp.Or(g.Deps.Config.Project, muster.DefaultProject) }
 
 func (g *Gateway) recordJob(id string, job muster.JobID) error {
 	_, err := g.tasks.update(id, func(t *task) error { t.Job = job; return nil })
@@ -288,7 +288,7 @@ func (g *Gateway) nativeStage(doc mloc.Document, t *task) (muster.TaskSpec, erro
 	if g.requiresToken() {
 		doc.Spec = g.withGrants(doc.Spec, t.ID)
 	}
-	stage, err := mloc.ToMusterWithBase(doc, g.url)
+	stage, err := mloc.ToMuster(doc, g.url)
 	stage.Name, stage.Retries = stagePrefix+t.ID, retries
 	return stage, err
 }
@@ -447,7 +447,7 @@ func toTime(t muster.Time) time.Time {
 }
 
 // requiresToken reports whether requests need a token.
-func (g *Gateway) requiresToken() bool { return g.deps.Config.KeyRequired || g.settings.token != "" }
+func (g *Gateway) requiresToken() bool { return g.Deps.Config.KeyRequired || g.settings.token != "" }
 
 // grantToken is what allows to read the results of one task without a token.
 func (g *Gateway) grantToken(id string) string {
@@ -461,33 +461,15 @@ func (g *Gateway) grantToken(id string) string {
 func (g *Gateway) withGrants(s mloc.Object, id string) mloc.Object {
 	t, _ := g.tasks.get(id)
 	prefix := g.url + resultsPath + "/"
-	var walk func(v any) any
-	walk = func(v any) any {
-		switch v := v.(type) {
-		case mloc.Object:
-			out := make(mloc.Object, len(v))
-			for k, below := range v {
-				out[k] = walk(below)
-			}
-			return out
-		case []any:
-			out := make([]any, len(v))
-			for i, below := range v {
-				out[i] = walk(below)
-			}
-			return out
-		case string:
-			rest, ok := strings.CutPrefix(v, prefix)
-			id, _, file := strings.Cut(rest, "/files/")
-			if other, known := g.tasks.get(id); ok && file && known && !strings.ContainsAny(v, "?# ") &&
-				(other.Submission == t.Submission || slices.Contains(t.Needs, id)) {
-				return v + "?grant=" + g.grantToken(id)
-			}
-			return v
-		default:
-			return v
+	v, _ := mloc.MapTexts(s, func(text string) (any, error) { // it never fails
+		rest, ok := strings.CutPrefix(text, prefix)
+		id, _, file := strings.Cut(rest, "/files/")
+		if other, known := g.tasks.get(id); ok && file && known && !strings.ContainsAny(text, "?# ") &&
+			(other.Submission == t.Submission || slices.Contains(t.Needs, id)) {
+			return text + "?grant=" + g.grantToken(id), nil
 		}
-	}
-	out, _ := walk(s).(mloc.Object)
+		return text, nil
+	})
+	out, _ := v.(mloc.Object)
 	return out
 }

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // Limits bound what an archive may hold.
@@ -51,11 +52,11 @@ func Entries(z *zip.Reader, limits Limits) (map[string]*zip.File, error) {
 		}
 		switch {
 		case f.Mode()&fs.ModeType != 0:
-			return nil, muster.Errorf(muster.Invalid, "the entry %q is neither a file nor a folder", shorten(f.Name))
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is neither a file nor a folder", lenient.Text(f.Name, 100))
 		case found[name] != nil:
-			return nil, muster.Errorf(muster.Invalid, "the entry %q is there twice", shorten(f.Name))
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is there twice", lenient.Text(f.Name, 100))
 		case f.Flags&1 != 0:
-			return nil, muster.Errorf(muster.Invalid, "the entry %q is encrypted", shorten(f.Name))
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is encrypted", lenient.Text(f.Name, 100))
 		}
 		found[name] = f
 		total += f.UncompressedSize64
@@ -70,7 +71,7 @@ func Entries(z *zip.Reader, limits Limits) (map[string]*zip.File, error) {
 	}
 	for name := range found {
 		if folders[name] {
-			return nil, muster.Errorf(muster.Invalid, "the entry %q is a file and a folder", shorten(name))
+			return nil, muster.Errorf(muster.Invalid, "the entry %q is a file and a folder", lenient.Text(name, 100))
 		}
 	}
 	return found, nil
@@ -81,22 +82,9 @@ func Path(field, name string) (string, error) {
 	clean := path.Clean(strings.ReplaceAll(name, `\`, "/"))
 	if name == "" || len(name) > 1024 || !utf8.ValidString(name) || strings.ContainsRune(name, 0) || clean == "." || path.IsAbs(clean) || clean == ".." || strings.HasPrefix(clean, "../") ||
 		len(clean) > 1 && clean[1] == ':' {
-		return "", muster.Errorf(muster.Invalid, "%s %q is not a path inside the project", field, shorten(name))
+		return "", muster.Errorf(muster.Invalid, "%s %q is not a path inside the project", field, lenient.Text(name, 100))
 	}
 	return clean, nil
-}
-
-// shorten is what an error shows of a name.
-func shorten(name string) string {
-	if len(name) > 100 {
-		name = name[:100]
-	}
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == utf8.RuneError {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(name, ""))
 }
 
 // Open reads the directory of an archive.
@@ -148,7 +136,7 @@ func Unpack(ctx context.Context, r io.ReaderAt, size int64, dir string, limits L
 
 func nameError(name string, err error) error {
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrInvalid) {
-		return muster.Errorf(muster.Invalid, "the entry %q cannot be written: %w", shorten(name), err)
+		return muster.Errorf(muster.Invalid, "the entry %q cannot be written: %w", lenient.Text(name, 100), err)
 	}
 	return err
 }
@@ -156,7 +144,7 @@ func nameError(name string, err error) error {
 func unpackFile(root *os.Root, name string, f *zip.File, remaining int64) (int64, error) {
 	in, err := f.Open()
 	if err != nil {
-		return 0, muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", shorten(name), err)
+		return 0, muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", lenient.Text(name, 100), err)
 	}
 	defer in.Close()
 	mode := fs.FileMode(0o644)
@@ -175,12 +163,12 @@ func unpackFile(root *os.Root, name string, f *zip.File, remaining int64) (int64
 	case n > remaining:
 		return n, muster.Errorf(muster.TooLarge, "the archive unpacks to more than it may")
 	case errors.Is(err, zip.ErrChecksum), errors.Is(err, zip.ErrFormat), errors.Is(err, zip.ErrAlgorithm), errors.Is(err, io.ErrUnexpectedEOF):
-		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", shorten(name), err)
+		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", lenient.Text(name, 100), err)
 	case err != nil:
 		if _, disk := errors.AsType[*fs.PathError](err); disk {
 			return n, err
 		}
-		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", shorten(name), err)
+		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", lenient.Text(name, 100), err)
 	}
 	return n, nil
 }

@@ -10,7 +10,7 @@ import (
 func TestMatrixAndGangEnvironments(t *testing.T) {
 	t.Parallel()
 	spec := &muster.TaskSpec{Run: &muster.Command{Shell: "x"}, Matrix: &muster.Matrix{Axes: []muster.Axis{{Name: "lr", Values: []string{"1", "2"}}, {Name: "a-b", Values: []string{"x"}}}}}
-	rt := &run.Task{Spec: spec, Element: "lr=2,a-b=x", Gang: &run.Gang{Rank: 1, Size: 2, Master: "10.0.0.1", Port: 29500}}
+	rt := &run.Task{Spec: spec, Element: "lr=2,a-b=x", Gang: &muster.Membership{Rank: 1, Size: 2, Master: "10.0.0.1", Port: 29500}}
 	p, err := New(rt, "id", "", "", []string{"3"}, false)
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ const times = [
 ];
 const unlimited = "";
 
-/** The filters of the list: the name at hand, all others in a panel, and each active one as a pill that removes it. */
+/** The filters of the list: the name in the toolbar, all others in a panel, and each active one as a pill that removes it. */
 export function Filters({ search, onChange, rows }: { search: JobsSearch; onChange: (s: JobsSearch) => void; rows: readonly Job[] }) {
   const [opened, setOpened] = useState(false);
   const [typed, setTyped] = useState<{ text: string; of: string }>();
@@ -144,7 +144,7 @@ export function Filters({ search, onChange, rows }: { search: JobsSearch; onChan
   );
 }
 
-/** The owners of some jobs: the name that each id is shown by. Two keys with one name have their ids beside it. */
+/** The owners of some jobs: the displayed name of each id. Two keys with the same name also show their ids. */
 function ownerNames(rows: readonly Job[]): ReadonlyMap<string, string> {
   const names = new Map<string, string>();
   for (const j of rows.slice(0, 2_000)) if (j.owner && names.size < 100) names.set(j.owner, ownerOf(j) ?? j.owner);

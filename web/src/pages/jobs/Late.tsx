@@ -8,7 +8,7 @@ import { TimeAgo } from "@/ui/time";
 import { WorkerLink } from "@/ui/WorkerLink";
 import css from "./job.module.css";
 
-/** What attempts reported after the server had given them up. There is none in most jobs, and shared links may not read them. */
+/** Reports of attempts that arrived after the server had declared them lost. Most jobs have none, and shared links may not read them. */
 export function Late({ job }: { job: Job }) {
   const id = String(job.id);
   const enabled = useSession().me?.job === undefined;

@@ -19,7 +19,7 @@ import { label, show } from "./tabs/Results";
 const dashes = ["", "6 3", "2 3", "8 3 2 3", "1 4", "10 4", "4 2 1 2", "12 3 3 3"];
 export const colorOf = (i: number) => `var(--chart-${(i % 8) + 1})`;
 
-/** From so many rows on, those that are the same in all runs are hidden at first. */
+/** With at least this number of rows, those that are the same in all runs are hidden at first. */
 const manyRows = 12;
 
 /** Selected runs side by side: what differs is marked, the best of each metric is named, and metrics are drawn together, over time or over a metric such as the step. */

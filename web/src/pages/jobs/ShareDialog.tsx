@@ -45,7 +45,7 @@ export default function ShareDialog({ job, onClose }: { job: Job; onClose: () =>
     toast.ok(`All links of job ${job.id} are revoked`);
   };
   return (
-    // The link is shown only once: a click beside the dialog must not lose it.
+    // The link is shown only once: a click outside of the dialog must not lose it.
     <Modal opened onClose={onClose} closeOnClickOutside={!link} closeOnEscape={!link} title={`Share job ${job.id}`} size="lg">
       <Stack>
         <Text size="sm">

@@ -7,7 +7,7 @@ import { StateBadge } from "@/ui/StateBadge";
 import { Elapsed, TimeAgo } from "@/ui/time";
 import css from "./jobs.module.css";
 
-/** The name of the key that submitted a job, or its id once the key is gone. */
+/** The name of the key that submitted a job, or its id if the key was deleted. */
 export const ownerOf = (j: Job) => j.owner_name ?? j.owner;
 export const labelsOf = (j: Job) => Object.entries(j.labels ?? {}).map(([k, v]) => `${k}=${v}`);
 
@@ -85,7 +85,7 @@ export function jobColumns(phone: boolean, left: ReadonlySet<number>): Column<Jo
   ];
 }
 
-/** A value that filters the list by itself; owners have names beside their ids. */
+/** A value that filters the list on a click; owners have names and ids. */
 function Filter({ field, value, name = value }: { field: "project" | "owner" | "kind"; value: string | undefined; name?: string | undefined }) {
   if (!value) return none;
   return (

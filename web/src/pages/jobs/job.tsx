@@ -52,7 +52,7 @@ export default function JobPage() {
   const navigate = useNavigate();
   const { me } = useSession();
   const query = useQuery(get("/api/v1/jobs/{job}", { params: { path: { job: id } } }, { live: [`job:${id}`] }));
-  // A job that was shown before must not stand under another's address.
+  // The previous job must not be shown at the URL of another one.
   const job = query.data && String(query.data.id) === id ? query.data : undefined;
   const valid = /^[1-9]\d{0,17}$/.test(id);
   if (!valid || (query.error && !job)) {

@@ -105,7 +105,7 @@ export interface JobSearch {
   ranges?: Ranges;
   /** Selected runs: task numbers, as 0-9,12. */
   runs?: string;
-  /** The metric over which the curves of selected runs are drawn, in place of the time. */
+  /** The metric over which the curves of selected runs are drawn instead of the time. */
   over?: string;
   /** What the spec is compared with: "previous" or nothing. */
   diff?: "previous";

@@ -24,7 +24,7 @@ const looks = {
 /** Of each kind, this many are listed until the user asks for all. */
 export const shownOfKind = 3;
 
-/** How many things rows are about: one of the server may stand for many that it does not list. */
+/** The number of problems in rows: a row of the server may represent many that it does not list. */
 export const things = (items: readonly Attention[]) => items.reduce((sum, a) => sum + (a.more ?? 1), 0);
 
 /** Items of one kind together, in the order of the server: the most severe first. */

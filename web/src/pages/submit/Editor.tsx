@@ -42,7 +42,7 @@ export interface EditorProps {
   readonly onSubmit: () => void;
 }
 
-/** Where an error stands: the rest of its line from its column on. */
+/** The range of an error: the rest of its line from its column on. */
 function place(state: EditorState, e: FieldError): Diagnostic {
   const line = state.doc.line(Math.min(Math.max(1, e.line ?? 1), state.doc.lines));
   const from = Math.min(line.from + Math.max(0, (e.column ?? 1) - 1), line.to);
@@ -141,7 +141,7 @@ export default function Editor({ value, onChange, schema, errors, onSubmit }: Ed
       editor.destroy();
       view.current = null;
     };
-    // The editor is made once; later values come in below.
+    // The editor is created once; later values are set below.
     // eslint-disable-next-line react-hooks/exhaustive-deps
   }, []);
 

@@ -7,7 +7,7 @@ import { ErrorState } from "@/ui/feedback";
 import type { Schema } from "./complete";
 import { fieldsOf, valueOf, type Field } from "./spec";
 
-/** A form for the input of a kind, made of the kind's own schema. */
+/** A form for the input of a kind, generated from its schema. */
 export function KindForm({ opened, onClose, onApply }: { opened: boolean; onClose: () => void; onApply: (kind: string, input: Record<string, unknown> | undefined) => void }) {
   return (
     <Modal opened={opened} onClose={onClose} title="Fill in a kind" size="lg">

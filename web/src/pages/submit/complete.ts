@@ -1,4 +1,4 @@
-// What may stand at a place of a YAML document, by a JSON Schema.
+// Completion of YAML documents by a JSON Schema.
 import { isMap, isPair, isScalar, isSeq, parseDocument, type Document, type Node, type Pair } from "yaml";
 
 export interface Schema {
@@ -31,7 +31,7 @@ export interface Option {
   readonly info?: string;
 }
 
-/** A place in a document: the keys and indexes that lead to it, and whether a key or a value stands there. */
+/** A position in a document: the path of keys and indexes, and whether it is a key or a value. */
 export interface Place {
   readonly path: readonly (string | number)[];
   readonly at: "key" | "value";
@@ -48,7 +48,7 @@ function alternatives(root: Schema, schema: Schema | undefined, depth = 0): Sche
   if (!schema || depth > maxDepth) return [];
   if (schema.$ref) {
     const target = schema.$ref.split("/").slice(1).reduce<unknown>((at, part) => (at as Record<string, unknown> | undefined)?.[part], root);
-    // What stands beside a reference describes this use of it.
+    // The keywords next to a reference describe this use of it.
     const beside = Object.fromEntries(Object.entries(schema).filter(([key]) => key !== "$ref")) as Schema;
     return [...(Object.keys(beside).length > 0 ? [beside] : []), ...alternatives(root, target as Schema | undefined, depth + 1)];
   }
@@ -148,7 +148,7 @@ function covers(node: Node, offset: number): boolean {
 
 /**
  * Finds the places that the cursor may have in a YAML document, the likelier first: a word after "- " may become a value or the key of a map. A mark
- * stands in for the word that is being written, so that an unfinished document has a shape. None in a comment.
+ * replaces the word that is being typed, so that an unfinished document can be parsed. None in a comment.
  */
 export function placesAt(text: string, offset: number): Place[] {
   const lineStart = text.lastIndexOf("\n", offset - 1) + 1;

@@ -1,4 +1,4 @@
-/** An example of a job that runs as it is. */
+/** An example of a job that runs unchanged. */
 export interface Example {
   readonly name: string;
   /** Its first comment line. */

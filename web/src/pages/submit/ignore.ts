@@ -1,7 +1,7 @@
 // What of a folder stays at home, as .musterignore says: the form of .gitignore. The command line reads it in the same way (internal/client/ignore.go).
 
 interface Rule {
-  /** Of the pattern; "**" stands for any number of folders. */
+  /** Of the pattern; "**" matches any number of folders. */
   readonly parts: readonly (RegExp | "**")[];
   readonly negate: boolean;
   readonly folderOnly: boolean;
@@ -57,7 +57,7 @@ function glob(part: string): RegExp {
 
 const escaped = (c: string) => c.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
 
-/** Time grows with the product of both lengths only: open says which beginnings of parts the pattern so far can stand for. */
+/** The time is proportional to the product of both lengths: open has the prefixes of parts that the pattern so far matches. */
 function matches(pattern: Rule["parts"], parts: readonly string[]): boolean {
   let open = [true, ...parts.map(() => false)];
   pattern.forEach((p, i) => {

@@ -52,7 +52,7 @@ export function fieldsOf(schema: Schema | undefined): Field[] {
   return [...fields.filter((f) => f.required), ...fields.filter((f) => !f.required)];
 }
 
-/** The value that a field's text means; undefined if it is empty; an error if it is none of the field's type. */
+/** The value that a field's text means; undefined if it is empty; an error if it does not have the field's type. */
 export function valueOf(field: Field, text: string): { value?: unknown; error?: string } {
   // A switch that was left alone shows its default, or off.
   if (field.type === "boolean" && text === "" && field.required) return { value: field.placeholder === "true" };
@@ -69,7 +69,7 @@ export function valueOf(field: Field, text: string): { value?: unknown; error?: 
   try {
     return { value: JSON.parse(text) as unknown };
   } catch {
-    // A text without quotes is meant as it stands, unless it looks like JSON.
+    // A text without quotes is used unchanged, unless it looks like JSON.
     return /^\s*[[{"]/.test(text) ? { error: "Write JSON, such as [1, 2] or {\"a\": 1}" } : { value: text };
   }
 }

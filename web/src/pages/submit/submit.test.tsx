@@ -17,7 +17,7 @@ vi.mock("./Editor", () => ({
   default: ({ value, onChange }: { value: string; onChange: (v: string) => void }) => <textarea aria-label="spec" value={value} onChange={(e) => onChange(e.currentTarget.value)} />,
 }));
 
-/** What the server answers to a request, by method and path; undefined is an answer that does not come. */
+/** The server's responses, by method and path; undefined means no response. */
 let answers: (what: string, body: string) => unknown;
 beforeEach(async () => {
   localStorage.clear();

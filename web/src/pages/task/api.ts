@@ -11,7 +11,7 @@ const path = (task: string, rest: string, query: Record<string, string | number 
   return `/api/v1/tasks/${encodeURIComponent(task)}${rest}${text ? `?${text}` : ""}`;
 };
 
-/** Which part of which log. */
+/** A part of a log. */
 export interface LogOf {
   readonly task: string;
   readonly attempt: number;
@@ -26,7 +26,7 @@ export interface LogQuery {
   readonly q: string;
   readonly regex: boolean;
   readonly matchCase: boolean;
-  /** Lines in which programs say that they failed, in place of q. */
+  /** Search for error lines of programs instead of q. */
   readonly errors?: boolean;
 }
 

@@ -86,7 +86,7 @@ function Shown({ task, search }: { task: Task; search: TaskSearch }) {
   const [usual] = useState<TaskTab>(() => (!final && last > 0 && Object.keys(task.metrics ?? {}).length > 0 ? "metrics" : last === 0 && waits ? "environment" : "log"));
   const tab = search.tab ?? (search.at !== undefined || search.q ? "log" : search.file ? "artifacts" : usual);
   const artifacts = (number === last ? task.artifacts : attempt?.artifacts) ?? [];
-  // On a phone the chosen tab may lie beyond the edge.
+  // On a phone the selected tab may be outside of the view.
   const bar = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const chosen = bar.current?.querySelector<HTMLElement>("[aria-selected=true]");

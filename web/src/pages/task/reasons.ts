@@ -37,7 +37,7 @@ const plain: Readonly<Record<string, Plain>> = {
   disk_limit: { what: "The task's files grew over its share of the disk", fix: "Raise resources.disk, or write less.", fault: "task" },
   gpu_memory: { what: "The task used more GPU memory than its share", fix: "Raise resources.gpus.memory, or make it use less, for example with a smaller batch.", fault: "task" },
   gpu_fault: { what: "A GPU failed under the task", fault: "fleet" },
-  preempted: { what: "It made room for another task", fault: "fleet" },
+  preempted: { what: "It was preempted for another task", fault: "fleet" },
   gang_member: { what: "Another member of its gang ended", fault: "fleet" },
   image_missing: { what: "The image does not exist, or may not be pulled with these credentials", fix: "Check the image's name and the registry's credentials.", fault: "task" },
   image_pull: { what: "The image could not be brought to the worker", fault: "fleet" },

@@ -42,7 +42,7 @@ const texts: Readonly<Record<string, string>> = {
   memory: "Has too little free memory",
   disk: "Has too little free disk",
   gpus: "Has too few free GPUs, or too small ones",
-  kept: "Is kept free for another task",
+  kept: "Is reserved for another task",
   rejected: "Refused the task a moment ago",
   failed: "The task failed there before",
 };

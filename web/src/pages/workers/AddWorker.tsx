@@ -34,7 +34,7 @@ export function AddWorker({ opened, onClose }: { opened: boolean; onClose: () =>
     setMade(undefined);
     onClose();
   };
-  // The token is shown once: a click beside the dialog must not lose it.
+  // The token is shown once: a click outside of the dialog must not lose it.
   return (
     <Modal opened={opened} onClose={close} title="Add a worker" size="xl" closeOnClickOutside={!made} closeOnEscape={!made}>
       {opened && <Steps made={made} onMade={setMade} onClose={close} />}
@@ -173,7 +173,7 @@ function Steps({ made, onMade, onClose }: { made: Made | undefined; onMade: (m: 
   );
 }
 
-/** Workers that joined since a time, as they come. */
+/** Workers that joined since a time, as they join. */
 function Joined({ since, onClose }: { since: string; onClose: () => void }) {
   const query = useQuery({ ...get("/api/v1/workers", { params: { query: { view: "basic" } } }, { live: ["workers"] }), refetchInterval: 3_000 });
   const fresh = (query.data?.workers ?? []).filter((w) => connected(w) && w.joined_at !== undefined && Date.parse(w.joined_at) >= Date.parse(since));

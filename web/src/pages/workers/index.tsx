@@ -36,7 +36,7 @@ export default function WorkersPage() {
   const data = useDeferredValue(query.data);
   const all = useMemo(() => data?.workers ?? [], [data]);
   const view = search.view ?? "table";
-  // A row of a GPU is searched by itself: a worker may have several models.
+  // Rows of GPUs are searched separately: a worker may have several models.
   const shown = useMemo(() => filter(all, view === "gpus" ? { ...search, q: "" } : search, me?.version), [all, search, view, me?.version]);
   const chosen = useMemo(() => all.filter((w) => selected.has(w.id)), [all, selected]);
 

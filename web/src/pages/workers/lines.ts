@@ -15,7 +15,7 @@ export type GPUMaker = "nvidia" | "amd" | "none";
 export interface Machine {
   readonly system: System;
   readonly arch: Arch;
-  /** Absent is none. */
+  /** Absent means none. */
   readonly gpus?: GPUMaker;
 }
 

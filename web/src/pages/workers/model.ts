@@ -62,7 +62,7 @@ export function grantText(grant: Grant | undefined, w: Worker): string {
 export const constrainedHelp =
   "Its running tasks continue. It takes tasks again by itself when the reason is gone: free what the reason names, or wait. The limits are options of muster worker, such as --max-cpu-percent, --max-memory-percent, --max-gpu-percent, --min-free-disk and --hours.";
 
-/** Why a worker needs attention, the most important first; none if it is well. */
+/** Why a worker needs attention, the most important first; empty if it is healthy. */
 export interface Trouble {
   readonly kind: "unreachable" | "quarantined" | "avoided" | "constrained" | "disk" | "outdated";
   readonly text: string;
@@ -130,7 +130,7 @@ export function actionsOf(w: Worker): Action[] {
   const heal: Action[] = connected(w) && (w.resources.gpus ?? []).some((g) => g.quarantined) ? ["heal"] : [];
   const away: Action[] = w.paused || w.draining ? ["resume", "remove"] : ["remove"];
   const byState: Record<WorkerState, Action[]> = {
-    // Resume clears the record of failures because of which the server avoids the worker.
+    // Resume resets the failures because of which the server avoids the worker.
     active: w.health?.avoided ? ["resume", "pause", "drain"] : ["pause", "drain"],
     paused: ["resume", "drain"],
     draining: ["resume", "pause"],
@@ -142,14 +142,14 @@ export function actionsOf(w: Worker): Action[] {
 
 const units: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86_400 };
 
-/** Seconds of what a person types as a duration: 90s, 10m, 1h30m, 7d; undefined if it is none. */
+/** The seconds of a typed duration: 90s, 10m, 1h30m, 7d; undefined if it is invalid. */
 export function parseDuration(text: string): number | undefined {
   const parts = text.trim().match(/\d+(\.\d+)?[smhd]/g);
   if (!parts || parts.join("") !== text.trim()) return undefined;
   return parts.reduce((sum, part) => sum + Number(part.slice(0, -1)) * (units[part.slice(-1)] ?? 0), 0);
 }
 
-/** How hot a share is: the word beside the colour. */
+/** The severity of a share, as a word in addition to the colour. */
 export function level(share: number | undefined): "idle" | "busy" | "full" | undefined {
   if (share === undefined) return undefined;
   return share < 0.1 ? "idle" : share < 0.9 ? "busy" : "full";

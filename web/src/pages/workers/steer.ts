@@ -1,11 +1,11 @@
 import { client, data } from "@/api/client";
 import type { Action } from "./model";
 
-/** What may be said with an action. */
+/** The options of an action. */
 export interface SteerOptions {
-  /** Seconds until a drain stops what still runs, or a pause ends. */
+  /** Seconds until a drain preempts running tasks, or a pause ends. */
   readonly duration?: number | undefined;
-  /** UUIDs of the devices to heal; default: all that are quarantined. */
+  /** UUIDs of the devices to heal; default: all quarantined devices. */
   readonly gpus?: readonly string[];
 }
 
@@ -30,11 +30,11 @@ export async function steer(action: Action, worker: string, { duration, gpus }: 
   }
 }
 
-/** A worker knows within a few seconds how a device is. */
+/** A worker reports the state of a device within a few seconds. */
 const healLimit = 15_000;
 const healEvery = 1_000;
 
-/** Has a worker look at a quarantined device again, and waits until it is well. Fails with the reason if it is not. */
+/** Makes a worker check a quarantined device again, and waits until it is healthy. Rejects with the reason if it is not. */
 export async function healGPU(worker: string, uuid: string): Promise<void> {
   await steer("heal", worker, { gpus: [uuid] });
   for (const end = Date.now() + healLimit; ; ) {

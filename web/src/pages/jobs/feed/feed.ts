@@ -9,7 +9,7 @@ interface Feed<L> {
   start: () => () => void;
   /** Takes in what happened. */
   note: (batch: Batch) => void;
-  /** Reads again what is out of date, as often as it is due. */
+  /** Reads stale data again when it is due. */
   tick: (now: number) => Promise<void>;
 }
 

@@ -40,7 +40,7 @@ export function spansOf(numbers: readonly number[]): string {
   return text;
 }
 
-/** The task numbers of "0-9,12", so many at most. */
+/** The task numbers of "0-9,12", up to a maximum. */
 export function numbersOf(spans: string, most: number): number[] {
   const out: number[] = [];
   for (const part of spans.split(",")) {

@@ -12,7 +12,7 @@ export interface Row {
 /** Rows of one comparison at most. */
 export const maxRows = 500;
 
-/** The fields of specs that are not the same in all jobs. Stages are told apart by their names, not by their places. */
+/** The fields of specs that are not the same in all jobs. Stages are matched by their names, not by their positions. */
 export function specRows(specs: readonly (Job["spec"] | undefined)[]): { rows: Row[]; same: number } {
   const documents = specs.map((s) => {
     if (!s) return new Map<string, string>();

@@ -1,6 +1,6 @@
 import { positive, smooth } from "@/pages/task/charts/series";
 
-/** The answer of GET /tasks/{task}/metrics, as far as it is used here. */
+/** The answer of GET /tasks/{task}/metrics, the fields that are used here. */
 export interface WireMetrics {
   readonly attempts?: readonly { readonly started_at?: string; readonly points?: readonly { readonly at: string; readonly metrics?: Readonly<Record<string, number>> }[] | null }[] | null;
 }
@@ -66,14 +66,14 @@ export function curvesOf(runs: readonly string[], histories: readonly (WireMetri
   return [...charts].slice(0, maxCharts).map(([name, curves]) => ({ name, curves }));
 }
 
-/** A curve as it is drawn: without what has no place on a logarithmic scale, and as a moving average if `weight` is more than 0. */
+/** A curve as it is drawn: without values that a logarithmic scale cannot show, and as a moving average if `weight` is more than 0. */
 export function drawn({ run, points }: Curve, weight: number, log: boolean): Curve {
   const values = points.map((p) => p[1]);
   const smoothed = smooth({ times: points.map((p) => p[0]), values: log ? positive(values) : values }, weight);
   return { run, points: points.flatMap(([x], i): [number, number][] => (typeof smoothed[i] === "number" ? [[x, smoothed[i]]] : [])) };
 }
 
-/** Where values lie on an axis, from 0 to 1, and the values at its beginning, middle and end. */
+/** The positions of values on an axis, from 0 to 1, and the values at its beginning, middle and end. */
 export interface Axis {
   readonly at: (v: number) => number;
   readonly ticks: readonly number[];

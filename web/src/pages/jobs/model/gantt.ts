@@ -159,7 +159,7 @@ export function firstFrom(bars: readonly Bar[], from: number, now: number): numb
   return low;
 }
 
-/** How well the workers were used: the share of the lanes' time in which something ran. */
+/** The utilization of the workers: the share of the lanes' time in which something ran. */
 export function busy(all: readonly Lane[], span: Span, now: number): number | undefined {
   const total = (span.to - span.from) * all.length;
   if (total <= 0) return undefined;

@@ -1,21 +1,21 @@
 import type { Bound, Range, Ranges } from "../search";
 import { at as valueAt, type Field, type Run, type Value } from "./results";
 
-/** An axis of the plots: where a value lies between 0 and 1. */
+/** An axis of the plots: maps values to positions from 0 to 1. */
 export interface Scale {
   readonly field: Field;
   readonly log: boolean;
   /** Values of an axis of texts, in order. */
   readonly texts: readonly string[];
   readonly at: (v: Value | undefined) => number | undefined;
-  /** The number at a place of a numeric axis. */
+  /** The number at a position of a numeric axis. */
   readonly value: (place: number) => number;
   readonly ticks: readonly { readonly at: number; readonly label: string }[];
 }
 
 const collator = new Intl.Collator("en", { numeric: true });
 
-/** Texts of one axis at most; beyond that they cannot be told apart. */
+/** The maximum number of texts on an axis; more cannot be distinguished. */
 const maxTexts = 60;
 
 /** A numeric axis is logarithmic if its values are positive and span two powers of ten. Few values are its ticks. */
@@ -99,7 +99,7 @@ export function rangeAt(scale: Scale, low: number, high: number): Range | undefi
   return [low <= 0 ? min : round(scale.value(low)), high >= 1 ? max : round(scale.value(high))];
 }
 
-/** Where a range lies on an axis, from 0 to 1. */
+/** The position of a range on an axis, from 0 to 1. */
 export function placesOf(scale: Scale, [low, high]: Range): readonly [low: number, high: number] {
   const place = (bound: Bound, open: number) => {
     if (bound === null) return open;
@@ -114,7 +114,7 @@ export function placesOf(scale: Scale, [low, high]: Range): readonly [low: numbe
 
 const order = (a: number | string, b: number | string) => (typeof a === "number" && typeof b === "number" ? a - b : collator.compare(String(a), String(b)));
 
-/** The runs whose values lie in all ranges. A run without a value in a field with a range is not among them. */
+/** The runs whose values are in all ranges. A run without a value in a field with a range is not among them. */
 export function inRanges(runs: readonly Run[], ranges: Ranges): readonly Run[] {
   const all = Object.entries(ranges);
   if (all.length === 0) return runs;
@@ -148,7 +148,7 @@ export function pointOf(e: { readonly clientX: number; readonly clientY: number;
   return { x: e.clientX - box.left, y: e.clientY - box.top };
 }
 
-/** The index of the point that is nearest to a pixel, within `reach`. Points are pairs in one array; NaN is none. */
+/** The index of the point that is nearest to a pixel, within `reach`. Points are pairs in one array; NaN means no point. */
 export function nearest(points: Float64Array, px: number, py: number, reach: number): number | undefined {
   let best: number | undefined;
   let least = reach * reach;

@@ -150,7 +150,7 @@ export function at(run: Run, key: string): number | string | undefined {
   return typeof v === "boolean" ? String(v) : v;
 }
 
-/** Metrics of which less is better, by their usual names. */
+/** The usual names of metrics that are better if they are lower. */
 export function lessIsBetter(name: string): boolean {
   return /loss|error|\berr\b|rmse|mse|mae|perplexity|ppl|latency|duration|cost|energy|memory|vram|fid|\bwer\b|\bcer\b/i.test(name);
 }

@@ -30,7 +30,7 @@ export function rgb(color: string): [number, number, number] {
 }
 
 /**
- * Paints the mark of a state into a square of `size` pixels: each has a shape of its own, so that states can be told apart
+ * Paints the mark of a state into a square of `size` pixels: each has its own shape, so that states can be distinguished
  * without colour.
  */
 export function paintTile(ctx: CanvasRenderingContext2D | OffscreenCanvasRenderingContext2D, code: number, size: number, color: string): void {

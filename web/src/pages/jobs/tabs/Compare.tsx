@@ -9,7 +9,7 @@ import page from "../job.module.css";
 import { JobsCompared } from "../JobsCompared";
 import { parseJobs } from "../model/compare";
 
-/** This job beside others. */
+/** Compares this job with others. */
 export default function Compare({ job, search, set }: TabProps) {
   const [text, setText] = useState("");
   const others = parseJobs(search.with ?? "", job.id);

@@ -1,6 +1,6 @@
 import { useEffect, useRef, useState, type ReactNode } from "react";
 
-/** Mounts its children when they come near the view, and keeps their room until then: a run may have hundreds of charts. */
+/** Mounts its children when they are near the viewport, and reserves their space until then: a run may have hundreds of charts. */
 export function InView({ height, children }: { height: number; children: ReactNode }) {
   const host = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState(false);

@@ -176,7 +176,7 @@ function MetricChart({ name, curve, weight, log, axis }: { name: string; curve: 
   return <TimeChart title={name} times={curve.times} series={series} height={height} log={log} min={log ? undefined : floorOf(curve.values)} format={(v) => digits(v, 4)} {...axis} />;
 }
 
-// Where values are far from zero their differences fill the chart, in coarse steps, so that it is not drawn anew with each value.
+// Where values are far from zero their differences fill the chart, in coarse steps, so that it is not drawn again for each value.
 function floorOf(values: readonly (number | null)[]): number | undefined {
   let lo = Infinity;
   let hi = -Infinity;

@@ -49,7 +49,7 @@ export const positive = (values: Curve["values"]): Curve["values"] => values.map
 
 /**
  * Exponential moving average, weighted by time so that it does not depend on how often values come, and debiased so
- * that it does not begin at zero. 0 leaves the curve as it is; towards 1 it is smoother. A gap begins a new average.
+ * that it does not begin at zero. 0 does not change the curve; towards 1 it is smoother. A gap begins a new average.
  */
 export function smooth(curve: Pick<Curve, "times" | "values">, weight: number): readonly (number | null)[] {
   if (weight <= 0) return curve.values;
@@ -92,7 +92,7 @@ export interface Resource {
 
 const num = (v: unknown): number | null => (typeof v === "number" && Number.isFinite(v) ? v : null);
 
-/** The charts of what a task used: those of which anything was measured. */
+/** The charts of a task's usage: those with measurements. */
 export function resourcesOf(usages: readonly Pick<Series, "samples">[], gpuName: (uuid: string) => string): Resource[] {
   const samples: (Sample | undefined)[] = [];
   const times: number[] = [];

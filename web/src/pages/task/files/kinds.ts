@@ -41,7 +41,7 @@ export function mimeOf(name: string): string {
   return mime[extensionOf(name)] ?? "application/octet-stream";
 }
 
-/** Whether bytes look like text: the head of a file of which the name says nothing. */
+/** Whether bytes look like text: the head of a file without a known extension. */
 export function looksLikeText(head: Uint8Array): boolean {
   let odd = 0;
   for (const b of head) {

@@ -22,17 +22,17 @@ export interface LogScrollerProps {
   /** The line that is marked. */
   readonly current: number | undefined;
   readonly query: LogQuery | undefined;
-  /** Offsets that are marked beside the log. */
+  /** Offsets that are marked in the rail. */
   readonly ticks: readonly number[];
   readonly onPick: (offset: number) => void;
   readonly ref?: Ref<LogScrollerHandle>;
 }
 
-/** How near to its end, in pixels, what is loaded must come into view before more is loaded. */
+/** How near to its end, in pixels, the view must be before more is loaded. */
 const ahead = 3_000;
 
 /**
- * Shows the lines of a store. Its own scroller moves among the lines that are loaded; the rail beside it stands for
+ * Shows the lines of a store. Its own scroller moves within the loaded lines; the rail represents
  * the whole log, by bytes, so that a gigabyte is scrolled without being loaded.
  */
 export function LogScroller({ store, wrap, times, live, current, query, ticks, onPick, ref }: LogScrollerProps) {
@@ -158,7 +158,7 @@ function Rail({ store, first, last, ticks, height }: { store: LogStore; first: n
   const size = Math.max(1, store.buffer.size);
   const length = Math.max(28, Math.min(height, ((last - first) / size) * height));
   const room = Math.max(1, height - length);
-  // The thumb is longer than the part that it stands for, so its travel is that of the rest of the log.
+  // The thumb is longer than the part that it represents, so it moves along the rest of the log.
   const span = Math.max(1, size - (last - first));
   const top = drag?.top ?? Math.min(room, (first / span) * room);
   const places = useMemo(() => [...new Set(ticks.map((t) => Math.round((t / size) * (height - 2))))], [ticks, size, height]);

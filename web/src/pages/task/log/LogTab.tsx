@@ -32,7 +32,7 @@ export function LogTab({ task, attempt, live, search }: { task: string; attempt:
   const [finding, setFinding] = useState(false);
 
   const store = useMemo(() => new LogStore((at, signal) => logWindow(log, at, signal)), [log]);
-  // Lines that come do not draw the toolbar again.
+  // New lines do not render the toolbar again.
   useSyncExternalStore(store.subscribe, store.getPhase);
   const wanted = useRef(search.at);
   useEffect(() => {

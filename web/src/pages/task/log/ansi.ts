@@ -69,7 +69,7 @@ export class TerminalLine {
   private column = 0;
   /** The style of what comes next; it carries over to the next line. */
   style: Style | undefined;
-  /** Characters of an escape sequence whose end has not come. */
+  /** Characters of an incomplete escape sequence. */
   private rest = "";
 
   constructor(style?: Style) {
@@ -152,7 +152,7 @@ export class TerminalLine {
     }
   }
 
-  // Handles an escape sequence that begins at a position, and returns where the text goes on, or -1 if its end is missing.
+  // Handles an escape sequence that begins at a position, and returns the position after it, or -1 if its end is missing.
   private escape(text: string, at: number, csi: boolean): number {
     let i = at + 1;
     if (!csi) {
@@ -223,7 +223,7 @@ function endOfString(text: string, from: number): number {
   return bell >= 0 && (st < 0 || bell < st) ? bell + 1 : st + 2;
 }
 
-/** A visible character in place of a control character. */
+/** A visible character instead of a control character. */
 function picture(code: number): string {
   if (code < 0x20) return String.fromCharCode(0x2400 + code);
   return code === 0x7f ? "\u2421" : "\ufffd";

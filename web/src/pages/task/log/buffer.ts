@@ -3,7 +3,7 @@ import { plainLine, type Span, type Style, TerminalLine } from "./ansi";
 
 export type Stream = LogRecord["stream"];
 
-/** One line as it is shown. A new object stands for a line that has changed. */
+/** A displayed line. A changed line is a new object. */
 export interface Line {
   /** Of its first record. It tells lines apart together with part. */
   readonly offset: number;
@@ -145,7 +145,7 @@ export class LogBuffer {
   /** Adds a window that begins where the part ends, and drops lines at the beginning if there are too many. */
   append(w: LogWindow) {
     this.size = Math.max(w.size, w.last);
-    // The last line is counted again if it goes on.
+    // The last line is counted again if it continues.
     const from = this.lines.length - (this.assembler.open ? 1 : 0);
     if (this.assembler.open) this.chars -= this.lines[from]?.text.length ?? 0;
     for (const r of w.records ?? []) if (r.offset >= this.last) this.assembler.add(r);
@@ -208,7 +208,7 @@ export class LogBuffer {
     return i;
   }
 
-  /** Whether an offset lies in the part. */
+  /** Whether an offset is in the part. */
   has(offset: number): boolean {
     return this.lines.length > 0 && offset >= this.first && offset < this.last;
   }

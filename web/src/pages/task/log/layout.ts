@@ -20,7 +20,7 @@ export function widthOf(line: Line): number {
   return w;
 }
 
-/** Lays lines out in rows of so many columns; without wrap each takes one row. */
+/** Lays out lines in rows of a number of columns; without wrap each has one row. */
 export function layOut(lines: readonly Line[], wrap: number | undefined): Layout {
   const rows = new Float64Array(lines.length + 1);
   let sum = 0;
@@ -35,7 +35,7 @@ export function layOut(lines: readonly Line[], wrap: number | undefined): Layout
   return { rows, widest };
 }
 
-/** The line in which a row lies. */
+/** The line of a row. */
 export function lineAt(layout: Layout, row: number): number {
   const { rows } = layout;
   let lo = 0;

@@ -25,7 +25,7 @@ export class LogSearch {
     private readonly changed: () => void,
   ) {}
 
-  /** Counts all matches, or the first so many. */
+  /** Counts all matches, or the first ones up to a maximum. */
   async run(): Promise<void> {
     if (this.controller.signal.aborted) this.controller = new AbortController();
     else if (this.busy) return;
@@ -69,7 +69,7 @@ export class LogSearch {
     return undefined;
   }
 
-  /** "3 of 12": where an offset stands among the matches, from 1; 0 if it is none of them. */
+  /** "3 of 12": the position of an offset among the matches, from 1; 0 if it is not a match. */
   position(offset: number | undefined): number {
     return offset === undefined ? 0 : this.matches.indexOf(offset) + 1;
   }
@@ -103,7 +103,7 @@ export function highlights(text: string, query: LogQuery | undefined): readonly 
     try {
       re = new RegExp(query.q, query.matchCase ? "g" : "gi");
     } catch {
-      return []; // RE2 and JavaScript differ: what only the server understands is found, and not highlighted
+      return []; // RE2 and JavaScript differ: a pattern that only the server supports has matches without highlights
     }
     for (const m of text.matchAll(re)) {
       if (m[0].length > 0) found.push([m.index, m.index + m[0].length]);

@@ -52,10 +52,10 @@ export class LogStore {
 
   readonly getVersion = () => this.version;
 
-  /** What is around the lines depends on this: it stays the same while lines come. */
+  /** The state of everything around the lines: it does not change when lines arrive. */
   readonly getPhase = () => `${this.loading ? "loading" : ""} ${this.following ? "following" : ""} ${this.error === undefined ? "" : "error"} ${this.buffer.lines.length === 0 ? "empty" : ""}`;
 
-  /** Shows a place of the log, or its end, and looks for more until stop. */
+  /** Shows a position of the log, or its end, and polls for more until stop. */
   start(at: number | "end") {
     this.stopped = false;
     void (at === "end" ? this.follow() : this.goto(at));
@@ -67,7 +67,7 @@ export class LogStore {
     clearTimeout(this.timer);
   }
 
-  /** Lines that came since following paused, and bytes of which the lines are not known. */
+  /** Lines that arrived since following paused, and bytes whose lines are unknown. */
   get unseen(): { lines: number; bytes: number } {
     return this.following ? { lines: 0, bytes: 0 } : { lines: this.fresh, bytes: Math.max(0, this.buffer.size - Math.max(this.seen, this.buffer.last)) };
   }
@@ -83,7 +83,7 @@ export class LogStore {
     await this.load(async (signal) => {
       const w = await this.read({ offset, direction: "forward", bytes: page }, signal);
       this.buffer.reset(w);
-      // Some lines before it, so that it is seen where it stands; near the end these fill the view.
+      // Load some lines before it as context; near the end these fill the view.
       if (w.first > 0) this.buffer.prepend(await this.read({ offset: w.first, direction: "backward", bytes: page / 4 }, signal));
       this.target = Math.min(offset, this.buffer.last);
     });

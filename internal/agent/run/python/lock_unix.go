@@ -1,6 +1,6 @@
 //go:build unix
 
-package runtimes
+package python
 
 import (
 	"errors"
@@ -24,15 +24,11 @@ func lockFile(f *os.File, exclusive bool) error {
 	return err
 }
 
-// fileUsage returns the identity of a file, its size on the disk and its number of hard links, 1 for a folder.
-func fileUsage(info fs.FileInfo) (id fileID, size muster.Size, links uint64) {
+// fileUsage returns the identity of a file and its size on the disk.
+func fileUsage(path string, info fs.FileInfo) (id any, size muster.Size) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return id, muster.Size(info.Size()), 1
+		return path, muster.Size(info.Size())
 	}
-	links = uint64(st.Nlink) //nolint:unconvert // other systems have other types
-	if info.IsDir() {
-		links = 1
-	}
-	return fileID{uint64(st.Dev), st.Ino}, muster.Size(st.Blocks * 512), links //nolint:unconvert // as above
+	return [2]uint64{uint64(st.Dev), st.Ino}, muster.Size(st.Blocks * 512) //nolint:unconvert // other systems have other types
 }

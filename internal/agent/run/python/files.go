@@ -17,55 +17,54 @@ import (
 // errDamaged means that a new environment has incomplete packages. uv's cache may have the same damaged files, as hard links.
 var errDamaged = errors.New("what was installed is damaged")
 
-// Installed lists the packages of an environment.
-type Installed struct {
-	Python   string   `json:"python"`   // the folder of packages, relative to the environment; it names the version
-	Packages []string `json:"packages"` // folders of their metadata, such as "torch-2.15.0.dist-info"
+// list fills in the packages of the environment at dir.
+func (r *record) list(dir string) error {
+	libs, err := filepath.Glob(filepath.Join(dir, "lib", "python*", "site-packages"))
+	if err != nil || len(libs) != 1 {
+		return errors.Join(fmt.Errorf("it has %d folders of packages", len(libs)), err)
+	}
+	if r.Lib, err = filepath.Rel(dir, libs[0]); err != nil {
+		return err
+	}
+	infos, err := filepath.Glob(filepath.Join(libs[0], "*.dist-info"))
+	for _, path := range infos {
+		r.Packages = append(r.Packages, filepath.Base(path))
+	}
+	return err
 }
 
-// listInstalled lists the packages of the environment at dir.
-func listInstalled(dir string) (Installed, error) {
-	libDirs, err := filepath.Glob(filepath.Join(dir, "lib", "python*", "site-packages"))
-	if err != nil || len(libDirs) != 1 {
-		return Installed{}, errors.Join(fmt.Errorf("it has %d folders of packages", len(libDirs)), err)
-	}
-	lib, err := filepath.Rel(dir, libDirs[0])
-	if err != nil {
-		return Installed{}, err
-	}
-	distInfos, err := filepath.Glob(filepath.Join(libDirs[0], "*.dist-info"))
-	if err != nil {
-		return Installed{}, err
-	}
-	in := Installed{Python: lib}
-	for _, path := range distInfos {
-		in.Packages = append(in.Packages, filepath.Base(path))
-	}
-	return in, nil
-}
-
-// Check returns an error if a file of the environment at dir is missing or has the wrong size. It reads only the RECORD of each
+// checkFiles returns an error if a file of the environment at dir is missing or has the wrong size. It reads only the RECORD of each
 // package.
-func (in *Installed) Check(ctx context.Context, dir string) error {
-	if _, err := os.Stat(filepath.Join(dir, "bin", "python")); err != nil {
-		return errors.New("its interpreter is missing")
+func (r *record) checkFiles(ctx context.Context, dir string) error {
+	if err := checkInterpreterFile(dir); err != nil {
+		return err
 	}
-	if in.Python == "" {
+	if r.Lib == "" {
 		return errors.New("its packages were not recorded")
 	}
-	lib := filepath.Join(dir, in.Python)
+	lib := filepath.Join(dir, r.Lib)
 	root, err := os.OpenRoot(lib)
 	if err != nil {
 		return errors.New("its packages are missing")
 	}
 	defer func() { _ = root.Close() }()
-	for _, name := range in.Packages {
+	for _, name := range r.Packages {
 		if err := checkPackage(ctx, root, lib, name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+func checkInterpreterFile(dir string) error {
+	if _, err := os.Stat(InterpreterPath(dir)); err != nil {
+		return errors.New("its interpreter does not work: it is missing")
+	}
+	return nil
+}
+
+// InterpreterPath returns the path of the interpreter of the environment at dir.
+func InterpreterPath(dir string) string { return filepath.Join(dir, "bin", "python") }
 
 // maxRecord is the most bytes of a RECORD; that of PyTorch has 2 MB.
 const maxRecord = 16 << 20

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package runtimes
+package python
 
 import (
 	"io/fs"
@@ -12,7 +12,7 @@ import (
 // lockFile does nothing: environments are only built on Unix.
 func lockFile(*os.File, bool) error { return nil }
 
-// fileUsage returns the size of a file, without links.
-func fileUsage(info fs.FileInfo) (id fileID, size muster.Size, links uint64) {
-	return id, muster.Size(info.Size()), 1
+// fileUsage returns the size of a file. Its path is its identity.
+func fileUsage(path string, info fs.FileInfo) (id any, size muster.Size) {
+	return path, muster.Size(info.Size())
 }

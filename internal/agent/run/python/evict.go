@@ -1,0 +1,174 @@
+package python
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+)
+
+// minIdle is how long an environment is not evicted after a use: the process of the task may not have started.
+const minIdle = 10 * time.Minute
+
+// tempPrefix begins the names of the folders of builds and removals. The name of the environment, "-" and another word follow.
+const tempPrefix = ".build-"
+
+// List returns all environments, least recently used first.
+func (e *Envs) List() ([]*Env, error) {
+	entries, err := os.ReadDir(e.Path(""))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var all []*Env
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), ".") {
+			continue
+		}
+		env, _ := e.Load(entry.Name()) // a damaged one has no record
+		all = append(all, env)
+	}
+	slices.SortFunc(all, func(a, b *Env) int { return a.Used.Compare(b.Used) })
+	return all, nil
+}
+
+// sweep removes the remains of killed builds and removals. The caller holds the exclusive lock of the environment held.
+func (e *Envs) sweep(held string) {
+	remains, _ := filepath.Glob(e.Path(tempPrefix + "*")) // the pattern is valid
+	for _, dir := range remains {
+		name := strings.TrimPrefix(filepath.Base(dir), tempPrefix)
+		name = name[:max(0, strings.LastIndex(name, "-"))]
+		if name != held {
+			l, err := e.tryLock(name, true)
+			if err != nil {
+				continue
+			}
+			defer l.remove()
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			e.log.Warn("removing an unfinished Python environment failed", slog.String("folder", dir), slog.Any("error", err))
+		}
+	}
+}
+
+// prune removes environments that were unused for too long, then enforces the budget. It logs failures: they do not concern the task
+// that requested an environment.
+func (e *Envs) prune(ctx context.Context) {
+	all, err := e.List()
+	if err != nil {
+		e.log.Warn("listing Python environments failed", slog.Any("error", err))
+		return
+	}
+	oldest := time.Now().Add(-e.cfg.MaxIdle)
+	all = slices.DeleteFunc(all, func(env *Env) bool { return env.Used.Before(oldest) && e.evict(env) })
+	total := func() muster.Size { return e.Usage(func(name string) string { return name }).Total }
+	if e.cfg.Budget == 0 || total() <= e.cfg.Budget {
+		return
+	}
+	e.cleanCache(ctx) // it has hard links to the files of environments: removing an environment alone frees little
+	size := total()
+	for _, env := range all {
+		if size <= e.cfg.Budget {
+			return
+		}
+		if e.evict(env) {
+			size = total()
+		}
+	}
+	if size > e.cfg.Budget {
+		e.log.Warn("Python environments exceed their disk space, and all are in use", slog.String("taken", size.String()), slog.String("allowed", e.cfg.Budget.String()))
+	}
+}
+
+// evict removes an environment unless it is in use, and reports whether it did.
+func (e *Envs) evict(env *Env) bool {
+	l, err := e.tryLock(env.Name, true)
+	if err != nil {
+		return false
+	}
+	defer l.remove()
+	now, err := e.Load(env.Name)
+	if err == nil && time.Since(now.Used) < minIdle || len(usersOf(e.Path(env.Name))) > 0 {
+		return false
+	}
+	if err := e.remove(env.Name); err != nil {
+		e.log.Warn("removing a Python environment failed", slog.String("name", env.Name), slog.Any("error", err))
+		return false
+	}
+	e.log.Info("Python environment removed to free disk space", slog.String("name", env.Name), slog.String("size", env.Size.String()), slog.Time("used", env.Used))
+	return true
+}
+
+// Remove removes an environment and the remains of its builds. The error has code Conflict if a process uses it.
+func (e *Envs) Remove(ctx context.Context, r Request, observer run.Observer) error {
+	l, err := e.lock(ctx, &r, true, observer)
+	if err != nil {
+		return err
+	}
+	defer l.remove()
+	e.sweep(r.Name)
+	if pids := usersOf(e.Path(r.Name)); len(pids) > 0 {
+		return muster.Errorf(muster.Conflict, "%s is in use by %s: wait until its tasks end, or cancel them", r.Title, formatPIDs(pids))
+	}
+	if err := e.remove(r.Name); err != nil {
+		return muster.Errorf(muster.Internal, "remove %s: %w", r.Title, err)
+	}
+	return nil
+}
+
+// remove removes an environment, if it exists: it renames it, so that it disappears at once, and then deletes it. The caller
+// holds the exclusive lock.
+func (e *Envs) remove(name string) error {
+	old := e.Path(tempPrefix + name + "-old")
+	if err := os.RemoveAll(old); err != nil {
+		return err
+	}
+	if err := os.Rename(e.Path(name), old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(old)
+}
+
+// formatPIDs names the first process and the number of others.
+func formatPIDs(pids []int) string {
+	text := "process " + strconv.Itoa(pids[0])
+	if more := len(pids) - 1; more > 0 {
+		text += " and " + strconv.Itoa(more) + " more"
+	}
+	return text
+}
+
+// CacheDir returns the folder of uv's cache, "" if the operator set one, which other programs may use.
+func (e *Envs) CacheDir() string {
+	if os.Getenv("UV_CACHE_DIR") != "" {
+		return ""
+	}
+	return e.tool.cacheDir()
+}
+
+// CleanCache empties CacheDir. It waits for the processes that use it.
+func (e *Envs) CleanCache(ctx context.Context) error {
+	if _, err := os.Lstat(e.CacheDir()); errors.Is(err, fs.ErrNotExist) {
+		return nil // do not fetch uv only to empty a missing cache
+	}
+	uv, err := e.tool.find(ctx, run.Observer{Step: func(string) {}, LogLine: func(string) {}})
+	if err != nil {
+		return err
+	}
+	return e.tool.uv(ctx, uv, func(string) {}, "cache", "clean")
+}
+
+// cleanCache empties the cache and logs failures.
+func (e *Envs) cleanCache(ctx context.Context) {
+	if err := e.CleanCache(ctx); err != nil {
+		e.log.Warn("removing cached Python packages failed", slog.Any("error", err))
+	}
+}

@@ -1,0 +1,97 @@
+// Package lenient reads and writes values in the forms of other systems. What their programs send may be missing, null, out of range or of
+// another type.
+package lenient
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/muster-dev/muster"
+)
+
+// Text returns a text for a name, a label or a message: valid UTF-8 without control characters and surrounding spaces, of at most maxBytes
+// bytes.
+func Text(s string, maxBytes int) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == utf8.RuneError {
+			return ' '
+		}
+		return r
+	}, strings.TrimSpace(s))
+	if len(s) > maxBytes {
+		s = strings.ToValidUTF8(s[:maxBytes], "")
+	}
+	return strings.TrimSpace(s)
+}
+
+// Name is Text of at most muster.MaxNameSize bytes.
+func Name(s string) string { return Text(s, muster.MaxNameSize) }
+
+// Within returns v if it is from 0 to limit, otherwise 0: workers invent what they cannot measure.
+func Within(v, limit float64) float64 {
+	if v >= 0 && v <= limit { // not for NaN
+		return v
+	}
+	return 0
+}
+
+const maxGiB = 1 << 20
+
+// GiB converts a number of GiB, 0 if it is not plausible.
+func GiB(v float64) muster.Size { return muster.Size(math.Round(Within(v, maxGiB) * (1 << 30))) }
+
+// InGiB converts a size to GiB with two decimals.
+func InGiB(s muster.Size) float64 { return math.Round(float64(s)/(1<<30)*100) / 100 }
+
+// HasValue reports whether there is a value other than null.
+func HasValue(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+// Object returns the fields of a JSON object, nil for other values.
+func Object(raw json.RawMessage) map[string]json.RawMessage {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(raw, &m) != nil {
+		return nil
+	}
+	return m
+}
+
+// String returns a JSON string, "" for other values.
+func String(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		return ""
+	}
+	return s
+}
+
+// Marshal encodes a value that can always be encoded.
+func Marshal(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("lenient: %v", err))
+	}
+	return b
+}
+
+// NaiveTime is the layout of Python's isoformat for times without a zone.
+const NaiveTime = "2006-01-02T15:04:05.000000"
+
+// NaiveUTC formats a time in UTC without a zone.
+func NaiveUTC(t time.Time) string { return t.UTC().Format(NaiveTime) }
+
+// Epoch returns a time in seconds since 1970, with microseconds.
+func Epoch(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+
+// NonZero returns a pointer to v, nil for the zero value.
+func NonZero[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
