@@ -1,5 +1,7 @@
 package muster
 
+import "strings"
+
 // Artifact is a named file of an attempt, addressed by its SHA-256.
 type Artifact struct {
 	Name   string `json:"name"` // slash-separated, relative, without ".."
@@ -8,6 +10,9 @@ type Artifact struct {
 	CID    string `json:"cid,omitempty"` // IPFS content identifier (Qm…), if the task's result refers to it
 	URL    string `json:"url,omitempty"`
 }
+
+// IsSHA256 reports whether s is 64 lower-case hex digits.
+func IsSHA256(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
 
 // InputFile is an artifact of an earlier stage that must be in a task's folder before the task starts.
 type InputFile struct {

@@ -43,6 +43,17 @@ type Worker struct {
 	LastSeenAt          Time              `json:"last_seen_at,omitzero"`
 }
 
+// Offer is what a worker's machine offers, as the worker reports it. The fields are those of Worker.
+type Offer struct {
+	Tags      []string        `json:"tags,omitempty"`
+	Kinds     []string        `json:"kinds"`
+	Resources Resources       `json:"resources"`
+	OwnKinds  json.RawMessage `json:"own_kinds,omitempty"` // Worker.CustomKinds
+	Allow     *Allow          `json:"allow,omitempty"`
+	Lacks     []string        `json:"lacks,omitempty"` // Worker.UnsupportedFeatures
+	Projects  []string        `json:"projects,omitempty"`
+}
+
 // WorkerHealth rates a worker by recent attempts that failed by its fault. It is kept in
 // the server's memory only.
 type WorkerHealth struct {

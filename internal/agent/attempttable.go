@@ -32,7 +32,7 @@ type attemptTable struct {
 
 	mu          sync.Mutex
 	held        map[muster.AttemptID]*attempt
-	offer       link.Offer
+	offer       muster.Offer
 	machine     machine // see offer.go
 	capacity    capacity
 	executing   int               // attempts whose executor has not returned
@@ -76,7 +76,7 @@ type attemptTable struct {
 	idle chan struct{} // holds one token if executing or len(held) may have become 0
 }
 
-func newAttemptTable(offer link.Offer, clock func() time.Duration, log *slog.Logger) *attemptTable {
+func newAttemptTable(offer muster.Offer, clock func() time.Duration, log *slog.Logger) *attemptTable {
 	return &attemptTable{
 		log:         log,
 		clock:       clock,

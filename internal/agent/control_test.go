@@ -49,7 +49,7 @@ func TestOffer(t *testing.T) {
 		t := e.t
 		e.run(0)
 		e.run(1)
-		want := &link.Offer{
+		want := &muster.Offer{
 			Tags: []string{"gpu"}, Kinds: []string{"noop", "process"}, OwnKinds: json.RawMessage(`[{"name":"resize"}]`), Allow: &muster.Allow{Env: []string{}},
 			Lacks: []string{muster.FeatureURL, muster.FeatureLogs}, Projects: []string{"red"},
 		}
@@ -74,7 +74,7 @@ func TestOffer(t *testing.T) {
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
 		hello := e.server.hello(1)
-		got := &link.Offer{
+		got := &muster.Offer{
 			Tags: hello.Tags, Kinds: hello.Kinds, Resources: hello.Resources, OwnKinds: hello.OwnKinds, Allow: hello.Allow, Lacks: hello.Lacks, Projects: hello.Projects,
 		}
 		if cmp.Diff(want, got) != "" {

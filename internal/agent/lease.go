@@ -58,8 +58,7 @@ func (tbl *attemptTable) fillHello(h *link.Hello) (now time.Duration) {
 	tbl.expire(now)
 	current := func(at *attempt) bool { return !at.dropped && !at.acked }
 	h.Held, h.Stale, h.Constrained = tbl.ids(current), tbl.ids(func(at *attempt) bool { return !current(at) }), tbl.constrained()
-	o := &tbl.offer
-	h.Tags, h.Kinds, h.OwnKinds, h.Resources, h.Allow, h.Lacks, h.Projects = o.Tags, o.Kinds, o.OwnKinds, o.Resources, o.Allow, o.Lacks, o.Projects
+	h.Offer = tbl.offer
 	return now
 }
 

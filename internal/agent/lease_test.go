@@ -211,7 +211,7 @@ func TestLeaseBeginsAtTheContactBeforeTheAssignment(t *testing.T) {
 // A pong counts for the ping that it answers, even if it arrives after the next heartbeat: the server's lease counts from that ping.
 func TestPongExtendsTheLeaseFromItsPing(t *testing.T) {
 	var now time.Duration
-	r := newAttemptTable(link.Offer{}, func() time.Duration { return now }, slog.New(slog.DiscardHandler))
+	r := newAttemptTable(muster.Offer{}, func() time.Duration { return now }, slog.New(slog.DiscardHandler))
 	now = time.Second
 	r.onWelcome(&link.Welcome{Heartbeat: muster.Duration(5 * time.Second)}, now)
 	var unanswered []time.Duration // of the pings

@@ -86,7 +86,7 @@ func TestUnreadableLogIsAbandoned(t *testing.T) {
 func TestLogWindowAccounting(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Hour
-		r := newAttemptTable(link.Offer{Resources: muster.Resources{Slots: 10}}, func() time.Duration { return now }, nil)
+		r := newAttemptTable(muster.Offer{Resources: muster.Resources{Slots: 10}}, func() time.Duration { return now }, nil)
 		r.connected, r.nextHeartbeat = true, time.Hour*100
 		var ats []*attempt
 		for i := range 3 {

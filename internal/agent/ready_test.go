@@ -39,7 +39,7 @@ func TestHelloReportsReadiness(t *testing.T) {
 func TestAttemptWithTheIDOfAnAbandonedOne(t *testing.T) {
 	t.Parallel()
 	now := time.Hour
-	offer := link.Offer{Resources: muster.Resources{Slots: 2}}
+	offer := muster.Offer{Resources: muster.Resources{Slots: 2}}
 	id, grant, spec := attemptID(0), muster.Grant{Slots: 1}, &muster.TaskSpec{}
 	for _, ended := range []bool{false, true} {
 		r := newAttemptTable(offer, func() time.Duration { return now }, slog.New(slog.DiscardHandler))

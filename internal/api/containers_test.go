@@ -16,7 +16,7 @@ func startContainerServer(t *testing.T) *apitest.Server {
 	s := apitest.Start(t, nil)
 	s.ConnectWorker(t, "w1")
 	w := s.ConnectWorker(t, "w3")
-	w.Send(&link.ToServer{Offer: &link.Offer{
+	w.Send(&link.ToServer{Offer: &muster.Offer{
 		Kinds:     []string{muster.KindContainer, muster.KindProcess},
 		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 2},
 		Allow:     &muster.Allow{Images: []string{"ghcr.io/acme/*"}, Users: []string{"1000:1000"}, Env: []string{}, Mounts: []string{"/data:ro"}, HostNetwork: true},

@@ -153,7 +153,7 @@ func startDeviceServer(t *testing.T) *apitest.Server {
 	t.Helper()
 	s := apitest.Start(t, nil)
 	w := s.ConnectWorker(t, "w2")
-	w.Send(&link.ToServer{Offer: &link.Offer{
+	w.Send(&link.ToServer{Offer: &muster.Offer{
 		Tags: []string{"cuda", "gpu"}, Kinds: []string{muster.KindNoop, muster.KindProcess, muster.KindScript, "resize"}, OwnKinds: json.RawMessage(resize),
 		Lacks: []string{muster.FeatureGang, muster.FeatureCancel}, Projects: []string{"default"},
 		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 2, MaxTasks: 4, GPUs: []muster.GPU{

@@ -167,8 +167,8 @@ func startLargeFleet(b *testing.B) *apitest.Server {
 	}
 	for i := range 2_000 {
 		h := &link.Hello{
-			Version: link.Version, Worker: muster.WorkerID(fmt.Sprintf("w-%012d", i)), Name: fmt.Sprintf("node-%04d", i), Kinds: []string{muster.KindNoop}, Price: 12.5,
-			Resources: muster.Resources{CPUs: 64, Memory: 512 << 30, Disk: 1 << 40, Slots: 64, GPUs: gpus}, Build: "v0.0.0-test",
+			Version: link.Version, Worker: muster.WorkerID(fmt.Sprintf("w-%012d", i)), Name: fmt.Sprintf("node-%04d", i), Price: 12.5, Build: "v0.0.0-test",
+			Offer: muster.Offer{Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 64, Memory: 512 << 30, Disk: 1 << 40, Slots: 64, GPUs: gpus}},
 		}
 		if i%100 == 0 {
 			h.Constrained = "disk at 1GiB free is under 5GiB; takes tasks again above 6GiB"

@@ -5,14 +5,13 @@ package blob
 import (
 	"context"
 	"io"
-	"strings"
 
 	"github.com/muster-dev/muster"
 )
 
 // checkHash returns an Invalid error unless s is 64 lower-case hex digits.
 func checkHash(s string) error {
-	if len(s) != 64 || strings.Trim(s, "0123456789abcdef") != "" {
+	if !muster.IsSHA256(s) {
 		return muster.Errorf(muster.Invalid, "%.80q is not a SHA-256: write 64 lower-case hex digits", s)
 	}
 	return nil

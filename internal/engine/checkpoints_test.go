@@ -86,7 +86,7 @@ func TestHealAndDrainReachTheWorker(t *testing.T) {
 	r.submit(t, 1)
 	a := p.next(t, "an offer", assigns).Assign[0].Attempt
 	sick := muster.Resources{CPUs: 4, Slots: 4, Memory: 1 << 30, GPUs: []muster.GPU{{UUID: "GPU-1", Vendor: "nvidia", Name: "T4", Quarantined: "xid 79"}}}
-	offer := &link.ToServer{Offer: &link.Offer{Kinds: []string{muster.KindNoop}, Resources: sick}}
+	offer := &link.ToServer{Offer: &muster.Offer{Kinds: []string{muster.KindNoop}, Resources: sick}}
 	if err := p.Handle(t.Context(), offer); err != nil {
 		t.Fatal(err)
 	}

@@ -140,8 +140,8 @@ func (r *env) connect(t *testing.T, held ...muster.AttemptID) *testSession {
 	t.Helper()
 	p := &testSession{frames: make(chan *link.ToWorker, 1000)}
 	hello := &link.Hello{
-		Version: link.Version, Worker: "w1", Name: "one", Kinds: []string{muster.KindNoop},
-		Resources: muster.Resources{CPUs: 4, Slots: 4, Memory: 1 << 30}, Held: held,
+		Version: link.Version, Worker: "w1", Name: "one", Held: held,
+		Offer: muster.Offer{Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 4, Slots: 4, Memory: 1 << 30}},
 	}
 	var err error
 	p.Session, p.welcome, err = r.Open(t.Context(), hello, func(f *link.ToWorker) { p.frames <- f })

@@ -53,7 +53,7 @@ func TestTreesAreRemoved(t *testing.T) {
 		}
 		time.Sleep(recheckTree)
 		if all.get(id(9)) != nil || len(all.byTask) > 5 {
-			t.Error("a tree is believed for ever")
+			t.Error("a tree is cached forever")
 		}
 	})
 }

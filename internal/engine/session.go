@@ -197,10 +197,8 @@ func (s *session) events(f *link.ToServer, saved []link.Saved) []sched.Event {
 	if f.Ready != nil {
 		events = append(events, sched.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
 	}
-	if o := f.Offer; o != nil {
-		events = append(events, sched.Offered{
-			Worker: s.worker, Tags: o.Tags, Kinds: o.Kinds, OwnKinds: o.OwnKinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.Lacks, Projects: o.Projects,
-		})
+	if f.Offer != nil {
+		events = append(events, sched.Offered{Worker: s.worker, Offer: *f.Offer})
 	}
 	for _, a := range f.Accepted {
 		events = append(events, sched.Accepted{Worker: s.worker, Attempt: a})

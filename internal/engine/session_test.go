@@ -18,8 +18,8 @@ import (
 // hello returns the hello of a worker with very many slots.
 func hello(id muster.WorkerID) *link.Hello {
 	return &link.Hello{
-		Version: link.Version, Worker: id, Name: string(id), Kinds: []string{muster.KindNoop},
-		Resources: muster.Resources{CPUs: 10_000, Slots: 10_000, Memory: 1 << 40},
+		Version: link.Version, Worker: id, Name: string(id),
+		Offer: muster.Offer{Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 10_000, Slots: 10_000, Memory: 1 << 40}},
 	}
 }
 
@@ -79,7 +79,7 @@ func TestLogsOfOtherWorkersAreRefused(t *testing.T) {
 		if err := other.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: a, Data: []byte("forged")}}}); err != nil {
 			t.Fatal(err)
 		}
-		// The bytes are acknowledged, so that it does not resend them for ever.
+		// The bytes are acknowledged, so that it does not resend them forever.
 		ack := other.next(t, "a log acknowledgement", func(f *link.ToWorker) bool { return len(f.LogAck) > 0 })
 		if ack.LogAck[0] != (link.LogAck{Attempt: a, Size: 6}) {
 			t.Errorf("the answer is %+v", ack.LogAck)
@@ -202,7 +202,7 @@ func TestOwnerPolicyIsStored(t *testing.T) {
 	if diff := cmp.Diff(h.Allow, stored()); diff != "" {
 		t.Errorf("after the hello (-want +got):\n%s", diff)
 	}
-	if err := s.Handle(t.Context(), &link.ToServer{Offer: &link.Offer{Kinds: h.Kinds, Resources: h.Resources}}); err != nil {
+	if err := s.Handle(t.Context(), &link.ToServer{Offer: &muster.Offer{Kinds: h.Kinds, Resources: h.Resources}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Workers(t.Context()); err != nil { // decided after the offer

@@ -45,26 +45,14 @@ func (t *errorTranslator) path(at []string) string {
 	b.WriteString("input")
 	v := t.input
 	for _, step := range at {
-		v = child(v, step)
-		if _, err := strconv.Atoi(step); err == nil && !isField(t.input, at, step) {
+		if _, list := v.([]any); list {
 			b.WriteString("[" + step + "]")
-			continue
+		} else {
+			b.WriteString("." + muster.Truncate(step))
 		}
-		b.WriteString("." + muster.Truncate(step))
+		v = child(v, step)
 	}
 	return b.String()
-}
-
-// isField reports whether a numeric step is the name of a field and not an index.
-func isField(v any, at []string, step string) bool {
-	for _, s := range at {
-		if s == step {
-			_, object := v.(map[string]any)
-			return object
-		}
-		v = child(v, s)
-	}
-	return false
 }
 
 func child(v any, step string) any {
@@ -77,6 +65,16 @@ func child(v any, step string) any {
 		}
 	}
 	return nil
+}
+
+// descendant returns the value at a JSON pointer.
+func descendant(v any, pointer string) any {
+	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		if step != "" {
+			v = child(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
+		}
+	}
+	return v
 }
 
 func (t *errorTranslator) value(at []string) any {
@@ -323,12 +321,7 @@ func (t *errorTranslator) notMessage(url string) string {
 func (t *errorTranslator) keyword(url, keyword string) any {
 	v, _ := decode(t.kind.Input) // it was compiled
 	_, pointer, _ := strings.Cut(url, "#")
-	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		if step != "" {
-			v = child(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
-		}
-	}
-	return child(v, keyword)
+	return child(descendant(v, pointer), keyword)
 }
 
 func requiredNames(schema map[string]any) []string {

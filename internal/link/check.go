@@ -345,7 +345,7 @@ func checkReason(r muster.Reason) error {
 }
 
 func checkHash(field, s string) error {
-	if len(s) != 64 || strings.Trim(s, "0123456789abcdef") != "" {
+	if !muster.IsSHA256(s) {
 		return inField(field, fieldErrorf("is %q: it must be 64 lower-case hex digits", s))
 	}
 	return nil

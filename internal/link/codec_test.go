@@ -218,7 +218,7 @@ func TestNothingBadLeaves(t *testing.T) {
 	if _, err := c.Encode(big); muster.CodeOf(err) != muster.TooLarge {
 		t.Errorf("a frame that is too long: %v", err)
 	}
-	own := &ToServer{Hello: &Hello{Version: Version, Worker: "w", OwnKinds: json.RawMessage(`["` + strings.Repeat("x", MaxOwnKinds) + `"]`)}}
+	own := &ToServer{Hello: &Hello{Version: Version, Worker: "w", Offer: muster.Offer{OwnKinds: json.RawMessage(`["` + strings.Repeat("x", MaxOwnKinds) + `"]`)}}}
 	if _, err := c.Encode(own); err == nil || !strings.Contains(err.Error(), "hello.own_kinds has") {
 		t.Errorf("too many kinds: %v", err)
 	}

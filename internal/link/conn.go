@@ -34,6 +34,72 @@ type ServerConn interface {
 	RemoteIP() string
 }
 
+// FrameConn carries the encoded frames of one side of a session: what a transport implements. Write and
+// Read may be called at the same time, each by one goroutine.
+type FrameConn interface {
+	// Write sends a frame. last is set for a Goodbye.
+	Write(ctx context.Context, frame []byte, last bool) error
+	// Read returns the next frame, which is valid until the next call.
+	Read(ctx context.Context) ([]byte, error)
+	Close() error // safe to call at any time and more than once
+}
+
+// NewWorkerConn returns the worker's side of a session over conn.
+func NewWorkerConn(conn FrameConn) WorkerConn { return &workerConn{FrameConn: conn} }
+
+// NewServerConn returns the server's side of a session over conn, which was opened from remoteIP.
+func NewServerConn(conn FrameConn, remoteIP string) ServerConn {
+	return &serverConn{FrameConn: conn, remoteIP: remoteIP}
+}
+
+type workerConn struct {
+	FrameConn
+
+	codec WorkerCodec
+}
+
+func (c *workerConn) Send(ctx context.Context, f *ToServer) error {
+	b, err := c.codec.Encode(f)
+	if err != nil {
+		return err
+	}
+	return c.Write(ctx, b, f.Goodbye != nil)
+}
+
+func (c *workerConn) Recv(ctx context.Context) (*ToWorker, error) {
+	b, err := c.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.codec.Decode(b)
+}
+
+type serverConn struct {
+	FrameConn
+
+	codec    ServerCodec
+	remoteIP string
+}
+
+func (c *serverConn) Send(ctx context.Context, f *ToWorker) error {
+	b, err := c.codec.Encode(f)
+	if err != nil {
+		return err
+	}
+	return c.Write(ctx, b, f.Goodbye != nil)
+}
+
+func (c *serverConn) Recv(ctx context.Context) (*ToServer, error) {
+	b, err := c.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.codec.Decode(b)
+}
+
+// RemoteIP implements ServerConn.
+func (c *serverConn) RemoteIP() string { return c.remoteIP }
+
 // RemoteIPOf returns the IP address that an HTTP request comes from, without zone, for
 // ServerConn.RemoteIP. It ignores headers.
 func RemoteIPOf(r *http.Request) string {

@@ -123,10 +123,8 @@ func genLogAck(t *rapid.T) LogAck {
 
 func genToServer(t *rapid.T) *ToServer {
 	f := &ToServer{
-		Ready: genOptional(t, "ready", func(t *rapid.T) Ready { return Ready{Constrained: genText(t)} }),
-		Offer: genOptional(t, "offer", func(t *rapid.T) Offer {
-			return Offer{Tags: genList(t, "tags", genPlainText), Kinds: genList(t, "kinds", genPlainText), Resources: genResources(t), OwnKinds: genOwnKinds(t), Allow: genAllow(t), Lacks: genLacks(t), Projects: genProjects(t)}
-		}),
+		Ready:    genOptional(t, "ready", func(t *rapid.T) Ready { return Ready{Constrained: genText(t)} }),
+		Offer:    genOptional(t, "offer", genOffer),
 		Saved:    genList(t, "saved", func(t *rapid.T) Saved { return Saved{Attempt: genAttempt(t), SHA256: genHash(t)} }),
 		Accepted: genList(t, "accepted", genAttempt),
 		Rejected: genList(t, "rejected", func(t *rapid.T) Rejected {
@@ -213,13 +211,19 @@ func genOwnKinds(t *rapid.T) json.RawMessage {
 	return rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`[]`), json.RawMessage(`[{"name":"resize","about":"\u003cé\"\u0000"},7]`)}).Draw(t, "own kinds")
 }
 
+func genOffer(t *rapid.T) muster.Offer {
+	return muster.Offer{
+		Tags: genList(t, "tags", genPlainText), Kinds: genList(t, "kinds", genPlainText), Resources: genResources(t), OwnKinds: genOwnKinds(t),
+		Allow: genAllow(t), Lacks: genLacks(t), Projects: genProjects(t),
+	}
+}
+
 func genHello(t *rapid.T) *Hello {
 	return &Hello{
-		Version: Version, Worker: "w" + muster.WorkerID(genPlainText(t)), Name: genPlainText(t), Build: genPlainText(t), Tags: genList(t, "tags", genPlainText),
-		Labels: map[string]string{"zone": genPlainText(t)}, Kinds: genList(t, "kinds", genPlainText), Price: rapid.Float64Range(0, 100).Draw(t, "price"),
-		Resources: genResources(t), Address: rapid.SampledFrom([]string{"", "10.0.0.7", "box-1.lan", "fe80::1%eth0"}).Draw(t, "address"),
-		Lacks: genLacks(t), Projects: genProjects(t),
-		Allow: genAllow(t), OwnKinds: genOwnKinds(t), Held: genList(t, "held", genAttempt), Stale: genList(t, "stale", genAttempt), Constrained: genText(t),
+		Version: Version, Worker: "w" + muster.WorkerID(genPlainText(t)), Name: genPlainText(t), Build: genPlainText(t),
+		Labels: map[string]string{"zone": genPlainText(t)}, Price: rapid.Float64Range(0, 100).Draw(t, "price"), Offer: genOffer(t),
+		Address: rapid.SampledFrom([]string{"", "10.0.0.7", "box-1.lan", "fe80::1%eth0"}).Draw(t, "address"),
+		Held:    genList(t, "held", genAttempt), Stale: genList(t, "stale", genAttempt), Constrained: genText(t),
 	}
 }
 

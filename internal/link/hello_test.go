@@ -107,7 +107,7 @@ func TestAHelloIsBoundedAsAWhole(t *testing.T) {
 		"what it may allow": func(h *Hello) { h.Allow.Env = manyNames(300) },
 	} {
 		for more, taken := range map[int]bool{0: true, 1: false} {
-			h := &Hello{Version: Version, Worker: "w", Allow: &muster.Allow{Images: append(slices.Repeat([]string{strings.Repeat("a", 13_000)}, 4), "")}}
+			h := &Hello{Version: Version, Worker: "w", Offer: muster.Offer{Allow: &muster.Allow{Images: append(slices.Repeat([]string{strings.Repeat("a", 13_000)}, 4), "")}}}
 			change(h)
 			size := 0
 			if h.Projects != nil {

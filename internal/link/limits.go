@@ -60,10 +60,7 @@ func checkHello(h *Hello) error {
 		checkAtMost("price", h.Price, maxPrice),
 		checkLength("constrained", h.Constrained, maxReason),
 		inField("labels", checkLabels(h.Labels)),
-		(&machine{
-			tags: h.Tags, kinds: h.Kinds, lacks: h.Lacks, projects: h.Projects, labels: h.Labels,
-			resources: &h.Resources, ownKinds: h.OwnKinds, allow: h.Allow,
-		}).check(),
+		checkDescription(&h.Offer, h.Labels),
 		inField("address", CheckAddress(h.Address)),
 		checkEach("held", h.Held, checkAttempt),
 		checkEach("stale", h.Stale, checkAttempt),
@@ -82,50 +79,25 @@ func checkLabels(labels map[string]string) error {
 	return nil
 }
 
-func checkOffer(o *Offer) error { return machineOf(o, nil).check() }
+func checkOffer(o *muster.Offer) error { return checkDescription(o, nil) }
 
-// checkOfferSize checks an offer together with the labels of the hello, which an offer does not replace.
-func checkOfferSize(o *Offer, labels map[string]string) error {
-	return inField("offer", machineOf(o, labels).checkSize())
-}
-
-// machine is what a Hello and an Offer have in common, and the labels of the Hello.
-type machine struct {
-	tags, kinds, lacks, projects []string
-
-	labels    map[string]string
-	resources *muster.Resources
-	ownKinds  json.RawMessage
-	allow     *muster.Allow
-}
-
-func machineOf(o *Offer, labels map[string]string) *machine {
-	return &machine{
-		tags: o.Tags, kinds: o.Kinds, lacks: o.Lacks, projects: o.Projects, labels: labels,
-		resources: &o.Resources, ownKinds: o.OwnKinds, allow: o.Allow,
-	}
-}
-
-func (m *machine) check() error {
+// checkDescription checks what a worker reports of its machine, with the labels of its hello.
+func checkDescription(o *muster.Offer, labels map[string]string) error {
 	err := cmp.Or(
-		checkTexts("tags", m.tags, maxText),
-		checkTexts("kinds", m.kinds, maxText),
-		checkFeatures("lacks", m.lacks),
-		checkTexts("projects", m.projects, muster.MaxNameSize),
-		checkOptional("allow", m.allow, checkAllow),
-		inField("resources", checkResources(m.resources)),
-		inField("own_kinds", checkOwnKinds(m.ownKinds)),
+		checkTexts("tags", o.Tags, maxText),
+		checkTexts("kinds", o.Kinds, maxText),
+		checkFeatures("lacks", o.Lacks),
+		checkTexts("projects", o.Projects, muster.MaxNameSize),
+		checkOptional("allow", o.Allow, checkAllow),
+		inField("resources", checkResources(&o.Resources)),
+		inField("own_kinds", checkOwnKinds(o.OwnKinds)),
 	)
 	if err != nil {
 		return err
 	}
-	return m.checkSize()
-}
-
-func (m *machine) checkSize() error {
-	parts := []any{m.tags, m.kinds, m.labels, m.resources.GPUs, m.allow}
-	if m.projects != nil {
-		parts = append(parts, m.projects)
+	parts := []any{o.Tags, o.Kinds, labels, o.Resources.GPUs, o.Allow}
+	if o.Projects != nil {
+		parts = append(parts, o.Projects)
 	}
 	return checkTotalSize("tags, labels, kinds, projects, GPUs and allow lists", parts...)
 }

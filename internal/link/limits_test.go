@@ -54,14 +54,14 @@ func TestWhatAWorkerSaysOfItselfIsBounded(t *testing.T) {
 		change(h)
 		refused(t, field, &ToServer{Seq: 1, Hello: h})
 	}
-	refused(t, "offer.tags has", &ToServer{Seq: 2, Offer: &Offer{Tags: manyNames(100_000)}})
-	refused(t, "offer.lacks[0] is", &ToServer{Seq: 2, Offer: &Offer{Lacks: []string{""}}})
+	refused(t, "offer.tags has", &ToServer{Seq: 2, Offer: &muster.Offer{Tags: manyNames(100_000)}})
+	refused(t, "offer.lacks[0] is", &ToServer{Seq: 2, Offer: &muster.Offer{Lacks: []string{""}}})
 	refused(t, "ready.constrained", &ToServer{Seq: 2, Ready: &Ready{Constrained: strings.Repeat("a", 1<<20)}})
 }
 
 // An honest worker with eight partitioned GPUs, many tags and labels, and a hundred mount patterns stays within the limits.
 func TestWhatALargeWorkerSaysIsTaken(t *testing.T) {
-	h := &Hello{Version: Version, Worker: "w", Tags: manyNames(50), Labels: map[string]string{}, Kinds: manyNames(100), Allow: &muster.Allow{}}
+	h := &Hello{Version: Version, Worker: "w", Labels: map[string]string{}, Offer: muster.Offer{Tags: manyNames(50), Kinds: manyNames(100), Allow: &muster.Allow{}}}
 	load := &muster.Load{}
 	half := 0.5
 	for i := range 8 {

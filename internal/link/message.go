@@ -1,8 +1,6 @@
 package link
 
 import (
-	"encoding/json"
-
 	"github.com/muster-dev/muster"
 )
 
@@ -40,7 +38,7 @@ type ToServer struct {
 	Seq      uint64             `json:"seq"` // from 1, without gaps
 	Hello    *Hello             `json:"hello,omitempty"`
 	Ready    *Ready             `json:"ready,omitempty"`
-	Offer    *Offer             `json:"offer,omitempty"`
+	Offer    *muster.Offer      `json:"offer,omitempty"` // replaces that of Hello
 	Accepted []muster.AttemptID `json:"accepted,omitempty"`
 	Rejected []Rejected         `json:"rejected,omitempty"`
 	Started  []Started          `json:"started,omitempty"`
@@ -71,22 +69,16 @@ type ToWorker struct {
 
 // Hello describes the worker, its machine and the attempts that it holds.
 type Hello struct {
-	Version   int                `json:"version"`
-	Worker    muster.WorkerID    `json:"worker"` // from Joined
-	Name      string             `json:"name"`
-	Build     string             `json:"build"`
-	Tags      []string           `json:"tags,omitempty"`
-	Labels    map[string]string  `json:"labels,omitempty"`
-	Kinds     []string           `json:"kinds"`
-	Price     float64            `json:"price,omitempty"`
-	Resources muster.Resources   `json:"resources"`
-	OwnKinds  json.RawMessage    `json:"own_kinds,omitempty"` // see muster.Worker
-	Allow     *muster.Allow      `json:"allow,omitempty"`     // what its owner allows tasks to use; absent means all
-	Lacks     []string           `json:"lacks,omitempty"`     // unsupported features; see muster.Worker
-	Projects  []string           `json:"projects,omitempty"`  // whose tasks it takes; empty means all
-	Address   string             `json:"address,omitempty"`   // at which other workers reach it; "" means RemoteIP
-	Held      []muster.AttemptID `json:"held,omitempty"`      // running, or finished with a report that is not acknowledged
-	Stale     []muster.AttemptID `json:"stale,omitempty"`     // others that still have processes, or log bytes to send
+	Version int               `json:"version"`
+	Worker  muster.WorkerID   `json:"worker"` // from Joined
+	Name    string            `json:"name"`
+	Build   string            `json:"build"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Price   float64           `json:"price,omitempty"`
+	muster.Offer
+	Address string             `json:"address,omitempty"` // at which other workers reach it; "" means RemoteIP
+	Held    []muster.AttemptID `json:"held,omitempty"`    // running, or finished with a report that is not acknowledged
+	Stale   []muster.AttemptID `json:"stale,omitempty"`   // others that still have processes, or log bytes to send
 
 	Constrained string `json:"constrained,omitempty"` // why it takes no tasks, as in Ready; "" if it does
 
@@ -103,17 +95,6 @@ type Welcome struct {
 // Ready reports whether the worker takes tasks.
 type Ready struct {
 	Constrained string `json:"constrained,omitempty"` // why not; "" if it does
-}
-
-// Offer replaces the description of the machine in Hello after a change.
-type Offer struct {
-	Tags      []string         `json:"tags,omitempty"`
-	Kinds     []string         `json:"kinds"`
-	Resources muster.Resources `json:"resources"`
-	OwnKinds  json.RawMessage  `json:"own_kinds,omitempty"`
-	Allow     *muster.Allow    `json:"allow,omitempty"`
-	Lacks     []string         `json:"lacks,omitempty"`
-	Projects  []string         `json:"projects,omitempty"`
 }
 
 // Saved reports that the attempt's checkpoint directory is on the server as the muster.Tree

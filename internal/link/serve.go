@@ -165,7 +165,7 @@ func (s *serverSession) read(ctx, connCtx context.Context) error {
 			s.outbox.Post(&ToWorker{Pong: true})
 		}
 		if f.Offer != nil {
-			if err := checkOfferSize(f.Offer, s.labels); err != nil {
+			if err := inField("offer", checkDescription(f.Offer, s.labels)); err != nil {
 				return muster.Errorf(muster.Invalid, "%w", err)
 			}
 		}

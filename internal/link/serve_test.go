@@ -227,7 +227,7 @@ func TestAnOfferIsBoundedWithTheLabels(t *testing.T) {
 			for i := range 150 {
 				h.Labels[strconv.Itoa(i)] = strings.Repeat("a", 200)
 			}
-			for _, f := range []*link.ToServer{{Hello: h}, {Seq: 1, Offer: &link.Offer{Tags: tags(n)}}} {
+			for _, f := range []*link.ToServer{{Hello: h}, {Seq: 1, Offer: &muster.Offer{Tags: tags(n)}}} {
 				if err := r.worker.Send(ctx, f); err != nil {
 					t.Fatal(err)
 				}

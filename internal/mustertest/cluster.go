@@ -281,9 +281,9 @@ func (c *Cluster) LaunchWorkerProgram(program, name, dir string, flags ...string
 // SharedDir makes a folder that tasks come to, and may change if their worker lets them: they are other users than this one.
 func SharedDir(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "muster-shared") //nolint:usetesting // a folder of the test lies in one that is closed to others
+	dir, err := os.MkdirTemp("", "muster-shared") //nolint:usetesting // a folder of the test is in one that other users cannot enter
 	if err == nil {
-		tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // what stays is in nobody's way
+		tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // remaining files do no harm
 		err = os.Chmod(dir, 0o777)
 	}
 	if err != nil {
@@ -292,7 +292,7 @@ func SharedDir(tb testing.TB) string {
 	return dir
 }
 
-// allowTraversal lets tasks come to the test's own folders, which lie in one that is closed to others.
+// allowTraversal lets tasks enter the test's own folders, which are in one that other users cannot enter.
 func allowTraversal(tb testing.TB) {
 	tb.Helper()
 	if err := os.Chmod(filepath.Dir(tb.TempDir()), 0o711); err != nil { // tasks are other users than this one

@@ -270,7 +270,7 @@ func gpus(n int) func(*muster.TaskSpec) {
 
 // offered returns a new description of a worker.
 func offered(w muster.Worker) sched.Offered {
-	return sched.Offered{Worker: w.ID, Tags: w.Tags, Kinds: w.Kinds, Resources: w.Resources}
+	return sched.Offered{Worker: w.ID, Offer: muster.Offer{Tags: w.Tags, Kinds: w.Kinds, Resources: w.Resources}}
 }
 
 func TestOfferQuarantinesAndReleasesADevice(t *testing.T) {
@@ -302,7 +302,7 @@ func TestInvalidOfferIsRefusedLikeAHello(t *testing.T) {
 	d := newEnv(t)
 	w := d.join("w")
 	d.refuse(muster.NotFound, sched.Offered{Worker: "nobody"})
-	d.refuse(muster.Invalid, sched.Offered{Worker: w, Resources: muster.Resources{CPUs: -1}})
+	d.refuse(muster.Invalid, sched.Offered{Worker: w, Offer: muster.Offer{Resources: muster.Resources{CPUs: -1}}})
 	d.do(sched.Disconnected{Worker: w})
 	d.refuse(muster.Conflict, offered(offer("w", slots(7))))
 	if got := d.worker(w).Resources; got.Slots != 2 {

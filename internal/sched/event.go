@@ -1,8 +1,6 @@
 package sched
 
 import (
-	"encoding/json"
-
 	"github.com/muster-dev/muster"
 )
 
@@ -70,14 +68,8 @@ type Renewed struct {
 
 // Offered is a new description of a connected worker.
 type Offered struct {
-	Worker    muster.WorkerID
-	Tags      []string
-	Kinds     []string
-	OwnKinds  json.RawMessage
-	Resources muster.Resources
-	Allow     *muster.Allow
-	Lacks     []string
-	Projects  []string
+	Worker muster.WorkerID
+	muster.Offer
 }
 
 // Pause stops or resumes assigning tasks to a worker. A pause ends at Until, unless

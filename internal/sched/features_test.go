@@ -47,7 +47,7 @@ func TestWorkerWithoutAFeatureGetsNoTasksThatUseIt(t *testing.T) {
 	d.on(own, rich, 1)
 
 	// It can do it from now on, and a task that waits for a worker that can is placed there.
-	d.do(sched.Offered{Worker: foreign, Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 4, Slots: 4}})
+	d.do(sched.Offered{Worker: foreign, Offer: muster.Offer{Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 4, Slots: 4}}})
 	d.on(foreign, rich, 2)
 	d.on(foreign, retried, 0)
 }

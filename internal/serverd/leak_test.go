@@ -62,7 +62,7 @@ func TestSessionsDoNotLeak(t *testing.T) {
 		if err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		hello := &link.Hello{Version: link.Version, Worker: id.Worker, Name: "box", Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 1, Slots: 1}}
+		hello := &link.Hello{Version: link.Version, Worker: id.Worker, Name: "box", Offer: muster.Offer{Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 1, Slots: 1}}}
 		if err := conn.Send(t.Context(), &link.ToServer{Hello: hello}); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}

@@ -73,8 +73,9 @@ func (r *jsonReader) members(n *node, depth int) {
 		if n.kind == list {
 			n.items = append(n.items, r.value(depth+1))
 		} else {
-			name, at := r.next()
-			r.addField(n, seen, field{name: name.(string), at: at, value: r.value(depth + 1)})
+			token, at := r.next()
+			name, _ := token.(string) // the document is valid
+			r.addField(n, seen, field{name: name, at: at, value: r.value(depth + 1)})
 		}
 		if r.nodes >= maxNodes {
 			return

@@ -77,6 +77,7 @@ func syntaxError(err error, data string) *muster.FieldError {
 		}
 	case yaml.ComposerStage: // an unknown anchor
 		e.Hint = "a string that begins with * needs quotes"
+	default:
 	}
 	at := bad.Mark
 	if opened := bad.ContextMark; opened.Line > 0 && (opened.Line < at.Line || runeAt(data, at.Index) == 0) &&

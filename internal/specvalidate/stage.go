@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 )
 
 var (
 	envPattern     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	kindPattern    = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	versionPattern = regexp.MustCompile(`^[0-9]+(\.[0-9]+){0,2}$`)
-	sha256Pattern  = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
 // stage checks one stage without its relations to others.
@@ -93,7 +93,7 @@ func (v *validator) kind(t *muster.TaskSpec) {
 		v.python(t.Python)
 	}
 	v.text("files", t.Files, 4096)
-	if hash, sent := strings.CutPrefix(t.Files, "sha256:"); sent && !sha256Pattern.MatchString(hash) {
+	if hash, sent := strings.CutPrefix(t.Files, "sha256:"); sent && !muster.IsSHA256(hash) {
 		v.add("files", "", "sha256: must be followed by 64 lower-case hex digits")
 	}
 }
@@ -129,7 +129,7 @@ func (v *validator) script(s *muster.Script) {
 	switch {
 	case s.SHA256 != "" && s.URL == "":
 		v.add("script.sha256", "", "sha256 needs url")
-	case s.SHA256 != "" && !sha256Pattern.MatchString(s.SHA256):
+	case s.SHA256 != "" && !muster.IsSHA256(s.SHA256):
 		v.add("script.sha256", "", "a hash must have 64 lower-case hex digits")
 	}
 	if len(s.Interpreter) > 0 && s.Interpreter[0] == "" {
@@ -328,7 +328,7 @@ func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]i
 		return
 	}
 	v.count("inputs", len(t.Inputs))
-	ended := reachable(needs, stage)
+	ended := dag.Upstream(needs, stage)
 	destinations := make(map[string]bool)
 	total := 0
 	for k, in := range t.Inputs[:min(len(t.Inputs), maxList)] {
@@ -361,21 +361,6 @@ func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]i
 	if total > muster.MaxInputs {
 		v.add("inputs", "let the array write one archive, or merge in steps", "the inputs have more than %d artifacts", muster.MaxInputs)
 	}
-}
-
-// reachable returns the stages that have finished when the given one starts.
-func reachable(needs [][]int, stage int) []bool {
-	seen := make([]bool, len(needs))
-	todo := slices.Clone(needs[stage])
-	for len(todo) > 0 {
-		i := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if !seen[i] {
-			seen[i] = true
-			todo = append(todo, needs[i]...)
-		}
-	}
-	return seen
 }
 
 // relativePath checks a path or glob that must stay in the task's folder.

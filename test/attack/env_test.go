@@ -127,8 +127,11 @@ func (e *env) dial(worker link.Joined) link.WorkerConn {
 // hello is the hello of an ordinary worker with some free slots.
 func hello(worker link.Joined, name string) *link.Hello {
 	return &link.Hello{
-		Version: link.Version, Worker: worker.Worker, Name: name, Kinds: []string{muster.KindNoop, muster.KindProcess},
-		Resources: muster.Resources{CPUs: 4, Memory: 8 << 30, Disk: 8 << 30, Slots: 100},
+		Version: link.Version, Worker: worker.Worker, Name: name,
+		Offer: muster.Offer{
+			Kinds:     []string{muster.KindNoop, muster.KindProcess},
+			Resources: muster.Resources{CPUs: 4, Memory: 8 << 30, Disk: 8 << 30, Slots: 100},
+		},
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu"
 )
 
-// What is offered and watched by what is remembered is what was found.
+// The offer and the watches based on cached facts are those of the detected facts, as they were found.
 func TestFactsAreCached(t *testing.T) {
 	w := NewCache(t.TempDir(), "", slog.New(slog.DiscardHandler))
 	if _, _, ok := w.read(time.Now()); ok {

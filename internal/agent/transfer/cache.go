@@ -66,7 +66,7 @@ func (c *cache) load() error {
 	}
 	var all []savedBlob
 	err := filepath.WalkDir(c.blobs(), func(_ string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !isHash(d.Name()) {
+		if err != nil || d.IsDir() || !muster.IsSHA256(d.Name()) {
 			return err
 		}
 		info, err := d.Info()

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -40,7 +39,7 @@ func short(sha string) string { return sha[:min(12, len(sha))] }
 
 // fetchInto writes a blob to the empty file dst, through the cache unless it is too large. A negative size is unknown.
 func (c *Client) fetchInto(ctx context.Context, sha string, size int64, dst *os.File) error {
-	if !isHash(sha) {
+	if !muster.IsSHA256(sha) {
 		return fmt.Errorf("%q is not a SHA-256", sha)
 	}
 	if size > c.cache.maxBlobSize() {
@@ -262,9 +261,4 @@ func cause(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
-}
-
-func isHash(s string) bool {
-	b, err := hex.DecodeString(s)
-	return err == nil && len(b) == sha256.Size && s == strings.ToLower(s)
 }

@@ -45,7 +45,7 @@ func (c *Client) FetchTree(ctx context.Context, sha, dir string) error {
 }
 
 func (c *Client) tree(ctx context.Context, sha string) (*muster.Tree, error) {
-	if !isHash(sha) {
+	if !muster.IsSHA256(sha) {
 		return nil, fmt.Errorf("%q is not a SHA-256", sha)
 	}
 	f, err := c.openCached(ctx, sha, -1, maxTree)
@@ -105,7 +105,7 @@ func checkTree(t *muster.Tree) error {
 			if path.IsAbs(f.Link) || !fs.ValidPath(path.Join(path.Dir(f.Path), f.Link)) || strings.ContainsAny(f.Link, "\\\x00") {
 				return fmt.Errorf("link %q points outside the folder", f.Path)
 			}
-		case !isHash(f.SHA256) || f.Size < 0:
+		case !muster.IsSHA256(f.SHA256) || f.Size < 0:
 			return fmt.Errorf("%q has no valid hash and size", f.Path)
 		}
 	}

@@ -183,9 +183,11 @@ func (s *Server) ConnectWorker(tb testing.TB, id muster.WorkerID, held ...muster
 	tb.Helper()
 	w := &Worker{ID: id, tb: tb, seq: 1, arrived: make(chan struct{}, 1)}
 	session, _, err := s.Engine.Open(tb.Context(), &link.Hello{
-		Version: link.Version, Worker: id, Name: "name-of-" + string(id), Kinds: []string{muster.KindNoop, muster.KindProcess, muster.KindScript},
-		Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 100},
-		Held:      held,
+		Version: link.Version, Worker: id, Name: "name-of-" + string(id), Held: held,
+		Offer: muster.Offer{
+			Kinds:     []string{muster.KindNoop, muster.KindProcess, muster.KindScript},
+			Resources: muster.Resources{CPUs: 8, Memory: 8 << 30, Disk: 8 << 30, Slots: 100},
+		},
 	}, w.onFrame)
 	must(tb, err)
 	w.session = session

@@ -76,8 +76,8 @@ func (f *Fleet) validate(facts *Facts) error {
 	}
 	facts.Name = cmp.Or(facts.Name, facts.ID)
 	w := &Worker{fleet: f, facts: *facts}
-	h := &link.Hello{Version: link.Version, Worker: muster.WorkerID("w"), Name: facts.Name, Build: w.build(), Tags: w.tags(), Labels: w.labels(), Kinds: facts.Kinds,
-		Price: facts.Price, Resources: facts.Resources, Lacks: w.lacks(), Projects: f.cfg.Projects}
+	h := &link.Hello{Version: link.Version, Worker: muster.WorkerID("w"), Name: facts.Name, Build: w.build(), Labels: w.labels(), Price: facts.Price,
+		Offer: muster.Offer{Tags: w.tags(), Kinds: facts.Kinds, Resources: facts.Resources, Lacks: w.lacks(), Projects: f.cfg.Projects}}
 	if _, err := new(link.WorkerCodec).Encode(&link.ToServer{Hello: h}); err != nil {
 		return muster.Errorf(muster.Invalid, "invalid worker: %w", err)
 	}

@@ -332,7 +332,7 @@ func EncodeString(v any) string {
 	return string(b)
 }
 
-// ParseTask reads a message of the channel of tasks. It fails if it is no JSON object.
+// ParseTask reads a message of the channel of tasks. It fails if it is not a JSON object.
 func ParseTask(b []byte) (TaskMessage, error) {
 	var m TaskMessage
 	err := Decode(b, MaxMessage, &m)

@@ -420,7 +420,7 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 	var jobs []job
 	for _, one := range raw[:min(len(raw), maxListed)] {
 		var j job
-		if json.Unmarshal(one, &j) == nil { // one that cannot be read is nobody's reason to leave the others
+		if json.Unmarshal(one, &j) == nil { // an unreadable one does not affect the others
 			jobs = append(jobs, j)
 		}
 	}

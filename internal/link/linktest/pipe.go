@@ -10,35 +10,43 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
+// PipeRemoteIP is the RemoteIP of the server's end of a Pipe.
+const PipeRemoteIP = "192.0.2.1"
+
 // Pipe returns both ends of a session in memory. Frames pass through the codec, and each direction buffers
 // up to depth of them. It works inside testing/synctest.
 func Pipe(depth int) (link.WorkerConn, link.ServerConn) {
-	p := &pipe{up: make(chan []byte, depth), down: make(chan []byte, depth), done: make(chan struct{})}
-	return &pipeWorker{pipe: p}, &pipeServer{pipe: p}
+	up, down, done := make(chan []byte, depth), make(chan []byte, depth), make(chan struct{})
+	closeBoth := sync.OnceFunc(func() { close(done) })
+	worker := &pipeEnd{out: up, in: down, done: done, close: closeBoth}
+	server := &pipeEnd{out: down, in: up, done: done, close: closeBoth}
+	return link.NewWorkerConn(worker), link.NewServerConn(server, PipeRemoteIP)
 }
 
-type pipe struct {
-	up, down chan []byte
-	done     chan struct{}
-	once     sync.Once
+type pipeEnd struct {
+	out   chan<- []byte
+	in    <-chan []byte
+	done  <-chan struct{}
+	close func()
 }
 
 // Close closes both ends. Frames sent before can still be received.
-func (p *pipe) Close() error {
-	p.once.Do(func() { close(p.done) })
+func (p *pipeEnd) Close() error {
+	p.close()
 	return nil
 }
 
 func errClosed() error { return muster.Errorf(muster.Unavailable, "the connection ended") }
 
-func (p *pipe) send(ctx context.Context, ch chan []byte, b []byte) error {
+// Write implements link.FrameConn.
+func (p *pipeEnd) Write(ctx context.Context, b []byte, _ bool) error {
 	select {
 	case <-p.done:
 		return errClosed()
 	default:
 	}
 	select {
-	case ch <- b:
+	case p.out <- b:
 		return nil
 	case <-p.done:
 		return errClosed()
@@ -47,14 +55,15 @@ func (p *pipe) send(ctx context.Context, ch chan []byte, b []byte) error {
 	}
 }
 
-func (p *pipe) recv(ctx context.Context, ch chan []byte) ([]byte, error) {
+// Read implements link.FrameConn.
+func (p *pipeEnd) Read(ctx context.Context) ([]byte, error) {
 	select {
-	case b := <-ch:
+	case b := <-p.in:
 		return b, nil
 	default:
 	}
 	select {
-	case b := <-ch:
+	case b := <-p.in:
 		return b, nil
 	case <-p.done:
 		return nil, errClosed()
@@ -63,65 +72,13 @@ func (p *pipe) recv(ctx context.Context, ch chan []byte) ([]byte, error) {
 	}
 }
 
-type pipeWorker struct {
-	*pipe
-
-	codec link.WorkerCodec
-}
-
-func (c *pipeWorker) Send(ctx context.Context, f *link.ToServer) error {
-	b, err := c.codec.Encode(f)
-	if err != nil {
-		return err
-	}
-	return c.send(ctx, c.up, b)
-}
-
-func (c *pipeWorker) Recv(ctx context.Context) (*link.ToWorker, error) {
-	b, err := c.recv(ctx, c.down)
-	if err != nil {
-		return nil, err
-	}
-	return c.codec.Decode(b)
-}
-
-type pipeServer struct {
-	*pipe
-
-	codec link.ServerCodec
-}
-
-// PipeRemoteIP is the RemoteIP of the server's end of a Pipe.
-const PipeRemoteIP = "192.0.2.1"
-
-// RemoteIP implements link.ServerConn.
-func (c *pipeServer) RemoteIP() string { return PipeRemoteIP }
-
-func (c *pipeServer) Send(ctx context.Context, f *link.ToWorker) error {
-	b, err := c.codec.Encode(f)
-	if err != nil {
-		return err
-	}
-	return c.send(ctx, c.down, b)
-}
-
-func (c *pipeServer) Recv(ctx context.Context) (*link.ToServer, error) {
-	b, err := c.recv(ctx, c.up)
-	if err != nil {
-		return nil, err
-	}
-	return c.codec.Decode(b)
-}
-
 // SendRaw sends text from either end of a Pipe without the codec.
 func SendRaw(ctx context.Context, conn interface{ Close() error }, text string) error {
-	switch c := conn.(type) {
-	case *pipeWorker:
-		return c.send(ctx, c.up, []byte(text))
-	case *pipeServer:
-		return c.send(ctx, c.down, []byte(text))
+	c, ok := conn.(link.FrameConn)
+	if !ok {
+		return muster.Errorf(muster.Invalid, "%T is not an end of a Pipe", conn)
 	}
-	return muster.Errorf(muster.Invalid, "%T is not an end of a Pipe", conn)
+	return c.Write(ctx, []byte(text), false)
 }
 
 // FrameQueue is a link.FrameSource with the frames that a test posts.

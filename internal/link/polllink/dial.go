@@ -48,7 +48,7 @@ func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 	if _, err := c.post(ctx, "open", nil, nil); err != nil {
 		return nil, link.DialError(d.Server, err)
 	}
-	return c, nil
+	return link.NewWorkerConn(c), nil
 }
 
 // workerConn is the worker's side of one session.
@@ -56,9 +56,9 @@ type workerConn struct {
 	client *http.Client
 	url    string
 	auth   string
-	codec  link.WorkerCodec
 
-	buffered [][]byte // received frames that Recv has not returned
+	sent     uint64   // the last sent frame
+	buffered [][]byte // received frames that Read has not returned
 	after    uint64   // the last received frame
 
 	closing    sync.Once
@@ -66,20 +66,17 @@ type workerConn struct {
 	markClosed context.CancelFunc
 }
 
-// Send returns when the server's session has the frame. It retries failed requests.
-func (c *workerConn) Send(ctx context.Context, f *link.ToServer) error {
-	b, err := c.codec.Encode(f)
-	if err != nil {
-		return err
-	}
+// Write returns when the server's session has the frame. It retries failed requests.
+func (c *workerConn) Write(ctx context.Context, b []byte, _ bool) error {
+	c.sent++
 	return c.retry(ctx, func(ctx context.Context) error {
-		_, err := c.post(ctx, fmt.Sprintf("send&seq=%d", f.Seq), b, nil)
+		_, err := c.post(ctx, fmt.Sprintf("send&seq=%d", c.sent), b, nil)
 		return err
 	})
 }
 
-// Recv returns the next frame. It polls when the buffer is empty.
-func (c *workerConn) Recv(ctx context.Context) (*link.ToWorker, error) {
+// Read returns the next frame. It polls when the buffer is empty.
+func (c *workerConn) Read(ctx context.Context) ([]byte, error) {
 	for len(c.buffered) == 0 {
 		err := c.retry(ctx, func(ctx context.Context) error {
 			n, err := c.post(ctx, fmt.Sprintf("recv&after=%d", c.after), nil, &c.buffered)
@@ -92,7 +89,7 @@ func (c *workerConn) Recv(ctx context.Context) (*link.ToWorker, error) {
 	}
 	b := c.buffered[0]
 	c.buffered = c.buffered[1:]
-	return c.codec.Decode(b)
+	return b, nil
 }
 
 // Close cancels running requests and notifies the server, if that takes less than closeTimeout.

@@ -29,10 +29,8 @@ func TestCloseStopsTheTimer(t *testing.T) {
 	for post("open") != http.StatusOK { // Run may not have begun
 		continue
 	}
-	c, ok := (<-conns).(*serverConn)
-	if !ok {
-		t.Fatal("the connection has another type")
-	}
+	<-conns
+	c := s.sessions[key{"w1", "0123456789abcdef"}]
 	if code := post("close"); code != http.StatusOK {
 		t.Fatalf("close was answered %d", code)
 	}

@@ -108,7 +108,8 @@ func (s *Server) open(r *http.Request, k key) error {
 		s.mu.Unlock()
 		return nil
 	}
-	c := newServerConn(link.RemoteIPOf(r))
+	remoteIP := link.RemoteIPOf(r)
+	c := &serverConn{changed: make(chan struct{})}
 	c.expire = time.AfterFunc(idleTimeout, func() { s.remove(k, c) })
 	s.sessions[k] = c
 	c.opened = time.Now()
@@ -118,7 +119,7 @@ func (s *Server) open(r *http.Request, k key) error {
 		oldest.clientClosed()
 	}
 	err := s.group.Go(r.Context(), func(ctx context.Context) {
-		s.accept(ctx, c, k.worker)
+		s.accept(ctx, link.NewServerConn(c, remoteIP), k.worker)
 	})
 	if err != nil {
 		s.remove(k, c)

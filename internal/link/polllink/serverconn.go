@@ -18,10 +18,8 @@ const (
 
 // serverConn is the server's side of one session, across its requests.
 type serverConn struct {
-	codec    link.ServerCodec
-	expire   *time.Timer
-	opened   time.Time
-	remoteIP string
+	expire *time.Timer
+	opened time.Time
 
 	mu           sync.Mutex
 	changed      chan struct{} // closed and replaced when anything below changes
@@ -30,18 +28,11 @@ type serverConn struct {
 	unacked      [][]byte
 	unackedBytes int
 	acked        uint64 // number of the frame before unacked[0]
-	incoming     []byte // one frame that Recv has not returned yet
+	incoming     []byte // one frame that Read has not returned yet
 	lastSeq      uint64 // number of the last received frame
 	sendRequest  int    // number of the current send request
 	recvRequest  int    // number of the current recv request
 }
-
-func newServerConn(remoteIP string) *serverConn {
-	return &serverConn{changed: make(chan struct{}), remoteIP: remoteIP}
-}
-
-// RemoteIP implements link.ServerConn.
-func (c *serverConn) RemoteIP() string { return c.remoteIP }
 
 // notify wakes all waitUntil calls. The caller holds mu.
 func (c *serverConn) notify() {
@@ -75,7 +66,7 @@ func (c *serverConn) touch() {
 	}
 }
 
-// clientClosed ends the session on the worker's side. Recv still returns frames received before.
+// clientClosed ends the session on the worker's side. Read still returns frames received before.
 func (c *serverConn) clientClosed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,8 +89,8 @@ func (c *serverConn) Close() error {
 	return nil
 }
 
-// Send keeps the frame for the next poll. It blocks while too many are unacknowledged.
-func (c *serverConn) Send(ctx context.Context, f *link.ToWorker) error {
+// Write keeps the frame for the next poll. It blocks while too many are unacknowledged.
+func (c *serverConn) Write(ctx context.Context, b []byte, _ bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	err := c.waitUntil(ctx, func() bool {
@@ -111,18 +102,14 @@ func (c *serverConn) Send(ctx context.Context, f *link.ToWorker) error {
 	if c.closed || c.clientGone {
 		return errEnded()
 	}
-	b, err := c.codec.Encode(f)
-	if err != nil {
-		return err
-	}
 	c.unacked = append(c.unacked, b)
 	c.unackedBytes += len(b)
 	c.notify()
 	return nil
 }
 
-// Recv returns the frame of the last send request.
-func (c *serverConn) Recv(ctx context.Context) (*link.ToServer, error) {
+// Read returns the frame of the last send request.
+func (c *serverConn) Read(ctx context.Context) ([]byte, error) {
 	c.mu.Lock()
 	err := c.waitUntil(ctx, func() bool { return c.incoming != nil || c.closed || c.clientGone })
 	incoming := c.incoming
@@ -137,12 +124,12 @@ func (c *serverConn) Recv(ctx context.Context) (*link.ToServer, error) {
 	if incoming == nil {
 		return nil, errEnded()
 	}
-	return c.codec.Decode(incoming)
+	return incoming, nil
 }
 
 func errEnded() error { return muster.Errorf(muster.Unavailable, "the poll session ended") }
 
-// deliver passes frame seq to Recv. It confirms a frame that was received before.
+// deliver passes frame seq to Read. It confirms a frame that was received before.
 func (c *serverConn) deliver(ctx context.Context, seq uint64, b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -190,7 +177,7 @@ func (c *serverConn) collect(ctx context.Context, after uint64) ([][]byte, error
 	}
 	c.recvRequest++
 	request := c.recvRequest
-	c.notify() // an older request ends, and Send may have room
+	c.notify() // an older request ends, and Write may have room
 	err := c.waitUntil(ctx, func() bool { return len(c.unacked) > 0 || c.closed || c.clientGone || c.recvRequest != request })
 	switch {
 	case err != nil:

@@ -37,27 +37,5 @@ func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 		return nil, link.DialError(d.Server, err)
 	}
 	ws.SetReadLimit(link.MaxFrame)
-	return &workerConn{socket: socket{ws: ws}}, nil
-}
-
-type workerConn struct {
-	socket
-
-	codec link.WorkerCodec
-}
-
-func (c *workerConn) Send(ctx context.Context, f *link.ToServer) error {
-	b, err := c.codec.Encode(f)
-	if err != nil {
-		return err
-	}
-	return c.write(ctx, b, f.Goodbye != nil)
-}
-
-func (c *workerConn) Recv(ctx context.Context) (*link.ToWorker, error) {
-	b, err := c.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.codec.Decode(b)
+	return link.NewWorkerConn(&socket{ws: ws}), nil
 }

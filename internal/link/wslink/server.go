@@ -37,35 +37,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return // Accept has replied
 		}
 		ws.SetReadLimit(link.MaxFrame)
-		s.accept(ctx, &serverConn{socket: socket{ws: ws}, remoteIP: link.RemoteIPOf(r)}, worker)
+		s.accept(ctx, link.NewServerConn(&socket{ws: ws}, link.RemoteIPOf(r)), worker)
 	})
 	if err != nil {
 		link.WriteError(w, err)
 	}
-}
-
-type serverConn struct {
-	socket
-
-	codec    link.ServerCodec
-	remoteIP string
-}
-
-// RemoteIP implements link.ServerConn.
-func (c *serverConn) RemoteIP() string { return c.remoteIP }
-
-func (c *serverConn) Send(ctx context.Context, f *link.ToWorker) error {
-	b, err := c.codec.Encode(f)
-	if err != nil {
-		return err
-	}
-	return c.write(ctx, b, f.Goodbye != nil)
-}
-
-func (c *serverConn) Recv(ctx context.Context) (*link.ToServer, error) {
-	b, err := c.read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.codec.Decode(b)
 }

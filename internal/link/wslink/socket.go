@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// socket reads and writes frames of a WebSocket, on both sides.
+// socket is the link.FrameConn of a WebSocket, on both sides.
 type socket struct {
 	ws          *websocket.Conn
 	goodbyeSent atomic.Bool
@@ -26,7 +26,8 @@ type socket struct {
 // maxIdleBuffer is the largest read buffer that an idle session keeps.
 const maxIdleBuffer = 32 << 10
 
-func (s *socket) write(ctx context.Context, b []byte, last bool) error {
+// Write implements link.FrameConn.
+func (s *socket) Write(ctx context.Context, b []byte, last bool) error {
 	if err := s.ws.Write(ctx, websocket.MessageText, b); err != nil {
 		return connError(ctx, err)
 	}
@@ -36,8 +37,8 @@ func (s *socket) write(ctx context.Context, b []byte, last bool) error {
 	return nil
 }
 
-// read returns the next message, valid until the next call.
-func (s *socket) read(ctx context.Context) ([]byte, error) {
+// Read implements link.FrameConn.
+func (s *socket) Read(ctx context.Context) ([]byte, error) {
 	if s.readBuf.Cap() > maxIdleBuffer {
 		s.readBuf = bytes.Buffer{}
 	}

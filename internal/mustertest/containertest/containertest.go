@@ -1,6 +1,6 @@
-// Package engines has real container engines for tests: one that they share, others
-// that a test may stop and kill, images made from scratch, and a registry that fails
-// as told.
+// Package containertest has real container engines for tests: a shared one, private ones
+// that a test may stop and kill, images built from scratch, and a registry that fails
+// on request.
 package containertest
 
 import (

@@ -202,7 +202,7 @@ func (d *Daemon) SetFrozen(on bool) {
 	}
 	for deadline := time.Now().Add(30 * time.Second); d.frozen() != on; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			d.tb.Fatalf("the daemon does not heed %s", sig)
+			d.tb.Fatalf("the daemon ignores %s", sig)
 		}
 	}
 }

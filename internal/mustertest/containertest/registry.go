@@ -29,7 +29,7 @@ const (
 	RateLimited       // every request is answered with 429, as where too many came
 )
 
-// Registry is a registry of images on loopback, which speaks HTTP and fails as told. Its
+// Registry is a registry of images on loopback, which speaks HTTP and fails on request. Its
 // methods may be called while it is used.
 type Registry struct {
 	Addr  string // host:port; names of its images begin with it
@@ -225,7 +225,7 @@ func (r *Registry) blob(w http.ResponseWriter, q *http.Request, fault Fault) {
 	}
 }
 
-// pace waits until the next n bytes may be sent; false says that nobody wants them any more.
+// pace waits until the next n bytes may be sent; it returns false if the client has disconnected.
 func (r *Registry) pace(q *http.Request, sent, n int64) bool {
 	for {
 		r.mu.Lock()

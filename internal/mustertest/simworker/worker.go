@@ -42,9 +42,11 @@ func (w *worker) run(ctx context.Context) error {
 		return err
 	}
 	hello := &link.Hello{
-		Version: link.Version, Worker: joined.Worker, Name: name, Build: "simulated", Kinds: []string{muster.KindNoop},
-		Tags: []string{"linux", "simulated"}, Price: 0.4,
-		Resources: muster.Resources{CPUs: cores, Memory: memory, Disk: disk, Slots: w.cfg.Slots, GPUs: w.gpus},
+		Version: link.Version, Worker: joined.Worker, Name: name, Build: "simulated", Price: 0.4,
+		Offer: muster.Offer{
+			Kinds: []string{muster.KindNoop}, Tags: []string{"linux", "simulated"},
+			Resources: muster.Resources{CPUs: cores, Memory: memory, Disk: disk, Slots: w.cfg.Slots, GPUs: w.gpus},
+		},
 	}
 	err = link.RunSession(ctx, conn, hello, w, w.handle)
 	w.mu.Lock()

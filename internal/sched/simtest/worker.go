@@ -123,7 +123,7 @@ func (w *worker) toggleEngine() {
 
 func (w *worker) offered() sched.Event {
 	o := &w.offer
-	return sched.Offered{Worker: w.id, Tags: o.Tags, Kinds: o.Kinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.UnsupportedFeatures, Projects: o.Projects}
+	return sched.Offered{Worker: w.id, Offer: muster.Offer{Tags: o.Tags, Kinds: o.Kinds, Resources: o.Resources, Allow: o.Allow, Lacks: o.UnsupportedFeatures, Projects: o.Projects}}
 }
 
 func newExecution(now muster.Time, rng *rand.Rand, m sched.Assign) *execution {

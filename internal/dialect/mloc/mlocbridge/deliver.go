@@ -52,7 +52,7 @@ func (w *bridgeWorker) Finish(ctx context.Context, j bridge.Job, end bridge.Fina
 		err = muster.Errorf(muster.Conflict, "%s", givenUp.reason)
 	case ctx.Err() != nil:
 		return ctx.Err()
-	default: // whatever its code, it is no refusal of the host
+	default: // whatever its code, it is not a refusal of the host
 		return muster.Errorf(muster.Unavailable, "%w", err)
 	}
 	w.closeDispatch(j.ID)

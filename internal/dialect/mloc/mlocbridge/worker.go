@@ -31,7 +31,7 @@ type bridgeWorker struct {
 	mu             sync.Mutex
 	openDispatches map[string]*delivery // by the id of the dispatch: taken, and not finally reported
 	returned       map[string]bool      // given back to the host: their ends are not reported
-	idleSignal     chan struct{}        // told when open became empty
+	idleSignal     chan struct{}        // notified when open became empty
 }
 
 // jobMeta is what the core keeps with a job.
@@ -264,7 +264,7 @@ func (w *bridgeWorker) submit(ctx context.Context, p *inboxItem, m mloc.TaskMess
 	return accepted, err
 }
 
-// checkPlan fails if no worker that has joined could ever carry the job out: it would wait for ever, and the host with it.
+// checkPlan fails if no worker that has joined could ever carry the job out: it would wait forever, and the host with it.
 func (w *bridgeWorker) checkPlan(ctx context.Context, spec *muster.Spec) error {
 	plan, err := w.client.Plan(ctx, spec)
 	if err != nil {

@@ -66,7 +66,7 @@ var defaultIntervals = intervals{sweep: 3 * time.Second, redeliver: 10 * time.Se
 // maxRemoteWorkers is how many workers of one database the gateway looks at.
 const maxRemoteWorkers = 2_000
 
-// maxDeliveries is how often a task is published for a worker until it is handed back.
+// maxDeliveries is how often a task is published for a worker until it is requeued.
 const maxDeliveries = 4
 
 // settings are the options of the dialect.
