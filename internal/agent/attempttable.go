@@ -33,6 +33,7 @@ type attemptTable struct {
 	mu          sync.Mutex
 	held        map[muster.AttemptID]*attempt
 	offer       muster.Offer
+	machine     machine // see offer.go
 	capacity    capacity
 	executing   int               // attempts whose executor has not returned
 	closeReason string            // why no new tasks are accepted, permanently; "" if they are
@@ -81,6 +82,7 @@ func newAttemptTable(offer muster.Offer, clock func() time.Duration, log *slog.L
 		clock:       clock,
 		held:        map[muster.AttemptID]*attempt{},
 		offer:       offer,
+		machine:     machine{resources: offer.Resources, disabled: map[string]bool{}, withheld: map[string]map[string]string{}},
 		capacity:    newCapacity(offer.Resources),
 		constraints: map[string]string{},
 		wake:        make(chan struct{}, 1),

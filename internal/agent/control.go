@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"slices"
-
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
@@ -28,26 +26,6 @@ func (a *Agent) Constrain(source, reason string) {
 		delete(tbl.constraints, source)
 	}
 	tbl.readyDirty = true
-	run.Notify(tbl.wake)
-}
-
-// Offer replaces the worker's offer. Running tasks continue, even if they use more than it has. Kinds without an executor are left out.
-func (a *Agent) Offer(tags, kinds []string, res muster.Resources) {
-	tbl := a.table
-	tbl.mu.Lock()
-	defer tbl.mu.Unlock()
-	supported := a.kinds()
-	tbl.offer = muster.Offer{
-		Tags:      slices.Clone(tags),
-		Kinds:     slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return !slices.Contains(supported, kind) }),
-		Resources: res,
-		OwnKinds:  a.cfg.OwnKinds,
-		Allow:     a.cfg.Allow,
-		Lacks:     a.cfg.Lacks,
-		Projects:  a.cfg.Projects,
-	}
-	tbl.capacity.offer = res
-	tbl.offerDirty = tbl.connected // else the next hello has it
 	run.Notify(tbl.wake)
 }
 

@@ -49,15 +49,16 @@ func TestOffer(t *testing.T) {
 		t := e.t
 		e.run(0)
 		e.run(1)
-		e.agent.cfg.Allow, e.agent.cfg.OwnKinds = &muster.Allow{Env: []string{}}, json.RawMessage(`[{"name":"resize"}]`)
-		e.agent.cfg.Lacks, e.agent.cfg.Projects = []string{muster.FeatureURL, muster.FeatureLogs}, []string{"red"}
-		small := muster.Resources{Slots: 1, MaxTasks: 3, GPUs: []muster.GPU{{UUID: "g0", Memory: 100, Quarantined: "it has not given its memory back"}}}
-		e.agent.Offer([]string{"gpu"}, []string{"process", "container"}, small)
-		h := e.server.received()
 		want := &muster.Offer{
-			Tags: []string{"gpu"}, Kinds: []string{"process"}, Resources: small, OwnKinds: e.agent.cfg.OwnKinds, Allow: e.agent.cfg.Allow,
-			Lacks: e.agent.cfg.Lacks, Projects: e.agent.cfg.Projects,
+			Tags: []string{"gpu"}, Kinds: []string{"noop", "process"}, OwnKinds: json.RawMessage(`[{"name":"resize"}]`), Allow: &muster.Allow{Env: []string{}},
+			Lacks: []string{muster.FeatureURL, muster.FeatureLogs}, Projects: []string{"red"},
 		}
+		e.agent.table.offer = *want
+		e.agent.cfg.Allow = want.Allow
+		small := muster.Resources{Slots: 1, MaxTasks: 3, GPUs: []muster.GPU{{UUID: "g0", Memory: 100, Quarantined: "it has not given its memory back"}}}
+		want.Resources = small
+		e.agent.SetMachine([]string{"gpu"}, small)
+		h := e.server.received()
 		if d := cmp.Diff(want, h.Offer); d != "" {
 			t.Errorf("offered: %s", d)
 		}
@@ -78,6 +79,25 @@ func TestOffer(t *testing.T) {
 		}
 		if cmp.Diff(want, got) != "" {
 			t.Errorf("the next hello offers %+v", hello)
+		}
+	})
+}
+
+// TestOfferedKinds checks that a kind is offered while it is enabled, whatever else changes, and that withheld devices are quarantined.
+func TestOfferedKinds(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		for _, enabled := range []bool{false, true, false} {
+			e.agent.EnableKind("process", enabled)
+			e.agent.Withhold("owner", map[string]string{"g1": "in use by its owner"})
+			e.agent.SetMachine([]string{"linux"}, muster.Resources{GPUs: []muster.GPU{{UUID: "g0"}, {UUID: "g1"}}})
+			o := e.server.received().Offer
+			if slices.Contains(o.Kinds, "process") != enabled || !slices.Contains(o.Kinds, "noop") {
+				t.Errorf("offered are %q", o.Kinds)
+			}
+			if d := o.Resources.GPUs; d[0].Quarantined != "" || d[1].Quarantined != "in use by its owner" || e.agent.Devices()[1].Quarantined != "" {
+				t.Errorf("offered are %+v", d)
+			}
 		}
 	})
 }

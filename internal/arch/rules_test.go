@@ -90,7 +90,7 @@ var rules = map[string]rule{
 	"agent/outbound":    {ring: adapter},
 	"agent/run/python":  {ring: adapter, internal: []string{"agent/isolation", "agent/procfs", "agent/run", "backoff"}, external: []string{"github.com/shirou/gopsutil"}},
 	"agent/procfs":      {ring: adapter},
-	"agent/probe":       {ring: adapter, internal: []string{"agent/docker", "agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys"}},
+	"agent/probe":       {ring: adapter, internal: []string{"atomicfile", "agent/docker", "agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys"}},
 	"agent/gpu":         {ring: adapter, internal: []string{"agent/gpu/tool", "agent/gpu/xid"}},
 	"agent/gpu/tool":    {ring: adapter, internal: []string{"backoff"}, external: []string{"golang.org/x/"}},
 	"agent/gpu/xid":     {ring: adapter, external: []string{"golang.org/x/"}},
@@ -112,7 +112,7 @@ var rules = map[string]rule{
 	"agent/shim/output":       {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/shim/wire":         {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/meter":             {ring: adapter, internal: []string{"agent/run", "agent/gpu", "agent/procfs", "usageseries"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
-	"agent/hostpolicy":        {ring: adapter, internal: []string{"agent/run", "agent/gpu"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
+	"agent/hostpolicy":        {ring: adapter, internal: []string{"agent/run", "agent/gpu", "agent/probe"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
 	"agent/checkpoint":        {ring: adapter, internal: []string{"agent/run", "agent/shim/proctree", "atomicfile", "backoff"}, external: []string{"golang.org/x/"}},
 	"agent/transfer":          {ring: adapter, internal: []string{"agent/run", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 

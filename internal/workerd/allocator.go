@@ -13,7 +13,7 @@ import (
 
 // newAllocator returns the allocator of the worker's GPUs. If the facts are stale, their readings do not count. Model servers may have
 // devices, like recovered attempts.
-func (w *Worker) newAllocator(found []gpu.Device, stale bool, readings *gpuReader, recovered []run.Recovered, orphans []modelpool.Orphan, withhold func(map[string]string)) *devices.Allocator {
+func (w *Worker) newAllocator(found []gpu.Device, stale bool, readings *gpu.Stream, recovered []run.Recovered, orphans []modelpool.Orphan, withhold func(map[string]string)) *devices.Allocator {
 	cfg := devices.Config{Data: w.cfg.Data, BootID: proctree.BootID(), Readings: readings, Withhold: withhold, Log: w.log}
 	for i := range recovered {
 		cfg.Recovered = append(cfg.Recovered, recovered[i].Start.Attempt)

@@ -148,14 +148,14 @@ func (e *engine) logChange(err error) {
 }
 
 // run maintains the engine, and offers the kind container while it is ready. A nil engine does nothing.
-func (e *engine) run(o *offers) func(context.Context) error {
+func (e *engine) run(a *agent.Agent) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if e == nil {
 			return nil
 		}
 		return e.Run(ctx, func(why error) {
 			e.logChange(why)
-			o.setEnabled(muster.KindContainer, why == nil)
+			a.EnableKind(muster.KindContainer, why == nil)
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
@@ -59,20 +58,6 @@ func TestLabelsDistinguishWorkers(t *testing.T) {
 	other := agent.Identity{Worker: "w-1", Server: "http://b"}
 	if a := ContainerLabel(id, "/data"); a == ContainerLabel(id, "/data2") || a == ContainerLabel(other, "/data") || a != ContainerLabel(id, "/data") {
 		t.Errorf("the label is %s", a)
-	}
-}
-
-// TestKindIsOfferedWhileItCanRun, whatever else changes.
-func TestKindIsOfferedWhileItCanRun(t *testing.T) {
-	var offered []string
-	o := newOffers(nil, []string{"process", "container"}, muster.Resources{}, func(_, kinds []string, _ muster.Resources) { offered = kinds })
-	for _, can := range []bool{false, true, false} {
-		o.setEnabled("container", can)
-		o.withhold("owner", nil)
-		o.setFound([]string{"linux"}, muster.Resources{})
-		if slices.Contains(offered, "container") != can || !slices.Contains(offered, "process") {
-			t.Errorf("offered are %q", offered)
-		}
 	}
 }
 

@@ -3,6 +3,7 @@ package workerd
 import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/hostpolicy"
 )
 
@@ -19,16 +20,12 @@ func (w *Worker) applyLimits(r *muster.Resources) {
 }
 
 // newEnforcer returns the enforcer of the owner's policy.
-func (w *Worker) newEnforcer(a *agent.Agent, o *offers, devices *gpuReader) *hostpolicy.Enforcer {
-	return hostpolicy.New(hostpolicy.Config{Options: w.cfg.HostPolicy, Data: w.cfg.Data, Worker: enforcedAgent{a, o}, GPUs: devices.Latest, Devices: o.devices, Log: w.log})
+func (w *Worker) newEnforcer(a *agent.Agent, devices *gpu.Stream) *hostpolicy.Enforcer {
+	return hostpolicy.New(hostpolicy.Config{Options: w.cfg.HostPolicy, Data: w.cfg.Data, Worker: enforcedAgent{a}, GPUs: devices.Latest, Devices: a.Devices, Log: w.log})
 }
 
 // enforcedAgent is the agent with the methods that the enforcer needs.
-type enforcedAgent struct {
-	*agent.Agent
-
-	offers *offers
-}
+type enforcedAgent struct{ *agent.Agent }
 
 var _ hostpolicy.Worker = enforcedAgent{}
 
@@ -55,4 +52,4 @@ func (s enforcedAgent) Freeze(id muster.AttemptID, on bool, why string) error {
 }
 
 // Withhold implements hostpolicy.Worker.
-func (s enforcedAgent) Withhold(devices map[string]string) { s.offers.withhold("owner", devices) }
+func (s enforcedAgent) Withhold(devices map[string]string) { s.Agent.Withhold("owner", devices) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/transfer"
 	"github.com/muster-dev/muster/internal/obs"
@@ -20,7 +21,7 @@ import (
 // gaugeSources are the sources of a worker's gauges. They change when it joins again.
 type gaugeSources struct {
 	agent   atomic.Pointer[agent.Agent]
-	devices atomic.Pointer[gpuReader]
+	devices atomic.Pointer[gpu.Stream]
 	blobs   atomic.Pointer[transfer.Client]
 	load    atomic.Pointer[muster.Load]
 }

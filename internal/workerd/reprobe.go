@@ -2,15 +2,30 @@ package workerd
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/devices"
+	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 )
+
+// reprobing is why a worker with stale facts takes no new tasks.
+const reprobing = "probing the machine again"
+
+// recentReprobe is when a worker with recent facts probes the machine.
+const recentReprobe = 5 * time.Second
+
+// factsBasis is what the facts depend on besides the machine and the environment: the configuration, and the machine's boot ID.
+func (w *Worker) factsBasis() string {
+	return strings.Join([]string{w.cfg.Version, proctree.BootID(), w.cfg.Engine, w.cfg.Isolation.TaskUser, fmt.Sprint(w.cfg.Bandwidth)}, "\n")
+}
 
 // minBandwidth is the smallest limit of transfers: with less, answers would time out.
 const minBandwidth muster.Size = 1 << 10
@@ -47,22 +62,22 @@ func (w *Worker) applyConfig(f probe.Facts) probe.Facts {
 
 // reprobe offers changes of the machine until ctx ends. It begins with a probe if the facts are stale, and probes soon if they are
 // recent.
-func (w *Worker) reprobe(ctx context.Context, machine prober, known probe.Facts, age factsAge, a *agent.Agent, o *offers, readings *gpuReader, allocator *devices.Allocator) error {
+func (w *Worker) reprobe(ctx context.Context, machine prober, cache *probe.Cache, known probe.Facts, age probe.Age, a *agent.Agent, readings *gpu.Stream, allocator *devices.Allocator) error {
 	offer := func(f probe.Facts) {
-		w.writeFacts(f)
+		cache.Write(f)
 		known = f
 		f = w.applyConfig(f)
 		f.Resources.Disk += w.writtenDisk(ctx, runningGrants(a.Running()))
-		readings.set(f.GPUs)
+		readings.SetDevices(f.GPUs)
 		allocator.SetDevices(f.GPUs)
-		o.setFound(f.Tags, f.Resources)
+		a.SetMachine(f.Tags, f.Resources)
 	}
 	first := probe.Interval
 	switch age {
-	case current:
-	case recent:
+	case probe.Current:
+	case probe.Recent:
 		first = recentReprobe
-	case stale:
+	case probe.Stale:
 		f, err := machine.Run(ctx)
 		if err != nil {
 			return nil //nolint:nilerr // ctx ended
@@ -70,7 +85,7 @@ func (w *Worker) reprobe(ctx context.Context, machine prober, known probe.Facts,
 		offer(f)
 		a.Constrain("machine", "")
 	}
-	return machine.Watch(ctx, known, first, probe.Interval, w.touchFacts, func(f probe.Facts) {
+	return machine.Watch(ctx, known, first, probe.Interval, cache.Touch, func(f probe.Facts) {
 		w.log.Info("machine changed", slog.String("gained", missing(f.Tags, known.Tags)), slog.String("lost", missing(known.Tags, f.Tags)), slog.Int("gpus", len(f.GPUs)))
 		for _, note := range f.Notes {
 			if !slices.Contains(known.Notes, note) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/hostpolicy"
 	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/meter"
@@ -88,8 +89,7 @@ type Worker struct {
 
 // prober is the part of *probe.Probe that a Worker needs.
 type prober interface {
-	Run(ctx context.Context) (probe.Facts, error)
-	Refresh(ctx context.Context, f *probe.Facts)
+	probe.Prober
 	Watch(ctx context.Context, known probe.Facts, first, every time.Duration, onProbe func(), onChange func(probe.Facts)) error
 }
 
@@ -198,7 +198,8 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, tasks.Close()) }()
 	canReach := w.cfg.Isolation.CanReach()
 	machine := w.newProbe(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, CanReach: canReach, Engine: w.cfg.Engine})
-	found, age, err := w.loadFacts(ctx, machine, len(tasks.Recovered()) > 0)
+	cache := probe.NewCache(w.cfg.Data, w.factsBasis(), w.log)
+	found, age, err := cache.Load(ctx, machine, len(tasks.Recovered()) > 0)
 	if ctx.Err() != nil {
 		return nil // ctx ended
 	}
@@ -225,8 +226,8 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	if err := sweep(limits, unreported(tasks.Recovered()), orphans); err != nil {
 		w.log.Warn(err.Error())
 	}
-	devices := newGPUs(facts.GPUs, w.log)
-	containers, err := w.openEngine(ctx, id, found.Engines, devices.known, tasks.Recovered())
+	devices := gpu.NewStream(facts.GPUs, gpuInterval, w.log)
+	containers, err := w.openEngine(ctx, id, found.Engines, devices.Devices, tasks.Recovered())
 	if err != nil {
 		return err
 	}
@@ -237,15 +238,14 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
 	var (
-		a        *agent.Agent         // set before any checkpoint is saved
+		a        *agent.Agent         // set before any checkpoint is saved; nil until something is offered
 		enforcer *hostpolicy.Enforcer // set before the load is measured
 	)
 	onSaved := func(id muster.AttemptID, tree string) { a.CheckpointSaved(id, tree) }
 	var load probe.Load
-	var offered *offers // nil until something is offered
-	allocator := w.newAllocator(facts.GPUs, age == stale, devices, tasks.Recovered(), orphans, func(why map[string]string) {
-		if offered != nil {
-			offered.withhold("board", why)
+	allocator := w.newAllocator(facts.GPUs, age == probe.Stale, devices, tasks.Recovered(), orphans, func(why map[string]string) {
+		if a != nil {
+			a.Withhold("board", why)
 		}
 	})
 	measures := meter.New(meter.Config{
@@ -279,22 +279,21 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 			First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 			Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 		},
-		Load: w.recordLoad(devices.load(load.Sample), func() *muster.DiskLoad { return enforcer.Disk() }), OnReportAcked: w.onSettled, Grace: w.cfg.ShutdownGrace, Log: w.log.With(slog.String("worker", string(id.Worker))), OnHeal: healer(allocator),
+		Load: w.recordLoad(withGPUs(load.Sample, devices), func() *muster.DiskLoad { return enforcer.Disk() }), OnReportAcked: w.onSettled, Grace: w.cfg.ShutdownGrace, Log: w.log.With(slog.String("worker", string(id.Worker))), OnHeal: healer(allocator),
 	})
 	w.gauges.agent.Store(a)
 	w.gauges.devices.Store(devices)
-	offered = newOffers(facts.Tags, kindsOf(executors), facts.Resources, a.Offer)
-	offered.setEnabled(muster.KindContainer, containers != nil && containers.Ready() == nil)
-	offered.withhold("board", allocator.Quarantined())
-	if age == stale {
+	a.EnableKind(muster.KindContainer, containers != nil && containers.Ready() == nil)
+	a.Withhold("board", allocator.Quarantined())
+	if age == probe.Stale {
 		a.Constrain("machine", reprobing)
 	}
 	reprobe := func(ctx context.Context) error {
-		return w.reprobe(ctx, machine, found, age, a, offered, devices, allocator)
+		return w.reprobe(ctx, machine, cache, found, age, a, devices, allocator)
 	}
-	enforcer = w.newEnforcer(a, offered, devices)
+	enforcer = w.newEnforcer(a, devices)
 	enforcer.CheckThresholds(ctx)
-	err = w.run(ctx, a, containers.run(offered), devices.Run, allocator.Run, measures.Run, limits.Run, runPool(models), enforcer.Run, w.watchKinds, reprobe)
+	err = w.run(ctx, a, containers.run(a), devices.Run, allocator.Run, measures.Run, limits.Run, runPool(models), enforcer.Run, w.watchKinds, reprobe)
 	if errors.Is(err, agent.ErrUnknownWorker) {
 		return w.rejoin(ctx, err, id, facts.Hostname, func() error { return forget(reports, tasks) })
 	}

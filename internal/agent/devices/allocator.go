@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // Config configures an Allocator.
@@ -101,7 +102,7 @@ func (a *Allocator) SetDevices(found []gpu.Device) {
 	if changed {
 		a.publishWithheld()
 	}
-	notify(a.wake)
+	run.Notify(a.wake)
 }
 
 // record returns the record of a device. The caller holds the lock.
@@ -169,12 +170,4 @@ func (a *Allocator) latestReadings() map[string]gpu.Reading {
 		}
 	}
 	return list
-}
-
-// notify puts a token into c unless it holds one.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // quarantine puts a device into quarantine, and reports whether that is a change. The caller holds the lock.
@@ -47,7 +48,7 @@ func (a *Allocator) Heal(uuids ...string) {
 	a.healRequests = append(a.healRequests, uuids...)
 	a.healAll = a.healAll || len(uuids) == 0
 	a.mu.Unlock()
-	notify(a.wake)
+	run.Notify(a.wake)
 }
 
 // Run checks the devices until ctx ends. Without devices it sleeps.

@@ -152,16 +152,6 @@ func FuzzIntel(f *testing.F) {
 	})
 }
 
-func FuzzDump(f *testing.F) {
-	f.Add("Timestamp, DeviceId, GPU Utilization (%), GPU Power (W)", "06:14:46.000,    0, 99.40, 118.61")
-	f.Fuzz(func(t *testing.T, heading, line string) {
-		index, r, ok := parseDump(line, strings.Split(strings.ToLower(heading), ","))
-		if bad := saneReading(&r); ok && (bad != "" || index < 0) {
-			t.Error(index, bad)
-		}
-	})
-}
-
 func FuzzApple(f *testing.F) {
 	seed(f, "apple-*")
 	f.Fuzz(func(t *testing.T, out string) {

@@ -22,14 +22,15 @@ func loopArgs(interval time.Duration) []string {
 //	2024/05/10 12:00:00.123, GPU-5c89852c-…, 97, 30521, 61, 287.13, 0
 func (s *Stream) nvidiaMetrics() *tool.Stream {
 	fields := []string{"timestamp", "uuid", "utilization.gpu", "memory.used", "temperature.gpu", "power.draw", "ecc.errors.uncorrected.volatile.total"}
-	return &tool.Stream{Tool: "nvidia-smi", Interval: s.interval, MinBackoff: s.minBackoff, Log: s.log, Variants: []tool.Variant{{
+	return &tool.Stream{
+		Tool: "nvidia-smi", Interval: s.interval, MinBackoff: s.minBackoff, Log: s.log,
 		Args: func() []string {
 			return append([]string{"--query-gpu=" + strings.Join(fields, ","), "--format=csv,noheader,nounits"}, loopArgs(s.interval)...)
 		},
 		Reader: func() tool.Reader {
 			return &metricsReader{s: s, fields: fields, drop: func(f string) { fields = without(fields, f) }}
 		},
-	}}}
+	}
 }
 
 func without(fields []string, field string) []string {
@@ -114,10 +115,11 @@ func parseMetrics(s string, fields []string) (uuid string, r Reading, asked time
 // nvidiaProcesses is the stream of the processes on NVIDIA's devices. It uses the log and not --query-compute-apps, which prints
 // nothing if there are no processes, as if it hung, and leaves out those that draw.
 func (s *Stream) nvidiaProcesses() *tool.Stream {
-	return &tool.Stream{Tool: "nvidia-smi", Interval: s.interval, MinBackoff: s.minBackoff, Log: s.log, Variants: []tool.Variant{{
+	return &tool.Stream{
+		Tool: "nvidia-smi", Interval: s.interval, MinBackoff: s.minBackoff, Log: s.log,
 		Args:   func() []string { return append([]string{"-q", "-d", "PIDS"}, loopArgs(s.interval)...) },
 		Reader: func() tool.Reader { return &processReader{s: s} },
-	}}}
+	}
 }
 
 // processReader parses the log of nvidia-smi -q -d PIDS: for each device a header with its address, and a list.
@@ -189,10 +191,11 @@ func (r *processReader) FlushIdle(now time.Time) bool {
 // is long, so it is printed every ten seconds at most.
 func (s *Stream) nvidiaLogs() *tool.Stream {
 	interval := max(s.interval, 10*time.Second)
-	return &tool.Stream{Tool: "nvidia-smi", Interval: interval, MinBackoff: s.minBackoff, Log: s.log, Variants: []tool.Variant{{
+	return &tool.Stream{
+		Tool: "nvidia-smi", Interval: interval, MinBackoff: s.minBackoff, Log: s.log,
 		Args:   func() []string { return append([]string{"-q", "-x"}, loopArgs(interval)...) },
 		Reader: func() tool.Reader { return &logReader{s: s, interval: interval} },
-	}}}
+	}
 }
 
 type logReader struct {

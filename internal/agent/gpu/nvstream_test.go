@@ -79,17 +79,17 @@ func TestLatency(t *testing.T) {
 func TestUnknownField(t *testing.T) {
 	s := NewStream([]Device{{GPU: muster.GPU{UUID: "GPU-a", Vendor: "nvidia"}}}, 5*time.Second, slog.New(slog.DiscardHandler))
 	f := s.nvidiaMetrics()
-	first := f.Variants[0].Args()
+	first := f.Args()
 	if !strings.Contains(first[0], "ecc.errors") || !slices.Equal(first[2:], []string{"-l", "5"}) {
 		t.Fatalf("requested %q", first)
 	}
-	r := f.Variants[0].Reader()
+	r := f.Reader()
 	r.Line(time.Now(), `Field "ecc.errors.uncorrected.volatile.total" is not a valid field to query.`)
 	r.Line(time.Now(), `Field "uuid" is not a valid field to query.`)
-	if again := f.Variants[0].Args(); strings.Contains(again[0], "ecc.errors") || !strings.Contains(again[0], "uuid") {
+	if again := f.Args(); strings.Contains(again[0], "ecc.errors") || !strings.Contains(again[0], "uuid") {
 		t.Fatalf("requested again %q", again)
 	}
-	if !f.Variants[0].Reader().Line(time.Now(), "2024/05/10 12:00:00.123, GPU-a, 97, 30521, 61, 287.13") {
+	if !f.Reader().Line(time.Now(), "2024/05/10 12:00:00.123, GPU-a, 97, 30521, 61, 287.13") {
 		t.Error("a line without that field is not read")
 	}
 }

@@ -12,17 +12,18 @@ import (
 )
 
 // Stream monitors devices with tools that keep running: a sample starts no program. For NVIDIA it runs nvidia-smi in its loop mode
-// twice, for metrics and for processes; for Intel xpu-smi dump; for AMD it reads files of the kernel. Apple's tools report nothing to
-// users other than root.
+// twice, for metrics and for processes; for AMD it reads files of the kernel. Devices of Intel and Apple are not monitored: no guide
+// asks for them, and Apple's tools report nothing to users other than root.
 type Stream struct {
 	host       *host
-	devices    []Device
 	interval   time.Duration
 	log        *slog.Logger
 	minBackoff time.Duration // the first pause before a tool is restarted
+	changed    chan struct{} // holds one token after there are other devices
 
-	mu     sync.Mutex
-	states []deviceState // by the order of devices
+	mu      sync.Mutex
+	devices []Device      // replaced, not changed
+	states  []deviceState // by the order of devices
 
 	kernelMu sync.Mutex
 	kernel   *xid.Log // nil while it is not read
@@ -55,17 +56,56 @@ func NewStream(devices []Device, interval time.Duration, log *slog.Logger) *Stre
 	interval = max(interval, 100*time.Millisecond)
 	return &Stream{
 		host: &host{root: "/"}, devices: slices.Clone(devices), interval: interval,
-		log: log, minBackoff: min(time.Second, interval), states: make([]deviceState, len(devices)),
+		log: log, minBackoff: min(time.Second, interval), states: make([]deviceState, len(devices)), changed: make(chan struct{}, 1),
 	}
+}
+
+// SetDevices replaces the devices, as Probe returned them. If there are others than before, they are read from the start.
+func (s *Stream) SetDevices(devices []Device) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	same := slices.EqualFunc(devices, s.devices, func(a, b Device) bool { return a.UUID == b.UUID })
+	s.devices = slices.Clone(devices)
+	if same {
+		return
+	}
+	s.states = make([]deviceState, len(devices))
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Devices lists the devices. The list must not be changed.
+func (s *Stream) Devices() []Device {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.devices
 }
 
 // Run monitors the devices until ctx ends, then stops the tools and returns nil. It restarts a tool that exits or hangs, after a
 // pause that doubles up to a minute.
 func (s *Stream) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		toolCtx, cancel := context.WithCancel(ctx)
+		var tools sync.WaitGroup
+		tools.Go(func() { s.runTools(toolCtx, s.Devices()) })
+		select {
+		case <-ctx.Done():
+		case <-s.changed:
+		}
+		cancel()
+		tools.Wait()
+	}
+	return nil
+}
+
+// runTools runs the tools that monitor these devices until ctx ends.
+func (s *Stream) runTools(ctx context.Context, devices []Device) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wholeDevices := slices.ContainsFunc(s.devices, func(d Device) bool { return d.Vendor == "nvidia" && d.MIG == "" })
-	instances := slices.ContainsFunc(s.devices, func(d Device) bool { return d.MIG != "" })
+	wholeDevices := slices.ContainsFunc(devices, func(d Device) bool { return d.Vendor == "nvidia" && d.MIG == "" })
+	instances := slices.ContainsFunc(devices, func(d Device) bool { return d.MIG != "" })
 	run := func(f *tool.Stream) { wg.Go(func() { f.Run(ctx) }) }
 	if wholeDevices {
 		run(s.nvidiaMetrics())
@@ -79,13 +119,9 @@ func (s *Stream) Run(ctx context.Context) error {
 	if wholeDevices || instances {
 		wg.Go(func() { s.watchFaults(ctx) })
 	}
-	if slices.ContainsFunc(s.devices, func(d Device) bool { return d.Vendor == "intel" }) {
-		run(s.intelDump())
+	if slices.ContainsFunc(devices, func(d Device) bool { return d.Vendor == "amd" }) {
+		wg.Go(func() { s.pollAMD(ctx, devices) })
 	}
-	if slices.ContainsFunc(s.devices, func(d Device) bool { return d.Vendor == "amd" }) {
-		wg.Go(func() { s.pollAMD(ctx) })
-	}
-	return nil
 }
 
 // Latest returns the newest reading of each device, or false if none is younger than three intervals. Older values are absent.
@@ -232,12 +268,12 @@ func (s *Stream) recordFault(now time.Time, message string, age time.Duration) {
 }
 
 // pollAMD reads AMD's devices from the kernel.
-func (s *Stream) pollAMD(ctx context.Context) {
+func (s *Stream) pollAMD(ctx context.Context, devices []Device) {
 	tick := time.NewTicker(s.interval)
 	defer tick.Stop()
 	for {
-		for i := range s.devices {
-			d := &s.devices[i]
+		for i := range devices {
+			d := &devices[i]
 			if d.Vendor != "amd" {
 				continue
 			}
@@ -245,7 +281,7 @@ func (s *Stream) pollAMD(ctx context.Context) {
 			r := s.host.amdReading(d.Bus)
 			processes := s.host.kfdProcesses(d.Bus)
 			now := time.Now()
-			same := func(other *Device) bool { return other == d }
+			same := func(other *Device) bool { return other.UUID == d.UUID }
 			if r.Memory != nil || r.Temperature != nil || r.Utilization != nil {
 				s.setReading(now, now.Sub(asked), s.interval, same, r)
 			}

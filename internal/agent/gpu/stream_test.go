@@ -70,6 +70,20 @@ func await(t *testing.T, s *gpu.Stream, what string, right func(gpu.Readings) bo
 	return last
 }
 
+// TestStreamOfOtherDevices checks that a running stream reads the devices of SetDevices.
+func TestStreamOfOtherDevices(t *testing.T) {
+	gputest.New(t, gputest.GPU{UUID: "GPU-a"}, gputest.GPU{UUID: "GPU-b"})
+	s, devices := stream(t)
+	s.SetDevices(nil)
+	if r, ok := s.Latest(); ok || len(r.Devices) > 0 || len(s.Devices()) > 0 {
+		t.Errorf("without devices the readings are %+v", r)
+	}
+	s.SetDevices(devices[1:])
+	await(t, s, "read", func(r gpu.Readings) bool {
+		return len(r.Devices) == 1 && r.Devices[0].UUID == "GPU-b" && r.Devices[0].Utilization != nil && r.Devices[0].Processes != nil
+	})
+}
+
 func TestStream(t *testing.T) {
 	tool := gputest.New(t,
 		gputest.GPU{UUID: "GPU-a", Used: 1 << 30, Utilization: 0.25, Temperature: 50, Power: 120, Processes: []gputest.Process{{PID: 7, Name: "python", Memory: 900 << 20}}},

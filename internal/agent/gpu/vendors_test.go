@@ -151,29 +151,6 @@ func TestIntel(t *testing.T) {
 	}
 }
 
-func TestParseDump(t *testing.T) {
-	heading := strings.Split(strings.ToLower("Timestamp, DeviceId, GPU Utilization (%), GPU Power (W), GPU Core Temperature (Celsius Degree), GPU Memory Used (MiB)"), ",")
-	for _, tc := range []struct {
-		line  string
-		index int
-		want  Reading
-		ok    bool
-	}{
-		{"06:14:46.000,    0, 99.40, 118.61, 47.00, 10122.53", 0, Reading{GPULoad: load(new(0.9940000000000001), new(47.0), new(118.61), new(muster.Size(10614242017)))}, true},
-		{"2024-05-06T05:47:54.671,    3, 0.00, 43.10, 25.00, 0.00", 3, Reading{GPULoad: load(new(0.0), new(25.0), new(43.10), new(muster.Size(0<<20)))}, true},
-		{"18:38:50.000,    0,     , 43.72, ,", 0, Reading{GPULoad: load(nil, nil, new(43.72), nil)}, true},
-		{"18:38:50.000,    0, N/A, N/A, N/A, N/A", 0, Reading{}, true},
-		{"18:38:50.000,    0, 1", 0, Reading{}, false},
-		{"Error: device not found", 0, Reading{}, false},
-		{"18:38:50.000, x, 1, 2, 3, 4", 0, Reading{}, false},
-	} {
-		index, got, ok := parseDump(tc.line, heading)
-		if d := cmp.Diff(tc.want, got); ok != tc.ok || ok && (index != tc.index || d != "") {
-			t.Errorf("%q: device %d, %v, %s", tc.line, index, ok, d)
-		}
-	}
-}
-
 func TestApple(t *testing.T) {
 	got, err := parseApple(recorded(t, "apple-m2-max.json"))
 	want := []Device{{

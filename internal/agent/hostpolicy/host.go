@@ -4,39 +4,32 @@ import (
 	"context"
 	"math"
 
-	"github.com/shirou/gopsutil/v4/cpu"
 	"github.com/shirou/gopsutil/v4/disk"
 	"github.com/shirou/gopsutil/v4/mem"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/agent/probe"
 )
 
 // load is what all programs on the host use, in percent, and for disk minus the free bytes of the data dir's disk; NaN if unknown.
 type load struct{ cpu, memory, gpu, disk float64 }
 
 // host measures the load of the machine. One goroutine uses it.
-type host struct{ busy, total float64 }
+type host struct {
+	cores    probe.CPUShare
+	measured bool // cores has a previous call
+}
 
 // cpu returns the share of the cores that was used since the previous call, in percent.
-
-// cpu returns the share of the cores that was used since it was last called.
 func (h *host) cpu(ctx context.Context) float64 {
-	times, err := cpu.TimesWithContext(ctx, false)
-	if err != nil || len(times) == 0 {
+	share, ok := h.cores.Since(ctx)
+	first := !h.measured
+	h.measured = true
+	if !ok || first {
 		return math.NaN()
 	}
-	t := &times[0]
-	idle := t.Idle + t.Iowait
-	// Guest time is part of user time, and nice guest time of nice time.
-	total := t.User + t.Nice + t.System + t.Irq + t.Softirq + t.Steal + idle
-	first := h.total == 0
-	busy, span := total-idle-h.busy, total-h.total
-	h.busy, h.total = total-idle, total
-	if first || span <= 0 {
-		return math.NaN()
-	}
-	return 100 * min(1, max(0, busy/span))
+	return 100 * share
 }
 
 // memory returns the share that is not available to a new program, in percent.

@@ -8,7 +8,7 @@ import (
 // Tick samples every attempt. The Meter must not run.
 func Tick(ctx context.Context, m *Meter) {
 	var list []*subject
-	for sub := range m.samples.all {
+	for sub := range m.samples.due {
 		sub.nextSample = time.Time{}
 		list = append(list, sub)
 	}

@@ -10,27 +10,38 @@ import (
 )
 
 // Load measures the load of the host. One goroutine uses it.
-type Load struct{ busy, total float64 }
+type Load struct{ cpu CPUShare }
 
 // Sample returns the load since the previous call, or nil if it is unknown.
 func (l *Load) Sample(ctx context.Context) *muster.Load {
-	times, err := cpu.TimesWithContext(ctx, false)
-	if err != nil || len(times) == 0 {
-		return nil
-	}
 	m, err := mem.VirtualMemoryWithContext(ctx)
 	if err != nil {
 		return nil
+	}
+	share, ok := l.cpu.Since(ctx)
+	if !ok {
+		return nil
+	}
+	return &muster.Load{CPU: share, Memory: muster.Size(m.Used)}
+}
+
+// CPUShare measures the share of the cores that is used. One goroutine uses it.
+type CPUShare struct{ busy, total float64 }
+
+// Since returns the share since the previous call, or since the machine was started, 0 to 1. It reports false if it is unknown.
+func (c *CPUShare) Since(ctx context.Context) (share float64, ok bool) {
+	times, err := cpu.TimesWithContext(ctx, false)
+	if err != nil || len(times) == 0 {
+		return 0, false
 	}
 	t := &times[0]
 	idle := t.Idle + t.Iowait
 	// Guest time is part of user time, and nice guest time of nice time.
 	total := t.User + t.Nice + t.System + t.Irq + t.Softirq + t.Steal + idle
-	busy, span := total-idle-l.busy, total-l.total
-	l.busy, l.total = total-idle, total
-	load := &muster.Load{Memory: muster.Size(m.Used)}
-	if span > 0 {
-		load.CPU = min(1, max(0, busy/span))
+	busy, span := total-idle-c.busy, total-c.total
+	c.busy, c.total = total-idle, total
+	if span <= 0 {
+		return 0, true
 	}
-	return load
+	return min(1, max(0, busy/span)), true
 }

@@ -17,18 +17,11 @@ import (
 // Stream supervises a tool that prints a sample once per interval.
 type Stream struct {
 	Tool       string
-	Variants   []Variant // of its arguments for different versions; the one that works is kept
+	Args       func() []string
+	Reader     func() Reader // parses its output; returns a new one for each run
 	Interval   time.Duration
 	MinBackoff time.Duration // the first pause before a restart
 	Log        *slog.Logger
-
-	variant int
-}
-
-// Variant is one way to run a tool and to parse its output.
-type Variant struct {
-	Args   func() []string
-	Reader func() Reader // returns a new one for each run
 }
 
 // Reader parses the output of a tool. One goroutine calls it.
@@ -68,8 +61,6 @@ func (f *Stream) Run(ctx context.Context) {
 		}
 		if sampled {
 			pause = f.MinBackoff
-		} else {
-			f.variant = (f.variant + 1) % len(f.Variants)
 		}
 		if now := time.Now(); now.Sub(lastLogged) >= logInterval {
 			lastLogged = now
@@ -98,7 +89,7 @@ func (f *Stream) runOnce(ctx context.Context) (sampled bool, err error) {
 	}
 	defer r.Close()
 	stderr := limitedBuffer{limit: maxStderr}
-	cmd := command(path, f.Variants[f.variant].Args()...)
+	cmd := command(path, f.Args()...)
 	cmd.Stdout, cmd.Stderr = w, &stderr
 	cmd.WaitDelay = killGrace
 	p, err := start(cmd, path)
@@ -144,7 +135,7 @@ func copyChunks(in *os.File, chunks chan<- []byte, stop <-chan struct{}) {
 
 // read reads samples until the tool ends, hangs or ctx ends.
 func (f *Stream) read(ctx context.Context, chunks <-chan []byte) (sampled bool, err error) {
-	r := f.Variants[f.variant].Reader()
+	r := f.Reader()
 	var buf []byte
 	watchdog := time.NewTimer(Timeout + stalePeriods*f.Interval) // the first sample may have to wake the driver
 	defer watchdog.Stop()

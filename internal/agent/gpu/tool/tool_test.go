@@ -38,7 +38,7 @@ func TestNoSecondThatHangs(t *testing.T) {
 	read := &countingReader{}
 	f := &Stream{
 		Tool: "nvidia-smi", Interval: time.Second, MinBackoff: time.Second, Log: slog.New(slog.DiscardHandler),
-		Variants: []Variant{{Args: func() []string { return nil }, Reader: func() Reader { return read }}},
+		Args: func() []string { return nil }, Reader: func() Reader { return read },
 	}
 	if sampled, err := f.runOnce(t.Context()); sampled || err == nil || !strings.Contains(err.Error(), "still hangs") || read.n > 0 {
 		t.Errorf("the stream: %d lines, %v", read.n, err)
