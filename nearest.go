@@ -1,6 +1,9 @@
 package muster
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Nearest returns the candidate with the smallest edit distance to name if the
 // distance is small for name's length, else one that begins or ends with name,
@@ -64,6 +67,16 @@ func DidYouMean(name string, candidates []string) string {
 		return "did you mean " + near + "?"
 	}
 	return ""
+}
+
+// JoinWords writes "a, b or c", with conjunction "or". Equal neighbours are written once.
+func JoinWords(words []string, conjunction string) string {
+	words = slices.Compact(slices.Clone(words))
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " " + conjunction + " " + words[last]
 }
 
 // Truncate shortens part of a document for a message.

@@ -195,7 +195,7 @@ func TestRecoveryOfUnusableAttempts(t *testing.T) {
 	})
 }
 
-// An upgrade leaves running tasks to the next process, hands back tasks that have not started, and says no goodbye.
+// An upgrade leaves running tasks to the next process, returns tasks that have not started, and sends no goodbye.
 func TestDetach(t *testing.T) {
 	inEnv(t, func(e *env) {
 		t := e.t

@@ -115,7 +115,7 @@ func (a *Agent) accepts(kind string) bool {
 	return a.executors[kind] != nil && (a.cfg.Kinds == nil || slices.Contains(a.cfg.Kinds, kind))
 }
 
-// Run works until ctx ends. Then it accepts no new tasks, lets running tasks continue for Config.Grace, hands back the others, and says
+// Run works until ctx ends. Then it accepts no new tasks, lets running tasks continue for Config.Grace, returns the others, and says
 // goodbye. It returns nil after that, or after the server drained the worker; then no task runs. After Detach it returns run.ErrDetach,
 // and the tasks keep running. It returns an error at once if the server permanently refuses the worker.
 func (a *Agent) Run(ctx context.Context) error {
@@ -149,7 +149,7 @@ func (a *Agent) Run(ctx context.Context) error {
 }
 
 // Detach ends Run without ending the tasks: their processes keep running, and the next Agent on this data dir recovers them. Tasks
-// without a process are handed back.
+// without a process are returned to the server.
 func (a *Agent) Detach() { a.detachOnce.Do(func() { close(a.detaching) }) }
 
 // shutDownCause stops every attempt.
@@ -163,7 +163,7 @@ func preemptCause(at *attempt) error {
 	return nil
 }
 
-// detachCause leaves attempts with a process to the supervisor, for the next process of the worker, and hands back the others.
+// detachCause leaves attempts with a process to the supervisor, for the next process of the worker, and returns the others.
 func detachCause(at *attempt) error {
 	if at.pid.PID != 0 {
 		return run.ErrDetach
@@ -174,7 +174,7 @@ func detachCause(at *attempt) error {
 // onDrained ends the worker: the server reports that it has drained.
 func (a *Agent) onDrained() { a.drainedOnce.Do(func() { close(a.drained) }) }
 
-// ForceShutdown ends the grace period of a shutdown at once: running tasks are killed and handed back.
+// ForceShutdown ends the grace period of a shutdown at once: running tasks are killed and returned to the server.
 func (a *Agent) ForceShutdown() { a.forceOnce.Do(func() { close(a.forced) }) }
 
 const (

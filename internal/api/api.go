@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/lru"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/traceparent"
@@ -72,16 +73,16 @@ type server struct {
 	Config
 	handler        http.Handler
 	keyring        *keyring.Ring
-	crossOrigin    *http.CrossOriginProtection // for requests with the session cookie
-	projects       *projectCache
+	crossOrigin    *http.CrossOriginProtection      // for requests with the session cookie
+	projects       *lru.Cache[muster.JobID, string] // of jobs, which never change
 	storeHealth    storeHealth
 	overviewCache  overviewCache
 	limits         *keyring.Limits
-	parseBudget    *semaphore.Weighted  // bytes that running parses may allocate
-	searchLimiter  limiter              // log searches
-	chartLimiter   limiter              // requests that read whole logs or all states of a large job
-	curveCache     *cache.LRU[curveKey] // JSON of finished attempts
-	explainLimiter limiter              // explanations and plans
+	parseBudget    *semaphore.Weighted          // bytes that running parses may allocate
+	searchLimiter  limiter                      // log searches
+	chartLimiter   limiter                      // requests that read whole logs or all states of a large job
+	curveCache     *lru.Cache[curveKey, []byte] // JSON of finished attempts
+	explainLimiter limiter                      // explanations and plans
 	explainCache   cache.Values[explanationKey, muster.Explanation]
 	blobChecker    *blob.Checker
 	blobGranter    *granting.Granter
@@ -99,11 +100,11 @@ func newServer(cfg Config) *server {
 		Config:        cfg,
 		keyring:       keyring.New(cfg.Keys),
 		crossOrigin:   http.NewCrossOriginProtection(),
-		projects:      &projectCache{store: cfg.Store, byJob: map[muster.JobID]string{}},
+		projects:      lru.NewCounted[muster.JobID, string](maxCachedProjects),
 		storeHealth:   storeHealth{keys: cfg.Keys},
 		overviewCache: overviewCache{encoded: cache.NewValues[overviewKey, encodedPage](maxOverviews)},
 		explainCache:  cache.NewValues[explanationKey, muster.Explanation](maxExplanations),
-		curveCache:    cache.NewLRU[curveKey](maxCurveBytes),
+		curveCache:    lru.New[curveKey](maxCurveBytes, func(b []byte) int { return len(b) }),
 		limits:        keyring.NewLimits(cfg.Connections),
 		parseBudget:   semaphore.NewWeighted(parseBudget),
 		blobChecker:   blob.NewChecker(cfg.Blobs, cfg.Log),

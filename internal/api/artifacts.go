@@ -43,11 +43,8 @@ type artifactInput struct {
 
 func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*response[wire.Artifacts], error) {
 	task, artifacts, err := s.artifacts(ctx, in)
-	if err != nil {
-		return nil, err
-	}
 	linkArtifacts(task, in.Attempt, artifacts)
-	return respond(wire.Artifacts{Artifacts: nonNil(artifacts)}), nil
+	return respond(wire.Artifacts{Artifacts: nonNil(artifacts)}), err
 }
 
 func (s *server) artifacts(ctx context.Context, in *ArtifactsInput) (muster.TaskID, []muster.Artifact, error) {

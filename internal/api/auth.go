@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"sync"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/caller"
@@ -13,7 +12,6 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/store"
 )
 
 type contextKey int
@@ -114,7 +112,7 @@ func (s *server) authorizeJob(ctx context.Context, id muster.JobID, verb auth.Ve
 	if p.Project == "" {
 		return nil // route.go has checked verb
 	}
-	project, err := s.projects.projectOf(ctx, id)
+	project, err := s.projectOf(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -131,30 +129,15 @@ func jobNotFound(id muster.JobID) error {
 // maxCachedProjects is the maximum number of cached projects of jobs.
 const maxCachedProjects = 10_000
 
-// projectCache caches the projects of jobs, which never change.
-type projectCache struct {
-	store store.Reader
-
-	mu    sync.Mutex
-	byJob map[muster.JobID]string
-}
-
-func (p *projectCache) projectOf(ctx context.Context, id muster.JobID) (string, error) {
-	p.mu.Lock()
-	project, ok := p.byJob[id]
-	p.mu.Unlock()
-	if ok {
+// projectOf returns the project of a job.
+func (s *server) projectOf(ctx context.Context, id muster.JobID) (string, error) {
+	if project, ok := s.projects.Get(id); ok {
 		return project, nil
 	}
-	job, err := p.store.Job(ctx, id)
+	job, err := s.Store.Job(ctx, id)
 	if err != nil {
 		return "", err
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.byJob) >= maxCachedProjects {
-		clear(p.byJob)
-	}
-	p.byJob[id] = job.Project
+	s.projects.Put(id, job.Project)
 	return job.Project, nil
 }

@@ -138,10 +138,7 @@ func (s *server) checkBlob(ctx context.Context, in *BlobPath) (*response[wire.Bl
 		return nil, err
 	}
 	verdict, err := s.blobChecker.Check(ctx, in.SHA256, principalOf(ctx).KeyID)
-	if err != nil {
-		return nil, err
-	}
-	return respond(wire.BlobCheck{Verdict: string(verdict)}), nil
+	return respond(wire.BlobCheck{Verdict: string(verdict)}), err
 }
 
 func tooLarge() error {

@@ -95,7 +95,7 @@ func (s *server) visible(ctx context.Context, e *muster.Event) (bool, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	project, err := s.projects.projectOf(ctx, jobOf(e))
+	project, err := s.projectOf(ctx, jobOf(e))
 	if muster.CodeOf(err) == muster.NotFound {
 		return false, nil
 	}

@@ -79,10 +79,7 @@ func (s *server) planJob(ctx context.Context, in *SpecInput) (*response[wire.Pla
 	}
 	defer release()
 	stages, err := s.Engine.Plan(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	return respond(wire.Plan{Stages: nonNil(stages)}), nil
+	return respond(wire.Plan{Stages: nonNil(stages)}), err
 }
 
 type listJobsInput struct {
@@ -120,10 +117,7 @@ func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*response[wir
 		return respond(wire.Jobs{Jobs: []muster.Job{}}), nil
 	}
 	jobs, next, err := s.Store.Jobs(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	return respond(wire.Jobs{Jobs: nonNil(jobs), Next: next}), nil
+	return respond(wire.Jobs{Jobs: nonNil(jobs), Next: next}), err
 }
 
 func (s *server) getJob(ctx context.Context, in *JobPath) (*response[muster.Job], error) {
@@ -149,10 +143,7 @@ func (s *server) listLate(ctx context.Context, in *JobPath) (*response[wire.Late
 		return nil, err
 	}
 	list, err := s.LateReports.LateReports(ctx, in.id)
-	if err != nil {
-		return nil, err
-	}
-	return respond(wire.Late{Late: nonNil(list)}), nil
+	return respond(wire.Late{Late: nonNil(list)}), err
 }
 
 type changeJobInput struct {

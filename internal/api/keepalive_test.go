@@ -91,7 +91,8 @@ func runEverySecond(do func(second int)) (stop func()) {
 func TestKeepAlivesOfAnIdleProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withBus(Config{})
-		s.projects.byJob[1], s.projects.byJob[2] = "a", "b"
+		s.projects.Put(1, "a")
+		s.projects.Put(2, "b")
 		publish := func(n int, job muster.JobID) {
 			s.Events.Publish(slices.Repeat([]muster.Event{{Type: muster.EventJob, Job: job}}, n))
 		}
@@ -128,7 +129,7 @@ func TestKeepAlivesOfAnIdleProject(t *testing.T) {
 func TestKeepAlivesOfAFilter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withBus(Config{})
-		s.projects.byJob[1] = "a"
+		s.projects.Put(1, "a")
 		stop := runEverySecond(func(int) { s.Events.Publish([]muster.Event{{Type: muster.EventJob, Job: 1}}) })
 		got := streamFor(t, 16*time.Second, func(w http.ResponseWriter, r *http.Request) error {
 			return s.watchEvents(w, r, &eventsInput{Last: "e-0", Type: []string{"worker"}})

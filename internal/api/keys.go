@@ -42,10 +42,7 @@ func (s *server) createKey(ctx context.Context, in *createKeyInput) (*response[w
 		k.ExpiresAt = k.CreatedAt.Add(in.Body.TTL)
 	}
 	secret, err := s.makeKey(ctx, &k)
-	if err != nil {
-		return nil, err
-	}
-	return respond(wire.MadeKey{Key: keyResponse(k), Secret: secret}), nil
+	return respond(wire.MadeKey{Key: keyResponse(k), Secret: secret}), err
 }
 
 // makeKey stores a key with a new id and secret, and returns the secret.
@@ -146,8 +143,5 @@ func (s *server) joinWorker(ctx context.Context, in *joinInput) (*response[link.
 	worker := muster.WorkerID("w-" + strings.ToLower(rand.Text()[:12]))
 	key := store.Key{Name: in.Body.Name, Role: string(auth.Worker), Worker: worker, CreatedAt: muster.NewTime(time.Now())}
 	secret, err := s.makeKey(ctx, &key)
-	if err != nil {
-		return nil, err
-	}
-	return respond(link.Joined{Worker: worker, Key: secret}), nil
+	return respond(link.Joined{Worker: worker, Key: secret}), err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/logview"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -133,23 +133,16 @@ func parseLogPosition(id string) (attempt int, offset int64, err error) {
 	return int(n), int64(m), nil
 }
 
-// errStop ends an iteration over records.
-var errStop = errors.New("seen enough")
-
 // checkLogPosition rejects an offset in the middle of a record.
 func (s *server) checkLogPosition(ctx context.Context, pos logPosition) error {
 	if pos.offset == 0 {
 		return nil
 	}
-	err := s.records(ctx, pos, func(tasklog.Record, int64) error { return errStop })
-	switch {
-	case errors.Is(err, errStop):
-		return nil
-	case muster.CodeOf(err) == muster.Invalid:
+	err := s.records(ctx, pos, func(tasklog.Record, int64) error { return logview.ErrStop })
+	if muster.CodeOf(err) == muster.Invalid {
 		return muster.Errorf(muster.NotFound, "no event of attempt %d has the offset %d: use one from the id of an event", pos.attempt, pos.offset)
-	default:
-		return err
 	}
+	return err
 }
 
 var streamNames = map[tasklog.Stream]string{tasklog.Stdout: wire.Stdout, tasklog.Stderr: wire.Stderr, tasklog.System: wire.System}
@@ -177,24 +170,7 @@ func (s *server) records(ctx context.Context, pos logPosition, visit func(r task
 	if pos.attempt == 0 {
 		return nil
 	}
-	log, err := s.Logs.Open(ctx, pos.id(), pos.offset)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = log.Close() }()
-	dec := tasklog.NewDecoder(log)
-	for {
-		r, err := dec.Next()
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := visit(r, pos.offset+dec.Offset()); err != nil {
-			return err
-		}
-	}
+	return logview.Walk(ctx, s.Logs, pos.id(), pos.offset, func(r logview.Record, after int64) error { return visit(r.Record, after) })
 }
 
 // tailChunk is the size of the part of a log's end that is read first to find its last lines.

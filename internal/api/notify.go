@@ -68,10 +68,7 @@ func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*response[wire
 		return nil, err
 	}
 	secret, err := s.Webhooks.Secret(in.Project)
-	if err != nil {
-		return nil, err
-	}
-	return respond(wire.ProjectNotify{Project: in.Project, Notifications: wire.Notifications{Notify: nonNil(list)}, Secret: secret}), nil
+	return respond(wire.ProjectNotify{Project: in.Project, Notifications: wire.Notifications{Notify: nonNil(list)}, Secret: secret}), err
 }
 
 // projectNotify returns the notifications of a project with decrypted URLs, for administrators.
@@ -139,10 +136,7 @@ func (s *server) testNotify(ctx context.Context, in *testNotifyInput) (*response
 		}
 	}
 	sent, err := s.Webhooks.SendTest(ctx, in.Project, list)
-	if err != nil {
-		return nil, err
-	}
-	return respond(deliveriesResponse(sent, "")), nil
+	return respond(deliveriesResponse(sent, "")), err
 }
 
 // NotificationFilter selects entries of the delivery log.
@@ -185,10 +179,7 @@ func (s *server) listJobNotifications(ctx context.Context, in *listJobNotificati
 
 func (s *server) notifications(ctx context.Context, q store.DeliveryQuery) (*response[wire.Deliveries], error) {
 	list, next, err := s.Notifications.Deliveries(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	return respond(deliveriesResponse(list, next)), nil
+	return respond(deliveriesResponse(list, next)), err
 }
 
 func deliveriesResponse(list []store.Delivery, next string) wire.Deliveries {

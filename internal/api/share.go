@@ -67,10 +67,7 @@ func (s *server) shareJob(ctx context.Context, in *shareInput) (*response[wire.S
 		key.ExpiresAt = min(key.ExpiresAt, caller.Expires)
 	}
 	secret, err := s.makeKey(ctx, &key)
-	if err != nil {
-		return nil, err
-	}
-	return respond(wire.Share{URL: "/share#" + secret, Secret: secret, Key: key.ID, ExpiresAt: key.ExpiresAt}), nil
+	return respond(wire.Share{URL: "/share#" + secret, Secret: secret, Key: key.ID, ExpiresAt: key.ExpiresAt}), err
 }
 
 // pruneShares deletes the keys of expired links. It returns a Conflict if a job or a project has the maximum number of links.

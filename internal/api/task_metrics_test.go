@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/api/cache"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/lru"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -35,7 +35,7 @@ func TestEndedAttemptsAreReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	logs := &countingLogs{Store: dir}
-	s := &server{Config: Config{Logs: logs}, curveCache: cache.NewLRU[curveKey](maxCurveBytes)}
+	s := &server{Config: Config{Logs: logs}, curveCache: lru.New[curveKey](maxCurveBytes, func(b []byte) int { return len(b) })}
 	ended := muster.Attempt{ID: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, FinishedAt: 1}
 	running := muster.Attempt{ID: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 2}}
 	size := int64(0)

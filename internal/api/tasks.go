@@ -55,13 +55,10 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*response[w
 		return nil, err
 	}
 	tasks, next, err := s.Store.Tasks(ctx, q)
-	if err != nil {
-		return nil, err
-	}
 	for i := range tasks {
 		linkArtifacts(tasks[i].ID, 0, tasks[i].Artifacts)
 	}
-	return respond(wire.Tasks{Tasks: nonNil(tasks), Next: next}), nil
+	return respond(wire.Tasks{Tasks: nonNil(tasks), Next: next}), err
 }
 
 func parseTaskStates(names []string) ([]muster.TaskState, error) {
@@ -76,11 +73,8 @@ func parseTaskStates(names []string) ([]muster.TaskState, error) {
 
 func (s *server) getTask(ctx context.Context, in *TaskPath) (*response[muster.Task], error) {
 	task, err := s.Store.Task(ctx, in.id)
-	if err != nil {
-		return nil, err
-	}
 	linkArtifacts(task.ID, 0, task.Artifacts)
-	return respond(task), nil
+	return respond(task), err
 }
 
 // taskAttempts reads a task and its attempts.
@@ -95,13 +89,10 @@ func (s *server) taskAttempts(ctx context.Context, id muster.TaskID) (muster.Tas
 
 func (s *server) listAttempts(ctx context.Context, in *TaskPath) (*response[wire.Attempts], error) {
 	attempts, err := s.Store.Attempts(ctx, in.id)
-	if err != nil {
-		return nil, err
-	}
 	for _, a := range attempts {
 		linkArtifacts(in.id, a.ID.N, a.Artifacts)
 	}
-	return respond(wire.Attempts{Attempts: nonNil(attempts)}), nil
+	return respond(wire.Attempts{Attempts: nonNil(attempts)}), err
 }
 
 // linkArtifacts sets the URLs of artifacts; attempt 0 is the last one.

@@ -101,9 +101,6 @@ func (s *server) series(ctx context.Context, task muster.Task, pos logPosition, 
 	startedAt := attempt.StartedAt
 	prev := startedAt.Std()
 	err = s.records(ctx, pos, func(r tasklog.Record, after int64) error {
-		if ctx.Err() != nil {
-			return ctx.Err() // the client left
-		}
 		pos.offset = after
 		if sample, ok := sampleOf(r); ok {
 			if startedAt == 0 { // the start was not reported yet
@@ -224,9 +221,6 @@ func (s *server) readMetrics(ctx context.Context, a *muster.Attempt, limits curv
 	metrics := wire.AttemptMetrics{Attempt: a.ID.N, Outcome: a.Outcome, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt, Checkpoints: []muster.Time{}}
 	curve := usageseries.NewProgressSeries(limits.points, limits.bytes)
 	err := s.records(ctx, logPosition{task: a.ID.Task, attempt: a.ID.N}, func(r tasklog.Record, _ int64) error {
-		if ctx.Err() != nil {
-			return ctx.Err() // the client left
-		}
 		p, ok := pointOf(r)
 		if !ok {
 			return nil

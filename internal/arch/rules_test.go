@@ -33,7 +33,7 @@ var rules = map[string]rule{
 	"":             {ring: vocabulary},
 	"placement":    {ring: pure, internal: []string{"policy"}},
 	"dag":          {ring: pure},
-	"specvalidate": {ring: pure},
+	"specvalidate": {ring: pure, internal: []string{"dag"}},
 	"auth":         {ring: pure},
 	"policy":       {ring: pure},
 	"usageseries":  {ring: pure},
@@ -49,6 +49,7 @@ var rules = map[string]rule{
 
 	"atomicfile": {ring: contract},
 	"backoff":    {ring: contract},
+	"lru":        {ring: contract},
 	"wake":       {ring: contract},
 
 	"traceparent": {ring: contract},
@@ -75,7 +76,7 @@ var rules = map[string]rule{
 
 	"agent/run": {ring: contract, internal: []string{"tasklog"}, external: []string{"golang.org/x/sys"}},
 
-	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"github.com/goccy/go-yaml"}},
+	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"go.yaml.in/yaml/v4"}},
 	"store/sqlite":      {ring: adapter, internal: []string{"store"}, external: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
 	"link/wslink":       {ring: adapter, internal: []string{"link"}, external: []string{"github.com/coder/websocket"}},
 	"link/polllink":     {ring: adapter, internal: []string{"backoff", "link"}},
@@ -87,9 +88,9 @@ var rules = map[string]rule{
 	"agent/run/script":  {ring: adapter, internal: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},
 	"agent/liveoutput":  {ring: adapter, internal: []string{"agent/run", "backoff"}},
 	"agent/outbound":    {ring: adapter},
-	"agent/run/python":  {ring: adapter, internal: []string{"agent/isolation", "agent/procfs", "agent/run", "backoff"}},
+	"agent/run/python":  {ring: adapter, internal: []string{"agent/isolation", "agent/procfs", "agent/run", "backoff"}, external: []string{"github.com/shirou/gopsutil"}},
 	"agent/procfs":      {ring: adapter},
-	"agent/probe":       {ring: adapter, internal: []string{"agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys"}},
+	"agent/probe":       {ring: adapter, internal: []string{"agent/docker", "agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys"}},
 	"agent/gpu":         {ring: adapter, internal: []string{"agent/gpu/tool", "agent/gpu/xid"}},
 	"agent/gpu/tool":    {ring: adapter, internal: []string{"backoff"}, external: []string{"golang.org/x/"}},
 	"agent/gpu/xid":     {ring: adapter, external: []string{"golang.org/x/"}},
@@ -115,9 +116,9 @@ var rules = map[string]rule{
 	"agent/checkpoint":        {ring: adapter, internal: []string{"agent/run", "agent/shim/proctree", "atomicfile", "backoff"}, external: []string{"golang.org/x/"}},
 	"agent/transfer":          {ring: adapter, internal: []string{"agent/run", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
-	"engine":  {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "sched", "store", "traceparent"}, external: []string{"golang.org/x/time"}},
+	"engine":  {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":   {ring: shell, internal: []string{"agent/run", "atomicfile", "backoff", "link", "policy", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":     {ring: shell, internal: []string{"api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/redact", "api/schema", "api/streaming", "api/wire", "auth", "blob", "cid", "connlimit", "dag", "docs", "eventbus", "history", "link", "overview", "sched", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
+	"api":     {ring: shell, internal: []string{"api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/redact", "api/schema", "api/streaming", "api/wire", "auth", "blob", "cid", "connlimit", "dag", "docs", "eventbus", "history", "link", "lru", "overview", "sched", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
 	"obs":     {ring: shell, internal: []string{"sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"webhook": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
 	"client":  {ring: shell, internal: []string{"api/wire", "backoff", "origin"}, external: []string{"golang.org/x/"}},

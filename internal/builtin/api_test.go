@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 )
 
 func TestCalls(t *testing.T) {
@@ -164,16 +163,5 @@ func TestBadCalls(t *testing.T) {
 			continue
 		}
 		e.failed(t, "bad_input", word)
-	}
-}
-
-func TestRetryAfter(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for text, want := range map[string]time.Duration{
-		"": 0, "7": 7 * time.Second, "-1": 0, "soon": 0, "Fri, 02 Jan 2026 03:05:05 GMT": time.Minute, "Fri, 02 Jan 2026 03:00:05 GMT": 0,
-	} {
-		if got := retryAfter(text, now); got != want {
-			t.Errorf("%q is %s", text, got)
-		}
 	}
 }

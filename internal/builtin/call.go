@@ -15,7 +15,6 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -226,7 +225,7 @@ func (x *expect) check(resp *http.Response, text []byte, method string) *callErr
 		e := &callError{Class: classStatus, Message: "it answers " + resp.Status}
 		// 429 and 503 mean that the request was not processed.
 		e.retryable = status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status >= 500 && idempotent(method)
-		e.retryAfter = retryAfter(resp.Header.Get("Retry-After"), time.Now())
+		e.retryAfter = outbound.RetryAfter(resp.Header, time.Now())
 		return e
 	}
 	if x.JSON == nil {
@@ -283,15 +282,4 @@ func pathText(path string) string {
 		return "it"
 	}
 	return strings.TrimPrefix(path, ".")
-}
-
-// retryAfter parses the header of that name: seconds, or a date.
-func retryAfter(text string, now time.Time) time.Duration {
-	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
-	}
-	if at, err := http.ParseTime(text); err == nil && at.After(now) {
-		return at.Sub(now)
-	}
-	return 0
 }

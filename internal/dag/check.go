@@ -151,20 +151,24 @@ func (c *checker) stageHint(stage string) string {
 // endsBefore reports whether a stage has ended when this one starts.
 func (c *checker) endsBefore(stage int) bool {
 	if c.upstream == nil {
-		c.upstream = make([]bool, len(c.spec.Tasks))
-		todo := []int{c.stage}
-		for len(todo) > 0 {
-			i := todo[len(todo)-1]
-			todo = todo[:len(todo)-1]
-			for _, i := range c.needs[i] {
-				if !c.upstream[i] {
-					c.upstream[i] = true
-					todo = append(todo, i)
-				}
-			}
-		}
+		c.upstream = Upstream(c.needs, c.stage)
 	}
 	return c.upstream[stage]
+}
+
+// Upstream reports for every stage whether it has ended when the given one starts, where needs has the stages that each one needs.
+func Upstream(needs [][]int, stage int) []bool {
+	upstream := make([]bool, len(needs))
+	todo := slices.Clone(needs[stage])
+	for len(todo) > 0 {
+		i := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if !upstream[i] {
+			upstream[i] = true
+			todo = append(todo, needs[i]...)
+		}
+	}
+	return upstream
 }
 
 // TopoSort returns the stages in an order in which each comes after those that it needs,

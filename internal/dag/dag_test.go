@@ -300,7 +300,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What Check accepts, Resolve can resolve, if the results are there.
+// Resolve can resolve everything that Check accepts, if the results exist.
 func TestCheckedTemplatesResolve(t *testing.T) {
 	pieces := []string{"${train.", "${many.", "${grid.", "5.", "0.", "9.", "result", "exit_code", "artifacts.", "model v1.pt.", "size", ".list", ".0", "}", "$", "x", "${index}"}
 	rapid.Check(t, func(t *rapid.T) {

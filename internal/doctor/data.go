@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -209,12 +208,4 @@ func (r *inspection) secrets(context.Context) []Finding {
 		return nil
 	}
 	return single("secrets", OK, "", "only their owner can access the %d files with keys", seen)
-}
-
-// plural returns a count with its noun.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"os/user"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/container"
 	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
@@ -62,41 +61,20 @@ func (r *inspection) configuredEngine() string {
 
 // sockets lists the sockets of engines in the order in which a worker tries them.
 func (r *inspection) sockets() []string {
-	all := []string{r.hostPath("/var/run/docker.sock")}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		all = append(all, filepath.Join(dir, "docker.sock"))
+	home, _ := os.UserHomeDir() // "" if it is unknown
+	dockers, podmans := docker.Sockets(home, os.Getenv("XDG_RUNTIME_DIR"))
+	all := slices.Concat(dockers, podmans)
+	for i := range all {
+		all[i] = r.hostPath(all[i])
 	}
-	if home, err := os.UserHomeDir(); err == nil {
-		for _, at := range []string{".docker/run", ".docker/desktop", ".colima/default", ".orbstack/run", ".rd"} {
-			all = append(all, filepath.Join(home, filepath.FromSlash(at), "docker.sock"))
-		}
-	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		all = append(all, filepath.Join(dir, "podman", "podman.sock"))
-	}
-	return append(all, r.hostPath("/run/podman/podman.sock"))
+	return all
 }
 
 func (c *Config) askEngine(ctx context.Context, host string) engine {
 	ctx, cancel := context.WithTimeout(ctx, c.effectiveTimeouts().step)
 	defer cancel()
-	e := engine{host: host}
-	if socket, ok := strings.CutPrefix(host, "unix://"); ok {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
-		if err != nil {
-			e.err = err
-			return e
-		}
-		_ = conn.Close()
-	}
-	d, err := docker.Open(host)
-	if err != nil {
-		e.err = err
-		return e
-	}
-	defer func() { _ = d.Close() }() // only read from
-	e.about, e.err = d.Info(ctx)
-	return e
+	about, err := docker.Query(ctx, host)
+	return engine{host: host, about: about, err: err}
 }
 
 // engines reports each engine, or how to install one. The one that a worker uses is the first.
@@ -345,12 +323,12 @@ func (r *inspection) leftoverContainers(ctx context.Context) []Finding {
 		case l.inUse(): // the worker removes them, and its shims use theirs
 		case len(running) > 0:
 			list = append(list, newFinding("leftover-containers", Warning, "start the worker, which removes them; or `docker -H "+e.host+" rm -f "+strings.Join(running, " ")+"`",
-				"%s of a worker that no longer runs are still running at %s: %s", plural(len(running), "container"), e.host, firstNames(running)))
+				"%s of a worker that no longer runs are still running at %s: %s", term.Plural(len(running), "container"), e.host, firstNames(running)))
 		case len(dead) > 0:
-			list = append(list, newFinding("leftover-containers", Warning, workerCleansUp, "%s of a worker that no longer runs at %s: %s", plural(len(dead), "container"), e.host, firstNames(dead)))
+			list = append(list, newFinding("leftover-containers", Warning, workerCleansUp, "%s of a worker that no longer runs at %s: %s", term.Plural(len(dead), "container"), e.host, firstNames(dead)))
 		}
 		if len(others) > 0 {
-			list = append(list, newFinding("other-containers", Note, "if no worker uses them: `docker -H "+e.host+" rm "+strings.Join(others, " ")+"`", "%s of workers with other data dirs are stopped at %s: %s", plural(len(others), "container"), e.host, firstNames(others)))
+			list = append(list, newFinding("other-containers", Note, "if no worker uses them: `docker -H "+e.host+" rm "+strings.Join(others, " ")+"`", "%s of workers with other data dirs are stopped at %s: %s", term.Plural(len(others), "container"), e.host, firstNames(others)))
 		}
 	}
 	return list

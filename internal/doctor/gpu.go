@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/cli/term"
 )
 
 // gpus reports the devices that a worker would offer, and those that it cannot offer.
@@ -179,7 +180,7 @@ func (r *inspection) devices(context.Context) []Finding {
 		fix := "give this user permission: `sudo usermod -aG " + cmp.Or(strings.Join(groups, ","), "render,video") + " " + userName() + "`, and log in again"
 		return single("devices", Problem, fix, "this user may not open %s", strings.Join(denied, ", "))
 	case seen > 0:
-		return single("devices", OK, "", "this user may open %s of GPUs", plural(seen, "device file"))
+		return single("devices", OK, "", "this user may open %s of GPUs", term.Plural(seen, "device file"))
 	}
 	return nil
 }

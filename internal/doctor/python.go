@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/internal/agent/runtimes"
+	"github.com/muster-dev/muster/internal/cli/term"
 )
 
 // lookPath returns the path of a program, "" if it is not on the PATH.
@@ -118,7 +119,7 @@ func (r *inspection) runtimes(ctx context.Context) []Finding {
 		}
 	}
 	if len(list) == 0 && ready > 0 {
-		return single("runtimes", OK, "", "%s ready", plural(ready, "runtime"))
+		return single("runtimes", OK, "", "%s ready", term.Plural(ready, "runtime"))
 	}
 	return list
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 
 	"github.com/muster-dev/muster/internal/agent/isolation"
+	"github.com/muster-dev/muster/internal/agent/procfs"
 )
 
 // minFiles is how many open files a worker and its tasks need at least.
@@ -80,7 +81,7 @@ func (r *inspection) sandbox(context.Context) []Finding {
 
 func (r *inspection) noLandlock() []Finding {
 	release := r.readText("/proc/sys/kernel/osrelease")
-	if kernelOlder(release, 5, 13) {
+	if procfs.KernelOlder(release, 5, 13) {
 		return single("sandbox", Warning, "use Linux 5.13 or newer, or run untrusted code in containers", "the kernel %s has no Landlock: tasks see what their user sees", release)
 	}
 	list := r.readText("/sys/kernel/security/lsm")
@@ -89,14 +90,6 @@ func (r *inspection) noLandlock() []Finding {
 	}
 	return single("sandbox", Warning, "add `lsm=landlock,"+list+"` to the kernel's command line (GRUB_CMDLINE_LINUX in /etc/default/grub, then `sudo update-grub`), and restart the machine",
 		"Landlock is disabled in this kernel: tasks see what their user sees")
-}
-
-func kernelOlder(release string, major, minor int) bool {
-	var a, b int
-	if _, err := fmt.Sscanf(release, "%d.%d", &a, &b); err != nil {
-		return false
-	}
-	return a < major || a == major && b < minor
 }
 
 // taskUser checks the user of tasks.

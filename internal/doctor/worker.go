@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
 	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/agent/shim"
+	"github.com/muster-dev/muster/internal/cli/term"
 )
 
 // dataDirUse is the processes that use the data dir.
@@ -77,7 +78,7 @@ func (r *inspection) running(ctx context.Context) []Finding {
 	case len(pids) > 0:
 		return single("running", Warning, "start the worker: it recovers the tasks", "no worker is running; its tasks keep running until their leases expire%s", shimNote)
 	case orphans > 0:
-		return single("running", Warning, "start the worker: it kills them", "processes of %s are still running without a worker or a shim", plural(orphans, "task"))
+		return single("running", Warning, "start the worker: it kills them", "processes of %s are still running without a worker or a shim", term.Plural(orphans, "task"))
 	}
 	return single("running", Note, "", "no worker runs on this data dir")
 }
@@ -114,7 +115,7 @@ func (r *inspection) leftovers(context.Context) []Finding {
 	}
 	var list []Finding
 	if n := len(l.shims); n > 0 {
-		list = append(list, newFinding("shims", Note, workerCleansUp, "%s of shims that have exited", plural(n, "folder")))
+		list = append(list, newFinding("shims", Note, workerCleansUp, "%s of shims that have exited", term.Plural(n, "folder")))
 	}
 	tasks, err := os.ReadDir(filepath.Join(r.Data, "tasks"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -122,7 +123,7 @@ func (r *inspection) leftovers(context.Context) []Finding {
 	}
 	tasks = slices.DeleteFunc(tasks, func(t fs.DirEntry) bool { return t.Name() == process.PoolDir }) // it belongs to no task
 	if n := len(tasks); n > 0 {
-		list = append(list, newFinding("task-folders", Warning, workerCleansUp, "%s of tasks that ended with their worker, in %s", plural(n, "folder"), filepath.Join(r.Data, "tasks")))
+		list = append(list, newFinding("task-folders", Warning, workerCleansUp, "%s of tasks that ended with their worker, in %s", term.Plural(n, "folder"), filepath.Join(r.Data, "tasks")))
 	}
 	return list
 }
@@ -148,7 +149,7 @@ func (r *inspection) groups(context.Context) []Finding {
 	}
 	if len(others) > 0 {
 		list = append(list, newFinding("other-groups", Note, "if no worker uses them: `rmdir` each, such as `rmdir "+others[0].Path+"`",
-			"%s of workers with other data dirs have no processes: %s", plural(len(others), "control group"), paths(others)))
+			"%s of workers with other data dirs have no processes: %s", term.Plural(len(others), "control group"), paths(others)))
 	}
 	return list
 }
@@ -162,7 +163,7 @@ func groupFinding(own []cgroup.WorkerGroup) Finding {
 	if n := processCount(own); n > 0 {
 		fix, suffix = "start the worker: it kills them", fmt.Sprintf(", with %d processes in them", n)
 	}
-	return newFinding("groups", Warning, fix, "%s of a worker that no longer runs%s: %s", plural(groups, "control group"), suffix, paths(own))
+	return newFinding("groups", Warning, fix, "%s of a worker that no longer runs%s: %s", term.Plural(groups, "control group"), suffix, paths(own))
 }
 
 func processCount(groups []cgroup.WorkerGroup) (n int) {

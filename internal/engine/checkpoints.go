@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/lru"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -41,7 +42,7 @@ func (s *session) checkSaved(ctx context.Context, list []link.Saved) ([]link.Sav
 // does not check files of the task's last tree again.
 func (s *session) verifyTree(ctx context.Context, task muster.TaskID, sha256 string) error {
 	e := s.engine
-	known := e.checkpoints.get(task)
+	known := e.lastTree(task)
 	if known != nil && known.sha256 == sha256 {
 		return nil
 	}
@@ -71,7 +72,7 @@ func (s *session) verifyTree(ctx context.Context, task muster.TaskID, sha256 str
 		err = muster.Errorf(muster.Forbidden, "blob %s was not uploaded by this worker", unauthorized[0])
 	}
 	if err == nil {
-		e.checkpoints.put(task, found)
+		e.checkpoints.Put(task, found)
 	}
 	return err
 }
@@ -84,19 +85,21 @@ const (
 	recheckTree = 10 * time.Minute
 )
 
-// checkpointCache caches the last complete checkpoint of each task: the next one shares most of its
-// files.
-type checkpointCache struct {
-	mu     sync.Mutex
-	byTask map[muster.TaskID]*completeTree
-	files  int // of all
-}
-
 // completeTree is a tree that is stored with all its files. It is immutable.
 type completeTree struct {
 	sha256    string
 	files     map[[32]byte]struct{}
 	checkedAt time.Time // when all files, of this tree or of one that it is based on, were looked up
+}
+
+// lastTree returns the last complete tree of a task, with which the next one shares most of its files, or nil if there is none or it is too old.
+func (e *Engine) lastTree(task muster.TaskID) *completeTree {
+	tree, ok := e.checkpoints.Get(task)
+	if ok && time.Since(tree.checkedAt) >= recheckTree {
+		e.checkpoints.Remove(task)
+		return nil
+	}
+	return tree
 }
 
 // cost is the tree's part of maxCheckpointFiles.
@@ -109,51 +112,6 @@ func (w *completeTree) contains(hash [32]byte) bool {
 	}
 	_, ok := w.files[hash]
 	return ok
-}
-
-// get returns the last complete tree of a task, or nil if there is none or it is too old.
-func (t *checkpointCache) get(id muster.TaskID) *completeTree {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	w := t.byTask[id]
-	if w != nil && time.Since(w.checkedAt) >= recheckTree {
-		t.remove(id)
-		return nil
-	}
-	return w
-}
-
-// put replaces the last complete tree of a task. It evicts others if necessary, the ones that
-// are too old first.
-func (t *checkpointCache) put(id muster.TaskID, w *completeTree) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.byTask == nil {
-		t.byTask = map[muster.TaskID]*completeTree{}
-	}
-	t.remove(id)
-	if t.files+w.cost() > maxCheckpointFiles {
-		for other, old := range t.byTask {
-			if time.Since(old.checkedAt) >= recheckTree {
-				t.remove(other)
-			}
-		}
-	}
-	for other := range t.byTask {
-		if t.files+w.cost() <= maxCheckpointFiles {
-			break
-		}
-		t.remove(other)
-	}
-	t.byTask[id] = w
-	t.files += w.cost()
-}
-
-func (t *checkpointCache) remove(id muster.TaskID) {
-	if w := t.byTask[id]; w != nil {
-		t.files -= w.cost()
-		delete(t.byTask, id)
-	}
 }
 
 // parseHash parses a SHA-256 in 64 lower-case hex digits.
@@ -174,31 +132,29 @@ const (
 type treeCache struct {
 	blobs Blobs
 
-	mu    sync.Mutex // also held while a tree is read, to limit memory
-	cache map[string][]store.Blob
-	files int
+	mu    sync.Mutex // held while a tree is read, to limit memory
+	files *lru.Cache[string, []store.Blob]
+}
+
+func newTreeCache(blobs Blobs) treeCache {
+	return treeCache{blobs: blobs, files: lru.New[string](maxCachedFiles, func(files []store.Blob) int { return len(files) + 1 })}
 }
 
 // get returns the files of a tree. Its errors are NotFound, and Invalid or TooLarge for blobs that are not trees.
 func (t *treeCache) get(ctx context.Context, sha256 string) ([]store.Blob, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if files, ok := t.cache[sha256]; ok {
+	if files, ok := t.files.Get(sha256); ok {
 		return files, nil
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	files, err := t.read(ctx, sha256)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		t.files.Put(sha256, files)
 	}
-	if t.files += len(files) + 1; t.files > maxCachedFiles {
-		clear(t.cache)
-		t.files = len(files) + 1
-	}
-	t.cache[sha256] = files
-	return files, nil
+	return files, err
 }
 
 // load returns the verified bytes of a tree.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lru"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/store"
 )
@@ -74,7 +75,7 @@ type Engine struct {
 	watchers    []*jobWatcher         // Run's goroutine only
 	progress    progressCache
 	logErrors   rate.Sometimes
-	checkpoints checkpointCache
+	checkpoints *lru.Cache[muster.TaskID, *completeTree] // the last complete one of each task
 
 	mu       sync.Mutex
 	sessions map[muster.WorkerID]*session
@@ -87,16 +88,17 @@ type Engine struct {
 // New makes an engine. Start it with Run.
 func New(cfg Config) *Engine {
 	return &Engine{
-		cfg:       cfg,
-		inbox:     newInbox(),
-		start:     time.Now(),
-		ready:     make(chan struct{}),
-		logErrors: rate.Sometimes{Interval: logInterval},
-		progress:  newProgressCache(),
-		sessions:  map[muster.WorkerID]*session{},
-		needs:     newNeedsCache(),
-		addresses: newAddressPolicy(cfg.Addresses),
-		trees:     treeCache{blobs: cfg.Blobs, cache: map[string][]store.Blob{}},
+		cfg:         cfg,
+		inbox:       newInbox(),
+		start:       time.Now(),
+		ready:       make(chan struct{}),
+		logErrors:   rate.Sometimes{Interval: logInterval},
+		progress:    newProgressCache(),
+		sessions:    map[muster.WorkerID]*session{},
+		needs:       newNeedsCache(),
+		addresses:   newAddressPolicy(cfg.Addresses),
+		trees:       newTreeCache(cfg.Blobs),
+		checkpoints: lru.New[muster.TaskID](maxCheckpointFiles, (*completeTree).cost),
 	}
 }
 

@@ -39,21 +39,30 @@ func TestFramesAreDelayed(t *testing.T) {
 // TestTreesAreRemoved checks that the cache is bounded in size and time.
 func TestTreesAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all checkpointCache
+		e := New(Config{})
 		id := func(n int) muster.TaskID { return muster.TaskID{Job: 1, Num: n} }
 		for n := range 10 {
 			w := &completeTree{files: map[[32]byte]struct{}{}, checkedAt: time.Now()}
 			for i := range maxCheckpointFiles / 5 {
 				w.files[[32]byte{byte(i), byte(i >> 8), byte(i >> 16)}] = struct{}{}
 			}
-			all.put(id(n), w)
-			if all.files > maxCheckpointFiles || all.get(id(n)) != w {
-				t.Fatalf("%d files are remembered after tree %d", all.files, n)
+			e.checkpoints.Put(id(n), w)
+			if e.lastTree(id(n)) != w {
+				t.Fatalf("tree %d is not remembered", n)
 			}
 		}
+		kept := 0
+		for n := range 10 {
+			if e.lastTree(id(n)) != nil {
+				kept++
+			}
+		}
+		if kept != 4 { // each counts a bit more than its files
+			t.Errorf("%d trees are remembered, want 4", kept)
+		}
 		time.Sleep(recheckTree)
-		if all.get(id(9)) != nil || len(all.byTask) > 5 {
-			t.Error("a tree is believed for ever")
+		if e.lastTree(id(9)) != nil {
+			t.Error("a tree is cached forever")
 		}
 	})
 }

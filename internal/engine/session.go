@@ -61,7 +61,9 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		return nil, nil, err
 	}
 	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop}
-	s.owned.add(held.keep...)
+	for _, a := range held.keep {
+		s.owned.Put(a, struct{}{})
+	}
 	for _, a := range held.keep {
 		size, err := e.cfg.Logs.Size(ctx, a)
 		if err != nil { // the worker resends the whole log, and only new bytes are stored
@@ -279,7 +281,7 @@ func (e *Engine) send(cmds []sched.Command) {
 
 // assign adds an assignment to a frame, and the stage's spec if the session has not sent it.
 func (s *session) assign(f *link.ToWorker, w sched.Assign) {
-	s.owned.add(w.Attempt)
+	s.owned.Put(w.Attempt, struct{}{})
 	ref, isNew := s.refs.get(w.Attempt.Task.Job, w.Group, w.Spec)
 	if isNew {
 		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec})

@@ -79,7 +79,7 @@ func TestLogsOfOtherWorkersAreRefused(t *testing.T) {
 		if err := other.Handle(t.Context(), &link.ToServer{Logs: []link.LogChunk{{Attempt: a, Data: []byte("forged")}}}); err != nil {
 			t.Fatal(err)
 		}
-		// The bytes are acknowledged, so that it does not resend them for ever.
+		// The bytes are acknowledged, so that it does not resend them forever.
 		ack := other.next(t, "a log acknowledgement", func(f *link.ToWorker) bool { return len(f.LogAck) > 0 })
 		if ack.LogAck[0] != (link.LogAck{Attempt: a, Size: 6}) {
 			t.Errorf("the answer is %+v", ack.LogAck)

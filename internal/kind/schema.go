@@ -319,12 +319,8 @@ func (b *schemaSizer) refSize(to string) (int, error) {
 		}
 		return n, nil
 	}
-	var v any = b.top
-	for step := range strings.SplitSeq(pointer, "/") {
-		v = child(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
-	}
 	b.refSizes[pointer] = 0
-	n, err := b.size(v)
+	n, err := b.size(descendant(b.top, pointer))
 	b.refSizes[pointer] = n
 	return n, err
 }

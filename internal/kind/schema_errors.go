@@ -45,26 +45,14 @@ func (t *errorTranslator) path(at []string) string {
 	b.WriteString("input")
 	v := t.input
 	for _, step := range at {
-		v = child(v, step)
-		if _, err := strconv.Atoi(step); err == nil && !isField(t.input, at, step) {
+		if _, list := v.([]any); list {
 			b.WriteString("[" + step + "]")
-			continue
+		} else {
+			b.WriteString("." + muster.Truncate(step))
 		}
-		b.WriteString("." + muster.Truncate(step))
+		v = child(v, step)
 	}
 	return b.String()
-}
-
-// isField reports whether a numeric step is the name of a field and not an index.
-func isField(v any, at []string, step string) bool {
-	for _, s := range at {
-		if s == step {
-			_, object := v.(map[string]any)
-			return object
-		}
-		v = child(v, s)
-	}
-	return false
 }
 
 func child(v any, step string) any {
@@ -77,6 +65,16 @@ func child(v any, step string) any {
 		}
 	}
 	return nil
+}
+
+// descendant returns the value at a JSON pointer.
+func descendant(v any, pointer string) any {
+	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		if step != "" {
+			v = child(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
+		}
+	}
+	return v
 }
 
 func (t *errorTranslator) value(at []string) any {
@@ -126,7 +124,7 @@ func (t *errorTranslator) translate(e *jsonschema.ValidationError) {
 	case *kind.FalseSchema:
 		t.unknownField(at)
 	case *kind.DependentRequired:
-		t.add(append(slices.Clone(at), k.Prop), "", "it also needs %s", andList(k.Missing))
+		t.add(append(slices.Clone(at), k.Prop), "", "it also needs %s", muster.JoinWords(k.Missing, "and"))
 	default:
 		if !t.resolved && hasReference(v) {
 			return
@@ -150,7 +148,7 @@ func (t *errorTranslator) valueProblem(e *jsonschema.ValidationError, v any) {
 	case *kind.Not:
 		t.add(at, "", "%s", t.notMessage(e.SchemaURL))
 	case *kind.Type:
-		t.add(at, "", "expected %s, got %s", orList(typeNames(k.Want)), describe(v))
+		t.add(at, "", "expected %s, got %s", muster.JoinWords(typeNames(k.Want), "or"), describe(v))
 	case *kind.Enum:
 		t.add(at, nearestHint(v, k.Want), "%s", message(e))
 	case *kind.Pattern:
@@ -166,7 +164,7 @@ func (t *errorTranslator) patternProblem(e *jsonschema.ValidationError, k *kind.
 	about, _ := t.keyword(e.SchemaURL, "description").(string)
 	switch {
 	case len(examples) > 0:
-		t.add(e.InstanceLocation, nearestHint(k.Got, examples), "expected a string such as %s, got %s", orList(formatValues(examples)), describe(k.Got))
+		t.add(e.InstanceLocation, nearestHint(k.Got, examples), "expected a string such as %s, got %s", muster.JoinWords(formatValues(examples), "or"), describe(k.Got))
 	case about != "":
 		t.add(e.InstanceLocation, "", "%s does not match the description %q", describe(k.Got), muster.Truncate(about))
 	default:
@@ -178,9 +176,9 @@ func (t *errorTranslator) patternProblem(e *jsonschema.ValidationError, k *kind.
 func message(e *jsonschema.ValidationError) string {
 	switch k := e.ErrorKind.(type) {
 	case *kind.Type:
-		return fmt.Sprintf("expected %s, got %s", orList(typeNames(k.Want)), typeName(k.Got))
+		return fmt.Sprintf("expected %s, got %s", muster.JoinWords(typeNames(k.Want), "or"), typeName(k.Got))
 	case *kind.Enum:
-		return fmt.Sprintf("expected %s, got %s", orList(formatValues(k.Want)), describe(k.Got))
+		return fmt.Sprintf("expected %s, got %s", muster.JoinWords(formatValues(k.Want), "or"), describe(k.Got))
 	case *kind.Const:
 		return fmt.Sprintf("expected %s, got %s", describe(k.Want), describe(k.Got))
 	case *kind.Format:
@@ -261,7 +259,7 @@ func (t *errorTranslator) alternatives(e *jsonschema.ValidationError) {
 		lacks = append(lacks, strings.Join(r.Missing, " and "))
 	}
 	if len(lacks) > 0 {
-		t.add(e.InstanceLocation, "", "write %s", orList(lacks))
+		t.add(e.InstanceLocation, "", "write %s", muster.JoinWords(lacks, "or"))
 		return
 	}
 	var wants []string // if the value has none of the allowed types
@@ -273,7 +271,7 @@ func (t *errorTranslator) alternatives(e *jsonschema.ValidationError) {
 		wants = append(wants, typeNames(k.Want)...)
 	}
 	if len(wants) > 0 && len(wants) >= len(e.Causes) {
-		t.add(e.InstanceLocation, "", "expected %s, got %s", orList(wants), describe(t.value(e.InstanceLocation)))
+		t.add(e.InstanceLocation, "", "expected %s, got %s", muster.JoinWords(wants, "or"), describe(t.value(e.InstanceLocation)))
 		return
 	}
 	// The alternative with the deepest error is probably the intended one.
@@ -303,7 +301,7 @@ func (t *errorTranslator) conflictMessage(url string, taken []int) string {
 		}
 	}
 	if len(names) > 1 {
-		return andList(names) + " exclude each other: keep one of them"
+		return muster.JoinWords(names, "and") + " exclude each other: keep one of them"
 	}
 	return "it matches more than one alternative: remove a field"
 }
@@ -312,7 +310,7 @@ func (t *errorTranslator) conflictMessage(url string, taken []int) string {
 func (t *errorTranslator) notMessage(url string) string {
 	s, _ := t.keyword(url, "not").(map[string]any)
 	if names := requiredNames(s); len(names) > 1 {
-		return andList(names) + " exclude each other: keep one of them"
+		return muster.JoinWords(names, "and") + " exclude each other: keep one of them"
 	} else if len(names) == 1 {
 		return names[0] + " is not allowed here: remove it"
 	}
@@ -323,12 +321,7 @@ func (t *errorTranslator) notMessage(url string) string {
 func (t *errorTranslator) keyword(url, keyword string) any {
 	v, _ := decode(t.kind.Input) // it was compiled
 	_, pointer, _ := strings.Cut(url, "#")
-	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		if step != "" {
-			v = child(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
-		}
-	}
-	return child(v, keyword)
+	return child(descendant(v, pointer), keyword)
 }
 
 func requiredNames(schema map[string]any) []string {
@@ -407,15 +400,4 @@ func number(r *big.Rat) string {
 	}
 	f, _ := r.Float64() // for display only
 	return strconv.FormatFloat(f, 'g', -1, 64)
-}
-
-func orList(words []string) string  { return joinWords(words, "or") }
-func andList(words []string) string { return joinWords(words, "and") }
-
-func joinWords(words []string, last string) string {
-	words = slices.Compact(slices.Clone(words))
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " " + last + " " + words[len(words)-1]
 }

@@ -69,8 +69,9 @@ func Program(tb testing.TB) string {
 	return program
 }
 
-// startProcess runs a program with args. Its log is shown if the test fails.
-func startProcess(tb testing.TB, program, name string, env []string, args ...string) *Process {
+// StartProgram runs a program with args, and variables of the form NAME=VALUE beside those of the test. Its log is shown if the test
+// fails.
+func StartProgram(tb testing.TB, program, name string, env []string, args ...string) *Process {
 	tb.Helper()
 	p := &Process{tb: tb, name: name, cmd: exec.Command(program, args...), log: filepath.Join(tb.TempDir(), name+".log"), done: make(chan struct{})}
 	log, err := os.Create(p.log)
@@ -98,30 +99,17 @@ func startProcess(tb testing.TB, program, name string, env []string, args ...str
 		p.Kill()
 		if tb.Failed() {
 			if b, err := os.ReadFile(p.log); err == nil {
-				tb.Logf("log of %s:\n%s", name, tail(b, 6000))
+				tb.Logf("log of %s:\n%s", name, b[max(0, len(b)-6000):])
 			}
 		}
 	})
 	return p
 }
 
-// StartMuster starts the program with these arguments, and variables of the form NAME=VALUE beside those of the test.
+// StartMuster is StartProgram with the program under test.
 func StartMuster(tb testing.TB, name string, env []string, args ...string) *Process {
 	tb.Helper()
-	return startProcess(tb, Program(tb), name, env, args...)
-}
-
-// StartProgram is Start of another program.
-func StartProgram(tb testing.TB, program, name string, env []string, args ...string) *Process {
-	tb.Helper()
-	return startProcess(tb, program, name, env, args...)
-}
-
-func tail(b []byte, n int) []byte {
-	if len(b) > n {
-		return b[len(b)-n:]
-	}
-	return b
+	return StartProgram(tb, Program(tb), name, env, args...)
 }
 
 // PID returns the process id.
@@ -169,13 +157,13 @@ type Cluster struct {
 // stays the same over restarts.
 func New(tb testing.TB, data string) *Cluster {
 	tb.Helper()
-	return newCluster(tb, "server", data)
+	return newCluster(tb, "server", data, Options{})
 }
 
 // NewUp does the same with a worker in the server's process.
 func NewUp(tb testing.TB, data string) *Cluster {
 	tb.Helper()
-	return newCluster(tb, "up", data)
+	return newCluster(tb, "up", data, Options{})
 }
 
 // Options are the settings of a server beyond the defaults of tests.
@@ -189,15 +177,10 @@ type Options struct {
 // NewWith is New with options.
 func NewWith(tb testing.TB, data string, o Options) *Cluster {
 	tb.Helper()
-	return newClusterWith(tb, "server", data, o)
+	return newCluster(tb, "server", data, o)
 }
 
-func newCluster(tb testing.TB, mode, data string) *Cluster {
-	tb.Helper()
-	return newClusterWith(tb, mode, data, Options{})
-}
-
-func newClusterWith(tb testing.TB, mode, data string, o Options) *Cluster {
+func newCluster(tb testing.TB, mode, data string, o Options) *Cluster {
 	tb.Helper()
 	if testing.Short() {
 		tb.Skip("real processes are not for -short")
@@ -235,7 +218,7 @@ func (c *Cluster) LaunchServer(flags ...string) {
 	if c.opts.Descriptors > 0 {
 		program, args = "/bin/sh", append([]string{"-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, c.opts.Descriptors), program}, args...)
 	}
-	c.Server = startProcess(c.tb, program, c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+	c.Server = StartProgram(c.tb, program, c.mode, []string{"MUSTER_ADMIN_TOKEN=" + AdminToken, "MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
 }
 
 // WaitExit waits until the process has ended and returns its exit code, -1 after a signal.
@@ -275,15 +258,15 @@ func (c *Cluster) LaunchWorkerProgram(program, name, dir string, flags ...string
 	killLeftovers(c.tb, dir)
 	allowWrites(c.tb, flags)
 	args := append([]string{"worker", "--server", "http://" + c.Addr, "--name", name, "--data", dir}, flags...)
-	return startProcess(c.tb, program, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+	return StartProgram(c.tb, program, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
 }
 
 // SharedDir makes a folder that tasks come to, and may change if their worker lets them: they are other users than this one.
 func SharedDir(tb testing.TB) string {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "muster-shared") //nolint:usetesting // a folder of the test lies in one that is closed to others
+	dir, err := os.MkdirTemp("", "muster-shared") //nolint:usetesting // a folder of the test is in one that other users cannot enter
 	if err == nil {
-		tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // what stays is in nobody's way
+		tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // remaining files do no harm
 		err = os.Chmod(dir, 0o777)
 	}
 	if err != nil {
@@ -292,7 +275,7 @@ func SharedDir(tb testing.TB) string {
 	return dir
 }
 
-// allowTraversal lets tasks come to the test's own folders, which lie in one that is closed to others.
+// allowTraversal lets tasks enter the test's own folders, which are in one that other users cannot enter.
 func allowTraversal(tb testing.TB) {
 	tb.Helper()
 	if err := os.Chmod(filepath.Dir(tb.TempDir()), 0o711); err != nil { // tasks are other users than this one

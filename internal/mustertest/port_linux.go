@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReservePort keeps a port of loopback for a test. It is bound, and nobody listens on it:
+// ReservePort keeps a port of loopback for a test. It is bound without a listener:
 // the kernel gives it to no one else, also while the server is away, and lets the server
 // have it, which names it and listens.
 func ReservePort(tb testing.TB) (addr string) {

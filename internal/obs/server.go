@@ -68,7 +68,7 @@ func newServer(s *registrar, sample func(ctx context.Context) ServerSample) *Ser
 		m.transitions[state] = transitions.WithLabelValues(state.String())
 	}
 	m.submitted = s.counter("muster_jobs_submitted_total", "Accepted jobs.")
-	m.ended = s.counterVec("muster_attempts_ended_total", "Attempts that ended, by outcome and reason; none stands for no reason.", "outcome", "reason")
+	m.ended = s.counterVec("muster_attempts_ended_total", "Attempts that ended, by outcome and reason; none means no reason.", "outcome", "reason")
 	m.queueDuration = s.histogram("muster_attempt_queue_duration_seconds", "Time from the queuing of a task to the assignment of its attempt, observed at the assignment.", durationBuckets())
 	m.startDuration = s.histogram("muster_attempt_start_duration_seconds", "Time from the assignment of an attempt to the start of its task, observed at the start.", durationBuckets())
 	m.runDuration = s.histogram("muster_attempt_run_duration_seconds", "Time from the start of a task to the end of its attempt.", durationBuckets())

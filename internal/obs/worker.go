@@ -59,7 +59,7 @@ func NewWorker(r *Registry, sample func(ctx context.Context) WorkerSample) *Work
 
 func newWorker(s *registrar, sample func(ctx context.Context) WorkerSample) *Worker {
 	m := &Worker{}
-	m.ended = s.counterVec("muster_worker_attempts_total", "Attempts that ended on this worker, by kind, outcome and reason; none stands for no reason.", "kind", "outcome", "reason")
+	m.ended = s.counterVec("muster_worker_attempts_total", "Attempts that ended on this worker, by kind, outcome and reason; none means no reason.", "kind", "outcome", "reason")
 	m.attemptDuration = s.histogramVec("muster_worker_attempt_duration_seconds", "Duration of attempts on this worker, including fetching inputs and saving outputs.", durationBuckets(), "kind")
 	m.running = s.gaugeVec("muster_worker_running_attempts", "Attempts running on this worker, by kind.", "kind")
 	acked := s.counterVec("muster_worker_reports_total", "Reports of ended attempts that the server recorded, or no longer needed (unwanted).", "result")

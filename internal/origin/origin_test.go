@@ -36,6 +36,6 @@ func TestRedirectLoop(t *testing.T) {
 	defer s.Close()
 	if resp, err := origin.Client(nil).Get(s.URL); err == nil {
 		_ = resp.Body.Close()
-		t.Error("a redirect in a circle was followed")
+		t.Error("a redirect loop was followed")
 	}
 }

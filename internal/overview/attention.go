@@ -65,7 +65,7 @@ func interleave(list []wire.Attention) []wire.Attention {
 	return rowsOut
 }
 
-// overflowRow returns the row that stands for n rows of a kind.
+// overflowRow returns the row that represents n rows of a kind.
 func overflowRow(s wire.Severity, kind wire.AttentionKind, n int) wire.Attention {
 	a := wire.Attention{Severity: s, Kind: kind, More: n, Action: wire.ActListWorkers}
 	var text string

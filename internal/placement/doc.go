@@ -12,7 +12,7 @@
 // WorkerUsage.FitsEmpty checks them as if the worker were empty, which separates
 // "never" from "not now".
 //
-// What a task does not request is not reserved: a task without a memory request takes
+// Resources that a task does not request are not reserved: a task without a memory request takes
 // none. A task without a cpus request takes a slot instead. CPUs are counted in
 // thousandths. A GPU is granted as a whole or, when the task shares, by bytes of its
 // memory, never both at the same time. All devices of one grant are of one vendor. A

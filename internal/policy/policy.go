@@ -94,7 +94,7 @@ func matchImage(pattern, ref string) bool {
 	return matchPattern(pattern, name)
 }
 
-// matchPattern reports whether the pattern, in which * stands for any text, matches s.
+// matchPattern reports whether the pattern, in which * matches any text, matches s.
 func matchPattern(pattern, s string) bool {
 	parts := strings.Split(pattern, "*")
 	rest, ok := strings.CutPrefix(s, parts[0])
@@ -132,7 +132,7 @@ var (
 // ParseImage reads an entry of muster.Allow.Images.
 func ParseImage(s string) (string, error) {
 	if !imageEntry.MatchString(s) || strings.HasSuffix(s, "/") || strings.Contains(s, "//") {
-		return "", errors.New("write names of images, in which * stands for any text, such as ghcr.io/acme/* or python:3.*")
+		return "", errors.New("write names of images, in which * matches any text, such as ghcr.io/acme/* or python:3.*")
 	}
 	return s, nil
 }
@@ -163,7 +163,7 @@ func ParseMount(s string) (string, error) {
 // ParseVariable reads an entry of muster.Allow.Env.
 func ParseVariable(s string) (string, error) {
 	if !variableEntry.MatchString(s) {
-		return "", errors.New("write names of variables, in which * stands for any text, such as HF_*")
+		return "", errors.New("write names of variables, in which * matches any text, such as HF_*")
 	}
 	return s, nil
 }

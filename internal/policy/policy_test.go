@@ -70,7 +70,7 @@ func TestRefuses(t *testing.T) {
 		"a port is no tag":                        {images("localhost:5000/*"), image("localhost:5000/a:1"), ""},
 		"all":                                     {images("*"), image("ghcr.io/a/b:1"), ""},
 		"an image that is not resolved yet":       {images("python"), image("${matrix.image}"), ""},
-		"what is no image":                        {images("*"), image("A B"), "A B"},
+		"not an image":                            {images("*"), image("A B"), "A B"},
 		"no list, any image":                      {&muster.Allow{HostNetwork: true}, host, ""},
 		"an image without isolation":              {images("b"), &muster.TaskSpec{Image: "a"}, "image a"},
 		"a kind that always is a container":       {images("b"), &muster.TaskSpec{Kind: muster.KindContainer, Image: "a", Isolation: muster.IsolationAuto}, "image a"},
@@ -141,7 +141,7 @@ func FuzzParseImage(f *testing.F) {
 		}
 		want, err := reference.ParseDockerRef(ref)
 		if err != nil {
-			t.Fatalf("%q is taken for an image, and is none: %v", ref, err)
+			t.Fatalf("%q is accepted as an image: %v", ref, err)
 		}
 		if name != want.Name() {
 			t.Errorf("%q is of %s, want %s", ref, name, want.Name())

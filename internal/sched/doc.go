@@ -84,7 +84,7 @@
 // and every halfLife. While it is not zero, other workers that fit are preferred. A worker
 // over the limit gets no tasks for a pause that doubles each time, up to maxPause; then it
 // gets one task at a time until one of them shows that the worker is healthy. So no worker
-// is avoided for ever, and a fleet of unhealthy workers still works. A task that failed so
+// is avoided forever, and a fleet of unhealthy workers still works. A task that failed so
 // prefers other workers for a while, and does not fail for good before it failed on
 // several workers.
 //
@@ -163,7 +163,7 @@
 //
 //   - A task runs at least once, not exactly once: an abandoned attempt may still run on a
 //     worker without a connection, until the worker reconnects or its lease ends.
-//   - A higher priority always goes first: it may delay a lower one for ever, and use the
+//   - A higher priority always goes first: it may delay a lower one forever, and use the
 //     worker that is reserved for it.
 //   - Running tasks are not preempted for more important ones.
 package sched

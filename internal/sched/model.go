@@ -50,7 +50,7 @@ func (g *group) spec() *muster.TaskSpec {
 	return &g.job.row.Spec.Tasks[g.row.Index]
 }
 
-// Size returns how many tasks the group's queue item stands for.
+// Size returns how many tasks the group's queue item represents.
 func (g *group) Size() int {
 	if g.gang() {
 		return g.row.Size
@@ -119,7 +119,7 @@ type progressSnapshot struct {
 	metrics  map[string]float64
 }
 
-// Size returns 1: the task's queue item stands for it alone.
+// Size returns 1: the task's queue item represents only the task.
 func (t *task) Size() int { return 1 }
 
 // CountBelow returns 1 if the task has a lower number, else 0.

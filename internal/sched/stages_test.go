@@ -135,7 +135,7 @@ func TestSpecsThatCannotBeScheduledAreRefused(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)
 	for name, stages := range map[string][]muster.TaskSpec{
-		"a circle":      {stage("a<b"), stage("b<a")},
+		"a cycle":       {stage("a<b"), stage("b<a")},
 		"unknown needs": {stage("a<x")},
 		"no stage":      nil,
 		"too many":      {stage("a*6000000"), stage("b*6000000")},

@@ -186,7 +186,7 @@ func TestHigherPriorityTakesTheReservation(t *testing.T) {
 }
 
 // TestEndlessTaskDoesNotBlockAReservation checks that another worker is reserved when
-// the one that was chosen first turns out to be busy for ever.
+// the one that was chosen first turns out to be busy forever.
 func TestEndlessTaskDoesNotBlockAReservation(t *testing.T) {
 	t.Parallel()
 	d, big := newStarvedEnv(t, "a", "b") // a runs 1.2 and 1.4, b 1.1 and 1.3

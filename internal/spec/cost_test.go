@@ -82,10 +82,11 @@ func fieldsOf(err error) []muster.FieldError {
 // The error for a file that exceeds a limit has a place.
 func TestWhereAFileHasTooMuch(t *testing.T) {
 	for text, want := range map[string]int{
-		"run: a\nenv:\n  A: |\n    b\nwhere: [\n" + strings.Repeat("a,\n", 30_000) + "]": 20_002,
-		"run: a\n" + strings.Repeat(" b\n", 200_000):                                     38_274,
+		"run: a\nenv:\n  A: |\n    b, [c]\nwhere: [\n" + strings.Repeat("a,\n", 30_000) + "]":       10_551,
+		"run: \"\n a: |\n  b\n  \"\nwhere: [\n" + strings.Repeat("a,\n", 30_000) + "]":              10_551,
+		"x-a:\n- |\n  " + strings.Repeat("[],{}\n  ", 30_000) + "\n- b: >  # c\n    d\n\n run: c\n": 30_007,
 	} {
-		if got := problems(t, text)[0]; got.Line < want-20 || got.Line > want+20 || !strings.Contains(got.Message, "YAML tokens") && !strings.Contains(got.Message, "too large") {
+		if got := problems(t, text)[0]; got.Line != want || !strings.Contains(got.Message, "too large for YAML from this line on") && !strings.Contains(got.Message, "invalid YAML") {
 			t.Errorf("line %d: %s; want line %d", got.Line, got.Message, want)
 		}
 	}

@@ -156,7 +156,7 @@ func (d *decoder) decodeMap(n *node, v reflect.Value, path string) {
 		d.report(path, n.at, "", "expected an object, such as {NAME: value}, got %s", n.describe())
 		return
 	}
-	if len(n.fields) == 0 {
+	if len(n.fields) == 0 || d.tooMany(len(n.fields), n, path) {
 		return
 	}
 	v.Set(reflect.MakeMapWithSize(v.Type(), len(n.fields)))
@@ -169,6 +169,14 @@ func (d *decoder) decodeMap(n *node, v reflect.Value, path string) {
 	}
 }
 
+// tooMany reports a value with more members than any valid one.
+func (d *decoder) tooMany(members int, n *node, path string) bool {
+	if members > muster.MaxStages {
+		d.report(path, n.at, "", "%d entries are too many, the maximum is %d", members, muster.MaxStages)
+	}
+	return members > muster.MaxStages
+}
+
 func (d *decoder) decodeList(n *node, v reflect.Value, path string) {
 	if n.kind != list {
 		hint := ""
@@ -178,13 +186,12 @@ func (d *decoder) decodeList(n *node, v reflect.Value, path string) {
 		d.report(path, n.at, hint, "expected a list, got %s", n.describe())
 		return
 	}
-	if len(n.items) > muster.MaxStages && v.Type().Elem().Kind() == reflect.Struct {
-		// No valid list of objects is as long, and each object takes much more memory than its text.
-		if v.Type().Elem() == reflect.TypeFor[muster.TaskSpec]() {
-			d.report(path, n.at, "use array or matrix for tasks that are alike", "%d stages are too many, the maximum is %d", len(n.items), muster.MaxStages)
-			return
-		}
-		d.report(path, n.at, "", "%d entries are too many, the maximum is %d", len(n.items), muster.MaxStages)
+	// No valid list of objects is as long, and each object takes much more memory than its text.
+	if v.Type().Elem() == reflect.TypeFor[muster.TaskSpec]() && len(n.items) > muster.MaxStages {
+		d.report(path, n.at, "use array or matrix for tasks that are alike", "%d stages are too many, the maximum is %d", len(n.items), muster.MaxStages)
+		return
+	}
+	if v.Type().Elem().Kind() == reflect.Struct && d.tooMany(len(n.items), n, path) {
 		return
 	}
 	if len(n.items) == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
 )
@@ -37,6 +38,12 @@ func (k kind) String() string {
 
 // place is a line and a column, both from 1, the column in characters.
 type place struct{ line, column int }
+
+// placeOf returns the place after a text that begins a file.
+func placeOf(before []byte) place {
+	start := bytes.LastIndexByte(before, '\n') + 1
+	return place{bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[start:]) + 1}
+}
 
 // node is a value of a document.
 type node struct {
@@ -135,41 +142,22 @@ func (n *node) write(b *bytes.Buffer) {
 	}
 }
 
-// quote writes s, which is valid UTF-8, as a JSON string.
+// quote writes s as a JSON string.
 func quote(b *bytes.Buffer, s string) {
-	b.Grow(len(s) + 2)
-	b.WriteByte('"')
-	written := 0
-	for i := range len(s) {
-		c := s[i]
-		if c >= ' ' && c != '"' && c != '\\' {
-			continue
-		}
-		b.WriteString(s[written:i])
-		written = i + 1
-		switch c {
-		case '"', '\\':
-			b.Write([]byte{'\\', c})
-		case '\n':
-			b.WriteString(`\n`)
-		case '\t':
-			b.WriteString(`\t`)
-		default:
-			fmt.Fprintf(b, `\u%04x`, c)
-		}
-	}
-	b.WriteString(s[written:])
-	b.WriteByte('"')
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string can always be encoded
+	b.Truncate(b.Len() - 1)
 }
 
-// jsonSize returns the size of n in the JSON of a spec, in bytes, without punctuation.
-func (n *node) jsonSize() int {
+// jsonSize returns the size of n in the JSON of a spec, in bytes, without punctuation, or any number over limit.
+func (n *node) jsonSize(limit int) int {
 	size := jsonSize(n.text)
-	for _, item := range n.items {
-		size += item.jsonSize()
+	for i := 0; i < len(n.items) && size <= limit; i++ {
+		size += n.items[i].jsonSize(limit - size)
 	}
-	for _, f := range n.fields {
-		size += jsonSize(f.name) + f.value.jsonSize()
+	for i := 0; i < len(n.fields) && size <= limit; i++ {
+		size += jsonSize(n.fields[i].name) + n.fields[i].value.jsonSize(limit-size)
 	}
 	return size
 }
@@ -202,7 +190,7 @@ func (n *node) describe() string {
 // builder creates the nodes of one document, collects problems and limits the number
 // of nodes.
 type builder struct {
-	nodes int
+	nodes int // of the file up to here
 	wrong []muster.FieldError
 }
 
@@ -217,7 +205,7 @@ func (b *builder) addProblem(at place, hint, message string) {
 // they are formatted.
 func (b *builder) tooManyProblems() bool { return len(b.wrong) > maxWrong }
 
-// countNode counts a node and reports whether the document exceeds its limits, which it
+// countNode counts a node and reports whether the file exceeds its limits, which it
 // adds to the problems once.
 func (b *builder) countNode(at place, depth int) bool {
 	if b.nodes >= maxNodes {
@@ -226,10 +214,10 @@ func (b *builder) countNode(at place, depth int) bool {
 	b.nodes++
 	switch {
 	case depth >= maxDepth:
-		b.addProblem(at, "", fmt.Sprintf(nestingLimit, maxDepth))
+		b.addProblem(at, "", fmt.Sprintf("the nesting is deeper than %d levels", maxDepth))
 		b.nodes = maxNodes
 	case b.nodes == maxNodes:
-		b.addProblem(at, "aliases count each time they are used", fmt.Sprintf("the document has more than %d values", maxNodes))
+		b.addProblem(at, "aliases count each time they are used", fmt.Sprintf("the file has more than %d values", maxNodes))
 	}
 	return b.nodes >= maxNodes
 }

@@ -2,10 +2,11 @@
 // jobs per file, a job with its tasks or a single task in flat form. It reports all
 // problems at once, each with its place and, if possible, a suggestion.
 //
-// A document becomes a tree of nodes with places (yaml.go, json.go). The tree is
-// decoded into the structs of package muster by reflection (decode.go), so that there
-// is no second list of fields. Then specvalidate.Spec and dag.Check check the whole
-// spec, and their problems get the places of their fields (parse.go).
+// A document becomes a tree of nodes with places (yaml.go, json.go); outline.go limits
+// the memory that this takes. The tree is decoded into the structs of package muster by
+// reflection (decode.go), so that there is no second list of fields. Then
+// specvalidate.Spec and dag.Check check the whole spec, and their problems get the
+// places of their fields (parse.go).
 //
 // The input is limited: the size of a file, its nesting, the number of documents and
 // of nodes after aliases are expanded. Scalars keep their spelling where a string is
@@ -22,8 +23,6 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/goccy/go-yaml/ast"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dag"
@@ -72,23 +71,22 @@ func parseDocuments(ctx context.Context, data []byte, check func(*muster.Spec) [
 		s := d.decodeJob(d.fromJSON(data))
 		return []*muster.Spec{s}, d.wrong
 	}
-	docs, budget, bad := yamlDocuments(ctx, string(data))
+	docs, bad := yamlDocuments(ctx, string(data))
 	if bad != nil {
 		return nil, []muster.FieldError{*bad}
 	}
 	var specs []*muster.Spec
 	var wrong []muster.FieldError
+	nodes := 0
 	for _, doc := range docs {
 		if ctx.Err() != nil {
 			return nil, nil
 		}
-		if isEmptyDocument(doc) {
-			continue
-		}
 		d := newDecoder(check)
-		s := d.decodeJob(d.fromYAML(doc.Body, &budget))
+		d.nodes = nodes
+		s := d.decodeJob(d.fromYAML(doc))
 		specs, wrong = append(specs, s), append(wrong, d.wrong...)
-		if len(specs) > maxDocuments || len(wrong) > maxWrong {
+		if nodes = d.nodes; nodes >= maxNodes || len(wrong) > maxWrong {
 			break
 		}
 	}
@@ -105,16 +103,6 @@ func newDecoder(extraCheck func(*muster.Spec) []muster.FieldError) *decoder {
 	return &decoder{places: make(map[string]place), raw: make(map[string]*node), extraCheck: extraCheck}
 }
 
-// isEmptyDocument reports whether a document has only comments or directives.
-func isEmptyDocument(doc *ast.DocumentNode) bool {
-	switch doc.Body.(type) {
-	case nil, *ast.NullNode, *ast.CommentGroupNode, *ast.DirectiveNode:
-		return true
-	default:
-		return false
-	}
-}
-
 // decodeJob decodes and checks one job.
 func (d *decoder) decodeJob(n *node) *muster.Spec {
 	s := new(muster.Spec)
@@ -127,14 +115,8 @@ func (d *decoder) decodeJob(n *node) *muster.Spec {
 		return s
 	}
 	d.places[""] = n.at
-	size := 0
-	for _, f := range n.fields {
-		if !strings.HasPrefix(f.name, "x-") {
-			size += jsonSize(f.name) + f.value.jsonSize()
-		}
-	}
-	if size > 2*muster.MaxSpecSize { // decoding takes many times its size
-		d.report("", n.at, "pass large inputs as files", "the spec is %s as JSON: the maximum is %s", muster.Size(size), muster.Size(muster.MaxSpecSize))
+	used := node{at: n.at, fields: slices.DeleteFunc(slices.Clone(n.fields), func(f field) bool { return strings.HasPrefix(f.name, "x-") })}
+	if d.tooLarge(&used) {
 		return s
 	}
 	d.flat = n.field("tasks") == nil
@@ -162,6 +144,16 @@ func (d *decoder) decodeJob(n *node) *muster.Spec {
 	}
 	d.sortProblems()
 	return s
+}
+
+// tooLarge reports a value that is too large to be decoded, which takes many times its size.
+func (d *decoder) tooLarge(n *node) bool {
+	const limit = 2 * muster.MaxSpecSize
+	if n.jsonSize(limit) <= limit {
+		return false
+	}
+	d.report("", n.at, "pass large inputs as files", "the spec is more than %s as JSON: the maximum is %s", muster.Size(limit), muster.Size(muster.MaxSpecSize))
+	return true
 }
 
 func (d *decoder) sortProblems() {
@@ -229,18 +221,11 @@ func checkUTF8(data []byte, name string) ([]byte, error) {
 	if utf8.Valid(data) {
 		return data, nil
 	}
-	at := place{1, 1}
-	for len(data) > 0 {
-		c, size := utf8.DecodeRune(data)
-		if c == utf8.RuneError && size == 1 {
-			break
-		}
-		at.column++
-		if c == '\n' {
-			at = place{at.line + 1, 1}
-		}
-		data = data[size:]
+	valid := 0
+	for c, size := utf8.DecodeRune(data); c != utf8.RuneError || size > 1; c, size = utf8.DecodeRune(data[valid:]) {
+		valid += size
 	}
+	at := placeOf(data[:valid])
 	return nil, invalid(name, []muster.FieldError{{Line: at.line, Column: at.column, Message: "the file is not UTF-8 text"}})
 }
 
@@ -256,6 +241,9 @@ func DecodeObject(data []byte, name string, v any, check func() []muster.FieldEr
 	n, problem := d.singleDocument(data)
 	if problem != nil {
 		return invalid(name, []muster.FieldError{*problem})
+	}
+	if d.tooLarge(n) {
+		return invalid(name, d.wrong)
 	}
 	d.decode(n, reflect.ValueOf(v).Elem(), "")
 	if d.nodes < maxNodes && n.kind == object {
@@ -283,13 +271,12 @@ func (d *decoder) singleDocument(data []byte) (*node, *muster.FieldError) {
 	if json.Valid(data) {
 		return d.fromJSON(data), nil
 	}
-	docs, budget, bad := yamlDocuments(context.Background(), string(data))
+	docs, bad := yamlDocuments(context.Background(), string(data))
 	if bad != nil {
 		return nil, bad
 	}
-	docs = slices.DeleteFunc(docs, isEmptyDocument)
 	if len(docs) != 1 {
 		return nil, &muster.FieldError{Line: 1, Column: 1, Message: "the file must have one document, and has " + [...]string{"none", "several"}[min(len(docs), 1)]}
 	}
-	return d.fromYAML(docs[0].Body, &budget), nil
+	return d.fromYAML(docs[0]), nil
 }

@@ -4,302 +4,198 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
+	"io"
 	"math"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/muster-dev/muster"
 )
 
-// yamlDocuments parses a file. It rejects input that would make the parser slow or
-// overflow its stack before it runs. budget is the number of bytes that reading the
-// documents may allocate. Nothing is returned if ctx ends.
-func yamlDocuments(ctx context.Context, data string) (docs []*ast.DocumentNode, budget int, wrong *muster.FieldError) {
-	defer func() {
-		if r := recover(); r != nil { // the parser panics on some malformed input
-			docs, budget, wrong = nil, 0, &muster.FieldError{Line: 1, Column: 1, Message: "cannot parse the file as YAML", Hint: "simplify it, or write JSON"}
+// yamlDocuments returns the contents of the documents of a file that are not empty, at most maxDocuments+1. It returns nothing
+// if ctx ends.
+func yamlDocuments(ctx context.Context, data string) ([]*yaml.Node, *muster.FieldError) {
+	if tooMuch := checkCost(data, 1, len(data)); tooMuch != nil {
+		o := newOutline(data)
+		if wrong := checkCost(o.text, 2, len(data)); wrong != nil {
+			return nil, o.originalLine(wrong)
 		}
-	}()
-	tokens, cost, wrong := tokenize(ctx, data)
-	if wrong != nil {
-		return nil, 0, wrong
+		docs, err := loadYAML(ctx, o.text)
+		if err != nil {
+			return nil, o.originalLine(syntaxError(err, o.text))
+		}
+		if !o.matches(docs) { // a line in quotes looks like the header of a block scalar
+			return nil, tooMuch
+		}
 	}
-	if wrong := checkTokenCount(tokens); wrong != nil {
-		return nil, 0, wrong
-	}
-	more, wrong := checkLimits(tokens, maxCost-cost)
-	if wrong != nil {
-		return nil, 0, wrong
-	}
-	if ctx.Err() != nil {
-		return nil, 0, nil
-	}
-	tokens, n := dropEmptyDocuments(tokens)
-	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	docs, err := loadYAML(ctx, data)
 	if err != nil {
-		return nil, 0, syntaxError(err)
+		return nil, syntaxError(err, data)
 	}
-	if len(file.Docs) < n {
-		return nil, 0, &muster.FieldError{Line: 1, Column: 1, Message: fmt.Sprintf("cannot parse more than %d of the %d documents", len(file.Docs), n), Hint: "split the file"}
-	}
-	// Aliases are also limited by the size of the file: a small file must not allocate much.
-	return file.Docs, min(aliasesOfAny+len(data)*aliasesOfByte, maxCost-cost-more), nil
+	return docs, nil
 }
 
-// tokenize returns the tokens of a file, and an estimate of its total allocations.
-func tokenize(ctx context.Context, data string) (tokens token.Tokens, cost int, wrong *muster.FieldError) {
-	short, replaced := shorten(data)
-	for _, s := range replaced {
-		cost += jsonSize(s.text) * readCost
+func loadYAML(ctx context.Context, data string) (docs []*yaml.Node, err error) {
+	loader, err := yaml.NewLoader(strings.NewReader(data))
+	if err != nil {
+		return nil, err
 	}
-	cost, wrong = estimateCost(short, cost)
-	if wrong != nil {
-		wrong.Line = replaced.originalPlace(wrong.Line, 1).line
-		return nil, cost, wrong
-	}
-	if ctx.Err() != nil {
-		return nil, cost, nil
-	}
-	tokens = lexer.Tokenize(short)
-	if len(replaced) == 0 || replaced.restore(tokens) {
-		return tokens, cost, nil
-	}
-	if cost, wrong = estimateCost(data, cost); wrong != nil {
-		return nil, cost, wrong
-	}
-	return lexer.Tokenize(data), cost, nil
-}
-
-// dropEmptyDocuments removes documents without content, after which the parser would
-// stop, and returns the number of others.
-func dropEmptyDocuments(tokens token.Tokens) (all token.Tokens, n int) {
-	var doc token.Tokens
-	content := false
-	flush := func() {
-		if content {
-			all = append(all, doc...)
-			n++
+	for len(docs) <= maxDocuments && ctx.Err() == nil {
+		var doc yaml.Node
+		if err := loader.Load(&doc); err != nil {
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			return nil, err
 		}
-		doc, content = nil, false
-	}
-	for _, t := range tokens {
-		switch t.Type {
-		case token.DocumentHeaderType:
-			flush()
-		case token.CommentType, token.DocumentEndType:
-		default:
-			content = true
+		if len(doc.Content) == 1 && doc.Content[0].ShortTag() != "!!null" {
+			docs = append(docs, doc.Content[0])
 		}
-		doc = append(doc, t)
 	}
-	flush()
-	return all, n
+	return docs, nil
 }
 
-func syntaxError(err error) *muster.FieldError {
-	e := &muster.FieldError{Line: 1, Column: 1, Hint: `a string with ": " or " #" in it, or with a special first character, needs quotes`}
-	at, ok := errors.AsType[yaml.Error](err)
+// syntaxError translates an error of the library. Its place is where a bracket or quote is opened that is not closed, or
+// else where the library stopped.
+func syntaxError(err error, data string) *muster.FieldError {
+	e := &muster.FieldError{Line: 1, Column: 1, Message: "invalid YAML: " + err.Error(), Hint: `a string with ": " or " #" in it, or with a special first character, needs quotes`}
+	bad, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
-		e.Message = err.Error()
-	} else { // its Error prints the whole file, in quadratic time
-		e.Message = at.GetMessage()
-		if tok := at.GetToken(); tok != nil && tok.Position != nil {
-			e.Line, e.Column = tok.Position.Line, tok.Position.Column
-		}
+		return e
 	}
-	e.Message = "invalid YAML: " + e.Message
+	e.Message = "invalid YAML: " + bad.Message
+	if bad.ContextMsg != "" {
+		e.Message += ", " + bad.ContextMsg
+	}
+	switch bad.Stage {
+	case yaml.ReaderStage:
+		if i := strings.IndexFunc(data, isForbidden); i >= 0 {
+			at := placeOf([]byte(data[:i]))
+			e.Line, e.Column, e.Hint = at.line, at.column, `write such characters in double quotes, as "\x1b"`
+		}
+	case yaml.ComposerStage: // an unknown anchor
+		e.Hint = "a string that begins with * needs quotes"
+	default:
+	}
+	at := bad.Mark
+	if opened := bad.ContextMark; opened.Line > 0 && (opened.Line < at.Line || runeAt(data, at.Index) == 0) &&
+		(strings.ContainsRune(`[{"'`, runeAt(data, opened.Index)) || bad.Stage == yaml.ScannerStage && runeAt(data, at.Index) != '\t') {
+		at = opened
+	}
+	if at.Line > 0 {
+		e.Line, e.Column = at.Line, at.Column
+	}
 	return e
 }
 
-// yamlReader converts the parser's nodes of one document.
+// isForbidden reports whether a character must not be in a YAML file.
+func isForbidden(r rune) bool {
+	return r < ' ' && !strings.ContainsRune("\t\r\n", r) || r == '\uFFFE' || r == '\uFFFF'
+}
+
+func runeAt(data string, index int) rune {
+	for _, c := range data {
+		if index == 0 {
+			return c
+		}
+		index--
+	}
+	return 0
+}
+
+// yamlReader converts the library's nodes of one document.
 type yamlReader struct {
 	*builder
-	anchors map[string]ast.Node
-	aliases int  // nesting depth of the aliases being read
-	budget  *int // bytes that reading the values of aliases may allocate
+	open map[*yaml.Node]bool // values of the anchors that are being read
 }
 
-func (b *builder) fromYAML(body ast.Node, budget *int) *node {
-	r := &yamlReader{builder: b, anchors: make(map[string]ast.Node), budget: budget}
-	return r.value(body, 0)
+func (b *builder) fromYAML(y *yaml.Node) *node {
+	r := yamlReader{builder: b, open: make(map[*yaml.Node]bool)}
+	return r.value(y, 0)
 }
 
-func placeOf(n ast.Node) place {
-	if tok := n.GetToken(); tok != nil && tok.Position != nil {
-		return place{tok.Position.Line, tok.Position.Column}
-	}
-	return place{1, 1}
-}
-
-func (r *yamlReader) value(y ast.Node, depth int) *node {
-	if y == nil {
-		return &node{at: place{1, 1}}
-	}
-	n := &node{at: placeOf(y)}
+func (r *yamlReader) value(y *yaml.Node, depth int) *node {
+	n := &node{at: place{y.Line, y.Column}}
 	if r.countNode(n.at, depth) {
 		return n
 	}
-	r.charge(n.at, valueCost)
-	switch y := y.(type) {
-	case *ast.NullNode:
-	case *ast.BoolNode:
-		n.kind, n.text = boolean, y.Token.Value
-	case *ast.IntegerNode:
-		r.number(n, y.Token.Value, fmt.Sprint(y.Value))
-	case *ast.FloatNode:
-		r.number(n, y.Token.Value, strconv.FormatFloat(y.Value, 'g', -1, 64))
-	case *ast.InfinityNode:
-		r.text(n, y.Token.Value)
-	case *ast.NanNode:
-		r.text(n, y.Token.Value)
-	case *ast.StringNode:
-		if y.Token.Type == token.StringType && jsonNumber(y.Value) { // 1e-3, which the parser reads as a string
-			r.number(n, y.Value, y.Value)
-			break
-		}
-		r.text(n, y.Value)
-	case *ast.LiteralNode:
-		r.text(n, y.Value.Value)
-	case *ast.SequenceNode:
+	switch {
+	case y.Style&yaml.TaggedStyle != 0:
+		r.addProblem(n.at, "put strings in quotes", "the tag "+muster.Truncate(y.Tag)+" is not supported")
+		n.kind = reported
+	case y.Kind == yaml.ScalarNode:
+		r.scalar(n, y)
+	case y.Kind == yaml.SequenceNode:
 		n.kind = list
-		for _, item := range y.Values {
+		for _, item := range y.Content {
 			if r.nodes >= maxNodes {
 				break
 			}
-			if whole, ok := colonText(item); ok {
-				n.items = append(n.items, &node{kind: text, at: placeOf(whole.Key), text: whole.Key.GetToken().Value + ":" + whole.Value.GetToken().Value})
-				continue
-			}
 			n.items = append(n.items, r.value(item, depth+1))
 		}
-	case *ast.MappingNode:
-		if !y.IsFlowStyle && len(y.Values) > 0 {
-			n.at = placeOf(y.Values[0].Key)
-		}
-		r.object(n, y.Values, depth)
-	case *ast.MappingValueNode:
-		n.at = placeOf(y.Key)
-		r.object(n, []*ast.MappingValueNode{y}, depth)
-	case *ast.AnchorNode:
-		n = r.value(y.Value, depth+1)
-		r.anchors[y.Name.GetToken().Value] = y.Value // only now, so that it cannot contain itself
-	case *ast.AliasNode:
-		return r.alias(n, y, depth)
-	case *ast.TagNode:
-		r.addProblem(n.at, "put strings in quotes", "the tag "+muster.Truncate(y.Start.Value)+" is not supported")
+	case y.Kind == yaml.MappingNode:
+		r.object(n, y.Content, depth)
+	case r.open[y.Alias]:
+		r.addProblem(n.at, "", "the value of the anchor "+muster.Truncate(y.Value)+" contains itself")
 		n.kind = reported
-	default:
-		r.addProblem(n.at, "", "this YAML feature is not supported in a job spec")
-		n.kind = reported
+	default: // an alias
+		r.open[y.Alias] = true
+		n = r.value(y.Alias, depth+1)
+		delete(r.open, y.Alias)
 	}
 	return n
 }
 
-// colonText recognizes a plain scalar with a colon, such as exit:75, as an item of a
-// list in brackets: in YAML it is a string, but the parser reads an object.
-func colonText(y ast.Node) (*ast.MappingValueNode, bool) {
-	if m, ok := y.(*ast.MappingNode); ok && len(m.Values) == 1 && m.Start.Type != token.MappingStartType {
-		y = m.Values[0]
-	}
-	m, ok := y.(*ast.MappingValueNode)
-	if !ok {
-		return nil, false
-	}
-	key, colon, value := m.Key.GetToken(), m.Start, m.Value.GetToken()
-	if key.Type != token.StringType || colon.Position.Line != value.Position.Line {
-		return nil, false
-	}
-	if _, scalar := m.Value.(ast.ScalarNode); !scalar {
-		return nil, false
-	}
-	plain := value.Indicator != token.QuotedScalarIndicator
-	return m, plain && value.Position.Column == colon.Position.Column+1
-}
-
-func (r *yamlReader) alias(n *node, y *ast.AliasNode, depth int) *node {
-	name := y.Value.GetToken().Value
-	target, ok := r.anchors[name]
-	if !ok {
-		r.addProblem(n.at, "a string that begins with * needs quotes", "unknown anchor "+muster.Truncate(name))
-		n.kind = reported
-		return n
-	}
-	r.aliases++
-	defer func() { r.aliases-- }()
-	return r.value(target, depth+1)
-}
-
-// charge counts allocations for the values of aliases; those for the rest of the file were estimated before.
-func (r *yamlReader) charge(at place, bytes int) {
-	if r.aliases == 0 || r.nodes >= maxNodes {
-		return
-	}
-	if *r.budget -= bytes; *r.budget < 0 {
-		r.addProblem(at, "aliases count each time they are used", "the aliases of the file expand to too much")
-		r.nodes = maxNodes
+func (r *yamlReader) scalar(n *node, y *yaml.Node) {
+	n.kind, n.text = text, y.Value
+	switch y.ShortTag() {
+	case "!!null":
+		n.kind = null
+	case "!!bool":
+		n.kind = boolean
+	case "!!int", "!!float":
+		if s, ok := jsonNumber(y.Value); ok {
+			n.kind, n.number = number, s
+		}
 	}
 }
 
-// text sets a string, which must be UTF-8 although YAML has escapes for any byte.
-func (r *yamlReader) text(n *node, s string) {
-	if !utf8.ValidString(s) {
-		r.addProblem(n.at, "", "the string is not UTF-8")
-		s = strings.ToValidUTF8(s, "�")
+// jsonNumber returns a YAML number as JSON. A number that begins with 0 is octal in one YAML version, and decimal in another;
+// it is only valid as a string, such as a date.
+func jsonNumber(s string) (string, bool) {
+	if f, err := strconv.ParseFloat(s, 64); err == nil && !math.IsInf(f, 0) && json.Valid([]byte(s)) {
+		return s, true
 	}
-	n.kind, n.text = text, s
-	r.charge(n.at, jsonSize(s)*readCost)
-}
-
-// number sets a number by its spelling and the parser's value.
-func (r *yamlReader) number(n *node, spelled, value string) {
-	n.kind, n.text, n.number = number, spelled, value
-	digits := strings.TrimLeft(spelled, "+-")
-	switch {
-	case jsonNumber(spelled):
-		n.number = spelled
-	case len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9':
-		// Octal in one YAML version, decimal in another: only valid as a string, such as a date.
-		n.kind = text
-	case !jsonNumber(value):
-		n.kind = text
+	s = strings.ReplaceAll(s, "_", "")
+	if digits := strings.TrimLeft(s, "+-"); len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9' {
+		return "", false
 	}
-}
-
-func jsonNumber(s string) bool {
-	if s == "" || s[0] != '-' && (s[0] < '0' || s[0] > '9') || !json.Valid([]byte(s)) {
-		return false
+	if i, err := strconv.ParseInt(s, 0, 64); err == nil {
+		return strconv.FormatInt(i, 10), true
 	}
 	f, err := strconv.ParseFloat(s, 64)
-	return err == nil && !math.IsInf(f, 0)
+	return strconv.FormatFloat(f, 'g', -1, 64), err == nil && !math.IsInf(f, 0) && !math.IsNaN(f)
 }
 
-// object adds the members of a mapping. Members of the mapping override those merged
+// object adds the members of a mapping, whose names and values alternate. Members of the mapping override those merged
 // with <<.
-func (r *yamlReader) object(n *node, members []*ast.MappingValueNode, depth int) {
+func (r *yamlReader) object(n *node, content []*yaml.Node, depth int) {
 	n.kind = object
 	seen := make(map[string]bool)
 	var merged []*node
-	for _, m := range members {
-		if r.nodes >= maxNodes {
-			return
+	for i := 0; i+1 < len(content) && r.nodes < maxNodes; i += 2 {
+		key, value := content[i], content[i+1]
+		at := place{key.Line, key.Column}
+		switch {
+		case key.Kind != yaml.ScalarNode || key.Style&yaml.TaggedStyle != 0:
+			r.addProblem(at, "", "the name of a field must be a plain string")
+		case key.ShortTag() == "!!merge":
+			merged = append(merged, r.merge(value, depth)...)
+		default:
+			r.addField(n, seen, field{name: key.Value, at: at, value: r.value(value, depth+1)})
 		}
-		if m.Key.IsMergeKey() {
-			merged = append(merged, r.merge(m.Value, depth)...)
-			continue
-		}
-		name, ok := r.key(m.Key)
-		if !ok {
-			continue
-		}
-		r.addField(n, seen, field{name: name, at: placeOf(m.Key), value: r.value(m.Value, depth+1)})
 	}
 	for _, o := range merged {
 		for _, f := range o.fields {
@@ -312,7 +208,7 @@ func (r *yamlReader) object(n *node, members []*ast.MappingValueNode, depth int)
 }
 
 // merge returns the objects that << refers to, in order of precedence.
-func (r *yamlReader) merge(y ast.Node, depth int) []*node {
+func (r *yamlReader) merge(y *yaml.Node, depth int) []*node {
 	n := r.value(y, depth+1)
 	sources := []*node{n}
 	if n.kind == list {
@@ -325,18 +221,4 @@ func (r *yamlReader) merge(y ast.Node, depth int) []*node {
 		}
 	}
 	return sources
-}
-
-func (r *yamlReader) key(y ast.MapKeyNode) (string, bool) {
-	n := &node{at: placeOf(y)}
-	switch y := y.(type) {
-	case *ast.StringNode:
-		r.text(n, y.Value)
-	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.NullNode, *ast.InfinityNode, *ast.NanNode:
-		r.text(n, y.GetToken().Value)
-	default:
-		r.addProblem(n.at, "", "the name of a field must be a plain string")
-		return "", false
-	}
-	return n.text, true
 }

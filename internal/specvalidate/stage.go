@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 )
 
 var (
@@ -327,7 +328,7 @@ func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]i
 		return
 	}
 	v.count("inputs", len(t.Inputs))
-	ended := reachable(needs, stage)
+	ended := dag.Upstream(needs, stage)
 	destinations := make(map[string]bool)
 	total := 0
 	for k, in := range t.Inputs[:min(len(t.Inputs), maxList)] {
@@ -360,21 +361,6 @@ func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]i
 	if total > muster.MaxInputs {
 		v.add("inputs", "let the array write one archive, or merge in steps", "the inputs have more than %d artifacts", muster.MaxInputs)
 	}
-}
-
-// reachable returns the stages that have finished when the given one starts.
-func reachable(needs [][]int, stage int) []bool {
-	seen := make([]bool, len(needs))
-	todo := slices.Clone(needs[stage])
-	for len(todo) > 0 {
-		i := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if !seen[i] {
-			seen[i] = true
-			todo = append(todo, needs[i]...)
-		}
-	}
-	return seen
 }
 
 // relativePath checks a path or glob that must stay in the task's folder.

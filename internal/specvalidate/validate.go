@@ -224,15 +224,6 @@ func (v *validator) optional(path, s string, known ...string) {
 // oneOf checks a word of a fixed set.
 func (v *validator) oneOf(path, s string, known ...string) {
 	if !slices.Contains(known, s) {
-		v.add(path, muster.DidYouMean(s, known), "unknown value %q: use %s", muster.Truncate(s), orList(known))
+		v.add(path, muster.DidYouMean(s, known), "unknown value %q: use %s", muster.Truncate(s), muster.JoinWords(known, "or"))
 	}
-}
-
-// orList writes "a, b or c".
-func orList(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	last := len(words) - 1
-	return strings.Join(words[:last], ", ") + " or " + words[last]
 }

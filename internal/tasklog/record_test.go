@@ -156,7 +156,7 @@ func TestDecoderErrorIsPermanent(t *testing.T) {
 	}
 }
 
-// What decodes encodes to the very bytes that were decoded.
+// A decoded record encodes to exactly the same bytes.
 func FuzzDecoder(f *testing.F) {
 	log := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, At: time.UnixMilli(1), Data: []byte("hello\n")})
 	f.Add(log)

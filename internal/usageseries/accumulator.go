@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// MaxSpan is the longest time that one sample stands for. A longer one is a gap without
+// MaxSpan is the longest time that one sample covers. A longer one is a gap without
 // a worker, and counts as MaxSpan.
 const MaxSpan = 65 * time.Second
 

@@ -16,7 +16,7 @@ const (
 const maxNames = 256
 
 // ProgressSeries holds the progress reports of a task in a limited number of points and bytes of JSON. Beyond that,
-// two points stand for a span of consecutive ones: together they have the lowest and the highest value of each
+// two points replace a span of consecutive ones: together they have the lowest and the highest value of each
 // metric, in order, so that no peak is lost, and the last progress and step. The last point is always exact.
 type ProgressSeries struct {
 	maxPoints  int

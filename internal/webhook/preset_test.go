@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// What the receivers document of a body: https://docs.slack.dev/reference/block-kit/blocks and
+// The receivers' documentation of the body: https://docs.slack.dev/reference/block-kit/blocks and
 // https://discord.com/developers/docs/resources/webhook#execute-webhook, with their limits.
 const (
 	slackSchema = `{"type":"object","required":["text","blocks"],"additionalProperties":false,"properties":{"text":{"type":"string","minLength":1,"maxLength":40000},

@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -136,9 +135,9 @@ func (w *Sender) send(ctx context.Context, d *store.Delivery, now time.Time) (st
 	case code >= 300 && code < 400:
 		return code, 0, fmt.Errorf("HTTP %d: redirects are not followed", code)
 	case err != nil || len(body) == 0:
-		return code, retryAfter(resp, now), fmt.Errorf("HTTP %d %s", code, http.StatusText(code))
+		return code, min(outbound.RetryAfter(resp.Header, now), maxBackoff), fmt.Errorf("HTTP %d %s", code, http.StatusText(code))
 	default:
-		return code, retryAfter(resp, now), fmt.Errorf("HTTP %d: %s", code, truncate(string(body), maxText))
+		return code, min(outbound.RetryAfter(resp.Header, now), maxBackoff), fmt.Errorf("HTTP %d: %s", code, truncate(string(body), maxText))
 	}
 }
 
@@ -175,16 +174,4 @@ func (w *Sender) redactError(err error) error {
 		return e.Err
 	}
 	return err
-}
-
-// retryAfter returns the Retry-After of a response, at most maxBackoff.
-func retryAfter(resp *http.Response, now time.Time) time.Duration {
-	text := resp.Header.Get("Retry-After")
-	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds > 0 {
-		return time.Duration(min(seconds, maxBackoff.Seconds()) * float64(time.Second))
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return min(at.Sub(now), maxBackoff)
-	}
-	return 0
 }

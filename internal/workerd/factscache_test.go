@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/probe"
 )
 
-// What is offered and watched by what is remembered is what was found.
+// The offer and the watches based on cached facts are those of the detected facts, as they were found.
 func TestFactsAreCached(t *testing.T) {
 	w := &Worker{cfg: Config{Data: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
 	if _, _, ok := w.readFacts(time.Now()); ok {

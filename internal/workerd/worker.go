@@ -161,7 +161,7 @@ func httpClient() *http.Client {
 	return origin.Client(&http.Client{Transport: transport})
 }
 
-// ForceShutdown ends the grace of a shutdown: running tasks are killed and handed back. It is safe for concurrent use.
+// ForceShutdown ends the grace of a shutdown: running tasks are killed and returned to the server. It is safe for concurrent use.
 func (w *Worker) ForceShutdown() {
 	select {
 	case w.force <- struct{}{}:

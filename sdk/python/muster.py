@@ -1,4 +1,4 @@
-"""What a task tells Muster: progress, metrics, artifacts and its result.
+"""Report progress, metrics, artifacts and the result of a task to Muster.
 
     from muster import progress, metric, save, result
 
@@ -8,8 +8,8 @@
     save("model.joblib", model)
     result({"accuracy": accuracy})
 
-Every Muster worker puts this module on the path of its tasks. Outside Muster the same program runs too: progress
-goes to stderr, files to the folder "out". The module needs Python 3.8 or later and nothing else.
+Every Muster worker puts this module on the path of its tasks. Outside of Muster the same program also runs: progress
+goes to stderr, files to the folder "out". The module only needs Python 3.8 or later.
 """
 
 import importlib
@@ -38,7 +38,7 @@ def index() -> str:
 
 
 def progress(fraction: Optional[float] = None, step: Optional[str] = None, **metrics: float) -> None:
-    """Show how far the task is (0 to 1), what it does now, and any figures."""
+    """Report the progress (0 to 1), the current step, and metrics."""
     event: Dict[str, Any] = {}
     if fraction is not None:
         fraction = float(fraction)
@@ -49,42 +49,42 @@ def progress(fraction: Optional[float] = None, step: Optional[str] = None, **met
         event["step"] = str(step)
     for name, value in metrics.items():
         value = float(value)  # also of NumPy and PyTorch scalars
-        if math.isfinite(value):  # a diverged loss is no reason to stop the task
+        if math.isfinite(value):  # a diverged loss does not stop the task
             event[name] = value
     if event:
         _send(event)
 
 
 def metric(**metrics: float) -> None:
-    """Show figures such as loss=0.12."""
+    """Report metrics such as loss=0.12."""
     progress(None, None, **metrics)
 
 
 def result(value: Any) -> None:
-    """Set the task's result: anything that JSON can say, up to 256 KiB."""
+    """Set the task's result: any JSON value up to 256 KiB."""
     text = json.dumps(value, allow_nan=False, default=_plain)
     if len(text.encode()) > _MAX_RESULT:
-        raise ValueError("the result is larger than 256 KiB: save() what is big")
+        raise ValueError("the result is larger than 256 KiB: use save() for large data")
     part = out_dir() / ".result.json.part"
     part.write_text(text, encoding="utf-8")
     part.replace(out_dir() / "result.json")
 
 
 def fail(message: str, reason: str = "bad_input") -> NoReturn:
-    """End the program; its task fails with this sentence and a reason: bad_input, dependency, diverged, out_of_memory or artifact_missing."""
+    """End the program; its task fails with this message and a reason: bad_input, dependency, diverged, out_of_memory or artifact_missing."""
     (out_dir() / "failure.json").write_text(json.dumps({"reason": reason, "message": message}), encoding="utf-8")
     sys.exit(message)
 
 
 def save(name: Union[str, Path], obj: Any = None) -> Path:
-    """Keep an artifact and return where it lies.
+    """Save an artifact and return its path.
 
-    save("notes.txt", "text"), save("raw.bin", b"..."), save("scores.json", {...}) write what they are given. Of other
-    objects a figure is drawn (savefig), the rest goes to joblib or pickle. save("plots/a.png") copies a file of the task.
+    save("notes.txt", "text"), save("raw.bin", b"..."), save("scores.json", {...}) write their second argument. Of other
+    objects, figures are drawn (savefig), the rest is written with joblib or pickle. save("plots/a.png") copies a file of the task.
     """
     source = Path(name)
     if ".." in source.parts or source.is_absolute() and obj is not None:
-        raise ValueError(f"{name} would lie outside the task's artifacts")
+        raise ValueError(f"{name} is outside of the task's artifacts")
     path = out_dir() / (source.name if source.is_absolute() else source)
     path.parent.mkdir(parents=True, exist_ok=True)
     if obj is None:
@@ -106,10 +106,10 @@ def save(name: Union[str, Path], obj: Any = None) -> Path:
 
 @contextmanager
 def live(name: str) -> Iterator[Path]:
-    """Show a file while the task runs, whole, once the block ends well: with live("loss.png") as path: figure.savefig(path)."""
+    """Publish a file while the task runs, when the block ends without an error: with live("loss.png") as path: figure.savefig(path)."""
     if not name or name.startswith(".") or Path(name).name != name:
-        raise ValueError(f"{name!r} is no plain file name: live shows the files of one folder")
-    part = out_dir() / "live" / f".{name}"  # what begins with a dot is not shown
+        raise ValueError(f"{name!r} is not a plain file name: live files are in one folder")
+    part = out_dir() / "live" / f".{name}"  # names that begin with a dot are not published
     part.parent.mkdir(exist_ok=True)
     try:
         yield part
@@ -126,7 +126,7 @@ def out_dir() -> Path:
 
 
 def checkpoint_dir() -> Path:
-    """A folder that the next attempt of this task finds again on this worker."""
+    """The task's checkpoint folder: its next attempt gets it on this worker, or on any worker with `checkpoint` in the spec."""
     path = Path(os.environ.get("MUSTER_CHECKPOINT", "checkpoint"))
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -142,7 +142,7 @@ def _send(event: Dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """JSON's view of NumPy's and PyTorch's arrays and scalars, and of paths."""
+    """Convert NumPy's and PyTorch's arrays and scalars, and paths, to JSON values."""
     for convert in ("tolist", "item"):
         if hasattr(value, convert):
             return getattr(value, convert)()

@@ -140,7 +140,7 @@ func TestBlobsBelongToProjects(t *testing.T) {
 			t.Errorf("beta names %s: job %d, %v", name, job.ID, err)
 		}
 	}
-	// Who has the bytes has the blob, and alpha keeps it.
+	// A client that uploads the bytes gets access to the blob, and alpha keeps it.
 	e.upload(beta, text)
 	if code, body := e.requestBlob(http.MethodGet, beta, secret, ""); code != http.StatusOK || body != text {
 		t.Errorf("beta reads what it uploaded: %d %s", code, body)

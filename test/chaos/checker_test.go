@@ -209,7 +209,7 @@ var broken = []struct {
 	}},
 	{oneJobForKey, "two clients got two jobs", func(h *History) { h.Jobs[2].Acks = append(h.Jobs[2].Acks, 99) }},
 	{noTrace, "a job was made all the same", func(h *History) { h.Jobs[2].Acks, h.Jobs[2].Refused = nil, h.Jobs[8].Refused }},
-	{allEnd, "a task is queued for ever", func(h *History) { h.Final[1].Tasks[0].Task.State = muster.Queued }},
+	{allEnd, "a task is queued forever", func(h *History) { h.Final[1].Tasks[0].Task.State = muster.Queued }},
 	{rightEnd, "a good program failed", func(h *History) {
 		h.Final[1].Tasks[0].Task.State, h.Final[1].Tasks[0].Task.Reason = muster.Failed, muster.DiskFull
 	}},
@@ -229,7 +229,7 @@ var broken = []struct {
 		}
 		x.Attempts[4].Outcome, x.Attempts[4].Reason = muster.AttemptFailed, muster.CrashLimit
 	}},
-	{rightEnd, "cancelled, and nobody asked for it", func(h *History) { h.Jobs[3].Cancel = 0 }},
+	{rightEnd, "cancelled without a request", func(h *History) { h.Jobs[3].Cancel = 0 }},
 	{oneResult, "two attempts succeeded", func(h *History) { h.Final[1].Tasks[0].Attempts[0].Outcome = muster.AttemptSucceeded }},
 	{oneResult, "the result of an earlier attempt", func(h *History) {
 		h.Final[1].Tasks[0].Task.Result = json.RawMessage(`{"nonce":"nonce-2.0-1","attempt":1}`)

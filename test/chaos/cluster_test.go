@@ -39,7 +39,7 @@ type cluster struct {
 	userNet *linktest.Proxy   // of half of the clients
 
 	mu    sync.Mutex
-	exits []string        // processes that ended by themselves, or did not when told to
+	exits []string        // processes that ended unexpectedly, or did not end on a signal
 	full  map[string]bool // data folders whose disk is full
 }
 
@@ -168,7 +168,7 @@ func (p *process) start() {
 	}
 }
 
-// launch starts one life. The lock is held.
+// launch starts a process. The lock is held.
 func (p *process) launch() {
 	p.exitExpected = false
 	p.starts++

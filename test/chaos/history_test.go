@@ -25,7 +25,7 @@ type History struct {
 	Final    []FinalJob        `json:"final"`
 	Reloaded []FinalJob        `json:"reloaded"` // the same after a last kill -9 of the server, without logs and artifacts
 	Left     []string          `json:"left"`     // what was found after all had ended
-	Exits    []string          `json:"exits"`    // processes of the program that ended by themselves, or did not when told to
+	Exits    []string          `json:"exits"`    // processes of the program that ended unexpectedly, or did not end on a signal
 	Calm     int64             `json:"calm"`     // when all faults had ended, in nanoseconds as all times of effects
 }
 

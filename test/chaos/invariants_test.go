@@ -18,7 +18,7 @@ import (
 // invariant is one promise that a run verifies. CONTRIBUTING.md lists them.
 type invariant string
 
-// What the checker looks for. Each has a history that violates it in checker_test.go.
+// The promises that the checker verifies. Each has a history that violates it in checker_test.go.
 const (
 	noJobLost      invariant = "an acknowledged job is there, with all its tasks"
 	oneJobForKey   invariant = "all submissions with one idempotency key make one job"
@@ -516,7 +516,7 @@ func (c *checker) events() {
 			case e.Epoch == "" || e.Type == muster.EventResync:
 				clear(state) // what was missed is to be read again
 				if e.Epoch != "" && e.Epoch == last.Epoch {
-					c.fail(noEventMissed, fmt.Sprintf("watcher %d", n), "a resync at %d after %d within one life of the server", e.Seq, last.Seq)
+					c.fail(noEventMissed, fmt.Sprintf("watcher %d", n), "a resync at %d after %d without a restart of the server", e.Seq, last.Seq)
 				}
 			case last.Epoch != "" && (e.Epoch != last.Epoch || e.Seq != last.Seq+1):
 				c.fail(noEventMissed, fmt.Sprintf("watcher %d", n), "event %s-%d follows %s-%d", e.Epoch, e.Seq, last.Epoch, last.Seq)

@@ -41,7 +41,7 @@ type faultKind struct {
 
 const ms, s = time.Millisecond, time.Second
 
-// The faults of each sort of target. A supervisor that stands still for longer than a lease while its worker does, too, cannot end
+// The faults of each sort of target. A shim that is frozen for longer than a lease while its worker does, too, cannot end
 // what outlives the lease (docs/guarantees.md promises it for workers), so shim_stop is short.
 var (
 	serverFaults = []faultKind{

@@ -312,7 +312,7 @@ func TestSecondWorkerIsRefused(t *testing.T) {
 }
 
 // TestDiskOfWorkerFull fills the disk of a worker while a task prints: that attempt
-// ends for it, the worker continues, takes up what runs when it is killed even so, and
+// ends for it, the worker continues, recovers its tasks even if it is killed, and
 // with the space everything succeeds.
 func TestDiskOfWorkerFull(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ func TestEngineRestarts(t *testing.T) {
 		"killed with live restore":  {flags: []string{"--live-restore"}, disrupt: func(d *containertest.Daemon) { d.Kill(); d.Restart() }, survives: true, losesOutput: true},
 		"frozen": {disrupt: func(d *containertest.Daemon) {
 			d.SetFrozen(true)
-			time.Sleep(5 * time.Second) // that long it stands still
+			time.Sleep(5 * time.Second) // the engine is frozen meanwhile
 			d.SetFrozen(false)
 		}, survives: true},
 	} {

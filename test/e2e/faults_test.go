@@ -259,7 +259,7 @@ func TestPartition(t *testing.T) {
 	c.AwaitRunning(job.ID, 1)
 	for _, outage := range []func(){
 		proxy.Freeze,
-		func() { proxy.FreezeDown(); proxy.Drop() }, // the worker notices only that nobody answers its new connections
+		func() { proxy.FreezeDown(); proxy.Drop() }, // the worker notices only that its new connections get no response
 		func() { proxy.FreezeUp(); proxy.Drop() },
 		proxy.FreezeUp,
 	} {

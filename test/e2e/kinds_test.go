@@ -90,7 +90,7 @@ func TestCustomKind(t *testing.T) {
 	if len(task.Artifacts) != 1 || task.Artifacts[0].Name != "words.csv" || task.Metrics["words"] != 5 {
 		t.Errorf("it has the artifacts %v and the figures %v", task.Artifacts, task.Metrics)
 	}
-	// What only the worker sees, and what only the program sees.
+	// Errors that only the worker detects, and that only the program detects.
 	for _, bad := range []struct{ text, input, want string }{
 		{`b`, `{"file": "text.txt", "top": "${write.result.most}"}`, "input.top: 0 is too small: write at least 1"},
 		{`b\377\n`, `{"file": "text.txt"}`, "input.file: line 1 of text.txt is not UTF-8 text"},

@@ -56,7 +56,7 @@ func TestLive(t *testing.T) {
 	awaitContent("after it was replaced", "version 2")
 	w.Kill()
 	awaitContent("without a worker", "version 2")
-	next(2) // nobody sees what it shows now
+	next(2) // its files are not uploaded now
 	c.StartWorker("w1", dir, "--allow-write", startsDir)
 	awaitContent("after a restart of the worker", "version 3")
 	next(3)

@@ -143,7 +143,7 @@ func TestDatabaseAloneRestored(t *testing.T) {
 		t.Errorf("the lost job: %v", err)
 	}
 	stopServer(c)
-	c.StartServer() // as ever
+	c.StartServer() // as usual
 }
 
 // TestWriteAheadLogDamaged damages the write-ahead log after kill -9: the server reports what is missing and does not start until the loss is

@@ -16,7 +16,7 @@ import (
 )
 
 // TestDataDirDeleted deletes the data dir of a worker that was killed with a running task: the task, which
-// no worker can take up again, is killed long before its lease ends, and its supervisor ends, too.
+// no worker can recover, is killed long before its lease ends, and its supervisor ends, too.
 func TestDataDirDeleted(t *testing.T) {
 	t.Parallel()
 	c := mustertest.New(t, t.TempDir())

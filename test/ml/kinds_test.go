@@ -78,7 +78,7 @@ func (e *finishedTask) checkArtifactURLs() {
 	e.env.t.Helper()
 	for _, m := range regexp.MustCompile(`ipfs://([^"]*)`).FindAllSubmatch(e.Result, -1) {
 		if !slices.ContainsFunc(e.Files, func(a muster.Artifact) bool { return a.CID == string(m[1]) }) {
-			e.env.t.Errorf("%s is no artifact", m[0])
+			e.env.t.Errorf("%s is not an artifact", m[0])
 		}
 	}
 }

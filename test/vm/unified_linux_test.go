@@ -100,7 +100,7 @@ func TestUnified(t *testing.T) {
 	s.waitTask(bystander)
 	s.worker.Signal(syscall.SIGTERM)
 	<-s.worker.Done()
-	// What it moved into is for the service manager to remove, once the shim has ended, too.
+	// The service manager removes the group that it moved into, once the shim has also ended.
 	c.Await("no process is left", time.Minute, func() error {
 		for _, path := range append(s.groups("muster-*"), s.group) {
 			if procs := s.read(path, "cgroup.procs"); procs != "" {

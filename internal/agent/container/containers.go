@@ -155,12 +155,7 @@ func (c *Containers) Check(ctx context.Context) error {
 }
 
 // checkSoon makes Run check the engine at once.
-func (c *Containers) checkSoon() {
-	select {
-	case c.checkNow <- struct{}{}:
-	default:
-	}
-}
+func (c *Containers) checkSoon() { run.Notify(c.checkNow) }
 
 // Remove implements process.Containers. After an error the container is swept later.
 func (c *Containers) Remove(ctx context.Context, ctr *run.Container) error {

@@ -59,7 +59,7 @@ func (w *testEnv) waitChange(changes <-chan error, ready bool) error {
 func TestEngineReconnects(t *testing.T) {
 	d := containertest.StartDaemon(t)
 	w := newTestEnvAt(t, d.Host(), nil)
-	w.timeouts.request = 5 * time.Second // one that is well is not to be taken for one that stands still
+	w.timeouts.request = 5 * time.Second // a healthy engine must not count as hanging
 	image := w.shell()
 	if err := w.Sweep(t.Context(), nil); err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@
 // Release waits, for a bounded time.
 //
 // Memory is compared without what listed processes of others hold: the owner of the machine may start and end programs meanwhile.
-// What is then above the baseline by more than a tolerance was not freed. The baseline follows changes while no task has the
+// Memory that is then above the baseline by more than a tolerance was not freed. The baseline follows changes while no task has the
 // device, but not what tasks leave within the tolerance: many small leaks add up. The memory of a shared device is compared when
 // its last task ends. A device that never reported its memory is not checked for it.
 //

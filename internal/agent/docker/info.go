@@ -2,6 +2,8 @@ package docker
 
 import (
 	"context"
+	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -26,6 +28,40 @@ type Info struct {
 	CDI           []string // folders of its CDI descriptions; nil without CDI
 	LiveRestore   bool     // containers keep running while it restarts
 	Init          bool     // it supports ContainerSpec.Init
+}
+
+// Query returns the properties of the engine at host. Its errors distinguish a socket that does not exist, one that this user may not
+// use, and one without an engine (fs.ErrNotExist, fs.ErrPermission, syscall.ECONNREFUSED).
+func Query(ctx context.Context, host string) (*Info, error) {
+	if socket, ok := strings.CutPrefix(host, "unix://"); ok {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+		if err != nil {
+			return nil, err
+		}
+		_ = conn.Close()
+	}
+	e, err := Open(host)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = e.Close() }() // only read from
+	return e.Info(ctx)
+}
+
+// Sockets lists where Docker and Podman listen, in the order in which a worker tries them: on the machine, of the user, and of desktop
+// products. home and runtimeDir are the user's folders, "" for none.
+func Sockets(home, runtimeDir string) (docker, podman []string) {
+	docker, podman = []string{"/var/run/docker.sock"}, []string{"/run/podman/podman.sock"}
+	if runtimeDir != "" {
+		docker = append(docker, filepath.Join(runtimeDir, "docker.sock"))
+		podman = append([]string{filepath.Join(runtimeDir, "podman", "podman.sock")}, podman...)
+	}
+	if home != "" {
+		for _, dir := range []string{".docker/run", ".docker/desktop", ".colima/default", ".orbstack/run", ".rd"} {
+			docker = append(docker, filepath.Join(home, filepath.FromSlash(dir), "docker.sock"))
+		}
+	}
+	return docker, podman
 }
 
 // Ping checks whether the engine answers. If its API version has changed since the last Ping, it negotiates the version again.

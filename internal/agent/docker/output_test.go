@@ -74,7 +74,7 @@ func TestSplitTimestamp(t *testing.T) {
 	}
 }
 
-// What an engine sends is read in full or refused, and nothing is read beyond it.
+// Output of an engine is read completely or refused, and nothing is read beyond it.
 func FuzzOutput(f *testing.F) {
 	f.Add(bytes.Join([][]byte{frame(1, "out"), frame(2, "err")}, nil))
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 9, 'x'})

@@ -50,7 +50,7 @@ func sane(found []Device) string {
 func saneReading(r *Reading) string {
 	switch {
 	case r.Utilization != nil && (*r.Utilization < 0 || *r.Utilization > 1):
-		return "a utilization that is no share"
+		return "a utilization that is not between 0 and 1"
 	case r.Memory != nil && (*r.Memory < 0 || *r.Memory > tool.MaxMemory):
 		return "memory in use that no device has"
 	case r.Power != nil && *r.Power < 0:

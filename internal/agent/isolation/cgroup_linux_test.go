@@ -38,7 +38,7 @@ func TestOutOfMemoryKillsOnlyItsTask(t *testing.T) {
 	if n.OOMKills == nil || *n.OOMKills < 1 {
 		t.Errorf("the kernel killed %v processes, want at least one", n.OOMKills)
 	}
-	// What the kernel cannot refuse, such as pages for a process that it kills, counts beyond the limit.
+	// Memory that the kernel cannot refuse, such as pages for a process that it kills, counts beyond the limit.
 	if n.MemoryPeak == nil || *n.MemoryPeak < 32*mib || *n.MemoryPeak > 65*mib {
 		t.Errorf("the peak is %v, want near 64MiB and not above", n.MemoryPeak)
 	}

@@ -75,7 +75,7 @@ func TestContainerGroupsHaveOnePath(t *testing.T) {
 		t.Errorf("OnBatch received %+v", c)
 	}
 
-	// What runs in the inner groups is counted, stopped and ended with the outer ones.
+	// Processes in the inner groups are counted, stopped and ended with the outer ones.
 	inner := &run.IsolationSpec{}
 	for _, g := range c.Cgroups {
 		if len(g.Controllers) > 0 { // in a group of cpusets nothing can be before it was set up

@@ -102,10 +102,6 @@ func (s *spawner) passListener() {
 // killAndWait kills the forked process, and waits until it has exited.
 func (s *spawner) killAndWait() {
 	_ = unix.Kill(s.pid, unix.SIGKILL)
-	for {
-		if _, err := unix.Wait4(s.pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	_, _ = waitPID(s.pid)
 	_ = unix.Close(*s.attr.PidFD)
 }

@@ -29,8 +29,6 @@ type runAs struct {
 }
 
 // runAs resolves the users of tasks. exposed are paths that they must reach besides the worker's data dir.
-
-// runAs finds out whom tasks run as. reach are paths that they are to come to besides the worker's data dir.
 func (c *Config) runAs(exposed []string) (*runAs, error) {
 	t := &runAs{}
 	if os.Geteuid() != 0 {

@@ -172,7 +172,7 @@ func TestNoNewPrivileges(t *testing.T) {
 		}
 		c.TaskUser, c.Read = nobody.Username, []string{tool}
 	})
-	// Where set-user-EventID has an effect at all.
+	// Skip on a file system with nosuid.
 	plain, err := spawnIn(t, &run.IsolationSpec{User: w.limits.runAs.named}, "/", tool, "id", "-u")
 	if err != nil {
 		t.Fatal(err)

@@ -60,14 +60,18 @@ func trySpawn(c *run.IsolationSpec, dir string) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }()
-	var st unix.WaitStatus
-	for {
-		if _, err = unix.Wait4(pid, &st, 0, nil); !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
+	st, err := waitPID(pid)
 	if err == nil && st.ExitStatus() != 0 {
 		err = fmt.Errorf("sh -c : exited with status %d", st.ExitStatus())
 	}
 	return err
+}
+
+// waitPID waits for the end of a child.
+func waitPID(pid int) (st unix.WaitStatus, err error) {
+	for {
+		if _, err = unix.Wait4(pid, &st, 0, nil); !errors.Is(err, unix.EINTR) {
+			return st, err
+		}
+	}
 }

@@ -135,7 +135,7 @@ func TestUploadsChangedFiles(t *testing.T) {
 	})
 }
 
-// What is written in place is taken when it rests; what is renamed into place is taken whole, also while the next
+// A file that is written in place is uploaded when it no longer changes; a renamed file is uploaded completely, also while the next
 // one takes its place.
 func TestIncompleteFilesAreNotUploaded(t *testing.T) {
 	withWatcher(t, func(v *fakeServer, s *watcher) {

@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/http"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/muster-dev/muster/internal/agent/docker"
 )
 
 // Engine is a container engine that this user may use.
@@ -37,12 +38,12 @@ func (h *host) engines(ctx context.Context) (found []Engine, notes []string) {
 	bySocket := func(name string, sockets []string) func() (*Engine, error) {
 		return func() (*Engine, error) { return firstSocket(ctx, name, sockets, cdi) }
 	}
-	docker := []string{"info", "--format", "{{json .}}"}
-	queries := []func() (*Engine, error){byTool("docker", parseDocker, docker...)}
+	infoArgs := []string{"info", "--format", "{{json .}}"}
+	queries := []func() (*Engine, error){byTool("docker", parseDocker, infoArgs...)}
 	if h.os != "windows" {
 		queries = []func() (*Engine, error){bySocket("docker", h.dockerSockets()), bySocket("podman", h.podmanSockets())}
 	}
-	queries = append(queries, byTool("podman", parsePodman, "info", "--format", "json"), byTool("nerdctl", parseDocker, docker...))
+	queries = append(queries, byTool("podman", parsePodman, "info", "--format", "json"), byTool("nerdctl", parseDocker, infoArgs...))
 	type answer struct {
 		engine *Engine
 		err    error
@@ -78,15 +79,7 @@ func (h *host) dockerSockets() []string {
 		}
 		return []string{socket}
 	}
-	all := []string{"/var/run/docker.sock"}
-	if dir := h.env("XDG_RUNTIME_DIR"); dir != "" {
-		all = append(all, filepath.Join(dir, "docker.sock"))
-	}
-	if h.home != "" {
-		for _, dir := range []string{".docker/run", ".docker/desktop", ".colima/default", ".orbstack/run", ".rd"} {
-			all = append(all, filepath.Join(h.home, filepath.FromSlash(dir), "docker.sock"))
-		}
-	}
+	all, _ := docker.Sockets(h.home, h.env("XDG_RUNTIME_DIR"))
 	return all
 }
 
@@ -97,11 +90,8 @@ func (h *host) podmanSockets() []string {
 		}
 		return nil
 	}
-	var all []string
-	if dir := h.env("XDG_RUNTIME_DIR"); dir != "" {
-		all = append(all, filepath.Join(dir, "podman", "podman.sock"))
-	}
-	return append(all, "/run/podman/podman.sock")
+	_, all := docker.Sockets(h.home, h.env("XDG_RUNTIME_DIR"))
+	return all
 }
 
 // firstSocket returns the first engine that answers at one of the sockets, or why the first socket that exists has none.
@@ -131,46 +121,15 @@ const socketTimeout = 5 * time.Second
 func querySocket(ctx context.Context, socket string, cdi []string) (*Engine, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, socketTimeout, fmt.Errorf("no answer within %s", socketTimeout))
 	defer cancel()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport}
-	get := func(path string) ([]byte, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path, nil)
-		if err != nil {
-			return nil, err
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			return nil, err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return nil, fmt.Errorf("GET %s: %s", path, resp.Status)
-		}
-		return readLimited(resp.Body, maxFile), nil
-	}
-	version, err := get("/version")
-	if err != nil {
+	info, err := docker.Query(ctx, "unix://"+socket)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
 		return nil, err
 	}
-	info, err := get("/info")
-	if err != nil {
-		return nil, err
-	}
-	e, err := parseDocker(info, cdi)
-	if err != nil {
-		return nil, err
-	}
-	e.Name, e.Socket = "docker", socket
-	if isPodman(version) {
-		e.Name = "podman"
-	}
+	e := &Engine{Name: info.Name, Version: strings.TrimPrefix(info.Version, "v"), Socket: socket, Rootless: info.Rootless, Runtimes: info.Runtimes}
+	e.setGPUs(len(info.CDI) > 0, cdi)
 	return e, nil
 }
 
@@ -192,21 +151,6 @@ func (h *host) queryEngine(ctx context.Context, name string, parse func([]byte, 
 	return e, nil
 }
 
-// isPodman reports whether the answer to /version is that of Podman.
-func isPodman(version []byte) bool {
-	var v struct {
-		Components []component `json:"Components"`
-	}
-	if json.Unmarshal(version, &v) != nil {
-		return false
-	}
-	return slices.ContainsFunc(v.Components, func(c component) bool { return strings.HasPrefix(c.Name, "Podman") })
-}
-
-type component struct {
-	Name string `json:"Name"`
-}
-
 // parseDocker parses the answer to /info of the Docker Engine API, which docker info and nerdctl info print too.
 func parseDocker(info []byte, cdi []string) (*Engine, error) {
 	var d struct {
@@ -221,21 +165,22 @@ func parseDocker(info []byte, cdi []string) (*Engine, error) {
 	if d.ServerVersion == "" {
 		return nil, errors.New("its service does not run; start it to use it")
 	}
-	e := &Engine{Version: strings.TrimPrefix(d.ServerVersion, "v"), GPUs: []string{}}
-	e.Rootless = slices.Contains(d.SecurityOptions, "name=rootless")
-	for name := range d.Runtimes {
-		e.Runtimes = append(e.Runtimes, name)
-	}
-	slices.Sort(e.Runtimes)
+	e := &Engine{Version: strings.TrimPrefix(d.ServerVersion, "v"), Rootless: slices.Contains(d.SecurityOptions, "name=rootless"), Runtimes: slices.Sorted(maps.Keys(d.Runtimes))}
+	e.setGPUs(len(d.CDISpecDirs) > 0, cdi)
+	return e, nil
+}
+
+// setGPUs sets the vendors of GPUs that containers can use: by a runtime or, if it is enabled, by CDI.
+func (e *Engine) setGPUs(cdiEnabled bool, cdi []string) {
+	e.GPUs = []string{}
 	if slices.Contains(e.Runtimes, "nvidia") {
 		e.GPUs = append(e.GPUs, "nvidia")
 	}
-	if len(d.CDISpecDirs) > 0 {
+	if cdiEnabled {
 		e.GPUs = append(e.GPUs, gpuVendors(cdi)...)
 	}
 	slices.Sort(e.GPUs)
 	e.GPUs = slices.Compact(e.GPUs)
-	return e, nil
 }
 
 // parsePodman parses the JSON of podman info. Podman supports CDI without configuration.

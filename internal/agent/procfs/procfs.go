@@ -4,6 +4,7 @@ package procfs
 
 import (
 	"bytes"
+	"fmt"
 	"iter"
 	"slices"
 	"strconv"
@@ -33,6 +34,13 @@ func Field(path, name string) (int64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// KernelOlder reports whether a kernel, by its release such as "6.8.0-45-generic", is older than a version. It is false for an unknown one.
+func KernelOlder(release string, major, minor int) bool {
+	var a, b int
+	_, err := fmt.Sscanf(release, "%d.%d", &a, &b)
+	return err == nil && (a < major || a == major && b < minor)
 }
 
 // Mount is a line of /proc/self/mountinfo.

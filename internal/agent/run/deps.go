@@ -16,7 +16,7 @@ const (
 
 // Deps is what all parts of a worker share that start programs.
 type Deps struct {
-	Dir      string // the worker's data dir: it has tasks/, checkpoints/, envs/ and tools/
+	Dir      string // the worker's data dir: it has tasks/, checkpoints/, envs/, locks/ and tools/
 	Log      *slog.Logger
 	Isolator Isolator // nil: programs are not isolated
 	Path     string   // the PATH of programs; "" means the worker's own

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -29,24 +30,18 @@ type definition struct {
 }
 
 // Names lists all runtimes.
-func (r *Runtimes) Names() ([]string, error) {
-	files, err := fs.Glob(r.files, "python/*/pyproject.toml")
-	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "list the runtimes: %w", err)
-	}
+func (r *Runtimes) Names() []string {
+	files, _ := fs.Glob(r.files, "python/*/pyproject.toml") // the pattern is valid
 	names := make([]string, len(files))
 	for i, f := range files {
 		names[i] = path.Base(path.Dir(f))
 	}
-	return names, nil
+	return names
 }
 
 // CheckNames returns a NotFound error for the first name that is not a runtime.
 func (r *Runtimes) CheckNames(names ...string) error {
-	all, err := r.Names()
-	if err != nil {
-		return err
-	}
+	all := r.Names()
 	for _, name := range names {
 		if slices.Contains(all, name) {
 			continue
@@ -81,34 +76,23 @@ func (r *Runtimes) definition(name string) (*definition, error) {
 	return d, nil
 }
 
-// parseProject reads requires-python and dependencies of a pyproject.toml. It supports only the format of Muster's own files: each
-// value on one line, or a list with one item per line.
+// The format of Muster's own pyproject.toml files.
+var (
+	requiresPythonRE = regexp.MustCompile(`(?m)^requires-python = "(.+)"$`)
+	dependenciesRE   = regexp.MustCompile(`(?m)^dependencies = \[((?:\s*"[^"\n]+",?)*)\s*\]$`)
+	quotedRE         = regexp.MustCompile(`"([^"]+)"`)
+)
+
+// parseProject reads requires-python and dependencies of a pyproject.toml.
 func parseProject(text string) (python string, needs []string, err error) {
-	table, inList, complete := "", false, false
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		name, value, _ := strings.Cut(line, "=")
-		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
-		switch {
-		case inList && line == "]":
-			inList, complete = false, true
-		case inList:
-			needs = append(needs, strings.Trim(line, `", `))
-		case strings.HasPrefix(line, "["):
-			table = line
-		case table != "[project]":
-		case name == "requires-python":
-			python = strings.Trim(value, `"`)
-		case name == "dependencies" && value == "[":
-			inList = true
-		case name == "dependencies" && value == "[]":
-			complete = true
-		}
-	}
-	if python == "" || !complete {
+	version, list := requiresPythonRE.FindStringSubmatch(text), dependenciesRE.FindStringSubmatch(text)
+	if version == nil || list == nil {
 		return "", nil, errors.New("requires-python or dependencies is missing")
 	}
-	return python, needs, nil
+	for _, need := range quotedRE.FindAllStringSubmatch(list[1], -1) {
+		needs = append(needs, need[1])
+	}
+	return version[1], needs, nil
 }
 
 // parseLock returns one line for each package.

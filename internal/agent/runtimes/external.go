@@ -66,31 +66,30 @@ func (e *missingError) Error() string {
 func (r *Runtimes) inspect(ctx context.Context, d *definition) (*inspection, error) {
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	var h inspectOutput
-	err := r.envs.RunScript(ctx, r.cfg.Python, inspectScript, h.addLine, d.requirements()...)
+	var out strings.Builder
+	err := r.envs.RunScript(ctx, r.cfg.Python, inspectScript, func(line string) { out.WriteString(line + "\n") }, d.requirements()...)
+	a, last := parseInspection(out.String())
 	switch {
 	case err != nil:
-		return nil, run.Failf(muster.Dependency, "the interpreter %s of --python does not work: %w (%s)", r.cfg.Python, err, h.last)
-	case h.result == nil:
-		return nil, run.Failf(muster.Dependency, "%s of --python is not a Python interpreter: it printed %q", r.cfg.Python, h.last)
+		return nil, run.Failf(muster.Dependency, "the interpreter %s of --python does not work: %w (%s)", r.cfg.Python, err, last)
+	case a == nil:
+		return nil, run.Failf(muster.Dependency, "%s of --python is not a Python interpreter: it printed %q", r.cfg.Python, last)
 	}
-	return h.result, nil
+	return a, nil
 }
 
-// inspectOutput parses the output of inspectScript.
-type inspectOutput struct {
-	result *inspection // nil until it is printed
-	last   string      // last line
-}
-
-func (h *inspectOutput) addLine(line string) {
-	h.last = line
-	if logged, ok := strings.CutPrefix(line, "muster "); ok {
-		got := &inspection{}
-		if json.Unmarshal([]byte(logged), got) == nil {
-			h.result = got
+// parseInspection returns the inspection in the output of inspectScript, nil if there is none, and the last line.
+func parseInspection(output string) (a *inspection, last string) {
+	for line := range strings.Lines(output) {
+		last = strings.TrimSpace(line)
+		if text, ok := strings.CutPrefix(last, "muster "); ok {
+			a = &inspection{}
+			if json.Unmarshal([]byte(text), a) != nil {
+				a = nil
+			}
 		}
 	}
+	return a, last
 }
 
 // requirements returns the arguments of inspectScript.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"strings"
 
 	"github.com/muster-dev/muster/runtimes"
 )
@@ -18,13 +17,10 @@ func Missing(ctx context.Context, name, python string) ([]string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	logged, err := exec.CommandContext(ctx, python, append([]string{"-c", inspectScript}, d.requirements()...)...).CombinedOutput()
-	var h inspectOutput
-	for line := range strings.Lines(string(logged)) {
-		h.addLine(strings.TrimSpace(line))
+	output, err := exec.CommandContext(ctx, python, append([]string{"-c", inspectScript}, d.requirements()...)...).CombinedOutput()
+	a, last := parseInspection(string(output))
+	if a == nil {
+		return nil, fmt.Errorf("%s does not work: it printed %q (%w)", python, last, err)
 	}
-	if h.result == nil {
-		return nil, fmt.Errorf("%s does not work: it printed %q (%w)", python, h.last, err)
-	}
-	return h.result.Lacks, nil
+	return a.Lacks, nil
 }

@@ -40,10 +40,7 @@ type Entry struct {
 // List returns the named runtimes, or all without names. It checks each file of each package.
 func (r *Runtimes) List(ctx context.Context, names ...string) ([]Entry, error) {
 	if len(names) == 0 {
-		var err error
-		if names, err = r.Names(); err != nil {
-			return nil, err
-		}
+		names = r.Names()
 	}
 	envs, err := r.list()
 	if err != nil {

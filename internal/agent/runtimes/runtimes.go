@@ -40,8 +40,8 @@ type Config struct {
 	Standalone bool // not a worker: a starting worker does not kill its tools, and it does not enforce the budget
 }
 
-// Check validates the operator's options and makes the paths absolute.
-func (c *Config) Check() error {
+// check validates the operator's options and makes the paths absolute.
+func (c *Config) check() error {
 	if c.Budget < 0 {
 		return muster.Errorf(muster.Invalid, "--runtime-disk must not be negative")
 	}
@@ -86,7 +86,7 @@ type Runtimes struct {
 
 // New returns the runtimes of a data dir. It builds none.
 func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
-	if err := cfg.Check(); err != nil {
+	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	if cfg.Budget == 0 {

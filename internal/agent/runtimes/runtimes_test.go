@@ -260,7 +260,7 @@ func TestAGivenInterpreter(t *testing.T) {
 // TestAKilledBuild checks that the remains of a killed build are not used, and are removed by the next build.
 func TestAKilledBuild(t *testing.T) {
 	w := newTestEnv(t)
-	// uv is made to stand still once it has begun, and what made it is killed.
+	// uv is stopped once it has started, and its parent is killed.
 	begun := filepath.Join(w.data, "begun")
 	if err := syscall.Mkfifo(begun, 0o600); err != nil {
 		t.Fatal(err)

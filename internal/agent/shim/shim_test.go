@@ -225,7 +225,7 @@ func TestTimeoutAndLeaseAreKept(t *testing.T) {
 		if x := waitTask(t, p); x.Stopped == nil || x.Stopped.Outcome != muster.AttemptLost || x.Stopped.Reason != muster.WorkerLost {
 			t.Errorf("%+v", x)
 		}
-		// A contact in the future stands for a server in permanent contact.
+		// A contact in the future represents a server in permanent contact.
 		c.SetLastContact(run.BootClock() + time.Hour)
 		s = shellTask(t, "sleep 1; exit 4")
 		s.Lease = time.Millisecond

@@ -67,21 +67,3 @@ func TestWaitingForAValue(t *testing.T) {
 		}
 	})
 }
-
-// TestLRU checks that the most recently used entries are kept.
-func TestLRU(t *testing.T) {
-	c := cache.NewLRU[int](100)
-	for n := range 3 {
-		c.Put(n, make([]byte, 40))
-		c.Get(0)
-	}
-	c.Put(2, make([]byte, 40)) // it is known
-	for n, want := range []bool{true, false, true} {
-		if _, ok := c.Get(n); ok != want {
-			t.Errorf("text %d is kept: %t", n, ok)
-		}
-	}
-	if texts, bytes := c.Len(); texts != 2 || bytes != 80 {
-		t.Errorf("%d texts of %d bytes", texts, bytes)
-	}
-}

@@ -77,7 +77,7 @@ func (s *search) forward(ctx context.Context) error {
 	return s.log.walk(ctx, s.start, func(r Record, after int64) error {
 		if s.exhausted() {
 			s.result.Done = false
-			return errStop
+			return ErrStop
 		}
 		if m, ok := s.matchRecord(r); ok {
 			s.result.Matches = append(s.result.Matches, m)
@@ -97,7 +97,7 @@ func (s *search) backward(ctx context.Context) error {
 		remaining := s.limits.Matches - len(s.result.Matches)
 		err = s.log.walk(ctx, start, func(r Record, after int64) error {
 			if after > s.result.ScannedTo {
-				return errStop
+				return ErrStop
 			}
 			if m, ok := s.matchRecord(r); ok {
 				if matches = append(matches, m); len(matches) > 2*remaining {

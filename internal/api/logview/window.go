@@ -64,7 +64,7 @@ func Read(ctx context.Context, logs tasklog.Store, q Query, size int) (Window, e
 		w.AtEnd = true
 		err = l.walk(ctx, w.Last, func(Record, int64) error {
 			w.AtEnd = false
-			return errStop
+			return ErrStop
 		})
 	}
 	return w, err
@@ -77,14 +77,14 @@ func (w *Window) forward(ctx context.Context, l log, q Query, size int) error {
 		if q.Filter(r.Record) {
 			if sum += len(r.Data); sum > size && len(w.Records) > 0 {
 				w.AtEnd = false
-				return errStop
+				return ErrStop
 			}
 			r.Data = bytes.Clone(r.Data)
 			w.Records = append(w.Records, r)
 		}
 		if w.Last = after; after-w.First > maxScan {
 			w.AtEnd = false
-			return errStop
+			return ErrStop
 		}
 		return nil
 	})
@@ -100,7 +100,7 @@ func (w *Window) backward(ctx context.Context, l log, q Query, size int) error {
 		batch := lastRecords{maxBytes: size - sum, keepOne: len(w.Records) == 0}
 		err = l.walk(ctx, start, func(r Record, after int64) error {
 			if after > w.First {
-				return errStop
+				return ErrStop
 			}
 			if q.Filter(r.Record) {
 				r.Data = bytes.Clone(r.Data)
@@ -150,20 +150,20 @@ type log struct {
 	id   muster.AttemptID
 }
 
-// errStop ends walk early.
-var errStop = errors.New("enough")
+// ErrStop, returned by the function that Walk calls, ends Walk without an error.
+var ErrStop = errors.New("enough")
 
-// walk calls visit for the complete records from an offset on, at which one begins, with the offset after the record. The data is
-// valid until visit returns.
-func (l log) walk(ctx context.Context, from int64, visit func(r Record, after int64) error) (err error) {
-	f, err := l.logs.Open(ctx, l.id, from)
+// Walk calls visit for the complete records of a log from an offset on, at which one begins, with the offset after the record. The
+// data is valid until visit returns.
+func Walk(ctx context.Context, logs tasklog.Store, id muster.AttemptID, from int64, visit func(r Record, after int64) error) (err error) {
+	f, err := logs.Open(ctx, id, from)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
 	dec := tasklog.NewDecoder(f)
 	for n := 0; ; n++ {
-		if n%1024 == 0 && ctx.Err() != nil {
+		if n%64 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 		before := from + dec.Offset()
@@ -174,13 +174,17 @@ func (l log) walk(ctx context.Context, from int64, visit func(r Record, after in
 		if err == nil {
 			err = visit(Record{Offset: before, Record: r}, from+dec.Offset())
 		}
-		if errors.Is(err, errStop) {
+		if errors.Is(err, ErrStop) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+func (l log) walk(ctx context.Context, from int64, visit func(r Record, after int64) error) error {
+	return Walk(ctx, l.logs, l.id, from, visit)
 }
 
 // locate returns the size of the log and the aligned offset, which may be End.
@@ -203,7 +207,7 @@ func (l log) align(ctx context.Context, offset int64) (int64, error) {
 	}
 	err = l.walk(ctx, at, func(_ Record, after int64) error {
 		if after > offset {
-			return errStop
+			return ErrStop
 		}
 		at = after
 		return nil

@@ -134,8 +134,10 @@ const (
 	ActUpgrade    AttentionAction = "upgrade"
 	ActFreeDisk   AttentionAction = "free_disk"
 	ActOpenDocs   AttentionAction = "open_docs"
+)
 
-	// For entries that stand for several problems.
+// The actions for entries that represent several problems.
+const (
 	ActListJobs    AttentionAction = "list_jobs"
 	ActListWorkers AttentionAction = "list_workers"
 )

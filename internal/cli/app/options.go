@@ -140,12 +140,15 @@ func (o Option) OptionalDurationVar(dst **muster.Duration) cli.Flag {
 	return Var(o, dst, func(s string) (*muster.Duration, error) {
 		d, err := muster.ParseDuration(s)
 		return &d, err
-	}, func(d *muster.Duration) string {
-		if d == nil {
-			return ""
-		}
-		return d.String()
-	})
+	}, FormatOptional)
+}
+
+// FormatOptional formats a value, "" if it is nil.
+func FormatOptional[T any](v *T) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(*v)
 }
 
 func formatNonZero[T comparable](v T, formatValue func(T) string) string {
@@ -206,36 +209,24 @@ func (o Option) MapVar(dst *map[string]string) cli.Flag {
 
 // LogOptions configures the log of a daemon on standard error. The zero value is not valid: use DefaultLogOptions.
 type LogOptions struct {
-	Level  string // one of logLevels
-	Format string // one of logFormats
+	Level  string // debug, info, warn or error
+	Format string // text or json
 }
 
 // DefaultLogOptions returns level info and format text.
 func DefaultLogOptions() LogOptions { return LogOptions{Level: "info", Format: "text"} }
 
-//nolint:gochecknoglobals // constant tables
-var (
-	logLevels  = []string{"debug", "info", "warn", "error"}
-	logFormats = []string{"text", "json"}
-)
-
 // Flags returns the options.
 func (l *LogOptions) Flags() []cli.Flag {
 	const group = "Logging"
 	return []cli.Flag{
-		Option{Name: "log-level", Value: "level", Usage: "Minimum log level: debug, info, warn or error", Group: group}.WithEnv().EnumVar(&l.Level, logLevels...),
-		Option{Name: "log-format", Value: "format", Usage: "Log format: text or json", Group: group}.WithEnv().EnumVar(&l.Format, logFormats...),
+		Option{Name: "log-level", Value: "level", Usage: "Minimum log level: debug, info, warn or error", Group: group}.WithEnv().EnumVar(&l.Level, "debug", "info", "warn", "error"),
+		Option{Name: "log-format", Value: "format", Usage: "Log format: text or json", Group: group}.WithEnv().EnumVar(&l.Format, "text", "json"),
 	}
 }
 
-// Logger returns a logger that writes to w. Its errors are Invalid.
+// Logger returns a logger that writes to w.
 func (l *LogOptions) Logger(w io.Writer) (*slog.Logger, error) {
-	if !slices.Contains(logLevels, l.Level) {
-		return nil, muster.Errorf(muster.Invalid, "invalid log level %q: use one of %s", l.Level, strings.Join(logLevels, ", "))
-	}
-	if !slices.Contains(logFormats, l.Format) {
-		return nil, muster.Errorf(muster.Invalid, "invalid log format %q: use one of %s", l.Format, strings.Join(logFormats, ", "))
-	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
 		return nil, muster.Errorf(muster.Internal, "log level: %w", err)

@@ -121,19 +121,57 @@ func bridgeForeignOptions(s system) map[string]string {
 	return all
 }
 
-type bridgeConfig struct {
-	remote.ServerOptions
+// command is what muster bridge NAME and muster worker NAME share.
+type command struct {
 	app.LogOptions
 	daemon.TelemetryOptions
 
-	adapter   Adapter
-	system    system
-	data      string
+	adapter Adapter
+	system  system
+	data    string
+}
+
+func newCommand(s system) command {
+	return command{adapter: s.adapter(), system: s, LogOptions: app.DefaultLogOptions()}
+}
+
+// serveFunc serves until acceptCtx ends, with the data directory dir. It stops at once when forceCtx ends.
+type serveFunc func(ctx, acceptCtx, forceCtx context.Context, dir string, tel *daemon.Telemetry) error
+
+// run handles the options of a OneShot, or calls serve. subdir is the default data directory.
+func (c *command) run(ctx context.Context, a *app.App, subdir string, serve serveFunc) error {
+	if o, ok := c.adapter.(OneShot); ok {
+		if done, err := o.RunOnce(ctx, a); done || err != nil {
+			return err
+		}
+	}
+	acceptCtx, forceCtx, release := app.ShutdownContexts(ctx)
+	defer release()
+	log, err := c.Logger(a.Err)
+	if err != nil {
+		return err
+	}
+	dir, err := app.DataDir(c.data, subdir)
+	if err != nil {
+		return err
+	}
+	for _, line := range c.adapter.Notes() {
+		a.Warnf("%s", line)
+	}
+	return c.WithTelemetry(ctx, log, func(ctx context.Context, tel *daemon.Telemetry) error {
+		return serve(ctx, acceptCtx, forceCtx, dir, tel)
+	})
+}
+
+type bridgeConfig struct {
+	command
+	remote.ServerOptions
+
 	perWorker bool
 }
 
 func bridgeCommand(a *app.App, s system) *cli.Command {
-	c := &bridgeConfig{adapter: s.adapter(), system: s, LogOptions: app.DefaultLogOptions()}
+	c := &bridgeConfig{command: newCommand(s)}
 	const group = "Bridge"
 	return addEnvHelp(a.NewCommand(app.Command{
 		Name: s.name, Usage: "Join " + s.title + " as a worker and run its jobs on the fleet",
@@ -145,38 +183,20 @@ func bridgeCommand(a *app.App, s system) *cli.Command {
 			c.MetricsFlag("default: none"),
 		}, c.FlagsInGroup("Muster server"), c.LogOptions.Flags()),
 		ForeignOptions: bridgeForeignOptions(s),
-		Run:            func(ctx context.Context, _ []string) error { return c.run(ctx, a) },
+		Run: func(ctx context.Context, _ []string) error {
+			return c.run(ctx, a, filepath.Join("bridge", s.name), c.serve)
+		},
 	}), c.adapter, false)
 }
 
-func (c *bridgeConfig) run(ctx context.Context, a *app.App) error {
-	if done, err := runOneShot(ctx, a, c.adapter); done || err != nil {
-		return err
-	}
-	acceptCtx, forceCtx, release := app.ShutdownContexts(ctx)
-	defer release()
-	log, err := c.Logger(a.Err)
-	if err != nil {
-		return err
-	}
+// serve runs the bridges until acceptCtx ends.
+func (c *bridgeConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir string, tel *daemon.Telemetry) error {
+	log := tel.Log
 	api, err := c.Connect()
 	if err != nil {
 		return err
 	}
-	dir, err := app.DataDir(c.data, filepath.Join("bridge", c.system.name))
-	if err != nil {
-		return err
-	}
-	printNotes(a, c.adapter)
-	return c.WithTelemetry(ctx, log, func(ctx context.Context, w *daemon.Telemetry) error {
-		deps := Deps{Client: api, Dir: dir, Log: w.Log, streams: core.NewLogLimiter(), metrics: obs.NewBridge(w.Registry)}
-		return c.serve(ctx, acceptCtx, forceCtx, deps)
-	})
-}
-
-// serve runs the bridges until acceptCtx ends.
-func (c *bridgeConfig) serve(ctx, acceptCtx, forceCtx context.Context, deps Deps) error {
-	api, log := deps.Client, deps.Log
+	deps := Deps{Client: api, Dir: dir, Log: log, streams: core.NewLogLimiter(), metrics: obs.NewBridge(tel.Registry)}
 	// Jobs keep running without their bridge, so the first signal ends it.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -242,18 +262,4 @@ func runBridge(ctx context.Context, adapter Adapter, deps Deps) error {
 		return nil
 	}
 	return err
-}
-
-// runOneShot handles the options of a OneShot.
-func runOneShot(ctx context.Context, a *app.App, adapter Adapter) (bool, error) {
-	if o, ok := adapter.(OneShot); ok {
-		return o.RunOnce(ctx, a)
-	}
-	return false, nil
-}
-
-func printNotes(a *app.App, adapter Adapter) {
-	for _, line := range adapter.Notes() {
-		a.Warnf("%s", line)
-	}
 }

@@ -26,17 +26,10 @@ import (
 )
 
 // dropInConfig is the command muster worker NAME.
-type dropInConfig struct {
-	app.LogOptions
-	daemon.TelemetryOptions
-
-	adapter Adapter
-	system  system
-	data    string
-}
+type dropInConfig struct{ command }
 
 func dropInCommand(a *app.App, s system) *cli.Command {
-	c := &dropInConfig{adapter: s.adapter(), system: s, LogOptions: app.DefaultLogOptions()}
+	c := &dropInConfig{newCommand(s)}
 	folder := "muster/worker-" + s.name
 	if _, named := c.adapter.(NamedWorker); named {
 		folder += ", or " + folder + "-NAME with a name,"
@@ -47,7 +40,10 @@ func dropInCommand(a *app.App, s system) *cli.Command {
 			"After the first SIGINT or SIGTERM it takes no new jobs and exits once the running ones are reported, within 30s; the second stops at once.",
 		Flags:          c.adapter.Flags(true),
 		ForeignOptions: dropInForeignOptions(s),
-		Run:            func(ctx context.Context, _ []string) error { return c.run(ctx, a) },
+		Run: func(ctx context.Context, _ []string) error {
+			c.readEnv()
+			return c.run(ctx, a, dataSubdir(c.adapter, s), c.serve)
+		},
 	}), c.adapter, true,
 		app.HelpRow{Name: "MUSTER_DATA", Usage: "Data directory (default: " + folder + " in the user's data directory)"},
 		app.HelpRow{Name: "MUSTER_LOG_FORMAT", Usage: "Log format: text or json (default: text)"},
@@ -113,25 +109,6 @@ func dataSubdir(adapter Adapter, s system) string {
 
 // drainGrace limits the time for running tasks and reports after the first signal.
 const drainGrace = 30 * time.Second
-
-func (c *dropInConfig) run(ctx context.Context, a *app.App) error {
-	if done, err := runOneShot(ctx, a, c.adapter); done || err != nil {
-		return err
-	}
-	acceptCtx, forceCtx, release := app.ShutdownContexts(ctx)
-	defer release()
-	c.readEnv()
-	log, err := c.Logger(a.Err)
-	if err != nil {
-		return err
-	}
-	dir, err := app.DataDir(c.data, dataSubdir(c.adapter, c.system))
-	if err != nil {
-		return err
-	}
-	printNotes(a, c.adapter)
-	return c.WithTelemetry(ctx, log, func(ctx context.Context, w *daemon.Telemetry) error { return c.serve(ctx, acceptCtx, forceCtx, dir, w) })
-}
 
 // serve runs the server, the worker and the bridge until acceptCtx ends.
 func (c *dropInConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir string, w *daemon.Telemetry) error {

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"path/filepath"
 	"strconv"
@@ -73,9 +72,9 @@ func (s *hostPolicyOptions) flags(group string) []cli.Flag {
 		percentVar(option("max-memory-percent", "Take no new tasks while the memory utilization of the host is higher"), &s.MaxMemory),
 		percentVar(option("max-gpu-percent", "Take no new tasks while the GPU utilization is higher"), &s.MaxGPU),
 		app.Var(app.Option{Name: "memory-buffer", Value: "fraction", Usage: "Fraction of the host's memory to keep free, such as 0.2: it is not offered, and no new tasks are taken while less is free", Group: group}.WithEnv(),
-			&s.MemoryBuffer, parseFraction, formatOptional[float64]),
+			&s.MemoryBuffer, parseFraction, app.FormatOptional[float64]),
 		app.Var(app.Option{Name: "min-free-disk", Value: "bytes", Usage: "Take no new tasks while less disk space is free in the data directory; 0 means no limit (default: 1GiB, or 5% of a smaller disk)", Group: group}.WithEnv(),
-			&s.MinFreeDisk, parseFreeDisk, formatOptional),
+			&s.MinFreeDisk, parseFreeDisk, app.FormatOptional),
 		option("cool-down", "Time below the limits before new tasks are taken again (default: 30s)").OptionalDurationVar(&s.CoolDown),
 		app.Var(option("hours", `Take tasks only at these times of the week, such as "mon-fri 18:00-08:00, sat, sun"`),
 			&s.Hours, hostpolicy.ParseHours, formatHours),
@@ -93,7 +92,7 @@ func percentVar(o app.Option, dst **float64) cli.Flag {
 			return nil, errors.New("must be a percentage over 0 and up to 100, such as 80")
 		}
 		return &f, nil
-	}, formatOptional)
+	}, app.FormatOptional)
 }
 
 func parseFraction(s string) (*float64, error) {
@@ -110,14 +109,6 @@ func parseFreeDisk(s string) (*muster.Size, error) {
 		err = errors.New("must be a size such as 2GiB, or 0 for no limit")
 	}
 	return &n, err
-}
-
-// formatOptional formats a value, "" if it is nil.
-func formatOptional[T any](v *T) string {
-	if v == nil {
-		return ""
-	}
-	return fmt.Sprint(*v)
 }
 
 func formatHours(h *hostpolicy.Hours) string {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/muster-dev/muster"
 )
 
 // field is one field of an input.
@@ -24,9 +26,9 @@ const (
 	maxFields     = 500
 )
 
-// schema is the displayed part of a JSON Schema. The server has validated it.
+// schema is the displayed part of a JSON Schema, which the server has validated. It is empty for the schemas true and false.
 type schema struct {
-	Type        oneOrMore       `json:"type"`
+	Type        typeNames       `json:"type"`
 	Description string          `json:"description"`
 	Default     json.RawMessage `json:"default"`
 	Enum        []any           `json:"enum"`
@@ -46,16 +48,25 @@ type schema struct {
 	Properties  properties      `json:"properties"`
 }
 
-// oneOrMore is one string or a list of them.
-type oneOrMore []string
+// UnmarshalJSON implements json.Unmarshaler.
+func (s *schema) UnmarshalJSON(b []byte) error {
+	type plain schema
+	if b[0] != '{' {
+		return nil
+	}
+	return json.Unmarshal(b, (*plain)(s))
+}
+
+// typeNames is one string or a list in JSON.
+type typeNames []string
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (w *oneOrMore) UnmarshalJSON(b []byte) error {
-	if b[0] != '[' {
-		*w = make(oneOrMore, 1)
-		return json.Unmarshal(b, &(*w)[0])
+func (t *typeNames) UnmarshalJSON(b []byte) error {
+	if b[0] == '[' {
+		return json.Unmarshal(b, (*[]string)(t))
 	}
-	return json.Unmarshal(b, (*[]string)(w))
+	*t = typeNames{""}
+	return json.Unmarshal(b, &(*t)[0])
 }
 
 // properties are the fields of an object in their order.
@@ -77,12 +88,10 @@ func (m *properties) UnmarshalJSON(b []byte) error {
 		if err != nil {
 			return err
 		}
-		var raw json.RawMessage
-		if err := d.Decode(&raw); err != nil {
+		prop := property{name: fmt.Sprint(name)}
+		if err := d.Decode(&prop.schema); err != nil {
 			return err
 		}
-		prop := property{name: fmt.Sprint(name)}
-		_ = json.Unmarshal(raw, &prop.schema) // a field that cannot be read has no description
 		*m = append(*m, prop)
 	}
 	return nil
@@ -91,7 +100,9 @@ func (m *properties) UnmarshalJSON(b []byte) error {
 // inputFields returns the fields of an input in the order of its schema, and requirements for combinations of them.
 func inputFields(raw json.RawMessage) (all []field, requirements []string) {
 	var s schema
-	_ = json.Unmarshal(raw, &s) // a part that is no object is not displayed
+	if json.Unmarshal(raw, &s) != nil {
+		return nil, nil
+	}
 	r := fieldReader{defs: s.Defs}
 	for _, choice := range [][]schema{s.OneOf, s.AnyOf} {
 		var names []string
@@ -101,7 +112,7 @@ func inputFields(raw json.RawMessage) (all []field, requirements []string) {
 			}
 		}
 		if len(names) > 1 {
-			requirements = append(requirements, "requires "+joinOr(names))
+			requirements = append(requirements, "requires "+muster.JoinWords(names, "or"))
 		}
 	}
 	r.addProperties("", &s, 0)
@@ -155,7 +166,7 @@ func (r *fieldReader) describe(s *schema, depth int) string {
 	}
 	switch {
 	case len(s.Enum) > 0:
-		return joinOr(formatValues(s.Enum))
+		return muster.JoinWords(formatValues(s.Enum), "or")
 	case len(s.Const) > 0:
 		return compactJSON(s.Const)
 	case len(s.OneOf) > 0 && len(s.Type) == 0:
@@ -167,7 +178,7 @@ func (r *fieldReader) describe(s *schema, depth int) string {
 	for _, t := range s.Type {
 		list = append(list, r.describeType(s, t, depth))
 	}
-	return joinOr(list)
+	return muster.JoinWords(list, "or")
 }
 
 // formatValues formats at most maxEnumValues values.
@@ -189,7 +200,7 @@ func (r *fieldReader) describeChoices(choices []schema, depth int) string {
 			list = append(list, w)
 		}
 	}
-	return joinOr(list)
+	return muster.JoinWords(list, "or")
 }
 
 // describeType returns a type of JSON Schema in words.
@@ -204,7 +215,7 @@ func (r *fieldReader) describeType(s *schema, name string, depth int) string {
 			return "string (" + s.Format + ")"
 		}
 		if len(s.Examples) > 0 {
-			return "string such as " + joinOr(formatValues(s.Examples))
+			return "string such as " + muster.JoinWords(formatValues(s.Examples), "or")
 		}
 		return "string"
 	case "boolean":
@@ -260,11 +271,4 @@ func compactJSON(raw json.RawMessage) string {
 		return ""
 	}
 	return b.String()
-}
-
-func joinOr(list []string) string {
-	if len(list) < 2 {
-		return strings.Join(list, "")
-	}
-	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
 }

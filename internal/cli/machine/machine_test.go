@@ -50,7 +50,7 @@ func TestDraw(t *testing.T) {
 		Models:  []probe.ModelCache{{Library: "huggingface", Path: "/root/.cache", Size: 5 << 30, Models: []string{"a", "b", "c", "d", "e", "f"}, Partial: true}},
 		Limits:  &probe.Limits{Cgroups: "v2", Controllers: []string{"cpu"}, CPUs: isolation.Enforcement{By: isolation.ByKernel}, Disk: isolation.Enforcement{By: isolation.ByWatch, Why: "no quota"}, Landlock: 5, User: "tasks"},
 		Tags:    []string{"linux", "gpu"}, Resources: muster.Resources{CPUs: 3.5, Slots: 7, Memory: 8 << 30, Disk: 1 << 40},
-		Notes: []string{"podman is not offered: nobody answers at /run/podman/podman.sock; start its service if it is wanted"},
+		Notes: []string{"podman is not offered: no response at /run/podman/podman.sock; start its service if it is wanted"},
 		Took:  map[string]probe.Seconds{"gpus": 0.043},
 	}
 	text := draw(t, f, 0, false)

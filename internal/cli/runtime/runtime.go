@@ -90,6 +90,11 @@ func (c *config) list(ctx context.Context, a *app.App, names ...string) error {
 	if err != nil {
 		return err
 	}
+	return c.showState(ctx, a, r, names)
+}
+
+// showState prints the current state of runtimes.
+func (c *config) showState(ctx context.Context, a *app.App, r *runtimes.Runtimes, names []string) error {
 	list, err := r.List(ctx, names...)
 	if err != nil {
 		return err
@@ -186,18 +191,9 @@ func installCommand(a *app.App) *cli.Command {
 			if err := r.CheckNames(args...); err != nil { // before any is installed
 				return err
 			}
-			return errors.Join(c.install(ctx, a, r, args), c.showState(ctx, a, r, args))
+			return errors.Join(c.install(ctx, a, r, args), c.showState(context.WithoutCancel(ctx), a, r, args))
 		},
 	})
-}
-
-// showState prints the current state of runtimes.
-func (c *config) showState(ctx context.Context, a *app.App, r *runtimes.Runtimes, names []string) error {
-	list, err := r.List(context.WithoutCancel(ctx), names...)
-	if err != nil {
-		return err
-	}
-	return c.show(a, r, list)
 }
 
 // install installs runtimes one after the other, and prints the steps.

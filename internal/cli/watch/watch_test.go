@@ -211,7 +211,7 @@ func TestChangesArePrinted(t *testing.T) {
 	}
 }
 
-// What is not for people has neither titles nor sentences.
+// Machine-readable output has neither titles nor messages.
 func TestFormats(t *testing.T) {
 	for name, c := range map[string]struct {
 		format      app.OutputOptions

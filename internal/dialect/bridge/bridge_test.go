@@ -137,7 +137,7 @@ type fakeReporter struct {
 	logErr     func() error                 // of Log; nil if it takes everything
 	calls      map[string]int
 	finishGate chan struct{} // closed when Finish may continue; nil at once
-	reached    chan string   // ids whose Finish was called; nil for nobody
+	reached    chan string   // ids whose Finish was called; nil for none
 }
 
 func newFakeReporter() *fakeReporter {

@@ -89,11 +89,17 @@ func Conform(t *testing.T, s Suite) {
 	}
 }
 
-func testSuccess(t *testing.T, s *Suite) {
+// startTask starts a server with one worker, which gets the task of a new job.
+func startTask(t *testing.T, s *Suite) (*env, Worker, muster.Job, Assignment) {
+	t.Helper()
 	w := newEnv(t, s, nil)
 	worker := w.worker("one", "")
 	job := w.submit(nil)
-	work := w.nextTask(worker)
+	return w, worker, job, w.nextTask(worker)
+}
+
+func testSuccess(t *testing.T, s *Suite) {
+	w, _, job, work := startTask(t, s)
 	if s.Capabilities.Progress || s.Capabilities.Log {
 		if err := work.Progress(t.Context(), 0.5, "half of it"); err != nil {
 			t.Fatalf("progress: %v", err)
@@ -120,10 +126,8 @@ func testSuccess(t *testing.T, s *Suite) {
 }
 
 func testFailure(t *testing.T, s *Suite) {
-	w := newEnv(t, s, nil)
-	worker := w.worker("one", "")
-	job := w.submit(nil)
-	if err := w.nextTask(worker).Fail(t.Context(), "the disk is gone"); err != nil {
+	w, worker, job, work := startTask(t, s)
+	if err := work.Fail(t.Context(), "the disk is gone"); err != nil {
 		t.Fatalf("the report: %v", err)
 	}
 	got := w.waitState(job, muster.Failed)
@@ -134,10 +138,7 @@ func testFailure(t *testing.T, s *Suite) {
 }
 
 func testDuplicateReport(t *testing.T, s *Suite) {
-	w := newEnv(t, s, nil)
-	worker := w.worker("one", "")
-	job := w.submit(nil)
-	work := w.nextTask(worker)
+	w, worker, job, work := startTask(t, s)
 	if err := work.Succeed(t.Context(), "first"); err != nil {
 		t.Fatalf("the report: %v", err)
 	}
@@ -152,10 +153,7 @@ func testDuplicateReport(t *testing.T, s *Suite) {
 }
 
 func testCancel(t *testing.T, s *Suite) {
-	w := newEnv(t, s, nil)
-	worker := w.worker("one", "")
-	job := w.submit(nil)
-	work := w.nextTask(worker)
+	w, worker, job, work := startTask(t, s)
 	w.waitState(job, muster.Running)
 	if _, err := w.client.Cancel(t.Context(), job.ID, nil); err != nil {
 		t.Fatal(err)
@@ -189,10 +187,7 @@ func testWorkerLoss(t *testing.T, s *Suite) {
 }
 
 func testServerRestart(t *testing.T, s *Suite) {
-	w := newEnv(t, s, nil)
-	worker := w.worker("one", "")
-	job := w.submit(nil)
-	work := w.nextTask(worker)
+	w, worker, job, work := startTask(t, s)
 	w.waitState(job, muster.Running)
 	w.stop()
 	w.start()
@@ -204,10 +199,7 @@ func testServerRestart(t *testing.T, s *Suite) {
 }
 
 func testDrain(t *testing.T, s *Suite) {
-	w := newEnv(t, s, nil)
-	worker := w.worker("one", "")
-	job := w.submit(nil)
-	work := w.nextTask(worker)
+	w, worker, job, work := startTask(t, s)
 	list, err := w.client.Workers(t.Context())
 	if err != nil || len(list) != 1 {
 		t.Fatalf("%d workers, %v", len(list), err)

@@ -145,7 +145,7 @@ func TestBridgeOutlivesCutsAndRestarts(t *testing.T) {
 	w := startServer(t, serverd.Config{})
 	w.worker(t)
 	c := startCoordinator(t, false)
-	c.always = true // the same tasks for ever
+	c.always = true // the same tasks forever
 	const n = 12
 	for i := range n {
 		c.tasks = append(c.tasks, execute(fmt.Sprintf("t%d", i), "hash", fmt.Sprintf(`{"data":"%d"}`, i)))

@@ -171,7 +171,7 @@ func TestSignedMessagesAreVerified(t *testing.T) {
 		{"no timestamp", s, v.without("timestamp"), now, false},
 		{"a time as text", s, v.with("timestamp", value{kind: 's', text: "1715000000"}), now, false},
 		{"a time that is NaN", s, v.with("timestamp", value{kind: 'd', number: math.NaN()}), now, false},
-		{"a signature that is no text", s, v.with("signature", value{kind: 'i', text: "1"}), now, false},
+		{"a signature that is not a string", s, v.with("signature", value{kind: 'i', text: "1"}), now, false},
 	} {
 		if got := tc.s.verify(&tc.v, tc.at); got != tc.want {
 			t.Errorf("%s: verified: %v, want %v", tc.name, got, tc.want)

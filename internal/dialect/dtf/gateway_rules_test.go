@@ -166,7 +166,7 @@ func TestGatewayWaitsForTheFirstHeartbeat(t *testing.T) {
 	_ = second.ws.CloseNow()
 	third := g.connect("w1", second.token)
 	third.report(next, "d")
-	third.execute() // at once: it is no first connection
+	third.execute() // at once: it is not the first connection
 	_ = third.ws.CloseNow()
 	again := g.connect("w1", "") // the worker's process was started again
 	again.expectNone(300 * time.Millisecond)

@@ -183,7 +183,6 @@ type memory struct {
 type gpus struct {
 	Count       int     `json:"count"`
 	Devices     []gpu   `json:"devices,omitempty"`
-	CUDAVersion string  `json:"cuda_version,omitempty"`
 	Name        string  `json:"name,omitempty"`
 	MemoryGB    float64 `json:"memory_gb,omitempty"`
 	CUDACompute float64 `json:"cuda_compute,omitempty"`

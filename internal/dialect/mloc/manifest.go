@@ -194,8 +194,12 @@ func DeclaredArtifacts(spec Object) []string {
 	return names
 }
 
-// WriteFileAtomic writes a file so that after a crash it is there as a whole or as it was.
-func WriteFileAtomic(root *os.Root, name string, data []byte) error {
+// WriteJSON writes a JSON file so that after a crash it is there as a whole or as it was.
+func WriteJSON(root *os.Root, name string, v any) error {
+	data, err := Encode(v)
+	if err != nil {
+		return err
+	}
 	part := name + ".part"
 	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -205,8 +209,11 @@ func WriteFileAtomic(root *os.Root, name string, data []byte) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = cmp.Or(err, f.Close()); err != nil {
-		return err
+	if err = cmp.Or(err, f.Close()); err == nil {
+		err = root.Rename(part, name)
 	}
-	return root.Rename(part, name)
+	if err != nil {
+		return muster.Errorf(muster.Internal, "cannot write %s: %w", name, err)
+	}
+	return nil
 }

@@ -3,7 +3,6 @@ package mloc
 import (
 	"encoding/json"
 	"errors"
-	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -124,23 +123,9 @@ func (r *resolver) lookup(body string) (any, error) {
 	if st.Wrapper == nil {
 		return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s': stage %s is done, but its result was delivered elsewhere and not to this host", Truncate(body, MaxID), name)
 	}
-	var v any = st.Wrapper
-	for part := range strings.SplitSeq(path, ".") {
-		if part == "" {
-			continue
-		}
-		var next any
-		switch in := v.(type) {
-		case Object:
-			next = in[part]
-		case []any:
-			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(in) {
-				next = in[i]
-			}
-		}
-		if v = next; v == nil {
-			return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s'", Truncate(body, 4*MaxID))
-		}
+	v := At(st.Wrapper, path)
+	if v == nil {
+		return nil, muster.Errorf(muster.InvalidSpec, "Missing value for reference '%s'", Truncate(body, 4*MaxID))
 	}
 	if r.remaining -= len(EncodeString(v)); r.remaining < 0 {
 		return nil, r.tooLarge()

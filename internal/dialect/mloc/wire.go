@@ -332,7 +332,7 @@ func EncodeString(v any) string {
 	return string(b)
 }
 
-// ParseTask reads a message of the channel of tasks. It fails if it is no JSON object.
+// ParseTask reads a message of the channel of tasks. It fails if it is not a JSON object.
 func ParseTask(b []byte) (TaskMessage, error) {
 	var m TaskMessage
 	err := Decode(b, MaxMessage, &m)
@@ -426,6 +426,28 @@ func Lookup(o Object, path ...string) Object {
 		o, _ = o[key].(Object)
 	}
 	return o
+}
+
+// At returns the value at a path such as "items.0.output", nil if there is none.
+func At(v any, path string) any {
+	for part := range strings.SplitSeq(path, ".") {
+		if part == "" {
+			continue
+		}
+		switch in := v.(type) {
+		case Object:
+			v = in[part]
+		case []any:
+			i, err := strconv.Atoi(part)
+			if err != nil || i < 0 || i >= len(in) {
+				return nil
+			}
+			v = in[i]
+		default:
+			return nil
+		}
+	}
+	return v
 }
 
 // NonNilObject returns o, an empty one if it is nil.

@@ -218,7 +218,7 @@ func TestFinalReportOutlastsARefusedKey(t *testing.T) {
 	}
 }
 
-// A server that offers the same job for ever gets one report of it; one that lost its providers is registered with again.
+// A server that offers the same job forever gets one report of it; one that lost its providers is registered with again.
 func TestBackendThatForgetsAndRepeats(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t, nil)

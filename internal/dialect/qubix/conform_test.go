@@ -73,7 +73,7 @@ func (w *conformWorker) heartbeatLoop() {
 
 func (w *conformWorker) Crash() { w.cancel() }
 
-// send makes one request. Nobody answers while the server restarts: then it is made again.
+// send makes one request. While the server restarts there is no response: then the request is repeated.
 func (w *conformWorker) send(ctx context.Context, method, path string, body, into any) error {
 	for {
 		text, err := json.Marshal(body)

@@ -206,7 +206,7 @@ func TestUnsupportedFieldsGoElsewhere(t *testing.T) {
 			t.Fatalf("the worker is offered %v", job)
 		}
 		attempts, err := w.client.Attempts(t.Context(), muster.TaskID{Job: id})
-		return err == nil && len(attempts) > 0 && strings.Contains(attempts[0].Message, "knows nothing of dataset")
+		return err == nil && len(attempts) > 0 && strings.Contains(attempts[0].Message, "does not support dataset")
 	})
 	with := script("print(1)")
 	with.Env = map[string]string{"A": "b"}

@@ -116,13 +116,13 @@ func foreignStage(j *job, t muster.TaskSpec) (muster.TaskSpec, error) {
 	return t, nil
 }
 
-// fields of its input that the enhanced worker heeds; one with another field is not for it.
+// supportedFields lists the fields of inputs that the enhanced worker supports; a job with another field is not for it.
 var supportedFields = map[string][]string{
 	kindMNIST:     {"epochs", "batch_size", "learning_rate"},
 	kindDiffusion: {"prompt", "num_images", "steps"},
 }
 
-// unsupportedReason says why the enhanced worker cannot do what a stage asks for, beyond what a worker can say that it lacks; "" if it can.
+// unsupportedReason returns why the enhanced worker cannot run a stage, beyond the features that a worker can report as missing; "" if it can.
 func unsupportedReason(t *muster.TaskSpec) string {
 	if t.Kind == muster.KindScript {
 		switch {
@@ -142,11 +142,11 @@ func unsupportedReason(t *muster.TaskSpec) string {
 			continue
 		}
 		if !slices.Contains(known, name) {
-			return fmt.Sprintf("QUBIX's worker knows nothing of %s in the input of %s: it heeds %s", name, t.Kind, strings.Join(known, ", "))
+			return fmt.Sprintf("QUBIX's worker does not support %s in the input of %s: it supports %s", name, t.Kind, strings.Join(known, ", "))
 		}
 	}
 	if t.Kind == kindDiffusion && lenient.String(input["prompt"]) == "" {
-		return "QUBIX's worker makes images of one prompt"
+		return "QUBIX's worker supports a single prompt only"
 	}
 	return ""
 }
@@ -188,8 +188,8 @@ func toWorkerJob(id, worker string, t *muster.TaskSpec, toBridge bool) job {
 	return j
 }
 
-// portableStage is what of a stage means something on another server: not its name, where it may run and what it
-// is given of other stages.
+// portableStage returns the part of a stage that is valid on another server: without its name, its placement and its inputs from other
+// stages.
 func portableStage(t *muster.TaskSpec) *muster.TaskSpec {
 	return &muster.TaskSpec{
 		Kind: t.Kind, Input: t.Input, Run: t.Run, Script: t.Script, Python: t.Python, Env: t.Env, Image: t.Image, Isolation: t.Isolation,
@@ -197,14 +197,14 @@ func portableStage(t *muster.TaskSpec) *muster.TaskSpec {
 	}
 }
 
-// jobOutcome is what a completion says of the attempt.
+// jobOutcome is the outcome of an attempt according to a completion.
 type jobOutcome struct {
 	outcome  muster.Outcome
 	reason   muster.Reason
 	message  string
 	exitCode *int
 	result   json.RawMessage
-	output   []string // what the job printed, as far as the report tells
+	output   []string // of the job, as far as it is reported
 	log      []string // more lines for the attempt's log
 }
 
@@ -213,7 +213,7 @@ const lostReportPrefix = "Failed to report completion"
 
 const scriptFailedPrefix = "Script failed with exit code "
 
-// evaluate says what a completion means for a task of a kind.
+// evaluate converts a completion of a task of a kind.
 func evaluate(kindName string, c *completion) jobOutcome {
 	v := jobOutcome{outcome: muster.AttemptSucceeded}
 	result := lenient.Object(c.Result)

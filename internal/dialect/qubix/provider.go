@@ -134,7 +134,6 @@ func knownKinds(names []string) []string {
 // completeFacts derives kinds, tags and GPUs from the labels. Images of the enhanced worker stay on its machine, so it gets tasks of
 // stable_diffusion only if the option kinds lists that kind.
 func completeFacts(f fleet.Facts, enabledKinds []string) fleet.Facts {
-	flavours := parseFlavours(f.Labels)
 	f.Kinds, f.Tags = nil, nil
 	add := func(kinds ...string) {
 		for _, k := range kinds {
@@ -143,9 +142,9 @@ func completeFacts(f fleet.Facts, enabledKinds []string) fleet.Facts {
 			}
 		}
 	}
-	for _, fl := range flavours {
-		f.Tags = append(f.Tags, Name+":"+string(fl))
-		switch fl {
+	for _, fl := range parseFlavours(f.Labels) {
+		f.Tags = append(f.Tags, Name+":"+fl)
+		switch flavour(fl) {
 		case flavourSimple, flavourBrowser:
 			add(kind.Foreign)
 		case flavourEnhanced:
@@ -169,43 +168,28 @@ func completeFacts(f fleet.Facts, enabledKinds []string) fleet.Facts {
 }
 
 // parseFlavours returns the programs that use a worker's id.
-func parseFlavours(labels map[string]string) []flavour {
-	var list []flavour
-	for part := range strings.SplitSeq(labels[labelFlavour], "+") {
-		if part != "" {
-			list = append(list, flavour(part))
-		}
-	}
-	return list
+func parseFlavours(labels map[string]string) []string {
+	return strings.FieldsFunc(labels[labelFlavour], func(r rune) bool { return r == '+' })
 }
 
 // addFlavour adds a flavour. It reports whether it is new.
 func addFlavour(f *fleet.Facts, fl flavour) bool {
 	list := parseFlavours(f.Labels)
-	if slices.Contains(list, fl) || slices.Contains(list, flavourBridge) {
+	if slices.Contains(list, string(fl)) || slices.Contains(list, string(flavourBridge)) {
 		return false
 	}
-	list = append(list, fl)
+	list = append(list, string(fl))
 	slices.Sort(list)
-	parts := make([]string, len(list))
-	for i, w := range list {
-		parts[i] = string(w)
-	}
-	f.Labels = withLabel(f.Labels, labelFlavour, strings.Join(parts, "+"))
+	f.Labels = withLabel(f.Labels, labelFlavour, strings.Join(list, "+"))
 	return true
 }
 
 // removeFlavour removes a flavour. It reports whether it was there.
 func removeFlavour(f *fleet.Facts, fl flavour) bool {
-	var parts []string
-	for _, w := range parseFlavours(f.Labels) {
-		if w != fl {
-			parts = append(parts, string(w))
-		}
-	}
-	removed := strings.Join(parts, "+") != f.Labels[labelFlavour]
-	f.Labels = withLabel(f.Labels, labelFlavour, strings.Join(parts, "+"))
-	return removed
+	list := parseFlavours(f.Labels)
+	rest := slices.DeleteFunc(slices.Clone(list), func(other string) bool { return other == string(fl) })
+	f.Labels = withLabel(f.Labels, labelFlavour, strings.Join(rest, "+"))
+	return len(rest) < len(list)
 }
 
 // markGPUSeen records that a GPU was measured. It reports whether that is new.

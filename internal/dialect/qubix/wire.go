@@ -119,18 +119,17 @@ type heartbeat struct {
 
 // usage is the load of the host. Values that are not measured are nil.
 type usage struct {
-	CPU          *float64 `json:"cpuPercent,omitempty"`
-	RAM          *float64 `json:"ramPercent,omitempty"`
-	RAMUsed      *float64 `json:"ramUsedGb,omitempty"` // from the simple worker only
-	RAMTotal     *float64 `json:"ramTotalGb,omitempty"`
-	GPU          *float64 `json:"gpuPercent,omitempty"`
-	GPUTemp      *float64 `json:"gpuTemp,omitempty"`
-	GPUMemory    *float64 `json:"gpuMemoryPercent,omitempty"`
-	GPUMemUsed   *float64 `json:"gpuMemUsedMb,omitempty"`
-	GPUMemTotal  *float64 `json:"gpuMemTotalMb,omitempty"`
-	GPUPower     *float64 `json:"gpuPowerDraw,omitempty"`
-	GPUPowerMost *float64 `json:"gpuPowerLimit,omitempty"`
-	Timestamp    string   `json:"timestamp,omitempty"`
+	CPU         *float64 `json:"cpuPercent,omitempty"`
+	RAM         *float64 `json:"ramPercent,omitempty"`
+	RAMUsed     *float64 `json:"ramUsedGb,omitempty"` // from the simple worker only
+	RAMTotal    *float64 `json:"ramTotalGb,omitempty"`
+	GPU         *float64 `json:"gpuPercent,omitempty"`
+	GPUTemp     *float64 `json:"gpuTemp,omitempty"`
+	GPUMemory   *float64 `json:"gpuMemoryPercent,omitempty"`
+	GPUMemUsed  *float64 `json:"gpuMemUsedMb,omitempty"`
+	GPUMemTotal *float64 `json:"gpuMemTotalMb,omitempty"`
+	GPUPower    *float64 `json:"gpuPowerDraw,omitempty"`
+	Timestamp   string   `json:"timestamp,omitempty"`
 
 	// Alternative names, as in the TS backend.
 	CPUSnake *float64 `json:"cpu_percent,omitempty"`
@@ -152,14 +151,10 @@ type job struct {
 	UserID            string          `json:"userId,omitempty"`
 	ProviderID        *string         `json:"providerId"`
 	JobType           *string         `json:"jobType,omitempty"` // a worker uses modelType if it is missing, and fails if it is null
-	Framework         string          `json:"framework,omitempty"`
-	FileName          string          `json:"fileName,omitempty"`
-	FileURL           string          `json:"fileUrl,omitempty"`
 	ModelType         string          `json:"modelType,omitempty"`
 	ComputeNeeded     *float64        `json:"computeNeeded"` // a simple worker fails if it is null
 	InputData         json.RawMessage `json:"inputData,omitempty"`
 	RequiredVRAM      *float64        `json:"requiredVRAM,omitempty"`
-	RequiredCompute   *float64        `json:"requiredCompute,omitempty"`
 	RequiredRAM       *float64        `json:"requiredRAM,omitempty"`
 	AdvancedConfig    json.RawMessage `json:"advancedConfig,omitempty"`
 	Status            string          `json:"status,omitempty"`
@@ -246,7 +241,6 @@ type createRequest struct {
 	QubicAddress   string          `json:"qubicAddress"`
 	EscrowTxHash   string          `json:"escrowTxHash"`
 	ProviderID     string          `json:"providerId"`
-	JobAnalysis    json.RawMessage `json:"jobAnalysis"`
 	AdvancedConfig json.RawMessage `json:"advancedConfig"`
 	RequiredVRAM   *float64        `json:"requiredVRAM"`
 	RequiredRAM    *float64        `json:"requiredRAM"`

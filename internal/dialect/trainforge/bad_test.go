@@ -225,7 +225,7 @@ func TestClaims(t *testing.T) {
 	other.register()
 	p := w.newClient()
 	if status := p.do("POST", "/api/jobs/"+id+"/claim", dict{"worker_id": "nobody"}, nil); status != http.StatusNotFound {
-		t.Errorf("nobody's claim is answered with %d", status)
+		t.Errorf("the claim of an unknown worker gets %d", status)
 	}
 	if status := p.do("POST", "/api/jobs/"+id+"/claim", dict{"worker_id": "other"}, nil); status != http.StatusBadRequest {
 		t.Errorf("the claim of the worker that has no task is answered with %d", status)
@@ -241,7 +241,7 @@ func TestClaims(t *testing.T) {
 		}
 	}
 	if good == 0 {
-		t.Error("nobody got it")
+		t.Error("no worker got it")
 	}
 	if status := p.do("POST", "/api/jobs/"+id+"/claim", dict{"worker_id": "other"}, nil); status != http.StatusBadRequest {
 		t.Errorf("the second claim is answered with %d", status)

@@ -48,7 +48,7 @@ const (
 // bridgeType is the worker_type of bridges.
 const bridgeType = "external_muster"
 
-// BridgeConfig says how Muster's workers serve a TrainForge server, as one of its workers.
+// BridgeConfig configures a Bridge, by which Muster's workers serve a TrainForge server as one of its workers.
 type BridgeConfig struct {
 	Scheduler string // URL; "" means DefaultScheduler
 	WorkerID  string // "" means worker_HOST_PID as TrainForge's does, or muster_ and the name of Core.Worker
@@ -83,7 +83,7 @@ type Bridge struct {
 	jobsHidden   bool                 // the server does not show jobs without a token
 }
 
-// NewBridge opens the outbox. Nothing is said to the server before Run; without Run the caller closes the Bridge.
+// NewBridge opens the outbox. It does not contact the server before Run. A caller that does not call Run closes the Bridge.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	cfg.Projects = cmp.Or(cfg.Projects, DefaultProjects)
 	if cfg.PollInterval <= 0 {
@@ -103,7 +103,7 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	}
 	b := &Bridge{cfg: cfg, server: r, claims: map[string]*jobClaim{}, skippedJobs: dialect.NewRecent[bool](maxTickets), uploadTries: dialect.NewRecent[int](maxTickets)}
 	if err := os.MkdirAll(b.claimsDir(), 0o700); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's folder: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's directory: %w", err)
 	}
 	if b.id, err = b.identity(); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	return b, nil
 }
 
-// scaled is a pause at the pace of Poll.
+// scaled returns an interval scaled with PollInterval.
 func (b *Bridge) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * float64(b.cfg.PollInterval) / float64(pollInterval))
 }
@@ -145,13 +145,13 @@ func (b *Bridge) identity() (string, error) {
 	})
 }
 
-// Run serves the server until ctx ends; what is not reported then is so by the next Bridge on the folder. Once taking ends it
-// takes nothing new, and returns when everything is reported.
+// Run serves the server until ctx ends; the next Bridge in the directory reports the rest. Once acceptCtx ends it accepts no new jobs, and
+// returns when everything is reported.
 func (b *Bridge) Run(ctx, acceptCtx context.Context) error {
 	return b.core.RunWith(ctx, func(ctx context.Context) error { return b.serve(ctx, acceptCtx) })
 }
 
-// serve registers, sends heartbeats and takes jobs, until taking ends and everything is reported.
+// serve registers, sends heartbeats and claims jobs, until acceptCtx ends and everything is reported.
 func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 	var takers errgroup.Group
 	takers.SetLimit(4)
@@ -167,7 +167,7 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 				if muster.CodeOf(err) != muster.Unavailable {
 					return err
 				}
-				b.log.Warn("the TrainForge server cannot be used now", slog.Any("error", err))
+				b.log.Warn("TrainForge server unavailable, retrying", slog.Any("error", err))
 				_ = backoff.Sleep(joinCtx, pause)
 				pause = min(2*pause, b.scaled(maxBackoff))
 				continue
@@ -178,7 +178,7 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 			joined, lastBeat = b.sendHeartbeat(joinCtx), time.Now()
 		}
 		if err := b.claimJobs(joinCtx, &takers); err != nil && joinCtx.Err() == nil {
-			b.log.Warn("no jobs were taken", slog.Any("error", err))
+			b.log.Warn("cannot claim jobs", slog.Any("error", err))
 		}
 		if time.Since(lastCheck) >= b.scaled(cancelCheckInterval) {
 			lastCheck = time.Now()
@@ -190,14 +190,14 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 	return b.shutdown(ctx)
 }
 
-// shutdown reports what runs, and unregisters the worker if nothing is left to the next bridge on the folder.
+// shutdown reports running jobs, and unregisters the worker if nothing is left to the next bridge in the directory.
 func (b *Bridge) shutdown(ctx context.Context) error {
 	if b.cfg.CancelJobs {
 		b.cancelling.Store(true)
 		b.reportOffline(ctx)
 		for _, i := range b.listClaims() {
 			if !i.Claimed {
-				continue // it may be another worker's: the next bridge on the folder finds out
+				continue // it may be another worker's: the next bridge in the directory checks that
 			}
 			b.reportUnrun(ctx, i, statusCancelled, shutdownMessage)
 		}
@@ -420,14 +420,14 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 	var jobs []job
 	for _, one := range raw[:min(len(raw), maxListed)] {
 		var j job
-		if json.Unmarshal(one, &j) == nil { // one that cannot be read is nobody's reason to leave the others
+		if json.Unmarshal(one, &j) == nil { // otherwise the job is ignored, and the others are not
 			jobs = append(jobs, j)
 		}
 	}
 	return jobs, nil
 }
 
-// Status writes how the server answers, and how the worker stands there, to w.
+// Status writes the state of the server, and of the worker at the server, to w.
 func (cfg BridgeConfig) Status(ctx context.Context, w io.Writer) error {
 	r, err := newServerClient(&cfg)
 	if err != nil {

@@ -47,7 +47,7 @@ func (b *Bridge) report(ctx context.Context, id, status, message string) error {
 	return a.Err("a report")
 }
 
-// Progress implements bridge.Port: the status with what the job does now.
+// Progress implements bridge.Reporter: the status with what the job does now.
 func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tasks []muster.Task) error {
 	if now.State != muster.JobRunning || len(tasks) == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (b *Bridge) sendMetrics(ctx context.Context, t *muster.Task) error {
 	return err
 }
 
-// Log implements bridge.Port.
+// Log implements bridge.LogReporter.
 func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 	for len(lines) > 0 {
 		n, size := 0, 0
@@ -140,7 +140,7 @@ func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error
 	return nil // what it does not take now it never will
 }
 
-// Finish implements bridge.Port: the results, then the status.
+// Finish implements bridge.Reporter: the results, then the status.
 func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalReport) error {
 	if t := end.Task(); t != nil {
 		if err := b.sendMetrics(ctx, t); err != nil {
@@ -180,7 +180,7 @@ func (b *Bridge) failureText(ctx context.Context, end *bridge.FinalReport) strin
 	return message
 }
 
-// Finished implements bridge.Finisher, where the server shows the job.
+// Finished implements bridge.FinishChecker, if the server shows the job.
 func (b *Bridge) Finished(ctx context.Context, j bridge.Job) (bool, error) {
 	remote := b.fetchJob(ctx, j.ID)
 	return remote != nil && isFinal(remote.Status), nil

@@ -273,7 +273,7 @@ func TestADistributedJobOfTheServer(t *testing.T) {
 	}
 }
 
-// TestExactlyOneReport cuts uploads, swallows answers, takes the server away and kills the bridge while it offers the same jobs for ever.
+// TestExactlyOneReport cuts uploads, swallows answers, takes the server away and kills the bridge while it offers the same jobs forever.
 func TestExactlyOneReport(t *testing.T) {
 	t.Parallel()
 	f, s := newBridgeEnv(t), newScheduler(t, false)

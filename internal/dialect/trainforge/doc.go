@@ -12,7 +12,7 @@
 // # Projects
 //
 // All three workers do the same with a job: they run a Python program of a folder. A Muster task becomes such a folder: its
-// files and inputs lie in task/, and the program, train.py, is ours (package project). It runs the task's command there with its
+// files and inputs are in task/, and the program, train.py, is ours (package project). It runs the task's command there with its
 // environment and writes what Muster wants to know to its output: progress as ::muster lines, a line ::trainforge
 // {"alive":true} every half minute, and at the end one with the exit code and the result. Outputs are uploaded by it where it
 // finds the server's URL in its environment, and are read from the shared folder otherwise.

@@ -42,7 +42,7 @@ func (g *Gateway) externalHeartbeat(q *request) error {
 	return q.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": lenient.Epoch(time.Now())})
 }
 
-// pending lists what may be claimed. Who asks is not known: each entry has a ticket, and the claim decides which task it stands for.
+// pending lists what may be claimed. The caller is unknown: each entry has a ticket, which a claim binds to a task.
 func (g *Gateway) pending(q *request) error {
 	if err := canWork(q); err != nil {
 		return err

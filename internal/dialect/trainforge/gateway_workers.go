@@ -314,7 +314,7 @@ func (g *Gateway) allStats(q *request) error {
 	return q.reply(map[string]any{"total_workers": total, "idle": count["idle"], "busy": count["busy"], "offline": count["offline"]})
 }
 
-// workerEvent takes what a worker says of itself and what is no news here.
+// workerEvent accepts reports of a worker about itself that are not used.
 func (g *Gateway) workerEvent(q *request) error {
 	var body struct {
 		Status string `json:"status"`

@@ -102,13 +102,12 @@ type registration struct {
 
 // beat is a heartbeat of A (all but CurrentJob) or of C (Timestamp, CurrentJob).
 type beat struct {
-	WorkerID    string    `json:"worker_id,omitempty"`
-	Timestamp   float64   `json:"timestamp"`
-	ActiveJobs  int       `json:"active_jobs,omitempty"`
-	MaxJobs     int       `json:"max_jobs,omitempty"`
-	MemoryUsage float64   `json:"memory_usage,omitempty"`
-	LoadAverage []float64 `json:"load_average,omitempty"`
-	CurrentJob  string    `json:"current_job_id,omitempty"`
+	WorkerID    string  `json:"worker_id,omitempty"`
+	Timestamp   float64 `json:"timestamp"`
+	ActiveJobs  int     `json:"active_jobs,omitempty"`
+	MaxJobs     int     `json:"max_jobs,omitempty"`
+	MemoryUsage float64 `json:"memory_usage,omitempty"`
+	CurrentJob  string  `json:"current_job_id,omitempty"`
 	CPU         struct {
 		Utilization float64 `json:"utilization_percent"`
 		Metrics     struct {
@@ -272,7 +271,7 @@ func (m memorySize) bytes() (muster.Size, error) {
 	return size, nil
 }
 
-// isDefault reports whether these are what TrainForge's server and its tools write into every job. None of TrainForge's workers but A heeds them.
+// isDefault reports whether these are what TrainForge's server and its tools write into every job. Only worker A obeys them.
 func (r *resources) isDefault() bool {
 	if r.GPU == nil || r.GPU.number != 1 {
 		return false
@@ -312,8 +311,7 @@ func (r *resources) request(gpus bool) (muster.Request, error) {
 // config is trainforge.yaml as JSON.
 type config struct {
 	Project struct {
-		Name        string `json:"name"`
-		Description string `json:"description,omitempty"`
+		Name string `json:"name"`
 	} `json:"project"`
 	Training struct {
 		Script       string `json:"script,omitempty"`
@@ -321,8 +319,7 @@ type config struct {
 	} `json:"training"`
 	Resources   resources `json:"resources"`
 	Environment struct {
-		BaseImage     string     `json:"base_image,omitempty"`
-		PythonVersion memorySize `json:"python_version,omitempty"` // a text, or a number where YAML made it one
+		BaseImage string `json:"base_image,omitempty"`
 	} `json:"environment"`
 }
 

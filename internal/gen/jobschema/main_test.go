@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goccy/go-yaml"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/muster-dev/muster/internal/spec"
 )
@@ -58,7 +58,6 @@ func compile(t *testing.T) *jsonschema.Schema {
 
 // validate validates each document of a file.
 func validate(schema *jsonschema.Schema, file string) error {
-	file = strings.ReplaceAll(file, "exit:75", `"exit:75"`) // this decoder wrongly reads it as an object within brackets
 	d := yaml.NewDecoder(strings.NewReader(file))
 	for {
 		var doc any

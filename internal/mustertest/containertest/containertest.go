@@ -1,6 +1,5 @@
-// Package engines has real container engines for tests: one that they share, others
-// that a test may stop and kill, images made from scratch, and a registry that fails
-// as told.
+// Package containertest provides container engines for tests: one that all tests share, and others that a test may stop and
+// kill. It also builds images and provides a registry that fails on demand.
 package containertest
 
 import (
@@ -16,9 +15,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// SharedEngine returns the address of the engine that all tests share, which scripts/engine
-// starts. It is a guest's: what a test makes there has a name of its own and is
-// removed by it, and the engine is not stopped. Without one the test skips.
+// SharedEngine returns the address of the engine that all tests share, which scripts/engine starts. A test uses its own names
+// there, removes what it creates, and does not stop the engine. Without an engine the test is skipped.
 func SharedEngine(tb testing.TB) string {
 	tb.Helper()
 	host := os.Getenv("MUSTER_TEST_ENGINE")
@@ -31,8 +29,7 @@ func SharedEngine(tb testing.TB) string {
 	return host
 }
 
-// API returns a client of the engine at host, for what a test wants to see or do
-// beside the program under test.
+// API returns a client of the engine at host, with which a test inspects and changes it independently of the program under test.
 func API(tb testing.TB, host string) *client.Client {
 	tb.Helper()
 	api, err := client.New(client.WithHost(host))
@@ -43,12 +40,11 @@ func API(tb testing.TB, host string) *client.Client {
 	return api
 }
 
-// Resources are what an engine has of what tasks could leave behind, each with words for it.
+// Resources are the containers, networks and volumes of an engine: their descriptions by id.
 type Resources map[string]string
 
-// ListResources returns the containers that Muster made, and all networks and volumes that are not the engine's own, of the
-// engine at host. Left out is what the containers of others are and have, those of a worker whose data dir is not
-// data, and those that are not Muster's: tests that run meanwhile share the engine.
+// ListResources lists the containers of the worker with the data directory data on the engine at host, and all networks and
+// volumes that are neither the engine's own nor of other containers: other tests use the engine at the same time.
 func ListResources(tb testing.TB, host, data string) Resources {
 	tb.Helper()
 	list, err := listResources(tb.Context(), API(tb, host), data)
@@ -92,7 +88,7 @@ func listResources(ctx context.Context, api *client.Client, data string) (Resour
 	return list, nil
 }
 
-// isMusterContainer says whether a container with these labels is one of Muster's, and not of a worker with another data dir.
+// isMusterContainer reports whether a container with these labels is Muster's, and not of a worker with another data directory.
 func isMusterContainer(labels map[string]string, data string) bool {
 	if owner := labels["dev.muster.data"]; owner != "" {
 		return owner == data
@@ -105,8 +101,7 @@ func isMusterContainer(labels map[string]string, data string) bool {
 	return false
 }
 
-// AwaitCleanup waits until the engine at host has nothing more of what tasks of the worker with its data dir in data could
-// leave behind than it had before; the test fails if that takes longer than a minute.
+// AwaitCleanup waits until the engine at host has only the resources of before. The test fails if that takes longer than a minute.
 func AwaitCleanup(tb testing.TB, host, data string, before Resources) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)

@@ -21,8 +21,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Daemon is an engine of a test's own, to be stopped, killed and frozen. Its methods
-// are for one goroutine.
+// Daemon is an engine of one test, which may stop, kill and freeze it. One goroutine uses it.
 type Daemon struct {
 	tb     testing.TB
 	dir    string
@@ -32,8 +31,8 @@ type Daemon struct {
 	done   chan struct{} // closed when that has ended
 }
 
-// StartDaemon starts a dockerd with more flags, such as --live-restore, and waits until it answers. After the test
-// nothing is left of it. Where none can be started, and with -short, the test skips.
+// StartDaemon starts a dockerd with additional flags, such as --live-restore, and waits until it is ready. It is removed after the
+// test. If none can be started, and with -short, the test is skipped.
 func StartDaemon(tb testing.TB, flags ...string) *Daemon {
 	tb.Helper()
 	switch _, err := exec.LookPath("dockerd"); {
@@ -60,8 +59,8 @@ func StartDaemon(tb testing.TB, flags ...string) *Daemon {
 	return d
 }
 
-// addBridge makes a bridge of the daemon's own, as scripts/engine does: without one it would use, and
-// with --bridge=none remove, the one of the machine's own engine.
+// addBridge creates a bridge for the daemon, as scripts/engine does: otherwise it would use or, with --bridge=none, remove the
+// bridge of the machine's own engine.
 func (d *Daemon) addBridge() {
 	for n := range 256 {
 		subnet := fmt.Sprintf("10.198.%d", n)
@@ -83,10 +82,10 @@ func (d *Daemon) addBridge() {
 	d.tb.Fatal("no network bridge can be made for an engine of its own")
 }
 
-// Host is the daemon's address; it stays the same.
+// Host returns the daemon's address, which does not change.
 func (d *Daemon) Host() string { return "unix://" + filepath.Join(d.dir, "sock") }
 
-// Restart starts the daemon after Stop or Kill, on what it had.
+// Restart starts the daemon after Stop or Kill, with its data.
 func (d *Daemon) Restart() {
 	d.tb.Helper()
 	if err := d.launch(d.tb.Context()); err != nil {
@@ -130,7 +129,7 @@ func (d *Daemon) launch(ctx context.Context) error {
 	return d.awaitReady(ctx)
 }
 
-// awaitReady waits until the daemon does.
+// awaitReady waits until the daemon answers.
 func (d *Daemon) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -163,8 +162,7 @@ func (d *Daemon) log() []byte {
 	return b[max(0, len(b)-6000):]
 }
 
-// Stop ends the daemon as its owner would; it returns when it is gone. Its containers end with it, unless it runs with
-// --live-restore.
+// Stop stops the daemon with SIGTERM and waits for its end. Its containers end with it, unless it runs with --live-restore.
 func (d *Daemon) Stop() {
 	d.tb.Helper()
 	if !d.terminate(time.Minute) {
@@ -182,7 +180,7 @@ func (d *Daemon) terminate(limit time.Duration) bool {
 	}
 }
 
-// Kill is kill -9 of the daemon, which takes its containerd with it; its containers continue.
+// Kill kills the daemon and its containerd with SIGKILL; its containers continue.
 func (d *Daemon) Kill() {
 	_ = syscall.Kill(d.pid, syscall.SIGKILL) // it may have ended
 	<-d.done
@@ -190,7 +188,7 @@ func (d *Daemon) Kill() {
 	_ = os.Remove(filepath.Join(d.dir, "run", "containerd", "containerd.pid"))
 }
 
-// SetFrozen stops the daemon where it is, so that it takes connections and does not answer, or lets it continue.
+// SetFrozen suspends the daemon, so that it accepts connections and does not answer, or resumes it.
 func (d *Daemon) SetFrozen(on bool) {
 	d.tb.Helper()
 	sig := syscall.SIGCONT
@@ -202,12 +200,12 @@ func (d *Daemon) SetFrozen(on bool) {
 	}
 	for deadline := time.Now().Add(30 * time.Second); d.frozen() != on; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			d.tb.Fatalf("the daemon does not heed %s", sig)
+			d.tb.Fatalf("the daemon does not react to %s", sig)
 		}
 	}
 }
 
-// frozen reports whether none of the daemon's threads continues: a signal takes its time to reach them all.
+// frozen reports whether all threads of the daemon are suspended: a signal does not reach all at the same time.
 func (d *Daemon) frozen() bool {
 	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", d.pid)) // the pattern is a good one
 	for _, name := range stats {
@@ -219,7 +217,7 @@ func (d *Daemon) frozen() bool {
 	return len(stats) > 0
 }
 
-// cleanup removes all that is left of the daemon and of its containers.
+// cleanup removes the daemon, its containers and its files.
 func (d *Daemon) cleanup() {
 	if d.tb.Failed() {
 		d.tb.Logf("log of dockerd:\n%s", d.log())
@@ -284,7 +282,7 @@ func (d *Daemon) removeContainers(ctx context.Context) {
 	}
 }
 
-// unmount takes away what is mounted in the daemon's folder, the innermost first.
+// unmount unmounts everything below the daemon's folder, the innermost mounts first.
 func (d *Daemon) unmount(ctx context.Context) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -23,12 +23,12 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// ImageSpec says what is in an image that is made from scratch.
+// ImageSpec describes an image that is built from scratch.
 type ImageSpec struct {
-	Files   map[string]string // its path in the image: the path of the file here; it may be executed
-	Texts   map[string]string // its path in the image: the contents; it may be executed
-	Links   map[string]string // its path in the image: where it leads
-	Folders []string          // that every user may write
+	Files   map[string]string // local files by path in the image; executable
+	Texts   map[string]string // contents by path in the image; executable
+	Links   map[string]string // targets of links by path in the image
+	Folders []string          // writable for every user
 
 	Entrypoint, Cmd []string
 	User, Workdir   string
@@ -37,7 +37,7 @@ type ImageSpec struct {
 	StopSignal      string
 }
 
-// layer is the image's files as a tar, the same bytes for the same files.
+// layer returns the image's files as a tar file, the same bytes for the same files.
 func (b ImageSpec) layer(tb testing.TB) []byte {
 	tb.Helper()
 	var buf bytes.Buffer
@@ -88,7 +88,7 @@ func (b ImageSpec) parents() []string {
 	return slices.Sorted(maps.Keys(dirs))
 }
 
-// config is the image's configuration, as the OCI image specification has it.
+// config returns the image's configuration in the format of the OCI image specification.
 func (b ImageSpec) config(tb testing.TB, layer []byte) []byte {
 	tb.Helper()
 	volumes := map[string]struct{}{}
@@ -120,7 +120,7 @@ func digest(b []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// LoadImage puts an image under a name into the engine at host, and removes it after the test.
+// LoadImage loads an image into the engine at host, and removes it after the test.
 func LoadImage(tb testing.TB, host, name string, b ImageSpec) string {
 	tb.Helper()
 	loadImage(tb, host, name, b)
@@ -137,7 +137,7 @@ func LoadImage(tb testing.TB, host, name string, b ImageSpec) string {
 	return name
 }
 
-// loadImage hands an image over in the format of docker save.
+// loadImage loads an image in the format of docker save.
 func loadImage(tb testing.TB, host, name string, b ImageSpec) {
 	tb.Helper()
 	layer := b.layer(tb)

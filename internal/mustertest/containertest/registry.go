@@ -29,8 +29,7 @@ const (
 	RateLimited       // every request is answered with 429, as where too many came
 )
 
-// Registry is a registry of images on loopback, which speaks HTTP and fails as told. Its
-// methods may be called while it is used.
+// Registry is a registry of images on loopback, over HTTP, that fails on demand. Its methods may be called at any time.
 type Registry struct {
 	Addr  string // host:port; names of its images begin with it
 	store http.Handler
@@ -46,7 +45,7 @@ type Registry struct {
 	closed     chan struct{}
 }
 
-// NewRegistry starts a registry that is well and open to all, and stops it after the test.
+// NewRegistry starts a registry without faults and authentication, and stops it after the test.
 func NewRegistry(tb testing.TB) *Registry {
 	tb.Helper()
 	discard := log.New(io.Discard, "", 0) //nolint:forbidigo // the registry wants one of these
@@ -114,7 +113,7 @@ func (r *Registry) put(tb testing.TB, method, path, kind string, body []byte) {
 	}
 }
 
-// RequireAuth asks for a user and a password from now on; an empty user lets all in.
+// RequireAuth makes the registry require a user and a password; an empty user disables that.
 func (r *Registry) RequireAuth(user, password string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,7 +224,7 @@ func (r *Registry) blob(w http.ResponseWriter, q *http.Request, fault Fault) {
 	}
 }
 
-// pace waits until the next n bytes may be sent; false says that nobody wants them any more.
+// pace waits until the next n bytes may be sent; it returns false if the client has disconnected.
 func (r *Registry) pace(q *http.Request, sent, n int64) bool {
 	for {
 		r.mu.Lock()

@@ -17,7 +17,7 @@ type Item struct {
 	bucket *bucket // nil while it is not queued
 }
 
-// Owner is what an Item stands for.
+// Owner is the task or group of an Item.
 type Owner interface {
 	Size() int              // number of tasks
 	CountBelow(num int) int // number of tasks with a lower number

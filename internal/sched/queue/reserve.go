@@ -253,7 +253,7 @@ func (q *Queue) mayUse(now muster.Time, l *bucket, w *Worker) bool {
 
 // backfills reports whether a task of sh, which may be nil, will likely end on the worker
 // that is reserved for l before that has room for l's first task. freeAt ignores tasks
-// assigned since the reservation, so that backfilling cannot delay l for ever.
+// assigned since the reservation, so that backfilling cannot delay l forever.
 func (q *Queue) backfills(now muster.Time, sh *Shape, l *bucket) bool {
 	each := q.starvationTimeout
 	if sh != nil && sh.Ran > 0 {

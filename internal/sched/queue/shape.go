@@ -58,8 +58,8 @@ type fitHeap []fit
 func (h fitHeap) Len() int           { return len(h) }
 func (h fitHeap) Less(i, j int) bool { return h[i].before(&h[j]) }
 func (h fitHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *fitHeap) Push(any)          {} // see Shape.push, which allocates nothing
-func (h *fitHeap) Pop() any          { return nil }
+func (fitHeap) Push(any)             {} // see Shape.push, which allocates nothing
+func (fitHeap) Pop() any             { return nil }
 
 // refresh updates the index and reports whether any worker fits that is not reserved or,
 // for a gang, enough of them do.

@@ -21,7 +21,7 @@ type Worker struct {
 	reservedFor *bucket // or nil
 }
 
-// WorkerOwner is what a Worker stands for.
+// WorkerOwner is the scheduler's worker of a Worker.
 type WorkerOwner interface {
 	// FreeIn estimates in how long the worker, which could run so many tasks with need n
 	// if it were empty, will have room for them. Unless since is 0, it ignores tasks

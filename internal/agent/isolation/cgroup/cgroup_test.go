@@ -164,7 +164,7 @@ func TestDelegationIsInherited(t *testing.T) {
 		t.Fatalf("%d positions, message %q", len(g.roots), notes)
 	}
 	if got, want := g.roots[0].dir, m.root+app+"/muster-1"; got != want {
-		t.Errorf("the groups lie in %s, want %s", got, want)
+		t.Errorf("the groups are in %s, want %s", got, want)
 	}
 	if got, want := g.roots[0].controllers, []string{"memory", "pids"}; !slices.Equal(got, want) {
 		t.Errorf("the controllers are %s, want %s", got, want)

@@ -39,7 +39,6 @@ type taskRoot struct {
 }
 
 // TotalLimits limit all tasks together; 0 means no limit.
-// TotalLimits bound all tasks together; 0 is no bound.
 type TotalLimits struct {
 	Memory muster.Size
 	PIDs   int  // processes and threads

@@ -47,7 +47,7 @@ func findHierarchies(root string) []hierarchy {
 		}
 		t.self = filepath.Join(t.mount, relativeTo(path, m.Root))
 		if t.unified {
-			t.kernelTooOld = tooOld(strings.Join(readWords(root+"/proc/sys/kernel/osrelease"), ""))
+			t.kernelTooOld = procfs.KernelOlder(strings.Join(readWords(root+"/proc/sys/kernel/osrelease"), ""), 5, 7)
 			t.controllers = readWords(filepath.Join(t.self, "cgroup.controllers"))
 		}
 		if !slices.ContainsFunc(found, func(f hierarchy) bool { return f.unified == t.unified && intersects(f.controllers, t.controllers) }) {

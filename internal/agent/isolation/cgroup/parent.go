@@ -115,11 +115,3 @@ func runOurBinary(pids []int) bool {
 		return err != nil || !os.SameFile(self, exe)
 	})
 }
-
-// tooOld reports whether a kernel, by its release such as "6.8.0-45-generic", cannot start a process in a group of version 2:
-// Linux can since 5.7.
-func tooOld(release string) bool {
-	var major, minor int
-	_, err := fmt.Sscanf(release, "%d.%d", &major, &minor)
-	return err == nil && (major < 5 || major == 5 && minor < 7)
-}

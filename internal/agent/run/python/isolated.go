@@ -16,11 +16,7 @@ import (
 // runBuild runs uv for packages that a task chose. Installing a package may execute its code, so uv can only write to tmp and to its
 // cache.
 func (t *tool) runBuild(ctx context.Context, uv, tmp string, read []string, handler outputHandler, args ...string) error {
-	env := t.env()
-	if t.path != "" {
-		env = append(env, "PATH="+t.path) // the last one counts
-	}
-	env = append(env, "HOME="+tmp, "TMPDIR="+tmp)
+	env := append(t.env(), "HOME="+tmp, "TMPDIR="+tmp)
 	write := []string{tmp}
 	for _, entry := range env {
 		name, value, _ := strings.Cut(entry, "=")

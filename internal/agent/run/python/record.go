@@ -26,7 +26,7 @@ type record struct {
 // Env is a finished environment, or a damaged one without a record.
 type Env struct {
 	Name string
-	Used time.Time // zero without a record
+	Used time.Time // without a record, when it was built
 	record
 }
 
@@ -39,9 +39,11 @@ func (e *Envs) Load(name string) (*Env, error) {
 	path := filepath.Join(e.Path(name), markerFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat(e.Path(name)); errors.Is(err, fs.ErrNotExist) {
+		st, err := os.Stat(e.Path(name))
+		if err != nil {
 			return env, ErrAbsent
 		}
+		env.Used = st.ModTime()
 		return env, fmt.Errorf("its %s is missing", markerFile)
 	}
 	if err != nil {

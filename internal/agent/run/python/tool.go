@@ -95,11 +95,7 @@ func (t *tool) fetch(ctx context.Context, observer run.Observer) error {
 
 // uv runs uv and passes each line of its output to logLine.
 func (t *tool) uv(ctx context.Context, path string, logLine func(string), args ...string) error {
-	env := t.env()
-	if t.path != "" {
-		env = append(env, "PATH="+t.path) // the last one counts
-	}
-	return command(ctx, nil, "", env, outputHandler{onLine: logLine}, path, args...)
+	return command(ctx, nil, "", t.env(), outputHandler{onLine: logLine}, path, args...)
 }
 
 // env returns the environment of uv and pip: the settings of package indexes, and folders of the worker for their files.
@@ -138,6 +134,9 @@ func (t *tool) env() []string {
 	set("PIP_ROOT_USER_ACTION", "ignore") // the folder is the worker's own
 	if !t.standalone {
 		env = append(env, EnvTag(t.data))
+	}
+	if t.path != "" {
+		env = append(env, "PATH="+t.path) // the last one counts
 	}
 	return append(env, "HOME="+filepath.Join(t.data, "tools"), "NO_COLOR=1")
 }

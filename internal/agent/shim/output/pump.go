@@ -47,33 +47,17 @@ type Pumps struct {
 	cutoff bool   // only what is in the pipes is still read
 }
 
-// Buffers are shared by all readers. A few are kept for reuse: most tasks need one only for a moment.
-type Buffers struct {
-	mu    sync.Mutex
-	spare []*[readSize]byte
-}
-
-const maxSpareBuffers = 16
+// Buffers are shared by all readers: most tasks need one only for a moment.
+type Buffers struct{ pool sync.Pool }
 
 func (b *Buffers) get() *[readSize]byte {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	last := len(b.spare) - 1
-	if last < 0 {
-		return new([readSize]byte)
+	if buf, ok := b.pool.Get().(*[readSize]byte); ok {
+		return buf
 	}
-	buf := b.spare[last]
-	b.spare = b.spare[:last]
-	return buf
+	return new([readSize]byte)
 }
 
-func (b *Buffers) put(buf *[readSize]byte) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.spare) < maxSpareBuffers {
-		b.spare = append(b.spare, buf)
-	}
-}
+func (b *Buffers) put(buf *[readSize]byte) { b.pool.Put(buf) }
 
 // NewPumps returns the readers of the output of a task that may print perSecond bytes.
 func NewPumps(log *Log, listener Listener, buffers *Buffers, perSecond int64) *Pumps {

@@ -114,19 +114,7 @@ func (t *Tracker) Start(envTag string, fork func() (pid int, err error)) (p run.
 }
 
 // Kill kills p's process group and every process that descends from p or has its tag. It does not wait. p must not have been reaped.
-func (t *Tracker) Kill(p run.Pid) {
-	procs := t.procs.get()
-	killGroup(p.PID)
-	for _, st := range procs.descendants(p.PID) {
-		kill(st)
-	}
-	children, _ := t.untrackedChildren(exact)
-	for _, st := range children {
-		if t.belongs(st, p, false) {
-			procs.killTree(st)
-		}
-	}
-}
+func (t *Tracker) Kill(p run.Pid) { t.signal(p, syscall.SIGKILL) }
 
 // Cleanup is called when the main process has exited, and has been reaped or is about to be by the caller. It kills the leftover processes of the
 // attempt and reaps orphans, and returns how many of its processes still run after timeout: 0 unless the kernel cannot end them.
@@ -307,13 +295,7 @@ func (t *Tracker) Freeze(p run.Pid, on bool) {
 }
 
 // Self returns the identity of this process.
-func (t *Tracker) Self() run.Pid {
-	p := run.Pid{PID: t.self, BootID: t.bootID}
-	if st, ok := procfs.ReadStat(t.self); ok {
-		p.StartTicks = st.Start
-	}
-	return p
-}
+func (t *Tracker) Self() run.Pid { return Identify(t.self) }
 
 // IsDescendant reports whether a process descends from another one. An exited process counts as a descendant.
 func IsDescendant(pid, ancestor int) bool {

@@ -1,3 +1,5 @@
+// Package mlocbridge is a worker of an MLOC host: it takes tasks from the host's Redis channel, submits them
+// to a Muster server as jobs, and posts their results and events.
 package mlocbridge
 
 import (

@@ -26,7 +26,7 @@ type delivery struct {
 	eventSent    bool      // the final event was published
 }
 
-// Finish is part of bridge.Port: it delivers results and files, and publishes the final event.
+// Finish implements bridge.Reporter: it delivers results and files, and publishes the final event.
 func (w *bridgeWorker) Finish(ctx context.Context, j bridge.Job, end bridge.FinalReport) error {
 	m, err := parseMeta(j)
 	if err != nil {
@@ -52,7 +52,7 @@ func (w *bridgeWorker) Finish(ctx context.Context, j bridge.Job, end bridge.Fina
 		err = muster.Errorf(muster.Conflict, "%s", givenUp.reason)
 	case ctx.Err() != nil:
 		return ctx.Err()
-	default: // whatever its code, it is no refusal of the host
+	default: // whatever its code, it is not a refusal of the host
 		return muster.Errorf(muster.Unavailable, "%w", err)
 	}
 	w.closeDispatch(j.ID)

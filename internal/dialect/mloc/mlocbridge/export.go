@@ -5,7 +5,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster/internal/dialect/mloc"
@@ -101,22 +100,10 @@ func exportField(item mloc.Object, from any) any {
 }
 
 func lookupField(item mloc.Object, name string) any {
-	var v any = item
-	for key := range strings.SplitSeq(strings.TrimPrefix(name, "item."), ".") {
-		switch at := v.(type) {
-		case mloc.Object:
-			v = at[key]
-		case []any:
-			i, err := strconv.Atoi(key)
-			if err != nil || i < 0 || i >= len(at) {
-				return nil
-			}
-			v = at[i]
-		default:
-			return nil
-		}
+	if name = strings.TrimPrefix(name, "item."); name == "" {
+		return nil
 	}
-	return v
+	return mloc.At(item, name)
 }
 
 // exportItems are the items of a result with what an export may take of them.

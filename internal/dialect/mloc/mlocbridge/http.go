@@ -284,7 +284,7 @@ const (
 	maxTries      = 5                // requests of one fetch
 )
 
-// taskState asks a host where a task stands.
+// taskState asks a host for the state of a task.
 func (w *httpClient) taskState(ctx context.Context, base, token, taskID, workerID string) remoteState {
 	if base == "" {
 		return stateUnknown

@@ -138,7 +138,7 @@ func (b *inbox) markRefused(p *inboxItem, reason string) error {
 	return nil
 }
 
-// remove forgets a message that was handed over or answered.
+// remove forgets a message that was processed or answered.
 func (b *inbox) remove(p *inboxItem) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

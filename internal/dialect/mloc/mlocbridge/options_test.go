@@ -189,7 +189,7 @@ func TestTopicAndHeartbeats(t *testing.T) {
 		t.Errorf("a heartbeat counts for %v", ttl)
 	}
 	if hw := h.rdb.HGet(t.Context(), "worker:w1", "hardware_json").Val(); !strings.Contains(hw, `"bandwidth_bytes_per_sec":1000000`) {
-		t.Errorf("the cap is not told: %s", hw)
+		t.Errorf("the cap is not logged: %s", hw)
 	}
 	message := func(id string) map[string]any {
 		task := &hostTask{id: id, status: "DISPATCHED", worker: "w1"}

@@ -303,18 +303,8 @@ func (b *Bridge) writeResult(ctx context.Context, o *memberOutcome, result mloc.
 		return muster.Errorf(muster.Internal, "cannot open the folder of task %s: %w", o.ID, err)
 	}
 	defer func() { _ = root.Close() }()
-	put := func(name string, v any) error {
-		data, err := mloc.Encode(v)
-		if err == nil {
-			err = mloc.WriteFileAtomic(root, name, data)
-		}
-		if err != nil {
-			return muster.Errorf(muster.Internal, "cannot write %s of task %s: %w", name, o.ID, err)
-		}
-		return nil
-	}
 	if result != nil {
-		if err := put(mloc.FileResponses, result); err != nil {
+		if err := mloc.WriteJSON(root, mloc.FileResponses, result); err != nil {
 			return err
 		}
 	}
@@ -322,7 +312,7 @@ func (b *Bridge) writeResult(ctx context.Context, o *memberOutcome, result mloc.
 	if err != nil {
 		return err
 	}
-	return put(mloc.FileManifest, m)
+	return mloc.WriteJSON(root, mloc.FileManifest, m)
 }
 
 // uploadArchives delivers the archives of a task to its destination. One that is refused is only missing in the result.

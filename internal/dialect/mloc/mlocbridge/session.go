@@ -163,7 +163,7 @@ func (s *session) reconcile(ctx context.Context, due bool) error {
 	s.mu.Unlock()
 
 	// A task that was published while this worker did not listen never arrived, and without UNREGISTER the host would wait
-	// for it for ever. It has to be thought of where the host took the worker for busy, where that cannot be known any more,
+	// for it forever. It has to be thought of where the host took the worker for busy, where that cannot be known any more,
 	// and after each restart: an earlier process may have been killed with a message that it had not kept yet.
 	lost := !holds && (restarted || missed && (there && (status == mloc.StatusRunning || !registered) || !there && registered))
 	if lost {
@@ -329,7 +329,7 @@ func (s *session) setBusy(task string) {
 	})
 }
 
-// close says that the worker wants no new tasks.
+// close records that the worker accepts no new tasks.
 func (s *session) close() { s.change(func() { s.closed = true }) }
 
 // setIdle says that it does not any more, and can take the next one.

@@ -31,7 +31,7 @@ type bridgeWorker struct {
 	mu             sync.Mutex
 	openDispatches map[string]*delivery // by the id of the dispatch: taken, and not finally reported
 	returned       map[string]bool      // given back to the host: their ends are not reported
-	idleSignal     chan struct{}        // told when open became empty
+	idleSignal     chan struct{}        // a token when openDispatches became empty
 }
 
 // jobMeta is what the core keeps with a job.
@@ -264,7 +264,7 @@ func (w *bridgeWorker) submit(ctx context.Context, p *inboxItem, m mloc.TaskMess
 	return accepted, err
 }
 
-// checkPlan fails if no worker that has joined could ever carry the job out: it would wait for ever, and the host with it.
+// checkPlan fails if no worker that has joined could ever carry the job out: it would wait forever, and the host with it.
 func (w *bridgeWorker) checkPlan(ctx context.Context, spec *muster.Spec) error {
 	plan, err := w.client.Plan(ctx, spec)
 	if err != nil {
@@ -300,7 +300,7 @@ func (w *bridgeWorker) reportFailure(ctx context.Context, p *inboxItem, m mloc.T
 	return w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventFailed, TaskID: m.TaskID, Error: &p.Refused, Payload: end})
 }
 
-// queryState asks the host where a task stands.
+// queryState asks the host for the state of a task.
 func (w *bridgeWorker) queryState(ctx context.Context, m mloc.TaskMessage) remoteState {
 	d, err := parseDestination(m.Task.Spec)
 	base, token := w.cfg.BaseURL, ""
@@ -341,7 +341,7 @@ func (w *bridgeWorker) closeDispatch(id string) {
 	wake.Set(w.idleSignal)
 }
 
-// Progress is part of bridge.Port: it reports to the host of MLOC only that a task started.
+// Progress implements bridge.Reporter: it reports to the host of MLOC only that a task started.
 func (w *bridgeWorker) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
 	for _, t := range tasks {
 		if t.StartedAt != 0 {
@@ -391,10 +391,10 @@ func eventPayload(m mloc.TaskMessage, t muster.Task, ended bool) mloc.Object {
 	return p
 }
 
-// Log is part of bridge.Port: the output of a task is written to its folder when it ended.
+// Log implements bridge.LogReporter: the output of a task is written to its folder when it ended.
 func (w *bridgeWorker) Log(context.Context, bridge.Job, []string) error { return nil }
 
-// Finished is asked after a crash: whether the host has the final report.
+// Finished implements bridge.FinishChecker.
 func (w *bridgeWorker) Finished(ctx context.Context, j bridge.Job) (bool, error) {
 	m, err := parseMeta(j)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // fieldTask is the field of a worker's hash in which the gateway notes the task that it published for it. No program of MLOC knows it.
 const fieldTask = "muster_task"
 
-// errNotYet says that a task cannot be handed out in this moment.
+// errNotYet says that a task cannot be published at the moment.
 var errNotYet = errors.New("not yet")
 
 // step does what there is to do for the worker.
@@ -58,7 +58,7 @@ func (p *remoteWorker) step(ctx context.Context) {
 	p.startTask(ctx, tasks[0])
 }
 
-// startTask hands a task out, or continues with one that was handed out before the gateway was restarted.
+// startTask publishes a task, or continues with one that was published before the gateway was restarted.
 func (p *remoteWorker) startTask(ctx context.Context, t *fleet.Task) {
 	d, err := p.g.prepare(ctx, p, t)
 	switch {
@@ -72,7 +72,7 @@ func (p *remoteWorker) startTask(ctx context.Context, t *fleet.Task) {
 	}
 	d.started = t.Started()
 	if !d.started {
-		// What it says in Redis now counts, and not what it said at the last look.
+		// Only its current state in Redis counts, not that of the last sweep.
 		if !p.refresh(ctx) || !p.alive || p.disabled {
 			p.scheduleStep(p.g.intervals.sweep)
 			return

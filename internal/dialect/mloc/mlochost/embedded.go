@@ -33,7 +33,7 @@ func (g *Gateway) startEmbedded(option string) (string, error) {
 	return "redis://" + m.Addr() + "/0", nil
 }
 
-// advanceClock lets keys of the embedded database end, whose time stands still by itself.
+// advanceClock advances the clock of the embedded database, so that its keys expire.
 func (g *Gateway) advanceClock(ctx context.Context) error {
 	last := time.Now()
 	for backoff.Sleep(ctx, g.intervals.sweep) == nil {

@@ -66,7 +66,7 @@ var defaultIntervals = intervals{sweep: 3 * time.Second, redeliver: 10 * time.Se
 // maxRemoteWorkers is how many workers of one database the gateway looks at.
 const maxRemoteWorkers = 2_000
 
-// maxDeliveries is how often a task is published for a worker until it is handed back.
+// maxDeliveries is how often a task is published for a worker until it is requeued.
 const maxDeliveries = 4
 
 // settings are the options of the dialect.
@@ -168,7 +168,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 func (g *Gateway) close() error {
 	var errs []error
 	if g.Fleet != nil {
-		errs = append(errs, g.Gateway.Close())
+		errs = append(errs, g.Close())
 	}
 	if g.results != nil {
 		errs = append(errs, g.results.close())

@@ -147,7 +147,7 @@ func TestAKilledWorkerLosesItsTask(t *testing.T) {
 	if task.State != muster.Succeeded || task.Attempt < 2 { // more where this machine is slow
 		t.Fatalf("the task is %s after attempt %d: %s", task.State, task.Attempt, task.Message)
 	}
-	// A report of the lost attempt is answered as ever, and changes nothing.
+	// A report of the lost attempt gets the usual response, and changes nothing.
 	if reason := first.deliver(old.Task.Spec, old.TaskID, map[string]any{"ok": true, "echo": map[string]any{"input": "late"}}); reason != "" {
 		t.Error(reason)
 	}

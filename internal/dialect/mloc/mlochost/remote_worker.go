@@ -40,7 +40,7 @@ type remoteWorker struct {
 	alive           bool
 	registeredFacts string    // as they were registered
 	lastTask        [2]string // the last task that is over: its id on the wire, and in the fleet
-	refusedReason   string    // why it was not registered, told already
+	refusedReason   string    // why it was not registered, as it was last logged
 	disabled        bool      // reported to the fleet
 	unresponsive    bool      // reported to the fleet as unresponsive
 	current         *dispatch

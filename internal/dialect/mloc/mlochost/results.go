@@ -112,14 +112,7 @@ func (r *results) put(d mloc.Delivery, known bool, links func(name string) strin
 
 // write stores a wrapper. r.mu is held.
 func (r *results) write(name string, w mloc.Object) error {
-	b, err := mloc.Encode(w)
-	if err == nil {
-		err = mloc.WriteFileAtomic(r.root, name+"/"+mloc.FileResponses, b)
-	}
-	if err != nil {
-		return muster.Errorf(muster.Internal, "cannot store the result of %s: %w", name, err)
-	}
-	return nil
+	return mloc.WriteJSON(r.root, name+"/"+mloc.FileResponses, w)
 }
 
 // manifest writes a task's manifest.json. It reads all of its files: callers have time.
@@ -129,16 +122,9 @@ func (r *results) manifest(ctx context.Context, id string, declared []string, no
 	if err != nil {
 		return err
 	}
-	b, err := mloc.Encode(m)
-	if err != nil {
-		return err
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := mloc.WriteFileAtomic(r.root, name+"/"+mloc.FileManifest, b); err != nil {
-		return muster.Errorf(muster.Internal, "cannot store the manifest of %s: %w", id, err)
-	}
-	return nil
+	return mloc.WriteJSON(r.root, name+"/"+mloc.FileManifest, m)
 }
 
 // get returns the wrapper of a task's result; NotFound if there is none.

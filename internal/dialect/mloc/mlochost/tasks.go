@@ -309,7 +309,7 @@ func foreignStage(doc mloc.Document, t *task) (muster.TaskSpec, error) {
 	}, err
 }
 
-// syncTask takes in how a task's job stands.
+// syncTask applies the state of a task's job.
 func (g *Gateway) syncTask(ctx context.Context, t task) error {
 	mt, err := g.api.Task(ctx, muster.TaskID{Job: t.Job})
 	if muster.CodeOf(err) == muster.NotFound {

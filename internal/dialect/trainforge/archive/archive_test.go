@@ -82,7 +82,7 @@ func TestALyingArchive(t *testing.T) {
 	}
 }
 
-// Whatever is unpacked lies in the folder, and is not larger than it may be.
+// All unpacked files are in the folder, and is not larger than it may be.
 func FuzzUnpack(f *testing.F) {
 	f.Add(zipped(f, func(z *zip.Writer) { file(z, "a/b.txt", "x"); file(z, "c", "y") }))
 	f.Add(zipped(f, func(z *zip.Writer) { file(z, "../c", "y") }))

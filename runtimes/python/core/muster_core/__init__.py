@@ -9,9 +9,9 @@
     if __name__ == "__main__":
         run(train)
 
-`run` gives the function the task's input, writes what it returns to result.json, and turns
-whatever goes wrong into failure.json: a reason that Muster knows, and one sentence for the user.
-Nothing here imports torch unless it is asked for something of torch's.
+`run` passes the task's input to the function, writes what it returns to result.json, and turns
+exceptions into failure.json: a reason that Muster knows, and one sentence for the user.
+Nothing here imports torch unless it is needed.
 """
 
 from muster import checkpoint_dir, live, out_dir

@@ -16,13 +16,13 @@ import muster
 
 Json = Dict[str, Any]
 
-# How libraries say that memory ran out where they have no exception of their own for it.
+# Messages of libraries that have no own exception for a lack of memory.
 _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory", "_status_alloc_failed", "std::bad_alloc")
 
 # A sentence that begins with a field of the input; the server and the worker write input.epochs.
 _FIELD = re.compile(r"[a-z]+(_[a-z]+)*(\.\w+|\[\d+\])*: ")
 
-# What a task may say of itself. The worker looks twice at disk_full.
+# The reasons that a task may report. The worker verifies disk_full.
 REASONS = ("bad_input", "dependency", "diverged", "out_of_memory", "artifact_missing", "disk_full")
 
 
@@ -31,7 +31,7 @@ class Fail(Exception):
 
     def __init__(self, reason: str, message: str, **detail: Any) -> None:
         if reason not in REASONS:
-            raise ValueError(f"{reason} is no reason that a task can give")
+            raise ValueError(f"{reason} is not a valid reason of a failure")
         super().__init__(message)
         self.reason = reason
         self.detail = detail
@@ -50,7 +50,7 @@ def given() -> Json:
 
 
 def report(fraction: Optional[float] = None, step: Optional[str] = None, **metrics: float) -> None:
-    """Show progress from 0 to 1, what is done now, and figures; see muster.progress."""
+    """Report progress from 0 to 1, the current step, and metrics; see muster.progress."""
     metrics = measured(metrics)
     if _listener is not None:
         _listener(fraction, step, metrics)
@@ -73,7 +73,7 @@ def say(line: str) -> None:
 
 
 def measured(value: Any) -> Any:
-    """The same with each float in it rounded to six digits, for people: of what was measured no more is known. Never of what is computed with."""
+    """The value with each float rounded to six digits, for display: measurements are not more precise. Do not compute with the result."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     if isinstance(value, dict):
@@ -91,9 +91,9 @@ def keep(name: str, value: Any) -> Path:
 def run(work: Callable[[Json], Optional[Json]], says: bool = True) -> None:
     """Run a kind to its end and exit: 0, or 1 with failure.json, or 128+15 when asked to stop.
 
-    The sentence of an expected failure is in the log, too, unless says is False: for a process of several, whose parent reads failure.json and says it once.
+    The message of an expected failure is also written to the log, unless says is False: for one of several processes, whose parent reads failure.json and writes it once.
 
-    SIGTERM raises SystemExit in the main thread, so that `finally` blocks save what there is.
+    SIGTERM raises SystemExit in the main thread, so that `finally` blocks save the state.
     """
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
@@ -104,9 +104,9 @@ def run(work: Callable[[Json], Optional[Json]], says: bool = True) -> None:
         _failed(e.reason, str(e), says, **e.detail)
     except KeyboardInterrupt:
         sys.exit(130)
-    except Exception as e:  # noqa: BLE001 - whatever it is, the user is told
+    except Exception as e:  # noqa: BLE001 - it is reported to the user
         reason, message = explained(e)
-        if reason is None:  # nobody expected it: where it happened is what helps
+        if reason is None:  # unexpected: the traceback helps
             traceback.print_exc()
             sys.exit(1)
         _failed(reason, message, says)
@@ -114,7 +114,7 @@ def run(work: Callable[[Json], Optional[Json]], says: bool = True) -> None:
 
 @contextmanager
 def orderly() -> "Iterator[Callable[[], bool]]":
-    """While it lasts, being asked to stop does not interrupt: the function that it gives tells whether we were.
+    """Within this context, SIGTERM does not interrupt: the returned function reports whether it was received.
 
         with orderly() as stopping:
             for batch in batches:
@@ -123,7 +123,7 @@ def orderly() -> "Iterator[Callable[[], bool]]":
                     save()
                     sys.exit(143)
 
-    For loops whose state must not be torn. Only in the main thread.
+    For loops whose state must stay consistent. Only in the main thread.
     """
     asked = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
@@ -134,7 +134,7 @@ def orderly() -> "Iterator[Callable[[], bool]]":
 
 
 def explained(e: BaseException) -> "tuple[Optional[str], str]":
-    """The reason that an exception is known to have, None for none, and a sentence."""
+    """The reason of an exception, None if it is unknown, and a message."""
     name = type(e).__name__
     if isinstance(e, ImportError):
         return "dependency", f"the Python package {e.name or '?'} cannot be used here ({e}): run muster runtime check on the worker, or install it for the interpreter of --python"

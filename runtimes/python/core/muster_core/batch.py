@@ -1,7 +1,7 @@
 """Batches that fit: what to do when memory runs out.
 
-A GPU says so, and the program goes on. A machine does not: the kernel kills. So on a CPU the program's own
-allocations are held to what its control group has left while a batch is tried, and fail instead.
+On a GPU, the allocation fails and the program continues. On a CPU, the kernel kills the process. Therefore the program's own
+allocations are limited to what its control group has left while a batch is tried, so that they fail instead.
 """
 
 import re
@@ -15,17 +15,17 @@ from ._task import Fail, explained, report, say
 
 T = TypeVar("T")
 
-_SPARE = 32 << 20  # of the control group's memory, for what is not allocated as data: stacks, page tables
+_SPARE = 32 << 20  # of the control group's memory, for stacks and page tables
 _UNLIMITED = 1 << 60
 
 
 def fitting(size: int, device: Any, halve: bool, work: Callable[[int], T], probe: Optional[Callable[[int], Any]] = None) -> "tuple[T, int]":
-    """Call work with a batch size; when memory runs out, halve it if asked to, down to 1.
+    """Call work with a batch size; when memory runs out, halve it if requested, down to 1.
 
-    Returns what work returned and the size that fitted. Without halving, or if not even 1 fits, the task
-    fails with out_of_memory; its message and its detail `fits` tell the largest of size/2, size/4, … that fits, which
-    is tried, never guessed: by calling probe, a cheaper way to need the same memory, or else work. Both must be free to
-    be called again. The size that is being tried is shown as the metric batch_size, which is what is known if the kernel kills the task after all.
+    Returns the result of work and the size that fitted. Without halving, or if not even 1 fits, the task
+    fails with out_of_memory; its message and its detail `fits` have the largest of size/2, size/4, … that fits. Each size
+    is tried by calling probe, a cheaper function that needs the same memory, or else work; both may be called several
+    times. The current size is reported as the metric batch_size, in case the kernel kills the task nevertheless.
     """
     if size < 1:
         raise Fail("bad_input", f"batch_size: {size} is too small: write at least 1")
@@ -61,7 +61,7 @@ def _largest(size: int, device: Any, probe: Callable[[int], Any]) -> int:
 
 
 def tried(size: int, device: Any, work: Callable[[int], Any]) -> "tuple[bool, Any, str]":
-    """Whether memory was enough, what came of it, and else what ran out."""
+    """Whether memory was sufficient, the result, and otherwise which memory ran out."""
     try:
         with _held(device):
             return True, work(size), ""
@@ -113,7 +113,7 @@ def _held(device: Any) -> Iterator[None]:
 
 
 def memory_left(root: str = "/") -> Optional[int]:
-    """Bytes that the control groups of this process still allow it, None where nothing limits it or it cannot be read."""
+    """Bytes that the control groups of this process still allow, None without a limit or if it cannot be read."""
     found = [left for group in _groups(Path(root)) if (left := _left(group)) is not None]
     return min(found) if found else None
 

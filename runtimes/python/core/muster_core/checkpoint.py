@@ -1,8 +1,8 @@
 """State that survives retries, drains and the loss of a machine: files in $MUSTER_CHECKPOINT.
 
-A file is written beside and renamed, so that a kill at any time leaves the one before. Which is the newest
-is told by a number in its name. A torn or foreign file is passed over with a word in the log. States are plain: tensors,
-numbers, texts, None, and lists, tuples and dicts of them; nothing in a file is ever executed.
+A file is written under a temporary name and renamed, so that a kill at any time leaves the previous one. A number in its name
+orders the files. Incomplete and foreign files are skipped, with a line in the log. States are plain: tensors,
+numbers, strings, None, and lists, tuples and dicts of them; loading a file never executes code.
 """
 
 import os
@@ -29,7 +29,7 @@ def save(step: int, state: Any) -> Path:
 
 
 def write(path: Path, state: Any) -> Path:
-    """Write a file with torch.save, whole or not at all. A full disk is an OSError."""
+    """Write a file atomically with torch.save. A full disk is an OSError."""
     import torch
 
     part = path.with_name(f".{path.name}.part")
@@ -47,7 +47,7 @@ def write(path: Path, state: Any) -> Path:
 
 
 class _Sink:
-    """A file that swallows all after its first error: torch 1.13 aborts the whole process if write raises, later ones hide the error."""
+    """A file that ignores writes after its first error: torch 1.13 aborts the process if write raises, later versions hide the error."""
 
     def __init__(self, f: BinaryIO) -> None:
         self.f = f
@@ -75,7 +75,7 @@ def load(map_location: Any = "cpu") -> "Optional[tuple[int, Any]]":
         try:
             state = torch.load(path, map_location=map_location, weights_only=True)
         except Exception as e:  # noqa: BLE001 - a torn file can fail in any way
-            say(f"the checkpoint {path.name} cannot be read and is passed over: {e}")
+            say(f"the checkpoint {path.name} cannot be read and is skipped: {e}")
             continue
         match = _NAME.search(path.name)
         assert match

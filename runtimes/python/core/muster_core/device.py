@@ -1,4 +1,4 @@
-"""What the machine computes with, and what its owner said about it."""
+"""The devices of the machine, and its owner's settings for them."""
 
 import os
 from contextlib import nullcontext
@@ -42,9 +42,9 @@ def pick(want: Optional[str] = None) -> Any:
         want = "cuda" if torch.cuda.is_available() else "mps" if mps is not None and mps.is_available() else "cpu"
     kind = want.split(":")[0]
     if kind == "cuda" and not torch.cuda.is_available():
-        raise Fail("dependency", f"device {want} is asked for, and this task sees no GPU that PyTorch {torch.__version__} can use: set resources.gpus, or device: cpu")
+        raise Fail("dependency", f"device {want} is requested, but this task sees no GPU that PyTorch {torch.__version__} can use: set resources.gpus, or device: cpu")
     if kind == "mps" and (mps is None or not mps.is_available()):
-        raise Fail("dependency", "device mps is asked for, and this machine has none")
+        raise Fail("dependency", "device mps is requested, but this machine has none")
     if kind == "cuda" and (spare := options().memory_buffer) > 0:
         torch.cuda.set_per_process_memory_fraction(1 - spare)
     return torch.device(want)
@@ -60,12 +60,12 @@ def dtype(name: Optional[str], device: Any) -> Any:
         return torch.float32
     known = {"fp32": torch.float32, "float32": torch.float32, "fp16": torch.float16, "float16": torch.float16, "bf16": torch.bfloat16, "bfloat16": torch.bfloat16}
     if name not in known:
-        raise Fail("bad_input", f"precision {name} is unknown: write one of {', '.join(sorted(known))}, auto")
+        raise Fail("bad_input", f"precision {name} is unknown: use one of {', '.join(sorted(known))}, auto")
     return known[name]
 
 
 def autocast(device: Any, precision: Any) -> Any:
-    """A context of mixed precision, or one that does nothing for fp32."""
+    """A context of mixed precision, which does nothing for fp32."""
     import torch
 
     if precision == torch.float32:

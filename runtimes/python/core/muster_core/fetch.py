@@ -1,10 +1,10 @@
-"""Files that a task is given: paths in its folder, and URLs.
+"""Input files of a task: paths in its folder, and URLs.
 
     path = bring(given["dataset"], "dataset")
 
-A download is written beside and renamed when it is whole, so that a file with its name is complete. Only addresses of
-the open internet are connected to, unless the worker's owner allows others (MUSTER_ALLOW_PRIVATE=1, as with network: allowlist); a proxy of
-the task's environment is used only then, for it could reach the others, and a job may name any.
+A download is written under a temporary name and renamed when it is complete. It only connects to public addresses,
+unless the worker's owner allows others (MUSTER_ALLOW_PRIVATE=1, as with network: allowlist). Only then it uses a proxy of
+the task's environment: a proxy can reach private addresses, and a job may name any proxy.
 """
 
 import gzip
@@ -33,7 +33,7 @@ _REDIRECTS = 5
 _PATIENCE = 60.0  # seconds without a byte
 _CHUNK = 1 << 20
 
-# What ipaddress calls global and is none the less a way to other networks: forms of IPv6 that carry an IPv4 address.
+# Addresses that ipaddress calls global but that lead to other networks: forms of IPv6 that contain an IPv4 address.
 _CARRIERS = [ipaddress.ip_network(n) for n in ("64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")]
 
 
@@ -55,7 +55,7 @@ def bring(where: str, field: str, to: "Optional[Path]" = None, most: int = 100 *
         return fetch(where, (to or Path("downloads")) / re.sub(r"[^\w.-]", "_", name)[-100:], field, most=most)
     path = Path(where)
     if not path.exists():
-        raise Fail("bad_input", f"{field}: {where} is not in the task's folder: bring it with files or inputs, or give a URL{_near(path)}")
+        raise Fail("bad_input", f"{field}: {where} is not in the task's folder: add it with files or inputs, or give a URL{_near(path)}")
     return path
 
 
@@ -69,10 +69,10 @@ def _near(path: Path) -> str:
 
 
 def fetch(url: str, to: Path, field: str, sha256: str = "", most: int = 100 * GIB) -> Path:
-    """Download a URL to a file, with progress. What is there already is taken if it has the checksum.
+    """Download a URL to a file, with progress. An existing file is used if it has the checksum.
 
-    Goes on where a broken connection left off, four times at most. Raises Fail: bad_input if the answer is none
-    or not what it should be, Unreachable if there is no answer.
+    Resumes after a broken connection, at most four times. Raises Fail with bad_input for an error or
+    an unexpected content, Unreachable if the server does not answer.
     """
     if sha256 and to.is_file() and digest(to) == sha256.lower():
         return to
@@ -93,7 +93,7 @@ def fetch(url: str, to: Path, field: str, sha256: str = "", most: int = 100 * GI
                 time.sleep(2**n)
         got = digest(part) if sha256 else ""
         if got != sha256.lower():
-            raise Fail("bad_input", f"{field}: {shown(url)} delivers a file with the SHA-256 {got}, not {sha256.lower()}: it is damaged or another one")
+            raise Fail("bad_input", f"{field}: {shown(url)} returns a file with the SHA-256 {got}, not {sha256.lower()}: it is damaged or another one")
         os.replace(part, to)
     finally:
         part.unlink(missing_ok=True)
@@ -108,14 +108,14 @@ def _download(url: str, part: Path, field: str, most: int) -> None:
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length and length.isdigit() else 0
         if total > most:
-            raise Fail("bad_input", f"{field}: {shown(url)} is {size(total)}, more than the {size(most)} that are taken")
+            raise Fail("bad_input", f"{field}: {shown(url)} is {size(total)}, which exceeds the limit of {size(most)}")
         told = time.monotonic()
         with open(part, "ab" if have else "wb") as f:
             while chunk := answer.read(_CHUNK):
                 f.write(chunk)
                 have += len(chunk)
                 if have > most:
-                    raise Fail("bad_input", f"{field}: {shown(url)} is more than the {size(most)} that are taken")
+                    raise Fail("bad_input", f"{field}: {shown(url)} is larger than the limit of {size(most)}")
                 if time.monotonic() - told > 1:
                     told = time.monotonic()
                     report(step=f"fetching {part.name[1:].rsplit('.', 2)[0]}: {size(have)}{' of ' + size(total) if total else ''}")
@@ -138,12 +138,12 @@ def _opened(url: str, have: int, field: str) -> Any:
             if e.code in (301, 302, 303, 307, 308) and (where := e.headers.get("Location")):
                 url = urllib.parse.urljoin(url, where)
                 continue
-            if e.code == 416:  # what is there is no part of it
+            if e.code == 416:  # the partial file does not belong to it
                 have = 0
                 continue
             if e.code >= 500 or e.code in (408, 425, 429):
                 raise http.client.HTTPException(f"the server answers {e.code} {e.reason}") from None
-            raise Fail("bad_input", f"{field}: {shown(url)} cannot be fetched: the server answers {e.code} {e.reason}") from None
+            raise Fail("bad_input", f"{field}: {shown(url)} cannot be fetched: the server responds with {e.code} {e.reason}") from None
     raise Fail("bad_input", f"{field}: {shown(url)} cannot be fetched: it redirects more than {_REDIRECTS} times")
 
 
@@ -249,17 +249,17 @@ def unpack(path: Path, to: Path, field: str, most: int = 100 * GIB) -> Path:
         for name, source in _members(path):
             inside = PurePosixPath(name.replace("\\", "/"))
             if inside.is_absolute() or ".." in inside.parts or ":" in inside.parts[0]:
-                raise Fail("bad_input", f"{field}: {path.name} holds {name!r}, which would lie outside of its folder")
+                raise Fail("bad_input", f"{field}: {path.name} holds {name!r}, which is outside of its folder")
             target = to.joinpath(*inside.parts)
             target.parent.mkdir(parents=True, exist_ok=True)
             with source, open(target, "wb") as f:
                 while chunk := source.read(_CHUNK):
                     total += len(chunk)
                     if total > most:
-                        raise Fail("bad_input", f"{field}: {path.name} unpacks to more than {size(most)}")
+                        raise Fail("bad_input", f"{field}: {path.name} is larger than {size(most)}")
                     f.write(chunk)
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, gzip.BadGzipFile, NotImplementedError, RuntimeError) as e:
-        raise Fail("bad_input", f"{field}: {path.name} cannot be unpacked: {e or 'it ends too soon'}") from e
+        raise Fail("bad_input", f"{field}: {path.name} cannot be unpacked: {e or 'it is truncated'}") from e
     except Exception as e:
         if type(e).__name__ in ("error", "LZMAError"):  # zlib's and lzma's
             raise Fail("bad_input", f"{field}: {path.name} cannot be unpacked: {e}") from e

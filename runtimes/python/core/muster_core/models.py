@@ -56,11 +56,11 @@ def cached_as(name: str) -> str:
 
 
 def find(name: str, revision: Optional[str] = None, variant: Optional[str] = None, wanted: "Optional[Callable[[List[str]], Iterable[str]]]" = None) -> Path:
-    """The folder that holds a model's files, downloaded if need be.
+    """The folder with a model's files, which are downloaded if necessary.
 
-    name is one of KNOWN, a folder of the task's or of the worker's folder of models, a .tar.gz of one such as fine_tuning leaves, or a repository of the hub, of which only the files are
-    fetched that a library loads (see `choose`, or wanted, which picks from all files). Ends the task with bad_input if there is no such
-    model, with dependency if the hub cannot be reached and the worker does not have it.
+    name is one of KNOWN, a folder in the task's folder or in the worker's folder of models, a .tar.gz of one such as fine_tuning writes, or a repository of the hub. Only the files
+    that a library loads are downloaded (see `choose`, or wanted, which selects from all files). Ends the task with bad_input if the
+    model does not exist, with dependency if the hub is unreachable and the worker does not have the model.
     """
     name = known_as(name)
     path = Path(name).expanduser()
@@ -70,12 +70,12 @@ def find(name: str, revision: Optional[str] = None, variant: Optional[str] = Non
         try:
             next(path.iterdir(), None)
         except PermissionError as e:
-            raise Fail("bad_input", f"model {name}: the task may not read this folder: bring it along with files, or have it in the worker's folder of models") from e
+            raise Fail("bad_input", f"model {name}: the task may not read this folder: add it with files, or put it into the worker's folder of models") from e
         return path
     if path.is_file():
         return _unpacked(path)
     if name.startswith((".", "/", "~")) or not _REPOSITORY.fullmatch(name):
-        raise Fail("bad_input", f"model {name}: there is no such folder or archive in the task's folder, and it is no name of the hub, such as org/name")
+        raise Fail("bad_input", f"model {name}: the task's folder has no such folder or archive, and it is not a name of the hub, such as org/name")
     hold(name)
     pick = wanted or (lambda files: choose(files, variant))
     try:
@@ -127,7 +127,7 @@ def use(cached: str) -> None:
 
 
 def free(cached: str) -> Any:
-    """A lock on a folder of what was downloaded, None if somebody uses it. Nobody else does while it is open."""
+    """An exclusive lock on a folder of downloads, None if another process uses it."""
     lock = _opened(_lock_file(cached))
     if lock is not None and not _flock(lock, exclusive=True):
         lock.close()
@@ -155,12 +155,12 @@ def _fetched(name: str, revision: Optional[str], pick: "Callable[[List[str]], It
 
 
 def _cached(name: str, revision: Optional[str], pick: "Callable[[List[str]], Iterable[str]]") -> "Optional[List[str]]":
-    """What a copy must have to be whole, None if that is not known."""
+    """The files of a complete copy, None if they are unknown."""
     try:
         from huggingface_hub import get_cached_repo_tree
 
         return [_literal(f) for f in pick([f.path for f in get_cached_repo_tree(name, revision=revision)])]
-    except Exception:  # noqa: BLE001 - it says the same as the copy that is not there
+    except Exception:  # noqa: BLE001 - the missing copy is reported instead
         return None
 
 
@@ -170,15 +170,15 @@ def _explained(e: Exception, name: str, revision: Optional[str]) -> Exception:
     if isinstance(e, (Fail, ImportError, MemoryError)) or isinstance(e, OSError) and e.errno is not None and "HfHubHTTPError" not in names and "ConnectionError" not in names:
         return e
     if "GatedRepoError" in names:
-        return Fail("bad_input", f"model {name} is given only to those who asked for it: accept its terms at https://huggingface.co/{name}, and give the job a secret HF_TOKEN")
+        return Fail("bad_input", f"model {name} is gated: accept its terms at https://huggingface.co/{name}, and give the job a secret HF_TOKEN")
     if "RepositoryNotFoundError" in names or status == 401:
-        return Fail("bad_input", f"there is no model {name}: it is no folder in the task's folder, and the hub has no such repository (a private one needs a secret HF_TOKEN)")
+        return Fail("bad_input", f"there is no model {name}: the task's folder has no such folder, and the hub has no such repository (a private one needs a secret HF_TOKEN)")
     if "RevisionNotFoundError" in names:
         return Fail("bad_input", f"model {name} has no revision {revision}")
     if "HFValidationError" in names:
-        return Fail("bad_input", f"{name} is no name of a model: write org/name, or a folder")
+        return Fail("bad_input", f"{name} is not the name of a model: use org/name or a folder")
     if "HTTPError" in names or isinstance(e, (OSError, RuntimeError)) or type(e).__module__.split(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2", "requests", "urllib3", "huggingface_hub"):
-        return Fail("dependency", f"model {name} is not on this worker, and the hub cannot be reached ({_line(e)}): give the worker a way to it or HF_ENDPOINT, or bring the model along as a folder")
+        return Fail("dependency", f"model {name} is not on this worker, and the hub cannot be reached ({_line(e)}): connect the worker to it or set HF_ENDPOINT, or add the model as a folder")
     return e
 
 
@@ -220,11 +220,11 @@ def _unpacked(path: Path) -> Path:
     try:
         known = tarfile.is_tarfile(path)
     except EOFError as e:
-        raise Fail("bad_input", f"model {path}: the archive is torn: {_line(e)}") from e
+        raise Fail("bad_input", f"model {path}: the archive is truncated: {_line(e)}") from e
     if not known:
-        raise Fail("bad_input", f"model {path}: it is a file, but no .tar.gz of a model's folder")
+        raise Fail("bad_input", f"model {path}: it is a file, but not a .tar.gz of a model's folder")
     if not hasattr(tarfile, "data_filter"):
-        raise Fail("dependency", f"model {path}: this Python is too old to unpack archives safely: use 3.11.4 or newer, or bring the folder along")
+        raise Fail("dependency", f"model {path}: this Python is too old to unpack archives safely: use 3.11.4 or newer, or add the folder")
     where = Path(tempfile.mkdtemp(prefix="model-"))
     try:
         with tarfile.open(path) as tar:

@@ -1,4 +1,4 @@
-"""What a machine is, as far as it matters to how fast it computes, and how much energy it has used."""
+"""The properties of a machine that determine its speed, and the energy that it has used."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ Json = Dict[str, Any]
 
 
 def describe(device: Any, packages: "tuple[str, ...]" = ("torch", "numpy"), root: str = "/") -> Json:
-    """The machine, its device, the versions of packages, and what its owner set. What cannot be told is absent."""
+    """The machine, its device, the versions of packages, and its owner's settings. Unknown values are absent."""
     import torch
 
     at = Path(root)
@@ -83,7 +83,7 @@ def _text(path: Path) -> Optional[str]:
 
 
 class Others:
-    """How many cores programs beside this one kept busy, from when it was made on. Linux tells; elsewhere it is not known."""
+    """The number of cores that other programs kept busy since its creation. It is only known on Linux."""
 
     def __init__(self, root: str = "/") -> None:
         self._root = Path(root)
@@ -123,11 +123,11 @@ class Energy:
             self._read, self.source = None, ""
 
     def joules(self) -> Optional[float]:
-        """Since some time before; it only grows. None if nothing counts."""
+        """Since an arbitrary time; it only grows. None if there is no counter."""
         return self._read() if self._read is not None else None
 
     def _rapl(self, domains: List[Path]) -> Optional[float]:
-        """Joules since the first call. The counters of RAPL start anew at a range that each tells: it must be read at least that often, which is about a minute under load."""
+        """Joules since the first call. The counters of RAPL wrap at their range: read them at least that often, which is about a minute under load."""
         try:
             now = [int((d / "energy_uj").read_text()) for d in domains]
         except (OSError, ValueError):
@@ -139,7 +139,7 @@ class Energy:
 
 
 def _domains(root: Path) -> List[Path]:
-    """The folders of the processor packages; what is inside of one is counted with it."""
+    """The folders of the processor packages; each counts its subfolders."""
     return sorted(d for d in (root / "sys/class/powercap").glob("*-rapl:*") if re.fullmatch(r"[a-z]+-rapl:\d+", d.name) and (_text(d / "name") or "").startswith("package"))
 
 

@@ -1,4 +1,4 @@
-"""Rows of data sets, and what is wrong with them."""
+"""Rows of data sets, and their errors."""
 
 import json
 from typing import Any, Dict, Iterable, Iterator
@@ -7,7 +7,7 @@ from ._task import Fail
 
 
 def objects(lines: Iterable[str], name: str) -> Iterator[Dict[str, Any]]:
-    """The objects of a file of JSON Lines; empty lines are passed over. Ends the task with bad_input, the file's name and the line."""
+    """The objects of a file of JSON Lines; empty lines are skipped. Ends the task with bad_input, the file's name and the line."""
     for n, line in enumerate(lines, 1):
         if not line.strip():
             continue

@@ -49,7 +49,7 @@ def test_archives(tmp_path, monkeypatch):
 def test_what_is_no_model(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("notes")
-    with pytest.raises(Fail, match="no such folder|no .tar.gz") as e:
+    with pytest.raises(Fail, match="no such folder|not a .tar.gz") as e:
         models.find(name)
     assert e.value.reason == "bad_input"
 

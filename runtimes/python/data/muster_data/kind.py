@@ -46,7 +46,7 @@ def _profile(path: Path, given: Json) -> Json:
 def _convert(path: Path, given: Json) -> Json:
     how = given.get("to") or (form(Path(given["output"])) if "output" in given else None)
     if how is None:
-        raise Fail("bad_input", "to: write the format to convert to: csv, tsv, jsonl, json or parquet")
+        raise Fail("bad_input", "to: required: the target format, csv, tsv, jsonl, json or parquet")
     source = Source(path, given.get("format"), given.get("separator"), _telling("converting"))
     fields = _selected(source.schema, given)
     names = _renamed(fields, given.get("rename", {}))

@@ -43,7 +43,7 @@ class Column:
         if number:
             v = values.to_numpy(zero_copy_only=False).astype(float)
             nans = int(np.isnan(v).sum())
-            self.missing += nans  # a float that is no number is missing
+            self.missing += nans  # NaN counts as missing
             self.infinite += int(np.isinf(v).sum())
             if nans:
                 values = values.filter(pc.invert(pc.is_nan(values)))

@@ -22,13 +22,13 @@ _GROUP_ROWS, _GROUP_BYTES = 100_000, 32 << 20  # of a row group of Parquet, or a
 
 
 class Sink:
-    """Writes a table beside its path; close gives it its name, so that a file with it is whole."""
+    """Writes a table under a temporary name; close renames it, so that the file is complete."""
 
     def __init__(self, path: Path, how: str, compression: Optional[str], schema: pa.Schema) -> None:
         if how != "parquet" and compression not in (None, "none", "gzip"):
-            raise Fail("bad_input", f"compression: {compression} is one within parquet: {how} takes gzip or none")
+            raise Fail("bad_input", f"compression: {compression} is only available for parquet: {how} supports gzip or none")
         self.path, self.how, self.schema, self.rows = path, how, schema, 0
-        # In the task's folder, not among its artifacts: half a table is none.
+        # In the task's folder, not among its artifacts: a partial table is not an artifact.
         self.part = Path(f".{path.name}.part")
         self._file: Any = None
         self._held: List[pa.RecordBatch] = []

@@ -2,7 +2,7 @@
 
 Text has no types: a first pass over all rows finds for each column the narrowest that loses nothing (007 stays a text),
 a second one gives the rows with it. JSON has some: a column of lists, objects or values of several types becomes one of JSON
-texts, which is written as JSON again. Whatever is damaged is told with its line.
+texts, which is written as JSON again. Errors name the line.
 """
 
 import csv
@@ -47,12 +47,12 @@ def form(path: Path) -> Optional[str]:
 
 
 class Source:
-    """A table of a file. told is called with the share of the work, 0 to 1, that reading has done."""
+    """A table of a file. told is called with the share of the work that is done, 0 to 1."""
 
     def __init__(self, path: Path, how: Optional[str], separator: Optional[str], told: Told) -> None:
         found = how or form(path)
         if found is None:
-            raise Fail("bad_input", f"dataset: what {path.name} is cannot be told from its name: write format: csv, tsv, jsonl, json or parquet")
+            raise Fail("bad_input", f"dataset: unknown format of {path.name}: set format to csv, tsv, jsonl, json or parquet")
         self.path, self.how, self.told = path, found, told
         self.separator = separator or ("\t" if found == "tsv" else "")
         try:
@@ -64,7 +64,7 @@ class Source:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
             named = form(path)
             hint = f": format is that of the file that is read, whose name says {named}; write to: {found} for that of the output" if how and named not in (None, how) else ""
-            raise Fail("bad_input", f"dataset: {path.name} is damaged or no {found}: {_first(e)}{hint}") from None
+            raise Fail("bad_input", f"dataset: {path.name} is damaged or not {found}: {_first(e)}{hint}") from None
         self._once(self.schema.names)
 
     def _once(self, names: List[str]) -> None:
@@ -111,13 +111,13 @@ class Source:
                 some[name] = some.get(name, False) or len(values) > 0
                 for i, (kind, shape) in enumerate(_SHAPES):
                     could[i] = could[i] and bool(pc.all(pc.match_substring_regex(values, shape), min_count=0).as_py()) and _castable(values, kind)
-        # Without a value nothing speaks for a type.
+        # Without a value the type is unknown.
         return pa.schema(
             [pa.field(name, next((t for i, (t, _) in enumerate(_SHAPES) if could[i] and some[name]), pa.string())) for name, could in fits.items()]
         )
 
     def _read(self, begin: float, rows: "Callable[[io.TextIOWrapper], Iterator[T]]") -> "Iterator[T]":
-        """What rows makes of the file's text; tells of half of the work from begin on."""
+        """The result of rows for the file's text; reports half of the work from begin on."""
         raw = open(self.path, "rb")
         try:
             size = max(1, self.path.stat().st_size)
@@ -129,7 +129,7 @@ class Source:
                 self.told(begin + raw.tell() / size / 2)
         except UnicodeDecodeError:
             raise Fail(
-                "bad_input", f"dataset: {self.path.name} line {_undecodable(self.path)} is not UTF-8 text: write it as such, or is it another format?"
+                "bad_input", f"dataset: {self.path.name} line {_undecodable(self.path)} is not UTF-8 text: convert it, or set another format"
             ) from None
         except (EOFError, gzip.BadGzipFile, zlib.error) as e:
             raise Fail("bad_input", f"dataset: {self.path.name} cannot be unpacked: {_first(e)}") from None
@@ -137,7 +137,7 @@ class Source:
             raw.close()
 
     def _csv(self, text: io.TextIOWrapper) -> Iterator[pa.RecordBatch]:
-        """Batches of texts; what is empty is missing."""
+        """Batches of texts; an empty one is missing."""
         if not self.separator:
             head = text.readline()
             self.separator = max(",;\t|", key=lambda s: len(next(csv.reader([head], delimiter=s), [])))
@@ -179,7 +179,7 @@ class Source:
         yield held
 
     def _json(self, text: io.TextIOWrapper) -> "Iterator[Dict[str, Any]]":
-        """The objects of a list, of which only some are in memory at once."""
+        """The objects of a list; only some are in memory at once."""
         decoder, buffer, n, ended = json.JSONDecoder(), text.read(_CHUNK).lstrip(), 0, False
         if not buffer.startswith("["):
             raise Fail("bad_input", f"dataset: {self.path.name} is not a list of objects: it begins with {buffer[:20]!r}")
@@ -216,7 +216,7 @@ def _kind(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
-        return "nested"  # what int64 does not hold is kept as it is written
+        return "nested"  # numbers beyond int64 stay text
     return {bool: "bool", int: "int", float: "float", str: "str"}.get(type(value), "nested")
 
 
@@ -240,7 +240,7 @@ def _batch(rows: List[List[str]], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _castable(values: pa.Array, kind: pa.DataType) -> bool:
-    """Whether values that look like a type are of it: the 31st of February is no date."""
+    """Whether values that look like a type have it: the 31st of February is not a date."""
     try:
         pc.cast(pc.utf8_lower(values) if kind == pa.bool_() else values, kind)
     except pa.ArrowInvalid:

@@ -122,8 +122,8 @@ BAD = {
     "no.json": (b'[{"a": 1}, {"a": }]', "object 2 of the list is not JSON"),
     "ends.json": (b'[{"a": 1}, {"a": 2}', "after object 2 of the list the file ends"),
     "object.json": (b'{"a": 1}', "is not a list of objects"),
-    "no.parquet": (b"PAR1 is not enough", "no.parquet is damaged or no parquet"),
-    "no.dat": (b"", "what no.dat is cannot be told"),
+    "no.parquet": (b"PAR1 is not enough", "no.parquet is damaged or not parquet"),
+    "no.dat": (b"", "unknown format of no.dat"),
 }
 
 

@@ -1,4 +1,4 @@
-"""PNG files with what they were made with, previews of what is not finished, and sheets of many."""
+"""PNG files with their parameters, previews of unfinished images, and contact sheets."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ MOST = 64  # images on a sheet
 
 
 def write(path: Path, pixels: Any, said: Dict[str, Any]) -> None:
-    """A PNG of an array from 0 to 1, with what is said as its text chunks. It is there whole or not at all."""
+    """A PNG of an array from 0 to 1, with the given text chunks, written atomically."""
     from PIL.PngImagePlugin import PngInfo
 
     info = PngInfo()

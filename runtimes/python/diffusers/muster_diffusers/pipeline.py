@@ -104,7 +104,7 @@ class Pipeline:
             if given.get(field) is None or field == "negative_prompt" and not given[field]:
                 continue
             if name not in self.takes:
-                raise Fail("bad_input", f"{field}: model {self.name}, a {self.kind}, takes none: leave it out, or take another model")
+                raise Fail("bad_input", f"{field}: model {self.name}, a {self.kind}, takes none: remove it, or use another model")
             args[name] = [given[field]] * len(prompts) if field == "negative_prompt" else given[field]
         if steps:
             args["num_inference_steps"] = steps
@@ -119,7 +119,7 @@ class Pipeline:
             with torch.inference_mode():
                 return self.pipe(**args).images
         except ValueError as e:  # of the pipeline's own look at what it is given
-            raise Fail("bad_input", f"model {self.name} does not take this input: {_line(e)}") from e
+            raise Fail("bad_input", f"model {self.name} does not support this input: {_line(e)}") from e
 
     def peak(self) -> "Optional[int]":
         """The most bytes of a GPU's memory that were in use, None without one."""
@@ -148,14 +148,14 @@ class Pipeline:
         return tokenizer is not None and 0 < most < 10**6 and len(tokenizer(prompt, verbose=False).input_ids) > most
 
     def save_more(self) -> bool:
-        """Turn on the next thing that saves memory. False if there is none that may be turned on."""
+        """Enable the next option that saves memory. False if there is none left."""
         if not self.may_save:
             return False
         for saver in SAVERS:
             if saver in self.savers or saver == "sequential_offload" and not devices.options().enable_swap:
                 continue
             if self.save(saver):
-                say(f"not even one image fits into memory: going on with {saver}")
+                say(f"not even one image fits into memory: continuing with {saver}")
                 return True
         return False
 
@@ -208,7 +208,7 @@ class Pipeline:
 
         cls, how = SCHEDULERS[name]
         if type(self.pipe.scheduler).__name__.startswith("Flow"):
-            raise Fail("bad_input", f"scheduler: {name} cannot be used with model {self.name}, which is made for {self.scheduler}: leave it out")
+            raise Fail("bad_input", f"scheduler: {name} cannot be used with model {self.name}, which needs {self.scheduler}: remove it")
         self.pipe.scheduler = getattr(diffusers, cls).from_config(self.pipe.scheduler.config, **how)
 
 
@@ -225,16 +225,16 @@ def _kind(folder: Path, model: str) -> str:
 
     index = folder / "model_index.json"
     if not index.is_file():
-        raise Fail("bad_input", f"model {model} is no pipeline of diffusers: there is no model_index.json in it")
+        raise Fail("bad_input", f"model {model} is not a diffusers pipeline: it has no model_index.json")
     try:
         name = json.loads(index.read_text(encoding="utf-8"))["_class_name"]
     except (ValueError, KeyError, TypeError) as e:
         raise Fail("bad_input", f"model {model}: its model_index.json is damaged: {_line(e)}") from e
     cls = getattr(diffusers, name, None) if isinstance(name, str) else None
     if cls is None:
-        raise Fail("bad_input", f"model {model} wants a pipeline {name}, which diffusers {diffusers.__version__} does not have")
+        raise Fail("bad_input", f"model {model} needs a pipeline {name}, which diffusers {diffusers.__version__} does not have")
     if cls not in AUTO_TEXT2IMAGE_PIPELINES_MAPPING.values() or "Control" in name:
-        raise Fail("bad_input", f"model {model} is a {name}, which does not make images of a prompt alone")
+        raise Fail("bad_input", f"model {model} is a {name}, which does not generate images from a prompt alone")
     return str(name)
 
 

@@ -1,6 +1,6 @@
 """The kind stable_diffusion: images of prompts.
 
-Each image is kept in the checkpoint as soon as it is finished, with a JSON file beside it that says so. A retry makes
+Each finished image is kept in the checkpoint at once, with a JSON file that marks it as finished. A retry generates
 the rest, with the same seeds.
 """
 
@@ -83,7 +83,7 @@ def planned(given: Json) -> List[Picture]:
     """All images of the task in their order. Their first seed is kept, so that a retry has the same."""
     prompts = given.get("prompts") or [given["prompt"]]
     if len(prompts) * given["num_images"] > MOST:
-        raise Fail("bad_input", f"{len(prompts)} prompts with {given['num_images']} images each are more than the {MOST} images that a task may make: use an array or a matrix of tasks")
+        raise Fail("bad_input", f"{len(prompts)} prompts with {given['num_images']} images each are more than the {MOST} images that a task may generate: use an array or a matrix of tasks")
     seed = given.get("seed")
     if seed is None:
         seed = _read("seed.json")
@@ -126,7 +126,7 @@ class Work:
         self.shown_at, self.said_at = 0.0, time.monotonic()
         for prompt in {p.prompt for p in plan}:
             if self.pipe.cut(prompt):
-                say(f"the prompt {prompt[:40]!r}… is longer than the model reads: its end is not heeded")
+                say(f"the prompt {prompt[:40]!r}… is longer than the model reads: its end is ignored")
 
     def all(self, rest: List[Picture]) -> Json:
         began, made = time.monotonic(), 0
@@ -207,7 +207,7 @@ class Work:
 
         for p, pixels in zip(batch, images):
             if not numpy.isfinite(pixels).all():
-                raise Fail("diverged", f"{p.name} is not a number in places with precision {self.pipe.precision}: take precision bf16 or fp32")
+                raise Fail("diverged", f"{p.name} has values that are not numbers with precision {self.pipe.precision}: use precision bf16 or fp32")
         flagged = self.pipe.flagged(images)
         for i, (p, pixels) in enumerate(zip(batch, images)):
             record: Json = {"number": p.number, "prompt": p.prompt, "seed": p.seed}
@@ -244,7 +244,7 @@ def _opened(name: str) -> Any:
 
 
 def _read(name: str) -> Any:
-    """A JSON file of the checkpoint, None if there is none that can be read."""
+    """A JSON file of the checkpoint, None if it is missing or cannot be read."""
     try:
         return json.loads((Path(checkpoint_dir()) / name).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -19,13 +19,13 @@ from muster_core import Fail, keep, models, report, run, say
 
 Json = Dict[str, Any]
 
-_GONE = ".gone-"  # begins the name of what is being removed
+_GONE = ".gone-"  # prefix of folders that are being removed
 
 
 def perform(given: Json) -> Json:
     name = given["name"]
     if name not in OPERATIONS:
-        raise Fail("bad_input", f"name: there is no operation {name}: there are {', '.join(OPERATIONS)}, and those that owners of workers added")
+        raise Fail("bad_input", f"name: unknown operation {name}: use one of {', '.join(OPERATIONS)}, or a custom one")
     os.environ["HF_HUB_CACHE"] = str(hub())  # whatever the job says: what is prepared is for all tasks
     done: List[Json] = []
     try:
@@ -59,13 +59,13 @@ def clear_cache(parameters: Json, done: List[Json]) -> None:
             continue
         with lock:
             size = held(path)
-            if not path.name.startswith(_GONE):  # nobody finds half of it while it is removed, or after a kill
+            if not path.name.startswith(_GONE):  # no task finds a part of it during the removal, or after a kill
                 path = path.rename(path.with_name(_GONE + path.name))
             shutil.rmtree(path)
         told["removed"].append(path.name.removeprefix(_GONE))
         told["freed"] += size
     freed = f", {told['freed'] / 1e6:,.1f} MB are free again" if told["freed"] else ""
-    say(f"caches that were removed: {len(told['removed'])}{freed}")
+    say(f"removed caches: {len(told['removed'])}{freed}")
 
 
 def prepare_models(parameters: Json, done: List[Json]) -> None:
@@ -88,11 +88,11 @@ def prepare_models(parameters: Json, done: List[Json]) -> None:
 
 
 def prepared(name: str, revision: "str | None") -> Json:
-    """Have a model in the folder of models, whole."""
+    """Download a complete model into the folder of models."""
     began, before = time.monotonic(), held(hub() / models.cached_as(name))
     folder = models.find(name, revision)
     if hub() not in folder.parents:
-        raise Fail("bad_input", f"model {name} is a folder already: only those of the hub can be prepared")
+        raise Fail("bad_input", f"model {name} is already a folder: only models of the hub can be prepared")
     report(step=f"verifying {name}")
     if damaged := wrong(folder):
         say(f"{name}: {', '.join(p.name for p in damaged)} are damaged, and fetched again")
@@ -101,7 +101,7 @@ def prepared(name: str, revision: "str | None") -> Json:
             path.unlink(missing_ok=True)
         folder = models.find(name, revision)
         if damaged := wrong(folder):
-            raise Fail("dependency", f"model {name}: {damaged[0].name} is not what the hub says, even when it is fetched again: look at the worker's disk and memory")
+            raise Fail("dependency", f"model {name}: {damaged[0].name} differs from the hub's, even after a second download: check the worker's disk and memory")
     files = [p for p in folder.rglob("*") if p.is_file()]
     size = sum(p.stat().st_size for p in files)
     say(f"{name}: {len(files)} files, {size / 1e6:,.0f} MB")
@@ -135,7 +135,7 @@ def known(one: Any) -> "tuple[str, str | None]":
 
 
 def cached(what: List[str]) -> Iterator[Path]:
-    """The folders of what was downloaded, each of which can be removed by itself. What an earlier clearing left half removed is one, too."""
+    """The folders of downloads, each of which can be removed by itself, including those that an interrupted removal left."""
     for sort in what:
         yield from sorted(hub().glob(f"{sort}--*"))
         yield from sorted(hub().glob(f"{_GONE}{sort}--*"))

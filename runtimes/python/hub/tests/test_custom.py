@@ -98,7 +98,7 @@ def test_what_cannot_be_prepared(bert, tmp_path):
 
 
 def test_an_unknown_operation():
-    with pytest.raises(Fail, match="no operation dance: there are setup_environment, clear_cache, prepare_models") as e:
+    with pytest.raises(Fail, match="unknown operation dance: use one of setup_environment, clear_cache, prepare_models") as e:
         custom.perform({"name": "dance"})
     assert e.value.reason == "bad_input"
 

@@ -12,7 +12,7 @@ _AXES = (("loss", "valLoss", "loss"), ("accuracy", "valAccuracy", "accuracy"), (
 
 
 class Live:
-    """Shows the curves of a training that goes on, no more often than they are worth the time."""
+    """Draws the curves of a running training, at most as often as the drawing time permits."""
 
     def __init__(self, every: float = 10.0) -> None:
         self.every, self.at = every, time.monotonic()
@@ -28,7 +28,7 @@ class Live:
 
 
 def draw(epochs: "List[Dict[str, Any]]", title: str, unit: str = "epoch") -> Path:
-    """curves.png: what is in the list of epochs, over them. It takes the place of what was shown before."""
+    """curves.png: the values of the list of epochs over the epochs. It replaces the previous one."""
     path = out_dir() / "curves.png"
     _draw(path, epochs, title, unit)
     (out_dir() / "live/curves.png").unlink(missing_ok=True)

@@ -39,7 +39,7 @@ def load(given: Json) -> Examples:
         return _named(name, given)
     if not fetch.is_url(name) and not path.exists() and not path.suffix and "/" not in name:
         more = ": its images cannot be downloaded freely, so bring them as a folder with a folder for each class" if name.lower().startswith("imagenet") else ""
-        raise Fail("bad_input", f"dataset: {name} is neither one that comes with Muster ({', '.join(NAMES)}) nor a file in the task's folder{more}")
+        raise Fail("bad_input", f"dataset: {name} is neither built in ({', '.join(NAMES)}) nor a file in the task's folder{more}")
     path = fetch.bring(name, "dataset")
     if fetch.is_archive(path):
         path = fetch.unpack(path, Path("unpacked"), "dataset")
@@ -103,7 +103,7 @@ def table(frame: pd.DataFrame, given: Json) -> Examples:
         if c not in frame.columns:
             raise Fail("bad_input", f"{'features' if c in features else 'text'}: there is no column {c}; there are {tables.listed(frame.columns)}")
         if c == name:
-            raise Fail("bad_input", f"features: {c} is what is to be learned")
+            raise Fail("bad_input", f"features: {c} is the target")
     learn, source = _learned(frame, features, given.get("text") or _only_text(frame, features), train, given.get("model") == "gbt")
     x = learn(frame)
     mean = spread = 0.0
@@ -146,5 +146,5 @@ def _split(y: np.ndarray, given: Json, classes: bool) -> "tuple[np.ndarray, np.n
         held.append(rows[: min(max(1, round(share * len(rows))), len(rows) - 1)])
     test = np.sort(np.concatenate(held)) if held else np.array([], int)
     if len(test) == 0:
-        raise Fail("bad_input", "dataset: no class has two examples, so that none can be held out")
+        raise Fail("bad_input", "dataset: no class has two examples, so none can be held out")
     return np.setdiff1d(np.arange(len(y)), test), test

@@ -10,7 +10,7 @@ import numpy as np
 from muster_core import Fail, models, say
 from muster_core.fetch import Unreachable, fetch, is_url, shown
 
-# The SHA-256 of what is in each file, unpacked, so that packed ones are held to the same.
+# The SHA-256 of the uncompressed content of each file, which compressed files must also have.
 FILES: Dict[str, str] = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
     "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
@@ -30,7 +30,7 @@ def mnist(data: Optional[str], verify: bool) -> List[np.ndarray]:
     worker's folder of models. verify holds the files to those of MNIST.
     """
     if data is None:
-        models.use(_folder().name)  # nobody clears it away meanwhile
+        models.use(_folder().name)  # no cleanup removes it meanwhile
         got = _kept() or _downloaded(MIRRORS, "MNIST")
     elif is_url(data):
         got = _downloaded([data if data.endswith("/") else data + "/"], "data")
@@ -51,7 +51,7 @@ def _folder() -> Path:
 
 
 def _kept() -> "Optional[List[Path]]":
-    """The files of an earlier download, if they are all there and whole."""
+    """The files of an earlier download, if it is complete."""
     found = []
     for name, want in FILES.items():
         path = _folder() / f"{name}.gz"
@@ -97,7 +97,7 @@ def _one(base: str, name: str, folder: Path, field: str) -> Path:
 
 def _found(folder: Path, name: str) -> Path:
     if not folder.is_dir():
-        raise Fail("bad_input", f"data: {folder} is not a folder in the task's folder: bring it with files or inputs, or give a URL")
+        raise Fail("bad_input", f"data: {folder} is not a folder in the task's folder: add it with files or inputs, or give a URL")
     for there in (name, name + ".gz", name.replace("-idx", ".idx"), name.replace("-idx", ".idx") + ".gz"):
         if (folder / there).is_file():
             return folder / there
@@ -114,7 +114,7 @@ def _unpacked(path: Path) -> bytes:
     except (zlib.error, gzip.BadGzipFile) as e:
         raise Fail("bad_input", f"data: {path.name} is damaged: it cannot be unpacked ({e})") from None
     if not unpack.eof:
-        raise Fail("bad_input", f"data: {path.name} is damaged: {'it is larger than any IDX file of MNIST' if unpack.unconsumed_tail else 'it ends too soon'}")
+        raise Fail("bad_input", f"data: {path.name} is damaged: {'it is larger than any IDX file of MNIST' if unpack.unconsumed_tail else 'it is truncated'}")
     return out
 
 
@@ -123,11 +123,11 @@ def _read(path: Path, name: str, verify: bool) -> np.ndarray:
     head = 4 + 4 * axes
     magic = int.from_bytes(raw[:4], "big")
     if len(raw) < head or magic != 0x800 + axes:
-        raise Fail("bad_input", f"data: {path.name} is no IDX file of {'images' if axes == 3 else 'labels'}: its magic number is {magic}, not {0x800 + axes}")
+        raise Fail("bad_input", f"data: {path.name} is not an IDX file of {'images' if axes == 3 else 'labels'}: its magic number is {magic}, not {0x800 + axes}")
     shape = tuple(int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(axes))
     want = head + int(np.prod(shape, dtype=np.int64))
     if len(raw) != want:
-        raise Fail("bad_input", f"data: {path.name} has {len(raw)} bytes, and its header says {want}: it is damaged")
+        raise Fail("bad_input", f"data: {path.name} has {len(raw)} bytes, but its header requires {want}: it is damaged")
     if verify and (got := hashlib.sha256(raw).hexdigest()) != FILES[name]:
         raise Fail(
             "bad_input",
@@ -137,5 +137,5 @@ def _read(path: Path, name: str, verify: bool) -> np.ndarray:
         raise Fail("bad_input", f"data: {path.name} has the shape {shape}: images of 8 by 8 pixels or more are needed, and at least one")
     array = np.frombuffer(raw, np.uint8, offset=head).reshape(shape)
     if axes == 1 and array.max() > 9:
-        raise Fail("bad_input", f"data: {path.name} has the label {array.max()} at place {int(array.argmax())}: labels are 0 to 9")
+        raise Fail("bad_input", f"data: {path.name} has the label {array.max()} at position {int(array.argmax())}: labels are 0 to 9")
     return array

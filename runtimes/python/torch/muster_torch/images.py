@@ -40,12 +40,12 @@ def one(path: Path, size: int) -> np.ndarray:
     try:
         with Image.open(path) as image:
             if image.width * image.height > _MOST:
-                raise Fail("bad_input", f"dataset: {path} has {image.width} by {image.height} pixels, more than can be taken")
+                raise Fail("bad_input", f"dataset: {path} has {image.width} by {image.height} pixels, which is too large")
             pixels = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as e:
         if isinstance(e, OSError) and e.errno:
             raise
-        raise Fail("bad_input", f"dataset: {path} is damaged or no image: {e}") from None
+        raise Fail("bad_input", f"dataset: {path} is damaged or not an image: {e}") from None
     return np.asarray(pixels).transpose(2, 0, 1)
 
 

@@ -1,9 +1,9 @@
 """The training loop of all kinds that train a network here.
 
-It promises: the same seed gives the same weights on the same machine and versions; a run that was killed and goes on from its
-checkpoint ends with the same weights as one that was not; numbers that are no longer finite end it at once, with what was
-good so far kept. A batch that does not fit into memory is computed in parts, and learned from as a whole: what is learned does not
-depend on the machine's memory, and a run may go on where another size fits.
+It promises: the same seed gives the same weights on the same machine and versions; a run that was killed and continues from its
+checkpoint ends with the same weights as an uninterrupted one; non-finite numbers end it at once, and the last good state
+is kept. A batch that does not fit into memory is computed in parts with accumulated gradients: the weights do not
+depend on the machine's memory, and a run may continue where another size fits.
 """
 
 import copy
@@ -37,14 +37,14 @@ class Plan:
     weight_decay: float = 0.0
     decay: bool = True  # the learning rate falls to zero along a cosine
     auto_batch: bool = False
-    patience: int = 0  # epochs without a better validation loss; 0 goes on to the end
+    patience: int = 0  # epochs without a better validation loss; 0 never stops early
     checkpoint_every: float = 60.0  # seconds
-    # From bytes or floats as they lie in Data to what the network takes.
+    # Converts bytes or floats of Data to the network's input.
     prepare: Callable[[torch.Tensor], torch.Tensor] = lambda x: x
 
 
 class Diverged(Exception):
-    """A loss or weight is no longer finite; what was good is in the outcome."""
+    """A loss or weight is no longer finite; the outcome has the last good state."""
 
     def __init__(self, message: str, outcome: Outcome) -> None:
         super().__init__(message)
@@ -54,13 +54,13 @@ class Diverged(Exception):
 def fit(model: nn.Module, plan: Plan, train: Data, test: Data) -> Outcome:
     """Train a network in place; raises Diverged, or Fail if memory runs out. The network is on the plan's device then."""
     if plan.precision == torch.float16 and plan.device.type == "cpu":
-        raise Fail("bad_input", "precision: fp16 needs a GPU: take bf16 or fp32 on a CPU")
+        raise Fail("bad_input", "precision: fp16 needs a GPU: use bf16 or fp32 on a CPU")
     _, size = batch.fitting(min(plan.batch_size, len(train)), plan.device, plan.auto_batch, lambda n: _try(model, plan, train, n))
     return _Run(model, plan, train, test, size).go()
 
 
 def _try(model: nn.Module, plan: Plan, train: Data, size: int) -> None:
-    """Two whole steps with a batch of that size, the second with the optimizer's state in memory. The network is as it was before then."""
+    """Two complete steps with a batch of that size, the second with the optimizer's state in memory. Afterwards the network is restored."""
     kept, rng = copy.deepcopy(model.state_dict()), torch.get_rng_state()
     kept = {k: v.cpu() for k, v in kept.items()}
     try:
@@ -90,7 +90,7 @@ class _Run:
             torch.amp.GradScaler(plan.device.type, enabled=scales) if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler(enabled=scales)
         )
         self.out = Outcome(batch_size=size)
-        self.epoch = self.batch = self.hits = 0  # whole epochs, batches of the running one, right answers in them
+        self.epoch = self.batch = self.hits = 0  # complete epochs, batches of the current one, right answers in them
         self.loss = self.seconds = 0.0  # sums of the running epoch
         self.saved = self.told = time.monotonic()
         self.curves = curves.Live()
@@ -205,7 +205,7 @@ class _Run:
     def save(self) -> None:
         self.saved = time.monotonic()
         if not _finite(self.model):
-            return  # the next loss tells; the checkpoint before is the last good one
+            return  # the next loss shows it; the previous checkpoint is the last good one
         on_gpu = self.plan.device.type == "cuda"
         checkpoint.save(
             self.epoch * self.batches + self.batch,
@@ -229,7 +229,7 @@ class _Run:
             return
         step, state = found
         if not isinstance(state, dict) or state.get("like") != self.like():
-            say("the checkpoint is of another training and is passed over")
+            say("the checkpoint is of another training and is skipped")
             return
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -290,26 +290,26 @@ def _put(data: Data, picked: np.ndarray, plan: Plan) -> "tuple[torch.Tensor, tor
 
 
 def _answer(model: nn.Module, x: torch.Tensor, y: torch.Tensor, classes: int) -> torch.Tensor:
-    """What the network says, held to its shape: (examples, classes), or (examples,) for regression."""
+    """The network's output with a checked shape: (examples, classes), or (examples,) for regression."""
     shape = tuple(x.shape)
     try:
         out = model(x)
     except (RuntimeError, ValueError, IndexError, TypeError) as e:
         text = str(e).splitlines()[0] if str(e) else type(e).__name__
         if any(s in text for s in ("shape", "size", "dimension", "expected", "channels", "dtype", "index out of range")) and "memory" not in text:
-            raise Fail("bad_input", f"the network cannot take a batch of the shape {shape}: {text}") from e
+            raise Fail("bad_input", f"the network does not support a batch of the shape {shape}: {text}") from e
         raise
     if not isinstance(out, torch.Tensor):
-        raise Fail("bad_input", f"the network answers with a {type(out).__name__}, not a tensor")
+        raise Fail("bad_input", f"the network returns a {type(out).__name__}, not a tensor")
     if classes:
         if out.dim() != 2 or tuple(out.shape) != (len(y), classes):
             raise Fail(
                 "bad_input",
-                f"the network answers with the shape {tuple(out.shape)} to a batch of {len(y)}, not {(len(y), classes)}: one number for each of the {classes} classes",
+                f"the network returns the shape {tuple(out.shape)} for a batch of {len(y)}, not {(len(y), classes)}: one number for each of the {classes} classes",
             )
         return out
     if out.numel() != len(y):
-        raise Fail("bad_input", f"the network answers with the shape {tuple(out.shape)} to a batch of {len(y)}, not one number for each")
+        raise Fail("bad_input", f"the network returns the shape {tuple(out.shape)} for a batch of {len(y)}, not one number for each")
     return out.reshape(-1)
 
 

@@ -70,7 +70,7 @@ def build(name: str, shape: "Sequence[int]", classes: int, args: "Dict[str, Any]
         return MLP(tuple(shape), classes, **args)
     if name == "cnn":
         if len(shape) != 3:
-            raise Fail("bad_input", "model: cnn reads images, and this data set has none: take mlp or gbt")
+            raise Fail("bad_input", "model: cnn needs images, but this data set has none: use mlp or gbt")
         return CNN((shape[0], shape[1], shape[2]), classes, **args)
     made = _class(name)
     takes = inspect.signature(made).parameters
@@ -78,11 +78,11 @@ def build(name: str, shape: "Sequence[int]", classes: int, args: "Dict[str, Any]
     try:
         model = made(**args, **{k: v for k, v in given.items() if k in takes and k not in args})
     except TypeError as e:
-        raise Fail("bad_input", f"model: {name} cannot be made with {given | args}: {e}") from e
+        raise Fail("bad_input", f"model: {name} cannot be created with {given | args}: {e}") from e
     if not isinstance(model, nn.Module):
-        raise Fail("bad_input", f"model: {name} is no torch.nn.Module")
+        raise Fail("bad_input", f"model: {name} is not a torch.nn.Module")
     if not any(p.requires_grad for p in model.parameters()):
-        raise Fail("bad_input", f"model: {name} has no parameters that could learn")
+        raise Fail("bad_input", f"model: {name} has no trainable parameters")
     return model
 
 

@@ -1,4 +1,4 @@
-"""What a training begins and ends with. PyTorch is not needed here, so that what is wrong with a data set is told before it is loaded."""
+"""The beginning and the end of a training. PyTorch is not needed here, so that errors of a data set are reported before it is loaded."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,12 +26,12 @@ class Outcome:
     stopped: bool = False  # before its last epoch, for it got no better
     resumed: int = 0  # batches that earlier attempts had done
     batch_size: int = 0
-    weights: Optional[Dict[str, Any]] = None  # after the last whole epoch, or of the best one if there was patience
+    weights: Optional[Dict[str, Any]] = None  # after the last complete epoch, or of the best one with patience
 
 
 def file_of(name: str) -> "tuple[Path, str]":
     """The file and the class of a model that is called FILE.py:CLASS."""
     file, _, wanted = name.partition(":")
     if not (path := Path(file)).is_file():
-        raise Fail("bad_input", f"model: {file} is not in the task's folder: bring it with files, or take cnn, mlp or gbt")
+        raise Fail("bad_input", f"model: {file} is not in the task's folder: add it with files, or use cnn, mlp or gbt")
     return path, wanted

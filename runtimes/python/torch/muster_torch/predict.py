@@ -26,7 +26,7 @@ Json = Dict[str, Any]
 
 
 class Model:
-    """Takes a file, a folder of images or a table, and tells for each row or image what it is."""
+    """Predicts each row of a table, or each image of a file or folder."""
 
     def __init__(self, about: Json, answer: Any) -> None:
         self.about, self._answer = about, answer

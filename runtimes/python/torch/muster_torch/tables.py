@@ -17,12 +17,12 @@ Json = Dict[str, Any]
 
 FORMATS = {".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"}
 
-_CATEGORIES = 50  # values of a column that are told apart; the rest is "another"
+_CATEGORIES = 50  # distinct values of a column; the rest is "another"
 _VOCABULARY = 4000
 
 
 def form(path: Path) -> Optional[str]:
-    """The format that a file's name tells, without .gz."""
+    """The format by a file's name, without .gz."""
     name = path.name.lower()
     return FORMATS.get(Path(name[:-3] if name.endswith(".gz") else name).suffix)
 
@@ -40,9 +40,9 @@ def read(path: Path, how: Optional[str] = None) -> pd.DataFrame:
         elif how == "json":
             table = pd.DataFrame(_list(path))
         else:
-            raise Fail("bad_input", f"dataset: what {path.name} is cannot be told from its name: write format: csv, tsv, parquet, jsonl or json")
+            raise Fail("bad_input", f"dataset: unknown format of {path.name}: set format to csv, tsv, parquet, jsonl or json")
     except UnicodeDecodeError:
-        raise Fail("bad_input", f"dataset: {path.name} is not UTF-8 text{_undecodable(path)}: write it as such, or is it another format?") from None
+        raise Fail("bad_input", f"dataset: {path.name} is not UTF-8 text{_undecodable(path)}: convert it, or set another format") from None
     except (EOFError, gzip.BadGzipFile) as e:
         raise Fail("bad_input", f"dataset: {path.name} cannot be unpacked: {e}") from None
     except pd.errors.EmptyDataError:
@@ -105,7 +105,7 @@ def target(table: pd.DataFrame, name: Optional[str]) -> "tuple[pd.DataFrame, pd.
     if name is None:
         known = [c for c in table.columns if c.lower() in ("target", "label", "class", "y")]
         if len(known) != 1:
-            raise Fail("bad_input", f"target: write which column is to be learned; there are {listed(table.columns)}")
+            raise Fail("bad_input", f"target: required: the column to learn; there are {listed(table.columns)}")
         name = known[0]
     elif name not in table.columns:
         raise Fail("bad_input", f"target: there is no column {name}; there are {listed(table.columns)}")
@@ -133,9 +133,9 @@ def classes(y: pd.Series) -> "tuple[np.ndarray, List[str]]":
         y = y.astype("int64")
     values = sorted(y.unique().tolist(), key=lambda v: (str(type(v)), v))
     if len(values) < 2:
-        raise Fail("bad_input", f"target: all rows are of the one class {values[0]}: there is nothing to tell apart")
+        raise Fail("bad_input", f"target: all rows are of the one class {values[0]}: there is nothing to distinguish")
     if len(values) > 10_000 or len(values) > len(y) // 2:
-        raise Fail("bad_input", f"target: {len(values)} different values in {len(y)} rows are no classes: write task: regression, or another target")
+        raise Fail("bad_input", f"target: {len(values)} different values in {len(y)} rows are not classes: use task: regression, or another target")
     number = {v: n for n, v in enumerate(values)}
     return np.asarray(y.map(number), np.int64), [str(v) for v in values]
 
@@ -145,7 +145,7 @@ def numbers(y: pd.Series) -> np.ndarray:
     try:
         values: np.ndarray = np.asarray(pd.to_numeric(y), np.float64)
     except (ValueError, TypeError) as e:
-        raise Fail("bad_input", f"target: not all values are numbers ({e}): write task: classification") from None
+        raise Fail("bad_input", f"target: not all values are numbers ({e}): use task: classification") from None
     if not np.isfinite(values).all():
         raise Fail("bad_input", f"target: row {int(np.argmin(np.isfinite(values))) + 1} is not a finite number")
     return values
@@ -166,7 +166,7 @@ class Columns:
     def learn(cls, table: pd.DataFrame, names: List[str]) -> "Columns":
         found = [c for name in names if (c := _column(table[name], name)) is not None]
         if not found:
-            raise Fail("bad_input", f"dataset: no column can be learned from; there are {listed(names)}")
+            raise Fail("bad_input", f"dataset: no usable column; there are {listed(names)}")
         return cls(found)
 
     def apply(self, table: pd.DataFrame, keep_missing: bool = False) -> np.ndarray:
@@ -174,7 +174,7 @@ class Columns:
         parts: List[np.ndarray] = []
         for c in self.columns:
             if c["name"] not in table.columns:
-                raise Fail("bad_input", f"dataset: there is no column {c['name']}, which the model was trained with")
+                raise Fail("bad_input", f"dataset: column {c['name']}, with which the model was trained, is missing")
             values = table[c["name"]]
             if c["type"] == "number":
                 v = _numeric(values, c["name"])
@@ -246,7 +246,7 @@ class Words:
             counts.update(set(_grams(text)))
         common = [w for w, n in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if n > 1][:_VOCABULARY]
         if not common:
-            raise Fail("bad_input", "text: no word is in more than one of the texts: there is nothing to learn")
+            raise Fail("bad_input", "text: no word is in more than one text: there is nothing to learn")
         return cls(common)
 
     def apply(self, texts: "pd.Series") -> np.ndarray:

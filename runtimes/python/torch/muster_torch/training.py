@@ -12,7 +12,7 @@ from .parts import Outcome
 
 Json = Dict[str, Any]
 
-# Where nothing is said. Boosting has its own.
+# Defaults. Boosting has its own.
 _EPOCHS = 20
 _RATES = {"mlp": 0.003, "cnn": 0.001}
 
@@ -42,7 +42,7 @@ def train(given: Json) -> Json:
 
 
 def _learn(data: examples.Examples, given: Json, about: Json) -> Json:
-    from . import loop, nets  # only now: PyTorch takes its time, and what is wrong with the data is told before
+    from . import loop, nets  # late: loading PyTorch is slow, and errors of the data are reported before
 
     where = device.pick(given.get("device"))
     seed, name = given.get("seed", 0), about["model"]

@@ -1,4 +1,4 @@
-"""Gradient-boosted trees, some iterations at a time, so that progress is seen and a killed task goes on."""
+"""Gradient-boosted trees, some iterations at a time, so that progress is reported and a killed task can resume."""
 
 import os
 import re
@@ -17,7 +17,7 @@ _PARTS = 20
 
 
 def fit(data: Examples, given: Json) -> "tuple[Any, Outcome]":
-    """A model of scikit-learn, and how it came about; an epoch is an iteration, that is a tree for each class."""
+    """A model of scikit-learn and its history; an epoch is an iteration, that is a tree for each class."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
     iterations, patience = given.get("epochs", 100), given.get("early_stopping", 0)
@@ -99,7 +99,7 @@ def _load(like: Any) -> Any:
         try:
             state = joblib.load(path)
         except Exception as e:  # noqa: BLE001 - a torn file can fail in any way, as can another version's
-            say(f"the checkpoint {path.name} cannot be read and is passed over: {e}")
+            say(f"the checkpoint {path.name} cannot be read and is skipped: {e}")
             continue
         if state["like"] == like:
             return state["model"], state["outcome"]

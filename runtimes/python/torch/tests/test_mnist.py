@@ -146,9 +146,9 @@ def damaged(folder, what):
 @pytest.mark.parametrize(
     ("what", "told"),
     [
-        ("magic", "train-images-idx3-ubyte is no IDX file of images: its magic number is 2052, not 2051"),
-        ("short", "train-images-idx3-ubyte has 50187 bytes, and its header says 50192"),
-        ("gzip", "train-images-idx3-ubyte.gz is damaged: it ends too soon"),
+        ("magic", "train-images-idx3-ubyte is not an IDX file of images: its magic number is 2052, not 2051"),
+        ("short", "train-images-idx3-ubyte has 50187 bytes, but its header requires 50192"),
+        ("gzip", "train-images-idx3-ubyte.gz is damaged: it is truncated"),
         ("count", "the train files have 63 images and 64 labels"),
         ("label", "t10k-labels-idx1-ubyte has the label"),
         ("missing", "has no file train-images-idx3-ubyte"),

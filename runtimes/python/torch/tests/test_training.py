@@ -191,8 +191,8 @@ def test_a_module_of_the_users(task):
 
 def test_what_is_wrong_with_a_module_is_told(task):
     for name, reason, told in [
-        ("Wrong", "bad_input", "answers with the shape (32, 3) to a batch of 32, not (32, 10)"),
-        ("Other", "bad_input", "cannot take a batch of the shape (32, 1, 8, 8)"),
+        ("Wrong", "bad_input", "returns the shape (32, 3) for a batch of 32, not (32, 10)"),
+        ("Other", "bad_input", "does not support a batch of the shape (32, 1, 8, 8)"),
         ("Nix", "bad_input", "nets.py has no class Nix"),
         ("Bad", "diverged", "the loss is NaN in epoch 1, batch 1 of"),
         ("Hungry", "out_of_memory", "a batch of 4 fits"),
@@ -256,16 +256,16 @@ BAD = {
     "empty.csv": (b"", "empty.csv is empty"),
     "latin.csv": (b"a,target\n1,x\n2,\xff\n", "latin.csv is not UTF-8 text (line 3)"),
     "rows.csv": (b"a,target\n", "rows.csv has no rows"),
-    "none.csv": (b"a,b\n1,2\n", "write which column is to be learned; there are a, b"),
+    "none.csv": (b"a,b\n1,2\n", "required: the column to learn; there are a, b"),
     "one.csv": (b"a,target\n" + b"1,x\n" * 9, "all rows are of the one class x"),
     "same.csv": (b"a,target\n" + b"".join(b"%d,%d.5\n" % (i, 3) for i in range(9)), "target has the one value 3.5"),
     "no.jsonl": (b'{"a": 1}\n{"a"\n', "no.jsonl line 2 is not JSON"),
     "no.zip": (b"PK\x03\x04 and nothing", "no.zip cannot be unpacked"),
     "out.zip": (zipped(**{"../x.png": b"1"}), "would lie outside of its folder"),
-    "no.dat": (b"x", "what no.dat is cannot be told"),
+    "no.dat": (b"x", "unknown format of no.dat"),
     "one.png": (b"x", "is one image"),
     "flat.zip": (zipped(**{"a.png": b"1"}), "has no folder for each class"),
-    "bad.zip": (zipped(**{"p/a/1.png": b"1", "p/b/2.png": b"1"}), "1.png is damaged or no image"),
+    "bad.zip": (zipped(**{"p/a/1.png": b"1", "p/b/2.png": b"1"}), "1.png is damaged or not an image"),
     "alone.zip": (zipped(**{"a/1.png": b"1"}), "a folder for each class is needed"),
 }
 
@@ -284,7 +284,7 @@ def test_data_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.csv").write_text("a,target\n")
     for dataset, told in [
-        ("imagenet", "imagenet is neither one that comes with Muster (digits, mnist, iris"),
+        ("imagenet", "imagenet is neither built in (digits, mnist, iris"),
         ("tarin.csv", "tarin.csv is not in the task's folder"),
         ("train.csv", "has no rows"),
     ]:

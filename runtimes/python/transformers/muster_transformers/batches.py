@@ -66,10 +66,10 @@ class Journal:
 def through(
     backend: Backend, raws: List[Any], params: Json, of: Json, *, what: str, at: "Optional[Callable[[int], str]]" = None, name: str = "items", field: Optional[str] = None, system: Optional[str] = None
 ) -> "tuple[Journal, Json]":
-    """Work on all items; returns their records and the figures of this attempt.
+    """Process all items; returns their records and the metrics of this attempt.
 
-    An item that cannot be used has an error in its record; with params["on_error"] fail the first such ends the task. `of` is what
-    the records depend on: a journal of something else is begun anew. at names an item in a failure by its index.
+    An unusable item has an error in its record; with params["on_error"] fail the first such item ends the task. The records depend
+    on `of`: a journal with another value is discarded. at names an item in a failure by its index.
     """
     journal = Journal({**of, "items": _digest(raws)}, name)
     skipped, began = journal.done, time.monotonic()
@@ -124,7 +124,7 @@ def through(
                 figures["tokens_per_second"] = tokens["tokens_out"] / took
             report(journal.done / len(raws), f"{what} {journal.done}/{len(raws)}", **figures)
     except BaseException:
-        keep(journal, "predictions.jsonl", partly=True)  # what is done stays
+        keep(journal, "predictions.jsonl", partly=True)  # finished items stay
         journal.close()
         raise
     took = time.monotonic() - began
@@ -146,7 +146,7 @@ def through(
 
 
 def loaded(backend: Backend) -> Json:
-    """What results say of the model."""
+    """The model as results describe it."""
     about: Json = {k: v for k, v in backend.about.items() if k != "modality"}
     if backend.warm:
         about["load_seconds"] = round(backend.greeting, 3)
@@ -154,7 +154,7 @@ def loaded(backend: Backend) -> Json:
 
 
 def keep(records: "Journal | List[Json]", name: str, partly: bool = False) -> None:
-    """Write records as an artifact, one a line; none if there are none."""
+    """Write records as an artifact, one per line, unless there are none."""
     if partly and not next(iter(records), None):
         return
     path = out_dir() / name

@@ -1,7 +1,7 @@
 """The kind benchmark: how fast a model computes, over batch sizes and precisions.
 
-Inputs are random and of a declared shape. A run is timed from when it is given to the device to when the device
-is through with it. A combination that cannot be computed is told with its reason, and the others go on.
+Inputs are random and of a declared shape. A run is timed from its submission to the device until the device
+has finished it. A combination that cannot be computed is reported with its reason, and the others continue.
 """
 
 import statistics
@@ -19,7 +19,7 @@ from . import loading
 Json = Dict[str, Any]
 
 _DEFAULTS: Json = {"batch_sizes": [1], "precision": "fp32", "iterations": 10, "warmup": 3, "task": "forward", "new_tokens": 32, "seed": 0, "compile": False}
-_LENGTH = 128  # tokens, where nothing is said
+_LENGTH = 128  # default number of tokens
 _SAMPLED = 0.005  # seconds between two looks at the memory, where the system does not keep the peak for us
 _BUSY = 0.1  # of the cores kept busy by others: figures are not to be relied on then
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "numpy")
@@ -35,7 +35,7 @@ def measure(given: Json) -> Json:
     raw: List[Json] = []
     energy, others = system.Energy(subject.device), system.Others()
     if not energy.source:
-        say("no energy is told: nothing that this task may read counts it")
+        say("no energy is reported: this task cannot read a counter")
     for i, (precision, size) in enumerate(plan):
         where = Where(i, len(plan), f"batch {size}, {precision}", given["warmup"] + given["iterations"])
         told, latencies = combination(subject, precision, size, energy, where)
@@ -98,7 +98,7 @@ class Subject:
         self.given = given
         self.device = devices.pick(given.get("device"))
         devices.seed(given["seed"])
-        torch.use_deterministic_algorithms(False)  # how fast the model is where nobody holds it back
+        torch.use_deterministic_algorithms(False)  # the speed of the model without other load
         self.folder: Optional[Path] = None
         if "model" in given:
             self.name = given["model"]
@@ -115,7 +115,7 @@ class Subject:
         self.inputs_of = Inputs(self.config, self.cls, given)
 
     def ready(self, precision: str) -> None:
-        """Have the model in this precision. It is loaded anew, since weights that were rounded stay so."""
+        """Load the model in this precision. It is loaded again, because rounded weights stay rounded."""
         import torch
 
         if precision == self.precision:
@@ -220,13 +220,13 @@ class Inputs:
         # One that compares texts with images takes both; one that writes can do without images.
         self.both = not writes and all(getattr(config, part, None) is not None for part in ("text_config", "vision_config"))
         if given["task"] == "generate" and not writes:
-            raise Fail("bad_input", f"task: generate cannot be measured with a {cls.__name__}, which makes no text: write task: forward")
+            raise Fail("bad_input", f"task: generate cannot be measured with a {cls.__name__}, which generates no text: use task: forward")
         if self.main not in ("input_ids", "pixel_values", "input_values", "input_features"):
-            raise Fail("bad_input", f"inputs of the form {self.main}, which a {cls.__name__} takes, cannot be made up: measure another model")
+            raise Fail("bad_input", f"inputs of the form {self.main}, which a {cls.__name__} needs, cannot be generated: use another model")
         if self.main != "pixel_values" and not self.both and given.get("image_size"):
-            raise Fail("bad_input", f"image_size: a {cls.__name__} takes no images: leave it out")
+            raise Fail("bad_input", f"image_size: a {cls.__name__} does not support images: remove it")
         if self.main != "input_ids" and not self.both and given.get("sequence_length"):
-            raise Fail("bad_input", f"sequence_length: a {cls.__name__} takes no text alone: leave it out")
+            raise Fail("bad_input", f"sequence_length: a {cls.__name__} does not support text alone: remove it")
         self.length = self._length()
 
     def make(self, size: int, draw: Any) -> Json:
@@ -265,9 +265,9 @@ class Inputs:
         asked = self.given.get("sequence_length")
         if asked and most and asked + new > most:
             with_new = f" with {new} new_tokens" if new else ""
-            raise Fail("bad_input", f"sequence_length: {asked}{with_new} is more than the {most} tokens that the model reads")
+            raise Fail("bad_input", f"sequence_length: {asked}{with_new} is more than the {most} tokens of the model's context")
         if most and new >= most:
-            raise Fail("bad_input", f"new_tokens: {new} is more than the {most} tokens that the model reads")
+            raise Fail("bad_input", f"new_tokens: {new} is more than the {most} tokens of the model's context")
         return asked or min(_LENGTH, most - new if most else _LENGTH)
 
 
@@ -379,7 +379,7 @@ def peak(subject: Subject, figures: Json) -> Iterator[None]:
         with Sampled() as sampled:
             yield
         most = resident(peak=True) or 0
-        if most <= before:  # there was more of it earlier: what was seen while this ran is what is known
+        if most <= before:  # an earlier run used more: use the observations of this one
             most = sampled.most
     figures["peak_memory"] = max(most - subject.before, 0)
 

@@ -1,8 +1,8 @@
 """A warm host: a process that keeps one model loaded between tasks and works for them, one request at a time.
 
-It loads what its first client asks for, and serves nobody who wants another model. It ends when it is told to, when nobody has asked for
-anything for MUSTER_WARM_TTL seconds, when the machine has little memory left and nobody is being served, and when its socket is gone. It reads no files for its clients:
-what they want worked on comes over the socket.
+It loads the model of its first client, and refuses clients that want another model. It ends on request, after MUSTER_WARM_TTL seconds without
+a request, when the machine has little memory left and no client is served, and when its socket is removed. It reads no files for its clients:
+their items arrive over the socket.
 """
 
 import os
@@ -89,7 +89,7 @@ class Host:
             if self.gone():
                 leave("its socket is gone")
             if idle > (self.ttl if self.working else min(self.ttl, _EMPTY)):
-                leave(f"nobody asked for anything for {idle:.0f} s")
+                leave(f"no request for {idle:.0f} s")
             if idle > _LOOK and (short := scarce(devices.options().memory_buffer)):
                 leave(short)
             self.turn.release()
@@ -101,7 +101,7 @@ class Host:
             return True
 
     def talk(self, conn: socket.socket) -> None:
-        """Serve a client until it leaves. That it does so in the middle, or stalls there, is no harm to others."""
+        """Serve a client until it disconnects. A client that disconnects or stalls within a request does not affect others."""
         stream = conn.makefile("rwb")
         try:
             while True:
@@ -164,7 +164,7 @@ class Host:
             raise
         except Fail as e:
             return {"fail": {"reason": e.reason, "message": str(e), **e.detail}}
-        except Exception as e:  # noqa: BLE001 - the client is told
+        except Exception as e:  # noqa: BLE001 - it is reported to the client
             traceback.print_exc()
             reason, sentence = explained(e)
             return {"fail": {"reason": reason, "message": sentence}}

@@ -36,12 +36,12 @@ def given_items(given: Json, single: str = "input", many: str = "inputs", file: 
         return [given[single]]
     items = list(given[many]) if named[0] == many else from_file(Path(given[file]), file)
     if not items:
-        raise Fail("bad_input", f"{named[0]}: there is nothing in it")
+        raise Fail("bad_input", f"{named[0]}: it is empty")
     return items
 
 
 def places(given: Json, what: str) -> "Callable[[int], str]":
-    """What an item is called in sentences, by its index: as it was written in the input, else by what it is."""
+    """The name of an item in messages, by its index: as in the input, or by its kind."""
     if given.get("input") is not None:
         return lambda i: "input"
     return (lambda i: f"inputs[{i}]") if given.get("inputs") is not None else (lambda i: f"{what} {i}")
@@ -56,7 +56,7 @@ def from_file(path: Path, field: str) -> List[Any]:
     except FileNotFoundError:
         raise Fail("bad_input", f"{field}: there is no file {path} in the task's folder") from None
     except UnicodeDecodeError as e:
-        raise Fail("bad_input", f"{field}: {path} is no text in UTF-8 ({e})") from e
+        raise Fail("bad_input", f"{field}: {path} is not UTF-8 text ({e})") from e
     except OSError as e:
         raise Fail("bad_input", f"{field}: {path} cannot be read: {e}") from e
     lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
@@ -67,7 +67,7 @@ def from_file(path: Path, field: str) -> List[Any]:
         try:
             items.append(json.loads(line))
         except ValueError as e:
-            raise Fail("bad_input", f"{field}: line {n} of {path} is no JSON: {e}") from e
+            raise Fail("bad_input", f"{field}: line {n} of {path} is not JSON: {e}") from e
     return items
 
 
@@ -77,7 +77,7 @@ def name_of(raw: Any) -> Any:
 
 
 def read(raw: Any, modality: str, field: Optional[str] = None, system: Optional[str] = None) -> Json:
-    """An item as models take it. BadItem says why it is none."""
+    """An item in the form of models. BadItem has the reason why it is invalid."""
     if modality == "image":
         return _image(raw, field)
     item = _text(raw, field, system)
@@ -151,7 +151,7 @@ def _decoded(body: str) -> bytes:
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as e:
-        raise BadItem(f"it is no base64: {e}") from e
+        raise BadItem(f"not base64: {e}") from e
 
 
 def _fetched(url: str) -> bytes:

@@ -1,4 +1,4 @@
-"""A model in memory: what is asked for, how it is loaded, what can go wrong."""
+"""A model in memory: its parameters, loading, and errors."""
 
 import json
 import logging
@@ -26,11 +26,11 @@ TASKS = (GENERATION, CLASSIFICATION, IMAGES, EMBEDDING)
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be loaded. Two that are equal can share what is loaded."""
+    """The parameters of a model. Equal ones can share a loaded model."""
 
     model: str
     revision: Optional[str] = None
-    task: Optional[str] = None  # None: told by the model
+    task: Optional[str] = None  # None: from the model
     dtype: Optional[str] = None
     device: Optional[str] = None
     device_map: Optional[str] = None
@@ -61,7 +61,7 @@ class Wanted:
 
 
 def load(wanted: Wanted, step: Callable[[str], None]) -> "Working":
-    """Load what is wanted. Ends with Fail: bad_input for a model that is not there or damaged, dependency for what this worker lacks."""
+    """Load a model. Raises Fail: bad_input for a missing or damaged model, dependency for what this worker lacks."""
     began = time.monotonic()
     if wanted.engine == "vllm":
         try:
@@ -69,11 +69,11 @@ def load(wanted: Wanted, step: Callable[[str], None]) -> "Working":
 
             loaded: Working = load_vllm(wanted, step)
         except ImportError as e:
-            raise Fail("dependency", f"the engine vllm cannot be used here ({e}): run muster runtime check vllm on the worker, or leave engine out") from e
+            raise Fail("dependency", f"the engine vllm cannot be used here ({e}): run muster runtime check vllm on the worker, or remove engine") from e
         loaded.load_seconds = time.monotonic() - began
         return loaded
     step("loading the libraries")
-    import torch  # noqa: F401 - so that its absence is told first
+    import torch  # noqa: F401 - so that its absence is reported first
     import transformers
 
     from . import working
@@ -99,11 +99,11 @@ def config_of(folder: Path, model: str) -> Json:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Fail("bad_input", f"model {model}: there is no config.json in it, so it is no model of transformers") from None
+        raise Fail("bad_input", f"model {model}: it has no config.json, so it is not a transformers model") from None
     except (ValueError, UnicodeDecodeError) as e:
         raise Fail("bad_input", f"model {model}: its config.json is damaged: {e}") from e
     if not isinstance(value, dict):
-        raise Fail("bad_input", f"model {model}: its config.json is no object")
+        raise Fail("bad_input", f"model {model}: its config.json is not an object")
     return value
 
 
@@ -123,7 +123,7 @@ def told_by(folder: Path, model: str) -> str:
             return EMBEDDING
     raise Fail(
         "bad_input",
-        f"task: what model {model} is for is not told by its files ({', '.join(names) or 'no architectures'}): write task, one of {', '.join(TASKS)}",
+        f"task: the files of model {model} do not determine its task ({', '.join(names) or 'no architectures'}): set task to one of {', '.join(TASKS)}",
     )
 
 
@@ -135,7 +135,7 @@ def arguments(wanted: Wanted, device: Any) -> Json:
         try:
             import accelerate  # noqa: F401
         except ImportError as e:
-            raise Fail("dependency", f"device_map needs the package accelerate ({e}): leave it out, or install it for the interpreter of --python") from e
+            raise Fail("dependency", f"device_map needs the package accelerate ({e}): remove it, or install it for the interpreter of --python") from e
         args["device_map"] = wanted.device_map
         if owner.memory_buffer > 0:
             args["max_memory"] = _memory(owner.memory_buffer)
@@ -145,7 +145,7 @@ def arguments(wanted: Wanted, device: Any) -> Json:
 
 
 def precision(name: Optional[str], device: Any) -> Any:
-    """The dtype to load in: on a GPU, where nothing else is said, that of the saved weights."""
+    """The dtype to load in: on a GPU, by default that of the saved weights."""
     if name and name != "auto" or devices.options().mixed_precision:
         return devices.dtype(name, device)
     return "auto" if device.type == "cuda" else devices.dtype("fp32", device)
@@ -170,7 +170,7 @@ def explained(e: Exception, wanted: Wanted) -> Exception:
     where = f"model {wanted.model}"
     name = type(e).__name__
     if "trust_remote_code" in str(e):
-        return Fail("bad_input", f"{where} brings code of its own: read it, and write trust_remote_code: true if you want it to run")
+        return Fail("bad_input", f"{where} has its own code: read it, and set trust_remote_code: true to run it")
     if (
         "SafetensorError" in name
         or "UnpicklingError" in name
@@ -188,6 +188,6 @@ def explained(e: Exception, wanted: Wanted) -> Exception:
 
 
 def quiet() -> None:
-    """Keep libraries from writing where nobody reads, and from asking who uses them."""
+    """Turn off progress bars and telemetry of libraries."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -34,7 +34,7 @@ def _file(path: Path, source: str, field: Optional[str]) -> List[Json]:
     try:
         return [{"source": source, "text": path.read_text(encoding="utf-8")}]
     except UnicodeDecodeError as e:
-        raise Fail("bad_input", f"documents: {source} is no text in UTF-8 ({e})") from e
+        raise Fail("bad_input", f"documents: {source} is not UTF-8 text ({e})") from e
 
 
 def _one(raw: Any, source: str, field: Optional[str]) -> Json:
@@ -49,9 +49,9 @@ def _one(raw: Any, source: str, field: Optional[str]) -> Json:
 
 def pieces(documents: Iterable[Json], size: int, overlap: int) -> List[Json]:
     """Passages of at most `size` words, each with the last `overlap` words of the one before. They end with a paragraph or a sentence where one ends in
-    their second half. Where a passage lies in its document is told in characters."""
+    their second half. The position of a passage in its document is in characters."""
     if overlap >= size:
-        raise Fail("bad_input", f"chunk_overlap: {overlap} words of a passage of {size} leave nothing new: write less than chunk_size")
+        raise Fail("bad_input", f"chunk_overlap: {overlap} words of a passage of {size} leave nothing new: use less than chunk_size")
     found = []
     for d in documents:
         text = d["text"]
@@ -104,11 +104,11 @@ class Index:
         except FileNotFoundError:
             raise Fail("bad_input", f"index: there is no file {path} in the task's folder") from None
         except (SafetensorError, ValueError, KeyError, OSError) as e:
-            raise Fail("bad_input", f"index: {path} is no index of this kind, or damaged: {e}") from e
+            raise Fail("bad_input", f"index: {path} is not an index of this kind, or is damaged: {e}") from e
         if len(passages) != len(vectors):
             raise Fail("bad_input", f"index: {path} is damaged: it has {len(passages)} passages and {len(vectors)} vectors")
         if head.get("model") != model:
-            raise Fail("bad_input", f"model: the index was made with {head.get('model')}, and vectors of {model} cannot be compared with its own")
+            raise Fail("bad_input", f"model: the index was created with {head.get('model')}, and vectors of {model} cannot be compared with it")
         return cls(passages, vectors, model, int(vectors.shape[1]))
 
     def write(self, path: Path) -> None:

@@ -27,16 +27,16 @@ def rag(given: Json) -> Json:
     prompt = given.get("prompt") or _PROMPT
     for name in ("{question}", "{context}"):
         if name not in prompt:
-            raise Fail("bad_input", f"prompt: it has no {name}, which is replaced")
+            raise Fail("bad_input", f"prompt: the placeholder {name} is missing")
     if given.get("generator") and not queries:
-        raise Fail("bad_input", "query: a generator answers questions, and there are none: write query or queries")
+        raise Fail("bad_input", "query: a generator needs questions: set query or queries")
     passages = (
         pieces(documents(given["documents"], given.get("field")), int(given.get("chunk_size") or 200), int(given.get("chunk_overlap", 40)))
         if given.get("documents")
         else []
     )
     if given.get("documents") and not passages:
-        raise Fail("bad_input", "documents: there is no text in them")
+        raise Fail("bad_input", "documents: they have no text")
     wanted = Wanted.of({k: v for k, v in given.items() if k != "task"}, task=EMBEDDING)
     index, embedder, figures = _indexed(given, wanted, passages)
     if passages:

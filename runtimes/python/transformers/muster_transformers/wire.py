@@ -79,7 +79,7 @@ def receive(of: Stream) -> Tuple[Json, List[bytes]]:
             raise Broken("the connection ended" if len(line) < _MOST_LINE else "a line is too long")
         message = json.loads(line)
         if not isinstance(message, dict):
-            raise Broken("a frame is no object")
+            raise Broken("a frame is not an object")
         sizes = message.pop("bytes", [])
         if not all(isinstance(n, int) and n >= 0 for n in sizes) or sum(sizes) > _MOST_BYTES:
             raise Broken("a frame has too many bytes")

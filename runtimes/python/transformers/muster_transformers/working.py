@@ -1,7 +1,7 @@
 """Models at work: a list of items in, a record for each out.
 
-An item is {"text": …}, {"messages": […]} or {"image": bytes}; with "shorter" the first of those is taken that the model can read, the record's
-"shortened" says which from 1 on, and "too_long" is the error if it can read none. A record has "prediction" or "error", and "latency_ms": how long the batch took in which the item was.
+An item is {"text": …}, {"messages": […]} or {"image": bytes}; with "shorter", the first of those that the model can read is used: the record's
+"shortened" is its number from 1, and "too_long" is the error if it can read none. A record has "prediction" or "error", and "latency_ms": the duration of the item's batch.
 """
 
 import io
@@ -17,9 +17,9 @@ from . import loading
 from .items import BadItem, TooLong
 from .loading import Json, Wanted, arguments, config_of
 
-_NEW = 128  # tokens of a text, where nothing is said and the model reads four times as many
+_NEW = 128  # default number of tokens of a text, if the model reads four times as many
 
-Step = Callable[[Json], None]  # is told {"step": …, figures}; it raises to stop the work
+Step = Callable[[Json], None]  # receives {"step": …, metrics}; it raises to stop the work
 Items = Sequence[Json]
 
 
@@ -28,7 +28,7 @@ class Working:
 
     task = ""
     modality = "text"
-    size = 32  # of a batch, where nothing is said
+    size = 32  # default batch size
 
     def __init__(self, wanted: Wanted, folder: Path, device: Any) -> None:
         self.wanted, self.folder, self.device = wanted, folder, device
@@ -36,7 +36,7 @@ class Working:
         self.fits: Optional[int] = None  # the batch that fitted last, if a larger one did not
 
     def about(self) -> Json:
-        """What is told of it in results."""
+        """Its description in results."""
         return {
             "model": self.wanted.model,
             "task": self.task,
@@ -121,7 +121,7 @@ class Working:
         return [self.read(out, part, params) for out, part in zip(outputs, parts)]
 
     def prepared(self, item: Json, params: Json) -> Any:
-        """What computed takes of an item. BadItem says what is wrong with it."""
+        """The input of computed for an item. BadItem has the reason why it is invalid."""
         raise NotImplementedError
 
     def length(self, thing: Any) -> int:
@@ -180,7 +180,7 @@ class Text(Model):
         self.tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=wanted.trust_remote_code)
         if self.tokenizer.pad_token is None:
             if self.tokenizer.eos_token is None:
-                raise Fail("bad_input", f"model {wanted.model}: its tokenizer has neither a token to pad with nor one that ends a text")
+                raise Fail("bad_input", f"model {wanted.model}: its tokenizer has neither a padding token nor an end-of-text token")
             self.tokenizer.pad_token = self.tokenizer.eos_token
         if getattr(self.model.config, "pad_token_id", None) is None:
             self.model.config.pad_token_id = self.tokenizer.pad_token_id
@@ -210,7 +210,7 @@ class Text(Model):
     def text(self, item: Json) -> str:
         text = item.get("text")
         if not isinstance(text, str):
-            raise BadItem("it is no text")
+            raise BadItem("not a string")
         return text
 
     def tokens(self, text: str) -> List[int]:
@@ -282,11 +282,11 @@ class Generator(Text):
         new = self.new(params)
         if not self.answers and self.most and len(ids) + new > self.most:
             if not params.get("truncate") or new >= self.most:
-                own = "" if params.get("max_new_tokens") else ", as many as are generated where nothing is said"
+                own = "" if params.get("max_new_tokens") else ", the default number of generated tokens"
                 raise TooLong(
                     f"the prompt has {len(ids)} tokens and max_new_tokens is {new}{own}, and the model reads {self.most} together: shorten one of them, or write truncate: true"
                 )
-            ids = ids[new - self.most :]  # the end of a prompt is what is answered
+            ids = ids[new - self.most :]  # the answer depends on the end of a prompt
         return ids
 
     def new(self, params: Json) -> int:
@@ -386,7 +386,7 @@ class Classifier(Text):
 
 
 class Images(Model):
-    """Says what is on a picture."""
+    """Classifies images."""
 
     task, auto, modality, size = loading.IMAGES, "AutoModelForImageClassification", "image", 16
 
@@ -404,11 +404,11 @@ class Images(Model):
             image.load()
             return self.processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"][0]
         except UnidentifiedImageError:
-            raise BadItem("it is no picture of a known form") from None
+            raise BadItem("not an image of a known format") from None
         except Image.DecompressionBombError as e:
             raise BadItem(f"the image is too large: {e}") from e
         except (KeyError, TypeError):
-            raise BadItem("it is no image") from None
+            raise BadItem("not an image") from None
         except Exception as e:  # noqa: BLE001 - decoders fail in many ways
             raise BadItem(f"the image cannot be read: {e}") from e
 
@@ -424,7 +424,7 @@ class Images(Model):
 
 
 class Embedder(Text):
-    """Turns texts into vectors, as the model's own modules.json says: which tokens are averaged, and whether they are normalized."""
+    """Turns texts into vectors according to the model's modules.json: pooling of tokens, and normalization."""
 
     task = loading.EMBEDDING
 
@@ -492,7 +492,7 @@ _POOLINGS = {
 
 
 def _sentence(folder: Path, model: str) -> "tuple[str, bool, int, Dict[str, str]]":
-    """How a model of sentence-transformers makes vectors of tokens; the mean, where it does not say."""
+    """The pooling of a model of sentence-transformers; the mean by default."""
     import json
 
     def read(path: Path) -> Any:
@@ -515,7 +515,7 @@ def _sentence(folder: Path, model: str) -> "tuple[str, bool, int, Dict[str, str]
             )
             modes = [{"lasttoken": "last"}.get(m, m) for m in modes] or ["mean"]
             if len(modes) != 1 or modes[0] not in _POOLINGS.values():
-                raise Fail("bad_input", f"model {model} pools its tokens in a way that is not supported: {', '.join(modes)}")
+                raise Fail("bad_input", f"model {model} uses an unsupported pooling: {', '.join(modes)}")
             pooling = modes[0]
         elif kind == "Normalize":
             normalize = True

@@ -147,7 +147,7 @@ def test_bad_input_is_told_as_it_is(task, models, host, monkeypatch):
     monkeypatch.setenv("MUSTER_WARM", host().path)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     (models / "empty").mkdir()
-    with pytest.raises(Fail, match="there is no config.json") as e:
+    with pytest.raises(Fail, match="it has no config.json") as e:
         inference({"model": str(models / "empty"), "input": "cat"})
     assert e.value.reason == "bad_input"
 

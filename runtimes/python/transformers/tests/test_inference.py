@@ -70,7 +70,7 @@ def test_pictures_are_classified_however_they_come(task, models, picture, model)
     result = inference({"model": str(models / model), "inputs": inputs})
     one, two, bad, none, private = result["predictions"]
     assert one["prediction"] == two["prediction"] and one["confidence"] == pytest.approx(two["confidence"], abs=1e-5)
-    assert bad["error"] == "it is no picture of a known form"
+    assert bad["error"] == "not an image of a known format"
     assert "there is no file none.png" in none["error"]
     assert "127.0.0.1, which is not public" in private["error"]
 
@@ -89,7 +89,7 @@ def test_an_item_that_is_too_long_fails_alone(task, models):
 def test_where_nothing_is_said_a_small_model_writes_less(task, models):
     given = {"model": str(models / "gpt2"), "input": "the cat"}
     assert inference(given)["predictions"][0]["tokens_out"] <= 16  # a quarter of 64
-    with pytest.raises(Fail, match="^input: the prompt has .* max_new_tokens is 16, as many as are generated where nothing is said"):
+    with pytest.raises(Fail, match="^input: the prompt has .* max_new_tokens is 16, the default number of generated tokens"):
         inference({**given, "input": "cat " * 25})
 
 
@@ -189,9 +189,9 @@ def test_a_model_is_not_used_for_what_it_was_not_made_for(task, models):
         ({"input": "a", "inputs": ["b"]}, "inputs: write one of"),
         ({}, "input: write one of"),
         ({"input_file": "none.jsonl"}, "there is no file none.jsonl"),
-        ({"input_file": "bad.jsonl"}, "line 2 of bad.jsonl is no JSON"),
+        ({"input_file": "bad.jsonl"}, "line 2 of bad.jsonl is not JSON"),
         ({"input": ""}, "it is empty"),
-        ({"model": "./nothing", "input": "a"}, "there is no such folder"),
+        ({"model": "./nothing", "input": "a"}, "no such folder"),
         ({"engine": "vllm", "input": "a"}, "vllm"),
     ],
 )

@@ -28,22 +28,22 @@ def brought(plan: Plan, load: "Optional[Dict[str, Any]]") -> Plan:
         where = _loaded(load)
         if (where / ADAPTER).exists():
             if adapter:
-                raise Fail("bad_input", "checkpoint.load is an adapter, and adapter is given too: leave one out")
+                raise Fail("bad_input", "checkpoint.load is an adapter, and adapter is also given: remove one")
             adapter = str(where)
         else:
             model["name"] = str(where)
     folder = _folder(model["name"], "model", model.get("revision"))
-    if (folder / ADAPTER).exists():  # an adapter as a model: what it was made for is said in it
+    if (folder / ADAPTER).exists():  # an adapter as a model: it names its base model
         if adapter:
-            raise Fail("bad_input", f"model {model['said']} is an adapter, and adapter is given too: give the model that it was made for as model")
+            raise Fail("bad_input", f"model {model['said']} is an adapter, and adapter is also given: set model to its base model")
         adapter, name = str(folder), _made_for(folder)
         if not Path(name).is_dir() and name.startswith(("/", ".", "~")):
-            raise Fail("bad_input", f"model {model['said']} is an adapter for {name}, which is not here: give that one as model, and this one as adapter")
+            raise Fail("bad_input", f"model {model['said']} is an adapter for {name}, which is not available: set model to that one, and adapter to this one")
         model["said"], folder = name, _folder(name, "model", None)
     if adapter:
         held = _folder(adapter, "adapter", None)
         if not (held / ADAPTER).exists():
-            raise Fail("bad_input", f"adapter {adapter} has no {ADAPTER}: it is no LoRA adapter")
+            raise Fail("bad_input", f"adapter {adapter} has no {ADAPTER}: it is not a LoRA adapter")
         adapter = str(held)
     model["name"] = str(folder)
     return replace(plan, model=model, adapter=adapter)
@@ -54,14 +54,14 @@ def _folder(name: str, field: str, revision: "Optional[str]") -> Path:
         file = bring(name, field)
         return _only(unpack(file, Path(f"{field}-unpacked"), field))
     if field == "adapter" and not Path(name).exists():
-        raise Fail("bad_input", f"adapter {name} is not in the task's folder: bring it with inputs")
+        raise Fail("bad_input", f"adapter {name} is not in the task's folder: add it with inputs")
     return models.find(name, revision)
 
 
 def _loaded(load: "Dict[str, Any]") -> Path:
     where = load.get("url") or load.get("path") or load.get("filename")
     if not where:
-        raise Fail("bad_input", "checkpoint.load: it names no url, path or filename")
+        raise Fail("bad_input", "checkpoint.load: url, path or filename is required")
     found = bring(where, "checkpoint.load")
     if found.is_file():
         if not is_archive(found):
@@ -85,7 +85,7 @@ def _made_for(folder: Path) -> str:
     except ValueError as e:
         raise Fail("bad_input", f"{folder / ADAPTER} is not JSON: {e}") from e
     if not name:
-        raise Fail("bad_input", f"{folder} is an adapter that does not say for which model: give that one as model, and this one as adapter")
+        raise Fail("bad_input", f"{folder} is an adapter without the name of its base model: set model to the base model, and adapter to this one")
     return str(name)
 
 
@@ -105,7 +105,7 @@ def tokenizer(plan: Plan, chat: bool) -> Any:
     elif wanted:
         made.chat_template = bring(wanted, "chat_template").read_text(encoding="utf-8")
     if chat and not made.chat_template:
-        raise Fail("bad_input", f"the data set holds messages, and the tokenizer of model {plan.model['said']} has no chat template: set chat_template to chatml or to a Jinja file")
+        raise Fail("bad_input", f"the data set has messages, and the tokenizer of model {plan.model['said']} has no chat template: set chat_template to chatml or to a Jinja file")
     return made
 
 
@@ -119,7 +119,7 @@ def causal(plan: Plan, tokens: Any, dtype: Any) -> Any:
 
 
 def classifier(plan: Plan, tokens: Any, dtype: Any, labels: "List[str]") -> Any:
-    """The model with a new head that tells labels apart."""
+    """The model with a new classification head."""
     from transformers import AutoModelForSequenceClassification
 
     names = dict(enumerate(labels))
@@ -140,12 +140,12 @@ def classifier(plan: Plan, tokens: Any, dtype: Any, labels: "List[str]") -> Any:
 def _fits(plan: Plan, tokens: Any, model: Any) -> Any:
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokens) > rows:
-        raise Fail("bad_input", f"the tokenizer of model {plan.model['said']} knows {len(tokens)} tokens and the model {rows}: they do not belong together")
+        raise Fail("bad_input", f"the tokenizer of model {plan.model['said']} knows {len(tokens)} tokens and the model {rows}: they do not match")
     return model
 
 
 def longest(model: Any) -> "Optional[int]":
-    """How many tokens the model takes at most, None if it does not say."""
+    """The maximum number of tokens of the model, None if it is unknown."""
     text = model.config.get_text_config()
     for name in ("max_position_embeddings", "n_positions", "max_sequence_length"):
         if isinstance(value := getattr(text, name, None), int) and value > 0:
@@ -156,12 +156,12 @@ def longest(model: Any) -> "Optional[int]":
 def max_length(plan: Plan, model: Any) -> int:
     most, asked = longest(model), plan.training.max_length
     if most and asked > most:
-        raise Fail("bad_input", f"training.max_length: {asked} tokens are asked for, and model {plan.model['said']} takes at most {most}")
+        raise Fail("bad_input", f"training.max_length: {asked} tokens are requested, but model {plan.model['said']} supports at most {most}")
     return asked or min(1024, most or 1024)
 
 
 def adapted(plan: Plan, model: Any, task: str = "CAUSAL_LM") -> Any:
-    """The model with what is trained of it: all, a new adapter, or an adapter of an earlier stage.
+    """The model with its trainable part: all weights, a new adapter, or an adapter of an earlier stage.
 
     If all is trained, an earlier adapter becomes part of the weights.
     """
@@ -170,11 +170,11 @@ def adapted(plan: Plan, model: Any, task: str = "CAUSAL_LM") -> Any:
 
     if plan.adapter:
         if plan.method == "lora" and plan.lora_given:
-            raise Fail("bad_input", "lora: the adapter brings its own settings: leave lora out, or the adapter")
+            raise Fail("bad_input", "lora: the adapter has its own settings: remove lora or the adapter")
         with _reading(plan, "adapter"):
             model = peft.PeftModel.from_pretrained(model, plan.adapter, is_trainable=plan.method == "lora")
         if plan.method == "lora":
-            say(f"training goes on with the adapter {Path(plan.adapter).name}")
+            say(f"training continues with the adapter {Path(plan.adapter).name}")
             return model
         return model.merge_and_unload().requires_grad_(True)
     if plan.method != "lora":
@@ -192,7 +192,7 @@ def adapted(plan: Plan, model: Any, task: str = "CAUSAL_LM") -> Any:
     except ValueError as e:
         if "target modules" not in str(e).lower():
             raise
-        raise Fail("bad_input", f"lora.target_modules: {_listed(targets)} is in no name of model {plan.model['said']}; its layers are {', '.join(_layers(model))}") from e
+        raise Fail("bad_input", f"lora.target_modules: {_listed(targets)} matches no layer of model {plan.model['said']}; its layers are {', '.join(_layers(model))}") from e
 
 
 def _layers(model: Any) -> "List[str]":
@@ -208,7 +208,7 @@ def _listed(value: Any) -> str:
 
 
 class _reading:
-    """What goes wrong while files of a model are read is said as one sentence of the model."""
+    """Turns errors of reading a model's files into one message about the model."""
 
     def __init__(self, plan: Plan, what: str) -> None:
         self.name, self.what = (plan.adapter if what == "adapter" else plan.model["said"]), what

@@ -50,7 +50,7 @@ def packed(folder: Path, name: str, to: Path) -> Path:
 
 
 def result(plan: Plan, trainer: Any, course: Any, began: float, resumed: "Optional[Path]") -> "Dict[str, Any]":
-    """Write the artifacts of a training that came to its end, and give its result."""
+    """Write the artifacts of a finished training, and return its result."""
     state, out = trainer.state, out_dir()
     log = [{"step": e["step"], "epoch": e.get("epoch"), **shown(e)} for e in state.log_history]
     steps, evaluations = [e for e in log if "loss" in e], [e for e in log if any(k.startswith("eval_") for k in e)]
@@ -112,12 +112,12 @@ def result(plan: Plan, trainer: Any, course: Any, began: float, resumed: "Option
 
 def _judged(plan: Plan, trainer: Any, course: Any, steps: "List[Dict[str, Any]]") -> "List[str]":
     """What is doubtful about the training. Ends the task if the model is useless now."""
-    if plan.teaches == "ppo":  # its loss says nothing of the model
+    if plan.teaches == "ppo":  # its loss is not a measure of the model
         now = steps[-1] if steps else {}
         far = now.get("kl", 0) / max(now.get("answer_tokens") or 1, 1)
         if far <= _FAR:
             return []
-        told = f"the model is far from the one that it began as (kl is {far:.3g} a token): it may write what gets a reward and is no language any more: raise ppo.kl_coef, or lower learning_rate"
+        told = f"the model is far from the original one (kl is {far:.3g} per token): it may write text that only maximizes the reward: raise ppo.kl_coef, or lower learning_rate"
         say(f"warning: {told}")
         return [told]
     if plan.training.early_stop:  # then the best one is kept
@@ -181,4 +181,4 @@ def _weights(trainer: Any) -> "tuple[int, int]":
 def remains() -> None:
     """Say what a failed training leaves."""
     if found := saves.whole(Path(checkpoint_dir())):
-        say(f"{found[-1].name} is kept: a retry goes on from there")
+        say(f"{found[-1].name} is kept: a retry continues from it")

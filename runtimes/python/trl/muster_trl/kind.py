@@ -36,7 +36,7 @@ def train(kind: str, given: Json) -> "Optional[Json]":
 
 def _here(plan: Plan) -> "Optional[Json]":
     report(0, "reading the data set")
-    data = rows.parts(plan)  # what is wrong with it is told before the libraries are loaded, which takes long
+    data = rows.parts(plan)  # its errors are reported before the libraries are loaded, which is slow
     report(0, "loading libraries")
     import transformers
     from muster_core import batch
@@ -44,7 +44,7 @@ def _here(plan: Plan) -> "Optional[Json]":
     from . import finish, teach
 
     transformers.utils.logging.disable_progress_bar()
-    # A state that is gone on from tells steps in numbers where we give shares of all, and the batch that fitted then.
+    # A resumed state has absolute numbers of steps instead of shares, and the batch size that fitted then.
     logging.getLogger("transformers.trainer_utils").addFilter(lambda record: "`trainer_state.json`" not in record.getMessage())
 
     began = time.monotonic()
@@ -88,7 +88,7 @@ def _trained(course: Any, size: int, accumulation: int, trial: bool) -> Any:
             made.train(resume_from_checkpoint=str(resumed) if resumed else None)
     except Exception as e:
         if launch.world() > 1 and not isinstance(e, Fail) and explained(e)[0] == "out_of_memory":
-            raise Fail("out_of_memory", f"a batch of {size} for each process does not fit into memory: set batch_size lower, or training.auto_batch: true", batch_size=size) from e
+            raise Fail("out_of_memory", f"a batch of {size} for each process does not fit into memory: reduce batch_size, or set training.auto_batch: true", batch_size=size) from e
         raise
     if seen.stopped and made.state.global_step < made.state.max_steps:
         say(f"asked to stop: the state after step {made.state.global_step} is saved")
@@ -97,7 +97,7 @@ def _trained(course: Any, size: int, accumulation: int, trial: bool) -> Any:
 
 
 def main() -> None:
-    # The libraries would tell their makers about each training, and draw progress bars into the log.
+    # Turn off telemetry and progress bars of the libraries.
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "warning")

@@ -1,6 +1,6 @@
 """Several processes for one training: this program starts itself again under torchrun, one process for each GPU.
 
-A stage that has a launcher or a gang has its processes already: they are what RANK tells of.
+A stage with a launcher or a gang already has its processes: RANK is set.
 """
 
 import json
@@ -37,10 +37,10 @@ def processes(plan: Plan) -> int:
     t = plan.training
     if t.nproc_per_node > 1:
         if not t.allow_multi_gpu:
-            raise Fail("bad_input", f"training.nproc_per_node asks for {t.nproc_per_node} processes, and training.allow_multi_gpu forbids more than one: leave one out")
+            raise Fail("bad_input", f"training.nproc_per_node asks for {t.nproc_per_node} processes, but training.allow_multi_gpu forbids more than one: remove one")
         seen = gpus()
         if 0 < seen < t.nproc_per_node and t.device in ("auto", "cuda"):
-            raise Fail("bad_input", f"training.nproc_per_node: {t.nproc_per_node} processes need as many GPUs, and the task has {seen}: set resources.gpus")
+            raise Fail("bad_input", f"training.nproc_per_node: {t.nproc_per_node} processes need as many GPUs, but the task has {seen}: set resources.gpus")
         return t.nproc_per_node
     if t.device in ("cpu", "mps") or not t.allow_multi_gpu or t.nproc_per_node == 1:
         return 1
@@ -72,7 +72,7 @@ def halved() -> int:
 
 
 def parted() -> None:
-    """End what a process that trained well has with the others, while Python is whole: the threads behind it are not to run into its end."""
+    """Close the process group of a successful process before Python shuts down: its threads must end first."""
     if "torch" not in sys.modules:
         return
     import torch.distributed as dist
@@ -101,7 +101,7 @@ def together(plan: Plan, n: int) -> None:
 
 
 def _failed(plan: Plan, n: int, times: int) -> "Optional[Dict[str, Any]]":
-    """None when all of them ended well, else what one of them said of its failure."""
+    """None if all of them succeeded, otherwise the failure that one of them reported."""
     said = out_dir() / "failure.json"
     said.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as folder:

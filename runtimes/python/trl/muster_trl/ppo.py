@@ -23,7 +23,7 @@ from .settings import Plan, Ppo
 from .watch import Finite
 
 _HEAD = "value_head.pt"
-_OF_WRITING = ("reward", "kl", "answer_tokens", "ended")  # noted once for what is learned from several times
+_OF_WRITING = ("reward", "kl", "answer_tokens", "ended")  # recorded once for data that is used several times
 
 
 class Writer(nn.Module):
@@ -44,7 +44,7 @@ class Writer(nn.Module):
         return self.lm.config
 
     def forward(self, ids: torch.Tensor, attention: torch.Tensor, temperature: float) -> "Tuple[torch.Tensor, torch.Tensor, torch.Tensor]":
-        """For each token after the first: its log-probability, the entropy where it was drawn, the value foreseen before it."""
+        """For each token after the first: its log-probability, the entropy of its distribution, the value predicted before it."""
         out = self.lm(input_ids=ids, attention_mask=attention, output_hidden_states=True, use_cache=False)
         said, entropy = _said(out.logits, ids, temperature)
         return said, entropy, self.value(out.hidden_states[-1][:, :-1].to(self.value.weight.dtype)).squeeze(-1).float()
@@ -255,7 +255,7 @@ def trainer(c: Any, given: "Dict[str, Any]") -> Any:
     model = base.causal(plan, tokens, teach.weights(c))
     room = base.max_length(plan, model) - plan.ppo.max_new_tokens
     if room < 1:
-        raise Fail("bad_input", f"ppo.max_new_tokens: with {plan.ppo.max_new_tokens} new tokens nothing is left for a prompt within training.max_length")
+        raise Fail("bad_input", f"ppo.max_new_tokens: with {plan.ppo.max_new_tokens} new tokens there is no space for a prompt within training.max_length")
     prompts = _prompts(plan, c.train, tokens, room)
     reference: "Optional[PreTrainedModel]" = None
     if plan.method == "full" or plan.adapter:  # else it is the model without its adapter
@@ -264,7 +264,7 @@ def trainer(c: Any, given: "Dict[str, Any]") -> Any:
     writer = Writer(base.adapted(plan, model))
     for part in writer.modules():
         if isinstance(part, nn.Dropout):
-            part.p = 0.0  # what is learned from has to be what was written with
+            part.p = 0.0  # training must use the same network as generation
     given = {**given, teach.CHECKPOINTING: False, "remove_unused_columns": False}
     if plan.training.gradient_checkpointing:
         getattr(writer.lm, f"{teach.CHECKPOINTING}_enable")()
@@ -286,7 +286,7 @@ def _prompts(plan: Plan, data: rows.Rows, tokens: Any, room: int) -> "List[Dict[
         text = tokens.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True) if isinstance(prompt, list) else prompt
         ids = tokens(text, add_special_tokens=not isinstance(prompt, list))["input_ids"]
         if tokens.eos_token_id is not None and ids and ids[-1] == tokens.eos_token_id and isinstance(prompt, str):
-            ids = ids[:-1]  # the end is the model's to say
+            ids = ids[:-1]  # the model generates the end
         if len(ids) > room:
             long.append(place)
             if plan.training.too_long == "drop":
@@ -296,7 +296,7 @@ def _prompts(plan: Plan, data: rows.Rows, tokens: Any, room: int) -> "List[Dict[
     if long and plan.training.too_long == "fail":
         raise Fail("bad_input", f"dataset: {len(long)} prompts are longer than {room} tokens, the first is {long[0]}: raise training.max_length, or set training.too_long to truncate or drop")
     if not made:
-        raise Fail("bad_input", f"nothing is left of dataset: every prompt is longer than {room} tokens: raise training.max_length")
+        raise Fail("bad_input", f"dataset is empty: every prompt is longer than {room} tokens: raise training.max_length")
     return made
 
 

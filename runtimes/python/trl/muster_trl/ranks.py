@@ -1,6 +1,6 @@
-"""torchrun that leaves it to its processes to end when the task is asked to stop: they save their state first, all after the same step.
+"""torchrun that lets its processes end by themselves when the task is stopped: they first save their state, all after the same step.
 
-Which process failed and how it ended, torchrun tells at length; here only that one was killed is told, for the others say themselves why they fail.
+torchrun reports failed processes at length; here only a killed process is reported, because the others report their failures themselves.
 """
 
 import logging

@@ -15,7 +15,7 @@ Reward = Callable[[List[str], List[str], List[Dict[str, Any]]], List[float]]
 def reward(asked: Any, device: Any, trust: bool = False) -> Reward:
     """One reward, or the weighted sum of several."""
     if not asked:
-        raise Fail("bad_input", "reward: say what a good text is: a reward model, keywords, a regex, a length, or a module of yours")
+        raise Fail("bad_input", "reward: required: a reward model, keywords, a regex, a length, or a module of yours")
     parts = asked if isinstance(asked, list) else [asked]
     made = [(float(p.get("weight", 1)), _one(p, f"reward[{n}]" if isinstance(asked, list) else "reward", device, trust)) for n, p in enumerate(parts)]
 
@@ -32,7 +32,7 @@ def reward(asked: Any, device: Any, trust: bool = False) -> Reward:
 def _one(asked: "Dict[str, Any]", field: str, device: Any, trust: bool) -> Reward:
     kinds = [k for k in ("model", "keywords", "regex", "length", "module") if asked.get(k) is not None]
     if len(kinds) != 1:
-        raise Fail("bad_input", f"{field}: it has to be one of model, keywords, regex, length and module, and is {' and '.join(kinds) or 'none'}")
+        raise Fail("bad_input", f"{field}: it must be one of model, keywords, regex, length and module, but is {' and '.join(kinds) or 'none'}")
     value = asked[kinds[0]]
     if kinds[0] == "model":
         return _model(str(value), asked.get("label"), field, device, trust)
@@ -42,7 +42,7 @@ def _one(asked: "Dict[str, Any]", field: str, device: Any, trust: bool) -> Rewar
         try:
             pattern = re.compile(value)
         except re.error as e:
-            raise Fail("bad_input", f"{field}.regex: {value} is no regular expression: {e}") from e
+            raise Fail("bad_input", f"{field}.regex: {value} is not a regular expression: {e}") from e
         return lambda prompts, texts, data: [float(pattern.search(t) is not None) for t in texts]
     if kinds[0] == "keywords":
         words = [w.lower() for w in value]
@@ -57,7 +57,7 @@ def _module(value: str, field: str) -> Reward:
     if not function or path.suffix != ".py":
         raise Fail("bad_input", f"{field}.module: {value} is not FILE.py:FUNCTION")
     if not path.is_file():
-        raise Fail("bad_input", f"{field}.module: {name} is not in the task's folder: bring it with files or inputs")
+        raise Fail("bad_input", f"{field}.module: {name} is not in the task's folder: add it with files or inputs")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -72,11 +72,11 @@ def _module(value: str, field: str) -> Reward:
     def of(prompts: "List[str]", texts: "List[str]", data: "List[Dict[str, Any]]") -> "List[float]":
         values = list(call(prompts, texts, data))
         if len(values) != len(texts):
-            raise Fail("bad_input", f"{field}.module: {value} gave {len(values)} rewards for {len(texts)} texts")
+            raise Fail("bad_input", f"{field}.module: {value} returned {len(values)} rewards for {len(texts)} texts")
         try:
             numbers = [float(v) for v in values]
         except (TypeError, ValueError) as e:
-            raise Fail("bad_input", f"{field}.module: {value} gave something that is no number: {e}") from e
+            raise Fail("bad_input", f"{field}.module: {value} returned a value that is not a number: {e}") from e
         if wrong := [n for n in numbers if not math.isfinite(n)]:
             raise Fail("bad_input", f"{field}.module: {value} gave {wrong[0]}")
         return numbers
@@ -96,13 +96,13 @@ def _model(name: str, label: Any, field: str, device: Any, trust: bool) -> Rewar
     except (ValueError, KeyError, OSError) as e:
         if getattr(e, "errno", None):
             raise
-        raise Fail("bad_input", f"{field}.model: {name} is no model that gives a text a value: {str(e).splitlines()[0]}") from e
+        raise Fail("bad_input", f"{field}.model: {name} is not a model that scores texts: {str(e).splitlines()[0]}") from e
     if tokens.pad_token is None:
         tokens.pad_token = tokens.eos_token
     judge.config.pad_token_id = tokens.pad_token_id
     names = judge.config.label2id
     if judge.config.num_labels > 1 and label not in names:
-        raise Fail("bad_input", f"{field}.label: {name} tells {', '.join(map(str, names))} apart: say which of them is good")
+        raise Fail("bad_input", f"{field}.label: {name} distinguishes {', '.join(map(str, names))}: set the good one")
     most = min(tokens.model_max_length, getattr(judge.config, "max_position_embeddings", None) or 1 << 30)
 
     @torch.no_grad()

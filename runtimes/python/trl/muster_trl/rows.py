@@ -1,6 +1,6 @@
 """Data sets: files of the task, URLs, data sets of the hub and rows in the input itself, as rows of known columns.
 
-Each row remembers its place, so that what is wrong with it can be said with the line of the file.
+Each row knows its place, so that errors can name the line of the file.
 """
 
 import csv
@@ -18,7 +18,7 @@ from .settings import Plan
 _CLASSES_HELD_OUT = 0.1  # of the rows
 
 Row = Dict[str, Any]
-Placed = Tuple[str, Row]  # "data.jsonl, line 17" and what is there
+Placed = Tuple[str, Row]  # "data.jsonl, line 17" and its content
 
 _FILES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".txt")
 
@@ -78,14 +78,14 @@ def parts(plan: Plan) -> "Tuple[Rows, Optional[Rows]]":
         return held_out(train, share if share is not None else _CLASSES_HELD_OUT if "label" in train.form else 0, plan.training.seed)
     held = read(plan.eval_dataset, way, "eval_dataset")
     if held.form != train.form:
-        raise Fail("bad_input", f"eval_dataset has {' and '.join(held.form)}, and dataset {' and '.join(train.form)}: they have to be of one form")
+        raise Fail("bad_input", f"eval_dataset has {' and '.join(held.form)}, and dataset {' and '.join(train.form)}: they must have the same form")
     return train, held
 
 
 def read(dataset: Any, way: str, field: str = "dataset") -> Rows:
     """Read a data set for a way of training: sft, classification, dpo or ppo."""
     if dataset is None:
-        raise Fail("bad_input", f"{field}: say what to train with: a file in the task's folder, a URL, a name of the hub, or rows")
+        raise Fail("bad_input", f"{field}: required: a file in the task's folder, a URL, a name of the hub, or rows")
     options: Dict[str, Any] = dataset if isinstance(dataset, dict) else {}
     name, placed = _source(dataset, options, field)
     most = options.get("max_samples") or 0
@@ -111,7 +111,7 @@ def _source(dataset: Any, options: Row, field: str) -> "Tuple[str, Iterator[Plac
         return "the input", _inline(inline)
     where = dataset if isinstance(dataset, str) else options.get("path") or options.get("url") or options.get("name") or options.get("dataset_name")
     if not where:
-        raise Fail("bad_input", f"{field}: it names no path, url, name or rows")
+        raise Fail("bad_input", f"{field}: path, url, name or rows is required")
     path = Path(where)
     if not is_url(where) and not path.exists() and not options.get("path") and _is_name(where):
         return where, _hub(where, options, field)
@@ -140,7 +140,7 @@ def _inline(items: "List[Any]") -> "Iterator[Placed]":
 def _file(path: Path, field: str) -> "Iterator[Placed]":
     kind = _kind(path)
     if kind not in _FILES:
-        raise Fail("bad_input", f"{field}: {path.name} is of no kind that is read here: it should end in {', '.join(_FILES)}, or one of them and .gz")
+        raise Fail("bad_input", f"{field}: {path.name} has an unsupported format: its name must end in {', '.join(_FILES)}, or one of them and .gz")
     if kind == ".parquet":
         yield from _parquet(path, field)
         return
@@ -175,7 +175,7 @@ def _file(path: Path, field: str) -> "Iterator[Placed]":
     except UnicodeDecodeError as e:
         raise Fail("bad_input", f"{field}: {path.name}, after line {line} is not UTF-8 text: {e.reason}") from e
     except (csv.Error, gzip.BadGzipFile, EOFError) as e:
-        raise Fail("bad_input", f"{field}: {path.name}, after line {line} cannot be read: {e or 'it ends too soon'}") from e
+        raise Fail("bad_input", f"{field}: {path.name}, after line {line} cannot be read: {e or 'it is truncated'}") from e
 
 
 def _parquet(path: Path, field: str) -> "Iterator[Placed]":
@@ -200,7 +200,7 @@ def _hub(name: str, options: Row, field: str) -> "Iterator[Placed]":
 
     owner, _, own = name.rpartition("/")
     for cached in (f"datasets--{name.replace('/', '--')}", f"{owner}___{camelcase_to_snakecase(own)}".removeprefix("___")):
-        models.use(cached)  # what was downloaded, and what was made of it: nobody clears them away meanwhile
+        models.use(cached)  # downloads and their conversions: no cleanup removes them meanwhile
     split = options.get("split") or "train"
     try:
         found = datasets.load_dataset(name, options.get("config") or options.get("config_name"), split=split, revision=options.get("revision"))
@@ -216,11 +216,11 @@ def _explained(e: Exception, name: str, split: str, field: str) -> Exception:
     if isinstance(e, (ImportError, MemoryError)) or isinstance(e, OSError) and e.errno is not None and "ConnectionError" not in names:
         return e
     if "GatedRepoError" in names:
-        return Fail("bad_input", f"{field}: {name} is given only to those who asked for it: accept its terms at https://huggingface.co/datasets/{name}, and give the job a secret HF_TOKEN")
+        return Fail("bad_input", f"{field}: {name} is gated: accept its terms at https://huggingface.co/datasets/{name}, and give the job a secret HF_TOKEN")
     if "ConnectionError" in names or "OfflineModeIsEnabled" in names or "LocalEntryNotFoundError" in names:
-        return Fail("dependency", f"{field}: {name} is not on this worker, and the hub cannot be reached ({text}): give the worker a way to it or HF_ENDPOINT, or bring the data set along as a file")
+        return Fail("dependency", f"{field}: {name} is not on this worker, and the hub cannot be reached ({text}): connect the worker to it or set HF_ENDPOINT, or add the data set as a file")
     if "DatasetNotFoundError" in names:
-        return Fail("bad_input", f"{field}: there is no {name}: it is no file in the task's folder, and the hub has no such data set")
+        return Fail("bad_input", f"{field}: there is no {name}: the task's folder has no such file, and the hub has no such data set")
     if isinstance(e, ValueError):
         return Fail("bad_input", f"{field}: {name} has nothing for split {split}: {text}")
     return e
@@ -252,7 +252,7 @@ def _form(found: "List[Placed]", way: str, columns: "Dict[str, str]", name: str,
         if all(taken.values()):
             return form, taken
     forms = ", or ".join(" and ".join(f) for f in FORMS[way])
-    raise Fail("bad_input", f"{field}: {name} has the columns {', '.join(map(str, there)) or 'none'}, and {forms} {'is' if len(FORMS[way]) == 1 else 'are'} needed: say which column is which with {field}.columns")
+    raise Fail("bad_input", f"{field}: {name} has the columns {', '.join(map(str, there)) or 'none'}, and {forms} {'is' if len(FORMS[way]) == 1 else 'are'} needed: map the columns with {field}.columns")
 
 
 def _taken(row: Row, names: "Dict[str, str]", way: str) -> Row:
@@ -277,9 +277,9 @@ def _checked(row: Row, form: "Tuple[str, ...]", way: str, place: str, separator:
         elif not value.strip() and name != "completion":
             raise Fail("bad_input", f"{place}: {name} is empty")
     if way in ("sft", "dpo") and len({isinstance(row[name], list) for name in form}) > 1:
-        raise Fail("bad_input", f"{place}: {' and '.join(form)} have to be all texts, or all lists of messages")
+        raise Fail("bad_input", f"{place}: {' and '.join(form)} must be all texts, or all lists of messages")
     if way == "dpo" and row["chosen"] == row["rejected"]:
-        raise Fail("bad_input", f"{place}: chosen and rejected are the same: there is nothing to prefer")
+        raise Fail("bad_input", f"{place}: chosen and rejected are the same: one of them must be better")
     if separator and isinstance(row.get("prompt"), str) and "completion" in row:
         row["prompt"] += separator
     return row
@@ -304,7 +304,7 @@ def held_out(rows: Rows, share: float, seed: int) -> "Tuple[Rows, Optional[Rows]
     if not share:
         return rows, None
     if len(rows) < 2:
-        raise Fail("bad_input", f"training.eval_split: {rows.name} has a single row, of which nothing can be held out")
+        raise Fail("bad_input", f"training.eval_split: {rows.name} has a single row, so none can be held out")
     import random
 
     order = list(range(len(rows)))

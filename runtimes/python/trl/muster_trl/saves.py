@@ -1,8 +1,8 @@
-"""Checkpoints of the Trainer that are whole or not there.
+"""Atomic checkpoints of the Trainer.
 
-The Trainer writes a checkpoint file by file into its folder. Here they are written into a hidden folder, brought to disk, listed with their
-sizes and renamed: a kill at any time leaves the one before, and a damaged one is passed over. The last two are kept,
-and the best where training goes back to it.
+The Trainer writes a checkpoint file by file into its folder. Here they are written into a hidden folder, synced to disk, listed with their
+sizes and renamed: a kill at any time leaves the previous one, and a damaged one is skipped. The last two are kept,
+and the best one if training returns to it.
 """
 
 import json
@@ -32,7 +32,7 @@ class Whole:
         return str(self._part or self.args.output_dir)
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """There is none: what was trained with what is in the task's result."""
+        """It writes none: the task's result has the parameters of the training."""
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self.args.output_dir)
@@ -51,7 +51,7 @@ class Whole:
         except Exception as e:
             if isinstance(e, Fail) or not full(folder):
                 raise
-            raise Fail("disk_full", f"the disk is full: the checkpoint of step {self.state.global_step} cannot be saved to it; those before are kept") from e
+            raise Fail("disk_full", f"the disk is full: the checkpoint of step {self.state.global_step} cannot be saved; earlier ones are kept") from e
         finally:
             self._part = None
             if self.args.should_save:
@@ -80,7 +80,7 @@ class Whole:
 
 
 def whole(folder: Path, clear: bool = False) -> "List[Path]":
-    """The checkpoints that can be gone on with, oldest first. If asked to, all others are cleared away."""
+    """The complete checkpoints, oldest first. With clear, all others are removed."""
     found = [p for p in _all(folder) if _is_whole(p)]
     for rest in (*folder.glob(".checkpoint-*.part"), *_all(folder)) if clear else ():
         if rest not in found:
@@ -113,10 +113,10 @@ def _is_whole(path: Path) -> bool:
         sizes = json.loads((path / _LIST).read_text(encoding="utf-8"))
         wrong = [name for name, size in sizes.items() if (path / name).stat().st_size != size]
     except (OSError, ValueError) as e:
-        say(f"{path.name} is not whole and is passed over: {e}")
+        say(f"{path.name} is incomplete and is skipped: {e}")
         return False
     if wrong:
-        say(f"{path.name} is damaged ({wrong[0]}) and is passed over")
+        say(f"{path.name} is damaged ({wrong[0]}) and is skipped")
     return not wrong
 
 

@@ -8,7 +8,7 @@ from muster_core import Fail
 
 KINDS = ("fine_tuning", "sft", "lora_sft", "dpo", "ppo")
 
-# What a learning rate is when none is asked for: adapters take larger steps than whole models, preferences smaller ones.
+# Default learning rates: adapters take larger steps than complete models, preferences smaller ones.
 _RATES = {("sft", "full"): 2e-5, ("sft", "lora"): 2e-4, ("dpo", "full"): 1e-6, ("dpo", "lora"): 1e-5, ("ppo", "full"): 3e-6, ("ppo", "lora"): 1e-5}
 
 
@@ -117,16 +117,16 @@ class Plan:
 
 
 def plan(kind: str, given: Dict[str, Any]) -> Plan:
-    """Read the input of a kind. The worker has held it to the schema; what a schema cannot say is said here."""
+    """Read the input of a kind. The worker has validated it with the schema; here are the checks that a schema cannot express."""
     if kind not in KINDS:
-        raise ValueError(f"{kind} is none of {', '.join(KINDS)}")
+        raise ValueError(f"{kind} is not one of {', '.join(KINDS)}")
     flat = {k: given[k] for k in ("epochs", "max_steps", "batch_size", "learning_rate", "seed") if given.get(k) is not None}
     asked = dict(given.get("training") or {})
     if both := sorted(set(flat) & set(asked)):
-        raise Fail("bad_input", f"{both[0]} is given twice, as {both[0]} and as training.{both[0]}: leave one out")
+        raise Fail("bad_input", f"{both[0]} is given twice, as {both[0]} and as training.{both[0]}: remove one")
     training = _record(Training, {**asked, **flat}, "training")
     if training.early_stop and not (training.eval_split or _first(given, "eval_dataset", "eval_data")):
-        raise Fail("bad_input", "training.early_stop looks at the loss on held out data: set training.eval_split or eval_dataset")
+        raise Fail("bad_input", "training.early_stop needs a loss on held-out data: set training.eval_split or eval_dataset")
     method = "lora" if kind == "lora_sft" else given.get("method") or ("lora" if given.get("lora") and kind != "sft" else "full")
     model = _model(_first(given, "model", "base_model", "baseModel"))
     adapter = given.get("adapter") or _adapter(model) or ""
@@ -162,20 +162,20 @@ def again(text: str) -> Plan:
 def _first(given: Dict[str, Any], *names: str) -> Any:
     found = [n for n in names if given.get(n) is not None]
     if len(found) > 1:
-        raise Fail("bad_input", f"{found[0]} and {found[1]} are two names of the same field: leave one out")
+        raise Fail("bad_input", f"{found[0]} and {found[1]} are two names of the same field: remove one")
     return given[found[0]] if found else None
 
 
 def _model(value: Any) -> Dict[str, Any]:
     """A name, or {source: {identifier}, revision, trust_remote_code, adapters} as in MLOC's specs."""
     if value is None:
-        raise Fail("bad_input", "model: say which model to train: a folder or archive in the task's folder, or a name of the hub such as org/name")
+        raise Fail("bad_input", "model: required: a folder or archive in the task's folder, or a name of the hub such as org/name")
     if isinstance(value, str):
         return {"name": value}
     source = value.get("source") or {}
     name = value.get("identifier") or value.get("name") or value.get("path") or source.get("identifier")
     if not name:
-        raise Fail("bad_input", "model: it has no identifier: write model: NAME, or model: {identifier: NAME}")
+        raise Fail("bad_input", "model: no identifier: use model: NAME, or model: {identifier: NAME}")
     options = value.get("transformers") or {}
     return {
         "name": name,
@@ -188,7 +188,7 @@ def _model(value: Any) -> Dict[str, Any]:
 def _adapter(model: Dict[str, Any]) -> str:
     adapters = model.get("adapters") or []
     if len(adapters) > 1:
-        raise Fail("bad_input", "model.adapters: training goes on with one adapter, and several are given")
+        raise Fail("bad_input", "model.adapters: training continues only one adapter, but several are given")
     return (adapters[0].get("path") or adapters[0].get("url") or "") if adapters else ""
 
 
@@ -196,5 +196,5 @@ def _record(cls: Any, given: Dict[str, Any], where: str) -> Any:
     known = {f.name for f in fields(cls)}
     for name in given:
         if name not in known:
-            raise Fail("bad_input", f"{where}.{name} is unknown: there are {', '.join(sorted(known))}")
+            raise Fail("bad_input", f"{where}.{name} is unknown: use one of {', '.join(sorted(known))}")
     return cls(**{k: v for k, v in given.items() if v is not None})

@@ -16,13 +16,13 @@ from .saves import Whole
 from .settings import Plan
 from .watch import Finite
 
-# What Transformers calls it to compute activations again where they are needed, instead of holding them. TRL's trainers do it unless they are told not to.
+# Transformers' name for recomputing activations instead of storing them. TRL's trainers do so by default.
 CHECKPOINTING = "activation_checkpointing" if "activation_checkpointing" in TrainingArguments.__dataclass_fields__ else "gradient_checkpointing"
 
 
 @dataclass
 class Course:
-    """What a training needs, read once; a trainer is made of it for each size of a batch that is tried."""
+    """The inputs of a training, read once; each batch size that is tried gets a trainer from them."""
 
     plan: Plan
     device: Any
@@ -45,7 +45,7 @@ class Classes(Finite, Whole, Trainer):
 
 
 def course(plan: Plan, train: rows.Rows, held: "Optional[rows.Rows]") -> Course:
-    """Look at the machine, and at the classes of the rows. Raises Fail for what is wrong with either."""
+    """Inspect the machine and the classes of the rows. Raises Fail for problems of either."""
     if (local := int(os.environ.get("LOCAL_RANK") or 0)) and torch.cuda.is_available():
         torch.cuda.set_device(local)
     device = devices.pick(plan.training.device)
@@ -56,24 +56,24 @@ def course(plan: Plan, train: rows.Rows, held: "Optional[rows.Rows]") -> Course:
 def _precision(asked: str, device: Any) -> Any:
     precision = devices.dtype(asked, device)
     if precision == torch.float16 and device.type != "cuda":
-        raise Fail("bad_input", f"training.precision: fp16 needs a GPU, and this task computes on {devices.describe(device)}: take bf16 or fp32, or set resources.gpus")
+        raise Fail("bad_input", f"training.precision: fp16 needs a GPU, but this task runs on {devices.describe(device)}: use bf16 or fp32, or set resources.gpus")
     if precision == torch.bfloat16 and device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise Fail("bad_input", f"training.precision: {devices.describe(device)} does not compute in bf16: take fp16 or fp32")
+        raise Fail("bad_input", f"training.precision: {devices.describe(device)} does not support bf16: use fp16 or fp32")
     return precision
 
 
 def _classes(train: rows.Rows, held: "Optional[rows.Rows]") -> "List[str]":
     names = sorted({str(r["label"]) for r in train.rows}, key=lambda n: (not n.isdigit(), int(n) if n.isdigit() else 0, n))
     if len(names) < 2:
-        raise Fail("bad_input", f"dataset: {train.name} has only the label {names[0]}: a classification needs two or more")
+        raise Fail("bad_input", f"dataset: {train.name} has only the label {names[0]}: classification needs at least two")
     for row, place in zip(held.rows, held.places) if held else ():
         if str(row["label"]) not in names:
-            raise Fail("bad_input", f"{place} is held out and has the label {row['label']}, which no row to train with has: give more rows of it")
+            raise Fail("bad_input", f"{place} is held out and has the label {row['label']}, which no training row has: add rows with it")
     return names
 
 
 def trainer(c: Course, batch: int, accumulation: int, callbacks: "List[TrainerCallback]", trial: bool = False) -> Any:
-    """A trainer for a batch of so many rows. A trial one takes a single step and saves nothing, to see what fits."""
+    """A trainer for a batch of this many rows. A trial takes a single step and saves nothing, to see whether it fits."""
     given = arguments(c, batch, accumulation, trial)
     early = c.plan.training.early_stop
     if early and not trial:
@@ -92,14 +92,14 @@ def trainer(c: Course, batch: int, accumulation: int, callbacks: "List[TrainerCa
 
 
 def arguments(c: Course, batch: int, accumulation: int, trial: bool) -> "Dict[str, Any]":
-    """What all trainers are told alike."""
+    """The arguments of all trainers."""
     t = c.plan.training
     evaluates = c.held_out is not None and not trial and c.plan.teaches != "ppo"
     every = {"eval_strategy": "no"}
     if evaluates:
         every = {"eval_strategy": "steps", "eval_steps": t.eval_steps} if t.eval_steps else {"eval_strategy": "epoch"}  # type: ignore[dict-item]
     saves: "Dict[str, Any]" = {"save_strategy": "steps", "save_steps": t.save_steps or 0.1}
-    if t.early_stop:  # what is evaluated has to be there to go back to
+    if t.early_stop:  # the evaluated state must be saved to return to it
         saves = {"save_strategy": every["eval_strategy"], "save_steps": t.eval_steps or 1}
     if trial:
         saves = {"save_strategy": "no"}
@@ -122,7 +122,7 @@ def arguments(c: Course, batch: int, accumulation: int, trial: bool) -> "Dict[st
         CHECKPOINTING: t.gradient_checkpointing,
         "logging_steps": t.log_steps or 0.002,
         "logging_first_step": True,
-        "logging_nan_inf_filter": False,  # a loss that is no number ends the task: see watch.Finite
+        "logging_nan_inf_filter": False,  # a non-finite loss ends the task: see watch.Finite
         "include_num_input_tokens_seen": "non_padding",
         "use_cpu": c.device.type == "cpu",
         "ddp_backend": "gloo" if c.device.type == "cpu" and launch.world() > 1 else None,
@@ -163,7 +163,7 @@ def _texts(c: Course, given: "Dict[str, Any]") -> Any:
     )
     left: Any = made.train_dataset
     if not len(left):
-        raise Fail("bad_input", f"nothing is left of dataset: within {most} tokens no row gets beyond its prompt: raise training.max_length")
+        raise Fail("bad_input", f"dataset is empty: within {most} tokens no row is longer than its prompt: raise training.max_length")
     return made
 
 
@@ -230,7 +230,7 @@ def _templated(tokens: Any, messages: "List[Any]") -> Any:
 
 
 def _cut(c: Course, data: rows.Rows, most: int, length: "Callable[[rows.Row], int]") -> Any:
-    """The rows as a data set, with what is to happen to those that are too long."""
+    """The rows as a data set, with the handling of those that are too long."""
     lengths = [length(row) for row in data.rows]
     long = [n for n, size in enumerate(lengths) if size > most]
     kept = data.rows
@@ -242,5 +242,5 @@ def _cut(c: Course, data: rows.Rows, most: int, length: "Callable[[rows.Row], in
             kept = [row for row, size in zip(data.rows, lengths) if size <= most]
         say(f"{what}: they are {'left out' if c.plan.training.too_long == 'drop' else 'cut off'}")
     if not kept:
-        raise Fail("bad_input", f"nothing is left of dataset: every row is longer than {most} tokens: raise training.max_length")
+        raise Fail("bad_input", f"dataset is empty: every row is longer than {most} tokens: raise training.max_length")
     return Dataset.from_list(kept)

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from muster_core import Fail, report, say
 from transformers import TrainerCallback
 
-# Figures of the libraries and what they are called here. Others keep their names, with _ for what is no letter.
+# Metrics of the libraries and their names here. Others keep their names, with _ for other characters than letters.
 _NAMES = {"mean_token_accuracy": "accuracy", "eval_mean_token_accuracy": "eval_accuracy", "rewards/margins": "margin", "rewards/accuracies": "preferred"}
 _NOT_SHOWN = ("total_flos", "train_loss", "_runtime", "_per_second", "num_tokens", "tokens_seen", "epoch")
 _PART = 0.98  # of the progress is training, the rest is packing
@@ -80,9 +80,9 @@ def shown(logs: "Dict[str, Any]") -> "Dict[str, float]":
 def ruined(losses: "List[float]", every: int, guessing: float) -> "Optional[Tuple[float, float]]":
     """The loss at the beginning and at the end of a training that made the model useless, else None.
 
-    Useless is at least twice as bad as it was and worse than one that guesses. The least of the first losses is held against the median of the
-    last tenth, three steps at least, each loss being the mean of so many steps: single bad batches, and runs that merely learn nothing, are no ruin.
-    Of fewer than six steps the halves are compared, and as few may be a bad batch: ruin is then twice as bad as guessing. One step tells nothing.
+    A useless model is at least twice as bad as before and worse than guessing. The minimum of the first losses is compared with the median of the
+    last tenth, at least three steps, each loss being the mean of as many steps: single bad batches, and runs that merely learn nothing, do not count.
+    With fewer than six steps the halves are compared, and the loss must be twice as bad as guessing, because of bad batches. One step is not enough.
     """
     if len(losses) < 2:
         return None
@@ -94,7 +94,7 @@ def ruined(losses: "List[float]", every: int, guessing: float) -> "Optional[Tupl
 
 
 class Finite:
-    """Comes before a Trainer in the bases of a class: a loss or a gradient that is no number ends the training at once."""
+    """Base class before a Trainer: a loss or a gradient that is not finite ends the training at once."""
 
     args: Any
     state: Any
@@ -106,7 +106,7 @@ class Finite:
         return loss
 
     def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
-        """Called before each step of the optimizer, which would carry what is no number into the weights."""
+        """Called before each step of the optimizer, which would apply non-finite gradients to the weights."""
         norm = super()._get_grad_norm(*args, **kwargs)  # type: ignore[misc]
         if not self.args.fp16 and not math.isfinite(value := float(norm)):  # with fp16 such steps are left out, and the scale is lowered
             raise self._diverged(f"the gradient is {value}")

@@ -1,6 +1,6 @@
 """The engine vllm of the kind inference: text generation with vLLM's batching, over all GPUs of the task.
 
-Written for vLLM's documented interface (LLM, SamplingParams) of the version in the lock. docs/kinds.md says whether it was run on a GPU.
+Written for vLLM's documented interface (LLM, SamplingParams) of the version in the lock. docs/kinds.md describes whether it was run on a GPU.
 """
 
 import time
@@ -28,7 +28,7 @@ class Vllm(Generator):
         self.tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=wanted.trust_remote_code)
         parallel = wanted.tensor_parallel_size or devices_seen
         if parallel > devices_seen:
-            raise Fail("bad_input", f"tensor_parallel_size: {parallel} GPUs are asked for, and the task has {devices_seen}: ask for more in resources.gpus")
+            raise Fail("bad_input", f"tensor_parallel_size: {parallel} GPUs are requested, but the task has {devices_seen}: request more in resources.gpus")
         owner = devices.options()
         names = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
         dtype = wanted.dtype or "auto"
@@ -85,19 +85,19 @@ class Vllm(Generator):
 def load(wanted: Wanted, step: Callable[[str], None]) -> Working:
     """Load a model for vLLM. Without a GPU that PyTorch can use the task fails with dependency."""
     import torch
-    import vllm  # noqa: F401 - so that its absence is told as what it is
+    import vllm  # noqa: F401 - so that its absence is reported clearly
 
     if not torch.cuda.is_available():
         raise Fail(
             "dependency",
-            f"the engine vllm needs a GPU, and this task sees none that PyTorch {torch.__version__} can use: set resources.gpus, or leave engine out",
+            f"the engine vllm needs a GPU, and this task sees none that PyTorch {torch.__version__} can use: set resources.gpus, or remove engine",
         )
     if wanted.device_map or (wanted.device or "auto").split(":")[0] not in ("auto", "cuda"):
-        raise Fail("bad_input", "engine: vllm takes all GPUs of the task by itself: leave device and device_map out")
+        raise Fail("bad_input", "engine: vllm uses all GPUs of the task: remove device and device_map")
     step(f"finding {wanted.model}")
     folder = models.find(wanted.model, wanted.revision)
     if (wanted.task or told_by(folder, wanted.model)) != GENERATION:
-        raise Fail("bad_input", "engine: vllm is for text-generation: leave it out for this task")
+        raise Fail("bad_input", "engine: vllm supports only text-generation: remove it for this task")
     step(f"loading {wanted.model} with vLLM")
     try:
         return Vllm(wanted, folder, torch.device("cuda"), torch.cuda.device_count())
