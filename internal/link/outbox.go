@@ -123,10 +123,6 @@ func (f *ToWorker) merge(w *ToWorker) bool {
 	return true
 }
 
-func (f *ToServer) messages() int {
-	return len(f.Accepted) + len(f.Rejected) + len(f.Started) + len(f.Progress) + len(f.Logs) + len(f.Saved) + len(f.Finished)
-}
-
 func (f *ToWorker) messages() int {
 	return len(f.Specs) + len(f.Assign) + len(f.Cancel) + len(f.FinishedAck) + len(f.LogAck) + len(f.Heal)
 }
