@@ -37,7 +37,7 @@ type JobUsage struct {
 	GPUSeconds  float64      `json:"gpu_seconds" doc:"wall time times granted devices, shared or not"`
 	WallSeconds float64      `json:"wall_seconds"`
 	MemoryPeak  muster.Size  `json:"memory_peak" doc:"highest of any attempt"`
-	Attempts    int64        `json:"attempts" doc:"number of finished attempts"`
+	Attempts    int64        `json:"attempts" doc:"number of finished attempts that reported their usage"`
 }
 
 // bytesPerRun is the approximate size of a run in JSON.

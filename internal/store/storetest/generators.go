@@ -157,8 +157,8 @@ func drawJob(t *rapid.T, id muster.JobID, size int) (muster.Job, muster.Group) {
 		MemoryPeak: muster.Size(rapid.Int64Range(0, 1<<50).Draw(t, "peak")), Attempts: rapid.Int64Range(0, 1<<40).Draw(t, "attempts"),
 	}
 	g.StartedAt, g.FinishedAt = drawTime(t, "group started"), drawTime(t, "group finished")
-	g.Name, g.Reason, g.Message, g.Retained = drawText(t, "group"), drawReason(t), drawText(t, "message"), rapid.Bool().Draw(t, "kept")
-	g.UnmaterializedSince = drawTime(t, "rest at")
+	g.Name, g.Reason, g.Message, g.Retained = drawText(t, "group"), drawReason(t), drawText(t, "message"), rapid.Bool().Draw(t, "retained")
+	g.UnmaterializedSince = drawTime(t, "unmaterialized since")
 	return j, g
 }
 
