@@ -113,8 +113,8 @@ type Retries struct {
 	On         []string `json:"on,omitempty"`          // reasons, or exit:N; default: every failure
 }
 
-// Kill says how to stop a task: send Signal, then after Grace SIGKILL to its whole
-// process group.
+// Kill says how to stop a task: send Signal to its process group (in a container to its main process), then after Grace
+// SIGKILL to all of its processes.
 type Kill struct {
 	Signal string   `json:"signal,omitempty"` // default SIGTERM
 	Grace  Duration `json:"grace,omitempty"`  // default 10s

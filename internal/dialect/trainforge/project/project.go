@@ -3,6 +3,7 @@
 package project
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -54,6 +55,7 @@ type runnerConfig struct {
 	Outputs []string          `json:"outputs"`
 	Python  string            `json:"python_version"`
 	Timeout float64           `json:"timeout_seconds"`
+	Signal  string            `json:"kill_signal"`
 	Grace   float64           `json:"grace_seconds"`
 	Alive   float64           `json:"alive_seconds"`
 	Tries   int               `json:"upload_tries"`
@@ -74,7 +76,7 @@ func New(t *run.Task, id, url, folder string, devices []string, toFile bool) (*P
 	s := t.Spec
 	p := &Project{folder: folder, files: map[string][]byte{}, config: runnerConfig{
 		JobID: id, URL: url, Log: "stdout", Env: environment(t, devices), GangEnv: map[string]string{}, Outputs: append([]string{}, s.Outputs...),
-		Timeout: s.Timeout.Std().Seconds(), Grace: s.Kill.Grace.Std().Seconds(), Alive: aliveInterval, Tries: uploadTries,
+		Timeout: s.Timeout.Std().Seconds(), Signal: cmp.Or(s.Kill.Signal, "SIGTERM"), Grace: s.Kill.Grace.Std().Seconds(), Alive: aliveInterval, Tries: uploadTries,
 	}}
 	if toFile {
 		p.config.Log = "file"

@@ -2,10 +2,32 @@ package project
 
 import (
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
+
+func TestKillSignalAndGrace(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		kill   muster.Kill
+		signal string
+		grace  float64
+	}{
+		{muster.Kill{}, "SIGTERM", 10},
+		{muster.Kill{Signal: "SIGINT", Grace: muster.Duration(3 * time.Second)}, "SIGINT", 3},
+	} {
+		spec := &muster.TaskSpec{Run: &muster.Command{Shell: "x"}, Kill: test.kill}
+		p, err := New(&run.Task{Spec: spec}, "id", "", "", nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.config.Signal != test.signal || p.config.Grace != test.grace {
+			t.Errorf("%+v: %s, %g s", test.kill, p.config.Signal, p.config.Grace)
+		}
+	}
+}
 
 func TestMatrixAndGangEnvironments(t *testing.T) {
 	t.Parallel()

@@ -227,7 +227,7 @@ def run() -> tuple[int, str]:
 
     def end(why: str) -> None:
         stopped.append(why)
-        stop(child, signal.SIGTERM)
+        stop(child, getattr(signal, SPEC["kill_signal"], signal.SIGTERM))
         threading.Timer(SPEC["grace_seconds"], stop, (child, getattr(signal, "SIGKILL", signal.SIGTERM))).start()
 
     for name in (signal.SIGTERM, signal.SIGINT):
