@@ -207,7 +207,7 @@ func Validate(w *muster.Worker) error {
 	case w.ID == "":
 		return muster.Errorf(muster.Invalid, "a worker without an id cannot join")
 	case math.IsNaN(r.CPUs) || r.CPUs < 0 || r.CPUs > 1<<20 || r.Memory < 0 || r.Disk < 0 || r.Slots < 0 || r.MaxTasks < 0:
-		return muster.Errorf(muster.Invalid, "worker %s offers negative or absurd resources", w.ID)
+		return muster.Errorf(muster.Invalid, "worker %s offers negative or impossibly large resources", w.ID)
 	case math.IsNaN(w.Price) || w.Price < 0:
 		return muster.Errorf(muster.Invalid, "worker %s has the price %g: it must be 0 or more", w.ID, w.Price)
 	}

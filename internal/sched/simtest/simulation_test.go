@@ -79,7 +79,7 @@ func TestNoTaskStarves(t *testing.T) {
 		w := newSimulation(2000+s, nil)
 		w.digest, w.faults = nil, false
 		for _, wk := range w.workers {
-			wk.offer.Resources = muster.Resources{CPUs: 4, Slots: 4}
+			wk.offer.Resources, wk.offer.Projects, wk.offer.UnsupportedFeatures = muster.Resources{CPUs: 4, Slots: 4}, nil, nil
 		}
 		big := map[muster.JobID]bool{}
 		end := w.now.Add(muster.Duration(time.Hour))
