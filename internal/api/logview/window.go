@@ -150,7 +150,7 @@ type log struct {
 	id   muster.AttemptID
 }
 
-// ErrStop, returned by the function that Walk calls, ends Walk without an error.
+// ErrStop ends Walk without an error if the function that Walk calls returns it.
 var ErrStop = errors.New("enough")
 
 // Walk calls visit for the complete records of a log from an offset on, at which one begins, with the offset after the record. The
