@@ -1,6 +1,6 @@
 import json, os, site, sys
 
-told = {
+description = {
     "version": "%d.%d.%d" % sys.version_info[:3],
     "executable": sys.executable,
     "prefix": sys.prefix,
@@ -8,23 +8,23 @@ told = {
     "packages": {},
 }
 folders = [p for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
-if told["prefix"] == told["base"]:
+if description["prefix"] == description["base"]:
     folders.append(site.getusersitepackages())
-told["folders"] = folders
+description["folders"] = folders
 try:
     from importlib import metadata
 except ImportError:  # before 3.8
     metadata = None
 for name in sys.argv[1:] if metadata else ():
     for found in metadata.distributions(name=name, path=folders):
-        told["packages"][name] = str(found.version)
+        description["packages"][name] = str(found.version)
         break
-if "torch" in told["packages"]:
+if "torch" in description["packages"]:
     for folder in folders:
         try:
             with open(os.path.join(folder, "torch", "version.py")) as f:
-                told["torch_version"] = f.read(4096)
+                description["torch_version"] = f.read(4096)
             break
         except (OSError, ValueError):
             pass
-print(json.dumps(told))
+print(json.dumps(description))

@@ -109,15 +109,15 @@ def _download(url: str, part: Path, field: str, most: int) -> None:
         total = have + int(length) if length and length.isdigit() else 0
         if total > most:
             raise Fail("bad_input", f"{field}: {shown(url)} is {size(total)}, which exceeds the limit of {size(most)}")
-        told = time.monotonic()
+        reported_at = time.monotonic()
         with open(part, "ab" if have else "wb") as f:
             while chunk := answer.read(_CHUNK):
                 f.write(chunk)
                 have += len(chunk)
                 if have > most:
                     raise Fail("bad_input", f"{field}: {shown(url)} is larger than the limit of {size(most)}")
-                if time.monotonic() - told > 1:
-                    told = time.monotonic()
+                if time.monotonic() - reported_at > 1:
+                    reported_at = time.monotonic()
                     report(step=f"fetching {part.name[1:].rsplit('.', 2)[0]}: {size(have)}{' of ' + size(total) if total else ''}")
         if total and have < total:
             raise http.client.IncompleteRead(b"", total - have)

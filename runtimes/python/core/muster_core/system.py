@@ -20,7 +20,7 @@ def describe(device: Any, packages: "tuple[str, ...]" = ("torch", "numpy"), root
 
     at = Path(root)
     owner = devices.options()
-    told: Json = {
+    description: Json = {
         "os": f"{platform.system()} {platform.release()}",
         "arch": platform.machine(),
         "cpu": _cpu(at),
@@ -37,14 +37,14 @@ def describe(device: Any, packages: "tuple[str, ...]" = ("torch", "numpy"), root
     }
     if device.type == "cuda":
         facts = torch.cuda.get_device_properties(device)
-        told["gpu"] = facts.name
-        told["gpu_memory"] = facts.total_memory
-        told["gpu_count"] = torch.cuda.device_count()
-        told["driver"] = _driver(at)
-        told["rocm" if torch.version.hip else "cuda"] = torch.version.hip or torch.version.cuda
-        told["cudnn"] = torch.backends.cudnn.version()
-        told["tf32"] = torch.backends.cuda.matmul.allow_tf32
-    return {k: v for k, v in told.items() if v is not None}
+        description["gpu"] = facts.name
+        description["gpu_memory"] = facts.total_memory
+        description["gpu_count"] = torch.cuda.device_count()
+        description["driver"] = _driver(at)
+        description["rocm" if torch.version.hip else "cuda"] = torch.version.hip or torch.version.cuda
+        description["cudnn"] = torch.backends.cudnn.version()
+        description["tf32"] = torch.backends.cuda.matmul.allow_tf32
+    return {k: v for k, v in description.items() if v is not None}
 
 
 def _cpu(root: Path) -> Optional[str]:

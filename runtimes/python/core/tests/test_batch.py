@@ -43,17 +43,17 @@ def test_without_halving_the_size_that_fits_is_tried_and_told():
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("given", "want"),
     [
         ("[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 4294967296 bytes. Error code 12", "no room for 4,295 MB more"),
         ("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB", "no room for 2.00 GiB more"),
     ],
 )
-def test_what_pytorch_says_becomes_a_sentence(said, told):
+def test_errors_of_pytorch_are_explained(given, want):
     def work(size):
-        raise MemoryError(said)
+        raise MemoryError(given)
 
-    assert told in batch.tried(1, CPU, work)[2]
+    assert want in batch.tried(1, CPU, work)[2]
 
 
 @pytest.mark.parametrize("halve", [True, False])

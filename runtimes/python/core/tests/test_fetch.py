@@ -73,7 +73,7 @@ def test_what_is_there_with_its_checksum_is_not_fetched_again(base, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "options", "reason", "told"),
+    ("path", "options", "reason", "want"),
     [
         ("/no", {}, "bad_input", "cannot be fetched: the server responds with 404"),
         ("/away", {}, "bad_input", "file:///etc/passwd is not an http or https URL"),
@@ -81,10 +81,10 @@ def test_what_is_there_with_its_checksum_is_not_fetched_again(base, tmp_path):
         ("/whole", {"sha256": "0" * 64}, "bad_input", "returns a file with the SHA-256"),
     ],
 )
-def test_what_is_wrong_with_a_download_is_told(base, tmp_path, path, options, reason, told):
+def test_download_errors_are_reported(base, tmp_path, path, options, reason, want):
     with pytest.raises(Fail) as e:
         fetch(base + path, tmp_path / "x", "data", **options)
-    assert e.value.reason == reason and told in str(e.value)
+    assert e.value.reason == reason and want in str(e.value)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -29,10 +29,10 @@ def test_what_the_machine_is(tmp_path, monkeypatch):
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    told = system.describe(CPU, root=str(tmp_path))
-    assert (told["cpu"], told["memory"], told["governor"]) == ("AMD EPYC 7B13", 16309480 << 10, "performance")
-    assert (told["cuda_streams"], told["optimize_for"], told["mixed_precision"]) == (4, "latency", False)
-    assert told["packages"]["torch"] and "gpu" not in told
+    described = system.describe(CPU, root=str(tmp_path))
+    assert (described["cpu"], described["memory"], described["governor"]) == ("AMD EPYC 7B13", 16309480 << 10, "performance")
+    assert (described["cuda_streams"], described["optimize_for"], described["mixed_precision"]) == (4, "latency", False)
+    assert described["packages"]["torch"] and "gpu" not in described
 
 
 def test_energy_of_all_processors(tmp_path):

@@ -40,7 +40,7 @@ def test_what_goes_wrong_has_a_reason(tmp_path, raised, reason):
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("raised_text", "want"),
     [
         ("dataset: a.csv is damaged", "input.dataset: a.csv is damaged"),
         ("checkpoint.load: none", "input.checkpoint.load: none"),
@@ -49,9 +49,9 @@ def test_what_goes_wrong_has_a_reason(tmp_path, raised, reason):
         ("a.csv, line 2: none", "a.csv, line 2: none"),
     ],
 )
-def test_a_field_is_named_as_the_server_names_it(tmp_path, said, told):
-    _, files = kind(tmp_path, f"from muster_core import run, Fail\ndef f(given): raise Fail('bad_input', {said!r})\nrun(f)")
-    assert files["failure.json"]["message"] == told
+def test_a_field_is_named_as_the_server_names_it(tmp_path, raised_text, want):
+    _, files = kind(tmp_path, f"from muster_core import run, Fail\ndef f(given): raise Fail('bad_input', {raised_text!r})\nrun(f)")
+    assert files["failure.json"]["message"] == want
 
 
 def test_what_is_not_known_is_an_exit_code(tmp_path):

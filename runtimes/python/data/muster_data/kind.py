@@ -35,12 +35,12 @@ def _profile(path: Path, given: Json) -> Json:
         rows.add(batch)
         for column, values in zip(columns, batch.columns):
             column.add(values)
-    told = [c.told() for c in columns]
-    about: Json = {"operation": "profile", "dataset": given["dataset"], "format": source.how, "bytes": path.stat().st_size, **rows.told()}
-    keep("report.json", {**about, "columns": told})
-    muster.save("report.md", markdown(path.name, about, told))
+    columns_report = [c.record() for c in columns]
+    about: Json = {"operation": "profile", "dataset": given["dataset"], "format": source.how, "bytes": path.stat().st_size, **rows.record()}
+    keep("report.json", {**about, "columns": columns_report})
+    muster.save("report.md", markdown(path.name, about, columns_report))
     # The result has no more than 256 KiB: values are in the report.
-    return {**about, "columns": [{k: v for k, v in c.items() if k != "top"} for c in told[:300]], "reportUrl": "ipfs://{report.json}"}
+    return {**about, "columns": [{k: v for k, v in c.items() if k != "top"} for c in columns_report[:300]], "reportUrl": "ipfs://{report.json}"}
 
 
 def _convert(path: Path, given: Json) -> Json:

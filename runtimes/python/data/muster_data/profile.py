@@ -86,7 +86,7 @@ class Column:
         if len(self.counts) > _EXACT:
             self.counts = None
 
-    def told(self) -> Json:
+    def record(self) -> Json:
         there = self.rows - self.missing
         out: Json = {"name": self.name, "type": "json" if self.nested else str(self.type), "count": there, "missing": self.missing}
         if not pa.types.is_nested(self.type):
@@ -131,7 +131,7 @@ class Rows:
         if len(self._hashes) > _HASHES:
             self._hashes = None
 
-    def told(self) -> Json:
+    def record(self) -> Json:
         return {"rows": self.count, "duplicates": self.duplicates if self._hashes is not None else None}
 
 

@@ -34,7 +34,7 @@ _SHAPES: "List[tuple[pa.DataType, str]]" = [
     (pa.timestamp("us"), r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[ T]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,6})?)?$"),
 ]
 
-Told = Callable[[float], None]
+OnProgress = Callable[[float], None]
 T = TypeVar("T")
 
 _CHUNK = 1 << 20
@@ -47,13 +47,13 @@ def form(path: Path) -> Optional[str]:
 
 
 class Source:
-    """A table of a file. told is called with the share of the work that is done, 0 to 1."""
+    """A table of a file. on_progress is called with the share of the work that is done, 0 to 1."""
 
-    def __init__(self, path: Path, how: Optional[str], separator: Optional[str], told: Told) -> None:
+    def __init__(self, path: Path, how: Optional[str], separator: Optional[str], on_progress: OnProgress) -> None:
         found = how or form(path)
         if found is None:
             raise Fail("bad_input", f"dataset: unknown format of {path.name}: set format to csv, tsv, jsonl, json or parquet")
-        self.path, self.how, self.told = path, found, told
+        self.path, self.how, self.on_progress = path, found, on_progress
         self.separator = separator or ("\t" if found == "tsv" else "")
         try:
             if found == "parquet":
@@ -87,7 +87,7 @@ class Source:
             for batch in self._parquet.iter_batches(ROWS):
                 yield batch
                 done += batch.num_rows
-                self.told(done / total)
+                self.on_progress(done / total)
         except (pa.ArrowException, OSError) as e:
             if isinstance(e, OSError) and e.errno:
                 raise
@@ -126,7 +126,7 @@ class Source:
             unpacked: Any = gzip.GzipFile(fileobj=raw) if packed else raw
             for found in rows(io.TextIOWrapper(unpacked, "utf-8-sig", newline="")):
                 yield found
-                self.told(begin + raw.tell() / size / 2)
+                self.on_progress(begin + raw.tell() / size / 2)
         except UnicodeDecodeError:
             raise Fail(
                 "bad_input", f"dataset: {self.path.name} line {_undecodable(self.path)} is not UTF-8 text: convert it, or set another format"

@@ -129,11 +129,11 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_damaged_files_are_named(tmp_path, name):
-    content, told = BAD[name]
+    content, want = BAD[name]
     (tmp_path / name).write_bytes(content)
     done = Done(tmp_path, {"operation": "convert", "dataset": name, "to": "jsonl"})
     assert done.status == 1, done.said
-    assert done.failure["reason"] == "bad_input" and told in done.failure["message"], done.failure
+    assert done.failure["reason"] == "bad_input" and want in done.failure["message"], done.failure
     assert [p.name for p in done.out.iterdir()] == ["failure.json"]
     assert not list(tmp_path.glob(".*.part"))
 

@@ -52,7 +52,7 @@ def make(given: Json) -> Json:
     if done:
         say(f"{len(done)} of {len(plan)} images were finished before")
     rest = [p for p in plan if p.number not in done]
-    told = Work(given, plan, done).all(rest) if rest else _read("about.json") or {}
+    about = Work(given, plan, done).all(rest) if rest else _read("about.json") or {}
     for p in plan:
         if "name" in done[p.number]:
             shutil.copyfile(Path(checkpoint_dir()) / p.name, Path(out_dir()) / p.name)
@@ -75,7 +75,7 @@ def make(given: Json) -> Json:
         "safety": given["safety"],
         "seed": plan[0].seed,
         "model": given["model"],
-        **told,
+        **about,
     }
 
 
@@ -139,7 +139,7 @@ class Work:
             made, rest = made + fits, rest[fits:]
             for p in batch[:fits]:
                 say(f"{p.name}: seed {p.seed}, {(time.monotonic() - before) / fits:.1f} s{', withheld by the safety checker' if self.done[p.number].get('withheld') else ''}")
-        told = {
+        about = {
             "load_seconds": self.pipe.load_seconds,
             "seconds_per_image": round((time.monotonic() - began) / made, 3),
             "batch_size": self.size,
@@ -148,9 +148,9 @@ class Work:
             "memory_savers": self.pipe.savers,
             "parameters": self.parameters(),
         }
-        told = {k: v for k, v in told.items() if v is not None}
-        _write("about.json", told)
-        return told
+        about = {k: v for k, v in about.items() if v is not None}
+        _write("about.json", about)
+        return about
 
     def parameters(self) -> Json:
         """What all images of the task have in common."""

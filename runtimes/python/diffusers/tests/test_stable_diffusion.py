@@ -117,7 +117,7 @@ def test_a_preview_is_drawn_while_images_are_made(tiny, task, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("model", "safety", "names", "told"),
+    ("model", "safety", "names", "want"),
     [
         ("strict", "on", [], {"flagged": True, "withheld": True}),
         ("strict", "report", ["image-0001.png"], {"flagged": True}),
@@ -125,15 +125,15 @@ def test_a_preview_is_drawn_while_images_are_made(tiny, task, monkeypatch):
         ("mild", "on", ["image-0001.png"], {"flagged": False}),
     ],
 )
-def test_what_the_checker_flags(tiny, task, model, safety, names, told):
+def test_what_the_checker_flags(tiny, task, model, safety, names, want):
     result = stable_diffusion.make(asked(tiny, model, safety=safety))
     assert list(sums(task)) == names
     image = result["images"][0]
-    assert {k: image[k] for k in ("flagged", "withheld") if k in image} == told
-    assert result["flagged"] == int(told.get("flagged", False))
+    assert {k: image[k] for k in ("flagged", "withheld") if k in image} == want
+    assert result["flagged"] == int(want.get("flagged", False))
     for name in names:
         with Image.open(task / "out" / name) as picture:
-            assert picture.text["safety"] == {None: "off", True: "flagged", False: "passed"}[told.get("flagged")]
+            assert picture.text["safety"] == {None: "off", True: "flagged", False: "passed"}[want.get("flagged")]
             assert picture.getextrema() != ((0, 0), (0, 0), (0, 0))
 
 

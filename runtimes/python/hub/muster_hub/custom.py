@@ -45,8 +45,8 @@ def setup_environment(parameters: Json, done: List[Json]) -> None:
 
 def clear_cache(parameters: Json, done: List[Json]) -> None:
     kept = {models.cached_as(known(m)[0]) for m in parameters.get("keep") or []}
-    told: Json = {"operation": "clear_cache", "removed": [], "freed": 0, "in_use": []}
-    done.append(told)
+    record: Json = {"operation": "clear_cache", "removed": [], "freed": 0, "in_use": []}
+    done.append(record)
     entries = list(cached(parameters.get("what") or ["models", "datasets"]))
     for i, path in enumerate(entries):
         report(i / len(entries), f"clearing {path.name}")
@@ -54,7 +54,7 @@ def clear_cache(parameters: Json, done: List[Json]) -> None:
             continue
         lock = models.free(path.name)
         if lock is None:
-            told["in_use"].append(path.name)
+            record["in_use"].append(path.name)
             say(f"{path.name} is in use and stays")
             continue
         with lock:
@@ -62,26 +62,26 @@ def clear_cache(parameters: Json, done: List[Json]) -> None:
             if not path.name.startswith(_GONE):  # no task finds a part of it during the removal, or after a kill
                 path = path.rename(path.with_name(_GONE + path.name))
             shutil.rmtree(path)
-        told["removed"].append(path.name.removeprefix(_GONE))
-        told["freed"] += size
-    freed = f", {told['freed'] / 1e6:,.1f} MB are free again" if told["freed"] else ""
-    say(f"removed caches: {len(told['removed'])}{freed}")
+        record["removed"].append(path.name.removeprefix(_GONE))
+        record["freed"] += size
+    freed = f", {record['freed'] / 1e6:,.1f} MB are free again" if record["freed"] else ""
+    say(f"removed caches: {len(record['removed'])}{freed}")
 
 
 def prepare_models(parameters: Json, done: List[Json]) -> None:
-    told: Json = {"operation": "prepare_models", "models": []}
-    done.append(told)
+    record: Json = {"operation": "prepare_models", "models": []}
+    done.append(record)
     wanted = parameters["models"]
     failed: List[Fail] = []
     for i, one in enumerate(wanted):
         name, revision = known(one)
         report(i / len(wanted), f"preparing {name}")
         try:
-            told["models"].append(prepared(name, revision))
+            record["models"].append(prepared(name, revision))
         except Fail as e:
             failed.append(e)
             say(f"{name}: {e}")
-            told["models"].append({"model": name, "error": {"reason": e.reason, "message": str(e)}})
+            record["models"].append({"model": name, "error": {"reason": e.reason, "message": str(e)}})
     if failed:
         more = f" (and {len(failed) - 1} more of {len(wanted)})" if len(failed) > 1 else ""
         raise Fail(failed[0].reason, f"{failed[0]}{more}")

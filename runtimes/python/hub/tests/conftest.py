@@ -56,8 +56,8 @@ class Hub:
         elif api and "tree" in rest:
             self.say(request, 200, json.dumps([{"type": "file", "path": p, **self.known(c)} for p, c in self.repositories[name].items()]).encode())
         elif api:
-            told = {"id": name, "sha": self.commit(name), "siblings": [{"rfilename": p} for p in self.repositories[name]]}
-            self.say(request, 200, json.dumps(told).encode())
+            record = {"id": name, "sha": self.commit(name), "siblings": [{"rfilename": p} for p in self.repositories[name]]}
+            self.say(request, 200, json.dumps(record).encode())
         else:
             file = "/".join(rest[2:])
             content = self.repositories[name][file]
@@ -69,10 +69,10 @@ class Hub:
 
     @staticmethod
     def known(content):
-        told = {"size": len(content), "oid": hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()}
+        record = {"size": len(content), "oid": hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()}
         if len(content) > 100:
-            told["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
-        return told
+            record["lfs"] = {"oid": hashlib.sha256(content).hexdigest(), "size": len(content), "pointerSize": 130}
+        return record
 
     @staticmethod
     def say(request, status, body, headers=None):

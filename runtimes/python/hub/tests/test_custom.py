@@ -64,24 +64,24 @@ def test_a_model_in_use_stays(bert):
     host = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ":".join(sys.path)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert host.stdout.readline() == b"held\n"
-        told = custom.perform({"name": "clear_cache"})["done"][0]
-        assert (told["removed"], told["in_use"]) == ([], ["models--google-bert--bert-base-uncased"])
+        record = custom.perform({"name": "clear_cache"})["done"][0]
+        assert (record["removed"], record["in_use"]) == ([], ["models--google-bert--bert-base-uncased"])
         assert folder("google-bert/bert-base-uncased").exists()
     finally:
         host.kill()
         host.communicate()
-    told = custom.perform({"name": "clear_cache"})["done"][0]
-    assert told["removed"] == ["models--google-bert--bert-base-uncased"]
+    record = custom.perform({"name": "clear_cache"})["done"][0]
+    assert record["removed"] == ["models--google-bert--bert-base-uncased"]
 
 
 def test_what_is_cleared(hub, tmp_path):
     for name in ("hf/hub/models--a--b/blobs", "hf/hub/models--c--d/blobs", "hf/hub/datasets--e--f", "hf/hub/.gone-models--g--h", "datasets/mnist", "own-model"):
         (tmp_path / "models" / name).mkdir(parents=True)
         (tmp_path / "models" / name / "file").write_bytes(b"12345")
-    told = custom.perform({"name": "clear_cache", "parameters": {"what": ["models"], "keep": ["c/d"]}})["done"][0]
-    assert (told["removed"], told["freed"]) == (["models--a--b", "models--g--h"], 10)
-    told = custom.perform({"name": "setup_environment", "parameters": {"clear_cache": ["datasets"]}})["done"][0]
-    assert told["removed"] == ["datasets--e--f", "mnist"]
+    record = custom.perform({"name": "clear_cache", "parameters": {"what": ["models"], "keep": ["c/d"]}})["done"][0]
+    assert (record["removed"], record["freed"]) == (["models--a--b", "models--g--h"], 10)
+    record = custom.perform({"name": "setup_environment", "parameters": {"clear_cache": ["datasets"]}})["done"][0]
+    assert record["removed"] == ["datasets--e--f", "mnist"]
     left = sorted(p.parent.name for p in (tmp_path / "models").rglob("file"))
     assert left == ["blobs", "own-model"]
 
@@ -92,9 +92,9 @@ def test_what_cannot_be_prepared(bert, tmp_path):
     with pytest.raises(Fail, match=r"accept its terms.*\(and 1 more of 3\)") as e:
         custom.perform({"name": "prepare_models", "parameters": {"models": ["bert", "no/model", "ok/model"]}})
     assert e.value.reason == "bad_input"
-    told = json.loads((tmp_path / "out/custom.json").read_text())["done"][0]["models"]
-    assert [m.get("error", {}).get("reason") for m in told] == ["bad_input", "bad_input", None]
-    assert "the hub has no such repository" in told[1]["error"]["message"]
+    record = json.loads((tmp_path / "out/custom.json").read_text())["done"][0]["models"]
+    assert [m.get("error", {}).get("reason") for m in record] == ["bad_input", "bad_input", None]
+    assert "the hub has no such repository" in record[1]["error"]["message"]
 
 
 def test_an_unknown_operation():

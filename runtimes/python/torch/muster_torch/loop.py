@@ -92,7 +92,7 @@ class _Run:
         self.out = Outcome(batch_size=size)
         self.epoch = self.batch = self.hits = 0  # complete epochs, batches of the current one, right answers in them
         self.loss = self.seconds = 0.0  # sums of the running epoch
-        self.saved = self.told = time.monotonic()
+        self.saved = self.reported_at = time.monotonic()
         self.curves = curves.Live()
 
     def go(self) -> Outcome:
@@ -182,9 +182,9 @@ class _Run:
         return np.random.default_rng([self.plan.seed % 2**32, epoch]).permutation(len(self.train))
 
     def tell(self, loss: float) -> None:
-        if time.monotonic() - self.told < 1:
+        if time.monotonic() - self.reported_at < 1:
             return
-        self.told = time.monotonic()
+        self.reported_at = time.monotonic()
         seen = min(self.batch * self.whole, len(self.train))
         figures = {"loss": loss}
         if self.plan.classes:

@@ -68,7 +68,7 @@ def load(path: "Union[str, Path]") -> Model:
         held = joblib.load(path)
         trees, about = held["model"], json.loads(held["about"])
 
-        def told(x: np.ndarray) -> np.ndarray:
+        def predicted(x: np.ndarray) -> np.ndarray:
             x = x.reshape(len(x), -1)
             if not about["labels"]:
                 return np.asarray(trees.predict(x))
@@ -76,7 +76,7 @@ def load(path: "Union[str, Path]") -> Model:
             p[:, trees.classes_] = trees.predict_proba(x)
             return p
 
-        return Model(about, told)
+        return Model(about, predicted)
     import torch
 
     from .nets import build

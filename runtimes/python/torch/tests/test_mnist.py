@@ -144,7 +144,7 @@ def damaged(folder, what):
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "want"),
     [
         ("magic", "train-images-idx3-ubyte is not an IDX file of images: its magic number is 2052, not 2051"),
         ("short", "train-images-idx3-ubyte has 50187 bytes, but its header requires 50192"),
@@ -155,12 +155,12 @@ def damaged(folder, what):
         ("tiny", "has the shape (64, 4, 4)"),
     ],
 )
-def test_damaged_files_are_named(tmp_path, what, told):
+def test_damaged_files_are_named(tmp_path, what, want):
     idx_files(tmp_path)
     damaged(tmp_path, what)
     with pytest.raises(idx.Fail) as e:
         idx.mnist(str(tmp_path), verify=False)
-    assert e.value.reason == "bad_input" and told in str(e.value)
+    assert e.value.reason == "bad_input" and want in str(e.value)
 
 
 def test_without_a_mirror_it_says_what_to_do(tmp_path, monkeypatch):

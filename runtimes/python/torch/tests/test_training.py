@@ -190,7 +190,7 @@ def test_a_module_of_the_users(task):
 
 
 def test_what_is_wrong_with_a_module_is_told(task):
-    for name, reason, told in [
+    for name, reason, want in [
         ("Wrong", "bad_input", "returns the shape (32, 3) for a batch of 32, not (32, 10)"),
         ("Other", "bad_input", "does not support a batch of the shape (32, 1, 8, 8)"),
         ("Nix", "bad_input", "nets.py has no class Nix"),
@@ -200,7 +200,7 @@ def test_what_is_wrong_with_a_module_is_told(task):
         t = task(KIND, name)
         (t.folder / "nets.py").write_text(MODULE)
         got, message = t.refused(dataset="digits", model=f"nets.py:{name}", epochs=1)
-        assert got == reason and told in message, message
+        assert got == reason and want in message, message
 
 
 def test_a_batch_that_does_not_fit_is_halved_if_asked(task):
@@ -273,24 +273,24 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_damaged_data_is_named(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    content, told = BAD[name]
+    content, want = BAD[name]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(Fail) as e:
         examples.load({"dataset": name})
-    assert e.value.reason == "bad_input" and told in str(e.value)
+    assert e.value.reason == "bad_input" and want in str(e.value)
 
 
 def test_data_that_is_not_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.csv").write_text("a,target\n")
-    for dataset, told in [
+    for dataset, want in [
         ("imagenet", "imagenet is neither built in (digits, mnist, iris"),
         ("tarin.csv", "tarin.csv is not in the task's folder"),
         ("train.csv", "has no rows"),
     ]:
         with pytest.raises(Fail) as e:
             examples.load({"dataset": dataset})
-        assert told in str(e.value)
+        assert want in str(e.value)
 
 
 def test_parquet(tmp_path, monkeypatch):

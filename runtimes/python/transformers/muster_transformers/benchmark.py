@@ -38,10 +38,10 @@ def measure(given: Json) -> Json:
         say("no energy is reported: this task cannot read a counter")
     for i, (precision, size) in enumerate(plan):
         where = Where(i, len(plan), f"batch {size}, {precision}", given["warmup"] + given["iterations"])
-        told, latencies = combination(subject, precision, size, energy, where)
-        runs.append(told)
-        raw.append({**told, "latencies_ms": latencies})
-        say(f"batch {size}, {precision}: " + (f"{told['error']['reason']}: {told['error']['message']}" if "error" in told else f"{told['latency_ms']['mean']} ms, {told['throughput']} items/s"))
+        record, latencies = combination(subject, precision, size, energy, where)
+        runs.append(record)
+        raw.append({**record, "latencies_ms": latencies})
+        say(f"batch {size}, {precision}: " + (f"{record['error']['reason']}: {record['error']['message']}" if "error" in record else f"{record['latency_ms']['mean']} ms, {record['throughput']} items/s"))
     result: Json = {
         "model": subject.name,
         "device": devices.describe(subject.device),
@@ -76,12 +76,12 @@ class Where:
 
     def __init__(self, done: int, of: int, name: str, runs: int) -> None:
         self.done, self.of, self.name, self.runs = done, of, name, runs
-        self.told = 0.0
+        self.reported_at = 0.0
 
     def __call__(self, number: int) -> None:
         now = time.monotonic()
-        if number == 0 or now - self.told > 0.5:
-            self.told = now
+        if number == 0 or now - self.reported_at > 0.5:
+            self.reported_at = now
             report((self.done + number / self.runs) / self.of, f"{self.name} ({self.done + 1}/{self.of}), run {number + 1}/{self.runs}")
 
 
@@ -274,7 +274,7 @@ class Inputs:
 def combination(subject: Subject, precision: str, size: int, energy: system.Energy, where: Where) -> "tuple[Json, List[float]]":
     """What was measured of one batch size and precision, and each latency in ms."""
     given = subject.given
-    told: Json = {"batch_size": size, "precision": precision, "iterations": given["iterations"]}
+    record: Json = {"batch_size": size, "precision": precision, "iterations": given["iterations"]}
     latencies: List[float] = []
     figures: Json = {}
 
@@ -306,13 +306,13 @@ def combination(subject: Subject, precision: str, size: int, energy: system.Ener
             fits = _fits(subject, precision, size)
             advice = f"a batch of {fits} fits" if fits else "not even a batch of 1 fits: take a smaller model or precision, or a worker with more memory"
             error.update(message=f"it does not fit into the memory of {devices.describe(subject.device)} ({error['message']}); {advice}", fits=fits)
-        return {**told, "error": error}, []
+        return {**record, "error": error}, []
     total = sum(latencies) / 1e3
-    told["latency_ms"] = summary(latencies)
-    told["throughput"] = round(size * len(latencies) / total, 3)
+    record["latency_ms"] = summary(latencies)
+    record["throughput"] = round(size * len(latencies) / total, 3)
     if given["task"] == "generate":
-        told["tokens_per_second"] = round(size * given["new_tokens"] * len(latencies) / total, 3)
-    return {**told, **figures}, [round(v, 4) for v in latencies]
+        record["tokens_per_second"] = round(size * given["new_tokens"] * len(latencies) / total, 3)
+    return {**record, **figures}, [round(v, 4) for v in latencies]
 
 
 def _fits(subject: Subject, precision: str, size: int) -> int:
@@ -353,8 +353,8 @@ def summary(latencies: List[float]) -> Json:
         high = min(low + 1, len(ordered) - 1)
         return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
-    told = {"mean": statistics.fmean(ordered), "p50": at(0.5), "p90": at(0.9), "p95": at(0.95), "p99": at(0.99), "min": ordered[0], "max": ordered[-1]}
-    return {k: round(v, 4) for k, v in told.items()}
+    record = {"mean": statistics.fmean(ordered), "p50": at(0.5), "p90": at(0.9), "p95": at(0.95), "p99": at(0.99), "min": ordered[0], "max": ordered[-1]}
+    return {k: round(v, 4) for k, v in record.items()}
 
 
 @contextmanager

@@ -134,7 +134,7 @@ class Host:
             return
         if op == "evict":
             wire.send(to, {"ok": True})
-            leave("it was told to")
+            leave("it was stopped")
         if op not in ("open", "run"):
             wire.send(to, {"fail": {"reason": "bad_input", "message": f"there is no request {op}"}})
             return

@@ -113,13 +113,13 @@ def _answered(given: Json, prompt: str, answers: List[Json]) -> "tuple[Json, Jso
 
     params = {k: given[k] for k in ("max_new_tokens", "temperature", "seed", "batch_size", "auto_batch") if given.get(k) is not None}
     params.setdefault("max_new_tokens", min(_NEW, max(1, most // 4)) if most else _NEW)
-    told = (
+    too_long = (
         f"with {params['max_new_tokens']} new tokens, prompt and question leave no room for a passage in the {most} tokens that generator {given['generator']} reads: "
         "write a smaller max_new_tokens or a shorter question, or take a generator that reads more"
     )
     choices = [_shown([p["text"] for p in a["passages"]]) for a in answers]
     raws = [
-        {**asked(a, whole), "shorter": [asked(a, texts) for texts in rest], "too_long": told} if whole else asked(a, [])
+        {**asked(a, whole), "shorter": [asked(a, texts) for texts in rest], "too_long": too_long} if whole else asked(a, [])
         for a, (whole, *rest) in zip(answers, choices)
     ]
     of = {"generator": wanted.message(), **{k: v for k, v in params.items() if k not in ("batch_size", "auto_batch")}}

@@ -146,8 +146,8 @@ class Model(Working):
         config_of(folder, wanted.model)
         args = arguments(wanted, device)
         maker = getattr(transformers, self.maker(folder))
-        self.model, told = maker.from_pretrained(str(folder), output_loading_info=True, **args)
-        missing = sorted(told.get("missing_keys") or [])
+        self.model, loading_info = maker.from_pretrained(str(folder), output_loading_info=True, **args)
+        missing = sorted(loading_info.get("missing_keys") or [])
         if missing and self.needs(missing):
             raise Fail(
                 "bad_input",
@@ -349,7 +349,7 @@ class _Stream:
 
     def __init__(self, of: Generator, batch: int, step: Step) -> None:
         self.of, self.batch, self.step = of, batch, step
-        self.began = self.told = time.monotonic()
+        self.began = self.reported_at = time.monotonic()
         self.first = not of.answers  # what comes first is the prompt
         self.tokens: List[int] = []
         self.count = 0
@@ -361,8 +361,8 @@ class _Stream:
         self.count += self.batch
         self.tokens.append(int(value.reshape(-1)[0]))
         now = time.monotonic()
-        if now - self.told >= 0.5 or len(self.tokens) == 1:
-            self.told = now
+        if now - self.reported_at >= 0.5 or len(self.tokens) == 1:
+            self.reported_at = now
             text = self.of.tokenizer.decode(self.tokens[-64:], skip_special_tokens=True)
             self.step({"text": text[-200:], "tokens_per_second": self.count / max(now - self.began, 1e-9)})
 

@@ -45,10 +45,10 @@ def test_every_combination_is_measured(task):
     raw = json.loads((task / "out/benchmark.json").read_text())["runs"]
     assert [len(r["latencies_ms"]) for r in raw] == [5] * 4
     assert raw[0]["latency_ms"]["max"] == pytest.approx(max(raw[0]["latencies_ms"]), abs=1e-3)
-    told = [json.loads(line) for line in (task / "events").read_text().splitlines()]
-    fractions = [e["progress"] for e in told if "progress" in e]
+    record = [json.loads(line) for line in (task / "events").read_text().splitlines()]
+    fractions = [e["progress"] for e in record if "progress" in e]
     assert fractions == sorted(fractions)
-    assert {e["batch_size"] for e in told if "batch_size" in e} == {1, 4}
+    assert {e["batch_size"] for e in record if "batch_size" in e} == {1, 4}
 
 
 @pytest.mark.parametrize(
@@ -139,6 +139,6 @@ def test_a_busy_machine_is_told(task, monkeypatch):
 
 
 def test_percentiles_are_interpolated():
-    told = benchmark.summary([4.0, 1.0, 3.0, 2.0])
-    assert (told["p50"], told["p90"], told["min"], told["max"], told["mean"]) == (2.5, 3.7, 1.0, 4.0, 2.5)
+    record = benchmark.summary([4.0, 1.0, 3.0, 2.0])
+    assert (record["p50"], record["p90"], record["min"], record["max"], record["mean"]) == (2.5, 3.7, 1.0, 4.0, 2.5)
     assert benchmark.summary([7.0])["p99"] == 7.0

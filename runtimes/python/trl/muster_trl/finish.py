@@ -26,7 +26,7 @@ def packed(folder: Path, name: str, to: Path) -> Path:
     path = to / f"{name}.tar.gz"
     part = to / f".{path.name}.part"
     files = sorted(p for p in folder.rglob("*") if p.is_file())
-    total, done, told = sum(p.stat().st_size for p in files) or 1, 0, 0.0
+    total, done, reported_at = sum(p.stat().st_size for p in files) or 1, 0, 0.0
     try:
         # Weights hardly get smaller, so little time is given to it.
         with open(part, "wb") as raw, gzip.GzipFile("", "wb", 1, raw, mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar:
@@ -36,8 +36,8 @@ def packed(folder: Path, name: str, to: Path) -> Path:
                 with open(file, "rb") as f:
                     tar.addfile(entry, f)
                 done += entry.size
-                if time.monotonic() - told > 1:
-                    told = time.monotonic()
+                if time.monotonic() - reported_at > 1:
+                    reported_at = time.monotonic()
                     report(0.98 + 0.02 * done / total, f"packing {path.name}: {size(done)} of {size(total)}")
         os.replace(part, path)
     except OSError as e:
@@ -117,9 +117,9 @@ def _judged(plan: Plan, trainer: Any, course: Any, steps: "List[Dict[str, Any]]"
         far = now.get("kl", 0) / max(now.get("answer_tokens") or 1, 1)
         if far <= _FAR:
             return []
-        told = f"the model is far from the original one (kl is {far:.3g} per token): it may write text that only maximizes the reward: raise ppo.kl_coef, or lower learning_rate"
-        say(f"warning: {told}")
-        return [told]
+        reported_at = f"the model is far from the original one (kl is {far:.3g} per token): it may write text that only maximizes the reward: raise ppo.kl_coef, or lower learning_rate"
+        say(f"warning: {reported_at}")
+        return [reported_at]
     if plan.training.early_stop:  # then the best one is kept
         return []
     choices = len(course.classes) or (2 if plan.teaches == "dpo" else trainer.model.config.get_text_config().vocab_size)

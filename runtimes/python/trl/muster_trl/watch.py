@@ -20,7 +20,7 @@ class Watch(TrainerCallback):
     def __init__(self) -> None:
         self.stopping: "Callable[[], bool]" = lambda: False
         self.stopped = False
-        self.began = self.told = time.monotonic()
+        self.began = self.reported_at = time.monotonic()
         self.seen = 0  # tokens before
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -30,8 +30,8 @@ class Watch(TrainerCallback):
         if self._asked(args):
             self.stopped = control.should_training_stop = True
             control.should_save = state.global_step < state.max_steps
-        if state.is_world_process_zero and time.monotonic() - self.told > 0.2:
-            self.told = time.monotonic()
+        if state.is_world_process_zero and time.monotonic() - self.reported_at > 0.2:
+            self.reported_at = time.monotonic()
             report(*self._where(state))
 
     def _asked(self, args: Any) -> bool:

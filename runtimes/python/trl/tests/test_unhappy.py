@@ -170,7 +170,7 @@ def started(task, kind, given, **env):
 
 
 def ends(child, task, status):
-    """It ends like this. What it printed is told if not: several processes that wait for each other are slow on a busy machine, and may hang."""
+    """It ends like this, or the test fails with its output: several processes that wait for each other are slow on a busy machine, and may hang."""
     try:
         ended = child.wait(900)
     except subprocess.TimeoutExpired:
