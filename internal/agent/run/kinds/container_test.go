@@ -32,7 +32,12 @@ func TestKindInAContainer(t *testing.T) {
 	t.Cleanup(func() { _ = engine.Close() })
 	b := containertest.ShellImage(t)
 	b.Links["/usr/bin"] = "/bin"
-	b.Texts["/bin/python3"] = "#!/bin/sh\n[ \"$1\" != -c ] || exec echo 'muster {\"version\": \"3.12.1\", \"have\": {}}'\necho python3 \"$@\"\n"
+	b.Texts["/bin/python3"] = `#!/bin/sh
+[ "$1" = -c ] || exec echo python3 "$@"
+shift 3
+for requirement; do lacks="$lacks${lacks:+, }\"$requirement\""; done
+echo "muster {\"lacks\": [$lacks]}"
+` // has no packages
 	image := containertest.LoadImage(t, containertest.SharedEngine(t), fmt.Sprintf("muster-test/kinds:%d", os.Getpid()), b)
 	dir, code := t.TempDir(), t.TempDir()
 	write(t, dir, "show", map[string]string{"kind.yaml": showYAML, "show": show, "note.txt": "a note\n"})
