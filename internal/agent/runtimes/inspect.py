@@ -43,7 +43,7 @@ def lacks(python, requirements):
     for requirement in requirements:
         name, bounds = re.match(r"([\w.-]+)(?:\[[^]]*\])?([^;]*)", requirement).groups()
         try:
-            version = importlib.metadata.version(name)
+            version = importlib.metadata.version(name) or ""  # None if a broken installation has no version
         except importlib.metadata.PackageNotFoundError:
             missing.append(requirement)
             continue

@@ -101,7 +101,7 @@ func (r *Runtimes) entry(ctx context.Context, d *definition) Entry {
 // Disk returns the disk usage of all runtimes and of each.
 func (r *Runtimes) Disk() python.Usage { return r.envs.Usage(runtimeOf) }
 
-// Remove removes all environments of a runtime and empties the cache. It returns how much that freed, and a Conflict error if a process
+// Remove removes all environments of a runtime and empties the cache. It returns how much that freed, also with an error, which is a Conflict if a process
 // uses the runtime.
 func (r *Runtimes) Remove(ctx context.Context, name string, observer run.Observer) (freed muster.Size, err error) {
 	d, err := r.definition(name)
@@ -122,7 +122,7 @@ func (r *Runtimes) Remove(ctx context.Context, name string, observer run.Observe
 	}
 	for _, request.Name = range envs {
 		if err := r.envs.Remove(ctx, request, observer); err != nil {
-			return 0, err
+			return before - r.Disk().Total, err
 		}
 	}
 	if err := r.envs.CleanCache(ctx); err != nil {

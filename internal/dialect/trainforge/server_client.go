@@ -106,7 +106,7 @@ func (r *serverClient) download(ctx context.Context, path, dir string) (*os.File
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		a, err := r.Read(res)
+		a, err := fixStatus(r.Read(res))
 		return nil, 0, cmp.Or(err, a.Err("the request for the project"))
 	}
 	f, err := os.CreateTemp(dir, "project-*.zip")

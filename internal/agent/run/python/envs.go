@@ -31,8 +31,8 @@ type Envs struct {
 	tool tool
 
 	mu           sync.Mutex
-	checkedUntil map[string]time.Time // by environment: its files are not checked again before
-	interpreters map[string]string    // by requested version
+	checks       map[string]*lastCheck // by environment
+	interpreters map[string]string     // by requested version
 }
 
 // New returns the environments that tasks ask for.
@@ -51,7 +51,7 @@ func NewEnvs(deps *run.Deps, cfg Config) (*Envs, error) {
 		root:         filepath.Join(data, cfg.Folder),
 		log:          deps.Log,
 		tool:         tool{configured: deps.UV, data: data, standalone: cfg.Standalone, path: deps.Path, isolator: deps.Isolator, lock: make(chan struct{}, 1)},
-		checkedUntil: map[string]time.Time{},
+		checks:       map[string]*lastCheck{},
 		interpreters: map[string]string{},
 	}, nil
 }
@@ -121,22 +121,33 @@ func (e *Envs) use(ctx context.Context, name string) error {
 // recheckFactor limits the checks of an environment's files to 1/20 of the time.
 const recheckFactor = 20
 
+// lastCheck is the last successful check of an environment. It is locked during a check: tasks that start together share one.
+type lastCheck struct {
+	sync.Mutex
+
+	validUntil time.Time
+}
+
 // recheck is Check, but its success is valid for recheckFactor times its duration.
 func (e *Envs) recheck(ctx context.Context, env *Env) error {
-	begun := time.Now()
 	e.mu.Lock()
-	until := e.checkedUntil[env.Name]
+	last := e.checks[env.Name]
+	if last == nil {
+		last = new(lastCheck)
+		e.checks[env.Name] = last
+	}
 	e.mu.Unlock()
-	if begun.Before(until) {
+	last.Lock()
+	defer last.Unlock()
+	begun := time.Now()
+	if begun.Before(last.validUntil) {
 		return checkInterpreterFile(e.Path(env.Name))
 	}
 	if err := e.Check(ctx, env); err != nil {
 		return err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	now := time.Now()
-	e.checkedUntil[env.Name] = now.Add(recheckFactor * now.Sub(begun))
+	last.validUntil = now.Add(recheckFactor * now.Sub(begun))
 	return nil
 }
 

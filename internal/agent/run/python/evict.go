@@ -46,16 +46,23 @@ func (e *Envs) sweep(held string) {
 	for _, dir := range remains {
 		name := strings.TrimPrefix(filepath.Base(dir), tempPrefix)
 		name = name[:max(0, strings.LastIndex(name, "-"))]
-		if name != held {
-			l, err := e.tryLock(name, true)
-			if err != nil {
-				continue
-			}
-			defer l.remove()
+		if name == held {
+			e.removeRemains(dir)
+		} else if l, err := e.tryLock(name, true); err == nil {
+			e.removeRemains(dir)
+			l.remove()
 		}
-		if err := os.RemoveAll(dir); err != nil {
-			e.log.Warn("removing an unfinished Python environment failed", slog.String("folder", dir), slog.Any("error", err))
-		}
+	}
+	earlier, _ := filepath.Glob(e.Path(".old-*")) // of removals before layout 2
+	for _, dir := range earlier {
+		e.removeRemains(dir)
+	}
+}
+
+// removeRemains removes a folder of a build or removal that did not finish.
+func (e *Envs) removeRemains(dir string) {
+	if err := os.RemoveAll(dir); err != nil {
+		e.log.Warn("removing an unfinished Python environment failed", slog.String("folder", dir), slog.Any("error", err))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,7 +18,7 @@ import (
 )
 
 // TestUnusedEnvironmentsAreRemoved checks that environments that were not used for too long are removed, and the remains of killed builds,
-// but nothing that is being built.
+// but nothing that is being built, or that a task uses whose command line does not name it.
 func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	e, err := New(&run.Deps{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -35,6 +36,15 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	put("old", markerFile, 31*day)
 	put("used", markerFile, 29*day)
 	put("damaged", "x", 31*day)
+	put("earlier", earlierMarkerFile, 29*day)
+	put(".old-core-x", "x", time.Hour)
+	put("active", markerFile, 31*day)
+	task := exec.Command("sleep", "600")
+	task.Env = append(os.Environ(), "VIRTUAL_ENV="+e.Path("active"), "PATH="+e.Path("active")+"/bin:"+os.Getenv("PATH"))
+	if err := task.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = task.Process.Kill(), task.Wait() })
 	put("new", "x", time.Hour)
 	put(tempPrefix+"killed-1", "x", time.Hour)
 	put(tempPrefix+"building-2", "x", time.Hour)
@@ -51,7 +61,7 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	e.prune(t.Context())
 	held.release()
 	building.release()
-	if got, want := names(t, e.Path("")), []string{tempPrefix + "building-2", "new", "used"}; !slices.Equal(got, want) {
+	if got, want := names(t, e.Path("")), []string{tempPrefix + "building-2", "active", "earlier", "new", "used"}; !slices.Equal(got, want) {
 		t.Errorf("left are %q, want %q", got, want)
 	}
 	if got, want := names(t, filepath.Dir(e.lockPath("x"))), []string{"building", "held"}; !slices.Equal(got, want) {

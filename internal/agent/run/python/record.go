@@ -15,6 +15,9 @@ import (
 // markerFile is the name of the file that marks a finished environment. Its modification time is the last use.
 const markerFile = "muster-runtime.json"
 
+// earlierMarkerFile was the markerFile of tasks' environments until layout 2.
+const earlierMarkerFile = "muster-env.json"
+
 // record is the content of markerFile.
 type record struct {
 	Lib      string      `json:"python"`   // the folder of packages, relative to the environment; it names the version
@@ -44,6 +47,9 @@ func (e *Envs) Load(name string) (*Env, error) {
 			return env, ErrAbsent
 		}
 		env.Used = st.ModTime()
+		if st, err := os.Stat(filepath.Join(e.Path(name), earlierMarkerFile)); err == nil {
+			env.Used = st.ModTime()
+		}
 		return env, fmt.Errorf("its %s is missing", markerFile)
 	}
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/shirou/gopsutil/v4/process"
 )
 
-// usersOf lists the processes of this machine whose command line has a path below dir or, on Linux, that have mapped a file below it.
+// usersOf lists the processes of this machine that use an environment: with a path below dir in their command line or environment, such
+// as the PATH that activates it, or, on Linux, with a mapped file below it.
 func usersOf(dir string) (pids []int) {
 	prefixes := []string{dir + "/"}
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil && resolved != dir {
@@ -19,10 +20,10 @@ func usersOf(dir string) (pids []int) {
 	all, _ := process.Processes() // none if they are unknown
 	for _, p := range all {
 		line, _ := p.Cmdline() // "" if it has exited, or belongs to another user
+		environ, _ := p.Environ()
 		maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.Pid))
-		if slices.ContainsFunc(prefixes, func(prefix string) bool {
-			return strings.Contains(line, prefix) || strings.Contains(string(maps), prefix)
-		}) {
+		text := line + "\n" + strings.Join(environ, "\n") + "\n" + string(maps)
+		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.Contains(text, prefix) }) {
 			pids = append(pids, int(p.Pid))
 		}
 	}
