@@ -581,3 +581,22 @@ func TestLargeReportsFitIntoFrames(t *testing.T) {
 		}
 	})
 }
+
+// TestAssignmentReachesTheExecutor checks that an executor gets all that the server sends with an assignment.
+func TestAssignmentReachesTheExecutor(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		as := link.Assign{
+			Attempt: attemptID(0), Ref: 1, Grant: muster.Grant{Slots: 1, CPUs: 2}, Element: "3",
+			Inputs:     []muster.InputFile{{Path: "make/big.txt", SHA256: strings.Repeat("a", 64), Size: 5}},
+			Checkpoint: strings.Repeat("b", 64), Gang: &muster.Membership{Size: 2, Rank: 1, Master: "10.0.0.1", Port: 4000},
+		}
+		e.server.send(&link.ToWorker{Specs: []link.GroupSpec{{Ref: 1, UID: "j1", Name: "g", Spec: muster.TaskSpec{Kind: "process"}}}, Assign: []link.Assign{as}})
+		synctest.Wait()
+		task := (<-e.executor.started).task
+		got := link.Assign{Attempt: task.Attempt, Ref: 1, Grant: task.Grant, Element: task.Element, Inputs: task.Inputs, Checkpoint: task.Checkpoint, Gang: task.Gang}
+		if diff := cmp.Diff(as, got); diff != "" {
+			t.Errorf("the executor got another assignment (-sent +got):\n%s", diff)
+		}
+	})
+}

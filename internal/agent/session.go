@@ -212,7 +212,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 	}
 	t := &run.Task{
 		Attempt: as.Attempt, Job: group.UID, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
-		Checkpoint: as.Checkpoint, Gang: as.Gang, Assigned: a.table.clock(),
+		Checkpoint: as.Checkpoint, Gang: as.Gang, Inputs: as.Inputs, Assigned: a.table.clock(),
 	}
 	inline := spec.Kind == muster.KindNoop
 	if g := as.Gang; g != nil && g.Rank == 0 && !inline && !a.cfg.RemoteTasks && !a.table.has(as.Attempt) {

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -56,19 +57,27 @@ func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 	step := r.effectiveTimeouts().step
 	h := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: step}).DialContext, TLSHandshakeTimeout: step, ResponseHeaderTimeout: step, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	var mu sync.Mutex // a dial may outlast its request
 	var resolving, sentAt time.Time
 	var tlsErr error
 	detail := ""
+	locked := func(f func()) {
+		mu.Lock()
+		defer mu.Unlock()
+		f()
+	}
 	start := time.Now()
 	resp, err := httpGet(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		DNSStart: func(httptrace.DNSStartInfo) { resolving = time.Now() },
+		DNSStart: func(httptrace.DNSStartInfo) { locked(func() { resolving = time.Now() }) },
 		DNSDone: func(httptrace.DNSDoneInfo) {
-			detail = "; its name was resolved in " + formatMillis(time.Since(resolving))
+			locked(func() { detail = "; its name was resolved in " + formatMillis(time.Since(resolving)) })
 		},
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { tlsErr = err },
-		GotConn:          func(httptrace.GotConnInfo) { sentAt = time.Now() },
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { locked(func() { tlsErr = err }) },
+		GotConn:          func(httptrace.GotConnInfo) { locked(func() { sentAt = time.Now() }) },
 	}), h, "", r.Server.URL+"/healthz")
 	receivedAt := time.Now()
+	mu.Lock()
+	defer mu.Unlock()
 	proxy, _ := http.ProxyFromEnvironment(&http.Request{URL: u}) // the request has its error
 	switch {
 	case err == nil && proxy != nil:

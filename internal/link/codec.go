@@ -1,6 +1,8 @@
 package link
 
 import (
+	"unicode/utf8"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	jsonv1 "github.com/go-json-experiment/json/v1"
@@ -62,7 +64,7 @@ func (f *ToWorker) number() uint64 { return f.Seq }
 var (
 	encodeOptions = json.JoinOptions(jsonv1.OmitEmptyWithLegacySemantics(true), json.FormatNilSliceAsNull(true), json.FormatNilMapAsNull(true),
 		json.Deterministic(true), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true), jsontext.PreserveRawStrings(true))
-	decodeOptions = json.JoinOptions(json.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true))
+	decodeOptions = json.JoinOptions(json.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) // escapes of half characters; frames are UTF-8
 )
 
 // encode encodes a frame and counts it unless it is refused.
@@ -89,6 +91,9 @@ func decode[F any, P interface {
 	want := *received + 1
 	if err := checkFrameSize(want, b); err != nil {
 		return nil, err
+	}
+	if !utf8.Valid(b) {
+		return nil, frameError(want, fieldErrorf("is not UTF-8"))
 	}
 	f := P(new(F))
 	if err := json.Unmarshal(b, f, decodeOptions); err != nil {

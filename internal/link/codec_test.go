@@ -148,7 +148,7 @@ func TestBadFramesAreRefusedByField(t *testing.T) {
 		{`{"seq":2,"saved":[{"sha256":"ab"}]}`, "saved[0].attempt is missing"},
 		{`{"seq":2,"finished":[{"attempt":"1.1#1","outcome":"failed","usage":{"wall_seconds":1,"cpu_seconds":1,"cpu_avg":1,"energy_wh":-2},"finished_at":"2026-01-02T15:04:05.000Z"}]}`, "finished[0].usage.energy_wh is -2"},
 		{`{"seq":2,"goodbye":{"code":"tired"}}`, `goodbye.code is "tired"`},
-		{"{\"seq\":2,\"goodbye\":{\"message\":\"\xff\"}}", "goodbye.message is invalid: invalid UTF-8"},
+		{"{\"seq\":2,\"goodbye\":{\"message\":\"\xff\"}}", "is not UTF-8"},
 	} {
 		_, err := (&ServerCodec{received: 1}).Decode([]byte(tc.frame))
 		if err == nil || !strings.Contains(err.Error(), tc.want) || muster.CodeOf(err) != muster.Invalid {
@@ -365,5 +365,21 @@ func BenchmarkCodec(b *testing.B) {
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/message")
 		})
+	}
+}
+
+// TestResultsKeepTheirBytes checks that a result that encoding/json accepts passes the link unchanged: a report that the server refused
+// would be sent again without end.
+func TestResultsKeepTheirBytes(t *testing.T) {
+	for _, result := range []string{`{"file":"a\udcff"}`, `{"a":1,"a":2}`, `[1e400,"\u0000"]`} {
+		sent := &ToServer{Finished: []muster.Report{{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, Outcome: muster.AttemptSucceeded, Result: []byte(result), FinishedAt: 1}}}
+		w, s := WorkerCodec{sent: 1}, ServerCodec{received: 1} // after the hello
+		b, err := w.Encode(sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f, err := s.Decode(b); err != nil || string(f.Finished[0].Result) != result {
+			t.Errorf("%s: %v", result, err)
+		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/spec"
 )
 
-// maxAlloc is the maximum of bytes that a parse may allocate in total.
-const maxAlloc = 50_000_000
+// maxAlloc is the maximum of bytes that a parse may allocate in total. The race detector makes pools drop what they hold.
+const maxAlloc = 50_000_000 * raceFactor
 
 // allocated returns the bytes that the parse of a file allocates, with empty pools of the library.
 func allocated(text string) (bytes uint64, err error) {

@@ -3,7 +3,6 @@ package spec
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -29,9 +28,45 @@ type outline struct {
 // block is a block scalar of which lines are left out: the line of its header in the outline, and their number.
 type block struct{ line, lines int }
 
-// blockHeader matches a line that ends with the header of a block scalar, such as "- run: |". Names with other characters and
-// an explicit indentation are left to the library.
-var blockHeader = regexp.MustCompile(`^( *(?:- +)*)([\w./-]+: +)?(?:&[\w-]+ +)?[|>][-+]?(?: +#.*)?$`)
+// blockHeader matches a line that ends with the header of a block scalar, such as "- run: |", and returns the least indentation
+// of the block. Names with other characters and an explicit indentation are left to the library.
+func blockHeader(line string) (indent int, ok bool) {
+	isWord := func(c rune, more string) bool {
+		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || strings.ContainsRune(more, c)
+	}
+	rest := strings.TrimLeft(line, " ")
+	for {
+		after, found := strings.CutPrefix(rest, "- ")
+		if !found {
+			break
+		}
+		rest = strings.TrimLeft(after, " ")
+	}
+	indent = len(line) - len(rest) // of the field or, without one, of what follows the dash
+	if value := strings.TrimLeftFunc(rest, func(c rune) bool { return isWord(c, "./-") }); len(value) < len(rest) {
+		if !strings.HasPrefix(value, ": ") {
+			return 0, false
+		}
+		rest = strings.TrimLeft(value[1:], " ")
+		indent++
+	}
+	if anchor, found := strings.CutPrefix(rest, "&"); found {
+		value := strings.TrimLeftFunc(anchor, func(c rune) bool { return isWord(c, "-") })
+		if len(value) == len(anchor) || !strings.HasPrefix(value, " ") {
+			return 0, false
+		}
+		rest = strings.TrimLeft(value, " ")
+	}
+	if !strings.HasPrefix(rest, "|") && !strings.HasPrefix(rest, ">") {
+		return 0, false
+	}
+	rest = rest[1:]
+	if rest != "" && strings.ContainsRune("-+", rune(rest[0])) {
+		rest = rest[1:]
+	}
+	comment := strings.TrimLeft(rest, " ")
+	return indent, rest == "" || len(comment) < len(rest) && strings.HasPrefix(comment, "#")
+}
 
 func newOutline(data string) outline {
 	if strings.ContainsAny(data, "\u0085\u2028\u2029") || strings.Count(data, "\r") != strings.Count(data, "\r\n") {
@@ -44,13 +79,9 @@ func newOutline(data string) outline {
 		text, next := nextLine(data, at)
 		short.WriteString(data[at:next])
 		at = next
-		m := blockHeader.FindStringSubmatchIndex(text)
-		if m == nil {
+		indent, ok := blockHeader(text)
+		if !ok {
 			continue
-		}
-		indent := m[3] // of the field or, without one, of what follows the dash
-		if m[4] >= 0 {
-			indent++
 		}
 		at = blockEnd(data, next, max(indent, 1))
 		o.blocks = append(o.blocks, block{line, strings.Count(data[next:at], "\n")})
@@ -67,19 +98,23 @@ func nextLine(data string, at int) (line string, next int) {
 	return data[at:], len(data)
 }
 
-// blockEnd returns the end of a block scalar whose lines begin at a byte and are indented at least as much as the first one.
-func blockEnd(data string, at, indent int) int {
-	first := true
+// blockEnd returns the end of a block scalar whose lines begin at a byte and are indented at least as much as the first one. It
+// is at its beginning if an empty line before the first one has more spaces, which is an error.
+func blockEnd(data string, begin, indent int) int {
+	first, longest := true, 0
+	at := begin
 	for at < len(data) {
 		line, next := nextLine(data, at)
 		spaces := len(line) - len(strings.TrimLeft(line, " "))
-		if spaces < len(line) {
-			if spaces < indent {
-				break
-			}
-			if first {
-				first, indent = false, spaces
-			}
+		switch {
+		case spaces == len(line):
+			longest = max(longest, spaces)
+		case spaces < indent:
+			return at
+		case first && spaces < longest:
+			return begin
+		case first:
+			first, indent = false, spaces
 		}
 		at = next
 	}
@@ -128,9 +163,19 @@ func checkCost(text string, readings, fileSize int) *muster.FieldError {
 	return nil
 }
 
-// punctuation counts the characters of a line that may begin or separate tokens.
+// directiveCost is the punctuation that a directive counts as: the library compares each with all others.
+const directiveCost = 200
+
+// punctuation counts the characters of a line that may begin or separate tokens or comments. Any character beyond ASCII may end a
+// line, as may a carriage return.
 func punctuation(line string) int {
 	n := 0
+	if strings.HasPrefix(line, "%") {
+		n = directiveCost
+	}
+	separates := func(c byte, separators string) bool {
+		return c >= 0x80 || c == '\r' || strings.IndexByte(separators, c) >= 0
+	}
 	before := byte(' ')
 	for i := range len(line) {
 		c := line[i]
@@ -138,11 +183,15 @@ func punctuation(line string) int {
 		case ',', '[', ']', '{', '}':
 			n++
 		case '"', '\'', '&', '*', '!':
-			if strings.IndexByte(" \t,[]{}:-\"'", before) >= 0 {
+			if separates(before, " \t,[]{}:-\"'") {
+				n++
+			}
+		case '#':
+			if separates(before, " \t") {
 				n++
 			}
 		case ':', '-', '?':
-			if i+1 == len(line) || strings.IndexByte(" \t,[]{}", line[i+1]) >= 0 {
+			if i+1 == len(line) || separates(line[i+1], " \t,[]{}") {
 				n++
 			}
 		}

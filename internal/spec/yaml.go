@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -37,8 +39,35 @@ func yamlDocuments(ctx context.Context, data string) ([]*yaml.Node, *muster.Fiel
 	return docs, nil
 }
 
+// depthLimit is a yaml.LoaderLimitsPlugin. What the library does for a level takes time for each token within it.
+type depthLimit struct{}
+
+// CheckDepth implements yaml.LoaderLimitsPlugin. A level of a spec has at most three of the library.
+func (depthLimit) CheckDepth(depth int, _ *yaml.DepthContext) error {
+	if depth > 3*maxDepth {
+		return errTooDeep
+	}
+	return nil
+}
+
+// CheckAlias implements yaml.LoaderLimitsPlugin. The nodes that aliases expand to are counted here, not by the library.
+func (depthLimit) CheckAlias(int, int) error { return nil }
+
+var errTooDeep = fmt.Errorf("the nesting is deeper than %d levels", maxDepth)
+
+// yamlVersion matches a directive with a version of YAML. The library accepts only 1.1, and reads all versions alike.
+var yamlVersion = regexp.MustCompile(`(?m)^%(YAML +1\.\d+\s*)$`)
+
 func loadYAML(ctx context.Context, data string) (docs []*yaml.Node, err error) {
-	loader, err := yaml.NewLoader(strings.NewReader(data))
+	defer func() {
+		if r := recover(); r != nil { // a bug of the library must not end the server
+			docs, err = nil, fmt.Errorf("it cannot be read: %v", r)
+		}
+	}()
+	if strings.Contains(data, "%YAML") {
+		data = yamlVersion.ReplaceAllString(data, "#$1")
+	}
+	loader, err := yaml.NewLoader(strings.NewReader(data), yaml.WithPlugin(depthLimit{}))
 	if err != nil {
 		return nil, err
 	}
@@ -71,8 +100,9 @@ func syntaxError(err error, data string) *muster.FieldError {
 	}
 	switch bad.Stage {
 	case yaml.ReaderStage:
-		if i := strings.IndexFunc(data, isForbidden); i >= 0 {
-			at := placeOf([]byte(data[:i]))
+		mark := len(data) - len(strings.TrimPrefix(data, "\uFEFF")) // at the beginning it is allowed
+		if i := strings.IndexFunc(data[mark:], isForbidden); i >= 0 {
+			at := placeOf([]byte(data[mark : mark+i]))
 			e.Line, e.Column, e.Hint = at.line, at.column, `write such characters in double quotes, as "\x1b"`
 		}
 	case yaml.ComposerStage: // an unknown anchor
@@ -92,7 +122,7 @@ func syntaxError(err error, data string) *muster.FieldError {
 
 // isForbidden reports whether a character must not be in a YAML file.
 func isForbidden(r rune) bool {
-	return r < ' ' && !strings.ContainsRune("\t\r\n", r) || r == '\uFFFE' || r == '\uFFFF'
+	return r < ' ' && !strings.ContainsRune("\t\r\n", r) || r >= '\u007F' && r < '\u00A0' && r != '\u0085' || r == '\uFEFF' || r == '\uFFFE' || r == '\uFFFF'
 }
 
 func runeAt(data string, index int) rune {

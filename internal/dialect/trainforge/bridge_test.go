@@ -333,7 +333,9 @@ func TestBridgeToGateway(t *testing.T) {
 		t.Errorf("%s %s after %d attempts: %v\n%s", task.State, task.Message, task.Attempt, task.Artifacts, w.log(task.ID))
 	}
 	slow := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "sleep 600"}})
-	testkit.Await(w.t, "it runs", func() bool { return w.task(slow.ID, 0).State == muster.Running })
+	testkit.Await(w.t, "the bridge runs it", func() bool {
+		return slices.ContainsFunc(f.jobs(), func(j muster.Job) bool { return j.State == muster.JobRunning })
+	})
 	if _, err := w.client.Cancel(t.Context(), slow.ID, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/netip"
 	"os"
@@ -280,6 +281,9 @@ func (g *Gateway) files(q *request) error {
 	defer func() { _ = os.Remove(f.Name()) }() // at the next start at the latest
 	defer f.Close()
 	if err := p.Write(q.r.Context(), f, project.MaxBytes); err != nil {
+		if errors.Is(err, fs.ErrNotExist) { // the task has just ended, and its folder is removed
+			return jobNotFound()
+		}
 		return err
 	}
 	return q.sendFile(f, "project.zip")

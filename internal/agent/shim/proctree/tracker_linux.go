@@ -266,10 +266,10 @@ func (t *Tracker) noOtherOwner(st procfs.Stat) bool {
 
 // signal sends a signal to p's process group and to every process that descends from p or has its tag.
 func (t *Tracker) signal(p run.Pid, sig syscall.Signal) {
+	procs := t.procs.get() // first: a process that ends at the signal leaves its children to another parent
 	if p.PID > 1 {
 		_ = syscall.Kill(-p.PID, sig) // ESRCH: it has just ended
 	}
-	procs := t.procs.get()
 	for _, st := range procs.descendants(p.PID) {
 		signalTo(st, sig)
 	}
@@ -278,7 +278,9 @@ func (t *Tracker) signal(p run.Pid, sig syscall.Signal) {
 		if !t.belongs(st, p, false) {
 			continue
 		}
-		for _, d := range append(procs.descendants(st.PID), st) {
+		descendants := procs.descendants(st.PID)
+		signalTo(st, sig)
+		for _, d := range descendants {
 			signalTo(d, sig)
 		}
 	}

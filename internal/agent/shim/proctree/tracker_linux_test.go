@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // testTimeout is how long a test waits for something that must happen.
@@ -188,5 +191,33 @@ func TestEnvTagWithinExec(t *testing.T) {
 	}
 	if err := KillOrphan(p); err != nil || !ends(cmd) {
 		t.Errorf("the process still runs: %v", err)
+	}
+}
+
+// TestKillEndsDescendantsInOtherSessions checks that Kill ends a descendant without a tag, in a session of its own, although its parent ends
+// at the signal and another attempt runs that it could belong to.
+func TestKillEndsDescendantsInOtherSessions(t *testing.T) {
+	k := New(slog.New(slog.DiscardHandler))
+	other, running := fork(t, k, "MUSTER_OUT="+t.TempDir(), "exec sleep 1000")
+	file := filepath.Join(t.TempDir(), "pid")
+	cmd, p := fork(t, k, "MUSTER_OUT="+t.TempDir(), "env -i /bin/sh -c 'exec setsid /bin/sh -c \"echo \\$\\$ >"+file+"; exec sleep 1000\"' & wait")
+	pid := 0
+	testkit.Await(t, "the descendant runs", func() bool {
+		b, _ := os.ReadFile(file)
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+		return pid > 0
+	})
+	k.Kill(p)
+	if !ends(cmd) {
+		t.Fatal("the task still runs")
+	}
+	testkit.Await(t, "the descendant ends", func() bool {
+		st, ok := procfs.ReadStat(pid)
+		return !ok || st.State == 'Z'
+	})
+	k.Cleanup(p, testTimeout)
+	k.Kill(running)
+	if !ends(other) || k.Cleanup(running, testTimeout) != 0 {
+		t.Error("the other task survives")
 	}
 }

@@ -261,7 +261,7 @@ BAD = {
     "same.csv": (b"a,target\n" + b"".join(b"%d,%d.5\n" % (i, 3) for i in range(9)), "target has the one value 3.5"),
     "no.jsonl": (b'{"a": 1}\n{"a"\n', "no.jsonl line 2 is not JSON"),
     "no.zip": (b"PK\x03\x04 and nothing", "no.zip cannot be unpacked"),
-    "out.zip": (zipped(**{"../x.png": b"1"}), "would lie outside of its folder"),
+    "out.zip": (zipped(**{"../x.png": b"1"}), "is outside of its folder"),
     "no.dat": (b"x", "unknown format of no.dat"),
     "one.png": (b"x", "is one image"),
     "flat.zip": (zipped(**{"a.png": b"1"}), "has no folder for each class"),
