@@ -155,7 +155,7 @@ func checkCost(text string, readings, fileSize int) *muster.FieldError {
 		at = next
 		if count += punctuation(s); count > budget {
 			return &muster.FieldError{
-				Line: line, Column: 1, Message: fmt.Sprintf("the file is too large for YAML from this line on: it has more than %d brackets, commas, quotes, colons and dashes", budget),
+				Line: line, Column: 1, Message: fmt.Sprintf("the file is too large for YAML from this line on: it has more than %d brackets, commas, quotes, colons, dashes and comments", budget),
 				Hint: "write long strings as block scalars, such as run: |, or the spec as JSON",
 			}
 		}

@@ -94,6 +94,9 @@ func syntaxError(err error, data string) *muster.FieldError {
 	if !ok {
 		return e
 	}
+	if bad.Message == errTooDeep.Error() {
+		return &muster.FieldError{Line: bad.Mark.Line, Column: bad.Mark.Column, Message: bad.Message}
+	}
 	e.Message = "invalid YAML: " + bad.Message
 	if bad.ContextMsg != "" {
 		e.Message += ", " + bad.ContextMsg
