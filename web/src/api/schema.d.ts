@@ -1478,7 +1478,7 @@ export interface components {
         JobUsage: {
             /**
              * Format: int64
-             * @description number of finished attempts
+             * @description number of finished attempts that reported their usage
              */
             attempts: number;
             /**
