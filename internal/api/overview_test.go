@@ -153,7 +153,7 @@ func TestStatesOfAJob(t *testing.T) {
 	}
 }
 
-// startLargeFleet starts a server with 2,000 workers of 8 devices each, every hundredth of which has a problem, and 1,000,000 tasks.
+// startLargeFleet starts a server with 2,000 workers of 8 devices each and 1,000,000 tasks. Every hundredth worker has a problem.
 func startLargeFleet(b *testing.B) *apitest.Server {
 	b.Helper()
 	s := apitest.Start(b, nil)

@@ -254,7 +254,7 @@ func TestNextAttemptGetsTheSavedCheckpoint(t *testing.T) {
 	}
 }
 
-// withGPUs adds two devices to a worker, the first of which is quarantined for that reason.
+// withGPUs adds two devices to a worker. The first is quarantined for that reason.
 func withGPUs(why string) func(*muster.Worker) {
 	return func(w *muster.Worker) {
 		w.Resources.GPUs = []muster.GPU{

@@ -215,8 +215,8 @@ func TestRecoveredAttempt(t *testing.T) {
 	}
 }
 
-// TestRemovedGroupsAreRecreated checks that a worker whose groups somebody removed makes them
-// again, with their bounds.
+// TestRemovedGroupsAreRecreated checks that a worker creates its groups again, with their
+// limits, after another program removed them.
 func TestRemovedGroupsAreRecreated(t *testing.T) {
 	w := newEnv(t, nil)
 	w.needControllers("pids")

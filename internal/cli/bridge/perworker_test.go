@@ -125,7 +125,7 @@ func worker(id string) muster.Worker {
 	return muster.Worker{ID: muster.WorkerID(id), Name: "same", State: muster.WorkerActive}
 }
 
-// TestEachWorkerHasItsBridge has workers with one name, one of which disconnects while its bridge still reports, and reconnects.
+// TestEachWorkerHasItsBridge checks workers with the same name: one disconnects while its bridge still reports, and reconnects.
 func TestEachWorkerHasItsBridge(t *testing.T) {
 	f := &fakeFleet{workers: []muster.Worker{worker("w-1"), worker("w-2")}, report: make(chan struct{})}
 	stop := f.serve(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// TestUnknownJobIsNotFound checks that all requests about a job of which the server answers 500 with "Job not found" fail with NotFound:
+// TestUnknownJobIsNotFound checks that all requests fail with NotFound if the server answers 500 with "Job not found":
 // with Unavailable, a claim would be retried without end.
 func TestUnknownJobIsNotFound(t *testing.T) {
 	t.Parallel()

@@ -82,7 +82,7 @@ func OutputWithin(ctx context.Context, timeout time.Duration, name string, args 
 }
 
 // command prepares a tool in a process group of its own, with texts and times that do not depend on the locale, and without Muster's
-// variables, some of which are tokens.
+// variables, because some are tokens.
 func command(path string, args ...string) *exec.Cmd {
 	cmd := exec.Command(path, args...) //nolint:noctx // ends by killing its group, where a context would kill the leader only
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "MUSTER_") })
