@@ -63,7 +63,7 @@ type encodedPage []byte
 
 func (s *server) overviewRoutes() {
 	stream(s, route{id: "get-overview", method: http.MethodGet, path: apiPath("/overview"), tag: "fleet", verb: auth.ReadWorkers, jsonType: reflect.TypeFor[wire.Overview](),
-		summary: "Show the fleet's capacity and use, tasks by state, GPUs, cost, and what needs attention, up to a second old. " +
+		summary: "Show the fleet's capacity and use, tasks by state, GPUs, cost, and what needs attention, up to two seconds old. " +
 			"A key for one project sees only tasks and jobs of that project"}, s.getOverview)
 	handle(s, route{id: "get-history", method: http.MethodGet, path: apiPath("/history"), tag: "fleet", verb: auth.ReadWorkers,
 		summary: "Show the load of the fleet or of a worker over time: every 10 seconds for the last hour, every minute for 12 hours, every 10 minutes for a week. " +

@@ -369,7 +369,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show the fleet's capacity and use, tasks by state, GPUs, cost, and what needs attention, up to a second old. A key for one project sees only tasks and jobs of that project */
+        /** Show the fleet's capacity and use, tasks by state, GPUs, cost, and what needs attention, up to two seconds old. A key for one project sees only tasks and jobs of that project */
         get: operations["get-overview"];
         put?: never;
         post?: never;
