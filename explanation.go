@@ -39,7 +39,7 @@ type Verdict struct {
 
 // Beginnings of a summary where no worker can ever run the task.
 const (
-	SummaryUnschedulable = "can never start with the workers there are"
+	SummaryUnschedulable = "no worker can run it"
 	SummaryNoWorker      = "no worker has joined"
 )
 

@@ -121,10 +121,10 @@ func Summarize(evals []Evaluation) string {
 	var parts []string
 	for _, f := range Filters {
 		if n := lacks[f]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d by %s", n, f))
+			parts = append(parts, fmt.Sprintf("%d filtered out by %s", n, f))
 		}
 	}
-	return muster.SummaryUnschedulable + ": ruled out " + strings.Join(parts, ", ")
+	return muster.SummaryUnschedulable + ": " + strings.Join(parts, ", ")
 }
 
 func pluralWorkers(n int, singular, plural string) string {

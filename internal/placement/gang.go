@@ -186,7 +186,7 @@ func summarizeGang(evals []Evaluation) string {
 	case countEngineFixable(evals) > 0:
 		return fmt.Sprintf("waits for container engines: the gang needs room for %d tasks at once, and the workers with one that is ready have room for %d", n, whenEmpty)
 	default:
-		return fmt.Sprintf("%s: the gang needs room for %d tasks at once, and all of them together have room for %d", muster.SummaryUnschedulable, n, whenEmpty)
+		return fmt.Sprintf("%s: the gang needs room for %d tasks at once, and the workers together have room for %d", muster.SummaryUnschedulable, n, whenEmpty)
 	}
 }
 

@@ -134,12 +134,12 @@ func TestExplainNamesOwnerOptions(t *testing.T) {
 		},
 		"nothing would do": {
 			[]*placement.WorkerUsage{small}, 0,
-			"can never start with the workers there are: ruled out 1 by engine",
+			"no worker can run it: 1 filtered out by engine",
 			"no single change of the request is enough: see what each worker lacks, or start a worker that fits",
 		},
 		"not allowed": {
 			[]*placement.WorkerUsage{engine}, 0,
-			"can never start with the workers there are: ruled out 1 by owner",
+			"no worker can run it: 1 filtered out by owner",
 			"ask the owner of worker engine to allow it",
 		},
 		"a gang without engines": {

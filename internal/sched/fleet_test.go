@@ -211,13 +211,13 @@ func TestExplain(t *testing.T) {
 		},
 		{
 			"never, by memory", []muster.Worker{offer("w")}, func(s *muster.TaskSpec) { s.Resources.Memory = 32 * gib },
-			"can never start with the workers there are: ruled out 1 by memory", "ask for 16GiB memory instead of 32GiB (worker w)", "needs 32GiB memory, has 16GiB",
+			"no worker can run it: 1 filtered out by memory", "ask for 16GiB memory instead of 32GiB (worker w)", "needs 32GiB memory, has 16GiB",
 		},
 		{
 			"never, by two things", []muster.Worker{offer("w")}, func(s *muster.TaskSpec) {
 				s.Resources.Memory, s.Where.Tags = 32*gib, []string{"fast"}
 			},
-			"can never start with the workers there are: ruled out 1 by tags", "no single change of the request is enough: see what each worker lacks, or start a worker that fits", "lacks the tag fast",
+			"no worker can run it: 1 filtered out by tags", "no single change of the request is enough: see what each worker lacks, or start a worker that fits", "lacks the tag fast",
 		},
 		{
 			"not now, by cpus", []muster.Worker{offer("w")}, func(s *muster.TaskSpec) { s.Resources.CPUs = 3 },

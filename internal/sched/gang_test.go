@@ -436,7 +436,7 @@ func TestExplainShowsWhatAGangNeeds(t *testing.T) {
 	waits, never := d.submit(stage("g", members(3))), d.submit(stage("g", members(4)))
 	for job, want := range map[muster.JobID]string{
 		waits: "waits for room: the gang needs room for 3 tasks at once, and there is room for 2 now",
-		never: "can never start with the workers there are: the gang needs room for 4 tasks at once, and all of them together have room for 3",
+		never: "no worker can run it: the gang needs room for 4 tasks at once, and the workers together have room for 3",
 	} {
 		for num := range 3 {
 			x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: num})

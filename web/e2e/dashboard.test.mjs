@@ -263,10 +263,11 @@ async function shoot(server, pages) {
   for (const scheme of ["light", "dark"]) {
     for (const width of [390, 900, 1440]) {
       const page = await browser.page(server, { width, height: width === 390 ? 844 : 900, scheme });
-      for (const [name, [path, title]] of Object.entries(pages)) {
+      for (const [name, [path, title, content]] of Object.entries(pages)) {
         await page.goto(server.url + path);
         await heading(page, title);
         await page.waitForFunction(() => document.querySelector("main [aria-busy=true], main [role=status][aria-label^=Loading]") === null);
+        if (content) await page.locator("main").locator(content).first().waitFor();
         await page.screenshot({ path: join(shots, `${name}-${scheme}-${width}.png`) });
         const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
         assert.ok(wide <= 1, `${path} at ${width} px is ${wide} px too wide`);
@@ -310,7 +311,7 @@ test("every page is accessible, shows its content, and has its screenshots", asy
     array: [`/jobs/${array.id}?tab=elements`, /array/],
     tasks: [`/jobs/${array.id}?tab=tasks`, /array/],
     log: [`/tasks/${failed.id}.0?tab=log`, /./],
-    metrics: [`/tasks/${sweep.id}.1?tab=metrics`, /./],
+    metrics: [`/tasks/${sweep.id}.1?tab=metrics`, /./, "canvas"],
     events: [`/tasks/${sweep.id}.1?tab=events`, /./],
     environment: [`/tasks/${sweep.id}.1?tab=environment`, /./],
     waiting: [`/tasks/${waits.id}.0`, /./],

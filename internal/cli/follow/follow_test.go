@@ -57,11 +57,11 @@ func TestJobThatNeverStarts(t *testing.T) {
 	for want, x := range map[string]muster.Explanation{
 		"": {Summary: "can start now: 1 worker fits"},
 		"muster: job 7 waits: no worker has joined; for details, use muster explain 7": {Summary: "no worker has joined"},
-		"muster: job 7 waits: can never start with the only worker vm: its owner does not allow the image a; for details, use muster explain 7": {
-			Summary: "can never start with the workers there are: ruled out 1 by owner", Workers: []muster.Verdict{owner},
+		"muster: job 7 waits: the only worker, vm, cannot run it: its owner does not allow the image a; for details, use muster explain 7": {
+			Summary: "no worker can run it: 1 filtered out by owner", Workers: []muster.Verdict{owner},
 		},
-		"muster: job 7 waits: can never start with the workers there are: ruled out 2 by owner; for details, use muster explain 7": {
-			Summary: "can never start with the workers there are: ruled out 2 by owner", Workers: []muster.Verdict{owner, owner},
+		"muster: job 7 waits: no worker can run it: 2 filtered out by owner; for details, use muster explain 7": {
+			Summary: "no worker can run it: 2 filtered out by owner", Workers: []muster.Verdict{owner, owner},
 		},
 	} {
 		if x.Unschedulable() != (want != "") || want != "" && neverStartsMessage(7, &x) != want {

@@ -108,7 +108,7 @@ func (f *follower) pollJob(ctx context.Context) error {
 func neverStartsMessage(id muster.JobID, x *muster.Explanation) string {
 	reason := x.Summary
 	if len(x.Workers) == 1 {
-		reason = fmt.Sprintf("can never start with the only worker %s: %s", x.Workers[0].Name, x.Workers[0].Why)
+		reason = fmt.Sprintf("the only worker, %s, cannot run it: %s", x.Workers[0].Name, x.Workers[0].Why)
 	}
 	return fmt.Sprintf("muster: job %s waits: %s; for details, use muster explain %s", id, term.Sanitize(reason), id)
 }

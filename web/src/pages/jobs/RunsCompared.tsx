@@ -74,7 +74,7 @@ export function RunsCompared({ runs, more, fields, over, onOver, onRemove }: {
               <td />
               {runs.map((r, i) => (
                 <th key={r.id} scope="col">
-                  <span style={{ display: "flex", alignItems: "center", gap: 6 }}>
+                  <span style={{ display: "flex", alignItems: "center", gap: 6, whiteSpace: "nowrap" }}>
                     <Swatch i={i} />
                     <Link to="/tasks/$task" params={{ task: r.id }} className="link">
                       {r.id}

@@ -80,7 +80,7 @@ export function Keys() {
                     <span className="mono dim">{k.id}</span>
                     {k.id === me?.key && <span className="dim"> · this session, so only another key can revoke it</span>}
                   </Table.Td>
-                  <Table.Td>{k.role}</Table.Td>
+                  <Table.Td style={{ whiteSpace: "nowrap" }}>{k.role}</Table.Td>
                   <Table.Td>{k.project ?? "all"}</Table.Td>
                   <Table.Td>
                     <TimeAgo at={k.created_at} />

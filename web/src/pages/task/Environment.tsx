@@ -14,6 +14,14 @@ import { specQuery } from "./api";
 
 const Yaml = lazy(() => import("./Yaml"));
 
+function Pending({ pending, children }: { pending: boolean; children?: ReactNode }) {
+  return (
+    <Text c="dimmed" {...(pending && { role: "status", "aria-label": "Loading" })}>
+      {pending ? "Loading" : children}
+    </Text>
+  );
+}
+
 /** In what the task runs: what it was given, on which machine, and from which spec. */
 export function Environment({ task, image }: { task: Task; image: string | undefined }) {
   const spec = useQuery(specQuery(task.id));
@@ -54,7 +62,7 @@ export function Environment({ task, image }: { task: Task; image: string | undef
         </Card>
         <Card title="Environment variables">
           {Object.keys(env).length === 0 ? (
-            <Text c="dimmed">{spec.isPending ? "Loading" : "The spec sets none. Muster adds MUSTER_JOB, MUSTER_TASK, MUSTER_INDEX and others."}</Text>
+            <Pending pending={spec.isPending}>The spec sets none. Muster adds MUSTER_JOB, MUSTER_TASK, MUSTER_INDEX and others.</Pending>
           ) : (
             <Facts rows={Object.entries(env).map(([k, v]) => [k, <span key={k} className="mono">{v}</span>])} mono />
           )}
@@ -64,7 +72,7 @@ export function Environment({ task, image }: { task: Task; image: string | undef
         {spec.error && !answer ? (
           <ErrorState error={spec.error} retry={() => void spec.refetch()} title="The spec could not be loaded" />
         ) : answer?.spec ? (
-          <Suspense fallback={<Text c="dimmed">Loading</Text>}>
+          <Suspense fallback={<Pending pending />}>
             {!answer.resolved && (
               <Text size="sm" c="dimmed" mb={6}>
                 References to other stages are resolved when those have finished.
@@ -73,7 +81,7 @@ export function Environment({ task, image }: { task: Task; image: string | undef
             <Yaml value={answer.spec} />
           </Suspense>
         ) : (
-          <Text c="dimmed">{spec.isPending ? "Loading" : none}</Text>
+          <Pending pending={spec.isPending}>{none}</Pending>
         )}
       </Card>
     </div>

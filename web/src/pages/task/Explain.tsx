@@ -73,18 +73,20 @@ function Explained({ explanation: x }: { explanation: Explanation }) {
   );
 }
 
+const mark = { flex: "none", alignSelf: "center" };
+
 function VerdictGroup({ group: g }: { group: ReturnType<typeof groupVerdicts>[number] }) {
   const [all, setAll] = useState(false);
   const shown = all ? g.workers : g.workers.slice(0, 4);
   return (
     <details open={g.workers.length <= 8} style={{ borderTop: "1px solid var(--line)", padding: "8px 0" }}>
       <summary style={{ cursor: "pointer" }}>
-        <Group gap={8} component="span" display="inline-flex">
-          {g.fits ? <CircleCheck size={15} aria-hidden color="var(--state-succeeded)" /> : <CircleX size={15} aria-hidden color="var(--state-failed)" />}
+        <Group gap={8} component="span" display="inline-flex" wrap="nowrap" align="baseline" maw="calc(100% - 24px)" style={{ verticalAlign: "top" }}>
+          {g.fits ? <CircleCheck size={15} aria-hidden color="var(--state-succeeded)" style={mark} /> : <CircleX size={15} aria-hidden color="var(--state-failed)" style={mark} />}
           <Text component="span" size="sm" fw={600}>
             {filterText(g.filter)}
           </Text>
-          <Text component="span" size="sm" c="dimmed">
+          <Text component="span" size="sm" c="dimmed" style={{ whiteSpace: "nowrap" }}>
             {plural(g.workers.length, "worker")}
           </Text>
         </Group>
