@@ -429,7 +429,6 @@ func (d *Dir) CloseAttempt(a muster.AttemptID) error {
 	return d.closeFiles(func(b muster.AttemptID) bool { return a == b })
 }
 
-// closeFiles closes the files of the matching logs.
 func (d *Dir) closeFiles(match func(muster.AttemptID) bool) error {
 	var logs []*logFile
 	d.mu.Lock()
@@ -461,7 +460,6 @@ type reader struct {
 	file *os.File // nil until it exists
 }
 
-// open opens the file if it exists.
 func (r *reader) open() error {
 	f, err := os.Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
