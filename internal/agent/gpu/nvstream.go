@@ -37,7 +37,6 @@ func without(fields []string, field string) []string {
 	return slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return f == field })
 }
 
-// metricsReader parses the lines of the stream.
 type metricsReader struct {
 	s      *Stream
 	fields []string
@@ -126,7 +125,6 @@ func (s *Stream) nvidiaProcesses() *tool.Stream {
 type processReader struct {
 	s     *Stream
 	lists []processList // of the current log
-	inLog bool
 }
 
 type processList struct {
@@ -141,7 +139,6 @@ func (r *processReader) Line(now time.Time, s string) (sampled bool) {
 	if rest, ok := strings.CutPrefix(s, "GPU "); ok {
 		if bus := tool.PCIAddress(rest); bus != "" {
 			r.lists = append(r.lists, processList{bus: bus})
-			r.inLog = true
 			return false
 		}
 	}
@@ -182,8 +179,8 @@ func (r *processReader) FlushIdle(now time.Time) bool {
 	for _, list := range r.lists {
 		r.s.setProcesses(now, r.s.interval, func(d *Device) bool { return d.Vendor == "nvidia" && d.Bus == list.bus && d.MIG == "" }, processesOf(list.found, ""))
 	}
-	sampled := r.inLog
-	r.lists, r.inLog = nil, false
+	sampled := len(r.lists) > 0
+	r.lists = nil
 	return sampled
 }
 
@@ -208,14 +205,14 @@ func (r *logReader) Line(now time.Time, s string) bool {
 	if !r.xml.line(s) {
 		return false
 	}
-	for i := range r.xml.log.devices {
-		d := &r.xml.log.devices[i]
-		matchDevice := func(dev *Device) bool { return dev.UUID == d.uuid }
+	for i := range r.xml.devices {
+		d := &r.xml.devices[i]
+		matchDevice := func(dev *Device) bool { return dev.UUID == d.UUID }
 		r.s.setProcesses(now, r.interval, matchDevice, processesOf(d.processes, ""))
 		for j := range d.instances {
 			p := &d.instances[j]
-			matchInstance := func(dev *Device) bool { return dev.Parent == d.uuid && dev.Instance == p.instance }
-			reading := p.reading(d)
+			matchInstance := func(dev *Device) bool { return dev.Parent == d.UUID && dev.Instance == p.id }
+			reading := p.readingOf(d)
 			r.s.setReading(now, unknownLatency, r.interval, matchInstance, reading)
 			r.s.setProcesses(now, r.interval, matchInstance, reading.Processes)
 		}
