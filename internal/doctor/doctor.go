@@ -212,10 +212,7 @@ func (c *Config) hostPath(name string) string { return c.root + name }
 
 // readText returns the trimmed content of a small file of the system, "" if it cannot be read.
 func (c *Config) readText(name string) string {
-	b, err := os.ReadFile(c.hostPath(name))
-	if err != nil {
-		return ""
-	}
+	b, _ := os.ReadFile(c.hostPath(name))
 	return strings.TrimSpace(string(b))
 }
 

@@ -192,7 +192,6 @@ func (c *Containers) Sweep(ctx context.Context, recovered []*run.Container) erro
 	return c.removeOrphans(ctx)
 }
 
-// sweepIfPending sweeps if containers may have been left.
 func (c *Containers) sweepIfPending(ctx context.Context) {
 	c.mu.Lock()
 	due := (c.sweepPending || time.Now().Before(c.lateUntil)) && c.recovered != nil
@@ -206,7 +205,6 @@ func (c *Containers) sweepIfPending(ctx context.Context) {
 	}
 }
 
-// markSweep records that containers may have been left.
 func (c *Containers) markSweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,7 +274,6 @@ func (c *Containers) track(name, id string) {
 	c.created[name] = id
 }
 
-// untrack forgets a container.
 func (c *Containers) untrack(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -294,7 +291,6 @@ const (
 // maxWorkerInName is how many bytes of the worker's ID the names of its containers have.
 const maxWorkerInName = 40
 
-// containerName returns the name of an attempt's container.
 func (c *Containers) containerName(a muster.AttemptID) string {
 	return fmt.Sprintf("%s%s-%d", NamePrefix(c.cfg.Worker), a.Task, a.N)
 }

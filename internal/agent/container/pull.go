@@ -43,7 +43,6 @@ func (c *Containers) ensureImage(ctx context.Context, ref, policy string, logLin
 	return img, nil
 }
 
-// inspectImage returns a local image.
 func (c *Containers) inspectImage(ctx context.Context, ref string) (*docker.Image, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
@@ -67,7 +66,6 @@ type puller struct {
 	absent   map[string]missingImage
 }
 
-// pullCall is one pull.
 type pullCall struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed at the end, when img, err and warning are set
@@ -241,7 +239,6 @@ func (c *Containers) pull(ctx context.Context, ref string, onProgress func(docke
 	return img, nil
 }
 
-// listImages lists the IDs of the local images.
 func (c *Containers) listImages(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()

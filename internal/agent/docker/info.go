@@ -101,7 +101,7 @@ func (e *Engine) Info(ctx context.Context) (*Info, error) {
 		case strings.HasPrefix(part.Name, "Podman"):
 			a.Name, a.Init = "podman", true // not reported; see Create
 			if len(a.CDI) == 0 {
-				a.CDI = []string{"/etc/cdi", "/var/run/cdi"} // the default since version 4.1
+				a.CDI = CDIDirs // the default since version 4.1
 			}
 		case part.Name == "docker-init":
 			a.Init = true

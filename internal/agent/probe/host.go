@@ -46,7 +46,6 @@ func (h *host) readText(name string) string {
 	return strings.TrimSpace(string(readLimited(f, maxFile)))
 }
 
-// readInt returns the whole number in a file.
 func (h *host) readInt(name string) (int64, bool) {
 	n, err := strconv.ParseInt(h.readText(name), 10, 64)
 	return n, err == nil
@@ -65,7 +64,6 @@ func (h *host) readDir(name string) []string {
 	return names
 }
 
-// exists says whether there is something at a path.
 func (h *host) exists(name string) bool {
 	_, err := fs.Stat(h.fs, strings.TrimPrefix(path.Clean(name), "/"))
 	return err == nil
