@@ -59,7 +59,6 @@ type apiInput struct {
 // maxCalls is how many calls one task makes; more need several tasks.
 const maxCalls = 1_000_000
 
-// api makes HTTP calls.
 func api(ctx context.Context, t *task) (any, error) {
 	in := apiInput{
 		Repeat: 1, Concurrency: 4, Timeout: muster.Duration(30 * time.Second), MaxResponse: 10 << 20, KeepBody: 64 << 10, Retries: 3, Redirects: 5,
@@ -254,7 +253,6 @@ func (r *callRunner) claim(ctx context.Context, total int) int {
 	return r.next - 1
 }
 
-// record records the result of a call.
 func (r *callRunner) record(a *callRecord, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

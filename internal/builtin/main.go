@@ -153,7 +153,6 @@ func (t *task) reportFailure(err error) int {
 	return 1
 }
 
-// writeResult writes result.json.
 func (t *task) writeResult(value any) error {
 	b, err := json.Marshal(value)
 	if err != nil {
@@ -165,7 +164,6 @@ func (t *task) writeResult(value any) error {
 	return t.writeFile("result.json", b)
 }
 
-// writeFile replaces a file in outDir.
 func (t *task) writeFile(name string, data []byte) error {
 	if err := atomicfile.Write(filepath.Join(t.outDir, name), data, 0o600); err != nil {
 		return fmt.Errorf("cannot write %s: %w", name, err)
