@@ -25,7 +25,6 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// request is one call of the input.
 type request struct {
 	URL     string            `json:"url"`
 	Method  string            `json:"method"`
@@ -154,7 +153,6 @@ func (in *apiInput) calls() ([]request, error) {
 	return calls, nil
 }
 
-// apiResult is the result of kind api.
 type apiResult struct {
 	Calls     int             `json:"calls"`
 	Succeeded int             `json:"succeeded"`

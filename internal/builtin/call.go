@@ -45,7 +45,6 @@ type callRecord struct {
 	Error   *callError        `json:"error,omitempty"`
 }
 
-// callError is why a call failed.
 type callError struct {
 	Class      string        `json:"class"`
 	Message    string        `json:"message"`

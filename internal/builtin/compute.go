@@ -373,7 +373,6 @@ func (s *outputFilter) flush() {
 	}
 }
 
-// lastValue returns the last line if it is JSON.
 func (s *outputFilter) lastValue() json.RawMessage {
 	if len(s.lastLine) == 0 || len(s.lastLine) > maxValue || !json.Valid(s.lastLine) {
 		return nil

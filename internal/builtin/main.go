@@ -23,7 +23,6 @@ import (
 // Command is the command of Main on the program's command line.
 const Command = "builtin"
 
-// task is the task that this process executes.
 type task struct {
 	input         []byte
 	command       []string // the stage's command

@@ -29,7 +29,6 @@ const (
 // pytestHint is what to do if pytest is not installed.
 const pytestHint = "use an environment with pytest: muster run --python-package pytest, or python: {packages: [pytest]} in the stage"
 
-// pluginEvent is a line of the plugin's output.
 type pluginEvent struct {
 	Event    string  `json:"event"`
 	ID       string  `json:"id"`

@@ -80,7 +80,6 @@ type suite struct {
 	deselected int
 }
 
-// test runs pytest or the stage's command.
 func test(ctx context.Context, t *task) (any, error) {
 	in := &testInput{}
 	if err := t.decodeInput(in); err != nil {
@@ -108,7 +107,6 @@ func test(ctx context.Context, t *task) (any, error) {
 	return r, errors.Join(err, s.rewriteCases())
 }
 
-// add records a case that has ended.
 func (s *suite) add(c *testCase) error {
 	if i, ok := s.index[c.ID]; ok {
 		s.cases[i] = mergeCases(&s.cases[i], c)
@@ -163,7 +161,6 @@ func (s *suite) logRerun(n, try int) {
 	_, _ = fmt.Fprintf(s.t.stdout, "rerunning %s, %d of %d\n", noun, try, s.in.Reruns)
 }
 
-// failing returns the indexes of cases that did not pass.
 func (s *suite) failing() (indexes []int) {
 	for i := range s.cases {
 		if o := s.cases[i].Outcome; o == failed || o == errored {
@@ -333,7 +330,6 @@ func (s *suite) rerunArgs(failing []int) (words []string) {
 	return words
 }
 
-// execute runs a command and reads its JUnit files.
 func (s *suite) execute(ctx context.Context, words []string) (int, error) {
 	s.t.progress.report(-1, "running the tests", nil)
 	start := time.Now().Add(-time.Second) // some file systems have coarse times

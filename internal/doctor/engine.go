@@ -90,22 +90,13 @@ func (r *inspection) engines(context.Context) []Finding {
 	case len(hosts) == 0:
 		return append(r.stoppedDocker(), r.missingEngine()...)
 	}
-	hosts = slices.Clone(hosts)
-	slices.SortStableFunc(hosts, func(a, b engine) int {
-		switch {
-		case a.err == nil && b.err != nil:
-			return -1
-		case a.err != nil && b.err == nil:
-			return 1
-		}
-		return 0
-	})
+	working := slices.DeleteFunc(slices.Clone(hosts), func(e engine) bool { return e.err != nil })
+	hosts = append(working, slices.DeleteFunc(slices.Clone(hosts), func(e engine) bool { return e.err == nil })...)
 	var list []Finding
-	usable := hosts[0].err == nil
 	for i, e := range hosts {
 		if e.err != nil {
 			f := r.engineFinding(&e)
-			if usable && f.Status == Problem {
+			if len(working) > 0 && f.Status == Problem {
 				f.Status = Note // another one works
 			}
 			list = append(list, f)
@@ -122,7 +113,6 @@ func (r *inspection) engines(context.Context) []Finding {
 	return append(list, r.stoppedDocker()...)
 }
 
-// stoppedDocker reports a Docker that is installed but does not run.
 func (r *inspection) stoppedDocker() []Finding {
 	const socket = "/var/run/docker.sock"
 	if r.configuredEngine() != "" {
@@ -139,7 +129,6 @@ func (r *inspection) stoppedDocker() []Finding {
 	return nil
 }
 
-// missingEngine reports how to install an engine on this system.
 func (r *inspection) missingEngine() []Finding {
 	fix := "install Docker: https://docs.docker.com/engine/install"
 	release := r.readText("/etc/os-release")
@@ -240,7 +229,6 @@ func userName() string {
 	return "$USER"
 }
 
-// engineNotes returns findings about an engine that answers.
 func (r *inspection) engineNotes(e *engine) (list []Finding) {
 	a := e.about
 	if a.API != "" && versions.LessThan(a.API, minAPI) {

@@ -23,15 +23,11 @@ func (r *inspection) gpus(context.Context) []Finding {
 	for i := range f.GPUs {
 		list = append(list, gpuFinding(&f.GPUs[i]))
 	}
-	var notes []string
-	for _, note := range f.Notes {
-		if strings.Contains(note, "GPU") || strings.Contains(note, "nvidia-smi") || strings.Contains(note, "MIG") {
-			notes = append(notes, note)
-		}
-	}
 	noGPUs := len(f.GPUs) == 0 && len(r.pciVendors()) == 0
-	for _, note := range notes {
+	for _, note := range f.Notes {
 		switch {
+		case !strings.Contains(note, "GPU") && !strings.Contains(note, "nvidia-smi") && !strings.Contains(note, "MIG"):
+			// it is not about GPUs
 		case strings.HasPrefix(note, "no GPUs:"):
 			if !noGPUs {
 				list = append(list, newFinding("gpus", Warning, "install the vendor's tools, such as `nvidia-smi` with the driver", "this machine has GPUs (%s), and %s", strings.Join(r.pciVendors(), ", "), strings.TrimPrefix(note, "no GPUs: ")))
@@ -127,10 +123,8 @@ func (r *inspection) driver(context.Context) []Finding {
 		}
 	}
 	mismatch := ""
-	for _, note := range r.facts().Notes {
-		if isVersionMismatch(note) {
-			mismatch = note
-		}
+	if i := slices.IndexFunc(r.facts().Notes, isVersionMismatch); i >= 0 {
+		mismatch = r.facts().Notes[i]
 	}
 	const reload = "restart the machine; or, when no program uses the GPUs, `sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia && sudo modprobe nvidia`"
 	switch {
@@ -150,7 +144,6 @@ func (r *inspection) driver(context.Context) []Finding {
 	return single("driver", OK, "", "the kernel and the libraries have the NVIDIA driver %s", loaded)
 }
 
-// devices checks the permissions of GPUs' device files.
 func (r *inspection) devices(context.Context) []Finding {
 	var denied []string
 	seen := 0
@@ -181,12 +174,7 @@ func (r *inspection) devices(context.Context) []Finding {
 
 // toolkit checks what gives containers access to GPUs.
 func (r *inspection) toolkit(context.Context) []Finding {
-	f := r.facts()
-	vendors := map[string]bool{}
-	for i := range f.GPUs {
-		vendors[f.GPUs[i].Vendor] = true
-	}
-	if !vendors["nvidia"] {
+	if !slices.ContainsFunc(r.facts().GPUs, func(d gpu.Device) bool { return d.Vendor == "nvidia" }) {
 		return nil // other vendors need only device files
 	}
 	var list []Finding

@@ -343,15 +343,6 @@ func (r *inspection) isServer(ctx context.Context, port string) bool {
 	return err == nil && identity.isUnauthenticated()
 }
 
-// worker returns a worker as the server sees it.
-func (r *inspection) worker(ctx context.Context, id muster.WorkerID) (muster.Worker, error) {
-	c, err := r.client(r.Server.URL, r.Server.Token)
-	if err != nil {
-		return muster.Worker{}, err
-	}
-	return c.Worker(ctx, string(id))
-}
-
 // redactURL returns a URL without its password.
 func redactURL(raw string) string {
 	u, err := url.Parse(raw)

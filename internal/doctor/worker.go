@@ -85,7 +85,11 @@ func (r *inspection) runningFinding(ctx context.Context, pid int, shimNote strin
 	if err != nil || !joined || !r.probed().isMuster || r.Server.Token == "" || strings.TrimRight(id.Server, "/") != strings.TrimRight(r.Server.URL, "/") {
 		return ok
 	}
-	w, err := r.worker(ctx, id.Worker)
+	c, err := r.client(r.Server.URL, r.Server.Token)
+	if err != nil {
+		return ok
+	}
+	w, err := c.Worker(ctx, string(id.Worker))
 	switch {
 	case err != nil:
 		return ok

@@ -154,7 +154,6 @@ func (c *Containers) Check(ctx context.Context) error {
 	return err
 }
 
-// checkSoon makes Run check the engine at once.
 func (c *Containers) checkSoon() { run.Notify(c.checkNow) }
 
 // Remove implements process.Containers. After an error the container is swept later.

@@ -35,14 +35,12 @@ func (c *Containers) addEntrypoint(p *docker.ContainerSpec, b *run.ContainerSpec
 	if err != nil {
 		return nil, allowlistError(err)
 	}
-	argv := slices.Concat(p.Entrypoint, p.Command)
 	if p.Entrypoint == nil {
-		if p.Command == nil {
+		if p.Entrypoint = img.Entrypoint; p.Command == nil {
 			p.Command = img.Command
 		}
-		argv = slices.Concat(img.Entrypoint, p.Command)
 	}
-	p.Entrypoint, p.Command = []string{entrypointPath, egress.EntrypointCommand}, argv
+	p.Entrypoint, p.Command = []string{entrypointPath, egress.EntrypointCommand}, slices.Concat(p.Entrypoint, p.Command)
 	p.Mounts = append(p.Mounts, docker.Mount{Source: program, Target: entrypointPath, ReadOnly: true})
 	return spec.AllowHosts, nil
 }

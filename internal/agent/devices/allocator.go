@@ -50,7 +50,6 @@ type Allocator struct {
 	healAll      bool
 }
 
-// timeouts are those of an Allocator.
 type timeouts struct {
 	poll       time.Duration // between checks of the readings
 	cleanup    time.Duration // until memory is freed and orphans end

@@ -29,7 +29,6 @@ func (a *Allocator) Release(ctx context.Context, id muster.AttemptID, g *muster.
 	return a.finishRelease(id, g.GPUs, found, h)
 }
 
-// finishRelease records the findings when an attempt ends.
 func (a *Allocator) finishRelease(id muster.AttemptID, uuids []string, found map[string]finding, h holder) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,7 +100,6 @@ func (a *Allocator) inspect(ctx context.Context, uuids []string, since time.Time
 	}
 }
 
-// check is what is known of a device during inspect.
 type check struct {
 	since                  time.Time // when it was released
 	holder                 holder

@@ -170,7 +170,6 @@ func (p *smiInstance) readingOf(d *smiDevice) Reading {
 	return r
 }
 
-// addKernelFaults adds recent faults from the kernel's log.
 func (h *host) addKernelFaults(found []Device) {
 	if len(found) == 0 || h.root != "/" {
 		return

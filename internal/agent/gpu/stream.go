@@ -97,7 +97,6 @@ func (s *Stream) Run(ctx context.Context) error {
 	return nil
 }
 
-// runTools runs the tools that monitor these devices until ctx ends.
 func (s *Stream) runTools(ctx context.Context, devices []Device) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -258,7 +257,6 @@ func (s *Stream) recordFault(now time.Time, message string, age time.Duration) {
 	})
 }
 
-// pollAMD reads AMD's devices from the kernel.
 func (s *Stream) pollAMD(ctx context.Context, devices []Device) {
 	tick := time.NewTicker(s.interval)
 	defer tick.Stop()

@@ -121,7 +121,6 @@ func (e *Enforcer) check(ctx context.Context, now time.Time) {
 	e.apply(now, running, busy)
 }
 
-// checkThresholds measures the machine and updates the thresholds.
 func (e *Enforcer) checkThresholds(ctx context.Context, now time.Time) (rs gpu.Readings, fresh bool) {
 	rs, fresh = e.readings(now)
 	disk := e.host.disk(ctx, e.cfg.Data)

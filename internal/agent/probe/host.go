@@ -26,10 +26,7 @@ type host struct {
 }
 
 func thisHost() *host {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = ""
-	}
+	home, _ := os.UserHomeDir()
 	return &host{fs: os.DirFS("/"), env: os.Getenv, home: home, os: runtime.GOOS, toolTimeout: tool.Timeout}
 }
 

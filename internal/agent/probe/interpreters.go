@@ -188,7 +188,6 @@ func pythonPath(dir, os string) string {
 	return filepath.Join(dir, "bin", "python3")
 }
 
-// readDirNames returns the sorted names in a directory.
 func readDirNames(dir string) (names []string) {
 	entries, _ := os.ReadDir(dir) // those before an error
 	for _, e := range entries {

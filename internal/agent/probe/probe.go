@@ -5,6 +5,7 @@ package probe
 
 import (
 	"context"
+	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -99,8 +100,9 @@ type result struct {
 // Run finds out everything, in less than ten seconds even if tools hang. Its error is that of ctx.
 func (p *Probe) Run(ctx context.Context) (Facts, error) {
 	began := time.Now()
+	hostname, _ := os.Hostname() // "" if it is unknown
 	f := Facts{
-		Hostname: hostname(), Disks: []Disk{}, GPUs: []gpu.Device{}, Engines: []Engine{}, Python: []Python{}, Models: []ModelCache{}, Notes: []string{},
+		Hostname: hostname, Disks: []Disk{}, GPUs: []gpu.Device{}, Engines: []Engine{}, Python: []Python{}, Models: []ModelCache{}, Notes: []string{},
 		System: System{OS: runtime.GOOS, Arch: runtime.GOARCH}, CPU: CPU{Count: float64(runtime.NumCPU()), Features: []string{}}, Network: Network{Interfaces: []Interface{}}, Took: map[string]Seconds{},
 	}
 	runCtx, cancel := context.WithTimeout(ctx, runTimeout)
