@@ -9,12 +9,16 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// loopArgs makes nvidia-smi print once per interval.
-func loopArgs(interval time.Duration) []string {
+// nvidiaSMI runs nvidia-smi so that it prints once per interval.
+func (s *Stream) nvidiaSMI(interval time.Duration, args func() []string, reader func() tool.Reader) *tool.Stream {
+	loop := []string{"-lms", strconv.Itoa(int(interval / time.Millisecond))}
 	if interval%time.Second == 0 {
-		return []string{"-l", strconv.Itoa(int(interval / time.Second))}
+		loop = []string{"-l", strconv.Itoa(int(interval / time.Second))}
 	}
-	return []string{"-lms", strconv.Itoa(int(interval / time.Millisecond))}
+	return &tool.Stream{
+		Tool: "nvidia-smi", Interval: interval, MinBackoff: s.minBackoff, Log: s.log, Reader: reader,
+		Args: func() []string { return append(args(), loop...) },
+	}
 }
 
 // nvidiaMetrics is the stream of readings of NVIDIA: a line per device and interval, such as
@@ -22,15 +26,12 @@ func loopArgs(interval time.Duration) []string {
 //	2024/05/10 12:00:00.123, GPU-5c89852c-…, 97, 30521, 61, 287.13, 0
 func (s *Stream) nvidiaMetrics() *tool.Stream {
 	fields := []string{"timestamp", "uuid", "utilization.gpu", "memory.used", "temperature.gpu", "power.draw", "ecc.errors.uncorrected.volatile.total"}
-	return &tool.Stream{
-		Tool: "nvidia-smi", Interval: s.interval, MinBackoff: s.minBackoff, Log: s.log,
-		Args: func() []string {
-			return append([]string{"--query-gpu=" + strings.Join(fields, ","), "--format=csv,noheader,nounits"}, loopArgs(s.interval)...)
-		},
-		Reader: func() tool.Reader {
-			return &metricsReader{s: s, fields: fields, drop: func(f string) { fields = without(fields, f) }}
-		},
+	args := func() []string {
+		return []string{"--query-gpu=" + strings.Join(fields, ","), "--format=csv,noheader,nounits"}
 	}
+	return s.nvidiaSMI(s.interval, args, func() tool.Reader {
+		return &metricsReader{s: s, fields: fields, drop: func(f string) { fields = without(fields, f) }}
+	})
 }
 
 func without(fields []string, field string) []string {
@@ -114,11 +115,8 @@ func parseMetrics(s string, fields []string) (uuid string, r Reading, asked time
 // nvidiaProcesses is the stream of the processes on NVIDIA's devices. It uses the log and not --query-compute-apps, which prints
 // nothing if there are no processes, as if it hung, and leaves out those that draw.
 func (s *Stream) nvidiaProcesses() *tool.Stream {
-	return &tool.Stream{
-		Tool: "nvidia-smi", Interval: s.interval, MinBackoff: s.minBackoff, Log: s.log,
-		Args:   func() []string { return append([]string{"-q", "-d", "PIDS"}, loopArgs(s.interval)...) },
-		Reader: func() tool.Reader { return &processReader{s: s} },
-	}
+	args := func() []string { return []string{"-q", "-d", "PIDS"} }
+	return s.nvidiaSMI(s.interval, args, func() tool.Reader { return &processReader{s: s} })
 }
 
 // processReader parses the log of nvidia-smi -q -d PIDS: for each device a header with its address, and a list.
@@ -188,11 +186,8 @@ func (r *processReader) FlushIdle(now time.Time) bool {
 // is long, so it is printed every ten seconds at most.
 func (s *Stream) nvidiaLogs() *tool.Stream {
 	interval := max(s.interval, 10*time.Second)
-	return &tool.Stream{
-		Tool: "nvidia-smi", Interval: interval, MinBackoff: s.minBackoff, Log: s.log,
-		Args:   func() []string { return append([]string{"-q", "-x"}, loopArgs(interval)...) },
-		Reader: func() tool.Reader { return &logReader{s: s, interval: interval} },
-	}
+	args := func() []string { return []string{"-q", "-x"} }
+	return s.nvidiaSMI(interval, args, func() tool.Reader { return &logReader{s: s, interval: interval} })
 }
 
 type logReader struct {
