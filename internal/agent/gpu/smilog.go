@@ -21,8 +21,8 @@ type smiDevice struct {
 }
 
 type smiInstance struct {
-	index       int // among those of its device
-	gi, ci, id  string
+	index       int    // among those of its device
+	gi, ci, id  string // of the GPU instance, of the compute instance, and of both, such as 1/0
 	uuid        string // drivers that do not print it here print it in the list
 	total, used *muster.Size
 	ecc         *uint64
