@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Proxy is a TCP proxy that injects faults. Its methods may be called from any goroutine.
@@ -31,9 +33,7 @@ type Proxy struct {
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	p := &Proxy{Addr: l.Addr().String(), target: target, listener: l, conns: map[net.Conn]struct{}{}, thawed: make(chan struct{})}
 	close(p.thawed)
 	p.dropping.Store(-1)

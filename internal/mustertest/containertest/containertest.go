@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // SharedEngine returns the address of the engine that all tests share, which scripts/engine starts. A test uses its own names
@@ -33,9 +35,7 @@ func SharedEngine(tb testing.TB) string {
 func API(tb testing.TB, host string) *client.Client {
 	tb.Helper()
 	api, err := client.New(client.WithHost(host))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	tb.Cleanup(func() { _ = api.Close() })
 	return api
 }
@@ -48,9 +48,7 @@ type Resources map[string]string
 func ListResources(tb testing.TB, host, data string) Resources {
 	tb.Helper()
 	list, err := listResources(tb.Context(), API(tb, host), data)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	return list
 }
 

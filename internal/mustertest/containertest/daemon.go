@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Daemon is an engine of one test, which may stop, kill and freeze it. One goroutine uses it.
@@ -46,14 +48,10 @@ func StartDaemon(tb testing.TB, flags ...string) *Daemon {
 		tb.Skip("engines of their own are for tests that scripts/engine runs, which has found that they start here")
 	}
 	dir, err := os.MkdirTemp("/tmp", "mst-") //nolint:usetesting // tb.TempDir is too long for sockets
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	d := &Daemon{tb: tb, dir: dir, flags: flags}
 	tb.Cleanup(d.cleanup)
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o600))
 	d.addBridge()
 	d.Restart()
 	return d
@@ -88,9 +86,7 @@ func (d *Daemon) Host() string { return "unix://" + filepath.Join(d.dir, "sock")
 // Restart starts the daemon after Stop or Kill, with its data.
 func (d *Daemon) Restart() {
 	d.tb.Helper()
-	if err := d.launch(d.tb.Context()); err != nil {
-		d.tb.Fatal(err)
-	}
+	testkit.NoError(d.tb, d.launch(d.tb.Context()))
 }
 
 func (d *Daemon) launch(ctx context.Context) error {
@@ -195,9 +191,7 @@ func (d *Daemon) SetFrozen(on bool) {
 	if on {
 		sig = syscall.SIGSTOP
 	}
-	if err := syscall.Kill(d.pid, sig); err != nil {
-		d.tb.Fatal(err)
-	}
+	testkit.NoError(d.tb, syscall.Kill(d.pid, sig))
 	for deadline := time.Now().Add(30 * time.Second); d.frozen() != on; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			d.tb.Fatalf("the daemon does not react to %s", sig)
