@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,12 +51,8 @@ func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, frames Frame
 // Retryable reports whether to reconnect after err of a session or of a Dial.
 // It is false if the server permanently refused this worker, or another process replaced it.
 func Retryable(err error) bool {
-	switch muster.CodeOf(err) {
-	case muster.Unauthenticated, muster.Forbidden, muster.Conflict, muster.Invalid, muster.InvalidSpec, muster.NotFound, muster.TooLarge:
-		return false
-	case muster.Unavailable, muster.StorageFull, muster.Undetermined, muster.Internal:
-	}
-	return true
+	final := []muster.Code{muster.Unauthenticated, muster.Forbidden, muster.Conflict, muster.Invalid, muster.InvalidSpec, muster.NotFound, muster.TooLarge}
+	return !slices.Contains(final, muster.CodeOf(err))
 }
 
 func handshake(ctx context.Context, conn WorkerConn, hello *Hello) (*ToWorker, error) {
