@@ -51,17 +51,10 @@ type Catalog struct {
 
 // NewCatalog returns a Catalog of Known and others. Several definitions may have the same name. Those with a reserved name are ignored.
 func NewCatalog(others ...*Kind) *Catalog {
-	c := &Catalog{byName: map[string][]*Kind{}}
-	for _, k := range Known() {
-		c.byName[k.Name] = []*Kind{k}
-		c.all = append(c.all, k)
-	}
-	for _, k := range others {
-		if IsReserved(k.Name) {
-			continue
-		}
+	others = slices.DeleteFunc(slices.Clone(others), func(k *Kind) bool { return IsReserved(k.Name) })
+	c := &Catalog{all: append(Known(), others...), byName: map[string][]*Kind{}}
+	for _, k := range c.all {
 		c.byName[k.Name] = append(c.byName[k.Name], k)
-		c.all = append(c.all, k)
 	}
 	slices.SortStableFunc(c.all, func(a, b *Kind) int { return strings.Compare(a.Name, b.Name) })
 	return c

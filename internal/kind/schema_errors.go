@@ -89,16 +89,12 @@ var reference = regexp.MustCompile(`\$\{[^}]*\}`)
 
 // hasReference reports whether a value contains references.
 func hasReference(v any) bool {
-	switch v := v.(type) {
-	case string:
-		return reference.MatchString(v)
-	case []any:
-		return slices.ContainsFunc(v, hasReference)
-	case map[string]any:
-		for _, each := range v {
-			if hasReference(each) {
-				return true
-			}
+	if s, ok := v.(string); ok {
+		return reference.MatchString(s)
+	}
+	for part := range members(v) {
+		if hasReference(part) {
+			return true
 		}
 	}
 	return false
