@@ -33,8 +33,11 @@ type Loss struct {
 	RetryAt time.Time // when the next attempt to connect starts
 }
 
-// Status describes the lost connection.
+// Status describes the lost connection, "" if connected.
 func (l *Loss) Status(now time.Time) string {
+	if l.Err == nil {
+		return ""
+	}
 	if wait := l.RetryAt.Sub(now); wait > 0 {
 		return fmt.Sprintf("disconnected, retrying in %d s", int((wait+time.Second-1)/time.Second))
 	}

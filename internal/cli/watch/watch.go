@@ -296,7 +296,8 @@ func (r *List[T]) draw(ctx context.Context, a *app.App, feed *live.Feed) error {
 			}
 		}
 		if loaded {
-			if err := c.draw(func(s term.Screen) error { return r.table(s, rows, truncated, connStatus(feed)) }); err != nil {
+			loss := feed.Loss()
+			if err := c.draw(func(s term.Screen) error { return r.table(s, rows, truncated, loss.Status(time.Now())) }); err != nil {
 				return err
 			}
 		}
@@ -307,15 +308,6 @@ func (r *List[T]) draw(ctx context.Context, a *app.App, feed *live.Feed) error {
 		}
 	}
 	return nil
-}
-
-// connStatus describes a lost connection, "" if connected.
-func connStatus(feed *live.Feed) string {
-	loss := feed.Loss()
-	if loss.Err == nil {
-		return ""
-	}
-	return loss.Status(time.Now())
 }
 
 func (r *List[T]) table(s term.Screen, rows []T, truncated bool, problem string) error {
