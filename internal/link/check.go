@@ -34,7 +34,7 @@ func (f *ToServer) check() error {
 	return cmp.Or(
 		checkOptional("hello", f.Hello, checkHello),
 		checkOptional("ready", f.Ready, func(r *Ready) error { return checkLength("constrained", r.Constrained, maxReason) }),
-		checkOptional("offer", f.Offer, checkOffer),
+		checkOptional("offer", f.Offer, func(o *muster.Offer) error { return checkDescription(o, nil) }),
 		checkEach("accepted", f.Accepted, checkAttempt),
 		checkEach("rejected", f.Rejected, func(r *Rejected) error { return inField("attempt", checkAttempt(&r.Attempt)) }),
 		checkEach("started", f.Started, checkStarted),
@@ -204,10 +204,8 @@ func checkProgress(p *muster.Progress) error {
 	if p.Progress != nil && !(*p.Progress >= 0 && *p.Progress <= 1) {
 		return inField("progress", fieldErrorf("is %v: it must be from 0 to 1", *p.Progress))
 	}
-	if p.Step != nil && len(*p.Step) > MaxStep {
-		return checkLength("step", *p.Step, MaxStep)
-	}
-	if err := checkCount("metrics", len(p.Metrics), maxMetrics); err != nil {
+	step := checkOptional("step", p.Step, func(s *string) error { return checkLength("", *s, MaxStep) })
+	if err := cmp.Or(step, checkCount("metrics", len(p.Metrics), maxMetrics)); err != nil {
 		return err
 	}
 	for name, v := range p.Metrics {
