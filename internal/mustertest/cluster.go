@@ -171,7 +171,7 @@ func NewWith(tb testing.TB, data string, o Options) *Cluster {
 		tb.Skip("real processes are not for -short")
 	}
 	killLeftovers(tb, filepath.Join(data, "worker"))
-	allowTraversal(tb)
+	testkit.NoError(tb, os.Chmod(filepath.Dir(tb.TempDir()), 0o711)) // tasks, which are other users, enter the test's folders
 	c := &Cluster{tb: tb, mode: mode, opts: o, DataDir: data, Addr: ReservePort(tb)}
 	var err error
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{RetryTimeout: 30 * time.Second})
@@ -256,20 +256,13 @@ func SharedDir(tb testing.TB) string {
 	return dir
 }
 
-// allowTraversal lets tasks enter the test's own folders, which are in one that other users cannot enter.
-func allowTraversal(tb testing.TB) {
-	tb.Helper()
-	testkit.NoError(tb, os.Chmod(filepath.Dir(tb.TempDir()), 0o711)) // tasks are other users than this one
-}
-
 // allowWrites lets tasks write where flags say that they may.
 func allowWrites(tb testing.TB, flags []string) {
 	tb.Helper()
 	for i, flag := range flags {
-		if flag != "--allow-write" {
-			continue
+		if flag == "--allow-write" {
+			testkit.NoError(tb, os.Chmod(flags[i+1], 0o777)) // they are other users than this one
 		}
-		testkit.NoError(tb, os.Chmod(flags[i+1], 0o777)) // they are other users than this one
 	}
 }
 

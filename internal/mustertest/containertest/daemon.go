@@ -20,6 +20,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/muster-dev/muster/internal/mustertest"
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
@@ -192,11 +193,7 @@ func (d *Daemon) SetFrozen(on bool) {
 		sig = syscall.SIGSTOP
 	}
 	testkit.NoError(d.tb, syscall.Kill(d.pid, sig))
-	for deadline := time.Now().Add(30 * time.Second); d.frozen() != on; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			d.tb.Fatalf("the daemon does not react to %s", sig)
-		}
-	}
+	testkit.Await(d.tb, "dockerd's reaction to "+sig.String(), func() bool { return d.frozen() == on })
 }
 
 // frozen reports whether all threads of the daemon are suspended: a signal does not reach all at the same time.
@@ -246,17 +243,12 @@ func (d *Daemon) cleanup() {
 }
 
 // killLeftovers kills the processes that work in the daemon's folder, and reports whether there were any.
-func (d *Daemon) killLeftovers() (found bool) {
-	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is a good one
-	for _, proc := range procs {
-		if line, _ := os.ReadFile(proc); bytes.Contains(line, []byte(d.dir+"/")) {
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(proc))); err == nil && pid != os.Getpid() {
-				found = true
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
-			}
-		}
+func (d *Daemon) killLeftovers() bool {
+	pids := mustertest.ProcessesMatching(d.tb, d.dir+"/")
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
 	}
-	return found
+	return len(pids) > 0
 }
 
 // removeContainers removes all containers.

@@ -75,12 +75,11 @@ func StartPodman(tb testing.TB) string {
 		}
 	})
 	api := API(tb, host)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := api.Ping(tb.Context(), client.PingOptions{}); err == nil {
-			return host
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("Podman's service does not answer: %s", &out)
-		}
+	if err := testkit.Poll(tb.Context(), time.Minute, func() error {
+		_, err := api.Ping(tb.Context(), client.PingOptions{})
+		return err
+	}); err != nil {
+		tb.Fatalf("Podman's service does not answer: %v: %s", err, &out)
 	}
+	return host
 }
