@@ -73,24 +73,18 @@ func IsReserved(name string) bool {
 
 // operations returns Muster's own operations of kind custom, as its definition lists them.
 var operations = sync.OnceValue(func() []string {
-	var names []string
-	for _, k := range embedded() {
-		if k.Name != Custom {
-			continue
-		}
-		var input struct {
-			Properties struct {
-				Name struct {
-					Enum []string `json:"enum"`
-				} `json:"name"`
-			} `json:"properties"`
-		}
-		if err := json.Unmarshal(k.Input, &input); err != nil {
-			panic("kind: " + err.Error()) // it is a valid schema
-		}
-		names = input.Properties.Name.Enum
+	i := slices.IndexFunc(embedded(), func(k *Kind) bool { return k.Name == Custom })
+	var input struct {
+		Properties struct {
+			Name struct {
+				Enum []string `json:"enum"`
+			} `json:"name"`
+		} `json:"properties"`
 	}
-	return names
+	if err := json.Unmarshal(embedded()[i].Input, &input); err != nil {
+		panic("kind: " + err.Error()) // it is a valid schema
+	}
+	return input.Properties.Name.Enum
 })
 
 // Names lists the kinds without the core ones.

@@ -164,7 +164,8 @@ func (s *workerSession) write(ctx context.Context) error {
 		}
 		for f != nil {
 			rest := f.splitOverflow()
-			if err := s.send(ctx, f); err != nil {
+			err := withTimeout(ctx, sendTimeout, "the server did not take a frame within", func(ctx context.Context) error { return s.conn.Send(ctx, f) })
+			if err != nil {
 				return err
 			}
 			f = rest
@@ -172,11 +173,11 @@ func (s *workerSession) write(ctx context.Context) error {
 	}
 }
 
-func (s *workerSession) send(ctx context.Context, f *ToServer) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, sendTimeout,
-		muster.Errorf(muster.Unavailable, "the server did not take a frame within %s", sendTimeout))
+// withTimeout calls fn with a context that ends after limit: then the error is Unavailable, and its message problem and limit.
+func withTimeout(ctx context.Context, limit time.Duration, problem string, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, muster.Errorf(muster.Unavailable, "%s %s", problem, limit))
 	defer cancel()
-	err := s.conn.Send(ctx, f)
+	err := fn(ctx)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
