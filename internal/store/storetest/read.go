@@ -235,26 +235,20 @@ func jobsModel(t *testing.T, f *fixture) {
 		j.Spec = nil
 		all = slices.Insert(all, 0, j)
 
-		q := store.JobQuery{Limit: rapid.IntRange(1, 20).Draw(rt, "limit")}
+		optional := func(name string, values ...string) string {
+			return rapid.OneOf(rapid.Just(""), rapid.SampledFrom(values)).Draw(rt, name)
+		}
+		q := store.JobQuery{
+			Limit: rapid.IntRange(1, 20).Draw(rt, "limit"), OldestFirst: rapid.Bool().Draw(rt, "oldest"),
+			Project: optional("wanted project", projects...), Name: optional("wanted name", "train", "t", "%", "_", "none"),
+			Kind: optional("wanted kind", "noop", "script", "none"), Owner: optional("wanted owner", "ann", "bob"),
+		}
 		if rapid.Bool().Draw(rt, "by state") {
 			q.States = rapid.SliceOfN(rapid.SampledFrom(muster.JobStates), 1, 3).Draw(rt, "states")
-		}
-		if rapid.Bool().Draw(rt, "by project") {
-			q.Project = rapid.SampledFrom(projects).Draw(rt, "wanted project")
-		}
-		if rapid.Bool().Draw(rt, "by name") {
-			q.Name = rapid.SampledFrom([]string{"train", "t", "%", "_", "none"}).Draw(rt, "wanted name")
-		}
-		if rapid.Bool().Draw(rt, "by kind") {
-			q.Kind = rapid.SampledFrom([]string{"noop", "script", "none"}).Draw(rt, "wanted kind")
-		}
-		if rapid.Bool().Draw(rt, "by owner") {
-			q.Owner = rapid.SampledFrom([]string{"ann", "bob"}).Draw(rt, "wanted owner")
 		}
 		if rapid.Bool().Draw(rt, "by time") {
 			q.Since, q.Until = muster.Time(rapid.Int64Range(0, 50).Draw(rt, "since")), muster.Time(rapid.Int64Range(0, 50).Draw(rt, "until"))
 		}
-		q.OldestFirst = rapid.Bool().Draw(rt, "oldest")
 		if rapid.Bool().Draw(rt, "by label") {
 			q.Labels = rapid.MapOfN(rapid.SampledFrom([]string{"a", "it's.$"}), rapid.SampledFrom([]string{"1", ""}), 1, 2).Draw(rt, "wanted labels")
 		}
