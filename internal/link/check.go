@@ -310,29 +310,27 @@ func checkReport(r *muster.Report) error {
 }
 
 func checkUsage(u *muster.Usage) error {
-	for _, f := range []struct {
-		name string
-		v    float64
-	}{
-		{"wall_seconds", u.WallSeconds}, {"cpu_seconds", u.CPUSeconds}, {"cpu_avg", u.CPUAvg}, {"cpu_peak", u.CPUPeak},
-		{"gpu_avg", u.GPUAvg}, {"gpu_peak", u.GPUPeak}, {"power_avg", u.PowerAvg}, {"energy_wh", u.EnergyWh}, {"cost", u.Cost},
-	} {
-		if err := checkAtMost(f.name, f.v, maxUsageValue); err != nil {
-			return err
-		}
-	}
-	for _, f := range []struct {
-		name string
-		v    muster.Size
-	}{
-		{"memory_avg", u.MemoryAvg}, {"memory_peak", u.MemoryPeak}, {"disk_peak", u.DiskPeak}, {"read_bytes", u.ReadBytes},
-		{"write_bytes", u.WriteBytes}, {"net_in", u.NetIn}, {"net_out", u.NetOut}, {"vram_peak", u.VRAMPeak}, {"pids_peak", muster.Size(u.PIDsPeak)},
-	} {
-		if err := checkNumber(f.name, int64(f.v)); err != nil {
-			return err
-		}
-	}
-	return checkFinite("gpu_temp_peak", u.GPUTempPeak)
+	return cmp.Or(
+		checkAtMost("wall_seconds", u.WallSeconds, maxUsageValue),
+		checkAtMost("cpu_seconds", u.CPUSeconds, maxUsageValue),
+		checkAtMost("cpu_avg", u.CPUAvg, maxUsageValue),
+		checkAtMost("cpu_peak", u.CPUPeak, maxUsageValue),
+		checkAtMost("gpu_avg", u.GPUAvg, maxUsageValue),
+		checkAtMost("gpu_peak", u.GPUPeak, maxUsageValue),
+		checkAtMost("power_avg", u.PowerAvg, maxUsageValue),
+		checkAtMost("energy_wh", u.EnergyWh, maxUsageValue),
+		checkAtMost("cost", u.Cost, maxUsageValue),
+		checkNumber("memory_avg", int64(u.MemoryAvg)),
+		checkNumber("memory_peak", int64(u.MemoryPeak)),
+		checkNumber("disk_peak", int64(u.DiskPeak)),
+		checkNumber("read_bytes", int64(u.ReadBytes)),
+		checkNumber("write_bytes", int64(u.WriteBytes)),
+		checkNumber("net_in", int64(u.NetIn)),
+		checkNumber("net_out", int64(u.NetOut)),
+		checkNumber("vram_peak", int64(u.VRAMPeak)),
+		checkNumber("pids_peak", int64(u.PIDsPeak)),
+		checkFinite("gpu_temp_peak", u.GPUTempPeak),
+	)
 }
 
 func checkReason(r muster.Reason) error {
