@@ -68,7 +68,7 @@ func (g *SessionGroup) start(ctx context.Context) (context.Context, func(), erro
 		return nil, nil, muster.Errorf(muster.Unavailable, "the server is starting or shutting down: try again")
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(g.running, cancel) //nolint:contextcheck // only Run ends a session
+	stop := context.AfterFunc(g.running, cancel)
 	g.wg.Add(1)
 	return ctx, func() {
 		stop()
