@@ -268,11 +268,8 @@ func (p *logPage) highlight(m *model, l *logLine, text string) string {
 	case client.System:
 		style = term.Dim
 	}
-	if p.query == "" {
-		return m.paint(style, text)
-	}
 	i := indexText(text, p.query)
-	if i < 0 {
+	if p.query == "" || i < 0 {
 		return m.paint(style, text)
 	}
 	end := i + len(p.query)
