@@ -153,14 +153,14 @@ func renderFlag(f cli.Flag) HelpRow {
 			line += " " + v.placeholder
 		}
 	}
-	usage := d.GetUsage()
+	usage := []string{d.GetUsage()}
 	if text := d.GetDefaultText(); text != "" {
-		usage += " (default: " + text + ")"
+		usage = append(usage, "(default: "+text+")")
 	}
 	for _, env := range d.GetEnvVars() {
-		usage += " [$" + env + "]"
+		usage = append(usage, "[$"+env+"]")
 	}
-	return HelpRow{line, usage}
+	return HelpRow{line, strings.Join(usage, " ")}
 }
 
 // usageError explains an error in the options of a command.
