@@ -44,7 +44,7 @@ var rules = map[string]rule{
 	"store":    {ring: contract},
 	"blob":     {ring: contract, internal: []string{"atomicfile"}},
 	"tasklog":  {ring: contract, internal: []string{"atomicfile"}},
-	"link":     {ring: contract, internal: []string{"backoff"}, external: []string{"github.com/go-json-experiment/json"}},
+	"link":     {ring: contract, internal: []string{"backoff", "wake"}, external: []string{"github.com/go-json-experiment/json"}},
 	"eventbus": {ring: contract},
 
 	"atomicfile": {ring: contract},
@@ -163,10 +163,7 @@ var rules = map[string]rule{
 	"cli/term":    {ring: adapter, external: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
 	"cmd/muster":  {ring: wiring},
 
-	"gen/metrics":   {ring: wiring},
-	"gen/clidocs":   {ring: wiring},
-	"gen/states":    {ring: wiring},
-	"gen/openapi":   {ring: wiring},
+	"gen":           {ring: wiring},
 	"gen/jobschema": {ring: wiring},
 	"docs":          {ring: contract},
 
