@@ -11,7 +11,7 @@ import (
 // n fits.
 func (b *WorkerUsage) Grant(n *Need) muster.Grant {
 	g := muster.Grant{
-		CPUs: float64(n.amounts[CPUs]) / 1000, Slots: int(n.amounts[Slots]), Memory: n.Request.Memory, Disk: n.Request.Disk, PIDs: n.Request.PIDs,
+		CPUs: float64(n.amounts[CPUs]) / 1000, Slots: int(n.amounts[Slots]), Memory: muster.Size(n.amounts[Memory]), Disk: muster.Size(n.amounts[Disk]), PIDs: n.Request.PIDs,
 	}
 	if n.Request.GPUs.Count == 0 {
 		return g

@@ -12,7 +12,11 @@ import (
 // Limit is how long Await waits: far longer than anything takes on a busy machine.
 const Limit = 60 * time.Second
 
-const pollInterval = 5 * time.Millisecond
+// The interval between two tries of Poll doubles from the first to the last.
+const (
+	minPollInterval = 5 * time.Millisecond
+	maxPollInterval = 50 * time.Millisecond
+)
 
 var errNotYet = errors.New("not yet")
 
@@ -39,9 +43,7 @@ func AwaitNil(tb testing.TB, what string, limit time.Duration, try func() error)
 func Poll(ctx context.Context, limit time.Duration, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for {
+	for interval := minPollInterval; ; interval = min(2*interval, maxPollInterval) {
 		err := try()
 		if err == nil {
 			return nil
@@ -49,7 +51,7 @@ func Poll(ctx context.Context, limit time.Duration, try func() error) error {
 		select {
 		case <-ctx.Done():
 			return err
-		case <-tick.C:
+		case <-time.After(interval):
 		}
 	}
 }

@@ -2,6 +2,7 @@ package docker
 
 import (
 	"encoding/json"
+	"io"
 	"io/fs"
 	"path"
 	"slices"
@@ -23,7 +24,7 @@ func CDISpecs(root fs.FS, dirs []string) (specs []CDISpec) {
 	for _, dir := range dirs {
 		files, _ := fs.Glob(root, strings.TrimPrefix(path.Join(dir, "*"), "/")) // none if it is no directory
 		for _, file := range files {
-			text, err := fs.ReadFile(root, file)
+			text, err := readStart(root, file)
 			if err != nil || !slices.Contains([]string{".json", ".yaml", ".yml"}, path.Ext(file)) {
 				continue
 			}
@@ -35,6 +36,18 @@ func CDISpecs(root fs.FS, dirs []string) (specs []CDISpec) {
 	return specs
 }
 
+// maxCDISpec is how much of a spec is read, in bytes.
+const maxCDISpec = 4 << 20
+
+func readStart(root fs.FS, name string) ([]byte, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxCDISpec))
+}
+
 // cdiKind returns the kind of a spec; it must be at the top level, as all vendors' tools write it.
 func cdiKind(text []byte) string {
 	var spec struct {
@@ -44,7 +57,9 @@ func cdiKind(text []byte) string {
 		return spec.Kind
 	}
 	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "kind:"); ok {
+		key, value, _ := strings.Cut(line, ":")
+		if strings.Trim(key, `"'`) == "kind" {
+			value, _, _ = strings.Cut(value, " #")
 			return strings.Trim(strings.TrimSpace(value), `"'`)
 		}
 	}

@@ -204,6 +204,9 @@ func (p *jobPage) summaryLines(m *model, width int, compact bool) []string {
 func (p *jobPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	switch {
 	case p.move(k, p.rowCount()):
+		if p.windowed() {
+			p.selectedID = "" // rows do not move, and rows[0] is not the first one
+		}
 		return p.load(m), true
 	case p.handleSortKey(k):
 		p.restart()

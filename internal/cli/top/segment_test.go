@@ -122,6 +122,7 @@ func TestReadable(t *testing.T) {
 		"bell\a and \x1b]0;title\a end": "bell  and  end",
 		"\xff\xfe":                      "�",
 		"right\u202eleft":               "right left",
+		strings.Repeat("x", 1<<20):      strings.Repeat("x", maxLineBytes),
 	} {
 		if got := visibleText([]byte(in)); got != want {
 			t.Errorf("%q is shown as %q, want %q", in, got, want)

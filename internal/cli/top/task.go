@@ -82,13 +82,15 @@ func (p *taskPage) poll() bool {
 
 func (p *taskPage) load(m *model) tea.Cmd {
 	id := p.t.ID
-	cmds := []tea.Cmd{p.log.load(m)}
-	cmds = append(cmds, read(m, &p.taskPacer, func(ctx context.Context) (muster.Task, error) { return m.api.Task(ctx, id) }, func(_ *model, t muster.Task) {
+	cmds := []tea.Cmd{read(m, &p.taskPacer, func(ctx context.Context) (muster.Task, error) { return m.api.Task(ctx, id) }, func(_ *model, t muster.Task) {
 		if t.State != p.t.State || t.Attempt != p.t.Attempt {
 			p.explainPacer.stale, p.usagePacer.stale, p.metricsPacer.stale = true, true, true
 		}
 		p.t = t
-	}))
+	})}
+	if p.hasLog() {
+		cmds = append(cmds, p.log.load(m))
+	}
 	if p.isWaiting() {
 		cmds = append(cmds, read(m, &p.explainPacer, func(ctx context.Context) (muster.Explanation, error) { return m.api.Explain(ctx, id) },
 			func(_ *model, x muster.Explanation) { p.explanation = x }))
@@ -110,6 +112,9 @@ func (p *taskPage) load(m *model) tea.Cmd {
 	}
 	return tea.Batch(cmds...)
 }
+
+// hasLog reports whether an attempt has begun, or none will.
+func (p *taskPage) hasLog() bool { return p.t.Attempt > 0 || p.t.State.Final() }
 
 // isWaiting reports whether the task is not assigned to a worker.
 func (p *taskPage) isWaiting() bool { return p.t.State == muster.Waiting || p.t.State == muster.Queued }
@@ -265,7 +270,11 @@ func (p *taskPage) tail(m *model, width, height int) []string {
 	}
 	lines := p.log.segment.lines
 	if len(lines) == 0 {
-		return []string{m.paint(term.Dim, p.log.emptyText())}
+		text := "no output yet"
+		if p.hasLog() {
+			text = p.log.emptyText()
+		}
+		return []string{m.paint(term.Dim, text)}
 	}
 	out := make([]string, 0, height)
 	for i := max(0, len(lines)-height); i < len(lines); i++ {

@@ -104,8 +104,10 @@ func isMusterContainer(labels map[string]string, data string) bool {
 func AwaitCleanup(tb testing.TB, host, data string, before Resources) {
 	tb.Helper()
 	api := API(tb, host)
-	if err := testkit.Poll(tb.Context(), time.Minute, func() error {
-		current, err := listResources(tb.Context(), api, data)
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
+	defer cancel()
+	if err := testkit.Poll(ctx, time.Minute, func() error {
+		current, err := listResources(ctx, api, data)
 		maps.DeleteFunc(current, func(id, _ string) bool { _, existed := before[id]; return existed })
 		if len(current) > 0 {
 			err = errors.New("it still has " + strings.Join(slices.Sorted(maps.Values(current)), ", "))

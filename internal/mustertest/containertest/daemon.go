@@ -244,7 +244,7 @@ func (d *Daemon) cleanup() {
 
 // killLeftovers kills the processes that work in the daemon's folder, and reports whether there were any.
 func (d *Daemon) killLeftovers() bool {
-	pids := mustertest.ProcessesMatching(d.tb, d.dir+"/")
+	pids := slices.DeleteFunc(mustertest.ProcessesMatching(d.tb, d.dir+"/"), func(pid int) bool { return pid == os.Getpid() })
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
 	}

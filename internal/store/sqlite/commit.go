@@ -82,7 +82,7 @@ func (s *Store) clearCache() {
 // writeBatch writes parents before children, for the foreign keys.
 func (s *Store) writeBatch(b *store.Batch) error {
 	w := s.writer
-	if err := each(b.Jobs, w.putJob); err != nil {
+	if err := each(b.Jobs, w.writeJob); err != nil {
 		return err
 	}
 	if err := each(b.IdempotencyKeys, s.writeIdempotency); err != nil {
@@ -94,7 +94,7 @@ func (s *Store) writeBatch(b *store.Batch) error {
 	if err := each(b.Tasks, s.writeTask); err != nil {
 		return err
 	}
-	if err := each(b.Attempts, w.putAttempt); err != nil {
+	if err := each(b.Attempts, w.writeAttempt); err != nil {
 		return err
 	}
 	if err := each(b.LateReports, w.putLate); err != nil {
@@ -117,7 +117,7 @@ func each[T any](list []T, f func(*T) error) error {
 	return nil
 }
 
-func (c *conn) putJob(j *muster.Job) error {
+func (c *conn) writeJob(j *muster.Job) error {
 	if err := c.recordNotify(j); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (c *conn) putJob(j *muster.Job) error {
 	})
 }
 
-func (c *conn) putAttempt(a *muster.Attempt) error {
+func (c *conn) writeAttempt(a *muster.Attempt) error {
 	if err := c.exec(putAttempt, func(p *params) { row{p: p}.attempt(a) }); err != nil {
 		return err
 	}
