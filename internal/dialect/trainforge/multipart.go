@@ -15,11 +15,9 @@ import (
 type upload struct {
 	fields map[string]string // the short ones
 	file   *os.File          // the long one, at its beginning; nil if it was not there
-	name   string            // its file name, as the client says
 	size   int64
 }
 
-// close removes the file.
 func (u *upload) close() {
 	if u.file != nil {
 		_ = u.file.Close()
@@ -89,12 +87,8 @@ func (u *upload) saveFile(p *multipart.Part, dir string, maxBytes int64) (int64,
 	if err != nil {
 		return 0, err
 	}
-	u.file, u.name = f, p.FileName()
-	u.size, err = io.Copy(f, io.LimitReader(p, maxBytes+1))
-	if err != nil {
-		if muster.CodeOf(err) != muster.Internal {
-			return 0, err
-		}
+	u.file = f
+	if u.size, err = io.Copy(f, io.LimitReader(p, maxBytes+1)); err != nil {
 		return 0, muster.Errorf(muster.Invalid, "the upload broke off: %w", err)
 	}
 	if u.size > maxBytes {
