@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -215,24 +216,12 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 // HTTPStatus returns the status with which gateways answer an error: 500 for one without a code. It differs from Muster's own API for
 // Undetermined, which is 503, because programs of other systems repeat such requests.
 func HTTPStatus(err error) int {
-	switch muster.CodeOf(err) {
-	case muster.Invalid, muster.InvalidSpec:
-		return http.StatusBadRequest
-	case muster.Unauthenticated:
-		return http.StatusUnauthorized
-	case muster.Forbidden:
-		return http.StatusForbidden
-	case muster.NotFound:
-		return http.StatusNotFound
-	case muster.Conflict:
-		return http.StatusConflict
-	case muster.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case muster.Unavailable, muster.Undetermined:
-		return http.StatusServiceUnavailable
-	case muster.StorageFull:
-		return http.StatusInsufficientStorage
-	case muster.Internal:
-	}
-	return http.StatusInternalServerError
+	return cmp.Or(statuses[muster.CodeOf(err)], http.StatusInternalServerError)
+}
+
+var statuses = map[muster.Code]int{ //nolint:gochecknoglobals // a constant table
+	muster.Invalid: http.StatusBadRequest, muster.InvalidSpec: http.StatusBadRequest, muster.Unauthenticated: http.StatusUnauthorized,
+	muster.Forbidden: http.StatusForbidden, muster.NotFound: http.StatusNotFound, muster.Conflict: http.StatusConflict,
+	muster.TooLarge: http.StatusRequestEntityTooLarge, muster.Unavailable: http.StatusServiceUnavailable,
+	muster.Undetermined: http.StatusServiceUnavailable, muster.StorageFull: http.StatusInsufficientStorage,
 }

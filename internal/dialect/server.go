@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/lru"
 )
 
 // Server connects to the Muster server of this process.
@@ -27,7 +28,7 @@ type Server struct {
 	SubmitterKey string       // a submitter key for the gateway's project
 
 	pipe      *Pipe
-	authCache *Recent[authResult] // of Authorize, by token
+	authCache *lru.Cache[string, authResult] // of Authorize, by token
 }
 
 // localURL is the server's address inside the process. It is never resolved.
@@ -35,7 +36,7 @@ const localURL = "http://muster.local"
 
 // Connect returns a Server for the one that accepts the connections of pipe.
 func Connect(pipe *Pipe, joinToken, submitterKey string) Server {
-	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, authCache: NewRecent[authResult](maxAuthCache)}
+	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, authCache: lru.NewCounted[string, authResult](maxAuthCache)}
 	s.HTTP = s.HTTPFrom(netip.Addr{})
 	return s
 }
@@ -82,7 +83,7 @@ func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, err
 	}
 	whoami, err := c.Whoami(ctx)
 	if err == nil || muster.CodeOf(err) == muster.Unauthenticated {
-		s.authCache.Set(token, authResult{whoami: whoami, err: err, expires: time.Now().Add(authCacheTTL)})
+		s.authCache.Put(token, authResult{whoami: whoami, err: err, expires: time.Now().Add(authCacheTTL)})
 	}
 	return whoami, err
 }
