@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -54,10 +55,7 @@ func (s Server) HTTPFrom(addr netip.Addr) *http.Client {
 
 // Client returns a client of the public API with this token; "" means SubmitterKey.
 func (s Server) Client(token string) (*client.Client, error) {
-	if token == "" {
-		token = s.SubmitterKey
-	}
-	return client.New(s.URL, token, client.Options{HTTP: s.HTTP, UserAgent: "muster-gateway"})
+	return client.New(s.URL, cmp.Or(token, s.SubmitterKey), client.Options{HTTP: s.HTTP, UserAgent: "muster-gateway"})
 }
 
 const (

@@ -2,6 +2,7 @@ package qubix
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -17,7 +18,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -69,13 +69,12 @@ type Bridge struct {
 	log     *slog.Logger
 	id      string
 
-	declined *lru.Cache[string, bool] // jobs that Muster cannot run and that are reported
-
-	mu              sync.Mutex
-	lastReports     map[string]*lastReport
+	declined        *lru.Cache[string, bool] // jobs that Muster cannot run and that are reported
+	lastReports     *lru.Cache[string, *lastReport]
 	registeredFacts json.RawMessage // of the last registration; used by serve only
 }
 
+// lastReport is used by the methods of bridge.Reporter, which do not overlap for one job.
 type lastReport struct {
 	percent   int
 	metrics   json.RawMessage
@@ -86,9 +85,7 @@ type lastReport struct {
 // NewBridge opens the outbox. It does not contact the backend before Run. A caller that does not call Run closes the Bridge.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	cfg.Backend, cfg.Location = orDefault(cfg.Backend, DefaultBackend), orDefault(cfg.Location, DefaultLocation)
-	if cfg.PollInterval <= 0 {
-		cfg.PollInterval = pollInterval
-	}
+	cfg.PollInterval = cmp.Or(cfg.PollInterval, pollInterval)
 	switch {
 	case math.IsNaN(cfg.Price) || cfg.Price < 0 || cfg.Price > maxPrice:
 		return nil, muster.Errorf(muster.Invalid, "invalid --price %v: use an amount per hour from 0 to %v", cfg.Price, maxPrice)
@@ -104,13 +101,11 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	if err := os.MkdirAll(cfg.Core.Dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's directory: %w", err)
 	}
-	b := &Bridge{cfg: cfg, backend: r, declined: lru.NewCounted[string, bool](maxEnded), lastReports: map[string]*lastReport{}}
+	b := &Bridge{cfg: cfg, backend: r, declined: lru.NewCounted[string, bool](maxEnded), lastReports: lru.NewCounted[string, *lastReport](maxClaims)}
 	if b.id, err = cfg.providerID(); err != nil {
 		return nil, err
 	}
-	if b.cfg.Name == "" {
-		b.cfg.Name = "Provider-" + lenient.Text(b.id, 8)
-	}
+	b.cfg.Name = cmp.Or(b.cfg.Name, "Provider-"+lenient.Text(b.id, 8))
 	b.log = cfg.Core.Log.With(slog.String("backend", r.Origin()), slog.String("provider", b.id))
 	core := cfg.Core
 	core.System, core.Origin, core.Log = Name, r.Origin()+"\x00"+b.id, b.log
@@ -259,21 +254,20 @@ func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (*bridge.Resp
 	r := b.description(c)
 	b.registeredFacts = b.stableDescription(c)
 	a, err := b.call(ctx, http.MethodPost, "/api/providers/register", r, callTimeout)
-	if err != nil || a.Status == http.StatusOK {
+	switch {
+	case err != nil || a.Status == http.StatusOK:
 		return a, err
-	}
-	if a.Status != http.StatusMovedPermanently {
+	case a.Status != http.StatusMovedPermanently:
 		return a, a.Err("the registration")
-	}
-	if b.cfg.Address == "" {
+	case b.cfg.Address == "":
 		return a, muster.Errorf(muster.Invalid, "the QUBIX backend at %s redirects registrations (HTTP 301): it requires a user's address. "+
 			`Create a user with curl -X POST %s/api/auth/register -H 'Content-Type: application/json' -d '{"email":"…","password":"…"}' and start again with --address and its qubicAddress`, b.backend.Origin(), b.backend.Origin())
 	}
-	q := quickRegistration{Type: "native", WorkerID: b.id, QubicAddress: b.cfg.Address, GPU: quickGPU{Type: "native", Model: r.Specs.GPUModel, VRAM: r.Specs.GPUVRAM}, Location: r.Location}
-	if b.cfg.Price > 0 {
-		q.PricePerHour = &b.cfg.Price
+	q := quickRegistration{
+		Type: "native", WorkerID: b.id, QubicAddress: b.cfg.Address, GPU: quickGPU{Type: "native", Model: r.Specs.GPUModel, VRAM: r.Specs.GPUVRAM},
+		CPU: quickCPU{Model: r.Specs.CPUModel, Cores: r.Specs.CPUCores}, RAM: quickRAM{Total: r.Specs.RAMTotal},
+		Location: r.Location, PricePerHour: lenient.NonZero(b.cfg.Price),
 	}
-	q.CPU, q.RAM = quickCPU{Model: r.Specs.CPUModel, Cores: r.Specs.CPUCores}, quickRAM{Total: r.Specs.RAMTotal}
 	a, err = b.call(ctx, http.MethodPost, "/api/providers/quick-register", q, callTimeout)
 	switch {
 	case err != nil || a.Status == http.StatusOK:

@@ -38,10 +38,12 @@ func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, 
 	if len(g.Deps.Config.Kinds) > 0 && !slices.Contains(g.Deps.Config.Kinds, t.Kind) {
 		return nil, muster.Errorf(muster.Forbidden, "this backend does not accept jobs of kind %s, only %s", t.Kind, strings.Join(g.Deps.Config.Kinds, ", "))
 	}
+	price := ""
 	if c.MaxPrice != nil {
 		if t.Where.MaxPrice = lenient.Within(*c.MaxPrice, maxPrice); t.Where.MaxPrice <= 0 {
 			return nil, muster.Errorf(muster.Invalid, "maxPrice is %v: it must be over 0, per hour", *c.MaxPrice)
 		}
+		price = formatNumber(*c.MaxPrice)
 	}
 	if c.ProviderID != "" {
 		w := g.Fleet.Worker(c.ProviderID)
@@ -51,15 +53,9 @@ func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, 
 		t.Where.Workers = []string{w.Facts().Name}
 	}
 	labels := lenient.Labels(map[string]string{
-		labelJob: strings.ToLower(rand.Text()), labelModel: c.ModelType, labelUser: c.QubicAddress, labelEscrow: c.EscrowTxHash,
-		labelCompute: formatNumber(*c.ComputeNeeded),
+		labelJob: strings.ToLower(rand.Text()), labelJobType: *cmp.Or(c.JobType, new("")), labelModel: c.ModelType, labelUser: c.QubicAddress,
+		labelEscrow: c.EscrowTxHash, labelCompute: formatNumber(*c.ComputeNeeded), labelPrice: price,
 	}, maxText)
-	if c.JobType != nil {
-		labels[labelJobType] = lenient.Text(*c.JobType, maxText)
-	}
-	if c.MaxPrice != nil {
-		labels[labelPrice] = formatNumber(*c.MaxPrice)
-	}
 	project := cmp.Or(g.Deps.Config.Project, dialect.CallerFromContext(ctx).Project)
 	return &muster.Spec{Name: lenient.Text(name, maxText), Project: project, Labels: labels, Tasks: []muster.TaskSpec{t}}, nil
 }

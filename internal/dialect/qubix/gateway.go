@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -98,7 +97,7 @@ func (g *Gateway) routes() http.Handler {
 		"POST /api/auth/login":                   g.signUp(http.StatusOK),
 		"GET /api/users/{address}":               g.user,
 	}, writeError, func(w http.ResponseWriter, r *http.Request) {
-		dialect.WriteJSON(w, http.StatusNotFound, errorBody{Error: "Muster's QUBIX backend has no " + r.Method + " " + lenient.Text(r.URL.Path, maxText)})
+		writeError(w, r, muster.Errorf(muster.NotFound, "Muster's QUBIX backend has no %s %s", r.Method, lenient.Text(r.URL.Path, maxText)))
 	})
 }
 
@@ -126,19 +125,15 @@ type errorBody struct {
 
 // writeError answers with an error as QUBIX's backend does.
 func writeError(w http.ResponseWriter, _ *http.Request, err error) {
-	p := errorBody{Error: err.Error()}
+	body := errorBody{Error: err.Error()}
 	if e, ok := errors.AsType[*muster.Error](err); ok && len(e.Fields) > 0 {
-		p.Details = e.Fields
+		body.Details = e.Fields
 	}
-	dialect.WriteJSON(w, dialect.HTTPStatus(err), p)
+	dialect.WriteJSON(w, dialect.HTTPStatus(err), body)
 }
 
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) error {
 	return dialect.Reply(w, map[string]any{
 		"status": "ok", "timestamp": muster.NewTime(time.Now()), "uptime": time.Since(g.started).Seconds(), "version": cmp.Or(g.Deps.Version, "muster"),
 	})
-}
-
-func (g *Gateway) workerLog(worker string) *slog.Logger {
-	return g.Deps.Log.With(slog.String("worker", worker))
 }

@@ -27,8 +27,9 @@ func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flav
 	busy := false
 	for _, t := range worker.Tasks() {
 		if t.Started() {
-			busy = true
-			g.checkLostReport(t, fl)
+			if busy = true; fl != flavourBridge {
+				g.checkLostReport(t)
+			}
 			continue
 		}
 		spec := t.Run().Spec
@@ -63,10 +64,7 @@ func runsKind(fl flavour, name string) bool {
 
 // checkLostReport requeues a job whose worker asks for work for lostTimeout without reporting it: its final report was lost.
 // A worker does not ask while it runs a job; another one on the same machine, with the same id, may.
-func (g *Gateway) checkLostReport(t *fleet.Task, fl flavour) {
-	if fl == flavourBridge {
-		return
-	}
+func (g *Gateway) checkLostReport(t *fleet.Task) {
 	tracked, now := g.tracker.job(t.ID()), time.Now()
 	tracked.idleSince.CompareAndSwap(nil, &now)
 	if since := tracked.idleSince.Load(); since != nil && now.Sub(*since) >= g.lostTimeout {
@@ -88,7 +86,7 @@ func (g *Gateway) reject(ctx context.Context, t *fleet.Task, reason string) {
 	defer cancel()
 	end := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "rejected by the worker: " + reason}
 	if err := t.Finish(ctx, end); err != nil && muster.CodeOf(err) != muster.Unavailable { // then it is stored and sent later
-		g.workerLog(t.Worker().ID()).Warn("cannot reject a task", slog.String("job", t.ID()), slog.Any("why", err))
+		g.Deps.Log.Warn("cannot reject a task", slog.String("worker", t.Worker().ID()), slog.String("job", t.ID()), slog.Any("why", err))
 	}
 }
 

@@ -55,7 +55,8 @@ func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
 		t.Kind, t.Script = muster.KindScript, &muster.Script{Text: script, Interpreter: []string{"python3"}}
 	case name == typeTuning, name == "finetuning", name == kindTuning:
 		t.Kind, t.Input = kindTuning, lenient.Marshal(withDefaults(input, nil))
-	case kind.IsEmbedded(name) && hasRequiredInput(name, input):
+	// compute requires a command, for which a job has no field. QUBIX's jobs of the types custom and compute may mean something else.
+	case kind.IsEmbedded(name) && name != kindCompute && (name != kind.Custom || lenient.String(input["name"]) != ""):
 		t.Kind, t.Input = name, lenient.Marshal(withDefaults(input, nil))
 	case name == muster.KindNoop && !allowForeign:
 		t.Kind = name
@@ -67,18 +68,6 @@ func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
 		return t, muster.Errorf(muster.Invalid, "No script content or URL provided: Muster has no kind %s", strconv.Quote(name))
 	}
 	return t, nil
-}
-
-// hasRequiredInput reports whether a job with the name of a kind has what the kind requires. QUBIX's jobs of the types custom and compute
-// may mean something else.
-func hasRequiredInput(name string, input map[string]json.RawMessage) bool {
-	switch name {
-	case kind.Custom:
-		return lenient.String(input["name"]) != ""
-	case kindCompute:
-		return false // it requires a command, for which a job has no field
-	}
-	return true
 }
 
 // inputAvailable reports whether the input of a job names something that exists: jobs for QUBIX's simple worker, which ignores it, may not.

@@ -29,23 +29,19 @@ const (
 
 // Progress implements bridge.Reporter. It sends nothing before the job runs or prints, because the first report means that it runs.
 func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
-	if len(tasks) == 0 || tasks[0].StartedAt == 0 && !b.wasReported(j.ID) {
+	_, reported := b.lastReports.Get(j.ID)
+	if len(tasks) == 0 || tasks[0].StartedAt == 0 && !reported {
 		return nil
 	}
-	t := &tasks[0]
-	percent := 1
+	t, r := &tasks[0], b.lastReport(j.ID)
+	r.percent, r.metrics = 1, b.taskMetrics(ctx, t)
 	if t.Progress != nil {
-		percent = min(max(int(*t.Progress*100), 1), 99) // 100 is for the final report
+		r.percent = min(max(int(*t.Progress*100), 1), 99) // 100 is for the final report
 	}
-	metrics := b.taskMetrics(ctx, t)
-	b.mu.Lock()
-	r := b.lastReport(j.ID)
-	r.percent, r.metrics = percent, metrics
 	check := time.Since(r.checkedAt) >= b.scaled(statusInterval)
 	if check {
 		r.checkedAt = time.Now()
 	}
-	b.mu.Unlock()
 	step := "preparing"
 	if t.StartedAt != 0 {
 		step = orDefault(t.Step, "running")
@@ -63,31 +59,15 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks
 	return nil // not every backend has the state
 }
 
-// lastReport returns the last report of a job, which may be new. The caller holds mu.
+// lastReport returns the last report of a job, which may be new.
 func (b *Bridge) lastReport(id string) *lastReport {
-	r := cmp.Or(b.lastReports[id], &lastReport{})
-	b.lastReports[id] = r
-	return r
-}
-
-func (b *Bridge) wasReported(id string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.lastReports[id] != nil
+	return b.lastReports.Add(id, &lastReport{percent: 1, metrics: json.RawMessage("{}")})
 }
 
 // sendProgress sends a report of progress with the last values.
 func (b *Bridge) sendProgress(ctx context.Context, id string, p *progress) error {
-	b.mu.Lock()
-	percent, metrics := 1, json.RawMessage("{}")
-	if r := b.lastReports[id]; r != nil {
-		percent = max(r.percent, 1)
-		if r.metrics != nil {
-			metrics = r.metrics
-		}
-	}
-	b.mu.Unlock()
-	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, new(float64(percent)), metrics, lenient.NaiveUTC(time.Now())
+	r := b.lastReport(id)
+	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, new(float64(r.percent)), r.metrics, lenient.NaiveUTC(time.Now())
 	a, err := b.call(ctx, http.MethodPost, jobPath(id, "/progress"), p, callTimeout)
 	if err != nil {
 		return err
@@ -137,16 +117,12 @@ func (b *Bridge) taskMetrics(ctx context.Context, t *muster.Task) json.RawMessag
 
 // Log implements bridge.LogReporter: it sends lines with a report of progress.
 func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
-	b.mu.Lock()
 	r := b.lastReport(j.ID)
 	wait := time.Until(r.loggedAt.Add(b.scaled(progressInterval) / 5))
-	b.mu.Unlock()
 	if backoff.Sleep(ctx, max(wait, 0)) != nil {
 		return ctx.Err()
 	}
-	b.mu.Lock()
 	r.loggedAt = time.Now()
-	b.mu.Unlock()
 	p := &progress{}
 	for _, l := range lines {
 		p.LogLines = append(p.LogLines, logLine{Level: "info", Message: l, Timestamp: lenient.NaiveUTC(time.Now())})
@@ -180,9 +156,7 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 	if err := a.Err("the final report"); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.lastReports, j.ID)
+	b.lastReports.Remove(j.ID)
 	return nil
 }
 

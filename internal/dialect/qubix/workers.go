@@ -234,7 +234,7 @@ func (g *Gateway) detectFlavour(ctx context.Context, worker *fleet.Worker, fl fl
 	if !maps.Equal(labels, facts.Labels) && worker.Err() == nil {
 		facts.Labels = labels
 		if _, err := g.registerFacts(ctx, facts); err != nil {
-			g.workerLog(facts.ID).Warn("cannot update a worker", slog.Any("why", err))
+			g.Deps.Log.Warn("cannot update a worker", slog.String("worker", facts.ID), slog.Any("why", err))
 		}
 	}
 	return fl

@@ -78,12 +78,9 @@ type Bridge struct {
 	claims map[string]*jobClaim // by job id
 }
 
-// NewBridge opens the outbox. It does not contact the server before Run. A caller that does not call Run closes the Bridge.
+// NewBridge opens the outbox, which Run closes. It does not contact the server before Run.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
-	cfg.Projects = cmp.Or(cfg.Projects, DefaultProjects)
-	if cfg.PollInterval <= 0 {
-		cfg.PollInterval = pollInterval
-	}
+	cfg.Projects, cfg.PollInterval = cmp.Or(cfg.Projects, DefaultProjects), cmp.Or(cfg.PollInterval, pollInterval)
 	if cfg.MaxJobs < 0 || cfg.MaxJobs > 10_000 {
 		return nil, muster.Errorf(muster.Invalid, "--max-jobs is %d: write a number from 1 to 10000", cfg.MaxJobs)
 	}
@@ -191,10 +188,9 @@ func (b *Bridge) shutdown(ctx context.Context) error {
 		b.cancelling.Store(true)
 		b.reportOffline(ctx)
 		for _, i := range b.listClaims() {
-			if !i.Claimed {
-				continue // it may be another worker's: the next bridge in the directory checks that
+			if i.Claimed { // otherwise it may be another worker's: the next bridge in the directory checks that
+				b.reportUnrun(ctx, i, statusCancelled, shutdownMessage)
 			}
-			b.reportUnrun(ctx, i, statusCancelled, shutdownMessage)
 		}
 	}
 	cancelled := map[string]bool{}
@@ -302,11 +298,12 @@ func (b *Bridge) checkLegacy(ctx context.Context) error {
 
 func (b *Bridge) registration(c *bridge.Capacity) *registration {
 	host, _ := os.Hostname() // it is for people
-	r := &registration{WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: lenient.Text(host, 100), GPUName: "None"}
-	r.Capabilities.MaxJobs = b.maxJobs(c)
-	r.Capabilities.CPUs = min(c.Resources.CPUs, 10_000)
-	r.Capabilities.GPUCount = min(len(c.Resources.GPUs), maxWorkerGPUs)
-	r.Capabilities.MaxMemoryGB = float64(c.Resources.Memory>>20) / 1024
+	r := &registration{
+		WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: lenient.Text(host, 100), GPUName: "None",
+		Capabilities: capabilities{
+			MaxJobs: b.maxJobs(c), CPUs: min(c.Resources.CPUs, 10_000), GPUCount: min(len(c.Resources.GPUs), maxWorkerGPUs), MaxMemoryGB: float64(c.Resources.Memory>>20) / 1024,
+		},
+	}
 	if len(c.Resources.GPUs) > 0 {
 		g := c.Resources.GPUs[0]
 		r.GPUName, r.GPUMemoryGB = g.Name, float64(g.Memory>>20)/1024
@@ -316,10 +313,7 @@ func (b *Bridge) registration(c *bridge.Capacity) *registration {
 }
 
 func (b *Bridge) maxJobs(c *bridge.Capacity) int {
-	if b.cfg.MaxJobs > 0 {
-		return b.cfg.MaxJobs
-	}
-	return max(1, min(c.Resources.Slots, 10_000))
+	return cmp.Or(b.cfg.MaxJobs, max(1, min(c.Resources.Slots, 10_000)))
 }
 
 // sendHeartbeat sends a heartbeat and reports whether the server still knows the worker.
@@ -341,9 +335,7 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
-	for _, i := range b.listClaims() {
-		b.continueClaim(ctx, takers, i)
-	}
+	b.continueClaims(ctx, takers)
 	free := b.maxJobs(&c) - b.core.Pending() - len(b.listClaims())
 	if free <= 0 || len(c.Workers) == 0 {
 		return nil
@@ -363,15 +355,11 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 		if reason := unfitReason(&j, &c); reason != "" {
 			b.skippedJobs.Put(j.id(), true)
 			b.log.Warn("job left to other workers", slog.String("job", j.id()), slog.String("why", reason))
-			continue
-		}
-		if b.startClaim(ctx, &j) {
+		} else if b.startClaim(ctx, &j) {
 			free--
 		}
 	}
-	for _, i := range b.listClaims() {
-		b.continueClaim(ctx, takers, i)
-	}
+	b.continueClaims(ctx, takers)
 	return nil
 }
 
@@ -431,6 +419,3 @@ func (cfg BridgeConfig) Status(ctx context.Context, w io.Writer) error {
 	fmt.Fprintf(w, "Worker:       %s, %s\n", cfg.WorkerID, state)
 	return nil
 }
-
-// Close closes the outbox of a Bridge that was not run.
-func (b *Bridge) Close() error { return b.core.Close() }

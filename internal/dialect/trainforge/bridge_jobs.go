@@ -222,16 +222,15 @@ func (b *Bridge) checkCancelled(ctx context.Context) {
 	}
 }
 
-func (b *Bridge) continueClaim(ctx context.Context, takers *errgroup.Group, i *jobClaim) {
-	if !i.busy.CompareAndSwap(false, true) {
-		return
-	}
-	if !takers.TryGo(func() error {
-		defer i.busy.Store(false)
-		b.processClaim(ctx, i)
-		return nil
-	}) {
-		i.busy.Store(false)
+func (b *Bridge) continueClaims(ctx context.Context, takers *errgroup.Group) {
+	for _, i := range b.listClaims() {
+		if i.busy.CompareAndSwap(false, true) && !takers.TryGo(func() error {
+			defer i.busy.Store(false)
+			b.processClaim(ctx, i)
+			return nil
+		}) {
+			i.busy.Store(false)
+		}
 	}
 }
 

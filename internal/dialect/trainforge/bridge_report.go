@@ -19,8 +19,7 @@ import (
 )
 
 const (
-	batchLines = 500       // lines in one request
-	batchBytes = 512 << 10 // of their texts
+	batchBytes = 512 << 10 // of the texts of lines in one request
 	tailLines  = 20        // of a log, among which is the last one that is not empty
 	maxUploads = 5         // of one job's results: TrainForge's server ends every request that takes longer than 30 s
 )
@@ -89,7 +88,7 @@ func (b *Bridge) sendMetrics(ctx context.Context, t *muster.Task) error {
 func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 	for len(lines) > 0 {
 		n, size := 0, 0
-		for n < len(lines) && n < batchLines && size < batchBytes {
+		for n < len(lines) && size < batchBytes {
 			size += len(lines[n])
 			n++
 		}

@@ -217,13 +217,11 @@ type request struct {
 
 func (q *request) reply(v any) error { return dialect.Reply(q.w, v) }
 
-func (q *request) decode(into any) error { return dialect.Decode(q.r, maxBody, into) }
-
 // withBody returns a handler for requests with a JSON body.
 func withBody[B any](handle func(*request, *B) error) func(*request) error {
 	return func(q *request) error {
 		var body B
-		if err := q.decode(&body); err != nil {
+		if err := dialect.Decode(q.r, maxBody, &body); err != nil {
 			return err
 		}
 		return handle(q, &body)

@@ -103,10 +103,10 @@ func parseConfig(text string) (*config, error) {
 	if err := json.Unmarshal([]byte(text), c); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "Invalid job configuration: %w", err)
 	}
-	if strings.TrimSpace(c.Project.Name) == "" {
+	switch {
+	case strings.TrimSpace(c.Project.Name) == "":
 		return nil, &statusError{http.StatusBadRequest, "Project name is required"}
-	}
-	if len(c.Environment.BaseImage) > 255 {
+	case len(c.Environment.BaseImage) > 255:
 		return nil, muster.Errorf(muster.Invalid, "environment.base_image is too long")
 	}
 	_, err := c.Resources.request(true)

@@ -17,21 +17,12 @@ import (
 // isPoll reports whether GET /api/jobs comes from worker B or from gpu_worker.py, which is the same with another limit. They
 // send no key and nothing else by which they differ from clients.
 func isPoll(q *request) bool {
-	if q.r.Header.Get("Authorization") != "" {
-		return false
-	}
 	query := q.r.URL.Query()
-	if len(query) != 1 {
+	if q.r.Header.Get("Authorization") != "" || len(query) != 1 {
 		return false
 	}
-	switch query.Get("limit") {
-	case "1":
-		return true
-	case "10":
-		return strings.HasPrefix(q.r.UserAgent(), "python-requests/")
-	default:
-		return false
-	}
+	limit := query.Get("limit")
+	return limit == "1" || limit == "10" && strings.HasPrefix(q.r.UserAgent(), "python-requests/")
 }
 
 // poll answers worker B: with the job that it is to run, if there is one. It never sees another one as pending, since it would run it.

@@ -60,15 +60,15 @@ type taskState struct {
 
 	reportMu sync.Mutex // held while lines are passed on and while it is finished
 
-	ready atomic.Bool // its files are here, and its folder is there if it needs one
+	ready      atomic.Bool // its files are here, and its folder is there if it needs one
+	busy       atomic.Bool // its files are being brought
+	runnerSeen atomic.Bool // its runner was heard of
 
-	mu         sync.Mutex
-	saved      savedState
-	busy       bool      // its files are being brought
-	offeredAt  time.Time // when it was first offered
-	offers     int
-	lastHeard  time.Time // of the task itself
-	runnerSeen bool      // its runner was heard of
+	mu        sync.Mutex
+	saved     savedState
+	offeredAt time.Time // when it was first offered
+	offers    int
+	lastHeard time.Time // of the task itself
 }
 
 func (t *taskState) touch() {
@@ -82,11 +82,7 @@ func (t *taskState) save(change func(*savedState)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	change(&t.saved)
-	b, err := json.Marshal(t.saved)
-	if err == nil {
-		err = atomicfile.Write(t.path, b, 0o600)
-	}
-	if err != nil {
+	if err := atomicfile.Write(t.path, lenient.Marshal(t.saved), 0o600); err != nil {
 		return muster.Errorf(muster.StorageFull, "the gateway cannot write its notes: %w", err)
 	}
 	return nil
@@ -240,9 +236,7 @@ func parseControl(payload string) *control {
 }
 
 func (g *Gateway) applyControl(ts *taskState, c *control) error {
-	ts.mu.Lock()
-	ts.runnerSeen = true
-	ts.mu.Unlock()
+	ts.runnerSeen.Store(true)
 	if c.End && ts.snapshot().End == nil {
 		return ts.save(func(n *savedState) { n.End = c })
 	}

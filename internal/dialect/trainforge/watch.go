@@ -67,7 +67,7 @@ func (g *Gateway) forget(held map[string]bool) {
 			delete(g.tickets, ticket)
 		}
 	}
-	// Tickets stay bound for a while, so that late reports are recognised: see late.
+	// Tickets stay bound for a while, so that late reports are recognised: see isLate.
 	if len(g.boundTickets) > 10*maxListed {
 		for ticket, id := range g.boundTickets {
 			if g.states[id] == nil {
@@ -108,15 +108,13 @@ func (g *Gateway) reportOverdue(ts *taskState) bool {
 
 // background runs f, unless something runs for the task already or too much does for others.
 func (t *taskState) background(group *errgroup.Group, f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.busy = t.busy || group.TryGo(func() error {
+	if t.busy.CompareAndSwap(false, true) && !group.TryGo(func() error {
+		defer t.busy.Store(false)
 		f()
-		t.mu.Lock()
-		t.busy = false
-		t.mu.Unlock()
 		return nil
-	})
+	}) {
+		t.busy.Store(false)
+	}
 }
 
 func (g *Gateway) finishFor(ctx context.Context, t *fleet.Task, end *control) {
@@ -252,7 +250,7 @@ func (g *Gateway) silenceReason(t *fleet.Task, ts *taskState) string {
 			return ""
 		}
 		return "its TrainForge worker took it and did not start it in " + limit.String()
-	case ts.runnerSeen && time.Since(ts.lastHeard) > g.timeouts.runnerSilence:
+	case ts.runnerSeen.Load() && time.Since(ts.lastHeard) > g.timeouts.runnerSilence:
 		return "its program on the TrainForge worker sent no report for " + g.timeouts.runnerSilence.String()
 	case time.Since(ts.lastHeard) > g.timeouts.setup:
 		return "its TrainForge worker sent no report about it for " + g.timeouts.setup.String()

@@ -69,7 +69,6 @@ type nodeInfo struct {
 	CPUs     int     `json:"cpu_count"`
 	MemoryGB float64 `json:"memory_total_gb"`
 	DiskGB   float64 `json:"disk_total_gb"`
-	GPUCount int     `json:"gpu_count"`
 	GPUs     []gpu   `json:"gpus"`
 }
 

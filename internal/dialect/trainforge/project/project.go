@@ -77,13 +77,11 @@ func New(t *run.Task, id, url, folder string, devices []string, toFile bool) (*P
 	s := t.Spec
 	p := &Project{folder: folder, files: map[string][]byte{}, config: runnerConfig{
 		JobID: id, URL: url, Log: "stdout", Env: environment(t, devices), GangEnv: map[string]string{}, Outputs: append([]string{}, s.Outputs...),
-		Timeout: s.Timeout.Std().Seconds(), Signal: cmp.Or(s.Kill.Signal, "SIGTERM"), Grace: s.Kill.Grace.Std().Seconds(), Alive: aliveInterval, Tries: uploadTries,
+		Timeout: s.Timeout.Std().Seconds(), Signal: cmp.Or(s.Kill.Signal, "SIGTERM"), Grace: cmp.Or(s.Kill.Grace.Std().Seconds(), 10),
+		Alive: aliveInterval, Tries: uploadTries,
 	}}
 	if toFile {
 		p.config.Log = "file"
-	}
-	if p.config.Grace == 0 {
-		p.config.Grace = 10
 	}
 	if g := t.Gang; g != nil {
 		rank, size, port := strconv.Itoa(g.Rank), strconv.Itoa(g.Size), strconv.Itoa(g.Port)
