@@ -93,7 +93,7 @@ func (g *Gateway) reject(ctx context.Context, t *fleet.Task, reason string) {
 // reportedTask returns the task of a report, after checking that it is the worker's. It is nil if the task is done or unknown.
 func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*fleet.Task, error) {
 	t := g.Fleet.Task(id)
-	owner := g.tracker.offeredWorker(id)
+	owner, _ := g.tracker.offered.Get(id)
 	if t != nil {
 		owner = t.Worker().ID()
 	}
@@ -266,7 +266,7 @@ func completionAnswer(id string, e endedJob) map[string]any {
 
 // answerLateProgress answers a report of progress of a job that is done. A bridge of Muster reads the status and cancels the job.
 func (g *Gateway) answerLateProgress(w http.ResponseWriter, id string) error {
-	if g.tracker.offeredWorker(id) == "" {
+	if _, offered := g.tracker.offered.Get(id); !offered {
 		return muster.Errorf(muster.NotFound, "Job not found")
 	}
 	e, known := g.tracker.ended.Get(id)
@@ -361,11 +361,6 @@ func (b *jobTracker) job(id string) *runningJob {
 func (b *jobTracker) recordEnd(id string, e endedJob) {
 	b.jobs.Remove(id)
 	b.ended.Put(id, e)
-}
-
-func (b *jobTracker) offeredWorker(id string) string {
-	worker, _ := b.offered.Get(id)
-	return worker
 }
 
 // Claims prevents that two bridges of one process accept a job that a backend offers to all providers. A nil *Claims allows every job. Its

@@ -138,7 +138,12 @@ func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, reg *re
 	}
 	if previous != nil && facts.Labels[labelFlavour] != string(flavourBridge) {
 		g.tracker.workers.Remove(facts.ID)
-		g.requeueRunning(worker)
+		for _, t := range worker.Tasks() {
+			if t.Started() {
+				g.requeue(t, "the QUBIX worker restarted and lost its jobs")
+			}
+		}
+		worker.MarkIdle()
 	}
 	return dialect.Reply(w, map[string]any{"success": true, "isNew": previous == nil, "provider": g.viewProvider(worker), "message": "Provider registered"})
 }
@@ -154,16 +159,6 @@ func (g *Gateway) registerFacts(ctx context.Context, facts fleet.Facts) (*fleet.
 	}
 	worker.Constrain("flavour", reason)
 	return worker, nil
-}
-
-// requeueRunning requeues the jobs that a worker ran before it restarted.
-func (g *Gateway) requeueRunning(worker *fleet.Worker) {
-	for _, t := range worker.Tasks() {
-		if t.Started() {
-			g.requeue(t, "the QUBIX worker restarted and lost its jobs")
-		}
-	}
-	worker.MarkIdle()
 }
 
 // authorizeWorker returns the worker of a request. It is NotFound for an unknown one and Forbidden for one that registered with another key.

@@ -93,7 +93,10 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bridge{cfg: cfg, server: r, claims: map[string]*jobClaim{}, skippedJobs: lru.NewCounted[string, bool](maxTickets), uploadTries: lru.NewCounted[string, int](maxTickets)}
+	b := &Bridge{
+		cfg: cfg, server: r, claims: map[string]*jobClaim{},
+		skippedJobs: lru.NewCounted[string, bool](maxTickets), uploadTries: lru.NewCounted[string, int](maxTickets),
+	}
 	if err := os.MkdirAll(b.claimsDir(), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's directory: %w", err)
 	}
@@ -301,7 +304,8 @@ func (b *Bridge) registration(c *bridge.Capacity) *registration {
 	r := &registration{
 		WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: lenient.Text(host, 100), GPUName: "None",
 		Capabilities: capabilities{
-			MaxJobs: b.maxJobs(c), CPUs: min(c.Resources.CPUs, 10_000), GPUCount: min(len(c.Resources.GPUs), maxWorkerGPUs), MaxMemoryGB: float64(c.Resources.Memory>>20) / 1024,
+			MaxJobs: b.maxJobs(c), CPUs: min(c.Resources.CPUs, 10_000), GPUCount: min(len(c.Resources.GPUs), maxWorkerGPUs),
+			MaxMemoryGB: float64(c.Resources.Memory>>20) / 1024,
 		},
 	}
 	if len(c.Resources.GPUs) > 0 {

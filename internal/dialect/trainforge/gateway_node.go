@@ -26,8 +26,7 @@ func (g *Gateway) nodeHeartbeat(q *request, w *fleet.Worker, body *beat) error {
 
 // nodeJobs offers worker A the jobs that it holds and has not begun.
 func (g *Gateway) nodeJobs(q *request) error {
-	id := q.r.URL.Query().Get("worker_id")
-	w, err := g.authorizedWorker(q, id)
+	w, err := g.authorizedWorker(q, q.r.URL.Query().Get("worker_id"))
 	if err != nil {
 		return err
 	}
@@ -45,9 +44,11 @@ func (g *Gateway) nodeJobs(q *request) error {
 	return q.reply(map[string]any{"jobs": jobs})
 }
 
-func isIdle(w *fleet.Worker) bool {
-	return !slices.ContainsFunc(w.Tasks(), (*fleet.Task).Started)
+func startedTasks(w *fleet.Worker) []*fleet.Task {
+	return slices.DeleteFunc(w.Tasks(), func(t *fleet.Task) bool { return !t.Started() })
 }
+
+func isIdle(w *fleet.Worker) bool { return len(startedTasks(w)) == 0 }
 
 // recordOffer notes that a worker is shown a task, and reports whether it is: its files must be there, and it is not shown too often.
 func (g *Gateway) recordOffer(t *fleet.Task, limit int) bool {

@@ -142,10 +142,7 @@ func (g *Gateway) state(t *fleet.Task) *taskState {
 func (g *Gateway) resolve(id string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if own, ok := g.boundTickets[id]; ok {
-		return own
-	}
-	return id
+	return cmp.Or(g.boundTickets[id], id)
 }
 
 // task returns the task that a request names, nil if it is not assigned to a worker of this caller, or has ended.

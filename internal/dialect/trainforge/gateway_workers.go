@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -215,14 +214,7 @@ func (b *beat) load(total muster.Size) *muster.Load {
 
 // workerView is a worker as TrainForge lists it.
 func (g *Gateway) workerView(w *fleet.Worker) map[string]any {
-	f := w.Facts()
-	var jobs []string
-	for _, t := range w.Tasks() {
-		if t.Started() {
-			jobs = append(jobs, t.ID())
-		}
-	}
-	state := "idle"
+	f, jobs, state := w.Facts(), startedTasks(w), "idle"
 	switch {
 	case time.Since(w.LastSeen()) > g.timeouts.silence:
 		state = "offline"
@@ -256,12 +248,11 @@ func (g *Gateway) worker(q *request) error {
 }
 
 func (g *Gateway) allStats(q *request) error {
-	count := map[string]int{}
+	count := map[any]int{}
 	total := 0
 	for _, w := range g.Fleet.Workers() {
 		if !isInactive(w) {
-			state, _ := g.workerView(w)["status"].(string)
-			count[state]++
+			count[g.workerView(w)["status"]]++
 			total++
 		}
 	}
@@ -283,8 +274,7 @@ func (g *Gateway) workerProgress(q *request, w *fleet.Worker, body *workerProgre
 			p.Metrics[name] = *v
 		}
 	}
-	tasks := slices.DeleteFunc(w.Tasks(), func(t *fleet.Task) bool { return !t.Started() })
-	if len(tasks) == 1 {
+	if tasks := startedTasks(w); len(tasks) == 1 {
 		g.state(tasks[0]).touch()
 		if err := tasks[0].Progress(p); err != nil && muster.CodeOf(err) != muster.Conflict {
 			return err

@@ -35,7 +35,8 @@ func newServerClient(cfg *BridgeConfig) (*serverClient, error) {
 		header.Set("Authorization", "Bearer "+cfg.Token)
 	}
 	r, err := bridge.NewRemote(bridge.RemoteConfig{
-		Name: "the TrainForge server", URL: cmp.Or(cfg.Scheduler, DefaultScheduler), Option: "--scheduler", Client: &http.Client{Transport: &rateLimit{}}, Header: header, Codes: answerCodes,
+		Name: "the TrainForge server", URL: cmp.Or(cfg.Scheduler, DefaultScheduler), Option: "--scheduler",
+		Client: &http.Client{Transport: &rateLimit{}}, Header: header, Codes: answerCodes,
 	})
 	return &serverClient{r}, err
 }
