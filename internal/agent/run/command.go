@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"path"
 	"strconv"
 	"strings"
@@ -51,10 +52,7 @@ func firstLine(text []byte) string {
 // ElementEnv returns $MUSTER_INDEX and the $MUSTER_MATRIX_… entries of an element.
 func ElementEnv(spec *muster.TaskSpec, element string) (string, []string) {
 	if spec.Matrix == nil {
-		if element == "" {
-			return "0", nil
-		}
-		return element, nil
+		return cmp.Or(element, "0"), nil
 	}
 	axes := spec.Matrix.Axes
 	indices := matchElement(axes, element)
