@@ -123,14 +123,14 @@ var rules = map[string]rule{
 	"webhook": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
 	"client":  {ring: shell, internal: []string{"api/wire", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
-	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit"}},
+	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit", "lru"}},
 	"dialect/lenient": {ring: adapter},
 	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"dialect/fleet":   {ring: shell, internal: []string{"backoff", "wake", "agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 
-	"dialect/qubix": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "kind"}},
+	"dialect/qubix": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "kind", "lru"}},
 
-	"dialect/trainforge":         {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "wake", "agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/trainforge/archive", "dialect/trainforge/project"}, external: []string{"golang.org/x/sync"}},
+	"dialect/trainforge":         {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "wake", "agent/run", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/trainforge/archive", "dialect/trainforge/project", "lru"}, external: []string{"golang.org/x/sync"}},
 	"dialect/trainforge/archive": {ring: adapter, internal: []string{"dialect/lenient"}},
 	"dialect/trainforge/project": {ring: adapter, internal: []string{"agent/run", "dialect/trainforge/archive"}},
 

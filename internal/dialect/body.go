@@ -33,15 +33,6 @@ func newBodyLimiter() *bodyLimiter {
 	return in
 }
 
-// reserve reserves n bytes of the budget. It reports whether there were as many.
-func (in *bodyLimiter) reserve(n int64) bool {
-	if in.budget.Add(-n) >= 0 {
-		return true
-	}
-	in.budget.Add(n)
-	return false
-}
-
 // limitedBody is the body of one request. A read waits for idleTimeout at most, and not beyond deadline.
 type limitedBody struct {
 	io.ReadCloser
@@ -112,7 +103,8 @@ func ReadBody(r *http.Request, maxBytes int64) ([]byte, error) {
 		}
 		size := min(2*int64(cap(b)), maxBytes+1)
 		if limited && size > bodyFreeSize {
-			if !body.limiter.reserve(size - body.reserved) {
+			if more := size - body.reserved; body.limiter.budget.Add(-more) < 0 {
+				body.limiter.budget.Add(more)
 				return nil, muster.Errorf(muster.Unavailable, "the server has no memory for the request body: try again later")
 			}
 			body.reserved = size

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math"
@@ -88,10 +89,7 @@ func Parse(text string, systems []System) (Config, error) {
 		return Config{}, muster.Errorf(muster.Invalid, "unknown system %q: use one of %s", name, names(systems))
 	}
 	system := &systems[i]
-	c := Config{Name: name, Address: address, Options: map[string]string{}}
-	if c.Address == "" {
-		c.Address = system.Address
-	}
+	c := Config{Name: name, Address: cmp.Or(address, system.Address), Options: map[string]string{}}
 	if _, _, err := net.SplitHostPort(c.Address); err != nil {
 		return Config{}, muster.Errorf(muster.Invalid, "%s: invalid address %q: use HOST:PORT, such as %s=%s", name, c.Address, name, system.Address)
 	}

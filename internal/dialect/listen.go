@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,7 @@ type Listener struct {
 	// Token returns the Muster key that a request carries in a way of the foreign system, "" for none. It is called if neither
 	// the path nor an Authorization header has one. It is set before Serve.
 	Token func(r *http.Request) string
-	// WriteError answers a request without a valid key as the foreign server does. Nil answers with JSON. It is set before Serve.
+	// WriteError answers a request without a valid key as the foreign server does, at first with JSON. It is set before Serve.
 	WriteError func(w http.ResponseWriter, r *http.Request, err error)
 
 	deps     Deps
@@ -56,7 +57,7 @@ func Listen(ctx context.Context, deps Deps) (*Listener, error) {
 		return nil, muster.Errorf(muster.Invalid, "--dialect %s: cannot listen on %s: %w", deps.Config.Name, deps.Config.Address, err)
 	}
 	limiter := connlimit.New(MaxConnections(connlimit.Descriptors()))
-	return &Listener{deps: deps, listener: limiter.Listen(l), bodies: newBodyLimiter()}, nil
+	return &Listener{deps: deps, listener: limiter.Listen(l), bodies: newBodyLimiter(), WriteError: writeError}, nil
 }
 
 // Close closes the port of a gateway that does not call Serve.
@@ -154,7 +155,7 @@ func (l *Listener) authenticate(next http.Handler) http.Handler {
 		}
 		whoami, err := l.deps.Server.Authorize(r.Context(), token)
 		if err != nil {
-			l.writeError(w, r, err)
+			l.WriteError(w, r, err)
 			return
 		}
 		defer connlimit.MarkAuthenticated(r.Context())()
@@ -166,11 +167,7 @@ func (l *Listener) authenticate(next http.Handler) http.Handler {
 // redirect to a path without the key.
 func withLeadingSlash(path string) string { return "/" + strings.TrimLeft(path, "/") }
 
-func (l *Listener) writeError(w http.ResponseWriter, r *http.Request, err error) {
-	if l.WriteError != nil {
-		l.WriteError(w, r, err)
-		return
-	}
+func writeError(w http.ResponseWriter, _ *http.Request, err error) {
 	WriteJSON(w, HTTPStatus(err), map[string]string{"error": err.Error()})
 }
 
@@ -194,11 +191,7 @@ func (c Caller) CanJoinWorkers() error {
 	if c.Token == "" {
 		return nil
 	}
-	return auth.Authorize(c.principal(), auth.JoinWorkers, auth.Object{})
-}
-
-func (c Caller) principal() auth.Principal {
-	return auth.Principal{KeyID: c.Key, Name: c.Name, Role: auth.Role(c.Role), Project: c.Project}
+	return auth.Authorize(auth.Principal{KeyID: c.Key, Name: c.Name, Role: auth.Role(c.Role), Project: c.Project}, auth.JoinWorkers, auth.Object{})
 }
 
 // WriteJSON writes a JSON response.
@@ -215,24 +208,12 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 // HTTPStatus returns the status with which gateways answer an error: 500 for one without a code. It differs from Muster's own API for
 // Undetermined, which is 503, because programs of other systems repeat such requests.
 func HTTPStatus(err error) int {
-	switch muster.CodeOf(err) {
-	case muster.Invalid, muster.InvalidSpec:
-		return http.StatusBadRequest
-	case muster.Unauthenticated:
-		return http.StatusUnauthorized
-	case muster.Forbidden:
-		return http.StatusForbidden
-	case muster.NotFound:
-		return http.StatusNotFound
-	case muster.Conflict:
-		return http.StatusConflict
-	case muster.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case muster.Unavailable, muster.Undetermined:
-		return http.StatusServiceUnavailable
-	case muster.StorageFull:
-		return http.StatusInsufficientStorage
-	case muster.Internal:
-	}
-	return http.StatusInternalServerError
+	return cmp.Or(statuses[muster.CodeOf(err)], http.StatusInternalServerError)
+}
+
+var statuses = map[muster.Code]int{ //nolint:gochecknoglobals // a constant table
+	muster.Invalid: http.StatusBadRequest, muster.InvalidSpec: http.StatusBadRequest, muster.Unauthenticated: http.StatusUnauthorized,
+	muster.Forbidden: http.StatusForbidden, muster.NotFound: http.StatusNotFound, muster.Conflict: http.StatusConflict,
+	muster.TooLarge: http.StatusRequestEntityTooLarge, muster.Unavailable: http.StatusServiceUnavailable,
+	muster.Undetermined: http.StatusServiceUnavailable, muster.StorageFull: http.StatusInsufficientStorage,
 }

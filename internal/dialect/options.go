@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,26 +49,22 @@ func (o *OptionReader) OneOf(name string, texts ...string) string {
 
 // Duration returns a duration.
 func (o *OptionReader) Duration(name string, fallback, least, most time.Duration) time.Duration {
-	value := o.values[name]
-	if value == "" {
-		return fallback
-	}
-	d, err := time.ParseDuration(value)
-	if err != nil || d < least || d > most {
-		o.Fail(name, "use a duration from %s to %s, such as %s", least, most, fallback)
-	}
-	return d
+	return number(o, name, fallback, least, most, time.ParseDuration, fmt.Sprintf("use a duration from %s to %s, such as %s", least, most, fallback))
 }
 
 // Int returns a whole number.
 func (o *OptionReader) Int(name string, fallback, least, most int) int {
+	return number(o, name, fallback, least, most, strconv.Atoi, fmt.Sprintf("use a number from %d to %d", least, most))
+}
+
+func number[T cmp.Ordered](o *OptionReader, name string, fallback, least, most T, parse func(string) (T, error), hint string) T {
 	value := o.values[name]
 	if value == "" {
 		return fallback
 	}
-	n, err := strconv.Atoi(value)
+	n, err := parse(value)
 	if err != nil || n < least || n > most {
-		o.Fail(name, "use a number from %d to %d", least, most)
+		o.Fail(name, "%s", hint)
 	}
 	return n
 }

@@ -5,6 +5,17 @@ import "net/http"
 // Handler serves a request. An error is the answer.
 type Handler func(w http.ResponseWriter, r *http.Request) error
 
+// WithBody returns a Handler for requests with a JSON body of at most maxBytes bytes.
+func WithBody[B any](maxBytes int64, handle func(w http.ResponseWriter, r *http.Request, body *B) error) Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var body B
+		if err := Decode(r, maxBytes, &body); err != nil {
+			return err
+		}
+		return handle(w, r, &body)
+	}
+}
+
 // Reply answers with 200 and a JSON value.
 func Reply(w http.ResponseWriter, v any) error {
 	WriteJSON(w, http.StatusOK, v)

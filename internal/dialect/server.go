@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/lru"
 )
 
 // Server connects to the Muster server of this process.
@@ -27,7 +29,7 @@ type Server struct {
 	SubmitterKey string       // a submitter key for the gateway's project
 
 	pipe      *Pipe
-	authCache *Recent[authResult] // of Authorize, by token
+	authCache *lru.Cache[string, authResult] // of Authorize, by token
 }
 
 // localURL is the server's address inside the process. It is never resolved.
@@ -35,7 +37,7 @@ const localURL = "http://muster.local"
 
 // Connect returns a Server for the one that accepts the connections of pipe.
 func Connect(pipe *Pipe, joinToken, submitterKey string) Server {
-	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, authCache: NewRecent[authResult](maxAuthCache)}
+	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, authCache: lru.NewCounted[string, authResult](maxAuthCache)}
 	s.HTTP = s.HTTPFrom(netip.Addr{})
 	return s
 }
@@ -53,10 +55,7 @@ func (s Server) HTTPFrom(addr netip.Addr) *http.Client {
 
 // Client returns a client of the public API with this token; "" means SubmitterKey.
 func (s Server) Client(token string) (*client.Client, error) {
-	if token == "" {
-		token = s.SubmitterKey
-	}
-	return client.New(s.URL, token, client.Options{HTTP: s.HTTP, UserAgent: "muster-gateway"})
+	return client.New(s.URL, cmp.Or(token, s.SubmitterKey), client.Options{HTTP: s.HTTP, UserAgent: "muster-gateway"})
 }
 
 const (
@@ -82,7 +81,7 @@ func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, err
 	}
 	whoami, err := c.Whoami(ctx)
 	if err == nil || muster.CodeOf(err) == muster.Unauthenticated {
-		s.authCache.Set(token, authResult{whoami: whoami, err: err, expires: time.Now().Add(authCacheTTL)})
+		s.authCache.Put(token, authResult{whoami: whoami, err: err, expires: time.Now().Add(authCacheTTL)})
 	}
 	return whoami, err
 }

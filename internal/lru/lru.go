@@ -47,14 +47,36 @@ func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
 
 // Put adds or replaces a value, which the caller must not modify afterwards.
 func (c *Cache[K, V]) Put(key K, value V) {
+	c.Update(key, func(V, bool) V { return value })
+}
+
+// Add adds a value unless the Cache has one for the key, and returns the value that it has then.
+func (c *Cache[K, V]) Add(key K, value V) V {
+	return c.Update(key, func(old V, ok bool) V {
+		if ok {
+			return old
+		}
+		return value
+	})
+}
+
+// Update sets a value to what change returns for the current one, and returns it.
+func (c *Cache[K, V]) Update(key K, change func(old V, ok bool) V) V {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.remove(c.byKey[key])
+	var old V
+	elem := c.byKey[key]
+	if elem != nil {
+		old = valueOf[K, V](elem).value
+	}
+	value := change(old, elem != nil)
+	c.remove(elem)
 	c.byKey[key] = c.recent.PushFront(&entry[K, V]{key, value})
 	c.total += c.cost(value)
 	for c.total > c.maxCost && c.recent.Len() > 1 {
 		c.remove(c.recent.Back())
 	}
+	return value
 }
 
 // Remove removes a value if it is there.

@@ -29,6 +29,26 @@ func TestEviction(t *testing.T) {
 	}
 }
 
+// TestAddAndUpdate checks that Add keeps a value, and that Update gets the current one.
+func TestAddAndUpdate(t *testing.T) {
+	c := NewCounted[string, int](2)
+	if first, second := c.Add("a", 1), c.Add("a", 2); first != 1 || second != 1 {
+		t.Errorf("Add returns %d and %d", first, second)
+	}
+	c.Remove("a")
+	if v := c.Add("a", 3); v != 3 {
+		t.Errorf("after Remove Add returns %d", v)
+	}
+	for _, want := range []int{4, 5} {
+		if v := c.Update("a", func(old int, _ bool) int { return old + 1 }); v != want {
+			t.Errorf("Update returns %d", v)
+		}
+	}
+	if v := c.Update("b", func(_ int, ok bool) int { return map[bool]int{false: 7}[ok] }); v != 7 {
+		t.Errorf("Update of a new entry returns %d", v)
+	}
+}
+
 // TestCounted checks a limit of entries.
 func TestCounted(t *testing.T) {
 	c := NewCounted[int, string](2)

@@ -73,6 +73,11 @@ type Response struct {
 // OK reports whether the status is 2xx.
 func (a *Response) OK() bool { return a.Status >= 200 && a.Status < 300 }
 
+// IsTemporary reports whether the server may accept the same request later.
+func (a *Response) IsTemporary() bool {
+	return a.Status >= 500 || a.Status == http.StatusTooManyRequests
+}
+
 // ErrorText returns the text of the JSON field error or message, "" if there is none.
 func (a *Response) ErrorText() string {
 	fields := lenient.Object(a.Body)

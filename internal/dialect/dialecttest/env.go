@@ -88,10 +88,15 @@ func (w *env) nextTask(worker Worker) Assignment {
 func (w *env) checkWorks(worker Worker) {
 	w.t.Helper()
 	job := w.submit(nil)
-	if err := w.nextTask(worker).Succeed(w.t.Context(), "well"); err != nil {
-		w.t.Fatalf("the report of one more task: %v", err)
-	}
+	w.succeed(w.nextTask(worker), "well")
 	w.waitState(job, muster.Succeeded)
+}
+
+func (w *env) succeed(work Assignment, word string) {
+	w.t.Helper()
+	if err := work.Succeed(w.t.Context(), word); err != nil {
+		w.t.Fatalf("the report: %v", err)
+	}
 }
 
 func (w *env) submit(change func(*muster.TaskSpec)) muster.Job {

@@ -109,9 +109,7 @@ func testSuccess(t *testing.T, s *Suite) {
 	if s.Capabilities.Progress {
 		testkit.Await(w.t, "progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p > 0.49 && *p < 0.51 })
 	}
-	if err := work.Succeed(t.Context(), "forty-two"); err != nil {
-		t.Fatalf("the report: %v", err)
-	}
+	w.succeed(work, "forty-two")
 	got := w.waitState(job, muster.Succeeded)
 	if !strings.Contains(string(got.Result), "forty-two") || got.Attempt != 1 {
 		t.Errorf("attempt %d has the result %s", got.Attempt, got.Result)
@@ -139,9 +137,7 @@ func testFailure(t *testing.T, s *Suite) {
 
 func testDuplicateReport(t *testing.T, s *Suite) {
 	w, worker, job, work := startTask(t, s)
-	if err := work.Succeed(t.Context(), "first"); err != nil {
-		t.Fatalf("the report: %v", err)
-	}
+	w.succeed(work, "first")
 	w.waitState(job, muster.Succeeded)
 	_ = work.Succeed(t.Context(), "second") // how it is answered is the system's own: see its tests
 	_ = work.Fail(t.Context(), "third")
@@ -178,9 +174,7 @@ func testWorkerLoss(t *testing.T, s *Suite) {
 	if got := w.task(job); got.State.Final() {
 		t.Errorf("the late report made the task %s", got.State)
 	}
-	if err := again.Succeed(t.Context(), "right"); err != nil {
-		t.Fatalf("the report: %v", err)
-	}
+	w.succeed(again, "right")
 	if got := w.waitState(job, muster.Succeeded); !strings.Contains(string(got.Result), "right") || got.Attempt != 2 {
 		t.Errorf("attempt %d has the result %s", got.Attempt, got.Result)
 	}
@@ -208,9 +202,7 @@ func testDrain(t *testing.T, s *Suite) {
 		t.Fatal(err)
 	}
 	next := w.submit(nil)
-	if err := work.Succeed(t.Context(), "done"); err != nil {
-		t.Fatalf("the report: %v", err)
-	}
+	w.succeed(work, "done")
 	w.waitState(job, muster.Succeeded)
 	ctx, cancel := context.WithTimeout(t.Context(), idleWait)
 	defer cancel()

@@ -32,6 +32,17 @@ func Text(s string, maxBytes int) string {
 // Name is Text of at most muster.MaxNameSize bytes.
 func Name(s string) string { return Text(s, muster.MaxNameSize) }
 
+// Labels returns texts as labels of at most maxBytes bytes. It leaves out empty ones.
+func Labels(texts map[string]string, maxBytes int) map[string]string {
+	labels := map[string]string{}
+	for name, s := range texts {
+		if s = Text(s, maxBytes); s != "" {
+			labels[name] = s
+		}
+	}
+	return labels
+}
+
 // Within returns v if it is from 0 to limit, otherwise 0: workers invent what they cannot measure.
 func Within(v, limit float64) float64 {
 	if v >= 0 && v <= limit { // not for NaN
@@ -58,6 +69,22 @@ func Object(raw json.RawMessage) map[string]json.RawMessage {
 		return nil
 	}
 	return m
+}
+
+// List returns the items of a JSON array that are a T, up to maxItems. It ignores other items.
+func List[T any](raw json.RawMessage, maxItems int) ([]T, error) {
+	var items []json.RawMessage
+	if err := json.Unmarshal(raw, &items); err != nil {
+		return nil, err
+	}
+	var list []T
+	for _, item := range items[:min(len(items), maxItems)] {
+		var v T
+		if json.Unmarshal(item, &v) == nil {
+			list = append(list, v)
+		}
+	}
+	return list, nil
 }
 
 // String returns a JSON string, "" for other values.

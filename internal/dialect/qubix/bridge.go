@@ -2,6 +2,7 @@ package qubix
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -17,14 +18,13 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
-	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
+	"github.com/muster-dev/muster/internal/lru"
 )
 
 // The defaults and intervals of QUBIX's worker.
@@ -56,7 +56,6 @@ type BridgeConfig struct {
 	ID           string  // of the provider; "" means the one stored in Core.Dir, created at the first start
 	UseMachineID bool    // create the id that QUBIX's worker has on this machine
 	Version      string
-	HTTP         *http.Client
 	PollInterval time.Duration // between two requests for jobs; 0 means 5 s. Other intervals are scaled with it
 	Claims       *Claims       // of the bridges of one process at one backend; nil for a single bridge
 	Core         bridge.Config // without System, Origin and ProgressInterval
@@ -70,14 +69,12 @@ type Bridge struct {
 	log     *slog.Logger
 	id      string
 
-	declined *dialect.Recent[bool] // jobs that Muster cannot run and that are reported
-
-	mu              sync.Mutex
-	lastReports     map[string]*lastReport
+	declined        *lru.Cache[string, bool] // jobs that Muster cannot run and that are reported
+	lastReports     *lru.Cache[string, *lastReport]
 	registeredFacts json.RawMessage // of the last registration; used by serve only
 }
 
-// lastReport is the last report of progress of a job.
+// lastReport is used by the methods of bridge.Reporter, which do not overlap for one job.
 type lastReport struct {
 	percent   int
 	metrics   json.RawMessage
@@ -88,9 +85,7 @@ type lastReport struct {
 // NewBridge opens the outbox. It does not contact the backend before Run. A caller that does not call Run closes the Bridge.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	cfg.Backend, cfg.Location = orDefault(cfg.Backend, DefaultBackend), orDefault(cfg.Location, DefaultLocation)
-	if cfg.PollInterval <= 0 {
-		cfg.PollInterval = pollInterval
-	}
+	cfg.PollInterval = cmp.Or(cfg.PollInterval, pollInterval)
 	switch {
 	case math.IsNaN(cfg.Price) || cfg.Price < 0 || cfg.Price > maxPrice:
 		return nil, muster.Errorf(muster.Invalid, "invalid --price %v: use an amount per hour from 0 to %v", cfg.Price, maxPrice)
@@ -106,13 +101,11 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	if err := os.MkdirAll(cfg.Core.Dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's directory: %w", err)
 	}
-	b := &Bridge{cfg: cfg, backend: r, declined: dialect.NewRecent[bool](maxEnded), lastReports: map[string]*lastReport{}}
+	b := &Bridge{cfg: cfg, backend: r, declined: lru.NewCounted[string, bool](maxEnded), lastReports: lru.NewCounted[string, *lastReport](maxClaims)}
 	if b.id, err = cfg.providerID(); err != nil {
 		return nil, err
 	}
-	if b.cfg.Name == "" {
-		b.cfg.Name = "Provider-" + lenient.Text(b.id, 8)
-	}
+	b.cfg.Name = cmp.Or(b.cfg.Name, "Provider-"+lenient.Text(b.id, 8))
 	b.log = cfg.Core.Log.With(slog.String("backend", r.Origin()), slog.String("provider", b.id))
 	core := cfg.Core
 	core.System, core.Origin, core.Log = Name, r.Origin()+"\x00"+b.id, b.log
@@ -126,13 +119,9 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	return b, nil
 }
 
-// scaled returns an interval of QUBIX's worker, scaled with PollInterval.
 func (b *Bridge) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * float64(b.cfg.PollInterval) / float64(pollInterval))
 }
-
-// ID returns the provider's id at the backend.
-func (b *Bridge) ID() string { return b.id }
 
 // Close closes the outbox of a Bridge without Run.
 func (b *Bridge) Close() error { return b.core.Close() }
@@ -143,25 +132,18 @@ func (cfg *BridgeConfig) providerID() (string, error) {
 		return cfg.ID, checkID(cfg.ID)
 	}
 	return bridge.Identity(filepath.Join(cfg.Core.Dir, "provider-id"), func(id string) bool { return checkID(id) == nil }, func() string {
-		id := ""
-		if cfg.UseMachineID {
-			id = machineID()
+		if id := machineID(); cfg.UseMachineID && id != "" {
+			return id
 		}
-		if id == "" {
-			var b [8]byte
-			_, _ = rand.Read(b[:]) // never fails
-			id = hex.EncodeToString(b[:])
-		}
-		return id
+		b := make([]byte, 8)
+		_, _ = rand.Read(b) // never fails
+		return hex.EncodeToString(b)
 	})
 }
 
 // machineID returns the id of QUBIX's worker on this machine: the first 16 hex digits of the SHA-256 of its hardware address, "" for none.
 func machineID() string {
-	all, err := net.Interfaces()
-	if err != nil {
-		return ""
-	}
+	all, _ := net.Interfaces() // none if they cannot be read
 	for _, i := range all {
 		if i.Flags&net.FlagLoopback == 0 && len(i.HardwareAddr) == 6 {
 			sum := sha256.Sum256([]byte(strings.ToLower(i.HardwareAddr.String())))
@@ -177,7 +159,6 @@ func (b *Bridge) Run(ctx, acceptCtx context.Context) error {
 	return b.core.RunWith(ctx, func(ctx context.Context) error { return b.serve(ctx, acceptCtx) })
 }
 
-// serve registers, sends heartbeats and accepts jobs.
 func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 	joinCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -188,9 +169,9 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 	var last time.Time
 	failures := 0
 	for ctx.Err() == nil && (acceptCtx.Err() == nil || b.core.Pending() > 0) {
-		wait := b.cfg.PollInterval
+		waitCtx, wait := joinCtx, b.cfg.PollInterval
 		if acceptCtx.Err() != nil {
-			wait = min(wait, time.Second)
+			waitCtx, wait = ctx, min(wait, time.Second)
 		}
 		if time.Since(last) >= b.scaled(heartbeatInterval) {
 			last = time.Now()
@@ -227,20 +208,9 @@ func (b *Bridge) serve(ctx, acceptCtx context.Context) error {
 			}
 			wait = max(wait, a.RetryAfter)
 		}
-		b.waitNext(ctx, acceptCtx, wait)
+		_ = backoff.Sleep(waitCtx, wait)
 	}
 	return nil
-}
-
-// waitNext waits for d, or until acceptCtx ends.
-func (b *Bridge) waitNext(ctx, acceptCtx context.Context, d time.Duration) {
-	if acceptCtx.Err() == nil {
-		merged, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(acceptCtx, cancel)()
-		ctx = merged
-	}
-	_ = backoff.Sleep(ctx, d)
 }
 
 // registerLoop registers until the backend accepts this provider or ctx ends.
@@ -284,21 +254,20 @@ func (b *Bridge) register(ctx context.Context, c *bridge.Capacity) (*bridge.Resp
 	r := b.description(c)
 	b.registeredFacts = b.stableDescription(c)
 	a, err := b.call(ctx, http.MethodPost, "/api/providers/register", r, callTimeout)
-	if err != nil || a.Status == http.StatusOK {
+	switch {
+	case err != nil || a.Status == http.StatusOK:
 		return a, err
-	}
-	if a.Status != http.StatusMovedPermanently {
+	case a.Status != http.StatusMovedPermanently:
 		return a, a.Err("the registration")
-	}
-	if b.cfg.Address == "" {
+	case b.cfg.Address == "":
 		return a, muster.Errorf(muster.Invalid, "the QUBIX backend at %s redirects registrations (HTTP 301): it requires a user's address. "+
 			`Create a user with curl -X POST %s/api/auth/register -H 'Content-Type: application/json' -d '{"email":"…","password":"…"}' and start again with --address and its qubicAddress`, b.backend.Origin(), b.backend.Origin())
 	}
-	q := quickRegistration{Type: "native", WorkerID: b.id, QubicAddress: b.cfg.Address, GPU: quickGPU{Type: "native", Model: r.Specs.GPUModel, VRAM: r.Specs.GPUVRAM}, Location: r.Location}
-	if b.cfg.Price > 0 {
-		q.PricePerHour = &b.cfg.Price
+	q := quickRegistration{
+		Type: "native", WorkerID: b.id, QubicAddress: b.cfg.Address, GPU: quickGPU{Type: "native", Model: r.Specs.GPUModel, VRAM: r.Specs.GPUVRAM},
+		CPU: quickCPU{Model: r.Specs.CPUModel, Cores: r.Specs.CPUCores}, RAM: quickRAM{Total: r.Specs.RAMTotal},
+		Location: r.Location, PricePerHour: lenient.NonZero(b.cfg.Price),
 	}
-	q.CPU, q.RAM = &quickCPU{Model: r.Specs.CPUModel, Cores: r.Specs.CPUCores}, &quickRAM{Total: r.Specs.RAMTotal}
 	a, err = b.call(ctx, http.MethodPost, "/api/providers/quick-register", q, callTimeout)
 	switch {
 	case err != nil || a.Status == http.StatusOK:
@@ -332,10 +301,7 @@ func (b *Bridge) stableDescription(c *bridge.Capacity) json.RawMessage {
 
 // description describes all workers as one machine.
 func (b *Bridge) description(c *bridge.Capacity) registration {
-	active, host := true, ""
-	if h, err := os.Hostname(); err == nil {
-		host = h
-	}
+	host, _ := os.Hostname() // for people
 	s := specs{
 		WorkerID: b.id, Hostname: host, OS: runtime.GOOS, CPUModel: runtime.GOARCH, CPUCores: c.Resources.CPUs, RAMTotal: lenient.InGiB(c.Resources.Memory), RAMAvailable: lenient.InGiB(c.Free.Memory),
 		StorageTotal: lenient.InGiB(c.Resources.Disk), StorageFree: lenient.InGiB(c.Free.Disk), Software: "muster/" + orDefault(b.cfg.Version, "dev"), Kinds: c.Kinds,
@@ -349,11 +315,11 @@ func (b *Bridge) description(c *bridge.Capacity) registration {
 	}
 	address := orDefault(b.cfg.Address, "QUBIC_"+strings.ToUpper(b.id))
 	return registration{
-		WorkerID: b.id, WorkerIDs: b.id, Name: b.cfg.Name, Address: address, Specs: s, Location: b.cfg.Location, ComputePower: s.CPUCores*10 + s.GPUVRAM*50, PricePerHour: &b.cfg.Price, IsActive: &active,
+		WorkerID: b.id, WorkerIDs: b.id, Name: b.cfg.Name, Address: address, Specs: s, Location: b.cfg.Location,
+		ComputePower: s.CPUCores*10 + s.GPUVRAM*50, PricePerHour: &b.cfg.Price, IsActive: new(true),
 	}
 }
 
-// sendHeartbeat sends one heartbeat.
 func (b *Bridge) sendHeartbeat(ctx context.Context) (*bridge.Response, error) {
 	h := heartbeat{WorkerID: b.id, Status: "online", Usage: usage{Timestamp: lenient.NaiveUTC(time.Now())}}
 	if jobs := b.core.Jobs(); len(jobs) > 0 {
@@ -369,7 +335,7 @@ func (b *Bridge) sendHeartbeat(ctx context.Context) (*bridge.Response, error) {
 		h.CurrentJob = nil // it accepts more
 	}
 	if c.Load != nil {
-		percent := func(v float64) *float64 { v = math.Round(v*1000) / 10; return &v }
+		percent := func(v float64) *float64 { return new(math.Round(v*1000) / 10) }
 		h.Usage.CPU = percent(c.Load.CPU)
 		if c.Resources.Memory > 0 {
 			h.Usage.RAM = percent(float64(c.Load.Memory) / float64(c.Resources.Memory))
@@ -435,7 +401,7 @@ func (b *Bridge) acceptOffered(ctx, acceptCtx context.Context, offered []job) {
 			b.decline(ctx, j, err)
 			continue
 		}
-		accepted, err := b.core.Accept(ctx, bridge.Job{ID: j.ID, Spec: spec, Meta: lenient.Marshal(map[string]string{"type": j.kind()})})
+		accepted, err := b.core.Accept(ctx, bridge.Job{ID: j.ID, Spec: spec})
 		switch {
 		case err != nil:
 			b.log.Warn("cannot accept a job", slog.String("job", lenient.Text(j.ID, maxText)), slog.Any("why", err))
@@ -446,7 +412,6 @@ func (b *Bridge) acceptOffered(ctx, acceptCtx context.Context, offered []job) {
 	}
 }
 
-// jobSpec converts a job of QUBIX.
 func (b *Bridge) jobSpec(j *job) (muster.Spec, error) {
 	if len(j.ID) > 200 {
 		return muster.Spec{}, muster.Errorf(muster.Invalid, "the job's id has %d bytes", len(j.ID))
@@ -471,19 +436,17 @@ func (b *Bridge) decline(ctx context.Context, j *job, reason error) {
 	if _, reported := b.declined.Get(j.ID); reported {
 		return
 	}
-	message := reason.Error()
-	c := completion{
-		WorkerID: b.id, WorkerIDSnake: b.id, Status: reportFailed, Error: &message, Result: lenient.Marshal(map[string]string{"error": message, "errorDetails": message}),
-		Metrics: json.RawMessage("{}"), Timestamp: lenient.NaiveUTC(time.Now()),
-	}
-	a, err := b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(j.ID)+"/complete", c, callTimeout)
-	if err == nil && a.Status >= 500 || a.Status == http.StatusTooManyRequests {
+	c := b.newCompletion()
+	c.fail(reason.Error(), "")
+	a, err := b.call(ctx, http.MethodPost, jobPath(j.ID, "/complete"), c, callTimeout)
+	if a.IsTemporary() {
 		err = a.Err("the report")
 	}
-	b.log.Warn("job declined", slog.String("job", lenient.Text(j.ID, maxText)), slog.Any("why", reason))
+	log := b.log.With(slog.String("job", lenient.Text(j.ID, maxText)))
+	log.Warn("job declined", slog.Any("why", reason))
 	if err != nil {
-		b.log.Warn("cannot report a declined job, retrying when it is offered again", slog.String("job", lenient.Text(j.ID, maxText)), slog.Any("error", err))
+		log.Warn("cannot report a declined job, retrying when it is offered again", slog.Any("error", err))
 		return
 	}
-	b.declined.Set(j.ID, true)
+	b.declined.Put(j.ID, true)
 }

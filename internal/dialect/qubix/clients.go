@@ -1,6 +1,7 @@
 package qubix
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -36,11 +37,10 @@ const (
 	maxLogLines = 1000
 )
 
-// foundJob is a requested job with its only task.
 type foundJob struct {
 	api    *client.Client
 	job    muster.Job
-	task   *muster.Task
+	task   muster.Task
 	worker *muster.Worker // of the last attempt, nil for none
 }
 
@@ -67,14 +67,10 @@ func (g *Gateway) findJob(r *http.Request) (*foundJob, error) {
 		return nil, notFound
 	}
 	f := &foundJob{api: api, job: j}
-	for t, err := range api.Tasks(r.Context(), id, client.TaskQuery{Page: 1}) {
-		if err != nil {
-			return nil, err
-		}
-		f.task = &t
-		break
+	if f.task, err = api.Task(r.Context(), muster.TaskID{Job: id}); err != nil {
+		return nil, err
 	}
-	if f.task != nil && f.task.Worker != "" {
+	if f.task.Worker != "" {
 		if w, err := api.Worker(r.Context(), string(f.task.Worker)); err == nil { // it may be removed
 			f.worker = &w
 		}
@@ -102,7 +98,7 @@ func (g *Gateway) toWireJob(m muster.Job, t *muster.Task) job {
 	if t == nil {
 		return j
 	}
-	j.Status = wireStatus(t.State)
+	j.Status = wireStatus(t.State.String())
 	j.StartedAt = formatTime(t.StartedAt)
 	if t.State == muster.Succeeded {
 		j.Progress = 100
@@ -114,8 +110,7 @@ func (g *Gateway) toWireJob(m muster.Job, t *muster.Task) job {
 	}
 	j.Result = t.Result
 	if t.State.Final() && t.State != muster.Succeeded {
-		reason := orDefault(t.Message, string(t.Reason))
-		j.Error = &reason
+		j.Error = new(orDefault(t.Message, string(t.Reason)))
 	}
 	if t.Usage != nil {
 		j.ActualCost, j.ActualDuration = &t.Usage.Cost, &t.Usage.WallSeconds
@@ -133,115 +128,93 @@ func (g *Gateway) providerID(w *muster.Worker) string {
 	return string(w.ID)
 }
 
-// wireStatus converts a state.
-func wireStatus(s muster.TaskState) string {
-	switch s {
-	case muster.Waiting, muster.Queued:
-		return statusPending
-	case muster.Assigned:
-		return statusAssigned
-	case muster.Running, muster.Cancelling:
-		return statusRunning
-	case muster.Succeeded:
-		return statusCompleted
-	case muster.Cancelled:
-		return statusCancelled
-	case muster.Failed, muster.TimedOut, muster.Skipped:
-	}
-	return statusFailed
+var wireStatuses = map[string]string{ //nolint:gochecknoglobals // a constant table
+	muster.Waiting.String(): statusPending, muster.Queued.String(): statusPending, muster.Assigned.String(): statusAssigned,
+	muster.Running.String(): statusRunning, muster.Cancelling.String(): statusRunning,
+	muster.Succeeded.String(): statusCompleted, muster.Cancelled.String(): statusCancelled,
 }
 
-// respondJob finds the requested job and answers with the fields that build returns.
-func (g *Gateway) respondJob(w http.ResponseWriter, r *http.Request, build func(context.Context, *foundJob, *job) (map[string]any, error)) error {
-	f, err := g.findJob(r)
-	if err != nil {
-		return err
-	}
-	row := g.toWireJob(f.job, f.task)
-	if f.worker != nil {
-		id := g.providerID(f.worker)
-		row.ProviderID = &id
-	}
-	answer, err := build(r.Context(), f, &row)
-	if err != nil {
-		return err
-	}
-	answer["success"] = true
-	return dialect.Reply(w, answer)
-}
+// wireStatus converts the state of a task or of a job.
+func wireStatus(state string) string { return cmp.Or(wireStatuses[state], statusFailed) }
 
-// job serves GET /api/jobs/{job}: the fields of the job, and the job as an object in the field job.
-func (g *Gateway) job(w http.ResponseWriter, r *http.Request) error {
-	return g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
-		var fields map[string]any
-		if err := json.Unmarshal(lenient.Marshal(row), &fields); err != nil {
-			return nil, err
+// jobPart returns the fields of an answer about a job.
+type jobPart func(ctx context.Context, f *foundJob, row *job) (map[string]any, error)
+
+// withJob returns a handler that finds the requested job and answers with the fields of a part.
+func (g *Gateway) withJob(part jobPart) dialect.Handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		f, err := g.findJob(r)
+		if err != nil {
+			return err
 		}
-		fields["job"] = row
-		return fields, nil
-	})
+		row := g.toWireJob(f.job, &f.task)
+		if f.worker != nil {
+			row.ProviderID = new(g.providerID(f.worker))
+		}
+		answer, err := part(r.Context(), f, &row)
+		if err != nil {
+			return err
+		}
+		answer["success"] = true
+		return dialect.Reply(w, answer)
+	}
 }
 
-// status serves GET /api/jobs/{job}/status.
-func (g *Gateway) status(w http.ResponseWriter, r *http.Request) error {
-	return g.respondJob(w, r, func(_ context.Context, _ *foundJob, row *job) (map[string]any, error) { return statusFields(row), nil })
+// showJob returns the fields of the job, and the job as an object in the field job.
+func showJob(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(lenient.Marshal(row), &fields); err != nil {
+		return nil, err
+	}
+	fields["job"] = row
+	return fields, nil
 }
 
-func statusFields(row *job) map[string]any {
+func showStatus(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
 	return map[string]any{
 		"id": row.ID, "jobId": row.ID, "status": row.Status, "progress": row.Progress, "currentOperation": row.CurrentOperation,
 		"error": row.Error, "startedAt": row.StartedAt, "completedAt": row.CompletedAt,
+	}, nil
+}
+
+func monitor(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+	lines, err := f.tailLog(ctx, 50)
+	if err != nil {
+		return nil, err
 	}
+	answer, _ := showStatus(ctx, f, row) // never fails
+	answer["job"], answer["logs"] = row, lines
+	answer["metrics"] = f.task.Metrics
+	if f.task.State != muster.Running || f.task.StartedAt == 0 {
+		return answer, nil
+	}
+	seconds := muster.NewTime(time.Now()).Sub(f.task.StartedAt).Seconds()
+	if done := f.task.Progress; done != nil && *done > 0 {
+		answer["timeRemaining"] = int(seconds * (1 - *done) / *done)
+	}
+	if f.worker != nil {
+		answer["costSoFar"] = seconds / 3600 * f.worker.Price
+		answer["provider"] = map[string]any{"id": row.ProviderID, "name": f.worker.Name, "pricePerHour": f.worker.Price, "location": f.worker.Labels[labelLocation]}
+	}
+	return answer, nil
 }
 
-// monitor serves GET /api/jobs/{job}/monitor.
-func (g *Gateway) monitor(w http.ResponseWriter, r *http.Request) error {
-	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
-		answer := statusFields(row)
-		answer["job"] = row
-		lines, err := f.tailLog(ctx, 50)
-		if err != nil {
-			return nil, err
-		}
-		answer["logs"] = lines
-		if f.task == nil {
-			return answer, nil
-		}
-		answer["metrics"] = f.task.Metrics
-		if f.task.State != muster.Running || f.task.StartedAt == 0 {
-			return answer, nil
-		}
-		seconds := muster.NewTime(time.Now()).Sub(f.task.StartedAt).Seconds()
-		if done := f.task.Progress; done != nil && *done > 0 {
-			answer["timeRemaining"] = int(seconds * (1 - *done) / *done)
-		}
-		if f.worker != nil {
-			answer["costSoFar"] = seconds / 3600 * f.worker.Price
-			answer["provider"] = map[string]any{"id": row.ProviderID, "name": f.worker.Name, "pricePerHour": f.worker.Price, "location": f.worker.Labels[labelLocation]}
-		}
+// showMetrics returns reported and measured values.
+func showMetrics(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+	answer := map[string]any{"jobId": row.ID, "status": row.Status, "progress": row.Progress, "metrics": []any{}, "current": nil}
+	if f.task.Attempt == 0 {
 		return answer, nil
-	})
-}
-
-// metrics serves GET /api/jobs/{job}/metrics: reported and measured values.
-func (g *Gateway) metrics(w http.ResponseWriter, r *http.Request) error {
-	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
-		answer := map[string]any{"jobId": row.ID, "status": row.Status, "progress": row.Progress, "metrics": []any{}, "current": nil}
-		if f.task == nil || f.task.Attempt == 0 {
-			return answer, nil
-		}
-		answer["current"] = f.task.Metrics
-		series, err := f.api.Usage(ctx, f.task.ID, 0, 200)
-		if err != nil {
-			return nil, err
-		}
-		points := make([]map[string]any, 0, len(series.Samples))
-		for i := range series.Samples {
-			points = append(points, samplePoint(&series.Samples[i]))
-		}
-		answer["metrics"], answer["usage"] = points, series.Usage
-		return answer, nil
-	})
+	}
+	series, err := f.api.Usage(ctx, f.task.ID, 0, 200)
+	if err != nil {
+		return nil, err
+	}
+	points := make([]map[string]any, 0, len(series.Samples))
+	for i := range series.Samples {
+		points = append(points, samplePoint(&series.Samples[i]))
+	}
+	answer["current"], answer["metrics"], answer["usage"] = f.task.Metrics, points, series.Usage
+	return answer, nil
 }
 
 // samplePoint converts a sample to QUBIX's units: percent, megabytes, degrees Celsius, watts.
@@ -254,28 +227,19 @@ func samplePoint(s *muster.Sample) map[string]any {
 		p["memoryMb"] = float64(*s.Memory) / (1 << 20)
 	}
 	if len(s.GPUs) > 0 {
-		m := toGPUMetrics(&s.GPUs[0].GPULoad, 0)
-		for name, v := range map[string]*float64{"gpuUtilization": m.Utilization, "gpuMemoryUsed": m.MemoryUsed, "gpuTemperature": m.Temperature, "powerUsage": m.Power} {
-			if v != nil {
-				p[name] = *v
-			}
-		}
+		_ = json.Unmarshal(lenient.Marshal(toGPUMetrics(&s.GPUs[0].GPULoad, 0)), &p) // numbers
 	}
 	return p
 }
 
-// logs serves GET /api/jobs/{job}/logs.
-func (g *Gateway) logs(w http.ResponseWriter, r *http.Request) error {
-	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
-		lines, err := f.tailLog(ctx, maxLogLines)
-		return map[string]any{"jobId": row.ID, "logs": lines, "count": len(lines)}, err
-	})
+func showLog(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+	lines, err := f.tailLog(ctx, maxLogLines)
+	return map[string]any{"jobId": row.ID, "logs": lines, "count": len(lines)}, err
 }
 
-// tailLog returns the last lines of a job's log.
 func (f *foundJob) tailLog(ctx context.Context, limit int) ([]logLine, error) {
 	list := []logLine{}
-	if f.task == nil || f.task.Attempt == 0 {
+	if f.task.Attempt == 0 {
 		return list, nil
 	}
 	for l, err := range f.api.Logs(ctx, f.task.ID, client.LogOptions{Tail: limit}) {
@@ -298,17 +262,12 @@ func toLogLine(l client.LogLine) logLine {
 	return logLine{Level: level, Message: strings.TrimRight(strings.ToValidUTF8(string(l.Data), "�"), "\r\n"), Timestamp: l.At.String()}
 }
 
-// cancel serves POST /api/jobs/{job}/cancel.
-func (g *Gateway) cancel(w http.ResponseWriter, r *http.Request) error {
-	return g.respondJob(w, r, func(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
-		if f.job.State.Final() {
-			return nil, muster.Errorf(muster.Conflict, "Job is already %s", row.Status)
-		}
-		if _, err := f.api.Cancel(ctx, f.job.ID, nil); err != nil {
-			return nil, err
-		}
-		return map[string]any{"id": row.ID, "status": statusCancelled}, nil
-	})
+func cancelJob(ctx context.Context, f *foundJob, row *job) (map[string]any, error) {
+	if f.job.State.Final() {
+		return nil, muster.Errorf(muster.Conflict, "Job is already %s", row.Status)
+	}
+	_, err := f.api.Cancel(ctx, f.job.ID, nil)
+	return map[string]any{"id": row.ID, "status": statusCancelled}, err
 }
 
 // userJobs serves GET /api/jobs/user/{address}: a list, newest first.
@@ -329,7 +288,7 @@ func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address strin
 			continue
 		}
 		row := g.toWireJob(m, nil)
-		if row.Status = wireJobStatus(m.State); row.Status == statusCompleted {
+		if row.Status = wireStatus(string(m.State)); row.Status == statusCompleted {
 			row.Progress = 100
 		} else if m.Progress != nil {
 			row.Progress = int(*m.Progress * 100)
@@ -342,36 +301,14 @@ func (g *Gateway) userJobs(w http.ResponseWriter, r *http.Request, address strin
 	return dialect.Reply(w, list)
 }
 
-// wireJobStatus converts the state of a job.
-func wireJobStatus(s muster.JobState) string {
-	switch s {
-	case muster.JobWaiting, muster.JobQueued:
-		return statusPending
-	case muster.JobRunning:
-		return statusRunning
-	case muster.JobSucceeded:
-		return statusCompleted
-	case muster.JobCancelled:
-		return statusCancelled
-	case muster.JobFailed, muster.JobTimedOut:
-	}
-	return statusFailed
-}
-
 // toGPUMetrics converts the load of a GPU to QUBIX's units; total is its memory, 0 if unknown.
 func toGPUMetrics(l *muster.GPULoad, total muster.Size) gpuMetrics {
-	m := gpuMetrics{Temperature: l.Temperature, Power: l.Power}
+	m := gpuMetrics{Temperature: l.Temperature, Power: l.Power, MemoryTotal: lenient.NonZero(float64(total) / (1 << 20))}
 	if l.Utilization != nil {
-		v := *l.Utilization * 100
-		m.Utilization = &v
+		m.Utilization = new(*l.Utilization * 100)
 	}
 	if l.Memory != nil {
-		v := float64(*l.Memory) / (1 << 20)
-		m.MemoryUsed = &v
-	}
-	if total > 0 {
-		v := float64(total) / (1 << 20)
-		m.MemoryTotal = &v
+		m.MemoryUsed = new(float64(*l.Memory) / (1 << 20))
 	}
 	return m
 }
@@ -410,10 +347,7 @@ func (g *Gateway) account(c *credentials) (account, string, error) {
 	}
 	name, _, _ := strings.Cut(email, "@")
 	name = lenient.Text(orDefault(c.Username, name), maxText)
-	role := "USER"
-	if lenient.Text(c.Role, 20) != "" {
-		role = lenient.Text(c.Role, 20)
-	}
+	role := cmp.Or(lenient.Text(c.Role, 20), "USER")
 	return account{
 		ID: hex.EncodeToString(digest("id")[:12]), Name: name, Username: name, Email: email, Role: role,
 		QubicAddress: qubicAddress(append(digest("address"), digest("address, second part")...)),
@@ -431,24 +365,18 @@ func qubicAddress(b []byte) string {
 
 // signUp serves POST /api/auth/register and /login. Each password is an account of its own.
 func (g *Gateway) signUp(status int) dialect.Handler {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		var c credentials
-		if err := dialect.Decode(r, maxSmallBody, &c); err != nil {
-			return err
+	return dialect.WithBody(maxSmallBody, func(w http.ResponseWriter, _ *http.Request, c *credentials) error {
+		user, token, err := g.account(c)
+		if err == nil {
+			dialect.WriteJSON(w, status, map[string]any{
+				"success": true, "token": token, "user": user,
+				"wallet": map[string]any{"qubicAddress": user.QubicAddress, "balance": nil},
+			})
 		}
-		user, token, err := g.account(&c)
-		if err != nil {
-			return err
-		}
-		dialect.WriteJSON(w, status, map[string]any{
-			"success": true, "token": token, "user": user,
-			"wallet": map[string]any{"qubicAddress": user.QubicAddress, "balance": nil},
-		})
-		return nil
-	}
+		return err
+	})
 }
 
-// user serves GET /api/users/{address}.
 func (g *Gateway) user(w http.ResponseWriter, r *http.Request) error {
 	address := r.PathValue("address")
 	if !isAddress(address) {

@@ -1,6 +1,7 @@
 package qubix
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -16,34 +17,33 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// toJob checks a request and converts it to a job. Its errors are those of QUBIX's backend.
-func (c *createRequest) toJob() (*job, error) {
+// stage checks a request and converts it. Its errors are those of QUBIX's backend.
+func (c *createRequest) stage() (t muster.TaskSpec, name string, err error) {
 	if c.ComputeNeeded == nil || lenient.Within(*c.ComputeNeeded, 1e9) <= 0 {
-		return nil, muster.Errorf(muster.Invalid, "computeNeeded is missing: it must be a number over 0, of hours of one provider")
+		return t, "", muster.Errorf(muster.Invalid, "computeNeeded is missing: it must be a number over 0, of hours of one provider")
 	}
 	if strings.TrimSpace(c.ModelType) == "" && (c.JobType == nil || *c.JobType == "") {
-		return nil, muster.Errorf(muster.Invalid, "modelType is missing: write such as mnist_training, custom_script or inference")
+		return t, "", muster.Errorf(muster.Invalid, "modelType is missing: write such as mnist_training, custom_script or inference")
 	}
-	return &job{JobType: c.JobType, ModelType: c.ModelType, ComputeNeeded: c.ComputeNeeded, InputData: c.InputData, RequiredVRAM: c.RequiredVRAM, RequiredRAM: c.RequiredRAM}, nil
+	j := &job{JobType: c.JobType, ModelType: c.ModelType, ComputeNeeded: c.ComputeNeeded, InputData: c.InputData, RequiredVRAM: c.RequiredVRAM, RequiredRAM: c.RequiredRAM}
+	t, err = toStage(j, true)
+	return t, j.kind(), err
 }
 
-// jobSpec converts a request.
 func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, error) {
-	j, err := c.toJob()
-	if err != nil {
-		return nil, err
-	}
-	t, err := toStage(j, true)
+	t, name, err := c.stage()
 	if err != nil {
 		return nil, err
 	}
 	if len(g.Deps.Config.Kinds) > 0 && !slices.Contains(g.Deps.Config.Kinds, t.Kind) {
 		return nil, muster.Errorf(muster.Forbidden, "this backend does not accept jobs of kind %s, only %s", t.Kind, strings.Join(g.Deps.Config.Kinds, ", "))
 	}
+	price := ""
 	if c.MaxPrice != nil {
 		if t.Where.MaxPrice = lenient.Within(*c.MaxPrice, maxPrice); t.Where.MaxPrice <= 0 {
 			return nil, muster.Errorf(muster.Invalid, "maxPrice is %v: it must be over 0, per hour", *c.MaxPrice)
 		}
+		price = formatNumber(*c.MaxPrice)
 	}
 	if c.ProviderID != "" {
 		w := g.Fleet.Worker(c.ProviderID)
@@ -52,38 +52,20 @@ func (g *Gateway) jobSpec(ctx context.Context, c *createRequest) (*muster.Spec, 
 		}
 		t.Where.Workers = []string{w.Facts().Name}
 	}
-	labels := map[string]string{labelJob: strings.ToLower(rand.Text())}
-	for name, value := range map[string]string{
-		labelModel: c.ModelType, labelUser: c.QubicAddress, labelEscrow: c.EscrowTxHash, labelCompute: formatNumber(*c.ComputeNeeded),
-	} {
-		if value = lenient.Text(value, maxText); value != "" {
-			labels[name] = value
-		}
-	}
-	if c.JobType != nil {
-		labels[labelJobType] = lenient.Text(*c.JobType, maxText)
-	}
-	if c.MaxPrice != nil {
-		labels[labelPrice] = formatNumber(*c.MaxPrice)
-	}
-	project := g.Deps.Config.Project
-	if caller := dialect.CallerFromContext(ctx); project == "" {
-		project = caller.Project
-	}
-	return &muster.Spec{Name: lenient.Text(j.kind(), maxText), Project: project, Labels: labels, Tasks: []muster.TaskSpec{t}}, nil
+	labels := lenient.Labels(map[string]string{
+		labelJob: strings.ToLower(rand.Text()), labelJobType: *cmp.Or(c.JobType, new("")), labelModel: c.ModelType, labelUser: c.QubicAddress,
+		labelEscrow: c.EscrowTxHash, labelCompute: formatNumber(*c.ComputeNeeded), labelPrice: price,
+	}, maxText)
+	project := cmp.Or(g.Deps.Config.Project, dialect.CallerFromContext(ctx).Project)
+	return &muster.Spec{Name: lenient.Text(name, maxText), Project: project, Labels: labels, Tasks: []muster.TaskSpec{t}}, nil
 }
 
 func (g *Gateway) client(ctx context.Context) (*client.Client, error) {
 	return g.Deps.Server.Client(dialect.CallerFromContext(ctx).Token)
 }
 
-// create serves POST /api/jobs/create.
-func (g *Gateway) create(w http.ResponseWriter, r *http.Request) error {
-	var c createRequest
-	if err := dialect.Decode(r, maxReportBody, &c); err != nil {
-		return err
-	}
-	spec, err := g.jobSpec(r.Context(), &c)
+func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *createRequest) error {
+	spec, err := g.jobSpec(r.Context(), c)
 	if err != nil {
 		return err
 	}
@@ -95,13 +77,8 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return translateFields(err)
 	}
-	if submitted.Spec == nil {
-		submitted.Spec = spec
-	}
-	if submitted.Labels == nil {
-		submitted.Labels = spec.Labels
-	}
-	cost := g.estimateCost(r.Context(), api, spec.Tasks[0].Kind, &c)
+	submitted.Spec, submitted.Labels = cmp.Or(submitted.Spec, spec), spec.Labels
+	cost := g.estimateCost(r.Context(), api, spec.Tasks[0].Kind, c)
 	row := g.toWireJob(submitted, nil)
 	row.EstimatedCost, row.EstimatedDuration = cost.cost, &cost.seconds
 	message := "Job created"
@@ -175,62 +152,47 @@ func (g *Gateway) estimateCost(ctx context.Context, api *client.Client, kind str
 		}
 	}
 	if e.providers > 0 {
-		cost := e.price * e.seconds / 3600
-		e.cost = &cost
+		e.cost = new(e.price * e.seconds / 3600)
 	}
 	return e
 }
 
-// estimate serves POST /api/jobs/estimate.
-func (g *Gateway) estimate(w http.ResponseWriter, r *http.Request) error {
-	return g.respondEstimate(w, r, func(t *muster.TaskSpec, _ *createRequest, e costEstimate) map[string]any {
-		return map[string]any{
-			"estimatedCost": e.cost, "estimatedDuration": e.seconds, "pricePerHour": e.price, "availableProviders": e.providers, "kind": t.Kind,
+func showEstimate(t *muster.TaskSpec, _ *createRequest, e costEstimate) map[string]any {
+	return map[string]any{
+		"estimatedCost": e.cost, "estimatedDuration": e.seconds, "pricePerHour": e.price, "availableProviders": e.providers, "kind": t.Kind,
+	}
+}
+
+// showAnalysis returns how a job would run.
+func showAnalysis(t *muster.TaskSpec, c *createRequest, e costEstimate) map[string]any {
+	return map[string]any{"analysis": map[string]any{
+		"jobType": wireType(t), "kind": t.Kind, "requiredVRAM": c.RequiredVRAM, "requiredRAM": c.RequiredRAM,
+		"estimatedCost": e.cost, "estimatedDuration": e.seconds, "availableProviders": e.providers,
+	}}
+}
+
+// estimates returns a handler that answers with what show returns for a job that is not created.
+func (g *Gateway) estimates(show func(*muster.TaskSpec, *createRequest, costEstimate) map[string]any) dialect.Handler {
+	return dialect.WithBody(maxReportBody, func(w http.ResponseWriter, r *http.Request, c *createRequest) error {
+		c.ComputeNeeded = cmp.Or(c.ComputeNeeded, new(1.0))
+		if c.Script != "" && !lenient.HasValue(c.InputData) {
+			c.InputData = lenient.Marshal(map[string]string{"script": c.Script})
+			c.ModelType = orDefault(c.ModelType, typeScript)
 		}
+		t, _, err := c.stage()
+		if err != nil {
+			return err
+		}
+		api, err := g.client(r.Context())
+		if err != nil {
+			return err
+		}
+		answer := show(&t, c, g.estimateCost(r.Context(), api, t.Kind, c))
+		answer["success"] = true
+		return dialect.Reply(w, answer)
 	})
 }
 
-// analyze serves POST /api/jobs/analyze: how a job would run.
-func (g *Gateway) analyze(w http.ResponseWriter, r *http.Request) error {
-	return g.respondEstimate(w, r, func(t *muster.TaskSpec, c *createRequest, e costEstimate) map[string]any {
-		return map[string]any{"analysis": map[string]any{
-			"jobType": wireType(t), "kind": t.Kind, "requiredVRAM": c.RequiredVRAM, "requiredRAM": c.RequiredRAM,
-			"estimatedCost": e.cost, "estimatedDuration": e.seconds, "availableProviders": e.providers,
-		}}
-	})
-}
-
-func (g *Gateway) respondEstimate(w http.ResponseWriter, r *http.Request, build func(*muster.TaskSpec, *createRequest, costEstimate) map[string]any) error {
-	var c createRequest
-	if err := dialect.Decode(r, maxReportBody, &c); err != nil {
-		return err
-	}
-	if c.ComputeNeeded == nil {
-		one := 1.0
-		c.ComputeNeeded = &one
-	}
-	if c.Script != "" && !lenient.HasValue(c.InputData) {
-		c.InputData = lenient.Marshal(map[string]string{"script": c.Script})
-		c.ModelType = orDefault(c.ModelType, typeScript)
-	}
-	j, err := c.toJob()
-	if err != nil {
-		return err
-	}
-	t, err := toStage(j, true)
-	if err != nil {
-		return err
-	}
-	api, err := g.client(r.Context())
-	if err != nil {
-		return err
-	}
-	answer := build(&t, &c, g.estimateCost(r.Context(), api, t.Kind, &c))
-	answer["success"] = true
-	return dialect.Reply(w, answer)
-}
-
-// wireType returns QUBIX's type of a stage.
 func wireType(t *muster.TaskSpec) string {
 	switch t.Kind {
 	case muster.KindScript:

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -81,44 +80,43 @@ func (g *Gateway) routes() http.Handler {
 	return dialect.Routes(map[string]dialect.Handler{
 		"GET /health":                            g.health,
 		"GET /api/health":                        g.health,
-		"POST /api/providers/register":           g.register,
-		"POST /api/providers/quick-register":     g.quickRegister,
+		"POST /api/providers/register":           dialect.WithBody(maxSmallBody, g.register),
+		"POST /api/providers/quick-register":     dialect.WithBody(maxSmallBody, g.quickRegister),
 		"POST /api/providers/{worker}/heartbeat": g.heartbeat,
 		"GET /api/providers":                     g.providers,
 		"GET /api/providers/{worker}":            g.provider,
-		"POST /api/jobs/{job}/progress":          g.progress,
-		"POST /api/jobs/{job}/complete":          g.complete,
-		"POST /api/jobs/create":                  g.create,
-		"POST /api/jobs/estimate":                g.estimate,
-		"POST /api/jobs/analyze":                 g.analyze,
-		"GET /api/jobs/{job}":                    g.job,
+		"POST /api/jobs/{job}/progress":          dialect.WithBody(maxReportBody, g.progress),
+		"POST /api/jobs/{job}/complete":          dialect.WithBody(maxReportBody, g.complete),
+		"POST /api/jobs/create":                  dialect.WithBody(maxReportBody, g.create),
+		"POST /api/jobs/estimate":                g.estimates(showEstimate),
+		"POST /api/jobs/analyze":                 g.estimates(showAnalysis),
+		"GET /api/jobs/{job}":                    g.withJob(showJob),
 		"GET /api/jobs/{job}/{part}":             g.jobSubpath,
-		"POST /api/jobs/{job}/cancel":            g.cancel,
+		"POST /api/jobs/{job}/cancel":            g.withJob(cancelJob),
 		"POST /api/auth/register":                g.signUp(http.StatusCreated),
 		"POST /api/auth/login":                   g.signUp(http.StatusOK),
 		"GET /api/users/{address}":               g.user,
 	}, writeError, func(w http.ResponseWriter, r *http.Request) {
-		dialect.WriteJSON(w, http.StatusNotFound, errorBody{Error: "Muster's QUBIX backend has no " + r.Method + " " + lenient.Text(r.URL.Path, maxText)})
+		writeError(w, r, muster.Errorf(muster.NotFound, "Muster's QUBIX backend has no %s %s", r.Method, lenient.Text(r.URL.Path, maxText)))
 	})
 }
 
 // jobSubpath serves the paths below a job, and the lists /api/jobs/pending/{worker} and /api/jobs/user/{address}.
 func (g *Gateway) jobSubpath(w http.ResponseWriter, r *http.Request) error {
 	id, part := r.PathValue("job"), r.PathValue("part")
-	handlers := map[string]dialect.Handler{"status": g.status, "monitor": g.monitor, "metrics": g.metrics, "logs": g.logs}
-	switch h := handlers[part]; {
+	parts := map[string]jobPart{"status": showStatus, "monitor": monitor, "metrics": showMetrics, "logs": showLog}
+	switch show := parts[part]; {
 	case id == "pending":
 		return g.pending(w, r, part)
 	case id == "user":
 		return g.userJobs(w, r, part)
-	case h != nil:
-		return h(w, r)
+	case show != nil:
+		return g.withJob(show)(w, r)
 	default:
 		return muster.Errorf(muster.NotFound, "unknown part of a job %.80q: use status, monitor, metrics or logs", part)
 	}
 }
 
-// errorBody is the body of an error.
 type errorBody struct {
 	Success bool   `json:"success"` // false
 	Error   string `json:"error"`
@@ -127,20 +125,15 @@ type errorBody struct {
 
 // writeError answers with an error as QUBIX's backend does.
 func writeError(w http.ResponseWriter, _ *http.Request, err error) {
-	p := errorBody{Error: err.Error()}
+	body := errorBody{Error: err.Error()}
 	if e, ok := errors.AsType[*muster.Error](err); ok && len(e.Fields) > 0 {
-		p.Details = e.Fields
+		body.Details = e.Fields
 	}
-	dialect.WriteJSON(w, dialect.HTTPStatus(err), p)
+	dialect.WriteJSON(w, dialect.HTTPStatus(err), body)
 }
 
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) error {
 	return dialect.Reply(w, map[string]any{
 		"status": "ok", "timestamp": muster.NewTime(time.Now()), "uptime": time.Since(g.started).Seconds(), "version": cmp.Or(g.Deps.Version, "muster"),
 	})
-}
-
-// workerLog returns a logger with a worker's id.
-func (g *Gateway) workerLog(worker string) *slog.Logger {
-	return g.Deps.Log.With(slog.String("worker", worker))
 }

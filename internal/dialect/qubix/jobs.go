@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -16,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/kind"
+	"github.com/muster-dev/muster/internal/lru"
 )
 
 // offeredJobs lists the jobs that an idle worker gets, oldest first. It does not offer a started job again, because its worker would
@@ -25,8 +27,9 @@ func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flav
 	busy := false
 	for _, t := range worker.Tasks() {
 		if t.Started() {
-			busy = true
-			g.checkLostReport(t, fl)
+			if busy = true; fl != flavourBridge {
+				g.checkLostReport(t)
+			}
 			continue
 		}
 		spec := t.Run().Spec
@@ -61,11 +64,10 @@ func runsKind(fl flavour, name string) bool {
 
 // checkLostReport requeues a job whose worker asks for work for lostTimeout without reporting it: its final report was lost.
 // A worker does not ask while it runs a job; another one on the same machine, with the same id, may.
-func (g *Gateway) checkLostReport(t *fleet.Task, fl flavour) {
-	if fl == flavourBridge {
-		return
-	}
-	if g.tracker.recordIdle(t.ID(), time.Now()) >= g.lostTimeout {
+func (g *Gateway) checkLostReport(t *fleet.Task) {
+	tracked, now := g.tracker.job(t.ID()), time.Now()
+	tracked.idleSince.CompareAndSwap(nil, &now)
+	if since := tracked.idleSince.Load(); since != nil && now.Sub(*since) >= g.lostTimeout {
 		g.requeue(t, "the QUBIX worker asks for work and has not reported the job")
 	}
 }
@@ -75,7 +77,7 @@ func (g *Gateway) requeue(t *fleet.Task, reason string) {
 	if err := t.Requeue(reason); err != nil {
 		return // the task is done
 	}
-	g.tracker.recordEnd(t.ID(), endedJob{worker: t.Worker().ID(), status: statusFailed, at: muster.NewTime(time.Now())})
+	g.tracker.recordEnd(t.ID(), endedJob{status: statusFailed, at: muster.NewTime(time.Now())})
 }
 
 // reject reports that a worker cannot run a task. The server assigns the task to another one.
@@ -84,14 +86,14 @@ func (g *Gateway) reject(ctx context.Context, t *fleet.Task, reason string) {
 	defer cancel()
 	end := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.Rejected, Message: "rejected by the worker: " + reason}
 	if err := t.Finish(ctx, end); err != nil && muster.CodeOf(err) != muster.Unavailable { // then it is stored and sent later
-		g.workerLog(t.Worker().ID()).Warn("cannot reject a task", slog.String("job", t.ID()), slog.Any("why", err))
+		g.Deps.Log.Warn("cannot reject a task", slog.String("worker", t.Worker().ID()), slog.String("job", t.ID()), slog.Any("why", err))
 	}
 }
 
 // reportedTask returns the task of a report, after checking that it is the worker's. It is nil if the task is done or unknown.
 func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*fleet.Task, error) {
 	t := g.Fleet.Task(id)
-	owner := g.tracker.offeredWorker(id)
+	owner, _ := g.tracker.offered.Get(id)
 	if t != nil {
 		owner = t.Worker().ID()
 	}
@@ -112,31 +114,28 @@ func (g *Gateway) reportedTask(r *http.Request, id string, ids ...string) (*flee
 	return t, nil
 }
 
-// progress serves POST /api/jobs/{job}/progress.
-func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) error {
-	var p progress
-	if err := dialect.Decode(r, maxReportBody, &p); err != nil {
-		return err
-	}
+func (g *Gateway) progress(w http.ResponseWriter, r *http.Request, p *progress) error {
 	id := r.PathValue("job")
 	t, err := g.reportedTask(r, id, p.WorkerID, p.WorkerIDSnake)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	percent, err := checkPercent(p.Progress)
-	if err != nil {
-		return err
-	}
-	if t == nil {
+	case p.Progress == nil:
+		return muster.Errorf(muster.Invalid, "progress is missing: send a number from 0 to 100")
+	case *p.Progress < 0 || *p.Progress > 100:
+		return muster.Errorf(muster.Invalid, "progress is %v: it must be from 0 to 100", *p.Progress)
+	case t == nil:
 		return g.answerLateProgress(w, id)
 	}
-	if err := g.applyProgress(r.Context(), t, &p, percent); err != nil {
+	if err := g.applyProgress(r.Context(), t, p); err != nil {
 		if muster.CodeOf(err) == muster.Conflict {
 			return g.answerLateProgress(w, id)
 		}
 		return err
 	}
-	seconds := time.Since(g.tracker.recordProgress(id)).Seconds()
+	tracked := g.tracker.job(id)
+	tracked.idleSince.Store(nil)
+	seconds, percent := time.Since(tracked.startedAt).Seconds(), *p.Progress
 	answer := map[string]any{"success": true, "costSoFar": seconds / 3600 * t.Worker().Facts().Price}
 	if percent > 0 {
 		answer["timeRemaining"] = int(seconds * (100 - percent) / percent)
@@ -145,12 +144,10 @@ func (g *Gateway) progress(w http.ResponseWriter, r *http.Request) error {
 }
 
 // applyProgress forwards a report of progress.
-func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress, percent float64) error {
-	done := percent / 100
-	update := muster.Progress{Progress: &done, Metrics: numericMetrics(p.Metrics)}
+func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress) error {
+	update := muster.Progress{Progress: new(*p.Progress / 100), Metrics: numericMetrics(p.Metrics)}
 	if p.CurrentOperation != nil {
-		step := lenient.Text(*p.CurrentOperation, maxText)
-		update.Step = &step
+		update.Step = new(lenient.Text(*p.CurrentOperation, maxText))
 	}
 	if err := t.MarkStarted(); err != nil {
 		return err
@@ -171,7 +168,7 @@ func (g *Gateway) applyProgress(ctx context.Context, t *fleet.Task, p *progress,
 	for _, l := range p.LogLines {
 		lines = append(lines, strings.Split(l.Message, "\n")...)
 	}
-	g.tracker.recordOutput(t.ID(), true)
+	g.tracker.job(t.ID()).hasOutput.Store(true)
 	return t.Log(ctx, lines...)
 }
 
@@ -188,19 +185,12 @@ func numericMetrics(raw json.RawMessage) map[string]float64 {
 		}
 		out[name] = v
 	}
-	if len(out) == 0 {
-		return nil
-	}
 	return out
 }
 
 // complete serves POST /api/jobs/{job}/complete. The first final report counts. Later ones have no effect and get the status 200, as from
 // QUBIX's backend.
-func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) error {
-	var c completion
-	if err := dialect.Decode(r, maxReportBody, &c); err != nil {
-		return err
-	}
+func (g *Gateway) complete(w http.ResponseWriter, r *http.Request, c *completion) error {
 	if s := strings.ToLower(c.Status); s != reportCompleted && s != reportFailed {
 		return muster.Errorf(muster.Invalid, "invalid status %.40q: use completed or failed", c.Status)
 	}
@@ -215,7 +205,7 @@ func (g *Gateway) complete(w http.ResponseWriter, r *http.Request) error {
 	tracked := g.tracker.job(id)
 	tracked.mu.Lock()
 	defer tracked.mu.Unlock()
-	e, err := g.finish(r.Context(), t, tracked, &c)
+	e, err := g.finish(r.Context(), t, tracked, c)
 	switch {
 	case err == nil:
 		g.tracker.recordEnd(id, e)
@@ -236,7 +226,7 @@ func (g *Gateway) finish(ctx context.Context, t *fleet.Task, tracked *runningJob
 	}
 	v := evaluate(t.Run().Spec.Kind, c)
 	lines := v.log
-	if flavour(t.Worker().Facts().Labels[labelFlavour]) != flavourBridge && !g.tracker.recordOutput(t.ID(), false) { // otherwise progress reports had it
+	if flavour(t.Worker().Facts().Labels[labelFlavour]) != flavourBridge && !tracked.hasOutput.Load() { // otherwise progress reports had it
 		lines = append(v.output, v.log...)
 	}
 	if len(lines) > 0 {
@@ -244,16 +234,14 @@ func (g *Gateway) finish(ctx context.Context, t *fleet.Task, tracked *runningJob
 			return endedJob{}, err
 		}
 	}
-	e := endedJob{worker: t.Worker().ID(), status: statusCompleted, at: muster.NewTime(time.Now())}
-	if v.outcome != muster.AttemptSucceeded {
+	e := endedJob{status: statusCompleted, at: muster.NewTime(time.Now())}
+	if v.Outcome != muster.AttemptSucceeded {
 		e.status = statusFailed
 	}
 	e.duration = runtimeSeconds(c.Metrics, min(time.Since(tracked.startedAt), time.Since(t.OfferedAt())), time.Since(t.OfferedAt()))
 	e.cost = e.duration / 3600 * t.Worker().Facts().Price
-	return e, t.Finish(ctx, fleet.FinalReport{
-		Outcome: v.outcome, Reason: v.reason, Message: v.message, ExitCode: v.exitCode, Result: v.result,
-		Usage: &muster.Usage{WallSeconds: e.duration, Cost: e.cost},
-	})
+	v.Usage = &muster.Usage{WallSeconds: e.duration, Cost: e.cost}
+	return e, t.Finish(ctx, v.FinalReport)
 }
 
 // runtimeSeconds returns how long a worker ran a job: as reported, if that is plausible.
@@ -278,7 +266,7 @@ func completionAnswer(id string, e endedJob) map[string]any {
 
 // answerLateProgress answers a report of progress of a job that is done. A bridge of Muster reads the status and cancels the job.
 func (g *Gateway) answerLateProgress(w http.ResponseWriter, id string) error {
-	if g.tracker.offeredWorker(id) == "" {
+	if _, offered := g.tracker.offered.Get(id); !offered {
 		return muster.Errorf(muster.NotFound, "Job not found")
 	}
 	e, known := g.tracker.ended.Get(id)
@@ -320,26 +308,21 @@ const (
 // jobTracker holds the state of workers and jobs that the fleet does not have. It is not needed after a restart. Its methods may be called
 // concurrently.
 type jobTracker struct {
-	jobs    *dialect.Recent[*runningJob]
-	ended   *dialect.Recent[endedJob]
-	offered *dialect.Recent[string] // job → worker
-
-	mu      sync.Mutex
-	workers map[string]map[flavour]time.Time // when the programs of a worker were seen
+	jobs    *lru.Cache[string, *runningJob]
+	ended   *lru.Cache[string, endedJob]
+	offered *lru.Cache[string, string]                // job → worker
+	workers *lru.Cache[string, map[flavour]time.Time] // when the programs of a worker were seen
 }
 
-// runningJob is a job that a worker runs.
 type runningJob struct {
 	mu        sync.Mutex // serializes final reports
 	startedAt time.Time
-
-	idleSince time.Time // since when its worker asks for work without reporting it; zero if it does not; guarded by jobTracker.mu
-	hasOutput bool      // progress reports had output; guarded by jobTracker.mu
+	idleSince atomic.Pointer[time.Time] // since when its worker asks for work without reporting it; nil if it does not
+	hasOutput atomic.Bool               // progress reports had output
 }
 
 // endedJob is the end of a job, for later reports.
 type endedJob struct {
-	worker   string
 	status   string
 	at       muster.Time
 	cost     float64
@@ -348,94 +331,46 @@ type endedJob struct {
 
 func newJobTracker() *jobTracker {
 	return &jobTracker{
-		jobs: dialect.NewRecent[*runningJob](maxOfferedJobs), ended: dialect.NewRecent[endedJob](maxEnded), offered: dialect.NewRecent[string](maxOfferedJobs),
-		workers: map[string]map[flavour]time.Time{},
+		jobs: lru.NewCounted[string, *runningJob](maxOfferedJobs), ended: lru.NewCounted[string, endedJob](maxEnded),
+		offered: lru.NewCounted[string, string](maxOfferedJobs), workers: lru.NewCounted[string, map[flavour]time.Time](maxSeenWorkers),
 	}
 }
 
 // recordFlavour records a request of a program, and returns the flavours without requests for flavourTTL.
 func (b *jobTracker) recordFlavour(worker string, seen flavour, now time.Time) (stale []flavour) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := b.workers[worker]
-	if n == nil {
-		if len(b.workers) >= maxSeenWorkers {
-			clear(b.workers)
+	b.workers.Update(worker, func(n map[flavour]time.Time, exists bool) map[flavour]time.Time {
+		if !exists {
+			n = map[flavour]time.Time{}
 		}
-		n = map[flavour]time.Time{}
-		b.workers[worker] = n
-	}
-	n[seen] = now
-	for other, at := range n {
-		if now.Sub(at) > flavourTTL {
-			stale = append(stale, other)
-			delete(n, other)
+		n[seen] = now
+		for other, at := range n {
+			if now.Sub(at) > flavourTTL {
+				stale = append(stale, other)
+				delete(n, other)
+			}
 		}
-	}
+		return n
+	})
 	return stale
 }
 
-// forgetWorker removes a worker that registered again.
-func (b *jobTracker) forgetWorker(worker string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.workers, worker)
-}
-
-// job returns the state of a running job.
 func (b *jobTracker) job(id string) *runningJob {
 	return b.jobs.Add(id, &runningJob{startedAt: time.Now()})
 }
 
-// recordProgress records a report of progress, and returns when the job started.
-func (b *jobTracker) recordProgress(id string) time.Time {
-	r := b.job(id)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r.idleSince = time.Time{}
-	return r.startedAt
-}
-
-// recordOutput reports whether progress reports of a job had output; printed records that one had.
-func (b *jobTracker) recordOutput(id string, printed bool) bool {
-	r := b.job(id)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	r.hasOutput = r.hasOutput || printed
-	return r.hasOutput
-}
-
-// recordIdle records that the worker of a job asks for work, and returns for how long it has done so without reporting the job.
-func (b *jobTracker) recordIdle(id string, now time.Time) time.Duration {
-	r := b.job(id)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r.idleSince.IsZero() {
-		r.idleSince = now
-	}
-	return now.Sub(r.idleSince)
-}
-
-// recordEnd records the end of a job.
 func (b *jobTracker) recordEnd(id string, e endedJob) {
-	b.jobs.Delete(id)
-	b.ended.Set(id, e)
-}
-
-// offeredWorker returns the worker of an offered job, "" for none.
-func (b *jobTracker) offeredWorker(id string) string {
-	worker, _ := b.offered.Get(id)
-	return worker
+	b.jobs.Remove(id)
+	b.ended.Put(id, e)
 }
 
 // Claims prevents that two bridges of one process accept a job that a backend offers to all providers. A nil *Claims allows every job. Its
 // methods may be called concurrently.
-type Claims struct{ owners *dialect.Recent[string] } // of jobs
+type Claims struct{ owners *lru.Cache[string, string] } // of jobs
 
 const maxClaims = 50_000 // jobs
 
 // NewClaims returns empty Claims.
-func NewClaims() *Claims { return &Claims{dialect.NewRecent[string](maxClaims)} }
+func NewClaims() *Claims { return &Claims{lru.NewCounted[string, string](maxClaims)} }
 
 // claim claims a job for a provider. It reports false if the job is another provider's.
 func (c *Claims) claim(job, provider string) bool {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/kind"
 )
@@ -41,7 +42,11 @@ func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
 	script, url := lenient.String(input["script"]), lenient.String(input["scriptUrl"])
 	switch {
 	case strings.Contains(name, "mnist"), name == typeTraining && !lenient.HasValue(input["dataset"]):
-		t.Kind, t.Input = kindMNIST, lenient.Marshal(withLowercase(input, "dataset"))
+		input = withDefaults(input, nil)
+		if dataset := lenient.String(input["dataset"]); dataset != "" {
+			input["dataset"] = lenient.Marshal(strings.ToLower(dataset))
+		}
+		t.Kind, t.Input = kindMNIST, lenient.Marshal(input)
 	case strings.Contains(name, "stable"), strings.Contains(name, "diffusion"):
 		t.Kind, t.Input = kindDiffusion, lenient.Marshal(withDefaults(input, map[string]string{"prompt": `"a beautiful landscape"`, "num_images": "1", "steps": "50"}))
 	case url != "": // it has precedence over a text
@@ -50,7 +55,8 @@ func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
 		t.Kind, t.Script = muster.KindScript, &muster.Script{Text: script, Interpreter: []string{"python3"}}
 	case name == typeTuning, name == "finetuning", name == kindTuning:
 		t.Kind, t.Input = kindTuning, lenient.Marshal(withDefaults(input, nil))
-	case kind.IsEmbedded(name) && hasRequiredInput(name, input):
+	// compute requires a command, for which a job has no field. QUBIX's jobs of the types custom and compute may mean something else.
+	case kind.IsEmbedded(name) && name != kindCompute && (name != kind.Custom || lenient.String(input["name"]) != ""):
 		t.Kind, t.Input = name, lenient.Marshal(withDefaults(input, nil))
 	case name == muster.KindNoop && !allowForeign:
 		t.Kind = name
@@ -62,18 +68,6 @@ func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
 		return t, muster.Errorf(muster.Invalid, "No script content or URL provided: Muster has no kind %s", strconv.Quote(name))
 	}
 	return t, nil
-}
-
-// hasRequiredInput reports whether a job with the name of a kind has what the kind requires. QUBIX's jobs of the types custom and compute
-// may mean something else.
-func hasRequiredInput(name string, input map[string]json.RawMessage) bool {
-	switch name {
-	case kind.Custom:
-		return lenient.String(input["name"]) != ""
-	case kindCompute:
-		return false // it requires a command, for which a job has no field
-	}
-	return true
 }
 
 // inputAvailable reports whether the input of a job names something that exists: jobs for QUBIX's simple worker, which ignores it, may not.
@@ -153,17 +147,17 @@ func unsupportedReason(t *muster.TaskSpec) string {
 
 // toWorkerJob converts a task for a QUBIX worker. A Muster bridge gets the whole stage.
 func toWorkerJob(id, worker string, t *muster.TaskSpec, toBridge bool) job {
-	one := 1.0
-	j := job{ID: id, ProviderID: &worker, ComputeNeeded: &one, Status: statusAssigned, InputData: json.RawMessage("{}")}
+	j := job{ID: id, ProviderID: &worker, ComputeNeeded: new(1.0), Status: statusAssigned, InputData: json.RawMessage("{}")}
 	name := t.Kind
 	switch t.Kind {
 	case muster.KindScript:
 		name = typeScript
-		if t.Script != nil {
-			j.InputData = lenient.Marshal(map[string]string{"script": t.Script.Text})
-			if t.Script.URL != "" {
-				j.InputData = lenient.Marshal(map[string]string{"scriptUrl": t.Script.URL})
-			}
+		switch s := t.Script; {
+		case s == nil:
+		case s.URL != "":
+			j.InputData = lenient.Marshal(map[string]string{"scriptUrl": s.URL})
+		default:
+			j.InputData = lenient.Marshal(map[string]string{"script": s.Text})
 		}
 	case kind.Foreign:
 		input := lenient.Object(t.Input)
@@ -199,13 +193,10 @@ func portableStage(t *muster.TaskSpec) *muster.TaskSpec {
 
 // jobOutcome is the outcome of an attempt according to a completion.
 type jobOutcome struct {
-	outcome  muster.Outcome
-	reason   muster.Reason
-	message  string
-	exitCode *int
-	result   json.RawMessage
-	output   []string // of the job, as far as it is reported
-	log      []string // more lines for the attempt's log
+	fleet.FinalReport
+
+	output []string // of the job, as far as it is reported
+	log    []string // more lines for the attempt's log
 }
 
 // lostReportPrefix begins the error of the second report that a worker sends when the answer to its first one was lost.
@@ -215,36 +206,35 @@ const scriptFailedPrefix = "Script failed with exit code "
 
 // evaluate converts a completion of a task of a kind.
 func evaluate(kindName string, c *completion) jobOutcome {
-	v := jobOutcome{outcome: muster.AttemptSucceeded}
 	result := lenient.Object(c.Result)
-	v.output = outputLines(result)
+	v := jobOutcome{FinalReport: fleet.FinalReport{Outcome: muster.AttemptSucceeded}, output: outputLines(result)}
 	if strings.EqualFold(c.Status, reportFailed) {
-		v.outcome, v.reason, v.message = muster.AttemptFailed, muster.ExitCode, "the worker gave no reason"
+		v.Outcome, v.Reason, v.Message = muster.AttemptFailed, muster.ExitCode, "the worker gave no reason"
 		if c.Error != nil && strings.TrimSpace(*c.Error) != "" {
-			v.message = lenient.Text(*c.Error, 2000)
+			v.Message = lenient.Text(*c.Error, 2000)
 		}
-		switch rest, script := strings.CutPrefix(v.message, scriptFailedPrefix); {
-		case strings.HasPrefix(v.message, lostReportPrefix):
-			v.reason = muster.UploadFailed // the outcome of the job is unknown
+		switch rest, script := strings.CutPrefix(v.Message, scriptFailedPrefix); {
+		case strings.HasPrefix(v.Message, lostReportPrefix):
+			v.Reason = muster.UploadFailed // the outcome of the job is unknown
 		case script:
 			digits, _, _ := strings.Cut(rest, ":")
 			if n, err := strconv.Atoi(strings.TrimSpace(digits)); err == nil {
-				v.exitCode = &n
+				v.ExitCode = &n
 			}
-		case strings.HasPrefix(v.message, "No script content"):
-			v.reason = muster.TaskInvalid
-		case strings.HasPrefix(v.message, "No module named"):
-			v.reason = muster.Dependency
+		case strings.HasPrefix(v.Message, "No script content"):
+			v.Reason = muster.TaskInvalid
+		case strings.HasPrefix(v.Message, "No module named"):
+			v.Reason = muster.Dependency
 		}
 		if trace := lenient.String(result["errorDetails"]); trace != "" {
 			v.output = append(v.output, strings.Split(strings.TrimRight(trace, "\n"), "\n")...)
 		}
-		v.result = storableResult(c.Result)
+		v.Result = storableResult(c.Result)
 		return v
 	}
 	if isSimulated(c.Result, 4) {
-		v.outcome, v.reason = muster.AttemptFailed, muster.Dependency
-		v.message = "the worker simulated the job because a library is missing there"
+		v.Outcome, v.Reason = muster.AttemptFailed, muster.Dependency
+		v.Message = "the worker simulated the job because a library is missing there"
 		return v
 	}
 	if kindName == kindMNIST || kindName == kindDiffusion {
@@ -256,9 +246,9 @@ func evaluate(kindName string, c *completion) jobOutcome {
 		}
 		c.Result = lenient.Marshal(result)
 	}
-	if v.result = storableResult(c.Result); v.result == nil && lenient.HasValue(c.Result) {
-		v.outcome, v.reason = muster.AttemptFailed, muster.ResultInvalid
-		v.message = fmt.Sprintf("the result has %d bytes, more than %d", len(c.Result), muster.MaxResultSize)
+	if v.Result = storableResult(c.Result); v.Result == nil && lenient.HasValue(c.Result) {
+		v.Outcome, v.Reason = muster.AttemptFailed, muster.ResultInvalid
+		v.Message = fmt.Sprintf("the result has %d bytes, more than %d", len(c.Result), muster.MaxResultSize)
 	}
 	return v
 }
@@ -311,15 +301,6 @@ func withDefaults(input map[string]json.RawMessage, defaults map[string]string) 
 		if _, exists := out[name]; !exists {
 			out[name] = json.RawMessage(value)
 		}
-	}
-	return out
-}
-
-// withLowercase returns input without null values and with one text in lower case.
-func withLowercase(input map[string]json.RawMessage, key string) map[string]json.RawMessage {
-	out := withDefaults(input, nil)
-	if s := lenient.String(out[key]); s != "" {
-		out[key] = lenient.Marshal(strings.ToLower(s))
 	}
 	return out
 }

@@ -2,7 +2,6 @@ package qubix
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -78,18 +77,14 @@ func newFacts(r *registration, remote netip.Addr, key string, defaults float64) 
 	}
 	f := fleet.Facts{
 		ID: id, Name: workerName(orDefault(r.Name, "Provider-"+lenient.Text(id, 8))), Price: price, Remote: remote, Key: key,
-		Labels: map[string]string{}, Lacks: slices.Clone(missingFeatures),
+		Labels: lenient.Labels(map[string]string{
+			labelAddress: r.Address, labelHost: r.Specs.Hostname, labelOS: r.Specs.OS, labelCPU: r.Specs.CPUModel, labelLocation: r.Location,
+			labelPower: formatNumber(lenient.Within(r.ComputePower, 1e9)),
+		}, maxText),
+		Lacks: slices.Clone(missingFeatures),
 		Resources: muster.Resources{
 			CPUs: lenient.Within(r.Specs.CPUCores, 4096), Memory: lenient.GiB(r.Specs.RAMTotal), Disk: lenient.GiB(r.Specs.StorageFree), Slots: 1, MaxTasks: 1,
 		},
-	}
-	for name, value := range map[string]string{
-		labelAddress: r.Address, labelHost: r.Specs.Hostname, labelOS: r.Specs.OS, labelCPU: r.Specs.CPUModel, labelLocation: r.Location,
-		labelPower: formatNumber(lenient.Within(r.ComputePower, 1e9)),
-	} {
-		if value = lenient.Text(value, maxText); value != "" {
-			f.Labels[name] = value
-		}
 	}
 	if r.Specs.GPUAvailable && strings.TrimSpace(r.Specs.GPUModel) != "" {
 		f.Labels[labelGPU] = lenient.Text(r.Specs.GPUModel, maxText)
@@ -105,7 +100,6 @@ func newFacts(r *registration, remote netip.Addr, key string, defaults float64) 
 	return f
 }
 
-// workerName returns a valid name for a worker.
 func workerName(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == '/' || !unicode.IsPrint(r) {
@@ -135,28 +129,23 @@ func knownKinds(names []string) []string {
 // stable_diffusion only if the option kinds lists that kind.
 func completeFacts(f fleet.Facts, enabledKinds []string) fleet.Facts {
 	f.Kinds, f.Tags = nil, nil
-	add := func(kinds ...string) {
-		for _, k := range kinds {
-			if !slices.Contains(f.Kinds, k) {
-				f.Kinds = append(f.Kinds, k)
-			}
-		}
-	}
 	for _, fl := range parseFlavours(f.Labels) {
 		f.Tags = append(f.Tags, Name+":"+fl)
 		switch flavour(fl) {
 		case flavourSimple, flavourBrowser:
-			add(kind.Foreign)
+			f.Kinds = append(f.Kinds, kind.Foreign)
 		case flavourEnhanced:
-			add(muster.KindScript, kindMNIST)
+			f.Kinds = append(f.Kinds, muster.KindScript, kindMNIST)
 			if slices.Contains(enabledKinds, kindDiffusion) {
-				add(kindDiffusion)
+				f.Kinds = append(f.Kinds, kindDiffusion)
 			}
 		case flavourBridge:
-			add(strings.Split(f.Labels[labelKinds], "+")...)
+			f.Kinds = append(f.Kinds, strings.Split(f.Labels[labelKinds], "+")...)
 		case flavourUnknown:
 		}
 	}
+	slices.Sort(f.Kinds)
+	f.Kinds = slices.Compact(f.Kinds)
 	if location := slug(f.Labels[labelLocation]); location != "" {
 		f.Tags = append(f.Tags, "location:"+location)
 	}
@@ -170,44 +159,6 @@ func completeFacts(f fleet.Facts, enabledKinds []string) fleet.Facts {
 // parseFlavours returns the programs that use a worker's id.
 func parseFlavours(labels map[string]string) []string {
 	return strings.FieldsFunc(labels[labelFlavour], func(r rune) bool { return r == '+' })
-}
-
-// addFlavour adds a flavour. It reports whether it is new.
-func addFlavour(f *fleet.Facts, fl flavour) bool {
-	list := parseFlavours(f.Labels)
-	if slices.Contains(list, string(fl)) || slices.Contains(list, string(flavourBridge)) {
-		return false
-	}
-	list = append(list, string(fl))
-	slices.Sort(list)
-	f.Labels = withLabel(f.Labels, labelFlavour, strings.Join(list, "+"))
-	return true
-}
-
-// removeFlavour removes a flavour. It reports whether it was there.
-func removeFlavour(f *fleet.Facts, fl flavour) bool {
-	list := parseFlavours(f.Labels)
-	rest := slices.DeleteFunc(slices.Clone(list), func(other string) bool { return other == string(fl) })
-	f.Labels = withLabel(f.Labels, labelFlavour, strings.Join(rest, "+"))
-	return len(rest) < len(list)
-}
-
-// markGPUSeen records that a GPU was measured. It reports whether that is new.
-func markGPUSeen(f *fleet.Facts) bool {
-	if f.Labels[labelGPUSeen] != "" {
-		return false
-	}
-	f.Labels = withLabel(f.Labels, labelGPUSeen, "true")
-	return true
-}
-
-func withLabel(labels map[string]string, name, value string) map[string]string {
-	labels = maps.Clone(labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[name] = value
-	return labels
 }
 
 // offeredGPU returns the GPU of a worker, nil for none. The GPU that QUBIX's workers invent counts only if it was measured.
@@ -268,8 +219,7 @@ func parseLoad(u *usage, r muster.Resources) *muster.Load {
 			l.Utilization = percentToFraction(*v)
 		}
 		if u.GPUMemUsed != nil {
-			m := lenient.GiB(*u.GPUMemUsed / 1024)
-			l.Memory = &m
+			l.Memory = new(lenient.GiB(*u.GPUMemUsed / 1024))
 		}
 		load.GPUs = []muster.GPULoad{l}
 	}
@@ -283,16 +233,12 @@ func parseGPULoad(m *gpuMetrics, r muster.Resources) *muster.Load {
 	}
 	l := muster.GPULoad{UUID: r.GPUs[0].UUID, Utilization: percentToFraction(*m.Utilization), Temperature: m.Temperature, Power: validPower(m.Power)}
 	if m.MemoryUsed != nil {
-		used := lenient.GiB(*m.MemoryUsed / 1024)
-		l.Memory = &used
+		l.Memory = new(lenient.GiB(*m.MemoryUsed / 1024))
 	}
 	return &muster.Load{GPUs: []muster.GPULoad{l}}
 }
 
-func percentToFraction(percent float64) *float64 {
-	v := lenient.Within(percent, 100) / 100
-	return &v
-}
+func percentToFraction(percent float64) *float64 { return new(lenient.Within(percent, 100) / 100) }
 
 // validPower returns v, nil if it is not plausible: drivers of notebooks report negative values.
 func validPower(v *float64) *float64 {

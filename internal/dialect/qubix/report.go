@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,27 +29,19 @@ const (
 
 // Progress implements bridge.Reporter. It sends nothing before the job runs or prints, because the first report means that it runs.
 func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks []muster.Task) error {
-	if len(tasks) == 0 || tasks[0].StartedAt == 0 && !b.wasReported(j.ID) {
+	_, reported := b.lastReports.Get(j.ID)
+	if len(tasks) == 0 || tasks[0].StartedAt == 0 && !reported {
 		return nil
 	}
-	t := &tasks[0]
-	percent := 1
+	t, r := &tasks[0], b.lastReport(j.ID)
+	r.percent, r.metrics = 1, b.taskMetrics(ctx, t)
 	if t.Progress != nil {
-		percent = min(max(int(*t.Progress*100), 1), 99) // 100 is for the final report
+		r.percent = min(max(int(*t.Progress*100), 1), 99) // 100 is for the final report
 	}
-	metrics := b.taskMetrics(ctx, t)
-	b.mu.Lock()
-	r := b.lastReports[j.ID]
-	if r == nil {
-		r = &lastReport{}
-		b.lastReports[j.ID] = r
-	}
-	r.percent, r.metrics = percent, metrics
 	check := time.Since(r.checkedAt) >= b.scaled(statusInterval)
 	if check {
 		r.checkedAt = time.Now()
 	}
-	b.mu.Unlock()
 	step := "preparing"
 	if t.StartedAt != 0 {
 		step = orDefault(t.Step, "running")
@@ -66,27 +59,16 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, _ muster.Job, tasks
 	return nil // not every backend has the state
 }
 
-// wasReported reports whether the backend has a report of a job.
-func (b *Bridge) wasReported(id string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.lastReports[id] != nil
+// lastReport returns the last report of a job, which may be new.
+func (b *Bridge) lastReport(id string) *lastReport {
+	return b.lastReports.Add(id, &lastReport{percent: 1, metrics: json.RawMessage("{}")})
 }
 
 // sendProgress sends a report of progress with the last values.
 func (b *Bridge) sendProgress(ctx context.Context, id string, p *progress) error {
-	b.mu.Lock()
-	percent, metrics := 1, json.RawMessage("{}")
-	if r := b.lastReports[id]; r != nil {
-		percent = max(r.percent, 1)
-		if r.metrics != nil {
-			metrics = r.metrics
-		}
-	}
-	b.mu.Unlock()
-	done := float64(percent)
-	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, &done, metrics, lenient.NaiveUTC(time.Now())
-	a, err := b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/progress", p, callTimeout)
+	r := b.lastReport(id)
+	p.WorkerID, p.WorkerIDSnake, p.Progress, p.Metrics, p.Timestamp = b.id, b.id, new(float64(r.percent)), r.metrics, lenient.NaiveUTC(time.Now())
+	a, err := b.call(ctx, http.MethodPost, jobPath(id, "/progress"), p, callTimeout)
 	if err != nil {
 		return err
 	}
@@ -96,7 +78,6 @@ func (b *Bridge) sendProgress(ctx context.Context, id string, p *progress) error
 	return a.Err("the progress")
 }
 
-// cancelJob cancels a job for the backend.
 func (b *Bridge) cancelJob(ctx context.Context, id string) {
 	if err := b.core.Cancel(ctx, id); err != nil {
 		b.log.Warn("cannot cancel a job", slog.String("job", id), slog.Any("why", err))
@@ -105,19 +86,18 @@ func (b *Bridge) cancelJob(ctx context.Context, id string) {
 
 // remoteStatus returns the backend's state of a job, "" if it is unknown.
 func (b *Bridge) remoteStatus(ctx context.Context, id string) (string, error) {
-	a, err := b.call(ctx, http.MethodGet, "/api/jobs/"+url.PathEscape(id), nil, callTimeout)
+	a, err := b.call(ctx, http.MethodGet, jobPath(id, ""), nil, callTimeout)
 	if err != nil || a.Status != http.StatusOK {
 		return "", err
 	}
 	fields := lenient.Object(a.Body)
-	status := lenient.String(fields["status"])
-	if status == "" {
-		status = lenient.String(lenient.Object(fields["job"])["status"])
-	}
+	status := cmp.Or(lenient.String(fields["status"]), lenient.String(lenient.Object(fields["job"])["status"]))
 	return strings.ToUpper(status), nil
 }
 
-// taskMetrics returns the metrics of the task and of its GPU.
+// jobPath returns the path of a part of a job, or of the job for "".
+func jobPath(id, part string) string { return "/api/jobs/" + url.PathEscape(id) + part }
+
 func (b *Bridge) taskMetrics(ctx context.Context, t *muster.Task) json.RawMessage {
 	all := map[string]any{}
 	for name, v := range t.Metrics {
@@ -137,20 +117,12 @@ func (b *Bridge) taskMetrics(ctx context.Context, t *muster.Task) json.RawMessag
 
 // Log implements bridge.LogReporter: it sends lines with a report of progress.
 func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
-	b.mu.Lock()
-	r := b.lastReports[j.ID]
-	if r == nil {
-		r = &lastReport{}
-		b.lastReports[j.ID] = r
-	}
+	r := b.lastReport(j.ID)
 	wait := time.Until(r.loggedAt.Add(b.scaled(progressInterval) / 5))
-	b.mu.Unlock()
 	if backoff.Sleep(ctx, max(wait, 0)) != nil {
 		return ctx.Err()
 	}
-	b.mu.Lock()
 	r.loggedAt = time.Now()
-	b.mu.Unlock()
 	p := &progress{}
 	for _, l := range lines {
 		p.LogLines = append(p.LogLines, logLine{Level: "info", Message: l, Timestamp: lenient.NaiveUTC(time.Now())})
@@ -184,19 +156,27 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 	if err := a.Err("the final report"); err != nil {
 		return err
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.lastReports, j.ID)
+	b.lastReports.Remove(j.ID)
 	return nil
 }
 
 func (b *Bridge) postCompletion(ctx context.Context, id string, c *completion) (*bridge.Response, error) {
-	return b.call(ctx, http.MethodPost, "/api/jobs/"+url.PathEscape(id)+"/complete", c, reportTimeout)
+	return b.call(ctx, http.MethodPost, jobPath(id, "/complete"), c, reportTimeout)
 }
 
-// buildCompletion returns the final report of a job.
+func (b *Bridge) newCompletion() *completion {
+	return &completion{WorkerID: b.id, WorkerIDSnake: b.id, Metrics: json.RawMessage("{}"), Timestamp: lenient.NaiveUTC(time.Now())}
+}
+
+// fail makes c the report of a failure. Without details they are the message.
+func (c *completion) fail(message, details string) {
+	c.Status, c.Error = reportFailed, &message
+	c.Result = lenient.Marshal(map[string]string{"error": message, "errorDetails": orDefault(details, message)})
+}
+
 func (b *Bridge) buildCompletion(ctx context.Context, end *bridge.FinalReport) (*completion, error) {
-	c := &completion{WorkerID: b.id, WorkerIDSnake: b.id, Status: reportCompleted, Timestamp: lenient.NaiveUTC(time.Now())}
+	c := b.newCompletion()
+	c.Status = reportCompleted
 	t := end.Task()
 	metrics := map[string]any{}
 	if t != nil && t.Usage != nil {
@@ -237,8 +217,7 @@ func (b *Bridge) fillFailure(ctx context.Context, end *bridge.FinalReport, c *co
 	if end.State == muster.JobCancelled {
 		message = "the job was cancelled"
 	}
-	c.Status, c.Error = reportFailed, &message
-	c.Result = lenient.Marshal(map[string]string{"error": message, "errorDetails": orDefault(strings.Join(trace, "\n"), message)})
+	c.fail(message, strings.Join(trace, "\n"))
 	return nil
 }
 
@@ -274,10 +253,7 @@ func (b *Bridge) result(ctx context.Context, end *bridge.FinalReport, t *muster.
 			if err != nil {
 				return nil, err
 			}
-			if lines == nil {
-				lines = []string{}
-			}
-			all[name] = lines
+			all[name] = append([]string{}, lines...) // not null
 		}
 	default:
 		if _, exists := all["jobType"]; !exists {
@@ -322,17 +298,10 @@ func withoutImages(raw json.RawMessage) json.RawMessage {
 
 // usageMetrics returns the GPU metrics that the TS backend stores.
 func usageMetrics(u *muster.Usage) gpuMetrics {
-	m := gpuMetrics{}
-	set := func(to **float64, v float64) {
-		if v > 0 {
-			*to = &v
-		}
+	positive := func(v float64) *float64 { return lenient.NonZero(max(v, 0)) }
+	return gpuMetrics{
+		Utilization: positive(u.GPUAvg * 100), MemoryUsed: positive(float64(u.VRAMPeak) / (1 << 20)), Temperature: positive(u.GPUTempPeak), Power: positive(u.PowerAvg),
 	}
-	set(&m.Utilization, u.GPUAvg*100)
-	set(&m.MemoryUsed, float64(u.VRAMPeak)/(1<<20))
-	set(&m.Temperature, u.GPUTempPeak)
-	set(&m.Power, u.PowerAvg)
-	return m
 }
 
 // answerCodes are the codes of answers of the backend. Unauthenticated is retried, since a key may become valid again.
@@ -342,21 +311,16 @@ var answerCodes = map[int]muster.Code{ //nolint:gochecknoglobals // a constant t
 	http.StatusConflict: muster.Conflict, http.StatusInternalServerError: muster.Internal,
 }
 
-// newBackend returns a client of the backend.
 func newBackend(cfg *BridgeConfig) (*bridge.Remote, error) {
-	client := http.Client{}
-	if cfg.HTTP != nil {
-		client = *cfg.HTTP
-	}
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the 301 of the TS backend has no target
 	return bridge.NewRemote(bridge.RemoteConfig{
-		Name: "the QUBIX backend", URL: cfg.Backend, Option: "--backend", Client: &client, Codes: answerCodes,
+		Name: "the QUBIX backend", URL: cfg.Backend, Option: "--backend", Codes: answerCodes,
+		// The 301 of the TS backend has no target.
+		Client:  &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		Header:  http.Header{"User-Agent": {"muster/" + cmp.Or(cfg.Version, "dev")}},
 		KeyHint: "write a key into --backend, as http://HOST:3001/k/KEY",
 	})
 }
 
-// call sends a request to the backend.
 func (b *Bridge) call(ctx context.Context, method, path string, body any, timeout time.Duration) (*bridge.Response, error) {
 	a, err := b.backend.Call(ctx, method, path, body, timeout)
 	a.RetryAfter = min(a.RetryAfter, maxRetryAfter)
@@ -367,18 +331,8 @@ const maxRetryAfter = 5 * time.Minute
 
 // parseJobs reads a list of jobs. It ignores other items.
 func parseJobs(raw json.RawMessage) []job {
-	var rows []json.RawMessage
-	if json.Unmarshal(raw, &rows) != nil {
-		return nil
-	}
-	var list []job
-	for _, row := range rows[:min(len(rows), maxListedJobs)] {
-		var j job
-		if json.Unmarshal(row, &j) == nil && j.ID != "" {
-			list = append(list, j)
-		}
-	}
-	return list
+	list, _ := lenient.List[job](raw, maxListedJobs)
+	return slices.DeleteFunc(list, func(j job) bool { return j.ID == "" })
 }
 
 const maxListedJobs = 1000 // of one answer: the mock server offers all of its jobs

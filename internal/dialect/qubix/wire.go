@@ -82,20 +82,19 @@ type specs struct {
 
 // quickRegistration is the body of POST /api/providers/quick-register.
 type quickRegistration struct {
-	Type         string    `json:"type"` // browser or native
-	WorkerID     string    `json:"workerId"`
-	QubicAddress string    `json:"qubicAddress"`
-	GPU          quickGPU  `json:"gpu"`
-	CPU          *quickCPU `json:"cpu,omitempty"`
-	RAM          *quickRAM `json:"ram,omitempty"`
-	Location     string    `json:"location,omitempty"`
-	PricePerHour *float64  `json:"pricePerHour,omitempty"`
+	Type         string   `json:"type"` // browser or native
+	WorkerID     string   `json:"workerId"`
+	QubicAddress string   `json:"qubicAddress"`
+	GPU          quickGPU `json:"gpu"`
+	CPU          quickCPU `json:"cpu"`
+	RAM          quickRAM `json:"ram"`
+	Location     string   `json:"location,omitempty"`
+	PricePerHour *float64 `json:"pricePerHour,omitempty"`
 }
 
 type quickGPU struct {
 	Type     string  `json:"type"` // webgpu, webgl or native
 	Model    string  `json:"model,omitempty"`
-	Vendor   string  `json:"vendor,omitempty"`
 	Renderer string  `json:"renderer,omitempty"`
 	VRAM     float64 `json:"vram,omitempty"`
 }
@@ -247,18 +246,6 @@ type createRequest struct {
 	Script         string          `json:"script"` // for analyze
 }
 
-// checkPercent returns a valid progress.
-func checkPercent(v *float64) (float64, error) {
-	if v == nil {
-		return 0, muster.Errorf(muster.Invalid, "progress is missing: send a number from 0 to 100")
-	}
-	if *v < 0 || *v > 100 {
-		return 0, muster.Errorf(muster.Invalid, "progress is %v: it must be from 0 to 100", *v)
-	}
-	return *v, nil
-}
-
-// checkID checks a worker's id.
 func checkID(id string) error {
 	switch {
 	case id == "":

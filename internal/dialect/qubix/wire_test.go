@@ -121,11 +121,11 @@ func FuzzCompletion(f *testing.F) {
 		}
 		v := evaluate(name, &c)
 		switch {
-		case v.outcome != muster.AttemptSucceeded && v.outcome != muster.AttemptFailed,
-			(v.outcome == muster.AttemptFailed) != (v.reason != ""), (v.reason != "") != (v.message != ""),
-			v.result != nil && (!json.Valid(v.result) || len(v.result) > muster.MaxResultSize):
+		case v.Outcome != muster.AttemptSucceeded && v.Outcome != muster.AttemptFailed,
+			(v.Outcome == muster.AttemptFailed) != (v.Reason != ""), (v.Reason != "") != (v.Message != ""),
+			v.Result != nil && (!json.Valid(v.Result) || len(v.Result) > muster.MaxResultSize):
 			t.Errorf("the verdict is %+v", v)
-		case isSimulated(c.Result, 4) && v.outcome == muster.AttemptSucceeded:
+		case isSimulated(c.Result, 4) && v.Outcome == muster.AttemptSucceeded:
 			t.Errorf("a simulated result counts: %s", c.Result)
 		}
 		var p progress
@@ -236,11 +236,11 @@ func TestOutcomes(t *testing.T) {
 		}
 		v := evaluate(muster.KindScript, &c)
 		code := 0
-		if v.exitCode != nil {
-			code = *v.exitCode
+		if v.ExitCode != nil {
+			code = *v.ExitCode
 		}
-		if string(v.reason) != tc.reason || code != tc.code {
-			t.Errorf("%s means %s, %d", tc.report, v.reason, code)
+		if string(v.Reason) != tc.reason || code != tc.code {
+			t.Errorf("%s means %s, %d", tc.report, v.Reason, code)
 		}
 	}
 }

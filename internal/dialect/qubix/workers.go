@@ -1,11 +1,13 @@
 package qubix
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +17,6 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
-// providerView is a provider for clients.
 type providerView struct {
 	ID           string  `json:"id"`
 	WorkerID     string  `json:"workerId"`
@@ -40,8 +41,7 @@ type providerView struct {
 
 func (g *Gateway) viewProvider(w *fleet.Worker) providerView {
 	f := w.Facts()
-	power := 0.0
-	_ = json.Unmarshal([]byte(orDefault(f.Labels[labelPower], "0")), &power)
+	power, _ := strconv.ParseFloat(f.Labels[labelPower], 64) // 0 for none
 	p := providerView{
 		ID: f.ID, WorkerID: f.ID, Name: f.Name, Type: orDefault(f.Labels[labelType], "native"), QubicAddress: f.Labels[labelAddress],
 		Location: f.Labels[labelLocation], ComputePower: power, PricePerHour: f.Price, CPUModel: f.Labels[labelCPU],
@@ -56,8 +56,7 @@ func (g *Gateway) viewProvider(w *fleet.Worker) providerView {
 	}
 	for _, t := range w.Tasks() {
 		if t.Started() {
-			id := t.ID()
-			p.CurrentJobID = &id
+			p.CurrentJobID = new(t.ID())
 		}
 	}
 	p.IsOnline = p.IsActive && (p.CurrentJobID != nil || !seen.IsZero() && time.Since(seen) < g.idleTimeout)
@@ -72,47 +71,31 @@ func (g *Gateway) viewProvider(w *fleet.Worker) providerView {
 }
 
 // register serves POST /api/providers/register. The answer is 200 also for a known worker, because workers exit after any other.
-func (g *Gateway) register(w http.ResponseWriter, r *http.Request) error {
-	var reg registration
-	if err := dialect.Decode(r, maxSmallBody, &reg); err != nil {
-		return err
-	}
+func (g *Gateway) register(w http.ResponseWriter, r *http.Request, reg *registration) error {
 	if err := checkID(reg.id()); err != nil {
 		return err
 	}
-	facts := newFacts(&reg, dialect.RemoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.Deps.Config.Price)
-	return g.registerWorker(w, r, facts)
+	return g.registerWorker(w, r, reg, nil)
 }
 
 // quickRegister serves POST /api/providers/quick-register, by which browsers and other clients join.
-func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request) error {
-	var q quickRegistration
-	if err := dialect.Decode(r, maxSmallBody, &q); err != nil {
-		return err
-	}
+func (g *Gateway) quickRegister(w http.ResponseWriter, r *http.Request, q *quickRegistration) error {
 	if err := q.check(); err != nil {
 		return err
 	}
-	reg := registration{
-		WorkerID: strings.TrimSpace(q.WorkerID), Name: "Provider-" + lenient.Text(q.WorkerID, 8), Address: q.QubicAddress, Location: q.Location, PricePerHour: q.PricePerHour,
-		Specs: specs{GPUAvailable: q.GPU.Type == "native" && q.GPU.VRAM > 0, GPUModel: orDefault(q.GPU.Model, q.GPU.Renderer), GPUVRAM: q.GPU.VRAM},
+	reg := &registration{
+		WorkerID: strings.TrimSpace(q.WorkerID), Name: "Provider-" + lenient.Text(q.WorkerID, 8), Address: q.QubicAddress, Location: q.Location,
+		PricePerHour: cmp.Or(q.PricePerHour, new(quickPrice(q.GPU.VRAM))),
+		Specs: specs{
+			GPUAvailable: q.GPU.Type == "native" && q.GPU.VRAM > 0, GPUModel: orDefault(q.GPU.Model, q.GPU.Renderer), GPUVRAM: q.GPU.VRAM,
+			CPUModel: q.CPU.Model, CPUCores: q.CPU.Cores, RAMTotal: q.RAM.Total,
+		},
 	}
-	if q.PricePerHour == nil {
-		price := quickPrice(q.GPU.VRAM)
-		reg.PricePerHour = &price
-	}
-	if q.CPU != nil {
-		reg.Specs.CPUModel, reg.Specs.CPUCores = q.CPU.Model, q.CPU.Cores
-	}
-	if q.RAM != nil {
-		reg.Specs.RAMTotal = q.RAM.Total
-	}
-	facts := newFacts(&reg, dialect.RemoteAddr(r), dialect.CallerFromContext(r.Context()).Key, g.Deps.Config.Price)
-	facts.Labels[labelType] = q.Type
+	labels := map[string]string{labelType: q.Type}
 	if q.Type == "browser" {
-		facts.Labels[labelFlavour] = string(flavourBrowser)
+		labels[labelFlavour] = string(flavourBrowser)
 	}
-	return g.registerWorker(w, r, facts)
+	return g.registerWorker(w, r, reg, labels)
 }
 
 func (q *quickRegistration) check() error {
@@ -138,10 +121,13 @@ func isAddress(s string) bool {
 
 // registerWorker adds or updates a worker. A program registers when it starts, so its earlier jobs are lost, except for a bridge of
 // Muster, which continues them.
-func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts fleet.Facts) error {
-	if err := dialect.CallerFromContext(r.Context()).CanJoinWorkers(); err != nil {
+func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, reg *registration, labels map[string]string) error {
+	caller := dialect.CallerFromContext(r.Context())
+	if err := caller.CanJoinWorkers(); err != nil {
 		return err
 	}
+	facts := newFacts(reg, dialect.RemoteAddr(r), caller.Key, g.Deps.Config.Price)
+	maps.Copy(facts.Labels, labels)
 	previous := g.Fleet.Worker(facts.ID)
 	if previous != nil && previous.Facts().Labels[labelGPUSeen] != "" && previous.Facts().Labels[labelGPU] == facts.Labels[labelGPU] {
 		facts.Labels[labelGPUSeen] = "true"
@@ -151,13 +137,17 @@ func (g *Gateway) registerWorker(w http.ResponseWriter, r *http.Request, facts f
 		return err
 	}
 	if previous != nil && facts.Labels[labelFlavour] != string(flavourBridge) {
-		g.tracker.forgetWorker(facts.ID)
-		g.requeueRunning(worker)
+		g.tracker.workers.Remove(facts.ID)
+		for _, t := range worker.Tasks() {
+			if t.Started() {
+				g.requeue(t, "the QUBIX worker restarted and lost its jobs")
+			}
+		}
+		worker.MarkIdle()
 	}
 	return dialect.Reply(w, map[string]any{"success": true, "isNew": previous == nil, "provider": g.viewProvider(worker), "message": "Provider registered"})
 }
 
-// registerFacts registers a worker with the fleet.
 func (g *Gateway) registerFacts(ctx context.Context, facts fleet.Facts) (*fleet.Worker, error) {
 	worker, err := g.Fleet.Register(ctx, completeFacts(facts, g.Deps.Config.Kinds))
 	if err != nil {
@@ -169,16 +159,6 @@ func (g *Gateway) registerFacts(ctx context.Context, facts fleet.Facts) (*fleet.
 	}
 	worker.Constrain("flavour", reason)
 	return worker, nil
-}
-
-// requeueRunning requeues the jobs that a worker ran before it restarted.
-func (g *Gateway) requeueRunning(worker *fleet.Worker) {
-	for _, t := range worker.Tasks() {
-		if t.Started() {
-			g.requeue(t, "the QUBIX worker restarted and lost its jobs")
-		}
-	}
-	worker.MarkIdle()
 }
 
 // authorizeWorker returns the worker of a request. It is NotFound for an unknown one and Forbidden for one that registered with another key.
@@ -193,7 +173,6 @@ func (g *Gateway) authorizeWorker(r *http.Request, id string) (*fleet.Worker, er
 	return worker, nil
 }
 
-// heartbeat serves POST /api/providers/{worker}/heartbeat.
 func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	fail := func(err error) error {
 		dialect.WriteJSON(w, dialect.HTTPStatus(err), map[string]any{"success": false, "pendingJobs": []job{}, "error": err.Error()})
@@ -237,27 +216,25 @@ func (g *Gateway) pending(w http.ResponseWriter, r *http.Request, id string) err
 // detectFlavour determines a worker's program from a request and stores it. gpu reports whether the request has GPU values.
 func (g *Gateway) detectFlavour(ctx context.Context, worker *fleet.Worker, fl flavour, gpu bool) flavour {
 	facts := worker.Facts()
-	switch known := flavour(facts.Labels[labelFlavour]); known {
-	case flavourBridge, flavourBrowser:
+	if known := flavour(facts.Labels[labelFlavour]); known == flavourBridge || known == flavourBrowser {
 		fl = known
-	case flavourUnknown, flavourSimple, flavourEnhanced:
 	}
-	changed := addFlavour(&facts, fl)
-	for _, other := range g.tracker.recordFlavour(facts.ID, fl, time.Now()) {
-		changed = removeFlavour(&facts, other) || changed
-	}
+	labels, stale := maps.Clone(facts.Labels), g.tracker.recordFlavour(facts.ID, fl, time.Now())
+	list := slices.DeleteFunc(append(parseFlavours(labels), string(fl)), func(s string) bool { return slices.Contains(stale, flavour(s)) })
+	slices.Sort(list)
+	labels[labelFlavour] = strings.Join(slices.Compact(list), "+")
 	if gpu {
-		changed = markGPUSeen(&facts) || changed
+		labels[labelGPUSeen] = "true"
 	}
-	if changed && worker.Err() == nil {
+	if !maps.Equal(labels, facts.Labels) && worker.Err() == nil {
+		facts.Labels = labels
 		if _, err := g.registerFacts(ctx, facts); err != nil {
-			g.workerLog(facts.ID).Warn("cannot update a worker", slog.Any("why", err))
+			g.Deps.Log.Warn("cannot update a worker", slog.String("worker", facts.ID), slog.Any("why", err))
 		}
 	}
 	return fl
 }
 
-// providers serves GET /api/providers.
 func (g *Gateway) providers(w http.ResponseWriter, r *http.Request) error {
 	list := []providerView{}
 	for _, worker := range g.Fleet.Workers() {
@@ -268,7 +245,6 @@ func (g *Gateway) providers(w http.ResponseWriter, r *http.Request) error {
 	return dialect.Reply(w, map[string]any{"success": true, "providers": list, "count": len(list)})
 }
 
-// provider serves GET /api/providers/{worker}.
 func (g *Gateway) provider(w http.ResponseWriter, r *http.Request) error {
 	worker, err := g.authorizeWorker(r, r.PathValue("worker"))
 	if err != nil {

@@ -20,9 +20,9 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
-	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
+	"github.com/muster-dev/muster/internal/lru"
 )
 
 // What TrainForge's workers do, and when.
@@ -39,12 +39,6 @@ const (
 	unregisterTimeout   = 3 * time.Second // for which the bridge waits when it unregisters
 )
 
-// The interfaces of TrainForge's API server.
-const (
-	apiCurrent = "current" // register, pending, claim
-	apiLegacy  = "legacy"  // GET /api/jobs without a key
-)
-
 // bridgeType is the worker_type of bridges.
 const bridgeType = "external_muster"
 
@@ -59,7 +53,6 @@ type BridgeConfig struct {
 	// stopped. Otherwise they are left to the next bridge on the folder.
 	CancelJobs   bool
 	Version      string
-	HTTP         *http.Client
 	PollInterval time.Duration // between two looks for jobs; 0 means 5 s. Other waits keep their ratio to it
 	Core         bridge.Config // System, Origin and Interval are set here
 }
@@ -73,22 +66,21 @@ type Bridge struct {
 	id         string
 	cancelling atomic.Bool // jobs that run are cancelled
 
-	skippedJobs *dialect.Recent[bool] // jobs that others have, or that no worker can run: logged once
-	uploadTries *dialect.Recent[int]  // of results by job id, to which the server answered and did not accept them
+	skippedJobs *lru.Cache[string, bool] // jobs that others have, or that no worker can run: logged once
+	uploadTries *lru.Cache[string, int]  // of results by job id, to which the server answered and did not accept them
 
-	mu           sync.Mutex
-	api          string               // current or legacy; "" until the server was asked
-	registerSent bool                 // a registration was sent
-	claims       map[string]*jobClaim // by job id
-	jobsHidden   bool                 // the server does not show jobs without a token
+	current      atomic.Bool // the server has the interface with register, pending and claim
+	legacy       atomic.Bool // it has GET /api/jobs without a key only. Neither is set until the server was asked
+	registerSent atomic.Bool // a registration was sent
+	jobsHidden   atomic.Bool // the server does not show jobs without a token
+
+	mu     sync.Mutex
+	claims map[string]*jobClaim // by job id
 }
 
-// NewBridge opens the outbox. It does not contact the server before Run. A caller that does not call Run closes the Bridge.
+// NewBridge opens the outbox, which Run closes. It does not contact the server before Run.
 func NewBridge(cfg BridgeConfig) (*Bridge, error) {
-	cfg.Projects = cmp.Or(cfg.Projects, DefaultProjects)
-	if cfg.PollInterval <= 0 {
-		cfg.PollInterval = pollInterval
-	}
+	cfg.Projects, cfg.PollInterval = cmp.Or(cfg.Projects, DefaultProjects), cmp.Or(cfg.PollInterval, pollInterval)
 	if cfg.MaxJobs < 0 || cfg.MaxJobs > 10_000 {
 		return nil, muster.Errorf(muster.Invalid, "--max-jobs is %d: write a number from 1 to 10000", cfg.MaxJobs)
 	}
@@ -101,7 +93,10 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bridge{cfg: cfg, server: r, claims: map[string]*jobClaim{}, skippedJobs: dialect.NewRecent[bool](maxTickets), uploadTries: dialect.NewRecent[int](maxTickets)}
+	b := &Bridge{
+		cfg: cfg, server: r, claims: map[string]*jobClaim{},
+		skippedJobs: lru.NewCounted[string, bool](maxTickets), uploadTries: lru.NewCounted[string, int](maxTickets),
+	}
 	if err := os.MkdirAll(b.claimsDir(), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's directory: %w", err)
 	}
@@ -121,7 +116,6 @@ func NewBridge(cfg BridgeConfig) (*Bridge, error) {
 	return b, nil
 }
 
-// scaled returns an interval scaled with PollInterval.
 func (b *Bridge) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * float64(b.cfg.PollInterval) / float64(pollInterval))
 }
@@ -133,15 +127,16 @@ func (b *Bridge) identity() (string, error) {
 	if b.cfg.WorkerID != "" {
 		return b.cfg.WorkerID, nil
 	}
+	part := func(name string) string { return strings.ReplaceAll(lenient.Text(name, 100), "/", "-") }
 	return bridge.Identity(filepath.Join(b.cfg.Core.Dir, "worker-id"), func(id string) bool { return checkID("id", id) == nil }, func() string {
 		if b.cfg.Core.Worker != "" {
-			return "muster_" + strings.ReplaceAll(lenient.Text(b.cfg.Core.Worker, 100), "/", "-")
+			return "muster_" + part(b.cfg.Core.Worker)
 		}
 		host, err := os.Hostname()
 		if err != nil {
 			host = "host"
 		}
-		return fmt.Sprintf("worker_%s_%d", strings.ReplaceAll(lenient.Text(host, 100), "/", "-"), os.Getpid())
+		return fmt.Sprintf("worker_%s_%d", part(host), os.Getpid())
 	})
 }
 
@@ -196,10 +191,9 @@ func (b *Bridge) shutdown(ctx context.Context) error {
 		b.cancelling.Store(true)
 		b.reportOffline(ctx)
 		for _, i := range b.listClaims() {
-			if !i.Claimed {
-				continue // it may be another worker's: the next bridge in the directory checks that
+			if i.Claimed { // otherwise it may be another worker's: the next bridge in the directory checks that
+				b.reportUnrun(ctx, i, statusCancelled, shutdownMessage)
 			}
-			b.reportUnrun(ctx, i, statusCancelled, shutdownMessage)
 		}
 	}
 	cancelled := map[string]bool{}
@@ -209,15 +203,18 @@ func (b *Bridge) shutdown(ctx context.Context) error {
 		}
 		_ = backoff.Sleep(ctx, min(b.cfg.PollInterval, 100*time.Millisecond))
 	}
-	if b.core.Pending() == 0 && len(b.listClaims()) == 0 && b.mayBeRegistered() {
+	// The answer to a registration may be lost.
+	if b.core.Pending() == 0 && len(b.listClaims()) == 0 && b.registerSent.Load() && !b.legacy.Load() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unregisterTimeout)
 		defer cancel()
-		if _, err := b.server.call(ctx, http.MethodDelete, "/api/workers/"+url.PathEscape(b.id), nil); err != nil {
+		if _, err := b.server.call(ctx, http.MethodDelete, b.workerPath(), nil); err != nil {
 			b.log.Debug("the worker is not unregistered", slog.Any("error", err))
 		}
 	}
 	return nil
 }
+
+func (b *Bridge) workerPath() string { return "/api/workers/" + url.PathEscape(b.id) }
 
 // cancelAll cancels the jobs that were not yet. One that is just being submitted cannot be, and is at the next call.
 func (b *Bridge) cancelAll(ctx context.Context, cancelled map[string]bool) {
@@ -234,25 +231,12 @@ func (b *Bridge) cancelAll(ctx context.Context, cancelled map[string]bool) {
 
 // reportOffline makes the server assign no more jobs to the worker, before the server learns that jobs were cancelled.
 func (b *Bridge) reportOffline(ctx context.Context) {
-	if b.currentAPI() != apiCurrent || b.core.Pending() == 0 {
+	if !b.current.Load() || b.core.Pending() == 0 {
 		return
 	}
-	if _, err := b.server.call(ctx, http.MethodPut, "/api/workers/"+url.PathEscape(b.id)+"/status", update{Status: statusOffline, Message: shutdownMessage}); err != nil {
+	if _, err := b.server.call(ctx, http.MethodPut, b.workerPath()+"/status", update{Status: statusOffline, Message: shutdownMessage}); err != nil {
 		b.log.Debug("cannot report that the worker stops", slog.Any("error", err))
 	}
-}
-
-func (b *Bridge) currentAPI() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.api
-}
-
-// mayBeRegistered reports whether the server has the worker, as far as is known: the answer to a registration may be lost.
-func (b *Bridge) mayBeRegistered() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.api == apiCurrent || b.api == "" && b.registerSent
 }
 
 // register detects the server's interface, and registers. The error is Unavailable while the server is unreachable, and another one
@@ -269,9 +253,7 @@ func (b *Bridge) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.mu.Lock()
-	b.registerSent = true
-	b.mu.Unlock()
+	b.registerSent.Store(true)
 	a, err = b.server.call(ctx, http.MethodPost, "/api/workers/register", b.registration(&c))
 	if err != nil {
 		return err
@@ -283,44 +265,49 @@ func (b *Bridge) register(ctx context.Context) error {
 	if a, err = b.server.call(ctx, http.MethodGet, "/api/jobs/pending", nil); err != nil {
 		return err
 	}
-	var list []json.RawMessage
-	var api string
-	switch {
-	case a.Status >= 500 || a.Status == http.StatusTooManyRequests:
+	if a.IsTemporary() {
 		return a.Err("the list of pending jobs")
-	case registered && a.Status == http.StatusOK && json.Unmarshal(a.Body, &list) == nil:
-		api = apiCurrent
-	default:
-		if a, err = b.server.call(ctx, http.MethodGet, "/api/jobs?limit=50", nil); err != nil {
+	}
+	var list []json.RawMessage
+	legacy := !registered || a.Status != http.StatusOK || json.Unmarshal(a.Body, &list) != nil
+	if legacy {
+		if err := b.checkLegacy(ctx); err != nil {
 			return err
 		}
-		var jobs jobList
-		switch {
-		case a.Status == http.StatusOK && json.Unmarshal(a.Body, &jobs) == nil:
-			api = apiLegacy
-		case a.Status == http.StatusUnauthorized:
-			return muster.Errorf(muster.Unauthenticated, "the TrainForge server lists its jobs for users only, and has no interface for external workers: use muster bridge trainforge with --scheduler-token-file")
-		case a.Status >= 500 || a.Status == http.StatusTooManyRequests:
-			return a.Err("the list of jobs")
-		default:
-			return muster.Errorf(muster.Invalid, "there is no TrainForge server at %s that Muster knows: GET /api/jobs/pending and GET /api/jobs do not answer as one", b.server.Host)
-		}
 	}
-	b.mu.Lock()
-	b.api = api
-	b.mu.Unlock()
-	b.log.Info("serving a TrainForge server", slog.String("interface", api), slog.Int("max_jobs", b.maxJobs(&c)))
+	b.current.Store(!legacy)
+	b.legacy.Store(legacy)
+	b.log.Info("serving a TrainForge server", slog.String("interface", map[bool]string{false: "current", true: "legacy"}[legacy]), slog.Int("max_jobs", b.maxJobs(&c)))
 	return nil
 }
 
-// registration is what worker C says of itself.
+// checkLegacy returns an error if the server does not have the older interface.
+func (b *Bridge) checkLegacy(ctx context.Context) error {
+	a, err := b.server.call(ctx, http.MethodGet, "/api/jobs?limit=50", nil)
+	var jobs jobList
+	switch {
+	case err != nil:
+		return err
+	case a.Status == http.StatusOK && json.Unmarshal(a.Body, &jobs) == nil:
+		return nil
+	case a.Status == http.StatusUnauthorized:
+		return muster.Errorf(muster.Unauthenticated, "the TrainForge server lists its jobs for users only, and has no interface for external workers: use muster bridge trainforge with --scheduler-token-file")
+	case a.IsTemporary():
+		return a.Err("the list of jobs")
+	default:
+		return muster.Errorf(muster.Invalid, "there is no TrainForge server at %s that Muster knows: GET /api/jobs/pending and GET /api/jobs do not answer as one", b.server.Host)
+	}
+}
+
 func (b *Bridge) registration(c *bridge.Capacity) *registration {
 	host, _ := os.Hostname() // it is for people
-	r := &registration{WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: lenient.Text(host, 100), GPUName: "None"}
-	r.Capabilities.MaxJobs = b.maxJobs(c)
-	r.Capabilities.CPUs = min(c.Resources.CPUs, 10_000)
-	r.Capabilities.GPUCount = min(len(c.Resources.GPUs), maxWorkerGPUs)
-	r.Capabilities.MaxMemoryGB = float64(c.Resources.Memory>>20) / 1024
+	r := &registration{
+		WorkerID: b.id, Status: "idle", WorkerType: bridgeType, Location: lenient.Text(host, 100), GPUName: "None",
+		Capabilities: capabilities{
+			MaxJobs: b.maxJobs(c), CPUs: min(c.Resources.CPUs, 10_000), GPUCount: min(len(c.Resources.GPUs), maxWorkerGPUs),
+			MaxMemoryGB: float64(c.Resources.Memory>>20) / 1024,
+		},
+	}
 	if len(c.Resources.GPUs) > 0 {
 		g := c.Resources.GPUs[0]
 		r.GPUName, r.GPUMemoryGB = g.Name, float64(g.Memory>>20)/1024
@@ -329,24 +316,20 @@ func (b *Bridge) registration(c *bridge.Capacity) *registration {
 	return r
 }
 
-// maxJobs is how many jobs may run at the same time.
 func (b *Bridge) maxJobs(c *bridge.Capacity) int {
-	if b.cfg.MaxJobs > 0 {
-		return b.cfg.MaxJobs
-	}
-	return max(1, min(c.Resources.Slots, 10_000))
+	return cmp.Or(b.cfg.MaxJobs, max(1, min(c.Resources.Slots, 10_000)))
 }
 
 // sendHeartbeat sends a heartbeat and reports whether the server still knows the worker.
 func (b *Bridge) sendHeartbeat(ctx context.Context) bool {
-	if b.currentAPI() == apiLegacy {
+	if b.legacy.Load() {
 		return true
 	}
 	body := beat{Timestamp: lenient.Epoch(time.Now())}
 	if jobs := b.core.Jobs(); len(jobs) > 0 {
 		body.CurrentJob = jobs[0].ID
 	}
-	a, err := b.server.call(ctx, http.MethodPost, "/api/workers/"+url.PathEscape(b.id)+"/heartbeat", &body)
+	a, err := b.server.call(ctx, http.MethodPost, b.workerPath()+"/heartbeat", &body)
 	return err != nil || a.Status == http.StatusOK || a.Status == http.StatusTooManyRequests
 }
 
@@ -356,9 +339,7 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
-	for _, i := range b.listClaims() {
-		b.continueClaim(ctx, takers, i)
-	}
+	b.continueClaims(ctx, takers)
 	free := b.maxJobs(&c) - b.core.Pending() - len(b.listClaims())
 	if free <= 0 || len(c.Workers) == 0 {
 		return nil
@@ -367,8 +348,7 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
-	for n := range jobs {
-		j := &jobs[n]
+	for _, j := range jobs {
 		if free <= 0 || ctx.Err() != nil {
 			break
 		}
@@ -376,25 +356,20 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 		if skipped || j.Status != "" && j.Status != statusPending || checkID("job_id", j.id()) != nil || b.core.Known(j.id()) {
 			continue
 		}
-		if reason := unfitReason(j, &c); reason != "" {
-			b.skippedJobs.Set(j.id(), true)
+		if reason := unfitReason(&j, &c); reason != "" {
+			b.skippedJobs.Put(j.id(), true)
 			b.log.Warn("job left to other workers", slog.String("job", j.id()), slog.String("why", reason))
-			continue
-		}
-		if b.startClaim(ctx, j) {
+		} else if b.startClaim(ctx, &j) {
 			free--
 		}
 	}
-	for _, i := range b.listClaims() {
-		b.continueClaim(ctx, takers, i)
-	}
+	b.continueClaims(ctx, takers)
 	return nil
 }
 
-// pendingJobs lists unclaimed jobs.
 func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
-	path := "/api/jobs/pending"
-	if b.currentAPI() == apiLegacy {
+	path, legacy := "/api/jobs/pending", b.legacy.Load()
+	if legacy {
 		path = "/api/jobs?limit=100"
 	}
 	a, err := b.server.call(ctx, http.MethodGet, path, nil)
@@ -404,25 +379,13 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 	if a.Status != http.StatusOK {
 		return nil, a.Err("the list of jobs")
 	}
-	var raw []json.RawMessage
-	if b.currentAPI() == apiLegacy {
-		var whole struct {
-			Jobs []json.RawMessage `json:"jobs"`
-		}
-		err = json.Unmarshal(a.Body, &whole)
-		raw = whole.Jobs
-	} else {
-		err = json.Unmarshal(a.Body, &raw)
+	list := json.RawMessage(a.Body)
+	if legacy {
+		list = lenient.Object(list)["jobs"]
 	}
+	jobs, err := lenient.List[job](list, maxListed)
 	if err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "the TrainForge server's list of jobs cannot be read: %w", err)
-	}
-	var jobs []job
-	for _, one := range raw[:min(len(raw), maxListed)] {
-		var j job
-		if json.Unmarshal(one, &j) == nil { // otherwise the job is ignored, and the others are not
-			jobs = append(jobs, j)
-		}
 	}
 	return jobs, nil
 }
@@ -460,6 +423,3 @@ func (cfg BridgeConfig) Status(ctx context.Context, w io.Writer) error {
 	fmt.Fprintf(w, "Worker:       %s, %s\n", cfg.WorkerID, state)
 	return nil
 }
-
-// Close closes the outbox of a Bridge that was not run.
-func (b *Bridge) Close() error { return b.core.Close() }

@@ -1,17 +1,21 @@
 package trainforge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,7 +39,7 @@ type jobClaim struct {
 	Refused string `json:"refused,omitempty"` // why it cannot be run: to be reported
 
 	path string
-	busy bool // guarded by Bridge.mu
+	busy atomic.Bool // processClaim runs
 }
 
 func (b *Bridge) jobPath(id string) string {
@@ -78,15 +82,10 @@ func (b *Bridge) deleteClaim(i *jobClaim) {
 	b.mu.Unlock()
 }
 
-// listClaims lists the jobs that are being taken.
 func (b *Bridge) listClaims() []*jobClaim {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var list []*jobClaim
-	for _, i := range b.claims {
-		list = append(list, i)
-	}
-	return list
+	return slices.Collect(maps.Values(b.claims))
 }
 
 // startClaim makes a job this worker's, and reports whether it is.
@@ -104,20 +103,18 @@ func (b *Bridge) startClaim(ctx context.Context, j *job) bool {
 
 // confirmClaim claims the job of an intent. It returns false if another worker has the job, or if the owner is unknown.
 func (b *Bridge) confirmClaim(ctx context.Context, i *jobClaim) bool {
-	var won bool
-	var err error
-	if b.currentAPI() == apiLegacy {
-		won, err = b.claimLegacy(ctx, i)
-	} else {
-		won, err = b.claimCurrent(ctx, i)
+	claim := b.claimCurrent
+	if b.legacy.Load() {
+		claim = b.claimLegacy
 	}
 	id := i.Job.id()
+	won, err := claim(ctx, i)
 	switch {
 	case err != nil:
 		b.log.Warn("it is not known whether a job was claimed", slog.String("job", id), slog.Any("error", err))
 		return false
 	case !won:
-		b.skippedJobs.Set(id, true)
+		b.skippedJobs.Put(id, true)
 		b.deleteClaim(i)
 		return false
 	}
@@ -131,10 +128,9 @@ func (b *Bridge) confirmClaim(ctx context.Context, i *jobClaim) bool {
 // claimCurrent claims by worker C's way. The server does not check whether another worker was faster; where it shows the job, the first one has it.
 func (b *Bridge) claimCurrent(ctx context.Context, i *jobClaim) (bool, error) {
 	a, err := b.server.call(ctx, http.MethodPost, b.jobPath(i.Job.id())+"/claim", claimRequest{WorkerID: b.id})
-	if err != nil {
-		return false, err
-	}
 	switch {
+	case err != nil:
+		return false, err
 	case a.Status == http.StatusBadRequest, a.Status == http.StatusNotFound, a.Status == http.StatusConflict:
 		return false, nil
 	case !a.OK():
@@ -171,13 +167,12 @@ func (b *Bridge) claimLegacy(ctx context.Context, i *jobClaim) (bool, error) {
 		return false, nil
 	}
 	a, err := b.server.call(ctx, http.MethodPut, b.jobPath(id), update{Status: statusRunning, StartedAt: time.Now().Format(lenient.NaiveTime), WorkerNode: b.id})
-	if err != nil {
+	switch {
+	case err != nil:
 		return false, err
-	}
-	if !a.OK() {
-		if a.Status >= 500 || a.Status == http.StatusTooManyRequests {
-			return false, a.Err("a claim")
-		}
+	case a.IsTemporary():
+		return false, a.Err("a claim")
+	case !a.OK():
 		return false, nil
 	}
 	_ = backoff.Sleep(ctx, b.scaled(100*time.Millisecond+time.Duration(rand.IntN(200))*time.Millisecond)) //nolint:gosec // it only spreads requests
@@ -191,23 +186,17 @@ func (b *Bridge) claimLegacy(ctx context.Context, i *jobClaim) (bool, error) {
 
 // fetchJob returns a job as the server shows it, nil if it does not.
 func (b *Bridge) fetchJob(ctx context.Context, id string) *job {
-	b.mu.Lock()
-	hidden := b.jobsHidden
-	b.mu.Unlock()
-	if hidden {
+	if b.jobsHidden.Load() {
 		return nil
 	}
 	a, err := b.server.call(ctx, http.MethodGet, b.jobPath(id), nil)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil
-	}
-	if a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden {
-		b.mu.Lock()
-		b.jobsHidden = true
-		b.mu.Unlock()
+	case a.Status == http.StatusUnauthorized || a.Status == http.StatusForbidden:
+		b.jobsHidden.Store(true)
 		return nil
-	}
-	if a.Status == http.StatusNotFound && a.ErrorText() == jobNotFoundText {
+	case a.Status == http.StatusNotFound && a.ErrorText() == jobNotFoundText:
 		return &job{ID: id, Status: statusCancelled} // deleted, or none of ours any more
 	}
 	var reply struct {
@@ -218,13 +207,9 @@ func (b *Bridge) fetchJob(ctx context.Context, id string) *job {
 	if !a.OK() || json.Unmarshal(a.Body, &reply) != nil {
 		return nil
 	}
-	if reply.Inner != nil {
-		return reply.Inner
-	}
-	return &reply.job
+	return cmp.Or(reply.Inner, &reply.job)
 }
 
-// checkCancelled cancels jobs that were cancelled or deleted on the server.
 func (b *Bridge) checkCancelled(ctx context.Context) {
 	for _, j := range b.core.Jobs() {
 		remote := b.fetchJob(ctx, j.ID)
@@ -237,26 +222,15 @@ func (b *Bridge) checkCancelled(ctx context.Context) {
 	}
 }
 
-// continueClaim continues the claim of a job.
-func (b *Bridge) continueClaim(ctx context.Context, takers *errgroup.Group, i *jobClaim) {
-	b.mu.Lock()
-	busy := i.busy
-	i.busy = true
-	b.mu.Unlock()
-	if busy {
-		return
-	}
-	release := func() {
-		b.mu.Lock()
-		i.busy = false
-		b.mu.Unlock()
-	}
-	if !takers.TryGo(func() error {
-		defer release()
-		b.processClaim(ctx, i)
-		return nil
-	}) {
-		release()
+func (b *Bridge) continueClaims(ctx context.Context, takers *errgroup.Group) {
+	for _, i := range b.listClaims() {
+		if i.busy.CompareAndSwap(false, true) && !takers.TryGo(func() error {
+			defer i.busy.Store(false)
+			b.processClaim(ctx, i)
+			return nil
+		}) {
+			i.busy.Store(false)
+		}
 	}
 }
 
@@ -274,11 +248,7 @@ func (b *Bridge) processClaim(ctx context.Context, i *jobClaim) {
 	}
 	spec, err := b.spec(ctx, i)
 	if err == nil {
-		meta := jobMeta{API: b.currentAPI(), Name: lenient.Text(i.Job.Project, 200)}
-		raw, merr := json.Marshal(meta)
-		if merr == nil {
-			_, err = b.core.Accept(ctx, bridge.Job{ID: id, Spec: *spec, Meta: raw})
-		}
+		_, err = b.core.Accept(ctx, bridge.Job{ID: id, Spec: *spec})
 	}
 	switch code := muster.CodeOf(err); {
 	case err == nil:
@@ -302,17 +272,10 @@ func (b *Bridge) reportUnrun(ctx context.Context, i *jobClaim, status, message s
 		b.log.Warn("a job cannot be reported now", slog.String("job", i.Job.id()), slog.Any("error", err))
 		return
 	}
-	b.skippedJobs.Set(i.Job.id(), true)
+	b.skippedJobs.Put(i.Job.id(), true)
 	b.deleteClaim(i)
 }
 
-// jobMeta is what is kept of a job with it.
-type jobMeta struct {
-	API  string `json:"api"`
-	Name string `json:"name"`
-}
-
-// spec fetches a job's project and makes a job of Muster of it.
 func (b *Bridge) spec(ctx context.Context, i *jobClaim) (*muster.Spec, error) {
 	if i.Dist != nil {
 		if err := i.Dist.check(); err != nil {
@@ -351,7 +314,7 @@ func (b *Bridge) spec(ctx context.Context, i *jobClaim) (*muster.Spec, error) {
 // fetchProject unpacks a job's project into dir. Where the server does not send it, it is looked for where worker B does.
 func (b *Bridge) fetchProject(ctx context.Context, id, dir string) error {
 	f, size, err := b.server.download(ctx, b.jobPath(id)+"/files", b.claimsDir())
-	if muster.CodeOf(err) == muster.NotFound && b.currentAPI() == apiLegacy {
+	if muster.CodeOf(err) == muster.NotFound && b.legacy.Load() {
 		f, size, err = b.localProject(id)
 	} else if err == nil {
 		defer func() { _ = os.Remove(f.Name()) }() // at the next start at the latest

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -20,31 +19,21 @@ import (
 )
 
 const (
-	batchLines = 500       // lines in one request
-	batchBytes = 512 << 10 // of their texts
+	batchBytes = 512 << 10 // of the texts of lines in one request
 	tailLines  = 20        // of a log, among which is the last one that is not empty
 	maxUploads = 5         // of one job's results: TrainForge's server ends every request that takes longer than 30 s
 )
 
-// report sends a status.
 func (b *Bridge) report(ctx context.Context, id, status, message string) error {
 	path, u := b.jobPath(id)+"/status", update{Status: status, Message: lenient.Text(message, maxMessage)}
-	if b.currentAPI() == apiLegacy {
-		path, u = b.jobPath(id), update{Status: status}
-		if isFinal(status) {
-			u.CompletedAt = time.Now().Format(lenient.NaiveTime)
-			u.Error = lenient.Text(message, maxMessage)
-		}
+	if b.legacy.Load() {
+		path, u = b.jobPath(id), update{Status: status, CompletedAt: time.Now().Format(lenient.NaiveTime), Error: u.Message}
 		if status == statusCompleted {
-			full := 100.0
-			u.Progress, u.Error = &full, ""
+			u.Progress, u.Error = new(100.0), ""
 		}
 	}
 	a, err := b.server.call(ctx, http.MethodPut, path, u)
-	if err != nil {
-		return err
-	}
-	return a.Err("a report")
+	return cmp.Or(err, a.Err("a report"))
 }
 
 // Progress implements bridge.Reporter: the status with what the job does now.
@@ -53,13 +42,9 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 		return nil
 	}
 	t := &tasks[0]
-	var u update
-	if t.Progress != nil {
-		percent := 100 * *t.Progress
-		u.Progress = &percent
-	}
+	u := update{Progress: toPercent(t.Progress)}
 	path := b.jobPath(j.ID)
-	if b.currentAPI() == apiCurrent {
+	if b.current.Load() {
 		// The server takes any status at any time: one that it was given by others is not to be written over.
 		if remote := b.fetchJob(ctx, j.ID); remote != nil && remote.Status == statusCancelled {
 			return b.core.Cancel(ctx, j.ID)
@@ -70,31 +55,32 @@ func (b *Bridge) Progress(ctx context.Context, j bridge.Job, now muster.Job, tas
 		return nil
 	}
 	a, err := b.server.call(ctx, http.MethodPut, path, u)
-	if err != nil {
-		return err
-	}
-	if err := a.Err("progress"); err != nil {
+	if err := cmp.Or(err, a.Err("progress")); err != nil {
 		return err
 	}
 	return b.sendMetrics(ctx, t)
 }
 
+// toPercent converts a progress to TrainForge's 0 to 100.
+func toPercent(progress *float64) *float64 {
+	if progress == nil {
+		return nil
+	}
+	return new(100 * *progress)
+}
+
 // sendMetrics reports the metrics of a task that TrainForge has fields for.
 func (b *Bridge) sendMetrics(ctx context.Context, t *muster.Task) error {
-	p, found := workerProgress{}, false
+	p, found := workerProgress{Progress: toPercent(t.Progress)}, false
 	for name, dst := range map[string]**float64{"epoch": &p.Epoch, "loss": &p.Loss, "accuracy": &p.Accuracy} {
 		if v, ok := t.Metrics[name]; ok {
 			*dst, found = &v, true
 		}
 	}
-	if b.currentAPI() == apiLegacy || !found {
+	if b.legacy.Load() || !found {
 		return nil
 	}
-	if t.Progress != nil {
-		percent := 100 * *t.Progress
-		p.Progress = &percent
-	}
-	_, err := b.server.call(ctx, http.MethodPut, "/api/workers/"+url.PathEscape(b.id)+"/progress", p)
+	_, err := b.server.call(ctx, http.MethodPut, b.workerPath()+"/progress", p)
 	return err
 }
 
@@ -102,7 +88,7 @@ func (b *Bridge) sendMetrics(ctx context.Context, t *muster.Task) error {
 func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 	for len(lines) > 0 {
 		n, size := 0, 0
-		for n < len(lines) && n < batchLines && size < batchBytes {
+		for n < len(lines) && size < batchBytes {
 			size += len(lines[n])
 			n++
 		}
@@ -117,7 +103,7 @@ func (b *Bridge) Log(ctx context.Context, j bridge.Job, lines []string) error {
 func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error {
 	path := b.jobPath(id) + "/logs/batch"
 	var body any
-	if b.currentAPI() == apiLegacy {
+	if b.legacy.Load() {
 		text := strings.TrimRight(strings.Join(lines, "\n"), "\n ")
 		if strings.TrimSpace(text) == "" {
 			return nil // it takes no empty one
@@ -134,7 +120,7 @@ func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error
 	if err != nil {
 		return err
 	}
-	if !a.OK() && (a.Status >= 500 || a.Status == http.StatusTooManyRequests || a.Status == http.StatusRequestTimeout) {
+	if a.IsTemporary() || a.Status == http.StatusRequestTimeout {
 		return a.Err("lines of a log")
 	}
 	return nil // what it does not take now it never will
@@ -192,7 +178,7 @@ func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Fina
 	if t == nil || len(t.Artifacts) == 0 && len(t.Result) == 0 {
 		return nil
 	}
-	if b.currentAPI() == apiLegacy {
+	if b.legacy.Load() {
 		return nil // it has no way for them: they are in Muster
 	}
 	f, err := os.CreateTemp(b.claimsDir(), "results-*")
@@ -239,15 +225,11 @@ func (b *Bridge) sendResults(ctx context.Context, j bridge.Job, end *bridge.Fina
 		return nil
 	}
 	err = a.Err("the upload of results")
-	if muster.CodeOf(err) == muster.Unavailable && a.Status != http.StatusTooManyRequests && b.countUpload(j.ID) < maxUploads {
+	if muster.CodeOf(err) == muster.Unavailable && a.Status != http.StatusTooManyRequests &&
+		b.uploadTries.Update(j.ID, func(tries int, _ bool) int { return tries + 1 }) < maxUploads {
 		return err
 	}
 	b.log.Warn("the server does not take results, which stay in Muster", slog.String("job", j.ID), slog.Any("error", err))
 	_ = b.Log(ctx, j, []string{fmt.Sprintf("the server does not take the results, which are artifacts of Muster's job %s: %v", j.MusterJob, err)})
 	return nil
-}
-
-// countUpload counts the uploads of a job's results to which the server answered.
-func (b *Bridge) countUpload(id string) int {
-	return b.uploadTries.Update(id, func(tries int, _ bool) int { return tries + 1 })
 }

@@ -11,12 +11,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
+	"github.com/muster-dev/muster/internal/lru"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -69,13 +71,14 @@ type Gateway struct {
 	started          time.Time
 	wake             chan struct{} // a token has the tasks looked at
 
+	droppedJobs  *lru.Cache[string, int]       // jobs in a row that a worker did not begin, by its id
+	lastPoll     *lru.Cache[string, time.Time] // when a worker B last asked, by its id
+	writeFailing atomic.Bool                   // projects cannot be written
+
 	mu           sync.Mutex
 	states       map[string]*taskState // by Task.EventID
 	tickets      map[string]time.Time
-	boundTickets map[string]string    // ticket to Task.EventID
-	droppedJobs  map[string]int       // jobs in a row that a worker did not begin, by its id
-	lastPoll     map[string]time.Time // when a worker B last asked, by its id
-	writeFailing bool                 // projects cannot be written
+	boundTickets map[string]string // ticket to Task.EventID
 }
 
 // New opens the gateway's port and reads its state. Nothing is served before Run.
@@ -86,20 +89,18 @@ func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 func openGateway(ctx context.Context, deps dialect.Deps, waits timeouts) (*Gateway, error) {
 	g := &Gateway{
 		timeouts: waits, cpus: 2, memory: 8 << 30, started: time.Now(), wake: wake.New(),
-		states: map[string]*taskState{}, tickets: map[string]time.Time{}, boundTickets: map[string]string{}, droppedJobs: map[string]int{}, lastPoll: map[string]time.Time{},
+		droppedJobs: lru.NewCounted[string, int](maxTickets), lastPoll: lru.NewCounted[string, time.Time](maxTickets),
+		states: map[string]*taskState{}, tickets: map[string]time.Time{}, boundTickets: map[string]string{},
 	}
 	g.Deps = deps
 	if err := g.parseOptions(); err != nil {
 		return nil, err
 	}
+	_ = os.RemoveAll(g.uploadsDir()) // of uploads that broke off; it is tried again at the next start
 	for _, dir := range []string{g.tasksDir(), g.uploadsDir(), g.zipsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, muster.Errorf(muster.Internal, "--dialect trainforge: %w", err)
 		}
-	}
-	old, _ := filepath.Glob(filepath.Join(g.uploadsDir(), "*")) // the pattern is right
-	for _, name := range old {
-		_ = os.RemoveAll(name) // of an upload that broke off; it is tried again at the next start
 	}
 	var err error
 	g.Gateway, err = fleet.OpenGateway(ctx, deps, fleet.Config{
@@ -128,14 +129,12 @@ func (g *Gateway) parseOptions() error {
 			o.Fail("memory", "use a size, such as 16GiB")
 		}
 	}
-	g.sharedDir, g.sharedConfigured = filepath.Join(os.TempDir(), "trainforge"), false
+	g.sharedDir = filepath.Join(os.TempDir(), "trainforge")
 	if s := values["projects"]; s != "" {
-		abs, err := filepath.Abs(s)
-		if err != nil {
-			return muster.Errorf(muster.Invalid, "--dialect trainforge: projects=%s: %w", s, err)
-		}
-		g.sharedDir, g.sharedConfigured = abs, true
-		if info, err := os.Stat(abs); err != nil || !info.IsDir() {
+		var err error
+		g.sharedDir, err = filepath.Abs(s)
+		g.sharedConfigured = true
+		if info, statErr := os.Stat(g.sharedDir); err != nil || statErr != nil || !info.IsDir() {
 			o.Fail("projects", "not a directory: create it, on the file system that the workers share")
 		}
 	}
@@ -148,9 +147,7 @@ func (g *Gateway) zipsDir() string    { return filepath.Join(g.Deps.Dir, "projec
 
 // Ready returns why projects cannot be given to workers that download nothing, if that is so.
 func (g *Gateway) Ready() error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.writeFailing {
+	if g.writeFailing.Load() {
 		return muster.Errorf(muster.Unavailable, "projects cannot be written to %s: see the server's log", g.sharedDir)
 	}
 	return nil
@@ -168,37 +165,37 @@ func (g *Gateway) routes() http.Handler {
 		"GET /health":     g.health,
 		"GET /api/health": g.health,
 
-		"POST /api/workers/register":           g.register,
-		"POST /api/workers/heartbeat":          g.nodeHeartbeat,
-		"GET /api/workers/jobs":                g.nodeJobs,
-		"POST /api/workers/job-status":         g.nodeReport,
-		"POST /api/workers/unregister":         g.nodeUnregister,
-		"POST /api/workers/{id}/heartbeat":     g.externalHeartbeat,
-		"GET /api/workers":                     g.workers,
-		"GET /api/workers/realtime":            g.workers,
-		"GET /api/workers/stats/all":           g.allStats,
-		"GET /api/workers/{id}":                g.worker,
-		"GET /api/workers/{id}/stats":          g.workerStats,
-		"PUT /api/workers/{id}/status":         g.workerEvent,
-		"PUT /api/workers/{id}/progress":       g.workerProgress,
-		"POST /api/workers/{id}/job-started":   g.workerEvent,
-		"POST /api/workers/{id}/job-completed": g.workerEvent,
-		"DELETE /api/workers/{id}":             g.externalUnregister,
+		"POST /api/workers/register":               withBody(g.register),
+		"POST /api/workers/heartbeat":              fromWorker(g, g.nodeHeartbeat, (*beat).sender),
+		"GET /api/workers/jobs":                    g.nodeJobs,
+		"POST /api/workers/job-status":             fromWorker(g, g.nodeReport, (*nodeStatus).sender),
+		"POST /api/workers/unregister":             fromWorker(g, g.nodeUnregister, (*claimRequest).sender),
+		"POST /api/workers/{worker}/heartbeat":     fromWorker(g, g.externalHeartbeat, nil),
+		"GET /api/workers":                         g.workers,
+		"GET /api/workers/realtime":                g.workers,
+		"GET /api/workers/stats/all":               g.allStats,
+		"GET /api/workers/{id}":                    g.worker,
+		"GET /api/workers/{id}/stats":              g.worker,
+		"PUT /api/workers/{worker}/status":         fromWorker(g, g.workerEvent, nil),
+		"PUT /api/workers/{worker}/progress":       fromWorker(g, g.workerProgress, nil),
+		"POST /api/workers/{worker}/job-started":   fromWorker(g, g.workerEvent, nil),
+		"POST /api/workers/{worker}/job-completed": fromWorker(g, g.workerEvent, nil),
+		"DELETE /api/workers/{id}":                 g.externalUnregister,
 
 		"GET /api/jobs":                  g.list,
 		"POST /api/jobs":                 g.submit,
 		"POST /api/jobs/distributed":     g.submit,
 		"GET /api/jobs/pending":          g.pending,
-		"POST /api/jobs/{id}/claim":      g.claim,
-		"PUT /api/jobs/{id}/status":      g.reportStatus,
+		"POST /api/jobs/{id}/claim":      fromWorker(g, g.claim, (*claimRequest).sender),
+		"PUT /api/jobs/{id}/status":      withBody(g.reportStatus),
 		"GET /api/jobs/{id}/files":       g.files,
-		"POST /api/jobs/{id}/logs/batch": g.logBatch,
-		"POST /api/jobs/{id}/logs":       g.logLine,
+		"POST /api/jobs/{id}/logs/batch": withBody(g.logBatch),
+		"POST /api/jobs/{id}/logs":       withBody(g.logLine),
 		"GET /api/jobs/{id}/logs":        g.logs,
 		"POST /api/jobs/{id}/results":    g.uploadResults,
 
 		"GET /api/jobs/{id}":                        g.show,
-		"PUT /api/jobs/{id}":                        g.updateJob,
+		"PUT /api/jobs/{id}":                        withBody(g.updateJob),
 		"DELETE /api/jobs/{id}":                     g.remove,
 		"GET /api/jobs/{id}/results":                g.results,
 		"GET /api/jobs/{id}/results/files":          g.resultFiles,
@@ -220,9 +217,36 @@ type request struct {
 
 func (q *request) reply(v any) error { return dialect.Reply(q.w, v) }
 
-func (q *request) decode(into any) error { return dialect.Decode(q.r, maxBody, into) }
+// withBody returns a handler for requests with a JSON body.
+func withBody[B any](handle func(*request, *B) error) func(*request) error {
+	return func(q *request) error {
+		var body B
+		if err := dialect.Decode(q.r, maxBody, &body); err != nil {
+			return err
+		}
+		return handle(q, &body)
+	}
+}
 
-// isLocal reports whether the request comes from this machine.
+// fromWorker returns a handler for requests of a worker, which are a sign of life. Its id is in the path, or what sender returns.
+func fromWorker[B any](g *Gateway, handle func(*request, *fleet.Worker, *B) error, sender func(*B) string) func(*request) error {
+	return withBody(func(q *request, body *B) error {
+		id := q.r.PathValue("worker")
+		if sender != nil {
+			id = sender(body)
+		}
+		if err := checkID("worker_id", id); err != nil {
+			return err
+		}
+		w, err := g.authorizedWorker(q, id)
+		if err != nil {
+			return err
+		}
+		w.Touch(nil)
+		return handle(q, w, body)
+	})
+}
+
 func (q *request) isLocal() bool {
 	local, _ := q.r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if dialect.RemoteAddr(q.r).IsLoopback() || local == nil {
@@ -241,7 +265,6 @@ func (q *request) externalURL() string {
 	return scheme + "://" + q.r.Host
 }
 
-// statusError is an answer with a status of its own.
 type statusError struct {
 	status int
 	text   string
@@ -280,15 +303,11 @@ func (g *Gateway) health(q *request) error {
 	})
 }
 
-// worker reports whether the caller may act as a worker.
-func canWork(q *request) error { return q.caller.CanJoinWorkers() }
-
 // reportContext is a context for what has to be done even if the caller goes away.
 func (g *Gateway) reportContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), g.timeouts.report)
 }
 
-// lines splits what one message brought into lines of a log.
 func splitLines(message string) []string {
 	return strings.Split(strings.TrimRight(strings.ReplaceAll(message, "\r\n", "\n"), "\n"), "\n")
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 const (
@@ -28,13 +28,7 @@ const (
 )
 
 // externalHeartbeat is a heartbeat of worker C. One of an unknown worker is refused, so that it registers again.
-func (g *Gateway) externalHeartbeat(q *request) error {
-	var body beat
-	id := q.r.PathValue("id")
-	w, err := g.callingWorker(q, &body, &id)
-	if err != nil {
-		return err
-	}
+func (g *Gateway) externalHeartbeat(q *request, w *fleet.Worker, body *beat) error {
 	if body.CurrentJob != "" {
 		if t := g.task(q, body.CurrentJob); t != nil && t.Worker() == w {
 			g.state(t).touch()
@@ -45,12 +39,12 @@ func (g *Gateway) externalHeartbeat(q *request) error {
 
 // pending lists what may be claimed. The caller is unknown: each entry has a ticket, which a claim binds to a task.
 func (g *Gateway) pending(q *request) error {
-	if err := canWork(q); err != nil {
+	if err := q.caller.CanJoinWorkers(); err != nil {
 		return err
 	}
 	type offered struct {
-		task *fleet.Task
-		dist int
+		task     *fleet.Task
+		distance int
 	}
 	var open []offered
 	remote := dialect.RemoteAddr(q.r)
@@ -59,37 +53,30 @@ func (g *Gateway) pending(q *request) error {
 		if f.Labels[labelForm] != formExternal || isInactive(w) || f.Key != q.caller.Key {
 			continue
 		}
-		if time.Since(w.LastSeen()) > g.timeouts.silence && g.isIdle(w) {
+		if time.Since(w.LastSeen()) > g.timeouts.silence && isIdle(w) {
 			continue
+		}
+		distance := 1
+		if f.Remote == remote {
+			distance = 0
 		}
 		for _, t := range w.Tasks() {
 			if g.isClaimable(t) && g.recordOffer(t, 0) {
-				open = append(open, offered{t, addrDistance(f.Remote, remote)})
+				open = append(open, offered{t, distance})
 			}
 		}
 	}
 	slices.SortStableFunc(open, func(a, b offered) int {
-		return cmp.Or(cmp.Compare(a.dist, b.dist), a.task.OfferedAt().Compare(b.task.OfferedAt()))
+		return cmp.Or(cmp.Compare(a.distance, b.distance), a.task.OfferedAt().Compare(b.task.OfferedAt()))
 	})
 	list := []job{}
-	for _, o := range open {
-		if len(list) >= maxPending {
-			break
-		}
+	for _, o := range open[:min(len(open), maxPending)] {
 		list = append(list, g.taskJob(o.task, g.ticket()))
 	}
-	g.wakeWatch()
+	wake.Set(g.wake)
 	return q.reply(list)
 }
 
-func addrDistance(a, b netip.Addr) int {
-	if a == b {
-		return 0
-	}
-	return 1
-}
-
-// isClaimable reports whether a task is unclaimed.
 func (g *Gateway) isClaimable(t *fleet.Task) bool {
 	return !t.Started() && g.state(t).snapshot().Ticket == ""
 }
@@ -107,13 +94,8 @@ func (g *Gateway) ticket() string {
 }
 
 // claim gives the job of a ticket to a worker: the oldest of those that the server placed on it.
-func (g *Gateway) claim(q *request) error {
-	if err := canWork(q); err != nil {
-		return err
-	}
-	var body claimRequest
-	w, err := g.callingWorker(q, &body, &body.WorkerID)
-	if err != nil {
+func (g *Gateway) claim(q *request, w *fleet.Worker, _ *claimRequest) error {
+	if err := q.caller.CanJoinWorkers(); err != nil {
 		return err
 	}
 	if workerForm(w) != formExternal {
@@ -171,15 +153,13 @@ func (g *Gateway) bindTask(w *fleet.Worker, ticket string) (*fleet.Task, error) 
 	case !valid:
 		return nil, jobNotFound()
 	}
-	if !g.isIdle(w) && w.Facts().Resources.MaxTasks == 1 {
+	if !isIdle(w) && w.Facts().Resources.MaxTasks == 1 {
 		w.MarkIdle() // it would not claim a job while it runs one; what it ran is given up when it stays silent
 	}
 	for _, t := range w.Tasks() {
-		ts := g.state(t)
-		if !ts.isReady() || !g.isClaimable(t) {
-			continue
+		if ts := g.state(t); ts.ready.Load() && g.isClaimable(t) {
+			return t, g.bindTicket(t, ts, ticket)
 		}
-		return t, g.bindTicket(t, ts, ticket)
 	}
 	return nil, errNoTask
 }
@@ -224,11 +204,7 @@ func (g *Gateway) wasTask(id string) bool {
 }
 
 // reportStatus handles a job status of worker C.
-func (g *Gateway) reportStatus(q *request) error {
-	var body update
-	if err := q.decode(&body); err != nil {
-		return err
-	}
+func (g *Gateway) reportStatus(q *request, body *update) error {
 	if strings.TrimSpace(body.Status) == "" {
 		return &statusError{http.StatusBadRequest, "status is required"}
 	}
@@ -242,7 +218,7 @@ func (g *Gateway) reportStatus(q *request) error {
 		return jobNotFound()
 	}
 	t.Worker().Touch(nil)
-	if err := g.applyStatus(q, t, &body, nil); err != nil {
+	if err := g.applyStatus(q, t, body, nil); err != nil {
 		return err
 	}
 	return q.reply(ok)
@@ -289,7 +265,6 @@ func (g *Gateway) files(q *request) error {
 	return q.sendFile(f, "project.zip")
 }
 
-// sendFile answers with a zip file.
 func (q *request) sendFile(f *os.File, name string) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -301,12 +276,7 @@ func (q *request) sendFile(f *os.File, name string) error {
 	return nil
 }
 
-// logBatch is lines of worker C.
-func (g *Gateway) logBatch(q *request) error {
-	var body logBatch
-	if err := q.decode(&body); err != nil {
-		return err
-	}
+func (g *Gateway) logBatch(q *request, body *logBatch) error {
 	if len(body.Logs) == 0 {
 		return &statusError{http.StatusBadRequest, "logs array is required"}
 	}

@@ -91,12 +91,10 @@ func (g *Gateway) submit(q *request) error {
 	return nil
 }
 
-// project is for which the caller submits.
 func (g *Gateway) project(q *request) string {
 	return cmp.Or(q.caller.Project, g.Deps.Config.Project)
 }
 
-// parseConfig reads the field config.
 func parseConfig(text string) (*config, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, &statusError{http.StatusBadRequest, "Job configuration is required"}
@@ -105,10 +103,10 @@ func parseConfig(text string) (*config, error) {
 	if err := json.Unmarshal([]byte(text), c); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "Invalid job configuration: %w", err)
 	}
-	if strings.TrimSpace(c.Project.Name) == "" {
+	switch {
+	case strings.TrimSpace(c.Project.Name) == "":
 		return nil, &statusError{http.StatusBadRequest, "Project name is required"}
-	}
-	if len(c.Environment.BaseImage) > 255 {
+	case len(c.Environment.BaseImage) > 255:
 		return nil, muster.Errorf(muster.Invalid, "environment.base_image is too long")
 	}
 	_, err := c.Resources.request(true)
@@ -139,7 +137,6 @@ func (g *Gateway) buildSpec(ctx context.Context, c *client.Client, u *upload, co
 	return spec, err
 }
 
-// findJob returns a client's job with its tasks.
 func (g *Gateway) findJob(q *request, id string) (*client.Client, *muster.Job, []muster.Task, error) {
 	c, err := g.api(q)
 	if err != nil {
@@ -168,15 +165,13 @@ func (g *Gateway) findJob(q *request, id string) (*client.Client, *muster.Job, [
 	return nil, nil, nil, jobNotFound()
 }
 
-// toWireJob is a job of Muster as TrainForge shows it.
 func toWireJob(m *muster.Job, tasks []muster.Task) job {
 	j := job{
 		ID: m.Labels[jobLabel], Project: m.Name, Script: "train.py", Status: wireStatus(m.State), CreatedAt: formatTime(m.CreatedAt), UpdatedAt: formatTime(m.CreatedAt),
 		StartedAt: formatTime(m.StartedAt), CompletedAt: formatTime(m.FinishedAt), MusterJob: m.ID,
 	}
 	if m.FinishedAt != 0 && m.StartedAt != 0 {
-		seconds := m.FinishedAt.Sub(m.StartedAt).Std().Seconds()
-		j.Duration = &seconds
+		j.Duration = new(m.FinishedAt.Sub(m.StartedAt).Std().Seconds())
 	}
 	if m.Spec != nil && len(m.Spec.Tasks) == 1 {
 		t := &m.Spec.Tasks[0]
@@ -257,7 +252,6 @@ func (g *Gateway) list(q *request) error {
 	return q.reply(answer)
 }
 
-// show is GET /api/jobs/{id}.
 func (g *Gateway) show(q *request) error {
 	id := q.r.PathValue("id")
 	if t := g.task(q, id); t != nil {
@@ -358,7 +352,6 @@ func (g *Gateway) storeZip(id string, u *upload) {
 	}
 }
 
-// sendProject answers with the project of a client's job.
 func (g *Gateway) sendProject(q *request, id string) error {
 	if _, _, _, err := g.findJob(q, id); err != nil {
 		return err

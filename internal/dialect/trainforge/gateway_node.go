@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // maxOffers is how often worker A is offered a job: each offer that it drops leaks what it had allocated.
@@ -18,52 +19,43 @@ const maxOffers = 3
 // sourceStopped constrains a worker that was stopped, until it is started again.
 const sourceStopped = "leaving"
 
-// nodeHeartbeat is a heartbeat of worker A.
-func (g *Gateway) nodeHeartbeat(q *request) error {
-	var body beat
-	w, err := g.callingWorker(q, &body, &body.WorkerID)
-	if err != nil {
-		return err
-	}
+func (g *Gateway) nodeHeartbeat(q *request, w *fleet.Worker, body *beat) error {
 	w.Touch(body.load(w.Facts().Resources.Memory))
 	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Heartbeat received", "timestamp": lenient.Epoch(time.Now())})
 }
 
 // nodeJobs offers worker A the jobs that it holds and has not begun.
 func (g *Gateway) nodeJobs(q *request) error {
-	id := q.r.URL.Query().Get("worker_id")
-	w, err := g.authorizedWorker(q, id)
+	w, err := g.authorizedWorker(q, q.r.URL.Query().Get("worker_id"))
 	if err != nil {
 		return err
 	}
 	w.Touch(nil)
-	if g.isIdle(w) {
+	if isIdle(w) {
 		w.MarkIdle()
 	}
 	jobs := []job{}
 	for _, t := range w.Tasks() {
-		if t.Started() || len(jobs) >= maxListed {
-			continue
-		}
-		if g.recordOffer(t, maxOffers) {
+		if !t.Started() && len(jobs) < maxListed && g.recordOffer(t, maxOffers) {
 			jobs = append(jobs, g.nodeJob(t))
 		}
 	}
-	g.wakeWatch()
+	wake.Set(g.wake)
 	return q.reply(map[string]any{"jobs": jobs})
 }
 
-// isIdle reports whether a worker runs nothing that began.
-func (g *Gateway) isIdle(w *fleet.Worker) bool {
-	return !slices.ContainsFunc(w.Tasks(), (*fleet.Task).Started)
+func startedTasks(w *fleet.Worker) []*fleet.Task {
+	return slices.DeleteFunc(w.Tasks(), func(t *fleet.Task) bool { return !t.Started() })
 }
+
+func isIdle(w *fleet.Worker) bool { return len(startedTasks(w)) == 0 }
 
 // recordOffer notes that a worker is shown a task, and reports whether it is: its files must be there, and it is not shown too often.
 func (g *Gateway) recordOffer(t *fleet.Task, limit int) bool {
 	ts := g.state(t)
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if !ts.ready || limit > 0 && ts.offers >= limit {
+	if !ts.ready.Load() || limit > 0 && ts.offers >= limit {
 		return false
 	}
 	if ts.offeredAt.IsZero() {
@@ -76,14 +68,12 @@ func (g *Gateway) recordOffer(t *fleet.Task, limit int) bool {
 // nodeJob is a task as worker A reads it. It asks for no GPU: worker A loses jobs with several and those for which no device has 4 GiB free.
 // The runner shows the program the devices that Muster granted.
 func (g *Gateway) nodeJob(t *fleet.Task) job {
-	cpu := math.Max(1, math.Ceil(t.Run().Grant.CPUs))
-	cpu = math.Min(cpu, math.Max(1, math.Floor(t.Worker().Facts().Resources.CPUs)))
 	j := g.taskJob(t, t.ID())
-	j.Resources = resources{GPU: newAmount(0), CPU: newAmount(cpu)}
+	cores := max(1, math.Floor(t.Worker().Facts().Resources.CPUs))
+	j.Resources = resources{GPU: newAmount(0), CPU: newAmount(min(j.Resources.CPU.number, cores))}
 	return j
 }
 
-// taskJob is a task as its worker sees it.
 func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 	r := t.Run()
 	j := job{
@@ -103,13 +93,7 @@ func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 	return j
 }
 
-// nodeReport handles a job report of worker A.
-func (g *Gateway) nodeReport(q *request) error {
-	var body nodeStatus
-	w, err := g.callingWorker(q, &body, &body.WorkerID)
-	if err != nil {
-		return err
-	}
+func (g *Gateway) nodeReport(q *request, w *fleet.Worker, body *nodeStatus) error {
 	if err := checkID("job_id", body.JobID); err != nil {
 		return err
 	}
@@ -143,11 +127,7 @@ func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int
 	default:
 		err = g.markStarted(t, ts)
 		if err == nil && (u.Message != "" || u.Progress != nil) {
-			p := muster.Progress{Progress: fraction(u.Progress)}
-			if step := lenient.Text(u.Message, maxStep); step != "" {
-				p.Step = &step
-			}
-			err = t.Progress(p)
+			err = t.Progress(muster.Progress{Progress: fraction(u.Progress), Step: lenient.NonZero(lenient.Text(u.Message, maxStep))})
 		}
 	}
 	if muster.CodeOf(err) == muster.Conflict {
@@ -156,13 +136,7 @@ func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int
 	return err
 }
 
-// nodeUnregister unregisters worker A.
-func (g *Gateway) nodeUnregister(q *request) error {
-	var body claimRequest
-	w, err := g.callingWorker(q, &body, &body.WorkerID)
-	if err != nil {
-		return err
-	}
+func (g *Gateway) nodeUnregister(q *request, w *fleet.Worker, _ *claimRequest) error {
 	if err := g.leave(q.r.Context(), w); err != nil {
 		return err
 	}

@@ -11,55 +11,45 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // isPoll reports whether GET /api/jobs comes from worker B or from gpu_worker.py, which is the same with another limit. They
 // send no key and nothing else by which they differ from clients.
 func isPoll(q *request) bool {
-	if q.r.Header.Get("Authorization") != "" {
-		return false
-	}
 	query := q.r.URL.Query()
-	if len(query) != 1 {
+	if q.r.Header.Get("Authorization") != "" || len(query) != 1 {
 		return false
 	}
-	switch query.Get("limit") {
-	case "1":
-		return true
-	case "10":
-		return strings.HasPrefix(q.r.UserAgent(), "python-requests/")
-	default:
-		return false
-	}
+	limit := query.Get("limit")
+	return limit == "1" || limit == "10" && strings.HasPrefix(q.r.UserAgent(), "python-requests/")
 }
 
 // poll answers worker B: with the job that it is to run, if there is one. It never sees another one as pending, since it would run it.
 func (g *Gateway) poll(q *request) error {
-	if err := canWork(q); err != nil {
+	if err := q.caller.CanJoinWorkers(); err != nil {
 		return err
 	}
 	w, err := g.pollerWorker(q)
 	if err != nil {
 		return err
 	}
-	if w == nil {
-		return q.reply(jobList{Success: true, Jobs: []job{}})
-	}
-	w.Touch(nil)
-	if g.isIdle(w) {
-		w.MarkIdle()
-	}
 	answer := jobList{Success: true, Jobs: []job{}}
-	if !g.isIdle(w) { // another program at this address asks, or this one was started again
+	if w == nil {
 		return q.reply(answer)
 	}
+	w.Touch(nil)
+	if !isIdle(w) { // another program at this address asks, or this one was started again
+		return q.reply(answer)
+	}
+	w.MarkIdle()
 	for _, t := range w.Tasks() {
 		if g.recordOffer(t, 0) {
 			answer.Jobs, answer.Count = append(answer.Jobs, g.taskJob(t, t.ID())), 1
 			break
 		}
 	}
-	g.wakeWatch()
+	wake.Set(g.wake)
 	return q.reply(answer)
 }
 
@@ -72,10 +62,8 @@ func (g *Gateway) pollerWorker(q *request) (*fleet.Worker, error) {
 		id += "-" + key
 	}
 	if w := g.Fleet.Worker(id); w != nil {
-		g.mu.Lock()
-		last := g.lastPoll[id]
-		g.lastPoll[id] = time.Now()
-		g.mu.Unlock()
+		last, _ := g.lastPoll.Get(id)
+		g.lastPoll.Put(id, time.Now())
 		switch {
 		case !isInactive(w):
 			w.Constrain(sourceStopped, "")
@@ -85,7 +73,7 @@ func (g *Gateway) pollerWorker(q *request) (*fleet.Worker, error) {
 		}
 	}
 	w, err := g.Fleet.Register(q.r.Context(), fleet.Facts{
-		ID: id, Name: lenient.Name(id), Labels: formLabels(formPoller, "address", remote.String()), Kinds: supportedKinds(),
+		ID: id, Name: lenient.Name(id), Labels: formLabels(formPoller, map[string]string{"address": remote.String()}), Kinds: supportedKinds(),
 		Lacks:     []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureGang},
 		Resources: muster.Resources{CPUs: g.cpus, Memory: g.memory, Slots: 1, MaxTasks: 1},
 		Remote:    remote, Key: key,
@@ -100,11 +88,7 @@ func (g *Gateway) pollerWorker(q *request) (*fleet.Worker, error) {
 }
 
 // updateJob is PUT /api/jobs/{id}: worker B's word on the job that it runs, or a client's wish to cancel one.
-func (g *Gateway) updateJob(q *request) error {
-	var body update
-	if err := q.decode(&body); err != nil {
-		return err
-	}
+func (g *Gateway) updateJob(q *request, body *update) error {
 	switch body.Status {
 	case "", statusPending, statusRunning, statusCompleted, statusFailed, statusCancelled:
 	default:
@@ -116,10 +100,10 @@ func (g *Gateway) updateJob(q *request) error {
 		if g.isLate(id) {
 			return q.reply(map[string]any{"success": true, "message": "Job updated successfully", "job_id": id, "status": body.Status})
 		}
-		return g.changeJob(q, id, &body)
+		return g.changeJob(q, id, body)
 	}
 	t.Worker().Touch(nil)
-	if err := g.applyStatus(q, t, &body, nil); err != nil {
+	if err := g.applyStatus(q, t, body, nil); err != nil {
 		return err
 	}
 	j := g.taskJob(t, id)
@@ -127,12 +111,7 @@ func (g *Gateway) updateJob(q *request) error {
 	return q.reply(jobAnswer{true, "Job updated successfully", j})
 }
 
-// logLine is one line of worker B.
-func (g *Gateway) logLine(q *request) error {
-	var body logEntry
-	if err := q.decode(&body); err != nil {
-		return err
-	}
+func (g *Gateway) logLine(q *request, body *logEntry) error {
 	if strings.TrimSpace(body.Message) == "" {
 		return &statusError{http.StatusBadRequest, "Message is required"}
 	}

@@ -24,7 +24,6 @@ const (
 	downloadTimeout = 30 * time.Minute // for a large body
 )
 
-// uploadResults is the upload of a worker.
 func (g *Gateway) uploadResults(q *request) error {
 	id := q.r.PathValue("id")
 	t := g.task(q, id)
@@ -51,15 +50,10 @@ func (g *Gateway) uploadResults(q *request) error {
 }
 
 func storeArtifacts(ctx context.Context, t *fleet.Task, u *upload) error {
-	z, err := archive.Open(u.file, u.size)
+	found, err := archive.Entries(u.file, u.size, resultLimits)
 	if err != nil {
 		return err
 	}
-	found, err := archive.Entries(z, resultLimits)
-	if err != nil {
-		return err
-	}
-	remaining := resultLimits.Bytes
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		if strings.HasPrefix(name, project.MetaDir+"/") || name == project.Runner || name == "project.zip" {
 			continue // what a worker packs of the folder that it was given
@@ -68,26 +62,14 @@ func storeArtifacts(ctx context.Context, t *fleet.Task, u *upload) error {
 		if err != nil {
 			return muster.Errorf(muster.Invalid, "the entry %q cannot be read: %w", lenient.Text(name, 100), err)
 		}
-		counted := &counter{r: r}
-		err = t.AddArtifact(ctx, strings.TrimPrefix(name, project.TaskDir+"/"), counted, remaining)
+		// Entries has checked the sum of the sizes that the archive declares.
+		err = t.AddArtifact(ctx, strings.TrimPrefix(name, project.TaskDir+"/"), r, int64(found[name].UncompressedSize64))
 		_ = r.Close() // it was read
 		if err != nil {
 			return err
 		}
-		remaining -= counted.n
 	}
 	return nil
-}
-
-type counter struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counter) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
 }
 
 // results is all artifacts of a job as one archive.
@@ -121,7 +103,6 @@ func (g *Gateway) results(q *request) error {
 	return q.sendFile(f, "results.zip")
 }
 
-// jobArtifact is an artifact of a job's task.
 type jobArtifact struct {
 	muster.Artifact
 

@@ -1,7 +1,6 @@
 package trainforge
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -10,8 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -59,14 +60,15 @@ type taskState struct {
 
 	reportMu sync.Mutex // held while lines are passed on and while it is finished
 
-	mu         sync.Mutex
-	saved      savedState
-	ready      bool      // its files are here, and its folder is there if it needs one
-	busy       bool      // they are being brought
-	offeredAt  time.Time // when it was first offered
-	offers     int
-	lastHeard  time.Time // of the task itself
-	runnerSeen bool      // its runner was heard of
+	ready      atomic.Bool // its files are here, and its folder is there if it needs one
+	busy       atomic.Bool // its files are being brought
+	runnerSeen atomic.Bool // its runner was heard of
+
+	mu        sync.Mutex
+	saved     savedState
+	offeredAt time.Time // when it was first offered
+	offers    int
+	lastHeard time.Time // of the task itself
 }
 
 func (t *taskState) touch() {
@@ -80,11 +82,7 @@ func (t *taskState) save(change func(*savedState)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	change(&t.saved)
-	b, err := json.Marshal(t.saved)
-	if err == nil {
-		err = atomicfile.Write(t.path, b, 0o600)
-	}
-	if err != nil {
+	if err := atomicfile.Write(t.path, lenient.Marshal(t.saved), 0o600); err != nil {
 		return muster.Errorf(muster.StorageFull, "the gateway cannot write its notes: %w", err)
 	}
 	return nil
@@ -94,12 +92,6 @@ func (t *taskState) snapshot() savedState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.saved
-}
-
-func (t *taskState) isReady() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.ready
 }
 
 // restoreStates reads the notes of tasks that the fleet still has, and removes the rest with their folders.
@@ -125,7 +117,6 @@ func (g *Gateway) restoreStates() {
 	}
 }
 
-// removeState removes what is left of a task.
 func (g *Gateway) removeState(id string, t *taskState) {
 	if t.snapshot().Placed {
 		if err := os.RemoveAll(filepath.Join(g.sharedDir, id)); err != nil {
@@ -136,7 +127,6 @@ func (g *Gateway) removeState(id string, t *taskState) {
 	_ = os.Remove(t.path) // one that is not there was never noted
 }
 
-// state returns what is known of a task.
 func (g *Gateway) state(t *fleet.Task) *taskState {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -152,10 +142,7 @@ func (g *Gateway) state(t *fleet.Task) *taskState {
 func (g *Gateway) resolve(id string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if own, ok := g.boundTickets[id]; ok {
-		return own
-	}
-	return id
+	return cmp.Or(g.boundTickets[id], id)
 }
 
 // task returns the task that a request names, nil if it is not assigned to a worker of this caller, or has ended.
@@ -187,9 +174,7 @@ func (g *Gateway) markStarted(t *fleet.Task, ts *taskState) error {
 
 // clearDrops takes back that a worker drops jobs.
 func (g *Gateway) clearDrops(w *fleet.Worker) {
-	g.mu.Lock()
-	delete(g.droppedJobs, w.ID())
-	g.mu.Unlock()
+	g.droppedJobs.Remove(w.ID())
 	w.Constrain("dropped", "")
 }
 
@@ -226,18 +211,12 @@ func (g *Gateway) processLines(ctx context.Context, t *fleet.Task, ts *taskState
 		}
 		plain = append(plain, line)
 	}
-	if len(plain) == 0 {
-		return nil
-	}
 	return t.Log(ctx, plain...)
 }
 
 func truncateLine(line string) string {
 	line = strings.TrimRight(line, "\r\n")
-	if len(line) > maxLogLine {
-		line = line[:maxLogLine]
-	}
-	return strings.ToValidUTF8(line, "\uFFFD")
+	return strings.ToValidUTF8(line[:min(len(line), maxLogLine)], "\uFFFD")
 }
 
 // parseControl reads a line of the runner after its prefix, nil for other lines.
@@ -246,7 +225,7 @@ func parseControl(payload string) *control {
 	if json.Unmarshal([]byte(payload), c) != nil || !c.Alive && !c.End {
 		return nil
 	}
-	if bytes.Equal(c.Result, []byte("null")) {
+	if !lenient.HasValue(c.Result) {
 		c.Result = nil
 	}
 	c.Wall = max(c.Wall, 0)
@@ -254,9 +233,7 @@ func parseControl(payload string) *control {
 }
 
 func (g *Gateway) applyControl(ts *taskState, c *control) error {
-	ts.mu.Lock()
-	ts.runnerSeen = true
-	ts.mu.Unlock()
+	ts.runnerSeen.Store(true)
 	if c.End && ts.snapshot().End == nil {
 		return ts.save(func(n *savedState) { n.End = c })
 	}
@@ -286,10 +263,7 @@ func toFinalReport(status, message string, codes []*int, c *control) fleet.Final
 		}
 		return e
 	}
-	e.ExitCode, e.Usage = c.ExitCode, &muster.Usage{WallSeconds: c.Wall}
-	if len(c.Result) > 0 {
-		e.Result = c.Result
-	}
+	e.ExitCode, e.Usage, e.Result = c.ExitCode, &muster.Usage{WallSeconds: c.Wall}, c.Result
 	return c.fillReport(e, status)
 }
 
@@ -300,7 +274,7 @@ func (c *control) fillReport(e fleet.FinalReport, status string) fleet.FinalRepo
 		e.Outcome, e.Reason, e.Message = muster.AttemptTimedOut, muster.Timeout, "it ran for longer than its timeout"
 	case c.Failure != nil && failed:
 		e.Reason, e.Message = c.Failure.Reason, cmp.Or(lenient.Text(c.Failure.Message, maxMessage), "the program says so, and not why")
-		if !allowedReason(e.Reason) {
+		if !slices.Contains(allowedReasons, e.Reason) {
 			e.Reason = muster.ExitCode
 		}
 	case c.Signal != 0:
@@ -324,14 +298,9 @@ func (c *control) fillReport(e fleet.FinalReport, status string) fleet.FinalRepo
 	return e
 }
 
-// allowedReason reports whether a program may give this reason for its failure.
-func allowedReason(r muster.Reason) bool {
-	switch r {
-	case muster.BadInput, muster.Dependency, muster.Diverged, muster.OutOfMemory, muster.ArtifactMissing, muster.ExitCode, muster.StartFailed:
-		return true
-	default:
-		return false
-	}
+// allowedReasons are those that a program may give for its failure.
+var allowedReasons = []muster.Reason{ //nolint:gochecknoglobals // constants
+	muster.BadInput, muster.Dependency, muster.Diverged, muster.OutOfMemory, muster.ArtifactMissing, muster.ExitCode, muster.StartFailed,
 }
 
 // finish reports a task's end to the server, once what it wrote is there.
@@ -365,23 +334,19 @@ func (g *Gateway) finish(ctx context.Context, t *fleet.Task, status, message str
 		err = t.Finish(ctx, e)
 	}
 	if err == nil {
-		g.wakeWatch()
+		wake.Set(g.wake)
 	}
 	return err
 }
 
-// collectOutputs takes the outputs of a task from the shared folder.
 func (g *Gateway) collectOutputs(ctx context.Context, t *fleet.Task, outputs [][2]string) error {
 	root, err := os.OpenRoot(filepath.Join(g.sharedDir, t.ID()))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	if len(outputs) > resultLimits.Files {
-		outputs = outputs[:resultLimits.Files]
-	}
 	remaining := resultLimits.Bytes
-	for _, o := range outputs {
+	for _, o := range outputs[:min(len(outputs), resultLimits.Files)] {
 		name, err := archive.Path("the output", o[0])
 		if err != nil {
 			return err
@@ -407,9 +372,4 @@ func (g *Gateway) collectOutputs(ctx context.Context, t *fleet.Task, outputs [][
 		}
 	}
 	return nil
-}
-
-// wakeWatch has the tasks looked at soon.
-func (g *Gateway) wakeWatch() {
-	wake.Set(g.wake)
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,24 +27,15 @@ const (
 func workerForm(w *fleet.Worker) string { return w.Facts().Labels[labelForm] }
 
 // register takes workers A and C, who use the same path.
-func (g *Gateway) register(q *request) error {
-	if err := canWork(q); err != nil {
+func (g *Gateway) register(q *request, body *registration) error {
+	if err := q.caller.CanJoinWorkers(); err != nil {
 		return err
 	}
-	var body registration
-	if err := q.decode(&body); err != nil {
-		return err
-	}
-	var facts fleet.Facts
-	var err error
-	platform := "external"
+	toFacts, platform := g.externalFacts, cmp.Or(body.WorkerType, body.Platform, "external")
 	if body.WorkerInfo != nil {
-		platform = body.WorkerInfo.Platform
-		facts, err = nodeFacts(&body)
-	} else {
-		platform = cmp.Or(body.WorkerType, body.Platform, platform)
-		facts, err = g.externalFacts(&body)
+		toFacts, platform = nodeFacts, body.WorkerInfo.Platform
 	}
+	facts, err := toFacts(body)
 	if err != nil {
 		return err
 	}
@@ -76,7 +66,6 @@ func (g *Gateway) projectsConstraint(q *request) string {
 	return "it is on another machine and downloads nothing: start the server with --dialect trainforge=…,projects=DIR, with a folder that both share"
 }
 
-// isInactive reports whether there is no such worker, or it left or was removed.
 func isInactive(w *fleet.Worker) bool { return w == nil || w.Err() != nil }
 
 // checkIDConflict refuses a second worker under the id of one that is there and works: it would end that one's tasks.
@@ -85,14 +74,14 @@ func (g *Gateway) checkIDConflict(facts fleet.Facts) error {
 	if isInactive(w) || time.Since(w.LastSeen()) > g.timeouts.silence {
 		return nil
 	}
-	old := w.Facts()
-	if old.Labels[labelForm] == facts.Labels[labelForm] && old.Labels["hostname"] == facts.Labels["hostname"] && old.Key == facts.Key {
-		return nil // it was started again
-	}
-	if old.Key != facts.Key {
+	switch old := w.Facts(); {
+	case old.Key != facts.Key:
 		return muster.Errorf(muster.Forbidden, "worker id %s belongs to another key", lenient.Text(facts.ID, 60))
+	case old.Labels[labelForm] == facts.Labels[labelForm] && old.Labels["hostname"] == facts.Labels["hostname"]: // it was started again
+		return nil
+	default:
+		return muster.Errorf(muster.Conflict, "worker id %s is used by another worker: choose one with --worker-id", lenient.Text(facts.ID, 60))
 	}
-	return muster.Errorf(muster.Conflict, "worker id %s is used by another worker: choose one with --worker-id", lenient.Text(facts.ID, 60))
 }
 
 func gbToSize(field string, f float64) (muster.Size, error) {
@@ -102,14 +91,10 @@ func gbToSize(field string, f float64) (muster.Size, error) {
 	return muster.Size(f * (1 << 30)), nil
 }
 
-func formLabels(form string, pairs ...string) map[string]string {
-	m := map[string]string{labelForm: form}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		if v := lenient.Text(pairs[i+1], 100); v != "" {
-			m[pairs[i]] = v
-		}
-	}
-	return m
+func formLabels(form string, texts map[string]string) map[string]string {
+	labels := lenient.Labels(texts, 100)
+	labels[labelForm] = form
+	return labels
 }
 
 // toGPUs makes GPUs of Muster, whose UUIDs end in the number by which the worker knows them.
@@ -118,14 +103,13 @@ func toGPUs(worker string, gpus []gpu) ([]muster.GPU, error) {
 	var list []muster.GPU
 	seen := map[int]bool{}
 	for _, d := range gpus {
-		memory := d.MemoryMB
-		if d.ID < 0 || d.ID > 1000 || seen[d.ID] || memory < 0 || memory > 1<<30 {
+		if d.ID < 0 || d.ID > 1000 || seen[d.ID] || d.MemoryMB < 0 || d.MemoryMB > 1<<30 {
 			return nil, muster.Errorf(muster.Invalid, "gpu %d is not valid", d.ID)
 		}
 		seen[d.ID] = true
 		list = append(list, muster.GPU{
 			UUID: fmt.Sprintf("trainforge-%s-%d", hex.EncodeToString(sum[:6]), d.ID), Index: d.ID, Vendor: "nvidia",
-			Name: lenient.Text(cmp.Or(d.Name, "GPU"), 100), Memory: muster.Size(memory) << 20,
+			Name: lenient.Text(cmp.Or(d.Name, "GPU"), 100), Memory: muster.Size(d.MemoryMB) << 20,
 		})
 	}
 	return list, nil
@@ -143,7 +127,6 @@ func deviceNumbers(g muster.Grant) []string {
 	return list
 }
 
-// nodeFacts is what worker A is to Muster.
 func nodeFacts(body *registration) (fleet.Facts, error) {
 	n := body.WorkerInfo
 	if err := checkID("worker_info.worker_id", n.WorkerID); err != nil {
@@ -152,20 +135,15 @@ func nodeFacts(body *registration) (fleet.Facts, error) {
 	if n.CPUs < 0 || n.CPUs > 10_000 || body.Capabilities.MaxJobs < 0 || body.Capabilities.MaxJobs > 10_000 || len(n.GPUs) > maxWorkerGPUs {
 		return fleet.Facts{}, muster.Errorf(muster.Invalid, "no machine has %d cores and %d GPUs for %d jobs", n.CPUs, len(n.GPUs), body.Capabilities.MaxJobs)
 	}
-	memory, err := gbToSize("memory_total_gb", n.MemoryGB)
-	if err != nil {
-		return fleet.Facts{}, err
-	}
-	disk, err := gbToSize("disk_total_gb", n.DiskGB)
-	if err != nil {
-		return fleet.Facts{}, err
-	}
-	devs, workerLabels := n.GPUs, formLabels(formNode, "hostname", n.Hostname, "platform", n.Platform, "python", strings.SplitN(n.Python, " ", 2)[0])
+	memory, memoryErr := gbToSize("memory_total_gb", n.MemoryGB)
+	disk, diskErr := gbToSize("disk_total_gb", n.DiskGB)
+	python, _, _ := strings.Cut(n.Python, " ")
+	devs, workerLabels := n.GPUs, formLabels(formNode, map[string]string{"hostname": n.Hostname, "platform": n.Platform, "python": python})
 	if isPlaceholder(devs) {
 		devs, workerLabels["gpus"] = nil, "invented"
 	}
-	gpus, err := toGPUs(n.WorkerID, devs)
-	if err != nil {
+	gpus, gpuErr := toGPUs(n.WorkerID, devs)
+	if err := cmp.Or(memoryErr, diskErr, gpuErr); err != nil {
 		return fleet.Facts{}, err
 	}
 	lacks := []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureGang}
@@ -181,7 +159,6 @@ func nodeFacts(body *registration) (fleet.Facts, error) {
 
 func supportedKinds() []string { return []string{muster.KindProcess, muster.KindScript} }
 
-// externalFacts is what worker C is to Muster.
 func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 	if err := checkID("worker_id", body.WorkerID); err != nil {
 		return fleet.Facts{}, err
@@ -190,14 +167,8 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 	if c.GPUCount < 0 || c.GPUCount > maxWorkerGPUs || !(c.CPUs >= 0 && c.CPUs <= 10_000) || c.MaxJobs < 0 || c.MaxJobs > 10_000 {
 		return fleet.Facts{}, muster.Errorf(muster.Invalid, "no machine has %d GPUs for %d jobs", c.GPUCount, c.MaxJobs)
 	}
-	memory, err := gbToSize("max_memory_gb", c.MaxMemoryGB)
-	if err != nil {
-		return fleet.Facts{}, err
-	}
-	vram, err := gbToSize("gpu_memory_gb", cmp.Or(c.GPUInfo.MemoryGB, body.GPUMemoryGB))
-	if err != nil {
-		return fleet.Facts{}, err
-	}
+	memory, memoryErr := gbToSize("max_memory_gb", c.MaxMemoryGB)
+	vram, vramErr := gbToSize("gpu_memory_gb", cmp.Or(c.GPUInfo.MemoryGB, body.GPUMemoryGB))
 	count := c.GPUCount
 	if count == 0 && body.GPUAvailable {
 		count = 1
@@ -206,8 +177,8 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 	for i := range count {
 		list = append(list, gpu{ID: i, Name: cmp.Or(c.GPUInfo.Name, body.GPUName), MemoryMB: float64(vram >> 20)})
 	}
-	gpus, err := toGPUs(body.WorkerID, list)
-	if err != nil {
+	gpus, gpuErr := toGPUs(body.WorkerID, list)
+	if err := cmp.Or(memoryErr, vramErr, gpuErr); err != nil {
 		return fleet.Facts{}, err
 	}
 	if memory == 0 || memory == vram { // the worker for Colab says the GPU's memory here
@@ -217,7 +188,7 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 	cpus := cmp.Or(c.CPUs, g.cpus*float64(maxTasks))
 	return fleet.Facts{
 		ID: body.WorkerID, Name: lenient.Name(body.WorkerID), Kinds: supportedKinds(),
-		Labels:    formLabels(formExternal, "worker_type", cmp.Or(body.WorkerType, body.Platform), "location", body.Location),
+		Labels:    formLabels(formExternal, map[string]string{"worker_type": cmp.Or(body.WorkerType, body.Platform), "location": body.Location}),
 		Resources: muster.Resources{CPUs: cpus, Memory: memory, Slots: maxTasks, MaxTasks: maxTasks, GPUs: gpus},
 	}, nil
 }
@@ -229,22 +200,6 @@ func (g *Gateway) authorizedWorker(q *request, id string) (*fleet.Worker, error)
 		return nil, workerNotFound()
 	}
 	return w, nil
-}
-
-// callingWorker decodes the body of a request and returns the worker that it names, after it has recorded a sign of life. id is a field of the
-// body, or of the path.
-func (g *Gateway) callingWorker(q *request, body any, id *string) (*fleet.Worker, error) {
-	if err := q.decode(body); err != nil {
-		return nil, err
-	}
-	if err := checkID("worker_id", *id); err != nil {
-		return nil, err
-	}
-	w, err := g.authorizedWorker(q, *id)
-	if err == nil {
-		w.Touch(nil)
-	}
-	return w, err
 }
 
 // load is what a heartbeat of worker A says of its machine, which has so much memory.
@@ -259,14 +214,7 @@ func (b *beat) load(total muster.Size) *muster.Load {
 
 // workerView is a worker as TrainForge lists it.
 func (g *Gateway) workerView(w *fleet.Worker) map[string]any {
-	f := w.Facts()
-	var jobs []string
-	for _, t := range w.Tasks() {
-		if t.Started() {
-			jobs = append(jobs, t.ID())
-		}
-	}
-	state := "idle"
+	f, jobs, state := w.Facts(), startedTasks(w), "idle"
 	switch {
 	case time.Since(w.LastSeen()) > g.timeouts.silence:
 		state = "offline"
@@ -299,57 +247,34 @@ func (g *Gateway) worker(q *request) error {
 	return q.reply(g.workerView(w))
 }
 
-func (g *Gateway) workerStats(q *request) error { return g.worker(q) }
-
 func (g *Gateway) allStats(q *request) error {
-	count := map[string]int{}
+	count := map[any]int{}
 	total := 0
 	for _, w := range g.Fleet.Workers() {
 		if !isInactive(w) {
-			state, _ := g.workerView(w)["status"].(string)
-			count[state]++
+			count[g.workerView(w)["status"]]++
 			total++
 		}
 	}
 	return q.reply(map[string]any{"total_workers": total, "idle": count["idle"], "busy": count["busy"], "offline": count["offline"]})
 }
 
-// workerEvent accepts reports of a worker about itself that are not used.
-func (g *Gateway) workerEvent(q *request) error {
-	var body struct {
-		Status string `json:"status"`
-		JobID  string `json:"job_id"`
-	}
-	id := q.r.PathValue("id")
-	w, err := g.callingWorker(q, &body, &id)
-	if err != nil {
-		return err
-	}
+// workerEvent accepts reports of a worker about itself. Only that it stops is used.
+func (g *Gateway) workerEvent(q *request, w *fleet.Worker, body *workerEvent) error {
 	if body.Status == statusOffline {
 		w.Constrain(sourceStopped, "it reported that it is offline")
 	}
 	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "ok"})
 }
 
-// workerProgress is progress of what a worker runs.
-func (g *Gateway) workerProgress(q *request) error {
-	var body workerProgress
-	id := q.r.PathValue("id")
-	w, err := g.callingWorker(q, &body, &id)
-	if err != nil {
-		return err
-	}
-	p := muster.Progress{Progress: fraction(body.Progress), Metrics: map[string]float64{}}
-	if step := lenient.Text(body.Message, maxStep); step != "" {
-		p.Step = &step
-	}
+func (g *Gateway) workerProgress(q *request, w *fleet.Worker, body *workerProgress) error {
+	p := muster.Progress{Progress: fraction(body.Progress), Step: lenient.NonZero(lenient.Text(body.Message, maxStep)), Metrics: map[string]float64{}}
 	for name, v := range map[string]*float64{"epoch": body.Epoch, "loss": body.Loss, "accuracy": body.Accuracy} {
 		if v != nil {
 			p.Metrics[name] = *v
 		}
 	}
-	tasks := slices.DeleteFunc(w.Tasks(), func(t *fleet.Task) bool { return !t.Started() })
-	if len(tasks) == 1 {
+	if tasks := startedTasks(w); len(tasks) == 1 {
 		g.state(tasks[0]).touch()
 		if err := tasks[0].Progress(p); err != nil && muster.CodeOf(err) != muster.Conflict {
 			return err
@@ -363,8 +288,7 @@ func fraction(percent *float64) *float64 {
 	if percent == nil {
 		return nil
 	}
-	f := min(max(*percent/100, 0), 1)
-	return &f
+	return new(min(max(*percent/100, 0), 1))
 }
 
 func (g *Gateway) externalUnregister(q *request) error {

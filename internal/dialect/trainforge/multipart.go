@@ -15,11 +15,9 @@ import (
 type upload struct {
 	fields map[string]string // the short ones
 	file   *os.File          // the long one, at its beginning; nil if it was not there
-	name   string            // its file name, as the client says
 	size   int64
 }
 
-// close removes the file.
 func (u *upload) close() {
 	if u.file != nil {
 		_ = u.file.Close()
@@ -29,30 +27,27 @@ func (u *upload) close() {
 
 // receiveUpload reads a multipart body with a file of at most most bytes in the field named file, which is written into dir, and short fields. Other files
 // are read and dropped. Its errors are Invalid and TooLarge.
-func receiveUpload(r *http.Request, dir, file string, maxBytes int64) (*upload, error) {
+func receiveUpload(r *http.Request, dir, file string, maxBytes int64) (_ *upload, err error) {
 	form, err := r.MultipartReader()
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the body is not multipart/form-data: %w", err)
 	}
 	u := &upload{fields: map[string]string{}}
-	if err := u.read(form.NextPart, dir, file, maxBytes); err != nil {
-		u.close()
-		return nil, err
-	}
-	return u, nil
-}
-
-func (u *upload) read(next func() (*multipart.Part, error), dir, file string, maxBytes int64) error {
+	defer func() {
+		if err != nil {
+			u.close()
+		}
+	}()
 	remaining := maxBytes + 2*maxConfig // of the whole body
 	for n := 0; ; n++ {
-		p, err := next()
+		p, err := form.NextPart()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil
+			return u, nil
 		case err != nil:
-			return muster.Errorf(muster.Invalid, "the body broke off or is not multipart/form-data: %w", err)
+			return nil, muster.Errorf(muster.Invalid, "the body broke off or is not multipart/form-data: %w", err)
 		case n >= 100:
-			return muster.Errorf(muster.Invalid, "the body has more than 100 parts")
+			return nil, muster.Errorf(muster.Invalid, "the body has more than 100 parts")
 		}
 		var size int64
 		switch {
@@ -64,10 +59,10 @@ func (u *upload) read(next func() (*multipart.Part, error), dir, file string, ma
 			size, err = io.Copy(io.Discard, io.LimitReader(p, remaining+1))
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if remaining -= size; remaining < 0 {
-			return muster.Errorf(muster.TooLarge, "the body has more than %s", muster.Size(maxBytes))
+			return nil, muster.Errorf(muster.TooLarge, "the body has more than %s", muster.Size(maxBytes))
 		}
 	}
 }
@@ -89,12 +84,8 @@ func (u *upload) saveFile(p *multipart.Part, dir string, maxBytes int64) (int64,
 	if err != nil {
 		return 0, err
 	}
-	u.file, u.name = f, p.FileName()
-	u.size, err = io.Copy(f, io.LimitReader(p, maxBytes+1))
-	if err != nil {
-		if muster.CodeOf(err) != muster.Internal {
-			return 0, err
-		}
+	u.file = f
+	if u.size, err = io.Copy(f, io.LimitReader(p, maxBytes+1)); err != nil {
 		return 0, muster.Errorf(muster.Invalid, "the upload broke off: %w", err)
 	}
 	if u.size > maxBytes {

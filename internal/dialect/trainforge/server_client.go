@@ -27,7 +27,6 @@ var answerCodes = map[int]muster.Code{ //nolint:gochecknoglobals // a constant t
 	http.StatusNotFound: muster.NotFound, http.StatusGone: muster.NotFound, http.StatusConflict: muster.Conflict,
 }
 
-// serverClient is a TrainForge server.
 type serverClient struct{ *bridge.Remote }
 
 func newServerClient(cfg *BridgeConfig) (*serverClient, error) {
@@ -35,13 +34,9 @@ func newServerClient(cfg *BridgeConfig) (*serverClient, error) {
 	if cfg.Token != "" {
 		header.Set("Authorization", "Bearer "+cfg.Token)
 	}
-	h := http.Client{}
-	if cfg.HTTP != nil {
-		h = *cfg.HTTP
-	}
-	h.Transport = &rateLimit{next: cmp.Or(h.Transport, http.DefaultTransport)}
 	r, err := bridge.NewRemote(bridge.RemoteConfig{
-		Name: "the TrainForge server", URL: cmp.Or(cfg.Scheduler, DefaultScheduler), Option: "--scheduler", Client: &h, Header: header, Codes: answerCodes,
+		Name: "the TrainForge server", URL: cmp.Or(cfg.Scheduler, DefaultScheduler), Option: "--scheduler",
+		Client: &http.Client{Transport: &rateLimit{}}, Header: header, Codes: answerCodes,
 	})
 	return &serverClient{r}, err
 }
@@ -62,8 +57,6 @@ func fixStatus(a *bridge.Response, err error) (*bridge.Response, error) {
 // rateLimit sends no requests for a while after the status 429: TrainForge accepts 1000 requests of an address in 15 minutes, older
 // versions 100.
 type rateLimit struct {
-	next http.RoundTripper
-
 	mu      sync.Mutex
 	retryAt time.Time
 	hits    int // in a row
@@ -77,7 +70,7 @@ func (l *rateLimit) RoundTrip(r *http.Request) (*http.Response, error) {
 	if wait > 0 {
 		return nil, muster.Errorf(muster.Unavailable, "it accepts no requests for another %s", wait.Round(time.Second))
 	}
-	res, err := l.next.RoundTrip(r)
+	res, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +89,6 @@ func (l *rateLimit) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// download writes a project to a new file in dir.
 func (r *serverClient) download(ctx context.Context, path, dir string) (*os.File, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
@@ -128,7 +120,6 @@ func (r *serverClient) download(ctx context.Context, path, dir string) (*os.File
 	return f, n, nil
 }
 
-// upload sends a file as a field of a multipart body.
 func (r *serverClient) upload(ctx context.Context, path, field, name string, f *os.File, size int64) (*bridge.Response, error) {
 	body, contentType, length, err := bridge.FileForm(field, name, "application/octet-stream", io.NewSectionReader(f, 0, size), size)
 	if err != nil {

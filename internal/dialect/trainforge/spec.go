@@ -65,7 +65,7 @@ func projectSpec(dir string, conf *config, gpus bool, members int) (*muster.Spec
 		t.Image, t.Isolation = image, muster.IsolationAuto
 		if requirements != "" { // an environment of Muster's is for processes only; this works with both
 			t.Run = &muster.Command{Shell: "python3 -m pip install --quiet --disable-pip-version-check --target .trainforge-packages -r " + quote(requirements) +
-				` && PYTHONPATH="$PWD/.trainforge-packages${PYTHONPATH:+:$PYTHONPATH}"` + execPython + strings.Join(quoteAll(argv), " ")}
+				` && PYTHONPATH="$PWD/.trainforge-packages${PYTHONPATH:+:$PYTHONPATH}"` + execPython + quote(argv...)}
 			t.Run.Shell = escape(t.Run.Shell)
 		}
 	case requirements != "":
@@ -110,24 +110,13 @@ func findProgram(root *os.Root, script string) ([]string, error) {
 	if script != "" && !slices.Contains(defaultPrograms, script) {
 		return nil, muster.Errorf(muster.Invalid, "the training script %s is not in the project", lenient.Text(script, 200))
 	}
-	if name := anyProgram(root); name != "" {
-		return []string{name}, nil
-	}
-	return nil, muster.Errorf(muster.Invalid, "there is no Python program in the project")
-}
-
-// anyProgram returns the program that worker C would run, "" if there is none.
-func anyProgram(root *os.Root) string {
-	list, err := fs.Glob(root.FS(), "*.py")
-	if err != nil {
-		list = nil
-	}
+	list, _ := fs.Glob(root.FS(), "*.py") // the pattern is right
 	for _, name := range slices.Concat(defaultPrograms, list) {
 		if findFile(root, name) != "" {
-			return name
+			return []string{name}, nil
 		}
 	}
-	return ""
+	return nil, muster.Errorf(muster.Invalid, "there is no Python program in the project")
 }
 
 // findFile returns the clean path of a file of the project, "" if there is none of this name.
@@ -152,15 +141,13 @@ func hasRequirements(b []byte) bool {
 	return false
 }
 
-// quote writes a path for sh.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-func quoteAll(list []string) []string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = quote(s)
+// quote writes words for sh.
+func quote(words ...string) string {
+	quoted := make([]string, len(words))
+	for i, s := range words {
+		quoted[i] = "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 	}
-	return out
+	return strings.Join(quoted, " ")
 }
 
 // escape keeps Muster from reading a reference in a text.
@@ -199,21 +186,17 @@ func unfitReason(j *job, c *bridge.Capacity) string {
 	if err != nil {
 		return err.Error()
 	}
-	var largest struct {
-		gpus   int
-		cpus   float64
-		memory muster.Size
-	}
+	gpus, cpus, memory := 0, 0.0, muster.Size(0) // the most of a worker
 	for _, w := range c.Workers {
-		largest.gpus, largest.cpus, largest.memory = max(largest.gpus, len(w.Resources.GPUs)), max(largest.cpus, w.Resources.CPUs), max(largest.memory, w.Resources.Memory)
+		gpus, cpus, memory = max(gpus, len(w.Resources.GPUs)), max(cpus, w.Resources.CPUs), max(memory, w.Resources.Memory)
 	}
 	switch {
-	case q.GPUs.Count > largest.gpus:
-		return fmt.Sprintf("it asks for %d GPUs, and no worker has more than %d", q.GPUs.Count, largest.gpus)
-	case q.CPUs > largest.cpus:
-		return fmt.Sprintf("it asks for %g cores, and no worker has more than %g", q.CPUs, largest.cpus)
-	case q.Memory > largest.memory:
-		return fmt.Sprintf("it asks for %s of memory, and no worker has more than %s", q.Memory, largest.memory)
+	case q.GPUs.Count > gpus:
+		return fmt.Sprintf("it asks for %d GPUs, and no worker has more than %d", q.GPUs.Count, gpus)
+	case q.CPUs > cpus:
+		return fmt.Sprintf("it asks for %g cores, and no worker has more than %g", q.CPUs, cpus)
+	case q.Memory > memory:
+		return fmt.Sprintf("it asks for %s of memory, and no worker has more than %s", q.Memory, memory)
 	}
 	return ""
 }
@@ -226,7 +209,7 @@ func (d *dist) applyTo(t *muster.TaskSpec) {
 		t.Run = &muster.Command{Argv: slices.Concat(argv[:1], launch, argv[1:])}
 	} else {
 		head, tail, _ := strings.Cut(t.Run.Shell, execPython)
-		t.Run = &muster.Command{Shell: head + execPython + strings.Join(quoteAll(launch), " ") + " " + tail}
+		t.Run = &muster.Command{Shell: head + execPython + quote(launch...) + " " + tail}
 	}
 	maps.Copy(t.Env, map[string]string{"MASTER_ADDR": d.MasterAddr, "MASTER_PORT": port, "NODE_RANK": rank, "WORLD_SIZE": size})
 }

@@ -53,12 +53,11 @@ func (g *Gateway) watch(ctx context.Context) error {
 	}
 }
 
-// forget removes what is left of tasks that are over.
 func (g *Gateway) forget(held map[string]bool) {
 	over := map[string]*taskState{}
 	g.mu.Lock()
 	for id, ts := range g.states {
-		if !held[id] && g.Fleet.Task(id) == nil {
+		if !held[id] && g.Fleet.Task(id) == nil && ts.reportMu.TryLock() { // else it is just being finished, and is looked at again
 			over[id] = ts
 			delete(g.states, id)
 		}
@@ -68,7 +67,7 @@ func (g *Gateway) forget(held map[string]bool) {
 			delete(g.tickets, ticket)
 		}
 	}
-	// Tickets stay bound for a while, so that late reports are recognised: see late.
+	// Tickets stay bound for a while, so that late reports are recognised: see isLate.
 	if len(g.boundTickets) > 10*maxListed {
 		for ticket, id := range g.boundTickets {
 			if g.states[id] == nil {
@@ -78,20 +77,14 @@ func (g *Gateway) forget(held map[string]bool) {
 	}
 	g.mu.Unlock()
 	for id, ts := range over {
-		if ts.reportMu.TryLock() { // else it is just being finished, and is looked at again
-			g.removeState(id, ts)
-			ts.reportMu.Unlock()
-		} else {
-			g.mu.Lock()
-			g.states[id] = ts
-			g.mu.Unlock()
-		}
+		g.removeState(id, ts)
+		ts.reportMu.Unlock()
 	}
 }
 
 func (g *Gateway) checkTask(ctx context.Context, group *errgroup.Group, t *fleet.Task) {
 	ts := g.state(t)
-	if !t.Started() && !ts.isReady() {
+	if !t.Started() && !ts.ready.Load() {
 		ts.background(group, func() { g.prepareTask(ctx, t, ts) })
 	} else if t.Started() && workerForm(t.Worker()) == formNode && ts.reportMu.TryLock() {
 		if err := g.tailOutput(ctx, t, ts); err != nil && muster.CodeOf(err) != muster.Conflict && ctx.Err() == nil {
@@ -115,18 +108,15 @@ func (g *Gateway) reportOverdue(ts *taskState) bool {
 
 // background runs f, unless something runs for the task already or too much does for others.
 func (t *taskState) background(group *errgroup.Group, f func()) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.busy = t.busy || group.TryGo(func() error {
+	if t.busy.CompareAndSwap(false, true) && !group.TryGo(func() error {
+		defer t.busy.Store(false)
 		f()
-		t.mu.Lock()
-		t.busy = false
-		t.mu.Unlock()
 		return nil
-	})
+	}) {
+		t.busy.Store(false)
+	}
 }
 
-// finishFor reports a task's end as its program said.
 func (g *Gateway) finishFor(ctx context.Context, t *fleet.Task, end *control) {
 	status := statusFailed
 	if end.ExitCode != nil && *end.ExitCode == 0 {
@@ -141,9 +131,7 @@ func (g *Gateway) finishFor(ctx context.Context, t *fleet.Task, end *control) {
 // prepareTask fetches the files of a task and puts its project where its worker looks for it.
 func (g *Gateway) prepareTask(ctx context.Context, t *fleet.Task, ts *taskState) {
 	err := g.prepare(ctx, t, ts)
-	ts.mu.Lock()
-	ts.ready = err == nil
-	ts.mu.Unlock()
+	ts.ready.Store(err == nil)
 	if err != nil && ctx.Err() == nil {
 		g.rejectTask(ctx, t, err)
 	}
@@ -169,10 +157,8 @@ func (g *Gateway) prepare(ctx context.Context, t *fleet.Task, ts *taskState) err
 		return err
 	}
 	err = p.WriteShared(ctx, g.sharedDir, form == formNode)
-	g.mu.Lock()
 	_, path := errors.AsType[*fs.PathError](err)
-	g.writeFailing = path
-	g.mu.Unlock()
+	g.writeFailing.Store(path)
 	return err
 }
 
@@ -182,20 +168,16 @@ func (g *Gateway) ensureSharedDir() error {
 		return nil
 	}
 	err := os.Mkdir(g.sharedDir, 0o711) //nolint:gosec // ids in it cannot be guessed, and it cannot be listed
-	if errors.Is(err, fs.ErrExist) {
-		info, err := os.Lstat(g.sharedDir)
-		if err != nil {
-			return err
-		}
-		if !info.IsDir() || !ownedByUs(info) || info.Mode().Perm()&0o022 != 0 {
-			return run.Failf(muster.WorkerInternal, "%s belongs to another user or can be changed by others: start the server with --dialect trainforge=…,projects=DIR", g.sharedDir)
-		}
-		return nil
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(g.sharedDir)
+	if err == nil && (!info.IsDir() || !ownedByUs(info) || info.Mode().Perm()&0o022 != 0) {
+		err = run.Failf(muster.WorkerInternal, "%s belongs to another user or can be changed by others: start the server with --dialect trainforge=…,projects=DIR", g.sharedDir)
 	}
 	return err
 }
 
-// rejectTask ends a task that cannot be given to its worker.
 func (g *Gateway) rejectTask(ctx context.Context, t *fleet.Task, reason error) {
 	e := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal, Message: reason.Error()}
 	if f, ok := errors.AsType[*run.TaskError](reason); ok {
@@ -216,17 +198,14 @@ func (g *Gateway) finishWith(ctx context.Context, t *fleet.Task, e fleet.FinalRe
 	}
 }
 
-// tailOutput passes on what the runner wrote to the shared folder since the last look. at.doing is held.
+// tailOutput passes on what the runner wrote to the shared folder since the last look. ts.reportMu is held.
 func (g *Gateway) tailOutput(ctx context.Context, t *fleet.Task, ts *taskState) error {
 	root, err := os.OpenRoot(filepath.Join(g.sharedDir, t.ID()))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	var f *os.File
+	if err == nil {
+		defer func() { _ = root.Close() }()
+		f, err = run.OpenRegularIn(root, project.OutputFile)
 	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	f, err := run.OpenRegularIn(root, project.OutputFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -271,7 +250,7 @@ func (g *Gateway) silenceReason(t *fleet.Task, ts *taskState) string {
 			return ""
 		}
 		return "its TrainForge worker took it and did not start it in " + limit.String()
-	case ts.runnerSeen && time.Since(ts.lastHeard) > g.timeouts.runnerSilence:
+	case ts.runnerSeen.Load() && time.Since(ts.lastHeard) > g.timeouts.runnerSilence:
 		return "its program on the TrainForge worker sent no report for " + g.timeouts.runnerSilence.String()
 	case time.Since(ts.lastHeard) > g.timeouts.setup:
 		return "its TrainForge worker sent no report about it for " + g.timeouts.setup.String()
@@ -280,17 +259,12 @@ func (g *Gateway) silenceReason(t *fleet.Task, ts *taskState) string {
 	}
 }
 
-// requeue hands a task back to the server.
 func (g *Gateway) requeue(ctx context.Context, t *fleet.Task, reason string) {
 	w, began := t.Worker(), t.Started()
 	e := fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.WorkerRestarted, Message: reason}
 	if !began {
 		e.Reason = muster.Rejected
-		g.mu.Lock()
-		g.droppedJobs[w.ID()]++
-		drops := g.droppedJobs[w.ID()]
-		g.mu.Unlock()
-		if drops >= maxDrops {
+		if drops := g.droppedJobs.Update(w.ID(), func(n int, _ bool) int { return n + 1 }); drops >= maxDrops {
 			w.Constrain("dropped", "it took "+itoa(drops)+" jobs and started none. "+
 				"TrainForge's worker_node.py drops jobs without a word where Docker is importable (start it with DOCKER_HOST=bogus://x), and where there is no program python, no idle core or no project folder")
 		}

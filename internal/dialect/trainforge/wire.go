@@ -69,7 +69,6 @@ type nodeInfo struct {
 	CPUs     int     `json:"cpu_count"`
 	MemoryGB float64 `json:"memory_total_gb"`
 	DiskGB   float64 `json:"disk_total_gb"`
-	GPUCount int     `json:"gpu_count"`
 	GPUs     []gpu   `json:"gpus"`
 }
 
@@ -104,8 +103,6 @@ type registration struct {
 type beat struct {
 	WorkerID    string  `json:"worker_id,omitempty"`
 	Timestamp   float64 `json:"timestamp"`
-	ActiveJobs  int     `json:"active_jobs,omitempty"`
-	MaxJobs     int     `json:"max_jobs,omitempty"`
 	MemoryUsage float64 `json:"memory_usage,omitempty"`
 	CurrentJob  string  `json:"current_job_id,omitempty"`
 	CPU         struct {
@@ -117,15 +114,17 @@ type beat struct {
 	} `json:"cpu_status"`
 }
 
+func (b *beat) sender() string { return b.WorkerID }
+
 // nodeStatus is a job-status of worker A.
 type nodeStatus struct {
-	WorkerID  string   `json:"worker_id"`
-	JobID     string   `json:"job_id"`
-	Status    string   `json:"status"`
-	Timestamp float64  `json:"timestamp"`
-	ExitCodes []*int   `json:"exit_codes,omitempty"`
-	Duration  *float64 `json:"duration,omitempty"`
+	WorkerID  string `json:"worker_id"`
+	JobID     string `json:"job_id"`
+	Status    string `json:"status"`
+	ExitCodes []*int `json:"exit_codes,omitempty"`
 }
+
+func (s *nodeStatus) sender() string { return s.WorkerID }
 
 // update is the body of PUT /api/jobs/{id} and PUT /api/jobs/{id}/status.
 type update struct {
@@ -136,6 +135,11 @@ type update struct {
 	StartedAt   string   `json:"started_at,omitempty"`
 	CompletedAt string   `json:"completed_at,omitempty"`
 	WorkerNode  string   `json:"worker_node,omitempty"`
+}
+
+// workerEvent is a report of worker C about itself.
+type workerEvent struct {
+	Status string `json:"status"`
 }
 
 // workerProgress is the body of PUT /api/workers/{id}/progress.
@@ -158,10 +162,12 @@ type logBatch struct {
 	Logs []logEntry `json:"logs"`
 }
 
-// claimRequest is the body of POST /api/jobs/{id}/claim.
+// claimRequest is the body of POST /api/jobs/{id}/claim and of POST /api/workers/unregister.
 type claimRequest struct {
 	WorkerID string `json:"worker_id"`
 }
+
+func (c *claimRequest) sender() string { return c.WorkerID }
 
 // dist is a member's place in a distributed job.
 type dist struct {
@@ -180,7 +186,6 @@ func (d *dist) check() error {
 	return nil
 }
 
-// claimAnswer is the answer to a claim.
 type claimAnswer struct {
 	Success     bool   `json:"success"`
 	Message     string `json:"message"`
@@ -203,7 +208,6 @@ type amount struct {
 	guess  bool // it was true: a tool writes that where it finds the name of a library such as torch
 }
 
-// newAmount returns a pointer to an amount of n.
 func newAmount(n float64) *amount { return &amount{number: n} }
 
 // MarshalJSON writes the number.
@@ -347,7 +351,6 @@ type job struct {
 	MusterJob   muster.JobID    `json:"muster_job,omitempty"`
 }
 
-// jobAnswer is the answer to a request for one job.
 type jobAnswer struct {
 	Success bool   `json:"success"`
 	Message string `json:"message,omitempty"`
@@ -368,21 +371,12 @@ type jobList struct {
 	Count   int   `json:"count"`
 }
 
-// wireStatus is how a job of Muster is called here.
-func wireStatus(s muster.JobState) string {
-	switch s {
-	case muster.JobWaiting, muster.JobQueued:
-		return statusPending
-	case muster.JobRunning:
-		return statusRunning
-	case muster.JobSucceeded:
-		return statusCompleted
-	case muster.JobCancelled:
-		return statusCancelled
-	default:
-		return statusFailed
-	}
+var wireStatuses = map[muster.JobState]string{ //nolint:gochecknoglobals // a constant table
+	muster.JobWaiting: statusPending, muster.JobQueued: statusPending, muster.JobRunning: statusRunning,
+	muster.JobSucceeded: statusCompleted, muster.JobCancelled: statusCancelled,
 }
+
+func wireStatus(s muster.JobState) string { return cmp.Or(wireStatuses[s], statusFailed) }
 
 // checkID returns an error for what cannot be an id.
 func checkID(field, id string) error {

@@ -65,7 +65,7 @@ func (a *Attempt) buildEnv(context.Context) error {
 	if spec.Network == muster.NetworkAllowlist {
 		env = mergeEnv(env, run.ProxyEnv(spec.AllowHosts))
 	}
-	index, values := elementEnv(spec, t.Element)
+	index, values := run.ElementEnv(spec, t.Element)
 	env = append(env,
 		"MUSTER_JOB="+t.Attempt.Task.Job.String(),
 		"MUSTER_TASK="+t.Attempt.Task.String(),
@@ -81,68 +81,6 @@ func (a *Attempt) buildEnv(context.Context) error {
 	env = append(env, a.gangEnv()...)
 	a.env = mergeEnv(append(env, values...), a.setup.env)
 	return nil
-}
-
-// elementEnv returns $MUSTER_INDEX and the $MUSTER_MATRIX_… entries of an element.
-func elementEnv(spec *muster.TaskSpec, element string) (string, []string) {
-	if spec.Matrix == nil {
-		if element == "" {
-			return "0", nil
-		}
-		return element, nil
-	}
-	axes := spec.Matrix.Axes
-	indices := matchElement(axes, element)
-	if indices == nil {
-		return "0", nil
-	}
-	index := 0
-	var env []string
-	for i, axis := range axes {
-		index = index*len(axis.Values) + indices[i]
-		env = append(env, "MUSTER_MATRIX_"+envName(axis.Name)+"="+axis.Values[indices[i]])
-	}
-	return strconv.Itoa(index), env
-}
-
-// matchElement returns the index of each axis' value in a text such as "lr=0.1,seed=2", nil if none fits. Values may contain
-// commas, so it backtracks.
-func matchElement(axes []muster.Axis, element string) []int {
-	if len(axes) == 0 {
-		if element == "" {
-			return []int{}
-		}
-		return nil
-	}
-	for i, v := range axes[0].Values {
-		rest, ok := strings.CutPrefix(element, axes[0].Name+"="+v)
-		if !ok {
-			continue
-		}
-		if len(axes) > 1 {
-			if rest, ok = strings.CutPrefix(rest, ","); !ok {
-				continue
-			}
-		}
-		if indices := matchElement(axes[1:], rest); indices != nil {
-			return append([]int{i}, indices...)
-		}
-	}
-	return nil
-}
-
-// envName converts the name of an axis to upper case letters, digits and underscores.
-func envName(name string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z':
-			return r - 'a' + 'A'
-		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-			return r
-		default:
-			return '_'
-		}
-	}, name)
 }
 
 // eventsPath is $MUSTER_EVENTS, on the worker.

@@ -48,7 +48,7 @@ func (p *programs) writeScript(ctx context.Context, a *process.Attempt) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	return append(interpreter(s, text, name), s.Args...), nil
+	return append(run.Interpreter(s, text, name), s.Args...), nil
 }
 
 // writeFile writes the script into the task's folder, beside the files of its project, and returns its name.
@@ -72,46 +72,6 @@ func writeFile(a *process.Attempt, name string, text []byte) (string, error) {
 		return "", run.Failf(muster.WorkerInternal, "write the script: %w", err)
 	}
 	return name, nil
-}
-
-// interpreter returns the command for a script without its arguments. It uses the spec's interpreter, the #! line, the suffix of the
-// name, or sh.
-func interpreter(s *muster.Script, text []byte, name string) []string {
-	file := "./" + name
-	if len(s.Interpreter) > 0 {
-		return append(append([]string(nil), s.Interpreter...), file)
-	}
-	if line, ok := strings.CutPrefix(firstLine(text), "#!"); ok {
-		// Like the kernel: a program and at most one argument.
-		prog, arg, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if prog != "" && strings.TrimSpace(arg) == "" {
-			return []string{prog, file}
-		}
-		if prog != "" {
-			return []string{prog, strings.TrimSpace(arg), file}
-		}
-	}
-	switch path.Ext(name) {
-	case ".py":
-		return []string{"python3", file}
-	case ".bash":
-		return []string{"bash", file}
-	case ".js", ".mjs":
-		return []string{"node", file}
-	case ".rb":
-		return []string{"ruby", file}
-	case ".pl":
-		return []string{"perl", file}
-	case ".R", ".r":
-		return []string{"Rscript", file}
-	default:
-		return []string{"/bin/sh", file}
-	}
-}
-
-func firstLine(text []byte) string {
-	line, _, _ := strings.Cut(string(text[:min(len(text), 512)]), "\n")
-	return strings.TrimRight(line, "\r")
 }
 
 // fileName converts a path to a plain file name.

@@ -4,6 +4,7 @@ package archive
 
 import (
 	"archive/zip"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -25,10 +26,16 @@ type Limits struct {
 	Bytes int64 // of all files, unpacked
 }
 
-// Entries returns the plain files of an archive by their names, which are relative paths that stay inside. It is Invalid for an archive that has
-// anything else, says that it unpacks to more than the limits, or has one name twice.
-func Entries(z *zip.Reader, limits Limits) (map[string]*zip.File, error) {
-	if len(z.File) > limits.Files {
+// Entries returns the plain files of an archive of size bytes by their names, which are relative paths that stay inside. It is Invalid for an
+// archive that has anything else, says that it unpacks to more than the limits, or has one name twice.
+func Entries(r io.ReaderAt, size int64, limits Limits) (map[string]*zip.File, error) {
+	z, err := zip.NewReader(r, size)
+	switch {
+	case errors.Is(err, zip.ErrInsecurePath):
+		return nil, muster.Errorf(muster.Invalid, "the archive has a path that leads out of it")
+	case err != nil:
+		return nil, muster.Errorf(muster.Invalid, "not a zip archive: %w", err)
+	case len(z.File) > limits.Files:
 		return nil, muster.Errorf(muster.TooLarge, "the archive has %d entries: at most %d are taken", len(z.File), limits.Files)
 	}
 	found := make(map[string]*zip.File, len(z.File))
@@ -87,26 +94,10 @@ func Path(field, name string) (string, error) {
 	return clean, nil
 }
 
-// Open reads the directory of an archive.
-func Open(r io.ReaderAt, size int64) (*zip.Reader, error) {
-	z, err := zip.NewReader(r, size)
-	if errors.Is(err, zip.ErrInsecurePath) {
-		return nil, muster.Errorf(muster.Invalid, "the archive has a path that leads out of it")
-	}
-	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "not a zip archive: %w", err)
-	}
-	return z, nil
-}
-
 // Unpack writes the files of an archive into the empty folder dir. Nothing is written outside dir, and not more than the limits whatever the
 // archive says of itself. After an error dir may hold a part.
 func Unpack(ctx context.Context, r io.ReaderAt, size int64, dir string, limits Limits) error {
-	z, err := Open(r, size)
-	if err != nil {
-		return err
-	}
-	found, err := Entries(z, limits)
+	found, err := Entries(r, size, limits)
 	if err != nil {
 		return err
 	}
@@ -156,21 +147,14 @@ func unpackFile(root *os.Root, name string, f *zip.File, remaining int64) (int64
 		return 0, nameError(name, err)
 	}
 	n, err := io.Copy(out, io.LimitReader(in, remaining+1))
-	if cerr := out.Close(); err == nil && cerr != nil {
-		return n, cerr
-	}
-	switch {
-	case n > remaining:
+	err = cmp.Or(err, out.Close())
+	if n > remaining {
 		return n, muster.Errorf(muster.TooLarge, "the archive unpacks to more than it may")
-	case errors.Is(err, zip.ErrChecksum), errors.Is(err, zip.ErrFormat), errors.Is(err, zip.ErrAlgorithm), errors.Is(err, io.ErrUnexpectedEOF):
-		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", lenient.Text(name, 100), err)
-	case err != nil:
-		if _, disk := errors.AsType[*fs.PathError](err); disk {
-			return n, err
-		}
+	}
+	if _, disk := errors.AsType[*fs.PathError](err); err != nil && !disk {
 		return n, muster.Errorf(muster.Invalid, "the entry %q is damaged: %w", lenient.Text(name, 100), err)
 	}
-	return n, nil
+	return n, err
 }
 
 // Writer is an archive that is written.
@@ -187,27 +171,23 @@ func NewWriter(w io.Writer, maxBytes int64) *Writer {
 	return &Writer{zip: zip.NewWriter(w), remaining: maxBytes}
 }
 
-// header is that of a file in an archive. All have the first time that a ZIP archive can say, so that the same files make the same bytes.
-func header(name string) *zip.FileHeader {
-	return &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC)}
+// create starts a file. All have the first time that a ZIP archive can say, so that the same files make the same bytes. A mode of 0 is not
+// recorded.
+func (p *Writer) create(name string, mode fs.FileMode) (io.Writer, error) {
+	h := &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC)}
+	if mode != 0 {
+		h.SetMode(mode)
+	}
+	w, err := p.zip.CreateHeader(h)
+	return &limitedWriter{w, p}, err
 }
 
 // Add writes one file of known content.
 func (p *Writer) Add(name string, content []byte) error {
-	w, err := p.zip.CreateHeader(header(name))
-	if err != nil {
+	return p.Stream(name, func(w io.Writer) error {
+		_, err := w.Write(content)
 		return err
-	}
-	p.remaining -= int64(len(content))
-	if p.remaining < 0 {
-		return p.errTooLarge()
-	}
-	_, err = w.Write(content)
-	return err
-}
-
-func (p *Writer) errTooLarge() error {
-	return muster.Errorf(muster.TooLarge, "the files are larger than an archive may be here")
+	})
 }
 
 // AddDir writes the files of dir under prefix. Links are written as what they lead to, if that is a file in dir.
@@ -230,31 +210,24 @@ func (p *Writer) AddDir(ctx context.Context, dir, prefix string) error {
 		if err != nil || !info.Mode().IsRegular() {
 			return err
 		}
-		return p.file(prefix+name, f, info)
-	})
-}
-
-func (p *Writer) file(name string, r io.Reader, info fs.FileInfo) error {
-	h := header(name)
-	h.SetMode(info.Mode().Perm())
-	w, err := p.zip.CreateHeader(h)
-	if err != nil {
+		w, err := p.create(prefix+name, info.Mode().Perm())
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(w, f)
 		return err
-	}
-	_, err = io.Copy(&limitedWriter{w, p}, r)
-	return err
+	})
 }
 
 // Stream writes a file that write makes.
 func (p *Writer) Stream(name string, write func(w io.Writer) error) error {
-	w, err := p.zip.CreateHeader(header(name))
+	w, err := p.create(name, 0)
 	if err != nil {
 		return err
 	}
-	return write(&limitedWriter{w, p})
+	return write(w)
 }
 
-// limitedWriter is a writer to an archive's file that has no more than is left.
 type limitedWriter struct {
 	w io.Writer
 	p *Writer
@@ -262,7 +235,7 @@ type limitedWriter struct {
 
 func (b *limitedWriter) Write(data []byte) (int, error) {
 	if b.p.remaining -= int64(len(data)); b.p.remaining < 0 {
-		return 0, b.p.errTooLarge()
+		return 0, muster.Errorf(muster.TooLarge, "the files are larger than an archive may be here")
 	}
 	return b.w.Write(data)
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -76,13 +77,11 @@ func New(t *run.Task, id, url, folder string, devices []string, toFile bool) (*P
 	s := t.Spec
 	p := &Project{folder: folder, files: map[string][]byte{}, config: runnerConfig{
 		JobID: id, URL: url, Log: "stdout", Env: environment(t, devices), GangEnv: map[string]string{}, Outputs: append([]string{}, s.Outputs...),
-		Timeout: s.Timeout.Std().Seconds(), Signal: cmp.Or(s.Kill.Signal, "SIGTERM"), Grace: s.Kill.Grace.Std().Seconds(), Alive: aliveInterval, Tries: uploadTries,
+		Timeout: s.Timeout.Std().Seconds(), Signal: cmp.Or(s.Kill.Signal, "SIGTERM"), Grace: cmp.Or(s.Kill.Grace.Std().Seconds(), 10),
+		Alive: aliveInterval, Tries: uploadTries,
 	}}
 	if toFile {
 		p.config.Log = "file"
-	}
-	if p.config.Grace == 0 {
-		p.config.Grace = 10
 	}
 	if g := t.Gang; g != nil {
 		rank, size, port := strconv.Itoa(g.Rank), strconv.Itoa(g.Size), strconv.Itoa(g.Port)
@@ -106,11 +105,8 @@ func New(t *run.Task, id, url, folder string, devices []string, toFile bool) (*P
 // environment returns what Muster tells a task by variables, and those of its spec.
 func environment(t *run.Task, devices []string) map[string]string {
 	s, env := t.Spec, map[string]string{}
-	for name, value := range s.Env {
-		if !strings.HasPrefix(name, "MUSTER_") {
-			env[name] = value
-		}
-	}
+	maps.Copy(env, s.Env)
+	maps.DeleteFunc(env, func(name, _ string) bool { return strings.HasPrefix(name, "MUSTER_") })
 	rank, size := "0", "1"
 	if g := t.Gang; g != nil {
 		rank, size = strconv.Itoa(g.Rank), strconv.Itoa(g.Size)
@@ -123,39 +119,12 @@ func environment(t *run.Task, devices []string) map[string]string {
 	env["MUSTER_JOB"], env["MUSTER_TASK"], env["MUSTER_ATTEMPT"] = t.Attempt.Task.Job.String(), t.Attempt.Task.String(), strconv.Itoa(t.Attempt.N)
 	env["MUSTER_RANK"], env["MUSTER_WORLD_SIZE"] = rank, size
 	env["MUSTER_GPUS"] = strings.Join(t.Grant.GPUs, ",")
-	env["MUSTER_INDEX"] = "0"
-	switch {
-	case s.Matrix != nil:
-		for i := range s.Size() {
-			if s.Element(i) != t.Element {
-				continue
-			}
-			env["MUSTER_INDEX"] = strconv.Itoa(i)
-			for name, value := range s.Values(i) {
-				if axis, ok := strings.CutPrefix(name, "matrix."); ok {
-					env["MUSTER_MATRIX_"+envName(axis)] = value
-				}
-			}
-			break
-		}
-	case t.Element != "":
-		env["MUSTER_INDEX"] = t.Element
+	index, values := run.ElementEnv(s, t.Element)
+	for _, entry := range append(values, "MUSTER_INDEX="+index) {
+		name, value, _ := strings.Cut(entry, "=")
+		env[name] = value
 	}
 	return env
-}
-
-// envName turns an axis' name into a part of an environment variable's.
-func envName(name string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z':
-			return r - 'a' + 'A'
-		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
-			return r
-		default:
-			return '_'
-		}
-	}, name)
 }
 
 // addScript adds the program to the task's folder, under its name unless the project has a file of that name.
@@ -173,34 +142,8 @@ func (p *Project) addScript(s *muster.Script) error {
 		}
 	}
 	p.files[name] = []byte(s.Text)
-	p.config.Argv = append(interpreter(s, name), s.Args...)
+	p.config.Argv = append(run.Interpreter(s, p.files[name], name), s.Args...)
 	return nil
-}
-
-// interpreter returns the command for a script, as package agent/run/script does.
-func interpreter(s *muster.Script, name string) []string {
-	file := "./" + name
-	if len(s.Interpreter) > 0 {
-		return append(append([]string(nil), s.Interpreter...), file)
-	}
-	line, _, _ := strings.Cut(s.Text, "\n")
-	if line, ok := strings.CutPrefix(strings.TrimRight(line, "\r"), "#!"); ok {
-		prog, arg, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if prog != "" && strings.TrimSpace(arg) == "" {
-			return []string{prog, file}
-		}
-		if prog != "" {
-			return []string{prog, strings.TrimSpace(arg), file}
-		}
-	}
-	switch path.Ext(name) {
-	case ".py":
-		return []string{"python3", file}
-	case ".bash":
-		return []string{"bash", file}
-	default:
-		return []string{"/bin/sh", file}
-	}
 }
 
 // addRequirements writes the requirements that workers install from the project's top.
@@ -212,11 +155,11 @@ func (p *Project) addRequirements(s *muster.Python) error {
 	lines := append([]string(nil), s.Packages...)
 	if s.Requirements != "" {
 		root, err := os.OpenRoot(p.folder)
-		if err != nil {
-			return run.Failf(muster.TaskInvalid, "%s is not in the task's folder: %w", s.Requirements, err)
+		var b []byte
+		if err == nil {
+			b, err = root.ReadFile(filepath.FromSlash(path.Clean(s.Requirements)))
+			_ = root.Close()
 		}
-		defer func() { _ = root.Close() }()
-		b, err := root.ReadFile(filepath.FromSlash(path.Clean(s.Requirements)))
 		if err != nil {
 			return run.Failf(muster.TaskInvalid, "%s is not in the task's folder: %w", s.Requirements, err)
 		}
