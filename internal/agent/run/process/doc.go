@@ -1,6 +1,6 @@
 // Package process runs tasks as processes of the worker's machine, or in containers.
 //
-// newPhases (phases.go) lists the phases of an attempt in order. The folders of an attempt are
+// phases.go lists the phases of an attempt in order. The folders of an attempt are
 //
 //	DIR/tasks/17.3-2/work   the task's folder: its working directory, with the
 //	                        project's files and the inputs
