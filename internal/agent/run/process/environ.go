@@ -127,15 +127,11 @@ func matchElement(axes []muster.Axis, element string) []int {
 // envName converts the name of an axis to upper case letters, digits and underscores.
 func envName(name string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z':
-			return r - 'a' + 'A'
-		case r >= 'A' && r <= 'Z', r >= '0' && r <= '9':
+		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
-		default:
-			return '_'
 		}
-	}, name)
+		return '_'
+	}, strings.ToUpper(name))
 }
 
 // eventsPath is $MUSTER_EVENTS, on the worker.

@@ -59,8 +59,6 @@ func (b *Buffers) get() *[readSize]byte {
 	return new([readSize]byte)
 }
 
-func (b *Buffers) put(buf *[readSize]byte) { b.pool.Put(buf) }
-
 // NewPumps returns the readers of the output of a task that may print perSecond bytes.
 func NewPumps(log *Log, listener Listener, buffers *Buffers, perSecond int64) *Pumps {
 	perSecond = cmp.Or(max(perSecond, 0), run.DefaultLogRate)
@@ -121,12 +119,6 @@ func (p *Pumps) isCutOff() bool {
 // permissionDenied is the text of EACCES in all languages, except for the case of its first letter.
 var permissionDenied = []byte("ermission denied")
 
-func (p *Pumps) noteDenied(line []byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.denied = string(line[:min(len(line), deniedSize)])
-}
-
 // Denied returns the last line of output with "permission denied", or "".
 func (p *Pumps) Denied() string {
 	p.mu.Lock()
@@ -178,7 +170,7 @@ func (p *pump) acquireBuffer() {
 // releaseBuffer returns an empty buffer, so that a silent task holds none.
 func (p *pump) releaseBuffer() {
 	if p.buf != nil && p.end == 0 {
-		p.buffers.put(p.buf)
+		p.buffers.pool.Put(p.buf)
 		p.buf = nil
 	}
 }
@@ -220,7 +212,9 @@ func (p *pump) handleLine(line []byte, now time.Time) {
 
 func (p *pump) record(data []byte, now time.Time) {
 	if bytes.Contains(data, permissionDenied) {
-		p.noteDenied(data)
+		p.mu.Lock()
+		p.denied = string(data[:min(len(data), deniedSize)])
+		p.mu.Unlock()
 	}
 	p.batch = tasklog.AppendRecord(p.batch, tasklog.Record{Stream: p.stream, At: now, Data: data})
 }
