@@ -103,7 +103,7 @@ func (s *server) start(ctx context.Context, cfg *Config, w timeouts) error {
 	}
 	if cfg.Isolator != nil {
 		task := &run.Task{Attempt: s.id, Group: "warm", Spec: &muster.TaskSpec{}, Grant: muster.Grant{CPUs: s.CPUs, Memory: s.Memory, GPUs: s.GPUs}}
-		spec, err := cfg.Isolator.Prepare(task, run.Folders{Base: s.dir, Work: s.dir, Tmp: tmp, Read: s.ReadDirs, Write: s.WriteDirs})
+		spec, err := cfg.Isolator.Prepare(task, run.Folders{Base: s.dir, Read: s.ReadDirs, Write: s.WriteDirs})
 		if err != nil {
 			return err
 		}

@@ -107,9 +107,6 @@ type DeviceAllocator interface {
 // Folders are the folders of an attempt.
 type Folders struct {
 	Base       string // contains all but the checkpoint
-	Work       string
-	Out        string
-	Tmp        string
 	Checkpoint string
 	Runtime    string // of its Python environment, shared; "" for none
 

@@ -81,8 +81,7 @@ func (a *Attempt) prepareIsolation(context.Context) (err error) {
 
 func (a *Attempt) runFolders() run.Folders {
 	return run.Folders{
-		Base: a.base, Work: a.Dir, Out: a.outDir(), Tmp: filepath.Join(a.base, "tmp"), Checkpoint: a.checkpoint, Runtime: a.runtime,
-		Read: a.setup.readable, Write: a.setup.writable,
+		Base: a.base, Checkpoint: a.checkpoint, Runtime: a.runtime, Read: a.setup.readable, Write: a.setup.writable,
 	}
 }
 
