@@ -1,6 +1,9 @@
 package muster
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Limits of a spec.
 const (
@@ -120,8 +123,17 @@ type Kill struct {
 	Grace  Duration `json:"grace,omitempty"`  // default 10s
 }
 
-// Signals lists the values of kill.signal.
-var Signals = []string{"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGKILL"}
+// Defaults of Kill.
+const (
+	DefaultKillSignal = "SIGTERM"
+	DefaultKillGrace  = Duration(10 * time.Second)
+)
+
+// KillSignals lists the values of kill.signal.
+var KillSignals = []string{"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGKILL"}
+
+// DefaultDisconnectGrace is the default of Disconnect.Grace.
+const DefaultDisconnectGrace = Duration(10 * time.Minute)
 
 // What happens when an attempt's lease expires without contact to its worker.
 const (

@@ -19,9 +19,6 @@ import (
 // saveDelay is how long a report may wait for its acknowledgement before it is written to disk. Short tasks cause no disk writes.
 const saveDelay = 50 * time.Millisecond
 
-// defaultGrace is the default of disconnect.grace.
-const defaultGrace = 10 * time.Minute
-
 // attemptTable holds all attempts of this worker, and what the server does not know of each. Its methods may be called concurrently;
 // none of them does I/O.
 type attemptTable struct {
@@ -88,7 +85,7 @@ func newAttemptTable(offer muster.Offer, clock func() time.Duration, log *slog.L
 		wake:        make(chan struct{}, 1),
 		ioWake:      make(chan struct{}, 1),
 		idle:        make(chan struct{}, 1),
-		minGrace:    defaultGrace,
+		minGrace:    muster.DefaultDisconnectGrace.Std(),
 		lastContact: clock(),
 	}
 }
@@ -132,10 +129,7 @@ func (tbl *attemptTable) admit(id muster.AttemptID, spec *muster.TaskSpec, g mus
 
 // leaseGrace returns how long an attempt may run without contact to the server.
 func leaseGrace(spec *muster.TaskSpec) time.Duration {
-	if d := spec.Disconnect.Grace.Std(); d > 0 {
-		return d
-	}
-	return defaultGrace
+	return spec.Disconnect.Grace.Or(muster.DefaultDisconnectGrace).Std()
 }
 
 // track holds an attempt that is executed.

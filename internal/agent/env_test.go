@@ -60,7 +60,7 @@ func newEnv(t *testing.T) *env {
 	e.cfg = Config{
 		Identity: Identity{Worker: me, Key: "key"}, Name: "test", Dir: dir, Reports: reports, Logs: logs, Dialer: e.server, Supervisor: e.supervisor,
 		Resources: muster.Resources{Slots: 4, CPUs: 2, Memory: 1 << 30, GPUs: []muster.GPU{{UUID: "g0", Memory: 100}, {UUID: "g1", Memory: 100}}},
-		Executors: []run.Executor{noop.New(), e.executor},
+		Executors: []run.Executor{noop.Executor{}, e.executor},
 		Grace:     30 * time.Second,
 		Log:       slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}

@@ -29,7 +29,7 @@ func (tbl *attemptTable) expire(now time.Duration) {
 
 // findGrace updates minGrace.
 func (tbl *attemptTable) findGrace() {
-	tbl.minGrace = defaultGrace
+	tbl.minGrace = muster.DefaultDisconnectGrace.Std()
 	for _, at := range tbl.held {
 		if at.running() {
 			tbl.minGrace = min(tbl.minGrace, at.grace)

@@ -84,7 +84,7 @@ var rules = map[string]rule{
 	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "agent/run/python", "atomicfile", "runtimes"}},
 	"agent/modelpool":   {ring: adapter, internal: []string{"agent/run", "atomicfile", "agent/isolation", "agent/shim/proctree"}, external: []string{"golang.org/x/"}},
 	"agent/run/noop":    {ring: adapter, internal: []string{"agent/run"}},
-	"agent/run/process": {ring: adapter, internal: []string{"agent/liveoutput", "agent/meter", "agent/run", "atomicfile", "cid", "tasklog", "sdk/python"}, external: []string{"golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
+	"agent/run/process": {ring: adapter, internal: []string{"agent/liveoutput", "agent/meter", "agent/run", "atomicfile", "cid", "tasklog", "sdk/python"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, internal: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},
 	"agent/liveoutput":  {ring: adapter, internal: []string{"agent/run", "backoff"}},
 	"agent/outbound":    {ring: adapter},
@@ -102,7 +102,7 @@ var rules = map[string]rule{
 	"agent/isolation/view":     {ring: adapter, internal: []string{"agent/run", "agent/isolation/netns"}, external: []string{"golang.org/x/"}},
 	"agent/isolation/netns":    {ring: adapter, internal: []string{"agent/run", "agent/shim/fault"}, external: []string{"golang.org/x/"}},
 
-	"agent/shim":              {ring: adapter, internal: []string{"agent/run", "agent/isolation", "agent/isolation/netns", "agent/shim/fault", "agent/shim/egress", "agent/shim/proctree", "agent/shim/output", "agent/shim/containerrun", "agent/shim/wire", "tasklog"}, external: []string{"golang.org/x/"}},
+	"agent/shim":              {ring: adapter, internal: []string{"agent/run", "agent/isolation", "agent/isolation/netns", "agent/shim/fault", "agent/shim/egress", "agent/shim/proctree", "agent/shim/output", "agent/shim/containerrun", "agent/shim/wire", "backoff", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/shim/fault":        {ring: adapter},
 	"agent/shim/containerrun": {ring: adapter, internal: []string{"agent/run", "agent/docker", "agent/shim/fault", "agent/shim/proctree"}, external: []string{"golang.org/x/"}},
 	"agent/shim/egress":       {ring: adapter, internal: []string{"agent/run"}},

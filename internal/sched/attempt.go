@@ -205,7 +205,7 @@ func (s *State) expireLease(now muster.Time, t *task) {
 	d := t.group.spec().Disconnect
 	s.end(now, t, attemptEnd{
 		outcome: muster.AttemptLost, reason: muster.WorkerLost, at: now, noRetry: d.Then == muster.DisconnectFail,
-		message: fmt.Sprintf("worker %s was unreachable for %s", t.worker.row.Name, d.Grace.Or(defaultLease)),
+		message: fmt.Sprintf("worker %s was unreachable for %s", t.worker.row.Name, d.Grace.Or(muster.DefaultDisconnectGrace)),
 	})
 }
 

@@ -124,12 +124,10 @@ func (s *State) workerDue(now muster.Time, w *worker) {
 	s.armWorker(now, w)
 }
 
-// Timeouts where a spec sets none, and what is added to those of a spec.
+// What is added to the timeouts of a spec.
 const (
-	defaultLease = muster.Duration(10 * time.Minute) // disconnect.grace
-	defaultGrace = muster.Duration(10 * time.Second) // kill.grace
-	cancelSlack  = muster.Duration(30 * time.Second) // added to kill.grace, for a stopped task's report
-	saveSlack    = muster.Duration(5 * time.Minute)  // added to checkpoint.grace, for the upload and the report
+	cancelSlack = muster.Duration(30 * time.Second) // to kill.grace, for a stopped task's report
+	saveSlack   = muster.Duration(5 * time.Minute)  // to checkpoint.grace, for the upload and the report
 )
 
 // TimerKey puts workers before tasks and groups.
@@ -185,7 +183,7 @@ func (t *task) leaseExpiry() muster.Time {
 	if t.worker.reachable() {
 		return 0
 	}
-	return t.worker.seen.Add(t.group.spec().Disconnect.Grace.Or(defaultLease))
+	return t.worker.seen.Add(t.group.spec().Disconnect.Grace.Or(muster.DefaultDisconnectGrace))
 }
 
 // due returns the next time at which the group's unmaterialized elements, or the gang,
@@ -204,9 +202,9 @@ func (g *group) due() muster.Time {
 // preempted one has the time to save a checkpoint, and its worker to upload it.
 func (t *task) stopTimeout() muster.Duration {
 	spec := t.group.spec()
-	d := spec.Kill.Grace.Or(defaultGrace) + cancelSlack
+	d := spec.Kill.Grace.Or(muster.DefaultKillGrace) + cancelSlack
 	if c := spec.Checkpoint; c != nil && t.preemptReason == muster.Preempted && t.row.State != muster.Cancelling {
-		d = c.Grace.Or(spec.Kill.Grace.Or(defaultGrace)) + saveSlack
+		d = c.Grace.Or(spec.Kill.Grace.Or(muster.DefaultKillGrace)) + saveSlack
 	}
 	return d
 }

@@ -30,7 +30,6 @@ const (
 // DefaultImageDisk is how much of the disk images of tasks may use.
 const DefaultImageDisk muster.Size = 64 << 30
 
-// checkEngine validates the options of engines.
 func (c *Config) checkEngine() error {
 	if c.ImageDisk < 0 {
 		return muster.Errorf(muster.Invalid, "--image-disk must not be negative")
@@ -75,7 +74,6 @@ func (c *Config) engineHost(found []probe.Engine, env func(string) string) strin
 	return "unix:///var/run/docker.sock"
 }
 
-// engine is the worker's container engine.
 type engine struct {
 	*container.Containers
 
@@ -147,12 +145,9 @@ func (e *engine) logChange(err error) {
 	}
 }
 
-// run maintains the engine, and offers the kind container while it is ready. A nil engine does nothing.
+// run maintains the engine, and offers the kind container while it is ready.
 func (e *engine) run(a *agent.Agent) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if e == nil {
-			return nil
-		}
 		return e.Run(ctx, func(why error) {
 			e.logChange(why)
 			a.EnableKind(muster.KindContainer, why == nil)

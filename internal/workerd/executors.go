@@ -1,7 +1,7 @@
 package workerd
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"path/filepath"
 
@@ -23,16 +23,20 @@ import (
 
 // newExecutors returns the executors, which share env after it is filled in, and models, which may be nil; and the encoded definitions of the owner's own kinds.
 func (w *Worker) newExecutors(id agent.Identity, env *process.Deps, models *modelpool.Pool, onSaved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, error) {
-	blobs, err := transfer.New(transfer.Config{
-		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log, OnTransfer: w.onTransfer(), OnCacheLookup: w.onCacheLookup(),
-	})
+	cfg := transfer.Config{
+		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log,
+	}
+	if w.metrics != nil {
+		cfg.OnTransfer, cfg.OnCacheLookup = w.metrics.BlobBytes, w.metrics.CacheLookup
+	}
+	blobs, err := transfer.New(cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	w.gauges.blobs.Store(blobs)
 	env.Dir, env.Transfer, env.Log = w.cfg.Data, blobs, w.log
 	env.LogCap, env.AllowPrivateURLs = int64(w.cfg.LogCap), w.cfg.AllowPrivate
-	env.Checkpoints = checkpoint.New(checkpoint.Config{Blobs: blobs, OnSaved: onSaved, Log: w.log})
+	env.Checkpoints = &checkpoint.Uploader{Blobs: blobs, OnSaved: onSaved, Log: w.log}
 	managed, err := runtimes.New(runtimes.Config{
 		Dir: w.cfg.Data, Python: w.cfg.Python, Wheels: w.cfg.Wheels, Budget: w.cfg.RuntimeDisk, UV: env.UV, Path: env.Path, Limits: env.Isolator, Log: w.log,
 	})
@@ -52,12 +56,14 @@ func (w *Worker) newExecutors(id agent.Identity, env *process.Deps, models *mode
 		return nil, nil, err
 	}
 	defined, ownKinds, err := w.newKindExecutors(env, managed, models)
-	return append([]run.Executor{noop.New(), processes, scripts, containers}, defined...), ownKinds, err
+	return append([]run.Executor{noop.Executor{}, processes, scripts, containers}, defined...), ownKinds, err
 }
 
-// newKindExecutors returns the executors of defined kinds.
 func (w *Worker) newKindExecutors(env *process.Deps, managed *runtimes.Runtimes, models *modelpool.Pool) ([]run.Executor, json.RawMessage, error) {
-	own := w.loadOwnKinds()
+	own, errs := kinds.Load(w.cfg.AI.Kinds)
+	for _, err := range errs {
+		w.log.Error("kind not offered: " + err.Error())
+	}
 	var program container.ProgramCopy
 	copies := filepath.Join(w.cfg.Data, "gate") // also of the entrypoint of containers with a proxy
 	cfg := kinds.Config{
@@ -78,25 +84,12 @@ func (w *Worker) newKindExecutors(env *process.Deps, managed *runtimes.Runtimes,
 // newModelPool returns the pool of model servers, nil if it is disabled: then those from before a restart are stopped.
 func (w *Worker) newModelPool(env *process.Deps, all muster.Size) (*modelpool.Pool, error) {
 	cfg := modelpool.Config{
-		Data: w.cfg.Data, TTL: w.cfg.AI.CacheTTL, MinFree: muster.Size(float64(all) * w.cfg.HostPolicy.Buffer()),
+		Data: w.cfg.Data, TTL: cmp.Or(w.cfg.AI.CacheTTL, DefaultCacheTTL), MinFree: muster.Size(float64(all) * w.cfg.HostPolicy.Buffer()),
 		Free: probe.FreeMemory, Isolator: env.Isolator, GPUs: env.GPUs, Log: w.log,
 	}
 	if !w.cfg.AI.CacheModels {
 		modelpool.StopOrphans(cfg)
 		return nil, nil //nolint:nilnil // disabled
 	}
-	if cfg.TTL == 0 {
-		cfg.TTL = DefaultCacheTTL
-	}
 	return modelpool.New(cfg)
-}
-
-// runPool runs a pool, which may be nil, until ctx ends.
-func runPool(p *modelpool.Pool) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if p == nil {
-			return nil
-		}
-		return p.Run(ctx)
-	}
 }

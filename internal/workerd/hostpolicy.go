@@ -19,7 +19,6 @@ func (w *Worker) applyLimits(r *muster.Resources) {
 	}
 }
 
-// newEnforcer returns the enforcer of the owner's policy.
 func (w *Worker) newEnforcer(a *agent.Agent, devices *gpu.Stream) *hostpolicy.Enforcer {
 	return hostpolicy.New(hostpolicy.Config{Options: w.cfg.HostPolicy, Data: w.cfg.Data, Worker: enforcedAgent{a}, GPUs: devices.Latest, Devices: a.Devices, Log: w.log})
 }
@@ -29,7 +28,6 @@ type enforcedAgent struct{ *agent.Agent }
 
 var _ hostpolicy.Worker = enforcedAgent{}
 
-// Running implements hostpolicy.Worker.
 func (s enforcedAgent) Running() []hostpolicy.Running {
 	var list []hostpolicy.Running
 	for _, r := range s.Agent.Running() {
@@ -51,5 +49,4 @@ func (s enforcedAgent) Freeze(id muster.AttemptID, on bool, why string) error {
 	return nil
 }
 
-// Withhold implements hostpolicy.Worker.
 func (s enforcedAgent) Withhold(devices map[string]string) { s.Agent.Withhold("owner", devices) }

@@ -7,18 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/modelpool"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
-
-// newIsolator returns the isolator of tasks. total is the memory of all tasks together.
-func (w *Worker) newIsolator(total muster.Size) (*isolation.Isolator, error) {
-	cfg := w.cfg.Isolation
-	cfg.Memory, cfg.Log = total, w.log
-	return isolation.New(cfg)
-}
 
 // taskPath returns the PATH of tasks if their user cannot reach all directories of the worker's PATH, else "".
 func taskPath(canReach func(dir string) bool) string {
@@ -67,7 +59,7 @@ func installDirs(path string) []string {
 	if err != nil {
 		return nil
 	}
-	for _, name := range []string{path, resolvePath(path)} {
+	for _, name := range []string{path, isolation.ResolvePath(path)} {
 		dir := filepath.Dir(name)
 		list = append(list, dir)
 		switch prefix := filepath.Dir(dir); {
@@ -79,11 +71,4 @@ func installDirs(path string) []string {
 		}
 	}
 	return list
-}
-
-func resolvePath(path string) string {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		return target
-	}
-	return path
 }

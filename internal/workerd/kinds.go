@@ -78,15 +78,6 @@ func ParseKind(s string) (string, error) {
 	return "", muster.Errorf(muster.Invalid, "invalid kind %q: use lower-case words such as script or mnist_training", s)
 }
 
-// loadOwnKinds returns the owner's own kinds.
-func (w *Worker) loadOwnKinds() []kinds.OwnerKind {
-	own, errs := kinds.Load(w.cfg.AI.Kinds)
-	for _, err := range errs {
-		w.log.Error("kind not offered: " + err.Error())
-	}
-	return own
-}
-
 // kindsInterval is the time between checks of the directory of own kinds.
 const kindsInterval = 15 * time.Second
 
@@ -127,7 +118,7 @@ func (c *Config) checkKinds() error {
 	if c.Kinds == nil {
 		return nil
 	}
-	own, _ := kinds.Load(c.AI.Kinds) // loadOwnKinds reports errors
+	own, _ := kinds.Load(c.AI.Kinds) // newKindExecutors reports errors
 	known := slices.Concat(kind.Core(), kind.NewCatalog(kinds.Definitions(own)...).Names())
 	for _, name := range c.Kinds {
 		if !slices.Contains(known, name) {

@@ -2,7 +2,9 @@ package workerd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"io"
 	"maps"
 	"sync/atomic"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/transfer"
 	"github.com/muster-dev/muster/internal/obs"
+	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
@@ -26,15 +29,6 @@ type gaugeSources struct {
 	load    atomic.Pointer[muster.Load]
 }
 
-// registerMetrics registers the worker's metrics, if there is a registry for them.
-func (w *Worker) registerMetrics() {
-	if w.cfg.Metrics == nil {
-		return
-	}
-	w.metrics = obs.NewWorker(w.cfg.Metrics, w.sample)
-}
-
-// sample returns the current values of the gauges.
 func (w *Worker) sample(ctx context.Context) obs.WorkerSample {
 	st := w.status()
 	sample := obs.WorkerSample{
@@ -75,16 +69,18 @@ func (w *Worker) gpuDevices(offered []muster.GPU) []obs.Device {
 	return list
 }
 
-// recordLoad returns a function that measures the load of the host and of the data dir's disk, and stores it for scrapes.
-func (w *Worker) recordLoad(load func(context.Context) *muster.Load, disk func() *muster.DiskLoad) func(context.Context) *muster.Load {
-	return func(ctx context.Context) *muster.Load {
-		l := load(ctx)
-		if l != nil {
-			l.Disk = disk()
+// recordLoad adds the load of the devices and of the data dir's disk to that of the host, which may be nil, and stores it for scrapes.
+func (w *Worker) recordLoad(l *muster.Load, devices *gpu.Stream, disk *muster.DiskLoad) *muster.Load {
+	if l != nil {
+		l.Disk = disk
+		if rs, ok := devices.Latest(); ok {
+			for i := range rs.Devices {
+				l.GPUs = append(l.GPUs, rs.Devices[i].GPULoad)
+			}
 		}
-		w.gauges.load.Store(l)
-		return l
 	}
+	w.gauges.load.Store(l)
+	return l
 }
 
 // onSettled counts a report that the server recorded or refused.
@@ -113,7 +109,6 @@ type instrumentedExecutor struct {
 	worker   muster.WorkerID
 }
 
-// Run implements run.Executor.
 func (x instrumentedExecutor) Run(ctx context.Context, t *run.Task, sink run.Reporter) (report muster.Report) {
 	setTraceparent(t, x.tracer.Traceparent(t.Job, t.Attempt))
 	if x.metrics == nil && x.tracer == nil && x.attempts == nil {
@@ -178,7 +173,6 @@ func setTraceparent(t *run.Task, value string) {
 	t.Spec = &spec
 }
 
-// startRecorder records when a task started.
 type startRecorder struct {
 	run.Reporter
 
@@ -186,23 +180,32 @@ type startRecorder struct {
 	started   atomic.Int64 // muster.Time
 }
 
-// Started implements run.Reporter.
 func (m *startRecorder) Started(at muster.Time) {
 	m.started.CompareAndSwap(0, int64(at))
 	m.Reporter.Started(at)
 }
 
-// onTransfer and onCacheLookup return callbacks that count transfers, nil without metrics.
-func (w *Worker) onTransfer() func(in bool, n int) {
-	if w.metrics == nil {
-		return nil
+func readSamples(ctx context.Context, logs *tasklog.Dir, id muster.AttemptID) (list []muster.Sample, err error) {
+	r, err := logs.Open(ctx, id, 0)
+	if err != nil {
+		return nil, err
 	}
-	return w.metrics.BlobBytes
-}
-
-func (w *Worker) onCacheLookup() func(hit bool) {
-	if w.metrics == nil {
-		return nil
+	defer func() { err = errors.Join(err, r.Close()) }()
+	dec := tasklog.NewDecoder(r)
+	for {
+		rec, err := dec.Next()
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return list, nil
+		case err != nil:
+			return list, err
+		case rec.Stream != tasklog.Usage:
+			continue
+		}
+		var s muster.Sample
+		if err := json.Unmarshal(rec.Data, &s); err != nil {
+			return list, err
+		}
+		list = append(list, s)
 	}
-	return w.metrics.CacheLookup
 }

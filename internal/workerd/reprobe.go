@@ -1,10 +1,13 @@
 package workerd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,7 +15,9 @@ import (
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/devices"
 	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/agent/meter"
 	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 )
 
@@ -35,12 +40,7 @@ func (c *Config) Offered(f probe.Facts) probe.Facts { return (&Worker{cfg: *c}).
 
 // applyConfig overrides the facts with the operator's configuration.
 func (w *Worker) applyConfig(f probe.Facts) probe.Facts {
-	if w.cfg.Name != "" {
-		f.Hostname = w.cfg.Name
-	}
-	if f.Hostname == "" {
-		f.Hostname = "worker"
-	}
+	f.Hostname = cmp.Or(w.cfg.Name, f.Hostname, "worker")
 	if w.cfg.CPUs > 0 {
 		f.Resources.CPUs = w.cfg.CPUs
 		f.Resources.Slots = probe.Slots(w.cfg.CPUs)
@@ -99,4 +99,46 @@ func (w *Worker) reprobe(ctx context.Context, machine prober, cache *probe.Cache
 // missing lists the tags that are not in others.
 func missing(tags, others []string) string {
 	return strings.Join(slices.DeleteFunc(slices.Clone(tags), func(t string) bool { return slices.Contains(others, t) }), " ")
+}
+
+// diskGrants is the disk that was granted to running attempts.
+type diskGrants map[muster.AttemptID]muster.Size
+
+// recoveredGrants returns the grants of recovered attempts that have not ended.
+func recoveredGrants(list []run.Recovered) diskGrants {
+	r := diskGrants{}
+	for i := range list {
+		if t, err := list[i].Task(); err == nil && list[i].Report == nil {
+			r[t.Attempt] = t.Grant.Disk
+		}
+	}
+	return r
+}
+
+// runningGrants returns the grants of attempts that are executed.
+func runningGrants(list []agent.Running) diskGrants {
+	r := diskGrants{}
+	for i := range list {
+		r[list[i].Attempt] = list[i].Grant.Disk
+	}
+	return r
+}
+
+// countTimeout limits the time to count the files of attempts.
+const countTimeout = 2 * time.Second
+
+// writtenDisk returns how much of their granted disk the attempts have used. It is offered together with the free disk: the server
+// subtracts whole grants from the offer, and what was written is no longer free. What cannot be counted in time is not offered.
+func (w *Worker) writtenDisk(ctx context.Context, grants diskGrants) (all muster.Size) {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	for id, grant := range grants {
+		if grant == 0 {
+			continue
+		}
+		if size, ok := meter.DiskUsage(ctx, filepath.Join(w.cfg.Data, "tasks", id.Task.String()+"-"+strconv.Itoa(id.N))); ok {
+			all += min(size, grant)
+		}
+	}
+	return all
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/agent/devices"
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/hostpolicy"
 	"github.com/muster-dev/muster/internal/agent/isolation"
@@ -25,6 +27,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/process"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
@@ -144,7 +147,9 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 		cfg: cfg, server: server, log: log, http: cfg.HTTP, force: make(chan struct{}, 1), detach: make(chan struct{}),
 		newProbe: func(c probe.Config) prober { return probe.New(c) },
 	}
-	w.registerMetrics()
+	if cfg.Metrics != nil {
+		w.metrics = obs.NewWorker(cfg.Metrics, w.sample)
+	}
 	return w, nil
 }
 
@@ -162,12 +167,7 @@ func httpClient() *http.Client {
 }
 
 // ForceShutdown ends the grace of a shutdown: running tasks are killed and returned to the server. It is safe for concurrent use.
-func (w *Worker) ForceShutdown() {
-	select {
-	case w.force <- struct{}{}:
-	default:
-	}
-}
+func (w *Worker) ForceShutdown() { run.Notify(w.force) }
 
 // Detach ends Run, which returns run.ErrDetach: running tasks continue without a worker, and the next process on this data dir recovers
 // them. It is safe for concurrent use.
@@ -217,7 +217,9 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	limits, err := w.newIsolator(facts.Resources.Memory) // before processes are started, which would be in the way of control groups
+	isolationConfig := w.cfg.Isolation
+	isolationConfig.Memory, isolationConfig.Log = facts.Resources.Memory, w.log
+	limits, err := isolation.New(isolationConfig) // before processes are started, which would be in the way of control groups
 	if err != nil {
 		return err
 	}
@@ -279,7 +281,16 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 			First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 			Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 		},
-		Load: w.recordLoad(withGPUs(load.Sample, devices), func() *muster.DiskLoad { return enforcer.Disk() }), OnReportAcked: w.onSettled, Grace: w.cfg.ShutdownGrace, Log: w.log.With(slog.String("worker", string(id.Worker))), OnHeal: healer(allocator),
+		Load: func(ctx context.Context) *muster.Load {
+			return w.recordLoad(load.Sample(ctx), devices, enforcer.Disk())
+		},
+		OnReportAcked: w.onSettled, Grace: w.cfg.ShutdownGrace, Log: w.log.With(slog.String("worker", string(id.Worker))),
+		OnHeal: func(uuids []string) {
+			if slices.Contains(uuids, link.HealAll) {
+				uuids = nil
+			}
+			allocator.Heal(uuids...)
+		},
 	})
 	w.gauges.agent.Store(a)
 	w.gauges.devices.Store(devices)
@@ -293,7 +304,14 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	}
 	enforcer = w.newEnforcer(a, devices)
 	enforcer.CheckThresholds(ctx)
-	err = w.run(ctx, a, containers.run(a), devices.Run, allocator.Run, measures.Run, limits.Run, runPool(models), enforcer.Run, w.watchKinds, reprobe)
+	background := []func(context.Context) error{devices.Run, allocator.Run, measures.Run, limits.Run, enforcer.Run, w.watchKinds, reprobe}
+	if containers != nil {
+		background = append(background, containers.run(a))
+	}
+	if models != nil {
+		background = append(background, models.Run)
+	}
+	err = w.run(ctx, a, background...)
 	if errors.Is(err, agent.ErrUnknownWorker) {
 		return w.rejoin(ctx, err, id, facts.Hostname, func() error { return forget(reports, tasks) })
 	}
@@ -325,4 +343,26 @@ func (w *Worker) run(ctx context.Context, a *agent.Agent, background ...func(con
 			detach = nil
 		}
 	}
+}
+
+// gpuInterval is the time between two readings of a device.
+const gpuInterval = 2 * time.Second
+
+// newAllocator returns the allocator of the worker's GPUs. If the facts are stale, their readings do not count. Model servers may have
+// devices, like recovered attempts.
+func (w *Worker) newAllocator(found []gpu.Device, stale bool, readings *gpu.Stream, recovered []run.Recovered, orphans []modelpool.Orphan, withhold func(map[string]string)) *devices.Allocator {
+	cfg := devices.Config{Data: w.cfg.Data, BootID: proctree.BootID(), Readings: readings, Withhold: withhold, Log: w.log}
+	for i := range recovered {
+		cfg.Recovered = append(cfg.Recovered, recovered[i].Start.Attempt)
+	}
+	for i := range orphans {
+		cfg.Recovered = append(cfg.Recovered, orphans[i].Attempt)
+	}
+	if stale {
+		found = slices.Clone(found)
+		for i := range found {
+			found[i].Reading = gpu.Reading{}
+		}
+	}
+	return devices.New(cfg, found)
 }

@@ -54,11 +54,11 @@ class InATask(unittest.TestCase):
                 muster.progress(bad)
 
     def test_lines_of_threads_do_not_mix(self):
-        def say():
+        def report():
             for i in range(200):
                 muster.progress(i / 200, step="x" * 100)
 
-        threads = [threading.Thread(target=say) for _ in range(4)]
+        threads = [threading.Thread(target=report) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:

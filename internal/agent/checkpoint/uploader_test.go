@@ -150,7 +150,7 @@ func (b *testEnv) onSaved(_ muster.AttemptID, tree string) {
 func newTestEnv(tb testing.TB) *testEnv {
 	tb.Helper()
 	b := &testEnv{TB: tb, blobs: newMemBlobs(), dir: filepath.Join(tb.TempDir(), "1.1")}
-	b.uploader = New(Config{Blobs: b.blobs, OnSaved: b.onSaved, Log: slog.New(slog.DiscardHandler)})
+	b.uploader = &Uploader{Blobs: b.blobs, OnSaved: b.onSaved, Log: slog.New(slog.DiscardHandler)}
 	b.task = &run.Task{Spec: &muster.TaskSpec{Checkpoint: &muster.Checkpoint{}}}
 	if err := os.Mkdir(b.dir, 0o700); err != nil {
 		tb.Fatal(err)

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	defaultInterval = 30 * time.Second
+	defaultInterval = muster.Duration(30 * time.Second)
 	idleFactor      = 3 // minimal pause, as a multiple of the duration of the last scan
 	maxConcurrent   = 4 // uploads
 
@@ -78,10 +78,7 @@ func (s *Uploader) Watch(t *run.Task, dir string, logLine func(line string), onS
 }
 
 func (f *watcher) run(ctx context.Context) {
-	interval := f.task.Spec.Checkpoint.Every.Std()
-	if interval <= 0 {
-		interval = defaultInterval
-	}
+	interval := f.task.Spec.Checkpoint.Every.Or(defaultInterval).Std()
 	for pause := interval; backoff.Sleep(ctx, pause) == nil; {
 		began := time.Now()
 		if err := f.scan(ctx); ctx.Err() == nil {
@@ -163,7 +160,6 @@ func (f *watcher) uploadChanged(ctx context.Context, root *os.Root, entries []en
 	return uploaded, context.Cause(ctx)
 }
 
-// entry is a file or a link of the folder.
 type entry struct {
 	path string
 	stamp
@@ -250,7 +246,7 @@ func (f *watcher) upload(ctx context.Context, root *os.Root, name string) (saved
 	if !before.Mode().IsRegular() {
 		return savedFile{}, errChanged
 	}
-	sha, size, upErr := f.cfg.Blobs.UploadFile(ctx, file)
+	sha, size, upErr := f.Blobs.UploadFile(ctx, file)
 	after, err := file.Stat()
 	s := savedFile{stamp: stampOf(before), SHA256: sha, Recent: before.ModTime().After(began.Add(-mtimeGranularity))}
 	if err != nil || s.stamp != stampOf(after) || upErr == nil && size != s.Size {
@@ -279,12 +275,12 @@ func (f *watcher) publish(ctx context.Context, tree *muster.Tree, files map[stri
 		f.manifest.Files = files
 		f.manifest.addTree(sha)
 		if err := f.manifest.write(f.dir); err != nil {
-			f.cfg.Log.Warn("writing a checkpoint's manifest failed", slog.String("folder", f.dir), slog.Any("error", err))
+			f.Log.Warn("writing a checkpoint's manifest failed", slog.String("folder", f.dir), slog.Any("error", err))
 		}
 	}
 	if sha != f.published {
 		f.published = sha
-		f.cfg.OnSaved(f.task.Attempt, sha)
+		f.OnSaved(f.task.Attempt, sha)
 		f.onSaved()
 	}
 	return nil
@@ -301,7 +297,7 @@ func (f *watcher) uploadList(ctx context.Context, b []byte) error {
 		return err
 	}
 	defer list.Close()
-	_, _, err = f.cfg.Blobs.UploadFile(ctx, list)
+	_, _, err = f.Blobs.UploadFile(ctx, list)
 	return err
 }
 

@@ -36,7 +36,7 @@ type Readings interface {
 	ForgetFaults(uuid string, before time.Time)
 }
 
-// Allocator implements process.DeviceAllocator. Quarantines change while Run runs.
+// Allocator implements run.DeviceAllocator. Quarantines change while Run runs.
 type Allocator struct {
 	cfg      Config
 	path     string
@@ -127,7 +127,7 @@ func (a *Allocator) quarantined() map[string]string {
 	return list
 }
 
-// Acquire implements process.DeviceAllocator.
+// Acquire implements run.DeviceAllocator.
 func (a *Allocator) Acquire(_ context.Context, id muster.AttemptID, g *muster.Grant) {
 	if len(g.GPUs) == 0 {
 		return

@@ -12,7 +12,7 @@ import (
 // noIndex is an index that no device has. Level Zero ignores an empty mask, and hides all devices if the mask names none.
 const noIndex = "65535"
 
-// Environ implements process.DeviceAllocator. It sets the variables of all vendors, whatever devices were found: a device that the
+// Environ implements run.DeviceAllocator. It sets the variables of all vendors, whatever devices were found: a device that the
 // worker's own environment hides exists as well.
 //
 //	CUDA_VISIBLE_DEVICES    UUIDs of NVIDIA; HIP uses it too unless HIP_VISIBLE_DEVICES is set, so that always is

@@ -14,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Release implements process.DeviceAllocator.
+// Release implements run.DeviceAllocator.
 func (a *Allocator) Release(ctx context.Context, id muster.AttemptID, g *muster.Grant, envTag string) error {
 	if len(g.GPUs) == 0 {
 		return nil

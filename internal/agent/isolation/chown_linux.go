@@ -1,7 +1,6 @@
 package isolation
 
 import (
-	"bytes"
 	"errors"
 	"path"
 
@@ -47,14 +46,9 @@ func (g *treeChowner) chownDir(fd int, rel string, depth int) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		for b := buf[:n]; len(b) > 0; {
-			length := int(b[16]) | int(b[17])<<8 // linux_dirent64: inode, offset, length, type, name
-			name, _, _ := bytes.Cut(b[19:length], []byte{0})
-			b = b[length:]
-			if string(name) == "." || string(name) == ".." {
-				continue
-			}
-			if err := g.chownEntry(fd, rel, string(name), depth); err != nil && !errors.Is(err, unix.ENOENT) {
+		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			if err := g.chownEntry(fd, rel, name, depth); err != nil && !errors.Is(err, unix.ENOENT) {
 				return err
 			}
 		}

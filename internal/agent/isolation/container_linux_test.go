@@ -83,7 +83,7 @@ func TestContainerGroupsHaveOnePath(t *testing.T) {
 			inner.Cgroups = append(inner.Cgroups, g)
 		}
 	}
-	bare := &task{env: w, folders: run.Folders{Work: w.data}, spec: inner}
+	bare := &task{env: w, folders: folders{Work: w.data}, spec: inner}
 	p := bare.shell("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo ready; exec sleep 1000")
 	if got := p.readLine(); got != "ready" {
 		t.Fatal(got)

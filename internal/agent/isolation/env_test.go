@@ -81,8 +81,15 @@ func (w *env) write(path, text string) {
 // task is one attempt in a world.
 type task struct {
 	env     *env
-	folders run.Folders
+	folders folders
 	spec    *run.IsolationSpec
+}
+
+// folders are the folders of a task, with those in its base.
+type folders struct {
+	run.Folders
+
+	Work, Out, Tmp string
 }
 
 func (w *env) task(change func(*run.Task)) *task {
@@ -99,9 +106,9 @@ func (w *env) try(change func(*run.Task)) (*task, error) {
 	w.n++
 	id := muster.AttemptID{Task: muster.TaskID{Job: 17, Num: w.n}, N: 1}
 	base := filepath.Join(w.data, "tasks", id.Task.String()+"-1")
-	t := &task{env: w, folders: run.Folders{
-		Base: base, Work: filepath.Join(base, "work"), Out: filepath.Join(base, "out"), Tmp: filepath.Join(base, "tmp"),
-		Checkpoint: filepath.Join(w.data, "checkpoints", "process", id.Task.String()),
+	t := &task{env: w, folders: folders{
+		Folders: run.Folders{Base: base, Checkpoint: filepath.Join(w.data, "checkpoints", "process", id.Task.String())},
+		Work:    filepath.Join(base, "work"), Out: filepath.Join(base, "out"), Tmp: filepath.Join(base, "tmp"),
 	}}
 	for _, dir := range []string{t.folders.Work, t.folders.Out, t.folders.Tmp, t.folders.Checkpoint} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -116,7 +123,7 @@ func (w *env) try(change func(*run.Task)) (*task, error) {
 		change(rt)
 	}
 	var err error
-	t.spec, err = w.limits.Prepare(rt, t.folders)
+	t.spec, err = w.limits.Prepare(rt, t.folders.Folders)
 	if err == nil {
 		w.Cleanup(func() { w.limits.Release(t.spec) })
 	}

@@ -1,6 +1,7 @@
 package isolation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -64,9 +65,7 @@ func New(cfg Config) (*Isolator, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	if cfg.PIDs == 0 {
-		cfg.PIDs = DefaultPIDs
-	}
+	cfg.PIDs = cmp.Or(cfg.PIDs, DefaultPIDs)
 	if cfg.Sandbox != Off && landlock.ABI() == 0 {
 		cfg.Log.Warn("tasks run without a sandbox: this system has no Landlock, so tasks can read and change what their user can")
 		cfg.Sandbox = Off
@@ -109,7 +108,7 @@ func (c *Config) Check() error {
 	case c.PIDs < 0:
 		return muster.Errorf(muster.Invalid, "invalid --task-pids %d: a task needs at least one process", c.PIDs)
 	}
-	data := resolvePath(c.Data)
+	data := ResolvePath(c.Data)
 	for _, path := range slices.Concat(c.Read, c.Write) {
 		if !filepath.IsAbs(path) {
 			return muster.Errorf(muster.Invalid, "cannot give tasks access to %s: use an absolute path", path)
@@ -237,13 +236,8 @@ func (l *Isolator) applyLimits(c *run.IsolationSpec, t *run.Task) error {
 	return nil
 }
 
-// cgroupLimits returns the limits of an attempt.
 func (l *Isolator) cgroupLimits(t *run.Task) cgroup.Limits {
-	n := cgroup.Limits{CPUs: t.Grant.CPUs, Memory: t.Grant.Memory, PIDs: t.Grant.PIDs, Swap: l.cfg.Swap}
-	if n.PIDs <= 0 {
-		n.PIDs = l.cfg.PIDs
-	}
-	return n
+	return cgroup.Limits{CPUs: t.Grant.CPUs, Memory: t.Grant.Memory, PIDs: cmp.Or(max(t.Grant.PIDs, 0), l.cfg.PIDs), Swap: l.cfg.Swap}
 }
 
 // PrepareContainer creates the control groups of an attempt that runs in a container. The engine enforces its limits too, except
@@ -317,10 +311,11 @@ func (l *Isolator) chownFolders(u *run.User, f run.Folders) error {
 			return err
 		}
 	}
-	if err := l.allowRead(filepath.Join(l.cfg.Data, "sdk")); err != nil {
-		return err
+	readable := append([]string{filepath.Join(l.cfg.Data, "sdk")}, f.Read...)
+	if f.Runtime != "" {
+		readable = append(readable, f.Runtime, interpreterPrefix(f.Runtime))
 	}
-	for _, path := range f.Read {
+	for _, path := range readable {
 		if !inside(path, l.cfg.Data) {
 			continue // its owner sets its mode
 		}
@@ -338,15 +333,6 @@ func (l *Isolator) chownFolders(u *run.User, f run.Folders) error {
 		if err != nil {
 			return err
 		}
-	}
-	if f.Runtime == "" {
-		return nil
-	}
-	if err := l.allowRead(f.Runtime); err != nil {
-		return err
-	}
-	if prefix := interpreterPrefix(f.Runtime); inside(prefix, l.cfg.Data) {
-		return l.allowRead(prefix)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ type paths struct{ read, write, list []string }
 // newPaths returns what tasks of a worker may access. path is the worker's own PATH, on which tasks find their programs
 // too. asRoot means that tasks run as root, for whom modes are no limit.
 func newPaths(data, path, home string, asRoot bool, read, write []string) *paths {
-	data, home = resolvePath(data), resolvePath(home)
+	data, home = ResolvePath(data), ResolvePath(home)
 	p := &paths{list: []string{"/dev"}}
 	for _, dir := range systemPaths {
 		if dir == "/etc" && asRoot {
@@ -56,7 +56,7 @@ func newPaths(data, path, home string, asRoot bool, read, write []string) *paths
 		}
 	}
 	for _, dir := range filepath.SplitList(path) {
-		if filepath.IsAbs(dir) && !inside(home, resolvePath(dir)) { // a home on the PATH stays closed
+		if filepath.IsAbs(dir) && !inside(home, ResolvePath(dir)) { // a home on the PATH stays closed
 			p.read = append(p.read, installDirs(filepath.Clean(dir), home)...)
 		}
 	}
@@ -69,13 +69,13 @@ func newPaths(data, path, home string, asRoot bool, read, write []string) *paths
 	return p
 }
 
-// resolvePath returns the target of a path, or the target that it would have if it existed.
-func resolvePath(path string) string {
+// ResolvePath returns the target of a path, or the target that it would have if it existed.
+func ResolvePath(path string) string {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		return target
 	}
 	if dir := filepath.Dir(path); dir != path {
-		return filepath.Join(resolvePath(dir), filepath.Base(path))
+		return filepath.Join(ResolvePath(dir), filepath.Base(path))
 	}
 	return path
 }
@@ -101,7 +101,6 @@ func excludePath(dirs []string, excluded string) []string {
 	return list
 }
 
-// sandbox returns the sandbox of an attempt.
 func (p *paths) sandbox(f run.Folders, gpus bool) *run.Sandbox {
 	s := &run.Sandbox{Read: p.read, Write: slices.Clone(p.write), List: p.list}
 	for _, dir := range []string{f.Base, f.Checkpoint} {
@@ -217,4 +216,75 @@ func outermost(dirs []string) []string {
 		list = append(slices.DeleteFunc(list, func(d string) bool { return inside(d, target) }), target)
 	}
 	return list
+}
+
+// ExplainDenial returns a hint for a task's log if a line that it printed about a denied permission names a path to which the
+// sandbox denies access. It decides by the paths in the line alone, and returns "" if the sandbox is not the cause.
+func ExplainDenial(b *run.Sandbox, line string) string {
+	if b == nil {
+		return ""
+	}
+	const hint = "the worker's owner can give tasks access with "
+	paths := pathsIn(line)
+	for _, path := range paths {
+		switch {
+		case insideAny(path, b.Read) || insideAny(path, b.Write) || isSystemPath(path):
+			continue
+		case inside(path, "/tmp") || inside(path, "/var/tmp"):
+			return "the worker's sandbox denies tasks access to " + path + ": write to $TMPDIR, which is the task's own; " + hint + "--allow-write"
+		case isGPUPath(path):
+			return "the worker's sandbox denies tasks without GPUs access to " + path + ": request GPUs with resources.gpus"
+		}
+		return "the worker's sandbox denies tasks access to " + path + ": bring files along with files or inputs, and write to the task's own folder; " +
+			hint + "--allow-read or --allow-write"
+	}
+	for _, path := range paths {
+		if strings.HasPrefix(line, path) || insideAny(path, b.Write) {
+			continue // a path at the beginning is the program that reports the error
+		}
+		if strings.Contains(path, "/site-packages") || strings.Contains(path, "/dist-packages") {
+			return "the worker's sandbox makes " + path + " read-only for tasks: name packages in python.packages instead of installing them"
+		}
+		return "the worker's sandbox makes " + path + " read-only for tasks, or its mode denies access: write to the task's own folder, $MUSTER_OUT or $TMPDIR; " + hint + "--allow-write"
+	}
+	return ""
+}
+
+// pathsIn returns the absolute paths in a line as programs write them: plain, in quotes, or followed by a colon.
+func pathsIn(line string) []string {
+	var list []string
+	for at := 0; at < len(line); {
+		i := strings.IndexByte(line[at:], '/')
+		if i < 0 {
+			break
+		}
+		at += i
+		rest := line[at:]
+		if end := strings.IndexAny(rest, " \t\r\n'\"`’»)],;"); end >= 0 {
+			rest = rest[:end]
+		}
+		if at == 0 || !isPathByte(line[at-1]) {
+			if path := strings.TrimRight(rest, ":."); len(path) > 1 && !strings.HasPrefix(path, "//") {
+				list = append(list, path)
+			}
+		}
+		at += len(rest)
+	}
+	return list
+}
+
+// isPathByte reports whether a slash after this byte does not begin an absolute path.
+func isPathByte(c byte) bool {
+	return c == '/' || c == '.' || c == ':' || c == '_' || c == '-' || c == '~' || c == '*' || c == '$' || c == '}' ||
+		'0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
+}
+
+// isSystemPath reports whether tasks may read path, perhaps by another name such as /bin for /usr/bin. /etc is not included:
+// tasks may not read all of it.
+func isSystemPath(path string) bool {
+	return slices.ContainsFunc(systemPaths, func(dir string) bool { return dir != "/etc" && inside(path, dir) })
+}
+
+func isGPUPath(path string) bool {
+	return slices.ContainsFunc(gpuDevices, func(pattern string) bool { return strings.HasPrefix(path, strings.TrimRight(pattern, "/*")) })
 }

@@ -1,9 +1,11 @@
 package isolation
 
 import (
+	"errors"
 	"net"
 	"os"
 
+	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -36,4 +38,62 @@ func Spawn(c *run.IsolationSpec, p Program) (pid, pidfd int, err error) {
 		c = &run.IsolationSpec{}
 	}
 	return spawn(c, &p)
+}
+
+// conmonCgroup is the group that Podman creates, beside a container's own, for the process that reports the end of the
+// container. If that is killed, Podman shows the container as running forever.
+const conmonCgroup = "conmon"
+
+// Kill kills every process in the groups of c, even if they fork meanwhile, and returns when they have exited, or an error if they do
+// not exit. Without groups, or if c is nil, it does nothing. The monitor of a container is left to exit by itself.
+func Kill(c *run.IsolationSpec) error {
+	if c == nil {
+		return nil
+	}
+	var except []string
+	if c.CgroupParent != "" {
+		except = []string{conmonCgroup}
+	}
+	var errs []error
+	for i := range c.Cgroups {
+		if g := &c.Cgroups[i]; !g.Shared {
+			errs = append(errs, cgroup.Kill(g, except...))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Freeze stops or continues every process in the groups of c. It reports false if c has no group that can do that.
+func Freeze(c *run.IsolationSpec, on bool) (bool, error) {
+	g := ownCgroup(c)
+	if g == nil {
+		return false, nil
+	}
+	return true, cgroup.Freeze(g, on)
+}
+
+// HasOwnCgroup reports whether c has a control group that no other attempt shares: it contains all processes of the attempt.
+func HasOwnCgroup(c *run.IsolationSpec) bool { return ownCgroup(c) != nil }
+
+func ownCgroup(c *run.IsolationSpec) *run.Cgroup {
+	if c == nil {
+		return nil
+	}
+	for i := range c.Cgroups {
+		if g := &c.Cgroups[i]; !g.Shared { // every hierarchy of version 1 has the same processes
+			return g
+		}
+	}
+	return nil
+}
+
+// Processes lists the processes in the control group of a task. It reports false if the task has no group of its own, or
+// the group cannot be read.
+func (l *Isolator) Processes(c *run.IsolationSpec) (pids []int, ok bool) {
+	g := ownCgroup(c)
+	if g == nil {
+		return nil, false
+	}
+	pids, err := cgroup.Members(g)
+	return pids, err == nil
 }

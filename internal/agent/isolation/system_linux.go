@@ -67,7 +67,6 @@ func trySpawn(c *run.IsolationSpec, dir string) error {
 	return err
 }
 
-// waitPID waits for the end of a child.
 func waitPID(pid int) (st unix.WaitStatus, err error) {
 	for {
 		if _, err = unix.Wait4(pid, &st, 0, nil); !errors.Is(err, unix.EINTR) {

@@ -123,7 +123,6 @@ type fileStat struct {
 	nlink    uint64
 }
 
-// walkPaths walks a folder by paths.
 func (g *treeChowner) walkPaths(dir string) error {
 	return walkTree(dir, func(root *os.Root, path string, d fs.DirEntry, stat fileStat) error {
 		if g.ownedOrLinked(path, stat, d.IsDir()) {
@@ -235,7 +234,6 @@ func allowTraverse(top, path string) error {
 	return nil
 }
 
-// addMode adds rights to a file's mode.
 func addMode(path string, bits fs.FileMode) error {
 	st, err := os.Stat(path)
 	if err != nil {

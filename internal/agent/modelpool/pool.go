@@ -2,7 +2,6 @@ package modelpool
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -21,28 +20,21 @@ type Config struct {
 	MinFree  muster.Size                // memory of the machine to keep free
 	Free     func() (muster.Size, bool) // free memory of the machine; false or a nil func: unknown
 	Isolator run.Isolator               // nil: no isolation
-	GPUs     Devices                    // nil: devices are not tracked
+	GPUs     run.DeviceAllocator        // nil: devices are not tracked
 	Log      *slog.Logger
-}
-
-// Devices gives GPUs to model servers and takes them back: see process.DeviceAllocator.
-type Devices interface {
-	Environ(g *muster.Grant) []string
-	Acquire(ctx context.Context, a muster.AttemptID, g *muster.Grant)
-	Release(ctx context.Context, a muster.AttemptID, g *muster.Grant, envTag string) error
 }
 
 // Request describes the model server that a task asks for.
 type Request struct {
-	Key       string   // tasks with the same key use the same model server
-	Argv      []string // of the server; it listens on $MUSTER_WARM
-	Env       []string
-	ReadDirs  []string // folders that it may read
-	WriteDirs []string // folders that it may change
-	Attempt   muster.AttemptID
-	GPUs      []string    // UUIDs of the task's devices
-	CPUs      float64     // cores of the task; 0 means no limit
-	Memory    muster.Size // of the task; 0 means no limit
+	Key       string           `json:"key"`  // tasks with the same key use the same model server
+	Argv      []string         `json:"argv"` // of the server; it listens on $MUSTER_WARM
+	Env       []string         `json:"env"`
+	ReadDirs  []string         `json:"read,omitempty"`  // folders that it may read
+	WriteDirs []string         `json:"write,omitempty"` // folders that it may change
+	Attempt   muster.AttemptID `json:"-"`
+	GPUs      []string         `json:"gpus,omitempty"`   // UUIDs of the task's devices
+	CPUs      float64          `json:"-"`                // cores of the task; 0 means no limit
+	Memory    muster.Size      `json:"memory,omitempty"` // of the task; 0 means no limit
 }
 
 // Pool keeps model servers. Its methods may be called concurrently.
@@ -80,10 +72,9 @@ func New(cfg Config) (*Pool, error) {
 	for _, l := range orphans {
 		p.last = max(p.last, l.Attempt.Task.Num)
 		s := l.server
-		if p.servers[l.Key] == nil && s.isAlive() {
+		if p.servers[s.Key] == nil && s.isAlive() {
 			s.used = time.Now()
-			s.exited = make(chan struct{})
-			p.servers[l.Key] = s
+			p.servers[s.Key] = s
 			cfg.Log.Info("model server recovered", slog.String("host", s.id.String()), slog.Int("pid", s.Proc.PID))
 			continue
 		}
@@ -113,7 +104,7 @@ func (p *Pool) Acquire(ctx context.Context, want *Request, watch run.Observer) (
 			s.users = 1
 			p.servers[want.Key] = s
 			p.mu.Unlock()
-			if err := p.start(ctx, s, want, watch); err != nil {
+			if err := p.start(ctx, s, watch); err != nil {
 				return "", nil, err
 			}
 			return s.socket(), p.releaseFunc(s), nil
@@ -138,14 +129,14 @@ func (p *Pool) Acquire(ctx context.Context, want *Request, watch run.Observer) (
 }
 
 // start starts a server that is in p.servers, and removes it from there after a failure.
-func (p *Pool) start(ctx context.Context, s *server, want *Request, watch run.Observer) error {
+func (p *Pool) start(ctx context.Context, s *server, watch run.Observer) error {
 	watch.Step("starting a model server")
-	p.FreeMemory(ctx, want.Memory)
+	p.FreeMemory(ctx, s.Memory)
 	var err error
-	if p.lowMemory(want.Memory) {
+	if p.lowMemory(s.Memory) {
 		err = run.Failf(muster.WorkerInternal, "this machine has too little free memory for a model server")
 	} else {
-		err = s.start(ctx, &p.cfg, want, p.timeouts)
+		err = s.start(ctx, &p.cfg, p.timeouts)
 	}
 	p.mu.Lock()
 	if err != nil {
@@ -158,7 +149,7 @@ func (p *Pool) start(ctx context.Context, s *server, want *Request, watch run.Ob
 		s.release(p.cfg) //nolint:contextcheck // it is stopped even if ctx ends
 		return err
 	}
-	p.cfg.Log.Info("model server started", slog.String("host", s.id.String()), slog.Int("pid", s.Proc.PID), slog.String("for", want.Attempt.String()))
+	p.cfg.Log.Info("model server started", slog.String("host", s.id.String()), slog.Int("pid", s.Proc.PID), slog.String("for", s.Attempt.String()))
 	return nil
 }
 
@@ -330,6 +321,3 @@ func isClosed(ch <-chan struct{}) bool {
 }
 
 func poolDir(data string) string { return filepath.Join(data, "warm") }
-
-// errExited means that a server exited before its first use.
-var errExited = errors.New("it exited at once")

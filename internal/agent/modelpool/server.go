@@ -1,18 +1,22 @@
 package modelpool
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +38,6 @@ const (
 // maxLog is the size in bytes at which a server's log is truncated.
 const maxLog = 1 << 20
 
-// killTimeout is how long a killed server may take to exit.
 const killTimeout = 5 * time.Second
 
 // oomScore makes a kernel short of memory kill model servers before tasks.
@@ -42,19 +45,12 @@ const oomScore = "900"
 
 // record is what the next incarnation of the worker needs to recover a server.
 type record struct {
-	Key       string             `json:"key"`
+	Request
 	Sock      string             `json:"sock"` // the name of its socket
-	Argv      []string           `json:"argv"`
-	Env       []string           `json:"env"`
-	Read      []string           `json:"read,omitempty"`
-	Write     []string           `json:"write,omitempty"`
-	Memory    muster.Size        `json:"memory,omitempty"`
-	GPUs      []string           `json:"gpus,omitempty"`
 	Proc      run.Pid            `json:"proc"`
 	Isolation *run.IsolationSpec `json:"confine,omitempty"`
 }
 
-// server is one model server.
 type server struct {
 	record
 	id        muster.AttemptID // identifies it to devices and control groups: of job 0, which does not exist
@@ -62,7 +58,6 @@ type server struct {
 	ready     chan struct{} // closed when it answers, or its start has failed
 	exited    chan struct{} // closed when a child of this process was reaped
 	released  chan struct{} // closed when all of its resources are released
-	cpus      float64       // cores; 0 for all
 	child     bool          // it is a child of this process
 	holdsGPUs bool          // it has acquired its devices
 
@@ -71,11 +66,7 @@ type server struct {
 }
 
 func newServer(data string, number int, want *Request) *server {
-	s := &server{
-		record: record{Key: want.Key, Sock: rand.Text(), Argv: want.Argv, Env: want.Env, Read: want.ReadDirs, Write: want.WriteDirs, Memory: want.Memory, GPUs: want.GPUs},
-		cpus:   want.CPUs,
-		used:   time.Now(),
-	}
+	s := &server{record: record{Request: *want, Sock: rand.Text()}, used: time.Now()}
 	s.setNumber(data, number)
 	return s
 }
@@ -93,26 +84,26 @@ func (s *server) socket() string { return filepath.Join(s.dir, s.Sock) }
 
 // matches reports whether a running server can be used for want.
 func (s *server) matches(want *Request) bool {
-	return slices.Equal(s.Argv, want.Argv) && slices.Equal(s.Env, want.Env) && slices.Equal(s.Read, want.ReadDirs) && slices.Equal(s.Write, want.WriteDirs) &&
+	return slices.Equal(s.Argv, want.Argv) && slices.Equal(s.Env, want.Env) && slices.Equal(s.ReadDirs, want.ReadDirs) && slices.Equal(s.WriteDirs, want.WriteDirs) &&
 		(s.Memory == 0 || want.Memory > 0 && s.Memory >= want.Memory) && slices.Equal(s.GPUs, want.GPUs)
 }
 
-// envTag returns the environment entry that identifies its processes.
 func (s *server) envTag() string { return envTagOf(s.dir) }
 
+// envTagOf returns the environment entry that identifies the processes of the server with this folder.
 func envTagOf(dir string) string { return "MUSTER_WARM_HOST=" + dir }
 
 func (s *server) grant() *muster.Grant { return &muster.Grant{GPUs: s.GPUs} }
 
 // start starts the process and waits until it answers.
-func (s *server) start(ctx context.Context, cfg *Config, want *Request, w timeouts) error {
+func (s *server) start(ctx context.Context, cfg *Config, w timeouts) error {
 	tmp := filepath.Join(s.dir, "tmp")
 	if err := os.MkdirAll(tmp, 0o700); err != nil {
 		return run.Failf(muster.WorkerInternal, "create the folder of a model server: %w", err)
 	}
 	if cfg.Isolator != nil {
-		task := &run.Task{Attempt: s.id, Group: "warm", Spec: &muster.TaskSpec{}, Grant: muster.Grant{CPUs: want.CPUs, Memory: want.Memory, GPUs: want.GPUs}}
-		spec, err := cfg.Isolator.Prepare(task, run.Folders{Base: s.dir, Work: s.dir, Tmp: tmp, Read: want.ReadDirs, Write: want.WriteDirs})
+		task := &run.Task{Attempt: s.id, Group: "warm", Spec: &muster.TaskSpec{}, Grant: muster.Grant{CPUs: s.CPUs, Memory: s.Memory, GPUs: s.GPUs}}
+		spec, err := cfg.Isolator.Prepare(task, run.Folders{Base: s.dir, Read: s.ReadDirs, Write: s.WriteDirs})
 		if err != nil {
 			return err
 		}
@@ -147,8 +138,8 @@ func (s *server) spawn(cfg *Config, tmp string, grace time.Duration) error {
 	defer null.Close()
 	ttl := cmp.Or(cfg.TTL, 24*time.Hour) + grace
 	env := []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
-	if s.cpus > 0 {
-		env = append(env, "OMP_NUM_THREADS="+strconv.Itoa(int(math.Ceil(s.cpus))))
+	if s.CPUs > 0 {
+		env = append(env, "OMP_NUM_THREADS="+strconv.Itoa(int(math.Ceil(s.CPUs))))
 	}
 	env = append(env, s.Env...)
 	env = append(env, "HOME="+tmp, "TMPDIR="+tmp, "PYTHONUNBUFFERED=1",
@@ -182,7 +173,6 @@ func (s *server) spawn(cfg *Config, tmp string, grace time.Duration) error {
 	return nil
 }
 
-// waitReady waits until the server answers.
 func (s *server) waitReady(ctx context.Context, timeout time.Duration) error {
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
@@ -193,7 +183,7 @@ func (s *server) waitReady(ctx context.Context, timeout time.Duration) error {
 		select {
 		case <-time.After(pause):
 		case <-s.exited:
-			return run.Failf(muster.WorkerInternal, "the model server failed: %w%s", errExited, s.lastLogLine())
+			return run.Failf(muster.WorkerInternal, "the model server failed: it exited at once%s", s.lastLogLine())
 		case <-deadline.C:
 			return run.Failf(muster.WorkerInternal, "the model server did not answer within %s%s", timeout, s.lastLogLine())
 		case <-ctx.Done():
@@ -253,7 +243,6 @@ func (s *server) saveRecord() error {
 	return atomicfile.Write(s.dir+recordSuffix, b, 0o600) // beside the folder, which belongs to its user
 }
 
-// hasExited reports whether its process has exited.
 func (s *server) hasExited() bool {
 	return isClosed(s.exited) || s.Proc.StartTicks != 0 && !proctree.Alive(s.Proc)
 }
@@ -271,9 +260,8 @@ func (s *server) stop(log *slog.Logger, timeout time.Duration) {
 	s.kill(log)
 }
 
-// kill kills all processes of the server.
 func (s *server) kill(log *slog.Logger) {
-	if err := errors.Join(isolation.Kill(s.Isolation), proctree.KillOrphan(s.Proc)); err != nil {
+	if err := errors.Join(isolation.Kill(s.Isolation), proctree.KillOrphans(s.Proc)); err != nil {
 		log.Warn("killing a model server failed", slog.Int("pid", s.Proc.PID), slog.Any("error", err))
 	}
 	if s.child {
@@ -285,7 +273,6 @@ func (s *server) kill(log *slog.Logger) {
 	}
 }
 
-// release releases the resources of an exited server.
 func (s *server) release(cfg Config) {
 	defer close(s.released)
 	if cfg.GPUs != nil && (s.holdsGPUs || len(s.GPUs) > 0) {
@@ -311,7 +298,6 @@ func (s *server) trimLog() {
 
 // Orphan is a model server of an earlier incarnation of the worker.
 type Orphan struct {
-	Key       string
 	Attempt   muster.AttemptID
 	Isolation *run.IsolationSpec
 	server    *server
@@ -337,7 +323,7 @@ func Orphans(data string) []Orphan {
 			s.Proc = proc
 		}
 		close(s.ready)
-		list = append(list, Orphan{Key: s.Key, Attempt: s.id, Isolation: s.Isolation, server: s})
+		list = append(list, Orphan{Attempt: s.id, Isolation: s.Isolation, server: s})
 	}
 	return list
 }
@@ -365,4 +351,52 @@ func sweep(cfg Config, known []Orphan) {
 			cfg.Log.Warn("removing a leftover of a model server failed", slog.String("path", path), slog.Any("error", err))
 		}
 	}
+}
+
+// maxSocketPath is the longest path of a socket that all systems support, in bytes.
+const maxSocketPath = 100
+
+// callTimeout limits a request that a server answers at once.
+const callTimeout = 5 * time.Second
+
+func (s *server) healthy() bool { return s.call(`{"op":"ping"}`) == nil }
+
+// call sends a request and returns nil if the response is ok.
+func (s *server) call(line string) error {
+	conn, err := s.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
+		return err
+	}
+	if _, err := conn.Write([]byte(line + "\n")); err != nil {
+		return err
+	}
+	b, err := bufio.NewReaderSize(conn, 64<<10).ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		OK bool `json:"ok"`
+	}
+	if err := json.Unmarshal(b, &answer); err != nil || !answer.OK {
+		return errors.Join(errors.New("invalid response"), err)
+	}
+	return nil
+}
+
+// dial connects to the server. On Linux, a socket path that is too long is replaced by one through an open folder.
+func (s *server) dial() (net.Conn, error) {
+	path := s.socket()
+	if len(path) > maxSocketPath && runtime.GOOS == "linux" {
+		dir, err := os.Open(filepath.Dir(path))
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		path = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
+	}
+	return net.DialTimeout("unix", path, callTimeout) //nolint:noctx // callTimeout limits it
 }

@@ -1,8 +1,10 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +13,11 @@ import (
 // OpenRegularIn opens a regular file in a folder that a task made or may still change. It follows symbolic links that stay in the folder.
 func OpenRegularIn(folder *os.Root, name string) (*os.File, error) {
 	f, err := folder.OpenFile(name, os.O_RDONLY|nonBlock, 0)
+	return onlyRegular(f, err)
+}
+
+// onlyRegular passes on the results of an open, and closes anything but a regular file.
+func onlyRegular(f *os.File, err error) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +63,20 @@ func OpenRegular(path string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// ContextReader returns a reader of r whose reads fail after ctx has ended.
+func ContextReader(ctx context.Context, r io.Reader) io.Reader {
+	return readFunc(func(b []byte) (int, error) {
+		if ctx.Err() != nil {
+			return 0, context.Cause(ctx)
+		}
+		return r.Read(b)
+	})
+}
+
+type readFunc func(b []byte) (int, error)
+
+func (f readFunc) Read(b []byte) (int, error) { return f(b) }
 
 // RemoveAll removes a folder, even if a task removed its own permissions. A missing folder is not an error.
 func RemoveAll(dir string) error {

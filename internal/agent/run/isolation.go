@@ -1,6 +1,10 @@
 package run
 
 import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -88,12 +92,21 @@ type Isolator interface {
 	Release(c *IsolationSpec)
 }
 
+// DeviceAllocator gives GPUs to attempts and takes them back. Its methods may be called concurrently.
+type DeviceAllocator interface {
+	// Environ returns the environment entries that make the granted devices visible, and no others.
+	Environ(g *muster.Grant) []string
+	// Acquire records the state of the granted devices before an attempt uses them.
+	Acquire(ctx context.Context, a muster.AttemptID, g *muster.Grant)
+	// Release takes the devices back after the end of an attempt whose processes had envTag: it ends processes of the attempt that are
+	// left on them, and quarantines devices that are not in their former state. It returns a TaskError if a device failed during the
+	// attempt.
+	Release(ctx context.Context, a muster.AttemptID, g *muster.Grant, envTag string) error
+}
+
 // Folders are the folders of an attempt.
 type Folders struct {
 	Base       string // contains all but the checkpoint
-	Work       string
-	Out        string
-	Tmp        string
 	Checkpoint string
 	Runtime    string // of its Python environment, shared; "" for none
 
@@ -112,4 +125,23 @@ type CgroupStats struct {
 	PIDsDenied *int // forks that failed at the limit
 	Read       *muster.Size
 	Written    *muster.Size
+}
+
+// ProxyPort is the port of the proxy on the loopback device of a task with network: allowlist.
+const ProxyPort = 3128
+
+// ProxyEnv returns the environment entries that make programs use the proxy of network: allowlist. Names are in both cases: curl reads only
+// the lower-case http_proxy, others only the upper-case one. Connections to the task's own loopback device bypass the proxy, unless hosts
+// (allow_hosts) has that address: then it means the worker's.
+func ProxyEnv(hosts []string) []string {
+	bypass := slices.DeleteFunc([]string{"localhost", "127.0.0.1", "::1"}, func(name string) bool {
+		return slices.ContainsFunc(hosts, func(host string) bool {
+			return host == name || strings.HasPrefix(host, name+":") || strings.HasPrefix(host, "["+name+"]")
+		})
+	})
+	proxyURL, noProxy := "http://127.0.0.1:"+strconv.Itoa(ProxyPort), strings.Join(bypass, ",")
+	return []string{
+		"http_proxy=" + proxyURL, "https_proxy=" + proxyURL, "all_proxy=" + proxyURL, "no_proxy=" + noProxy,
+		"HTTP_PROXY=" + proxyURL, "HTTPS_PROXY=" + proxyURL, "ALL_PROXY=" + proxyURL, "NO_PROXY=" + noProxy,
+	}
 }

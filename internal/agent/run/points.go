@@ -53,7 +53,7 @@ func (p *PointLogger) Add(r *muster.Progress) {
 		return
 	}
 	if wait := p.interval() - p.reportedAt.Sub(p.writtenAt); !p.writtenAt.IsZero() && wait > 0 {
-		p.timer = time.AfterFunc(wait, p.onTimer)
+		p.timer = time.AfterFunc(wait, p.Flush)
 		return
 	}
 	p.flush()
@@ -63,18 +63,12 @@ func (p *PointLogger) interval() time.Duration {
 	return MinPointInterval << (p.written / pointIntervalDoubling)
 }
 
-// onTimer writes the merged progress.
-func (p *PointLogger) onTimer() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.timer = nil
-	if !p.closed {
-		p.flush()
-	}
-}
-
-// flush writes the pending point. The lock is held.
+// flush writes the pending point at once. The lock is held.
 func (p *PointLogger) flush() {
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
 	if p.pending == nil {
 		return
 	}
@@ -91,27 +85,19 @@ func (p *PointLogger) flush() {
 func (p *PointLogger) Flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.closed {
-		p.flush()
-	}
+	p.flush()
 }
 
 // Close writes the pending point. Later calls do nothing.
 func (p *PointLogger) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return
-	}
 	p.closed = true
-	if p.timer != nil {
-		p.timer.Stop()
-	}
 	p.flush()
 }
 
-// CheckpointPoint returns the data of the record of a saved checkpoint.
-func CheckpointPoint() []byte { return []byte(`{"checkpoint":true}`) }
+// CheckpointPoint is the data of the record of a saved checkpoint.
+const CheckpointPoint = `{"checkpoint":true}`
 
 // MergeProgress returns old, which may be nil, with the fields of p, and with at most maxMetrics metrics. It changes neither.
 func MergeProgress(old, p *muster.Progress, maxMetrics int) *muster.Progress {

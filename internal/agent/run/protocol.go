@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"unicode/utf8"
 
@@ -71,8 +72,14 @@ func ParseEvent(line []byte) (muster.Progress, error) {
 	}
 	if nested, ok := fields["metrics"]; ok && len(nested) > 0 && nested[0] == '{' {
 		delete(fields, "metrics")
-		if err := addMetrics(&p, nested); err != nil {
-			return muster.Progress{}, err
+		var metrics map[string]float64
+		if err := json.Unmarshal(nested, &metrics); err != nil {
+			return muster.Progress{}, fmt.Errorf("metrics: %w", err)
+		}
+		for name, v := range metrics {
+			if err := setMetric(&p, name, v); err != nil {
+				return muster.Progress{}, err
+			}
 		}
 	}
 	for name, raw := range fields {
@@ -93,19 +100,6 @@ var (
 	errLongLine = fmt.Errorf("longer than %d bytes", MaxEventLine)
 	errNoFields = errors.New("has no fields")
 )
-
-func addMetrics(p *muster.Progress, raw []byte) error {
-	var m map[string]float64
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return fmt.Errorf("metrics: %w", err)
-	}
-	for name, v := range m {
-		if err := setMetric(p, name, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // parseValue splits off a value: quoted, or up to the next space.
 func parseValue(b []byte) (string, []byte, error) {
@@ -154,8 +148,10 @@ func setField(p *muster.Progress, name, val string) error {
 	}
 }
 
+var metricNameRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_./-]*$`)
+
 func setMetric(p *muster.Progress, name string, v float64) error {
-	if !isMetricName(name) {
+	if len(name) > MaxMetricName || !metricNameRE.MatchString(name) {
 		return fmt.Errorf("%q is not a metric name: use up to %d letters, digits and _ - . /, beginning with a letter", truncate(name, 40), MaxMetricName)
 	}
 	if math.IsNaN(v) || math.IsInf(v, 0) {
@@ -168,21 +164,6 @@ func setMetric(p *muster.Progress, name string, v float64) error {
 		return fmt.Errorf("more than %d metrics", MaxMetrics)
 	}
 	return nil
-}
-
-func isMetricName(s string) bool {
-	if s == "" || len(s) > MaxMetricName {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		letter := c|0x20 >= 'a' && c|0x20 <= 'z' || c == '_'
-		other := c >= '0' && c <= '9' || c == '-' || c == '.' || c == '/'
-		if !letter && (i == 0 || !other) {
-			return false
-		}
-	}
-	return true
 }
 
 func notEmpty(p *muster.Progress) error {

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,7 +15,7 @@ import (
 // Task is one attempt to execute. ${…} in Spec is resolved.
 type Task struct {
 	Attempt muster.AttemptID   `json:"attempt"`
-	Job     string             `json:"job,omitempty"`     // the job's UID, see muster.Job; "" in tasks that an older worker started
+	Job     string             `json:"job,omitempty"`     // the job's UID, see muster.Job
 	Group   string             `json:"group"`             // the stage's name
 	Element string             `json:"element,omitempty"` // of an array or matrix
 	Spec    *muster.TaskSpec   `json:"spec"`
@@ -84,12 +85,7 @@ type Stopped struct {
 }
 
 // Error returns the message, or the reason.
-func (s *Stopped) Error() string {
-	if s.Message != "" {
-		return s.Message
-	}
-	return string(s.Reason)
-}
+func (s *Stopped) Error() string { return cmp.Or(s.Message, string(s.Reason)) }
 
 // StopCause returns why ctx was cancelled: its Stopped cause, or a shutdown of the worker for any other cause.
 func StopCause(ctx context.Context) *Stopped {

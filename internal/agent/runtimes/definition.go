@@ -47,15 +47,14 @@ func (r *Runtimes) CheckNames(names ...string) error {
 			continue
 		}
 		hint := ""
-		if near := muster.Nearest(name, all); near != "" {
-			hint = " (did you mean " + near + "?)"
+		if near := muster.DidYouMean(name, all); near != "" {
+			hint = " (" + near + ")"
 		}
 		return muster.Errorf(muster.NotFound, "there is no runtime %s%s: use one of %s", name, hint, strings.Join(all, ", "))
 	}
 	return nil
 }
 
-// definition reads the files of a runtime.
 func (r *Runtimes) definition(name string) (*definition, error) {
 	if err := r.CheckNames(name); err != nil {
 		return nil, err

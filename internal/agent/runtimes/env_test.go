@@ -5,6 +5,7 @@ package runtimes_test
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -40,16 +42,17 @@ func TestMain(m *testing.M) {
 
 // uv is found or fetched once for all tests, as a worker does.
 var uv = sync.OnceValues(func() (path string, err error) {
-	if fetched, err = os.MkdirTemp("", "uv-for-tests"); err != nil {
-		return "", err
+	if path, err = exec.LookPath(cmp.Or(os.Getenv("MUSTER_UV"), "uv")); err == nil {
+		return path, nil
 	}
-	envs, err := python.New(&run.Deps{Dir: fetched})
-	if err != nil {
+	if fetched, err = os.MkdirTemp("", "uv-for-tests"); err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	return envs.UV(ctx, discardObserver)
+	// An environment without packages fetches only uv.
+	_, err = python.New(&run.Deps{Dir: fetched, Log: slog.New(slog.DiscardHandler)}).GetSpec(ctx, python.Spec{}, discardObserver)
+	return filepath.Join(fetched, "tools", "uv", "bin", "uv"), err
 })
 
 // testEnv is a data dir, a folder of wheels and a runtime, tiny, that needs one of them.

@@ -5,15 +5,16 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/runtimes"
 )
 
-// inspectTimeout limits the inspection of an interpreter.
 const inspectTimeout = time.Minute
 
 // inspectScript prints an inspection of an interpreter.
@@ -92,5 +93,21 @@ func parseInspection(output string) (a *inspection, last string) {
 	return a, last
 }
 
-// requirements returns the arguments of inspectScript.
 func (d *definition) requirements() []string { return append([]string{d.python}, d.needs...) }
+
+// Missing lists the requirements of one of Muster's runtimes that an interpreter does not satisfy. It executes the interpreter without
+// isolation, so it is only for programs that run in the same image.
+func Missing(ctx context.Context, name, python string) ([]string, error) {
+	d, err := (&Runtimes{files: runtimes.Files()}).definition(name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, python, append([]string{"-c", inspectScript}, d.requirements()...)...).CombinedOutput()
+	a, last := parseInspection(string(output))
+	if a == nil {
+		return nil, fmt.Errorf("%s does not work: it printed %q (%w)", python, last, err)
+	}
+	return a.Lacks, nil
+}

@@ -59,7 +59,7 @@ func (r *Runtimes) writeModules() (string, error) {
 		modules[rel] = text
 		fmt.Fprintf(sum, "%s %d\n%s", rel, len(text), text)
 	}
-	root := filepath.Join(r.dir, "code")
+	root := filepath.Join(r.cfg.Dir, "runtimes", "code")
 	dir := filepath.Join(root, hex.EncodeToString(sum.Sum(nil)[:8]))
 	for name, text := range modules {
 		if err := writePublic(filepath.Join(dir, filepath.FromSlash(name)), text); err != nil {

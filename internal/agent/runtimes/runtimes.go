@@ -3,6 +3,7 @@ package runtimes
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -48,6 +49,10 @@ func (c *Config) check() error {
 	if c.Python != "" && c.Wheels != "" {
 		return muster.Errorf(muster.Invalid, "--python and --wheels exclude each other: with --python nothing is installed")
 	}
+	var err error
+	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
+		return muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", c.Dir, err)
+	}
 	if c.Python != "" {
 		path, err := exec.LookPath(c.Python)
 		if err != nil {
@@ -75,7 +80,6 @@ func (c *Config) check() error {
 // Runtimes builds and stores runtimes. It implements kinds.Runtimes. Its methods may be called concurrently.
 type Runtimes struct {
 	cfg   Config
-	dir   string // the folder runtimes in the data dir
 	files fs.FS
 	envs  *python.Envs
 
@@ -89,27 +93,17 @@ func New(cfg Config) (*Runtimes, error) { //nolint:gocritic // it is kept
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	if cfg.Budget == 0 {
-		cfg.Budget = DefaultBudget
-	}
+	cfg.Budget = cmp.Or(cfg.Budget, DefaultBudget)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	envs, err := python.NewEnvs(&run.Deps{Dir: cfg.Dir, Log: cfg.Log, Isolator: cfg.Limits, Path: cfg.Path, UV: cfg.UV}, python.Config{
+	if cfg.Files == nil {
+		cfg.Files = runtimes.Files()
+	}
+	envs := python.NewEnvs(&run.Deps{Dir: cfg.Dir, Log: cfg.Log, Isolator: cfg.Limits, Path: cfg.Path, UV: cfg.UV}, python.Config{
 		Folder: "runtimes", Timeout: buildTimeout, MaxIdle: maxIdle, Budget: cfg.Budget, Standalone: cfg.Standalone,
 	})
-	if err != nil {
-		return nil, err
-	}
-	dir, err := filepath.Abs(cfg.Dir)
-	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", cfg.Dir, err)
-	}
-	r := &Runtimes{cfg: cfg, dir: filepath.Join(dir, "runtimes"), files: cfg.Files, envs: envs, externals: map[string]*run.Runtime{}}
-	if r.files == nil {
-		r.files = runtimes.Files()
-	}
-	return r, nil
+	return &Runtimes{cfg: cfg, files: cfg.Files, envs: envs, externals: map[string]*run.Runtime{}}, nil
 }
 
 // Get returns a runtime and builds it if necessary.
@@ -132,7 +126,6 @@ func (r *Runtimes) Get(ctx context.Context, name string, observer run.Observer) 
 	return &run.Runtime{Name: name, Python: python.InterpreterPath(dir), VenvDir: dir, ModuleDirs: code}, nil
 }
 
-// request describes the environment of a runtime.
 func (r *Runtimes) request(d *definition, observer run.Observer) python.Request {
 	return python.Request{
 		Name: d.name + "-" + d.key(os.Getenv("UV_TORCH_BACKEND"), cmp.Or(gpuVendor(), "none")), Title: "runtime " + d.name,
@@ -145,4 +138,135 @@ func (r *Runtimes) request(d *definition, observer run.Observer) python.Request 
 // runtimeOf returns the name of the runtime to which an environment belongs.
 func runtimeOf(env string) string {
 	return env[:max(0, strings.LastIndex(env, "-"))]
+}
+
+// State is the state of a runtime on this machine.
+type State string
+
+// The states.
+const (
+	Absent     State = "not installed"
+	Building   State = "building" // or being removed, by some process
+	Ready      State = "ready"
+	Broken     State = "broken"         // damaged: it is rebuilt when it is used next
+	External   State = "given"          // the operator's interpreter, with all packages
+	Incomplete State = "lacks packages" // the operator's interpreter, with missing packages
+)
+
+// Entry is one runtime on this machine.
+type Entry struct {
+	Name     string      `json:"name"`
+	State    State       `json:"state"`
+	Reason   string      `json:"why,omitempty"`    // why it is broken, or what is missing
+	Step     string      `json:"step,omitempty"`   // of a build, and the requester
+	Size     muster.Size `json:"size,omitempty"`   // of its environment, including shared files
+	Used     muster.Time `json:"used,omitzero"`    // last use
+	Built    muster.Time `json:"built,omitzero"`   // end of the build
+	Packages int         `json:"packages"`         // in its lock file
+	Python   string      `json:"python,omitempty"` // path of its interpreter
+	Folder   string      `json:"folder,omitempty"` // of its environment
+	Outdated int         `json:"old,omitempty"`    // number of environments of its other versions
+}
+
+// List returns the named runtimes, or all without names. It checks each file of each package.
+func (r *Runtimes) List(ctx context.Context, names ...string) ([]Entry, error) {
+	if len(names) == 0 {
+		names = r.Names()
+	}
+	envs, err := r.list()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Entry, 0, len(names))
+	for _, name := range names {
+		d, err := r.definition(name)
+		if err != nil {
+			return nil, err
+		}
+		e := r.entry(ctx, d)
+		for _, p := range envs {
+			if runtimeOf(p.Name) == name && r.envs.Path(p.Name) != e.Folder {
+				e.Outdated++
+			}
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+func (r *Runtimes) entry(ctx context.Context, d *definition) Entry {
+	e := Entry{Name: d.name, State: Absent, Packages: len(d.lock)}
+	if r.cfg.Python != "" {
+		e.State, e.Python = External, r.cfg.Python
+		if _, err := r.external(ctx, d, nil); err != nil {
+			e.State, e.Reason = Broken, err.Error()
+			if _, isMissing := errors.AsType[*missingError](err); isMissing {
+				e.State = Incomplete
+			}
+		}
+		return e
+	}
+	request := r.request(d, run.Observer{})
+	env, err := r.envs.Load(request.Name)
+	if !errors.Is(err, python.ErrAbsent) {
+		e.Folder = r.envs.Path(request.Name)
+	}
+	if err == nil {
+		e.Python = python.InterpreterPath(e.Folder)
+		e.Size, e.Built, e.Used = env.Size, env.Built, muster.NewTime(env.Used)
+	}
+	if step, building := r.envs.Building(request.Name); building {
+		e.State, e.Step = Building, step
+		return e
+	}
+	if err == nil {
+		e.State = Ready
+		err = r.envs.Check(ctx, env)
+	}
+	if err != nil && !errors.Is(err, python.ErrAbsent) {
+		e.State, e.Reason = Broken, err.Error()
+	}
+	return e
+}
+
+// Disk returns the disk usage of all runtimes and of each.
+func (r *Runtimes) Disk() python.Usage { return r.envs.Usage(runtimeOf) }
+
+// Remove removes all environments of a runtime and empties the cache. It returns how much that freed, also with an error, which is a Conflict if a process
+// uses the runtime.
+func (r *Runtimes) Remove(ctx context.Context, name string, observer run.Observer) (freed muster.Size, err error) {
+	d, err := r.definition(name)
+	if err != nil {
+		return 0, err
+	}
+	all, err := r.list()
+	if err != nil {
+		return 0, err
+	}
+	before := r.Disk().Total
+	request := r.request(d, observer)
+	envs := []string{request.Name}
+	for _, env := range all {
+		if runtimeOf(env.Name) == name && env.Name != request.Name {
+			envs = append(envs, env.Name)
+		}
+	}
+	for _, request.Name = range envs {
+		if err := r.envs.Remove(ctx, request, observer); err != nil {
+			return before - r.Disk().Total, err
+		}
+	}
+	if err := r.envs.CleanCache(ctx); err != nil {
+		return 0, muster.Errorf(muster.Internal, "remove cached packages: %w", err)
+	}
+	return before - r.Disk().Total, nil
+}
+
+// list returns all environments, of any version of Muster.
+func (r *Runtimes) list() ([]*python.Env, error) {
+	all, err := r.envs.List()
+	if err != nil {
+		return nil, muster.Errorf(muster.Internal, "list the runtimes of %s: %w", r.cfg.Dir, err)
+	}
+	return all, nil
 }

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,7 +26,6 @@ const (
 	stuckAfter       = 30 * time.Second // after SIGKILL, a process that still runs is logged
 )
 
-// attempt is an attempt that a server supervises.
 type attempt struct {
 	server         *server
 	spec           *run.StartSpec
@@ -35,7 +35,8 @@ type attempt struct {
 	pumps          *output.Pumps
 	events         *output.Events
 	points         *run.PointLogger // of the task's progress
-	egress         egress.Server    // with network: allowlist
+	egress         *egress.Proxy    // with network: allowlist, else nil
+	closeEgress    func()           // closes the task's connections, and returns when they have ended
 	parseErrorOnce sync.Once        // the log mentions only the first invalid event
 	wake           chan struct{}    // holds one token if watch has something to check
 	startDone      chan struct{}    // closed when begin returns
@@ -66,9 +67,8 @@ type attempt struct {
 	recordsActive  bool     // a goroutine writes them
 }
 
-// begin starts the process of an attempt.
 func (s *server) begin(st *run.StartSpec) (*attempt, error) {
-	a := &attempt{server: s, spec: st, startClock: run.BootClock(), wake: make(chan struct{}, 1), startDone: make(chan struct{})}
+	a := &attempt{server: s, spec: st, startClock: run.BootClock(), wake: make(chan struct{}, 1), startDone: make(chan struct{}), closeEgress: func() {}}
 	defer close(a.startDone)
 	a.events = output.NewEvents(st.Events, a)
 	a.points = run.NewPointLogger(func(at time.Time, data []byte) {
@@ -110,7 +110,6 @@ func (a *attempt) startReply(seq uint64) *wire.ToWorker {
 	return &wire.ToWorker{Seq: seq, Started: &wire.StartedFrame{Pid: a.pid, At: muster.NewTime(a.started)}}
 }
 
-// start starts the main process and the reading of its output.
 func (a *attempt) start() (err error) {
 	s, st := a.server, a.spec
 	if a.log, err = output.OpenLog(s.logs, st, a.onLogGrew); err != nil {
@@ -203,20 +202,15 @@ func logFailure(err error) *run.Stopped {
 
 // stop asks the task to end: the first reason counts, and a later, shorter grace applies.
 func (a *attempt) stop(why *run.Stopped, opts muster.Kill) {
-	if opts.Signal == "" {
-		opts.Signal = a.spec.Kill.Signal
-	}
-	if opts.Grace <= 0 {
-		opts.Grace = a.spec.Kill.Grace
-	}
-	killAt := time.Now().Add(opts.Grace.Std())
+	signal := cmp.Or(opts.Signal, a.spec.Kill.Signal)
+	killAt := time.Now().Add(opts.Grace.Or(a.spec.Kill.Grace).Std())
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.ended:
 		return
 	case a.stopped == nil:
-		a.stopped, a.signal, a.killAt = why, opts.Signal, killAt
+		a.stopped, a.signal, a.killAt = why, signal, killAt
 	case killAt.Before(a.killAt):
 		a.killAt = killAt
 	default:
@@ -258,7 +252,6 @@ func (a *attempt) sendPendingSignal() time.Time {
 	return killAt
 }
 
-// kill kills all processes of the task.
 func (a *attempt) kill() {
 	a.workload.Kill()
 	a.killGroups()
@@ -291,7 +284,7 @@ func (a *attempt) finish(x proctree.ExitStatus) {
 	if left > 0 {
 		s.log.Error("processes of a task survive SIGKILL", slog.String("attempt", a.spec.Attempt.String()), slog.Int("processes", left))
 	}
-	a.try("closing the task's egress proxy", a.egress.Close)
+	a.try("closing the task's egress proxy", a.closeEgress)
 	a.try("reading the task's output", func() { a.pumps.Drain(pipeDrainTimeout) })
 	a.try("reading the task's events", func() { a.events.Poll() })
 	a.events.Close()
@@ -304,13 +297,7 @@ func (a *attempt) finish(x proctree.ExitStatus) {
 	}
 	logErr := a.log.Failure()
 	a.mu.Lock()
-	exit.Stopped = stopped
-	if exit.Stopped == nil {
-		exit.Stopped = x.Stopped
-	}
-	if exit.Stopped == nil {
-		exit.Stopped = a.panicked
-	}
+	exit.Stopped = cmp.Or(stopped, x.Stopped, a.panicked)
 	if exit.Stopped == nil && logErr != nil {
 		exit.Stopped = logFailure(logErr)
 	}
@@ -336,7 +323,6 @@ func (a *attempt) explainDenial(code int) {
 	}
 }
 
-// hasEnded reports whether the attempt has ended.
 func (a *attempt) hasEnded() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -397,7 +383,6 @@ const (
 	recordsTimeout = 30 * time.Second
 )
 
-// record is a record to write to the log.
 type record struct {
 	frame   *wire.RecordFrame // nil for nothing
 	at      time.Time
@@ -436,14 +421,12 @@ func (a *attempt) writeRecords() {
 	}
 }
 
-// saveReport stores the report.
 func (a *attempt) saveReport(r *muster.Report) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.report = r
 }
 
-// onLogGrew is called with the size of the log.
 func (a *attempt) onLogGrew(size int64) {
 	a.size.Store(size)
 	a.mu.Lock()
@@ -451,7 +434,6 @@ func (a *attempt) onLogGrew(size int64) {
 	a.notifyLater()
 }
 
-// OnProgress implements output.Listener.
 func (a *attempt) OnProgress(p muster.Progress) {
 	a.points.Add(&p) // before the lock: it may call record
 	a.mu.Lock()

@@ -184,7 +184,6 @@ func (c *Client) acquireConn(ctx context.Context) (*shimConn, error) {
 	return c.launch() //nolint:contextcheck // a shim outlives the request that starts it
 }
 
-// launch starts a shim.
 func (c *Client) launch() (*shimConn, error) {
 	d, err := newStateDir(c.cfg.Dir)
 	if err != nil {
@@ -248,7 +247,6 @@ func (c *Client) retire(sc *shimConn) {
 	}
 }
 
-// removeConn removes a closed connection.
 func (c *Client) removeConn(sc *shimConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +15,8 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/shim/fault"
+	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 )
 
@@ -50,7 +54,6 @@ type shimConn struct {
 	closed      bool
 }
 
-// request is a frame that waits for a reply.
 type request struct {
 	frame *wire.ToShim
 	reply chan<- *wire.ToWorker
@@ -111,7 +114,7 @@ func handshake(conn net.Conn, d *stateDir, contact time.Duration, log *slog.Logg
 
 // addRecovered adds the proc of an attempt that the shim holds.
 func (sc *shimConn) addRecovered(h *wire.SnapshotFrame) {
-	p := newProc(sc, h.Start.Attempt, h.Start.EnvTag, h.Start.Isolation)
+	p := newProc(sc, h.Start.Attempt, h.Start.Isolation)
 	p.pid, p.started, p.progress = h.PID, h.Started, h.Progress
 	p.size = h.LogSize
 	if h.Exit != nil {
@@ -204,7 +207,6 @@ func (sc *shimConn) outbox() *wire.Outbox {
 	return sc.out
 }
 
-// setContact sends the time of the last contact with the server.
 func (sc *shimConn) setContact(at time.Duration) {
 	sc.mu.Lock()
 	sc.contact = max(sc.contact, at)
@@ -221,7 +223,6 @@ func (sc *shimConn) forget(ids ...muster.AttemptID) {
 	sc.send(&wire.ToShim{Forget: ids})
 }
 
-// call sends a request and waits for the reply.
 func (sc *shimConn) call(f *wire.ToShim) (*wire.ToWorker, error) {
 	reply := make(chan *wire.ToWorker, 1)
 	sc.mu.Lock()
@@ -265,7 +266,6 @@ func (sc *shimConn) call(f *wire.ToShim) (*wire.ToWorker, error) {
 	return nil, errUnresponsive
 }
 
-// replyError returns the error of a failed reply.
 func replyError(f *wire.FailedFrame) error {
 	if f.ShuttingDown {
 		return errExitedBefore
@@ -312,10 +312,7 @@ func (sc *shimConn) unresponsive() bool {
 // disconnected intentionally.
 func (sc *shimConn) onDisconnect(cause error) {
 	sc.mu.Lock()
-	procs := make([]*proc, 0, len(sc.procs))
-	for _, p := range sc.procs {
-		procs = append(procs, p)
-	}
+	procs := slices.Collect(maps.Values(sc.procs))
 	displaced, detached := sc.displaced, sc.detached
 	sc.mu.Unlock()
 	if detached {
@@ -348,16 +345,14 @@ func (sc *shimConn) close() {
 	out.Finish()
 }
 
-// idle reports whether the shim holds no attempts.
 func (sc *shimConn) idle() bool {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
 	return len(sc.procs) == 0
 }
 
-// start asks the shim to start an attempt.
 func (sc *shimConn) start(s *run.StartSpec, reporter run.Reporter) (*proc, error) {
-	p := newProc(sc, s.Attempt, s.EnvTag, s.Isolation)
+	p := newProc(sc, s.Attempt, s.Isolation)
 	p.reporter, p.size = reporter, s.LogSize
 	sc.mu.Lock()
 	if sc.closed {
@@ -384,4 +379,137 @@ func (sc *shimConn) start(s *run.StartSpec, reporter run.Reporter) (*proc, error
 	defer p.mu.Unlock()
 	p.pid, p.started = r.Started.Pid, r.Started.At
 	return p, nil
+}
+
+const (
+	maxRedials  = 6                      // in a row, each after a connection that broke at once
+	redialPause = 100 * time.Millisecond // before the second one; doubled for each further one
+	stableAfter = pingInterval           // a connection that lasted this long did not break at once
+)
+
+// redialer restores a connection that broke although its shim runs, as after a panic in the shim's session.
+type redialer struct {
+	conn  *shimConn
+	tries int       // in a row
+	since time.Time // of the last connection
+}
+
+// redialDelay returns the pause before one of several tries in a row.
+func redialDelay(try int) time.Duration {
+	if try < 2 {
+		return 0
+	}
+	return redialPause << (try - 2)
+}
+
+// redial reconnects, and reports whether it succeeded. It does not try if the connection was closed or taken over intentionally, or if the
+// shim exited or is hung.
+func (r *redialer) redial() bool {
+	sc := r.conn
+	if r.since.IsZero() || time.Since(r.since) > stableAfter {
+		r.tries = 0
+	}
+	for r.tries < maxRedials {
+		if !sc.connectionLost() {
+			return false
+		}
+		r.tries++
+		time.Sleep(redialDelay(r.tries))
+		conn, err := sc.dir.dial()
+		if noListener(err) {
+			return false
+		}
+		if err != nil { // such as too many open files
+			continue
+		}
+		sc.mu.Lock()
+		contact := sc.contact
+		sc.mu.Unlock()
+		next, _, err := handshake(conn, sc.dir, contact, sc.log)
+		if err == nil && next.self == sc.self {
+			r.since = time.Now()
+			sc.log.Warn("reconnected to a shim", slog.Int("pid", sc.self.PID))
+			return sc.resume(next)
+		}
+		if err == nil {
+			next.out.Close(wire.ErrClosed)
+		}
+	}
+	return false
+}
+
+// connectionLost reports whether the shim runs and only the connection has ended.
+func (sc *shimConn) connectionLost() bool {
+	sc.mu.Lock()
+	intentional := sc.displaced || sc.detached
+	why := sc.out.Err()
+	sc.mu.Unlock()
+	_, panicked := errors.AsType[*fault.PanicError](why)
+	return !intentional && (panicked || errors.Is(why, wire.ErrClosed)) && proctree.Alive(sc.self)
+}
+
+// resume continues with the connection of next, which has received the shim's attempts, and sends again what may not have arrived over the
+// previous one. It reports whether the connection is still needed.
+func (sc *shimConn) resume(next *shimConn) bool {
+	sc.mu.Lock()
+	if sc.detached {
+		sc.mu.Unlock()
+		next.out.Close(wire.ErrClosed)
+		return false
+	}
+	sc.out, sc.in, sc.missedPings = next.out, next.in, 0
+	contact := sc.contact // it may be later than that of the handshake
+	resend := make([]wire.ToShim, 0, len(sc.pending))
+	for _, q := range sc.pending {
+		f := *q.frame
+		f.Resent = true
+		if f.Record != nil { // it may be in the log: only request the size
+			f.Record = &wire.RecordFrame{Attempt: f.Record.Attempt, Stream: f.Record.Stream}
+		}
+		resend = append(resend, f)
+	}
+	var unknown []muster.AttemptID
+	for id := range next.procs {
+		if sc.procs[id] == nil {
+			unknown = append(unknown, id)
+		}
+	}
+	procs := slices.Collect(maps.Values(sc.procs))
+	sc.mu.Unlock()
+	if contact > 0 {
+		sc.send(&wire.ToShim{Contact: contact})
+	}
+	for i := range resend {
+		sc.send(&resend[i])
+	}
+	for _, p := range procs {
+		switch now := next.procs[p.id]; {
+		case now != nil:
+			p.resendPending(now)
+		case p.Started() != 0: // else it is being started
+			unknown = append(unknown, p.id)
+			p.setExit(&run.Exit{Code: -1, At: run.Now(), Stopped: &run.Stopped{
+				Outcome: muster.AttemptFailed, Reason: muster.WorkerInternal,
+				Message: fmt.Sprintf("the worker's shim (process %d) no longer knows the task: this is a bug in Muster; see shim.log in the worker's data dir", sc.self.PID),
+			}})
+		}
+	}
+	if len(unknown) > 0 {
+		sc.send(&wire.ToShim{Forget: unknown})
+	}
+	return true
+}
+
+// resendPending handles the state of the attempt over a new connection, and sends again what may not have arrived.
+func (p *proc) resendPending(current *proc) {
+	p.mu.Lock()
+	stops, report := slices.Clone(p.stops), p.report
+	p.mu.Unlock()
+	for i := range stops {
+		p.conn.send(&wire.ToShim{Stop: &stops[i]})
+	}
+	if report != nil {
+		p.conn.send(&wire.ToShim{Report: report})
+	}
+	p.onUpdate(&wire.Update{Attempt: p.id, Progress: current.progress, LogSize: current.size, Exit: current.exit})
 }

@@ -88,24 +88,19 @@ func (d *stateDir) openLog() (*os.File, error) {
 	return os.OpenFile(d.logPath(), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
-// withSocketAddr calls f with an address of the shim's socket. The path goes through an open directory, since paths of sockets are limited to
-// about 100 bytes.
-func (d *stateDir) withSocketAddr(f func(addr *unix.SockaddrUnix) error) error {
+// socket creates a socket and calls do with it and the address of the shim's socket. The path goes through an open directory, since paths of
+// sockets are limited to about 100 bytes.
+func (d *stateDir) socket(do func(fd int, addr *unix.SockaddrUnix) error) (*os.File, error) {
 	dir, err := unix.Open(d.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = unix.Close(dir) }()
-	return f(&unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(dir) + "/" + sockFile})
-}
-
-// socket creates a socket and calls do with it and its address.
-func (d *stateDir) socket(do func(fd int, addr *unix.SockaddrUnix) error) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.withSocketAddr(func(addr *unix.SockaddrUnix) error { return do(fd, addr) }); err != nil {
+	if err := do(fd, &unix.SockaddrUnix{Name: "/proc/self/fd/" + strconv.Itoa(dir) + "/" + sockFile}); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
@@ -185,7 +180,7 @@ func runShim(d *stateDir, build string, log *slog.Logger, tune func(*server)) er
 	if err != nil {
 		return err
 	}
-	defer handle.close()
+	defer func() { _ = handle.dir.Close() }()
 	s.dirDeleted = handle.deleted
 	var wg sync.WaitGroup
 	wg.Go(func() { accept(listener, s, &wg) })
@@ -263,7 +258,6 @@ func noListener(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
 }
 
-// fileIDOf returns the ID of a file.
 func fileIDOf(path string) (fileID, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -274,39 +268,27 @@ func fileIDOf(path string) (fileID, error) {
 
 // dirHandle keeps a shim's directory open, even if it is moved, to notice when workers can no longer connect.
 type dirHandle struct {
-	fd       int // descriptor
-	socketID fileID
+	dir    *os.Root
+	socket os.FileInfo
 }
 
-// openHandle opens the directory.
 func (d *stateDir) openHandle() (*dirHandle, error) {
-	dir, err := unix.Open(d.path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := os.OpenRoot(d.path)
 	if err != nil {
-		return nil, os.NewSyscallError("open", err)
+		return nil, err
 	}
-	a := &dirHandle{fd: dir}
-	if a.socketID, err = a.statSocket(); err != nil {
-		a.close()
-		return nil, os.NewSyscallError("stat", err)
+	a := &dirHandle{dir: dir}
+	if a.socket, err = dir.Lstat(sockFile); err != nil {
+		return nil, errors.Join(err, dir.Close())
 	}
 	return a, nil
 }
 
-func (a *dirHandle) statSocket() (fileID, error) {
-	var st unix.Stat_t
-	if err := unix.Fstatat(a.fd, sockFile, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return fileID{}, err
-	}
-	return fileID{Dev: st.Dev, Ino: st.Ino}, nil
-}
-
 // deleted reports whether the directory or its socket was deleted. It is false if the disk is temporarily unreadable.
 func (a *dirHandle) deleted() bool {
-	now, err := a.statSocket()
-	return errors.Is(err, unix.ENOENT) || err == nil && now != a.socketID
+	now, err := a.dir.Lstat(sockFile)
+	return errors.Is(err, unix.ENOENT) || err == nil && !os.SameFile(now, a.socket)
 }
-
-func (a *dirHandle) close() { _ = unix.Close(a.fd) }
 
 // newPipe creates a pipe with a reading end for the runtime's poller, and a blocking writing end, as programs expect.
 func newPipe() (r, w *os.File, err error) {

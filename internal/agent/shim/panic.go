@@ -55,7 +55,6 @@ func (a *attempt) minimalUpdate() wire.Update {
 	return wire.Update{Attempt: a.spec.Attempt, LogSize: a.size.Load(), Exit: a.exit}
 }
 
-// OnPanic implements output.Listener.
 func (a *attempt) OnPanic(err error) { a.fail("reading the task's output", err) }
 
 // async runs f on a goroutine that the server waits for.
@@ -90,10 +89,9 @@ func (a *attempt) cleanupFailedStart() {
 	if a.pumps != nil {
 		a.try("reading the task's output", func() { a.pumps.Drain(pipeDrainTimeout) })
 	}
-	a.try("closing the task's egress proxy", a.egress.Close)
+	a.try("closing the task's egress proxy", a.closeEgress)
 }
 
-// logPanic logs a panic with its stack.
 func logPanic(log *slog.Logger, err error, attrs ...any) {
 	stack := ""
 	if p, ok := errors.AsType[*fault.PanicError](err); ok {

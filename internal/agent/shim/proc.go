@@ -13,7 +13,6 @@ import (
 type proc struct {
 	conn      *shimConn
 	id        muster.AttemptID
-	envTag    string
 	isolation *run.IsolationSpec
 	done      chan struct{}
 
@@ -33,28 +32,24 @@ type proc struct {
 
 var _ run.Proc = (*proc)(nil)
 
-func newProc(sc *shimConn, id muster.AttemptID, envTag string, c *run.IsolationSpec) *proc {
-	return &proc{conn: sc, id: id, envTag: envTag, isolation: c, done: make(chan struct{})}
+func newProc(sc *shimConn, id muster.AttemptID, c *run.IsolationSpec) *proc {
+	return &proc{conn: sc, id: id, isolation: c, done: make(chan struct{})}
 }
 
-// Pid implements run.Proc.
 func (p *proc) Pid() run.Pid {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pid
 }
 
-// Started implements run.Proc.
 func (p *proc) Started() muster.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.started
 }
 
-// Done implements run.Proc.
 func (p *proc) Done() <-chan struct{} { return p.done }
 
-// Exit implements run.Proc.
 func (p *proc) Exit() *run.Exit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -64,7 +59,6 @@ func (p *proc) Exit() *run.Exit {
 // maxStops is how many stop frames are kept: the first cause counts, and the shortest grace.
 const maxStops = 8
 
-// Stop implements run.Proc.
 func (p *proc) Stop(why *run.Stopped, opts muster.Kill) {
 	f := wire.StopFrame{Attempt: p.id, Why: *why, Kill: opts}
 	p.mu.Lock()
@@ -98,11 +92,10 @@ func (p *proc) record(f *wire.ToShim) {
 		return // Exit has the shim's failure
 	}
 	for i := range r.Updates {
-		p.onLogGrew(r.Updates[i].LogSize)
+		p.onUpdate(&r.Updates[i])
 	}
 }
 
-// LogSize implements run.Proc.
 func (p *proc) LogSize() int64 {
 	p.mu.Lock()
 	unsynced := p.unsynced
@@ -139,7 +132,6 @@ func (p *proc) setReporter(reporter run.Reporter) {
 	}
 }
 
-// onUpdate handles an update of the shim.
 func (p *proc) onUpdate(n *wire.Update) {
 	p.mu.Lock()
 	reporter, grew := p.reporter, n.LogSize > p.size
@@ -158,8 +150,6 @@ func (p *proc) onUpdate(n *wire.Update) {
 		p.setExit(n.Exit)
 	}
 }
-
-func (p *proc) onLogGrew(size int64) { p.onUpdate(&wire.Update{Attempt: p.id, LogSize: size}) }
 
 // setExit sets the exit; only the first one counts.
 func (p *proc) setExit(x *run.Exit) {

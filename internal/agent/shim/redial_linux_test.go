@@ -437,7 +437,7 @@ func TestStopsDuringRedial(t *testing.T) {
 	defer peer.Close()
 	l := &shimConn{out: wire.NewOutbox(local, nil)} // without Run frames stay in it
 	defer l.out.Close(wire.ErrClosed)
-	p := newProc(l, muster.AttemptID{}, "", nil)
+	p := newProc(l, muster.AttemptID{}, nil)
 	stop := func() { p.Stop(&run.Stopped{Message: "no need"}, muster.Kill{}) }
 	for range maxStops {
 		stop()

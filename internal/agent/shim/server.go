@@ -305,7 +305,6 @@ func (s *server) displace() {
 	}
 }
 
-// setContact sets the time of the last contact with the server.
 func (s *server) setContact(at time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

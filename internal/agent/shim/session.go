@@ -44,7 +44,6 @@ func (ss *session) readLoop(in *wire.FrameReader) error {
 	}
 }
 
-// handle carries out a frame.
 func (ss *session) handle(f *wire.ToShim) {
 	switch {
 	case f.Start != nil:
@@ -158,7 +157,6 @@ func (ss *session) freeze(seq uint64, f *wire.FreezeFrame) {
 	ss.reply(&wire.ToWorker{Seq: seq})
 }
 
-// failedFrame returns the frame for a failed request.
 func failedFrame(err error) *wire.FailedFrame {
 	if f, ok := errors.AsType[*run.TaskError](err); ok {
 		return &wire.FailedFrame{Reason: f.Reason, Message: f.Message}
@@ -192,7 +190,6 @@ func (ss *session) flushLoop() {
 	}
 }
 
-// stopFlushLoop ends flushLoop.
 func (ss *session) stopFlushLoop() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

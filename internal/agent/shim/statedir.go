@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 const (
@@ -34,7 +35,6 @@ type stateDir struct {
 // shimsDir returns the parent of all state directories.
 func shimsDir(data string) string { return filepath.Join(data, "shim") }
 
-// newStateDir creates the directory of a new shim.
 func newStateDir(data string) (*stateDir, error) {
 	dir, err := "", os.MkdirAll(shimsDir(data), 0o700)
 	if err == nil {
@@ -50,7 +50,6 @@ func newStateDir(data string) (*stateDir, error) {
 	return d, nil
 }
 
-// listStateDirs lists the existing directories of shims.
 func listStateDirs(data string) ([]*stateDir, error) {
 	entries, err := os.ReadDir(shimsDir(data))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -123,11 +122,6 @@ func (d *stateDir) originalPID() (run.Pid, bool) {
 	return o.Pid, err == nil && o.Dir != (fileID{}) && here != o.Dir
 }
 
-func (d *stateDir) isCopy() bool {
-	_, isCopy := d.originalPID()
-	return isCopy
-}
-
 // checkCopy waits a little for the shim of which this directory is a copy to exit, as it does when its own directory was deleted: then the
 // copy is the only record. Otherwise it returns an error: the worker of a copy must not end that shim or its tasks.
 func (d *stateDir) checkCopy(ctx context.Context) error {
@@ -141,10 +135,8 @@ func (d *stateDir) checkCopy(ctx context.Context) error {
 				"the data dir %s is a copy of one that is in use on this machine, where process %d supervises tasks: a worker cannot run twice. to make the copy another worker, delete the folder shim and the file identity.json in it, and start it with --token",
 				d.data, p.PID)
 		}
-		select {
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, copyPollInterval) != nil {
 			return context.Cause(ctx)
-		case <-time.After(copyPollInterval):
 		}
 	}
 }
@@ -165,7 +157,7 @@ func (d *stateDir) killAndRemove(shim run.Pid, log *slog.Logger) {
 	}
 	if shim.PID > 0 && shim.PID != os.Getpid() {
 		shim.EnvTag = ""
-		if err := proctree.KillOrphan(shim); err != nil {
+		if err := proctree.KillOrphans(shim); err != nil {
 			log.Error("shim survives SIGKILL", slog.Int("pid", shim.PID), slog.Any("error", err))
 		}
 	}
@@ -212,11 +204,12 @@ func Inspect(data string) ([]Status, error) {
 	for _, d := range dirs {
 		status := Status{}
 		pid := d.pid()
+		_, isCopy := d.originalPID()
 		switch info, err := os.Stat(d.path); {
 		case errors.Is(err, fs.ErrNotExist):
 			continue // it has just exited
 		case pid.PID == 0 && err == nil && time.Since(info.ModTime()) < startupGrace:
-		case d.isCopy():
+		case isCopy:
 			status.Stale = true // its processes belong to another worker
 		case proctree.Alive(pid):
 			status.PID = pid.PID

@@ -1,6 +1,7 @@
 package shim
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -43,16 +44,11 @@ type processWorkload struct {
 	pid    run.Pid
 }
 
-// startProcess starts the process and reads its output.
 func (a *attempt) startProcess() error {
 	s, st := a.server, a.spec
-	out, err := openPipe()
+	out, errs, err := openPipes(newPipe)
 	if err != nil {
 		return err
-	}
-	errs, err := openPipe()
-	if err != nil {
-		return errors.Join(err, out.close())
 	}
 	w := &processWorkload{server: s, spec: st}
 	// The record precedes the process: at first with the tag only.
@@ -82,19 +78,15 @@ func (a *attempt) startProcess() error {
 
 // startContainer starts the container and reads its output. It is not recorded: if this process is killed, the worker finds it by its label.
 func (a *attempt) startContainer() error {
-	var p [2]pipe
-	for i := range p {
-		var err error
-		if p[i].r, p[i].w, err = os.Pipe(); err != nil { // both ends use the runtime's poller
-			_ = p[0].close()
-			return run.Failf(muster.WorkerInternal, "cannot create a pipe for the task's output: %w", err)
-		}
+	out, errs, err := openPipes(os.Pipe) // both ends use the runtime's poller
+	if err != nil {
+		return err
 	}
 	// Read the output that is printed during the start.
-	a.pumps.Start(p[0].r, tasklog.Stdout)
-	a.pumps.Start(p[1].r, tasklog.Stderr)
-	ctr, err := containerrun.Start(a.spec.Container, a.spec.EnvTag, p[0].w, p[1].w, a.server.timeouts, &containerEvents{attempt: a}, a.server.log)
-	if err == nil && a.egress.Enabled() {
+	a.pumps.Start(out.r, tasklog.Stdout)
+	a.pumps.Start(errs.r, tasklog.Stderr)
+	ctr, err := containerrun.Start(a.spec.Container, a.spec.EnvTag, out.w, errs.w, a.server.timeouts, &containerEvents{attempt: a}, a.server.log)
+	if err == nil && a.egress != nil {
 		if err = a.serveContainerEgress(ctr.Pid().PID); err != nil {
 			ctr.Kill()
 			ctr.Wait()
@@ -114,13 +106,11 @@ type containerWorkload struct{ *containerrun.Container }
 // Cleanup does nothing: a container's processes end with it.
 func (*containerWorkload) Cleanup(bool) int { return 0 }
 
-// Abort implements workload.
 func (c *containerWorkload) Abort() proctree.ExitStatus {
-	err := c.Container.Abort()
-	if err == nil {
-		return proctree.ExitStatus{Code: -1, Killed: true}
+	if err := c.Container.Abort(); err != nil {
+		return proctree.ExitStatus{Code: -1, Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: err.Error()}}
 	}
-	return proctree.ExitStatus{Code: -1, Stopped: &run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.EngineFailed, Message: err.Error()}}
+	return proctree.ExitStatus{Code: -1, Killed: true}
 }
 
 // containerEvents passes the events of a container to its attempt.
@@ -129,7 +119,6 @@ type containerEvents struct {
 	step *string // the task's own step, while another one is shown
 }
 
-// LogLine implements containerrun.EventHandler.
 func (c *containerEvents) LogLine(line string) { c.log.WriteLine(line) }
 
 // OnWaiting implements containerrun.EventHandler. It shows the reason as the task's step.
@@ -147,20 +136,16 @@ func (c *containerEvents) OnWaiting(reason string) {
 	c.OnProgress(muster.Progress{Step: &reason})
 }
 
-// OnExit implements containerrun.EventHandler.
 func (c *containerEvents) OnExit() { c.pumps.Unthrottle() }
 
-// Pid implements workload.
 func (w *processWorkload) Pid() run.Pid { return w.pid }
 
-// Wait implements workload.
 func (w *processWorkload) Wait() proctree.ExitStatus {
 	x := w.child.Wait()
 	x.OOM = x.Killed && w.server.oom.Detected()
 	return x
 }
 
-// Signal implements workload.
 func (w *processWorkload) Signal(name string) { w.child.Signal(name) }
 
 // Kill implements workload. If the attempt has its own control groups all of its processes are in them; then the descendants of the main
@@ -175,13 +160,11 @@ func (w *processWorkload) Kill() {
 	w.child.IfUnreaped(func() { w.server.tracker.Kill(w.pid) })
 }
 
-// Abort implements workload.
 func (w *processWorkload) Abort() proctree.ExitStatus {
 	w.Kill()
 	return w.child.Wait()
 }
 
-// Freeze implements workload.
 func (w *processWorkload) Freeze(on bool) error {
 	if w.spec.Isolation != nil {
 		if done, err := isolation.Freeze(w.spec.Isolation, on); done || err != nil {
@@ -192,7 +175,6 @@ func (w *processWorkload) Freeze(on bool) error {
 	return nil
 }
 
-// Cleanup implements workload.
 func (w *processWorkload) Cleanup(groupsEmpty bool) int {
 	left := 0
 	if w.server.reapsOrphans && groupsEmpty {
@@ -210,17 +192,20 @@ func (s *server) recordPid(id muster.AttemptID, p run.Pid) {
 	}
 }
 
-// pipe is a pipe for output.
 type pipe struct{ r, w *os.File }
 
-func openPipe() (p pipe, err error) {
-	if p.r, p.w, err = newPipe(); err != nil {
-		return p, run.Failf(muster.WorkerInternal, "cannot create a pipe for the task's output: %w", err)
+// openPipes opens the pipes for stdout and stderr.
+func openPipes(open func() (r, w *os.File, err error)) (out, errs pipe, err error) {
+	if out.r, out.w, err = open(); err == nil {
+		if errs.r, errs.w, err = open(); err != nil {
+			_, _ = out.r.Close(), out.w.Close()
+		}
 	}
-	return p, nil
+	if err != nil {
+		return out, errs, run.Failf(muster.WorkerInternal, "cannot create a pipe for the task's output: %w", err)
+	}
+	return out, errs, nil
 }
-
-func (p pipe) close() error { return errors.Join(p.r.Close(), p.w.Close()) }
 
 func (s *server) deletePid(id muster.AttemptID) {
 	if err := s.pidFile.Delete(id); err != nil {
@@ -228,7 +213,6 @@ func (s *server) deletePid(id muster.AttemptID) {
 	}
 }
 
-// startError explains an error of the system.
 func startError(name string, err error) error {
 	if f, ok := errors.AsType[*run.TaskError](err); ok {
 		return f
@@ -251,23 +235,37 @@ func startError(name string, err error) error {
 // NSInitCommand is the first argument with which this program runs netns.Init.
 const NSInitCommand = "helped"
 
-// initEgress reads the hosts of the allowlist.
-func (a *attempt) initEgress() (err error) {
+// initEgress creates the task's proxy if it has an allowlist of hosts.
+func (a *attempt) initEgress() error {
 	var hosts []string
 	if c := a.spec.Container; c != nil {
 		hosts = c.AllowHosts
 	} else if c := a.spec.Isolation; c != nil {
 		hosts = c.AllowHosts
 	}
-	if a.egress, err = egress.NewServer(hosts, a.log.WriteLine); err != nil {
+	if len(hosts) == 0 {
+		return nil
+	}
+	rules, err := egress.Parse(hosts)
+	if err != nil {
 		return run.Failf(muster.TaskInvalid, "%w", err)
 	}
+	a.egress = egress.New(rules, a.log.WriteLine)
 	return nil
 }
 
 // serveEgress serves the task's proxy at a listener in its network, until its end.
 func (a *attempt) serveEgress(l net.Listener) {
-	a.egress.Start(l, func(f func()) { a.async("serving the task's egress proxy", f) })
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	a.closeEgress = func() {
+		cancel()
+		<-done
+	}
+	a.async("serving the task's egress proxy", func() {
+		defer close(done)
+		a.egress.Serve(ctx, l)
+	})
 }
 
 // serveContainerEgress serves the proxy of a container, whose program waits for it: see egress.Entrypoint. pid is its main process, 0 if

@@ -131,7 +131,6 @@ func (c *Client) reportCorrupt(ctx context.Context, sha string) {
 	c.cfg.Log.Warn("reporting a corrupt blob to the server failed", slog.String("sha256", sha), slog.Any("error", err))
 }
 
-// download is the state of one download.
 type download struct {
 	client   *Client
 	sha      string
@@ -229,7 +228,6 @@ func tooLongError(maxSize int64) error {
 	return permanentError{fmt.Errorf("it is larger than %s", muster.Size(maxSize))}
 }
 
-// readBody appends body to the file.
 func (d *download) readBody(ctx context.Context, body io.Reader, stallTimer *time.Timer) error {
 	buf := d.client.throttle.clip(make([]byte, maxChunk))
 	for {

@@ -10,12 +10,15 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
@@ -55,10 +58,7 @@ type Client struct {
 
 // New returns a client and creates its cache folder.
 func New(cfg Config) (*Client, error) {
-	if cfg.Budget == 0 {
-		cfg.Budget = DefaultBudget
-	}
-	c, err := openCache(cfg.Dir, int64(cfg.Budget))
+	c, err := openCache(cfg.Dir, int64(cmp.Or(cfg.Budget, DefaultBudget)))
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,6 @@ func (c *Client) Cache() (used, budget int64) {
 	return c.cache.total, c.cache.budget
 }
 
-// slot waits for one of maxConcurrent slots.
 func (c *Client) slot(ctx context.Context) (release func(), err error) {
 	select {
 	case c.slots <- struct{}{}:
@@ -151,11 +150,46 @@ func (c *Client) retry(ctx context.Context, desc string, try func(context.Contex
 	}
 }
 
-// statusError returns the error for an unexpected HTTP status.
 func statusError(resp *http.Response) error {
 	err := muster.Errorf(muster.Unavailable, "the server returned %s", resp.Status)
 	if code := resp.StatusCode; code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout {
 		return err
 	}
 	return permanentError{err}
+}
+
+// throttle limits the rate of all transfers together. Nil means no limit.
+type throttle struct {
+	limit *rate.Limiter
+	chunk int // the most bytes in one wait
+}
+
+const (
+	maxChunk = 128 << 10
+	minChunk = 512
+)
+
+func newThrottle(perSecond muster.Size) *throttle {
+	if perSecond <= 0 {
+		return nil
+	}
+	// Chunks of a quarter of a second keep the flow even, and a slow transfer does not look stalled.
+	chunk := int(min(max(perSecond/4, minChunk), maxChunk))
+	return &throttle{rate.NewLimiter(rate.Limit(perSecond), chunk), chunk}
+}
+
+// clip shortens p to one chunk.
+func (t *throttle) clip(p []byte) []byte {
+	if t == nil {
+		return p
+	}
+	return p[:min(len(p), t.chunk)]
+}
+
+// wait waits until n more bytes, at most one chunk, may be transferred.
+func (t *throttle) wait(ctx context.Context, n int) error {
+	if t == nil || n == 0 {
+		return nil
+	}
+	return t.limit.WaitN(ctx, n)
 }

@@ -43,7 +43,7 @@ func (c *Client) send(ctx context.Context, f *os.File) (string, int64, error) {
 	}
 	defer release()
 	sum := sha256.New()
-	size, err := io.Copy(sum, io.LimitReader(ctxReader{ctx, f}, info.Size())) // the task may append to it meanwhile
+	size, err := io.Copy(sum, io.LimitReader(run.ContextReader(ctx, f), info.Size())) // the task may append to it meanwhile
 	if err != nil {
 		return "", 0, err
 	}
@@ -52,20 +52,6 @@ func (c *Client) send(ctx context.Context, f *os.File) (string, int64, error) {
 	return u.sha, u.size, err
 }
 
-// ctxReader is a reader that fails when its context ends.
-type ctxReader struct {
-	ctx context.Context //nolint:containedctx // of one reading
-	r   io.Reader
-}
-
-func (u ctxReader) Read(b []byte) (int, error) {
-	if u.ctx.Err() != nil {
-		return 0, context.Cause(u.ctx)
-	}
-	return u.r.Read(b)
-}
-
-// upload is the state of one upload.
 type upload struct {
 	client *Client
 	f      *os.File
@@ -112,7 +98,6 @@ func (u *upload) serverOffset(ctx context.Context) (offset int64, done bool, err
 	return offset, false, nil
 }
 
-// send sends the bytes from offset.
 func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -205,7 +205,7 @@ func (w *simulation) checkLeases() error {
 			continue
 		}
 		g, _ := w.disk.groupOf(t.ID)
-		lease := w.disk.jobs[t.Job].Spec.Tasks[g.Index].Disconnect.Grace.Or(defaultGrace)
+		lease := w.disk.jobs[t.Job].Spec.Tasks[g.Index].Disconnect.Grace.Or(muster.DefaultDisconnectGrace)
 		if offline := w.now.Sub(max(w.workers[i].disconnectedAt, w.serverStart)); offline > lease {
 			return fmt.Errorf("attempt %s#%d is still %s on %s, which has been disconnected for %s, longer than the lease of %s", t.ID, t.Attempt, t.State, t.Worker, offline, lease)
 		}

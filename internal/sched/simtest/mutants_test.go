@@ -61,8 +61,8 @@ var mutants = []struct {
 	{
 		name: "a lease never expires",
 		file: "internal/sched/timer.go",
-		old:  "t.worker.seen.Add(t.group.spec().Disconnect.Grace.Or(defaultLease))",
-		new:  "t.worker.seen.Add(t.group.spec().Disconnect.Grace.Or(defaultLease) + 1e6*defaultLease)",
+		old:  "t.worker.seen.Add(t.group.spec().Disconnect.Grace.Or(muster.DefaultDisconnectGrace))",
+		new:  "t.worker.seen.Add(t.group.spec().Disconnect.Grace.Or(muster.DefaultDisconnectGrace) + 1e6*muster.DefaultDisconnectGrace)",
 
 		caught: `is still \w+ on w\d+, which has been disconnected for .*, longer than the lease of`,
 	},

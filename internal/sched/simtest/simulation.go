@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	heartbeat    = muster.Duration(2 * time.Second)
-	defaultGrace = muster.Duration(10 * time.Minute)
-	someHash     = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+	heartbeat = muster.Duration(2 * time.Second)
+	someHash  = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 )
 
 // simulation is the simulated server, workers, network and clock.

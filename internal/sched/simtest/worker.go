@@ -127,10 +127,7 @@ func (w *worker) offered() sched.Event {
 }
 
 func newExecution(now muster.Time, rng *rand.Rand, m sched.Assign) *execution {
-	grace := m.Spec.Disconnect.Grace
-	if grace == 0 {
-		grace = defaultGrace
-	}
+	grace := m.Spec.Disconnect.Grace.Or(muster.DefaultDisconnectGrace)
 	ex := &execution{attempt: m.Attempt, grace: grace, grant: m.Grant, started: now}
 	ex.report = muster.Report{Attempt: m.Attempt, StartedAt: now}
 	length := muster.Time(rng.IntN(20_000))

@@ -338,7 +338,6 @@ func sweep(parents []string, keep map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// killAndRemove kills the processes in a group and removes it.
 func killAndRemove(path string) error {
 	if err := Kill(&run.Cgroup{Path: path, Unified: isUnified(path)}); err != nil {
 		return err

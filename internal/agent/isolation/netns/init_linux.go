@@ -77,7 +77,6 @@ func (h *Helper) Wait() (fd int, err error) {
 	}
 }
 
-// receivedFD returns the file that came with a message.
 func receivedFD(rights []byte) (int, error) {
 	list, err := unix.ParseSocketControlMessage(rights)
 	if err != nil {

@@ -100,38 +100,34 @@ func create(v *run.View) (int, error) {
 }
 
 // hideDirs mounts empty folders over those to hide, and mounts the paths to show in them.
-func hideDirs(v *run.View) (err error) {
-	trees := make([]int, len(v.Show))
-	for i := range trees {
-		trees[i] = -1
-	}
+func hideDirs(v *run.View) error {
+	trees := map[string]int{} // by path
 	defer func() {
 		for _, fd := range trees {
-			if fd >= 0 {
-				_ = unix.Close(fd)
-			}
+			_ = unix.Close(fd)
 		}
 	}()
-	for i, path := range v.Show {
-		trees[i], err = unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	for _, path := range v.Show {
+		fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+		if errors.Is(err, unix.ENOENT) {
+			continue // it was removed
+		}
 		if err != nil {
-			trees[i] = -1
-			if errors.Is(err, unix.ENOENT) {
-				continue // it was removed
-			}
 			return fmt.Errorf("show %s: %w", path, err)
 		}
+		trees[path] = fd
 	}
 	for _, dir := range v.Hide {
 		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=1m"); err != nil {
 			return fmt.Errorf("hide %s: %w", dir, err)
 		}
 	}
-	for i, path := range v.Show {
-		if trees[i] < 0 {
+	for _, path := range v.Show {
+		tree, found := trees[path]
+		if !found {
 			continue
 		}
-		if err := mountTree(trees[i], path); err != nil {
+		if err := mountTree(tree, path); err != nil {
 			return fmt.Errorf("show %s: %w", path, err)
 		}
 	}

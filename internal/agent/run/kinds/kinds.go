@@ -3,9 +3,12 @@ package kinds
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -44,15 +47,7 @@ type ModelPool interface {
 
 // New returns an executor for each kind of Muster and of the owner.
 func New(cfg Config) ([]run.Executor, error) {
-	dir, err := filepath.Abs(cfg.Deps.Dir)
-	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", cfg.Deps.Dir, err)
-	}
-	envs, err := python.New(&cfg.Deps.Deps)
-	if err != nil {
-		return nil, err
-	}
-	w := &shared{Config: cfg, dir: dir, envs: envs, operations: map[string]*definition{}}
+	w := &shared{Config: cfg, envs: python.New(&cfg.Deps.Deps), operations: map[string]*definition{}}
 	var all []*definition
 	for _, k := range kind.Embedded() {
 		all = append(all, &definition{Kind: k, shared: w})
@@ -66,7 +61,7 @@ func New(cfg Config) ([]run.Executor, error) {
 	}
 	var list []run.Executor
 	for _, d := range all {
-		e, err := process.NewKind(cfg.Deps, d.Name, process.KindHooks{OwnEntrypoint: true, Program: d.prepare, Python: envs.GetFor})
+		e, err := process.NewKind(cfg.Deps, d.Name, process.KindHooks{OwnEntrypoint: true, Program: d.prepare, Python: w.envs.GetFor})
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +74,6 @@ func New(cfg Config) ([]run.Executor, error) {
 type shared struct {
 	Config
 
-	dir        string // the worker's data dir
 	envs       *python.Envs
 	operations map[string]*definition // by name
 }
@@ -144,7 +138,6 @@ func (d *definition) prepare(ctx context.Context, a *process.Attempt) ([]string,
 	return append(argv, commandArgv(spec.Run)...), nil
 }
 
-// joinProblems joins the problems of an input in one line.
 func joinProblems(problems []muster.FieldError, inputPath string) string {
 	var parts []string
 	for _, e := range problems {
@@ -156,7 +149,6 @@ func joinProblems(problems []muster.FieldError, inputPath string) string {
 	return strings.Join(parts, "; ")
 }
 
-// commandArgv returns the command of a stage, nil if it has none.
 func commandArgv(c *muster.Command) []string {
 	switch {
 	case c == nil:
@@ -169,9 +161,9 @@ func commandArgv(c *muster.Command) []string {
 
 // modelsDir returns the folder of models and creates it if necessary.
 func (w *shared) modelsDir() (string, error) {
-	dir := filepath.Join(w.dir, "models")
+	dir := filepath.Join(w.Deps.Dir, "models")
 	err := os.MkdirAll(dir, 0o700)
-	if err == nil && w.Deps.Containers != nil && isPrivate(w.dir) {
+	if err == nil && w.Deps.Containers != nil && isPrivate(w.Deps.Dir) {
 		err = os.Chmod(dir, 0o777) //nolint:gosec // the users of images write to it; dir is closed to other users
 	}
 	if err != nil {
@@ -189,4 +181,84 @@ func isPrivate(dir string) bool {
 // joinPath returns the path of a file in a folder, both as the program sees them.
 func joinPath(dir, name string) string {
 	return path.Join(filepath.ToSlash(dir), strings.TrimPrefix(name, "./"))
+}
+
+const maxOwnerKinds = 200
+
+// OwnerKind is a kind that the worker's owner defined.
+type OwnerKind struct {
+	*kind.Kind
+
+	Dir string // its folder, absolute
+}
+
+// Load reads the definitions in the subfolders of dir, sorted by name. It skips invalid ones and returns an error for each. A missing
+// dir is not an error.
+func Load(dir string) (ownerKinds []OwnerKind, errs []error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, []error{muster.Errorf(muster.Invalid, "find the folder of kinds: %w", err)}
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, []error{muster.Errorf(muster.Invalid, "read the folder of kinds: %w", err)}
+	}
+	dirs := map[string]string{}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if info, err := os.Stat(path); err != nil || !info.IsDir() || e.Name()[0] == '.' {
+			continue // such as a README
+		}
+		k, err := parseDir(path)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case kind.IsReserved(k.Name):
+			errs = append(errs, muster.Errorf(muster.Invalid, "%s: %s is a kind or operation of Muster: choose another name", path, k.Name))
+		case dirs[k.Name] != "":
+			errs = append(errs, muster.Errorf(muster.Invalid, "%s: %s also defines kind %s: choose another name", path, dirs[k.Name], k.Name))
+		case len(ownerKinds) == maxOwnerKinds:
+			return ownerKinds, append(errs, muster.Errorf(muster.Invalid, "%s: a worker can have at most %d kinds of its owner", path, maxOwnerKinds))
+		default:
+			dirs[k.Name] = path
+			ownerKinds = append(ownerKinds, OwnerKind{k, path})
+		}
+	}
+	return trimToSizeLimit(ownerKinds, errs)
+}
+
+// parseDir reads one definition, without following links out of dir.
+func parseDir(dir string) (*kind.Kind, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "read %s: %w", dir, err)
+	}
+	defer func() { _ = root.Close() }()
+	return kind.Parse(root.FS(), dir)
+}
+
+// trimToSizeLimit drops the last kinds until the list fits into a message to the server.
+func trimToSizeLimit(ownerKinds []OwnerKind, errs []error) ([]OwnerKind, []error) {
+	for len(ownerKinds) > 0 {
+		_, err := kind.EncodeList(Definitions(ownerKinds))
+		if err == nil {
+			break
+		}
+		last := ownerKinds[len(ownerKinds)-1]
+		errs = append(errs, muster.Errorf(muster.TooLarge, "%s: skip kind %s: %w", last.Dir, last.Name, err))
+		ownerKinds = ownerKinds[:len(ownerKinds)-1]
+	}
+	return ownerKinds, errs
+}
+
+// Definitions returns the definitions without their folders.
+func Definitions(ownerKinds []OwnerKind) []*kind.Kind {
+	list := make([]*kind.Kind, 0, len(ownerKinds))
+	for _, o := range ownerKinds {
+		list = append(list, o.Kind)
+	}
+	return slices.Clip(list)
 }

@@ -84,7 +84,7 @@ func (w *testEnv) run(t *testing.T, kind, input string, configure ...func(*run.T
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*runtest.Timeout)
 	defer cancel()
-	w.recorder = runtest.NewRecorder()
+	w.recorder = &runtest.Recorder{}
 	r = x.Run(ctx, task, w.recorder)
 	return r, w.Output(t, task.Attempt, tasklog.Stdout), w.Output(t, task.Attempt, tasklog.System)
 }

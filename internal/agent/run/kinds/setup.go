@@ -79,7 +79,6 @@ func (p *taskSetup) exposeFolders() (err error) {
 	return nil
 }
 
-// setInterpreter sets the kind's Python.
 func (p *taskSetup) setInterpreter(ctx context.Context) error {
 	name := p.d.RuntimeFor(p.input)
 	if name != "" {
@@ -121,7 +120,6 @@ func (p *taskSetup) exposeModules(name string) error {
 
 var errNoRuntimes = run.Failf(muster.Dependency, "this worker has no Python runtimes")
 
-// useRuntime uses a runtime of Muster.
 func (p *taskSetup) useRuntime(ctx context.Context, name string) error {
 	if p.d.shared.Runtimes == nil {
 		return errNoRuntimes
@@ -143,7 +141,6 @@ func (p *taskSetup) useRuntime(ctx context.Context, name string) error {
 	return nil
 }
 
-// buildVenv builds the environment that the kind asks for.
 func (p *taskSetup) buildVenv(ctx context.Context) error {
 	root, err := os.OpenRoot(p.d.dir)
 	if err != nil {
@@ -179,7 +176,6 @@ func (p *taskSetup) resolveEntry(entry []string) ([]string, error) {
 	return argv, nil
 }
 
-// exposeProgram makes the worker's program visible to the task.
 func (p *taskSetup) exposeProgram() (string, error) {
 	path, err := p.d.shared.Program(p.a.InContainer())
 	if err != nil {
@@ -216,7 +212,7 @@ func (p *taskSetup) modelServer() (*modelpool.Request, error) {
 		Key: p.modelServerKey(), Argv: argv, ReadDirs: p.readDirs, Attempt: p.a.Task.Attempt,
 		GPUs: grant.GPUs, CPUs: grant.CPUs, Memory: grant.Memory,
 		Env: slices.Concat(p.d.shared.Options, []string{
-			"PYTHONPATH=" + strings.Join(append(slices.Clone(p.modulePaths), filepath.Join(p.d.shared.dir, "sdk")), ":"),
+			"PYTHONPATH=" + strings.Join(append(slices.Clone(p.modulePaths), filepath.Join(p.d.shared.Deps.Dir, "sdk")), ":"),
 			"PYTHONUNBUFFERED=1", "MUSTER_KIND=" + p.d.Name,
 		}),
 	}

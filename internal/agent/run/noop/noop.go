@@ -8,17 +8,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// New returns the executor of the kind noop.
-func New() *Executor { return &Executor{} }
-
 // Executor runs noop tasks.
 type Executor struct{}
 
 // Kind returns noop.
-func (*Executor) Kind() string { return muster.KindNoop }
+func (Executor) Kind() string { return muster.KindNoop }
 
 // Run succeeds, unless ctx has ended already. It does not call the reporter: the report has the start time.
-func (*Executor) Run(ctx context.Context, t *run.Task, _ run.Reporter) muster.Report {
+func (Executor) Run(ctx context.Context, t *run.Task, _ run.Reporter) muster.Report {
 	now := run.Now()
 	if ctx.Err() != nil {
 		s := run.StopCause(ctx)

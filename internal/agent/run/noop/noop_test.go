@@ -10,7 +10,7 @@ import (
 )
 
 func TestNoopSucceeds(t *testing.T) {
-	x := noop.New()
+	x := noop.Executor{}
 	task := &run.Task{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, Spec: &muster.TaskSpec{}}
 	// The sink is nil: a call would panic.
 	r := x.Run(t.Context(), task, nil)

@@ -3,7 +3,6 @@ package process
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -37,7 +36,7 @@ func TestCheckpointFolderOfATask(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			spec := &muster.TaskSpec{Checkpoint: &muster.Checkpoint{Path: test.path}}
-			a := &Attempt{Task: &run.Task{Spec: spec}, executor: &Executor{}, Dir: t.TempDir(), checkpoint: t.TempDir()}
+			a := &Attempt{Task: &run.Task{Spec: spec}, executor: &Executor{deps: &Deps{}}, Dir: t.TempDir(), checkpoint: t.TempDir()}
 			if test.folder != "" && os.MkdirAll(filepath.Join(a.Dir, test.folder), 0o700) != nil {
 				t.Fatal("the folder cannot be made")
 			}
@@ -134,8 +133,7 @@ func TestOldCheckpointsAreRemoved(t *testing.T) {
 	}
 }
 
-// A checkpoint folder is of one task of one job, is removed once that has succeeded, and one that older workers named by
-// the job's number alone belongs to no job.
+// A checkpoint folder is of one task of one job, and is removed once that has succeeded.
 func TestCheckpointBelongsToOneTask(t *testing.T) {
 	k := &fakeStore{}
 	dir := t.TempDir()
@@ -156,9 +154,6 @@ func TestCheckpointBelongsToOneTask(t *testing.T) {
 		c.release(name, done, time.Now())
 		return len(entries)
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Join(dir, "1.0"), 0o700), os.WriteFile(filepath.Join(dir, "1.0", "state"), nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
 	for i, step := range []struct {
 		name string
 		done bool
@@ -170,9 +165,6 @@ func TestCheckpointBelongsToOneTask(t *testing.T) {
 		if got := use(step.name, step.done); got != step.want {
 			t.Errorf("step %d: %s begins with %d files, want %d", i, step.name, got, step.want)
 		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, "1.0")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the folder of an older worker still exists: %v", err)
 	}
 	for _, name := range []string{name("ja", 0), name("ja", 1), name("jb", 0)} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {

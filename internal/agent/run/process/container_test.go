@@ -122,7 +122,7 @@ func runTask(t *testing.T, w *runtest.Env, kind string, task *run.Task) (r muste
 	ctx, cancel := context.WithTimeout(t.Context(), runtest.Timeout)
 	defer cancel()
 	task.Attempt = muster.AttemptID{Task: muster.TaskID{Job: 21, Num: int(workers.Add(1))}, N: 1}
-	r = x.Run(ctx, task, runtest.NewRecorder())
+	r = x.Run(ctx, task, &runtest.Recorder{})
 	return r, w.Output(t, task.Attempt, tasklog.Stdout), w.Output(t, task.Attempt, tasklog.System)
 }
 
@@ -321,7 +321,7 @@ func TestContainerLeftBeforeItsStartIsRemoved(t *testing.T) {
 	}
 	task := containerTask(shellImage(t), "true")
 	task.Attempt = muster.AttemptID{Task: muster.TaskID{Job: 22, Num: os.Getpid()}, N: 1}
-	if r := x.Run(ctx, task, runtest.NewRecorder()); r.Outcome != muster.AttemptOpen || len(w.Deps.Supervisor.Recovered()) != 0 {
+	if r := x.Run(ctx, task, &runtest.Recorder{}); r.Outcome != muster.AttemptOpen || len(w.Deps.Supervisor.Recovered()) != 0 {
 		t.Errorf("%+v", r)
 	}
 	containertest.AwaitCleanup(t, containertest.SharedEngine(t), w.Deps.Dir, before)

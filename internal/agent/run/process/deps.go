@@ -20,11 +20,11 @@ type Deps struct {
 	LogRate          int64 // bytes per second that a task may print; 0 means run.DefaultLogRate
 	AllowPrivateURLs bool  // scripts may be fetched from private addresses, and through the proxy of the environment
 	Supervisor       run.Supervisor
-	GPUs             DeviceAllocator // nil: GPUs are not managed, and tasks see all of them
-	Meter            Meter           // nil: tasks are not measured
-	Checkpoints      CheckpointStore // nil: checkpoints stay on this worker
-	Containers       Containers      // nil: this worker does not run containers
-	ModelPool        ModelPool       // nil: no models are kept loaded between tasks
+	GPUs             run.DeviceAllocator // nil: GPUs are not managed, and tasks see all of them
+	Meter            Meter               // nil: tasks are not measured
+	Checkpoints      CheckpointStore     // nil: checkpoints stay on this worker
+	Containers       Containers          // nil: this worker does not run containers
+	ModelPool        ModelPool           // nil: no models are kept loaded between tasks
 }
 
 // Transfer moves blobs between the server and the worker.
@@ -41,18 +41,6 @@ type Transfer interface {
 type Meter interface {
 	// Watch measures until stop is called, which returns the usage, as far as it was measured.
 	Watch(s *meter.Subject, h meter.Handler) (stop func() muster.Usage)
-}
-
-// DeviceAllocator gives GPUs to attempts and takes them back. Its methods may be called concurrently.
-type DeviceAllocator interface {
-	// Environ returns the environment entries that make the granted devices visible, and no others.
-	Environ(g *muster.Grant) []string
-	// Acquire records the state of the granted devices before an attempt uses them.
-	Acquire(ctx context.Context, a muster.AttemptID, g *muster.Grant)
-	// Release takes the devices back after the end of an attempt whose processes had envTag: it ends processes of the attempt that are
-	// left on them, and quarantines devices that are not in their former state. It returns a TaskError if a device failed during the
-	// attempt.
-	Release(ctx context.Context, a muster.AttemptID, g *muster.Grant, envTag string) error
 }
 
 // CheckpointStore keeps the checkpoint folders of tasks on the server. Its methods may be called concurrently, for different folders.

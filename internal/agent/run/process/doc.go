@@ -1,6 +1,6 @@
 // Package process runs tasks as processes of the worker's machine, or in containers.
 //
-// newPhases (phases.go) lists the phases of an attempt in order. The folders of an attempt are
+// phases.go lists the phases of an attempt in order. The folders of an attempt are
 //
 //	DIR/tasks/17.3-2/work   the task's folder: its working directory, with the
 //	                        project's files and the inputs
@@ -28,7 +28,7 @@
 //
 // # The end
 //
-// A program that fails may report why in $MUSTER_OUT/failure.json, which is not an artifact: see failure.go. When the main process
+// A program that fails may report why in $MUSTER_OUT/failure.json, which is not an artifact: see report.go. When the main process
 // exits, everything else that the task started is killed first. Then nothing can change the artifacts, and they are uploaded. Then
 // the report is saved, and only then are the folders removed: a worker that is killed in between has the folders or the report.
 package process

@@ -11,16 +11,11 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// inheritedNames lists the variables of the worker that a task sees. HOME is not one of them: a task has its own home folder,
-// without credentials, which is removed with it.
-func inheritedNames() []string {
-	return []string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME"}
-}
-
-// inheritEnv returns the inherited entries of environ, with defaults for PATH and LANG.
+// inheritEnv returns the entries of the worker's environ that a task sees, with defaults for PATH and LANG. HOME is not one of them: a
+// task has its own home folder, without credentials, which is removed with it.
 func inheritEnv(environ []string) []string {
 	var out []string
-	for _, name := range inheritedNames() {
+	for _, name := range []string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME"} {
 		if v := lookupEnv(environ, name); v != "" {
 			out = append(out, name+"="+v)
 		}
@@ -95,7 +90,7 @@ func (a *Attempt) paths() taskPaths {
 	}
 	return taskPaths{
 		work: a.Dir, out: a.outDir(), tmp: filepath.Join(a.base, "tmp"), checkpoint: a.checkpoint,
-		modules: filepath.Join(a.executor.dir, "sdk"), events: a.eventsPath(),
+		modules: filepath.Join(a.executor.deps.Dir, "sdk"), events: a.eventsPath(),
 	}
 }
 
@@ -117,7 +112,6 @@ func mergeEnv(env, entries []string) []string {
 	return env
 }
 
-// setEnv sets one variable in env and returns it.
 func setEnv(env []string, name, value string) []string {
 	for i, e := range env {
 		if strings.HasPrefix(e, name) && strings.HasPrefix(e[len(name):], "=") {

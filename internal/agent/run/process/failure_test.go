@@ -44,7 +44,7 @@ func TestFailureFile(t *testing.T) {
 			id := muster.AttemptID{Task: muster.TaskID{Job: 1, Num: n}, N: 1}
 			ctx, cancel := context.WithTimeout(t.Context(), runtest.Timeout)
 			defer cancel()
-			r := x.Run(ctx, &run.Task{Attempt: id, Spec: &muster.TaskSpec{Run: &muster.Command{Shell: c.script}}}, runtest.NewRecorder())
+			r := x.Run(ctx, &run.Task{Attempt: id, Spec: &muster.TaskSpec{Run: &muster.Command{Shell: c.script}}}, &runtest.Recorder{})
 			if r.Reason != c.reason || r.Message != c.message {
 				t.Errorf("it ended %s (%s: %s)", r.Outcome, r.Reason, r.Message)
 			}

@@ -46,7 +46,7 @@ func execute(t *testing.T, task *run.Task) (muster.Report, []string) {
 	}
 	task.Attempt = muster.AttemptID{Task: muster.TaskID{Job: 1, Num: 2}, N: 3}
 	task.Spec.Files = w.Tree(map[string]string{"train.sh": echoScript})
-	r := x.Run(t.Context(), task, runtest.NewRecorder())
+	r := x.Run(t.Context(), task, &runtest.Recorder{})
 	if r.StartedAt == 0 {
 		return r, nil
 	}

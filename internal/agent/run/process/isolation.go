@@ -43,11 +43,9 @@ func (a *Attempt) chooseMode(context.Context) error {
 		}
 		return nil
 	}
-	var engineErr error
-	if a.executor.deps.Containers == nil {
-		engineErr = errNoEngine
-	} else {
-		engineErr = a.executor.deps.Containers.Ready()
+	engineErr := errNoEngine
+	if c := a.executor.deps.Containers; c != nil {
+		engineErr = c.Ready()
 	}
 	switch {
 	case engineErr == nil:
@@ -68,20 +66,22 @@ func (a *Attempt) canRunAsProcess() bool {
 	return s.Isolation == muster.IsolationAuto && a.executor.kind != muster.KindContainer && (s.Run != nil || s.Script != nil || a.executor.kindHooks.OwnEntrypoint)
 }
 
-// prepareIsolation creates the limits on the task's resources and folders.
-func (a *Attempt) prepareIsolation(context.Context) error {
-	if a.executor.deps.Isolator == nil {
-		return nil
+// prepareIsolation creates the limits on the task's resources, and for a process on its folders.
+func (a *Attempt) prepareIsolation(context.Context) (err error) {
+	isolator := a.executor.deps.Isolator
+	switch {
+	case isolator == nil:
+	case a.mode == modeContainer:
+		a.isolation, err = isolator.PrepareContainer(a.Task)
+	default:
+		a.isolation, err = isolator.Prepare(a.Task, a.runFolders())
 	}
-	var err error
-	a.isolation, err = a.executor.deps.Isolator.Prepare(a.Task, a.runFolders())
 	return err
 }
 
 func (a *Attempt) runFolders() run.Folders {
 	return run.Folders{
-		Base: a.base, Work: a.Dir, Out: a.outDir(), Tmp: filepath.Join(a.base, "tmp"), Checkpoint: a.checkpoint, Runtime: a.runtime,
-		Read: a.setup.readable, Write: a.setup.writable,
+		Base: a.base, Checkpoint: a.checkpoint, Runtime: a.runtime, Read: a.setup.readable, Write: a.setup.writable,
 	}
 }
 
@@ -94,16 +94,6 @@ func (a *Attempt) checkContainer(context.Context) error {
 	return nil
 }
 
-// prepareCgroups creates the control groups for the container.
-func (a *Attempt) prepareCgroups(context.Context) error {
-	if a.executor.deps.Isolator == nil {
-		return nil
-	}
-	var err error
-	a.isolation, err = a.executor.deps.Isolator.PrepareContainer(a.Task)
-	return err
-}
-
 // createContainer creates the container. If the engine fails, a task that may run as a process does so.
 func (a *Attempt) createContainer(ctx context.Context) error {
 	ctrSpec := &run.ContainerSpec{
@@ -111,7 +101,7 @@ func (a *Attempt) createContainer(ctx context.Context) error {
 		Mounts: []run.Mount{
 			{Source: a.base, Target: containerRoot},
 			{Source: a.checkpoint, Target: containerPaths.checkpoint},
-			{Source: filepath.Join(a.executor.dir, "sdk"), Target: containerPaths.modules, ReadOnly: true},
+			{Source: filepath.Join(a.executor.deps.Dir, "sdk"), Target: containerPaths.modules, ReadOnly: true},
 		},
 	}
 	ctrSpec.Mounts = append(ctrSpec.Mounts, a.setup.mounts...)
@@ -174,14 +164,11 @@ func (a *Attempt) fallBackToProcess(ctx context.Context) error {
 // folder is closed to other users of the machine.
 func (a *Attempt) openMounts() error {
 	f, err := os.OpenFile(a.eventsPath(), os.O_WRONLY|os.O_CREATE, 0o600)
+	if err == nil {
+		err = errors.Join(f.Close(), makeWritable(a.base), makeWritable(a.checkpoint))
+	}
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "open the task's folder to the container's user: %w", err)
-	}
-	_ = f.Close() // nothing was written
-	for _, dir := range []string{a.base, a.checkpoint} {
-		if err := makeWritable(dir); err != nil {
-			return run.Failf(muster.WorkerInternal, "open the task's folder to the container's user: %w", err)
-		}
 	}
 	return nil
 }

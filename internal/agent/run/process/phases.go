@@ -1,8 +1,6 @@
 package process
 
-import (
-	"context"
-)
+import "context"
 
 // phase is one phase of an attempt. An error is the attempt's failure and ends the phases.
 type phase struct {
@@ -20,34 +18,32 @@ const (
 	modeContainer                    // in a container
 )
 
-// newPhases returns the phases in order. Saving the report and cleaning up follow in any case. The phases of processes come after
+// phases are the phases in order. Saving the report and cleaning up follow in any case. The phases of processes come after
 // those of containers, because createContainer may fall back to a process.
-func (e *Executor) newPhases() []phase {
-	return []phase{
-		{name: "isolation", run: (*Attempt).chooseMode, onRecovery: true},
-		{name: "workdir", run: (*Attempt).makeFolders},
-		{name: "inputs", run: (*Attempt).fetchInputs},
-		{name: "checkpoint", run: (*Attempt).loadCheckpoint},
-		{name: "program", run: (*Attempt).resolveProgram},
-		{name: "box", run: (*Attempt).checkContainer, mode: modeContainer},
-		{name: "link", run: (*Attempt).linkCheckpoint, mode: modeContainer},
-		{name: "limits", run: (*Attempt).prepareCgroups, mode: modeContainer},
-		{name: "env", run: (*Attempt).buildEnv, mode: modeContainer},
-		{name: "gpu", run: (*Attempt).acquireDevices, mode: modeContainer},
-		{name: "launcher", run: (*Attempt).applyLauncher, mode: modeContainer},
-		{name: "container", run: (*Attempt).createContainer, mode: modeContainer},
-		{name: "runtime", run: (*Attempt).prepareRuntime, mode: modeProcess},
-		{name: "link", run: (*Attempt).linkCheckpoint, mode: modeProcess},
-		{name: "limits", run: (*Attempt).prepareIsolation, mode: modeProcess},
-		{name: "env", run: (*Attempt).buildEnv, mode: modeProcess},
-		{name: "gpu", run: (*Attempt).acquireDevices, mode: modeProcess},
-		{name: "host", run: (*Attempt).startModelServer, mode: modeProcess},
-		{name: "launcher", run: (*Attempt).applyLauncher, mode: modeProcess},
-		{name: "start", run: (*Attempt).start},
-		{name: "adopt", run: (*Attempt).adopt, onRecovery: true},
-		{name: "watch", run: (*Attempt).wait, onRecovery: true},
-		{name: "removal", run: (*Attempt).startRemoval, onRecovery: true, mode: modeContainer},
-		{name: "devices", run: (*Attempt).releaseDevices, onRecovery: true},
-		{name: "outputs", run: (*Attempt).collectOutputs, onRecovery: true},
-	}
+var phases = []phase{
+	{name: "isolation", run: (*Attempt).chooseMode, onRecovery: true},
+	{name: "workdir", run: (*Attempt).makeFolders},
+	{name: "inputs", run: (*Attempt).fetchInputs},
+	{name: "checkpoint", run: (*Attempt).loadCheckpoint},
+	{name: "program", run: (*Attempt).resolveProgram},
+	{name: "box", run: (*Attempt).checkContainer, mode: modeContainer},
+	{name: "link", run: (*Attempt).linkCheckpoint, mode: modeContainer},
+	{name: "limits", run: (*Attempt).prepareIsolation, mode: modeContainer},
+	{name: "env", run: (*Attempt).buildEnv, mode: modeContainer},
+	{name: "gpu", run: (*Attempt).acquireDevices, mode: modeContainer},
+	{name: "launcher", run: (*Attempt).applyLauncher, mode: modeContainer},
+	{name: "container", run: (*Attempt).createContainer, mode: modeContainer},
+	{name: "runtime", run: (*Attempt).prepareRuntime, mode: modeProcess},
+	{name: "link", run: (*Attempt).linkCheckpoint, mode: modeProcess},
+	{name: "limits", run: (*Attempt).prepareIsolation, mode: modeProcess},
+	{name: "env", run: (*Attempt).buildEnv, mode: modeProcess},
+	{name: "gpu", run: (*Attempt).acquireDevices, mode: modeProcess},
+	{name: "host", run: (*Attempt).startModelServer, mode: modeProcess},
+	{name: "launcher", run: (*Attempt).applyLauncher, mode: modeProcess},
+	{name: "start", run: (*Attempt).start},
+	{name: "adopt", run: (*Attempt).adopt, onRecovery: true},
+	{name: "watch", run: (*Attempt).wait, onRecovery: true},
+	{name: "removal", run: (*Attempt).startRemoval, onRecovery: true, mode: modeContainer},
+	{name: "devices", run: (*Attempt).releaseDevices, onRecovery: true},
+	{name: "outputs", run: (*Attempt).collectOutputs, onRecovery: true},
 }

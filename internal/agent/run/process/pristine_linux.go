@@ -1,10 +1,6 @@
 package process
 
-import (
-	"bytes"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // pristine reports whether an attempt's folder is unused: it contains only its empty subfolders, and no mode has changed.
 func pristine(base string, subdirs []string) bool {
@@ -51,15 +47,8 @@ func hasEntries(fd, n int) bool {
 		if size == 0 {
 			return n == 0
 		}
-		for b := buf[:size]; len(b) > 0; {
-			length := int(b[16]) | int(b[17])<<8 // linux_dirent64: inode, offset, length, type, name
-			name, _, _ := bytes.Cut(b[19:length], []byte{0})
-			if string(name) != "." && string(name) != ".." {
-				n--
-			}
-			b = b[length:]
-		}
-		if n < 0 {
+		_, count, _ := unix.ParseDirent(buf[:size], -1, nil)
+		if n -= count; n < 0 {
 			return false
 		}
 	}

@@ -29,10 +29,8 @@ type KindHooks struct {
 type Executor struct {
 	kind             string
 	deps             *Deps
-	dir              string // deps.Dir, absolute
 	tasks            string // the folder of attempts
 	kindHooks        KindHooks
-	phases           []phase
 	baseEnv          []string // entries of the worker's environment that tasks may see
 	processFolders   folderPool
 	containerFolders folderPool // of attempts in containers
@@ -44,13 +42,7 @@ func New(deps *Deps) (*Executor, error) { return NewKind(deps, muster.KindProces
 
 // NewKind returns an executor for a kind that is executed as a process.
 func NewKind(deps *Deps, kind string, hooks KindHooks) (*Executor, error) {
-	dir, err := filepath.Abs(deps.Dir)
-	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", deps.Dir, err)
-	}
-	if deps.Supervisor == nil {
-		return nil, muster.Errorf(muster.Internal, "no supervisor: cannot run processes")
-	}
+	dir := deps.Dir
 	for _, d := range []string{filepath.Join("tasks", PoolDir), filepath.Join("checkpoints", kind), "sdk"} {
 		err := os.MkdirAll(filepath.Join(dir, d), 0o700)
 		if err == nil && d == "sdk" {
@@ -63,11 +55,10 @@ func NewKind(deps *Deps, kind string, hooks KindHooks) (*Executor, error) {
 	if err := installModule(filepath.Join(dir, "sdk")); err != nil {
 		return nil, err
 	}
-	e := &Executor{kind: kind, deps: deps, dir: dir, kindHooks: hooks, baseEnv: inheritEnv(os.Environ())}
+	e := &Executor{kind: kind, deps: deps, kindHooks: hooks, baseEnv: inheritEnv(os.Environ())}
 	if deps.Path != "" {
 		e.baseEnv = setEnv(e.baseEnv, "PATH", deps.Path)
 	}
-	e.phases = e.newPhases()
 	e.tasks = filepath.Join(dir, "tasks")
 	e.processFolders.dir, e.processFolders.name = filepath.Join(e.tasks, PoolDir), kind+"-"
 	e.processFolders.subdirs = []string{"work", "out", "tmp"}
@@ -123,9 +114,8 @@ func (e *Executor) Run(ctx context.Context, t *run.Task, reporter run.Reporter) 
 	return r
 }
 
-// runPhases runs the phases until one fails.
 func (a *Attempt) runPhases(ctx context.Context) error {
-	for _, h := range a.executor.phases {
+	for _, h := range phases {
 		if a.Task.Recovered != nil && !h.onRecovery || h.mode != 0 && h.mode != a.mode {
 			continue
 		}

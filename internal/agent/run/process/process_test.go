@@ -60,7 +60,7 @@ func TestPythonIsForScripts(t *testing.T) {
 	r := x.Run(t.Context(), &run.Task{
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1},
 		Spec:    &muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Python: &muster.Python{}},
-	}, runtest.NewRecorder())
+	}, &runtest.Recorder{})
 	if r.Reason != muster.TaskInvalid {
 		t.Errorf("%+v", r)
 	}
@@ -90,7 +90,7 @@ func TestTasksCannotReplaceWorkerFiles(t *testing.T) {
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1},
 		Spec:    &muster.TaskSpec{Run: &muster.Command{Argv: []string{"/bin/ls", "-l", "/proc/self/fd"}}},
 	}
-	r := x.Run(t.Context(), task, runtest.NewRecorder())
+	r := x.Run(t.Context(), task, &runtest.Recorder{})
 	got := w.Output(t, task.Attempt, tasklog.Stdout)
 	// Standard input and output, and the folder that ls lists.
 	if r.Outcome != muster.AttemptSucceeded || strings.Contains(got, secret.Name()) || strings.Count(got, "->") != 4 {

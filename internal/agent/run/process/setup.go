@@ -105,7 +105,6 @@ func (a *Attempt) runCleanups() {
 	a.setup.cleanups = nil
 }
 
-// startModelServer starts the model server that serves the task.
 func (a *Attempt) startModelServer(ctx context.Context) error {
 	if a.setup.startModelServer == nil {
 		return nil

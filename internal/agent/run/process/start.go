@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -24,12 +23,13 @@ func (a *Attempt) start(ctx context.Context) error {
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "encode the task's state: %w", err)
 	}
+	spec := a.Task.Spec
 	s := &run.StartSpec{
 		Attempt: a.Task.Attempt, State: state, Path: path, Argv: a.argv, Env: a.env, Dir: a.Dir,
 		EnvTag: a.envTag(), Events: a.eventsPath(), Isolation: a.isolation, Container: a.container,
-		LogCap:  cmp.Or(max(a.executor.deps.LogCap, 0), run.DefaultLogCap),
-		LogRate: cmp.Or(max(a.executor.deps.LogRate, 0), run.DefaultLogRate),
-		Timeout: a.Task.Spec.Timeout.Std(), Lease: a.lease(), Kill: a.killSpec(),
+		LogCap: a.executor.deps.LogCap, LogRate: a.executor.deps.LogRate,
+		Timeout: spec.Timeout.Std(), Lease: spec.Disconnect.Grace.Or(muster.DefaultDisconnectGrace).Std(),
+		Kill: muster.Kill{Signal: cmp.Or(spec.Kill.Signal, muster.DefaultKillSignal), Grace: spec.Kill.Grace.Or(muster.DefaultKillGrace)},
 	}
 	if a.firstStep != "" {
 		a.SetStep(a.firstStep)
@@ -78,27 +78,8 @@ func (a *Attempt) adopt(context.Context) error {
 	return nil
 }
 
-// reportStarted reports that the main process runs.
 func (a *Attempt) reportStarted() {
 	a.started = a.proc.Started()
 	a.reporter.Started(a.started)
 	a.reporter.Process(a.proc.Pid())
-}
-
-// Defaults of the spec, for tasks that did not go through muster.Spec.Normalize.
-const (
-	defaultSignal = "SIGTERM"
-	defaultGrace  = muster.Duration(10 * time.Second)
-	defaultLease  = muster.Duration(10 * time.Minute)
-)
-
-// killSpec returns how the task is stopped.
-func (a *Attempt) killSpec() muster.Kill {
-	k := a.Task.Spec.Kill
-	return muster.Kill{Signal: cmp.Or(k.Signal, defaultSignal), Grace: cmp.Or(max(k.Grace, 0), defaultGrace)}
-}
-
-// lease returns how long the task keeps running while the server is unreachable.
-func (a *Attempt) lease() time.Duration {
-	return cmp.Or(max(a.Task.Spec.Disconnect.Grace, 0), defaultLease).Std()
 }

@@ -58,7 +58,6 @@ func (a *Attempt) killSpecFor(cause *run.Stopped) muster.Kill {
 // meterHandler receives the meter's readings of an attempt.
 type meterHandler struct{ *Attempt }
 
-// Sampled implements run.Watcher.
 func (w meterHandler) Sampled(s muster.Sample) {
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -67,8 +66,6 @@ func (w meterHandler) Sampled(s muster.Sample) {
 	w.log.record(tasklog.Usage, b)
 }
 
-// Warned implements run.Watcher.
 func (w meterHandler) Warned(line string) { w.LogLine(line) }
 
-// Exceeded implements run.Watcher.
 func (w meterHandler) Exceeded(cause *run.Stopped) { w.proc.Stop(cause, muster.Kill{}) }

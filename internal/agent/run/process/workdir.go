@@ -4,16 +4,22 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// makeFolders creates the attempt's folders.
 func (a *Attempt) makeFolders(context.Context) error {
 	a.setPaths()
 	err := a.folderPool().acquire(a.base)
@@ -33,7 +39,6 @@ func (a *Attempt) setPaths() {
 	a.Dir = filepath.Join(a.base, "work")
 }
 
-// folderPool returns the pool of the attempt's folder.
 func (a *Attempt) folderPool() *folderPool {
 	if a.mode == modeContainer {
 		return &a.executor.containerFolders
@@ -46,9 +51,6 @@ func (a *Attempt) outDir() string { return filepath.Join(a.base, "out") }
 // envTag returns the environment entry that identifies this attempt's processes on the machine. All containers have the same
 // $MUSTER_OUT, so they get a hash, which does not disclose the worker's paths.
 func (a *Attempt) envTag() string {
-	if h := a.Task.Recovered; h != nil && h.Start.EnvTag != "" {
-		return h.Start.EnvTag // an older version may have used another format
-	}
 	if a.mode == modeContainer {
 		sum := sha256.Sum256([]byte("mark\n" + a.base))
 		return "MUSTER_MARK=" + hex.EncodeToString(sum[:16])
@@ -76,4 +78,136 @@ func (a *Attempt) teardown(ctx context.Context, r *muster.Report) {
 			a.executor.deps.Log.Warn("removing a task's folder failed", slog.String("folder", a.base), slog.Any("error", err))
 		}
 	}
+}
+
+// fetchInputs fetches the project's folder and the artifacts of other tasks into the task's folder.
+func (a *Attempt) fetchInputs(ctx context.Context) error {
+	if files := a.Task.Spec.Files; files != "" {
+		hash, ok := strings.CutPrefix(files, "sha256:")
+		if !ok {
+			return run.Failf(muster.TaskInvalid, "files %q is not a hash of uploaded files: submit the job with the muster command line", files)
+		}
+		a.SetStep("fetching the project's files")
+		if err := a.executor.deps.Transfer.FetchTree(ctx, hash, a.Dir); err != nil {
+			return run.Failf(muster.FetchFailed, "fetch the project's files: %w", err)
+		}
+	}
+	if len(a.Task.Inputs) == 0 {
+		return nil
+	}
+	root, err := a.OpenRoot()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	for i, in := range a.Task.Inputs {
+		if !filepath.IsLocal(filepath.FromSlash(in.Path)) || in.Path == "." {
+			return run.Failf(muster.TaskInvalid, "input %q is outside the task's folder", in.Path)
+		}
+		a.SetStep(fmt.Sprintf("fetching input %d of %d: %s", i+1, len(a.Task.Inputs), in.Path))
+		if parent := path.Dir(in.Path); parent != "." {
+			if err := root.MkdirAll(filepath.FromSlash(parent), 0o700); err != nil {
+				return run.Failf(muster.TaskInvalid, "create the folder of input %s: %w", in.Path, err)
+			}
+		}
+		switch err := root.Remove(filepath.FromSlash(in.Path)); {
+		case err == nil:
+			a.LogLine(fmt.Sprintf("input %s replaces the project's file with the same name", in.Path))
+		case !errors.Is(err, fs.ErrNotExist):
+			return run.Failf(muster.TaskInvalid, "input %s cannot replace an existing path: %w", in.Path, err)
+		}
+		if err := a.executor.deps.Transfer.Fetch(ctx, in.SHA256, in.Size, filepath.Join(a.Dir, filepath.FromSlash(in.Path))); err != nil {
+			return run.Failf(muster.FetchFailed, "fetch input %s: %w", in.Path, err)
+		}
+	}
+	return nil
+}
+
+const maxPooled = 64
+
+// folderPool creates and removes the folders of attempts. It reuses those in which a task left no file: for small tasks, creating
+// and removing folders costs more than everything else. Its methods may be called concurrently.
+type folderPool struct {
+	dir     string   // of the pooled folders
+	name    string   // prefix of their names, before a number
+	subdirs []string // the folders in each
+
+	mu     sync.Mutex
+	pooled []string
+	number int
+}
+
+// removeLeftovers removes the pooled folders of earlier incarnations.
+func (f *folderPool) removeLeftovers() error {
+	old, err := filepath.Glob(filepath.Join(f.dir, f.name+"*"))
+	for _, path := range old {
+		err = errors.Join(err, run.RemoveAll(path))
+	}
+	return err
+}
+
+// acquire creates an attempt's folder with its empty subfolders.
+func (f *folderPool) acquire(base string) error {
+	if path := f.pop(); path != "" {
+		if os.Rename(path, base) == nil {
+			return nil
+		}
+		f.push(path)
+	}
+	err := os.Mkdir(base, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		// An earlier incarnation of the worker was killed before its cleanup.
+		if err = run.RemoveAll(base); err == nil {
+			err = os.Mkdir(base, 0o700)
+		}
+	}
+	for _, subdir := range f.subdirs {
+		if err == nil {
+			err = os.Mkdir(filepath.Join(base, subdir), 0o700)
+		}
+	}
+	return err
+}
+
+func (f *folderPool) release(base string) error {
+	if f.recycle(base) {
+		return nil
+	}
+	return run.RemoveAll(base)
+}
+
+// recycle moves an empty folder to the pool and reports whether it did.
+func (f *folderPool) recycle(base string) bool {
+	if !pristine(base, f.subdirs) {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.pooled) >= maxPooled {
+		return false
+	}
+	f.number++
+	path := filepath.Join(f.dir, f.name+strconv.Itoa(f.number))
+	if os.Rename(base, path) != nil {
+		return false
+	}
+	f.pooled = append(f.pooled, path)
+	return true
+}
+
+func (f *folderPool) pop() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.pooled) == 0 {
+		return ""
+	}
+	path := f.pooled[len(f.pooled)-1]
+	f.pooled = f.pooled[:len(f.pooled)-1]
+	return path
+}
+
+func (f *folderPool) push(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pooled = append(f.pooled, path)
 }

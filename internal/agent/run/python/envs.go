@@ -36,29 +36,20 @@ type Envs struct {
 }
 
 // New returns the environments that tasks ask for.
-func New(deps *run.Deps) (*Envs, error) {
+func New(deps *run.Deps) *Envs {
 	return NewEnvs(deps, Config{Timeout: 30 * time.Minute, MaxIdle: 30 * 24 * time.Hour})
 }
 
 // NewEnvs returns environments below the worker's data dir.
-func NewEnvs(deps *run.Deps, cfg Config) (*Envs, error) {
-	data, err := filepath.Abs(deps.Dir)
-	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "find the absolute path of data dir %s: %w", deps.Dir, err)
-	}
+func NewEnvs(deps *run.Deps, cfg Config) *Envs {
 	return &Envs{
 		cfg:          cfg,
-		root:         filepath.Join(data, cfg.Folder),
+		root:         filepath.Join(deps.Dir, cfg.Folder),
 		log:          deps.Log,
-		tool:         tool{configured: deps.UV, data: data, standalone: cfg.Standalone, path: deps.Path, isolator: deps.Isolator, lock: make(chan struct{}, 1)},
+		tool:         tool{deps: deps, standalone: cfg.Standalone, lock: make(chan struct{}, 1)},
 		checks:       map[string]*lastCheck{},
 		interpreters: map[string]string{},
-	}, nil
-}
-
-// UV returns the path of uv. It fetches uv into the data dir if necessary.
-func (e *Envs) UV(ctx context.Context, observer run.Observer) (string, error) {
-	return e.tool.find(ctx, observer)
+	}
 }
 
 // Path returns the folder of an environment.

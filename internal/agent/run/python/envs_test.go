@@ -41,11 +41,7 @@ func (h *recordingObserver) all() string {
 func newEnvs(t *testing.T) (*python.Envs, string) {
 	t.Helper()
 	dir := t.TempDir()
-	e, err := python.New(&run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e, dir
+	return python.New(&run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)}), dir
 }
 
 // needIndex skips the test if packages cannot be fetched here.

@@ -133,7 +133,7 @@ esac
 		t.Fatal(err)
 	}
 	t.Setenv("UV_CACHE_DIR", filepath.Join(top, "cache"))
-	e := &Envs{log: slog.New(slog.DiscardHandler), tool: tool{configured: uv, data: top, lock: make(chan struct{}, 1)}}
+	e := &Envs{log: slog.New(slog.DiscardHandler), tool: tool{deps: &run.Deps{UV: uv, Dir: top}, lock: make(chan struct{}, 1)}}
 	observer := run.Observer{Step: func(string) {}, LogLine: func(line string) { t.Log(line) }}
 	b := &build{Envs: e, title: "x", uv: uv, interpreter: "/bin/sh", spec: &Spec{Requirements: []string{"evil"}}, observer: observer, tmp: tmp}
 	if _, err := b.runWithRetry(t.Context(), filepath.Join(tmp, "env")); err != nil {

@@ -15,10 +15,7 @@ import (
 // Checking an environment executes code of its packages, which must not see the worker's secrets.
 func TestAnEnvironmentSeesNothingOfTheWorkers(t *testing.T) {
 	t.Setenv("MUSTER_JOIN_TOKEN", "a secret")
-	e, err := New(&run.Deps{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := New(&run.Deps{Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	dir := e.Path("x")
 	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o700); err != nil {
 		t.Fatal(err)

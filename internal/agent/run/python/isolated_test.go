@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/internal/agent/isolation"
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // isolatedTool is the tool of a worker that holds it, in a data dir with a secret.
@@ -29,13 +30,13 @@ func isolatedTool(t *testing.T) *tool {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Close)
-	return &tool{data: data, isolator: l}
+	return &tool{deps: &run.Deps{Dir: data, Isolator: l}}
 }
 
 // To install a package can mean to execute it: that sees what a task sees.
 func TestBuildsAreIsolated(t *testing.T) {
 	tool := isolatedTool(t)
-	tmp := filepath.Join(tool.data, "envs", ".build-1")
+	tmp := filepath.Join(tool.deps.Dir, "envs", ".build-1")
 	if err := os.MkdirAll(tmp, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestBuildsAreIsolated(t *testing.T) {
 	if strings.Contains(logged, "a secret") {
 		t.Error("it read the worker's identity")
 	}
-	if _, err := os.Stat(filepath.Join(tool.data, "cache", "uv", "fetched")); err != nil {
+	if _, err := os.Stat(filepath.Join(tool.deps.Dir, "cache", "uv", "fetched")); err != nil {
 		t.Errorf("what it fetched is not kept: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -11,24 +12,23 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // tool finds and runs uv.
 type tool struct {
-	configured string        // by the operator, or ""
-	data       string        // the worker's data dir
-	standalone bool          // see New
-	path       string        // run.Deps.Path
-	isolator   run.Isolator  // nil: no isolation
+	deps       *run.Deps
+	standalone bool          // see Config
 	lock       chan struct{} // held while uv is being fetched
 }
 
 // find returns the path of uv: the configured one, $MUSTER_UV, the one in PATH, or the one in the data dir, which it fetches once.
 func (t *tool) find(ctx context.Context, observer run.Observer) (string, error) {
-	for _, name := range []string{t.configured, os.Getenv("MUSTER_UV")} {
+	for _, name := range []string{t.deps.UV, os.Getenv("MUSTER_UV")} {
 		if name == "" {
 			continue
 		}
@@ -47,7 +47,7 @@ func (t *tool) find(ctx context.Context, observer run.Observer) (string, error) 
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	path := filepath.Join(t.data, "tools", "uv", "bin", "uv")
+	path := filepath.Join(t.deps.Dir, "tools", "uv", "bin", "uv")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
@@ -62,7 +62,7 @@ func (t *tool) fetch(ctx context.Context, observer run.Observer) error {
 	if err != nil {
 		return run.Failf(muster.Dependency, "this worker has neither uv nor a python3 to fetch it with: %s", advice)
 	}
-	tools := filepath.Join(t.data, "tools")
+	tools := filepath.Join(t.deps.Dir, "tools")
 	if err := os.MkdirAll(tools, 0o700); err != nil {
 		return run.Failf(muster.WorkerInternal, "create the folder for tools: %w", err)
 	}
@@ -126,23 +126,23 @@ func (t *tool) env() []string {
 	set("UV_INDEX", os.Getenv("PIP_EXTRA_INDEX_URL"))
 	set("UV_FIND_LINKS", existingLinks(os.Getenv("PIP_FIND_LINKS")))
 	set("UV_CACHE_DIR", t.cacheDir())
-	set("UV_PYTHON_INSTALL_DIR", filepath.Join(t.data, "tools", "python"))
+	set("UV_PYTHON_INSTALL_DIR", filepath.Join(t.deps.Dir, "tools", "python"))
 	if runtime.GOOS == "linux" {
 		set("UV_LINK_MODE", "hardlink") // disk usage cannot detect uv's default, copies on write
 	}
 	set("UV_NO_CONFIG", "1")
 	set("PIP_ROOT_USER_ACTION", "ignore") // the folder is the worker's own
 	if !t.standalone {
-		env = append(env, EnvTag(t.data))
+		env = append(env, EnvTag(t.deps.Dir))
 	}
-	if t.path != "" {
-		env = append(env, "PATH="+t.path) // the last one counts
+	if t.deps.Path != "" {
+		env = append(env, "PATH="+t.deps.Path) // the last one counts
 	}
-	return append(env, "HOME="+filepath.Join(t.data, "tools"), "NO_COLOR=1")
+	return append(env, "HOME="+filepath.Join(t.deps.Dir, "tools"), "NO_COLOR=1")
 }
 
 // cacheDir is uv's cache unless the operator sets another one.
-func (t *tool) cacheDir() string { return filepath.Join(t.data, "cache", "uv") }
+func (t *tool) cacheDir() string { return filepath.Join(t.deps.Dir, "cache", "uv") }
 
 // EnvTag returns the environment entry that identifies the tools of the worker with this data dir.
 func EnvTag(data string) string { return "MUSTER_TOOL_OF=" + data }
@@ -164,7 +164,6 @@ type outputHandler struct {
 	onStart func(pid int) // may be nil
 }
 
-// scanLines passes each line of r to onLine.
 func scanLines(r io.Reader, onLine func(string)) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 64<<10)
@@ -172,4 +171,106 @@ func scanLines(r io.Reader, onLine func(string)) {
 		onLine(lines.Text())
 	}
 	_, _ = io.Copy(io.Discard, r) // after a line that is too long, do not block the program
+}
+
+// runBuild runs uv for packages that a task chose. Installing a package may execute its code, so uv can only write to tmp and to its
+// cache.
+func (t *tool) runBuild(ctx context.Context, uv, tmp string, read []string, handler outputHandler, args ...string) error {
+	env := append(t.env(), "HOME="+tmp, "TMPDIR="+tmp)
+	write := []string{tmp}
+	for _, entry := range env {
+		name, value, _ := strings.Cut(entry, "=")
+		switch name {
+		case "UV_CACHE_DIR":
+			if err := os.MkdirAll(value, 0o700); err != nil {
+				return run.Failf(muster.WorkerInternal, "create the folder for fetched packages: %w", err)
+			}
+			write = append(write, value)
+		case "UV_FIND_LINKS":
+			read = append(read, strings.Split(value, ",")...)
+		case "UV_PYTHON_INSTALL_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE":
+			read = append(read, value)
+		}
+	}
+	return t.runIsolated(ctx, read, write, tmp, env, handler, uv, args...)
+}
+
+// runIsolated runs a program that may execute code of tasks. It sees what tasks see, and the paths in read and write.
+func (t *tool) runIsolated(ctx context.Context, read, write []string, dir string, env []string, handler outputHandler, path string, args ...string) error {
+	if t.deps.Isolator == nil {
+		return command(ctx, nil, dir, env, handler, path, args...)
+	}
+	read = append(read, programDirs(path)...)
+	for i, arg := range args {
+		if arg == "--python" && i+1 < len(args) {
+			read = append(read, programDirs(args[i+1])...)
+		}
+	}
+	c := t.deps.Isolator.PrepareTool(read, write)
+	if c.Sandbox == nil && c.User == nil {
+		c = nil
+	}
+	return command(ctx, c, dir, env, handler, path, args...)
+}
+
+// programDirs returns the folders that a program needs: of its file, and of its installation.
+func programDirs(path string) []string {
+	list := []string{filepath.Dir(path)}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		list = append(list, filepath.Dir(target))
+		if bin := filepath.Dir(target); filepath.Base(bin) == "bin" && filepath.Dir(bin) != "/" {
+			list = append(list, filepath.Dir(bin))
+		}
+	}
+	return list
+}
+
+// command runs a program within c, which may be nil, and passes each line of its output to the handler. It kills the program and its
+// children when ctx ends, and its children when it exits.
+func command(ctx context.Context, c *run.IsolationSpec, dir string, env []string, handler outputHandler, path string, args ...string) error {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	pid, handle, err := isolation.Spawn(c, isolation.Program{Path: path, Argv: append([]string{path}, args...), Env: env, Dir: dir, Stdin: null, Stdout: w, Stderr: w})
+	_ = w.Close()
+	if err != nil {
+		return err
+	}
+	if handler.onStart != nil {
+		handler.onStart(pid)
+	}
+	if handle >= 0 {
+		_ = os.NewFile(uintptr(handle), "pidfd").Close()
+	}
+	readDone := make(chan struct{})
+	go func() {
+		defer close(readDone)
+		scanLines(r, handler.onLine)
+	}()
+	proc, err := os.FindProcess(pid) // which is not reaped yet
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { killGroup(pid) })
+	st, err := proc.Wait()
+	stop()
+	killGroup(pid)                                         // its children
+	_ = r.SetReadDeadline(time.Now().Add(5 * time.Second)) // an escaped process may hold the pipe open
+	<-readDone
+	switch cause := context.Cause(ctx); {
+	case cause != nil && (err != nil || !st.Success()):
+		return cause
+	case err != nil:
+		return err
+	case !st.Success():
+		return fmt.Errorf("%s ended with %s", filepath.Base(path), st)
+	}
+	return nil
 }

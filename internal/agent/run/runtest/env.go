@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -36,14 +37,13 @@ type Env struct {
 	appendErr error // what Append returns, if not nil
 	blobs     map[string][]byte
 	trees     map[string]map[string]string
-	uploaded  map[string][]byte // by base name
 }
 
 // NewEnv returns an environment in a new folder. command starts the shim; without one, the shim is part of this process.
 func NewEnv(tb testing.TB, command ...string) *Env {
 	tb.Helper()
 	w := &Env{
-		command: command, blobs: map[string][]byte{}, trees: map[string]map[string]string{}, uploaded: map[string][]byte{},
+		command: command, blobs: map[string][]byte{}, trees: map[string]map[string]string{},
 	}
 	dir := filepath.Join(tb.TempDir(), "data")
 	w.Deps = &process.Deps{Deps: run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)}, Transfer: w, Logs: w}
@@ -166,22 +166,15 @@ func (w *Env) FetchTree(_ context.Context, hash, dir string) error {
 }
 
 // UploadFile implements process.Transfer.
-func (w *Env) UploadFile(ctx context.Context, f *os.File) (string, int64, error) {
+func (*Env) UploadFile(ctx context.Context, f *os.File) (string, int64, error) {
 	if ctx.Err() != nil {
 		return "", 0, context.Cause(ctx)
 	}
-	data, err := io.ReadAll(f)
-	if err != nil {
-		return "", 0, err
-	}
-	sum := sha256.Sum256(data)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.uploaded[filepath.Base(f.Name())] = data
-	return hex.EncodeToString(sum[:]), int64(len(data)), nil
+	sum := sha256.New()
+	size, err := io.Copy(sum, f)
+	return hex.EncodeToString(sum.Sum(nil)), size, err
 }
 
-// stopShims stops the shims in other processes.
 func (w *Env) stopShims(tb testing.TB) {
 	tb.Helper()
 	files, err := filepath.Glob(filepath.Join(w.Deps.Dir, "shim", "*", "pid"))
@@ -258,36 +251,20 @@ func (w *Env) Output(tb testing.TB, a muster.AttemptID, stream tasklog.Stream) s
 	return b.String()
 }
 
-// Recorder implements run.Reporter and records all calls.
+// Recorder implements run.Reporter and records the progress.
 type Recorder struct {
 	mu       sync.Mutex
-	started  chan struct{}
-	starts   int
-	process  run.Pid
 	progress []muster.Progress
-	sizes    chan int64
-}
-
-// NewRecorder returns an empty Recorder.
-func NewRecorder() *Recorder {
-	return &Recorder{started: make(chan struct{}), sizes: make(chan int64, 1)}
 }
 
 // Started implements run.Reporter.
-func (s *Recorder) Started(muster.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.starts++; s.starts == 1 {
-		close(s.started)
-	}
-}
+func (*Recorder) Started(muster.Time) {}
 
 // Process implements run.Reporter.
-func (s *Recorder) Process(p run.Pid) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.process = p
-}
+func (*Recorder) Process(run.Pid) {}
+
+// LogGrew implements run.Reporter.
+func (*Recorder) LogGrew(int64) {}
 
 // Progress implements run.Reporter.
 func (s *Recorder) Progress(p muster.Progress) {
@@ -296,23 +273,11 @@ func (s *Recorder) Progress(p muster.Progress) {
 	s.progress = append(s.progress, p)
 }
 
-// LogGrew implements run.Reporter.
-func (s *Recorder) LogGrew(size int64) {
-	select {
-	case <-s.sizes:
-	default:
-	}
-	select {
-	case s.sizes <- size:
-	default:
-	}
-}
-
 // Updates returns the progress so far.
 func (s *Recorder) Updates() []muster.Progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return append([]muster.Progress(nil), s.progress...)
+	return slices.Clone(s.progress)
 }
 
 // Timeout limits each wait of a test.

@@ -13,7 +13,6 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/tasklog"
-	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // fakeIsolator isolates nothing and counts its calls.
@@ -23,7 +22,7 @@ type fakeIsolator struct {
 }
 
 func (l *fakeIsolator) Prepare(_ *run.Task, f run.Folders) (*run.IsolationSpec, error) {
-	if f.Base == "" || f.Work == "" || f.Out == "" || f.Tmp == "" || f.Checkpoint == "" {
+	if f.Base == "" || f.Checkpoint == "" {
 		return nil, run.Failf(muster.WorkerInternal, "folders are missing: %+v", f)
 	}
 	l.prepared.Add(1)
@@ -130,9 +129,7 @@ func isolation(t *testing.T, o suite) {
 		if err := json.Unmarshal([]byte(b.Output(t, task.Attempt, tasklog.Usage)), &s); err != nil || s.PIDs != 3 {
 			t.Errorf("the sample is %+v, %v", s, err)
 		}
-		if got := b.Output(t, task.Attempt, tasklog.System); got != "it is about to be too much\n" {
-			t.Errorf("the log is %q", got)
-		}
+		b.wantOutput(t, task, tasklog.System, "it is about to be too much\n")
 	})
 	o.run(t, "devices are acquired and released, and their fault is the failure", func(t *testing.T) {
 		fault := run.Failf(muster.GPUFault, "GPU-a failed: XID 79")
@@ -170,16 +167,9 @@ func isolation(t *testing.T, o suite) {
 		task := b.task("trap 'echo saved; exit 0' USR2; trap 'echo wrong' TERM; echo ready; while :; do sleep 0.02; done")
 		task.Spec.Checkpoint = &muster.Checkpoint{Signal: "SIGUSR2", Grace: muster.Duration(Timeout)}
 		task.Spec.Kill.Grace = muster.Duration(time.Millisecond)
-		ctx, cancel := context.WithCancelCause(t.Context())
-		defer cancel(nil)
-		out := b.start(ctx, task)
-		testkit.Await(t, "the task is ready", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "ready\n" })
-		cancel(&run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted, Message: "preempted for job 5"})
-		r := <-out
+		r := b.startUntil(t, task, "ready\n")(&run.Stopped{Outcome: muster.AttemptFailed, Reason: muster.Preempted, Message: "preempted for job 5"})
 		b.check(t, task, &r)
 		want(t, r, muster.AttemptFailed, muster.Preempted, "job 5")
-		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "ready\nsaved\n" {
-			t.Errorf("printed %q", got)
-		}
+		b.wantOutput(t, task, tasklog.Stdout, "ready\nsaved\n")
 	})
 }

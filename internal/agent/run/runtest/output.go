@@ -2,7 +2,6 @@ package runtest
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -32,12 +31,8 @@ func output(t *testing.T, o suite) {
 			fmt.Fprintf(&out, "out %d\n", i+1)
 			fmt.Fprintf(&errs, "err %d\n", i+1)
 		}
-		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != out.String()+"no end" {
-			t.Errorf("stdout %q", got)
-		}
-		if got := b.Output(t, task.Attempt, tasklog.Stderr); got != errs.String() {
-			t.Errorf("stderr %q", got)
-		}
+		b.wantOutput(t, task, tasklog.Stdout, out.String()+"no end")
+		b.wantOutput(t, task, tasklog.Stderr, errs.String())
 		for _, r := range b.Records(t, task.Attempt) {
 			if string(r.Data) != "no end" && bytes.IndexByte(r.Data, '\n') != len(r.Data)-1 {
 				t.Errorf("record %q is not a line", r.Data)
@@ -58,19 +53,15 @@ func output(t *testing.T, o suite) {
 		task := b.task(`printf 'name? '; while [ ! -e ` + SharedDir(b.Deps) + `/go ]; do sleep 0.02; done; echo bye`)
 		done := b.start(t.Context(), task)
 		testkit.Await(t, "the prompt is in the log", func() bool { return b.Output(t, task.Attempt, tasklog.Stdout) == "name? " })
-		if err := os.WriteFile(filepath.Join(SharedDir(b.Deps), "go"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		b.resume(t)
 		wantSuccess(t, <-done)
-		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "name? bye\n" {
-			t.Errorf("printed %q", got)
-		}
+		b.wantOutput(t, task, tasklog.Stdout, "name? bye\n")
 	})
 	o.run(t, "up to a limit that the log states once", func(t *testing.T) {
 		b := open(t, o, func(e *process.Deps) { e.LogCap = 100_000 })
 		task := b.task("yes 0123456789 | head -n 90000; echo '::muster progress=1'; echo after >&2")
-		recorder := NewRecorder()
-		r := b.x.Run(t.Context(), task, recorder)
+		recorder := &Recorder{}
+		r := b.record(t, task, recorder)
 		wantSuccess(t, r)
 		if r.LogSize > 100_200 || r.LogSize < 99_900 {
 			t.Errorf("the log has %d bytes", r.LogSize)
@@ -245,13 +236,9 @@ func outputs(t *testing.T, o suite) {
 		task := b.task("cat a/b/in.txt own.sh; test -x own.sh")
 		task.Spec.Files = b.Tree(map[string]string{"own.sh": "old", "a/b/in.txt": "replaced"})
 		task.Inputs = []muster.InputFile{{Path: "a/b/in.txt", SHA256: b.Blob("data "), Size: 5}}
-		recorder := NewRecorder()
-		ctx, cancel := context.WithTimeout(t.Context(), Timeout)
-		defer cancel()
-		wantSuccess(t, b.x.Run(ctx, task, recorder))
-		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "data old" {
-			t.Errorf("printed %q", got)
-		}
+		recorder := &Recorder{}
+		wantSuccess(t, b.record(t, task, recorder))
+		b.wantOutput(t, task, tasklog.Stdout, "data old")
 		updates := recorder.Updates()
 		if len(updates) < 2 || *updates[0].Step == "" || *updates[len(updates)-1].Step != "" {
 			t.Errorf("the steps are %v: want those of the preparation, and none once it is over", updates)
@@ -270,12 +257,8 @@ func protocol(t *testing.T, o suite) {
 		echo '::muster progress=NaN'
 		echo '::muster not an event' >&2
 		printf '::muster progress=1'`)
-	recorder := NewRecorder()
-	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
-	defer cancel()
-	r := b.x.Run(ctx, task, recorder)
-	b.check(t, task, &r)
-	wantSuccess(t, r)
+	recorder := &Recorder{}
+	wantSuccess(t, b.record(t, task, recorder))
 	var fractions, steps []string
 	metrics := map[string]float64{}
 	for _, p := range recorder.Updates() {
@@ -317,12 +300,8 @@ func protocol(t *testing.T, o suite) {
 	if point.Progress == nil || *point.Progress != 1 || point.Step == nil || !maps.Equal(point.Metrics, metrics) {
 		t.Errorf("the points of the log come to %+v", point)
 	}
-	if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "before\n::muster progress=nonsense\n::muster progress=NaN\n" {
-		t.Errorf("stdout %q", got)
-	}
-	if got := b.Output(t, task.Attempt, tasklog.Stderr); got != "::muster not an event\n" {
-		t.Errorf("stderr %q", got)
-	}
+	b.wantOutput(t, task, tasklog.Stdout, "before\n::muster progress=nonsense\n::muster progress=NaN\n")
+	b.wantOutput(t, task, tasklog.Stderr, "::muster not an event\n")
 	if got := b.Output(t, task.Attempt, tasklog.System); strings.Count(got, "\n") != 1 || !strings.Contains(got, "nonsense") {
 		t.Errorf("the log is %q", got)
 	}

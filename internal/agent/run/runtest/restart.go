@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -20,18 +19,7 @@ func restarts(t *testing.T, o suite) {
 	// restart detaches from a running task and opens the executor of the next incarnation.
 	restart := func(t *testing.T, b *harness, task *run.Task) *run.Task {
 		t.Helper()
-		ctx, detach := context.WithCancelCause(t.Context())
-		defer detach(nil)
-		done := b.start(ctx, task)
-		testkit.Await(t, "the task is ready", func() bool {
-			return strings.HasPrefix(b.Output(t, task.Attempt, tasklog.Stdout), "ready\n")
-		})
-		detach(run.ErrDetach)
-		select {
-		case <-done:
-		case <-time.After(Timeout):
-			t.Fatal("the executor does not detach")
-		}
+		b.startUntil(t, task, "ready\n")(run.ErrDetach)
 		b.restart(t, o)
 		recovered := b.Deps.Supervisor.Recovered()
 		if len(recovered) != 1 {
@@ -42,12 +30,6 @@ func restarts(t *testing.T, o suite) {
 			t.Fatal(err)
 		}
 		return next
-	}
-	resume := func(t *testing.T, b *harness) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(SharedDir(b.Deps), "go"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 	const waitForFile = "; while [ ! -e $GO ]; do sleep 0.02; done; "
 	waitingTask := func(b *harness, shell string) *run.Task {
@@ -60,15 +42,13 @@ func restarts(t *testing.T, o suite) {
 		b := open(t, o)
 		task := waitingTask(b, "echo ready; echo 1 > $MUSTER_CHECKPOINT/epoch"+waitForFile+"echo late; echo x > $MUSTER_OUT/model.pt; test -e $MUSTER_CHECKPOINT/epoch && echo 7 > $MUSTER_OUT/result.json; exit 3")
 		next := restart(t, b, task)
-		resume(t, b)
+		b.resume(t)
 		r := b.done(t, next)
 		want(t, r, muster.AttemptFailed, muster.ExitCode, "3")
 		if len(r.Artifacts) != 1 || strings.TrimSpace(string(r.Result)) != "7" || r.Usage == nil || r.StartedAt == 0 {
 			t.Errorf("%+v", r)
 		}
-		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "ready\nlate\n" {
-			t.Errorf("printed %q", got)
-		}
+		b.wantOutput(t, task, tasklog.Stdout, "ready\nlate\n")
 		if _, err := os.Stat(filepath.Join(b.checkpoint(task), "epoch")); err != nil {
 			t.Errorf("the checkpoint is lost: %v", err)
 		}
@@ -82,7 +62,7 @@ func restarts(t *testing.T, o suite) {
 		task := waitingTask(b, "echo ready"+waitForFile+"echo x > out.txt; kill -SEGV $$")
 		task.Spec.Outputs = []string{"*.txt"}
 		next := restart(t, b, task)
-		resume(t, b)
+		b.resume(t)
 		testkit.Await(t, "the task has ended", func() bool { return b.runningProcs(t) == 0 })
 		r := b.done(t, next)
 		want(t, r, muster.AttemptFailed, muster.Signal, "SIGSEGV")
@@ -117,12 +97,10 @@ func restarts(t *testing.T, o suite) {
 		next := restart(t, b, task)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(&run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "by ada"})
-		r := b.x.Run(ctx, next, NewRecorder())
+		r := b.x.Run(ctx, next, &Recorder{})
 		b.check(t, next, &r)
 		want(t, r, muster.AttemptCancelled, muster.CancelledByUser, "ada")
-		if got := b.Output(t, next.Attempt, tasklog.Stdout); got != "ready\nstopped\n" {
-			t.Errorf("printed %q", got)
-		}
+		b.wantOutput(t, next, tasklog.Stdout, "ready\nstopped\n")
 	})
 	o.run(t, "although its shim has exited", func(t *testing.T) {
 		b := open(t, o)

@@ -32,7 +32,6 @@ type suite struct {
 	skip    map[string]string
 }
 
-// run runs a case unless it is in skip.
 func (o *suite) run(t *testing.T, name string, f func(t *testing.T)) bool {
 	t.Helper()
 	return t.Run(name, func(t *testing.T) {
@@ -79,27 +78,60 @@ func (b *harness) restart(t *testing.T, o suite) {
 // start runs a task in the background and returns its report through a channel.
 func (b *harness) start(ctx context.Context, task *run.Task) <-chan muster.Report {
 	out := make(chan muster.Report, 1)
-	go func() { out <- b.x.Run(ctx, task, NewRecorder()) }()
+	go func() { out <- b.x.Run(ctx, task, &Recorder{}) }()
 	return out
 }
 
-// task returns a task that runs a shell command.
+// startUntil starts a task and waits until it has printed ready. The function that it returns cancels the task and returns its report.
+func (b *harness) startUntil(t *testing.T, task *run.Task, ready string) (stop func(cause error) muster.Report) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	t.Cleanup(func() { cancel(nil) })
+	out := b.start(ctx, task)
+	testkit.Await(t, "the task prints "+ready, func() bool {
+		return strings.Contains(b.Output(t, task.Attempt, tasklog.Stdout), ready)
+	})
+	return func(cause error) muster.Report {
+		t.Helper()
+		cancel(cause)
+		select {
+		case r := <-out:
+			return r
+		case <-time.After(Timeout):
+			t.Fatal("the task does not end")
+			return muster.Report{}
+		}
+	}
+}
+
 func (b *harness) task(shell string) *run.Task {
 	id := muster.AttemptID{Task: muster.TaskID{Job: 17, Num: int(b.next.Add(1))}, N: 1}
 	return &run.Task{Attempt: id, Job: "j17", Spec: &muster.TaskSpec{Kind: b.x.Kind(), Run: &muster.Command{Shell: shell}}}
 }
 
-// checkpoint returns the checkpoint folder of a task.
 func (b *harness) checkpoint(task *run.Task) string {
 	return filepath.Join(b.Deps.Dir, "checkpoints", b.x.Kind(), "job-"+task.Job+"."+strconv.Itoa(task.Attempt.Task.Num))
 }
 
-// done runs a task until it has ended.
+// resume creates the file that some tasks wait for.
+func (b *harness) resume(t *testing.T) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(SharedDir(b.Deps), "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (b *harness) done(t *testing.T, task *run.Task) muster.Report {
+	t.Helper()
+	return b.record(t, task, &Recorder{})
+}
+
+// record is done with a recorder.
+func (b *harness) record(t *testing.T, task *run.Task, recorder *Recorder) muster.Report {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*Timeout)
 	defer cancel()
-	r := b.x.Run(ctx, task, NewRecorder())
+	r := b.x.Run(ctx, task, recorder)
 	b.check(t, task, &r)
 	return r
 }
@@ -133,6 +165,14 @@ func (b *harness) check(t *testing.T, task *run.Task, r *muster.Report) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// wantOutput checks what a task printed to one stream.
+func (b *harness) wantOutput(t *testing.T, task *run.Task, stream tasklog.Stream, want string) {
+	t.Helper()
+	if got := b.Output(t, task.Attempt, stream); got != want {
+		t.Errorf("the log has %q, want %q", got, want)
 	}
 }
 
@@ -198,9 +238,7 @@ func endings(t *testing.T, o suite) {
 		task := b.task("")
 		task.Spec.Run = &muster.Command{Argv: []string{"echo", "$HOME", "a b"}}
 		wantSuccess(t, b.done(t, task))
-		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "$HOME a b\n" {
-			t.Errorf("printed %q", got)
-		}
+		b.wantOutput(t, task, tasklog.Stdout, "$HOME a b\n")
 	})
 	o.run(t, "standard input is empty", func(t *testing.T) {
 		wantSuccess(t, b.done(t, b.task("! read x")))
@@ -265,25 +303,22 @@ func alive(arg string) bool {
 	return false
 }
 
+func wantDead(t *testing.T, args ...string) {
+	t.Helper()
+	for _, arg := range args {
+		if alive(arg) {
+			t.Errorf("the process with argument %s survives", arg)
+		}
+	}
+}
+
 func stops(t *testing.T, o suite) {
 	t.Helper()
 	stop := func(t *testing.T, b *harness, task *run.Task, ready string, cause *run.Stopped) muster.Report {
 		t.Helper()
-		ctx, cancel := context.WithCancelCause(t.Context())
-		defer cancel(nil)
-		out := b.start(ctx, task)
-		testkit.Await(t, "the task prints "+ready, func() bool {
-			return strings.Contains(b.Output(t, task.Attempt, tasklog.Stdout), ready)
-		})
-		cancel(cause)
-		select {
-		case r := <-out:
-			b.check(t, task, &r)
-			return r
-		case <-time.After(Timeout):
-			t.Fatal("the task does not end")
-			return muster.Report{}
-		}
+		r := b.startUntil(t, task, ready)(cause)
+		b.check(t, task, &r)
+		return r
 	}
 	cancelled := &run.Stopped{Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, Message: "cancelled by ada"}
 
@@ -292,7 +327,7 @@ func stops(t *testing.T, o suite) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cancelled)
 		task := b.task("echo never")
-		r := b.x.Run(ctx, task, NewRecorder())
+		r := b.x.Run(ctx, task, &Recorder{})
 		b.check(t, task, &r)
 		want(t, r, muster.AttemptCancelled, muster.CancelledByUser, "ada")
 		if r.StartedAt != 0 || r.LogSize != 0 {
@@ -305,9 +340,7 @@ func stops(t *testing.T, o suite) {
 		task.Spec.Kill = muster.Kill{Signal: "SIGUSR1", Grace: muster.Duration(Timeout)}
 		r := stop(t, b, task, "ready\n", cancelled)
 		want(t, r, muster.AttemptCancelled, muster.CancelledByUser, "ada")
-		if got := b.Output(t, task.Attempt, tasklog.Stdout); got != "ready\nsaved\n" {
-			t.Errorf("printed %q", got)
-		}
+		b.wantOutput(t, task, tasklog.Stdout, "ready\nsaved\n")
 	})
 	o.run(t, "at its timeout, keeping what it left", func(t *testing.T) {
 		b := open(t, o)
@@ -328,11 +361,7 @@ func stops(t *testing.T, o suite) {
 		task.Spec.Kill.Grace = muster.Duration(200 * time.Millisecond)
 		testkit.Await(t, "no process has the words yet", func() bool { return !alive(one) && !alive(two) && !alive(three) })
 		want(t, stop(t, b, task, "ready\n", cancelled), muster.AttemptCancelled, muster.CancelledByUser, "")
-		for _, s := range []string{one, two, three} {
-			if alive(s) {
-				t.Errorf("sleep %s survives", s)
-			}
-		}
+		wantDead(t, one, two, three)
 	})
 	o.run(t, "although it would join the worker's own group", func(t *testing.T) {
 		if _, err := exec.LookPath("perl"); err != nil {
@@ -343,9 +372,7 @@ func stops(t *testing.T, o suite) {
 		task := b.task("exec perl -e '$| = 1; $SIG{TERM} = \"IGNORE\"; setpgrp(0, getpgrp(getppid())); print \"ready\\n\"; sleep 1000 while 1' " + sleep + " x")
 		task.Spec.Kill.Grace = muster.Duration(100 * time.Millisecond)
 		want(t, stop(t, b, task, "ready\n", cancelled), muster.AttemptCancelled, muster.CancelledByUser, "")
-		if alive(sleep) {
-			t.Error("it survives")
-		}
+		wantDead(t, sleep)
 	})
 	o.run(t, "also what it leaves after a normal end", func(t *testing.T) {
 		b := open(t, o)
@@ -357,35 +384,23 @@ func stops(t *testing.T, o suite) {
 		if took := time.Since(begun); took > Timeout {
 			t.Errorf("the report took %s", took)
 		}
-		for _, s := range []string{one, two, three} {
-			if alive(s) {
-				t.Errorf("sleep %s survives", s)
-			}
-		}
+		wantDead(t, one, two, three)
 	})
 	o.run(t, "but not what another task runs", func(t *testing.T) {
 		b := open(t, o)
 		sleep := sleepArg()
 		long := b.task(fmt.Sprintf("(env -i /usr/bin/setsid /bin/sleep %s &); sleep 0.3; echo ready; while :; do sleep 0.05; done", sleep))
-		ctx, cancel := context.WithCancelCause(t.Context())
-		defer cancel(nil)
-		out := b.start(ctx, long)
-		testkit.Await(t, "the long task is ready, and its daemon runs", func() bool {
-			return b.Output(t, long.Attempt, tasklog.Stdout) == "ready\n" && alive(sleep)
-		})
+		stop := b.startUntil(t, long, "ready\n")
+		testkit.Await(t, "its daemon runs", func() bool { return alive(sleep) })
 		b2 := &harness{Env: b.Env, x: b.x}
 		b2.next.Store(1000)
-		r := b.x.Run(t.Context(), b2.task("exit 0"), NewRecorder())
+		r := b.x.Run(t.Context(), b2.task("exit 0"), &Recorder{})
 		wantSuccess(t, r)
 		if !alive(sleep) {
 			t.Error("the end of a task killed another task's daemon")
 		}
-		cancel(cancelled)
-		r = <-out
-		want(t, r, muster.AttemptCancelled, muster.CancelledByUser, "")
-		if alive(sleep) {
-			t.Error("the daemon survives its own task")
-		}
+		want(t, stop(cancelled), muster.AttemptCancelled, muster.CancelledByUser, "")
+		wantDead(t, sleep)
 	})
 	o.run(t, "a full disk under the log ends it", func(t *testing.T) {
 		b := open(t, o)

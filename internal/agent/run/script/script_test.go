@@ -52,7 +52,7 @@ func (w *testEnv) run(t *testing.T, spec *muster.TaskSpec) (muster.Report, strin
 	id := muster.AttemptID{Task: muster.TaskID{Job: 1, Num: w.next}, N: 1}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*runtest.Timeout)
 	defer cancel()
-	r := w.x.Run(ctx, &run.Task{Attempt: id, Spec: spec}, runtest.NewRecorder())
+	r := w.x.Run(ctx, &run.Task{Attempt: id, Spec: spec}, &runtest.Recorder{})
 	return r, w.Output(t, id, tasklog.Stdout)
 }
 

@@ -80,7 +80,6 @@ func (c *Container) update(change func(o *commands)) {
 	run.Notify(c.wake)
 }
 
-// pending returns the requested commands.
 func (c *Container) pending() commands {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -125,10 +124,8 @@ func (c *Container) runCommands() {
 	}
 }
 
-// nextDelay returns the pause after delay.
 func (t Timeouts) nextDelay(delay time.Duration) time.Duration { return min(2*delay, 20*t.RetryDelay) }
 
-// runPending carries out all pending commands.
 func (c *Container) runPending() error {
 	for {
 		o := c.pending()
@@ -139,7 +136,7 @@ func (c *Container) runPending() error {
 		case o.freeze != nil:
 			c.applyFreeze(o.freeze)
 		case o.thaw:
-			err = c.unfreeze(c.timeouts.Call)
+			err = c.unfreeze()
 		default:
 			return nil
 		}
@@ -152,7 +149,7 @@ func (c *Container) runPending() error {
 // sendSignal sends the pending signal. A frozen container is thawed first: it cannot handle the signal.
 func (c *Container) sendSignal(o *commands) error {
 	if o.frozen || o.thaw {
-		if err := c.unfreeze(c.timeouts.Call); err != nil {
+		if err := c.unfreeze(); err != nil {
 			return err
 		}
 	}
@@ -178,8 +175,7 @@ func (c *Container) sendSignal(o *commands) error {
 // is undone.
 func (c *Container) applyFreeze(f *freezeRequest) {
 	if !f.on {
-		err := c.unfreeze(c.timeouts.Call)
-		c.finishFreeze(f, err)
+		c.finishFreeze(f, c.unfreeze())
 		return
 	}
 	c.mu.Lock()
@@ -189,7 +185,6 @@ func (c *Container) applyFreeze(f *freezeRequest) {
 	c.finishFreeze(f, err)
 }
 
-// finishFreeze completes a freeze request.
 func (c *Container) finishFreeze(f *freezeRequest, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -201,8 +196,8 @@ func (c *Container) finishFreeze(f *freezeRequest, err error) {
 }
 
 // unfreeze continues all processes.
-func (c *Container) unfreeze(timeout time.Duration) error {
-	if err := c.callEngine(timeout, false, func(ctx context.Context) error { return c.current().Pause(ctx, c.spec.ID, false) }); err != nil {
+func (c *Container) unfreeze() error {
+	if err := c.callEngine(c.timeouts.Call, false, func(ctx context.Context) error { return c.current().Pause(ctx, c.spec.ID, false) }); err != nil {
 		return err
 	}
 	c.mu.Lock()

@@ -134,7 +134,7 @@ func (c *Container) Wait() proctree.ExitStatus {
 	src := c.initialOutput
 	for {
 		res := c.waitExit(src)
-		if p := c.panicError(); p != nil {
+		if p, ok := errors.AsType[*fault.PanicError](context.Cause(c.ctx)); ok { // of a goroutine
 			panic(p) // the caller of Wait catches it
 		}
 		if res.exited {
@@ -150,14 +150,6 @@ func (c *Container) Wait() proctree.ExitStatus {
 		}
 		src = next
 	}
-}
-
-// panicError returns the *fault.PanicError of a goroutine, nil for none.
-func (c *Container) panicError() *fault.PanicError {
-	if p, ok := errors.AsType[*fault.PanicError](context.Cause(c.ctx)); ok {
-		return p
-	}
-	return nil
 }
 
 // Abort kills the container after Wait has panicked.

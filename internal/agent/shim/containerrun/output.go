@@ -50,7 +50,6 @@ const maxLoggedLine = 16 << 10
 // headSize is enough for the message of an init that cannot start a program.
 const headSize = 512
 
-// write writes output to its destination.
 func (s *outputStream) write(b []byte) {
 	s.total += int64(len(b))
 	s.head = append(s.head, b[:min(len(b), headSize-len(s.head))]...)
@@ -136,7 +135,6 @@ func (c *Container) copyOutput(src *outputSource) error {
 	}
 }
 
-// copyLogged writes a piece of the engine's log.
 func (c *Container) copyLogged(src *outputSource, i, size int, buf *[]byte) error {
 	if cap(*buf) < size {
 		*buf = make([]byte, size)

@@ -17,7 +17,6 @@ var defaultPorts = []uint16{80, 443}
 // Rules are what a task may reach. They are immutable.
 type Rules struct{ entries []entry }
 
-// entry is an entry of allow_hosts.
 type entry struct {
 	name   string       // in lower case; a leading dot matches all names with this suffix; "" for addresses
 	prefix netip.Prefix // of addresses
@@ -123,7 +122,6 @@ func validName(name string) bool {
 	return last[0] < '0' || last[0] > '9'
 }
 
-// matchesPort reports whether the entry allows a port.
 func (e *entry) matchesPort(port uint16) bool {
 	return e.port == port || e.port == 0 && slices.Contains(defaultPorts, port)
 }

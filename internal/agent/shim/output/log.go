@@ -2,6 +2,7 @@ package output
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,10 +45,8 @@ type Log struct {
 
 // OpenLog takes the log over from the worker. It fails if the log does not end where the worker stopped.
 func OpenLog(logs run.Logs, s *run.StartSpec, onGrow func(int64)) (*Log, error) {
-	l := &Log{logs: logs, id: s.Attempt, onGrow: onGrow, limit: s.LogCap, offset: s.LogSize, failed: make(chan struct{})}
-	if l.limit <= 0 {
-		l.limit = run.DefaultLogCap
-	}
+	l := &Log{logs: logs, id: s.Attempt, onGrow: onGrow, offset: s.LogSize, failed: make(chan struct{})}
+	l.limit = cmp.Or(max(s.LogCap, 0), run.DefaultLogCap)
 	size, err := l.store(nil)
 	if e, ok := errors.AsType[*muster.Error](err); err == nil && size != s.LogSize || ok && e.Code == muster.Conflict {
 		return nil, run.Failf(muster.WorkerInternal, "the task's log has %d bytes where the worker wrote %d: another program writes to it", size, s.LogSize)

@@ -2,8 +2,10 @@ package output
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -57,13 +59,9 @@ func (b *Buffers) get() *[readSize]byte {
 	return new([readSize]byte)
 }
 
-func (b *Buffers) put(buf *[readSize]byte) { b.pool.Put(buf) }
-
 // NewPumps returns the readers of the output of a task that may print perSecond bytes.
 func NewPumps(log *Log, listener Listener, buffers *Buffers, perSecond int64) *Pumps {
-	if perSecond <= 0 {
-		perSecond = run.DefaultLogRate
-	}
+	perSecond = cmp.Or(max(perSecond, 0), run.DefaultLogRate)
 	return &Pumps{log: log, listener: listener, buffers: buffers, limiter: rate.NewLimiter(rate.Limit(perSecond), run.LogBurst)}
 }
 
@@ -95,7 +93,9 @@ func (p *Pumps) Drain(timeout time.Duration) {
 	timer := time.AfterFunc(timeout, p.cutOff)
 	p.wg.Wait()
 	timer.Stop()
-	p.close()
+	for _, r := range p.pipes {
+		_ = r.Close()
+	}
 }
 
 // cutOff ends the wait for more output.
@@ -110,7 +110,6 @@ func (p *Pumps) cutOff() {
 	}
 }
 
-// isCutOff reports whether cutOff was called.
 func (p *Pumps) isCutOff() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,12 +119,6 @@ func (p *Pumps) isCutOff() bool {
 // permissionDenied is the text of EACCES in all languages, except for the case of its first letter.
 var permissionDenied = []byte("ermission denied")
 
-func (p *Pumps) noteDenied(line []byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.denied = string(line[:min(len(line), deniedSize)])
-}
-
 // Denied returns the last line of output with "permission denied", or "".
 func (p *Pumps) Denied() string {
 	p.mu.Lock()
@@ -133,13 +126,6 @@ func (p *Pumps) Denied() string {
 	return p.denied
 }
 
-func (p *Pumps) close() {
-	for _, r := range p.pipes {
-		_ = r.Close()
-	}
-}
-
-// pump reads one pipe.
 type pump struct {
 	*Pumps
 	r           *os.File
@@ -151,7 +137,6 @@ type pump struct {
 	batch       []byte          // encoded records
 }
 
-// run reads until the end.
 func (p *pump) run(read func() (int, error), throttle func(n int)) {
 	for {
 		cutoff := p.isCutOff() // before the read: a deadline for the rest of a line may expire just before cutOff
@@ -176,7 +161,6 @@ func (p *pump) run(read func() (int, error), throttle func(n int)) {
 	}
 }
 
-// acquireBuffer gets a buffer if there is none.
 func (p *pump) acquireBuffer() {
 	if p.buf == nil {
 		p.buf = p.buffers.get()
@@ -186,7 +170,7 @@ func (p *pump) acquireBuffer() {
 // releaseBuffer returns an empty buffer, so that a silent task holds none.
 func (p *pump) releaseBuffer() {
 	if p.buf != nil && p.end == 0 {
-		p.buffers.put(p.buf)
+		p.buffers.pool.Put(p.buf)
 		p.buf = nil
 	}
 }
@@ -215,23 +199,22 @@ func (p *pump) consume(n int) {
 }
 
 // handleLine handles a complete line with its newline, or the last one without.
-func (p *pump) handleLine(handleLine []byte, now time.Time) {
-	if p.midLine || p.stream != tasklog.Stdout || !run.IsEvent(handleLine) {
-		p.record(handleLine, now)
-		return
-	}
-	event, err := run.ParseLine(bytes.TrimRight(handleLine, "\r\n"))
-	if err == nil {
+func (p *pump) handleLine(line []byte, now time.Time) {
+	if p.midLine || p.stream != tasklog.Stdout || !run.IsEvent(line) {
+		p.record(line, now)
+	} else if event, err := run.ParseLine(bytes.TrimRight(line, "\r\n")); err == nil {
 		p.listener.OnProgress(event)
-		return
+	} else {
+		p.record(line, now)
+		p.listener.OnParseError("a ::muster line", err)
 	}
-	p.record(handleLine, now)
-	p.listener.OnParseError("a ::muster line", err)
 }
 
 func (p *pump) record(data []byte, now time.Time) {
 	if bytes.Contains(data, permissionDenied) {
-		p.noteDenied(data)
+		p.mu.Lock()
+		p.denied = string(data[:min(len(data), deniedSize)])
+		p.mu.Unlock()
 	}
 	p.batch = tasklog.AppendRecord(p.batch, tasklog.Record{Stream: p.stream, At: now, Data: data})
 }
@@ -290,5 +273,86 @@ func (p *pump) updateDeadline() {
 	default:
 		p.deadlineSet = false
 		_ = p.r.SetReadDeadline(time.Time{}) // setting it succeeded before
+	}
+}
+
+// Events reads $MUSTER_EVENTS.
+type Events struct {
+	path     string
+	listener Listener
+	file     *os.File // nil until it exists
+	partial  []byte   // the start of a line
+	disabled bool     // it is not a regular file: never read
+}
+
+// NewEvents returns the reader of the events file at path.
+func NewEvents(path string, listener Listener) *Events {
+	return &Events{path: path, listener: listener}
+}
+
+// maxPollSize bounds the bytes of one Poll, so that a task that writes without end does not block its supervisor.
+const maxPollSize = 1 << 20
+
+// Poll reads what was written since the last call, and reports whether there was something.
+func (ev *Events) Poll() bool {
+	if ev.disabled || ev.path == "" {
+		return false
+	}
+	if ev.file == nil {
+		f, err := run.OpenRegular(ev.path)
+		if errors.Is(err, os.ErrNotExist) {
+			return false
+		}
+		if err != nil {
+			ev.disabled = true
+			ev.listener.OnParseError("$MUSTER_EVENTS", err)
+			return true
+		}
+		ev.file = f
+	}
+	buf := make([]byte, 4<<10)
+	for read := 0; read < maxPollSize; {
+		n, err := ev.file.Read(buf)
+		read += n
+		ev.partial = append(ev.partial, buf[:n]...)
+		ev.parseLines()
+		if n == 0 || err != nil && !errors.Is(err, io.EOF) {
+			return read > 0
+		}
+	}
+	return true
+}
+
+// parseLines parses the complete lines of partial.
+func (ev *Events) parseLines() {
+	for {
+		line, rest, ok := bytes.Cut(ev.partial, []byte("\n"))
+		if !ok {
+			break
+		}
+		ev.partial = rest
+		if line = bytes.TrimSpace(line); len(line) == 0 {
+			continue
+		}
+		p, err := run.ParseEvent(line)
+		if err != nil {
+			ev.listener.OnParseError("a line of $MUSTER_EVENTS", err)
+			continue
+		}
+		ev.listener.OnProgress(p)
+	}
+	if len(ev.partial) == 0 {
+		ev.partial = nil
+	}
+	if len(ev.partial) > run.MaxEventLine {
+		ev.disabled, ev.partial = true, nil
+		ev.listener.OnParseError("$MUSTER_EVENTS", errors.New("a line is too long; later lines are ignored"))
+	}
+}
+
+// Close closes the file.
+func (ev *Events) Close() {
+	if ev.file != nil {
+		_ = ev.file.Close()
 	}
 }

@@ -111,7 +111,7 @@ func TestCutoffAfterAReadDeadline(t *testing.T) {
 	}
 	p := &pump{Pumps: NewPumps(log, failingListener{t}, &Buffers{}, 0), r: r, stream: tasklog.Stdout}
 	p.pipes = append(p.pipes, r)
-	defer p.close()
+	defer r.Close()
 	read, first := p.reader(), true
 	p.run(func() (int, error) {
 		if first {

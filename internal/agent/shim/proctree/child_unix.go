@@ -51,7 +51,6 @@ func (c *Child) wait() (ws syscall.WaitStatus, ru *syscall.Rusage, err error) {
 	}
 }
 
-// killGroup kills a process group.
 func killGroup(pgid int) {
 	if pgid > 1 {
 		_ = syscall.Kill(-pgid, syscall.SIGKILL) // ESRCH: it has ended

@@ -68,7 +68,7 @@ func KillRecordedOrphans(dir string, log *slog.Logger) {
 	for _, proc := range procs {
 		log.Info("ending a process of an exited shim", slog.Int("pid", proc.PID))
 	}
-	if err := KillOrphans(procs); err != nil {
+	if err := KillOrphans(procs...); err != nil {
 		log.Warn("a process of an earlier attempt survives", slog.Any("error", err))
 	}
 }
@@ -124,4 +124,4 @@ func (p *PIDFile) write(n int64, b []byte) error {
 
 // KillTagged kills all processes that were started with envTag in their environment: tools of a previous worker process that was killed. It
 // returns an error if some of them still run after 5 seconds.
-func KillTagged(envTag string) error { return KillOrphan(run.Pid{BootID: BootID(), EnvTag: envTag}) }
+func KillTagged(envTag string) error { return KillOrphans(run.Pid{BootID: BootID(), EnvTag: envTag}) }

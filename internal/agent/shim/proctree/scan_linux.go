@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/muster-dev/muster/internal/agent/procfs"
+	"github.com/muster-dev/muster/internal/agent/run"
 )
 
 // processes are all processes of the machine at one time, by their parents.
@@ -23,7 +27,6 @@ func readProcesses() processes {
 	return all
 }
 
-// descendants lists the processes below pid.
 func (all processes) descendants(pid int) []procfs.Stat {
 	var out []procfs.Stat
 	seen := map[int]bool{pid: true}
@@ -42,11 +45,10 @@ func (all processes) descendants(pid int) []procfs.Stat {
 	return out
 }
 
-// killTree kills a process and its descendants.
-func (all processes) killTree(st procfs.Stat) {
-	kill(st)
+func (all processes) signalTree(st procfs.Stat, sig syscall.Signal) {
+	signalTo(st, sig)
 	for _, d := range all.descendants(st.PID) {
-		kill(d)
+		signalTo(d, sig)
 	}
 }
 
@@ -190,4 +192,92 @@ func parsePIDs(b []byte) []int {
 		}
 	}
 	return pids
+}
+
+// KillOrphans kills what is left of attempts whose shim exited: the process group, if its main process is still the recorded one, and every
+// process with the attempt's tag. It never touches a process with a reused PID. It returns an error if some of them still run after 5 seconds.
+func KillOrphans(list ...run.Pid) error {
+	starts := map[int]uint64{} // of main processes, by PID
+	var envTags []string
+	boot := BootID()
+	for _, p := range list {
+		if p.BootID != boot {
+			continue // the machine was rebooted
+		}
+		if p.PID > 1 && p.StartTicks != 0 {
+			starts[p.PID] = p.StartTicks
+		}
+		if p.EnvTag != "" {
+			envTags = append(envTags, p.EnvTag)
+		}
+	}
+	if len(starts) == 0 && len(envTags) == 0 {
+		return nil
+	}
+	for range 50 {
+		procs := readProcesses()
+		found := false
+		for _, children := range procs {
+			for _, st := range children {
+				isMain := st.Start != 0 && starts[st.PID] == st.Start
+				if st.State == 'Z' || st.PID == os.Getpid() || !isMain && !hasEnvTag(st.PID, envTags...) {
+					continue
+				}
+				if now, ok := procfs.ReadStat(st.PID); isMain && ok && now.Start == st.Start {
+					killGroup(st.PID)
+				}
+				procs.signalTree(st, syscall.SIGKILL)
+				found = true
+			}
+		}
+		if !found {
+			return nil
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if len(list) == 1 {
+		return run.Failf("", "process %d of an earlier attempt survives SIGKILL", list[0].PID)
+	}
+	return run.Failf("", "processes of earlier attempts survive SIGKILL")
+}
+
+// hasEnvTag reports whether a process was started with one of the tags in its environment. A tag that ends in "=" matches any value.
+func hasEnvTag(pid int, envTags ...string) bool {
+	if len(envTags) == 0 || envTags[0] == "" { // an attempt without a tag
+		return false
+	}
+	for entry := range strings.SplitSeq(string(environ(pid)), "\x00") {
+		if slices.ContainsFunc(envTags, func(tag string) bool { return entry == tag || tag[len(tag)-1] == '=' && strings.HasPrefix(entry, tag) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Alive reports whether a recorded process, or one with its tag, still runs. It changes nothing.
+func Alive(p run.Pid) bool {
+	if p.BootID != BootID() {
+		return false
+	}
+	if st, ok := procfs.ReadStat(p.PID); p.PID > 1 && p.StartTicks != 0 && ok && st.Start == p.StartTicks && st.State != 'Z' {
+		return true
+	}
+	if p.EnvTag == "" {
+		return false
+	}
+	for _, st := range procfs.ReadStats() {
+		if st.PID != os.Getpid() && st.State != 'Z' && hasEnvTag(st.PID, p.EnvTag) {
+			return true
+		}
+	}
+	return false
+}
+
+// Identify returns the identity of a running process.
+func Identify(pid int) run.Pid {
+	p := run.Pid{PID: pid, BootID: BootID()}
+	if st, ok := procfs.ReadStat(pid); ok {
+		p.StartTicks = st.Start
+	}
+	return p
 }

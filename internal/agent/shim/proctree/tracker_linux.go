@@ -44,7 +44,6 @@ type childTable struct {
 // one in the same process.
 var processChildren = &childTable{starting: map[chan struct{}]bool{}, running: map[int]uint64{}}
 
-// remove removes a reaped main process.
 func (f *childTable) remove(pid int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -136,7 +135,7 @@ func (t *Tracker) Cleanup(p run.Pid, timeout time.Duration) int {
 				if procs == nil {
 					procs = t.procs.get()
 				}
-				procs.killTree(st)
+				procs.signalTree(st, syscall.SIGKILL)
 				remaining++
 			}
 		}
@@ -175,7 +174,7 @@ func (t *Tracker) Sweep() {
 			if procs == nil {
 				procs = t.procs.get()
 			}
-			procs.killTree(st)
+			procs.signalTree(st, syscall.SIGKILL)
 		}
 	}
 }
@@ -275,13 +274,8 @@ func (t *Tracker) signal(p run.Pid, sig syscall.Signal) {
 	}
 	children, _ := t.untrackedChildren(exact)
 	for _, st := range children {
-		if !t.belongs(st, p, false) {
-			continue
-		}
-		descendants := procs.descendants(st.PID)
-		signalTo(st, sig)
-		for _, d := range descendants {
-			signalTo(d, sig)
+		if t.belongs(st, p, false) {
+			procs.signalTree(st, sig)
 		}
 	}
 }
@@ -310,9 +304,6 @@ func IsDescendant(pid, ancestor int) bool {
 	}
 	return pid == ancestor
 }
-
-// kill kills a process unless its PID was reused.
-func kill(st procfs.Stat) { signalTo(st, syscall.SIGKILL) }
 
 // signalTo sends a signal to a process unless its PID was reused.
 func signalTo(st procfs.Stat, sig syscall.Signal) {

@@ -93,7 +93,7 @@ func TestKillOrphanOfAnEarlierProcess(t *testing.T) {
 				}
 			}
 		}
-		if err := KillOrphan(record); err != nil {
+		if err := KillOrphans(record); err != nil {
 			t.Error(err)
 		}
 		if !ends(cmd) {
@@ -116,7 +116,7 @@ func TestKillOrphanSparesAReusedPID(t *testing.T) {
 	elsewhere := p
 	elsewhere.BootID = "another boot of the machine"
 	for _, o := range []run.Pid{other, unknown, elsewhere, {}, {BootID: p.BootID}} {
-		if err := KillOrphan(o); err != nil {
+		if err := KillOrphans(o); err != nil {
 			t.Error(err)
 		}
 	}
@@ -189,7 +189,7 @@ func TestEnvTagWithinExec(t *testing.T) {
 			t.Fatalf("no tag at check %d", i)
 		}
 	}
-	if err := KillOrphan(p); err != nil || !ends(cmd) {
+	if err := KillOrphans(p); err != nil || !ends(cmd) {
 		t.Errorf("the process still runs: %v", err)
 	}
 }

@@ -43,11 +43,8 @@ func (*Tracker) CleanupLater(run.Pid) {}
 // Sweep does nothing: this system has no subreapers.
 func (*Tracker) Sweep() {}
 
-// KillOrphan does nothing: on this system a process cannot be distinguished from another one that reused its PID.
-func KillOrphan(run.Pid) error { return nil }
-
-// KillOrphans does nothing.
-func KillOrphans([]run.Pid) error { return nil }
+// KillOrphans does nothing: on this system a process cannot be distinguished from another one that reused its PID.
+func KillOrphans(...run.Pid) error { return nil }
 
 // BootID returns "": this system has no boot ID.
 func BootID() string { return "" }

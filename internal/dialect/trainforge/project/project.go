@@ -77,7 +77,7 @@ func New(t *run.Task, id, url, folder string, devices []string, toFile bool) (*P
 	s := t.Spec
 	p := &Project{folder: folder, files: map[string][]byte{}, config: runnerConfig{
 		JobID: id, URL: url, Log: "stdout", Env: environment(t, devices), GangEnv: map[string]string{}, Outputs: append([]string{}, s.Outputs...),
-		Timeout: s.Timeout.Std().Seconds(), Signal: cmp.Or(s.Kill.Signal, "SIGTERM"), Grace: cmp.Or(s.Kill.Grace.Std().Seconds(), 10),
+		Timeout: s.Timeout.Std().Seconds(), Signal: cmp.Or(s.Kill.Signal, muster.DefaultKillSignal), Grace: s.Kill.Grace.Or(muster.DefaultKillGrace).Std().Seconds(),
 		Alive: aliveInterval, Tries: uploadTries,
 	}}
 	if toFile {

@@ -34,15 +34,15 @@ LOCK = threading.Lock()
 SINK = open(os.path.join(META, "output.log"), "ab", 0) if SPEC["log"] == "file" else sys.stdout.buffer
 
 
-def say(line: bytes) -> None:
+def write_line(line: bytes) -> None:
     """Writes one line to where Muster reads it."""
     with LOCK:
         SINK.write(line.rstrip(b"\r\n") + b"\n")
         SINK.flush()
 
 
-def tell(value: dict[str, Any]) -> None:
-    say(b"::trainforge " + json.dumps(value, allow_nan=False).encode())
+def send(value: dict[str, Any]) -> None:
+    write_line(b"::trainforge " + json.dumps(value, allow_nan=False).encode())
 
 
 def pattern(glob: str) -> re.Pattern[str]:
@@ -191,7 +191,7 @@ def follow_events(done: threading.Event) -> None:
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             if line.strip():
-                say(b"::muster " + line.strip()[:MAX_LINE])
+                write_line(b"::muster " + line.strip()[:MAX_LINE])
         rest = rest[:MAX_LINE]
         if last and not data:
             return
@@ -200,7 +200,7 @@ def follow_events(done: threading.Event) -> None:
 
 def keep_alive(done: threading.Event) -> None:
     while not done.wait(SPEC["alive_seconds"]):
-        tell({"alive": True})
+        send({"alive": True})
 
 
 def command() -> Any:
@@ -246,7 +246,7 @@ def run() -> tuple[int, str]:
         if not line:
             break
         if not line.startswith(b"::trainforge "):  # only this program speaks so
-            say(line)
+            write_line(line)
     code = child.wait()
     done.set()
     threads[0].join(5)
@@ -258,18 +258,18 @@ def run() -> tuple[int, str]:
 def main() -> int:
     os.makedirs(OUT, exist_ok=True)
     os.makedirs(WORK, exist_ok=True)
-    tell({"alive": True})
+    send({"alive": True})
     began = time.monotonic()
     end: dict[str, Any] = {}
     want = SPEC["python_version"]
     have = ".".join(map(str, sys.version_info[:3]))
     if want and not (have + ".").startswith(want + "."):
-        tell({"end": True, "exit_code": 1, "failure": {"reason": "dependency", "message": "the task wants Python %s, and this worker has %s" % (want, have)}})
+        send({"end": True, "exit_code": 1, "failure": {"reason": "dependency", "message": "the task wants Python %s, and this worker has %s" % (want, have)}})
         return 1
     try:
         code, stopped = run()
     except OSError as err:
-        tell({"end": True, "exit_code": 127, "failure": {"reason": "start_failed", "message": str(err)[:2000]}})
+        send({"end": True, "exit_code": 127, "failure": {"reason": "start_failed", "message": str(err)[:2000]}})
         return 127
     if code < 0:
         end["signal"], code = -code, 128 - code
@@ -282,7 +282,7 @@ def main() -> int:
             end["outputs"] = [[name, os.path.relpath(path, HERE).replace(os.sep, "/")] for name, path in found.items()]
         elif found:
             end["upload_error"] = upload(found)
-    tell(end)
+    send(end)
     return code
 
 

@@ -16,6 +16,6 @@ Nothing here imports torch unless it is needed.
 
 from muster import checkpoint_dir, live, out_dir
 
-from ._task import Fail, given, keep, measured, orderly, report, run, say
+from ._task import Fail, given, log, measured, orderly, report, run, save_json
 
-__all__ = ["Fail", "checkpoint_dir", "given", "keep", "live", "measured", "orderly", "out_dir", "report", "run", "say"]
+__all__ = ["Fail", "checkpoint_dir", "given", "live", "log", "measured", "orderly", "out_dir", "report", "run", "save_json"]

@@ -67,7 +67,7 @@ def listen(to: "Optional[Callable[[Optional[float], Optional[str], Dict[str, flo
     _listener = to
 
 
-def say(line: str) -> None:
+def log(line: str) -> None:
     """A line for the task's log."""
     print(line, flush=True)
 
@@ -83,7 +83,7 @@ def measured(value: Any) -> Any:
     return value
 
 
-def keep(name: str, value: Any) -> Path:
+def save_json(name: str, value: Any) -> Path:
     """A JSON file among the task's artifacts. NaN and infinity become null."""
     return muster.save(name, json.dumps(_finite(value), indent=1))
 

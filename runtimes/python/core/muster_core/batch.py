@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Optional, TypeVar
 
 from . import device as devices
-from ._task import Fail, explained, report, say
+from ._task import Fail, explained, log, report
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def fitting(size: int, device: Any, halve: bool, work: Callable[[int], T], probe
             fits = _largest(size // 2, device, probe or work)
             advice = f"a batch of {fits} fits: set batch_size: {fits}, or auto_batch: true" if fits else "not even a batch of 1 fits: take a smaller model or precision, or a worker with more memory"
             raise Fail("out_of_memory", f"a batch of {size} does not fit into the memory of {devices.describe(device)} ({cause}); {advice}", batch_size=size, fits=fits)
-        say(f"a batch of {size} does not fit into memory ({cause}): trying {size // 2}")
+        log(f"a batch of {size} does not fit into memory ({cause}): trying {size // 2}")
         size //= 2
 
 

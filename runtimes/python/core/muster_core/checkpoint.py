@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Mapping, Optional, cast
 
 from muster import checkpoint_dir
 
-from ._task import say
+from ._task import log
 
 _NAME = re.compile(r"state-(\d{9})\.pt$")
 _KEEP = 2
@@ -75,7 +75,7 @@ def load(map_location: Any = "cpu") -> "Optional[tuple[int, Any]]":
         try:
             state = torch.load(path, map_location=map_location, weights_only=True)
         except Exception as e:  # noqa: BLE001 - a torn file can fail in any way
-            say(f"the checkpoint {path.name} cannot be read and is skipped: {e}")
+            log(f"the checkpoint {path.name} cannot be read and is skipped: {e}")
             continue
         match = _NAME.search(path.name)
         assert match

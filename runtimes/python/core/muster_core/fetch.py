@@ -25,7 +25,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Iterator, Optional, Union
 
-from ._task import Fail, report, say
+from ._task import Fail, log, report
 
 GIB = 1 << 30
 _TRIES = 4
@@ -89,7 +89,7 @@ def fetch(url: str, to: Path, field: str, sha256: str = "", most: int = 100 * GI
                 hopeless = isinstance(_cause(e), ssl.SSLCertVerificationError) or n and isinstance(_cause(e), socket.gaierror)
                 if n + 1 == _TRIES or hopeless:
                     raise Unreachable(f"{field}: {shown(url)} cannot be fetched: {_said(e)}") from e
-                say(f"{shown(url)}: {_said(e)}: trying again")
+                log(f"{shown(url)}: {_said(e)}: trying again")
                 time.sleep(2**n)
         got = digest(part) if sha256 else ""
         if got != sha256.lower():
@@ -279,4 +279,4 @@ def _members(path: Path) -> "Iterator[tuple[str, BinaryIO]]":
             if entry.isfile() and (source := t.extractfile(entry)):
                 yield entry.name, source  # type: ignore[misc]
             elif not entry.isdir():
-                say(f"{path.name}: {entry.name} is a link or a device and is left out")
+                log(f"{path.name}: {entry.name} is a link or a device and is left out")

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
-from ._task import Fail, report, say
+from ._task import Fail, log, report
 
 # Weights that no kind loads, and copies of the same weights in other forms.
 _NEVER = (".h5", ".msgpack", ".onnx", ".onnx_data", ".ot", ".tflite", ".gguf", ".ckpt", ".mlmodel", ".mlpackage", ".tar.gz", ".zip")
@@ -148,7 +148,7 @@ def _fetched(name: str, revision: Optional[str], pick: "Callable[[List[str]], It
             path = Path(hub.snapshot_download(name, revision=revision, local_files_only=True, allow_patterns=_cached(name, revision, pick)))
         except Exception:  # noqa: BLE001 - what counts is why the hub could not be asked
             raise e from None
-        say(f"the hub cannot be asked for {name} ({_line(e)}): the copy of this worker is used")
+        log(f"the hub cannot be asked for {name} ({_line(e)}): the copy of this worker is used")
         return path
     files = [s.rfilename for s in info.siblings or []]
     return Path(hub.snapshot_download(name, revision=revision, allow_patterns=[_literal(f) for f in pick(files)], tqdm_class=_bar(name)))

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, Iterator, List
 
 import muster
 import pyarrow as pa
-from muster_core import Fail, fetch, keep, out_dir, report, run
+from muster_core import Fail, fetch, out_dir, report, run, save_json
 
 from .profile import Column, Rows, markdown
 from .sink import SUFFIX, Sink
@@ -37,7 +37,7 @@ def _profile(path: Path, given: Json) -> Json:
             column.add(values)
     columns_report = [c.record() for c in columns]
     about: Json = {"operation": "profile", "dataset": given["dataset"], "format": source.how, "bytes": path.stat().st_size, **rows.record()}
-    keep("report.json", {**about, "columns": columns_report})
+    save_json("report.json", {**about, "columns": columns_report})
     muster.save("report.md", markdown(path.name, about, columns_report))
     # The result has no more than 256 KiB: values are in the report.
     return {**about, "columns": [{k: v for k, v in c.items() if k != "top"} for c in columns_report[:300]], "reportUrl": "ipfs://{report.json}"}

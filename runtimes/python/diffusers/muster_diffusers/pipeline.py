@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from muster_core import Fail, models, say
+from muster_core import Fail, log, models
 from muster_core import device as devices
 
 Json = Dict[str, Any]
@@ -155,7 +155,7 @@ class Pipeline:
             if saver in self.savers or saver == "sequential_offload" and not devices.options().enable_swap:
                 continue
             if self.save(saver):
-                say(f"not even one image fits into memory: continuing with {saver}")
+                log(f"not even one image fits into memory: continuing with {saver}")
                 return True
         return False
 

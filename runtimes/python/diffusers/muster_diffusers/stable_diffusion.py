@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List
 
-from muster_core import Fail, checkpoint_dir, keep, live, out_dir, report, run, say
+from muster_core import Fail, checkpoint_dir, live, log, out_dir, report, run, save_json
 from muster_core import device as devices
 from muster_core.batch import fitting
 
@@ -50,7 +50,7 @@ def make(given: Json) -> Json:
     plan = planned(given)
     done = finished(plan)
     if done:
-        say(f"{len(done)} of {len(plan)} images were finished before")
+        log(f"{len(done)} of {len(plan)} images were finished before")
     rest = [p for p in plan if p.number not in done]
     about = Work(given, plan, done).all(rest) if rest else _read("about.json") or {}
     for p in plan:
@@ -61,10 +61,10 @@ def make(given: Json) -> Json:
     if names:
         pictures.sheet(Path(out_dir()) / "preview.png", [_opened(name) for name in names[-pictures.MOST :]])
         (Path(out_dir()) / "live/preview.png").unlink(missing_ok=True)
-    keep("images.json", [{k: v for k, v in i.items() if k != "url"} for i in images])  # addresses are made for the result alone
+    save_json("images.json", [{k: v for k, v in i.items() if k != "url"} for i in images])  # addresses are made for the result alone
     flagged = sum(1 for i in images if i.get("flagged"))
     if flagged:
-        say(f"the model's safety checker flagged {flagged} of {len(images)} images")
+        log(f"the model's safety checker flagged {flagged} of {len(images)} images")
     return {
         "jobType": "stable_diffusion",
         "status": "success",
@@ -118,7 +118,7 @@ class Work:
     def __init__(self, given: Json, plan: List[Picture], done: Dict[int, Json]) -> None:
         self.given, self.plan, self.done = given, plan, done
         self.pipe = Pipeline(given, _stepped)
-        say(f"a {self.pipe.kind} of {given['model']} on {devices.describe(self.pipe.device)}, loaded in {self.pipe.load_seconds:.1f} s")
+        log(f"a {self.pipe.kind} of {given['model']} on {devices.describe(self.pipe.device)}, loaded in {self.pipe.load_seconds:.1f} s")
         self.own = "batch_size" not in given  # then it is ours to choose
         many = self.pipe.device.type != "cpu" and devices.options().optimize_for == "throughput"
         self.size = given.get("batch_size") or (4 if many else 1)
@@ -126,7 +126,7 @@ class Work:
         self.shown_at, self.said_at = 0.0, time.monotonic()
         for prompt in {p.prompt for p in plan}:
             if self.pipe.cut(prompt):
-                say(f"the prompt {prompt[:40]!r}… is longer than the model reads: its end is ignored")
+                log(f"the prompt {prompt[:40]!r}… is longer than the model reads: its end is ignored")
 
     def all(self, rest: List[Picture]) -> Json:
         began, made = time.monotonic(), 0
@@ -138,7 +138,7 @@ class Work:
             self.kept(batch[:fits], images)
             made, rest = made + fits, rest[fits:]
             for p in batch[:fits]:
-                say(f"{p.name}: seed {p.seed}, {(time.monotonic() - before) / fits:.1f} s{', withheld by the safety checker' if self.done[p.number].get('withheld') else ''}")
+                log(f"{p.name}: seed {p.seed}, {(time.monotonic() - before) / fits:.1f} s{', withheld by the safety checker' if self.done[p.number].get('withheld') else ''}")
         about = {
             "load_seconds": self.pipe.load_seconds,
             "seconds_per_image": round((time.monotonic() - began) / made, 3),
@@ -193,7 +193,7 @@ class Work:
             report((before + len(batch) * number / of) / len(self.plan), f"{which}, step {step}/{self.steps}")
             if time.monotonic() - self.said_at > _SAID:
                 self.said_at = time.monotonic()
-                say(f"{which}, step {step}/{self.steps}")
+                log(f"{which}, step {step}/{self.steps}")
             if every and step % every == 0 and number < of and time.monotonic() - self.shown_at > 1 and (seen := pictures.glimpses(latents, self.pipe.kind)):
                 self.shown_at = time.monotonic()
                 with live("preview.png") as path:
@@ -233,7 +233,7 @@ class Work:
 
 def _stepped(step: str) -> None:
     report(step=step)
-    say(step)
+    log(step)
 
 
 def _opened(name: str) -> Any:

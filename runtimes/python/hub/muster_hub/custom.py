@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List
 
-from muster_core import Fail, keep, models, report, run, say
+from muster_core import Fail, log, models, report, run, save_json
 
 Json = Dict[str, Any]
 
@@ -31,7 +31,7 @@ def perform(given: Json) -> Json:
     try:
         OPERATIONS[name](given.get("parameters") or {}, done)
     finally:
-        keep("custom.json", {"name": name, "done": done})
+        save_json("custom.json", {"name": name, "done": done})
     return {"name": name, "status": "success", "done": done}
 
 
@@ -55,7 +55,7 @@ def clear_cache(parameters: Json, done: List[Json]) -> None:
         lock = models.free(path.name)
         if lock is None:
             record["in_use"].append(path.name)
-            say(f"{path.name} is in use and stays")
+            log(f"{path.name} is in use and stays")
             continue
         with lock:
             size = held(path)
@@ -65,7 +65,7 @@ def clear_cache(parameters: Json, done: List[Json]) -> None:
         record["removed"].append(path.name.removeprefix(_GONE))
         record["freed"] += size
     freed = f", {record['freed'] / 1e6:,.1f} MB are free again" if record["freed"] else ""
-    say(f"removed caches: {len(record['removed'])}{freed}")
+    log(f"removed caches: {len(record['removed'])}{freed}")
 
 
 def prepare_models(parameters: Json, done: List[Json]) -> None:
@@ -80,7 +80,7 @@ def prepare_models(parameters: Json, done: List[Json]) -> None:
             record["models"].append(prepared(name, revision))
         except Fail as e:
             failed.append(e)
-            say(f"{name}: {e}")
+            log(f"{name}: {e}")
             record["models"].append({"model": name, "error": {"reason": e.reason, "message": str(e)}})
     if failed:
         more = f" (and {len(failed) - 1} more of {len(wanted)})" if len(failed) > 1 else ""
@@ -95,7 +95,7 @@ def prepared(name: str, revision: "str | None") -> Json:
         raise Fail("bad_input", f"model {name} is already a folder: only models of the hub can be prepared")
     report(step=f"verifying {name}")
     if damaged := wrong(folder):
-        say(f"{name}: {', '.join(p.name for p in damaged)} are damaged, and fetched again")
+        log(f"{name}: {', '.join(p.name for p in damaged)} are damaged, and fetched again")
         for path in damaged:
             path.resolve().unlink(missing_ok=True)
             path.unlink(missing_ok=True)
@@ -104,7 +104,7 @@ def prepared(name: str, revision: "str | None") -> Json:
             raise Fail("dependency", f"model {name}: {damaged[0].name} differs from the hub's, even after a second download: check the worker's disk and memory")
     files = [p for p in folder.rglob("*") if p.is_file()]
     size = sum(p.stat().st_size for p in files)
-    say(f"{name}: {len(files)} files, {size / 1e6:,.0f} MB")
+    log(f"{name}: {len(files)} files, {size / 1e6:,.0f} MB")
     now = held(hub() / models.cached_as(name))
     return {"model": name, "revision": folder.name, "files": len(files), "bytes": size, "downloaded": max(now - before, 0), "seconds": round(time.monotonic() - began, 3), "verified": True}
 

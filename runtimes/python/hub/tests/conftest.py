@@ -46,18 +46,18 @@ class Hub:
         name = next((n for n in self.repositories if path.removeprefix("api/models/").startswith(n)), None)
         rest = parts[name.count("/") + 1 :] if name else []
         if self.down:
-            self.say(request, 503, b"{}")
+            self.reply(request, 503, b"{}")
         elif name is None:
-            self.say(request, 401, b"{}", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
+            self.reply(request, 401, b"{}", {"X-Error-Code": "RepoNotFound", "X-Error-Message": "Repository not found"})
         elif name in self.gated:
-            self.say(request, 403, b"{}", {"X-Error-Code": "GatedRepo", "X-Error-Message": "gated"})
+            self.reply(request, 403, b"{}", {"X-Error-Code": "GatedRepo", "X-Error-Message": "gated"})
         elif "nonesuch" in rest:
-            self.say(request, 404, b"{}", {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "no such revision"})
+            self.reply(request, 404, b"{}", {"X-Error-Code": "RevisionNotFound", "X-Error-Message": "no such revision"})
         elif api and "tree" in rest:
-            self.say(request, 200, json.dumps([{"type": "file", "path": p, **self.known(c)} for p, c in self.repositories[name].items()]).encode())
+            self.reply(request, 200, json.dumps([{"type": "file", "path": p, **self.known(c)} for p, c in self.repositories[name].items()]).encode())
         elif api:
             record = {"id": name, "sha": self.commit(name), "siblings": [{"rfilename": p} for p in self.repositories[name]]}
-            self.say(request, 200, json.dumps(record).encode())
+            self.reply(request, 200, json.dumps(record).encode())
         else:
             file = "/".join(rest[2:])
             content = self.repositories[name][file]
@@ -65,7 +65,7 @@ class Hub:
             if request.command == "GET":
                 self.fetched.append(f"{name}/{file}")
             etag = known.get("lfs", known)["oid"]
-            self.say(request, 200, content, {"X-Repo-Commit": self.commit(name), "ETag": f'"{etag}"', "X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))})
+            self.reply(request, 200, content, {"X-Repo-Commit": self.commit(name), "ETag": f'"{etag}"', "X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))})
 
     @staticmethod
     def known(content):
@@ -75,7 +75,7 @@ class Hub:
         return record
 
     @staticmethod
-    def say(request, status, body, headers=None):
+    def reply(request, status, body, headers=None):
         request.send_response(status)
         for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}.items():
             request.send_header(name, value)

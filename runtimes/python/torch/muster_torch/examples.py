@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 import pandas as pd
-from muster_core import Fail, fetch, say
+from muster_core import Fail, fetch, log
 
 from . import idx, images, tables
 from .parts import Data
@@ -120,10 +120,10 @@ def _learned(
 ) -> "tuple[Callable[[pd.DataFrame], np.ndarray], Json]":
     if text:
         words = tables.Words.learn(frame[text].iloc[train])
-        say(f"learning from {len(words.vocabulary)} words and pairs of words of the column {text}")
+        log(f"learning from {len(words.vocabulary)} words and pairs of words of the column {text}")
         return lambda f: words.apply(f[text]), {"type": "text", "column": text, "vocabulary": words.vocabulary}
     columns = tables.Columns.learn(frame.iloc[train], features)
-    say(f"learning from the columns {tables.listed(c['name'] for c in columns.columns)}")
+    log(f"learning from the columns {tables.listed(c['name'] for c in columns.columns)}")
     return lambda f: columns.apply(f, keep_missing=trees), {"type": "table", "columns": columns.columns, "keepMissing": trees}
 
 

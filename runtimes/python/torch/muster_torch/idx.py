@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Dict, List, Optional
 
 import numpy as np
-from muster_core import Fail, models, say
+from muster_core import Fail, log, models
 from muster_core.fetch import Unreachable, fetch, is_url, shown
 
 # The SHA-256 of the uncompressed content of each file, which compressed files must also have.
@@ -74,7 +74,7 @@ def _downloaded(bases: "tuple[str, ...] | List[str]", field: str) -> List[Path]:
             if field != "MNIST" and not isinstance(e, Unreachable):
                 raise
             why.append(str(e).partition(": ")[2])
-            say(f"{shown(base)} has no MNIST: {why[-1]}")
+            log(f"{shown(base)} has no MNIST: {why[-1]}")
     what = "MNIST cannot be downloaded" if field == "MNIST" else "data cannot be downloaded"
     raise Fail("dependency", f"{what} ({'; '.join(why)}): give data: a path or URL with the four IDX files, or choose dataset: digits")
 

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List
 
 import numpy as np
 import torch
-from muster_core import Fail, batch, checkpoint, device, orderly, report, say
+from muster_core import Fail, batch, checkpoint, device, log, orderly, report
 from torch import nn
 
 from . import curves
@@ -119,7 +119,7 @@ class _Run:
             if stopping() or self.batch < self.batches and time.monotonic() - self.saved >= self.plan.checkpoint_every:
                 self.save()
             if stopping():
-                say(f"asked to stop: the state after {self.batch} of {self.batches} batches of epoch {self.epoch + 1} is kept")
+                log(f"asked to stop: the state after {self.batch} of {self.batches} batches of epoch {self.epoch + 1} is kept")
                 sys.exit(143)
         self.end_epoch(began)
 
@@ -146,7 +146,7 @@ class _Run:
         else:
             figures.update(val_r2=one["valR2"])
         report(self.epoch / self.plan.epochs, f"epoch {self.epoch}/{self.plan.epochs}", **figures)
-        say(f"epoch {self.epoch}/{self.plan.epochs}: " + ", ".join(f"{k} {v:.4f}" for k, v in figures.items()) + f", {one['seconds']:.1f} s")
+        log(f"epoch {self.epoch}/{self.plan.epochs}: " + ", ".join(f"{k} {v:.4f}" for k, v in figures.items()) + f", {one['seconds']:.1f} s")
         self.save()
         if self.epoch < self.plan.epochs and not self.out.stopped:
             self.curves.show(self.out.epochs, f"after {self.epoch} of {self.plan.epochs} epochs")
@@ -229,7 +229,7 @@ class _Run:
             return
         step, state = found
         if not isinstance(state, dict) or state.get("like") != self.like():
-            say("the checkpoint is of another training and is skipped")
+            log("the checkpoint is of another training and is skipped")
             return
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -241,7 +241,7 @@ class _Run:
         self.out.epochs, self.out.weights, self.out.stopped, self.out.resumed = state["epochs"], state["weights"], state["stopped"], step
         if self.out.epochs:
             self.out.best = min(self.out.epochs, key=lambda e: e["valLoss"])["epoch"]
-        say(f"continuing from the checkpoint: epoch {self.epoch + 1}, after {self.batch} of {self.batches} batches")
+        log(f"continuing from the checkpoint: epoch {self.epoch + 1}, after {self.batch} of {self.batches} batches")
 
     def like(self) -> Json:
         """What must be the same for a state to be of use."""

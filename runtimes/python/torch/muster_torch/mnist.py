@@ -4,7 +4,7 @@ from typing import Any, Dict
 
 import numpy as np
 import torch
-from muster_core import Fail, checkpoint, device, keep, measured, out_dir, report, run
+from muster_core import Fail, checkpoint, device, measured, out_dir, report, run, save_json
 
 from . import curves, idx, loop
 from .nets import CNN
@@ -77,7 +77,7 @@ def _keep(model: CNN, plan: loop.Plan, outcome: Outcome, test: Data, about: Json
     }
     confusion = np.zeros((10, 10), int)
     np.add.at(confusion, (test.y, loop.evaluate(model, plan, test, outcome.batch_size)["said"]), 1)
-    keep("metrics.json", measured({**result, "epochs": outcome.epochs, "confusion": confusion.tolist()}))
+    save_json("metrics.json", measured({**result, "epochs": outcome.epochs, "confusion": confusion.tolist()}))
     curves.draw(outcome.epochs, f"{about['dataset']}: {last['valAccuracy']:.2%} of {about['examples']['heldOut']} right")
     return dict(measured(result))
 

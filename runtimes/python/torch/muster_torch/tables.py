@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Optional
 
 import numpy as np
 import pandas as pd
-from muster_core import Fail, say
+from muster_core import Fail, log
 from muster_core.tables import objects
 
 Json = Dict[str, Any]
@@ -111,7 +111,7 @@ def target(table: pd.DataFrame, name: Optional[str]) -> "tuple[pd.DataFrame, pd.
         raise Fail("bad_input", f"target: there is no column {name}; there are {listed(table.columns)}")
     there = table[name].notna()
     if not there.all():
-        say(f"{int((~there).sum())} rows without a {name} are left out")
+        log(f"{int((~there).sum())} rows without a {name} are left out")
         table = table[there].reset_index(drop=True)
     if len(table) < 4:
         raise Fail("bad_input", f"dataset: {len(table)} rows have a {name}: at least 4 are needed")
@@ -200,15 +200,15 @@ def _column(values: pd.Series, name: str) -> Optional[Json]:
             raise Fail("bad_input", f"dataset: column {name} has an infinite value in row {int(np.argmax(np.isinf(v))) + 1}")
         there = v[np.isfinite(v)]
         if len(there) == 0:
-            say(f"column {name} has no values and is left out")
+            log(f"column {name} has no values and is left out")
             return None
         return {"name": name, "type": "number", "mean": float(there.mean()), "spread": float(there.std()) or 1.0, "missing": bool(np.isnan(v).any())}
     counts = Counter(map(_text, values[values.notna()]))
     if len(counts) > _CATEGORIES and len(counts) > len(values) // 2:
-        say(f"column {name} has {len(counts)} different texts in {len(values)} rows and is left out: to learn from it, write text: {name}")
+        log(f"column {name} has {len(counts)} different texts in {len(values)} rows and is left out: to learn from it, write text: {name}")
         return None
     if not counts:
-        say(f"column {name} has no values and is left out")
+        log(f"column {name} has no values and is left out")
         return None
     return {"name": name, "type": "category", "values": [v for v, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_CATEGORIES]]}
 

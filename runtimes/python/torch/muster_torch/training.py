@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Dict
 
 import numpy as np
-from muster_core import Fail, checkpoint, device, keep, measured, out_dir, report, run
+from muster_core import Fail, checkpoint, device, measured, out_dir, report, run, save_json
 
 from . import curves, examples, parts
 from .parts import Outcome
@@ -127,8 +127,8 @@ def _told(data: examples.Examples, outcome: Outcome, about: Json, scores: Json, 
         confusion = np.zeros((len(data.labels), len(data.labels)), int)
         np.add.at(confusion, (data.test.y, scores["said"]), 1)
         detail["confusion"] = confusion.tolist()
-    keep("metrics.json", measured(detail))
-    keep("preprocessing.json", {k: about[k] for k in ("source", "labels", "shape", "xScale", "yScale")})
+    save_json("metrics.json", measured(detail))
+    save_json("preprocessing.json", {k: about[k] for k in ("source", "labels", "shape", "xScale", "yScale")})
     curves.draw(outcome.epochs, f"{Path(about['dataset']).name[:60]}, {about['model']}: {headline}", unit)
     return dict(measured(result))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 import numpy as np
-from muster_core import Fail, checkpoint_dir, report, say
+from muster_core import Fail, checkpoint_dir, log, report
 
 from .examples import Examples
 from .parts import Outcome
@@ -36,7 +36,7 @@ def fit(data: Examples, given: Json) -> "tuple[Any, Outcome]":
     like = [iterations, patience, data.train.x.shape, data.test.x.shape, sorted((k, str(v)) for k, v in options.items())]
     if (found := _load(like)) is not None:
         model, out = found
-        say(f"continuing from the checkpoint, after {out.epochs[-1]['epoch']} iterations")
+        log(f"continuing from the checkpoint, after {out.epochs[-1]['epoch']} iterations")
         out.resumed = out.epochs[-1]["epoch"]
     x, test = (a.reshape(len(a), -1) for a in (data.train.x, data.test.x))
     while not out.stopped and (done := out.epochs[-1]["epoch"] if out.epochs else 0) < iterations:
@@ -59,7 +59,7 @@ def fit(data: Examples, given: Json) -> "tuple[Any, Outcome]":
             **({"accuracy": one["accuracy"], "val_accuracy": one["valAccuracy"]} if data.labels else {"val_r2": one["valR2"]}),
         }
         report(one["epoch"] / iterations, f"iteration {one['epoch']}/{iterations}", **shown)
-        say(f"iteration {one['epoch']}/{iterations}: " + ", ".join(f"{k} {v:.4f}" for k, v in shown.items()))
+        log(f"iteration {one['epoch']}/{iterations}: " + ", ".join(f"{k} {v:.4f}" for k, v in shown.items()))
         _save(like, model, out)
     return model, out
 
@@ -99,7 +99,7 @@ def _load(like: Any) -> Any:
         try:
             state = joblib.load(path)
         except Exception as e:  # noqa: BLE001 - a torn file can fail in any way, as can another version's
-            say(f"the checkpoint {path.name} cannot be read and is skipped: {e}")
+            log(f"the checkpoint {path.name} cannot be read and is skipped: {e}")
             continue
         if state["like"] == like:
             return state["model"], state["outcome"]

@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any, Callable, List, Optional
 
-from muster_core import Fail, report, say
+from muster_core import Fail, log, report
 
 from . import wire
 from .loading import Wanted, load, quiet
@@ -38,7 +38,7 @@ class Backend:
                 answer = self._asked({"op": "run", "wanted": self.wanted.message(), "items": packed, "params": params}, blobs, step)
                 return list(answer["records"])
             except (wire.Broken, KeyError) as e:
-                say(f"the warm host was lost ({e}): the model is loaded by this task")
+                log(f"the warm host was lost ({e}): the model is loaded by this task")
                 self._line = None
                 self._load()
         records: List[Json] = self.working.run(items, params, step)
@@ -61,12 +61,12 @@ class Backend:
             self.warm, self.about, self.greeting = not answer["new"], answer["about"], time.monotonic() - began
             return True
         except (wire.Broken, KeyError) as e:
-            say(f"the warm host cannot be used ({e}): the model is loaded by this task")
+            log(f"the warm host cannot be used ({e}): the model is loaded by this task")
         except Fail as e:
             # A host has no secrets, and its own way to the hub.
             if e.reason != "dependency" and not (e.reason == "bad_input" and any(os.environ.get(name) for name in ("HF_TOKEN", "HF_ENDPOINT"))):
                 raise
-            say(f"the warm host cannot load the model ({e}): this task tries")
+            log(f"the warm host cannot load the model ({e}): this task tries")
         self._line = None
         return False
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from muster import checkpoint_dir, out_dir
-from muster_core import Fail, report, say
+from muster_core import Fail, log, report
 
 from . import items
 from .backend import Backend
@@ -74,7 +74,7 @@ def through(
     journal = Journal({**of, "items": _digest(raws)}, name)
     skipped, began = journal.done, time.monotonic()
     if skipped:
-        say(f"{skipped} of {len(raws)} {what} were done by an earlier attempt")
+        log(f"{skipped} of {len(raws)} {what} were done by an earlier attempt")
     latencies: List[float] = []
     window = backend.batch_size(params)
     tokens = {"tokens_in": 0, "tokens_out": 0}
@@ -114,7 +114,7 @@ def through(
                 if "error" in r:
                     if strict or len(raws) == 1:
                         raise Fail("bad_input", f"{at(r['index']) if at else what + ' ' + str(r['index'])}: {r['error']}", item=r["index"])
-                    say(f"{what} {r['index']}: {r['error']}")
+                    log(f"{what} {r['index']}: {r['error']}")
                 latencies += [r["latency_ms"]] if "latency_ms" in r else []
                 for k in tokens:
                     tokens[k] += int(r.get(k, 0))
@@ -124,14 +124,14 @@ def through(
                 figures["tokens_per_second"] = tokens["tokens_out"] / took
             report(journal.done / len(raws), f"{what} {journal.done}/{len(raws)}", **figures)
     except BaseException:
-        keep(journal, "predictions.jsonl", partly=True)  # finished items stay
+        save(journal, "predictions.jsonl", partly=True)  # finished items stay
         journal.close()
         raise
     took = time.monotonic() - began
     failed = sum("error" in r for r in journal)
     if failed == len(raws):
         first = next(iter(journal))
-        keep(journal, "predictions.jsonl")
+        save(journal, "predictions.jsonl")
         raise Fail("bad_input", f"none of the {len(raws)} can be used; {what} 0: {first['error']}")
     return journal, {
         "items": len(raws),
@@ -153,7 +153,7 @@ def loaded(backend: Backend) -> Json:
     return {**about, "warm": backend.warm}
 
 
-def keep(records: "Journal | List[Json]", name: str, partly: bool = False) -> None:
+def save(records: "Journal | List[Json]", name: str, partly: bool = False) -> None:
     """Write records as an artifact, one per line, unless there are none."""
     if partly and not next(iter(records), None):
         return

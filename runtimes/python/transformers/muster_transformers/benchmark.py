@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from muster_core import Fail, batch, keep, models, report, run, say, system
+from muster_core import Fail, batch, log, models, report, run, save_json, system
 from muster_core import device as devices
 
 from . import loading
@@ -35,13 +35,13 @@ def measure(given: Json) -> Json:
     raw: List[Json] = []
     energy, others = system.Energy(subject.device), system.Others()
     if not energy.source:
-        say("no energy is reported: this task cannot read a counter")
+        log("no energy is reported: this task cannot read a counter")
     for i, (precision, size) in enumerate(plan):
         where = Where(i, len(plan), f"batch {size}, {precision}", given["warmup"] + given["iterations"])
         record, latencies = combination(subject, precision, size, energy, where)
         runs.append(record)
         raw.append({**record, "latencies_ms": latencies})
-        say(f"batch {size}, {precision}: " + (f"{record['error']['reason']}: {record['error']['message']}" if "error" in record else f"{record['latency_ms']['mean']} ms, {record['throughput']} items/s"))
+        log(f"batch {size}, {precision}: " + (f"{record['error']['reason']}: {record['error']['message']}" if "error" in record else f"{record['latency_ms']['mean']} ms, {record['throughput']} items/s"))
     result: Json = {
         "model": subject.name,
         "device": devices.describe(subject.device),
@@ -61,8 +61,8 @@ def measure(given: Json) -> Json:
         result["system"]["busy_cores"] = round(busy, 2)  # by others, while this was measured
         if busy > _BUSY * cores:
             result["warnings"] = [f"other programs kept {busy:.1f} of the machine's cores busy while this was measured, and it has {cores}: the figures are worse than they would be alone"]
-            say(f"warning: {result['warnings'][0]}")
-    keep("benchmark.json", {**result, "runs": raw})
+            log(f"warning: {result['warnings'][0]}")
+    save_json("benchmark.json", {**result, "runs": raw})
     if all("error" in r for r in runs):
         worst = runs[0]["error"]
         reason = worst["reason"] if worst["reason"] == "out_of_memory" else "bad_input"

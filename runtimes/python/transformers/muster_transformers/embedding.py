@@ -28,9 +28,9 @@ def embedding(given: Json) -> Json:
     dimensions = int(backend.about["dimensions"])
     if form == "npy":
         write_npy(records, dimensions, out_dir() / "embeddings.npy", len(raws))
-        batches.keep([{k: v for k, v in r.items() if k != "prediction"} for r in records], "items.jsonl")
+        batches.save([{k: v for k, v in r.items() if k != "prediction"} for r in records], "items.jsonl")
     else:
-        batches.keep([_embedded(r) for r in records], "embeddings.jsonl")
+        batches.save([_embedded(r) for r in records], "embeddings.jsonl")
     predictions, complete = batches.shown([_embedded(r) for r in _first(records)])
     records.close()
     return {

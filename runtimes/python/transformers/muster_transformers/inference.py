@@ -19,7 +19,7 @@ def inference(given: Json) -> Json:
     params = {k: given[k] for k in (*_SHAPING, "batch_size", "auto_batch", "on_error") if given.get(k) is not None}
     of = {"wanted": wanted.message(), "field": given.get("field"), "system": given.get("system"), **{k: given.get(k) for k in _SHAPING}}
     records, figures = batches.through(backend, raws, params, of, what="item", at=places(given, "item"), field=given.get("field"), system=given.get("system"))
-    batches.keep(records, "predictions.jsonl")
+    batches.save(records, "predictions.jsonl")
     predictions, complete = batches.shown(records)
     records.close()
     return {

@@ -3,7 +3,7 @@
 from typing import Any, List, Optional
 
 from muster import out_dir
-from muster_core import Fail, report, run, say
+from muster_core import Fail, log, report, run
 
 from . import batches
 from .backend import Backend
@@ -58,7 +58,7 @@ def rag(given: Json) -> Json:
         report(step="answering")
         result["generator"], generated = _answered(given, prompt, answers)
         result["generation"] = generated
-    batches.keep(answers, "answers.jsonl")
+    batches.save(answers, "answers.jsonl")
     result["answers"], result["complete"] = batches.shown(answers)
     return result
 
@@ -133,7 +133,7 @@ def _answered(given: Json, prompt: str, answers: List[Json]) -> "tuple[Json, Jso
         a["sources"] = sorted({p["source"] for p in a["passages"][: len(used)]})
         if len(used) < len(a["passages"]) or used != texts[0][: len(used)]:
             cut = " and that one only in part" if used != texts[0][: len(used)] else ""
-            say(f"query {r['index']}: the generator reads {most} tokens: it was shown {len(used)} of {len(a['passages'])} passages{cut}")
+            log(f"query {r['index']}: the generator reads {most} tokens: it was shown {len(used)} of {len(a['passages'])} passages{cut}")
     records.close()
     return batches.loaded(generator), figures
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from muster_core import Fail, models, say
+from muster_core import Fail, log, models
 from muster_core.fetch import bring, is_archive, is_url, unpack
 
 from .settings import Plan
@@ -174,7 +174,7 @@ def adapted(plan: Plan, model: Any, task: str = "CAUSAL_LM") -> Any:
         with _reading(plan, "adapter"):
             model = peft.PeftModel.from_pretrained(model, plan.adapter, is_trainable=plan.method == "lora")
         if plan.method == "lora":
-            say(f"training continues with the adapter {Path(plan.adapter).name}")
+            log(f"training continues with the adapter {Path(plan.adapter).name}")
             return model
         return model.merge_and_unload().requires_grad_(True)
     if plan.method != "lora":

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from muster_core import Fail, checkpoint_dir, keep, measured, out_dir, report, say
+from muster_core import Fail, checkpoint_dir, log, measured, out_dir, report, save_json
 from muster_core.fetch import size
 
 from . import saves
@@ -52,9 +52,9 @@ def packed(folder: Path, name: str, to: Path) -> Path:
 def result(plan: Plan, trainer: Any, course: Any, began: float, resumed: "Optional[Path]") -> "Dict[str, Any]":
     """Write the artifacts of a finished training, and return its result."""
     state, out = trainer.state, out_dir()
-    log = [{"step": e["step"], "epoch": e.get("epoch"), **shown(e)} for e in state.log_history]
-    steps, evaluations = [e for e in log if "loss" in e], [e for e in log if any(k.startswith("eval_") for k in e)]
-    keep("metrics.json", measured({"steps": steps, "evaluations": evaluations}))
+    history = [{"step": e["step"], "epoch": e.get("epoch"), **shown(e)} for e in state.log_history]
+    steps, evaluations = [e for e in history if "loss" in e], [e for e in history if any(k.startswith("eval_") for k in e)]
+    save_json("metrics.json", measured({"steps": steps, "evaluations": evaluations}))
     warnings = _judged(plan, trainer, course, steps)
     report(0.98, f"packing {plan.final}.tar.gz")
     archive = _model(plan, trainer, out)
@@ -118,7 +118,7 @@ def _judged(plan: Plan, trainer: Any, course: Any, steps: "List[Dict[str, Any]]"
         if far <= _FAR:
             return []
         reported_at = f"the model is far from the original one (kl is {far:.3g} per token): it may write text that only maximizes the reward: raise ppo.kl_coef, or lower learning_rate"
-        say(f"warning: {reported_at}")
+        log(f"warning: {reported_at}")
         return [reported_at]
     if plan.training.early_stop:  # then the best one is kept
         return []
@@ -181,4 +181,4 @@ def _weights(trainer: Any) -> "tuple[int, int]":
 def remains() -> None:
     """Say what a failed training leaves."""
     if found := saves.whole(Path(checkpoint_dir())):
-        say(f"{found[-1].name} is kept: a retry continues from it")
+        log(f"{found[-1].name} is kept: a retry continues from it")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from muster_core import Fail, checkpoint_dir, orderly, report, run, say
+from muster_core import Fail, checkpoint_dir, log, orderly, report, run
 
 from . import base, launch, rows, settings
 from .settings import Plan
@@ -82,7 +82,7 @@ def _trained(course: Any, size: int, accumulation: int, trial: bool) -> Any:
         made = teach.trainer(course, size, accumulation, [] if trial else [seen], trial)
         resumed = None if trial else saves.agreed(saves.whole(Path(checkpoint_dir()), clear=made.args.should_save))
         if resumed:
-            say(f"continuing from {resumed.name}")
+            log(f"continuing from {resumed.name}")
         with orderly() as stopping:
             seen.stopping = lambda: stopping() or launch.stopping()
             made.train(resume_from_checkpoint=str(resumed) if resumed else None)
@@ -91,7 +91,7 @@ def _trained(course: Any, size: int, accumulation: int, trial: bool) -> Any:
             raise Fail("out_of_memory", f"a batch of {size} for each process does not fit into memory: reduce batch_size, or set training.auto_batch: true", batch_size=size) from e
         raise
     if seen.stopped and made.state.global_step < made.state.max_steps:
-        say(f"asked to stop: the state after step {made.state.global_step} is saved")
+        log(f"asked to stop: the state after step {made.state.global_step} is saved")
         sys.exit(143)
     return made, resumed
 

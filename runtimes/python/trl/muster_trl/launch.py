@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, Dict, Optional
 
-from muster_core import Fail, out_dir, say
+from muster_core import Fail, log, out_dir
 
 from . import settings
 from .settings import Plan
@@ -93,7 +93,7 @@ def together(plan: Plan, n: int) -> None:
     while (failure := _failed(plan, n, times)) is not None:
         if failure.get("reason") == "out_of_memory" and plan.training.auto_batch and batch >> (times + 1):
             times += 1
-            say(f"memory ran out: trying a batch of {batch >> times}")
+            log(f"memory ran out: trying a batch of {batch >> times}")
             continue
         if "reason" not in failure:
             sys.exit(1)
@@ -109,7 +109,7 @@ def _failed(plan: Plan, n: int, times: int) -> "Optional[Dict[str, Any]]":
         path.write_text(settings.written(plan), encoding="utf-8")
         threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // n))
         env = {**os.environ, PLAN: str(path), STOP: str(stop), "OMP_NUM_THREADS": threads, HALVED: str(times)}
-        say(f"training with {n} processes")
+        log(f"training with {n} processes")
         # The processes look at the file after each step. A signal would reach some of them twice, and others in the midst of something.
         before = signal.signal(signal.SIGTERM, lambda number, frame: stop.touch())
         try:

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from muster_core import Fail, models, say
+from muster_core import Fail, log, models
 from muster_core.fetch import bring, is_url
 
 from .settings import Plan
@@ -314,5 +314,5 @@ def held_out(rows: Rows, share: float, seed: int) -> "Tuple[Rows, Optional[Rows]
     def part(indices: "List[int]") -> Rows:
         return Rows(rows.name, rows.form, [rows.rows[i] for i in indices], [rows.places[i] for i in indices])
 
-    say(f"{n} of {len(rows)} rows are held out for evaluation")
+    log(f"{n} of {len(rows)} rows are held out for evaluation")
     return part(sorted(order[n:])), part(sorted(order[:n]))

@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 from typing import Any, List, Optional
 
-from muster_core import Fail, say
+from muster_core import Fail, log
 
 _NAME = re.compile(r"checkpoint-(\d+)$")
 _LIST = "whole.json"
@@ -113,10 +113,10 @@ def _is_whole(path: Path) -> bool:
         sizes = json.loads((path / _LIST).read_text(encoding="utf-8"))
         wrong = [name for name, size in sizes.items() if (path / name).stat().st_size != size]
     except (OSError, ValueError) as e:
-        say(f"{path.name} is incomplete and is skipped: {e}")
+        log(f"{path.name} is incomplete and is skipped: {e}")
         return False
     if wrong:
-        say(f"{path.name} is damaged ({wrong[0]}) and is skipped")
+        log(f"{path.name} is damaged ({wrong[0]}) and is skipped")
     return not wrong
 
 

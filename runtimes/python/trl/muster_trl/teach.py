@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 import torch
 from datasets import Dataset
-from muster_core import Fail, checkpoint_dir, say
+from muster_core import Fail, checkpoint_dir, log
 from muster_core import device as devices
 from transformers import DataCollatorWithPadding, EarlyStoppingCallback, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
@@ -240,7 +240,7 @@ def _cut(c: Course, data: rows.Rows, most: int, length: "Callable[[rows.Row], in
             raise Fail("bad_input", f"dataset: {what}, the first is {data.places[long[0]]}: raise training.max_length, or set training.too_long to truncate or drop")
         if c.plan.training.too_long == "drop":
             kept = [row for row, size in zip(data.rows, lengths) if size <= most]
-        say(f"{what}: they are {'left out' if c.plan.training.too_long == 'drop' else 'cut off'}")
+        log(f"{what}: they are {'left out' if c.plan.training.too_long == 'drop' else 'cut off'}")
     if not kept:
         raise Fail("bad_input", f"dataset is empty: every row is longer than {most} tokens: raise training.max_length")
     return Dataset.from_list(kept)

@@ -5,7 +5,7 @@ import statistics
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from muster_core import Fail, report, say
+from muster_core import Fail, log, report
 from transformers import TrainerCallback
 
 # Metrics of the libraries and their names here. Others keep their names, with _ for other characters than letters.
@@ -56,11 +56,11 @@ class Watch(TrainerCallback):
         fraction, step = self._where(state)
         report(fraction, step, **figures)
         line = ", ".join(f"{k} {v:.4g}" for k, v in figures.items())
-        say(f"{step}: {line}")
+        log(f"{step}: {line}")
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.is_world_process_zero:
-            say(f"checkpoint of step {state.global_step} saved")
+            log(f"checkpoint of step {state.global_step} saved")
 
     @staticmethod
     def _where(state: Any) -> "tuple[float, str]":
