@@ -129,8 +129,8 @@ const (
 	DefaultKillGrace  = Duration(10 * time.Second)
 )
 
-// KillSignals lists the values of kill.signal.
-var KillSignals = []string{"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGKILL"}
+// TaskSignals lists the values of kill.signal and checkpoint.signal.
+var TaskSignals = []string{"SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGABRT", "SIGUSR1", "SIGUSR2", "SIGKILL"}
 
 // DefaultDisconnectGrace is the default of Disconnect.Grace.
 const DefaultDisconnectGrace = Duration(10 * time.Minute)

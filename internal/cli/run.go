@@ -75,7 +75,7 @@ func (c *runConfig) flags() []cli.Flag {
 		app.Option{Name: "queue-timeout", Usage: "Maximum time in the queue", Group: groupRetries}.DurationVar(&t.QueueTimeout),
 		app.Option{Name: "retries", Usage: "Number of retries after failures", Group: groupRetries}.IntVar(&t.Retries.Max, 0, 1<<20),
 		app.Option{Name: "retry-on", Usage: "Retry only after these reasons, such as exit:75 or out_of_memory", Group: groupRetries}.ListVar(&t.Retries.On),
-		app.Option{Name: "kill-signal", Usage: "Signal that stops the task, such as SIGINT (default: SIGTERM)", Group: groupRetries}.EnumVar(&t.Kill.Signal, muster.KillSignals...),
+		app.Option{Name: "kill-signal", Usage: "Signal that stops the task, such as SIGINT (default: SIGTERM)", Group: groupRetries}.EnumVar(&t.Kill.Signal, muster.TaskSignals...),
 		app.Option{Name: "kill-grace", Usage: "Time between the stop signal and SIGKILL", Group: groupRetries}.DurationVar(&t.Kill.Grace),
 
 		app.Option{Name: "files", Short: "f", Value: "path", Usage: "Directory to upload; the task runs in a copy of it", Group: groupFiles}.StringVar(&t.Files),

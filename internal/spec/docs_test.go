@@ -75,7 +75,7 @@ func TestThePageHasEveryField(t *testing.T) {
 }
 
 func TestThePageHasEveryWord(t *testing.T) {
-	words := slices.Concat(muster.KillSignals, muster.Vendors, muster.NotifyOn, muster.NotifyPresets, muster.Capabilities, []string{muster.KindNoop, muster.KindProcess, muster.KindScript, muster.KindContainer,
+	words := slices.Concat(muster.TaskSignals, muster.Vendors, muster.NotifyOn, muster.NotifyPresets, muster.Capabilities, []string{muster.KindNoop, muster.KindProcess, muster.KindScript, muster.KindContainer,
 		muster.IsolationContainer, muster.IsolationProcess, muster.IsolationAuto, muster.PullMissing, muster.PullAlways, muster.PullNever, muster.NetworkBridge, muster.NetworkAllowlist,
 		muster.DisconnectFail, muster.DisconnectRequeue,
 		muster.GangRestart, muster.GangEnd, muster.NetworkHost, muster.NetworkNone, muster.LauncherTorchrun})

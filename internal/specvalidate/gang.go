@@ -30,7 +30,7 @@ func (v *validator) checkpoint(t *muster.TaskSpec) {
 	if c.Signal == "SIGKILL" {
 		v.add("checkpoint.signal", "such as SIGUSR1", "SIGKILL leaves no time to save a checkpoint")
 	} else if c.Signal != "" {
-		v.oneOf("checkpoint.signal", c.Signal, muster.KillSignals...)
+		v.oneOf("checkpoint.signal", c.Signal, muster.TaskSignals...)
 	}
 	v.duration("checkpoint.grace", c.Grace, day)
 }

@@ -288,7 +288,7 @@ func (v *validator) policies(t *muster.TaskSpec) {
 	for k, on := range t.Retries.On {
 		v.retryOn(fmt.Sprintf("retries.on[%d]", k), on)
 	}
-	v.optional("kill.signal", t.Kill.Signal, muster.KillSignals...)
+	v.optional("kill.signal", t.Kill.Signal, muster.TaskSignals...)
 	v.duration("kill.grace", t.Kill.Grace, day)
 	v.duration("disconnect.grace", t.Disconnect.Grace, 30*day)
 	v.optional("disconnect.then", t.Disconnect.Then, muster.DisconnectRequeue, muster.DisconnectFail)

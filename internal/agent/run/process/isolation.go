@@ -165,7 +165,11 @@ func (a *Attempt) fallBackToProcess(ctx context.Context) error {
 func (a *Attempt) openMounts() error {
 	f, err := os.OpenFile(a.eventsPath(), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err == nil {
-		err = errors.Join(f.Close(), makeWritable(a.base), makeWritable(a.checkpoint))
+		_ = f.Close() // nothing was written
+		err = makeWritable(a.base)
+	}
+	if err == nil {
+		err = makeWritable(a.checkpoint)
 	}
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "open the task's folder to the container's user: %w", err)

@@ -51,6 +51,9 @@ func (a *Attempt) outDir() string { return filepath.Join(a.base, "out") }
 // envTag returns the environment entry that identifies this attempt's processes on the machine. All containers have the same
 // $MUSTER_OUT, so they get a hash, which does not disclose the worker's paths.
 func (a *Attempt) envTag() string {
+	if r := a.Task.Recovered; r != nil && r.Start.EnvTag != "" {
+		return r.Start.EnvTag // what its processes have; the data directory may have another path now
+	}
 	if a.mode == modeContainer {
 		sum := sha256.Sum256([]byte("mark\n" + a.base))
 		return "MUSTER_MARK=" + hex.EncodeToString(sum[:16])

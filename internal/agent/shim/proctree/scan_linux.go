@@ -198,7 +198,7 @@ func parsePIDs(b []byte) []int {
 // process with the attempt's tag. It never touches a process with a reused PID. It returns an error if some of them still run after 5 seconds.
 func KillOrphans(list ...run.Pid) error {
 	starts := map[int]uint64{} // of main processes, by PID
-	var envTags []string
+	envTags := map[string]bool{} // a set, because all processes are compared with all attempts
 	boot := BootID()
 	for _, p := range list {
 		if p.BootID != boot {
@@ -208,7 +208,7 @@ func KillOrphans(list ...run.Pid) error {
 			starts[p.PID] = p.StartTicks
 		}
 		if p.EnvTag != "" {
-			envTags = append(envTags, p.EnvTag)
+			envTags[p.EnvTag] = true
 		}
 	}
 	if len(starts) == 0 && len(envTags) == 0 {
@@ -220,7 +220,7 @@ func KillOrphans(list ...run.Pid) error {
 		for _, children := range procs {
 			for _, st := range children {
 				isMain := st.Start != 0 && starts[st.PID] == st.Start
-				if st.State == 'Z' || st.PID == os.Getpid() || !isMain && !hasEnvTag(st.PID, envTags...) {
+				if st.State == 'Z' || st.PID == os.Getpid() || !isMain && !hasAnyEnvTag(st.PID, envTags) {
 					continue
 				}
 				if now, ok := procfs.ReadStat(st.PID); isMain && ok && now.Start == st.Start {
@@ -241,13 +241,18 @@ func KillOrphans(list ...run.Pid) error {
 	return run.Failf("", "processes of earlier attempts survive SIGKILL")
 }
 
-// hasEnvTag reports whether a process was started with one of the tags in its environment. A tag that ends in "=" matches any value.
-func hasEnvTag(pid int, envTags ...string) bool {
-	if len(envTags) == 0 || envTags[0] == "" { // an attempt without a tag
+// hasEnvTag reports whether a process was started with a tag in its environment. A tag that ends in "=" matches any value.
+func hasEnvTag(pid int, envTag string) bool {
+	return envTag != "" && hasAnyEnvTag(pid, map[string]bool{envTag: true})
+}
+
+// hasAnyEnvTag reports whether a process was started with one of the tags in its environment.
+func hasAnyEnvTag(pid int, envTags map[string]bool) bool {
+	if len(envTags) == 0 {
 		return false
 	}
 	for entry := range strings.SplitSeq(string(environ(pid)), "\x00") {
-		if slices.ContainsFunc(envTags, func(tag string) bool { return entry == tag || tag[len(tag)-1] == '=' && strings.HasPrefix(entry, tag) }) {
+		if name, _, ok := strings.Cut(entry, "="); ok && (envTags[entry] || envTags[name+"="]) {
 			return true
 		}
 	}
