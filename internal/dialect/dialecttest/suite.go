@@ -109,9 +109,7 @@ func testSuccess(t *testing.T, s *Suite) {
 	if s.Capabilities.Progress {
 		testkit.Await(w.t, "progress is shown", func() bool { p := w.task(job).Progress; return p != nil && *p > 0.49 && *p < 0.51 })
 	}
-	if err := work.Succeed(t.Context(), "forty-two"); err != nil {
-		t.Fatalf("the report: %v", err)
-	}
+	w.succeed(work, "forty-two")
 	got := w.waitState(job, muster.Succeeded)
 	if !strings.Contains(string(got.Result), "forty-two") || got.Attempt != 1 {
 		t.Errorf("attempt %d has the result %s", got.Attempt, got.Result)
@@ -139,9 +137,7 @@ func testFailure(t *testing.T, s *Suite) {
 
 func testDuplicateReport(t *testing.T, s *Suite) {
 	w, worker, job, work := startTask(t, s)
-	if err := work.Succeed(t.Context(), "first"); err != nil {
-		t.Fatalf("the report: %v", err)
-	}
+	w.succeed(work, "first")
 	w.waitState(job, muster.Succeeded)
 	_ = work.Succeed(t.Context(), "second") // how it is answered is the system's own: see its tests
 	_ = work.Fail(t.Context(), "third")
@@ -178,9 +174,7 @@ func testWorkerLoss(t *testing.T, s *Suite) {
 	if got := w.task(job); got.State.Final() {
 		t.Errorf("the late report made the task %s", got.State)
 	}
-	if err := again.Succeed(t.Context(), "right"); err != nil {
-		t.Fatalf("the report: %v", err)
-	}
+	w.succeed(again, "right")
 	if got := w.waitState(job, muster.Succeeded); !strings.Contains(string(got.Result), "right") || got.Attempt != 2 {
 		t.Errorf("attempt %d has the result %s", got.Attempt, got.Result)
 	}
@@ -208,9 +202,7 @@ func testDrain(t *testing.T, s *Suite) {
 		t.Fatal(err)
 	}
 	next := w.submit(nil)
-	if err := work.Succeed(t.Context(), "done"); err != nil {
-		t.Fatalf("the report: %v", err)
-	}
+	w.succeed(work, "done")
 	w.waitState(job, muster.Succeeded)
 	ctx, cancel := context.WithTimeout(t.Context(), idleWait)
 	defer cancel()
@@ -320,9 +312,7 @@ func testKeys(t *testing.T, s *Suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.nextTask(w.worker("good", join.Secret)).Succeed(t.Context(), "let in"); err != nil {
-		t.Errorf("the report: %v", err)
-	}
+	w.succeed(w.nextTask(w.worker("good", join.Secret)), "let in")
 	w.waitState(job, muster.Succeeded)
 }
 
@@ -331,7 +321,7 @@ func testUnplaced(t *testing.T, s *Suite) {
 	worker := w.worker("one", "")
 	w.checkWorks(worker)
 	huge := w.submit(func(task *muster.TaskSpec) { task.Resources.CPUs = 9000 })
-	foreign := w.submitTo("another-project")
+	foreign := w.submitSpec(&muster.Spec{Project: "another-project", Tasks: []muster.TaskSpec{s.Task}})
 	w.checkWorks(worker)
 	for _, job := range []muster.Job{huge, foreign} {
 		if got := w.task(job).State; got != muster.Queued {
