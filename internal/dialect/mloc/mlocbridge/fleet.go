@@ -4,15 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"iter"
-	"net"
 	"os"
 	"path/filepath"
-	"slices"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/atomicfile"
-	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
@@ -23,47 +20,22 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// activeWorkers returns the active workers that serve the bridge. It fails with Unavailable if there is none.
-func (w *bridgeWorker) activeWorkers(ctx context.Context) ([]muster.Worker, error) {
+// facts measures the active workers that serve the bridge, and returns what it registers with. It fails with Unavailable if
+// there is none.
+func (w *bridgeWorker) facts(ctx context.Context) (mloc.WorkerHash, error) {
 	c, err := w.core.Capacity(ctx)
 	if err == nil && len(c.Workers) == 0 {
 		err = muster.Errorf(muster.Unavailable, "no worker of Muster takes tasks now")
 	}
-	return c.Workers, err
-}
-
-// facts returns what workers register with.
-func (b *Bridge) facts(list []muster.Worker) facts {
-	f := facts{Hardware: sumHardware(list, localIP(), b.cfg.Bandwidth), Tags: slices.Clone(b.cfg.Tags), Cost: b.cfg.Cost}
-	if b.cfg.Core.Worker != "" && list[0].Price > 0 {
-		f.Cost = list[0].Price
+	if err != nil {
+		return mloc.WorkerHash{}, err
 	}
-	f.Tags = uniqueTags(f.Tags)
-	return f
-}
-
-// localIP is the address by which this machine reaches others, or its loopback.
-func localIP() string {
-	list, err := net.InterfaceAddrs()
-	if err == nil {
-		for _, a := range list {
-			if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && n.IP.To4() != nil {
-				return n.IP.String()
-			}
-		}
+	w.session.meter.measure(time.Now(), c.Workers)
+	h := mloc.WorkerHash{Hardware: sumHardware(c.Workers, w.cfg.Bandwidth), Tags: w.cfg.Tags, CostPerHour: w.cfg.Cost}
+	if w.cfg.Core.Worker != "" && c.Workers[0].Price > 0 {
+		h.CostPerHour = c.Workers[0].Price
 	}
-	return "127.0.0.1"
-}
-
-// logs reads a task's output.
-func (b *Bridge) logs(ctx context.Context, id muster.TaskID) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		for line, err := range b.client.Logs(ctx, id, client.LogOptions{}) {
-			if !yield(line.Data, err) {
-				return
-			}
-		}
-	}
+	return h, nil
 }
 
 // returnedFile names the dispatches that went back to the host and whose jobs have not ended yet.
@@ -79,9 +51,6 @@ func (w *bridgeWorker) loadReturned() error {
 	}
 	if err != nil {
 		return muster.Errorf(muster.Internal, "%s cannot be read: %w", filepath.Join(w.dir, returnedFile), err)
-	}
-	if w.returned == nil {
-		w.returned = map[string]bool{}
 	}
 	return nil
 }

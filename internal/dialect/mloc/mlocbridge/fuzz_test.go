@@ -69,10 +69,6 @@ func FuzzState(f *testing.F) {
 			if status != 200 || !bytes.Contains(body, []byte("a")) {
 				t.Fatalf("status %d with %q is %d", status, body, got)
 			}
-		case stateNotFound:
-			if status != 404 {
-				t.Fatalf("status %d is %d", status, got)
-			}
 		case stateUnknown, stateSilent:
 		}
 	})

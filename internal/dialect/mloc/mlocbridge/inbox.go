@@ -70,25 +70,24 @@ func openInbox(dir string) (*inbox, error) {
 	return b, nil
 }
 
-// add keeps a message. One of a task that waits already takes its place: the host has dispatched it again. It returns
-// false if the very same one waits.
-func (b *inbox) add(p inboxItem) (bool, error) {
+// add keeps a message. One of a task that waits already takes its place: the host has dispatched it again.
+func (b *inbox) add(p inboxItem) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	at := slices.IndexFunc(b.list, func(q *inboxItem) bool { return q.Task == p.Task })
 	switch {
 	case at >= 0 && b.list[at].ID == p.ID:
-		return false, nil
+		return nil
 	case at >= 0:
 		p.file = b.list[at].file
 	case len(b.list) >= maxInbox:
-		return false, muster.Errorf(muster.Unavailable, "%d tasks wait for their turn already", len(b.list))
+		return muster.Errorf(muster.Unavailable, "%d tasks wait for their turn already", len(b.list))
 	default:
 		p.file = fmt.Sprintf("%012d.json", b.next)
 		b.next++
 	}
 	if err := b.write(&p); err != nil {
-		return false, err
+		return err
 	}
 	if at >= 0 {
 		b.list[at] = &p
@@ -96,7 +95,7 @@ func (b *inbox) add(p inboxItem) (bool, error) {
 		b.list = append(b.list, &p)
 	}
 	wake.Set(b.wake)
-	return true, nil
+	return nil
 }
 
 func (b *inbox) write(p *inboxItem) error {
@@ -129,11 +128,9 @@ func (b *inbox) markRefused(p *inboxItem, reason string) error {
 	if err := b.write(p); err != nil {
 		return err
 	}
-	for i, q := range b.list {
-		if q.file == p.file {
-			c := *p
-			b.list[i] = &c
-		}
+	if i := slices.IndexFunc(b.list, func(q *inboxItem) bool { return q.file == p.file }); i >= 0 {
+		c := *p
+		b.list[i] = &c
 	}
 	return nil
 }

@@ -1,12 +1,14 @@
 package mlocbridge
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,11 +43,7 @@ type jobMeta struct {
 
 // dispatchID names a dispatch: the same task may be dispatched again, which is another one.
 func dispatchID(m mloc.TaskMessage, received time.Time) string {
-	when := m.DispatchedAt
-	if when == "" {
-		when = mloc.FormatTime(received)
-	}
-	sum := sha256.Sum256([]byte(when))
+	sum := sha256.Sum256([]byte(cmp.Or(m.DispatchedAt, mloc.FormatTime(received))))
 	return m.TaskID + "@" + hex.EncodeToString(sum[:6])
 }
 
@@ -158,7 +156,7 @@ func (w *bridgeWorker) handleMessage(b []byte) {
 		}
 	}
 	w.mu.Unlock()
-	if _, err := w.inbox.add(p); err != nil {
+	if err := w.inbox.add(p); err != nil {
 		w.log.Error("a task of the host was not taken", slog.String("task", m.TaskID), slog.String("why", err.Error()))
 	}
 }
@@ -205,8 +203,7 @@ func (w *bridgeWorker) process(ctx context.Context, p *inboxItem) {
 		if err == nil {
 			w.logError(w.inbox.remove(p))
 			if !accepted { // it was reported before: the host sends it once more
-				w.closeDispatch(p.ID)
-				w.session.publishStatus(ctx)
+				w.closeDispatch(ctx, p.ID)
 			}
 			return
 		}
@@ -277,7 +274,7 @@ func (w *bridgeWorker) checkPlan(ctx context.Context, spec *muster.Spec) error {
 		if len(plan[i].Workers) == 0 {
 			return muster.Errorf(muster.Unavailable, "no worker of Muster is connected")
 		}
-		return mloc.Unsupported("no worker of this fleet can carry out taskType %s: %s", spec.Tasks[min(i, len(spec.Tasks)-1)].Kind, plan[i].Summary)
+		return mloc.InvalidSpec("no worker of this fleet can carry out taskType %s: %s", spec.Tasks[min(i, len(spec.Tasks)-1)].Kind, plan[i].Summary)
 	}
 	return nil
 }
@@ -287,17 +284,11 @@ func (w *bridgeWorker) reportFailure(ctx context.Context, p *inboxItem, m mloc.T
 	if state := w.queryState(ctx, m); state == stateOver || state == stateMoved {
 		return nil
 	}
-	now := mloc.FormatTime(time.Now())
-	payload := mloc.Object{"taskType": mloc.TaskType(m.Task), "started_at": mloc.FormatTime(p.At)}
-	if m.DispatchedAt != "" {
-		payload["dispatched_at"] = m.DispatchedAt
-	}
-	if err := w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.TaskID, Payload: payload}); err != nil {
+	t := muster.Task{StartedAt: muster.NewTime(p.At), FinishedAt: muster.NewTime(time.Now())}
+	if err := w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.TaskID, Payload: eventPayload(m, t, false)}); err != nil {
 		return err
 	}
-	end := mloc.Object{"runtime_sec": 0, "finished_at": now}
-	maps.Copy(end, payload)
-	return w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventFailed, TaskID: m.TaskID, Error: &p.Refused, Payload: end})
+	return w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventFailed, TaskID: m.TaskID, Error: &p.Refused, Payload: eventPayload(m, t, true)})
 }
 
 // queryState asks the host for the state of a task.
@@ -307,13 +298,8 @@ func (w *bridgeWorker) queryState(ctx context.Context, m mloc.TaskMessage) remot
 	if w.cfg.Token != "" {
 		token = "Bearer " + w.cfg.Token
 	}
-	if err == nil && base == "" {
-		base = hostURL(d.URL)
-		for k, v := range d.Headers {
-			if token == "" && len(k) == len("Authorization") && k[0]|0x20 == 'a' {
-				token = v
-			}
-		}
+	if host, ok := strings.CutSuffix(d.URL, "/api/v1/results"); ok && err == nil && base == "" {
+		base, token = host, cmp.Or(token, d.Headers.Get("Authorization"))
 	}
 	return w.http.taskState(ctx, base, token, m.TaskID, w.id)
 }
@@ -325,20 +311,20 @@ func parseMeta(j bridge.Job) (jobMeta, error) {
 }
 
 // closeDispatch forgets a dispatch that is finally reported, or that is not this worker's any more.
-func (w *bridgeWorker) closeDispatch(id string) {
+func (w *bridgeWorker) closeDispatch(ctx context.Context, id string) {
 	w.mu.Lock()
 	delete(w.openDispatches, id)
 	open := len(w.openDispatches)
 	w.mu.Unlock()
-	if open > 0 {
-		return
-	}
-	if p := w.inbox.first(); p != nil {
+	switch p := w.inbox.first(); {
+	case open > 0:
+	case p != nil:
 		w.session.setBusy(p.Task) // which the host takes for given
-	} else {
+	default:
 		w.session.setIdle()
 	}
 	wake.Set(w.idleSignal)
+	w.session.publishStatus(ctx)
 }
 
 // Progress implements bridge.Reporter: it reports to the host of MLOC only that a task started.
@@ -379,10 +365,7 @@ func eventPayload(m mloc.TaskMessage, t muster.Task, ended bool) mloc.Object {
 	if m.DispatchedAt != "" {
 		p["dispatched_at"] = m.DispatchedAt
 	}
-	began := t.StartedAt
-	if began == 0 {
-		began = muster.NewTime(time.Now())
-	}
+	began := cmp.Or(t.StartedAt, muster.NewTime(time.Now()))
 	p["started_at"] = mloc.FormatTime(began.Std())
 	if ended {
 		end := max(t.FinishedAt, began)
@@ -403,7 +386,6 @@ func (w *bridgeWorker) Finished(ctx context.Context, j bridge.Job) (bool, error)
 	if w.queryState(ctx, m.Message) != stateOver {
 		return false, nil
 	}
-	w.closeDispatch(j.ID)
-	w.session.publishStatus(ctx)
+	w.closeDispatch(ctx, j.ID)
 	return true, nil
 }

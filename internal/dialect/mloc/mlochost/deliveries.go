@@ -8,9 +8,9 @@ import (
 	"net/url"
 	"path"
 	"strconv"
-	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
@@ -55,7 +55,7 @@ func (g *Gateway) findTarget(id, token, worker string) deliveryTarget {
 
 // authorizeDelivery says whether a request may deliver for a task: with the token of its attempt, or as a client.
 func (g *Gateway) authorizeDelivery(r *http.Request, id string) (token string, err error) {
-	b := bearer(r)
+	b := auth.Bearer(r.Header.Get("Authorization"))
 	if t := g.runningTask(id, b); t != nil && b == t.ID() {
 		return b, nil
 	}
@@ -84,7 +84,7 @@ func (g *Gateway) isDelivered(d *dispatch) bool {
 
 // postResult takes the result of a task. One that is late is answered like any other, and has no effect.
 func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
-	if g.requiresToken() && bearer(r) == "" {
+	if g.requiresToken() && auth.Bearer(r.Header.Get("Authorization")) == "" {
 		if err := g.authorize(r, true); err != nil { // before anything is read
 			return err
 		}
@@ -104,11 +104,8 @@ func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
 	c := g.findTarget(in.TaskID, token, in.WorkerID)
 	at := path.Join("results", mloc.SafeID(in.TaskID), mloc.FileResponses)
 	if c.ignored {
-		g.metrics.count(&g.metrics.late)
-		return reply(w, mloc.Object{"ok": true, "path": at})
-	}
-	in.ReceivedAt = mloc.FormatTime(time.Now()) // the clocks of workers may be wrong
-	if at, err = g.results.put(in, c.known, func(name string) string { return g.fileURL(in.TaskID, name) }, time.Now()); err != nil {
+		g.metrics.count(&g.metrics.counters.Late, 1)
+	} else if err := g.results.put(in, c.known, func(name string) string { return g.fileURL(in.TaskID, name) }); err != nil {
 		return err
 	}
 	if c.task != nil {
@@ -156,13 +153,11 @@ func (g *Gateway) postFile(w http.ResponseWriter, r *http.Request) error {
 		c := g.findTarget(id, token, "")
 		at := path.Join("results", mloc.SafeID(id), mloc.FolderArtifacts, name)
 		if c.ignored {
-			g.metrics.count(&g.metrics.late)
+			g.metrics.count(&g.metrics.counters.Late, 1)
 			if _, err := io.Copy(io.Discard, part); err != nil {
 				return muster.Errorf(muster.Invalid, "the body broke off: %w", err)
 			}
-			return reply(w, mloc.Object{"ok": true, "path": at})
-		}
-		if at, err = g.results.putFile(r.Context(), id, name, c.known, g.fileURL(id, name), part, mloc.MaxFile); err != nil {
+		} else if err := g.results.putFile(r.Context(), id, name, c.known, g.fileURL(id, name), part, mloc.MaxFile); err != nil {
 			return err
 		}
 		return reply(w, mloc.Object{"ok": true, "path": at})

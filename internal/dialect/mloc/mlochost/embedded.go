@@ -12,11 +12,10 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 )
 
-// embeddedRedis is the value of the option redis for a database inside of this process, on loopback: to try things at home.
-const embeddedRedis = "embedded"
-
-// defaultRedisPort is where programs of MLOC look for Redis.
-const defaultRedisPort = "6379"
+const (
+	embeddedRedis    = "embedded" // the value of the option redis for a database inside of this process, on loopback: to try things at home
+	defaultRedisPort = "6379"     // where programs of MLOC look for Redis
+)
 
 // startEmbedded starts a Redis database of this process if the option asks for one, and returns its URL. What is in it ends with
 // the process.
@@ -25,9 +24,9 @@ func (g *Gateway) startEmbedded(option string) (string, error) {
 	if name != embeddedRedis {
 		return option, nil
 	}
-	m := miniredis.NewMiniRedis()
-	if err := m.StartAddr("127.0.0.1:" + cmp.Or(port, defaultRedisPort)); err != nil {
-		return "", muster.Errorf(muster.Conflict, "--dialect mloc: cannot start a Redis database on port %s: %w. If there is one already, write redis=redis://127.0.0.1:%[1]s", cmp.Or(port, defaultRedisPort), err)
+	m, port := miniredis.NewMiniRedis(), cmp.Or(port, defaultRedisPort)
+	if err := m.StartAddr("127.0.0.1:" + port); err != nil {
+		return "", muster.Errorf(muster.Conflict, "--dialect mloc: cannot start a Redis database on port %s: %w. If there is one already, write redis=redis://127.0.0.1:%[1]s", port, err)
 	}
 	g.embedded = m
 	return "redis://" + m.Addr() + "/0", nil

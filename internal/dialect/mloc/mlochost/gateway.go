@@ -98,7 +98,8 @@ type Gateway struct {
 	embedded  *miniredis.Miniredis // nil if Redis is another program
 	tasks     *taskStore
 	results   *results
-	metrics   gatewayMetrics
+	metrics   *gatewayMetrics
+	names     *dialect.Recent[workerName]       // of workers, by their ids at the server
 	wake      chan struct{}                     // the driver of clients' tasks has something to do
 	goRun     func(func(context.Context) error) // runs something until Run ends
 
@@ -109,7 +110,6 @@ type Gateway struct {
 	disabled      map[string]bool      // workers that are given nothing
 	runID         string               // of the Redis server
 	changedJobs   map[muster.JobID]bool
-	workerNames   map[muster.WorkerID]workerName // names of workers of other systems
 }
 
 func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, error) {
@@ -119,8 +119,8 @@ func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, 
 	}
 	g := &Gateway{
 		Gateway: fleet.Gateway{Deps: deps}, log: deps.Log, intervals: p, settings: settings,
-		wake: wake.New(), remoteWorkers: map[string]*remoteWorker{}, dispatches: map[string]*dispatch{}, disabled: map[string]bool{},
-		changedJobs: map[muster.JobID]bool{}, workerNames: map[muster.WorkerID]workerName{},
+		metrics: newGatewayMetrics(), names: dialect.NewRecent[workerName](maxRemoteWorkers), wake: wake.New(),
+		remoteWorkers: map[string]*remoteWorker{}, dispatches: map[string]*dispatch{}, disabled: map[string]bool{}, changedJobs: map[muster.JobID]bool{},
 		redisErr: muster.Errorf(muster.Unavailable, "Redis at %s was not reached yet", mloc.HidePassword(settings.redis)),
 	}
 	if mode := deps.Config.Options["mode"]; mode != "" && mode != "adaptive" {
@@ -164,12 +164,9 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// close closes everything that was opened.
+// close closes what was opened, but for the fleet, which is opened last and which Serve closes.
 func (g *Gateway) close() error {
 	var errs []error
-	if g.Fleet != nil {
-		errs = append(errs, g.Close())
-	}
 	if g.results != nil {
 		errs = append(errs, g.results.close())
 	}
@@ -213,16 +210,10 @@ func (g *Gateway) Run(ctx context.Context) error {
 	g.goRun(func(ctx context.Context) error { return g.Serve(ctx, g.handler(), loops...) })
 	err := group.Wait()
 	g.releaseHost(context.WithoutCancel(ctx))
-	g.Fleet = nil // Serve has closed it
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
 	return errors.Join(err, g.close())
-}
-
-// wakeDriver wakes the driver of clients' tasks.
-func (g *Gateway) wakeDriver() {
-	wake.Set(g.wake)
 }
 
 // readSettings reads the options.
@@ -251,13 +242,5 @@ func reachableURL(url string) string {
 	if ip := net.ParseIP(host); err != nil || host != "" && (ip == nil || !ip.IsUnspecified()) {
 		return strings.TrimSuffix(url, "/")
 	}
-	found := "127.0.0.1"
-	addrs, _ := net.InterfaceAddrs() // without any it is this machine
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil {
-			found = n.IP.String()
-			break
-		}
-	}
-	return scheme + "://" + net.JoinHostPort(found, port)
+	return scheme + "://" + net.JoinHostPort(mloc.LocalIP(), port)
 }

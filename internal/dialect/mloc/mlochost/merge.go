@@ -94,7 +94,7 @@ func (g *Gateway) mergeReady() (held map[string]bool, err error) {
 			}
 			continue
 		}
-		for batch := range slices.Chunk(group, max(1, g.settings.mergeMax)) {
+		for batch := range slices.Chunk(group, g.settings.mergeMax) {
 			if len(batch) < 2 {
 				continue
 			}
@@ -152,7 +152,7 @@ func (g *Gateway) finishChildren(parent *task) error {
 			g.metrics.recordEnd(&t)
 		}
 	}
-	g.wakeDriver()
+	wake.Set(g.wake)
 	return nil
 }
 
@@ -188,11 +188,9 @@ func (g *Gateway) mergedIDs(d *dispatch) []string {
 func (g *Gateway) mergedChildren(d *dispatch) []mloc.Child {
 	var list []mloc.Child
 	for _, id := range g.mergedIDs(d) {
-		doc, err := g.tasks.doc(id, true)
-		if err != nil {
-			continue // it is carried out alone
+		if doc, err := g.tasks.doc(id, true); err == nil { // else it is carried out alone
+			list = append(list, mloc.Child{TaskID: id, Spec: g.withDestination(doc.Spec, d), Metadata: doc.Metadata})
 		}
-		list = append(list, mloc.Child{TaskID: id, Spec: g.withDestination(doc.Spec, d), Metadata: doc.Metadata})
 	}
 	return list
 }
@@ -209,12 +207,11 @@ func (g *Gateway) setElastic(ctx context.Context, id string, enabled bool) (know
 	if redisErr != nil {
 		return true, redisErr
 	}
+	change := g.control.SAdd
 	if enabled {
-		err = g.control.SRem(ctx, mloc.KeyElastic, id).Err()
-	} else {
-		err = g.control.SAdd(ctx, mloc.KeyElastic, id).Err()
+		change = g.control.SRem
 	}
-	if err != nil {
+	if err := change(ctx, mloc.KeyElastic, id).Err(); err != nil {
 		return true, g.control.Unavailable(err)
 	}
 	g.mu.Lock()
@@ -235,10 +232,7 @@ func (g *Gateway) scale(ctx context.Context) error {
 		return nil
 	}
 	waiting := len(g.tasks.list(func(t *task) bool {
-		if t.State != mloc.StatePending {
-			return false
-		}
-		return t.Job != 0 || len(t.Needs) == 0
+		return t.State == mloc.StatePending && (t.Job != 0 || len(t.Needs) == 0)
 	}))
 	now := time.Now()
 	g.mu.Lock()
@@ -274,19 +268,17 @@ func (g *Gateway) scale(ctx context.Context) error {
 	slices.SortFunc(idle, order)
 	slices.SortFunc(disabled, order)
 	g.mu.Unlock()
-	switch {
-	case waiting >= g.settings.queueMax:
-		for _, p := range disabled {
-			if _, err := g.setElastic(ctx, p.id, true); err != nil {
-				return err
-			}
-		}
-	case waiting <= g.settings.queueMin:
+	backlog := waiting >= g.settings.queueMax
+	var change []*remoteWorker
+	if backlog {
+		change = disabled
+	} else if waiting <= g.settings.queueMin {
 		slices.Reverse(idle)
-		for _, p := range idle[:max(0, min(len(idle), enabled-max(1, g.settings.minActive)))] {
-			if _, err := g.setElastic(ctx, p.id, false); err != nil {
-				return err
-			}
+		change = idle[:max(0, min(len(idle), enabled-g.settings.minActive))]
+	}
+	for _, p := range change {
+		if _, err := g.setElastic(ctx, p.id, backlog); err != nil {
+			return err
 		}
 	}
 	return nil

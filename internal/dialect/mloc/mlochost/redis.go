@@ -31,8 +31,7 @@ var hashFields = []string{
 // redisLoop is the gateway's side of the Redis database: it connects, holds the database against other hosts, listens to events and looks
 // at all workers. When anything fails it begins again, with growing pauses.
 func (g *Gateway) redisLoop(ctx context.Context) error {
-	wait := g.intervals.retry
-	for {
+	for wait := g.intervals.retry; ; wait = min(2*wait, 30*g.intervals.retry) {
 		began := time.Now()
 		err := g.redisSession(ctx)
 		if ctx.Err() != nil {
@@ -45,7 +44,6 @@ func (g *Gateway) redisLoop(ctx context.Context) error {
 		if backoff.Sleep(ctx, wait) != nil {
 			return ctx.Err()
 		}
-		wait = min(2*wait, 30*g.intervals.retry)
 	}
 }
 
@@ -57,7 +55,7 @@ func (g *Gateway) setRedisErr(err error) {
 	g.mu.Unlock()
 	switch {
 	case err == nil && previous != nil:
-		g.log.Info("MLOC: the Redis database is this host's", slog.String("redis", g.control.URL()))
+		g.log.Info("MLOC: the Redis database is this host's", slog.String("redis", g.control.URL))
 	case err != nil && (previous == nil || previous.Error() != err.Error()):
 		g.log.Warn("MLOC: no workers can be served", slog.Any("why", err))
 	}
@@ -81,7 +79,7 @@ func (g *Gateway) redisSession(ctx context.Context) error {
 		}
 		if n, err := g.control.PubSubNumSub(ctx, mloc.TopicTasks).Result(); err == nil && n[mloc.TopicTasks] > 1 {
 			g.log.Warn("MLOC: another client is subscribed to the events of workers: a host of MLOC must not use the same Redis",
-				slog.String("redis", g.control.URL()), slog.Int64("listeners", n[mloc.TopicTasks]))
+				slog.String("redis", g.control.URL), slog.Int64("listeners", n[mloc.TopicTasks]))
 		}
 		for {
 			if err := g.acquireHost(ctx); err != nil {
@@ -109,11 +107,11 @@ func (g *Gateway) acquireHost(ctx context.Context) error {
 		owner, err := g.control.Get(ctx, keyHost).Result()
 		switch {
 		case errors.Is(err, redis.Nil):
-			return muster.Errorf(muster.Unavailable, "the Redis database at %s changes its host", g.control.URL())
+			return muster.Errorf(muster.Unavailable, "the Redis database at %s changes its host", g.control.URL)
 		case err != nil:
 			return g.control.Unavailable(err)
 		case owner != g.name:
-			return muster.Errorf(muster.Conflict, "the Redis database at %s has another host: %s. Give each server a database of its own", g.control.URL(), mloc.Truncate(owner, 200))
+			return muster.Errorf(muster.Conflict, "the Redis database at %s has another host: %s. Give each server a database of its own", g.control.URL, mloc.Truncate(owner, 200))
 		}
 		if err := g.control.PExpire(ctx, keyHost, g.intervals.hostTTL).Err(); err != nil {
 			return g.control.Unavailable(err)
@@ -125,19 +123,12 @@ func (g *Gateway) acquireHost(ctx context.Context) error {
 	g.runID = cmp.Or(id, previous)
 	flushed := previous != "" && (acquired || id != previous)
 	g.mu.Unlock()
-	if previous == "" { // the first time: who is disabled is in the database, see sweep
-		return nil
-	}
-	if flushed {
-		g.metrics.count(&g.metrics.flushed)
+	if flushed { // the first time it is not: who is disabled is in the database, see sweep
+		g.metrics.count(&g.metrics.counters.Flushes, 1)
 		g.log.Warn("MLOC: the Redis database was emptied, or Redis restarted: workers that do not register again by themselves are put back with their next heartbeat",
-			slog.String("redis", g.control.URL()), slog.Bool("restarted", id != previous))
+			slog.String("redis", g.control.URL), slog.Bool("restarted", id != previous))
 		if len(disabled) > 0 {
-			members := make([]any, len(disabled))
-			for i, id := range disabled {
-				members[i] = id
-			}
-			if err := g.control.SAdd(ctx, mloc.KeyElastic, members...).Err(); err != nil {
+			if err := g.control.SAdd(ctx, mloc.KeyElastic, disabled).Err(); err != nil {
 				return g.control.Unavailable(err)
 			}
 		}
@@ -168,11 +159,11 @@ func (g *Gateway) releaseHost(ctx context.Context) {
 func (g *Gateway) handleMessage(_ string, message []byte) {
 	te, we, err := mloc.ParseEvent(message, time.Now())
 	if err != nil {
-		g.metrics.count(&g.metrics.refused)
+		g.metrics.count(&g.metrics.counters.Refused, 1)
 		g.log.Debug("MLOC: unknown event", slog.Any("why", err))
 		return
 	}
-	var id string
+	id := ""
 	if te != nil {
 		id = te.WorkerID
 	} else {
@@ -197,13 +188,13 @@ func (g *Gateway) handleMessage(_ string, message []byte) {
 	select {
 	case p.events <- workerNews{te, we}:
 	default: // it says more than can be taken in; what is lost is found out by its hash
-		g.metrics.count(&g.metrics.refused)
+		g.metrics.count(&g.metrics.counters.Refused, 1)
 	}
 }
 
 // addWorker makes a worker known. g.mu is held.
 func (g *Gateway) addWorker(id string) *remoteWorker {
-	p := &remoteWorker{g: g, id: id, events: make(chan workerNews, 256), snapshots: make(chan workerSnapshot, 1), wake: wake.New()}
+	p := &remoteWorker{g: g, id: id, events: make(chan workerNews, 256), looked: wake.New(), wake: wake.New()}
 	g.remoteWorkers[id] = p
 	g.goRun(p.run)
 	return p
@@ -243,10 +234,14 @@ func (g *Gateway) scanWorkers(ctx context.Context) error {
 			}
 			if p != nil {
 				p.last = snapshots[i]
+				wake.Set(p.looked)
 			}
 			g.mu.Unlock()
-			if p != nil {
-				p.offerSnapshot(snapshots[i])
+			if p == nil || !snapshots[i].alive {
+				continue
+			}
+			if w := p.worker.Load(); w != nil { // here, because its own goroutine may wait for the server
+				w.Touch(p.load.Load())
 			}
 		}
 	}
@@ -256,27 +251,21 @@ func (g *Gateway) scanWorkers(ctx context.Context) error {
 // members reads a set of ids of workers, as many as there may be.
 func (g *Gateway) members(ctx context.Context, key string) ([]string, error) {
 	var ids []string
-	var cursor uint64
-	for {
-		found, next, err := g.control.SScan(ctx, key, cursor, "", 500).Result()
-		if err != nil {
-			return nil, g.control.Unavailable(err)
-		}
-		for _, id := range found {
-			if mloc.ValidID(id) && len(ids) < maxRemoteWorkers {
-				ids = append(ids, id)
-			}
-		}
-		if cursor = next; cursor == 0 || len(ids) >= maxRemoteWorkers {
-			slices.Sort(ids)
-			return slices.Compact(ids), nil
+	found := g.control.SScan(ctx, key, 0, "", 500).Iterator()
+	for len(ids) < maxRemoteWorkers && found.Next(ctx) {
+		if id := found.Val(); mloc.ValidID(id) {
+			ids = append(ids, id)
 		}
 	}
+	if err := found.Err(); err != nil {
+		return nil, g.control.Unavailable(err)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
 }
 
 // workerSnapshot is what Redis has of a worker.
 type workerSnapshot struct {
-	at    time.Time
 	raw   map[string]string
 	hash  mloc.WorkerHash
 	err   error // why there is no hash
@@ -296,13 +285,12 @@ func (g *Gateway) readWorkers(ctx context.Context, ids []string) ([]workerSnapsh
 	if err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
 		return nil, g.control.Unavailable(err)
 	}
-	now := time.Now()
 	snapshots := make([]workerSnapshot, len(ids))
 	for i := range ids {
 		raw := map[string]string{}
 		values, err := hashes[i].Result()
 		if err != nil { // the key is something else than a hash
-			snapshots[i] = workerSnapshot{at: now, err: g.control.Unavailable(err)}
+			snapshots[i] = workerSnapshot{err: g.control.Unavailable(err)}
 			continue
 		}
 		for k, v := range values {
@@ -310,7 +298,7 @@ func (g *Gateway) readWorkers(ctx context.Context, ids []string) ([]workerSnapsh
 				raw[hashFields[k]] = s
 			}
 		}
-		snapshots[i] = workerSnapshot{at: now, raw: raw, alive: beats[i].Val() > 0}
+		snapshots[i] = workerSnapshot{raw: raw, alive: beats[i].Val() > 0}
 		snapshots[i].hash, snapshots[i].err = mloc.ParseHash(raw)
 		if snapshots[i].err == nil && snapshots[i].hash.WorkerID != ids[i] {
 			snapshots[i].err = muster.Errorf(muster.Invalid, "the hash of worker %s says that it is %s", ids[i], mloc.Truncate(snapshots[i].hash.WorkerID, mloc.MaxID))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -32,11 +31,9 @@ type task struct {
 	Type       string   `json:"type"`
 	Load       int      `json:"load,omitempty"`
 	Needs      []string `json:"needs,omitempty"` // ids of tasks that must be done first
-	Declared   []string `json:"declared,omitempty"`
 
 	State      string       `json:"state"`
-	Round      int          `json:"round,omitempty"` // of the job that was submitted for it, from 1
-	Job        muster.JobID `json:"job,omitempty"`   // 0 until it was submitted
+	Job        muster.JobID `json:"job,omitempty"` // 0 until it was submitted
 	Attempts   int          `json:"attempts,omitempty"`
 	Attempt    int          `json:"attempt,omitempty"` // the attempt whose result a worker of MLOC delivered to this host
 	Worker     string       `json:"worker,omitempty"`
@@ -65,7 +62,6 @@ type taskStore struct {
 	tasks map[string]*task
 	order []*task // by Seq
 	byJob map[muster.JobID]*task
-	open  int
 	seq   uint64
 }
 
@@ -109,14 +105,7 @@ func (l *taskStore) close() error { return l.db.Close() }
 
 // index puts a task into the indexes.
 func (l *taskStore) index(t *task) {
-	if old := l.tasks[t.ID]; old == nil {
-		l.order = append(l.order, t)
-	} else if !old.final() {
-		l.open--
-	}
-	if !t.final() {
-		l.open++
-	}
+	l.order = append(l.order, t)
 	l.tasks[t.ID] = t
 	l.seq = max(l.seq, t.Seq)
 	if t.Job != 0 {
@@ -128,18 +117,20 @@ func (l *taskStore) index(t *task) {
 func (l *taskStore) add(yaml string, tasks []task, docs []mloc.Document) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open+len(tasks) > maxOpenTasks {
-		return muster.Errorf(muster.Unavailable, "%d tasks have not ended yet: at most %d may wait", l.open, maxOpenTasks)
+	open := 0
+	for _, t := range l.order {
+		if !t.final() {
+			open++
+		}
+	}
+	if open+len(tasks) > maxOpenTasks {
+		return muster.Errorf(muster.Unavailable, "%d tasks have not ended yet: at most %d may wait", open, maxOpenTasks)
 	}
 	err := l.db.Update(func(tx *bbolt.Tx) error {
 		for i := range tasks {
 			l.seq++
 			tasks[i].Seq = l.seq
-			b, err := mloc.Encode(docs[i])
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(put(tx, bucketTasks, tasks[i].ID, tasks[i]), tx.Bucket(bucketDocs).Put([]byte(tasks[i].ID), b)); err != nil {
+			if err := errors.Join(put(tx, bucketTasks, tasks[i].ID, tasks[i]), put(tx, bucketDocs, tasks[i].ID, docs[i])); err != nil {
 				return err
 			}
 		}
@@ -162,8 +153,9 @@ func put(tx *bbolt.Tx, bucket []byte, key string, v any) error {
 	return tx.Bucket(bucket).Put([]byte(key), b)
 }
 
+// storeError returns the error of a transaction, nil if there is none.
 func (l *taskStore) storeError(err error) error {
-	if _, ok := errors.AsType[*muster.Error](err); ok {
+	if _, ok := errors.AsType[*muster.Error](err); ok || err == nil {
 		return err
 	}
 	return muster.Errorf(muster.Internal, "cannot store the tasks of the MLOC dialect: %w", err)
@@ -185,15 +177,6 @@ func (l *taskStore) update(id string, f func(*task) error) (task, error) {
 	if err := l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketTasks, id, t) }); err != nil {
 		return *old, l.storeError(err)
 	}
-	if old.Job != 0 && old.Job != t.Job {
-		delete(l.byJob, old.Job)
-	}
-	if !old.final() {
-		l.open--
-	}
-	if !t.final() {
-		l.open++
-	}
 	*old = t
 	if t.Job != 0 {
 		l.byJob[t.Job] = old
@@ -203,10 +186,7 @@ func (l *taskStore) update(id string, f func(*task) error) (task, error) {
 
 // putResolved stores the document with which a task is carried out.
 func (l *taskStore) putResolved(id string, d mloc.Document) error {
-	if err := l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketResolved, id, d) }); err != nil {
-		return l.storeError(err)
-	}
-	return nil
+	return l.storeError(l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketResolved, id, d) }))
 }
 
 // get returns a task.
@@ -246,11 +226,8 @@ func (l *taskStore) list(f func(*task) bool) []task {
 func (l *taskStore) doc(id string, resolved bool) (mloc.Document, error) {
 	var d mloc.Document
 	err := l.db.View(func(tx *bbolt.Tx) error {
-		var b []byte
-		if resolved {
-			b = tx.Bucket(bucketResolved).Get([]byte(id))
-		}
-		if b == nil {
+		b := tx.Bucket(bucketResolved).Get([]byte(id))
+		if b == nil || !resolved {
 			b = tx.Bucket(bucketDocs).Get([]byte(id))
 		}
 		if b == nil {
@@ -258,10 +235,7 @@ func (l *taskStore) doc(id string, resolved bool) (mloc.Document, error) {
 		}
 		return mloc.Decode(b, 4*mloc.MaxExpanded, &d)
 	})
-	if err != nil {
-		return d, l.storeError(err)
-	}
-	return d, nil
+	return d, l.storeError(err)
 }
 
 // yaml returns what a client sent.
@@ -294,29 +268,21 @@ func (l *taskStore) prune(limit int) ([]string, error) {
 		}
 	}
 	pruned := map[string]bool{}
-	left := len(l.order)
+	var ids []string
 	for _, t := range l.order {
-		if left <= limit && !pruned[t.Submission] {
-			continue
-		}
-		if !open[t.Submission] {
+		if (len(l.order)-len(ids) > limit || pruned[t.Submission]) && !open[t.Submission] {
 			pruned[t.Submission] = true
-			left--
+			ids = append(ids, t.ID)
 		}
 	}
-	var ids []string
 	err := l.db.Update(func(tx *bbolt.Tx) error {
-		for _, t := range l.order {
-			if !pruned[t.Submission] {
-				continue
-			}
-			ids = append(ids, t.ID)
+		for _, id := range ids {
 			for _, bucket := range [][]byte{bucketTasks, bucketDocs, bucketResolved} {
-				if err := tx.Bucket(bucket).Delete([]byte(t.ID)); err != nil {
+				if err := tx.Bucket(bucket).Delete([]byte(id)); err != nil {
 					return err
 				}
 			}
-			if err := tx.Bucket(bucketYAML).Delete([]byte(t.Submission)); err != nil {
+			if err := tx.Bucket(bucketYAML).Delete([]byte(l.tasks[id].Submission)); err != nil {
 				return err
 			}
 		}
@@ -347,15 +313,12 @@ func (l *taskStore) dependents() map[string][]string {
 }
 
 // knownFolders returns the folders of results that belong to tasks.
-func (l *taskStore) knownFolders() func(string) bool {
+func (l *taskStore) knownFolders() map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	folders := maps.Collect(func(yield func(string, bool) bool) {
-		for id := range l.tasks {
-			if !yield(mloc.SafeID(id), true) {
-				return
-			}
-		}
-	})
-	return func(name string) bool { return folders[name] }
+	folders := map[string]bool{}
+	for id := range l.tasks {
+		folders[mloc.SafeID(id)] = true
+	}
+	return folders
 }
