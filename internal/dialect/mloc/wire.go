@@ -289,13 +289,6 @@ func EncodeString(v any) string {
 	return string(b)
 }
 
-// ParseTask reads a message of the channel of tasks. It fails if it is not a JSON object.
-func ParseTask(b []byte) (TaskMessage, error) {
-	var m TaskMessage
-	err := Decode(b, MaxMessage, &m)
-	return m, err
-}
-
 // ParseEvent reads a message of one of the channels of events: exactly one of both is set. As the host does it, types
 // are made upper case, those that begin with TASK are of tasks and need a task_id, and unknown fields are allowed.
 // A field beside type and ids whose type is not the expected one counts as absent, so that the news itself is not lost.

@@ -15,7 +15,7 @@ import (
 )
 
 // delivery is how far the final report of a dispatch is. It is kept in memory only: after a restart it begins again, with
-// the question whether the host has it.
+// the question whether the host has it. Only the reports of its job use it, which do not overlap.
 type delivery struct {
 	task          string
 	started       bool             // TASK_STARTED was published

@@ -224,10 +224,7 @@ func (w *httpClient) fetch(ctx context.Context, idleTimeout time.Duration, addre
 	}
 	return w.send(ctx, idleTimeout, http.MethodGet, address, header, nil, 0, func(resp *http.Response) error {
 		if resp.StatusCode != http.StatusOK {
-			if err := checkStatus(resp); err != nil {
-				return err
-			}
-			return &statusError{status: resp.StatusCode}
+			return cmp.Or[error](checkStatus(resp), &statusError{status: resp.StatusCode})
 		}
 		f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
@@ -266,19 +263,14 @@ func (w *httpClient) taskState(ctx context.Context, base, token, taskID, workerI
 	if token != "" {
 		header.Set("Authorization", token)
 	}
-	found := stateUnknown
-	err := w.send(ctx, postTimeout, http.MethodGet, base+"/api/v1/tasks/"+url.PathEscape(taskID), header, nil, 0, func(resp *http.Response) error {
+	found := stateSilent
+	_ = w.send(ctx, postTimeout, http.MethodGet, base+"/api/v1/tasks/"+url.PathEscape(taskID), header, nil, 0, func(resp *http.Response) error {
 		b, err := io.ReadAll(io.LimitReader(resp.Body, mloc.MaxMessage+1))
-		if err != nil {
-			found = stateSilent
-			return nil //nolint:nilerr // said by what was found
+		if err == nil {
+			found = parseState(resp.StatusCode, b, taskID, workerID)
 		}
-		found = parseState(resp.StatusCode, b, taskID, workerID)
-		return nil
+		return err
 	})
-	if err != nil {
-		return stateSilent
-	}
 	return found
 }
 

@@ -1,8 +1,6 @@
 package mlocbridge
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,15 +14,15 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// logFile is the output of a task in its folder.
-const logFile = "task.log"
-
-// maxLog is how many bytes of a task's output are kept in its folder.
-const maxLog = 256 << 20
+const (
+	logFile = "task.log" // the output of a task, in its folder of logs
+	maxLog  = 256 << 20  // bytes of it that are kept
+)
 
 // taskDir is where the files of a task are: RESULTS_DIR/<task_id>, or what its destination of type local says.
 func (b *Bridge) taskDir(one member) (string, destination, error) {
@@ -114,11 +112,9 @@ func (b *Bridge) collect(ctx context.Context, o *memberOutcome) error {
 				return err
 			}
 		}
-		if isModel {
-			if _, err := os.Stat(filepath.Join(o.dir, model)); err != nil {
-				if err := unpack(ctx, to, o.dir, model); err != nil {
-					return err
-				}
+		if _, err := os.Stat(filepath.Join(o.dir, model)); isModel && err != nil {
+			if err := unpack(ctx, to, o.dir, model); err != nil {
+				return err
 			}
 		}
 	}
@@ -133,28 +129,21 @@ func modelFolder(artifact string) (string, bool) {
 
 // saveLog writes the task's output.
 func (b *Bridge) saveLog(ctx context.Context, o *memberOutcome) error {
-	f, err := os.OpenFile(filepath.Join(o.dir, mloc.FolderLogs, logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // the same
-	if err != nil {
-		return muster.Errorf(muster.Internal, "cannot write the output of task %s: %w", o.ID, err)
-	}
-	out, left := bufio.NewWriter(f), maxLog
-	for line, err := range b.client.Logs(ctx, o.task.ID, client.LogOptions{}) {
-		if err != nil {
-			if code := muster.CodeOf(err); code == muster.NotFound || code == muster.Conflict {
+	return atomicfile.WriteFunc(filepath.Join(o.dir, mloc.FolderLogs, logFile), 0o644, func(w io.Writer) error {
+		left := maxLog
+		for line, err := range b.client.Logs(ctx, o.task.ID, client.LogOptions{}) {
+			if code := muster.CodeOf(err); err != nil && (code == muster.NotFound || code == muster.Conflict) {
 				break // it never ran
 			}
-			_ = f.Close()
-			return err
+			if left -= len(line.Data); err != nil || left < 0 {
+				return err
+			}
+			if _, err := w.Write(line.Data); err != nil {
+				return muster.Errorf(muster.Internal, "cannot write the output of task %s: %w", o.ID, err)
+			}
 		}
-		if left -= len(line.Data); left < 0 {
-			break
-		}
-		_, _ = out.Write(line.Data) // Flush has the error
-	}
-	if err := cmp.Or(out.Flush(), f.Close()); err != nil {
-		return muster.Errorf(muster.Internal, "cannot write the output of task %s: %w", o.ID, err)
-	}
-	return nil
+		return nil
+	})
 }
 
 // makeResult makes the result of one task as MLOC's executors do. Its archives are delivered by then.

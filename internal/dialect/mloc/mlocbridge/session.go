@@ -16,11 +16,10 @@ import (
 	"github.com/muster-dev/muster/internal/wake"
 )
 
-// minHeartbeatTTL is the shortest time to live of a heartbeat.
-const minHeartbeatTTL = 2 * time.Minute
-
-// startupGrace is how long Muster's workers may take to join when all begin at once.
-const startupGrace = 10 * time.Second
+const (
+	minHeartbeatTTL = 2 * time.Minute  // time to live of a heartbeat
+	startupGrace    = 10 * time.Second // for Muster's workers to join when all begin at once
+)
 
 // session keeps one worker of MLOC in Redis: its registration, heartbeats, status and events. It survives a
 // Redis that was unreachable, restarted or flushed: missing entries are written again.
@@ -89,8 +88,6 @@ func (s *session) change(f func()) {
 
 // heartbeatLoop writes heartbeats, and whatever changed, until ctx ends.
 func (s *session) heartbeatLoop(ctx context.Context) {
-	ticker := time.NewTicker(s.interval)
-	defer ticker.Stop()
 	var lastBeat time.Time
 	began, warned := time.Now(), false
 	for retrying := false; ; {
@@ -114,16 +111,14 @@ func (s *session) heartbeatLoop(ctx context.Context) {
 				s.log.Warn("cannot register with the host, retrying", slog.String("why", err.Error()))
 			}
 		}
-		retry := (<-chan time.Time)(nil)
+		pause := s.interval
 		if retrying {
-			retry = time.After(min(s.interval, 2*time.Second))
+			pause = min(pause, 2*time.Second)
+		} else if subscribed {
+			pause -= time.Since(lastBeat)
 		}
-		select {
-		case <-ctx.Done():
+		if wake.Wait(ctx, s.wake, pause) != nil {
 			return
-		case <-ticker.C:
-		case <-s.wake:
-		case <-retry:
 		}
 	}
 }

@@ -129,7 +129,8 @@ func (w *bridgeWorker) cancelReturned(ctx context.Context) error {
 
 // handleMessage takes a message of the channel of tasks.
 func (w *bridgeWorker) handleMessage(b []byte) {
-	m, err := mloc.ParseTask(b)
+	var m mloc.TaskMessage
+	err := mloc.Decode(b, mloc.MaxMessage, &m)
 	if m.AssignedWorker != w.id || err != nil && !mloc.IsTypeError(err) {
 		return // for another worker, or none
 	}
@@ -190,8 +191,8 @@ func (w *bridgeWorker) workLoop(ctx, acceptCtx context.Context) error {
 
 // process hands one message to Muster, or answers it if that is not possible.
 func (w *bridgeWorker) process(ctx context.Context, p *inboxItem) {
-	m, err := mloc.ParseTask(p.Message)
-	if err != nil && !mloc.IsTypeError(err) {
+	var m mloc.TaskMessage
+	if err := mloc.Decode(p.Message, mloc.MaxMessage, &m); err != nil && !mloc.IsTypeError(err) {
 		w.log.Error("a task on disk is damaged", slog.String("task", p.Task))
 		w.logError(w.inbox.remove(p))
 		return
@@ -341,9 +342,8 @@ func (w *bridgeWorker) Progress(ctx context.Context, j bridge.Job, _ muster.Job,
 func (w *bridgeWorker) publishStarted(ctx context.Context, j bridge.Job, t muster.Task) error {
 	w.mu.Lock()
 	r := w.openDispatches[j.ID]
-	published := r == nil || r.started
 	w.mu.Unlock()
-	if published {
+	if r == nil || r.started {
 		return nil
 	}
 	m, err := parseMeta(j)
@@ -353,9 +353,7 @@ func (w *bridgeWorker) publishStarted(ctx context.Context, j bridge.Job, t muste
 	if err := w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.Message.TaskID, Payload: eventPayload(m.Message, t, false)}); err != nil {
 		return err
 	}
-	w.mu.Lock()
 	r.started = true
-	w.mu.Unlock()
 	return nil
 }
 

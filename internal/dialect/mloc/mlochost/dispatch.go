@@ -17,8 +17,11 @@ import (
 	"github.com/muster-dev/muster/internal/wake"
 )
 
-// fieldTask is the field of a worker's hash in which the gateway notes the task that it published for it. No program of MLOC knows it.
-const fieldTask = "muster_task"
+const (
+	fieldTask   = "muster_task"     // the field of a worker's hash in which the gateway notes the task that it published for it. No program of MLOC knows it
+	resultsPath = "/api/v1/results" // where results are posted
+	headerTask  = "X-Muster-Task"   // the header by which a delivery says for which attempt it is. Workers send headers as the task has them
+)
 
 // errNotYet says that a task cannot be published at the moment.
 var errNotYet = errors.New("not yet")
@@ -135,7 +138,10 @@ func (p *remoteWorker) publish(ctx context.Context, d *dispatch) {
 	d.publishedAt = time.Now()
 	p.scheduleStep(p.g.intervals.redeliver)
 	now := mloc.FormatTime(d.publishedAt)
-	m := mloc.TaskMessage{TaskID: d.id, Task: d.doc, TaskType: mloc.TaskType(d.doc), AssignedWorker: p.id, DispatchedAt: now, MergedChildren: p.g.mergedChildren(d)}
+	m := mloc.TaskMessage{TaskID: d.id, Task: d.doc, TaskType: mloc.TaskType(d.doc), AssignedWorker: p.id, DispatchedAt: now, MergedChildren: p.g.children(p.g.mergedIDs(d))}
+	for i, c := range m.MergedChildren {
+		m.MergedChildren[i].Spec = p.g.withDestination(c.Spec, d)
+	}
 	if err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusRunning, fieldTask, d.id).Err(); err != nil {
 		return // Redis is unreachable: retry later
 	}
@@ -192,12 +198,6 @@ func (g *Gateway) prepare(p *remoteWorker, t *fleet.Task) (*dispatch, error) {
 	d.doc.Spec = g.withDestination(d.doc.Spec, d)
 	return d, nil
 }
-
-// resultsPath is where results are posted.
-const resultsPath = "/api/v1/results"
-
-// headerTask is the header by which a delivery says for which attempt it is. Workers send headers as the task has them.
-const headerTask = "X-Muster-Task"
 
 // withDestination returns the spec with this host as the destination of results. A destination of the user's that is another program, or a folder
 // of the worker, stays as it is.

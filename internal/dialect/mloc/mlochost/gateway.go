@@ -63,11 +63,10 @@ type intervals struct {
 
 var defaultIntervals = intervals{sweep: 3 * time.Second, redeliver: 10 * time.Second, mismatchGrace: 10 * time.Second, retry: time.Second, hostTTL: 15 * time.Second, mergeWait: 30 * time.Second}
 
-// maxRemoteWorkers is how many workers of one database the gateway looks at.
-const maxRemoteWorkers = 2_000
-
-// maxDeliveries is how often a task is published for a worker until it is requeued.
-const maxDeliveries = 4
+const (
+	maxRemoteWorkers = 2_000 // of one database that the gateway looks at
+	maxDeliveries    = 4     // times that a task is published for a worker until it is requeued
+)
 
 // settings are the options of the dialect.
 type settings struct {
@@ -168,10 +167,10 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 func (g *Gateway) close() error {
 	var errs []error
 	if g.results != nil {
-		errs = append(errs, g.results.close())
+		errs = append(errs, g.results.root.Close())
 	}
 	if g.tasks != nil {
-		errs = append(errs, g.tasks.close())
+		errs = append(errs, g.tasks.db.Close())
 	}
 	if g.control != nil {
 		errs = append(errs, g.control.Close())

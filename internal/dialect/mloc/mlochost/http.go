@@ -225,15 +225,10 @@ func (g *Gateway) toRecord(t *task, dependents map[string][]string) (mloc.Object
 	if err != nil {
 		return nil, err
 	}
-	pending, children := []string{}, []mloc.Child{}
+	pending := []string{}
 	for _, id := range t.Needs {
 		if need, known := g.tasks.get(id); !known || need.State != mloc.StateDone {
 			pending = append(pending, id)
-		}
-	}
-	for _, id := range t.Children {
-		if doc, err := g.tasks.doc(id, true); err == nil {
-			children = append(children, mloc.Child{TaskID: id, Spec: doc.Spec, Metadata: doc.Metadata})
 		}
 	}
 	rec := mloc.Object{
@@ -246,7 +241,7 @@ func (g *Gateway) toRecord(t *task, dependents map[string][]string) (mloc.Object
 		"dispatched_ts": secondsPtr(t.Dispatched), "started_ts": secondsPtr(t.Started), "finished_ts": secondsPtr(t.Finished),
 		"depends_on": mloc.NonNilList(t.Needs), "pending_dependencies": pending, "dependents": mloc.NonNilList(dependents[t.ID]),
 		"parent_task_id": nil, "shard_index": nil, "shard_total": nil,
-		"merged_children": children, "merged_parent_id": lenient.NonZero(t.Parent), "merge_key": lenient.NonZero(t.MergeKey), "merge_slice": nil,
+		"merged_children": g.children(t.Children), "merged_parent_id": lenient.NonZero(t.Parent), "merge_key": lenient.NonZero(t.MergeKey), "merge_slice": nil,
 	}
 	if !t.Dispatched.IsZero() {
 		rec["topic"] = mloc.DefaultTopic
@@ -317,12 +312,8 @@ func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
 		return muster.Errorf(muster.Invalid, "Elastic scaling is disabled")
 	}
 	id := r.PathValue("id")
-	known, err := g.setElastic(r.Context(), id, enabled)
-	if err != nil {
+	if err := g.setElastic(r.Context(), id, enabled); err != nil {
 		return err
-	}
-	if !known {
-		return muster.Errorf(muster.NotFound, "worker not found")
 	}
 	return reply(w, mloc.Object{"worker_id": id, "enabled": enabled, "elastic_disabled": !enabled})
 }

@@ -184,35 +184,35 @@ func (g *Gateway) mergedIDs(d *dispatch) []string {
 	return t.Children
 }
 
-// mergedChildren returns the children of a dispatched task, as its message has them.
-func (g *Gateway) mergedChildren(d *dispatch) []mloc.Child {
-	var list []mloc.Child
-	for _, id := range g.mergedIDs(d) {
+// children returns tasks that were merged into another one.
+func (g *Gateway) children(ids []string) []mloc.Child {
+	list := []mloc.Child{}
+	for _, id := range ids {
 		if doc, err := g.tasks.doc(id, true); err == nil { // else it is carried out alone
-			list = append(list, mloc.Child{TaskID: id, Spec: g.withDestination(doc.Spec, d), Metadata: doc.Metadata})
+			list = append(list, mloc.Child{TaskID: id, Spec: doc.Spec, Metadata: doc.Metadata})
 		}
 	}
 	return list
 }
 
-// setElastic enables or disables a worker: one that is disabled finishes what it has, and is given nothing new. It reports whether the worker is known.
-func (g *Gateway) setElastic(ctx context.Context, id string, enabled bool) (known bool, err error) {
+// setElastic enables or disables a worker: one that is disabled finishes what it has, and is given nothing new. It is NotFound for an unknown worker.
+func (g *Gateway) setElastic(ctx context.Context, id string, enabled bool) error {
 	g.mu.Lock()
 	p := g.remoteWorkers[id]
 	redisErr := g.redisErr
 	g.mu.Unlock()
 	if p == nil {
-		return false, nil
+		return muster.Errorf(muster.NotFound, "worker not found")
 	}
 	if redisErr != nil {
-		return true, redisErr
+		return redisErr
 	}
 	change := g.control.SAdd
 	if enabled {
 		change = g.control.SRem
 	}
 	if err := change(ctx, mloc.KeyElastic, id).Err(); err != nil {
-		return true, g.control.Unavailable(err)
+		return g.control.Unavailable(err)
 	}
 	g.mu.Lock()
 	delete(g.disabled, id)
@@ -222,7 +222,7 @@ func (g *Gateway) setElastic(ctx context.Context, id string, enabled bool) (know
 	p.toggledAt = time.Now()
 	g.mu.Unlock()
 	wake.Set(p.wake)
-	return true, nil
+	return nil
 }
 
 // scale disables workers that are idle for long while little waits, and enables them again, the best hardware first, when
@@ -277,7 +277,7 @@ func (g *Gateway) scale(ctx context.Context) error {
 		change = idle[:max(0, min(len(idle), enabled-g.settings.minActive))]
 	}
 	for _, p := range change {
-		if _, err := g.setElastic(ctx, p.id, backlog); err != nil {
+		if err := g.setElastic(ctx, p.id, backlog); err != nil && muster.CodeOf(err) != muster.NotFound {
 			return err
 		}
 	}

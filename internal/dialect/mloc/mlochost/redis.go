@@ -163,7 +163,7 @@ func (g *Gateway) handleMessage(_ string, message []byte) {
 		g.log.Debug("MLOC: unknown event", slog.Any("why", err))
 		return
 	}
-	id := ""
+	var id string
 	if te != nil {
 		id = te.WorkerID
 	} else {

@@ -19,11 +19,10 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// maxUnknown is how many results of tasks that this host does not know are kept, as hosts accept them.
-const maxUnknown = 256
-
-// maxFiles is how many files a task may have.
-const maxFiles = 1_000
+const (
+	maxUnknown = 256   // results of tasks that this host does not know, which hosts accept
+	maxFiles   = 1_000 // of a task
+)
 
 // results is the host's folder of results: <id>/responses.json, <id>/manifest.json and <id>/artifacts/<name>. What is
 // written survives a crash. Names and ids never lead out of the folder. Its methods may be called at the same time.
@@ -54,8 +53,6 @@ func openResults(dir string, known map[string]bool) (*results, error) {
 	}
 	return r, nil
 }
-
-func (r *results) close() error { return r.root.Close() }
 
 // ensureFolder makes a task's folder.
 func (r *results) ensureFolder(id string, known bool) (string, error) {

@@ -20,14 +20,11 @@ import (
 	"github.com/muster-dev/muster/internal/wake"
 )
 
-// stagePrefix begins the names of stages of jobs that the gateway submitted for tasks of clients; the id follows.
-const stagePrefix = "mloc-"
-
-// maxAttempts is what hosts of MLOC call so: the first execution, and retries.
-const maxAttempts = 3
-
-// pollInterval is how often tasks are looked at whose news may have been missed.
-const pollInterval = 5 * time.Second
+const (
+	stagePrefix  = "mloc-"         // of the names of stages of jobs that the gateway submitted for tasks of clients; the id follows
+	maxAttempts  = 3               // what hosts of MLOC call so: the first execution, and retries
+	pollInterval = 5 * time.Second // between two looks at tasks whose news may have been missed
+)
 
 // submit takes what a client sent. The tasks are on disk when it returns.
 func (g *Gateway) submit(data []byte) ([]task, error) {

@@ -101,8 +101,6 @@ func openTaskStore(dir string) (*taskStore, error) {
 	return l, nil
 }
 
-func (l *taskStore) close() error { return l.db.Close() }
-
 // index puts a task into the indexes.
 func (l *taskStore) index(t *task) {
 	l.order = append(l.order, t)
