@@ -83,7 +83,6 @@ func Expand(data []byte) ([]Stage, error) {
 	return []Stage{{Doc: doc, After: after}}, checkTask(doc, "spec")
 }
 
-// expandItems expands stages or nodes.
 func expandItems(root Document, items []any, itemKind string) ([]Stage, error) {
 	if len(items) > maxStages {
 		return nil, InvalidSpec("there are %d %ss: at most %d", len(items), itemKind, maxStages)

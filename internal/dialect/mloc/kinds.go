@@ -133,7 +133,6 @@ func CheckSpecFields(spec Object, fields ...string) error {
 	return CheckFields(spec, "spec", append(fields, commonFields...)...)
 }
 
-// inferenceInput maps taskType inference.
 func inferenceInput(s Object) (Object, error) {
 	if err := CheckSpecFields(s, "model", "data", "inference"); err != nil {
 		return nil, err

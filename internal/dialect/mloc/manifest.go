@@ -93,7 +93,6 @@ func NewManifest(ctx context.Context, dir, taskID string, declared []string, now
 	return m, nil
 }
 
-// manifestEntry makes the entry of one name.
 func manifestEntry(ctx context.Context, root *os.Root, name string) (entry, error) {
 	e := entry{Name: path.Base(name), Path: name, Type: entryType(name), Status: "missing"}
 	if !filepath.IsLocal(name) {

@@ -60,7 +60,6 @@ func (r *resolver) tooLarge() error {
 // reference is one in a text, with its body.
 var reference = regexp.MustCompile(`\$\{([^}]+)\}`)
 
-// text replaces the references in one text.
 func (r *resolver) text(s string) any {
 	if m := reference.FindStringSubmatch(s); m != nil && m[0] == s {
 		return r.value(m[1])
@@ -78,7 +77,6 @@ func (r *resolver) value(body string) (v any) {
 	return v
 }
 
-// lookup returns the value that a reference leads to.
 func (r *resolver) lookup(body string) (any, error) {
 	name, path, dotted := strings.Cut(strings.TrimSpace(body), ".")
 	if !dotted {

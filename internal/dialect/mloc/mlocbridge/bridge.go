@@ -114,7 +114,6 @@ func (b *Bridge) Run(ctx, acceptCtx context.Context) error {
 	return w.run(ctx, acceptCtx)
 }
 
-// newWorker makes the worker of MLOC.
 func (b *Bridge) newWorker() (*bridgeWorker, error) {
 	id := b.cfg.WorkerID
 	var err error

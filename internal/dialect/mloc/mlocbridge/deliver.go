@@ -37,23 +37,23 @@ func (w *bridgeWorker) Finish(ctx context.Context, j bridge.Job, end bridge.Fina
 	w.mu.Lock()
 	r, returned := w.openDispatches[j.ID], w.returned[j.ID]
 	if r == nil {
-		r = &delivery{task: m.Message.TaskID}
+		r = &delivery{task: m.TaskID}
 		if !returned {
 			w.openDispatches[j.ID] = r
 		}
 	}
 	w.mu.Unlock()
 	if returned {
-		return w.clearReturned(j.ID, muster.Errorf(muster.Conflict, "task %s went back to the host when this bridge was stopped", m.Message.TaskID))
+		return w.clearReturned(j.ID, muster.Errorf(muster.Conflict, "task %s went back to the host when this bridge was stopped", m.TaskID))
 	}
-	switch state := w.queryState(ctx, m.Message); {
+	switch state := w.queryState(ctx, m); {
 	case state == stateMoved:
-		err = muster.Errorf(muster.Conflict, "the host has taken task %s back, or given it to another worker", m.Message.TaskID)
+		err = muster.Errorf(muster.Conflict, "the host has taken task %s back, or given it to another worker", m.TaskID)
 	case state == stateOver && !r.eventSent:
-		err = muster.Errorf(muster.Conflict, "the host has ended task %s without this worker's report", m.Message.TaskID)
+		err = muster.Errorf(muster.Conflict, "the host has ended task %s without this worker's report", m.TaskID)
 	case state == stateOver:
 	default:
-		if err := w.report(ctx, j, m.Message, end, r); err != nil { // whatever its code, it is not a refusal of the host
+		if err := w.report(ctx, j, m, end, r); err != nil { // whatever its code, it is not a refusal of the host
 			return cmp.Or[error](ctx.Err(), muster.Errorf(muster.Unavailable, "%w", err))
 		}
 	}
@@ -259,7 +259,6 @@ func (w *bridgeWorker) retryOrSkip(r *delivery, err error) error {
 	return err
 }
 
-// postResult posts one result.
 func (w *bridgeWorker) postResult(ctx context.Context, o *memberOutcome, r *delivery) error {
 	err := w.http.post(ctx, o.dest, o.ID, w.id, o.result)
 	text := "HTTP delivery for task " + o.ID

@@ -1,6 +1,7 @@
 package mlocbridge
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -9,7 +10,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
@@ -61,7 +61,7 @@ func (w *bridgeWorker) markReturned(id string) error {
 	defer w.mu.Unlock()
 	w.returned[id] = true
 	delete(w.openDispatches, id)
-	return w.saveReturned()
+	return mloc.WriteJSON(filepath.Join(w.dir, returnedFile), w.returned)
 }
 
 // clearReturned forgets that, when its job has ended. It returns why there is no report.
@@ -69,19 +69,5 @@ func (w *bridgeWorker) clearReturned(id string, reason error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.returned, id)
-	if err := w.saveReturned(); err != nil {
-		return err
-	}
-	return reason
-}
-
-func (w *bridgeWorker) saveReturned() error {
-	data, err := mloc.Encode(w.returned)
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.Write(filepath.Join(w.dir, returnedFile), data, 0o600); err != nil {
-		return muster.Errorf(muster.Internal, "cannot write %s: %w", returnedFile, err)
-	}
-	return nil
+	return cmp.Or(mloc.WriteJSON(filepath.Join(w.dir, returnedFile), w.returned), reason)
 }

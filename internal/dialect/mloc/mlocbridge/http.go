@@ -87,7 +87,6 @@ func checkURL(s string) error {
 	return nil
 }
 
-// httpClient sends requests to hosts.
 type httpClient struct {
 	client    *http.Client
 	bandwidth float64 // bytes a second of result posts; 0 means no limit
@@ -178,7 +177,6 @@ func withContentType(header http.Header, contentType string) http.Header {
 	return out
 }
 
-// post delivers a result.
 func (w *httpClient) post(ctx context.Context, d destination, taskID, workerID string, result mloc.Object) error {
 	body, err := mloc.Encode(mloc.Object{"task_id": taskID, "result": result, "worker_id": workerID})
 	if err != nil {
@@ -254,7 +252,6 @@ const (
 
 const maxTries = 5 // requests of one fetch
 
-// taskState asks a host for the state of a task.
 func (w *httpClient) taskState(ctx context.Context, base, token, taskID, workerID string) remoteState {
 	if base == "" {
 		return stateUnknown

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 	"github.com/muster-dev/muster/internal/wake"
 )
@@ -86,7 +85,7 @@ func (b *inbox) add(p inboxItem) error {
 		p.file = fmt.Sprintf("%012d.json", b.next)
 		b.next++
 	}
-	if err := b.write(&p); err != nil {
+	if err := mloc.WriteJSON(filepath.Join(b.dir, p.file), p); err != nil {
 		return err
 	}
 	if at >= 0 {
@@ -95,17 +94,6 @@ func (b *inbox) add(p inboxItem) error {
 		b.list = append(b.list, &p)
 	}
 	wake.Set(b.wake)
-	return nil
-}
-
-func (b *inbox) write(p *inboxItem) error {
-	data, err := mloc.Encode(p)
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.Write(filepath.Join(b.dir, p.file), data, 0o600); err != nil {
-		return muster.Errorf(muster.Internal, "cannot keep task %s: %w", p.Task, err)
-	}
 	return nil
 }
 
@@ -125,7 +113,7 @@ func (b *inbox) markRefused(p *inboxItem, reason string) error {
 	p.Refused = mloc.Truncate(reason, mloc.MaxText)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.write(p); err != nil {
+	if err := mloc.WriteJSON(filepath.Join(b.dir, p.file), p); err != nil {
 		return err
 	}
 	if i := slices.IndexFunc(b.list, func(q *inboxItem) bool { return q.file == p.file }); i >= 0 {

@@ -105,7 +105,6 @@ func (r retrieval) search(ctx context.Context, w *httpClient, returned json.RawM
 	}, nil
 }
 
-// point is one that Qdrant found.
 type point struct {
 	ID      any `json:"id"`
 	Payload any `json:"payload"`

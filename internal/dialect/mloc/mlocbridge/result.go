@@ -127,7 +127,6 @@ func modelFolder(artifact string) (string, bool) {
 	return name, ok && (name == "final_model" || name == "final_lora")
 }
 
-// saveLog writes the task's output.
 func (b *Bridge) saveLog(ctx context.Context, o *memberOutcome) error {
 	return atomicfile.WriteFunc(filepath.Join(o.dir, mloc.FolderLogs, logFile), 0o644, func(w io.Writer) error {
 		left := maxLog

@@ -72,7 +72,6 @@ func jobName(m mloc.TaskMessage) string {
 	return cmp.Or(lenient.Name(mloc.Text(m.Task.Metadata["name"])), lenient.Name(m.TaskID))
 }
 
-// stage makes the stage of one task.
 func (b *Bridge) stage(ctx context.Context, one member) (muster.TaskSpec, error) {
 	if _, _, err := b.taskDir(one); err != nil {
 		return muster.TaskSpec{}, err
@@ -260,7 +259,6 @@ func archiveName(name, format string) string {
 
 var unsafeInFile = regexp.MustCompile("[^A-Za-z0-9._-]")
 
-// safeFile makes a name one of a file.
 func safeFile(name string) string {
 	return mloc.Truncate(unsafeInFile.ReplaceAllString(name, "_"), 100)
 }
@@ -301,10 +299,7 @@ func (b *Bridge) pathAllowed(p string) bool {
 		return true
 	}
 	for _, root := range append([]string{b.cfg.Results}, b.cfg.Shared...) {
-		if r, err := filepath.EvalSymlinks(root); err == nil {
-			root = r
-		}
-		if in, err := filepath.Rel(root, p); err == nil && filepath.IsLocal(in) {
+		if in, err := filepath.Rel(resolveExisting(root), p); err == nil && filepath.IsLocal(in) {
 			return true
 		}
 	}

@@ -36,11 +36,6 @@ type bridgeWorker struct {
 	idleSignal     chan struct{}        // a token when openDispatches became empty
 }
 
-// jobMeta is what the core keeps with a job.
-type jobMeta struct {
-	Message mloc.TaskMessage `json:"message"`
-}
-
 // dispatchID names a dispatch: the same task may be dispatched again, which is another one.
 func dispatchID(m mloc.TaskMessage, received time.Time) string {
 	sum := sha256.Sum256([]byte(cmp.Or(m.DispatchedAt, mloc.FormatTime(received))))
@@ -53,7 +48,7 @@ func (w *bridgeWorker) run(ctx, acceptCtx context.Context) error {
 	current := ""
 	for _, j := range w.core.Jobs() {
 		if m, err := parseMeta(j); err == nil && !w.returned[j.ID] {
-			w.openDispatches[j.ID], current = &delivery{task: m.Message.TaskID}, m.Message.TaskID
+			w.openDispatches[j.ID], current = &delivery{task: m.TaskID}, m.TaskID
 		}
 	}
 	w.mu.Unlock()
@@ -127,7 +122,6 @@ func (w *bridgeWorker) cancelReturned(ctx context.Context) error {
 	return nil
 }
 
-// handleMessage takes a message of the channel of tasks.
 func (w *bridgeWorker) handleMessage(b []byte) {
 	var m mloc.TaskMessage
 	err := mloc.Decode(b, mloc.MaxMessage, &m)
@@ -237,7 +231,6 @@ func (w *bridgeWorker) logError(err error) {
 	}
 }
 
-// submit makes a message a job of Muster.
 func (w *bridgeWorker) submit(ctx context.Context, p *inboxItem, m mloc.TaskMessage) (bool, error) {
 	spec, err := w.prepare(ctx, m)
 	if err != nil {
@@ -246,7 +239,7 @@ func (w *bridgeWorker) submit(ctx context.Context, p *inboxItem, m mloc.TaskMess
 	if err := w.checkPlan(ctx, &spec); err != nil {
 		return false, err
 	}
-	encoded, err := mloc.Encode(jobMeta{Message: m})
+	encoded, err := mloc.Encode(mloc.Object{"message": m})
 	if err != nil {
 		return false, err
 	}
@@ -305,10 +298,13 @@ func (w *bridgeWorker) queryState(ctx context.Context, m mloc.TaskMessage) remot
 	return w.http.taskState(ctx, base, token, m.TaskID, w.id)
 }
 
-func parseMeta(j bridge.Job) (jobMeta, error) {
-	var m jobMeta
-	err := mloc.Decode(j.Meta, 2*mloc.MaxMessage, &m)
-	return m, err
+// parseMeta returns the message of a job, which the core keeps with it.
+func parseMeta(j bridge.Job) (mloc.TaskMessage, error) {
+	var meta struct {
+		Message mloc.TaskMessage `json:"message"`
+	}
+	err := mloc.Decode(j.Meta, 2*mloc.MaxMessage, &meta)
+	return meta.Message, err
 }
 
 // closeDispatch forgets a dispatch that is finally reported, or that is not this worker's any more.
@@ -350,7 +346,7 @@ func (w *bridgeWorker) publishStarted(ctx context.Context, j bridge.Job, t muste
 	if err != nil {
 		return err
 	}
-	if err := w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.Message.TaskID, Payload: eventPayload(m.Message, t, false)}); err != nil {
+	if err := w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.TaskID, Payload: eventPayload(m, t, false)}); err != nil {
 		return err
 	}
 	r.started = true
@@ -381,7 +377,7 @@ func (w *bridgeWorker) Finished(ctx context.Context, j bridge.Job) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	if w.queryState(ctx, m.Message) != stateOver {
+	if w.queryState(ctx, m) != stateOver {
 		return false, nil
 	}
 	w.closeDispatch(ctx, j.ID)

@@ -274,7 +274,6 @@ func toDocument(s *muster.TaskSpec, id string) (mloc.Document, error) {
 	return d, err
 }
 
-// inferenceSpec maps the input of kind inference.
 func inferenceSpec(in mloc.Object) (mloc.Object, error) {
 	if err := checkInput("inference", in, "model", "revision", "task", "input", "inputs", "system", "max_new_tokens", "temperature", "top_p", "top_k",
 		"repetition_penalty", "stop", "dtype", "device_map", "trust_remote_code", "engine", "tensor_parallel_size", "batch_size", "auto_batch", "device"); err != nil {

@@ -68,7 +68,6 @@ const (
 	maxDeliveries    = 4     // times that a task is published for a worker until it is requeued
 )
 
-// settings are the options of the dialect.
 type settings struct {
 	redis, url, token string
 	merge             bool
@@ -215,7 +214,6 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return errors.Join(err, g.close())
 }
 
-// readSettings reads the options.
 func readSettings(c dialect.Config) (settings, error) {
 	const most = 1_000_000
 	o := c.ReadOptions()

@@ -22,7 +22,6 @@ import (
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// handler serves the HTTP API of a host.
 func (g *Gateway) handler() http.Handler {
 	handlers := map[string]dialect.Handler{
 		"GET /healthz":                           func(w http.ResponseWriter, _ *http.Request) error { return reply(w, mloc.Object{"ok": true}) },
@@ -80,7 +79,6 @@ type unprocessable struct{ field, message, kind string }
 
 func (u *unprocessable) Error() string { return u.field + ": " + u.message }
 
-// writeError answers a request that failed.
 func (g *Gateway) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if u, ok := errors.AsType[*unprocessable](err); ok {
 		writeJSON(w, http.StatusUnprocessableEntity, mloc.Object{"detail": []any{mloc.Object{"type": u.kind, "loc": []any{"body", u.field}, "msg": u.message}}})
@@ -187,7 +185,6 @@ func yamlFromJSON(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// getTasks lists all tasks.
 func (g *Gateway) getTasks(w http.ResponseWriter, r *http.Request) error {
 	dependents := g.tasks.dependents()
 	w.Header().Set("Content-Type", "application/json")
@@ -294,7 +291,6 @@ func (g *Gateway) workerObject(id string) mloc.Object {
 	}
 }
 
-// postElastic enables or disables a worker.
 func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
 	b, err := dialect.ReadBody(r, 64<<10)
 	if err != nil {
@@ -349,10 +345,8 @@ func (g *Gateway) getResult(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// missingField says that a field of a body is not there.
 func missingField(field string) error { return &unprocessable{field, "Field required", "missing"} }
 
-// readDelivery reads the body of a result.
 func readDelivery(b []byte) (mloc.Delivery, error) {
 	var in struct {
 		TaskID     *string     `json:"task_id"`

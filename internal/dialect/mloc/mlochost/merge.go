@@ -159,17 +159,15 @@ func (g *Gateway) finishChildren(parent *task) error {
 // releaseOrphans gives back tasks whose parent does not have them: the gateway was killed while it merged them, or while it ended them.
 func (g *Gateway) releaseOrphans() error {
 	for _, t := range g.tasks.list(func(t *task) bool { return t.Parent != "" && !t.final() }) {
-		parent, known := g.tasks.get(t.Parent)
-		switch {
-		case known && slices.Contains(parent.Children, t.ID) && !parent.final():
-		case known && slices.Contains(parent.Children, t.ID):
-			if err := g.finishChildren(&parent); err != nil {
-				return err
-			}
-		default:
-			if _, err := g.tasks.update(t.ID, func(t *task) error { t.State, t.Parent = mloc.StatePending, ""; return nil }); err != nil {
-				return err
-			}
+		parent, _ := g.tasks.get(t.Parent)
+		var err error
+		if !slices.Contains(parent.Children, t.ID) {
+			_, err = g.tasks.update(t.ID, func(t *task) error { t.State, t.Parent = mloc.StatePending, ""; return nil })
+		} else if parent.final() {
+			err = g.finishChildren(&parent)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

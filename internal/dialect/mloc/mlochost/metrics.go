@@ -71,14 +71,12 @@ type workerMetrics struct {
 	Metrics     mloc.Object `json:"metrics"`
 }
 
-// count adds to a counter.
 func (m *gatewayMetrics) count(counter *int64, n int) {
 	m.mu.Lock()
 	*counter += int64(n)
 	m.mu.Unlock()
 }
 
-// recordEvent takes in an event.
 func (m *gatewayMetrics) recordEvent(e *mloc.WorkerEvent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

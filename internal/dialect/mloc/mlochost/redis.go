@@ -200,7 +200,6 @@ func (g *Gateway) addWorker(id string) *remoteWorker {
 	return p
 }
 
-// scanWorkers looks at all workers.
 func (g *Gateway) scanWorkers(ctx context.Context) error {
 	disabled, err := g.members(ctx, mloc.KeyElastic)
 	if err != nil {
@@ -272,7 +271,6 @@ type workerSnapshot struct {
 	alive bool  // the heartbeat's key is there, and ends by itself
 }
 
-// readWorkers reads several workers.
 func (g *Gateway) readWorkers(ctx context.Context, ids []string) ([]workerSnapshot, error) {
 	hashes := make([]*redis.SliceCmd, len(ids))
 	beats := make([]*redis.DurationCmd, len(ids))

@@ -124,7 +124,6 @@ func (p *remoteWorker) scheduleStep(d time.Duration) {
 	}
 }
 
-// refresh looks at the worker now.
 func (p *remoteWorker) refresh(ctx context.Context) bool {
 	snapshots, err := p.g.readWorkers(ctx, []string{p.id})
 	if err != nil {
@@ -240,7 +239,6 @@ func newFacts(h mloc.WorkerHash, merges bool) fleet.Facts {
 	return f
 }
 
-// handleNews handles an event of the worker.
 func (p *remoteWorker) handleNews(ctx context.Context, n workerNews) {
 	if w := p.worker.Load(); w != nil {
 		w.Touch(p.load.Load())

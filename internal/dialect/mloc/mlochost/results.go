@@ -54,7 +54,6 @@ func openResults(dir string, known map[string]bool) (*results, error) {
 	return r, nil
 }
 
-// ensureFolder makes a task's folder.
 func (r *results) ensureFolder(id string, known bool) (string, error) {
 	name := mloc.SafeID(id)
 	if !mloc.ValidID(id) || strings.Trim(name, "_") == "" {

@@ -69,9 +69,7 @@ func (g *Gateway) watchEvents(ctx context.Context) error {
 			}
 			if e.Type == muster.EventResync {
 				g.markChanged(0)
-				continue
-			}
-			if _, ours := g.tasks.byJobID(e.Job); ours {
+			} else if g.tasks.hasJob(e.Job) {
 				g.markChanged(e.Job)
 			}
 		}
@@ -176,7 +174,6 @@ func (g *Gateway) checkNeeds(t *task) (ready bool, failed string) {
 	return ready, ""
 }
 
-// failTask ends a task.
 func (g *Gateway) failTask(id, reason string) error {
 	t, err := g.tasks.update(id, func(t *task) error {
 		t.State, t.Error, t.Finished = mloc.StateFailed, mloc.Truncate(reason, 4000), time.Now()
@@ -212,7 +209,6 @@ func (g *Gateway) resolveDocument(t *task) (mloc.Document, error) {
 	return doc, g.tasks.putResolved(t.ID, doc)
 }
 
-// submitJob submits the job of a task.
 func (g *Gateway) submitJob(ctx context.Context, t task) error {
 	doc, err := g.resolveDocument(&t)
 	switch {

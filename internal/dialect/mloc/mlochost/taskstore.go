@@ -60,8 +60,8 @@ type taskStore struct {
 
 	mu    sync.Mutex
 	tasks map[string]*task
-	order []*task // by Seq
-	byJob map[muster.JobID]*task
+	order []*task               // by Seq
+	jobs  map[muster.JobID]bool // that were submitted for tasks
 	seq   uint64
 }
 
@@ -78,7 +78,7 @@ func openTaskStore(dir string) (*taskStore, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "cannot open the tasks of the MLOC dialect: %w", err)
 	}
-	l := &taskStore{db: db, tasks: map[string]*task{}, byJob: map[muster.JobID]*task{}}
+	l := &taskStore{db: db, tasks: map[string]*task{}, jobs: map[muster.JobID]bool{}}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{bucketDocs, bucketResolved, bucketYAML, bucketTasks} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
@@ -101,13 +101,12 @@ func openTaskStore(dir string) (*taskStore, error) {
 	return l, nil
 }
 
-// index puts a task into the indexes.
 func (l *taskStore) index(t *task) {
 	l.order = append(l.order, t)
 	l.tasks[t.ID] = t
 	l.seq = max(l.seq, t.Seq)
 	if t.Job != 0 {
-		l.byJob[t.Job] = t
+		l.jobs[t.Job] = true
 	}
 }
 
@@ -177,7 +176,7 @@ func (l *taskStore) update(id string, f func(*task) error) (task, error) {
 	}
 	*old = t
 	if t.Job != 0 {
-		l.byJob[t.Job] = old
+		l.jobs[t.Job] = true
 	}
 	return t, nil
 }
@@ -187,7 +186,6 @@ func (l *taskStore) putResolved(id string, d mloc.Document) error {
 	return l.storeError(l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketResolved, id, d) }))
 }
 
-// get returns a task.
 func (l *taskStore) get(id string) (task, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -197,14 +195,11 @@ func (l *taskStore) get(id string) (task, bool) {
 	return task{}, false
 }
 
-// byJobID returns the task that a job was submitted for.
-func (l *taskStore) byJobID(id muster.JobID) (task, bool) {
+// hasJob reports whether a job was submitted for a task.
+func (l *taskStore) hasJob(id muster.JobID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t := l.byJob[id]; t != nil {
-		return *t, true
-	}
-	return task{}, false
+	return l.jobs[id]
 }
 
 // list returns the tasks that f selects, in the order of their submission.
@@ -291,7 +286,7 @@ func (l *taskStore) prune(limit int) ([]string, error) {
 	}
 	l.order = slices.DeleteFunc(l.order, func(t *task) bool { return pruned[t.Submission] })
 	for _, id := range ids {
-		delete(l.byJob, l.tasks[id].Job)
+		delete(l.jobs, l.tasks[id].Job)
 		delete(l.tasks, id)
 	}
 	return ids, nil
