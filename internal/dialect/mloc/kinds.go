@@ -300,9 +300,8 @@ func inferenceResult(d Document, r Object, seconds float64) Object {
 		}
 		items = append(items, item)
 	}
-	usage := Object{"num_requests": len(items), "latency_sec": seconds}
 	in, out := firstNumber(r, "tokens_in", "prompt_tokens", "input_tokens"), firstNumber(r, "tokens_out", "completion_tokens", "output_tokens")
-	usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"] = in, out, in+out
+	usage := Object{"num_requests": len(items), "latency_sec": seconds, "prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out}
 	return Object{"ok": true, "model": cmp.Or(Text(r["model"]), Text(Lookup(d.Spec, "model", "source")["identifier"])), "items": items, "usage": usage}
 }
 

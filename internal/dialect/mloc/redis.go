@@ -53,8 +53,11 @@ func HidePassword(url string) string {
 	return scheme + "://" + rest
 }
 
-// Unavailable makes an error of Redis one for people.
+// Unavailable makes an error of Redis one for people; nil stays nil.
 func (c *RedisConn) Unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
 	return muster.Errorf(muster.Unavailable, "Redis at %s does not answer as it should: %w", c.URL, err)
 }
 
@@ -114,8 +117,5 @@ func (c *RedisConn) PublishJSON(ctx context.Context, channel string, v any) (int
 		return 0, err
 	}
 	n, err := c.Publish(ctx, channel, b).Result()
-	if err != nil {
-		return 0, c.Unavailable(err)
-	}
-	return n, nil
+	return n, c.Unavailable(err)
 }

@@ -122,13 +122,13 @@ func (b *Bridge) newWorker() (*bridgeWorker, error) {
 			return nil, err
 		}
 	}
-	w := &bridgeWorker{Bridge: b, id: id, dir: b.cfg.Core.Dir, openDispatches: map[string]*delivery{}, returned: map[string]bool{}, idleSignal: wake.New()}
+	w := &bridgeWorker{Bridge: b, id: id, dir: b.cfg.Core.Dir, openDispatches: map[string]*delivery{}, returned: map[string]bool{}, wake: wake.New()}
 	if err = w.loadReturned(); err != nil {
 		return nil, err
 	}
 	_, err = os.Stat(filepath.Join(w.dir, "inbox"))
 	restarted := err == nil
-	if w.inbox, err = openInbox(filepath.Join(w.dir, "inbox")); err != nil {
+	if w.inbox, err = openInbox(filepath.Join(w.dir, "inbox"), w.wake); err != nil {
 		return nil, err
 	}
 	core := b.cfg.Core

@@ -37,11 +37,11 @@ type inbox struct {
 	mu   sync.Mutex
 	list []*inboxItem // oldest first
 	next int
-	wake chan struct{}
+	wake chan struct{} // gets a token with each message
 }
 
-func openInbox(dir string) (*inbox, error) {
-	b := &inbox{dir: dir, wake: wake.New()}
+func openInbox(dir string, signal chan struct{}) (*inbox, error) {
+	b := &inbox{dir: dir, wake: signal}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot make %s: %w", dir, err)
 	}

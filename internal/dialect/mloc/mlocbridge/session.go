@@ -227,10 +227,7 @@ func (s *session) announce(ctx context.Context, now time.Time, e mloc.WorkerEven
 		p.Publish(ctx, mloc.TopicWorkers, event)
 		return nil
 	})
-	if err != nil {
-		return s.redis.Unavailable(err)
-	}
-	return nil
+	return s.redis.Unavailable(err)
 }
 
 // heartbeatTTL is how long a heartbeat counts.

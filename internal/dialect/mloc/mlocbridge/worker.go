@@ -33,7 +33,7 @@ type bridgeWorker struct {
 	mu             sync.Mutex
 	openDispatches map[string]*delivery // by the id of the dispatch: taken, and not finally reported
 	returned       map[string]bool      // given back to the host: their ends are not reported
-	idleSignal     chan struct{}        // a token when openDispatches became empty
+	wake           chan struct{}        // a token if workLoop has something to do
 }
 
 // dispatchID names a dispatch: the same task may be dispatched again, which is another one.
@@ -44,19 +44,17 @@ func dispatchID(m mloc.TaskMessage, received time.Time) string {
 
 // run serves the host until ctx ends, or taking and all that was taken.
 func (w *bridgeWorker) run(ctx, acceptCtx context.Context) error {
-	w.mu.Lock()
 	current := ""
+	if p := w.inbox.first(); p != nil {
+		current = p.Task
+	}
+	w.mu.Lock()
 	for _, j := range w.core.Jobs() {
 		if m, err := parseMeta(j); err == nil && !w.returned[j.ID] {
 			w.openDispatches[j.ID], current = &delivery{task: m.TaskID}, m.TaskID
 		}
 	}
 	w.mu.Unlock()
-	if current == "" {
-		if p := w.inbox.first(); p != nil {
-			current = p.Task
-		}
-	}
 	if current != "" {
 		w.session.setBusy(current)
 	}
@@ -158,7 +156,11 @@ func (w *bridgeWorker) handleMessage(b []byte) {
 
 // workLoop carries out one task after the other.
 func (w *bridgeWorker) workLoop(ctx, acceptCtx context.Context) error {
-	ended := acceptCtx.Done()
+	stop := context.AfterFunc(acceptCtx, func() {
+		w.session.close()
+		wake.Set(w.wake)
+	})
+	defer stop()
 	for ctx.Err() == nil {
 		w.mu.Lock()
 		busy := len(w.openDispatches) > 0
@@ -172,11 +174,7 @@ func (w *bridgeWorker) workLoop(ctx, acceptCtx context.Context) error {
 			continue
 		}
 		select {
-		case <-w.idleSignal:
-		case <-w.inbox.wake:
-		case <-ended:
-			ended = nil
-			w.session.close()
+		case <-w.wake:
 		case <-ctx.Done():
 		}
 	}
@@ -320,7 +318,7 @@ func (w *bridgeWorker) closeDispatch(ctx context.Context, id string) {
 	default:
 		w.session.setIdle()
 	}
-	wake.Set(w.idleSignal)
+	wake.Set(w.wake)
 	w.session.publishStatus(ctx)
 }
 

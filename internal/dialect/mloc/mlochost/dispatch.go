@@ -289,20 +289,21 @@ func inferenceSpec(in mloc.Object) (mloc.Object, error) {
 	if !mloc.AllTexts(items) {
 		return nil, mloc.InvalidSpec("workers of MLOC take items that are texts")
 	}
-	source, transformers, vllm := mloc.Object{}, mloc.Object{}, mloc.Object{}
+	source, options := mloc.Object{}, mloc.Object{}
 	sampling := mloc.Object{"max_tokens": json.Number("128"), "temperature": json.Number("0")}
 	mloc.CopyFields(source, in, "model", "identifier", "revision", "revision")
-	mloc.CopyFields(transformers, in, "dtype", "dtype", "device_map", "device_map", "trust_remote_code", "trust_remote_code")
+	mloc.CopyFields(options, in, "dtype", "dtype", "trust_remote_code", "trust_remote_code")
 	mloc.CopyFields(sampling, in, "max_new_tokens", "max_tokens", "temperature", "temperature", "top_p", "top_p", "top_k", "top_k", "repetition_penalty", "repetition_penalty", "stop", "stop", "system", "system_prompt")
 	if mloc.IsEmpty(sampling["temperature"]) {
 		sampling["do_sample"] = false
 	}
 	model := mloc.Object{"source": source}
 	if mloc.Text(in["engine"]) == "vllm" {
-		mloc.CopyFields(vllm, in, "tensor_parallel_size", "tensor_parallel_size", "dtype", "dtype", "trust_remote_code", "trust_remote_code")
-		model["vllm"] = vllm
+		mloc.CopyFields(options, in, "tensor_parallel_size", "tensor_parallel_size")
+		model["vllm"] = options
 	} else {
-		model["transformers"] = transformers
+		mloc.CopyFields(options, in, "device_map", "device_map")
+		model["transformers"] = options
 	}
 	s := mloc.Object{"taskType": "inference", "model": model, "data": mloc.Object{"type": "list", "items": items}, "inference": sampling}
 	if mloc.Text(in["device"]) == "cpu" {

@@ -128,9 +128,7 @@ func (g *Gateway) acquireHost(ctx context.Context) error {
 		g.log.Warn("MLOC: the Redis database was emptied, or Redis restarted: workers that do not register again by themselves are put back with their next heartbeat",
 			slog.String("redis", g.control.URL), slog.Bool("restarted", id != previous))
 		if len(disabled) > 0 {
-			if err := g.control.SAdd(ctx, mloc.KeyElastic, disabled).Err(); err != nil {
-				return g.control.Unavailable(err)
-			}
+			return g.control.Unavailable(g.control.SAdd(ctx, mloc.KeyElastic, disabled).Err())
 		}
 	}
 	return nil

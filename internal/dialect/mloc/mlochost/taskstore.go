@@ -269,17 +269,14 @@ func (l *taskStore) prune(limit int) ([]string, error) {
 		}
 	}
 	err := l.db.Update(func(tx *bbolt.Tx) error {
+		var err error
 		for _, id := range ids {
 			for _, bucket := range [][]byte{bucketTasks, bucketDocs, bucketResolved} {
-				if err := tx.Bucket(bucket).Delete([]byte(id)); err != nil {
-					return err
-				}
+				err = errors.Join(err, tx.Bucket(bucket).Delete([]byte(id)))
 			}
-			if err := tx.Bucket(bucketYAML).Delete([]byte(l.tasks[id].Submission)); err != nil {
-				return err
-			}
+			err = errors.Join(err, tx.Bucket(bucketYAML).Delete([]byte(l.tasks[id].Submission)))
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, l.storeError(err)
