@@ -98,7 +98,7 @@ func newHTTPClient(bandwidth float64) *httpClient {
 	}}}
 }
 
-// send sends a request and hands its answer to take. It fails if either side is silent for longer than silence. body may
+// send sends a request and hands its answer to handle. It fails if either side is silent for longer than idleTimeout. body may
 // be nil.
 func (w *httpClient) send(ctx context.Context, idleTimeout time.Duration, method, address string, header http.Header, body io.Reader, size int64, handle func(*http.Response) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)

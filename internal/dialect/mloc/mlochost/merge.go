@@ -77,7 +77,7 @@ func (g *Gateway) mergeReady() (held map[string]bool, err error) {
 		}
 		doc, err := g.resolveDocument(&t)
 		if err != nil || !isHostDestination(mloc.Lookup(doc.Spec, "output", "destination")) {
-			continue // begin tells of it
+			continue // submitJob tells of it
 		}
 		key := mergeKey(doc)
 		if groups[key] == nil {
@@ -107,7 +107,7 @@ func (g *Gateway) mergeReady() (held map[string]bool, err error) {
 }
 
 // merge makes all tasks of a batch but the first children of it. A child knows its parent first: after a crash between the two it is
-// taken out again, see orphans.
+// taken out again, see releaseOrphans.
 func (g *Gateway) merge(key string, batch []task) error {
 	parent := batch[0].ID
 	var ids []string
