@@ -35,7 +35,7 @@ type inbox struct {
 	dir string
 
 	mu   sync.Mutex
-	list []*inboxItem // oldest first
+	list []inboxItem // oldest first
 	next int
 	wake chan struct{} // gets a token with each message
 }
@@ -57,8 +57,8 @@ func openInbox(dir string, signal chan struct{}) (*inbox, error) {
 		if err != nil {
 			return nil, muster.Errorf(muster.Internal, "cannot read a task that waits: %w", err)
 		}
-		p := &inboxItem{file: n.Name()}
-		if err := mloc.Decode(data, 3*mloc.MaxMessage, p); err != nil {
+		p := inboxItem{file: n.Name()}
+		if err := mloc.Decode(data, 3*mloc.MaxMessage, &p); err != nil {
 			return nil, muster.Errorf(muster.Internal, "%s is damaged: remove it: %w", filepath.Join(dir, n.Name()), err)
 		}
 		b.list = append(b.list, p)
@@ -73,7 +73,7 @@ func openInbox(dir string, signal chan struct{}) (*inbox, error) {
 func (b *inbox) add(p inboxItem) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := slices.IndexFunc(b.list, func(q *inboxItem) bool { return q.Task == p.Task })
+	at := slices.IndexFunc(b.list, func(q inboxItem) bool { return q.Task == p.Task })
 	switch {
 	case at >= 0 && b.list[at].ID == p.ID:
 		return nil
@@ -89,9 +89,9 @@ func (b *inbox) add(p inboxItem) error {
 		return err
 	}
 	if at >= 0 {
-		b.list[at] = &p
+		b.list[at] = p
 	} else {
-		b.list = append(b.list, &p)
+		b.list = append(b.list, p)
 	}
 	wake.Set(b.wake)
 	return nil
@@ -104,7 +104,7 @@ func (b *inbox) first() *inboxItem {
 	if len(b.list) == 0 {
 		return nil
 	}
-	p := *b.list[0]
+	p := b.list[0]
 	return &p
 }
 
@@ -116,9 +116,8 @@ func (b *inbox) markRefused(p *inboxItem, reason string) error {
 	if err := mloc.WriteJSON(filepath.Join(b.dir, p.file), p); err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(b.list, func(q *inboxItem) bool { return q.file == p.file }); i >= 0 {
-		c := *p
-		b.list[i] = &c
+	if i := slices.IndexFunc(b.list, func(q inboxItem) bool { return q.file == p.file }); i >= 0 {
+		b.list[i] = *p
 	}
 	return nil
 }
@@ -127,8 +126,8 @@ func (b *inbox) markRefused(p *inboxItem, reason string) error {
 func (b *inbox) remove(p *inboxItem) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.list = slices.DeleteFunc(b.list, func(q *inboxItem) bool { return q.file == p.file && q.ID == p.ID })
-	if slices.ContainsFunc(b.list, func(q *inboxItem) bool { return q.file == p.file }) {
+	b.list = slices.DeleteFunc(b.list, func(q inboxItem) bool { return q.file == p.file && q.ID == p.ID })
+	if slices.ContainsFunc(b.list, func(q inboxItem) bool { return q.file == p.file }) {
 		return nil // a newer one of the same task has its file
 	}
 	if err := os.Remove(filepath.Join(b.dir, p.file)); err != nil && !os.IsNotExist(err) {

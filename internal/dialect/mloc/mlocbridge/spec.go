@@ -38,8 +38,10 @@ func members(m mloc.TaskMessage) []member {
 	return out
 }
 
-// maxMembers is how many tasks may be merged into one message.
-const maxMembers = 64
+const (
+	maxMembers = 64           // tasks that may be merged into one message
+	rowsFile   = "data.jsonl" // a data set of lines in the task's folder
+)
 
 // prepare makes the Muster job of a message: a stage for each of its tasks, without needs. What the tasks read from this
 // machine or from the host is brought to Muster's server as files: the machines of the fleet may not reach either. It
@@ -162,9 +164,6 @@ func (b *Bridge) setDefaultModel(s mloc.Object) {
 		s["model"] = mloc.Merge(mloc.Lookup(s, "model"), mloc.Object{"source": mloc.Object{"identifier": name}})
 	}
 }
-
-// rowsFile is a data set of lines in the task's folder.
-const rowsFile = "data.jsonl"
 
 // fetchRows brings data.jsonl: a file of this machine, or one that is fetched, with the token of the host if it is the
 // host's.

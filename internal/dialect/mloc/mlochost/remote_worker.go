@@ -200,8 +200,10 @@ func (p *remoteWorker) register(ctx context.Context) {
 	w.Touch(p.load.Load())
 }
 
-// maxGPUs is how many devices of a worker are believed.
-const maxGPUs = 64
+const (
+	maxGPUs   = 64 // devices of a worker that are believed
+	maxCached = 32 // models and data sets of a worker that are noted
+)
 
 // newFacts returns what a worker joins the server with. What it says of its hardware is believed within bounds.
 func newFacts(h mloc.WorkerHash, merges bool) fleet.Facts {
@@ -331,9 +333,6 @@ func (p *remoteWorker) handleTaskEvent(ctx context.Context, e *mloc.TaskEvent) {
 		p.finish(ctx, d, failureReport(message))
 	}
 }
-
-// maxCached is how many models and data sets of a worker are noted.
-const maxCached = 32
 
 // recordCache notes in the worker's hash which models and data sets it has used, last ones last, as hosts do. Muster's scheduler
 // does not read it.
