@@ -5,6 +5,8 @@ package mlocbridge
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -142,4 +144,11 @@ func (b *Bridge) newWorker() (*bridgeWorker, error) {
 		facts: w.facts, message: w.handleMessage, restarted: restarted, missedMessages: true, wake: wake.New(),
 	}
 	return w, nil
+}
+
+// newID makes an id as workers of MLOC do: 16 hex digits.
+func newID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
 }

@@ -1,6 +1,7 @@
 package mlocbridge
 
 import (
+	"context"
 	"maps"
 	"math"
 	"slices"
@@ -143,6 +144,24 @@ func (m *meter) finalMetrics(now time.Time) mloc.Object {
 func round(f float64) float64 { return math.Round(f*1000) / 1000 }
 
 func sortedInts(m map[int]float64) []int { return slices.Sorted(maps.Keys(m)) }
+
+// facts measures the active workers that serve the bridge, and returns what it registers with. It fails with Unavailable if
+// there is none.
+func (w *bridgeWorker) facts(ctx context.Context) (mloc.WorkerHash, error) {
+	c, err := w.core.Capacity(ctx)
+	if err == nil && len(c.Workers) == 0 {
+		err = muster.Errorf(muster.Unavailable, "no worker of Muster takes tasks now")
+	}
+	if err != nil {
+		return mloc.WorkerHash{}, err
+	}
+	w.session.meter.measure(time.Now(), c.Workers)
+	h := mloc.WorkerHash{Hardware: sumHardware(c.Workers, w.cfg.Bandwidth), Tags: w.cfg.Tags, CostPerHour: w.cfg.Cost}
+	if w.cfg.Core.Worker != "" && c.Workers[0].Price > 0 {
+		h.CostPerHour = c.Workers[0].Price
+	}
+	return h, nil
+}
 
 // sumHardware is the sum of workers, as one worker of MLOC says it.
 func sumHardware(workers []muster.Worker, bandwidth float64) mloc.Hardware {

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -380,4 +382,38 @@ func (w *bridgeWorker) Finished(ctx context.Context, j bridge.Job) (bool, error)
 	}
 	w.closeDispatch(ctx, j.ID)
 	return true, nil
+}
+
+// returnedFile names the dispatches that went back to the host and whose jobs have not ended yet.
+const returnedFile = "dropped.json"
+
+func (w *bridgeWorker) loadReturned() error {
+	data, err := os.ReadFile(filepath.Join(w.dir, returnedFile))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err == nil {
+		err = mloc.Decode(data, mloc.MaxMessage, &w.returned)
+	}
+	if err != nil {
+		return muster.Errorf(muster.Internal, "%s cannot be read: %w", filepath.Join(w.dir, returnedFile), err)
+	}
+	return nil
+}
+
+// markReturned notes that a dispatch is not this worker's any more.
+func (w *bridgeWorker) markReturned(id string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.returned[id] = true
+	delete(w.openDispatches, id)
+	return mloc.WriteJSON(filepath.Join(w.dir, returnedFile), w.returned)
+}
+
+// clearReturned forgets that, when its job has ended. It returns why there is no report.
+func (w *bridgeWorker) clearReturned(id string, reason error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.returned, id)
+	return cmp.Or(mloc.WriteJSON(filepath.Join(w.dir, returnedFile), w.returned), reason)
 }
