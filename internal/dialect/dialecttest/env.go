@@ -3,7 +3,6 @@ package dialecttest
 import (
 	"context"
 	"maps"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -29,13 +28,8 @@ type env struct {
 
 func newEnv(t *testing.T, s *Suite, configure func(*dialect.Config)) *env {
 	t.Helper()
-	w := &env{
-		t: t, suite: s, dir: t.TempDir(), listen: "127.0.0.1:0",
-		config: dialect.Config{Name: s.System.Name, Address: "127.0.0.1:0", Options: maps.Clone(s.Options)},
-	}
-	if w.config.Options == nil {
-		w.config.Options = map[string]string{}
-	}
+	w := &env{t: t, suite: s, dir: t.TempDir(), listen: "127.0.0.1:0", config: dialect.Config{Name: s.System.Name, Address: "127.0.0.1:0", Options: map[string]string{}}}
+	maps.Copy(w.config.Options, s.Options)
 	if configure != nil {
 		configure(&w.config)
 	}
@@ -50,20 +44,11 @@ func (w *env) start() {
 		Listen: w.listen, Data: w.dir, Heartbeat: muster.Duration(200 * time.Millisecond), Dialects: []dialect.Config{w.config}, Systems: []dialect.System{w.suite.System},
 	})
 	w.url = strings.TrimSuffix(server.Gateways()[0].URL, "/")
-	w.listen = w.hostPort(server.URL())
+	w.listen = strings.TrimPrefix(server.URL(), "http://")
 	if strings.HasSuffix(w.config.Address, ":0") {
-		w.config.Address = w.hostPort(w.url)
+		w.config.Address = strings.TrimPrefix(w.url, "http://")
 	}
 	w.client, w.stop = server.Client, server.Stop
-}
-
-// hostPort returns host:port of a URL.
-func (w *env) hostPort(rawURL string) string {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return u.Host
 }
 
 func (w *env) worker(id, key string) Worker {
@@ -92,6 +77,7 @@ func (w *env) checkWorks(worker Worker) {
 	w.waitState(job, muster.Succeeded)
 }
 
+// succeed sends the final report of a task.
 func (w *env) succeed(work Assignment, word string) {
 	w.t.Helper()
 	if err := work.Succeed(w.t.Context(), word); err != nil {
@@ -106,11 +92,6 @@ func (w *env) submit(change func(*muster.TaskSpec)) muster.Job {
 		change(&task)
 	}
 	return w.submitSpec(&muster.Spec{Tasks: []muster.TaskSpec{task}})
-}
-
-func (w *env) submitTo(project string) muster.Job {
-	w.t.Helper()
-	return w.submitSpec(&muster.Spec{Project: project, Tasks: []muster.TaskSpec{w.suite.Task}})
 }
 
 func (w *env) submitSpec(spec *muster.Spec) muster.Job {

@@ -312,9 +312,7 @@ func testKeys(t *testing.T, s *Suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.nextTask(w.worker("good", join.Secret)).Succeed(t.Context(), "let in"); err != nil {
-		t.Errorf("the report: %v", err)
-	}
+	w.succeed(w.nextTask(w.worker("good", join.Secret)), "let in")
 	w.waitState(job, muster.Succeeded)
 }
 
@@ -323,7 +321,7 @@ func testUnplaced(t *testing.T, s *Suite) {
 	worker := w.worker("one", "")
 	w.checkWorks(worker)
 	huge := w.submit(func(task *muster.TaskSpec) { task.Resources.CPUs = 9000 })
-	foreign := w.submitTo("another-project")
+	foreign := w.submitSpec(&muster.Spec{Project: "another-project", Tasks: []muster.TaskSpec{s.Task}})
 	w.checkWorks(worker)
 	for _, job := range []muster.Job{huge, foreign} {
 		if got := w.task(job).State; got != muster.Queued {

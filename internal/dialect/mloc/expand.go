@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/spec"
 )
 
@@ -40,36 +41,36 @@ func Expand(data []byte) ([]Stage, error) {
 	if err := spec.DecodeObject(data, "the document", &raw, func() []muster.FieldError { return nil }); err != nil {
 		return nil, err
 	}
-	var root any
-	if err := Decode(raw, 8*MaxYAML, &root); err != nil {
+	var top Object
+	if err := Decode(raw, 8*MaxYAML, &top); err != nil && !IsTypeError(err) {
 		return nil, err
 	}
-	top, ok := root.(Object)
-	if !ok {
-		return nil, InvalidDocument("the document must be a mapping with apiVersion, kind, metadata and spec")
+	if top == nil {
+		return nil, InvalidSpec("the document must be a mapping with apiVersion, kind, metadata and spec")
 	}
 	if v := Text(top["apiVersion"]); v != "mloc/v1" {
-		return nil, InvalidDocument("apiVersion must be mloc/v1, not %s", Quoted(top["apiVersion"]))
+		return nil, InvalidSpec("apiVersion must be mloc/v1, not %s", Quoted(top["apiVersion"]))
 	}
 	doc := Document{APIVersion: "mloc/v1", Kind: Text(top["kind"])}
+	var ok bool
 	if doc.Metadata, ok = optionalObject(top["metadata"]); !ok {
-		return nil, InvalidDocument("metadata must be a mapping")
+		return nil, InvalidSpec("metadata must be a mapping")
 	}
 	if doc.Spec, ok = top["spec"].(Object); !ok {
-		return nil, InvalidDocument("spec is missing or is not a mapping")
+		return nil, InvalidSpec("spec is missing or is not a mapping")
 	}
 	if name, there := doc.Metadata["name"]; there && name != nil && Text(name) == "" {
-		return nil, InvalidDocument("metadata.name must be a text, not %s", Quoted(name))
+		return nil, InvalidSpec("metadata.name must be a text, not %s", Quoted(name))
 	}
 	stages, _ := doc.Spec["stages"].([]any)
 	nodes, _ := Lookup(doc.Spec, "graph")["nodes"].([]any)
 	switch {
 	case doc.Spec["stages"] != nil && stages == nil:
-		return nil, InvalidDocument("spec.stages must be a list")
+		return nil, InvalidSpec("spec.stages must be a list")
 	case Lookup(doc.Spec, "graph")["nodes"] != nil && nodes == nil:
-		return nil, InvalidDocument("spec.graph.nodes must be a list")
+		return nil, InvalidSpec("spec.graph.nodes must be a list")
 	case len(stages) > 0 && len(nodes) > 0:
-		return nil, InvalidDocument("spec has both stages and graph.nodes: write one of them")
+		return nil, InvalidSpec("spec has both stages and graph.nodes: write one of them")
 	case len(stages) > 0:
 		return expandItems(doc, stages, "stage")
 	case len(nodes) > 0:
@@ -82,10 +83,9 @@ func Expand(data []byte) ([]Stage, error) {
 	return []Stage{{Doc: doc, After: after}}, checkTask(doc, "spec")
 }
 
-// expandItems expands stages or nodes.
 func expandItems(root Document, items []any, itemKind string) ([]Stage, error) {
 	if len(items) > maxStages {
-		return nil, InvalidDocument("there are %d %ss: at most %d", len(items), itemKind, maxStages)
+		return nil, InvalidSpec("there are %d %ss: at most %d", len(items), itemKind, maxStages)
 	}
 	base := maps.Clone(root.Spec)
 	delete(base, "stages")
@@ -97,19 +97,19 @@ func expandItems(root Document, items []any, itemKind string) ([]Stage, error) {
 		at := fmt.Sprintf("%s %d", itemKind, i+1)
 		o, ok := item.(Object)
 		if !ok {
-			return nil, InvalidDocument("%s must be a mapping with name and spec", at)
+			return nil, InvalidSpec("%s must be a mapping with name and spec", at)
 		}
 		name := cmp.Or(Text(o["name"]), Text(o["id"]), fmt.Sprintf("%s-%d", itemKind, i+1))
 		if len(name) > MaxID || strings.ContainsAny(name, ".{}") {
-			return nil, InvalidDocument("%s: a name has at most %d bytes, and no dot or brace, with which references to it could not be written", at, MaxID)
+			return nil, InvalidSpec("%s: a name has at most %d bytes, and no dot or brace, with which references to it could not be written", at, MaxID)
 		}
 		if _, twice := index[name]; twice {
-			return nil, InvalidDocument("two %ss have the name %q", itemKind, name)
+			return nil, InvalidSpec("two %ss have the name %q", itemKind, name)
 		}
 		index[name] = i
 		itemSpec, ok := optionalObject(o["spec"])
 		if !ok {
-			return nil, InvalidDocument("%s %q: spec must be a mapping", itemKind, name)
+			return nil, InvalidSpec("%s %q: spec must be a mapping", itemKind, name)
 		}
 		var err error
 		if needs[i], err = parseNames(o["dependsOn"], itemKind+" "+strconv.Quote(name)+": dependsOn"); err != nil {
@@ -122,20 +122,21 @@ func expandItems(root Document, items []any, itemKind string) ([]Stage, error) {
 		metadata["name"] = cmp.Or(Text(root.Metadata["name"]), "task") + ":" + name
 		list[i] = Stage{Name: name, Doc: Document{APIVersion: root.APIVersion, Kind: root.Kind, Metadata: metadata, Spec: Merge(base, itemSpec)}}
 	}
-	size := 0
+	size, graph := 0, make([][]int, len(list))
 	for i := range list {
 		for _, need := range needs[i] {
 			j, known := index[need]
 			if !known {
-				return nil, InvalidDocument("%s %q depends on %q, which does not exist", itemKind, list[i].Name, Truncate(need, MaxID))
+				return nil, InvalidSpec("%s %q depends on %q, which does not exist", itemKind, list[i].Name, Truncate(need, MaxID))
 			}
 			if i == j {
-				return nil, InvalidDocument("%s %q depends on itself", itemKind, list[i].Name)
+				return nil, InvalidSpec("%s %q depends on itself", itemKind, list[i].Name)
 			}
 			list[i].Needs = append(list[i].Needs, j)
 		}
 		slices.Sort(list[i].Needs)
 		list[i].Needs = slices.Compact(list[i].Needs)
+		graph[i] = list[i].Needs
 		if err := checkTask(list[i].Doc, itemKind+" "+strconv.Quote(list[i].Name)); err != nil {
 			return nil, err
 		}
@@ -143,41 +144,19 @@ func expandItems(root Document, items []any, itemKind string) ([]Stage, error) {
 			return nil, muster.Errorf(muster.TooLarge, "the %ss together become more than %d bytes: bring data as files", itemKind, MaxExpanded)
 		}
 	}
-	if i := findCycle(list); i >= 0 {
-		return nil, InvalidDocument("%s %q depends on itself by way of others", itemKind, list[i].Name)
+	order, _ := dag.TopoSort(graph)
+	for i := range list {
+		if !slices.Contains(order, i) {
+			return nil, InvalidSpec("%s %q depends on itself by way of others", itemKind, list[i].Name)
+		}
 	}
 	return list, nil
-}
-
-// findCycle returns a stage that depends on itself, or -1.
-func findCycle(list []Stage) int {
-	missing := make([]int, len(list))
-	dependents := make([][]int, len(list))
-	var ready []int
-	for i, s := range list {
-		if missing[i] = len(s.Needs); missing[i] == 0 {
-			ready = append(ready, i)
-		}
-		for _, j := range s.Needs {
-			dependents[j] = append(dependents[j], i)
-		}
-	}
-	for len(ready) > 0 {
-		i := ready[0]
-		ready = ready[1:]
-		for _, j := range dependents[i] {
-			if missing[j]--; missing[j] == 0 {
-				ready = append(ready, j)
-			}
-		}
-	}
-	return slices.IndexFunc(missing, func(n int) bool { return n > 0 })
 }
 
 // checkTask says what is wrong with one task beyond its shape.
 func checkTask(d Document, at string) error {
 	if t := TaskType(d); t == "" || len(t) > muster.MaxNameSize {
-		return InvalidDocument("%s: spec.taskType is missing, or is no short text such as echo, inference or sft", at)
+		return InvalidSpec("%s: spec.taskType is missing, or is no short text such as echo, inference or sft", at)
 	}
 	return nil
 }
@@ -205,17 +184,17 @@ func parseNames(v any, at string) ([]string, error) {
 		return []string{v}, nil
 	case []any:
 		if len(v) > maxStages {
-			return nil, InvalidDocument("%s has more than %d names", at, maxStages)
+			return nil, InvalidSpec("%s has more than %d names", at, maxStages)
 		}
 		list := make([]string, len(v))
 		for i, item := range v {
 			if list[i] = Text(item); list[i] == "" {
-				return nil, InvalidDocument("%s must be a list of names, and has %s", at, Quoted(item))
+				return nil, InvalidSpec("%s must be a list of names, and has %s", at, Quoted(item))
 			}
 		}
 		return list, nil
 	default:
-		return nil, InvalidDocument("%s must be a list of names", at)
+		return nil, InvalidSpec("%s must be a list of names", at)
 	}
 }
 
@@ -226,11 +205,6 @@ func optionalObject(v any) (Object, bool) {
 	}
 	o, ok := v.(Object)
 	return o, ok
-}
-
-// InvalidDocument is the error of a document that cannot be read.
-func InvalidDocument(format string, args ...any) error {
-	return muster.Errorf(muster.InvalidSpec, format, args...)
 }
 
 // Quoted is a value as JSON, shortened for messages.
@@ -281,27 +255,16 @@ func ResourceRequest(s Object) muster.Request {
 
 // PositiveInt reads a positive integer, written as such or as a text.
 func PositiveInt(v any) (int64, bool) {
-	s := ""
-	switch v := v.(type) {
-	case json.Number:
-		s = v.String()
-	case string:
-		s = strings.TrimSpace(v)
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
+	n, err := strconv.ParseInt(numeral(v), 10, 64)
 	return n, err == nil && n > 0
 }
 
+// numeral returns a number, or a text that may be one, "" for anything else.
+func numeral(v any) string { return strings.TrimSpace(cmp.Or(NumberText(v), Text(v))) }
+
 // parseMemory reads an integer with K, M, G or T, optionally followed by i, B or iB: all are powers of 1024. Anything else is 0.
 func parseMemory(v any) muster.Size {
-	s := ""
-	switch v := v.(type) {
-	case json.Number:
-		s = v.String()
-	case string:
-		s = strings.ToUpper(strings.TrimSpace(v))
-	}
-	s = strings.TrimSuffix(s, "B")
+	s := strings.TrimSuffix(strings.ToUpper(numeral(v)), "B")
 	shift := 0
 	if t := strings.TrimSuffix(s, "I"); t != "" {
 		if i := strings.IndexByte("KMGT", t[len(t)-1]); i >= 0 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 )
 
 func TestExpand(t *testing.T) {
@@ -145,7 +146,11 @@ func FuzzExpand(f *testing.F) {
 			}
 			return
 		}
-		if len(stages) == 0 || len(stages) > maxStages || findCycle(stages) >= 0 {
+		needs := make([][]int, len(stages))
+		for i, s := range stages {
+			needs[i] = s.Needs
+		}
+		if _, acyclic := dag.TopoSort(needs); len(stages) == 0 || len(stages) > maxStages || !acyclic {
 			t.Fatalf("%d stages", len(stages))
 		}
 		seen := map[string]bool{}

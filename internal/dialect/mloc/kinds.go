@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +42,7 @@ func ToMuster(d Document, loads string) (muster.TaskSpec, error) {
 	case "sft", "lora_sft", "ppo", "dpo":
 		input, err = trainingInput(d.Spec, loads)
 	default:
-		err = Unsupported("Muster has no kind that does what taskType %s means to MLOC", Truncate(t.Kind, muster.MaxNameSize))
+		err = InvalidSpec("Muster has no kind that does what taskType %s means to MLOC", Truncate(t.Kind, muster.MaxNameSize))
 	}
 	if err != nil {
 		return t, err
@@ -50,58 +51,37 @@ func ToMuster(d Document, loads string) (muster.TaskSpec, error) {
 	return t, err
 }
 
-// Unsupported is the error of a task that one of the sides cannot carry out.
-func Unsupported(format string, args ...any) error {
+// InvalidSpec is the error of a document that cannot be read, or that one of the sides cannot carry out.
+func InvalidSpec(format string, args ...any) error {
 	return muster.Errorf(muster.InvalidSpec, format, args...)
 }
 
-// Escape writes texts so that Muster takes ${…} in them literally.
+var dollarsBeforeBrace = regexp.MustCompile(`(\$+)\{`)
+
+// Escape doubles the dollars in front of braces, so that Muster takes ${…} in texts literally.
 func Escape(v any) any {
-	v, _ = MapTexts(v, func(s string) (any, error) { return escapeText(s), nil }) // it never fails
-	return v
+	return MapTexts(v, func(s string) any { return dollarsBeforeBrace.ReplaceAllString(s, "$1$1{") })
 }
 
 // MapTexts returns a value in which f has replaced each text. The value itself is not changed.
-func MapTexts(v any, f func(string) (any, error)) (any, error) {
-	var err error
+func MapTexts(v any, f func(string) any) any {
 	switch v := v.(type) {
 	case Object:
 		out := make(Object, len(v))
 		for k, below := range v {
-			if out[k], err = MapTexts(below, f); err != nil {
-				return nil, err
-			}
+			out[k] = MapTexts(below, f)
 		}
-		return out, nil
+		return out
 	case []any:
 		out := make([]any, len(v))
 		for i, below := range v {
-			if out[i], err = MapTexts(below, f); err != nil {
-				return nil, err
-			}
+			out[i] = MapTexts(below, f)
 		}
-		return out, nil
+		return out
 	case string:
 		return f(v)
 	default:
-		return v, nil
-	}
-}
-
-// escapeText doubles the dollars in front of a brace.
-func escapeText(s string) string {
-	var b strings.Builder
-	for {
-		i := strings.Index(s, "${")
-		if i < 0 {
-			b.WriteString(s)
-			return b.String()
-		}
-		dollars := len(s[:i+1]) - len(strings.TrimRight(s[:i+1], "$"))
-		b.WriteString(s[:i+1])
-		b.WriteString(strings.Repeat("$", dollars))
-		b.WriteByte('{')
-		s = s[i+2:]
+		return v
 	}
 }
 
@@ -118,7 +98,7 @@ func CopyFields(to, from Object, fields ...string) {
 func CheckFields(o Object, at string, fields ...string) error {
 	for _, k := range slices.Sorted(maps.Keys(o)) {
 		if !slices.Contains(fields, k) && !IsEmpty(o[k]) {
-			return Unsupported("Muster's workers do not have %s.%s", at, Truncate(k, MaxID))
+			return InvalidSpec("Muster's workers do not have %s.%s", at, Truncate(k, MaxID))
 		}
 	}
 	return nil
@@ -153,7 +133,6 @@ func CheckSpecFields(spec Object, fields ...string) error {
 	return CheckFields(spec, "spec", append(fields, commonFields...)...)
 }
 
-// inferenceInput maps taskType inference.
 func inferenceInput(s Object) (Object, error) {
 	if err := CheckSpecFields(s, "model", "data", "inference"); err != nil {
 		return nil, err
@@ -162,30 +141,27 @@ func inferenceInput(s Object) (Object, error) {
 	in := Object{}
 	CopyFields(in, Lookup(model, "source"), "identifier", "model", "revision", "revision")
 	if Text(in["model"]) == "" {
-		return nil, Unsupported("spec.model.source.identifier is missing")
+		return nil, InvalidSpec("spec.model.source.identifier is missing")
 	}
-	for _, err := range []error{
+	err := cmp.Or(
 		CheckFields(model, "spec.model", "source", "transformers", "vllm"),
 		CheckFields(Lookup(model, "transformers"), "spec.model.transformers", "device_map", "dtype", "trust_remote_code", "low_cpu_mem_usage"),
 		CheckFields(Lookup(model, "vllm"), "spec.model.vllm", "tensor_parallel_size", "gpu_memory_utilization", "max_model_len", "dtype", "trust_remote_code", "download_dir"),
 		CheckFields(sampling, "spec.inference", "max_tokens", "max_new_tokens", "temperature", "top_p", "top_k", "repetition_penalty", "do_sample", "stop", "system_prompt", "systemPrompt", "seed"),
 		CheckFields(data, "spec.data", "type", "items", "metadata"),
-	} {
-		if err != nil {
-			return nil, err
-		}
+	)
+	if err != nil {
+		return nil, err
 	}
 	if kind := cmp.Or(Text(data["type"]), "list"); kind != "list" {
-		return nil, Unsupported("Muster's workers take the items of spec.data as a list, and not as %s", Truncate(kind, 64))
+		return nil, InvalidSpec("Muster's workers take the items of spec.data as a list, and not as %s", Truncate(kind, 64))
 	}
 	items, _ := data["items"].([]any)
 	if len(items) == 0 {
-		return nil, Unsupported("spec.data.items is empty")
+		return nil, InvalidSpec("spec.data.items is empty")
 	}
-	for _, item := range items {
-		if _, ok := item.(string); !ok {
-			return nil, Unsupported("spec.data.items has something else than texts")
-		}
+	if !AllTexts(items) {
+		return nil, InvalidSpec("spec.data.items has something else than texts")
 	}
 	in["inputs"], in["task"] = items, "text-generation"
 	CopyFields(in, Lookup(model, "transformers"), "device_map", "device_map", "dtype", "dtype", "trust_remote_code", "trust_remote_code")
@@ -283,36 +259,28 @@ func checkpointSource(load Object, loads string) (Object, error) {
 	case id != "" && base != "" && ValidID(id) && ValidFileName(file):
 		to["url"] = base + "/api/v1/results/" + id + "/files/" + file
 	case Text(load["path"]) != "":
-		return nil, Unsupported("spec.checkpoint.load.path is a folder of the machine on which a worker of MLOC runs: give a url")
+		return nil, InvalidSpec("spec.checkpoint.load.path is a folder of the machine on which a worker of MLOC runs: give a url")
 	default:
-		return nil, Unsupported("spec.checkpoint.load has no url, and no taskId with an address of the host")
+		return nil, InvalidSpec("spec.checkpoint.load has no url, and no taskId with an address of the host")
 	}
 	return to, nil
 }
 
-// File is one that a task left: its name, its size, and where it can be fetched.
-type File struct {
-	Name string
-	Size int64
-	URL  string
-}
-
 // ToResult returns what a host of MLOC would have as the result of a task that one of Muster's workers ended
-// well: result is what the task returned, files are its artifacts. seconds is how long it ran.
-func ToResult(d Document, taskID string, result json.RawMessage, files []File, seconds float64) Object {
+// well: result is what the task returned, files are its artifacts, fileURL is where one can be fetched. seconds is how long it ran.
+func ToResult(d Document, taskID string, result json.RawMessage, files []muster.Artifact, fileURL func(name string) string, seconds float64) Object {
 	var r any
-	if len(result) == 0 || Decode(result, MaxResult, &r) != nil {
+	if Decode(result, MaxResult, &r) != nil { // as if there were none
 		r = nil
 	}
 	o, _ := r.(Object)
-	o = NonNilObject(o)
-	switch kind := TaskType(d); kind {
+	switch TaskType(d) {
 	case "echo":
 		return Object{"ok": true, "echo": d.Spec}
 	case "inference":
 		return inferenceResult(d, o, seconds)
 	case "sft", "lora_sft", "ppo", "dpo":
-		return trainingResult(d, taskID, o, files, seconds)
+		return trainingResult(d, taskID, o, files, fileURL, seconds)
 	default:
 		if len(o) > 0 {
 			return o
@@ -332,9 +300,8 @@ func inferenceResult(d Document, r Object, seconds float64) Object {
 		}
 		items = append(items, item)
 	}
-	usage := Object{"num_requests": len(items), "latency_sec": seconds}
 	in, out := firstNumber(r, "tokens_in", "prompt_tokens", "input_tokens"), firstNumber(r, "tokens_out", "completion_tokens", "output_tokens")
-	usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"] = in, out, in+out
+	usage := Object{"num_requests": len(items), "latency_sec": seconds, "prompt_tokens": in, "completion_tokens": out, "total_tokens": in + out}
 	return Object{"ok": true, "model": cmp.Or(Text(r["model"]), Text(Lookup(d.Spec, "model", "source")["identifier"])), "items": items, "usage": usage}
 }
 
@@ -349,7 +316,7 @@ func firstNumber(o Object, names ...string) int64 {
 	return 0
 }
 
-func trainingResult(d Document, taskID string, r Object, files []File, seconds float64) Object {
+func trainingResult(d Document, taskID string, r Object, files []muster.Artifact, fileURL func(name string) string, seconds float64) Object {
 	out := Object{
 		"task_id": taskID, "training_successful": true, "training_time_seconds": seconds, "error_message": nil,
 		"model_name": cmp.Or(Text(r["model"]), Text(Lookup(d.Spec, "model", "source")["identifier"])), "dataset_size": r["dataset_size"],
@@ -362,9 +329,7 @@ func trainingResult(d Document, taskID string, r Object, files []File, seconds f
 			continue
 		}
 		out[name+"_archive"], out[name+"_archive_path"], out[name+"_archive_bytes"], out[name+"_path"] = f.Name, f.Name, f.Size, name
-		if f.URL != "" {
-			out[name+"_archive_url"], out[name+"_archive_uploaded"] = f.URL, true
-		}
+		out[name+"_archive_url"], out[name+"_archive_uploaded"] = fileURL(f.Name), true
 	}
 	return out
 }

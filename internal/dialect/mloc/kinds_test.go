@@ -53,7 +53,8 @@ func TestKindsOfMuster(t *testing.T) {
 // TestResultsOfMuster holds that results of Muster's workers have the fields that MLOC's executors give them.
 func TestResultsOfMuster(t *testing.T) {
 	t.Parallel()
-	files := []File{{Name: "final_model.tar.gz", Size: 7, URL: "http://h/x"}, {Name: "metrics.json", Size: 1}}
+	files := []muster.Artifact{{Name: "final_model.tar.gz", Size: 7}, {Name: "metrics.json", Size: 1}}
+	fileURL := func(string) string { return "http://h/x" }
 	for spec, c := range map[string][2]string{
 		`{taskType: echo, a: 1}`: {`{"a":1}`, `{"echo":{"a":1,"taskType":"echo"},"ok":true}`},
 		`{taskType: inference, model: {source: {identifier: m}}}`: {
@@ -66,7 +67,7 @@ func TestResultsOfMuster(t *testing.T) {
 		},
 		`{taskType: other}`: {`5`, `{"ok":true,"result":5}`},
 	} {
-		if got := EncodeString(ToResult(documentOf(t, spec), "t", []byte(c[0]), files, 1.5)); got != c[1] {
+		if got := EncodeString(ToResult(documentOf(t, spec), "t", []byte(c[0]), files, fileURL, 1.5)); got != c[1] {
 			t.Errorf("%s: %s", spec, got)
 		}
 	}

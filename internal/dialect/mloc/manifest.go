@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
 // The files and folders that each task's folder has.
@@ -69,40 +70,36 @@ func NewManifest(ctx context.Context, dir, taskID string, declared []string, now
 	}
 	slices.Sort(required)
 	required = slices.Compact(required)
-	for _, name := range required {
-		e, err := manifestEntry(ctx, root, name)
-		if err != nil {
-			return m, err
-		}
-		e.Required = true
-		m.Entries = append(m.Entries, e)
-	}
 	found, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return m, muster.Errorf(muster.Internal, "cannot read the folder of task %s: %w", taskID, err)
 	}
+	names := required
 	for _, f := range found {
 		name := f.Name()
-		if name == FileManifest || slices.Contains(required, name) || len(m.Entries) >= maxEntries {
-			continue
+		hidden := strings.HasPrefix(name, ".") // being written
+		if name != FileManifest && !hidden && !slices.Contains(required, name) && len(names) < maxEntries {
+			names = append(names, name)
 		}
+	}
+	for i, name := range names {
 		e, err := manifestEntry(ctx, root, name)
 		if err != nil {
 			return m, err
 		}
+		e.Required = i < len(required)
 		m.Entries = append(m.Entries, e)
 	}
 	return m, nil
 }
 
-// manifestEntry makes the entry of one name.
 func manifestEntry(ctx context.Context, root *os.Root, name string) (entry, error) {
 	e := entry{Name: path.Base(name), Path: name, Type: entryType(name), Status: "missing"}
 	if !filepath.IsLocal(name) {
 		return e, nil
 	}
 	info, err := root.Stat(name) // of what is outside there is an error
-	if err != nil {
+	if err != nil || !info.IsDir() && !info.Mode().IsRegular() {
 		return e, nil //nolint:nilerr // missing is what it says
 	}
 	e.Status, e.UpdatedAt = "present", FormatTime(info.ModTime())
@@ -124,10 +121,6 @@ func manifestEntry(ctx context.Context, root *os.Root, name string) (entry, erro
 			return e, ctx.Err()
 		}
 		e.FileCount, e.Size = &n, &size
-		return e, nil
-	}
-	if !info.Mode().IsRegular() {
-		e.Status = "missing"
 		return e, nil
 	}
 	sum, size, err := hashFile(ctx, root, name)
@@ -195,25 +188,13 @@ func DeclaredArtifacts(spec Object) []string {
 }
 
 // WriteJSON writes a JSON file so that after a crash it is there as a whole or as it was.
-func WriteJSON(root *os.Root, name string, v any) error {
+func WriteJSON(path string, v any) error {
 	data, err := Encode(v)
 	if err != nil {
 		return err
 	}
-	part := name + ".part"
-	f, err := root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = cmp.Or(err, f.Close()); err == nil {
-		err = root.Rename(part, name)
-	}
-	if err != nil {
-		return muster.Errorf(muster.Internal, "cannot write %s: %w", name, err)
+	if err := atomicfile.Write(path, data, 0o600); err != nil {
+		return muster.Errorf(muster.Internal, "cannot write %s: %w", filepath.Base(path), err)
 	}
 	return nil
 }

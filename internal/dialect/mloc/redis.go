@@ -5,10 +5,10 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/muster-dev/muster"
@@ -18,15 +18,8 @@ import (
 // repeated by the library: who calls them knows what may be done twice.
 type RedisConn struct {
 	*redis.Client
-	url string // without password, for messages
+	URL string // without its password, for messages
 }
-
-// disableLogging keeps the library from writing to standard error: its errors are returned, too.
-var disableLogging = sync.OnceFunc(func() { redis.SetLogger(nopLogger{}) })
-
-type nopLogger struct{}
-
-func (nopLogger) Printf(context.Context, string, ...any) {}
 
 // DialRedis makes a connection to a Redis database given as redis://…, rediss://… or unix://…. It does not wait for
 // the server.
@@ -35,7 +28,7 @@ func DialRedis(url, name string) (*RedisConn, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "%q is not the address of a Redis database: write one such as %s", HidePassword(url), DefaultRedis)
 	}
-	disableLogging()
+	logging.Disable() // it would write to standard error; its errors are returned, too
 	o.Protocol = 2
 	o.ClientName = name
 	o.DisableIdentity = true
@@ -45,11 +38,8 @@ func DialRedis(url, name string) (*RedisConn, error) {
 	o.DialerRetries = 1
 	o.PoolSize = 8
 	o.ContextTimeoutEnabled = true
-	return &RedisConn{Client: redis.NewClient(o), url: HidePassword(url)}, nil
+	return &RedisConn{Client: redis.NewClient(o), URL: HidePassword(url)}, nil
 }
-
-// URL is the database's address without its password.
-func (c *RedisConn) URL() string { return c.url }
 
 // HidePassword returns a URL as it may be shown.
 func HidePassword(url string) string {
@@ -63,9 +53,12 @@ func HidePassword(url string) string {
 	return scheme + "://" + rest
 }
 
-// Unavailable makes an error of Redis one for people.
+// Unavailable makes an error of Redis one for people; nil stays nil.
 func (c *RedisConn) Unavailable(err error) error {
-	return muster.Errorf(muster.Unavailable, "Redis at %s does not answer as it should: %w", c.url, err)
+	if err == nil {
+		return nil
+	}
+	return muster.Errorf(muster.Unavailable, "Redis at %s does not answer as it should: %w", c.URL, err)
 }
 
 // pingInterval is how long a subscription may be silent until it is asked whether it still lives, and then until it counts as
@@ -90,11 +83,11 @@ func (c *RedisConn) Listen(ctx context.Context, ready func(), f func(channel str
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		var netErr net.Error
+		netErr, isNet := errors.AsType[net.Error](err)
 		switch {
 		case err == nil:
 			pinged = false
-		case errors.As(err, &netErr) && netErr.Timeout() && !pinged && confirmed == len(channels):
+		case isNet && netErr.Timeout() && !pinged && confirmed == len(channels):
 			if err := sub.Ping(ctx); err != nil {
 				return c.Unavailable(err)
 			}
@@ -105,10 +98,10 @@ func (c *RedisConn) Listen(ctx context.Context, ready func(), f func(channel str
 		}
 		switch m := got.(type) {
 		case *redis.Subscription:
-			if m.Kind != "subscribe" {
-				continue
+			if m.Kind == "subscribe" {
+				confirmed++
 			}
-			if confirmed++; confirmed == len(channels) {
+			if m.Kind == "subscribe" && confirmed == len(channels) {
 				ready()
 			}
 		case *redis.Message:
@@ -124,8 +117,5 @@ func (c *RedisConn) PublishJSON(ctx context.Context, channel string, v any) (int
 		return 0, err
 	}
 	n, err := c.Publish(ctx, channel, b).Result()
-	if err != nil {
-		return 0, c.Unavailable(err)
-	}
-	return n, nil
+	return n, c.Unavailable(err)
 }

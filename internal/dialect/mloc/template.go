@@ -3,6 +3,7 @@ package mloc
 import (
 	"encoding/json"
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -26,13 +27,9 @@ type Upstream struct {
 // spec itself is not changed. The error is errPending, or a *muster.Error of code InvalidSpec with which the task fails.
 func Resolve(s Object, stages map[string]Upstream) (Object, error) {
 	r := resolver{stages: stages, remaining: maxResolved}
-	v, err := MapTexts(s, r.text)
-	if err != nil {
-		return nil, err
-	}
-	out, ok := v.(Object)
-	if !ok {
-		return nil, muster.Errorf(muster.Internal, "the spec of a task is not a mapping")
+	out, _ := MapTexts(s, r.text).(Object)
+	if r.err != nil {
+		return nil, r.err
 	}
 	results := Object{}
 	for name, st := range stages {
@@ -52,59 +49,34 @@ func Resolve(s Object, stages map[string]Upstream) (Object, error) {
 
 type resolver struct {
 	stages    map[string]Upstream
-	remaining int // bytes
+	remaining int   // bytes
+	err       error // of the first reference that leads nowhere
 }
 
 func (r *resolver) tooLarge() error {
 	return muster.Errorf(muster.InvalidSpec, "the results of earlier stages that this one refers to are larger than %d bytes: pass them as files", maxResolved)
 }
 
-// text replaces the references in one text.
-func (r *resolver) text(s string) (any, error) {
-	if body, ok := singleReference(s); ok {
-		return r.lookup(body)
+// reference is one in a text, with its body.
+var reference = regexp.MustCompile(`\$\{([^}]+)\}`)
+
+func (r *resolver) text(s string) any {
+	if m := reference.FindStringSubmatch(s); m != nil && m[0] == s {
+		return r.value(m[1])
 	}
-	var out strings.Builder
-	for {
-		start := strings.Index(s, "${")
-		if start < 0 {
-			break
-		}
-		end := strings.IndexByte(s[start:], '}')
-		if end < 0 {
-			break
-		}
-		body := s[start+2 : start+end]
-		if body == "" { // ${} is no reference
-			out.WriteString(s[:start+end+1])
-			s = s[start+end+1:]
-			continue
-		}
-		out.WriteString(s[:start])
-		v, err := r.lookup(body)
-		if err != nil {
-			return nil, err
-		}
-		out.WriteString(formatValue(v))
-		s = s[start+end+1:]
-	}
-	if out.Len() == 0 {
-		return s, nil
-	}
-	return out.String() + s, nil
+	return reference.ReplaceAllStringFunc(s, func(ref string) string {
+		return formatValue(r.value(ref[len("${") : len(ref)-len("}")]))
+	})
 }
 
-// singleReference reports whether a text is one reference and nothing else.
-func singleReference(s string) (string, bool) {
-	body, ok := strings.CutPrefix(s, "${")
-	if !ok {
-		return "", false
+// value returns the value that a reference leads to, nil after an error.
+func (r *resolver) value(body string) (v any) {
+	if r.err == nil {
+		v, r.err = r.lookup(body)
 	}
-	body, ok = strings.CutSuffix(body, "}")
-	return body, ok && body != "" && !strings.ContainsAny(body, "}")
+	return v
 }
 
-// lookup returns the value that a reference leads to.
 func (r *resolver) lookup(body string) (any, error) {
 	name, path, dotted := strings.Cut(strings.TrimSpace(body), ".")
 	if !dotted {

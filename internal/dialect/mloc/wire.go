@@ -2,9 +2,13 @@ package mloc
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -99,8 +103,6 @@ type TaskMessage struct {
 	AssignedWorker string   `json:"assigned_worker"`
 	DispatchedAt   string   `json:"dispatched_at"`
 	ParentTaskID   *string  `json:"parent_task_id"`
-	ShardIndex     *int     `json:"shard_index,omitempty"`
-	ShardTotal     *int     `json:"shard_total,omitempty"`
 	MergedChildren []Child  `json:"merged_children,omitempty"`
 }
 
@@ -135,14 +137,15 @@ type Hardware struct {
 	Memory struct {
 		TotalBytes int64 `json:"total_bytes"`
 	} `json:"memory"`
-	GPU     hardwareGPU     `json:"gpu"`
-	Network hardwareNetwork `json:"network"`
-}
-
-type hardwareGPU struct {
-	DriverVersion *string     `json:"driver_version"`
-	CUDAVersion   *string     `json:"cuda_version"`
-	GPUs          []GPUDevice `json:"gpus"`
+	GPU struct {
+		DriverVersion *string     `json:"driver_version"`
+		CUDAVersion   *string     `json:"cuda_version"`
+		GPUs          []GPUDevice `json:"gpus"`
+	} `json:"gpu"`
+	Network struct {
+		IP        string   `json:"ip"`
+		Bandwidth *float64 `json:"bandwidth_bytes_per_sec,omitempty"`
+	} `json:"network"`
 }
 
 // GPUDevice is one GPU of a worker.
@@ -151,11 +154,6 @@ type GPUDevice struct {
 	Name   string `json:"name"`
 	UUID   string `json:"uuid"`
 	Memory int64  `json:"memory_total_bytes"`
-}
-
-type hardwareNetwork struct {
-	IP        string   `json:"ip"`
-	Bandwidth *float64 `json:"bandwidth_bytes_per_sec,omitempty"`
 }
 
 // WorkerHash is the hash of a worker: all fields are texts in Redis.
@@ -201,9 +199,7 @@ func ParseHash(fields map[string]string) (WorkerHash, error) {
 	if h.WorkerID == "" {
 		return h, muster.Errorf(muster.NotFound, "the worker's hash has no worker_id: it was removed, and the worker did not register again")
 	}
-	if n, err := strconv.Atoi(strings.TrimSpace(fields["pid"])); err == nil {
-		h.PID = n
-	}
+	h.PID, _ = strconv.Atoi(strings.TrimSpace(fields["pid"]))
 	if f, err := strconv.ParseFloat(strings.TrimSpace(fields["cost_per_hour"]), 64); err == nil && f >= 0 && f < 1e12 {
 		h.CostPerHour = f
 	}
@@ -217,49 +213,10 @@ func ParseHash(fields map[string]string) (WorkerHash, error) {
 
 // Delivery is what a worker posts as the result of a task.
 type Delivery struct {
-	TaskID     string          `json:"task_id"`
-	Result     json.RawMessage `json:"result"`
-	WorkerID   string          `json:"worker_id,omitempty"`
-	Metadata   json.RawMessage `json:"metadata,omitempty"`
-	ReceivedAt string          `json:"received_at,omitempty"`
-}
-
-// Record is a task as GET /api/v1/tasks/{id} shows it.
-type Record struct {
-	TaskID         string   `json:"task_id"`
-	RawYAML        string   `json:"raw_yaml"`
-	Parsed         Document `json:"parsed"`
-	Status         string   `json:"status"`
-	SubmissionID   string   `json:"submission_id"`
-	TaskType       string   `json:"task_type"`
-	Category       string   `json:"category"`
-	AssignedWorker *string  `json:"assigned_worker"`
-	Topic          *string  `json:"topic"`
-	SubmittedAt    string   `json:"submitted_at"`
-	SubmittedTS    float64  `json:"submitted_ts"`
-	LastQueueTS    float64  `json:"last_queue_ts"`
-	DispatchedTS   *float64 `json:"dispatched_ts"`
-	StartedTS      *float64 `json:"started_ts"`
-	FinishedTS     *float64 `json:"finished_ts"`
-	Error          *string  `json:"error"`
-	Attempts       int      `json:"attempts"`
-	MaxAttempts    int      `json:"max_attempts"`
-	ParentTaskID   *string  `json:"parent_task_id"`
-	ShardIndex     *int     `json:"shard_index"`
-	ShardTotal     *int     `json:"shard_total"`
-	NextRetryAt    *string  `json:"next_retry_at"`
-	LastFailed     *string  `json:"last_failed_worker"`
-	NodeName       *string  `json:"graph_node_name"`
-	Load           int      `json:"load"`
-	MergedChildren []Child  `json:"merged_children"`
-	MergedParent   *string  `json:"merged_parent_id"`
-	MergeSlice     any      `json:"merge_slice"`
-	MergeKey       *string  `json:"merge_key"`
-	DependsOn      []string `json:"depends_on"`
-	Pending        []string `json:"pending_dependencies"`
-	Dependents     []string `json:"dependents"`
-	Completed      bool     `json:"completed"`
-	Failed         bool     `json:"failed"`
+	TaskID   string
+	WorkerID string // "" if it does not say
+	Result   Object
+	Metadata Object // may be nil
 }
 
 // FormatTime writes a time as both sides do: RFC 3339 with microseconds and +00:00.
@@ -332,61 +289,33 @@ func EncodeString(v any) string {
 	return string(b)
 }
 
-// ParseTask reads a message of the channel of tasks. It fails if it is not a JSON object.
-func ParseTask(b []byte) (TaskMessage, error) {
-	var m TaskMessage
-	err := Decode(b, MaxMessage, &m)
-	return m, err
-}
-
 // ParseEvent reads a message of one of the channels of events: exactly one of both is set. As the host does it, types
 // are made upper case, those that begin with TASK are of tasks and need a task_id, and unknown fields are allowed.
 // A field beside type and ids whose type is not the expected one counts as absent, so that the news itself is not lost.
 func ParseEvent(b []byte, now time.Time) (*TaskEvent, *WorkerEvent, error) {
-	var head struct {
-		Type     string `json:"type"`
-		WorkerID string `json:"worker_id"`
-	}
-	if err := Decode(b, MaxMessage, &head); err != nil {
-		return nil, nil, err
-	}
-	kind := strings.ToUpper(strings.TrimSpace(head.Type))
-	if kind == "" {
-		return nil, nil, muster.Errorf(muster.Invalid, "an event has no type")
-	}
-	if len(head.WorkerID) > MaxID {
-		return nil, nil, muster.Errorf(muster.Invalid, "an event has a worker_id of %d bytes", len(head.WorkerID))
-	}
-	if !strings.HasPrefix(kind, "TASK") {
-		var e WorkerEvent
-		if err := Decode(b, MaxMessage, &e); err != nil && !IsTypeError(err) {
+	var t TaskEvent
+	var w WorkerEvent
+	for _, e := range []any{&t, &w} {
+		if err := Decode(b, MaxMessage, e); err != nil && !IsTypeError(err) {
 			return nil, nil, err
 		}
-		if e.WorkerID == "" {
-			return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no worker_id", Truncate(kind, 64))
-		}
-		e.Type = kind
-		if e.TS == "" {
-			e.TS = FormatTime(now)
-		}
-		return nil, &e, nil
 	}
-	var e TaskEvent
-	if err := Decode(b, MaxMessage, &e); err != nil && !IsTypeError(err) {
-		return nil, nil, err
+	t.Type, t.TS = strings.ToUpper(strings.TrimSpace(t.Type)), cmp.Or(t.TS, FormatTime(now))
+	w.Type, w.TS = t.Type, t.TS
+	switch {
+	case t.Type == "":
+		return nil, nil, muster.Errorf(muster.Invalid, "an event has no type")
+	case t.WorkerID == "" || len(t.WorkerID) > MaxID:
+		return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no worker_id, or one of more than %d bytes", Truncate(t.Type, 64), MaxID)
+	case !strings.HasPrefix(t.Type, "TASK"):
+		return nil, &w, nil
+	case t.TaskID == "" || len(t.TaskID) > MaxID:
+		return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no task_id", Truncate(t.Type, 64))
 	}
-	if e.TaskID == "" || len(e.TaskID) > MaxID {
-		return nil, nil, muster.Errorf(muster.Invalid, "an event %s has no task_id", Truncate(kind, 64))
+	if t.Error != nil {
+		*t.Error = Truncate(*t.Error, MaxText)
 	}
-	e.Type = kind
-	if e.TS == "" {
-		e.TS = FormatTime(now)
-	}
-	if e.Error != nil {
-		short := Truncate(*e.Error, MaxText)
-		e.Error = &short
-	}
-	return &e, nil, nil
+	return &t, nil, nil
 }
 
 // ValidID says whether a foreign id may be used: it becomes the name of a folder and part of keys.
@@ -394,15 +323,10 @@ func ValidID(id string) bool {
 	return id != "" && len(id) <= MaxID && !strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' || r == '\\' || r == 0xfffd }) && id != "." && id != ".."
 }
 
+var unsafeInID = regexp.MustCompile("[^A-Za-z0-9_-]")
+
 // SafeID is the name of a task's folder: all but letters, digits, - and _ become _.
-func SafeID(id string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			return r
-		}
-		return '_'
-	}, id)
-}
+func SafeID(id string) string { return unsafeInID.ReplaceAllString(id, "_") }
 
 // ValidFileName says whether a name may be that of a file: a bare name, as the host demands it.
 func ValidFileName(name string) bool {
@@ -415,6 +339,11 @@ func Truncate(s string, n int) string {
 		return strings.ToValidUTF8(s, "�")
 	}
 	return strings.ToValidUTF8(s[:n], "")
+}
+
+// AllTexts reports whether a list has nothing but strings.
+func AllTexts(list []any) bool {
+	return !slices.ContainsFunc(list, func(v any) bool { _, ok := v.(string); return !ok })
 }
 
 // Text returns v if it is a string.
@@ -448,6 +377,17 @@ func At(v any, path string) any {
 		}
 	}
 	return v
+}
+
+// LocalIP is an IPv4 address at which other machines reach this one, or its loopback.
+func LocalIP() string {
+	addrs, _ := net.InterfaceAddrs() // without any it is this machine
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil {
+			return n.IP.String()
+		}
+	}
+	return "127.0.0.1"
 }
 
 // NonNilObject returns o, an empty one if it is nil.

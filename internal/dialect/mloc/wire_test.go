@@ -128,16 +128,15 @@ func FuzzEvent(f *testing.F) {
 func FuzzTask(f *testing.F) {
 	f.Add([]byte(`{"task_id":"t","task":{"apiVersion":"mloc/v1","kind":"K","metadata":{},"spec":{"taskType":"echo"}},"assigned_worker":"w","merged_children":[{"task_id":"c","spec":{},"metadata":{}}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := ParseTask(b)
-		if err != nil {
+		var m, m2 TaskMessage
+		if Decode(b, MaxMessage, &m) != nil {
 			return
 		}
 		again, err := Encode(m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m2, err := ParseTask(again)
-		if err != nil || EncodeString(m2) != string(again) {
+		if err := Decode(again, MaxMessage, &m2); err != nil || EncodeString(m2) != string(again) {
 			t.Fatalf("%s became %s: %v", b, again, err)
 		}
 	})

@@ -5,9 +5,12 @@ package mlocbridge
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +77,13 @@ func New(cfg Config) (*Bridge, error) {
 		}
 		cfg.BaseURL = strings.TrimRight(cfg.BaseURL, "/")
 	}
+	tags := []string{} // without duplicates and empty ones
+	for _, t := range cfg.Tags {
+		if t != "" && !slices.Contains(tags, t) {
+			tags = append(tags, t)
+		}
+	}
+	cfg.Tags = tags
 	var err error
 	if cfg.Results, err = filepath.Abs(cfg.Results); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "RESULTS_DIR: %w", err)
@@ -99,53 +109,46 @@ func (b *Bridge) Run(ctx, acceptCtx context.Context) error {
 	if err := os.MkdirAll(b.cfg.Results, 0o755); err != nil { //nolint:gosec // a folder that others share
 		return muster.Errorf(muster.Invalid, "cannot make RESULTS_DIR: %w", err)
 	}
-	id, err := b.identity()
-	if err != nil {
-		return err
-	}
-	w, err := b.newWorker(id)
+	w, err := b.newWorker()
 	if err != nil {
 		return err
 	}
 	return w.run(ctx, acceptCtx)
 }
 
-// identity returns the WORKER_ID. One that is not given is made once and kept, so that a bridge that was killed comes
-// back as the same worker.
-func (b *Bridge) identity() (string, error) {
-	if b.cfg.WorkerID != "" {
-		return b.cfg.WorkerID, nil
-	}
-	return bridge.Identity(filepath.Join(b.cfg.Core.Dir, "worker-id"), mloc.ValidID, newID)
-}
-
-// newWorker makes the worker of MLOC.
-func (b *Bridge) newWorker(id string) (*bridgeWorker, error) {
-	w := &bridgeWorker{Bridge: b, id: id, dir: b.cfg.Core.Dir, openDispatches: map[string]*delivery{}, returned: map[string]bool{}, idleSignal: wake.New()}
+func (b *Bridge) newWorker() (*bridgeWorker, error) {
+	id := b.cfg.WorkerID
 	var err error
+	if id == "" { // it is made once and kept, so that a bridge that was killed comes back as the same worker
+		if id, err = bridge.Identity(filepath.Join(b.cfg.Core.Dir, "worker-id"), mloc.ValidID, newID); err != nil {
+			return nil, err
+		}
+	}
+	w := &bridgeWorker{Bridge: b, id: id, dir: b.cfg.Core.Dir, openDispatches: map[string]*delivery{}, returned: map[string]bool{}, wake: wake.New()}
 	if err = w.loadReturned(); err != nil {
 		return nil, err
 	}
 	_, err = os.Stat(filepath.Join(w.dir, "inbox"))
 	restarted := err == nil
-	if w.inbox, err = openInbox(filepath.Join(w.dir, "inbox")); err != nil {
+	if w.inbox, err = openInbox(filepath.Join(w.dir, "inbox"), w.wake); err != nil {
 		return nil, err
 	}
 	core := b.cfg.Core
-	core.System, core.Origin = "mloc", b.redis.URL()+" "+id
+	core.System, core.Origin = "mloc", b.redis.URL+" "+id
 	core.ProgressInterval = cmp.Or(core.ProgressInterval, time.Second) // for TASK_STARTED
 	if w.core, err = bridge.New(core, w); err != nil {
 		return nil, err
 	}
-	m := newMeter(time.Now(), b.cfg.Cost)
-	w.session = newSession(b.redis, id, b.cfg.Topic, b.cfg.Heartbeat, b.log, m, func(ctx context.Context) (facts, error) {
-		list, err := w.activeWorkers(ctx)
-		if err != nil {
-			return facts{}, err
-		}
-		m.measure(time.Now(), list)
-		return b.facts(list), nil
-	}, w.handleMessage)
-	w.session.restarted = restarted
+	w.session = &session{
+		redis: b.redis, id: id, topic: b.cfg.Topic, interval: b.cfg.Heartbeat, log: b.log, meter: newMeter(time.Now(), b.cfg.Cost),
+		facts: w.facts, message: w.handleMessage, restarted: restarted, missedMessages: true, wake: wake.New(),
+	}
 	return w, nil
+}
+
+// newID makes an id as workers of MLOC do: 16 hex digits.
+func newID() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // it never fails
+	return hex.EncodeToString(b[:])
 }

@@ -1,9 +1,11 @@
 package mlocbridge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -13,17 +15,17 @@ import (
 )
 
 // delivery is how far the final report of a dispatch is. It is kept in memory only: after a restart it begins again, with
-// the question whether the host has it.
+// the question whether the host has it. Only the reports of its job use it, which do not overlap.
 type delivery struct {
-	task         string
-	started      bool                // TASK_STARTED was published
-	outcomes     []*memberOutcome    // once their files are here
-	links        []map[string]string // of the delivered archives of each
-	postedCount  int                 // results that the host has
-	results      []mloc.Object
-	failingSince time.Time // since when the delivery fails
-	failure      string    // why it is TASK_FAILED for good
-	eventSent    bool      // the final event was published
+	task          string
+	started       bool             // TASK_STARTED was published
+	outcomes      []*memberOutcome // once their files are here
+	uploadedCount int              // of these whose archives were delivered
+	built         bool             // the results are made
+	postedCount   int              // results that the host has
+	failingSince  time.Time        // since when the delivery fails
+	failure       string           // why it is TASK_FAILED for good
+	eventSent     bool             // the final event was published
 }
 
 // Finish implements bridge.Reporter: it delivers results and files, and publishes the final event.
@@ -35,47 +37,32 @@ func (w *bridgeWorker) Finish(ctx context.Context, j bridge.Job, end bridge.Fina
 	w.mu.Lock()
 	r, returned := w.openDispatches[j.ID], w.returned[j.ID]
 	if r == nil {
-		r = &delivery{task: m.Message.TaskID}
+		r = &delivery{task: m.TaskID}
 		if !returned {
 			w.openDispatches[j.ID] = r
 		}
 	}
 	w.mu.Unlock()
 	if returned {
-		return w.clearReturned(j.ID, muster.Errorf(muster.Conflict, "task %s went back to the host when this bridge was stopped", m.Message.TaskID))
+		return w.clearReturned(j.ID, muster.Errorf(muster.Conflict, "task %s went back to the host when this bridge was stopped", m.TaskID))
 	}
-	err = w.finish(ctx, j, m.Message, end, r)
-	var givenUp *abandonedError
-	switch {
-	case err == nil:
-	case errors.As(err, &givenUp):
-		err = muster.Errorf(muster.Conflict, "%s", givenUp.reason)
-	case ctx.Err() != nil:
-		return ctx.Err()
-	default: // whatever its code, it is not a refusal of the host
-		return muster.Errorf(muster.Unavailable, "%w", err)
+	switch state := w.queryState(ctx, m); {
+	case state == stateMoved:
+		err = muster.Errorf(muster.Conflict, "the host has taken task %s back, or given it to another worker", m.TaskID)
+	case state == stateOver && !r.eventSent:
+		err = muster.Errorf(muster.Conflict, "the host has ended task %s without this worker's report", m.TaskID)
+	case state == stateOver:
+	default:
+		if err := w.report(ctx, j, m, end, r); err != nil { // whatever its code, it is not a refusal of the host
+			return cmp.Or[error](ctx.Err(), muster.Errorf(muster.Unavailable, "%w", err))
+		}
 	}
-	w.closeDispatch(j.ID)
-	w.session.publishStatus(ctx)
+	w.closeDispatch(ctx, j.ID)
 	return err
 }
 
-// abandonedError says why there is no report: the dispatch is not this worker's any more.
-type abandonedError struct{ reason string }
-
-func (g *abandonedError) Error() string { return g.reason }
-
-func (w *bridgeWorker) finish(ctx context.Context, j bridge.Job, m mloc.TaskMessage, end bridge.FinalReport, r *delivery) error {
-	switch w.queryState(ctx, m) {
-	case stateMoved:
-		return &abandonedError{"the host has taken task " + m.TaskID + " back, or given it to another worker"}
-	case stateOver:
-		if !r.eventSent {
-			return &abandonedError{"the host has ended task " + m.TaskID + " without this worker's report"}
-		}
-		return nil
-	case stateUnknown, stateSilent, stateWaiting, stateNotFound:
-	}
+// report delivers results and files, and publishes the final event.
+func (w *bridgeWorker) report(ctx context.Context, j bridge.Job, m mloc.TaskMessage, end bridge.FinalReport, r *delivery) error {
 	tasks := end.Tasks
 	var last muster.Task
 	if len(tasks) > 0 {
@@ -89,12 +76,11 @@ func (w *bridgeWorker) finish(ctx context.Context, j bridge.Job, m mloc.TaskMess
 	}
 	failure := failureText(m, end)
 	if failure == "" {
-		if err := w.deliver(ctx, m, tasks, r); err != nil {
-			var lost *lostDeliveryError
-			if !errors.As(err, &lost) {
-				return err
-			}
-			r.failure = lost.text
+		err := w.deliver(ctx, m, tasks, r)
+		if lost, ok := errors.AsType[lostDeliveryError](err); ok {
+			r.failure = string(lost)
+		} else if err != nil {
+			return err
 		}
 		failure = r.failure
 	} else if err := w.storeFailure(ctx, m, tasks); err != nil {
@@ -122,9 +108,8 @@ func (w *bridgeWorker) awaitConfirmed(ctx context.Context, m mloc.TaskMessage) e
 		if wait > w.cfg.ConfirmTimeout {
 			return muster.Errorf(muster.Unavailable, "the host has not taken the report of task %s: it is published again", m.TaskID)
 		}
-		_ = backoff.Sleep(ctx, wait)
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err := backoff.Sleep(ctx, wait); err != nil {
+			return err
 		}
 	}
 }
@@ -138,28 +123,19 @@ func failureText(m mloc.TaskMessage, end bridge.FinalReport) string {
 		if t.State == muster.Succeeded {
 			continue
 		}
-		reason := t.Message
-		if reason == "" {
-			reason = t.State.String()
-			if t.Reason != "" {
-				reason += ": " + string(t.Reason)
-			}
-		}
+		reason := cmp.Or(t.Message, strings.TrimSuffix(t.State.String()+": "+string(t.Reason), ": "))
 		if i > 0 && i <= len(m.MergedChildren) {
 			reason = "task " + m.MergedChildren[i-1].TaskID + ", merged into this one: " + reason
 		}
 		return mloc.Truncate(reason, mloc.MaxText)
 	}
-	if reason := end.Message(); reason != "" {
-		return mloc.Truncate(reason, mloc.MaxText)
-	}
-	return "the job of Muster " + string(end.State)
+	return mloc.Truncate(cmp.Or(end.Message(), "the job of Muster "+string(end.State)), mloc.MaxText)
 }
 
 // lostDeliveryError fails a task that was carried out: its result cannot be delivered.
-type lostDeliveryError struct{ text string }
+type lostDeliveryError string
 
-func (l *lostDeliveryError) Error() string { return l.text }
+func (l lostDeliveryError) Error() string { return string(l) }
 
 // storeFailure writes what a failed task left to its folder.
 func (w *bridgeWorker) storeFailure(ctx context.Context, m mloc.TaskMessage, tasks []muster.Task) error {
@@ -167,7 +143,7 @@ func (w *bridgeWorker) storeFailure(ctx context.Context, m mloc.TaskMessage, tas
 		if i >= len(tasks) {
 			break
 		}
-		dir, err := w.taskDir(one)
+		dir, _, err := w.taskDir(one)
 		if err != nil {
 			return nil //nolint:nilerr // its failure is about that
 		}
@@ -175,7 +151,7 @@ func (w *bridgeWorker) storeFailure(ctx context.Context, m mloc.TaskMessage, tas
 		if err := w.collect(ctx, o); err != nil {
 			return err
 		}
-		if err := w.writeResult(ctx, o, nil); err != nil {
+		if err := w.writeResult(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -188,13 +164,9 @@ func (w *bridgeWorker) deliver(ctx context.Context, m mloc.TaskMessage, tasks []
 	if r.outcomes == nil {
 		var all []*memberOutcome
 		for i, one := range members(m) {
-			d, err := parseDestination(one.Doc.Spec)
+			dir, d, err := w.taskDir(one)
 			if err != nil {
-				return &lostDeliveryError{err.Error()}
-			}
-			dir, err := w.taskDir(one)
-			if err != nil {
-				return &lostDeliveryError{err.Error()}
+				return lostDeliveryError(err.Error())
 			}
 			o := &memberOutcome{member: one, task: tasks[i], dir: dir, dest: d} //nolint:gosec // a job that succeeded has a task for each member: see failureText
 			if err := w.collect(ctx, o); err != nil {
@@ -204,54 +176,51 @@ func (w *bridgeWorker) deliver(ctx context.Context, m mloc.TaskMessage, tasks []
 		}
 		r.outcomes = all
 	}
-	for i := len(r.links); i < len(r.outcomes); i++ {
-		links, err := w.uploadArchives(ctx, r.outcomes[i])
-		if err = w.retryOrSkip(r, err); err != nil {
+	for ; r.uploadedCount < len(r.outcomes); r.uploadedCount++ {
+		if err := w.retryOrSkip(r, w.uploadArchives(ctx, r.outcomes[r.uploadedCount])); err != nil {
 			return err
 		}
-		r.links = append(r.links, links)
 	}
-	if r.results == nil {
-		if err := w.buildResults(ctx, r); err != nil {
+	if !r.built {
+		if err := w.buildResults(ctx, r.outcomes); err != nil {
 			return w.permanentOrRetry(r, err)
 		}
+		r.built = true
 	}
 	// The children before their parent: when the parent's result is there, so are theirs.
 	for ; r.postedCount < len(r.outcomes); r.postedCount++ {
-		i := len(r.outcomes) - 1 - r.postedCount
-		o := r.outcomes[i]
+		o := r.outcomes[len(r.outcomes)-1-r.postedCount]
 		if o.dest.Type == "http" {
-			if err := w.postResult(ctx, o, r.results[i], r); err != nil {
+			if err := w.postResult(ctx, o, r); err != nil {
 				return err
 			}
 		}
-		w.cleanup(o, r.links[i])
+		w.cleanup(o)
 	}
 	return nil
 }
 
 // buildResults makes the results of all members, and writes them.
-func (w *bridgeWorker) buildResults(ctx context.Context, r *delivery) error {
-	list, children := make([]mloc.Object, len(r.outcomes)), map[string]mloc.Object{}
-	for i, o := range r.outcomes {
-		result, err := w.result(ctx, o, r.links[i])
-		if err != nil {
+func (w *bridgeWorker) buildResults(ctx context.Context, outcomes []*memberOutcome) error {
+	children := map[string]mloc.Object{}
+	for i, o := range outcomes {
+		var err error
+		if o.result, err = w.makeResult(ctx, o); err != nil {
 			return err
 		}
-		if list[i] = result; i > 0 {
-			children[o.ID] = result
+		if i > 0 {
+			children[o.ID] = o.result
 		}
 	}
-	list[0] = mergeUsage(list[0], children)
-	for i, o := range r.outcomes {
-		if err := w.uploadExport(ctx, o, list[i]); err != nil {
+	outcomes[0].result = mergeUsage(outcomes[0].result, children)
+	for _, o := range outcomes {
+		if err := w.uploadExport(ctx, o); err != nil {
 			return err
 		}
-		if err := w.writeResult(ctx, o, list[i]); err != nil {
+		if err := w.writeResult(ctx, o); err != nil {
 			return err
 		}
 	}
-	r.results = list
 	return nil
 }
 
@@ -259,7 +228,7 @@ func (w *bridgeWorker) buildResults(ctx context.Context, r *delivery) error {
 func (w *bridgeWorker) permanentOrRetry(r *delivery, err error) error {
 	switch muster.CodeOf(err) {
 	case muster.Invalid, muster.InvalidSpec, muster.TooLarge, muster.NotFound:
-		return &lostDeliveryError{mloc.Truncate(err.Error(), mloc.MaxText)}
+		return lostDeliveryError(mloc.Truncate(err.Error(), mloc.MaxText))
 	default:
 		return w.retryOrFail(r, err, err.Error())
 	}
@@ -273,7 +242,7 @@ func (w *bridgeWorker) retryOrFail(r *delivery, err error, text string) error {
 	if time.Since(r.failingSince) < w.cfg.DeliveryTimeout {
 		return muster.Errorf(muster.Unavailable, "%w", err)
 	}
-	return &lostDeliveryError{mloc.Truncate(text, mloc.MaxText)}
+	return lostDeliveryError(mloc.Truncate(text, mloc.MaxText))
 }
 
 // retryOrSkip has an upload of archives tried again for a while: without them the result is delivered all the same.
@@ -281,38 +250,37 @@ func (w *bridgeWorker) retryOrSkip(r *delivery, err error) error {
 	if err == nil {
 		return nil
 	}
-	var lost *lostDeliveryError
-	if err = w.retryOrFail(r, err, err.Error()); errors.As(err, &lost) {
-		w.log.Warn("archives could not be delivered", slog.String("task", r.task), slog.String("why", lost.text))
+	err = w.retryOrFail(r, err, err.Error())
+	if lost, ok := errors.AsType[lostDeliveryError](err); ok {
+		w.log.Warn("archives could not be delivered", slog.String("task", r.task), slog.String("why", lost.Error()))
 		r.failingSince = time.Time{}
 		return nil
 	}
 	return err
 }
 
-// postResult posts one result.
-func (w *bridgeWorker) postResult(ctx context.Context, o *memberOutcome, result mloc.Object, r *delivery) error {
-	err := w.http.post(ctx, o.dest, o.ID, w.id, result)
-	if err == nil {
+func (w *bridgeWorker) postResult(ctx context.Context, o *memberOutcome, r *delivery) error {
+	err := w.http.post(ctx, o.dest, o.ID, w.id, o.result)
+	text := "HTTP delivery for task " + o.ID
+	refusal, refused := errors.AsType[*statusError](err)
+	switch {
+	case err == nil:
 		r.failingSince = time.Time{}
 		return nil
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case !refused:
+		return w.retryOrFail(r, err, text+" failed: "+err.Error())
+	case refusal.status < 500:
+		return lostDeliveryError(text + " " + refusal.Error())
+	default:
+		return w.retryOrFail(r, err, text+" "+refusal.Error())
 	}
-	if refusal, ok := errors.AsType[*statusError](err); ok {
-		text := "HTTP delivery for task " + o.ID + " " + refusal.Error()
-		if refusal.status < 500 {
-			return &lostDeliveryError{text}
-		}
-		return w.retryOrFail(r, err, text)
-	}
-	return w.retryOrFail(r, err, "HTTP delivery for task "+o.ID+" failed: "+err.Error())
 }
 
 // uploadExport delivers the lines of an export, and notes their address in the result.
-func (w *bridgeWorker) uploadExport(ctx context.Context, o *memberOutcome, result mloc.Object) error {
-	about := mloc.Lookup(result, "jsonl_export")
+func (w *bridgeWorker) uploadExport(ctx context.Context, o *memberOutcome) error {
+	about := mloc.Lookup(o.result, "jsonl_export")
 	e, err := parseExport(o.Doc.Spec)
 	if about == nil || err != nil || e == nil || o.dest.Type != "http" {
 		return err

@@ -135,7 +135,7 @@ func TestInferenceResults(t *testing.T) {
 	}
 	o := &memberOutcome{member: member{ID: "x", Doc: mloc.Document{Spec: spec}}, dir: t.TempDir()}
 	o.task.Result = json.RawMessage(`{"model":"gpt2","complete":true,"tokens_in":7,"tokens_out":5,"predictions":[{"index":0,"prediction":"A"},{"index":1,"prediction":""}]}`)
-	got, err := b.result(t.Context(), o, nil)
+	got, err := b.makeResult(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package mlocbridge
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -16,8 +17,8 @@ const maxFields = 200
 // export is spec.postprocess.jsonl_export: a file with a line of JSON for each item of an inference.
 type export struct {
 	Path     string
-	Fields   map[string]any // what each field is taken from
-	Required []string       // items without these are left out
+	Fields   mloc.Object // what each field is taken from
+	Required []string    // items without these are left out
 }
 
 // parseExport reads a task's export; nil if it has none.
@@ -26,20 +27,16 @@ func parseExport(spec mloc.Object) (*export, error) {
 	if len(o) == 0 {
 		return nil, nil //nolint:nilnil // absent
 	}
-	e := &export{Path: mloc.Text(o["path"]), Fields: map[string]any{}}
-	if e.Path == "" {
-		e.Path = "export.jsonl"
-	}
+	e := &export{Path: cmp.Or(mloc.Text(o["path"]), "export.jsonl"), Fields: mloc.Object{"prompt": "prompt", "output": "output"}}
 	if !filepath.IsLocal(e.Path) || !mloc.ValidFileName(filepath.Base(e.Path)) {
-		return nil, mloc.Unsupported("spec.postprocess.jsonl_export.path is %q: write a path inside the task's folder", mloc.Truncate(e.Path, 200))
+		return nil, mloc.InvalidSpec("spec.postprocess.jsonl_export.path is %q: write a path inside the task's folder", mloc.Truncate(e.Path, 200))
 	}
 	fields, _ := o["fields"].(mloc.Object)
 	if len(fields) > maxFields {
-		return nil, mloc.Unsupported("spec.postprocess.jsonl_export has %d fields: at most %d", len(fields), maxFields)
+		return nil, mloc.InvalidSpec("spec.postprocess.jsonl_export has %d fields: at most %d", len(fields), maxFields)
 	}
-	maps.Copy(e.Fields, fields)
-	if len(e.Fields) == 0 {
-		e.Fields = map[string]any{"prompt": "prompt", "output": "output"}
+	if len(fields) > 0 {
+		e.Fields = fields
 	}
 	required, _ := o["required_fields"].([]any)
 	for _, v := range required {
@@ -86,14 +83,12 @@ func exportField(item mloc.Object, from any) any {
 		if key := mloc.Text(f["key"]); key != "" {
 			source = strings.TrimPrefix(source+"."+key, ".")
 		}
-		v := lookupField(item, source)
-		if v == nil && mloc.Text(f["fallback"]) != "" {
-			v = lookupField(item, mloc.Text(f["fallback"]))
+		for _, name := range []string{source, mloc.Text(f["fallback"])} {
+			if v := lookupField(item, name); v != nil {
+				return v
+			}
 		}
-		if v == nil {
-			v = f["default"]
-		}
-		return v
+		return f["default"]
 	default:
 		return from
 	}
@@ -111,26 +106,20 @@ func exportItems(d mloc.Document, items []any) []any {
 	data := mloc.Lookup(d.Spec, "data")
 	prompts, _ := data["items"].([]any)
 	sampling := mloc.Lookup(d.Spec, "inference")
-	system := mloc.Text(sampling["system_prompt"])
-	if system == "" {
-		system = mloc.Text(sampling["systemPrompt"])
-	}
+	system := cmp.Or(mloc.Text(sampling["system_prompt"]), mloc.Text(sampling["systemPrompt"]))
 	metadata, _ := data["metadata"].([]any)
 	out := make([]any, 0, len(items))
 	for i, v := range items {
 		item, _ := v.(mloc.Object)
 		item = maps.Clone(mloc.NonNilObject(item))
-		about := mloc.Object{}
+		given := data["metadata"]
 		if i < len(metadata) {
-			if m, ok := metadata[i].(mloc.Object); ok {
-				maps.Copy(about, m)
-			}
-		} else if m, ok := data["metadata"].(mloc.Object); ok {
-			maps.Copy(about, m)
+			given = metadata[i]
 		}
+		about, _ := given.(mloc.Object)
+		about = maps.Clone(mloc.NonNilObject(about))
 		if i < len(prompts) {
-			item["prompt"], about["prompt"] = prompts[i], prompts[i]
-			about["rendered_prompt"] = prompts[i]
+			item["prompt"], about["prompt"], about["rendered_prompt"] = prompts[i], prompts[i], prompts[i]
 			if system != "" {
 				about["rendered_prompt"] = system + "\n" + mloc.Text(prompts[i])
 			}
@@ -139,12 +128,4 @@ func exportItems(d mloc.Document, items []any) []any {
 		out = append(out, item)
 	}
 	return out
-}
-
-// summary is what the result says of an export.
-func (e *export) summary(dir string, count int) mloc.Object {
-	return mloc.Object{
-		"path": e.Path, "relative_path": e.Path, "worker_path": filepath.Join(dir, e.Path), "record_count": count,
-		"fields": slices.Sorted(maps.Keys(e.Fields)),
-	}
 }

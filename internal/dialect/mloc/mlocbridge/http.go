@@ -5,13 +5,13 @@ import (
 	"cmp"
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -27,13 +27,12 @@ const (
 	uploadTimeout = 30 * time.Second // of a file
 	fetchTimeout  = time.Minute      // of weights and data, unless the task says another
 	maxTimeout    = time.Hour
-	maxAnswer     = 1 << 20 // bytes of an answer that are read
 )
 
 // destination is spec.output.destination.
 type destination struct {
 	Type, Path, URL, Method string
-	Headers                 map[string]string
+	Headers                 http.Header
 	Timeout                 time.Duration
 }
 
@@ -49,36 +48,32 @@ func parseDestination(spec mloc.Object) (destination, error) {
 		return d, nil
 	}
 	if err := checkURL(d.URL); err != nil {
-		return d, mloc.Unsupported("spec.output.destination.url is %q: a destination of type http needs the address to which results are posted, such as http://host:8000/api/v1/results", mloc.Truncate(d.URL, 200))
+		return d, mloc.InvalidSpec("spec.output.destination.url is %q: a destination of type http needs the address to which results are posted, such as http://host:8000/api/v1/results", mloc.Truncate(d.URL, 200))
 	}
 	return d, nil
 }
 
 // parseHeaders reads an object of texts.
-func parseHeaders(v any, at string) (map[string]string, error) {
+func parseHeaders(v any, at string) (http.Header, error) {
 	o, ok := v.(mloc.Object)
 	if !ok && v != nil {
-		return nil, mloc.Unsupported("%s must be an object of texts", at)
+		return nil, mloc.InvalidSpec("%s must be an object of texts", at)
 	}
-	out := make(map[string]string, len(o))
+	out := make(http.Header, len(o))
 	for k, v := range o {
 		s, ok := v.(string)
 		if !ok || len(o) > 100 || len(s) > 16<<10 {
-			return nil, mloc.Unsupported("%s.%s is not a text, or is too long", at, mloc.Truncate(k, 64))
+			return nil, mloc.InvalidSpec("%s.%s is not a text, or is too long", at, mloc.Truncate(k, 64))
 		}
-		out[k] = s
+		out.Set(k, s)
 	}
 	return out, nil
 }
 
 // parseTimeout reads a number of seconds.
 func parseTimeout(v any, fallback time.Duration) time.Duration {
-	n, ok := v.(interface{ Float64() (float64, error) })
-	if !ok {
-		return fallback
-	}
-	f, err := n.Float64()
-	if err != nil || !(f > 0) {
+	f := mloc.Float(v)
+	if f <= 0 {
 		return fallback
 	}
 	return time.Duration(min(f, maxTimeout.Seconds()) * float64(time.Second))
@@ -92,16 +87,6 @@ func checkURL(s string) error {
 	return nil
 }
 
-// hostURL returns the address of the host behind the address of its results, "" if it is not one of a host.
-func hostURL(results string) string {
-	base, ok := strings.CutSuffix(strings.TrimRight(results, "/"), "/api/v1/results")
-	if !ok {
-		return ""
-	}
-	return base
-}
-
-// httpClient sends requests to hosts.
 type httpClient struct {
 	client    *http.Client
 	bandwidth float64 // bytes a second of result posts; 0 means no limit
@@ -113,9 +98,9 @@ func newHTTPClient(bandwidth float64) *httpClient {
 	}}}
 }
 
-// send sends a request and hands its answer to take. It fails if either side is silent for longer than silence. body may
+// send sends a request and hands its answer to handle. It fails if either side is silent for longer than idleTimeout. body may
 // be nil.
-func (w *httpClient) send(ctx context.Context, idleTimeout time.Duration, method, address string, header map[string]string, body io.Reader, size int64, handle func(*http.Response) error) error {
+func (w *httpClient) send(ctx context.Context, idleTimeout time.Duration, method, address string, header http.Header, body io.Reader, size int64, handle func(*http.Response) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idleTimer := time.AfterFunc(idleTimeout, func() {
@@ -133,13 +118,8 @@ func (w *httpClient) send(ctx context.Context, idleTimeout time.Duration, method
 	if body != nil {
 		req.ContentLength = size
 	}
-	for k, v := range header {
-		if strings.EqualFold(k, "Host") {
-			req.Host = v
-			continue
-		}
-		req.Header.Set(k, v)
-	}
+	maps.Copy(req.Header, header)
+	req.Host = cmp.Or(header.Get("Host"), req.Host)
 	resp, err := w.client.Do(req)
 	if err != nil {
 		if cause := context.Cause(ctx); ctx.Err() != nil && muster.CodeOf(cause) == muster.Unavailable {
@@ -160,13 +140,11 @@ func (w *httpClient) send(ctx context.Context, idleTimeout time.Duration, method
 type activityReader struct {
 	r      io.Reader
 	onRead func()
-	count  atomic.Int64
 }
 
 func (h *activityReader) Read(p []byte) (int, error) {
 	n, err := h.r.Read(p)
 	if n > 0 {
-		h.count.Add(int64(n))
 		h.onRead()
 	}
 	return n, err
@@ -191,25 +169,25 @@ func checkStatus(resp *http.Response) error {
 	return nil
 }
 
-// post delivers a result.
+// withContentType returns headers with this content type.
+func withContentType(header http.Header, contentType string) http.Header {
+	out := http.Header{}
+	maps.Copy(out, header)
+	out.Set("Content-Type", contentType)
+	return out
+}
+
 func (w *httpClient) post(ctx context.Context, d destination, taskID, workerID string, result mloc.Object) error {
 	body, err := mloc.Encode(mloc.Object{"task_id": taskID, "result": result, "worker_id": workerID})
 	if err != nil {
 		return err
 	}
 	if w.bandwidth > 0 {
-		_ = backoff.Sleep(ctx, time.Duration(min(float64(len(body))/w.bandwidth, 24*3600)*float64(time.Second)))
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err := backoff.Sleep(ctx, time.Duration(min(float64(len(body))/w.bandwidth, 24*3600)*float64(time.Second))); err != nil {
+			return err
 		}
 	}
-	header := map[string]string{"Content-Type": "application/json"}
-	for k, v := range d.Headers {
-		if strings.EqualFold(k, "Content-Type") {
-			delete(header, "Content-Type")
-		}
-		header[k] = v
-	}
+	header := withContentType(d.Headers, cmp.Or(d.Headers.Get("Content-Type"), "application/json"))
 	return w.send(ctx, d.Timeout, d.Method, d.URL, header, bytes.NewReader(body), int64(len(body)), checkStatus)
 }
 
@@ -229,32 +207,22 @@ func (w *httpClient) upload(ctx context.Context, d destination, taskID, path, co
 	if err != nil {
 		return "", err
 	}
-	header := map[string]string{}
-	for k, v := range d.Headers {
-		if !strings.EqualFold(k, "Content-Type") {
-			header[k] = v
-		}
-	}
-	header["Content-Type"] = formType
 	address := d.URL + "/" + url.PathEscape(taskID) + "/files"
 	// A file that changes while it is sent ends in an error of its length.
-	if err := w.send(ctx, max(uploadTimeout, d.Timeout), http.MethodPost, address, header, body, length, checkStatus); err != nil {
+	if err := w.send(ctx, max(uploadTimeout, d.Timeout), http.MethodPost, address, withContentType(d.Headers, formType), body, length, checkStatus); err != nil {
 		return "", err
 	}
 	return address + "/" + url.PathEscape(name), nil
 }
 
 // fetch writes what an address gives into a file.
-func (w *httpClient) fetch(ctx context.Context, idleTimeout time.Duration, address string, header map[string]string, to string) error {
+func (w *httpClient) fetch(ctx context.Context, idleTimeout time.Duration, address string, header http.Header, to string) error {
 	if err := checkURL(address); err != nil {
 		return err
 	}
 	return w.send(ctx, idleTimeout, http.MethodGet, address, header, nil, 0, func(resp *http.Response) error {
 		if resp.StatusCode != http.StatusOK {
-			if err := checkStatus(resp); err != nil {
-				return err
-			}
-			return &statusError{status: resp.StatusCode}
+			return cmp.Or[error](checkStatus(resp), &statusError{status: resp.StatusCode})
 		}
 		f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
@@ -275,37 +243,31 @@ func (w *httpClient) fetch(ctx context.Context, idleTimeout time.Duration, addre
 type remoteState int
 
 const (
-	stateUnknown  remoteState = iota // it cannot be asked, or its answer is not understood
-	stateSilent                      // it does not answer now
-	stateWaiting                     // it waits for this worker's report
-	stateOver                        // it has taken the final report
-	stateMoved                       // it has taken the task back, or given it to another worker
-	stateNotFound                    // it does not know the task
-	maxTries      = 5                // requests of one fetch
+	stateUnknown remoteState = iota // it cannot be asked, or its answer is not understood
+	stateSilent                     // it does not answer now
+	stateWaiting                    // it waits for this worker's report
+	stateOver                       // it has taken the final report
+	stateMoved                      // it has taken the task back, or given it to another worker
 )
 
-// taskState asks a host for the state of a task.
+const maxTries = 5 // requests of one fetch
+
 func (w *httpClient) taskState(ctx context.Context, base, token, taskID, workerID string) remoteState {
 	if base == "" {
 		return stateUnknown
 	}
-	header := map[string]string{}
+	header := http.Header{}
 	if token != "" {
-		header["Authorization"] = token
+		header.Set("Authorization", token)
 	}
-	found := stateUnknown
-	err := w.send(ctx, postTimeout, http.MethodGet, base+"/api/v1/tasks/"+url.PathEscape(taskID), header, nil, 0, func(resp *http.Response) error {
+	found := stateSilent
+	_ = w.send(ctx, postTimeout, http.MethodGet, base+"/api/v1/tasks/"+url.PathEscape(taskID), header, nil, 0, func(resp *http.Response) error {
 		b, err := io.ReadAll(io.LimitReader(resp.Body, mloc.MaxMessage+1))
-		if err != nil {
-			found = stateSilent
-			return nil //nolint:nilerr // said by what was found
+		if err == nil {
+			found = parseState(resp.StatusCode, b, taskID, workerID)
 		}
-		found = parseState(resp.StatusCode, b, taskID, workerID)
-		return nil
+		return err
 	})
-	if err != nil {
-		return stateSilent
-	}
 	return found
 }
 
@@ -315,20 +277,11 @@ func parseState(status int, body []byte, taskID, workerID string) remoteState {
 		TaskID   string  `json:"task_id"`
 		Status   string  `json:"status"`
 		Assigned *string `json:"assigned_worker"`
-		Detail   string  `json:"detail"`
 	}
-	if err := mloc.Decode(body, mloc.MaxMessage, &r); err != nil {
-		if status >= 500 {
-			return stateSilent
-		}
-		return stateUnknown
-	}
-	switch {
-	case status == http.StatusNotFound && r.Detail == "task not found":
-		return stateNotFound
-	case status >= 500:
+	if status >= 500 {
 		return stateSilent
-	case status != http.StatusOK || r.TaskID != taskID:
+	}
+	if err := mloc.Decode(body, mloc.MaxMessage, &r); err != nil || status != http.StatusOK || r.TaskID != taskID {
 		return stateUnknown
 	}
 	switch r.Status {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 	"github.com/muster-dev/muster/internal/wake"
 )
@@ -36,13 +35,13 @@ type inbox struct {
 	dir string
 
 	mu   sync.Mutex
-	list []*inboxItem // oldest first
+	list []inboxItem // oldest first
 	next int
-	wake chan struct{}
+	wake chan struct{} // gets a token with each message
 }
 
-func openInbox(dir string) (*inbox, error) {
-	b := &inbox{dir: dir, wake: wake.New()}
+func openInbox(dir string, signal chan struct{}) (*inbox, error) {
+	b := &inbox{dir: dir, wake: signal}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot make %s: %w", dir, err)
 	}
@@ -58,8 +57,8 @@ func openInbox(dir string) (*inbox, error) {
 		if err != nil {
 			return nil, muster.Errorf(muster.Internal, "cannot read a task that waits: %w", err)
 		}
-		p := &inboxItem{file: n.Name()}
-		if err := mloc.Decode(data, 3*mloc.MaxMessage, p); err != nil {
+		p := inboxItem{file: n.Name()}
+		if err := mloc.Decode(data, 3*mloc.MaxMessage, &p); err != nil {
 			return nil, muster.Errorf(muster.Internal, "%s is damaged: remove it: %w", filepath.Join(dir, n.Name()), err)
 		}
 		b.list = append(b.list, p)
@@ -70,43 +69,31 @@ func openInbox(dir string) (*inbox, error) {
 	return b, nil
 }
 
-// add keeps a message. One of a task that waits already takes its place: the host has dispatched it again. It returns
-// false if the very same one waits.
-func (b *inbox) add(p inboxItem) (bool, error) {
+// add keeps a message. One of a task that waits already takes its place: the host has dispatched it again.
+func (b *inbox) add(p inboxItem) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	at := slices.IndexFunc(b.list, func(q *inboxItem) bool { return q.Task == p.Task })
+	at := slices.IndexFunc(b.list, func(q inboxItem) bool { return q.Task == p.Task })
 	switch {
 	case at >= 0 && b.list[at].ID == p.ID:
-		return false, nil
+		return nil
 	case at >= 0:
 		p.file = b.list[at].file
 	case len(b.list) >= maxInbox:
-		return false, muster.Errorf(muster.Unavailable, "%d tasks wait for their turn already", len(b.list))
+		return muster.Errorf(muster.Unavailable, "%d tasks wait for their turn already", len(b.list))
 	default:
 		p.file = fmt.Sprintf("%012d.json", b.next)
 		b.next++
 	}
-	if err := b.write(&p); err != nil {
-		return false, err
-	}
-	if at >= 0 {
-		b.list[at] = &p
-	} else {
-		b.list = append(b.list, &p)
-	}
-	wake.Set(b.wake)
-	return true, nil
-}
-
-func (b *inbox) write(p *inboxItem) error {
-	data, err := mloc.Encode(p)
-	if err != nil {
+	if err := mloc.WriteJSON(filepath.Join(b.dir, p.file), p); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(filepath.Join(b.dir, p.file), data, 0o600); err != nil {
-		return muster.Errorf(muster.Internal, "cannot keep task %s: %w", p.Task, err)
+	if at >= 0 {
+		b.list[at] = p
+	} else {
+		b.list = append(b.list, p)
 	}
+	wake.Set(b.wake)
 	return nil
 }
 
@@ -117,7 +104,7 @@ func (b *inbox) first() *inboxItem {
 	if len(b.list) == 0 {
 		return nil
 	}
-	p := *b.list[0]
+	p := b.list[0]
 	return &p
 }
 
@@ -126,14 +113,11 @@ func (b *inbox) markRefused(p *inboxItem, reason string) error {
 	p.Refused = mloc.Truncate(reason, mloc.MaxText)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.write(p); err != nil {
+	if err := mloc.WriteJSON(filepath.Join(b.dir, p.file), p); err != nil {
 		return err
 	}
-	for i, q := range b.list {
-		if q.file == p.file {
-			c := *p
-			b.list[i] = &c
-		}
+	if i := slices.IndexFunc(b.list, func(q inboxItem) bool { return q.file == p.file }); i >= 0 {
+		b.list[i] = *p
 	}
 	return nil
 }
@@ -142,8 +126,8 @@ func (b *inbox) markRefused(p *inboxItem, reason string) error {
 func (b *inbox) remove(p *inboxItem) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.list = slices.DeleteFunc(b.list, func(q *inboxItem) bool { return q.file == p.file && q.ID == p.ID })
-	if slices.ContainsFunc(b.list, func(q *inboxItem) bool { return q.file == p.file }) {
+	b.list = slices.DeleteFunc(b.list, func(q inboxItem) bool { return q.file == p.file && q.ID == p.ID })
+	if slices.ContainsFunc(b.list, func(q inboxItem) bool { return q.file == p.file }) {
 		return nil // a newer one of the same task has its file
 	}
 	if err := os.Remove(filepath.Join(b.dir, p.file)); err != nil && !os.IsNotExist(err) {

@@ -1,6 +1,7 @@
 package mlocbridge
 
 import (
+	"context"
 	"maps"
 	"math"
 	"slices"
@@ -96,8 +97,8 @@ func (m *meter) power() mloc.Object {
 	return mloc.Object{"timestamp": mloc.FormatTime(at), "cpu_watts": nil, "gpu_watts": gpu}
 }
 
-// summary is what was drawn since the start.
-func (m *meter) summary(now time.Time) mloc.Object {
+// usage is what was used since the start, at a price per hour.
+func (m *meter) usage(now time.Time, cost float64) mloc.Object {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	per, spent := mloc.Object{}, 0.0
@@ -111,22 +112,22 @@ func (m *meter) summary(now time.Time) mloc.Object {
 	if m.samples > 0 && m.hours > 0 {
 		average, kwh = round(spent/m.hours), spent/1000
 	}
+	uptime := now.Sub(m.startedAt)
 	return mloc.Object{
-		"uptime_sec": round(now.Sub(m.startedAt).Seconds()), "avg_cpu_watts": nil, "avg_gpu_watts": average, "per_gpu_avg_watts": per,
-		"estimated_energy_kwh": kwh, "estimated_energy_breakdown": mloc.Object{"cpu_kwh": nil, "gpu_kwh": kwh},
-		"samples": mloc.Object{"cpu": 0, "gpu": m.samples},
+		"uptime_sec": round(uptime.Seconds()), "accrued_cost_usd": math.Round(cost*max(0, uptime.Hours())*1e6) / 1e6,
+		"power_summary": mloc.Object{
+			"uptime_sec": round(uptime.Seconds()), "avg_cpu_watts": nil, "avg_gpu_watts": average, "per_gpu_avg_watts": per,
+			"estimated_energy_kwh": kwh, "estimated_energy_breakdown": mloc.Object{"cpu_kwh": nil, "gpu_kwh": kwh},
+			"samples": mloc.Object{"cpu": 0, "gpu": m.samples},
+		},
 	}
 }
 
 // metrics is what a heartbeat says.
 func (m *meter) metrics(now time.Time, cost float64) mloc.Object {
-	out := m.finalMetrics(now)
-	delete(out, "cost_per_hour")
-	out["accrued_cost_usd"] = m.accrued(now, cost)
+	out := m.usage(now, cost)
 	out["power"] = m.power()
-	if summary, _ := out["power_summary"].(mloc.Object); summary["estimated_energy_kwh"] != nil {
-		out["estimated_energy_kwh"] = summary["estimated_energy_kwh"]
-	}
+	mloc.CopyFields(out, mloc.Lookup(out, "power_summary"), "estimated_energy_kwh", "estimated_energy_kwh")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out["loadavg"] = mloc.Object{"1m": round(m.load[0]), "5m": round(m.load[1]), "15m": round(m.load[2])}
@@ -135,22 +136,35 @@ func (m *meter) metrics(now time.Time, cost float64) mloc.Object {
 
 // finalMetrics is what a worker says at its end.
 func (m *meter) finalMetrics(now time.Time) mloc.Object {
-	return mloc.Object{
-		"cost_per_hour": m.cost, "uptime_sec": round(now.Sub(m.startedAt).Seconds()), "accrued_cost_usd": m.accrued(now, m.cost),
-		"power_summary": m.summary(now),
-	}
-}
-
-func (m *meter) accrued(now time.Time, cost float64) float64 {
-	return math.Round(cost*max(0, now.Sub(m.startedAt).Hours())*1e6) / 1e6
+	out := m.usage(now, m.cost)
+	out["cost_per_hour"] = m.cost
+	return out
 }
 
 func round(f float64) float64 { return math.Round(f*1000) / 1000 }
 
 func sortedInts(m map[int]float64) []int { return slices.Sorted(maps.Keys(m)) }
 
+// facts measures the active workers that serve the bridge, and returns what it registers with. It fails with Unavailable if
+// there is none.
+func (w *bridgeWorker) facts(ctx context.Context) (mloc.WorkerHash, error) {
+	c, err := w.core.Capacity(ctx)
+	if err == nil && len(c.Workers) == 0 {
+		err = muster.Errorf(muster.Unavailable, "no worker of Muster takes tasks now")
+	}
+	if err != nil {
+		return mloc.WorkerHash{}, err
+	}
+	w.session.meter.measure(time.Now(), c.Workers)
+	h := mloc.WorkerHash{Hardware: sumHardware(c.Workers, w.cfg.Bandwidth), Tags: w.cfg.Tags, CostPerHour: w.cfg.Cost}
+	if w.cfg.Core.Worker != "" && c.Workers[0].Price > 0 {
+		h.CostPerHour = c.Workers[0].Price
+	}
+	return h, nil
+}
+
 // sumHardware is the sum of workers, as one worker of MLOC says it.
-func sumHardware(workers []muster.Worker, ip string, bandwidth float64) mloc.Hardware {
+func sumHardware(workers []muster.Worker, bandwidth float64) mloc.Hardware {
 	var h mloc.Hardware
 	h.GPU.GPUs = []mloc.GPUDevice{}
 	for _, w := range workers {
@@ -163,7 +177,7 @@ func sumHardware(workers []muster.Worker, ip string, bandwidth float64) mloc.Har
 		}
 	}
 	h.CPU.Model = "muster"
-	h.Network.IP = ip
+	h.Network.IP = mloc.LocalIP()
 	if bandwidth > 0 {
 		h.Network.Bandwidth = &bandwidth
 	}

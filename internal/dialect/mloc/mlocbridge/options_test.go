@@ -91,8 +91,8 @@ func TestAnUploadThatIsCut(t *testing.T) {
 			t.Fatalf("after %d tries: %v", n, err)
 		}
 	}
-	if tries.Load() != 3 || r.results[0]["final_model_archive_url"] != s.URL+"/x/files/final_model.tar.gz" {
-		t.Errorf("%d uploads, and the result is %v", tries.Load(), r.results[0])
+	if tries.Load() != 3 || r.outcomes[0].result["final_model_archive_url"] != s.URL+"/x/files/final_model.tar.gz" {
+		t.Errorf("%d uploads, and the result is %v", tries.Load(), r.outcomes[0].result)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "final_model.tar.gz")); !os.IsNotExist(err) {
 		t.Error("the archive is still here, though MODEL_CLEANUP_AFTER_UPLOAD is set and the host has it")

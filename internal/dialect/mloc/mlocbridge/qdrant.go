@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ const maxQueries = 100
 type retrieval struct {
 	URL, Key, Collection, Model string
 	TopK                        int
-	Queries                     []string
+	Queries                     []any // texts
 }
 
 // parseRetrieval reads a spec of type rag.
@@ -37,18 +38,18 @@ func parseRetrieval(s mloc.Object) (retrieval, error) {
 	q := mloc.Lookup(s, "qdrant")
 	r := retrieval{URL: strings.TrimRight(mloc.Text(q["url"]), "/"), Key: mloc.Text(q["api_key"]), Collection: mloc.Text(q["collection"]), Model: mloc.Text(mloc.Lookup(s, "embedding")["model"]), TopK: 5}
 	if err := checkURL(r.URL); err != nil {
-		return r, mloc.Unsupported("spec.qdrant.url is %q: write the address of Qdrant, such as http://127.0.0.1:6333", mloc.Truncate(r.URL, 200))
+		return r, mloc.InvalidSpec("spec.qdrant.url is %q: write the address of Qdrant, such as http://127.0.0.1:6333", mloc.Truncate(r.URL, 200))
 	}
 	if r.Collection == "" || len(r.Collection) > 255 {
-		return r, mloc.Unsupported("spec.qdrant.collection is missing")
+		return r, mloc.InvalidSpec("spec.qdrant.collection is missing")
 	}
 	if r.Model == "" {
-		return r, mloc.Unsupported("spec.embedding.model is missing: Muster does not guess with which model the collection was made")
+		return r, mloc.InvalidSpec("spec.embedding.model is missing: Muster does not guess with which model the collection was made")
 	}
 	if v := mloc.Lookup(s, "search")["top_k"]; v != nil {
 		k, ok := mloc.PositiveInt(v)
-		if !ok || k < 1 || k > 1000 {
-			return r, mloc.Unsupported("spec.search.top_k is %s: write a number from 1 to 1000", mloc.Truncate(mloc.EncodeString(v), 100))
+		if !ok || k > 1000 {
+			return r, mloc.InvalidSpec("spec.search.top_k is %s: write a number from 1 to 1000", mloc.Quoted(v))
 		}
 		r.TopK = int(k)
 	}
@@ -56,15 +57,12 @@ func parseRetrieval(s mloc.Object) (retrieval, error) {
 		r.Queries = append(r.Queries, one)
 	}
 	items, _ := mloc.Lookup(s, "data")["items"].([]any)
-	for _, v := range items {
-		one, ok := v.(string)
-		if !ok || one == "" {
-			return r, mloc.Unsupported("spec.data.items has something else than texts")
-		}
-		r.Queries = append(r.Queries, one)
+	if slices.ContainsFunc(items, func(v any) bool { return mloc.Text(v) == "" }) {
+		return r, mloc.InvalidSpec("spec.data.items has something else than texts")
 	}
+	r.Queries = append(r.Queries, items...)
 	if len(r.Queries) == 0 || len(r.Queries) > maxQueries {
-		return r, mloc.Unsupported("spec.query and spec.data.items have %d queries: a task has 1 to %d", len(r.Queries), maxQueries)
+		return r, mloc.InvalidSpec("spec.query and spec.data.items have %d queries: a task has 1 to %d", len(r.Queries), maxQueries)
 	}
 	return r, nil
 }
@@ -73,16 +71,8 @@ func parseRetrieval(s mloc.Object) (retrieval, error) {
 func (r retrieval) stage(s mloc.Object) (muster.TaskSpec, error) {
 	t := muster.TaskSpec{Kind: "embedding", Resources: mloc.ResourceRequest(s)}
 	var err error
-	t.Input, err = mloc.Encode(mloc.Escape(mloc.Object{"model": r.Model, "inputs": anyList(r.Queries)}))
+	t.Input, err = mloc.Encode(mloc.Escape(mloc.Object{"model": r.Model, "inputs": r.Queries}))
 	return t, err
-}
-
-func anyList(l []string) []any {
-	out := make([]any, len(l))
-	for i, s := range l {
-		out[i] = s
-	}
-	return out
 }
 
 // search asks Qdrant with the vectors that the task returned, and makes the result.
@@ -105,12 +95,8 @@ func (r retrieval) search(ctx context.Context, w *httpClient, returned json.RawM
 		if err != nil {
 			return nil, err
 		}
-		items := []any{}
-		for _, p := range points {
-			items = append(items, mloc.Object{"id": p["id"], "score": p["score"], "payload": p["payload"]})
-		}
-		total += len(items)
-		answers = append(answers, mloc.Object{"index": i, "query": r.Queries[i], "items": items})
+		total += len(points)
+		answers = append(answers, mloc.Object{"index": i, "query": r.Queries[i], "items": mloc.NonNilList(points)})
 	}
 	return mloc.Object{
 		"ok": true, "executor": "rag", "qdrant": mloc.Object{"collection": r.Collection, "url": r.URL}, "embedding": mloc.Object{"model": r.Model},
@@ -119,18 +105,24 @@ func (r retrieval) search(ctx context.Context, w *httpClient, returned json.RawM
 	}, nil
 }
 
+type point struct {
+	ID      any `json:"id"`
+	Payload any `json:"payload"`
+	Score   any `json:"score"`
+}
+
 // nearest returns the points next to a vector.
-func (r retrieval) nearest(ctx context.Context, w *httpClient, vector []json.Number) ([]mloc.Object, error) {
+func (r retrieval) nearest(ctx context.Context, w *httpClient, vector []json.Number) ([]point, error) {
 	body, err := mloc.Encode(mloc.Object{"vector": vector, "limit": r.TopK, "with_payload": true})
 	if err != nil {
 		return nil, err
 	}
-	header := map[string]string{"Content-Type": "application/json"}
+	header := http.Header{"Content-Type": {"application/json"}}
 	if r.Key != "" {
-		header["Api-Key"] = r.Key
+		header.Set("Api-Key", r.Key)
 	}
 	var found struct {
-		Result []mloc.Object `json:"result"`
+		Result []point `json:"result"`
 	}
 	err = w.send(ctx, uploadTimeout, http.MethodPost, r.URL+"/collections/"+url.PathEscape(r.Collection)+"/points/search", header, bytes.NewReader(body), int64(len(body)), func(resp *http.Response) error {
 		if resp.StatusCode >= 400 {

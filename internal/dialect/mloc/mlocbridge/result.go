@@ -1,8 +1,6 @@
 package mlocbridge
 
 import (
-	"bufio"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,36 +14,37 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// logFile is the output of a task in its folder.
-const logFile = "task.log"
+const (
+	logFile = "task.log" // the output of a task, in its folder of logs
+	maxLog  = 256 << 20  // bytes of it that are kept
+)
 
-// maxLog is how many bytes of a task's output are kept in its folder.
-const maxLog = 256 << 20
-
-// taskDir is where the files of a task are: RESULTS_DIR/<task_id>, or what a destination of type local says.
-func (b *Bridge) taskDir(one member) (string, error) {
+// taskDir is where the files of a task are: RESULTS_DIR/<task_id>, or what its destination of type local says.
+func (b *Bridge) taskDir(one member) (string, destination, error) {
 	d, err := parseDestination(one.Doc.Spec)
 	if err != nil {
-		return "", err
+		return "", d, err
 	}
 	name := mloc.SafeID(one.ID)
 	if d.Type != "local" || d.Path == "" {
-		return filepath.Join(b.cfg.Results, name), nil
+		return filepath.Join(b.cfg.Results, name), d, nil
 	}
 	p := d.Path
 	if !filepath.IsAbs(p) {
 		p = filepath.Join(b.cfg.Results, p)
 	}
 	if !b.pathAllowed(resolveExisting(p)) {
-		return "", mloc.Unsupported("spec.output.destination.path is %s: this bridge writes only below %s (see --shared)", mloc.Truncate(d.Path, 200), strings.Join(append([]string{b.cfg.Results}, b.cfg.Shared...), ", "))
+		return "", d, mloc.InvalidSpec("spec.output.destination.path is %s: this bridge writes only below %s (see --shared)", mloc.Truncate(d.Path, 200), strings.Join(append([]string{b.cfg.Results}, b.cfg.Shared...), ", "))
 	}
 	if filepath.Base(p) != name {
 		p = filepath.Join(p, name)
 	}
-	return p, nil
+	return p, d, nil
 }
 
 // resolveExisting follows the links of as much of a path as is there.
@@ -67,9 +66,11 @@ func resolveExisting(p string) string {
 type memberOutcome struct {
 	member
 
-	task muster.Task
-	dir  string
-	dest destination
+	task   muster.Task
+	dir    string
+	dest   destination
+	links  map[string]string // addresses of the archives that were delivered, by name
+	result mloc.Object       // nil until it is made
 }
 
 // seconds is how long the task ran.
@@ -111,11 +112,9 @@ func (b *Bridge) collect(ctx context.Context, o *memberOutcome) error {
 				return err
 			}
 		}
-		if isModel {
-			if _, err := os.Stat(filepath.Join(o.dir, model)); err != nil {
-				if err := unpack(ctx, to, o.dir, model); err != nil {
-					return err
-				}
+		if _, err := os.Stat(filepath.Join(o.dir, model)); isModel && err != nil {
+			if err := unpack(ctx, to, o.dir, model); err != nil {
+				return err
 			}
 		}
 	}
@@ -128,35 +127,26 @@ func modelFolder(artifact string) (string, bool) {
 	return name, ok && (name == "final_model" || name == "final_lora")
 }
 
-// saveLog writes the task's output.
 func (b *Bridge) saveLog(ctx context.Context, o *memberOutcome) error {
-	f, err := os.OpenFile(filepath.Join(o.dir, mloc.FolderLogs, logFile), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // the same
-	if err != nil {
-		return muster.Errorf(muster.Internal, "cannot write the output of task %s: %w", o.ID, err)
-	}
-	out, left := bufio.NewWriter(f), maxLog
-	for line, err := range b.logs(ctx, o.task.ID) {
-		if err != nil {
-			if code := muster.CodeOf(err); code == muster.NotFound || code == muster.Conflict {
+	return atomicfile.WriteFunc(filepath.Join(o.dir, mloc.FolderLogs, logFile), 0o644, func(w io.Writer) error {
+		left := maxLog
+		for line, err := range b.client.Logs(ctx, o.task.ID, client.LogOptions{}) {
+			if code := muster.CodeOf(err); err != nil && (code == muster.NotFound || code == muster.Conflict) {
 				break // it never ran
 			}
-			_ = f.Close()
-			return err
+			if left -= len(line.Data); err != nil || left < 0 {
+				return err
+			}
+			if _, err := w.Write(line.Data); err != nil {
+				return muster.Errorf(muster.Internal, "cannot write the output of task %s: %w", o.ID, err)
+			}
 		}
-		if left -= len(line); left < 0 {
-			break
-		}
-		_, _ = out.Write(line) // Flush has the error
-	}
-	if err := cmp.Or(out.Flush(), f.Close()); err != nil {
-		return muster.Errorf(muster.Internal, "cannot write the output of task %s: %w", o.ID, err)
-	}
-	return nil
+		return nil
+	})
 }
 
-// result makes the result of one task as MLOC's executors do. Its archives are delivered by then: links are their
-// addresses, by name.
-func (b *Bridge) result(ctx context.Context, o *memberOutcome, links map[string]string) (mloc.Object, error) {
+// makeResult makes the result of one task as MLOC's executors do. Its archives are delivered by then.
+func (b *Bridge) makeResult(ctx context.Context, o *memberOutcome) (mloc.Object, error) {
 	var items []any
 	var result mloc.Object
 	switch kind := mloc.TaskType(o.Doc); kind {
@@ -167,16 +157,16 @@ func (b *Bridge) result(ctx context.Context, o *memberOutcome, links map[string]
 		}
 		return r.search(ctx, b.http, o.task.Result, o.seconds())
 	case "inference":
-		returned, err := b.predictions(ctx, o)
+		returned, err := predictions(o)
 		if err != nil {
 			return nil, err
 		}
-		result = mloc.ToResult(o.Doc, o.ID, returned, nil, o.seconds())
+		result = mloc.ToResult(o.Doc, o.ID, returned, nil, nil, o.seconds())
 		items, _ = result["items"].([]any)
 	case "sft", "lora_sft", "ppo", "dpo":
-		return b.trainingResult(o, links), nil
+		return trainingResult(o), nil
 	default:
-		result = mloc.ToResult(o.Doc, o.ID, o.task.Result, nil, o.seconds())
+		result = mloc.ToResult(o.Doc, o.ID, o.task.Result, nil, nil, o.seconds())
 	}
 	e, err := parseExport(o.Doc.Spec)
 	if err != nil || e == nil || items == nil {
@@ -190,12 +180,14 @@ func (b *Bridge) result(ctx context.Context, o *memberOutcome, links map[string]
 	if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o755), os.WriteFile(to, data, 0o644)); err != nil { //nolint:gosec // others read the folder of results
 		return nil, muster.Errorf(muster.Internal, "cannot write %s of task %s: %w", e.Path, o.ID, err)
 	}
-	result["jsonl_export"] = e.summary(o.dir, n)
+	result["jsonl_export"] = mloc.Object{
+		"path": e.Path, "relative_path": e.Path, "worker_path": filepath.Join(o.dir, e.Path), "record_count": n, "fields": slices.Sorted(maps.Keys(e.Fields)),
+	}
 	return result, nil
 }
 
 // predictions is the result of an inference with all its items: those that found no room in it are in an artifact.
-func (b *Bridge) predictions(_ context.Context, o *memberOutcome) (json.RawMessage, error) {
+func predictions(o *memberOutcome) (json.RawMessage, error) {
 	r := mloc.Object{}
 	if err := mloc.Decode(o.task.Result, mloc.MaxResult, &r); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "the result of task %s is not an object: %w", o.task.ID, err)
@@ -225,10 +217,9 @@ func (b *Bridge) predictions(_ context.Context, o *memberOutcome) (json.RawMessa
 }
 
 // trainingResult is the result of a training: paths are those of this machine, as a worker of MLOC has them.
-func (b *Bridge) trainingResult(o *memberOutcome, links map[string]string) mloc.Object {
-	r := mloc.ToResult(o.Doc, o.ID, o.task.Result, nil, o.seconds())
-	delete(r, "checkpoints_dir")
-	r["output_dir"], r["checkpoints_dir"] = o.dir, nil
+func trainingResult(o *memberOutcome) mloc.Object {
+	r := mloc.ToResult(o.Doc, o.ID, o.task.Result, nil, nil, o.seconds())
+	r["output_dir"] = o.dir
 	for _, name := range []string{"final_model", "final_lora"} {
 		if at, err := os.Stat(filepath.Join(o.dir, name)); err == nil && at.IsDir() {
 			r[name+"_path"] = filepath.Join(o.dir, name)
@@ -239,12 +230,12 @@ func (b *Bridge) trainingResult(o *memberOutcome, links map[string]string) mloc.
 			continue
 		}
 		r[name+"_archive"], r[name+"_archive_path"], r[name+"_archive_bytes"] = name+".tar.gz", archive, at.Size()
+		link, uploaded := o.links[name+".tar.gz"]
+		if uploaded {
+			r[name+"_archive_url"] = link
+		}
 		if o.dest.Type == "http" {
-			link, uploaded := links[name+".tar.gz"]
 			r[name+"_archive_uploaded"] = uploaded
-			if uploaded {
-				r[name+"_archive_url"] = link
-			}
 		}
 	}
 	return r
@@ -262,10 +253,10 @@ func mergeUsage(parent mloc.Object, children map[string]mloc.Object) mloc.Object
 		part := mloc.Object{"usage": c["usage"]}
 		mloc.CopyFields(part, c, "items", "items", "queries", "queries")
 		below[id] = part
-		for k, v := range mloc.NonNilObject(mloc.Lookup(c, "usage")) {
+		for k, v := range mloc.Lookup(c, "usage") {
 			if f, ok := toFloat(v); ok {
 				have, _ := toFloat(all[k])
-				all[k] = plainNumber(have + f)
+				all[k] = have + f
 			}
 		}
 	}
@@ -289,22 +280,10 @@ func toFloat(v any) (float64, bool) {
 	}
 }
 
-func plainNumber(f float64) any {
-	if f == float64(int64(f)) {
-		return int64(f)
-	}
-	return f
-}
-
-// writeResult writes responses.json, unless result is nil, and the manifest.
-func (b *Bridge) writeResult(ctx context.Context, o *memberOutcome, result mloc.Object) error {
-	root, err := os.OpenRoot(o.dir)
-	if err != nil {
-		return muster.Errorf(muster.Internal, "cannot open the folder of task %s: %w", o.ID, err)
-	}
-	defer func() { _ = root.Close() }()
-	if result != nil {
-		if err := mloc.WriteJSON(root, mloc.FileResponses, result); err != nil {
+// writeResult writes responses.json, unless there is no result, and the manifest.
+func (b *Bridge) writeResult(ctx context.Context, o *memberOutcome) error {
+	if o.result != nil {
+		if err := mloc.WriteJSON(filepath.Join(o.dir, mloc.FileResponses), o.result); err != nil {
 			return err
 		}
 	}
@@ -312,12 +291,12 @@ func (b *Bridge) writeResult(ctx context.Context, o *memberOutcome, result mloc.
 	if err != nil {
 		return err
 	}
-	return mloc.WriteJSON(root, mloc.FileManifest, m)
+	return mloc.WriteJSON(filepath.Join(o.dir, mloc.FileManifest), m)
 }
 
 // uploadArchives delivers the archives of a task to its destination. One that is refused is only missing in the result.
-func (b *Bridge) uploadArchives(ctx context.Context, o *memberOutcome) (map[string]string, error) {
-	links := map[string]string{}
+func (b *Bridge) uploadArchives(ctx context.Context, o *memberOutcome) error {
+	o.links = map[string]string{}
 	for _, name := range []string{"final_model.tar.gz", "final_lora.tar.gz"} {
 		file := filepath.Join(o.dir, name)
 		if _, err := os.Stat(file); err != nil {
@@ -331,23 +310,23 @@ func (b *Bridge) uploadArchives(ctx context.Context, o *memberOutcome) (map[stri
 		}
 		link, err := b.http.upload(ctx, o.dest, o.ID, file, "application/zip")
 		if err == nil {
-			links[name] = link
+			o.links[name] = link
 			continue
 		}
 		if _, refused := errors.AsType[*statusError](err); !refused {
-			return nil, err
+			return err
 		}
 		b.log.Warn("an archive could not be delivered", slog.String("task", o.ID), slog.String("file", name), slog.String("why", err.Error()))
 	}
-	return links, nil
+	return nil
 }
 
 // cleanup removes models that were delivered, where MODEL_CLEANUP_AFTER_UPLOAD asks for it.
-func (b *Bridge) cleanup(o *memberOutcome, links map[string]string) {
+func (b *Bridge) cleanup(o *memberOutcome) {
 	if !b.cfg.Cleanup {
 		return
 	}
-	for name := range links {
+	for name := range o.links {
 		folder, _ := modelFolder(name)
 		for _, p := range []string{name, folder} {
 			if err := os.RemoveAll(filepath.Join(o.dir, p)); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -17,18 +16,10 @@ import (
 	"github.com/muster-dev/muster/internal/wake"
 )
 
-// minHeartbeatTTL is the shortest time to live of a heartbeat.
-const minHeartbeatTTL = 2 * time.Minute
-
-// startupGrace is how long Muster's workers may take to join when all begin at once.
-const startupGrace = 10 * time.Second
-
-// facts are what a worker of MLOC says about itself when it registers.
-type facts struct {
-	Hardware mloc.Hardware
-	Tags     []string
-	Cost     float64 // per hour
-}
+const (
+	minHeartbeatTTL = 2 * time.Minute  // time to live of a heartbeat
+	startupGrace    = 10 * time.Second // for Muster's workers to join when all begin at once
+)
 
 // session keeps one worker of MLOC in Redis: its registration, heartbeats, status and events. It survives a
 // Redis that was unreachable, restarted or flushed: missing entries are written again.
@@ -38,8 +29,8 @@ type session struct {
 	interval  time.Duration
 	log       *slog.Logger
 	meter     *meter
-	facts     func(ctx context.Context) (facts, error)
-	message   func(b []byte) // each message of the channel of tasks; must not wait
+	facts     func(ctx context.Context) (mloc.WorkerHash, error) // what the worker says about itself when it registers
+	message   func(b []byte)                                     // each message of the channel of tasks; must not wait
 
 	mu             sync.Mutex
 	registered     bool          // registered at least once by this process
@@ -51,10 +42,6 @@ type session struct {
 	last           string        // the one before
 	suspicious     int           // looks in a row at which the host took this worker for busy though it is idle
 	wake           chan struct{} // wakes the heartbeats after a change
-}
-
-func newSession(ctl *mloc.RedisConn, id, topic string, interval time.Duration, log *slog.Logger, m *meter, f func(context.Context) (facts, error), message func([]byte)) *session {
-	return &session{redis: ctl, id: id, topic: topic, interval: interval, log: log, meter: m, facts: f, message: message, missedMessages: true, wake: wake.New()}
 }
 
 // run keeps the worker registered until ctx ends. It does not unregister it.
@@ -101,8 +88,6 @@ func (s *session) change(f func()) {
 
 // heartbeatLoop writes heartbeats, and whatever changed, until ctx ends.
 func (s *session) heartbeatLoop(ctx context.Context) {
-	ticker := time.NewTicker(s.interval)
-	defer ticker.Stop()
 	var lastBeat time.Time
 	began, warned := time.Now(), false
 	for retrying := false; ; {
@@ -126,16 +111,14 @@ func (s *session) heartbeatLoop(ctx context.Context) {
 				s.log.Warn("cannot register with the host, retrying", slog.String("why", err.Error()))
 			}
 		}
-		retry := (<-chan time.Time)(nil)
+		pause := s.interval
 		if retrying {
-			retry = time.After(min(s.interval, 2*time.Second))
+			pause = min(pause, 2*time.Second)
+		} else if subscribed {
+			pause -= time.Since(lastBeat)
 		}
-		select {
-		case <-ctx.Done():
+		if wake.Wait(ctx, s.wake, pause) != nil {
 			return
-		case <-ticker.C:
-		case <-s.wake:
-		case <-retry:
 		}
 	}
 }
@@ -153,7 +136,6 @@ func (s *session) reconcile(ctx context.Context, due bool) error {
 	s.mu.Lock()
 	registered, missed, restarted, want := s.registered, s.missedMessages, s.restarted, s.status()
 	holds := s.busy != ""
-	last := s.last
 	if status == mloc.StatusRunning && want == mloc.StatusIdle {
 		s.suspicious++
 	} else {
@@ -186,23 +168,17 @@ func (s *session) reconcile(ctx context.Context, due bool) error {
 	// A host writes RUNNING after it has published a task, which may be after the end of a short one. Two looks, so that
 	// a task that is under way is not taken for that.
 	if status != want && (status != mloc.StatusRunning || want != mloc.StatusIdle || suspicious > 1) {
-		if err := s.writeStatus(ctx, want, last); err != nil {
+		if err := s.writeStatus(ctx, want); err != nil {
 			return err
 		}
 	}
 	if due {
 		return s.heartbeat(ctx)
 	}
-	if suspicious == 1 {
-		return s.recheckSoon(ctx)
+	if suspicious == 1 { // the second look comes soon, and not at the next heartbeat
+		_ = backoff.Sleep(ctx, min(time.Second, s.interval))
+		wake.Set(s.wake)
 	}
-	return nil
-}
-
-// recheckSoon has the second look soon, and not at the next heartbeat.
-func (s *session) recheckSoon(ctx context.Context) error {
-	_ = backoff.Sleep(ctx, min(time.Second, s.interval))
-	s.change(func() {})
 	return ctx.Err()
 }
 
@@ -220,19 +196,16 @@ func (s *session) status() string {
 
 // register writes the worker's hash as a worker of MLOC does when it starts.
 func (s *session) register(ctx context.Context) error {
-	f, err := s.facts(ctx)
+	h, err := s.facts(ctx)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	h := mloc.WorkerHash{
-		WorkerID: s.id, Status: mloc.StatusStarting, StartedAt: mloc.FormatTime(s.meter.startedAt), LastSeen: mloc.FormatTime(now), PID: os.Getpid(),
-		Hardware: f.Hardware, Tags: f.Tags, CostPerHour: f.Cost,
-	}
-	starting := mloc.StatusStarting
+	h.WorkerID, h.Status, h.PID = s.id, mloc.StatusStarting, os.Getpid()
+	h.StartedAt, h.LastSeen = mloc.FormatTime(s.meter.startedAt), mloc.FormatTime(now)
 	event := mloc.WorkerEvent{
-		Type: mloc.EventRegister, Status: &starting, Tags: f.Tags,
-		Payload: mloc.Object{"env": mloc.Object{}, "hardware": f.Hardware, "cost_per_hour": f.Cost, "power_metrics": s.meter.power()},
+		Type: mloc.EventRegister, Status: &h.Status, Tags: h.Tags,
+		Payload: mloc.Object{"env": mloc.Object{}, "hardware": h.Hardware, "cost_per_hour": h.CostPerHour, "power_metrics": s.meter.power()},
 	}
 	return s.announce(ctx, now, event, func(p redis.Pipeliner) {
 		p.SAdd(ctx, mloc.KeyWorkers, s.id)
@@ -254,21 +227,18 @@ func (s *session) announce(ctx context.Context, now time.Time, e mloc.WorkerEven
 		p.Publish(ctx, mloc.TopicWorkers, event)
 		return nil
 	})
-	if err != nil {
-		return s.redis.Unavailable(err)
-	}
-	return nil
+	return s.redis.Unavailable(err)
 }
 
 // heartbeatTTL is how long a heartbeat counts.
 func (s *session) heartbeatTTL() time.Duration { return max(4*s.interval, minHeartbeatTTL) }
 
 // writeStatus writes a status and tells it.
-func (s *session) writeStatus(ctx context.Context, status, last string) error {
+func (s *session) writeStatus(ctx context.Context, status string) error {
 	now := time.Now()
 	payload, fields := mloc.Object{}, []any{"status", status, "last_seen", mloc.FormatTime(now)}
 	s.mu.Lock()
-	busy := s.busy
+	busy, last := s.busy, s.last
 	s.mu.Unlock()
 	switch {
 	case status == mloc.StatusRunning:
@@ -281,32 +251,21 @@ func (s *session) writeStatus(ctx context.Context, status, last string) error {
 	})
 }
 
+// heartbeat tells that the worker lives, and its hardware, which changes: workers of a fleet come and go.
 func (s *session) heartbeat(ctx context.Context) error {
-	now := time.Now()
-	metrics, err := s.metrics(ctx, now)
-	if err != nil {
-		return err
+	now, cost := time.Now(), s.meter.cost
+	fields := []any{"last_seen", mloc.FormatTime(now)}
+	if h, err := s.facts(ctx); err == nil { // else Muster's server is unreachable: the last ones are kept
+		cost = h.CostPerHour
+		fields = append(fields, "hardware_json", mloc.EncodeString(h.Hardware), "tags_json", mloc.EncodeString(h.Tags), "cost_per_hour", mloc.FormatPythonFloat(cost))
 	}
 	s.mu.Lock()
 	status := s.status()
 	s.mu.Unlock()
-	return s.announce(ctx, now, mloc.WorkerEvent{Type: mloc.EventHeartbeat, Status: &status, Metrics: metrics}, func(p redis.Pipeliner) {
+	return s.announce(ctx, now, mloc.WorkerEvent{Type: mloc.EventHeartbeat, Status: &status, Metrics: s.meter.metrics(now, cost)}, func(p redis.Pipeliner) {
 		p.SetEx(ctx, mloc.HeartbeatKey(s.id), mloc.FormatTime(now), s.heartbeatTTL())
-		p.HSet(ctx, mloc.WorkerKey(s.id), "last_seen", mloc.FormatTime(now))
+		p.HSet(ctx, mloc.WorkerKey(s.id), fields...)
 	})
-}
-
-// metrics measures, and returns what a heartbeat says. The hash's hardware is written again where it changed: workers
-// of a fleet come and go.
-func (s *session) metrics(ctx context.Context, now time.Time) (mloc.Object, error) {
-	f, err := s.facts(ctx)
-	if err != nil { // Muster's server is unreachable: keep the last metrics
-		return s.meter.metrics(now, s.meter.cost), nil //nolint:nilerr // a heartbeat is due all the same
-	}
-	if _, err := s.redis.HSet(ctx, mloc.WorkerKey(s.id), "hardware_json", mloc.EncodeString(f.Hardware), "tags_json", mloc.EncodeString(f.Tags), "cost_per_hour", mloc.FormatPythonFloat(f.Cost)).Result(); err != nil {
-		return nil, s.redis.Unavailable(err)
-	}
-	return s.meter.metrics(now, f.Cost), nil
 }
 
 // unregister removes the worker: the host gives its tasks to others.
@@ -358,20 +317,9 @@ func (s *session) publish(ctx context.Context, e mloc.TaskEvent) error {
 // made good by the heartbeats.
 func (s *session) publishStatus(ctx context.Context) {
 	s.mu.Lock()
-	status, last := s.status(), s.last
+	status := s.status()
 	s.mu.Unlock()
-	if err := s.writeStatus(ctx, status, last); err != nil && !errors.Is(err, context.Canceled) {
+	if err := s.writeStatus(ctx, status); err != nil && !errors.Is(err, context.Canceled) {
 		s.log.Warn("cannot publish the status of this worker", slog.String("why", err.Error()))
 	}
-}
-
-// uniqueTags returns tags without doubles and empty ones.
-func uniqueTags(tags []string) []string {
-	out := []string{}
-	for _, t := range tags {
-		if t != "" && !slices.Contains(out, t) {
-			out = append(out, t)
-		}
-	}
-	return out
 }

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"net/http"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +25,8 @@ import (
 
 // member is one task of a message: that which the message is about, or one that was merged into it.
 type member struct {
-	ID  string        `json:"id"`
-	Doc mloc.Document `json:"doc"`
+	ID  string
+	Doc mloc.Document
 }
 
 // members returns the task of a message and those that were merged into it.
@@ -36,8 +38,10 @@ func members(m mloc.TaskMessage) []member {
 	return out
 }
 
-// maxMembers is how many tasks may be merged into one message.
-const maxMembers = 64
+const (
+	maxMembers = 64           // tasks that may be merged into one message
+	rowsFile   = "data.jsonl" // a data set of lines in the task's folder
+)
 
 // prepare makes the Muster job of a message: a stage for each of its tasks, without needs. What the tasks read from this
 // machine or from the host is brought to Muster's server as files: the machines of the fleet may not reach either. It
@@ -45,28 +49,24 @@ const maxMembers = 64
 func (b *Bridge) prepare(ctx context.Context, m mloc.TaskMessage) (muster.Spec, error) {
 	list := members(m)
 	if len(list) > maxMembers {
-		return muster.Spec{}, mloc.Unsupported("%d tasks are merged into one: at most %d are taken", len(list)-1, maxMembers-1)
+		return muster.Spec{}, mloc.InvalidSpec("%d tasks are merged into one: at most %d are taken", len(list)-1, maxMembers-1)
 	}
-	spec := muster.Spec{Name: jobName(m), Labels: map[string]string{"mloc/task": safeLabel(m.TaskID)}}
+	spec := muster.Spec{Name: jobName(m), Labels: map[string]string{"mloc/task": mloc.Truncate(mloc.SafeID(m.TaskID), muster.MaxNameSize)}}
 	for i, one := range list {
 		t, err := b.stage(ctx, one)
-		if err != nil {
-			if i > 0 {
-				err = muster.Errorf(muster.CodeOf(err), "task %s, merged into %s: %w", one.ID, m.TaskID, err)
-			}
+		switch {
+		case err != nil && i > 0:
+			return spec, muster.Errorf(muster.CodeOf(err), "task %s, merged into %s: %w", one.ID, m.TaskID, err)
+		case err != nil:
 			return spec, err
 		}
-		t.Name = stageName(i)
+		t.Name = "task"
+		if i > 0 {
+			t.Name = "child-" + strconv.Itoa(i)
+		}
 		spec.Tasks = append(spec.Tasks, t)
 	}
 	return spec, nil
-}
-
-func stageName(i int) string {
-	if i == 0 {
-		return "task"
-	}
-	return "child-" + strconv.Itoa(i)
 }
 
 // jobName is a task's name where it can be one of a job.
@@ -74,14 +74,8 @@ func jobName(m mloc.TaskMessage) string {
 	return cmp.Or(lenient.Name(mloc.Text(m.Task.Metadata["name"])), lenient.Name(m.TaskID))
 }
 
-func safeLabel(id string) string { return mloc.Truncate(mloc.SafeID(id), muster.MaxNameSize) }
-
-// stage makes the stage of one task.
 func (b *Bridge) stage(ctx context.Context, one member) (muster.TaskSpec, error) {
-	if _, err := parseDestination(one.Doc.Spec); err != nil {
-		return muster.TaskSpec{}, err
-	}
-	if _, err := b.taskDir(one); err != nil {
+	if _, _, err := b.taskDir(one); err != nil {
 		return muster.TaskSpec{}, err
 	}
 	if _, err := parseExport(one.Doc.Spec); err != nil {
@@ -89,9 +83,9 @@ func (b *Bridge) stage(ctx context.Context, one member) (muster.TaskSpec, error)
 	}
 	switch kind := mloc.TaskType(one.Doc); kind {
 	case "":
-		return muster.TaskSpec{}, mloc.Unsupported("the task has no spec.taskType")
+		return muster.TaskSpec{}, mloc.InvalidSpec("the task has no spec.taskType")
 	case "agent":
-		return muster.TaskSpec{}, mloc.Unsupported("this worker has no executor for taskType agent: Muster has no kind that runs agents with tools")
+		return muster.TaskSpec{}, mloc.InvalidSpec("this worker has no executor for taskType agent: Muster has no kind that runs agents with tools")
 	case "rag":
 		r, err := parseRetrieval(one.Doc.Spec)
 		if err != nil {
@@ -105,49 +99,29 @@ func (b *Bridge) stage(ctx context.Context, one member) (muster.TaskSpec, error)
 
 // nativeStage makes the stage of a task whose type Muster has as a kind.
 func (b *Bridge) nativeStage(ctx context.Context, one member) (muster.TaskSpec, error) {
+	dir, err := os.MkdirTemp(b.tmpDir, "task-") // for the task's files
+	if err != nil {
+		return muster.TaskSpec{}, muster.Errorf(muster.Internal, "cannot make a folder for a task's files: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	d, kind := one.Doc, mloc.TaskType(one.Doc)
 	d.Spec = maps.Clone(d.Spec)
-	extra, linked := mloc.Object{}, map[string]string{} // fields of the input; names in the task's folder and files of this machine
-	dir := ""
-	defer func() {
-		if dir != "" {
-			_ = os.RemoveAll(dir)
-		}
-	}()
-	tempDir := func() (string, error) {
-		if dir != "" {
-			return dir, nil
-		}
-		var err error
-		if dir, err = os.MkdirTemp(b.tmpDir, "task-"); err != nil {
-			return "", muster.Errorf(muster.Internal, "cannot make a folder for a task's files: %w", err)
-		}
-		return dir, nil
-	}
+	var checkpoint mloc.Object
 	switch kind {
 	case "inference":
 		delete(d.Spec, "postprocess") // done by the bridge
 		b.setDefaultModel(d.Spec)
 	case "sft", "lora_sft", "ppo", "dpo":
 		if load := mloc.Lookup(d.Spec, "checkpoint", "load"); len(load) > 0 {
-			dir, err := tempDir()
+			name, err := b.fetchWeights(ctx, load, kind, dir)
 			if err != nil {
 				return muster.TaskSpec{}, err
 			}
-			name, err := b.fetchWeights(ctx, load, kind, dir, linked)
-			if err != nil {
-				return muster.TaskSpec{}, err
-			}
-			from := mloc.Object{"path": name}
-			mloc.CopyFields(from, load, "subdir", "subdir")
-			extra["checkpoint"] = mloc.Object{"load": from}
+			checkpoint = mloc.Object{"path": name}
+			mloc.CopyFields(checkpoint, load, "subdir", "subdir")
 			delete(d.Spec, "checkpoint")
 		}
 		if lines := mloc.Lookup(d.Spec, "data", "jsonl"); len(lines) > 0 {
-			dir, err := tempDir()
-			if err != nil {
-				return muster.TaskSpec{}, err
-			}
 			if err := b.fetchRows(ctx, lines, dir); err != nil {
 				return muster.TaskSpec{}, err
 			}
@@ -160,27 +134,21 @@ func (b *Bridge) nativeStage(ctx context.Context, one member) (muster.TaskSpec, 
 	if err != nil {
 		return t, err
 	}
-	if len(extra) > 0 {
+	if checkpoint != nil {
 		in := mloc.Object{}
 		if err := mloc.Decode(t.Input, mloc.MaxMessage, &in); err != nil {
 			return t, err
 		}
-		maps.Copy(in, extra)
+		in["checkpoint"] = mloc.Object{"load": checkpoint}
 		if t.Input, err = mloc.Encode(in); err != nil {
 			return t, err
 		}
 	}
-	if dir != "" {
-		for name, from := range linked {
-			if err := linkOrCopy(from, filepath.Join(dir, name)); err != nil {
-				return t, muster.Errorf(muster.Invalid, "cannot read %s: %w", from, err)
-			}
-		}
-		if t.Files, err = b.client.UploadFolder(ctx, dir, nil); err != nil {
-			return t, err
-		}
+	if files, err := os.ReadDir(dir); err != nil || len(files) == 0 {
+		return t, err
 	}
-	return t, nil
+	t.Files, err = b.client.UploadFolder(ctx, dir, nil)
+	return t, err
 }
 
 // setDefaultModel names the model of a task that has none, as HF_MODEL and VLLM_MODEL do.
@@ -192,17 +160,10 @@ func (b *Bridge) setDefaultModel(s mloc.Object) {
 	if on, _ := s["enforce_cpu"].(bool); !on && mloc.Lookup(s, "resources", "hardware", "gpu") != nil {
 		name = cmp.Or(b.cfg.VLLMModel, name)
 	}
-	if name == "" {
-		return
+	if name != "" {
+		s["model"] = mloc.Merge(mloc.Lookup(s, "model"), mloc.Object{"source": mloc.Object{"identifier": name}})
 	}
-	model := maps.Clone(mloc.NonNilObject(mloc.Lookup(s, "model")))
-	source := maps.Clone(mloc.NonNilObject(mloc.Lookup(model, "source")))
-	source["identifier"], model["source"] = name, source
-	s["model"] = model
 }
-
-// rowsFile is a data set of lines in the task's folder.
-const rowsFile = "data.jsonl"
 
 // fetchRows brings data.jsonl: a file of this machine, or one that is fetched, with the token of the host if it is the
 // host's.
@@ -210,34 +171,26 @@ func (b *Bridge) fetchRows(ctx context.Context, lines mloc.Object, dir string) e
 	to := filepath.Join(dir, rowsFile)
 	if p := mloc.Text(lines["path"]); p != "" {
 		if from, ok := b.localPath(p); ok {
-			return wrapRead(from, linkOrCopy(from, to))
+			return linkOrCopy(from, to)
 		}
 	}
 	address := cmp.Or(mloc.Text(lines["download_url"]), mloc.Text(lines["url"]))
 	if address == "" {
-		return mloc.Unsupported("spec.data.jsonl: there is no file %q on this worker, and no url", mloc.Truncate(mloc.Text(lines["path"]), 200))
+		return mloc.InvalidSpec("spec.data.jsonl: there is no file %q on this worker, and no url", mloc.Truncate(mloc.Text(lines["path"]), 200))
 	}
-	header := map[string]string{}
-	if b.cfg.Token != "" && b.cfg.BaseURL != "" && strings.HasPrefix(address, strings.TrimRight(b.cfg.BaseURL, "/")+"/") {
-		header["Authorization"] = "Bearer " + b.cfg.Token
+	header := http.Header{}
+	if b.cfg.Token != "" && b.cfg.BaseURL != "" && strings.HasPrefix(address, b.cfg.BaseURL+"/") {
+		header.Set("Authorization", "Bearer "+b.cfg.Token)
 	}
 	return b.fetch(ctx, parseTimeout(lines["timeoutSec"], fetchTimeout), address, header, to, "spec.data.jsonl")
 }
 
-func wrapRead(name string, err error) error {
-	if err != nil {
-		return muster.Errorf(muster.Invalid, "cannot read %s: %w", name, err)
-	}
-	return nil
-}
-
 // fetchWeights brings checkpoint.load: a path of this machine, the folder of an earlier task's results, a url, or the address
-// of an earlier task at a host, in this order. It returns the name in the task's folder, and puts what is of this machine
-// into brought.
-func (b *Bridge) fetchWeights(ctx context.Context, load mloc.Object, kind, dir string, linked map[string]string) (string, error) {
+// of an earlier task at a host, in this order. It returns the name in dir.
+func (b *Bridge) fetchWeights(ctx context.Context, load mloc.Object, kind, dir string) (string, error) {
 	id, file := mloc.Text(load["taskId"]), mloc.Text(load["filename"])
 	if id != "" && !mloc.ValidID(id) || file != "" && !mloc.ValidFileName(file) {
-		return "", mloc.Unsupported("spec.checkpoint.load.taskId or filename is not one")
+		return "", mloc.InvalidSpec("spec.checkpoint.load.taskId or filename is not one")
 	}
 	names := []string{"final_model", "final_lora", "final_model.tar.gz", "final_lora.tar.gz"}
 	if kind == "lora_sft" {
@@ -259,8 +212,7 @@ func (b *Bridge) fetchWeights(ctx context.Context, load mloc.Object, kind, dir s
 	for _, p := range candidates {
 		if from, ok := b.localPath(p); ok {
 			name := "weights-" + safeFile(filepath.Base(from))
-			linked[name] = from
-			return name, nil
+			return name, linkOrCopy(from, filepath.Join(dir, name))
 		}
 	}
 	address := mloc.Text(load["url"])
@@ -269,9 +221,9 @@ func (b *Bridge) fetchWeights(ctx context.Context, load mloc.Object, kind, dir s
 	}
 	if address == "" {
 		if p := mloc.Text(load["path"]); p != "" {
-			return "", mloc.Unsupported("spec.checkpoint.load.path: there is no %s on this worker, or it may not be read (see --shared)", mloc.Truncate(p, 200))
+			return "", mloc.InvalidSpec("spec.checkpoint.load.path: there is no %s on this worker, or it may not be read (see --shared)", mloc.Truncate(p, 200))
 		}
-		return "", mloc.Unsupported("spec.checkpoint.load has no url, no path that exists, and no taskId with the address of a host (base_url or ORCHESTRATOR_BASE_URL)")
+		return "", mloc.InvalidSpec("spec.checkpoint.load has no url, no path that exists, and no taskId with the address of a host (base_url or ORCHESTRATOR_BASE_URL)")
 	}
 	header, err := parseHeaders(load["headers"], "spec.checkpoint.load.headers")
 	if err != nil {
@@ -294,45 +246,37 @@ func urlFile(address string) string {
 func archiveName(name, format string) string {
 	name = "weights-" + safeFile(name)
 	known := []string{".tar.gz", ".tgz", ".zip", ".tar"}
-	if slices.ContainsFunc(known, func(s string) bool { return strings.HasSuffix(name, s) }) && (format == "" || format == "auto") {
-		return name
-	}
-	switch format {
-	case "zip", "tar":
+	switch {
+	case format == "zip", format == "tar":
 		return name + "." + format
+	case (format == "" || format == "auto") && slices.ContainsFunc(known, func(s string) bool { return strings.HasSuffix(name, s) }):
+		return name
 	default:
 		return name + ".tar.gz"
 	}
 }
 
-// safeFile makes a name one of a file.
+var unsafeInFile = regexp.MustCompile("[^A-Za-z0-9._-]")
+
 func safeFile(name string) string {
-	return mloc.Truncate(strings.Map(func(r rune) rune {
-		if r == '.' || r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			return r
-		}
-		return '_'
-	}, name), 100)
+	return mloc.Truncate(unsafeInFile.ReplaceAllString(name, "_"), 100)
 }
 
 // fetch fetches a file. A server that does not answer is tried a few times.
-func (b *Bridge) fetch(ctx context.Context, idleTimeout time.Duration, address string, header map[string]string, to, field string) error {
+func (b *Bridge) fetch(ctx context.Context, idleTimeout time.Duration, address string, header http.Header, to, field string) error {
 	var err error
 	for n := range maxTries {
-		if err = b.http.fetch(ctx, idleTimeout, address, header, to); err == nil {
-			return nil
+		if n > 0 {
+			_ = backoff.Sleep(ctx, b.cfg.RetryDelay<<(n-1))
+		}
+		if err = b.http.fetch(ctx, idleTimeout, address, header, to); err == nil || ctx.Err() != nil {
+			return cmp.Or(ctx.Err(), err)
 		}
 		if refusal, ok := errors.AsType[*statusError](err); ok && refusal.status < 500 || !ok && muster.CodeOf(err) != muster.Unavailable {
 			break
 		}
-		if n+1 < maxTries {
-			_ = backoff.Sleep(ctx, b.cfg.RetryDelay<<n)
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
 	}
-	return mloc.Unsupported("%s: %s: %w", field, mloc.Truncate(address, 200), err)
+	return mloc.InvalidSpec("%s: %s: %w", field, mloc.Truncate(address, 200), err)
 }
 
 // localPath returns the path of a file or folder of this machine that a task may use: any, or only below the folders that
@@ -354,29 +298,16 @@ func (b *Bridge) pathAllowed(p string) bool {
 		return true
 	}
 	for _, root := range append([]string{b.cfg.Results}, b.cfg.Shared...) {
-		if r, err := filepath.EvalSymlinks(root); err == nil {
-			root = r
-		}
-		if in, err := filepath.Rel(root, p); err == nil && filepath.IsLocal(in) {
+		if in, err := filepath.Rel(resolveExisting(root), p); err == nil && filepath.IsLocal(in) {
 			return true
 		}
 	}
 	return false
 }
 
-// linkOrCopy puts a file or folder under another name: without copying it where the file system can.
+// linkOrCopy puts a file or folder of localPath under another name: without copying it where the file system can.
 func linkOrCopy(from, to string) error {
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		if os.Link(from, to) == nil {
-			return nil
-		}
-		return copyFile(from, to)
-	}
-	return filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -395,6 +326,10 @@ func linkOrCopy(from, to string) error {
 			return copyFile(p, target)
 		}
 	})
+	if err != nil {
+		return muster.Errorf(muster.Invalid, "cannot read %s: %w", from, err)
+	}
+	return nil
 }
 
 func copyFile(from, to string) error {

@@ -1,12 +1,16 @@
 package mlocbridge
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,39 +35,28 @@ type bridgeWorker struct {
 	mu             sync.Mutex
 	openDispatches map[string]*delivery // by the id of the dispatch: taken, and not finally reported
 	returned       map[string]bool      // given back to the host: their ends are not reported
-	idleSignal     chan struct{}        // a token when openDispatches became empty
-}
-
-// jobMeta is what the core keeps with a job.
-type jobMeta struct {
-	Message mloc.TaskMessage `json:"message"`
+	wake           chan struct{}        // a token if workLoop has something to do
 }
 
 // dispatchID names a dispatch: the same task may be dispatched again, which is another one.
 func dispatchID(m mloc.TaskMessage, received time.Time) string {
-	when := m.DispatchedAt
-	if when == "" {
-		when = mloc.FormatTime(received)
-	}
-	sum := sha256.Sum256([]byte(when))
+	sum := sha256.Sum256([]byte(cmp.Or(m.DispatchedAt, mloc.FormatTime(received))))
 	return m.TaskID + "@" + hex.EncodeToString(sum[:6])
 }
 
 // run serves the host until ctx ends, or taking and all that was taken.
 func (w *bridgeWorker) run(ctx, acceptCtx context.Context) error {
-	w.mu.Lock()
 	current := ""
+	if p := w.inbox.first(); p != nil {
+		current = p.Task
+	}
+	w.mu.Lock()
 	for _, j := range w.core.Jobs() {
 		if m, err := parseMeta(j); err == nil && !w.returned[j.ID] {
-			w.openDispatches[j.ID], current = &delivery{task: m.Message.TaskID}, m.Message.TaskID
+			w.openDispatches[j.ID], current = &delivery{task: m.TaskID}, m.TaskID
 		}
 	}
 	w.mu.Unlock()
-	if current == "" {
-		if p := w.inbox.first(); p != nil {
-			current = p.Task
-		}
-	}
 	if current != "" {
 		w.session.setBusy(current)
 	}
@@ -129,9 +122,9 @@ func (w *bridgeWorker) cancelReturned(ctx context.Context) error {
 	return nil
 }
 
-// handleMessage takes a message of the channel of tasks.
 func (w *bridgeWorker) handleMessage(b []byte) {
-	m, err := mloc.ParseTask(b)
+	var m mloc.TaskMessage
+	err := mloc.Decode(b, mloc.MaxMessage, &m)
 	if m.AssignedWorker != w.id || err != nil && !mloc.IsTypeError(err) {
 		return // for another worker, or none
 	}
@@ -158,14 +151,18 @@ func (w *bridgeWorker) handleMessage(b []byte) {
 		}
 	}
 	w.mu.Unlock()
-	if _, err := w.inbox.add(p); err != nil {
+	if err := w.inbox.add(p); err != nil {
 		w.log.Error("a task of the host was not taken", slog.String("task", m.TaskID), slog.String("why", err.Error()))
 	}
 }
 
 // workLoop carries out one task after the other.
 func (w *bridgeWorker) workLoop(ctx, acceptCtx context.Context) error {
-	ended := acceptCtx.Done()
+	stop := context.AfterFunc(acceptCtx, func() {
+		w.session.close()
+		wake.Set(w.wake)
+	})
+	defer stop()
 	for ctx.Err() == nil {
 		w.mu.Lock()
 		busy := len(w.openDispatches) > 0
@@ -179,11 +176,7 @@ func (w *bridgeWorker) workLoop(ctx, acceptCtx context.Context) error {
 			continue
 		}
 		select {
-		case <-w.idleSignal:
-		case <-w.inbox.wake:
-		case <-ended:
-			ended = nil
-			w.session.close()
+		case <-w.wake:
 		case <-ctx.Done():
 		}
 	}
@@ -192,8 +185,8 @@ func (w *bridgeWorker) workLoop(ctx, acceptCtx context.Context) error {
 
 // process hands one message to Muster, or answers it if that is not possible.
 func (w *bridgeWorker) process(ctx context.Context, p *inboxItem) {
-	m, err := mloc.ParseTask(p.Message)
-	if err != nil && !mloc.IsTypeError(err) {
+	var m mloc.TaskMessage
+	if err := mloc.Decode(p.Message, mloc.MaxMessage, &m); err != nil && !mloc.IsTypeError(err) {
 		w.log.Error("a task on disk is damaged", slog.String("task", p.Task))
 		w.logError(w.inbox.remove(p))
 		return
@@ -205,8 +198,7 @@ func (w *bridgeWorker) process(ctx context.Context, p *inboxItem) {
 		if err == nil {
 			w.logError(w.inbox.remove(p))
 			if !accepted { // it was reported before: the host sends it once more
-				w.closeDispatch(p.ID)
-				w.session.publishStatus(ctx)
+				w.closeDispatch(ctx, p.ID)
 			}
 			return
 		}
@@ -239,7 +231,6 @@ func (w *bridgeWorker) logError(err error) {
 	}
 }
 
-// submit makes a message a job of Muster.
 func (w *bridgeWorker) submit(ctx context.Context, p *inboxItem, m mloc.TaskMessage) (bool, error) {
 	spec, err := w.prepare(ctx, m)
 	if err != nil {
@@ -248,7 +239,7 @@ func (w *bridgeWorker) submit(ctx context.Context, p *inboxItem, m mloc.TaskMess
 	if err := w.checkPlan(ctx, &spec); err != nil {
 		return false, err
 	}
-	encoded, err := mloc.Encode(jobMeta{Message: m})
+	encoded, err := mloc.Encode(mloc.Object{"message": m})
 	if err != nil {
 		return false, err
 	}
@@ -277,7 +268,7 @@ func (w *bridgeWorker) checkPlan(ctx context.Context, spec *muster.Spec) error {
 		if len(plan[i].Workers) == 0 {
 			return muster.Errorf(muster.Unavailable, "no worker of Muster is connected")
 		}
-		return mloc.Unsupported("no worker of this fleet can carry out taskType %s: %s", spec.Tasks[min(i, len(spec.Tasks)-1)].Kind, plan[i].Summary)
+		return mloc.InvalidSpec("no worker of this fleet can carry out taskType %s: %s", spec.Tasks[min(i, len(spec.Tasks)-1)].Kind, plan[i].Summary)
 	}
 	return nil
 }
@@ -287,17 +278,11 @@ func (w *bridgeWorker) reportFailure(ctx context.Context, p *inboxItem, m mloc.T
 	if state := w.queryState(ctx, m); state == stateOver || state == stateMoved {
 		return nil
 	}
-	now := mloc.FormatTime(time.Now())
-	payload := mloc.Object{"taskType": mloc.TaskType(m.Task), "started_at": mloc.FormatTime(p.At)}
-	if m.DispatchedAt != "" {
-		payload["dispatched_at"] = m.DispatchedAt
-	}
-	if err := w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.TaskID, Payload: payload}); err != nil {
+	t := muster.Task{StartedAt: muster.NewTime(p.At), FinishedAt: muster.NewTime(time.Now())}
+	if err := w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.TaskID, Payload: eventPayload(m, t, false)}); err != nil {
 		return err
 	}
-	end := mloc.Object{"runtime_sec": 0, "finished_at": now}
-	maps.Copy(end, payload)
-	return w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventFailed, TaskID: m.TaskID, Error: &p.Refused, Payload: end})
+	return w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventFailed, TaskID: m.TaskID, Error: &p.Refused, Payload: eventPayload(m, t, true)})
 }
 
 // queryState asks the host for the state of a task.
@@ -307,38 +292,36 @@ func (w *bridgeWorker) queryState(ctx context.Context, m mloc.TaskMessage) remot
 	if w.cfg.Token != "" {
 		token = "Bearer " + w.cfg.Token
 	}
-	if err == nil && base == "" {
-		base = hostURL(d.URL)
-		for k, v := range d.Headers {
-			if token == "" && len(k) == len("Authorization") && k[0]|0x20 == 'a' {
-				token = v
-			}
-		}
+	if host, ok := strings.CutSuffix(d.URL, "/api/v1/results"); ok && err == nil && base == "" {
+		base, token = host, cmp.Or(token, d.Headers.Get("Authorization"))
 	}
 	return w.http.taskState(ctx, base, token, m.TaskID, w.id)
 }
 
-func parseMeta(j bridge.Job) (jobMeta, error) {
-	var m jobMeta
-	err := mloc.Decode(j.Meta, 2*mloc.MaxMessage, &m)
-	return m, err
+// parseMeta returns the message of a job, which the core keeps with it.
+func parseMeta(j bridge.Job) (mloc.TaskMessage, error) {
+	var meta struct {
+		Message mloc.TaskMessage `json:"message"`
+	}
+	err := mloc.Decode(j.Meta, 2*mloc.MaxMessage, &meta)
+	return meta.Message, err
 }
 
 // closeDispatch forgets a dispatch that is finally reported, or that is not this worker's any more.
-func (w *bridgeWorker) closeDispatch(id string) {
+func (w *bridgeWorker) closeDispatch(ctx context.Context, id string) {
 	w.mu.Lock()
 	delete(w.openDispatches, id)
 	open := len(w.openDispatches)
 	w.mu.Unlock()
-	if open > 0 {
-		return
-	}
-	if p := w.inbox.first(); p != nil {
+	switch p := w.inbox.first(); {
+	case open > 0:
+	case p != nil:
 		w.session.setBusy(p.Task) // which the host takes for given
-	} else {
+	default:
 		w.session.setIdle()
 	}
-	wake.Set(w.idleSignal)
+	wake.Set(w.wake)
+	w.session.publishStatus(ctx)
 }
 
 // Progress implements bridge.Reporter: it reports to the host of MLOC only that a task started.
@@ -355,21 +338,18 @@ func (w *bridgeWorker) Progress(ctx context.Context, j bridge.Job, _ muster.Job,
 func (w *bridgeWorker) publishStarted(ctx context.Context, j bridge.Job, t muster.Task) error {
 	w.mu.Lock()
 	r := w.openDispatches[j.ID]
-	published := r == nil || r.started
 	w.mu.Unlock()
-	if published {
+	if r == nil || r.started {
 		return nil
 	}
 	m, err := parseMeta(j)
 	if err != nil {
 		return err
 	}
-	if err := w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.Message.TaskID, Payload: eventPayload(m.Message, t, false)}); err != nil {
+	if err := w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.TaskID, Payload: eventPayload(m, t, false)}); err != nil {
 		return err
 	}
-	w.mu.Lock()
 	r.started = true
-	w.mu.Unlock()
 	return nil
 }
 
@@ -379,10 +359,7 @@ func eventPayload(m mloc.TaskMessage, t muster.Task, ended bool) mloc.Object {
 	if m.DispatchedAt != "" {
 		p["dispatched_at"] = m.DispatchedAt
 	}
-	began := t.StartedAt
-	if began == 0 {
-		began = muster.NewTime(time.Now())
-	}
+	began := cmp.Or(t.StartedAt, muster.NewTime(time.Now()))
 	p["started_at"] = mloc.FormatTime(began.Std())
 	if ended {
 		end := max(t.FinishedAt, began)
@@ -400,10 +377,43 @@ func (w *bridgeWorker) Finished(ctx context.Context, j bridge.Job) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	if w.queryState(ctx, m.Message) != stateOver {
+	if w.queryState(ctx, m) != stateOver {
 		return false, nil
 	}
-	w.closeDispatch(j.ID)
-	w.session.publishStatus(ctx)
+	w.closeDispatch(ctx, j.ID)
 	return true, nil
+}
+
+// returnedFile names the dispatches that went back to the host and whose jobs have not ended yet.
+const returnedFile = "dropped.json"
+
+func (w *bridgeWorker) loadReturned() error {
+	data, err := os.ReadFile(filepath.Join(w.dir, returnedFile))
+	if os.IsNotExist(err) {
+		return nil
+	}
+	if err == nil {
+		err = mloc.Decode(data, mloc.MaxMessage, &w.returned)
+	}
+	if err != nil {
+		return muster.Errorf(muster.Internal, "%s cannot be read: %w", filepath.Join(w.dir, returnedFile), err)
+	}
+	return nil
+}
+
+// markReturned notes that a dispatch is not this worker's any more.
+func (w *bridgeWorker) markReturned(id string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.returned[id] = true
+	delete(w.openDispatches, id)
+	return mloc.WriteJSON(filepath.Join(w.dir, returnedFile), w.returned)
+}
+
+// clearReturned forgets that, when its job has ended. It returns why there is no report.
+func (w *bridgeWorker) clearReturned(id string, reason error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.returned, id)
+	return cmp.Or(mloc.WriteJSON(filepath.Join(w.dir, returnedFile), w.returned), reason)
 }

@@ -8,20 +8,13 @@ import (
 	"net/url"
 	"path"
 	"strconv"
-	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
-
-// deliveryTarget is what a delivery is about.
-type deliveryTarget struct {
-	task    *fleet.Task // the attempt that it is of; nil if it is of none that runs
-	known   bool        // the task is one of this host
-	ignored bool        // and nothing may be changed any more: the delivery is late, or of another worker
-}
 
 // runningTask returns the attempt of a task, by the id that workers know, that runs now. After a restart of the gateway the
 // attempt's own token finds it before its worker was heard of.
@@ -38,24 +31,24 @@ func (g *Gateway) runningTask(id, token string) *fleet.Task {
 	return nil
 }
 
-// findTarget finds out whose delivery a request is. token is what it carries as X-Muster-Task or as bearer token, worker the
-// id in its body; both may be absent, as in what users send by hand.
-func (g *Gateway) findTarget(id, token, worker string) deliveryTarget {
-	t := g.runningTask(id, token)
-	_, known := g.tasks.get(id)
-	c := deliveryTarget{task: t, known: known || t != nil}
-	switch {
-	case t != nil && token != "" && token != t.ID(), t != nil && worker != "" && worker != t.Worker().ID():
-		c.task, c.ignored = nil, true
-	case t == nil && (known || token != ""):
-		c.ignored = true
+// findTarget finds out whose delivery a request is: of which attempt, nil if it is of none that runs; whether the task is one of this
+// host; and whether nothing may be changed any more, because the delivery is late or of another worker. token is what it carries as
+// X-Muster-Task or as bearer token, worker the id in its body; both may be absent, as in what users send by hand.
+func (g *Gateway) findTarget(id, token, worker string) (t *fleet.Task, known, ignored bool) {
+	t = g.runningTask(id, token)
+	_, submitted := g.tasks.get(id)
+	if t == nil {
+		return nil, submitted, submitted || token != ""
 	}
-	return c
+	if token != "" && token != t.ID() || worker != "" && worker != t.Worker().ID() {
+		return nil, true, true
+	}
+	return t, true, false
 }
 
 // authorizeDelivery says whether a request may deliver for a task: with the token of its attempt, or as a client.
 func (g *Gateway) authorizeDelivery(r *http.Request, id string) (token string, err error) {
-	b := bearer(r)
+	b := auth.Bearer(r.Header.Get("Authorization"))
 	if t := g.runningTask(id, b); t != nil && b == t.ID() {
 		return b, nil
 	}
@@ -84,7 +77,7 @@ func (g *Gateway) isDelivered(d *dispatch) bool {
 
 // postResult takes the result of a task. One that is late is answered like any other, and has no effect.
 func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
-	if g.requiresToken() && bearer(r) == "" {
+	if g.requiresToken() && auth.Bearer(r.Header.Get("Authorization")) == "" {
 		if err := g.authorize(r, true); err != nil { // before anything is read
 			return err
 		}
@@ -101,18 +94,15 @@ func (g *Gateway) postResult(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c := g.findTarget(in.TaskID, token, in.WorkerID)
+	task, known, ignored := g.findTarget(in.TaskID, token, in.WorkerID)
 	at := path.Join("results", mloc.SafeID(in.TaskID), mloc.FileResponses)
-	if c.ignored {
-		g.metrics.count(&g.metrics.late)
-		return reply(w, mloc.Object{"ok": true, "path": at})
-	}
-	in.ReceivedAt = mloc.FormatTime(time.Now()) // the clocks of workers may be wrong
-	if at, err = g.results.put(in, c.known, func(name string) string { return g.fileURL(in.TaskID, name) }, time.Now()); err != nil {
+	if ignored {
+		g.metrics.count(&g.metrics.counters.Late, 1)
+	} else if err := g.results.put(in, known, func(name string) string { return g.fileURL(in.TaskID, name) }); err != nil {
 		return err
 	}
-	if c.task != nil {
-		if err := g.recordDelivery(c.task, in.TaskID); err != nil {
+	if task != nil {
+		if err := g.recordDelivery(task, in.TaskID); err != nil {
 			return err
 		}
 	}
@@ -153,16 +143,14 @@ func (g *Gateway) postFile(w http.ResponseWriter, r *http.Request) error {
 		if !mloc.ValidFileName(name) {
 			return muster.Errorf(muster.Invalid, "invalid filename")
 		}
-		c := g.findTarget(id, token, "")
+		_, known, ignored := g.findTarget(id, token, "")
 		at := path.Join("results", mloc.SafeID(id), mloc.FolderArtifacts, name)
-		if c.ignored {
-			g.metrics.count(&g.metrics.late)
+		if ignored {
+			g.metrics.count(&g.metrics.counters.Late, 1)
 			if _, err := io.Copy(io.Discard, part); err != nil {
 				return muster.Errorf(muster.Invalid, "the body broke off: %w", err)
 			}
-			return reply(w, mloc.Object{"ok": true, "path": at})
-		}
-		if at, err = g.results.putFile(r.Context(), id, name, c.known, g.fileURL(id, name), part, mloc.MaxFile); err != nil {
+		} else if err := g.results.putFile(r.Context(), id, name, known, g.fileURL(id, name), part, mloc.MaxFile); err != nil {
 			return err
 		}
 		return reply(w, mloc.Object{"ok": true, "path": at})

@@ -14,10 +14,14 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
-// fieldTask is the field of a worker's hash in which the gateway notes the task that it published for it. No program of MLOC knows it.
-const fieldTask = "muster_task"
+const (
+	fieldTask   = "muster_task"     // the field of a worker's hash in which the gateway notes the task that it published for it. No program of MLOC knows it
+	resultsPath = "/api/v1/results" // where results are posted
+	headerTask  = "X-Muster-Task"   // the header by which a delivery says for which attempt it is. Workers send headers as the task has them
+)
 
 // errNotYet says that a task cannot be published at the moment.
 var errNotYet = errors.New("not yet")
@@ -43,7 +47,7 @@ func (p *remoteWorker) step(ctx context.Context) {
 		select {
 		case <-d.task.Done():
 			p.clearTask()
-			p.g.wakeDriver()
+			wake.Set(p.g.wake)
 		default:
 			if !d.started && redisErr == nil {
 				p.republish(ctx, d)
@@ -60,7 +64,7 @@ func (p *remoteWorker) step(ctx context.Context) {
 
 // startTask publishes a task, or continues with one that was published before the gateway was restarted.
 func (p *remoteWorker) startTask(ctx context.Context, t *fleet.Task) {
-	d, err := p.g.prepare(ctx, p, t)
+	d, err := p.g.prepare(p, t)
 	switch {
 	case errors.Is(err, errNotYet):
 		p.scheduleStep(100 * time.Millisecond)
@@ -81,8 +85,8 @@ func (p *remoteWorker) startTask(ctx context.Context, t *fleet.Task) {
 		if p.hash.Status != mloc.StatusIdle && !published {
 			return // its news of being idle comes
 		}
-		if published && (p.raw["extra_task_id"] == d.id || p.raw["extra_last_task"] == d.id) {
-			d.publishCount, d.publishedAt = 1, time.Now() // it has it: see doubt
+		if published && p.knows(d.id) {
+			d.publishCount, d.publishedAt = 1, time.Now() // it has it: see reconcile
 		}
 	}
 	p.current = d
@@ -110,12 +114,8 @@ func (p *remoteWorker) republish(ctx context.Context, d *dispatch) {
 		p.scheduleStep(left)
 		return
 	}
-	if !p.refresh(ctx) || d.started || p.current != d {
+	if !p.refresh(ctx) || d.started || p.current != d || p.knows(d.id) {
 		p.scheduleStep(p.g.intervals.sweep)
-		return
-	}
-	if p.raw["extra_task_id"] == d.id || p.raw["extra_last_task"] == d.id {
-		p.scheduleStep(p.g.intervals.sweep) // it has it: see doubt
 		return
 	}
 	if d.publishCount < maxDeliveries && p.alive {
@@ -138,13 +138,16 @@ func (p *remoteWorker) publish(ctx context.Context, d *dispatch) {
 	d.publishedAt = time.Now()
 	p.scheduleStep(p.g.intervals.redeliver)
 	now := mloc.FormatTime(d.publishedAt)
-	m := mloc.TaskMessage{TaskID: d.id, Task: d.doc, TaskType: mloc.TaskType(d.doc), AssignedWorker: p.id, DispatchedAt: now, MergedChildren: p.g.mergedChildren(d)}
+	m := mloc.TaskMessage{TaskID: d.id, Task: d.doc, TaskType: mloc.TaskType(d.doc), AssignedWorker: p.id, DispatchedAt: now, MergedChildren: p.g.children(p.g.mergedIDs(d))}
+	for i, c := range m.MergedChildren {
+		m.MergedChildren[i].Spec = p.g.withDestination(c.Spec, d)
+	}
 	if err := p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusRunning, fieldTask, d.id).Err(); err != nil {
 		return // Redis is unreachable: retry later
 	}
 	n, err := p.g.control.PublishJSON(ctx, mloc.DefaultTopic, m)
 	if err != nil || n == 0 {
-		if n == 0 && err == nil {
+		if err == nil {
 			p.g.log.Debug("MLOC: the channel of tasks has no subscribers", slog.String("task", d.id))
 		}
 		_ = p.g.control.HSet(ctx, mloc.WorkerKey(p.id), "status", mloc.StatusIdle).Err() // redeliver writes it again
@@ -159,50 +162,42 @@ func (p *remoteWorker) publish(ctx context.Context, d *dispatch) {
 	}{mloc.EventStatus, p.id, mloc.StatusRunning, now})
 }
 
+// clientTask returns the client's task that an attempt may be of: it is, once the job of the attempt is noted for it.
+func (g *Gateway) clientTask(t *fleet.Task) (rec task, known bool) {
+	if id, ok := strings.CutPrefix(t.Run().Group, stagePrefix); ok {
+		return g.tasks.get(id)
+	}
+	return task{}, false
+}
+
 // wireID is the id by which workers know an attempt: that of the client's task which it is of, or its own.
 func (g *Gateway) wireID(t *fleet.Task) string {
-	if id, ok := strings.CutPrefix(t.Run().Group, stagePrefix); ok {
-		if rec, known := g.tasks.get(id); known && rec.Job == t.Run().Attempt.Task.Job {
-			return id
-		}
+	if rec, known := g.clientTask(t); known && rec.Job == t.Run().Attempt.Task.Job {
+		return rec.ID
 	}
 	return t.ID()
 }
 
 // prepare makes the message of a task. Its error is errNotYet, or says why a worker of MLOC cannot carry the task.
-func (g *Gateway) prepare(_ context.Context, p *remoteWorker, t *fleet.Task) (*dispatch, error) {
+func (g *Gateway) prepare(p *remoteWorker, t *fleet.Task) (*dispatch, error) {
 	d := &dispatch{worker: p, task: t, id: t.ID()}
-	r := t.Run()
-	if id, ok := strings.CutPrefix(r.Group, stagePrefix); ok {
-		if rec, known := g.tasks.get(id); known {
-			if rec.Job == 0 {
-				return nil, errNotYet // the job was accepted a moment ago
-			}
-			if rec.Job == r.Attempt.Task.Job {
-				doc, err := g.tasks.doc(id, true)
-				if err != nil {
-					return nil, err
-				}
-				d.id, d.fromClient, d.doc = id, true, doc
-				d.doc.Spec = g.withDestination(doc.Spec, d)
-				return d, nil
-			}
-		}
+	rec, known := g.clientTask(t)
+	var err error
+	switch {
+	case known && rec.Job == 0:
+		return nil, errNotYet // the job was accepted a moment ago
+	case known && rec.Job == t.Run().Attempt.Task.Job:
+		d.id, d.fromClient = rec.ID, true
+		d.doc, err = g.tasks.doc(rec.ID, true)
+	default:
+		d.doc, err = toDocument(t.Run().Spec, t.ID())
 	}
-	doc, err := toDocument(r.Spec, t.ID())
 	if err != nil {
 		return nil, err
 	}
-	d.doc = doc
-	d.doc.Spec = g.withDestination(doc.Spec, d)
+	d.doc.Spec = g.withDestination(d.doc.Spec, d)
 	return d, nil
 }
-
-// resultsPath is where results are posted.
-const resultsPath = "/api/v1/results"
-
-// headerTask is the header by which a delivery says for which attempt it is. Workers send headers as the task has them.
-const headerTask = "X-Muster-Task"
 
 // withDestination returns the spec with this host as the destination of results. A destination of the user's that is another program, or a folder
 // of the worker, stays as it is.
@@ -221,11 +216,8 @@ func (g *Gateway) withDestination(s mloc.Object, d *dispatch) mloc.Object {
 	if g.requiresToken() {
 		headers["Authorization"] = "Bearer " + d.task.ID()
 	}
-	timeout := dest["timeoutSec"]
-	if timeout == nil {
-		timeout = json.Number("60")
-	}
-	s = mloc.Merge(s, mloc.Object{"output": mloc.Object{"destination": mloc.Object{"type": "http", "url": g.url + resultsPath, "method": "POST", "headers": headers, "timeoutSec": timeout}}})
+	to := mloc.Object{"type": "http", "url": g.url + resultsPath, "method": "POST", "headers": headers, "timeoutSec": cmp.Or[any](dest["timeoutSec"], 60)}
+	s = mloc.Merge(s, mloc.Object{"output": mloc.Object{"destination": to}})
 	if g.requiresToken() && d.fromClient {
 		s = g.withGrants(s, d.id)
 	}
@@ -254,12 +246,13 @@ func toDocument(s *muster.TaskSpec, id string) (mloc.Document, error) {
 		}
 	}
 	in, _ := input.(mloc.Object)
+	var err error
 	switch s.Kind {
 	case "echo":
 		d.Spec = mloc.Object{"taskType": "echo", "input": input}
 	case mloc.KindForeign:
 		if mloc.Text(in["system"]) != mloc.SystemName {
-			return d, mloc.Unsupported("the task is for workers of %s, and this is one of MLOC", mloc.Truncate(mloc.Text(in["system"]), muster.MaxNameSize))
+			return d, mloc.InvalidSpec("the task is for workers of %s, and this is one of MLOC", mloc.Truncate(mloc.Text(in["system"]), muster.MaxNameSize))
 		}
 		config := mloc.Lookup(in, "config")
 		d.Spec = config
@@ -272,55 +265,45 @@ func toDocument(s *muster.TaskSpec, id string) (mloc.Document, error) {
 		}
 		d.Spec = mloc.Merge(d.Spec, mloc.Object{"taskType": cmp.Or(mloc.Text(d.Spec["taskType"]), mloc.Text(in["type"]))})
 	case "inference":
-		spec, err := inferenceSpec(in)
-		if err != nil {
-			return d, err
-		}
-		d.Spec = spec
+		d.Spec, err = inferenceSpec(in)
 	case "sft", "lora_sft", "ppo", "dpo":
-		spec, err := trainingSpec(s.Kind, in)
-		if err != nil {
-			return d, err
-		}
-		d.Spec = spec
+		d.Spec, err = trainingSpec(s.Kind, in)
 	default:
-		return d, mloc.Unsupported("workers of MLOC have nothing like kind %s", s.Kind)
+		err = mloc.InvalidSpec("workers of MLOC have nothing like kind %s", s.Kind)
 	}
-	return d, nil
+	return d, err
 }
 
-// inferenceSpec maps the input of kind inference.
 func inferenceSpec(in mloc.Object) (mloc.Object, error) {
 	if err := checkInput("inference", in, "model", "revision", "task", "input", "inputs", "system", "max_new_tokens", "temperature", "top_p", "top_k",
 		"repetition_penalty", "stop", "dtype", "device_map", "trust_remote_code", "engine", "tensor_parallel_size", "batch_size", "auto_batch", "device"); err != nil {
 		return nil, err
 	}
 	if t := cmp.Or(mloc.Text(in["task"]), "text-generation"); t != "text-generation" {
-		return nil, mloc.Unsupported("workers of MLOC generate texts, and have no %s", t)
+		return nil, mloc.InvalidSpec("workers of MLOC generate texts, and have no %s", t)
 	}
 	items, _ := in["inputs"].([]any)
 	if in["input"] != nil {
 		items = []any{in["input"]}
 	}
-	for _, item := range items {
-		if _, ok := item.(string); !ok {
-			return nil, mloc.Unsupported("workers of MLOC take items that are texts")
-		}
+	if !mloc.AllTexts(items) {
+		return nil, mloc.InvalidSpec("workers of MLOC take items that are texts")
 	}
-	source, transformers, vllm := mloc.Object{}, mloc.Object{}, mloc.Object{}
+	source, options := mloc.Object{}, mloc.Object{}
 	sampling := mloc.Object{"max_tokens": json.Number("128"), "temperature": json.Number("0")}
 	mloc.CopyFields(source, in, "model", "identifier", "revision", "revision")
-	mloc.CopyFields(transformers, in, "dtype", "dtype", "device_map", "device_map", "trust_remote_code", "trust_remote_code")
+	mloc.CopyFields(options, in, "dtype", "dtype", "trust_remote_code", "trust_remote_code")
 	mloc.CopyFields(sampling, in, "max_new_tokens", "max_tokens", "temperature", "temperature", "top_p", "top_p", "top_k", "top_k", "repetition_penalty", "repetition_penalty", "stop", "stop", "system", "system_prompt")
 	if mloc.IsEmpty(sampling["temperature"]) {
 		sampling["do_sample"] = false
 	}
 	model := mloc.Object{"source": source}
 	if mloc.Text(in["engine"]) == "vllm" {
-		mloc.CopyFields(vllm, in, "tensor_parallel_size", "tensor_parallel_size", "dtype", "dtype", "trust_remote_code", "trust_remote_code")
-		model["vllm"] = vllm
+		mloc.CopyFields(options, in, "tensor_parallel_size", "tensor_parallel_size")
+		model["vllm"] = options
 	} else {
-		model["transformers"] = transformers
+		mloc.CopyFields(options, in, "device_map", "device_map")
+		model["transformers"] = options
 	}
 	s := mloc.Object{"taskType": "inference", "model": model, "data": mloc.Object{"type": "list", "items": items}, "inference": sampling}
 	if mloc.Text(in["device"]) == "cpu" {
@@ -360,7 +343,7 @@ func trainingSpec(kind string, in mloc.Object) (mloc.Object, error) {
 			}
 			s["data"] = mloc.Object{"jsonl": mloc.Object{"url": data}}
 		case []any:
-			return nil, mloc.Unsupported("workers of MLOC take data from a data set or an address, and no rows")
+			return nil, mloc.InvalidSpec("workers of MLOC take data from a data set or an address, and no rows")
 		}
 	}
 	training := mloc.Merge(mloc.Lookup(in, "training"), nil)
@@ -376,7 +359,7 @@ func trainingSpec(kind string, in mloc.Object) (mloc.Object, error) {
 // checkInput fails if an input has fields that workers of MLOC do not have.
 func checkInput(kind string, in mloc.Object, fields ...string) error {
 	if err := mloc.CheckFields(in, "input", fields...); err != nil {
-		return mloc.Unsupported("workers of MLOC cannot carry it: %s", strings.Replace(err.Error(), "Muster's workers", "their "+kind, 1))
+		return mloc.InvalidSpec("workers of MLOC cannot carry it: %s", strings.Replace(err.Error(), "Muster's workers", "their "+kind, 1))
 	}
 	return nil
 }
@@ -425,21 +408,20 @@ func (g *Gateway) successReport(ctx context.Context, d *dispatch, e *mloc.TaskEv
 	if err == nil {
 		err = d.task.AddArtifact(ctx, mloc.FileResponses, bytes.NewReader(encoded), mloc.MaxResult)
 	}
-	for _, f := range g.results.files(d.id) {
-		if err == nil {
-			err = g.attachFile(ctx, d, f.Name)
+	for _, name := range g.results.files(d.id) {
+		if err == nil && name != mloc.FileResponses {
+			err = g.attachFile(ctx, d, name)
 		}
 	}
 	if err == nil {
-		err = g.results.manifest(ctx, d.id, mloc.DeclaredArtifacts(d.doc.Spec), time.Now())
+		err = g.results.manifest(ctx, d.id, d.doc.Spec)
 	}
 	if err != nil {
 		return fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.UploadFailed, Message: mloc.Truncate("what the worker delivered cannot be stored: "+err.Error(), 1000)}
 	}
+	end.Result = encoded
 	if !d.fromClient {
 		end.Result, err = mloc.Encode(toMusterResult(d.task.Run().Spec.Kind, result))
-	} else {
-		end.Result, err = encoded, nil
 	}
 	if err != nil || len(end.Result) > muster.MaxResultSize {
 		end.Result = json.RawMessage(`{"complete":false,"file":"` + mloc.FileResponses + `"}`)
@@ -448,9 +430,6 @@ func (g *Gateway) successReport(ctx context.Context, d *dispatch, e *mloc.TaskEv
 }
 
 func (g *Gateway) attachFile(ctx context.Context, d *dispatch, name string) error {
-	if name == mloc.FileResponses {
-		return nil
-	}
 	f, err := g.results.open(d.id, name)
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/lru"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -63,13 +64,11 @@ type intervals struct {
 
 var defaultIntervals = intervals{sweep: 3 * time.Second, redeliver: 10 * time.Second, mismatchGrace: 10 * time.Second, retry: time.Second, hostTTL: 15 * time.Second, mergeWait: 30 * time.Second}
 
-// maxRemoteWorkers is how many workers of one database the gateway looks at.
-const maxRemoteWorkers = 2_000
+const (
+	maxRemoteWorkers = 2_000 // of one database that the gateway looks at
+	maxDeliveries    = 4     // times that a task is published for a worker until it is requeued
+)
 
-// maxDeliveries is how often a task is published for a worker until it is requeued.
-const maxDeliveries = 4
-
-// settings are the options of the dialect.
 type settings struct {
 	redis, url, token string
 	merge             bool
@@ -98,7 +97,8 @@ type Gateway struct {
 	embedded  *miniredis.Miniredis // nil if Redis is another program
 	tasks     *taskStore
 	results   *results
-	metrics   gatewayMetrics
+	metrics   *gatewayMetrics
+	names     *lru.Cache[string, workerName]    // of workers, by their ids at the server
 	wake      chan struct{}                     // the driver of clients' tasks has something to do
 	goRun     func(func(context.Context) error) // runs something until Run ends
 
@@ -109,7 +109,6 @@ type Gateway struct {
 	disabled      map[string]bool      // workers that are given nothing
 	runID         string               // of the Redis server
 	changedJobs   map[muster.JobID]bool
-	workerNames   map[muster.WorkerID]workerName // names of workers of other systems
 }
 
 func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, error) {
@@ -119,8 +118,8 @@ func newGateway(ctx context.Context, deps dialect.Deps, p intervals) (*Gateway, 
 	}
 	g := &Gateway{
 		Gateway: fleet.Gateway{Deps: deps}, log: deps.Log, intervals: p, settings: settings,
-		wake: wake.New(), remoteWorkers: map[string]*remoteWorker{}, dispatches: map[string]*dispatch{}, disabled: map[string]bool{},
-		changedJobs: map[muster.JobID]bool{}, workerNames: map[muster.WorkerID]workerName{},
+		metrics: newGatewayMetrics(), names: lru.NewCounted[string, workerName](maxRemoteWorkers), wake: wake.New(),
+		remoteWorkers: map[string]*remoteWorker{}, dispatches: map[string]*dispatch{}, disabled: map[string]bool{}, changedJobs: map[muster.JobID]bool{},
 		redisErr: muster.Errorf(muster.Unavailable, "Redis at %s was not reached yet", mloc.HidePassword(settings.redis)),
 	}
 	if mode := deps.Config.Options["mode"]; mode != "" && mode != "adaptive" {
@@ -164,17 +163,14 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	return nil
 }
 
-// close closes everything that was opened.
+// close closes what was opened, but for the fleet, which is opened last and which Serve closes.
 func (g *Gateway) close() error {
 	var errs []error
-	if g.Fleet != nil {
-		errs = append(errs, g.Close())
-	}
 	if g.results != nil {
-		errs = append(errs, g.results.close())
+		errs = append(errs, g.results.root.Close())
 	}
 	if g.tasks != nil {
-		errs = append(errs, g.tasks.close())
+		errs = append(errs, g.tasks.db.Close())
 	}
 	if g.control != nil {
 		errs = append(errs, g.control.Close())
@@ -213,19 +209,12 @@ func (g *Gateway) Run(ctx context.Context) error {
 	g.goRun(func(ctx context.Context) error { return g.Serve(ctx, g.handler(), loops...) })
 	err := group.Wait()
 	g.releaseHost(context.WithoutCancel(ctx))
-	g.Fleet = nil // Serve has closed it
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
 	return errors.Join(err, g.close())
 }
 
-// wakeDriver wakes the driver of clients' tasks.
-func (g *Gateway) wakeDriver() {
-	wake.Set(g.wake)
-}
-
-// readSettings reads the options.
 func readSettings(c dialect.Config) (settings, error) {
 	const most = 1_000_000
 	o := c.ReadOptions()
@@ -251,13 +240,5 @@ func reachableURL(url string) string {
 	if ip := net.ParseIP(host); err != nil || host != "" && (ip == nil || !ip.IsUnspecified()) {
 		return strings.TrimSuffix(url, "/")
 	}
-	found := "127.0.0.1"
-	addrs, _ := net.InterfaceAddrs() // without any it is this machine
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && n.IP.To4() != nil {
-			found = n.IP.String()
-			break
-		}
-	}
-	return scheme + "://" + net.JoinHostPort(found, port)
+	return scheme + "://" + net.JoinHostPort(mloc.LocalIP(), port)
 }

@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// handler serves the HTTP API of a host.
 func (g *Gateway) handler() http.Handler {
 	handlers := map[string]dialect.Handler{
 		"GET /healthz":                           func(w http.ResponseWriter, _ *http.Request) error { return reply(w, mloc.Object{"ok": true}) },
@@ -79,7 +79,6 @@ type unprocessable struct{ field, message, kind string }
 
 func (u *unprocessable) Error() string { return u.field + ": " + u.message }
 
-// writeError answers a request that failed.
 func (g *Gateway) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	if u, ok := errors.AsType[*unprocessable](err); ok {
 		writeJSON(w, http.StatusUnprocessableEntity, mloc.Object{"detail": []any{mloc.Object{"type": u.kind, "loc": []any{"body", u.field}, "msg": u.message}}})
@@ -101,19 +100,10 @@ func writeAuthError(w http.ResponseWriter, _ *http.Request, err error) {
 	writeDetail(w, http.StatusServiceUnavailable, err.Error())
 }
 
-// bearer returns the token of a request, "" if there is none.
-func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
-}
-
 // authorize says whether a client may ask; writes says that it wants to change something.
 func (g *Gateway) authorize(r *http.Request, writes bool) error {
 	caller := dialect.CallerFromContext(r.Context())
-	token := bearer(r)
+	token := auth.Bearer(r.Header.Get("Authorization"))
 	if g.settings.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(g.settings.token)) == 1 {
 		return nil
 	}
@@ -195,27 +185,20 @@ func yamlFromJSON(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// getTasks lists all tasks.
 func (g *Gateway) getTasks(w http.ResponseWriter, r *http.Request) error {
 	dependents := g.tasks.dependents()
 	w.Header().Set("Content-Type", "application/json")
-	separator := "["
+	separator := ""
+	_, _ = io.WriteString(w, "[")
 	for _, t := range g.tasks.list(func(*task) bool { return true }) {
 		rec, err := g.toRecord(&t, dependents)
 		if err != nil { // it was forgotten meanwhile
 			continue
 		}
-		b, err := mloc.Encode(rec)
-		if err != nil {
-			continue
-		}
-		if _, err := io.WriteString(w, separator+string(b)); err != nil {
+		if _, err := io.WriteString(w, separator+mloc.EncodeString(rec)); err != nil {
 			return nil //nolint:nilerr // the caller disconnected
 		}
 		separator = ","
-	}
-	if separator == "[" {
-		_, _ = io.WriteString(w, "[")
 	}
 	_, _ = io.WriteString(w, "]")
 	return nil
@@ -234,31 +217,31 @@ func (g *Gateway) getTask(w http.ResponseWriter, r *http.Request) error {
 }
 
 // toRecord shows a task as a host does.
-func (g *Gateway) toRecord(t *task, dependents map[string][]string) (mloc.Record, error) {
+func (g *Gateway) toRecord(t *task, dependents map[string][]string) (mloc.Object, error) {
 	doc, err := g.tasks.doc(t.ID, false)
 	if err != nil {
-		return mloc.Record{}, err
+		return nil, err
 	}
-	rec := mloc.Record{
-		TaskID: t.ID, RawYAML: g.tasks.yaml(t.Submission), Parsed: doc, Status: t.State, SubmissionID: t.Submission, TaskType: t.Type, Category: mloc.Category(t.Type),
-		AssignedWorker: lenient.NonZero(t.Worker), SubmittedAt: mloc.FormatTime(t.Submitted), SubmittedTS: lenient.Epoch(t.Submitted), LastQueueTS: lenient.Epoch(t.Queued),
-		DispatchedTS: secondsPtr(t.Dispatched), StartedTS: secondsPtr(t.Started), FinishedTS: secondsPtr(t.Finished), Error: lenient.NonZero(t.Error),
-		Attempts: t.Attempts, MaxAttempts: maxAttempts, LastFailed: lenient.NonZero(t.LastFailed), NodeName: lenient.NonZero(t.Stage), Load: t.Load, MergedParent: lenient.NonZero(t.Parent),
-		MergeKey: lenient.NonZero(t.MergeKey), DependsOn: mloc.NonNilList(t.Needs), Pending: []string{}, Dependents: mloc.NonNilList(dependents[t.ID]), MergedChildren: []mloc.Child{},
-		Completed: t.State == mloc.StateDone, Failed: t.State == mloc.StateFailed,
-	}
-	if !t.Dispatched.IsZero() {
-		rec.Topic = lenient.NonZero(mloc.DefaultTopic)
-	}
+	pending := []string{}
 	for _, id := range t.Needs {
 		if need, known := g.tasks.get(id); !known || need.State != mloc.StateDone {
-			rec.Pending = append(rec.Pending, id)
+			pending = append(pending, id)
 		}
 	}
-	for _, id := range t.Children {
-		if doc, err := g.tasks.doc(id, true); err == nil {
-			rec.MergedChildren = append(rec.MergedChildren, mloc.Child{TaskID: id, Spec: doc.Spec, Metadata: doc.Metadata})
-		}
+	rec := mloc.Object{
+		"task_id": t.ID, "submission_id": t.Submission, "raw_yaml": g.tasks.yaml(t.Submission), "parsed": doc, "graph_node_name": lenient.NonZero(t.Stage),
+		"task_type": t.Type, "category": mloc.Category(t.Type), "load": t.Load,
+		"status": t.State, "completed": t.State == mloc.StateDone, "failed": t.State == mloc.StateFailed, "error": lenient.NonZero(t.Error),
+		"assigned_worker": lenient.NonZero(t.Worker), "last_failed_worker": lenient.NonZero(t.LastFailed), "topic": nil,
+		"attempts": t.Attempts, "max_attempts": maxAttempts, "next_retry_at": nil,
+		"submitted_at": mloc.FormatTime(t.Submitted), "submitted_ts": lenient.Epoch(t.Submitted), "last_queue_ts": lenient.Epoch(t.Queued),
+		"dispatched_ts": secondsPtr(t.Dispatched), "started_ts": secondsPtr(t.Started), "finished_ts": secondsPtr(t.Finished),
+		"depends_on": mloc.NonNilList(t.Needs), "pending_dependencies": pending, "dependents": mloc.NonNilList(dependents[t.ID]),
+		"parent_task_id": nil, "shard_index": nil, "shard_total": nil,
+		"merged_children": g.children(t.Children), "merged_parent_id": lenient.NonZero(t.Parent), "merge_key": lenient.NonZero(t.MergeKey), "merge_slice": nil,
+	}
+	if !t.Dispatched.IsZero() {
+		rec["topic"] = mloc.DefaultTopic
 	}
 	return rec, nil
 }
@@ -308,7 +291,6 @@ func (g *Gateway) workerObject(id string) mloc.Object {
 	}
 }
 
-// postElastic enables or disables a worker.
 func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
 	b, err := dialect.ReadBody(r, 64<<10)
 	if err != nil {
@@ -326,12 +308,8 @@ func (g *Gateway) postElastic(w http.ResponseWriter, r *http.Request) error {
 		return muster.Errorf(muster.Invalid, "Elastic scaling is disabled")
 	}
 	id := r.PathValue("id")
-	known, err := g.setElastic(r.Context(), id, enabled)
-	if err != nil {
+	if err := g.setElastic(r.Context(), id, enabled); err != nil {
 		return err
-	}
-	if !known {
-		return muster.Errorf(muster.NotFound, "worker not found")
 	}
 	return reply(w, mloc.Object{"worker_id": id, "enabled": enabled, "elastic_disabled": !enabled})
 }
@@ -367,47 +345,38 @@ func (g *Gateway) getResult(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// missingField says that a field of a body is not there.
 func missingField(field string) error { return &unprocessable{field, "Field required", "missing"} }
 
-// readDelivery reads the body of a result.
 func readDelivery(b []byte) (mloc.Delivery, error) {
-	var d mloc.Delivery
-	var fields map[string]json.RawMessage
-	if err := mloc.Decode(b, mloc.MaxResult+64<<10, &fields); err != nil {
-		if len(b) > 0 && mloc.IsTypeError(err) {
-			return d, &unprocessable{"body", "Input should be a valid dictionary", "model_attributes_type"}
-		}
-		return d, muster.Errorf(muster.Invalid, "the body is not a JSON object: %w", err)
+	var in struct {
+		TaskID     *string     `json:"task_id"`
+		WorkerID   string      `json:"worker_id"`
+		ReceivedAt string      `json:"received_at"`
+		Result     mloc.Object `json:"result"`
+		Metadata   mloc.Object `json:"metadata"`
 	}
-	for name, dst := range map[string]*string{"task_id": &d.TaskID, "worker_id": &d.WorkerID, "received_at": &d.ReceivedAt} {
-		raw := fields[name]
-		if len(raw) == 0 || string(raw) == "null" && name != "task_id" {
-			continue
-		}
-		if json.Unmarshal(raw, dst) != nil {
-			return d, &unprocessable{name, "Input should be a valid string", "string_type"}
+	err := mloc.Decode(b, mloc.MaxResult+64<<10, &in)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		switch wrong.Field {
+		case "":
+			return mloc.Delivery{}, &unprocessable{"body", "Input should be a valid dictionary", "model_attributes_type"}
+		case "result", "metadata":
+			return mloc.Delivery{}, &unprocessable{wrong.Field, "Input should be a valid dictionary", "dict_type"}
+		default:
+			return mloc.Delivery{}, &unprocessable{wrong.Field, "Input should be a valid string", "string_type"}
 		}
 	}
-	switch result := fields["result"]; {
-	case len(fields["task_id"]) == 0:
-		return d, missingField("task_id")
-	case d.TaskID == "":
-		return d, &unprocessable{"task_id", "String should have at least 1 character", "string_too_short"}
-	case !mloc.ValidID(d.TaskID), len(d.WorkerID) > mloc.MaxID, len(d.ReceivedAt) > mloc.MaxID:
-		return d, muster.Errorf(muster.Invalid, "an id or a time has more than %d bytes, or signs that none has", mloc.MaxID)
-	case len(result) == 0:
-		return d, missingField("result")
-	case result[0] != '{':
-		return d, &unprocessable{"result", "Input should be a valid dictionary", "dict_type"}
-	default:
-		d.Result = result
+	switch {
+	case err != nil:
+		return mloc.Delivery{}, muster.Errorf(muster.Invalid, "the body is not a JSON object: %w", err)
+	case in.TaskID == nil:
+		return mloc.Delivery{}, missingField("task_id")
+	case *in.TaskID == "":
+		return mloc.Delivery{}, &unprocessable{"task_id", "String should have at least 1 character", "string_too_short"}
+	case !mloc.ValidID(*in.TaskID), len(in.WorkerID) > mloc.MaxID, len(in.ReceivedAt) > mloc.MaxID:
+		return mloc.Delivery{}, muster.Errorf(muster.Invalid, "an id or a time has more than %d bytes, or signs that none has", mloc.MaxID)
+	case in.Result == nil:
+		return mloc.Delivery{}, missingField("result")
 	}
-	if m := fields["metadata"]; len(m) > 0 && string(m) != "null" {
-		if m[0] != '{' {
-			return d, &unprocessable{"metadata", "Input should be a valid dictionary", "dict_type"}
-		}
-		d.Metadata = m
-	}
-	return d, nil
+	return mloc.Delivery{TaskID: *in.TaskID, WorkerID: in.WorkerID, Result: in.Result, Metadata: in.Metadata}, nil
 }

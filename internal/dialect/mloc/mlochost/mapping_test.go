@@ -50,8 +50,7 @@ func FuzzDelivery(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var o map[string]json.RawMessage
-		if !mloc.ValidID(d.TaskID) || json.Unmarshal(d.Result, &o) != nil {
+		if !mloc.ValidID(d.TaskID) || d.Result == nil {
 			t.Fatalf("%s is read as %+v", b, d)
 		}
 	})

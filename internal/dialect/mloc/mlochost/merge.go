@@ -77,7 +77,7 @@ func (g *Gateway) mergeReady() (held map[string]bool, err error) {
 		}
 		doc, err := g.resolveDocument(&t)
 		if err != nil || !isHostDestination(mloc.Lookup(doc.Spec, "output", "destination")) {
-			continue // begin tells of it
+			continue // submitJob tells of it
 		}
 		key := mergeKey(doc)
 		if groups[key] == nil {
@@ -94,7 +94,7 @@ func (g *Gateway) mergeReady() (held map[string]bool, err error) {
 			}
 			continue
 		}
-		for batch := range slices.Chunk(group, max(1, g.settings.mergeMax)) {
+		for batch := range slices.Chunk(group, g.settings.mergeMax) {
 			if len(batch) < 2 {
 				continue
 			}
@@ -107,7 +107,7 @@ func (g *Gateway) mergeReady() (held map[string]bool, err error) {
 }
 
 // merge makes all tasks of a batch but the first children of it. A child knows its parent first: after a crash between the two it is
-// taken out again, see orphans.
+// taken out again, see releaseOrphans.
 func (g *Gateway) merge(key string, batch []task) error {
 	parent := batch[0].ID
 	var ids []string
@@ -152,24 +152,22 @@ func (g *Gateway) finishChildren(parent *task) error {
 			g.metrics.recordEnd(&t)
 		}
 	}
-	g.wakeDriver()
+	wake.Set(g.wake)
 	return nil
 }
 
 // releaseOrphans gives back tasks whose parent does not have them: the gateway was killed while it merged them, or while it ended them.
 func (g *Gateway) releaseOrphans() error {
 	for _, t := range g.tasks.list(func(t *task) bool { return t.Parent != "" && !t.final() }) {
-		parent, known := g.tasks.get(t.Parent)
-		switch {
-		case known && slices.Contains(parent.Children, t.ID) && !parent.final():
-		case known && slices.Contains(parent.Children, t.ID):
-			if err := g.finishChildren(&parent); err != nil {
-				return err
-			}
-		default:
-			if _, err := g.tasks.update(t.ID, func(t *task) error { t.State, t.Parent = mloc.StatePending, ""; return nil }); err != nil {
-				return err
-			}
+		parent, _ := g.tasks.get(t.Parent)
+		var err error
+		if !slices.Contains(parent.Children, t.ID) {
+			_, err = g.tasks.update(t.ID, func(t *task) error { t.State, t.Parent = mloc.StatePending, ""; return nil })
+		} else if parent.final() {
+			err = g.finishChildren(&parent)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -184,38 +182,35 @@ func (g *Gateway) mergedIDs(d *dispatch) []string {
 	return t.Children
 }
 
-// mergedChildren returns the children of a dispatched task, as its message has them.
-func (g *Gateway) mergedChildren(d *dispatch) []mloc.Child {
-	var list []mloc.Child
-	for _, id := range g.mergedIDs(d) {
-		doc, err := g.tasks.doc(id, true)
-		if err != nil {
-			continue // it is carried out alone
+// children returns tasks that were merged into another one.
+func (g *Gateway) children(ids []string) []mloc.Child {
+	list := []mloc.Child{}
+	for _, id := range ids {
+		if doc, err := g.tasks.doc(id, true); err == nil { // else it is carried out alone
+			list = append(list, mloc.Child{TaskID: id, Spec: doc.Spec, Metadata: doc.Metadata})
 		}
-		list = append(list, mloc.Child{TaskID: id, Spec: g.withDestination(doc.Spec, d), Metadata: doc.Metadata})
 	}
 	return list
 }
 
-// setElastic enables or disables a worker: one that is disabled finishes what it has, and is given nothing new. It reports whether the worker is known.
-func (g *Gateway) setElastic(ctx context.Context, id string, enabled bool) (known bool, err error) {
+// setElastic enables or disables a worker: one that is disabled finishes what it has, and is given nothing new. It is NotFound for an unknown worker.
+func (g *Gateway) setElastic(ctx context.Context, id string, enabled bool) error {
 	g.mu.Lock()
 	p := g.remoteWorkers[id]
 	redisErr := g.redisErr
 	g.mu.Unlock()
 	if p == nil {
-		return false, nil
+		return muster.Errorf(muster.NotFound, "worker not found")
 	}
 	if redisErr != nil {
-		return true, redisErr
+		return redisErr
 	}
+	change := g.control.SAdd
 	if enabled {
-		err = g.control.SRem(ctx, mloc.KeyElastic, id).Err()
-	} else {
-		err = g.control.SAdd(ctx, mloc.KeyElastic, id).Err()
+		change = g.control.SRem
 	}
-	if err != nil {
-		return true, g.control.Unavailable(err)
+	if err := change(ctx, mloc.KeyElastic, id).Err(); err != nil {
+		return g.control.Unavailable(err)
 	}
 	g.mu.Lock()
 	delete(g.disabled, id)
@@ -225,7 +220,7 @@ func (g *Gateway) setElastic(ctx context.Context, id string, enabled bool) (know
 	p.toggledAt = time.Now()
 	g.mu.Unlock()
 	wake.Set(p.wake)
-	return true, nil
+	return nil
 }
 
 // scale disables workers that are idle for long while little waits, and enables them again, the best hardware first, when
@@ -235,10 +230,7 @@ func (g *Gateway) scale(ctx context.Context) error {
 		return nil
 	}
 	waiting := len(g.tasks.list(func(t *task) bool {
-		if t.State != mloc.StatePending {
-			return false
-		}
-		return t.Job != 0 || len(t.Needs) == 0
+		return t.State == mloc.StatePending && (t.Job != 0 || len(t.Needs) == 0)
 	}))
 	now := time.Now()
 	g.mu.Lock()
@@ -274,19 +266,17 @@ func (g *Gateway) scale(ctx context.Context) error {
 	slices.SortFunc(idle, order)
 	slices.SortFunc(disabled, order)
 	g.mu.Unlock()
-	switch {
-	case waiting >= g.settings.queueMax:
-		for _, p := range disabled {
-			if _, err := g.setElastic(ctx, p.id, true); err != nil {
-				return err
-			}
-		}
-	case waiting <= g.settings.queueMin:
+	backlog := waiting >= g.settings.queueMax
+	var change []*remoteWorker
+	if backlog {
+		change = disabled
+	} else if waiting <= g.settings.queueMin {
 		slices.Reverse(idle)
-		for _, p := range idle[:max(0, min(len(idle), enabled-max(1, g.settings.minActive)))] {
-			if _, err := g.setElastic(ctx, p.id, false); err != nil {
-				return err
-			}
+		change = idle[:max(0, min(len(idle), enabled-g.settings.minActive))]
+	}
+	for _, p := range change {
+		if err := g.setElastic(ctx, p.id, backlog); err != nil && muster.CodeOf(err) != muster.NotFound {
+			return err
 		}
 	}
 	return nil

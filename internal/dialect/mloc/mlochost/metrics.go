@@ -1,6 +1,7 @@
 package mlochost
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -10,168 +11,150 @@ import (
 // maxTracked is how many tasks and workers have figures of their own.
 const maxTracked = 1_000
 
-// gatewayMetrics counts what GET /metrics shows: since the gateway started, as hosts do it. The zero figures are ready. Its
-// methods may be called at the same time.
+// gatewayMetrics is what GET /metrics shows: since the gateway started, as hosts do it. Its methods may be called at the same time.
 type gatewayMetrics struct {
-	mu                                  sync.Mutex
-	submitted, succeeded, failed        int64
-	requeued, registered, unregistered  int64
-	heartbeats, flushed, restored, late int64
-	refused                             int64
-	timings                             map[string]*categoryTimings // by category
-	completed                           []mloc.Object
-	workers                             map[string]*workerMetrics
+	mu        sync.Mutex
+	counters  counters
+	timings   map[string]categoryTimings // by category
+	completed []mloc.Object
+	workers   map[string]workerMetrics
+}
+
+func newGatewayMetrics() *gatewayMetrics {
+	return &gatewayMetrics{
+		timings:   map[string]categoryTimings{"overall": {}, mloc.CategoryInference: {}, mloc.CategoryTraining: {}, mloc.CategoryOther: {}},
+		completed: []mloc.Object{}, workers: map[string]workerMetrics{},
+	}
+}
+
+type counters struct {
+	Submitted    int64 `json:"tasks_submitted"`
+	Succeeded    int64 `json:"tasks_succeeded"`
+	Failed       int64 `json:"tasks_failed"`
+	Requeued     int64 `json:"tasks_requeued"`
+	Registered   int64 `json:"workers_registered"`
+	Unregistered int64 `json:"workers_unregistered"`
+	Heartbeats   int64 `json:"worker_heartbeats"`
+	Refused      int64 `json:"events_refused"`
+	Late         int64 `json:"events_late"`
+	Flushes      int64 `json:"redis_flushes"`
+	Restored     int64 `json:"workers_restored"`
 }
 
 // categoryTimings sums what tasks of one category took.
-type categoryTimings struct{ queue, execution, total average }
-
-type average struct {
-	n   int64
-	sum float64
+type categoryTimings struct {
+	Queue     timing `json:"queue_time"`
+	Execution timing `json:"execution_time"`
+	Total     timing `json:"total_time"`
 }
 
-func (m *average) add(d time.Duration) {
+type timing struct {
+	Average float64 `json:"avg_sec"`
+	Count   int64   `json:"count"`
+	Sum     float64 `json:"total_sec"`
+}
+
+func (t *timing) add(d time.Duration) {
 	if d >= 0 {
-		m.n++
-		m.sum += d.Seconds()
+		t.Count++
+		t.Sum += d.Seconds()
+		t.Average = t.Sum / float64(t.Count)
 	}
-}
-
-func (m *average) writeTo(o mloc.Object, name string) {
-	avg := 0.0
-	if m.n > 0 {
-		avg = m.sum / float64(m.n)
-	}
-	o[name] = mloc.Object{"avg_sec": avg, "count": m.n, "total_sec": m.sum}
 }
 
 // workerMetrics is what a worker's heartbeats say.
 type workerMetrics struct {
-	heartbeats int64
-	at         string
-	metrics    mloc.Object
-	done       int64
-	failed     int64
+	Heartbeats  int64       `json:"heartbeats"`
+	LastEventAt string      `json:"last_event_at"`
+	Succeeded   int64       `json:"tasks_succeeded"`
+	Failed      int64       `json:"tasks_failed"`
+	Metrics     mloc.Object `json:"metrics"`
 }
 
-// count adds one to a counter.
-func (f *gatewayMetrics) count(n *int64) {
-	f.mu.Lock()
-	*n++
-	f.mu.Unlock()
+func (m *gatewayMetrics) count(counter *int64, n int) {
+	m.mu.Lock()
+	*counter += int64(n)
+	m.mu.Unlock()
 }
 
-// recordEvent takes in an event.
-func (f *gatewayMetrics) recordEvent(e *mloc.WorkerEvent) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (m *gatewayMetrics) recordEvent(e *mloc.WorkerEvent) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	switch e.Type {
 	case mloc.EventRegister:
-		f.registered++
+		m.counters.Registered++
 	case mloc.EventUnregister:
-		f.unregistered++
+		m.counters.Unregistered++
 	case mloc.EventHeartbeat:
-		f.heartbeats++
+		m.counters.Heartbeats++
 	}
-	w := f.forWorker(e.WorkerID)
-	if w == nil {
-		return
-	}
-	w.at = mloc.Truncate(e.TS, 64)
-	if e.Type == mloc.EventHeartbeat {
-		w.heartbeats++
-		if len(mloc.EncodeString(e.Metrics)) < 16<<10 {
-			w.metrics = e.Metrics
+	m.updateWorker(e.WorkerID, func(w *workerMetrics) {
+		w.LastEventAt = mloc.Truncate(e.TS, 64)
+		if e.Type != mloc.EventHeartbeat {
+			return
 		}
-	}
+		w.Heartbeats++
+		if len(mloc.EncodeString(e.Metrics)) < 16<<10 {
+			w.Metrics = mloc.NonNilObject(e.Metrics)
+		}
+	})
 }
 
-// forWorker returns the figures of a worker, nil if there are too many. f.mu is held.
-func (f *gatewayMetrics) forWorker(id string) *workerMetrics {
-	if f.workers == nil {
-		f.workers = map[string]*workerMetrics{}
+// updateWorker changes the figures of a worker, unless there are too many. m.mu is held.
+func (m *gatewayMetrics) updateWorker(id string, change func(*workerMetrics)) {
+	w, known := m.workers[id]
+	if known || len(m.workers) < maxTracked && mloc.ValidID(id) {
+		w.Metrics = mloc.NonNilObject(w.Metrics)
+		change(&w)
+		m.workers[id] = w
 	}
-	w := f.workers[id]
-	if w == nil && len(f.workers) < maxTracked && mloc.ValidID(id) {
-		w = &workerMetrics{}
-		f.workers[id] = w
-	}
-	return w
 }
 
 // recordEnd takes in a client's task that ended.
-func (f *gatewayMetrics) recordEnd(t *task) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.timings == nil {
-		f.timings = map[string]*categoryTimings{}
-	}
-	w := f.forWorker(t.Worker)
+func (m *gatewayMetrics) recordEnd(t *task) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if t.State == mloc.StateDone {
-		f.succeeded++
-		if w != nil {
-			w.done++
-		}
+		m.counters.Succeeded++
+		m.updateWorker(t.Worker, func(w *workerMetrics) { w.Succeeded++ })
 	} else {
-		f.failed++
-		if w != nil {
-			w.failed++
-		}
+		m.counters.Failed++
+		m.updateWorker(t.Worker, func(w *workerMetrics) { w.Failed++ })
 	}
+	total := t.Finished.Sub(t.Submitted)
 	for _, name := range []string{"overall", mloc.Category(t.Type)} {
-		m := f.timings[name]
-		if m == nil {
-			m = &categoryTimings{}
-			f.timings[name] = m
-		}
+		timings := m.timings[name]
 		if !t.Started.IsZero() {
-			m.queue.add(t.Started.Sub(t.Queued))
-			m.execution.add(t.Finished.Sub(t.Started))
+			timings.Queue.add(t.Started.Sub(t.Queued))
+			timings.Execution.add(t.Finished.Sub(t.Started))
 		}
-		m.total.add(t.Finished.Sub(t.Submitted))
+		timings.Total.add(total)
+		m.timings[name] = timings
 	}
-	f.completed = append(f.completed, mloc.Object{
-		"task_id": t.ID, "task_type": t.Type, "category": mloc.Category(t.Type), "status": t.State, "worker_id": t.Worker, "finished_at": mloc.FormatTime(t.Finished),
-		"total_sec": t.Finished.Sub(t.Submitted).Seconds(),
+	m.completed = append(m.completed, mloc.Object{
+		"task_id": t.ID, "task_type": t.Type, "category": mloc.Category(t.Type), "status": t.State, "worker_id": t.Worker,
+		"finished_at": mloc.FormatTime(t.Finished), "total_sec": total.Seconds(),
 	})
-	if len(f.completed) > maxTracked {
-		f.completed = f.completed[len(f.completed)-maxTracked:]
-	}
+	m.completed = m.completed[max(0, len(m.completed)-maxTracked):]
 }
 
 // snapshot returns all, in the shape of GET /metrics.
-func (f *gatewayMetrics) snapshot(now time.Time, active int, disabled []string) mloc.Object {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	timings := mloc.Object{}
-	for _, name := range []string{"overall", mloc.CategoryInference, mloc.CategoryTraining, mloc.CategoryOther} {
-		m := f.timings[name]
-		if m == nil {
-			m = &categoryTimings{}
-		}
-		o := mloc.Object{}
-		m.queue.writeTo(o, "queue_time")
-		m.execution.writeTo(o, "execution_time")
-		m.total.writeTo(o, "total_time")
-		timings[name] = o
-	}
-	workers, cost := mloc.Object{}, 0.0
-	for id, w := range f.workers {
-		workers[id] = mloc.Object{"heartbeats": w.heartbeats, "last_event_at": w.at, "tasks_succeeded": w.done, "tasks_failed": w.failed, "metrics": mloc.NonNilObject(w.metrics)}
-		cost += mloc.Float(w.metrics["accrued_cost_usd"])
+func (m *gatewayMetrics) snapshot(now time.Time, active int, disabled []string) mloc.Object {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cost := 0.0
+	for _, w := range m.workers {
+		cost += mloc.Float(w.Metrics["accrued_cost_usd"])
 	}
 	return mloc.Object{
 		"generated_at": mloc.FormatTime(now),
-		"counters": mloc.Object{
-			"tasks_submitted": f.submitted, "tasks_succeeded": f.succeeded, "tasks_failed": f.failed, "tasks_requeued": f.requeued,
-			"workers_registered": f.registered, "workers_unregistered": f.unregistered, "worker_heartbeats": f.heartbeats,
-			"events_refused": f.refused, "events_late": f.late, "redis_flushes": f.flushed, "workers_restored": f.restored,
+		"counters":     m.counters,
+		"task_timings": maps.Clone(m.timings),
+		"workers": mloc.Object{
+			"totals": mloc.Object{"count": len(m.workers), "accrued_cost_usd": cost}, "workers": maps.Clone(m.workers),
 		},
-		"task_timings":             timings,
-		"workers":                  mloc.Object{"totals": mloc.Object{"count": len(f.workers), "accrued_cost_usd": cost}, "workers": workers},
 		"active_workers_count":     active,
 		"elastic_disabled_workers": mloc.NonNilList(disabled),
-		"completed_tasks":          mloc.NonNilList(f.completed),
+		"completed_tasks":          m.completed,
 	}
 }

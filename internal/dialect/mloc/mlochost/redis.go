@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
@@ -19,8 +20,11 @@ import (
 	"github.com/muster-dev/muster/internal/wake"
 )
 
-// keyHost says which Muster server is the host of a database. No program of MLOC knows it.
-const keyHost = "muster:mloc:host"
+const (
+	keyHost          = "muster:mloc:host" // says which Muster server is the host of a database. No program of MLOC knows it
+	embeddedRedis    = "embedded"         // the value of the option redis for a database inside of this process, on loopback: to try things at home
+	defaultRedisPort = "6379"             // where programs of MLOC look for Redis
+)
 
 // hashFields are those of a worker's hash that are read.
 var hashFields = []string{
@@ -31,8 +35,7 @@ var hashFields = []string{
 // redisLoop is the gateway's side of the Redis database: it connects, holds the database against other hosts, listens to events and looks
 // at all workers. When anything fails it begins again, with growing pauses.
 func (g *Gateway) redisLoop(ctx context.Context) error {
-	wait := g.intervals.retry
-	for {
+	for wait := g.intervals.retry; ; wait = min(2*wait, 30*g.intervals.retry) {
 		began := time.Now()
 		err := g.redisSession(ctx)
 		if ctx.Err() != nil {
@@ -45,7 +48,6 @@ func (g *Gateway) redisLoop(ctx context.Context) error {
 		if backoff.Sleep(ctx, wait) != nil {
 			return ctx.Err()
 		}
-		wait = min(2*wait, 30*g.intervals.retry)
 	}
 }
 
@@ -57,7 +59,7 @@ func (g *Gateway) setRedisErr(err error) {
 	g.mu.Unlock()
 	switch {
 	case err == nil && previous != nil:
-		g.log.Info("MLOC: the Redis database is this host's", slog.String("redis", g.control.URL()))
+		g.log.Info("MLOC: the Redis database is this host's", slog.String("redis", g.control.URL))
 	case err != nil && (previous == nil || previous.Error() != err.Error()):
 		g.log.Warn("MLOC: no workers can be served", slog.Any("why", err))
 	}
@@ -81,7 +83,7 @@ func (g *Gateway) redisSession(ctx context.Context) error {
 		}
 		if n, err := g.control.PubSubNumSub(ctx, mloc.TopicTasks).Result(); err == nil && n[mloc.TopicTasks] > 1 {
 			g.log.Warn("MLOC: another client is subscribed to the events of workers: a host of MLOC must not use the same Redis",
-				slog.String("redis", g.control.URL()), slog.Int64("listeners", n[mloc.TopicTasks]))
+				slog.String("redis", g.control.URL), slog.Int64("listeners", n[mloc.TopicTasks]))
 		}
 		for {
 			if err := g.acquireHost(ctx); err != nil {
@@ -109,11 +111,11 @@ func (g *Gateway) acquireHost(ctx context.Context) error {
 		owner, err := g.control.Get(ctx, keyHost).Result()
 		switch {
 		case errors.Is(err, redis.Nil):
-			return muster.Errorf(muster.Unavailable, "the Redis database at %s changes its host", g.control.URL())
+			return muster.Errorf(muster.Unavailable, "the Redis database at %s changes its host", g.control.URL)
 		case err != nil:
 			return g.control.Unavailable(err)
 		case owner != g.name:
-			return muster.Errorf(muster.Conflict, "the Redis database at %s has another host: %s. Give each server a database of its own", g.control.URL(), mloc.Truncate(owner, 200))
+			return muster.Errorf(muster.Conflict, "the Redis database at %s has another host: %s. Give each server a database of its own", g.control.URL, mloc.Truncate(owner, 200))
 		}
 		if err := g.control.PExpire(ctx, keyHost, g.intervals.hostTTL).Err(); err != nil {
 			return g.control.Unavailable(err)
@@ -125,21 +127,12 @@ func (g *Gateway) acquireHost(ctx context.Context) error {
 	g.runID = cmp.Or(id, previous)
 	flushed := previous != "" && (acquired || id != previous)
 	g.mu.Unlock()
-	if previous == "" { // the first time: who is disabled is in the database, see sweep
-		return nil
-	}
-	if flushed {
-		g.metrics.count(&g.metrics.flushed)
+	if flushed { // the first time it is not: who is disabled is in the database, see sweep
+		g.metrics.count(&g.metrics.counters.Flushes, 1)
 		g.log.Warn("MLOC: the Redis database was emptied, or Redis restarted: workers that do not register again by themselves are put back with their next heartbeat",
-			slog.String("redis", g.control.URL()), slog.Bool("restarted", id != previous))
+			slog.String("redis", g.control.URL), slog.Bool("restarted", id != previous))
 		if len(disabled) > 0 {
-			members := make([]any, len(disabled))
-			for i, id := range disabled {
-				members[i] = id
-			}
-			if err := g.control.SAdd(ctx, mloc.KeyElastic, members...).Err(); err != nil {
-				return g.control.Unavailable(err)
-			}
+			return g.control.Unavailable(g.control.SAdd(ctx, mloc.KeyElastic, disabled).Err())
 		}
 	}
 	return nil
@@ -168,7 +161,7 @@ func (g *Gateway) releaseHost(ctx context.Context) {
 func (g *Gateway) handleMessage(_ string, message []byte) {
 	te, we, err := mloc.ParseEvent(message, time.Now())
 	if err != nil {
-		g.metrics.count(&g.metrics.refused)
+		g.metrics.count(&g.metrics.counters.Refused, 1)
 		g.log.Debug("MLOC: unknown event", slog.Any("why", err))
 		return
 	}
@@ -197,19 +190,18 @@ func (g *Gateway) handleMessage(_ string, message []byte) {
 	select {
 	case p.events <- workerNews{te, we}:
 	default: // it says more than can be taken in; what is lost is found out by its hash
-		g.metrics.count(&g.metrics.refused)
+		g.metrics.count(&g.metrics.counters.Refused, 1)
 	}
 }
 
 // addWorker makes a worker known. g.mu is held.
 func (g *Gateway) addWorker(id string) *remoteWorker {
-	p := &remoteWorker{g: g, id: id, events: make(chan workerNews, 256), snapshots: make(chan workerSnapshot, 1), wake: wake.New()}
+	p := &remoteWorker{g: g, id: id, events: make(chan workerNews, 256), looked: wake.New(), wake: wake.New()}
 	g.remoteWorkers[id] = p
 	g.goRun(p.run)
 	return p
 }
 
-// scanWorkers looks at all workers.
 func (g *Gateway) scanWorkers(ctx context.Context) error {
 	disabled, err := g.members(ctx, mloc.KeyElastic)
 	if err != nil {
@@ -243,10 +235,14 @@ func (g *Gateway) scanWorkers(ctx context.Context) error {
 			}
 			if p != nil {
 				p.last = snapshots[i]
+				wake.Set(p.looked)
 			}
 			g.mu.Unlock()
-			if p != nil {
-				p.offerSnapshot(snapshots[i])
+			if p == nil || !snapshots[i].alive {
+				continue
+			}
+			if w := p.worker.Load(); w != nil { // here, because its own goroutine may wait for the server
+				w.Touch(p.load.Load())
 			}
 		}
 	}
@@ -256,34 +252,27 @@ func (g *Gateway) scanWorkers(ctx context.Context) error {
 // members reads a set of ids of workers, as many as there may be.
 func (g *Gateway) members(ctx context.Context, key string) ([]string, error) {
 	var ids []string
-	var cursor uint64
-	for {
-		found, next, err := g.control.SScan(ctx, key, cursor, "", 500).Result()
-		if err != nil {
-			return nil, g.control.Unavailable(err)
-		}
-		for _, id := range found {
-			if mloc.ValidID(id) && len(ids) < maxRemoteWorkers {
-				ids = append(ids, id)
-			}
-		}
-		if cursor = next; cursor == 0 || len(ids) >= maxRemoteWorkers {
-			slices.Sort(ids)
-			return slices.Compact(ids), nil
+	found := g.control.SScan(ctx, key, 0, "", 500).Iterator()
+	for len(ids) < maxRemoteWorkers && found.Next(ctx) {
+		if id := found.Val(); mloc.ValidID(id) {
+			ids = append(ids, id)
 		}
 	}
+	if err := found.Err(); err != nil {
+		return nil, g.control.Unavailable(err)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
 }
 
 // workerSnapshot is what Redis has of a worker.
 type workerSnapshot struct {
-	at    time.Time
 	raw   map[string]string
 	hash  mloc.WorkerHash
 	err   error // why there is no hash
 	alive bool  // the heartbeat's key is there, and ends by itself
 }
 
-// readWorkers reads several workers.
 func (g *Gateway) readWorkers(ctx context.Context, ids []string) ([]workerSnapshot, error) {
 	hashes := make([]*redis.SliceCmd, len(ids))
 	beats := make([]*redis.DurationCmd, len(ids))
@@ -296,13 +285,12 @@ func (g *Gateway) readWorkers(ctx context.Context, ids []string) ([]workerSnapsh
 	if err != nil && !strings.Contains(err.Error(), "WRONGTYPE") {
 		return nil, g.control.Unavailable(err)
 	}
-	now := time.Now()
 	snapshots := make([]workerSnapshot, len(ids))
 	for i := range ids {
 		raw := map[string]string{}
 		values, err := hashes[i].Result()
 		if err != nil { // the key is something else than a hash
-			snapshots[i] = workerSnapshot{at: now, err: g.control.Unavailable(err)}
+			snapshots[i] = workerSnapshot{err: g.control.Unavailable(err)}
 			continue
 		}
 		for k, v := range values {
@@ -310,11 +298,37 @@ func (g *Gateway) readWorkers(ctx context.Context, ids []string) ([]workerSnapsh
 				raw[hashFields[k]] = s
 			}
 		}
-		snapshots[i] = workerSnapshot{at: now, raw: raw, alive: beats[i].Val() > 0}
+		snapshots[i] = workerSnapshot{raw: raw, alive: beats[i].Val() > 0}
 		snapshots[i].hash, snapshots[i].err = mloc.ParseHash(raw)
 		if snapshots[i].err == nil && snapshots[i].hash.WorkerID != ids[i] {
 			snapshots[i].err = muster.Errorf(muster.Invalid, "the hash of worker %s says that it is %s", ids[i], mloc.Truncate(snapshots[i].hash.WorkerID, mloc.MaxID))
 		}
 	}
 	return snapshots, nil
+}
+
+// startEmbedded starts a Redis database of this process if the option asks for one, and returns its URL. What is in it ends with
+// the process.
+func (g *Gateway) startEmbedded(option string) (string, error) {
+	name, port, _ := strings.Cut(option, ":")
+	if name != embeddedRedis {
+		return option, nil
+	}
+	m, port := miniredis.NewMiniRedis(), cmp.Or(port, defaultRedisPort)
+	if err := m.StartAddr("127.0.0.1:" + port); err != nil {
+		return "", muster.Errorf(muster.Conflict, "--dialect mloc: cannot start a Redis database on port %s: %w. If there is one already, write redis=redis://127.0.0.1:%[1]s", port, err)
+	}
+	g.embedded = m
+	return "redis://" + m.Addr() + "/0", nil
+}
+
+// advanceClock advances the clock of the embedded database, so that its keys expire.
+func (g *Gateway) advanceClock(ctx context.Context) error {
+	last := time.Now()
+	for backoff.Sleep(ctx, g.intervals.sweep) == nil {
+		now := time.Now()
+		g.embedded.FastForward(now.Sub(last))
+		last = now
+	}
+	return ctx.Err()
 }

@@ -18,25 +18,25 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // remoteWorker is a worker of MLOC. Its fields belong to its goroutine, which run is, but for those that say otherwise.
 type remoteWorker struct {
-	g         *Gateway
-	id        string
-	events    chan workerNews     // what it said
-	snapshots chan workerSnapshot // the last look at it
-	wake      chan struct{}       // whether it is disabled may have changed
+	g      *Gateway
+	id     string
+	events chan workerNews // what it said
+	looked chan struct{}   // last is a new look at it
+	wake   chan struct{}   // whether it is disabled may have changed
 
-	last      workerSnapshot // for others to show; under Gateway.mu, as the next two
+	last      workerSnapshot // the last look at it; under Gateway.mu, as the next two
 	idleSince time.Time      // since when it is
 	toggledAt time.Time      // when it was enabled or disabled last
 	load      atomic.Pointer[muster.Load]
 	worker    atomic.Pointer[fleet.Worker] // nil until it is registered
 
-	savedHash       map[string]string // its hash as it was last whole
-	hash            mloc.WorkerHash
-	raw             map[string]string
+	raw             map[string]string // its hash as it was last whole
+	hash            mloc.WorkerHash   // the same, read
 	alive           bool
 	registeredFacts string    // as they were registered
 	lastTask        [2]string // the last task that is over: its id on the wire, and in the fleet
@@ -67,24 +67,6 @@ type dispatch struct {
 	publishedAt  time.Time // of the last time
 }
 
-// offerSnapshot takes a look that was had at the worker. It does not block.
-func (p *remoteWorker) offerSnapshot(s workerSnapshot) {
-	if w := p.worker.Load(); w != nil && s.alive {
-		w.Touch(p.load.Load())
-	}
-	for {
-		select {
-		case p.snapshots <- s:
-			return
-		default:
-		}
-		select {
-		case <-p.snapshots: // an older look
-		default:
-		}
-	}
-}
-
 // run serves the worker until the gateway ends, or the worker is removed.
 func (p *remoteWorker) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
@@ -103,7 +85,10 @@ func (p *remoteWorker) run(ctx context.Context) error {
 			return ctx.Err()
 		case n := <-p.events:
 			p.handleNews(ctx, n)
-		case s := <-p.snapshots:
+		case <-p.looked:
+			p.g.mu.Lock()
+			s := p.last
+			p.g.mu.Unlock()
 			p.applySnapshot(ctx, s)
 			if p.removeIfGone(s) {
 				return nil
@@ -139,7 +124,6 @@ func (p *remoteWorker) scheduleStep(d time.Duration) {
 	}
 }
 
-// refresh looks at the worker now.
 func (p *remoteWorker) refresh(ctx context.Context) bool {
 	snapshots, err := p.g.readWorkers(ctx, []string{p.id})
 	if err != nil {
@@ -156,12 +140,12 @@ func (p *remoteWorker) refresh(ctx context.Context) bool {
 func (p *remoteWorker) applySnapshot(ctx context.Context, s workerSnapshot) {
 	p.alive = s.alive && s.err == nil
 	if s.err != nil {
-		if s.alive && p.savedHash != nil && muster.CodeOf(s.err) == muster.NotFound {
+		if s.alive && p.raw != nil && muster.CodeOf(s.err) == muster.NotFound {
 			p.restore(ctx)
 		}
 		return
 	}
-	p.savedHash, p.hash, p.raw = s.raw, s.hash, s.raw
+	p.raw, p.hash = s.raw, s.hash
 	if !s.alive {
 		return
 	}
@@ -175,13 +159,11 @@ func (p *remoteWorker) applySnapshot(ctx context.Context, s workerSnapshot) {
 // restore puts a worker back into a database that was emptied: genuine workers never register again. What it says of itself was
 // remembered, and that it lives its heartbeat has just shown.
 func (p *remoteWorker) restore(ctx context.Context) {
-	values := maps.Clone(p.savedHash)
+	values := maps.Clone(p.raw)
+	delete(values, "last_seen") // its heartbeat has just written it
 	values["status"] = mloc.StatusIdle
 	if p.current != nil && p.current.started {
 		values["status"] = mloc.StatusRunning
-	}
-	if s := p.raw["last_seen"]; s != "" {
-		delete(values, "last_seen")
 	}
 	_, err := p.g.control.TxPipelined(ctx, func(r redis.Pipeliner) error {
 		r.SAdd(ctx, mloc.KeyWorkers, p.id)
@@ -194,7 +176,7 @@ func (p *remoteWorker) restore(ctx context.Context) {
 		p.g.log.Warn("MLOC: a worker cannot be put back into Redis", slog.String("worker", p.id), slog.Any("why", err))
 		return
 	}
-	p.g.metrics.count(&p.g.metrics.restored)
+	p.g.metrics.count(&p.g.metrics.counters.Restored, 1)
 	p.g.log.Info("MLOC: a worker is put back into Redis, which was emptied", slog.String("worker", p.id))
 }
 
@@ -218,8 +200,10 @@ func (p *remoteWorker) register(ctx context.Context) {
 	w.Touch(p.load.Load())
 }
 
-// maxGPUs is how many devices of a worker are believed.
-const maxGPUs = 64
+const (
+	maxGPUs   = 64 // devices of a worker that are believed
+	maxCached = 32 // models and data sets of a worker that are noted
+)
 
 // newFacts returns what a worker joins the server with. What it says of its hardware is believed within bounds.
 func newFacts(h mloc.WorkerHash, merges bool) fleet.Facts {
@@ -257,7 +241,6 @@ func newFacts(h mloc.WorkerHash, merges bool) fleet.Facts {
 	return f
 }
 
-// handleNews handles an event of the worker.
 func (p *remoteWorker) handleNews(ctx context.Context, n workerNews) {
 	if w := p.worker.Load(); w != nil {
 		w.Touch(p.load.Load())
@@ -284,7 +267,7 @@ func (p *remoteWorker) handleNews(ctx context.Context, n workerNews) {
 		}
 		p.refresh(ctx)
 		if p.g.settings.merge && p.hash.Status == mloc.StatusIdle {
-			p.g.wakeDriver() // tasks may be held for it
+			wake.Set(p.g.wake) // tasks may be held for it
 		}
 		if e.Type == mloc.EventRegister && p.current != nil && p.current.started && startedAt != "" && p.hash.StartedAt != startedAt {
 			p.finish(ctx, p.current, fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.WorkerRestarted, Message: "the worker " + p.id + " registered again: it was restarted"})
@@ -299,7 +282,7 @@ func (p *remoteWorker) leave(ctx context.Context) {
 		return
 	}
 	p.clearTask()
-	p.registeredFacts, p.savedHash, p.alive, p.hash = "", nil, false, mloc.WorkerHash{}
+	p.registeredFacts, p.raw, p.alive, p.hash = "", nil, false, mloc.WorkerHash{}
 	if err := w.Leave(ctx); err != nil {
 		p.g.log.Warn("MLOC: cannot report that a worker left", slog.String("worker", p.id), slog.Any("why", err))
 	}
@@ -307,19 +290,18 @@ func (p *remoteWorker) leave(ctx context.Context) {
 
 // parseLoad reads what a heartbeat says of the machine.
 func parseLoad(metrics mloc.Object, h mloc.WorkerHash) *muster.Load {
-	n, ok := mloc.NumberText(mloc.Lookup(metrics, "loadavg")["1m"]), h.Hardware.CPU.LogicalCores > 0
-	f, err := strconv.ParseFloat(n, 64)
-	if !ok || err != nil || f < 0 {
+	load, cores := mloc.Lookup(metrics, "loadavg")["1m"], h.Hardware.CPU.LogicalCores
+	if mloc.NumberText(load) == "" || mloc.Float(load) < 0 || cores <= 0 {
 		return nil
 	}
-	return &muster.Load{CPU: min(1, f/float64(h.Hardware.CPU.LogicalCores))}
+	return &muster.Load{CPU: min(1, mloc.Float(load)/float64(cores))}
 }
 
 // handleTaskEvent takes in news of a task. What is not of the task that the worker has now is late, and has no effect.
 func (p *remoteWorker) handleTaskEvent(ctx context.Context, e *mloc.TaskEvent) {
 	d := p.current
 	if d == nil || d.id != e.TaskID {
-		p.g.metrics.count(&p.g.metrics.late)
+		p.g.metrics.count(&p.g.metrics.counters.Late, 1)
 		p.g.log.Debug("MLOC: event of a task that the worker does not have", slog.String("worker", p.id), slog.String("task", e.TaskID), slog.String("type", e.Type))
 		if e.Type == mloc.EventSucceeded || e.Type == mloc.EventFailed {
 			id := e.TaskID
@@ -351,9 +333,6 @@ func (p *remoteWorker) handleTaskEvent(ctx context.Context, e *mloc.TaskEvent) {
 		p.finish(ctx, d, failureReport(message))
 	}
 }
-
-// maxCached is how many models and data sets of a worker are noted.
-const maxCached = 32
 
 // recordCache notes in the worker's hash which models and data sets it has used, last ones last, as hosts do. Muster's scheduler
 // does not read it.
@@ -392,13 +371,12 @@ func (p *remoteWorker) markStarted(d *dispatch) {
 
 // finish reports how a task ended, until the server has it on disk or does not want it any more.
 func (p *remoteWorker) finish(ctx context.Context, d *dispatch, end fleet.FinalReport) {
-	wait := p.g.intervals.retry
-	for {
+	for wait := p.g.intervals.retry; ; wait = min(2*wait, 30*p.g.intervals.retry) {
 		err := d.task.Finish(ctx, end)
 		switch {
 		case err == nil, muster.CodeOf(err) == muster.Conflict, muster.CodeOf(err) == muster.NotFound:
 			p.clearTask()
-			p.g.wakeDriver()
+			wake.Set(p.g.wake)
 			return
 		case muster.CodeOf(err) == muster.Invalid || muster.CodeOf(err) == muster.TooLarge:
 			end = fleet.FinalReport{Outcome: muster.AttemptFailed, Reason: muster.ResultInvalid, Message: mloc.Truncate(err.Error(), 1000)}
@@ -408,7 +386,6 @@ func (p *remoteWorker) finish(ctx context.Context, d *dispatch, end fleet.FinalR
 		if backoff.Sleep(ctx, wait) != nil {
 			return
 		}
-		wait = min(2*wait, 30*p.g.intervals.retry)
 	}
 }
 
@@ -434,14 +411,19 @@ func (p *remoteWorker) clearTask() {
 	p.mismatchSince = time.Time{}
 }
 
+// knows reports whether the worker's hash says that it runs a task, or that it was its last one.
+func (p *remoteWorker) knows(id string) bool {
+	return p.raw["extra_task_id"] == id || p.raw["extra_last_task"] == id
+}
+
 // reconcile compares what the worker's hash says with what it should do: news may have been lost.
 func (p *remoteWorker) reconcile(ctx context.Context) {
 	d := p.current
-	accepted := d != nil && (p.raw["extra_task_id"] == d.id || p.raw["extra_last_task"] == d.id)
+	accepted := d != nil && p.knows(d.id)
 	if d != nil && !d.started && p.hash.Status == mloc.StatusRunning && p.raw["extra_task_id"] == d.id {
 		p.markStarted(d)
 	}
-	publishedByUs := p.hash.Status == mloc.StatusRunning && p.raw[fieldTask] != "" && p.raw["extra_task_id"] != p.raw[fieldTask] && p.raw["extra_last_task"] != p.raw[fieldTask]
+	publishedByUs := p.hash.Status == mloc.StatusRunning && p.raw[fieldTask] != "" && !p.knows(p.raw[fieldTask])
 	consistent := true
 	switch {
 	case d != nil && (d.started || accepted) && p.hash.Status != mloc.StatusRunning:

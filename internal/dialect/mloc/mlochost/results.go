@@ -1,27 +1,28 @@
 package mlochost
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
-// maxUnknown is how many results of tasks that this host does not know are kept, as hosts accept them.
-const maxUnknown = 256
-
-// maxFiles is how many files a task may have.
-const maxFiles = 1_000
+const (
+	maxUnknown = 256   // results of tasks that this host does not know, which hosts accept
+	maxFiles   = 1_000 // of a task
+)
 
 // results is the host's folder of results: <id>/responses.json, <id>/manifest.json and <id>/artifacts/<name>. What is
 // written survives a crash. Names and ids never lead out of the folder. Its methods may be called at the same time.
@@ -32,7 +33,7 @@ type results struct {
 	unknownIDs []string // ids that the host does not know, oldest first
 }
 
-func openResults(dir string, known func(id string) bool) (*results, error) {
+func openResults(dir string, known map[string]bool) (*results, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Internal, "cannot make the folder of results: %w", err)
 	}
@@ -46,26 +47,20 @@ func openResults(dir string, known func(id string) bool) (*results, error) {
 		return nil, errors.Join(muster.Errorf(muster.Internal, "cannot read the folder of results: %w", err), root.Close())
 	}
 	for _, f := range found {
-		if !known(f.Name()) {
+		if !known[f.Name()] {
 			r.unknownIDs = append(r.unknownIDs, f.Name())
 		}
 	}
 	return r, nil
 }
 
-func (r *results) close() error { return r.root.Close() }
-
-// ensureFolder makes a task's folder.
 func (r *results) ensureFolder(id string, known bool) (string, error) {
 	name := mloc.SafeID(id)
 	if !mloc.ValidID(id) || strings.Trim(name, "_") == "" {
 		return "", muster.Errorf(muster.Invalid, "%q is not an id of a task", mloc.Truncate(id, mloc.MaxID))
 	}
-	if err := r.root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", muster.Errorf(muster.Internal, "cannot make a folder for the result of %s: %w", id, err)
-	}
 	for _, below := range []string{mloc.FolderArtifacts, mloc.FolderLogs} {
-		if err := r.root.Mkdir(name+"/"+below, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := r.root.MkdirAll(path.Join(name, below), 0o700); err != nil {
 			return "", muster.Errorf(muster.Internal, "cannot make a folder for the result of %s: %w", id, err)
 		}
 	}
@@ -81,50 +76,37 @@ func (r *results) ensureFolder(id string, known bool) (string, error) {
 	return name, nil
 }
 
-// put stores a result, in place of an earlier one, and returns where.
-func (r *results) put(d mloc.Delivery, known bool, links func(name string) string, now time.Time) (string, error) {
-	var result any
-	if err := mloc.Decode(d.Result, mloc.MaxResult, &result); err != nil {
-		return "", err
-	}
-	o, ok := result.(mloc.Object)
-	if !ok {
-		return "", muster.Errorf(muster.Invalid, "result is not an object")
-	}
+// put stores a result, in place of an earlier one.
+func (r *results) put(d mloc.Delivery, known bool, links func(name string) string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	name, err := r.ensureFolder(d.TaskID, known)
+	folder, err := r.ensureFolder(d.TaskID, known)
 	if err != nil {
-		return "", err
+		return err
 	}
-	for _, f := range r.list(name) {
-		updateExport(o, f.Name, links(f.Name))
+	for _, name := range r.files(d.TaskID) {
+		updateExport(d.Result, name, links(name))
 	}
-	w := mloc.Object{"task_id": d.TaskID, "worker_id": nil, "metadata": nil, "received_at": cmp.Or(d.ReceivedAt, mloc.FormatTime(now)), "result": o}
-	if d.WorkerID != "" {
-		w["worker_id"] = d.WorkerID
-	}
-	if len(d.Metadata) > 0 {
-		w["metadata"] = d.Metadata
-	}
-	return path.Join("results", name, mloc.FileResponses), r.write(name, w)
+	return r.write(folder, mloc.FileResponses, mloc.Object{ // received now, whatever a worker says: its clock may be wrong
+		"task_id": d.TaskID, "worker_id": lenient.NonZero(d.WorkerID), "metadata": d.Metadata, "received_at": mloc.FormatTime(time.Now()), "result": d.Result,
+	})
 }
 
-// write stores a wrapper. r.mu is held.
-func (r *results) write(name string, w mloc.Object) error {
-	return mloc.WriteJSON(r.root, name+"/"+mloc.FileResponses, w)
+// write stores a file of a task. r.mu is held.
+func (r *results) write(folder, name string, v any) error {
+	return mloc.WriteJSON(filepath.Join(r.root.Name(), folder, name), v)
 }
 
 // manifest writes a task's manifest.json. It reads all of its files: callers have time.
-func (r *results) manifest(ctx context.Context, id string, declared []string, now time.Time) error {
+func (r *results) manifest(ctx context.Context, id string, spec mloc.Object) error {
 	name := mloc.SafeID(id)
-	m, err := mloc.NewManifest(ctx, path.Join(r.root.Name(), name), id, declared, now)
+	m, err := mloc.NewManifest(ctx, path.Join(r.root.Name(), name), id, mloc.DeclaredArtifacts(spec), time.Now())
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return mloc.WriteJSON(r.root, name+"/"+mloc.FileManifest, m)
+	return r.write(name, mloc.FileManifest, m)
 }
 
 // get returns the wrapper of a task's result; NotFound if there is none.
@@ -132,80 +114,54 @@ func (r *results) get(id string) (mloc.Object, error) {
 	if !mloc.ValidID(id) {
 		return nil, muster.Errorf(muster.NotFound, "result not found")
 	}
-	f, err := r.root.Open(mloc.SafeID(id) + "/" + mloc.FileResponses)
+	b, err := r.root.ReadFile(path.Join(mloc.SafeID(id), mloc.FileResponses))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, muster.Errorf(muster.NotFound, "result not found")
 	}
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "cannot read the result of %s: %w", id, err)
 	}
-	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, 2*mloc.MaxResult))
-	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "cannot read the result of %s: %w", id, err)
-	}
 	var w mloc.Object
-	if err := mloc.Decode(b, 2*mloc.MaxResult, &w); err != nil {
-		return nil, err
-	}
-	return w, nil
+	err = mloc.Decode(b, 2*mloc.MaxResult, &w)
+	return w, err
 }
 
-// putFile stores a file of a task, in place of an earlier one of that name, and returns where. A file that is broken off
-// or larger than limit leaves nothing.
-func (r *results) putFile(ctx context.Context, id, name string, known bool, link string, body io.Reader, limit int64) (string, error) {
+// putFile stores a file of a task, in place of an earlier one of that name. A file that is broken off or larger than limit
+// leaves nothing.
+func (r *results) putFile(ctx context.Context, id, name string, known bool, link string, body io.Reader, limit int64) error {
 	if !mloc.ValidFileName(name) || name == mloc.FileManifest || strings.HasSuffix(name, ".part") {
-		return "", muster.Errorf(muster.Invalid, "invalid filename")
+		return muster.Errorf(muster.Invalid, "invalid filename")
 	}
 	r.mu.Lock()
 	folder, err := r.ensureFolder(id, known)
-	count := len(r.list(folder))
+	count := len(r.files(id))
 	r.mu.Unlock()
 	if err != nil {
-		return "", err
+		return err
 	}
 	if count >= maxFiles {
-		return "", muster.Errorf(muster.TooLarge, "task %s has %d files already", id, count)
+		return muster.Errorf(muster.TooLarge, "task %s has %d files already", id, count)
 	}
-	at := path.Join(folder, mloc.FolderArtifacts, name)
-	f, part, err := r.tempFile(folder)
-	if err != nil {
-		return "", muster.Errorf(muster.Internal, "cannot store %s: %w", name, err)
-	}
-	defer func() { _ = r.root.Remove(part) }()
-	n, err := io.Copy(f, io.LimitReader(mloc.ContextReader(ctx, body), limit+1))
-	if err == nil {
-		err = f.Sync()
-	}
-	err = cmp.Or(err, f.Close())
+	err = atomicfile.WriteFunc(filepath.Join(r.root.Name(), folder, mloc.FolderArtifacts, name), 0o600, func(w io.Writer) error {
+		n, err := io.Copy(w, io.LimitReader(mloc.ContextReader(ctx, body), limit+1))
+		if n > limit {
+			return muster.Errorf(muster.TooLarge, "%s is larger than %s", name, muster.Size(limit))
+		}
+		return err
+	})
 	switch {
-	case n > limit:
-		return "", muster.Errorf(muster.TooLarge, "%s is larger than %s", name, muster.Size(limit))
+	case muster.CodeOf(err) == muster.TooLarge:
+		return err
 	case err != nil:
-		return "", muster.Errorf(muster.Unavailable, "%s did not arrive as a whole: %w", name, err)
+		return muster.Errorf(muster.Unavailable, "%s did not arrive as a whole: %w", name, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.root.Rename(part, at); err != nil {
-		return "", muster.Errorf(muster.Internal, "cannot store %s: %w", name, err)
-	}
 	w, err := r.get(id)
 	if err != nil || !updateExport(mloc.Lookup(w, "result"), name, link) {
-		return path.Join("results", at), nil
+		return nil // the result comes later, or names no such file
 	}
-	return path.Join("results", at), r.write(folder, w)
-}
-
-// tempFile makes a file in a task's folder that no other upload uses.
-func (r *results) tempFile(folder string) (*os.File, string, error) {
-	for i := 0; ; i++ {
-		part := path.Join(folder, mloc.FolderLogs, mloc.FormatTime(time.Now())+".part")
-		f, err := r.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if errors.Is(err, fs.ErrExist) && i < 100 {
-			continue
-		}
-		return f, part, err
-	}
+	return r.write(folder, mloc.FileResponses, w)
 }
 
 // open opens a file of a task: one that was posted, or else responses.json or manifest.json; NotFound if there is none.
@@ -227,21 +183,19 @@ func (r *results) open(id, name string) (*os.File, error) {
 	return nil, missing
 }
 
-// files lists what was posted for a task, by name.
-func (r *results) files(id string) []mloc.File { return r.list(mloc.SafeID(id)) }
-
-func (r *results) list(folder string) []mloc.File {
-	found, err := fs.ReadDir(r.root.FS(), path.Join(folder, mloc.FolderArtifacts))
+// files lists the names of what was posted for a task.
+func (r *results) files(id string) []string {
+	found, err := fs.ReadDir(r.root.FS(), path.Join(mloc.SafeID(id), mloc.FolderArtifacts))
 	if err != nil {
 		return nil
 	}
-	var list []mloc.File
+	var names []string
 	for _, f := range found {
-		if at, err := f.Info(); err == nil && at.Mode().IsRegular() {
-			list = append(list, mloc.File{Name: f.Name(), Size: at.Size()})
+		if f.Type().IsRegular() && mloc.ValidFileName(f.Name()) { // others are being received
+			names = append(names, f.Name())
 		}
 	}
-	return list
+	return names
 }
 
 // forget removes what there is of a task.
@@ -267,7 +221,8 @@ func updateExport(result mloc.Object, name, link string) bool {
 	if e["worker_path"] == nil {
 		e["worker_path"] = e["path"]
 	}
-	e["path"], e["relative_path"], e["host_path"] = path.Join(mloc.FolderArtifacts, name), path.Join(mloc.FolderArtifacts, name), path.Join(mloc.FolderArtifacts, name)
+	at := path.Join(mloc.FolderArtifacts, name)
+	e["path"], e["relative_path"], e["host_path"] = at, at, at
 	e["url"], e["download_url"] = link, link
 	return true
 }

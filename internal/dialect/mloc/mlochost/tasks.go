@@ -6,11 +6,9 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,16 +17,14 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
-// stagePrefix begins the names of stages of jobs that the gateway submitted for tasks of clients; the id follows.
-const stagePrefix = "mloc-"
-
-// maxAttempts is what hosts of MLOC call so: the first execution, and retries.
-const maxAttempts = 3
-
-// pollInterval is how often tasks are looked at whose news may have been missed.
-const pollInterval = 5 * time.Second
+const (
+	stagePrefix  = "mloc-"         // of the names of stages of jobs that the gateway submitted for tasks of clients; the id follows
+	maxAttempts  = 3               // what hosts of MLOC call so: the first execution, and retries
+	pollInterval = 5 * time.Second // between two looks at tasks whose news may have been missed
+)
 
 // submit takes what a client sent. The tasks are on disk when it returns.
 func (g *Gateway) submit(data []byte) ([]task, error) {
@@ -42,11 +38,11 @@ func (g *Gateway) submit(data []byte) ([]task, error) {
 		docs[i] = s.Doc
 		tasks[i] = task{
 			ID: dialect.NewUUID(), Submission: submission, Stage: s.Name, Name: mloc.Truncate(mloc.Text(s.Doc.Metadata["name"]), 200), Type: mloc.TaskType(s.Doc), Load: mloc.EstimatedLoad(s.Doc.Spec),
-			Declared: mloc.DeclaredArtifacts(s.Doc.Spec), State: mloc.StatePending, Submitted: now, Queued: now,
+			State: mloc.StatePending, Submitted: now, Queued: now,
 		}
 		for _, id := range s.After {
 			if _, known := g.tasks.get(id); !known {
-				return nil, mloc.InvalidDocument("spec.dependsOn: there is no task %s", mloc.Quoted(id))
+				return nil, mloc.InvalidSpec("spec.dependsOn: there is no task %s", mloc.Quoted(id))
 			}
 			tasks[i].Needs = append(tasks[i].Needs, id)
 		}
@@ -59,10 +55,8 @@ func (g *Gateway) submit(data []byte) ([]task, error) {
 	if err := g.tasks.add(string(data), tasks, docs); err != nil {
 		return nil, err
 	}
-	for range tasks {
-		g.metrics.count(&g.metrics.submitted)
-	}
-	g.wakeDriver()
+	g.metrics.count(&g.metrics.counters.Submitted, len(tasks))
+	wake.Set(g.wake)
 	return tasks, nil
 }
 
@@ -75,9 +69,7 @@ func (g *Gateway) watchEvents(ctx context.Context) error {
 			}
 			if e.Type == muster.EventResync {
 				g.markChanged(0)
-				continue
-			}
-			if _, ours := g.tasks.byJobID(e.Job); ours {
+			} else if g.tasks.hasJob(e.Job) {
 				g.markChanged(e.Job)
 			}
 		}
@@ -93,34 +85,29 @@ func (g *Gateway) markChanged(job muster.JobID) {
 	g.mu.Lock()
 	g.changedJobs[job] = true
 	g.mu.Unlock()
-	g.wakeDriver()
+	wake.Set(g.wake)
 }
 
 // driveLoop brings the tasks of clients forward until ctx ends: it submits those whose turn it is, and takes in how jobs ended.
 func (g *Gateway) driveLoop(ctx context.Context) error {
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	all := true
 	if err := g.releaseOrphans(); err != nil {
 		return err
 	}
+	var lastPoll time.Time
 	for {
-		if err := g.advance(ctx, all); err != nil && ctx.Err() == nil {
-			g.log.Warn("MLOC: tasks of clients cannot be submitted now", slog.Any("why", err))
-			if backoff.Sleep(ctx, g.intervals.retry) != nil {
-				return ctx.Err()
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-g.wake:
-			all = false
-		case <-ticker.C:
-			all = true
+		all := time.Since(lastPoll) >= pollInterval
+		if all {
+			lastPoll = time.Now()
 			if err := g.pruneTasks(); err != nil {
 				g.log.Warn("MLOC: old tasks cannot be forgotten", slog.Any("why", err))
 			}
+		}
+		if err := g.advance(ctx, all); err != nil && ctx.Err() == nil {
+			g.log.Warn("MLOC: tasks of clients cannot be submitted now", slog.Any("why", err))
+			_ = backoff.Sleep(ctx, g.intervals.retry)
+		}
+		if err := wake.Wait(ctx, g.wake, pollInterval); err != nil {
+			return err
 		}
 	}
 }
@@ -187,7 +174,6 @@ func (g *Gateway) checkNeeds(t *task) (ready bool, failed string) {
 	return ready, ""
 }
 
-// failTask ends a task.
 func (g *Gateway) failTask(id, reason string) error {
 	t, err := g.tasks.update(id, func(t *task) error {
 		t.State, t.Error, t.Finished = mloc.StateFailed, mloc.Truncate(reason, 4000), time.Now()
@@ -199,7 +185,7 @@ func (g *Gateway) failTask(id, reason string) error {
 	return err
 }
 
-// resolveDocument returns the document with which a task is to be carried out, its references resolved; errPending if it has to wait.
+// resolveDocument returns the document with which a task is to be carried out, its references resolved; mloc.ErrPending if it has to wait.
 func (g *Gateway) resolveDocument(t *task) (mloc.Document, error) {
 	doc, err := g.tasks.doc(t.ID, false)
 	if err != nil || t.Stage == "" {
@@ -223,7 +209,6 @@ func (g *Gateway) resolveDocument(t *task) (mloc.Document, error) {
 	return doc, g.tasks.putResolved(t.ID, doc)
 }
 
-// submitJob submits the job of a task.
 func (g *Gateway) submitJob(ctx context.Context, t task) error {
 	doc, err := g.resolveDocument(&t)
 	switch {
@@ -234,45 +219,45 @@ func (g *Gateway) submitJob(ctx context.Context, t task) error {
 	case err != nil:
 		return err
 	}
-	key := "mloc-" + t.ID + "-" + strconv.Itoa(t.Round)
 	spec := muster.Spec{
 		Name: cmp.Or(t.Name, t.ID), Project: g.project(),
 		Labels: map[string]string{"dialect": mloc.SystemName, "mloc.task": t.ID, "mloc.submission": t.Submission},
 	}
+	submit := func(stage muster.TaskSpec, suffix string) error {
+		spec.Tasks = []muster.TaskSpec{stage}
+		job, err := g.api.Submit(ctx, &spec, client.SubmitOptions{IdempotencyKey: "mloc-" + t.ID + suffix})
+		if err != nil {
+			return err
+		}
+		_, err = g.tasks.update(t.ID, func(t *task) error { t.Job = job.ID; return nil })
+		g.markChanged(job.ID)
+		return err
+	}
 	stage, err := g.nativeStage(doc, &t)
 	if err == nil {
-		spec.Tasks = []muster.TaskSpec{stage}
-		var job muster.Job
-		if job, err = g.api.Submit(ctx, &spec, client.SubmitOptions{IdempotencyKey: key}); err == nil {
-			return g.recordJob(t.ID, job.ID)
-		}
+		err = submit(stage, "-0")
 	}
-	if code := muster.CodeOf(err); code != muster.InvalidSpec && code != muster.Invalid && code != muster.TooLarge {
+	if !isRefusal(err) {
 		return err
 	}
 	g.log.Debug("MLOC: a task needs a worker of MLOC", slog.String("task", t.ID), slog.Any("why", err))
-	if stage, err = foreignStage(doc, &t); err != nil {
+	if stage, err = foreignStage(doc, &t); err == nil {
+		err = submit(stage, "-0-foreign")
+	}
+	if isRefusal(err) || muster.CodeOf(err) == muster.Forbidden {
 		return g.failTask(t.ID, err.Error())
 	}
-	spec.Tasks = []muster.TaskSpec{stage}
-	job, err := g.api.Submit(ctx, &spec, client.SubmitOptions{IdempotencyKey: key + "-foreign"})
-	if code := muster.CodeOf(err); code == muster.InvalidSpec || code == muster.Invalid || code == muster.TooLarge || code == muster.Forbidden {
-		return g.failTask(t.ID, err.Error())
-	}
-	if err != nil {
-		return err
-	}
-	return g.recordJob(t.ID, job.ID)
+	return err
+}
+
+// isRefusal reports whether a job cannot be submitted as it is.
+func isRefusal(err error) bool {
+	code := muster.CodeOf(err)
+	return code == muster.InvalidSpec || code == muster.Invalid || code == muster.TooLarge
 }
 
 // project is that of the gateway's jobs.
 func (g *Gateway) project() string { return cmp.Or(g.Deps.Config.Project, muster.DefaultProject) }
-
-func (g *Gateway) recordJob(id string, job muster.JobID) error {
-	_, err := g.tasks.update(id, func(t *task) error { t.Job = job; return nil })
-	g.markChanged(job)
-	return err
-}
 
 // retries is how often Muster tries a task again, as hosts do it.
 var retries = muster.Retries{Max: maxAttempts - 1, Backoff: muster.Duration(time.Second)}
@@ -280,10 +265,10 @@ var retries = muster.Retries{Max: maxAttempts - 1, Backoff: muster.Duration(time
 // nativeStage is the stage with which any worker can carry a task out. It fails if only workers of MLOC can.
 func (g *Gateway) nativeStage(doc mloc.Document, t *task) (muster.TaskSpec, error) {
 	if len(t.Children) > 0 {
-		return muster.TaskSpec{}, mloc.Unsupported("others were merged into it")
+		return muster.TaskSpec{}, mloc.InvalidSpec("others were merged into it")
 	}
 	if !isHostDestination(mloc.Lookup(doc.Spec, "output", "destination")) {
-		return muster.TaskSpec{}, mloc.Unsupported("spec.output.destination is not this host")
+		return muster.TaskSpec{}, mloc.InvalidSpec("spec.output.destination is not this host")
 	}
 	if g.requiresToken() {
 		doc.Spec = g.withGrants(doc.Spec, t.ID)
@@ -318,14 +303,14 @@ func (g *Gateway) syncTask(ctx context.Context, t task) error {
 	if err != nil {
 		return err
 	}
-	worker, isMLOC := "", false
+	var worker workerName
 	if mt.Worker != "" {
-		if worker, isMLOC, err = g.lookupWorker(ctx, mt.Worker); err != nil {
+		if worker, err = g.lookupWorker(ctx, mt.Worker); err != nil {
 			return err
 		}
 	}
-	if mt.State == muster.Succeeded {
-		if err := g.storeResult(ctx, &t, &mt, worker, isMLOC); err != nil {
+	if mt.State == muster.Succeeded && mt.Attempt != t.Attempt && !worker.isMLOC {
+		if err := g.storeResult(ctx, &t, &mt, worker.name); err != nil {
 			return err
 		}
 	}
@@ -339,11 +324,9 @@ func (g *Gateway) syncTask(ctx context.Context, t task) error {
 		}
 		if attempts > t.Attempts {
 			t.LastFailed, t.Attempts = cmp.Or(t.Worker, t.LastFailed), attempts
-			g.metrics.count(&g.metrics.requeued)
+			g.metrics.count(&g.metrics.counters.Requeued, 1)
 		}
-		if worker != "" {
-			t.Worker = worker
-		}
+		t.Worker = cmp.Or(worker.name, t.Worker)
 		t.Dispatched, t.Started = toTime(mt.AssignedAt), toTime(mt.StartedAt)
 		switch {
 		case mt.State == muster.Succeeded:
@@ -364,15 +347,12 @@ func (g *Gateway) syncTask(ctx context.Context, t task) error {
 		return err
 	}
 	g.metrics.recordEnd(&updated)
-	g.wakeDriver() // others may need it
+	wake.Set(g.wake) // others may need it
 	return g.finishChildren(&updated)
 }
 
 // storeResult stores the result of a task that one of Muster's own workers has done, as one of MLOC's would have delivered it.
-func (g *Gateway) storeResult(ctx context.Context, t *task, mt *muster.Task, worker string, isMLOC bool) error {
-	if t.Attempt == mt.Attempt || isMLOC {
-		return nil
-	}
+func (g *Gateway) storeResult(ctx context.Context, t *task, mt *muster.Task, worker string) error {
 	doc, err := g.tasks.doc(t.ID, true)
 	if err != nil {
 		return err
@@ -381,23 +361,18 @@ func (g *Gateway) storeResult(ctx context.Context, t *task, mt *muster.Task, wor
 	if err != nil {
 		return err
 	}
-	files := make([]mloc.File, 0, len(artifacts))
-	for _, a := range artifacts {
-		files = append(files, mloc.File{Name: a.Name, Size: a.Size, URL: g.fileURL(t.ID, a.Name)})
-	}
+	fileURL := func(name string) string { return g.fileURL(t.ID, name) }
 	seconds := 0.0
 	if mt.Usage != nil {
 		seconds = mt.Usage.WallSeconds
 	}
-	result, err := mloc.Encode(mloc.ToResult(doc, t.ID, mt.Result, files, seconds))
-	if err != nil {
+	d := mloc.Delivery{
+		TaskID: t.ID, WorkerID: worker, Result: mloc.ToResult(doc, t.ID, mt.Result, artifacts, fileURL, seconds), Metadata: mloc.Object{"muster_task": mt.ID.String()},
+	}
+	if err := g.results.put(d, true, fileURL); err != nil {
 		return err
 	}
-	d := mloc.Delivery{TaskID: t.ID, WorkerID: worker, Result: result, Metadata: json.RawMessage(`{"muster_task":"` + mt.ID.String() + `"}`)}
-	if _, err := g.results.put(d, true, func(name string) string { return g.fileURL(t.ID, name) }, time.Now()); err != nil {
-		return err
-	}
-	return g.results.manifest(ctx, t.ID, t.Declared, time.Now())
+	return g.results.manifest(ctx, t.ID, doc.Spec)
 }
 
 // fileURL is where a file of a task can be fetched.
@@ -406,30 +381,23 @@ func (g *Gateway) fileURL(id, name string) string {
 }
 
 // lookupWorker returns the name of a worker, as clients of MLOC see it, and whether it is one of MLOC.
-func (g *Gateway) lookupWorker(ctx context.Context, id muster.WorkerID) (string, bool, error) {
-	g.mu.Lock()
-	known, ok := g.workerNames[id]
-	g.mu.Unlock()
-	if !ok {
-		w, err := g.api.Worker(ctx, string(id))
-		if muster.CodeOf(err) == muster.NotFound {
-			return string(id), false, nil
-		}
-		if err != nil {
-			return "", false, err
-		}
-		known = workerName{name: w.Name}
-		if foreign := w.Labels["mloc.worker"]; foreign != "" && slices.Contains(w.Tags, mloc.SystemTag) {
-			known = workerName{name: foreign, isMLOC: true}
-		}
-		g.mu.Lock()
-		if len(g.workerNames) >= maxRemoteWorkers {
-			clear(g.workerNames)
-		}
-		g.workerNames[id] = known
-		g.mu.Unlock()
+func (g *Gateway) lookupWorker(ctx context.Context, id muster.WorkerID) (workerName, error) {
+	if known, ok := g.names.Get(string(id)); ok {
+		return known, nil
 	}
-	return known.name, known.isMLOC, nil
+	w, err := g.api.Worker(ctx, string(id))
+	switch {
+	case muster.CodeOf(err) == muster.NotFound:
+		return workerName{name: string(id)}, nil
+	case err != nil:
+		return workerName{}, err
+	}
+	found := workerName{name: w.Name}
+	if foreign := w.Labels["mloc.worker"]; foreign != "" && slices.Contains(w.Tags, mloc.SystemTag) {
+		found = workerName{name: foreign, isMLOC: true}
+	}
+	g.names.Put(string(id), found)
+	return found, nil
 }
 
 // workerName is the name of a worker for clients.
@@ -461,15 +429,14 @@ func (g *Gateway) grantToken(id string) string {
 func (g *Gateway) withGrants(s mloc.Object, id string) mloc.Object {
 	t, _ := g.tasks.get(id)
 	prefix := g.url + resultsPath + "/"
-	v, _ := mloc.MapTexts(s, func(text string) (any, error) { // it never fails
+	out, _ := mloc.MapTexts(s, func(text string) any {
 		rest, ok := strings.CutPrefix(text, prefix)
 		id, _, file := strings.Cut(rest, "/files/")
 		if other, known := g.tasks.get(id); ok && file && known && !strings.ContainsAny(text, "?# ") &&
 			(other.Submission == t.Submission || slices.Contains(t.Needs, id)) {
-			return text + "?grant=" + g.grantToken(id), nil
+			return text + "?grant=" + g.grantToken(id)
 		}
-		return text, nil
-	})
-	out, _ := v.(mloc.Object)
+		return text
+	}).(mloc.Object)
 	return out
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -32,11 +31,9 @@ type task struct {
 	Type       string   `json:"type"`
 	Load       int      `json:"load,omitempty"`
 	Needs      []string `json:"needs,omitempty"` // ids of tasks that must be done first
-	Declared   []string `json:"declared,omitempty"`
 
 	State      string       `json:"state"`
-	Round      int          `json:"round,omitempty"` // of the job that was submitted for it, from 1
-	Job        muster.JobID `json:"job,omitempty"`   // 0 until it was submitted
+	Job        muster.JobID `json:"job,omitempty"` // 0 until it was submitted
 	Attempts   int          `json:"attempts,omitempty"`
 	Attempt    int          `json:"attempt,omitempty"` // the attempt whose result a worker of MLOC delivered to this host
 	Worker     string       `json:"worker,omitempty"`
@@ -63,9 +60,8 @@ type taskStore struct {
 
 	mu    sync.Mutex
 	tasks map[string]*task
-	order []*task // by Seq
-	byJob map[muster.JobID]*task
-	open  int
+	order []*task               // by Seq
+	jobs  map[muster.JobID]bool // that were submitted for tasks
 	seq   uint64
 }
 
@@ -82,7 +78,7 @@ func openTaskStore(dir string) (*taskStore, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Internal, "cannot open the tasks of the MLOC dialect: %w", err)
 	}
-	l := &taskStore{db: db, tasks: map[string]*task{}, byJob: map[muster.JobID]*task{}}
+	l := &taskStore{db: db, tasks: map[string]*task{}, jobs: map[muster.JobID]bool{}}
 	err = db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{bucketDocs, bucketResolved, bucketYAML, bucketTasks} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
@@ -105,22 +101,12 @@ func openTaskStore(dir string) (*taskStore, error) {
 	return l, nil
 }
 
-func (l *taskStore) close() error { return l.db.Close() }
-
-// index puts a task into the indexes.
 func (l *taskStore) index(t *task) {
-	if old := l.tasks[t.ID]; old == nil {
-		l.order = append(l.order, t)
-	} else if !old.final() {
-		l.open--
-	}
-	if !t.final() {
-		l.open++
-	}
+	l.order = append(l.order, t)
 	l.tasks[t.ID] = t
 	l.seq = max(l.seq, t.Seq)
 	if t.Job != 0 {
-		l.byJob[t.Job] = t
+		l.jobs[t.Job] = true
 	}
 }
 
@@ -128,18 +114,20 @@ func (l *taskStore) index(t *task) {
 func (l *taskStore) add(yaml string, tasks []task, docs []mloc.Document) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open+len(tasks) > maxOpenTasks {
-		return muster.Errorf(muster.Unavailable, "%d tasks have not ended yet: at most %d may wait", l.open, maxOpenTasks)
+	open := 0
+	for _, t := range l.order {
+		if !t.final() {
+			open++
+		}
+	}
+	if open+len(tasks) > maxOpenTasks {
+		return muster.Errorf(muster.Unavailable, "%d tasks have not ended yet: at most %d may wait", open, maxOpenTasks)
 	}
 	err := l.db.Update(func(tx *bbolt.Tx) error {
 		for i := range tasks {
 			l.seq++
 			tasks[i].Seq = l.seq
-			b, err := mloc.Encode(docs[i])
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(put(tx, bucketTasks, tasks[i].ID, tasks[i]), tx.Bucket(bucketDocs).Put([]byte(tasks[i].ID), b)); err != nil {
+			if err := errors.Join(put(tx, bucketTasks, tasks[i].ID, tasks[i]), put(tx, bucketDocs, tasks[i].ID, docs[i])); err != nil {
 				return err
 			}
 		}
@@ -162,8 +150,9 @@ func put(tx *bbolt.Tx, bucket []byte, key string, v any) error {
 	return tx.Bucket(bucket).Put([]byte(key), b)
 }
 
+// storeError returns the error of a transaction, nil if there is none.
 func (l *taskStore) storeError(err error) error {
-	if _, ok := errors.AsType[*muster.Error](err); ok {
+	if _, ok := errors.AsType[*muster.Error](err); ok || err == nil {
 		return err
 	}
 	return muster.Errorf(muster.Internal, "cannot store the tasks of the MLOC dialect: %w", err)
@@ -185,31 +174,18 @@ func (l *taskStore) update(id string, f func(*task) error) (task, error) {
 	if err := l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketTasks, id, t) }); err != nil {
 		return *old, l.storeError(err)
 	}
-	if old.Job != 0 && old.Job != t.Job {
-		delete(l.byJob, old.Job)
-	}
-	if !old.final() {
-		l.open--
-	}
-	if !t.final() {
-		l.open++
-	}
 	*old = t
 	if t.Job != 0 {
-		l.byJob[t.Job] = old
+		l.jobs[t.Job] = true
 	}
 	return t, nil
 }
 
 // putResolved stores the document with which a task is carried out.
 func (l *taskStore) putResolved(id string, d mloc.Document) error {
-	if err := l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketResolved, id, d) }); err != nil {
-		return l.storeError(err)
-	}
-	return nil
+	return l.storeError(l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketResolved, id, d) }))
 }
 
-// get returns a task.
 func (l *taskStore) get(id string) (task, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,14 +195,11 @@ func (l *taskStore) get(id string) (task, bool) {
 	return task{}, false
 }
 
-// byJobID returns the task that a job was submitted for.
-func (l *taskStore) byJobID(id muster.JobID) (task, bool) {
+// hasJob reports whether a job was submitted for a task.
+func (l *taskStore) hasJob(id muster.JobID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t := l.byJob[id]; t != nil {
-		return *t, true
-	}
-	return task{}, false
+	return l.jobs[id]
 }
 
 // list returns the tasks that f selects, in the order of their submission.
@@ -246,11 +219,8 @@ func (l *taskStore) list(f func(*task) bool) []task {
 func (l *taskStore) doc(id string, resolved bool) (mloc.Document, error) {
 	var d mloc.Document
 	err := l.db.View(func(tx *bbolt.Tx) error {
-		var b []byte
-		if resolved {
-			b = tx.Bucket(bucketResolved).Get([]byte(id))
-		}
-		if b == nil {
+		b := tx.Bucket(bucketResolved).Get([]byte(id))
+		if b == nil || !resolved {
 			b = tx.Bucket(bucketDocs).Get([]byte(id))
 		}
 		if b == nil {
@@ -258,10 +228,7 @@ func (l *taskStore) doc(id string, resolved bool) (mloc.Document, error) {
 		}
 		return mloc.Decode(b, 4*mloc.MaxExpanded, &d)
 	})
-	if err != nil {
-		return d, l.storeError(err)
-	}
-	return d, nil
+	return d, l.storeError(err)
 }
 
 // yaml returns what a client sent.
@@ -294,40 +261,29 @@ func (l *taskStore) prune(limit int) ([]string, error) {
 		}
 	}
 	pruned := map[string]bool{}
-	left := len(l.order)
+	var ids []string
 	for _, t := range l.order {
-		if left <= limit && !pruned[t.Submission] {
-			continue
-		}
-		if !open[t.Submission] {
+		if (len(l.order)-len(ids) > limit || pruned[t.Submission]) && !open[t.Submission] {
 			pruned[t.Submission] = true
-			left--
+			ids = append(ids, t.ID)
 		}
 	}
-	var ids []string
 	err := l.db.Update(func(tx *bbolt.Tx) error {
-		for _, t := range l.order {
-			if !pruned[t.Submission] {
-				continue
-			}
-			ids = append(ids, t.ID)
+		var err error
+		for _, id := range ids {
 			for _, bucket := range [][]byte{bucketTasks, bucketDocs, bucketResolved} {
-				if err := tx.Bucket(bucket).Delete([]byte(t.ID)); err != nil {
-					return err
-				}
+				err = errors.Join(err, tx.Bucket(bucket).Delete([]byte(id)))
 			}
-			if err := tx.Bucket(bucketYAML).Delete([]byte(t.Submission)); err != nil {
-				return err
-			}
+			err = errors.Join(err, tx.Bucket(bucketYAML).Delete([]byte(l.tasks[id].Submission)))
 		}
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, l.storeError(err)
 	}
 	l.order = slices.DeleteFunc(l.order, func(t *task) bool { return pruned[t.Submission] })
 	for _, id := range ids {
-		delete(l.byJob, l.tasks[id].Job)
+		delete(l.jobs, l.tasks[id].Job)
 		delete(l.tasks, id)
 	}
 	return ids, nil
@@ -347,15 +303,12 @@ func (l *taskStore) dependents() map[string][]string {
 }
 
 // knownFolders returns the folders of results that belong to tasks.
-func (l *taskStore) knownFolders() func(string) bool {
+func (l *taskStore) knownFolders() map[string]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	folders := maps.Collect(func(yield func(string, bool) bool) {
-		for id := range l.tasks {
-			if !yield(mloc.SafeID(id), true) {
-				return
-			}
-		}
-	})
-	return func(name string) bool { return folders[name] }
+	folders := map[string]bool{}
+	for id := range l.tasks {
+		folders[mloc.SafeID(id)] = true
+	}
+	return folders
 }

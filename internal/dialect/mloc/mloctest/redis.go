@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/muster-dev/muster/internal/mustertest"
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
@@ -29,12 +30,7 @@ func StartRedis(tb testing.TB) *Redis {
 		}
 		tb.Skip("redis-server is not installed: scripts/need redis-server")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	r := &Redis{TB: tb, Addr: l.Addr().String()}
-	_ = l.Close()
+	r := &Redis{TB: tb, Addr: mustertest.ReservePort(tb)}
 	tb.Cleanup(r.Kill)
 	r.Start()
 	return r
