@@ -91,7 +91,6 @@ func (l *logForwarder) drain(ctx context.Context) {
 	}
 }
 
-// stop ends reading.
 func (l *logForwarder) stop() {
 	if l.cancel != nil {
 		l.cancel()
@@ -138,23 +137,21 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 	r := l.bridge.snapshot(l.job)
 	lines := make(chan client.LogLine)
 	ctx, cancel := context.WithCancel(ctx)
-	failed := make(chan error, 1)
-	go func() { // ends with ctx; joined by lines
+	var failed error // of the reader; read after lines is closed
+	go func() {      // ends with ctx; joined by lines
 		defer close(lines)
 		task := muster.TaskID{Job: r.Job}
 		for line, err := range l.bridge.cfg.Client.Logs(ctx, task, client.LogOptions{Attempt: r.Attempt, Follow: true}) {
-			if err != nil {
-				failed <- err
+			if failed = err; err != nil {
 				return
 			}
 			select {
 			case lines <- line:
 			case <-ctx.Done():
-				failed <- ctx.Err()
+				failed = ctx.Err()
 				return
 			}
 		}
-		failed <- nil
 	}()
 	defer func() {
 		cancel()
@@ -168,7 +165,7 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 		select {
 		case line, ok := <-lines:
 			if !ok {
-				if err := <-failed; err != nil {
+				if failed != nil {
 					return false // the next call reads what is not acknowledged
 				}
 				b.endLine()
@@ -187,7 +184,6 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 	}
 }
 
-// batch holds lines that are not acknowledged.
 type batch struct {
 	logs    *logForwarder
 	attempt int
@@ -210,7 +206,6 @@ func (b *batch) add(line client.LogLine) {
 	}
 }
 
-// endLine ends the partial line, if there is one.
 func (b *batch) endLine() {
 	if b.partial.Len() == 0 {
 		return
