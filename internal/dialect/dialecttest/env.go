@@ -3,7 +3,6 @@ package dialecttest
 import (
 	"context"
 	"maps"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -50,20 +49,11 @@ func (w *env) start() {
 		Listen: w.listen, Data: w.dir, Heartbeat: muster.Duration(200 * time.Millisecond), Dialects: []dialect.Config{w.config}, Systems: []dialect.System{w.suite.System},
 	})
 	w.url = strings.TrimSuffix(server.Gateways()[0].URL, "/")
-	w.listen = w.hostPort(server.URL())
+	w.listen = strings.TrimPrefix(server.URL(), "http://")
 	if strings.HasSuffix(w.config.Address, ":0") {
-		w.config.Address = w.hostPort(w.url)
+		w.config.Address = strings.TrimPrefix(w.url, "http://")
 	}
 	w.client, w.stop = server.Client, server.Stop
-}
-
-// hostPort returns host:port of a URL.
-func (w *env) hostPort(rawURL string) string {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return u.Host
 }
 
 func (w *env) worker(id, key string) Worker {
@@ -103,11 +93,6 @@ func (w *env) submit(change func(*muster.TaskSpec)) muster.Job {
 	return w.submitSpec(&muster.Spec{Tasks: []muster.TaskSpec{task}})
 }
 
-func (w *env) submitTo(project string) muster.Job {
-	w.t.Helper()
-	return w.submitSpec(&muster.Spec{Project: project, Tasks: []muster.TaskSpec{w.suite.Task}})
-}
-
 func (w *env) submitSpec(spec *muster.Spec) muster.Job {
 	w.t.Helper()
 	job, err := w.client.Submit(w.t.Context(), spec, client.SubmitOptions{})
@@ -126,7 +111,6 @@ func (w *env) task(job muster.Job) muster.Task {
 	return task
 }
 
-// log returns the whole log of the job's task.
 func (w *env) log(job muster.Job) string {
 	w.t.Helper()
 	var text strings.Builder
@@ -139,7 +123,6 @@ func (w *env) log(job muster.Job) string {
 	return text.String()
 }
 
-// waitState waits until the job's task is in the state.
 func (w *env) waitState(job muster.Job, state muster.TaskState) muster.Task {
 	w.t.Helper()
 	var last muster.Task

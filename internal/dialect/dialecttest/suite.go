@@ -331,7 +331,7 @@ func testUnplaced(t *testing.T, s *Suite) {
 	worker := w.worker("one", "")
 	w.checkWorks(worker)
 	huge := w.submit(func(task *muster.TaskSpec) { task.Resources.CPUs = 9000 })
-	foreign := w.submitTo("another-project")
+	foreign := w.submitSpec(&muster.Spec{Project: "another-project", Tasks: []muster.TaskSpec{s.Task}})
 	w.checkWorks(worker)
 	for _, job := range []muster.Job{huge, foreign} {
 		if got := w.task(job).State; got != muster.Queued {
