@@ -70,11 +70,10 @@ func (c *Client) downloadArtifact(ctx context.Context, id muster.TaskID, a muste
 		return muster.Errorf(muster.Internal, "cannot read %s: %w", partial, err)
 	}
 	if have > a.Size { // a different file
-		if have, sum = 0, sha256.New(); f.Truncate(0) != nil {
+		have, sum = 0, sha256.New()
+		_, err := f.Seek(0, io.SeekStart)
+		if errors.Join(err, f.Truncate(0)) != nil {
 			return muster.Errorf(muster.Invalid, "cannot write %s: remove it and try again", partial)
-		}
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return muster.Errorf(muster.Internal, "cannot write %s: %w", partial, err)
 		}
 	}
 	if err := c.fetchArtifact(ctx, id, a, have, f, sum, progress); err != nil {
@@ -172,7 +171,6 @@ func (c *progressWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// escapePath escapes a slash-separated name for a URL.
 func escapePath(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {

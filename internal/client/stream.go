@@ -32,7 +32,6 @@ type sseEvent struct {
 	data     []byte
 }
 
-// errStop ends a stream from within its handler.
 var errStop = errors.New("stop")
 
 // stream follows an event stream until handle returns an error, ctx ends, the server
