@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/connlimit"
@@ -213,26 +215,14 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 }
 
 // HTTPStatus returns the status with which gateways answer an error: 500 for one without a code. It differs from Muster's own API for
-// Undetermined, which is 503, because programs of other systems repeat such requests.
+// InvalidSpec, which is 400, and for Undetermined, which is 503, because programs of other systems repeat such requests.
 func HTTPStatus(err error) int {
-	switch muster.CodeOf(err) {
-	case muster.Invalid, muster.InvalidSpec:
+	switch code := muster.CodeOf(err); code {
+	case muster.InvalidSpec:
 		return http.StatusBadRequest
-	case muster.Unauthenticated:
-		return http.StatusUnauthorized
-	case muster.Forbidden:
-		return http.StatusForbidden
-	case muster.NotFound:
-		return http.StatusNotFound
-	case muster.Conflict:
-		return http.StatusConflict
-	case muster.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case muster.Unavailable, muster.Undetermined:
+	case muster.Undetermined:
 		return http.StatusServiceUnavailable
-	case muster.StorageFull:
-		return http.StatusInsufficientStorage
-	case muster.Internal:
+	default:
+		return cmp.Or(wire.Statuses[code], http.StatusInternalServerError)
 	}
-	return http.StatusInternalServerError
 }
