@@ -109,9 +109,7 @@ func (t *Task) detachReporter() {
 // waitReport waits for the end of the task. When ctx ends with run.ErrDetach the task continues without an agent.
 func (t *Task) waitReport(ctx context.Context) muster.Report {
 	limit := t.run.Spec.Timeout.Std()
-	timeout := time.NewTimer(time.Hour)
-	timeout.Stop()
-	defer timeout.Stop()
+	var timeout <-chan time.Time
 	started := t.started
 	for {
 		select {
@@ -121,17 +119,17 @@ func (t *Task) waitReport(ctx context.Context) muster.Report {
 			return t.finalReport()
 		case <-started:
 			if started = nil; limit > 0 {
-				timeout.Reset(limit - time.Since(t.startTime()))
+				timeout = time.After(limit - time.Since(t.startedAt.Std())) // which does not change any more
 			}
-		case <-timeout.C:
-			t.abort(ErrTimedOut, muster.Report{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: fmt.Sprintf("timed out after %s", muster.Duration(limit))})
+		case <-timeout:
+			_ = t.abort(ErrTimedOut, muster.Report{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: fmt.Sprintf("timed out after %s", muster.Duration(limit))})
 			return t.finalReport()
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), run.ErrDetach) {
 				return muster.Report{}
 			}
 			stopped := run.StopCause(ctx)
-			t.abort(stopCause(stopped), muster.Report{Outcome: stopped.Outcome, Reason: stopped.Reason, Message: stopped.Message})
+			_ = t.abort(stopCause(stopped), muster.Report{Outcome: stopped.Outcome, Reason: stopped.Reason, Message: stopped.Message})
 			return t.finalReport()
 		}
 	}
@@ -146,12 +144,6 @@ func stopCause(stopped *run.Stopped) error {
 	default:
 		return ErrReturned
 	}
-}
-
-func (t *Task) startTime() time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.startedAt.Std()
 }
 
 // finalReport returns the report of a task that has one, with the current size of the log.
@@ -217,7 +209,7 @@ func (supervisor) Freeze(id muster.AttemptID, _ bool) error {
 func (h supervisor) Forget(ids ...muster.AttemptID) {
 	for _, id := range ids {
 		if t := h.worker.findTask(id); t != nil {
-			t.abort(ErrAbandoned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+			_ = t.abort(ErrAbandoned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
 		}
 	}
 }

@@ -169,7 +169,7 @@ func (f *Fleet) Close() error {
 		errs = append(errs, f.logs.Close())
 	}
 	if f.store != nil {
-		errs = append(errs, f.store.close())
+		errs = append(errs, f.store.db.Close())
 	}
 	if f.reports != nil {
 		errs = append(errs, f.reports.Close())
@@ -227,13 +227,12 @@ func (f *Fleet) startWorker(w *Worker) {
 }
 
 func (f *Fleet) watchSilence(ctx context.Context) {
-	tick := time.NewTicker(max(minSilenceCheck, min(f.cfg.SilenceTimeout/4, maxSilenceCheck)))
-	defer tick.Stop()
+	tick := time.Tick(max(minSilenceCheck, min(f.cfg.SilenceTimeout/4, maxSilenceCheck)))
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
 		for _, w := range f.Workers() {
 			w.checkSilence(time.Now())

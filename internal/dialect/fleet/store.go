@@ -62,8 +62,6 @@ func openStore(dir string) (*store, error) {
 	return &store{db: db}, nil
 }
 
-func (s *store) close() error { return s.db.Close() }
-
 func (s *store) update(f func(tx *bbolt.Tx) error) error {
 	if err := s.db.Batch(f); err != nil {
 		return muster.Errorf(muster.Unavailable, "cannot write the state of foreign workers: %w", err)

@@ -24,7 +24,7 @@ func (w *Worker) remove(reason string) {
 	leave := w.leaveSession
 	w.mu.Unlock()
 	for _, t := range held {
-		t.abort(ErrAbandoned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: reason})
+		_ = t.abort(ErrAbandoned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: reason})
 		t.acknowledge(false) // a report that is not sent yet is lost
 	}
 	if leave != nil {

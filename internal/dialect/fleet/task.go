@@ -244,15 +244,14 @@ func (t *Task) mergeProgress(p muster.Progress) {
 		t.latestProgress.Step = p.Step
 	}
 	if len(p.Metrics) > 0 {
-		t.latestProgress.Metrics = maps.Clone(t.latestProgress.Metrics) // a reporter may have the old map
+		merged := map[string]float64{} // a reporter may have the old map
+		maps.Copy(merged, t.latestProgress.Metrics)
 		for name, v := range p.Metrics {
-			if t.latestProgress.Metrics == nil {
-				t.latestProgress.Metrics = map[string]float64{}
-			}
-			if _, known := t.latestProgress.Metrics[name]; known || len(t.latestProgress.Metrics) < maxMetrics {
-				t.latestProgress.Metrics[name] = v
+			if _, known := merged[name]; known || len(merged) < maxMetrics {
+				merged[name] = v
 			}
 		}
+		t.latestProgress.Metrics = merged
 	}
 }
 
@@ -261,12 +260,15 @@ func (t *Task) mergeProgress(p muster.Progress) {
 // if the task is done or has another report.
 func (t *Task) Finish(ctx context.Context, end FinalReport) error {
 	t.worker.Touch(nil)
-	report, err := t.buildReport(&end)
-	if err != nil {
-		return err
+	if end.Outcome == muster.AttemptLost { // link.CheckReport refuses the others
+		return muster.Errorf(muster.Invalid, "a worker cannot report the outcome %q", end.Outcome)
+	}
+	report := &muster.Report{
+		Attempt: t.run.Attempt, Outcome: end.Outcome, Reason: end.Reason, Message: end.Message, ExitCode: end.ExitCode, Result: end.Result, Usage: end.Usage,
+		FinishedAt: run.Now(),
 	}
 	t.points.Flush() // while the log is open
-	err = t.update(func() error {
+	err := t.update(func() error {
 		if t.report != nil && t.cause() == nil && sameReport(t.report, &end) {
 			return errSameReport
 		}
@@ -305,23 +307,6 @@ func (t *Task) Finish(ctx context.Context, end FinalReport) error {
 
 var errSameReport = errors.New("the report is stored already")
 
-func (t *Task) buildReport(end *FinalReport) (*muster.Report, error) {
-	switch end.Outcome {
-	case muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled:
-	case muster.AttemptOpen, muster.AttemptRejected, muster.AttemptLost:
-		return nil, muster.Errorf(muster.Invalid, "a worker cannot report the outcome %q", end.Outcome)
-	default:
-		return nil, muster.Errorf(muster.Invalid, "unknown outcome %q", end.Outcome)
-	}
-	if len(end.Result) > 0 && !json.Valid(end.Result) {
-		return nil, muster.Errorf(muster.Invalid, "the result of %s is not JSON", t.run.Attempt.Task)
-	}
-	return &muster.Report{
-		Attempt: t.run.Attempt, Outcome: end.Outcome, Reason: end.Reason, Message: end.Message, ExitCode: end.ExitCode, Result: end.Result, Usage: end.Usage,
-		FinishedAt: run.Now(),
-	}, nil
-}
-
 // sameReport reports whether r was built from an equal end.
 func sameReport(r *muster.Report, end *FinalReport) bool {
 	return r.Outcome == end.Outcome && r.Reason == end.Reason && r.Message == end.Message && reflect.DeepEqual(r.ExitCode, end.ExitCode) &&
@@ -340,22 +325,15 @@ func compactJSON(raw json.RawMessage) []byte {
 // Requeue returns the task to the server, which assigns it again, for example after its worker restarted and lost it. It is a Conflict
 // if the task is done.
 func (t *Task) Requeue(reason string) error {
-	t.mu.Lock()
-	err := t.checkOpen()
-	t.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	t.abort(ErrReturned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerRestarted, Message: reason})
-	return nil
+	return t.abort(ErrReturned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerRestarted, Message: reason})
 }
 
-// abort ends the task with a report for the server, unless it is done or has a report.
-func (t *Task) abort(cause error, report muster.Report) {
+// abort ends the task with a report for the server. It is a Conflict if the task is done or has a report.
+func (t *Task) abort(cause error, report muster.Report) error {
 	t.mu.Lock()
-	if t.checkOpen() != nil {
+	if err := t.checkOpen(); err != nil {
 		t.mu.Unlock()
-		return
+		return err
 	}
 	report.Attempt = t.run.Attempt
 	report.StartedAt, report.Artifacts = t.startedAt, t.artifacts
@@ -364,6 +342,7 @@ func (t *Task) abort(cause error, report muster.Report) {
 	t.end(cause)
 	t.mu.Unlock()
 	t.release(orphan)
+	return nil
 }
 
 // acknowledge ends a task with a report: the server recorded it, or does not want it.
