@@ -191,8 +191,7 @@ type loop struct {
 }
 
 func (l *loop) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	timer := time.After(0)
 	var notBefore time.Time // the earliest start of the next round
 	for {
 		select {
@@ -202,7 +201,7 @@ func (l *loop) run(ctx context.Context) {
 		case d := <-l.done:
 			l.attemptDone(d)
 		case <-l.wake:
-		case <-timer.C:
+		case <-timer:
 		}
 		l.collect(ctx, notBefore)
 		start := time.Now()
@@ -216,20 +215,19 @@ func (l *loop) run(ctx context.Context) {
 		case l.next != 0:
 			wait = min(wait, max(0, time.Until(l.next.Std())))
 		}
-		timer.Reset(wait)
+		timer = time.After(wait)
 	}
 }
 
 // collect waits for more results, to write them together: for batchDelay, and at least until notBefore.
 func (l *loop) collect(ctx context.Context, notBefore time.Time) {
-	timer := time.NewTimer(max(batchDelay, time.Until(notBefore)))
-	defer timer.Stop()
+	timeout := time.After(max(batchDelay, time.Until(notBefore)))
 	for {
 		select {
 		case d := <-l.done:
 			l.attemptDone(d)
 		case <-l.wake:
-		case <-timer.C:
+		case <-timeout:
 			return
 		case <-ctx.Done():
 			return

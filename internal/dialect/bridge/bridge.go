@@ -122,7 +122,7 @@ func New(cfg Config, reporter Reporter) (*Bridge, error) {
 	}
 	records, err := out.load(time.Now())
 	if err != nil {
-		return nil, errors.Join(err, out.close())
+		return nil, errors.Join(err, out.db.Close())
 	}
 	if cfg.LogLimiter == nil {
 		cfg.LogLimiter = NewLogLimiter()
@@ -143,7 +143,7 @@ func New(cfg Config, reporter Reporter) (*Bridge, error) {
 // Close closes the outbox. Run does so at its end.
 func (b *Bridge) Close() error {
 	b.cfg.Metrics.Pending(-b.Pending()) // the next Bridge in the directory counts them
-	return b.outbox.close()
+	return b.outbox.db.Close()
 }
 
 // track adds a record to the maps. The caller holds mu, or is alone.

@@ -141,11 +141,11 @@ func (b *Bridge) monitor(ctx context.Context, j *job) error {
 			logs.stop()
 			return b.update(j, func(r *record) { r.State = stateEnded })
 		}
-		logs.exclusive(func() {
-			if err := b.reporter.Progress(ctx, r.job(), current, tasks); err != nil {
-				b.cfg.Log.Debug("progress not accepted", slog.String("job", r.ID), slog.Any("error", err))
-			}
-		})
+		logs.reportMu.Lock()
+		if err := b.reporter.Progress(ctx, r.job(), current, tasks); err != nil {
+			b.cfg.Log.Debug("progress not accepted", slog.String("job", r.ID), slog.Any("error", err))
+		}
+		logs.reportMu.Unlock()
 		if err := wake.Wait(ctx, j.wake, b.cfg.ProgressInterval); err != nil {
 			return err
 		}

@@ -30,8 +30,7 @@ func NewLogLimiter() *LogLimiter {
 	return &LogLimiter{running: make(chan struct{}, 40), ended: make(chan struct{}, 10)}
 }
 
-// logForwarder sends the log of a job's first task to the Reporter, if that is a LogReporter. One goroutine calls its methods; exclusive may
-// be called concurrently.
+// logForwarder sends the log of a job's first task to the Reporter, if that is a LogReporter. One goroutine calls its methods.
 type logForwarder struct {
 	bridge   *Bridge
 	job      *job
@@ -59,32 +58,21 @@ func (l *logForwarder) start(ctx context.Context) {
 	go l.run(ctx) // joined by stop
 }
 
-// exclusive calls f while Log is not called.
-func (l *logForwarder) exclusive(f func()) {
-	l.reportMu.Lock()
-	defer l.reportMu.Unlock()
-	f()
-}
-
 // drain waits for the end of the log of a job that has ended, while lines come or the forwarder is blocked.
 func (l *logForwarder) drain(ctx context.Context) {
 	if l.cancel == nil {
 		return
 	}
 	close(l.jobEnded)
-	t := time.NewTimer(l.bridge.cfg.LogDrainTimeout)
-	defer t.Stop()
 	for {
 		select {
 		case <-l.done:
 			return
 		case <-l.activity:
-			t.Reset(l.bridge.cfg.LogDrainTimeout)
-		case <-t.C:
+		case <-time.After(l.bridge.cfg.LogDrainTimeout):
 			if !l.blocked.Load() {
 				return
 			}
-			t.Reset(l.bridge.cfg.LogDrainTimeout)
 		case <-ctx.Done():
 			return
 		}
@@ -159,8 +147,7 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 		}
 	}()
 	b := &batch{logs: l, attempt: r.Attempt, acked: r.Lines}
-	tick := time.NewTicker(logFlushInterval)
-	defer tick.Stop()
+	tick := time.Tick(logFlushInterval)
 	for {
 		select {
 		case line, ok := <-lines:
@@ -176,7 +163,7 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 			if len(b.lines) >= maxLogBatch && !b.flush(ctx) {
 				return false
 			}
-		case <-tick.C:
+		case <-tick:
 			if !b.flush(ctx) {
 				return false
 			}
@@ -227,8 +214,9 @@ func (b *batch) flush(ctx context.Context) bool {
 	b.logs.blocked.Store(true)
 	defer b.logs.blocked.Store(false)
 	for n := 0; ; n++ {
-		var err error
-		b.logs.exclusive(func() { err = b.logs.reporter.Log(ctx, r.job(), b.lines) })
+		b.logs.reportMu.Lock()
+		err := b.logs.reporter.Log(ctx, r.job(), b.lines)
+		b.logs.reportMu.Unlock()
 		if err == nil {
 			break
 		}

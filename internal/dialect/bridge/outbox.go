@@ -73,8 +73,6 @@ func openOutbox(dir string) (*outbox, error) {
 	return &outbox{db: db}, nil
 }
 
-func (o *outbox) close() error { return o.db.Close() }
-
 // recordKey returns the key of a record: foreign ids may be too long for one.
 func recordKey(id string) string {
 	sum := sha256.Sum256([]byte(id))
