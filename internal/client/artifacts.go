@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -103,7 +102,7 @@ func (c *Client) ReadArtifact(ctx context.Context, id muster.TaskID, a muster.Ar
 // fetchArtifact writes the bytes of an artifact from offset on to w and to sum. It resumes
 // after broken connections. A wrong hash is an Invalid error.
 func (c *Client) fetchArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, offset int64, w io.Writer, sum hash.Hash, progress func(int64)) error {
-	path := taskPath(id) + "/artifacts/" + escapePath(a.Name)
+	path := taskPath(id) + "/artifacts/" + (&url.URL{Path: a.Name}).EscapedPath()
 	dst := &progressWriter{w: io.MultiWriter(w, sum), n: offset, progress: progress}
 	retries := newRetrier(c.opts.StreamRetryTimeout)
 	for dst.n < a.Size {
@@ -169,12 +168,4 @@ func (c *progressWriter) Write(p []byte) (int, error) {
 		c.progress(c.n)
 	}
 	return n, err
-}
-
-func escapePath(name string) string {
-	parts := strings.Split(name, "/")
-	for i, p := range parts {
-		parts[i] = url.PathEscape(p)
-	}
-	return strings.Join(parts, "/")
 }

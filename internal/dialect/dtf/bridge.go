@@ -314,7 +314,7 @@ func (b *Bridge) connectLoop(ctx context.Context) error {
 		}
 		tries++
 		switch {
-		case !connectedOnce && isFatal(err) && len(b.cfg.Coordinators) == 1:
+		case !connectedOnce && len(b.cfg.Coordinators) == 1 && slices.Contains([]muster.Code{muster.Unauthenticated, muster.Forbidden, muster.Invalid}, muster.CodeOf(err)):
 			return err
 		case !connectedOnce && !b.cfg.HighAvailability && tries >= b.cfg.ReconnectAttempts:
 			return muster.Errorf(muster.CodeOf(err), "no connection after %d tries: %w", tries, err)

@@ -364,9 +364,3 @@ func (l *coordinatorConn) close() {
 	}
 	l.waiting, l.order = nil, nil
 }
-
-// isFatal reports whether a retry would fail, too.
-func isFatal(err error) bool {
-	code := muster.CodeOf(err)
-	return code == muster.Unauthenticated || code == muster.Forbidden || code == muster.Invalid
-}

@@ -4,7 +4,6 @@ package dtf
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -172,10 +171,4 @@ func (g *gateway) authorizeToken(ctx context.Context, token string, now time.Tim
 		err = muster.Errorf(muster.Forbidden, "the key of this token can no longer join workers")
 	}
 	return issued.Worker, r, renew, err
-}
-
-// isTaskDone reports whether an error of the fleet means that a task is done or unknown.
-func isTaskDone(err error) bool {
-	code := muster.CodeOf(err)
-	return err != nil && (code == muster.Conflict || code == muster.NotFound) && !errors.Is(err, context.Canceled)
 }

@@ -386,7 +386,7 @@ func (s *session) handleResult(ctx context.Context, m *message) bool {
 		finishCtx, cancel := context.WithTimeout(ctx, s.g.settings.timeout)
 		err := s.finish(finishCtx, t, m)
 		cancel()
-		if err != nil && !isTaskDone(err) {
+		if err != nil && muster.CodeOf(err) != muster.Conflict { // the task is not done
 			s.g.Deps.Log.Warn("cannot store a result", slog.String("worker", s.worker.id), slog.String("task", m.TaskID), slog.Any("why", err))
 			answer = &message{Type: typeError, TaskID: m.TaskID, Message: "The result cannot be stored now: " + err.Error()}
 		}
