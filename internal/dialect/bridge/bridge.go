@@ -163,7 +163,7 @@ func (b *Bridge) track(r *record) {
 }
 
 // Accept accepts a job of the foreign server. When it returns true the job is on disk, and will be run and reported. It returns
-// false for an id that was accepted before. Spec is submitted with the labels of the bridge. The error is Unavailable if the disk
+// false for an id that was accepted before. Spec is submitted with the label dialect. The error is Unavailable if the disk
 // or the bounded outbox is full.
 func (b *Bridge) Accept(_ context.Context, j Job) (accepted bool, err error) {
 	if j.ID == "" || len(j.ID) > maxForeignID {

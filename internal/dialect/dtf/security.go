@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // The roles of DTF.
@@ -254,11 +255,7 @@ func (t *tokens) verify(token string, now time.Time) (issued issuedToken, renew 
 
 // save writes all tokens to disk. The caller holds mu, or is alone.
 func (t *tokens) save() error {
-	raw, err := json.Marshal(map[string]any{"secret": t.secret, "tokens": t.known})
-	if err != nil {
-		return muster.Errorf(muster.Internal, "cannot encode the tokens: %w", err)
-	}
-	return writeState(t.path, raw)
+	return writeState(t.path, lenient.Marshal(map[string]any{"secret": t.secret, "tokens": t.known}))
 }
 
 // writeState replaces a file of the gateway or the bridge. Its errors are Unavailable.
