@@ -94,12 +94,15 @@ func Commands(a *app.App) (bridge *cli.Command, dropIns []*cli.Command) {
 	}), dropIns
 }
 
+// EnvDescriber is an Adapter with environment variables that are not options.
+type EnvDescriber interface {
+	EnvVars(dropIn bool) []app.HelpRow
+}
+
 // addEnvHelp adds the environment variables of the adapter and more to the help text of a command.
 func addEnvHelp(cmd *cli.Command, adapter Adapter, dropIn bool, more ...app.HelpRow) *cli.Command {
 	rows := more
-	if v, ok := adapter.(interface {
-		EnvVars(dropIn bool) []app.HelpRow
-	}); ok { // of variables that are not options
+	if v, ok := adapter.(EnvDescriber); ok {
 		rows = append(v.EnvVars(dropIn), more...)
 	}
 	if len(rows) > 0 {

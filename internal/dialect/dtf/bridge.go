@@ -367,15 +367,10 @@ func (b *Bridge) shouldServe() bool {
 }
 
 func (b *Bridge) watchFleet(ctx context.Context) error {
-	tick := time.Tick(b.cfg.HealthCheck)
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick:
-			b.refreshCapacity(ctx)
-		}
+	for backoff.Sleep(ctx, b.cfg.HealthCheck) == nil {
+		b.refreshCapacity(ctx)
 	}
+	return nil
 }
 
 func (b *Bridge) refreshCapacity(ctx context.Context) {

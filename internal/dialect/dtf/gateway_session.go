@@ -133,13 +133,7 @@ func (s *session) read(ctx context.Context) ([]byte, error) {
 }
 
 func (s *session) ping(ctx context.Context) {
-	tick := time.Tick(pingEvery)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-		}
+	for backoff.Sleep(ctx, pingEvery) == nil {
 		wait, cancel := context.WithTimeout(ctx, pongTimeout)
 		err := s.ws.Ping(wait)
 		cancel()

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/transfer"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/wake"
@@ -227,13 +228,7 @@ func (f *Fleet) startWorker(w *Worker) {
 }
 
 func (f *Fleet) watchSilence(ctx context.Context) {
-	tick := time.Tick(max(minSilenceCheck, min(f.cfg.SilenceTimeout/4, maxSilenceCheck)))
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-		}
+	for backoff.Sleep(ctx, max(minSilenceCheck, min(f.cfg.SilenceTimeout/4, maxSilenceCheck))) == nil {
 		for _, w := range f.Workers() {
 			w.checkSilence(time.Now())
 		}

@@ -423,10 +423,7 @@ func (w *Worker) loop(ctx context.Context) {
 			return
 		}
 		if inactive {
-			select {
-			case <-w.wake:
-			case <-ctx.Done():
-			}
+			_ = wake.Wait(ctx, w.wake, time.Hour)
 			continue
 		}
 		err := w.runSession(ctx)
@@ -448,9 +445,7 @@ func (w *Worker) loop(ctx context.Context) {
 
 func (w *Worker) deactivate(reason string) {
 	w.mu.Lock()
-	if w.inactive == "" {
-		w.inactive = reason
-	}
+	w.inactive = cmp.Or(w.inactive, reason)
 	w.mu.Unlock()
 	w.save()
 	wake.Set(w.changed)
