@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -21,6 +20,20 @@ const problemType = "application/problem+json"
 
 // errInternal replaces errors that are not a *muster.Error.
 var errInternal = muster.Errorf(muster.Internal, "internal server error: see the server's log")
+
+var statuses = map[muster.Code]int{
+	muster.Invalid:         http.StatusBadRequest,
+	muster.InvalidSpec:     http.StatusUnprocessableEntity,
+	muster.Unauthenticated: http.StatusUnauthorized,
+	muster.Forbidden:       http.StatusForbidden,
+	muster.NotFound:        http.StatusNotFound,
+	muster.Conflict:        http.StatusConflict,
+	muster.TooLarge:        http.StatusRequestEntityTooLarge,
+	muster.Unavailable:     http.StatusServiceUnavailable,
+	muster.StorageFull:     http.StatusInsufficientStorage,
+	muster.Undetermined:    http.StatusGatewayTimeout,
+	muster.Internal:        http.StatusInternalServerError,
+}
 
 // problem is a problem document that implements huma's error interfaces.
 type problem struct{ wire.Problem }
@@ -66,7 +79,10 @@ func (s *server) problem(r *http.Request, err error) *problem {
 	if apiErr.Code == muster.Internal && r.Context().Err() == nil {
 		s.Log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Any("error", err))
 	}
-	status := cmp.Or(wire.Statuses[apiErr.Code], http.StatusInternalServerError)
+	status, ok := statuses[apiErr.Code]
+	if !ok {
+		status = http.StatusInternalServerError
+	}
 	if _, ok := errors.AsType[tooManyError](err); ok {
 		status = http.StatusTooManyRequests
 	}

@@ -124,7 +124,7 @@ var rules = map[string]rule{
 	"webhook": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent", "wake"}},
 	"client":  {ring: shell, internal: []string{"api/wire", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
-	"dialect":         {ring: shell, internal: []string{"api/wire", "atomicfile", "auth", "client", "connlimit"}},
+	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit"}},
 	"dialect/lenient": {ring: adapter},
 	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "boltdb", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"dialect/fleet":   {ring: shell, internal: []string{"backoff", "boltdb", "wake", "agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/connlimit"
@@ -215,14 +213,26 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 }
 
 // HTTPStatus returns the status with which gateways answer an error: 500 for one without a code. It differs from Muster's own API for
-// InvalidSpec, which is 400, and for Undetermined, which is 503, because programs of other systems repeat such requests.
+// Undetermined, which is 503, because programs of other systems repeat such requests.
 func HTTPStatus(err error) int {
-	switch code := muster.CodeOf(err); code {
-	case muster.InvalidSpec:
+	switch muster.CodeOf(err) {
+	case muster.Invalid, muster.InvalidSpec:
 		return http.StatusBadRequest
-	case muster.Undetermined:
+	case muster.Unauthenticated:
+		return http.StatusUnauthorized
+	case muster.Forbidden:
+		return http.StatusForbidden
+	case muster.NotFound:
+		return http.StatusNotFound
+	case muster.Conflict:
+		return http.StatusConflict
+	case muster.TooLarge:
+		return http.StatusRequestEntityTooLarge
+	case muster.Unavailable, muster.Undetermined:
 		return http.StatusServiceUnavailable
-	default:
-		return cmp.Or(wire.Statuses[code], http.StatusInternalServerError)
+	case muster.StorageFull:
+		return http.StatusInsufficientStorage
+	case muster.Internal:
 	}
+	return http.StatusInternalServerError
 }

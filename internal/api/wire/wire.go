@@ -5,7 +5,6 @@ package wire
 
 import (
 	"encoding/json"
-	"net/http"
 
 	"github.com/muster-dev/muster"
 )
@@ -201,21 +200,6 @@ type Problem struct {
 	Detail string              `json:"detail" doc:"one sentence: what failed, where, and what to do"`
 	Code   muster.Code         `json:"code" doc:"stable error code: match on this"`
 	Errors []muster.FieldError `json:"errors,omitempty" doc:"errors in the document that was sent"`
-}
-
-// Statuses has the HTTP status of each error code.
-var Statuses = map[muster.Code]int{
-	muster.Invalid:         http.StatusBadRequest,
-	muster.InvalidSpec:     http.StatusUnprocessableEntity,
-	muster.Unauthenticated: http.StatusUnauthorized,
-	muster.Forbidden:       http.StatusForbidden,
-	muster.NotFound:        http.StatusNotFound,
-	muster.Conflict:        http.StatusConflict,
-	muster.TooLarge:        http.StatusRequestEntityTooLarge,
-	muster.Unavailable:     http.StatusServiceUnavailable,
-	muster.StorageFull:     http.StatusInsufficientStorage,
-	muster.Undetermined:    http.StatusGatewayTimeout,
-	muster.Internal:        http.StatusInternalServerError,
 }
 
 // ElementSpec is the spec of one task.
