@@ -8,8 +8,4 @@
 // token that distinguishes a late report from a current one.
 package muster
 
-//go:generate go run ./internal/gen/states
-//go:generate go run ./internal/gen/jobschema
-//go:generate go run ./internal/gen/openapi
-//go:generate go run ./internal/gen/metrics
-//go:generate go run ./internal/gen/clidocs
+//go:generate go run ./internal/gen

@@ -44,7 +44,7 @@ var rules = map[string]rule{
 	"store":    {ring: contract},
 	"blob":     {ring: contract, internal: []string{"atomicfile"}},
 	"tasklog":  {ring: contract, internal: []string{"atomicfile"}},
-	"link":     {ring: contract, internal: []string{"backoff"}, external: []string{"github.com/go-json-experiment/json"}},
+	"link":     {ring: contract, internal: []string{"backoff", "wake"}, external: []string{"github.com/go-json-experiment/json"}},
 	"eventbus": {ring: contract},
 
 	"atomicfile": {ring: contract},
@@ -92,7 +92,7 @@ var rules = map[string]rule{
 	"agent/run/python":  {ring: adapter, internal: []string{"agent/isolation", "agent/procfs", "agent/run", "backoff"}, external: []string{"github.com/shirou/gopsutil"}},
 	"agent/procfs":      {ring: adapter},
 	"agent/probe":       {ring: adapter, internal: []string{"atomicfile", "agent/docker", "agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys"}},
-	"agent/gpu":         {ring: adapter, internal: []string{"agent/gpu/tool", "agent/gpu/xid"}},
+	"agent/gpu":         {ring: adapter, internal: []string{"agent/gpu/tool", "agent/gpu/xid", "wake"}},
 	"agent/gpu/tool":    {ring: adapter, internal: []string{"backoff"}, external: []string{"golang.org/x/"}},
 	"agent/gpu/xid":     {ring: adapter, external: []string{"golang.org/x/"}},
 	"agent/devices":     {ring: adapter, internal: []string{"atomicfile", "agent/run", "agent/gpu", "agent/procfs"}, external: []string{"golang.org/x/"}},
@@ -108,7 +108,7 @@ var rules = map[string]rule{
 	"agent/shim/containerrun": {ring: adapter, internal: []string{"agent/run", "agent/docker", "agent/shim/fault", "agent/shim/proctree"}, external: []string{"golang.org/x/"}},
 	"agent/shim/egress":       {ring: adapter, internal: []string{"agent/run"}},
 	"agent/docker":            {ring: adapter, internal: []string{"backoff"}, external: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
-	"agent/container":         {ring: adapter, internal: []string{"agent/run", "atomicfile", "backoff", "agent/docker", "agent/shim/egress", "agent/gpu", "policy"}},
+	"agent/container":         {ring: adapter, internal: []string{"agent/run", "atomicfile", "backoff", "agent/docker", "agent/shim/egress", "agent/gpu", "agent/gpu/tool", "policy"}},
 	"agent/shim/proctree":     {ring: adapter, internal: []string{"agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/shim/output":       {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/shim/wire":         {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
@@ -164,10 +164,7 @@ var rules = map[string]rule{
 	"cli/term":    {ring: adapter, external: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
 	"cmd/muster":  {ring: wiring},
 
-	"gen/metrics":   {ring: wiring},
-	"gen/clidocs":   {ring: wiring},
-	"gen/states":    {ring: wiring},
-	"gen/openapi":   {ring: wiring},
+	"gen":           {ring: wiring},
 	"gen/jobschema": {ring: wiring},
 	"docs":          {ring: contract},
 

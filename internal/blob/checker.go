@@ -53,7 +53,6 @@ type Checker struct {
 	failed   map[string]failure   // files whose last read failed
 }
 
-// failure records that a file could not be read.
 type failure struct {
 	failures  int       // in a row
 	checkedAt time.Time // of the last failed check; zero if only other reads failed

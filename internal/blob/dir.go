@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -107,11 +106,8 @@ func (d *Dir) Open(_ context.Context, sum string) (io.ReadSeekCloser, error) {
 }
 
 // Partial implements Store.
-func (d *Dir) Partial(_ context.Context, sum string) (int64, error) {
-	if err := checkHash(sum); err != nil {
-		return 0, err
-	}
-	return d.partialSize(sum, sum)
+func (d *Dir) Partial(ctx context.Context, sum string) (int64, error) {
+	return ownerUploads{dir: d}.Partial(ctx, sum)
 }
 
 func (d *Dir) partialSize(name, sum string) (int64, error) {
@@ -127,18 +123,7 @@ func (d *Dir) partialSize(name, sum string) (int64, error) {
 
 // Put implements Store. A second Put of the same hash waits for the first.
 func (d *Dir) Put(ctx context.Context, sum string, offset int64, r io.Reader) error {
-	if err := checkHash(sum); err != nil {
-		return err
-	}
-	unlock, err := d.lockUpload(ctx, sum, sum)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if _, err := os.Stat(d.path(sum)); err == nil {
-		return nil
-	}
-	return d.writePartial(ctx, sum, sum, offset, r)
+	return ownerUploads{dir: d}.Put(ctx, sum, offset, r)
 }
 
 // writePartial writes the bytes of a blob to an unfinished file and commits it. The caller holds its upload lock.
@@ -168,10 +153,10 @@ func (d *Dir) ForOwner(owner string) Uploader {
 	return ownerUploads{d, "-" + hex.EncodeToString(sum[:8])}
 }
 
-// ownerUploads is the Uploader of one owner.
+// ownerUploads is the Uploader of one owner, or of the Dir itself.
 type ownerUploads struct {
 	dir    *Dir
-	suffix string // of the owner's unfinished files
+	suffix string // of the owner's unfinished files; "" for the Dir, which need not receive all bytes of an existing blob
 }
 
 // Partial implements Uploader.
@@ -192,6 +177,9 @@ func (u ownerUploads) Put(ctx context.Context, sum string, offset int64, r io.Re
 		return err
 	}
 	defer unlock()
+	if _, err := os.Stat(u.dir.path(sum)); err == nil && u.suffix == "" {
+		return nil
+	}
 	return u.dir.writePartial(ctx, sum+u.suffix, sum, offset, r)
 }
 
@@ -239,13 +227,6 @@ func (d *Dir) quarantineFile(sum string, read io.ReadSeekCloser, path string) (b
 	return false, err
 }
 
-// publish renames a verified file to the name of its blob.
-func (d *Dir) publish(partial, path string) error {
-	d.renameMu.Lock()
-	defer d.renameMu.Unlock()
-	return os.Rename(partial, path)
-}
-
 // lockUpload waits until no other Put writes the unfinished file name. The caller must call unlock.
 func (d *Dir) lockUpload(ctx context.Context, name, sum string) (unlock func(), err error) {
 	d.mu.Lock()
@@ -281,10 +262,10 @@ func appendAndHash(ctx context.Context, f *os.File, sum string, r io.Reader) (st
 	if _, err := io.Copy(h, f); err != nil {
 		return "", wrapError("read", sum, err)
 	}
-	w := &hashWriter{file: f, hash: h}
-	if _, err := io.Copy(w, &ctxReader{ctx: ctx, r: r}); err != nil {
-		if w.err != nil {
-			return "", wrapError("write", sum, w.err)
+	in := &ctxReader{ctx: ctx, r: r}
+	if _, err := io.Copy(io.MultiWriter(f, h), in); err != nil {
+		if !errors.Is(err, in.err) {
+			return "", wrapError("write", sum, err)
 		}
 		return "", muster.Errorf(muster.Unavailable, "the upload of the blob %s was interrupted: resume it: %w", sum, err)
 	}
@@ -308,7 +289,10 @@ func (d *Dir) commit(f *os.File, sum, got string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return wrapError("write", sum, err)
 	}
-	if err := d.publish(partial, path); err != nil {
+	d.renameMu.Lock()
+	err := os.Rename(partial, path)
+	d.renameMu.Unlock()
+	if err != nil {
 		return wrapError("write", sum, err)
 	}
 	// The name must survive, too, in each directory that may be new.
@@ -333,32 +317,18 @@ func (d *Dir) Delete(_ context.Context, sum string) error {
 	return nil
 }
 
-// hashWriter writes to a file and hashes the written bytes. It keeps the file's error, to
-// distinguish it from the reader's.
-type hashWriter struct {
-	file *os.File
-	hash hash.Hash
-	err  error
-}
-
-func (s *hashWriter) Write(p []byte) (int, error) {
-	n, err := s.file.Write(p)
-	s.hash.Write(p[:n])
-	s.err = err
-	return n, err
-}
-
-// ctxReader fails when its context ends.
+// ctxReader fails when its context ends. It keeps its last error, to distinguish it from a writer's.
 type ctxReader struct {
 	ctx context.Context //nolint:containedctx // of one call
 	r   io.Reader
+	err error
 }
 
-func (c *ctxReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, context.Cause(c.ctx)
+func (c *ctxReader) Read(p []byte) (n int, err error) {
+	if c.err = context.Cause(c.ctx); c.err == nil {
+		n, c.err = c.r.Read(p)
 	}
-	return c.r.Read(p)
+	return n, c.err
 }
 
 func wrapError(verb, sum string, err error) error {

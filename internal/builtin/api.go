@@ -25,7 +25,6 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// request is one call of the input.
 type request struct {
 	URL     string            `json:"url"`
 	Method  string            `json:"method"`
@@ -59,7 +58,6 @@ type apiInput struct {
 // maxCalls is how many calls one task makes; more need several tasks.
 const maxCalls = 1_000_000
 
-// api makes HTTP calls.
 func api(ctx context.Context, t *task) (any, error) {
 	in := apiInput{
 		Repeat: 1, Concurrency: 4, Timeout: muster.Duration(30 * time.Second), MaxResponse: 10 << 20, KeepBody: 64 << 10, Retries: 3, Redirects: 5,
@@ -155,7 +153,6 @@ func (in *apiInput) calls() ([]request, error) {
 	return calls, nil
 }
 
-// apiResult is the result of kind api.
 type apiResult struct {
 	Calls     int             `json:"calls"`
 	Succeeded int             `json:"succeeded"`
@@ -254,7 +251,6 @@ func (r *callRunner) claim(ctx context.Context, total int) int {
 	return r.next - 1
 }
 
-// record records the result of a call.
 func (r *callRunner) record(a *callRecord, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

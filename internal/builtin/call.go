@@ -23,7 +23,6 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 )
 
-// caller makes calls with retries.
 type caller struct {
 	client *http.Client
 	in     *apiInput
@@ -46,7 +45,6 @@ type callRecord struct {
 	Error   *callError        `json:"error,omitempty"`
 }
 
-// callError is why a call failed.
 type callError struct {
 	Class      string        `json:"class"`
 	Message    string        `json:"message"`
@@ -94,7 +92,6 @@ func (c *caller) call(ctx context.Context, n int, q *request) *callRecord {
 	}
 }
 
-// try makes one attempt at a call.
 func (c *caller) try(ctx context.Context, q *request) *callRecord {
 	a := &callRecord{Method: q.Method}
 	ctx, cancel := context.WithTimeout(ctx, c.in.Timeout.Std())
@@ -152,7 +149,6 @@ func (c *caller) try(ctx context.Context, q *request) *callRecord {
 	return a
 }
 
-// redactURL returns a URL for logs.
 func redactURL(u *url.URL) string {
 	s := *u
 	s.User, s.RawQuery, s.Fragment = nil, "", ""
@@ -181,7 +177,6 @@ func (a *callRecord) setBody(text []byte, maxLen int) {
 	}
 }
 
-// classify classifies the error of a try.
 func (c *caller) classify(ctx context.Context, q *request, err error) *callError {
 	if in, ok := errors.AsType[*url.Error](err); ok {
 		err = in.Err // its own text contains the URL with its query

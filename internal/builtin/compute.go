@@ -36,7 +36,6 @@ type iteration struct {
 	Error     string          `json:"error,omitempty"`
 }
 
-// computeResult is the result of kind compute.
 type computeResult struct {
 	Iterations int                    `json:"iterations"`
 	Finished   int                    `json:"finished"` // successfully
@@ -61,7 +60,6 @@ const (
 	maxNames  = 100       // numbers in the summary
 )
 
-// compute executes the stage's command repeatedly.
 func compute(ctx context.Context, t *task) (any, error) {
 	in := computeInput{Iterations: 1}
 	if err := t.decodeInput(&in); err != nil {
@@ -80,7 +78,6 @@ func compute(ctx context.Context, t *task) (any, error) {
 	return &c.result, err
 }
 
-// computeRun is the state of a compute task.
 type computeRun struct {
 	t          *task
 	in         *computeInput
@@ -105,13 +102,12 @@ func (c *computeRun) open() (err error) {
 		return fmt.Errorf("cannot read the checkpoint: %w", err)
 	}
 	validLen := 0
-	for rest := prior; ; {
-		line, after, found := bytes.Cut(rest, []byte("\n"))
+	for line := range bytes.Lines(prior) {
 		it := new(iteration)
-		if !found || json.Unmarshal(line, it) != nil {
+		if !bytes.HasSuffix(line, []byte("\n")) || json.Unmarshal(line, it) != nil {
 			break // the write was interrupted
 		}
-		validLen, rest = validLen+len(line)+1, after
+		validLen += len(line)
 		if it.ExitCode != 0 || it.Iteration < 0 || it.Iteration >= len(c.iterations) || c.iterations[it.Iteration] != nil {
 			continue // a failed iteration is repeated
 		}
@@ -377,7 +373,6 @@ func (s *outputFilter) flush() {
 	}
 }
 
-// lastValue returns the last line if it is JSON.
 func (s *outputFilter) lastValue() json.RawMessage {
 	if len(s.lastLine) == 0 || len(s.lastLine) > maxValue || !json.Valid(s.lastLine) {
 		return nil

@@ -13,7 +13,6 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// hashResult is the result of kind hash.
 type hashResult struct {
 	Algorithm string `json:"algorithm"`
 	Digest    string `json:"digest"` // lower-case hex

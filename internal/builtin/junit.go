@@ -89,7 +89,6 @@ func (l *latin1) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// junitParser parses a file.
 type junitParser struct {
 	d       *xml.Decoder
 	cases   []testCase
@@ -157,7 +156,6 @@ func (j *junitParser) parse() error {
 	}
 }
 
-// checkLimit returns an error if there are too many cases.
 func (j *junitParser) checkLimit() error {
 	if len(j.cases) == maxCases {
 		return fmt.Errorf("it has more than %d cases", maxCases)
@@ -212,7 +210,6 @@ func (j *junitParser) innermost(get func(*openSuite) string) string {
 	return ""
 }
 
-// readCase reads the content of a case.
 func (j *junitParser) readCase(c *testCase) error {
 	truncated := func(err error) error {
 		if c.Outcome == passed {

@@ -23,7 +23,6 @@ import (
 // Command is the command of Main on the program's command line.
 const Command = "builtin"
 
-// task is the task that this process executes.
 type task struct {
 	input         []byte
 	command       []string // the stage's command
@@ -153,7 +152,6 @@ func (t *task) reportFailure(err error) int {
 	return 1
 }
 
-// writeResult writes result.json.
 func (t *task) writeResult(value any) error {
 	b, err := json.Marshal(value)
 	if err != nil {
@@ -165,7 +163,6 @@ func (t *task) writeResult(value any) error {
 	return t.writeFile("result.json", b)
 }
 
-// writeFile replaces a file in outDir.
 func (t *task) writeFile(name string, data []byte) error {
 	if err := atomicfile.Write(filepath.Join(t.outDir, name), data, 0o600); err != nil {
 		return fmt.Errorf("cannot write %s: %w", name, err)

@@ -29,7 +29,6 @@ const (
 // pytestHint is what to do if pytest is not installed.
 const pytestHint = "use an environment with pytest: muster run --python-package pytest, or python: {packages: [pytest]} in the stage"
 
-// pluginEvent is a line of the plugin's output.
 type pluginEvent struct {
 	Event    string  `json:"event"`
 	ID       string  `json:"id"`
@@ -40,7 +39,6 @@ type pluginEvent struct {
 	Message  string  `json:"message"`
 }
 
-// session is one run of pytest.
 type session struct {
 	add        func(*testCase) error
 	onProgress func(done, of int, id string)
@@ -121,7 +119,6 @@ func (s *suite) python(ctx context.Context) (string, error) {
 	return python, nil
 }
 
-// rerunPytest reruns failed cases once.
 func (s *suite) rerunPytest(ctx context.Context, dir, python, root string, failing []int) error {
 	args := slices.Clone(s.in.TestArgs)
 	for _, i := range failing {
@@ -185,7 +182,6 @@ func (s *suite) runSession(ctx context.Context, dir, python string, args []strin
 // notRun returns how many collected cases did not run.
 func (r *session) notRun() int { return max(r.total-r.done, 0) }
 
-// handleLine processes a line of the plugin.
 func (r *session) handleLine(line []byte) {
 	var l pluginEvent
 	if json.Unmarshal(line, &l) != nil {
@@ -256,7 +252,6 @@ func (r *session) finishCase(c *testCase) {
 	r.onProgress(r.done, r.total, "")
 }
 
-// failUnfinished records cases that pytest did not finish.
 func (r *session) failUnfinished(ctx context.Context, state *os.ProcessState) {
 	reason := fmt.Sprintf("pytest exited during the test: %s", state)
 	if ctx.Err() != nil {

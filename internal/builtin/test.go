@@ -42,7 +42,6 @@ func (o *stringOrList) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*[]string)(o))
 }
 
-// testResult is the result of kind test.
 type testResult struct {
 	Passed  int `json:"passed"` // including flaky ones
 	Failed  int `json:"failed"`
@@ -67,7 +66,6 @@ const (
 	saveInterval     = 5 * time.Second
 )
 
-// suite is the state of a test task.
 type suite struct {
 	t          *task
 	in         *testInput
@@ -82,7 +80,6 @@ type suite struct {
 	deselected int
 }
 
-// test runs pytest or the stage's command.
 func test(ctx context.Context, t *task) (any, error) {
 	in := &testInput{}
 	if err := t.decodeInput(in); err != nil {
@@ -110,7 +107,6 @@ func test(ctx context.Context, t *task) (any, error) {
 	return r, errors.Join(err, s.rewriteCases())
 }
 
-// add records a case that has ended.
 func (s *suite) add(c *testCase) error {
 	if i, ok := s.index[c.ID]; ok {
 		s.cases[i] = mergeCases(&s.cases[i], c)
@@ -157,7 +153,6 @@ func (s *suite) rewriteCases() error {
 	return s.t.writeFile("cases.jsonl", b)
 }
 
-// logRerun logs a rerun of n cases.
 func (s *suite) logRerun(n, try int) {
 	noun := "1 failed case"
 	if n != 1 {
@@ -166,7 +161,6 @@ func (s *suite) logRerun(n, try int) {
 	_, _ = fmt.Fprintf(s.t.stdout, "rerunning %s, %d of %d\n", noun, try, s.in.Reruns)
 }
 
-// failing returns the indexes of cases that did not pass.
 func (s *suite) failing() (indexes []int) {
 	for i := range s.cases {
 		if o := s.cases[i].Outcome; o == failed || o == errored {
@@ -178,22 +172,15 @@ func (s *suite) failing() (indexes []int) {
 
 func (s *suite) result() *testResult {
 	r := &testResult{Total: len(s.cases), NotRun: s.notRun, Deselected: s.deselected, Duration: time.Since(s.start).Seconds(), ExitCode: s.exitCode, Cases: []testCase{}}
+	counts := map[string]int{}
 	for i := range s.cases {
 		c := &s.cases[i]
-		switch c.Outcome {
-		case passed:
-			r.Passed++
-		case failed:
-			r.Failed++
-		case skipped:
-			r.Skipped++
-		default:
-			r.Errors++
-		}
+		counts[c.Outcome]++
 		if c.Flaky && c.Outcome == passed {
 			r.Flaky++
 		}
 	}
+	r.Passed, r.Failed, r.Skipped, r.Errors = counts[passed], counts[failed], counts[skipped], counts[errored]
 	// Failed ones come first if there is not enough space for all.
 	size, chosen := 0, make([]bool, len(s.cases))
 	for _, failedFirst := range []bool{true, false} {
@@ -326,7 +313,6 @@ func (c *testCase) addRetry(latest *testCase) {
 	c.Outcome, c.Message = latest.Outcome, latest.Message
 }
 
-// rerunArgs returns the command for failed cases.
 func (s *suite) rerunArgs(failing []int) (words []string) {
 	var names, quoted []string
 	for _, i := range failing {
@@ -344,7 +330,6 @@ func (s *suite) rerunArgs(failing []int) (words []string) {
 	return words
 }
 
-// execute runs a command and reads its JUnit files.
 func (s *suite) execute(ctx context.Context, words []string) (int, error) {
 	s.t.progress.report(-1, "running the tests", nil)
 	start := time.Now().Add(-time.Second) // some file systems have coarse times
@@ -363,7 +348,6 @@ func (s *suite) execute(ctx context.Context, words []string) (int, error) {
 	return state.ExitCode(), nil
 }
 
-// runProcess runs a command to its end.
 func (s *suite) runProcess(ctx context.Context, words []string, stderr io.Writer, env []string) (*os.ProcessState, error) {
 	cmd := newCommand(words, s.t.stdout, stderr)
 	cmd.Env = append(os.Environ(), env...)

@@ -13,7 +13,6 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 )
 
-// token checks the saved API key with the server.
 func (r *inspection) token(ctx context.Context) []Finding {
 	if !r.probed().isMuster {
 		return r.notReached("token")
@@ -71,7 +70,6 @@ func (r *inspection) joinToken(ctx context.Context) []Finding {
 	return single("join-token", OK, "", "the server lets a worker join with the saved token")
 }
 
-// saved checks the file of this user's servers.
 func (r *inspection) saved(context.Context) []Finding {
 	info, err := os.Stat(r.SavedPath)
 	switch {
@@ -87,7 +85,6 @@ func (r *inspection) saved(context.Context) []Finding {
 	return single("saved", OK, "", "only its owner can access %s", r.SavedPath)
 }
 
-// identity checks the worker's identity with its server.
 func (r *inspection) identity(ctx context.Context) []Finding {
 	id, ok, err := agent.LoadIdentity(r.Data)
 	switch {

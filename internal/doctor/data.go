@@ -23,7 +23,6 @@ const (
 	testFileSize             = 64 << 10 // bytes of the test file
 )
 
-// data checks the worker's data dir.
 func (r *inspection) data(context.Context) []Finding {
 	info, err := os.Stat(r.Data)
 	switch {
@@ -105,7 +104,6 @@ func (r *inspection) write(context.Context) []Finding {
 	return single("write", OK, "", "a file of %d KiB was written, synced and removed in %s", testFileSize>>10, formatMillis(elapsed))
 }
 
-// tryWrite writes, syncs and removes a file.
 func tryWrite(dir string) (elapsed time.Duration, err error) {
 	start := time.Now()
 	f, err := os.CreateTemp(dir, ".doctor-*")
@@ -125,7 +123,6 @@ func pathErrorCause(err error) string {
 	return err.Error()
 }
 
-// space checks the free disk.
 func (r *inspection) space(context.Context) []Finding {
 	d := r.facts().Disk
 	if d.Total == 0 {
@@ -158,7 +155,6 @@ func diskUsage(path string) disk.UsageStat {
 // kernelFilesystems are the types of the kernel's virtual file systems.
 var kernelFilesystems = []string{"proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "configfs", "bpf", "pstore", "devpts"} //nolint:gochecknoglobals // a constant
 
-// filesystem checks the file system of the data dir.
 func (r *inspection) filesystem(context.Context) []Finding {
 	d := r.facts().Disk
 	fsType := d.Type

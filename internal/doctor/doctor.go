@@ -72,7 +72,6 @@ type Config struct {
 	timeouts timeouts // zero means defaultTimeouts
 }
 
-// timeouts are those of checks.
 type timeouts struct {
 	total time.Duration // of all checks; those that respect a context have a second less
 	step  time.Duration // of a name resolution, a connection, an answer
@@ -81,7 +80,6 @@ type timeouts struct {
 
 var defaultTimeouts = timeouts{total: 11 * time.Second, step: 3 * time.Second, disk: time.Second} //nolint:gochecknoglobals // constants
 
-// effectiveTimeouts returns the timeouts in use.
 func (c *Config) effectiveTimeouts() timeouts { return cmp.Or(c.timeouts, defaultTimeouts) }
 
 // Doctor checks one machine. One goroutine uses it.
@@ -207,15 +205,11 @@ func Worst(found []Finding) Status {
 	return order[worst]
 }
 
-// hostPath returns the path of a file of the system.
 func (c *Config) hostPath(name string) string { return c.root + name }
 
 // readText returns the trimmed content of a small file of the system, "" if it cannot be read.
 func (c *Config) readText(name string) string {
-	b, err := os.ReadFile(c.hostPath(name))
-	if err != nil {
-		return ""
-	}
+	b, _ := os.ReadFile(c.hostPath(name))
 	return strings.TrimSpace(string(b))
 }
 

@@ -6,16 +6,20 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"os/user"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
+	"github.com/moby/moby/client/pkg/versions"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/container"
 	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/workerd"
 )
@@ -86,22 +90,13 @@ func (r *inspection) engines(context.Context) []Finding {
 	case len(hosts) == 0:
 		return append(r.stoppedDocker(), r.missingEngine()...)
 	}
-	hosts = slices.Clone(hosts)
-	slices.SortStableFunc(hosts, func(a, b engine) int {
-		switch {
-		case a.err == nil && b.err != nil:
-			return -1
-		case a.err != nil && b.err == nil:
-			return 1
-		}
-		return 0
-	})
+	working := slices.DeleteFunc(slices.Clone(hosts), func(e engine) bool { return e.err != nil })
+	hosts = append(working, slices.DeleteFunc(slices.Clone(hosts), func(e engine) bool { return e.err == nil })...)
 	var list []Finding
-	usable := hosts[0].err == nil
 	for i, e := range hosts {
 		if e.err != nil {
 			f := r.engineFinding(&e)
-			if usable && f.Status == Problem {
+			if len(working) > 0 && f.Status == Problem {
 				f.Status = Note // another one works
 			}
 			list = append(list, f)
@@ -118,7 +113,6 @@ func (r *inspection) engines(context.Context) []Finding {
 	return append(list, r.stoppedDocker()...)
 }
 
-// stoppedDocker reports a Docker that is installed but does not run.
 func (r *inspection) stoppedDocker() []Finding {
 	const socket = "/var/run/docker.sock"
 	if r.configuredEngine() != "" {
@@ -135,7 +129,6 @@ func (r *inspection) stoppedDocker() []Finding {
 	return nil
 }
 
-// missingEngine reports how to install an engine on this system.
 func (r *inspection) missingEngine() []Finding {
 	fix := "install Docker: https://docs.docker.com/engine/install"
 	release := r.readText("/etc/os-release")
@@ -145,12 +138,12 @@ func (r *inspection) missingEngine() []Finding {
 		{"arch", "sudo pacman -S docker && sudo systemctl enable --now docker"}, {"suse", "sudo zypper install docker && sudo systemctl enable --now docker"},
 		{"alpine", "sudo apk add docker && sudo rc-update add docker && sudo service docker start"},
 	} {
-		if slices.ContainsFunc(strings.Fields(distroIDs(release)), func(id string) bool { return id == distro.like || strings.HasPrefix(id, distro.like) }) {
+		if slices.ContainsFunc(strings.Fields(distroIDs(release)), func(id string) bool { return strings.HasPrefix(id, distro.like) }) {
 			fix = "to run tasks in containers: `" + distro.command + "`"
 			break
 		}
 	}
-	if path := lookPath("podman"); path != "" {
+	if _, err := exec.LookPath("podman"); err == nil {
 		fix = "start Podman's service: `systemctl --user enable --now podman.socket`, for root `sudo systemctl enable --now podman.socket`, or `podman system service -t 0 unix:///run/podman/podman.sock`"
 		return single("engine", Note, fix, "Podman is installed but its service does not run: tasks run as processes only")
 	}
@@ -203,7 +196,6 @@ func (r *inspection) remoteEngineFinding(e *engine) Finding {
 	return newFinding("engine", Problem, fix, "%s", e.err)
 }
 
-// startCommand returns the command that starts the service of an engine.
 func (r *inspection) startCommand(socket string) string {
 	service := "docker"
 	if strings.Contains(socket, "podman") {
@@ -219,17 +211,13 @@ func (r *inspection) startCommand(socket string) string {
 	return "`sudo service " + strings.TrimSuffix(service, ".socket") + " start`"
 }
 
-// restartCommand returns the command that restarts the service of an engine.
 func (r *inspection) restartCommand(socket string) string {
 	return strings.Replace(r.startCommand(socket), "start", "restart", 1)
 }
 
-// groupOf returns the group that owns a socket or a device.
 func groupOf(socket string) string {
-	if gid, ok := owningGroup(socket); ok {
-		if g, err := user.LookupGroupId(strconv.Itoa(gid)); err == nil {
-			return g.Name
-		}
+	if g, err := user.LookupGroupId(strconv.Itoa(tool.OwnerGroup(socket))); err == nil {
+		return g.Name
 	}
 	return "docker"
 }
@@ -241,10 +229,9 @@ func userName() string {
 	return "$USER"
 }
 
-// engineNotes returns findings about an engine that answers.
 func (r *inspection) engineNotes(e *engine) (list []Finding) {
 	a := e.about
-	if olderVersion(a.API, minAPI) {
+	if a.API != "" && versions.LessThan(a.API, minAPI) {
 		list = append(list, newFinding("engine-version", Warning, "upgrade it", "%s at %s has version %s of the API; %s or newer is needed", a.Name, e.host, a.API, minAPI))
 	}
 	if a.OS != "" && a.OS != "linux" {
@@ -267,7 +254,6 @@ func (r *inspection) engineNotes(e *engine) (list []Finding) {
 	return list
 }
 
-// engineDisk checks the free disk for images.
 func (r *inspection) engineDisk(a *docker.Info) []Finding {
 	usage := diskUsage(a.Root)
 	free, all := muster.Size(usage.Free), muster.Size(usage.Total)
@@ -283,22 +269,6 @@ func (r *inspection) engineDisk(a *docker.Info) []Finding {
 		return single("engine-disk", Note, "lower the limit with `muster worker --image-disk "+(free/2).String()+"` if the disk has other uses", "images of tasks may use %s, and %s of %s are free in %s", limit, free, all, a.Root)
 	}
 	return single("engine-disk", OK, "", "%s of %s are free for images in %s", free, all, a.Root)
-}
-
-// olderVersion reports whether a version such as 1.41 is older than another.
-func olderVersion(version, than string) bool {
-	a, b := strings.Split(version, "."), strings.Split(than, ".")
-	for i := range min(len(a), len(b)) {
-		x, errX := strconv.Atoi(a[i])
-		y, errY := strconv.Atoi(b[i])
-		if errX != nil || errY != nil {
-			return false
-		}
-		if x != y {
-			return x < y
-		}
-	}
-	return len(a) < len(b)
 }
 
 // leftoverContainers reports containers of tasks whose worker does not run.

@@ -15,8 +15,6 @@ func openToOthers(fs.FileInfo) bool { return false }
 
 func checkMkdir(string) error { return nil }
 
-func checkDeviceAccess(string) error { return nil }
-
 // locked reports whether a file cannot be opened for writing, like one that another process has locked.
 func locked(path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -27,5 +25,3 @@ func locked(path string) (bool, error) {
 }
 
 func maxFiles() uint64 { return 0 }
-
-func owningGroup(string) (int, bool) { return 0, false }

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownedByUser reports whether a file belongs to this user.
 func ownedByUser(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return !ok || int(st.Uid) == os.Geteuid()
@@ -27,10 +26,6 @@ func checkMkdir(dir string) error {
 	}
 	return nil
 }
-
-// checkDeviceAccess returns why this user cannot open a device for reading and writing. It does not open it: that may wake it, or hang in
-// its driver.
-func checkDeviceAccess(path string) error { return unix.Access(path, unix.R_OK|unix.W_OK) }
 
 // locked reports whether another process has locked a file, as a worker locks its data dir.
 func locked(path string) (bool, error) {
@@ -56,17 +51,4 @@ func maxFiles() uint64 {
 		return 0
 	}
 	return uint64(limit.Max) //nolint:unconvert // signed on FreeBSD
-}
-
-// owningGroup returns the ID of the group that owns a file.
-func owningGroup(path string) (int, bool) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0, false
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0, false
-	}
-	return int(st.Gid), true
 }

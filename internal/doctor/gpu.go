@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
@@ -21,15 +23,11 @@ func (r *inspection) gpus(context.Context) []Finding {
 	for i := range f.GPUs {
 		list = append(list, gpuFinding(&f.GPUs[i]))
 	}
-	var notes []string
-	for _, note := range f.Notes {
-		if strings.Contains(note, "GPU") || strings.Contains(note, "nvidia-smi") || strings.Contains(note, "MIG") {
-			notes = append(notes, note)
-		}
-	}
 	noGPUs := len(f.GPUs) == 0 && len(r.pciVendors()) == 0
-	for _, note := range notes {
+	for _, note := range f.Notes {
 		switch {
+		case !strings.Contains(note, "GPU") && !strings.Contains(note, "nvidia-smi") && !strings.Contains(note, "MIG"):
+			// it is not about GPUs
 		case strings.HasPrefix(note, "no GPUs:"):
 			if !noGPUs {
 				list = append(list, newFinding("gpus", Warning, "install the vendor's tools, such as `nvidia-smi` with the driver", "this machine has GPUs (%s), and %s", strings.Join(r.pciVendors(), ", "), strings.TrimPrefix(note, "no GPUs: ")))
@@ -46,7 +44,6 @@ func (r *inspection) gpus(context.Context) []Finding {
 	return list
 }
 
-// gpuFinding reports the state of a device.
 func gpuFinding(d *gpu.Device) Finding {
 	desc := fmt.Sprintf("%s, %s", d.Name, d.Memory)
 	if d.Driver != "" {
@@ -67,7 +64,6 @@ func gpuFinding(d *gpu.Device) Finding {
 	return newFinding("gpus", OK, "", "%s", desc)
 }
 
-// fixForNote returns what to do about a note of the probe.
 func fixForNote(note string) string {
 	switch {
 	case strings.Contains(note, "may not open"):
@@ -87,23 +83,12 @@ func fixForNote(note string) string {
 // pciVendors returns the vendors of accelerators on the PCI bus whose drivers Muster supports.
 func (r *inspection) pciVendors() []string {
 	var all []string
-	vendors, _ := filepath.Glob(r.hostPath("/sys/bus/pci/devices/*/vendor"))
-	for _, file := range vendors {
-		class := readTrimmed(filepath.Join(filepath.Dir(file), "class"))
-		vendor := map[string]string{"0x10de": "NVIDIA", "0x1002": "AMD"}[readTrimmed(file)]
-		if vendor != "" && strings.HasPrefix(class, "0x03") && !slices.Contains(all, vendor) {
-			all = append(all, vendor)
+	for _, vendor := range []struct{ name, pci string }{{"NVIDIA", "0x10de"}, {"AMD", "0x1002"}} {
+		if gpu.HasCard(r.hostPath("/"), vendor.pci) {
+			all = append(all, vendor.name)
 		}
 	}
 	return all
-}
-
-func readTrimmed(path string) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }
 
 // isVersionMismatch reports whether nvidia-smi reported that its library does not match the driver.
@@ -117,12 +102,17 @@ var (
 // libraryDirs are the distributions' directories of driver libraries.
 var libraryDirs = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/lib/wsl/lib"}
 
+// loadedDriver returns the version of the NVIDIA driver in the kernel, "" if there is none.
+func (r *inspection) loadedDriver() string {
+	if m := moduleVersion.FindStringSubmatch(r.readText("/proc/driver/nvidia/version") + "\n"); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
 // driver compares the loaded NVIDIA driver with the libraries that programs use.
 func (r *inspection) driver(context.Context) []Finding {
-	loaded := ""
-	if m := moduleVersion.FindStringSubmatch(r.readText("/proc/driver/nvidia/version") + "\n"); m != nil {
-		loaded = m[1]
-	}
+	loaded := r.loadedDriver()
 	var libraries []string
 	for _, dir := range libraryDirs {
 		files, _ := filepath.Glob(r.hostPath(dir) + "/lib*.so.*")
@@ -133,10 +123,8 @@ func (r *inspection) driver(context.Context) []Finding {
 		}
 	}
 	mismatch := ""
-	for _, note := range r.facts().Notes {
-		if isVersionMismatch(note) {
-			mismatch = note
-		}
+	if i := slices.IndexFunc(r.facts().Notes, isVersionMismatch); i >= 0 {
+		mismatch = r.facts().Notes[i]
 	}
 	const reload = "restart the machine; or, when no program uses the GPUs, `sudo rmmod nvidia_drm nvidia_modeset nvidia_uvm nvidia && sudo modprobe nvidia`"
 	switch {
@@ -156,7 +144,6 @@ func (r *inspection) driver(context.Context) []Finding {
 	return single("driver", OK, "", "the kernel and the libraries have the NVIDIA driver %s", loaded)
 }
 
-// devices checks the permissions of GPUs' device files.
 func (r *inspection) devices(context.Context) []Finding {
 	var denied []string
 	seen := 0
@@ -164,7 +151,7 @@ func (r *inspection) devices(context.Context) []Finding {
 		files, _ := filepath.Glob(r.hostPath(pattern))
 		for _, file := range files {
 			seen++
-			if checkDeviceAccess(file) != nil {
+			if tool.AccessDenied(file) { // without opening it: that may wake it, or hang in its driver
 				denied = append(denied, file)
 			}
 		}
@@ -187,12 +174,7 @@ func (r *inspection) devices(context.Context) []Finding {
 
 // toolkit checks what gives containers access to GPUs.
 func (r *inspection) toolkit(context.Context) []Finding {
-	f := r.facts()
-	vendors := map[string]bool{}
-	for i := range f.GPUs {
-		vendors[f.GPUs[i].Vendor] = true
-	}
-	if !vendors["nvidia"] {
+	if !slices.ContainsFunc(r.facts().GPUs, func(d gpu.Device) bool { return d.Vendor == "nvidia" }) {
 		return nil // other vendors need only device files
 	}
 	var list []Finding
@@ -200,7 +182,8 @@ func (r *inspection) toolkit(context.Context) []Finding {
 		if e.err != nil {
 			continue
 		}
-		specs := r.cdi(e.about.CDI)
+		specs := docker.CDISpecs(os.DirFS(r.hostPath("/")), e.about.CDI)
+		specs = slices.DeleteFunc(specs, func(s docker.CDISpec) bool { return s.Kind != "nvidia.com/gpu" })
 		runtime := slices.Contains(e.about.Runtimes, "nvidia")
 		switch {
 		case !runtime && len(specs) == 0 && e.about.Name == "podman":
@@ -208,7 +191,7 @@ func (r *inspection) toolkit(context.Context) []Finding {
 		case !runtime && len(specs) == 0:
 			list = append(list, newFinding("gpu-toolkit", Warning, "install nvidia-container-toolkit, then `sudo nvidia-ctk runtime configure --runtime=docker && sudo systemctl restart docker`", "%s at %s cannot give containers NVIDIA GPUs", e.about.Name, e.host))
 		case !runtime && r.staleCDI(specs):
-			list = append(list, newFinding("gpu-toolkit", Warning, "`sudo nvidia-ctk cdi generate --output="+specs[0]+"`", "the CDI spec %s is of another driver version than the one that runs", specs[0]))
+			list = append(list, newFinding("gpu-toolkit", Warning, "`sudo nvidia-ctk cdi generate --output="+specs[0].Path+"`", "the CDI spec %s is of another driver version than the one that runs", specs[0].Path))
 		default:
 			list = append(list, newFinding("gpu-toolkit", OK, "", "%s at %s can give containers NVIDIA GPUs", e.about.Name, e.host))
 		}
@@ -216,21 +199,8 @@ func (r *inspection) toolkit(context.Context) []Finding {
 	return list
 }
 
-// cdi lists the CDI specs of NVIDIA's devices in an engine's directories.
-func (r *inspection) cdi(dirs []string) (specs []string) {
-	for _, dir := range dirs {
-		files, _ := filepath.Glob(r.hostPath(dir) + "/*")
-		for _, file := range files {
-			if slices.Contains([]string{".json", ".yaml", ".yml"}, filepath.Ext(file)) && strings.Contains(readTrimmed(file), "nvidia.com/gpu") {
-				specs = append(specs, file)
-			}
-		}
-	}
-	return specs
-}
-
 // staleCDI reports whether no spec names a library of the running driver, which has the version in its name.
-func (r *inspection) staleCDI(specs []string) bool {
-	m := moduleVersion.FindStringSubmatch(r.readText("/proc/driver/nvidia/version") + "\n")
-	return m != nil && !slices.ContainsFunc(specs, func(spec string) bool { return strings.Contains(readTrimmed(spec), ".so."+m[1]) })
+func (r *inspection) staleCDI(specs []docker.CDISpec) bool {
+	loaded := r.loadedDriver()
+	return loaded != "" && !slices.ContainsFunc(specs, func(s docker.CDISpec) bool { return strings.Contains(s.Text, ".so."+loaded) })
 }

@@ -9,24 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 	"github.com/muster-dev/muster/internal/agent/runtimes"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// lookPath returns the path of a program, "" if it is not on the PATH.
-func lookPath(name string) string {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return ""
-	}
-	return path
-}
-
-// python checks the interpreter of tasks.
 func (r *inspection) python(ctx context.Context) []Finding {
 	var broken []string
 	for _, p := range r.facts().Python {
@@ -39,7 +29,7 @@ func (r *inspection) python(ctx context.Context) []Finding {
 			broken = append(broken, note)
 		}
 	}
-	if path := lookPath("python3"); path != "" {
+	if path, err := exec.LookPath("python3"); err == nil {
 		return single("python", Problem, "install it again, or put another one first on the PATH of the worker", "python3 at %s does not work or is not reachable for tasks: %s", path, strings.Join(broken, "; "))
 	}
 	return single("python", Warning, "install it: `sudo apt-get install python3`, `sudo dnf install python3` or the like; uv installs one for tasks that name a version", "no python3 is on the PATH: Python scripts that name no version cannot run")
@@ -49,22 +39,12 @@ func (r *inspection) python(ctx context.Context) []Finding {
 func (r *inspection) venvModule(ctx context.Context, path string) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().step)
 	defer cancel()
-	err := toolCommand(ctx, path, "-I", "-c", "import venv, ensurepip").Run()
-	if err == nil || ctx.Err() != nil {
+	if _, err := tool.Output(ctx, path, "-I", "-c", "import venv, ensurepip"); err == nil || ctx.Err() != nil {
 		return nil
 	}
 	return single("venv", Note, "on Debian and Ubuntu: `sudo apt-get install python3-venv`", "%s cannot create environments; tasks with requirements get theirs from uv", path)
 }
 
-// toolCommand returns a command that ends with ctx.
-func toolCommand(ctx context.Context, path string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "MUSTER_") }) // some are tokens
-	cmd.WaitDelay = time.Second
-	return cmd
-}
-
-// uv checks the tool that builds environments.
 func (r *inspection) uv(ctx context.Context) []Finding {
 	fetched := filepath.Join(r.Data, "tools", "uv", "bin", "uv")
 	u := r.facts().UV
@@ -85,19 +65,18 @@ func (r *inspection) uv(ctx context.Context) []Finding {
 // missingUV checks whether a worker could download uv.
 func (r *inspection) missingUV(ctx context.Context) []Finding {
 	const fix = "install uv (https://docs.astral.sh/uv), or set MUSTER_UV to it"
-	path := lookPath("python3")
-	if path == "" {
+	path, err := exec.LookPath("python3")
+	if err != nil {
 		return single("uv", Warning, fix, "uv is not installed, and there is no python3 to download it with: tasks with requirements fail here")
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().step)
 	defer cancel()
-	if err := toolCommand(ctx, path, "-I", "-m", "pip", "--version").Run(); err != nil && ctx.Err() == nil {
+	if _, err := tool.Output(ctx, path, "-I", "-m", "pip", "--version"); err != nil && ctx.Err() == nil {
 		return single("uv", Warning, fix+"; or install pip: `sudo apt-get install python3-pip`", "uv is not installed, and there is no pip to download it with: tasks with requirements fail here")
 	}
 	return single("uv", Note, "", "uv is not installed yet: the worker downloads it for the first task with requirements")
 }
 
-// runtimes checks the worker's runtimes.
 func (r *inspection) runtimes(ctx context.Context) []Finding {
 	rts, err := runtimes.New(runtimes.Config{Dir: r.Data, Standalone: true})
 	if err != nil {
@@ -143,8 +122,8 @@ func (r *inspection) index(ctx context.Context) []Finding {
 	switch {
 	case err != nil:
 		return single("index", Problem, fix, "cannot reach the package index %s: %s", redactURL(index), rootCause(err))
-	case resp.code != http.StatusOK:
-		return single("index", Problem, fix, "the package index %s answers %s", redactURL(index), resp.status)
+	case resp.StatusCode != http.StatusOK:
+		return single("index", Problem, fix, "the package index %s answers %s", redactURL(index), resp.Status)
 	}
 	return single("index", OK, "", "the package index %s answers in %s", redactURL(index), formatMillis(time.Since(start)))
 }

@@ -91,12 +91,12 @@ func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 		Status string `json:"status"`
 	}
 	switch {
-	case resp.code == http.StatusBadRequest && strings.Contains(string(resp.body), "HTTPS"):
+	case resp.StatusCode == http.StatusBadRequest && strings.Contains(string(resp.text), "HTTPS"):
 		return a.fail("use https:// in its URL", "%s uses TLS, but its URL begins with http://", r.Server.URL)
-	case resp.code != http.StatusOK || json.Unmarshal(resp.body, &health) != nil || health.Status == "":
-		return a.fail("check the port: a Muster server prints its address when it starts", "%s is not a Muster server: it answers %s to /healthz", r.Server.URL, resp.status)
+	case resp.StatusCode != http.StatusOK || json.Unmarshal(resp.text, &health) != nil || health.Status == "":
+		return a.fail("check the port: a Muster server prints its address when it starts", "%s is not a Muster server: it answers %s to /healthz", r.Server.URL, resp.Status)
 	}
-	if date, err := http.ParseTime(resp.header.Get("Date")); err == nil {
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		// The header has no fractions of a second.
 		a.minSkew, a.maxSkew, a.hasSkew = date.Sub(receivedAt), date.Add(time.Second).Sub(sentAt), true
 	}
@@ -104,22 +104,22 @@ func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 	if err != nil || !identity.isUnauthenticated() {
 		status := "nothing"
 		if err == nil {
-			status = identity.status
+			status = identity.Status
 		}
 		return a.fail("check the URL: another service or a proxy may be answering at this address", "%s is not a Muster server: it answers %s to whoami", r.Server.URL, status)
 	}
 	a.isMuster = true
 	a.finding = newFinding("server", OK, "", "%s answers in %s%s", r.Server.URL, formatMillis(receivedAt.Sub(sentAt)), detail)
-	if resp, err := httpGet(ctx, h, cmp.Or(r.Server.Token, r.Server.JoinToken), r.Server.URL+"/readyz"); err != nil || resp.code != http.StatusOK {
+	if resp, err := httpGet(ctx, h, cmp.Or(r.Server.Token, r.Server.JoinToken), r.Server.URL+"/readyz"); err != nil || resp.StatusCode != http.StatusOK {
 		a.finding = newFinding("server", Warning, "wait if it has just started; else check its log and its disk", "%s answers but is not ready: its engine or its store does not answer", r.Server.URL)
 	} else {
-		a.dialects = dialects(resp.body)
+		a.dialects = dialects(resp.text)
 	}
 	if t := time.Since(start); t > step {
 		a.finding.Status, a.finding.Fix = Warning, "check the network between this machine and the server"
 	}
-	if resp.tls != nil && len(resp.tls.PeerCertificates) > 0 {
-		end := resp.tls.PeerCertificates[0].NotAfter
+	if resp.TLS != nil && len(resp.TLS.PeerCertificates) > 0 {
+		end := resp.TLS.PeerCertificates[0].NotAfter
 		if remaining := time.Until(end); remaining < expiresSoon {
 			a.finding = newFinding("server", Warning, "renew it", "%s answers; its certificate expires in %.0f days, on %s", r.Server.URL, remaining.Hours()/24, end.UTC().Format(time.DateOnly))
 		}
@@ -141,11 +141,9 @@ func (r *inspection) unreachable(a *serverProbe, u *url.URL, tlsErr, err error) 
 	case unknownHost:
 		return a.fail("check the name and `getent hosts "+host+"`, or use the server's IP address", "cannot resolve the name %s: %s", host, rootCause(err))
 	case tlsErr != nil:
-		tlsFailed(a, r.Server.URL, host, tlsErr)
-		return a
+		return tlsFailed(a, r.Server.URL, host, tlsErr)
 	case op != nil && op.Op == "dial":
-		r.connectFailed(a, host, port, err)
-		return a
+		return r.connectFailed(a, host, port, err)
 	}
 	return r.silent(a, u, err)
 }
@@ -155,24 +153,24 @@ func (r *inspection) silent(a *serverProbe, u *url.URL, err error) *serverProbe 
 	return a.fail("check its log; if there is a proxy in between, bypass it with NO_PROXY="+u.Hostname(), "%s accepts connections but does not answer: %s", r.Server.URL, rootCause(err))
 }
 
-func (r *inspection) connectFailed(a *serverProbe, host, port string, err error) {
+func (r *inspection) connectFailed(a *serverProbe, host, port string, err error) *serverProbe {
 	at := net.JoinHostPort(host, port)
 	here := host == "localhost" || net.ParseIP(host).IsLoopback()
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED) && here && !r.ServerSet:
 		a.finding = newFinding("server", Note, "start one here with `muster up`, or set one with --server or MUSTER_SERVER", "this user has no saved server, and none listens at %s", at)
+		return a
 	case errors.Is(err, syscall.ECONNREFUSED) && here:
-		a.fail("start it: `muster up`, or `muster server`", "connection refused at %s", at)
+		return a.fail("start it: `muster up`, or `muster server`", "connection refused at %s", at)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		a.fail("start the server there with `muster server --listen :"+port+"`: that of muster up listens only for its own machine", "connection refused at %s", at)
+		return a.fail("start the server there with `muster server --listen :"+port+"`: that of muster up listens only for its own machine", "connection refused at %s", at)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		a.fail("open TCP port "+port+" in the firewalls in between, and check that the machine is on", "%s does not answer within %s", at, r.effectiveTimeouts().step)
-	default:
-		a.fail("check the network of this machine, and the address", "cannot reach %s: %s", at, rootCause(err))
+		return a.fail("open TCP port "+port+" in the firewalls in between, and check that the machine is on", "%s does not answer within %s", at, r.effectiveTimeouts().step)
 	}
+	return a.fail("check the network of this machine, and the address", "cannot reach %s: %s", at, rootCause(err))
 }
 
-func tlsFailed(a *serverProbe, server, host string, err error) {
+func tlsFailed(a *serverProbe, server, host string, err error) *serverProbe {
 	const caFix = "use a certificate of an authority that this machine trusts, or add yours: `sudo cp CA.crt /usr/local/share/ca-certificates/ && sudo update-ca-certificates`"
 	var record tls.RecordHeaderError
 	var unknown x509.UnknownAuthorityError
@@ -180,25 +178,20 @@ func tlsFailed(a *serverProbe, server, host string, err error) {
 	var invalid x509.CertificateInvalidError
 	switch {
 	case errors.As(err, &record):
-		a.fail("use http:// in its URL, or enable TLS on the server", "%s does not use TLS, but its URL begins with https://", server)
+		return a.fail("use http:// in its URL, or enable TLS on the server", "%s does not use TLS, but its URL begins with https://", server)
 	case errors.As(err, &unknown):
-		a.fail(caFix, "the certificate of %s is signed by an unknown authority", host)
+		return a.fail(caFix, "the certificate of %s is signed by an unknown authority", host)
 	case errors.As(err, &name):
-		a.fail("use a name that the certificate is valid for", "the certificate of %s is not valid for that name: %s", host, rootCause(err))
+		return a.fail("use a name that the certificate is valid for", "the certificate of %s is not valid for that name: %s", host, rootCause(err))
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		a.fail("renew it; if it looks valid, check this machine's clock", "the certificate of %s has expired, or is not valid yet", host)
-	default:
-		a.fail("check the server's certificate: `openssl s_client -connect "+host+":443`", "TLS with %s fails: %s", host, rootCause(err))
+		return a.fail("renew it; if it looks valid, check this machine's clock", "the certificate of %s has expired, or is not valid yet", host)
 	}
+	return a.fail("check the server's certificate: `openssl s_client -connect "+host+":443`", "TLS with %s fails: %s", host, rootCause(err))
 }
 
-// response is an answer of a server.
 type response struct {
-	code   int
-	status string // such as "404 Not Found"
-	header http.Header
-	tls    *tls.ConnectionState
-	body   []byte // at most maxResponse
+	*http.Response
+	text []byte // of the body, at most maxResponse
 }
 
 // httpGet sends one request, with a token unless that is "".
@@ -217,25 +210,20 @@ func httpGet(ctx context.Context, h *http.Client, token, target string) (*respon
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
-	if err != nil {
-		return nil, err
-	}
-	return &response{code: resp.StatusCode, status: resp.Status, header: resp.Header, tls: resp.TLS, body: body}, nil
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
+	return &response{resp, text}, err
 }
 
 // isUnauthenticated reports whether it is a Muster server's answer to a request without a key.
 func (s *response) isUnauthenticated() bool {
 	var p wire.Problem
-	return json.Unmarshal(s.body, &p) == nil && p.Code == muster.Unauthenticated
+	return json.Unmarshal(s.text, &p) == nil && p.Code == muster.Unauthenticated
 }
 
-// client returns a client of a server.
 func (r *inspection) client(server, token string) (*client.Client, error) {
 	return client.New(server, token, client.Options{Timeout: r.effectiveTimeouts().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"})
 }
 
-// whoami asks a server about a token.
 func (r *inspection) whoami(ctx context.Context, server, token string) (client.Whoami, error) {
 	c, err := r.client(server, token)
 	if err != nil {
@@ -261,7 +249,6 @@ func rootCause(err error) string {
 	return err.Error()
 }
 
-// formatMillis formats a duration in milliseconds.
 func formatMillis(d time.Duration) string {
 	if d < time.Millisecond {
 		return "under 1ms"
@@ -308,7 +295,6 @@ const (
 	skewProblem = 30 * time.Second
 )
 
-// skew compares the clocks.
 func (r *inspection) skew(context.Context) []Finding {
 	a := r.probed()
 	if !a.isMuster || !a.hasSkew {
@@ -335,7 +321,6 @@ func (r *inspection) skew(context.Context) []Finding {
 	return single("clock", status, fix, "this machine's clock is %.1fs %s the server's (±%.1fs)", estimate.Abs().Seconds(), direction, margin.Seconds())
 }
 
-// version compares the versions of the program and the server.
 func (r *inspection) version(context.Context) []Finding {
 	a := r.probed()
 	if !a.isMuster || a.version == "" {
@@ -356,15 +341,6 @@ func (r *inspection) isServer(ctx context.Context, port string) bool {
 	h := &http.Client{Timeout: r.effectiveTimeouts().step, Transport: &http.Transport{DisableKeepAlives: true}}
 	identity, err := httpGet(ctx, h, "", "http://"+net.JoinHostPort("127.0.0.1", port)+wire.Prefix+"/whoami")
 	return err == nil && identity.isUnauthenticated()
-}
-
-// worker returns a worker as the server sees it.
-func (r *inspection) worker(ctx context.Context, id muster.WorkerID) (muster.Worker, error) {
-	c, err := r.client(r.Server.URL, r.Server.Token)
-	if err != nil {
-		return muster.Worker{}, err
-	}
-	return c.Worker(ctx, string(id))
 }
 
 // redactURL returns a URL without its password.

@@ -92,7 +92,6 @@ func (r *inspection) noLandlock() []Finding {
 		"Landlock is disabled in this kernel: tasks see what their user sees")
 }
 
-// taskUser checks the user of tasks.
 func (r *inspection) taskUser(context.Context) []Finding {
 	name := r.Limits.TaskUser
 	if runtime.GOOS == "windows" {
@@ -136,7 +135,6 @@ func (r *inspection) network(context.Context) []Finding {
 	return single("network", Warning, fix, "tasks with network: none or allowlist cannot run as processes here: %s", l.NoNetwork.Why)
 }
 
-// processes checks the limit of processes of the machine.
 func (r *inspection) processes(context.Context) []Finding {
 	lowest, sysctl := 0, ""
 	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
@@ -153,7 +151,6 @@ func (r *inspection) processes(context.Context) []Finding {
 	return single("processes", OK, "", "this machine allows %d processes and threads", lowest)
 }
 
-// openFiles checks the limit of open files.
 func (r *inspection) openFiles(context.Context) []Finding {
 	switch n := maxFiles(); {
 	case n == 0:
@@ -165,7 +162,6 @@ func (r *inspection) openFiles(context.Context) []Finding {
 	}
 }
 
-// clockSync reports whether the clock is synchronised.
 func (r *inspection) clockSync(context.Context) []Finding {
 	off, known := clockUnsynced()
 	switch {

@@ -28,12 +28,7 @@ type dataDirUse struct {
 
 // inUse reports whether a process uses the data dir.
 func (l *dataDirUse) inUse() bool {
-	for _, h := range l.shims {
-		if !h.Stale {
-			return true
-		}
-	}
-	return l.worker
+	return l.worker || slices.ContainsFunc(l.shims, func(s shim.Status) bool { return !s.Stale })
 }
 
 func (r *inspection) dataDirUse() (dataDirUse, error) {
@@ -90,7 +85,11 @@ func (r *inspection) runningFinding(ctx context.Context, pid int, shimNote strin
 	if err != nil || !joined || !r.probed().isMuster || r.Server.Token == "" || strings.TrimRight(id.Server, "/") != strings.TrimRight(r.Server.URL, "/") {
 		return ok
 	}
-	w, err := r.worker(ctx, id.Worker)
+	c, err := r.client(r.Server.URL, r.Server.Token)
+	if err != nil {
+		return ok
+	}
+	w, err := c.Worker(ctx, string(id.Worker))
 	switch {
 	case err != nil:
 		return ok
@@ -155,22 +154,16 @@ func (r *inspection) groups(context.Context) []Finding {
 }
 
 func groupFinding(own []cgroup.WorkerGroup) Finding {
-	groups := 0
+	groups, processes := 0, 0
 	for _, g := range own {
 		groups += 1 + g.Groups
+		processes += g.Processes
 	}
 	fix, suffix := workerCleansUp, ""
-	if n := processCount(own); n > 0 {
-		fix, suffix = "start the worker: it kills them", fmt.Sprintf(", with %d processes in them", n)
+	if processes > 0 {
+		fix, suffix = "start the worker: it kills them", fmt.Sprintf(", with %d processes in them", processes)
 	}
 	return newFinding("groups", Warning, fix, "%s of a worker that no longer runs%s: %s", term.Plural(groups, "control group"), suffix, paths(own))
-}
-
-func processCount(groups []cgroup.WorkerGroup) (n int) {
-	for _, g := range groups {
-		n += g.Processes
-	}
-	return n
 }
 
 func paths(groups []cgroup.WorkerGroup) string {

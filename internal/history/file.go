@@ -76,21 +76,12 @@ func writeFileAtomic(path string, write func(io.Writer) error) (err error) {
 func (h *History) write(to io.Writer) error {
 	sum := crc32.NewIEEE()
 	w := io.MultiWriter(to, sum)
-	var b []byte
-	b = append(b, magic...)
-	for _, slot := range h.newest {
-		b = binary.LittleEndian.AppendUint64(b, uint64(slot))
-	}
-	for _, v := range h.fleet.data {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(v))
-	}
+	b := appendNumbers([]byte(magic), h.newest[:])
+	b = appendNumbers(b, h.fleet.data)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(h.workers)))
 	for id, r := range h.workers {
 		b = binary.LittleEndian.AppendUint16(b, uint16(len(id)))
-		b = append(b, id...)
-		for _, v := range r.data {
-			b = binary.LittleEndian.AppendUint16(b, v)
-		}
+		b = appendNumbers(append(b, id...), r.data)
 		if _, err := w.Write(b); err != nil {
 			return err
 		}
@@ -101,6 +92,11 @@ func (h *History) write(to io.Writer) error {
 	}
 	_, err := to.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
 	return err
+}
+
+func appendNumbers(b []byte, list any) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, list) // only other types than slices of numbers fail
+	return b
 }
 
 // load reads the file if it exists. It ignores a damaged file, or one of another version.
@@ -129,19 +125,18 @@ func (h *History) read(f io.Reader) error {
 	if _, err := io.ReadFull(r, head); err != nil || !bytes.HasPrefix(head, []byte(magic)) {
 		return errors.Join(errDamaged, err)
 	}
-	b := head[len(magic):]
-	for i := range h.newest {
-		h.newest[i] = int64(binary.LittleEndian.Uint64(b))
-		if h.newest[i] < 0 || h.newest[i] > math.MaxInt64/1000/resolutions[i].step {
+	body := bytes.NewReader(head[len(magic):])
+	var n uint32
+	for _, numbers := range []any{h.newest[:], h.fleet.data, &n} {
+		if err := binary.Read(body, binary.LittleEndian, numbers); err != nil {
+			return err
+		}
+	}
+	for i, slot := range h.newest {
+		if slot < 0 || slot > math.MaxInt64/1000/resolutions[i].step {
 			return errDamaged
 		}
-		b = b[8:]
 	}
-	for i := range h.fleet.data {
-		h.fleet.data[i] = math.Float32frombits(binary.LittleEndian.Uint32(b))
-		b = b[4:]
-	}
-	n := binary.LittleEndian.Uint32(b)
 	if n > maxWorkers {
 		return errDamaged
 	}
@@ -161,25 +156,22 @@ func (h *History) read(f io.Reader) error {
 }
 
 func (h *History) readWorker(r io.Reader) error {
-	var size [2]byte
-	if _, err := io.ReadFull(r, size[:]); err != nil {
+	var size uint16
+	if err := binary.Read(r, binary.LittleEndian, &size); err != nil {
 		return fmt.Errorf("a worker: %w", err)
 	}
-	n := int(binary.LittleEndian.Uint16(size[:]))
-	if n > maxIDSize {
+	if size > maxIDSize {
 		return errDamaged
 	}
-	b := make([]byte, n+2*workerData)
-	if _, err := io.ReadFull(r, b); err != nil {
+	id := make([]byte, size)
+	if _, err := io.ReadFull(r, id); err != nil {
 		return fmt.Errorf("a worker: %w", err)
 	}
-	id := muster.WorkerID(b[:n])
-	if h.workers[id] != nil {
+	if h.workers[muster.WorkerID(id)] != nil {
 		return errDamaged
 	}
-	data := h.addWorker(id).data
-	for i := range data {
-		data[i] = binary.LittleEndian.Uint16(b[n+2*i:])
+	if err := binary.Read(r, binary.LittleEndian, h.addWorker(muster.WorkerID(id)).data); err != nil {
+		return fmt.Errorf("a worker: %w", err)
 	}
 	return nil
 }

@@ -62,21 +62,18 @@ func Open(cfg Config) *History {
 	return h
 }
 
-// reset drops all data.
 func (h *History) reset() {
 	h.newest = [tiers]int64{}
 	h.fleet = newRings(len(fleetSeries), float32Codec.none, make([]float32, allSlots*len(fleetSeries)))
 	h.workers, h.slabs = map[muster.WorkerID]*rings[uint16]{}, slabAllocator{}
 }
 
-// addWorker starts the history of a worker.
 func (h *History) addWorker(id muster.WorkerID) *rings[uint16] {
 	r := newRings(len(workerSeries), float16Codec.none, h.slabs.alloc())
 	h.workers[id] = &r
 	return &r
 }
 
-// removeWorker drops the history of a worker.
 func (h *History) removeWorker(id muster.WorkerID) {
 	h.slabs.free = append(h.slabs.free, h.workers[id].data)
 	delete(h.workers, id)

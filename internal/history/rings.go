@@ -5,7 +5,6 @@ import (
 	"slices"
 )
 
-// tier is one resolution.
 type tier struct {
 	step  int64 // seconds of a slot
 	slots int64

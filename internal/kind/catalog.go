@@ -51,17 +51,10 @@ type Catalog struct {
 
 // NewCatalog returns a Catalog of Known and others. Several definitions may have the same name. Those with a reserved name are ignored.
 func NewCatalog(others ...*Kind) *Catalog {
-	c := &Catalog{byName: map[string][]*Kind{}}
-	for _, k := range Known() {
-		c.byName[k.Name] = []*Kind{k}
-		c.all = append(c.all, k)
-	}
-	for _, k := range others {
-		if IsReserved(k.Name) {
-			continue
-		}
+	others = slices.DeleteFunc(slices.Clone(others), func(k *Kind) bool { return IsReserved(k.Name) })
+	c := &Catalog{all: append(Known(), others...), byName: map[string][]*Kind{}}
+	for _, k := range c.all {
 		c.byName[k.Name] = append(c.byName[k.Name], k)
-		c.all = append(c.all, k)
 	}
 	slices.SortStableFunc(c.all, func(a, b *Kind) int { return strings.Compare(a.Name, b.Name) })
 	return c
@@ -80,24 +73,18 @@ func IsReserved(name string) bool {
 
 // operations returns Muster's own operations of kind custom, as its definition lists them.
 var operations = sync.OnceValue(func() []string {
-	var names []string
-	for _, k := range embedded() {
-		if k.Name != Custom {
-			continue
-		}
-		var input struct {
-			Properties struct {
-				Name struct {
-					Enum []string `json:"enum"`
-				} `json:"name"`
-			} `json:"properties"`
-		}
-		if err := json.Unmarshal(k.Input, &input); err != nil {
-			panic("kind: " + err.Error()) // it is a valid schema
-		}
-		names = input.Properties.Name.Enum
+	i := slices.IndexFunc(embedded(), func(k *Kind) bool { return k.Name == Custom })
+	var input struct {
+		Properties struct {
+			Name struct {
+				Enum []string `json:"enum"`
+			} `json:"name"`
+		} `json:"properties"`
 	}
-	return names
+	if err := json.Unmarshal(embedded()[i].Input, &input); err != nil {
+		panic("kind: " + err.Error()) // it is a valid schema
+	}
+	return input.Properties.Name.Enum
 })
 
 // Names lists the kinds without the core ones.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -243,18 +244,23 @@ const maxSchemaSize = 4_000
 // trusted.
 const maxWork = 1_000_000
 
+// members yields the elements of a list or the values of an object.
+func members(v any) iter.Seq[any] {
+	switch v := v.(type) {
+	case []any:
+		return slices.Values(v)
+	case map[string]any:
+		return maps.Values(v)
+	default:
+		return func(func(any) bool) {}
+	}
+}
+
 // countValues returns the number of values of an input.
 func countValues(v any) int {
 	n := 1
-	switch v := v.(type) {
-	case []any:
-		for _, part := range v {
-			n += countValues(part)
-		}
-	case map[string]any:
-		for _, part := range v {
-			n += countValues(part)
-		}
+	for part := range members(v) {
+		n += countValues(part)
 	}
 	return n
 }

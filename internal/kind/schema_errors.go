@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -89,16 +90,12 @@ var reference = regexp.MustCompile(`\$\{[^}]*\}`)
 
 // hasReference reports whether a value contains references.
 func hasReference(v any) bool {
-	switch v := v.(type) {
-	case string:
-		return reference.MatchString(v)
-	case []any:
-		return slices.ContainsFunc(v, hasReference)
-	case map[string]any:
-		for _, each := range v {
-			if hasReference(each) {
-				return true
-			}
+	if s, ok := v.(string); ok {
+		return reference.MatchString(s)
+	}
+	for part := range members(v) {
+		if hasReference(part) {
+			return true
 		}
 	}
 	return false
@@ -219,7 +216,8 @@ func message(e *jsonschema.ValidationError) string {
 // unknownField adds a problem with a field that the schema does not have.
 func (t *errorTranslator) unknownField(at []string) {
 	name := at[len(at)-1]
-	known := propertyNames(t.schema(at[:len(at)-1]))
+	properties, _ := t.schema(at[:len(at)-1])["properties"].(map[string]any)
+	known := slices.Sorted(maps.Keys(properties))
 	hint := muster.DidYouMean(name, known)
 	if hint == "" && len(known) > 0 && len(known) <= 12 {
 		hint = "known are " + strings.Join(known, ", ")
@@ -240,11 +238,6 @@ func (t *errorTranslator) schema(at []string) map[string]any {
 		s = next
 	}
 	return s
-}
-
-func propertyNames(schema map[string]any) []string {
-	properties, _ := schema["properties"].(map[string]any)
-	return slices.Sorted(maps.Keys(properties))
 }
 
 // alternatives adds problems with a value that matches none of several schemas.
@@ -296,8 +289,7 @@ func (t *errorTranslator) conflictMessage(url string, taken []int) string {
 	var names []string
 	for _, i := range taken {
 		if i < len(list) {
-			s, _ := list[i].(map[string]any)
-			names = append(names, requiredNames(s)...)
+			names = append(names, texts(child(list[i], "required"))...)
 		}
 	}
 	if len(names) > 1 {
@@ -308,8 +300,7 @@ func (t *errorTranslator) conflictMessage(url string, taken []int) string {
 
 // notMessage returns the message for a forbidden value.
 func (t *errorTranslator) notMessage(url string) string {
-	s, _ := t.keyword(url, "not").(map[string]any)
-	if names := requiredNames(s); len(names) > 1 {
+	if names := texts(child(t.keyword(url, "not"), "required")); len(names) > 1 {
 		return muster.JoinWords(names, "and") + " exclude each other: keep one of them"
 	} else if len(names) == 1 {
 		return names[0] + " is not allowed here: remove it"
@@ -324,15 +315,15 @@ func (t *errorTranslator) keyword(url, keyword string) any {
 	return child(descendant(v, pointer), keyword)
 }
 
-func requiredNames(schema map[string]any) []string {
-	list, _ := schema["required"].([]any)
-	var names []string
-	for _, v := range list {
-		if name, ok := v.(string); ok {
-			names = append(names, name)
+// texts returns the strings of a list.
+func texts(list any) []string {
+	var all []string
+	for v := range members(list) {
+		if s, ok := v.(string); ok {
+			all = append(all, s)
 		}
 	}
-	return names
+	return all
 }
 
 // nearestHint returns a hint with the probably intended value.
@@ -341,33 +332,15 @@ func nearestHint(v any, want []any) string {
 	if !ok {
 		return ""
 	}
-	var known []string
-	for _, w := range want {
-		if name, ok := w.(string); ok {
-			known = append(known, name)
-		}
-	}
-	return muster.DidYouMean(s, known)
+	return muster.DidYouMean(s, texts(want))
 }
 
-// typeName returns the name of a JSON Schema type for messages.
-func typeName(name string) string {
-	switch name {
-	case "integer":
-		return "a whole number"
-	case "number":
-		return "a number"
-	case "string":
-		return "a string"
-	case "boolean":
-		return "true or false"
-	case "array":
-		return "a list"
-	case "object":
-		return "an object"
-	}
-	return name
+// typeTexts has the types of JSON Schema in words.
+var typeTexts = map[string]string{
+	"integer": "a whole number", "number": "a number", "string": "a string", "boolean": "true or false", "array": "a list", "object": "an object",
 }
+
+func typeName(name string) string { return cmp.Or(typeTexts[name], name) }
 
 func typeNames(names []string) []string {
 	var out []string

@@ -34,7 +34,7 @@ func (f *ToServer) check() error {
 	return cmp.Or(
 		checkOptional("hello", f.Hello, checkHello),
 		checkOptional("ready", f.Ready, func(r *Ready) error { return checkLength("constrained", r.Constrained, maxReason) }),
-		checkOptional("offer", f.Offer, checkOffer),
+		checkOptional("offer", f.Offer, func(o *muster.Offer) error { return checkDescription(o, nil) }),
 		checkEach("accepted", f.Accepted, checkAttempt),
 		checkEach("rejected", f.Rejected, func(r *Rejected) error { return inField("attempt", checkAttempt(&r.Attempt)) }),
 		checkEach("started", f.Started, checkStarted),
@@ -204,10 +204,8 @@ func checkProgress(p *muster.Progress) error {
 	if p.Progress != nil && !(*p.Progress >= 0 && *p.Progress <= 1) {
 		return inField("progress", fieldErrorf("is %v: it must be from 0 to 1", *p.Progress))
 	}
-	if p.Step != nil && len(*p.Step) > MaxStep {
-		return checkLength("step", *p.Step, MaxStep)
-	}
-	if err := checkCount("metrics", len(p.Metrics), maxMetrics); err != nil {
+	step := checkOptional("step", p.Step, func(s *string) error { return checkLength("", *s, MaxStep) })
+	if err := cmp.Or(step, checkCount("metrics", len(p.Metrics), maxMetrics)); err != nil {
 		return err
 	}
 	for name, v := range p.Metrics {
@@ -312,29 +310,27 @@ func checkReport(r *muster.Report) error {
 }
 
 func checkUsage(u *muster.Usage) error {
-	for _, f := range []struct {
-		name string
-		v    float64
-	}{
-		{"wall_seconds", u.WallSeconds}, {"cpu_seconds", u.CPUSeconds}, {"cpu_avg", u.CPUAvg}, {"cpu_peak", u.CPUPeak},
-		{"gpu_avg", u.GPUAvg}, {"gpu_peak", u.GPUPeak}, {"power_avg", u.PowerAvg}, {"energy_wh", u.EnergyWh}, {"cost", u.Cost},
-	} {
-		if err := checkAtMost(f.name, f.v, maxUsageValue); err != nil {
-			return err
-		}
-	}
-	for _, f := range []struct {
-		name string
-		v    muster.Size
-	}{
-		{"memory_avg", u.MemoryAvg}, {"memory_peak", u.MemoryPeak}, {"disk_peak", u.DiskPeak}, {"read_bytes", u.ReadBytes},
-		{"write_bytes", u.WriteBytes}, {"net_in", u.NetIn}, {"net_out", u.NetOut}, {"vram_peak", u.VRAMPeak}, {"pids_peak", muster.Size(u.PIDsPeak)},
-	} {
-		if err := checkNumber(f.name, int64(f.v)); err != nil {
-			return err
-		}
-	}
-	return checkFinite("gpu_temp_peak", u.GPUTempPeak)
+	return cmp.Or(
+		checkAtMost("wall_seconds", u.WallSeconds, maxUsageValue),
+		checkAtMost("cpu_seconds", u.CPUSeconds, maxUsageValue),
+		checkAtMost("cpu_avg", u.CPUAvg, maxUsageValue),
+		checkAtMost("cpu_peak", u.CPUPeak, maxUsageValue),
+		checkAtMost("gpu_avg", u.GPUAvg, maxUsageValue),
+		checkAtMost("gpu_peak", u.GPUPeak, maxUsageValue),
+		checkAtMost("power_avg", u.PowerAvg, maxUsageValue),
+		checkAtMost("energy_wh", u.EnergyWh, maxUsageValue),
+		checkAtMost("cost", u.Cost, maxUsageValue),
+		checkNumber("memory_avg", int64(u.MemoryAvg)),
+		checkNumber("memory_peak", int64(u.MemoryPeak)),
+		checkNumber("disk_peak", int64(u.DiskPeak)),
+		checkNumber("read_bytes", int64(u.ReadBytes)),
+		checkNumber("write_bytes", int64(u.WriteBytes)),
+		checkNumber("net_in", int64(u.NetIn)),
+		checkNumber("net_out", int64(u.NetOut)),
+		checkNumber("vram_peak", int64(u.VRAMPeak)),
+		checkNumber("pids_peak", int64(u.PIDsPeak)),
+		checkFinite("gpu_temp_peak", u.GPUTempPeak),
+	)
 }
 
 func checkReason(r muster.Reason) error {

@@ -53,11 +53,14 @@ func (c *ServerCodec) Decode(b []byte) (*ToServer, error) {
 // frame is a ToServer or a ToWorker.
 type frame interface {
 	number() uint64
+	last() bool
 	check() error // refuses what the types alone do not exclude, and names the first bad field
 }
 
 func (f *ToServer) number() uint64 { return f.Seq }
 func (f *ToWorker) number() uint64 { return f.Seq }
+func (f *ToServer) last() bool     { return f.Goodbye != nil }
+func (f *ToWorker) last() bool     { return f.Goodbye != nil }
 
 // The tags of fields have the meaning that encoding/json gives them. Results, inputs and own kinds are any JSON that
 // encoding/json accepts, and keep their bytes; therefore names may repeat.

@@ -45,56 +45,45 @@ type FrameConn interface {
 }
 
 // NewWorkerConn returns the worker's side of a session over conn.
-func NewWorkerConn(conn FrameConn) WorkerConn { return &workerConn{FrameConn: conn} }
+func NewWorkerConn(conn FrameConn) WorkerConn {
+	return &codecConn[*ToServer, *ToWorker]{conn, new(WorkerCodec)}
+}
 
 // NewServerConn returns the server's side of a session over conn, which was opened from remoteIP.
 func NewServerConn(conn FrameConn, remoteIP string) ServerConn {
-	return &serverConn{FrameConn: conn, remoteIP: remoteIP}
+	return &serverConn{codecConn[*ToWorker, *ToServer]{conn, new(ServerCodec)}, remoteIP}
 }
 
-type workerConn struct {
+// codecConn is one side of a session.
+type codecConn[Out, In frame] struct {
 	FrameConn
 
-	codec WorkerCodec
+	codec interface {
+		Encode(f Out) ([]byte, error)
+		Decode(b []byte) (In, error)
+	}
 }
 
-func (c *workerConn) Send(ctx context.Context, f *ToServer) error {
+func (c *codecConn[Out, In]) Send(ctx context.Context, f Out) error {
 	b, err := c.codec.Encode(f)
 	if err != nil {
 		return err
 	}
-	return c.Write(ctx, b, f.Goodbye != nil)
+	return c.Write(ctx, b, f.last())
 }
 
-func (c *workerConn) Recv(ctx context.Context) (*ToWorker, error) {
+func (c *codecConn[Out, In]) Recv(ctx context.Context) (f In, err error) {
 	b, err := c.Read(ctx)
 	if err != nil {
-		return nil, err
+		return f, err
 	}
 	return c.codec.Decode(b)
 }
 
 type serverConn struct {
-	FrameConn
+	codecConn[*ToWorker, *ToServer]
 
-	codec    ServerCodec
 	remoteIP string
-}
-
-func (c *serverConn) Send(ctx context.Context, f *ToWorker) error {
-	b, err := c.codec.Encode(f)
-	if err != nil {
-		return err
-	}
-	return c.Write(ctx, b, f.Goodbye != nil)
-}
-
-func (c *serverConn) Recv(ctx context.Context) (*ToServer, error) {
-	b, err := c.Read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return c.codec.Decode(b)
 }
 
 // RemoteIP implements ServerConn.

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,26 +11,12 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// httpStatus returns the status with which a transport refuses a session for err.
-func httpStatus(err error) int {
-	switch muster.CodeOf(err) {
-	case muster.Unauthenticated:
-		return http.StatusUnauthorized
-	case muster.Forbidden:
-		return http.StatusForbidden
-	case muster.Unavailable, muster.StorageFull, muster.Undetermined:
-		return http.StatusServiceUnavailable
-	case muster.Invalid, muster.InvalidSpec:
-		return http.StatusBadRequest
-	case muster.NotFound:
-		return http.StatusNotFound
-	case muster.Conflict:
-		return http.StatusConflict
-	case muster.TooLarge:
-		return http.StatusRequestEntityTooLarge
-	case muster.Internal:
-	}
-	return http.StatusInternalServerError
+// statuses are those with which a transport refuses a session.
+var statuses = map[muster.Code]int{
+	muster.Unauthenticated: http.StatusUnauthorized, muster.Forbidden: http.StatusForbidden,
+	muster.Unavailable: http.StatusServiceUnavailable, muster.StorageFull: http.StatusServiceUnavailable, muster.Undetermined: http.StatusServiceUnavailable,
+	muster.Invalid: http.StatusBadRequest, muster.InvalidSpec: http.StatusBadRequest, muster.TooLarge: http.StatusRequestEntityTooLarge,
+	muster.NotFound: http.StatusNotFound, muster.Conflict: http.StatusConflict,
 }
 
 // problem is the part of a problem+json body that transports use.
@@ -41,7 +28,8 @@ type problem struct {
 
 // WriteError refuses an HTTP request for a session with err.
 func WriteError(w http.ResponseWriter, err error) {
-	r := problem{Status: httpStatus(err), Detail: err.Error(), Code: muster.CodeOf(err)}
+	code := muster.CodeOf(err)
+	r := problem{Status: cmp.Or(statuses[code], http.StatusInternalServerError), Detail: err.Error(), Code: code}
 	if r.Code == muster.Unauthenticated {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}

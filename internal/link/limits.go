@@ -79,8 +79,6 @@ func checkLabels(labels map[string]string) error {
 	return nil
 }
 
-func checkOffer(o *muster.Offer) error { return checkDescription(o, nil) }
-
 // checkDescription checks what a worker reports of its machine, with the labels of its hello.
 func checkDescription(o *muster.Offer, labels map[string]string) error {
 	err := cmp.Or(
@@ -173,6 +171,7 @@ func checkResources(r *muster.Resources) error {
 }
 
 func checkLoad(l *muster.Load) error {
+	notNegative := func(v *float64) error { return checkNumber("", *v) }
 	err := cmp.Or(
 		checkNumber("cpu", l.CPU),
 		checkNumber("memory", int64(l.Memory)),
@@ -180,18 +179,12 @@ func checkLoad(l *muster.Load) error {
 			return cmp.Or(checkNumber("free", int64(d.Free)), checkNumber("total", int64(d.Total)))
 		}),
 		checkDevices(l.GPUs, func(g *muster.GPULoad) (string, error) {
-			number := func(field string, v *float64) error {
-				if v == nil {
-					return nil
-				}
-				return checkNumber(field, *v)
-			}
 			return g.UUID, cmp.Or(
-				number("utilization", g.Utilization),
+				checkOptional("utilization", g.Utilization, notNegative),
 				checkOptional("memory", g.Memory, func(v *muster.Size) error { return checkNumber("", int64(*v)) }),
 				checkOptional("temperature", g.Temperature, func(v *float64) error { return checkFinite("", *v) }),
-				number("power", g.Power),
-				number("latency", g.Latency),
+				checkOptional("power", g.Power, notNegative),
+				checkOptional("latency", g.Latency, notNegative),
 			)
 		}),
 	)

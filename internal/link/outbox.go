@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // maxBatch is the most messages of one type that are merged into one frame, so
@@ -27,7 +28,7 @@ type Outbox struct {
 
 // NewOutbox returns an empty Outbox that fails when more than limit messages wait.
 func NewOutbox(limit int) *Outbox {
-	return &Outbox{limit: limit, wake: make(chan struct{}, 1)}
+	return &Outbox{limit: limit, wake: wake.New()}
 }
 
 // Post adds messages and never blocks. The outbox copies the lists of w but may keep what they point to, which
@@ -49,7 +50,7 @@ func (o *Outbox) Post(w *ToWorker) {
 		o.err = muster.Errorf(muster.Unavailable, "the worker reads too slowly: %d messages wait for it", o.waiting)
 		o.frames = nil
 	}
-	o.signal()
+	wake.Set(o.wake)
 }
 
 // Next waits for messages and returns all that fit in one frame. After the frame
@@ -88,13 +89,6 @@ func (o *Outbox) tryNext() (*ToWorker, error) {
 		o.err = io.EOF
 	}
 	return f, nil
-}
-
-func (o *Outbox) signal() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
 }
 
 // frameBudget is how many bytes the lists of one frame may fill; the rest of

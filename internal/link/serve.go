@@ -154,7 +154,11 @@ func goodbyeFor(err error) *Goodbye {
 // silent for too long. Time spent in Handle does not count as silence.
 func (s *serverSession) read(ctx, connCtx context.Context) error {
 	for ctx.Err() == nil {
-		f, err := s.recv(connCtx)
+		var f *ToServer
+		err := withTimeout(connCtx, s.idle, "the worker was silent for", func(ctx context.Context) (err error) {
+			f, err = s.conn.Recv(ctx)
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -179,41 +183,19 @@ func (s *serverSession) read(ctx, connCtx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *serverSession) recv(connCtx context.Context) (*ToServer, error) {
-	connCtx, cancel := context.WithTimeoutCause(connCtx, s.idle,
-		muster.Errorf(muster.Unavailable, "the worker was silent for %s", s.idle))
-	defer cancel()
-	f, err := s.conn.Recv(connCtx)
-	if err != nil && connCtx.Err() != nil {
-		return nil, context.Cause(connCtx)
-	}
-	return f, err
-}
-
 // write sends the welcome and then the frames of the outbox, up to a Goodbye.
 func (s *serverSession) write(connCtx context.Context, w *Welcome) error {
 	f := &ToWorker{Welcome: w}
 	for {
-		if err := s.send(connCtx, f); err != nil {
+		err := withTimeout(connCtx, sendTimeout, "the worker did not take a frame within", func(ctx context.Context) error { return s.conn.Send(ctx, f) })
+		if err != nil {
 			return err
 		}
 		if g := f.Goodbye; g != nil {
 			return muster.Errorf(g.Code, "%s", g.Message)
 		}
-		var err error
 		if f, err = s.outbox.Next(connCtx); err != nil {
 			return err
 		}
 	}
-}
-
-func (s *serverSession) send(connCtx context.Context, f *ToWorker) error {
-	connCtx, cancel := context.WithTimeoutCause(connCtx, sendTimeout,
-		muster.Errorf(muster.Unavailable, "the worker did not take a frame within %s", sendTimeout))
-	defer cancel()
-	err := s.conn.Send(connCtx, f)
-	if err != nil && connCtx.Err() != nil {
-		return context.Cause(connCtx)
-	}
-	return err
 }

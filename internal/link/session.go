@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,12 +51,8 @@ func RunSession(ctx context.Context, conn WorkerConn, hello *Hello, frames Frame
 // Retryable reports whether to reconnect after err of a session or of a Dial.
 // It is false if the server permanently refused this worker, or another process replaced it.
 func Retryable(err error) bool {
-	switch muster.CodeOf(err) {
-	case muster.Unauthenticated, muster.Forbidden, muster.Conflict, muster.Invalid, muster.InvalidSpec, muster.NotFound, muster.TooLarge:
-		return false
-	case muster.Unavailable, muster.StorageFull, muster.Undetermined, muster.Internal:
-	}
-	return true
+	final := []muster.Code{muster.Unauthenticated, muster.Forbidden, muster.Conflict, muster.Invalid, muster.InvalidSpec, muster.NotFound, muster.TooLarge}
+	return !slices.Contains(final, muster.CodeOf(err))
 }
 
 func handshake(ctx context.Context, conn WorkerConn, hello *Hello) (*ToWorker, error) {
@@ -167,7 +164,8 @@ func (s *workerSession) write(ctx context.Context) error {
 		}
 		for f != nil {
 			rest := f.splitOverflow()
-			if err := s.send(ctx, f); err != nil {
+			err := withTimeout(ctx, sendTimeout, "the server did not take a frame within", func(ctx context.Context) error { return s.conn.Send(ctx, f) })
+			if err != nil {
 				return err
 			}
 			f = rest
@@ -175,11 +173,11 @@ func (s *workerSession) write(ctx context.Context) error {
 	}
 }
 
-func (s *workerSession) send(ctx context.Context, f *ToServer) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, sendTimeout,
-		muster.Errorf(muster.Unavailable, "the server did not take a frame within %s", sendTimeout))
+// withTimeout calls fn with a context that ends after limit: then the error is Unavailable, and its message problem and limit.
+func withTimeout(ctx context.Context, limit time.Duration, problem string, fn func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, muster.Errorf(muster.Unavailable, "%s %s", problem, limit))
 	defer cancel()
-	err := s.conn.Send(ctx, f)
+	err := fn(ctx)
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -19,23 +19,18 @@ type Accept func(ctx context.Context, conn ServerConn, worker muster.WorkerID)
 // returns only when the last one has ended. The zero value accepts none.
 type SessionGroup struct {
 	mu      sync.Mutex
-	running bool
-	next    int
-	cancels map[int]context.CancelFunc
+	running context.Context //nolint:containedctx // of Run; nil while it does not run
 	wg      sync.WaitGroup
 }
 
 // Run accepts sessions until ctx ends, then cancels them and waits for their end.
 func (g *SessionGroup) Run(ctx context.Context) error {
 	g.mu.Lock()
-	g.running, g.cancels = true, map[int]context.CancelFunc{}
+	g.running = ctx
 	g.mu.Unlock()
 	<-ctx.Done()
 	g.mu.Lock()
-	g.running = false
-	for _, cancel := range g.cancels {
-		cancel()
-	}
+	g.running = nil
 	g.mu.Unlock()
 	g.wg.Wait()
 	return nil
@@ -69,19 +64,15 @@ func (g *SessionGroup) Go(ctx context.Context, session func(context.Context)) er
 func (g *SessionGroup) start(ctx context.Context) (context.Context, func(), error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.running {
+	if g.running == nil {
 		return nil, nil, muster.Errorf(muster.Unavailable, "the server is starting or shutting down: try again")
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	id := g.next
-	g.next++
-	g.cancels[id] = cancel
+	stop := context.AfterFunc(g.running, cancel)
 	g.wg.Add(1)
 	return ctx, func() {
+		stop()
 		cancel()
-		g.mu.Lock()
-		delete(g.cancels, id)
-		g.mu.Unlock()
 		g.wg.Done()
 	}, nil
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // killLeftovers ends, after the test, what a killed worker with its data in dir leaves
@@ -60,9 +61,7 @@ func TaskPIDs(tb testing.TB, dir string) []int {
 func ProcessesMatching(tb testing.TB, parts ...string) []int {
 	tb.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	var pids []int
 next:
 	for _, dir := range dirs {
@@ -75,9 +74,7 @@ next:
 			}
 		}
 		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil {
-			tb.Fatal(err)
-		}
+		testkit.NoError(tb, err)
 		pids = append(pids, pid)
 	}
 	return pids

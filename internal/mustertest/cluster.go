@@ -23,6 +23,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // The tokens of every cluster.
@@ -63,9 +64,7 @@ type Process struct {
 func Program(tb testing.TB) string {
 	tb.Helper()
 	program, err := binary()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	return program
 }
 
@@ -75,18 +74,12 @@ func StartProgram(tb testing.TB, program, name string, env []string, args ...str
 	tb.Helper()
 	p := &Process{tb: tb, name: name, cmd: exec.Command(program, args...), log: filepath.Join(tb.TempDir(), name+".log"), done: make(chan struct{})}
 	log, err := os.Create(p.log)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	p.cmd.Env = append(append(os.Environ(), "MUSTER_CONFIG="+filepath.Join(tb.TempDir(), "context.json")), env...)
 	p.cmd.Stderr = log
 	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
+	testkit.NoError(tb, p.cmd.Start())
 	lines := bufio.NewReader(stdout)
 	go func() {
 		defer close(p.done)
@@ -119,9 +112,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 func (p *Process) Log() string {
 	p.tb.Helper()
 	b, err := os.ReadFile(p.log)
-	if err != nil {
-		p.tb.Fatal(err)
-	}
+	testkit.NoError(p.tb, err)
 	return string(b)
 }
 
@@ -157,13 +148,7 @@ type Cluster struct {
 // stays the same over restarts.
 func New(tb testing.TB, data string) *Cluster {
 	tb.Helper()
-	return newCluster(tb, "server", data, Options{})
-}
-
-// NewUp does the same with a worker in the server's process.
-func NewUp(tb testing.TB, data string) *Cluster {
-	tb.Helper()
-	return newCluster(tb, "up", data, Options{})
+	return NewWith(tb, data, Options{})
 }
 
 // Options are the settings of a server beyond the defaults of tests.
@@ -172,27 +157,25 @@ type Options struct {
 	Descriptors int           // that it may open; 0 means as many as the test
 	Heartbeat   time.Duration // of its workers; 0 means a second
 	Flags       []string      // more of them
+	Up          bool          // muster up: with a worker in the server's process
 }
 
 // NewWith is New with options.
 func NewWith(tb testing.TB, data string, o Options) *Cluster {
 	tb.Helper()
-	return newCluster(tb, "server", data, o)
-}
-
-func newCluster(tb testing.TB, mode, data string, o Options) *Cluster {
-	tb.Helper()
+	mode := "server"
+	if o.Up {
+		mode = "up"
+	}
 	if testing.Short() {
 		tb.Skip("real processes are not for -short")
 	}
 	killLeftovers(tb, filepath.Join(data, "worker"))
-	allowTraversal(tb)
+	testkit.NoError(tb, os.Chmod(filepath.Dir(tb.TempDir()), 0o711)) // tasks, which are other users, enter the test's folders
 	c := &Cluster{tb: tb, mode: mode, opts: o, DataDir: data, Addr: ReservePort(tb)}
 	var err error
 	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{RetryTimeout: 30 * time.Second})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	c.StartServer()
 	return c
 }
@@ -269,29 +252,16 @@ func SharedDir(tb testing.TB) string {
 		tb.Cleanup(func() { _ = os.RemoveAll(dir) }) // remaining files do no harm
 		err = os.Chmod(dir, 0o777)
 	}
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	return dir
-}
-
-// allowTraversal lets tasks enter the test's own folders, which are in one that other users cannot enter.
-func allowTraversal(tb testing.TB) {
-	tb.Helper()
-	if err := os.Chmod(filepath.Dir(tb.TempDir()), 0o711); err != nil { // tasks are other users than this one
-		tb.Fatal(err)
-	}
 }
 
 // allowWrites lets tasks write where flags say that they may.
 func allowWrites(tb testing.TB, flags []string) {
 	tb.Helper()
 	for i, flag := range flags {
-		if flag != "--allow-write" {
-			continue
-		}
-		if err := os.Chmod(flags[i+1], 0o777); err != nil { // they are other users than this one
-			tb.Fatal(err)
+		if flag == "--allow-write" {
+			testkit.NoError(tb, os.Chmod(flags[i+1], 0o777)) // they are other users than this one
 		}
 	}
 }
@@ -308,31 +278,10 @@ func (c *Cluster) AwaitWorkerState(name string, want muster.WorkerState) {
 	})
 }
 
-// Await polls until try succeeds; the test fails at the deadline with the last
-// error.
+// Await waits until try succeeds, and ends the test with its last error at the limit.
 func (c *Cluster) Await(desc string, limit time.Duration, try func() error) {
 	c.tb.Helper()
-	if err := poll(c.tb.Context(), limit, try); err != nil {
-		c.tb.Fatalf("waited %v for: %s: %v", limit, desc, err)
-	}
-}
-
-func poll(ctx context.Context, limit time.Duration, try func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-tick.C:
-		}
-	}
+	testkit.AwaitNil(c.tb, desc, limit, try)
 }
 
 // Submit submits a spec that must be accepted.

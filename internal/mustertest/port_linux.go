@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // ReservePort keeps a port of loopback for a test. It is bound without a listener:
@@ -13,20 +15,12 @@ import (
 func ReservePort(tb testing.TB) (addr string) {
 	tb.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	tb.Cleanup(func() { _ = unix.Close(fd) })
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
-		tb.Fatal(err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1))
+	testkit.NoError(tb, unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
 	name, err := unix.Getsockname(fd)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	inet, ok := name.(*unix.SockaddrInet4)
 	if !ok {
 		tb.Fatalf("a port of loopback is %T", name)

@@ -5,15 +5,15 @@ package mustertest
 import (
 	"net"
 	"testing"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // ReservePort returns a port of loopback that is free now.
 func ReservePort(tb testing.TB) (addr string) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	defer l.Close()
 	return l.Addr().String()
 }

@@ -119,7 +119,7 @@ func Summarize(evals []Evaluation) string {
 		return fmt.Sprintf("waits for a container engine: %s run it with one, but none is ready", pluralWorkers(countEngineFixable(evals), "could", "could"))
 	}
 	var parts []string
-	for _, f := range Filters {
+	for f := State; f <= GPUs; f++ {
 		if n := lacks[f]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d filtered out by %s", n, f))
 		}

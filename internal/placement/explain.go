@@ -46,15 +46,12 @@ func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 	case Model:
 		return fmt.Sprintf("needs a GPU of model %q, has %s", r.GPUs.Model, b.inventory())
 	case MaxTasks:
-		return fmt.Sprintf("has %d tasks, and runs at most %d at once", b.tasks, w.Resources.MaxTasks)
-	case Slots:
-		return amount("slot", "1", strconv.Itoa(max(b.slots, 0)), strconv.Itoa(w.Resources.Slots), w.Resources.Slots < 1)
-	case CPUs:
-		return amount("cpus", formatCores(n.mcpu), formatCores(b.mcpu), formatCores(Milli(w.Resources.CPUs)), Milli(w.Resources.CPUs) < n.mcpu)
-	case Memory:
-		return amount("memory", r.Memory.String(), max(b.memory, 0).String(), w.Resources.Memory.String(), w.Resources.Memory < r.Memory)
-	case Disk:
-		return amount("disk", r.Disk.String(), max(b.disk, 0).String(), w.Resources.Disk.String(), w.Resources.Disk < r.Disk)
+		return fmt.Sprintf("has %d tasks, and runs at most %d at once", b.offers[f]-b.free[f], b.offers[f])
+	case Slots, CPUs, Memory, Disk:
+		if b.offers[f] < n.amounts[f] {
+			return fmt.Sprintf("needs %s, has %s", f.format(n.amounts[f], true), f.format(b.offers[f], false))
+		}
+		return fmt.Sprintf("needs %s, %s of %s free", f.format(n.amounts[f], true), f.format(b.available(f, false), false), f.format(b.offers[f], false))
 	case GPUs:
 		request, out := FormatGPURequest(r.GPUs), b.quarantined(n)
 		if !b.hasDevices(n, true) {
@@ -77,12 +74,20 @@ func (b *WorkerUsage) dialectSuffix() string {
 	return ""
 }
 
-// amount describes a shortage, which is permanent if forever is set.
-func amount(unit, need, free, all string, forever bool) string {
-	if forever {
-		return fmt.Sprintf("needs %s %s, has %s", need, unit, all)
+// format formats an amount of the filter, with or without the name of the resource.
+func (f Filter) format(n int64, named bool) string {
+	text, name := muster.Size(n).String(), f.String()
+	switch f {
+	case Slots:
+		text, name = strconv.FormatInt(n, 10), "slot"
+	case CPUs:
+		text = strconv.FormatFloat(float64(n)/1000, 'f', -1, 64)
+	default:
 	}
-	return fmt.Sprintf("needs %s %s, %s of %s free", need, unit, free, all)
+	if named {
+		text += " " + name
+	}
+	return text
 }
 
 // FormatGPURequest returns a text such as "2 GPUs with 10GiB each".
@@ -146,8 +151,6 @@ func (b *WorkerUsage) usableNow(n *Need) int {
 	return have
 }
 
-func formatCores(m int64) string { return strconv.FormatFloat(float64(max(m, 0))/1000, 'f', -1, 64) }
-
 // firstTag returns the first wanted tag that is in have, or is missing there.
 func firstTag(want, have []string, present bool) string {
 	if i := slices.IndexFunc(want, func(t string) bool { return slices.Contains(have, t) == present }); i >= 0 {
@@ -164,7 +167,6 @@ func (b *WorkerUsage) Relax(n *Need, f Filter, empty bool) (*Need, string, bool)
 	c.Where.Tags = slices.Clone(n.Where.Tags)
 	name := b.Worker.Name
 	r := &c.Request
-	free := b.available(empty)
 	switch f {
 	case Features:
 		c.features &^= b.lacks
@@ -192,15 +194,10 @@ func (b *WorkerUsage) Relax(n *Need, f Filter, empty bool) (*Need, string, bool)
 	case Model:
 		r.GPUs.Model = ""
 		return &c, fmt.Sprintf("ask for no GPU model: worker %s has %s", name, b.inventory()), true
-	case CPUs:
-		c.mcpu, r.CPUs = free.mcpu, float64(free.mcpu)/1000
-		return &c, fmt.Sprintf("ask for %s cpus instead of %s (worker %s)", formatCores(free.mcpu), formatCores(n.mcpu), name), free.mcpu > 0
-	case Memory:
-		r.Memory = free.memory
-		return &c, fmt.Sprintf("ask for %s memory instead of %s (worker %s)", free.memory, n.Request.Memory, name), free.memory > 0
-	case Disk:
-		r.Disk = free.disk
-		return &c, fmt.Sprintf("ask for %s disk instead of %s (worker %s)", free.disk, n.Request.Disk, name), free.disk > 0
+	case CPUs, Memory, Disk:
+		c.amounts[f] = b.available(f, empty)
+		advice := fmt.Sprintf("ask for %s instead of %s (worker %s)", f.format(c.amounts[f], true), f.format(n.amounts[f], false), name)
+		return &c, advice, c.amounts[f] > 0
 	case GPUs:
 		r.GPUs = b.reduceGPUs(&c, empty)
 		return &c, fmt.Sprintf("ask for %s instead of %s (worker %s)", FormatGPURequest(r.GPUs), FormatGPURequest(n.Request.GPUs), name), r.GPUs.Count > 0
@@ -212,28 +209,14 @@ func (b *WorkerUsage) Relax(n *Need, f Filter, empty bool) (*Need, string, bool)
 // shortfall returns by how much the request exceeds filter f, in the unit of f, and 0 where
 // f is not about an amount.
 func (b *WorkerUsage) shortfall(n *Need, f Filter, empty bool) float64 {
-	free := b.available(empty)
 	switch f {
 	case Price:
 		return b.Worker.Price - n.Where.MaxPrice
-	case CPUs:
-		return float64(n.mcpu - free.mcpu)
-	case Memory:
-		return float64(n.Request.Memory - free.memory)
-	case Disk:
-		return float64(n.Request.Disk - free.disk)
+	case CPUs, Memory, Disk:
+		return float64(n.amounts[f] - b.available(f, empty))
 	default:
 		return 0
 	}
-}
-
-// available returns what is free, or all if empty is set, never below zero.
-func (b *WorkerUsage) available(empty bool) WorkerUsage {
-	if empty {
-		r := &b.Worker.Resources
-		return WorkerUsage{mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots}
-	}
-	return WorkerUsage{mcpu: max(b.mcpu, 0), memory: max(b.memory, 0), disk: max(b.disk, 0), slots: max(b.slots, 0)}
 }
 
 // reduceGPUs returns the closest GPU request that the worker can meet: the same memory on
@@ -277,12 +260,8 @@ func (b *WorkerUsage) Shortage(n *Need, f Filter) string {
 		return "room for one more task"
 	case Slots:
 		return "a slot"
-	case CPUs:
-		return formatCores(n.mcpu-b.mcpu) + " cpus"
-	case Memory:
-		return (r.Memory - b.memory).String() + " memory"
-	case Disk:
-		return (r.Disk - b.disk).String() + " disk"
+	case CPUs, Memory, Disk:
+		return f.format(n.amounts[f]-b.free[f], true)
 	case GPUs:
 		return FormatGPURequest(muster.GPURequest{Count: max(r.GPUs.Count-b.usableNow(n), 1), Memory: r.GPUs.Memory})
 	default:

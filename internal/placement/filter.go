@@ -35,9 +35,6 @@ const (
 	GPUs
 )
 
-// Filters lists all filters in order, without Fits.
-var Filters = []Filter{State, Kind, Engine, Features, Project, Tags, ExcludedTags, Workers, Price, Owner, Vendor, Model, MaxTasks, Slots, CPUs, Memory, Disk, GPUs}
-
 var filterNames = [...]string{
 	Fits: "", State: "state", Kind: "kind", Engine: "engine", Features: "features", Project: "project", Tags: "tags", ExcludedTags: "not", Workers: "workers",
 	Price: "price", Owner: "owner", Vendor: "gpu vendor", Model: "gpu model", MaxTasks: "max tasks", Slots: "slots", CPUs: "cpus", Memory: "memory", Disk: "disk", GPUs: "gpus",
@@ -149,28 +146,15 @@ func (d *device) matches(n *Need) Filter {
 
 // fitsCapacity checks what depends on load, as if the worker were empty if empty is set.
 func (b *WorkerUsage) fitsCapacity(n *Need, empty bool) Filter {
-	mcpu, memory, disk, slots := b.mcpu, b.memory, b.disk, b.slots
-	if empty {
-		r := &b.Worker.Resources
-		mcpu, memory, disk, slots = Milli(r.CPUs), r.Memory, r.Disk, r.Slots
+	for _, f := range counted {
+		if need := n.amounts[f]; need > 0 && b.available(f, empty) < need {
+			return f
+		}
 	}
-	r := &n.Request
-	switch limit := b.Worker.Resources.MaxTasks; {
-	case limit > 0 && !empty && b.tasks >= limit:
-		return MaxTasks
-	case n.mcpu == 0 && slots < 1:
-		return Slots
-	case n.mcpu > 0 && mcpu < n.mcpu:
-		return CPUs
-	case r.Memory > 0 && memory < r.Memory:
-		return Memory
-	case r.Disk > 0 && disk < r.Disk:
-		return Disk
-	case r.GPUs.Count > 0 && !b.hasDevices(n, empty):
+	if n.Request.GPUs.Count > 0 && !b.hasDevices(n, empty) {
 		return GPUs
-	default:
-		return Fits
 	}
+	return Fits
 }
 
 // hasDevices reports whether enough devices of one vendor are usable.

@@ -3,7 +3,6 @@ package placement
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -41,21 +40,11 @@ func (b *WorkerUsage) GangFitEmpty(n *Need, limit int) GangFit {
 // countMembers is GangFit on a worker where n fits at least once.
 func (b *WorkerUsage) countMembers(n *Need, limit int) GangFit {
 	r := GangFit{Usage: b, Members: limit}
-	fit := func(free, each int64) {
-		if each > 0 {
-			r.Members = int(min(int64(r.Members), max(free, 0)/each))
+	for _, f := range counted {
+		if each := n.amounts[f]; each > 0 {
+			r.Members = int(min(int64(r.Members), b.available(f, false)/each))
 		}
 	}
-	if limit := b.Worker.Resources.MaxTasks; limit > 0 {
-		fit(int64(limit-b.tasks), 1)
-	}
-	if n.mcpu > 0 {
-		fit(b.mcpu, n.mcpu)
-	} else {
-		fit(int64(b.slots), 1)
-	}
-	fit(int64(b.memory), int64(n.Request.Memory))
-	fit(int64(b.disk), int64(n.Request.Disk))
 	if n.Request.GPUs.Count == 0 {
 		return r
 	}
@@ -64,7 +53,7 @@ func (b *WorkerUsage) countMembers(n *Need, limit int) GangFit {
 		v := n.WithVendor(vendor)
 		models := b.suitable(v, func(d *device) string { return d.gpu.Name })
 		fitting := GangFit{Usage: b, Vendor: vendor, Models: strings.Join(models, ", ")}
-		c := WorkerUsage{Worker: b.Worker, mcpu: math.MaxInt64, memory: math.MaxInt64, disk: math.MaxInt64, slots: math.MaxInt, gpus: slices.Clone(b.gpus)}
+		c := WorkerUsage{gpus: slices.Clone(b.gpus)}
 		for fitting.Members < r.Members && c.hasDevices(v, false) {
 			g := c.Grant(v)
 			c.apply(&muster.Grant{GPUs: g.GPUs, GPUMemory: g.GPUMemory}, 1)

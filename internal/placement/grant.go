@@ -10,11 +10,8 @@ import (
 // Grant returns the grant for a task with need n. It changes nothing. Call it only where
 // n fits.
 func (b *WorkerUsage) Grant(n *Need) muster.Grant {
-	g := muster.Grant{Memory: n.Request.Memory, Disk: n.Request.Disk, PIDs: n.Request.PIDs}
-	if n.mcpu > 0 {
-		g.CPUs = float64(n.mcpu) / 1000
-	} else {
-		g.Slots = 1
+	g := muster.Grant{
+		CPUs: float64(n.amounts[CPUs]) / 1000, Slots: int(n.amounts[Slots]), Memory: n.Request.Memory, Disk: n.Request.Disk, PIDs: n.Request.PIDs,
 	}
 	if n.Request.GPUs.Count == 0 {
 		return g
@@ -95,20 +92,11 @@ func (b *WorkerUsage) Rank(n *Need) Rank {
 		}
 		return rank
 	}
-	r := &b.Worker.Resources
-	if n.mcpu > 0 {
-		rank.free = Ratio(b.mcpu-n.mcpu, Milli(r.CPUs))
-	} else {
-		rank.free = Ratio(int64(b.slots-1), int64(r.Slots))
-	}
-	if limit := r.MaxTasks; limit > 0 {
-		rank.free = min(rank.free, Ratio(int64(limit-b.tasks-1), int64(limit)))
-	}
-	if m := n.Request.Memory; m > 0 {
-		rank.free = min(rank.free, Ratio(int64(b.memory-m), int64(r.Memory)))
-	}
-	if d := n.Request.Disk; d > 0 {
-		rank.free = min(rank.free, Ratio(int64(b.disk-d), int64(r.Disk)))
+	rank.free = 1
+	for _, f := range counted {
+		if need := n.amounts[f]; need > 0 {
+			rank.free = min(rank.free, Ratio(b.free[f]-need, b.offers[f]))
+		}
 	}
 	return rank
 }

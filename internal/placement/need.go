@@ -19,7 +19,7 @@ type Need struct {
 	Where   muster.Where
 	Gang    int // size of the gang, or 0
 
-	mcpu        int64
+	amounts     amounts
 	features    features         // that the task uses and some worker lacks
 	project     string           // of the task; "" if no worker names it
 	ownerPolicy *muster.TaskSpec // the part of the spec that a worker's owner may refuse, or nil
@@ -27,14 +27,18 @@ type Need struct {
 }
 
 func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
-	n := &Need{Kind: t.Kind, Request: t.Resources, Where: t.Where, mcpu: Milli(t.Resources.CPUs), features: uses, project: project}
+	n := &Need{Kind: t.Kind, Request: t.Resources, Where: t.Where, features: uses, project: project}
 	n.Where.Tags, n.Where.ExcludeTags, n.Where.Workers = sortedUnique(t.Where.Tags), sortedUnique(t.Where.ExcludeTags), sortedUnique(t.Where.Workers)
 	r, w := &n.Request, &n.Where
+	n.amounts = amounts{MaxTasks: 1, CPUs: Milli(r.CPUs), Memory: int64(r.Memory), Disk: int64(r.Disk)}
+	if n.amounts[CPUs] == 0 {
+		n.amounts[Slots] = 1
+	}
 	r.GPUs.Vendor, r.GPUs.Model = strings.ToLower(r.GPUs.Vendor), strings.ToLower(r.GPUs.Model)
 
 	b := make([]byte, 0, 64)
 	b = strconv.AppendQuote(b, n.Kind)
-	for _, v := range []int64{n.mcpu, int64(r.Memory), int64(r.Disk), int64(r.PIDs), int64(r.GPUs.Count), int64(r.GPUs.Memory)} {
+	for _, v := range []int64{n.amounts[CPUs], int64(r.Memory), int64(r.Disk), int64(r.PIDs), int64(r.GPUs.Count), int64(r.GPUs.Memory)} {
 		b = strconv.AppendInt(append(b, ' '), v, 10)
 	}
 	if r.GPUs.Count > 0 {

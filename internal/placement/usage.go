@@ -19,15 +19,19 @@ type WorkerUsage struct {
 	WillReopen   bool           // it will take tasks again by itself
 
 	lacks  features // of Worker
-	tasks  int      // on the worker
-	mcpu   int64
-	memory muster.Size
-	disk   muster.Size
-	slots  int
+	offers amounts
+	free   amounts  // below zero if it is overcommitted
 	gpus   []device // by index, then UUID
 
 	ownerRefusals map[*muster.TaskSpec]bool // cache of ownerRefuses
 }
+
+// amounts has what a worker has, or a task needs, of each resource that is counted, by its filter: numbers of tasks and slots,
+// thousandths of cores, and bytes.
+type amounts [Disk + 1]int64
+
+// counted lists the filters of amounts.
+var counted = []Filter{MaxTasks, Slots, CPUs, Memory, Disk}
 
 // device is one GPU and what is reserved of it.
 type device struct {
@@ -51,9 +55,11 @@ func (d *device) free() muster.Size {
 // NewWorkerUsage returns the usage of a worker without tasks.
 func NewWorkerUsage(w *muster.Worker) *WorkerUsage {
 	r := w.Resources
-	b := &WorkerUsage{
-		Worker: w, lacks: featuresOf(w.UnsupportedFeatures), mcpu: Milli(r.CPUs), memory: r.Memory, disk: r.Disk, slots: r.Slots, gpus: make([]device, len(r.GPUs)),
+	offers := amounts{MaxTasks: int64(r.MaxTasks), Slots: int64(r.Slots), CPUs: Milli(r.CPUs), Memory: int64(r.Memory), Disk: int64(r.Disk)}
+	if r.MaxTasks < 1 {
+		offers[MaxTasks] = math.MaxInt64
 	}
+	b := &WorkerUsage{Worker: w, lacks: featuresOf(w.UnsupportedFeatures), offers: offers, free: offers, gpus: make([]device, len(r.GPUs))}
 	for i, g := range r.GPUs {
 		g.Vendor, g.Name = strings.ToLower(g.Vendor), strings.ToLower(g.Name)
 		b.gpus[i].gpu = g
@@ -74,11 +80,10 @@ func (b *WorkerUsage) Reserve(g *muster.Grant) { b.apply(g, 1) }
 func (b *WorkerUsage) Release(g *muster.Grant) { b.apply(g, -1) }
 
 func (b *WorkerUsage) apply(g *muster.Grant, sign int) {
-	b.tasks += sign
-	b.mcpu -= int64(sign) * Milli(g.CPUs)
-	b.memory -= muster.Size(sign) * g.Memory
-	b.disk -= muster.Size(sign) * g.Disk
-	b.slots -= sign * g.Slots
+	taken := amounts{MaxTasks: 1, Slots: int64(g.Slots), CPUs: Milli(g.CPUs), Memory: int64(g.Memory), Disk: int64(g.Disk)}
+	for _, f := range counted {
+		b.free[f] -= int64(sign) * taken[f]
+	}
 	for _, uuid := range g.GPUs {
 		for i := range b.gpus {
 			if d := &b.gpus[i]; d.gpu.UUID == uuid {
@@ -93,12 +98,19 @@ func (b *WorkerUsage) apply(g *muster.Grant, sign int) {
 	}
 }
 
+// available returns what is free of an amount, or all if empty is set, never below zero.
+func (b *WorkerUsage) available(f Filter, empty bool) int64 {
+	if empty {
+		return b.offers[f]
+	}
+	return max(b.free[f], 0)
+}
+
 // Free returns what is not reserved, never below zero, and the GPUs that are unused.
 // It leaves out MaxTasks.
 func (b *WorkerUsage) Free() muster.Resources {
-	r := muster.Resources{
-		CPUs: float64(max(b.mcpu, 0)) / 1000, Memory: max(b.memory, 0), Disk: max(b.disk, 0), Slots: max(b.slots, 0),
-	}
+	free := func(f Filter) int64 { return b.available(f, false) }
+	r := muster.Resources{CPUs: float64(free(CPUs)) / 1000, Memory: muster.Size(free(Memory)), Disk: muster.Size(free(Disk)), Slots: int(free(Slots))}
 	for i := range b.gpus {
 		if d := &b.gpus[i]; d.idle() {
 			for _, g := range b.Worker.Resources.GPUs {
@@ -115,7 +127,8 @@ func (b *WorkerUsage) Free() muster.Resources {
 // worker's Resources.
 func (b *WorkerUsage) Allocated() (allocated muster.Grant, devices int, tasks []int) {
 	r := &b.Worker.Resources
-	allocated = muster.Grant{CPUs: float64(Milli(r.CPUs)-b.mcpu) / 1000, Memory: r.Memory - b.memory, Disk: r.Disk - b.disk, Slots: r.Slots - b.slots}
+	taken := func(f Filter) int64 { return b.offers[f] - b.free[f] }
+	allocated = muster.Grant{CPUs: float64(taken(CPUs)) / 1000, Memory: muster.Size(taken(Memory)), Disk: muster.Size(taken(Disk)), Slots: int(taken(Slots))}
 	if len(r.GPUs) > 0 {
 		tasks = make([]int, len(r.GPUs))
 	}
@@ -180,11 +193,10 @@ func (b *WorkerUsage) fitsTasks(n *Need, tasks int) bool {
 
 // Overcommitted reports whether more is reserved than the worker offers.
 func (b *WorkerUsage) Overcommitted() bool {
-	if limit := b.Worker.Resources.MaxTasks; limit > 0 && b.tasks > limit {
-		return true
-	}
-	if b.mcpu < 0 || b.memory < 0 || b.disk < 0 || b.slots < 0 {
-		return true
+	for _, free := range b.free {
+		if free < 0 {
+			return true
+		}
 	}
 	for i := range b.gpus {
 		d := &b.gpus[i]
@@ -197,7 +209,7 @@ func (b *WorkerUsage) Overcommitted() bool {
 
 // Equal reports whether both have the same reservations.
 func (b *WorkerUsage) Equal(o *WorkerUsage) bool {
-	return b.tasks == o.tasks && b.mcpu == o.mcpu && b.memory == o.memory && b.disk == o.disk && b.slots == o.slots && slices.Equal(b.gpus, o.gpus)
+	return b.free == o.free && slices.Equal(b.gpus, o.gpus)
 }
 
 // Validate returns an Invalid error for a worker whose description is not usable.

@@ -127,9 +127,7 @@ func (v *validator) network(t *muster.TaskSpec) {
 	case t.Network != muster.NetworkAllowlist && len(t.AllowHosts) > 0:
 		v.add("allow_hosts", "write network: allowlist", "allow_hosts needs network: allowlist")
 	}
-	if len(t.AllowHosts) > maxHosts {
-		v.add("allow_hosts", "", "%d entries are too many, the maximum is %d", len(t.AllowHosts), maxHosts)
-	}
+	v.atMost("allow_hosts", len(t.AllowHosts), maxHosts)
 	for k, host := range t.AllowHosts[:min(len(t.AllowHosts), maxHosts)] {
 		if len(host) > maxLabel || !hostPattern.MatchString(host) {
 			v.add(fmt.Sprintf("allow_hosts[%d]", k), "such as pypi.org, *.hf.co:443, 10.0.0.5:8080 or 10.0.0.0/8", "%q is not a valid host", muster.Truncate(host))

@@ -29,8 +29,7 @@ func Notify(list []muster.Notify) []muster.FieldError {
 }
 
 func (v *validator) notify(path string, list []muster.Notify) {
-	if len(list) > muster.MaxNotify {
-		v.add(path, "", "%d entries are too many, the maximum is %d", len(list), muster.MaxNotify)
+	if !v.atMost(path, len(list), muster.MaxNotify) {
 		return
 	}
 	for i := range list {
@@ -41,8 +40,7 @@ func (v *validator) notify(path string, list []muster.Notify) {
 func (v *validator) notifyOne(at string, n *muster.Notify) {
 	v.notifyURL(at+"url", n.URL)
 	v.optional(at+"preset", n.Preset, muster.NotifyPresets...)
-	if len(n.On) > len(muster.NotifyOn) {
-		v.add(at+"on", "", "%d entries are too many, the maximum is %d", len(n.On), len(muster.NotifyOn))
+	if !v.atMost(at+"on", len(n.On), len(muster.NotifyOn)) {
 		return
 	}
 	for i, on := range n.On {

@@ -60,13 +60,9 @@ func (v *validator) kind(t *muster.TaskSpec) {
 		if t.Run != nil || t.Script != nil || t.Python != nil || t.Files != "" {
 			v.add("kind", "leave kind out", "kind noop takes no run, script, python or files")
 		}
-	case muster.KindProcess:
+	case muster.KindProcess, muster.KindContainer:
 		if t.Script != nil || t.Python != nil || t.Files != "" {
-			v.add("kind", "leave kind out, or write kind: script", "kind process takes no script, python or files")
-		}
-	case muster.KindContainer:
-		if t.Script != nil || t.Python != nil || t.Files != "" {
-			v.add("kind", "leave kind out, or write kind: script", "kind container takes no script, python or files")
+			v.add("kind", "leave kind out, or write kind: script", "kind %s takes no script, python or files", t.Kind)
 		}
 	case muster.KindScript:
 	default:

@@ -208,10 +208,14 @@ func (v *validator) text(path, s string, limit int) {
 }
 
 // count checks the length of a list.
-func (v *validator) count(path string, n int) {
-	if n > maxList {
-		v.add(path, "", "%d entries are too many, the maximum is %d", n, maxList)
+func (v *validator) count(path string, n int) { v.atMost(path, n, maxList) }
+
+// atMost checks the length of a list with a limit of its own, and reports whether it is within it.
+func (v *validator) atMost(path string, n, limit int) bool {
+	if n > limit {
+		v.add(path, "", "%d entries are too many, the maximum is %d", n, limit)
 	}
+	return n <= limit
 }
 
 // optional checks a word of a fixed set, which may be empty.

@@ -328,9 +328,7 @@ func (d *Dir) Remove(_ context.Context, job muster.JobID) error {
 }
 
 // RemoveAttempt deletes the log of one attempt. It returns nil if there is none.
-func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error { return d.remove(a) }
-
-func (d *Dir) remove(a muster.AttemptID) error {
+func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
 	if err := d.CloseAttempt(a); err != nil {
 		return err
 	}
@@ -363,7 +361,7 @@ func (d *Dir) Retain(wanted func(muster.AttemptID) bool) error {
 		if !ok || entry.IsDir() || wanted(a) {
 			return nil
 		}
-		return d.remove(a)
+		return d.RemoveAttempt(context.Background(), a)
 	})
 }
 
@@ -429,7 +427,6 @@ func (d *Dir) CloseAttempt(a muster.AttemptID) error {
 	return d.closeFiles(func(b muster.AttemptID) bool { return a == b })
 }
 
-// closeFiles closes the files of the matching logs.
 func (d *Dir) closeFiles(match func(muster.AttemptID) bool) error {
 	var logs []*logFile
 	d.mu.Lock()
@@ -461,7 +458,6 @@ type reader struct {
 	file *os.File // nil until it exists
 }
 
-// open opens the file if it exists.
 func (r *reader) open() error {
 	f, err := os.Open(r.path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,6 +1,7 @@
 package tasklog
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"time"
@@ -42,15 +43,15 @@ func AppendRecord(dst []byte, r Record) []byte {
 
 // Decoder reads records. It buffers at most one record and a block of input.
 type Decoder struct {
-	r          io.Reader
-	buf        []byte
-	start, end int // buf[start:end] was read and not returned yet
-	off        int64
-	err        error
+	r   *bufio.Reader
+	off int64
+	err error
 }
 
+const blockSize = 32 << 10
+
 // NewDecoder returns a decoder of a log. r begins at the start of a record.
-func NewDecoder(r io.Reader) *Decoder { return &Decoder{r: r} }
+func NewDecoder(r io.Reader) *Decoder { return &Decoder{r: bufio.NewReaderSize(r, blockSize)} }
 
 // Offset returns the size in bytes of the records returned so far.
 func (d *Decoder) Offset() int64 { return d.off }
@@ -63,10 +64,10 @@ func (d *Decoder) Next() (Record, error) {
 	if d.err != nil {
 		return Record{}, d.err
 	}
-	if err := d.fill(headSize); err != nil {
+	h, err := d.peek(headSize)
+	if err != nil {
 		return Record{}, err
 	}
-	h := d.buf[d.start:d.end]
 	stream := Stream(h[0])
 	n, ok := recordLength(h)
 	if !ok {
@@ -74,13 +75,25 @@ func (d *Decoder) Next() (Record, error) {
 		return Record{}, d.err
 	}
 	ms := int64(h[1])<<40 | int64(h[2])<<32 | int64(h[3])<<24 | int64(h[4])<<16 | int64(h[5])<<8 | int64(h[6])
-	if err := d.fill(headSize + n); err != nil {
+	whole, err := d.peek(headSize + n)
+	if err != nil {
 		return Record{}, err
 	}
-	whole := d.buf[d.start : d.start+headSize+n : d.start+headSize+n]
-	d.start += len(whole)
+	_, _ = d.r.Discard(len(whole)) // they are in the buffer
 	d.off += int64(len(whole))
-	return Record{Stream: stream, At: time.UnixMilli(ms).UTC(), Data: whole[headSize:]}, nil
+	return Record{Stream: stream, At: time.UnixMilli(ms).UTC(), Data: whole[headSize:len(whole):len(whole)]}, nil
+}
+
+// peek returns the next n bytes without consuming them.
+func (d *Decoder) peek(n int) ([]byte, error) {
+	if n > d.r.Size() {
+		d.r = bufio.NewReaderSize(d.r, n+n/4)
+	}
+	b, err := d.r.Peek(n)
+	if len(b) > 0 && errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return b, err
 }
 
 // recordLength returns how many bytes of data follow a head; ok is false if h is not a head.
@@ -88,42 +101,4 @@ func recordLength(h []byte) (n int, ok bool) {
 	stream := Stream(h[0])
 	n = int(h[7])<<16 | int(h[8])<<8 | int(h[9])
 	return n, (stream == Stdout || stream == Stderr || stream == System || stream == Usage || stream == Progress) && n <= MaxRecordData
-}
-
-const blockSize = 32 << 10
-
-// fill reads until the buffer has n bytes.
-func (d *Decoder) fill(n int) error {
-	for empty := 0; d.end-d.start < n; {
-		if len(d.buf)-d.start < n {
-			d.grow(n)
-		}
-		got, err := d.r.Read(d.buf[d.end:])
-		d.end += got
-		switch {
-		case d.end-d.start >= n:
-			return nil
-		case errors.Is(err, io.EOF) && d.end > d.start:
-			return io.ErrUnexpectedEOF
-		case err != nil:
-			return err
-		case got > 0:
-			empty = 0
-		default:
-			if empty++; empty == 100 {
-				return io.ErrNoProgress
-			}
-		}
-	}
-	return nil
-}
-
-// grow moves the buffered bytes to the start of a buffer of at least n bytes.
-func (d *Decoder) grow(n int) {
-	to := d.buf
-	if len(to) < n {
-		to = make([]byte, max(blockSize, n+n/4))
-	}
-	d.end = copy(to, d.buf[d.start:d.end])
-	d.start, d.buf = 0, to
 }

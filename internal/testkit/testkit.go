@@ -1,4 +1,4 @@
-// Package testkit is what tests of many packages need: waiting for a condition, and a logger.
+// Package testkit is what tests of many packages need: waiting for a condition, ending the test on an error, and a logger.
 package testkit
 
 import (
@@ -51,6 +51,14 @@ func Poll(ctx context.Context, limit time.Duration, try func() error) error {
 			return err
 		case <-tick.C:
 		}
+	}
+}
+
+// NoError ends the test if err is not nil.
+func NoError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
 	}
 }
 

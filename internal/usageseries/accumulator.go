@@ -16,11 +16,26 @@ const MaxSpan = 65 * time.Second
 type Accumulator struct {
 	Shared bool // the devices have other users: only the attempt's part of their power counts
 
-	n                                                   int
-	cpu, memory, read, written, in, out                 float64 // times seconds
-	gpu, watts                                          float64
-	cpuSeconds, memorySeconds, gpuSeconds, powerSeconds float64 // seconds with a reading
-	peaks                                               Peaks
+	n                       int
+	cpu, memory, gpu, watts mean
+	read, written, in, out  float64 // bytes
+	peaks                   Peaks
+}
+
+// mean is the average of a value over the time in which it was known.
+type mean struct{ sum, seconds float64 }
+
+func (m *mean) add(v, seconds float64) {
+	m.sum += v * seconds
+	m.seconds += seconds
+}
+
+// value returns the average, 0 if it is unknown.
+func (m *mean) value() float64 {
+	if m.seconds == 0 {
+		return 0
+	}
+	return m.sum / m.seconds
 }
 
 // Peaks are the highest values of a series.
@@ -45,12 +60,10 @@ func (t *Accumulator) Add(s *muster.Sample, span time.Duration) {
 	t.peaks.Observe(s)
 	sec := span.Seconds()
 	if s.CPU != nil {
-		t.cpu += *s.CPU * sec
-		t.cpuSeconds += sec
+		t.cpu.add(*s.CPU, sec)
 	}
 	if s.Memory != nil {
-		t.memory += float64(*s.Memory) * sec
-		t.memorySeconds += sec
+		t.memory.add(float64(*s.Memory), sec)
 	}
 	t.read += value(s.Read) * sec
 	t.written += value(s.Write) * sec
@@ -66,12 +79,10 @@ func (t *Accumulator) Add(s *muster.Sample, span time.Duration) {
 		}
 	}
 	if known > 0 {
-		t.gpu += busy / float64(known) * sec
-		t.gpuSeconds += sec
+		t.gpu.add(busy/float64(known), sec)
 	}
 	if watts, ok := Power(s, t.Shared); ok {
-		t.watts += watts * sec
-		t.powerSeconds += sec
+		t.watts.add(watts, sec)
 	}
 }
 
@@ -102,24 +113,11 @@ func (t *Accumulator) MergePeaksOf(other *Accumulator) { t.peaks.merge(&other.pe
 // Usage returns averages, peaks, totals and energy, without times and cost.
 func (t *Accumulator) Usage() muster.Usage {
 	p := &t.peaks
-	u := muster.Usage{
+	return muster.Usage{
 		CPUPeak: p.cpu, MemoryPeak: p.memory, DiskPeak: p.disk, PIDsPeak: p.pids, VRAMPeak: p.ownMemory, GPUPeak: p.gpu, GPUTempPeak: p.temperature,
 		ReadBytes: muster.Size(t.read), WriteBytes: muster.Size(t.written), NetIn: muster.Size(t.in), NetOut: muster.Size(t.out),
-		EnergyWh: t.watts / 3600,
+		CPUAvg: t.cpu.value(), MemoryAvg: muster.Size(t.memory.value()), GPUAvg: t.gpu.value(), PowerAvg: t.watts.value(), EnergyWh: t.watts.sum / 3600,
 	}
-	if t.cpuSeconds > 0 {
-		u.CPUAvg = t.cpu / t.cpuSeconds
-	}
-	if t.memorySeconds > 0 {
-		u.MemoryAvg = muster.Size(t.memory / t.memorySeconds)
-	}
-	if t.gpuSeconds > 0 {
-		u.GPUAvg = t.gpu / t.gpuSeconds
-	}
-	if t.powerSeconds > 0 {
-		u.PowerAvg = t.watts / t.powerSeconds
-	}
-	return u
 }
 
 // Observe raises the peaks to those of a sample.

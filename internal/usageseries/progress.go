@@ -1,6 +1,7 @@
 package usageseries
 
 import (
+	"cmp"
 	"maps"
 
 	"github.com/muster-dev/muster"
@@ -19,15 +20,7 @@ const maxNames = 256
 // two points replace a span of consecutive ones: together they have the lowest and the highest value of each
 // metric, in order, so that no peak is lost, and the last progress and step. The last point is always exact.
 type ProgressSeries struct {
-	maxPoints  int
-	maxBytes   int
-	stride     int    // points in one span
-	spans      []span // complete ones
-	size       int    // of spans, in bytes of JSON
-	partial    span
-	partialLen int // points in partial
-	last       muster.Point
-	n          int
+	downsampler[muster.Point, span]
 }
 
 // span summarizes consecutive points.
@@ -36,6 +29,7 @@ type span struct {
 	progress *float64
 	step     *string
 	metrics  map[string]extremes
+	bytes    int // see size; 0 if unknown
 }
 
 // extremes are the lowest and the highest value of a metric, and their times.
@@ -46,63 +40,25 @@ type extremes struct {
 
 // NewProgressSeries makes a ProgressSeries of at most maxPoints, which must be 10 or more, and about maxBytes of JSON.
 func NewProgressSeries(maxPoints, maxBytes int) *ProgressSeries {
-	return &ProgressSeries{maxPoints: maxPoints, maxBytes: maxBytes, stride: 1}
-}
-
-// Len returns how many points were added.
-func (c *ProgressSeries) Len() int { return c.n }
-
-// Add adds the next point.
-func (c *ProgressSeries) Add(p muster.Point) {
-	if c.n++; c.n > 1 {
-		c.push(&c.last)
-	}
-	c.last = p
-}
-
-func (c *ProgressSeries) push(p *muster.Point) {
-	if c.partialLen++; c.partialLen == 1 {
-		c.partial = span{from: p.At, metrics: make(map[string]extremes, len(p.Metrics))}
-	}
-	c.partial.add(p)
-	if c.partialLen < c.stride {
-		return
-	}
-	c.spans, c.size, c.partialLen = append(c.spans, c.partial), c.size+c.partial.size(), 0
-	for len(c.spans) > c.maxSpans() || c.size > c.maxBytes && len(c.spans) > 1 {
-		c.halve()
-	}
-}
-
-// maxSpans returns how many spans there may be: each takes two points, the partial one too, and the last point takes one.
-func (c *ProgressSeries) maxSpans() int {
-	if c.stride == 1 {
-		return c.maxPoints - 4
-	}
-	return c.maxPoints/2 - 2
-}
-
-// halve merges the spans in pairs.
-func (c *ProgressSeries) halve() {
-	if len(c.spans)%2 == 1 {
-		last := c.spans[len(c.spans)-1]
-		if c.partialLen > 0 {
-			last = mergeSpans(last, c.partial)
+	tooMany := func(spans []span, stride int) bool {
+		limit := maxPoints - 4
+		if stride > 1 {
+			limit = maxPoints/2 - 2 // each takes two points, the partial one too, and the last point takes one
 		}
-		c.partial, c.partialLen = last, c.partialLen+c.stride
+		size := 0
+		for i := range spans {
+			size += spans[i].size()
+		}
+		return len(spans) > limit || size > maxBytes && len(spans) > 1
 	}
-	half := c.spans[:0]
-	c.size = 0
-	for i := 0; i+1 < len(c.spans); i += 2 {
-		s := mergeSpans(c.spans[i], c.spans[i+1])
-		half, c.size = append(half, s), c.size+s.size()
-	}
-	clear(c.spans[len(half):])
-	c.spans, c.stride = half, 2*c.stride
+	return &ProgressSeries{downsampler[muster.Point, span]{part: newSpan, merge: mergeSpans, tooMany: tooMany, stride: 1}}
 }
 
 // size returns the approximate size of the span in JSON.
 func (s *span) size() int {
+	if s.bytes > 0 {
+		return s.bytes
+	}
 	n := pointBytes
 	for name := range s.metrics {
 		n += len(name) + valueBytes
@@ -113,42 +69,24 @@ func (s *span) size() int {
 	if s.step != nil {
 		n += len(*s.step)
 	}
+	s.bytes = n
 	return n
 }
 
-func (s *span) add(p *muster.Point) {
-	s.to = p.At
-	if p.Progress != nil {
-		s.progress = p.Progress
-	}
-	if p.Step != nil {
-		s.step = p.Step
-	}
+// newSpan returns the span of one point.
+func newSpan(p muster.Point) span {
+	s := span{from: p.At, to: p.At, progress: p.Progress, step: p.Step, metrics: make(map[string]extremes, len(p.Metrics))}
 	for name, v := range p.Metrics {
-		e, known := s.metrics[name]
-		switch {
-		case !known && len(s.metrics) >= maxNames:
-			continue
-		case !known:
-			e = extremes{v, v, p.At, p.At}
-		case v < e.low:
-			e.low, e.lowAt = v, p.At
-		case v > e.high:
-			e.high, e.highAt = v, p.At
+		if len(s.metrics) < maxNames {
+			s.metrics[name] = extremes{v, v, p.At, p.At}
 		}
-		s.metrics[name] = e
 	}
+	return s
 }
 
 // mergeSpans merges two consecutive spans. It reuses their memory.
 func mergeSpans(a, b span) span {
-	s := span{from: a.from, to: b.to, progress: a.progress, step: a.step, metrics: a.metrics}
-	if b.progress != nil {
-		s.progress = b.progress
-	}
-	if b.step != nil {
-		s.step = b.step
-	}
+	s := span{from: a.from, to: b.to, progress: cmp.Or(b.progress, a.progress), step: cmp.Or(b.step, a.step), metrics: a.metrics}
 	for name, e := range b.metrics {
 		old, known := s.metrics[name]
 		switch {
@@ -188,9 +126,9 @@ func (s *span) points(list []muster.Point) []muster.Point {
 
 // Points returns the series, never nil.
 func (c *ProgressSeries) Points() []muster.Point {
-	list := make([]muster.Point, 0, min(c.n, c.maxPoints))
-	for i := range c.spans {
-		list = c.spans[i].points(list)
+	list := make([]muster.Point, 0, 2*len(c.parts)+3)
+	for i := range c.parts {
+		list = c.parts[i].points(list)
 	}
 	if c.partialLen > 0 {
 		list = c.partial.points(list)

@@ -6,63 +6,25 @@ import "github.com/muster-dev/muster"
 // stands for several consecutive samples: it has the time of the last one and the maximum of each
 // value, so that no peak is lost. The last sample is always exact.
 type SampleSeries struct {
-	maxPoints  int
-	stride     int // samples in one point
-	points     []muster.Sample
-	partial    muster.Sample // an incomplete point
-	partialLen int           // samples in partial
-	last       muster.Sample
-	n          int // samples
+	downsampler[muster.Sample, muster.Sample]
 }
 
 // NewSampleSeries makes a SampleSeries of at most maxPoints, which must be 4 or more.
 func NewSampleSeries(maxPoints int) *SampleSeries {
-	return &SampleSeries{maxPoints: maxPoints, stride: 1}
-}
-
-// Len returns how many samples were added.
-func (t *SampleSeries) Len() int { return t.n }
-
-// Add adds the next sample.
-func (t *SampleSeries) Add(s muster.Sample) {
-	if t.n++; t.n > 1 {
-		t.push(t.last)
+	part := func(s muster.Sample) muster.Sample { return s }
+	tooMany := func(points []muster.Sample, stride int) bool {
+		limit := maxPoints - 1 // one is for the last sample
+		if stride > 1 {
+			limit-- // and one for the incomplete point
+		}
+		return len(points) > limit
 	}
-	t.last = s
-}
-
-// push adds a sample to the incomplete point.
-func (t *SampleSeries) push(s muster.Sample) {
-	if t.partialLen++; t.partialLen == 1 {
-		t.partial = s
-	} else {
-		t.partial = maxSample(t.partial, s)
-	}
-	if t.partialLen < t.stride {
-		return
-	}
-	t.points, t.partialLen = append(t.points, t.partial), 0
-	limit := t.maxPoints - 1 // one is for the last sample
-	if t.stride > 1 {
-		limit-- // and one for the incomplete point
-	}
-	if len(t.points) <= limit {
-		return
-	}
-	half := t.points[:0]
-	for i := 0; i+1 < len(t.points); i += 2 {
-		half = append(half, maxSample(t.points[i], t.points[i+1]))
-	}
-	if len(t.points)%2 == 1 {
-		t.partial, t.partialLen = t.points[len(t.points)-1], t.stride
-	}
-	t.points, t.stride = half, 2*t.stride
+	return &SampleSeries{downsampler[muster.Sample, muster.Sample]{part: part, merge: maxSample, tooMany: tooMany, stride: 1}}
 }
 
 // Points returns the series, never nil. The samples share pointers with it and must not be changed.
 func (t *SampleSeries) Points() []muster.Sample {
-	points := make([]muster.Sample, len(t.points), len(t.points)+2)
-	copy(points, t.points)
+	points := append([]muster.Sample{}, t.parts...)
 	if t.partialLen > 0 {
 		points = append(points, t.partial)
 	}

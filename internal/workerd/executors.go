@@ -62,12 +62,7 @@ func (w *Worker) newKindExecutors(env *process.Deps, managed *runtimes.Runtimes,
 	copies := filepath.Join(w.cfg.Data, "gate") // also of the entrypoint of containers with a proxy
 	cfg := kinds.Config{
 		Deps: env, Runtimes: managed, OwnerKinds: own, Options: w.cfg.AI.environ(w.cfg.HostPolicy.Buffer()),
-		Program: func(everywhere bool) (string, error) {
-			if everywhere {
-				return program.CopyStatic(copies)
-			}
-			return program.Copy(copies)
-		},
+		Program: func(everywhere bool) (string, error) { return program.Copy(copies, everywhere) },
 	}
 	if models != nil {
 		cfg.ModelPool = models

@@ -264,7 +264,7 @@ func isSameFile(t *testing.T, a, b string) {
 // next process takes it up.
 func TestUpKilled(t *testing.T) {
 	t.Parallel()
-	c := mustertest.NewUp(t, t.TempDir())
+	c := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Up: true})
 	startsDir := mustertest.SharedDir(t)
 	releaseFile, releaseFile2 := filepath.Join(startsDir, "gate"), filepath.Join(startsDir, "gate2")
 	job := c.Submit(mustertest.ShellSpec("talk", numberedLinesScript(releaseFile)))

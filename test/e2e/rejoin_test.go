@@ -90,7 +90,7 @@ func TestRemovedWorkerDoesNotRejoin(t *testing.T) {
 // TestUpSurvivesItsWorker revokes the key of the worker of muster up: the server keeps running and logs why the worker ended.
 func TestUpSurvivesItsWorker(t *testing.T) {
 	t.Parallel() // it mostly waits
-	c := mustertest.NewUp(t, t.TempDir())
+	c := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Up: true})
 	c.Await("the worker of up to join", time.Minute, func() error {
 		workers, err := c.Client.Workers(t.Context())
 		if err == nil && len(workers) == 0 {

@@ -361,7 +361,7 @@ func (p *fakeWorkers) fetch(ctx context.Context, path string) error {
 // process (muster bridge qubix).
 func BenchmarkBridge(b *testing.B) {
 	for b.Loop() {
-		plain := mustertest.NewUp(b, b.TempDir())
+		plain := mustertest.NewWith(b, b.TempDir(), mustertest.Options{Up: true})
 		runJob(b, plain, mustertest.ShellSpec("warm", "true"))
 
 		address := mustertest.ReservePort(b)

@@ -154,7 +154,6 @@ func (c *Containers) Check(ctx context.Context) error {
 	return err
 }
 
-// checkSoon makes Run check the engine at once.
 func (c *Containers) checkSoon() { run.Notify(c.checkNow) }
 
 // Remove implements process.Containers. After an error the container is swept later.
@@ -192,7 +191,6 @@ func (c *Containers) Sweep(ctx context.Context, recovered []*run.Container) erro
 	return c.removeOrphans(ctx)
 }
 
-// sweepIfPending sweeps if containers may have been left.
 func (c *Containers) sweepIfPending(ctx context.Context) {
 	c.mu.Lock()
 	due := (c.sweepPending || time.Now().Before(c.lateUntil)) && c.recovered != nil
@@ -206,7 +204,6 @@ func (c *Containers) sweepIfPending(ctx context.Context) {
 	}
 }
 
-// markSweep records that containers may have been left.
 func (c *Containers) markSweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,7 +273,6 @@ func (c *Containers) track(name, id string) {
 	c.created[name] = id
 }
 
-// untrack forgets a container.
 func (c *Containers) untrack(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -294,7 +290,6 @@ const (
 // maxWorkerInName is how many bytes of the worker's ID the names of its containers have.
 const maxWorkerInName = 40
 
-// containerName returns the name of an attempt's container.
 func (c *Containers) containerName(a muster.AttemptID) string {
 	return fmt.Sprintf("%s%s-%d", NamePrefix(c.cfg.Worker), a.Task, a.N)
 }

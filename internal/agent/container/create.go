@@ -70,7 +70,6 @@ func containerOptions(spec *muster.TaskSpec) *muster.Container {
 	return spec.Container
 }
 
-// createFrom creates a container from an image.
 func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref string, img *docker.Image, mounts []docker.Mount) (*run.Container, error) {
 	about := c.About()
 	if img.OS != "" && img.OS != about.OS || img.Arch != "" && img.Arch != about.Arch {
@@ -99,8 +98,9 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 	if err != nil {
 		return nil, err
 	}
-	ctr := &run.Container{Engine: c.cfg.Engine.Host(), ID: id, Image: digestRef(ref, img), ImageName: familiarRef(ref), InCgroup: p.CgroupParent != "", AllowHosts: hosts}
-	return ctr, nil
+	return &run.Container{
+		Engine: c.cfg.Engine.Host(), ID: id, Image: digestRef(ref, img), ImageName: familiarRef(ref), InCgroup: p.CgroupParent != "", AllowHosts: hosts,
+	}, nil
 }
 
 // noCommandRE matches the engines' error for an image without entrypoint and command.
@@ -163,7 +163,6 @@ func (c *Containers) cleanUpFailed(ctx context.Context, name string, cause error
 	}
 }
 
-// newPlan returns the engine's spec of a container.
 func (c *Containers) newPlan(b *run.ContainerSpec, img *docker.Image, about *docker.Info) (*docker.ContainerSpec, error) {
 	spec, opts, grant := b.Task.Spec, containerOptions(b.Task.Spec), &b.Task.Grant
 	p := &docker.ContainerSpec{
@@ -200,19 +199,11 @@ func (c *Containers) newPlan(b *run.ContainerSpec, img *docker.Image, about *doc
 		p.CgroupParent = b.Isolation.CgroupParent
 	}
 	p.Network = networkMode(spec)
-	p.Entrypoint, p.Command = entrypoint(b, opts)
-	return p, c.addDevices(p, grant, about)
-}
-
-// entrypoint returns what a container executes; nil means the image's default.
-func entrypoint(b *run.ContainerSpec, opts *muster.Container) (entrypoint, command []string) {
-	switch {
-	case b.HasInterpreter:
-		return []string{}, b.Argv
-	case opts.Entrypoint != nil:
-		return opts.Entrypoint, b.Argv
+	p.Entrypoint, p.Command = opts.Entrypoint, b.Argv
+	if b.HasInterpreter {
+		p.Entrypoint = []string{}
 	}
-	return nil, b.Argv
+	return p, c.addDevices(p, grant, about)
 }
 
 // networkMode returns the engine's network mode. A container with an allowlist has only loopback, where its proxy listens.
@@ -244,7 +235,6 @@ func (c *Containers) runsAsOther(user string, img *docker.Image, about *docker.I
 	return about.Remapped || !isRoot(user) && name != strconv.Itoa(os.Geteuid())
 }
 
-// isRoot reports whether a container's user is root.
 func isRoot(user string) bool {
 	name, _, _ := strings.Cut(user, ":")
 	return name == "" || name == "0" || name == "root"
@@ -274,7 +264,6 @@ func mergePythonPath(env, image []string) []string {
 	return out
 }
 
-// hasEnv reports whether an environment sets a variable.
 func hasEnv(env []string, name string) bool {
 	return slices.ContainsFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
 }

@@ -31,18 +31,16 @@ func (c *Containers) addEntrypoint(p *docker.ContainerSpec, b *run.ContainerSpec
 	if err := c.checkAllowlist(spec, about); err != nil {
 		return nil, err
 	}
-	program, err := c.program.CopyStatic(filepath.Join(c.cfg.Dir, "gate"))
+	program, err := c.program.Copy(filepath.Join(c.cfg.Dir, "gate"), true)
 	if err != nil {
 		return nil, allowlistError(err)
 	}
-	argv := slices.Concat(p.Entrypoint, p.Command)
 	if p.Entrypoint == nil {
-		if p.Command == nil {
+		if p.Entrypoint = img.Entrypoint; p.Command == nil {
 			p.Command = img.Command
 		}
-		argv = slices.Concat(img.Entrypoint, p.Command)
 	}
-	p.Entrypoint, p.Command = []string{entrypointPath, egress.EntrypointCommand}, argv
+	p.Entrypoint, p.Command = []string{entrypointPath, egress.EntrypointCommand}, slices.Concat(p.Entrypoint, p.Command)
 	p.Mounts = append(p.Mounts, docker.Mount{Source: program, Target: entrypointPath, ReadOnly: true})
 	return spec.AllowHosts, nil
 }
@@ -86,7 +84,7 @@ func (c *Containers) missingForAllowlist(about *docker.Info) error {
 	case runtime.GOOS != "linux" || os.Geteuid() != 0:
 		return errors.New("it does not run as root, which is required to enter their networks")
 	}
-	f, err := c.program.openStatic()
+	f, err := c.program.open(true)
 	if err != nil {
 		return err
 	}
@@ -101,30 +99,19 @@ type ProgramCopy struct {
 	path string // of the copy; "" until it is created
 }
 
-// CopyStatic is Copy, but fails if the program cannot be executed in every container.
-func (g *ProgramCopy) CopyStatic(dir string) (string, error) {
-	f, err := g.openStatic()
-	if err != nil {
-		return "", err
-	}
-	_ = f.Close()
-	return g.Copy(dir)
-}
-
-// Copy returns the path of the copy in dir and creates it if this build has none.
-func (g *ProgramCopy) Copy(dir string) (string, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.path != "" {
-		if _, err := os.Stat(g.path); err == nil {
-			return g.path, nil
-		}
-	}
-	f, err := g.openAny()
+// Copy returns the path of the copy in dir and creates it if this build has none. With everywhere it fails if the program cannot be
+// executed in every container.
+func (g *ProgramCopy) Copy(dir string, everywhere bool) (string, error) {
+	f, err := g.open(everywhere)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, err := os.Stat(g.path); err == nil {
+		return g.path, nil
+	}
 	info, err := f.Stat()
 	if err != nil {
 		return "", fmt.Errorf("its own program cannot be read: %w", err)
@@ -139,21 +126,7 @@ func (g *ProgramCopy) Copy(dir string) (string, error) {
 	return path, nil
 }
 
-// openStatic opens the program. It fails if the program cannot be executed in every container.
-func (g *ProgramCopy) openStatic() (*os.File, error) {
-	f, err := g.openAny()
-	if err != nil {
-		return nil, err
-	}
-	if err := checkStatic(f); err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// openAny opens the program.
-func (g *ProgramCopy) openAny() (*os.File, error) {
+func (g *ProgramCopy) open(everywhere bool) (*os.File, error) {
 	self := g.self
 	if self == "" {
 		self = "/proc/self/exe" // works even after the file was replaced
@@ -167,6 +140,12 @@ func (g *ProgramCopy) openAny() (*os.File, error) {
 	f, err := os.Open(self)
 	if err != nil {
 		return nil, fmt.Errorf("its own program cannot be read: %w", err)
+	}
+	if everywhere {
+		if err := checkStatic(f); err != nil {
+			_ = f.Close()
+			return nil, err
+		}
 	}
 	return f, nil
 }

@@ -129,7 +129,7 @@ func TestProgramCopy(t *testing.T) {
 		t.Skip("no static /bin/busybox on this machine")
 	}
 	g := &ProgramCopy{self: static}
-	path, err := g.CopyStatic(dir)
+	path, err := g.Copy(dir, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestProgramCopy(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o755 {
 		t.Fatalf("%v %v", info.Mode(), err)
 	}
-	again, err := (&ProgramCopy{self: static}).CopyStatic(dir)
+	again, err := (&ProgramCopy{self: static}).Copy(dir, true)
 	if err != nil || again != path {
 		t.Errorf("another incarnation creates %s: %v", again, err)
 	}
@@ -152,7 +152,7 @@ func TestProgramCopy(t *testing.T) {
 	if err := os.WriteFile(build, append(b, 0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	other, err := (&ProgramCopy{self: build}).CopyStatic(dir)
+	other, err := (&ProgramCopy{self: build}).Copy(dir, true)
 	if err != nil || other == path {
 		t.Errorf("another build makes %s: %v", other, err)
 	}
@@ -162,7 +162,7 @@ func TestProgramCopy(t *testing.T) {
 	if err := os.Remove(path); err == nil {
 		t.Error("the one of the earlier build exists")
 	}
-	if path, err = g.CopyStatic(dir); err != nil || path == other {
+	if path, err = g.Copy(dir, true); err != nil || path == other {
 		t.Errorf("a removed one is not created again: %v", err)
 	}
 }

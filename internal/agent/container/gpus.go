@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/gpu"
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -60,9 +61,10 @@ func addNVIDIA(p *docker.ContainerSpec, devices []gpu.Device, about *docker.Info
 		p.GPUDriver, p.GPUs = "nvidia", uuids
 		return strings.Join(uuids, ","), nil
 	}
+	specs := docker.CDISpecs(os.DirFS(root), about.CDI)
 	var names []string
 	for i := range devices {
-		if name := cdiName(&devices[i], about.CDI, root); name != "" {
+		if name := cdiName(&devices[i], specs); name != "" {
 			names = append(names, name)
 		}
 	}
@@ -90,22 +92,17 @@ func supportsCDI(about *docker.Info) bool {
 	return err == nil && len(about.CDI) > 0 && (about.Name == "podman" && n >= 5 || about.Name == "docker" && n >= 25)
 }
 
-// cdiName returns the name of a device in the CDI descriptions, by UUID or index, "" if it has none.
-func cdiName(d *gpu.Device, dirs []string, root string) string {
-	for _, dir := range dirs {
-		entries, _ := os.ReadDir(filepath.Join(root, dir))
-		for _, e := range entries {
-			text, err := os.ReadFile(filepath.Join(root, dir, e.Name()))
-			if err != nil || !strings.Contains(string(text), "nvidia.com/gpu") {
-				continue
-			}
-			for _, name := range []string{d.UUID, strconv.Itoa(d.Index)} {
-				if d.MIG != "" && name != d.UUID {
-					continue // the index is not the machine's
-				}
-				if regexp.MustCompile(`(?m)"?name"?:\s*["']?` + regexp.QuoteMeta(name) + `["']?\s*(,|}|$)`).Match(text) {
-					return "nvidia.com/gpu=" + name
-				}
+// cdiName returns the name of a device in CDI specs, by UUID or index, "" if it has none.
+func cdiName(d *gpu.Device, specs []docker.CDISpec) string {
+	names := []string{d.UUID, strconv.Itoa(d.Index)}
+	if d.MIG != "" {
+		names = names[:1] // the index is not the machine's
+	}
+	for _, spec := range specs {
+		for _, name := range names {
+			named := regexp.MustCompile(`(?m)"?name"?:\s*["']?` + regexp.QuoteMeta(name) + `["']?\s*(,|}|$)`)
+			if spec.Kind == "nvidia.com/gpu" && named.MatchString(spec.Text) {
+				return spec.Kind + "=" + name
 			}
 		}
 	}
@@ -116,12 +113,12 @@ func cdiName(d *gpu.Device, dirs []string, root string) string {
 // because the container sees no others.
 func addDeviceFiles(p *docker.ContainerSpec, vendor string, devices []gpu.Device, root string) error {
 	add := func(path string) error {
-		info, err := os.Stat(filepath.Join(root, path))
-		if err != nil {
+		file := filepath.Join(root, path)
+		if _, err := os.Stat(file); err != nil {
 			return run.Failf(muster.Dependency, "containers cannot use this worker's %s devices: %w: install the driver", vendor, err)
 		}
 		p.Devices = append(p.Devices, path)
-		if gid := fileGID(info); gid > 0 && !slices.Contains(p.GroupAdd, strconv.Itoa(gid)) {
+		if gid := tool.OwnerGroup(file); gid > 0 && !slices.Contains(p.GroupAdd, strconv.Itoa(gid)) {
 			p.GroupAdd = append(p.GroupAdd, strconv.Itoa(gid))
 		}
 		return nil

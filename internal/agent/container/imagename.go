@@ -22,7 +22,6 @@ func familiarRef(ref string) string {
 	return strings.TrimPrefix(ref, "docker.io/")
 }
 
-// registryHost returns the registry of a canonical name.
 func registryHost(ref string) string {
 	host, _, _ := strings.Cut(ref, "/")
 	return host

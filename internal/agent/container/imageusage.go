@@ -30,7 +30,6 @@ type imageUsage struct {
 	images map[string]*pulledImage // by image ID
 }
 
-// pulledImage is an image that a task pulled.
 type pulledImage struct {
 	Names []string    `json:"names"` // canonical names by which tasks pulled it
 	Size  muster.Size `json:"size"`
@@ -92,7 +91,6 @@ func (l *imageUsage) touch(id string) {
 	}
 }
 
-// remove forgets an image.
 func (l *imageUsage) remove(id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,7 +130,6 @@ func (l *imageUsage) evictable(budget muster.Size, unusedSince time.Time) (ids [
 	return ids, over
 }
 
-// image returns the record of an image.
 func (l *imageUsage) image(id string) pulledImage {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,14 +43,12 @@ func (c *Containers) ensureImage(ctx context.Context, ref, policy string, logLin
 	return img, nil
 }
 
-// inspectImage returns a local image.
 func (c *Containers) inspectImage(ctx context.Context, ref string) (*docker.Image, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
 	return c.cfg.Engine.Image(ctx, ref)
 }
 
-// errTimeout is the cause of an engine request's timeout.
 var errTimeout = fmt.Errorf("the container engine did not answer in time: %w", docker.ErrUnreachable)
 
 // pullFunc pulls an image. It calls onProgress at each progress, and warn at most once, for the logs of all waiting tasks.
@@ -67,7 +65,6 @@ type puller struct {
 	absent   map[string]missingImage
 }
 
-// pullCall is one pull.
 type pullCall struct {
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed at the end, when img, err and warning are set
@@ -81,7 +78,6 @@ type pullCall struct {
 	warning string // for the logs of all waiting tasks
 }
 
-// missingImage is a remembered failure of a pull.
 type missingImage struct {
 	err   error
 	until time.Time
@@ -158,7 +154,6 @@ func (p *puller) leave(ref string, f *pullCall) {
 	}
 }
 
-// run pulls an image and notifies all waiters.
 func (p *puller) run(ctx context.Context, ref string, f *pullCall) {
 	defer close(f.done)
 	defer f.cancel(nil)
@@ -241,7 +236,6 @@ func (c *Containers) pull(ctx context.Context, ref string, onProgress func(docke
 	return img, nil
 }
 
-// listImages lists the IDs of the local images.
 func (c *Containers) listImages(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
@@ -260,7 +254,6 @@ var (
 	errTooSlow = errors.New("too slow: other pulls wait")
 )
 
-// rateWindow measures the rate of a pull.
 type rateWindow struct {
 	since time.Time // start of the window; zero before the first progress
 	done  int64     // bytes at the start of the window

@@ -2,6 +2,7 @@ package container
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,14 +44,9 @@ func newRegistryAuth(path string) (*registryAuth, error) {
 
 // authFile is the part of Docker's config.json about registries.
 type authFile struct {
-	Auths map[string]struct {
-		Auth          string `json:"auth"` // user:password in base64
-		Username      string `json:"username"`
-		Password      string `json:"password"`
-		IdentityToken string `json:"identitytoken"`
-	} `json:"auths"`
-	Helpers map[string]string `json:"credHelpers"` // programs by registries: docker-credential-NAME
-	Store   string            `json:"credsStore"`  // the same for all others
+	Auths   map[string]docker.Credentials `json:"auths"`       // with user:password in base64 as Auth
+	Helpers map[string]string             `json:"credHelpers"` // programs by registries: docker-credential-NAME
+	Store   string                        `json:"credsStore"`  // the same for all others
 }
 
 // read returns the file, an empty one if the user has none.
@@ -71,28 +68,22 @@ func (k *registryAuth) read() (*authFile, error) {
 	return f, nil
 }
 
-// paths lists the possible paths of the file.
 func (k *registryAuth) paths() []string {
 	if k.path != "" {
 		return []string{k.path}
 	}
-	var list []string
+	under := func(dir, name string) string {
+		if dir == "" {
+			return ""
+		}
+		return filepath.Join(dir, name)
+	}
 	home, _ := os.UserHomeDir()
-	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
-		list = append(list, filepath.Join(dir, "config.json"))
-	} else if home != "" {
-		list = append(list, filepath.Join(home, ".docker", "config.json"))
+	list := []string{
+		under(cmp.Or(os.Getenv("DOCKER_CONFIG"), under(home, ".docker")), "config.json"), os.Getenv("REGISTRY_AUTH_FILE"),
+		under(os.Getenv("XDG_RUNTIME_DIR"), "containers/auth.json"), under(home, ".config/containers/auth.json"),
 	}
-	if file := os.Getenv("REGISTRY_AUTH_FILE"); file != "" {
-		list = append(list, file)
-	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		list = append(list, filepath.Join(dir, "containers", "auth.json"))
-	}
-	if home != "" {
-		list = append(list, filepath.Join(home, ".config", "containers", "auth.json"))
-	}
-	return list
+	return slices.DeleteFunc(list, func(path string) bool { return path == "" })
 }
 
 // credentials returns the credentials for the registry of an image, nil for none.
@@ -117,7 +108,7 @@ func (k *registryAuth) credentials(ctx context.Context, ref string) (*docker.Cre
 	}
 	for _, name := range names {
 		if a, ok := f.Auths[name]; ok && (a.Auth != "" || a.Username != "" || a.IdentityToken != "") {
-			creds := &docker.Credentials{Server: name, Username: a.Username, Password: a.Password, Token: a.IdentityToken}
+			creds := &docker.Credentials{ServerAddress: name, Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken}
 			if a.Auth == "" {
 				return creds, nil
 			}
@@ -170,7 +161,7 @@ func (k *registryAuth) runHelper(ctx context.Context, helper, server string) (*d
 		return nil, fmt.Errorf("%w: %s returned invalid output", errRegistryAuth, name)
 	}
 	if reply.Username == "<token>" {
-		return &docker.Credentials{Server: server, Token: reply.Secret}, nil
+		return &docker.Credentials{ServerAddress: server, IdentityToken: reply.Secret}, nil
 	}
-	return &docker.Credentials{Server: server, Username: reply.Username, Password: reply.Secret}, nil
+	return &docker.Credentials{ServerAddress: server, Username: reply.Username, Password: reply.Secret}, nil
 }

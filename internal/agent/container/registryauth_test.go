@@ -52,12 +52,12 @@ func TestRegistryAuth(t *testing.T) {
 		t.Fatal(err)
 	}
 	for ref, want := range map[string]*docker.Credentials{
-		"quay.io/other/tool:1":           {Server: "quay.io", Username: "ann", Password: "secret"},
-		"quay.io/acme/tool:1":            {Server: "quay.io/acme", Username: "acme", Password: "other"},
-		"registry.acme.dev/tool:1":       {Server: "https://registry.acme.dev", Username: "eve", Password: "two"},
-		"old.acme.dev/tool:1":            {Server: "old.acme.dev", Username: "ann", Token: "idtok"},
-		"ghcr.io/acme/tool:1":            {Server: "ghcr.io", Username: "bob", Password: "from-box"},
-		"docker.io/library/python:3":     {Server: "https://index.docker.io/v1/", Token: "of-the-hub"},
+		"quay.io/other/tool:1":           {ServerAddress: "quay.io", Username: "ann", Password: "secret"},
+		"quay.io/acme/tool:1":            {ServerAddress: "quay.io/acme", Username: "acme", Password: "other"},
+		"registry.acme.dev/tool:1":       {ServerAddress: "https://registry.acme.dev", Username: "eve", Password: "two"},
+		"old.acme.dev/tool:1":            {ServerAddress: "old.acme.dev", Username: "ann", IdentityToken: "idtok"},
+		"ghcr.io/acme/tool:1":            {ServerAddress: "ghcr.io", Username: "bob", Password: "from-box"},
+		"docker.io/library/python:3":     {ServerAddress: "https://index.docker.io/v1/", IdentityToken: "of-the-hub"},
 		"nobody.dev/tool:1":              nil,
 		"quay.io.evil.dev/other/tool:1":  nil,
 		"evil.dev/quay.io/other/tool:1":  nil,

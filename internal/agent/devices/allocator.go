@@ -50,7 +50,6 @@ type Allocator struct {
 	healAll      bool
 }
 
-// timeouts are those of an Allocator.
 type timeouts struct {
 	poll       time.Duration // between checks of the readings
 	cleanup    time.Duration // until memory is freed and orphans end
@@ -85,7 +84,6 @@ func New(cfg Config, found []gpu.Device) *Allocator {
 func (a *Allocator) SetDevices(found []gpu.Device) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	changed := false
 	for i := range found {
 		d := found[i]
 		a.devices[d.UUID] = d
@@ -96,11 +94,8 @@ func (a *Allocator) SetDevices(found []gpu.Device) {
 			d.Reading.Faults = r.dropForgiven(d.Reading.Faults)
 		}
 		if reason := r.faultReason(&d.Reading); reason != "" {
-			changed = a.quarantine(d.UUID, quarantine{Kind: kindFault, Reason: reason}) || changed
+			a.quarantine(d.UUID, quarantine{Kind: kindFault, Reason: reason})
 		}
-	}
-	if changed {
-		a.publishWithheld()
 	}
 	run.Notify(a.wake)
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// quarantine puts a device into quarantine, and reports whether that is a change. The caller holds the lock.
-func (a *Allocator) quarantine(uuid string, next quarantine) bool {
+// quarantine puts a device into quarantine. The caller holds the lock.
+func (a *Allocator) quarantine(uuid string, next quarantine) {
 	r := a.record(uuid)
 	if q := r.Quarantine; q != nil && (q.Kind == kindFault && next.Kind != kindFault || q.Kind == next.Kind && q.Reason == next.Reason) {
-		return false
+		return
 	}
 	next.At = muster.NewTime(time.Now())
 	r.Quarantine = &next
 	d := a.devices[uuid]
 	a.cfg.Log.Warn("GPU quarantined", slog.String("gpu", uuid), slog.Int("index", d.Index), slog.String("why", next.Reason), slog.Bool("until_healed", next.Kind == kindFault))
 	a.save()
-	return true
+	a.publishWithheld()
 }
 
 // unquarantine releases a device. The caller holds the lock.
@@ -32,6 +32,7 @@ func (a *Allocator) unquarantine(uuid string) {
 	a.cfg.Log.Info("GPU released from quarantine", slog.String("gpu", uuid), slog.Int("index", d.Index), slog.String("was", r.Quarantine.Reason))
 	r.Quarantine = nil
 	a.save()
+	a.publishWithheld()
 }
 
 // publishWithheld calls Config.Withhold. The caller holds the lock, so that calls are in order.
@@ -98,7 +99,6 @@ func (a *Allocator) checkUnchecked(ctx context.Context) {
 			a.quarantine(uuid, quarantine{Kind: f.kind, Reason: f.reason})
 		}
 	}
-	a.publishWithheld()
 	a.save()
 }
 
@@ -118,23 +118,18 @@ func (a *Allocator) filter(match func(uuid string, r *record) bool) []string {
 func (a *Allocator) recheck(ctx context.Context) {
 	latest := a.latestReadings()
 	a.mu.Lock()
-	changed := false
 	for _, uuid := range a.filter(func(string, *record) bool { return true }) {
 		if reading, ok := latest[uuid]; ok {
 			if reason := a.record(uuid).faultReason(&reading); reason != "" {
-				changed = a.quarantine(uuid, quarantine{Kind: kindFault, Reason: reason}) || changed
+				a.quarantine(uuid, quarantine{Kind: kindFault, Reason: reason})
 			}
 		}
-	}
-	if changed {
-		a.publishWithheld()
 	}
 	uuids := a.filter(func(_ string, r *record) bool { return r.Quarantine != nil && r.Quarantine.Kind != kindFault })
 	a.mu.Unlock()
 	a.releaseHealthy(ctx, uuids, false)
 }
 
-// healRequested handles the requests of Heal.
 func (a *Allocator) healRequested(ctx context.Context) {
 	a.mu.Lock()
 	requested, all := a.healRequests, a.healAll
@@ -198,10 +193,8 @@ func (a *Allocator) releaseHealthy(ctx context.Context, uuids []string, requeste
 			a.quarantine(uuid, quarantine{Kind: f.kind, Reason: f.reason, Holder: q.Holder})
 		}
 	}
-	a.publishWithheld()
 }
 
-// lastHolder returns the last holder of a device in quarantine.
 func (a *Allocator) lastHolder(uuid string) holder {
 	a.mu.Lock()
 	defer a.mu.Unlock()

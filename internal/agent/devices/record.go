@@ -106,13 +106,11 @@ func (r *record) faultReason(reading *gpu.Reading) string {
 	return strings.Join(all, "; ")
 }
 
-// savedState is the content of the file.
 type savedState struct {
 	Boot    string             `json:"boot"`
 	Devices map[string]*record `json:"devices"`
 }
 
-// load reads the saved state.
 func (a *Allocator) load() map[string]*record {
 	empty := map[string]*record{}
 	text, err := os.ReadFile(a.path)

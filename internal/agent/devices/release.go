@@ -20,39 +20,30 @@ func (a *Allocator) Release(ctx context.Context, id muster.AttemptID, g *muster.
 		return nil
 	}
 	h := holder{EnvTag: envTag, Name: "task " + id.Task.String()}
-	a.markReleasing(id, g.GPUs)
+	a.mu.Lock()
+	for _, uuid := range g.GPUs {
+		a.record(uuid).Holders[id] = true
+	}
+	a.mu.Unlock()
 	found := a.inspect(ctx, g.GPUs, time.Now(), func(string) holder { return h })
 	return a.finishRelease(id, g.GPUs, found, h)
 }
 
-func (a *Allocator) markReleasing(id muster.AttemptID, uuids []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, uuid := range uuids {
-		a.record(uuid).Holders[id] = true
-	}
-}
-
-// finishRelease records the findings when an attempt ends.
 func (a *Allocator) finishRelease(id muster.AttemptID, uuids []string, found map[string]finding, h holder) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	changed := false
 	var failed []string
 	for _, uuid := range uuids {
 		r, f := a.record(uuid), found[uuid]
 		delete(r.Holders, id)
 		r.LastUnexplained = cmp.Or(f.unexplained, r.LastUnexplained)
 		if f.kind != "" {
-			changed = a.quarantine(uuid, quarantine{Kind: f.kind, Reason: f.reason, Holder: h}) || changed
+			a.quarantine(uuid, quarantine{Kind: f.kind, Reason: f.reason, Holder: h})
 		}
 		if q := r.Quarantine; q != nil && q.Kind != kindMemory {
 			d := a.devices[uuid]
 			failed = append(failed, fmt.Sprintf("GPU %d (%s): %s", d.Index, uuid, q.Reason))
 		}
-	}
-	if changed {
-		a.publishWithheld()
 	}
 	a.save()
 	if failed != nil {
@@ -109,7 +100,6 @@ func (a *Allocator) inspect(ctx context.Context, uuids []string, since time.Time
 	}
 }
 
-// check is what is known of a device during inspect.
 type check struct {
 	since                  time.Time // when it was released
 	holder                 holder
@@ -175,7 +165,6 @@ func (a *Allocator) orphans(reading *gpu.Reading, h holder, exclusive bool) []in
 	return list
 }
 
-// killOrphans kills processes and logs each once.
 func (a *Allocator) killOrphans(orphans []int, l *check, exclusive bool) {
 	for _, pid := range orphans {
 		err := kill(pid, func() bool { return belongsTo(pid, l.holder.EnvTag, a.cfg.Data, exclusive) })

@@ -102,11 +102,7 @@ func connClosed(err error) bool {
 
 // newError returns an error with the message of err. kind may be nil.
 func newError(doing string, err, kind error) error {
-	msg := doing + ": " + cleanMessage(err)
-	if kind == nil {
-		return &engineError{msg: msg, causes: []error{err}}
-	}
-	return &engineError{msg: msg, causes: []error{kind, err}}
+	return &engineError{msg: doing + ": " + cleanMessage(err), causes: errors.Join(kind, err)}
 }
 
 // cleanMessage removes the client's request from the message of err. It does not change messages of the engine itself.
@@ -131,14 +127,13 @@ var (
 	daemonDown      = regexp.MustCompile(`Cannot connect to the Docker daemon at .*\. Is the docker daemon running\?`)
 )
 
-// engineError is an error of the engine.
 type engineError struct {
 	msg    string
-	causes []error // the kind, if any, and the original error
+	causes error // the kind, if any, and the original error
 }
 
 // Error returns the message.
 func (f *engineError) Error() string { return f.msg }
 
 // Unwrap returns the kind and the original error.
-func (f *engineError) Unwrap() []error { return f.causes }
+func (f *engineError) Unwrap() error { return f.causes }

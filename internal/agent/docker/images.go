@@ -2,11 +2,11 @@ package docker
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 
+	"github.com/moby/moby/api/pkg/authconfig"
 	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/api/types/registry"
 	"github.com/moby/moby/client"
@@ -25,7 +25,6 @@ type Image struct {
 	Entrypoint []string
 	Command    []string
 	Env        []string
-	Volumes    []string // paths that get an anonymous volume unless something is mounted there
 }
 
 // Image returns the image with a name, an ID or a prefix of an ID.
@@ -40,9 +39,6 @@ func (e *Engine) Image(ctx context.Context, ref string) (*Image, error) {
 	}
 	if c := res.Config; c != nil {
 		img.User, img.Workdir, img.Entrypoint, img.Command, img.Env = c.User, c.WorkingDir, c.Entrypoint, c.Cmd, c.Env
-		for path := range c.Volumes {
-			img.Volumes = append(img.Volumes, path)
-		}
 	}
 	return img, nil
 }
@@ -67,25 +63,8 @@ func (e *Engine) RemoveImage(ctx context.Context, ref string) error {
 	return e.wrapError(ctx, "the image "+ref+" cannot be removed", err)
 }
 
-// Credentials authenticate to a registry.
-type Credentials struct {
-	Server   string // of the registry, such as ghcr.io
-	Username string
-	Password string
-	Token    string // an identity token, instead of user name and password
-}
-
-// header returns the engine's encoding of the credentials, "" for none.
-func (c *Credentials) header() string {
-	if c == nil {
-		return ""
-	}
-	b, err := json.Marshal(registry.AuthConfig{Username: c.Username, Password: c.Password, IdentityToken: c.Token, ServerAddress: c.Server}) //nolint:gosec // for the engine
-	if err != nil {
-		return "" // strings always encode
-	}
-	return base64.URLEncoding.EncodeToString(b)
-}
+// Credentials authenticate to a registry: a user name and a password, or an identity token.
+type Credentials = registry.AuthConfig
 
 // PullProgress is the progress of a pull.
 type PullProgress struct {
@@ -97,7 +76,11 @@ type PullProgress struct {
 // ErrNotFound, ErrDenied, ErrRegistryUnreachable, ErrRegistryFailed and ErrDiskFull.
 func (e *Engine) Pull(ctx context.Context, ref string, creds *Credentials, onProgress func(PullProgress)) error {
 	doing := "the image " + ref + " cannot be pulled"
-	resp, err := e.api.Load().ImagePull(ctx, ref, client.ImagePullOptions{RegistryAuth: creds.header()})
+	var opts client.ImagePullOptions
+	if creds != nil {
+		opts.RegistryAuth, _ = authconfig.Encode(*creds) // strings always encode
+	}
+	resp, err := e.api.Load().ImagePull(ctx, ref, opts)
 	if err != nil {
 		return e.pullError(ctx, doing, err)
 	}
@@ -120,7 +103,6 @@ func (e *Engine) Pull(ctx context.Context, ref string, creds *Credentials, onPro
 // layers are the layers of a pull, by ID.
 type layers map[string]layer
 
-// layer is the progress of one layer.
 type layer struct {
 	done, total int64
 	downloaded  bool
@@ -165,10 +147,8 @@ func (e *Engine) pullError(ctx context.Context, doing string, err error) error {
 	}
 	text := strings.ToLower(err.Error())
 	for _, pattern := range pullErrorPatterns {
-		for _, phrase := range pattern.phrases {
-			if strings.Contains(text, phrase) {
-				return newError(doing, err, pattern.kind)
-			}
+		if slices.ContainsFunc(pattern.phrases, func(phrase string) bool { return strings.Contains(text, phrase) }) {
+			return newError(doing, err, pattern.kind)
 		}
 	}
 	return wrapped

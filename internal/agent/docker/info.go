@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"maps"
 	"net"
 	"path/filepath"
 	"slices"
@@ -94,14 +95,14 @@ func (e *Engine) Info(ctx context.Context) (*Info, error) {
 	a := &Info{
 		Name: "docker", Version: version.Version, API: version.APIVersion, OS: version.Os, Arch: version.Arch,
 		CgroupDriver: info.CgroupDriver, CgroupVersion: info.CgroupVersion, Storage: info.Driver, Root: info.DockerRootDir,
-		Kernel: info.KernelVersion, CDI: info.CDISpecDirs, LiveRestore: info.LiveRestoreEnabled,
+		Kernel: info.KernelVersion, CDI: info.CDISpecDirs, LiveRestore: info.LiveRestoreEnabled, Runtimes: slices.Sorted(maps.Keys(info.Runtimes)),
 	}
 	for _, part := range version.Components {
 		switch {
 		case strings.HasPrefix(part.Name, "Podman"):
 			a.Name, a.Init = "podman", true // not reported; see Create
 			if len(a.CDI) == 0 {
-				a.CDI = []string{"/etc/cdi", "/var/run/cdi"} // the default since version 4.1
+				a.CDI = CDIDirs // the default since version 4.1
 			}
 		case part.Name == "docker-init":
 			a.Init = true
@@ -111,9 +112,5 @@ func (e *Engine) Info(ctx context.Context) (*Info, error) {
 		a.Rootless = a.Rootless || strings.HasPrefix(option, "name=rootless")
 		a.Remapped = a.Remapped || strings.HasPrefix(option, "name=userns")
 	}
-	for name := range info.Runtimes {
-		a.Runtimes = append(a.Runtimes, name)
-	}
-	slices.Sort(a.Runtimes)
 	return a, nil
 }

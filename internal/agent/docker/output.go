@@ -11,9 +11,8 @@ import (
 
 // Output is the output of a container, in frames. One goroutine may use it; others may call Close.
 type Output struct {
-	r         io.Reader
-	close     io.Closer
-	remaining int // bytes of the current frame
+	frame io.LimitedReader // the current frame, of the whole output
+	close io.Closer
 }
 
 type closer func() error
@@ -33,39 +32,35 @@ const frameHeaderSize = 8
 // maxFrameSize is much larger than the frames of engines.
 const maxFrameSize = 64 << 20
 
-func newOutput(r io.Reader, c io.Closer) *Output { return &Output{r: r, close: c} }
+func newOutput(r io.Reader, c io.Closer) *Output {
+	return &Output{frame: io.LimitedReader{R: r}, close: c}
+}
 
 // Next advances to the next frame and returns its stream and size. io.EOF means that the output ended between two frames: the container
 // has exited, or the connection was closed.
 func (o *Output) Next() (stream, size int, err error) {
-	if o.remaining > 0 {
-		if _, err := io.CopyN(io.Discard, o, int64(o.remaining)); err != nil {
-			return 0, 0, err
-		}
+	if _, err := io.Copy(io.Discard, o); err != nil {
+		return 0, 0, err
 	}
 	var head [frameHeaderSize]byte
-	if _, err := io.ReadFull(o.r, head[:]); err != nil {
+	if _, err := io.ReadFull(o.frame.R, head[:]); err != nil {
 		return 0, 0, err
 	}
 	n := binary.BigEndian.Uint32(head[4:])
 	if head[0] > Stderr || n > maxFrameSize || head[1]|head[2]|head[3] != 0 {
 		return 0, 0, fmt.Errorf("the engine sent an invalid output frame: % x", head)
 	}
-	o.remaining = int(n)
-	return max(int(head[0]), Stdout), o.remaining, nil
+	o.frame.N = int64(n)
+	return max(int(head[0]), Stdout), int(n), nil
 }
 
 // Read reads from the current frame; io.EOF is its end.
 func (o *Output) Read(p []byte) (int, error) {
-	if o.remaining == 0 {
-		return 0, io.EOF
-	}
-	n, err := o.r.Read(p[:min(len(p), o.remaining)])
-	o.remaining -= n
-	if errors.Is(err, io.EOF) {
-		if o.remaining > 0 {
-			return n, io.ErrUnexpectedEOF
-		}
+	n, err := o.frame.Read(p)
+	switch {
+	case errors.Is(err, io.EOF) && o.frame.N > 0:
+		err = io.ErrUnexpectedEOF
+	case errors.Is(err, io.EOF) && n > 0:
 		err = nil
 	}
 	return n, err

@@ -19,15 +19,15 @@ import (
 // driver lists its devices, their index is the one that ROCm uses.
 func (h *host) probeAMD(ctx context.Context) (found []Device, notes []string, err error) {
 	nodes := h.kfdNodes()
-	found, err = queryAMD(ctx)
-	if err != nil && len(nodes) > 0 {
-		if !errors.Is(err, tool.ErrMissing) {
-			notes = append(notes, fmt.Sprintf("the names of AMD GPUs are unknown: %v", err))
-		}
-		err = nil
+	out, err := tool.Output(ctx, "amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--limit", "--json")
+	if err == nil {
+		found, err = parseAMD(out)
 	}
-	if err != nil {
+	switch {
+	case err != nil && len(nodes) == 0:
 		return nil, nil, err
+	case err != nil && !errors.Is(err, tool.ErrMissing):
+		notes = append(notes, fmt.Sprintf("the names of AMD GPUs are unknown: %v", err))
 	}
 	if len(nodes) > 0 {
 		found = mergeNames(nodes, found)
@@ -35,20 +35,10 @@ func (h *host) probeAMD(ctx context.Context) (found []Device, notes []string, er
 	rocm := tool.FirstLine(read(filepath.Join(h.root, "opt/rocm/.info/version")))
 	rocm, _, _ = strings.Cut(rocm, "-")
 
-	var files []string
-	for i := range found {
-		files = append(files, h.amdFiles(&found[i])...)
-	}
-	slices.Sort(files)
-	denied := tool.Inaccessible(ctx, h.root, slices.Compact(files))
+	usable, more := h.openable(ctx, found, h.amdFiles, "add it to the groups render and video")
 	seen := map[string]bool{}
-	usable := found[:0]
-	for i := range found {
-		d := &found[i]
-		if slices.ContainsFunc(h.amdFiles(d), func(f string) bool { return denied[f] }) {
-			notes = append(notes, fmt.Sprintf("AMD GPU %d (%s) is ignored: this user may not open %s: add it to the groups render and video", d.Index, d.Name, strings.Join(h.amdFiles(d), " and ")))
-			continue
-		}
+	for i := range usable {
+		d := &usable[i]
 		d.Runtime = rocm
 		if d.UUID == "" || seen[d.UUID] { // older cards have none, and the partitions of one card share it
 			d.UUID = fmt.Sprintf("amd-%s-%d", d.Bus, d.Index)
@@ -57,9 +47,8 @@ func (h *host) probeAMD(ctx context.Context) (found []Device, notes []string, er
 		d.Reading = h.amdReading(d.Bus)
 		d.Reading.UUID = d.UUID
 		d.Reading.Processes = h.kfdProcesses(d.Bus)
-		usable = append(usable, *d)
 	}
-	return usable, notes, nil
+	return usable, append(notes, more...), nil
 }
 
 // mergeNames adds the names that a tool knows to the kernel's devices.
@@ -81,16 +70,7 @@ func mergeNames(nodes, known []Device) []Device {
 
 // amdFiles returns the files that a program opens to compute on a device.
 func (h *host) amdFiles(d *Device) []string {
-	return append([]string{"/dev/kfd"}, h.renderFiles(d.Bus)...)
-}
-
-// queryAMD runs amd-smi.
-func queryAMD(ctx context.Context) ([]Device, error) {
-	out, err := tool.Output(ctx, "amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--limit", "--json")
-	if err != nil {
-		return nil, err
-	}
-	return parseAMD(out)
+	return append([]string{"/dev/kfd"}, h.renderFiles(d)...)
 }
 
 // amdValue is a value of amd-smi: a number, a text, or since ROCm 6.0 an object with a value and a unit.
@@ -129,8 +109,7 @@ func (v amdValue) size() *muster.Size {
 			if !ok || f < 0 || f > tool.MaxMemory {
 				return nil
 			}
-			size := muster.Size(f)
-			return &size
+			return new(muster.Size(f))
 		}
 		f *= 1024
 	}

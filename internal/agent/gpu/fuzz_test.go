@@ -67,14 +67,14 @@ func saneReading(r *Reading) string {
 func FuzzNVIDIALog(f *testing.F) {
 	seed(f, "*.xml")
 	f.Fuzz(func(t *testing.T, out string) {
-		log, _ := parseLog(out)
+		devices, _ := parseLog(out)
 		h := &host{root: "/nowhere"}
 		var found []Device
-		for i := range log.devices {
-			d := &log.devices[i]
-			complete := h.wholeDevice(i, d, &log)
+		for i := range devices {
+			d := &devices[i]
+			complete := h.wholeDevice(i, d)
 			found = append(found, complete)
-			for _, p := range migInstances(i, d, &log, nil) {
+			for _, p := range migInstances(i, d, nil) {
 				if p.MIG == "" || p.UUID == "" {
 					t.Errorf("a MIG instance without a name: %+v", p)
 				}

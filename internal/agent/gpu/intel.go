@@ -22,39 +22,45 @@ func (h *host) probeIntel(ctx context.Context) (found []Device, notes []string, 
 	if found, err = parseDiscovery(out); err != nil {
 		return nil, nil, fmt.Errorf("cannot list Intel GPUs: %w", err)
 	}
-	found = h.visibleIntel(found)
-	var files []string
+	found, notes = h.openable(ctx, h.visibleIntel(found), h.renderFiles, "add it to the group render")
 	for i := range found {
-		files = append(files, h.renderFiles(found[i].Bus)...)
-	}
-	denied := tool.Inaccessible(ctx, h.root, files)
-	usable := found[:0]
-	for _, d := range found {
-		if own := h.renderFiles(d.Bus); slices.ContainsFunc(own, func(f string) bool { return denied[f] }) {
-			notes = append(notes, fmt.Sprintf("Intel GPU %d (%s) is ignored: this user may not open %s: add it to the group render", d.Index, d.Name, own[0]))
-			continue
-		}
-		// The list has only names.
+		d := &found[i] // the list has only names
 		if out, err := tool.Output(ctx, "xpu-smi", "discovery", "-d", strconv.Itoa(d.Index), "-j"); err != nil {
 			notes = append(notes, fmt.Sprintf("the memory of Intel GPU %d (%s) is unknown: %v", d.Index, d.Name, err))
 		} else if one, err := parseDiscovery(out); err == nil && len(one) == 1 {
 			d.Memory, d.Driver = one[0].Memory, one[0].Driver
 		}
-		usable = append(usable, d)
 	}
-	return usable, notes, nil
+	return found, notes, nil
 }
 
 // renderFiles returns the render node of a device, if the kernel lists it.
-func (h *host) renderFiles(bus string) []string {
-	if bus == "" {
-		return nil
-	}
-	render, _ := filepath.Glob(filepath.Join(h.root, "sys/bus/pci/devices", bus, "drm/renderD*"))
-	if len(render) == 0 {
+func (h *host) renderFiles(d *Device) []string {
+	render, _ := filepath.Glob(filepath.Join(h.root, "sys/bus/pci/devices", d.Bus, "drm/renderD*"))
+	if d.Bus == "" || len(render) == 0 {
 		return nil
 	}
 	return []string{"/dev/dri/" + filepath.Base(render[0])}
+}
+
+// openable returns the devices whose files this user may open, and a note with a fix for each of the others.
+func (h *host) openable(ctx context.Context, found []Device, filesOf func(*Device) []string, fix string) (usable []Device, notes []string) {
+	var files []string
+	for i := range found {
+		files = append(files, filesOf(&found[i])...)
+	}
+	slices.Sort(files)
+	denied := tool.Inaccessible(ctx, h.root, slices.Compact(files))
+	for _, d := range found {
+		own := filesOf(&d)
+		if slices.ContainsFunc(own, func(f string) bool { return denied[f] }) {
+			name := map[string]string{"amd": "AMD", "intel": "Intel"}[d.Vendor]
+			notes = append(notes, fmt.Sprintf("%s GPU %d (%s) is ignored: this user may not open %s: %s", name, d.Index, d.Name, strings.Join(own, " and "), fix))
+			continue
+		}
+		usable = append(usable, d)
+	}
+	return usable, notes
 }
 
 // xpuDevice is a device in xpu-smi discovery -j. Numbers are JSON numbers or strings.

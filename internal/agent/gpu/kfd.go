@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,7 +23,7 @@ const kfdRoot = "sys/class/kfd/kfd"
 // use.
 func (h *host) kfdNodes() []Device {
 	dirs, _ := filepath.Glob(filepath.Join(h.root, kfdRoot, "topology/nodes/*"))
-	slices.SortFunc(dirs, func(a, b string) int { return nodeNumber(a) - nodeNumber(b) })
+	slices.SortFunc(dirs, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) }) // by number
 	var found []Device
 	for _, dir := range dirs {
 		p := parseProperties(read(filepath.Join(dir, "properties")))
@@ -47,18 +48,8 @@ func (h *host) kfdNodes() []Device {
 	return found
 }
 
-// kfdBus returns the PCI address of a node.
 func kfdBus(p map[string]uint64) string {
 	return fmt.Sprintf("%04x:%02x:%02x.%d", p["domain"], p["location_id"]>>8&0xff, p["location_id"]>>3&0x1f, p["location_id"]&7)
-}
-
-// nodeNumber returns the number in the name of a node's directory.
-func nodeNumber(path string) int {
-	n, err := strconv.Atoi(filepath.Base(path))
-	if err != nil {
-		return 1 << 20
-	}
-	return n
 }
 
 // parseProperties parses lines such as "simd_count 304".
@@ -108,7 +99,6 @@ func (h *host) kfdID(bus string) string {
 	return ""
 }
 
-// amdReading reads the state of a device.
 func (h *host) amdReading(bus string) (r Reading) {
 	if bus == "" {
 		return r
@@ -116,22 +106,19 @@ func (h *host) amdReading(bus string) (r Reading) {
 	dir := filepath.Join(h.root, "sys/bus/pci/devices", bus)
 	r.Utilization = tool.Fraction(read(filepath.Join(dir, "gpu_busy_percent")))
 	if n := tool.Count(read(filepath.Join(dir, "mem_info_vram_used"))); n != nil && *n <= tool.MaxMemory {
-		size := muster.Size(*n)
-		r.Memory = &size
+		r.Memory = new(muster.Size(*n))
 	}
 	sensors, _ := filepath.Glob(filepath.Join(dir, "hwmon/hwmon*"))
 	for _, s := range sensors {
 		// The hottest sensor first: the card throttles by it.
 		for _, f := range []string{"temp2_input", "temp1_input"} {
 			if t, ok := tool.Number(read(filepath.Join(s, f))); ok && r.Temperature == nil {
-				t /= 1000
-				r.Temperature = &t
+				r.Temperature = new(t / 1000)
 			}
 		}
 		for _, f := range []string{"power1_average", "power1_input"} {
 			if w, ok := tool.Number(read(filepath.Join(s, f))); ok && r.Power == nil && w >= 0 {
-				w /= 1e6
-				r.Power = &w
+				r.Power = new(w / 1e6)
 			}
 		}
 	}

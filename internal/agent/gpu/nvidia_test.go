@@ -219,11 +219,11 @@ func TestBroken(t *testing.T) {
 		if text == complete {
 			t.Fatalf("the recording has no %s", tc.from)
 		}
-		log, ok := parseLog(text)
-		if !ok || len(log.devices) != 1 {
+		devices, ok := parseLog(text)
+		if !ok || len(devices) != 1 {
 			t.Fatalf("%s: not read", tc.to)
 		}
-		got := strings.Join(log.devices[0].reading.Faults, "; ")
+		got := strings.Join(devices[0].Reading.Faults, "; ")
 		if !strings.Contains(got, tc.fault) || tc.fault == "" && got != "" {
 			t.Errorf("%s: faults are %q, want %q", tc.to, got, tc.fault)
 		}
@@ -237,8 +237,8 @@ func TestSharedMemory(t *testing.T) {
 	complete := recorded(t, "570-rtx-3060.xml")
 	for name, want := range map[string]muster.Size{"NVIDIA GB10": 125513880 << 10, "Orin (nvgpu)": 125513880 << 10, "NVIDIA GeForce 210": 0} {
 		text := strings.Replace(strings.Replace(complete, "NVIDIA GeForce RTX 3060", name, 1), ">12288 MiB<", ">N/A<", 1)
-		log, _ := parseLog(text)
-		if d := h.wholeDevice(0, &log.devices[0], &log); d.Memory != want || len(d.Reading.Faults) > 0 {
+		devices, _ := parseLog(text)
+		if d := h.wholeDevice(0, &devices[0]); d.Memory != want || len(d.Reading.Faults) > 0 {
 			t.Errorf("%s has %s and the faults %q, want %s", name, d.Memory, d.Reading.Faults, want)
 		}
 	}

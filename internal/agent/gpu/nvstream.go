@@ -9,12 +9,16 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// loopArgs makes nvidia-smi print once per interval.
-func loopArgs(interval time.Duration) []string {
+// nvidiaSMI runs nvidia-smi so that it prints once per interval.
+func (s *Stream) nvidiaSMI(interval time.Duration, args func() []string, reader func() tool.Reader) *tool.Stream {
+	loop := []string{"-lms", strconv.Itoa(int(interval / time.Millisecond))}
 	if interval%time.Second == 0 {
-		return []string{"-l", strconv.Itoa(int(interval / time.Second))}
+		loop = []string{"-l", strconv.Itoa(int(interval / time.Second))}
 	}
-	return []string{"-lms", strconv.Itoa(int(interval / time.Millisecond))}
+	return &tool.Stream{
+		Tool: "nvidia-smi", Interval: interval, MinBackoff: s.minBackoff, Log: s.log, Reader: reader,
+		Args: func() []string { return append(args(), loop...) },
+	}
 }
 
 // nvidiaMetrics is the stream of readings of NVIDIA: a line per device and interval, such as
@@ -22,22 +26,18 @@ func loopArgs(interval time.Duration) []string {
 //	2024/05/10 12:00:00.123, GPU-5c89852c-…, 97, 30521, 61, 287.13, 0
 func (s *Stream) nvidiaMetrics() *tool.Stream {
 	fields := []string{"timestamp", "uuid", "utilization.gpu", "memory.used", "temperature.gpu", "power.draw", "ecc.errors.uncorrected.volatile.total"}
-	return &tool.Stream{
-		Tool: "nvidia-smi", Interval: s.interval, MinBackoff: s.minBackoff, Log: s.log,
-		Args: func() []string {
-			return append([]string{"--query-gpu=" + strings.Join(fields, ","), "--format=csv,noheader,nounits"}, loopArgs(s.interval)...)
-		},
-		Reader: func() tool.Reader {
-			return &metricsReader{s: s, fields: fields, drop: func(f string) { fields = without(fields, f) }}
-		},
+	args := func() []string {
+		return []string{"--query-gpu=" + strings.Join(fields, ","), "--format=csv,noheader,nounits"}
 	}
+	return s.nvidiaSMI(s.interval, args, func() tool.Reader {
+		return &metricsReader{s: s, fields: fields, drop: func(f string) { fields = without(fields, f) }}
+	})
 }
 
 func without(fields []string, field string) []string {
 	return slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return f == field })
 }
 
-// metricsReader parses the lines of the stream.
 type metricsReader struct {
 	s      *Stream
 	fields []string
@@ -115,18 +115,14 @@ func parseMetrics(s string, fields []string) (uuid string, r Reading, asked time
 // nvidiaProcesses is the stream of the processes on NVIDIA's devices. It uses the log and not --query-compute-apps, which prints
 // nothing if there are no processes, as if it hung, and leaves out those that draw.
 func (s *Stream) nvidiaProcesses() *tool.Stream {
-	return &tool.Stream{
-		Tool: "nvidia-smi", Interval: s.interval, MinBackoff: s.minBackoff, Log: s.log,
-		Args:   func() []string { return append([]string{"-q", "-d", "PIDS"}, loopArgs(s.interval)...) },
-		Reader: func() tool.Reader { return &processReader{s: s} },
-	}
+	args := func() []string { return []string{"-q", "-d", "PIDS"} }
+	return s.nvidiaSMI(s.interval, args, func() tool.Reader { return &processReader{s: s} })
 }
 
 // processReader parses the log of nvidia-smi -q -d PIDS: for each device a header with its address, and a list.
 type processReader struct {
 	s     *Stream
 	lists []processList // of the current log
-	inLog bool
 }
 
 type processList struct {
@@ -141,7 +137,6 @@ func (r *processReader) Line(now time.Time, s string) (sampled bool) {
 	if rest, ok := strings.CutPrefix(s, "GPU "); ok {
 		if bus := tool.PCIAddress(rest); bus != "" {
 			r.lists = append(r.lists, processList{bus: bus})
-			r.inLog = true
 			return false
 		}
 	}
@@ -182,8 +177,8 @@ func (r *processReader) FlushIdle(now time.Time) bool {
 	for _, list := range r.lists {
 		r.s.setProcesses(now, r.s.interval, func(d *Device) bool { return d.Vendor == "nvidia" && d.Bus == list.bus && d.MIG == "" }, processesOf(list.found, ""))
 	}
-	sampled := r.inLog
-	r.lists, r.inLog = nil, false
+	sampled := len(r.lists) > 0
+	r.lists = nil
 	return sampled
 }
 
@@ -191,11 +186,8 @@ func (r *processReader) FlushIdle(now time.Time) bool {
 // is long, so it is printed every ten seconds at most.
 func (s *Stream) nvidiaLogs() *tool.Stream {
 	interval := max(s.interval, 10*time.Second)
-	return &tool.Stream{
-		Tool: "nvidia-smi", Interval: interval, MinBackoff: s.minBackoff, Log: s.log,
-		Args:   func() []string { return append([]string{"-q", "-x"}, loopArgs(interval)...) },
-		Reader: func() tool.Reader { return &logReader{s: s, interval: interval} },
-	}
+	args := func() []string { return []string{"-q", "-x"} }
+	return s.nvidiaSMI(interval, args, func() tool.Reader { return &logReader{s: s, interval: interval} })
 }
 
 type logReader struct {
@@ -208,14 +200,14 @@ func (r *logReader) Line(now time.Time, s string) bool {
 	if !r.xml.line(s) {
 		return false
 	}
-	for i := range r.xml.log.devices {
-		d := &r.xml.log.devices[i]
-		matchDevice := func(dev *Device) bool { return dev.UUID == d.uuid }
+	for i := range r.xml.devices {
+		d := &r.xml.devices[i]
+		matchDevice := func(dev *Device) bool { return dev.UUID == d.UUID }
 		r.s.setProcesses(now, r.interval, matchDevice, processesOf(d.processes, ""))
 		for j := range d.instances {
 			p := &d.instances[j]
-			matchInstance := func(dev *Device) bool { return dev.Parent == d.uuid && dev.Instance == p.instance }
-			reading := p.reading(d)
+			matchInstance := func(dev *Device) bool { return dev.Parent == d.UUID && dev.Instance == p.id }
+			reading := p.readingOf(d)
 			r.s.setReading(now, unknownLatency, r.interval, matchInstance, reading)
 			r.s.setProcesses(now, r.interval, matchInstance, reading.Processes)
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +31,6 @@ func (h *host) env(name string) string {
 	return value
 }
 
-// vendorProbe probes the devices of one vendor.
 type vendorProbe struct {
 	name, pci, tools string
 	find             func(context.Context) ([]Device, []string, error)
@@ -78,7 +76,7 @@ func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 		found = append(found, m.devices...)
 		notes = append(notes, m.notes...)
 		none = none && m.missing
-		if m.missing && m.pci != "" && h.hasCard(m.pci) {
+		if m.missing && m.pci != "" && HasCard(h.root, m.pci) {
 			notes = append(notes, fmt.Sprintf("this machine has a GPU of %s that is not usable: %s is not on the PATH", m.name, m.tools))
 		}
 	}
@@ -88,10 +86,10 @@ func (h *host) probe(ctx context.Context) (found []Device, notes []string) {
 	return found, notes
 }
 
-// hasCard reports whether a vendor's accelerator is on the PCI bus: a 3D controller, or a display controller that is not part of an
-// Intel processor.
-func (h *host) hasCard(vendor string) bool {
-	cards, _ := filepath.Glob(filepath.Join(h.root, "sys/bus/pci/devices/*/vendor"))
+// HasCard reports whether an accelerator of a vendor, such as 0x10de, is on the PCI bus: a 3D controller, or a display controller that is
+// not part of an Intel processor. root is a prefix of all paths.
+func HasCard(root, vendor string) bool {
+	cards, _ := filepath.Glob(filepath.Join(root, "sys/bus/pci/devices/*/vendor"))
 	for _, c := range cards {
 		class := tool.FirstLine(read(filepath.Join(filepath.Dir(c), "class")))
 		discrete := strings.HasPrefix(class, "0x0302") || strings.HasPrefix(class, "0x03") && vendor != "0x8086"
@@ -104,22 +102,15 @@ func (h *host) hasCard(vendor string) bool {
 
 // memory returns the memory of the machine, 0 if unknown.
 func (h *host) memory() muster.Size {
-	for line := range strings.Lines(read(filepath.Join(h.root, "proc/meminfo"))) {
-		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
-			if err == nil && kib >= 0 && kib < tool.MaxMemory>>10 {
-				return muster.Size(kib) << 10
-			}
-		}
+	var kib muster.Size // the first line
+	if _, err := fmt.Sscanf(read(filepath.Join(h.root, "proc/meminfo")), "MemTotal: %d kB", &kib); err != nil || kib < 0 || kib >= tool.MaxMemory>>10 {
+		return 0
 	}
-	return 0
+	return kib << 10
 }
 
 // read returns the content of a small file, "" if it cannot be read.
 func read(path string) string {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
+	b, _ := os.ReadFile(path)
 	return string(b)
 }

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"html"
 	"regexp"
 	"slices"
@@ -11,32 +12,20 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
-// smiLog is the content of nvidia-smi -q -x.
-type smiLog struct {
-	driver, cuda string
-	devices      []smiDevice
-}
-
 type smiDevice struct {
-	bus, name, uuid string
-	minor           int    // of its device file; -1 if unknown
-	mig             bool   // it is in MIG mode and cannot be used as a whole
-	total           string // memory, as printed
-	powerLimit      *float64
-	reading         Reading
-	instances       []smiInstance
-	processes       []smiProcess
+	Device
+	minor     int  // of its device file; -1 if unknown
+	mig       bool // it is in MIG mode and cannot be used as a whole
+	instances []smiInstance
+	processes []smiProcess
 }
 
-// smiInstance is a MIG instance.
 type smiInstance struct {
-	index    int // among those of its device
-	gi, ci   string
-	uuid     string // drivers that do not print it here print it in the list
-	total    *muster.Size
-	used     *muster.Size
-	ecc      *uint64
-	instance string
+	index       int    // among those of its device
+	gi, ci, id  string // of the GPU instance, of the compute instance, and of both, such as 1/0
+	uuid        string // drivers that do not print it here print it in the list
+	total, used *muster.Size
+	ecc         *uint64
 }
 
 type smiProcess struct {
@@ -47,11 +36,12 @@ type smiProcess struct {
 // smiReader parses the XML of nvidia-smi line by line. It is not an XML parser on purpose: the tool prints each element on a line of its
 // own, does not escape all text, and prints 150 KB each time on a machine with eight devices. It ignores unknown elements.
 type smiReader struct {
-	log      smiLog
-	path     []string // open elements, from the outermost
-	device   *smiDevice
-	instance *smiInstance
-	process  *smiProcess
+	driver, cuda string
+	devices      []smiDevice
+	path         []string // open elements, from the outermost
+	device       *smiDevice
+	instance     *smiInstance
+	process      *smiProcess
 }
 
 // maxDepth limits the length of path for broken output.
@@ -86,8 +76,9 @@ func (r *smiReader) open(name, attributes string) {
 	case "gpu":
 		_, id, _ := strings.Cut(attributes, `"`)
 		id, _, _ = strings.Cut(id, `"`)
-		r.log.devices = append(r.log.devices, smiDevice{bus: tool.PCIAddress(id), minor: -1})
-		r.device = &r.log.devices[len(r.log.devices)-1]
+		r.devices = append(r.devices, smiDevice{Device: Device{Driver: r.driver, Runtime: r.cuda, Bus: tool.PCIAddress(id)}, minor: -1})
+		r.device = &r.devices[len(r.devices)-1]
+		r.device.Vendor = "nvidia"
 	case "mig_device":
 		if r.device != nil {
 			r.device.instances = append(r.device.instances, smiInstance{index: -1})
@@ -137,94 +128,67 @@ func (r *smiReader) parent() string {
 	return r.path[len(r.path)-1]
 }
 
-// inElement reports whether an element is open.
-func (r *smiReader) inElement(name string) bool {
-	return slices.Contains(r.path, name)
-}
-
 func (r *smiReader) leaf(name, value string) {
 	switch {
 	case r.process != nil:
 		r.process.leaf(name, value)
 	case r.instance != nil:
 		r.instance.leaf(r.parent(), name, value)
+	case r.device != nil && slices.Contains(r.path, "ecc_errors") && slices.Contains(r.path, "volatile"):
+		r.device.ecc(r.parent(), name, value)
 	case r.device != nil:
-		r.deviceLeaf(name, value)
+		r.device.leaf(strings.TrimPrefix(r.parent(), "gpu_")+"/"+name, value) // newer drivers have gpu_power_readings
 	case name == "driver_version":
-		r.log.driver = tool.Text(value)
+		r.driver = tool.Text(value)
 	case name == "cuda_version":
-		r.log.cuda = tool.Text(value)
+		r.cuda = tool.Text(value)
 	}
 }
 
-func (r *smiReader) deviceLeaf(name, value string) {
-	d := r.device
-	switch r.parent() {
-	case "gpu":
-		switch name {
-		case "product_name":
-			d.name = tool.Text(value)
-		case "uuid":
-			d.uuid = tool.Text(value)
-		case "minor_number":
-			if n, err := strconv.Atoi(value); err == nil && n >= 0 {
-				d.minor = n
-			}
-		case "gpu_recovery_action":
-			if v := tool.Text(value); v != "" && v != "None" {
-				d.addFault("the driver requests recovery: " + strings.ToLower(v))
-			}
+// leaf sets a value of the device by its path: the element around it, and its own.
+func (d *smiDevice) leaf(path, value string) {
+	switch path {
+	case "gpu/product_name":
+		d.Name = tool.Text(value)
+	case "gpu/uuid":
+		d.UUID = tool.Text(value)
+	case "gpu/minor_number":
+		if n, err := strconv.Atoi(value); err == nil && n >= 0 {
+			d.minor = n
 		}
-	case "mig_mode":
-		if name == "current_mig" {
-			d.mig = value == "Enabled"
+	case "gpu/gpu_recovery_action":
+		if v := tool.Text(value); v != "" && v != "None" {
+			d.addFault("the driver requests recovery: " + strings.ToLower(v))
 		}
-	case "gpu_reset_status":
-		if name == "reset_required" && value == "Yes" {
+	case "mig_mode/current_mig":
+		d.mig = value == "Enabled"
+	case "reset_status/reset_required":
+		if value == "Yes" {
 			d.addFault("GPU requires reset")
 		}
-	case "remapped_rows":
-		if name == "remapped_row_failure" && value == "Yes" {
+	case "remapped_rows/remapped_row_failure":
+		if value == "Yes" {
 			d.addFault("its memory has more bad rows than can be remapped")
 		}
-	case "fb_memory_usage":
-		switch name {
-		case "total":
-			d.total = value
-			d.checkReadable("memory", value)
-		case "used":
-			d.reading.Memory = tool.Mebibytes(value)
-			d.checkReadable("memory", value)
+	case "fb_memory_usage/total":
+		if m := tool.Mebibytes(value); m != nil {
+			d.Memory = *m
 		}
-	case "utilization":
-		if name == "gpu_util" {
-			d.reading.Utilization = tool.Fraction(value)
-		}
-	case "temperature":
-		if name == "gpu_temp" {
-			d.reading.Temperature = tool.Temperature(value)
-			d.checkReadable("temperature", value)
-		}
-	case "power_readings", "gpu_power_readings":
-		d.power(name, value)
-	default:
-		if r.inElement("ecc_errors") && r.inElement("volatile") {
-			d.ecc(r.parent(), name, value)
-		}
-	}
-}
-
-// power parses the power draw: until driver 570 it has one name, later there is an average and an instant value.
-func (d *smiDevice) power(name, value string) {
-	switch name {
-	case "power_draw", "average_power_draw":
-		d.reading.Power = tool.NonNegative(value)
-	case "instant_power_draw":
-		if d.reading.Power == nil {
-			d.reading.Power = tool.NonNegative(value)
-		}
-	case "power_limit", "current_power_limit":
-		d.powerLimit = tool.NonNegative(value)
+		d.checkReadable("memory", value)
+	case "fb_memory_usage/used":
+		d.Reading.Memory = tool.Mebibytes(value)
+		d.checkReadable("memory", value)
+	case "utilization/gpu_util":
+		d.Reading.Utilization = tool.Fraction(value)
+	case "temperature/gpu_temp":
+		d.Reading.Temperature = tool.Temperature(value)
+		d.checkReadable("temperature", value)
+	case "power_readings/power_draw", "power_readings/average_power_draw": // until driver 570 one, later also an instant value
+		d.Reading.Power = tool.NonNegative(value)
+	case "power_readings/instant_power_draw":
+		d.Reading.Power = cmp.Or(d.Reading.Power, tool.NonNegative(value))
+	case "power_readings/power_limit", "power_readings/current_power_limit":
+		d.PowerLimit = tool.NonNegative(value)
 	}
 }
 
@@ -236,10 +200,10 @@ func (d *smiDevice) ecc(parent, name, value string) {
 	if !byKind && !total || n == nil {
 		return
 	}
-	if d.reading.ECC != nil {
-		*n += *d.reading.ECC
+	if d.Reading.ECC != nil {
+		*n += *d.Reading.ECC
 	}
-	d.reading.ECC = n
+	d.Reading.ECC = n
 }
 
 // checkReadable adds a fault if a value that every device has could not be read.
@@ -251,7 +215,7 @@ func (d *smiDevice) checkReadable(name, value string) {
 	}
 }
 
-func (d *smiDevice) addFault(reason string) { d.reading.Faults = appendFault(d.reading.Faults, reason) }
+func (d *smiDevice) addFault(reason string) { d.Reading.Faults = appendFault(d.Reading.Faults, reason) }
 
 // appendFault appends a fault unless it is in the list.
 func appendFault(faults []string, reason string) []string {
@@ -281,7 +245,7 @@ func (p *smiInstance) leaf(parent, name, value string) {
 		p.ecc = tool.Count(value)
 	}
 	if p.gi != "" && p.ci != "" {
-		p.instance = p.gi + "/" + p.ci
+		p.id = p.gi + "/" + p.ci
 	}
 }
 
@@ -336,15 +300,14 @@ func processName(s string) string {
 }
 
 // parseLog parses the output of nvidia-smi -q -x.
-func parseLog(out string) (log smiLog, complete bool) {
+func parseLog(out string) (devices []smiDevice, complete bool) {
 	var r smiReader
 	for line := range strings.Lines(out) {
-		if r.line(line) {
-			complete = true
-			break
+		if r.line(strings.Clone(line)) { // a copy, because the devices would keep all of the output in memory
+			return r.devices, true
 		}
 	}
-	return r.log, complete
+	return r.devices, false
 }
 
 var (

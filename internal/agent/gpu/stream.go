@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 	"github.com/muster-dev/muster/internal/agent/gpu/xid"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Stream monitors devices with tools that keep running: a sample starts no program. For NVIDIA it runs nvidia-smi in its loop mode
@@ -43,7 +44,6 @@ type deviceState struct {
 	resetAt         time.Time // earlier faults do not count
 }
 
-// pastFault is a fault that the kernel reported.
 type pastFault struct {
 	reason string
 	at     time.Time
@@ -56,7 +56,7 @@ func NewStream(devices []Device, interval time.Duration, log *slog.Logger) *Stre
 	interval = max(interval, 100*time.Millisecond)
 	return &Stream{
 		host: &host{root: "/"}, devices: slices.Clone(devices), interval: interval,
-		log: log, minBackoff: min(time.Second, interval), states: make([]deviceState, len(devices)), changed: make(chan struct{}, 1),
+		log: log, minBackoff: min(time.Second, interval), states: make([]deviceState, len(devices)), changed: wake.New(),
 	}
 }
 
@@ -70,10 +70,7 @@ func (s *Stream) SetDevices(devices []Device) {
 		return
 	}
 	s.states = make([]deviceState, len(devices))
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	wake.Set(s.changed)
 }
 
 // Devices lists the devices. The list must not be changed.
@@ -100,7 +97,6 @@ func (s *Stream) Run(ctx context.Context) error {
 	return nil
 }
 
-// runTools runs the tools that monitor these devices until ctx ends.
 func (s *Stream) runTools(ctx context.Context, devices []Device) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -162,29 +158,29 @@ func (s *Stream) Latest() (Readings, bool) {
 	return all, fresh
 }
 
-// setReading stores a reading of the devices that match. Processes are stored by setProcesses.
-func (s *Stream) setReading(now time.Time, latency, interval time.Duration, match func(*Device) bool, r Reading) {
+// update changes the states of the devices that match.
+func (s *Stream) update(match func(*Device) bool, change func(*deviceState)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.devices {
 		if match(&s.devices[i]) {
-			st := &s.states[i]
-			r.Processes = nil
-			st.reading, st.at, st.latency, st.expires = r, now, latency, now.Add(tool.StaleAfter(interval))
+			change(&s.states[i])
 		}
 	}
 }
 
-// setProcesses stores the processes on the devices that match.
+// setReading stores a reading of the devices that match. Processes are stored by setProcesses.
+func (s *Stream) setReading(now time.Time, latency, interval time.Duration, match func(*Device) bool, r Reading) {
+	r.Processes = nil
+	s.update(match, func(st *deviceState) {
+		st.reading, st.at, st.latency, st.expires = r, now, latency, now.Add(tool.StaleAfter(interval))
+	})
+}
+
 func (s *Stream) setProcesses(now time.Time, interval time.Duration, match func(*Device) bool, p []Process) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.devices {
-		if match(&s.devices[i]) {
-			st := &s.states[i]
-			st.processes, st.processesAt, st.processesExpire = p, now, now.Add(tool.StaleAfter(interval))
-		}
-	}
+	s.update(match, func(st *deviceState) {
+		st.processes, st.processesAt, st.processesExpire = p, now, now.Add(tool.StaleAfter(interval))
+	})
 }
 
 // LastSampled returns when the last figures of a device were requested, and when its last list of processes came; the zero time means
@@ -211,14 +207,10 @@ func (s *Stream) PollFaults() {
 
 // ForgetFaults drops faults of a device from before a time, also those that are read later: the device was reset then.
 func (s *Stream) ForgetFaults(uuid string, before time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.devices {
-		if st := &s.states[i]; s.devices[i].UUID == uuid {
-			st.resetAt = before
-			st.faults = slices.DeleteFunc(st.faults, func(p pastFault) bool { return p.at.Before(before) })
-		}
-	}
+	s.update(func(d *Device) bool { return d.UUID == uuid }, func(st *deviceState) {
+		st.resetAt = before
+		st.faults = slices.DeleteFunc(st.faults, func(p pastFault) bool { return p.at.Before(before) })
+	})
 }
 
 // watchFaults reads faults in the kernel's log, including recent ones.
@@ -257,17 +249,14 @@ func (s *Stream) recordFault(now time.Time, message string, age time.Duration) {
 	if !ok || age >= xid.FaultTTL {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range s.devices {
-		if st, at := &s.states[i], now.Add(-age); x.Matches(s.devices[i].Bus, s.devices[i].Instance) && !at.Before(st.resetAt) {
+	s.update(func(d *Device) bool { return x.Matches(d.Bus, d.Instance) }, func(st *deviceState) {
+		if at := now.Add(-age); !at.Before(st.resetAt) {
 			st.faults = slices.DeleteFunc(st.faults, func(p pastFault) bool { return p.reason == x.Reason || now.Sub(p.at) >= xid.FaultTTL })
 			st.faults = append(st.faults, pastFault{x.Reason, at})
 		}
-	}
+	})
 }
 
-// pollAMD reads AMD's devices from the kernel.
 func (s *Stream) pollAMD(ctx context.Context, devices []Device) {
 	tick := time.NewTicker(s.interval)
 	defer tick.Stop()

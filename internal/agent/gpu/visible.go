@@ -82,7 +82,6 @@ func isIndex(s string) bool {
 	return err == nil && n >= 0
 }
 
-// mixedModels reports whether there are devices of several models.
 func mixedModels(all []Device) bool {
 	return slices.ContainsFunc(all, func(d Device) bool { return d.Name != all[0].Name })
 }
@@ -97,14 +96,9 @@ func byToolkit(all []Device, list string) []Device {
 		return nil
 	}
 	names := strings.Split(list, ",")
-	var out []Device
-	for i := range all {
-		d := &all[i]
-		if slices.ContainsFunc(names, func(want string) bool { return byHostName(d, strings.TrimSpace(want), len(all) > len(names)) }) {
-			out = append(out, *d)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(all), func(d Device) bool {
+		return !slices.ContainsFunc(names, func(want string) bool { return byHostName(&d, strings.TrimSpace(want), len(all) > len(names)) })
+	})
 }
 
 func byHostName(d *Device, want string, indexes bool) bool {

@@ -107,7 +107,6 @@ func (e *Enforcer) Run(ctx context.Context) error {
 	}
 }
 
-// check performs all checks once.
 func (e *Enforcer) check(ctx context.Context, now time.Time) {
 	if e.startedAt.IsZero() {
 		e.startedAt = now
@@ -122,7 +121,6 @@ func (e *Enforcer) check(ctx context.Context, now time.Time) {
 	e.apply(now, running, busy)
 }
 
-// checkThresholds measures the machine and updates the thresholds.
 func (e *Enforcer) checkThresholds(ctx context.Context, now time.Time) (rs gpu.Readings, fresh bool) {
 	rs, fresh = e.readings(now)
 	disk := e.host.disk(ctx, e.cfg.Data)
@@ -161,7 +159,6 @@ func (e *Enforcer) measure(ctx context.Context, rs *gpu.Readings, fresh bool, di
 	return l
 }
 
-// updateThresholds compares the load with the thresholds.
 func (e *Enforcer) updateThresholds(now time.Time, l load) {
 	for _, t := range []struct {
 		threshold *threshold
@@ -182,7 +179,6 @@ func (e *Enforcer) checkHours(now time.Time) {
 	e.constrain("hours", reason)
 }
 
-// constrain passes a change to the worker.
 func (e *Enforcer) constrain(source, why string) {
 	before := e.constraints[source]
 	if before == why {
@@ -234,7 +230,6 @@ func (e *Enforcer) checkOwner(ctx context.Context, now time.Time, rs gpu.Reading
 	return busy
 }
 
-// apply preempts, freezes and continues running tasks.
 func (e *Enforcer) apply(now time.Time, running []Running, busy map[string]string) {
 	// Tasks that were frozen before a restart of the worker continue only when the owner's use of GPUs is known.
 	known := !e.cfg.Yield || e.gotReadings || now.Sub(e.startedAt) >= staleAfter

@@ -17,15 +17,13 @@ type load struct{ cpu, memory, gpu, disk float64 }
 
 // host measures the load of the machine. One goroutine uses it.
 type host struct {
-	cores    probe.CPUShare
-	measured bool // cores has a previous call
+	cores probe.CPUShare
 }
 
 // cpu returns the share of the cores that was used since the previous call, in percent.
 func (h *host) cpu(ctx context.Context) float64 {
+	first := h.cores == probe.CPUShare{}
 	share, ok := h.cores.Since(ctx)
-	first := !h.measured
-	h.measured = true
 	if !ok || first {
 		return math.NaN()
 	}

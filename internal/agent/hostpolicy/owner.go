@@ -36,7 +36,6 @@ const (
 	ownedByRoot                    // root, and not a task
 )
 
-// ownerFunc returns the owner of a process.
 type ownerFunc func(pid int) ownerKind
 
 // ownerUse returns how the owner uses a device, "" if not. known reports whether that could be found out, and hidden whether
@@ -81,7 +80,6 @@ func nameSuffix(name string) string {
 	return " " + base(name)
 }
 
-// ownerTracker tracks the owner's use of each device.
 type ownerTracker struct {
 	coolDown time.Duration
 	uses     map[string]*deviceUse // by UUID

@@ -14,7 +14,6 @@ const (
 	taskEnvPrefix = "MUSTER_ATTEMPT=" // the environment of every task has such an entry
 )
 
-// procOwners finds the owners of processes.
 type procOwners struct {
 	self     int
 	program  string            // the name of this program, which all workers and shims run

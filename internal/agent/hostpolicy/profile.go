@@ -1,8 +1,8 @@
 package hostpolicy
 
 import (
+	"cmp"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,12 +64,12 @@ func Profiles() []Profile {
 
 // ParseProfile checks the name of a profile and returns it.
 func ParseProfile(s string) (string, error) {
+	if _, ok := (&Options{Profile: s}).profile(); ok {
+		return s, nil
+	}
 	var names []string
 	for _, p := range Profiles() {
 		names = append(names, p.Name)
-	}
-	if slices.Contains(names, s) {
-		return s, nil
 	}
 	hint := "use one of " + strings.Join(names, ", ")
 	if near := muster.Nearest(s, names); near != "" {
@@ -101,23 +101,17 @@ func (o *Options) Apply(r *muster.Resources) {
 // Buffer returns the share of the memory that stays free.
 func (o *Options) Buffer() float64 {
 	p, _ := o.profile()
-	return valueOr(o.MemoryBuffer, p.MemoryBuffer)
+	return *cmp.Or(o.MemoryBuffer, &p.MemoryBuffer)
 }
 
 func (o *Options) coolDown() time.Duration {
-	fallback := DefaultCoolDown
+	if o.CoolDown != nil {
+		return o.CoolDown.Std()
+	}
 	if p, ok := o.profile(); ok {
-		fallback = p.CoolDown
+		return p.CoolDown
 	}
-	return valueOr(o.CoolDown, muster.Duration(fallback)).Std()
-}
-
-// valueOr returns *value, or fallback if value is nil.
-func valueOr[T any](value *T, fallback T) T {
-	if value != nil {
-		return *value
-	}
-	return fallback
+	return DefaultCoolDown
 }
 
 // thresholds are those in use, by what they measure; others are nil.
@@ -132,7 +126,7 @@ func (o *Options) thresholds(disk muster.Size) thresholds {
 	}
 	cool := o.coolDown()
 	newPercent := func(name, flag string, value *float64, fallback float64) *threshold {
-		high, source := valueOr(value, fallback), by
+		high, source := *cmp.Or(value, &fallback), by
 		if value != nil {
 			source = ""
 		}
@@ -146,7 +140,7 @@ func (o *Options) thresholds(disk muster.Size) thresholds {
 		memory: newPercent("memory", "--max-memory-percent", o.MaxMemory, p.MaxMemory),
 		gpu:    newPercent("gpu", "--max-gpu-percent", o.MaxGPU, p.MaxGPU),
 	}
-	b := valueOr(o.MemoryBuffer, p.MemoryBuffer)
+	b := o.Buffer()
 	if high := 100 * (1 - b); b > 0 && (g.memory == nil || high < g.memory.high) {
 		if o.MemoryBuffer != nil {
 			by = ""
@@ -161,11 +155,13 @@ func (o *Options) thresholds(disk muster.Size) thresholds {
 
 // minFreeDisk returns how much of a disk of that size stays free.
 func (o *Options) minFreeDisk(disk muster.Size) muster.Size {
-	fallback := DefaultMinFreeDisk
-	if disk > 0 {
-		fallback = min(fallback, disk/20)
+	switch {
+	case o.MinFreeDisk != nil:
+		return *o.MinFreeDisk
+	case disk > 0:
+		return min(DefaultMinFreeDisk, disk/20)
 	}
-	return valueOr(o.MinFreeDisk, fallback)
+	return DefaultMinFreeDisk
 }
 
 // isLow reports whether little of a disk is left above what stays free: less than a tenth of the disk, and less than twice what stays

@@ -80,7 +80,6 @@ func (m *Meter) Watch(s *Subject, h Handler) (stop func() muster.Usage) {
 	}
 }
 
-// usage returns what an attempt consumed.
 func (m *Meter) usage(sub *subject, now time.Time) muster.Usage {
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
@@ -126,7 +125,6 @@ func (m *Meter) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// measure samples and checks every subject of the list.
 func (m *Meter) measure(ctx context.Context, now time.Time, list []*subject) {
 	src := m.readSources(ctx)
 	for _, sub := range list {
@@ -153,7 +151,6 @@ func (m *Meter) readSources(ctx context.Context) *sources {
 	return src
 }
 
-// walk measures the folders of every subject of the list.
 func walk(ctx context.Context, _ time.Time, list []*subject) {
 	for _, sub := range list {
 		sub.walk(ctx)

@@ -38,7 +38,6 @@ func (s *schedule) remove(sub *subject) {
 	delete(s.due, sub)
 }
 
-// dueAt returns the subjects that are due.
 func (s *schedule) dueAt(now time.Time) (list []*subject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,6 @@ import (
 	"github.com/muster-dev/muster/internal/usageseries"
 )
 
-// subject is one attempt that is measured.
 type subject struct {
 	Subject
 	handler Handler
@@ -191,7 +190,6 @@ func device(id string, all []gpu.Reading, procs []process) muster.GPUSample {
 	return g
 }
 
-// newSums returns the accumulator of a new series.
 func (sub *subject) newSums() usageseries.Accumulator {
 	return usageseries.Accumulator{Shared: sub.Task.Grant.GPUMemory > 0}
 }

@@ -33,7 +33,6 @@ type Cache struct {
 	log   *slog.Logger
 }
 
-// cacheRecord is the content of the file.
 type cacheRecord struct {
 	Facts
 

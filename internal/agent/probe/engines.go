@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -44,20 +43,16 @@ func (h *host) engines(ctx context.Context) (found []Engine, notes []string) {
 		queries = []func() (*Engine, error){bySocket("docker", h.dockerSockets()), bySocket("podman", h.podmanSockets())}
 	}
 	queries = append(queries, byTool("podman", parsePodman, "info", "--format", "json"), byTool("nerdctl", parseDocker, infoArgs...))
-	type answer struct {
-		engine *Engine
-		err    error
-	}
-	answers := make([]answer, len(queries))
+	engines, errs := make([]*Engine, len(queries)), make([]error, len(queries))
 	var wg sync.WaitGroup
 	for i, query := range queries { // concurrently: one of them may hang
-		wg.Go(func() { answers[i].engine, answers[i].err = query() })
+		wg.Go(func() { engines[i], errs[i] = query() })
 	}
 	wg.Wait()
-	for _, x := range answers {
-		switch e := x.engine; {
-		case x.err != nil:
-			notes = append(notes, x.err.Error())
+	for i, e := range engines {
+		switch {
+		case errs[i] != nil:
+			notes = append(notes, errs[i].Error())
 		case e != nil && !slices.ContainsFunc(found, func(o Engine) bool { return o.Name == e.Name }):
 			found = append(found, *e)
 		}
@@ -72,26 +67,24 @@ func (h *host) dockerSockets() []string {
 	if strings.Contains(h.engine, "://") {
 		addr = h.engine
 	}
-	if addr != "" {
-		socket, ok := strings.CutPrefix(addr, "unix://")
-		if !ok {
-			return nil // an engine on another machine
-		}
-		return []string{socket}
-	}
 	all, _ := docker.Sockets(h.home, h.env("XDG_RUNTIME_DIR"))
-	return all
+	return chosenSocket(addr, all)
 }
 
 func (h *host) podmanSockets() []string {
-	if addr := h.env("CONTAINER_HOST"); addr != "" {
-		if socket, ok := strings.CutPrefix(addr, "unix://"); ok {
-			return []string{socket}
-		}
-		return nil
-	}
 	_, all := docker.Sockets(h.home, h.env("XDG_RUNTIME_DIR"))
-	return all
+	return chosenSocket(h.env("CONTAINER_HOST"), all)
+}
+
+// chosenSocket returns the socket at addr, or all if addr is "".
+func chosenSocket(addr string, all []string) []string {
+	if addr == "" {
+		return all
+	}
+	if socket, ok := strings.CutPrefix(addr, "unix://"); ok {
+		return []string{socket}
+	}
+	return nil // an engine on another machine
 }
 
 // firstSocket returns the first engine that answers at one of the sockets, or why the first socket that exists has none.
@@ -212,40 +205,13 @@ func parsePodman(info []byte, cdi []string) (*Engine, error) {
 	return e, nil
 }
 
-// cdiDirs are the directories of Container Device Interface specs.
-var cdiDirs = []string{"/etc/cdi", "/var/run/cdi"}
-
 // cdi returns the kinds of devices that this machine's CDI specs describe, such as nvidia.com/gpu.
-func (h *host) cdi() []string {
-	var kinds []string
-	for _, dir := range cdiDirs {
-		for _, name := range h.readDir(dir) {
-			if ext := filepath.Ext(name); ext != ".json" && ext != ".yaml" && ext != ".yml" {
-				continue
-			}
-			if kind := cdiKind(h.readText(dir + "/" + name)); kind != "" {
-				kinds = append(kinds, kind)
-			}
-		}
+func (h *host) cdi() (kinds []string) {
+	for _, spec := range docker.CDISpecs(h.fs, docker.CDIDirs) {
+		kinds = append(kinds, spec.Kind)
 	}
 	slices.Sort(kinds)
 	return slices.Compact(kinds)
-}
-
-// cdiKind returns the kind of a spec in JSON or YAML; it must be at the top level, as all vendors' tools write it.
-func cdiKind(spec string) string {
-	var j struct {
-		Kind string `json:"kind"`
-	}
-	if json.Unmarshal([]byte(spec), &j) == nil {
-		return j.Kind
-	}
-	for line := range strings.Lines(spec) {
-		if value, ok := strings.CutPrefix(line, "kind:"); ok {
-			return strings.Trim(strings.TrimSpace(value), `"'`)
-		}
-	}
-	return ""
 }
 
 // gpuVendors returns the vendors of the GPUs among the kinds.

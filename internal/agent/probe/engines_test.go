@@ -196,9 +196,9 @@ func FuzzEngines(f *testing.F) {
 	}
 	f.Add([]byte(`{"host":{"security":[]},"version":{"Version":"1"}}`), "kind: 'x'")
 	f.Fuzz(func(t *testing.T, info []byte, spec string) {
-		kind := cdiKind(spec)
+		kinds := fakeHost(map[string]string{"etc/cdi/x.yaml": spec}).cdi()
 		for _, parse := range []func([]byte, []string) (*Engine, error){parseDocker, parsePodman} {
-			e, err := parse(info, []string{kind})
+			e, err := parse(info, kinds)
 			if (e == nil) == (err == nil) {
 				t.Fatalf("%+v, %v", e, err)
 			}

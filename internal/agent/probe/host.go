@@ -26,10 +26,7 @@ type host struct {
 }
 
 func thisHost() *host {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		home = ""
-	}
+	home, _ := os.UserHomeDir()
 	return &host{fs: os.DirFS("/"), env: os.Getenv, home: home, os: runtime.GOOS, toolTimeout: tool.Timeout}
 }
 
@@ -46,7 +43,6 @@ func (h *host) readText(name string) string {
 	return strings.TrimSpace(string(readLimited(f, maxFile)))
 }
 
-// readInt returns the whole number in a file.
 func (h *host) readInt(name string) (int64, bool) {
 	n, err := strconv.ParseInt(h.readText(name), 10, 64)
 	return n, err == nil
@@ -65,7 +61,6 @@ func (h *host) readDir(name string) []string {
 	return names
 }
 
-// exists says whether there is something at a path.
 func (h *host) exists(name string) bool {
 	_, err := fs.Stat(h.fs, strings.TrimPrefix(path.Clean(name), "/"))
 	return err == nil

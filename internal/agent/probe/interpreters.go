@@ -132,64 +132,52 @@ type pythonSource struct {
 
 func (h *host) pythonSources(data string) []pythonSource {
 	roots := h.pythonRoots(data)
-	venv := pythonSource{source: "venv"}
-	if dir := h.env("VIRTUAL_ENV"); dir != "" {
-		venv.dirs = append(venv.dirs, dir)
-	}
-	conda := pythonSource{source: "conda"}
-	if dir := h.env("CONDA_PREFIX"); dir != "" {
-		conda.dirs = append(conda.dirs, dir)
-	}
-	for _, root := range roots.conda {
-		conda.dirs = append(append(conda.dirs, root), childPaths(filepath.Join(root, "envs"))...)
-	}
-	pyenv, uv := pythonSource{source: "pyenv"}, pythonSource{source: "uv"}
+	var pyenv, uv []string
 	for _, root := range roots.pyenv {
-		pyenv.dirs = append(pyenv.dirs, childPaths(filepath.Join(root, "versions"))...)
+		pyenv = append(pyenv, childPaths(filepath.Join(root, "versions"))...)
 	}
 	for _, root := range roots.uv {
-		uv.dirs = append(uv.dirs, childPaths(root)...)
+		uv = append(uv, childPaths(root)...)
 	}
-	return []pythonSource{venv, pyenv, uv, conda}
+	conda := nonEmpty(h.env("CONDA_PREFIX"))
+	for _, root := range roots.conda {
+		conda = append(append(conda, root), childPaths(filepath.Join(root, "envs"))...)
+	}
+	return []pythonSource{{"venv", nonEmpty(h.env("VIRTUAL_ENV"))}, {"pyenv", pyenv}, {"uv", uv}, {"conda", conda}}
 }
 
 // pythonRoots are the directories of tools that install interpreters.
 type pythonRoots struct{ pyenv, uv, conda []string }
 
 func (h *host) pythonRoots(data string) pythonRoots {
-	var r pythonRoots
-	if root := h.env("PYENV_ROOT"); root != "" {
-		r.pyenv = append(r.pyenv, root)
+	r := pythonRoots{
+		pyenv: nonEmpty(h.env("PYENV_ROOT"), under(h.home, ".pyenv")),
+		uv: nonEmpty(
+			h.env("UV_PYTHON_INSTALL_DIR"), under(h.env("XDG_DATA_HOME"), "uv", "python"),
+			under(data, "tools", "python"), // installed by the worker's uv
+			under(h.home, ".local", "share", "uv", "python"),
+		),
+		conda: nonEmpty(h.env("MAMBA_ROOT_PREFIX"), under(h.env("CONDA_EXE"), "..", ".."), "/opt/conda", "/opt/miniconda3", "/opt/anaconda3"),
 	}
-	if dir := h.env("UV_PYTHON_INSTALL_DIR"); dir != "" {
-		r.uv = append(r.uv, dir)
-	}
-	if dir := h.env("XDG_DATA_HOME"); dir != "" {
-		r.uv = append(r.uv, filepath.Join(dir, "uv", "python"))
-	}
-	if data != "" {
-		r.uv = append(r.uv, filepath.Join(data, "tools", "python")) // installed by the worker's uv
-	}
-	if root := h.env("MAMBA_ROOT_PREFIX"); root != "" {
-		r.conda = append(r.conda, root)
-	}
-	if tool := h.env("CONDA_EXE"); tool != "" {
-		r.conda = append(r.conda, filepath.Dir(filepath.Dir(tool)))
-	}
-	r.conda = append(r.conda, "/opt/conda", "/opt/miniconda3", "/opt/anaconda3")
-	if h.home != "" {
-		r.pyenv = append(r.pyenv, filepath.Join(h.home, ".pyenv"))
-		r.uv = append(r.uv, filepath.Join(h.home, ".local", "share", "uv", "python"))
-		for _, name := range []string{"miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba"} {
-			r.conda = append(r.conda, filepath.Join(h.home, name))
-		}
+	for _, name := range []string{"miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba"} {
+		r.conda = append(r.conda, nonEmpty(under(h.home, name))...)
 	}
 	if h.os == "windows" {
-		if dir := h.env("APPDATA"); dir != "" {
-			r.uv = append(r.uv, filepath.Join(dir, "uv", "python"))
-		}
+		r.uv = append(r.uv, nonEmpty(under(h.env("APPDATA"), "uv", "python"))...)
 	}
 	return r
+}
+
+// under returns a path below root, "" if that is "".
+func under(root string, parts ...string) string {
+	if root == "" {
+		return ""
+	}
+	return filepath.Join(append([]string{root}, parts...)...)
+}
+
+func nonEmpty(paths ...string) []string {
+	return slices.DeleteFunc(paths, func(p string) bool { return p == "" })
 }
 
 // pythonPath returns the path of the interpreter in its directory.
@@ -200,22 +188,14 @@ func pythonPath(dir, os string) string {
 	return filepath.Join(dir, "bin", "python3")
 }
 
-// readDirNames returns the sorted names in a directory.
-func readDirNames(dir string) []string {
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil
+func readDirNames(dir string) (names []string) {
+	entries, _ := os.ReadDir(dir) // those before an error
+	for _, e := range entries {
+		names = append(names, e.Name())
 	}
-	defer f.Close()
-	all, err := f.Readdirnames(-1)
-	if err != nil {
-		return nil
-	}
-	slices.Sort(all)
-	return all
+	return names
 }
 
-// childPaths returns the paths of the entries of a directory.
 func childPaths(dir string) []string {
 	all := readDirNames(dir)
 	for i := range all {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -59,12 +60,6 @@ type modelCache struct {
 }
 
 func (h *host) modelCaches() []modelCache {
-	under := func(root string, parts ...string) string {
-		if root == "" {
-			return ""
-		}
-		return filepath.Join(append([]string{root}, parts...)...)
-	}
 	cache := cmp.Or(h.env("XDG_CACHE_HOME"), under(h.home, ".cache"))
 	ollama := []string{under(h.home, ".ollama", "models"), "/usr/share/ollama/.ollama/models"}
 	if dir := h.env("OLLAMA_MODELS"); dir != "" {
@@ -87,10 +82,8 @@ func (h *host) modelCaches() []modelCache {
 // hubModels reads directories such as models--Qwen--Qwen2.5-7B, one for each model.
 func hubModels(dir string) []string {
 	models := []string{}
-	for _, name := range readDirNames(dir) {
-		if model, ok := strings.CutPrefix(name, "models--"); ok && model != "" {
-			models = append(models, strings.ReplaceAll(model, "--", "/"))
-		}
+	for _, name := range glob(dir, "models--?*") {
+		models = append(models, strings.ReplaceAll(strings.TrimPrefix(name, "models--"), "--", "/"))
 	}
 	return models
 }
@@ -114,23 +107,12 @@ func torchModels(dir string) []string {
 // ollamaModels reads manifests/HOST/NAMESPACE/MODEL/TAG. Models of Ollama's own library have their short names: llama3.2:3b.
 func ollamaModels(dir string) []string {
 	models := []string{}
-	root := filepath.Join(dir, "manifests")
-	for _, host := range readDirNames(root) {
-		for _, space := range readDirNames(filepath.Join(root, host)) {
-			for _, model := range readDirNames(filepath.Join(root, host, space)) {
-				for _, tag := range readDirNames(filepath.Join(root, host, space, model)) {
-					name := model + ":" + tag
-					if space != "library" {
-						name = space + "/" + name
-					}
-					if host != "registry.ollama.ai" {
-						name = host + "/" + name
-					}
-					if isManifest(filepath.Join(root, host, space, model, tag)) {
-						models = append(models, name)
-					}
-				}
-			}
+	for _, file := range glob(dir, "manifests/*/*/*/*") {
+		name, tag := path.Split(strings.TrimPrefix(file, "manifests/"))
+		name = strings.TrimPrefix(name, "registry.ollama.ai/")
+		name = strings.TrimPrefix(name, "library/")
+		if isManifest(filepath.Join(dir, filepath.FromSlash(file))) {
+			models = append(models, strings.TrimSuffix(name, "/")+":"+tag)
 		}
 	}
 	return models
@@ -151,13 +133,13 @@ func isManifest(path string) bool {
 
 // makerModels lists directories MAKER/MODEL.
 func makerModels(dir string) []string {
-	models := []string{}
-	for _, maker := range readDirNames(dir) {
-		for _, model := range readDirNames(filepath.Join(dir, maker)) {
-			models = append(models, maker+"/"+model)
-		}
-	}
-	return models
+	return append([]string{}, glob(dir, "*/*")...)
+}
+
+// glob lists the files in a directory whose paths match a pattern, with slashes.
+func glob(dir, pattern string) []string {
+	names, _ := fs.Glob(os.DirFS(dir), pattern) // the pattern is right
+	return names
 }
 
 // files lists the regular files in a directory with a suffix.

@@ -27,16 +27,12 @@ const maxInterfaces = 64
 
 func (h *host) network() Network {
 	n := Network{Interfaces: []Interface{}}
-	all, err := net.Interfaces()
-	if err != nil {
-		return n
-	}
+	all, _ := net.Interfaces() // those that are found
 	for i := range all {
 		addresses := []string{}
-		if found, err := all[i].Addrs(); err == nil {
-			for _, a := range found {
-				addresses = append(addresses, a.String())
-			}
+		found, _ := all[i].Addrs()
+		for _, a := range found {
+			addresses = append(addresses, a.String())
 		}
 		if one, ok := h.networkInterface(&all[i], addresses); ok && len(n.Interfaces) < maxInterfaces {
 			n.Interfaces = append(n.Interfaces, one)

@@ -5,6 +5,7 @@ package probe
 
 import (
 	"context"
+	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -66,15 +67,14 @@ type Probe struct {
 	host    *host
 	pythons pythonCache
 
-	mu   sync.Mutex
-	busy map[string]bool // facts whose query from an earlier Run still runs
+	busy sync.Map // names of queries that run, perhaps since an earlier Run
 }
 
 // New makes a Probe of this machine.
 func New(cfg Config) *Probe {
 	h := thisHost()
 	h.canReach, h.engine = cfg.CanReach, cfg.Engine
-	return &Probe{cfg: cfg, host: h, busy: map[string]bool{}}
+	return &Probe{cfg: cfg, host: h}
 }
 
 // The time of a Run, even if tools hang, and of queries that respect their context: these have a second left to return.
@@ -100,8 +100,9 @@ type result struct {
 // Run finds out everything, in less than ten seconds even if tools hang. Its error is that of ctx.
 func (p *Probe) Run(ctx context.Context) (Facts, error) {
 	began := time.Now()
+	hostname, _ := os.Hostname() // "" if it is unknown
 	f := Facts{
-		Disks: []Disk{}, GPUs: []gpu.Device{}, Engines: []Engine{}, Python: []Python{}, Models: []ModelCache{}, Notes: []string{},
+		Hostname: hostname, Disks: []Disk{}, GPUs: []gpu.Device{}, Engines: []Engine{}, Python: []Python{}, Models: []ModelCache{}, Notes: []string{},
 		System: System{OS: runtime.GOOS, Arch: runtime.GOARCH}, CPU: CPU{Count: float64(runtime.NumCPU()), Features: []string{}}, Network: Network{Interfaces: []Interface{}}, Took: map[string]Seconds{},
 	}
 	runCtx, cancel := context.WithTimeout(ctx, runTimeout)
@@ -114,11 +115,16 @@ func (p *Probe) Run(ctx context.Context) (Facts, error) {
 	notes := map[string][]string{}
 	for _, q := range queries {
 		notes[q.name] = []string{q.about + ": unknown, the query timed out"}
-		if p.tryStart(q.name) {
-			running++
-			// Not joined: a system call on a broken mount may never return.
-			go func() { results <- p.runQuery(queryCtx, q) }()
+		if _, hangs := p.busy.LoadOrStore(q.name, true); hangs {
+			continue
 		}
+		running++
+		go func() { // not joined: a system call on a broken mount may never return
+			began := time.Now()
+			apply, notes := q.run(queryCtx)
+			p.busy.Delete(q.name)
+			results <- result{q.name, apply, notes, secondsSince(began)}
+		}()
 	}
 	for running > 0 && runCtx.Err() == nil {
 		select {
@@ -142,82 +148,50 @@ func (p *Probe) Run(ctx context.Context) (Facts, error) {
 	return f, nil
 }
 
-// tryStart reports whether a query may start: not while an earlier one for the same fact hangs.
-func (p *Probe) tryStart(name string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.busy[name] {
-		return false
-	}
-	p.busy[name] = true
-	return true
-}
-
-func (p *Probe) runQuery(ctx context.Context, q query) result {
-	began := time.Now()
-	apply, notes := q.run(ctx)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.busy[q.name] = false
-	return result{q.name, apply, notes, secondsSince(began)}
+// fact is a query for one field of Facts.
+func fact[T any](name, about string, field func(*Facts) *T, find func(context.Context) (T, []string)) query {
+	return query{name, about, func(ctx context.Context) (func(*Facts), []string) {
+		v, notes := find(ctx)
+		return func(f *Facts) { *field(f) = v }, notes
+	}}
 }
 
 func (p *Probe) queries() []query {
-	h := p.host
+	h, data := p.host, p.cfg.Data
 	all := []query{
-		{"system", "the operating system", func(ctx context.Context) (func(*Facts), []string) {
-			s, name := system(ctx), hostname()
-			return func(f *Facts) { f.System, f.Hostname = s, name }, nil
-		}},
-		{"cpu", "the processors", func(ctx context.Context) (func(*Facts), []string) {
-			c := h.cpus(ctx)
-			return func(f *Facts) { f.CPU = c }, nil
-		}},
-		{"memory", "the memory", func(ctx context.Context) (func(*Facts), []string) {
+		fact("system", "the operating system", func(f *Facts) *System { return &f.System }, func(ctx context.Context) (System, []string) { return system(ctx), nil }),
+		fact("cpu", "the processors", func(f *Facts) *CPU { return &f.CPU }, func(ctx context.Context) (CPU, []string) { return h.cpus(ctx), nil }),
+		fact("memory", "the memory", func(f *Facts) *Memory { return &f.Memory }, func(ctx context.Context) (Memory, []string) {
 			m, err := h.memory(ctx)
-			return func(f *Facts) { f.Memory = m }, noteOf(err)
-		}},
-		{"disk", "the disk of the data dir", func(ctx context.Context) (func(*Facts), []string) {
-			d, err := h.disk(ctx, p.cfg.Data, h.mounts(ctx))
-			return func(f *Facts) { f.Disk = d }, noteOf(err)
-		}},
-		{"disks", "the disks", func(ctx context.Context) (func(*Facts), []string) {
-			all := h.disks(ctx, h.mounts(ctx))
-			return func(f *Facts) { f.Disks = all }, nil
-		}},
-		{"network", "the network", func(context.Context) (func(*Facts), []string) {
+			return m, noteOf(err)
+		}),
+		fact("disk", "the disk of the data dir", func(f *Facts) *Disk { return &f.Disk }, func(ctx context.Context) (Disk, []string) {
+			d, err := h.disk(ctx, data, h.mounts(ctx))
+			return d, noteOf(err)
+		}),
+		fact("disks", "the disks", func(f *Facts) *[]Disk { return &f.Disks }, func(ctx context.Context) ([]Disk, []string) { return h.disks(ctx, h.mounts(ctx)), nil }),
+		fact("network", "the network", func(f *Facts) *Network { return &f.Network }, func(context.Context) (Network, []string) {
 			n := h.network()
 			n.Bandwidth = p.cfg.Bandwidth
-			return func(f *Facts) { f.Network = n }, nil
-		}},
-		{"gpus", "the GPUs", func(ctx context.Context) (func(*Facts), []string) {
+			return n, nil
+		}),
+		fact("gpus", "the GPUs", func(f *Facts) *[]gpu.Device { return &f.GPUs }, func(ctx context.Context) ([]gpu.Device, []string) {
 			devices, notes := gpu.Probe(ctx)
-			return func(f *Facts) { f.GPUs = append(f.GPUs, devices...) }, notes
-		}},
-		{"python", "the Python interpreters", func(ctx context.Context) (func(*Facts), []string) {
-			all, notes := p.pythons.discover(ctx, h, p.cfg.Data)
-			return func(f *Facts) { f.Python = all }, notes
-		}},
-		{"uv", "uv", func(ctx context.Context) (func(*Facts), []string) {
-			u := h.uv(ctx, p.cfg.Data)
-			return func(f *Facts) { f.UV = u }, nil
-		}},
-		{"models", "the models", func(ctx context.Context) (func(*Facts), []string) {
-			all := h.models(ctx)
-			return func(f *Facts) { f.Models = all }, nil
-		}},
+			return append([]gpu.Device{}, devices...), notes
+		}),
+		fact("python", "the Python interpreters", func(f *Facts) *[]Python { return &f.Python }, func(ctx context.Context) ([]Python, []string) {
+			return p.pythons.discover(ctx, h, data)
+		}),
+		fact("uv", "uv", func(f *Facts) **UV { return &f.UV }, func(ctx context.Context) (*UV, []string) { return h.uv(ctx, data), nil }),
+		fact("models", "the models", func(f *Facts) *[]ModelCache { return &f.Models }, func(ctx context.Context) ([]ModelCache, []string) { return h.models(ctx), nil }),
 	}
 	if p.cfg.Engine != NoEngine {
-		all = append(all, query{"engines", "the container engines", func(ctx context.Context) (func(*Facts), []string) {
-			all, notes := h.engines(ctx)
-			return func(f *Facts) { f.Engines = all }, notes
-		}})
+		all = append(all, fact("engines", "the container engines", func(f *Facts) *[]Engine { return &f.Engines }, h.engines))
 	}
 	if p.cfg.Isolation != nil {
-		all = append(all, query{"limits", "the limits of tasks", func(context.Context) (func(*Facts), []string) {
-			d := isolation.Describe(*p.cfg.Isolation)
-			return func(f *Facts) { f.Limits = &d }, nil
-		}})
+		all = append(all, fact("limits", "the limits of tasks", func(f *Facts) **Limits { return &f.Limits }, func(context.Context) (*Limits, []string) {
+			return new(isolation.Describe(*p.cfg.Isolation)), nil
+		}))
 	}
 	return all
 }
@@ -237,10 +211,8 @@ func (p *Probe) Refresh(ctx context.Context, f *Facts) {
 	}
 }
 
-// offeredDisk returns how much of a disk is offered.
 func offeredDisk(d *Disk) muster.Size { return d.Free - d.Free/diskReserve }
 
-// resources returns what is offered.
 func resources(f *Facts) muster.Resources {
 	r := muster.Resources{
 		CPUs: f.CPU.Count, Memory: f.Memory.Usable, Disk: offeredDisk(&f.Disk), Slots: Slots(f.CPU.Count),

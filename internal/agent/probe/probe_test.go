@@ -170,7 +170,7 @@ func alive(pid int) bool {
 // TestMissingResponse checks that a fact that hangs in the kernel delays neither others nor its own next probe.
 func TestMissingResponse(t *testing.T) {
 	p := onlyPath(t, Config{})
-	p.busy["disks"] = true // an earlier look hangs
+	p.busy.Store("disks", true) // an earlier look hangs
 	f, err := p.Run(t.Context())
 	if err != nil || f.Memory.Total == 0 {
 		t.Fatalf("%v: %+v", err, f)

@@ -145,7 +145,6 @@ func (p *pythonCache) query(ctx context.Context, h *host, c interpreter) (python
 	return report, nil
 }
 
-// prune drops interpreters that no longer exist.
 func (p *pythonCache) prune(current []interpreter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"os"
 	"runtime"
 
 	gopshost "github.com/shirou/gopsutil/v4/host"
@@ -32,12 +31,4 @@ func system(ctx context.Context) System {
 		s.Virtual = by
 	}
 	return s
-}
-
-func hostname() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return ""
-	}
-	return name
 }

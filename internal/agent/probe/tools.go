@@ -12,19 +12,16 @@ import (
 // run runs a tool without input and returns its output.
 func (h *host) run(ctx context.Context, program string, args ...string) ([]byte, error) {
 	out, err := tool.OutputWithin(ctx, h.toolTimeout, program, args...)
-	if err != nil {
-		return nil, err
-	}
-	return []byte(out), nil
+	return []byte(out), err
 }
 
 // lookPath returns the absolute path of a tool, or "" if it is not installed.
 func lookPath(program string) string {
 	path, err := exec.LookPath(program)
-	if err != nil {
-		return ""
+	if err == nil {
+		path, err = filepath.Abs(path)
 	}
-	if path, err = filepath.Abs(path); err != nil {
+	if err != nil {
 		return ""
 	}
 	return path
@@ -32,9 +29,6 @@ func lookPath(program string) string {
 
 // readLimited reads up to limit bytes. It returns what it read before an error.
 func readLimited(r io.Reader, limit int64) []byte {
-	b, err := io.ReadAll(io.LimitReader(r, limit))
-	if err != nil && len(b) == 0 {
-		return nil
-	}
+	b, _ := io.ReadAll(io.LimitReader(r, limit))
 	return b
 }

@@ -3,12 +3,12 @@ package probe
 import (
 	"cmp"
 	"context"
-	"maps"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
 )
 
 // Interval is how often a worker probes everything again, unless a hint triggers a probe earlier.
@@ -46,7 +46,7 @@ func (p *Probe) hints() []string {
 		return all
 	}
 	all = append(all, "/dev", "/dev/dri", "/dev/accel", "/etc/docker/daemon.json")
-	all = append(append(append(all, cdiDirs...), h.dockerSockets()...), h.podmanSockets()...)
+	all = append(append(append(all, docker.CDIDirs...), h.dockerSockets()...), h.podmanSockets()...)
 	roots := h.pythonRoots(p.cfg.Data)
 	for _, root := range roots.pyenv {
 		all = append(all, filepath.Join(root, "versions"), filepath.Join(root, "version"))
@@ -127,29 +127,17 @@ func sameOffer(a, b *Facts) bool {
 	x, y := a.Resources, b.Resources
 	return x.CPUs == y.CPUs && x.Memory == y.Memory && x.Slots == y.Slots && slices.Equal(x.GPUs, y.GPUs) &&
 		max(x.Disk-y.Disk, y.Disk-x.Disk) <= max(a.Disk.Total, b.Disk.Total)/20 &&
-		maps.Equal(set(a.Tags), set(b.Tags))
+		len(a.Tags) == len(b.Tags) && !lostTag(a, b)
 }
 
 // lostAny reports whether a part of offer a is missing in b. A tool that timed out looks the same.
 func lostAny(a, b *Facts) bool {
-	has := set(b.Tags)
-	for _, tag := range a.Tags {
-		if !has[tag] {
-			return true
-		}
-	}
-	for _, g := range a.Resources.GPUs {
-		if !slices.ContainsFunc(b.Resources.GPUs, func(o muster.GPU) bool { return o.UUID == g.UUID }) {
-			return true
-		}
-	}
-	return b.Resources.CPUs < a.Resources.CPUs || b.Resources.Memory < a.Resources.Memory
+	lostGPU := slices.ContainsFunc(a.Resources.GPUs, func(g muster.GPU) bool {
+		return !slices.ContainsFunc(b.Resources.GPUs, func(o muster.GPU) bool { return o.UUID == g.UUID })
+	})
+	return lostGPU || lostTag(a, b) || b.Resources.CPUs < a.Resources.CPUs || b.Resources.Memory < a.Resources.Memory
 }
 
-func set(tags []string) map[string]bool {
-	s := map[string]bool{}
-	for _, t := range tags {
-		s[t] = true
-	}
-	return s
+func lostTag(a, b *Facts) bool {
+	return slices.ContainsFunc(a.Tags, func(tag string) bool { return !slices.Contains(b.Tags, tag) })
 }

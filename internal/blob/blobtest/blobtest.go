@@ -77,10 +77,7 @@ func wantBlob(t *testing.T, s blob.Store, data []byte) {
 	if err != nil || n != int64(len(data)) {
 		t.Fatalf("Stat = %d, %v, want %d", n, err, len(data))
 	}
-	r, err := s.Open(t.Context(), hashOf(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := open(t, s, hashOf(data))
 	got, err := io.ReadAll(r)
 	if err := errors.Join(err, r.Close()); err != nil {
 		t.Fatal(err)
@@ -97,6 +94,38 @@ func wantCode(t *testing.T, err error, want muster.Code) {
 	}
 }
 
+// wantMissing checks that a blob does not exist.
+func wantMissing(t *testing.T, s blob.Store, name string) {
+	t.Helper()
+	_, err := s.Stat(t.Context(), name)
+	wantCode(t, err, muster.NotFound)
+	_, err = s.Open(t.Context(), name)
+	wantCode(t, err, muster.NotFound)
+}
+
+func wantPartial(t *testing.T, u blob.Uploader, name string, want int64) {
+	t.Helper()
+	if n, err := u.Partial(t.Context(), name); n != want || err != nil {
+		t.Fatalf("Partial = %d, %v, want %d", n, err, want)
+	}
+}
+
+// interruptedPut puts a part of a blob from offset on, before its reader fails.
+func interruptedPut(t rapid.TB, u blob.Uploader, name string, offset int64, part []byte) {
+	t.Helper()
+	r := io.MultiReader(bytes.NewReader(part), iotest.ErrReader(errBroken))
+	if err := u.Put(context.Background(), name, offset, r); !errors.Is(err, errBroken) {
+		t.Fatalf("the interrupted upload: %v", err)
+	}
+}
+
+func wantQuarantine(t *testing.T, s blob.Store, name string, read io.ReadSeekCloser, want bool) {
+	t.Helper()
+	if moved, err := s.Quarantine(t.Context(), name, read); moved != want || err != nil {
+		t.Fatalf("Quarantine = %t, %v, want %t", moved, err, want)
+	}
+}
+
 func keeps(t *testing.T, s blob.Store) {
 	t.Helper()
 	for _, n := range []int{0, 1, 4096, 1 << 20} {
@@ -104,10 +133,7 @@ func keeps(t *testing.T, s blob.Store) {
 		wantBlob(t, s, testBytes(1, n))
 	}
 	data := testBytes(1, 4096)
-	r, err := s.Open(t.Context(), hashOf(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := open(t, s, hashOf(data))
 	defer func() { _ = r.Close() }()
 	if _, err := r.Seek(-100, io.SeekEnd); err != nil {
 		t.Fatal(err)
@@ -120,13 +146,8 @@ func keeps(t *testing.T, s blob.Store) {
 func absent(t *testing.T, s blob.Store) {
 	t.Helper()
 	name := hashOf([]byte("nobody"))
-	_, err := s.Stat(t.Context(), name)
-	wantCode(t, err, muster.NotFound)
-	_, err = s.Open(t.Context(), name)
-	wantCode(t, err, muster.NotFound)
-	if n, err := s.Partial(t.Context(), name); n != 0 || err != nil {
-		t.Fatalf("Partial = %d, %v", n, err)
-	}
+	wantMissing(t, s, name)
+	wantPartial(t, s, name, 0)
 }
 
 func hashes(t *testing.T, s blob.Store) {
@@ -151,11 +172,8 @@ func verifies(t *testing.T, s blob.Store) {
 	wrong[9_999]++
 	for _, bad := range [][]byte{wrong, data[:9_999], append(bytes.Clone(data), 0), nil} {
 		wantCode(t, s.Put(t.Context(), hashOf(data), 0, bytes.NewReader(bad)), muster.Invalid)
-		_, err := s.Stat(t.Context(), hashOf(data))
-		wantCode(t, err, muster.NotFound)
-		if n, err := s.Partial(t.Context(), hashOf(data)); n != 0 || err != nil {
-			t.Fatalf("Partial = %d, %v: the wrong bytes were kept", n, err)
-		}
+		wantMissing(t, s, hashOf(data))
+		wantPartial(t, s, hashOf(data), 0) // the wrong bytes were dropped
 	}
 	mustPut(t, s, data)
 	wantBlob(t, s, data)
@@ -186,10 +204,7 @@ func resumes(t *testing.T, s blob.Store) {
 				}
 				break
 			}
-			broken := io.MultiReader(bytes.NewReader(rest[:n]), iotest.ErrReader(errBroken))
-			if err := s.Put(t.Context(), name, at, broken); !errors.Is(err, errBroken) {
-				rt.Fatalf("the interrupted upload: %v", err)
-			}
+			interruptedPut(rt, s, name, at, rest[:n])
 			if now, err := s.Partial(t.Context(), name); err != nil || now != at+int64(n) {
 				rt.Fatalf("Partial = %d, %v, want %d", now, err, at+int64(n))
 			}
@@ -198,9 +213,7 @@ func resumes(t *testing.T, s blob.Store) {
 			}
 		}
 		wantBlob(t, s, data)
-		if n, err := s.Partial(t.Context(), name); n != 0 || err != nil {
-			rt.Fatalf("Partial of a whole blob = %d, %v", n, err)
-		}
+		wantPartial(t, s, name, 0)
 	})
 }
 
@@ -209,16 +222,11 @@ func offset(t *testing.T, s blob.Store) {
 	data := testBytes(3, 1000)
 	name := hashOf(data)
 	wantCode(t, s.Put(t.Context(), name, 10, bytes.NewReader(data[10:])), muster.Conflict)
-	broken := io.MultiReader(bytes.NewReader(data[:600]), iotest.ErrReader(errBroken))
-	if err := s.Put(t.Context(), name, 0, broken); !errors.Is(err, errBroken) {
-		t.Fatal(err)
-	}
+	interruptedPut(t, s, name, 0, data[:600])
 	for _, at := range []int64{-1, 0, 599, 601, 1000} {
 		wantCode(t, s.Put(t.Context(), name, at, iotest.ErrReader(errBroken)), muster.Conflict)
 	}
-	if n, err := s.Partial(t.Context(), name); n != 600 || err != nil {
-		t.Fatalf("Partial = %d, %v, want 600", n, err)
-	}
+	wantPartial(t, s, name, 600)
 	if err := s.Put(t.Context(), name, 600, bytes.NewReader(data[600:])); err != nil {
 		t.Fatal(err)
 	}
@@ -262,9 +270,7 @@ func cancels(t *testing.T, s blob.Store) {
 	if err := s.Put(ctx, hashOf(data), 0, r); !errors.Is(err, context.Canceled) {
 		t.Fatalf("Put = %v", err)
 	}
-	if n, err := s.Partial(t.Context(), hashOf(data)); n != 500 || err != nil {
-		t.Fatalf("Partial = %d, %v, want 500", n, err)
-	}
+	wantPartial(t, s, hashOf(data), 500)
 }
 
 type readerFunc func([]byte) (int, error)
@@ -280,8 +286,7 @@ func deletes(t *testing.T, s blob.Store) {
 		if err := s.Delete(t.Context(), hashOf(data)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := s.Stat(t.Context(), hashOf(data))
-		wantCode(t, err, muster.NotFound)
+		wantMissing(t, s, hashOf(data))
 	}
 	wantBlob(t, s, other)
 	mustPut(t, s, data)
@@ -293,14 +298,9 @@ func owners(t *testing.T, s blob.Store) {
 	data := testBytes(9, 1000)
 	name := hashOf(data)
 	one, other := s.ForOwner("one"), s.ForOwner("other/../\x00")
-	broken := io.MultiReader(bytes.NewReader(data[:600]), iotest.ErrReader(errors.New("broken")))
-	if err := one.Put(t.Context(), name, 0, broken); err == nil {
-		t.Fatal("an interrupted upload succeeded")
-	}
-	for caller, u := range map[string]blob.Uploader{"another owner": other, "nobody": s} {
-		if n, err := u.Partial(t.Context(), name); n != 0 || err != nil {
-			t.Fatalf("%s has %d bytes of it, %v", caller, n, err)
-		}
+	interruptedPut(t, one, name, 0, data[:600])
+	for _, u := range []blob.Uploader{other, s} {
+		wantPartial(t, u, name, 0)
 		wantCode(t, u.Put(t.Context(), name, 600, bytes.NewReader(data[600:])), muster.Conflict)
 	}
 	if err := other.Put(t.Context(), name, 0, bytes.NewReader(data)); err != nil {
@@ -333,16 +333,9 @@ func quarantine(t *testing.T, s blob.Store) {
 	for range 2 {
 		mustPut(t, s, data)
 		first, second := open(t, s, hashOf(data)), open(t, s, hashOf(data))
-		if moved, err := s.Quarantine(t.Context(), hashOf(data), first); !moved || err != nil {
-			t.Fatalf("Quarantine = %t, %v", moved, err)
-		}
-		if moved, err := s.Quarantine(t.Context(), hashOf(data), second); moved || err != nil { // it does not exist any more
-			t.Fatalf("again, Quarantine = %t, %v", moved, err)
-		}
-		_, err := s.Stat(t.Context(), hashOf(data))
-		wantCode(t, err, muster.NotFound)
-		_, err = s.Open(t.Context(), hashOf(data))
-		wantCode(t, err, muster.NotFound)
+		wantQuarantine(t, s, hashOf(data), first, true)
+		wantQuarantine(t, s, hashOf(data), second, false) // it does not exist any more
+		wantMissing(t, s, hashOf(data))
 	}
 	mustPut(t, s, data)
 	wantBlob(t, s, data)
@@ -356,18 +349,12 @@ func quarantineReplaced(t *testing.T, s blob.Store) {
 	if err := s.ForOwner("one").Put(t.Context(), hashOf(data), 0, bytes.NewReader(data)); err != nil {
 		t.Fatal(err)
 	}
-	if moved, err := s.Quarantine(t.Context(), hashOf(data), read); moved || err != nil {
-		t.Fatalf("Quarantine = %t, %v", moved, err)
-	}
+	wantQuarantine(t, s, hashOf(data), read, false)
 	wantBlob(t, s, data)
 	// Another file after the quarantine.
 	read = open(t, s, hashOf(data))
-	if moved, err := s.Quarantine(t.Context(), hashOf(data), open(t, s, hashOf(data))); !moved || err != nil {
-		t.Fatalf("Quarantine = %t, %v", moved, err)
-	}
+	wantQuarantine(t, s, hashOf(data), open(t, s, hashOf(data)), true)
 	mustPut(t, s, data)
-	if moved, err := s.Quarantine(t.Context(), hashOf(data), read); moved || err != nil {
-		t.Fatalf("after it was put again, Quarantine = %t, %v", moved, err)
-	}
+	wantQuarantine(t, s, hashOf(data), read, false)
 	wantBlob(t, s, data)
 }

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,7 +55,7 @@ func (a *App) reportError(err error) int {
 		return ExitCancelled // by a signal
 	}
 	a.PrintError(err)
-	return exitStatus(err)
+	return cmp.Or(exitStatuses[muster.CodeOf(err)], ExitFailed)
 }
 
 // PrintError prints an error and its fields, except for those in the message.
@@ -69,23 +70,9 @@ func (a *App) PrintError(err error) {
 	}
 }
 
-// exitStatus maps the code of an error.
-func exitStatus(err error) int {
-	switch muster.CodeOf(err) {
-	case muster.Invalid, muster.TooLarge:
-		return ExitUsage
-	case muster.InvalidSpec:
-		return ExitInvalidSpec
-	case muster.Unauthenticated, muster.Forbidden:
-		return ExitNotAllowed
-	case muster.NotFound:
-		return ExitNotFound
-	case muster.Conflict:
-		return ExitConflict
-	case muster.Unavailable, muster.StorageFull, muster.Undetermined:
-		return ExitUnavailable
-	case muster.Internal:
-		return ExitFailed
-	}
-	return ExitFailed
+// exitStatuses are those of errors; others are ExitFailed.
+var exitStatuses = map[muster.Code]int{
+	muster.Invalid: ExitUsage, muster.TooLarge: ExitUsage, muster.InvalidSpec: ExitInvalidSpec,
+	muster.Unauthenticated: ExitNotAllowed, muster.Forbidden: ExitNotAllowed, muster.NotFound: ExitNotFound, muster.Conflict: ExitConflict,
+	muster.Unavailable: ExitUnavailable, muster.StorageFull: ExitUnavailable, muster.Undetermined: ExitUnavailable,
 }

@@ -36,8 +36,8 @@ Commands:{{range .VisibleCommands}}
   {{.Name}}{{"\t"}}{{.Usage}}{{end}}{{end}}
 {{- range sections .}}
 
-{{.Title}}:{{range .Lines}}
-  {{.}}{{end}}{{end}}
+{{.Title}}:{{range .Rows}}
+  {{.Name}}{{"\t"}}{{.Usage}}{{end}}{{end}}
 `
 )
 
@@ -88,7 +88,7 @@ func (a *App) printHelp(cmd *cli.Command) {
 	cli.HelpPrinterCustom(a.Out, template, cmd, map[string]any{"sections": renderSections})
 }
 
-// HelpSection is a table of a help text whose rows are not options, such as environment variables.
+// HelpSection is a table of a help text: of options, or of something else, such as environment variables.
 type HelpSection struct {
 	Title string
 	Rows  []HelpRow
@@ -108,15 +108,9 @@ func AddHelpSections(cmd *cli.Command, more ...HelpSection) {
 	cmd.Metadata[sectionsKey] = append(existing, more...)
 }
 
-// renderedSection is a heading and the lines below it, with a tab between name and usage.
-type renderedSection struct {
-	Title string
-	Lines []string
-}
-
 // renderSections returns the options by group, in the order of the command and sorted by name within a group, then the tables
 // of AddHelpSections, then the option help.
-func renderSections(cmd *cli.Command) []renderedSection {
+func renderSections(cmd *cli.Command) []HelpSection {
 	var titles []string
 	options := map[string][]cli.Flag{}
 	for _, f := range cmd.VisibleFlags() {
@@ -129,32 +123,25 @@ func renderSections(cmd *cli.Command) []renderedSection {
 		}
 		options[title] = append(options[title], f)
 	}
-	var all []renderedSection
+	var all []HelpSection
 	for _, title := range titles {
 		list := options[title]
 		slices.SortFunc(list, func(a, b cli.Flag) int { return strings.Compare(a.Names()[0], b.Names()[0]) })
-		s := renderedSection{Title: title}
+		s := HelpSection{Title: title}
 		for _, f := range list {
-			s.Lines = append(s.Lines, renderFlag(f))
+			s.Rows = append(s.Rows, renderFlag(f))
 		}
 		all = append(all, s)
 	}
 	tables, _ := cmd.Metadata[sectionsKey].([]HelpSection)
-	for _, t := range tables {
-		s := renderedSection{Title: t.Title}
-		for _, r := range t.Rows {
-			s.Lines = append(s.Lines, r.Name+"\t"+r.Usage)
-		}
-		all = slices.Insert(all, len(all)-1, s)
-	}
-	return all
+	return slices.Insert(all, len(all)-1, tables...)
 }
 
-// renderFlag writes an option as docker does: "-m, --memory bytes", a tab, and what it is for.
-func renderFlag(f cli.Flag) string {
+// renderFlag writes an option as docker does: "-m, --memory bytes", and what it is for.
+func renderFlag(f cli.Flag) HelpRow {
 	d, ok := f.(cli.DocGenerationFlag)
 	if !ok {
-		return f.String()
+		return HelpRow{Name: f.String()}
 	}
 	names := f.Names()
 	line := "    --" + names[0]
@@ -166,15 +153,14 @@ func renderFlag(f cli.Flag) string {
 			line += " " + v.placeholder
 		}
 	}
-	var b strings.Builder
-	b.WriteString(line + "\t" + d.GetUsage())
+	usage := []string{d.GetUsage()}
 	if text := d.GetDefaultText(); text != "" {
-		b.WriteString(" (default: " + text + ")")
+		usage = append(usage, "(default: "+text+")")
 	}
 	for _, env := range d.GetEnvVars() {
-		b.WriteString(" [$" + env + "]")
+		usage = append(usage, "[$"+env+"]")
 	}
-	return b.String()
+	return HelpRow{line, strings.Join(usage, " ")}
 }
 
 // usageError explains an error in the options of a command.

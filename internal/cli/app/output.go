@@ -6,7 +6,6 @@ import (
 	"io"
 	"iter"
 	"math"
-	"regexp"
 	"strings"
 	"time"
 
@@ -188,22 +187,11 @@ func toJSON(v any, prefix string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
-	return jsonEscape.ReplaceAllFunc(data, func(m []byte) []byte {
-		switch string(m) {
-		case `\u003c`:
-			return []byte("<")
-		case `\u003e`:
-			return []byte(">")
-		case `\u0026`:
-			return []byte("&")
-		default:
-			return m
-		}
-	}), nil
+	return []byte(jsonEscapes.Replace(string(data))), nil
 }
 
-// jsonEscape matches whole escapes, so that an escaped backslash does not start another one.
-var jsonEscape = regexp.MustCompile(`\\(?:u[0-9a-f]{4}|.)`)
+// jsonEscapes has the escaped backslash, too, so that it does not start another escape.
+var jsonEscapes = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
 
 // WriteOutput writes to the output of a command.
 func WriteOutput(w io.Writer, data []byte) error {

@@ -47,20 +47,18 @@ type latency struct {
 }
 
 // failure is why a combination could not be measured: a reason, or an object with a reason and a message.
-type failure struct{ Reason, Message string }
+type failure struct {
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (f *failure) UnmarshalJSON(b []byte) error {
 	if json.Unmarshal(b, &f.Reason) == nil {
 		return nil
 	}
-	var object struct {
-		Reason  string `json:"reason"`
-		Message string `json:"message"`
-	}
-	err := json.Unmarshal(b, &object)
-	f.Reason, f.Message = object.Reason, object.Message
-	return err
+	type plain failure
+	return json.Unmarshal(b, (*plain)(f))
 }
 
 // column is one compared task.

@@ -1,10 +1,8 @@
 package bench
 
 import (
-	"bufio"
 	"encoding/csv"
 	"encoding/json"
-	"errors"
 	"io"
 	"reflect"
 	"strconv"
@@ -116,8 +114,7 @@ func writeParquet(name string, list []row) error {
 
 // writeCSV writes a header and one line per row. Fields that were not measured are empty.
 func writeCSV(dst io.Writer, list []row) error {
-	buffered := bufio.NewWriter(dst)
-	w := csv.NewWriter(buffered)
+	w := csv.NewWriter(dst)
 	var names []string
 	for f := range reflect.TypeFor[row]().Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -132,7 +129,7 @@ func writeCSV(dst io.Writer, list []row) error {
 		_ = w.Write(cells)
 	}
 	w.Flush()
-	return errors.Join(w.Error(), buffered.Flush())
+	return w.Error()
 }
 
 func formatCell(v reflect.Value) string {

@@ -18,34 +18,27 @@ func privateNetworks() []netip.Prefix {
 
 // parseNetworks parses a comma-separated list of networks, addresses, and the words private, loopback, none and any.
 func parseNetworks(s string) ([]netip.Prefix, error) {
+	words := map[string][]netip.Prefix{
+		"private":  privateNetworks(),
+		"loopback": {netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+		"none":     {},
+		"any":      {netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
+	}
 	all := []netip.Prefix{}
 	for part := range strings.SplitSeq(s, ",") {
 		part = strings.TrimSpace(part)
-		switch part {
-		case "private":
-			all = append(all, privateNetworks()...)
-			continue
-		case "loopback":
-			all = append(all, netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))
-			continue
-		case "none":
-			if part != strings.TrimSpace(s) {
-				return nil, errors.New("none cannot be combined with networks")
-			}
-			continue
-		case "any":
-			all = append(all, netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
-			continue
+		if part == "none" && part != strings.TrimSpace(s) {
+			return nil, errors.New("none cannot be combined with networks")
 		}
+		networks, isWord := words[part]
 		if ip, err := netip.ParseAddr(part); err == nil && ip.Zone() == "" {
-			all = append(all, netip.PrefixFrom(ip, ip.BitLen()))
-			continue
-		}
-		p, err := netip.ParsePrefix(part)
-		if err != nil {
+			networks = []netip.Prefix{netip.PrefixFrom(ip, ip.BitLen())}
+		} else if p, err := netip.ParsePrefix(part); err == nil {
+			networks = []netip.Prefix{p.Masked()}
+		} else if !isWord {
 			return nil, fmt.Errorf("invalid network %q: use networks such as 203.0.113.0/24, or private, loopback, none or any", part)
 		}
-		all = append(all, p.Masked())
+		all = append(all, networks...)
 	}
 	return all, nil
 }

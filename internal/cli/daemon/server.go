@@ -45,6 +45,8 @@ type serverConfig struct {
 	webhookSecret   app.Secret
 	publicURL       string
 	output          string
+
+	secrets struct{ admin, join, webhook string } // see readSecrets
 }
 
 // newServerConfig returns the defaults.
@@ -102,10 +104,11 @@ func (a *runner) serverCommand() *cli.Command {
 
 // readSecrets reads the tokens and removes them from the environment of child processes.
 func (c *serverConfig) readSecrets() error {
-	_, adminErr := c.adminToken.ReadAndUnset()
-	_, joinErr := c.joinToken.ReadAndUnset()
-	_, webhookErr := c.webhookSecret.ReadAndUnset()
-	return errors.Join(adminErr, joinErr, webhookErr)
+	var errs [3]error
+	c.secrets.admin, errs[0] = c.adminToken.ReadAndUnset()
+	c.secrets.join, errs[1] = c.joinToken.ReadAndUnset()
+	c.secrets.webhook, errs[2] = c.webhookSecret.ReadAndUnset()
+	return errors.Join(errs[:]...)
 }
 
 // serve runs a server until ctx ends. Once it is ready, it prints its URL and calls alongside; when that returns, the server stops.
@@ -121,21 +124,9 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, along
 	if err := isolation.DisableDumpable(); err != nil {
 		log.Warn("processes of this user can read the server's memory", slog.Any("error", err))
 	}
-	adminToken, err := c.adminToken.Read()
-	if err != nil {
-		return err
-	}
-	joinToken, err := c.joinToken.Read()
-	if err != nil {
-		return err
-	}
-	webhookSecret, err := c.webhookSecret.Read()
-	if err != nil {
-		return err
-	}
 	server, err := serverd.New(ctx, serverd.Config{
-		Listen: c.listen, Data: c.data, AdminToken: adminToken, JoinToken: joinToken, Heartbeat: c.heartbeat, AcceptLoss: c.acceptLoss, IPFS: c.ipfs, Addresses: c.workerAddresses, Dialects: c.dialects,
-		WebhookAllow: c.webhookNetworks, WebhookSecret: webhookSecret, URL: c.publicURL, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer,
+		Listen: c.listen, Data: c.data, AdminToken: c.secrets.admin, JoinToken: c.secrets.join, Heartbeat: c.heartbeat, AcceptLoss: c.acceptLoss, IPFS: c.ipfs, Addresses: c.workerAddresses, Dialects: c.dialects,
+		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, URL: c.publicURL, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer,
 	}, log)
 	if err != nil {
 		return err
@@ -157,7 +148,7 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, along
 			return err
 		}
 		target := a.saveContext(remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data})
-		if err := a.announce(c, target, server.Gateways(), server.AdminToken() != "" && adminToken == ""); err != nil {
+		if err := a.announce(c, target, server.Gateways(), server.AdminToken() != "" && c.secrets.admin == ""); err != nil {
 			return err
 		}
 		return alongside(sideCtx, target)

@@ -206,10 +206,8 @@ func (r *fieldReader) describeChoices(choices []schema, depth int) string {
 // describeType returns a type of JSON Schema in words.
 func (r *fieldReader) describeType(s *schema, name string, depth int) string {
 	switch name {
-	case "integer":
-		return "integer" + s.rangeText()
-	case "number":
-		return "number" + s.rangeText()
+	case "integer", "number":
+		return name + s.rangeText()
 	case "string":
 		if s.Format != "" {
 			return "string (" + s.Format + ")"

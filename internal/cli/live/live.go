@@ -4,6 +4,8 @@ package live
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Batch is what changed since the last batch.
@@ -28,6 +31,17 @@ const MaxEvents = 2000
 type Loss struct {
 	Err     error     // nil while connected
 	RetryAt time.Time // when the next attempt to connect starts
+}
+
+// Status describes the lost connection, "" if connected.
+func (l *Loss) Status(now time.Time) string {
+	if l.Err == nil {
+		return ""
+	}
+	if wait := l.RetryAt.Sub(now); wait > 0 {
+		return fmt.Sprintf("disconnected, retrying in %d s", int((wait+time.Second-1)/time.Second))
+	}
+	return "disconnected, retrying"
 }
 
 // Feed follows the events of a server. Run fills it; the other methods may be called concurrently.
@@ -57,7 +71,7 @@ func ConnectNoRetry(r *remote.ServerOptions) (*client.Client, error) {
 
 // New returns a feed of the events that query selects.
 func New(server *client.Client, query client.EventQuery) *Feed {
-	return &Feed{server: server, query: query, wake: make(chan struct{}, 1), events: map[string]muster.Event{}}
+	return &Feed{server: server, query: query, wake: wake.New(), events: map[string]muster.Event{}}
 }
 
 // Run follows the events until ctx ends. After a lost connection it resumes after the last event.
@@ -91,13 +105,7 @@ func (f *Feed) Run(ctx context.Context) error {
 
 // IsTemporary reports whether a request that failed with err may succeed later.
 func IsTemporary(err error) bool {
-	switch muster.CodeOf(err) {
-	case muster.Unavailable, muster.Undetermined, muster.StorageFull:
-		return true
-	case muster.Internal, muster.Invalid, muster.InvalidSpec, muster.Unauthenticated, muster.Forbidden, muster.NotFound, muster.Conflict, muster.TooLarge:
-		return false
-	}
-	return false
+	return slices.Contains([]muster.Code{muster.Unavailable, muster.Undetermined, muster.StorageFull}, muster.CodeOf(err))
 }
 
 // retryDelay returns the delay before the next attempt to connect.
@@ -107,7 +115,7 @@ func (f *Feed) setLost(err error, delay time.Duration) {
 	f.mu.Lock()
 	f.loss = Loss{Err: err, RetryAt: time.Now().Add(delay)}
 	f.mu.Unlock()
-	f.notify()
+	wake.Set(f.wake)
 }
 
 // setConnected clears the loss, and sets the event to resume after if last is not "".
@@ -120,7 +128,7 @@ func (f *Feed) setConnected(last string) {
 	f.loss = Loss{}
 	f.mu.Unlock()
 	if lost {
-		f.notify()
+		wake.Set(f.wake)
 	}
 }
 
@@ -140,7 +148,7 @@ func (f *Feed) add(e muster.Event) {
 		f.events[key] = e
 	}
 	f.mu.Unlock()
-	f.notify()
+	wake.Set(f.wake)
 }
 
 // eventKey identifies the job, task or worker of an event.
@@ -152,13 +160,6 @@ func eventKey(e *muster.Event) string {
 		return "worker " + string(e.Worker)
 	default:
 		return "job " + e.Job.String()
-	}
-}
-
-func (f *Feed) notify() {
-	select {
-	case f.wake <- struct{}{}:
-	default: // a notification is pending
 	}
 }
 

@@ -313,15 +313,9 @@ func (d *renderer) limits(title string) error {
 		return nil
 	}
 	f := app.Details{App: d.app}
-	addLimit := func(name string, w isolation.Enforcement) {
-		text := map[string]string{
-			isolation.ByKernel: "enforced by the kernel", isolation.ByRlimit: "enforced by the kernel, for all processes of a user together",
-			isolation.ByWatch: "monitored; a task above it is killed", isolation.ByNothing: "not enforced",
-		}[w.By]
-		if w.Why != "" {
-			text += ": " + w.Why
-		}
-		d.addWrapped(&f, name, text)
+	texts := map[string]string{
+		isolation.ByKernel: "enforced by the kernel", isolation.ByRlimit: "enforced by the kernel, for all processes of a user together",
+		isolation.ByWatch: "monitored; a task above it is killed", isolation.ByNothing: "not enforced",
 	}
 	for _, limit := range []struct {
 		name string
@@ -330,7 +324,11 @@ func (d *renderer) limits(title string) error {
 		{"cpus", l.CPUs}, {"memory", l.Memory}, {"pids", l.PIDs}, {"disk", l.Disk}, {"files", l.Files}, {"signals", l.Signals},
 		{"devices", l.Devices}, {"processes", l.Processes}, {"network: none", l.NoNetwork},
 	} {
-		addLimit(limit.name, limit.by)
+		text := texts[limit.by.By]
+		if limit.by.Why != "" {
+			text += ": " + limit.by.Why
+		}
+		d.addWrapped(&f, limit.name, text)
 	}
 	f.Add("control groups", strings.TrimSpace(l.Cgroups+" "+strings.Join(l.Controllers, " ")))
 	if l.Landlock > 0 {

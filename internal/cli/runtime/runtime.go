@@ -122,6 +122,10 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 			kinds[name] = append(kinds[name], k.Name)
 		}
 	}
+	entries := make([]entry, len(list))
+	for i, e := range list {
+		entries[i] = entry{e, disk.Own[e.Name], append([]string{}, kinds[e.Name]...)}
+	}
 	columns := []term.Column{
 		{Title: "RUNTIME", NoTruncate: true}, {Title: "STATE", NoTruncate: true}, {Title: "SIZE", AlignRight: true, NoTruncate: true}, {Title: "OWN", AlignRight: true, NoTruncate: true}, {Title: "USED", AlignRight: true, NoTruncate: true}, {Title: "KINDS"},
 	}
@@ -140,13 +144,7 @@ func (c *config) show(a *app.App, r *runtimes.Runtimes, list []runtimes.Entry) e
 			}
 			return row
 		},
-		Rows: func(yield func(entry, error) bool) {
-			for _, e := range list {
-				if !yield(entry{e, disk.Own[e.Name], append([]string{}, kinds[e.Name]...)}, nil) {
-					return
-				}
-			}
-		},
+		Rows: app.Seq(entries),
 	}
 	if err := l.Write(a); err != nil {
 		return err

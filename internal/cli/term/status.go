@@ -35,11 +35,7 @@ func (s *StatusLine) Run(ctx context.Context, line func() string) error {
 	}
 	tick := time.NewTicker(redrawInterval)
 	defer tick.Stop()
-	defer func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.clear()
-	}()
+	defer s.Suspend(func() {})
 	for {
 		s.draw(line())
 		select {

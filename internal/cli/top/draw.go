@@ -148,3 +148,18 @@ func (m *model) gauge(width int, fraction float64) string {
 	}
 	return m.paint(style, term.ProgressBar(width, fraction))
 }
+
+// pad fills a line with spaces to width.
+func pad(s string, width int) string {
+	return s + strings.Repeat(" ", max(0, width-term.Width(s)))
+}
+
+// paint returns text in a style. Bold and dim are used without colors, too.
+func (m *model) paint(style term.Style, text string) string {
+	if style == term.Plain || text == "" || !m.color && style != term.Bold && style != term.Dim {
+		return text
+	}
+	return "\x1b[" + string(style) + "m" + text + "\x1b[m"
+}
+
+func (m *model) reverse(text string) string { return "\x1b[7m" + text + "\x1b[m" }

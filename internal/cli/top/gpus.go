@@ -16,7 +16,18 @@ import (
 // gpusPage is the tab with the devices of all connected workers.
 type gpusPage struct{ localList[wire.OverviewGPU] }
 
-func newGPUs() *gpusPage { return &gpusPage{newLocalList(&gpuRows)} }
+func newGPUs() *gpusPage {
+	return &gpusPage{localList[wire.OverviewGPU]{
+		pacer: pacer{interval: 3 * time.Second},
+		list: list[wire.OverviewGPU]{
+			columns: gpuColumns, cells: gpuCells,
+			rowID: func(g *wire.OverviewGPU) string { return string(g.Worker) + " " + g.UUID }, // workers of one machine share devices
+			tie:   ascending(func(g *wire.OverviewGPU) string { return g.WorkerName }),
+		},
+		searchText:   func(g *wire.OverviewGPU) []string { return []string{g.WorkerName, g.Name, g.UUID, deviceState(g)} },
+		emptyMessage: "no GPUs: no connected worker has one",
+	}}
+}
 
 func (p *gpusPage) name() string { return "GPUs" }
 
@@ -33,42 +44,18 @@ func (p *gpusPage) load(m *model) tea.Cmd {
 	})
 }
 
-var gpuRows = listSpec[wire.OverviewGPU]{
-	columns: gpuColumns, compare: gpuOrder, cells: gpuCells,
-	id:           func(g *wire.OverviewGPU) string { return string(g.Worker) + " " + g.UUID }, // workers of one machine share devices
-	title:        func(g *wire.OverviewGPU) string { return g.WorkerName },
-	searchText:   func(g *wire.OverviewGPU) []string { return []string{g.WorkerName, g.Name, g.UUID, deviceState(g)} },
-	emptyMessage: "no GPUs: no connected worker has one",
-}
-
-var gpuColumns = []column{
-	{title: "WORKER", width: 12, flex: 1, sortable: true},
-	{title: "#", width: 2, alignRight: true},
-	{title: "NAME", width: 10, flex: 2, dropPriority: 2, sortable: true},
-	{title: "USE", width: 4, alignRight: true, sortable: true, style: loadStyle},
-	{title: "", width: 10, dropPriority: 3},
-	{title: "VRAM", width: 17, alignRight: true, sortable: true},
-	{title: "°C", width: 3, alignRight: true, dropPriority: 1, sortable: true},
-	{title: "POWER", width: 6, alignRight: true, dropPriority: 1, sortable: true},
-	{title: "STATE", width: 12, flex: 1, sortable: true, style: deviceStyle},
-}
-
-var gpuOrder = []func(a, b *wire.OverviewGPU) int{
-	func(a, b *wire.OverviewGPU) int {
+var gpuColumns = []column[wire.OverviewGPU]{
+	{title: "WORKER", width: 12, flex: 1, compare: func(a, b *wire.OverviewGPU) int {
 		return cmp.Or(cmp.Compare(a.WorkerName, b.WorkerName), a.Index-b.Index)
-	},
-	nil,
-	func(a, b *wire.OverviewGPU) int { return cmp.Compare(a.Name, b.Name) },
-	func(a, b *wire.OverviewGPU) int {
-		return cmp.Compare(orMinusOne(b.Utilization), orMinusOne(a.Utilization))
-	},
-	nil,
-	func(a, b *wire.OverviewGPU) int { return cmp.Compare(vramFraction(b), vramFraction(a)) },
-	func(a, b *wire.OverviewGPU) int {
-		return cmp.Compare(orMinusOne(b.Temperature), orMinusOne(a.Temperature))
-	},
-	func(a, b *wire.OverviewGPU) int { return cmp.Compare(orMinusOne(b.Power), orMinusOne(a.Power)) },
-	func(a, b *wire.OverviewGPU) int { return cmp.Compare(deviceState(b), deviceState(a)) },
+	}},
+	{title: "#", width: 2, alignRight: true},
+	{title: "NAME", width: 10, flex: 2, dropPriority: 2, compare: ascending(func(g *wire.OverviewGPU) string { return g.Name })},
+	{title: "USE", width: 4, alignRight: true, style: loadStyle, compare: descending(func(g *wire.OverviewGPU) float64 { return orMinusOne(g.Utilization) })},
+	{title: "", width: 10, dropPriority: 3},
+	{title: "VRAM", width: 17, alignRight: true, compare: descending(vramFraction)},
+	{title: "°C", width: 3, alignRight: true, dropPriority: 1, compare: descending(func(g *wire.OverviewGPU) float64 { return orMinusOne(g.Temperature) })},
+	{title: "POWER", width: 6, alignRight: true, dropPriority: 1, compare: descending(func(g *wire.OverviewGPU) float64 { return orMinusOne(g.Power) })},
+	{title: "STATE", width: 12, flex: 1, style: deviceStyle, compare: descending(deviceState)},
 }
 
 // orMinusOne returns a reading, -1 if it is nil.
@@ -104,7 +91,7 @@ func deviceStyle(state string) term.Style {
 	return term.Plain
 }
 
-func gpuCells(g *wire.OverviewGPU, _ time.Time) []string {
+func gpuCells(g *wire.OverviewGPU, _ *model) []string {
 	memory, bar, degrees, power := g.Memory.String(), "", "", ""
 	if g.MemoryUsed != nil {
 		memory = g.MemoryUsed.String() + "/" + memory

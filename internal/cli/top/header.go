@@ -40,7 +40,7 @@ func (h *header) draw(m *model, width int, compact bool) []string {
 	half := width / 2
 	cells := h.gauges(m, o, half)
 	for i := 0; i+1 < len(cells); i += 2 {
-		lines = append(lines, joinCells(cells[i], half, cells[i+1]))
+		lines = append(lines, cells[i].text+strings.Repeat(" ", max(1, half-cells[i].width))+cells[i+1].text)
 	}
 	lines = append(lines, term.Truncate(h.countsLine(o), width))
 	if note, style := h.attention(m.now); note != "" {
@@ -57,10 +57,7 @@ func (h *header) statusLine(m *model, width int) string {
 	}
 	right, style := "live", term.Green
 	if m.loss.Err != nil {
-		right, style = "disconnected, retrying", term.Red
-		if wait := m.loss.RetryAt.Sub(m.now); wait > 0 {
-			right += fmt.Sprintf(" in %d s", int((wait+time.Second-1)/time.Second))
-		}
+		right, style = m.loss.Status(m.now), term.Red
 	}
 	title = term.Truncate(title, width-term.Width(right)-1)
 	fill := strings.Repeat(" ", max(1, width-term.Width(title)-term.Width(right)))
@@ -73,17 +70,12 @@ type cell struct {
 	width int
 }
 
-// joinCells joins two cells to a line.
-func joinCells(a cell, half int, b cell) string {
-	return a.text + strings.Repeat(" ", max(1, half-a.width)) + b.text
-}
-
 // gauges draws the bars, two per line.
 func (h *header) gauges(m *model, o *wire.Overview, half int) []cell {
 	bar := min(20, max(6, half-30))
 	gauge := func(name string, fraction float64, text string) cell {
-		text = fmt.Sprintf(" %4s  %s", term.FormatPercent(fraction), text)
-		return cell{m.paint(term.Bold, fmt.Sprintf("%-5s", name)) + m.gauge(bar, fraction) + term.Truncate(text, max(1, half-bar-6)), 5 + bar + term.Width(term.Truncate(text, max(1, half-bar-6)))}
+		text = term.Truncate(fmt.Sprintf(" %4s  %s", term.FormatPercent(fraction), text), max(1, half-bar-6))
+		return cell{m.paint(term.Bold, fmt.Sprintf("%-5s", name)) + m.gauge(bar, fraction) + text, 5 + bar + term.Width(text)}
 	}
 	c := &o.Capacity
 	cells := []cell{

@@ -20,21 +20,19 @@ import (
 // jobPage shows one job with its tasks. Without a filter and a sort order it reads only
 // the visible tasks, by number, so that the cost does not depend on the number of tasks.
 type jobPage struct {
-	listView
-	sortOrder
+	list[muster.Task]
 
 	job        muster.Job
 	jobPacer   pacer // of job
 	tasksPacer pacer // of rows
 	follower   *jobFollower
 	filter     taskFilter
-	rows       []muster.Task
 	firstRow   int  // task number of rows[0], if windowed
 	more       bool // there are more tasks than rows, if not windowed
 }
 
 func newJob(j muster.Job) *jobPage {
-	return &jobPage{job: j, sortOrder: sortOrder{by: -1}, jobPacer: pacer{interval: 5 * time.Second}, tasksPacer: pacer{interval: 5 * time.Second}}
+	return &jobPage{job: j, list: newTaskList(), jobPacer: pacer{interval: 5 * time.Second}, tasksPacer: pacer{interval: 5 * time.Second}}
 }
 
 func (p *jobPage) name() string { return "job " + p.job.ID.String() }
@@ -120,8 +118,7 @@ func (p *jobPage) load(m *model) tea.Cmd {
 	}, func(_ *model, rows []muster.Task) {
 		p.more = len(rows) > maxRows
 		p.rows = rows[:min(maxRows, len(rows))]
-		sortTasks(p.rows, p.sortOrder)
-		p.keepSelection(taskIDs(p.rows))
+		p.arrange()
 	}))
 }
 
@@ -151,18 +148,16 @@ func (p *jobPage) draw(m *model, width, height int) []string {
 		if p.more {
 			note = fmt.Sprintf("the first %d matches: add task numbers to the filter for others, such as %d-%d", maxRows, p.rows[len(p.rows)-1].Index+1, p.job.Counts.Total()-1)
 		}
-		return append(lines, m.taskTable(p.rows, &p.listView, p.sortOrder, width, height, note)...)
+		return append(lines, p.list.draw(m, width, height, note)...)
 	}
-	p.setHeight(height, p.rowCount(), "")
-	rows := make([]row, 0, p.height)
-	for n := p.top; n < min(p.rowCount(), p.top+p.height); n++ {
+	return append(lines, p.drawRows(m, p.rowCount(), func(n int) []string {
 		if t := p.taskAt(n); t != nil {
-			rows = append(rows, row{cells: m.taskCells(t)})
-			continue
+			return taskCells(t, m)
 		}
-		rows = append(rows, row{cells: []string{muster.TaskID{Job: p.job.ID, Num: n}.String(), "…", "", "", "", "", "", "", ""}})
-	}
-	return append(lines, m.table(taskColumns, p.sortOrder, rows, p.cursor-p.top, width, "")...)
+		cells := make([]string, len(taskColumns))
+		cells[0], cells[1] = muster.TaskID{Job: p.job.ID, Num: n}.String(), "…"
+		return cells
+	}, width, height, "")...)
 }
 
 // taskAt returns the task in a row, nil if it is not loaded.
@@ -209,11 +204,8 @@ func (p *jobPage) summaryLines(m *model, width int, compact bool) []string {
 func (p *jobPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	switch {
 	case p.move(k, p.rowCount()):
-		if t := p.taskAt(p.cursor); t != nil && !p.windowed() {
-			p.id = t.ID.String()
-		}
 		return p.load(m), true
-	case p.handleSortKey(k, taskColumns):
+	case p.handleSortKey(k):
 		p.restart()
 		if p.by >= 0 && p.job.Counts.Total() > maxRows {
 			m.notify("sorted: the first %d matches; use / to filter", maxRows)

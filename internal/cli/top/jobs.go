@@ -22,21 +22,22 @@ import (
 // jobsPage is the tab with all jobs: active first, then finished, newest first.
 type jobsPage struct {
 	pacer
-	listView
-	sortOrder
+	list[muster.Job]
 
 	active    bool // without finished jobs
 	filter    string
 	query     client.JobQuery // of filter
 	states    []muster.JobState
-	limit     int // rows to read; grows as the user scrolls down
-	rows      []muster.Job
+	limit     int  // rows to read; grows as the user scrolls down
 	more      bool // there are more jobs than rows
 	jumpToEnd bool // move the cursor to the last row once all are read
 }
 
 func newJobs() *jobsPage {
-	return &jobsPage{sortOrder: sortOrder{by: -1}, pacer: pacer{interval: 2 * time.Second}, limit: 100}
+	return &jobsPage{
+		pacer: pacer{interval: 2 * time.Second}, limit: 100,
+		list: list[muster.Job]{columns: jobColumns, cells: jobCells, rowID: func(j *muster.Job) string { return j.ID.String() }, tie: jobColumns[0].compare, by: -1},
+	}
 }
 
 func (p *jobsPage) name() string { return "Jobs" }
@@ -80,45 +81,24 @@ func (p *jobsPage) load(m *model) tea.Cmd {
 	})
 }
 
-// arrange sorts the rows and keeps the selection.
-func (p *jobsPage) arrange() {
-	sortRows(p.rows, p.sortOrder, jobOrder, func(a, b *muster.Job) int { return cmp.Compare(b.ID, a.ID) })
-	p.keepSelection(rowIDs(p.rows, func(j *muster.Job) string { return j.ID.String() }))
-}
-
-var jobColumns = []column{
-	{title: "JOB", width: 6, alignRight: true, sortable: true},
-	{title: "NAME", width: 20, flex: 1, sortable: true},
-	{title: "STATE", width: 9, style: app.StateStyle, sortable: true},
-	{title: "PROGRESS", width: 8, dropPriority: 3, sortable: true},
-	{title: "TASKS", width: 11, alignRight: true, sortable: true},
-	{title: "FAILED", width: 6, alignRight: true, style: func(string) term.Style { return term.Red }, sortable: true},
-	{title: "TOOK", width: 6, alignRight: true, dropPriority: 2, sortable: true},
-	{title: "AGE", width: 4, alignRight: true, sortable: true},
-	{title: "PRIO", width: 4, alignRight: true, dropPriority: 4, sortable: true},
-	{title: "PROJECT", width: 10, dropPriority: 5, sortable: true},
-	{title: "OWNER", width: 14, dropPriority: 6, sortable: true},
-}
-
-// jobOrder has the order of each column, the most important rows first.
-var jobOrder = []func(a, b *muster.Job) int{
-	func(a, b *muster.Job) int { return cmp.Compare(b.ID, a.ID) },
-	func(a, b *muster.Job) int { return cmp.Compare(a.Name, b.Name) },
-	func(a, b *muster.Job) int {
-		return cmp.Compare(slices.Index(muster.JobStates, a.State), slices.Index(muster.JobStates, b.State))
+var jobColumns = []column[muster.Job]{
+	{title: "JOB", width: 6, alignRight: true, compare: descending(func(j *muster.Job) muster.JobID { return j.ID })},
+	{title: "NAME", width: 20, flex: 1, compare: ascending(func(j *muster.Job) string { return j.Name })},
+	{title: "STATE", width: 9, style: app.StateStyle, compare: ascending(func(j *muster.Job) int { return slices.Index(muster.JobStates, j.State) })},
+	{title: "PROGRESS", width: 8, dropPriority: 3, compare: descending(app.JobFraction)},
+	{title: "TASKS", width: 11, alignRight: true, compare: descending(func(j *muster.Job) int64 { return j.Counts.Total() })},
+	{
+		title: "FAILED", width: 6, alignRight: true, style: func(string) term.Style { return term.Red },
+		compare: descending(func(j *muster.Job) int64 { return failures(&j.Counts) }),
 	},
-	func(a, b *muster.Job) int { return cmp.Compare(app.JobFraction(b), app.JobFraction(a)) },
-	func(a, b *muster.Job) int { return cmp.Compare(b.Counts.Total(), a.Counts.Total()) },
-	func(a, b *muster.Job) int { return cmp.Compare(failures(&b.Counts), failures(&a.Counts)) },
-	func(a, b *muster.Job) int {
-		return cmp.Compare(runTime(b.StartedAt, b.FinishedAt), runTime(a.StartedAt, a.FinishedAt))
+	{
+		title: "TOOK", width: 6, alignRight: true, dropPriority: 2,
+		compare: descending(func(j *muster.Job) time.Duration { return runTime(j.StartedAt, j.FinishedAt) }),
 	},
-	func(a, b *muster.Job) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) },
-	func(a, b *muster.Job) int { return cmp.Compare(b.Priority, a.Priority) },
-	func(a, b *muster.Job) int { return cmp.Compare(a.Project, b.Project) },
-	func(a, b *muster.Job) int {
-		return cmp.Compare(cmp.Or(a.OwnerName, a.Owner), cmp.Or(b.OwnerName, b.Owner))
-	},
+	{title: "AGE", width: 4, alignRight: true, compare: descending(func(j *muster.Job) muster.Time { return j.CreatedAt })},
+	{title: "PRIO", width: 4, alignRight: true, dropPriority: 4, compare: descending(func(j *muster.Job) int { return j.Priority })},
+	{title: "PROJECT", width: 10, dropPriority: 5, compare: ascending(func(j *muster.Job) string { return j.Project })},
+	{title: "OWNER", width: 14, dropPriority: 6, compare: ascending(func(j *muster.Job) string { return cmp.Or(j.OwnerName, j.Owner) })},
 }
 
 func failures(c *muster.Counts) int64 { return c[muster.Failed] + c[muster.TimedOut] }
@@ -143,9 +123,7 @@ func (p *jobsPage) draw(m *model, width, height int) []string {
 	if p.more && len(p.rows) >= maxRows {
 		note = fmt.Sprintf("the newest %d jobs: use / to find others", maxRows)
 	}
-	p.setHeight(height, len(p.rows), note)
-	rows := visible(&p.listView, p.rows, func(j *muster.Job) []string { return jobCells(j, m.now) })
-	return m.table(jobColumns, p.sortOrder, rows, p.cursor-p.top, width, note)
+	return p.list.draw(m, width, height, note)
 }
 
 // emptyLines draws the reason why a list has no rows.
@@ -159,7 +137,7 @@ func (m *model) emptyLines(r *pacer, filtered bool, text string) []string {
 	return []string{"", "  " + m.paint(term.Dim, text)}
 }
 
-func jobCells(j *muster.Job, now time.Time) []string {
+func jobCells(j *muster.Job, m *model) []string {
 	failed := ""
 	if n := failures(&j.Counts); n > 0 {
 		failed = formatCount(n)
@@ -168,14 +146,13 @@ func jobCells(j *muster.Job, now time.Time) []string {
 	return []string{
 		j.ID.String(), j.Name, string(j.State), term.ProgressBar(8, app.JobFraction(j)),
 		formatCount(j.Counts.Finished()) + "/" + formatCount(total), failed,
-		app.Elapsed(j.StartedAt, j.FinishedAt, now), app.Age(j.CreatedAt, now), strconv.Itoa(j.Priority), j.Project, cmp.Or(j.OwnerName, j.Owner),
+		app.Elapsed(j.StartedAt, j.FinishedAt, m.now), app.Age(j.CreatedAt, m.now), strconv.Itoa(j.Priority), j.Project, cmp.Or(j.OwnerName, j.Owner),
 	}
 }
 
 func (p *jobsPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	switch {
 	case p.move(k, len(p.rows)):
-		p.rememberRow()
 		if p.more && p.cursor >= len(p.rows)-p.height && p.limit < maxRows {
 			p.limit = min(maxRows, p.limit*2)
 			if k == "G" || k == "end" {
@@ -185,7 +162,7 @@ func (p *jobsPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 			return p.load(m), true
 		}
 		return nil, true
-	case p.handleSortKey(k, jobColumns):
+	case p.handleSortKey(k):
 		p.resetCursor()
 		p.forceReload()
 		p.arrange()
@@ -200,32 +177,25 @@ func (p *jobsPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 		}
 		return p.load(m), true
 	}
-	if p.cursor >= len(p.rows) {
+	job := p.selected()
+	if job == nil {
 		return nil, false
 	}
-	job := p.rows[p.cursor]
 	switch k {
 	case "enter":
-		return m.push(newJob(job)), true
+		return m.push(newJob(*job)), true
 	case "l":
 		if job.Counts.Total() > 1 {
-			return m.push(newJob(job)), true
+			return m.push(newJob(*job)), true
 		}
 		return m.push(newLog(muster.TaskID{Job: job.ID})), true
 	case "c", "f9", "delete":
-		m.cancelJob(&job)
+		m.cancelJob(job)
 		return nil, true
 	case "r":
 		return m.retryJob(job.ID), true
 	}
 	return nil, false
-}
-
-// rememberRow stores the id of the selected row.
-func (p *jobsPage) rememberRow() {
-	if p.cursor < len(p.rows) {
-		p.id = p.rows[p.cursor].ID.String()
-	}
 }
 
 func (p *jobsPage) prompt() (label, text string) { return "filter", p.filter }
@@ -266,9 +236,8 @@ func (m *model) cancelJob(j *muster.Job) {
 	}
 	unfinished := j.Counts.Total() - j.Counts.Finished()
 	id := j.ID
-	m.confirm(m.runAction(fmt.Sprintf("job %s: cancelling", id), func(ctx context.Context) error {
-		_, err := m.api.Cancel(ctx, id, nil)
-		return err
+	m.confirm(runAction(m, fmt.Sprintf("job %s: cancelling", id), func(ctx context.Context) (muster.Job, error) {
+		return m.api.Cancel(ctx, id, nil)
 	}), "Cancel job %s (%s), %s unfinished?", id, j.Name, pluralTasks(unfinished))
 }
 
@@ -281,8 +250,7 @@ func pluralTasks(n int64) string {
 
 // retryJob retries the unsuccessful tasks of a job.
 func (m *model) retryJob(id muster.JobID) tea.Cmd {
-	return m.runAction(fmt.Sprintf("job %s: unsuccessful tasks are queued again", id), func(ctx context.Context) error {
-		_, err := m.api.Retry(ctx, id, nil)
-		return err
+	return runAction(m, fmt.Sprintf("job %s: unsuccessful tasks are queued again", id), func(ctx context.Context) (muster.Job, error) {
+		return m.api.Retry(ctx, id, nil)
 	})
 }

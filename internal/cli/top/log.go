@@ -181,14 +181,7 @@ func (p *logPage) draw(m *model, width, height int) []string {
 	lines := p.segment.lines
 	p.height = max(1, height-1)
 	if len(lines) == 0 {
-		text := "no output yet"
-		switch {
-		case !p.loaded:
-			text = "reading…"
-		case p.segment.done:
-			text = "no output"
-		}
-		return []string{"", "  " + m.paint(term.Dim, text)}
+		return []string{"", "  " + m.paint(term.Dim, p.emptyText())}
 	}
 	if !p.paused {
 		p.top = p.lastTop(lines, width)
@@ -205,6 +198,18 @@ func (p *logPage) draw(m *model, width, height int) []string {
 		out = append(out, "")
 	}
 	return append(out, m.paint(term.Dim, term.Truncate(p.positionText(first, i), width)))
+}
+
+// emptyText returns why no line is shown.
+func (p *logPage) emptyText() string {
+	switch {
+	case !p.loaded:
+		return "reading…"
+	case p.segment.done:
+		return "no output"
+	default:
+		return "no output yet"
+	}
 }
 
 // positionText describes the visible lines, from first to before end.
@@ -263,11 +268,8 @@ func (p *logPage) highlight(m *model, l *logLine, text string) string {
 	case client.System:
 		style = term.Dim
 	}
-	if p.query == "" {
-		return m.paint(style, text)
-	}
 	i := indexText(text, p.query)
-	if i < 0 {
+	if p.query == "" || i < 0 {
 		return m.paint(style, text)
 	}
 	end := i + len(p.query)

@@ -57,7 +57,7 @@ type searcher interface {
 	search(m *model, text string)
 }
 
-// poller is a page that changes without events, such as a log.
+// poller is a page that follows the events of its job.
 type poller interface {
 	// poll reports whether the page must be drawn again.
 	poll() bool
@@ -65,13 +65,12 @@ type poller interface {
 
 // model is the state of the program.
 type model struct {
-	ctx         context.Context //nolint:containedctx // commands of bubbletea have no context
-	group       *errgroup.Group
-	api         *client.Client // reports a lost connection at once
-	retryingAPI *client.Client // for logs: resumes after a lost connection
-	feed        *live.Feed
-	color       bool
-	role        string // the role of the key
+	ctx   context.Context //nolint:containedctx // commands of bubbletea have no context
+	group *errgroup.Group
+	api   *client.Client // reports a lost connection at once
+	feed  *live.Feed
+	color bool
+	role  string // the role of the key
 
 	width, height int
 	now           time.Time
@@ -109,8 +108,8 @@ type tickMsg time.Time
 // updateFunc is the result of a command: a change of the model.
 type updateFunc func(m *model) tea.Cmd
 
-func newModel(ctx context.Context, group *errgroup.Group, api, retryingAPI *client.Client, color bool) *model {
-	m := &model{ctx: ctx, group: group, api: api, retryingAPI: retryingAPI, color: color, width: 80, height: 24, now: time.Now(), dirty: true}
+func newModel(ctx context.Context, group *errgroup.Group, api *client.Client, color bool) *model {
+	m := &model{ctx: ctx, group: group, api: api, color: color, width: 80, height: 24, now: time.Now(), dirty: true}
 	m.tabs = [...]page{newJobs(), newTasks(), newWorkers(), newGPUs()}
 	return m
 }
@@ -351,9 +350,9 @@ func (m *model) answerQuestion(key string) tea.Cmd {
 }
 
 // runAction returns a command that changes something, and shows done or the error.
-func (m *model) runAction(done string, fn func(ctx context.Context) error) tea.Cmd {
+func runAction[T any](m *model, done string, fn func(ctx context.Context) (T, error)) tea.Cmd {
 	return m.request(func(ctx context.Context) (updateFunc, error) {
-		err := fn(ctx)
+		_, err := fn(ctx)
 		return func(m *model) tea.Cmd {
 			m.head.stale = true
 			m.current().invalidate(live.Batch{Resync: true})

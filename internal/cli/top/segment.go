@@ -4,15 +4,42 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"strings"
 
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/cli/term"
 )
 
 const (
 	windowBytes       = 64 << 10 // of one read
 	maxSegmentBytes   = 512 << 10
 	maxSegmentRecords = 100_000
+	maxLineBytes      = 8 << 10
 )
+
+// logLine is one line of a task's output.
+type logLine struct {
+	text   string // without control characters
+	stream string
+	at     muster.Time
+	seq    int64 // offset of the record that ends the line
+}
+
+// visibleText returns what a terminal shows of a line: the text after the last carriage return, without escape sequences.
+func visibleText(data []byte) string {
+	data = bytes.TrimRight(data, "\r")
+	if i := bytes.LastIndexByte(data, '\r'); i >= 0 {
+		data = data[i+1:]
+	}
+	if len(data) > maxLineBytes {
+		data = data[:maxLineBytes]
+	}
+	text := ansi.Strip(strings.ToValidUTF8(string(data), "�"))
+	return term.Sanitize(strings.ReplaceAll(text, "\t", "    "))
+}
 
 // logSegment is a part of the log of an attempt, without gaps.
 type logSegment struct {
@@ -24,7 +51,7 @@ type logSegment struct {
 
 	records []wire.LogRecord
 	bytes   int
-	lines   []logLine // seq is the offset of the record that ends the line
+	lines   []logLine
 }
 
 // add adds a window before or after the segment, and drops records at the other end beyond the limits. A window that is

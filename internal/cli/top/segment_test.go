@@ -111,3 +111,20 @@ func TestLinesOfRecords(t *testing.T) {
 		t.Errorf("the last line is %q of %d", e.lines[len(e.lines)-1].text, len(e.lines))
 	}
 }
+
+func TestReadable(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":                         "plain",
+		"\x1b[31mred\x1b[0m":            "red",
+		" 10%\r 50%\r100%":              "100%",
+		"done\r":                        "done",
+		"a\tb":                          "a    b",
+		"bell\a and \x1b]0;title\a end": "bell  and  end",
+		"\xff\xfe":                      "�",
+		"right\u202eleft":               "right left",
+	} {
+		if got := visibleText([]byte(in)); got != want {
+			t.Errorf("%q is shown as %q, want %q", in, got, want)
+		}
+	}
+}

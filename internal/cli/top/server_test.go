@@ -55,7 +55,7 @@ func startTop(t *testing.T, c *mustertest.Cluster) *screen {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newModel(ctx, group, api, c.Client, false)
+	m := newModel(ctx, group, api, false)
 	m.feed = live.New(api, client.EventQuery{Types: []muster.EventType{muster.EventJob, muster.EventWorker}})
 	group.Go(func() error { return m.feed.Run(ctx) })
 	s := &screen{model: m, t: t}

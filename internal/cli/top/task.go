@@ -31,7 +31,7 @@ type taskPage struct {
 	explanation  muster.Explanation
 	series       client.Series
 	follower     *jobFollower
-	ring         *ring
+	log          *logPage
 	points       []muster.Point // reported metrics of the last attempt, the oldest first
 }
 
@@ -39,17 +39,14 @@ const maxPoints = 200 // of a series
 
 func newTask(m *model, t *muster.Task) *taskPage {
 	return &taskPage{
-		t: *t, ring: m.followLog(t.ID), follower: m.followJob(t.Job),
+		t: *t, log: newLog(t.ID), follower: m.followJob(t.Job),
 		taskPacer: pacer{interval: 3 * time.Second}, explainPacer: pacer{interval: 5 * time.Second}, usagePacer: pacer{interval: 5 * time.Second}, metricsPacer: pacer{interval: 5 * time.Second},
 	}
 }
 
 func (p *taskPage) name() string { return "task " + p.t.ID.String() }
 
-func (p *taskPage) close() {
-	p.ring.stop()
-	p.follower.stop()
-}
+func (p *taskPage) close() { p.follower.stop() }
 
 func (p *taskPage) hints() []hint {
 	return []hint{{"l", "log"}, {"c", "cancel"}, {"r", "retry"}, {"w", "worker"}, {"Esc", "back"}}
@@ -57,9 +54,9 @@ func (p *taskPage) hints() []hint {
 
 func (p *taskPage) invalidate(b live.Batch) { p.taskPacer.stale = p.taskPacer.stale || b.Resync }
 
-// poll applies the events of the task, and reports whether its log has changed.
+// poll applies the events of the task.
 func (p *taskPage) poll() bool {
-	changed := p.ring.poll()
+	changed := false
 	b := p.follower.feed.Pop()
 	p.taskPacer.stale = p.taskPacer.stale || b.Resync
 	for i := range b.Events {
@@ -85,12 +82,13 @@ func (p *taskPage) poll() bool {
 
 func (p *taskPage) load(m *model) tea.Cmd {
 	id := p.t.ID
-	cmds := []tea.Cmd{read(m, &p.taskPacer, func(ctx context.Context) (muster.Task, error) { return m.api.Task(ctx, id) }, func(_ *model, t muster.Task) {
+	cmds := []tea.Cmd{p.log.load(m)}
+	cmds = append(cmds, read(m, &p.taskPacer, func(ctx context.Context) (muster.Task, error) { return m.api.Task(ctx, id) }, func(_ *model, t muster.Task) {
 		if t.State != p.t.State || t.Attempt != p.t.Attempt {
 			p.explainPacer.stale, p.usagePacer.stale, p.metricsPacer.stale = true, true, true
 		}
 		p.t = t
-	})}
+	}))
 	if p.isWaiting() {
 		cmds = append(cmds, read(m, &p.explainPacer, func(ctx context.Context) (muster.Explanation, error) { return m.api.Explain(ctx, id) },
 			func(_ *model, x muster.Explanation) { p.explanation = x }))
@@ -262,21 +260,16 @@ func formatFloat(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
 // tail draws the end of the log.
 func (p *taskPage) tail(m *model, width, height int) []string {
-	lines, state := p.ring.snapshot()
 	if height < 1 {
 		return nil
 	}
+	lines := p.log.segment.lines
 	if len(lines) == 0 {
-		text := "no output yet"
-		if state == "end" {
-			text = "no output"
-		}
-		return []string{m.paint(term.Dim, text)}
+		return []string{m.paint(term.Dim, p.log.emptyText())}
 	}
-	var view logPage
 	out := make([]string, 0, height)
 	for i := max(0, len(lines)-height); i < len(lines); i++ {
-		out = append(out, view.renderLine(m, &lines[i], width)...)
+		out = append(out, p.log.renderLine(m, &lines[i], width)...)
 	}
 	return out
 }

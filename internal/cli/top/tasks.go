@@ -19,44 +19,28 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-var taskColumns = []column{
-	{title: "TASK", width: 9, sortable: true},
-	{title: "NAME", width: 10, flex: 1, sortable: true},
-	{title: "ELEMENT", width: 12, flex: 1, dropPriority: 4},
-	{title: "STATE", width: 10, style: app.StateStyle, sortable: true},
-	{title: "DONE", width: 4, alignRight: true, sortable: true},
-	{title: "TRY", width: 3, alignRight: true, dropPriority: 3, sortable: true},
-	{title: "WORKER", width: 12, dropPriority: 2, sortable: true},
-	{title: "TOOK", width: 6, alignRight: true, sortable: true},
-	{title: "NOTE", width: 12, flex: 2, dropPriority: 1},
+// newTaskList returns a list of tasks in the order of the server.
+func newTaskList() list[muster.Task] {
+	return list[muster.Task]{columns: taskColumns, cells: taskCells, rowID: func(t *muster.Task) string { return t.ID.String() }, tie: compareTasks, by: -1}
 }
 
-// taskOrder has the order of each column, the most important rows first.
-var taskOrder = []func(a, b *muster.Task) int{
-	compareTasks,
-	func(a, b *muster.Task) int { return cmp.Compare(a.Name, b.Name) },
-	nil,
-	func(a, b *muster.Task) int { return cmp.Compare(a.State, b.State) },
-	func(a, b *muster.Task) int { return cmp.Compare(progress(b), progress(a)) },
-	func(a, b *muster.Task) int { return cmp.Compare(b.Attempt, a.Attempt) },
-	func(a, b *muster.Task) int { return cmp.Compare(a.Worker, b.Worker) },
-	func(a, b *muster.Task) int {
-		return cmp.Compare(runTime(b.StartedAt, b.FinishedAt), runTime(a.StartedAt, a.FinishedAt))
-	},
+var taskColumns = []column[muster.Task]{
+	{title: "TASK", width: 9, compare: compareTasks},
+	{title: "NAME", width: 10, flex: 1, compare: ascending(func(t *muster.Task) string { return t.Name })},
+	{title: "ELEMENT", width: 12, flex: 1, dropPriority: 4},
+	{title: "STATE", width: 10, style: app.StateStyle, compare: ascending(func(t *muster.Task) muster.TaskState { return t.State })},
+	{title: "DONE", width: 4, alignRight: true, compare: descending(func(t *muster.Task) float64 { return orMinusOne(t.Progress) })},
+	{title: "TRY", width: 3, alignRight: true, dropPriority: 3, compare: descending(func(t *muster.Task) int { return t.Attempt })},
+	{title: "WORKER", width: 12, dropPriority: 2, compare: ascending(func(t *muster.Task) muster.WorkerID { return t.Worker })},
+	{title: "TOOK", width: 6, alignRight: true, compare: descending(func(t *muster.Task) time.Duration { return runTime(t.StartedAt, t.FinishedAt) })},
+	{title: "NOTE", width: 12, flex: 2, dropPriority: 1},
 }
 
 func compareTasks(a, b *muster.Task) int {
 	return cmp.Or(cmp.Compare(b.Job, a.Job), cmp.Compare(a.Index, b.Index))
 }
 
-func progress(t *muster.Task) float64 {
-	if t.Progress == nil {
-		return -1
-	}
-	return *t.Progress
-}
-
-func (m *model) taskCells(t *muster.Task) []string {
+func taskCells(t *muster.Task, m *model) []string {
 	try := ""
 	if t.Attempt > 1 {
 		try = strconv.Itoa(t.Attempt)
@@ -66,8 +50,6 @@ func (m *model) taskCells(t *muster.Task) []string {
 		app.Elapsed(t.StartedAt, t.FinishedAt, m.now), app.TaskNote(t),
 	}
 }
-
-func sortTasks(rows []muster.Task, o sortOrder) { sortRows(rows, o, taskOrder, compareTasks) }
 
 // taskFilter selects tasks by states and numbers.
 type taskFilter struct {
@@ -115,16 +97,14 @@ func parseTaskFilter(text string, numbers bool) (taskFilter, error) {
 // tasksPage is the tab with tasks of all jobs: those on workers, or those of the filter.
 type tasksPage struct {
 	pacer
-	listView
-	sortOrder
+	list[muster.Task]
 
 	filter taskFilter
-	rows   []muster.Task
 	more   bool
 }
 
 func newTasks() *tasksPage {
-	return &tasksPage{sortOrder: sortOrder{by: -1}, pacer: pacer{interval: time.Second}}
+	return &tasksPage{list: newTaskList(), pacer: pacer{interval: time.Second}}
 }
 
 func (p *tasksPage) name() string { return "Tasks" }
@@ -152,15 +132,6 @@ func (p *tasksPage) load(m *model) tea.Cmd {
 	})
 }
 
-func (p *tasksPage) arrange() {
-	sortTasks(p.rows, p.sortOrder)
-	p.keepSelection(taskIDs(p.rows))
-}
-
-func taskIDs(rows []muster.Task) []string {
-	return rowIDs(rows, func(t *muster.Task) string { return t.ID.String() })
-}
-
 func (p *tasksPage) draw(m *model, width, height int) []string {
 	if len(p.rows) == 0 {
 		return m.emptyLines(&p.pacer, p.filter.text != "", "no running tasks: a shows waiting ones, too")
@@ -169,26 +140,17 @@ func (p *tasksPage) draw(m *model, width, height int) []string {
 	if p.more && len(p.rows) >= maxRows {
 		note = fmt.Sprintf("the first %d tasks: open their job to see all", maxRows)
 	}
-	return m.taskTable(p.rows, &p.listView, p.sortOrder, width, height, note)
-}
-
-// taskTable draws the visible tasks and a note.
-func (m *model) taskTable(tasks []muster.Task, l *listView, o sortOrder, width, height int, note string) []string {
-	l.setHeight(height, len(tasks), note)
-	return m.table(taskColumns, o, visible(l, tasks, m.taskCells), l.cursor-l.top, width, note)
+	return p.list.draw(m, width, height, note)
 }
 
 func (p *tasksPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 	switch {
 	case p.move(k, len(p.rows)):
-		if p.cursor < len(p.rows) {
-			p.id = p.rows[p.cursor].ID.String()
-		}
 		if p.more && len(p.rows) < maxRows && p.cursor >= len(p.rows)/2 {
 			p.stale = true
 		}
 		return nil, true
-	case p.handleSortKey(k, taskColumns):
+	case p.handleSortKey(k):
 		p.resetCursor()
 		p.forceReload()
 		p.arrange()
@@ -197,10 +159,10 @@ func (p *tasksPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 		p.search(m, p.filter.toggleActive())
 		return p.load(m), true
 	}
-	if p.cursor >= len(p.rows) {
-		return nil, false
+	if t := p.selected(); t != nil {
+		return m.taskKey(t, k)
 	}
-	return m.taskKey(&p.rows[p.cursor], k)
+	return nil, false
 }
 
 // taskKey handles the keys for a task.
@@ -245,18 +207,16 @@ func (m *model) cancelTask(t *muster.Task) {
 		return
 	}
 	id := t.ID
-	m.confirm(m.runAction(fmt.Sprintf("task %s: cancelling", id), func(ctx context.Context) error {
-		_, err := m.api.Cancel(ctx, id.Job, singleSpan(id))
-		return err
+	m.confirm(runAction(m, fmt.Sprintf("task %s: cancelling", id), func(ctx context.Context) (muster.Job, error) {
+		return m.api.Cancel(ctx, id.Job, singleSpan(id))
 	}), "Cancel task %s (%s), which is %s?", id, t.Name, t.State)
 }
 
 // retryTask retries an unsuccessful task.
 func (m *model) retryTask(t *muster.Task) tea.Cmd {
 	id := t.ID
-	return m.runAction(fmt.Sprintf("task %s is queued again", id), func(ctx context.Context) error {
-		_, err := m.api.Retry(ctx, id.Job, singleSpan(id))
-		return err
+	return runAction(m, fmt.Sprintf("task %s is queued again", id), func(ctx context.Context) (muster.Job, error) {
+		return m.api.Retry(ctx, id.Job, singleSpan(id))
 	})
 }
 

@@ -16,9 +16,8 @@
 //
 // # Bounds
 //
-// A list has at most maxRows rows, the end of a log maxRingLines lines and maxRingBytes bytes, a log page maxSegmentBytes,
-// a batch of events live.MaxEvents. Results are drawn at most four times a second, keys at once; the terminal gets only
-// changed cells.
+// A list has at most maxRows rows, a log maxSegmentBytes, a batch of events live.MaxEvents. Results are drawn at most four
+// times a second, keys at once; the terminal gets only changed cells.
 package top
 
 import (
@@ -66,10 +65,6 @@ func run(ctx context.Context, a *app.App, c *config) error {
 	if err != nil {
 		return err
 	}
-	retryingAPI, err := c.Connect()
-	if err != nil {
-		return err
-	}
 	identity, err := server.Whoami(ctx)
 	if err != nil {
 		return err
@@ -77,7 +72,7 @@ func run(ctx context.Context, a *app.App, c *config) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
-	m := newModel(ctx, group, server, retryingAPI, a.Out.Color)
+	m := newModel(ctx, group, server, a.Out.Color)
 	m.role = identity.Role
 	m.tab = slices.Index(tabNames[:], c.tab)
 	feed := live.New(server, client.EventQuery{Types: []muster.EventType{muster.EventJob, muster.EventWorker}})

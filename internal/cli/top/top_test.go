@@ -38,7 +38,7 @@ func staticModel(t *testing.T, width, height int, color bool) *model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newModel(ctx, new(errgroup.Group), api, api, color)
+	m := newModel(ctx, new(errgroup.Group), api, color)
 	m.width, m.height, m.now, m.role = width, height, noon, "admin"
 	m.head.fleet = testOverview()
 	m.names.byID = map[muster.WorkerID]string{"w-1": "rig-1", "w-2": "a-worker-with-a-very-long-name-in-rack-42"}
@@ -145,8 +145,6 @@ func openJob(m *model) *jobPage {
 
 func openTask(m *model, t muster.Task) *taskPage {
 	p := newTask(m, &t)
-	_ = m.group.Wait() // the log's reader has ended: it has no server
-	*p.ring = ring{stop: p.ring.stop, partial: map[string][]byte{}}
 	p.taskPacer.loaded = true
 	for i := range 40 {
 		p.points = append(p.points, muster.Point{At: ago(time.Duration(40-i) * time.Second), Metrics: map[string]float64{"loss": 1 / float64(i+1)}})
@@ -155,7 +153,7 @@ func openTask(m *model, t muster.Task) *taskPage {
 		p.series.Samples = append(p.series.Samples, muster.Sample{At: ago(time.Duration(60-i) * time.Second), CPU: new(float64(i % 5)), Memory: new(muster.Size(i) << 28)})
 	}
 	p.series.Attempt, p.series.Taken, p.series.State = 2, 30, t.State
-	output(p.ring)
+	fillLog(p.log, outputs()...)
 	m.stack = append(m.stack, p)
 	return p
 }
@@ -169,26 +167,20 @@ func outputs() []string {
 	return append(lines, "10%\r50%\r100% done\n", "Warning: a line that is wider than most terminals are, so that it has to be cut or wrapped at the edge of the screen\n")
 }
 
-func output(r *ring) {
-	lines := outputs()
-	for i, l := range lines {
-		line := client.LogLine{Attempt: 1, Stream: client.Stdout, At: ago(50 * time.Second), Data: []byte(l)}
-		if i >= len(lines)-2 {
-			line.Stream, line.At = client.Stderr, ago(time.Second)
-		}
-		r.addOutput(&line)
-	}
-}
-
-// openLog shows the log of a task as the server has it.
-func openLog(m *model, lines ...string) *logPage {
-	p := newLog(testTasks()[0].ID)
+// fillLog gives a page the log of a task as the server has it.
+func fillLog(p *logPage, lines ...string) {
 	p.loaded, p.pendingOffset = true, offsetNone
 	w := newWindow(0, lines...)
 	for i := max(0, len(w.Records)-2); i < len(w.Records); i++ {
 		w.Records[i].Stream = client.Stderr
 	}
 	p.addWindow(&w, false)
+}
+
+// openLog shows the log of a task as the server has it.
+func openLog(m *model, lines ...string) *logPage {
+	p := newLog(testTasks()[0].ID)
+	fillLog(p, lines...)
 	m.stack = append(m.stack, p)
 	return p
 }
@@ -217,7 +209,7 @@ func TestFrames(t *testing.T) {
 			p := openTask(m, testTasks()[3])
 			p.explanation = muster.Explanation{Summary: "waits for room: 9 workers could run it, but all are busy", Nearest: "resume worker rig-3, which is paused", Position: 12, Ahead: 11}
 			p.t.Metrics, p.series.Samples = nil, nil
-			*p.ring = ring{stop: p.ring.stop}
+			p.log.segment = logSegment{}
 		},
 		"task-failed": func(m *model) { openTask(m, testTasks()[1]) },
 		"log":         func(m *model) { openLog(m, outputs()...) },
@@ -236,7 +228,7 @@ func TestFrames(t *testing.T) {
 		},
 		"worker": func(m *model) {
 			p := newWorker("w-1", "rig-1")
-			p.loaded, p.w, p.tasks = true, testWorkers()[0], testTasks()[:2]
+			p.loaded, p.w, p.rows = true, testWorkers()[0], testTasks()[:2]
 			m.stack = append(m.stack, p)
 		},
 		"help":     func(m *model) { pressKeys(m, "?") },
@@ -349,12 +341,13 @@ func TestFramesFit(t *testing.T) {
 		case 1:
 			p := openTask(m, testTasks()[rapid.IntRange(0, 3).Draw(rt, "task")])
 			p.t.Name, p.t.Step, p.t.Message = name, name, name
-			p.ring.addOutput(&client.LogLine{Attempt: 1, Stream: client.Stdout, Data: []byte(name + "\n")})
+			w := newWindow(p.log.segment.last, name+"\n")
+			p.log.addWindow(&w, false)
 		case 2:
 			openLog(m, name+"\n")
 		case 3:
 			p := newWorker("w-1", name)
-			p.loaded, p.w, p.tasks = true, testWorkers()[0], testTasks()
+			p.loaded, p.w, p.rows = true, testWorkers()[0], testTasks()
 			p.w.Name = name
 			m.stack = append(m.stack, p)
 		}

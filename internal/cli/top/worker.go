@@ -20,16 +20,15 @@ import (
 // workerPage shows one worker with its tasks.
 type workerPage struct {
 	pacer
+	list[muster.Task] // the worker's tasks
 
-	view  listView
 	id    muster.WorkerID
 	title string
 	w     muster.Worker
-	tasks []muster.Task
 }
 
 func newWorker(id muster.WorkerID, name string) *workerPage {
-	return &workerPage{id: id, title: name, pacer: pacer{interval: 2 * time.Second}}
+	return &workerPage{id: id, title: name, list: newTaskList(), pacer: pacer{interval: 2 * time.Second}}
 }
 
 func (p *workerPage) name() string { return "worker " + p.title }
@@ -56,8 +55,8 @@ func (p *workerPage) load(m *model) tea.Cmd {
 		a.tasks, err = tasksByID(ctx, m.api, a.w.Tasks)
 		return a, err
 	}, func(_ *model, a answer) {
-		p.w, p.tasks, p.title = a.w, a.tasks, a.w.Name
-		p.view.keepSelection(taskIDs(p.tasks))
+		p.w, p.rows, p.title = a.w, a.tasks, a.w.Name
+		p.arrange()
 	})
 }
 
@@ -93,14 +92,14 @@ func (p *workerPage) draw(m *model, width, height int) []string {
 		lines = lines[:maxLines]
 	}
 	lines = append(lines, "")
-	if len(p.tasks) == 0 {
+	if len(p.rows) == 0 {
 		return append(lines, m.paint(term.Dim, "  no tasks"))
 	}
 	note := ""
-	if more := p.w.Running - len(p.tasks); more > 0 {
+	if more := p.w.Running - len(p.rows); more > 0 {
 		note = fmt.Sprintf("and %s more", pluralTasks(int64(more)))
 	}
-	return append(lines, m.taskTable(p.tasks, &p.view, sortOrder{by: -1}, width, height-len(lines), note)...)
+	return append(lines, p.list.draw(m, width, height-len(lines), note)...)
 }
 
 // summaryLines draws the lines above the tasks.
@@ -173,17 +172,14 @@ func deviceLine(m *model, g *muster.GPU, load *muster.Load, width int) string {
 }
 
 func (p *workerPage) handleKey(m *model, k string) (tea.Cmd, bool) {
-	if p.view.move(k, len(p.tasks)) {
-		if p.view.cursor < len(p.tasks) {
-			p.view.id = p.tasks[p.view.cursor].ID.String()
-		}
+	if p.move(k, len(p.rows)) {
 		return nil, true
 	}
 	if cmd, ok := m.workerKey(p.id, p.title, p.w.Running, k); ok {
 		return cmd, true
 	}
-	if p.view.cursor < len(p.tasks) && k != "w" {
-		return m.taskKey(&p.tasks[p.view.cursor], k)
+	if t := p.selected(); t != nil && k != "w" {
+		return m.taskKey(t, k)
 	}
 	return nil, false
 }

@@ -1,7 +1,6 @@
 package top
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -19,7 +18,18 @@ import (
 // workersPage is the tab with the workers that have not left.
 type workersPage struct{ localList[muster.Worker] }
 
-func newWorkers() *workersPage { return &workersPage{newLocalList(&workerRows)} }
+func newWorkers() *workersPage {
+	return &workersPage{localList[muster.Worker]{
+		pacer: pacer{interval: 3 * time.Second},
+		list: list[muster.Worker]{
+			columns: workerColumns, cells: workerCells, rowID: func(w *muster.Worker) string { return string(w.ID) }, tie: workerColumns[0].compare,
+		},
+		searchText: func(w *muster.Worker) []string {
+			return append([]string{w.Name, string(w.ID), app.WorkerStatus(w), w.Version, app.FormatDevices(w.Resources.GPUs)}, w.Tags...)
+		},
+		emptyMessage: "no workers: start one with muster worker",
+	}}
+}
 
 func (p *workersPage) name() string { return "Workers" }
 
@@ -35,41 +45,18 @@ func (p *workersPage) load(m *model) tea.Cmd {
 	})
 }
 
-var workerRows = listSpec[muster.Worker]{
-	columns: workerColumns, compare: workerOrder, cells: workerCells,
-	id:    func(w *muster.Worker) string { return string(w.ID) },
-	title: func(w *muster.Worker) string { return w.Name },
-	searchText: func(w *muster.Worker) []string {
-		return append([]string{w.Name, string(w.ID), app.WorkerStatus(w), w.Version, app.FormatDevices(w.Resources.GPUs)}, w.Tags...)
-	},
-	emptyMessage: "no workers: start one with muster worker",
-}
-
-var workerColumns = []column{
-	{title: "WORKER", width: 14, flex: 2, sortable: true},
-	{title: "STATE", width: 11, style: app.StateStyle, sortable: true},
-	{title: "RUN", width: 4, alignRight: true, sortable: true},
-	{title: "CPU", width: 4, alignRight: true, sortable: true, style: loadStyle},
+var workerColumns = []column[muster.Worker]{
+	{title: "WORKER", width: 14, flex: 2, compare: ascending(func(w *muster.Worker) string { return w.Name })},
+	{title: "STATE", width: 11, style: app.StateStyle, compare: descending(app.WorkerStatus)},
+	{title: "RUN", width: 4, alignRight: true, compare: descending(func(w *muster.Worker) int { return w.Running })},
+	{title: "CPU", width: 4, alignRight: true, style: loadStyle, compare: descending(cpuFraction)},
 	{title: "FREE", width: 9, alignRight: true, dropPriority: 2},
-	{title: "MEMORY", width: 15, alignRight: true, dropPriority: 1, sortable: true},
-	{title: "GPU", width: 4, alignRight: true, sortable: true, style: loadStyle},
+	{title: "MEMORY", width: 15, alignRight: true, dropPriority: 1, compare: descending(memoryFraction)},
+	{title: "GPU", width: 4, alignRight: true, style: loadStyle, compare: descending(gpuFraction)},
 	{title: "GPUS", width: 10, flex: 1, dropPriority: 5},
-	{title: "PRICE", width: 6, alignRight: true, dropPriority: 6, sortable: true},
+	{title: "PRICE", width: 6, alignRight: true, dropPriority: 6, compare: descending(func(w *muster.Worker) float64 { return w.Price })},
 	{title: "SEEN", width: 4, alignRight: true, dropPriority: 3},
 	{title: "TAGS", width: 10, flex: 1, dropPriority: 7},
-}
-
-// workerOrder has the order of each column, the most important rows first.
-var workerOrder = []func(a, b *muster.Worker) int{
-	func(a, b *muster.Worker) int { return cmp.Compare(a.Name, b.Name) },
-	func(a, b *muster.Worker) int { return cmp.Compare(app.WorkerStatus(b), app.WorkerStatus(a)) },
-	func(a, b *muster.Worker) int { return cmp.Compare(b.Running, a.Running) },
-	func(a, b *muster.Worker) int { return cmp.Compare(cpuFraction(b), cpuFraction(a)) },
-	nil,
-	func(a, b *muster.Worker) int { return cmp.Compare(memoryFraction(b), memoryFraction(a)) },
-	func(a, b *muster.Worker) int { return cmp.Compare(gpuFraction(b), gpuFraction(a)) },
-	nil,
-	func(a, b *muster.Worker) int { return cmp.Compare(b.Price, a.Price) },
 }
 
 func cpuFraction(w *muster.Worker) float64 {
@@ -126,7 +113,7 @@ func loadStyle(text string) term.Style {
 	}
 }
 
-func workerCells(w *muster.Worker, now time.Time) []string {
+func workerCells(w *muster.Worker, m *model) []string {
 	free, memory, price := "", w.Resources.Memory.String(), ""
 	if w.Free != nil {
 		free = formatDecimal(w.Free.CPUs) + "/" + formatDecimal(w.Resources.CPUs)
@@ -139,7 +126,7 @@ func workerCells(w *muster.Worker, now time.Time) []string {
 	}
 	return []string{
 		w.Name, app.WorkerStatus(w), strconv.Itoa(w.Running), percentOrEmpty(cpuFraction(w)), free, memory, percentOrEmpty(gpuFraction(w)),
-		app.FormatDevices(w.Resources.GPUs), price, app.Age(w.LastSeenAt, now), strings.Join(w.Tags, " "),
+		app.FormatDevices(w.Resources.GPUs), price, app.Age(w.LastSeenAt, m.now), strings.Join(w.Tags, " "),
 	}
 }
 
@@ -154,31 +141,21 @@ func (p *workersPage) handleKey(m *model, k string) (tea.Cmd, bool) {
 
 // workerKey handles the keys for a worker.
 func (m *model) workerKey(id muster.WorkerID, name string, running int, k string) (tea.Cmd, bool) {
-	change := func(done string, do func(ctx context.Context) error) tea.Cmd {
-		return m.runAction(fmt.Sprintf("worker %s: %s", name, done), do)
+	change := func(done string, do func(ctx context.Context) (muster.Worker, error)) tea.Cmd {
+		return runAction(m, fmt.Sprintf("worker %s: %s", name, done), do)
 	}
 	switch k {
 	case "d":
-		m.confirm(change("draining; it leaves when its last task has ended", func(ctx context.Context) error {
-			_, err := m.api.DrainWorker(ctx, string(id), nil)
-			return err
+		m.confirm(change("draining; it leaves when its last task has ended", func(ctx context.Context) (muster.Worker, error) {
+			return m.api.DrainWorker(ctx, string(id), nil)
 		}), "Drain worker %s? It finishes %s and leaves.", name, pluralTasks(int64(running)))
 		return nil, true
 	case "p":
-		return change("paused", func(ctx context.Context) error {
-			_, err := m.api.PauseWorker(ctx, string(id), nil)
-			return err
-		}), true
+		return change("paused", func(ctx context.Context) (muster.Worker, error) { return m.api.PauseWorker(ctx, string(id), nil) }), true
 	case "u":
-		return change("resumed", func(ctx context.Context) error {
-			_, err := m.api.ResumeWorker(ctx, string(id))
-			return err
-		}), true
+		return change("resumed", func(ctx context.Context) (muster.Worker, error) { return m.api.ResumeWorker(ctx, string(id)) }), true
 	case "H":
-		return change("checking its quarantined GPUs", func(ctx context.Context) error {
-			_, err := m.api.HealWorker(ctx, string(id))
-			return err
-		}), true
+		return change("checking its quarantined GPUs", func(ctx context.Context) (muster.Worker, error) { return m.api.HealWorker(ctx, string(id)) }), true
 	}
 	return nil, false
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Flag returns the option --watch.
@@ -102,13 +103,7 @@ func (r *List[T]) fetch(ctx context.Context, limit int) iter.Seq2[T, error] {
 
 // waitChange waits at most d for a change, and returns the changes.
 func waitChange(ctx context.Context, feed *live.Feed, d time.Duration) live.Batch {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-	case <-t.C:
-	case <-feed.Changed():
-	}
+	_ = wake.Wait(ctx, feed.Changed(), d) // the caller checks ctx
 	return feed.Pop()
 }
 
@@ -301,7 +296,8 @@ func (r *List[T]) draw(ctx context.Context, a *app.App, feed *live.Feed) error {
 			}
 		}
 		if loaded {
-			if err := c.draw(func(s term.Screen) error { return r.table(s, rows, truncated, connStatus(feed)) }); err != nil {
+			loss := feed.Loss()
+			if err := c.draw(func(s term.Screen) error { return r.table(s, rows, truncated, loss.Status(time.Now())) }); err != nil {
 				return err
 			}
 		}
@@ -312,18 +308,6 @@ func (r *List[T]) draw(ctx context.Context, a *app.App, feed *live.Feed) error {
 		}
 	}
 	return nil
-}
-
-// connStatus describes a lost connection, "" if connected.
-func connStatus(feed *live.Feed) string {
-	loss := feed.Loss()
-	if loss.Err == nil {
-		return ""
-	}
-	if wait := time.Until(loss.RetryAt).Round(time.Second); wait > 0 {
-		return fmt.Sprintf("disconnected, retrying in %d s", int(wait.Seconds()))
-	}
-	return "disconnected, retrying"
 }
 
 func (r *List[T]) table(s term.Screen, rows []T, truncated bool, problem string) error {

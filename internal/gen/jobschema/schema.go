@@ -1,6 +1,9 @@
-package main
+// Package jobschema generates the JSON Schema (2020-12) of job files. Fields come from the Go types; descriptions and limits come
+// from the tables of docs/job-spec.md.
+package jobschema
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -9,6 +12,22 @@ import (
 
 	"github.com/muster-dev/muster"
 )
+
+// Source is the page that describes the fields, Target the generated file, relative to the root of the repository.
+const (
+	Source = "docs/job-spec.md"
+	Target = "docs/job.schema.json"
+)
+
+// Document returns the schema for a page.
+func Document(page string) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(job(parsePage(page)))
+	return b.Bytes(), err
+}
 
 // object is a JSON object; encoding/json sorts its names.
 type object = map[string]any

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func orderly(t *testing.T, tr Transport) {
@@ -45,7 +46,7 @@ func orderly(t *testing.T, tr Transport) {
 		}
 	})
 	loops.Wait()
-	must(t, errors.Join(errs...))
+	testkit.NoError(t, errors.Join(errs...))
 }
 
 func large(t *testing.T, tr Transport) {
@@ -64,7 +65,7 @@ func large(t *testing.T, tr Transport) {
 		t.Errorf("down: %v", err)
 	}
 	loops.Wait()
-	must(t, errors.Join(up, down))
+	testkit.NoError(t, errors.Join(up, down))
 	err := w.Send(ctx, &link.ToServer{Rejected: []link.Rejected{{Attempt: attemptID(1), Message: text + text}}})
 	if muster.CodeOf(err) != muster.TooLarge {
 		t.Errorf("a frame of twice the size: %v", err)
@@ -88,13 +89,13 @@ func workerCloses(t *testing.T, tr Transport) {
 	}
 	_, err := sc.Recv(ctx)
 	wantEnded(ctx, t, err)
-	must(t, <-closed)
+	testkit.NoError(t, <-closed)
 }
 
 func serverCloses(t *testing.T, tr Transport) {
 	w, sc, ctx := connect(t, tr)
-	must(t, sc.Send(ctx, &link.ToWorker{Pong: true}))
-	must(t, sc.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict, Message: "m"}}))
+	testkit.NoError(t, sc.Send(ctx, &link.ToWorker{Pong: true}))
+	testkit.NoError(t, sc.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict, Message: "m"}}))
 	closed := make(chan error, 1)
 	go func() { closed <- sc.Close() }()
 	if f, err := w.Recv(ctx); err != nil || !f.Pong {
@@ -105,7 +106,7 @@ func serverCloses(t *testing.T, tr Transport) {
 	}
 	_, err := w.Recv(ctx)
 	wantEnded(ctx, t, err)
-	must(t, <-closed)
+	testkit.NoError(t, <-closed)
 }
 
 func goodbyeWhileSending(t *testing.T, tr Transport) {
@@ -121,7 +122,7 @@ func goodbyeWhileSending(t *testing.T, tr Transport) {
 	if _, err := sc.Recv(ctx); err != nil {
 		t.Fatal(err)
 	}
-	must(t, sc.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict}}))
+	testkit.NoError(t, sc.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Conflict}}))
 	closed := make(chan error, 1)
 	go func() { closed <- sc.Close() }()
 	if f, err := w.Recv(ctx); err != nil || f.Goodbye == nil {
@@ -129,7 +130,7 @@ func goodbyeWhileSending(t *testing.T, tr Transport) {
 	}
 	w.Close()
 	<-sending
-	must(t, <-closed)
+	testkit.NoError(t, <-closed)
 }
 
 func closeTwice(t *testing.T, tr Transport) {
@@ -137,10 +138,10 @@ func closeTwice(t *testing.T, tr Transport) {
 	waiting := make(chan error, 2)
 	go func() { _, err := w.Recv(ctx); waiting <- err }()
 	go func() { _, err := sc.Recv(ctx); waiting <- err }()
-	must(t, w.Close())
-	must(t, w.Close())
-	must(t, sc.Close())
-	must(t, sc.Close())
+	testkit.NoError(t, w.Close())
+	testkit.NoError(t, w.Close())
+	testkit.NoError(t, sc.Close())
+	testkit.NoError(t, sc.Close())
 	wantEnded(ctx, t, <-waiting)
 	wantEnded(ctx, t, <-waiting)
 	if err := w.Send(ctx, &link.ToServer{Ping: true}); err == nil {
@@ -182,15 +183,15 @@ func twoSessions(t *testing.T, tr Transport) {
 	w1, s1 := open(t, tr, s, s.addr)
 	w2, s2 := open(t, tr, s, s.addr)
 	ctx := withTimeout(t)
-	must(t, w1.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{attemptID(1)}}))
-	must(t, w2.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{attemptID(2)}}))
+	testkit.NoError(t, w1.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{attemptID(1)}}))
+	testkit.NoError(t, w2.Send(ctx, &link.ToServer{Accepted: []muster.AttemptID{attemptID(2)}}))
 	for i, sc := range []link.ServerConn{s1, s2} {
 		if f, err := sc.Recv(ctx); err != nil || len(f.Accepted) != 1 || f.Accepted[0] != attemptID(i+1) {
 			t.Errorf("session %d received %+v, %v", i+1, f, err)
 		}
 	}
-	must(t, w1.Close())
-	must(t, s2.Send(ctx, &link.ToWorker{Pong: true}))
+	testkit.NoError(t, w1.Close())
+	testkit.NoError(t, s2.Send(ctx, &link.ToWorker{Pong: true}))
 	if f, err := w2.Recv(ctx); err != nil || !f.Pong {
 		t.Errorf("the second session after the end of the first: %v", err)
 	}
@@ -229,7 +230,7 @@ func cut(t *testing.T, tr Transport) {
 		open(t, tr, s, p.Addr)
 		return
 	}
-	must(t, <-sent) // the transport retried
+	testkit.NoError(t, <-sent) // the transport retried
 }
 
 // nopHandler accepts every session and ignores its frames.

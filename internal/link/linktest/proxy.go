@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Proxy is a TCP proxy that injects faults. Its methods may be called from any goroutine.
@@ -31,9 +33,7 @@ type Proxy struct {
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	p := &Proxy{Addr: l.Addr().String(), target: target, listener: l, conns: map[net.Conn]struct{}{}, thawed: make(chan struct{})}
 	close(p.thawed)
 	p.dropping.Store(-1)
@@ -86,12 +86,17 @@ func (p *Proxy) Drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c := range p.conns {
-		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // a reset, as after a restart of the machine
-		}
-		c.Close()
+		reset(c)
 	}
 	clear(p.conns)
+}
+
+// reset closes a connection as a restart of the machine does.
+func reset(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	c.Close()
 }
 
 // DropAfter cuts all connections after n more bytes in any direction.
@@ -122,10 +127,7 @@ func (p *Proxy) accept() {
 			return
 		}
 		if p.refusing.Load() {
-			if tcp, ok := in.(*net.TCPConn); ok {
-				_ = tcp.SetLinger(0)
-			}
-			in.Close()
+			reset(in)
 			continue
 		}
 		out, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "tcp", p.target)

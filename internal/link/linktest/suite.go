@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Transport is one way to carry sessions.
@@ -82,9 +83,7 @@ func start(tb testing.TB, tr Transport, addr string) *server {
 		conn.Close()
 	})
 	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", addr)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	s.addr = l.Addr().String()
 	mux := http.NewServeMux()
 	mux.Handle(tr.Path, handler)
@@ -132,11 +131,11 @@ func open(tb testing.TB, tr Transport, s *server, addr string) (link.WorkerConn,
 	}
 	tb.Cleanup(func() { sc.Close() })
 	hello := &link.ToServer{Hello: &link.Hello{Version: link.Version, Worker: "w1", Name: "n", Build: "b"}}
-	must(tb, w.Send(ctx, hello))
+	testkit.NoError(tb, w.Send(ctx, hello))
 	if f, err := sc.Recv(ctx); err != nil || f.Hello == nil {
 		tb.Fatalf("no hello: %v", err)
 	}
-	must(tb, sc.Send(ctx, &link.ToWorker{Welcome: &link.Welcome{Heartbeat: muster.Duration(time.Second)}}))
+	testkit.NoError(tb, sc.Send(ctx, &link.ToWorker{Welcome: &link.Welcome{Heartbeat: muster.Duration(time.Second)}}))
 	if f, err := w.Recv(ctx); err != nil || f.Welcome == nil {
 		tb.Fatalf("no welcome: %v", err)
 	}
@@ -168,13 +167,6 @@ func dial(ctx context.Context, tb testing.TB, tr Transport, addr string) link.Wo
 		if pause.Wait(ctx) != nil {
 			tb.Fatalf("no session within %s: %v", stepTimeout, err)
 		}
-	}
-}
-
-func must(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
 	}
 }
 
@@ -238,7 +230,7 @@ func benchTasks(b *testing.B, tr Transport, n int) {
 	}
 	b.ResetTimer()
 	for range b.N {
-		must(b, sc.Send(ctx, &link.ToWorker{Assign: assign}))
+		testkit.NoError(b, sc.Send(ctx, &link.ToWorker{Assign: assign}))
 		if f, err := sc.Recv(ctx); err != nil || len(f.Finished) != n {
 			b.Fatalf("%+v, %v", f, err)
 		}

@@ -4,6 +4,7 @@ package containertest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // SharedEngine returns the address of the engine that all tests share, which scripts/engine starts. A test uses its own names
@@ -33,9 +36,7 @@ func SharedEngine(tb testing.TB) string {
 func API(tb testing.TB, host string) *client.Client {
 	tb.Helper()
 	api, err := client.New(client.WithHost(host))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	tb.Cleanup(func() { _ = api.Close() })
 	return api
 }
@@ -48,9 +49,7 @@ type Resources map[string]string
 func ListResources(tb testing.TB, host, data string) Resources {
 	tb.Helper()
 	list, err := listResources(tb.Context(), API(tb, host), data)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	return list
 }
 
@@ -104,26 +103,15 @@ func isMusterContainer(labels map[string]string, data string) bool {
 // AwaitCleanup waits until the engine at host has only the resources of before. The test fails if that takes longer than a minute.
 func AwaitCleanup(tb testing.TB, host, data string, before Resources) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
-	defer cancel()
 	api := API(tb, host)
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	var leftovers []string
-	for {
-		current, err := listResources(ctx, api, data)
-		if err == nil {
-			maps.DeleteFunc(current, func(id, _ string) bool { _, existed := before[id]; return existed })
-			if len(current) == 0 {
-				return
-			}
-			leftovers = slices.Sorted(maps.Values(current))
+	if err := testkit.Poll(tb.Context(), time.Minute, func() error {
+		current, err := listResources(tb.Context(), api, data)
+		maps.DeleteFunc(current, func(id, _ string) bool { _, existed := before[id]; return existed })
+		if len(current) > 0 {
+			err = errors.New("it still has " + strings.Join(slices.Sorted(maps.Values(current)), ", "))
 		}
-		select {
-		case <-ctx.Done():
-			tb.Errorf("the engine at %s still has %s (%v)", host, strings.Join(leftovers, ", "), err)
-			return
-		case <-tick.C:
-		}
+		return err
+	}); err != nil {
+		tb.Errorf("the engine at %s: %v", host, err)
 	}
 }

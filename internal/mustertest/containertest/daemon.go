@@ -19,6 +19,9 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Daemon is an engine of one test, which may stop, kill and freeze it. One goroutine uses it.
@@ -46,14 +49,10 @@ func StartDaemon(tb testing.TB, flags ...string) *Daemon {
 		tb.Skip("engines of their own are for tests that scripts/engine runs, which has found that they start here")
 	}
 	dir, err := os.MkdirTemp("/tmp", "mst-") //nolint:usetesting // tb.TempDir is too long for sockets
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	d := &Daemon{tb: tb, dir: dir, flags: flags}
 	tb.Cleanup(d.cleanup)
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o600); err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o600))
 	d.addBridge()
 	d.Restart()
 	return d
@@ -88,9 +87,7 @@ func (d *Daemon) Host() string { return "unix://" + filepath.Join(d.dir, "sock")
 // Restart starts the daemon after Stop or Kill, with its data.
 func (d *Daemon) Restart() {
 	d.tb.Helper()
-	if err := d.launch(d.tb.Context()); err != nil {
-		d.tb.Fatal(err)
-	}
+	testkit.NoError(d.tb, d.launch(d.tb.Context()))
 }
 
 func (d *Daemon) launch(ctx context.Context) error {
@@ -195,14 +192,8 @@ func (d *Daemon) SetFrozen(on bool) {
 	if on {
 		sig = syscall.SIGSTOP
 	}
-	if err := syscall.Kill(d.pid, sig); err != nil {
-		d.tb.Fatal(err)
-	}
-	for deadline := time.Now().Add(30 * time.Second); d.frozen() != on; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			d.tb.Fatalf("the daemon does not react to %s", sig)
-		}
-	}
+	testkit.NoError(d.tb, syscall.Kill(d.pid, sig))
+	testkit.Await(d.tb, "dockerd's reaction to "+sig.String(), func() bool { return d.frozen() == on })
 }
 
 // frozen reports whether all threads of the daemon are suspended: a signal does not reach all at the same time.
@@ -252,17 +243,12 @@ func (d *Daemon) cleanup() {
 }
 
 // killLeftovers kills the processes that work in the daemon's folder, and reports whether there were any.
-func (d *Daemon) killLeftovers() (found bool) {
-	procs, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is a good one
-	for _, proc := range procs {
-		if line, _ := os.ReadFile(proc); bytes.Contains(line, []byte(d.dir+"/")) {
-			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(proc))); err == nil && pid != os.Getpid() {
-				found = true
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
-			}
-		}
+func (d *Daemon) killLeftovers() bool {
+	pids := mustertest.ProcessesMatching(d.tb, d.dir+"/")
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may just have ended
 	}
-	return found
+	return len(pids) > 0
 }
 
 // removeContainers removes all containers.

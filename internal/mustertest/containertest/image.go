@@ -21,6 +21,8 @@ import (
 
 	"github.com/distribution/reference"
 	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // ImageSpec describes an image that is built from scratch.
@@ -37,44 +39,43 @@ type ImageSpec struct {
 	StopSignal      string
 }
 
-// layer returns the image's files as a tar file, the same bytes for the same files.
-func (b ImageSpec) layer(tb testing.TB) []byte {
+// writeTar returns a tar file with what write puts into it, the same bytes for the same files.
+func writeTar(tb testing.TB, write func(put func(h tar.Header, contents []byte))) []byte {
 	tb.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	put := func(h tar.Header, contents []byte) {
-		h.Name = strings.TrimPrefix(h.Name, "/")
-		h.Size = int64(len(contents))
-		if err := w.WriteHeader(&h); err != nil {
-			tb.Fatal(err)
-		}
-		if _, err := w.Write(contents); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	for _, dir := range b.parents() {
-		put(tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}, nil)
-	}
-	for _, dir := range b.Folders {
-		put(tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o1777}, nil)
-	}
-	for _, name := range slices.Sorted(maps.Keys(b.Files)) {
-		contents, err := os.ReadFile(b.Files[name])
-		if err != nil {
-			tb.Fatal(err)
-		}
-		put(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755}, contents)
-	}
-	for _, name := range slices.Sorted(maps.Keys(b.Texts)) {
-		put(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755}, []byte(b.Texts[name]))
-	}
-	for _, name := range slices.Sorted(maps.Keys(b.Links)) {
-		put(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: b.Links[name], Mode: 0o777}, nil)
-	}
-	if err := w.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	write(func(h tar.Header, contents []byte) {
+		h.Name, h.Size = strings.TrimPrefix(h.Name, "/"), int64(len(contents))
+		testkit.NoError(tb, w.WriteHeader(&h))
+		_, err := w.Write(contents)
+		testkit.NoError(tb, err)
+	})
+	testkit.NoError(tb, w.Close())
 	return buf.Bytes()
+}
+
+// layer returns the image's files as a tar file.
+func (b ImageSpec) layer(tb testing.TB) []byte {
+	tb.Helper()
+	return writeTar(tb, func(put func(h tar.Header, contents []byte)) {
+		for _, dir := range b.parents() {
+			put(tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}, nil)
+		}
+		for _, dir := range b.Folders {
+			put(tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o1777}, nil)
+		}
+		for _, name := range slices.Sorted(maps.Keys(b.Files)) {
+			contents, err := os.ReadFile(b.Files[name])
+			testkit.NoError(tb, err)
+			put(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755}, contents)
+		}
+		for _, name := range slices.Sorted(maps.Keys(b.Texts)) {
+			put(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755}, []byte(b.Texts[name]))
+		}
+		for _, name := range slices.Sorted(maps.Keys(b.Links)) {
+			put(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: b.Links[name], Mode: 0o777}, nil)
+		}
+	})
 }
 
 // parents returns the folders above the image's files, each after its own parent.
@@ -109,9 +110,7 @@ func (b ImageSpec) config(tb testing.TB, layer []byte) []byte {
 func encode(tb testing.TB, v any) []byte {
 	tb.Helper()
 	b, err := json.Marshal(v)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	return b
 }
 
@@ -142,30 +141,14 @@ func loadImage(tb testing.TB, host, name string, b ImageSpec) {
 	tb.Helper()
 	layer := b.layer(tb)
 	full, err := reference.ParseDockerRef(name) // a short one would be localhost/… with Podman
-	if err != nil {
-		tb.Fatal(err)
-	}
-	var buf bytes.Buffer
-	w := tar.NewWriter(&buf)
-	for _, f := range []struct {
-		name     string
-		contents []byte
-	}{
-		{"layer.tar", layer},
-		{"config.json", b.config(tb, layer)},
-		{"manifest.json", encode(tb, []map[string]any{{"Config": "config.json", "RepoTags": []string{full.String()}, "Layers": []string{"layer.tar"}}})},
-	} {
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: 0o644, Size: int64(len(f.contents))}); err != nil {
-			tb.Fatal(err)
-		}
-		if _, err := w.Write(f.contents); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		tb.Fatal(err)
-	}
-	res, err := API(tb, host).ImageLoad(tb.Context(), &buf)
+	testkit.NoError(tb, err)
+	manifest := encode(tb, []map[string]any{{"Config": "config.json", "RepoTags": []string{full.String()}, "Layers": []string{"layer.tar"}}})
+	archive := writeTar(tb, func(put func(h tar.Header, contents []byte)) {
+		put(tar.Header{Typeflag: tar.TypeReg, Name: "layer.tar", Mode: 0o644}, layer)
+		put(tar.Header{Typeflag: tar.TypeReg, Name: "config.json", Mode: 0o644}, b.config(tb, layer))
+		put(tar.Header{Typeflag: tar.TypeReg, Name: "manifest.json", Mode: 0o644}, manifest)
+	})
+	res, err := API(tb, host).ImageLoad(tb.Context(), bytes.NewReader(archive))
 	if err != nil {
 		tb.Fatalf("image %s: %v", name, err)
 	}
@@ -196,9 +179,7 @@ func ShellImage(tb testing.TB) ImageSpec {
 		}
 	}
 	names, err := exec.CommandContext(tb.Context(), busybox, "--list").Output()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	b := ImageSpec{
 		Files: map[string]string{"/bin/busybox": busybox},
 		Links: map[string]string{},

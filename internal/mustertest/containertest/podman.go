@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // StartPodman starts the service of a Podman with folders of its own, which takes registries on loopback as they
@@ -22,9 +24,7 @@ func StartPodman(tb testing.TB) string {
 		tb.Skip("no Podman that this user may start with folders of its own, or -short: scripts/need podman installs it")
 	}
 	dir, err := os.MkdirTemp("/tmp", "mst-") //nolint:usetesting // tb.TempDir is too long for sockets
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	tb.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			tb.Error(err)
@@ -35,9 +35,7 @@ func StartPodman(tb testing.TB) string {
 		registries: "[[registry]]\nlocation = \"127.0.0.1\"\ninsecure = true\n",
 		limits:     "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n", // which its own root may not raise everywhere
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			tb.Fatal(err)
-		}
+		testkit.NoError(tb, os.WriteFile(path, []byte(text), 0o600))
 	}
 	options := []string{
 		"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--tmpdir", filepath.Join(dir, "tmp"),
@@ -77,12 +75,11 @@ func StartPodman(tb testing.TB) string {
 		}
 	})
 	api := API(tb, host)
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := api.Ping(tb.Context(), client.PingOptions{}); err == nil {
-			return host
-		}
-		if time.Now().After(deadline) {
-			tb.Fatalf("Podman's service does not answer: %s", &out)
-		}
+	if err := testkit.Poll(tb.Context(), time.Minute, func() error {
+		_, err := api.Ping(tb.Context(), client.PingOptions{})
+		return err
+	}); err != nil {
+		tb.Fatalf("Podman's service does not answer: %v: %s", err, &out)
 	}
+	return host
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // Fault is how a registry fails.
@@ -54,9 +56,7 @@ func NewRegistry(tb testing.TB) *Registry {
 		stallAfter: -1, resumed: make(chan struct{}), closed: make(chan struct{}),
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(r.serve), ReadHeaderTimeout: time.Minute}}
 	server.Start()
 	r.Addr = l.Addr().String()
@@ -79,15 +79,11 @@ func (r *Registry) Push(tb testing.TB, name string, b ImageSpec) (ref, dig strin
 	config := b.config(tb, layer)
 	var packed bytes.Buffer
 	w, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, err)
 	if _, err := w.Write(layer); err != nil {
 		tb.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, w.Close())
 	for _, blob := range [][]byte{config, packed.Bytes()} {
 		r.put(tb, http.MethodPost, "/v2/"+repo+"/blobs/uploads/?digest="+digest(blob), "application/octet-stream", blob)
 	}

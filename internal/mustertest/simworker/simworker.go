@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Config says what fleet to simulate.
@@ -47,7 +48,7 @@ func Run(ctx context.Context, cfg Config, ready func()) error {
 	var connected atomic.Int64
 	for i := range cfg.Workers {
 		group.Go(func() error {
-			w := &worker{cfg: &cfg, index: i, wake: make(chan struct{}, 1), connected: func() {
+			w := &worker{cfg: &cfg, index: i, wake: wake.New(), connected: func() {
 				<-joins
 				if connected.Add(1) == int64(cfg.Workers) {
 					ready()

@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // worker is one simulated worker and the words of its session.
@@ -104,29 +105,23 @@ func (w *worker) enqueue(add func(next *link.ToServer)) {
 	add(&w.next)
 	w.pending = true
 	w.mu.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	wake.Set(w.wake)
 }
 
-// Post implements link.Words.
+// Post implements link.FrameSource.
 func (w *worker) Post(f *link.ToServer) {
 	w.enqueue(func(next *link.ToServer) { next.Ping = next.Ping || f.Ping })
 }
 
-// Next implements link.Words.
+// Next implements link.FrameSource.
 func (w *worker) Next(ctx context.Context) (*link.ToServer, error) {
 	for {
 		f, due := w.nextFrame(time.Now())
 		if f != nil {
 			return f, nil
 		}
-		select {
-		case <-w.wake:
-		case <-time.After(due):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := wake.Wait(ctx, w.wake, due); err != nil {
+			return nil, err
 		}
 	}
 }

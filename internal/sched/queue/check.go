@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/muster-dev/muster"
@@ -13,13 +14,7 @@ func broken(format string, args ...any) error {
 // Check returns an Internal error that names the first broken invariant, or nil;
 // workers is how many there should be.
 func (q *Queue) Check(workers int) error {
-	if err := q.loadChanges.check(workers); err != nil {
-		return err
-	}
-	if err := q.specChanges.check(workers); err != nil {
-		return err
-	}
-	if err := q.checkReserved(); err != nil {
+	if err := cmp.Or(q.loadChanges.check(workers), q.specChanges.check(workers), q.checkReserved()); err != nil {
 		return err
 	}
 	buckets := map[*projectQueue]int{}

@@ -33,12 +33,7 @@ func (i *Item) Shape() *Shape { return i.bucket.key.shape }
 func (i *Item) HeapIndex() *int { return &i.pos }
 
 // Before orders by age: by job, then by number.
-func (i *Item) Before(o *Item) bool {
-	if i.Job != o.Job {
-		return i.Job < o.Job
-	}
-	return i.Num < o.Num
-}
+func (i *Item) Before(o *Item) bool { return i.compare(o) < 0 }
 
 func (i *Item) compare(o *Item) int {
 	return cmp.Or(cmp.Compare(i.Job, o.Job), cmp.Compare(i.Num, o.Num))
@@ -88,11 +83,5 @@ type projectQueue struct {
 func (l *projectQueue) HeapIndex() *int { return &l.pos }
 
 func (l *projectQueue) Before(o *projectQueue) bool {
-	if l.share != o.share {
-		return l.share < o.share
-	}
-	if a, b := l.buckets[0].items[0], o.buckets[0].items[0]; a.Job != b.Job || a.Num != b.Num {
-		return a.Before(b)
-	}
-	return l.key.project.Name < o.key.project.Name
+	return cmp.Or(cmp.Compare(l.share, o.share), l.buckets[0].items[0].compare(o.buckets[0].items[0]), cmp.Compare(l.key.project.Name, o.key.project.Name)) < 0
 }

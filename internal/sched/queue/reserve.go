@@ -31,10 +31,7 @@ func (c *starvationTimer) HeapIndex() *int { return &c.pos }
 
 // Before orders by time, then by order of setting.
 func (c *starvationTimer) Before(o *starvationTimer) bool {
-	if c.at != o.at {
-		return c.at < o.at
-	}
-	return c.seq < o.seq
+	return cmp.Or(cmp.Compare(c.at, o.at), cmp.Compare(c.seq, o.seq)) < 0
 }
 
 // setTimer sets a bucket's timer.
@@ -220,14 +217,7 @@ func (l *bucket) candidate(now muster.Time, w *Worker, n int, since muster.Time)
 // refreshFeasible updates the list of workers that could run sh if they were empty, and
 // returns how many it examined.
 func (q *Queue) refreshFeasible(sh *Shape) int {
-	valid := sh.feasible[:0]
-	for _, h := range sh.feasible {
-		if h.version == h.worker.specNode.seq {
-			valid = append(valid, h)
-		}
-	}
-	clear(sh.feasible[len(valid):])
-	sh.feasible = valid
+	sh.feasible = slices.DeleteFunc(sh.feasible, func(h feasibleWorker) bool { return h.version != h.worker.specNode.seq })
 	inspected := 0
 	for k := q.specChanges.latest; k != nil && k.seq > sh.feasibleSeen; k = k.older {
 		inspected++

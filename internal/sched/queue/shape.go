@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"container/heap"
 	"slices"
 
@@ -46,10 +47,7 @@ func (f *fit) before(o *fit) bool {
 	if f.suspect != o.suspect {
 		return o.suspect
 	}
-	if c := f.rank.Compare(&o.rank); c != 0 {
-		return c < 0
-	}
-	return f.worker.Usage.Worker.ID < o.worker.Usage.Worker.ID
+	return cmp.Or(f.rank.Compare(&o.rank), cmp.Compare(f.worker.Usage.Worker.ID, o.worker.Usage.Worker.ID)) < 0
 }
 
 // fitHeap implements heap.Interface: the best fit is first.

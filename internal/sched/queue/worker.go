@@ -152,13 +152,7 @@ type Avoidance struct {
 
 // Active returns the entries that have not expired.
 func (s AvoidList) Active(now muster.Time) AvoidList {
-	var active AvoidList
-	for _, a := range s {
-		if a.Until > now {
-			active = append(active, a)
-		}
-	}
-	return active
+	return slices.DeleteFunc(slices.Clone(s), func(a Avoidance) bool { return a.Until <= now })
 }
 
 // Has reports whether w is in the list.
@@ -179,9 +173,7 @@ func (s AvoidList) ForWorker(w *Worker, now muster.Time) (last Avoidance) {
 // NextExpiry returns when the first entry expires, or 0 if there is none.
 func (s AvoidList) NextExpiry() (at muster.Time) {
 	for _, a := range s {
-		if at == 0 || a.Until < at {
-			at = a.Until
-		}
+		at = Earlier(at, a.Until)
 	}
 	return at
 }

@@ -231,17 +231,10 @@ func savedBy(tree string) int {
 // checkAll checks everything: the counts of every job, the usage of every worker, and
 // that a rebuild from the committed rows gives the live state.
 func (w *simulation) checkAll() error {
-	if err := w.checkCounts(); err != nil {
-		return err
-	}
-	if err := w.checkWorkers(); err != nil {
-		return err
-	}
-	if err := w.checkGangs(); err != nil {
-		return err
-	}
-	if err := w.checkLeases(); err != nil {
-		return err
+	for _, check := range []func() error{w.checkCounts, w.checkWorkers, w.checkGangs, w.checkLeases} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
 	rebuilt, err := sched.Rebuild(w.cfg, w.now, w.disk.load())
 	if err != nil {

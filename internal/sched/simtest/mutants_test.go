@@ -29,16 +29,16 @@ var mutants = []struct {
 	{
 		name: "a worker is given more processors than it has",
 		file: "internal/placement/usage.go",
-		old:  "b.mcpu -= int64(sign) * Milli(g.CPUs)\n",
-		new:  "b.mcpu -= 0 * int64(sign) * Milli(g.CPUs)\n",
+		old:  "CPUs: Milli(g.CPUs),",
+		new:  "CPUs: 0 * Milli(g.CPUs),",
 
 		caught: `worker w\d+ has \{CPUs:.*\} and was given \{CPUs:`,
 	},
 	{
 		name: "a worker is given more tasks than it takes at once",
 		file: "internal/placement/usage.go",
-		old:  "b.tasks += sign\n",
-		new:  "b.tasks += 0 * sign\n",
+		old:  "taken := amounts{MaxTasks: 1,",
+		new:  "taken := amounts{MaxTasks: 0,",
 
 		caught: `worker w\d+ runs at most \d tasks and was given \d`,
 	},

@@ -82,67 +82,59 @@ func (s *Store) clearCache() {
 // writeBatch writes parents before children, for the foreign keys.
 func (s *Store) writeBatch(b *store.Batch) error {
 	w := s.writer
-	for i := range b.Jobs {
-		j := &b.Jobs[i]
-		if err := w.recordNotify(j); err != nil {
-			return err
-		}
-		if err := w.exec(putJob, func(p *params) { row{p: p}.job(j) }); err != nil {
-			return err
-		}
-		if j.Spec == nil {
-			continue
-		}
-		err := w.exec("INSERT INTO job_spec (job, spec) VALUES (?, ?)", func(p *params) {
-			p.int(int64(j.ID))
-			p.json(j.Spec, false)
-		})
-		if err != nil {
-			return err
-		}
+	if err := each(b.Jobs, w.putJob); err != nil {
+		return err
 	}
-	for i := range b.IdempotencyKeys {
-		if err := s.writeIdempotency(&b.IdempotencyKeys[i]); err != nil {
-			return err
-		}
+	if err := each(b.IdempotencyKeys, s.writeIdempotency); err != nil {
+		return err
 	}
-	for i := range b.Groups {
-		if err := s.writeGroup(&b.Groups[i]); err != nil {
-			return err
-		}
+	if err := each(b.Groups, s.writeGroup); err != nil {
+		return err
 	}
-	for i := range b.Tasks {
-		if err := s.writeTask(&b.Tasks[i]); err != nil {
-			return err
-		}
-		if err := w.putArtifacts(b.Tasks[i].ID.Job, b.Tasks[i].Artifacts); err != nil {
-			return err
-		}
+	if err := each(b.Tasks, s.writeTask); err != nil {
+		return err
 	}
-	for i := range b.Attempts {
-		if err := w.exec(putAttempt, func(p *params) { row{p: p}.attempt(&b.Attempts[i]) }); err != nil {
-			return err
-		}
-		if err := w.putArtifacts(b.Attempts[i].ID.Task.Job, b.Attempts[i].Artifacts); err != nil {
-			return err
-		}
+	if err := each(b.Attempts, w.putAttempt); err != nil {
+		return err
 	}
-	for i := range b.LateReports {
-		if err := w.putLate(&b.LateReports[i]); err != nil {
-			return err
-		}
+	if err := each(b.LateReports, w.putLate); err != nil {
+		return err
 	}
-	for i := range b.Workers {
-		if err := w.exec(putWorker, func(p *params) { row{p: p}.worker(&b.Workers[i]) }); err != nil {
-			return err
-		}
+	err := each(b.Workers, func(v *muster.Worker) error { return w.exec(putWorker, func(p *params) { row{p: p}.worker(v) }) })
+	if err != nil {
+		return err
 	}
-	for _, id := range b.RemovedWorkers {
-		if err := w.exec("DELETE FROM worker WHERE id = ?", values(string(id))); err != nil {
+	return each(b.RemovedWorkers, func(id *muster.WorkerID) error { return w.exec("DELETE FROM worker WHERE id = ?", values(string(*id))) })
+}
+
+// each calls f for each element of a list, until one fails.
+func each[T any](list []T, f func(*T) error) error {
+	for i := range list {
+		if err := f(&list[i]); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (c *conn) putJob(j *muster.Job) error {
+	if err := c.recordNotify(j); err != nil {
+		return err
+	}
+	if err := c.exec(putJob, func(p *params) { row{p: p}.job(j) }); err != nil || j.Spec == nil {
+		return err
+	}
+	return c.exec("INSERT INTO job_spec (job, spec) VALUES (?, ?)", func(p *params) {
+		p.int(int64(j.ID))
+		p.json(j.Spec, false)
+	})
+}
+
+func (c *conn) putAttempt(a *muster.Attempt) error {
+	if err := c.exec(putAttempt, func(p *params) { row{p: p}.attempt(a) }); err != nil {
+		return err
+	}
+	return c.putArtifacts(a.ID.Task.Job, a.Artifacts)
 }
 
 func (s *Store) writeIdempotency(k *store.IdempotencyKey) error {
@@ -198,9 +190,16 @@ func (s *Store) cacheResolved(b *store.Batch) {
 	}
 }
 
-// writeTask updates a row that is known to exist and not to have ended, and otherwise
-// writes all its columns, which takes longer.
 func (s *Store) writeTask(t *muster.Task) error {
+	if err := s.writeTaskRow(t); err != nil {
+		return err
+	}
+	return s.writer.putArtifacts(t.ID.Job, t.Artifacts)
+}
+
+// writeTaskRow updates a row that is known to exist and not to have ended, and otherwise
+// writes all its columns, which takes longer.
+func (s *Store) writeTaskRow(t *muster.Task) error {
 	id := packTask(t.ID)
 	_, live := s.openTasks[id]
 	switch final := t.State.Final(); {

@@ -129,22 +129,27 @@ func first[T any](c *conn, sql string, bind func(*params), read func(row, *T)) (
 	return v, found, err
 }
 
-// readFirst is first in a transaction of its own.
-func readFirst[T any](ctx context.Context, s *Store, sql string, bind func(*params), read func(row, *T)) (v T, found bool, err error) {
+// read returns the result of f, which reads in one transaction.
+func read[T any](ctx context.Context, s *Store, f func(*conn) (T, error)) (v T, err error) {
 	err = s.readTx(ctx, func(c *conn) error {
-		v, found, err = first(c, sql, bind, read)
+		v, err = f(c)
 		return err
+	})
+	return v, err
+}
+
+// readFirst is first in a transaction of its own.
+func readFirst[T any](ctx context.Context, s *Store, sql string, bind func(*params), fields func(row, *T)) (v T, found bool, err error) {
+	v, err = read(ctx, s, func(c *conn) (T, error) {
+		v, found, err = first(c, sql, bind, fields)
+		return v, err
 	})
 	return v, found, err
 }
 
 // readList is list in a transaction of its own.
-func readList[T any](ctx context.Context, s *Store, sql string, bind func(*params), read func(row, *T)) (all []T, err error) {
-	err = s.readTx(ctx, func(c *conn) error {
-		all, err = list(c, sql, bind, read)
-		return err
-	})
-	return all, err
+func readList[T any](ctx context.Context, s *Store, sql string, bind func(*params), fields func(row, *T)) ([]T, error) {
+	return read(ctx, s, func(c *conn) ([]T, error) { return list(c, sql, bind, fields) })
 }
 
 // inTx runs f in a transaction. It is rolled back if f fails or ctx ends.

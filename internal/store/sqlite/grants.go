@@ -25,28 +25,17 @@ func (s *Store) GrantBlobs(ctx context.Context, holders []store.Grantee, blobs [
 
 // putArtifacts grants a job's artifacts to its project, and records their content identifiers.
 func (c *conn) putArtifacts(job muster.JobID, artifacts []muster.Artifact) error {
-	if len(artifacts) == 0 {
-		return nil
-	}
-	if err := c.grantArtifacts(job, artifacts); err != nil {
+	err := each(artifacts, func(a *muster.Artifact) error {
+		if len(a.SHA256) != 64 {
+			return nil // not the name of a blob
+		}
+		return c.exec("INSERT INTO blob_grant (sha256, holder, size) SELECT ?, 'p:' || project, ? FROM job WHERE id = ? ON CONFLICT DO NOTHING",
+			values(a.SHA256, a.Size, int64(job)))
+	})
+	if err != nil {
 		return err
 	}
 	return c.putContents(job, artifacts)
-}
-
-// grantArtifacts grants the artifacts of a job to its project.
-func (c *conn) grantArtifacts(job muster.JobID, artifacts []muster.Artifact) error {
-	for i := range artifacts {
-		if len(artifacts[i].SHA256) != 64 {
-			continue // not the name of a blob
-		}
-		err := c.exec("INSERT INTO blob_grant (sha256, holder, size) SELECT ?, 'p:' || project, ? FROM job WHERE id = ? ON CONFLICT DO NOTHING",
-			values(artifacts[i].SHA256, artifacts[i].Size, int64(job)))
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 const selectGrant = "SELECT size, holder = ?1 FROM blob_grant WHERE sha256 = ?2 ORDER BY holder = ?1 DESC LIMIT 1"
@@ -82,19 +71,14 @@ func (s *Store) Ungranted(ctx context.Context, h store.Grantee, sha256 []string)
 
 // putContents records which of a job's artifacts have content identifiers. The pin and proof of a file hold for all jobs that have it.
 func (c *conn) putContents(job muster.JobID, artifacts []muster.Artifact) error {
-	for i := range artifacts {
-		a := &artifacts[i]
+	return each(artifacts, func(a *muster.Artifact) error {
 		if a.CID == "" {
-			continue
+			return nil
 		}
-		err := c.exec(`INSERT INTO content (cid, job, name, sha256, size, pin, proof)
+		return c.exec(`INSERT INTO content (cid, job, name, sha256, size, pin, proof)
 			SELECT ?1, ?2, ?3, ?4, ?5, coalesce(max(pin), 0), coalesce(max(proof), 0) FROM content WHERE cid = ?1 AND sha256 = ?4 ON CONFLICT DO NOTHING`,
 			values(a.CID, int64(job), a.Name, a.SHA256, a.Size))
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 const contentColumns = "cid, job, name, sha256, size, proof"

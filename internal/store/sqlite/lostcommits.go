@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -146,9 +147,11 @@ func (s *Store) countCommit(next muster.JobID) error {
 
 // writeMark writes the mark of the last commit. Without the mark a later loss of this commit is not
 // detected, but the commit itself succeeded, so errors are ignored.
-func (s *Store) writeMark() { _ = s.mark.write(s.lastCommit) }
+func (s *Store) writeMark() { _, _ = s.mark.WriteAt(s.lastCommit.markText(), 0) }
 
-// commitMarkName is the file in the database's directory that repeats the position of the last commit.
+// commitMarkName is the file in the database's directory that repeats the position of the last commit. It is written after each
+// commit and before Commit returns, so a kill at any time never leaves it ahead of the database. It is not synced: after a loss of
+// power it may be behind the database, which is harmless.
 const commitMarkName = "last-commit"
 
 // position is the state of a database after a commit.
@@ -158,27 +161,21 @@ type position struct {
 	nextJob muster.JobID // the number of the next job
 }
 
-// commitMark is the file that repeats the position of the last commit. It is written after each commit and before
-// Commit returns, so a kill at any time never leaves it ahead of the database. It is not synced:
-// after a loss of power it may be behind the database, which is harmless.
-type commitMark struct{ file *os.File }
-
 const commitMarkFormat = "muster 1 %s %020d %020d"
 
 // openCommitMark opens the mark in a directory, and creates it if needed.
-func openCommitMark(folder string) (*commitMark, error) {
+func openCommitMark(folder string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(folder, commitMarkName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "cannot open the commit mark: %w", err)
 	}
-	return &commitMark{f}, nil
+	return f, nil
 }
 
-// write replaces the position in the mark. The line always has the same length.
-func (m *commitMark) write(p position) error {
+// markText returns the content of the mark, which always has the same length.
+func (p *position) markText() []byte {
 	line := fmt.Sprintf(commitMarkFormat, p.id, p.seq, p.nextJob)
-	_, err := m.file.WriteAt(fmt.Appendf(nil, "%s %08x\n", line, crc32.ChecksumIEEE([]byte(line))), 0)
-	return err
+	return fmt.Appendf(nil, "%s %08x\n", line, crc32.ChecksumIEEE([]byte(line)))
 }
 
 // readCommitMark reads the mark in a directory. ok is false if it is missing or damaged.
@@ -198,8 +195,7 @@ func readCommitMark(folder string) (p position, ok bool, err error) {
 	if _, err := fmt.Sscanf(string(b), commitMarkFormat, &p.id, &p.seq, &p.nextJob); err != nil {
 		return position{}, false, nil // damaged: Open replaces it
 	}
-	line := fmt.Sprintf(commitMarkFormat, p.id, p.seq, p.nextJob)
-	if string(b) != fmt.Sprintf("%s %08x\n", line, crc32.ChecksumIEEE([]byte(line))) {
+	if !bytes.Equal(b, p.markText()) {
 		return position{}, false, nil
 	}
 	return p, true, nil

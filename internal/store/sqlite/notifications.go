@@ -78,15 +78,11 @@ func (s *Store) JobEnds(ctx context.Context, limit int) ([]store.JobEnd, error) 
 // EnqueueDeliveries implements store.NotificationStore.
 func (s *Store) EnqueueDeliveries(ctx context.Context, x store.EnqueueBatch) error {
 	return s.writeTx(ctx, func(c *conn) error {
-		for _, id := range x.ProcessedEnds {
-			if err := c.exec("DELETE FROM job_end WHERE id = ?", values(id)); err != nil {
-				return err
-			}
+		if err := each(x.ProcessedEnds, func(id *int64) error { return c.exec("DELETE FROM job_end WHERE id = ?", values(*id)) }); err != nil {
+			return err
 		}
-		for _, i := range x.Idle {
-			if err := c.putIdle(i); err != nil {
-				return err
-			}
+		if err := each(x.Idle, func(i *store.IdleJob) error { return c.putIdle(*i) }); err != nil {
+			return err
 		}
 		return c.addDeliveries(x.Deliveries)
 	})

@@ -16,8 +16,8 @@ type Store struct {
 	path string
 	lock *os.File
 
-	mark *commitMark
-	loss *Loss // accepted loss, or nil
+	mark *os.File // commitMarkName
+	loss *Loss    // accepted loss, or nil
 
 	writeMu       sync.Mutex
 	lastCommit    position
@@ -137,7 +137,7 @@ func (s *Store) Close() error {
 		s.writer = nil
 	}
 	if s.mark != nil {
-		errs = append(errs, s.mark.file.Close())
+		errs = append(errs, s.mark.Close())
 	}
 	errs = append(errs, s.lock.Close())
 	if err := errors.Join(errs...); err != nil {

@@ -42,27 +42,11 @@ func (p *params) bool(v bool) {
 	}
 }
 
-func (p *params) intPtr(v *int) {
-	if v == nil {
-		p.n++
-		return
-	}
-	p.int(int64(*v))
-}
-
 func (p *params) float(v float64) {
 	p.n++
 	if p.err == nil {
 		p.err = p.s.BindFloat(p.n, v)
 	}
-}
-
-func (p *params) floatPtr(v *float64) {
-	if v == nil {
-		p.n++
-		return
-	}
-	p.float(*v)
 }
 
 func (p *params) text(v string) {
@@ -138,25 +122,9 @@ func (c *columns) time() muster.Time { return muster.Time(c.int()) }
 
 func (c *columns) bool() bool { return c.int() != 0 }
 
-func (c *columns) intPtr() *int {
-	if c.null() {
-		return nil
-	}
-	v := int(c.int())
-	return &v
-}
-
 func (c *columns) float() float64 {
 	c.n++
 	return c.s.ColumnFloat(c.n - 1)
-}
-
-func (c *columns) floatPtr() *float64 {
-	if c.null() {
-		return nil
-	}
-	v := c.float()
-	return &v
 }
 
 func (c *columns) text() string {
@@ -192,13 +160,4 @@ func (c *columns) null() bool {
 		return true
 	}
 	return false
-}
-
-func optionalJSON[T any](c *columns) *T {
-	if c.null() {
-		return nil
-	}
-	v := new(T)
-	c.json(v)
-	return v
 }

@@ -10,12 +10,8 @@ import (
 )
 
 // Job implements store.Reader.
-func (s *Store) Job(ctx context.Context, id muster.JobID) (job muster.Job, err error) {
-	err = s.readTx(ctx, func(c *conn) error {
-		job, err = c.job(id)
-		return err
-	})
-	return job, err
+func (s *Store) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
+	return read(ctx, s, func(c *conn) (muster.Job, error) { return c.job(id) })
 }
 
 // job returns a job with its spec and groups.
@@ -197,12 +193,8 @@ func (c *conn) tasks(job muster.JobID, span store.Span, states []muster.TaskStat
 }
 
 // Task implements store.Reader.
-func (s *Store) Task(ctx context.Context, id muster.TaskID) (task muster.Task, err error) {
-	err = s.readTx(ctx, func(c *conn) error {
-		task, err = c.task(id)
-		return err
-	})
-	return task, err
+func (s *Store) Task(ctx context.Context, id muster.TaskID) (muster.Task, error) {
+	return read(ctx, s, func(c *conn) (muster.Task, error) { return c.task(id) })
 }
 
 func (c *conn) task(id muster.TaskID) (task muster.Task, err error) {
@@ -227,26 +219,20 @@ func (c *conn) task(id muster.TaskID) (task muster.Task, err error) {
 }
 
 // Attempts implements store.Reader.
-func (s *Store) Attempts(ctx context.Context, id muster.TaskID) (attempts []muster.Attempt, err error) {
-	err = s.readTx(ctx, func(c *conn) error {
+func (s *Store) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) {
+	return read(ctx, s, func(c *conn) ([]muster.Attempt, error) {
 		task, err := c.task(id)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		history, err := list(c, "SELECT "+attemptColumns+" FROM attempt WHERE task = ? ORDER BY n", values(packTask(id)), row.attempt)
-		attempts = store.WithCurrentAttempt(history, &task)
-		return err
+		return store.WithCurrentAttempt(history, &task), err
 	})
-	return attempts, err
 }
 
 // Workers implements store.Reader.
-func (s *Store) Workers(ctx context.Context) (workers []muster.Worker, err error) {
-	err = s.readTx(ctx, func(c *conn) error {
-		workers, err = c.workers()
-		return err
-	})
-	return workers, err
+func (s *Store) Workers(ctx context.Context) ([]muster.Worker, error) {
+	return read(ctx, s, (*conn).workers)
 }
 
 // FindIdempotencyKey implements store.Reader.

@@ -133,17 +133,28 @@ func jsonField[T any](r row, v *T, absent bool) {
 }
 
 func jsonPtr[T any](r row, v **T) {
-	field(r, v, func(p *params, v *T) { p.json(v, v == nil) }, optionalJSON[T])
+	optional(r, v, func(r row, v *T) { jsonField(r, v, false) })
+}
+
+// optional is a field whose nil is stored as NULL.
+func optional[T any](r row, v **T, value func(row, *T)) {
+	switch {
+	case r.p != nil && *v == nil:
+		r.p.n++
+	case r.p != nil:
+		value(r, *v)
+	case !r.c.null():
+		*v = new(T)
+		value(r, *v)
+	}
 }
 
 func (r row) raw(v *json.RawMessage) {
 	field(r, v, func(p *params, v json.RawMessage) { p.raw(v) }, func(c *columns) json.RawMessage { return c.raw() })
 }
 
-func (r row) bool(v *bool)         { field(r, v, (*params).bool, (*columns).bool) }
-func (r row) float(v *float64)     { field(r, v, (*params).float, (*columns).float) }
-func (r row) floatPtr(v **float64) { field(r, v, (*params).floatPtr, (*columns).floatPtr) }
-func (r row) intPtr(v **int)       { field(r, v, (*params).intPtr, (*columns).intPtr) }
+func (r row) bool(v *bool)     { field(r, v, (*params).bool, (*columns).bool) }
+func (r row) float(v *float64) { field(r, v, (*params).float, (*columns).float) }
 func (r row) taskID(v *muster.TaskID) {
 	field(r, v, func(p *params, v muster.TaskID) { p.int(packTask(v)) }, func(c *columns) muster.TaskID { return unpackTask(c.int()) })
 }
@@ -166,7 +177,7 @@ func (r row) job(j *muster.Job) {
 	number(r, &j.Priority)
 	jsonMap(r, &j.Labels)
 	r.counts(&j.Counts)
-	r.floatPtr(&j.Progress)
+	optional(r, &j.Progress, row.float)
 	optNumber(r, &j.StartedAt)
 	optNumber(r, &j.FinishedAt)
 	optNumber(r, &j.RetriedAt)
@@ -182,7 +193,7 @@ func (r row) job(j *muster.Job) {
 // jobWithSpec reads the columns of a job, and its spec after them.
 func (r row) jobWithSpec(j *muster.Job) {
 	r.job(j)
-	j.Spec = optionalJSON[muster.Spec](r.c)
+	jsonPtr(r, &j.Spec)
 }
 
 func (r row) group(g *muster.Group) {
@@ -213,7 +224,7 @@ func (r row) idempotencyKey(k *store.IdempotencyKey) {
 // groupWithSpec reads the columns of a group, and its resolved spec after them.
 func (r row) groupWithSpec(g *muster.Group) {
 	r.group(g)
-	g.Resolved = optionalJSON[muster.TaskSpec](r.c)
+	jsonPtr(r, &g.Resolved)
 }
 
 func (r row) task(t *muster.Task) {
@@ -243,11 +254,11 @@ func (r row) taskMutable(t *muster.Task) {
 	optNumber(r, &t.StartedAt)
 	optText(r, &t.Reason)
 	optText(r, &t.Message)
-	r.intPtr(&t.ExitCode)
+	optional(r, &t.ExitCode, number[int])
 	optNumber(r, &t.LogSize)
 	jsonPtr(r, &t.Grant)
 	optText(r, &t.Checkpoint)
-	r.floatPtr(&t.Progress)
+	optional(r, &t.Progress, row.float)
 	optText(r, &t.Step)
 	jsonMap(r, &t.Metrics)
 	jsonPtr(r, &t.Usage)
@@ -263,7 +274,7 @@ func (r row) attempt(a *muster.Attempt) {
 	index(r, &a.Outcome, outcomes)
 	optText(r, &a.Reason)
 	optText(r, &a.Message)
-	r.intPtr(&a.ExitCode)
+	optional(r, &a.ExitCode, number[int])
 	optNumber(r, &a.LogSize)
 	optNumber(r, &a.AssignedAt)
 	optNumber(r, &a.StartedAt)

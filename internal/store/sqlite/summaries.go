@@ -77,20 +77,18 @@ func (c *conn) setStates(g *muster.Group, s *store.GroupStates) error {
 }
 
 // PreviousJob implements store.SummaryReader.
-func (s *Store) PreviousJob(ctx context.Context, id muster.JobID) (job muster.Job, err error) {
-	err = s.readTx(ctx, func(c *conn) error {
+func (s *Store) PreviousJob(ctx context.Context, id muster.JobID) (muster.Job, error) {
+	return read(ctx, s, func(c *conn) (muster.Job, error) {
 		current, err := c.job(id)
 		if err != nil {
-			return err
+			return muster.Job{}, err
 		}
-		var found bool
-		job, found, err = first(c, selectPrevious, values(current.Project, current.Name, int64(id)), row.job)
+		job, found, err := first(c, selectPrevious, values(current.Project, current.Name, int64(id)), row.job)
 		if err == nil && !found {
 			err = muster.Errorf(muster.NotFound, "no job before job %s in project %q is named %q", id, current.Project, current.Name)
 		}
-		return err
+		return job, err
 	})
-	return job, err
 }
 
 const (

@@ -68,13 +68,11 @@ func cids(t *testing.T, f *fixture) {
 	}
 	wantContents := func(name string, want []store.Content, cid string) {
 		t.Helper()
-		got := must(f.Contents(t.Context(), store.ContentQuery{CID: cid, Limit: 10}))(t)
-		wantEqual(t, name, want, got)
+		wantEqual(t, name, want, must(f.Contents(t.Context(), store.ContentQuery{CID: cid, Limit: 10}))(t))
 	}
 	wantUnpinned := func(name string, after store.Content, limit int, want ...store.Content) {
 		t.Helper()
-		got := must(f.Unpinned(t.Context(), after, limit))(t)
-		wantEqual(t, name, want, got)
+		wantEqual(t, name, want, must(f.Unpinned(t.Context(), after, limit))(t))
 	}
 	content := func(n muster.JobID, name, cid, hash string) store.Content {
 		return store.Content{CID: cid, Job: n, Name: name, SHA256: strings.Repeat(hash, 64), Size: 7}
@@ -116,8 +114,7 @@ func cids(t *testing.T, f *fixture) {
 		"of another":     {store.ContentQuery{Limit: 2, Project: "unknown"}, nil},
 	} {
 		c.q.CID = id("a")
-		got := must(f.Contents(t.Context(), c.q))(t)
-		wantEqual(t, name, c.want, got)
+		wantEqual(t, name, c.want, must(f.Contents(t.Context(), c.q))(t))
 	}
 
 	// Artifacts of one task of a job do not hide those of another.
@@ -162,8 +159,7 @@ func lateReports(t *testing.T, f *fixture) {
 	want = append(want, rows.LateReports[0])
 	check := func(name string, job muster.JobID, want []muster.LateReport) {
 		t.Helper()
-		got := must(f.LateReports(t.Context(), job))(t)
-		wantEqual(t, name, want, got)
+		wantEqual(t, name, want, must(f.LateReports(t.Context(), job))(t))
 	}
 	check("reports of known attempts", 1, want)
 	check("an unknown job's", 9, nil)

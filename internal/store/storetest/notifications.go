@@ -129,9 +129,7 @@ func dueByProject(t *testing.T, f *fixture) {
 	other.Project = "other"
 	noError(t, f.EnqueueDeliveries(t.Context(), store.EnqueueBatch{Deliveries: append(add, other)}))
 	got, _, err := f.Due(t.Context(), 30, 2, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	var projects []string
 	for _, d := range got {
 		projects = append(projects, d.Project)
@@ -144,9 +142,7 @@ func deliveries(t *testing.T, f *fixture) {
 	due := func(now muster.Time, perQueue int, busy map[int64]bool, next muster.Time, want ...string) []store.Delivery {
 		t.Helper()
 		got, later, err := f.Due(t.Context(), now, perQueue, busy)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		var names []string
 		for _, d := range got {
 			names = append(names, d.Message)
@@ -184,9 +180,7 @@ func deliveries(t *testing.T, f *fixture) {
 	page := func(q store.DeliveryQuery, want ...string) ([]store.Delivery, string) {
 		t.Helper()
 		list, next, err := f.Deliveries(t.Context(), q)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		var names []string
 		for _, d := range list {
 			names = append(names, d.Message)
@@ -215,9 +209,7 @@ func deliveryBounds(t *testing.T, f *fixture) {
 		t.Helper()
 		for cursor := ""; ; {
 			list, next, err := f.Deliveries(t.Context(), store.DeliveryQuery{Project: "default", State: state, Limit: 1_000, Cursor: cursor})
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			n += len(list)
 			if cursor = next; cursor == "" {
 				return n

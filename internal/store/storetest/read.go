@@ -55,8 +55,7 @@ func attempts(t *testing.T, f *fixture) {
 		5: nil, // has no row
 	}
 	for num, w := range want {
-		got := must(f.Attempts(t.Context(), muster.TaskID{Job: 1, Num: num}))(t)
-		wantEqual(t, "attempts", w, got)
+		wantEqual(t, "attempts", w, must(f.Attempts(t.Context(), muster.TaskID{Job: 1, Num: num}))(t))
 	}
 	_, err := f.Attempts(t.Context(), muster.TaskID{Job: 1, Num: 6})
 	wantCode(t, "attempts of an unknown task", err, muster.NotFound)
@@ -93,14 +92,12 @@ func keys(t *testing.T, f *fixture) {
 	twin := store.Key{ID: "k3", Name: "twin", Hash: hash("a"), Role: "viewer", CreatedAt: 4}
 	wantCode(t, "a key with the secret of another", f.PutKey(t.Context(), twin), muster.Conflict)
 	f.reopen(t)
-	got := must(f.KeyByHash(t.Context(), hash("b")))(t)
-	wantEqual(t, "key", worker, got)
+	wantEqual(t, "key", worker, must(f.KeyByHash(t.Context(), hash("b")))(t))
 	worker.Hash = hash("c") // rotated
 	noError(t, f.PutKey(t.Context(), worker))
 	_, err := f.KeyByHash(t.Context(), hash("b"))
 	wantCode(t, "the hash before the rotation", err, muster.NotFound)
-	list := must(f.ListKeys(t.Context()))(t)
-	wantEqual(t, "keys", []store.Key{admin, worker}, list)
+	wantEqual(t, "keys", []store.Key{admin, worker}, must(f.ListKeys(t.Context()))(t))
 	noError(t, f.DeleteKey(t.Context(), "k2"))
 	_, err = f.KeyByHash(t.Context(), hash("c"))
 	wantCode(t, "a deleted key of a worker", err, muster.Forbidden)
@@ -122,8 +119,7 @@ func childKeys(t *testing.T, f *fixture) {
 		noError(t, f.PutKey(t.Context(), k))
 	}
 	f.reopen(t)
-	got := must(f.KeyByHash(t.Context(), hash("e")))(t)
-	wantEqual(t, "key", child, got)
+	wantEqual(t, "key", child, must(f.KeyByHash(t.Context(), hash("e")))(t))
 	noError(t, f.DeleteKey(t.Context(), "k4"))
 	_, err := f.KeyByHash(t.Context(), hash("e"))
 	wantCode(t, "the key of a deleted one", err, muster.NotFound)
@@ -136,9 +132,7 @@ func listAll[T any](t *testing.T, limit int, page func(cursor string) ([]T, stri
 	var all []T
 	for cursor := ""; ; {
 		got, next, err := page(cursor)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		all = append(all, got...)
 		if len(got) > limit || next != "" && len(got) < limit {
 			t.Fatalf("a page of %d rows at limit %d, cursor %q", len(got), limit, next)
@@ -183,8 +177,7 @@ func tasksModel(t *testing.T, f *fixture) {
 		})
 		wantEqual(t, "tasks", want, got)
 		for _, task := range want {
-			one := must(f.Task(t.Context(), task.ID))(rt)
-			wantEqual(t, "task", task, one)
+			wantEqual(t, "task", task, must(f.Task(t.Context(), task.ID))(rt))
 		}
 	})
 }
@@ -242,26 +235,20 @@ func jobsModel(t *testing.T, f *fixture) {
 		j.Spec = nil
 		all = slices.Insert(all, 0, j)
 
-		q := store.JobQuery{Limit: rapid.IntRange(1, 20).Draw(rt, "limit")}
+		optional := func(name string, values ...string) string {
+			return rapid.OneOf(rapid.Just(""), rapid.SampledFrom(values)).Draw(rt, name)
+		}
+		q := store.JobQuery{
+			Limit: rapid.IntRange(1, 20).Draw(rt, "limit"), OldestFirst: rapid.Bool().Draw(rt, "oldest"),
+			Project: optional("wanted project", projects...), Name: optional("wanted name", "train", "t", "%", "_", "none"),
+			Kind: optional("wanted kind", "noop", "script", "none"), Owner: optional("wanted owner", "ann", "bob"),
+		}
 		if rapid.Bool().Draw(rt, "by state") {
 			q.States = rapid.SliceOfN(rapid.SampledFrom(muster.JobStates), 1, 3).Draw(rt, "states")
-		}
-		if rapid.Bool().Draw(rt, "by project") {
-			q.Project = rapid.SampledFrom(projects).Draw(rt, "wanted project")
-		}
-		if rapid.Bool().Draw(rt, "by name") {
-			q.Name = rapid.SampledFrom([]string{"train", "t", "%", "_", "none"}).Draw(rt, "wanted name")
-		}
-		if rapid.Bool().Draw(rt, "by kind") {
-			q.Kind = rapid.SampledFrom([]string{"noop", "script", "none"}).Draw(rt, "wanted kind")
-		}
-		if rapid.Bool().Draw(rt, "by owner") {
-			q.Owner = rapid.SampledFrom([]string{"ann", "bob"}).Draw(rt, "wanted owner")
 		}
 		if rapid.Bool().Draw(rt, "by time") {
 			q.Since, q.Until = muster.Time(rapid.Int64Range(0, 50).Draw(rt, "since")), muster.Time(rapid.Int64Range(0, 50).Draw(rt, "until"))
 		}
-		q.OldestFirst = rapid.Bool().Draw(rt, "oldest")
 		if rapid.Bool().Draw(rt, "by label") {
 			q.Labels = rapid.MapOfN(rapid.SampledFrom([]string{"a", "it's.$"}), rapid.SampledFrom([]string{"1", ""}), 1, 2).Draw(rt, "wanted labels")
 		}

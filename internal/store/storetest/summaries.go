@@ -27,9 +27,7 @@ func statesModel(t *testing.T, f *fixture) {
 			})
 		}
 		got, list, err := f.TaskStates(t.Context(), id, span)
-		if err != nil {
-			rt.Fatal(err)
-		}
+		noError(rt, err)
 		j.Groups = groups
 		wantEqual(t, "job", j, got)
 		if len(list) != len(groups) {
@@ -75,15 +73,12 @@ func previous(t *testing.T, f *fixture) {
 		if i < 0 {
 			wantCode(t, "previous of the first", err, muster.NotFound)
 		} else {
-			if err != nil {
-				rt.Fatal(err)
-			}
+			noError(rt, err)
 			wantEqual(t, "previous", all[i], got)
 		}
 
 		n := rapid.IntRange(1, 4).Draw(rt, "n")
-		list := must(f.FailingNames(t.Context(), n))(rt)
-		wantEqual(t, "failing", failing(all, n), list)
+		wantEqual(t, "failing", failing(all, n), must(f.FailingNames(t.Context(), n))(rt))
 	})
 	_, err := f.PreviousJob(t.Context(), muster.JobID(len(all)+1))
 	wantCode(t, "previous of an unknown job", err, muster.NotFound)

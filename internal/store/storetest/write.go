@@ -52,8 +52,7 @@ func roundTrip(t *testing.T, f *fixture) {
 			task := must(f.Task(t.Context(), row.ID))(rt)
 			wantEqual(t, "task "+task.ID.String(), rows[num], task)
 		}
-		past := must(f.Attempts(t.Context(), muster.TaskID{Job: j.ID, Num: 4}))(rt)
-		wantEqual(t, "attempts", history, past)
+		wantEqual(t, "attempts", history, must(f.Attempts(t.Context(), muster.TaskID{Job: j.ID, Num: 4}))(rt))
 		all := must(f.Workers(t.Context()))(rt)
 		i := slices.IndexFunc(all, func(o muster.Worker) bool { return o.ID == w.ID })
 		wantEqual(t, "worker", w, all[i])
@@ -79,8 +78,7 @@ func allOrNothing(t *testing.T, f *fixture) {
 	if err == nil {
 		t.Fatal("a row with a negative attempt was accepted")
 	}
-	after := must(f.Load(t.Context()))(t)
-	wantEqual(t, "the snapshot before", before, after)
+	wantEqual(t, "the snapshot before", before, must(f.Load(t.Context()))(t))
 	if _, found, err := f.FindIdempotencyKey(t.Context(), "o", "k"); found || err != nil {
 		t.Fatalf("the key of the refused batch: %v, %v", found, err)
 	}

@@ -3,20 +3,28 @@
 package gputest
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"text/template"
 
 	"github.com/muster-dev/muster"
 )
 
 //go:embed smi.sh
 var script string
+
+// outputs has what the tool prints, by the names of the files that script reads. The XML has only what package gpu reads.
+//
+//go:embed smi.tmpl
+var outputs string
 
 // GPU is a device in the output of the fake tool. Its UUID, name, memory and place are
 // made up where they are absent.
@@ -74,15 +82,17 @@ func New(tb testing.TB, gpus ...GPU) *SMI {
 // Set changes what devices there are and how they do.
 func (s *SMI) Set(gpus ...GPU) {
 	s.t.Helper()
-	gpus = append([]GPU(nil), gpus...)
+	gpus = slices.Clone(gpus)
 	for i := range gpus {
 		gpus[i].setDefaults(i)
 	}
-	s.write("gpus", gpuTable(gpus), 0o600)
-	s.write("apps", appTable(gpus), 0o600)
-	s.write("list", list(gpus), 0o600)
-	s.write("pids", pids(gpus), 0o600)
-	s.write("xml", xmlLog(gpus), 0o600)
+	for _, name := range []string{"gpus", "apps", "list", "pids", "xml"} {
+		var b strings.Builder
+		if err := templates.ExecuteTemplate(&b, name, gpus); err != nil {
+			s.t.Fatal(err)
+		}
+		s.write(name, b.String(), 0o600)
+	}
 }
 
 // Hang makes the tool never answer again, or answer again.
@@ -139,105 +149,74 @@ func (s *SMI) remove(name string) {
 }
 
 func (g *GPU) setDefaults(i int) {
-	if g.UUID == "" {
-		g.UUID = fmt.Sprintf("GPU-%08d-0000-4000-8000-000000000000", i)
-	}
-	if g.Name == "" {
-		g.Name = "NVIDIA A100-SXM4-40GB"
-	}
-	if g.Memory == 0 {
-		g.Memory = 40 << 30
-	}
-	g.Instances = append([]Instance(nil), g.Instances...)
+	g.UUID = cmp.Or(g.UUID, fmt.Sprintf("GPU-%08d-0000-4000-8000-000000000000", i))
+	g.Name = cmp.Or(g.Name, "NVIDIA A100-SXM4-40GB")
+	g.Memory = cmp.Or(g.Memory, 40<<30)
+	g.Instances = slices.Clone(g.Instances)
 	for j := range g.Instances {
 		p := &g.Instances[j]
-		if p.UUID == "" {
-			p.UUID = fmt.Sprintf("MIG-%08d-%04d-5000-8000-000000000000", i, j)
-		}
-		if p.Profile == "" {
-			p.Profile = "1g.5gb"
-		}
-		if p.Memory == 0 {
-			p.Memory = 4864 << 20
-		}
+		p.UUID = cmp.Or(p.UUID, fmt.Sprintf("MIG-%08d-%04d-5000-8000-000000000000", i, j))
+		p.Profile = cmp.Or(p.Profile, "1g.5gb")
+		p.Memory = cmp.Or(p.Memory, 4864<<20)
 	}
 }
 
-func bus(i int) string { return fmt.Sprintf("00000000:%02X:00.0", i+1) }
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"bus": func(i int) string { return fmt.Sprintf("00000000:%02X:00.0", i+1) },
+	"mib": func(s muster.Size) int64 { return int64(s >> 20) },
 
-func mib(s muster.Size) string { return strconv.FormatInt(int64(s>>20), 10) }
+	"instanceID":  instanceID,
+	"reading":     reading,
+	"utilization": utilization,
+	"temperature": func(g GPU) string { return reading(g, fmt.Sprintf("%.0f", g.Temperature)) },
+	"power":       func(g GPU) string { return reading(g, fmt.Sprintf("%.2f", g.Power)) },
+	"needsReset":  func(g GPU) bool { return strings.Contains(g.Broken, "reset") },
+	"unit":        withUnit,
+	"processes":   allProcesses,
+}).Parse(outputs))
 
-// orBroken returns a value, or what is printed of a broken device.
-func (g *GPU) orBroken(value string) string {
-	if g.Broken != "" {
-		return g.Broken
-	}
-	return value
-}
+// reading returns a value, or what is printed of a broken device.
+func reading(g GPU, value any) string { return cmp.Or(g.Broken, fmt.Sprint(value)) }
 
-func (g *GPU) utilization() string {
+func utilization(g GPU) string {
 	if len(g.Instances) > 0 {
 		return "[N/A]" // as of a device in MIG mode
 	}
-	return g.orBroken(strconv.FormatFloat(g.Utilization*100, 'f', 0, 64))
+	return reading(g, fmt.Sprintf("%.0f", g.Utilization*100))
 }
 
-func (g *GPU) power() string       { return g.orBroken(strconv.FormatFloat(g.Power, 'f', 2, 64)) }
-func (g *GPU) temperature() string { return g.orBroken(strconv.FormatFloat(g.Temperature, 'f', 0, 64)) }
-func (g *GPU) ecc() string         { return g.orBroken(strconv.FormatUint(g.ECC, 10)) }
-
-const driver, cuda = "550.54.15", "12.4"
-
-func gpuTable(gpus []GPU) string {
-	var b strings.Builder
-	b.WriteString(strings.Join([]string{
-		"index", "uuid", "name", "memory.total", "driver_version", "pci.bus_id",
-		"utilization.gpu", "memory.used", "temperature.gpu", "power.draw", "power.limit", "ecc.errors.uncorrected.volatile.total",
-	}, "\t") + "\n")
-	for i := range gpus {
-		g := &gpus[i]
-		b.WriteString(strings.Join([]string{
-			strconv.Itoa(i), g.UUID, g.Name, mib(g.Memory), driver, bus(i),
-			g.utilization(), g.orBroken(mib(g.Used)), g.temperature(), g.power(), g.orBroken("400.00"), g.ecc(),
-		}, "\t") + "\n")
+// withUnit returns a reading as in the XML: a value with its unit, or what stands for it without brackets.
+func withUnit(unit, value string) string {
+	if value = strings.Trim(value, "[]"); unit == "" || value == "" || value[0] < '0' || value[0] > '9' {
+		return value
 	}
-	return b.String()
+	return value + " " + unit
 }
 
-func appTable(gpus []GPU) string {
-	var b strings.Builder
-	b.WriteString("gpu_uuid\tpid\tprocess_name\tused_gpu_memory\tused_memory\tname\tgpu_bus_id\n")
-	for i := range gpus {
-		for _, p := range gpus[i].allProcesses() {
-			if !p.Graphics {
-				fmt.Fprintf(&b, "%s\t%d\t%s\t%s\t%[4]s\t%[3]s\t%s\n", gpus[i].UUID, p.PID, p.Name, mib(p.Memory), bus(i))
-			}
-		}
-	}
-	return b.String()
-}
-
-// instanceProcess is a process, and the MIG instance in which it is.
+// instanceProcess is a process, and the GPU and compute instance in which it is.
 type instanceProcess struct {
 	Process
-	gi, ci string
+	GI, CI string
 }
 
+func instanceID(j int) string { return strconv.Itoa(j + 1) }
+
 // allProcesses returns the processes of a device and of its MIG instances.
-func (g *GPU) allProcesses() []instanceProcess {
+func allProcesses(g GPU) []instanceProcess {
 	var all []instanceProcess
 	for _, p := range g.Processes {
 		all = append(all, instanceProcess{p, "N/A", "N/A"})
 	}
 	for j, instance := range g.Instances {
 		for _, p := range instance.Processes {
-			all = append(all, instanceProcess{p, strconv.Itoa(j + 1), "0"})
+			all = append(all, instanceProcess{p, instanceID(j), "0"})
 		}
 	}
 	return all
 }
 
-func (p *instanceProcess) kind() string {
+// Type returns how the process uses the device, as the tool prints it.
+func (p instanceProcess) Type() string {
 	if p.Graphics {
 		return "G"
 	}

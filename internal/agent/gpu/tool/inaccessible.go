@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -19,21 +20,16 @@ func Inaccessible(ctx context.Context, root string, files []string) map[string]b
 	const script = `for f; do [ -r "$f" ] && [ -w "$f" ] && (: <"$f") 2>/dev/null && echo "$f"; done; :`
 	args := []string{"-c", script, "sh"}
 	for _, f := range files {
-		denied[f] = true
 		args = append(args, filepath.Join(root, f))
 	}
 	out, err := Output(ctx, "sh", args...)
+	opened := strings.Split(out, "\n")
 	for _, f := range files {
 		path := filepath.Join(root, f)
+		denied[f] = !slices.Contains(opened, path)
 		if errors.Is(err, ErrMissing) { // a container without a shell
 			_, statErr := os.Stat(path)
 			denied[f] = AccessDenied(path) || statErr != nil
-			continue
-		}
-		for line := range strings.Lines(out) {
-			if strings.TrimSpace(line) == path {
-				denied[f] = false
-			}
 		}
 	}
 	return denied

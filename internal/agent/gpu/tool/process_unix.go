@@ -16,6 +16,15 @@ func AccessDenied(path string) bool {
 	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS)
 }
 
+// OwnerGroup returns the ID of the group that owns a file, -1 if it is unknown.
+func OwnerGroup(path string) int {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return -1
+	}
+	return int(st.Gid)
+}
+
 func killGroup(p *os.Process) {
 	_ = syscall.Kill(-p.Pid, syscall.SIGKILL) // it may have exited
 }

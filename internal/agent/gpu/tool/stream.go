@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -76,12 +74,9 @@ func (f *Stream) Run(ctx context.Context) {
 // runOnce runs the tool until it exits, hangs or ctx ends, and kills all its processes. If the worker itself is killed, the tool ends with
 // it if the kernel supports that, else at its next output, whose pipe is closed.
 func (f *Stream) runOnce(ctx context.Context) (sampled bool, err error) {
-	path, err := exec.LookPath(f.Tool)
+	path, err := find(f.Tool)
 	if err != nil {
-		return false, ErrMissing
-	}
-	if stuckTools.has(path) {
-		return false, fmt.Errorf("an earlier %s still hangs", filepath.Base(path))
+		return false, err
 	}
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -41,14 +41,11 @@ func Output(ctx context.Context, name string, args ...string) (string, error) {
 
 // OutputWithin is Output with another timeout.
 func OutputWithin(ctx context.Context, timeout time.Duration, name string, args ...string) (string, error) {
-	path, err := exec.LookPath(name)
+	path, err := find(name)
 	if err != nil {
-		return "", fmt.Errorf("%s %w", name, ErrMissing)
+		return "", err
 	}
 	name = filepath.Base(path)
-	if stuckTools.has(path) {
-		return "", fmt.Errorf("an earlier %s still hangs: restart the machine, or reload the driver that it uses", name)
-	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	out, stderr := limitedBuffer{limit: maxOutput}, limitedBuffer{limit: maxStderr}
@@ -81,6 +78,17 @@ func OutputWithin(ctx context.Context, timeout time.Duration, name string, args 
 	return out.String(), nil
 }
 
+// find returns the path of a tool. It fails if an earlier instance hangs: another one would hang as well, and they would accumulate.
+func find(name string) (path string, err error) {
+	if path, err = exec.LookPath(name); err != nil {
+		return "", fmt.Errorf("%s %w", name, ErrMissing)
+	}
+	if r, ok := stuckTools.Load(path); ok && !r.(*process).exited() { //nolint:forcetypeassert // see kill
+		return "", fmt.Errorf("an earlier %s still hangs: restart the machine, or reload the driver that it uses", filepath.Base(path))
+	}
+	return path, nil
+}
+
 // command prepares a tool in a process group of its own, with texts and times that do not depend on the locale, and without Muster's
 // variables, because some are tokens.
 func command(path string, args ...string) *exec.Cmd {
@@ -92,7 +100,6 @@ func command(path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// process is a running tool.
 type process struct {
 	cmd  *exec.Cmd
 	path string
@@ -121,10 +128,8 @@ func start(cmd *exec.Cmd, path string) (*process, error) {
 // kill kills a tool with all that it started, and reports whether it has exited: a tool that hangs in the driver does not. It is then
 // in stuckTools until it exits.
 func (r *process) kill() bool {
-	select {
-	case <-r.done:
+	if r.exited() {
 		return true // its number may be reused
-	default:
 	}
 	killGroup(r.cmd.Process)
 	for range 2 { // the second time for processes that hold its output open
@@ -134,38 +139,19 @@ func (r *process) kill() bool {
 		case <-time.After(killGrace):
 		}
 	}
-	stuckTools.add(r)
+	stuckTools.Store(r.path, r)
 	return false
 }
 
-// stuckTools are the tools of this process that could not be killed. Another instance would hang as well, and they would
-// accumulate.
-var stuckTools = stuckSet{byPath: map[string]*process{}}
+// stuckTools are the tools of this process that could not be killed, by path: the last *process of each.
+var stuckTools sync.Map
 
-type stuckSet struct {
-	mu     sync.Mutex
-	byPath map[string]*process
-}
-
-func (s *stuckSet) add(r *process) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.byPath[r.path] = r
-}
-
-func (s *stuckSet) has(path string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, ok := s.byPath[path]
-	if !ok {
-		return false
-	}
+func (r *process) exited() bool {
 	select {
 	case <-r.done:
-		delete(s.byPath, path)
-		return false
-	default:
 		return true
+	default:
+		return false
 	}
 }
 

@@ -31,7 +31,7 @@ func TestNoSecondThatHangs(t *testing.T) {
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	blocked := &process{path: path, done: make(chan struct{})}
-	stuckTools.add(blocked)
+	stuckTools.Store(path, blocked)
 	if out, err := Output(t.Context(), "nvidia-smi"); err == nil || !strings.Contains(err.Error(), "still hangs") || out != "" {
 		t.Errorf("it prints %q: %v", out, err)
 	}

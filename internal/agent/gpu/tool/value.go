@@ -24,32 +24,27 @@ func Number(s string) (float64, bool) {
 	return f, true
 }
 
-// NonNegative parses a number that cannot be negative.
-func NonNegative(s string) *float64 {
+func inRange(s string, least, most float64) *float64 {
 	f, ok := Number(s)
-	if !ok || f < 0 {
+	if !ok || f < least || f > most {
 		return nil
 	}
 	return &f
 }
 
+// NonNegative parses a number that cannot be negative.
+func NonNegative(s string) *float64 { return inRange(s, 0, math.MaxFloat64) }
+
 // Temperature parses a temperature. Some cards print 0 or the like if they have no sensor, but a machine may also be in the cold.
-func Temperature(s string) *float64 {
-	f, ok := Number(s)
-	if !ok || f < -100 || f > 300 {
-		return nil
-	}
-	return &f
-}
+func Temperature(s string) *float64 { return inRange(s, -100, 300) }
 
 // Fraction parses a percentage as a share of 1.
 func Fraction(s string) *float64 {
-	f, ok := Number(s)
-	if !ok || f < 0 {
-		return nil
+	f := NonNegative(s)
+	if f != nil {
+		*f = min(1, *f/100)
 	}
-	f = min(1, f/100)
-	return &f
+	return f
 }
 
 // Count parses a count.
@@ -66,21 +61,17 @@ const MaxMemory = 1 << 50
 
 // Mebibytes parses a size such as "40960 MiB" or, in a column without units, "40960".
 func Mebibytes(s string) *muster.Size {
-	f, ok := Number(s)
-	if !ok || f < 0 || f > MaxMemory>>20 {
+	f := inRange(s, 0, MaxMemory>>20)
+	if f == nil {
 		return nil
 	}
-	size := muster.Size(f * (1 << 20))
-	return &size
+	return new(muster.Size(*f * (1 << 20)))
 }
 
 // UnhealthyReason returns the fault of a device that s, printed as one of its values, describes; or "".
 func UnhealthyReason(s string) string {
-	s = strings.Trim(strings.TrimSpace(s), "[]")
-	for _, word := range []string{"requires reset", "is lost"} {
-		if strings.Contains(s, word) {
-			return s
-		}
+	if strings.Contains(s, "requires reset") || strings.Contains(s, "is lost") {
+		return strings.Trim(strings.TrimSpace(s), "[]")
 	}
 	return ""
 }

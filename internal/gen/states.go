@@ -1,23 +1,14 @@
-// Command states writes docs/states.md, a diagram of the task states, from the table of
-// legal transitions.
 package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/muster-dev/muster"
 )
 
-func main() {
-	if err := os.WriteFile("docs/states.md", []byte(page()), 0o644); err != nil { //nolint:gosec // a public page
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-func page() string {
+// statesPage returns a diagram of the task states, from the table of legal transitions.
+func statesPage() string {
 	var b strings.Builder
 	b.WriteString("# Task states\n\nGenerated from `state.go` by `make gen`; do not edit. Transitions from a final state are retries by a user.\n\n")
 	b.WriteString("```mermaid\nstateDiagram-v2\n")

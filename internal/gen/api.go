@@ -3,44 +3,26 @@ package main
 import (
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/danielgtaylor/huma/v2"
-
 	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/api/schema"
 )
 
-var methods = []struct {
-	name string
-	of   func(*huma.PathItem) *huma.Operation
-}{
-	{http.MethodGet, func(p *huma.PathItem) *huma.Operation { return p.Get }},
-	{http.MethodHead, func(p *huma.PathItem) *huma.Operation { return p.Head }},
-	{http.MethodPost, func(p *huma.PathItem) *huma.Operation { return p.Post }},
-	{http.MethodPut, func(p *huma.PathItem) *huma.Operation { return p.Put }},
-	{http.MethodPatch, func(p *huma.PathItem) *huma.Operation { return p.Patch }},
-	{http.MethodDelete, func(p *huma.PathItem) *huma.Operation { return p.Delete }},
-}
-
-// page returns the operations of the API as a Markdown page, a table for each tag.
-func page() string {
+// apiPage returns the operations of the API as a Markdown page, a table for each tag.
+func apiPage() string {
 	paths := api.Document().Paths
 	rows := map[string][]string{}
 	for _, path := range slices.Sorted(maps.Keys(paths)) {
-		for _, m := range methods {
-			op := m.of(paths[path])
-			if op == nil {
-				continue
-			}
+		for _, op := range schema.Operations(paths[path]) {
 			var query []string
 			for _, p := range op.Parameters {
 				if p.In == "query" {
 					query = append(query, "`"+p.Name+"`")
 				}
 			}
-			row := fmt.Sprintf("| `%s %s` | %s | %s |\n", m.name, path, strings.ReplaceAll(op.Summary, "|", `\|`), strings.Join(query, " "))
+			row := fmt.Sprintf("| `%s %s` | %s | %s |\n", op.Method, path, strings.ReplaceAll(op.Summary, "|", `\|`), strings.Join(query, " "))
 			rows[op.Tags[0]] = append(rows[op.Tags[0]], row)
 		}
 	}

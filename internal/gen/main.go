@@ -1,0 +1,56 @@
+// Command gen writes the generated files of the repository, in whose root it runs.
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/cli"
+	"github.com/muster-dev/muster/internal/gen/jobschema"
+	"github.com/muster-dev/muster/internal/obs"
+)
+
+// files are the generated files, relative to the root of the repository.
+var files = []struct {
+	path    string
+	content func() ([]byte, error)
+}{
+	{"docs/states.md", func() ([]byte, error) { return []byte(statesPage()), nil }},
+	{jobschema.Target, jobSchema},
+	{"web/openapi.json", openAPI},
+	{"docs/api.md", func() ([]byte, error) { return []byte(apiPage()), nil }},
+	{"docs/metrics.md", func() ([]byte, error) { return []byte(obs.Markdown()), nil }},
+	{"docs/cli.md", func() ([]byte, error) {
+		page, err := cli.Reference()
+		return []byte(page), err
+	}},
+}
+
+func main() {
+	for _, f := range files {
+		content, err := f.content()
+		if err == nil {
+			err = os.WriteFile(f.path, content, 0o644) //nolint:gosec // a public document
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+}
+
+func jobSchema() ([]byte, error) {
+	page, err := os.ReadFile(jobschema.Source)
+	if err != nil {
+		return nil, err
+	}
+	return jobschema.Document(string(page))
+}
+
+// openAPI returns the OpenAPI document of the HTTP API, from which the types of the web client are generated.
+func openAPI() ([]byte, error) {
+	b, err := json.MarshalIndent(api.Document(), "", "  ")
+	return append(b, '\n'), err
+}
