@@ -6,12 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/boltdb"
 )
 
 // ReportStore stores reports that the server has not acknowledged. Only one process may have it open, so it is also the lock on the
@@ -23,43 +23,23 @@ type ReportStore struct {
 
 const reportsBucket = "reports"
 
-// lockTimeout is how long to wait for another process that is exiting.
-const lockTimeout = 3 * time.Second
-
 // OpenReportStore opens the store in dir, which it creates. It returns a Conflict error if another process has it open.
 func OpenReportStore(dir string) (*ReportStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the data dir: %w", err)
 	}
-	path := filepath.Join(dir, "reports.db")
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, NoStatistics: true})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, muster.Errorf(muster.Conflict, "another worker uses the data dir %s: stop it, or start this one with another --data", dir)
-	}
+	inUse := "another worker uses the data dir " + dir + ": stop it, or start this one with another --data"
+	db, err := boltdb.Open(filepath.Join(dir, "reports.db"), inUse, "; if it is damaged, remove it: the reports in it are lost then", reportsBucket)
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "cannot open %s: %w; if it is damaged, remove it: the reports in it are lost then", path, err)
+		return nil, err
 	}
-	s, err := (&ReportStore{db: db}).openBucket(reportsBucket)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return s, nil
+	return &ReportStore{db: db, bucket: []byte(reportsBucket)}, nil
 }
 
 // ForWorker returns the store of one of several workers in this process. They share the file, which is closed with s.
 func (s *ReportStore) ForWorker(worker string) (*ReportStore, error) {
-	return s.openBucket(reportsBucket + "/" + worker)
-}
-
-func (s *ReportStore) openBucket(bucket string) (*ReportStore, error) {
-	err := s.db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists([]byte(bucket))
-		return err
-	})
-	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "cannot write %s: %w", s.db.Path(), err)
-	}
-	return &ReportStore{db: s.db, bucket: []byte(bucket)}, nil
+	bucket := reportsBucket + "/" + worker
+	return &ReportStore{db: s.db, bucket: []byte(bucket)}, boltdb.CreateBuckets(s.db, bucket)
 }
 
 // AttemptsByWorker returns the attempts with a stored report of each worker that ForWorker was called for.
@@ -145,11 +125,7 @@ func (s *ReportStore) Update(put []*muster.Report, remove []muster.AttemptID) er
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket(s.bucket)
 		for _, r := range put {
-			v, err := json.Marshal(r)
-			if err != nil {
-				return err
-			}
-			if err := b.Put([]byte(r.Attempt.String()), v); err != nil {
+			if err := boltdb.PutJSON(b, r.Attempt.String(), r); err != nil {
 				return err
 			}
 		}

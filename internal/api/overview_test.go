@@ -121,9 +121,9 @@ func TestStatesOfAJob(t *testing.T) {
 	}
 	deadline := time.Now().Add(time.Minute)
 	for {
-		states, err := c.States(t.Context(), job.ID, nil)
-		if err != nil || len(states.Stages) != 1 {
-			t.Fatalf("%+v, %v", states, err)
+		states := get[wire.States](t, s, "/jobs/"+job.ID.String()+"/states")
+		if len(states.Stages) != 1 {
+			t.Fatalf("%+v", states)
 		}
 		counts := muster.Counts{}
 		states.Stages[0].ForEach(func(_ int, state muster.TaskState) { counts[state]++ })
@@ -137,20 +137,30 @@ func TestStatesOfAJob(t *testing.T) {
 			t.Fatalf("the job does not end: %v", counts)
 		}
 	}
-	part, err := c.States(t.Context(), job.ID, &client.Span{First: 5, Last: 8})
-	if err != nil || part.Stages[0].From != 5 || part.Stages[0].Length != 4 {
-		t.Fatalf("a part: %+v, %v", part, err)
+	part := get[wire.States](t, s, "/jobs/"+job.ID.String()+"/states?from=5&to=8")
+	if len(part.Stages) != 1 || part.Stages[0].From != 5 || part.Stages[0].Length != 4 {
+		t.Fatalf("a part: %+v", part)
 	}
 	previous, err := c.PreviousJob(t.Context(), job.ID)
 	if muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("the first job of a name has the previous one %s, %v", previous.ID, err)
 	}
-	if u, err := c.JobUsage(t.Context(), job.ID); err != nil || u.Job != job.ID || u.Attempts != 0 {
-		t.Errorf("usage: %+v, %v", u, err)
+	if u := get[wire.JobUsage](t, s, "/jobs/"+job.ID.String()+"/usage"); u.Job != job.ID || u.Attempts != 0 {
+		t.Errorf("usage: %+v", u)
 	}
 	if h, err := c.History(t.Context(), client.HistoryQuery{Worker: "name-of-w1", Points: 20}); err != nil || len(h.Times) < 20 || len(h.Series["cpu"]) != len(h.Times) {
 		t.Errorf("history: %+v, %v", h, err)
 	}
+}
+
+// get reads a resource.
+func get[T any](t *testing.T, s *apitest.Server, path string) (out T) {
+	t.Helper()
+	resp, body := send(t, s, request{method: "GET", path: "/api/v1" + path, token: apitest.AdminToken})
+	if err := json.Unmarshal(body, &out); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %d %s, %v", path, resp.StatusCode, body, err)
+	}
+	return out
 }
 
 // startLargeFleet starts a server with 2,000 workers of 8 devices each and 1,000,000 tasks. Every hundredth worker has a problem.

@@ -48,6 +48,7 @@ var rules = map[string]rule{
 	"eventbus": {ring: contract},
 
 	"atomicfile": {ring: contract},
+	"boltdb":     {ring: contract, external: []string{"go.etcd.io/bbolt"}},
 	"backoff":    {ring: contract},
 	"lru":        {ring: contract},
 	"wake":       {ring: contract},
@@ -117,16 +118,16 @@ var rules = map[string]rule{
 	"agent/transfer":          {ring: adapter, internal: []string{"agent/run", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
 	"engine":  {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "traceparent"}, external: []string{"golang.org/x/time"}},
-	"agent":   {ring: shell, internal: []string{"agent/run", "atomicfile", "backoff", "link", "policy", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"agent":   {ring: shell, internal: []string{"agent/run", "atomicfile", "backoff", "boltdb", "link", "policy", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":     {ring: shell, internal: []string{"api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/redact", "api/schema", "api/streaming", "api/wire", "auth", "blob", "cid", "connlimit", "dag", "docs", "eventbus", "history", "link", "lru", "overview", "sched", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
 	"obs":     {ring: shell, internal: []string{"sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
-	"webhook": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent"}, external: []string{"golang.org/x/sync"}},
+	"webhook": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent", "wake"}},
 	"client":  {ring: shell, internal: []string{"api/wire", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
 	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit", "lru"}},
 	"dialect/lenient": {ring: adapter},
-	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"dialect/fleet":   {ring: shell, internal: []string{"backoff", "wake", "agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "boltdb", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/fleet":   {ring: shell, internal: []string{"backoff", "boltdb", "wake", "agent", "agent/run", "agent/transfer", "dialect", "link", "link/wslink", "tasklog"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 
 	"dialect/qubix": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "kind", "lru"}},
 
@@ -138,7 +139,7 @@ var rules = map[string]rule{
 	"dialect/mloc/mlocbridge": {ring: shell, internal: []string{"atomicfile", "dialect/lenient", "backoff", "wake", "client", "dialect/bridge", "dialect/mloc"}, external: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
 	"dialect/mloc/mlochost":   {ring: shell, internal: []string{"lru", "dialect/lenient", "atomicfile", "auth", "backoff", "wake", "client", "dialect", "dialect/fleet", "dialect/mloc"}, external: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
 
-	"dialect/dtf": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "wake", "dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
+	"dialect/dtf": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "auth", "backoff", "wake", "dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
 
 	"serverd":     {ring: wiring},
 	"workerd":     {ring: wiring},

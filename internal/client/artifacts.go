@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -70,11 +69,10 @@ func (c *Client) downloadArtifact(ctx context.Context, id muster.TaskID, a muste
 		return muster.Errorf(muster.Internal, "cannot read %s: %w", partial, err)
 	}
 	if have > a.Size { // a different file
-		if have, sum = 0, sha256.New(); f.Truncate(0) != nil {
+		have, sum = 0, sha256.New()
+		_, err := f.Seek(0, io.SeekStart)
+		if errors.Join(err, f.Truncate(0)) != nil {
 			return muster.Errorf(muster.Invalid, "cannot write %s: remove it and try again", partial)
-		}
-		if _, err := f.Seek(0, io.SeekStart); err != nil {
-			return muster.Errorf(muster.Internal, "cannot write %s: %w", partial, err)
 		}
 	}
 	if err := c.fetchArtifact(ctx, id, a, have, f, sum, progress); err != nil {
@@ -104,7 +102,7 @@ func (c *Client) ReadArtifact(ctx context.Context, id muster.TaskID, a muster.Ar
 // fetchArtifact writes the bytes of an artifact from offset on to w and to sum. It resumes
 // after broken connections. A wrong hash is an Invalid error.
 func (c *Client) fetchArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, offset int64, w io.Writer, sum hash.Hash, progress func(int64)) error {
-	path := taskPath(id) + "/artifacts/" + escapePath(a.Name)
+	path := taskPath(id) + "/artifacts/" + (&url.URL{Path: a.Name}).EscapedPath()
 	dst := &progressWriter{w: io.MultiWriter(w, sum), n: offset, progress: progress}
 	retries := newRetrier(c.opts.StreamRetryTimeout)
 	for dst.n < a.Size {
@@ -170,13 +168,4 @@ func (c *progressWriter) Write(p []byte) (int, error) {
 		c.progress(c.n)
 	}
 	return n, err
-}
-
-// escapePath escapes a slash-separated name for a URL.
-func escapePath(name string) string {
-	parts := strings.Split(name, "/")
-	for i, p := range parts {
-		parts[i] = url.PathEscape(p)
-	}
-	return strings.Join(parts, "/")
 }

@@ -2,9 +2,9 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -18,13 +18,12 @@ const minExpectSize = 1 << 20
 // MissingBlobs returns the hashes of blobs that the server does not have.
 func (c *Client) MissingBlobs(ctx context.Context, hashes []string) ([]string, error) {
 	var missing []string
-	for len(hashes) > 0 {
-		n := min(len(hashes), wire.MaxMissing)
-		answer, err := post[wire.Missing](ctx, c, "/blobs/missing", wire.Hashes{SHA256: hashes[:n]}, true)
+	for chunk := range slices.Chunk(hashes, wire.MaxMissing) {
+		answer, err := post[wire.Missing](ctx, c, "/blobs/missing", wire.Hashes{SHA256: chunk}, true)
 		if err != nil {
 			return nil, err
 		}
-		missing, hashes = append(missing, answer.Missing...), hashes[n:]
+		missing = append(missing, answer.Missing...)
 	}
 	return missing, nil
 }
@@ -45,25 +44,18 @@ func (c *Client) PutBlob(ctx context.Context, sha256 string, r io.ReaderAt, size
 		if err == nil {
 			return nil
 		}
-		progressed := next > offset
-		if muster.CodeOf(err) == muster.Invalid && offset > 0 {
-			// The server had other bytes, of another interrupted upload, and has dropped them.
-			offset = 0
-			if !retries.wait(ctx) {
-				return err
-			}
-			continue
+		code, progressed := muster.CodeOf(err), next > offset
+		switch {
+		case code == muster.Invalid && offset > 0: // the server had other bytes, of another interrupted upload, and has dropped them
+			next, progressed = 0, false
+		case code != muster.Unavailable && code != muster.Conflict:
+			return err
 		}
 		if progressed {
 			retries.progressed(c.opts.StreamRetryTimeout)
 		}
 		offset = next
-		if code := muster.CodeOf(err); code == muster.Conflict && progressed {
-			continue
-		} else if code != muster.Unavailable && code != muster.Conflict {
-			return err
-		}
-		if !retries.wait(ctx) {
+		if (!progressed || code != muster.Conflict) && !retries.wait(ctx) {
 			return err
 		}
 	}
@@ -76,9 +68,9 @@ func (c *Client) putFrom(ctx context.Context, sha256 string, r io.ReaderAt, offs
 	remaining := max(size-offset, 0) // if 0, the server checks the bytes that it has
 	body := &progressReader{r: io.NewSectionReader(r, offset, remaining), n: offset, resetWatchdog: resetWatchdog, progress: progress}
 	defer body.mute()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPut, c.base.String()+wire.Prefix+"/blobs/"+sha256, body)
+	req, err := c.newRequest(ctx, http.MethodPut, "/blobs/"+sha256, nil, nil, body)
 	if err != nil {
-		return offset, fmt.Errorf("make request: %w", err)
+		return offset, err
 	}
 	req.ContentLength = remaining
 	if req.ContentLength == 0 {
@@ -89,7 +81,6 @@ func (c *Client) putFrom(ctx context.Context, sha256 string, r io.ReaderAt, offs
 	if req.ContentLength >= minExpectSize {
 		req.Header.Set("Expect", "100-continue")
 	}
-	c.setHeaders(req)
 	resp, err := c.opts.HTTP.Do(req)
 	if err != nil {
 		return offset, c.unreachableError(ctx, err) // the next try gets a Conflict with the number of bytes received

@@ -60,7 +60,15 @@ func New(base, token string, o Options) (*Client, error) {
 		return nil, muster.Errorf(muster.Invalid, "%q is not a server address: write a URL such as http://127.0.0.1:8700", base)
 	}
 	if o.HTTP == nil {
-		o.HTTP = &http.Client{Transport: transport()}
+		o.HTTP = &http.Client{Transport: &http.Transport{
+			Proxy:                 http.ProxyFromEnvironment,
+			MaxIdleConnsPerHost:   16,
+			IdleConnTimeout:       90 * time.Second,
+			TLSHandshakeTimeout:   10 * time.Second,
+			ResponseHeaderTimeout: time.Minute,
+			ExpectContinueTimeout: 5 * time.Second,
+			ForceAttemptHTTP2:     true,
+		}}
 	}
 	o.HTTP = origin.Client(o.HTTP)
 	o.Timeout = cmp.Or(max(o.Timeout, 0), 30*time.Second)
@@ -68,18 +76,6 @@ func New(base, token string, o Options) (*Client, error) {
 	o.StreamRetryTimeout = cmp.Or(max(o.StreamRetryTimeout, 0), 10*time.Minute)
 	o.UserAgent = cmp.Or(o.UserAgent, "muster")
 	return &Client{base: u, token: token, opts: o}, nil
-}
-
-func transport() *http.Transport {
-	return &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		MaxIdleConnsPerHost:   16,
-		IdleConnTimeout:       90 * time.Second,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: time.Minute,
-		ExpectContinueTimeout: 5 * time.Second,
-		ForceAttemptHTTP2:     true,
-	}
 }
 
 // URL returns the server's address.
@@ -108,7 +104,7 @@ func (c *Client) do(ctx context.Context, k call) error {
 		}
 		header.Set("Content-Type", "application/json")
 	}
-	return retry(ctx, c.opts.RetryTimeout, k.idempotent, func() error {
+	try := func() error {
 		ctx, cancel := context.WithTimeout(ctx, c.opts.Timeout)
 		defer cancel()
 		resp, err := c.send(ctx, k.method, k.path, k.query, header, bytes.NewReader(body))
@@ -127,21 +123,20 @@ func (c *Client) do(ctx context.Context, k call) error {
 			return muster.Errorf(muster.Internal, "cannot decode the answer of %s to %s %s: %w", c.base, k.method, k.path, err)
 		}
 		return nil
-	})
+	}
+	for r := newRetrier(c.opts.RetryTimeout); ; {
+		if err := try(); err == nil || !retryable(err, k.idempotent) || !r.wait(ctx) {
+			return err
+		}
+	}
 }
 
 // send performs one HTTP request. An answer other than 2xx is an error. The caller closes the body.
 func (c *Client) send(ctx context.Context, method, path string, query url.Values, header http.Header, body io.Reader) (*http.Response, error) {
-	target := c.base.String() + wire.Prefix + path
-	if len(query) > 0 {
-		target += "?" + query.Encode()
-	}
-	req, err := http.NewRequestWithContext(ctx, method, target, body)
+	req, err := c.newRequest(ctx, method, path, query, header, body)
 	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
+		return nil, err
 	}
-	maps.Copy(req.Header, header)
-	c.setHeaders(req)
 	resp, err := c.opts.HTTP.Do(req)
 	if err != nil {
 		return nil, c.unreachableError(ctx, err)
@@ -153,11 +148,21 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	return resp, nil
 }
 
-func (c *Client) setHeaders(req *http.Request) {
+func (c *Client) newRequest(ctx context.Context, method, path string, query url.Values, header http.Header, body io.Reader) (*http.Request, error) {
+	target := c.base.String() + wire.Prefix + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, body)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("User-Agent", c.opts.UserAgent)
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
+	return req, nil
 }
 
 // unreachableError returns the error for a request without an answer.
@@ -211,18 +216,6 @@ func (r *retrier) progressed(timeout time.Duration) {
 // wait waits before the next try. It returns false if there must be none.
 func (r *retrier) wait(ctx context.Context) bool {
 	return time.Now().Before(r.deadline) && r.Wait(ctx) == nil
-}
-
-// retry calls try until it succeeds, fails permanently, or timeout has passed. idempotent
-// means that try may be called again after its answer was lost.
-func retry(ctx context.Context, timeout time.Duration, idempotent bool, try func() error) error {
-	r := newRetrier(timeout)
-	for {
-		err := try()
-		if err == nil || !retryable(err, idempotent) || !r.wait(ctx) {
-			return err
-		}
-	}
 }
 
 // retryable reports whether a failed call may be sent again.

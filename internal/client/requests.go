@@ -95,12 +95,10 @@ func setTime(v url.Values, key string, t time.Time) {
 	}
 }
 
-func jobPath(id muster.JobID) string   { return "/jobs/" + id.String() }
-func taskPath(id muster.TaskID) string { return "/tasks/" + id.String() }
-func workerPath(idOrName string) string {
-	return "/workers/" + url.PathEscape(idOrName)
-}
-func notifyPath(project string) string { return "/projects/" + url.PathEscape(project) + "/notify" }
+func jobPath(id muster.JobID) string    { return "/jobs/" + id.String() }
+func taskPath(id muster.TaskID) string  { return "/tasks/" + id.String() }
+func workerPath(idOrName string) string { return "/workers/" + url.PathEscape(idOrName) }
+func notifyPath(project string) string  { return "/projects/" + url.PathEscape(project) + "/notify" }
 
 // SubmitOptions are options of Submit.
 type SubmitOptions struct {
@@ -183,21 +181,6 @@ func (c *Client) Cancel(ctx context.Context, id muster.JobID, spans []Span) (mus
 // nil, and returns the job.
 func (c *Client) Retry(ctx context.Context, id muster.JobID, spans []Span) (muster.Job, error) {
 	return post[muster.Job](ctx, c, jobPath(id)+"/retry", wire.Selection{Tasks: wire.FormatSpans(spans)}, false)
-}
-
-// States returns the state of every task of a job, or only of tasks span.First to span.Last.
-func (c *Client) States(ctx context.Context, id muster.JobID, span *Span) (wire.States, error) {
-	v := url.Values{}
-	if span != nil {
-		v.Set("from", strconv.Itoa(span.First))
-		v.Set("to", strconv.Itoa(span.Last))
-	}
-	return get[wire.States](ctx, c, jobPath(id)+"/states", v)
-}
-
-// JobUsage returns the total usage of a job's finished attempts.
-func (c *Client) JobUsage(ctx context.Context, id muster.JobID) (wire.JobUsage, error) {
-	return get[wire.JobUsage](ctx, c, jobPath(id)+"/usage", nil)
 }
 
 // LateReports lists the reports of a job that came after the server had given up their attempts, at most 100.

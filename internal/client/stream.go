@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,7 +33,6 @@ type sseEvent struct {
 	data     []byte
 }
 
-// errStop ends a stream from within its handler.
 var errStop = errors.New("stop")
 
 // stream follows an event stream until handle returns an error, ctx ends, the server
@@ -53,13 +53,8 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, last
 		switch {
 		case errors.Is(err, errStop):
 			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
 		case muster.CodeOf(err) != muster.Unavailable, !r.wait(ctx):
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			return err
+			return cmp.Or(ctx.Err(), err)
 		}
 	}
 }
@@ -275,7 +270,7 @@ func (c *Client) Samples(ctx context.Context, s Series, singleAttempt bool) iter
 // row from the data of each event with the given name.
 func followAttempts[T, Row any](ctx context.Context, c *Client, path string, q url.Values, last string, attempt int, name string, convert func(attempt int, data T) Row) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
-		attempt, ended := attempt, false
+		attempt := attempt
 		err := c.stream(ctx, path, q, last, func(ev sseEvent) error {
 			switch ev.name {
 			case name:
@@ -284,7 +279,6 @@ func followAttempts[T, Row any](ctx context.Context, c *Client, path string, q u
 					return err
 				}
 				if !yield(convert(attempt, data), nil) {
-					ended = true
 					return errStop
 				}
 			case wire.LogAttempt, wire.LogEnd:
@@ -299,7 +293,7 @@ func followAttempts[T, Row any](ctx context.Context, c *Client, path string, q u
 			}
 			return nil
 		})
-		if err != nil && !ended {
+		if err != nil {
 			var zero Row
 			yield(zero, err)
 		}

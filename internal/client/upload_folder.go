@@ -60,7 +60,6 @@ func (c *Client) UploadFolder(ctx context.Context, dir string, progress func(Upl
 	return f.uploadTree(ctx)
 }
 
-// folderUpload is one upload.
 type folderUpload struct {
 	client *Client
 	root   *os.Root
@@ -72,7 +71,6 @@ type folderUpload struct {
 	progress func(UploadProgress)
 }
 
-// updateProgress changes the progress and reports it.
 func (f *folderUpload) updateProgress(change func(*UploadProgress)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -161,7 +159,6 @@ func (f *folderUpload) linkStaysInside(name, target string) bool {
 	return err == nil || errors.Is(err, fs.ErrNotExist)
 }
 
-// hash computes the hashes of all files.
 func (f *folderUpload) hash(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(maxConcurrentUploads)
@@ -244,7 +241,6 @@ func (f *folderUpload) uploadFile(ctx context.Context, e *muster.File) error {
 	return err
 }
 
-// uploadTree uploads the tree and returns "sha256:" and its hash.
 func (f *folderUpload) uploadTree(ctx context.Context) (string, error) {
 	data, err := json.Marshal(f.tree)
 	if err != nil {

@@ -2,7 +2,7 @@ package obs
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Bridge has the metrics of the bridges to a foreign system in one process. The methods of a nil Bridge do nothing.
+// Bridge has the metrics of the bridges to a foreign system in one process.
 type Bridge struct {
 	accepted prometheus.Counter
 	pending  prometheus.Gauge
@@ -27,29 +27,13 @@ func newBridge(s *registrar) *Bridge {
 }
 
 // Accepted counts a job of the foreign server.
-func (b *Bridge) Accepted() {
-	if b != nil {
-		b.accepted.Inc()
-	}
-}
+func (b *Bridge) Accepted() { b.accepted.Inc() }
 
 // Pending adds more to the number of jobs whose report is pending. more may be negative.
-func (b *Bridge) Pending(more int) {
-	if b != nil {
-		b.pending.Add(float64(more))
-	}
-}
+func (b *Bridge) Pending(more int) { b.pending.Add(float64(more)) }
 
 // Reported counts a final report that the foreign server accepted, or permanently refused.
-func (b *Bridge) Reported(accepted bool) {
-	if b != nil {
-		b.reports[boolIndex(accepted)].Inc()
-	}
-}
+func (b *Bridge) Reported(accepted bool) { b.reports[boolIndex(accepted)].Inc() }
 
 // Retried counts a failed attempt that is retried; step is submit, follow or report.
-func (b *Bridge) Retried(step string) {
-	if b != nil {
-		b.retries.WithLabelValues(step).Inc()
-	}
-}
+func (b *Bridge) Retried(step string) { b.retries.WithLabelValues(step).Inc() }

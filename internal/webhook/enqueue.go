@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -127,6 +128,9 @@ func (l *loop) checkWaits(ctx context.Context) error {
 	now := muster.NewTime(time.Now())
 	projects := map[string][]muster.Notify{}
 	watched := map[muster.JobID]bool{}
+	if l.notifyChanged.Swap(false) {
+		clear(l.nextChecks)
+	}
 	for after := muster.JobID(0); ; {
 		jobs, err := l.cfg.Store.WatchedJobs(ctx, after, pageSize)
 		if err != nil {
@@ -149,22 +153,16 @@ func (l *loop) checkWaits(ctx context.Context) error {
 			break
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for id := range l.nextChecks {
-		if !watched[id] {
-			delete(l.nextChecks, id)
-		}
-	}
+	maps.DeleteFunc(l.nextChecks, func(id muster.JobID, _ nextCheck) bool { return !watched[id] })
 	return nil
 }
 
 // checkWait checks a job that has not ended. It is idle if no task runs. A job that never started is idle since its creation or
 // its last retry.
-func (w *Sender) checkWait(ctx context.Context, x *store.EnqueueBatch, watched *store.WatchedJob, now muster.Time, projects map[string][]muster.Notify) error {
+func (l *loop) checkWait(ctx context.Context, x *store.EnqueueBatch, watched *store.WatchedJob, now muster.Time, projects map[string][]muster.Notify) error {
 	c := watched.Job.Counts
 	if c[muster.Assigned]+c[muster.Running]+c[muster.Cancelling] > 0 {
-		w.clearCheck(watched.Job.ID)
+		delete(l.nextChecks, watched.Job.ID)
 		if watched.Idle.Since != 0 {
 			x.Idle = append(x.Idle, store.IdleJob{Job: watched.Job.ID})
 		}
@@ -178,17 +176,14 @@ func (w *Sender) checkWait(ctx context.Context, x *store.EnqueueBatch, watched *
 			x.Idle = append(x.Idle, idle)
 		}
 	}
-	w.mu.Lock()
-	v := w.nextChecks[watched.Job.ID]
-	w.mu.Unlock()
-	if v.since == idle.Since && now < v.at {
+	if v := l.nextChecks[watched.Job.ID]; v.since == idle.Since && now < v.at {
 		return nil
 	}
 	next := now.Add(muster.Duration(time.Hour))
-	job, list, err := w.notifications(ctx, watched.Job.ID, projects)
+	job, list, err := l.notifications(ctx, watched.Job.ID, projects)
 	if err != nil {
-		if err = w.skipJobError(ctx, watched.Job.ID, typeWaiting, err); err == nil {
-			w.scheduleCheck(watched.Job.ID, nextCheck{at: next, since: idle.Since})
+		if err = l.skipJobError(ctx, watched.Job.ID, typeWaiting, err); err == nil {
+			l.nextChecks[watched.Job.ID] = nextCheck{at: next, since: idle.Since}
 		}
 		return err
 	}
@@ -204,31 +199,18 @@ func (w *Sender) checkWait(ctx context.Context, x *store.EnqueueBatch, watched *
 			next = min(next, idle.Since.Add(after))
 		}
 	}
-	w.scheduleCheck(watched.Job.ID, nextCheck{at: next, since: idle.Since})
+	l.nextChecks[watched.Job.ID] = nextCheck{at: next, since: idle.Since}
 	if len(due) == 0 {
 		return nil
 	}
 	idle.NotifiedWait = notified
 	x.Idle = append(x.Idle, idle)
-	m := waitMessage(&job, now, idle.Since, w.waitReason(ctx, job.ID), w.jobURL(job.ID))
-	return w.addDeliveries(x, &m, due)
+	m := waitMessage(&job, now, idle.Since, l.waitReason(ctx, job.ID), l.jobURL(job.ID))
+	return l.addDeliveries(x, &m, due)
 }
 
 // nextCheck is when to check a job again that is idle since a time.
 type nextCheck struct{ at, since muster.Time }
-
-func (w *Sender) scheduleCheck(job muster.JobID, v nextCheck) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.nextChecks[job] = v
-}
-
-// clearCheck makes the next round check a job.
-func (w *Sender) clearCheck(job muster.JobID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.nextChecks, job)
-}
 
 // waitReason returns why the first queued task of a job waits, or "".
 func (w *Sender) waitReason(ctx context.Context, job muster.JobID) string {
@@ -238,9 +220,6 @@ func (w *Sender) waitReason(ctx context.Context, job muster.JobID) string {
 	if err != nil || len(tasks) == 0 {
 		return ""
 	}
-	why, err := w.cfg.Explain(ctx, tasks[0].ID)
-	if err != nil {
-		return ""
-	}
+	why, _ := w.cfg.Explain(ctx, tasks[0].ID) // "" with an error
 	return why
 }

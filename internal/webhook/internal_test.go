@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // The logged error of a failed attempt has neither the URL, which may contain a secret, nor the address of the server's resolver.
@@ -113,10 +114,11 @@ func TestRetryIsSentInTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l := &loop{Sender: w, nextChecks: map[muster.JobID]nextCheck{}}
 	at := func(now muster.Time, idle store.IdleJob) store.EnqueueBatch {
 		t.Helper()
 		var x store.EnqueueBatch
-		if err := w.checkWait(t.Context(), &x, &store.WatchedJob{Job: s.job, Idle: idle}, now, map[string][]muster.Notify{}); err != nil {
+		if err := l.checkWait(t.Context(), &x, &store.WatchedJob{Job: s.job, Idle: idle}, now, map[string][]muster.Notify{}); err != nil {
 			t.Fatal(err)
 		}
 		return x
@@ -165,7 +167,7 @@ func (s *slowStore) Due(context.Context, muster.Time, int, map[int64]bool) ([]st
 func TestRoundsAreThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowStore{}
-		l := &loop{Sender: &Sender{cfg: Config{Store: s}, wake: make(chan struct{}, 1)}, done: make(chan store.Delivery, maxAttempts)}
+		l := &loop{Sender: &Sender{cfg: Config{Store: s}, wake: wake.New()}, done: make(chan store.Delivery, maxAttempts)}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Second)
 		defer cancel()
 		tick := time.NewTicker(100 * time.Millisecond)
@@ -174,7 +176,7 @@ func TestRoundsAreThrottled(t *testing.T) {
 		running.Go(func() { l.run(ctx) })
 		for ctx.Err() == nil {
 			<-tick.C
-			l.wakeLoop()
+			wake.Set(l.wake)
 		}
 		running.Wait()
 		if s.rounds < 15 || s.rounds > 20 {

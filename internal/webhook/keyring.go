@@ -31,7 +31,6 @@ const (
 	headerSignature = "webhook-signature"
 )
 
-// keyring has the server's keys.
 type keyring struct {
 	signingKey []byte // projects' secrets are derived from it
 	aead       cipher.AEAD
@@ -45,17 +44,16 @@ func newKeyring(stored []byte, configured string) (keyring, error) {
 		k.signingKey = []byte(configured)
 	}
 	seal, err := hkdf.Key(sha256.New, stored, nil, "muster webhook seal", keySize)
+	if err == nil {
+		k.nonceKey, err = hkdf.Key(sha256.New, stored, nil, "muster webhook nonce", keySize)
+	}
 	if err != nil {
-		return keyring{}, fmt.Errorf("derive the sealing key: %w", err)
+		return keyring{}, fmt.Errorf("derive the webhook keys: %w", err)
 	}
 	block, err := aes.NewCipher(seal)
-	if err != nil {
-		return keyring{}, fmt.Errorf("create the cipher: %w", err)
+	if err == nil {
+		k.aead, err = cipher.NewGCM(block)
 	}
-	if k.nonceKey, err = hkdf.Key(sha256.New, stored, nil, "muster webhook nonce", keySize); err != nil {
-		return keyring{}, fmt.Errorf("derive the nonce key: %w", err)
-	}
-	k.aead, err = cipher.NewGCM(block)
 	return k, err
 }
 
@@ -87,7 +85,6 @@ func (k *keyring) unseal(sealed, context string) (string, bool) {
 	return string(text), err == nil
 }
 
-// unsealSecret decrypts a secret if it is sealed.
 func (k *keyring) unsealSecret(secret, url string) (string, error) {
 	sealed, ok := strings.CutPrefix(secret, muster.SealedPrefix)
 	if !ok {
@@ -108,7 +105,6 @@ func (k *keyring) sealURL(text string) string {
 	return origin + "/#" + k.seal(text, origin)
 }
 
-// unsealURL decrypts a URL if it is sealed.
 func (k *keyring) unsealURL(text string) (string, error) {
 	origin, sealed, ok := muster.CutSealedURL(text)
 	if !ok {

@@ -59,14 +59,9 @@ func truncate(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	cut := limit - len("…")
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return strings.ToValidUTF8(s[:limit-len("…")], "") + "…"
 }
 
-// endMessage returns the message of a job's end.
 func endMessage(job *muster.Job, state muster.JobState, at muster.Time, failures []failedTask, link string) message {
 	j := *job
 	j.State, j.FinishedAt, j.Spec, j.Groups = state, at, nil, nil
@@ -106,7 +101,6 @@ func formatDuration(d muster.Duration) string {
 	return text
 }
 
-// waitMessage returns the message of a long wait.
 func waitMessage(job *muster.Job, now, since muster.Time, why, link string) message {
 	j := *job
 	j.Spec, j.Groups = nil, nil
@@ -114,12 +108,10 @@ func waitMessage(job *muster.Job, now, since muster.Time, why, link string) mess
 	return message{Type: typeWaiting, Timestamp: now, Data: messageData{Message: text, Project: j.Project, Job: &j, URL: link, WaitingSince: since, WaitReason: truncate(why, 2*maxText)}}
 }
 
-// testMessage returns the message of a test.
 func testMessage(project string, now muster.Time, link string) message {
 	return message{Type: typeTest, Timestamp: now, Data: messageData{Message: "This is a test of the notifications of project " + project, Project: project, URL: link}}
 }
 
-// delivery returns the pending delivery of a message.
 func (m *message) delivery(n *muster.Notify, now muster.Time) (store.Delivery, error) {
 	d := store.Delivery{
 		Message: "msg_" + rand.Text(), Project: m.Data.Project, Event: m.Type, URL: n.URL, Host: hostPort(n.URL), Preset: n.Preset, Secret: n.Secret,

@@ -7,26 +7,20 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// style is the appearance of a message.
 type style struct {
 	emoji    string // short code of Slack and ntfy
 	color    int
 	priority string // of ntfy
 }
 
-func styleOf(kind string) style {
-	switch kind {
-	case "job." + string(muster.JobSucceeded):
-		return style{"white_check_mark", 0x2e9e4f, "default"}
-	case "job." + string(muster.JobFailed), "job." + string(muster.JobTimedOut):
-		return style{"x", 0xd13438, "high"}
-	case "job." + string(muster.JobCancelled):
-		return style{"no_entry_sign", 0x8a8886, "low"}
-	case typeWaiting:
-		return style{"hourglass_flowing_sand", 0xf2a900, "default"}
-	default:
-		return style{"bell", 0x0067c0, "default"}
-	}
+// styles has the styles of messages by their type.
+var styles = map[string]style{ //nolint:gochecknoglobals // a constant table
+	"job." + string(muster.JobSucceeded): {"white_check_mark", 0x2e9e4f, "default"},
+	"job." + string(muster.JobFailed):    {"x", 0xd13438, "high"},
+	"job." + string(muster.JobTimedOut):  {"x", 0xd13438, "high"},
+	"job." + string(muster.JobCancelled): {"no_entry_sign", 0x8a8886, "low"},
+	typeWaiting:                          {"hourglass_flowing_sand", 0xf2a900, "default"},
+	typeTest:                             {"bell", 0x0067c0, "default"},
 }
 
 // details returns the lines of a message after its sentence.
@@ -48,7 +42,6 @@ func (m *message) details() []string {
 	return lines
 }
 
-// title returns a short title of the message.
 func (m *message) title() string {
 	if m.Data.Job == nil {
 		return "Muster test"
@@ -60,92 +53,58 @@ func (m *message) title() string {
 	return truncate(m.Data.Job.Name, 100) + " " + state
 }
 
-// Slack: https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks and the reference of Block Kit.
-type (
-	slack struct {
-		Text   string       `json:"text"` // for desktop notifications
-		Blocks []slackBlock `json:"blocks"`
-	}
-	slackBlock struct {
-		Type     string      `json:"type"`
-		Text     *slackText  `json:"text,omitempty"`
-		Elements []slackText `json:"elements,omitempty"`
-	}
-	slackText struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
-	}
-)
-
-func slackBody(m *message) slack {
+// slackBody returns the body for https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks, with blocks of Block Kit.
+func slackBody(m *message) map[string]any {
 	escape := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace
+	markdown := func(text string) map[string]string { return map[string]string{"type": "mrkdwn", "text": text} }
 	text := escape(m.Data.Message)
-	head := ":" + styleOf(m.Type).emoji + ": *" + text + "*"
+	head := ":" + styles[m.Type].emoji + ": *" + text + "*"
 	if m.Data.URL != "" {
 		head += "\n<" + escape(m.Data.URL) + "|Open in Muster>"
 	}
-	body := slack{Text: text, Blocks: []slackBlock{{Type: "section", Text: &slackText{"mrkdwn", head}}}}
+	blocks := []map[string]any{{"type": "section", "text": markdown(head)}}
 	if lines := m.details(); len(lines) > 0 {
-		body.Blocks = append(body.Blocks, slackBlock{Type: "section", Text: &slackText{"mrkdwn", "• " + escape(joinLines(lines, "\n• ", 590))}})
+		blocks = append(blocks, map[string]any{"type": "section", "text": markdown("• " + escape(joinLines(lines, "\n• ", 590)))})
 	}
-	body.Blocks = append(body.Blocks, slackBlock{Type: "context", Elements: []slackText{{"mrkdwn", "Project " + escape(m.Data.Project)}}})
-	return body
+	blocks = append(blocks, map[string]any{"type": "context", "elements": []any{markdown("Project " + escape(m.Data.Project))}})
+	return map[string]any{"text": text, "blocks": blocks} // text is for desktop notifications
 }
 
-// joinLines joins lines up to limit bytes, and drops the others.
+// joinLines joins lines, at least one, up to limit bytes, and drops the others.
 func joinLines(lines []string, separator string, limit int) string {
-	text := ""
-	for i, l := range lines {
-		if i > 0 && len(text)+len(separator)+len(l) > limit {
-			return text
+	text := truncate(lines[0], limit)
+	for _, l := range lines[1:] {
+		if len(text)+len(separator)+len(l) > limit {
+			break
 		}
-		if i > 0 {
-			text += separator
-		}
-		text += truncate(l, limit)
+		text += separator + truncate(l, limit)
 	}
 	return text
 }
 
-// Discord: https://discord.com/developers/docs/resources/webhook#execute-webhook and the embed object.
-type (
-	discord struct {
-		Content  string         `json:"content"`
-		Embeds   []discordEmbed `json:"embeds"`
-		Mentions struct {
-			Parse []string `json:"parse"` // empty: no text mentions a user
-		} `json:"allowed_mentions"`
+// discordBody returns the body for https://discord.com/developers/docs/resources/webhook#execute-webhook, with an embed object.
+func discordBody(m *message) map[string]any {
+	field := func(name, value string) map[string]any {
+		return map[string]any{"name": name, "value": value, "inline": true}
 	}
-	discordEmbed struct {
-		Title       string         `json:"title"`
-		Description string         `json:"description,omitempty"`
-		URL         string         `json:"url,omitempty"`
-		Timestamp   muster.Time    `json:"timestamp"`
-		Color       int            `json:"color"`
-		Fields      []discordField `json:"fields"`
-	}
-	discordField struct {
-		Name   string `json:"name"`
-		Value  string `json:"value"`
-		Inline bool   `json:"inline"`
-	}
-)
-
-func discordBody(m *message) discord {
-	body := discord{Content: m.Data.Message, Embeds: []discordEmbed{{
-		Title: m.title(), Description: joinLines(m.details(), "\n", 3000), URL: m.Data.URL, Timestamp: m.Timestamp, Color: styleOf(m.Type).color,
-		Fields: []discordField{{"Project", m.Data.Project, true}},
-	}}}
+	fields := []any{field("Project", m.Data.Project)}
 	if j := m.Data.Job; j != nil {
-		body.Embeds[0].Fields = append(body.Embeds[0].Fields, discordField{"Job", j.ID.String(), true})
+		fields = append(fields, field("Job", j.ID.String()))
 	}
-	body.Mentions.Parse = []string{}
-	return body
+	embed := map[string]any{"title": m.title(), "timestamp": m.Timestamp, "color": styles[m.Type].color, "fields": fields}
+	if lines := m.details(); len(lines) > 0 {
+		embed["description"] = joinLines(lines, "\n", 3000)
+	}
+	if m.Data.URL != "" {
+		embed["url"] = m.Data.URL
+	}
+	noMentions := map[string]any{"parse": []string{}} // no text mentions a user
+	return map[string]any{"content": m.Data.Message, "embeds": []any{embed}, "allowed_mentions": noMentions}
 }
 
 // ntfyBody returns a message for the URL of an ntfy topic: https://docs.ntfy.sh/publish
 func ntfyBody(m *message) (body []byte, headers map[string]string) {
-	l := styleOf(m.Type)
+	l := styles[m.Type]
 	headers = map[string]string{
 		"Content-Type": "text/plain; charset=utf-8", "Title": mime.QEncoding.Encode("utf-8", m.title()), "Priority": l.priority, "Tags": l.emoji,
 	}

@@ -61,7 +61,6 @@ func checkAddress(address string, allow []netip.Prefix) error {
 	return nil
 }
 
-// addressAllowed reports whether requests to an address are allowed.
 func addressAllowed(ip netip.Addr, allow []netip.Prefix) bool {
 	ip = ip.Unmap().WithZone("")
 	return outbound.IsPublic(ip) || slices.ContainsFunc(allow, func(p netip.Prefix) bool { return p.Contains(ip) })

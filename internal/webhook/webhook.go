@@ -10,14 +10,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/traceparent"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 const (
@@ -57,14 +57,12 @@ type Config struct {
 
 // Sender sends notifications while Run runs. Its other methods may be called at any time.
 type Sender struct {
-	cfg      Config
-	keys     keyring
-	client   *http.Client
-	allowAny bool // all addresses are allowed
-	wake     chan struct{}
-
-	mu         sync.Mutex
-	nextChecks map[muster.JobID]nextCheck // idle jobs
+	cfg           Config
+	keys          keyring
+	client        *http.Client
+	allowAny      bool // all addresses are allowed
+	wake          chan struct{}
+	notifyChanged atomic.Bool // since the last check of long waits
 }
 
 // New returns a Sender. It reads the server's key, or creates it at the first start.
@@ -74,7 +72,7 @@ func New(cfg Config) (*Sender, error) {
 		return nil, err
 	}
 	cfg.URL = strings.TrimSuffix(cfg.URL, "/")
-	w := &Sender{cfg: cfg, wake: make(chan struct{}, 1), nextChecks: map[muster.JobID]nextCheck{}}
+	w := &Sender{cfg: cfg, wake: wake.New()}
 	w.client, w.allowAny = newClient(cfg.Allow)
 	w.keys, err = newKeyring(stored, cfg.Secret)
 	return w, err
@@ -117,10 +115,8 @@ func (w *Sender) Unseal(list []muster.Notify) ([]muster.Notify, error) {
 
 // NotificationsChanged must be called after a change of the notifications of a project.
 func (w *Sender) NotificationsChanged() {
-	w.mu.Lock()
-	clear(w.nextChecks)
-	w.mu.Unlock()
-	w.wakeLoop()
+	w.notifyChanged.Store(true)
+	wake.Set(w.wake)
 }
 
 // SendTest sends a test message to each of list once, and records the deliveries.
@@ -152,27 +148,18 @@ func (w *Sender) SendTest(ctx context.Context, project string, list []muster.Not
 	return sent, w.cfg.Store.RecordAttempts(ctx, sent)
 }
 
-func (w *Sender) wakeLoop() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
 // Run sends until ctx ends.
 func (w *Sender) Run(ctx context.Context) error {
 	defer w.client.CloseIdleConnections()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		w.listen(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		l := &loop{Sender: w, done: make(chan store.Delivery, maxAttempts), busy: map[int64]bool{}, hosts: map[string]int{}, projects: map[string]int{}}
-		l.run(ctx)
-		return nil
-	})
-	return group.Wait()
+	var listener sync.WaitGroup
+	listener.Go(func() { w.listen(ctx) })
+	l := &loop{
+		Sender: w, done: make(chan store.Delivery, maxAttempts), busy: map[int64]bool{}, hosts: map[string]int{}, projects: map[string]int{},
+		nextChecks: map[muster.JobID]nextCheck{},
+	}
+	l.run(ctx)
+	listener.Wait()
+	return nil
 }
 
 // listen wakes the loop when a job has ended.
@@ -184,28 +171,27 @@ func (w *Sender) listen(ctx context.Context) {
 		if _, err := sub.Next(ctx); err != nil {
 			return
 		}
-		w.wakeLoop()
+		wake.Set(w.wake)
 	}
 }
 
-// loop is the state of Run's goroutine.
 type loop struct {
 	*Sender
 
 	done          chan store.Delivery
 	attempts      sync.WaitGroup
-	busy          map[int64]bool   // deliveries in progress, or in sent
-	hosts         map[string]int   // attempts in progress by host
-	projects      map[string]int   // attempts in progress by project
-	sent          []store.Delivery // results that are not written yet
-	next          muster.Time      // when the next delivery is due, or 0
+	busy          map[int64]bool             // deliveries in progress, or in sent
+	hosts         map[string]int             // attempts in progress by host
+	projects      map[string]int             // attempts in progress by project
+	sent          []store.Delivery           // results that are not written yet
+	next          muster.Time                // when the next delivery is due, or 0
+	nextChecks    map[muster.JobID]nextCheck // of idle jobs
 	lastWaitCheck time.Time
 	storeFailing  bool // an error of the store was logged
 }
 
 func (l *loop) run(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	timer := time.After(0)
 	var notBefore time.Time // the earliest start of the next round
 	for {
 		select {
@@ -215,7 +201,7 @@ func (l *loop) run(ctx context.Context) {
 		case d := <-l.done:
 			l.attemptDone(d)
 		case <-l.wake:
-		case <-timer.C:
+		case <-timer:
 		}
 		l.collect(ctx, notBefore)
 		start := time.Now()
@@ -229,20 +215,19 @@ func (l *loop) run(ctx context.Context) {
 		case l.next != 0:
 			wait = min(wait, max(0, time.Until(l.next.Std())))
 		}
-		timer.Reset(wait)
+		timer = time.After(wait)
 	}
 }
 
 // collect waits for more results, to write them together: for batchDelay, and at least until notBefore.
 func (l *loop) collect(ctx context.Context, notBefore time.Time) {
-	timer := time.NewTimer(max(batchDelay, time.Until(notBefore)))
-	defer timer.Stop()
+	timeout := time.After(max(batchDelay, time.Until(notBefore)))
 	for {
 		select {
 		case d := <-l.done:
 			l.attemptDone(d)
 		case <-l.wake:
-		case <-timer.C:
+		case <-timeout:
 			return
 		case <-ctx.Done():
 			return

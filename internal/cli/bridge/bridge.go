@@ -60,7 +60,7 @@ type Deps struct {
 	Log       *slog.Logger
 
 	streams *core.LogLimiter // shared by all bridges of the process, which use one API key
-	metrics *obs.Bridge      // shared, too
+	metrics core.Metrics     // shared, too; nil for none
 }
 
 // coreConfig returns the part of a bridge's configuration that is common to all systems.
@@ -68,7 +68,6 @@ func (e *Deps) coreConfig() core.Config {
 	return core.Config{Client: e.Client, Dir: e.Dir, Worker: e.ID, LogLimiter: e.streams, Metrics: e.metrics, Log: e.Log}
 }
 
-// system is one system that Muster can join.
 type system struct {
 	name, title string
 	adapter     func() Adapter
@@ -189,7 +188,6 @@ func bridgeCommand(a *app.App, s system) *cli.Command {
 	}), c.adapter, false)
 }
 
-// serve runs the bridges until acceptCtx ends.
 func (c *bridgeConfig) serve(ctx, acceptCtx, forceCtx context.Context, dir string, tel *daemon.Telemetry) error {
 	log := tel.Log
 	api, err := c.Connect()
@@ -252,7 +250,6 @@ func awaitAuthorized(ctx context.Context, c *client.Client, log *slog.Logger, in
 	return nil
 }
 
-// runBridge runs one bridge.
 func runBridge(ctx context.Context, adapter Adapter, deps Deps) error {
 	if err := os.MkdirAll(deps.Dir, 0o700); err != nil {
 		return muster.Errorf(muster.Invalid, "create the data directory: %w; set another one with --data", err)

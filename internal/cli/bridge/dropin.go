@@ -25,7 +25,6 @@ import (
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// dropInConfig is the command muster worker NAME.
 type dropInConfig struct{ command }
 
 func dropInCommand(a *app.App, s system) *cli.Command {
@@ -166,10 +165,7 @@ func (c *dropInConfig) bridge(ctx, acceptCtx, forceCtx context.Context, cfg work
 	bridgeCtx, stopBridging := context.WithCancel(ctx)
 	defer stopBridging()
 	defer context.AfterFunc(forceCtx, stopBridging)()
-	graceTimer := time.AfterFunc(24*time.Hour, stopBridging) // started when acceptCtx ends
-	graceTimer.Stop()
-	defer graceTimer.Stop()
-	defer context.AfterFunc(acceptCtx, func() { graceTimer.Reset(drainGrace) })()
+	defer context.AfterFunc(acceptCtx, func() { time.AfterFunc(drainGrace, stopBridging) })()
 	group, _ := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		defer stopBridging() // the bridge needs the worker
@@ -190,7 +186,6 @@ type gatedTransport struct {
 	ready chan struct{}
 }
 
-// RoundTrip implements http.RoundTripper.
 func (g *gatedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	select {
 	case <-g.ready:
@@ -202,18 +197,15 @@ func (g *gatedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // awaitWorker returns when the worker of this machine has joined, or when ctx ends.
 func awaitWorker(ctx context.Context, c *client.Client) error {
-	for {
+	for ctx.Err() == nil {
 		workers, err := c.Workers(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // ctx ended
-		case err != nil:
+		if err != nil && ctx.Err() == nil {
 			return err
-		case slices.ContainsFunc(workers, func(w muster.Worker) bool { return w.State != muster.WorkerGone && w.State != muster.WorkerUnreachable }):
+		}
+		if slices.ContainsFunc(workers, func(w muster.Worker) bool { return w.State != muster.WorkerGone && w.State != muster.WorkerUnreachable }) {
 			return nil
 		}
-		if backoff.Sleep(ctx, 100*time.Millisecond) != nil {
-			return nil //nolint:nilerr // ctx ended
-		}
+		_ = backoff.Sleep(ctx, 100*time.Millisecond)
 	}
+	return nil
 }

@@ -105,7 +105,6 @@ func (o *dtfOptions) machineFlags(group string) []cli.Flag {
 	}
 }
 
-// Notes implements Adapter.
 func (o *dtfOptions) Notes() []string {
 	var notes []string
 	if o.recover && !o.reset {
@@ -120,12 +119,10 @@ func (o *dtfOptions) Notes() []string {
 // WorkerName implements NamedWorker: several workers on a machine need names or ids.
 func (o *dtfOptions) WorkerName() string { return cmp.Or(o.cfg.WorkerID, o.cfg.Name, o.hostname) }
 
-// slots returns the number of concurrent tasks.
 func (o *dtfOptions) slots() int {
 	return cmp.Or(o.cfg.MaxTasks, map[string]int{"benchmark": 2, "test": 4, "light": 8}[o.profile])
 }
 
-// ConfigureWorker implements Adapter.
 func (o *dtfOptions) ConfigureWorker(w *workerd.Config) error {
 	if err := o.readSecrets(); err != nil { // tasks must not find them in the environment
 		return err
@@ -162,7 +159,6 @@ func (o *dtfOptions) readSecrets() error {
 	return nil
 }
 
-// Run implements Adapter.
 func (o *dtfOptions) Run(ctx context.Context, deps Deps) (err error) {
 	o.secretsMu.Lock() // Run is called for several workers at once
 	err = o.readSecrets()

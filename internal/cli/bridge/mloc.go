@@ -90,7 +90,6 @@ func (o *mlocOptions) readEnv() error {
 	return nil
 }
 
-// Notes implements Adapter.
 func (o *mlocOptions) Notes() []string {
 	var notes []string
 	if o.getenv("REDIS_URL") == "" && o.getenv("REDIS_HOST") == "" && o.Redis == "" {
@@ -125,7 +124,6 @@ func (o *mlocOptions) LogLevel() string {
 	}
 }
 
-// ConfigureWorker implements Adapter.
 func (o *mlocOptions) ConfigureWorker(w *workerd.Config) error {
 	if err := o.readEnv(); err != nil {
 		return err
@@ -135,7 +133,6 @@ func (o *mlocOptions) ConfigureWorker(w *workerd.Config) error {
 	return nil
 }
 
-// Run implements Adapter.
 func (o *mlocOptions) Run(ctx context.Context, deps Deps) error {
 	opts := *o
 	if !opts.dropIn {
@@ -156,7 +153,6 @@ func (o *mlocOptions) Run(ctx context.Context, deps Deps) error {
 	return b.Run(ctx, deps.AcceptCtx)
 }
 
-// EnvVars implements EnvDescriber.
 func (o *mlocOptions) EnvVars(dropIn bool) []app.HelpRow {
 	rows := []app.HelpRow{
 		{Name: "REDIS_HOST, REDIS_PORT, REDIS_DB", Usage: "Redis database, if one of these is set and REDIS_URL is not (default: redis, 6379 and 0)"},

@@ -14,7 +14,6 @@ import (
 	core "github.com/muster-dev/muster/internal/dialect/bridge"
 )
 
-// reconcileInterval is the interval of listing the workers.
 const reconcileInterval = 15 * time.Second
 
 // workerBridges runs a bridge for each worker of the fleet, also for those that join later. The bridge of a worker that has left takes no
@@ -26,7 +25,6 @@ type workerBridges struct {
 	running  map[muster.WorkerID]*workerBridge
 }
 
-// workerBridge is the bridge of one worker.
 type workerBridge struct {
 	stop func()        // ends AcceptCtx
 	done chan struct{} // closed when the bridge has ended
@@ -35,11 +33,10 @@ type workerBridge struct {
 func (e *workerBridges) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		for {
+		for ctx.Err() == nil {
 			workers, err := e.env.Client.Workers(ctx)
 			switch {
 			case ctx.Err() != nil:
-				return nil //nolint:nilerr // ctx ended
 			case isRefused(err):
 				return err
 			case err != nil:
@@ -47,10 +44,9 @@ func (e *workerBridges) serve(ctx context.Context) error {
 			default:
 				e.reconcile(ctx, group, workers)
 			}
-			if backoff.Sleep(ctx, e.interval) != nil {
-				return nil //nolint:nilerr // ctx ended
-			}
+			_ = backoff.Sleep(ctx, e.interval)
 		}
+		return nil
 	})
 	err := group.Wait()
 	for _, b := range e.running {
@@ -107,7 +103,6 @@ func (e *workerBridges) pendingWorkers() []muster.WorkerID {
 	return list
 }
 
-// perWorkerDir is the directory of the bridges in the data directory.
 const perWorkerDir = "each"
 
 func (e *workerBridges) start(ctx context.Context, group *errgroup.Group, id muster.WorkerID, name string) *workerBridge {

@@ -37,10 +37,8 @@ func (o *qubixOptions) Flags(dropIn bool) []cli.Flag {
 	}
 }
 
-// Notes implements Adapter.
 func (o *qubixOptions) Notes() []string { return nil }
 
-// ConfigureWorker implements Adapter.
 func (o *qubixOptions) ConfigureWorker(w *workerd.Config) error {
 	w.Name, w.Price = o.Name, o.Price
 	return nil

@@ -47,16 +47,13 @@ func (o *trainforgeOptions) Flags(dropIn bool) []cli.Flag {
 			app.Option{Name: "projects", Value: "path", Usage: "Directory of projects that the server does not send", Group: group}.StringVar(&o.Projects))...)
 }
 
-// Notes implements Adapter.
 func (o *trainforgeOptions) Notes() []string { return nil }
 
-// ConfigureWorker implements Adapter.
 func (o *trainforgeOptions) ConfigureWorker(w *workerd.Config) error {
 	w.Name, w.MaxTasks, w.Slots = o.WorkerID, o.MaxJobs, o.MaxJobs
 	return nil
 }
 
-// RunOnce implements OneShot.
 func (o *trainforgeOptions) RunOnce(ctx context.Context, a *app.App) (bool, error) {
 	if !o.status {
 		return false, nil

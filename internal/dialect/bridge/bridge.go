@@ -24,17 +24,15 @@ import (
 // Config configures a Bridge.
 type Config struct {
 	Client           *client.Client
-	Dir              string            // of this bridge alone; created if it is missing
-	System           string            // such as "qubix": a part of idempotency keys, and the label dialect of jobs
-	Origin           string            // the foreign server and this bridge's identity there: a part of idempotency keys
-	Project          string            // of jobs; "" means the one in their specs
-	Labels           map[string]string // of jobs, besides those of their specs
-	Worker           string            // id or name of the only worker that runs the jobs and counts for Capacity; "" means the fleet
-	ProgressInterval time.Duration     // between reports of progress while the state does not change; 0 means 10 s
-	RetryDelay       time.Duration     // before the first retry, doubling up to a minute; 0 means 1 s
-	LogDrainTimeout  time.Duration     // without new lines of the log of a task that has ended; 0 means 30 s
-	LogLimiter       *LogLimiter       // shared by the bridges that use one API key; nil means one of its own
-	Metrics          Metrics           // shared by the bridges of one process; nil measures nothing
+	Dir              string        // of this bridge alone; created if it is missing
+	System           string        // such as "qubix": a part of idempotency keys, and the label dialect of jobs
+	Origin           string        // the foreign server and this bridge's identity there: a part of idempotency keys
+	Worker           string        // id or name of the only worker that runs the jobs and counts for Capacity; "" means the fleet
+	ProgressInterval time.Duration // between reports of progress while the state does not change; 0 means 10 s
+	RetryDelay       time.Duration // before the first retry, doubling up to a minute; 0 means 1 s
+	LogDrainTimeout  time.Duration // without new lines of the log of a task that has ended; 0 means 30 s
+	LogLimiter       *LogLimiter   // shared by the bridges that use one API key; nil means one of its own
+	Metrics          Metrics       // shared by the bridges of one process; nil measures nothing
 	Log              *slog.Logger
 }
 
@@ -107,7 +105,6 @@ type Bridge struct {
 	pruneNeeded chan struct{}            // a token if closed has too many
 }
 
-// job is a record with the state of its follower.
 type job struct {
 	record                 // guarded by Bridge.mu; written to disk by Accept and then by the follower only
 	failures int           // in a row
@@ -125,7 +122,7 @@ func New(cfg Config, reporter Reporter) (*Bridge, error) {
 	}
 	records, err := out.load(time.Now())
 	if err != nil {
-		return nil, errors.Join(err, out.close())
+		return nil, errors.Join(err, out.db.Close())
 	}
 	if cfg.LogLimiter == nil {
 		cfg.LogLimiter = NewLogLimiter()
@@ -146,7 +143,7 @@ func New(cfg Config, reporter Reporter) (*Bridge, error) {
 // Close closes the outbox. Run does so at its end.
 func (b *Bridge) Close() error {
 	b.cfg.Metrics.Pending(-b.Pending()) // the next Bridge in the directory counts them
-	return b.outbox.close()
+	return b.outbox.db.Close()
 }
 
 // track adds a record to the maps. The caller holds mu, or is alone.
@@ -166,15 +163,15 @@ func (b *Bridge) track(r *record) {
 }
 
 // Accept accepts a job of the foreign server. When it returns true the job is on disk, and will be run and reported. It returns
-// false for an id that was accepted before. Spec is submitted with the labels of the bridge. The error is Unavailable if the disk
+// false for an id that was accepted before. Spec is submitted with the label dialect. The error is Unavailable if the disk
 // or the bounded outbox is full.
 func (b *Bridge) Accept(_ context.Context, j Job) (accepted bool, err error) {
 	if j.ID == "" || len(j.ID) > maxForeignID {
 		return false, muster.Errorf(muster.Invalid, "the job id has %d bytes, not 1 to %d", len(j.ID), maxForeignID)
 	}
 	spec := j.Spec
-	spec.Labels = b.labels(j)
-	spec.Project = cmp.Or(b.cfg.Project, spec.Project)
+	spec.Labels = map[string]string{"dialect": b.cfg.System}
+	maps.Copy(spec.Labels, j.Spec.Labels)
 	if b.cfg.Worker != "" {
 		spec.Tasks = slices.Clone(spec.Tasks)
 		for i := range spec.Tasks {
@@ -224,15 +221,6 @@ func (b *Bridge) reserve(id string) (done chan struct{}, err error) {
 	return done, nil
 }
 
-// labels returns the labels of a job.
-func (b *Bridge) labels(j Job) map[string]string {
-	labels := map[string]string{"dialect": b.cfg.System}
-	for _, src := range []map[string]string{j.Spec.Labels, b.cfg.Labels} {
-		maps.Copy(labels, src)
-	}
-	return labels
-}
-
 // Known reports whether a job with this id was accepted, also if it has ended.
 func (b *Bridge) Known(id string) bool {
 	b.mu.Lock()
@@ -271,7 +259,7 @@ func (r *record) job() Job { return Job{ID: r.ID, Meta: r.Meta, MusterJob: r.Job
 func (b *Bridge) Cancel(ctx context.Context, id string) error {
 	b.mu.Lock()
 	known := b.known(id)
-	r := record{State: stateReported}
+	var r record
 	if j := b.jobs[id]; j != nil {
 		r = j.record
 	}
@@ -296,33 +284,25 @@ func (b *Bridge) idempotencyKey(id string) string {
 
 // Run submits, follows and reports jobs until ctx ends, and closes the outbox. The next Bridge in the directory reports the rest.
 func (b *Bridge) Run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		b.watchEvents(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		for {
-			b.mu.Lock()
-			list := b.queue
-			b.queue = nil
-			b.mu.Unlock()
-			for _, j := range list {
-				group.Go(func() error {
-					b.follow(ctx, j)
-					return nil
-				})
-			}
-			select {
-			case <-b.queueReady:
-			case <-b.pruneNeeded:
-				b.pruneClosed(time.Now())
-			case <-ctx.Done():
-				return nil
-			}
+	var group sync.WaitGroup
+	group.Go(func() { b.watchEvents(ctx) })
+	for ctx.Err() == nil {
+		b.mu.Lock()
+		list := b.queue
+		b.queue = nil
+		b.mu.Unlock()
+		for _, j := range list {
+			group.Go(func() { b.follow(ctx, j) })
 		}
-	})
-	return errors.Join(group.Wait(), b.Close())
+		select {
+		case <-b.queueReady:
+		case <-b.pruneNeeded:
+			b.pruneClosed(time.Now())
+		case <-ctx.Done():
+		}
+	}
+	group.Wait()
+	return b.Close()
 }
 
 // RunWith is Run beside serve: when one of them returns, the context of the other ends.
@@ -338,7 +318,6 @@ func (b *Bridge) RunWith(ctx context.Context, serve func(context.Context) error)
 	return group.Wait()
 }
 
-// pruneClosed removes the oldest closed jobs.
 func (b *Bridge) pruneClosed(now time.Time) {
 	b.mu.Lock()
 	old := selectExpired(b.closed, now)

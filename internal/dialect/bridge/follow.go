@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -38,23 +39,14 @@ func (b *Bridge) follow(ctx context.Context, j *job) {
 		}
 		if err != nil && ctx.Err() == nil {
 			log.Warn("foreign job delayed, retrying", slog.String("state", b.snapshot(j).State), slog.Any("error", err))
-			b.cfg.Metrics.Retried(stepName(r.State))
+			b.cfg.Metrics.Retried(cmp.Or(steps[r.State], "report"))
 			b.waitRetry(ctx, j)
 		}
 	}
 }
 
-// stepName names the step of a job in a state, for Metrics.Retried.
-func stepName(state string) string {
-	switch state {
-	case stateAccepted:
-		return "submit"
-	case stateSubmitted:
-		return "follow"
-	default:
-		return "report"
-	}
-}
+// steps has the names of the steps of jobs by their states, for Metrics.Retried; that of the other states is report.
+var steps = map[string]string{stateAccepted: "submit", stateSubmitted: "follow"} //nolint:gochecknoglobals // a constant table
 
 const maxRetry = time.Minute // between two tries
 
@@ -117,17 +109,14 @@ func (b *Bridge) update(j *job, apply func(r *record)) error {
 func (b *Bridge) submit(ctx context.Context, j *job) error {
 	r := b.snapshot(j)
 	submitted, err := b.cfg.Client.Submit(ctx, r.Spec, client.SubmitOptions{IdempotencyKey: b.idempotencyKey(r.ID)})
-	switch muster.CodeOf(err) {
-	case muster.Invalid, muster.InvalidSpec, muster.Forbidden, muster.NotFound, muster.TooLarge, muster.Conflict:
-		if err != nil {
-			return b.update(j, func(r *record) { r.State, r.Refused, r.Spec = stateEnded, err.Error(), nil })
-		}
+	switch {
+	case err == nil:
+		return b.update(j, func(r *record) { r.State, r.Job, r.Spec = stateSubmitted, submitted.ID, nil })
+	case slices.Contains(permanentErrors, muster.CodeOf(err)), muster.CodeOf(err) == muster.InvalidSpec, muster.CodeOf(err) == muster.TooLarge:
+		return b.update(j, func(r *record) { r.State, r.Refused, r.Spec = stateEnded, err.Error(), nil })
 	default:
-	}
-	if err != nil {
 		return err
 	}
-	return b.update(j, func(r *record) { r.State, r.Job, r.Spec = stateSubmitted, submitted.ID, nil })
 }
 
 // monitor reports progress and log until the job has ended.
@@ -152,11 +141,11 @@ func (b *Bridge) monitor(ctx context.Context, j *job) error {
 			logs.stop()
 			return b.update(j, func(r *record) { r.State = stateEnded })
 		}
-		logs.exclusive(func() {
-			if err := b.reporter.Progress(ctx, r.job(), current, tasks); err != nil {
-				b.cfg.Log.Debug("progress not accepted", slog.String("job", r.ID), slog.Any("error", err))
-			}
-		})
+		logs.reportMu.Lock()
+		if err := b.reporter.Progress(ctx, r.job(), current, tasks); err != nil {
+			b.cfg.Log.Debug("progress not accepted", slog.String("job", r.ID), slog.Any("error", err))
+		}
+		logs.reportMu.Unlock()
 		if err := wake.Wait(ctx, j.wake, b.cfg.ProgressInterval); err != nil {
 			return err
 		}
@@ -165,7 +154,6 @@ func (b *Bridge) monitor(ctx context.Context, j *job) error {
 
 const removedMessage = "the job was removed from the Muster server before it was reported"
 
-// fetchJob reads a job and its first tasks.
 func (b *Bridge) fetchJob(ctx context.Context, id muster.JobID) (muster.Job, []muster.Task, error) {
 	current, err := b.cfg.Client.Job(ctx, id)
 	if err != nil {
@@ -183,22 +171,24 @@ func (b *Bridge) fetchJob(ctx context.Context, id muster.JobID) (muster.Job, []m
 	return current, tasks, nil
 }
 
-// buildFinalReport reads the end of a job.
 func (b *Bridge) buildFinalReport(ctx context.Context, r *record) (*FinalReport, error) {
+	end := &FinalReport{State: muster.JobFailed, rejection: r.Refused, client: b.cfg.Client}
 	if r.Refused != "" {
-		return &FinalReport{State: muster.JobFailed, rejection: r.Refused, client: b.cfg.Client}, nil
+		return end, nil
 	}
-	current, tasks, err := b.fetchJob(ctx, r.Job)
-	if err != nil && muster.CodeOf(err) == muster.NotFound {
-		return &FinalReport{State: muster.JobFailed, rejection: removedMessage, client: b.cfg.Client}, nil
-	}
-	if err != nil {
+	job, tasks, err := b.fetchJob(ctx, r.Job)
+	switch {
+	case err == nil:
+		end.State, end.Job, end.Tasks = job.State, job, tasks
+	case muster.CodeOf(err) == muster.NotFound:
+		end.rejection = removedMessage
+	default:
 		return nil, err
 	}
-	return &FinalReport{State: current.State, Job: current, Tasks: tasks, client: b.cfg.Client}, nil
+	return end, nil
 }
 
-// permanentErrors lists the codes by which a foreign server permanently refuses a report.
+// permanentErrors lists the codes by which a server permanently refuses a report or a job.
 var permanentErrors = []muster.Code{muster.Conflict, muster.NotFound, muster.Invalid, muster.Forbidden} //nolint:gochecknoglobals // a constant list
 
 // sendFinalReport sends the final report, unless a FinishChecker finds that the foreign server has it.

@@ -30,8 +30,7 @@ func NewLogLimiter() *LogLimiter {
 	return &LogLimiter{running: make(chan struct{}, 40), ended: make(chan struct{}, 10)}
 }
 
-// logForwarder sends the log of a job's first task to the Reporter, if that is a LogReporter. One goroutine calls its methods; exclusive may
-// be called concurrently.
+// logForwarder sends the log of a job's first task to the Reporter, if that is a LogReporter. One goroutine calls its methods.
 type logForwarder struct {
 	bridge   *Bridge
 	job      *job
@@ -59,39 +58,27 @@ func (l *logForwarder) start(ctx context.Context) {
 	go l.run(ctx) // joined by stop
 }
 
-// exclusive calls f while Log is not called.
-func (l *logForwarder) exclusive(f func()) {
-	l.reportMu.Lock()
-	defer l.reportMu.Unlock()
-	f()
-}
-
 // drain waits for the end of the log of a job that has ended, while lines come or the forwarder is blocked.
 func (l *logForwarder) drain(ctx context.Context) {
 	if l.cancel == nil {
 		return
 	}
 	close(l.jobEnded)
-	t := time.NewTimer(l.bridge.cfg.LogDrainTimeout)
-	defer t.Stop()
 	for {
 		select {
 		case <-l.done:
 			return
 		case <-l.activity:
-			t.Reset(l.bridge.cfg.LogDrainTimeout)
-		case <-t.C:
+		case <-time.After(l.bridge.cfg.LogDrainTimeout):
 			if !l.blocked.Load() {
 				return
 			}
-			t.Reset(l.bridge.cfg.LogDrainTimeout)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// stop ends reading.
 func (l *logForwarder) stop() {
 	if l.cancel != nil {
 		l.cancel()
@@ -138,23 +125,21 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 	r := l.bridge.snapshot(l.job)
 	lines := make(chan client.LogLine)
 	ctx, cancel := context.WithCancel(ctx)
-	failed := make(chan error, 1)
-	go func() { // ends with ctx; joined by lines
+	var failed error // of the reader; read after lines is closed
+	go func() {      // ends with ctx; joined by lines
 		defer close(lines)
 		task := muster.TaskID{Job: r.Job}
 		for line, err := range l.bridge.cfg.Client.Logs(ctx, task, client.LogOptions{Attempt: r.Attempt, Follow: true}) {
-			if err != nil {
-				failed <- err
+			if failed = err; err != nil {
 				return
 			}
 			select {
 			case lines <- line:
 			case <-ctx.Done():
-				failed <- ctx.Err()
+				failed = ctx.Err()
 				return
 			}
 		}
-		failed <- nil
 	}()
 	defer func() {
 		cancel()
@@ -162,13 +147,12 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 		}
 	}()
 	b := &batch{logs: l, attempt: r.Attempt, acked: r.Lines}
-	tick := time.NewTicker(logFlushInterval)
-	defer tick.Stop()
+	tick := time.Tick(logFlushInterval)
 	for {
 		select {
 		case line, ok := <-lines:
 			if !ok {
-				if err := <-failed; err != nil {
+				if failed != nil {
 					return false // the next call reads what is not acknowledged
 				}
 				b.endLine()
@@ -179,7 +163,7 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 			if len(b.lines) >= maxLogBatch && !b.flush(ctx) {
 				return false
 			}
-		case <-tick.C:
+		case <-tick:
 			if !b.flush(ctx) {
 				return false
 			}
@@ -187,7 +171,6 @@ func (l *logForwarder) read(ctx context.Context) (complete bool) {
 	}
 }
 
-// batch holds lines that are not acknowledged.
 type batch struct {
 	logs    *logForwarder
 	attempt int
@@ -210,7 +193,6 @@ func (b *batch) add(line client.LogLine) {
 	}
 }
 
-// endLine ends the partial line, if there is one.
 func (b *batch) endLine() {
 	if b.partial.Len() == 0 {
 		return
@@ -232,8 +214,9 @@ func (b *batch) flush(ctx context.Context) bool {
 	b.logs.blocked.Store(true)
 	defer b.logs.blocked.Store(false)
 	for n := 0; ; n++ {
-		var err error
-		b.logs.exclusive(func() { err = b.logs.reporter.Log(ctx, r.job(), b.lines) })
+		b.logs.reportMu.Lock()
+		err := b.logs.reporter.Log(ctx, r.job(), b.lines)
+		b.logs.reportMu.Unlock()
 		if err == nil {
 			break
 		}

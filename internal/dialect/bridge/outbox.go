@@ -15,6 +15,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/boltdb"
 )
 
 // The states of a job in the outbox.
@@ -33,7 +34,6 @@ const (
 	maxClosedJobs = 20_000              // kept so that they do not run again
 	closedSlack   = 2_000               // more than maxClosedJobs before some are removed
 	closedTTL     = 30 * 24 * time.Hour // of a closed job
-	lockTimeout   = 3 * time.Second     // for another process to end
 	maxForeignID  = 1024                // bytes
 	batchDelay    = 2 * time.Millisecond
 	jobsBucket    = "jobs"
@@ -42,7 +42,6 @@ const (
 // OutboxName is the name of the file with a bridge's jobs.
 const OutboxName = "outbox.db"
 
-// record is a job of the foreign server on disk.
 type record struct {
 	ID       string          `json:"id"`
 	State    string          `json:"state"`
@@ -65,52 +64,39 @@ func openOutbox(dir string) (*outbox, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the bridge's data directory: %w", err)
 	}
-	path := filepath.Join(dir, OutboxName)
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, NoStatistics: true})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, muster.Errorf(muster.Conflict, "another bridge uses the data directory %s: stop it, or choose another --data", dir)
-	}
+	inUse := "another bridge uses the data directory " + dir + ": stop it, or choose another --data"
+	db, err := boltdb.Open(filepath.Join(dir, OutboxName), inUse, "", jobsBucket)
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "cannot open %s: %w", path, err)
+		return nil, err
 	}
 	db.MaxBatchDelay = batchDelay
-	err = db.Update(func(tx *bbolt.Tx) error {
-		_, err := tx.CreateBucketIfNotExists([]byte(jobsBucket))
-		return err
-	})
-	if err != nil {
-		return nil, errors.Join(muster.Errorf(muster.Internal, "cannot write %s: %w", path, err), db.Close())
-	}
 	return &outbox{db: db}, nil
 }
 
-func (o *outbox) close() error { return o.db.Close() }
-
 // recordKey returns the key of a record: foreign ids may be too long for one.
-func recordKey(id string) []byte {
+func recordKey(id string) string {
 	sum := sha256.Sum256([]byte(id))
-	return []byte(hex.EncodeToString(sum[:16]))
+	return hex.EncodeToString(sum[:16])
+}
+
+// update commits a change with commit, which is a method of db.
+func (o *outbox) update(commit func(func(*bbolt.Tx) error) error, change func(*bbolt.Bucket) error) error {
+	if err := commit(func(tx *bbolt.Tx) error { return change(tx.Bucket([]byte(jobsBucket))) }); err != nil {
+		return muster.Errorf(muster.Unavailable, "cannot write %s: %w", o.db.Path(), err)
+	}
+	return nil
 }
 
 // put stores records; they are on disk when it returns.
 func (o *outbox) put(records ...*record) error {
-	err := o.db.Batch(func(tx *bbolt.Tx) error {
-		b := tx.Bucket([]byte(jobsBucket))
+	return o.update(o.db.Batch, func(b *bbolt.Bucket) error {
 		for _, r := range records {
-			data, err := json.Marshal(r)
-			if err != nil {
-				return err
-			}
-			if err := b.Put(recordKey(r.ID), data); err != nil {
+			if err := boltdb.PutJSON(b, recordKey(r.ID), r); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return muster.Errorf(muster.Unavailable, "cannot write %s: %w", o.db.Path(), err)
-	}
-	return nil
 }
 
 // newRecord returns r as it will be read from disk, so that a job does not depend on restarts of the bridge.
@@ -133,7 +119,6 @@ func decodeRecord(data []byte) (*record, error) {
 	return r, nil
 }
 
-// readRecords reads the records of a database.
 func readRecords(db *bbolt.DB) (list []*record, err error) {
 	err = db.View(func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket([]byte(jobsBucket))
@@ -168,30 +153,27 @@ func (o *outbox) load(now time.Time) ([]*record, error) {
 	if err := o.remove(old); err != nil {
 		return nil, err
 	}
-	expiredIDs := map[string]bool{}
 	for _, id := range old {
-		expiredIDs[id] = true
+		delete(closed, id)
 	}
-	return slices.DeleteFunc(list, func(r *record) bool { return expiredIDs[r.ID] }), nil
+	return slices.DeleteFunc(list, func(r *record) bool {
+		_, kept := closed[r.ID]
+		return r.isClosed() && !kept
+	}), nil
 }
 
-// remove deletes records.
 func (o *outbox) remove(ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	err := o.db.Update(func(tx *bbolt.Tx) error {
+	return o.update(o.db.Update, func(b *bbolt.Bucket) error {
 		for _, id := range ids {
-			if err := tx.Bucket([]byte(jobsBucket)).Delete(recordKey(id)); err != nil {
+			if err := b.Delete([]byte(recordKey(id))); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return muster.Errorf(muster.Unavailable, "cannot write %s: %w", o.db.Path(), err)
-	}
-	return nil
 }
 
 // selectExpired lists the closed jobs that are too old, and the oldest of too many.

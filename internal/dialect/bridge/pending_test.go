@@ -27,7 +27,7 @@ func TestCountPending(t *testing.T) {
 	if _, running, err := CountPending(path); err != nil || !running {
 		t.Errorf("while it is open: running %v, %v", running, err)
 	}
-	if err := o.close(); err != nil {
+	if err := o.db.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if jobs, running, err := CountPending(path); jobs != 4 || running || err != nil {

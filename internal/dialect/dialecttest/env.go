@@ -112,7 +112,6 @@ func (w *env) task(job muster.Job) muster.Task {
 	return task
 }
 
-// log returns the whole log of the job's task.
 func (w *env) log(job muster.Job) string {
 	w.t.Helper()
 	var text strings.Builder
@@ -125,7 +124,6 @@ func (w *env) log(job muster.Job) string {
 	return text.String()
 }
 
-// waitState waits until the job's task is in the state.
 func (w *env) waitState(job muster.Job, state muster.TaskState) muster.Task {
 	w.t.Helper()
 	var last muster.Task

@@ -135,11 +135,8 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 	if len(cfg.Coordinators) == 0 {
 		return nil, muster.Errorf(muster.Invalid, "missing coordinator: use --coordinator")
 	}
-	if cfg.Name == "" {
-		if cfg.Name, err = os.Hostname(); err != nil {
-			cfg.Name = "muster"
-		}
-	}
+	host, _ := os.Hostname() // "" if it is not known
+	cfg.Name = cmp.Or(cfg.Name, host, "muster")
 	b := &Bridge{
 		cfg: cfg, signer: signer{cfg.Secret}, log: cfg.Core.Log, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}},
 		registerTimeout: defaultRegisterTimeout, fleetTimeout: defaultFleetTimeout, offersReady: wake.New(), cancelsReady: wake.New(), changed: make(chan struct{}), progress: map[string]float64{}, cancelled: map[string]string{},
@@ -167,10 +164,7 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 func loadRegistry(path string, explicit []string) ([]string, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		list, err := json.MarshalIndent(map[string]any{"coordinators": explicit}, "", "  ")
-		if err != nil {
-			return nil, muster.Errorf(muster.Internal, "--coordinator-registry: %w", err)
-		}
+		list, _ := json.MarshalIndent(map[string][]string{"coordinators": explicit}, "", "  ") // never fails
 		return explicit, writeState(path, append(list, '\n'))
 	}
 	if err != nil || len(raw) > maxConfig {
@@ -223,7 +217,6 @@ func parseRegistry(raw []byte) ([]string, error) {
 	return list, nil
 }
 
-// load reads the bridge's state.
 func (b *Bridge) load() error {
 	raw, err := os.ReadFile(b.statePath())
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -241,9 +234,7 @@ func (b *Bridge) load() error {
 		b.state.WorkerID = dialect.NewUUID()
 	}
 	b.state.Origin = cmp.Or(b.state.Origin, b.state.WorkerID)
-	if b.cfg.Token != "" {
-		b.state.Token = b.cfg.Token
-	}
+	b.state.Token = cmp.Or(b.cfg.Token, b.state.Token)
 	return b.save()
 }
 
@@ -253,27 +244,15 @@ func (b *Bridge) statePath() string { return filepath.Join(b.cfg.Dir, "worker.js
 func (b *Bridge) save() error { return writeState(b.statePath(), lenient.Marshal(b.state)) }
 
 // Close closes a Bridge without Run.
-func (b *Bridge) Close() error {
-	err := b.core.Close()
-	if b.results != nil {
-		err = errors.Join(err, b.results.close())
-	}
-	return err
-}
+func (b *Bridge) Close() error { return errors.Join(b.core.Close(), b.results.close()) }
 
 // Run serves coordinators until ctx ends. It returns an error if no coordinator accepts this worker.
 func (b *Bridge) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return b.core.Run(ctx) })
-	group.Go(func() error { return b.prepareLoop(ctx) })
-	group.Go(func() error { return b.watchFleet(ctx) })
-	group.Go(func() error { return b.connectLoop(ctx) })
-	group.Go(func() error { return b.cancelLoop(ctx) })
-	group.Go(func() error { return b.drain(ctx) })
-	err := group.Wait()
-	if b.results != nil {
-		err = errors.Join(err, b.results.close())
+	for _, run := range []func(context.Context) error{b.core.Run, b.prepareLoop, b.watchFleet, b.connectLoop, b.cancelLoop, b.drain} {
+		group.Go(func() error { return run(ctx) })
 	}
+	err := errors.Join(group.Wait(), b.results.close())
 	if errors.Is(err, context.Canceled) || errors.Is(err, errDrained) {
 		return nil
 	}
@@ -311,7 +290,7 @@ func (b *Bridge) connectLoop(ctx context.Context) error {
 	if err := b.awaitFleet(ctx); err != nil {
 		return err
 	}
-	i := max(0, slices.Index(b.cfg.Coordinators, b.lastCoordinator()))
+	i := max(0, slices.Index(b.cfg.Coordinators, b.currentState().Coordinator))
 	if !b.cfg.HighAvailability {
 		i = 0
 	}
@@ -325,8 +304,8 @@ func (b *Bridge) connectLoop(ctx context.Context) error {
 		url := b.cfg.Coordinators[i]
 		l, err := b.dial(ctx, url)
 		if err == nil {
-			err = l.serve(ctx)
-			if b.wasRegistered(l) {
+			var registered bool
+			if registered, err = l.serve(ctx); registered {
 				tries, wait, connectedOnce = 0, b.cfg.ReconnectInterval, true
 			}
 		}
@@ -335,7 +314,7 @@ func (b *Bridge) connectLoop(ctx context.Context) error {
 		}
 		tries++
 		switch {
-		case !connectedOnce && isFatal(err) && len(b.cfg.Coordinators) == 1:
+		case !connectedOnce && len(b.cfg.Coordinators) == 1 && slices.Contains([]muster.Code{muster.Unauthenticated, muster.Forbidden, muster.Invalid}, muster.CodeOf(err)):
 			return err
 		case !connectedOnce && !b.cfg.HighAvailability && tries >= b.cfg.ReconnectAttempts:
 			return muster.Errorf(muster.CodeOf(err), "no connection after %d tries: %w", tries, err)
@@ -387,18 +366,11 @@ func (b *Bridge) shouldServe() bool {
 	return b.cfg.Core.Worker == "" || b.hasCapacity() || b.core.Pending() > 0
 }
 
-// watchFleet checks the fleet in intervals.
 func (b *Bridge) watchFleet(ctx context.Context) error {
-	tick := time.NewTicker(b.cfg.HealthCheck)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			b.refreshCapacity(ctx)
-		}
+	for backoff.Sleep(ctx, b.cfg.HealthCheck) == nil {
+		b.refreshCapacity(ctx)
 	}
+	return nil
 }
 
 func (b *Bridge) refreshCapacity(ctx context.Context) {
@@ -420,13 +392,11 @@ func (b *Bridge) refreshCapacity(ctx context.Context) {
 	b.capacity, b.checkedAt, b.warned = c, time.Now(), false
 }
 
-func (b *Bridge) credentials() (key, token string) {
+func (b *Bridge) currentState() bridgeState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.cfg.APIKey, b.state.Token
+	return b.state
 }
-
-func (b *Bridge) clearToken() { b.setIdentity("", "-") }
 
 // setIdentity stores the id and the token that a coordinator assigns; "" keeps the current value, and the token "-" removes it.
 func (b *Bridge) setIdentity(id, token string) {
@@ -445,24 +415,11 @@ func (b *Bridge) setIdentity(id, token string) {
 	}
 }
 
-func (b *Bridge) workerID() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.state.WorkerID
-}
-
-func (b *Bridge) lastCoordinator() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.state.Coordinator
-}
-
 // setConn makes l the connection on which results go.
 func (b *Bridge) setConn(l *coordinatorConn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.conn = l
-	l.wasRegistered = true
 	close(b.changed)
 	b.changed = make(chan struct{})
 	if b.state.Coordinator != l.url {
@@ -480,12 +437,6 @@ func (b *Bridge) clearConn(l *coordinatorConn) {
 	if b.conn == l {
 		b.conn = nil
 	}
-}
-
-func (b *Bridge) wasRegistered(l *coordinatorConn) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return l.wasRegistered
 }
 
 // awaitConn waits up to connTimeout for a connection.
@@ -508,16 +459,16 @@ func (b *Bridge) awaitConn(ctx context.Context) (*coordinatorConn, error) {
 }
 
 // capabilities returns the capacity of the fleet as DTF's workers report it.
-func (b *Bridge) capabilities(ctx context.Context) (*capabilities, string) {
+func (b *Bridge) capabilities(ctx context.Context) *capabilities {
 	b.refreshCapacity(ctx)
 	b.mu.Lock()
 	h := b.capacity
 	b.mu.Unlock()
 	c := &capabilities{
 		Hostname: b.cfg.Name, Platform: runtime.GOOS + "-" + runtime.GOARCH, Hardware: []string{"cpu"},
-		CPU:    &cpu{Model: "Unknown", Cores: h.Resources.CPUs, Threads: h.Resources.CPUs},
-		Memory: &memory{TotalGB: lenient.InGiB(h.Resources.Memory), AvailableGB: lenient.InGiB(h.Free.Memory)},
-		WebNN:  &feature{}, WebGPU: &feature{}, Tags: b.cfg.Tags,
+		CPU:    cpu{Model: "Unknown", Cores: h.Resources.CPUs, Threads: h.Resources.CPUs},
+		Memory: memory{TotalGB: lenient.InGiB(h.Resources.Memory), AvailableGB: lenient.InGiB(h.Free.Memory)},
+		Tags:   b.cfg.Tags,
 		Muster: &musterCapabilities{Version: b.cfg.Version, Cancel: true, Tasks: cmp.Or(b.cfg.MaxTasks, h.Resources.Slots, 1)},
 	}
 	for _, t := range mappedTypes {
@@ -528,8 +479,8 @@ func (b *Bridge) capabilities(ctx context.Context) (*capabilities, string) {
 	for i := range h.Resources.GPUs {
 		g := &h.Resources.GPUs[i]
 		c.addHardware(map[string]string{"nvidia": "cuda", "amd": "rocm", "apple": "mps"}[g.Vendor])
-		if c.GPU == nil {
-			c.GPU = &gpus{Name: g.Name, MemoryGB: lenient.InGiB(g.Memory)}
+		if i == 0 {
+			c.GPU = gpus{Name: g.Name, MemoryGB: lenient.InGiB(g.Memory)}
 		}
 		c.GPU.Count++
 		c.GPU.Devices = append(c.GPU.Devices, gpu{Index: i, Name: g.Name, MemoryGB: lenient.InGiB(g.Memory)})
@@ -537,7 +488,7 @@ func (b *Bridge) capabilities(ctx context.Context) (*capabilities, string) {
 	for _, t := range b.cfg.Tags { // coordinators select by hardware only
 		c.addHardware(t)
 	}
-	return c, b.cfg.Name
+	return c
 }
 
 func (c *capabilities) addHardware(hardware string) {

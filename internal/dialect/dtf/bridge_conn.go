@@ -36,7 +36,6 @@ type coordinatorConn struct {
 	waiting         map[string]chan error // for answers to results, by task
 	order           []string              // of waiting, oldest first
 	signatureWarned bool                  // a wrong signature was logged
-	wasRegistered   bool                  // guarded by Bridge.mu
 }
 
 // socketURL returns the URL of a coordinator's WebSocket.
@@ -53,14 +52,13 @@ func socketURL(coordinator string) (string, error) {
 	return "", muster.Errorf(muster.Invalid, "invalid --coordinator %q: use a URL such as http://localhost:8080", coordinator)
 }
 
-// dial connects to a coordinator, authenticates and registers.
 func (b *Bridge) dial(ctx context.Context, coordinator string) (*coordinatorConn, error) {
 	url, err := socketURL(coordinator)
 	if err != nil {
 		return nil, err
 	}
 	header := http.Header{}
-	key, token := b.credentials()
+	key, token := b.cfg.APIKey, b.currentState().Token
 	if key != "" {
 		header.Set("X-API-Key", key) // the signing coordinator requires it, others ignore it
 	} else if token != "" {
@@ -94,14 +92,13 @@ func (b *Bridge) dial(ctx context.Context, coordinator string) (*coordinatorConn
 // errTokenRejected is the error for a token that was refused and removed: it may have expired, or be another coordinator's.
 var errTokenRejected = errors.New("using the API key instead")
 
-// handshake authenticates and registers.
 func (l *coordinatorConn) handshake(ctx context.Context) error {
-	key, token := l.b.credentials()
-	request := &message{Type: typeAuth, AuthType: "api_key", APIKey: key, WorkerID: l.b.workerID()}
-	if token != "" {
-		request = &message{Type: typeAuth, AuthType: "token", Token: token}
+	key, state := l.b.cfg.APIKey, l.b.currentState()
+	request := &message{Type: typeAuth, AuthType: "api_key", APIKey: key, WorkerID: state.WorkerID}
+	if state.Token != "" {
+		request = &message{Type: typeAuth, AuthType: "token", Token: state.Token}
 	}
-	if err := l.write(ctx, request); err != nil {
+	if err := l.send(ctx, request, signer{}); err != nil {
 		return err
 	}
 	m, err := l.read(ctx)
@@ -110,20 +107,15 @@ func (l *coordinatorConn) handshake(ctx context.Context) error {
 	}
 	if m.Type != typeAuthResponse || m.Status != statusSuccess {
 		reason := cmp.Or(m.Message, "it answered with "+lenient.Name(m.Type))
-		if token != "" && key != "" {
-			l.b.clearToken()
+		if state.Token != "" && key != "" {
+			l.b.setIdentity("", "-")
 			return muster.Errorf(muster.Unavailable, "the coordinator %s refused the token (%s): %w", l.url, lenient.Name(reason), errTokenRejected)
 		}
 		return muster.Errorf(muster.Unauthenticated, "the coordinator %s refused this worker: %s", l.url, lenient.Name(reason))
 	}
 	l.b.setIdentity(m.WorkerID, m.Token)
-	caps, hostname := l.b.capabilities(ctx)
-	return l.writeSigned(ctx, &message{Type: typeRegister, WorkerID: l.b.workerID(), Hostname: hostname, Capabilities: caps, Timestamp: time.Now().Unix()})
-}
-
-// write sends a message without a signature.
-func (l *coordinatorConn) write(ctx context.Context, m *message) error {
-	return l.send(ctx, m, signer{})
+	caps := l.b.capabilities(ctx)
+	return l.writeSigned(ctx, &message{Type: typeRegister, WorkerID: l.b.currentState().WorkerID, Hostname: caps.Hostname, Capabilities: caps, Timestamp: time.Now().Unix()})
 }
 
 // writeSigned sends a message with a signature if there is a secret.
@@ -177,8 +169,9 @@ func (l *coordinatorConn) checkSignature(m *message, v *value) {
 	}
 }
 
-// serve handles messages and sends heartbeats until the connection or ctx ends. It returns why.
-func (l *coordinatorConn) serve(ctx context.Context) error {
+// serve handles messages and sends heartbeats until the connection or ctx ends. It returns why, and whether the coordinator accepted the
+// worker.
+func (l *coordinatorConn) serve(ctx context.Context) (registered bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer l.close()
@@ -202,42 +195,41 @@ func (l *coordinatorConn) serve(ctx context.Context) error {
 		}
 	})
 	if err := l.awaitRegistered(ctx, frames, broken); err != nil {
-		return err
+		return false, err
 	}
 	l.b.setConn(l)
 	defer l.b.clearConn(l)
-	heartbeat := time.NewTicker(l.b.cfg.Heartbeat)
-	defer heartbeat.Stop()
+	heartbeat := time.Tick(l.b.cfg.Heartbeat)
 	missed := 0
 	for first := true; ; first = false {
 		if !first {
 			select {
 			case <-ctx.Done():
 				_ = l.ws.Close(websocket.StatusNormalClosure, "")
-				return ctx.Err()
+				return true, ctx.Err()
 			case err := <-broken:
-				return err
+				return true, err
 			case m := <-frames:
 				if m.Type == typeHeartbeatResponse {
 					missed = 0
 				}
 				if err := l.handle(ctx, m); err != nil {
-					return err
+					return true, err
 				}
 				continue
-			case <-heartbeat.C:
+			case <-heartbeat:
 			}
 		}
 		if !l.b.shouldServe() {
-			return muster.Errorf(muster.Unavailable, "the worker %s is not active", l.b.cfg.Name)
+			return true, muster.Errorf(muster.Unavailable, "the worker %s is not active", l.b.cfg.Name)
 		}
 		if missed++; missed > maxMissedBeats {
-			return muster.Errorf(muster.Unavailable, "the coordinator %s does not answer heartbeats", l.url)
+			return true, muster.Errorf(muster.Unavailable, "the coordinator %s does not answer heartbeats", l.url)
 		}
 		m := l.b.nextHeartbeat()
 		if err := l.writeSigned(ctx, m); err != nil {
 			l.b.requeueNotice(m)
-			return err
+			return true, err
 		}
 	}
 }
@@ -245,15 +237,14 @@ func (l *coordinatorConn) serve(ctx context.Context) error {
 // awaitRegistered waits for the answer to register. No answer within registerTimeout means success: coordinators that verify signatures
 // send none.
 func (l *coordinatorConn) awaitRegistered(ctx context.Context, frames <-chan *message, broken <-chan error) error {
-	timer := time.NewTimer(l.b.registerTimeout)
-	defer timer.Stop()
+	timeout := time.After(l.b.registerTimeout)
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-broken:
 			return err
-		case <-timer.C:
+		case <-timeout:
 			return nil
 		case m := <-frames:
 			switch {
@@ -270,7 +261,6 @@ func (l *coordinatorConn) awaitRegistered(ctx context.Context, frames <-chan *me
 	}
 }
 
-// registrationError returns why a coordinator refused to register this worker.
 func (l *coordinatorConn) registrationError(m *message) error {
 	if m.Message == errSignature {
 		if l.signer.enabled() {
@@ -281,7 +271,6 @@ func (l *coordinatorConn) registrationError(m *message) error {
 	return muster.Errorf(muster.Unavailable, "the coordinator %s refused to register this worker: %s", l.url, lenient.Name(m.Message))
 }
 
-// handle processes a message of the coordinator.
 func (l *coordinatorConn) handle(ctx context.Context, m *message) error {
 	switch m.Type {
 	case typeHeartbeatResponse, typeRegisterResponse, typeAuthResponse:
@@ -324,7 +313,6 @@ func resultError(text string) error {
 	return muster.Errorf(muster.Unavailable, "the coordinator refused the result: %s", lenient.Name(text))
 }
 
-// report sends the result of a task and waits for the answer.
 func (l *coordinatorConn) report(ctx context.Context, m *message) error {
 	done := make(chan error, 1)
 	l.mu.Lock()
@@ -375,16 +363,4 @@ func (l *coordinatorConn) close() {
 		done <- muster.Errorf(muster.Unavailable, "lost the connection to %s before the result was acknowledged", l.url)
 	}
 	l.waiting, l.order = nil, nil
-}
-
-// newFailure returns the result of a task that Muster cannot run.
-func newFailure(worker, task, reason string) *message {
-	zero := 0.0
-	return &message{Type: typeTaskResult, WorkerID: worker, TaskID: task, Status: statusFailed, Seconds: &zero, Error: reason, Timestamp: time.Now().Unix()}
-}
-
-// isFatal reports whether a retry would fail, too.
-func isFatal(err error) bool {
-	code := muster.CodeOf(err)
-	return code == muster.Unauthenticated || code == muster.Forbidden || code == muster.Invalid
 }

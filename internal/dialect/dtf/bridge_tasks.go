@@ -34,7 +34,10 @@ func (b *Bridge) handleOffer(ctx context.Context, l *coordinatorConn, t wireTask
 		if muster.CodeOf(err) == muster.Unavailable {
 			return // the coordinator offers it again
 		}
-		if err := l.writeSigned(ctx, newFailure(b.workerID(), t.TaskID, err.Error())); err != nil {
+		failure := &message{
+			Type: typeTaskResult, WorkerID: b.currentState().WorkerID, TaskID: t.TaskID, Status: statusFailed, Seconds: new(float64), Error: err.Error(), Timestamp: time.Now().Unix(),
+		}
+		if err := l.writeSigned(ctx, failure); err != nil {
 			b.log.Warn("cannot report a refused task", slog.Any("why", err))
 		}
 	}
@@ -52,10 +55,10 @@ func (b *Bridge) acceptTask(ctx context.Context, t wireTask) error {
 	if t.TaskType != taskTest || b.testDir(t.Config) == "" {
 		return b.accept(ctx, t, spec)
 	}
-	path := b.offerPath(t.TaskID)
-	if _, err := os.Stat(path); err == nil {
+	if b.isWaiting(t.TaskID) {
 		return nil
 	}
+	path := b.offerPath(t.TaskID)
 	pending, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(pending) >= maxOffers {
 		return muster.Errorf(muster.Unavailable, "too many tests wait for their files: %d", len(pending))
@@ -74,7 +77,6 @@ func (b *Bridge) canRun(taskType string) bool {
 	return b.cfg.Core.Worker == "" || len(b.capacity.Workers) == 0 || slices.Contains(b.capacity.Kinds, taskType)
 }
 
-// spec converts a task.
 func (b *Bridge) spec(t wireTask) (*muster.Spec, error) {
 	stage, err := toMuster(t.TaskType, t.Config)
 	if err != nil {
@@ -136,8 +138,8 @@ func (b *Bridge) prepareOne(ctx context.Context, path string) bool {
 		return os.Remove(path) == nil
 	}
 	spec, err := b.spec(t)
-	if err == nil {
-		err = b.uploadFiles(ctx, t, spec)
+	if dir := b.testDir(t.Config); err == nil && dir != "" {
+		spec.Tasks[0].Files, err = b.cfg.Core.Client.UploadFolder(ctx, dir, nil)
 	}
 	if err == nil {
 		err = b.accept(ctx, t, spec)
@@ -148,25 +150,9 @@ func (b *Bridge) prepareOne(ctx context.Context, path string) bool {
 			return false
 		}
 		spec.Tasks[0].Files = "" // the task fails with a message about the missing file
-		if b.accept(ctx, t, spec) != nil {
-			return false
-		}
+		err = b.accept(ctx, t, spec)
 	}
 	return err == nil && os.Remove(path) == nil
-}
-
-// uploadFiles uploads the directory of a test.
-func (b *Bridge) uploadFiles(ctx context.Context, t wireTask, spec *muster.Spec) error {
-	dir := b.testDir(t.Config)
-	if dir == "" {
-		return nil
-	}
-	tree, err := b.cfg.Core.Client.UploadFolder(ctx, dir, nil)
-	if err != nil {
-		return err
-	}
-	spec.Tasks[0].Files = tree
-	return nil
 }
 
 // testDir returns TestsDir if it has the test file of the task, otherwise "".
@@ -211,7 +197,6 @@ func (b *Bridge) isOpen(id string) bool {
 	return slices.ContainsFunc(b.core.Jobs(), func(j bridge.Job) bool { return j.ID == id }) || b.isWaiting(id)
 }
 
-// isWaiting reports whether a test is in offers.
 func (b *Bridge) isWaiting(id string) bool {
 	_, err := os.Stat(b.offerPath(id))
 	return err == nil
@@ -263,14 +248,14 @@ func (b *Bridge) nextHeartbeat() *message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := &message{Type: typeHeartbeat, WorkerID: b.state.WorkerID, Timestamp: time.Now().Unix(), Metrics: b.metrics()}
-	healthy, auto := b.healthy(), true
+	healthy := b.healthy()
 	m.Health = &health{
 		Healthy: &healthy,
 		Metrics: &healthMetrics{
 			Healthy: healthy, ResourceHealthy: &healthy, ConnectionHealthy: true, CPUPercent: &m.Metrics.CPUPercent, MemoryPercent: &m.Metrics.MemoryPercent,
 			CheckTime: lenient.NaiveUTC(b.checkedAt),
 		},
-		Recovery: &recovery{Auto: auto},
+		Recovery: &recovery{Auto: true},
 	}
 	if ids := slices.Sorted(maps.Keys(b.progress)); len(ids) > 0 {
 		i := slices.IndexFunc(ids, func(id string) bool { return id > b.heartbeatTask })
@@ -341,7 +326,6 @@ func (p *reporter) Progress(_ context.Context, j bridge.Job, _ muster.Job, tasks
 // Log implements bridge.LogReporter. DTF has no logs: the error of a failed task has its last lines.
 func (p *reporter) Log(context.Context, bridge.Job, []string) error { return nil }
 
-// Finish implements bridge.Reporter.
 func (p *reporter) Finish(ctx context.Context, j bridge.Job, end bridge.FinalReport) error {
 	b := (*Bridge)(p)
 	var m taskMeta
@@ -369,9 +353,9 @@ func (p *reporter) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRep
 		if end.State == muster.JobCancelled {
 			status = statusCancelled
 		}
-		if err := b.results.put(&storedResult{
+		if err := b.results.put(ctx, &storedResult{
 			TaskID: j.ID, TaskType: m.Type, Config: m.Config, Status: status, Result: result.Result, Error: result.Error, Seconds: seconds,
-			WorkerID: result.WorkerID, Coordinator: b.lastCoordinator(), Job: j.MusterJob, Ended: time.Now(),
+			WorkerID: result.WorkerID, Coordinator: b.currentState().Coordinator, Job: j.MusterJob, Ended: time.Now(),
 		}); err != nil {
 			b.log.Warn("cannot write a result to the file", slog.String("task", j.ID), slog.Any("why", err))
 		}

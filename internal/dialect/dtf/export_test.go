@@ -75,10 +75,10 @@ func (b *Bridge) SetTimeouts(registered, fleet time.Duration) {
 func (b *Bridge) Pending() int { return b.core.Pending() }
 
 // EventID is the worker's.
-func (b *Bridge) ID() string { return b.workerID() }
+func (b *Bridge) ID() string { return b.currentState().WorkerID }
 
 // Coordinator is the one that was connected last.
-func (b *Bridge) Coordinator() string { return b.lastCoordinator() }
+func (b *Bridge) Coordinator() string { return b.currentState().Coordinator }
 
 // Connected reports whether there is a connection to a coordinator.
 func (b *Bridge) Connected() bool {

@@ -4,7 +4,6 @@ package dtf
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +34,6 @@ func System() dialect.System {
 	}
 }
 
-// settings are the parsed options of the gateway.
 type settings struct {
 	security    *securityConfig
 	signer      signer
@@ -126,10 +124,8 @@ func missingFeatures() []string {
 	return append(list, muster.FeatureLogs, muster.FeatureArtifacts)
 }
 
-// Run implements dialect.Gateway.
 func (g *gateway) Run(ctx context.Context) error { return g.Serve(ctx, g.handler(), g.sessions.Run) }
 
-// access is the rights of a key.
 type access struct {
 	key   string   // the key, or the one for which a token was issued
 	id    string   // identifies the key without its secret
@@ -153,20 +149,16 @@ func (g *gateway) authorize(ctx context.Context, key string) (*access, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &access{key: key, id: whoami.Key, token: key}
-	switch whoami.Role {
-	case "admin":
-		r.roles = []string{roleWorker, roleAdmin, roleObserver}
-	case "join":
-		r.roles = []string{roleWorker}
-	case "submitter":
-		r.roles = []string{roleAdmin, roleObserver}
-	case "viewer":
-		r.roles = []string{roleObserver}
-	default:
+	roles := rolesOf[whoami.Role]
+	if roles == nil {
 		return nil, muster.Errorf(muster.Forbidden, "a key of the role %s has no rights for DTF", whoami.Role)
 	}
-	return r, nil
+	return &access{key: key, id: whoami.Key, token: key, roles: roles}, nil
+}
+
+// rolesOf has the roles of DTF for those of Muster.
+var rolesOf = map[string][]string{
+	"admin": {roleWorker, roleAdmin, roleObserver}, "join": {roleWorker}, "submitter": {roleAdmin, roleObserver}, "viewer": {roleObserver},
 }
 
 // authorizeToken returns the worker and the rights of a JWT. renew is true if it should be replaced.
@@ -174,16 +166,9 @@ func (g *gateway) authorizeToken(ctx context.Context, token string, now time.Tim
 	issued, renew, err := g.tokens.verify(token, now)
 	if err == nil {
 		r, err = g.authorize(ctx, issued.Key) // the key may be revoked
-		if err == nil && !r.hasRole(roleWorker) {
-			err = muster.Errorf(muster.Forbidden, "the key of this token can no longer join workers")
-		}
-		return issued.Worker, r, renew, err
 	}
-	return "", nil, false, err
-}
-
-// isTaskDone reports whether an error of the fleet means that a task is done or unknown.
-func isTaskDone(err error) bool {
-	code := muster.CodeOf(err)
-	return err != nil && (code == muster.Conflict || code == muster.NotFound) && !errors.Is(err, context.Canceled)
+	if err == nil && !r.hasRole(roleWorker) {
+		err = muster.Errorf(muster.Forbidden, "the key of this token can no longer join workers")
+	}
+	return issued.Worker, r, renew, err
 }

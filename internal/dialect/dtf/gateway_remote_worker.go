@@ -1,6 +1,7 @@
 package dtf
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -42,9 +43,9 @@ type sentTask struct {
 	batch     bool      // heartbeats do not mention tasks of a batch
 }
 
-// sendPlan is what to send next.
 type sendPlan struct {
 	tasks   []*fleet.Task
+	batch   bool // all tasks in one message
 	cancels []string
 	retryAt time.Time // of the next plan without other events; zero for none
 }
@@ -119,6 +120,7 @@ func (p *remoteWorker) plan(now time.Time, held []*fleet.Task, set *settings) se
 	o.tasks = unsent[:1]
 	if set.batch > 1 {
 		o.tasks = batchWith(unsent, set.batch)
+		o.batch = len(o.tasks) > 1 && !p.canCancel
 	}
 	return o
 }
@@ -148,7 +150,6 @@ func batchWith(unsent []*fleet.Task, limit int) []*fleet.Task {
 	return out
 }
 
-// toWireTask converts a task for DTF workers.
 func toWireTask(t *fleet.Task) (wireTask, error) {
 	taskType, config, err := fromMuster(t.Run().Spec)
 	return wireTask{TaskID: t.ID(), TaskType: taskType, Config: config}, err
@@ -193,20 +194,12 @@ func (p *remoteWorker) recordHeartbeat(now time.Time, task string, bridgeTurn ti
 	return p.silentBeats >= threshold
 }
 
-// markReported records the result of a task.
 func (p *remoteWorker) markReported(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s := p.sent[id]; s != nil && s.execIndex > 1 && s.conn == p.conns {
 		p.reliable, p.oneTaskPerConn = true, false
 	}
-	delete(p.sent, id)
-}
-
-// forgetTask removes a task that has no result.
-func (p *remoteWorker) forgetTask(id string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	delete(p.sent, id)
 }
 
@@ -226,25 +219,11 @@ func (p *remoteWorker) staysDrained(w *fleet.Worker, grace time.Duration) bool {
 	return p.lastRegister.Sub(last) < 2*grace
 }
 
-// lacksHash reports whether the worker does not know the type hash.
-func (p *remoteWorker) lacksHash() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.noHash
-}
-
 // fleetWorker returns the worker of the last registration.
 func (p *remoteWorker) fleetWorker() *fleet.Worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.worker
-}
-
-// isBridge reports whether the worker is a bridge of Muster.
-func (p *remoteWorker) isBridge() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.canCancel
 }
 
 func remove(list []string, word string) []string {
@@ -254,18 +233,13 @@ func remove(list []string, word string) []string {
 // maxRemoteWorkers bounds gateway.workers; the fleet has a limit of its own.
 const maxRemoteWorkers = 10_000
 
-// remoteWorker returns the worker with an id, which it adds if necessary.
 func (g *gateway) remoteWorker(id string) *remoteWorker {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.workers[id]
 	if p == nil {
 		if len(g.workers) >= maxRemoteWorkers {
-			for other, q := range g.workers {
-				if g.Fleet.Worker(other) == nil && q.isDisconnected() {
-					delete(g.workers, other)
-				}
-			}
+			maps.DeleteFunc(g.workers, func(other string, q *remoteWorker) bool { return g.Fleet.Worker(other) == nil && q.isDisconnected() })
 		}
 		p = &remoteWorker{id: id, slots: 1, sent: map[string]*sentTask{}}
 		g.workers[id] = p

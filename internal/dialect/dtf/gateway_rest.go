@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dialect"
@@ -41,14 +42,7 @@ func requestKey(r *http.Request) string {
 	if c := dialect.CallerFromContext(r.Context()); c.Token != "" {
 		return c.Token
 	}
-	if key := r.Header.Get("X-API-Key"); key != "" {
-		return key
-	}
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if strings.EqualFold(scheme, "bearer") {
-		return strings.TrimSpace(token)
-	}
-	return ""
+	return cmp.Or(r.Header.Get("X-API-Key"), auth.Bearer(r.Header.Get("Authorization")))
 }
 
 func (g *gateway) handler() http.Handler {
@@ -89,7 +83,6 @@ func (g *gateway) handler() http.Handler {
 	})
 }
 
-// authorizeRequest returns the rights of a request's key or token.
 func (g *gateway) authorizeRequest(r *http.Request) (*access, error) {
 	key := requestKey(r)
 	if strings.Count(key, ".") == 2 {
@@ -100,7 +93,6 @@ func (g *gateway) authorizeRequest(r *http.Request) (*access, error) {
 	return g.authorize(r.Context(), key)
 }
 
-// writeError answers as DTF's coordinator does.
 func writeError(w http.ResponseWriter, _ *http.Request, err error) {
 	text := err.Error()
 	if muster.CodeOf(err) == muster.Unauthenticated {
@@ -113,7 +105,6 @@ func (g *gateway) status(w http.ResponseWriter, _ *http.Request) error {
 	return dialect.Reply(w, map[string]any{"status": "ok", "role": "leader", "workers": len(g.Fleet.Workers())})
 }
 
-// taskRequest is the body of POST /api/tasks.
 type taskRequest struct {
 	TaskID       string          `json:"task_id"` // an extension of Muster: the client's id
 	Type         string          `json:"type"`
@@ -132,7 +123,6 @@ type requirements struct {
 	WorkerID string   `json:"worker_id"`
 }
 
-// spec converts a request.
 func (g *gateway) spec(q *taskRequest) (*muster.Spec, error) {
 	if q.Type == "" {
 		return nil, muster.Errorf(muster.Invalid, "Missing required field: type")
@@ -162,13 +152,11 @@ func (g *gateway) spec(q *taskRequest) (*muster.Spec, error) {
 		s.Labels[labelTask] = q.TaskID
 	}
 	if p := q.Priority; p != nil { // DTF's default is 1
-		priority := int(min(max(muster.DefaultPriority+*p-1, muster.MinPriority), muster.MaxPriority))
-		s.Priority = &priority
+		s.Priority = new(int(min(max(muster.DefaultPriority+*p-1, muster.MinPriority), muster.MaxPriority)))
 	}
 	return s, nil
 }
 
-// apply sets the requirements of a stage.
 func (q *requirements) apply(stage *muster.TaskSpec) error {
 	for _, h := range q.Hardware {
 		switch h = strings.ToLower(h); h {
@@ -237,7 +225,6 @@ func (g *gateway) createTask(w http.ResponseWriter, r *http.Request, granted *ac
 	})
 }
 
-// wireTaskID returns the id of a job for DTF clients.
 func wireTaskID(j *muster.Job) string { return cmp.Or(j.Labels[labelTask], j.ID.String()) }
 
 // findJob returns the job with this id of DTF clients.
@@ -276,7 +263,6 @@ func (g *gateway) requestedJob(r *http.Request, granted *access) (*client.Client
 	return c, j, err
 }
 
-// taskView is a task for clients.
 type taskView struct {
 	ID           string          `json:"task_id"`
 	Type         string          `json:"type"`
@@ -330,13 +316,10 @@ func (g *gateway) viewTask(ctx context.Context, c *client.Client, j *muster.Job,
 		if _, config, err := fromMuster(&j.Spec.Tasks[0]); err == nil && len(config) > 0 {
 			out.Config = config
 		}
-		if raw, err := json.Marshal(j.Spec.Tasks[0].Resources); err == nil {
-			out.Requirements = raw
-		}
+		out.Requirements = lenient.Marshal(j.Spec.Tasks[0].Resources)
 	}
 	if t.Worker != "" {
-		id := cmp.Or(ids[t.Worker], string(t.Worker))
-		out.Worker = &id
+		out.Worker = new(cmp.Or(ids[t.Worker], string(t.Worker)))
 	}
 	if t.State.Final() && len(t.Result) > 0 {
 		out.Result = t.Result
@@ -348,8 +331,7 @@ func (g *gateway) viewTask(ctx context.Context, c *client.Client, j *muster.Job,
 		out.Error = &t.Message
 	}
 	if t.Progress != nil && !t.State.Final() {
-		percent := *t.Progress * 100
-		out.Progress = &percent
+		out.Progress = new(*t.Progress * 100)
 	}
 	return out, nil
 }

@@ -3,7 +3,6 @@ package dtf
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"math"
 	"net/http"
@@ -57,7 +56,6 @@ func (g *gateway) socket(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// session is a connection of a worker.
 type session struct {
 	g      *gateway
 	ws     *websocket.Conn
@@ -134,16 +132,8 @@ func (s *session) read(ctx context.Context) ([]byte, error) {
 	return raw, err
 }
 
-// ping sends pings, and ends the session if there is no pong.
 func (s *session) ping(ctx context.Context) {
-	tick := time.NewTicker(pingEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for backoff.Sleep(ctx, pingEvery) == nil {
 		wait, cancel := context.WithTimeout(ctx, pongTimeout)
 		err := s.ws.Ping(wait)
 		cancel()
@@ -204,7 +194,6 @@ func (s *session) handle(ctx, pushCtx context.Context, raw []byte) bool {
 	return s.reject(ctx, "Unknown message type: "+lenient.Name(m.Type))
 }
 
-// authenticate answers the first message of a connection.
 func (s *session) authenticate(ctx context.Context, m *message) bool {
 	if s.access != nil {
 		return s.reject(ctx, "Already authenticated")
@@ -240,7 +229,6 @@ func (s *session) authenticate(ctx context.Context, m *message) bool {
 	return s.write(ctx, &message{Type: typeAuthResponse, Status: statusSuccess, Token: token, WorkerID: id}) == nil
 }
 
-// register registers the worker with the fleet.
 func (s *session) register(ctx, pushCtx context.Context, m *message) bool {
 	if s.retired.Load() {
 		return false // the worker has a newer connection
@@ -258,9 +246,11 @@ func (s *session) register(ctx, pushCtx context.Context, m *message) bool {
 	}
 	facts := s.g.workerFacts(id, m.Hostname, m.Capabilities, s.access)
 	facts.Remote = s.remote
-	if p.lacksHash() {
+	p.mu.Lock()
+	if p.noHash {
 		facts.Kinds = remove(facts.Kinds, taskHash)
 	}
+	p.mu.Unlock()
 	w, err := s.g.Fleet.Register(registerCtx, facts)
 	if err != nil {
 		_ = s.write(ctx, &message{Type: typeError, Message: "Registration failed: " + err.Error()})
@@ -325,7 +315,9 @@ func (s *session) heartbeat(ctx context.Context, m *message) bool {
 	}
 	if c := m.Cancelled; c != nil {
 		_ = s.g.Fleet.ReportLate(c.TaskID) // the task is not an orphan any more
-		p.forgetTask(c.TaskID)
+		p.mu.Lock()
+		delete(p.sent, c.TaskID)
+		p.mu.Unlock()
 	}
 	if p.recordHeartbeat(now, task, s.g.settings.bridgeTurn) {
 		w.MarkIdle()
@@ -352,7 +344,6 @@ func (s *session) applyHealth(m *message) {
 	s.worker.fleetWorker().Constrain("dtf health", reason)
 }
 
-// applyProgress forwards the progress of a task of this worker.
 func (s *session) applyProgress(ts *taskStatus) {
 	t := s.task(ts.TaskID)
 	if t == nil {
@@ -384,13 +375,12 @@ func (s *session) handleResult(ctx context.Context, m *message) bool {
 	if m.TaskID == "" || m.Status != statusCompleted && m.Status != statusFailed {
 		return s.reject(ctx, "A task_result needs a task_id and the status completed or failed")
 	}
-	received := true
-	answer := &message{Type: typeResultResponse, TaskID: m.TaskID, Received: &received, Status: statusSuccess}
+	answer := &message{Type: typeResultResponse, TaskID: m.TaskID, Received: new(true), Status: statusSuccess}
 	if t := s.task(m.TaskID); t != nil {
 		finishCtx, cancel := context.WithTimeout(ctx, s.g.settings.timeout)
 		err := s.finish(finishCtx, t, m)
 		cancel()
-		if err != nil && !isTaskDone(err) {
+		if err != nil && muster.CodeOf(err) != muster.Conflict { // the task is not done
 			s.g.Deps.Log.Warn("cannot store a result", slog.String("worker", s.worker.id), slog.String("task", m.TaskID), slog.Any("why", err))
 			answer = &message{Type: typeError, TaskID: m.TaskID, Message: "The result cannot be stored now: " + err.Error()}
 		}
@@ -405,7 +395,6 @@ func (s *session) handleResult(ctx context.Context, m *message) bool {
 	return ok
 }
 
-// finish reports the end of a task to the fleet.
 func (s *session) finish(ctx context.Context, t *fleet.Task, m *message) error {
 	spec := t.Run().Spec
 	taskType, _, err := fromMuster(spec)
@@ -439,13 +428,9 @@ func (s *session) finish(ctx context.Context, t *fleet.Task, m *message) error {
 	case fabricated:
 		_ = t.Log(ctx, "dtf: the result is simulated: DTF's worker invents its figures")
 	}
-	if len(end.Result) > 0 && !json.Valid(end.Result) {
-		end.Result = nil
-	}
 	return t.Finish(ctx, end)
 }
 
-// disableHash removes the kind hash of a worker.
 func (s *session) disableHash(ctx context.Context) {
 	p := s.worker
 	p.mu.Lock()
@@ -462,8 +447,6 @@ func (s *session) disableHash(ctx context.Context) {
 // pushLoop sends tasks to the worker until pushCtx ends.
 func (s *session) pushLoop(ctx, pushCtx context.Context) {
 	p := s.worker
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
 	for {
 		select {
 		case s.sendLock <- struct{}{}:
@@ -489,13 +472,12 @@ func (s *session) pushLoop(ctx, pushCtx context.Context) {
 		if !o.retryAt.IsZero() {
 			wait = max(time.Until(o.retryAt), time.Millisecond)
 		}
-		timer.Reset(wait)
 		select {
 		case <-pushCtx.Done():
 			return
 		case <-w.Changed():
 		case <-s.pushWake:
-		case <-timer.C:
+		case <-time.After(wait):
 		}
 	}
 }
@@ -521,13 +503,13 @@ func (s *session) sendPlanned(ctx context.Context, o *sendPlan, now time.Time) b
 		batch, sent = append(batch, w), append(sent, t)
 	}
 	s.worker.markSent(sent, now)
-	if s.worker.isBridge() || len(batch) == 1 {
-		for _, w := range batch {
-			if s.write(ctx, &message{Type: typeExecute, TaskID: w.TaskID, TaskType: w.TaskType, Config: w.Config}) != nil {
-				return false
-			}
-		}
-		return true
+	if o.batch {
+		return s.write(ctx, &message{Type: typeExecuteBatch, Tasks: batch}) == nil
 	}
-	return len(batch) == 0 || s.write(ctx, &message{Type: typeExecuteBatch, Tasks: batch}) == nil
+	for _, w := range batch {
+		if s.write(ctx, &message{Type: typeExecute, TaskID: w.TaskID, TaskType: w.TaskType, Config: w.Config}) != nil {
+			return false
+		}
+	}
+	return true
 }

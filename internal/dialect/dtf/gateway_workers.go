@@ -28,15 +28,14 @@ const (
 // computes lists the compute capabilities for which workers have tags. A worker has the tags up to its own capability.
 var computes = []float64{5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 8.9, 9.0, 10.0, 12.0}
 
-// workerFacts converts capabilities, within bounds.
 func (g *gateway) workerFacts(id, hostname string, c *capabilities, r *access) fleet.Facts {
 	if c == nil {
 		c = &capabilities{}
 	}
+	name := cmp.Or(lenient.Name(hostname), lenient.Name(c.Hostname), lenient.Name(id), "dtf-worker")
 	f := fleet.Facts{
-		ID: id, Name: firstName(hostname, c.Hostname, id), Version: "dtf", Tags: workerTags(c), Key: r.id,
-		Kinds: []string{kindForeign, taskHash}, Labels: map[string]string{labelHost: firstName(hostname, c.Hostname, id), labelWorker: id},
-		Resources: toResources(id, c),
+		ID: id, Name: name, Version: "dtf", Tags: workerTags(c), Key: r.id, Kinds: []string{kindForeign, taskHash},
+		Labels: map[string]string{labelHost: name, labelWorker: id}, Resources: toResources(id, c),
 	}
 	f.Resources.MaxTasks = g.settings.batch
 	f.Resources.Slots = g.settings.batch
@@ -62,43 +61,28 @@ func (g *gateway) workerFacts(id, hostname string, c *capabilities, r *access) f
 	return f
 }
 
-func firstName(names ...string) string {
-	for _, n := range names {
-		if n = lenient.Name(n); n != "" {
-			return n
-		}
-	}
-	return "dtf-worker"
-}
-
 // sanitizeTag returns a tag without spaces.
 func sanitizeTag(s string) string { return lenient.Name(strings.Join(strings.Fields(s), "-")) }
 
 func workerTags(c *capabilities) []string {
+	all := slices.Clone(c.Hardware)
+	if c.WebNN.Available {
+		all = append(all, "webnn")
+	}
+	if c.WebGPU.Available {
+		all = append(all, "webgpu")
+	}
+	for _, v := range computes {
+		if c.GPU.CUDACompute >= v {
+			all = append(all, computeTag(v))
+		}
+	}
 	var tags []string
-	add := func(tag string) {
-		if tag = sanitizeTag(strings.ToLower(tag)); tag != "" && !strings.HasPrefix(tag, "dialect:") && !slices.Contains(tags, tag) && len(tags) < maxTags {
+	for _, tag := range append(all, c.Tags...) {
+		tag = sanitizeTag(strings.ToLower(tag))
+		if tag != "" && !strings.HasPrefix(tag, "dialect:") && !slices.Contains(tags, tag) && len(tags) < maxTags {
 			tags = append(tags, tag)
 		}
-	}
-	for _, h := range c.Hardware {
-		add(h)
-	}
-	if c.WebNN != nil && c.WebNN.Available {
-		add("webnn")
-	}
-	if c.WebGPU != nil && c.WebGPU.Available {
-		add("webgpu")
-	}
-	if c.GPU != nil {
-		for _, v := range computes {
-			if c.GPU.CUDACompute >= v {
-				add(computeTag(v))
-			}
-		}
-	}
-	for _, t := range c.Tags {
-		add(t)
 	}
 	return tags
 }
@@ -109,16 +93,11 @@ func gbToSize(gb float64) muster.Size { return lenient.GiB(min(gb, maxGB)) }
 
 func toResources(id string, c *capabilities) muster.Resources {
 	r := muster.Resources{CPUs: 1, Memory: 1 << 30, Disk: 1 << 40}
-	if c.CPU != nil {
-		if n := math.Max(c.CPU.Threads, c.CPU.Cores); n >= 1 {
-			r.CPUs = math.Floor(math.Min(n, maxCores))
-		}
+	if n := math.Max(c.CPU.Threads, c.CPU.Cores); n >= 1 {
+		r.CPUs = math.Floor(math.Min(n, maxCores))
 	}
-	if c.Memory != nil && c.Memory.TotalGB > 0 {
+	if c.Memory.TotalGB > 0 {
 		r.Memory = gbToSize(c.Memory.TotalGB)
-	}
-	if c.GPU == nil {
-		return r
 	}
 	vendor := "nvidia"
 	if !slices.Contains(c.Hardware, "cuda") && slices.Contains(c.Hardware, "rocm") {
@@ -132,7 +111,7 @@ func toResources(id string, c *capabilities) muster.Resources {
 	}
 	for i, d := range devices[:min(len(devices), maxGPUs)] {
 		r.GPUs = append(r.GPUs, muster.GPU{
-			UUID: fmt.Sprintf("dtf-%s-%d", sanitizeTag(id), i), Index: i, Vendor: vendor, Name: firstName(d.Name, "GPU"), Memory: gbToSize(d.MemoryGB),
+			UUID: fmt.Sprintf("dtf-%s-%d", sanitizeTag(id), i), Index: i, Vendor: vendor, Name: cmp.Or(lenient.Name(d.Name), "GPU"), Memory: gbToSize(d.MemoryGB),
 		})
 	}
 	return r
@@ -160,7 +139,6 @@ type restWorker struct {
 	caps     capabilities
 }
 
-// summary is a worker for clients.
 type summary struct {
 	ID            string         `json:"worker_id"`
 	Hostname      string         `json:"hostname"`

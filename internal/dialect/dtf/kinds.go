@@ -45,11 +45,6 @@ var inputFields = sync.OnceValue(func() map[string][]string {
 	return all
 })
 
-// unknownFields lists the fields of an input that its kind does not have.
-func unknownFields(taskType string, input map[string]json.RawMessage) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(input)), func(name string) bool { return slices.Contains(inputFields()[taskType], name) })
-}
-
 // toMuster converts a DTF task to a stage of the kind of the same name. All fields of config that the kind knows become its input, also
 // those that DTF's own workers ignore; the others are dropped.
 func toMuster(taskType string, config json.RawMessage) (muster.TaskSpec, error) {
@@ -83,12 +78,8 @@ func toMuster(taskType string, config json.RawMessage) (muster.TaskSpec, error) 
 	default:
 		return spec, muster.Errorf(muster.Invalid, "Unknown task type: %s", taskType)
 	}
-	for _, name := range unknownFields(taskType, input) {
-		delete(input, name)
-	}
-	if spec.Input, err = json.Marshal(input); err != nil {
-		return spec, muster.Errorf(muster.Internal, "cannot encode config: %w", err)
-	}
+	maps.DeleteFunc(input, func(name string, _ json.RawMessage) bool { return !slices.Contains(inputFields()[taskType], name) })
+	spec.Input = lenient.Marshal(input)
 	return spec, nil
 }
 
@@ -99,8 +90,8 @@ func setDefault(input map[string]json.RawMessage, field, value string) {
 }
 
 func parseTimeout(config map[string]json.RawMessage) (muster.Duration, error) {
-	raw, has := config["timeout_seconds"]
-	if !has || string(raw) == "null" {
+	raw := config["timeout_seconds"]
+	if !lenient.HasValue(raw) {
 		return 0, nil
 	}
 	var seconds float64
@@ -110,7 +101,6 @@ func parseTimeout(config map[string]json.RawMessage) (muster.Duration, error) {
 	return muster.Duration(seconds * float64(time.Second)), nil
 }
 
-// foreignInput is the input of kind foreign.
 type foreignInput struct {
 	System string          `json:"system"`
 	Type   string          `json:"type"`
@@ -134,13 +124,10 @@ func toForeign(taskType string, config json.RawMessage) (muster.TaskSpec, error)
 	if len(input) == 0 {
 		in.Config = json.RawMessage("{}")
 	}
-	if spec.Input, err = json.Marshal(in); err != nil {
-		return spec, muster.Errorf(muster.Invalid, "cannot encode config: %w", err)
-	}
+	spec.Input = lenient.Marshal(in)
 	return spec, nil
 }
 
-// fromMuster converts a stage to a DTF task.
 func fromMuster(spec *muster.TaskSpec) (taskType string, config json.RawMessage, err error) {
 	switch spec.Kind {
 	case kindForeign:
@@ -161,8 +148,7 @@ func fromMuster(spec *muster.TaskSpec) (taskType string, config json.RawMessage,
 			return "", nil, err
 		}
 		input["payload"] = input["data"]
-		config, err := json.Marshal(input)
-		return taskHash, config, err
+		return taskHash, lenient.Marshal(input), nil
 	case taskBenchmark, taskTest, taskCustom:
 		if len(spec.Input) == 0 {
 			return spec.Kind, json.RawMessage("{}"), nil
@@ -184,12 +170,10 @@ func toDTF(taskType string, config, result json.RawMessage) json.RawMessage {
 	}
 	switch taskType {
 	case taskBenchmark:
-		copyField(out, in, "model")
-		setDefault(out, "model", `"unknown"`)
-		copyField(out, in, "precision")
-		setDefault(out, "precision", `"fp32"`)
-		copyField(out, in, "iterations")
-		setDefault(out, "iterations", "10")
+		for field, value := range map[string]string{"model": `"unknown"`, "precision": `"fp32"`, "iterations": "10"} {
+			copyField(out, in, field)
+			setDefault(out, field, value)
+		}
 		out["batch_sizes"] = batchSizes(out["runs"])
 	case taskTest:
 		var r struct {
@@ -208,13 +192,9 @@ func toDTF(taskType string, config, result json.RawMessage) json.RawMessage {
 	case taskCustom:
 		copyField(out, in, "name")
 		out["success"] = lenient.Marshal(true)
-		setDefault(out, "output", strconv.Quote("Custom task "+lenient.String(in["name"])+" was done"))
+		setDefault(out, "output", string(lenient.Marshal("Custom task "+lenient.String(in["name"])+" was done")))
 	}
-	b, err := json.Marshal(out)
-	if err != nil {
-		return result
-	}
-	return b
+	return lenient.Marshal(out)
 }
 
 func copyField(to, from map[string]json.RawMessage, name string) {
@@ -246,11 +226,7 @@ func batchSizes(runs json.RawMessage) json.RawMessage {
 			sizes[strconv.Itoa(r.BatchSize)] = figures{r.LatencyMS.Mean, r.Throughput, math.Round(r.PeakMemory/(1<<20)*10) / 10}
 		}
 	}
-	raw, err := json.Marshal(sizes)
-	if err != nil {
-		return json.RawMessage("{}")
-	}
-	return raw
+	return lenient.Marshal(sizes)
 }
 
 // simulated reports whether a result has exactly the figures that DTF's own workers invent for a type of tasks.
@@ -292,12 +268,10 @@ func simulated(taskType string, result json.RawMessage) bool {
 	return false
 }
 
-// batchable reports whether tasks of a type can be in a batch: DTF's workers return only the first test of one.
-func batchable(taskType string) bool { return taskType != taskTest && taskType != "" }
-
-// canBatch reports whether two tasks can be in one batch. Benchmarks must have the same model.
+// canBatch reports whether two tasks can be in one batch. DTF's workers return only the first test of one. Benchmarks must have the same
+// model.
 func canBatch(a, b wireTask) bool {
-	if !batchable(a.TaskType) || !batchable(b.TaskType) {
+	if a.TaskType == taskTest || b.TaskType == taskTest || a.TaskType == "" || b.TaskType == "" {
 		return false
 	}
 	if a.TaskType != taskBenchmark && b.TaskType != taskBenchmark {
@@ -308,5 +282,4 @@ func canBatch(a, b wireTask) bool {
 	return errX == nil && errY == nil && a.TaskType == b.TaskType && string(x["model"]) == string(y["model"]) && len(x["model"]) > 0
 }
 
-// isMapped reports whether a task type has a kind.
 func isMapped(taskType string) bool { return slices.Contains(mappedTypes, taskType) }

@@ -2,18 +2,17 @@ package dtf
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"net/url"
 	"path/filepath"
-	"sync"
 	"time"
 
-	"github.com/ncruces/go-sqlite3"
+	"github.com/ncruces/go-sqlite3/driver"
 
 	"github.com/muster-dev/muster"
 )
 
-// storedResult is a row of the results file.
 type storedResult struct {
 	TaskID      string
 	TaskType    string
@@ -30,12 +29,10 @@ type storedResult struct {
 
 // results is the file of --db-path: a SQLite database with one table, which duckdb can also open (docs/adr/0030-dtf-results-file.md). Its
 // methods may be called concurrently.
-type results struct {
-	mu sync.Mutex
-	db *sqlite3.Conn
-}
+type results struct{ db *sql.DB }
 
 const resultsSchema = `
+PRAGMA busy_timeout = 5000;
 PRAGMA journal_mode = DELETE;
 PRAGMA synchronous = FULL;
 CREATE TABLE IF NOT EXISTS task_results (
@@ -58,14 +55,15 @@ func openResults(ctx context.Context, path string) (*results, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "--db-path: %w", err)
 	}
-	db, err := sqlite3.OpenContext(ctx, (&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path)}).String())
+	db, err := driver.Open((&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path)}).String())
+	if err == nil {
+		db.SetMaxOpenConns(1) // with the settings of resultsSchema
+		err = db.PingContext(ctx)
+	}
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "--db-path: cannot open %s: %w", path, err)
 	}
-	if err = db.BusyTimeout(5 * time.Second); err == nil {
-		err = db.Exec(resultsSchema)
-	}
-	if err != nil {
+	if _, err := db.ExecContext(ctx, resultsSchema); err != nil {
 		_ = db.Close()
 		return nil, muster.Errorf(muster.Invalid, "--db-path: %s is not an SQLite database; choose another file: %w", path, err)
 	}
@@ -73,39 +71,18 @@ func openResults(ctx context.Context, path string) (*results, error) {
 }
 
 func (r *results) close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	if r == nil {
+		return nil
+	}
 	return r.db.Close()
 }
 
 // put writes a result to disk. It replaces an earlier one of the same task.
-func (r *results) put(s *storedResult) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	stmt, _, err := r.db.Prepare(`INSERT OR REPLACE INTO task_results VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`)
+func (r *results) put(ctx context.Context, s *storedResult) error {
+	_, err := r.db.ExecContext(ctx, `INSERT OR REPLACE INTO task_results VALUES (?, ?, ?, ?, ?, NULLIF(?, ''), NULLIF(?, ''), ?, ?, ?, ?)`,
+		s.TaskID, s.TaskType, s.Status, s.Seconds, string(s.Config), string(s.Result), s.Error, s.WorkerID, s.Coordinator, int64(s.Job),
+		s.Ended.UTC().Format(time.RFC3339Nano))
 	if err != nil {
-		return muster.Errorf(muster.Unavailable, "--db-path: %w", err)
-	}
-	defer func() { _ = stmt.Close() }()
-	texts := map[int]string{
-		1: s.TaskID, 2: s.TaskType, 3: s.Status, 5: string(s.Config), 6: string(s.Result), 7: s.Error, 8: s.WorkerID, 9: s.Coordinator,
-		11: s.Ended.UTC().Format(time.RFC3339Nano),
-	}
-	for i, text := range texts {
-		if (i == 6 || i == 7) && text == "" {
-			continue // NULL
-		}
-		if err := stmt.BindText(i, text); err != nil {
-			return muster.Errorf(muster.Internal, "--db-path: %w", err)
-		}
-	}
-	if err := stmt.BindFloat(4, s.Seconds); err != nil {
-		return muster.Errorf(muster.Internal, "--db-path: %w", err)
-	}
-	if err := stmt.BindInt64(10, int64(s.Job)); err != nil {
-		return muster.Errorf(muster.Internal, "--db-path: %w", err)
-	}
-	if err := stmt.Exec(); err != nil {
 		return muster.Errorf(muster.Unavailable, "--db-path: %w", err)
 	}
 	return nil

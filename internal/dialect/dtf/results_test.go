@@ -23,7 +23,7 @@ func TestResultsAreKeptInAFile(t *testing.T) {
 			{TaskID: "a", TaskType: "hash", Config: json.RawMessage(`{"data":"é"}`), Status: "completed", Result: json.RawMessage(`{"digest":"x"}`), Seconds: 1.5, WorkerID: "w", Coordinator: "http://c", Job: 7, Ended: time.Unix(1715000000, 0)},
 			{TaskID: "b'; --", TaskType: "test", Config: json.RawMessage(`{}`), Status: "failed", Error: "no such file", WorkerID: "w", Coordinator: "http://c", Ended: time.Unix(1715000000, 0)},
 		} {
-			if err := r.put(&s); err != nil {
+			if err := r.put(t.Context(), &s); err != nil {
 				t.Fatal(err)
 			}
 		}

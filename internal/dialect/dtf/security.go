@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
 // The roles of DTF.
@@ -28,15 +29,12 @@ const (
 
 // securityConfig is a security_config.json of a DTF coordinator.
 type securityConfig struct {
-	SecretKey     string               `json:"secret_key"`
-	TokenExpiry   float64              `json:"token_expiry"` // seconds
-	RequiredRoles []string             `json:"required_roles"`
-	APIKeys       map[string]configKey `json:"api_keys"`
-}
-
-type configKey struct {
-	Name  string   `json:"name"`
-	Roles []string `json:"roles"`
+	SecretKey     string   `json:"secret_key"`
+	TokenExpiry   float64  `json:"token_expiry"` // seconds
+	RequiredRoles []string `json:"required_roles"`
+	APIKeys       map[string]struct {
+		Roles []string `json:"roles"`
+	} `json:"api_keys"`
 }
 
 const maxConfig = 1 << 20
@@ -72,18 +70,16 @@ func parseConfig(raw []byte) (*securityConfig, error) {
 	if err := json.Unmarshal(raw, c); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "invalid JSON: %w", err)
 	}
+	_, emptyKey := c.APIKeys[""]
 	switch {
 	case c.SecretKey == "":
 		return nil, muster.Errorf(muster.Invalid, "missing secret_key")
 	case c.TokenExpiry < 0 || c.TokenExpiry > 10*365*86400:
 		return nil, muster.Errorf(muster.Invalid, "token_expiry is not a number of seconds up to ten years")
+	case emptyKey:
+		return nil, muster.Errorf(muster.Invalid, "empty API key")
 	case len(c.RequiredRoles) == 0:
 		c.RequiredRoles = []string{roleWorker}
-	}
-	for key := range c.APIKeys {
-		if key == "" {
-			return nil, muster.Errorf(muster.Invalid, "empty API key")
-		}
 	}
 	return c, nil
 }
@@ -93,20 +89,17 @@ func (c *securityConfig) roles(key string) []string {
 	if c == nil {
 		return nil
 	}
-	k, known := c.APIKeys[key]
-	if !known {
-		return nil
-	}
-	for _, r := range k.Roles {
-		if slices.Contains(c.RequiredRoles, r) || r == roleAdmin || r == roleObserver {
-			return k.Roles
-		}
+	roles := c.APIKeys[key].Roles
+	if slices.ContainsFunc(roles, func(r string) bool { return slices.Contains(c.RequiredRoles, r) || r == roleAdmin || r == roleObserver }) {
+		return roles
 	}
 	return nil
 }
 
 // claims are those of a token, in the order in which DTF writes them. Role is that of R1, Roles those of R0.
 type claims struct {
+	jwt.RegisteredClaims `json:"-"` // the others are not checked: clocks of peers may be off
+
 	Subject string           `json:"sub"`
 	Role    string           `json:"role,omitempty"`
 	Roles   []string         `json:"roles,omitempty"`
@@ -114,12 +107,8 @@ type claims struct {
 	Expires *jwt.NumericDate `json:"exp,omitempty"`
 }
 
+// GetExpirationTime implements jwt.Claims.
 func (c *claims) GetExpirationTime() (*jwt.NumericDate, error) { return c.Expires, nil }
-func (c *claims) GetIssuedAt() (*jwt.NumericDate, error)       { return nil, nil } //nolint:nilnil // not checked, because clocks of peers may be off
-func (c *claims) GetNotBefore() (*jwt.NumericDate, error)      { return nil, nil } //nolint:nilnil // DTF has none
-func (c *claims) GetIssuer() (string, error)                   { return "", nil }
-func (c *claims) GetSubject() (string, error)                  { return c.Subject, nil }
-func (c *claims) GetAudience() (jwt.ClaimStrings, error)       { return nil, nil }
 
 // newToken signs a token as DTF's coordinators do.
 func newToken(secret string, c *claims) (string, error) {
@@ -152,7 +141,6 @@ const (
 	maxTokens = 10_000             // more than there are workers: see evict
 )
 
-// issuedToken is a token on disk.
 type issuedToken struct {
 	Worker  string    `json:"worker"`
 	Key     string    `json:"key"` // for which it was issued: it is valid as long as the key
@@ -183,11 +171,10 @@ func openTokens(dir string, c *securityConfig) (*tokens, error) {
 		Tokens map[string]issuedToken `json:"tokens"`
 	}
 	raw, err := os.ReadFile(t.path)
-	switch {
-	case os.IsNotExist(err):
-	case err != nil:
+	if err != nil && !os.IsNotExist(err) {
 		return nil, muster.Errorf(muster.Unavailable, "cannot read the tokens of DTF workers: %w", err)
-	default:
+	}
+	if err == nil {
 		if err := json.Unmarshal(raw, &stored); err != nil {
 			return nil, muster.Errorf(muster.Internal, "%s is damaged: remove it; workers then authenticate with their keys again: %w", t.path, err)
 		}
@@ -208,7 +195,6 @@ func openTokens(dir string, c *securityConfig) (*tokens, error) {
 	return t, t.save()
 }
 
-// issue issues a token for a worker with a key.
 func (t *tokens) issue(worker, key string, now time.Time) (string, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,11 +255,7 @@ func (t *tokens) verify(token string, now time.Time) (issued issuedToken, renew 
 
 // save writes all tokens to disk. The caller holds mu, or is alone.
 func (t *tokens) save() error {
-	raw, err := json.Marshal(map[string]any{"secret": t.secret, "tokens": t.known})
-	if err != nil {
-		return muster.Errorf(muster.Internal, "cannot encode the tokens: %w", err)
-	}
-	return writeState(t.path, raw)
+	return writeState(t.path, lenient.Marshal(map[string]any{"secret": t.secret, "tokens": t.known}))
 }
 
 // writeState replaces a file of the gateway or the bridge. Its errors are Unavailable.

@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,9 +29,9 @@ const (
 // value is a JSON value as Python's json module decodes it: integers of any length, NaN and Infinity, strings with lone
 // surrogates (as WTF-8), the last of equal keys. A signature covers these, but encoding/json does not preserve them.
 type value struct {
-	kind    byte // n t f i d s a o: null, true, false, integer, float, string, array, object
+	kind    byte // w i d s a o: null or true or false, integer, float, string, array, object
 	text    string
-	number  float64
+	number  float64 // of integers, too
 	items   []value
 	members []member // in the order of the first occurrence; keys are unique
 }
@@ -39,25 +41,18 @@ type member struct {
 	value
 }
 
-// parse decodes one JSON value.
 func parse(raw []byte) (value, error) {
 	if len(raw) > maxFrame {
 		return value{}, muster.Errorf(muster.TooLarge, "a message exceeds %d bytes", maxFrame)
 	}
-	p := parser{rest: raw}
+	p := parser{rest: raw, size: len(raw)}
 	v, err := p.value(0)
-	if err == nil {
-		if p.skipSpace(); len(p.rest) > 0 {
-			err = p.syntaxError("data after the value")
-		}
+	if p.skipSpace(); err == nil && len(p.rest) > 0 {
+		err = p.syntaxError("data after the value")
 	}
-	if err != nil {
-		return value{}, err
-	}
-	return v, nil
+	return v, err
 }
 
-// member returns the value of a key of an object, nil if there is none.
 func (v *value) member(key string) *value {
 	for i := range v.members {
 		if v.members[i].key == key {
@@ -67,14 +62,12 @@ func (v *value) member(key string) *value {
 	return nil
 }
 
-// with returns the object with a key set.
 func (v *value) with(key string, to value) value {
 	out := v.without(key)
 	out.members = append(out.members, member{key, to})
 	return out
 }
 
-// without returns the object without a key.
 func (v *value) without(key string) value {
 	out := value{kind: 'o'}
 	for _, m := range v.members {
@@ -86,67 +79,52 @@ func (v *value) without(key string) value {
 }
 
 // canonical returns the text that is signed: Python's json.dumps(v, sort_keys=True).
-func (v *value) canonical() []byte {
-	var b bytes.Buffer
-	v.write(&b, true)
-	return b.Bytes()
-}
+func (v *value) canonical() []byte { return v.appendTo(nil, true) }
 
 // strict returns valid JSON: null for NaN and infinite numbers, U+FFFD for lone surrogates.
-func (v *value) strict() []byte {
-	var b bytes.Buffer
-	v.write(&b, false)
-	return b.Bytes()
-}
+func (v *value) strict() []byte { return v.appendTo(nil, false) }
 
-func (v *value) write(b *bytes.Buffer, python bool) {
+func (v *value) appendTo(b []byte, python bool) []byte {
 	comma, colon := ",", ":"
 	if python {
 		comma, colon = ", ", ": "
 	}
 	switch v.kind {
-	case 'n':
-		b.WriteString("null")
-	case 't':
-		b.WriteString("true")
-	case 'f':
-		b.WriteString("false")
-	case 'i':
-		b.WriteString(v.text)
+	case 'w', 'i':
+		b = append(b, v.text...)
 	case 'd':
 		if !python && (math.IsNaN(v.number) || math.IsInf(v.number, 0)) {
-			b.WriteString("null")
-			return
+			return append(b, "null"...)
 		}
-		b.WriteString(repr(v.number))
+		b = append(b, repr(v.number)...)
 	case 's':
-		writeString(b, v.text, python)
+		b = appendString(b, v.text, python)
 	case 'a':
-		b.WriteByte('[')
+		b = append(b, '[')
 		for i := range v.items {
 			if i > 0 {
-				b.WriteString(comma)
+				b = append(b, comma...)
 			}
-			v.items[i].write(b, python)
+			b = v.items[i].appendTo(b, python)
 		}
-		b.WriteByte(']')
+		b = append(b, ']')
 	case 'o':
 		members := v.members
 		if python { // bytes of WTF-8 sort as code points do
 			members = slices.Clone(members)
 			slices.SortFunc(members, func(x, y member) int { return strings.Compare(x.key, y.key) })
 		}
-		b.WriteByte('{')
+		b = append(b, '{')
 		for i := range members {
 			if i > 0 {
-				b.WriteString(comma)
+				b = append(b, comma...)
 			}
-			writeString(b, members[i].key, python)
-			b.WriteString(colon)
-			members[i].write(b, python)
+			b = append(appendString(b, members[i].key, python), colon...)
+			b = members[i].appendTo(b, python)
 		}
-		b.WriteByte('}')
+		b = append(b, '}')
 	}
+	return b
 }
 
 // repr returns Python's repr of a float: the shortest exact digits, with an exponent below 1e-4 and from 1e16.
@@ -168,51 +146,31 @@ func repr(f float64) string {
 	return s
 }
 
-const hexDigits = "0123456789abcdef"
-
-func writeString(b *bytes.Buffer, s string, ascii bool) {
-	b.WriteByte('"')
+func appendString(b []byte, s string, ascii bool) []byte {
+	b = append(b, '"')
 	for len(s) > 0 {
 		r, n := decodeWTF8(s)
 		s = s[n:]
+		i := strings.IndexRune("\"\\\n\r\t\f\b", r)
 		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteByte(byte(r))
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r == '\f':
-			b.WriteString(`\f`)
-		case r == '\b':
-			b.WriteString(`\b`)
+		case i >= 0:
+			b = append(b, '\\', `"\nrtfb`[i])
 		case r >= ' ' && r <= '~':
-			b.WriteByte(byte(r))
+			b = append(b, byte(r))
 		case r < ' ':
-			escape(b, uint16(r))
+			b = fmt.Appendf(b, `\u%04x`, r)
 		case !ascii && utf16.IsSurrogate(r):
-			b.WriteRune(utf8.RuneError)
+			b = utf8.AppendRune(b, utf8.RuneError)
 		case !ascii:
-			b.WriteRune(r)
+			b = utf8.AppendRune(b, r)
 		case r >= 0x10000:
 			high, low := utf16.EncodeRune(r)
-			escape(b, uint16(high))
-			escape(b, uint16(low))
+			b = fmt.Appendf(b, `\u%04x\u%04x`, high, low)
 		default:
-			escape(b, uint16(r))
+			b = fmt.Appendf(b, `\u%04x`, r)
 		}
 	}
-	b.WriteByte('"')
-}
-
-func escape(b *bytes.Buffer, u uint16) {
-	b.WriteString(`\u`)
-	for shift := 12; shift >= 0; shift -= 4 {
-		b.WriteByte(hexDigits[u>>shift&0xf])
-	}
+	return append(b, '"')
 }
 
 // decodeWTF8 is utf8.DecodeRuneInString for strings with surrogates, which have three bytes each.
@@ -226,29 +184,20 @@ func decodeWTF8(s string) (rune, int) {
 // parser decodes JSON as Python's json.loads does.
 type parser struct {
 	rest []byte
-	read int // bytes before rest, for messages
+	size int // of the whole text, for messages
 }
 
 func (p *parser) syntaxError(detail string) error {
-	return muster.Errorf(muster.Invalid, "invalid JSON: %s at byte %d", detail, p.read)
+	return muster.Errorf(muster.Invalid, "invalid JSON: %s at byte %d", detail, p.size-len(p.rest))
 }
 
-func (p *parser) skip(n int) { p.rest, p.read = p.rest[n:], p.read+n }
+func (p *parser) skip(n int) { p.rest = p.rest[n:] }
 
-func (p *parser) skipSpace() {
-	n := 0
-	for n < len(p.rest) && (p.rest[n] == ' ' || p.rest[n] == '\t' || p.rest[n] == '\n' || p.rest[n] == '\r') {
-		n++
-	}
-	p.skip(n)
-}
+func (p *parser) skipSpace() { p.rest = bytes.TrimLeft(p.rest, " \t\n\r") }
 
-func (p *parser) literal(w string) bool {
-	if !bytes.HasPrefix(p.rest, []byte(w)) {
-		return false
-	}
-	p.skip(len(w))
-	return true
+func (p *parser) literal(w string) (found bool) {
+	p.rest, found = bytes.CutPrefix(p.rest, []byte(w))
+	return found
 }
 
 func (p *parser) value(depth int) (value, error) {
@@ -265,132 +214,98 @@ func (p *parser) value(depth int) (value, error) {
 	case p.rest[0] == '"':
 		s, err := p.string()
 		return value{kind: 's', text: s}, err
-	case p.literal("null"):
-		return value{kind: 'n'}, nil
-	case p.literal("true"):
-		return value{kind: 't'}, nil
-	case p.literal("false"):
-		return value{kind: 'f'}, nil
-	case p.literal("NaN"):
-		return value{kind: 'd', number: math.NaN()}, nil
-	case p.literal("Infinity"):
-		return value{kind: 'd', number: math.Inf(1)}, nil
-	case p.literal("-Infinity"):
-		return value{kind: 'd', number: math.Inf(-1)}, nil
+	}
+	for _, word := range []string{"null", "true", "false", "NaN", "Infinity", "-Infinity"} {
+		if !p.literal(word) {
+			continue
+		}
+		if f, err := strconv.ParseFloat(word, 64); err == nil {
+			return value{kind: 'd', number: f}, nil
+		}
+		return value{kind: 'w', text: word}, nil
 	}
 	return p.number()
 }
 
-func (p *parser) digits(from int) int {
-	for from < len(p.rest) && p.rest[from] >= '0' && p.rest[from] <= '9' {
-		from++
-	}
-	return from
-}
+// numberPattern is that of Python: a leading zero is a number of its own.
+var numberPattern = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?`)
 
 func (p *parser) number() (value, error) {
-	n := 0
-	if p.rest[0] == '-' {
-		n = 1
-	}
-	end := p.digits(n)
-	if end == n {
+	at := numberPattern.FindSubmatchIndex(p.rest)
+	if at == nil {
 		return value{}, p.syntaxError("missing value")
 	}
-	if p.rest[n] == '0' {
-		end = n + 1 // a leading zero is a number of its own
-	}
-	float := false
-	if end < len(p.rest) && p.rest[end] == '.' {
-		if after := p.digits(end + 1); after > end+1 {
-			end, float = after, true
-		}
-	}
-	if end < len(p.rest) && p.rest[end]|0x20 == 'e' {
-		from := end + 1
-		if from < len(p.rest) && (p.rest[from] == '+' || p.rest[from] == '-') {
-			from++
-		}
-		if after := p.digits(from); after > from {
-			end, float = after, true
-		}
-	}
-	text := string(p.rest[:end])
+	text := string(p.rest[:at[1]])
 	if len(text) > maxDigits {
 		return value{}, p.syntaxError("number with too many digits")
 	}
-	p.skip(end)
-	if !float {
-		if text == "-0" {
-			text = "0"
-		}
-		return value{kind: 'i', text: text}, nil
-	}
+	p.skip(len(text))
 	f, _ := strconv.ParseFloat(text, 64) // infinite if it is too large, as in Python
-	return value{kind: 'd', number: f}, nil
+	if at[2] >= 0 || at[4] >= 0 {
+		return value{kind: 'd', number: f}, nil
+	}
+	if text == "-0" {
+		text = "0"
+	}
+	return value{kind: 'i', text: text, number: f}, nil
+}
+
+// list decodes the items of an array or object, with the brackets.
+func (p *parser) list(name, end string, item func() error) error {
+	p.skip(1)
+	if p.skipSpace(); p.literal(end) {
+		return nil
+	}
+	for {
+		if err := item(); err != nil {
+			return err
+		}
+		p.skipSpace()
+		switch {
+		case p.literal(","):
+		case p.literal(end):
+			return nil
+		default:
+			return p.syntaxError("missing comma in an " + name)
+		}
+	}
 }
 
 func (p *parser) array(depth int) (value, error) {
 	v := value{kind: 'a'}
-	p.skip(1)
-	if p.skipSpace(); p.literal("]") {
-		return v, nil
-	}
-	for {
+	err := p.list("array", "]", func() error {
 		item, err := p.value(depth + 1)
-		if err != nil {
-			return value{}, err
-		}
 		v.items = append(v.items, item)
-		p.skipSpace()
-		switch {
-		case p.literal(","):
-		case p.literal("]"):
-			return v, nil
-		default:
-			return value{}, p.syntaxError("missing comma in an array")
-		}
-	}
+		return err
+	})
+	return v, err
 }
 
 func (p *parser) object(depth int) (value, error) {
 	v := value{kind: 'o'}
-	p.skip(1)
-	if p.skipSpace(); p.literal("}") {
-		return v, nil
-	}
 	at := map[string]int{}
-	for {
+	err := p.list("object", "}", func() error {
 		p.skipSpace()
 		if len(p.rest) == 0 || p.rest[0] != '"' {
-			return value{}, p.syntaxError("missing key")
+			return p.syntaxError("missing key")
 		}
 		key, err := p.string()
 		if err != nil {
-			return value{}, err
+			return err
 		}
 		if p.skipSpace(); !p.literal(":") {
-			return value{}, p.syntaxError("missing colon")
+			return p.syntaxError("missing colon")
 		}
 		item, err := p.value(depth + 1)
-		if err != nil {
-			return value{}, err
-		}
 		if i, twice := at[key]; twice {
 			v.members[i].value = item
 		} else {
 			at[key] = len(v.members)
 			v.members = append(v.members, member{key, item})
 		}
-		p.skipSpace()
-		switch {
-		case p.literal(","):
-		case p.literal("}"):
-			return v, nil
-		default:
-			return value{}, p.syntaxError("missing comma in an object")
-		}
-	}
+		return err
+	})
+	return v, err
 }
 
 var escapes = map[byte]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
@@ -449,16 +364,12 @@ func (p *parser) unicode() (rune, bool) {
 	if len(p.rest) < 6 || p.rest[0] != '\\' || p.rest[1] != 'u' {
 		return 0, false
 	}
-	var r rune
-	for _, c := range p.rest[2:6] {
-		d := strings.IndexByte(hexDigits, c|0x20)
-		if d < 0 || c < '0' {
-			return 0, false
-		}
-		r = r<<4 | rune(d)
+	r, err := strconv.ParseUint(string(p.rest[2:6]), 16, 16)
+	if err != nil {
+		return 0, false
 	}
 	p.skip(6)
-	return r, true
+	return rune(r), true
 }
 
 // signatureAge is how old a signed message may be. There is no nonce: within it, a message can be replayed.
@@ -470,7 +381,6 @@ const errSignature = "Invalid message signature"
 // signer signs and verifies messages with the secret_key of a coordinator. Its zero value does neither.
 type signer struct{ secret string }
 
-// enabled reports whether there is a secret.
 func (s signer) enabled() bool { return s.secret != "" }
 
 // sum returns the base64 HMAC-SHA256 of the canonical text of an object without its signature.
@@ -503,24 +413,11 @@ func (s signer) sign(message any, now time.Time) ([]byte, error) {
 // does.
 func (s signer) verify(v *value, now time.Time) bool {
 	signature, stamp := v.member("signature"), v.member("timestamp")
-	if signature == nil || signature.kind != 's' || stamp == nil {
+	if signature == nil || signature.kind != 's' || stamp == nil || stamp.kind != 'd' && stamp.kind != 'i' {
 		return false
 	}
-	at, ok := stamp.float()
-	if !ok || math.IsNaN(at) || float64(now.UnixNano())/1e9-at > signatureAge.Seconds() {
+	if math.IsNaN(stamp.number) || float64(now.UnixNano())/1e9-stamp.number > signatureAge.Seconds() {
 		return false
 	}
 	return hmac.Equal([]byte(signature.text), []byte(s.sum(v)))
-}
-
-// float returns the number that a value is.
-func (v *value) float() (float64, bool) {
-	switch v.kind {
-	case 'd':
-		return v.number, true
-	case 'i':
-		f, _ := strconv.ParseFloat(v.text, 64)
-		return f, true
-	}
-	return 0, false
 }

@@ -155,11 +155,11 @@ type capabilities struct {
 	Hostname string              `json:"hostname,omitempty"`
 	Platform string              `json:"platform,omitempty"`
 	Hardware []string            `json:"hardware,omitempty"` // cpu, cuda, rocm, mps, openvino
-	CPU      *cpu                `json:"cpu,omitempty"`
-	Memory   *memory             `json:"memory,omitempty"`
-	GPU      *gpus               `json:"gpu,omitempty"`
-	WebNN    *feature            `json:"webnn,omitempty"`
-	WebGPU   *feature            `json:"webgpu,omitempty"`
+	CPU      cpu                 `json:"cpu"`
+	Memory   memory              `json:"memory"`
+	GPU      gpus                `json:"gpu,omitzero"`
+	WebNN    feature             `json:"webnn"`
+	WebGPU   feature             `json:"webgpu"`
 	Tags     []string            `json:"tags,omitempty"`
 	Muster   *musterCapabilities `json:"muster,omitempty"`
 }
@@ -192,7 +192,6 @@ type gpu struct {
 	Index    int     `json:"index"`
 	Name     string  `json:"name"`
 	MemoryGB float64 `json:"memory_gb"`
-	Compute  string  `json:"compute_capability,omitempty"`
 }
 
 // musterCapabilities describes a bridge of Muster.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/wake"
@@ -20,8 +19,6 @@ type executor struct {
 	kind   string
 	worker *Worker
 }
-
-var _ run.Executor = executor{}
 
 // executors returns those for kinds and for the kinds of the worker's tasks. The caller holds mu.
 func (w *Worker) executors(kinds []string) []run.Executor {
@@ -37,10 +34,8 @@ func (w *Worker) executors(kinds []string) []run.Executor {
 	return list
 }
 
-// Kind implements run.Executor.
 func (x executor) Kind() string { return x.kind }
 
-// Run implements run.Executor.
 func (x executor) Run(ctx context.Context, rt *run.Task, reporter run.Reporter) muster.Report {
 	t, err := x.worker.acquireTask(rt)
 	if err != nil {
@@ -61,7 +56,7 @@ func (w *Worker) acquireTask(rt *run.Task) (*Task, error) {
 		return nil, muster.Errorf(muster.Internal, "the attempt has ended")
 	}
 	t := newTask(w, dialect.NewUUID(), rt, time.Now())
-	if err := t.update(func() error { return nil }, func() {}); err != nil {
+	if err := t.update(func() error { return nil }, nil); err != nil {
 		return nil, err
 	}
 	f := w.fleet
@@ -100,8 +95,8 @@ func (t *Task) attachReporter(reporter run.Reporter) {
 	if t.latestProgress.Progress != nil || t.latestProgress.Step != nil || len(t.latestProgress.Metrics) > 0 {
 		reporter.Progress(t.latestProgress)
 	}
-	if t.log.size > 0 {
-		reporter.LogGrew(t.log.size)
+	if t.logSize > 0 {
+		reporter.LogGrew(t.logSize)
 	}
 }
 
@@ -114,29 +109,27 @@ func (t *Task) detachReporter() {
 // waitReport waits for the end of the task. When ctx ends with run.ErrDetach the task continues without an agent.
 func (t *Task) waitReport(ctx context.Context) muster.Report {
 	limit := t.run.Spec.Timeout.Std()
-	timeout := time.NewTimer(time.Hour)
-	timeout.Stop()
-	defer timeout.Stop()
+	var timeout <-chan time.Time
 	started := t.started
 	for {
 		select {
 		case <-t.reported:
 			return t.finalReport()
-		case <-t.done:
+		case <-t.ctx.Done():
 			return t.finalReport()
 		case <-started:
 			if started = nil; limit > 0 {
-				timeout.Reset(limit - time.Since(t.startTime()))
+				timeout = time.After(limit - time.Since(t.startedAt.Std())) // which does not change any more
 			}
-		case <-timeout.C:
-			t.abort(ErrTimedOut, muster.Report{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: fmt.Sprintf("timed out after %s", muster.Duration(limit))})
+		case <-timeout:
+			_ = t.abort(ErrTimedOut, muster.Report{Outcome: muster.AttemptTimedOut, Reason: muster.Timeout, Message: fmt.Sprintf("timed out after %s", muster.Duration(limit))})
 			return t.finalReport()
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), run.ErrDetach) {
 				return muster.Report{}
 			}
 			stopped := run.StopCause(ctx)
-			t.abort(stopCause(stopped), muster.Report{Outcome: stopped.Outcome, Reason: stopped.Reason, Message: stopped.Message})
+			_ = t.abort(stopCause(stopped), muster.Report{Outcome: stopped.Outcome, Reason: stopped.Reason, Message: stopped.Message})
 			return t.finalReport()
 		}
 	}
@@ -153,17 +146,9 @@ func stopCause(stopped *run.Stopped) error {
 	}
 }
 
-func (t *Task) startTime() time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.startedAt.Std()
-}
-
 // finalReport returns the report of a task that has one, with the current size of the log.
 func (t *Task) finalReport() muster.Report {
-	t.logMu.Lock()
-	size := t.log.size
-	t.logMu.Unlock()
+	size := t.currentLogSize()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := *t.report
@@ -177,9 +162,6 @@ func (t *Task) finalReport() muster.Report {
 // supervisor is the agent.Supervisor of a worker, without processes.
 type supervisor struct{ worker *Worker }
 
-var _ agent.Supervisor = supervisor{}
-
-// Recovered implements agent.Supervisor.
 func (h supervisor) Recovered() []run.Recovered {
 	w := h.worker
 	w.mu.Lock()
@@ -200,9 +182,7 @@ func (t *Task) recovered() (run.Recovered, error) {
 	if err != nil {
 		return run.Recovered{}, err
 	}
-	t.logMu.Lock()
-	size := t.log.size
-	t.logMu.Unlock()
+	size := t.currentLogSize()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := run.Recovered{
@@ -219,10 +199,8 @@ func (t *Task) recovered() (run.Recovered, error) {
 // SetLastContact implements agent.Supervisor. It does nothing: no task outlives the server, which counts the leases itself.
 func (supervisor) SetLastContact(time.Duration) {}
 
-// LastContact implements agent.Supervisor.
 func (supervisor) LastContact() time.Duration { return 0 }
 
-// Freeze implements agent.Supervisor.
 func (supervisor) Freeze(id muster.AttemptID, _ bool) error {
 	return muster.Errorf(muster.NotFound, "attempt %s has no process", id)
 }
@@ -231,43 +209,16 @@ func (supervisor) Freeze(id muster.AttemptID, _ bool) error {
 func (h supervisor) Forget(ids ...muster.AttemptID) {
 	for _, id := range ids {
 		if t := h.worker.findTask(id); t != nil {
-			t.abort(ErrAbandoned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
+			_ = t.abort(ErrAbandoned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost})
 		}
 	}
-}
-
-// reportAck is an agent's acknowledgement of a report.
-type reportAck struct {
-	worker   *Worker
-	attempt  muster.AttemptID
-	recorded bool
 }
 
 // onReportAck is agent.Config.OnReportAcked. The agent calls it under its lock, so it only queues the acknowledgement.
 func (w *Worker) onReportAck(id muster.AttemptID, recorded bool) {
-	f := w.fleet
-	f.mu.Lock()
-	f.acks = append(f.acks, reportAck{w, id, recorded})
-	f.mu.Unlock()
-	wake.Set(f.acksReady)
-}
-
-// ackLoop handles acknowledgements until ctx ends and none is left.
-func (f *Fleet) ackLoop(ctx context.Context) {
-	for done := false; !done; {
-		select {
-		case <-f.acksReady:
-		case <-ctx.Done():
-			done = true
+	w.fleet.acks.add(func() {
+		if t := w.findTask(id); t != nil {
+			t.acknowledge(recorded)
 		}
-		f.mu.Lock()
-		list := f.acks
-		f.acks = nil
-		f.mu.Unlock()
-		for _, s := range list {
-			if t := s.worker.findTask(s.attempt); t != nil {
-				t.acknowledge(s.recorded)
-			}
-		}
-	}
+	})
 }

@@ -10,7 +10,7 @@ import (
 // BreakDisk makes all writes of the state fail until mend is called.
 func (f *Fleet) BreakDisk(t *testing.T) (mend func()) {
 	t.Helper()
-	if err := f.store.close(); err != nil {
+	if err := f.store.db.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return func() {
@@ -50,7 +50,7 @@ func DeleteWorkerRecord(t *testing.T, dir, id string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(s.dropWorker(id), s.close()); err != nil {
+	if err := errors.Join(s.dropWorker(id), s.db.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

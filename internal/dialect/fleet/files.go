@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -33,17 +32,10 @@ func (w *Worker) blobs() *transfer.Client {
 // contextUntilDone returns a context that also ends when the task is done.
 func (t *Task) contextUntilDone(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		select {
-		case <-t.done:
-			cancel(t.Err())
-		case <-ctx.Done():
-		}
-	})
+	stop := context.AfterFunc(t.ctx, func() { cancel(t.Err()) })
 	return ctx, func() {
+		stop()
 		cancel(nil)
-		watcher.Wait()
 	}
 }
 
@@ -81,7 +73,6 @@ func (t *Task) FetchInputs(ctx context.Context) (string, error) {
 	return t.inputDir, nil
 }
 
-// fetchFiles fetches the task's files and inputs.
 func (t *Task) fetchFiles(ctx context.Context, dir string) error {
 	blobs := t.worker.blobs()
 	if files := t.run.Spec.Files; files != "" {
@@ -121,7 +112,6 @@ func (t *Task) fetchFiles(ctx context.Context, dir string) error {
 	return nil
 }
 
-// removeDir removes the directory of a task that is done.
 func (t *Task) removeDir() error {
 	t.dirMu.Lock()
 	defer t.dirMu.Unlock()
@@ -166,7 +156,6 @@ func (t *Task) AddArtifact(ctx context.Context, name string, r io.Reader, maxByt
 	return t.recordArtifact(muster.Artifact{Name: name, Size: size, SHA256: sum})
 }
 
-// recordArtifact records an artifact that is on the server.
 func (t *Task) recordArtifact(a muster.Artifact) error {
 	var previous []muster.Artifact
 	return t.update(func() error {

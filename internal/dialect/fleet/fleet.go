@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/transfer"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/wake"
@@ -80,13 +81,11 @@ type Fleet struct {
 	workers  map[string]*Worker
 	tasks    map[string]*Task        // that are not done
 	finished map[string]finishedTask // that are done, until that is on disk
-	pending  []diskWrite
-	acks     []reportAck
-	loops    *sync.WaitGroup // of the workers' loops; nil unless Run runs
-	ctx      context.Context //nolint:containedctx // of Run, for loops that start later
+	loops    *sync.WaitGroup         // of the workers' loops; nil unless Run runs
+	ctx      context.Context         //nolint:containedctx // of Run, for loops that start later
 
-	pendingReady chan struct{} // a token if pending is not empty
-	acksReady    chan struct{} // a token if acks is not empty
+	writes *queue[diskWrite]
+	acks   *queue[func()] // acknowledgements of reports
 }
 
 // diskWrite is a change that is written later.
@@ -107,8 +106,8 @@ func Open(cfg Config) (*Fleet, error) {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the directory of foreign workers: %w", err)
 	}
 	f := &Fleet{
-		cfg: cfg, server: server, log: cfg.Log, workers: map[string]*Worker{}, tasks: map[string]*Task{}, finished: map[string]finishedTask{}, pendingReady: wake.New(),
-		acksReady: wake.New(),
+		cfg: cfg, server: server, log: cfg.Log, workers: map[string]*Worker{}, tasks: map[string]*Task{}, finished: map[string]finishedTask{},
+		writes: newQueue[diskWrite](), acks: newQueue[func()](),
 	}
 	if err := f.open(); err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -139,22 +138,23 @@ func (f *Fleet) load() error {
 	onBad := func(id string, err error) {
 		f.log.Error("cannot read a record of a foreign worker, ignoring it", slog.String("id", id), slog.Any("error", err))
 	}
-	unowned := map[string]taskRecord{} // of removed workers
-	err := f.store.load(func(id string, r workerRecord) {
-		f.workers[id] = newWorker(f, &r)
-	}, func(id string, r taskRecord) {
+	err := forEach(f.store, bucketWorkers, func(id string, r *workerRecord) error {
+		f.workers[id] = newWorker(f, r)
+		return nil
+	}, onBad)
+	unowned := map[string]*taskRecord{} // of removed workers
+	err = errors.Join(err, forEach(f.store, bucketTasks, func(id string, r *taskRecord) error {
 		w := f.workers[r.Worker]
 		if w == nil {
 			unowned[id] = r
-			return
+			return nil
 		}
-		t, err := restoreTask(w, id, &r)
-		if err != nil {
-			onBad(id, err)
-			return
+		t, err := restoreTask(w, id, r)
+		if err == nil {
+			w.tasks[id], f.tasks[id] = t, t
 		}
-		w.tasks[id], f.tasks[id] = t, t
-	}, onBad)
+		return err
+	}, onBad))
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot read the state of foreign workers: %w", err)
 	}
@@ -170,7 +170,7 @@ func (f *Fleet) Close() error {
 		errs = append(errs, f.logs.Close())
 	}
 	if f.store != nil {
-		errs = append(errs, f.store.close())
+		errs = append(errs, f.store.db.Close())
 	}
 	if f.reports != nil {
 		errs = append(errs, f.reports.Close())
@@ -180,36 +180,30 @@ func (f *Fleet) Close() error {
 
 // Run maintains the sessions of all workers until ctx ends, and closes the state. The next Fleet in the directory continues their tasks.
 func (f *Fleet) Run(ctx context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	f.loadLogSizes(ctx)
-	var loops, background sync.WaitGroup
+	var loops sync.WaitGroup
 	f.mu.Lock()
 	f.loops, f.ctx = &loops, ctx
 	for _, w := range f.workers {
 		loops.Go(func() { w.loop(ctx) })
 	}
 	f.mu.Unlock()
-	writeCtx, stopWrites := context.WithCancel(context.WithoutCancel(ctx))
-	var ackGroup sync.WaitGroup
-	ackCtx, stopAcks := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopAcks()
-	ackGroup.Go(func() { f.ackLoop(ackCtx) })
-	background.Go(func() { f.writeLoop(writeCtx) })
-	background.Go(func() { f.watchSilence(ctx) })
-	<-ctx.Done()
+	stopAcks := f.acks.start(func(list []func()) {
+		for _, acknowledge := range list {
+			acknowledge()
+		}
+	})
+	stopWrites := f.writes.start(f.flush)
+	f.watchSilence(ctx)
 	f.mu.Lock()
 	f.loops = nil
 	f.mu.Unlock()
 	loops.Wait()
-	stopAcks()
-	ackGroup.Wait() // it enqueues writes
+	stopAcks() // they add writes
 	stopWrites()
-	background.Wait()
 	return f.Close()
 }
 
-// loadLogSizes reads the log sizes of recovered tasks.
 func (f *Fleet) loadLogSizes(ctx context.Context) {
 	f.mu.Lock()
 	list := slices.Collect(maps.Values(f.tasks))
@@ -223,7 +217,6 @@ func (f *Fleet) loadLogSizes(ctx context.Context) {
 	}
 }
 
-// startWorker adds a new worker and starts its loop.
 func (f *Fleet) startWorker(w *Worker) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -234,39 +227,15 @@ func (f *Fleet) startWorker(w *Worker) {
 	}
 }
 
-// watchSilence ends the sessions of workers that are silent.
 func (f *Fleet) watchSilence(ctx context.Context) {
-	tick := time.NewTicker(max(minSilenceCheck, min(f.cfg.SilenceTimeout/4, maxSilenceCheck)))
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for backoff.Sleep(ctx, max(minSilenceCheck, min(f.cfg.SilenceTimeout/4, maxSilenceCheck))) == nil {
 		for _, w := range f.Workers() {
 			w.checkSilence(time.Now())
 		}
 	}
 }
 
-// writeLoop writes pending changes until ctx ends and none is left.
-func (f *Fleet) writeLoop(ctx context.Context) {
-	for done := false; !done; {
-		select {
-		case <-f.pendingReady:
-		case <-ctx.Done():
-			done = true
-		}
-		f.flush()
-	}
-}
-
-func (f *Fleet) flush() {
-	f.mu.Lock()
-	list := f.pending
-	f.pending = nil
-	f.mu.Unlock()
+func (f *Fleet) flush(list []diskWrite) {
 	var workers, tasks []func()
 	saved := map[*Worker]bool{}
 	for _, c := range list {
@@ -293,12 +262,45 @@ func runBatched(list []func()) {
 	}
 }
 
-// enqueue has a change written soon.
-func (f *Fleet) enqueue(c diskWrite) {
-	f.mu.Lock()
-	f.pending = append(f.pending, c)
-	f.mu.Unlock()
-	wake.Set(f.pendingReady)
+// queue collects items for one goroutine.
+type queue[T any] struct {
+	ready chan struct{} // a token if items is not empty
+
+	mu    sync.Mutex
+	items []T
+}
+
+func newQueue[T any]() *queue[T] { return &queue[T]{ready: wake.New()} }
+
+func (q *queue[T]) add(item T) {
+	q.mu.Lock()
+	q.items = append(q.items, item)
+	q.mu.Unlock()
+	wake.Set(q.ready)
+}
+
+// start calls handle with the items that were added, until stop is called and none is left.
+func (q *queue[T]) start(handle func([]T)) (stop func()) {
+	end := make(chan struct{})
+	var loop sync.WaitGroup
+	loop.Go(func() {
+		for ended := false; !ended; {
+			select {
+			case <-q.ready:
+			case <-end:
+				ended = true
+			}
+			q.mu.Lock()
+			items := q.items
+			q.items = nil
+			q.mu.Unlock()
+			handle(items)
+		}
+	})
+	return func() {
+		close(end)
+		loop.Wait()
+	}
 }
 
 // Register adds a worker, or changes the facts of a known one and touches it; one that left returns. After a change of facts the worker

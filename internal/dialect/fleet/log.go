@@ -9,20 +9,20 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// taskLog is the state of a task's log.
-type taskLog struct {
-	size    int64
-	unknown bool // the size was not read since the task was recovered
+func (t *Task) currentLogSize() int64 {
+	t.logMu.Lock()
+	defer t.logMu.Unlock()
+	return t.logSize
 }
 
 // loadLogSize reads the log's size if it is unknown. The caller holds logMu.
 func (t *Task) loadLogSize(ctx context.Context) error {
-	if !t.log.unknown {
+	if !t.logUnknown {
 		return nil
 	}
 	size, err := t.worker.fleet.logs.Size(ctx, t.run.Attempt)
 	if err == nil {
-		t.log.size, t.log.unknown = size, false
+		t.logSize, t.logUnknown = size, false
 	}
 	return err
 }
@@ -44,7 +44,7 @@ func (t *Task) Log(ctx context.Context, lines ...string) error {
 	if err := t.loadLogSize(ctx); err != nil {
 		return err
 	}
-	data, truncated := encodeLines(lines, run.DefaultLogCap-t.log.size)
+	data, truncated := encodeLines(lines, run.DefaultLogCap-t.logSize)
 	if len(data) == 0 {
 		return nil
 	}
@@ -54,14 +54,14 @@ func (t *Task) Log(ctx context.Context, lines ...string) error {
 	return t.update(func() error {
 		t.logTruncated = true
 		return nil
-	}, func() {})
+	}, nil)
 }
 
 // appendLog appends records to the log and notifies the agent. The caller holds logMu.
 func (t *Task) appendLog(ctx context.Context, data []byte) error {
-	size, err := t.worker.fleet.logs.Append(ctx, t.run.Attempt, t.log.size, data)
-	if size > t.log.size {
-		t.log.size = size
+	size, err := t.worker.fleet.logs.Append(ctx, t.run.Attempt, t.logSize, data)
+	if size > t.logSize {
+		t.logSize = size
 		t.mu.Lock()
 		if t.reporter != nil {
 			t.reporter.LogGrew(size)
@@ -86,7 +86,7 @@ func (t *Task) logPoint(at time.Time, data []byte) {
 		return
 	}
 	record := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Progress, At: at, Data: data})
-	if int64(len(record)) > run.DefaultLogCap-t.log.size {
+	if int64(len(record)) > run.DefaultLogCap-t.logSize {
 		return
 	}
 	if err := t.appendLog(ctx, record); err != nil {
@@ -107,7 +107,6 @@ func encodeLines(lines []string, free int64) (data []byte, truncated bool) {
 	return data, false
 }
 
-// removeLog removes the log of a task that is done.
 func (t *Task) removeLog(ctx context.Context) error {
 	t.logMu.Lock()
 	defer t.logMu.Unlock()

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"go.etcd.io/bbolt"
-	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/boltdb"
 )
 
 // store keeps workers and tasks on disk. A change is on disk when its method returns nil. Its methods may be called concurrently;
@@ -27,12 +27,8 @@ const (
 
 const maxFinished = 10_000 // tasks in bucketFinished
 
-const (
-	lockTimeout = 3 * time.Second // for another process to end
-	batchDelay  = time.Millisecond
-)
+const batchDelay = time.Millisecond
 
-// workerRecord is a worker on disk.
 type workerRecord struct {
 	Facts    Facts             `json:"facts"`
 	Dir      string            `json:"place"`            // name of its directory
@@ -40,7 +36,6 @@ type workerRecord struct {
 	Orphans  map[string]string `json:"strays,omitempty"` // tasks that are done but may still run, with the reason
 }
 
-// taskRecord is a task on disk.
 type taskRecord struct {
 	Worker       string            `json:"worker"`
 	Attempt      json.RawMessage   `json:"attempt"` // a run.Task
@@ -51,7 +46,6 @@ type taskRecord struct {
 	Report       *muster.Report    `json:"report,omitempty"` // the final one
 }
 
-// finishedTask is a task that is done, on disk.
 type finishedTask struct {
 	Worker string `json:"worker"`
 	Cause  string `json:"cause"` // a name in causes
@@ -59,32 +53,15 @@ type finishedTask struct {
 }
 
 func openStore(dir string) (*store, error) {
-	path := filepath.Join(dir, "fleet.db")
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, NoStatistics: true})
-	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, muster.Errorf(muster.Conflict, "another process uses the directory %s", dir)
-	}
+	db, err := boltdb.Open(filepath.Join(dir, "fleet.db"), "another process uses the directory "+dir, "; if it is damaged, move it away: the workers then register again",
+		bucketWorkers, bucketTasks, bucketFinished, bucketOrder)
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "cannot open %s: %w; if it is damaged, move it away: the workers then register again", path, err)
+		return nil, err
 	}
 	db.MaxBatchDelay = batchDelay
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range []string{bucketWorkers, bucketTasks, bucketFinished, bucketOrder} {
-			if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, errors.Join(muster.Errorf(muster.Internal, "cannot write %s: %w", path, err), db.Close())
-	}
 	return &store{db: db}, nil
 }
 
-func (s *store) close() error { return s.db.Close() }
-
-// update commits one change.
 func (s *store) update(f func(tx *bbolt.Tx) error) error {
 	if err := s.db.Batch(f); err != nil {
 		return muster.Errorf(muster.Unavailable, "cannot write the state of foreign workers: %w", err)
@@ -93,11 +70,7 @@ func (s *store) update(f func(tx *bbolt.Tx) error) error {
 }
 
 func putJSON(tx *bbolt.Tx, bucket, id string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return tx.Bucket([]byte(bucket)).Put([]byte(id), b)
+	return boltdb.PutJSON(tx.Bucket([]byte(bucket)), id, v)
 }
 
 func (s *store) putWorker(id string, r *workerRecord) error {
@@ -112,7 +85,6 @@ func (s *store) putTask(id string, r *taskRecord) error {
 	return s.update(func(tx *bbolt.Tx) error { return putJSON(tx, bucketTasks, id, r) })
 }
 
-// moveToFinished moves a task to those that are done.
 func (s *store) moveToFinished(id string, p finishedTask) error {
 	return s.update(func(tx *bbolt.Tx) error {
 		if err := tx.Bucket([]byte(bucketTasks)).Delete([]byte(id)); err != nil {
@@ -140,7 +112,6 @@ func (s *store) moveToFinished(id string, p finishedTask) error {
 
 func sequenceKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// findFinished returns a task that is done.
 func (s *store) findFinished(id string) (p finishedTask, ok bool) {
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte(bucketFinished)).Get([]byte(id))
@@ -154,27 +125,23 @@ func (s *store) findFinished(id string) (p finishedTask, ok bool) {
 
 var errNotFound = errors.New("no such entry")
 
-// load calls onWorker for each worker, then onTask for each task, and onBad for records that cannot be read.
-func (s *store) load(onWorker func(id string, r workerRecord), onTask func(id string, r taskRecord), onBad func(id string, err error)) error {
+// forEach calls fn for each entry of a bucket, and onBad for one that is not a T, or for which fn fails.
+func forEach[T any](s *store, bucket string, fn func(id string, r *T) error, onBad func(id string, err error)) error {
 	return s.db.View(func(tx *bbolt.Tx) error {
-		return errors.Join(forEach(tx, bucketWorkers, onWorker, onBad), forEach(tx, bucketTasks, onTask, onBad))
+		return tx.Bucket([]byte(bucket)).ForEach(func(id, b []byte) error {
+			r := new(T)
+			err := json.Unmarshal(b, r)
+			if err == nil {
+				err = fn(string(id), r)
+			}
+			if err != nil {
+				onBad(string(id), err)
+			}
+			return nil
+		})
 	})
 }
 
-// forEach calls fn for each entry of a bucket, and onBad for one that is not a T.
-func forEach[T any](tx *bbolt.Tx, bucket string, fn func(id string, r T), onBad func(id string, err error)) error {
-	return tx.Bucket([]byte(bucket)).ForEach(func(id, b []byte) error {
-		var r T
-		if err := json.Unmarshal(b, &r); err != nil {
-			onBad(string(id), err)
-		} else {
-			fn(string(id), r)
-		}
-		return nil
-	})
-}
-
-// removeAll removes a directory tree.
 func removeAll(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return muster.Errorf(muster.Internal, "cannot remove %s: %w", dir, err)

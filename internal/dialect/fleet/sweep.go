@@ -15,7 +15,6 @@ import (
 	"github.com/muster-dev/muster/internal/wake"
 )
 
-// remove deletes the worker and its tasks.
 func (w *Worker) remove(reason string) {
 	f := w.fleet
 	w.mu.Lock()
@@ -25,7 +24,7 @@ func (w *Worker) remove(reason string) {
 	leave := w.leaveSession
 	w.mu.Unlock()
 	for _, t := range held {
-		t.abort(ErrAbandoned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: reason})
+		_ = t.abort(ErrAbandoned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: reason})
 		t.acknowledge(false) // a report that is not sent yet is lost
 	}
 	if leave != nil {
@@ -68,7 +67,7 @@ func (w *Worker) removeFiles(ctx context.Context) {
 }
 
 // sweep removes files and records that a crash left behind. unowned has the tasks of removed workers.
-func (f *Fleet) sweep(unowned map[string]taskRecord) error {
+func (f *Fleet) sweep(unowned map[string]*taskRecord) error {
 	dirs := map[string]bool{}
 	for _, w := range f.workers {
 		dirs[w.dirName] = true
@@ -92,7 +91,7 @@ func (f *Fleet) sweep(unowned map[string]taskRecord) error {
 	for id, r := range unowned {
 		var rt run.Task
 		_ = json.Unmarshal(r.Attempt, &rt)
-		errs = append(errs, f.store.moveToFinished(id, finishedTask{Worker: r.Worker, Cause: causeName(ErrAbandoned), Task: rt.Attempt.Task.String()}))
+		errs = append(errs, f.store.moveToFinished(id, finishedTask{Worker: r.Worker, Cause: causeNames[ErrAbandoned], Task: rt.Attempt.Task.String()}))
 	}
 	return errors.Join(append(errs, f.sweepReports(dirs))...)
 }

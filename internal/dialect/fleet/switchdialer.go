@@ -19,12 +19,6 @@ type switchDialer struct {
 	isOpen bool
 }
 
-func newSwitchDialer(inner link.Dialer, open bool) *switchDialer {
-	g := &switchDialer{inner: inner, opened: make(chan struct{})}
-	g.setOpen(open)
-	return g
-}
-
 // Dial implements link.Dialer. It waits until the dialer is open.
 func (g *switchDialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 	for {
@@ -60,7 +54,6 @@ type switchConn struct {
 	dialer *switchDialer
 }
 
-// Recv implements link.WorkerConn.
 func (c *switchConn) Recv(ctx context.Context) (*link.ToWorker, error) {
 	f, err := c.WorkerConn.Recv(ctx)
 	if err != nil && c.dialer.isClosed() {
@@ -75,7 +68,6 @@ func (g *switchDialer) isClosed() bool {
 	return !g.isOpen
 }
 
-// setOpen opens or closes the dialer.
 func (g *switchDialer) setOpen(open bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"sync"
 	"time"
 
@@ -24,15 +25,17 @@ type Task struct {
 	run       *run.Task
 	offeredAt time.Time
 
-	saveMu   sync.Mutex // held while its record is written
-	logMu    sync.Mutex // held while its log is written
-	log      taskLog    // guarded by logMu
-	points   *run.PointLogger
-	dirMu    sync.Mutex // held while its directory is created or removed
-	inputDir string     // guarded by dirMu; "" while there is none
-	started  chan struct{}
-	reported chan struct{} // closed once the report is on disk
-	done     chan struct{}
+	saveMu     sync.Mutex // held while its record is written
+	logMu      sync.Mutex // held while its log is written
+	logSize    int64      // guarded by logMu
+	logUnknown bool       // logSize was not read since the task was recovered; guarded by logMu
+	points     *run.PointLogger
+	dirMu      sync.Mutex // held while its directory is created or removed
+	inputDir   string     // guarded by dirMu; "" while there is none
+	started    chan struct{}
+	reported   chan struct{}   // closed once the report is on disk
+	ctx        context.Context //nolint:containedctx // ends when the task is done, with one of the Err…
+	end        context.CancelCauseFunc
 
 	mu             sync.Mutex
 	reporter       run.Reporter // nil while no agent executes it
@@ -41,7 +44,6 @@ type Task struct {
 	artifacts      []muster.Artifact
 	logTruncated   bool           // the log is full
 	report         *muster.Report // nil until the worker reported or the task is done
-	cause          error
 }
 
 // FinalReport is the end of a task, as its worker reports it.
@@ -55,15 +57,12 @@ type FinalReport struct {
 }
 
 func newTask(w *Worker, id string, rt *run.Task, offeredAt time.Time) *Task {
-	t := &Task{
-		worker: w, id: id, run: rt, offeredAt: offeredAt,
-		started: make(chan struct{}), reported: make(chan struct{}), done: make(chan struct{}),
-	}
+	t := &Task{worker: w, id: id, run: rt, offeredAt: offeredAt, started: make(chan struct{}), reported: make(chan struct{})}
+	t.ctx, t.end = context.WithCancelCause(context.Background())
 	t.points = run.NewPointLogger(t.logPoint)
 	return t
 }
 
-// restoreTask returns the task of a record.
 func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 	rt := new(run.Task)
 	if err := json.Unmarshal(r.Attempt, rt); err != nil {
@@ -85,7 +84,7 @@ func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 		t.report = r.Report
 		close(t.reported)
 	}
-	t.log.unknown = true
+	t.logUnknown = true
 	return t, nil
 }
 
@@ -112,35 +111,33 @@ func (t *Task) Started() bool {
 func (t *Task) status() (started, open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.startedAt != 0, t.cause == nil && t.report == nil
+	return t.startedAt != 0, t.cause() == nil && t.report == nil
 }
 
 // Done returns a channel that is closed once the task is done: see the Err….
-func (t *Task) Done() <-chan struct{} { return t.done }
+func (t *Task) Done() <-chan struct{} { return t.ctx.Done() }
+
+// cause returns nil until the task is done, and then one of the Err….
+func (t *Task) cause() error { return context.Cause(t.ctx) }
 
 // Err returns nil until the task is done, and then a Conflict with one of the Err… in its chain.
 func (t *Task) Err() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.cause == nil {
-		return nil
+	if cause := t.cause(); cause != nil {
+		return doneError(t.run.Attempt.Task.String(), cause)
 	}
-	return doneError(t.run.Attempt.Task.String(), t.cause)
+	return nil
 }
 
 // checkOpen returns a Conflict if the task is done or has a report. The caller holds mu.
 func (t *Task) checkOpen() error {
-	switch {
-	case t.cause != nil:
-		return doneError(t.run.Attempt.Task.String(), t.cause)
-	case t.report != nil:
-		return doneError(t.run.Attempt.Task.String(), ErrReported)
-	default:
-		return nil
+	if err := t.Err(); err != nil || t.report == nil {
+		return err
 	}
+	return doneError(t.run.Attempt.Task.String(), ErrReported)
 }
 
-// update calls apply under mu and writes the record. If writing fails it calls rollback. Updates of a task are serialized.
+// update calls apply under mu and writes the record. If writing fails it calls rollback, unless that is nil. Updates of a task are
+// serialized.
 func (t *Task) update(apply func() error, rollback func()) error {
 	t.saveMu.Lock()
 	defer t.saveMu.Unlock()
@@ -157,11 +154,11 @@ func (t *Task) update(apply func() error, rollback func()) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err != nil {
+	if err != nil && rollback != nil {
 		rollback()
 	}
-	if t.cause != nil { // cleanup may have run before the record was written
-		t.worker.fleet.enqueue(diskWrite{task: t})
+	if t.cause() != nil { // cleanup may have run before the record was written
+		t.worker.fleet.writes.add(diskWrite{task: t})
 	}
 	return err
 }
@@ -223,7 +220,6 @@ func (t *Task) Progress(p muster.Progress) error {
 	return nil
 }
 
-// forward passes progress to the agent.
 func (t *Task) forward(p muster.Progress) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -248,15 +244,14 @@ func (t *Task) mergeProgress(p muster.Progress) {
 		t.latestProgress.Step = p.Step
 	}
 	if len(p.Metrics) > 0 {
-		t.latestProgress.Metrics = maps.Clone(t.latestProgress.Metrics) // a reporter may have the old map
+		merged := map[string]float64{} // a reporter may have the old map
+		maps.Copy(merged, t.latestProgress.Metrics)
 		for name, v := range p.Metrics {
-			if t.latestProgress.Metrics == nil {
-				t.latestProgress.Metrics = map[string]float64{}
-			}
-			if _, known := t.latestProgress.Metrics[name]; known || len(t.latestProgress.Metrics) < maxMetrics {
-				t.latestProgress.Metrics[name] = v
+			if _, known := merged[name]; known || len(merged) < maxMetrics {
+				merged[name] = v
 			}
 		}
+		t.latestProgress.Metrics = merged
 	}
 }
 
@@ -265,16 +260,17 @@ func (t *Task) mergeProgress(p muster.Progress) {
 // if the task is done or has another report.
 func (t *Task) Finish(ctx context.Context, end FinalReport) error {
 	t.worker.Touch(nil)
-	report, err := t.buildReport(&end)
-	if err != nil {
-		return err
+	if end.Outcome == muster.AttemptLost { // link.CheckReport refuses the others
+		return muster.Errorf(muster.Invalid, "a worker cannot report the outcome %q", end.Outcome)
+	}
+	report := &muster.Report{
+		Attempt: t.run.Attempt, Outcome: end.Outcome, Reason: end.Reason, Message: end.Message, ExitCode: end.ExitCode, Result: end.Result, Usage: end.Usage,
+		FinishedAt: run.Now(),
 	}
 	t.points.Flush() // while the log is open
-	duplicate := false
-	err = t.update(func() error {
-		if t.report != nil && t.cause == nil && sameReport(t.report, &end) {
-			duplicate = true
-			return errNotFound // write nothing
+	err := t.update(func() error {
+		if t.report != nil && t.cause() == nil && sameReport(t.report, &end) {
+			return errSameReport
 		}
 		if err := t.checkOpen(); err != nil {
 			return err
@@ -289,55 +285,31 @@ func (t *Task) Finish(ctx context.Context, end FinalReport) error {
 		t.report = report
 		return nil
 	}, func() { t.report = nil })
-	if err != nil && !duplicate {
-		return err
-	}
-	if !duplicate {
+	switch {
+	case err == nil:
 		t.logMu.Lock() // wait for a running Log
 		close(t.reported)
 		t.logMu.Unlock()
 		wake.Set(t.worker.changed)
+	case !errors.Is(err, errSameReport):
+		return err
 	}
 	select {
-	case <-t.done:
+	case <-t.ctx.Done():
 	case <-ctx.Done():
 		return muster.Errorf(muster.Unavailable, "the server has not confirmed the report of %s yet; it is stored", t.run.Attempt.Task)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.cause != ErrReported { //nolint:errorlint // never wrapped
-		return doneError(t.run.Attempt.Task.String(), t.cause)
+	if t.cause() != ErrReported { //nolint:errorlint // never wrapped
+		return t.Err()
 	}
 	return nil
 }
 
-// buildReport converts and checks a final report.
-func (t *Task) buildReport(end *FinalReport) (*muster.Report, error) {
-	switch end.Outcome {
-	case muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled:
-	case muster.AttemptOpen, muster.AttemptRejected, muster.AttemptLost:
-		return nil, muster.Errorf(muster.Invalid, "a worker cannot report the outcome %q", end.Outcome)
-	default:
-		return nil, muster.Errorf(muster.Invalid, "unknown outcome %q", end.Outcome)
-	}
-	if len(end.Result) > 0 && !json.Valid(end.Result) {
-		return nil, muster.Errorf(muster.Invalid, "the result of %s is not JSON", t.run.Attempt.Task)
-	}
-	return &muster.Report{
-		Attempt: t.run.Attempt, Outcome: end.Outcome, Reason: end.Reason, Message: end.Message, ExitCode: end.ExitCode, Result: end.Result, Usage: end.Usage,
-		FinishedAt: run.Now(),
-	}, nil
-}
+var errSameReport = errors.New("the report is stored already")
 
 // sameReport reports whether r was built from an equal end.
 func sameReport(r *muster.Report, end *FinalReport) bool {
-	code := func(p *int) int {
-		if p == nil {
-			return -1 << 31
-		}
-		return *p
-	}
-	return r.Outcome == end.Outcome && r.Reason == end.Reason && r.Message == end.Message && code(r.ExitCode) == code(end.ExitCode) &&
+	return r.Outcome == end.Outcome && r.Reason == end.Reason && r.Message == end.Message && reflect.DeepEqual(r.ExitCode, end.ExitCode) &&
 		bytes.Equal(compactJSON(r.Result), compactJSON(end.Result))
 }
 
@@ -353,63 +325,52 @@ func compactJSON(raw json.RawMessage) []byte {
 // Requeue returns the task to the server, which assigns it again, for example after its worker restarted and lost it. It is a Conflict
 // if the task is done.
 func (t *Task) Requeue(reason string) error {
-	t.mu.Lock()
-	err := t.checkOpen()
-	t.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	t.abort(ErrReturned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerRestarted, Message: reason})
-	return nil
+	return t.abort(ErrReturned, muster.Report{Outcome: muster.AttemptLost, Reason: muster.WorkerRestarted, Message: reason})
 }
 
-// abort ends the task with a report for the server, unless it is done or has a report.
-func (t *Task) abort(cause error, report muster.Report) {
+// abort ends the task with a report for the server. It is a Conflict if the task is done or has a report.
+func (t *Task) abort(cause error, report muster.Report) error {
 	t.mu.Lock()
-	if t.cause != nil || t.report != nil {
+	if err := t.checkOpen(); err != nil {
 		t.mu.Unlock()
-		return
+		return err
 	}
 	report.Attempt = t.run.Attempt
 	report.StartedAt, report.Artifacts = t.startedAt, t.artifacts
 	t.report = &report
 	orphan := t.startedAt != 0 && cause != ErrReturned //nolint:errorlint // never wrapped
-	t.markDone(cause)
+	t.end(cause)
 	t.mu.Unlock()
 	t.release(orphan)
+	return nil
 }
 
 // acknowledge ends a task with a report: the server recorded it, or does not want it.
 func (t *Task) acknowledge(recorded bool) {
 	t.mu.Lock()
-	if t.cause != nil || t.report == nil {
+	if t.cause() != nil || t.report == nil {
 		t.mu.Unlock()
 		return
 	}
 	if recorded {
-		t.markDone(ErrReported)
+		t.end(ErrReported)
 	} else {
-		t.markDone(ErrAbandoned)
+		t.end(ErrAbandoned)
 	}
 	t.mu.Unlock()
 	t.release(false)
 }
 
-// markDone ends the task. The caller holds mu.
-func (t *Task) markDone(cause error) {
-	t.cause = cause
-	close(t.done)
+func (t *Task) finished() finishedTask {
+	return finishedTask{Worker: t.worker.id, Cause: causeNames[t.cause()], Task: t.run.Attempt.Task.String()}
 }
 
 // release removes the task from its worker. An orphan may still run there.
 func (t *Task) release(orphan bool) {
 	w, f := t.worker, t.worker.fleet
-	t.mu.Lock()
-	cause := causeName(t.cause)
-	t.mu.Unlock()
 	f.mu.Lock()
 	delete(f.tasks, t.id)
-	f.finished[t.id] = finishedTask{Worker: w.id, Cause: cause, Task: t.run.Attempt.Task.String()}
+	f.finished[t.id] = t.finished()
 	f.mu.Unlock()
 	w.mu.Lock()
 	delete(w.tasks, t.id)
@@ -417,7 +378,7 @@ func (t *Task) release(orphan bool) {
 		if w.orphans == nil {
 			w.orphans = map[string]string{}
 		}
-		w.orphans[t.id] = fmt.Sprintf("may still run %s (%s): workers of %s cannot be stopped", t.run.Attempt.Task, causeText(cause), f.cfg.System)
+		w.orphans[t.id] = fmt.Sprintf("may still run %s (%s): workers of %s cannot be stopped", t.run.Attempt.Task, orphanCauses[t.cause()], f.cfg.System)
 		w.constrainOrphans()
 	}
 	w.mu.Unlock()
@@ -425,34 +386,15 @@ func (t *Task) release(orphan bool) {
 	if orphan {
 		end.worker = w
 	}
-	f.enqueue(end)
+	f.writes.add(end)
 	wake.Set(w.changed)
-}
-
-func causeText(cause string) string {
-	switch cause {
-	case causeName(ErrCancelled):
-		return "cancelled"
-	case causeName(ErrTimedOut):
-		return "timed out"
-	default:
-		return "abandoned"
-	}
 }
 
 // cleanup removes a task that is done from disk.
 func (t *Task) cleanup() {
 	f := t.worker.fleet
-	f.mu.Lock()
-	p, ok := f.finished[t.id]
-	f.mu.Unlock()
-	if !ok {
-		t.mu.Lock()
-		p = finishedTask{Worker: t.worker.id, Cause: causeName(t.cause), Task: t.run.Attempt.Task.String()}
-		t.mu.Unlock()
-	}
 	t.saveMu.Lock()
-	err := f.store.moveToFinished(t.id, p)
+	err := f.store.moveToFinished(t.id, t.finished())
 	t.saveMu.Unlock()
 	if err == nil {
 		f.mu.Lock()
@@ -475,33 +417,22 @@ var (
 	ErrReturned  = errors.New("it was requeued")
 )
 
-// causes maps the names on disk to errors.
-var causes = []struct { //nolint:gochecknoglobals // a constant table
-	name string
-	err  error
-}{
-	{"reported", ErrReported}, {"cancelled", ErrCancelled}, {"timed_out", ErrTimedOut}, {"given_up", ErrAbandoned}, {"returned", ErrReturned},
-}
+var ( //nolint:gochecknoglobals // constant tables
+	// causeNames has the names of causes on disk.
+	causeNames = map[error]string{ErrReported: "reported", ErrCancelled: "cancelled", ErrTimedOut: "timed_out", ErrAbandoned: "given_up", ErrReturned: "returned"}
+	// orphanCauses has the texts for the causes that make a task an orphan.
+	orphanCauses = map[error]string{ErrCancelled: "cancelled", ErrTimedOut: "timed out", ErrAbandoned: "abandoned"}
+)
 
 func parseCause(name string) error {
-	for _, c := range causes {
-		if c.name == name {
-			return c.err
+	for cause, n := range causeNames {
+		if n == name {
+			return cause
 		}
 	}
 	return ErrAbandoned
 }
 
-func causeName(cause error) string {
-	for _, c := range causes {
-		if errors.Is(cause, c.err) {
-			return c.name
-		}
-	}
-	return ""
-}
-
-// doneError is the error for a task that is done.
 func doneError(task string, cause error) error {
 	return muster.Errorf(muster.Conflict, "task %s is done: %w", task, cause)
 }

@@ -194,11 +194,10 @@ func (w *Worker) MarkIdle() {
 	w.constrainOrphans()
 	w.mu.Unlock()
 	if n > 0 {
-		w.fleet.enqueue(diskWrite{worker: w})
+		w.fleet.writes.add(diskWrite{worker: w})
 	}
 }
 
-// clearOrphan records that the worker does not run an orphan any more.
 func (w *Worker) clearOrphan(task string) {
 	w.mu.Lock()
 	_, known := w.orphans[task]
@@ -206,7 +205,7 @@ func (w *Worker) clearOrphan(task string) {
 	w.constrainOrphans()
 	w.mu.Unlock()
 	if known {
-		w.fleet.enqueue(diskWrite{worker: w})
+		w.fleet.writes.add(diskWrite{worker: w})
 	}
 }
 
@@ -237,24 +236,21 @@ func (w *Worker) constrain(source, reason string) {
 // Tasks returns the tasks without a report: those that have not started first, then by age, oldest first.
 func (w *Worker) Tasks() []*Task {
 	w.mu.Lock()
-	list := make([]*Task, 0, len(w.tasks))
-	started := make(map[*Task]bool, len(w.tasks))
+	var waiting, started []*Task
 	for _, t := range w.tasks {
-		if b, open := t.status(); open {
-			list, started[t] = append(list, t), b
+		switch isStarted, open := t.status(); {
+		case !open:
+		case isStarted:
+			started = append(started, t)
+		default:
+			waiting = append(waiting, t)
 		}
 	}
 	w.mu.Unlock()
-	slices.SortFunc(list, func(a, b *Task) int {
-		switch {
-		case started[a] != started[b] && started[b]:
-			return -1
-		case started[a] != started[b]:
-			return 1
-		}
-		return cmp.Or(a.offeredAt.Compare(b.offeredAt), cmp.Compare(a.id, b.id))
-	})
-	return list
+	byAge := func(a, b *Task) int { return cmp.Or(a.offeredAt.Compare(b.offeredAt), cmp.Compare(a.id, b.id)) }
+	slices.SortFunc(waiting, byAge)
+	slices.SortFunc(started, byAge)
+	return append(waiting, started...)
 }
 
 // Changed returns a channel that has a token after Tasks changed. One goroutine receives from it.
@@ -346,21 +342,16 @@ func (w *Worker) record() *workerRecord {
 	return &workerRecord{Facts: w.facts, Dir: w.dirName, Inactive: w.inactive, Orphans: maps.Clone(w.orphans)}
 }
 
-// save writes the worker's record. After an error the next change writes it again.
+// save writes the worker's record unless the worker was removed. After an error the next change writes it again.
 func (w *Worker) save() {
-	if err := w.write(); err != nil && !w.isRemoved() {
-		w.log.Error("cannot write a foreign worker to disk", slog.Any("error", err))
-	}
-}
-
-// write writes the worker's record unless the worker was removed.
-func (w *Worker) write() error {
 	w.saveMu.Lock()
 	defer w.saveMu.Unlock()
 	if w.isRemoved() {
-		return muster.Errorf(muster.Unavailable, "worker %s is being removed", w.id)
+		return
 	}
-	return w.fleet.store.putWorker(w.id, w.record())
+	if err := w.fleet.store.putWorker(w.id, w.record()); err != nil {
+		w.log.Error("cannot write a foreign worker to disk", slog.Any("error", err))
+	}
 }
 
 func (w *Worker) isRemoved() bool {
@@ -391,20 +382,17 @@ func (w *Worker) removedByAdmin(ctx context.Context) bool {
 	return err != nil && keyRejected(err)
 }
 
-// keyRejected reports whether the server rejected a worker's key.
 func keyRejected(err error) bool {
 	code := muster.CodeOf(err)
 	return code == muster.Unauthenticated || code == muster.Forbidden
 }
 
-// evictable reports whether the worker may be evicted for another one.
 func (w *Worker) evictable() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.tasks) == 0 && (w.inactive != "" || w.silent && time.Since(w.lastSeen) > evictAfter)
 }
 
-// joinServer joins the worker to the server.
 func (w *Worker) joinServer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
@@ -435,10 +423,7 @@ func (w *Worker) loop(ctx context.Context) {
 			return
 		}
 		if inactive {
-			select {
-			case <-w.wake:
-			case <-ctx.Done():
-			}
+			_ = wake.Wait(ctx, w.wake, time.Hour)
 			continue
 		}
 		err := w.runSession(ctx)
@@ -458,12 +443,9 @@ func (w *Worker) loop(ctx context.Context) {
 	}
 }
 
-// deactivate makes the worker inactive.
 func (w *Worker) deactivate(reason string) {
 	w.mu.Lock()
-	if w.inactive == "" {
-		w.inactive = reason
-	}
+	w.inactive = cmp.Or(w.inactive, reason)
 	w.mu.Unlock()
 	w.save()
 	wake.Set(w.changed)
@@ -487,7 +469,8 @@ func (w *Worker) runSession(ctx context.Context) error {
 	ended := make(chan struct{})
 	w.mu.Lock()
 	dial := &wslink.Dialer{Server: w.fleet.cfg.Server.URL, Key: id.Key, HTTP: w.fleet.cfg.Server.HTTPFrom(w.facts.Remote)}
-	w.apiKey, w.dialer = id.Key, newSwitchDialer(dial, !w.silent || w.runsTask())
+	w.apiKey, w.dialer = id.Key, &switchDialer{inner: dial, opened: make(chan struct{})}
+	w.dialer.setOpen(!w.silent || w.runsTask())
 	if w.silent && w.runsTask() { // BusyTimeout starts now
 		w.silent, w.lastSeen = false, time.Now()
 	}

@@ -23,7 +23,7 @@ import (
 
 // Config is what a bridge to a host of MLOC needs.
 type Config struct {
-	Core bridge.Config // Client, Dir, Project, Labels, Log
+	Core bridge.Config // Client, Dir, Log
 
 	Redis           string        // REDIS_URL
 	Topic           string        // TASK_TOPIC
