@@ -137,7 +137,7 @@ var rules = map[string]rule{
 
 	"dialect/mloc":            {ring: adapter, internal: []string{"atomicfile", "dag", "spec"}, external: []string{"github.com/redis/go-redis/v9"}},
 	"dialect/mloc/mlocbridge": {ring: shell, internal: []string{"atomicfile", "dialect/lenient", "backoff", "wake", "client", "dialect/bridge", "dialect/mloc"}, external: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
-	"dialect/mloc/mlochost":   {ring: shell, internal: []string{"lru", "dialect/lenient", "atomicfile", "auth", "backoff", "wake", "client", "dialect", "dialect/fleet", "dialect/mloc"}, external: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/mloc/mlochost":   {ring: shell, internal: []string{"lru", "boltdb", "dialect/lenient", "atomicfile", "auth", "backoff", "wake", "client", "dialect", "dialect/fleet", "dialect/mloc"}, external: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
 
 	"dialect/dtf": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "auth", "backoff", "wake", "dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
 

@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/boltdb"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
 )
 
@@ -74,17 +75,13 @@ var (
 )
 
 func openTaskStore(dir string) (*taskStore, error) {
-	db, err := bbolt.Open(filepath.Join(dir, "tasks.db"), 0o600, &bbolt.Options{Timeout: 10 * time.Second, NoFreelistSync: true, NoStatistics: true})
+	db, err := boltdb.Open(filepath.Join(dir, "tasks.db"), "another server uses the tasks of the MLOC dialect: stop it first", "",
+		string(bucketDocs), string(bucketResolved), string(bucketYAML), string(bucketTasks))
 	if err != nil {
-		return nil, muster.Errorf(muster.Internal, "cannot open the tasks of the MLOC dialect: %w", err)
+		return nil, err
 	}
 	l := &taskStore{db: db, tasks: map[string]*task{}, jobs: map[muster.JobID]bool{}}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		for _, name := range [][]byte{bucketDocs, bucketResolved, bucketYAML, bucketTasks} {
-			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
-				return err
-			}
-		}
+	err = db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketTasks).ForEach(func(_, v []byte) error {
 			t := &task{}
 			if err := json.Unmarshal(v, t); err != nil {
