@@ -39,7 +39,10 @@ func OpenReportStore(dir string) (*ReportStore, error) {
 // ForWorker returns the store of one of several workers in this process. They share the file, which is closed with s.
 func (s *ReportStore) ForWorker(worker string) (*ReportStore, error) {
 	bucket := reportsBucket + "/" + worker
-	return &ReportStore{db: s.db, bucket: []byte(bucket)}, boltdb.CreateBuckets(s.db, bucket)
+	if err := boltdb.CreateBuckets(s.db, bucket); err != nil {
+		return nil, err
+	}
+	return &ReportStore{db: s.db, bucket: []byte(bucket)}, nil
 }
 
 // AttemptsByWorker returns the attempts with a stored report of each worker that ForWorker was called for.

@@ -353,7 +353,7 @@ func (p *reporter) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRep
 		if end.State == muster.JobCancelled {
 			status = statusCancelled
 		}
-		if err := b.results.put(ctx, &storedResult{
+		if err := b.results.put(context.WithoutCancel(ctx), &storedResult{
 			TaskID: j.ID, TaskType: m.Type, Config: m.Config, Status: status, Result: result.Result, Error: result.Error, Seconds: seconds,
 			WorkerID: result.WorkerID, Coordinator: b.currentState().Coordinator, Job: j.MusterJob, Ended: time.Now(),
 		}); err != nil {

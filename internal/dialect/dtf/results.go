@@ -32,7 +32,6 @@ type storedResult struct {
 type results struct{ db *sql.DB }
 
 const resultsSchema = `
-PRAGMA busy_timeout = 5000;
 PRAGMA journal_mode = DELETE;
 PRAGMA synchronous = FULL;
 CREATE TABLE IF NOT EXISTS task_results (
@@ -55,12 +54,13 @@ func openResults(ctx context.Context, path string) (*results, error) {
 	if err != nil {
 		return nil, muster.Errorf(muster.Invalid, "--db-path: %w", err)
 	}
-	db, err := driver.Open((&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path)}).String())
-	if err == nil {
-		db.SetMaxOpenConns(1) // with the settings of resultsSchema
-		err = db.PingContext(ctx)
-	}
+	settings := url.Values{"_pragma": {"busy_timeout(5000)"}} // of each connection
+	db, err := driver.Open((&url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path), RawQuery: settings.Encode()}).String())
 	if err != nil {
+		return nil, muster.Errorf(muster.Invalid, "--db-path: cannot open %s: %w", path, err)
+	}
+	if err := db.PingContext(ctx); err != nil {
+		_ = db.Close()
 		return nil, muster.Errorf(muster.Invalid, "--db-path: cannot open %s: %w", path, err)
 	}
 	if _, err := db.ExecContext(ctx, resultsSchema); err != nil {

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -227,21 +226,49 @@ func (p *parser) value(depth int) (value, error) {
 	return p.number()
 }
 
-// numberPattern is that of Python: a leading zero is a number of its own.
-var numberPattern = regexp.MustCompile(`^-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?`)
+// digits returns the index after the digits that begin at from.
+func (p *parser) digits(from int) int {
+	for from < len(p.rest) && p.rest[from] >= '0' && p.rest[from] <= '9' {
+		from++
+	}
+	return from
+}
 
+// number reads a number by hand: a message of a peer that has not authenticated yet may consist of hundreds of thousands.
 func (p *parser) number() (value, error) {
-	at := numberPattern.FindSubmatchIndex(p.rest)
-	if at == nil {
+	n := 0
+	if p.rest[0] == '-' {
+		n = 1
+	}
+	end := p.digits(n)
+	if end == n {
 		return value{}, p.syntaxError("missing value")
 	}
-	text := string(p.rest[:at[1]])
+	if p.rest[n] == '0' {
+		end = n + 1 // a leading zero is a number of its own
+	}
+	integer := end
+	if end < len(p.rest) && p.rest[end] == '.' {
+		if after := p.digits(end + 1); after > end+1 {
+			end = after
+		}
+	}
+	if end < len(p.rest) && p.rest[end]|0x20 == 'e' {
+		from := end + 1
+		if from < len(p.rest) && (p.rest[from] == '+' || p.rest[from] == '-') {
+			from++
+		}
+		if after := p.digits(from); after > from {
+			end = after
+		}
+	}
+	text := string(p.rest[:end])
 	if len(text) > maxDigits {
 		return value{}, p.syntaxError("number with too many digits")
 	}
 	p.skip(len(text))
 	f, _ := strconv.ParseFloat(text, 64) // infinite if it is too large, as in Python
-	if at[2] >= 0 || at[4] >= 0 {
+	if end > integer {
 		return value{kind: 'd', number: f}, nil
 	}
 	if text == "-0" {

@@ -77,8 +77,7 @@ func NewManifest(ctx context.Context, dir, taskID string, declared []string, now
 	names := required
 	for _, f := range found {
 		name := f.Name()
-		hidden := strings.HasPrefix(name, ".") // being written
-		if name != FileManifest && !hidden && !slices.Contains(required, name) && len(names) < maxEntries {
+		if name != FileManifest && !isTemporary(name) && !slices.Contains(required, name) && len(names) < maxEntries {
 			names = append(names, name)
 		}
 	}
@@ -91,6 +90,11 @@ func NewManifest(ctx context.Context, dir, taskID string, declared []string, now
 		m.Entries = append(m.Entries, e)
 	}
 	return m, nil
+}
+
+// isTemporary reports whether a file is being written by atomicfile.
+func isTemporary(name string) bool {
+	return strings.HasPrefix(name, ".") && strings.HasSuffix(name, ".tmp")
 }
 
 func manifestEntry(ctx context.Context, root *os.Root, name string) (entry, error) {
@@ -109,7 +113,7 @@ func manifestEntry(ctx context.Context, root *os.Root, name string) (entry, erro
 			if err != nil || ctx.Err() != nil {
 				return cmp.Or(ctx.Err(), err)
 			}
-			if f, err := d.Info(); err == nil && f.Mode().IsRegular() {
+			if f, err := d.Info(); err == nil && f.Mode().IsRegular() && !isTemporary(d.Name()) {
 				if n++; n >= maxEntries {
 					return fs.SkipAll
 				}

@@ -27,7 +27,8 @@ func (g *Gateway) offeredJobs(ctx context.Context, worker *fleet.Worker, fl flav
 	busy := false
 	for _, t := range worker.Tasks() {
 		if t.Started() {
-			if busy = true; fl != flavourBridge {
+			busy = true
+			if fl != flavourBridge {
 				g.checkLostReport(t)
 			}
 			continue

@@ -381,7 +381,10 @@ func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {
 	}
 	list := json.RawMessage(a.Body)
 	if legacy {
-		list = lenient.Object(list)["jobs"]
+		whole := lenient.Object(list)
+		if list = whole["jobs"]; list == nil && whole != nil {
+			return nil, nil
+		}
 	}
 	jobs, err := lenient.List[job](list, maxListed)
 	if err != nil {

@@ -165,7 +165,7 @@ func (g *Gateway) routes() http.Handler {
 		"GET /health":     g.health,
 		"GET /api/health": g.health,
 
-		"POST /api/workers/register":               withBody(g.register),
+		"POST /api/workers/register":               joining(withBody(g.register)),
 		"POST /api/workers/heartbeat":              fromWorker(g, g.nodeHeartbeat, (*beat).sender),
 		"GET /api/workers/jobs":                    g.nodeJobs,
 		"POST /api/workers/job-status":             fromWorker(g, g.nodeReport, (*nodeStatus).sender),
@@ -186,7 +186,7 @@ func (g *Gateway) routes() http.Handler {
 		"POST /api/jobs":                 g.submit,
 		"POST /api/jobs/distributed":     g.submit,
 		"GET /api/jobs/pending":          g.pending,
-		"POST /api/jobs/{id}/claim":      fromWorker(g, g.claim, (*claimRequest).sender),
+		"POST /api/jobs/{id}/claim":      joining(fromWorker(g, g.claim, (*claimRequest).sender)),
 		"PUT /api/jobs/{id}/status":      withBody(g.reportStatus),
 		"GET /api/jobs/{id}/files":       g.files,
 		"POST /api/jobs/{id}/logs/batch": withBody(g.logBatch),
@@ -216,6 +216,16 @@ type request struct {
 }
 
 func (q *request) reply(v any) error { return dialect.Reply(q.w, v) }
+
+// joining returns a handler for callers who may join workers.
+func joining(handle func(*request) error) func(*request) error {
+	return func(q *request) error {
+		if err := q.caller.CanJoinWorkers(); err != nil {
+			return err
+		}
+		return handle(q)
+	}
+}
 
 // withBody returns a handler for requests with a JSON body.
 func withBody[B any](handle func(*request, *B) error) func(*request) error {

@@ -25,7 +25,7 @@ func (u *upload) close() {
 	}
 }
 
-// receiveUpload reads a multipart body with a file of at most most bytes in the field named file, which is written into dir, and short fields. Other files
+// receiveUpload reads a multipart body with a file of at most maxBytes in the field named file, which is written into dir, and short fields. Other files
 // are read and dropped. Its errors are Invalid and TooLarge.
 func receiveUpload(r *http.Request, dir, file string, maxBytes int64) (_ *upload, err error) {
 	form, err := r.MultipartReader()

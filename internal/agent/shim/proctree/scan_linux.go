@@ -197,7 +197,7 @@ func parsePIDs(b []byte) []int {
 // KillOrphans kills what is left of attempts whose shim exited: the process group, if its main process is still the recorded one, and every
 // process with the attempt's tag. It never touches a process with a reused PID. It returns an error if some of them still run after 5 seconds.
 func KillOrphans(list ...run.Pid) error {
-	starts := map[int]uint64{} // of main processes, by PID
+	starts := map[int]uint64{}   // of main processes, by PID
 	envTags := map[string]bool{} // a set, because all processes are compared with all attempts
 	boot := BootID()
 	for _, p := range list {

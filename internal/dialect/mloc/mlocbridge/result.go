@@ -186,7 +186,7 @@ func (b *Bridge) makeResult(ctx context.Context, o *memberOutcome) (mloc.Object,
 	return result, nil
 }
 
-// predictions is the result of an inference with all its items: those that found no room in it are in an artifact.
+// predictions returns the result of an inference with all its items: those that found no room in it are in an artifact.
 func predictions(o *memberOutcome) (json.RawMessage, error) {
 	r := mloc.Object{}
 	if err := mloc.Decode(o.task.Result, mloc.MaxResult, &r); err != nil {

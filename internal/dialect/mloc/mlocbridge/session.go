@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	minHeartbeatTTL = 2 * time.Minute  // time to live of a heartbeat
+	minHeartbeatTTL = 2 * time.Minute  // shortest time to live of a heartbeat
 	startupGrace    = 10 * time.Second // for Muster's workers to join when all begin at once
 )
 

@@ -278,7 +278,7 @@ func (w *bridgeWorker) reportFailure(ctx context.Context, p *inboxItem, m mloc.T
 	if state := w.queryState(ctx, m); state == stateOver || state == stateMoved {
 		return nil
 	}
-	t := muster.Task{StartedAt: muster.NewTime(p.At), FinishedAt: muster.NewTime(time.Now())}
+	t := muster.Task{StartedAt: muster.NewTime(p.At), FinishedAt: muster.NewTime(p.At)} // it did not run
 	if err := w.session.publish(ctx, mloc.TaskEvent{Type: mloc.EventStarted, TaskID: m.TaskID, Payload: eventPayload(m, t, false)}); err != nil {
 		return err
 	}
@@ -397,6 +397,9 @@ func (w *bridgeWorker) loadReturned() error {
 	}
 	if err != nil {
 		return muster.Errorf(muster.Internal, "%s cannot be read: %w", filepath.Join(w.dir, returnedFile), err)
+	}
+	if w.returned == nil { // null
+		w.returned = map[string]bool{}
 	}
 	return nil
 }

@@ -378,5 +378,10 @@ func readDelivery(b []byte) (mloc.Delivery, error) {
 	case in.Result == nil:
 		return mloc.Delivery{}, missingField("result")
 	}
+	if len(b) > mloc.MaxResult {
+		if result, err := mloc.Encode(in.Result); err != nil || len(result) > mloc.MaxResult {
+			return mloc.Delivery{}, muster.Errorf(muster.TooLarge, "the result has more than %d bytes: send what is large as files", mloc.MaxResult)
+		}
+	}
 	return mloc.Delivery{TaskID: *in.TaskID, WorkerID: in.WorkerID, Result: in.Result, Metadata: in.Metadata}, nil
 }

@@ -1,6 +1,7 @@
 package mlochost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -142,18 +143,23 @@ func (r *results) putFile(ctx context.Context, id, name string, known bool, link
 	if count >= maxFiles {
 		return muster.Errorf(muster.TooLarge, "task %s has %d files already", id, count)
 	}
+	var uploadErr error // of what the caller sends
 	err = atomicfile.WriteFunc(filepath.Join(r.root.Name(), folder, mloc.FolderArtifacts, name), 0o600, func(w io.Writer) error {
 		n, err := io.Copy(w, io.LimitReader(mloc.ContextReader(ctx, body), limit+1))
-		if n > limit {
-			return muster.Errorf(muster.TooLarge, "%s is larger than %s", name, muster.Size(limit))
+		_, isDiskErr := errors.AsType[*fs.PathError](err)
+		switch {
+		case n > limit:
+			uploadErr = muster.Errorf(muster.TooLarge, "%s is larger than %s", name, muster.Size(limit))
+		case err != nil && !isDiskErr:
+			uploadErr = muster.Errorf(muster.Unavailable, "%s did not arrive as a whole: %w", name, err)
 		}
-		return err
+		return cmp.Or(uploadErr, err)
 	})
 	switch {
-	case muster.CodeOf(err) == muster.TooLarge:
-		return err
+	case uploadErr != nil:
+		return uploadErr
 	case err != nil:
-		return muster.Errorf(muster.Unavailable, "%s did not arrive as a whole: %w", name, err)
+		return muster.Errorf(muster.Internal, "cannot store %s: %w", name, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -166,7 +166,7 @@ type Writer struct {
 // Remaining is how many bytes of files may still be written.
 func (p *Writer) Remaining() int64 { return p.remaining }
 
-// NewWriter returns a Writer to w that takes at most most bytes of files.
+// NewWriter returns a Writer to w that takes at most maxBytes of files.
 func NewWriter(w io.Writer, maxBytes int64) *Writer {
 	return &Writer{zip: zip.NewWriter(w), remaining: maxBytes}
 }

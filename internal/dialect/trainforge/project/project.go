@@ -171,7 +171,7 @@ func (p *Project) addRequirements(s *muster.Python) error {
 	return nil
 }
 
-// Write makes the project's archive, of at most most bytes of files.
+// Write makes the project's archive, of at most maxBytes of files.
 func (p *Project) Write(ctx context.Context, w io.Writer, maxBytes int64) error {
 	b, err := json.Marshal(p.config)
 	if err != nil {
