@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // restore recovers the state of the previous process of this worker: stored reports, and the attempts that the supervisor holds.
@@ -109,7 +110,7 @@ func (tbl *attemptTable) addReport(report *muster.Report, persisted bool) {
 	tbl.held[at.id] = at
 	if !persisted {
 		tbl.reportsToSave = append(tbl.reportsToSave, at)
-		run.Notify(tbl.ioWake)
+		wake.Set(tbl.ioWake)
 	}
 }
 
@@ -142,5 +143,5 @@ func (tbl *attemptTable) discard(id muster.AttemptID) {
 	defer tbl.mu.Unlock()
 	tbl.toForget = append(tbl.toForget, id)
 	tbl.logsToDelete = append(tbl.logsToDelete, id)
-	run.Notify(tbl.ioWake)
+	wake.Set(tbl.ioWake)
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
 )
@@ -109,8 +110,8 @@ func (at *attempt) Progress(p muster.Progress) {
 	if !at.running() {
 		return
 	}
-	at.progress = run.MergeProgress(at.progress, &p, maxResentMetrics)
-	at.mergedProgress = run.MergeProgress(at.mergedProgress, &p, maxResentMetrics)
+	at.progress = progress.Merge(at.progress, &p, maxResentMetrics)
+	at.mergedProgress = progress.Merge(at.mergedProgress, &p, maxResentMetrics)
 	tbl.queue(at)
 }
 

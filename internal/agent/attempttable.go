@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // saveDelay is how long a report may wait for its acknowledgement before it is written to disk. Short tasks cause no disk writes.
@@ -148,7 +149,7 @@ func (tbl *attemptTable) reject(rejection *link.Rejected) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	tbl.rejected = append(tbl.rejected, *rejection)
-	run.Notify(tbl.wake)
+	wake.Set(tbl.wake)
 }
 
 // finish records the report of an attempt whose executor has returned.
@@ -176,7 +177,7 @@ func (tbl *attemptTable) finish(at *attempt, report *muster.Report) {
 	}
 	tbl.queue(at)
 	if tbl.executing == 0 {
-		run.Notify(tbl.idle)
+		wake.Set(tbl.idle)
 	}
 }
 
@@ -219,16 +220,16 @@ func (tbl *attemptTable) remove(at *attempt) {
 	switch {
 	case at.persisted:
 		tbl.reportsToDelete = append(tbl.reportsToDelete, at.id)
-		run.Notify(tbl.ioWake)
+		wake.Set(tbl.ioWake)
 	case !at.inline:
 		tbl.toForget = append(tbl.toForget, at.id)
 	}
 	if !at.inline { // an inline attempt has no log; the log of a process may exist and be empty
 		tbl.logsToDelete = append(tbl.logsToDelete, at.id)
-		run.Notify(tbl.ioWake)
+		wake.Set(tbl.ioWake)
 	}
 	if tbl.executing == 0 || len(tbl.held) == 0 {
-		run.Notify(tbl.idle)
+		wake.Set(tbl.idle)
 	}
 }
 
@@ -251,7 +252,7 @@ func (tbl *attemptTable) stopAccepting(why string) {
 	if tbl.closeReason == "" {
 		tbl.closeReason = why
 		tbl.readyDirty = true
-		run.Notify(tbl.wake)
+		wake.Set(tbl.wake)
 	}
 }
 

@@ -3,6 +3,7 @@ package agent
 import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Running is an attempt that is executed on this worker.
@@ -26,7 +27,7 @@ func (a *Agent) Constrain(source, reason string) {
 		delete(tbl.constraints, source)
 	}
 	tbl.readyDirty = true
-	run.Notify(tbl.wake)
+	wake.Set(tbl.wake)
 }
 
 // Running lists the attempts that are executed, sorted.
@@ -101,7 +102,7 @@ func (tbl *attemptTable) onDetached(at *attempt) {
 	tbl.executing--
 	at.cancel = nil
 	if tbl.executing == 0 {
-		run.Notify(tbl.idle)
+		wake.Set(tbl.idle)
 	}
 }
 

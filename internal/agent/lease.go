@@ -8,6 +8,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // expire drops the running attempts whose leases have ended. It precedes every frame that is sent or handled. The lock is held.
@@ -93,7 +94,7 @@ func (tbl *attemptTable) onWelcome(w *link.Welcome, helloAt time.Duration) (cont
 		tbl.removeIfDone(at)
 	}
 	tbl.rewindLogs()
-	run.Notify(tbl.wake)
+	wake.Set(tbl.wake)
 	return tbl.lastContact
 }
 
@@ -105,7 +106,7 @@ func (tbl *attemptTable) onDisconnect() {
 	defer tbl.mu.Unlock()
 	tbl.connected = false
 	tbl.dirty, tbl.deferred, tbl.rejected = nil, nil, nil
-	run.Notify(tbl.ioWake)
+	wake.Set(tbl.ioWake)
 }
 
 // leaseCheckInterval is how often leases are checked between frames.

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Logs reads and removes the worker's local logs (package tasklog).
@@ -45,7 +46,7 @@ func (tbl *attemptTable) queueLog(at *attempt) {
 	}
 	at.logQueued = true
 	tbl.logQueue = append(tbl.logQueue, at)
-	run.Notify(tbl.wake)
+	wake.Set(tbl.wake)
 }
 
 // pickLogs picks the log bytes of the next frame, round-robin and within the window, and returns how long to wait for more unless the table
@@ -130,7 +131,7 @@ func (tbl *attemptTable) logAck(ack link.LogAck) {
 	tbl.lastLogAck = now
 	tbl.queueLog(at)
 	tbl.removeIfDone(at)
-	run.Notify(tbl.wake) // the window has room
+	wake.Set(tbl.wake) // the window has room
 }
 
 // resendLog takes the log as acknowledged up to size and sends the rest again.
@@ -171,7 +172,7 @@ func (tbl *attemptTable) shipRemainingLog(at *attempt, report *muster.Report) {
 	}
 	tbl.removeIfDone(at)
 	if tbl.executing == 0 {
-		run.Notify(tbl.idle)
+		wake.Set(tbl.idle)
 	}
 }
 

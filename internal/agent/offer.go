@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // machine is what the offer is made from: what the machine has, without devices that are withheld and kinds that are disabled.
@@ -59,5 +59,5 @@ func (a *Agent) changeOffer(change func(tbl *attemptTable)) {
 	tbl.offer.Kinds = slices.DeleteFunc(a.kinds(), func(kind string) bool { return m.disabled[kind] })
 	tbl.offer.Resources, tbl.capacity.offer = res, res
 	tbl.offerDirty = tbl.connected // else the next hello has it
-	run.Notify(tbl.wake)
+	wake.Set(tbl.wake)
 }

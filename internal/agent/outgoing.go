@@ -5,8 +5,9 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 const (
@@ -24,7 +25,7 @@ func (tbl *attemptTable) queue(at *attempt) {
 	at.queued = true
 	tbl.dirty = append(tbl.dirty, at)
 	if !at.inline {
-		run.Notify(tbl.wake)
+		wake.Set(tbl.wake)
 	}
 }
 
@@ -83,7 +84,7 @@ func (tbl *attemptTable) addAttempts(f *link.ToServer, now time.Duration) (compl
 	for i, at := range tbl.dirty {
 		if budget < at.size && budget < frameBudget || budget <= 0 || len(f.Finished) >= maxFrameReports {
 			tbl.dirty = slices.Delete(tbl.dirty, 0, i)
-			run.Notify(tbl.wake)
+			wake.Set(tbl.wake)
 			return false
 		}
 		at.queued = false
@@ -163,7 +164,7 @@ func (at *attempt) resendProgress() {
 	if at.mergedProgress == nil {
 		return
 	}
-	at.progress = run.MergeProgress(nil, at.mergedProgress, maxResentMetrics)
+	at.progress = progress.Merge(nil, at.mergedProgress, maxResentMetrics)
 	if at.report != nil {
 		at.progress.Artifacts = nil // the report has them
 	}
@@ -231,6 +232,6 @@ func (tbl *attemptTable) queueGoodbye() bool {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	tbl.goodbyeQueued = true
-	run.Notify(tbl.wake)
+	wake.Set(tbl.wake)
 	return tbl.connected
 }

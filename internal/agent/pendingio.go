@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // pendingIO is due work for the disk and the supervisor.
@@ -21,7 +21,7 @@ type pendingIO struct {
 func (tbl *attemptTable) queueSave(at *attempt, now time.Duration) {
 	at.saveDeadline = now + saveDelay
 	if len(tbl.reportsToSave) == 0 {
-		run.Notify(tbl.ioWake)
+		wake.Set(tbl.ioWake)
 	}
 	tbl.reportsToSave = append(tbl.reportsToSave, at)
 }
@@ -64,7 +64,7 @@ func (tbl *attemptTable) onSaved(saved []*attempt, deleted []muster.AttemptID, o
 		at.persisted = true
 		if at.dropped { // acknowledged meanwhile
 			tbl.reportsToDelete = append(tbl.reportsToDelete, at.id)
-			run.Notify(tbl.ioWake)
+			wake.Set(tbl.ioWake)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/policy"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // connect keeps a session open until the worker has said goodbye or ctx ends, which return nil, or until the server permanently refuses it.
@@ -177,7 +178,7 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 		s.assign(ctx, &f.Assign[i])
 	}
 	if len(f.Assign) > 0 {
-		run.Notify(tbl.wake) // one frame for all that ran inline
+		wake.Set(tbl.wake) // one frame for all that ran inline
 	}
 	for i := range f.Cancel {
 		tbl.cancel(&f.Cancel[i])
@@ -253,7 +254,7 @@ func (tbl *attemptTable) ping() {
 	defer tbl.mu.Unlock()
 	if now := tbl.clock(); now-tbl.lastHeartbeat > tbl.heartbeat/2 {
 		tbl.nextHeartbeat = now
-		run.Notify(tbl.wake)
+		wake.Set(tbl.wake)
 	}
 }
 

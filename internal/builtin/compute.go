@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/progress"
 )
 
 type computeInput struct {
@@ -255,7 +255,7 @@ func (c *computeRun) followEvents(cmd *exec.Cmd, i int) (func(), error) {
 	}
 	cmd.Env = append(cmd.Env, "MUSTER_EVENTS="+f.Name())
 	stop := followLines(f, func(line []byte) {
-		if p, err := run.ParseEvent(line); err == nil {
+		if p, err := progress.ParseEvent(line); err == nil {
 			c.onProgress(i, &p)
 		}
 	})
@@ -353,8 +353,8 @@ func (s *outputFilter) Write(b []byte) (int, error) {
 
 func (s *outputFilter) writeLine() error {
 	defer func() { s.partial = s.partial[:0] }()
-	if run.IsEvent(s.partial) {
-		if p, err := run.ParseLine(s.partial); err == nil {
+	if progress.IsEvent(s.partial) {
+		if p, err := progress.ParseLine(s.partial); err == nil {
 			s.onEvent(&p)
 			return nil
 		}

@@ -31,7 +31,7 @@ type task struct {
 	allowPrivate  bool     // calls may go to private addresses
 	stdout        io.Writer
 	stderr        io.Writer
-	progress      progress
+	progress      progressWriter
 }
 
 // handlers returns the implementations by kind. A result that is not nil is stored, even with an error. ctx ends when the task must stop.
@@ -170,8 +170,8 @@ func (t *task) writeFile(name string, data []byte) error {
 	return nil
 }
 
-// progress reports to the worker, at most ten times a second.
-type progress struct {
+// progressWriter reports to the worker, at most ten times a second.
+type progressWriter struct {
 	file *os.File // nil: no reports
 
 	mu      sync.Mutex
@@ -182,7 +182,7 @@ type progress struct {
 const reportInterval = 100 * time.Millisecond
 
 // report reports the progress from 0 to 1 (a negative value is ignored), the step and metrics.
-func (p *progress) report(fraction float64, step string, metrics map[string]float64) {
+func (p *progressWriter) report(fraction float64, step string, metrics map[string]float64) {
 	if p.file == nil {
 		return
 	}
@@ -205,14 +205,14 @@ func (p *progress) report(fraction float64, step string, metrics map[string]floa
 	}
 }
 
-func (p *progress) flush() {
+func (p *progressWriter) flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.send()
 }
 
 // send sends pending. The caller holds mu.
-func (p *progress) send() {
+func (p *progressWriter) send() {
 	if len(p.pending) == 0 {
 		return
 	}
@@ -224,7 +224,7 @@ func (p *progress) send() {
 	p.last, p.pending = time.Now(), nil
 }
 
-func (p *progress) close() {
+func (p *progressWriter) close() {
 	if p.file != nil {
 		_ = p.file.Close()
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/obs"
 	"github.com/muster-dev/muster/internal/origin"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Config configures a Worker.
@@ -167,7 +168,7 @@ func httpClient() *http.Client {
 }
 
 // ForceShutdown ends the grace of a shutdown: running tasks are killed and returned to the server. It is safe for concurrent use.
-func (w *Worker) ForceShutdown() { run.Notify(w.force) }
+func (w *Worker) ForceShutdown() { wake.Set(w.force) }
 
 // Detach ends Run, which returns run.ErrDetach: running tasks continue without a worker, and the next process on this data dir recovers
 // them. It is safe for concurrent use.

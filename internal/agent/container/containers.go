@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Config configures Containers.
@@ -154,7 +155,7 @@ func (c *Containers) Check(ctx context.Context) error {
 	return err
 }
 
-func (c *Containers) checkSoon() { run.Notify(c.checkNow) }
+func (c *Containers) checkSoon() { wake.Set(c.checkNow) }
 
 // Remove implements process.Containers. After an error the container is swept later.
 func (c *Containers) Remove(ctx context.Context, ctr *run.Container) error {

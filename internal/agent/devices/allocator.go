@@ -10,7 +10,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu"
-	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Config configures an Allocator.
@@ -97,7 +97,7 @@ func (a *Allocator) SetDevices(found []gpu.Device) {
 			a.quarantine(d.UUID, quarantine{Kind: kindFault, Reason: reason})
 		}
 	}
-	run.Notify(a.wake)
+	wake.Set(a.wake)
 }
 
 // record returns the record of a device. The caller holds the lock.

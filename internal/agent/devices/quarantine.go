@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // quarantine puts a device into quarantine. The caller holds the lock.
@@ -49,7 +49,7 @@ func (a *Allocator) Heal(uuids ...string) {
 	a.healRequests = append(a.healRequests, uuids...)
 	a.healAll = a.healAll || len(uuids) == 0
 	a.mu.Unlock()
-	run.Notify(a.wake)
+	wake.Set(a.wake)
 }
 
 // Run checks the devices until ctx ends. Without devices it sleeps.

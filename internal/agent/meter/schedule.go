@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // schedule calls back for each subject when it is due. It is safe for concurrent use; run must be called once.
@@ -27,7 +27,7 @@ func (s *schedule) add(sub *subject, due time.Time) {
 	s.due[sub] = due
 	if s.next.IsZero() || due.Before(s.next) {
 		s.next = due
-		run.Notify(s.wake)
+		wake.Set(s.wake)
 	}
 }
 

@@ -23,14 +23,6 @@ type Deps struct {
 	UV       string   // the uv program; "": $MUSTER_UV, from the PATH, or downloaded once into Dir
 }
 
-// Notify puts a token into c, which has a capacity of 1, unless it holds one.
-func Notify(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // Now is the current time in the form of reports.
 func Now() muster.Time { return muster.NewTime(time.Now()) }
 

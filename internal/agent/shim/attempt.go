@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation"
+	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/egress"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
@@ -18,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 const (
@@ -34,13 +36,13 @@ type attempt struct {
 	size           atomic.Int64 // of the log
 	pumps          *output.Pumps
 	events         *output.Events
-	points         *run.PointLogger // of the task's progress
-	egress         *egress.Proxy    // with network: allowlist, else nil
-	closeEgress    func()           // closes the task's connections, and returns when they have ended
-	parseErrorOnce sync.Once        // the log mentions only the first invalid event
-	wake           chan struct{}    // holds one token if watch has something to check
-	startDone      chan struct{}    // closed when begin returns
-	idlePolls      atomic.Int32     // consecutive polls of $MUSTER_EVENTS that found nothing
+	points         *progress.PointLogger // of the task's progress
+	egress         *egress.Proxy         // with network: allowlist, else nil
+	closeEgress    func()                // closes the task's connections, and returns when they have ended
+	parseErrorOnce sync.Once             // the log mentions only the first invalid event
+	wake           chan struct{}         // holds one token if watch has something to check
+	startDone      chan struct{}         // closed when begin returns
+	idlePolls      atomic.Int32          // consecutive polls of $MUSTER_EVENTS that found nothing
 
 	// Set before startDone is closed, and not changed afterwards.
 	workload workload
@@ -71,7 +73,7 @@ func (s *server) begin(st *run.StartSpec) (*attempt, error) {
 	a := &attempt{server: s, spec: st, startClock: run.BootClock(), wake: make(chan struct{}, 1), startDone: make(chan struct{}), closeEgress: func() {}}
 	defer close(a.startDone)
 	a.events = output.NewEvents(st.Events, a)
-	a.points = run.NewPointLogger(func(at time.Time, data []byte) {
+	a.points = progress.NewPointLogger(func(at time.Time, data []byte) {
 		a.record(&wire.RecordFrame{Attempt: st.Attempt, Stream: tasklog.Progress, Data: data}, at, nil)
 	})
 	s.mu.Lock()
@@ -216,7 +218,7 @@ func (a *attempt) stop(why *run.Stopped, opts muster.Kill) {
 	default:
 		return
 	}
-	run.Notify(a.wake)
+	wake.Set(a.wake)
 }
 
 // forget kills the task at once, and drops the attempt at its end.
@@ -228,7 +230,7 @@ func (a *attempt) forget() {
 		a.stopped = &run.Stopped{Outcome: muster.AttemptLost, Reason: muster.WorkerLost, Message: "the worker dropped the attempt"}
 	}
 	a.signal, a.killAt = "", time.Now()
-	run.Notify(a.wake)
+	wake.Set(a.wake)
 }
 
 // sendPendingSignal sends the signal of stop, once, and returns when the task is to be killed; zero for never.
@@ -348,7 +350,7 @@ func (a *attempt) freeze(on bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.frozen = on
-	run.Notify(a.wake) // a signal may be pending
+	wake.Set(a.wake) // a signal may be pending
 	return nil
 }
 
@@ -439,7 +441,7 @@ func (a *attempt) OnProgress(p muster.Progress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.Attempt = a.spec.Attempt
-	a.progress, a.unsentProgress = run.MergeProgress(a.progress, &p, run.MaxMetrics), run.MergeProgress(a.unsentProgress, &p, run.MaxMetrics)
+	a.progress, a.unsentProgress = progress.Merge(a.progress, &p, progress.MaxMetrics), progress.Merge(a.unsentProgress, &p, progress.MaxMetrics)
 	a.notifyLater()
 }
 

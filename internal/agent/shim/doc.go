@@ -41,7 +41,7 @@
 // all that it has sent, such as its last reports, is handled first. A worker considers a shim hung that missed several pings, not by the
 // clock: the worker itself may have been stopped. Nothing in a shim waits for a worker. Changes of an attempt (log size, progress, exit) are
 // merged until they are sent, so that a hung worker costs the shim a few kilobytes per attempt, and does not delay tasks. An attempt costs
-// its StartSpec, which is about twice its spec, its report, 64 KiB while it prints, and at most run.MaxMetrics metrics.
+// its StartSpec, which is about twice its spec, its report, 64 KiB while it prints, and at most progress.MaxMetrics metrics.
 //
 // # Logs
 //

@@ -22,6 +22,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation/netns"
+	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/testkit"
@@ -368,7 +369,7 @@ func (*fakeReporter) Process(run.Pid)     {}
 func (s *fakeReporter) Progress(p muster.Progress) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.progress = run.MergeProgress(s.progress, &p, run.MaxMetrics)
+	s.progress = progress.Merge(s.progress, &p, progress.MaxMetrics)
 }
 
 func (s *fakeReporter) LogGrew(size int64) {

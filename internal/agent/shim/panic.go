@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // A panic in the work for one attempt fails only that attempt: its processes are killed, its output so far is kept, and the panic and its
@@ -40,7 +41,7 @@ func (a *attempt) fail(doing string, err error) {
 		a.stopped = a.panicked
 	}
 	a.signal, a.killAt = "", time.Now()
-	run.Notify(a.wake)
+	wake.Set(a.wake)
 }
 
 // minimalUpdate returns an update that can be encoded, for an attempt that failed because another one could not be. The task's progress is

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -137,7 +138,7 @@ func (p *proc) onUpdate(n *wire.Update) {
 	reporter, grew := p.reporter, n.LogSize > p.size
 	p.size = max(p.size, n.LogSize)
 	if n.Progress != nil && reporter == nil {
-		p.progress = run.MergeProgress(p.progress, n.Progress, run.MaxMetrics)
+		p.progress = progress.Merge(p.progress, n.Progress, progress.MaxMetrics)
 	}
 	p.mu.Unlock()
 	if reporter != nil && n.Progress != nil {

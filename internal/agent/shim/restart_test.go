@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -320,8 +321,8 @@ func TestHangingWorkerDoesNotBlockTheShim(t *testing.T) {
 	if got := printed(t, dir, s.Attempt, tasklog.Stdout); len(got) != 8_000_001 {
 		t.Errorf("the output has %d bytes", len(got))
 	}
-	if got, _ := k.last(); len(got.Metrics) != run.MaxMetrics || got.Progress == nil {
-		t.Errorf("%d metrics were reported, want %d", len(got.Metrics), run.MaxMetrics)
+	if got, _ := k.last(); len(got.Metrics) != progress.MaxMetrics || got.Progress == nil {
+		t.Errorf("%d metrics were reported, want %d", len(got.Metrics), progress.MaxMetrics)
 	}
 }
 

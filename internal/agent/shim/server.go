@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/output"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 const (
@@ -134,7 +135,7 @@ func (s *server) tick(now time.Duration) bool {
 				a.stop(run.ErrLeaseEnded, muster.Kill{})
 			}
 		case a.idlePolls.Load() < idlePollTicks || s.ticks%idlePollEvery == 0:
-			run.Notify(a.wake)
+			wake.Set(a.wake)
 		}
 	}
 	switch noWorker := s.worker.Load() == nil; {

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // flushDelay is how long updates that are not urgent are collected: starts, log sizes and progress.
@@ -178,7 +179,7 @@ func (ss *session) flushLater() {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
 	if !ss.ended {
-		run.Notify(ss.flushRequests)
+		wake.Set(ss.flushRequests)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/wake"
@@ -29,7 +30,7 @@ type Task struct {
 	logMu      sync.Mutex // held while its log is written
 	logSize    int64      // guarded by logMu
 	logUnknown bool       // logSize was not read since the task was recovered; guarded by logMu
-	points     *run.PointLogger
+	points     *progress.PointLogger
 	dirMu      sync.Mutex // held while its directory is created or removed
 	inputDir   string     // guarded by dirMu; "" while there is none
 	started    chan struct{}
@@ -59,7 +60,7 @@ type FinalReport struct {
 func newTask(w *Worker, id string, rt *run.Task, offeredAt time.Time) *Task {
 	t := &Task{worker: w, id: id, run: rt, offeredAt: offeredAt, started: make(chan struct{}), reported: make(chan struct{})}
 	t.ctx, t.end = context.WithCancelCause(context.Background())
-	t.points = run.NewPointLogger(t.logPoint)
+	t.points = progress.NewPointLogger(t.logPoint)
 	return t
 }
 

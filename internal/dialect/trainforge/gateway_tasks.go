@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
@@ -201,8 +202,8 @@ func (g *Gateway) processLines(ctx context.Context, t *fleet.Task, ts *taskState
 				continue
 			}
 		}
-		if run.IsEvent([]byte(line)) {
-			if p, err := run.ParseLine([]byte(line)); err == nil {
+		if progress.IsEvent([]byte(line)) {
+			if p, err := progress.ParseLine([]byte(line)); err == nil {
 				if err := t.Progress(p); err != nil {
 					return err
 				}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -76,7 +77,7 @@ func (a *Attempt) linkCheckpoint(context.Context) error {
 func (a *Attempt) startSaving() {
 	if a.savesCheckpoint() {
 		a.executor.checkpoints.markStored(checkpointName(a.Task))
-		a.stopSave = a.executor.deps.Checkpoints.Watch(a.Task, a.checkpoint, a.LogLine, func() { a.log.record(tasklog.Progress, []byte(run.CheckpointPoint)) })
+		a.stopSave = a.executor.deps.Checkpoints.Watch(a.Task, a.checkpoint, a.LogLine, func() { a.log.record(tasklog.Progress, []byte(progress.CheckpointPoint)) })
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // commands is what is to be done to a container once its engine responds. One goroutine carries it out, in order: a hung engine may still
@@ -77,7 +78,7 @@ func (c *Container) update(change func(o *commands)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.commands)
-	run.Notify(c.wake)
+	wake.Set(c.wake)
 }
 
 func (c *Container) pending() commands {

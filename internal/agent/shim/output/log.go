@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -20,8 +21,8 @@ const (
 	// Usage samples have their own limit, separate from the output: eight GPUs take 50 MB a month. Messages of Muster have a bit more.
 	sampleLimit = 64 << 20
 	systemLimit = sampleLimit + 1<<20
-	// Points have their own limit, with some room for those of checkpoints. run.PointLogger keeps it.
-	pointLimit = 2 * run.MaxPointBytes
+	// Points have their own limit, with some room for those of checkpoints. progress.PointLogger keeps it.
+	pointLimit = 2 * progress.MaxPointBytes
 )
 
 // Log appends records to an attempt's log, with limits: from the start of its process to its report it is the only writer. Its methods may be

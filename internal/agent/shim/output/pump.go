@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -200,9 +201,9 @@ func (p *pump) consume(n int) {
 
 // handleLine handles a complete line with its newline, or the last one without.
 func (p *pump) handleLine(line []byte, now time.Time) {
-	if p.midLine || p.stream != tasklog.Stdout || !run.IsEvent(line) {
+	if p.midLine || p.stream != tasklog.Stdout || !progress.IsEvent(line) {
 		p.record(line, now)
-	} else if event, err := run.ParseLine(bytes.TrimRight(line, "\r\n")); err == nil {
+	} else if event, err := progress.ParseLine(bytes.TrimRight(line, "\r\n")); err == nil {
 		p.listener.OnProgress(event)
 	} else {
 		p.record(line, now)
@@ -254,8 +255,8 @@ func (p *pump) mayBeEvent() bool {
 	if p.midLine || p.stream != tasklog.Stdout {
 		return false
 	}
-	n := min(p.end, len(run.LinePrefix))
-	return string(p.buf[:n]) == run.LinePrefix[:n]
+	n := min(p.end, len(progress.LinePrefix))
+	return string(p.buf[:n]) == progress.LinePrefix[:n]
 }
 
 // updateDeadline limits the wait for the rest of a line.
@@ -334,7 +335,7 @@ func (ev *Events) parseLines() {
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		p, err := run.ParseEvent(line)
+		p, err := progress.ParseEvent(line)
 		if err != nil {
 			ev.listener.OnParseError("a line of $MUSTER_EVENTS", err)
 			continue
@@ -344,7 +345,7 @@ func (ev *Events) parseLines() {
 	if len(ev.partial) == 0 {
 		ev.partial = nil
 	}
-	if len(ev.partial) > run.MaxEventLine {
+	if len(ev.partial) > progress.MaxEventLine {
 		ev.disabled, ev.partial = true, nil
 		ev.listener.OnParseError("$MUSTER_EVENTS", errors.New("a line is too long; later lines are ignored"))
 	}

@@ -5,8 +5,8 @@ import (
 	"net"
 	"sync"
 
-	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
+	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Outbox sends frames over a connection. Senders do not wait for the other side. It is bounded by what the other side has requested and by
@@ -107,21 +107,21 @@ func (o *Outbox) protect(f func()) {
 
 func (o *Outbox) flush() {
 	if o.writeNonblock == nil || !o.writing.TryLock() {
-		run.Notify(o.wake)
+		wake.Set(o.wake)
 		return
 	}
 	defer o.writing.Unlock()
 	o.collect()
 	o.unwritten = o.unwritten[o.writeNonblock(o.unwritten):]
 	if len(o.unwritten) > 0 {
-		run.Notify(o.wake)
+		wake.Set(o.wake)
 		return
 	}
 	o.notifyWritten()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.finishing || len(o.buf) > 0 {
-		run.Notify(o.wake)
+		wake.Set(o.wake)
 	}
 }
 
@@ -158,7 +158,7 @@ func (o *Outbox) Finish() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.finishing = true
-	run.Notify(o.wake)
+	wake.Set(o.wake)
 }
 
 // Close closes the connection at once. Later calls do nothing; the first reason is the error of later sends.
@@ -186,7 +186,7 @@ func (o *Outbox) fail(reason error) {
 	}
 	o.waiting = nil
 	_ = o.conn.Close()
-	run.Notify(o.wake)
+	wake.Set(o.wake)
 }
 
 // Run writes what could not be written without waiting, until the end.

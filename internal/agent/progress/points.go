@@ -1,4 +1,4 @@
-package run
+package progress
 
 import (
 	"encoding/json"
@@ -48,7 +48,7 @@ func (p *PointLogger) Add(r *muster.Progress) {
 		return
 	}
 	p.reportedAt = time.Now()
-	p.pending = MergeProgress(p.pending, r, MaxMetrics)
+	p.pending = Merge(p.pending, r, MaxMetrics)
 	if p.timer != nil {
 		return
 	}
@@ -99,8 +99,8 @@ func (p *PointLogger) Close() {
 // CheckpointPoint is the data of the record of a saved checkpoint.
 const CheckpointPoint = `{"checkpoint":true}`
 
-// MergeProgress returns old, which may be nil, with the fields of p, and with at most maxMetrics metrics. It changes neither.
-func MergeProgress(old, p *muster.Progress, maxMetrics int) *muster.Progress {
+// Merge returns old, which may be nil, with the fields of p, and with at most maxMetrics metrics. It changes neither.
+func Merge(old, p *muster.Progress, maxMetrics int) *muster.Progress {
 	m := &muster.Progress{}
 	if old != nil {
 		*m = *old

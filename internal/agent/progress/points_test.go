@@ -1,4 +1,4 @@
-package run_test
+package progress_test
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/progress"
 )
 
 // recordedPoints are the written points.
@@ -36,7 +36,7 @@ func loss(v float64) *muster.Progress {
 func TestPointsAreDownsampled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k recordedPoints
-		p := run.NewPointLogger(k.write)
+		p := progress.NewPointLogger(k.write)
 		for i := range 5_000 {
 			p.Add(loss(float64(i)))
 			time.Sleep(time.Millisecond)
@@ -52,7 +52,7 @@ func TestPointsAreDownsampled(t *testing.T) {
 			t.Errorf("the first point is %v, the last one %v", first, final)
 		}
 		for i := 1; i < len(k.at)-1; i++ {
-			if d := k.at[i].Sub(k.at[i-1]); d < run.MinPointInterval-time.Millisecond {
+			if d := k.at[i].Sub(k.at[i-1]); d < progress.MinPointInterval-time.Millisecond {
 				t.Fatalf("points %d and %d are %s apart", i-1, i, d)
 			}
 		}
@@ -63,7 +63,7 @@ func TestPointsAreDownsampled(t *testing.T) {
 func TestPointsAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var k recordedPoints
-		p := run.NewPointLogger(k.write)
+		p := progress.NewPointLogger(k.write)
 		p.Add(&muster.Progress{Step: new("epoch 1")})
 		p.Add(&muster.Progress{Artifacts: []muster.Artifact{{}}}) // not part of a point
 		p.Add(&muster.Progress{Progress: new(0.1), Metrics: map[string]float64{"loss": 3, "accuracy": 0.5}})
@@ -93,10 +93,10 @@ func TestPointsAreMerged(t *testing.T) {
 func TestPointsFitTheirLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &recordedPoints{}
-		p := run.NewPointLogger(func(at time.Time, data []byte) { k.bytes, k.at = k.bytes+int64(len(data)), append(k.at, at) })
+		p := progress.NewPointLogger(func(at time.Time, data []byte) { k.bytes, k.at = k.bytes+int64(len(data)), append(k.at, at) })
 		metrics := map[string]float64{}
-		for i := range run.MaxMetrics {
-			metrics[fmt.Sprintf("%0*d", run.MaxMetricName, i)] = 1.0 / 3
+		for i := range progress.MaxMetrics {
+			metrics[fmt.Sprintf("%0*d", progress.MaxMetricName, i)] = 1.0 / 3
 		}
 		for range 30 * 24 * 60 { // a month
 			p.Add(&muster.Progress{Metrics: metrics})
@@ -104,7 +104,7 @@ func TestPointsFitTheirLimit(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		p.Close()
-		if k.bytes > run.MaxPointBytes || k.bytes < run.MaxPointBytes/4 {
+		if k.bytes > progress.MaxPointBytes || k.bytes < progress.MaxPointBytes/4 {
 			t.Errorf("%d bytes of points", k.bytes)
 		}
 		if span := k.at[len(k.at)-1].Sub(k.at[0]); span < 25*24*time.Hour {

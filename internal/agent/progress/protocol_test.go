@@ -1,4 +1,4 @@
-package run_test
+package progress_test
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/progress"
 )
 
 func TestParseLine(t *testing.T) {
@@ -24,7 +24,7 @@ func TestParseLine(t *testing.T) {
 		`::muster {"metrics": {"a": 1}, "b": "2.5"}`:        {Metrics: map[string]float64{"a": 1, "b": 2.5}},
 		`::muster progress=1.0000000002`:                    {Progress: new(1.0)},
 	} {
-		got, err := run.ParseLine([]byte(line))
+		got, err := progress.ParseLine([]byte(line))
 		if err != nil {
 			t.Errorf("%s: %v", line, err)
 		} else if d := cmp.Diff(want, got); d != "" {
@@ -48,15 +48,15 @@ func TestParseLine(t *testing.T) {
 		`::muster {"metrics": {"x": "text"}}`:           "metrics",
 		"::muster " + strings.Repeat("m=1 ", 3) + "m=x": "number",
 	} {
-		if got, err := run.ParseLine([]byte(line)); err == nil || !strings.Contains(err.Error(), wantErr) {
+		if got, err := progress.ParseLine([]byte(line)); err == nil || !strings.Contains(err.Error(), wantErr) {
 			t.Errorf("%.60s: %v %v", line, got, err)
 		}
 	}
 }
 
 func TestStepIsTruncatedAtACharacter(t *testing.T) {
-	p, err := run.ParseLine([]byte(`::muster step="` + strings.Repeat("ä", run.MaxStep) + `"`))
-	if err != nil || len(*p.Step) > run.MaxStep || len(*p.Step) < run.MaxStep-1 || !utf8.ValidString(*p.Step) {
+	p, err := progress.ParseLine([]byte(`::muster step="` + strings.Repeat("ä", progress.MaxStep) + `"`))
+	if err != nil || len(*p.Step) > progress.MaxStep || len(*p.Step) < progress.MaxStep-1 || !utf8.ValidString(*p.Step) {
 		t.Errorf("%v %v", p, err)
 	}
 }
@@ -71,7 +71,7 @@ func TestParseEventRoundTrip(t *testing.T) {
 			event["progress"] = *want.Progress
 		}
 		if rapid.Bool().Draw(t, "with step") {
-			want.Step = new(rapid.StringN(0, 40, run.MaxStep).Draw(t, "step"))
+			want.Step = new(rapid.StringN(0, 40, progress.MaxStep).Draw(t, "step"))
 			event["step"] = *want.Step
 		}
 		for name, v := range rapid.MapOfN(rapid.StringMatching(`m[a-z_./-]{0,20}`), rapid.Float64(), 1, 5).Draw(t, "metrics") {
@@ -91,7 +91,7 @@ func TestParseEventRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := run.ParseLine(append([]byte(run.LinePrefix), b...))
+		got, err := progress.ParseLine(append([]byte(progress.LinePrefix), b...))
 		if err != nil {
 			t.Fatalf("%s: %v", b, err)
 		}
@@ -104,10 +104,10 @@ func TestParseEventRoundTrip(t *testing.T) {
 // For any output, a parsed event is within bounds and can be sent.
 func FuzzParseLine(f *testing.F) {
 	for _, s := range []string{`progress=0.42 step="epoch 3/7" loss=0.12`, `{"progress":1,"step":"x","metrics":{"a":1}}`, `a=0x1p-2`, `step=`, `{"a":1e999}`, "\xff=1"} {
-		f.Add([]byte(run.LinePrefix + s))
+		f.Add([]byte(progress.LinePrefix + s))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
-		p, err := run.ParseLine(line)
+		p, err := progress.ParseLine(line)
 		if err != nil {
 			if !utf8.ValidString(err.Error()) && utf8.Valid(line) {
 				t.Errorf("the error for %q is not UTF-8: %q", line, err)
@@ -120,10 +120,10 @@ func FuzzParseLine(f *testing.F) {
 		if p.Progress != nil && !(*p.Progress >= 0 && *p.Progress <= 1) {
 			t.Errorf("progress %v", *p.Progress)
 		}
-		if p.Step != nil && (len(*p.Step) > run.MaxStep || !utf8.ValidString(*p.Step)) {
+		if p.Step != nil && (len(*p.Step) > progress.MaxStep || !utf8.ValidString(*p.Step)) {
 			t.Errorf("step %q", *p.Step)
 		}
-		if len(p.Metrics) > run.MaxMetrics {
+		if len(p.Metrics) > progress.MaxMetrics {
 			t.Errorf("%d metrics", len(p.Metrics))
 		}
 		if _, err := json.Marshal(p); err != nil {
