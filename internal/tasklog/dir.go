@@ -328,7 +328,9 @@ func (d *Dir) Remove(_ context.Context, job muster.JobID) error {
 }
 
 // RemoveAttempt deletes the log of one attempt. It returns nil if there is none.
-func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error {
+func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error { return d.removeAttempt(a) }
+
+func (d *Dir) removeAttempt(a muster.AttemptID) error {
 	if err := d.CloseAttempt(a); err != nil {
 		return err
 	}
@@ -361,7 +363,7 @@ func (d *Dir) Retain(wanted func(muster.AttemptID) bool) error {
 		if !ok || entry.IsDir() || wanted(a) {
 			return nil
 		}
-		return d.RemoveAttempt(context.Background(), a)
+		return d.removeAttempt(a)
 	})
 }
 

@@ -128,7 +128,7 @@ func (b *Bridge) identity() (string, error) {
 		return b.cfg.WorkerID, nil
 	}
 	part := func(name string) string { return strings.ReplaceAll(lenient.Text(name, 100), "/", "-") }
-	return bridge.Identity(filepath.Join(b.cfg.Core.Dir, "worker-id"), func(id string) bool { return checkID("id", id) == nil }, func() string {
+	return bridge.Identity(filepath.Join(b.cfg.Core.Dir, "worker-id"), isID, func() string {
 		if b.cfg.Core.Worker != "" {
 			return "muster_" + part(b.cfg.Core.Worker)
 		}
@@ -353,7 +353,7 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 			break
 		}
 		_, skipped := b.skippedJobs.Get(j.id())
-		if skipped || j.Status != "" && j.Status != statusPending || checkID("job_id", j.id()) != nil || b.core.Known(j.id()) {
+		if skipped || j.Status != "" && j.Status != statusPending || !isID(j.id()) || b.core.Known(j.id()) {
 			continue
 		}
 		if reason := unfitReason(&j, &c); reason != "" {
@@ -364,7 +364,7 @@ func (b *Bridge) claimJobs(ctx context.Context, takers *errgroup.Group) error {
 		}
 	}
 	b.continueClaims(ctx, takers)
-	return nil
+	return nil //nolint:nilerr // no more claims are started once ctx has ended
 }
 
 func (b *Bridge) pendingJobs(ctx context.Context) ([]job, error) {

@@ -142,7 +142,7 @@ func (g *Gateway) findJob(q *request, id string) (*client.Client, *muster.Job, [
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	if checkID("job_id", id) != nil {
+	if !isID(id) {
 		return nil, nil, nil, jobNotFound()
 	}
 	for j, err := range c.Jobs(q.r.Context(), client.JobQuery{Labels: map[string]string{jobLabel: id}, Project: g.project(q), Page: 1}) {

@@ -389,6 +389,9 @@ func checkID(field, id string) error {
 	return nil
 }
 
+// isID reports whether a text can be an id.
+func isID(id string) bool { return checkID("id", id) == nil }
+
 // isPlaceholder reports whether these are the two devices that worker A lists on a machine without any.
 func isPlaceholder(gpus []gpu) bool {
 	return len(gpus) == 2 && gpus[0] == gpu{0, "NVIDIA GeForce RTX 3080", 10240} && gpus[1] == gpu{1, "NVIDIA GeForce RTX 3090", 24576}
