@@ -76,7 +76,7 @@ func TestGangLosesAMember(t *testing.T) {
 	}
 	spec.Tasks[0].Retries.Max = 1
 	job := c.Submit(spec)
-	awaitExplanation(t, c, job.ID, "the gang needs room for 3 tasks at once, and all of them together have room for 2")
+	awaitExplanation(t, c, job.ID, "the gang needs room for 3 tasks at once, and the workers together have room for 2")
 	c.StartWorker("w3", t.TempDir(), flags...)
 	c.AwaitRunning(job.ID, 3)
 	awaitMet(t, c, job.ID, 3)
