@@ -152,7 +152,7 @@ test("a worker is added by the lines to paste, and drained", async () => {
 });
 
 test("a lost server is shown, and the page is live again when it is back", async () => {
-  browser.expected.push(/ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_NETWORK/);
+  browser.expected.push(/ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_SOCKET_NOT_CONNECTED|ERR_INCOMPLETE_CHUNKED|ERR_EMPTY_RESPONSE|ERR_NETWORK/);
   const page = await browser.page(server);
   await page.goto(`${server.url}/jobs`);
   await page.getByTestId("connection").getByText("Live").waitFor();
