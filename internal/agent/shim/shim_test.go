@@ -325,12 +325,14 @@ func TestOutputOfManyTasksIsComplete(t *testing.T) {
 	})
 }
 
-// inOrder checks that no record is older than the one before.
+// inOrder checks that no record is older than the one before of its stream. Streams are written concurrently.
 func inOrder(t *testing.T, all []tasklog.Record) {
 	t.Helper()
-	for i := 1; i < len(all); i++ {
-		if all[i].At.Before(all[i-1].At) {
-			t.Fatalf("record %d is of %s, the one before of %s", i, all[i].At, all[i-1].At)
+	last := map[tasklog.Stream]tasklog.Record{}
+	for i, r := range all {
+		if before := last[r.Stream]; r.At.Before(before.At) {
+			t.Fatalf("record %d is of %s, the one before of %s", i, r.At, before.At)
 		}
+		last[r.Stream] = r
 	}
 }
