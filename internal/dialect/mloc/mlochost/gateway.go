@@ -143,7 +143,7 @@ func (g *Gateway) open(ctx context.Context) (err error) {
 	if g.control, err = mloc.DialRedis(g.settings.redis, "muster-mloc-host"); err != nil {
 		return err
 	}
-	if g.tasks, err = openTaskStore(g.Deps.Dir); err != nil {
+	if g.tasks, err = openTaskStore(g.Deps.Dir, g.metrics.recordEnd); err != nil {
 		return err
 	}
 	if g.results, err = openResults(filepath.Join(g.Deps.Dir, "results"), g.tasks.knownFolders()); err != nil {

@@ -133,7 +133,7 @@ func (g *Gateway) finishChildren(parent *task) error {
 			return err
 		}
 		answered := parent.State == mloc.StateDone && err == nil
-		t, err := g.tasks.update(id, func(t *task) error {
+		_, err = g.tasks.update(id, func(t *task) error {
 			if t.Parent != parent.ID || t.final() {
 				return mloc.ErrPending
 			}
@@ -144,12 +144,8 @@ func (g *Gateway) finishChildren(parent *task) error {
 			t.State, t.Parent, t.Alone, t.Dispatched = mloc.StatePending, "", true, time.Time{}
 			return nil
 		})
-		switch {
-		case errors.Is(err, mloc.ErrPending):
-		case err != nil:
+		if err != nil && !errors.Is(err, mloc.ErrPending) {
 			return err
-		case t.final():
-			g.metrics.recordEnd(&t)
 		}
 	}
 	wake.Set(g.wake)

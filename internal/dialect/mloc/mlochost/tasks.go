@@ -175,13 +175,10 @@ func (g *Gateway) checkNeeds(t *task) (ready bool, failed string) {
 }
 
 func (g *Gateway) failTask(id, reason string) error {
-	t, err := g.tasks.update(id, func(t *task) error {
+	_, err := g.tasks.update(id, func(t *task) error {
 		t.State, t.Error, t.Finished = mloc.StateFailed, mloc.Truncate(reason, 4000), time.Now()
 		return nil
 	})
-	if err == nil {
-		g.metrics.recordEnd(&t)
-	}
 	return err
 }
 
@@ -346,7 +343,6 @@ func (g *Gateway) syncTask(ctx context.Context, t task) error {
 	if err != nil || !updated.final() {
 		return err
 	}
-	g.metrics.recordEnd(&updated)
 	wake.Set(g.wake) // others may need it
 	return g.finishChildren(&updated)
 }

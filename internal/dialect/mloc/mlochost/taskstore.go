@@ -57,7 +57,8 @@ func (t *task) final() bool { return t.State == mloc.StateDone || t.State == mlo
 // taskStore keeps tasks of clients in a file: what it has acknowledged is there after a crash. Its methods may be called at
 // the same time; what they return is the caller's.
 type taskStore struct {
-	db *bbolt.DB
+	db    *bbolt.DB
+	ended func(*task) // called once for each task that ends, before anyone sees that it has; it must not call the store
 
 	mu    sync.Mutex
 	tasks map[string]*task
@@ -74,13 +75,13 @@ var (
 	bucketYAML     = []byte("yaml")     // submission → what the client sent
 )
 
-func openTaskStore(dir string) (*taskStore, error) {
+func openTaskStore(dir string, ended func(*task)) (*taskStore, error) {
 	db, err := boltdb.Open(filepath.Join(dir, "tasks.db"), "another server uses the tasks of the MLOC dialect: stop it first", "",
 		string(bucketDocs), string(bucketResolved), string(bucketYAML), string(bucketTasks))
 	if err != nil {
 		return nil, err
 	}
-	l := &taskStore{db: db, tasks: map[string]*task{}, jobs: map[muster.JobID]bool{}}
+	l := &taskStore{db: db, ended: ended, tasks: map[string]*task{}, jobs: map[muster.JobID]bool{}}
 	err = db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketTasks).ForEach(func(_, v []byte) error {
 			t := &task{}
@@ -170,6 +171,9 @@ func (l *taskStore) update(id string, f func(*task) error) (task, error) {
 	}
 	if err := l.db.Update(func(tx *bbolt.Tx) error { return put(tx, bucketTasks, id, t) }); err != nil {
 		return *old, l.storeError(err)
+	}
+	if t.final() && !old.final() {
+		l.ended(&t)
 	}
 	*old = t
 	if t.Job != 0 {
