@@ -273,7 +273,7 @@ func (a *Agent) start(ctx context.Context, t *run.Task, inline bool) {
 	if !inline {
 		ctx, cancel = context.WithCancelCause(ctx)
 	}
-	at, rejection := a.table.admit(t.Attempt, t.Spec, t.Grant, cancel)
+	at, rejection := a.table.admit(t, cancel)
 	if rejection != nil {
 		a.table.reject(rejection)
 	}

@@ -94,7 +94,8 @@ func newAttemptTable(offer muster.Offer, clock func() time.Duration, log *slog.L
 // admit reserves the resources of an attempt, or returns why it is rejected. It returns neither for an attempt that is held already: its
 // acceptance is sent again. An attempt that the server dropped, and then assigned again after it lost its data, is rejected until the old
 // one is removed. An attempt without cancel runs inline: it ends before the next frame is made.
-func (tbl *attemptTable) admit(id muster.AttemptID, spec *muster.TaskSpec, g muster.Grant, cancel context.CancelCauseFunc) (at *attempt, rejection *link.Rejected) {
+func (tbl *attemptTable) admit(t *run.Task, cancel context.CancelCauseFunc) (at *attempt, rejection *link.Rejected) {
+	id, g := t.Attempt, t.Grant
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	if at := tbl.held[id]; at != nil {
@@ -108,8 +109,8 @@ func (tbl *attemptTable) admit(id muster.AttemptID, spec *muster.TaskSpec, g mus
 	if why := tbl.constrained(); why != "" {
 		return nil, &link.Rejected{Attempt: id, Message: why, Constrained: true}
 	}
-	now := tbl.clock()
-	leaseStart, grace := tbl.lastContact, leaseGrace(spec)
+	now := t.Assigned
+	leaseStart, grace := tbl.lastContact, leaseGrace(t.Spec)
 	switch {
 	case grace < tbl.heartbeat:
 		leaseStart = now // the grace is shorter than a heartbeat: the last contact may be older
@@ -121,7 +122,7 @@ func (tbl *attemptTable) admit(id muster.AttemptID, spec *muster.TaskSpec, g mus
 		return nil, &link.Rejected{Attempt: id, Message: why}
 	}
 	at = &attempt{id: id, table: tbl, grant: g, cancel: cancel, inline: cancel == nil, assignedAt: now, leaseStart: leaseStart}
-	tbl.track(at, spec)
+	tbl.track(at, t.Spec)
 	if !at.inline {
 		tbl.queue(at)
 	}
@@ -139,7 +140,7 @@ func (tbl *attemptTable) track(at *attempt, spec *muster.TaskSpec) {
 	at.grace = leaseGrace(spec)
 	tbl.minGrace = min(tbl.minGrace, at.grace)
 	// The lease counts from a contact that may be almost one heartbeat old.
-	tbl.nextHeartbeat = min(tbl.nextHeartbeat, max(tbl.clock(), tbl.lastHeartbeat+minHeartbeat, tbl.lastContact+at.grace/4))
+	tbl.nextHeartbeat = min(tbl.nextHeartbeat, max(at.assignedAt, tbl.lastHeartbeat+minHeartbeat, tbl.lastContact+at.grace/4))
 	tbl.held[at.id] = at
 	tbl.executing++
 }

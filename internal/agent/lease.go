@@ -39,15 +39,16 @@ func (tbl *attemptTable) findGrace() {
 }
 
 // onContact handles a frame from the server; pong says that it answers the ping. Attempts that expired before the frame stay expired. It
-// returns the time of the last contact.
-func (tbl *attemptTable) onContact(pong bool) (contact time.Duration) {
+// returns when the frame was handled, and the time of the last contact.
+func (tbl *attemptTable) onContact(pong bool) (now, contact time.Duration) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
-	tbl.expire(tbl.clock())
+	now = tbl.clock()
+	tbl.expire(now)
 	if pong && tbl.pingSentAt != 0 {
 		tbl.lastContact, tbl.pingSentAt = max(tbl.lastContact, tbl.pingSentAt), 0
 	}
-	return tbl.lastContact
+	return now, tbl.lastContact
 }
 
 // fillHello adds to h the attempts that are held, attempts of which only parts are left, the offer, and why no new tasks are accepted. The

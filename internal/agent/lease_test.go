@@ -192,7 +192,7 @@ func TestLeaseBeginsAtTheContactBeforeTheAssignment(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		spec := &muster.TaskSpec{Disconnect: muster.Disconnect{Grace: muster.Duration(15 * time.Second)}}
-		_, rejection := e.agent.table.admit(attemptID(0), spec, muster.Grant{Slots: 1}, cancel)
+		_, rejection := e.agent.table.admit(&run.Task{Attempt: attemptID(0), Spec: spec, Grant: muster.Grant{Slots: 1}, Assigned: e.agent.table.clock()}, cancel)
 		if rejection != nil {
 			t.Fatalf("rejected: %s", rejection.Message)
 		}
@@ -228,7 +228,7 @@ func TestPongExtendsTheLeaseFromItsPing(t *testing.T) {
 		if len(unanswered) == 0 {
 			t.Fatal("no ping was sent")
 		}
-		if contact := r.onContact(true); contact != unanswered[0] {
+		if _, contact := r.onContact(true); contact != unanswered[0] {
 			t.Errorf("at %v the answer to the ping of %v counts from %v", now, unanswered[0], contact)
 		}
 		unanswered = unanswered[1:]

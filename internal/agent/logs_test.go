@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -90,7 +91,7 @@ func TestLogWindowAccounting(t *testing.T) {
 		r.connected, r.nextHeartbeat = true, time.Hour*100
 		var ats []*attempt
 		for i := range 3 {
-			at, _ := r.admit(attemptID(i), &muster.TaskSpec{}, muster.Grant{}, func(error) {})
+			at, _ := r.admit(&run.Task{Attempt: attemptID(i), Spec: &muster.TaskSpec{}}, func(error) {})
 			ats = append(ats, at)
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {

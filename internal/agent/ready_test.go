@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -40,11 +41,12 @@ func TestAttemptWithTheIDOfAnAbandonedOne(t *testing.T) {
 	t.Parallel()
 	now := time.Hour
 	offer := muster.Offer{Resources: muster.Resources{Slots: 2}}
-	id, grant, spec := attemptID(0), muster.Grant{Slots: 1}, &muster.TaskSpec{}
+	id := attemptID(0)
+	task := &run.Task{Attempt: id, Grant: muster.Grant{Slots: 1}, Spec: &muster.TaskSpec{}, Assigned: now}
 	for _, ended := range []bool{false, true} {
 		r := newAttemptTable(offer, func() time.Duration { return now }, slog.New(slog.DiscardHandler))
 		stops := 0
-		old, rejection := r.admit(id, spec, grant, func(error) { stops++ })
+		old, rejection := r.admit(task, func(error) { stops++ })
 		if old == nil {
 			t.Fatal(rejection)
 		}
@@ -54,7 +56,7 @@ func TestAttemptWithTheIDOfAnAbandonedOne(t *testing.T) {
 		}
 		r.onWelcome(&link.Welcome{Heartbeat: muster.Duration(time.Second), Stop: []muster.AttemptID{id}}, now)
 		for range 2 {
-			at, rejection := r.admit(id, spec, grant, func(error) {})
+			at, rejection := r.admit(task, func(error) {})
 			if at != nil || rejection == nil || !rejection.Constrained || rejection.Attempt != id {
 				t.Fatalf("ended %t: admitted as %v, rejected with %+v", ended, at, rejection)
 			}
@@ -64,7 +66,7 @@ func TestAttemptWithTheIDOfAnAbandonedOne(t *testing.T) {
 		} else {
 			r.finish(old, &muster.Report{Outcome: muster.AttemptLost})
 		}
-		if at, rejection := r.admit(id, spec, grant, func(error) {}); at == nil || at == old {
+		if at, rejection := r.admit(task, func(error) {}); at == nil || at == old {
 			t.Fatalf("ended %t: afterwards the new attempt is rejected with %+v", ended, rejection)
 		}
 		if want := 1; !ended && stops != want {

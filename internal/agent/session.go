@@ -161,7 +161,7 @@ func (s *session) Post(*link.ToServer) { s.agent.table.ping() }
 // handle carries out a frame.
 func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 	tbl := s.agent.table
-	contact := tbl.onContact(f.Pong)
+	now, contact := tbl.onContact(f.Pong)
 	if f.Welcome != nil {
 		s.welcomed, s.welcomedAt, s.heartbeat = true, time.Now(), f.Welcome.Heartbeat.Std()
 		contact = tbl.onWelcome(f.Welcome, s.helloAt)
@@ -175,7 +175,7 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 		delete(s.specs, f.Specs[i].Ref-link.MaxGroupSpecs)
 	}
 	for i := range f.Assign {
-		s.assign(ctx, &f.Assign[i])
+		s.assign(ctx, &f.Assign[i], now)
 	}
 	if len(f.Assign) > 0 {
 		wake.Set(tbl.wake) // one frame for all that ran inline
@@ -197,8 +197,8 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 	}
 }
 
-// assign starts an attempt or rejects it.
-func (s *session) assign(ctx context.Context, as *link.Assign) {
+// assign starts an attempt that was received at now, or rejects it.
+func (s *session) assign(ctx context.Context, as *link.Assign, now time.Duration) {
 	a := s.agent
 	reject := func(why string) { a.table.reject(&link.Rejected{Attempt: as.Attempt, Message: why}) }
 	group := s.specs[as.Ref]
@@ -213,7 +213,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign) {
 	}
 	t := &run.Task{
 		Attempt: as.Attempt, Job: group.UID, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
-		Checkpoint: as.Checkpoint, Gang: as.Gang, Inputs: as.Inputs, Assigned: a.table.clock(),
+		Checkpoint: as.Checkpoint, Gang: as.Gang, Inputs: as.Inputs, Assigned: now,
 	}
 	inline := spec.Kind == muster.KindNoop
 	if g := as.Gang; g != nil && g.Rank == 0 && !inline && !a.cfg.RemoteTasks && !a.table.has(as.Attempt) {

@@ -1,6 +1,10 @@
 package lru
 
-import "testing"
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
 
 // TestEviction checks that the most recently used entries are kept.
 func TestEviction(t *testing.T) {
@@ -15,17 +19,17 @@ func TestEviction(t *testing.T) {
 			t.Errorf("entry %d is kept: %t", n, ok)
 		}
 	}
-	if n := c.recent.Len(); n != 2 || len(c.byKey) != 2 || c.total != 70 {
+	if n := len(c.byKey); n != 2 || c.total != 70 {
 		t.Errorf("%d entries of %d bytes", n, c.total)
 	}
 	c.Put(3, make([]byte, 200))
-	if _, ok := c.Get(3); !ok || c.recent.Len() != 1 {
-		t.Errorf("a value over the limit is kept: %t, with %d others", ok, c.recent.Len()-1)
+	if _, ok := c.Get(3); !ok || len(c.byKey) != 1 {
+		t.Errorf("a value over the limit is kept: %t, with %d others", ok, len(c.byKey)-1)
 	}
 	c.Remove(3)
 	c.Remove(4)
-	if c.recent.Len() != 0 || len(c.byKey) != 0 || c.total != 0 {
-		t.Errorf("%d entries of %d bytes are left", c.recent.Len(), c.total)
+	if len(c.byKey) != 0 || c.total != 0 || len(c.entries) != 3 {
+		t.Errorf("%d entries of %d bytes are left, with %d in memory", len(c.byKey), c.total, len(c.entries)-1)
 	}
 }
 
@@ -58,6 +62,41 @@ func TestCounted(t *testing.T) {
 	for n, want := range []bool{false, false, true, true} {
 		if _, ok := c.Get(n); ok != want {
 			t.Errorf("entry %d is kept: %t", n, ok)
+		}
+	}
+}
+
+// TestOrder compares the cache with a list that is searched from end to end.
+func TestOrder(t *testing.T) {
+	const most = 5
+	r := rand.New(rand.NewPCG(1, 2))
+	c := NewCounted[int, int](most)
+	var want [][2]int // key and value, the most recently used last
+	find := func(key int) int { return slices.IndexFunc(want, func(e [2]int) bool { return e[0] == key }) }
+	for step := range 10_000 {
+		key := r.IntN(2 * most)
+		i := find(key)
+		switch r.IntN(4) {
+		case 0:
+			c.Remove(key)
+			if i >= 0 {
+				want = slices.Delete(want, i, i+1)
+			}
+		case 1:
+			v, ok := c.Get(key)
+			if ok != (i >= 0) || ok && v != want[i][1] {
+				t.Fatalf("step %d: Get(%d) returns %d, %t, of %v", step, key, v, ok, want)
+			}
+			if ok {
+				want = append(slices.Delete(want, i, i+1), [2]int{key, v})
+			}
+		default:
+			c.Put(key, step)
+			if i >= 0 {
+				want = slices.Delete(want, i, i+1)
+			}
+			want = append(want, [2]int{key, step})
+			want = want[max(0, len(want)-most):]
 		}
 	}
 }
