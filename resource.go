@@ -2,6 +2,7 @@ package muster
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -123,6 +124,12 @@ type Grant struct {
 	GPUs      []string `json:"gpus,omitempty"`
 	GPUMemory Size     `json:"gpu_memory,omitempty"` // per device, if shared; 0 means whole devices
 	PIDs      int      `json:"pids,omitempty"`
+}
+
+// Equal reports whether two grants are the same.
+func (g *Grant) Equal(h *Grant) bool {
+	return g.CPUs == h.CPUs && g.Memory == h.Memory && g.Disk == h.Disk && g.Slots == h.Slots &&
+		slices.Equal(g.GPUs, h.GPUs) && g.GPUMemory == h.GPUMemory && g.PIDs == h.PIDs
 }
 
 // Where limits the workers that may run a task.

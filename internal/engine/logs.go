@@ -4,13 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
-	"github.com/muster-dev/muster/internal/lru"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/traceparent"
 )
@@ -77,7 +77,8 @@ func (e *Engine) reportLogError(w muster.WorkerID, err error) {
 // ownedAttempts caches which attempts a session's worker was assigned. It does not cache misses: an attempt may be assigned to
 // the worker later.
 type ownedAttempts struct {
-	*lru.Cache[muster.AttemptID, struct{}]
+	mu  sync.Mutex
+	ids map[muster.AttemptID]struct{}
 
 	// misses limits the lookups in the store of attempts that are not the worker's. Only the goroutine that calls
 	// Handle waits for it, and so only the worker that sends such logs.
@@ -92,13 +93,29 @@ const (
 )
 
 func newOwnedAttempts() *ownedAttempts {
-	return &ownedAttempts{Cache: lru.NewCounted[muster.AttemptID, struct{}](maxOwned), misses: rate.NewLimiter(rate.Every(missEvery), missBurst)}
+	return &ownedAttempts{ids: map[muster.AttemptID]struct{}{}, misses: rate.NewLimiter(rate.Every(missEvery), missBurst)}
+}
+
+func (o *ownedAttempts) add(a muster.AttemptID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.ids) >= maxOwned {
+		clear(o.ids) // an lru.Cache costs three times as much for each assignment; forgotten attempts are looked up in the store
+	}
+	o.ids[a] = struct{}{}
+}
+
+func (o *ownedAttempts) has(a muster.AttemptID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, ok := o.ids[a]
+	return ok
 }
 
 // owns reports whether an attempt was ever assigned to the session's worker. An assignment
 // is committed, and added here, before it is sent.
 func (s *session) owns(ctx context.Context, a muster.AttemptID) (bool, error) {
-	if _, ok := s.owned.Get(a); ok {
+	if s.owned.has(a) {
 		return true, nil
 	}
 	attempts, err := s.engine.cfg.Store.Attempts(ctx, a.Task)
@@ -106,7 +123,7 @@ func (s *session) owns(ctx context.Context, a muster.AttemptID) (bool, error) {
 		return false, err
 	}
 	if slices.ContainsFunc(attempts, func(b muster.Attempt) bool { return b.ID == a && b.Worker == s.worker }) {
-		s.owned.Put(a, struct{}{})
+		s.owned.add(a)
 		return true, nil
 	}
 	if s.owned.warned != a {

@@ -15,36 +15,43 @@ import (
 
 // AttemptTraces maps the attempts that a worker executes to their traces, for its log.
 type AttemptTraces struct {
-	mu     sync.RWMutex
-	traces map[string]string // by attempt
+	mu   sync.RWMutex
+	jobs map[muster.AttemptID]string // uid
 }
 
 // NewAttemptTraces returns an empty AttemptTraces.
-func NewAttemptTraces() *AttemptTraces { return &AttemptTraces{traces: map[string]string{}} }
+func NewAttemptTraces() *AttemptTraces { return &AttemptTraces{jobs: map[muster.AttemptID]string{}} }
 
-// Add adds the trace of an attempt, until remove is called.
+// Add adds an attempt of the job with a uid, until remove is called.
 func (a *AttemptTraces) Add(id muster.AttemptID, uid string) (remove func()) {
 	if a == nil || uid == "" {
 		return func() {}
 	}
-	key := id.String()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.traces[key] = traceparent.TraceText(uid)
+	a.jobs[id] = uid
 	return func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		delete(a.traces, key)
+		delete(a.jobs, id)
 	}
 }
 
-func (a *AttemptTraces) lookup(key string) string {
-	if a == nil || key == "" {
+// lookup returns the trace of an attempt as a log names it, "" if there is none.
+func (a *AttemptTraces) lookup(attempt string) string {
+	if a == nil || attempt == "" {
+		return ""
+	}
+	id, err := muster.ParseAttemptID(attempt)
+	if err != nil {
 		return ""
 	}
 	a.mu.RLock()
 	defer a.mu.RUnlock()
-	return a.traces[key]
+	if uid := a.jobs[id]; uid != "" {
+		return traceparent.TraceText(uid)
+	}
+	return ""
 }
 
 // Logger returns a logger that adds attributes: the job, the task and, if attempts (which may be nil) has it, the

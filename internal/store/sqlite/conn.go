@@ -16,6 +16,7 @@ import (
 type conn struct {
 	db     *sqlite3.Conn
 	stmts  map[string]*sqlite3.Stmt
+	grants grantEncoder
 	broken bool // a rollback failed: the connection is unusable
 }
 
@@ -72,7 +73,7 @@ func (c *conn) bound(sql string, bind func(*params)) (*sqlite3.Stmt, error) {
 	if err != nil || bind == nil {
 		return s, err
 	}
-	p := params{s: s}
+	p := params{s: s, grants: &c.grants}
 	bind(&p)
 	return s, p.err
 }

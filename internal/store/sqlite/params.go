@@ -1,8 +1,10 @@
 package sqlite
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/muster-dev/muster"
 	"github.com/ncruces/go-sqlite3"
@@ -11,9 +13,29 @@ import (
 // params binds the parameters of a statement in their order. After the first error
 // its methods do nothing. A parameter that is not bound is NULL.
 type params struct {
-	s   *sqlite3.Stmt
-	n   int
-	err error
+	s      *sqlite3.Stmt
+	grants *grantEncoder
+	n      int
+	err    error
+}
+
+// grantEncoder encodes grants. It keeps the last one: the tasks of an array have equal ones, and each writes its own several times.
+type grantEncoder struct {
+	grant   muster.Grant
+	encoded []byte
+}
+
+func (e *grantEncoder) encode(g *muster.Grant) ([]byte, error) {
+	if e.encoded != nil && e.grant.Equal(g) {
+		return e.encoded, nil
+	}
+	b, err := json.Marshal(g)
+	if err != nil {
+		return nil, err
+	}
+	e.grant, e.encoded = *g, b
+	e.grant.GPUs = slices.Clone(g.GPUs)
+	return b, nil
 }
 
 func (p *params) int(v int64) {
@@ -82,6 +104,14 @@ func (p *params) json(v any, absent bool) {
 	if err != nil {
 		p.err = fmt.Errorf("encode %T: %w", v, err)
 		return
+	}
+	p.raw(b)
+}
+
+func (p *params) grant(g *muster.Grant) {
+	b, err := p.grants.encode(g)
+	if err != nil {
+		p.err = cmp.Or(p.err, fmt.Errorf("encode a grant: %w", err))
 	}
 	p.raw(b)
 }

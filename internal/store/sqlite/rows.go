@@ -153,6 +153,14 @@ func (r row) raw(v *json.RawMessage) {
 	field(r, v, func(p *params, v json.RawMessage) { p.raw(v) }, func(c *columns) json.RawMessage { return c.raw() })
 }
 
+func (r row) grant(v *muster.Grant) {
+	if r.p != nil {
+		r.p.grant(v)
+	} else {
+		r.c.json(v)
+	}
+}
+
 func (r row) bool(v *bool)     { field(r, v, (*params).bool, (*columns).bool) }
 func (r row) float(v *float64) { field(r, v, (*params).float, (*columns).float) }
 func (r row) taskID(v *muster.TaskID) {
@@ -256,7 +264,7 @@ func (r row) taskMutable(t *muster.Task) {
 	optText(r, &t.Message)
 	optional(r, &t.ExitCode, number[int])
 	optNumber(r, &t.LogSize)
-	jsonPtr(r, &t.Grant)
+	optional(r, &t.Grant, row.grant)
 	optText(r, &t.Checkpoint)
 	optional(r, &t.Progress, row.float)
 	optText(r, &t.Step)
