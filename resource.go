@@ -126,8 +126,11 @@ type Grant struct {
 	PIDs      int      `json:"pids,omitempty"`
 }
 
-// Equal reports whether two grants are the same.
+// Equal reports whether two grants are the same, or both nil.
 func (g *Grant) Equal(h *Grant) bool {
+	if g == nil || h == nil {
+		return g == h
+	}
 	return g.CPUs == h.CPUs && g.Memory == h.Memory && g.Disk == h.Disk && g.Slots == h.Slots &&
 		slices.Equal(g.GPUs, h.GPUs) && g.GPUMemory == h.GPUMemory && g.PIDs == h.PIDs
 }
