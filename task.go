@@ -17,7 +17,7 @@ type Task struct {
 	Message     string             `json:"message,omitempty"`
 	ExitCode    *int               `json:"exit_code,omitempty"`
 	Attempt     int                `json:"attempt,omitempty"` // number of the current or last attempt; 0 means none yet
-	Retried     int                `json:"retried,omitempty"` // retries that count against retries.max
+	Retries     int                `json:"retried,omitempty"` // retries that count against retries.max
 	Crashes     int                `json:"crashes,omitempty"` // attempts lost by a fault of the fleet
 	Worker      WorkerID           `json:"worker,omitempty"`
 	WorkerName  string             `json:"worker_name,omitempty"` // current name, for callers that may see workers

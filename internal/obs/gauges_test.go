@@ -51,13 +51,13 @@ func TestFleetGauges(t *testing.T) {
 		Workers: []sched.WorkerSnapshot{
 			{
 				State: muster.WorkerActive, Offers: &muster.Resources{CPUs: 8, Memory: 100, Slots: 16, GPUs: []muster.GPU{gpu(""), gpu(""), gpu("it is hot")}},
-				GPUTasks: []int{2, 0, 0}, Reserved: sched.Resources{CPUs: 3, Memory: 40, Slots: 1, GPUs: 1, GPUMemory: 7},
+				GPUTasks: []int{2, 0, 0}, Reserved: sched.FleetResources{CPUs: 3, Memory: 40, Slots: 1, GPUs: 1, GPUMemory: 7},
 				Load: &muster.Load{GPUs: []muster.GPULoad{{Power: new(100.5)}, {}, {Power: new(20.0)}}},
 			},
 			{State: muster.WorkerActive, Offers: &muster.Resources{CPUs: 1}, Constrained: "its disk is full"},
 			{State: muster.WorkerActive, Offers: &muster.Resources{CPUs: 1}, Avoided: "attempts fail there"},
 			{State: muster.WorkerDraining, Offers: &muster.Resources{CPUs: 1}, Avoided: "is draining"},
-			{State: muster.WorkerUnreachable, Offers: &muster.Resources{CPUs: 64, GPUs: []muster.GPU{gpu("")}}, Reserved: sched.Resources{CPUs: 2}},
+			{State: muster.WorkerUnreachable, Offers: &muster.Resources{CPUs: 64, GPUs: []muster.GPU{gpu("")}}, Reserved: sched.FleetResources{CPUs: 2}},
 			{State: muster.WorkerGone, Offers: &muster.Resources{CPUs: 64}},
 		},
 		Failing: make([]sched.FailingJob, 2),

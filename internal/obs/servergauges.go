@@ -9,8 +9,8 @@ import (
 type fleetSample struct {
 	*sched.FleetSnapshot
 
-	sums     sched.Sums      // over connected workers
-	reserved sched.Resources // of all workers, also those that are not connected
+	sums     sched.Sums           // over connected workers
+	reserved sched.FleetResources // of all workers, also those that are not connected
 }
 
 func newFleetSample(p *sched.FleetSnapshot) *fleetSample {

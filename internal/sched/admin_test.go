@@ -104,8 +104,8 @@ func TestDrainPreemptsTasksAtItsDeadline(t *testing.T) {
 	}
 	d.join("x")
 	d.wantSent("assign x 1.0#2")
-	if got := d.task(job, 0); got.Crashes != 0 || got.Retried != 0 {
-		t.Fatalf("the preemption cost %d crashes and %d retries", got.Crashes, got.Retried)
+	if got := d.task(job, 0); got.Crashes != 0 || got.Retries != 0 {
+		t.Fatalf("the preemption cost %d crashes and %d retries", got.Crashes, got.Retries)
 	}
 }
 

@@ -174,7 +174,7 @@ func (s *State) applyDecision(now muster.Time, t *task, e attemptEnd, v decision
 		s.release(now, t)
 	}
 	t.stopBy, t.preemptReason = 0, muster.NoReason
-	t.row.Retried += v.retried
+	t.row.Retries += v.retried
 	t.row.Crashes += v.crashes
 	if v.state != muster.Queued {
 		if v.state == muster.Succeeded {

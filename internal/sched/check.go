@@ -92,10 +92,10 @@ func byID(a, b *worker) int { return strings.Compare(string(a.row.ID), string(b.
 
 // checkShares recounts what projects hold and what the fleet offers.
 func (s *State) checkShares() error {
-	var capacity queue.Resources
-	usage := map[*queue.Project]*queue.Resources{}
+	var capacity queue.Amounts
+	usage := map[*queue.Project]*queue.Amounts{}
 	for _, p := range s.projects {
-		usage[p] = &queue.Resources{}
+		usage[p] = &queue.Amounts{}
 	}
 	for _, w := range s.workers {
 		if !w.gone {

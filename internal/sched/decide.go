@@ -91,12 +91,12 @@ func decideFleetFault(t *muster.Task, spec *muster.TaskSpec, e attemptEnd, limit
 // decideTaskFault decides after a failure by the task's own fault.
 func decideTaskFault(t *muster.Task, spec *muster.TaskSpec, e attemptEnd) decision {
 	retries := &spec.Retries
-	if t.Retried < retries.Max && retriesOn(retries.On, e.reason, t.ExitCode) {
-		pause := backoff(t, spec, t.Retried)
+	if t.Retries < retries.Max && retriesOn(retries.On, e.reason, t.ExitCode) {
+		pause := backoff(t, spec, t.Retries)
 		return decision{
 			state: muster.Queued, reason: e.reason, backoff: pause, retried: 1,
 			message: fmt.Sprintf("attempt %d: %s; retry %d of %d in %s",
-				t.Attempt, describeEnd(e, t.ExitCode), t.Retried+1, retries.Max, pause),
+				t.Attempt, describeEnd(e, t.ExitCode), t.Retries+1, retries.Max, pause),
 		}
 	}
 	if e.outcome == muster.AttemptTimedOut {

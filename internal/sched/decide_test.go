@@ -21,7 +21,7 @@ func TestEveryDecisionIsALegalTransition(t *testing.T) {
 		task := muster.Task{
 			ID: muster.TaskID{Job: muster.JobID(rapid.IntRange(1, 99).Draw(t, "job"))}, Attempt: rapid.IntRange(1, 40).Draw(t, "attempt"),
 			State:   rapid.SampledFrom([]muster.TaskState{muster.Assigned, muster.Running, muster.Cancelling}).Draw(t, "state"),
-			Retried: rapid.IntRange(0, 40).Draw(t, "retried"), Crashes: rapid.IntRange(0, 6).Draw(t, "crashes"), ExitCode: &code,
+			Retries: rapid.IntRange(0, 40).Draw(t, "retried"), Crashes: rapid.IntRange(0, 6).Draw(t, "crashes"), ExitCode: &code,
 		}
 		spec := muster.TaskSpec{Retries: muster.Retries{
 			Max:        rapid.IntRange(0, 50).Draw(t, "max"),
@@ -39,7 +39,7 @@ func TestEveryDecisionIsALegalTransition(t *testing.T) {
 			t.Fatalf("%s cannot become %s", task.State, v.state)
 		case task.State == muster.Cancelling && !v.state.Final():
 			t.Fatal("a cancelled task is retried")
-		case v.state == muster.Queued && task.Retried+v.retried > spec.Retries.Max && v.retried > 0:
+		case v.state == muster.Queued && task.Retries+v.retried > spec.Retries.Max && v.retried > 0:
 			t.Fatal("more retries than the spec allows")
 		case v.state == muster.Queued && task.Crashes+v.crashes > 5 && v.crashes > 0:
 			t.Fatal("more crashes than the limit")

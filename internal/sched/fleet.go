@@ -24,7 +24,7 @@ type WorkerSnapshot struct {
 	Version       string
 	Price         float64           // per hour
 	Offers        *muster.Resources // must not be changed
-	Reserved      Resources         // granted to its tasks
+	Reserved      FleetResources    // granted to its tasks
 	GPUTasks      []int             // tasks on each of Offers.GPUs
 	Running       int               // tasks that it holds
 	Load          *muster.Load      // at its last heartbeat, or nil; must not be changed
@@ -40,8 +40,8 @@ func (w *WorkerSnapshot) Connected() bool {
 	return w.State != muster.WorkerUnreachable && w.State != muster.WorkerGone
 }
 
-// Resources is an amount of what workers offer.
-type Resources struct {
+// FleetResources is an amount of what workers offer.
+type FleetResources struct {
 	Slots     int
 	CPUs      float64
 	Memory    muster.Size
@@ -104,8 +104,8 @@ func (w *WorkerSnapshot) GPULoad(i int) *muster.GPULoad {
 // Sums adds up what connected workers offer, have granted and use.
 type Sums struct {
 	Workers  int
-	Capacity Resources
-	Reserved Resources
+	Capacity FleetResources
+	Reserved FleetResources
 	Used     Used
 	Price    float64 // per hour, of all
 	Cost     float64 // per hour, of those with tasks
@@ -145,7 +145,7 @@ func (p *FleetSnapshot) Sums() (s Sums) {
 }
 
 // Add adds b to a.
-func (a *Resources) Add(b Resources) {
+func (a *FleetResources) Add(b FleetResources) {
 	a.Slots += b.Slots
 	a.CPUs += b.CPUs
 	a.Memory += b.Memory
@@ -153,8 +153,8 @@ func (a *Resources) Add(b Resources) {
 	a.GPUMemory += b.GPUMemory
 }
 
-func (w *WorkerSnapshot) capacity() Resources {
-	a := Resources{Slots: w.Offers.Slots, CPUs: w.Offers.CPUs, Memory: w.Offers.Memory, GPUs: len(w.Offers.GPUs)}
+func (w *WorkerSnapshot) capacity() FleetResources {
+	a := FleetResources{Slots: w.Offers.Slots, CPUs: w.Offers.CPUs, Memory: w.Offers.Memory, GPUs: len(w.Offers.GPUs)}
 	for i := range w.Offers.GPUs {
 		a.GPUMemory += w.Offers.GPUs[i].Memory
 	}
@@ -301,7 +301,7 @@ func workerSnapshot(now muster.Time, w *worker) WorkerSnapshot {
 	offers := w.row.Resources
 	x.Offers = &offers
 	allocated, devices, tasks := w.Usage.Allocated()
-	x.Reserved = Resources{Slots: allocated.Slots, CPUs: allocated.CPUs, Memory: allocated.Memory, GPUs: devices, GPUMemory: allocated.GPUMemory}
+	x.Reserved = FleetResources{Slots: allocated.Slots, CPUs: allocated.CPUs, Memory: allocated.Memory, GPUs: devices, GPUMemory: allocated.GPUMemory}
 	x.GPUTasks = tasks
 	return x
 }

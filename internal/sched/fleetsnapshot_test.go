@@ -51,7 +51,7 @@ func TestFleetSnapshot(t *testing.T) {
 		Workers: []sched.WorkerSnapshot{
 			{
 				ID: "w1", Name: "w1", State: muster.WorkerActive, Price: 3, Offers: &muster.Resources{CPUs: 8, Memory: 100, Slots: 2, GPUs: gpus},
-				Reserved: sched.Resources{CPUs: 4, Memory: 10, GPUs: 2, GPUMemory: 50}, GPUTasks: []int{1, 2}, Running: 3, Load: load,
+				Reserved: sched.FleetResources{CPUs: 4, Memory: 10, GPUs: 2, GPUMemory: 50}, GPUTasks: []int{1, 2}, Running: 3, Load: load,
 				Constrained: "the disk is full", SeenAt: 4_000,
 			},
 			{ID: "w2", Name: "w2", State: muster.WorkerGone, Price: 3, Offers: &muster.Resources{CPUs: 8, Memory: 100, Slots: 2}, CleanShutdown: true, SeenAt: 3_500},

@@ -72,7 +72,7 @@ func TestSums(t *testing.T) {
 	offers := &muster.Resources{CPUs: 8, Memory: 100, Slots: 4, GPUs: []muster.GPU{{UUID: "a", Memory: 10}, {UUID: "b", Memory: 20}}}
 	worker := func(state muster.WorkerState, running int) WorkerSnapshot {
 		return WorkerSnapshot{
-			State: state, Price: 2, Offers: offers, GPUTasks: []int{0, 0}, Running: running, Reserved: Resources{Slots: 1, GPUs: 1, GPUMemory: 5},
+			State: state, Price: 2, Offers: offers, GPUTasks: []int{0, 0}, Running: running, Reserved: FleetResources{Slots: 1, GPUs: 1, GPUMemory: 5},
 			Load: &muster.Load{CPU: 0.25, Memory: 40, GPUs: []muster.GPULoad{{UUID: "b", Utilization: &half, Power: &watts, Memory: &used}, {UUID: "gone", Power: &watts}}},
 		}
 	}
@@ -80,8 +80,8 @@ func TestSums(t *testing.T) {
 		worker(muster.WorkerActive, 1), worker(muster.WorkerDraining, 0), worker(muster.WorkerUnreachable, 1), worker(muster.WorkerGone, 0),
 	}}
 	want := Sums{
-		Workers: 2, Price: 4, Cost: 2, Capacity: Resources{Slots: 8, CPUs: 16, Memory: 200, GPUs: 4, GPUMemory: 60},
-		Reserved: Resources{Slots: 2, GPUs: 2, GPUMemory: 10}, Used: Used{CPUs: 4, Memory: 80, GPUs: 1, GPUMemory: 6, Power: 400},
+		Workers: 2, Price: 4, Cost: 2, Capacity: FleetResources{Slots: 8, CPUs: 16, Memory: 200, GPUs: 4, GPUMemory: 60},
+		Reserved: FleetResources{Slots: 2, GPUs: 2, GPUMemory: 10}, Used: Used{CPUs: 4, Memory: 80, GPUs: 1, GPUMemory: 6, Power: 400},
 	}
 	if got := p.Sums(); got != want {
 		t.Errorf("sums %+v\nwant %+v", got, want)

@@ -117,7 +117,7 @@ func (s *State) stopOthers(now muster.Time, g *group, v decision) {
 		case m.awaitingGang():
 			s.applyDecision(now, m, attemptEnd{outcome: muster.AttemptSucceeded, reason: muster.GangMember, message: v.message, at: now}, v)
 		case m.worker != nil:
-			m.row.Retried += v.retried
+			m.row.Retries += v.retried
 			m.row.Crashes += v.crashes
 			m.row.Message = v.message
 			s.changedTask(m)
@@ -181,7 +181,7 @@ const (
 
 // decideGang decides about t, a member whose attempt ended. unreachable is the name of
 // another member's unreachable worker, or "". The state Running means that the member is
-// done. Retried and Crashes count for every member.
+// done. Retries and Crashes count for every member.
 func decideGang(t *muster.Task, others memberCounts, unreachable string, spec *muster.TaskSpec, e attemptEnd, crashLimit int) (decision, gangAction) {
 	if t.State == muster.Cancelling {
 		v := decide(t, spec, e, crashLimit)

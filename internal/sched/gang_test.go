@@ -185,8 +185,8 @@ func TestOneFailureRestartsTheGangAndCountsOnce(t *testing.T) {
 		t.Fatalf("%d are assigned", n)
 	}
 	for i := range 3 {
-		if row := d.task(job, i); row.Retried != 1 || row.Attempt != 2 || row.Crashes != 0 {
-			t.Errorf("member %d was retried %d times, attempt %d, %d crashes", i, row.Retried, row.Attempt, row.Crashes)
+		if row := d.task(job, i); row.Retries != 1 || row.Attempt != 2 || row.Crashes != 0 {
+			t.Errorf("member %d was retried %d times, attempt %d, %d crashes", i, row.Retries, row.Attempt, row.Crashes)
 		}
 		d.start(job, i)
 	}
@@ -239,7 +239,7 @@ func TestLostWorkerRestartsTheGang(t *testing.T) {
 	d.join("a")
 	d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned)
 	for i := range 3 {
-		if row := d.task(job, i); row.Retried+row.Crashes != 0 {
+		if row := d.task(job, i); row.Retries+row.Crashes != 0 {
 			t.Errorf("the shutdown of a worker cost member %d a retry", i)
 		}
 	}
@@ -269,8 +269,8 @@ func TestFailuresAfterALostMemberAreInfrastructure(t *testing.T) {
 	d.advance(2 * second)
 	d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned)
 	for i := range 3 {
-		if row := d.task(job, i); row.Retried != 0 || row.Crashes != 1 {
-			t.Errorf("member %d was retried %d times, and counts %d crashes", i, row.Retried, row.Crashes)
+		if row := d.task(job, i); row.Retries != 0 || row.Crashes != 1 {
+			t.Errorf("member %d was retried %d times, and counts %d crashes", i, row.Retries, row.Crashes)
 		}
 	}
 }
@@ -313,7 +313,7 @@ func TestRejectionRequeuesTheGang(t *testing.T) {
 		if now := d.gangAssigns()[0].Gang.Port; now == port {
 			t.Errorf("port %d is reused", port)
 		}
-		if row := d.task(job, 0); row.Attempt != 2 || row.Retried+row.Crashes != 0 {
+		if row := d.task(job, 0); row.Attempt != 2 || row.Retries+row.Crashes != 0 {
 			t.Errorf("%+v", row)
 		}
 	}
@@ -397,7 +397,7 @@ func TestDrainPreemptsTheWholeGang(t *testing.T) {
 		d.wantStates(job, muster.Queued, muster.Queued, muster.Queued)
 		d.join("c", withSlots(1))
 		d.wantStates(job, muster.Assigned, muster.Assigned, muster.Assigned)
-		if row := d.task(job, 2); row.Retried+row.Crashes != 0 {
+		if row := d.task(job, 2); row.Retries+row.Crashes != 0 {
 			t.Errorf("it cost %+v", row)
 		}
 	}

@@ -134,8 +134,8 @@ func TestRetryPolicy(t *testing.T) {
 			job := d.submit(stage("a", policy(c.retries)))
 			d.finish(job, 0, c.outcome, c.report)
 			d.wantTask(job, 0, c.state, c.reason)
-			if got := d.task(job, 0); got.Retried != c.retried || got.Crashes != c.crashes {
-				t.Fatalf("retried %d, crashes %d", got.Retried, got.Crashes)
+			if got := d.task(job, 0); got.Retries != c.retried || got.Crashes != c.crashes {
+				t.Fatalf("retried %d, crashes %d", got.Retries, got.Crashes)
 			}
 			if _, kept := d.store.attempts[muster.AttemptID{Task: muster.TaskID{Job: job}, N: 1}]; kept == c.state.Final() {
 				t.Fatalf("the first attempt is in the history: %t", kept)

@@ -83,7 +83,7 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	}
 	t := &task{row: *row}
 	g.attach(t)
-	s.addFailures(j, row.Retried)
+	s.addFailures(j, row.Retries)
 	if !t.row.State.HoldsResources() || t.awaitingGang() {
 		return nil
 	}

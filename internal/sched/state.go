@@ -38,7 +38,7 @@ type State struct {
 	projectStats map[string]*projectStats // of all projects that ever had a job
 	failing      map[muster.JobID]*job
 	workers      []*worker        // by id
-	capacity     queue.Resources  // what all workers offer together, except removed ones
+	capacity     queue.Amounts    // what all workers offer together, except removed ones
 	limits       placement.Limits // of all workers, including those that left
 	queue        *queue.Queue
 	timers       queue.Timers

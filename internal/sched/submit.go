@@ -159,7 +159,7 @@ func (s *State) retryGroup(now muster.Time, g *group, p *retryPlan) {
 		}
 		clearExecution(&t.row)
 		r := &t.row
-		r.Reason, r.Message, r.Retried, r.Crashes, r.QueuedAt = muster.NoReason, "", 0, 0, 0
+		r.Reason, r.Message, r.Retries, r.Crashes, r.QueuedAt = muster.NoReason, "", 0, 0, 0
 		if to == muster.Queued {
 			r.QueuedAt = now
 		}

@@ -85,8 +85,8 @@ func TestCheckpointMoves(t *testing.T) {
 			}
 			waitSucceeded(t, c, job.ID)
 			task := c.Tasks(job.ID)[0]
-			if task.Attempt != 2 || task.Retried != 0 {
-				t.Errorf("it took attempt %d, and %d retries", task.Attempt, task.Retried)
+			if task.Attempt != 2 || task.Retries != 0 {
+				t.Errorf("it took attempt %d, and %d retries", task.Attempt, task.Retries)
 			}
 			from := startedFrom(t, c.Output(task.ID))
 			attempts, err := c.Client.Attempts(t.Context(), task.ID)

@@ -77,8 +77,8 @@ func TestEngineRestarts(t *testing.T) {
 				if c.survives && len(attempts) != 1 || !c.survives && (len(attempts) != 2 || attempts[0].Reason != muster.EngineFailed) {
 					t.Errorf("task %s has the attempts %+v", task.ID, attempts)
 				}
-				if task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 4 || task.Retried != 0 {
-					t.Errorf("task %s ended with %s (%s) and %d retries", task.ID, task.Reason, task.Message, task.Retried)
+				if task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 4 || task.Retries != 0 {
+					t.Errorf("task %s ended with %s (%s) and %d retries", task.ID, task.Reason, task.Message, task.Retries)
 				}
 				if c.losesOutput {
 					b.checkOutputWithOneGap(task.ID)

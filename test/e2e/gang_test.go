@@ -56,8 +56,8 @@ func checkSecondAttempt(t *testing.T, c *mustertest.Cluster, job muster.JobID, r
 	t.Helper()
 	c.Wait(job, time.Minute)
 	for n, task := range c.Tasks(job) {
-		if task.State != muster.Succeeded || task.Attempt != 2 || task.Retried != retried || task.Crashes != crashes {
-			t.Errorf("member %d is %s (%s: %s), attempt %d, after %d retries and %d crashes", n, task.State, task.Reason, task.Message, task.Attempt, task.Retried, task.Crashes)
+		if task.State != muster.Succeeded || task.Attempt != 2 || task.Retries != retried || task.Crashes != crashes {
+			t.Errorf("member %d is %s (%s: %s), attempt %d, after %d retries and %d crashes", n, task.State, task.Reason, task.Message, task.Attempt, task.Retries, task.Crashes)
 		}
 		if out := c.Output(task.ID); out != "sum 6\n" {
 			t.Errorf("member %d printed %q", n, out)

@@ -166,7 +166,7 @@ func TestFirstFinalReportCounts(t *testing.T) {
 		t.Fatal("the attempt whose result was lost is offered again under its id")
 	}
 	enhanced.complete(again, "completed", map[string]any{"status": "success", "exitCode": 0}, nil, nil)
-	if task := w.waitState(second, muster.Succeeded); task.Attempt != 2 || task.Retried != 0 {
+	if task := w.waitState(second, muster.Succeeded); task.Attempt != 2 || task.Retries != 0 {
 		t.Errorf("the task whose result was lost is %+v", task)
 	}
 }

@@ -166,7 +166,7 @@ func (g *Gateway) routes() http.Handler {
 		"GET /api/health": g.health,
 
 		"POST /api/workers/register":               joining(withBody(g.register)),
-		"POST /api/workers/heartbeat":              fromWorker(g, g.nodeHeartbeat, (*beat).sender),
+		"POST /api/workers/heartbeat":              fromWorker(g, g.nodeHeartbeat, (*heartbeat).sender),
 		"GET /api/workers/jobs":                    g.nodeJobs,
 		"POST /api/workers/job-status":             fromWorker(g, g.nodeReport, (*nodeStatus).sender),
 		"POST /api/workers/unregister":             fromWorker(g, g.nodeUnregister, (*claimRequest).sender),
@@ -189,7 +189,7 @@ func (g *Gateway) routes() http.Handler {
 		"POST /api/jobs/{id}/claim":      joining(fromWorker(g, g.claim, (*claimRequest).sender)),
 		"PUT /api/jobs/{id}/status":      withBody(g.reportStatus),
 		"GET /api/jobs/{id}/files":       g.files,
-		"POST /api/jobs/{id}/logs/batch": withBody(g.logBatch),
+		"POST /api/jobs/{id}/logs/batch": withBody(g.addLogs),
 		"POST /api/jobs/{id}/logs":       withBody(g.logLine),
 		"GET /api/jobs/{id}/logs":        g.logs,
 		"POST /api/jobs/{id}/results":    g.uploadResults,

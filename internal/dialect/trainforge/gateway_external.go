@@ -28,7 +28,7 @@ const (
 )
 
 // externalHeartbeat is a heartbeat of worker C. One of an unknown worker is refused, so that it registers again.
-func (g *Gateway) externalHeartbeat(q *request, w *fleet.Worker, body *beat) error {
+func (g *Gateway) externalHeartbeat(q *request, w *fleet.Worker, body *heartbeat) error {
 	if body.CurrentJob != "" {
 		if t := g.task(q, body.CurrentJob); t != nil && t.Worker() == w {
 			g.state(t).touch()
@@ -273,7 +273,7 @@ func (q *request) sendFile(f *os.File, name string) error {
 	return nil
 }
 
-func (g *Gateway) logBatch(q *request, body *logBatch) error {
+func (g *Gateway) addLogs(q *request, body *logBatch) error {
 	if len(body.Logs) == 0 {
 		return &statusError{http.StatusBadRequest, "logs array is required"}
 	}

@@ -19,7 +19,7 @@ const maxOffers = 3
 // sourceStopped constrains a worker that was stopped, until it is started again.
 const sourceStopped = "leaving"
 
-func (g *Gateway) nodeHeartbeat(q *request, w *fleet.Worker, body *beat) error {
+func (g *Gateway) nodeHeartbeat(q *request, w *fleet.Worker, body *heartbeat) error {
 	w.Touch(body.load(w.Facts().Resources.Memory))
 	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Heartbeat received", "timestamp": lenient.Epoch(time.Now())})
 }

@@ -200,7 +200,7 @@ func (g *Gateway) authorizedWorker(q *request, id string) (*fleet.Worker, error)
 }
 
 // load is what a heartbeat of worker A says of its machine, which has so much memory.
-func (b *beat) load(total muster.Size) *muster.Load {
+func (b *heartbeat) load(total muster.Size) *muster.Load {
 	if b.CPU.Metrics.CPU == 0 && b.MemoryUsage == 0 {
 		return nil
 	}

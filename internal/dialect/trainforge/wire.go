@@ -99,8 +99,8 @@ type registration struct {
 	Capabilities capabilities `json:"capabilities"`
 }
 
-// beat is a heartbeat of A (all but CurrentJob) or of C (Timestamp, CurrentJob).
-type beat struct {
+// heartbeat is the body of a heartbeat of A (all but CurrentJob) or of C (Timestamp, CurrentJob).
+type heartbeat struct {
 	WorkerID    string  `json:"worker_id,omitempty"`
 	Timestamp   float64 `json:"timestamp"`
 	MemoryUsage float64 `json:"memory_usage,omitempty"`
@@ -114,7 +114,7 @@ type beat struct {
 	} `json:"cpu_status"`
 }
 
-func (b *beat) sender() string { return b.WorkerID }
+func (b *heartbeat) sender() string { return b.WorkerID }
 
 // nodeStatus is a job-status of worker A.
 type nodeStatus struct {

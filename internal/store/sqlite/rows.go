@@ -253,7 +253,7 @@ func (r row) task(t *muster.Task) {
 func (r row) taskMutable(t *muster.Task) {
 	number(r, &t.State)
 	number(r, &t.Attempt)
-	number(r, &t.Retried)
+	number(r, &t.Retries)
 	number(r, &t.Crashes)
 	optText(r, &t.Worker)
 	optNumber(r, &t.QueuedAt)

@@ -110,7 +110,7 @@ func invariants(t *testing.T, f *fixture) {
 		"an end without a time":          task(done, func(t *muster.Task) { t.FinishedAt = 0 }),
 		"a time without an end":          task(running, func(t *muster.Task) { t.FinishedAt = 5 }),
 		"a checkpoint without a hash":    task(running, func(t *muster.Task) { t.Checkpoint = "ckpt" }),
-		"negative retries":               task(running, func(t *muster.Task) { t.Retried = -1 }),
+		"negative retries":               task(running, func(t *muster.Task) { t.Retries = -1 }),
 		"progress over 1": task(running, func(t *muster.Task) {
 			p := 1.5
 			t.Progress = &p

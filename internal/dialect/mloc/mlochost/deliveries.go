@@ -31,7 +31,7 @@ func (g *Gateway) runningTask(id, token string) *fleet.Task {
 	return nil
 }
 
-// findTarget finds out whose delivery a request is: of which attempt, nil if it is of none that runs; whether the task is one of this
+// findTarget returns the attempt whose delivery a request is, nil if it does not run; whether the task is one of this
 // host; and whether nothing may be changed any more, because the delivery is late or of another worker. token is what it carries as
 // X-Muster-Task or as bearer token, worker the id in its body; both may be absent, as in what users send by hand.
 func (g *Gateway) findTarget(id, token, worker string) (t *fleet.Task, known, ignored bool) {
