@@ -96,6 +96,51 @@ func TestEveryOptionIsDescribed(t *testing.T) {
 	})
 }
 
+// TestExamplesParse parses the commands of all examples in help texts.
+func TestExamplesParse(t *testing.T) {
+	var examples []string
+	a, out, _ := newApp("")
+	forEachCommand(a.commands(), "", func(name string, _ *cli.Command) {
+		out.Reset()
+		if status := a.Run(t.Context(), a.commands(), append([]string{"muster"}, strings.Fields(name+" --help")...)); status != 0 {
+			t.Errorf("%s --help: status %d", name, status)
+		}
+		_, table, _ := strings.Cut(out.String(), "\nExamples:\n")
+		table, _, _ = strings.Cut(table, "\n\n")
+		for line := range strings.Lines(table) {
+			example, usage, _ := strings.Cut(strings.TrimSpace(line), "  ")
+			examples = append(examples, example)
+			if usage == "" {
+				t.Errorf("%s: %q is not described", name, example)
+			}
+		}
+	})
+	if len(examples) < 10 {
+		t.Errorf("there are %d examples", len(examples))
+	}
+	command := regexp.MustCompile(`muster [^|;)]+`)
+	word := regexp.MustCompile(`'[^']*'|\S+`)
+	for _, example := range examples {
+		for _, text := range command.FindAllString(example, -1) {
+			words := word.FindAllString(text, -1)
+			found := false
+			forEachCommand(a.commands(), "", func(name string, c *cli.Command) {
+				if name != words[1] {
+					return
+				}
+				found = true
+				c.Action = func(context.Context, *cli.Command) error { return nil }
+				if err := c.Run(t.Context(), words[1:]); err != nil {
+					t.Errorf("%s: %v", example, err)
+				}
+			})
+			if !found {
+				t.Errorf("%s: there is no command %s", example, words[1])
+			}
+		}
+	}
+}
+
 func TestRunCreatesASpec(t *testing.T) {
 	t.Setenv("MUSTER_PROJECT", "")
 	a, _, _ := newApp("")

@@ -33,6 +33,9 @@ type getConfig struct {
 func (a *runner) getCommand() *cli.Command {
 	c := &getConfig{}
 	return a.NewCommand(app.Command{
+		Examples: []app.HelpRow{
+			{Name: "muster get 17 -C results", Usage: "Download all artifacts of job 17 to a directory"},
+		},
 		Name: "get", Usage: "Download artifacts of tasks", Args: "JOB|TASK…", Category: app.CategoryResults,
 		Flags: append([]cli.Flag{
 			app.Option{Name: "dir", Short: "C", Value: "path", Usage: "Directory to write the files to (default: the current one)"}.StringVar(&c.dir),

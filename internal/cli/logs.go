@@ -28,6 +28,10 @@ type logsConfig struct {
 func (a *runner) logsCommand() *cli.Command {
 	c := &logsConfig{}
 	return a.NewCommand(app.Command{
+		Examples: []app.HelpRow{
+			{Name: "muster logs 17", Usage: "Print the output of all tasks of job 17"},
+			{Name: "muster logs -f -n 20 17.3", Usage: "Print the last 20 lines of task 17.3, then follow"},
+		},
 		Name: "logs", Usage: "Print the output of tasks", Args: "JOB|TASK…", Category: app.CategoryWatch,
 		Flags: append([]cli.Flag{
 			app.Option{Name: "follow", Short: "f", Usage: "Follow the output until the task ends, including later attempts"}.BoolVar(&c.follow),

@@ -38,6 +38,10 @@ const defaultJobRows = 50 // limit of a table
 func (a *runner) psCommand() *cli.Command {
 	c := &psConfig{}
 	return a.NewCommand(app.Command{
+		Examples: []app.HelpRow{
+			{Name: "muster ps --state running", Usage: "List the running jobs"},
+			{Name: "muster ps --watch", Usage: "Show jobs and their changes"},
+		},
 		Name: "ps", Usage: "List jobs: active first, then finished, newest first", Category: app.CategoryWatch,
 		Flags: c.Flags(
 			app.Option{Name: "all", Short: "a", Usage: "List all jobs"}.BoolVar(&c.all),
@@ -69,7 +73,7 @@ func (a *runner) ps(ctx context.Context, c *psConfig) error {
 			OutputOptions: c.OutputOptions, Limit: limit, ID: jobID, Columns: jobColumns(c.Wide()), Row: jobRow, EmptyMessage: c.emptyMessage(),
 			TruncatedMessage: "more jobs are not shown: use --all, --limit or --state",
 		},
-		Watch: c.watch, Stable: watch.Identity[muster.Job], Events: client.EventQuery{Types: []muster.EventType{muster.EventJob}},
+		Watch: c.watch, Normalize: watch.Identity[muster.Job], Events: client.EventQuery{Types: []muster.EventType{muster.EventJob}},
 		Fetch: func(ctx context.Context, limit int) iter.Seq2[muster.Job, error] {
 			return remote.Jobs(ctx, server, c.query(limit), active, ended)
 		},

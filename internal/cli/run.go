@@ -52,7 +52,7 @@ func (c *runConfig) flags() []cli.Flag {
 		app.Option{Name: "gang", Usage: "Run this number of tasks, which start together or not at all, with the rank in $MUSTER_RANK"}.IntVar(&c.gang, 1, muster.MaxGangSize),
 		app.Option{Name: "launcher", Usage: "Start the task's processes with this program: torchrun"}.EnumVar(&t.Launcher, muster.LauncherTorchrun),
 		app.Option{Name: "nproc-per-node", Usage: "Number of processes that the launcher starts for each task (default: one per GPU, at least one)"}.IntVar(&t.NProcPerNode, 1, 1024),
-		app.Option{Name: "kind", Usage: "Kind of task: process, script, container, noop, or one of 'muster kinds' (default: by the other options)"}.StringVar(&t.Kind),
+		app.Option{Name: "kind", Usage: "Kind of task: process, script, container, noop, or one of 'muster kinds' (default: inferred from the other options)"}.StringVar(&t.Kind),
 		app.Var(app.Option{Name: "input", Value: "json", Usage: "Input for the kind, as JSON or @FILE"}, &t.Input, parseInput, func(b json.RawMessage) string { return string(b) }),
 
 		app.Option{Name: "cpus", Usage: "Number of CPU cores, such as 0.5 or 8", Group: groupResources}.FloatVar(&t.Resources.CPUs, 1<<20),
@@ -61,7 +61,7 @@ func (c *runConfig) flags() []cli.Flag {
 		app.Option{Name: "pids", Usage: "Maximum number of processes and threads", Group: groupResources}.IntVar(&t.Resources.PIDs, 1, muster.MaxPIDs),
 		app.Option{Name: "gpus", Short: "g", Usage: "Number of GPUs", Group: groupResources}.IntVar(&t.Resources.GPUs.Count, 0, 1<<16),
 		app.Option{Name: "gpu-memory", Usage: "Minimum memory of each GPU", Group: groupResources}.SizeVar(&t.Resources.GPUs.Memory),
-		app.Option{Name: "gpu-share", Usage: "Use only that much memory of each GPU and share the rest", Group: groupResources}.BoolVar(&t.Resources.GPUs.Share),
+		app.Option{Name: "gpu-share", Usage: "Share each GPU: use only --gpu-memory of it", Group: groupResources}.BoolVar(&t.Resources.GPUs.Share),
 		app.Option{Name: "gpu-vendor", Usage: "Only GPUs of this vendor: nvidia, amd, intel or apple", Group: groupResources}.StringVar(&t.Resources.GPUs.Vendor),
 		app.Option{Name: "gpu-model", Usage: "Only GPUs whose name contains this text, such as A100", Group: groupResources}.StringVar(&t.Resources.GPUs.Model),
 
@@ -80,7 +80,7 @@ func (c *runConfig) flags() []cli.Flag {
 
 		app.Option{Name: "files", Short: "f", Value: "path", Usage: "Directory to upload; the task runs in a copy of it", Group: groupFiles}.StringVar(&t.Files),
 		app.Option{Name: "output", Value: "pattern", Usage: "Store matching files as artifacts, such as model.pt or 'plots/*.png'; may be repeated", Group: groupFiles}.RepeatedVar(&t.Outputs),
-		app.Option{Name: "checkpoint", Value: "path", Usage: "Directory with the task's state, such as ckpt/, which later attempts get on any worker", Group: groupFiles}.StringVar(&c.checkpoint),
+		app.Option{Name: "checkpoint", Value: "path", Usage: "Directory to save, such as ckpt/; later attempts start with its contents on any worker", Group: groupFiles}.StringVar(&c.checkpoint),
 
 		app.Option{Name: "network", Usage: "Network: host, bridge (containers only), allowlist (only the hosts of --allow-host) or none (default: bridge in a container, else host)", Group: groupNetwork}.
 			EnumVar(&t.Network, muster.NetworkHost, muster.NetworkBridge, muster.NetworkAllowlist, muster.NetworkNone),
@@ -144,7 +144,14 @@ func parseEntrypoint(s string) ([]string, error) {
 func (a *runner) runCommand() *cli.Command {
 	c := &runConfig{priority: muster.DefaultPriority}
 	return a.NewCommand(app.Command{
-		Name: "run", Usage: "Run a command on the fleet, show its output and exit with its exit code", Args: "[--] [CMD [ARG…]]",
+		Examples: []app.HelpRow{
+			{Name: "muster run -- python3 train.py --epochs 3", Usage: "Run a program of the workers"},
+			{Name: "muster run -f . -g 1 -m 16GiB -- python3 train.py", Usage: "Upload this directory; use a GPU and 16GiB of memory"},
+			{Name: "muster run --image python:3.12 -- python3 -V", Usage: "Run in a container"},
+			{Name: `muster run --array 1-100 -c 'echo element $MUSTER_INDEX'`, Usage: "Run 100 tasks"},
+			{Name: "id=$(muster run -d -- sleep 60); muster wait $id", Usage: "Start a job, then wait for it"},
+		},
+		Name: "run", Usage: "Run a command on the fleet and follow its output", Args: "[--] [CMD [ARG…]]",
 		Category: app.CategorySubmit, Flags: c.flags(), StopAtFirstArg: true,
 		Description: "The exit status is the task's exit code, 124 if it timed out, 125 if the fleet failed, or 130 if it was cancelled. " +
 			"On a terminal, Ctrl-C asks whether to cancel or detach; elsewhere it cancels the job, as SIGTERM always does. The command's standard input is empty.",

@@ -31,6 +31,11 @@ type submitConfig struct {
 func (a *runner) submitCommand() *cli.Command {
 	c := &submitConfig{}
 	return a.NewCommand(app.Command{
+		Examples: []app.HelpRow{
+			{Name: "muster submit job.yaml", Usage: "Submit the jobs of a file"},
+			{Name: "muster submit --follow job.yaml", Usage: "Show their output until they end"},
+			{Name: "muster job 17 -o json | jq .spec | muster submit -", Usage: "Submit the spec of job 17 again"},
+		},
 		Name: "submit", Usage: "Submit job specs", Args: "FILE…", Category: app.CategorySubmit,
 		Flags: c.Flags(app.Option{Name: "follow", Short: "f", Usage: "Show the output of the jobs and exit with the status of the first that fails"}.BoolVar(&c.follow)),
 		Description: "A file is YAML or JSON, with one or more documents; - means standard input. Local paths in a spec (script.file, files) " +

@@ -83,7 +83,7 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 			Row:              func(t muster.Task, now time.Time) []string { return taskRow(t, specs[t.Job], now) },
 			TruncatedMessage: "more tasks are not shown: use --all, --limit or --state",
 		},
-		Watch: c.watch, Stable: watch.Identity[muster.Task], Events: events,
+		Watch: c.watch, Normalize: watch.Identity[muster.Task], Events: events,
 		Fetch: func(ctx context.Context, limit int) iter.Seq2[muster.Task, error] {
 			return remote.TasksPage(ctx, server, sels, states, limit)
 		},

@@ -47,11 +47,6 @@ func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 		return fmt.Sprintf("needs a GPU of model %q, has %s", r.GPUs.Model, b.inventory())
 	case MaxTasks:
 		return fmt.Sprintf("has %d tasks, and runs at most %d at once", b.offers[f]-b.free[f], b.offers[f])
-	case Slots, CPUs, Memory, Disk:
-		if b.offers[f] < n.amounts[f] {
-			return fmt.Sprintf("needs %s, has %s", f.format(n.amounts[f], true), f.format(b.offers[f], false))
-		}
-		return fmt.Sprintf("needs %s, %s of %s free", f.format(n.amounts[f], true), f.format(b.available(f, false), false), f.format(b.offers[f], false))
 	case GPUs:
 		request, out := FormatGPURequest(r.GPUs), b.quarantined(n)
 		if !b.hasDevices(n, true) {
@@ -59,7 +54,13 @@ func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 		}
 		return fmt.Sprintf("needs %s; %d of %d free and suitable%s", request, b.usableNow(n), len(b.gpus), out)
 	default:
-		return f.String()
+		if !slices.Contains(counted, f) {
+			return f.String()
+		}
+		if b.offers[f] < n.amounts[f] {
+			return fmt.Sprintf("needs %s, has %s", f.format(n.amounts[f], true), f.format(b.offers[f], false))
+		}
+		return fmt.Sprintf("needs %s, %s of %s free", f.format(n.amounts[f], true), f.format(b.available(f, false), false), f.format(b.offers[f], false))
 	}
 }
 
@@ -194,25 +195,26 @@ func (b *WorkerUsage) Relax(n *Need, f Filter, empty bool) (*Need, string, bool)
 	case Model:
 		r.GPUs.Model = ""
 		return &c, fmt.Sprintf("ask for no GPU model: worker %s has %s", name, b.inventory()), true
-	case CPUs, Memory, Disk:
-		c.amounts[f] = b.available(f, empty)
-		advice := fmt.Sprintf("ask for %s instead of %s (worker %s)", f.format(c.amounts[f], true), f.format(n.amounts[f], false), name)
-		return &c, advice, c.amounts[f] > 0
 	case GPUs:
 		r.GPUs = b.reduceGPUs(&c, empty)
 		return &c, fmt.Sprintf("ask for %s instead of %s (worker %s)", FormatGPURequest(r.GPUs), FormatGPURequest(n.Request.GPUs), name), r.GPUs.Count > 0
 	default:
-		return nil, "", false
+		if !f.requested() {
+			return nil, "", false
+		}
+		c.amounts[f] = b.available(f, empty)
+		advice := fmt.Sprintf("ask for %s instead of %s (worker %s)", f.format(c.amounts[f], true), f.format(n.amounts[f], false), name)
+		return &c, advice, c.amounts[f] > 0
 	}
 }
 
 // shortfall returns by how much the request exceeds filter f, in the unit of f, and 0 where
 // f is not about an amount.
 func (b *WorkerUsage) shortfall(n *Need, f Filter, empty bool) float64 {
-	switch f {
-	case Price:
+	switch {
+	case f == Price:
 		return b.Worker.Price - n.Where.MaxPrice
-	case CPUs, Memory, Disk:
+	case f.requested():
 		return float64(n.amounts[f] - b.available(f, empty))
 	default:
 		return 0
@@ -260,11 +262,12 @@ func (b *WorkerUsage) Shortage(n *Need, f Filter) string {
 		return "room for one more task"
 	case Slots:
 		return "a slot"
-	case CPUs, Memory, Disk:
-		return f.format(n.amounts[f]-b.free[f], true)
 	case GPUs:
 		return FormatGPURequest(muster.GPURequest{Count: max(r.GPUs.Count-b.usableNow(n), 1), Memory: r.GPUs.Memory})
 	default:
+		if f.requested() {
+			return f.format(n.amounts[f]-b.free[f], true)
+		}
 		return ""
 	}
 }

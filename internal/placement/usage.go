@@ -33,6 +33,9 @@ type amounts [Disk + 1]int64
 // counted lists the filters of amounts.
 var counted = []Filter{MaxTasks, Slots, CPUs, Memory, Disk}
 
+// requested reports whether f is about an amount that a task requests; a task without cpus gets a slot.
+func (f Filter) requested() bool { return f != MaxTasks && f != Slots && slices.Contains(counted, f) }
+
 // device is one GPU and what is reserved of it.
 type device struct {
 	gpu       muster.GPU // vendor and name in lower case

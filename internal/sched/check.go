@@ -92,10 +92,10 @@ func byID(a, b *worker) int { return strings.Compare(string(a.row.ID), string(b.
 
 // checkShares recounts what projects hold and what the fleet offers.
 func (s *State) checkShares() error {
-	var capacity queue.Amounts
-	usage := map[*queue.Project]*queue.Amounts{}
+	var capacity queue.ResourceVector
+	usage := map[*queue.Project]*queue.ResourceVector{}
 	for _, p := range s.projects {
-		usage[p] = &queue.Amounts{}
+		usage[p] = &queue.ResourceVector{}
 	}
 	for _, w := range s.workers {
 		if !w.gone {

@@ -37,9 +37,9 @@ type State struct {
 	projects     map[string]*queue.Project
 	projectStats map[string]*projectStats // of all projects that ever had a job
 	failing      map[muster.JobID]*job
-	workers      []*worker        // by id
-	capacity     queue.Amounts    // what all workers offer together, except removed ones
-	limits       placement.Limits // of all workers, including those that left
+	workers      []*worker            // by id
+	capacity     queue.ResourceVector // what all workers offer together, except removed ones
+	limits       placement.Limits     // of all workers, including those that left
 	queue        *queue.Queue
 	timers       queue.Timers
 

@@ -3,6 +3,7 @@ package specvalidate
 import (
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,10 +31,13 @@ func (v *validator) checkpoint(t *muster.TaskSpec) {
 	if c.Signal == "SIGKILL" {
 		v.add("checkpoint.signal", "such as SIGUSR1", "SIGKILL leaves no time to save a checkpoint")
 	} else if c.Signal != "" {
-		v.oneOf("checkpoint.signal", c.Signal, muster.TaskSignals...)
+		v.oneOf("checkpoint.signal", c.Signal, checkpointSignals...)
 	}
 	v.duration("checkpoint.grace", c.Grace, day)
 }
+
+// checkpointSignals are the signals that a task can handle.
+var checkpointSignals = slices.DeleteFunc(slices.Clone(muster.TaskSignals), func(s string) bool { return s == "SIGKILL" })
 
 // distributed checks network, launcher and gang.
 func (v *validator) distributed(t *muster.TaskSpec) {

@@ -55,8 +55,8 @@ func (w *Worker) newExecutors(id agent.Identity, env *process.Deps, models *mode
 	if err != nil {
 		return nil, nil, err
 	}
-	defined, ownKinds, err := w.newKindExecutors(env, managed, models)
-	return append([]run.Executor{noop.Executor{}, processes, scripts, containers}, defined...), ownKinds, err
+	defined, customKinds, err := w.newKindExecutors(env, managed, models)
+	return append([]run.Executor{noop.Executor{}, processes, scripts, containers}, defined...), customKinds, err
 }
 
 func (w *Worker) newKindExecutors(env *process.Deps, managed *runtimes.Runtimes, models *modelpool.Pool) ([]run.Executor, json.RawMessage, error) {
@@ -77,8 +77,8 @@ func (w *Worker) newKindExecutors(env *process.Deps, managed *runtimes.Runtimes,
 	if err != nil || len(own) == 0 {
 		return list, nil, err
 	}
-	ownKinds, err := kind.EncodeList(kinds.Definitions(own))
-	return list, ownKinds, err
+	customKinds, err := kind.EncodeList(kinds.Definitions(own))
+	return list, customKinds, err
 }
 
 // newModelPool returns the pool of model servers, nil if it is disabled: then those from before a restart are stopped.

@@ -28,25 +28,25 @@ type enforcedAgent struct{ *agent.Agent }
 
 var _ hostpolicy.Worker = enforcedAgent{}
 
-func (s enforcedAgent) Running() []hostpolicy.Running {
+func (a enforcedAgent) Running() []hostpolicy.Running {
 	var list []hostpolicy.Running
-	for _, r := range s.Agent.Running() {
+	for _, r := range a.Agent.Running() {
 		list = append(list, hostpolicy.Running{Attempt: r.Attempt, GPUs: r.Grant.GPUs, Checkpoint: r.Checkpoint, Started: r.Pid.PID != 0})
 	}
 	return list
 }
 
 // Freeze implements hostpolicy.Worker. It shows the reason as the attempt's step.
-func (s enforcedAgent) Freeze(id muster.AttemptID, on bool, why string) error {
-	if err := s.Agent.Freeze(id, on); err != nil {
+func (a enforcedAgent) Freeze(id muster.AttemptID, on bool, why string) error {
+	if err := a.Agent.Freeze(id, on); err != nil {
 		return err
 	}
 	if on {
-		s.SetStep(id, "frozen: "+why)
+		a.SetStep(id, "frozen: "+why)
 	} else {
-		s.SetStep(id, "")
+		a.SetStep(id, "")
 	}
 	return nil
 }
 
-func (s enforcedAgent) Withhold(devices map[string]string) { s.Agent.Withhold("owner", devices) }
+func (a enforcedAgent) Withhold(devices map[string]string) { a.Agent.Withhold("owner", devices) }

@@ -19,7 +19,8 @@ import (
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
-// openSupervisor opens the supervisor of tasks' processes, and kills tools from before a restart of the worker.
+// openSupervisor opens the supervisor of tasks' processes, and kills processes that built Python environments before a restart of
+// the worker.
 func (w *Worker) openSupervisor(ctx context.Context) (*shim.Client, error) {
 	if err := proctree.KillTagged(python.EnvTag(w.cfg.Data)); err != nil {
 		w.log.Warn("cannot end a tool from before the restart", slog.Any("error", err))
@@ -69,7 +70,7 @@ func (w *Worker) cleanUp(ctx context.Context, store *agent.ReportStore, recovere
 	return logs, nil
 }
 
-// removeFolders removes the folders of all other tasks.
+// removeFolders removes the folders of all tasks but the recovered ones.
 func (w *Worker) removeFolders(recovered []run.Recovered) {
 	root := filepath.Join(w.cfg.Data, "tasks")
 	keepDirs := map[string]bool{}

@@ -44,26 +44,26 @@ type Config struct {
 	Tags           []string
 	Labels         map[string]string
 	Price          float64            // per hour
-	Address        string             // at which other workers reach this one; "" means the address that the server sees
+	Address        string             // where other workers reach this one; "" means the address that the server sees
 	Slots          int                // 0 means probe.Slots
-	MaxTasks       int                // that run at once, whatever they ask for; 0 means no limit
-	CPUs           float64            // 0 means those of the machine
-	Memory         muster.Size        // 0 means that of the machine
-	Data           string             // the data dir; it is created if it does not exist
-	Cache          muster.Size        // of fetched blobs; 0 means transfer.DefaultBudget
-	Bandwidth      muster.Size        // limit of transfers in bytes per second; 0 means none
-	LogCap         muster.Size        // of one attempt; 0 means run.DefaultLogCap
-	ShutdownGrace  time.Duration      // for running tasks at shutdown
+	MaxTasks       int                // maximum number of concurrent tasks, whatever they request; 0 means no limit
+	CPUs           float64            // 0 means all of the machine
+	Memory         muster.Size        // 0 means all of the machine
+	Data           string             // the data directory; it is created if it does not exist
+	Cache          muster.Size        // maximum size of the cache of blobs; 0 means transfer.DefaultBudget
+	Bandwidth      muster.Size        // maximum rate of transfers in bytes per second; 0 means no limit
+	LogCap         muster.Size        // maximum log of an attempt; 0 means run.DefaultLogCap
+	ShutdownGrace  time.Duration      // how long tasks may run after a shutdown began
 	AllowPrivate   bool               // scripts may be fetched from private addresses
 	HostPolicy     hostpolicy.Options // how the machine is shared with its owner
 	Isolation      isolation.Config   // of tasks; Data, Memory and Log are ignored
 	Engine         string             // the container engine: a URL, EngineNone or EngineAuto; "" means EngineAuto
-	ImageDisk      muster.Size        // for images of tasks; 0 means DefaultImageDisk
+	ImageDisk      muster.Size        // maximum disk space of images; 0 means DefaultImageDisk
 	RegistryConfig string             // a config.json of Docker with credentials for registries; "" means the user's own
 	Python         string             // the interpreter of all runtimes; "" creates environments for them
 	Wheels         string             // the directory of packages for runtimes; "" means the package index
-	RuntimeDisk    muster.Size        // for runtimes; 0 means runtimes.DefaultBudget
-	AI             AI                 // settings of defined kinds
+	RuntimeDisk    muster.Size        // maximum disk space of runtimes; 0 means runtimes.DefaultBudget
+	AI             AI                 // settings of the AI kinds
 	Kinds          []string           // allowed kinds; nil means all
 	Allow          muster.Allow       // what tasks may use, whatever the server says
 	Version        string
@@ -74,13 +74,16 @@ type Config struct {
 	Shim           []string           // the command of the shim, which outlives this process; nil: tasks end with this process
 }
 
+// quarantine is the source of devices that are withheld because they are broken.
+const quarantine = "quarantine"
+
 // Worker is a worker that does nothing until Run.
 type Worker struct {
 	cfg        Config
 	server     *url.URL
 	log        *slog.Logger
 	http       *http.Client
-	force      chan struct{}
+	force      chan struct{} // gets a token from ForceShutdown
 	detach     chan struct{} // closed by Detach
 	detachOnce sync.Once
 
@@ -185,7 +188,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
-// runOnce is Run with one identity. It returns errRejoined when the worker has a new one.
+// runOnce runs the worker with one identity. It returns errRejoined when the worker has a new one.
 func (w *Worker) runOnce(ctx context.Context) (err error) {
 	reports, err := agent.OpenReportStore(w.cfg.Data)
 	if err != nil {
@@ -198,9 +201,9 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, tasks.Close()) }()
 	canReach := w.cfg.Isolation.CanReach()
-	machine := w.newProbe(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, CanReach: canReach, Engine: w.cfg.Engine})
+	detector := w.newProbe(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, CanReach: canReach, Engine: w.cfg.Engine})
 	cache := probe.NewCache(w.cfg.Data, w.factsBasis(), w.log)
-	found, age, err := cache.Load(ctx, machine, len(tasks.Recovered()) > 0)
+	found, age, err := cache.Load(ctx, detector, len(tasks.Recovered()) > 0)
 	if ctx.Err() != nil {
 		return nil // ctx ended
 	}
@@ -248,14 +251,14 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	var load probe.Load
 	allocator := w.newAllocator(facts.GPUs, age == probe.Stale, devices, tasks.Recovered(), orphans, func(why map[string]string) {
 		if a != nil {
-			a.Withhold("board", why)
+			a.Withhold(quarantine, why)
 		}
 	})
-	measures := meter.New(meter.Config{
+	usageMeter := meter.New(meter.Config{
 		Isolator: limits, GPUs: devices.Latest, Price: w.cfg.Price, Log: w.log,
 		History: func(id muster.AttemptID) ([]muster.Sample, error) { return readSamples(ctx, logs, id) },
 	})
-	env := &process.Deps{Deps: run.Deps{Isolator: limits, Path: taskPath(canReach)}, Supervisor: tasks, Logs: logs, Meter: measures, GPUs: allocator}
+	env := &process.Deps{Deps: run.Deps{Isolator: limits, Path: taskPath(canReach)}, Supervisor: tasks, Logs: logs, Meter: usageMeter, GPUs: allocator}
 	if containers != nil {
 		env.Containers = containers
 	}
@@ -271,13 +274,13 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 			}
 		}()
 	}
-	executors, ownKinds, err := w.newExecutors(id, env, models, onSaved)
+	executors, customKinds, err := w.newExecutors(id, env, models, onSaved)
 	if err != nil {
 		return err
 	}
 	a = agent.New(agent.Config{
 		Identity: id, Name: facts.Hostname, Build: w.cfg.Version, Tags: facts.Tags, Labels: w.cfg.Labels, Price: w.cfg.Price,
-		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, OwnKinds: ownKinds, Executors: w.instrument(executors, id.Worker), Reports: reports, Logs: logs, Supervisor: tasks,
+		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, OwnKinds: customKinds, Executors: w.instrument(executors, id.Worker), Reports: reports, Logs: logs, Supervisor: tasks,
 		Dialer: &link.Fallback{
 			First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
 			Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
@@ -296,16 +299,16 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	w.gauges.agent.Store(a)
 	w.gauges.devices.Store(devices)
 	a.EnableKind(muster.KindContainer, containers != nil && containers.Ready() == nil)
-	a.Withhold("board", allocator.Quarantined())
+	a.Withhold(quarantine, allocator.Quarantined())
 	if age == probe.Stale {
 		a.Constrain("machine", reprobing)
 	}
 	reprobe := func(ctx context.Context) error {
-		return w.reprobe(ctx, machine, cache, found, age, a, devices, allocator)
+		return w.reprobe(ctx, detector, cache, found, age, a, devices, allocator)
 	}
 	enforcer = w.newEnforcer(a, devices)
 	enforcer.CheckThresholds(ctx)
-	background := []func(context.Context) error{devices.Run, allocator.Run, measures.Run, limits.Run, enforcer.Run, w.watchKinds, reprobe}
+	background := []func(context.Context) error{devices.Run, allocator.Run, usageMeter.Run, limits.Run, enforcer.Run, w.watchKinds, reprobe}
 	if containers != nil {
 		background = append(background, containers.run(a))
 	}

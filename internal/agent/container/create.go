@@ -48,9 +48,9 @@ func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, 
 	if err := c.checkAllowlist(spec, c.About()); err != nil {
 		return nil, err // before a useless pull
 	}
-	policy := containerOptions(spec).Pull
+	pullPolicy := containerOptions(spec).Pull
 	for retried := false; ; retried = true {
-		img, err := c.ensureImage(ctx, ref, policy, logLine, step)
+		img, err := c.ensureImage(ctx, ref, pullPolicy, logLine, step)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +77,7 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 			familiarRef(ref), img.OS, img.Arch, about.OS, about.Arch)
 	}
 	c.usage.touch(img.ID)
-	p, err := c.newPlan(b, img, about)
+	p, err := c.newEngineSpec(b, img, about)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 			return nil, run.Failf(muster.WorkerInternal, "open the task's folders to the container's user: %w", err)
 		}
 	}
-	id, err := c.createPlan(ctx, p)
+	id, err := c.createContainer(ctx, p)
 	if err != nil && noCommandRE.MatchString(err.Error()) {
 		return nil, run.Failf(muster.StartFailed, "the image %s has no default command: set run", familiarRef(ref))
 	}
@@ -106,8 +106,8 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 // noCommandRE matches the engines' error for an image without entrypoint and command.
 var noCommandRE = regexp.MustCompile(`(?i)no command (specified|or entrypoint provided)`) //nolint:gochecknoglobals // a constant
 
-// createPlan creates a container. It replaces one with the same name, which an earlier incarnation has left.
-func (c *Containers) createPlan(ctx context.Context, p *docker.ContainerSpec) (string, error) {
+// createContainer creates a container. It replaces one with the same name, which an earlier incarnation has left.
+func (c *Containers) createContainer(ctx context.Context, p *docker.ContainerSpec) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
 	c.track(p.Name, "")
@@ -134,15 +134,15 @@ func (c *Containers) createPlan(ctx context.Context, p *docker.ContainerSpec) (s
 	return "", run.Failf(muster.StartFailed, "%w", err)
 }
 
-// removeNamed removes this worker's container with a name. It returns notOurs if there is none.
-func (c *Containers) removeNamed(ctx context.Context, name string, notOurs error) error {
+// removeNamed removes this worker's container with a name. It returns notFound if there is none.
+func (c *Containers) removeNamed(ctx context.Context, name string, notFound error) error {
 	list, err := c.cfg.Engine.Containers(ctx, LabelWorker, c.cfg.Worker)
 	if err != nil {
 		return err
 	}
 	index := slices.IndexFunc(list, func(l docker.ContainerSummary) bool { return l.Name == name })
 	if index < 0 {
-		return notOurs
+		return notFound
 	}
 	return c.cfg.Engine.Remove(ctx, list[index].ID)
 }
@@ -163,7 +163,7 @@ func (c *Containers) cleanUpFailed(ctx context.Context, name string, cause error
 	}
 }
 
-func (c *Containers) newPlan(b *run.ContainerSpec, img *docker.Image, about *docker.Info) (*docker.ContainerSpec, error) {
+func (c *Containers) newEngineSpec(b *run.ContainerSpec, img *docker.Image, about *docker.Info) (*docker.ContainerSpec, error) {
 	spec, opts, grant := b.Task.Spec, containerOptions(b.Task.Spec), &b.Task.Grant
 	p := &docker.ContainerSpec{
 		Name: c.containerName(b.Task.Attempt), Image: img.ID,
@@ -226,7 +226,7 @@ func (c *Containers) defaultUser(about *docker.Info) string {
 	return ""
 }
 
-// runsAsOther reports whether a container's program may run as another user than the worker, and not as root.
+// runsAsOther reports whether a container's program may run as a user who is neither the worker's nor root.
 func (c *Containers) runsAsOther(user string, img *docker.Image, about *docker.Info) bool {
 	if user == "" {
 		user = img.User
@@ -235,6 +235,7 @@ func (c *Containers) runsAsOther(user string, img *docker.Image, about *docker.I
 	return about.Remapped || !isRoot(user) && name != strconv.Itoa(os.Geteuid())
 }
 
+// isRoot reports whether a container's user is root, as it is if the container and its image name none.
 func isRoot(user string) bool {
 	name, _, _ := strings.Cut(user, ":")
 	return name == "" || name == "0" || name == "root"
@@ -255,8 +256,8 @@ func mergePythonPath(env, image []string) []string {
 		if !ok {
 			continue
 		}
-		for _, entryOfImage := range image {
-			if imagePath, ok := strings.CutPrefix(entryOfImage, "PYTHONPATH="); ok && imagePath != "" {
+		for _, imageEntry := range image {
+			if imagePath, ok := strings.CutPrefix(imageEntry, "PYTHONPATH="); ok && imagePath != "" {
 				out[i] = "PYTHONPATH=" + strings.TrimSuffix(paths, ":") + ":" + imagePath
 			}
 		}

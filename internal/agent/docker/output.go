@@ -11,7 +11,7 @@ import (
 
 // Output is the output of a container, in frames. One goroutine may use it; others may call Close.
 type Output struct {
-	frame io.LimitedReader // the current frame, of the whole output
+	frame io.LimitedReader // R is the whole output, N is what is left of the current frame
 	close io.Closer
 }
 
@@ -51,7 +51,7 @@ func (o *Output) Next() (stream, size int, err error) {
 		return 0, 0, fmt.Errorf("the engine sent an invalid output frame: % x", head)
 	}
 	o.frame.N = int64(n)
-	return max(int(head[0]), Stdout), int(n), nil
+	return max(int(head[0]), Stdout), int(n), nil // stream 0, standard input, is that of a terminal
 }
 
 // Read reads from the current frame; io.EOF is its end.
@@ -69,7 +69,7 @@ func (o *Output) Read(p []byte) (int, error) {
 // Close closes the output and unblocks Next and Read.
 func (o *Output) Close() error { return o.close.Close() }
 
-// maxTimestamp is the most bytes of a timestamp.
+// maxTimestamp is the maximum length of a timestamp.
 const maxTimestamp = 64
 
 // SplitTimestamp splits a frame of Logs into the time at which the engine read it, and the data.
@@ -79,7 +79,7 @@ func SplitTimestamp(frame []byte) (at time.Time, data []byte, err error) {
 		return at, nil, errors.New("a line of the engine's log has no timestamp")
 	}
 	if at, err = time.Parse(time.RFC3339Nano, string(frame[:i])); err != nil {
-		return at, nil, fmt.Errorf("a line of the engine's log has no timestamp: %w", err)
+		return at, nil, fmt.Errorf("a line of the engine's log has an invalid timestamp: %w", err)
 	}
 	return at, frame[i+1:], nil
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/agent/probe"
 )
 
-// load is what all programs on the host use, in percent, and for disk minus the free bytes of the data dir's disk; NaN if unknown.
+// load is what all programs on the host use, in percent; NaN if unknown. disk is the negative of the free bytes on the disk of the data
+// directory, so that more is worse everywhere.
 type load struct{ cpu, memory, gpu, disk float64 }
 
 // host measures the load of the machine. One goroutine uses it.

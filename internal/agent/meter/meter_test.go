@@ -147,9 +147,9 @@ func TestLimitsWithoutKernel(t *testing.T) {
 		reason  muster.Reason
 		message []string
 	}{
-		"memory": {`a=$(head -c 30000000 /dev/zero | tr '\0' x); cat`, run.IsolationSpec{WatchMemory: 10 << 20}, muster.OutOfMemory, []string{"may have 10MiB", "resources.memory"}},
-		"pids":   {"sleep 100 & a=$!; sleep 100 & b=$!; sleep 100 & cat; kill $a $b $!", run.IsolationSpec{WatchPIDs: 2}, muster.PIDLimit, []string{"may have 2", "resources.pids"}},
-		"disk":   {"cat", run.IsolationSpec{WatchDisk: 1 << 20}, muster.DiskLimit, []string{"4.8MiB", "may take 1MiB", "resources.disk"}},
+		"memory": {`a=$(head -c 30000000 /dev/zero | tr '\0' x); cat`, run.IsolationSpec{WatchMemory: 10 << 20}, muster.OutOfMemory, []string{"limit of 10MiB", "resources.memory"}},
+		"pids":   {"sleep 100 & a=$!; sleep 100 & b=$!; sleep 100 & cat; kill $a $b $!", run.IsolationSpec{WatchPIDs: 2}, muster.PIDLimit, []string{"limit of 2", "resources.pids"}},
+		"disk":   {"cat", run.IsolationSpec{WatchDisk: 1 << 20}, muster.DiskLimit, []string{"4.8MiB", "limit of 1MiB", "resources.disk"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -74,8 +74,8 @@ func (s *schedule) untilNext() time.Duration {
 	return max(0, time.Until(s.next))
 }
 
-// run calls fn with the subjects that are due until ctx ends. again returns when a subject is due next.
-func (s *schedule) run(ctx context.Context, fn func(context.Context, time.Time, []*subject), again func(*subject) time.Time) {
+// run calls fn with the subjects that are due until ctx ends. nextDue returns when a subject is due next.
+func (s *schedule) run(ctx context.Context, fn func(context.Context, time.Time, []*subject), nextDue func(*subject) time.Time) {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	for {
@@ -91,7 +91,7 @@ func (s *schedule) run(ctx context.Context, fn func(context.Context, time.Time, 
 			fn(ctx, now, list)
 		}
 		for _, sub := range list {
-			s.reschedule(sub, again(sub))
+			s.reschedule(sub, nextDue(sub))
 		}
 		t.Reset(s.untilNext())
 	}

@@ -14,11 +14,12 @@ import (
 	"github.com/muster-dev/muster/internal/usageseries"
 )
 
+// subject is an attempt that is measured.
 type subject struct {
 	Subject
 	handler Handler
 	started time.Time
-	limits  bool // check has something to do
+	limits  bool // there are limits for check
 
 	mu         sync.Mutex
 	nextSample time.Time
@@ -205,11 +206,11 @@ func (sub *subject) check(now time.Time, s *muster.Sample) (exceeded *run.Stoppe
 	if c := sub.Isolation; c != nil {
 		switch {
 		case c.WatchMemory > 0 && s.Memory != nil && *s.Memory > c.WatchMemory:
-			return stop(muster.OutOfMemory, "stopped because it used %s of memory and may have %s: ask for more with resources.memory", *s.Memory, c.WatchMemory)
+			return stop(muster.OutOfMemory, "stopped because it used %s of memory, more than its limit of %s: ask for more with resources.memory", *s.Memory, c.WatchMemory)
 		case c.WatchPIDs > 0 && s.PIDs > c.WatchPIDs:
-			return stop(muster.PIDLimit, "stopped because it had %d processes and threads and may have %d: ask for more with resources.pids", s.PIDs, c.WatchPIDs)
+			return stop(muster.PIDLimit, "stopped because it had %d processes and threads, more than its limit of %d: ask for more with resources.pids", s.PIDs, c.WatchPIDs)
 		case c.WatchDisk > 0 && s.Disk != nil && *s.Disk > c.WatchDisk:
-			return stop(muster.DiskLimit, "stopped because its folders took %s of disk and may take %s: ask for more with resources.disk", *s.Disk, c.WatchDisk)
+			return stop(muster.DiskLimit, "stopped because its folders took %s of disk, more than its limit of %s: ask for more with resources.disk", *s.Disk, c.WatchDisk)
 		}
 	}
 	return sub.checkVRAM(now, s)

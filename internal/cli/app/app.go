@@ -60,6 +60,7 @@ type Command struct {
 	Flags                    []cli.Flag
 	Commands                 []*cli.Command
 	StopAtFirstArg           bool              // options end at the first argument
+	Examples                 []HelpRow         // commands, and what they do
 	ForeignOptions           map[string]string // options of similar programs, without dashes, and what to use instead
 	Run                      func(ctx context.Context, args []string) error
 }
@@ -75,6 +76,9 @@ func (a *App) NewCommand(c Command) *cli.Command {
 	if c.StopAtFirstArg {
 		first := 1
 		cmd.StopOnNthArg = &first
+	}
+	if len(c.Examples) > 0 {
+		AddHelpSections(cmd, HelpSection{Title: "Examples", Rows: c.Examples})
 	}
 	cmd.Action = func(ctx context.Context, cmd *cli.Command) error {
 		a.started = true

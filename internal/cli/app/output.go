@@ -25,7 +25,7 @@ type OutputOptions struct {
 func (f *OutputOptions) Flags() []cli.Flag {
 	return []cli.Flag{
 		Option{Name: "output", Short: "o", Value: "format", Usage: "Output format: table, wide, json or yaml", Group: "Output"}.WithEnv().EnumVar(&f.Output, "table", "wide", "json", "yaml"),
-		Option{Name: "quiet", Short: "q", Usage: "Print ids only", Group: "Output"}.BoolVar(&f.Quiet),
+		Option{Name: "quiet", Short: "q", Usage: "Print only IDs", Group: "Output"}.BoolVar(&f.Quiet),
 	}
 }
 

@@ -175,6 +175,6 @@ func (o *mlocOptions) EnvVars(dropIn bool) []app.HelpRow {
 		{Name: "WORKER_NETWORK_BANDWIDTH_BYTES_PER_SEC", Usage: "Maximum bandwidth for results, in bytes per second (default: unlimited)"},
 		{Name: "ORCHESTRATOR_BASE_URL", Usage: "REST API of the host, such as http://127.0.0.1:8000"},
 		{Name: "CUDA_VISIBLE_DEVICES", Usage: "GPUs to use (default: all)"},
-		{Name: "LOG_LEVEL", Usage: "Minimum log level: DEBUG, INFO, WARNING, ERROR or CRITICAL; MUSTER_LOG_LEVEL has precedence"},
+		{Name: "LOG_LEVEL", Usage: "Minimum log level: DEBUG, INFO, WARNING, ERROR or CRITICAL; MUSTER_LOG_LEVEL takes precedence"},
 	}, rows...)
 }

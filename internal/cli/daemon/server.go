@@ -66,7 +66,7 @@ func (c *serverConfig) flags() []cli.Flag {
 			app.Option{Name: "heartbeat", Usage: "Worker heartbeat interval"}.WithEnv().DurationVar(&c.heartbeat),
 			app.Option{Name: "accept-loss", Usage: "Start even if the database lacks acknowledged commits, for example after an older copy was restored"}.WithEnv().BoolVar(&c.acceptLoss),
 			app.Option{Name: "ipfs", Value: "url", Usage: "Pin artifacts referenced as ipfs://… on this IPFS node, such as http://127.0.0.1:5001"}.WithEnv().StringVar(&c.ipfs),
-			app.Option{Name: "output", Short: "o", Value: "format", Usage: "Format of the output when ready: text, or json for one line with url, admin_token and join_token"}.EnumVar(&c.output, "text", "json"),
+			app.Option{Name: "output", Short: "o", Value: "format", Usage: "Format of the startup message: text, or json for one line with url, admin_token and join_token"}.EnumVar(&c.output, "text", "json"),
 			app.Var(app.Option{Name: "worker-addresses", Value: "networks", Usage: "Networks of accepted worker addresses (--address), such as 203.0.113.0/24, private, none or any; a worker's source address is always accepted"}.WithEnv(),
 				&c.workerAddresses, parseNetworks, formatNetworks),
 			app.Option{Name: "url", Value: "url", Usage: "Public URL of the server, for links in notifications"}.WithEnv().StringVar(&c.publicURL),

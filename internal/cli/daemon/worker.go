@@ -40,9 +40,9 @@ func (c *workerOptions) flags() []cli.Flag {
 		app.Option{Name: "name", Usage: "Name of the worker (default: the host name)", Group: group}.WithEnv().StringVar(&w.Name),
 		app.Option{Name: "tags", Usage: "Tags in addition to the detected ones", Group: group}.WithEnv().ListVar(&w.Tags),
 		app.Option{Name: "label", Usage: "Label of the worker; may be repeated", Group: group}.MapVar(&w.Labels),
-		app.Option{Name: "price", Usage: "Price per hour, which jobs can limit", Group: group}.WithEnv().FloatVar(&w.Price, 1e9),
-		app.Option{Name: "address", Usage: "Host name or IP address for other workers (default: the source address of its connection)", Group: group}.WithEnv().StringVar(&w.Address),
-		app.Option{Name: "slots", Usage: "Number of concurrent tasks without cpus (default: two per core, at least 4)", Group: group}.WithEnv().IntVar(&w.Slots, 1, 1<<16),
+		app.Option{Name: "price", Usage: "Price per hour; jobs can set a maximum", Group: group}.WithEnv().FloatVar(&w.Price, 1e9),
+		app.Option{Name: "address", Usage: "Host name or IP address where other workers reach this one (default: the source address of its connection)", Group: group}.WithEnv().StringVar(&w.Address),
+		app.Option{Name: "slots", Usage: "Maximum number of concurrent tasks that request no CPUs (default: two per core, at least 4)", Group: group}.WithEnv().IntVar(&w.Slots, 1, 1<<16),
 		app.Option{Name: "cpus", Usage: "Number of CPU cores to offer (default: all)", Group: group}.WithEnv().FloatVar(&w.CPUs, 1<<16),
 		app.Option{Name: "memory", Usage: "Memory to offer, such as 12GiB (default: all)", Group: group}.WithEnv().SizeVar(&w.Memory),
 		app.Option{Name: "cache", Usage: "Size of the cache of downloaded files", Group: group}.WithEnv().SizeVar(&w.Cache),
@@ -163,6 +163,10 @@ func (c *workerConfig) flags() []cli.Flag {
 func (a *runner) workerCommand(dropIns []*cli.Command) *cli.Command {
 	c := &workerConfig{workerOptions: newWorkerOptions(), LogOptions: app.DefaultLogOptions()}
 	return a.NewCommand(app.Command{
+		Examples: []app.HelpRow{
+			{Name: "muster worker --server http://10.0.0.5:8700 --token TOKEN", Usage: "Join a server; later the same command without --token"},
+			{Name: "muster worker --profile light --hours 22:00-06:00", Usage: "Share a desktop at night"},
+		},
 		Name: "worker", Usage: "Run a worker, which offers this machine to a server", Category: app.CategorySetup, Flags: c.flags(),
 		Description: signalsHelp, Commands: dropIns,
 		Run: func(ctx context.Context, _ []string) error { return a.worker(ctx, c) },

@@ -66,7 +66,7 @@ func (s *hostPolicyOptions) flags(group string) []cli.Flag {
 		return app.Option{Name: name, Usage: usage, Group: group}.WithEnv()
 	}
 	return []cli.Flag{
-		app.Var(option("profile", "Preset for the options of this group: benchmark, test or light; explicit options have precedence"),
+		app.Var(option("profile", "Preset for the options of this group: benchmark, test or light; explicit options take precedence"),
 			&s.Profile, hostpolicy.ParseProfile, func(p string) string { return p }),
 		percentVar(option("max-cpu-percent", "Take no new tasks while the CPU utilization of the host is higher"), &s.MaxCPU),
 		percentVar(option("max-memory-percent", "Take no new tasks while the memory utilization of the host is higher"), &s.MaxMemory),
@@ -75,7 +75,7 @@ func (s *hostPolicyOptions) flags(group string) []cli.Flag {
 			&s.MemoryBuffer, parseFraction, app.FormatOptional[float64]),
 		app.Var(app.Option{Name: "min-free-disk", Value: "bytes", Usage: "Take no new tasks while less disk space is free in the data directory; 0 means no limit (default: 1GiB, or 5% of a smaller disk)", Group: group}.WithEnv(),
 			&s.MinFreeDisk, parseFreeDisk, app.FormatOptional),
-		option("cool-down", "Time below the limits before new tasks are taken again (default: 30s)").OptionalDurationVar(&s.CoolDown),
+		option("cool-down", "Time below the limits before the worker accepts tasks again (default: 30s)").OptionalDurationVar(&s.CoolDown),
 		app.Var(option("hours", `Take tasks only at these times of the week, such as "mon-fri 18:00-08:00, sat, sun"`),
 			&s.Hours, hostpolicy.ParseHours, formatHours),
 		option("hours-then", "Action for running tasks when the hours end: finish or preempt").EnumVar(&s.AfterHours, hostpolicy.Finish, hostpolicy.Preempt),

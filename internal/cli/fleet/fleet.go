@@ -61,7 +61,7 @@ func (a *runner) workers(ctx context.Context, c *workersConfig) error {
 		Listing: app.Listing[muster.Worker]{
 			OutputOptions: c.OutputOptions, ID: workerID, Columns: c.columns(), Row: workerRow, EmptyMessage: "no workers: start one with muster worker",
 		},
-		Watch: c.watch, Stable: watch.WithoutHeartbeat, Events: client.EventQuery{Types: []muster.EventType{muster.EventWorker}},
+		Watch: c.watch, Normalize: watch.WithoutHeartbeat, Events: client.EventQuery{Types: []muster.EventType{muster.EventWorker}},
 		Fetch:        func(ctx context.Context, _ int) iter.Seq2[muster.Worker, error] { return all(ctx, nil) },
 		FetchChanged: func(ctx context.Context, b live.Batch) iter.Seq2[muster.Worker, error] { return all(ctx, b.Events) },
 	}

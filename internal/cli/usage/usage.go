@@ -103,7 +103,7 @@ func (v *view) draw(a *app.App) error {
 	case v.Attempt == 0:
 		f.Add("samples", "none: the task has not started")
 	case v.Taken == 0 && v.State.Final():
-		f.Add("samples", "none: the task ended before the first one, after a second")
+		f.Add("samples", "none: the task ended before its first sample, which is taken after a second")
 	case v.Taken == 0:
 		f.Add("samples", "none yet")
 	case v.State.Final():
@@ -141,7 +141,7 @@ func (v *view) table(rows []metric, width int) *term.Table {
 		overTitle = "OVER " + term.FormatDuration(v.Samples[n-1].At.Sub(v.Samples[0].At).Std())
 	}
 	table := term.NewTable(
-		term.Column{Title: "USED", NoTruncate: true}, term.Column{Title: "NOW", AlignRight: true, NoTruncate: true}, term.Column{Title: "AVERAGE", AlignRight: true, NoTruncate: true},
+		term.Column{Title: "METRIC", NoTruncate: true}, term.Column{Title: "NOW", AlignRight: true, NoTruncate: true}, term.Column{Title: "AVERAGE", AlignRight: true, NoTruncate: true},
 		term.Column{Title: "PEAK", AlignRight: true, NoTruncate: true}, term.Column{Title: "TOTAL", AlignRight: true, NoTruncate: true}, term.Column{Title: overTitle},
 	)
 	for _, r := range rows {

@@ -41,7 +41,7 @@ const (
 type List[T any] struct {
 	app.Listing[T] // without its Rows
 	Watch          bool
-	Stable         func(T) T // without fields that change all the time: a row is printed again if the rest changes
+	Normalize      func(T) T // removes fields that change all the time: a row is printed again if the rest changes
 	Events         client.EventQuery
 	Fetch          func(ctx context.Context, limit int) iter.Seq2[T, error] // may yield more than limit rows; 0 means all
 	FetchChanged   func(ctx context.Context, b live.Batch) iter.Seq2[T, error]
@@ -226,7 +226,7 @@ func (p *printer[T]) printFirst(rows iter.Seq2[T, error]) error {
 
 // recordChange stores the hash of a row and reports whether it differs from the printed one.
 func (p *printer[T]) recordChange(v T) (bool, error) {
-	data, err := json.Marshal(p.Stable(v))
+	data, err := json.Marshal(p.Normalize(v))
 	if err != nil {
 		return false, fmt.Errorf("encode: %w", err)
 	}
@@ -327,7 +327,7 @@ func (r *List[T]) table(s term.Screen, rows []T, truncated bool, problem string)
 	if problem != "" {
 		note, style = problem, term.Red
 	}
-	err := error(nil)
+	var err error
 	if len(rows) > 0 {
 		err = table.Draw(s)
 	}

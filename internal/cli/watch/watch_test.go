@@ -145,8 +145,8 @@ func (w *env) watch(format app.OutputOptions, terminal bool) (wait func() error)
 			Row: func(v item, _ time.Time) []string { return []string{v.ID, v.State, strconv.Itoa(v.Load)} },
 			ID:  func(v item) string { return v.ID },
 		},
-		Watch:  true,
-		Stable: func(v item) item { v.Load = 0; return v },
+		Watch:     true,
+		Normalize: func(v item) item { v.Load = 0; return v },
 		Fetch: func(context.Context, int) iter.Seq2[item, error] {
 			return w.rows("all", func(item) bool { return true })
 		},

@@ -241,7 +241,7 @@ func (b *Bridge) load() error {
 func (b *Bridge) statePath() string { return filepath.Join(b.cfg.Dir, "worker.json") }
 
 // save writes the state. The caller holds mu, or is alone.
-func (b *Bridge) save() error { return writeState(b.statePath(), lenient.Marshal(b.state)) }
+func (b *Bridge) save() error { return writeState(b.statePath(), lenient.MustMarshal(b.state)) }
 
 // Close closes a Bridge without Run.
 func (b *Bridge) Close() error { return errors.Join(b.core.Close(), b.results.close()) }

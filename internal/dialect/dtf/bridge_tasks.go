@@ -63,7 +63,7 @@ func (b *Bridge) acceptTask(ctx context.Context, t wireTask) error {
 	if err != nil || len(pending) >= maxOffers {
 		return muster.Errorf(muster.Unavailable, "too many tests wait for their files: %d", len(pending))
 	}
-	if err := writeState(path, lenient.Marshal(t)); err != nil {
+	if err := writeState(path, lenient.MustMarshal(t)); err != nil {
 		return err
 	}
 	wake.Set(b.offersReady)
@@ -89,7 +89,7 @@ func (b *Bridge) spec(t wireTask) (*muster.Spec, error) {
 }
 
 func (b *Bridge) accept(ctx context.Context, t wireTask, spec *muster.Spec) error {
-	accepted, err := b.core.Accept(ctx, bridge.Job{ID: t.TaskID, Spec: *spec, Meta: lenient.Marshal(taskMeta{Type: t.TaskType, Config: t.Config})})
+	accepted, err := b.core.Accept(ctx, bridge.Job{ID: t.TaskID, Spec: *spec, Meta: lenient.MustMarshal(taskMeta{Type: t.TaskType, Config: t.Config})})
 	if accepted {
 		b.log.Info("task accepted", slog.String("task", t.TaskID), slog.String("type", t.TaskType))
 	}

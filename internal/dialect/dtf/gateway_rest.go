@@ -316,7 +316,7 @@ func (g *gateway) viewTask(ctx context.Context, c *client.Client, j *muster.Job,
 		if _, config, err := fromMuster(&j.Spec.Tasks[0]); err == nil && len(config) > 0 {
 			out.Config = config
 		}
-		out.Requirements = lenient.Marshal(j.Spec.Tasks[0].Resources)
+		out.Requirements = lenient.MustMarshal(j.Spec.Tasks[0].Resources)
 	}
 	if t.Worker != "" {
 		out.Worker = new(cmp.Or(ids[t.Worker], string(t.Worker)))

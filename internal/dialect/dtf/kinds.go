@@ -79,7 +79,7 @@ func toMuster(taskType string, config json.RawMessage) (muster.TaskSpec, error) 
 		return spec, muster.Errorf(muster.Invalid, "Unknown task type: %s", taskType)
 	}
 	maps.DeleteFunc(input, func(name string, _ json.RawMessage) bool { return !slices.Contains(inputFields()[taskType], name) })
-	spec.Input = lenient.Marshal(input)
+	spec.Input = lenient.MustMarshal(input)
 	return spec, nil
 }
 
@@ -124,7 +124,7 @@ func toForeign(taskType string, config json.RawMessage) (muster.TaskSpec, error)
 	if len(input) == 0 {
 		in.Config = json.RawMessage("{}")
 	}
-	spec.Input = lenient.Marshal(in)
+	spec.Input = lenient.MustMarshal(in)
 	return spec, nil
 }
 
@@ -148,7 +148,7 @@ func fromMuster(spec *muster.TaskSpec) (taskType string, config json.RawMessage,
 			return "", nil, err
 		}
 		input["payload"] = input["data"]
-		return taskHash, lenient.Marshal(input), nil
+		return taskHash, lenient.MustMarshal(input), nil
 	case taskBenchmark, taskTest, taskCustom:
 		if len(spec.Input) == 0 {
 			return spec.Kind, json.RawMessage("{}"), nil
@@ -186,15 +186,15 @@ func toDTF(taskType string, config, result json.RawMessage) json.RawMessage {
 			return result
 		}
 		copyField(out, in, "test_file")
-		out["success"] = lenient.Marshal(r.Failed == 0 && r.Errors == 0)
-		out["test_count"] = lenient.Marshal(r.Total)
-		out["duration_seconds"] = lenient.Marshal(r.Duration)
+		out["success"] = lenient.MustMarshal(r.Failed == 0 && r.Errors == 0)
+		out["test_count"] = lenient.MustMarshal(r.Total)
+		out["duration_seconds"] = lenient.MustMarshal(r.Duration)
 	case taskCustom:
 		copyField(out, in, "name")
-		out["success"] = lenient.Marshal(true)
-		setDefault(out, "output", string(lenient.Marshal("Custom task "+lenient.String(in["name"])+" was done")))
+		out["success"] = lenient.MustMarshal(true)
+		setDefault(out, "output", string(lenient.MustMarshal("Custom task "+lenient.String(in["name"])+" was done")))
 	}
-	return lenient.Marshal(out)
+	return lenient.MustMarshal(out)
 }
 
 func copyField(to, from map[string]json.RawMessage, name string) {
@@ -226,7 +226,7 @@ func batchSizes(runs json.RawMessage) json.RawMessage {
 			sizes[strconv.Itoa(r.BatchSize)] = figures{r.LatencyMS.Mean, r.Throughput, math.Round(r.PeakMemory/(1<<20)*10) / 10}
 		}
 	}
-	return lenient.Marshal(sizes)
+	return lenient.MustMarshal(sizes)
 }
 
 // simulated reports whether a result has exactly the figures that DTF's own workers invent for a type of tasks.

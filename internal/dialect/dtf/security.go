@@ -255,7 +255,7 @@ func (t *tokens) verify(token string, now time.Time) (issued issuedToken, renew 
 
 // save writes all tokens to disk. The caller holds mu, or is alone.
 func (t *tokens) save() error {
-	return writeState(t.path, lenient.Marshal(map[string]any{"secret": t.secret, "tokens": t.known}))
+	return writeState(t.path, lenient.MustMarshal(map[string]any{"secret": t.secret, "tokens": t.known}))
 }
 
 // writeState replaces a file of the gateway or the bridge. Its errors are Unavailable.

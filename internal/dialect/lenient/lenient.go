@@ -96,8 +96,8 @@ func String(raw json.RawMessage) string {
 	return s
 }
 
-// Marshal encodes a value that can always be encoded.
-func Marshal(v any) json.RawMessage {
+// MustMarshal encodes a value that can always be encoded. It panics otherwise.
+func MustMarshal(v any) json.RawMessage {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("lenient: %v", err))
@@ -111,8 +111,8 @@ const NaiveTime = "2006-01-02T15:04:05.000000"
 // NaiveUTC formats a time in UTC without a zone.
 func NaiveUTC(t time.Time) string { return t.UTC().Format(NaiveTime) }
 
-// Epoch returns a time in seconds since 1970, with microseconds.
-func Epoch(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
+// UnixSeconds returns a time in seconds since 1970, with microseconds.
+func UnixSeconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }
 
 // NonZero returns a pointer to v, nil for the zero value.
 func NonZero[T comparable](v T) *T {

@@ -296,7 +296,7 @@ func (b *Bridge) updateRegistration(ctx context.Context, c *bridge.Capacity) {
 func (b *Bridge) stableDescription(c *bridge.Capacity) json.RawMessage {
 	r := b.description(c)
 	r.Specs.RAMAvailable, r.Specs.StorageTotal, r.Specs.StorageFree = 0, 0, 0
-	return lenient.Marshal(r)
+	return lenient.MustMarshal(r)
 }
 
 // description describes all workers as one machine.

@@ -163,7 +163,7 @@ func (g *Gateway) withJob(part jobPart) dialect.Handler {
 // showJob returns the fields of the job, and the job as an object in the field job.
 func showJob(_ context.Context, _ *foundJob, row *job) (map[string]any, error) {
 	var fields map[string]any
-	if err := json.Unmarshal(lenient.Marshal(row), &fields); err != nil {
+	if err := json.Unmarshal(lenient.MustMarshal(row), &fields); err != nil {
 		return nil, err
 	}
 	fields["job"] = row
@@ -227,7 +227,7 @@ func samplePoint(s *muster.Sample) map[string]any {
 		p["memoryMb"] = float64(*s.Memory) / (1 << 20)
 	}
 	if len(s.GPUs) > 0 {
-		_ = json.Unmarshal(lenient.Marshal(toGPUMetrics(&s.GPUs[0].GPULoad, 0)), &p) // numbers
+		_ = json.Unmarshal(lenient.MustMarshal(toGPUMetrics(&s.GPUs[0].GPULoad, 0)), &p) // numbers
 	}
 	return p
 }

@@ -176,7 +176,7 @@ func (g *Gateway) estimates(show func(*muster.TaskSpec, *createRequest, costEsti
 	return dialect.WithBody(maxReportBody, func(w http.ResponseWriter, r *http.Request, c *createRequest) error {
 		c.ComputeNeeded = cmp.Or(c.ComputeNeeded, new(1.0))
 		if c.Script != "" && !lenient.HasValue(c.InputData) {
-			c.InputData = lenient.Marshal(map[string]string{"script": c.Script})
+			c.InputData = lenient.MustMarshal(map[string]string{"script": c.Script})
 			c.ModelType = orDefault(c.ModelType, typeScript)
 		}
 		t, _, err := c.stage()

@@ -44,20 +44,20 @@ func toStage(j *job, allowForeign bool) (muster.TaskSpec, error) {
 	case strings.Contains(name, "mnist"), name == typeTraining && !lenient.HasValue(input["dataset"]):
 		input = withDefaults(input, nil)
 		if dataset := lenient.String(input["dataset"]); dataset != "" {
-			input["dataset"] = lenient.Marshal(strings.ToLower(dataset))
+			input["dataset"] = lenient.MustMarshal(strings.ToLower(dataset))
 		}
-		t.Kind, t.Input = kindMNIST, lenient.Marshal(input)
+		t.Kind, t.Input = kindMNIST, lenient.MustMarshal(input)
 	case strings.Contains(name, "stable"), strings.Contains(name, "diffusion"):
-		t.Kind, t.Input = kindDiffusion, lenient.Marshal(withDefaults(input, map[string]string{"prompt": `"a beautiful landscape"`, "num_images": "1", "steps": "50"}))
+		t.Kind, t.Input = kindDiffusion, lenient.MustMarshal(withDefaults(input, map[string]string{"prompt": `"a beautiful landscape"`, "num_images": "1", "steps": "50"}))
 	case url != "": // it has precedence over a text
 		t.Kind, t.Script = muster.KindScript, &muster.Script{URL: url, Interpreter: []string{"python3"}}
 	case strings.TrimSpace(script) != "":
 		t.Kind, t.Script = muster.KindScript, &muster.Script{Text: script, Interpreter: []string{"python3"}}
 	case name == typeTuning, name == "finetuning", name == kindTuning:
-		t.Kind, t.Input = kindTuning, lenient.Marshal(withDefaults(input, nil))
+		t.Kind, t.Input = kindTuning, lenient.MustMarshal(withDefaults(input, nil))
 	// compute requires a command, for which a job has no field. QUBIX's jobs of the types custom and compute may mean something else.
 	case kind.IsEmbedded(name) && name != kindCompute && (name != kind.Custom || lenient.String(input["name"]) != ""):
-		t.Kind, t.Input = name, lenient.Marshal(withDefaults(input, nil))
+		t.Kind, t.Input = name, lenient.MustMarshal(withDefaults(input, nil))
 	case name == muster.KindNoop && !allowForeign:
 		t.Kind = name
 	}
@@ -105,7 +105,7 @@ func foreignStage(j *job, t muster.TaskSpec) (muster.TaskSpec, error) {
 		return t, muster.Errorf(muster.Invalid, "the job's type has %d bytes: the most is 256", len(name))
 	}
 	t.Kind, t.Script = kind.Foreign, nil
-	t.Input = lenient.Marshal(map[string]any{"system": Name, "type": name, "config": config})
+	t.Input = lenient.MustMarshal(map[string]any{"system": Name, "type": name, "config": config})
 	t.Where.Tags = []string{"dialect:" + Name}
 	return t, nil
 }
@@ -155,9 +155,9 @@ func toWorkerJob(id, worker string, t *muster.TaskSpec, toBridge bool) job {
 		switch s := t.Script; {
 		case s == nil:
 		case s.URL != "":
-			j.InputData = lenient.Marshal(map[string]string{"scriptUrl": s.URL})
+			j.InputData = lenient.MustMarshal(map[string]string{"scriptUrl": s.URL})
 		default:
-			j.InputData = lenient.Marshal(map[string]string{"script": s.Text})
+			j.InputData = lenient.MustMarshal(map[string]string{"script": s.Text})
 		}
 	case kind.Foreign:
 		input := lenient.Object(t.Input)
@@ -177,7 +177,7 @@ func toWorkerJob(id, worker string, t *muster.TaskSpec, toBridge bool) job {
 	}
 	j.JobType, j.ModelType = &name, name
 	if toBridge {
-		j.Muster = lenient.Marshal(portableStage(t))
+		j.Muster = lenient.MustMarshal(portableStage(t))
 	}
 	return j
 }
@@ -244,7 +244,7 @@ func evaluate(kindName string, c *completion) jobOutcome {
 				v.log = append(v.log, "QUBIX's worker uploads nothing: "+key+" is invented and removed from the result")
 			}
 		}
-		c.Result = lenient.Marshal(result)
+		c.Result = lenient.MustMarshal(result)
 	}
 	if v.Result = storableResult(c.Result); v.Result == nil && lenient.HasValue(c.Result) {
 		v.Outcome, v.Reason = muster.AttemptFailed, muster.ResultInvalid

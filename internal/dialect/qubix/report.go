@@ -107,12 +107,12 @@ func (b *Bridge) taskMetrics(ctx context.Context, t *muster.Task) json.RawMessag
 		if w, err := b.cfg.Core.Client.Worker(ctx, string(t.Worker)); err == nil && w.Load != nil {
 			for i := range w.Load.GPUs {
 				if l := &w.Load.GPUs[i]; l.UUID == t.Grant.GPUs[0] {
-					_ = json.Unmarshal(lenient.Marshal(toGPUMetrics(l, gpuMemory(w.Resources.GPUs, l.UUID))), &all)
+					_ = json.Unmarshal(lenient.MustMarshal(toGPUMetrics(l, gpuMemory(w.Resources.GPUs, l.UUID))), &all)
 				}
 			}
 		}
 	}
-	return lenient.Marshal(all)
+	return lenient.MustMarshal(all)
 }
 
 // Log implements bridge.LogReporter: it sends lines with a report of progress.
@@ -171,7 +171,7 @@ func (b *Bridge) newCompletion() *completion {
 // fail makes c the report of a failure. Without details they are the message.
 func (c *completion) fail(message, details string) {
 	c.Status, c.Error = reportFailed, &message
-	c.Result = lenient.Marshal(map[string]string{"error": message, "errorDetails": orDefault(details, message)})
+	c.Result = lenient.MustMarshal(map[string]string{"error": message, "errorDetails": orDefault(details, message)})
 }
 
 func (b *Bridge) buildCompletion(ctx context.Context, end *bridge.FinalReport) (*completion, error) {
@@ -180,14 +180,14 @@ func (b *Bridge) buildCompletion(ctx context.Context, end *bridge.FinalReport) (
 	t := end.Task()
 	metrics := map[string]any{}
 	if t != nil && t.Usage != nil {
-		c.FinalMetrics = lenient.Marshal(usageMetrics(t.Usage))
+		c.FinalMetrics = lenient.MustMarshal(usageMetrics(t.Usage))
 		metrics["processingTimeSeconds"] = t.Usage.WallSeconds
 		metrics["cpuCoresAvg"] = t.Usage.CPUAvg
 		if t.Usage.GPUAvg > 0 {
 			metrics["gpuUsageAvg"] = t.Usage.GPUAvg * 100
 		}
 	}
-	c.Metrics = lenient.Marshal(metrics)
+	c.Metrics = lenient.MustMarshal(metrics)
 	if !end.Succeeded() {
 		return c, b.fillFailure(ctx, end, c)
 	}
@@ -196,7 +196,7 @@ func (b *Bridge) buildCompletion(ctx context.Context, end *bridge.FinalReport) (
 		return nil, err
 	}
 	result["metrics"] = metrics
-	c.Result = lenient.Marshal(result)
+	c.Result = lenient.MustMarshal(result)
 	return c, nil
 }
 
@@ -292,8 +292,8 @@ func withoutImages(raw json.RawMessage) json.RawMessage {
 		return raw
 	}
 	fields["images"] = json.RawMessage("[]")
-	fields["note"] = lenient.Marshal("the images do not fit into a report: they are artifacts of the job on the Muster server")
-	return lenient.Marshal(fields)
+	fields["note"] = lenient.MustMarshal("the images do not fit into a report: they are artifacts of the job on the Muster server")
+	return lenient.MustMarshal(fields)
 }
 
 // usageMetrics returns the GPU metrics that the TS backend stores.

@@ -325,7 +325,7 @@ func (b *Bridge) sendHeartbeat(ctx context.Context) bool {
 	if b.legacy.Load() {
 		return true
 	}
-	body := heartbeat{Timestamp: lenient.Epoch(time.Now())}
+	body := heartbeat{Timestamp: lenient.UnixSeconds(time.Now())}
 	if jobs := b.core.Jobs(); len(jobs) > 0 {
 		body.CurrentJob = jobs[0].ID
 	}

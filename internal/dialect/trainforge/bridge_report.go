@@ -110,7 +110,7 @@ func (b *Bridge) sendLines(ctx context.Context, id string, lines []string) error
 		}
 		path, body = b.jobPath(id)+"/logs", logEntry{Message: text}
 	} else {
-		batch, now := logBatch{}, lenient.Epoch(time.Now())
+		batch, now := logBatch{}, lenient.UnixSeconds(time.Now())
 		for _, line := range lines {
 			batch.Logs = append(batch.Logs, logEntry{Message: line, Timestamp: now})
 		}

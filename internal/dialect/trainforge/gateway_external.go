@@ -34,7 +34,7 @@ func (g *Gateway) externalHeartbeat(q *request, w *fleet.Worker, body *heartbeat
 			g.state(t).touch()
 		}
 	}
-	return q.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": lenient.Epoch(time.Now())})
+	return q.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": lenient.UnixSeconds(time.Now())})
 }
 
 // pending lists what may be claimed. The caller is unknown: each entry has a ticket, which a claim binds to a task.

@@ -21,7 +21,7 @@ const sourceStopped = "leaving"
 
 func (g *Gateway) nodeHeartbeat(q *request, w *fleet.Worker, body *heartbeat) error {
 	w.Touch(body.load(w.Facts().Resources.Memory))
-	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Heartbeat received", "timestamp": lenient.Epoch(time.Now())})
+	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Heartbeat received", "timestamp": lenient.UnixSeconds(time.Now())})
 }
 
 // nodeJobs offers worker A the jobs that it holds and has not begun.

@@ -83,7 +83,7 @@ func (t *taskState) save(change func(*savedState)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	change(&t.saved)
-	if err := atomicfile.Write(t.path, lenient.Marshal(t.saved), 0o600); err != nil {
+	if err := atomicfile.Write(t.path, lenient.MustMarshal(t.saved), 0o600); err != nil {
 		return muster.Errorf(muster.StorageFull, "the gateway cannot write its notes: %w", err)
 	}
 	return nil

@@ -39,8 +39,8 @@ type counter struct {
 	tasks    int
 }
 
-// count counts the items from index i of the heap downwards. Below an item that is not
-// older there are no older ones.
+// count adds the tasks of the item at index i of the heap and of those below it. Below an item that is not older there are no
+// older ones.
 func (c *counter) count(items []*Item, i int) {
 	if i >= len(items) || c.budget < 0 {
 		return

@@ -25,7 +25,7 @@ type skippedItem struct {
 // Place calls try until no item is left that might be placeable. From the highest
 // priority down, it takes the project with the least dominant share of total and tries
 // its oldest item. try must not add items. Before that, Place reviews the reservations.
-func (q *Queue) Place(now muster.Time, total *Amounts, try func(*Item) Outcome) {
+func (q *Queue) Place(now muster.Time, total *ResourceVector, try func(*Item) Outcome) {
 	q.reviewReservations(now)
 	for again := true; again; again = q.released {
 		q.released = false
@@ -84,7 +84,7 @@ func (q *Queue) keepParked(now muster.Time, sh *Shape) []*bucket {
 
 // placePriority places items of one priority, until none is left that might be
 // placeable or a reservation ended.
-func (q *Queue) placePriority(now muster.Time, queues []*projectQueue, total *Amounts, try func(*Item) Outcome) {
+func (q *Queue) placePriority(now muster.Time, queues []*projectQueue, total *ResourceVector, try func(*Item) Outcome) {
 	var order Heap[*projectQueue]
 	for _, l := range queues {
 		if len(l.buckets) > 0 {

@@ -50,7 +50,7 @@ func TestIndexMatchesSearch(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		q := queue.New(muster.Duration(time.Minute))
-		var total queue.Amounts
+		var total queue.ResourceVector
 		var fleet []*queue.Worker
 		var waiting, running []*testTask
 		projects := []*queue.Project{{Name: "a"}, {Name: "b"}}
@@ -175,7 +175,7 @@ func better(w, o *queue.Worker, n *placement.Need) bool {
 }
 
 // expected searches all waiting tasks for the first one that fits some worker.
-func expected(q *queue.Queue, now muster.Time, waiting []*testTask, fleet []*queue.Worker, total *queue.Amounts) *testTask {
+func expected(q *queue.Queue, now muster.Time, waiting []*testTask, fleet []*queue.Worker, total *queue.ResourceVector) *testTask {
 	var first *testTask
 	for _, x := range waiting {
 		if search(q, now, fleet, x) == nil {
@@ -203,7 +203,7 @@ func TestSkippedItemIsSkippedOnce(t *testing.T) {
 	}
 	for range 2 {
 		var tried []muster.JobID
-		q.Place(1, &queue.Amounts{}, func(it *queue.Item) queue.Outcome {
+		q.Place(1, &queue.ResourceVector{}, func(it *queue.Item) queue.Outcome {
 			tried = append(tried, it.Job)
 			return queue.Skipped
 		})

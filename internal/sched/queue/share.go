@@ -9,11 +9,11 @@ import (
 type Project struct {
 	Name  string
 	Jobs  int // live jobs
-	Usage Amounts
+	Usage ResourceVector
 }
 
-// Amounts are the amounts that fair sharing counts.
-type Amounts struct {
+// ResourceVector has the amounts that fair sharing counts.
+type ResourceVector struct {
 	Slots  int64
 	MCPU   int64 // thousandths of cores
 	Memory int64 // bytes
@@ -21,7 +21,7 @@ type Amounts struct {
 }
 
 // AddGrant adds sign times a grant of a worker that offers r.
-func (a *Amounts) AddGrant(g *muster.Grant, r *muster.Resources, sign int64) {
+func (a *ResourceVector) AddGrant(g *muster.Grant, r *muster.Resources, sign int64) {
 	a.Slots += sign * int64(g.Slots)
 	a.MCPU += sign * placement.Milli(g.CPUs)
 	a.Memory += sign * int64(g.Memory)
@@ -31,7 +31,7 @@ func (a *Amounts) AddGrant(g *muster.Grant, r *muster.Resources, sign int64) {
 }
 
 // AddCapacity adds sign times what a worker offers.
-func (a *Amounts) AddCapacity(r *muster.Resources, sign int64) {
+func (a *ResourceVector) AddCapacity(r *muster.Resources, sign int64) {
 	a.Slots += sign * int64(r.Slots)
 	a.MCPU += sign * placement.Milli(r.CPUs)
 	a.Memory += sign * int64(r.Memory)
@@ -39,7 +39,7 @@ func (a *Amounts) AddCapacity(r *muster.Resources, sign int64) {
 }
 
 // DominantShare returns the greatest fraction that a is of any amount of all.
-func (a *Amounts) DominantShare(all *Amounts) float64 {
+func (a *ResourceVector) DominantShare(all *ResourceVector) float64 {
 	return max(placement.Ratio(a.Slots, all.Slots), placement.Ratio(a.MCPU, all.MCPU), placement.Ratio(a.Memory, all.Memory), placement.Ratio(a.MGPU, all.MGPU))
 }
 

@@ -21,12 +21,12 @@ const (
 // phases are the phases in order. Saving the report and cleaning up follow in any case. The phases of processes come after
 // those of containers, because createContainer may fall back to a process.
 var phases = []phase{
-	{name: "isolation", run: (*Attempt).chooseMode, onRecovery: true},
+	{name: "mode", run: (*Attempt).chooseMode, onRecovery: true},
 	{name: "workdir", run: (*Attempt).makeFolders},
 	{name: "inputs", run: (*Attempt).fetchInputs},
 	{name: "checkpoint", run: (*Attempt).loadCheckpoint},
 	{name: "program", run: (*Attempt).resolveProgram},
-	{name: "box", run: (*Attempt).checkContainer, mode: modeContainer},
+	{name: "container check", run: (*Attempt).checkContainer, mode: modeContainer},
 	{name: "link", run: (*Attempt).linkCheckpoint, mode: modeContainer},
 	{name: "limits", run: (*Attempt).prepareIsolation, mode: modeContainer},
 	{name: "env", run: (*Attempt).buildEnv, mode: modeContainer},
@@ -38,7 +38,7 @@ var phases = []phase{
 	{name: "limits", run: (*Attempt).prepareIsolation, mode: modeProcess},
 	{name: "env", run: (*Attempt).buildEnv, mode: modeProcess},
 	{name: "gpu", run: (*Attempt).acquireDevices, mode: modeProcess},
-	{name: "host", run: (*Attempt).startModelServer, mode: modeProcess},
+	{name: "model server", run: (*Attempt).startModelServer, mode: modeProcess},
 	{name: "launcher", run: (*Attempt).applyLauncher, mode: modeProcess},
 	{name: "start", run: (*Attempt).start},
 	{name: "adopt", run: (*Attempt).adopt, onRecovery: true},

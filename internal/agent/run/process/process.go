@@ -115,15 +115,16 @@ func (e *Executor) Run(ctx context.Context, t *run.Task, reporter run.Reporter) 
 }
 
 func (a *Attempt) runPhases(ctx context.Context) error {
-	for _, h := range phases {
-		if a.Task.Recovered != nil && !h.onRecovery || h.mode != 0 && h.mode != a.mode {
+	for i := range phases {
+		p := &phases[i]
+		if a.Task.Recovered != nil && !p.onRecovery || p.mode != 0 && p.mode != a.mode {
 			continue
 		}
 		if ctx.Err() != nil && a.proc == nil && a.Task.Recovered == nil {
 			return nil // stopped before the start
 		}
-		if err := h.run(a, ctx); err != nil {
-			a.executor.deps.Log.Debug("attempt failed", slog.String("attempt", a.Task.Attempt.String()), slog.String("hook", h.name), slog.Any("error", err))
+		if err := p.run(a, ctx); err != nil {
+			a.executor.deps.Log.Debug("attempt failed", slog.String("attempt", a.Task.Attempt.String()), slog.String("phase", p.name), slog.Any("error", err))
 			return err
 		}
 	}

@@ -23,7 +23,7 @@ func (a *Attempt) start(ctx context.Context) error {
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "encode the task's state: %w", err)
 	}
-	spec := a.Task.Spec // with defaults here too, because other systems' tasks are not normalized
+	spec := a.Task.Spec // its kill settings and its disconnect grace may be zero
 	s := &run.StartSpec{
 		Attempt: a.Task.Attempt, State: state, Path: path, Argv: a.argv, Env: a.env, Dir: a.Dir,
 		EnvTag: a.envTag(), Events: a.eventsPath(), Isolation: a.isolation, Container: a.container,

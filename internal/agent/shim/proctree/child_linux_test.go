@@ -5,6 +5,9 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/procfs"
 )
 
@@ -35,6 +38,15 @@ func TestReapedProcessGetsNoSignals(t *testing.T) {
 	another.Signal("SIGINT")
 	if x := another.Wait(); x.Signal != "SIGINT" || x.Code != 128+int(syscall.SIGINT) {
 		t.Errorf("%+v", x)
+	}
+}
+
+// Each signal that a spec may name is sent as itself, and not as SIGTERM.
+func TestTaskSignalsAreKnown(t *testing.T) {
+	for _, name := range muster.TaskSignals {
+		if unix.SignalNum(name) == 0 {
+			t.Errorf("%s is unknown", name)
+		}
 	}
 }
 

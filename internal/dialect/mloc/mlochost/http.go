@@ -234,7 +234,7 @@ func (g *Gateway) toRecord(t *task, dependents map[string][]string) (mloc.Object
 		"status": t.State, "completed": t.State == mloc.StateDone, "failed": t.State == mloc.StateFailed, "error": lenient.NonZero(t.Error),
 		"assigned_worker": lenient.NonZero(t.Worker), "last_failed_worker": lenient.NonZero(t.LastFailed), "topic": nil,
 		"attempts": t.Attempts, "max_attempts": maxAttempts, "next_retry_at": nil,
-		"submitted_at": mloc.FormatTime(t.Submitted), "submitted_ts": lenient.Epoch(t.Submitted), "last_queue_ts": lenient.Epoch(t.Queued),
+		"submitted_at": mloc.FormatTime(t.Submitted), "submitted_ts": lenient.UnixSeconds(t.Submitted), "last_queue_ts": lenient.UnixSeconds(t.Queued),
 		"dispatched_ts": secondsPtr(t.Dispatched), "started_ts": secondsPtr(t.Started), "finished_ts": secondsPtr(t.Finished),
 		"depends_on": mloc.NonNilList(t.Needs), "pending_dependencies": pending, "dependents": mloc.NonNilList(dependents[t.ID]),
 		"parent_task_id": nil, "shard_index": nil, "shard_total": nil,
@@ -250,7 +250,7 @@ func secondsPtr(t time.Time) *float64 {
 	if t.IsZero() {
 		return nil
 	}
-	s := lenient.Epoch(t)
+	s := lenient.UnixSeconds(t)
 	return &s
 }
 
