@@ -58,7 +58,7 @@ samples  80
 energy   25Wh
 cost     0.125
 
-USED       AVERAGE  PEAK   TOTAL  OVER 9m55s
+METRIC     AVERAGE  PEAK   TOTAL  OVER 9m55s
 cpu cores     1.50  4.00  15m00s  ▅▅▅▅▅▅▅▅▅▅          ▅▅▅▅▅▅▅▅▅▅
 memory        1GiB  2GiB          ▅▅▅▅▅▅▅▅▅▅          ▅▅▅▅▅▅▅▅▅▅
 write/s               0B    3MiB  ▁▁▁▁▁▁▁▁▁▁          ▁▁▁▁▁▁▁▁▁▁
