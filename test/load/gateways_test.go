@@ -191,9 +191,12 @@ func (p *fakeWorkers) measure(b *testing.B, c *mustertest.Cluster, name string, 
 	b.ReportMetric(float64(tasks)/elapsed.Seconds(), "tasks/s")
 	b.ReportMetric(milliseconds(cpuTime(b, c.Server.PID())-before)/float64(tasks), "server-cpu-ms/task")
 	b.ReportMetric(residentMB(b, c.Server.PID()), "rss-MB-after")
-	if n := p.done.Load(); n < int64(tasks) {
-		b.Errorf("%d tasks were run", n)
-	}
+	c.Await("the workers' last requests are answered", time.Minute, func() error {
+		if n := p.done.Load(); n < int64(tasks) {
+			return fmt.Errorf("%d tasks were run", n)
+		}
+		return nil
+	})
 }
 
 // scriptSpecs are jobs of n short Python scripts, one a stage: QUBIX's workers do not know elements.
