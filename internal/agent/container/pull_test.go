@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/mustertest/containertest"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // pushImage pushes a new image to a registry, and removes it from the engine after the test.
@@ -373,9 +374,13 @@ func (w *testEnv) waiters(ref string) int {
 // await waits until cond is true, and shows the lines of the log if it is not.
 func (w *testEnv) await(desc string, cond func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: not within a minute\n%s", desc, &w.lines)
+	err := testkit.Poll(w.t.Context(), testkit.Limit, func() error {
+		if !cond() {
+			return errors.New("not yet")
 		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatalf("%s: %v\n%s", desc, err, &w.lines)
 	}
 }

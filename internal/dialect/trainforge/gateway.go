@@ -215,64 +215,64 @@ type request struct {
 	caller dialect.Caller
 }
 
-func (q *request) reply(v any) error { return dialect.Reply(q.w, v) }
+func (req *request) reply(v any) error { return dialect.Reply(req.w, v) }
 
 // joining returns a handler for callers who may join workers.
 func joining(handle func(*request) error) func(*request) error {
-	return func(q *request) error {
-		if err := q.caller.CanJoinWorkers(); err != nil {
+	return func(req *request) error {
+		if err := req.caller.CanJoinWorkers(); err != nil {
 			return err
 		}
-		return handle(q)
+		return handle(req)
 	}
 }
 
 // withBody returns a handler for requests with a JSON body.
 func withBody[B any](handle func(*request, *B) error) func(*request) error {
-	return func(q *request) error {
+	return func(req *request) error {
 		var body B
-		if err := dialect.Decode(q.r, maxBody, &body); err != nil {
+		if err := dialect.Decode(req.r, maxBody, &body); err != nil {
 			return err
 		}
-		return handle(q, &body)
+		return handle(req, &body)
 	}
 }
 
 // fromWorker returns a handler for requests of a worker, which are a sign of life. Its id is in the path, or what sender returns.
 func fromWorker[B any](g *Gateway, handle func(*request, *fleet.Worker, *B) error, sender func(*B) string) func(*request) error {
-	return withBody(func(q *request, body *B) error {
-		id := q.r.PathValue("worker")
+	return withBody(func(req *request, body *B) error {
+		id := req.r.PathValue("worker")
 		if sender != nil {
 			id = sender(body)
 		}
 		if err := checkID("worker_id", id); err != nil {
 			return err
 		}
-		w, err := g.authorizedWorker(q, id)
+		w, err := g.authorizedWorker(req, id)
 		if err != nil {
 			return err
 		}
 		w.Touch(nil)
-		return handle(q, w, body)
+		return handle(req, w, body)
 	})
 }
 
-func (q *request) isLocal() bool {
-	local, _ := q.r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if dialect.RemoteAddr(q.r).IsLoopback() || local == nil {
+func (req *request) isLocal() bool {
+	local, _ := req.r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if dialect.RemoteAddr(req.r).IsLoopback() || local == nil {
 		return true
 	}
 	at, err := netip.ParseAddrPort(local.String())
-	return err == nil && at.Addr().Unmap() == dialect.RemoteAddr(q.r)
+	return err == nil && at.Addr().Unmap() == dialect.RemoteAddr(req.r)
 }
 
 // externalURL is the URL by which the caller reaches the gateway, without a key that it may have in its path.
-func (q *request) externalURL() string {
+func (req *request) externalURL() string {
 	scheme := "http"
-	if q.r.Header.Get("X-Forwarded-Proto") == "https" { // behind a tunnel or a proxy
+	if req.r.Header.Get("X-Forwarded-Proto") == "https" { // behind a tunnel or a proxy
 		scheme = "https"
 	}
-	return scheme + "://" + q.r.Host
+	return scheme + "://" + req.r.Host
 }
 
 type statusError struct {
@@ -305,9 +305,9 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (g *Gateway) health(q *request) error {
+func (g *Gateway) health(req *request) error {
 	up := time.Since(g.started).Seconds()
-	return q.reply(map[string]any{
+	return req.reply(map[string]any{
 		"status": "healthy", "timestamp": time.Now().UTC().Format(time.RFC3339Nano), "version": "0.1.0", "service": "muster",
 		"database": "connected", "uptime": up, "muster_version": g.Deps.Version,
 	})

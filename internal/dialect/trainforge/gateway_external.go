@@ -28,18 +28,18 @@ const (
 )
 
 // externalHeartbeat is a heartbeat of worker C. One of an unknown worker is refused, so that it registers again.
-func (g *Gateway) externalHeartbeat(q *request, w *fleet.Worker, body *heartbeat) error {
+func (g *Gateway) externalHeartbeat(req *request, w *fleet.Worker, body *heartbeat) error {
 	if body.CurrentJob != "" {
-		if t := g.task(q, body.CurrentJob); t != nil && t.Worker() == w {
+		if t := g.task(req, body.CurrentJob); t != nil && t.Worker() == w {
 			g.state(t).touch()
 		}
 	}
-	return q.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": lenient.UnixSeconds(time.Now())})
+	return req.reply(map[string]any{"success": true, "message": "Heartbeat received", "worker_id": w.ID(), "timestamp": lenient.UnixSeconds(time.Now())})
 }
 
 // pending lists what may be claimed. The caller is unknown: each entry has a ticket, which a claim binds to a task.
-func (g *Gateway) pending(q *request) error {
-	if err := q.caller.CanJoinWorkers(); err != nil {
+func (g *Gateway) pending(req *request) error {
+	if err := req.caller.CanJoinWorkers(); err != nil {
 		return err
 	}
 	type offered struct {
@@ -47,10 +47,10 @@ func (g *Gateway) pending(q *request) error {
 		distance int
 	}
 	var open []offered
-	remote := dialect.RemoteAddr(q.r)
+	remote := dialect.RemoteAddr(req.r)
 	for _, w := range g.Fleet.Workers() {
 		f := w.Facts()
-		if f.Labels[labelForm] != formExternal || isInactive(w) || f.Key != q.caller.Key {
+		if f.Labels[labelForm] != formExternal || isInactive(w) || f.Key != req.caller.Key {
 			continue
 		}
 		if time.Since(w.LastSeen()) > g.timeouts.silence && isIdle(w) {
@@ -74,7 +74,7 @@ func (g *Gateway) pending(q *request) error {
 		list = append(list, g.taskJob(o.task, g.ticket()))
 	}
 	wake.Set(g.wake)
-	return q.reply(list)
+	return req.reply(list)
 }
 
 func (g *Gateway) isClaimable(t *fleet.Task) bool {
@@ -94,12 +94,12 @@ func (g *Gateway) ticket() string {
 }
 
 // claim gives the job of a ticket to a worker: the oldest of those that the server placed on it.
-func (g *Gateway) claim(q *request, w *fleet.Worker, _ *claimRequest) error {
+func (g *Gateway) claim(req *request, w *fleet.Worker, _ *claimRequest) error {
 	if workerForm(w) != formExternal {
 		return &statusError{http.StatusBadRequest, "only workers that registered with a worker_id claim jobs"}
 	}
-	id := q.r.PathValue("id")
-	t, err := g.awaitTask(q.r.Context(), w, id)
+	id := req.r.PathValue("id")
+	t, err := g.awaitTask(req.r.Context(), w, id)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (g *Gateway) claim(q *request, w *fleet.Worker, _ *claimRequest) error {
 		answer.Distributed = true
 		answer.Dist = &dist{Rank: gang.Rank, WorldSize: gang.Size, MasterAddr: gang.Master, MasterPort: gang.Port}
 	}
-	return q.reply(answer)
+	return req.reply(answer)
 }
 
 // awaitTask binds a ticket as soon as there is a task for the worker.
@@ -201,24 +201,24 @@ func (g *Gateway) wasTask(id string) bool {
 }
 
 // reportStatus handles a job status of worker C.
-func (g *Gateway) reportStatus(q *request, body *update) error {
+func (g *Gateway) reportStatus(req *request, body *update) error {
 	if strings.TrimSpace(body.Status) == "" {
 		return &statusError{http.StatusBadRequest, "status is required"}
 	}
-	id := q.r.PathValue("id")
+	id := req.r.PathValue("id")
 	ok := map[string]any{"success": true, "job_id": id, "status": lenient.Text(body.Status, 40)}
-	t := g.task(q, id)
+	t := g.task(req, id)
 	if t == nil {
 		if isFinal(body.Status) && g.isLate(id) || g.wasTask(id) {
-			return q.reply(ok)
+			return req.reply(ok)
 		}
 		return jobNotFound()
 	}
 	t.Worker().Touch(nil)
-	if err := g.applyStatus(q, t, body, nil); err != nil {
+	if err := g.applyStatus(req, t, body, nil); err != nil {
 		return err
 	}
-	return q.reply(ok)
+	return req.reply(ok)
 }
 
 func isFinal(status string) bool {
@@ -226,11 +226,11 @@ func isFinal(status string) bool {
 }
 
 // files is a job's project: of a worker's task, or of a client's job.
-func (g *Gateway) files(q *request) error {
-	id := q.r.PathValue("id")
-	t := g.task(q, id)
+func (g *Gateway) files(req *request) error {
+	id := req.r.PathValue("id")
+	t := g.task(req, id)
 	if t == nil {
-		return g.sendProject(q, id)
+		return g.sendProject(req, id)
 	}
 	t.Worker().Touch(nil)
 	if err := g.markStarted(t, g.state(t)); err != nil { // the worker for Kaggle says nothing else before it has installed packages
@@ -239,11 +239,11 @@ func (g *Gateway) files(q *request) error {
 		}
 		return err
 	}
-	folder, err := t.FetchInputs(q.r.Context())
+	folder, err := t.FetchInputs(req.r.Context())
 	if err != nil {
 		return err
 	}
-	p, err := project.New(t.Run(), id, q.externalURL(), folder, deviceNumbers(t.Run().Grant), false)
+	p, err := project.New(t.Run(), id, req.externalURL(), folder, deviceNumbers(t.Run().Grant), false)
 	if err != nil {
 		return err
 	}
@@ -253,27 +253,27 @@ func (g *Gateway) files(q *request) error {
 	}
 	defer func() { _ = os.Remove(f.Name()) }() // at the next start at the latest
 	defer f.Close()
-	if err := p.Write(q.r.Context(), f, project.MaxBytes); err != nil {
+	if err := p.Write(req.r.Context(), f, project.MaxBytes); err != nil {
 		if errors.Is(err, fs.ErrNotExist) { // the task has just ended, and its folder is removed
 			return jobNotFound()
 		}
 		return err
 	}
-	return q.sendFile(f, "project.zip")
+	return req.sendFile(f, "project.zip")
 }
 
-func (q *request) sendFile(f *os.File, name string) error {
+func (req *request) sendFile(f *os.File, name string) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	q.w.Header().Set("Content-Type", "application/zip")
-	q.w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", name))
-	http.ServeContent(q.w, q.r, "", info.ModTime(), f)
+	req.w.Header().Set("Content-Type", "application/zip")
+	req.w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", name))
+	http.ServeContent(req.w, req.r, "", info.ModTime(), f)
 	return nil
 }
 
-func (g *Gateway) addLogs(q *request, body *logBatch) error {
+func (g *Gateway) addLogs(req *request, body *logBatch) error {
 	if len(body.Logs) == 0 {
 		return &statusError{http.StatusBadRequest, "logs array is required"}
 	}
@@ -284,5 +284,5 @@ func (g *Gateway) addLogs(q *request, body *logBatch) error {
 	for _, l := range body.Logs {
 		lines = append(lines, splitLines(l.Message)...)
 	}
-	return g.appendLines(q, lines)
+	return g.appendLines(req, lines)
 }

@@ -33,20 +33,20 @@ const (
 )
 
 // api returns the client with the caller's rights: a key's, or those of the gateway's project where no key is required.
-func (g *Gateway) api(q *request) (*client.Client, error) {
-	if q.caller.Token == "" && (g.Deps.Config.KeyRequired || q.r.Header.Get("Authorization") != "") {
+func (g *Gateway) api(req *request) (*client.Client, error) {
+	if req.caller.Token == "" && (g.Deps.Config.KeyRequired || req.r.Header.Get("Authorization") != "") {
 		return nil, muster.Errorf(muster.Unauthenticated, "the bearer token is not a key of this server")
 	}
-	return g.Deps.Server.Client(q.caller.Token)
+	return g.Deps.Server.Client(req.caller.Token)
 }
 
 // submit is POST /api/jobs and /api/jobs/distributed.
-func (g *Gateway) submit(q *request) error {
-	c, err := g.api(q)
+func (g *Gateway) submit(req *request) error {
+	c, err := g.api(req)
 	if err != nil {
 		return err
 	}
-	u, err := receiveUpload(q.r, g.uploadsDir(), "project_zip", project.MaxBytes)
+	u, err := receiveUpload(req.r, g.uploadsDir(), "project_zip", project.MaxBytes)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (g *Gateway) submit(q *request) error {
 		return err
 	}
 	members := 0
-	if strings.HasSuffix(q.r.URL.Path, "/distributed") {
+	if strings.HasSuffix(req.r.URL.Path, "/distributed") {
 		members = 2
 		if s := u.fields["num_workers"]; s != "" {
 			if members, err = strconv.Atoi(s); err != nil || members < 1 || members > muster.MaxGangSize {
@@ -68,13 +68,13 @@ func (g *Gateway) submit(q *request) error {
 		}
 	}
 	id := dialect.NewUUID()
-	spec, err := g.buildSpec(q.r.Context(), c, u, conf, members)
+	spec, err := g.buildSpec(req.r.Context(), c, u, conf, members)
 	if err != nil {
 		return err
 	}
 	spec.Labels[jobLabel] = id
-	spec.Project = g.project(q)
-	submitted, err := c.Submit(q.r.Context(), spec, client.SubmitOptions{IdempotencyKey: "trainforge-" + id})
+	spec.Project = g.project(req)
+	submitted, err := c.Submit(req.r.Context(), spec, client.SubmitOptions{IdempotencyKey: "trainforge-" + id})
 	if err != nil {
 		return err
 	}
@@ -87,12 +87,12 @@ func (g *Gateway) submit(q *request) error {
 	if members > 0 {
 		answer["is_distributed"], answer["num_workers"] = true, members
 	}
-	dialect.WriteJSON(q.w, http.StatusCreated, answer)
+	dialect.WriteJSON(req.w, http.StatusCreated, answer)
 	return nil
 }
 
-func (g *Gateway) project(q *request) string {
-	return cmp.Or(q.caller.Project, g.Deps.Config.Project)
+func (g *Gateway) project(req *request) string {
+	return cmp.Or(req.caller.Project, g.Deps.Config.Project)
 }
 
 func parseConfig(text string) (*config, error) {
@@ -137,24 +137,24 @@ func (g *Gateway) buildSpec(ctx context.Context, c *client.Client, u *upload, co
 	return spec, err
 }
 
-func (g *Gateway) findJob(q *request, id string) (*client.Client, *muster.Job, []muster.Task, error) {
-	c, err := g.api(q)
+func (g *Gateway) findJob(req *request, id string) (*client.Client, *muster.Job, []muster.Task, error) {
+	c, err := g.api(req)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	if !isID(id) {
 		return nil, nil, nil, jobNotFound()
 	}
-	for j, err := range c.Jobs(q.r.Context(), client.JobQuery{Labels: map[string]string{jobLabel: id}, Project: g.project(q), Page: 1}) {
+	for j, err := range c.Jobs(req.r.Context(), client.JobQuery{Labels: map[string]string{jobLabel: id}, Project: g.project(req), Page: 1}) {
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		whole, err := c.Job(q.r.Context(), j.ID) // with its spec
+		whole, err := c.Job(req.r.Context(), j.ID) // with its spec
 		if err != nil {
 			return nil, nil, nil, err
 		}
 		var tasks []muster.Task
-		for t, err := range c.Tasks(q.r.Context(), j.ID, client.TaskQuery{Page: muster.MaxGangSize}) {
+		for t, err := range c.Tasks(req.r.Context(), j.ID, client.TaskQuery{Page: muster.MaxGangSize}) {
 			if err != nil {
 				return nil, nil, nil, err
 			}
@@ -218,25 +218,25 @@ func toWireJob(m *muster.Job, tasks []muster.Task) job {
 }
 
 // list is GET /api/jobs: worker B's poll, or a client's list.
-func (g *Gateway) list(q *request) error {
-	if isPoll(q) {
-		return g.poll(q)
+func (g *Gateway) list(req *request) error {
+	if isPoll(req) {
+		return g.poll(req)
 	}
-	c, err := g.api(q)
+	c, err := g.api(req)
 	if err != nil {
 		return err
 	}
 	limit := defaultListed
-	if s := q.r.URL.Query().Get("limit"); s != "" {
+	if s := req.r.URL.Query().Get("limit"); s != "" {
 		if limit, err = strconv.Atoi(s); err != nil || limit < 1 {
 			return muster.Errorf(muster.Invalid, "limit is not a number of jobs")
 		}
 		limit = min(limit, maxListed)
 	}
-	want := q.r.URL.Query().Get("status")
+	want := req.r.URL.Query().Get("status")
 	answer := jobList{Success: true, Jobs: []job{}}
 	seen := 0
-	for m, err := range c.Jobs(q.r.Context(), client.JobQuery{Labels: map[string]string{systemLabel: Name}, Project: g.project(q), Page: min(2*limit, 200)}) {
+	for m, err := range c.Jobs(req.r.Context(), client.JobQuery{Labels: map[string]string{systemLabel: Name}, Project: g.project(req), Page: min(2*limit, 200)}) {
 		if err != nil {
 			return err
 		}
@@ -249,31 +249,31 @@ func (g *Gateway) list(q *request) error {
 		answer.Jobs = append(answer.Jobs, toWireJob(&m, nil))
 	}
 	answer.Count = len(answer.Jobs)
-	return q.reply(answer)
+	return req.reply(answer)
 }
 
-func (g *Gateway) show(q *request) error {
-	id := q.r.PathValue("id")
-	if t := g.task(q, id); t != nil {
-		return q.reply(jobAnswer{Success: true, job: g.taskJob(t, id)})
+func (g *Gateway) show(req *request) error {
+	id := req.r.PathValue("id")
+	if t := g.task(req, id); t != nil {
+		return req.reply(jobAnswer{Success: true, job: g.taskJob(t, id)})
 	}
-	_, m, tasks, err := g.findJob(q, id)
+	_, m, tasks, err := g.findJob(req, id)
 	if err != nil {
 		return err
 	}
-	return q.reply(jobAnswer{Success: true, job: toWireJob(m, tasks)})
+	return req.reply(jobAnswer{Success: true, job: toWireJob(m, tasks)})
 }
 
 // changeJob is PUT of a client: it may cancel its job, and nothing else is its to say.
-func (g *Gateway) changeJob(q *request, id string, body *update) error {
-	c, m, tasks, err := g.findJob(q, id)
+func (g *Gateway) changeJob(req *request, id string, body *update) error {
+	c, m, tasks, err := g.findJob(req, id)
 	if err != nil {
 		return err
 	}
 	current := toWireJob(m, tasks)
 	switch {
 	case body.Status == statusCancelled && (current.Status == statusPending || current.Status == statusRunning):
-		cancelled, err := c.Cancel(q.r.Context(), m.ID, nil)
+		cancelled, err := c.Cancel(req.r.Context(), m.ID, nil)
 		if err != nil {
 			return err
 		}
@@ -282,26 +282,26 @@ func (g *Gateway) changeJob(q *request, id string, body *update) error {
 	case body.Status != "" && body.Status != current.Status:
 		return muster.Errorf(muster.Conflict, "the job is %s: clients can only cancel one that has not ended", current.Status)
 	}
-	return q.reply(jobAnswer{true, "Job updated successfully", current})
+	return req.reply(jobAnswer{true, "Job updated successfully", current})
 }
 
 // remove is DELETE: it cancels the job, which stays in lists.
-func (g *Gateway) remove(q *request) error {
-	c, m, _, err := g.findJob(q, q.r.PathValue("id"))
+func (g *Gateway) remove(req *request) error {
+	c, m, _, err := g.findJob(req, req.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
 	if !m.State.Final() {
-		if _, err := c.Cancel(q.r.Context(), m.ID, nil); err != nil && muster.CodeOf(err) != muster.Conflict {
+		if _, err := c.Cancel(req.r.Context(), m.ID, nil); err != nil && muster.CodeOf(err) != muster.Conflict {
 			return err
 		}
 	}
-	return q.reply(map[string]any{"success": true, "message": "Job cancelled successfully"})
+	return req.reply(map[string]any{"success": true, "message": "Job cancelled successfully"})
 }
 
 // logs is GET /api/jobs/{id}/logs: the end of what the job printed.
-func (g *Gateway) logs(q *request) error {
-	c, _, tasks, err := g.findJob(q, q.r.PathValue("id"))
+func (g *Gateway) logs(req *request) error {
+	c, _, tasks, err := g.findJob(req, req.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -310,7 +310,7 @@ func (g *Gateway) logs(q *request) error {
 		if t.Attempt == 0 {
 			continue
 		}
-		for l, err := range c.Logs(q.r.Context(), t.ID, client.LogOptions{Tail: maxShownLog}) {
+		for l, err := range c.Logs(req.r.Context(), t.ID, client.LogOptions{Tail: maxShownLog}) {
 			if err != nil {
 				return err
 			}
@@ -321,7 +321,7 @@ func (g *Gateway) logs(q *request) error {
 			lines = append(lines, map[string]any{"timestamp": formatTime(l.At), "message": strings.ToValidUTF8(text, "\uFFFD")})
 		}
 	}
-	return q.reply(map[string]any{"success": true, "logs": lines[max(0, len(lines)-maxShownLog):]})
+	return req.reply(map[string]any{"success": true, "logs": lines[max(0, len(lines)-maxShownLog):]})
 }
 
 func (g *Gateway) zipPath(id string) string {
@@ -352,8 +352,8 @@ func (g *Gateway) storeZip(id string, u *upload) {
 	}
 }
 
-func (g *Gateway) sendProject(q *request, id string) error {
-	if _, _, _, err := g.findJob(q, id); err != nil {
+func (g *Gateway) sendProject(req *request, id string) error {
+	if _, _, _, err := g.findJob(req, id); err != nil {
 		return err
 	}
 	f, err := os.Open(g.zipPath(id))
@@ -364,5 +364,5 @@ func (g *Gateway) sendProject(q *request, id string) error {
 		return err
 	}
 	defer f.Close()
-	return q.sendFile(f, "project.zip")
+	return req.sendFile(f, "project.zip")
 }

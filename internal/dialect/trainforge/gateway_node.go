@@ -19,14 +19,14 @@ const maxOffers = 3
 // sourceStopped constrains a worker that was stopped, until it is started again.
 const sourceStopped = "leaving"
 
-func (g *Gateway) nodeHeartbeat(q *request, w *fleet.Worker, body *heartbeat) error {
+func (g *Gateway) nodeHeartbeat(req *request, w *fleet.Worker, body *heartbeat) error {
 	w.Touch(body.load(w.Facts().Resources.Memory))
-	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Heartbeat received", "timestamp": lenient.UnixSeconds(time.Now())})
+	return req.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Heartbeat received", "timestamp": lenient.UnixSeconds(time.Now())})
 }
 
 // nodeJobs offers worker A the jobs that it holds and has not begun.
-func (g *Gateway) nodeJobs(q *request) error {
-	w, err := g.authorizedWorker(q, q.r.URL.Query().Get("worker_id"))
+func (g *Gateway) nodeJobs(req *request) error {
+	w, err := g.authorizedWorker(req, req.r.URL.Query().Get("worker_id"))
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (g *Gateway) nodeJobs(q *request) error {
 		}
 	}
 	wake.Set(g.wake)
-	return q.reply(map[string]any{"jobs": jobs})
+	return req.reply(map[string]any{"jobs": jobs})
 }
 
 func startedTasks(w *fleet.Worker) []*fleet.Task {
@@ -93,26 +93,26 @@ func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 	return j
 }
 
-func (g *Gateway) nodeReport(q *request, w *fleet.Worker, body *nodeStatus) error {
+func (g *Gateway) nodeReport(req *request, w *fleet.Worker, body *nodeStatus) error {
 	if err := checkID("job_id", body.JobID); err != nil {
 		return err
 	}
 	ok := map[string]any{"success": true, "job_id": body.JobID, "status": lenient.Text(body.Status, 40)}
-	t := g.task(q, body.JobID)
+	t := g.task(req, body.JobID)
 	if t == nil || t.Worker() != w {
 		if body.Status != statusRunning && t == nil && g.isLate(body.JobID) {
-			return q.reply(ok)
+			return req.reply(ok)
 		}
 		return jobNotFound()
 	}
-	if err := g.applyStatus(q, t, &update{Status: body.Status}, body.ExitCodes); err != nil {
+	if err := g.applyStatus(req, t, &update{Status: body.Status}, body.ExitCodes); err != nil {
 		return err
 	}
-	return q.reply(ok)
+	return req.reply(ok)
 }
 
 // applyStatus applies a worker's status of a task. It is not an error if the task has ended meanwhile.
-func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int) error {
+func (g *Gateway) applyStatus(req *request, t *fleet.Task, u *update, codes []*int) error {
 	ts := g.state(t)
 	var err error
 	switch u.Status {
@@ -120,7 +120,7 @@ func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int
 		if u.Status == statusCancelled && workerForm(t.Worker()) != formExternal { // workers A and B say so when they are stopped only
 			t.Worker().Constrain(sourceStopped, "it was stopped")
 		}
-		err = g.finish(q.r.Context(), t, u.Status, cmp.Or(u.Error, u.Message), codes)
+		err = g.finish(req.r.Context(), t, u.Status, cmp.Or(u.Error, u.Message), codes)
 		if muster.CodeOf(err) == muster.Conflict {
 			_ = g.Fleet.ReportLate(t.ID()) // what it says of the task is known
 		}
@@ -136,9 +136,9 @@ func (g *Gateway) applyStatus(q *request, t *fleet.Task, u *update, codes []*int
 	return err
 }
 
-func (g *Gateway) nodeUnregister(q *request, w *fleet.Worker, _ *claimRequest) error {
-	if err := g.leave(q.r.Context(), w); err != nil {
+func (g *Gateway) nodeUnregister(req *request, w *fleet.Worker, _ *claimRequest) error {
+	if err := g.leave(req.r.Context(), w); err != nil {
 		return err
 	}
-	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Worker unregistered"})
+	return req.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Worker unregistered"})
 }

@@ -16,31 +16,31 @@ import (
 
 // isPoll reports whether GET /api/jobs comes from worker B or from gpu_worker.py, which is the same with another limit. They
 // send no key and nothing else by which they differ from clients.
-func isPoll(q *request) bool {
-	query := q.r.URL.Query()
-	if q.r.Header.Get("Authorization") != "" || len(query) != 1 {
+func isPoll(req *request) bool {
+	query := req.r.URL.Query()
+	if req.r.Header.Get("Authorization") != "" || len(query) != 1 {
 		return false
 	}
 	limit := query.Get("limit")
-	return limit == "1" || limit == "10" && strings.HasPrefix(q.r.UserAgent(), "python-requests/")
+	return limit == "1" || limit == "10" && strings.HasPrefix(req.r.UserAgent(), "python-requests/")
 }
 
 // poll answers worker B: with the job that it is to run, if there is one. It never sees another one as pending, since it would run it.
-func (g *Gateway) poll(q *request) error {
-	if err := q.caller.CanJoinWorkers(); err != nil {
+func (g *Gateway) poll(req *request) error {
+	if err := req.caller.CanJoinWorkers(); err != nil {
 		return err
 	}
-	w, err := g.pollerWorker(q)
+	w, err := g.pollerWorker(req)
 	if err != nil {
 		return err
 	}
 	answer := jobList{Success: true, Jobs: []job{}}
 	if w == nil {
-		return q.reply(answer)
+		return req.reply(answer)
 	}
 	w.Touch(nil)
 	if !isIdle(w) { // another program at this address asks, or this one was started again
-		return q.reply(answer)
+		return req.reply(answer)
 	}
 	w.MarkIdle()
 	for _, t := range w.Tasks() {
@@ -50,13 +50,13 @@ func (g *Gateway) poll(q *request) error {
 		}
 	}
 	wake.Set(g.wake)
-	return q.reply(answer)
+	return req.reply(answer)
 }
 
 // pollerWorker returns the worker at the address of a request, nil if it was drained and not started again. All that poll from one
 // address are one worker, for they say no id.
-func (g *Gateway) pollerWorker(q *request) (*fleet.Worker, error) {
-	remote, key := dialect.RemoteAddr(q.r), q.caller.Key
+func (g *Gateway) pollerWorker(req *request) (*fleet.Worker, error) {
+	remote, key := dialect.RemoteAddr(req.r), req.caller.Key
 	id := "poller-" + strings.NewReplacer(":", "-", "%", "-").Replace(remote.String())
 	if key != "" {
 		id += "-" + key
@@ -72,7 +72,7 @@ func (g *Gateway) pollerWorker(q *request) (*fleet.Worker, error) {
 			return nil, nil //nolint:nilnil // it was drained, and asks on
 		}
 	}
-	w, err := g.Fleet.Register(q.r.Context(), fleet.Facts{
+	w, err := g.Fleet.Register(req.r.Context(), fleet.Facts{
 		ID: id, Name: lenient.Name(id), Labels: formLabels(formPoller, map[string]string{"address": remote.String()}), Kinds: supportedKinds(),
 		Lacks:     []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureGang},
 		Resources: muster.Resources{CPUs: g.cpus, Memory: g.memory, Slots: 1, MaxTasks: 1},
@@ -88,47 +88,47 @@ func (g *Gateway) pollerWorker(q *request) (*fleet.Worker, error) {
 }
 
 // updateJob is PUT /api/jobs/{id}: worker B's word on the job that it runs, or a client's wish to cancel one.
-func (g *Gateway) updateJob(q *request, body *update) error {
+func (g *Gateway) updateJob(req *request, body *update) error {
 	switch body.Status {
 	case "", statusPending, statusRunning, statusCompleted, statusFailed, statusCancelled:
 	default:
 		return muster.Errorf(muster.Invalid, "Invalid status. Must be one of: pending, running, completed, failed, cancelled")
 	}
-	id := q.r.PathValue("id")
-	t := g.task(q, id)
+	id := req.r.PathValue("id")
+	t := g.task(req, id)
 	if t == nil {
 		if g.isLate(id) {
-			return q.reply(map[string]any{"success": true, "message": "Job updated successfully", "job_id": id, "status": body.Status})
+			return req.reply(map[string]any{"success": true, "message": "Job updated successfully", "job_id": id, "status": body.Status})
 		}
-		return g.changeJob(q, id, body)
+		return g.changeJob(req, id, body)
 	}
 	t.Worker().Touch(nil)
-	if err := g.applyStatus(q, t, body, nil); err != nil {
+	if err := g.applyStatus(req, t, body, nil); err != nil {
 		return err
 	}
 	j := g.taskJob(t, id)
 	j.Status = cmp.Or(body.Status, j.Status)
-	return q.reply(jobAnswer{true, "Job updated successfully", j})
+	return req.reply(jobAnswer{true, "Job updated successfully", j})
 }
 
-func (g *Gateway) logLine(q *request, body *logEntry) error {
+func (g *Gateway) logLine(req *request, body *logEntry) error {
 	if strings.TrimSpace(body.Message) == "" {
 		return &statusError{http.StatusBadRequest, "Message is required"}
 	}
-	return g.appendLines(q, splitLines(body.Message))
+	return g.appendLines(req, splitLines(body.Message))
 }
 
 // appendLines appends lines to a task's log. Those of a task that is over are dropped.
-func (g *Gateway) appendLines(q *request, lines []string) error {
-	id := q.r.PathValue("id")
-	t := g.task(q, id)
+func (g *Gateway) appendLines(req *request, lines []string) error {
+	id := req.r.PathValue("id")
+	t := g.task(req, id)
 	if t == nil {
 		// NotFound is for what never was one.
 		if !g.wasTask(id) {
 			return jobNotFound()
 		}
-	} else if err := g.handleLines(q.r.Context(), t, g.state(t), lines); err != nil && muster.CodeOf(err) != muster.Conflict {
+	} else if err := g.handleLines(req.r.Context(), t, g.state(t), lines); err != nil && muster.CodeOf(err) != muster.Conflict {
 		return err
 	}
-	return q.reply(map[string]any{"success": true, "message": "Added " + strconv.Itoa(len(lines)) + " log entries"})
+	return req.reply(map[string]any{"success": true, "message": "Added " + strconv.Itoa(len(lines)) + " log entries"})
 }

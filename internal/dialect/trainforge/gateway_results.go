@@ -24,17 +24,17 @@ const (
 	downloadTimeout = 30 * time.Minute // for a large body
 )
 
-func (g *Gateway) uploadResults(q *request) error {
-	id := q.r.PathValue("id")
-	t := g.task(q, id)
+func (g *Gateway) uploadResults(req *request) error {
+	id := req.r.PathValue("id")
+	t := g.task(req, id)
 	if t == nil {
 		if g.wasTask(id) {
-			return q.reply(map[string]any{"success": true, "message": "Results uploaded successfully", "job_id": id, "size": 0, "path": ""})
+			return req.reply(map[string]any{"success": true, "message": "Results uploaded successfully", "job_id": id, "size": 0, "path": ""})
 		}
 		return jobNotFound()
 	}
 	t.Worker().Touch(nil)
-	u, err := receiveUpload(q.r, g.uploadsDir(), resultsField, maxResults)
+	u, err := receiveUpload(req.r, g.uploadsDir(), resultsField, maxResults)
 	if err != nil {
 		return err
 	}
@@ -43,10 +43,10 @@ func (g *Gateway) uploadResults(q *request) error {
 		return &statusError{http.StatusBadRequest, "results_zip is required"}
 	}
 	g.state(t).touch()
-	if err := storeArtifacts(q.r.Context(), t, u); err != nil && muster.CodeOf(err) != muster.Conflict {
+	if err := storeArtifacts(req.r.Context(), t, u); err != nil && muster.CodeOf(err) != muster.Conflict {
 		return err
 	}
-	return q.reply(map[string]any{"success": true, "message": "Results uploaded successfully", "job_id": id, "size": u.size, "path": "results/" + id + ".zip"})
+	return req.reply(map[string]any{"success": true, "message": "Results uploaded successfully", "job_id": id, "size": u.size, "path": "results/" + id + ".zip"})
 }
 
 func storeArtifacts(ctx context.Context, t *fleet.Task, u *upload) error {
@@ -73,8 +73,8 @@ func storeArtifacts(ctx context.Context, t *fleet.Task, u *upload) error {
 }
 
 // results is all artifacts of a job as one archive.
-func (g *Gateway) results(q *request) error {
-	c, _, tasks, err := g.findJob(q, q.r.PathValue("id"))
+func (g *Gateway) results(req *request) error {
+	c, _, tasks, err := g.findJob(req, req.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (g *Gateway) results(q *request) error {
 		if n++; n > resultLimits.Files {
 			break
 		}
-		if err := z.Stream(a.path, func(w io.Writer) error { return c.ReadArtifact(q.r.Context(), a.task, a.Artifact, w) }); err != nil {
+		if err := z.Stream(a.path, func(w io.Writer) error { return c.ReadArtifact(req.r.Context(), a.task, a.Artifact, w) }); err != nil {
 			return err
 		}
 	}
@@ -100,7 +100,7 @@ func (g *Gateway) results(q *request) error {
 	if err := z.Close(); err != nil {
 		return err
 	}
-	return q.sendFile(f, "results.zip")
+	return req.sendFile(f, "results.zip")
 }
 
 type jobArtifact struct {
@@ -125,9 +125,9 @@ func artifacts(tasks []muster.Task) []jobArtifact {
 	return list
 }
 
-func (g *Gateway) resultFiles(q *request) error {
-	id := q.r.PathValue("id")
-	_, _, tasks, err := g.findJob(q, id)
+func (g *Gateway) resultFiles(req *request) error {
+	id := req.r.PathValue("id")
+	_, _, tasks, err := g.findJob(req, id)
 	if err != nil {
 		return err
 	}
@@ -135,22 +135,22 @@ func (g *Gateway) resultFiles(q *request) error {
 	for _, a := range artifacts(tasks) {
 		list = append(list, map[string]any{"name": path.Base(a.path), "path": a.path, "size": a.Size, "sha256": a.SHA256})
 	}
-	return q.reply(map[string]any{"success": true, "job_id": id, "files": list, "count": len(list)})
+	return req.reply(map[string]any{"success": true, "job_id": id, "files": list, "count": len(list)})
 }
 
-func (g *Gateway) resultFile(q *request) error {
-	c, _, tasks, err := g.findJob(q, q.r.PathValue("id"))
+func (g *Gateway) resultFile(req *request) error {
+	c, _, tasks, err := g.findJob(req, req.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	want := q.r.PathValue("path")
+	want := req.r.PathValue("path")
 	for _, a := range artifacts(tasks) {
 		if a.path == want {
-			q.w.Header().Set("Content-Type", "application/octet-stream")
-			q.w.Header().Set("Content-Disposition", "attachment")
-			ctx, cancel := context.WithTimeout(q.r.Context(), downloadTimeout)
+			req.w.Header().Set("Content-Type", "application/octet-stream")
+			req.w.Header().Set("Content-Disposition", "attachment")
+			ctx, cancel := context.WithTimeout(req.r.Context(), downloadTimeout)
 			defer cancel()
-			if err := c.ReadArtifact(ctx, a.task, a.Artifact, q.w); err != nil {
+			if err := c.ReadArtifact(ctx, a.task, a.Artifact, req.w); err != nil {
 				panic(http.ErrAbortHandler) // a part was sent: the caller sees that it broke off
 			}
 			return nil

@@ -147,9 +147,9 @@ func (g *Gateway) resolve(id string) string {
 }
 
 // task returns the task that a request names, nil if it is not assigned to a worker of this caller, or has ended.
-func (g *Gateway) task(q *request, id string) *fleet.Task {
+func (g *Gateway) task(req *request, id string) *fleet.Task {
 	t := g.Fleet.Task(g.resolve(id))
-	if t == nil || t.Worker().Facts().Key != q.caller.Key {
+	if t == nil || t.Worker().Facts().Key != req.caller.Key {
 		return nil
 	}
 	return t

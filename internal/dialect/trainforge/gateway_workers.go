@@ -27,7 +27,7 @@ const (
 func workerForm(w *fleet.Worker) string { return w.Facts().Labels[labelForm] }
 
 // register takes workers A and C, who use the same path.
-func (g *Gateway) register(q *request, body *registration) error {
+func (g *Gateway) register(req *request, body *registration) error {
 	toFacts, platform := g.externalFacts, cmp.Or(body.WorkerType, body.Platform, "external")
 	if body.WorkerInfo != nil {
 		toFacts, platform = nodeFacts, body.WorkerInfo.Platform
@@ -36,28 +36,28 @@ func (g *Gateway) register(q *request, body *registration) error {
 	if err != nil {
 		return err
 	}
-	facts.Remote, facts.Key = dialect.RemoteAddr(q.r), q.caller.Key
+	facts.Remote, facts.Key = dialect.RemoteAddr(req.r), req.caller.Key
 	if err := g.checkIDConflict(facts); err != nil {
 		return err
 	}
-	w, err := g.Fleet.Register(q.r.Context(), facts)
+	w, err := g.Fleet.Register(req.r.Context(), facts)
 	if err != nil {
 		return err
 	}
 	g.clearDrops(w)
 	w.Constrain(sourceStopped, "")
 	if body.WorkerInfo != nil {
-		w.Constrain("projects", g.projectsConstraint(q))
+		w.Constrain("projects", g.projectsConstraint(req))
 	}
-	return q.reply(map[string]any{
+	return req.reply(map[string]any{
 		"success": true, "registered": true, "worker_id": facts.ID, "platform": lenient.Text(platform, maxID),
 		"message": "Worker registered", "status": "registered",
 	})
 }
 
 // projectsConstraint says why a worker cannot read projects, "" if it can.
-func (g *Gateway) projectsConstraint(q *request) string {
-	if g.sharedConfigured || q.isLocal() {
+func (g *Gateway) projectsConstraint(req *request) string {
+	if g.sharedConfigured || req.isLocal() {
 		return ""
 	}
 	return "it is on another machine and downloads nothing: start the server with --dialect trainforge=…,projects=DIR, with a folder that both share"
@@ -191,9 +191,9 @@ func (g *Gateway) externalFacts(body *registration) (fleet.Facts, error) {
 }
 
 // authorizedWorker returns the worker of an id if the caller may speak for it.
-func (g *Gateway) authorizedWorker(q *request, id string) (*fleet.Worker, error) {
+func (g *Gateway) authorizedWorker(req *request, id string) (*fleet.Worker, error) {
 	w := g.Fleet.Worker(id)
-	if isInactive(w) || w.Facts().Key != q.caller.Key {
+	if isInactive(w) || w.Facts().Key != req.caller.Key {
 		return nil, workerNotFound()
 	}
 	return w, nil
@@ -226,25 +226,25 @@ func (g *Gateway) workerView(w *fleet.Worker) map[string]any {
 }
 
 // workers lists the gateway's own ones. Job ids are not in it: who knows one may report the job.
-func (g *Gateway) workers(q *request) error {
+func (g *Gateway) workers(req *request) error {
 	list := []map[string]any{}
 	for _, w := range g.Fleet.Workers() {
 		if !isInactive(w) && len(list) < maxListed {
 			list = append(list, g.workerView(w))
 		}
 	}
-	return q.reply(list)
+	return req.reply(list)
 }
 
-func (g *Gateway) worker(q *request) error {
-	w := g.Fleet.Worker(q.r.PathValue("id"))
+func (g *Gateway) worker(req *request) error {
+	w := g.Fleet.Worker(req.r.PathValue("id"))
 	if isInactive(w) {
 		return workerNotFound()
 	}
-	return q.reply(g.workerView(w))
+	return req.reply(g.workerView(w))
 }
 
-func (g *Gateway) allStats(q *request) error {
+func (g *Gateway) allStats(req *request) error {
 	count := map[any]int{}
 	total := 0
 	for _, w := range g.Fleet.Workers() {
@@ -253,18 +253,18 @@ func (g *Gateway) allStats(q *request) error {
 			total++
 		}
 	}
-	return q.reply(map[string]any{"total_workers": total, "idle": count["idle"], "busy": count["busy"], "offline": count["offline"]})
+	return req.reply(map[string]any{"total_workers": total, "idle": count["idle"], "busy": count["busy"], "offline": count["offline"]})
 }
 
 // workerEvent accepts reports of a worker about itself. Only that it stops is used.
-func (g *Gateway) workerEvent(q *request, w *fleet.Worker, body *workerEvent) error {
+func (g *Gateway) workerEvent(req *request, w *fleet.Worker, body *workerEvent) error {
 	if body.Status == statusOffline {
 		w.Constrain(sourceStopped, "it reported that it is offline")
 	}
-	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "ok"})
+	return req.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "ok"})
 }
 
-func (g *Gateway) workerProgress(q *request, w *fleet.Worker, body *workerProgress) error {
+func (g *Gateway) workerProgress(req *request, w *fleet.Worker, body *workerProgress) error {
 	p := muster.Progress{Progress: fraction(body.Progress), Step: lenient.NonZero(lenient.Text(body.Message, maxStep)), Metrics: map[string]float64{}}
 	for name, v := range map[string]*float64{"epoch": body.Epoch, "loss": body.Loss, "accuracy": body.Accuracy} {
 		if v != nil {
@@ -277,7 +277,7 @@ func (g *Gateway) workerProgress(q *request, w *fleet.Worker, body *workerProgre
 			return err
 		}
 	}
-	return q.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Progress updated"})
+	return req.reply(map[string]any{"success": true, "worker_id": w.ID(), "message": "Progress updated"})
 }
 
 // fraction reads a progress of 0 to 100.
@@ -288,15 +288,15 @@ func fraction(percent *float64) *float64 {
 	return new(min(max(*percent/100, 0), 1))
 }
 
-func (g *Gateway) externalUnregister(q *request) error {
-	w, err := g.authorizedWorker(q, q.r.PathValue("id"))
+func (g *Gateway) externalUnregister(req *request) error {
+	w, err := g.authorizedWorker(req, req.r.PathValue("id"))
 	if err != nil {
 		return err
 	}
-	if err := g.leave(q.r.Context(), w); err != nil {
+	if err := g.leave(req.r.Context(), w); err != nil {
 		return err
 	}
-	return q.reply(map[string]any{"message": "Worker deleted", "worker_id": w.ID()})
+	return req.reply(map[string]any{"message": "Worker deleted", "worker_id": w.ID()})
 }
 
 func (g *Gateway) leave(ctx context.Context, w *fleet.Worker) error {
