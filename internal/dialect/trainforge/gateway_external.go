@@ -200,8 +200,8 @@ func (g *Gateway) wasTask(id string) bool {
 	return bound || g.isLate(id)
 }
 
-// reportStatus handles a job status of worker C.
-func (g *Gateway) reportStatus(req *request, body *update) error {
+// externalJobStatus handles PUT /api/jobs/{id}/status, a job status of worker C.
+func (g *Gateway) externalJobStatus(req *request, body *update) error {
 	if strings.TrimSpace(body.Status) == "" {
 		return &statusError{http.StatusBadRequest, "status is required"}
 	}
@@ -273,7 +273,7 @@ func (req *request) sendFile(f *os.File, name string) error {
 	return nil
 }
 
-func (g *Gateway) addLogs(req *request, body *logBatch) error {
+func (g *Gateway) addLogBatch(req *request, body *logBatch) error {
 	if len(body.Logs) == 0 {
 		return &statusError{http.StatusBadRequest, "logs array is required"}
 	}

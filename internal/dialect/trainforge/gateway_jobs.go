@@ -264,8 +264,8 @@ func (g *Gateway) show(req *request) error {
 	return req.reply(jobAnswer{Success: true, job: toWireJob(m, tasks)})
 }
 
-// changeJob is PUT of a client: it may cancel its job, and nothing else is its to say.
-func (g *Gateway) changeJob(req *request, id string, body *update) error {
+// updateClientJob handles PUT /api/jobs/{id} of a client, which may only cancel its job.
+func (g *Gateway) updateClientJob(req *request, id string, body *update) error {
 	c, m, tasks, err := g.findJob(req, id)
 	if err != nil {
 		return err

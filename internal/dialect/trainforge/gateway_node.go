@@ -93,7 +93,7 @@ func (g *Gateway) taskJob(t *fleet.Task, id string) job {
 	return j
 }
 
-func (g *Gateway) nodeReport(req *request, w *fleet.Worker, body *nodeStatus) error {
+func (g *Gateway) nodeJobStatus(req *request, w *fleet.Worker, body *nodeStatus) error {
 	if err := checkID("job_id", body.JobID); err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func (g *Gateway) pollerWorker(req *request) (*fleet.Worker, error) {
 	return w, nil
 }
 
-// updateJob is PUT /api/jobs/{id}: worker B's word on the job that it runs, or a client's wish to cancel one.
+// updateJob handles PUT /api/jobs/{id}: worker B reports on the job that it runs, or a client cancels one.
 func (g *Gateway) updateJob(req *request, body *update) error {
 	switch body.Status {
 	case "", statusPending, statusRunning, statusCompleted, statusFailed, statusCancelled:
@@ -100,7 +100,7 @@ func (g *Gateway) updateJob(req *request, body *update) error {
 		if g.isLate(id) {
 			return req.reply(map[string]any{"success": true, "message": "Job updated successfully", "job_id": id, "status": body.Status})
 		}
-		return g.changeJob(req, id, body)
+		return g.updateClientJob(req, id, body)
 	}
 	t.Worker().Touch(nil)
 	if err := g.applyStatus(req, t, body, nil); err != nil {
@@ -111,7 +111,7 @@ func (g *Gateway) updateJob(req *request, body *update) error {
 	return req.reply(jobAnswer{true, "Job updated successfully", j})
 }
 
-func (g *Gateway) logLine(req *request, body *logEntry) error {
+func (g *Gateway) addLogEntry(req *request, body *logEntry) error {
 	if strings.TrimSpace(body.Message) == "" {
 		return &statusError{http.StatusBadRequest, "Message is required"}
 	}
