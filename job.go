@@ -10,6 +10,7 @@ type Job struct {
 	Project    string            `json:"project"`
 	State      JobState          `json:"state"`
 	Priority   int               `json:"priority"`
+	Held       bool              `json:"held,omitempty"` // its tasks are not started until it is released
 	Labels     map[string]string `json:"labels,omitempty"`
 	Kind       string            `json:"kind,omitempty"` // if all stages have the same kind
 	Counts     Counts            `json:"counts"`

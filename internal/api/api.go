@@ -29,6 +29,7 @@ import (
 // Config has the dependencies of the API. All are required, except where nil is allowed.
 type Config struct {
 	Engine        Engine
+	JobEditor     JobEditor
 	Store         store.Reader
 	Keys          store.KeyStore
 	Logs          tasklog.Store

@@ -29,6 +29,8 @@ func (s *server) jobRoutes() {
 		summary: "Cancel a job, or some of its tasks", verb: auth.ChangeJobs}, s.cancelJob)
 	handle(s, route{id: "retry-job", method: http.MethodPost, path: apiPath("/jobs/{job}/retry"), tag: "jobs",
 		summary: "Retry finished tasks that did not succeed", verb: auth.ChangeJobs}, s.retryJob)
+	handle(s, route{id: "edit-job", method: http.MethodPost, path: apiPath("/jobs/{job}/edit"), tag: "jobs",
+		summary: "Change the priority of a job that has not ended, hold it, or release it", verb: auth.ChangeJobs}, s.editJob)
 	handle(s, route{id: "plan-job", method: http.MethodPost, path: apiPath("/plan"), tag: "jobs",
 		summary: "Validate a job and show where its tasks would run now", verb: auth.SubmitJobs, body: s.specBody()}, s.planJob)
 }
@@ -168,6 +170,21 @@ func (s *server) changeJob(ctx context.Context, in *changeJobInput, change func(
 		}
 	}
 	if err := change(ctx, in.id, spans); err != nil {
+		return nil, err
+	}
+	return s.showJob(ctx, in.id)
+}
+
+type editJobInput struct {
+	JobPath
+	Body wire.JobEdit
+}
+
+func (s *server) editJob(ctx context.Context, in *editJobInput) (*response[muster.Job], error) {
+	if in.Body.Priority == nil && in.Body.Held == nil {
+		return nil, muster.Errorf(muster.Invalid, "nothing to change in job %s: set priority or held", in.id)
+	}
+	if err := s.JobEditor.Edit(ctx, in.id, in.Body.Priority, in.Body.Held); err != nil {
 		return nil, err
 	}
 	return s.showJob(ctx, in.id)

@@ -88,3 +88,9 @@ type Engine interface {
 	// Workers lists all workers, including their state in memory: free resources, load.
 	Workers(ctx context.Context) ([]muster.Worker, error)
 }
+
+// JobEditor changes jobs. Edit returns after the commit, as the methods of Engine do.
+type JobEditor interface {
+	// Edit changes the priority of a job that has not ended, and holds or releases it; nil leaves a property as it is.
+	Edit(ctx context.Context, job muster.JobID, priority *int, held *bool) error
+}

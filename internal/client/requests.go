@@ -183,6 +183,11 @@ func (c *Client) Retry(ctx context.Context, id muster.JobID, spans []Span) (must
 	return post[muster.Job](ctx, c, jobPath(id)+"/retry", wire.Selection{Tasks: wire.FormatSpans(spans)}, false)
 }
 
+// EditJob changes the priority of a job that has not ended, or holds or releases it, and returns the job.
+func (c *Client) EditJob(ctx context.Context, id muster.JobID, e wire.JobEdit) (muster.Job, error) {
+	return post[muster.Job](ctx, c, jobPath(id)+"/edit", e, true)
+}
+
 // LateReports lists the reports of a job that came after the server had given up their attempts, at most 100.
 func (c *Client) LateReports(ctx context.Context, id muster.JobID) ([]muster.LateReport, error) {
 	list, err := get[wire.Late](ctx, c, jobPath(id)+"/late", nil)

@@ -34,6 +34,13 @@ func (e *Engine) Cancel(ctx context.Context, job muster.JobID, spans []muster.Sp
 	})
 }
 
+// Edit changes the priority of a job that has not ended, or holds or releases it; nil leaves a property as it is.
+func (e *Engine) Edit(ctx context.Context, job muster.JobID, priority *int, held *bool) error {
+	return e.do(ctx, true, func(st *sched.State, now muster.Time, _ *batch) error {
+		return st.Apply(now, sched.Edit{Job: job, Priority: priority, Held: held})
+	})
+}
+
 func tooMany(job muster.JobID, verb, or string) error {
 	return muster.Errorf(muster.TooLarge, "this would %s more than %d tasks of job %d one by one: name fewer at once, such as %d.[0-%d]%s",
 		verb, maxMaterialized, job, job, maxMaterialized-1, or)

@@ -169,13 +169,22 @@ func (s *State) Workers(now muster.Time) []muster.Worker {
 	return list
 }
 
-func (s *State) cancel(now muster.Time, ev Cancel) error {
-	j := s.jobs[ev.Job]
+// liveJob returns a job in memory. Other jobs are NotFound, or a Conflict if they have ended.
+func (s *State) liveJob(id muster.JobID) (*job, error) {
+	j := s.jobs[id]
 	switch {
-	case j == nil && (ev.Job < 1 || ev.Job >= s.nextJob):
-		return muster.Errorf(muster.NotFound, "there is no job %s", ev.Job)
+	case j == nil && (id < 1 || id >= s.nextJob):
+		return nil, muster.Errorf(muster.NotFound, "there is no job %s", id)
 	case j == nil:
-		return muster.Errorf(muster.Conflict, "job %s has already ended", ev.Job)
+		return nil, muster.Errorf(muster.Conflict, "job %s has already ended", id)
+	}
+	return j, nil
+}
+
+func (s *State) cancel(now muster.Time, ev Cancel) error {
+	j, err := s.liveJob(ev.Job)
+	if err != nil {
+		return err
 	}
 	last := &j.groups[len(j.groups)-1].row
 	spans, err := normalizeSpans(ev.Tasks, last.First+last.Size-1)

@@ -132,7 +132,7 @@ func (s *State) checkQueue() error {
 				err = broken("the unmaterialized elements of stage %q of job %s are queued under number %d", g.row.Name, g.row.Job, it.Num)
 			}
 		}
-		if s.jobs[g.row.Job] != g.job || g.job.row.Priority != priority || g.job.project != p {
+		if s.jobs[g.row.Job] != g.job || g.job.queuePriority() != priority || g.job.project != p {
 			err = broken("a task of job %s is in another job's bucket", g.row.Job)
 		}
 	})

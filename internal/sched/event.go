@@ -24,6 +24,14 @@ type Cancel struct {
 	Tasks []muster.Span
 }
 
+// Edit changes the priority of a live job unless Priority is nil, and holds or releases it unless Held is nil. Tasks of a held
+// job are not assigned, and their queue timeouts restart at its release; what runs continues.
+type Edit struct {
+	Job      muster.JobID
+	Priority *int
+	Held     *bool
+}
+
 // Retry queues ended tasks that did not succeed. Job, Groups and Ended are their stored
 // rows (the job may have left memory); Unmaterialized includes the ended tasks without
 // rows of their own. The rows must be those of the last commit, with nothing applied
@@ -148,6 +156,7 @@ type Tick struct{}
 
 func (Submit) event()          {}
 func (Cancel) event()          {}
+func (Edit) event()            {}
 func (Retry) event()           {}
 func (Joined) event()          {}
 func (Ready) event()           {}

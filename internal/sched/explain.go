@@ -40,6 +40,10 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 		}
 		x.Summary = waitingMessage(x.Waiting)
 	case muster.Queued:
+		if j.row.Held {
+			x.Summary = fmt.Sprintf("is held: muster edit %s --release lets it start", j.row.ID)
+			return x, nil
+		}
 		q := explainQuery{id: id, need: s.shapeOf(g).Need, priority: j.row.Priority, project: j.project}
 		switch {
 		case g.gang():

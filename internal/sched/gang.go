@@ -15,7 +15,7 @@ import (
 func (s *State) enqueueGang(now muster.Time, g *group) {
 	if !g.item.Queued() && g.row.Counts[muster.Queued] == int64(g.row.Size) && g.notBefore() <= now {
 		g.item.Num = g.row.First
-		s.queue.Add(&g.item, g.job.row.Priority, g.job.project, s.shapeOf(g))
+		s.queue.Add(&g.item, g.job.queuePriority(), g.job.project, s.shapeOf(g))
 	}
 	s.armGroup(g)
 }

@@ -281,6 +281,14 @@ func (j *job) group(num int) *group {
 	return nil
 }
 
+// queuePriority returns the priority under which the job's tasks are queued.
+func (j *job) queuePriority() int {
+	if j.row.Held {
+		return queue.Held
+	}
+	return j.row.Priority
+}
+
 // rowWithProgress returns the job's row with its derived progress.
 func (j *job) rowWithProgress() muster.Job {
 	row := j.row
@@ -493,7 +501,7 @@ func (g *group) gangDue() (at muster.Time) {
 
 // queueDeadline returns when a queued gang times out, or 0.
 func (g *group) queueDeadline() muster.Time {
-	q := g.spec().QueueTimeout
+	q := g.queueTimeout()
 	if q <= 0 {
 		return 0
 	}

@@ -25,14 +25,14 @@ func (s *State) enqueue(t *task) {
 	if t.group.gang() {
 		return
 	}
-	s.queue.Add(&t.item, j.row.Priority, j.project, s.shapeOf(t.group))
+	s.queue.Add(&t.item, j.queuePriority(), j.project, s.shapeOf(t.group))
 	s.armTask(t)
 }
 
 // enqueueRest puts the group's unmaterialized elements into the queue.
 func (s *State) enqueueRest(g *group) {
 	g.item.Num = g.row.First + g.row.Materialized
-	s.queue.Add(&g.item, g.job.row.Priority, g.job.project, s.shapeOf(g))
+	s.queue.Add(&g.item, g.job.queuePriority(), g.job.project, s.shapeOf(g))
 }
 
 // requeueRest updates the queue item of a group's unmaterialized elements after their
@@ -65,16 +65,22 @@ func (s *State) reshape() {
 				continue
 			}
 			g.shape = nil
-			if g.item.Queued() {
-				s.queue.Remove(&g.item)
-				s.queue.Add(&g.item, j.row.Priority, j.project, s.shapeOf(g))
-			}
-			for _, t := range g.sortedTasks() {
-				if t.item.Queued() {
-					s.queue.Remove(&t.item)
-					s.queue.Add(&t.item, j.row.Priority, j.project, s.shapeOf(g))
-				}
-			}
+			s.requeue(g)
+		}
+	}
+}
+
+// requeue moves the queued items of a group to the bucket of their current priority and shape.
+func (s *State) requeue(g *group) {
+	j := g.job
+	if g.item.Queued() {
+		s.queue.Remove(&g.item)
+		s.queue.Add(&g.item, j.queuePriority(), j.project, s.shapeOf(g))
+	}
+	for _, t := range g.sortedTasks() {
+		if t.item.Queued() {
+			s.queue.Remove(&t.item)
+			s.queue.Add(&t.item, j.queuePriority(), j.project, s.shapeOf(g))
 		}
 	}
 }

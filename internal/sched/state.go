@@ -87,6 +87,8 @@ func (s *State) apply(now muster.Time, ev Event) error {
 		return s.submit(now, ev)
 	case Cancel:
 		return s.cancel(now, ev)
+	case Edit:
+		return s.edit(now, ev)
 	case Retry:
 		return s.retry(now, ev)
 	case Joined:

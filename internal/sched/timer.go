@@ -76,7 +76,7 @@ func (s *State) groupDue(now muster.Time, g *group) {
 		s.gangDue(now, g)
 		return
 	}
-	if q := g.spec().QueueTimeout; g.row.UnmaterializedState == muster.Queued && g.row.UnmaterializedSince.Add(q) <= now {
+	if q := g.queueTimeout(); q > 0 && g.row.UnmaterializedState == muster.Queued && g.row.UnmaterializedSince.Add(q) <= now {
 		s.transitionRest(now, g, muster.TimedOut, muster.QueueTimeout, queuedTooLong(g))
 	}
 	s.armGroup(g)
@@ -169,9 +169,17 @@ func (t *task) due() muster.Time {
 	}
 }
 
+// queueTimeout returns how long a task may be queued; 0 means without end, as while its job is held.
+func (g *group) queueTimeout() muster.Duration {
+	if g.job.row.Held {
+		return 0
+	}
+	return g.spec().QueueTimeout
+}
+
 // queueDeadline returns when a queued task times out, or 0.
 func (t *task) queueDeadline() muster.Time {
-	if q := t.group.spec().QueueTimeout; q > 0 {
+	if q := t.group.queueTimeout(); q > 0 {
 		return max(t.row.QueuedAt, t.row.NotBefore).Add(q)
 	}
 	return 0
@@ -192,7 +200,7 @@ func (g *group) due() muster.Time {
 	if g.gang() {
 		return g.gangDue()
 	}
-	if q := g.spec().QueueTimeout; q > 0 && g.row.UnmaterializedState == muster.Queued && g.unmaterialized() > 0 {
+	if q := g.queueTimeout(); q > 0 && g.row.UnmaterializedState == muster.Queued && g.unmaterialized() > 0 {
 		return g.row.UnmaterializedSince.Add(q)
 	}
 	return 0

@@ -104,6 +104,12 @@ type Selection struct {
 	Tasks string `json:"tasks,omitempty" doc:"task numbers and ranges; absent means all" example:"0-9,12"`
 }
 
+// JobEdit changes a job that has not ended. Absent properties do not change.
+type JobEdit struct {
+	Priority *int  `json:"priority,omitempty" minimum:"0" maximum:"100" doc:"tasks of jobs with a higher priority start first"`
+	Held     *bool `json:"held,omitempty" doc:"whether its tasks are not started for now; running tasks continue"`
+}
+
 // Drain has the options of a drain.
 type Drain struct {
 	Deadline *muster.Duration `json:"deadline,omitempty" doc:"from now; tasks that still run then are stopped and continue on other workers, from their checkpoints if they have any; 0 means at once, absent means never"`

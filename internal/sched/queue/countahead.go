@@ -7,7 +7,7 @@ const maxCounted = 10_000
 
 // CountAhead counts the queued tasks ahead of a task of that priority, project, job and
 // number: those of a higher priority, and the older ones of the same. sameProject counts
-// those of the same project and priority only. In a long queue it does not examine all
+// those of the same project and priority only. Held ones are not ahead. In a long queue it does not examine all
 // of them: then there are more, and exact is false.
 func (q *Queue) CountAhead(priority int, p *Project, job muster.JobID, num int) (all, sameProject int, exact bool) {
 	exact = true
@@ -16,7 +16,7 @@ func (q *Queue) CountAhead(priority int, p *Project, job muster.JobID, num int) 
 		perBucket = max(maxCounted/n, 16)
 	}
 	for key, l := range q.buckets {
-		if key.priority < priority {
+		if key.priority < priority || key.priority == Held {
 			continue
 		}
 		c := counter{job: job, num: num, countAll: key.priority > priority, budget: perBucket}
@@ -63,14 +63,14 @@ func (c *counter) count(items []*Item, i int) {
 	c.count(items, 2*i+2)
 }
 
-// Oldest returns the item of a project, or of all if p is nil, that has been queued for longest according to since, or nil. It
+// Oldest returns the item of a project that is not held, or of all if p is nil, that has been queued for longest according to since, or nil. It
 // examines the first items of each bucket only, in a long queue not of all buckets.
 func (q *Queue) Oldest(p *Project, since func(*Item) muster.Time) (oldest *Item) {
 	budget := 2 * maxCounted
 	perBucket := max(maxCounted/max(len(q.buckets), 1), 1)
 	var at muster.Time
 	for key, l := range q.buckets {
-		if p != nil && key.project != p {
+		if p != nil && key.project != p || key.priority == Held {
 			continue
 		}
 		// The first items are the oldest by job and number, and so usually by time.

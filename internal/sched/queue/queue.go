@@ -12,7 +12,7 @@ import (
 type Queue struct {
 	buckets       map[bucketKey]*bucket
 	projectQueues map[projectKey]*projectQueue
-	byPriority    [muster.MaxPriority + 1][]*projectQueue // in order of creation
+	byPriority    [Held + 1][]*projectQueue // in order of creation
 	shapes        map[string]*Shape
 	idle          []*Shape      // without buckets, oldest first: kept for a while, since an index is expensive
 	parked        []*Shape      // with parked buckets
@@ -30,6 +30,9 @@ type Queue struct {
 	reviewNeeded      bool // what the reservations depend on has changed since the last review
 	released          bool // a reservation ended since the last unparkFitting
 }
+
+// Held is the priority of items that are queued but not placed.
+const Held = muster.MaxPriority + 1
 
 // maxIdleShapes is how many shapes without a queued task are kept.
 const maxIdleShapes = 64

@@ -103,6 +103,9 @@ func (w *simulation) checkSend(cmd sched.Command) error {
 // are not quarantined, and with its last checkpoint.
 func (w *simulation) checkGiven(m sched.Assign) error {
 	t, row := w.disk.tasks[m.Attempt.Task], w.disk.workers[m.Worker]
+	if w.disk.jobs[m.Attempt.Task.Job].Held {
+		return fmt.Errorf("attempt %s is offered to %s, though its job is held", m.Attempt, m.Worker)
+	}
 	if row.Paused || row.Draining {
 		return fmt.Errorf("attempt %s is offered to %s, which takes nothing", m.Attempt, m.Worker)
 	}

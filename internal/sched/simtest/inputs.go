@@ -81,6 +81,9 @@ func (w *simulation) userEvents() []sched.Event {
 		}
 		events = append(events, sched.Retry{Job: job, Groups: groups, Ended: ended, Kept: kept, Unmaterialized: true})
 	}
+	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(20) == 0 {
+		events = append(events, w.newEdit(muster.JobID(1+w.rng.IntN(n))))
+	}
 	wk := w.workers[w.rng.IntN(len(w.workers))].id
 	switch w.rng.IntN(200) {
 	case 0:
@@ -105,12 +108,38 @@ func (w *simulation) userEvents() []sched.Event {
 	return events
 }
 
+// newEdit returns a random change of a job.
+func (w *simulation) newEdit(id muster.JobID) sched.Edit {
+	ev := sched.Edit{Job: id}
+	if w.rng.IntN(2) == 0 {
+		priority := []int{0, 10, 50, 90, 100, 101}[w.rng.IntN(6)]
+		ev.Priority = &priority
+	}
+	if w.rng.IntN(2) == 0 {
+		held := w.rng.IntN(3) == 0
+		ev.Held = &held
+	}
+	if w.st.Live(id) {
+		w.stats.edits++
+		if ev.Held != nil && *ev.Held {
+			w.stats.holds++
+		}
+	}
+	return ev
+}
+
 // soon returns a time within the next minute.
 func (w *simulation) soon() muster.Time { return w.now + muster.Time(w.rng.IntN(60_000)) }
 
-// unpause returns events that resume all workers.
+// unpause returns events that resume all workers and release all jobs.
 func (w *simulation) unpause() []sched.Event {
 	var events []sched.Event
+	released := false
+	for id := range muster.JobID(len(w.disk.jobs)) {
+		if w.disk.jobs[id+1].Held && w.st.Live(id+1) {
+			events = append(events, sched.Edit{Job: id + 1, Held: &released})
+		}
+	}
 	for _, wk := range w.workers {
 		if row, ok := w.disk.workers[wk.id]; ok && (row.Paused || row.Draining) {
 			events = append(events, sched.Pause{Worker: wk.id}, sched.Drain{Worker: wk.id})

@@ -75,6 +75,14 @@ var mutants = []struct {
 		caught: `the live state \(-\) is not the committed one \(\+\)|continues from "\w*", but "\w*" was saved last`,
 	},
 	{
+		name: "a hold is ignored",
+		file: "internal/sched/queue/place.go",
+		old:  "for priority := muster.MaxPriority; priority",
+		new:  "for priority := Held; priority",
+
+		caught: `attempt \S+ is offered to w\d+, though its job is held`,
+	},
+	{
 		name: "an attempt reuses the number of the previous one",
 		file: "internal/sched/place.go",
 		old:  "t.row.Attempt = w.unused(t.row.ID, t.row.Attempt+1)\n",

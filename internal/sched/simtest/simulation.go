@@ -44,7 +44,7 @@ type simulation struct {
 type stats struct {
 	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, disconnects, assigns, refusals int
 	quarantines, heals, preemptions, continued, gangMembers, engines, contained, retriedElsewhere                  int
-	breakdowns, avoided, handbacks                                                                                 int
+	breakdowns, avoided, handbacks, edits, holds                                                                   int
 }
 
 // packet is one message of one session.
@@ -380,12 +380,12 @@ func (s stats) add(o stats) stats {
 		s.workerCrashes + o.workerCrashes, s.freezes + o.freezes, s.disconnects + o.disconnects, s.assigns + o.assigns, s.refusals + o.refusals,
 		s.quarantines + o.quarantines, s.heals + o.heals, s.preemptions + o.preemptions, s.continued + o.continued, s.gangMembers + o.gangMembers,
 		s.engines + o.engines, s.contained + o.contained, s.retriedElsewhere + o.retriedElsewhere,
-		s.breakdowns + o.breakdowns, s.avoided + o.avoided, s.handbacks + o.handbacks,
+		s.breakdowns + o.breakdowns, s.avoided + o.avoided, s.handbacks + o.handbacks, s.edits + o.edits, s.holds + o.holds,
 	}
 }
 
 // lowest returns the smallest count.
 func (s stats) lowest() int {
 	return min(s.submits, s.cancels, s.retries, s.crashesBefore, s.crashesAfter, s.workerCrashes, s.freezes, s.disconnects, s.assigns, s.refusals,
-		s.quarantines, s.heals, s.preemptions, s.continued, s.gangMembers, s.engines, s.contained, s.retriedElsewhere, s.breakdowns, s.avoided, s.handbacks)
+		s.quarantines, s.heals, s.preemptions, s.continued, s.gangMembers, s.engines, s.contained, s.retriedElsewhere, s.breakdowns, s.avoided, s.handbacks, s.edits, s.holds)
 }

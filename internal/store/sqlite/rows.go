@@ -14,7 +14,7 @@ const (
 	countColumns = "n_waiting, n_queued, n_assigned, n_running, n_cancelling, n_succeeded, n_failed, n_timed_out, n_cancelled, n_skipped"
 	jobFixed     = "id, name, project, kind, created_at, owner, uid"
 	jobColumns   = jobFixed + ", state, priority, labels, " + countColumns +
-		", progress, started_at, finished_at, retried_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts"
+		", progress, started_at, finished_at, retried_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts, held"
 	groupColumns = "job, idx, name, first, size, next, rest, rest_at, reason, message, " + countColumns + ", kept, started_at, finished_at"
 	taskColumns  = taskFixed + ", " + taskMutable + ", finished_at"
 	taskFixed    = "id, grp, name, kind, element, created_at"
@@ -196,6 +196,7 @@ func (r row) job(j *muster.Job) {
 	r.float(&j.Usage.WallSeconds)
 	number(r, &j.Usage.MemoryPeak)
 	number(r, &j.Usage.Attempts)
+	r.bool(&j.Held)
 }
 
 // jobWithSpec reads the columns of a job, and its spec after them.

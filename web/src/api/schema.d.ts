@@ -139,6 +139,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{job}/edit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Change the priority of a job that has not ended, hold it, or release it */
+        post: operations["edit-job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/jobs/{job}/late": {
         parameters: {
             query?: never;
@@ -1452,6 +1469,7 @@ export interface components {
              */
             finished_at?: string;
             groups?: components["schemas"]["Group"][] | null;
+            held?: boolean;
             /** Format: int64 */
             id: number;
             kind?: string;
@@ -1474,6 +1492,15 @@ export interface components {
             started_at?: string;
             /** @enum {string} */
             state: "waiting" | "queued" | "running" | "succeeded" | "failed" | "timed_out" | "cancelled";
+        };
+        JobEdit: {
+            /** @description whether its tasks are not started for now; running tasks continue */
+            held?: boolean | null;
+            /**
+             * Format: int64
+             * @description tasks of jobs with a higher priority start first
+             */
+            priority?: number | null;
         };
         JobUsage: {
             /**
@@ -2930,6 +2957,42 @@ export interface operations {
         requestBody?: {
             content: {
                 "application/json": components["schemas"]["Selection"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "edit-job": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description job number */
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["JobEdit"];
             };
         };
         responses: {
