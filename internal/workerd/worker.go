@@ -258,7 +258,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 		Isolator: limits, GPUs: devices.Latest, Price: w.cfg.Price, Log: w.log,
 		History: func(id muster.AttemptID) ([]muster.Sample, error) { return readSamples(ctx, logs, id) },
 	})
-	env := &process.Deps{Deps: run.Deps{Isolator: limits, Path: taskPath(canReach)}, Supervisor: tasks, Logs: logs, Meter: usageMeter, GPUs: allocator}
+	env := &process.Deps{Deps: run.Deps{Worker: facts.Hostname, Isolator: limits, Path: taskPath(canReach)}, Supervisor: tasks, Logs: logs, Meter: usageMeter, GPUs: allocator}
 	if containers != nil {
 		env.Containers = containers
 	}

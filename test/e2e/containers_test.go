@@ -283,7 +283,7 @@ func (b *containerEnv) testEndings() {
 		{plain, ending{state: muster.Succeeded}, "1000\n"},
 		{ownCommand, ending{state: muster.Failed, reason: muster.ExitCode, code: 6}, "own user /home/user command\n"},
 		{ownArguments, ending{state: muster.Failed, reason: muster.ExitCode, code: 6}, "other user /muster/work words\n"},
-		{absent, ending{state: muster.Failed, reason: muster.StartFailed}, ""}, // the code is its init's
+		{absent, ending{state: muster.Failed, reason: muster.StartFailed, code: 127}, ""},
 		{b.shellSpec("chatty", "seq 1 200000"), ending{state: muster.Succeeded}, chattyScript(200000)},
 	} {
 		t.Run(c.spec.Name, func(t *testing.T) {

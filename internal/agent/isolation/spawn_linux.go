@@ -74,9 +74,9 @@ func (s *spawner) explainExecError(err error) error {
 		path = target
 	}
 	if b := s.c.Sandbox; b != nil && !insideAny(path, b.Read) && !insideAny(path, b.Write) {
-		return run.Failf(muster.StartFailed, "cannot execute %s: this worker's sandbox denies tasks access to it; its owner can allow it with --allow-read (%w)", path, err)
+		return run.StartFailf(run.ExitNotExecutable, "cannot execute %s: this worker's sandbox denies tasks access to it; its owner can allow it with --allow-read (%w)", path, err)
 	}
-	return run.Failf(muster.StartFailed,
+	return run.StartFailf(run.ExitNotExecutable,
 		"cannot execute %s: this worker's sandbox or the file's mode denies access to it, or to the program that its first line names (%w)", path, err)
 }
 

@@ -19,6 +19,7 @@ type Deps struct {
 	Dir      string // the worker's data dir, absolute: it has tasks/, checkpoints/, envs/, locks/ and tools/
 	Log      *slog.Logger
 	Isolator Isolator // nil: programs are not isolated
+	Worker   string   // the worker's name
 	Path     string   // the PATH of programs; "" means the worker's own
 	UV       string   // the uv program; "": $MUSTER_UV, from the PATH, or downloaded once into Dir
 }

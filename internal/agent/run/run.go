@@ -113,10 +113,17 @@ type Logs interface {
 
 // TaskError is why an attempt failed, for its report.
 type TaskError struct {
-	Reason  muster.Reason
-	Message string // one sentence for the user
-	Err     error  // the cause, or nil; Message includes it
+	Reason   muster.Reason
+	Message  string // one sentence for the user
+	Err      error  // the cause, or nil; Message includes it
+	ExitCode int    // of a command that could not be executed, as a shell reports it; 0 means none
 }
+
+// The exit codes of commands that could not be executed, as in POSIX shells.
+const (
+	ExitNotExecutable = 126
+	ExitNotFound      = 127
+)
 
 // Error returns the message.
 func (e *TaskError) Error() string { return e.Message }
@@ -131,4 +138,11 @@ func Failf(reason muster.Reason, format string, args ...any) *TaskError {
 		reason = muster.DiskFull
 	}
 	return &TaskError{Reason: reason, Message: wrapped.Error(), Err: wrapped}
+}
+
+// StartFailf is Failf with reason StartFailed and the exit code ExitNotFound or ExitNotExecutable.
+func StartFailf(code int, format string, args ...any) *TaskError {
+	e := Failf(muster.StartFailed, format, args...)
+	e.ExitCode = code
+	return e
 }

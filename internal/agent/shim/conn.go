@@ -270,7 +270,7 @@ func replyError(f *wire.FailedFrame) error {
 	if f.ShuttingDown {
 		return errExitedBefore
 	}
-	return &run.TaskError{Reason: f.Reason, Message: f.Message}
+	return &run.TaskError{Reason: f.Reason, Message: f.Message, ExitCode: f.ExitCode}
 }
 
 // ping closes the connection to a hung shim that holds attempts.

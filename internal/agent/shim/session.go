@@ -160,7 +160,7 @@ func (ss *session) freeze(seq uint64, f *wire.FreezeFrame) {
 
 func failedFrame(err error) *wire.FailedFrame {
 	if f, ok := errors.AsType[*run.TaskError](err); ok {
-		return &wire.FailedFrame{Reason: f.Reason, Message: f.Message}
+		return &wire.FailedFrame{Reason: f.Reason, Message: f.Message, ExitCode: f.ExitCode}
 	}
 	return &wire.FailedFrame{Reason: muster.WorkerInternal, Message: err.Error(), ShuttingDown: errors.Is(err, errShuttingDown)}
 }

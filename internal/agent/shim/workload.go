@@ -224,11 +224,11 @@ func startError(name string, err error) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return run.Failf(muster.StartFailed, "cannot execute %s: the interpreter in its first line, or its loader, is not on this worker", name)
+		return run.StartFailf(run.ExitNotFound, "cannot execute %s: the interpreter in its first line, or its loader, is not on this worker", name)
 	case errors.Is(err, proctree.ErrNoExec):
-		return run.Failf(muster.StartFailed, "%s is not a program for this machine: a script needs a first line such as #!/bin/sh", name)
+		return run.StartFailf(run.ExitNotExecutable, "%s is not a program for this machine: a script needs a first line such as #!/bin/sh", name)
 	default:
-		return run.Failf(muster.StartFailed, "cannot execute %s: %w", name, err)
+		return run.StartFailf(run.ExitNotExecutable, "cannot execute %s: %w", name, err)
 	}
 }
 

@@ -242,7 +242,9 @@ func Sparklines(s client.Series, t muster.Task, width int) []Sparkline {
 
 // AddDetails adds the usage of a task to its details.
 func AddDetails(f *app.Details, u *muster.Usage) {
-	f.Add("used", joinNonEmpty(formatDecimal(u.CPUAvg)+" cores"+formatPeakSuffix(u.CPUPeak, formatDecimal), formatNonZero(float64(u.MemoryPeak), formatSize)+" memory"))
+	f.Add("used", joinNonEmpty(formatNonZero(u.CPUAvg, func(cores float64) string {
+		return formatDecimal(cores) + " cores" + formatPeakSuffix(u.CPUPeak, formatDecimal)
+	}), formatNonZero(float64(u.MemoryPeak), formatSize)+" memory"))
 	if u.GPUAvg > 0 || u.VRAMPeak > 0 {
 		f.Add("gpu", joinNonEmpty(term.FormatPercent(u.GPUAvg)+formatPeakSuffix(u.GPUPeak, term.FormatPercent), formatNonZero(float64(u.VRAMPeak), formatSize)+" memory", formatNonZero(u.PowerAvg, formatInt)+" watts"))
 	}

@@ -126,10 +126,11 @@ func TestWords(t *testing.T) {
 	f := app.Details{App: &app.App{Out: term.Screen{Writer: &out}}}
 	AddDetails(&f, u)
 	AddDetails(&f, &muster.Usage{CPUAvg: 0.25})
+	AddDetails(&f, &muster.Usage{MemoryPeak: 1 << 20})
 	if err := f.Draw(); err != nil {
 		t.Fatal(err)
 	}
-	want := "used    1.50 cores (peak 4.00), 2GiB memory\ngpu     40% (peak 100%), 5GiB memory, 50 watts\nenergy  25Wh\ncost    0.125\nused    0.25 cores\n"
+	want := "used    1.50 cores (peak 4.00), 2GiB memory\ngpu     40% (peak 100%), 5GiB memory, 50 watts\nenergy  25Wh\ncost    0.125\nused    0.25 cores\nused    1MiB memory\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

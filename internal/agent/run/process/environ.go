@@ -66,6 +66,7 @@ func (a *Attempt) buildEnv(context.Context) error {
 		"MUSTER_TASK="+t.Attempt.Task.String(),
 		"MUSTER_ATTEMPT="+strconv.Itoa(t.Attempt.N),
 		"MUSTER_INDEX="+index,
+		"MUSTER_WORKER="+a.executor.deps.Worker,
 		"MUSTER_CHECKPOINT="+paths.checkpoint,
 		"MUSTER_OUT="+paths.out,
 		"MUSTER_EVENTS="+paths.events,

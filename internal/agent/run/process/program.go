@@ -77,9 +77,9 @@ func (a *Attempt) lookPath(name string) (string, error) {
 		}
 	}
 	if _, err := os.Stat(filepath.Join(a.Dir, name)); err == nil {
-		return "", run.Failf(muster.StartFailed, "%s: no such command on this worker's PATH: to run the file in the task's folder, use ./%s", name, name)
+		return "", run.StartFailf(run.ExitNotFound, "%s: no such command on this worker's PATH: to run the file in the task's folder, use ./%s", name, name)
 	}
-	return "", run.Failf(muster.StartFailed, "%s: no such command on this worker: install it there, or choose workers that have it with where.tags", name)
+	return "", run.StartFailf(run.ExitNotFound, "%s: no such command on this worker: install it there, or choose workers that have it with where.tags", name)
 }
 
 // checkExecutable returns why the file cannot be executed.
@@ -91,13 +91,13 @@ func (a *Attempt) checkExecutable(name, path string) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return run.Failf(muster.StartFailed, "%s: no such file %s", name, where)
+		return run.StartFailf(run.ExitNotFound, "%s: no such file %s", name, where)
 	case err != nil:
-		return run.Failf(muster.StartFailed, "cannot execute %s: %w", name, err)
+		return run.StartFailf(run.ExitNotExecutable, "cannot execute %s: %w", name, err)
 	case info.IsDir():
-		return run.Failf(muster.StartFailed, "%s is a folder, not a program", name)
+		return run.StartFailf(run.ExitNotExecutable, "%s is a folder, not a program", name)
 	case info.Mode()&0o111 == 0:
-		return run.Failf(muster.StartFailed, "%s is not executable: run chmod +x on it, or pass it to its interpreter", name)
+		return run.StartFailf(run.ExitNotExecutable, "%s is not executable: run chmod +x on it, or pass it to its interpreter", name)
 	}
 	return nil
 }

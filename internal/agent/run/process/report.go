@@ -54,6 +54,9 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	r.Outcome, r.Reason, r.Message = muster.AttemptFailed, muster.WorkerInternal, err.Error()
 	if f, ok := errors.AsType[*run.TaskError](err); ok {
 		r.Reason, r.Message = f.Reason, f.Message
+		if f.ExitCode != 0 {
+			r.ExitCode = &f.ExitCode
+		}
 	}
 	return r
 }
@@ -128,6 +131,9 @@ func (a *Attempt) pidsHint() string {
 	return "it has the most that this worker allows; request more with resources.pids"
 }
 
+// minAverageWall is the shortest wall time in seconds with an average CPU use: counters of CPU time advance in steps of up to 10 ms.
+const minAverageWall = 0.1
+
 // usage combines the meter's samples, the control group's counters and the main process's resource usage.
 func (a *Attempt) usage() *muster.Usage {
 	u, c := a.meteredUsage, &a.stats
@@ -135,7 +141,7 @@ func (a *Attempt) usage() *muster.Usage {
 	if c.CPU != nil {
 		u.CPUSeconds = c.CPU.Seconds()
 	}
-	if u.WallSeconds > 0 {
+	if u.WallSeconds >= minAverageWall {
 		// The CPU time that an engine uses to start a container counts for the container, but not its wall time.
 		u.CPUAvg = min(u.CPUSeconds/u.WallSeconds, float64(runtime.NumCPU()))
 	}

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -39,6 +40,16 @@ func TestContainerWithLikelyOOM(t *testing.T) {
 		}
 		if f, ok := errors.AsType[*run.TaskError](a.exitFailure()); !ok || f.Reason != want {
 			t.Errorf("with exit code %d it is %v", code, a.exitFailure())
+		}
+	}
+}
+
+// TestShortTaskHasNoAverage checks that no average is computed of a time that is shorter than the steps of the counters.
+func TestShortTaskHasNoAverage(t *testing.T) {
+	for wall, want := range map[time.Duration]float64{time.Millisecond: 0, 99 * time.Millisecond: 0, 100 * time.Millisecond: 0.25} {
+		a := &Attempt{exit: &run.Exit{Wall: wall, CPU: 25 * time.Millisecond}}
+		if u := a.usage(); u.CPUAvg != want || u.CPUSeconds != 0.025 {
+			t.Errorf("%s: %+v, want the average %v", wall, u, want)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func NewEnv(tb testing.TB, command ...string) *Env {
 		command: command, blobs: map[string][]byte{}, trees: map[string]map[string]string{},
 	}
 	dir := filepath.Join(tb.TempDir(), "data")
-	w.Deps = &process.Deps{Deps: run.Deps{Dir: dir, Log: slog.New(slog.DiscardHandler)}, Transfer: w, Logs: w}
+	w.Deps = &process.Deps{Deps: run.Deps{Worker: "rig", Dir: dir, Log: slog.New(slog.DiscardHandler)}, Transfer: w, Logs: w}
 	for _, d := range []string{dir, SharedDir(w.Deps)} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			tb.Fatal(err)

@@ -110,7 +110,7 @@ func environment(t *testing.T, o suite) {
 	}
 	tasks := filepath.Join(b.Deps.Dir, "tasks", task.Attempt.Task.String()+"-1")
 	exact := map[string]string{
-		"MUSTER_JOB": "17", "MUSTER_TASK": task.Attempt.Task.String(), "MUSTER_ATTEMPT": strconv.Itoa(task.Attempt.N), "MUSTER_INDEX": "4",
+		"MUSTER_JOB": "17", "MUSTER_TASK": task.Attempt.Task.String(), "MUSTER_ATTEMPT": strconv.Itoa(task.Attempt.N), "MUSTER_INDEX": "4", "MUSTER_WORKER": "rig",
 		"MUSTER_MATRIX_LR": "0.01,x", "MUSTER_MATRIX_RANDOM_SEED": "2", "CUDA_VISIBLE_DEVICES": "GPU-aa+GPU-bb",
 		"MUSTER_GPUS": "GPU-aa,GPU-bb", "MUSTER_RANK": "0", "MUSTER_WORLD_SIZE": "1", "SEED": "1", "TZ": "Europe/Vienna", "HOME": filepath.Join(tasks, "tmp"),
 		"MUSTER_CHECKPOINT": b.checkpoint(task),

@@ -258,7 +258,7 @@ func endings(t *testing.T, o suite) {
 func starts(t *testing.T, o suite) {
 	t.Helper()
 	b := open(t, o)
-	failing := func(argv []string, files map[string]string, wantMsg string) {
+	failing := func(argv []string, files map[string]string, code int, wantMsg string) {
 		t.Helper()
 		task := b.task("")
 		task.Spec.Run = &muster.Command{Argv: argv}
@@ -267,17 +267,17 @@ func starts(t *testing.T, o suite) {
 		}
 		r := b.done(t, task)
 		want(t, r, muster.AttemptFailed, muster.StartFailed, wantMsg)
-		if r.StartedAt != 0 {
-			t.Error("it has a start time")
+		if r.StartedAt != 0 || r.ExitCode == nil || *r.ExitCode != code {
+			t.Errorf("%v: start time %s and exit code %v, want none and %d", argv, r.StartedAt, r.ExitCode, code)
 		}
 	}
-	failing([]string{"./train.sh"}, nil, "train.sh: no such file in the task's folder")
-	failing([]string{"no-such-command"}, nil, "no such command on this worker")
-	failing([]string{"./notes.txt"}, map[string]string{"notes.txt": "x"}, "not executable")
-	failing([]string{"go.sh"}, map[string]string{"go.sh": "#!/bin/sh\n"}, "use ./go.sh")
-	failing([]string{"./bad.sh"}, map[string]string{"bad.sh": "#!/no/such/interpreter\n"}, "interpreter")
-	failing([]string{"./plain.sh"}, map[string]string{"plain.sh": "\x01\x02\x03"}, "is not a program for this machine")
-	failing([]string{"./sub"}, map[string]string{"sub/x": ""}, "is a folder")
+	failing([]string{"./train.sh"}, nil, run.ExitNotFound, "train.sh: no such file in the task's folder")
+	failing([]string{"no-such-command"}, nil, run.ExitNotFound, "no such command on this worker")
+	failing([]string{"./notes.txt"}, map[string]string{"notes.txt": "x"}, run.ExitNotExecutable, "not executable")
+	failing([]string{"go.sh"}, map[string]string{"go.sh": "#!/bin/sh\n"}, run.ExitNotFound, "use ./go.sh")
+	failing([]string{"./bad.sh"}, map[string]string{"bad.sh": "#!/no/such/interpreter\n"}, run.ExitNotFound, "interpreter")
+	failing([]string{"./plain.sh"}, map[string]string{"plain.sh": "\x01\x02\x03"}, run.ExitNotExecutable, "is not a program for this machine")
+	failing([]string{"./sub"}, map[string]string{"sub/x": ""}, run.ExitNotExecutable, "is a folder")
 
 	task := b.task("true")
 	task.Inputs = []muster.InputFile{{Path: "../escape", SHA256: b.Blob("x"), Size: 1}}

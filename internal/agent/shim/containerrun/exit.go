@@ -57,7 +57,11 @@ func (c *Container) exitStatus(code int) (proctree.ExitStatus, error) {
 	case err == nil && s.Removing && !c.stopRequested():
 		return *engineFailure(msgRemoved), nil
 	case err == nil:
-		x.OOM, x.Stopped = code != 0 && s.OOM, c.startFailure(code, s.Program)
+		x.OOM = code != 0 && s.OOM
+		if e := c.startFailure(code, s.Program); e != nil {
+			x.Code = cmp.Or(e.ExitCode, code)
+			x.Stopped = &run.Stopped{Outcome: muster.AttemptFailed, Reason: e.Reason, Message: e.Message}
+		}
 	case !c.stopRequested():
 		return x, err
 	}
@@ -69,7 +73,7 @@ func (c *Container) exitStatus(code int) (proctree.ExitStatus, error) {
 var initExecFailed = regexp.MustCompile(`^(?:\[FATAL tini \(\d+\)\] exec (.+) failed|ERROR \(catatonit:\d+\): failed to exec pid1): (.+)\n$`) //nolint:gochecknoglobals // a constant
 
 // startFailure returns why the container's init could not start the program, nil if it could.
-func (c *Container) startFailure(code int, program string) *run.Stopped {
+func (c *Container) startFailure(code int, program string) *run.TaskError {
 	stderr := c.out[docker.Stderr-docker.Stdout]
 	if code != 1 && code != 126 && code != 127 || c.out[0].total > 0 || stderr.total > headSize {
 		return nil
@@ -82,7 +86,7 @@ func (c *Container) startFailure(code int, program string) *run.Stopped {
 	if taskErr.Reason != muster.StartFailed {
 		return nil
 	}
-	return &run.Stopped{Outcome: muster.AttemptFailed, Reason: taskErr.Reason, Message: taskErr.Message}
+	return taskErr
 }
 
 // Messages of engines and their runtimes for a program that cannot be started.
@@ -110,10 +114,10 @@ func startError(image string, err error) *run.TaskError {
 		if strings.ContainsRune(m[1], ' ') {
 			hint = ": write a command with arguments as a list, or as a text for a shell"
 		}
-		return run.Failf(muster.StartFailed, "%s: no such command in the image %s%s", m[1], image, hint)
+		return run.StartFailf(run.ExitNotFound, "%s: no such command in the image %s%s", m[1], image, hint)
 	}
 	if m := notExecutable.FindStringSubmatch(msg); m != nil {
-		return run.Failf(muster.StartFailed, "%s cannot be executed in the image %s: it is not a program, or its user may not execute it", m[1], image)
+		return run.StartFailf(run.ExitNotExecutable, "%s cannot be executed in the image %s: it is not a program, or its user may not execute it", m[1], image)
 	}
 	if m := unknownUser.FindStringSubmatch(msg); m != nil {
 		return run.Failf(muster.StartFailed, "no %s %s in the image %s", m[1], m[2], image)

@@ -62,6 +62,9 @@ func TestStartErrorsOfInits(t *testing.T) {
 		if (got != nil) != (c.want != "") || got != nil && (got.Reason != muster.StartFailed || !strings.Contains(got.Message, c.want)) {
 			t.Errorf("%d, %q: %+v", c.code, c.msg, got)
 		}
+		if want := map[bool]int{true: run.ExitNotExecutable, false: run.ExitNotFound}[strings.Contains(c.want, "executed")]; got != nil && got.ExitCode != want {
+			t.Errorf("%d, %q: exit code %d, want %d", c.code, c.msg, got.ExitCode, want)
+		}
 	}
 }
 

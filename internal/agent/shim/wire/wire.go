@@ -100,6 +100,7 @@ type StartedFrame struct {
 type FailedFrame struct {
 	Reason       muster.Reason `json:"reason"`
 	Message      string        `json:"message"`
+	ExitCode     int           `json:"exit_code,omitempty"`
 	ShuttingDown bool          `json:"ending,omitempty"` // the shim accepts no new tasks: another one may
 }
 
