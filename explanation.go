@@ -34,7 +34,7 @@ type Verdict struct {
 	Name   string   `json:"name"`
 	Fits   bool     `json:"fits"`
 	Filter string   `json:"filter,omitempty"` // such as "memory"
-	Why    string   `json:"why,omitempty"`    // such as "needs 64GiB memory, has 32GiB"
+	Why    string   `json:"why,omitempty"`    // all that it lacks, such as "needs 8 cpus, has 4; needs 64GiB memory, has 32GiB"
 }
 
 // Beginnings of a summary where no worker can ever run the task.

@@ -64,8 +64,9 @@ func (a *Evaluation) failedFilter() Filter {
 	return a.Now
 }
 
-// Explain returns the name of the filter that the worker fails, "" if it fits, and the
-// reason, or how many members of a gang fit.
+// Explain returns the name of the first filter that the worker fails, "" if it fits, and the
+// reason, or how many members of a gang fit. The reason of a worker that can never run the task
+// names all that it lacks.
 func (a *Evaluation) Explain() (filter, reason string) {
 	if a.Now == Fits && a.AvoidedUntil > 0 {
 		filter, detail := "rejected", ""
@@ -80,7 +81,10 @@ func (a *Evaluation) Explain() (filter, reason string) {
 	if a.blockedByReservation() {
 		return "kept", "is reserved for " + a.ReservedFor + ", which has waited for longer"
 	}
-	f := a.failedFilter()
+	if a.Empty != Fits {
+		return a.Empty.String(), joinReasons(a.lacks())
+	}
+	f := a.Now
 	if n := a.Need.Gang; f == Fits && n > 0 {
 		return "", fmt.Sprintf("has room for %d of %d", a.Usage.GangFit(a.Need, n).Members, n)
 	}
@@ -93,6 +97,7 @@ func Summarize(evals []Evaluation) string {
 		return summarizeGang(evals)
 	}
 	var fit, busy, closed int
+	var avoided []*Evaluation
 	lacks := map[Filter]int{}
 	for i := range evals {
 		switch a := &evals[i]; {
@@ -102,6 +107,8 @@ func Summarize(evals []Evaluation) string {
 			lacks[a.Empty]++
 		case a.Now == State:
 			closed++
+		case a.Now == Fits && a.AvoidedUntil > 0:
+			avoided = append(avoided, a)
 		default:
 			busy++
 		}
@@ -111,6 +118,8 @@ func Summarize(evals []Evaluation) string {
 		return muster.SummaryNoWorker
 	case fit > 0:
 		return "can start now: " + pluralWorkers(fit, "fits", "fit")
+	case len(avoided) > 0:
+		return summarizeAvoided(avoided)
 	case busy > 0:
 		return fmt.Sprintf("waits for room: %s run it, but not now", pluralWorkers(busy, "could", "could"))
 	case closed > 0:
@@ -127,12 +136,43 @@ func Summarize(evals []Evaluation) string {
 	return muster.SummaryUnschedulable + ": " + strings.Join(parts, ", ")
 }
 
+// summarizeAvoided says when the first of the workers that the task avoids is tried again, and why it is avoided.
+func summarizeAvoided(avoided []*Evaluation) string {
+	first := slices.MinFunc(avoided, func(a, b *Evaluation) int { return cmp.Compare(a.AvoidedUntil, b.AvoidedUntil) })
+	_, reason := first.Explain()
+	reason, _, _ = strings.Cut(reason, ", and is asked again at ")
+	text := fmt.Sprintf("is tried again at %s: worker %s %s", first.AvoidedUntil, first.Usage.Worker.Name, reason)
+	if n := len(avoided) - 1; n > 0 {
+		text += fmt.Sprintf("; so did %d more", n)
+	}
+	return text
+}
+
+// Departed adds to a summary of all workers that those of the list, which have left, could run the task. It does nothing
+// if the list is empty.
+func Departed(summary string, departed []Evaluation) string {
+	could := fmt.Sprintf("%s run it, but they have left", pluralWorkers(len(departed), "could", "could"))
+	switch {
+	case len(departed) == 0:
+		return summary
+	case len(departed) == 1:
+		could = "worker " + departed[0].Usage.Worker.Name + " could run it, but it has left"
+	}
+	if summary == muster.SummaryNoWorker {
+		return muster.SummaryUnschedulable + ": " + could
+	}
+	return summary + "; " + could
+}
+
 func pluralWorkers(n int, singular, plural string) string {
 	if n == 1 {
 		return "1 worker " + singular
 	}
 	return fmt.Sprintf("%d workers %s", n, plural)
 }
+
+// maxCompared limits the workers that are compared after a change of several parts of the request was found.
+const maxCompared = 500
 
 // Nearest describes the smallest change that would let the task start: a change of its
 // request, or something that must happen on one worker. evals are sorted.
@@ -148,23 +188,25 @@ func Nearest(evals []Evaluation) string {
 	}
 	var change, wait string
 	var from *Evaluation // the origin of change
+	var changes int      // in change
 	for i := range evals {
 		a := &evals[i]
 		if wait == "" {
 			wait = a.waitAdvice()
 		}
-		if from != nil && (a.nearness() != from.nearness() || !a.closerThan(from)) {
+		closer := from == nil || a.nearness() == from.nearness() && a.closerThan(from)
+		if !closer && (changes == 1 || i >= maxCompared) {
 			continue
 		}
-		if c := a.changeAdvice(); c != "" {
-			change, from = c, a
+		if c, n := a.changeAdvice(); n > 0 && (from == nil || n < changes || n == changes && closer) {
+			change, from, changes = c, a, n
 		}
 	}
 	switch {
 	case change != "" && wait != "":
 		return change + ", or " + wait
 	case change+wait == "":
-		return "no single change of the request is enough: see what each worker lacks, or start a worker that fits"
+		return "no change of the request is enough: see what each worker lacks, or start a worker that fits"
 	default:
 		return change + wait
 	}
@@ -227,15 +269,67 @@ func countEngineFixable(evals []Evaluation) (n int) {
 }
 
 // changeAdvice returns a change of the request after which it would fit the worker now
-// or, if it never could, later.
-func (a *Evaluation) changeAdvice() string {
-	never := a.Empty != Fits
+// or, if it never could, later, and how many parts of the request it changes, or 0.
+func (a *Evaluation) changeAdvice() (string, int) {
 	if a.blockedByReservation() {
-		return ""
+		return "", 0
 	}
-	c, advice, ok := a.Usage.Relax(a.Need, a.failedFilter(), never)
-	if !ok || never && a.Usage.FitsEmpty(c) != Fits || !never && a.Usage.Fits(c) != Fits {
-		return ""
+	if a.Empty == Fits {
+		c, advice, ok := a.Usage.Relax(a.Need, a.Now, false)
+		if !ok || a.Usage.Fits(c) != Fits {
+			return "", 0
+		}
+		return advice, 1
 	}
-	return advice
+	list, fits := a.lacks()
+	if !fits {
+		return "", 0
+	}
+	const ask = "ask for "
+	var text strings.Builder
+	for i, l := range list {
+		part := l.advice
+		switch {
+		case i == 0:
+		case strings.HasPrefix(part, ask) && strings.HasPrefix(list[i-1].advice, ask):
+			text.WriteString(" and ")
+			part = strings.TrimPrefix(part, ask)
+		default:
+			text.WriteString(", and ")
+		}
+		if i < len(list)-1 { // one mention of the worker is enough
+			part = strings.TrimSuffix(part, " (worker "+a.Usage.Worker.Name+")")
+		}
+		text.WriteString(part)
+	}
+	return text.String(), len(list)
+}
+
+// lack is a reason why a worker can never run a task, and the change of the request that avoids it, or "".
+type lack struct{ reason, advice string }
+
+// maxLacks limits the lacks that are listed for one worker.
+const maxLacks = 6
+
+// lacks lists what the worker lacks even if it were open and empty, as far as changes of the request help; fits reports whether the
+// task fits with all of them.
+func (a *Evaluation) lacks() (list []lack, fits bool) {
+	need := a.Need
+	for f := a.Empty; f != Fits; f = a.Usage.FitsEmpty(need) {
+		changed, advice, ok := a.Usage.Relax(need, f, true)
+		list = append(list, lack{a.Usage.Explain(need, f), advice})
+		if !ok || len(list) == maxLacks {
+			return list, false
+		}
+		need = changed
+	}
+	return list, true
+}
+
+func joinReasons(list []lack, _ bool) string {
+	reasons := make([]string, len(list))
+	for i, l := range list {
+		reasons[i] = l.reason
+	}
+	return strings.Join(reasons, "; ")
 }

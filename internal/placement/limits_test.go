@@ -45,7 +45,7 @@ func TestMissingFeaturesExcludeAWorker(t *testing.T) {
 			"another project", "blue", plain, placement.Project, "takes tasks of project red only",
 			"submit it to project red, whose tasks worker far takes",
 		},
-		{"both", "blue", rich, placement.Features, "does not support: files, env (other worker)", "no single change of the request is enough: see what each worker lacks, or start a worker that fits"},
+		{"both", "blue", rich, placement.Features, "does not support: files, env (other worker)", "do without files, env, which worker far does not support, and submit it to project red, whose tasks worker far takes"},
 	} {
 		b := placement.NewWorkerUsage(foreignWorker())
 		n := needFor(b.Worker, c.project, c.spec)

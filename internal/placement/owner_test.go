@@ -135,7 +135,7 @@ func TestExplainNamesOwnerOptions(t *testing.T) {
 		"nothing would do": {
 			[]*placement.WorkerUsage{small}, 0,
 			"no worker can run it: 1 filtered out by engine",
-			"no single change of the request is enough: see what each worker lacks, or start a worker that fits",
+			"no change of the request is enough: see what each worker lacks, or start a worker that fits",
 		},
 		"not allowed": {
 			[]*placement.WorkerUsage{engine}, 0,

@@ -92,6 +92,9 @@ func (s *State) Plan(now muster.Time, spec *muster.Spec) []muster.Explanation {
 // maxVerdicts limits the workers of an Explanation.
 const maxVerdicts = 50
 
+// maxDeparted limits the workers that have left and are named because no other one could run the task.
+const maxDeparted = 5
+
 // explainQuery describes the queued task to explain.
 type explainQuery struct {
 	id       muster.TaskID // its id in the queue; in a plan: as if it were submitted now
@@ -113,15 +116,21 @@ func (q *explainQuery) addTask(t *muster.Task, avoid queue.AvoidList) {
 	}
 }
 
-// evaluate fills in the verdicts of the queue and of the workers that have not left.
+// evaluate fills in the verdicts of the queue and of the workers. It names those that have left only if no other one could run the task.
 func (s *State) evaluate(x *muster.Explanation, now muster.Time, q explainQuery) {
 	evals := make([]placement.Evaluation, 0, len(s.workers))
+	var departed []placement.Evaluation
+	capable := false
 	shape, reserved := s.queue.LookupShape(q.need), []string(nil)
 	for _, w := range s.workers {
+		a := placement.Evaluate(w.Usage, q.need)
 		if w.gone {
+			if a.Empty == placement.Fits && q.need.Gang == 0 && len(departed) < maxDeparted {
+				departed = append(departed, a)
+			}
 			continue
 		}
-		a := placement.Evaluate(w.Usage, q.need)
+		capable = capable || a.Empty == placement.Fits
 		if it, blocked := s.queue.ReservedFor(now, &w.Worker, shape, q.priority); it != nil {
 			switch holder := (muster.TaskID{Job: it.Job, Num: it.Num}); {
 			case holder == q.id:
@@ -133,6 +142,11 @@ func (s *State) evaluate(x *muster.Explanation, now muster.Time, q explainQuery)
 		avoidance := q.avoid.ForWorker(&w.Worker, now)
 		a.AvoidedUntil, a.Failed, a.Message = avoidance.Until, avoidance.Failed, avoidance.Message
 		evals = append(evals, a)
+	}
+	x.Summary = placement.Summarize(evals)
+	if !capable {
+		x.Summary = placement.Departed(x.Summary, departed)
+		evals = append(evals, departed...)
 	}
 	placement.SortEvaluations(evals)
 	for i := range evals {
@@ -148,7 +162,6 @@ func (s *State) evaluate(x *muster.Explanation, now muster.Time, q explainQuery)
 	var exact bool
 	x.Ahead, own, exact = s.queue.CountAhead(q.priority, q.project, q.id.Job, q.id.Num)
 	x.Position, x.AheadTruncated = own+1, !exact
-	x.Summary = placement.Summarize(evals)
 	switch len(reserved) {
 	case 0:
 	case 1:

@@ -217,7 +217,26 @@ func TestExplain(t *testing.T) {
 			"never, by two things", []muster.Worker{offer("w")}, func(s *muster.TaskSpec) {
 				s.Resources.Memory, s.Where.Tags = 32*gib, []string{"fast"}
 			},
-			"no worker can run it: 1 filtered out by tags", "no single change of the request is enough: see what each worker lacks, or start a worker that fits", "lacks the tag fast",
+			"no worker can run it: 1 filtered out by tags", "do without the tag fast, or give it to worker w, and ask for 16GiB memory instead of 32GiB (worker w)",
+			"lacks the tag fast; needs 32GiB memory, has 16GiB",
+		},
+		{
+			"never, by two amounts", []muster.Worker{offer("w")}, func(s *muster.TaskSpec) {
+				s.Resources.Memory, s.Resources.CPUs = 32*gib, 64
+			},
+			"no worker can run it: 1 filtered out by cpus", "ask for 4 cpus instead of 64 and 16GiB memory instead of 32GiB (worker w)",
+			"needs 64 cpus, has 4; needs 32GiB memory, has 16GiB",
+		},
+		{
+			"never, one worker lacks less", []muster.Worker{offer("a"), offer("w", func(w *muster.Worker) { w.Resources.CPUs = 64 })}, func(s *muster.TaskSpec) {
+				s.Resources.Memory, s.Resources.CPUs = 32*gib, 64
+			},
+			"no worker can run it: 1 filtered out by cpus, 1 filtered out by memory", "ask for 16GiB memory instead of 32GiB (worker w)", "needs 32GiB memory, has 16GiB",
+		},
+		{
+			"never, by something that no change helps", []muster.Worker{offer("w")}, func(s *muster.TaskSpec) { s.Kind, s.Resources.CPUs = "resize", 64 },
+			"no worker can run it: 1 filtered out by kind", "no change of the request is enough: see what each worker lacks, or start a worker that fits",
+			`does not run kind "resize", only noop`,
 		},
 		{
 			"not now, by cpus", []muster.Worker{offer("w")}, func(s *muster.TaskSpec) { s.Resources.CPUs = 3 },
@@ -242,6 +261,36 @@ func TestExplain(t *testing.T) {
 				t.Fatalf("%+v", x.Workers)
 			}
 		})
+	}
+}
+
+// TestExplainNamesDepartedWorkers checks that a worker that has left is named if it is the only one that could run a task.
+func TestExplainNamesDepartedWorkers(t *testing.T) {
+	t.Parallel()
+	d := newEnv(t)
+	big := func(w *muster.Worker) { w.Resources.CPUs = 64 }
+	gone := d.join("gpu", big)
+	job := d.submit(stage("a*2", func(s *muster.TaskSpec) { s.Resources.CPUs = 40 }))
+	d.finish(job, 0, muster.AttemptSucceeded)
+	explain := func(summary, nearest string, workers int) {
+		t.Helper()
+		x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 1})
+		if err != nil || x.Summary != summary || x.Nearest != nearest || len(x.Workers) != workers {
+			t.Errorf("%+v, %v", x, err)
+		}
+	}
+	d.finish(job, 1, muster.AttemptLost, withReason(muster.WorkerShutdown))
+	d.do(sched.ShutDown{Worker: gone})
+	explain("no worker can run it: worker gpu could run it, but it has left", "bring back worker gpu, which has left", 1)
+	d.join("small")
+	explain("no worker can run it: 1 filtered out by cpus; worker gpu could run it, but it has left",
+		"ask for 4 cpus instead of 40 (worker small), or bring back worker gpu, which has left", 2)
+	d.rebuild()
+	d.join("small")
+	d.do(sched.Joined{Worker: offer("other", big), Constrained: "is hot"})
+	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 1})
+	if err != nil || len(x.Workers) != 2 || strings.Contains(x.Nearest, "gpu") {
+		t.Errorf("with another one that could run it: %+v, %v", x, err)
 	}
 }
 

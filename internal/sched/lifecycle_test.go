@@ -1,6 +1,7 @@
 package sched_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -298,6 +299,9 @@ func TestFailureOfAWorkerIsRetriedOnAnother(t *testing.T) {
 		x, err := d.s.Explain(d.now, muster.TaskID{Job: job})
 		if err != nil || x.Workers[0].Filter != "failed" || !strings.Contains(x.Workers[0].Why, "failed it a moment ago (the engine is gone), and is asked again at ") {
 			t.Fatalf("explained as %+v, %v", x, err)
+		}
+		if want := fmt.Sprintf("is tried again at %s: worker w1 failed it a moment ago (the engine is gone)", d.now.Add(second)); x.Summary != want {
+			t.Fatalf("summary %q, want %q", x.Summary, want)
 		}
 		d.advance(second)
 		d.wantSent("assign w1 1.0#2")
