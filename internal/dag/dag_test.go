@@ -238,7 +238,7 @@ func TestInputs(t *testing.T) {
 		t.Error(d)
 	}
 	s.Tasks[3].Inputs = []muster.Input{{From: "many", Name: "x.pt"}}
-	if _, err := dag.Inputs(s, 3, results(s)); muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), `task 17.10 (many) has no artifact "x.pt"`) {
+	if _, err := dag.Inputs(s, 3, results(s)); muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), `task 17.10 (many) has no artifact "x.pt": it has`) {
 		t.Errorf("a missing artifact returns %v", err)
 	}
 	s.Tasks[1].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: 10_000}}}

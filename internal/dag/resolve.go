@@ -195,7 +195,24 @@ func Inputs(s *muster.Spec, stage int, result ResultFunc) ([]muster.InputFile, e
 func artifact(t *muster.Task, name string) (muster.Artifact, error) {
 	i := slices.IndexFunc(t.Artifacts, func(a muster.Artifact) bool { return a.Name == name })
 	if i < 0 {
-		return muster.Artifact{}, muster.Errorf(muster.NotFound, "task %s (%s) has no artifact %q: name it in the outputs of that stage", t.ID, t.Name, name)
+		return muster.Artifact{}, muster.Errorf(muster.NotFound, "task %s (%s) has no artifact %q: %s; write it to $MUSTER_OUT, or name it in the outputs of that stage", t.ID, t.Name, name, listArtifacts(t.Artifacts))
 	}
 	return t.Artifacts[i], nil
+}
+
+// listArtifacts returns a text with the names of the first artifacts.
+func listArtifacts(list []muster.Artifact) string {
+	const maxNames = 5
+	if len(list) == 0 {
+		return "it has none"
+	}
+	var names []string
+	for _, a := range list[:min(len(list), maxNames)] {
+		names = append(names, muster.Truncate(a.Name))
+	}
+	text := "it has " + strings.Join(names, ", ")
+	if n := len(list) - len(names); n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
 }

@@ -18,6 +18,7 @@ type decoder struct {
 	builder
 	places map[string]place // by path
 	raw    map[string]*node // values decoded as raw JSON, by path; places in them are searched on demand
+	short  bool             // accept a scalar for a list of strings, and a number of GPUs
 	flat   bool             // flat form: problems have paths without "tasks[0]."
 }
 
@@ -94,6 +95,10 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
+		if gpus, ok := reflect.TypeAssert[*muster.GPURequest](v.Addr()); ok && d.short && n.kind == number {
+			d.decode(n, reflect.ValueOf(&gpus.Count).Elem(), joinPath(path, "count"))
+			return
+		}
 		if n.kind != object {
 			d.report(path, n.at, "", "expected an object with %s, got %s", strings.Join(fieldNames(v.Type()), ", "), n.describe())
 			return
@@ -178,6 +183,9 @@ func (d *decoder) tooMany(members int, n *node, path string) bool {
 }
 
 func (d *decoder) decodeList(n *node, v reflect.Value, path string) {
+	if d.short && n.scalar() && TakesScalar(v.Type(), path) {
+		n = &node{kind: list, at: n.at, items: []*node{n}}
+	}
 	if n.kind != list {
 		hint := ""
 		if n.scalar() {
@@ -201,6 +209,12 @@ func (d *decoder) decodeList(n *node, v reflect.Value, path string) {
 	for i, item := range n.items {
 		d.decode(item, v.Index(i), indexPath(path, i))
 	}
+}
+
+// TakesScalar reports whether a field may also be written as the only entry of its list: any list of strings but a command line.
+func TakesScalar(t reflect.Type, path string) bool {
+	name := path[strings.LastIndexByte(path, '.')+1:]
+	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String && !slices.Contains([]string{"entrypoint", "interpreter", "args"}, name)
 }
 
 // decodeText reads a string, or the spelling of another scalar.
@@ -259,6 +273,18 @@ func fieldNames(t reflect.Type) []string {
 	return all
 }
 
+// habits are the fields of a stage that other systems have under another name.
+var habits = map[string]string{ //nolint:gochecknoglobals // a constant
+	"retry": "retries.max", "max_retries": "retries.max", "backoff_limit": "retries.max",
+	"depends_on": "needs", "depends": "needs", "dependencies": "needs", "after": "needs",
+	"command": "run", "cmd": "run", "args": "run", "entrypoint": "run", "exec": "run",
+	"gpu": "resources.gpus", "cpu": "resources.cpus", "mem": "resources.memory", "ram": "resources.memory",
+	"environment": "env", "variables": "env", "volumes": "container.mounts", "binds": "container.mounts",
+	"requirements": "python.requirements", "pip": "python.packages",
+	"time": "timeout", "time_limit": "timeout", "walltime": "timeout", "max_runtime": "timeout",
+	"artifacts": "outputs", "replicas": "array", "parallelism": "array",
+}
+
 func didYouMean(name string) string { return "did you mean " + name + "?" }
 
 // suggest returns a hint for an unknown field: a field with this name in a struct below,
@@ -278,6 +304,9 @@ func suggest(name string, structs []reflect.Type) string {
 				return didYouMean(jsonName(t.Field(i)) + "." + name)
 			}
 		}
+	}
+	if meant := habits[name]; meant != "" && slices.Contains(structs, reflect.TypeFor[muster.TaskSpec]()) {
+		return didYouMean(meant)
 	}
 	if near := muster.Nearest(name, known); near != "" {
 		return didYouMean(near)

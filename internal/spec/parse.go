@@ -47,8 +47,7 @@ func Parse(data []byte, name string) ([]*muster.Spec, error) {
 // which the library's two cannot be interrupted, and each document; a step takes at most about a tenth of a second.
 func ParseContext(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error) {
 	if len(data) > MaxFile {
-		return nil, muster.Errorf(muster.TooLarge, "%s is too large: %s, the maximum is %s; pass data as files or input artifacts",
-			name, muster.Size(len(data)), muster.Size(MaxFile))
+		return nil, muster.Errorf(muster.TooLarge, "%s is larger than the maximum of %d bytes: pass data as files or input artifacts", name, MaxFile)
 	}
 	data, err := checkUTF8(data, name)
 	if err != nil {
@@ -83,7 +82,7 @@ func parseDocuments(ctx context.Context, data []byte, check func(*muster.Spec) [
 			return nil, nil
 		}
 		d := newDecoder(check)
-		d.nodes = nodes
+		d.nodes, d.short = nodes, true
 		s := d.decodeJob(d.fromYAML(doc))
 		specs, wrong = append(specs, s), append(wrong, d.wrong...)
 		if nodes = d.nodes; nodes >= maxNodes || len(wrong) > maxWrong {

@@ -181,7 +181,16 @@ func TestParseRefuses(t *testing.T) {
 		{"run: y\npriority: 500", "line 2, column 11: priority: 500 is out of range: write 0 to 100, higher first"},
 		{"run: y\ntimeout: soon", `line 2, column 10: timeout: "soon" is not a duration: write seconds or a form such as 90s, 10m, 1h30m or 7d`},
 		{"run: y\narray: 10", `line 2, column 8: array: 10 is not an array: write "0-9" for 10 tasks, or "10-10" for element 10 alone`},
-		{"run: y\nneeds: a", `line 2, column 8: needs: expected a list, got "a" (such as ["a"])`},
+		{`{"run": "y", "needs": "a"}`, `line 1, column 23: needs: expected a list, got "a" (such as ["a"])`},
+		{`{"run": "y", "resources": {"gpus": 1}}`, "line 1, column 36: resources.gpus: expected an object with count, memory, share, vendor, model, got 1"},
+		{"run: y\nresources: {gpus: -1}", "line 2, column 19: resources.gpus.count: -1 is not a number of GPUs: write 0 to 1024"},
+		{"run: y\nresources: {gpus: 1.5}", "line 2, column 19: resources.gpus.count: expected a whole number, got 1.5"},
+		{"run: y\nneeds: a", `line 2, column 8: needs[0]: unknown stage "a"`},
+		{"run: y\nretry: 3", "line 2, column 1: retry: unknown field (did you mean retries.max?)"},
+		{"run: y\ngpu: 1", "line 2, column 1: gpu: unknown field (did you mean resources.gpus?)"},
+		{"tasks:\n- run: y\n  depends_on: [a]", "line 3, column 3: tasks[0].depends_on: unknown field (did you mean needs?)"},
+		{"image: a\ncommand: [x]", "line 2, column 1: command: unknown field (did you mean run?)"},
+		{"run: y\nresources: {gpu: 1}", "line 2, column 13: resources.gpu: unknown field (did you mean gpus?)"},
 		{"run: y\nenv: [A=b]", "line 2, column 6: env: expected an object, such as {NAME: value}, got a list"},
 		{"run: y\nenv: {A: }", "line 2, column 10: env.A: the field has no value (write \"\" for an empty string)"},
 		{"run: y\nenv: {A: [b]}", "line 2, column 10: env.A: expected a string, got a list"},
@@ -196,7 +205,7 @@ func TestParseRefuses(t *testing.T) {
 		{"{\"run\": \"y\",\n \"é\": \"ü\"}", "line 2, column 2: é: unknown field"},
 		{"run: \"y", "line 1, column 6: invalid YAML: "},
 		{"run: y\ninput: " + strings.Repeat("[", 500), "line 2, column 308: the nesting is deeper than 100 levels"},
-		{"run: y\n\tname: x", "line 2, column 1: invalid YAML: "},
+		{"run: y\n\tname: x", "line 2, column 1: a tab indents the line (use spaces)"},
 		{"- run: x", "line 1, column 1: a list is not a job: write an object with run or tasks (write the stages under tasks:"},
 		{"just text", `line 1, column 1: "just text" is not a job`},
 		{"", "line 1, column 1: the file has no job"},
@@ -332,7 +341,7 @@ func TestParseIsBounded(t *testing.T) {
 		})
 	}
 	_, err := spec.Parse([]byte("run: x\n#"+strings.Repeat("x", spec.MaxFile)), "big.yaml")
-	if muster.CodeOf(err) != muster.TooLarge || !strings.Contains(err.Error(), "big.yaml is too large: 1MiB") {
+	if muster.CodeOf(err) != muster.TooLarge || !strings.Contains(err.Error(), "big.yaml is larger than the maximum of 1048576 bytes: ") {
 		t.Errorf("a big file gives %v", err)
 	}
 }

@@ -113,6 +113,9 @@ func syntaxError(err error, data string) *muster.FieldError {
 	default:
 	}
 	at := bad.Mark
+	if at.Line > 0 && runeAt(data, at.Index) == '\t' {
+		return &muster.FieldError{Line: at.Line, Column: at.Column, Message: "a tab indents the line", Hint: "use spaces"}
+	}
 	if opened := bad.ContextMark; opened.Line > 0 && (opened.Line < at.Line || runeAt(data, at.Index) == 0) &&
 		(strings.ContainsRune(`[{"'`, runeAt(data, opened.Index)) || bad.Stage == yaml.ScannerStage && runeAt(data, at.Index) != '\t') {
 		at = opened

@@ -87,7 +87,7 @@ func (v *validator) job() {
 	if b, err := json.Marshal(s); err != nil {
 		v.add("", "", "cannot encode the spec as JSON: %v", err)
 	} else if len(b) > muster.MaxSpecSize {
-		v.add("", "pass large inputs as files", "the spec is %s as JSON: the maximum is %s", muster.Size(len(b)), muster.Size(muster.MaxSpecSize))
+		v.add("", "pass large inputs as files", "the spec is %d bytes as JSON: the maximum is %d", len(b), muster.MaxSpecSize)
 	}
 }
 

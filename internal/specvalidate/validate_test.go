@@ -44,6 +44,19 @@ func TestSpecAcceptsWhatTheDocumentationShows(t *testing.T) {
 	}
 }
 
+func TestResultThatIsAlsoAnOutput(t *testing.T) {
+	for _, outputs := range []string{`"result.json"`, `"*.json"`, `"**"`} {
+		var s muster.Spec
+		text := `{"tasks": [{"name": "a", "run": "x", "outputs": [` + outputs + `]}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "result.json"}]}]}`
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range Spec(&s) {
+			t.Errorf("%s: %v", outputs, e)
+		}
+	}
+}
+
 func TestSpec(t *testing.T) {
 	task := func(fields string) string { return `{"tasks": [{"run": "x", ` + fields + `}]}` }
 	hex := strings.Repeat("0a", 32)
@@ -180,12 +193,14 @@ func TestSpec(t *testing.T) {
 			"tasks[0].needs", "a → c → b → a"},
 		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "inputs": [{"from": "a", "name": "m"}]}]}`, "tasks[1].inputs[0].from", "add it to needs"},
 		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "inputs": [{"from": "b", "name": "m"}]}]}`, "tasks[1].inputs[0].from", "unknown stage"},
+		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "result.json"}]}]}`,
+			"tasks[1].inputs[0].name", "is the result of stage a, not an artifact"},
 		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "m"}, {"from": "a", "name": "n", "as": "m"}]}]}`,
 			"tasks[1].inputs[1]", "another input has the path"},
 		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "m", "as": "../m"}]}]}`, "tasks[1].inputs[0].as", "not a path"},
 		{`{"tasks": [{"name": "a", "kind": "noop", "array": "0-10000"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "m"}]}]}`,
 			"tasks[1].inputs", "more than 10000"},
-		{task(`"input": {"a": "` + strings.Repeat("y", muster.MaxSpecSize) + `"}`), "", "the maximum is 1MiB"},
+		{task(`"input": {"a": "` + strings.Repeat("y", muster.MaxSpecSize) + `"}`), "", "the maximum is 1048576"},
 	} {
 		var s muster.Spec
 		if err := json.Unmarshal([]byte(c.spec), &s); err != nil {

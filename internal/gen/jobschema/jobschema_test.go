@@ -116,6 +116,8 @@ func TestLenientForms(t *testing.T) {
 		"run: x\nresources: {memory: 1.5 GiB, disk: 100}\n", "run: x\narray: 0-9,20,30-39:3\n", "run: x\nmatrix: {lr: [0.1, 0.2], n: 1-3}\n", "run: x\ngang: 4\n", "run: x\ngang: {size: 4}\n",
 		"run: x\nx-a: {b: [c]}\n", "script: {url: 'https://example.org/x', sha256: '" + strings.Repeat("0a", 32) + "'}\n", "run: x\ncheckpoint: ckpt\n", "kind: noop\nname: 7\n",
 		"image: a\ncontainer: {mounts: ['/a:/b:ro', {source: /a, target: /c}], entrypoint: []}\n", "run: x\nnotify: [{url: 'https://a.b/', on: [failed], after: 10}]\n",
+		"tasks: [{name: train, run: x}, {run: y, needs: train}]\n", "run: x\nresources: {gpus: 1}\n", "run: x\nwhere: {tags: fast, not: slow, workers: rig}\noutputs: a.pt\nretries: {max: 1, on: exit:3}\n",
+		"run: x\nnotify: [{url: 'https://a.b/', on: failed}]\n",
 		"run: x\nnotify: [{url: 'https://a.b/', secret: 'sealed:" + strings.Repeat("a", 720) + "'}]\n",
 	} {
 		if _, err := spec.Parse([]byte(file), "file"); err != nil && !strings.Contains(file, "after: 10") {
@@ -132,12 +134,12 @@ func TestInvalidSpecsDoNotMatch(t *testing.T) {
 	schema := compile(t)
 	for _, file := range []string{
 		read(t, "internal/spec/testdata/wrong.yaml"),
-		"name: x\n", "run: x\ntimout: 5\n", "run: x\npriority: 101\n", "run: x\npriority: high\n", "run: x\nneeds: train\n", "run: x\nresources: {gpus: 1}\n", "run: x\nresources: {memory: much}\n",
+		"name: x\n", "run: x\ntimout: 5\n", "run: x\npriority: 101\n", "run: x\npriority: high\n", "run: x\nneeds: {a: b}\n", "run: x\nresources: {gpus: two}\n", "run: x\nresources: {gpus: 1025}\n", "image: a\ncontainer: {entrypoint: sh}\n", "run: x\nresources: {memory: much}\n",
 		"run: x\nisolation: jail\n", "run: x\nnetwork: wifi\n", "run: x\nkill: {signal: SIGFOO}\n", "run: x\nretries: {max: 1001}\n", "run: x\nretries: {max: two}\n", "run: x\ntimeout: soon\n",
 		"run: x\narray: 10\n", "run: x\narray: a-b\n", "run: x\nmatrix: []\n", "run: x\nenv: [A]\n", "run: {a: b}\n", "tasks: []\n", "tasks: [{name: a}]\n", "tasks: [{run: x, priority: 1}]\n",
 		"tasks: [{run: x}]\nrun: y\n", "run: x\nnotify: [{}]\n", "run: x\nnotify: [{url: 'https://a.b/', on: [faild]}]\n", "run: x\nnotify: [{url: 'ftp://a.b/'}]\n", "run: x\nnotify: [{url: 'https://a.b/', preset: irc}]\n",
 		"run: x\nnotify: [{url: 'https://a.b/', secret: '" + strings.Repeat("a", 513) + "'}]\n", "run: x\nnotify: [{url: 'https://a.b/', secret: short}]\n",
-		"run: x\ndisconnect: {then: wait}\n", "run: x\ngang: 0\n", "run: x\nnproc_per_node: 5000\n", "run: null\n", "run: 5\n", "run: x\nwhere: {tags: fast}\n", "run: x\nproject: a b\n", "run: x\ninputs: [{from: a}]\n",
+		"run: x\ndisconnect: {then: wait}\n", "run: x\ngang: 0\n", "run: x\nnproc_per_node: 5000\n", "run: null\n", "run: 5\n", "run: x\nwhere: {tags: {a: b}}\n", "run: x\nproject: a b\n", "run: x\ninputs: [{from: a}]\n",
 	} {
 		if _, err := spec.Parse([]byte(file), "file"); err == nil {
 			t.Errorf("%q is a job", file)

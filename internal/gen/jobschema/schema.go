@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/spec"
 )
 
 // Source is the page that describes the fields, Target the generated file, relative to the root of the repository.
@@ -124,6 +125,8 @@ func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 		return object{"anyOf": []any{object{"type": "string"}, structOf(t, path, rows)}}
 	case reflect.TypeFor[muster.Gang]():
 		return object{"anyOf": []any{object{"type": "integer", "minimum": 1, "maximum": muster.MaxGangSize}, structOf(t, path, rows)}}
+	case reflect.TypeFor[muster.GPURequest]():
+		return object{"anyOf": []any{object{"type": "integer", "minimum": 0, "maximum": 1024}, structOf(t, path, rows)}}
 	case reflect.TypeFor[muster.Array]():
 		return object{"type": "string", "pattern": arrayPattern}
 	case reflect.TypeFor[muster.Matrix]():
@@ -142,7 +145,11 @@ func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 		if known := itemWords[path]; known != nil {
 			items = object{"enum": known}
 		}
-		return object{"type": "array", "maxItems": maxList, "items": items}
+		array := object{"type": "array", "maxItems": maxList, "items": items}
+		if spec.TakesScalar(t, path) {
+			return object{"anyOf": []any{items, array}}
+		}
+		return array
 	case reflect.Map:
 		return object{"type": "object", "additionalProperties": text()}
 	case reflect.Bool:
@@ -165,6 +172,11 @@ func annotate(s object, r row) object {
 	}
 	minimum, maximum, bounded := r.bounds()
 	kind, _ := s["type"].(string)
+	if forms, _ := s["anyOf"].([]any); len(forms) == 2 && bounded {
+		if array, _ := forms[1].(object); array["type"] == "array" && array["minItems"] == nil { // a list that may be written as a scalar
+			array["minItems"], array["maxItems"] = minimum, maximum
+		}
+	}
 	switch {
 	case kind == "integer" && bounded:
 		s["minimum"], s["maximum"] = minimum, maximum
