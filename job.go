@@ -64,8 +64,9 @@ type Group struct {
 	Reason              Reason    `json:"-"` // of UnmaterializedState, if it is final
 	Message             string    `json:"-"`
 	Counts              Counts    `json:"counts"`
-	Resolved            *TaskSpec `json:"-"` // the stage's spec with ${stage…} resolved, once it is ready
-	Retained            bool      `json:"-"` // other stages read its finished tasks
+	State               string    `json:"state,omitempty"` // derived from Counts, in answers of the API
+	Resolved            *TaskSpec `json:"-"`               // the stage's spec with ${stage…} resolved, once it is ready
+	Retained            bool      `json:"-"`               // other stages read its finished tasks
 
 	StartedAt  Time `json:"started_at,omitzero"`  // of its first attempt
 	FinishedAt Time `json:"finished_at,omitzero"` // of its last task
@@ -143,4 +144,12 @@ func (c Counts) State() JobState {
 	default:
 		return JobSucceeded
 	}
+}
+
+// StageState is State for the tasks of one stage: skipped if all of them were.
+func (c Counts) StageState() string {
+	if n := c.Total(); n > 0 && c[Skipped] == n {
+		return Skipped.String()
+	}
+	return string(c.State())
 }

@@ -25,7 +25,9 @@ import (
 type Identity struct {
 	Worker muster.WorkerID `json:"worker"`
 	Key    string          `json:"key"`
-	Server string          `json:"server"` // that it joined
+	Server string          `json:"server"`         // that it joined
+	Name   string          `json:"name,omitempty"` // of its last start with --name
+	Tags   string          `json:"tags,omitempty"` // of its last start, separated by commas
 }
 
 const identityFile = "identity.json"
@@ -82,6 +84,15 @@ func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, na
 
 // saveJoined saves an identity that a server has just issued.
 func (id Identity) saveJoined(dir string, log *slog.Logger) error {
+	if err := id.Save(dir); err != nil {
+		return err
+	}
+	log.Info("joined", slog.String("server", id.Server), slog.String("worker", string(id.Worker)))
+	return nil
+}
+
+// Save replaces the identity in the data dir.
+func (id Identity) Save(dir string) error {
 	b, err := json.MarshalIndent(id, "", "  ")
 	if err == nil {
 		err = atomicfile.Write(filepath.Join(dir, identityFile), append(b, '\n'), 0o600)
@@ -89,7 +100,6 @@ func (id Identity) saveJoined(dir string, log *slog.Logger) error {
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot save the worker's identity: %w", err)
 	}
-	log.Info("joined", slog.String("server", id.Server), slog.String("worker", string(id.Worker)))
 	return nil
 }
 

@@ -277,6 +277,8 @@ var golden = []goldenCase{
 	{"late", request{method: "GET", path: "/api/v1/jobs/1/late"}, "list-late-reports"},
 	{"task-spec", request{method: "GET", path: "/api/v1/tasks/3.4/spec"}, "get-task-spec"},
 	{"task-events", request{method: "GET", path: "/api/v1/tasks/1.0/events"}, "list-task-events"},
+	{"job-of-viewer", request{method: "GET", path: "/api/v1/jobs/3", token: "token-of-viewer-"}, "get-job"},
+	{"task-spec-of-viewer", request{method: "GET", path: "/api/v1/tasks/3.4/spec", token: "token-of-viewer-"}, "get-task-spec"},
 	{"share", request{method: "POST", path: "/api/v1/jobs/1/share", body: `{"ttl":"2h"}`}, "share-job"},
 	{"share-long", request{method: "POST", path: "/api/v1/jobs/1/share", body: `{"ttl":"31d"}`}, "error"},
 	{"task-metrics", request{method: "GET", path: "/api/v1/tasks/1.0/metrics"}, "get-task-metrics"},

@@ -292,7 +292,7 @@ func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*response[wire.Ele
 	}
 	resp := wire.ElementSpec{Task: task.ID, Image: task.Image, Resolved: group.Resolved != nil || len(spec.Needs) == 0}
 	resp.Spec = *dag.Bind(spec, task.ID.Num-group.First)
-	if principalOf(ctx).Job != 0 {
+	if p := principalOf(ctx); p.Job != 0 || auth.Authorize(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil {
 		resp.Spec.Env = redact.Env(resp.Spec.Env)
 	}
 	return respond(resp), nil

@@ -67,12 +67,12 @@ func (r *inspection) missingUV(ctx context.Context) []Finding {
 	const fix = "install uv (https://docs.astral.sh/uv), or set MUSTER_UV to it"
 	path, err := exec.LookPath("python3")
 	if err != nil {
-		return single("uv", Warning, fix, "uv is not installed, and there is no python3 to download it with: tasks with requirements fail here")
+		return single("uv", Warning, fix, "uv is not installed, and there is no python3 to download it with: tasks with requirements fail here, and most AI kinds are not offered")
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.effectiveTimeouts().step)
 	defer cancel()
 	if _, err := tool.Output(ctx, path, "-I", "-m", "pip", "--version"); err != nil && ctx.Err() == nil {
-		return single("uv", Warning, fix+"; or install pip: `sudo apt-get install python3-pip`", "uv is not installed, and there is no pip to download it with: tasks with requirements fail here")
+		return single("uv", Warning, fix+"; or install pip: `sudo apt-get install python3-pip`", "uv is not installed, and there is no pip to download it with: tasks with requirements fail here, and most AI kinds are not offered")
 	}
 	return single("uv", Note, "", "uv is not installed yet: the worker downloads it for the first task with requirements")
 }

@@ -43,6 +43,10 @@ func (r namedReader) addNames(ctx context.Context, jobs []muster.Job) error {
 	names := map[string]string{}
 	for i := range jobs {
 		r.engine.ApplyJobProgress(&jobs[i])
+		for k := range jobs[i].Groups {
+			g := &jobs[i].Groups[k]
+			g.State = g.Counts.StageState()
+		}
 		if jobs[i].Owner != "" {
 			names[jobs[i].Owner] = ""
 		}

@@ -21,8 +21,9 @@ import (
 	"github.com/muster-dev/muster/internal/kind"
 )
 
-// newExecutors returns the executors, which share env after it is filled in, and models, which may be nil; and the encoded definitions of the owner's own kinds.
-func (w *Worker) newExecutors(id agent.Identity, env *process.Deps, models *modelpool.Pool, onSaved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, error) {
+// newExecutors returns the executors, which share env after it is filled in, and models, which may be nil; the encoded definitions of the owner's own kinds;
+// and the check of the runtimes of kinds.
+func (w *Worker) newExecutors(id agent.Identity, env *process.Deps, models *modelpool.Pool, onSaved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, *runtimeCheck, error) {
 	cfg := transfer.Config{
 		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log,
 	}
@@ -31,7 +32,7 @@ func (w *Worker) newExecutors(id agent.Identity, env *process.Deps, models *mode
 	}
 	blobs, err := transfer.New(cfg)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	w.gauges.blobs.Store(blobs)
 	env.Dir, env.Transfer, env.Log = w.cfg.Data, blobs, w.log
@@ -41,29 +42,29 @@ func (w *Worker) newExecutors(id agent.Identity, env *process.Deps, models *mode
 		Dir: w.cfg.Data, Python: w.cfg.Python, Wheels: w.cfg.Wheels, Budget: w.cfg.RuntimeDisk, UV: env.UV, Path: env.Path, Limits: env.Isolator, Log: w.log,
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	processes, err := process.New(env)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	scripts, err := script.New(env)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	containers, err := process.NewKind(env, muster.KindContainer, process.KindHooks{})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	defined, customKinds, err := w.newKindExecutors(env, managed, models)
-	return append([]run.Executor{noop.Executor{}, processes, scripts, containers}, defined...), customKinds, err
-}
-
-func (w *Worker) newKindExecutors(env *process.Deps, managed *runtimes.Runtimes, models *modelpool.Pool) ([]run.Executor, json.RawMessage, error) {
 	own, errs := kinds.Load(w.cfg.AI.Kinds)
 	for _, err := range errs {
 		w.log.Error("kind not offered: " + err.Error())
 	}
+	defined, customKinds, err := w.newKindExecutors(own, env, managed, models)
+	return append([]run.Executor{noop.Executor{}, processes, scripts, containers}, defined...), customKinds, w.newRuntimeCheck(kinds.Definitions(own), managed, env.Containers != nil), err
+}
+
+func (w *Worker) newKindExecutors(own []kinds.OwnerKind, env *process.Deps, managed *runtimes.Runtimes, models *modelpool.Pool) ([]run.Executor, json.RawMessage, error) {
 	var program container.ProgramCopy
 	copies := filepath.Join(w.cfg.Data, "gate") // also of the entrypoint of containers with a proxy
 	cfg := kinds.Config{

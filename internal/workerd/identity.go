@@ -1,8 +1,11 @@
 package workerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +30,30 @@ func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, err
 		return err
 	})
 	return id, err
+}
+
+// recallName reads the name of the last start with a name, unless this start has one.
+func (w *Worker) recallName() error {
+	if w.cfg.Name != "" {
+		return nil
+	}
+	id, _, err := agent.LoadIdentity(w.cfg.Data)
+	w.storedName = cmp.Or(id.Name, w.storedName)
+	return err
+}
+
+// remember saves the name and the tags of this start with the identity. It warns of tags that the previous start had.
+func (w *Worker) remember(id agent.Identity) (agent.Identity, error) {
+	name := cmp.Or(w.cfg.Name, w.storedName)
+	tags := strings.Join(w.cfg.Tags, ",")
+	if id.Name == name && id.Tags == tags {
+		return id, nil
+	}
+	if lost := missing(strings.FieldsFunc(id.Tags, func(r rune) bool { return r == ',' }), w.cfg.Tags); lost != "" {
+		w.log.Warn(fmt.Sprintf("started without the tags %s of its previous start: --tags %s gives them again", lost, id.Tags))
+	}
+	id.Name, id.Tags = name, tags
+	return id, id.Save(w.cfg.Data)
 }
 
 // untilDetach calls join with a context that also ends when Detach is called.

@@ -145,3 +145,35 @@ func TestRemovedWorkerDoesNotRejoin(t *testing.T) {
 		t.Errorf("the server has %v (%v)", ws, err)
 	}
 }
+
+// TestNameIsKept checks that a worker that is started without --name keeps the name of its last start with one, also with a new identity, and
+// that missing tags are reported once.
+func TestNameIsKept(t *testing.T) {
+	s, c := begin(t)
+	data := t.TempDir()
+	start := func(name string, tags ...string) (warnings string) {
+		t.Helper()
+		var log syncBuffer
+		w, err := workerd.New(workerd.Config{Server: s.URL(), Token: s.JoinToken(), Name: name, Tags: tags, Data: data, Version: "test", ShutdownGrace: time.Second},
+			slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := background(t, w.Run)
+		connected(t, c, 1)
+		ws, err := c.Workers(t.Context())
+		if err != nil || len(ws) != 1 || ws[0].Name != "rig" {
+			t.Errorf("started with name %q: workers %+v, %v", name, ws, err)
+		}
+		stop()
+		connected(t, c, 0)
+		return log.String()
+	}
+	start("rig", "fast", "big")
+	if log := start(""); !strings.Contains(log, "started without the tags fast big of its previous start: --tags fast,big gives them again") {
+		t.Errorf("the log is %q", log)
+	}
+	if log := start(""); strings.Contains(log, "previous start") {
+		t.Errorf("a second start warns again: %q", log)
+	}
+}

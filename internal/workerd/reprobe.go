@@ -40,7 +40,7 @@ func (c *Config) Offered(f probe.Facts) probe.Facts { return (&Worker{cfg: *c}).
 
 // applyConfig overrides the facts with the operator's configuration.
 func (w *Worker) applyConfig(f probe.Facts) probe.Facts {
-	f.Hostname = cmp.Or(w.cfg.Name, f.Hostname, "worker")
+	f.Hostname = cmp.Or(w.cfg.Name, w.storedName, f.Hostname, "worker")
 	if w.cfg.CPUs > 0 {
 		f.Resources.CPUs = w.cfg.CPUs
 		f.Resources.Slots = probe.Slots(w.cfg.CPUs)

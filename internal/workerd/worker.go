@@ -40,7 +40,7 @@ import (
 type Config struct {
 	Server         string // base URL, such as "http://10.0.0.5:8700"
 	Token          string // a join token; needed once per data dir
-	Name           string // "" means the hostname
+	Name           string // "" means that of the last start with a name, else the hostname
 	Tags           []string
 	Labels         map[string]string
 	Price          float64            // per hour
@@ -74,6 +74,9 @@ type Config struct {
 	Shim           []string           // the command of the shim, which outlives this process; nil: tasks end with this process
 }
 
+// slowProbe is after which time the log says that the machine is probed.
+const slowProbe = 2 * time.Second
+
 // quarantine is the source of devices that are withheld because they are broken.
 const quarantine = "quarantine"
 
@@ -89,6 +92,8 @@ type Worker struct {
 
 	metrics *obs.Worker // may be nil
 	gauges  gaugeSources
+
+	storedName string // of the last start with a name
 
 	rejoined time.Time // when Run last got a new identity
 	newProbe func(probe.Config) prober
@@ -203,7 +208,9 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	canReach := w.cfg.Isolation.CanReach()
 	detector := w.newProbe(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, CanReach: canReach, Engine: w.cfg.Engine})
 	cache := probe.NewCache(w.cfg.Data, w.factsBasis(), w.log)
+	slow := time.AfterFunc(slowProbe, func() { w.log.Info("probing the machine") })
 	found, age, err := cache.Load(ctx, detector, len(tasks.Recovered()) > 0)
+	slow.Stop()
 	if ctx.Err() != nil {
 		return nil // ctx ended
 	}
@@ -213,12 +220,18 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	for _, note := range found.Notes {
 		w.log.Info(note)
 	}
+	if err := w.recallName(); err != nil {
+		return err
+	}
 	facts := w.applyConfig(found)
 	id, err := w.identity(ctx, facts.Hostname)
 	if ctx.Err() != nil {
 		return nil
 	}
 	if err != nil {
+		return err
+	}
+	if id, err = w.remember(id); err != nil {
 		return err
 	}
 	isolationConfig := w.cfg.Isolation
@@ -274,7 +287,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 			}
 		}()
 	}
-	executors, customKinds, err := w.newExecutors(id, env, models, onSaved)
+	executors, customKinds, checks, err := w.newExecutors(id, env, models, onSaved)
 	if err != nil {
 		return err
 	}
@@ -299,6 +312,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	w.gauges.agent.Store(a)
 	w.gauges.devices.Store(devices)
 	a.EnableKind(muster.KindContainer, containers != nil && containers.Ready() == nil)
+	checks.start(a.EnableKind)
 	a.Withhold(quarantine, allocator.Quarantined())
 	if age == probe.Stale {
 		a.Constrain("machine", reprobing)
@@ -308,7 +322,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	}
 	enforcer = w.newEnforcer(a, devices)
 	enforcer.CheckThresholds(ctx)
-	background := []func(context.Context) error{devices.Run, allocator.Run, usageMeter.Run, limits.Run, enforcer.Run, w.watchKinds, reprobe}
+	background := []func(context.Context) error{devices.Run, allocator.Run, usageMeter.Run, limits.Run, enforcer.Run, w.watchKinds, checks.run, reprobe}
 	if containers != nil {
 		background = append(background, containers.run(a))
 	}

@@ -21,10 +21,15 @@ type Engine struct {
 	Name     string   `json:"name"` // docker, podman or nerdctl
 	Version  string   `json:"version,omitempty"`
 	Socket   string   `json:"socket,omitempty"` // if it is used through its API
-	Tool     string   `json:"tool,omitempty"`   // the path of its program, if it is used through that
+	Tool     string   `json:"tool,omitempty"`   // the path of its program, if only that answers
 	Rootless bool     `json:"rootless,omitempty"`
 	Runtimes []string `json:"runtimes,omitempty"` // such as runc, nvidia
 	GPUs     []string `json:"gpus"`               // vendors of GPUs that containers can use: by a runtime or by CDI
+}
+
+// RunsTasks reports whether workers on that operating system can run tasks with the engine: through its API, so a program is not enough.
+func (e *Engine) RunsTasks(os string) bool {
+	return e.Socket != "" || os == "windows" && e.Name == "docker" // its API is at a named pipe
 }
 
 // engines returns the engines that answer. A note explains why one that exists does not.

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 // Python is an interpreter with its packages.
@@ -49,6 +51,7 @@ var describeScript string
 const (
 	maxPythons    = 24
 	maxConcurrent = 4 // queries
+	slowFactor    = 4 // of the timeout of other tools: an interpreter reads hundreds of files, on a busy machine slowly
 )
 
 // pythonCache caches the reports of interpreters: a query takes longer than a check for changes.
@@ -128,11 +131,14 @@ func (p *pythonCache) query(ctx context.Context, h *host, c interpreter) (python
 	if ok && !c.isDefault && cached.fingerprint == fingerprint(append(cached.report.Folders, c.path)...) { // the default may change without a change of the file
 		return cached.report, nil
 	}
-	out, err := h.run(ctx, c.path, append([]string{"-I", "-c", describeScript}, packages...)...)
+	out, err := tool.OutputWithin(ctx, slowFactor*h.toolTimeout, c.path, append([]string{"-I", "-c", describeScript}, packages...)...)
+	if errors.Is(err, tool.ErrTimeout) && ok {
+		return cached.report, nil // the machine is busy
+	}
 	if err != nil {
 		return pythonReport{}, err
 	}
-	report, err := parseReport(out)
+	report, err := parseReport([]byte(out))
 	if err != nil {
 		return pythonReport{}, err
 	}

@@ -1,15 +1,19 @@
 package probe
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 )
 
 func TestTorchBuild(t *testing.T) {
@@ -100,6 +104,40 @@ func TestDescribe(t *testing.T) {
 	write("vllm-0.5.4.dist-info/METADATA", "Metadata-Version: 2.1\nName: vllm\nVersion: 0.5.4\n")
 	if one = find(); one.Packages["vllm"] != "0.5.4" {
 		t.Errorf("a package that was installed since is not seen: %q", one.Packages)
+	}
+}
+
+// TestSlowInterpreterKeepsItsReport checks that an interpreter that does not answer in time keeps its last report, also the default one.
+func TestSlowInterpreterKeepsItsReport(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the interpreter is a shell script")
+	}
+	path := filepath.Join(t.TempDir(), "python3")
+	program := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program(`echo '{"version": "3.12.1"}'`)
+	h := fakeHost(nil)
+	h.toolTimeout = 10 * time.Second
+	var p pythonCache
+	c := interpreter{path: path, isDefault: true}
+	if r, err := p.query(t.Context(), h, c); err != nil || r.Version != "3.12.1" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	program("exec sleep 60")
+	h.toolTimeout = 50 * time.Millisecond
+	if r, err := p.query(t.Context(), h, c); err != nil || r.Version != "3.12.1" {
+		t.Errorf("an interpreter that is slow: %+v, %v", r, err)
+	}
+	if _, err := new(pythonCache).query(t.Context(), h, c); !errors.Is(err, tool.ErrTimeout) || !strings.Contains(err.Error(), "did not answer within 200ms and was killed") {
+		t.Errorf("one that never answered: %v", err)
+	}
+	program("exit 1")
+	if _, err := p.query(t.Context(), h, c); err == nil {
+		t.Error("one that fails keeps its report")
 	}
 }
 

@@ -21,6 +21,9 @@ func tags(f *Facts) []string {
 		t.device(&f.GPUs[i])
 	}
 	for i := range f.Engines {
+		if !f.Engines[i].RunsTasks(f.System.OS) {
+			continue
+		}
 		t.add(f.Engines[i].Name)
 		if slices.Contains(f.Engines[i].GPUs, "nvidia") && slices.Contains(t, "nvidia") {
 			t.add("nvidia-container")

@@ -25,7 +25,7 @@ func allFacts() *Facts {
 			{GPU: muster.GPU{Vendor: "intel"}},
 			{GPU: muster.GPU{Vendor: "apple"}, Runtime: "Metal 3"},
 		},
-		Engines: []Engine{{Name: "docker", GPUs: []string{"nvidia"}}, {Name: "podman"}, {Name: "nerdctl"}},
+		Engines: []Engine{{Name: "docker", Socket: "/run/docker.sock", GPUs: []string{"nvidia"}}, {Name: "podman", Socket: "/run/podman/podman.sock"}, {Name: "nerdctl", Tool: "/usr/bin/nerdctl"}},
 		Python: []Python{
 			{Version: "3.11.7", Default: true, Torch: "cuda 12.1", Packages: map[string]string{
 				"torch": "2.4.0+cu121", "transformers": "4.44.0", "diffusers": "0.30.0", "vllm": "0.5.4", "onnxruntime-gpu": "1.18.1",
@@ -40,13 +40,23 @@ func allFacts() *Facts {
 func TestTags(t *testing.T) {
 	want := strings.Fields(`linux amd64 avx2 avx512 amx neon sve
 		gpu nvidia cuda cuda:12 cuda:12.4 mig amd rocm rocm:6 rocm:6.1 intel xpu apple mps
-		docker nvidia-container podman nerdctl
+		docker nvidia-container podman
 		python:3 python:3.11 python torch torch:2 torch:2.4 vllm vllm:0 vllm:0.5 transformers transformers:4 transformers:4.44
 		diffusers diffusers:0 diffusers:0.30 onnxruntime onnxruntime:1 onnxruntime:1.18 tensorflow tensorflow:2 tensorflow:2.17
 		jax jax:0 jax:0.4 scikit-learn scikit-learn:1 scikit-learn:1.5 mlx mlx:0 mlx:0.16 openvino openvino:2024 openvino:2024.3
 		torch-cuda python:3.12 uv`)
 	if d := cmp.Diff(want, tags(allFacts())); d != "" {
 		t.Error(d)
+	}
+}
+
+// TestEngineWithoutSocketHasNoTag checks that an engine is a tag only where tasks can use it.
+func TestEngineWithoutSocketHasNoTag(t *testing.T) {
+	for os, want := range map[string][]string{"linux": {"linux", "amd64"}, "windows": {"windows", "amd64", "docker"}} {
+		f := &Facts{System: System{OS: os, Arch: "amd64"}, Engines: []Engine{{Name: "docker", Tool: "docker", GPUs: []string{"nvidia"}}, {Name: "podman", Tool: "podman"}}}
+		if d := cmp.Diff(want, tags(f)); d != "" {
+			t.Error(d)
+		}
 	}
 }
 

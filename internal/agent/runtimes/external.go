@@ -34,21 +34,60 @@ func (r *Runtimes) external(ctx context.Context, d *definition, code []string) (
 	known := r.externals[d.name]
 	r.mu.Unlock()
 	if known == nil {
-		a, err := r.inspect(ctx, d)
-		if err != nil {
+		var err error
+		if known, err = r.inspectExternal(ctx, d); err != nil {
 			return nil, err
 		}
-		if len(a.Lacks) > 0 {
-			return nil, run.Failf(muster.Dependency, "%w", &missingError{python: r.cfg.Python, runtime: d.name, packages: a.Lacks})
-		}
-		known = &run.Runtime{Name: d.name, Python: r.cfg.Python, ReadDirs: append(a.Read, filepath.Dir(r.cfg.Python))}
-		r.mu.Lock()
-		r.externals[d.name] = known
-		r.mu.Unlock()
 	}
 	rt := *known
 	rt.ModuleDirs = code
 	return &rt, nil
+}
+
+// inspectExternal inspects the operator's interpreter, and keeps the result for external if it has all packages.
+func (r *Runtimes) inspectExternal(ctx context.Context, d *definition) (known *run.Runtime, err error) {
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if delete(r.externals, d.name); known != nil {
+			r.externals[d.name] = known
+		}
+	}()
+	a, err := r.inspect(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	if len(a.Lacks) > 0 {
+		return nil, run.Failf(muster.Dependency, "%w", &missingError{python: r.cfg.Python, runtime: d.name, packages: a.Lacks})
+	}
+	return &run.Runtime{Name: d.name, Python: r.cfg.Python, ReadDirs: append(a.Read, filepath.Dir(r.cfg.Python))}, nil
+}
+
+// Available returns why tasks cannot have a runtime on this machine: the operator's interpreter lacks packages of it, or no environment
+// can be built. It builds nothing, and knows nothing of package indexes. An interpreter is inspected each time.
+func (r *Runtimes) Available(ctx context.Context, name string) error {
+	d, err := r.definition(name)
+	switch {
+	case err != nil:
+		return err
+	case r.cfg.Python != "":
+		_, err := r.inspectExternal(ctx, d)
+		return err
+	case r.built(d):
+		return nil
+	}
+	return r.envs.Buildable(ctx)
+}
+
+// Likely reports whether Available will probably return nil. It executes nothing.
+func (r *Runtimes) Likely(name string) bool {
+	d, err := r.definition(name)
+	return err == nil && r.cfg.Python == "" && (r.envs.HasTools() || r.built(d))
+}
+
+func (r *Runtimes) built(d *definition) bool {
+	_, err := r.envs.Load(r.request(d, run.Observer{}).Name)
+	return err == nil
 }
 
 // missingError means that the operator's interpreter works but lacks packages.

@@ -346,3 +346,51 @@ func TestBuilder(t *testing.T) {
 	_, err := w.open().Get(t.Context(), "tiny", observer)
 	t.Fatal(err)
 }
+
+// TestAvailable checks that a machine that can neither build environments nor fetch uv has no runtimes, and that nothing is built to find out.
+func TestAvailable(t *testing.T) {
+	bin, data := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", bin)
+	t.Setenv("MUSTER_UV", "")
+	program := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(bin, name)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	open := func(cfg runtimes.Config) *runtimes.Runtimes {
+		t.Helper()
+		r, err := runtimes.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := open(runtimes.Config{Dir: data})
+	want := func(r *runtimes.Runtimes, likely bool, text string) {
+		t.Helper()
+		err := r.Available(t.Context(), "core")
+		if r.Likely("core") != likely || (err == nil) != (text == "") || err != nil && !strings.Contains(err.Error(), text) {
+			t.Errorf("likely: %t, %v; want %t, %q", r.Likely("core"), err, likely, text)
+		}
+	}
+	want(r, false, "neither uv nor a python3")
+	python := program("python3", "exit 1")
+	want(r, true, "neither uv nor a pip")
+	program("python3", "exit 0")
+	want(r, true, "")
+	program("uv", "exit 1")
+	want(r, true, "")
+	given := open(runtimes.Config{Dir: data, Python: python})
+	program("python3", `echo 'muster {"lacks": ["torch>=2"]}'`)
+	want(given, false, "lacks torch>=2 for runtime core")
+	program("python3", `echo 'muster {"lacks": []}'`)
+	want(given, false, "")
+	program("python3", `echo 'muster {"lacks": ["torch>=2"]}'`) // removed again
+	want(given, false, "lacks torch>=2")
+	if entries, err := os.ReadDir(data); err != nil || len(entries) > 0 {
+		t.Errorf("%v, %v in the data dir", entries, err)
+	}
+}

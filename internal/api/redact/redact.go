@@ -16,8 +16,14 @@ func ForLink(spec *muster.Spec) *muster.Spec {
 	if spec == nil {
 		return nil
 	}
-	redacted := *spec
+	redacted := hideEnv(spec)
 	redacted.Notify = nil
+	return redacted
+}
+
+// hideEnv returns a copy of a spec with hidden values of environment variables.
+func hideEnv(spec *muster.Spec) *muster.Spec {
+	redacted := *spec
 	redacted.Tasks = slices.Clone(spec.Tasks)
 	for i := range redacted.Tasks {
 		redacted.Tasks[i].Env = Env(redacted.Tasks[i].Env)
@@ -34,12 +40,12 @@ func Env(env map[string]string) map[string]string {
 	return env
 }
 
-// ForReader returns a spec as keys that may not submit jobs see it: notifications with their hosts only.
+// ForReader returns a spec as keys that may not submit jobs see it: notifications with their hosts only, and no values of environment variables.
 func ForReader(spec *muster.Spec) *muster.Spec {
 	if spec == nil {
 		return nil
 	}
-	redacted := *spec
+	redacted := hideEnv(spec)
 	redacted.Notify = slices.Clone(spec.Notify)
 	for i := range redacted.Notify {
 		n := &redacted.Notify[i]
@@ -48,5 +54,5 @@ func ForReader(spec *muster.Spec) *muster.Spec {
 			n.Secret = hidden
 		}
 	}
-	return &redacted
+	return redacted
 }

@@ -251,11 +251,18 @@ func gpuRow(g *gpu.Device) []string {
 func (d *renderer) engines(title string) error {
 	var rows [][]string
 	for _, e := range d.f.Engines {
-		note := ""
+		var notes []string
 		if e.Rootless {
-			note = "rootless"
+			notes = append(notes, "rootless")
 		}
-		rows = append(rows, []string{e.Name, e.Version, strings.Join(e.GPUs, " "), strings.Join(e.Runtimes, " "), e.Socket + e.Tool, note})
+		if !e.RunsTasks(d.f.System.OS) {
+			note := "not for tasks: its API does not listen"
+			if e.Name == "podman" {
+				note += "; start podman.socket"
+			}
+			notes = append(notes, note)
+		}
+		rows = append(rows, []string{e.Name, e.Version, strings.Join(e.GPUs, " "), strings.Join(e.Runtimes, " "), e.Socket + e.Tool, strings.Join(notes, ", ")})
 	}
 	return d.table(title, rows, term.Column{Title: "ENGINE"}, term.Column{Title: "VERSION"}, term.Column{Title: "GPU SUPPORT"},
 		term.Column{Title: "RUNTIMES"}, term.Column{Title: "AT"}, term.Column{Title: "NOTE"})

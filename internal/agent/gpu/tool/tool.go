@@ -20,6 +20,9 @@ import (
 	"time"
 )
 
+// ErrTimeout means that a tool was killed because it took too long.
+var ErrTimeout = errors.New("did not answer")
+
 // Timeout is how long one query of a tool may take: some hang with the driver.
 const Timeout = 5 * time.Second
 
@@ -66,7 +69,7 @@ func OutputWithin(ctx context.Context, timeout time.Duration, name string, args 
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return "", fmt.Errorf("%s was interrupted: %w", name, ctx.Err())
 		}
-		return "", fmt.Errorf("%s did not answer within %s and was killed", name, timeout)
+		return "", fmt.Errorf("%s %w within %s and was killed", name, ErrTimeout, timeout)
 	}
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		// Its own messages before the driver's, which nvidia-smi prints on standard output.

@@ -26,8 +26,8 @@ type tool struct {
 	lock       chan struct{} // held while uv is being fetched
 }
 
-// find returns the path of uv: the configured one, $MUSTER_UV, the one in PATH, or the one in the data dir, which it fetches once.
-func (t *tool) find(ctx context.Context, observer run.Observer) (string, error) {
+// installed returns the path of uv: the configured one, $MUSTER_UV, the one in PATH, or the one in the data dir; and "" if there is none.
+func (t *tool) installed() (string, error) {
 	for _, name := range []string{t.deps.UV, os.Getenv("MUSTER_UV")} {
 		if name == "" {
 			continue
@@ -41,22 +41,71 @@ func (t *tool) find(ctx context.Context, observer run.Observer) (string, error) 
 	if path, err := exec.LookPath("uv"); err == nil {
 		return path, nil
 	}
+	if path := t.fetchedPath(); isFile(path) {
+		return path, nil
+	}
+	return "", nil
+}
+
+// fetchedPath is where uv is fetched to.
+func (t *tool) fetchedPath() string { return filepath.Join(t.deps.Dir, "tools", "uv", "bin", "uv") }
+
+func isFile(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// find returns the path of uv. It fetches uv once if it is not installed.
+func (t *tool) find(ctx context.Context, observer run.Observer) (string, error) {
+	if path, err := t.installed(); path != "" || err != nil {
+		return path, err
+	}
 	select {
 	case t.lock <- struct{}{}:
 		defer func() { <-t.lock }()
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
-	path := filepath.Join(t.deps.Dir, "tools", "uv", "bin", "uv")
-	if _, err := os.Stat(path); err == nil {
+	if path := t.fetchedPath(); isFile(path) { // meanwhile
 		return path, nil
 	}
-	return path, t.fetch(ctx, observer)
+	return t.fetchedPath(), t.fetch(ctx, observer)
+}
+
+// checkTimeout limits the check for pip.
+const checkTimeout = 30 * time.Second
+
+const advice = "install uv on the worker (https://docs.astral.sh/uv) or set MUSTER_UV to its path"
+
+// Buildable returns why no environment can be built on this machine: it has neither uv nor a pip to fetch it with. It executes pip only if
+// uv is not installed.
+func (e *Envs) Buildable(ctx context.Context) error {
+	if path, err := e.tool.installed(); path != "" || err != nil {
+		return err
+	}
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		return run.Failf(muster.Dependency, "this worker has neither uv nor a python3 to fetch it with: %s", advice)
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := command(ctx, nil, "", e.tool.env(), outputHandler{onLine: func(string) {}}, python, "-m", "pip", "--version"); err != nil {
+		return run.Failf(muster.Dependency, "this worker has neither uv nor a pip to fetch it with: %s", advice)
+	}
+	return nil
+}
+
+// HasTools reports whether uv is installed, or a python3 that may have pip. It executes nothing.
+func (e *Envs) HasTools() bool {
+	path, err := e.tool.installed()
+	if path == "" && err == nil {
+		_, err = exec.LookPath("python3")
+	}
+	return err == nil
 }
 
 // fetch installs uv into the data dir with the machine's pip.
 func (t *tool) fetch(ctx context.Context, observer run.Observer) error {
-	const advice = "install uv on the worker (https://docs.astral.sh/uv) or set MUSTER_UV to its path"
 	observer.Step("python environment: fetching uv")
 	python, err := exec.LookPath("python3")
 	if err != nil {
