@@ -45,6 +45,9 @@ type JobUsage struct {
 	LogBytes    Size // estimated space of the logs of all finished attempts; 0 after they were deleted
 }
 
+// LogOverhead is the estimated space of an attempt's log on disk besides its bytes.
+const LogOverhead Size = 4 << 10
+
 // AddUsage adds the usage of an attempt that was granted so many devices.
 func (j *Job) AddUsage(u *Usage, devices int) {
 	j.Cost += u.Cost

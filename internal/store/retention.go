@@ -8,11 +8,8 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// The estimated space of logs on disk besides their records.
-const (
-	LogOverhead    muster.Size = 4 << 10 // of each attempt's files; part of muster.JobUsage.LogBytes
-	JobLogOverhead muster.Size = 8 << 10 // of a job's directories
-)
+// JobLogOverhead is the estimated space of a job's directories for logs. That of its attempts is part of muster.JobUsage.LogBytes.
+const JobLogOverhead muster.Size = 8 << 10
 
 // RetentionEngine is how retention changes what the engine owns. Each call is one transaction, in order with all other changes, and
 // leaves out what must stay: callers need not exclude races with retries and keeps. A call may do only a first part of a long list,
