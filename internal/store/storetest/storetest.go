@@ -15,8 +15,7 @@ type Store interface {
 	store.Writer
 	store.Reader
 	store.KeyStore
-	store.LateReportReader
-	store.SummaryReader
+	otherReaders
 	fileStores
 	webhookStores
 	retentionStores
@@ -24,6 +23,10 @@ type Store interface {
 }
 
 type (
+	otherReaders interface {
+		store.LateReportReader
+		store.SummaryReader
+	}
 	fileStores interface {
 		store.PinStore
 		store.VerificationStore
