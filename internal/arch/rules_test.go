@@ -123,6 +123,7 @@ var rules = map[string]rule{
 	"agent":   {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "backoff", "boltdb", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":     {ring: shell, internal: []string{"api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/redact", "api/schema", "api/streaming", "api/wire", "auth", "blob", "cid", "connlimit", "dag", "docs", "eventbus", "history", "link", "lru", "overview", "sched", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
 	"obs":     {ring: shell, internal: []string{"sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
+	"sweeper": {ring: shell, internal: []string{"api/wire", "backoff", "blob", "retention", "store", "wake"}},
 	"webhook": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent", "wake"}},
 	"client":  {ring: shell, internal: []string{"api/wire", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
