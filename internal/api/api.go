@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -86,6 +87,7 @@ type server struct {
 	explainCache   cache.Values[explanationKey, muster.Explanation]
 	blobChecker    *blob.Checker
 	blobGranter    *granting.Granter
+	touchedFolders *lru.Cache[string, time.Time]
 	api            huma.API
 	literalMethods map[string]string // methods of paths without parameters
 }
@@ -109,7 +111,9 @@ func newServer(cfg Config) *server {
 		parseBudget:   semaphore.NewWeighted(parseBudget),
 		blobChecker:   blob.NewChecker(cfg.Blobs, cfg.Log),
 		blobGranter:   granting.New(cfg.Grants),
-		api:           huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
+
+		touchedFolders: lru.NewCounted[string, time.Time](maxTouchedFolders),
+		api:            huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
 	}
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")

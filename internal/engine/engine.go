@@ -44,7 +44,8 @@ type Logs interface {
 
 // Blobs is the store of saved checkpoints and artifacts.
 type Blobs interface {
-	Stat(ctx context.Context, sha256 string) (int64, error)
+	// Touch returns the size of a blob, and keeps it for the reference that is about to be committed.
+	Touch(ctx context.Context, sha256 string) (int64, error)
 	Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error)
 	Quarantine(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
 }
