@@ -41,6 +41,7 @@ type Config struct {
 	Events        *eventbus.Bus
 	Views         Views
 	Webhooks      Webhooks
+	Retention     Retention
 	Notifications NotificationStore
 	// Parse reads job specs, YAML or JSON, and validates them, also with check, which may modify them. name is for messages.
 	Parse      func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
@@ -135,6 +136,7 @@ func newServer(cfg Config) *server {
 	s.eventRoutes()
 	s.notifyRoutes()
 	s.shareRoutes()
+	s.retentionRoutes()
 	s.downloadRoutes()
 	s.healthRoutes()
 	s.schemaRoutes()

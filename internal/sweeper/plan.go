@@ -18,8 +18,8 @@ const (
 	maxWaiting  = 1000 // removed jobs that Status counts
 )
 
-// Plan returns what Prune would delete.
-func (s *Sweeper) Plan(ctx context.Context, q PruneQuery) (wire.Prune, error) {
+// plan returns what a prune would delete.
+func (s *Sweeper) plan(ctx context.Context, q PruneQuery) (wire.Prune, error) {
 	select {
 	case s.planner <- struct{}{}:
 		defer func() { <-s.planner }()
@@ -34,10 +34,16 @@ func (s *Sweeper) Plan(ctx context.Context, q PruneQuery) (wire.Prune, error) {
 	return plan.Prune, err
 }
 
-// Prune returns what exceeds the policies, and deletes it in the background, as far as it still does then. A stop of the server ends it.
-func (s *Sweeper) Prune(ctx context.Context, q PruneQuery) (wire.Prune, error) {
-	plan, err := s.Plan(ctx, q)
+// Prune returns what exceeds the policies, and deletes it in the background, as far as it still does then, unless it is a dry run. A
+// stop of the server ends it.
+func (s *Sweeper) Prune(ctx context.Context, req wire.PruneRequest) (wire.Prune, error) {
+	policy, err := parsePolicy(req.Keep)
 	if err != nil {
+		return wire.Prune{}, err
+	}
+	q := PruneQuery{Project: req.Project, Policy: policy}
+	plan, err := s.plan(ctx, q)
+	if err != nil || req.DryRun {
 		return plan, err
 	}
 	s.mu.Lock()
@@ -75,36 +81,6 @@ func (s *Sweeper) Status(ctx context.Context, project string) (wire.Retention, e
 	}
 	slices.SortFunc(status.Projects, func(a, b wire.ProjectRetention) int { return cmp.Compare(a.Project, b.Project) })
 	return status, nil
-}
-
-func policyText(p retention.Policy) wire.RetentionPolicy {
-	text := func(l *retention.Limit) string {
-		if l == nil {
-			return ""
-		}
-		return l.String()
-	}
-	return wire.RetentionPolicy{Jobs: text(p.Jobs), Logs: text(p.Logs), Artifacts: text(p.Artifacts), LateReports: text(p.LateReports)}
-}
-
-// ParsePolicy reads a policy; an absent limit is the default.
-func ParsePolicy(w wire.RetentionPolicy) (retention.Policy, error) {
-	var p retention.Policy
-	for _, f := range []struct {
-		name string
-		text string
-		to   **retention.Limit
-	}{{"jobs", w.Jobs, &p.Jobs}, {"logs", w.Logs, &p.Logs}, {"artifacts", w.Artifacts, &p.Artifacts}, {"late_reports", w.LateReports, &p.LateReports}} {
-		if f.text == "" {
-			continue
-		}
-		l, err := retention.ParseLimit(f.text)
-		if err != nil {
-			return p, muster.Errorf(muster.Invalid, "%s: %w", f.name, err)
-		}
-		*f.to = &l
-	}
-	return p, nil
 }
 
 // planner is the action that counts.

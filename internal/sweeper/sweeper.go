@@ -2,7 +2,6 @@ package sweeper
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"sync"
 	"time"
@@ -27,6 +26,8 @@ type Store interface {
 // Engine is the engine.
 type Engine interface {
 	store.RetentionEngine
+	// KeepJob exempts a job from retention, or ends that. NotFound.
+	KeepJob(ctx context.Context, id muster.JobID, keep bool) error
 	// Files returns the files of a tree. Errors are NotFound, and Invalid or TooLarge for blobs that are not trees.
 	Files(ctx context.Context, tree string) ([]store.Blob, error)
 }
@@ -291,54 +292,4 @@ func (s *Sweeper) delayedUntil() muster.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.delayed
-}
-
-// policies are the policies of all projects at one time.
-type policies struct {
-	server   retention.Policy
-	projects map[string]retention.Policy
-	override retention.Policy // of a prune
-	noAge    bool             // deletions by age wait
-	startsAt muster.Time      // when the built-in defaults begin to apply; 0 if they do
-}
-
-// loadPolicies reads the policies that are in force.
-func (s *Sweeper) loadPolicies(ctx context.Context, override retention.Policy) (policies, error) {
-	start, _, err := s.Store.RetentionStart(ctx)
-	if err != nil {
-		return policies{}, err
-	}
-	stored, err := s.Store.ProjectPolicies(ctx)
-	if err != nil {
-		return policies{}, err
-	}
-	p := policies{server: s.Options.Over(retention.DefaultPolicy()), projects: map[string]retention.Policy{}, override: override}
-	if s.Engine.Now() < start {
-		p.startsAt = start
-		p.server = s.Options.Over(retention.UnlimitedPolicy())
-	}
-	for project, text := range stored {
-		var own retention.Policy
-		if err := json.Unmarshal(text, &own); err != nil {
-			s.Log.Error("cannot read the retention policy of a project: keeping everything; set it again", slog.String("project", project), slog.Any("error", err))
-			own = retention.UnlimitedPolicy()
-		}
-		p.projects[project] = own
-	}
-	p.noAge = s.delayedUntil() > 0
-	return p, nil
-}
-
-// of returns the effective policy of a project.
-func (p *policies) of(project string) retention.Policy {
-	return p.override.Over(p.projects[project].Over(p.server))
-}
-
-// limit returns one limit of a policy, without its age if deletions by age wait. The limits of a prune do not wait.
-func (p *policies) limit(l, override *retention.Limit) retention.Limit {
-	limit := *l
-	if p.noAge && override == nil {
-		limit.Age = 0
-	}
-	return limit
 }
