@@ -162,10 +162,12 @@ var rules = map[string]rule{
 	"cli/runtime": {ring: wiring},
 	"cli/kinds":   {ring: wiring},
 	"cli/bench":   {ring: wiring},
-	"cli/bridge":  {ring: wiring},
-	"builtin":     {ring: wiring},
-	"cli/term":    {ring: adapter, external: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
-	"cmd/muster":  {ring: wiring},
+
+	"cli/retention": {ring: wiring},
+	"cli/bridge":    {ring: wiring},
+	"builtin":       {ring: wiring},
+	"cli/term":      {ring: adapter, external: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
+	"cmd/muster":    {ring: wiring},
 
 	"gen":           {ring: wiring},
 	"gen/jobschema": {ring: wiring},

@@ -107,6 +107,9 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 		addTaskDetails(&f, &v, now)
 		return f.Draw()
 	}
+	f.Add("kept since", app.FormatPast(v.KeptAt, now))
+	f.Add("logs deleted", app.FormatPast(v.LogsRemovedAt, now))
+	f.Add("artifacts deleted", app.FormatPast(v.ArtifactsRemovedAt, now))
 	f.Add("progress", app.JobProgress(&v.Job))
 	if err := f.Draw(); err != nil {
 		return err

@@ -2,6 +2,7 @@ package sweeper
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -210,9 +211,12 @@ func (s *Sweeper) deleteRows(ctx context.Context, ids []muster.JobID, waiting mu
 func (s *Sweeper) sweepLogs(ctx context.Context, waiting muster.Duration) error {
 	for more := true; more; {
 		err := s.batch(ctx, waiting, func() (time.Duration, error) {
-			return timed(func() (err error) {
-				more, err = s.Logs.Sweep(fileBatch)
-				return err
+			return timed(func() error {
+				var err error
+				if more, err = s.Logs.Sweep(fileBatch); err != nil { // the next sweep retries, and rows need not wait for it
+					s.Log.Warn("cannot delete removed logs, retrying", slog.Any("error", err))
+				}
+				return nil
 			})
 		})
 		if err != nil {
@@ -227,6 +231,7 @@ func (s *Sweeper) sweepLogs(ctx context.Context, waiting muster.Duration) error 
 func (s *Sweeper) removeOrphans(ctx context.Context) error {
 	act := &remover{s, s.Engine.Now()}
 	for after := muster.JobID(0); ; {
+		start := time.Now()
 		ids, err := s.Logs.Jobs(after, pageSize)
 		if err != nil || len(ids) == 0 {
 			return err
@@ -250,16 +255,29 @@ func (s *Sweeper) removeOrphans(ctx context.Context) error {
 		if err := act.expireLogs(ctx, expired); err != nil {
 			return err
 		}
+		if err := rest(ctx, true, start); err != nil {
+			return err
+		}
 		after = ids[len(ids)-1]
 	}
 }
 
-// removeLogs removes the logs of jobs that are not known.
+// orphanAge is how long logs of a job that does not exist are kept. The database may have lost the job (muster server --accept-loss).
+const orphanAge = 30 * 24 * time.Hour
+
+// removeLogs removes old logs of jobs that are not known.
 func (s *Sweeper) removeLogs(ctx context.Context, ids []muster.JobID, known map[muster.JobID]bool, waiting muster.Duration) error {
 	return s.batch(ctx, waiting, func() (time.Duration, error) {
 		return timed(func() error {
 			for _, id := range ids {
 				if known[id] {
+					continue
+				}
+				at, err := s.Logs.JobTime(id)
+				if err != nil {
+					return err
+				}
+				if s.Engine.Now().Sub(muster.NewTime(at)) <= muster.Duration(orphanAge) {
 					continue
 				}
 				if err := s.Logs.Remove(ctx, id); err != nil {

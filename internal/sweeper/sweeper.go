@@ -38,8 +38,10 @@ type Logs interface {
 	Remove(ctx context.Context, job muster.JobID) error
 	// Sweep deletes up to limit files of removed logs, and reports whether there are more.
 	Sweep(limit int) (more bool, err error)
-	// Jobs lists jobs that have a directory, by number, from the one after the given one.
+	// Jobs lists jobs that have a directory, by number, from the one after the given one, about limit of them; none at the end.
 	Jobs(after muster.JobID, limit int) ([]muster.JobID, error)
+	// JobTime returns when the logs of a job were created, or the zero time if it has none.
+	JobTime(job muster.JobID) (time.Time, error)
 }
 
 // Blobs are the blobs.
