@@ -11,9 +11,12 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/retention"
+	"github.com/muster-dev/muster/internal/store"
 )
 
 var seeds = flag.Int("seeds", 20, "number of simulated worlds")
+
+const clients = 3 // each is also a worker
 
 const day = muster.Duration(24 * time.Hour)
 
@@ -27,16 +30,18 @@ func simulate(t *testing.T, seed uint64, broken mutant) error {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w.t = t
+		w.join(clients)
 		for range 8 {
 			steps := 20 + w.rnd.IntN(400)
 			if w.rnd.IntN(4) == 0 {
 				steps = -1 // it lives to its end
 			}
-			w.run(steps, time.Duration(1+w.rnd.IntN(72))*time.Hour, 3)
+			w.run(steps, time.Duration(1+w.rnd.IntN(72))*time.Hour, clients)
 			time.Sleep(time.Duration(w.rnd.IntN(24)) * time.Hour) // the server is off
 		}
 		w.endAll()
-		w.run(-1, 40*time.Hour, 0) // within the age of jobs and artifacts
+		w.policy = retention.UnlimitedPolicy() // only the rest of what was removed goes
+		w.run(-1, 40*time.Hour, 0)
 		if w.fatal == nil {
 			w.start(-1)
 			w.fatal = w.checkClean()
@@ -44,6 +49,21 @@ func simulate(t *testing.T, seed uint64, broken mutant) error {
 		}
 	})
 	return w.fatal
+}
+
+// join stores the workers of clients.
+func (w *world) join(clients int) {
+	w.start(-1)
+	defer w.close()
+	var rows muster.Rows
+	for i := range clients {
+		name := "w" + strconv.Itoa(i)
+		rows.Workers = append(rows.Workers, muster.Worker{ID: muster.WorkerID(name), Name: name, State: muster.WorkerActive})
+	}
+	if err := w.store.Commit(w.ctx, &store.Batch{Rows: rows}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.cancel(context.Canceled)
 }
 
 // endAll ends all jobs, so that nothing is left open.
@@ -64,7 +84,11 @@ func (w *world) endAll() {
 // else is gone in the end.
 func TestWorld(t *testing.T) {
 	t.Parallel()
-	for seed := range *seeds {
+	n := *seeds
+	if testing.Short() {
+		n = min(n, 5)
+	}
+	for seed := range n {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) {
 			if err := simulate(t, uint64(seed), ""); err != nil {
 				t.Error(err)

@@ -454,7 +454,7 @@ func (w *world) commitTask(p *process, j *model, state muster.TaskState, change 
 	return nil
 }
 
-// revive retries an ended job: its artifacts move to the past attempt.
+// revive retries a failed job: its artifacts move to the past attempt.
 func (w *world) revive(p *process, worker muster.WorkerID) error {
 	id := w.anyEnded()
 	if id == 0 {
@@ -462,7 +462,7 @@ func (w *world) revive(p *process, worker muster.WorkerID) error {
 	}
 	task, err := p.store.Task(p.ctx, muster.TaskID{Job: id})
 	job, jobErr := p.store.Job(p.ctx, id)
-	if muster.CodeOf(errors.Join(err, jobErr)) == muster.NotFound || jobErr == nil && job.ArtifactsRemovedAt != 0 {
+	if err == nil && task.State != muster.Failed || muster.CodeOf(errors.Join(err, jobErr)) == muster.NotFound || jobErr == nil && job.ArtifactsRemovedAt != 0 {
 		return nil
 	}
 	if err := errors.Join(err, jobErr, w.step(p, 10*time.Second)); err != nil {
