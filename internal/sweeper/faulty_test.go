@@ -12,7 +12,7 @@ import (
 )
 
 // The sweeper's dependencies pause before and after each effect, so that clients act in between, and may be killed there.
-const effectPause = 20 * time.Second
+const effectPause = 6 * time.Second
 
 // around runs an effect, unless the server is dead.
 func (w *world) around(p *process, effect func() error) error {
@@ -81,7 +81,7 @@ func (s faultyStore) AttemptBlobs(ctx context.Context, after muster.AttemptID, _
 	}
 	all, _, _, err := s.Store.AttemptBlobs(ctx, after, 1_000_000)
 	if err == nil {
-		err = s.w.step(s.p, 3*time.Hour)
+		err = s.w.step(s.p, 12*time.Hour)
 	}
 	if err != nil {
 		return nil, after, false, err
@@ -130,9 +130,6 @@ func (b faultyBlobs) Files(ctx context.Context, after string, limit int) ([]blob
 
 func (b faultyBlobs) RemoveUnused(ctx context.Context, sum string, since time.Time) (size int64, removed bool, err error) {
 	err = b.w.around(b.p, func() (err error) {
-		if b.w.mutant == noGrace {
-			since = b.Now().Add(time.Second)
-		}
 		size, removed, err = b.Dir.RemoveUnused(ctx, sum, since)
 		return err
 	})

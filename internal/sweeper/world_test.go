@@ -34,6 +34,7 @@ type world struct {
 	t      *testing.T
 	dir    string
 	mutant mutant
+	quiet  bool // no pauses between effects
 	server retention.ServerPolicy
 	policy retention.Policy
 
@@ -54,7 +55,6 @@ const (
 	noTouch     mutant = "a submit does not touch files that exist"
 	noWorkers   mutant = "uploads that are not reported yet are no references"
 	wrongOrder  mutant = "attempts are read before tasks"
-	noGrace     mutant = "files without references are removed at once"
 	removedRows mutant = "rows of removed jobs are deleted before their logs"
 )
 
@@ -105,7 +105,9 @@ func (w *world) int(n int) int {
 
 // step pauses, so that others go on, and returns errKilled if the server is dead, or dies now.
 func (w *world) step(p *process, longest time.Duration) error {
-	time.Sleep(time.Duration(w.int(int(longest/time.Second)+1)) * time.Second)
+	if !w.quiet {
+		time.Sleep(time.Duration(w.int(int(longest/time.Second)+1)) * time.Second)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p.steps--; p.steps == 0 {
@@ -300,7 +302,7 @@ func (w *world) commitJob(p *process, worker muster.WorkerID, tree []string) err
 	job, group := jobRows(j.id, tree[len(tree)-1], now)
 	group.Materialized = 1
 	task := taskRow(&job, &group, j, muster.Running, now)
-	if err := p.store.Commit(p.ctx, &store.Batch{Rows: muster.Rows{Jobs: []muster.Job{job}, Groups: []muster.Group{group}, Tasks: []muster.Task{task}}}); err != nil {
+	if err := p.store.Commit(p.ctx, newJob(&job, &group, &task)); err != nil {
 		w.next-- // the commit of a killed server: its client does not know the job
 		if _, readErr := p.store.Job(context.Background(), j.id); readErr == nil {
 			w.next++
@@ -311,6 +313,13 @@ func (w *world) commitJob(p *process, worker muster.WorkerID, tree []string) err
 	w.jobs[j.id] = j
 	_, err := p.logs.Append(p.ctx, muster.AttemptID{Task: muster.TaskID{Job: j.id}, N: 1}, 0, []byte("hello\n"))
 	return err
+}
+
+// newJob returns the commit of a submit. The totals only say that the project has jobs.
+func newJob(j *muster.Job, g *muster.Group, t *muster.Task) *store.Batch {
+	return &store.Batch{Rows: muster.Rows{
+		Jobs: []muster.Job{*j}, Groups: []muster.Group{*g}, Tasks: []muster.Task{*t}, Totals: []muster.ProjectTotal{{Project: j.Project, Counts: j.Counts}},
+	}}
 }
 
 func jobRows(id muster.JobID, tree string, now muster.Time) (muster.Job, muster.Group) {
