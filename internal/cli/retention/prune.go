@@ -1,6 +1,7 @@
 package retention
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -173,7 +174,7 @@ func drawPolicies(a *app.App, r *client.Retention) error {
 		term.Column{Title: "ARTIFACTS", NoTruncate: true}, term.Column{Title: "LATE REPORTS", NoTruncate: true})
 	table.AddRow("(default)", r.Defaults.Jobs, r.Defaults.Logs, r.Defaults.Artifacts, r.Defaults.LateReports)
 	for _, p := range r.Projects {
-		table.AddRow(p.Project, p.Jobs, p.Logs, p.Artifacts, p.LateReports)
+		table.AddRow(p.Project, cmp.Or(p.Jobs, r.Defaults.Jobs), cmp.Or(p.Logs, r.Defaults.Logs), cmp.Or(p.Artifacts, r.Defaults.Artifacts), cmp.Or(p.LateReports, r.Defaults.LateReports))
 	}
 	if err := table.Draw(a.Out); err != nil {
 		return err
