@@ -55,15 +55,15 @@ func (d *Dir) RemoveUnused(_ context.Context, sum string, since time.Time) (size
 	if err := checkHash(sum); err != nil {
 		return 0, false, err
 	}
-	trash := filepath.Join(d.root, removedDir, sum)
-	size, err = d.renameUnused(sum, since, trash)
+	moved := filepath.Join(d.root, removedDir, sum)
+	size, err = d.renameUnused(sum, since, moved)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, errUsed):
 		return 0, false, nil
 	case err != nil:
 		return 0, false, wrapError("remove", sum, err)
 	}
-	if err := os.Remove(trash); err != nil && !errors.Is(err, fs.ErrNotExist) { // slow for large files
+	if err := os.Remove(moved); err != nil && !errors.Is(err, fs.ErrNotExist) { // slow for large files
 		return size, true, wrapError("remove", sum, err)
 	}
 	return size, true, nil
@@ -71,7 +71,7 @@ func (d *Dir) RemoveUnused(_ context.Context, sum string, since time.Time) (size
 
 var errUsed = errors.New("the blob was touched")
 
-func (d *Dir) renameUnused(sum string, since time.Time, trash string) (int64, error) {
+func (d *Dir) renameUnused(sum string, since time.Time, moved string) (int64, error) {
 	d.renameMu.Lock()
 	defer d.renameMu.Unlock()
 	info, err := os.Stat(d.path(sum))
@@ -81,7 +81,7 @@ func (d *Dir) renameUnused(sum string, since time.Time, trash string) (int64, er
 	if !info.ModTime().Before(since) {
 		return 0, errUsed
 	}
-	return info.Size(), os.Rename(d.path(sum), trash)
+	return info.Size(), os.Rename(d.path(sum), moved)
 }
 
 // Files lists up to limit blobs in the order of their hashes, from the one after the given hash; "" lists from the first one. A shorter list is

@@ -96,7 +96,7 @@ func TestAnUploadIsYoungWhenItIsComplete(t *testing.T) {
 	wantRemoved(t, d, hashOf(data), false)
 }
 
-// A client that was told that a blob exists finds it: Touch and RemoveUnused exclude each other.
+// A client that knows that a blob exists finds it: Touch and RemoveUnused exclude each other.
 func TestATouchedBlobIsNotRemoved(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -21,7 +21,7 @@ type ServerPolicy struct {
 	Events  int   // events in memory, for clients that reconnect
 }
 
-// MinGrace is the least time that a blob without references is kept: a client that was told that the server has a file
+// MinGrace is the least time that a blob without references is kept: a client that knows that the server has a file
 // submits its job within this time.
 const MinGrace = muster.Duration(time.Hour)
 

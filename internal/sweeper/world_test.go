@@ -103,7 +103,7 @@ func (w *world) int(n int) int {
 	return w.rnd.IntN(n)
 }
 
-// step pauses, so that others go on, and returns errKilled if the server is dead, or dies now.
+// step pauses, so that others continue, and returns errKilled if the server is dead, or dies now.
 func (w *world) step(p *process, longest time.Duration) error {
 	if !w.quiet {
 		time.Sleep(time.Duration(w.int(int(longest/time.Second)+1)) * time.Second)

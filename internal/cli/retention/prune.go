@@ -202,8 +202,7 @@ func setCommand(a *app.App) *cli.Command {
 	var policy client.RetentionPolicy
 	return a.NewCommand(app.Command{
 		Name: "set", Usage: "Replace the policy of a project", Flags: c.Flags(append([]cli.Flag{projectFlag(&project)}, limitFlags(&policy)...)...),
-		Description: "Limits that are not given are those of the server.",
-		Examples:    []app.HelpRow{{Name: "muster retention set -p vision --keep-jobs 90d --keep-logs 7d,50GiB", Usage: "Keep jobs for 90 days, and logs for a week and up to 50 GiB"}},
+		Description: "Limits that are not given are those of the server. For example, -p vision --keep-jobs 90d --keep-logs 7d,50GiB keeps jobs for 90 days, and logs for a week and up to 50 GiB.",
 		Run: func(ctx context.Context, _ []string) error {
 			server, err := c.Connect()
 			if err != nil {
