@@ -25,6 +25,14 @@ type Job struct {
 	Usage      JobUsage          `json:"-"`
 	Spec       *Spec             `json:"spec,omitempty"`
 	Groups     []Group           `json:"groups,omitempty"`
+	JobRetention
+}
+
+// JobRetention is what retention recorded about a job. Only reads of the API return it.
+type JobRetention struct {
+	KeptAt             Time `json:"kept_at,omitzero"`              // since when it is exempt from retention and prune; 0 if it is not
+	LogsRemovedAt      Time `json:"logs_removed_at,omitzero"`      // when logs of the ended job were last deleted
+	ArtifactsRemovedAt Time `json:"artifacts_removed_at,omitzero"` // when its artifacts and checkpoints were deleted
 }
 
 // JobUsage is the total usage of a job's finished attempts that reported it. Job.Cost is separate.
@@ -35,7 +43,11 @@ type JobUsage struct {
 	WallSeconds float64
 	MemoryPeak  Size // highest of any attempt
 	Attempts    int64
+	LogBytes    Size // estimated space of the logs of all finished attempts; 0 after they were deleted
 }
+
+// LogOverhead is the estimated space of an attempt's log on disk besides its bytes.
+const LogOverhead Size = 4 << 10
 
 // AddUsage adds the usage of an attempt that was granted so many devices.
 func (j *Job) AddUsage(u *Usage, devices int) {

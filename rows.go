@@ -10,11 +10,18 @@ type Rows struct {
 	Workers        []Worker
 	RemovedWorkers []WorkerID // workers to delete
 	NextJob        JobID      // the next job's number, if it skips some; else 0
+	Totals         []ProjectTotal
+}
+
+// ProjectTotal is the counts of all stored tasks of a project. All zero means that it has none.
+type ProjectTotal struct {
+	Project string
+	Counts  Counts
 }
 
 // Empty reports whether r has no rows.
 func (r *Rows) Empty() bool {
-	return len(r.Jobs)+len(r.Groups)+len(r.Tasks)+len(r.Attempts)+len(r.LateReports)+len(r.Workers)+len(r.RemovedWorkers) == 0 && r.NextJob == 0
+	return len(r.Jobs)+len(r.Groups)+len(r.Tasks)+len(r.Attempts)+len(r.LateReports)+len(r.Workers)+len(r.RemovedWorkers)+len(r.Totals) == 0 && r.NextJob == 0
 }
 
 // Snapshot is the stored state with which the scheduler starts: unfinished jobs

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -41,6 +42,7 @@ type Config struct {
 	Events        *eventbus.Bus
 	Views         Views
 	Webhooks      Webhooks
+	Retention     Retention
 	Notifications NotificationStore
 	// Parse reads job specs, YAML or JSON, and validates them, also with check, which may modify them. name is for messages.
 	Parse      func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
@@ -87,6 +89,7 @@ type server struct {
 	explainCache   cache.Values[explanationKey, muster.Explanation]
 	blobChecker    *blob.Checker
 	blobGranter    *granting.Granter
+	touchedFolders *lru.Cache[string, time.Time]
 	api            huma.API
 	literalMethods map[string]string // methods of paths without parameters
 }
@@ -110,7 +113,9 @@ func newServer(cfg Config) *server {
 		parseBudget:   semaphore.NewWeighted(parseBudget),
 		blobChecker:   blob.NewChecker(cfg.Blobs, cfg.Log),
 		blobGranter:   granting.New(cfg.Grants),
-		api:           huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
+
+		touchedFolders: lru.NewCounted[string, time.Time](maxTouchedFolders),
+		api:            huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
 	}
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
@@ -132,6 +137,7 @@ func newServer(cfg Config) *server {
 	s.eventRoutes()
 	s.notifyRoutes()
 	s.shareRoutes()
+	s.retentionRoutes()
 	s.downloadRoutes()
 	s.healthRoutes()
 	s.schemaRoutes()

@@ -116,9 +116,10 @@ func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifac
 	if i < 0 {
 		return muster.Errorf(muster.NotFound, "task %s has no artifact %q: %s lists its artifacts", id, in.Name, apiPath("/tasks/"+id.String()+"/artifacts"))
 	}
-	return s.serveBlob(w, r, &blobResponse{
+	err = s.serveBlob(w, r, &blobResponse{
 		Blob: store.Blob{SHA256: artifacts[i].SHA256, Size: artifacts[i].Size}, name: path.Base(in.Name), mediaType: contentType(in.Name), inline: !in.Download,
 	})
+	return s.artifactsDeleted(r.Context(), id.Job, err)
 }
 
 // contentType returns the content type of a file by its extension, or "".

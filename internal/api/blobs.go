@@ -229,7 +229,7 @@ func (s *server) uploadedSize(ctx context.Context, sha256 string) (int64, error)
 		}
 		size = reported
 	}
-	if size, err = s.statOrMissing(ctx, sha256, size); err == nil && !granted {
+	if size, err = s.statOrMissing(ctx, sha256, size); err == nil { // also again: retention keeps what was granted lately
 		err = s.blobGranter.Grant(ctx, holderOf(p), store.Blob{SHA256: sha256, Size: size})
 	}
 	return size, err
@@ -249,8 +249,11 @@ func (s *server) statBlob(ctx context.Context, sha256 string, size int64) (int64
 	return actual, s.verifyBlob(ctx, sha256)
 }
 
-// statOrMissing does the same for an uploader: an unreadable file is NotFound, so that the upload replaces it.
+// statOrMissing does the same for an uploader, and keeps the blob for its job or report. An unreadable file is NotFound, so that the upload replaces it.
 func (s *server) statOrMissing(ctx context.Context, sha256 string, size int64) (int64, error) {
+	if _, err := s.Blobs.Touch(ctx, sha256); err != nil {
+		return 0, err
+	}
 	actual, err := s.statBlob(ctx, sha256, size)
 	if errors.Is(err, errUnreadable) {
 		err = blobNotFound(sha256)

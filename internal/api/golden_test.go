@@ -310,7 +310,20 @@ var golden = []goldenCase{
 	{"two-jobs", request{method: "POST", path: "/api/v1/jobs", body: "kind: noop\n---\nkind: noop\n"}, "error"},
 	{"nothing-to-cancel", request{method: "POST", path: "/api/v1/jobs/1/cancel"}, "error"},
 	{"bad-key", request{method: "POST", path: "/api/v1/keys", body: `{"name":"x","role":"root","admin":true}`}, "error"},
+	{"keep", request{method: "PUT", path: "/api/v1/jobs/1/keep"}, "keep-job"},
+	{"rm-kept", request{method: "DELETE", path: "/api/v1/jobs/1"}, "error"},
+	{"unkeep", request{method: "DELETE", path: "/api/v1/jobs/1/keep"}, "unkeep-job"},
+	{"rm-live", request{method: "DELETE", path: "/api/v1/jobs/3"}, "error"},
+	{"retention-set", request{method: "PUT", path: "/api/v1/projects/vision/retention", body: `{"jobs":"90d","logs":"7d,50GiB"}`}, "put-retention"},
+	{"retention-bad", request{method: "PUT", path: "/api/v1/projects/vision/retention", body: `{"jobs":"soon"}`}, "error"},
+	{"retention", request{method: "GET", path: "/api/v1/retention"}, "get-retention"},
+	{"retention-project", request{method: "GET", path: "/api/v1/retention", token: "token-of-viewer-speech"}, "get-retention"},
+	{"prune-dry", request{method: "POST", path: "/api/v1/prune", body: `{"project":"default","keep":{"jobs":"100","logs":"1B"},"dry_run":true}`}, "prune"},
+	{"prune-viewer", request{method: "POST", path: "/api/v1/prune", token: "token-of-viewer-speech", body: `{"dry_run":true}`}, "error"},
+
 	{"no-artifact", request{method: "GET", path: "/api/v1/tasks/1.0/artifacts/../../secret"}, ""},
+	{"rm", request{method: "DELETE", path: "/api/v1/jobs/1"}, ""},
+	{"rm-again", request{method: "DELETE", path: "/api/v1/jobs/1"}, "error"},
 }
 
 func TestGolden(t *testing.T) {

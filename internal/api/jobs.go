@@ -64,6 +64,9 @@ func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput,
 		return nil, err
 	}
 	job, err := s.Store.Job(ctx, id)
+	if in.Key != "" && muster.CodeOf(err) == muster.NotFound {
+		return nil, muster.Errorf(muster.Conflict, "job %s of this idempotency key was removed: use a new key", id)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,10 @@ func (s *server) startPosition(ctx context.Context, task muster.Task, attempt in
 	if pos.attempt > task.Attempt {
 		return logPosition{}, attemptNotFound(task, pos.attempt)
 	}
-	return pos, s.checkLogPosition(ctx, pos)
+	if err := s.checkLogPosition(ctx, pos); err != nil || !task.State.Final() {
+		return pos, err
+	}
+	return pos, s.logsDeleted(ctx, pos.id())
 }
 
 // completeLogWait is how long a plain read of a finished task's log waits for the rest of

@@ -178,9 +178,6 @@ func (s *server) checkFolder(ctx context.Context, sum string) (reason string, er
 	if err != nil {
 		return "", err
 	}
-	if principalOf(ctx).Project == "" {
-		return "", nil
-	}
 	files, err := s.BlobNeeds.Files(ctx, sum)
 	switch code := muster.CodeOf(err); {
 	case err == nil:
@@ -195,11 +192,42 @@ func (s *server) checkFolder(ctx context.Context, sum string) (reason string, er
 	for i := range files {
 		sums[i] = files[i].SHA256
 	}
-	ungranted, err := s.Grants.Ungranted(ctx, holderOf(principalOf(ctx)), sums)
+	var ungranted []string
+	if principalOf(ctx).Project != "" {
+		ungranted, err = s.Grants.Ungranted(ctx, holderOf(principalOf(ctx)), sums)
+	}
+	if err == nil && len(ungranted) == 0 {
+		ungranted, err = s.touchFolder(ctx, sum, sums)
+	}
 	if err == nil && len(ungranted) > 0 {
 		reason = "the file " + ungranted[0] + " of the folder sha256:" + sum + " was not uploaded"
 	}
 	return reason, err
+}
+
+const (
+	// touchedTTL is how long the files of a folder are not touched again. It must be much less than retention.MinGrace.
+	touchedTTL        = 10 * time.Minute
+	maxTouchedFolders = 10_000
+)
+
+// touchFolder keeps the files of a folder for the job that is about to refer to them, and returns the first missing one, if any.
+func (s *server) touchFolder(ctx context.Context, sum string, files []string) (missing []string, err error) {
+	if at, ok := s.touchedFolders.Get(sum); ok && time.Since(at) < touchedTTL {
+		return nil, nil
+	}
+	for _, file := range append(files, sum) {
+		switch _, err := s.Blobs.Touch(ctx, file); muster.CodeOf(err) {
+		case muster.NotFound, muster.Invalid:
+			return []string{file}, nil
+		default:
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	s.touchedFolders.Put(sum, time.Now())
+	return nil, nil
 }
 
 // grantFolders grants the folders of a job to its project if the submitter has access to all blobs and may have uploaded

@@ -111,7 +111,7 @@ func TestTailMatchesTheWholeLog(t *testing.T) {
 		}
 		if rapid.Bool().Draw(rt, "damaged index") {
 			damaged := []byte{0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 3, 0, 1} // two offsets where no record begins
-			if err := os.WriteFile(filepath.Join(root, "1", "0", "0.1.log.idx"), damaged, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(root, "0k", "1", "0", "0.1.log.idx"), damaged, 0o600); err != nil {
 				rt.Fatal(err)
 			}
 		}

@@ -37,6 +37,7 @@ var rules = map[string]rule{
 	"auth":         {ring: pure},
 	"policy":       {ring: pure},
 	"usageseries":  {ring: pure},
+	"retention":    {ring: pure},
 	"cid":          {ring: pure, external: []string{"github.com/ipfs/go-cid"}},
 	"sched":        {ring: pure, internal: []string{"placement", "dag", "sched/queue"}},
 	"sched/queue":  {ring: pure, internal: []string{"placement"}},
@@ -122,6 +123,7 @@ var rules = map[string]rule{
 	"agent":   {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "backoff", "boltdb", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":     {ring: shell, internal: []string{"api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/redact", "api/schema", "api/streaming", "api/wire", "auth", "blob", "cid", "connlimit", "dag", "docs", "eventbus", "history", "link", "lru", "overview", "sched", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "github.com/klauspost/compress/gzhttp", "golang.org/x/sync"}},
 	"obs":     {ring: shell, internal: []string{"sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
+	"sweeper": {ring: shell, internal: []string{"api/wire", "backoff", "blob", "retention", "store", "wake"}},
 	"webhook": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent", "wake"}},
 	"client":  {ring: shell, internal: []string{"api/wire", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
@@ -160,10 +162,12 @@ var rules = map[string]rule{
 	"cli/runtime": {ring: wiring},
 	"cli/kinds":   {ring: wiring},
 	"cli/bench":   {ring: wiring},
-	"cli/bridge":  {ring: wiring},
-	"builtin":     {ring: wiring},
-	"cli/term":    {ring: adapter, external: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
-	"cmd/muster":  {ring: wiring},
+
+	"cli/retention": {ring: wiring},
+	"cli/bridge":    {ring: wiring},
+	"builtin":       {ring: wiring},
+	"cli/term":      {ring: adapter, external: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
+	"cmd/muster":    {ring: wiring},
 
 	"gen":           {ring: wiring},
 	"gen/jobschema": {ring: wiring},

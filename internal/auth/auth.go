@@ -65,19 +65,22 @@ const (
 	ReadBlobs     Verb = "read blobs"
 	WriteBlobs    Verb = "write blobs"
 	ManageNotify  Verb = "manage notifications"
+	RemoveJobs    Verb = "remove or keep jobs"
+
+	ManageRetention Verb = "manage retention"
 )
 
 var roleVerbs = map[Role][]Verb{
 	Admin: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ReadBlobs,
-		WriteBlobs, ManageNotify},
-	Submitter: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ReadBlobs, WriteBlobs},
+		WriteBlobs, ManageNotify, RemoveJobs, ManageRetention},
+	Submitter: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ReadBlobs, WriteBlobs, RemoveJobs},
 	Viewer:    {ReadJobs, ReadWorkers},
 	Worker:    {ConnectWorker, ReadBlobs, WriteBlobs},
 	Join:      {JoinWorkers},
 }
 
 // Verbs lists every verb.
-var Verbs = []Verb{ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ConnectWorker, ReadBlobs, WriteBlobs, ManageNotify}
+var Verbs = []Verb{ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ConnectWorker, ReadBlobs, WriteBlobs, ManageNotify, RemoveJobs, ManageRetention}
 
 // Permissions returns the verbs that p may use on some object.
 func Permissions(p Principal) []Verb {

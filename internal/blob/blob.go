@@ -30,7 +30,7 @@ type Store interface {
 	// Put writes the bytes from offset on, which must equal the result of Partial, or the error is a
 	// Conflict. At the end of r it verifies all bytes: if they have another hash, it drops them and returns
 	// an Invalid error. If r fails, the received bytes are kept for a later Put at Partial.
-	// If the blob exists, Put returns nil without reading.
+	// If the blob exists, Put touches it and returns nil without reading.
 	Put(ctx context.Context, sha256 string, offset int64, r io.Reader) error
 	// ForOwner returns the Uploader of one owner.
 	ForOwner(owner string) Uploader
@@ -38,8 +38,9 @@ type Store interface {
 	// that file as read. It returns false and changes nothing if the blob does not exist or has another file,
 	// such as one that was uploaded since. It always closes read.
 	Quarantine(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
-	// Delete removes a blob. It returns nil if there is none.
-	Delete(ctx context.Context, sha256 string) error
+	// Touch returns the size of a blob, or NotFound, and postpones the removal of a blob that nothing refers to. Anything that tells a client
+	// that the blob exists, or is about to refer to it, must touch it.
+	Touch(ctx context.Context, sha256 string) (int64, error)
 }
 
 // Uploader puts blobs of one owner into a Store. It does not continue, or wait for, the unfinished Put of another owner.

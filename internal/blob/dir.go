@@ -20,16 +20,18 @@ import (
 )
 
 // Dir stores blobs as files in a directory: ab/cd/abcd… is a blob,
-// partial/abcd…-OWNER an unfinished upload, and damaged/abcd….TIME a quarantined file. A blob's file gets its name only after its
-// bytes were verified and synced. Only one Dir at a time may use a directory.
+// partial/abcd…-OWNER an unfinished upload, damaged/abcd….TIME a quarantined file, and removed/abcd… a removed one. A blob's file gets its
+// name only after its bytes were verified and synced; its modification time is when it was uploaded or touched. Only one Dir at a time may use a
+// directory.
 type Dir struct {
-	root string
+	root   string
+	opened time.Time
 
 	mu        sync.Mutex
 	uploads   map[string]*uploadLock // by the name in partialDir
 	lastSweep time.Time
 
-	renameMu sync.Mutex // held while a blob's file is named, renamed or removed
+	renameMu sync.Mutex // held while a blob's file is named, renamed or touched
 }
 
 var _ Store = (*Dir)(nil)
@@ -51,15 +53,16 @@ const (
 )
 
 // OpenDir opens the directory at path, creating it if needed. It drops unfinished uploads
-// after a week, now and later.
+// after a week, now and later, and quarantined files after a month, now.
 func OpenDir(path string) (*Dir, error) {
-	d := &Dir{root: filepath.Clean(path), uploads: make(map[string]*uploadLock)}
-	partial := filepath.Join(d.root, partialDir)
-	if err := os.MkdirAll(partial, 0o700); err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "cannot create the directory for blobs: %w", err)
+	d := &Dir{root: filepath.Clean(path), opened: time.Now(), uploads: make(map[string]*uploadLock)}
+	for _, name := range []string{partialDir, removedDir} {
+		if err := os.MkdirAll(filepath.Join(d.root, name), 0o700); err != nil {
+			return nil, muster.Errorf(muster.Unavailable, "cannot create the directory for blobs: %w", err)
+		}
 	}
-	if err := d.sweep(); err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "cannot remove unfinished uploads: %w", err)
+	if err := errors.Join(d.sweep(), d.purge()); err != nil {
+		return nil, muster.Errorf(muster.Unavailable, "cannot delete unfinished uploads and removed blobs: %w", err)
 	}
 	return d, nil
 }
@@ -177,8 +180,10 @@ func (u ownerUploads) Put(ctx context.Context, sum string, offset int64, r io.Re
 		return err
 	}
 	defer unlock()
-	if _, err := os.Stat(u.dir.path(sum)); err == nil && u.suffix == "" {
-		return nil
+	if u.suffix == "" {
+		if _, err := u.dir.Touch(ctx, sum); err == nil {
+			return nil
+		}
 	}
 	return u.dir.writePartial(ctx, sum+u.suffix, sum, offset, r)
 }
@@ -289,10 +294,7 @@ func (d *Dir) commit(f *os.File, sum, got string) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return wrapError("write", sum, err)
 	}
-	d.renameMu.Lock()
-	err := os.Rename(partial, path)
-	d.renameMu.Unlock()
-	if err != nil {
+	if err := d.nameFile(partial, path); err != nil {
 		return wrapError("write", sum, err)
 	}
 	// The name must survive, too, in each directory that may be new.
@@ -304,17 +306,15 @@ func (d *Dir) commit(f *os.File, sum, got string) error {
 	return nil
 }
 
-// Delete implements Store.
-func (d *Dir) Delete(_ context.Context, sum string) error {
-	if err := checkHash(sum); err != nil {
-		return err
-	}
+// nameFile gives a complete upload, which may have begun long ago, its name and time.
+func (d *Dir) nameFile(partial, path string) error {
 	d.renameMu.Lock()
 	defer d.renameMu.Unlock()
-	if err := os.Remove(d.path(sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return wrapError("remove", sum, err)
+	now := d.Now()
+	if err := os.Chtimes(partial, now, now); err != nil {
+		return err
 	}
-	return nil
+	return os.Rename(partial, path)
 }
 
 // ctxReader fails when its context ends. It keeps its last error, to distinguish it from a writer's.

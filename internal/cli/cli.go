@@ -30,6 +30,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/doctor"
 	"github.com/muster-dev/muster/internal/cli/fleet"
 	"github.com/muster-dev/muster/internal/cli/kinds"
+	"github.com/muster-dev/muster/internal/cli/retention"
 	"github.com/muster-dev/muster/internal/cli/runtime"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/cli/top"
@@ -73,8 +74,10 @@ func (a *runner) commands() []*cli.Command {
 		doctor.Command(a.App), runtime.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.planCommand(), kinds.Command(a.App),
 		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
+	}, retention.Commands(a.App), []*cli.Command{
 		a.resultCommand(), a.getCommand(), bench.Command(a.App),
 		fleet.Command(a.App), a.keysCommand(), a.notifyCommand(),
+	}, retention.AdminCommands(a.App), []*cli.Command{
 		a.versionCommand(),
 	})
 }

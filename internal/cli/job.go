@@ -103,6 +103,9 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 	f.Add("labels", strings.Join(labels, " "))
 	f.Add("created", app.FormatPast(v.CreatedAt, now))
 	f.Add("took", app.Elapsed(v.StartedAt, v.FinishedAt, now))
+	f.Add("kept since", app.FormatPast(v.KeptAt, now))
+	f.Add("logs deleted", app.FormatPast(v.LogsRemovedAt, now))
+	f.Add("artifacts deleted", app.FormatPast(v.ArtifactsRemovedAt, now))
 	if v.task != nil {
 		addTaskDetails(&f, &v, now)
 		return f.Draw()

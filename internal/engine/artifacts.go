@@ -117,7 +117,7 @@ func (s *session) filterArtifacts(ctx context.Context, a muster.AttemptID, artif
 		_, isForeign := denied[art.SHA256]
 		ok := !isForeign
 		if ok {
-			size, err := s.engine.cfg.Blobs.Stat(ctx, art.SHA256)
+			size, err := s.engine.cfg.Blobs.Touch(ctx, art.SHA256)
 			switch muster.CodeOf(err) {
 			case muster.NotFound, muster.Invalid:
 				ok = false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
@@ -98,6 +99,11 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []muster
 	if err != nil {
 		return sched.Retry{}, err
 	}
+	if job.ArtifactsRemovedAt != 0 {
+		return sched.Retry{}, muster.Errorf(muster.Conflict, "job %s cannot be retried: its artifacts and checkpoints were deleted on %s; submit it again with muster rerun %s",
+			id, job.ArtifactsRemovedAt.Std().Format(time.DateOnly), id)
+	}
+	job.JobRetention = muster.JobRetention{} // is not of the engine's row
 	ev := sched.Retry{Job: job, Groups: job.Groups, Unmaterialized: spans == nil}
 	// Without spans the tasks that have no rows are retried in one step.
 	q := store.TaskQuery{Job: id, States: retryable, StoredOnly: ev.Unmaterialized, Limit: retryPage}
@@ -160,10 +166,10 @@ func (e *Engine) watchJob(ctx context.Context, job muster.JobID) (*jobWatcher, e
 }
 
 // notifyWatchers marks the watchers of jobs that a batch changes.
-func (e *Engine) notifyWatchers(rows *muster.Rows) {
+func (e *Engine) notifyWatchers(rows *muster.Rows, retired *retention) {
 	e.watchers = slices.DeleteFunc(e.watchers, func(o *jobWatcher) bool { return o.closed.Load() })
 	for _, o := range e.watchers {
-		o.changed = o.changed ||
+		o.changed = o.changed || retired.changes(o.job) ||
 			slices.ContainsFunc(rows.Jobs, func(j muster.Job) bool { return j.ID == o.job }) ||
 			slices.ContainsFunc(rows.Groups, func(g muster.Group) bool { return g.Job == o.job }) ||
 			slices.ContainsFunc(rows.Tasks, func(t muster.Task) bool { return t.ID.Job == o.job })

@@ -17,9 +17,9 @@ type countedBlobs struct {
 	stats atomic.Int64
 }
 
-func (c *countedBlobs) Stat(ctx context.Context, sha256 string) (int64, error) {
+func (c *countedBlobs) Touch(ctx context.Context, sha256 string) (int64, error) {
 	c.stats.Add(1)
-	return c.Blobs.Stat(ctx, sha256)
+	return c.Blobs.Touch(ctx, sha256)
 }
 
 // TestOnlyNewHashesAreLookedUp saves checkpoints that differ in few files: only those are

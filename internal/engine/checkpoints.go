@@ -63,7 +63,7 @@ func (s *session) verifyTree(ctx context.Context, task muster.TaskID, sha256 str
 		found.files[hash] = struct{}{}
 	}
 	for _, name := range names {
-		if _, err := e.cfg.Blobs.Stat(ctx, name); err != nil {
+		if _, err := e.cfg.Blobs.Touch(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -81,7 +81,7 @@ const (
 	// maxCheckpointFiles limits the files in the cache, of about 60 bytes each; a tree counts as treeCost files.
 	maxCheckpointFiles = 500_000
 	treeCost           = 8
-	// recheckTree is how long a file that was found is assumed to exist.
+	// recheckTree is how long a file that was found is assumed to exist. It must be much less than retention.MinGrace.
 	recheckTree = 10 * time.Minute
 )
 

@@ -26,6 +26,7 @@ type Store interface {
 	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error)
 	FindIdempotencyKey(ctx context.Context, owner, key string) (store.IdempotencyKey, bool, error)
 	Ungranted(ctx context.Context, h store.Grantee, sha256 []string) ([]string, error)
+	RemovableJobs(ctx context.Context, ids []muster.JobID) ([]store.RemovableJob, error) // those that exist; does not wait for readers
 }
 
 // Publisher receives every committed change. Publish must not block.
@@ -38,11 +39,13 @@ type Logs interface {
 	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
 	Size(ctx context.Context, a muster.AttemptID) (int64, error)
 	Archive(ctx context.Context, a muster.AttemptID) (bool, error)
+	Remove(ctx context.Context, job muster.JobID) error // does not wait until the files are deleted
 }
 
 // Blobs is the store of saved checkpoints and artifacts.
 type Blobs interface {
-	Stat(ctx context.Context, sha256 string) (int64, error)
+	// Touch returns the size of a blob, and keeps it for the reference that is about to be committed.
+	Touch(ctx context.Context, sha256 string) (int64, error)
 	Open(ctx context.Context, sha256 string) (io.ReadSeekCloser, error)
 	Quarantine(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
 }
@@ -251,11 +254,15 @@ func (e *Engine) step(ctx context.Context, st *sched.State, requests []request) 
 	}
 	st.Place(now)
 	fx := st.Flush()
-	e.notifyWatchers(&fx.Rows)
+	e.notifyWatchers(&fx.Rows, &b.retention)
 	decided, committed := time.Now(), time.Time{}
-	if !fx.Rows.Empty() || len(b.keys) > 0 {
+	rows := store.Batch{
+		Rows: fx.Rows, IdempotencyKeys: b.keys, At: now,
+		RemovedJobs: b.removed, Kept: b.kept, ExpiredLogs: b.expiredLogs, ExpiredArtifacts: b.expiredArtifacts,
+	}
+	if !rows.Empty() {
 		e.setAsideLogs(context.WithoutCancel(ctx), fx.Commands)
-		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &store.Batch{Rows: fx.Rows, IdempotencyKeys: b.keys}); err != nil {
+		if err := e.cfg.Store.Commit(context.WithoutCancel(ctx), &rows); err != nil {
 			for i, l := range requests {
 				if b.errs[i] != nil {
 					l.done(b.errs[i])
@@ -267,6 +274,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, requests []request) 
 			return err
 		}
 		committed = time.Now()
+		e.removeExpiredLogs(context.WithoutCancel(ctx), b.expiredLogs)
 	}
 	e.progress.update(fx.Progress, fx.Rows.Tasks)
 	for i, l := range requests {
@@ -291,8 +299,9 @@ type batch struct {
 	errs      []error
 	submitted []sched.Submitted
 	keys      []store.IdempotencyKey
-	workers   []muster.Worker      // shared by all requests of the batch; nil until the first
-	fleet     *sched.FleetSnapshot // like workers
+	retention
+	workers []muster.Worker      // shared by all requests of the batch; nil until the first
+	fleet   *sched.FleetSnapshot // like workers
 }
 
 // failRequests fails all requests with err until pause is over.

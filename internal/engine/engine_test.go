@@ -49,6 +49,10 @@ func (h splitStore) FindIdempotencyKey(ctx context.Context, owner, key string) (
 	return h.read.FindIdempotencyKey(ctx, owner, key)
 }
 
+func (h splitStore) RemovableJobs(ctx context.Context, ids []muster.JobID) ([]store.RemovableJob, error) {
+	return h.read.RemovableJobs(ctx, ids)
+}
+
 func (h splitStore) Ungranted(ctx context.Context, holder store.Grantee, sha256 []string) ([]string, error) {
 	return h.read.Ungranted(ctx, holder, sha256)
 }

@@ -1,6 +1,6 @@
 // Package eventbus delivers committed events to subscribers.
 //
-// The bus keeps the last RingSize events in a ring. A subscription is only a
+// The bus keeps the last events in a ring. A subscription is only a
 // position in it: publishing never blocks, runs no code of subscribers, and finds the waiting
 // ones by the jobs and tasks of the events. Each subscriber filters on its own
 // goroutine; one that is too slow, so that its position is no longer in the ring, gets one
@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// RingSize is how many events a subscriber can read again.
+	// RingSize is how many events a subscriber can read again, by default.
 	RingSize = 10_000
 	// maxBatch is how many events one Next returns at most.
 	maxBatch = 256
@@ -58,9 +58,10 @@ func (s Scope) contains(e *muster.Event) bool {
 // Bus delivers events. Its methods may be called at the same time.
 type Bus struct {
 	epoch string
+	size  int // of the ring
 
 	mu   sync.Mutex
-	ring []muster.Event // event seq is at (seq-1) % RingSize
+	ring []muster.Event // event seq is at (seq-1) % size
 	last uint64         // seq of the newest event; 0 before the first
 
 	// The subscriptions that have seen all events in their scope and wait.
@@ -78,8 +79,11 @@ type jobWaiterSets struct {
 
 // New returns a bus for one incarnation of the server. epoch must differ from those of
 // earlier ones and must not contain "-".
-func New(epoch string) *Bus {
-	return &Bus{epoch: epoch, waiters: waiterSet{}, jobWaiters: map[muster.JobID]*jobWaiterSets{}}
+func New(epoch string) *Bus { return NewSized(epoch, RingSize) }
+
+// NewSized is New with a ring of at least one event.
+func NewSized(epoch string, size int) *Bus {
+	return &Bus{epoch: epoch, size: max(size, 1), waiters: waiterSet{}, jobWaiters: map[muster.JobID]*jobWaiterSets{}}
 }
 
 // EventID returns the form "epoch-seq", which Subscribe takes.
@@ -103,10 +107,10 @@ func (b *Bus) Publish(events []muster.Event) {
 	for _, e := range events {
 		b.last++
 		e.Epoch, e.Seq = b.epoch, b.last
-		if len(b.ring) < RingSize {
+		if len(b.ring) < b.size {
 			b.ring = append(b.ring, e)
 		} else {
-			b.ring[(b.last-1)%RingSize] = e
+			b.ring[(b.last-1)%uint64(b.size)] = e
 		}
 		b.wakeMatching(&e)
 	}
@@ -273,7 +277,7 @@ func (s *Subscription) poll() ([]muster.Event, <-chan struct{}) {
 	}
 	var events []muster.Event
 	for end := min(b.last, s.next+maxScan-1); s.next <= end && len(events) < maxBatch; s.next++ {
-		if e := &b.ring[(s.next-1)%RingSize]; s.scope.contains(e) {
+		if e := &b.ring[(s.next-1)%uint64(b.size)]; s.scope.contains(e) {
 			events = append(events, *e)
 		}
 	}

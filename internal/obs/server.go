@@ -48,6 +48,8 @@ type Server struct {
 	logBytes       prometheus.Counter
 	blobsIn        prometheus.Counter
 	blobsOut       prometheus.Counter
+	removed        map[string]prometheus.Counter // by what
+	freedBlobs     prometheus.Counter
 	httpRequests   *prometheus.CounterVec
 	httpDurations  *prometheus.HistogramVec
 	httpInFlight   prometheus.Gauge
@@ -93,6 +95,12 @@ func newServer(s *registrar, sample func(ctx context.Context) ServerSample) *Ser
 	m.logBytes = s.counter("muster_log_received_bytes_total", "Bytes of task logs received from workers and stored.")
 	blobs := s.counterVec("muster_blob_bytes_total", "Bytes of blobs received (in) or sent (out) by the server.", "direction")
 	m.blobsIn, m.blobsOut = blobs.WithLabelValues("in"), blobs.WithLabelValues("out")
+	removed := s.counterVec("muster_retention_removed_total", "What retention, prune and rm deleted.", "what")
+	m.removed = map[string]prometheus.Counter{}
+	for _, what := range []string{"jobs", "tasks", "logs", "artifacts", "late_reports", "workers", "blobs"} {
+		m.removed[what] = removed.WithLabelValues(what)
+	}
+	m.freedBlobs = s.counter("muster_retention_freed_blob_bytes_total", "Bytes of blobs that were deleted because nothing refers to them.")
 
 	m.httpRequests = s.counterVec("muster_http_requests_total", "Completed HTTP requests, by route pattern and status. Streams count when they end.", "method", "route", "code")
 	m.httpDurations = s.histogramVec("muster_http_request_duration_seconds", "Duration of HTTP requests, by route pattern, without connections of workers.",
@@ -209,6 +217,12 @@ func (m *Server) BlobBytesIn(n int) { m.blobsIn.Add(float64(n)) }
 
 // BlobBytesOut counts sent bytes of blobs.
 func (m *Server) BlobBytesOut(n int) { m.blobsOut.Add(float64(n)) }
+
+// Removed counts what retention deleted: jobs, tasks, logs (of jobs), artifacts (of jobs), late_reports, workers or blobs.
+func (m *Server) Removed(what string, n int64) { m.removed[what].Add(float64(n)) }
+
+// BlobsFreed counts the bytes of deleted blobs.
+func (m *Server) BlobsFreed(n muster.Size) { m.freedBlobs.Add(float64(n)) }
 
 // SpansDropped counts a batch whose spans were dropped.
 func (m *Server) SpansDropped() { m.batchesDropped.Inc() }

@@ -125,7 +125,7 @@ func (s *State) remove(now muster.Time, ev Remove) error {
 	if err != nil {
 		return err
 	}
-	if !w.gone && w.reachable() {
+	if !w.gone && (w.reachable() || ev.Departed) {
 		return muster.Errorf(muster.Conflict, "worker %s is %s: drain or stop it before you remove it", w.row.ID, w.row.State)
 	}
 	for _, t := range w.sortedTasks() {

@@ -75,6 +75,7 @@ type pending struct {
 	groups          []*group
 	tasks           []*task
 	workers         []*worker
+	totals          []*projectStats
 	attempts        []muster.Attempt
 	late            []muster.LateReport
 	removed         []muster.WorkerID
@@ -111,13 +112,18 @@ func (s *State) Flush() Effects {
 		row.LastSeenAt = w.seen
 		return row
 	})
+	r.Totals = collectRows(p.totals, func(t *projectStats) muster.ProjectTotal {
+		t.dirty = false
+		return muster.ProjectTotal{Project: t.name, Counts: t.counts}
+	})
 	// The caller owns the returned lists; those of subjects are reused.
 	clear(p.jobs)
 	clear(p.groups)
 	clear(p.tasks)
 	clear(p.workers)
+	clear(p.totals)
 	*p = pending{
-		jobs: p.jobs[:0], groups: p.groups[:0], tasks: p.tasks[:0], workers: p.workers[:0],
+		jobs: p.jobs[:0], groups: p.groups[:0], tasks: p.tasks[:0], workers: p.workers[:0], totals: p.totals[:0],
 		commands: make([]Command, 0, len(p.commands)), events: make([]muster.Event, 0, len(p.events)),
 		attemptsStarted: make([]AttemptStarted, 0, len(p.attemptsStarted)), attemptsEnded: make([]AttemptEnded, 0, len(p.attemptsEnded)),
 	}

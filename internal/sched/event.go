@@ -44,6 +44,14 @@ type Retry struct {
 	Unmaterialized bool
 }
 
+// JobRemoved removes an ended job with its stored counts from those of its project. It is a Conflict if the job is live or has changes that are
+// not flushed.
+type JobRemoved struct {
+	Job     muster.JobID
+	Project string
+	Counts  muster.Counts
+}
+
 // Joined is a worker that connected, for the first time or again. Held lists the
 // attempts that it still runs or whose reports it still keeps. State.Reconcile returns
 // afterwards which of them it may keep. Constrained is as in Ready.
@@ -103,8 +111,11 @@ type Heal struct {
 	GPUs   []string
 }
 
-// Remove removes a worker that is unreachable or gone; its attempts are lost.
-type Remove struct{ Worker muster.WorkerID }
+// Remove removes a worker that is unreachable or gone, or with Departed only one that is gone; its attempts are lost.
+type Remove struct {
+	Worker   muster.WorkerID
+	Departed bool
+}
 
 // Accepted confirms that a worker will run the attempt.
 type Accepted struct {
@@ -158,6 +169,7 @@ func (Submit) event()          {}
 func (Cancel) event()          {}
 func (Edit) event()            {}
 func (Retry) event()           {}
+func (JobRemoved) event()      {}
 func (Joined) event()          {}
 func (Ready) event()           {}
 func (Offered) event()         {}

@@ -186,7 +186,9 @@ func orZero[T any](v *T) (value T) {
 
 // projectStats counts the tasks of a project and their transitions. Times must not go backwards between calls.
 type projectStats struct {
+	name   string
 	counts muster.Counts
+	dirty  bool // counts changed since the last Flush
 
 	total   Total
 	buckets [nBuckets]rateBucket
@@ -273,6 +275,7 @@ func (s *State) FleetSnapshot(now muster.Time) FleetSnapshot {
 		work := t.workload(now)
 		p.All.Add(&work)
 	}
+	p.All.Total.add(&s.removedTotal)
 	p.All.Oldest = s.oldest(nil)
 	return p
 }
@@ -339,10 +342,15 @@ func (s *State) recordFailure(j *job, e *attemptEnd) {
 	}
 }
 
-// recordUsage adds the usage of an attempt that ends to its job.
+// recordUsage adds the usage and the log of an attempt that ends to its job. An attempt that started may have a log that it did not report.
 func (s *State) recordUsage(t *task) {
+	job := &t.group.job.row
 	if u := t.row.Usage; u != nil && t.row.Grant != nil {
-		t.group.job.row.AddUsage(u, len(t.row.Grant.GPUs))
+		job.AddUsage(u, len(t.row.Grant.GPUs))
+		s.changedJob(t.group.job)
+	}
+	if t.row.LogSize > 0 || t.row.StartedAt > 0 {
+		job.Usage.LogBytes += muster.Size(t.row.LogSize) + muster.LogOverhead
 		s.changedJob(t.group.job)
 	}
 }
@@ -370,10 +378,37 @@ func (s *State) failingJobs() []FailingJob {
 func (s *State) statsOf(project string) *projectStats {
 	t := s.projectStats[project]
 	if t == nil {
-		t = &projectStats{}
+		t = &projectStats{name: project}
 		s.projectStats[project] = t
 	}
 	return t
+}
+
+func (s *State) changedTotals(t *projectStats) { addOnce(&s.out.totals, &t.dirty, t) }
+
+// jobRemoved forgets the tasks of an ended job.
+func (s *State) jobRemoved(ev JobRemoved) error {
+	if s.jobs[ev.Job] != nil || slices.ContainsFunc(s.out.jobs, func(j *job) bool { return j.row.ID == ev.Job }) {
+		return muster.Errorf(muster.Conflict, "job %s has not ended: cancel it before you remove it", ev.Job)
+	}
+	t := s.projectStats[ev.Project]
+	for state, n := range ev.Counts {
+		if n > 0 && (t == nil || t.counts[state] < n) {
+			return muster.Errorf(muster.Internal, "job %s has more tasks than its project %q", ev.Job, ev.Project)
+		}
+	}
+	if t == nil {
+		return nil
+	}
+	for state, n := range ev.Counts {
+		t.counts[state] -= n
+	}
+	s.changedTotals(t)
+	if t.counts == (muster.Counts{}) {
+		s.removedTotal.add(&t.total)
+		delete(s.projectStats, ev.Project)
+	}
+	return nil
 }
 
 // projectTotals returns the counts of all tasks by project.

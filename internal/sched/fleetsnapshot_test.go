@@ -182,7 +182,7 @@ func TestUsageOfJobsIsSummed(t *testing.T) {
 		rows := s.Flush().Rows.Jobs
 		job = rows[len(rows)-1]
 	}
-	want := muster.JobUsage{EnergyWh: 4, CPUSeconds: 10, GPUSeconds: 40, WallSeconds: 20, MemoryPeak: 200, Attempts: 2}
+	want := muster.JobUsage{EnergyWh: 4, CPUSeconds: 10, GPUSeconds: 40, WallSeconds: 20, MemoryPeak: 200, Attempts: 2, LogBytes: 2 * muster.LogOverhead}
 	if job.State != muster.JobSucceeded || job.Cost != 1 || job.Usage != want {
 		t.Errorf("the job is %s, cost %v and used %+v; want %+v", job.State, job.Cost, job.Usage, want)
 	}

@@ -19,12 +19,13 @@ type memStore struct {
 	attempts map[muster.AttemptID]muster.Attempt
 	late     []muster.LateReport
 	workers  map[muster.WorkerID]muster.Worker
+	totals   map[string]muster.Counts
 }
 
 func newMemStore() *memStore {
 	return &memStore{
 		next: 1, jobs: map[muster.JobID]muster.Job{}, groups: map[muster.JobID]map[int]muster.Group{}, tasks: map[muster.TaskID]muster.Task{},
-		attempts: map[muster.AttemptID]muster.Attempt{}, workers: map[muster.WorkerID]muster.Worker{},
+		attempts: map[muster.AttemptID]muster.Attempt{}, workers: map[muster.WorkerID]muster.Worker{}, totals: map[string]muster.Counts{},
 	}
 }
 
@@ -76,6 +77,11 @@ func (m *memStore) commit(r muster.Rows) error {
 	for _, id := range r.RemovedWorkers {
 		delete(m.workers, id)
 	}
+	for _, t := range r.Totals {
+		if m.totals[t.Project] = t.Counts; t.Counts == (muster.Counts{}) {
+			delete(m.totals, t.Project)
+		}
+	}
 	return nil
 }
 
@@ -94,10 +100,9 @@ func (m *memStore) inSnapshot(t *muster.Task) bool {
 }
 
 func (m *memStore) snapshot() muster.Snapshot {
-	snap := muster.Snapshot{NextJob: m.next, Totals: map[string]muster.Counts{}}
+	snap := muster.Snapshot{NextJob: m.next, Totals: maps.Clone(m.totals)}
 	for _, id := range slices.Sorted(maps.Keys(m.jobs)) {
 		j := m.jobs[id]
-		snap.Totals[j.Project] = snap.Totals[j.Project].Add(j.Counts)
 		if !j.State.Final() {
 			snap.Jobs = append(snap.Jobs, j)
 			snap.Groups = append(snap.Groups, m.groupsOf(id)...)

@@ -35,7 +35,8 @@ type State struct {
 	nextJob      muster.JobID
 	jobs         map[muster.JobID]*job
 	projects     map[string]*queue.Project
-	projectStats map[string]*projectStats // of all projects that ever had a job
+	projectStats map[string]*projectStats // of all projects that have jobs
+	removedTotal Total                    // of projects whose jobs were all removed
 	failing      map[muster.JobID]*job
 	workers      []*worker            // by id
 	capacity     queue.ResourceVector // what all workers offer together, except removed ones
@@ -91,6 +92,8 @@ func (s *State) apply(now muster.Time, ev Event) error {
 		return s.edit(now, ev)
 	case Retry:
 		return s.retry(now, ev)
+	case JobRemoved:
+		return s.jobRemoved(ev)
 	case Joined:
 		return s.join(now, ev)
 	case Ready:

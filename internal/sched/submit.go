@@ -46,6 +46,7 @@ func (s *State) submit(now muster.Time, ev Submit) error {
 	s.addJob(j)
 	s.out.entered = s.out.entered.Add(j.row.Counts)
 	j.stats.counts = j.stats.counts.Add(row.Counts)
+	s.changedTotals(j.stats)
 	s.changedJob(j)
 	s.touchJob(j)
 	for _, g := range j.groups {

@@ -18,6 +18,7 @@ func (s *State) transition(now muster.Time, g *group, from, to muster.TaskState,
 	g.job.row.Counts[to] += int64(n)
 	s.out.entered[to] += int64(n)
 	g.job.stats.recordTransition(now, from, to, n)
+	s.changedTotals(g.job.stats)
 	g.row.FinishedAt = 0
 	if to.Final() && g.row.Counts.Finished() == int64(g.row.Size) {
 		g.row.FinishedAt = now

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/obs"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sweeper"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/traceparent"
 )
@@ -48,6 +49,16 @@ func (s *Server) storeSize() (size int64) {
 		}
 	}
 	return size
+}
+
+// observeDeleted counts what a batch of the sweeper deleted.
+func (s *Server) observeDeleted(d sweeper.Deleted) {
+	for what, n := range map[string]int64{
+		"jobs": d.Jobs, "tasks": d.Tasks, "logs": d.Logs, "artifacts": d.Artifacts, "late_reports": d.LateReports, "workers": d.Workers, "blobs": d.Blobs,
+	} {
+		s.metrics.Removed(what, n)
+	}
+	s.metrics.BlobsFreed(d.BlobBytes)
 }
 
 // observeBatch is called for each batch of the engine.

@@ -31,9 +31,11 @@ import (
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/obs"
 	"github.com/muster-dev/muster/internal/overview"
+	"github.com/muster-dev/muster/internal/retention"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/spec"
 	"github.com/muster-dev/muster/internal/store/sqlite"
+	"github.com/muster-dev/muster/internal/sweeper"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/webhook"
 	"github.com/muster-dev/muster/web"
@@ -62,6 +64,10 @@ type Config struct {
 	WebhookSecret string
 	// URL is the public URL of the dashboard, for links in notifications; "" for no links.
 	URL string
+	// Retention is the limits that the administrator chose; nil fields are the defaults. KeepServer is those of the server itself; the zero
+	// value means the defaults.
+	Retention  retention.Policy
+	KeepServer retention.ServerPolicy
 	// Dialects are the gateways for workers and clients of other systems.
 	Dialects []dialect.Config
 	// Systems are the supported dialects; nil means Dialects().
@@ -81,6 +87,7 @@ type Server struct {
 	verifier  cidVerifier
 	history   *history.History
 	webhooks  *webhook.Sender
+	sweeper   *sweeper.Sweeper
 	pinner    ipfsPinner    // nil for none
 	listener  net.Listener  // nil for a private server
 	localPipe *dialect.Pipe // connects gateways and callers of Local to the server
@@ -96,6 +103,9 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	}
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = muster.Duration(10 * time.Second)
+	}
+	if cfg.KeepServer == (retention.ServerPolicy{}) {
+		cfg.KeepServer = retention.DefaultServerPolicy()
 	}
 	s := &Server{cfg: cfg, log: log, localPipe: dialect.NewPipe()}
 	if err := s.build(ctx); err != nil {
@@ -158,7 +168,7 @@ func (s *Server) build(ctx context.Context) error {
 		return err
 	}
 	s.registerMetrics()
-	events := eventbus.New(newEpoch())
+	events := eventbus.NewSized(newEpoch(), s.cfg.KeepServer.Events)
 	s.engine = engine.New(engine.Config{
 		Store: s.store, Logs: countingLogs{s.logs, s.metrics}, Blobs: blobs, Events: countingBus{events, s.metrics}, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
 		Addresses: s.cfg.Addresses, OnBatch: s.observeBatch,
@@ -168,6 +178,9 @@ func (s *Server) build(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	s.sweeper = sweeper.New(sweeper.Config{
+		Store: s.store, Engine: s.engine, Logs: s.logs, Blobs: blobs, Options: s.cfg.Retention, Server: s.cfg.KeepServer, Log: s.log, Observe: s.observeDeleted,
+	})
 	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
 		ctx, release := api.BindToKey(ctx)
 		defer release()
@@ -185,7 +198,7 @@ func (s *Server) build(ctx context.Context) error {
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views:    s.apiViews(),
-			Webhooks: s.webhooks, Notifications: s.store,
+			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper,
 		})),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -283,6 +296,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error { return s.poll.Run(serviceCtx) })
 	group.Go(func() error { return s.whenReady(serviceCtx, s.history.Run) })
 	group.Go(func() error { return s.whenReady(serviceCtx, s.webhooks.Run) })
+	group.Go(func() error { return s.whenReady(serviceCtx, s.sweeper.Run) })
 	if s.pinner != nil {
 		group.Go(func() error { return s.pinner.Run(serviceCtx) })
 	}

@@ -21,6 +21,7 @@ type Writer interface {
 	// It returns a StorageFull error if there is no space, and a Conflict if an
 	// idempotency key exists. A task's group, name, kind, element and creation time never
 	// change, nor do a job's name, project, kind, creation time, owner and UID, and a spec is never changed in place.
+	// It does not write the JobRetention of Jobs: Kept and the Expired lists do.
 	Commit(ctx context.Context, b *Batch) error
 }
 
@@ -28,6 +29,24 @@ type Writer interface {
 type Batch struct {
 	muster.Rows
 	IdempotencyKeys []IdempotencyKey
+	// RemovedJobs are ended jobs that disappear for all readers, also from Task, Attempts and Contents. The rest of their rows
+	// is deleted by RemovalStore. Rows of the same batch do not name them.
+	RemovedJobs      []muster.JobID
+	Kept             []JobKept
+	ExpiredLogs      []muster.JobID // jobs whose logs are deleted
+	ExpiredArtifacts []muster.JobID // jobs whose artifacts and checkpoints are deleted
+	At               muster.Time    // of the removals and expirations
+}
+
+// Empty reports whether there is nothing to write.
+func (b *Batch) Empty() bool {
+	return b.Rows.Empty() && len(b.IdempotencyKeys)+len(b.RemovedJobs)+len(b.Kept)+len(b.ExpiredLogs)+len(b.ExpiredArtifacts) == 0
+}
+
+// JobKept sets since when a job is exempt from retention; 0 means that it is not.
+type JobKept struct {
+	Job muster.JobID
+	At  muster.Time
 }
 
 // IdempotencyTTL is how long a client's idempotency key is kept.

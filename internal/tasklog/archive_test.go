@@ -36,7 +36,7 @@ func TestSetAside(t *testing.T) {
 	if size, err := d.Size(t.Context(), a); size != 0 || err != nil {
 		t.Errorf("after Archive the log has %d bytes, %v", size, err)
 	}
-	aside, err := filepath.Glob(filepath.Join(root, "1", "0", "0.1.log.[0-9]*"))
+	aside, err := filepath.Glob(filepath.Join(root, "0k", "1", "0", "0.1.log.[0-9]*"))
 	if err != nil || len(aside) != 1 {
 		t.Fatalf("the log is kept as %q, %v", aside, err)
 	}

@@ -122,8 +122,6 @@ func (l *logFile) close() error {
 	return err
 }
 
-func (d *Dir) jobDir(j muster.JobID) string { return filepath.Join(d.root, j.String()) }
-
 // path distributes the tasks of a job over directories of at most 1,000 tasks.
 func (d *Dir) path(a muster.AttemptID) string {
 	bucket := strconv.Itoa(a.Task.Num / 1000)
@@ -269,7 +267,7 @@ func (d *Dir) Sync(_ context.Context, a muster.AttemptID) error {
 		return wrapError("sync", a, err)
 	}
 	// The file's name must survive, too, in each directory that may be new.
-	for _, dir := range []string{filepath.Dir(d.path(a)), d.jobDir(a.Task.Job), d.root} {
+	for _, dir := range []string{filepath.Dir(d.path(a)), d.jobDir(a.Task.Job), filepath.Dir(d.jobDir(a.Task.Job)), d.root} {
 		if err := atomicfile.SyncDir(dir); err != nil {
 			return wrapError("sync", a, err)
 		}
@@ -314,19 +312,6 @@ func (d *Dir) Open(_ context.Context, a muster.AttemptID, offset int64) (io.Read
 	return r, nil
 }
 
-// Remove implements Store. An Append at the same time may create a log again.
-func (d *Dir) Remove(_ context.Context, job muster.JobID) error {
-	if err := d.closeFiles(func(a muster.AttemptID) bool { return a.Task.Job == job }); err != nil {
-		return err
-	}
-	d.dirsMu.Lock()
-	defer d.dirsMu.Unlock()
-	if err := os.RemoveAll(d.jobDir(job)); err != nil {
-		return muster.Errorf(muster.Internal, "cannot remove the logs of job %s: %w", job, err)
-	}
-	return nil
-}
-
 // RemoveAttempt deletes the log of one attempt. It returns nil if there is none.
 func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error { return d.removeAttempt(a) }
 
@@ -347,8 +332,8 @@ func (d *Dir) removeAttempt(a muster.AttemptID) error {
 	d.dirsMu.Lock()
 	defer d.dirsMu.Unlock()
 	// Empty directories are removed, too; for others os.Remove fails.
-	if os.Remove(filepath.Dir(path)) == nil {
-		_ = os.Remove(d.jobDir(a.Task.Job))
+	if os.Remove(filepath.Dir(path)) == nil && os.Remove(d.jobDir(a.Task.Job)) == nil {
+		d.removeEmptyBucket(a.Task.Job)
 	}
 	return nil
 }
@@ -398,29 +383,6 @@ func (d *Dir) Archive(_ context.Context, a muster.AttemptID) (bool, error) {
 
 func errList(err error) error {
 	return muster.Errorf(muster.Unavailable, "cannot list the directory for logs: %w", err)
-}
-
-// LastJob returns the highest number of a job that has logs, or 0.
-func (d *Dir) LastJob() (last muster.JobID, err error) {
-	f, err := os.Open(d.root)
-	if err != nil {
-		return 0, errList(err)
-	}
-	defer f.Close()
-	for {
-		names, err := f.Readdirnames(10_000)
-		for _, name := range names {
-			if id, err := strconv.ParseInt(name, 10, 64); err == nil && id > 0 {
-				last = max(last, muster.JobID(id))
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return last, nil
-		}
-		if err != nil {
-			return 0, errList(err)
-		}
-	}
 }
 
 // CloseAttempt closes the file of one attempt's log, so that its space is freed when another Dir

@@ -60,14 +60,15 @@ func (x *indexer) write(data []byte, emit func(offset int64)) {
 	}
 }
 
-// OpenIndexedDir is OpenDir with an index for each long log, for RecordBefore. One process at a time may
-// open a directory so.
+// OpenIndexedDir is OpenDir with an index for each long log, for RecordBefore, and in the layout for many jobs. One process at a time
+// may open a directory so. It moves the logs of an older Muster into this layout.
 func OpenIndexedDir(path string) (*Dir, error) {
 	d, err := OpenDir(path)
-	if err == nil {
-		d.withIndex = true
+	if err != nil {
+		return nil, err
 	}
-	return d, err
+	d.withIndex = true
+	return d, d.moveToBuckets()
 }
 
 func indexPath(logPath string) string { return logPath + ".idx" }

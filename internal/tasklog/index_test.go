@@ -55,7 +55,7 @@ func TestRecordBefore(t *testing.T) {
 					rt.Fatal(err)
 				}
 			case 1:
-				if err := os.Remove(filepath.Join(root, "1", "0", "0.1.log.idx")); err != nil && !errors.Is(err, os.ErrNotExist) {
+				if err := os.Remove(filepath.Join(root, "0k", "1", "0", "0.1.log.idx")); err != nil && !errors.Is(err, os.ErrNotExist) {
 					rt.Fatal(err)
 				}
 				if err := d.Close(); err != nil { // else it is known that all was in the index
@@ -104,7 +104,7 @@ func TestIndexIsRemovedWithItsLog(t *testing.T) {
 		t.Errorf("%v of the log remains (%v)", left, err)
 	}
 	put(1000)
-	if err := errors.Join(os.Remove(filepath.Join(root, "1", "0", "0.1.log")), d.Close()); err != nil { // not by the Dir
+	if err := errors.Join(os.Remove(filepath.Join(root, "0k", "1", "0", "0.1.log")), d.Close()); err != nil { // not by the Dir
 		t.Fatal(err)
 	}
 	starts := put(777)

@@ -36,7 +36,7 @@ type Store interface {
 	Wait(ctx context.Context, a muster.AttemptID, size int64) error
 	// Archive renames the log of an attempt, so that the attempt has no log, and reports whether it had one.
 	Archive(ctx context.Context, a muster.AttemptID) (bool, error)
-	// Remove deletes the logs of a job.
+	// Remove deletes the logs of a job. It does not wait until their space is free.
 	Remove(ctx context.Context, job muster.JobID) error
 }
 

@@ -29,9 +29,11 @@ import (
 	"github.com/muster-dev/muster/internal/history"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/overview"
+	"github.com/muster-dev/muster/internal/retention"
 	"github.com/muster-dev/muster/internal/spec"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/store/sqlite"
+	"github.com/muster-dev/muster/internal/sweeper"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/webhook"
 )
@@ -110,11 +112,12 @@ func (s *Server) Start(tb testing.TB) {
 		return x.Summary, err
 	}})
 	must(tb, err)
+	sweep := sweeper.New(sweeper.Config{Store: s.Store, Engine: s.Engine, Logs: s.Logs, Blobs: s.Blobs, Server: retention.DefaultServerPolicy(), Log: log})
 	handler := api.New(api.Config{
 		Engine: s.Engine, JobEditor: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
 		LinkSocket: linkHandler, LinkPoll: linkHandler, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
 		Views:    api.Views{Fleet: s.Engine, History: s.History, Jobs: s.Store, Disk: func() overview.Disk { return overview.Disk{Free: 50 << 30, Size: 100 << 30} }},
-		Webhooks: webhooks, Notifications: s.Store,
+		Webhooks: webhooks, Notifications: s.Store, Retention: sweep, // which deletes no files here
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }), ObserveRequest: s.requests.observe,
 	})
 	if s.middleware != nil {

@@ -31,6 +31,7 @@ import (
 type serverConfig struct {
 	app.LogOptions
 	TelemetryOptions
+	retentionOptions
 
 	listen          string
 	data            string
@@ -51,7 +52,7 @@ type serverConfig struct {
 
 // newServerConfig returns the defaults.
 func newServerConfig(listen string) serverConfig {
-	return serverConfig{listen: listen, output: "text", heartbeat: muster.Duration(5 * time.Second), workerAddresses: privateNetworks(), LogOptions: app.DefaultLogOptions()}
+	return serverConfig{listen: listen, output: "text", heartbeat: muster.Duration(5 * time.Second), workerAddresses: privateNetworks(), LogOptions: app.DefaultLogOptions(), retentionOptions: newRetentionOptions()}
 }
 
 func (c *serverConfig) flags() []cli.Flag {
@@ -74,7 +75,7 @@ func (c *serverConfig) flags() []cli.Flag {
 				&c.webhookNetworks, parseNetworks, formatNetworks),
 			app.Var(app.Option{Name: "dialect", Value: "system", Usage: "Serve workers and clients of another system, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.WithEnv(),
 				&c.dialects, c.parseDialects, formatDialects),
-		}, c.TelemetryFlags(), c.Flags())
+		}, c.retentionOptions.flags(), c.TelemetryFlags(), c.Flags())
 }
 
 func (a *runner) serverCommand() *cli.Command {
@@ -121,12 +122,15 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, along
 	if c.data, err = app.DataDir(c.data, ""); err != nil {
 		return err
 	}
+	if err := c.check(); err != nil {
+		return err
+	}
 	if err := isolation.DisableDumpable(); err != nil {
 		log.Warn("processes of this user can read the server's memory", slog.Any("error", err))
 	}
 	server, err := serverd.New(ctx, serverd.Config{
 		Listen: c.listen, Data: c.data, AdminToken: c.secrets.admin, JoinToken: c.secrets.join, Heartbeat: c.heartbeat, AcceptLoss: c.acceptLoss, IPFS: c.ipfs, Addresses: c.workerAddresses, Dialects: c.dialects,
-		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, URL: c.publicURL, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer,
+		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, URL: c.publicURL, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer, Retention: c.policy, KeepServer: c.retentionOptions.server,
 	}, log)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package simtest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -234,7 +235,7 @@ func savedBy(tree string) int {
 // checkAll checks everything: the counts of every job, the usage of every worker, and
 // that a rebuild from the committed rows gives the live state.
 func (w *simulation) checkAll() error {
-	for _, check := range []func() error{w.checkCounts, w.checkWorkers, w.checkGangs, w.checkLeases} {
+	for _, check := range []func() error{w.checkCounts, w.disk.checkTotals, w.checkWorkers, w.checkGangs, w.checkLeases} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -248,6 +249,20 @@ func (w *simulation) checkAll() error {
 	}
 	if d := diff(w.st.Snapshot(), rebuilt.Snapshot()); d != "" {
 		return fmt.Errorf("the live state (-) is not the committed one (+):\n%s", d)
+	}
+	return nil
+}
+
+// checkTotals checks that the stored totals are those of the jobs that were not removed.
+func (d *disk) checkTotals() error {
+	want := map[string]muster.Counts{}
+	for id, j := range d.jobs {
+		if !d.removed[id] {
+			want[j.Project] = want[j.Project].Add(j.Counts)
+		}
+	}
+	if !maps.Equal(want, d.totals) {
+		return fmt.Errorf("the totals of projects are %v, those of their jobs %v", d.totals, want)
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ type disk struct {
 	tasks    map[muster.TaskID]muster.Task
 	attempts map[muster.AttemptID]muster.Attempt
 	workers  map[muster.WorkerID]muster.Worker
+	totals   map[string]muster.Counts
+	removed  map[muster.JobID]bool // jobs that retention removed; their rows stay for checks
 	late     int
 	next     muster.JobID // if numbers were skipped
 }
@@ -27,7 +29,7 @@ type groupKey struct {
 func newDisk() *disk {
 	return &disk{
 		jobs: map[muster.JobID]muster.Job{}, groups: map[groupKey]muster.Group{}, tasks: map[muster.TaskID]muster.Task{},
-		attempts: map[muster.AttemptID]muster.Attempt{}, workers: map[muster.WorkerID]muster.Worker{},
+		attempts: map[muster.AttemptID]muster.Attempt{}, workers: map[muster.WorkerID]muster.Worker{}, totals: map[string]muster.Counts{}, removed: map[muster.JobID]bool{},
 	}
 }
 
@@ -54,16 +56,19 @@ func (d *disk) commit(r muster.Rows) {
 	for _, id := range r.RemovedWorkers {
 		delete(d.workers, id)
 	}
+	for _, t := range r.Totals {
+		if d.totals[t.Project] = t.Counts; t.Counts == (muster.Counts{}) {
+			delete(d.totals, t.Project)
+		}
+	}
 	d.late += len(r.LateReports)
 	d.next = max(d.next, r.NextJob)
 }
 
 // load returns the Snapshot that a store would load.
 func (d *disk) load() muster.Snapshot {
-	s := muster.Snapshot{NextJob: 1}
-	s.Totals = map[string]muster.Counts{}
+	s := muster.Snapshot{NextJob: 1, Totals: maps.Clone(d.totals)}
 	for _, id := range slices.Sorted(maps.Keys(d.jobs)) {
-		s.Totals[d.jobs[id].Project] = s.Totals[d.jobs[id].Project].Add(d.jobs[id].Counts)
 		s.NextJob = id + 1
 		if !d.jobs[id].State.Final() {
 			s.Jobs = append(s.Jobs, d.jobs[id])

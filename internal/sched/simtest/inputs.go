@@ -74,12 +74,20 @@ func (w *simulation) userEvents() []sched.Event {
 		}
 	}
 	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(40) == 0 && len(events) == 0 {
-		w.stats.retries++
-		job, groups, ended, kept := w.disk.retry(muster.JobID(1 + w.rng.IntN(n)))
-		for _, t := range ended {
-			w.retried[t.ID] = true
+		if id := muster.JobID(1 + w.rng.IntN(n)); !w.disk.removed[id] {
+			w.stats.retries++
+			job, groups, ended, kept := w.disk.retry(id)
+			for _, t := range ended {
+				w.retried[t.ID] = true
+			}
+			events = append(events, sched.Retry{Job: job, Groups: groups, Ended: ended, Kept: kept, Unmaterialized: true})
 		}
-		events = append(events, sched.Retry{Job: job, Groups: groups, Ended: ended, Kept: kept, Unmaterialized: true})
+	}
+	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(60) == 0 && len(events) == 0 {
+		if id := muster.JobID(1 + w.rng.IntN(n)); !w.disk.removed[id] {
+			j := w.disk.jobs[id]
+			events = append(events, sched.JobRemoved{Job: id, Project: j.Project, Counts: j.Counts}) // a live one is refused
+		}
 	}
 	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(20) == 0 {
 		events = append(events, w.newEdit(muster.JobID(1+w.rng.IntN(n))))

@@ -83,6 +83,14 @@ var mutants = []struct {
 		caught: `attempt \S+ is offered to w\d+, though its job is held`,
 	},
 	{
+		name: "a removed job is still counted",
+		file: "internal/sched/fleet.go",
+		old:  "t.counts[state] -= n\n",
+		new:  "t.counts[state] -= 0 * n\n",
+
+		caught: `the totals of projects are .*, those of their jobs|the live state \(-\) is not the committed one`,
+	},
+	{
 		name: "an attempt reuses the number of the previous one",
 		file: "internal/sched/place.go",
 		old:  "t.row.Attempt = w.unused(t.row.ID, t.row.Attempt+1)\n",

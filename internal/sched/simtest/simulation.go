@@ -44,7 +44,7 @@ type simulation struct {
 type stats struct {
 	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, disconnects, assigns, refusals int
 	quarantines, heals, preemptions, continued, gangMembers, engines, contained, retriedElsewhere                  int
-	breakdowns, avoided, handbacks, edits, holds                                                                   int
+	breakdowns, avoided, handbacks, edits, holds, removals                                                         int
 }
 
 // packet is one message of one session.
@@ -242,9 +242,14 @@ func (w *simulation) connecting() []int {
 // serve is one batch of the server: decide, commit, act, with random crashes in between.
 func (w *simulation) serve(events []sched.Event, joined []int) error {
 	acks := map[int][]muster.AttemptID{}
+	var removed []muster.JobID
 	for _, ev := range events {
-		if err := w.apply(ev); err != nil {
+		accepted, err := w.apply(ev)
+		if err != nil {
 			return err
+		}
+		if r, ok := ev.(sched.JobRemoved); ok && accepted {
+			removed = append(removed, r.Job)
 		}
 		if f, ok := ev.(sched.Finished); ok {
 			acks[w.index(f.Worker)] = append(acks[w.index(f.Worker)], f.Report.Attempt)
@@ -257,13 +262,13 @@ func (w *simulation) serve(events []sched.Event, joined []int) error {
 	for _, i := range joined {
 		wk := w.workers[i]
 		offer := wk.offer
-		if err := w.apply(sched.Joined{Worker: offer, Held: wk.held()}); err != nil {
+		if _, err := w.apply(sched.Joined{Worker: offer, Held: wk.held()}); err != nil {
 			return err
 		}
 		_, stops[i] = w.st.Reconcile(wk.id, wk.held())
 	}
 	if wake := w.st.NextTick(); wake != 0 && wake <= w.now {
-		if err := w.apply(sched.Tick{}); err != nil {
+		if _, err := w.apply(sched.Tick{}); err != nil {
 			return err
 		}
 	}
@@ -280,6 +285,10 @@ func (w *simulation) serve(events []sched.Event, joined []int) error {
 		return err
 	}
 	w.disk.commit(fx.Rows)
+	for _, id := range removed {
+		w.disk.removed[id] = true
+		w.stats.removals++
+	}
 	w.recordEffects(fx)
 	if w.faults && w.rng.IntN(150) == 0 {
 		w.stats.crashesAfter++
@@ -313,23 +322,23 @@ func (w *simulation) serve(events []sched.Event, joined []int) error {
 }
 
 // apply applies one event. Refusals are expected, but must not change anything.
-func (w *simulation) apply(ev sched.Event) error {
+func (w *simulation) apply(ev sched.Event) (accepted bool, err error) {
 	var before muster.Snapshot
 	compare := w.rng.IntN(60) == 0
 	if compare {
 		before = w.st.Snapshot()
 	}
-	err := w.st.Apply(w.now, ev)
+	err = w.st.Apply(w.now, ev)
 	if err == nil {
-		return nil
+		return true, nil
 	}
 	w.stats.refusals++
 	if compare {
 		if d := diff(before, w.st.Snapshot()); d != "" {
-			return fmt.Errorf("%T was refused (%w) but changed the state:\n%s", ev, err, d)
+			return false, fmt.Errorf("%T was refused (%w) but changed the state:\n%s", ev, err, d)
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // restart crashes and restarts the server.
@@ -380,12 +389,12 @@ func (s stats) add(o stats) stats {
 		s.workerCrashes + o.workerCrashes, s.freezes + o.freezes, s.disconnects + o.disconnects, s.assigns + o.assigns, s.refusals + o.refusals,
 		s.quarantines + o.quarantines, s.heals + o.heals, s.preemptions + o.preemptions, s.continued + o.continued, s.gangMembers + o.gangMembers,
 		s.engines + o.engines, s.contained + o.contained, s.retriedElsewhere + o.retriedElsewhere,
-		s.breakdowns + o.breakdowns, s.avoided + o.avoided, s.handbacks + o.handbacks, s.edits + o.edits, s.holds + o.holds,
+		s.breakdowns + o.breakdowns, s.avoided + o.avoided, s.handbacks + o.handbacks, s.edits + o.edits, s.holds + o.holds, s.removals + o.removals,
 	}
 }
 
 // lowest returns the smallest count.
 func (s stats) lowest() int {
 	return min(s.submits, s.cancels, s.retries, s.crashesBefore, s.crashesAfter, s.workerCrashes, s.freezes, s.disconnects, s.assigns, s.refusals,
-		s.quarantines, s.heals, s.preemptions, s.continued, s.gangMembers, s.engines, s.contained, s.retriedElsewhere, s.breakdowns, s.avoided, s.handbacks, s.edits, s.holds)
+		s.quarantines, s.heals, s.preemptions, s.continued, s.gangMembers, s.engines, s.contained, s.retriedElsewhere, s.breakdowns, s.avoided, s.handbacks, s.edits, s.holds, s.removals)
 }

@@ -1,13 +1,17 @@
 package sqlite_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/store/sqlite"
+	"github.com/ncruces/go-sqlite3/driver"
 )
 
 // BenchmarkCommit writes all rows of tasks: a row is inserted when its task is
@@ -116,5 +120,94 @@ func BenchmarkLoad(b *testing.B) {
 		if err != nil || len(snap.Tasks) != running {
 			b.Fatalf("%d tasks, %v", len(snap.Tasks), err)
 		}
+	}
+}
+
+// BenchmarkHistory opens and loads a database with 1,000,000 ended jobs of three tasks and one that is live, which a start must not
+// read, and then removes jobs: rows/s are those of the statements that a removal of one large job repeats, ms/step the longest time
+// that the engine waits for one of them.
+func BenchmarkHistory(b *testing.B) {
+	const jobs, perJob, step = 1_000_000, 3, 500
+	path := filepath.Join(b.TempDir(), "muster.db")
+	open := func() *sqlite.Store {
+		s, err := sqlite.Open(b.Context(), path, sqlite.Options{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	}
+	s := open()
+	live := batch(jobs + 1)
+	live.Totals = []muster.ProjectTotal{{Project: "default", Counts: muster.Counts{muster.Succeeded: jobs * perJob, muster.Running: 40}}}
+	if err := errors.Join(s.Commit(b.Context(), live), s.Close()); err != nil {
+		b.Fatal(err)
+	}
+	fillHistory(b, path, jobs, perJob)
+	var load, held, longest time.Duration
+	starts, rows := 0, 0
+	next := muster.JobID(1)
+	for b.Loop() {
+		began := time.Now()
+		s := open()
+		snap, err := s.Load(b.Context())
+		load += time.Since(began)
+		if starts++; err != nil || len(snap.Jobs) != 1 || len(snap.Totals) != 1 {
+			b.Fatalf("%d jobs, totals of %v, %v", len(snap.Jobs), snap.Totals, err)
+		}
+		var ids []muster.JobID
+		for range 1_600 {
+			ids = append(ids, next)
+			next++
+		}
+		for list := range slices.Chunk(ids, 16) {
+			began := time.Now()
+			if err := s.Commit(b.Context(), &store.Batch{RemovedJobs: list, At: 1}); err != nil {
+				b.Fatal(err)
+			}
+			longest = max(longest, time.Since(began))
+		}
+		for len(ids) > 0 {
+			r, err := s.DeleteRemoved(b.Context(), ids, step)
+			if err != nil {
+				b.Fatal(err)
+			}
+			held, longest, rows, ids = held+r.Held, max(longest, r.Held), rows+r.Rows, ids[r.Jobs:]
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(load.Seconds()/float64(starts), "start-s")
+	b.ReportMetric(float64(rows)/held.Seconds(), "rows/s")
+	b.ReportMetric(float64(longest.Microseconds())/1000, "ms/step")
+}
+
+// fillHistory adds ended jobs, which Commit would take a minute for.
+func fillHistory(b *testing.B, path string, jobs, perJob int) {
+	b.Helper()
+	db, err := driver.Open(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	counts := fmt.Sprintf("0, 0, 0, 0, 0, %d, 0, 0, 0, 0", perJob)
+	const numbers = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+	_, err = db.ExecContext(b.Context(), "PRAGMA foreign_keys = OFF; PRAGMA synchronous = OFF")
+	if err == nil {
+		_, err = db.ExecContext(b.Context(), numbers+`INSERT INTO job (id, name, project, state, priority, n_waiting, n_queued, n_assigned, n_running, n_cancelling, n_succeeded,
+			n_failed, n_timed_out, n_cancelled, n_skipped, created_at, finished_at, log_bytes) SELECT i, 'job', 'default', 4, 50, `+counts+`, i, i, 5000 FROM n`, jobs)
+	}
+	if err == nil {
+		_, err = db.ExecContext(b.Context(), numbers+`INSERT INTO job_spec (job, spec) SELECT i, '{"tasks":[{"name":"stage","kind":"noop"}]}' FROM n`, jobs)
+	}
+	if err == nil {
+		_, err = db.ExecContext(b.Context(), numbers+`INSERT INTO task_group (job, idx, name, first, size, next, rest, n_waiting, n_queued, n_assigned, n_running, n_cancelling,
+			n_succeeded, n_failed, n_timed_out, n_cancelled, n_skipped, kept) SELECT i, 0, 'stage', 0, `+fmt.Sprint(perJob, ", ", perJob, ", 2, ", counts)+", 0 FROM n", jobs)
+	}
+	if err == nil {
+		_, err = db.ExecContext(b.Context(), numbers+fmt.Sprintf(`INSERT INTO task (id, grp, name, kind, state, attempt, retried, crashes, finished_at, usage)
+			SELECT ((1 + (i - 1) / %d) << 24) + (i - 1) %% %d, 0, 'stage', 'noop', 6, 1, 0, 0, 5, '{"wall_seconds":0.004}' FROM n`, perJob, perJob), jobs*perJob)
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -104,7 +104,24 @@ func (s *Store) writeBatch(b *store.Batch) error {
 	if err != nil {
 		return err
 	}
-	return each(b.RemovedWorkers, func(id *muster.WorkerID) error { return w.exec("DELETE FROM worker WHERE id = ?", values(string(*id))) })
+	err = each(b.RemovedWorkers, func(id *muster.WorkerID) error { return w.exec("DELETE FROM worker WHERE id = ?", values(string(*id))) })
+	if err != nil {
+		return err
+	}
+	if err := each(b.Totals, w.writeTotal); err != nil {
+		return err
+	}
+	return w.writeRetention(b)
+}
+
+func (c *conn) writeTotal(t *muster.ProjectTotal) error {
+	if t.Counts == (muster.Counts{}) {
+		return c.exec("DELETE FROM project_total WHERE project = ?", values(t.Project))
+	}
+	return c.exec(putTotal, func(p *params) {
+		text(row{p: p}, &t.Project)
+		row{p: p}.counts(&t.Counts)
+	})
 }
 
 // each calls f for each element of a list, until one fails.
@@ -227,7 +244,7 @@ func (s *Store) writeTaskRow(t *muster.Task) error {
 func (c *conn) putLate(r *muster.LateReport) error {
 	const sql = `INSERT INTO late_report (task, n, report, worker, at) SELECT ?1, ?2, ?3, ?4, ?5
 		WHERE (EXISTS (SELECT 1 FROM attempt WHERE task = ?1 AND n = ?2 AND worker = ?4) OR EXISTS (SELECT 1 FROM task WHERE id = ?1 AND attempt = ?2 AND worker = ?4))
-		AND (SELECT count(*) FROM late_report WHERE task BETWEEN ?6 AND ?7) < ?8
+		AND (SELECT count(*) FROM late_report WHERE task BETWEEN ?6 AND ?7) < ?8 AND EXISTS (SELECT 1 FROM job WHERE id = ?9)
 		ON CONFLICT DO UPDATE SET report = excluded.report, at = excluded.at`
 	return c.exec(sql, func(p *params) {
 		job := r.Attempt.Task.Job
@@ -239,13 +256,14 @@ func (c *conn) putLate(r *muster.LateReport) error {
 		p.int(packTask(muster.TaskID{Job: job}))
 		p.int(packTask(muster.TaskID{Job: job + 1}) - 1)
 		p.int(store.MaxLateReports)
+		p.int(int64(job))
 	})
 }
 
 // LateReports implements store.LateReportReader.
 func (s *Store) LateReports(ctx context.Context, job muster.JobID) ([]muster.LateReport, error) {
-	return readList(ctx, s, "SELECT report, worker, at FROM late_report WHERE task BETWEEN ? AND ? ORDER BY task, n",
-		values(packTask(muster.TaskID{Job: job}), packTask(muster.TaskID{Job: job + 1})-1), func(r row, l *muster.LateReport) {
+	return readList(ctx, s, "SELECT report, worker, at FROM late_report WHERE task BETWEEN ? AND ? AND EXISTS (SELECT 1 FROM job WHERE id = ?) ORDER BY task, n",
+		values(packTask(muster.TaskID{Job: job}), packTask(muster.TaskID{Job: job + 1})-1, int64(job)), func(r row, l *muster.LateReport) {
 			jsonField(r, &l.Report, false)
 			text(r, &l.Worker)
 			number(r, &l.At)

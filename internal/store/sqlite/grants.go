@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/store"
@@ -11,10 +12,11 @@ var _ store.GrantStore = (*Store)(nil)
 
 // GrantBlobs implements store.GrantStore. A later size replaces an earlier one.
 func (s *Store) GrantBlobs(ctx context.Context, holders []store.Grantee, blobs []store.Blob) error {
+	now := int64(muster.NewTime(time.Now()))
 	return s.writeTx(ctx, func(c *conn) error {
 		for i := range blobs {
-			err := c.exec("INSERT INTO blob_grant (sha256, holder, size) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET size = excluded.size",
-				values(blobs[i].SHA256, string(holders[i]), blobs[i].Size))
+			err := c.exec("INSERT INTO blob_grant (sha256, holder, size, at) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET size = excluded.size, at = excluded.at",
+				values(blobs[i].SHA256, string(holders[i]), blobs[i].Size, now))
 			if err != nil {
 				return err
 			}
@@ -95,13 +97,13 @@ func (r row) content(k *store.Content) {
 // Contents implements store.Reader.
 func (s *Store) Contents(ctx context.Context, q store.ContentQuery) ([]store.Content, error) {
 	return readList(ctx, s, "SELECT "+contentColumns+` FROM content WHERE cid = ?1 AND proof < 2 AND (?2 = 0 OR job < ?2 OR job = ?2 AND sha256 > ?3)
-		AND (?4 = '' OR (SELECT project FROM job WHERE id = content.job) = ?4) ORDER BY job DESC, sha256 LIMIT ?5`,
+		AND EXISTS (SELECT 1 FROM job WHERE id = content.job AND (?4 = '' OR project = ?4)) ORDER BY job DESC, sha256 LIMIT ?5`,
 		values(q.CID, int64(q.After.Job), q.After.SHA256, q.Project, q.Limit), row.content)
 }
 
 // Unpinned implements store.PinStore.
 func (s *Store) Unpinned(ctx context.Context, after store.Content, limit int) ([]store.Content, error) {
-	return readList(ctx, s, "SELECT cid, max(job), name, sha256, size, proof FROM content WHERE pin = 0 AND (cid, sha256) > (?, ?) GROUP BY cid, sha256 ORDER BY cid, sha256 LIMIT ?",
+	return readList(ctx, s, "SELECT cid, max(job), name, sha256, size, proof FROM content WHERE pin = 0 AND (cid, sha256) > (?, ?) AND EXISTS (SELECT 1 FROM job WHERE id = content.job) GROUP BY cid, sha256 ORDER BY cid, sha256 LIMIT ?",
 		values(after.CID, after.SHA256, limit), row.content)
 }
 

@@ -14,9 +14,13 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/store/sqlite"
+	"github.com/ncruces/go-sqlite3/driver"
 )
 
-const commitPathEnv = "MUSTER_TEST_COMMIT_INTO"
+const (
+	commitPathEnv = "MUSTER_TEST_COMMIT_INTO"
+	removeEnv     = "MUSTER_TEST_REMOVE" // not empty: the jobs end and are removed
+)
 
 // TestMain lets the test binary commit until it is killed, if it
 // is started for that.
@@ -25,7 +29,11 @@ func TestMain(m *testing.M) {
 	if path == "" {
 		os.Exit(m.Run())
 	}
-	if err := commitForever(path); err != nil {
+	work := commitForever
+	if os.Getenv(removeEnv) != "" {
+		work = removeForever
+	}
+	if err := work(path); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -91,7 +99,7 @@ func TestKilledProcessLosesNoCommits(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
 	for round := range 5 {
-		reported := commitUntilKilled(t, path, 10+30*round)
+		reported := workUntilKilled(t, path, 10+30*round)
 		s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -105,14 +113,15 @@ func TestKilledProcessLosesNoCommits(t *testing.T) {
 	}
 }
 
-// commitUntilKilled lets another process commit some jobs, kills it meanwhile, and
-// returns the last job that it reported as committed.
-func commitUntilKilled(t *testing.T, path string, jobs int) muster.JobID {
+// workUntilKilled lets another process commit some jobs, kills it meanwhile, and
+// returns the last job that it reported as committed, or as removed with removeEnv.
+func workUntilKilled(t *testing.T, path string, jobs int, env ...string) muster.JobID {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), commitPathEnv+"="+path)
+	cmd.Env = append(cmd.Env, env...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -139,4 +148,101 @@ func commitUntilKilled(t *testing.T, path string, jobs int) muster.JobID {
 		t.Fatalf("the process ended by itself after job %d", last)
 	}
 	return muster.JobID(last)
+}
+
+// removeForever commits ended jobs and removes every second one, in small steps. It prints the number of each job that was removed for readers.
+func removeForever(path string) error {
+	ctx := context.Background()
+	s, err := sqlite.Open(ctx, path, sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	snap, err := s.Load(ctx)
+	if err != nil {
+		return err
+	}
+	for id := snap.NextJob; ; id++ {
+		b := batch(id)
+		counts := muster.Counts{muster.Succeeded: 40}
+		b.Jobs[0].State, b.Jobs[0].Counts, b.Jobs[0].FinishedAt, b.Groups[0].Counts = muster.JobSucceeded, counts, 5, counts
+		for i := range b.Tasks {
+			b.Tasks[i].State, b.Tasks[i].FinishedAt = muster.Succeeded, 5
+		}
+		if err := s.Commit(ctx, b); err != nil {
+			return err
+		}
+		if id%2 == 0 {
+			if err := s.Commit(ctx, &store.Batch{RemovedJobs: []muster.JobID{id}, At: 6}); err != nil {
+				return err
+			}
+			if _, err := fmt.Println(id); err != nil {
+				return err
+			}
+		}
+		waiting, _, err := s.RemovedJobs(ctx, 0, 3)
+		if err != nil {
+			return err
+		}
+		if _, err := s.DeleteRemoved(ctx, waiting, 17); err != nil { // less than comes in: some rows always wait
+			return err
+		}
+	}
+}
+
+// TestRemovalIsResumedAfterAKill checks that a killed process leaves no job that is removed in part, and no rows that are forgotten.
+func TestRemovalIsResumedAfterAKill(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "muster.db")
+	for round := range 4 {
+		reported := workUntilKilled(t, path, 5+20*round, removeEnv+"=1")
+		s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		snap, err := s.Load(t.Context())
+		if err != nil || snap.NextJob <= reported {
+			t.Fatalf("the next job is %s after %s, %v", snap.NextJob, reported, err)
+		}
+		for id := muster.JobID(1); id < snap.NextJob; id++ {
+			tasks, _, err := s.Tasks(t.Context(), store.TaskQuery{Job: id, StoredOnly: true, Limit: 100})
+			switch {
+			case err == nil && len(tasks) == 40 && (id%2 == 1 || id > reported):
+			case muster.CodeOf(err) == muster.NotFound && id%2 == 0:
+			default:
+				t.Errorf("after round %d, which removed up to job %s, job %s has %d tasks, %v", round, reported, id, len(tasks), err)
+			}
+		}
+		for {
+			ids, _, err := s.RemovedJobs(t.Context(), 0, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(ids) == 0 {
+				break
+			}
+			if _, err := s.DeleteRemoved(t.Context(), ids, 1_000); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if rows := countRows(t, path, "task"); rows != 40*countRows(t, path, "job") {
+			t.Errorf("%d rows of tasks are left of %d jobs", rows, countRows(t, path, "job"))
+		}
+	}
+}
+
+// countRows counts the rows of a table of a closed database.
+func countRows(t *testing.T, path, table string) (n int) {
+	t.Helper()
+	db, err := driver.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

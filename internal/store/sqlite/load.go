@@ -78,13 +78,10 @@ func (c *conn) snapshot() (snap muster.Snapshot, err error) {
 	return snap, err
 }
 
-const selectTotals = "SELECT project, sum(n_waiting), sum(n_queued), sum(n_assigned), sum(n_running), sum(n_cancelling), " +
-	"sum(n_succeeded), sum(n_failed), sum(n_timed_out), sum(n_cancelled), sum(n_skipped) FROM job GROUP BY project"
-
 // totals returns the counts of all tasks by project.
 func (c *conn) totals() (map[string]muster.Counts, error) {
 	totals := map[string]muster.Counts{}
-	err := c.query(selectTotals, nil, func(cols *columns) bool {
+	err := c.query("SELECT "+totalColumns+" FROM project_total", nil, func(cols *columns) bool {
 		project, counts := cols.text(), muster.Counts{}
 		row{c: cols}.counts(&counts)
 		totals[project] = counts

@@ -92,7 +92,7 @@ func (c *conn) putIdle(i store.IdleJob) error {
 	if i.Since == 0 {
 		return c.exec("DELETE FROM job_idle WHERE job = ?", values(int64(i.Job)))
 	}
-	return c.exec("REPLACE INTO job_idle (job, since, told) VALUES (?, ?, ?)", values(int64(i.Job), int64(i.Since), int64(i.NotifiedWait)))
+	return c.exec("REPLACE INTO job_idle (job, since, told) SELECT id, ?2, ?3 FROM job WHERE id = ?1", values(int64(i.Job), int64(i.Since), int64(i.NotifiedWait)))
 }
 
 // addDeliveries adds deliveries. If a project has too many pending ones, it adds further ones as failed.

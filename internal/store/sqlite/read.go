@@ -16,7 +16,10 @@ func (s *Store) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
 
 // job returns a job with its spec and groups.
 func (c *conn) job(id muster.JobID) (job muster.Job, err error) {
-	job, found, err := first(c, "SELECT "+jobColumns+", spec FROM job LEFT JOIN job_spec ON job_spec.job = id WHERE id = ?", values(int64(id)), row.jobWithSpec)
+	job, found, err := first(c, "SELECT "+jobRead+", spec FROM job LEFT JOIN job_spec ON job_spec.job = id WHERE id = ?", values(int64(id)), func(r row, j *muster.Job) {
+		r.jobRead(j)
+		jsonPtr(r, &j.Spec)
+	})
 	if err != nil {
 		return muster.Job{}, err
 	}
@@ -57,7 +60,7 @@ func buildJobSearch(q *store.JobQuery, bound muster.JobID) *jobSearch {
 	if q.OldestFirst {
 		compare, order = ">", "ASC"
 	}
-	j.sql.WriteString("SELECT " + jobColumns + " FROM job WHERE id " + compare + " ?")
+	j.sql.WriteString("SELECT " + jobRead + " FROM job WHERE id " + compare + " ?")
 	j.bind = append(j.bind, values(int64(bound)))
 	if len(q.States) > 0 {
 		j.whereStates(q.States)
@@ -115,7 +118,7 @@ func (s *Store) Jobs(ctx context.Context, q store.JobQuery) (jobs []muster.Job, 
 		for _, bind := range search.bind {
 			bind(p)
 		}
-	}, row.job)
+	}, row.jobRead)
 	if err != nil {
 		return nil, "", err
 	}
@@ -203,7 +206,9 @@ func (c *conn) task(id muster.TaskID) (task muster.Task, err error) {
 		return muster.Task{}, err
 	}
 	if len(rows) == 1 {
-		return rows[0], nil
+		if _, exists, err := first(c, "SELECT 1 FROM job WHERE id = ?", values(int64(id.Job)), number[int]); exists || err != nil {
+			return rows[0], err
+		}
 	}
 	job, err := c.job(id.Job)
 	if err != nil {

@@ -14,11 +14,14 @@ const (
 	countColumns = "n_waiting, n_queued, n_assigned, n_running, n_cancelling, n_succeeded, n_failed, n_timed_out, n_cancelled, n_skipped"
 	jobFixed     = "id, name, project, kind, created_at, owner, uid"
 	jobColumns   = jobFixed + ", state, priority, labels, " + countColumns +
-		", progress, started_at, finished_at, retried_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts, held"
-	groupColumns = "job, idx, name, first, size, next, rest, rest_at, reason, message, " + countColumns + ", kept, started_at, finished_at"
-	taskColumns  = taskFixed + ", " + taskMutable + ", finished_at"
-	taskFixed    = "id, grp, name, kind, element, created_at"
-	taskMutable  = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
+		", progress, started_at, finished_at, retried_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts, held, log_bytes"
+	retentionColumns = "kept_at, logs_removed_at, artifacts_removed_at"
+	jobRead          = jobColumns + ", " + retentionColumns // what readers get; only writeRetention changes the last ones
+	totalColumns     = "project, " + countColumns
+	groupColumns     = "job, idx, name, first, size, next, rest, rest_at, reason, message, " + countColumns + ", kept, started_at, finished_at"
+	taskColumns      = taskFixed + ", " + taskMutable + ", finished_at"
+	taskFixed        = "id, grp, name, kind, element, created_at"
+	taskMutable      = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
 		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
 	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects"
@@ -55,6 +58,7 @@ var (
 	putAttempt = upsert("attempt", 2, attemptColumns)
 	putWorker  = upsert("worker", 1, workerColumns)
 	putKey     = upsert("api_key", 1, keyColumns)
+	putTotal   = upsert("project_total", 1, totalColumns)
 )
 
 // taskBits is the number of bits for a task's number in its packed id.
@@ -197,6 +201,13 @@ func (r row) job(j *muster.Job) {
 	number(r, &j.Usage.MemoryPeak)
 	number(r, &j.Usage.Attempts)
 	r.bool(&j.Held)
+	number(r, &j.Usage.LogBytes)
+}
+
+// jobRead reads the columns of jobRead.
+func (r row) jobRead(j *muster.Job) {
+	r.job(j)
+	r.jobRetention(&j.JobRetention)
 }
 
 // jobWithSpec reads the columns of a job, and its spec after them.

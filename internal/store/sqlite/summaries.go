@@ -83,7 +83,7 @@ func (s *Store) PreviousJob(ctx context.Context, id muster.JobID) (muster.Job, e
 		if err != nil {
 			return muster.Job{}, err
 		}
-		job, found, err := first(c, selectPrevious, values(current.Project, current.Name, int64(id)), row.job)
+		job, found, err := first(c, selectPrevious, values(current.Project, current.Name, int64(id)), row.jobRead)
 		if err == nil && !found {
 			err = muster.Errorf(muster.NotFound, "no job before job %s in project %q is named %q", id, current.Project, current.Name)
 		}
@@ -92,7 +92,7 @@ func (s *Store) PreviousJob(ctx context.Context, id muster.JobID) (muster.Job, e
 }
 
 const (
-	selectPrevious = "SELECT " + jobColumns + " FROM job INDEXED BY job_name WHERE project = ? AND name = ? AND id < ? ORDER BY id DESC LIMIT 1"
+	selectPrevious = "SELECT " + jobRead + " FROM job INDEXED BY job_name WHERE project = ? AND name = ? AND id < ? ORDER BY id DESC LIMIT 1"
 	// States 5 and 6 are failed and timed out; from 4 on, a job has ended.
 	selectFailed = "SELECT id, project, name, finished_at FROM job INDEXED BY job_failed WHERE state IN (5, 6) ORDER BY id DESC LIMIT ?"
 	selectEnded  = "SELECT id, state FROM job INDEXED BY job_name WHERE project = ? AND name = ? AND state >= 4 ORDER BY id DESC LIMIT ?"

@@ -15,14 +15,18 @@ type Store interface {
 	store.Writer
 	store.Reader
 	store.KeyStore
-	store.LateReportReader
-	store.SummaryReader
+	otherReaders
 	fileStores
 	webhookStores
+	retentionStores
 	Close() error
 }
 
 type (
+	otherReaders interface {
+		store.LateReportReader
+		store.SummaryReader
+	}
 	fileStores interface {
 		store.PinStore
 		store.VerificationStore
@@ -67,6 +71,13 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"JobsModel", "Exactly the matching jobs are listed, by number, from either end; cursors end.", jobsModel},
 		{"States", "TaskStates returns the states that Tasks returns, for all rows and spans.", statesModel},
 		{"Previous", "PreviousJob is the newest older job of the same project and name; FailingNames lists the names whose last jobs failed.", previous},
+		{"Removed", "A removed job and its rows are NotFound at once; what remains is deleted in parts, also after a restart; its number and its idempotency key are not used again.", removedJobs},
+		{"Totals", "The totals of projects are as last written, also after a restart.", totals},
+		{"Kept", "Since when a job is kept, and when its logs and artifacts expired, survives changes of its row.", keptAndExpired},
+		{"Ended", "Ended jobs are listed by their end, late reports by their time, and both are counted without those that are kept.", endedJobs},
+		{"Policies", "Policies of projects are replaced and deleted.", policies},
+		{"Departed", "Expired keys, and keys and grants of workers that do not exist, are deleted in parts.", departedKeys},
+		{"BlobRefs", "All references to blobs are listed page by page: those of specs, tasks, attempts and late reports, and uploads that are not reported.", blobRefs},
 		{"BadQueries", "Unknown jobs are NotFound; bad cursors and limits are Invalid.", badQueries},
 		{"Readers", "Readers see only whole commits, also during commits.", readers},
 		{"Closed", "After Close all calls are refused.", closed},

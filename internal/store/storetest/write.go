@@ -171,8 +171,9 @@ func load(t *testing.T, f *fixture) {
 			rows = append(rows, row(&j, &g, num, st))
 		}
 		recount(&j, &g, rows)
-		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: rows})
 		want.Totals[j.Project] = want.Totals[j.Project].Add(j.Counts)
+		total := muster.ProjectTotal{Project: j.Project, Counts: want.Totals[j.Project]}
+		f.mustCommit(t, muster.Rows{Jobs: []muster.Job{j}, Groups: []muster.Group{g}, Tasks: rows, Totals: []muster.ProjectTotal{total}})
 		if j.State.Final() {
 			continue
 		}

@@ -1443,6 +1443,11 @@ export interface components {
             name: string;
         };
         Job: {
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            artifacts_removed_at?: string;
             /** Format: double */
             cost?: number;
             /** @description number of tasks in each state */
@@ -1472,10 +1477,20 @@ export interface components {
             held?: boolean;
             /** Format: int64 */
             id: number;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            kept_at?: string;
             kind?: string;
             labels?: {
                 [key: string]: string;
             };
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            logs_removed_at?: string;
             name: string;
             owner?: string;
             owner_name?: string;
