@@ -186,7 +186,7 @@ func (s *Store) wrapError(ctx context.Context, verb string, err error) error {
 		return e
 	}
 	switch {
-	case errors.Is(err, sqlite3.INTERRUPT) && ctx.Err() != nil:
+	case ctx.Err() != nil && (errors.Is(err, sqlite3.INTERRUPT) || errors.Is(err, ctx.Err())):
 		return muster.Errorf(muster.Unavailable, "cannot %s the database %s: %w", verb, s.path, context.Cause(ctx))
 	case isDiskFull(err):
 		return muster.Errorf(muster.StorageFull, "no space left for the database %s: free some on its disk, then try again: %w", s.path, err)

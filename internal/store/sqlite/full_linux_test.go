@@ -131,3 +131,18 @@ func TestFullDiskCanBeReadAndOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestSnapshotOnAFullDisk(t *testing.T) {
+	dir := smallDisk(t)
+	s := open(t, filepath.Join(t.TempDir(), "muster.db"))
+	commitMany(t, s, 1, 100)
+	fill(t, filepath.Join(dir, "filler"))
+	_, err := s.Snapshot(t.Context(), filepath.Join(dir, "copy.db"))
+	if muster.CodeOf(err) != muster.StorageFull {
+		t.Fatalf("got %v, want a StorageFull error", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left %v, %v", entries, err)
+	}
+}

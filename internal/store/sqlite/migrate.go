@@ -39,9 +39,7 @@ func migrate(ctx context.Context, path string) (err error) {
 		return fmt.Errorf("read the schema's version: %w", err)
 	}
 	if current > supported {
-		return muster.Errorf(muster.Conflict,
-			"the database %s has schema version %d and this muster supports versions up to %d: run a newer muster, or restore a backup from before the upgrade",
-			path, current, supported)
+		return newerSchemaError(path, current, supported)
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate the schema from version %d to %d: %w", current, supported, err)

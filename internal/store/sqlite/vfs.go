@@ -11,19 +11,24 @@ import (
 	"github.com/ncruces/go-sqlite3/vfs"
 )
 
-// diskVFS keeps the system's error when writing the WAL fails, so that a full disk can be
-// distinguished from a broken one. The driver's own VFS loses it.
-const vfsName = "muster"
+// The file systems under diskVFS.
+const (
+	vfsName     = "muster"
+	copyVFSName = "muster-copy" // for a new database that is written by one connection and not in WAL mode meanwhile
+)
 
 // lockSuffix is the suffix of the lock file, after the database's path.
 const lockSuffix = ".lock"
 
 // databaseURI returns the URI of the database at a path under diskVFS. Its files get
 // the mode of the lock file, which only the user may access.
-func databaseURI(path string) string {
+func databaseURI(path string) string { return uri(path, vfsName, path+lockSuffix) }
+
+// uri returns the URI of the database at a path, whose new files get the mode of another file.
+func uri(path, vfs, modeOf string) string {
 	u := url.URL{Path: filepath.ToSlash(path)}
-	lock := strings.ReplaceAll(url.QueryEscape(path+lockSuffix), "+", "%20") // SQLite does not decode +
-	return "file:" + u.EscapedPath() + "?vfs=" + vfsName + "&modeof=" + lock
+	modeOf = strings.ReplaceAll(url.QueryEscape(modeOf), "+", "%20") // SQLite does not decode +
+	return "file:" + u.EscapedPath() + "?vfs=" + vfs + "&modeof=" + modeOf
 }
 
 // registerVFS registers diskVFS with the driver. It may be called repeatedly.
@@ -32,26 +37,32 @@ func registerVFS() error {
 	if !ok {
 		return errors.New("the SQLite driver has no file system")
 	}
-	vfs.Register(vfsName, diskVFS{system})
+	vfs.Register(vfsName, diskVFS{system, vfs.OPEN_WAL})
+	vfs.Register(copyVFSName, diskVFS{system, vfs.OPEN_MAIN_DB | vfs.OPEN_MAIN_JOURNAL})
 	return nil
 }
 
-type diskVFS struct{ vfs.VFSFilename }
+// diskVFS keeps the system's error when writing a file fails, so that a full disk can be
+// distinguished from a broken one. The driver's own VFS loses it.
+type diskVFS struct {
+	vfs.VFSFilename
+	files vfs.OpenFlag // the kinds of files whose errors are kept: those without shared memory
+}
 
 // OpenFilename implements vfs.VFSFilename.
 func (d diskVFS) OpenFilename(name *vfs.Filename, flags vfs.OpenFlag) (vfs.File, vfs.OpenFlag, error) {
 	f, out, err := d.VFSFilename.OpenFilename(name, flags)
-	if err == nil && flags&vfs.OPEN_WAL != 0 {
-		f = walFile{f}
+	if err == nil && flags&d.files != 0 {
+		f = diskFile{f}
 	}
 	return f, out, err
 }
 
-type walFile struct{ vfs.File }
+type diskFile struct{ vfs.File }
 
 // WriteAt implements io.WriterAt.
-func (w walFile) WriteAt(p []byte, off int64) (int, error) {
-	n, err := w.File.WriteAt(p, off)
+func (f diskFile) WriteAt(p []byte, off int64) (int, error) {
+	n, err := f.File.WriteAt(p, off)
 	if isDiskFull(err) {
 		err = vfs.SystemError(err, sqlite3.FULL)
 	}
