@@ -57,6 +57,7 @@ var rules = map[string]rule{
 	"traceparent": {ring: contract},
 
 	"overview":      {ring: pure, internal: []string{"api/wire", "sched", "store"}},
+	"backup":        {ring: shell, internal: []string{"atomicfile", "store"}, external: []string{"golang.org/x/sys"}},
 	"history":       {ring: shell, internal: []string{"api/wire", "sched"}},
 	"api/wire":      {ring: contract},
 	"api/granting":  {ring: adapter, internal: []string{"store"}},

@@ -21,7 +21,7 @@ import (
 const snapshotPages = 256
 
 // Snapshot implements store.Snapshotter. It uses a connection of its own and SQLite's online backup inside one read transaction: the
-// copy does not begin anew when the writer commits, and neither the writer nor readers wait for it. Meanwhile the write-ahead
+// copy does not start again when the writer commits, and neither the writer nor readers wait for it. Meanwhile the write-ahead
 // log grows by what is written.
 func (s *Store) Snapshot(ctx context.Context, path string) (info store.DatabaseInfo, err error) {
 	select {

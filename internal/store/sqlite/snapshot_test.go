@@ -25,7 +25,7 @@ func commitMany(t *testing.T, s *sqlite.Store, first, last muster.JobID) {
 	}
 }
 
-// A snapshot is the state after one commit, although commits go on while it is taken.
+// A snapshot is the state after one commit, although commits continue while it is taken.
 func TestSnapshotIsConsistent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
