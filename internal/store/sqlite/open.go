@@ -67,17 +67,24 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "cannot create the directory of the database: %w", err)
 	}
-	s.lock, err = lockFile(path + lockSuffix)
-	if errors.Is(err, errLocked) {
-		return nil, muster.Errorf(muster.Conflict, "the database %s is in use by another server: stop that server, or choose another data directory", path)
-	}
-	if err != nil {
-		return nil, muster.Errorf(muster.Unavailable, "cannot lock the database %s: %w", path, err)
+	if err := s.acquireLock(); err != nil {
+		return nil, err
 	}
 	if err := s.open(ctx, o); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+func (s *Store) acquireLock() (err error) {
+	s.lock, err = lockFile(s.path + lockSuffix)
+	if errors.Is(err, errLocked) {
+		return muster.Errorf(muster.Conflict, "the database %s is in use by another server: stop that server, or choose another data directory", s.path)
+	}
+	if err != nil {
+		return muster.Errorf(muster.Unavailable, "cannot lock the database %s: %w", s.path, err)
+	}
+	return nil
 }
 
 func (s *Store) open(ctx context.Context, o Options) error {

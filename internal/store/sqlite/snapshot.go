@@ -45,12 +45,16 @@ func (s *Store) Snapshot(ctx context.Context, path string) (info store.DatabaseI
 	if err != nil {
 		return info, err
 	}
-	err = c.inTx(ctx, forReading, func() error {
-		if info, err = c.info(); err != nil { // takes the snapshot
-			return err
-		}
-		return s.copyPages(ctx, c, path)
-	})
+	// Otherwise closing the last connection to the database of a stopped server would change it.
+	_, err = c.db.Config(sqlite3.DBCONFIG_NO_CKPT_ON_CLOSE, true)
+	if err == nil {
+		err = c.inTx(ctx, forReading, func() error {
+			if info, err = c.info(); err != nil { // takes the snapshot
+				return err
+			}
+			return s.copyPages(ctx, c, path)
+		})
+	}
 	if err = errors.Join(err, c.close()); err != nil {
 		return info, err
 	}
@@ -83,6 +87,48 @@ func (s *Store) copyPages(ctx context.Context, c *conn, path string) (err error)
 		}
 	}
 }
+
+// Stopped is the database of a server that does not run. It is locked, so that no server starts, and never written: its schema
+// stays as it is. Close it.
+type Stopped struct{ s Store }
+
+// OpenStopped locks the database at path. It refuses one that a server uses, and one without some acknowledged commits.
+func OpenStopped(ctx context.Context, path string) (*Stopped, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, muster.Errorf(muster.Unavailable, "cannot resolve the path of the database: %w", err)
+	}
+	d := &Stopped{Store{path: path, closed: make(chan struct{})}}
+	if _, err := os.Stat(path); err != nil {
+		return nil, muster.Errorf(muster.NotFound, "there is no database of a server: %w", err)
+	}
+	if err := d.s.acquireLock(); err != nil {
+		return nil, err
+	}
+	if err := d.check(ctx); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *Stopped) check(ctx context.Context) error {
+	if err := registerVFS(); err != nil {
+		return d.s.wrapError(ctx, "open", err)
+	}
+	loss, err := d.s.detectLoss(ctx, 0)
+	if err == nil && loss != nil {
+		err = d.s.lossError(loss)
+	}
+	return err
+}
+
+// Snapshot implements store.Snapshotter.
+func (d *Stopped) Snapshot(ctx context.Context, path string) (store.DatabaseInfo, error) {
+	return d.s.Snapshot(ctx, path)
+}
+
+// Close unlocks the database.
+func (d *Stopped) Close() error { return d.s.lock.Close() }
 
 // removeDatabase removes the database file at path with the files that SQLite puts beside it.
 func removeDatabase(path string) error {

@@ -212,3 +212,63 @@ func TestVerify(t *testing.T) {
 		}
 	})
 }
+
+// A stopped server's database is copied with its write-ahead log, and stays as it is.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "muster.db")
+	if _, err := sqlite.OpenStopped(t.Context(), path); muster.CodeOf(err) != muster.NotFound {
+		t.Errorf("without a database: %v, want NotFound", err)
+	}
+	last := commitUntilKilled(t, path, 20)
+	before := readDir(t, dir)
+	if len(before["muster.db-wal"]) == 0 {
+		t.Fatal("the killed server left no write-ahead log")
+	}
+	d, err := sqlite.OpenStopped(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := sqlite.Open(t.Context(), path, sqlite.Options{}); muster.CodeOf(err) != muster.Conflict {
+		t.Errorf("a server started: %v, want a Conflict", err)
+	}
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	if _, err := d.Snapshot(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	after := readDir(t, dir)
+	for _, name := range []string{"muster.db", "muster.db-wal"} {
+		if before[name] != after[name] {
+			t.Errorf("%s changed", name)
+		}
+	}
+	if got := checkJobs(t, open(t, copied)); got < last {
+		t.Errorf("the copy has jobs up to %d, want %d", got, last)
+	}
+	s := open(t, path)
+	if _, err := sqlite.OpenStopped(t.Context(), path); muster.CodeOf(err) != muster.Conflict {
+		t.Errorf("of a running server: %v, want a Conflict", err)
+	}
+	checkJobs(t, s)
+}
+
+func readDir(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := make(map[string]string)
+	for _, e := range entries {
+		content, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[e.Name()] = string(content)
+	}
+	return all
+}
