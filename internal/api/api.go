@@ -43,6 +43,7 @@ type Config struct {
 	Views         Views
 	Webhooks      Webhooks
 	Retention     Retention
+	Backup        BackupFunc
 	Notifications NotificationStore
 	// Parse reads job specs, YAML or JSON, and validates them, also with check, which may modify them. name is for messages.
 	Parse      func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
@@ -138,6 +139,7 @@ func newServer(cfg Config) *server {
 	s.notifyRoutes()
 	s.shareRoutes()
 	s.retentionRoutes()
+	s.backupRoutes()
 	s.downloadRoutes()
 	s.healthRoutes()
 	s.schemaRoutes()

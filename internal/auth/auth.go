@@ -68,11 +68,12 @@ const (
 	RemoveJobs    Verb = "remove or keep jobs"
 
 	ManageRetention Verb = "manage retention"
+	BackUp          Verb = "back up the server"
 )
 
 var roleVerbs = map[Role][]Verb{
 	Admin: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ReadBlobs,
-		WriteBlobs, ManageNotify, RemoveJobs, ManageRetention},
+		WriteBlobs, ManageNotify, RemoveJobs, ManageRetention, BackUp},
 	Submitter: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ReadBlobs, WriteBlobs, RemoveJobs},
 	Viewer:    {ReadJobs, ReadWorkers},
 	Worker:    {ConnectWorker, ReadBlobs, WriteBlobs},
@@ -80,7 +81,7 @@ var roleVerbs = map[Role][]Verb{
 }
 
 // Verbs lists every verb.
-var Verbs = []Verb{ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ConnectWorker, ReadBlobs, WriteBlobs, ManageNotify, RemoveJobs, ManageRetention}
+var Verbs = []Verb{ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ConnectWorker, ReadBlobs, WriteBlobs, ManageNotify, RemoveJobs, ManageRetention, BackUp}
 
 // Permissions returns the verbs that p may use on some object.
 func Permissions(p Principal) []Verb {
@@ -94,7 +95,7 @@ func Permissions(p Principal) []Verb {
 }
 
 // fleetWide lists the verbs whose effect is not limited to one project.
-var fleetWide = []Verb{ManageWorkers, ManageKeys, JoinWorkers}
+var fleetWide = []Verb{ManageWorkers, ManageKeys, JoinWorkers, BackUp}
 
 // Object is what a verb applies to. Empty fields mean any.
 type Object struct {

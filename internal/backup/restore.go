@@ -24,6 +24,12 @@ import (
 // IncompleteName is a file in a data directory that a restore did not complete. Restore clears such a directory; a server refuses it.
 const IncompleteName = "restore-incomplete"
 
+// Incomplete reports whether a restore into a directory did not complete.
+func Incomplete(data string) bool {
+	_, err := os.Lstat(filepath.Join(data, IncompleteName))
+	return err == nil
+}
+
 // maxDescription bounds the entries that describe a backup.
 const maxDescription = 64 << 20
 

@@ -4,6 +4,7 @@ package boltdb
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -54,4 +55,9 @@ func PutJSON(b *bbolt.Bucket, key string, v any) error {
 		return err
 	}
 	return b.Put([]byte(key), data)
+}
+
+// View calls f with the database as of one moment: its size in bytes, and a writer of all of them. Writers of the database continue.
+func View(db *bbolt.DB, f func(size int64, content io.WriterTo) error) error {
+	return db.View(func(tx *bbolt.Tx) error { return f(tx.Size(), tx) })
 }

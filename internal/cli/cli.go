@@ -24,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/egress"
 	"github.com/muster-dev/muster/internal/builtin"
 	"github.com/muster-dev/muster/internal/cli/app"
+	"github.com/muster-dev/muster/internal/cli/backup"
 	"github.com/muster-dev/muster/internal/cli/bench"
 	"github.com/muster-dev/muster/internal/cli/bridge"
 	"github.com/muster-dev/muster/internal/cli/daemon"
@@ -77,7 +78,7 @@ func (a *runner) commands() []*cli.Command {
 	}, retention.Commands(a.App), []*cli.Command{
 		a.resultCommand(), a.getCommand(), bench.Command(a.App),
 		fleet.Command(a.App), a.keysCommand(), a.notifyCommand(),
-	}, retention.AdminCommands(a.App), []*cli.Command{
+	}, retention.AdminCommands(a.App), backup.Commands(a.App), []*cli.Command{
 		a.versionCommand(),
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"go.etcd.io/bbolt"
+
 	"github.com/muster-dev/muster"
 )
 
@@ -41,6 +43,12 @@ type Gateway interface {
 	URL() string
 	// Ready returns nil, or why the gateway cannot work now. It does not block.
 	Ready() error
+}
+
+// DatabaseOwner is implemented by gateways with databases that change in place: a copy of their files would not be consistent.
+type DatabaseOwner interface {
+	// Databases returns the open databases. It may be called while the gateway runs.
+	Databases() []*bbolt.DB
 }
 
 // Config configures one gateway.

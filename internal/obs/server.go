@@ -50,6 +50,8 @@ type Server struct {
 	blobsOut       prometheus.Counter
 	removed        map[string]prometheus.Counter // by what
 	freedBlobs     prometheus.Counter
+	lastBackup     prometheus.Gauge
+	backupBytes    prometheus.Gauge
 	httpRequests   *prometheus.CounterVec
 	httpDurations  *prometheus.HistogramVec
 	httpInFlight   prometheus.Gauge
@@ -101,6 +103,9 @@ func newServer(s *registrar, sample func(ctx context.Context) ServerSample) *Ser
 		m.removed[what] = removed.WithLabelValues(what)
 	}
 	m.freedBlobs = s.counter("muster_retention_freed_blob_bytes_total", "Bytes of blobs that were deleted because nothing refers to them.")
+
+	m.lastBackup = s.gauge("muster_backup_last_timestamp_seconds", "Time of the last complete backup of this process, as seconds since the Unix epoch; 0 if there was none.")
+	m.backupBytes = s.gauge("muster_backup_last_bytes", "Bytes of the files in the last complete backup of this process.")
 
 	m.httpRequests = s.counterVec("muster_http_requests_total", "Completed HTTP requests, by route pattern and status. Streams count when they end.", "method", "route", "code")
 	m.httpDurations = s.histogramVec("muster_http_request_duration_seconds", "Duration of HTTP requests, by route pattern, without connections of workers.",
@@ -217,6 +222,12 @@ func (m *Server) BlobBytesIn(n int) { m.blobsIn.Add(float64(n)) }
 
 // BlobBytesOut counts sent bytes of blobs.
 func (m *Server) BlobBytesOut(n int) { m.blobsOut.Add(float64(n)) }
+
+// BackedUp records a complete backup.
+func (m *Server) BackedUp(at time.Time, bytes int64) {
+	m.lastBackup.Set(float64(at.Unix()))
+	m.backupBytes.Set(float64(bytes))
+}
 
 // Removed counts what retention deleted: jobs, tasks, logs (of jobs), artifacts (of jobs), late_reports, workers or blobs.
 func (m *Server) Removed(what string, n int64) { m.removed[what].Add(float64(n)) }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -88,6 +89,7 @@ type Server struct {
 	history   *history.History
 	webhooks  *webhook.Sender
 	sweeper   *sweeper.Sweeper
+	backupMu  sync.Mutex    // held by a backup
 	pinner    ipfsPinner    // nil for none
 	listener  net.Listener  // nil for a private server
 	localPipe *dialect.Pipe // connects gateways and callers of Local to the server
@@ -98,6 +100,9 @@ type Server struct {
 
 // New opens the data directory and the port. The server serves when Run is called.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
+	if err := refuseIncomplete(cfg.Data); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the data directory: %w", err)
 	}
@@ -198,7 +203,7 @@ func (s *Server) build(ctx context.Context) error {
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views:    s.apiViews(),
-			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper,
+			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup,
 		})),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,

@@ -42,7 +42,7 @@ func NewTransferBar(verb string, total int64) *TransferBar {
 // Line returns the current status line.
 func (b *TransferBar) Line() string {
 	total, done, elapsed := b.Total.Load(), b.Done.Load(), time.Since(b.started)
-	if total < 0 {
+	if total < 0 && done == 0 {
 		return fmt.Sprintf("%s: reading files, %s", b.verb, term.FormatDuration(elapsed))
 	}
 	fraction := 1.0
@@ -52,6 +52,9 @@ func (b *TransferBar) Line() string {
 	rate := ""
 	if s := elapsed.Seconds(); s > 1 {
 		rate = fmt.Sprintf(", %s/s", muster.Size(float64(done)/s))
+	}
+	if total < 0 {
+		return fmt.Sprintf("%s: %s%s", b.verb, muster.Size(done), rate)
 	}
 	return fmt.Sprintf("%s %s %s of %s%s", b.verb, term.ProgressBar(20, fraction), muster.Size(done), muster.Size(total), rate)
 }

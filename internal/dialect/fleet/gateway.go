@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 
+	"go.etcd.io/bbolt"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster/internal/dialect"
@@ -49,6 +50,9 @@ func (g *Gateway) URL() string { return g.Listener.URL() }
 
 // Ready implements dialect.Gateway for a gateway that depends on nothing else.
 func (g *Gateway) Ready() error { return nil }
+
+// Databases implements dialect.DatabaseOwner.
+func (g *Gateway) Databases() []*bbolt.DB { return []*bbolt.DB{g.Fleet.store.db} }
 
 // Close closes a gateway without Serve.
 func (g *Gateway) Close() error { return errors.Join(g.Listener.Close(), g.Fleet.Close()) }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"go.etcd.io/bbolt"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
@@ -189,6 +190,9 @@ var missingFeatures = []string{
 }
 
 // URL is where clients of MLOC reach the gateway.
+// Databases implements dialect.DatabaseOwner.
+func (g *Gateway) Databases() []*bbolt.DB { return append(g.Gateway.Databases(), g.tasks.db) }
+
 func (g *Gateway) URL() string { return g.url }
 
 // Ready returns why workers cannot be served now: Redis is unreachable, or another host has the database.
