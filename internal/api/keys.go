@@ -24,6 +24,8 @@ func (s *server) keyRoutes() {
 		summary: "List API keys", verb: auth.ManageKeys}, s.listKeys)
 	handle(s, route{id: "revoke-key", method: http.MethodDelete, path: apiPath("/keys/{key}"), tag: "keys",
 		summary: "Revoke an API key", verb: auth.ManageKeys}, s.revokeKey)
+	handle(s, route{id: "rotate-key", method: http.MethodPost, path: apiPath("/keys/{key}/rotate"), tag: "keys",
+		summary: "Give an API key a new secret, which is returned only once; the old one ends at once", verb: auth.ManageKeys}, s.rotateKey)
 	handle(s, route{id: "whoami", method: http.MethodGet, path: apiPath("/whoami"), tag: "keys",
 		summary: "Show the caller's key and permissions, and the server's version"}, s.whoami)
 	handle(s, route{id: "join-worker", method: http.MethodPost, path: link.PathJoin, tag: "workers",
@@ -51,12 +53,19 @@ func (s *server) makeKey(ctx context.Context, k *store.Key) (string, error) {
 		return "", err
 	}
 	var id [5]byte
-	var random [auth.RandomBytes]byte
 	_, _ = rand.Read(id[:]) // never fails
-	_, _ = rand.Read(random[:])
-	secret := auth.NewToken(auth.Role(k.Role), random)
-	k.ID, k.Hash = auth.NewID(id), auth.Hash(secret)
+	k.ID = auth.NewID(id)
+	secret := newSecret(k)
 	return secret, s.Keys.PutKey(ctx, *k)
+}
+
+// newSecret returns a new secret for a key and stores its hash in it.
+func newSecret(k *store.Key) string {
+	var random [auth.RandomBytes]byte
+	_, _ = rand.Read(random[:]) // never fails
+	secret := auth.NewToken(auth.Role(k.Role), random)
+	k.Hash = auth.Hash(secret)
+	return secret
 }
 
 // checkName checks the name of a key or a worker.
@@ -92,15 +101,39 @@ func (s *server) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) 
 	if in.Key == principalOf(ctx).KeyID {
 		return nil, muster.Errorf(muster.Conflict, "this request uses the key %s: revoke it with another key", in.Key)
 	}
-	keys, err := s.Keys.ListKeys(ctx)
+	key, _, err := s.keyWithID(ctx, in.Key)
 	if err != nil {
 		return nil, err
 	}
-	key := store.Key{ID: in.Key}
-	if i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == in.Key }); i >= 0 {
-		key = keys[i]
-	}
 	return nil, s.keyring.Revoke(ctx, key)
+}
+
+// keyWithID returns the key with an id, and whether there is one.
+func (s *server) keyWithID(ctx context.Context, id string) (key store.Key, found bool, err error) {
+	keys, err := s.Keys.ListKeys(ctx)
+	if i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == id }); i >= 0 {
+		return keys[i], true, err
+	}
+	return store.Key{ID: id}, false, err
+}
+
+func (s *server) rotateKey(ctx context.Context, in *keyPath) (*response[wire.MadeKey], error) {
+	key, found, err := s.keyWithID(ctx, in.Key)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, muster.Errorf(muster.NotFound, "there is no key %s: muster keys list shows all", in.Key)
+	case key.Worker != "":
+		return nil, muster.Errorf(muster.Conflict, "the key %s is of worker %s, which would lose its connection: drain and remove the worker, and join it again", key.ID, key.Worker)
+	case key.Job != 0:
+		return nil, muster.Errorf(muster.Conflict, "the key %s is a link to job %s: revoke it and share the job again", key.ID, key.Job)
+	}
+	secret := newSecret(&key)
+	if err := s.keyring.Replace(ctx, key); err != nil {
+		return nil, err
+	}
+	return respond(wire.MadeKey{Key: keyResponse(key), Secret: secret}), nil
 }
 
 // revokeKeys revokes all keys that match.

@@ -376,6 +376,11 @@ func (c *Client) Keys(ctx context.Context) ([]Key, error) {
 	return list.Keys, err
 }
 
+// RotateKey gives a key a new secret. The old one ends at once.
+func (c *Client) RotateKey(ctx context.Context, id string) (MadeKey, error) {
+	return post[MadeKey](ctx, c, "/keys/"+url.PathEscape(id)+"/rotate", nil, false)
+}
+
 // RevokeKey revokes a key at once.
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: "/keys/" + url.PathEscape(id)})

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,13 +33,23 @@ const (
 )
 
 type keyring struct {
+	older      []keyring // that it replaced; they read what they sealed, and sign in addition
 	signingKey []byte // projects' secrets are derived from it
 	aead       cipher.AEAD
 	nonceKey   []byte // for deterministic nonces: sealing is repeatable, so that a resubmitted spec is equal
 }
 
-// newKeyring derives the keys from the stored one, and from the configured signing key if it is not "".
-func newKeyring(stored []byte, configured string) (keyring, error) {
+// newKeyring derives the keys from the stored ones, the current one first, and from the configured signing key if it is not "".
+func newKeyring(stored [][]byte, configured string) (keyring, error) {
+	current, err := deriveKeys(stored[0], configured)
+	for _, key := range stored[1:] {
+		older, olderErr := deriveKeys(key, configured)
+		current.older, err = append(current.older, older), errors.Join(err, olderErr)
+	}
+	return current, err
+}
+
+func deriveKeys(stored []byte, configured string) (keyring, error) {
 	k := keyring{signingKey: stored}
 	if configured != "" {
 		k.signingKey = []byte(configured)
@@ -66,6 +77,20 @@ func (k *keyring) projectSecret(project string) (string, error) {
 	return muster.SecretPrefix + base64.StdEncoding.EncodeToString(key), nil
 }
 
+// projectSecrets returns the secret of a project, and the different ones of older keys.
+func (k *keyring) projectSecrets(project string) (secrets []string, err error) {
+	for _, key := range append([]keyring{*k}, k.older...) {
+		secret, err := key.projectSecret(project)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(secrets, secret) {
+			secrets = append(secrets, secret)
+		}
+	}
+	return secrets, nil
+}
+
 // seal encrypts a text so that only this server can read it, and only with the same context.
 func (k *keyring) seal(text, context string) string {
 	mac := hmac.New(sha256.New, k.nonceKey)
@@ -81,8 +106,12 @@ func (k *keyring) unseal(sealed, context string) (string, bool) {
 	if err != nil || len(raw) <= n {
 		return "", false
 	}
-	text, err := k.aead.Open(nil, raw[:n], raw[n:], []byte(context))
-	return string(text), err == nil
+	for _, key := range append([]keyring{*k}, k.older...) {
+		if text, err := key.aead.Open(nil, raw[:n], raw[n:], []byte(context)); err == nil {
+			return string(text), true
+		}
+	}
+	return "", false
 }
 
 func (k *keyring) unsealSecret(secret, url string) (string, error) {
@@ -129,24 +158,28 @@ func decodeSecret(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// sign sets the headers of Standard Webhooks.
-func sign(h http.Header, secret, id string, at time.Time, body []byte) error {
-	key, err := decodeSecret(secret)
-	if err != nil {
-		return err
-	}
+// sign sets the headers of Standard Webhooks, with a signature for each secret.
+func sign(h http.Header, secrets []string, id string, at time.Time, body []byte) error {
 	stamp := strconv.FormatInt(at.Unix(), 10)
-	mac := hmac.New(sha256.New, key)
-	_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // never fails
+	signatures := make([]string, len(secrets))
+	for i, secret := range secrets {
+		key, err := decodeSecret(secret)
+		if err != nil {
+			return err
+		}
+		mac := hmac.New(sha256.New, key)
+		_, _ = fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body) // never fails
+		signatures[i] = "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
 	h.Set(headerID, id)
 	h.Set(headerTimestamp, stamp)
-	h.Set(headerSignature, "v1,"+base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	h.Set(headerSignature, strings.Join(signatures, " "))
 	return nil
 }
 
-// loadKey reads the server's key from its file, or creates it at the first start. The key is not in the database, so that URLs and
-// secrets of webhooks cannot be read from a copy of the database.
-func loadKey(path string) ([]byte, error) {
+// loadKeys reads the server's keys from their file, or creates one at the first start. Each line has a key; the first one is the current one. They are not
+// in the database, so that URLs and secrets of webhooks cannot be read from a copy of the database.
+func loadKeys(path string) (keys [][]byte, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		key := make([]byte, keySize)
@@ -154,14 +187,20 @@ func loadKey(path string) ([]byte, error) {
 		if err := atomicfile.Write(path, []byte(hex.EncodeToString(key)+"\n"), 0o600); err != nil {
 			return nil, fmt.Errorf("write the webhook key: %w", err)
 		}
-		return key, nil
+		return [][]byte{key}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the webhook key: %w", err)
 	}
-	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
-	if err != nil || len(key) != keySize {
-		return nil, muster.Errorf(muster.Invalid, "the file %s is not a webhook key: restore it from a backup, or delete it and set the webhooks of all projects again", path)
+	for line := range strings.Lines(strings.TrimSpace(string(text))) {
+		key, err := hex.DecodeString(strings.TrimSpace(line))
+		if err != nil || len(key) != keySize {
+			return nil, muster.Errorf(muster.Invalid, "line %d of the file %s is not a webhook key, 64 hex digits: restore it from a backup, or delete it and set the webhooks of all projects again", len(keys)+1, path)
+		}
+		keys = append(keys, key)
 	}
-	return key, nil
+	if len(keys) == 0 {
+		return nil, muster.Errorf(muster.Invalid, "the file %s of the webhook key is empty: restore it from a backup, or delete it and set the webhooks of all projects again", path)
+	}
+	return keys, nil
 }

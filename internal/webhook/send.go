@@ -102,7 +102,7 @@ func backoff(attempts int, jitter float64) time.Duration {
 
 // send sends one request. retryDelay is the receiver's Retry-After in case of an error.
 func (w *Sender) send(ctx context.Context, d *store.Delivery, now time.Time) (status int, retryDelay time.Duration, err error) {
-	address, secret, err := w.unsealDelivery(d)
+	address, secrets, err := w.unsealDelivery(d)
 	if err != nil {
 		return 0, 0, &permanentError{err.Error()}
 	}
@@ -117,7 +117,7 @@ func (w *Sender) send(ctx context.Context, d *store.Delivery, now time.Time) (st
 		req.Header.Set(name, value)
 	}
 	req.Header.Set("User-Agent", "Muster/"+w.cfg.Version)
-	if err := sign(req.Header, secret, d.Message, now, d.Body); err != nil {
+	if err := sign(req.Header, secrets, d.Message, now, d.Body); err != nil {
 		return 0, 0, &permanentError{err.Error()}
 	}
 	resp, err := w.client.Do(req)
@@ -140,17 +140,17 @@ func (w *Sender) send(ctx context.Context, d *store.Delivery, now time.Time) (st
 	}
 }
 
-// unsealDelivery returns the URL of a delivery, and the secret that signs it.
-func (w *Sender) unsealDelivery(d *store.Delivery) (address, secret string, err error) {
+// unsealDelivery returns the URL of a delivery, and the secrets that sign it.
+func (w *Sender) unsealDelivery(d *store.Delivery) (address string, secrets []string, err error) {
 	if address, err = w.keys.unsealURL(d.URL); err != nil {
-		return "", "", err
+		return "", nil, err
 	}
 	if d.Secret == "" {
-		secret, err = w.keys.projectSecret(d.Project)
-	} else {
-		secret, err = w.keys.unsealSecret(d.Secret, address)
+		secrets, err = w.keys.projectSecrets(d.Project)
+		return address, secrets, err
 	}
-	return address, secret, err
+	secret, err := w.keys.unsealSecret(d.Secret, address)
+	return address, []string{secret}, err
 }
 
 // errNotPublic is the error for unknown hosts and for those with private addresses, so that the delivery

@@ -67,7 +67,7 @@ type Sender struct {
 
 // New returns a Sender. It reads the server's key, or creates it at the first start.
 func New(cfg Config) (*Sender, error) {
-	stored, err := loadKey(cfg.KeyFile)
+	stored, err := loadKeys(cfg.KeyFile)
 	if err != nil {
 		return nil, err
 	}

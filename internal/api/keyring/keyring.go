@@ -108,6 +108,19 @@ func (r *Ring) deactivate(id string, cause error) {
 	}
 }
 
+// Replace stores a key that replaces the one with its id, and ends what that one opened. The links that it created stay.
+func (r *Ring) Replace(ctx context.Context, key store.Key) error {
+	err := r.keys.PutKey(ctx, key)
+	r.mu.Lock()
+	r.epoch++
+	clear(r.cache)
+	r.mu.Unlock()
+	if err == nil {
+		r.deactivate(key.ID, muster.Errorf(muster.Unauthenticated, "the API key %q has a new secret", key.Name))
+	}
+	return err
+}
+
 // Revoke deletes a key and the links that it created, and ends what they opened.
 func (r *Ring) Revoke(ctx context.Context, key store.Key) error {
 	err := r.keys.DeleteKey(ctx, key.ID)
