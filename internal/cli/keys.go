@@ -36,6 +36,7 @@ func (a *runner) keysCommand() *cli.Command {
 				Run: func(ctx context.Context, _ []string) error { return a.createKey(ctx, c) },
 			}),
 			a.keysSubcommand("list", "List keys, without their secrets", "", a.listKeys),
+			a.keysSubcommand("rotate", "Give a key a new secret and print it once; the old secret ends at once", "KEY-ID", a.rotateKey),
 			a.keysSubcommand("revoke", "Revoke keys", "KEY-ID…", a.revokeKeys),
 		},
 	})
@@ -88,6 +89,24 @@ func (a *runner) listKeys(ctx context.Context, c *remote.QueryOptions, _ []strin
 		Rows:         app.Seq(all),
 	}
 	return l.Write(a.App)
+}
+
+func (a *runner) rotateKey(ctx context.Context, c *remote.QueryOptions, args []string) error {
+	if len(args) != 1 {
+		return muster.Errorf(muster.Invalid, "muster keys rotate takes one key id: muster keys list shows them")
+	}
+	server, err := c.Connect()
+	if err != nil {
+		return err
+	}
+	rotated, err := server.RotateKey(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	return a.Print(c.OutputOptions, rotated, []string{rotated.Secret}, func() error {
+		a.Messagef("key %s (%s) has a new secret, which is shown only once:", rotated.Key.ID, rotated.Key.Role)
+		return app.WriteOutput(a.Out, []byte(rotated.Secret+"\n"))
+	})
 }
 
 func (a *runner) revokeKeys(ctx context.Context, c *remote.QueryOptions, args []string) error {
