@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v3"
-	"golang.org/x/term"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/atomicfile"
@@ -63,7 +62,7 @@ func (c *backupConfig) run(ctx context.Context, a *app.App, path string) error {
 		write = c.fromData
 	}
 	if path == "-" {
-		if f, ok := a.Out.(interface{ Fd() uintptr }); ok && term.IsTerminal(int(f.Fd())) { //nolint:gosec // a descriptor
+		if a.Out.Interactive {
 			return muster.Errorf(muster.Invalid, "a backup is not text: redirect standard output, or name a file")
 		}
 		_, err := write(ctx, a, a.Out)
