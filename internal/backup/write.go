@@ -18,8 +18,8 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// SnapshotName is the file in the data directory that has a copy of the database during a backup.
-const SnapshotName = "backup.tmp"
+// snapshotName is the file in the data directory that has a copy of the database during a backup.
+const snapshotName = "backup.tmp"
 
 // Source is a data directory.
 type Source struct {
@@ -46,19 +46,14 @@ func Write(ctx context.Context, w io.Writer, s Source) (_ Summary, err error) {
 		}
 		defer release()
 	}
-	snapshot := filepath.Join(s.Data, SnapshotName)
-	if err := os.Remove(snapshot); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a server that was killed
-		return Summary{}, readError(err)
+	if err := RemoveLeftovers(s.Data); err != nil {
+		return Summary{}, err
 	}
-	info, err := s.Snapshot(ctx, snapshot)
+	info, err := s.Snapshot(ctx, filepath.Join(s.Data, snapshotName))
 	if err != nil {
 		return Summary{}, err
 	}
-	defer func() {
-		if removeErr := os.Remove(snapshot); removeErr != nil && !errors.Is(removeErr, fs.ErrNotExist) {
-			err = errors.Join(err, readError(removeErr))
-		}
-	}()
+	defer func() { err = errors.Join(err, RemoveLeftovers(s.Data)) }()
 	root, err := os.OpenRoot(s.Data)
 	if err != nil {
 		return Summary{}, readError(err)
@@ -77,6 +72,16 @@ func Write(ctx context.Context, w io.Writer, s Source) (_ Summary, err error) {
 	return Summary{Head: t.head, Files: e.Files, Bytes: e.Bytes, Damaged: e.Damaged}, nil
 }
 
+// RemoveLeftovers removes what a killed backup left in a data directory. No backup of it may be running.
+func RemoveLeftovers(data string) error {
+	for _, suffix := range []string{"", "-journal"} {
+		if err := os.Remove(filepath.Join(data, snapshotName+suffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return muster.Errorf(muster.Unavailable, "cannot remove the copy of the database of a backup: %w", err)
+		}
+	}
+	return nil
+}
+
 type writer struct {
 	ctx     context.Context //nolint:containedctx // of one call of Write
 	tar     *tar.Writer
@@ -91,7 +96,7 @@ func (t *writer) all() error {
 	if err := t.describe(headName, t.head); err != nil {
 		return err
 	}
-	if err := t.file(DatabaseName, SnapshotName); err != nil {
+	if err := t.file(DatabaseName, snapshotName); err != nil {
 		return err
 	}
 	for _, name := range files {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/backup"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
 	"github.com/muster-dev/muster/internal/connlimit"
@@ -159,6 +160,9 @@ func (s *Server) build(ctx context.Context) error {
 		return err
 	}
 	if err := s.openStore(ctx); err != nil {
+		return err
+	}
+	if err := backup.RemoveLeftovers(s.cfg.Data); err != nil {
 		return err
 	}
 	blobs, err := blob.OpenDir(filepath.Join(s.cfg.Data, "blobs"))

@@ -221,7 +221,7 @@ func TestStopped(t *testing.T) {
 	if _, err := sqlite.OpenStopped(t.Context(), path); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("without a database: %v, want NotFound", err)
 	}
-	last := commitUntilKilled(t, path, 20)
+	last := workUntilKilled(t, path, 20)
 	before := readDir(t, dir)
 	if len(before["muster.db-wal"]) == 0 {
 		t.Fatal("the killed server left no write-ahead log")
