@@ -34,7 +34,7 @@ const (
 
 type keyring struct {
 	older      []keyring // that it replaced; they read what they sealed, and sign in addition
-	signingKey []byte // projects' secrets are derived from it
+	signingKey []byte    // projects' secrets are derived from it
 	aead       cipher.AEAD
 	nonceKey   []byte // for deterministic nonces: sealing is repeatable, so that a resubmitted spec is equal
 }
