@@ -37,7 +37,7 @@ var rules = map[string]rule{
 	"auth":         {ring: pure},
 	"policy":       {ring: pure},
 	"usageseries":  {ring: pure},
-	"cid":          {ring: pure, external: []string{"github.com/ipfs/go-cid"}},
+	"cid":          {ring: pure},
 	"sched":        {ring: pure, internal: []string{"placement", "dag", "sched/queue"}},
 	"sched/queue":  {ring: pure, internal: []string{"placement"}},
 
