@@ -101,14 +101,14 @@ const (
 func (a alphabet) encode(b []byte) string {
 	var digits []byte // the lowest first
 	for _, v := range b {
-		carry := int(v)
+		rest := int(v)
 		for i, d := range digits {
-			carry += int(d) << 8
-			digits[i] = byte(carry % len(a))
-			carry /= len(a)
+			rest += int(d) << 8
+			digits[i] = byte(rest % len(a))
+			rest /= len(a)
 		}
-		for ; carry > 0; carry /= len(a) {
-			digits = append(digits, byte(carry%len(a)))
+		for ; rest > 0; rest /= len(a) {
+			digits = append(digits, byte(rest%len(a)))
 		}
 	}
 	for i := 0; i < len(b) && b[i] == 0; i++ {
@@ -124,17 +124,17 @@ func (a alphabet) encode(b []byte) string {
 func (a alphabet) decode(text string) ([]byte, error) {
 	var b []byte // the lowest first
 	for i := range len(text) {
-		carry := strings.IndexByte(string(a), text[i])
-		if carry < 0 {
+		rest := strings.IndexByte(string(a), text[i])
+		if rest < 0 {
 			return nil, errText
 		}
 		for j, v := range b {
-			carry += int(v) * len(a)
-			b[j] = byte(carry)
-			carry >>= 8
+			rest += int(v) * len(a)
+			b[j] = byte(rest)
+			rest >>= 8
 		}
-		for ; carry > 0; carry >>= 8 {
-			b = append(b, byte(carry))
+		for ; rest > 0; rest >>= 8 {
+			b = append(b, byte(rest))
 		}
 	}
 	for i := 0; i < len(text) && text[i] == a[0]; i++ {
