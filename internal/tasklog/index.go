@@ -60,8 +60,8 @@ func (x *indexer) write(data []byte, emit func(offset int64)) {
 	}
 }
 
-// OpenIndexedDir is OpenDir with an index for each long log, for RecordBefore. One process at a time may
-// open a directory so.
+// OpenIndexedDir is OpenDir with an index for each long log, for RecordBefore. Only one Dir at a time may be open so, and no other one
+// may append to its logs.
 func OpenIndexedDir(path string) (*Dir, error) {
 	d, err := OpenDir(path)
 	if err == nil {
