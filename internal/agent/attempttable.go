@@ -59,6 +59,7 @@ type attemptTable struct {
 
 	// Logs: see logs.go.
 	logQueue     []*attempt
+	growing      growingLogs
 	inflight     int64
 	nextLogFrame time.Duration // when the next log frame may be sent
 	lastLogAck   time.Duration // when bytes were last acknowledged
