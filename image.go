@@ -1,18 +1,19 @@
 package muster
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // imagePattern is the grammar of github.com/distribution/reference.
-var imagePattern = regexp.MustCompile(`^((?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?` +
+var imagePattern = lazyregexp.New(`^((?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?` +
 	`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*)(?::(\w[\w.-]{0,127}))?(?:@(sha256:[0-9a-f]{64}))?$`)
 
 // ParseImage splits an image reference into its full name, with the registry, and its version:
 // "@" and the digest if there is one, else ":" and the tag, by default ":latest".
 func ParseImage(ref string) (name, version string, ok bool) {
-	m := imagePattern.FindStringSubmatch(ref)
+	m := imagePattern.Get().FindStringSubmatch(ref)
 	if m == nil || len(m[1]) > 255 || IsSHA256(m[1]) { // 64 hex digits are an engine's image id
 		return "", "", false
 	}

@@ -66,6 +66,7 @@ type attempt struct {
 
 	logRejected    bool          // the server could not store the last bytes
 	logRetryAt     time.Duration // no log bytes are sent before that
+	logSentAt      time.Duration // when bytes of it were last put into a frame; 0 for never
 	logFailedSince time.Duration // since when the local log is unreadable; 0 if it is readable
 }
 

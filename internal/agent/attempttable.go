@@ -45,7 +45,8 @@ type attemptTable struct {
 	goodbyeQueued bool // Goodbye is to be sent as the last message
 	goodbyeSent   bool
 	dirty         []*attempt
-	deferred      []*attempt // whose next message is not due yet
+	deferred      []*attempt    // whose next message is not due yet
+	deferredDue   time.Duration // when the first of them is due
 	rejected      []link.Rejected
 	heartbeat     time.Duration
 	nextHeartbeat time.Duration // when the next Renew is due
@@ -58,6 +59,7 @@ type attemptTable struct {
 
 	// Logs: see logs.go.
 	logQueue     []*attempt
+	growing      growingLogs
 	inflight     int64
 	nextLogFrame time.Duration // when the next log frame may be sent
 	lastLogAck   time.Duration // when bytes were last acknowledged

@@ -27,9 +27,12 @@ const (
 	maxFrameLogs     = link.MaxLogs / 2      // bytes in one frame, so that a slow connection still carries heartbeats
 	logQuantum       = 32 << 10              // bytes that an attempt may send before it is the next one's turn, at least
 	logFrameInterval = 20 * time.Millisecond // between frames with logs, to batch lines
-	logAckTimeout    = 30 * time.Second      // without an acknowledgement bytes are sent again
-	logProbeSize     = 4 << 10               // bytes sent at once of a log that the server could not store
-	maxLogPause      = time.Minute           // before a log that the server could not store is sent again
+	logDelay         = 10 * time.Millisecond // between small parts of one log, for each log that grows
+	maxLogDelay      = time.Second
+	smallLog         = 4 << 10          // bytes
+	logAckTimeout    = 30 * time.Second // without an acknowledgement bytes are sent again
+	logProbeSize     = 4 << 10          // bytes sent at once of a log that the server could not store
+	maxLogPause      = time.Minute      // before a log that the server could not store is sent again
 )
 
 // logRange is a part of a local log to read and send.
@@ -60,6 +63,7 @@ func (tbl *attemptTable) pickLogs(now time.Duration) ([]logRange, time.Duration)
 	}
 	budget := min(logWindow-tbl.inflight, maxFrameLogs)
 	quantum := max(logQuantum, budget/int64(len(tbl.logQueue)))
+	tbl.growing.advance(now)
 	wait := time.Hour
 	var ranges []logRange
 	for visits := len(tbl.logQueue); visits > 0 && budget > 0; visits-- {
@@ -69,6 +73,11 @@ func (tbl *attemptTable) pickLogs(now time.Duration) ([]logRange, time.Duration)
 		if now < at.logRetryAt && at.logSent < at.logSize {
 			tbl.logQueue = append(tbl.logQueue, at)
 			wait = min(wait, at.logRetryAt-now)
+			continue
+		}
+		if due := tbl.logDue(at); now < due {
+			tbl.logQueue = append(tbl.logQueue, at)
+			wait = min(wait, due-now)
 			continue
 		}
 		at.logQueued = false
@@ -81,6 +90,7 @@ func (tbl *attemptTable) pickLogs(now time.Duration) ([]logRange, time.Duration)
 		}
 		ranges = append(ranges, logRange{at, at.logSent, n})
 		at.logSent += n
+		tbl.growing.add(at, now)
 		tbl.inflight += n
 		budget -= n
 		if at.logRejected {
@@ -92,9 +102,49 @@ func (tbl *attemptTable) pickLogs(now time.Duration) ([]logRange, time.Duration)
 		if tbl.inflight == totalSize(ranges) {
 			tbl.lastLogAck = now
 		}
-		tbl.nextLogFrame = now + logFrameInterval
 	}
+	tbl.nextLogFrame = now + logFrameInterval
 	return ranges, wait
+}
+
+// growingLogs counts the logs that were sent in the current second or in the one before.
+type growingLogs struct {
+	second            time.Duration
+	current, previous int
+}
+
+// advance begins a new second.
+func (g *growingLogs) advance(now time.Duration) {
+	switch second := now.Truncate(time.Second); second {
+	case g.second:
+	case g.second + time.Second:
+		*g = growingLogs{second: second, previous: g.current}
+	default:
+		*g = growingLogs{second: second}
+	}
+}
+
+// add notes that bytes of a log are sent.
+func (g *growingLogs) add(at *attempt, now time.Duration) {
+	if at.logSentAt < g.second {
+		g.current++
+	}
+	at.logSentAt = now
+}
+
+func (g *growingLogs) count() int { return max(g.current, g.previous) }
+
+// logDue returns when bytes of a log are sent. Where many tasks write a line now and then, such as points of progress, the lines of each wait
+// for more of them, up to a second if 100 logs grow, and for those of others: the server stores fewer and larger parts, from fewer frames.
+func (tbl *attemptTable) logDue(at *attempt) time.Duration {
+	if at.logSentAt == 0 || at.report != nil || at.dropped || tbl.goodbyeQueued || at.logSize-at.logSent >= smallLog {
+		return 0
+	}
+	delay := min(logDelay*time.Duration(tbl.growing.count()), maxLogDelay)
+	if delay < progressGrid {
+		return at.logSentAt + delay
+	}
+	return (at.logSentAt + delay).Round(progressGrid) // together with the progress
 }
 
 func totalSize(ranges []logRange) (n int64) {
@@ -227,7 +277,7 @@ func (a *Agent) readLogs(ctx context.Context, f *link.ToServer, ranges []logRang
 }
 
 // maxLogReaders is the maximum number of local logs that are kept open between frames.
-const maxLogReaders = 64
+const maxLogReaders = 256
 
 // logReaders reads local logs and keeps the most recently read ones open, since a log is usually read sequentially. Its methods may be
 // called concurrently.

@@ -12,6 +12,7 @@ import (
 
 const (
 	progressInterval = 500 * time.Millisecond // for one attempt
+	progressGrid     = 100 * time.Millisecond // progress is due at its multiples, so that that of many attempts is in few frames
 	startDelay       = 5 * time.Millisecond   // how long a busy worker delays the report of a start: see addRunning
 	frameBudget      = maxReport              // bytes for messages of attempts; the rest is for logs and the heartbeat
 	maxFrameReports  = 2048                   // so that the server can start with the first
@@ -133,8 +134,8 @@ func (tbl *attemptTable) addRunning(f *link.ToServer, at *attempt, now time.Dura
 	if at.progress == nil {
 		return used
 	}
-	if at.progressAt != 0 && now < at.progressAt+progressInterval {
-		tbl.deferUntil(at, at.progressAt+progressInterval)
+	if due := (at.progressAt + progressInterval).Round(progressGrid); at.progressAt != 0 && now < due {
+		tbl.deferUntil(at, due)
 		return used
 	}
 	used += 100 + 40*len(at.progress.Metrics)
@@ -173,6 +174,9 @@ func (at *attempt) resendProgress() {
 // deferUntil queues at when due comes.
 func (tbl *attemptTable) deferUntil(at *attempt, due time.Duration) {
 	at.deferredUntil = due
+	if len(tbl.deferred) == 0 || due < tbl.deferredDue {
+		tbl.deferredDue = due
+	}
 	if !at.deferred {
 		at.deferred = true
 		tbl.deferred = append(tbl.deferred, at)
@@ -181,8 +185,13 @@ func (tbl *attemptTable) deferUntil(at *attempt, due time.Duration) {
 
 // queueDue queues the deferred attempts that are due.
 func (tbl *attemptTable) queueDue(now time.Duration) {
+	if len(tbl.deferred) == 0 || now < tbl.deferredDue {
+		return
+	}
+	tbl.deferredDue = now + time.Hour
 	tbl.deferred = slices.DeleteFunc(tbl.deferred, func(at *attempt) bool {
 		if at.running() && now < at.deferredUntil {
+			tbl.deferredDue = min(tbl.deferredDue, at.deferredUntil)
 			return false
 		}
 		at.deferred = false
@@ -195,11 +204,10 @@ func (tbl *attemptTable) queueDue(now time.Duration) {
 
 // nextDue returns how long it is until a deferred attempt is due.
 func (tbl *attemptTable) nextDue(now time.Duration) time.Duration {
-	wait := time.Hour
-	for _, at := range tbl.deferred {
-		wait = min(wait, at.deferredUntil-now)
+	if len(tbl.deferred) == 0 {
+		return time.Hour
 	}
-	return max(wait, 0)
+	return max(tbl.deferredDue-now, 0)
 }
 
 // addRenew adds the heartbeat. A report that was sent in this session, this frame included, is not listed as held: the server has ended

@@ -230,6 +230,7 @@ var golden = []goldenCase{
 	{"jobs-next", request{method: "GET", path: "/api/v1/jobs?limit=2&cursor=2"}, "list-jobs"},
 	{"jobs-filtered", request{method: "GET", path: "/api/v1/jobs?label=team%3Dvision&state=succeeded&state=failed"}, "list-jobs"},
 	{"tasks", request{method: "GET", path: "/api/v1/jobs/3/tasks?tasks=2-3,9"}, "list-tasks"},
+	{"tasks-attempted", request{method: "GET", path: "/api/v1/jobs/2/tasks?attempted=true"}, "list-tasks"},
 	{"all-tasks", request{method: "GET", path: "/api/v1/tasks?state=queued&state=failed&limit=2"}, "list-all-tasks"},
 	{"all-tasks-bad-cursor", request{method: "GET", path: "/api/v1/tasks?cursor=7"}, ""},
 	{"task", request{method: "GET", path: "/api/v1/tasks/1.0"}, "get-task"},

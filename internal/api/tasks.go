@@ -40,10 +40,12 @@ type listTasksInput struct {
 	Page
 	State []string `query:"state,explode" maxItems:"10" doc:"any of these" enum:"waiting,queued,assigned,running,cancelling,succeeded,failed,timed_out,cancelled,skipped"`
 	Tasks string   `query:"tasks" maxLength:"10000" example:"0-9,12" doc:"task numbers and ranges"`
+
+	Attempted bool `query:"attempted" doc:"only tasks that were assigned to a worker; a page may have fewer than limit"`
 }
 
 func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*response[wire.Tasks], error) {
-	q := store.TaskQuery{Job: in.id, Cursor: in.Cursor, Limit: in.Limit}
+	q := store.TaskQuery{Job: in.id, Cursor: in.Cursor, Limit: in.Limit, StoredOnly: in.Attempted}
 	spans, err := wire.ParseSpans(in.Tasks)
 	if err != nil {
 		return nil, err
@@ -55,6 +57,9 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*response[w
 		return nil, err
 	}
 	tasks, next, err := s.Store.Tasks(ctx, q)
+	if in.Attempted {
+		tasks = slices.DeleteFunc(tasks, func(t muster.Task) bool { return t.Attempt == 0 })
+	}
 	for i := range tasks {
 		linkArtifacts(tasks[i].ID, 0, tasks[i].Artifacts)
 	}

@@ -49,6 +49,7 @@ func TestConventions(t *testing.T) {
 		checkNames(t, f)
 		checkInterfaces(t, f)
 		checkPurity(t, f)
+		checkRegexps(t, f)
 	}
 	checkServer(t, files)
 	for _, pkg := range slices.Sorted(maps.Keys(size)) {

@@ -38,7 +38,7 @@ var rules = map[string]rule{
 	"policy":       {ring: pure},
 	"usageseries":  {ring: pure},
 	"retention":    {ring: pure},
-	"cid":          {ring: pure, external: []string{"github.com/ipfs/go-cid"}},
+	"cid":          {ring: pure},
 	"sched":        {ring: pure, internal: []string{"placement", "dag", "sched/queue"}},
 	"sched/queue":  {ring: pure, internal: []string{"placement"}},
 
@@ -68,9 +68,13 @@ var rules = map[string]rule{
 	"api/cache":     {ring: adapter},
 	"api/streaming": {ring: adapter},
 	"api/logview":   {ring: adapter, internal: []string{"tasklog"}},
-	"kind":          {ring: adapter, internal: []string{"runtimes", "spec", "dag", "specvalidate"}, external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
+	"kind":          {ring: adapter, internal: []string{"runtimes", "spec", "dag", "specvalidate", "jsonschema", "jsonschema/kind"}},
 	"catalog":       {ring: adapter, internal: []string{"kind", "api/wire"}},
 	"runtimes":      {ring: contract},
+
+	"lazyregexp":      {ring: pure},
+	"jsonschema":      {ring: adapter, internal: []string{"jsonschema/kind"}},
+	"jsonschema/kind": {ring: adapter},
 
 	"connlimit": {ring: adapter},
 	"origin":    {ring: adapter},
@@ -211,6 +215,9 @@ var notInServer = []string{"builtin", "cli", "cli/"}
 // serverdOnly lists optional parts of the server, which package serverd uses behind interfaces and no other package imports.
 var serverdOnly = []string{"cidcheck", "ipfs"}
 
+// everywhere lists packages that each package may import.
+var everywhere = []string{"lazyregexp"}
+
 // impure lists standard packages, or prefixes of them ending in "/", that pure
 // packages and the vocabulary must not import.
 var impure = []string{"os", "os/", "net", "net/", "context", "log", "log/", "sync", "math/rand", "math/rand/", "crypto/rand", "syscall", "testing"}
@@ -225,7 +232,7 @@ func (r rule) allowed(path string) bool {
 			return true
 		}
 		rest := strings.TrimPrefix(strings.TrimPrefix(path, module+"/"), "internal/")
-		return slices.Contains(r.internal, rest)
+		return slices.Contains(r.internal, rest) || slices.Contains(everywhere, rest)
 	case !strings.Contains(firstPart(path), "."): // the standard library
 		if r.ring > pure {
 			return true

@@ -14,8 +14,6 @@ import (
 	"errors"
 	"io"
 
-	"github.com/ipfs/go-cid"
-
 	"github.com/muster-dev/muster"
 )
 
@@ -50,15 +48,14 @@ func sum(r io.Reader, chunk, width int) (string, error) {
 
 // Canonical converts a CIDv0, or a CIDv1 of the same node (bafybei…), to a CIDv0. Others are Invalid errors, because no artifact can have them.
 func Canonical(text string) (string, error) {
-	c, err := cid.Decode(text)
+	hash, ofNode, err := parse(text)
 	if err != nil {
 		return "", muster.Errorf(muster.Invalid, "%.100q is not a content identifier: it must begin with Qm or bafybei", text)
 	}
-	p := c.Prefix()
-	if p.Codec != cid.DagProtobuf || p.MhType != sha2 || p.MhLength != sha256.Size {
+	if !ofNode {
 		return "", muster.Errorf(muster.Invalid, "%.100q is not the identifier of a file in Muster: it must be of a dag-pb node with a SHA-256, and begin with Qm or bafybei", text)
 	}
-	return cid.NewCidV0(c.Hash()).String(), nil
+	return base58.encode(hash), nil
 }
 
 // sha2 is the multihash code of SHA-256.
@@ -73,7 +70,7 @@ type node struct {
 
 // String returns the CIDv0.
 func (n *node) String() string {
-	return cid.NewCidV0(n.multihash()).String()
+	return base58.encode(n.multihash())
 }
 
 func (n *node) multihash() []byte { return append([]byte{sha2, sha256.Size}, n.hash[:]...) }

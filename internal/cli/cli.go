@@ -56,6 +56,11 @@ func Main(args []string) int {
 		}
 	}
 	a := &runner{&app.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv)}}
+	if len(args) > 1 {
+		if command := a.frequent()[args[1]]; command != nil {
+			return a.Run(context.Background(), []*cli.Command{command()}, args)
+		}
+	}
 	return a.Run(context.Background(), a.commands(), args)
 }
 
@@ -66,6 +71,14 @@ func reportError(err error) int {
 	}
 	_, _ = fmt.Fprintln(os.Stderr, "muster:", err)
 	return app.ExitFailed
+}
+
+// frequent has the commands that scripts call often: to make only the one that is called takes a tenth less time than to make all.
+func (a *runner) frequent() map[string]func() *cli.Command {
+	return map[string]func() *cli.Command{
+		"run": a.runCommand, "submit": a.submitCommand, "ps": a.psCommand, "job": a.jobCommand, "tasks": a.tasksCommand, "logs": a.logsCommand,
+		"wait": a.waitCommand, "cancel": a.cancelCommand, "result": a.resultCommand, "get": a.getCommand, "version": a.versionCommand,
+	}
 }
 
 func (a *runner) commands() []*cli.Command {

@@ -44,6 +44,28 @@ var foreignEnv = map[string]*regexp.Regexp{
 	"mloc":       regexp.MustCompile(`^(REDIS_URL|RESULTS_DIR|TASK_TOPIC|HEARTBEAT_INTERVAL_SEC|ORCHESTRATOR_BASE_URL|WORKER_[A-Z_]+)$`),
 }
 
+// TestFrequentCommands checks that the commands that are made alone are those of the list, under their names.
+func TestFrequentCommands(t *testing.T) {
+	a, _, _ := newApp("")
+	help := func(commands []*cli.Command, name string) string {
+		b, out, _ := newApp("")
+		if status := b.Run(t.Context(), commands, []string{"muster", name, "--help"}); status != 0 {
+			t.Fatalf("%s --help ends with %d", name, status)
+		}
+		return out.String()
+	}
+	for name, command := range a.frequent() {
+		c := command()
+		if c.Name != name {
+			t.Errorf("the command %s is named %s", name, c.Name)
+		}
+		b, _, _ := newApp("")
+		if got, want := help([]*cli.Command{c}, name), help(b.commands(), name); got != want {
+			t.Errorf("%s alone has the help %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestEveryOptionIsDescribed(t *testing.T) {
 	a, _, _ := newApp("")
 	help, err := os.ReadFile(filepath.Join("..", "..", "test", "script", "testdata", "help.txtar"))

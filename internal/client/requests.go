@@ -199,12 +199,17 @@ type TaskQuery struct {
 	States []muster.TaskState // any if empty
 	Spans  []Span             // any if empty
 	Page   int                // rows per request; default 100
+
+	Attempted bool // only tasks that were assigned to a worker
 }
 
 // Tasks lists tasks of a job by number. An error ends the sequence.
 func (c *Client) Tasks(ctx context.Context, job muster.JobID, q TaskQuery) iter.Seq2[muster.Task, error] {
 	v := url.Values{}
 	set(v, "tasks", wire.FormatSpans(q.Spans))
+	if q.Attempted {
+		v.Set("attempted", "true")
+	}
 	return c.listTasks(ctx, jobPath(job)+"/tasks", v, q.States, q.Page)
 }
 

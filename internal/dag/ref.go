@@ -1,12 +1,12 @@
 package dag
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // reference is a parsed body such as "train.3.result.a.0".
@@ -32,12 +32,12 @@ var fields = []string{fieldResult, fieldExitCode, fieldArtifacts}
 // attrs are the attributes of an artifact.
 var attrs = []string{"sha256", "size", "url"}
 
-var stageBody = regexp.MustCompile(`^([A-Za-z0-9_-]+)\.(.*)$`)
+var stageBody = lazyregexp.New(`^([A-Za-z0-9_-]+)\.(.*)$`)
 
 // parse parses the body of a reference to a stage. It returns false if the body does not
 // have the form of one.
 func parse(body string) (reference, bool) {
-	m := stageBody.FindStringSubmatch(body)
+	m := stageBody.Get().FindStringSubmatch(body)
 	if m == nil {
 		return reference{}, false
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // gpus reports the devices that a worker would offer, and those that it cannot offer.
@@ -95,8 +95,8 @@ func (r *inspection) pciVendors() []string {
 func isVersionMismatch(note string) bool { return strings.Contains(note, "version mismatch") }
 
 var (
-	moduleVersion  = regexp.MustCompile(`NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s`)
-	libraryVersion = regexp.MustCompile(`^lib(?:cuda|nvidia-ml)\.so\.(\d+\.\d+(?:\.\d+)?)$`)
+	moduleVersion  = lazyregexp.New(`NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s`)
+	libraryVersion = lazyregexp.New(`^lib(?:cuda|nvidia-ml)\.so\.(\d+\.\d+(?:\.\d+)?)$`)
 )
 
 // libraryDirs are the distributions' directories of driver libraries.
@@ -104,7 +104,7 @@ var libraryDirs = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-
 
 // loadedDriver returns the version of the NVIDIA driver in the kernel, "" if there is none.
 func (r *inspection) loadedDriver() string {
-	if m := moduleVersion.FindStringSubmatch(r.readText("/proc/driver/nvidia/version") + "\n"); m != nil {
+	if m := moduleVersion.Get().FindStringSubmatch(r.readText("/proc/driver/nvidia/version") + "\n"); m != nil {
 		return m[1]
 	}
 	return ""
@@ -117,7 +117,7 @@ func (r *inspection) driver(context.Context) []Finding {
 	for _, dir := range libraryDirs {
 		files, _ := filepath.Glob(r.hostPath(dir) + "/lib*.so.*")
 		for _, file := range files {
-			if m := libraryVersion.FindStringSubmatch(filepath.Base(file)); m != nil && !slices.Contains(libraries, m[1]) {
+			if m := libraryVersion.Get().FindStringSubmatch(filepath.Base(file)); m != nil && !slices.Contains(libraries, m[1]) {
 				libraries = append(libraries, m[1])
 			}
 		}

@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"maps"
 	"path"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 	"github.com/muster-dev/muster/internal/spec"
 	"github.com/muster-dev/muster/internal/specvalidate"
 	"github.com/muster-dev/muster/runtimes"
@@ -35,7 +35,7 @@ func Core() []string {
 // Custom is the kind that runs operations: see Kind.Operation.
 const Custom = "custom"
 
-var namePattern = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+var namePattern = lazyregexp.New(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
 // Parse reads the definition in a folder and checks that its files exist. name is the folder's name in messages.
 // Errors are those of ParseFile.
@@ -148,7 +148,7 @@ func (c *checker) name() {
 	switch n := c.k.Name; {
 	case n == "":
 		c.add("name", "", "required: the name of the kind in jobs")
-	case !namePattern.MatchString(n) || len(n) > muster.MaxNameSize:
+	case !namePattern.Get().MatchString(n) || len(n) > muster.MaxNameSize:
 		c.add("name", "", "%q is not a valid name: use lower-case words, such as resize or resize_images", muster.Truncate(n))
 	case slices.Contains(Core(), n):
 		c.add("name", "", "%s is a core kind: use another name", n)

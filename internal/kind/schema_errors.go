@@ -6,15 +6,15 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"github.com/muster-dev/muster/internal/jsonschema"
+	"github.com/muster-dev/muster/internal/jsonschema/kind"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // maxProblems is the number of reported problems of one input.
@@ -86,12 +86,12 @@ func (t *errorTranslator) value(at []string) any {
 	return v
 }
 
-var reference = regexp.MustCompile(`\$\{[^}]*\}`)
+var reference = lazyregexp.New(`\$\{[^}]*\}`)
 
 // hasReference reports whether a value contains references.
 func hasReference(v any) bool {
 	if s, ok := v.(string); ok {
-		return reference.MatchString(s)
+		return reference.Get().MatchString(s)
 	}
 	for part := range members(v) {
 		if hasReference(part) {

@@ -6,13 +6,13 @@ import (
 	"io/fs"
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // outcomes are the outcomes that a Report may have. Rejected is a message of its own.
@@ -249,10 +249,10 @@ func checkArtifacts(list []muster.Artifact) error {
 }
 
 // cidPattern matches a CIDv0, and "" for no CID.
-var cidPattern = regexp.MustCompile(`^(Qm[1-9A-HJ-NP-Za-km-z]{44})?$`)
+var cidPattern = lazyregexp.New(`^(Qm[1-9A-HJ-NP-Za-km-z]{44})?$`)
 
 func checkArtifact(a *muster.Artifact) error {
-	if !cidPattern.MatchString(a.CID) {
+	if !cidPattern.Get().MatchString(a.CID) {
 		return inField("cid", fieldErrorf("is %q: it must be Qm and 44 characters of base 58", a.CID))
 	}
 	return cmp.Or(checkHash("sha256", a.SHA256), checkNumber("size", a.Size))

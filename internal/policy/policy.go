@@ -7,11 +7,11 @@ import (
 	"errors"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // Check returns in one sentence what a does not allow of a spec, or "". For a task that may run as a
@@ -124,14 +124,14 @@ const (
 )
 
 var (
-	imageEntry    = regexp.MustCompile(`^[A-Za-z0-9*\[][A-Za-z0-9*._/:@\[\]-]{0,511}$`)
-	userEntry     = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
-	variableEntry = regexp.MustCompile(`^[A-Za-z0-9_*]{1,256}$`)
+	imageEntry    = lazyregexp.New(`^[A-Za-z0-9*\[][A-Za-z0-9*._/:@\[\]-]{0,511}$`)
+	userEntry     = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
+	variableEntry = lazyregexp.New(`^[A-Za-z0-9_*]{1,256}$`)
 )
 
 // ParseImage reads an entry of muster.Allow.Images.
 func ParseImage(s string) (string, error) {
-	if !imageEntry.MatchString(s) || strings.HasSuffix(s, "/") || strings.Contains(s, "//") {
+	if !imageEntry.Get().MatchString(s) || strings.HasSuffix(s, "/") || strings.Contains(s, "//") {
 		return "", errors.New("write names of images, in which * matches any text, such as ghcr.io/acme/* or python:3.*")
 	}
 	return s, nil
@@ -142,7 +142,7 @@ func ParseUser(s string) (string, error) {
 	switch {
 	case s == ImageUser:
 		return "", nil
-	case !userEntry.MatchString(s):
+	case !userEntry.Get().MatchString(s):
 		return "", errors.New("write users as container.user names them, such as 1000:1000, or " + ImageUser + " for the image's own")
 	}
 	return s, nil
@@ -162,7 +162,7 @@ func ParseMount(s string) (string, error) {
 
 // ParseVariable reads an entry of muster.Allow.Env.
 func ParseVariable(s string) (string, error) {
-	if !variableEntry.MatchString(s) {
+	if !variableEntry.Get().MatchString(s) {
 		return "", errors.New("write names of variables, in which * matches any text, such as HF_*")
 	}
 	return s, nil

@@ -159,6 +159,7 @@ func (s *Server) build(ctx context.Context) error {
 	if s.logs, err = tasklog.OpenIndexedDir(filepath.Join(s.cfg.Data, "logs")); err != nil {
 		return err
 	}
+	s.logs.KeepOpen(int(min(1024, connlimit.Descriptors()/8)))
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}

@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // yamlDocuments returns the contents of the documents of a file that are not empty, at most maxDocuments+1. It returns nothing
@@ -56,7 +56,7 @@ func (depthLimit) CheckAlias(int, int) error { return nil }
 var errTooDeep = fmt.Errorf("the nesting is deeper than %d levels", maxDepth)
 
 // yamlVersion matches a directive with a version of YAML. The library accepts only 1.1, and reads all versions alike.
-var yamlVersion = regexp.MustCompile(`(?m)^%(YAML +1\.\d+\s*)$`)
+var yamlVersion = lazyregexp.New(`(?m)^%(YAML +1\.\d+\s*)$`)
 
 func loadYAML(ctx context.Context, data string) (docs []*yaml.Node, err error) {
 	defer func() {
@@ -65,7 +65,7 @@ func loadYAML(ctx context.Context, data string) (docs []*yaml.Node, err error) {
 		}
 	}()
 	if strings.Contains(data, "%YAML") {
-		data = yamlVersion.ReplaceAllString(data, "#$1")
+		data = yamlVersion.Get().ReplaceAllString(data, "#$1")
 	}
 	loader, err := yaml.NewLoader(strings.NewReader(data), yaml.WithPlugin(depthLimit{}))
 	if err != nil {

@@ -3,11 +3,11 @@ package specvalidate
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // Limits of containers.
@@ -18,9 +18,9 @@ const (
 )
 
 var (
-	userPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
+	userPattern = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,31})?$`)
 	// A name, *. and a name, an address or a network, with an optional port. The worker checks them completely.
-	hostPattern = regexp.MustCompile(`^((\*\.)?(\w[\w-]*\.)*[A-Za-z_][\w-]*(:\d{1,5})?|(\d{1,3}\.){3}\d{1,3}(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?|[0-9.]+/\d{1,2}(:\d{1,5})?|[0-9a-fA-F]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(/\d{1,3})?)$`)
+	hostPattern = lazyregexp.New(`^((\*\.)?(\w[\w-]*\.)*[A-Za-z_][\w-]*(:\d{1,5})?|(\d{1,3}\.){3}\d{1,3}(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?|[0-9.]+/\d{1,2}(:\d{1,5})?|[0-9a-fA-F]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*(/\d{1,3})?)$`)
 )
 
 // container checks isolation, image and container options.
@@ -77,7 +77,7 @@ func (v *validator) containerOptions(c *muster.Container, memory muster.Size) {
 	if c.Workdir != "" {
 		v.absolutePath("container.workdir", c.Workdir)
 	}
-	if c.User != "" && !userPattern.MatchString(c.User) {
+	if c.User != "" && !userPattern.Get().MatchString(c.User) {
 		v.add("container.user", "such as 1000, 1000:1000 or nobody", "%q is not a valid user", muster.Truncate(c.User))
 	}
 	v.optional("container.pull", c.Pull, muster.PullMissing, muster.PullAlways, muster.PullNever)
@@ -129,7 +129,7 @@ func (v *validator) network(t *muster.TaskSpec) {
 	}
 	v.atMost("allow_hosts", len(t.AllowHosts), maxHosts)
 	for k, host := range t.AllowHosts[:min(len(t.AllowHosts), maxHosts)] {
-		if len(host) > maxLabel || !hostPattern.MatchString(host) {
+		if len(host) > maxLabel || !hostPattern.Get().MatchString(host) {
 			v.add(fmt.Sprintf("allow_hosts[%d]", k), "such as pypi.org, *.hf.co:443, 10.0.0.5:8080 or 10.0.0.0/8", "%q is not a valid host", muster.Truncate(host))
 		}
 	}

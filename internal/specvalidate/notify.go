@@ -3,7 +3,6 @@ package specvalidate
 import (
 	"encoding/base64"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 const (
@@ -61,20 +61,20 @@ func (v *validator) notifyOne(at string, n *muster.Notify) {
 }
 
 // urlPattern is a URL with a host and without a fragment.
-var urlPattern = regexp.MustCompile(`^https?://([^/?#@]+@)?(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]%]+)(:[0-9]{1,5})?([/?][^#]*)?$`)
+var urlPattern = lazyregexp.New(`^https?://([^/?#@]+@)?(\[[0-9A-Fa-f:.]+\]|[^/?#@:\[\]%]+)(:[0-9]{1,5})?([/?][^#]*)?$`)
 
 func (v *validator) notifyURL(path, text string) {
 	_, fragment, hasFragment := strings.Cut(text, "#")
 	origin, _, sealed := muster.CutSealedURL(text)
 	switch {
-	case sealed && len(text) <= maxSealed && urlPattern.MatchString(origin): // only the server can read the rest
+	case sealed && len(text) <= maxSealed && urlPattern.Get().MatchString(origin): // only the server can read the rest
 	case text == "":
 		v.add(path, "such as https://ntfy.sh/my-topic", "the URL is missing")
 	case len(text) > maxURL:
 		v.add(path, "", "the URL is %d bytes long: the maximum is %d", len(text), maxURL)
 	case hasFragment:
 		v.add(path, "", "a URL with # cannot be requested: remove #%s", muster.Truncate(fragment))
-	case !urlPattern.MatchString(text) || strings.ContainsFunc(text, isInvalidRune):
+	case !urlPattern.Get().MatchString(text) || strings.ContainsFunc(text, isInvalidRune):
 		v.add(path, "", "%q is not an http or https URL", muster.Truncate(text))
 	}
 }

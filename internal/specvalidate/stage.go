@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,12 +14,13 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dag"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 var (
-	envPattern     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	kindPattern    = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
-	versionPattern = regexp.MustCompile(`^[0-9]+(\.[0-9]+){0,2}$`)
+	envPattern     = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	kindPattern    = lazyregexp.New(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+	versionPattern = lazyregexp.New(`^[0-9]+(\.[0-9]+){0,2}$`)
 )
 
 // stage checks one stage without its relations to others.
@@ -67,7 +67,7 @@ func (v *validator) kind(t *muster.TaskSpec) {
 	case muster.KindScript:
 	default:
 		// Package kind checks other kinds.
-		if !kindPattern.MatchString(t.Kind) || len(t.Kind) > muster.MaxNameSize {
+		if !kindPattern.Get().MatchString(t.Kind) || len(t.Kind) > muster.MaxNameSize {
 			v.add("kind", "", "%q is not a valid kind: use lower-case words such as script or mnist_training", muster.Truncate(t.Kind))
 		}
 	}
@@ -150,7 +150,7 @@ func (v *validator) python(p *muster.Python) {
 			v.add(at, "", "%q is not a package: use a name, such as numpy or \"numpy>=2\"", muster.Truncate(name))
 		}
 	}
-	if p.Version != "" && !versionPattern.MatchString(p.Version) {
+	if p.Version != "" && !versionPattern.Get().MatchString(p.Version) {
 		v.add("python.version", "", "%q is not a version: use one such as \"3.12\"", muster.Truncate(p.Version))
 	}
 }
@@ -179,7 +179,7 @@ func (v *validator) elements(t *muster.TaskSpec) {
 	seen := make(map[string]bool)
 	for _, a := range t.Matrix.Axes {
 		at := "matrix." + muster.Truncate(a.Name)
-		if !envPattern.MatchString(a.Name) || len(a.Name) > muster.MaxNameSize {
+		if !envPattern.Get().MatchString(a.Name) || len(a.Name) > muster.MaxNameSize {
 			v.add(at, "", "invalid axis name: use letters, digits and _, at most %d, not a digit first", muster.MaxNameSize)
 		}
 		if lower := strings.ToLower(a.Name); seen[lower] {
@@ -211,7 +211,7 @@ func (v *validator) env(env map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		at := "env." + muster.Truncate(name)
 		switch {
-		case !envPattern.MatchString(name) || len(name) > maxLabel:
+		case !envPattern.Get().MatchString(name) || len(name) > maxLabel:
 			v.add(at, "", "invalid variable name: use letters, digits and _, at most %d, not a digit first", maxLabel)
 		case strings.HasPrefix(strings.ToUpper(name), "MUSTER_"):
 			v.add(at, "", "names that begin with MUSTER_ are reserved: use another name")

@@ -8,13 +8,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // Limits of a spec, in addition to those of package muster.
@@ -29,8 +29,8 @@ const (
 )
 
 var (
-	namePattern  = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-	labelPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
+	namePattern  = lazyregexp.New(`^[A-Za-z0-9_-]+$`)
+	labelPattern = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
 )
 
 // reservedNames begin references that do not refer to a stage.
@@ -72,7 +72,7 @@ func (v *validator) job() {
 		v.add("labels", "", "%d labels are too many, the maximum is %d", len(s.Labels), maxLabels)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Labels)) {
-		if !labelPattern.MatchString(name) || len(name) > muster.MaxNameSize {
+		if !labelPattern.Get().MatchString(name) || len(name) > muster.MaxNameSize {
 			v.add("labels."+muster.Truncate(name), "", "invalid label name: use letters, digits and . _ - /, at most %d", muster.MaxNameSize)
 		}
 		v.text("labels."+muster.Truncate(name), s.Labels[name], maxLabel)
@@ -190,7 +190,7 @@ func findCycle(needs [][]int) []int {
 
 // name checks a name that is used in references, URLs and file names.
 func (v *validator) name(path, s string) {
-	if !namePattern.MatchString(s) || len(s) > muster.MaxNameSize {
+	if !namePattern.Get().MatchString(s) || len(s) > muster.MaxNameSize {
 		v.add(path, "", "%q is not a valid name: use letters, digits, - and _, at most %d", muster.Truncate(s), muster.MaxNameSize)
 	}
 }

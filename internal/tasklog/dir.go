@@ -1,6 +1,7 @@
 package tasklog
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -24,22 +24,25 @@ type Dir struct {
 	root      string
 	withIndex bool // see OpenIndexedDir
 
-	mu   sync.Mutex
-	logs map[muster.AttemptID]*logFile // in use or in idle
-	idle []*logFile                    // not in use, with an open file; the least recently used first
+	mu      sync.Mutex
+	logs    map[muster.AttemptID]*logFile // in use or in idle
+	idle    list.List                     // of *logFile: not in use, with an open file; the least recently used first
+	maxIdle int                           // see KeepOpen
 
 	dirsMu sync.RWMutex // held for writing to remove directories, for reading to create files in them
 }
 
 var _ Store = (*Dir)(nil)
 
-// maxIdle is how many unused files stay open for the next Append.
-const maxIdle = 64
+// defaultIdle is how many unused files stay open for the next Append, unless KeepOpen is called.
+const defaultIdle = 64
 
 // logFile is one attempt's log while it is in memory.
 type logFile struct {
-	id   muster.AttemptID
-	refs int // guarded by Dir.mu
+	id    muster.AttemptID
+	refs  int           // guarded by Dir.mu
+	idle  *list.Element // in Dir.idle; guarded by Dir.mu
+	owned bool          // only this Dir appends to the log
 
 	mu     sync.Mutex
 	file   *os.File // nil until it is needed
@@ -54,20 +57,30 @@ func OpenDir(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "cannot create the directory for logs: %w", err)
 	}
-	return &Dir{root: filepath.Clean(path), logs: make(map[muster.AttemptID]*logFile)}, nil
+	return &Dir{root: filepath.Clean(path), logs: make(map[muster.AttemptID]*logFile), maxIdle: defaultIdle}, nil
 }
+
+// KeepOpen sets how many unused files stay open for the next Append: with as many as there are tasks that write now and then, an Append
+// opens no file. It is called before the Dir is used.
+func (d *Dir) KeepOpen(files int) { d.maxIdle = files }
 
 // Close closes all unused files.
 func (d *Dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var errs []error
-	for _, l := range d.idle {
-		delete(d.logs, l.id)
-		errs = append(errs, l.close())
+	for d.idle.Len() > 0 {
+		errs = append(errs, d.removeOldest())
 	}
-	d.idle = nil
 	return errors.Join(errs...)
+}
+
+// removeOldest closes the least recently used of the idle files. The lock is held.
+func (d *Dir) removeOldest() error {
+	l, _ := d.idle.Remove(d.idle.Front()).(*logFile)
+	l.idle = nil
+	delete(d.logs, l.id)
+	return l.close()
 }
 
 // acquire returns the log of an attempt. The caller must release it.
@@ -76,11 +89,12 @@ func (d *Dir) acquire(a muster.AttemptID) *logFile {
 	defer d.mu.Unlock()
 	l := d.logs[a]
 	if l == nil {
-		l = &logFile{id: a}
+		l = &logFile{id: a, owned: d.withIndex}
 		d.logs[a] = l
 	}
-	if l.refs == 0 {
-		d.idle = slices.DeleteFunc(d.idle, func(other *logFile) bool { return other == l })
+	if l.idle != nil {
+		d.idle.Remove(l.idle)
+		l.idle = nil
 	}
 	l.refs++
 	return l
@@ -100,14 +114,10 @@ func (d *Dir) release(l *logFile) {
 		delete(d.logs, l.id)
 		return
 	}
-	d.idle = append(d.idle, l)
-	if len(d.idle) <= maxIdle {
-		return
+	l.idle = d.idle.PushBack(l)
+	if d.idle.Len() > d.maxIdle {
+		_ = d.removeOldest() // nothing is buffered: Append or Sync returned errors of writing
 	}
-	oldest := d.idle[0]
-	d.idle = slices.Delete(d.idle, 0, 1)
-	delete(d.logs, oldest.id)
-	_ = oldest.close() // nothing is buffered: Append or Sync returned errors of writing
 }
 
 // close closes the file; the next use opens it again.
@@ -196,7 +206,7 @@ func (d *Dir) open(l *logFile, create bool) error {
 
 // refreshSize updates the size after another Dir appended to the open file.
 func (l *logFile) refreshSize() error {
-	if l.file == nil {
+	if l.file == nil || l.owned {
 		return nil
 	}
 	info, err := l.file.Stat()

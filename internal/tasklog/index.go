@@ -60,8 +60,8 @@ func (x *indexer) write(data []byte, emit func(offset int64)) {
 	}
 }
 
-// OpenIndexedDir is OpenDir with an index for each long log, for RecordBefore, and in the layout for many jobs. One process at a time
-// may open a directory so. It moves the logs of an older Muster into this layout.
+// OpenIndexedDir is OpenDir with an index for each long log, for RecordBefore, and in the layout for many jobs. Only one Dir at a time may be open
+// so, and no other one may append to its logs. It moves the logs of an older Muster into this layout.
 func OpenIndexedDir(path string) (*Dir, error) {
 	d, err := OpenDir(path)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run/kinds"
 	"github.com/muster-dev/muster/internal/kind"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // AI configures tasks of defined kinds.
@@ -68,11 +68,11 @@ func (ai *AI) environ(buffer float64) []string {
 	return env
 }
 
-var kindPattern = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
+var kindPattern = lazyregexp.New(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
 // ParseKind checks an entry of Config.Kinds. Whether the owner defines the kind is not known yet.
 func ParseKind(s string) (string, error) {
-	if kindPattern.MatchString(s) {
+	if kindPattern.Get().MatchString(s) {
 		return s, nil
 	}
 	return "", muster.Errorf(muster.Invalid, "invalid kind %q: use lower-case words such as script or mnist_training", s)

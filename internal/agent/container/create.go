@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 	"github.com/muster-dev/muster/internal/policy"
 )
 
@@ -92,7 +92,7 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 		}
 	}
 	id, err := c.createContainer(ctx, p)
-	if err != nil && noCommandRE.MatchString(err.Error()) {
+	if err != nil && noCommandRE.Get().MatchString(err.Error()) {
 		return nil, run.Failf(muster.StartFailed, "the image %s has no default command: set run", familiarRef(ref))
 	}
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 }
 
 // noCommandRE matches the engines' error for an image without entrypoint and command.
-var noCommandRE = regexp.MustCompile(`(?i)no command (specified|or entrypoint provided)`) //nolint:gochecknoglobals // a constant
+var noCommandRE = lazyregexp.New(`(?i)no command (specified|or entrypoint provided)`) //nolint:gochecknoglobals // a constant
 
 // createContainer creates a container. It replaces one with the same name, which an earlier incarnation has left.
 func (c *Containers) createContainer(ctx context.Context, p *docker.ContainerSpec) (string, error) {

@@ -334,7 +334,7 @@ func TestSweepKeepsOtherContainers(t *testing.T) {
 
 func TestImageWithoutProgram(t *testing.T) {
 	for _, inspected := range []string{"No command specified", "no command specified", "no command or entrypoint provided, and no CMD or ENTRYPOINT from image"} {
-		if !noCommandRE.MatchString("the container a cannot be made: " + inspected) {
+		if !noCommandRE.Get().MatchString("the container a cannot be made: " + inspected) {
 			t.Errorf("%q is not known", inspected)
 		}
 	}

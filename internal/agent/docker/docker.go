@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
+
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // Engine is one container engine. Its methods may be called concurrently and return when ctx ends. With a healthy engine they return within
@@ -109,8 +110,8 @@ func newError(doing string, err, kind error) error {
 func cleanMessage(err error) string {
 	text := strings.TrimPrefix(strings.TrimSpace(err.Error()), "Error response from daemon: ")
 	if _, isURLError := errors.AsType[*url.Error](err); isURLError || client.IsErrConnectionFailed(err) {
-		text = requestPrefixes.ReplaceAllString(text, "")
-		text = daemonDown.ReplaceAllString(text, "connection refused")
+		text = requestPrefixes.Get().ReplaceAllString(text, "")
+		text = daemonDown.Get().ReplaceAllString(text, "connection refused")
 		text = strings.ReplaceAll(text, ".\n* ", "; ")
 	}
 	switch text {
@@ -123,8 +124,8 @@ func cleanMessage(err error) string {
 
 // The client's descriptions of its requests in error messages.
 var (
-	requestPrefixes = regexp.MustCompile(`error during connect: |[A-Z][a-z]+ "[^"]*": |failed to connect to the docker API at \S+( check if the path is correct and if the daemon is running:)? |(dial|read|write) (unix|tcp) \S+: (connect|read|write): `)
-	daemonDown      = regexp.MustCompile(`Cannot connect to the Docker daemon at .*\. Is the docker daemon running\?`)
+	requestPrefixes = lazyregexp.New(`error during connect: |[A-Z][a-z]+ "[^"]*": |failed to connect to the docker API at \S+( check if the path is correct and if the daemon is running:)? |(dial|read|write) (unix|tcp) \S+: (connect|read|write): `)
+	daemonDown      = lazyregexp.New(`Cannot connect to the Docker daemon at .*\. Is the docker daemon running\?`)
 )
 
 type engineError struct {

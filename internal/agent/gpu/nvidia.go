@@ -94,7 +94,7 @@ func queryLog(ctx context.Context) (devices []smiDevice, notes []string, err err
 func queryEach(ctx context.Context) (devices []smiDevice) {
 	list, _ := tool.Output(ctx, "nvidia-smi", "-L") // it fails because of the lost device
 	for line := range strings.Lines(list) {
-		m := listedGPU.FindStringSubmatch(line)
+		m := listedGPU.Get().FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}

@@ -3,13 +3,13 @@ package gpu
 import (
 	"cmp"
 	"html"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 type smiDevice struct {
@@ -311,8 +311,8 @@ func parseLog(out string) (devices []smiDevice, complete bool) {
 }
 
 var (
-	listedGPU = regexp.MustCompile(`^GPU (\d+): (.*) \(UUID: ([^\s()]+)\)`)
-	listedMIG = regexp.MustCompile(`^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: ([^\s()]+)\)`)
+	listedGPU = lazyregexp.New(`^GPU (\d+): (.*) \(UUID: ([^\s()]+)\)`)
+	listedMIG = lazyregexp.New(`^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: ([^\s()]+)\)`)
 )
 
 // smiListEntry is a MIG instance in the output of nvidia-smi -L.
@@ -326,9 +326,9 @@ type smiListEntry struct {
 func parseList(out string) (instances []smiListEntry) {
 	parent := ""
 	for line := range strings.Lines(out) {
-		if m := listedGPU.FindStringSubmatch(line); m != nil {
+		if m := listedGPU.Get().FindStringSubmatch(line); m != nil {
 			parent = m[3]
-		} else if m := listedMIG.FindStringSubmatch(line); m != nil && parent != "" {
+		} else if m := listedMIG.Get().FindStringSubmatch(line); m != nil && parent != "" {
 			if n, err := strconv.Atoi(m[2]); err == nil {
 				instances = append(instances, smiListEntry{parent: parent, index: n, profile: m[1], uuid: m[3]})
 			}

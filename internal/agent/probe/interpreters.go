@@ -3,9 +3,10 @@ package probe
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // interpreter is a program that may be Python.
@@ -16,7 +17,7 @@ type interpreter struct {
 	mayFail   bool   // a failure is expected: no note
 }
 
-var pythonName = regexp.MustCompile(`^python3(\.\d+)?(\.exe)?$`)
+var pythonName = lazyregexp.New(`^python3(\.\d+)?(\.exe)?$`)
 
 // interpreters lists possible Pythons: on the PATH, and those of pyenv, conda and uv. Several names of one are listed once, as far as
 // links reveal that. dropped is how many there are beyond the limit.
@@ -50,7 +51,7 @@ func (h *host) interpreters(data string) (found []interpreter, dropped int) {
 			continue
 		}
 		for _, name := range readDirNames(dir) {
-			if pythonName.MatchString(name) {
+			if pythonName.Get().MatchString(name) {
 				add(h.installerOf(filepath.Join(dir, name)), filepath.Join(dir, name))
 			}
 		}

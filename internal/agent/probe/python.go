@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // Python is an interpreter with its packages.
@@ -193,20 +193,20 @@ func parseReport(out []byte) (pythonReport, error) {
 	if err := json.Unmarshal([]byte(last), &report); err != nil {
 		return pythonReport{}, errors.New("it does not answer like Python 3")
 	}
-	if !pythonVersion.MatchString(report.Version) {
+	if !pythonVersion.Get().MatchString(report.Version) {
 		return pythonReport{}, fmt.Errorf("it reports the version %q", report.Version)
 	}
 	return report, nil
 }
 
-var pythonVersion = regexp.MustCompile(`^3\.\d{1,3}\.\d{1,3}$`)
+var pythonVersion = lazyregexp.New(`^3\.\d{1,3}\.\d{1,3}$`)
 
 // torchPlatform matches the value of a platform in torch/version.py, in the forms of all releases since 1.8; it is a string or None.
-var torchPlatform = regexp.MustCompile(`(?m)^(cuda|hip|xpu)\b[^=\n]*=\s*['"](\d+(?:\.\d+)*)[^'"\n]*['"]`)
+var torchPlatform = lazyregexp.New(`(?m)^(cuda|hip|xpu)\b[^=\n]*=\s*['"](\d+(?:\.\d+)*)[^'"\n]*['"]`)
 
 // torchBuild returns the platform of a torch, by its version.py or else by the suffix of its version, such as +cu121.
 func torchBuild(text, version string) string {
-	if m := torchPlatform.FindStringSubmatch(text); m != nil {
+	if m := torchPlatform.Get().FindStringSubmatch(text); m != nil {
 		switch m[1] {
 		case "xpu":
 			return "xpu" // its number is a date

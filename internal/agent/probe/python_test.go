@@ -95,7 +95,7 @@ func TestDescribe(t *testing.T) {
 	if d := cmp.Diff(map[string]string{"torch": "2.4.0", "scikit-learn": "1.5.1"}, one.Packages); d != "" {
 		t.Error(d)
 	}
-	if one.Torch != "cuda 12.1" || one.Source != "venv" || !pythonVersion.MatchString(one.Version) {
+	if one.Torch != "cuda 12.1" || one.Source != "venv" || !pythonVersion.Get().MatchString(one.Version) {
 		t.Errorf("%+v", one)
 	}
 	if _, err := os.Stat(imported); err == nil {

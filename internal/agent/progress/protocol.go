@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // LinePrefix begins a line of output that is an event for Muster.
@@ -148,10 +148,10 @@ func setField(p *muster.Progress, name, val string) error {
 	}
 }
 
-var metricNameRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_./-]*$`)
+var metricNameRE = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_./-]*$`)
 
 func setMetric(p *muster.Progress, name string, v float64) error {
-	if len(name) > MaxMetricName || !metricNameRE.MatchString(name) {
+	if len(name) > MaxMetricName || !metricNameRE.Get().MatchString(name) {
 		return fmt.Errorf("%q is not a metric name: use up to %d letters, digits and _ - . /, beginning with a letter", truncate(name, 40), MaxMetricName)
 	}
 	if math.IsNaN(v) || math.IsInf(v, 0) {

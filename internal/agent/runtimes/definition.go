@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/python"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // definition is the parsed content of a runtime's files.
@@ -77,18 +77,18 @@ func (r *Runtimes) definition(name string) (*definition, error) {
 
 // The format of Muster's own pyproject.toml files.
 var (
-	requiresPythonRE = regexp.MustCompile(`(?m)^requires-python = "(.+)"$`)
-	dependenciesRE   = regexp.MustCompile(`(?m)^dependencies = \[((?:\s*"[^"\n]+",?)*)\s*\]$`)
-	quotedRE         = regexp.MustCompile(`"([^"]+)"`)
+	requiresPythonRE = lazyregexp.New(`(?m)^requires-python = "(.+)"$`)
+	dependenciesRE   = lazyregexp.New(`(?m)^dependencies = \[((?:\s*"[^"\n]+",?)*)\s*\]$`)
+	quotedRE         = lazyregexp.New(`"([^"]+)"`)
 )
 
 // parseProject reads requires-python and dependencies of a pyproject.toml.
 func parseProject(text string) (python string, needs []string, err error) {
-	version, list := requiresPythonRE.FindStringSubmatch(text), dependenciesRE.FindStringSubmatch(text)
+	version, list := requiresPythonRE.Get().FindStringSubmatch(text), dependenciesRE.Get().FindStringSubmatch(text)
 	if version == nil || list == nil {
 		return "", nil, errors.New("requires-python or dependencies is missing")
 	}
-	for _, need := range quotedRE.FindAllStringSubmatch(list[1], -1) {
+	for _, need := range quotedRE.Get().FindAllStringSubmatch(list[1], -1) {
 		needs = append(needs, need[1])
 	}
 	return version[1], needs, nil

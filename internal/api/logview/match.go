@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // MaxQuery is the maximum length of a text or pattern, in bytes.
@@ -136,7 +137,7 @@ var errorHints = [][]byte{
 
 // errorLine matches error messages of programs: stack traces, compilers, loggers, the shell and CUDA. It does not match metrics
 // and summaries such as "error=0.1" and "0 errors".
-var errorLine = regexp.MustCompile(`(?i:\btraceback \(most recent call last\))` +
+var errorLine = lazyregexp.New(`(?i:\btraceback \(most recent call last\))` +
 	`|\b[A-Za-z_.]*(?:Error|Exception)\b(?::|$|\s*\()` +
 	`|(?i:(?:^|[^\w=.])(?:error|fatal|panic|exception)(?:\[[^\]]*\])?:(?:\s*[^\s\d]|\s*$))` +
 	`|\b(?:ERROR|FATAL|CRITICAL|PANIC)(?:$|[^\w=])` +
@@ -145,7 +146,7 @@ var errorLine = regexp.MustCompile(`(?i:\btraceback \(most recent call last\))` 
 
 // Errors returns a Matcher for error messages of programs.
 func Errors() Matcher {
-	matchLine := regexpMatcher(errorLine)
+	matchLine := regexpMatcher(errorLine.Get())
 	var buf []byte
 	return func(data []byte) (int, int, bool) {
 		buf = append(buf[:0], data...)

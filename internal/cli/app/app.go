@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/urfave/cli/v3"
 
@@ -32,11 +33,22 @@ const (
 
 // Run runs the command in args and returns the exit status.
 func (a *App) Run(ctx context.Context, commands []*cli.Command, args []string) int {
-	err := a.rootCommand(commands).Run(ctx, normalizeArgs(args))
+	args = normalizeArgs(args)
+	err := a.rootCommand(named(commands, args)).Run(ctx, args)
 	if err != nil && !a.started {
 		err = translateFlagError(err)
 	}
 	return a.reportError(err)
+}
+
+// named returns only the command that args name, if one is: the library prepares each command, which takes longer than most commands.
+func named(commands []*cli.Command, args []string) []*cli.Command {
+	if len(args) > 1 {
+		if i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(args[1]) }); i >= 0 {
+			return commands[i : i+1 : i+1]
+		}
+	}
+	return commands
 }
 
 func (a *App) rootCommand(commands []*cli.Command) *cli.Command {

@@ -3,7 +3,6 @@ package app
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // Elapsed formats the time from from to to, or to now if to is 0. It is "" before the start.
@@ -92,7 +92,7 @@ func TaskStep(t *muster.Task) string {
 
 // ShortImage shortens the name of an image: without the registry of Docker, and with the first 12 digits of a digest or id.
 func ShortImage(image string) string {
-	short := digestPattern.ReplaceAllStringFunc(image, func(digest string) string {
+	short := digestPattern.Get().ReplaceAllStringFunc(image, func(digest string) string {
 		const letters = 12
 		id := strings.TrimPrefix(digest, "@sha256:")
 		if id != digest {
@@ -106,7 +106,7 @@ func ShortImage(image string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(short, "docker.io/"), "library/")
 }
 
-var digestPattern = regexp.MustCompile(`@?sha256:[0-9a-f]{64}`)
+var digestPattern = lazyregexp.New(`@?sha256:[0-9a-f]{64}`)
 
 // TaskImage returns the image of a task, before its start the requested one, "" for a process; both if the former
 // has no name. A task with isolation auto has none before it ends.

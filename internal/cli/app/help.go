@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // The help texts.
@@ -42,10 +42,10 @@ Commands:{{range .VisibleCommands}}
 )
 
 var (
-	unknownFlag  = regexp.MustCompile(`^flag provided but not defined: -+(.*)$`)
-	missingValue = regexp.MustCompile(`^flag needs an argument: (.*)$`)
-	wrongValue   = regexp.MustCompile(`^invalid value (.*) for flag -([^:]*): (.*)$`)
-	wrongEnv     = regexp.MustCompile(`^could not parse (.*) as .* from environment variable "(.*)" for flag ([^:]*): (.*)$`)
+	unknownFlag  = lazyregexp.New(`^flag provided but not defined: -+(.*)$`)
+	missingValue = lazyregexp.New(`^flag needs an argument: (.*)$`)
+	wrongValue   = lazyregexp.New(`^invalid value (.*) for flag -([^:]*): (.*)$`)
+	wrongEnv     = lazyregexp.New(`^could not parse (.*) as .* from environment variable "(.*)" for flag ([^:]*): (.*)$`)
 )
 
 // normalizeArgs makes "help CMD" and "--help CMD" the same as "CMD --help", and
@@ -167,7 +167,7 @@ func renderFlag(f cli.Flag) HelpRow {
 func (c *Command) usageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
 	help := cmd.FullName() + " --help"
 	text := err.Error()
-	if m := unknownFlag.FindStringSubmatch(text); m != nil {
+	if m := unknownFlag.Get().FindStringSubmatch(text); m != nil {
 		if instead := c.ForeignOptions[m[1]]; instead != "" {
 			return muster.Errorf(muster.Invalid, "unknown option %s: %s; see %s", withDashes(m[1]), instead, help)
 		}
@@ -176,10 +176,10 @@ func (c *Command) usageError(_ context.Context, cmd *cli.Command, err error, _ b
 		}
 		return unknownError("option", withDashes(m[1]), nearestOption(cmd.Flags, m[1]), help)
 	}
-	if m := missingValue.FindStringSubmatch(text); m != nil {
+	if m := missingValue.Get().FindStringSubmatch(text); m != nil {
 		return muster.Errorf(muster.Invalid, "option %s needs a value; see %s", m[1], help)
 	}
-	if m := wrongValue.FindStringSubmatch(text); m != nil {
+	if m := wrongValue.Get().FindStringSubmatch(text); m != nil {
 		return muster.Errorf(muster.Invalid, "invalid value %s for %s: %s", m[1], withDashes(m[2]), m[3])
 	}
 	return muster.Errorf(muster.Invalid, "%s; see %s", text, help)
@@ -193,7 +193,7 @@ func hasJSONOutput(f cli.Flag) bool {
 
 // translateFlagError rewords errors that the library returns before a command starts.
 func translateFlagError(err error) error {
-	if m := wrongEnv.FindStringSubmatch(err.Error()); m != nil {
+	if m := wrongEnv.Get().FindStringSubmatch(err.Error()); m != nil {
 		return muster.Errorf(muster.Invalid, "invalid value %s for the variable %s: %s", m[1], m[2], m[4])
 	}
 	return muster.Errorf(muster.Invalid, "%w", err)

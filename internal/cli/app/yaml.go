@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // toYAML converts the JSON of v, so that both formats have the same fields in the same order.
@@ -28,7 +29,7 @@ func toYAML(v any) ([]byte, error) {
 
 // Strings that all versions of YAML read as the same string without quotes.
 var (
-	yamlPlain    = regexp.MustCompile(`^[A-Za-z_/]([A-Za-z0-9_./+@%=, -]*[A-Za-z0-9_./+@%=])?$`)
+	yamlPlain    = lazyregexp.New(`^[A-Za-z_/]([A-Za-z0-9_./+@%=, -]*[A-Za-z0-9_./+@%=])?$`)
 	yamlReserved = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
 )
 
@@ -43,7 +44,7 @@ func yamlNode(d *json.Decoder) (*yaml.Node, error) {
 	case nil:
 		n.Value = "null"
 	case string:
-		if !yamlPlain.MatchString(t) || slices.Contains(yamlReserved, strings.ToLower(t)) {
+		if !yamlPlain.Get().MatchString(t) || slices.Contains(yamlReserved, strings.ToLower(t)) {
 			n.Style = yaml.DoubleQuotedStyle
 		}
 	case json.Delim:

@@ -54,7 +54,11 @@ func (p *Printer) Print(ctx context.Context, sels []remote.Selector, o client.Lo
 	if o.Follow {
 		group.SetLimit(MaxConcurrent)
 	}
-	for t, err := range remote.Tasks(ctx, p.server, sels, nil) {
+	tasks := remote.Tasks(ctx, p.server, sels, nil)
+	if prefixed && !o.Follow && o.Attempt == 0 {
+		tasks = remote.AttemptedTasks(ctx, p.server, sels)
+	}
+	for t, err := range tasks {
 		if err != nil {
 			cancel()
 			return errors.Join(err, ignoreCancel(group.Wait()))
@@ -87,7 +91,7 @@ func ignoreCancel(err error) error {
 
 // hasNoOutput reports whether a task certainly has no output, which saves a request for many tasks of large arrays.
 func hasNoOutput(t *muster.Task) bool {
-	return t.State == muster.Succeeded && t.LogSize == 0 && t.Attempt <= 1
+	return t.State.Final() && t.Attempt == 0 || t.State == muster.Succeeded && t.LogSize == 0 && t.Attempt <= 1
 }
 
 // printTask prints the output of one task, with a prefix before each line.

@@ -2,7 +2,10 @@ package follow
 
 import (
 	"bytes"
+	"io"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // chanWriter is a writer that passes on what is written.
@@ -64,6 +68,64 @@ func TestRetryReasonIsPrinted(t *testing.T) {
 		"muster: 1.0 was retried: attempt 4 (after fetch_failed: the registry hung up)\n"
 	if got := errs.String(); got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestTasksWithoutAttemptsAreNotRead prints and follows the output of a cancelled array, of which one task was started.
+func TestTasksWithoutAttemptsAreNotRead(t *testing.T) {
+	var requests, logs atomic.Int64
+	s := apitest.Start(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			requests.Add(1)
+			if strings.HasSuffix(r.URL.Path, "/logs") {
+				logs.Add(1)
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	server, w := s.Client(t), s.ConnectWorker(t, "w1")
+	job, err := server.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{
+		Run: &muster.Command{Shell: "true"}, Array: &muster.Array{Ranges: []muster.Range{{First: 0, Last: 1999}}}, Resources: muster.Request{CPUs: 8},
+	}}}, client.SubmitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := w.StartNext()
+	size, err := s.Logs.Append(t.Context(), started, 0, apitest.EncodeRecord(tasklog.Stdout, "started\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Cancel(t.Context(), job.ID, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.Finish(started, muster.AttemptCancelled, size)
+	testkit.Await(t, "the job ends", func() bool {
+		j, err := server.Job(t.Context(), job.ID)
+		return err == nil && j.State.Final()
+	})
+	for _, o := range []client.LogOptions{{}, {Follow: true}} {
+		requests.Store(0)
+		logs.Store(0)
+		var out, errs bytes.Buffer
+		if err := NewPrinter(server, &out, &errs).Print(t.Context(), []remote.Selector{{Job: job.ID}}, o); err != nil {
+			t.Fatal(err)
+		}
+		if got := out.String(); got != started.Task.String()+" | started\n" || errs.Len() > 0 {
+			t.Errorf("printed %q and %q", got, errs.String())
+		}
+		if n := logs.Load(); n != 1 {
+			t.Errorf("the logs of %d tasks are read with %+v, want one", n, o)
+		}
+		if n := requests.Load(); !o.Follow && n > 4 {
+			t.Errorf("%d requests, want 4 at most: the job, its stages, the tasks, a log", n)
+		}
+	}
+	if err := NewPrinter(server, io.Discard, io.Discard).Print(t.Context(), []remote.Selector{{Job: job.ID, Spans: []client.Span{{First: 10, Last: 20}}}}, client.LogOptions{}); err != nil {
+		t.Errorf("tasks without attempts: %v", err)
+	}
+	absent := []remote.Selector{{Job: job.ID, Spans: []client.Span{{First: 2000, Last: 2010}}}}
+	if err := NewPrinter(server, io.Discard, io.Discard).Print(t.Context(), absent, client.LogOptions{}); muster.CodeOf(err) != muster.NotFound {
+		t.Errorf("tasks that do not exist: %v", err)
 	}
 }
 

@@ -121,13 +121,24 @@ func Tasks(ctx context.Context, server *client.Client, sels []Selector, states [
 
 // TasksPage is Tasks for a caller that needs only the first rows: the size of a page; 0 means all.
 func TasksPage(ctx context.Context, server *client.Client, sels []Selector, states []muster.TaskState, rows int) iter.Seq2[muster.Task, error] {
-	if rows == 0 {
-		rows = 1000
+	return queryTasks(ctx, server, sels, client.TaskQuery{States: states, Page: rows})
+}
+
+// AttemptedTasks yields those of the selected tasks that were assigned to a worker: others have no output. A selector without any task is
+// an error.
+func AttemptedTasks(ctx context.Context, server *client.Client, sels []Selector) iter.Seq2[muster.Task, error] {
+	return queryTasks(ctx, server, sels, client.TaskQuery{Attempted: true})
+}
+
+func queryTasks(ctx context.Context, server *client.Client, sels []Selector, q client.TaskQuery) iter.Seq2[muster.Task, error] {
+	if q.Page == 0 {
+		q.Page = 1000
 	}
 	return func(yield func(muster.Task, error) bool) {
 		for _, sel := range sels {
 			n := 0
-			rows := server.Tasks(ctx, sel.Job, client.TaskQuery{Spans: sel.Spans, States: states, Page: rows})
+			q.Spans = sel.Spans
+			rows := server.Tasks(ctx, sel.Job, q)
 			counted := func(t muster.Task, err error) bool {
 				n++
 				return yield(t, err)
@@ -135,7 +146,17 @@ func TasksPage(ctx context.Context, server *client.Client, sels []Selector, stat
 			if !YieldAll(rows, counted) {
 				return
 			}
-			if n == 0 && len(states) == 0 {
+			if n == 0 && q.Attempted { // is there any task?
+				for _, err := range server.Tasks(ctx, sel.Job, client.TaskQuery{Spans: sel.Spans, Page: 1}) {
+					if err != nil {
+						yield(muster.Task{}, err)
+						return
+					}
+					n++
+					break
+				}
+			}
+			if n == 0 && len(q.States) == 0 {
 				yield(muster.Task{}, muster.Errorf(muster.NotFound, "no task %s: muster job %d shows the tasks of the job", sel, sel.Job))
 				return
 			}

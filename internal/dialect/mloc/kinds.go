@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // KindForeign is the kind of tasks that only workers of another system can carry out; of this one if the input's system
@@ -56,11 +56,11 @@ func InvalidSpec(format string, args ...any) error {
 	return muster.Errorf(muster.InvalidSpec, format, args...)
 }
 
-var dollarsBeforeBrace = regexp.MustCompile(`(\$+)\{`)
+var dollarsBeforeBrace = lazyregexp.New(`(\$+)\{`)
 
 // Escape doubles the dollars in front of braces, so that Muster takes ${…} in texts literally.
 func Escape(v any) any {
-	return MapTexts(v, func(s string) any { return dollarsBeforeBrace.ReplaceAllString(s, "$1$1{") })
+	return MapTexts(v, func(s string) any { return dollarsBeforeBrace.Get().ReplaceAllString(s, "$1$1{") })
 }
 
 // MapTexts returns a value in which f has replaced each text. The value itself is not changed.

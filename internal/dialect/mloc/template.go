@@ -3,10 +3,10 @@ package mloc
 import (
 	"encoding/json"
 	"errors"
-	"regexp"
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // maxResolved is how many bytes references may bring into one task.
@@ -58,13 +58,13 @@ func (r *resolver) tooLarge() error {
 }
 
 // reference is one in a text, with its body.
-var reference = regexp.MustCompile(`\$\{([^}]+)\}`)
+var reference = lazyregexp.New(`\$\{([^}]+)\}`)
 
 func (r *resolver) text(s string) any {
-	if m := reference.FindStringSubmatch(s); m != nil && m[0] == s {
+	if m := reference.Get().FindStringSubmatch(s); m != nil && m[0] == s {
 		return r.value(m[1])
 	}
-	return reference.ReplaceAllStringFunc(s, func(ref string) string {
+	return reference.Get().ReplaceAllStringFunc(s, func(ref string) string {
 		return formatValue(r.value(ref[len("${") : len(ref)-len("}")]))
 	})
 }

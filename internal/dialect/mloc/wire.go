@@ -7,13 +7,13 @@ import (
 	"errors"
 	"io"
 	"net"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // Defaults of hosts and workers.
@@ -323,10 +323,10 @@ func ValidID(id string) bool {
 	return id != "" && len(id) <= MaxID && !strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' || r == '\\' || r == 0xfffd }) && id != "." && id != ".."
 }
 
-var unsafeInID = regexp.MustCompile("[^A-Za-z0-9_-]")
+var unsafeInID = lazyregexp.New("[^A-Za-z0-9_-]")
 
 // SafeID is the name of a task's folder: all but letters, digits, - and _ become _.
-func SafeID(id string) string { return unsafeInID.ReplaceAllString(id, "_") }
+func SafeID(id string) string { return unsafeInID.Get().ReplaceAllString(id, "_") }
 
 // ValidFileName says whether a name may be that of a file: a bare name, as the host demands it.
 func ValidFileName(name string) bool {

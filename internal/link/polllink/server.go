@@ -5,12 +5,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -44,7 +44,7 @@ func NewServer(identify link.Identify, accept link.Accept) *Server {
 // Run accepts sessions until ctx ends, then cancels them and waits for their end.
 func (s *Server) Run(ctx context.Context) error { return s.group.Run(ctx) }
 
-var sessionID = regexp.MustCompile(`^[0-9a-zA-Z_-]{16,64}$`)
+var sessionID = lazyregexp.New(`^[0-9a-zA-Z_-]{16,64}$`)
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +59,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k := key{worker, r.URL.Query().Get("session")}
-	if !sessionID.MatchString(k.id) {
+	if !sessionID.Get().MatchString(k.id) {
 		link.WriteError(w, muster.Errorf(muster.Invalid, "session: must be 16 to 64 letters, digits, - or _"))
 		return
 	}

@@ -3283,6 +3283,8 @@ export interface operations {
                 state?: ("waiting" | "queued" | "assigned" | "running" | "cancelling" | "succeeded" | "failed" | "timed_out" | "cancelled" | "skipped")[] | null;
                 /** @description task numbers and ranges */
                 tasks?: string;
+                /** @description only tasks that were assigned to a worker; a page may have fewer than limit */
+                attempted?: boolean;
             };
             header?: never;
             path: {

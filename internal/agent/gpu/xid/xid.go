@@ -5,10 +5,11 @@
 package xid
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // fatal are the XIDs after which the device must be reset or replaced according to the catalog. Most others are the fault of the program
@@ -31,23 +32,23 @@ type Fault struct {
 }
 
 var (
-	xidLine    = regexp.MustCompile(`NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d)?(?: GPU-I:0*(\d+))?\): (\d+), (.*)`)
-	xidProcess = regexp.MustCompile(`^(pid=[^,]*, )?(name=[^,]*, )?`)
-	fellOffBus = regexp.MustCompile(`NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?:? .*fallen off the bus`)
+	xidLine    = lazyregexp.New(`NVRM: Xid \(PCI:([0-9a-fA-F:]+)(?:\.\d)?(?: GPU-I:0*(\d+))?\): (\d+), (.*)`)
+	xidProcess = lazyregexp.New(`^(pid=[^,]*, )?(name=[^,]*, )?`)
+	fellOffBus = lazyregexp.New(`NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?:? .*fallen off the bus`)
 	maxReason  = 200
 )
 
 // Parse parses a message of the kernel's log. It reports false if that is not such a fault.
 func Parse(message string) (x Fault, ok bool) {
-	if m := fellOffBus.FindStringSubmatch(message); m != nil {
+	if m := fellOffBus.Get().FindStringSubmatch(message); m != nil {
 		return Fault{bus: strings.ToLower(m[1]), Reason: "XID 79: GPU has fallen off the bus"}, true
 	}
-	m := xidLine.FindStringSubmatch(message)
+	m := xidLine.Get().FindStringSubmatch(message)
 	if m == nil {
 		return x, false
 	}
 	n, err := strconv.Atoi(m[3])
-	reason := strings.TrimRight(strings.TrimSpace(xidProcess.ReplaceAllString(m[4], "")), ".")
+	reason := strings.TrimRight(strings.TrimSpace(xidProcess.Get().ReplaceAllString(m[4], "")), ".")
 	if err != nil || !fatal[n] || n == 154 && strings.HasSuffix(reason, "(None)") {
 		return x, false
 	}

@@ -7,13 +7,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // resolveProgram sets the command to execute.
@@ -183,7 +183,7 @@ func (a *Attempt) torchrunArgs() []string {
 // noPython makes torchrun execute the program without an interpreter.
 const noPython = "--no_python"
 
-var pythonName = regexp.MustCompile(`^python[0-9.]*$`)
+var pythonName = lazyregexp.New(`^python[0-9.]*$`)
 
 // torchrunProgram returns the program as arguments of torchrun: a Python script or module without its interpreter, anything else
 // behind noPython.
@@ -191,7 +191,7 @@ func torchrunProgram(argv []string) []string {
 	if strings.HasSuffix(argv[0], ".py") {
 		return argv
 	}
-	if pythonName.MatchString(filepath.Base(argv[0])) {
+	if pythonName.Get().MatchString(filepath.Base(argv[0])) {
 		rest := argv[1:]
 		if len(rest) > 0 && rest[0] == "-u" { // torchrun sets it too
 			rest = rest[1:]

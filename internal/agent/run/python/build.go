@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/procfs"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // findInterpreter returns the path of the Python that uv finds for a version. The path names the full version.
@@ -247,11 +247,11 @@ func packageCount(n int) string {
 
 // The output of uv while it installs. It names only the larger downloads.
 var (
-	resolvedRE    = regexp.MustCompile(`^Resolved (\d+) packages?`)
-	downloadingRE = regexp.MustCompile(`^\s*Downloading (\S+) \(([0-9.]+ ?[A-Za-z]+)\)`)
-	downloadedRE  = regexp.MustCompile(`^\s*Downloaded (\S+)`)
-	preparedRE    = regexp.MustCompile(`^Prepared \d+ packages?`)
-	installedRE   = regexp.MustCompile(`^Installed \d+ packages?`)
+	resolvedRE    = lazyregexp.New(`^Resolved (\d+) packages?`)
+	downloadingRE = lazyregexp.New(`^\s*Downloading (\S+) \(([0-9.]+ ?[A-Za-z]+)\)`)
+	downloadedRE  = lazyregexp.New(`^\s*Downloaded (\S+)`)
+	preparedRE    = lazyregexp.New(`^Prepared \d+ packages?`)
+	installedRE   = lazyregexp.New(`^Installed \d+ packages?`)
 )
 
 // The last lines of a failed uv that go into the error, and into the task's log.
@@ -291,24 +291,24 @@ func (p *progress) onLine(line string) {
 	if !p.prebuilt {
 		p.observer.LogLine("uv: " + line)
 	}
-	if m := resolvedRE.FindStringSubmatch(line); m != nil {
+	if m := resolvedRE.Get().FindStringSubmatch(line); m != nil {
 		n, _ := strconv.Atoi(m[1]) // digits
 		clear(p.fetched)           // downloads before this line are metadata for the resolver
 		p.packages = packageCount(n)
 		p.observer.Step(p.title + ": installing " + p.packages)
-	} else if m := downloadingRE.FindStringSubmatch(line); m != nil {
+	} else if m := downloadingRE.Get().FindStringSubmatch(line); m != nil {
 		if size, err := muster.ParseSize(m[2]); err == nil {
 			p.fetched[m[1]] = size
 			p.total += size
 			p.reportDownload()
 		}
-	} else if m := downloadedRE.FindStringSubmatch(line); m != nil {
+	} else if m := downloadedRE.Get().FindStringSubmatch(line); m != nil {
 		p.done += p.fetched[m[1]]
 		delete(p.fetched, m[1])
-	} else if preparedRE.MatchString(line) {
+	} else if preparedRE.Get().MatchString(line) {
 		clear(p.fetched)
 		p.observer.Step(p.title + ": installing " + p.packages)
-	} else if installedRE.MatchString(line) && p.prebuilt {
+	} else if installedRE.Get().MatchString(line) && p.prebuilt {
 		p.observer.Step(p.title + ": compiling modules")
 	}
 }

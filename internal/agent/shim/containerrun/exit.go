@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // signalBase is added to a signal's number to make an exit code.
@@ -70,7 +70,7 @@ func (c *Container) exitStatus(code int) (proctree.ExitStatus, error) {
 
 // initExecFailed is the output of an init that could not start the program, with exit code 126 or 127; Podman's has 1 and no name. The engine
 // has started the init and takes it for the program.
-var initExecFailed = regexp.MustCompile(`^(?:\[FATAL tini \(\d+\)\] exec (.+) failed|ERROR \(catatonit:\d+\): failed to exec pid1): (.+)\n$`) //nolint:gochecknoglobals // a constant
+var initExecFailed = lazyregexp.New(`^(?:\[FATAL tini \(\d+\)\] exec (.+) failed|ERROR \(catatonit:\d+\): failed to exec pid1): (.+)\n$`) //nolint:gochecknoglobals // a constant
 
 // startFailure returns why the container's init could not start the program, nil if it could.
 func (c *Container) startFailure(code int, program string) *run.TaskError {
@@ -78,7 +78,7 @@ func (c *Container) startFailure(code int, program string) *run.TaskError {
 	if code != 1 && code != 126 && code != 127 || c.out[0].total > 0 || stderr.total > headSize {
 		return nil
 	}
-	m := initExecFailed.FindSubmatch(stderr.head)
+	m := initExecFailed.Get().FindSubmatch(stderr.head)
 	if m == nil {
 		return nil
 	}
@@ -91,10 +91,10 @@ func (c *Container) startFailure(code int, program string) *run.TaskError {
 
 // Messages of engines and their runtimes for a program that cannot be started.
 var (
-	commandNotFound = regexp.MustCompile("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:not found|no such file or directory)")                //nolint:gochecknoglobals // constants
-	notExecutable   = regexp.MustCompile("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:permission denied|is a directory|not an executable)") //nolint:gochecknoglobals // constants
-	unknownUser     = regexp.MustCompile(`unable to find (user|group) ([^:\s]+)`)                                                                 //nolint:gochecknoglobals // constants
-	badWorkdir      = regexp.MustCompile(`chdir to cwd \("([^"]*)"\)`)                                                                            //nolint:gochecknoglobals // constants
+	commandNotFound = lazyregexp.New("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:not found|no such file or directory)")                //nolint:gochecknoglobals // constants
+	notExecutable   = lazyregexp.New("exec(?:utable file)?:? [\"`]([^\"`]+)[\"`]:? .*(?:permission denied|is a directory|not an executable)") //nolint:gochecknoglobals // constants
+	unknownUser     = lazyregexp.New(`unable to find (user|group) ([^:\s]+)`)                                                                 //nolint:gochecknoglobals // constants
+	badWorkdir      = lazyregexp.New(`chdir to cwd \("([^"]*)"\)`)                                                                            //nolint:gochecknoglobals // constants
 )
 
 // imageName returns the image as the user wrote it.
@@ -109,20 +109,20 @@ func startError(image string, err error) *run.TaskError {
 	if errors.Is(err, docker.ErrDiskFull) {
 		return run.Failf(muster.DiskFull, "%w", err)
 	}
-	if m := commandNotFound.FindStringSubmatch(msg); m != nil {
+	if m := commandNotFound.Get().FindStringSubmatch(msg); m != nil {
 		hint := ""
 		if strings.ContainsRune(m[1], ' ') {
 			hint = ": write a command with arguments as a list, or as a text for a shell"
 		}
 		return run.StartFailf(run.ExitNotFound, "%s: no such command in the image %s%s", m[1], image, hint)
 	}
-	if m := notExecutable.FindStringSubmatch(msg); m != nil {
+	if m := notExecutable.Get().FindStringSubmatch(msg); m != nil {
 		return run.StartFailf(run.ExitNotExecutable, "%s cannot be executed in the image %s: it is not a program, or its user may not execute it", m[1], image)
 	}
-	if m := unknownUser.FindStringSubmatch(msg); m != nil {
+	if m := unknownUser.Get().FindStringSubmatch(msg); m != nil {
 		return run.Failf(muster.StartFailed, "no %s %s in the image %s", m[1], m[2], image)
 	}
-	if m := badWorkdir.FindStringSubmatch(msg); m != nil {
+	if m := badWorkdir.Get().FindStringSubmatch(msg); m != nil {
 		return run.Failf(muster.StartFailed, "cannot start the program in the folder %s of the image %s: it does not exist, or its user may not enter it", m[1], image)
 	}
 	return run.Failf(muster.EngineFailed, "%w", err)

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // member is one task of a message: that which the message is about, or one that was merged into it.
@@ -256,10 +256,10 @@ func archiveName(name, format string) string {
 	}
 }
 
-var unsafeInFile = regexp.MustCompile("[^A-Za-z0-9._-]")
+var unsafeInFile = lazyregexp.New("[^A-Za-z0-9._-]")
 
 func safeFile(name string) string {
-	return mloc.Truncate(unsafeInFile.ReplaceAllString(name, "_"), 100)
+	return mloc.Truncate(unsafeInFile.Get().ReplaceAllString(name, "_"), 100)
 }
 
 // fetch fetches a file. A server that does not answer is tried a few times.
