@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,7 +94,7 @@ func (a *runner) serverCommand() *cli.Command {
 			ctx, stop := app.SignalContext(ctx)
 			defer stop()
 			return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
-				return a.serve(ctx, &c, w, func(ctx context.Context, _ remote.Server) error {
+				return a.serve(ctx, &c, w, func(ctx context.Context, _ *serverd.Server, _ remote.Server) error {
 					<-ctx.Done()
 					return nil
 				})
@@ -112,7 +113,7 @@ func (c *serverConfig) readSecrets() error {
 }
 
 // serve runs a server until ctx ends. Once it is ready, it prints its URL and calls alongside; when that returns, the server stops.
-func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, alongside func(context.Context, remote.Server) error) error {
+func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, alongside func(context.Context, *serverd.Server, remote.Server) error) error {
 	log := w.Log
 	tracer, err := w.Tracer(ctx, "muster-server")
 	if err != nil {
@@ -151,7 +152,10 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, along
 		if err := a.announce(c, target, server.Gateways(), server.AdminToken() != "" && c.secrets.admin == ""); err != nil {
 			return err
 		}
-		return alongside(sideCtx, target)
+		if err := server.TokensShown(); err != nil {
+			return err
+		}
+		return alongside(sideCtx, server, target)
 	})
 	return group.Wait()
 }
@@ -214,7 +218,8 @@ func (a *runner) announce(c *serverConfig, target remote.Server, gateways []serv
 	text := fmt.Sprintf("Dashboard and API: %s\n", a.Out.Paint(term.Bold, target.URL))
 	text += describeGateways(gateways)
 	if target.Token == "" {
-		text += "The tokens were shown at the first start. Commands of this user need --token-file or MUSTER_TOKEN.\n"
+		text += "The tokens were shown at the first start. Commands of this user need --token-file or MUSTER_TOKEN.\n" +
+			"To set new tokens, restart once with --admin-token-file FILE --join-token-file FILE.\n"
 	}
 	if newTokens {
 		text += fmt.Sprintf("  admin token  %s    (also for the dashboard)\n  join token   %s\n", target.Token, target.JoinToken) +
@@ -226,10 +231,13 @@ func (a *runner) announce(c *serverConfig, target remote.Server, gateways []serv
 
 // remoteInstructions returns the commands for other machines, for the listen address and URL of the server.
 func remoteInstructions(listen, serverURL string) string {
-	host, _, _ := net.SplitHostPort(listen) // the server listens on it
+	host, port, _ := net.SplitHostPort(listen) // the server listens on it
+	if port == "0" {
+		port = ""
+	}
 	ip := net.ParseIP(host)
 	if host == "localhost" || ip != nil && ip.IsLoopback() {
-		return "Other machines cannot connect: to allow that, use --listen :8700\n"
+		return fmt.Sprintf("Other machines cannot connect: to allow that, use --listen :%s\n", cmp.Or(port, "8700"))
 	}
 	if name, err := os.Hostname(); err == nil && (host == "" || ip.IsUnspecified()) {
 		if u, err := url.Parse(serverURL); err == nil {
