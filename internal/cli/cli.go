@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/bench"
 	"github.com/muster-dev/muster/internal/cli/bridge"
+	"github.com/muster-dev/muster/internal/cli/contexts"
 	"github.com/muster-dev/muster/internal/cli/daemon"
 	"github.com/muster-dev/muster/internal/cli/doctor"
 	"github.com/muster-dev/muster/internal/cli/fleet"
@@ -68,7 +69,7 @@ func reportError(err error) int {
 
 func (a *runner) commands() []*cli.Command {
 	bridges, dropIns := bridge.Commands(a.App)
-	return slices.Concat(daemon.Commands(a.App, dropIns...), []*cli.Command{
+	return slices.Concat(daemon.Commands(a.App, dropIns...), contexts.Commands(a.App), []*cli.Command{
 		bridges,
 		doctor.Command(a.App), runtime.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.planCommand(), kinds.Command(a.App),

@@ -148,8 +148,8 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, along
 		if err := awaitReady(sideCtx, server.URL()); err != nil || sideCtx.Err() != nil {
 			return err
 		}
-		target := a.saveContext(remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data})
-		if err := a.announce(c, target, server.Gateways(), server.AdminToken() != "" && c.secrets.admin == ""); err != nil {
+		target, contextMessage := a.saveContext(sideCtx, remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data})
+		if err := a.announce(c, target, contextMessage, server.Gateways(), server.AdminToken() != "" && c.secrets.admin == ""); err != nil {
 			return err
 		}
 		if err := server.TokensShown(); err != nil {
@@ -188,21 +188,47 @@ func awaitReady(ctx context.Context, url string) error {
 	}
 }
 
-// saveContext saves the context for later commands. A failure is only a warning.
-func (a *runner) saveContext(server remote.Server) remote.Server {
+// saveContext saves the server for later commands, and returns its entry and what the user should know about the current context. A
+// failure is only a warning.
+func (a *runner) saveContext(ctx context.Context, server remote.Server) (remote.Server, string) {
 	s, err := remote.LoadContext()
-	if err == nil {
-		server = s.SetCurrent(server)
-		err = s.Save()
-	}
 	if err != nil {
 		a.Warnf("%v", err)
+		return server, ""
 	}
-	return server
+	before, _ := s.Lookup("") // none if the user deleted it
+	saved, current := s.Record(server, func(url string) bool { return answers(ctx, url) })
+	if err := s.Save(); err != nil {
+		a.Warnf("%v", err)
+		return saved, ""
+	}
+	switch {
+	case !current:
+		return saved, fmt.Sprintf("Commands of this user still use %s (%s). To use this server: muster context use %s\n", before.Name, before.URL, saved.Name)
+	case before.URL != "" && before.URL != saved.URL && before.Data != saved.Data:
+		return saved, fmt.Sprintf("Commands of this user now use %s (before: %s). To change that: muster context use %s\n", saved.Name, before.Name, before.Name)
+	default:
+		return saved, ""
+	}
+}
+
+// answers reports whether a server is running at url.
+func answers(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/healthz", http.NoBody)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }
 
 // announce prints the URL and tokens of the server. The format text shows only new tokens.
-func (a *runner) announce(c *serverConfig, target remote.Server, gateways []serverd.Gateway, newTokens bool) error {
+func (a *runner) announce(c *serverConfig, target remote.Server, contextMessage string, gateways []serverd.Gateway, newTokens bool) error {
 	if c.output == "json" {
 		line, err := json.Marshal(struct {
 			URL        string            `json:"url"`
@@ -226,6 +252,7 @@ func (a *runner) announce(c *serverConfig, target remote.Server, gateways []serv
 			"The tokens are not shown again. They are saved for commands of this user on this machine.\n" +
 			remoteInstructions(c.listen, target.URL)
 	}
+	text += contextMessage
 	return app.WriteOutput(a.Out, []byte(text))
 }
 
@@ -244,6 +271,6 @@ func remoteInstructions(listen, serverURL string) string {
 			serverURL = "http://" + net.JoinHostPort(name, u.Port())
 		}
 	}
-	return fmt.Sprintf("On other machines, with the token in a file that only you can read:\n"+
-		"  muster worker --server %s --token-file JOIN-TOKEN-FILE\n  muster ps     --server %s --token-file ADMIN-TOKEN-FILE\n", serverURL, serverURL)
+	return fmt.Sprintf("On other machines, to offer one as a worker (with the join token in a file that only you can read), or to submit jobs from it:\n"+
+		"  muster worker --server %s --token-file JOIN-TOKEN-FILE\n  muster login  %s\n", serverURL, serverURL)
 }
