@@ -54,7 +54,7 @@ func Main(args []string) int {
 			return builtin.Main(args[2:])
 		}
 	}
-	a := &runner{&app.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv)}}
+	a := &runner{&app.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv), ForeignCommands: foreignCommand}}
 	return a.Run(context.Background(), a.commands(), args)
 }
 

@@ -15,9 +15,13 @@ import (
 
 // App is one run of the program.
 type App struct {
-	In      io.Reader
-	Out     term.Screen
-	Err     term.Screen
+	In  io.Reader
+	Out term.Screen
+	Err term.Screen
+	// ForeignCommands returns what to use instead of a word that is no argument of a command, such as "muster" or "muster job", but one of
+	// a similar program; "" for any other word. It may be nil.
+	ForeignCommands func(command, word string) string
+
 	started bool // a command runs: earlier errors are usage errors
 }
 
@@ -32,11 +36,27 @@ const (
 
 // Run runs the command in args and returns the exit status.
 func (a *App) Run(ctx context.Context, commands []*cli.Command, args []string) int {
-	err := a.rootCommand(commands).Run(ctx, normalizeArgs(args))
+	root := a.rootCommand(commands)
+	args = normalizeArgs(args)
+	if err := a.rejectForeign(root, args); err != nil {
+		return a.reportError(err)
+	}
+	err := root.Run(ctx, args)
 	if err != nil && !a.started {
 		err = translateFlagError(err)
 	}
 	return a.reportError(err)
+}
+
+// rejectForeign returns an error if args begin with a command of a similar program, whose options would cause a less helpful one.
+func (a *App) rejectForeign(root *cli.Command, args []string) error {
+	if a.ForeignCommands == nil || len(args) < 2 || root.Command(args[1]) != nil {
+		return nil
+	}
+	if instead := a.ForeignCommands(programName, args[1]); instead != "" {
+		return foreignError(args[1], instead, programName+" --help")
+	}
+	return nil
 }
 
 func (a *App) rootCommand(commands []*cli.Command) *cli.Command {
@@ -83,6 +103,11 @@ func (a *App) NewCommand(c Command) *cli.Command {
 	cmd.Action = func(ctx context.Context, cmd *cli.Command) error {
 		a.started = true
 		args := cmd.Args().Slice()
+		if a.ForeignCommands != nil && len(args) > 0 {
+			if instead := a.ForeignCommands(cmd.FullName(), args[0]); instead != "" {
+				return foreignError(args[0], instead, cmd.FullName()+" --help")
+			}
+		}
 		switch {
 		case len(c.Commands) > 0 && len(args) > 0:
 			return unknownError("command", args[0], nearestCommand(cmd.Commands, args[0]), cmd.FullName()+" --help")

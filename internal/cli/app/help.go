@@ -206,25 +206,48 @@ func withDashes(name string) string {
 	return "--" + strings.TrimLeft(name, "-")
 }
 
-// nearestCommand returns the command whose name is most like name, "" if none is similar.
+// nearestCommand returns the command that name is probably a typing error or the beginning of, "" if there is none.
 func nearestCommand(commands []*cli.Command, name string) string {
 	var names []string
 	for _, c := range commands {
 		names = append(names, c.Name)
 	}
-	return muster.Nearest(name, names)
+	return nearest(name, names)
 }
 
-// nearestOption returns the option whose name is most like name, with dashes, "" if none is similar.
+// nearestOption is nearestCommand for options, with dashes.
 func nearestOption(flags []cli.Flag, name string) string {
 	var names []string
 	for _, f := range flags {
 		names = append(names, f.Names()[0])
 	}
-	if near := muster.Nearest(name, names); near != "" {
+	if near := nearest(name, names); near != "" {
 		return withDashes(near)
 	}
 	return ""
+}
+
+// nearest returns the candidate that differs from name by one typing error, two in a long name, or of which name is an extension or an
+// abbreviation of at least three letters. A wrong guess is worse than none.
+func nearest(name string, candidates []string) string {
+	edits := 1
+	if len(name) > 5 {
+		edits = 2
+	}
+	if near := muster.NearestWithin(name, candidates, edits); near != "" {
+		return near
+	}
+	for _, c := range candidates {
+		if short := min(len(name), len(c)); short >= 3 && name[:short] == c[:short] {
+			return c
+		}
+	}
+	return ""
+}
+
+// foreignError is the error for a command of another program.
+func foreignError(name, instead, help string) error {
+	return muster.Errorf(muster.Invalid, "unknown command %q: %s; see %s", name, instead, help)
 }
 
 func unknownError(noun, name, nearest, help string) error {

@@ -30,7 +30,7 @@ func (r *ServerOptions) Flags() []cli.Flag { return r.FlagsInGroup("Server") }
 // FlagsInGroup is Flags with another heading in the help text.
 func (r *ServerOptions) FlagsInGroup(group string) []cli.Flag {
 	return append([]cli.Flag{
-		app.Option{Name: "server", Value: "url", Usage: "Server URL, or the name of a saved context (default: the current context, else " + DefaultServer + ")", Group: group}.WithEnv().StringVar(&r.URL),
+		app.Option{Name: "server", Value: "url", Usage: "Server URL or name of a context (default: the current context, else " + DefaultServer + ")", Group: group}.WithEnv().StringVar(&r.URL),
 	}, app.Option{Name: "token", Usage: "API key (default: the one saved for the server)", Group: group}.WithEnv().SecretVars(&r.Token, "API key")...)
 }
 
