@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -54,8 +55,15 @@ func Main(args []string) int {
 			return builtin.Main(args[2:])
 		}
 	}
-	a := &runner{&app.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv), ForeignCommands: foreignCommand}}
+	a := newRunner(os.Stdin, term.NewScreen(os.Stdout, os.Getenv), term.NewScreen(os.Stderr, os.Getenv))
 	return a.Run(context.Background(), a.commands(), args)
+}
+
+// newRunner returns the program with its help topics and its hints for users of other programs.
+func newRunner(in io.Reader, out, errs term.Screen) *runner {
+	a := &runner{&app.App{In: in, Out: out, Err: errs, ForeignCommands: foreignCommand}}
+	a.Topics = a.topics()
+	return a
 }
 
 // reportError prints err and returns the exit status.

@@ -70,7 +70,7 @@ func parseCommand(t *testing.T, text string) {
 	}
 }
 
-// TestUnknownCommands checks what users of other programs are told, also with options that no command has.
+// TestUnknownCommands checks the errors for commands of other programs, also with options that no command has.
 func TestUnknownCommands(t *testing.T) {
 	for args, want := range map[string]string{
 		"squeue":            `unknown command "squeue": use muster ps; see muster --help`,

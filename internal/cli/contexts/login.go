@@ -31,7 +31,7 @@ func loginCommand(a *app.App) *cli.Command {
 		Description: "Asks for the API key at a terminal, checks it, and makes the server the current context. A URL without scheme and port is http://URL:8700.",
 		Flags: append([]cli.Flag{
 			app.Option{Name: "name", Usage: "Name of the context (default: the host, with the port unless it is 8700)"}.StringVar(&c.name),
-		}, app.Option{Name: "token", Usage: "API key (default: asked for)"}.WithEnv().SecretVars(&c.token, "API key")...),
+		}, app.Option{Name: "token", Usage: "API key (default: the one typed at the terminal)"}.WithEnv().SecretVars(&c.token, "API key")...),
 		Examples: []app.HelpRow{
 			{Name: "muster login lab", Usage: "Ask for an API key of http://lab:8700"},
 			{Name: "muster login --name lab --token-file key.txt https://muster.example", Usage: "Read the key from a file"},
