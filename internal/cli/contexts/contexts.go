@@ -21,7 +21,7 @@ func Commands(a *app.App) []*cli.Command {
 }
 
 func contextCommand(a *app.App) *cli.Command {
-	output := &app.OutputOptions{}
+	output := &app.OutputOptions{QuietUsage: "Print only names"}
 	return a.NewCommand(app.Command{
 		Name: "context", Usage: "Manage saved servers", Category: app.CategorySetup,
 		Description: "A context is a saved server with its API key. Commands use the current one unless --server names another.",

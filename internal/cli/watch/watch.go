@@ -238,9 +238,9 @@ func (p *printer[T]) recordChange(v T) (bool, error) {
 
 func (p *printer[T]) printRow(v T) error {
 	switch {
-	case p.Quiet:
-		return app.WriteOutput(p.app.Out, []byte(p.ID(v)+"\n"))
-	case p.Output == "json":
+	case p.Human():
+		return p.printLine(p.Row(v, time.Now()))
+	case !p.Quiet && p.Output == "json":
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(false)
@@ -248,14 +248,12 @@ func (p *printer[T]) printRow(v T) error {
 			return fmt.Errorf("encode: %w", err)
 		}
 		return app.WriteOutput(p.app.Out, b.Bytes())
-	case p.Output == "yaml":
+	case !p.Quiet && p.Output == "yaml":
 		if err := app.WriteOutput(p.app.Out, []byte("---\n")); err != nil {
 			return err
 		}
-		return p.app.Print(p.OutputOptions, v, nil, nil)
-	default:
-		return p.printLine(p.Row(v, time.Now()))
 	}
+	return p.app.Print(p.OutputOptions, v, []string{p.ID(v)}, nil)
 }
 
 func (p *printer[T]) printLine(cells []string) error {
