@@ -122,7 +122,8 @@ func habits(command string) []habit {
 			{"pods pod po", "use muster ps, or muster tasks JOB"},
 			{"jobs job all", "use muster ps"},
 			{"nodes node no workers", "use muster workers"},
-			{"events logs", "use muster logs JOB"},
+			{"events", "use muster events JOB"},
+			{"logs", "use muster logs JOB"},
 		}
 	case "kinds":
 		return []habit{{"list ls", "use muster kinds"}}

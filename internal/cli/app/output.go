@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -86,6 +87,25 @@ func (a *App) Print(f OutputOptions, v any, ids []string, draw func() error) err
 	default:
 		return draw()
 	}
+}
+
+// PrintLine is Print for one of a series of values: JSON is one line, and YAML one document of a stream.
+func (a *App) PrintLine(f OutputOptions, v any, id string, draw func() error) error {
+	switch {
+	case f.isDocument() && f.Output == "json":
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(v); err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+		return WriteOutput(a.Out, b.Bytes())
+	case f.isDocument():
+		if err := WriteOutput(a.Out, []byte("---\n")); err != nil {
+			return err
+		}
+	}
+	return a.Print(f, v, []string{id}, draw)
 }
 
 // WithBlankLines returns draw with an empty line between its calls.

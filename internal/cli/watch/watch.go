@@ -240,20 +240,9 @@ func (p *printer[T]) printRow(v T) error {
 	switch {
 	case p.Human():
 		return p.printLine(p.Row(v, time.Now()))
-	case !p.Quiet && p.Output == "json":
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(v); err != nil {
-			return fmt.Errorf("encode: %w", err)
-		}
-		return app.WriteOutput(p.app.Out, b.Bytes())
-	case !p.Quiet && p.Output == "yaml":
-		if err := app.WriteOutput(p.app.Out, []byte("---\n")); err != nil {
-			return err
-		}
+	default:
+		return p.app.PrintLine(p.OutputOptions, v, p.ID(v), nil)
 	}
-	return p.app.Print(p.OutputOptions, v, []string{p.ID(v)}, nil)
 }
 
 func (p *printer[T]) printLine(cells []string) error {
