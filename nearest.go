@@ -12,17 +12,27 @@ func Nearest(name string, candidates []string) string {
 	if len(name) > MaxNameSize {
 		return ""
 	}
-	best, limit := "", len(name)/3+2
-	for _, c := range candidates {
-		if d := distance(strings.ToLower(name), strings.ToLower(c), limit); d < limit {
-			best, limit = c, d
-		}
-	}
+	best := NearestWithin(name, candidates, len(name)/3+1)
 	if best == "" && len(name) >= 3 {
 		for _, c := range candidates {
 			if lower := strings.ToLower(c); strings.HasPrefix(lower, strings.ToLower(name)) || strings.HasSuffix(lower, strings.ToLower(name)) {
 				return c
 			}
+		}
+	}
+	return best
+}
+
+// NearestWithin returns the candidate with the smallest edit distance to name, "" if none is within the number of edits. Names over
+// MaxNameSize bytes are not compared. Case does not matter.
+func NearestWithin(name string, candidates []string, edits int) string {
+	if len(name) > MaxNameSize {
+		return ""
+	}
+	best, limit := "", edits+1
+	for _, c := range candidates {
+		if d := distance(strings.ToLower(name), strings.ToLower(c), limit); d < limit {
+			best, limit = c, d
 		}
 	}
 	return best

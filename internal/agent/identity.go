@@ -160,7 +160,7 @@ func joinError(server *url.URL, status int, respBody []byte) error {
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return muster.Errorf(muster.Unauthenticated,
-			"%s rejects the join token: use the one that the server printed at its first start, or create a new one with muster keys create --role join", server)
+			"%s rejects the join token: create a new one with muster keys create --role join", server)
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
 		return muster.Errorf(muster.Unavailable, "%s answered %d: %s", server, status, firstLine(respBody))
 	case json.Unmarshal(respBody, &problem) == nil && problem.Detail != "":

@@ -75,11 +75,11 @@ func (a *Agent) explainRefusal(err error) error {
 			ErrUnknownWorker, err)
 	case muster.Forbidden:
 		return muster.Errorf(muster.Forbidden,
-			"the server refuses this worker (%w): if it was removed and should join again, delete %s and restart it with --token-file",
+			"the server refuses this worker (%w): if it was removed and should join again, delete %s and restart it with --token-file (muster up needs none)",
 			err, a.cfg.identityPath())
 	case muster.Conflict:
 		return muster.Errorf(muster.Conflict,
-			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and restart it with --token-file",
+			"another process connected as worker %s (%w): two workers must not use copies of one data dir; delete %s in one of them and restart it with --token-file (muster up needs none)",
 			a.cfg.Identity.Worker, err, a.cfg.identityPath())
 	default:
 		return err

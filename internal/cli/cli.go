@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/backup"
 	"github.com/muster-dev/muster/internal/cli/bench"
 	"github.com/muster-dev/muster/internal/cli/bridge"
+	"github.com/muster-dev/muster/internal/cli/contexts"
 	"github.com/muster-dev/muster/internal/cli/daemon"
 	"github.com/muster-dev/muster/internal/cli/doctor"
 	"github.com/muster-dev/muster/internal/cli/fleet"
@@ -55,13 +57,20 @@ func Main(args []string) int {
 			return builtin.Main(args[2:])
 		}
 	}
-	a := &runner{&app.App{In: os.Stdin, Out: term.NewScreen(os.Stdout, os.Getenv), Err: term.NewScreen(os.Stderr, os.Getenv)}}
+	a := newRunner(os.Stdin, term.NewScreen(os.Stdout, os.Getenv), term.NewScreen(os.Stderr, os.Getenv))
 	if len(args) > 1 {
 		if command := a.frequent()[args[1]]; command != nil {
 			return a.Run(context.Background(), []*cli.Command{command()}, args)
 		}
 	}
 	return a.Run(context.Background(), a.commands(), args)
+}
+
+// newRunner returns the program with its help topics and its hints for users of other programs.
+func newRunner(in io.Reader, out, errs term.Screen) *runner {
+	a := &runner{&app.App{In: in, Out: out, Err: errs, ForeignCommands: foreignCommand}}
+	a.Topics = a.topics()
+	return a
 }
 
 // reportError prints err and returns the exit status.
@@ -83,11 +92,11 @@ func (a *runner) frequent() map[string]func() *cli.Command {
 
 func (a *runner) commands() []*cli.Command {
 	bridges, dropIns := bridge.Commands(a.App)
-	return slices.Concat(daemon.Commands(a.App, dropIns...), []*cli.Command{
+	return slices.Concat(daemon.Commands(a.App, dropIns...), contexts.Commands(a.App), []*cli.Command{
 		bridges,
 		doctor.Command(a.App), runtime.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.planCommand(), kinds.Command(a.App),
-		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
+		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.eventsCommand(), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
 	}, retention.Commands(a.App), []*cli.Command{
 		a.resultCommand(), a.getCommand(), bench.Command(a.App),
 		fleet.Command(a.App), a.keysCommand(), a.notifyCommand(),

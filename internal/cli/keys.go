@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -23,6 +24,7 @@ type createKeyConfig struct {
 
 func (a *runner) keysCommand() *cli.Command {
 	c := &createKeyConfig{key: client.NewKey{Role: "submitter"}}
+	c.QuietUsage = "Print only the secret"
 	return a.NewCommand(app.Command{
 		Name: "keys", Usage: "Manage API keys", Category: app.CategoryAdmin,
 		Commands: []*cli.Command{
@@ -81,9 +83,14 @@ func (a *runner) listKeys(ctx context.Context, c *remote.QueryOptions, _ []strin
 	l := app.Listing[client.Key]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(k client.Key) string { return k.ID },
-		Columns:       []term.Column{{Title: "KEY", NoTruncate: true}, {Title: "NAME"}, {Title: "ROLE", NoTruncate: true}, {Title: "PROJECT"}, {Title: "WORKER"}, {Title: "AGE", AlignRight: true, NoTruncate: true}, {Title: "EXPIRES"}},
+		Columns: []term.Column{{Title: "KEY", NoTruncate: true}, {Title: "NAME"}, {Title: "ROLE", NoTruncate: true}, {Title: "PROJECT"}, {Title: "WORKER"}, {Title: "AGE", AlignRight: true, NoTruncate: true}, {Title: "EXPIRES", Style: func(cell string) term.Style {
+			if strings.HasPrefix(cell, expired) {
+				return term.Red
+			}
+			return term.Plain
+		}}},
 		Row: func(k client.Key, now time.Time) []string {
-			return []string{k.ID, k.Name, k.Role, k.Project, string(k.Worker), app.Age(k.CreatedAt, now), k.ExpiresAt.String()}
+			return []string{k.ID, k.Name, k.Role, k.Project, string(k.Worker), app.Age(k.CreatedAt, now), formatExpiry(k.ExpiresAt, now)}
 		},
 		EmptyMessage: "no keys",
 		Rows:         app.Seq(all),
@@ -107,6 +114,17 @@ func (a *runner) rotateKey(ctx context.Context, c *remote.QueryOptions, args []s
 		a.Messagef("key %s (%s) has a new secret, which is shown only once:", rotated.Key.ID, rotated.Key.Role)
 		return app.WriteOutput(a.Out, []byte(rotated.Secret+"\n"))
 	})
+}
+
+// expired begins the expiry of a key that is no longer valid.
+const expired = "expired "
+
+// formatExpiry returns when a key expires or has expired, "" for never.
+func formatExpiry(t muster.Time, now time.Time) string {
+	if t != 0 && !now.Before(t.Std()) {
+		return expired + app.Age(t, now)
+	}
+	return t.String()
 }
 
 func (a *runner) revokeKeys(ctx context.Context, c *remote.QueryOptions, args []string) error {

@@ -235,7 +235,7 @@ func (a *runner) deliveriesCommand() *cli.Command {
 
 func (a *runner) showDeliveries(f app.OutputOptions, limit int, empty string, rows func(func(client.Delivery, error) bool)) error {
 	l := app.Listing[client.Delivery]{
-		OutputOptions: f, Limit: limit, EmptyMessage: empty, Rows: rows, TruncatedMessage: "more deliveries are not shown: use --limit",
+		OutputOptions: f, Limit: limit, DefaultLimit: limit == defaultDeliveryRows, EmptyMessage: empty, Rows: rows, TruncatedMessage: "more deliveries are not shown: use --limit",
 		ID: func(d client.Delivery) string { return d.ID },
 		Columns: []term.Column{
 			{Title: "AGE", AlignRight: true, NoTruncate: true}, {Title: "PROJECT"}, {Title: "JOB", AlignRight: true, NoTruncate: true}, {Title: "EVENT", NoTruncate: true}, {Title: "TO"},

@@ -70,7 +70,7 @@ func (a *runner) ps(ctx context.Context, c *psConfig) error {
 	}
 	l := watch.List[muster.Job]{
 		Listing: app.Listing[muster.Job]{
-			OutputOptions: c.OutputOptions, Limit: limit, ID: jobID, Columns: jobColumns(c.Wide()), Row: jobRow, EmptyMessage: c.emptyMessage(),
+			OutputOptions: c.OutputOptions, Limit: limit, DefaultLimit: c.limit == 0, ID: jobID, Columns: jobColumns(c.Wide()), Row: jobRow, EmptyMessage: c.emptyMessage(),
 			TruncatedMessage: "more jobs are not shown: use --all, --limit or --state",
 		},
 		Watch: c.watch, Normalize: watch.Identity[muster.Job], Events: client.EventQuery{Types: []muster.EventType{muster.EventJob}},

@@ -78,7 +78,7 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 	}
 	l := watch.List[muster.Task]{
 		Listing: app.Listing[muster.Task]{
-			OutputOptions: c.OutputOptions, Limit: limit, Columns: taskColumns(c.Wide()), EmptyMessage: "no tasks match",
+			OutputOptions: c.OutputOptions, Limit: limit, DefaultLimit: c.limit == 0, Columns: taskColumns(c.Wide()), EmptyMessage: "no tasks match",
 			ID:               func(t muster.Task) string { return t.ID.String() },
 			Row:              func(t muster.Task, now time.Time) []string { return taskRow(t, specs[t.Job], now) },
 			TruncatedMessage: "more tasks are not shown: use --all, --limit or --state",

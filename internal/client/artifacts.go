@@ -104,7 +104,7 @@ func (c *Client) ReadArtifact(ctx context.Context, id muster.TaskID, a muster.Ar
 func (c *Client) fetchArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, offset int64, w io.Writer, sum hash.Hash, progress func(int64)) error {
 	path := taskPath(id) + "/artifacts/" + (&url.URL{Path: a.Name}).EscapedPath()
 	dst := &progressWriter{w: io.MultiWriter(w, sum), n: offset, progress: progress}
-	retries := newRetrier(c.opts.StreamRetryTimeout)
+	retries := c.newRetrier(c.opts.StreamRetryTimeout)
 	for dst.n < a.Size {
 		before := dst.n
 		err := c.fetchOnce(ctx, path, a.SHA256, dst)

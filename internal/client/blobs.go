@@ -38,7 +38,7 @@ func (c *Client) CheckBlob(ctx context.Context, sha256 string) (wire.BlobCheck, 
 // upload. progress, if not nil, is called with the number of bytes sent.
 func (c *Client) PutBlob(ctx context.Context, sha256 string, r io.ReaderAt, size int64, progress func(done int64)) error {
 	offset := int64(0)
-	retries := newRetrier(c.opts.StreamRetryTimeout)
+	retries := c.newRetrier(c.opts.StreamRetryTimeout)
 	for {
 		next, err := c.putFrom(ctx, sha256, r, offset, size, progress)
 		if err == nil {
@@ -81,7 +81,7 @@ func (c *Client) putFrom(ctx context.Context, sha256 string, r io.ReaderAt, offs
 	if req.ContentLength >= minExpectSize {
 		req.Header.Set("Expect", "100-continue")
 	}
-	resp, err := c.opts.HTTP.Do(req)
+	resp, err := c.roundTrip(req)
 	if err != nil {
 		return offset, c.unreachableError(ctx, err) // the next try gets a Conflict with the number of bytes received
 	}

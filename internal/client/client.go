@@ -6,7 +6,8 @@
 // to repeat are retried with growing pauses for Options.RetryTimeout: all calls that the
 // server refused as "not done" or that never left this machine, and idempotent calls whose
 // answer was lost. Streams (Logs, Events) resume after a broken connection or a server
-// restart, until no connection succeeds for Options.StreamRetryTimeout.
+// restart, until no connection succeeds for Options.StreamRetryTimeout. A server that has never answered
+// this client is retried only for Options.ConnectTimeout.
 //
 // Every call ends when its context ends. Each try of a call takes at most
 // Options.Timeout; streams and transfers are only limited in how long they may stall.
@@ -25,6 +26,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -39,17 +42,24 @@ type Options struct {
 	Timeout            time.Duration // of one try of a call; default 30 s
 	RetryTimeout       time.Duration // of all tries of a call; default 5 s
 	StreamRetryTimeout time.Duration // of reconnecting a broken stream or transfer; default 10 min
+	ConnectTimeout     time.Duration // of all tries before the first answer of the server to this client; default RetryTimeout
 	UserAgent          string        // User-Agent; default "muster"
+	Hint               string        // ends the message of an unreachable server; default none
+	OnSlow             func()        // called once, in its own goroutine, if the first answer takes longer than SlowAnswer; may be nil
 }
+
+// SlowAnswer is the time after which Options.OnSlow is called.
+const SlowAnswer = 900 * time.Millisecond
 
 // maxResponse is the maximum size of a JSON answer, in bytes.
 const maxResponse = 256 << 20
 
 // Client accesses one server. Its methods are safe for concurrent use.
 type Client struct {
-	base  *url.URL
-	token string
-	opts  Options
+	base     *url.URL
+	token    string
+	opts     Options
+	answered atomic.Bool // the server, or a proxy before it, has answered once
 }
 
 // New returns a client for the server at base, such as "http://127.0.0.1:8700". It
@@ -74,7 +84,11 @@ func New(base, token string, o Options) (*Client, error) {
 	o.Timeout = cmp.Or(max(o.Timeout, 0), 30*time.Second)
 	o.RetryTimeout = cmp.Or(max(o.RetryTimeout, 0), 5*time.Second)
 	o.StreamRetryTimeout = cmp.Or(max(o.StreamRetryTimeout, 0), 10*time.Minute)
+	o.ConnectTimeout = cmp.Or(max(o.ConnectTimeout, 0), o.RetryTimeout)
 	o.UserAgent = cmp.Or(o.UserAgent, "muster")
+	if o.OnSlow != nil {
+		o.OnSlow = sync.OnceFunc(o.OnSlow)
+	}
 	return &Client{base: u, token: token, opts: o}, nil
 }
 
@@ -124,7 +138,7 @@ func (c *Client) do(ctx context.Context, k call) error {
 		}
 		return nil
 	}
-	for r := newRetrier(c.opts.RetryTimeout); ; {
+	for r := c.newRetrier(c.opts.RetryTimeout); ; {
 		if err := try(); err == nil || !retryable(err, k.idempotent) || !r.wait(ctx) {
 			return err
 		}
@@ -137,7 +151,7 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.opts.HTTP.Do(req)
+	resp, err := c.roundTrip(req)
 	if err != nil {
 		return nil, c.unreachableError(ctx, err)
 	}
@@ -146,6 +160,18 @@ func (c *Client) send(ctx context.Context, method, path string, query url.Values
 		return nil, c.responseError(resp)
 	}
 	return resp, nil
+}
+
+// roundTrip sends a request and notes whether the server has answered.
+func (c *Client) roundTrip(req *http.Request) (*http.Response, error) {
+	if c.opts.OnSlow != nil && !c.answered.Load() {
+		defer time.AfterFunc(SlowAnswer, c.opts.OnSlow).Stop()
+	}
+	resp, err := c.opts.HTTP.Do(req)
+	if err == nil {
+		c.answered.Store(true)
+	}
+	return resp, err
 }
 
 func (c *Client) newRequest(ctx context.Context, method, path string, query url.Values, header http.Header, body io.Reader) (*http.Request, error) {
@@ -174,7 +200,7 @@ func (c *Client) unreachableError(ctx context.Context, err error) error {
 		err = u.Err // without its own copy of the URL
 	}
 	return muster.Errorf(muster.Unavailable,
-		"cannot reach the server at %s: %w; check that it is running and that the address is right (--server or MUSTER_SERVER)", c.base, err)
+		"cannot reach the server at %s: %w; check that it is running and that the address is right (--server or MUSTER_SERVER)%s", c.base, err, c.opts.Hint)
 }
 
 // codes has the error codes of answers without a problem document.
@@ -200,11 +226,14 @@ func (c *Client) responseError(resp *http.Response) error {
 // retrier spaces out tries until a deadline.
 type retrier struct {
 	backoff.Backoff
+	client   *Client
+	connect  time.Time // the deadline while the server has never answered
 	deadline time.Time
 }
 
-func newRetrier(timeout time.Duration) *retrier {
-	return &retrier{Backoff: backoff.Backoff{Max: 5 * time.Second}, deadline: time.Now().Add(timeout)}
+func (c *Client) newRetrier(timeout time.Duration) *retrier {
+	now := time.Now()
+	return &retrier{Backoff: backoff.Backoff{Max: 5 * time.Second}, client: c, connect: now.Add(c.opts.ConnectTimeout), deadline: now.Add(timeout)}
 }
 
 // progressed starts over after a try that made progress.
@@ -215,7 +244,11 @@ func (r *retrier) progressed(timeout time.Duration) {
 
 // wait waits before the next try. It returns false if there must be none.
 func (r *retrier) wait(ctx context.Context) bool {
-	return time.Now().Before(r.deadline) && r.Wait(ctx) == nil
+	pause, now := r.Next(), time.Now()
+	if !r.client.answered.Load() && now.Add(pause).After(r.connect) {
+		return false
+	}
+	return now.Before(r.deadline) && backoff.Sleep(ctx, pause) == nil
 }
 
 // retryable reports whether a failed call may be sent again.

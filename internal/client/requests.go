@@ -31,6 +31,8 @@ type (
 	Delivery = wire.Delivery
 	// Series is the usage of an attempt over time.
 	Series = wire.Series
+	// TaskEvent is an event of a task's lifecycle.
+	TaskEvent = wire.TaskEvent
 	// Span is the task numbers First to Last.
 	Span = muster.Span
 )
@@ -238,6 +240,15 @@ func (c *Client) Task(ctx context.Context, id muster.TaskID) (muster.Task, error
 func (c *Client) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) {
 	list, err := get[wire.Attempts](ctx, c, taskPath(id)+"/attempts", nil)
 	return list.Attempts, err
+}
+
+// EventFinished is the type of the last TaskEvent of a task that has ended.
+const EventFinished = wire.EventFinished
+
+// TaskEvents lists the events of a task's lifecycle so far, in order of time.
+func (c *Client) TaskEvents(ctx context.Context, id muster.TaskID) ([]TaskEvent, error) {
+	list, err := get[wire.TaskEvents](ctx, c, taskPath(id)+"/events", nil)
+	return list.Events, err
 }
 
 // Explain explains the state of a task.

@@ -37,10 +37,10 @@ var errStop = errors.New("stop")
 
 // stream follows an event stream until handle returns an error, ctx ends, the server
 // refuses, or the server is unreachable for StreamRetryTimeout (RetryTimeout before the first
-// connection). After a broken connection it resumes after the last event with an id that
+// connection, ConnectTimeout before any answer). After a broken connection it resumes after the last event with an id that
 // handle accepted.
 func (c *Client) stream(ctx context.Context, path string, query url.Values, last string, handle func(sseEvent) error) error {
-	r := newRetrier(c.opts.RetryTimeout)
+	r := c.newRetrier(c.opts.RetryTimeout)
 	for {
 		before := last
 		received, err := c.connect(ctx, path, query, &last, handle)

@@ -22,7 +22,7 @@ func statesPage() string {
 			}
 		}
 	}
-	b.WriteString("    succeeded --> [*]\n```\n\n| from | to |\n|---|---|\n")
+	b.WriteString("    succeeded --> [*]\n```\n\n| from | meaning | to |\n|---|---|---|\n")
 	for _, from := range muster.TaskStates {
 		var to []string
 		for _, next := range muster.TaskStates {
@@ -30,7 +30,7 @@ func statesPage() string {
 				to = append(to, next.String())
 			}
 		}
-		fmt.Fprintf(&b, "| %s | %s |\n", from, strings.Join(to, ", "))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", from, from.Meaning(), strings.Join(to, ", "))
 	}
 	return b.String()
 }

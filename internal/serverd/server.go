@@ -99,13 +99,10 @@ type Server struct {
 	metrics   *obs.Server
 }
 
-// New opens the data directory and the port. The server serves when Run is called.
+// New opens the port and then the data directory: if the port cannot be opened, no file is created. The server serves when Run is called.
 func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	if err := refuseIncomplete(cfg.Data); err != nil {
 		return nil, err
-	}
-	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
-		return nil, muster.Errorf(muster.Invalid, "cannot create the data directory: %w", err)
 	}
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = muster.Duration(10 * time.Second)
@@ -114,10 +111,30 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 		cfg.KeepServer = retention.DefaultServerPolicy()
 	}
 	s := &Server{cfg: cfg, log: log, localPipe: dialect.NewPipe()}
-	if err := s.build(ctx); err != nil {
+	limiter := connlimit.New(maxConnections(connlimit.Descriptors(), len(cfg.Dialects)))
+	if err := s.listen(ctx, limiter); err != nil {
+		return nil, err
+	}
+	if err := s.build(ctx, limiter); err != nil {
+		if s.listener != nil {
+			err = errors.Join(err, s.listener.Close())
+		}
 		return nil, errors.Join(err, s.close()) //nolint:contextcheck // closing does not wait
 	}
 	return s, nil
+}
+
+// listen opens the port, except for a private server.
+func (s *Server) listen(ctx context.Context, limiter *connlimit.Limiter) error {
+	if s.cfg.Private {
+		return nil
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
+	if err != nil {
+		return listenError(s.cfg.Listen, err)
+	}
+	s.listener = limiter.Listen(listener)
+	return nil
 }
 
 // close closes what was opened, in reverse order.
@@ -154,8 +171,11 @@ func (s *Server) openStore(ctx context.Context) error {
 	return nil
 }
 
-func (s *Server) build(ctx context.Context) error {
-	var err error
+func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
+	err := os.MkdirAll(s.cfg.Data, 0o700)
+	if err != nil {
+		return muster.Errorf(muster.Invalid, "cannot create the data directory: %w", err)
+	}
 	if s.logs, err = tasklog.OpenIndexedDir(filepath.Join(s.cfg.Data, "logs")); err != nil {
 		return err
 	}
@@ -201,7 +221,6 @@ func (s *Server) build(ctx context.Context) error {
 	}
 	s.socket = wslink.NewServer(api.WorkerOfRequest, accept)
 	s.poll = polllink.NewServer(api.WorkerOfRequest, accept)
-	limiter := connlimit.New(maxConnections(connlimit.Descriptors(), len(s.cfg.Dialects)))
 	s.http = &http.Server{
 		Handler: connlimit.Handler(api.New(api.Config{
 			Engine: s.engine, JobEditor: s.engine, Store: namedReader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: s.store, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
@@ -216,10 +235,10 @@ func (s *Server) build(ctx context.Context) error {
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
-	if err := s.openPorts(ctx, limiter); err != nil {
+	if err := s.openGateways(ctx); err != nil {
 		return err
 	}
-	// Must be the last step that can fail: generated tokens are shown only once.
+	// The last step: a start that fails before it creates no tokens.
 	s.tokens, err = ensureTokens(ctx, s.store, s.cfg)
 	return err
 }
@@ -228,22 +247,6 @@ func (s *Server) build(ctx context.Context) error {
 func (s *Server) explainWait(ctx context.Context, id muster.TaskID) (string, error) {
 	x, err := s.engine.Explain(ctx, id)
 	return x.Summary, err
-}
-
-// openPorts opens the ports of the server and its gateways.
-func (s *Server) openPorts(ctx context.Context, limiter *connlimit.Limiter) error {
-	if s.cfg.Private {
-		return s.openGateways(ctx)
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
-	if err != nil {
-		return listenError(s.cfg.Listen, err)
-	}
-	s.listener = limiter.Listen(listener)
-	if err := s.openGateways(ctx); err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	return nil
 }
 
 func listenError(address string, err error) error {
@@ -268,12 +271,12 @@ func (s *Server) URL() string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
-// AdminToken returns the admin token if this start generated or preset it, else "": only
-// its hash is stored.
-func (s *Server) AdminToken() string { return s.tokens.admin }
+// AdminToken returns the admin token if this start generated or preset it, or if it was generated but not yet shown
+// (TokensShown), else "": only its hash is stored.
+func (s *Server) AdminToken() string { return s.tokens.Admin }
 
 // JoinToken returns the join token of workers in the same way.
-func (s *Server) JoinToken() string { return s.tokens.join }
+func (s *Server) JoinToken() string { return s.tokens.Join }
 
 // shutdownGrace is how long running requests may continue when the server stops.
 const shutdownGrace = 2 * time.Second

@@ -1,19 +1,33 @@
 package serverd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 // tokens are the tokens that this start generated or preset.
-type tokens struct{ admin, join string }
+type tokens struct {
+	Admin string `json:"admin,omitempty"`
+	Join  string `json:"join,omitempty"`
+}
+
+// firstTokensFile has the generated tokens until the program that started the server has shown them (Server.TokensShown). Only their
+// hashes are in the database, so that a crash in between would lose them.
+const firstTokensFile = "first-tokens"
 
 // ensureTokens creates the first admin and join keys, and keys for preset tokens.
 func ensureTokens(ctx context.Context, keys store.KeyStore, cfg Config) (tokens, error) {
@@ -21,31 +35,114 @@ func ensureTokens(ctx context.Context, keys store.KeyStore, cfg Config) (tokens,
 	if err != nil {
 		return tokens{}, err
 	}
-	var t tokens
-	if t.admin, err = ensureToken(ctx, keys, existing, auth.Admin, cfg.AdminToken); err != nil {
+	path := filepath.Join(cfg.Data, firstTokensFile)
+	unshown, err := readFirstTokens(path)
+	if err != nil {
 		return tokens{}, err
 	}
-	t.join, err = ensureToken(ctx, keys, existing, auth.Join, cfg.JoinToken)
-	return t, err
+	var t, generated tokens
+	if t.Admin, generated.Admin, err = chooseToken(existing, auth.Admin, cfg.AdminToken, unshown.Admin); err != nil {
+		return tokens{}, err
+	}
+	if t.Join, generated.Join, err = chooseToken(existing, auth.Join, cfg.JoinToken, unshown.Join); err != nil {
+		return tokens{}, err
+	}
+	if generated != (tokens{}) && generated != unshown && !cfg.Private {
+		data, err := json.Marshal(generated)
+		if err != nil {
+			return tokens{}, err
+		}
+		if err := atomicfile.Write(path, append(data, '\n'), 0o600); err != nil {
+			return tokens{}, muster.Errorf(muster.StorageFull, "cannot write the first tokens: %w", err)
+		}
+	}
+	if err := putFirstKey(ctx, keys, existing, auth.Admin, t.Admin); err != nil {
+		return tokens{}, err
+	}
+	return t, putFirstKey(ctx, keys, existing, auth.Join, t.Join)
+}
+
+// putFirstKey stores the key of a token, if there is one.
+func putFirstKey(ctx context.Context, keys store.KeyStore, existing []store.Key, role auth.Role, token string) error {
+	if token == "" {
+		return nil
+	}
+	return putKey(ctx, keys, existing, token, store.Key{Name: "first " + string(role), Role: string(role)})
+}
+
+// readFirstTokens returns the tokens of a start that may have ended before it showed them. A damaged file counts as none.
+func readFirstTokens(path string) (tokens, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return tokens{}, nil
+	}
+	if err != nil {
+		return tokens{}, muster.Errorf(muster.Internal, "cannot read the first tokens: %w", err)
+	}
+	var t tokens
+	if json.Unmarshal(data, &t) != nil || t.Admin != "" && auth.CheckToken(t.Admin) != nil || t.Join != "" && auth.CheckToken(t.Join) != nil {
+		return tokens{}, nil
+	}
+	return t, nil
+}
+
+// TokensShown notes that generated tokens were shown: later starts do not return them again.
+func (s *Server) TokensShown() error {
+	err := os.Remove(filepath.Join(s.cfg.Data, firstTokensFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return muster.Errorf(muster.Internal, "cannot remove the shown tokens from the data directory: %w", err)
+	}
+	return nil
 }
 
 // gatewayKeyPrefix is the prefix of the names of gateways' keys, which are internal.
 const gatewayKeyPrefix = "gateway "
 
-// ensureToken returns the preset token, or a new one if no key has the role, else "".
-func ensureToken(ctx context.Context, keys store.KeyStore, existing []store.Key, role auth.Role, preset string) (string, error) {
-	token := preset
-	if token == "" {
-		for _, k := range existing {
-			if k.Role == string(role) && !strings.HasPrefix(k.Name, gatewayKeyPrefix) {
-				return "", nil
-			}
+// chooseToken returns the token of a role that this start knows, "" for none: the preset one, the unshown one unless its key was
+// revoked, or a new one if no key has the role. generated is the token if it is not preset.
+func chooseToken(existing []store.Key, role auth.Role, preset, unshown string) (token, generated string, err error) {
+	if preset != "" {
+		return preset, "", auth.CheckToken(preset)
+	}
+	found := false
+	for _, k := range existing {
+		if k.Role != string(role) || strings.HasPrefix(k.Name, gatewayKeyPrefix) {
+			continue
 		}
-		token = newToken(role)
-	} else if err := auth.CheckToken(token); err != nil {
+		found = true
+		if unshown != "" && k.Hash == auth.Hash(unshown) {
+			return unshown, unshown, nil
+		}
+	}
+	if found {
+		return "", "", nil
+	}
+	token = cmp.Or(unshown, newToken(role))
+	return token, token, nil
+}
+
+// localJoinName is the name of the keys of NewJoinToken, and localJoinTTL their lifetime.
+const (
+	localJoinName = "worker of muster up"
+	localJoinTTL  = muster.Duration(10 * time.Minute)
+)
+
+// NewJoinToken returns a new token with which a worker of this process can join. It expires after some minutes.
+func (s *Server) NewJoinToken(ctx context.Context) (string, error) {
+	existing, err := s.store.ListKeys(ctx)
+	if err != nil {
 		return "", err
 	}
-	return token, putKey(ctx, keys, existing, token, store.Key{Name: "first " + string(role), Role: string(role)})
+	now := muster.NewTime(time.Now())
+	for _, k := range existing {
+		if k.Name == localJoinName && k.Role == string(auth.Join) && k.ExpiresAt != 0 && k.ExpiresAt <= now {
+			if err := s.store.DeleteKey(ctx, k.ID); err != nil && muster.CodeOf(err) != muster.NotFound {
+				return "", err
+			}
+		}
+	}
+	token := newToken(auth.Join)
+	return token, putKey(ctx, s.store, nil, token, store.Key{Name: localJoinName, Role: string(auth.Join), ExpiresAt: now.Add(localJoinTTL)})
 }
 
 func newToken(role auth.Role) string {

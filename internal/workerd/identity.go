@@ -21,12 +21,16 @@ func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, err
 	if ok || err != nil {
 		return id, err
 	}
-	if w.cfg.Token == "" {
+	if !w.hasToken() {
 		return id, muster.Errorf(muster.Unauthenticated,
-			"this worker has not joined %s yet: set --token-file or MUSTER_JOIN_TOKEN to the join token that the server printed at its first start", w.server)
+			"this worker has not joined %s yet: set --token-file or MUSTER_JOIN_TOKEN to a join token, which muster keys create --role join makes", w.server)
 	}
-	err = w.untilDetach(ctx, func(ctx context.Context) (err error) {
-		id, err = agent.Join(ctx, w.http, w.server, w.cfg.Token, name, w.cfg.Data, w.log)
+	err = w.untilDetach(ctx, func(ctx context.Context) error {
+		token, err := w.joinToken(ctx)
+		if err != nil {
+			return err
+		}
+		id, err = agent.Join(ctx, w.http, w.server, token, name, w.cfg.Data, w.log)
 		return err
 	})
 	return id, err
@@ -54,6 +58,16 @@ func (w *Worker) remember(id agent.Identity) (agent.Identity, error) {
 	}
 	id.Name, id.Tags = name, tags
 	return id, id.Save(w.cfg.Data)
+}
+
+func (w *Worker) hasToken() bool { return w.cfg.Token != "" || w.cfg.NewToken != nil }
+
+// joinToken returns the join token, or a new one. There must be one: see hasToken.
+func (w *Worker) joinToken(ctx context.Context) (string, error) {
+	if w.cfg.Token != "" {
+		return w.cfg.Token, nil
+	}
+	return w.cfg.NewToken(ctx)
 }
 
 // untilDetach calls join with a context that also ends when Detach is called.
@@ -86,11 +100,15 @@ const rejoinEvery = time.Minute
 // rejoin replaces the identity, which the server does not know, by a new one. It returns errRejoined, or why that failed. forget removes
 // the records of the old identity: its tasks were stopped, and another server must not get their reports.
 func (w *Worker) rejoin(ctx context.Context, cause error, previous agent.Identity, name string, forget func() error) error {
-	if w.cfg.Token == "" || ctx.Err() != nil || !w.rejoined.IsZero() && time.Since(w.rejoined) < rejoinEvery {
+	if !w.hasToken() || ctx.Err() != nil || !w.rejoined.IsZero() && time.Since(w.rejoined) < rejoinEvery {
 		return cause
 	}
 	err := w.untilDetach(ctx, func(ctx context.Context) error {
-		_, err := agent.Rejoin(ctx, w.http, w.server, w.cfg.Token, name, w.cfg.Data, previous, forget, w.log)
+		token, err := w.joinToken(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = agent.Rejoin(ctx, w.http, w.server, token, name, w.cfg.Data, previous, forget, w.log)
 		return err
 	})
 	switch {

@@ -1,6 +1,7 @@
 package workerd_test
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -175,5 +176,34 @@ func TestNameIsKept(t *testing.T) {
 	}
 	if log := start(""); strings.Contains(log, "previous start") {
 		t.Errorf("a second start warns again: %q", log)
+	}
+}
+
+// TestWorkerMakesItsOwnToken checks that a worker that can make join tokens needs none, neither to join nor to join again, and makes
+// none while it has an identity.
+func TestWorkerMakesItsOwnToken(t *testing.T) {
+	first, c1 := begin(t)
+	second, c2 := begin(t)
+	data, made := t.TempDir(), 0
+	run := func(s *serverd.Server) func() {
+		return background(t, newWorker(t, s, func(cfg *workerd.Config) {
+			cfg.Data, cfg.Token = data, ""
+			cfg.NewToken = func(ctx context.Context) (string, error) { made++; return s.NewJoinToken(ctx) }
+		}).Run)
+	}
+	for range 2 {
+		stop := run(first)
+		connected(t, c1, 1)
+		stop()
+		connected(t, c1, 0)
+	}
+	if made != 1 {
+		t.Errorf("%d tokens for one identity", made)
+	}
+	stop := run(second)
+	connected(t, c2, 1)
+	stop()
+	if made != 2 {
+		t.Errorf("%d tokens for two identities", made)
 	}
 }

@@ -38,8 +38,10 @@ import (
 
 // Config configures a Worker.
 type Config struct {
-	Server         string // base URL, such as "http://10.0.0.5:8700"
-	Token          string // a join token; needed once per data dir
+	Server string // base URL, such as "http://10.0.0.5:8700"
+	Token  string // a join token; needed once per data dir
+	// NewToken makes a join token when one is needed and Token is ""; nil for none.
+	NewToken       func(context.Context) (string, error)
 	Name           string // "" means that of the last start with a name, else the hostname
 	Tags           []string
 	Labels         map[string]string

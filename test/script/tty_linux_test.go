@@ -24,6 +24,7 @@ type terminal struct {
 
 	mu   sync.Mutex
 	seen bytes.Buffer // output after the last match of expect
+	all  bytes.Buffer
 }
 
 func terminalCommands(at map[*testscript.TestScript]*terminal, mu *sync.Mutex) map[string]func(*testscript.TestScript, bool, []string) {
@@ -48,6 +49,15 @@ func terminalCommands(at map[*testscript.TestScript]*terminal, mu *sync.Mutex) m
 			ts.Check(err)
 			_, err = of(ts).master.WriteString(keys)
 			ts.Check(err)
+		},
+		// hides TEXT checks that the terminal has not shown the text.
+		"hides": func(ts *testscript.TestScript, _ bool, args []string) {
+			t := of(ts)
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if strings.Contains(t.all.String(), args[0]) {
+				ts.Fatalf("the terminal shows %q: %q", args[0], t.all.String())
+			}
 		},
 		// ends STATUS waits for the end of the command.
 		"ends": func(ts *testscript.TestScript, _ bool, args []string) { of(ts).waitExit(ts, args[0]) },
@@ -101,6 +111,7 @@ func (t *terminal) read() {
 		n, err := t.master.Read(buf)
 		t.mu.Lock()
 		t.seen.Write(buf[:n])
+		t.all.Write(buf[:n])
 		t.mu.Unlock()
 		if err != nil {
 			return

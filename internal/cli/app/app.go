@@ -16,9 +16,14 @@ import (
 
 // App is one run of the program.
 type App struct {
-	In      io.Reader
-	Out     term.Screen
-	Err     term.Screen
+	In  io.Reader
+	Out term.Screen
+	Err term.Screen
+	// ForeignCommands returns what to use instead of a word that is no argument of a command, such as "muster" or "muster job", but one of
+	// a similar program; "" for any other word. It may be nil.
+	ForeignCommands func(command, word string) string
+	Topics          []Topic // of muster help
+
 	started bool // a command runs: earlier errors are usage errors
 }
 
@@ -33,8 +38,12 @@ const (
 
 // Run runs the command in args and returns the exit status.
 func (a *App) Run(ctx context.Context, commands []*cli.Command, args []string) int {
-	args = normalizeArgs(args)
-	err := a.rootCommand(named(commands, args)).Run(ctx, args)
+	args = a.normalizeArgs(args)
+	root := a.rootCommand(named(commands, args))
+	if err := a.rejectForeign(root, args); err != nil {
+		return a.reportError(err)
+	}
+	err := root.Run(ctx, args)
 	if err != nil && !a.started {
 		err = translateFlagError(err)
 	}
@@ -49,6 +58,17 @@ func named(commands []*cli.Command, args []string) []*cli.Command {
 		}
 	}
 	return commands
+}
+
+// rejectForeign returns an error if args begin with a command of a similar program, whose options would cause a less helpful one.
+func (a *App) rejectForeign(root *cli.Command, args []string) error {
+	if a.ForeignCommands == nil || len(args) < 2 || root.Command(args[1]) != nil {
+		return nil
+	}
+	if instead := a.ForeignCommands(programName, args[1]); instead != "" {
+		return foreignError(args[1], instead, programName+" --help")
+	}
+	return nil
 }
 
 func (a *App) rootCommand(commands []*cli.Command) *cli.Command {
@@ -95,6 +115,11 @@ func (a *App) NewCommand(c Command) *cli.Command {
 	cmd.Action = func(ctx context.Context, cmd *cli.Command) error {
 		a.started = true
 		args := cmd.Args().Slice()
+		if a.ForeignCommands != nil && len(args) > 0 {
+			if instead := a.ForeignCommands(cmd.FullName(), args[0]); instead != "" {
+				return foreignError(args[0], instead, cmd.FullName()+" --help")
+			}
+		}
 		switch {
 		case len(c.Commands) > 0 && len(args) > 0:
 			return unknownError("command", args[0], nearestCommand(cmd.Commands, args[0]), cmd.FullName()+" --help")

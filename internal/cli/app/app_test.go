@@ -120,6 +120,28 @@ func TestFormatsAgree(t *testing.T) {
 		if diff := cmp.Diff(fromJSON, fromYAML); diff != "" {
 			t.Fatalf("YAML tells something else:\n%s\n%s", diff, data)
 		}
+		var paths OutputOptions
+		if _, err := paths.parse("jsonpath={.id}:{.tags}:{.more}"); err != nil {
+			t.Fatal(err)
+		}
+		var lines strings.Builder
+		for _, r := range rows {
+			fmt.Fprintf(&lines, "%d:", r.ID)
+			for i, v := range []any{r.Tags, r.More} {
+				if encoded, err := json.Marshal(v); err != nil {
+					t.Fatal(err)
+				} else if string(encoded) != "null" {
+					lines.Write(encoded)
+				}
+				lines.WriteString([]string{":", "\n"}[i])
+			}
+		}
+		if got := write(paths); string(got) != lines.String() {
+			t.Fatalf("JSONPath has\n%s, want\n%s", got, lines.String())
+		}
+		if ids, names := write(OutputOptions{Quiet: true}), write(OutputOptions{Output: "name"}); !bytes.Equal(ids, names) {
+			t.Fatalf("the ids are %q, the names %q", ids, names)
+		}
 		if ids := write(OutputOptions{Quiet: true}); bytes.Count(ids, []byte("\n")) != len(rows) {
 			t.Fatalf("%d rows have the ids %q", len(rows), ids)
 		}
@@ -164,22 +186,34 @@ func TestJSONPreservesCommands(t *testing.T) {
 	})
 }
 
+// TestListStopsAtItsLimit checks that a list reads no further, and says so to people who did not set the limit.
 func TestListStopsAtItsLimit(t *testing.T) {
-	a, out, stderr := newApp()
-	asked := 0
-	l := Listing[row]{
-		OutputOptions: OutputOptions{Quiet: true}, Limit: 2, TruncatedMessage: "more", ID: func(r row) string { return r.Text },
-		Rows: func(yield func(row, error) bool) {
-			for yield(row{Text: strconv.Itoa(asked)}, nil) {
-				asked++
-			}
-		},
-	}
-	if err := l.Write(a); err != nil {
-		t.Fatal(err)
-	}
-	if out.String() != "0\n1\n" || stderr.String() != "more\n" || asked != 2 {
-		t.Errorf("wrote %q, logged %q, requested %d rows", out, stderr, asked)
+	for _, c := range []struct {
+		format       OutputOptions
+		defaultLimit bool
+		out, message string
+	}{
+		{OutputOptions{Quiet: true}, true, "0\n1\n", ""},
+		{OutputOptions{}, false, "ID\n0\n1\n", ""},
+		{OutputOptions{}, true, "ID\n0\n1\n", "more\n"},
+	} {
+		a, out, stderr := newApp()
+		requested := 0
+		l := Listing[row]{
+			OutputOptions: c.format, Limit: 2, DefaultLimit: c.defaultLimit, TruncatedMessage: "more", ID: func(r row) string { return r.Text },
+			Columns: []term.Column{{Title: "ID"}}, Row: func(r row, _ time.Time) []string { return []string{r.Text} },
+			Rows: func(yield func(row, error) bool) {
+				for yield(row{Text: strconv.Itoa(requested)}, nil) {
+					requested++
+				}
+			},
+		}
+		if err := l.Write(a); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != c.out || stderr.String() != c.message || requested != 2 {
+			t.Errorf("%+v: wrote %q, logged %q, requested %d rows", c, out, stderr, requested)
+		}
 	}
 }
 

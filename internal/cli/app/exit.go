@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
-// The exit statuses. The commands run and wait also return a task's exit code.
+// The exit statuses. The commands run and wait also return a task's exit code. ExitCodes describes all of them.
 const (
 	ExitFailed      = 1
 	ExitUsage       = 2
@@ -24,6 +25,31 @@ const (
 	ExitFleetFault  = 125 // a failure of the fleet, not of the task
 	ExitCancelled   = 130
 )
+
+// ExitCodes returns what the exit statuses mean.
+func ExitCodes() []HelpSection {
+	row := func(status int, usage string) HelpRow { return HelpRow{strconv.Itoa(status), usage} }
+	return []HelpSection{
+		{"All commands", []HelpRow{
+			row(0, "Success"),
+			row(ExitFailed, "Failure, such as an error of the server or a finding of muster doctor"),
+			row(ExitUsage, "Wrong option, argument or request"),
+			row(ExitNotFound, "A job, task, worker, key or context does not exist"),
+			row(ExitNotAllowed, "The API key is missing, unknown, expired, or does not permit this"),
+			row(ExitConflict, "The state does not permit this: a job has ended, a name or port is in use"),
+			row(ExitInvalidSpec, "The job spec is invalid"),
+			row(ExitUnavailable, "The server is unreachable, or did not answer in time"),
+			row(ExitCancelled, "Interrupted by Ctrl-C or SIGTERM"),
+		}},
+		{"Commands that wait for jobs (run, submit --follow, wait)", []HelpRow{
+			row(0, "All tasks succeeded"),
+			{"1-255", "The task's own exit code, 128 and the number of the signal that ended it, or 1 if it failed without one"},
+			row(ExitTimedOut, "The task timed out"),
+			row(ExitFleetFault, "The fleet failed, not the task: its worker was lost, a download failed (muster help states)"),
+			row(ExitCancelled, "The task was cancelled"),
+		}},
+	}
+}
 
 // StatusError ends the program with an exit status. Without Err, no message is printed.
 type StatusError struct {

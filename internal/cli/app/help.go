@@ -20,8 +20,11 @@ Usage: muster COMMAND [options] [arguments]
 {{range .VisibleCategories}}
 {{slice .Name 2}}:{{range .VisibleCommands}}
   {{.Name}}{{"\t"}}{{.Usage}}{{end}}
+{{end}}{{with topics}}
+Help topics:{{range .}}
+  {{.Name}}{{"\t"}}{{.Usage}}{{end}}
 {{end}}
-Run 'muster COMMAND --help' for the options of a command.
+Run 'muster COMMAND --help' for the options of a command, 'muster help TOPIC' for a topic.
 To get started, run 'muster up', then in another terminal 'muster run -- echo hello'.
 `
 	commandHelp = `{{.Usage}}
@@ -49,10 +52,13 @@ var (
 )
 
 // normalizeArgs makes "help CMD" and "--help CMD" the same as "CMD --help", and
-// --version a command.
-func normalizeArgs(args []string) []string {
+// --version a command. It leaves "help TOPIC".
+func (a *App) normalizeArgs(args []string) []string {
 	if len(args) == 2 && args[1] == "--version" {
 		return []string{args[0], "version"}
+	}
+	if len(args) == 3 && args[1] == "help" && a.topic(args[2]) != nil {
+		return args
 	}
 	if len(args) > 1 && slices.Contains([]string{"help", "--help", "-h"}, args[1]) {
 		return slices.Concat(args[:1], args[2:], []string{"--help"})
@@ -77,7 +83,13 @@ func helpFlag(requested *bool) cli.Flag {
 }
 
 func (a *App) helpCommand() *cli.Command {
-	return a.NewCommand(Command{Name: "help", Usage: "Show the help of a command", Args: "[COMMAND…]", Category: CategorySetup})
+	return a.NewCommand(Command{
+		Name: "help", Usage: "Show the help of a command or topic", Args: "[COMMAND…|TOPIC]", Category: CategorySetup,
+		Run: func(_ context.Context, args []string) error { // see normalizeArgs
+			a.printTopic(a.topic(args[0]))
+			return nil
+		},
+	})
 }
 
 func (a *App) printHelp(cmd *cli.Command) {
@@ -85,7 +97,7 @@ func (a *App) printHelp(cmd *cli.Command) {
 	if cmd.Name == programName {
 		template = rootHelp
 	}
-	cli.HelpPrinterCustom(a.Out, template, cmd, map[string]any{"sections": renderSections})
+	cli.HelpPrinterCustom(a.Out, template, cmd, map[string]any{"sections": renderSections, "topics": func() []Topic { return a.Topics }})
 }
 
 // HelpSection is a table of a help text: of options, or of something else, such as environment variables.
@@ -206,25 +218,48 @@ func withDashes(name string) string {
 	return "--" + strings.TrimLeft(name, "-")
 }
 
-// nearestCommand returns the command whose name is most like name, "" if none is similar.
+// nearestCommand returns the command that name is probably a typing error or the beginning of, "" if there is none.
 func nearestCommand(commands []*cli.Command, name string) string {
 	var names []string
 	for _, c := range commands {
 		names = append(names, c.Name)
 	}
-	return muster.Nearest(name, names)
+	return nearest(name, names)
 }
 
-// nearestOption returns the option whose name is most like name, with dashes, "" if none is similar.
+// nearestOption is nearestCommand for options, with dashes.
 func nearestOption(flags []cli.Flag, name string) string {
 	var names []string
 	for _, f := range flags {
 		names = append(names, f.Names()[0])
 	}
-	if near := muster.Nearest(name, names); near != "" {
+	if near := nearest(name, names); near != "" {
 		return withDashes(near)
 	}
 	return ""
+}
+
+// nearest returns the candidate that differs from name by one typing error, two in a long name, or of which name is an extension or an
+// abbreviation of at least three letters. A wrong guess is worse than none.
+func nearest(name string, candidates []string) string {
+	edits := 1
+	if len(name) > 5 {
+		edits = 2
+	}
+	if near := muster.NearestWithin(name, candidates, edits); near != "" {
+		return near
+	}
+	for _, c := range candidates {
+		if short := min(len(name), len(c)); short >= 3 && name[:short] == c[:short] {
+			return c
+		}
+	}
+	return ""
+}
+
+// foreignError is the error for a command of another program.
+func foreignError(name, instead, help string) error {
+	return muster.Errorf(muster.Invalid, "unknown command %q: %s; see %s", name, instead, help)
 }
 
 func unknownError(noun, name, nearest, help string) error {

@@ -1,11 +1,14 @@
 package app
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,32 +20,58 @@ import (
 
 // OutputOptions is the format of a command's output.
 type OutputOptions struct {
-	Output string // "" or table, wide, json, yaml
-	Quiet  bool   // ids only
+	Output     string // "" or table, wide, json, yaml, name, or jsonpath=TEMPLATE
+	Quiet      bool   // ids only
+	QuietUsage string // of --quiet; "" means that it prints ids
+
+	template string // of jsonpath=TEMPLATE
 }
 
 // Flags returns the options.
 func (f *OutputOptions) Flags() []cli.Flag {
+	output := Option{Name: "output", Short: "o", Value: "format", Usage: "Output format: table, wide, json, yaml, name or jsonpath=TEMPLATE", Group: "Output"}.WithEnv()
 	return []cli.Flag{
-		Option{Name: "output", Short: "o", Value: "format", Usage: "Output format: table, wide, json or yaml", Group: "Output"}.WithEnv().EnumVar(&f.Output, "table", "wide", "json", "yaml"),
-		Option{Name: "quiet", Short: "q", Usage: "Print only IDs", Group: "Output"}.BoolVar(&f.Quiet),
+		Var(output, &f.Output, f.parse, func(s string) string { return s }),
+		Option{Name: "quiet", Short: "q", Usage: cmp.Or(f.QuietUsage, "Print only IDs"), Group: "Output"}.BoolVar(&f.Quiet),
 	}
+}
+
+func (f *OutputOptions) parse(s string) (string, error) {
+	if text, ok := strings.CutPrefix(s, jsonPathPrefix); ok {
+		var err error
+		f.template, err = checkJSONPath(text)
+		return s, err
+	}
+	if !slices.Contains([]string{"table", "wide", "json", "yaml", "name"}, s) {
+		return "", fmt.Errorf("must be one of table, wide, json, yaml, name, jsonpath=TEMPLATE")
+	}
+	f.template = "" // one from a variable
+	return s, nil
 }
 
 // Wide reports whether all columns are requested.
 func (f *OutputOptions) Wide() bool { return f.Output == "wide" }
 
 // Human reports whether the output is for people: a table, not a document or ids.
-func (f *OutputOptions) Human() bool { return !f.Quiet && f.Output != "json" && f.Output != "yaml" }
+func (f *OutputOptions) Human() bool {
+	return !f.onlyIDs() && f.template == "" && f.Output != "json" && f.Output != "yaml"
+}
+
+func (f *OutputOptions) onlyIDs() bool { return f.Quiet || f.Output == "name" }
+
+// isDocument reports whether the output is JSON or YAML, in which an empty list is written, too.
+func (f *OutputOptions) isDocument() bool { return !f.Human() && !f.onlyIDs() && f.template == "" }
 
 // Print writes ids, v as a document, or calls draw, depending on the format.
 func (a *App) Print(f OutputOptions, v any, ids []string, draw func() error) error {
 	switch {
-	case f.Quiet:
+	case f.onlyIDs():
 		for _, id := range ids {
 			fmt.Fprintln(a.Out, id)
 		}
 		return nil
+	case f.template != "":
+		return writeJSONPath(a.Out, f.template, v)
 	case f.Output == "json":
 		data, err := toJSON(v, "")
 		if err != nil {
@@ -60,6 +89,25 @@ func (a *App) Print(f OutputOptions, v any, ids []string, draw func() error) err
 	}
 }
 
+// PrintLine is Print for one of a series of values: JSON is one line, and YAML one document of a stream.
+func (a *App) PrintLine(f OutputOptions, v any, id string, draw func() error) error {
+	switch {
+	case f.isDocument() && f.Output == "json":
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(v); err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+		return WriteOutput(a.Out, b.Bytes())
+	case f.isDocument():
+		if err := WriteOutput(a.Out, []byte("---\n")); err != nil {
+			return err
+		}
+	}
+	return a.Print(f, v, []string{id}, draw)
+}
+
 // WithBlankLines returns draw with an empty line between its calls.
 func WithBlankLines[T any](a *App, draw func(T) error) func(T) error {
 	first := true
@@ -72,8 +120,16 @@ func WithBlankLines[T any](a *App, draw func(T) error) func(T) error {
 	}
 }
 
-// PrintItems prints items: as a list in a document, or as the item itself if there is exactly one.
+// PrintItems prints items: as a list in a document, or as the item itself if there is exactly one. A template is applied to each item.
 func PrintItems[T any](a *App, f OutputOptions, items []T, id func(T) string, draw func(T) error) error {
+	if f.template != "" && !f.Quiet {
+		for _, t := range items {
+			if err := writeJSONPath(a.Out, f.template, t); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	var v any = items
 	if len(items) == 1 {
 		v = items[0]
@@ -96,12 +152,14 @@ func PrintItems[T any](a *App, f OutputOptions, items []T, id func(T) string, dr
 type Listing[T any] struct {
 	OutputOptions
 	Rows             iter.Seq2[T, error]
-	Limit            int // 0 means all
+	Limit            int  // 0 means all
+	DefaultLimit     bool // the user did not set Limit
 	ID               func(T) string
+	Name             func(T) string // for -o name; nil means ID
 	Columns          []term.Column
 	Row              func(v T, now time.Time) []string
 	EmptyMessage     string // for people, if there are no rows
-	TruncatedMessage string // if there are more rows than Limit
+	TruncatedMessage string // for people, if there are more rows than the default Limit
 }
 
 // Seq returns the elements of a slice as rows.
@@ -145,14 +203,14 @@ func (l *Listing[T]) Write(a *App) error {
 		if err := table.Draw(a.Out); err != nil {
 			return err
 		}
-	case !l.Quiet && n == 0:
+	case l.isDocument() && n == 0:
 		return WriteOutput(a.Out, []byte("[]\n"))
-	case !l.Quiet && l.Output == "json":
+	case l.isDocument() && l.Output == "json":
 		if err := WriteOutput(a.Out, []byte("\n]\n")); err != nil {
 			return err
 		}
 	}
-	if truncated {
+	if truncated && l.DefaultLimit && l.Human() {
 		a.Messagef("%s", l.TruncatedMessage)
 	}
 	return nil
@@ -160,8 +218,12 @@ func (l *Listing[T]) Write(a *App) error {
 
 func (l *Listing[T]) writeItem(a *App, v T, n int) error {
 	switch {
-	case l.Quiet:
+	case l.onlyIDs() && !l.Quiet && l.Name != nil:
+		return WriteOutput(a.Out, []byte(l.Name(v)+"\n"))
+	case l.onlyIDs():
 		return WriteOutput(a.Out, []byte(l.ID(v)+"\n"))
+	case l.template != "":
+		return writeJSONPath(a.Out, l.template, v)
 	case l.Output == "json":
 		data, err := toJSON(v, "  ")
 		if err != nil {

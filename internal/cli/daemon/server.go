@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,7 +95,7 @@ func (a *runner) serverCommand() *cli.Command {
 			ctx, stop := app.SignalContext(ctx)
 			defer stop()
 			return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
-				return a.serve(ctx, &c, w, func(ctx context.Context, _ remote.Server) error {
+				return a.serve(ctx, &c, w, func(ctx context.Context, _ *serverd.Server, _ remote.Server) error {
 					<-ctx.Done()
 					return nil
 				})
@@ -113,7 +114,7 @@ func (c *serverConfig) readSecrets() error {
 }
 
 // serve runs a server until ctx ends. Once it is ready, it prints its URL and calls alongside; when that returns, the server stops.
-func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, alongside func(context.Context, remote.Server) error) error {
+func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, alongside func(context.Context, *serverd.Server, remote.Server) error) error {
 	log := w.Log
 	tracer, err := w.Tracer(ctx, "muster-server")
 	if err != nil {
@@ -151,11 +152,14 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, along
 		if err := awaitReady(sideCtx, server.URL()); err != nil || sideCtx.Err() != nil {
 			return err
 		}
-		target := a.saveContext(remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data})
-		if err := a.announce(c, target, server.Gateways(), server.AdminToken() != "" && c.secrets.admin == ""); err != nil {
+		target, contextMessage := a.saveContext(sideCtx, remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data})
+		if err := a.announce(c, target, contextMessage, server.Gateways(), server.AdminToken() != "" && c.secrets.admin == ""); err != nil {
 			return err
 		}
-		return alongside(sideCtx, target)
+		if err := server.TokensShown(); err != nil {
+			return err
+		}
+		return alongside(sideCtx, server, target)
 	})
 	return group.Wait()
 }
@@ -188,21 +192,47 @@ func awaitReady(ctx context.Context, url string) error {
 	}
 }
 
-// saveContext saves the context for later commands. A failure is only a warning.
-func (a *runner) saveContext(server remote.Server) remote.Server {
+// saveContext saves the server for later commands, and returns its entry and what the user should know about the current context. A
+// failure is only a warning.
+func (a *runner) saveContext(ctx context.Context, server remote.Server) (remote.Server, string) {
 	s, err := remote.LoadContext()
-	if err == nil {
-		server = s.SetCurrent(server)
-		err = s.Save()
-	}
 	if err != nil {
 		a.Warnf("%v", err)
+		return server, ""
 	}
-	return server
+	before, _ := s.Lookup("") // none if the user deleted it
+	saved, current := s.Record(server, func(url string) bool { return answers(ctx, url) })
+	if err := s.Save(); err != nil {
+		a.Warnf("%v", err)
+		return saved, ""
+	}
+	switch {
+	case !current:
+		return saved, fmt.Sprintf("Commands of this user still use %s (%s). To use this server: muster context use %s\n", before.Name, before.URL, saved.Name)
+	case before.URL != "" && before.URL != saved.URL && before.Data != saved.Data:
+		return saved, fmt.Sprintf("Commands of this user now use %s (before: %s). To change that: muster context use %s\n", saved.Name, before.Name, before.Name)
+	default:
+		return saved, ""
+	}
+}
+
+// answers reports whether a server is running at url.
+func answers(ctx context.Context, url string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/healthz", http.NoBody)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }
 
 // announce prints the URL and tokens of the server. The format text shows only new tokens.
-func (a *runner) announce(c *serverConfig, target remote.Server, gateways []serverd.Gateway, newTokens bool) error {
+func (a *runner) announce(c *serverConfig, target remote.Server, contextMessage string, gateways []serverd.Gateway, newTokens bool) error {
 	if c.output == "json" {
 		line, err := json.Marshal(struct {
 			URL        string            `json:"url"`
@@ -218,28 +248,33 @@ func (a *runner) announce(c *serverConfig, target remote.Server, gateways []serv
 	text := fmt.Sprintf("Dashboard and API: %s\n", a.Out.Paint(term.Bold, target.URL))
 	text += describeGateways(gateways)
 	if target.Token == "" {
-		text += "The tokens were shown at the first start. Commands of this user need --token-file or MUSTER_TOKEN.\n"
+		text += "The tokens were shown at the first start. Commands of this user need --token-file or MUSTER_TOKEN.\n" +
+			"To set new tokens, restart once with --admin-token-file FILE --join-token-file FILE.\n"
 	}
 	if newTokens {
 		text += fmt.Sprintf("  admin token  %s    (also for the dashboard)\n  join token   %s\n", target.Token, target.JoinToken) +
 			"The tokens are not shown again. They are saved for commands of this user on this machine.\n" +
 			remoteInstructions(c.listen, target.URL)
 	}
+	text += contextMessage
 	return app.WriteOutput(a.Out, []byte(text))
 }
 
 // remoteInstructions returns the commands for other machines, for the listen address and URL of the server.
 func remoteInstructions(listen, serverURL string) string {
-	host, _, _ := net.SplitHostPort(listen) // the server listens on it
+	host, port, _ := net.SplitHostPort(listen) // the server listens on it
+	if port == "0" {
+		port = ""
+	}
 	ip := net.ParseIP(host)
 	if host == "localhost" || ip != nil && ip.IsLoopback() {
-		return "Other machines cannot connect: to allow that, use --listen :8700\n"
+		return fmt.Sprintf("Other machines cannot connect: to allow that, use --listen :%s\n", cmp.Or(port, "8700"))
 	}
 	if name, err := os.Hostname(); err == nil && (host == "" || ip.IsUnspecified()) {
 		if u, err := url.Parse(serverURL); err == nil {
 			serverURL = "http://" + net.JoinHostPort(name, u.Port())
 		}
 	}
-	return fmt.Sprintf("On other machines, with the token in a file that only you can read:\n"+
-		"  muster worker --server %s --token-file JOIN-TOKEN-FILE\n  muster ps     --server %s --token-file ADMIN-TOKEN-FILE\n", serverURL, serverURL)
+	return fmt.Sprintf("On other machines, to offer one as a worker (with the join token in a file that only you can read), or to submit jobs from it:\n"+
+		"  muster worker --server %s --token-file JOIN-TOKEN-FILE\n  muster login  %s\n", serverURL, serverURL)
 }

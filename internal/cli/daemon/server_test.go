@@ -12,7 +12,9 @@ func TestServerPrintsCommandsForOtherMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for listen, want := range map[string]string{
-		"127.0.0.1:8700":   "Other machines cannot connect",
+		"127.0.0.1:8700":   "Other machines cannot connect: to allow that, use --listen :8700",
+		"127.0.0.1:21100":  "use --listen :21100",
+		"127.0.0.1:0":      "use --listen :8700",
 		"localhost:8700":   "Other machines cannot connect",
 		"[::1]:8700":       "Other machines cannot connect",
 		":8700":            "--server http://" + name + ":8700 --token-file JOIN-TOKEN-FILE",

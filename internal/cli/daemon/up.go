@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/serverd"
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
@@ -54,7 +55,8 @@ func (a *runner) up(ctx context.Context, c *upConfig) error {
 	}
 	return runUpgradable(log, []*app.Secret{&c.adminToken, &c.joinToken, &c.webhookSecret}, func(up *upgrader) error {
 		return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
-			return a.serve(ctx, &c.serverConfig, w, func(ctx context.Context, target remote.Server) error {
+			return a.serve(ctx, &c.serverConfig, w, func(ctx context.Context, server *serverd.Server, target remote.Server) error {
+				c.worker.NewToken, target.JoinToken = server.NewJoinToken, "" // a saved token may be revoked
 				err := c.run(ctx, forceCtx, up, target, filepath.Join(c.data, "worker"), w, w.Log.With(slog.String("part", "worker")))
 				switch {
 				case muster.CodeOf(err) == muster.Forbidden:

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v3"
 
@@ -89,10 +88,18 @@ func (c *config) resolve() error {
 	}
 	saved, err := remote.LoadContext()
 	c.SavedErr = err
-	target := saved.Lookup(strings.TrimRight(c.URL, "/"))
+	target, err := saved.Lookup(c.URL)
+	switch {
+	case err != nil && c.URL != "":
+		target = remote.Server{URL: c.URL} // a finding
+	case err != nil:
+		c.SavedErr = err
+	}
 	c.ServerSet = target.URL != ""
 	if !c.ServerSet {
-		target = saved.Lookup(remote.DefaultServer)
+		if target, err = saved.Lookup(remote.DefaultServer); err != nil {
+			return err
+		}
 	}
 	token, err := c.Token.Read()
 	if err != nil {

@@ -59,7 +59,7 @@ func (a *runner) workers(ctx context.Context, c *workersConfig) error {
 	}
 	l := watch.List[muster.Worker]{
 		Listing: app.Listing[muster.Worker]{
-			OutputOptions: c.OutputOptions, ID: workerID, Columns: c.columns(), Row: workerRow, EmptyMessage: "no workers: start one with muster worker",
+			OutputOptions: c.OutputOptions, ID: workerID, Name: func(w muster.Worker) string { return w.Name }, Columns: c.columns(), Row: workerRow, EmptyMessage: "no workers: start one with muster worker",
 		},
 		Watch: c.watch, Normalize: watch.WithoutHeartbeat, Events: client.EventQuery{Types: []muster.EventType{muster.EventWorker}},
 		Fetch:        func(ctx context.Context, _ int) iter.Seq2[muster.Worker, error] { return all(ctx, nil) },

@@ -2,10 +2,8 @@ package remote
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -78,40 +76,6 @@ func TestSelectorErrors(t *testing.T) {
 	}
 }
 
-func TestSavedContext(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "deep", "context.json")
-	t.Setenv("MUSTER_CONFIG", path)
-	s, err := LoadContext()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.SetCurrent(Server{URL: "http://a:1", Token: "ta", JoinToken: "ja", Data: "/a"})
-	s.SetCurrent(Server{URL: "http://b:2", Token: "tb", Data: "/b"})
-	if err := s.Save(); err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(path); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
-		t.Errorf("the file is %v (%v), want mode 0600", info.Mode(), err)
-	}
-	if s, err = LoadContext(); err != nil {
-		t.Fatal(err)
-	}
-	// A server that starts again does not know its tokens, and its port may be another one.
-	again := s.SetCurrent(Server{URL: "http://a:9", Data: "/a"})
-	if want := (Server{URL: "http://a:9", Token: "ta", JoinToken: "ja", Data: "/a"}); again != want || s.Current != want.URL {
-		t.Errorf("started again it is %+v, want %+v", again, want)
-	}
-	if got := s.Lookup("http://a:1"); got.Token != "" {
-		t.Errorf("the old address still has the token %q", got.Token)
-	}
-	for i := range 3 * maxServers {
-		s.SetCurrent(Server{URL: fmt.Sprintf("http://c:%d", i)})
-	}
-	if len(s.Servers) != maxServers {
-		t.Errorf("%d servers are saved, want at most %d", len(s.Servers), maxServers)
-	}
-}
-
 func TestTokenIsSentOnlyToItsServer(t *testing.T) {
 	t.Setenv("MUSTER_CONFIG", filepath.Join(t.TempDir(), "context.json"))
 	t.Setenv("MUSTER_TOKEN", "")
@@ -120,8 +84,11 @@ func TestTokenIsSentOnlyToItsServer(t *testing.T) {
 		t.Errorf("without anything: %+v, %v", got, err)
 	}
 	var s SavedContext
-	s.SetCurrent(Server{URL: "http://a:1", Token: "ta"})
-	s.SetCurrent(Server{URL: "http://b:2", Token: "tb"})
+	for _, server := range []Server{{URL: "http://a:1", Token: "ta"}, {URL: "http://10.0.0.5:8700", Name: "evil", Token: "te"}, {URL: "http://b:2", Token: "tb"}} {
+		if _, err := s.Login(server); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := s.Save(); err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +102,12 @@ func TestTokenIsSentOnlyToItsServer(t *testing.T) {
 	}{
 		{nil, "http://b:2", "tb"},
 		{[]string{"--server", "http://a:1/"}, "http://a:1", "ta"},
+		{[]string{"--server", "a:1"}, "http://a:1", "ta"},
 		{[]string{"--server", "http://evil:1"}, "http://evil:1", ""},
+		{[]string{"--server", "evil"}, "http://10.0.0.5:8700", "te"},
+		{[]string{"--server", "http://evil:8700"}, "http://evil:8700", ""},
+		{[]string{"--server", "evil:8700"}, "http://evil:8700", ""},
+		{[]string{"--server", "https://a:1"}, "https://a:1", ""},
 		{[]string{"--server", "http://evil:1", "--token", "given"}, "http://evil:1", "given"},
 		{[]string{"--token", "given"}, "http://b:2", "given"},
 		{[]string{"--token-file", file}, "http://b:2", "in a file"},
@@ -149,5 +121,32 @@ func TestTokenIsSentOnlyToItsServer(t *testing.T) {
 		if err != nil || got.URL != c.url || got.Token != c.token {
 			t.Errorf("%q: %s with %q (%v), want %s with %q", c.args, got.URL, got.Token, err, c.url, c.token)
 		}
+	}
+}
+
+func TestConnectNamesOtherServers(t *testing.T) {
+	t.Setenv("MUSTER_CONFIG", filepath.Join(t.TempDir(), "context.json"))
+	r := &ServerOptions{URL: "http://127.0.0.1:1"}
+	unreachable := func() string {
+		c, err := r.Connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Workers(t.Context())
+		if muster.CodeOf(err) != muster.Unavailable {
+			t.Errorf("got %v", err)
+		}
+		return err.Error()
+	}
+	const hint = "muster context list"
+	if text := unreachable(); strings.Contains(text, hint) {
+		t.Errorf("without other servers: %s", text)
+	}
+	s := SavedContext{Servers: []Server{{URL: "http://a:1"}, {URL: "http://b:1"}}}
+	if err := s.Save(); err != nil {
+		t.Fatal(err)
+	}
+	if text := unreachable(); !strings.Contains(text, hint) {
+		t.Errorf("with other servers: %s", text)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/term"
 )
 
 // StatusLine is a line at the bottom of an interactive screen that is redrawn in place
@@ -117,4 +119,44 @@ func Prompt(ctx context.Context, w io.Writer, question string) (string, error) {
 		return "", fmt.Errorf("read answer: %w", err)
 	}
 	return strings.ToLower(strings.TrimSpace(answer)), nil
+}
+
+// ReadSecret writes a question to w and returns the line typed at the terminal of the process, which does not show it. It returns the
+// error of ctx when ctx ends; the terminal is restored in any case.
+func ReadSecret(ctx context.Context, w io.Writer, question string) (string, error) {
+	tty, err := os.OpenFile(terminalDevice, os.O_RDWR, 0)
+	if err != nil {
+		return "", fmt.Errorf("no terminal for the prompt: %w", err)
+	}
+	defer tty.Close()
+	fd := int(tty.Fd())
+	before, err := term.MakeRaw(fd) // what is typed before ReadPassword is not shown either
+	if err != nil {
+		return "", fmt.Errorf("no terminal for the prompt: %w", err)
+	}
+	if _, err := io.WriteString(w, question); err != nil {
+		return "", errors.Join(err, term.Restore(fd, before))
+	}
+	type answer struct {
+		text []byte
+		err  error
+	}
+	read := make(chan answer, 1)
+	go func() { // a read of a terminal cannot be interrupted: after ctx it lasts until the process exits
+		text, err := term.ReadPassword(fd)
+		read <- answer{text, err}
+	}()
+	select {
+	case a := <-read:
+		a.err = errors.Join(a.err, term.Restore(fd, before))
+		_, _ = io.WriteString(w, "\n")
+		if a.err != nil && !errors.Is(a.err, io.EOF) {
+			return "", fmt.Errorf("read answer: %w", a.err)
+		}
+		return strings.TrimSpace(string(a.text)), nil
+	case <-ctx.Done():
+		err := errors.Join(ctx.Err(), term.Restore(fd, before))
+		_, _ = io.WriteString(w, "\n")
+		return "", err
+	}
 }

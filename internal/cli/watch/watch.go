@@ -238,23 +238,10 @@ func (p *printer[T]) recordChange(v T) (bool, error) {
 
 func (p *printer[T]) printRow(v T) error {
 	switch {
-	case p.Quiet:
-		return app.WriteOutput(p.app.Out, []byte(p.ID(v)+"\n"))
-	case p.Output == "json":
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(v); err != nil {
-			return fmt.Errorf("encode: %w", err)
-		}
-		return app.WriteOutput(p.app.Out, b.Bytes())
-	case p.Output == "yaml":
-		if err := app.WriteOutput(p.app.Out, []byte("---\n")); err != nil {
-			return err
-		}
-		return p.app.Print(p.OutputOptions, v, nil, nil)
-	default:
+	case p.Human():
 		return p.printLine(p.Row(v, time.Now()))
+	default:
+		return p.app.PrintLine(p.OutputOptions, v, p.ID(v), nil)
 	}
 }
 

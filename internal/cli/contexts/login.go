@@ -1,0 +1,145 @@
+package contexts
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/cli/app"
+	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/client"
+)
+
+type loginConfig struct {
+	name  string
+	token app.Secret
+}
+
+func loginCommand(a *app.App) *cli.Command {
+	c := &loginConfig{}
+	return a.NewCommand(app.Command{
+		Name: "login", Usage: "Save a server and an API key for later commands", Args: "URL", Category: app.CategorySetup,
+		Description: "Asks for the API key at a terminal, checks it, and makes the server the current context. A URL without scheme and port is http://URL:8700.",
+		Flags: append([]cli.Flag{
+			app.Option{Name: "name", Usage: "Name of the context (default: the host, with the port unless it is 8700)"}.StringVar(&c.name),
+		}, app.Option{Name: "token", Usage: "API key (default: the one typed at the terminal)"}.WithEnv().SecretVars(&c.token, "API key")...),
+		Examples: []app.HelpRow{
+			{Name: "muster login lab", Usage: "Ask for an API key of http://lab:8700"},
+			{Name: "muster login --name lab --token-file key.txt https://muster.example", Usage: "Read the key from a file"},
+		},
+		Run: func(ctx context.Context, args []string) error {
+			ctx, stop := app.SignalContext(ctx)
+			defer stop()
+			return c.run(ctx, a, args)
+		},
+	})
+}
+
+func (c *loginConfig) run(ctx context.Context, a *app.App, args []string) error {
+	if len(args) != 1 {
+		return muster.Errorf(muster.Invalid, "give one server URL, such as http://lab:8700")
+	}
+	if c.name != "" {
+		if err := remote.CheckName(c.name); err != nil {
+			return err
+		}
+	}
+	saved, err := remote.LoadContext()
+	if err != nil {
+		return err
+	}
+	target, err := saved.Lookup(args[0])
+	if err != nil {
+		return err
+	}
+	target = remote.Server{URL: target.URL, Name: c.name}
+	if target.Token, err = c.readToken(ctx, a); err != nil {
+		return err
+	}
+	if err := auth.CheckToken(target.Token); err != nil {
+		return muster.Errorf(muster.Invalid, "this is not an API key: %w", err)
+	}
+	if isPublicHTTP(ctx, target.URL) {
+		a.Warnf("the API key is sent unencrypted to %s: use https, or a tunnel such as ssh -L", target.URL)
+	}
+	server, err := remote.NewClient(target, "")
+	if err != nil {
+		return err
+	}
+	who, err := server.Whoami(ctx)
+	switch {
+	case muster.CodeOf(err) == muster.Unauthenticated:
+		return muster.Errorf(muster.Unauthenticated, "%s does not accept this API key (%w): an administrator makes one with muster keys create", target.URL, err)
+	case err != nil:
+		return err
+	case who.Role == string(auth.Join):
+		return muster.Errorf(muster.Forbidden, "this is a join token, with which a worker joins: use it with muster worker --token-file")
+	case who.Role == string(auth.Worker):
+		return muster.Errorf(muster.Forbidden, "this is the key of worker %s, which commands cannot use: an administrator makes one with muster keys create", who.Worker)
+	}
+	if err := change(func(saved *remote.SavedContext) (err error) {
+		target, err = saved.Login(target)
+		return err
+	}); err != nil {
+		return err
+	}
+	return app.WriteOutput(a.Out, fmt.Appendf(nil, "Logged in to %s as %s (%s). Saved as context %s, which commands now use.\n", target.URL, term.Sanitize(who.Name), describeKey(&who), target.Name))
+}
+
+// readToken returns the API key of the options, or asks for it.
+func (c *loginConfig) readToken(ctx context.Context, a *app.App) (string, error) {
+	token, err := c.token.Read()
+	if err != nil || token != "" {
+		return token, err
+	}
+	if !a.Err.Interactive {
+		return "", muster.Errorf(muster.Invalid, "no API key: use --token-file FILE (- means standard input) or MUSTER_TOKEN")
+	}
+	token, err = term.ReadSecret(ctx, a.Err, "API key: ")
+	if err == nil && token == "" {
+		return "", muster.Errorf(muster.Invalid, "no API key was typed")
+	}
+	return token, err
+}
+
+// describeKey returns the permissions of a key, and when it expires.
+func describeKey(who *client.Whoami) string {
+	parts := []string{who.Role}
+	if who.Project != "" {
+		parts = append(parts, "project "+term.Sanitize(who.Project))
+	}
+	if who.ExpiresAt != 0 {
+		parts = append(parts, "expires in "+term.FormatDuration(time.Until(who.ExpiresAt.Std())))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// isPublicHTTP reports whether requests to a server are unencrypted and leave the private network.
+func isPublicHTTP(ctx context.Context, server string) bool {
+	u, err := url.Parse(server)
+	if err != nil || u.Scheme != "http" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	all, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+	if err != nil {
+		return false // the request will fail, or a proxy knows the name
+	}
+	overlay := netip.MustParsePrefix("100.64.0.0/10") // RFC 6598, which overlay networks use
+	for _, ip := range all {
+		if ip = ip.Unmap(); !ip.IsLoopback() && !ip.IsPrivate() && !ip.IsLinkLocalUnicast() && !overlay.Contains(ip) {
+			return true
+		}
+	}
+	return false
+}
