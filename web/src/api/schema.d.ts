@@ -1402,6 +1402,7 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             started_at?: string;
+            state?: string;
         };
         Hashes: {
             sha256: string[];

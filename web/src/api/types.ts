@@ -49,7 +49,12 @@ export const workerStates = ["active", "paused", "draining", "unreachable", "gon
 export type WorkerState = (typeof workerStates)[number];
 export type AttemptOutcome = "succeeded" | "failed" | "timed_out" | "cancelled" | "rejected" | "lost";
 /** Every state that a badge may show. An attempt whose outcome was not read is unknown. */
-export type AnyState = TaskState | WorkerState | AttemptOutcome | "unknown";
+export type AnyState = TaskState | WorkerState | AttemptOutcome | "held" | "unknown";
+
+/** The state of a job as people see it: held while nothing of it runs and nothing may start. */
+export function shownState(job: Pick<Job, "state" | "held">): AnyState {
+  return job.held && (job.state === "waiting" || job.state === "queued") ? "held" : job.state;
+}
 
 export function total(counts: Counts): number {
   let n = 0;

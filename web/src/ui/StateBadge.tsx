@@ -39,6 +39,7 @@ const looks: Record<AnyState, { icon: LucideIcon; color: string }> = {
   gone: { icon: CircleSlash, color: "cancelled" },
   rejected: { icon: CircleAlert, color: "timed_out" },
   lost: { icon: Unplug, color: "failed" },
+  held: { icon: CirclePause, color: "cancelling" },
   unknown: { icon: CircleQuestionMark, color: "waiting" },
 };
 

@@ -53,7 +53,10 @@ export function JobFacts({ job }: { job: Job }) {
             <Elapsed from={job.started_at} to={job.finished_at} />
           </Fact>
         )}
-        <Fact name="Priority">{job.priority}</Fact>
+        <Fact name="Priority">
+          {job.priority}
+          {job.held && `, held: muster edit ${job.id} --release lets it start`}
+        </Fact>
         {used && retried(job.counts, used.attempts) && (
           <Fact name="Attempts" title="How many have ended: more than tasks, so some tasks were tried again">
             <Link to="/jobs/$job" params={{ job: String(job.id) }} search={{ tab: "timeline" }} className="link">

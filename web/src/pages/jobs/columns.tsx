@@ -1,5 +1,5 @@
 import { Link } from "@tanstack/react-router";
-import { finished, total, type Job } from "@/api/types";
+import { finished, shownState, total, type Job } from "@/api/types";
 import type { Column } from "@/ui/DataTable";
 import { between, cost, none, percent, short } from "@/ui/format";
 import { CountsBar } from "@/ui/Progress";
@@ -44,7 +44,7 @@ export function jobColumns(phone: boolean, left: ReadonlySet<number>): Column<Jo
           <div className={css.two}>
             {name(j)}
             <span className={css.second}>
-              <StateBadge state={j.state} compact /> {j.id} · <TimeAgo at={j.created_at} />
+              <StateBadge state={shownState(j)} compact /> {j.id} · <TimeAgo at={j.created_at} />
             </span>
           </div>
         ),
@@ -62,7 +62,7 @@ export function jobColumns(phone: boolean, left: ReadonlySet<number>): Column<Jo
       sort: (j) => j.state,
       cell: (j) => (
         <span title={left.has(j.id) ? "It does not match the filters any more" : undefined}>
-          <StateBadge state={j.state} />
+          <StateBadge state={shownState(j)} />
         </span>
       ),
     },

@@ -6,7 +6,7 @@ import { lazy, Suspense, type ComponentType } from "react";
 import { get } from "@/api/client";
 import { useSession } from "@/api/session";
 import type { Job } from "@/api/types";
-import { total } from "@/api/types";
+import { shownState, total } from "@/api/types";
 import { ErrorState } from "@/ui/feedback";
 import { short } from "@/ui/format";
 import { PageHeader } from "@/ui/PageHeader";
@@ -91,7 +91,7 @@ export default function JobPage() {
           </span>
         }
         document={`${job.id} ${job.name}`}
-        badge={<StateBadge state={job.state} />}
+        badge={<StateBadge state={shownState(job)} />}
         crumbs={[
           { label: "Jobs", to: "/jobs" },
           { label: String(job.id), to: `/jobs/${job.id}` },
