@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -54,11 +55,24 @@ func (c *Client) UploadFolder(ctx context.Context, dir string, progress func(Upl
 	if err := f.hash(ctx); err != nil {
 		return "", err
 	}
-	if err := f.uploadMissing(ctx); err != nil {
-		return "", err
+	for range maxUploadRounds {
+		start := time.Now()
+		if err := f.uploadMissing(ctx); err != nil {
+			return "", err
+		}
+		if time.Since(start) < longUpload {
+			break
+		}
 	}
 	return f.uploadTree(ctx)
 }
+
+const (
+	// longUpload is the duration of an upload after which it asks again for missing files: the server keeps files without a job only for
+	// a time, of at least an hour, after the client uploaded or asked for them.
+	longUpload      = 20 * time.Minute
+	maxUploadRounds = 3
+)
 
 type folderUpload struct {
 	client *Client

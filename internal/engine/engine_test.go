@@ -27,7 +27,7 @@ type splitStore struct {
 	*faulty.Writer
 
 	read *sqlite.Store
-	hold *atomic.Pointer[func()] // called before rows of tasks are read
+	hold *atomic.Pointer[func()] // called after rows of tasks were read
 }
 
 func (h splitStore) Job(ctx context.Context, id muster.JobID) (muster.Job, error) {
@@ -35,10 +35,11 @@ func (h splitStore) Job(ctx context.Context, id muster.JobID) (muster.Job, error
 }
 
 func (h splitStore) Tasks(ctx context.Context, q store.TaskQuery) ([]muster.Task, string, error) {
+	tasks, next, err := h.read.Tasks(ctx, q)
 	if f := h.hold.Load(); f != nil {
 		(*f)()
 	}
-	return h.read.Tasks(ctx, q)
+	return tasks, next, err
 }
 
 func (h splitStore) Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error) {

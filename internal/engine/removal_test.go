@@ -151,7 +151,12 @@ func TestRetryDuringRetirement(t *testing.T) {
 	for what, want := range map[string]muster.Code{"remove": muster.NotFound, "artifacts": muster.Conflict, "logs": ""} {
 		t.Run(what, func(t *testing.T) {
 			r := start(t)
-			id := r.cancelled(t, 3)
+			id := r.submit(t, 3)
+			for _, num := range []int{1, 0, 2} { // one by one, so that one read has all tasks
+				if err := r.Cancel(t.Context(), id, []muster.Span{{First: num, Last: num}}); err != nil {
+					t.Fatal(err)
+				}
+			}
 			reading, resume := make(chan struct{}), make(chan struct{})
 			var first atomic.Bool
 			hold := func() {

@@ -19,8 +19,8 @@
 //   - A reference that was committed before its page is read, and still exists, is marked: references move only in the order of reading.
 //   - A reference that is committed later follows a touch of its blob: by POST /blobs/missing, HEAD or PUT of the blob, by the check of the
 //     folder at submit, or by the check of a worker's report. These precede the commit by less than the grace period, and Touch and
-//     RemoveUnused exclude each other: either the file is young when its time is compared, or the touch fails because it is missing,
-//     and uploads it again.
+//     RemoveUnused exclude each other: either the file is young when its time is compared, or the touch finds that it is missing,
+//     and the client uploads it again.
 //   - A file that a worker uploaded, and whose report is delayed, is marked by the worker's grant as long as the worker has the attempt.
 //   - A grant is dropped only if the file is missing, which is checked inside the transaction: an upload names the file before it grants it.
 //   - A kill at any point leaves files, never a reference without a file. Marks are in memory only.

@@ -102,6 +102,9 @@ func (l faultyLogs) Remove(ctx context.Context, job muster.JobID) error {
 		if _, err := l.p.store.DeleteRemoved(ctx, []muster.JobID{job}, 1000); err != nil {
 			return err
 		}
+		if err := l.w.step(l.p, 12*time.Hour); err != nil {
+			return err
+		}
 	}
 	return l.w.around(l.p, func() error { return l.Dir.Remove(ctx, job) })
 }

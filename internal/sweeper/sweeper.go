@@ -153,6 +153,7 @@ func timed(run func() error) (time.Duration, error) {
 
 // Run deletes until ctx ends. Errors are logged and retried.
 func (s *Sweeper) Run(ctx context.Context) error {
+	s.announceStart(ctx)
 	start := time.Now()
 	next := schedule{pass: start, sweep: start.Add(retention.MinGrace.Std()), orphans: start.Add(retention.MinGrace.Std())}
 	for ctx.Err() == nil {
@@ -169,6 +170,16 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		_ = wake.Wait(ctx, s.wake, time.Until(next.earliest())) // likewise
 	}
 	return nil
+}
+
+// announceStart warns if the built-in defaults are not in force yet.
+func (s *Sweeper) announceStart(ctx context.Context) {
+	start, _, err := s.Store.RetentionStart(ctx)
+	if o := s.Options; err != nil || s.Engine.Now() >= start || o.Jobs != nil && o.Logs != nil && o.Artifacts != nil {
+		return // the first pass reports errors
+	}
+	s.Log.Warn("jobs, logs and artifacts older than 30 days will be deleted: set --keep-jobs, --keep-logs and --keep-artifacts to change this",
+		slog.String("from", start.String()))
 }
 
 // schedule is when the next pass of each kind begins.

@@ -218,6 +218,9 @@ func TestDefaultsOfAnUpgradeWait(t *testing.T) {
 		f.cfg = func(c *sweeper.Config) { c.Store = upgraded }
 		f.live(6 * aDay)
 		f.wantJobs(old)
+		if !strings.Contains(f.log.String(), "older than 30 days will be deleted: set --keep-jobs") {
+			f.Errorf("no warning: %s", &f.log)
+		}
 		status, err := f.sweeper().Status(f.ctx, "")
 		if err != nil || status.StartsAt != upgraded.start {
 			f.Fatalf("%+v, %v", status, err)

@@ -39,7 +39,7 @@ func (l *loop) enqueueEnds(ctx context.Context) error {
 // so that one job does not block others. If the disk failed, the following write fails, too, and everything is repeated.
 func (w *Sender) skipJobError(ctx context.Context, job muster.JobID, event string, err error) error {
 	switch {
-	case err == nil:
+	case err == nil, muster.CodeOf(err) == muster.NotFound: // the job was removed
 		return nil
 	case ctx.Err() != nil, muster.CodeOf(err) == muster.Unavailable, muster.CodeOf(err) == muster.StorageFull:
 		return err

@@ -1,5 +1,22 @@
 // Generated from openapi.json by npm run gen. Do not edit.
 export interface paths {
+    "/api/v1/backup": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Back up the server, as a tar archive that muster restore reads. It is complete only if it ends with end.json */
+        get: operations["backup"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/blobs/missing": {
         parameters: {
             query?: never;
@@ -116,7 +133,8 @@ export interface paths {
         get: operations["get-job"];
         put?: never;
         post?: never;
-        delete?: never;
+        /** Remove an ended job with its logs and artifacts */
+        delete: operations["remove-job"];
         options?: never;
         head?: never;
         patch?: never;
@@ -151,6 +169,24 @@ export interface paths {
         /** Change the priority of a job that has not ended, hold it, or release it */
         post: operations["edit-job"];
         delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/jobs/{job}/keep": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Exempt a job from retention and prune */
+        put: operations["keep-job"];
+        post?: never;
+        /** Apply retention to a job again */
+        delete: operations["unkeep-job"];
         options?: never;
         head?: never;
         patch?: never;
@@ -328,6 +364,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/keys/{key}/rotate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Give an API key a new secret, which is returned only once; the old one ends at once */
+        post: operations["rotate-key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/kinds": {
         parameters: {
             query?: never;
@@ -443,6 +496,58 @@ export interface paths {
         put?: never;
         /** Send a test notification and show the result */
         post: operations["test-notify"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/retention": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Replace the retention policy of a project */
+        put: operations["put-retention"];
+        post?: never;
+        /** Apply the policies of the server to a project again */
+        delete: operations["delete-retention"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/prune": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Delete what exceeds the retention policies, in the background */
+        post: operations["prune"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/retention": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show the retention policies */
+        get: operations["get-retention"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -1982,6 +2087,59 @@ export interface components {
             /** @description signs the requests of notifications without their own secret (Standard Webhooks) */
             signing_secret: string;
         };
+        ProjectRetention: {
+            /** @example 1000 */
+            artifacts?: string;
+            /** @example 30d */
+            jobs?: string;
+            /** @example forever */
+            late_reports?: string;
+            /** @example 7d,50GiB */
+            logs?: string;
+            project: string;
+        };
+        Prune: {
+            artifacts: components["schemas"]["PruneCount"];
+            /** @description some of the jobs */
+            examples?: number[] | null;
+            jobs: components["schemas"]["PruneCount"];
+            late_reports: components["schemas"]["PruneCount"];
+            logs: components["schemas"]["PruneCount"];
+            uploads: components["schemas"]["PruneCount"];
+            workers: components["schemas"]["PruneCount"];
+        };
+        PruneCount: {
+            /**
+             * @description a file that several jobs have counts for each
+             * @example 1073741824
+             */
+            bytes?: number;
+            /** @description some of the workers */
+            names?: string[] | null;
+            /**
+             * Format: int64
+             * @description jobs, or jobs with logs or artifacts, files, reports or workers
+             */
+            number: number;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            oldest_at?: string;
+            /**
+             * Format: int64
+             * @description of the jobs
+             */
+            tasks?: number;
+        };
+        PruneRequest: {
+            /** @description only return what would be deleted */
+            dry_run?: boolean | null;
+            /** @description limits for this prune, in place of those of the policies */
+            keep?: components["schemas"]["RetentionPolicy"] | null;
+            /** @description absent means all projects, uploads and workers */
+            project?: string | null;
+        };
         Python: {
             packages?: string[] | null;
             requirements?: string;
@@ -2042,6 +2200,45 @@ export interface components {
             memory: number;
             /** Format: int64 */
             slots: number;
+        };
+        Retention: {
+            defaults: components["schemas"]["RetentionPolicy"];
+            /**
+             * Format: date-time
+             * @description deleting by age waits until then, because the server was off for more than a week
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            delayed_until?: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            last_pass_at?: string;
+            /** @description projects with a policy of their own */
+            projects: components["schemas"]["ProjectRetention"][] | null;
+            /**
+             * Format: date-time
+             * @description when the built-in defaults begin to apply after an upgrade; absent if they do
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            starts_at?: string;
+            uploads: string;
+            /**
+             * Format: int64
+             * @description removed jobs whose rows and files are being deleted, up to 1000
+             */
+            waiting_jobs: number;
+            workers: string;
+        };
+        RetentionPolicy: {
+            /** @example 1000 */
+            artifacts?: string | null;
+            /** @example 30d */
+            jobs?: string | null;
+            /** @example forever */
+            late_reports?: string | null;
+            /** @example 7d,50GiB */
+            logs?: string | null;
         };
         Retries: {
             /**
@@ -2602,6 +2799,35 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    backup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/octet-stream": string;
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "missing-blobs": {
         parameters: {
             query?: never;
@@ -2960,6 +3186,36 @@ export interface operations {
             };
         };
     };
+    "remove-job": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description job number */
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "cancel-job": {
         parameters: {
             query?: never;
@@ -3011,6 +3267,70 @@ export interface operations {
                 "application/json": components["schemas"]["JobEdit"];
             };
         };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "keep-job": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description job number */
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "unkeep-job": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description job number */
+                job: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
         responses: {
             /** @description OK */
             200: {
@@ -3440,6 +3760,38 @@ export interface operations {
             };
         };
     };
+    "rotate-key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description id of a key */
+                key: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MadeKey"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-kinds": {
         parameters: {
             query?: {
@@ -3725,6 +4077,132 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Deliveries"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "put-retention": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RetentionPolicy"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ProjectRetention"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-retention": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    prune: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PruneRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Prune"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-retention": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Retention"];
                 };
             };
             /** @description An error */
