@@ -202,6 +202,7 @@ var masks = []struct {
 	// Usage has only measured values: memory if it exceeds that of the worker, most others after the first sample.
 	{regexp.MustCompile(`,\s+"(cpu_peak|memory_avg|memory_peak|disk_peak|read_bytes|write_bytes|net_in|net_out|pids_peak)": [0-9.e+-]+`), ""},
 	{regexp.MustCompile(`"(wall_seconds|cpu_seconds|cpu_avg|log_size)": [0-9.e+-]+`), `"$1": N`},
+	{regexp.MustCompile(`(?m)^used +.*\n`), ""}, // tasks shorter than 0.1 s have none
 	{regexp.MustCompile(`\d+\.\d\d cores( \(peak [0-9.]+\))?(, [0-9.]+[KMGT]iB memory)?`), "N cores"},
 	{regexp.MustCompile(`\bjust now\b`), "SPAN"},
 	{regexp.MustCompile(`(?m)(  )now( +default\b|$)`), "${1}SPAN$2"},

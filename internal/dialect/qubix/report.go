@@ -207,7 +207,7 @@ func (b *Bridge) fillFailure(ctx context.Context, end *bridge.FinalReport, c *co
 		return err
 	}
 	message := end.Message()
-	if t := end.Task(); end.State != muster.JobCancelled && t != nil && t.Kind == muster.KindScript && t.ExitCode != nil && *t.ExitCode != 0 {
+	if t := end.Task(); end.State != muster.JobCancelled && t != nil && t.Kind == muster.KindScript && t.Reason != muster.StartFailed && t.ExitCode != nil && *t.ExitCode != 0 {
 		stderr, err := end.LogTail(ctx, client.Stderr, maxTailLines)
 		if err != nil {
 			return err
