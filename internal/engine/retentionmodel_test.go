@@ -46,7 +46,7 @@ func (c *clients) act(ctx context.Context, t *testing.T, rng *rand.Rand) {
 			return
 		}
 		if keptForever(id) && c.KeepJob(ctx, id, true) != nil && c.KeepJob(ctx, id, true) != nil {
-			return // two failed commits: nobody knows the job
+			return // two failed commits: the job is in no list
 		}
 		c.mu.Lock()
 		c.jobs = append(c.jobs, id)
