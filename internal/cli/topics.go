@@ -69,6 +69,7 @@ func (a *runner) environmentSections() []app.HelpSection {
 		{Name: "MUSTER_ATTEMPT", Usage: "Number of the attempt, from 1"},
 		{Name: "MUSTER_INDEX", Usage: "Element of an array or matrix, or rank in a gang; 0 for a single task"},
 		{Name: "MUSTER_MATRIX_NAME", Usage: "Value of the parameter NAME of a matrix"},
+		{Name: "MUSTER_WORKER", Usage: "Name of its worker"},
 		{Name: "MUSTER_OUT", Usage: "Directory for artifacts and result.json"},
 		{Name: "MUSTER_CHECKPOINT", Usage: "Directory that the next attempt gets"},
 		{Name: "MUSTER_EVENTS", Usage: "File for progress and metrics, one JSON object per line"},

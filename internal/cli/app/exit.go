@@ -46,6 +46,7 @@ func ExitCodes() []HelpSection {
 			{"1-255", "The task's own exit code, 128 and the number of the signal that ended it, or 1 if it failed without one"},
 			row(ExitTimedOut, "The task timed out"),
 			row(ExitFleetFault, "The fleet failed, not the task: its worker was lost, a download failed (muster help states)"),
+			{"126, 127", "The command could not be executed, or was not found"},
 			row(ExitCancelled, "The task was cancelled"),
 		}},
 	}
