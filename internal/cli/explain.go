@@ -27,12 +27,19 @@ func (a *runner) explainCommand() *cli.Command {
 type explanationView struct {
 	muster.Explanation
 	attempts []muster.Attempt
+	address  string // of the task
 }
 
 func (a *runner) explain(ctx context.Context, c *remote.QueryOptions, args []string) error {
 	server, sels, err := c.Select(ctx, args)
 	if err != nil {
 		return err
+	}
+	var jobs remote.TaskJobs
+	if c.Human() {
+		if jobs, err = remote.LoadTaskJobs(ctx, server, sels); err != nil {
+			return err
+		}
 	}
 	var all []explanationView
 	for _, sel := range sels {
@@ -47,6 +54,7 @@ func (a *runner) explain(ctx context.Context, c *remote.QueryOptions, args []str
 			return err
 		}
 		if c.Human() {
+			x.address = jobs.Address(id)
 			if x.attempts, err = server.Attempts(ctx, id); err != nil {
 				return err
 			}
@@ -79,7 +87,7 @@ func firstUnfinished(tasks func(func(muster.Task, error) bool)) (muster.TaskID, 
 const maxExplainRows = 10
 
 func (a *runner) drawExplanation(x explanationView, wide bool) error {
-	name := x.Task.String()
+	name := x.address
 	if x.Stage != "" {
 		name = x.Stage
 	}

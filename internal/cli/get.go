@@ -51,7 +51,8 @@ func (a *runner) getCommand() *cli.Command {
 
 // download is one artifact to fetch.
 type download struct {
-	task muster.TaskID
+	task    muster.TaskID
+	address string // of the task
 	muster.Artifact
 	dir string // relative to the target directory
 }
@@ -79,7 +80,7 @@ func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
 	case c.list:
 		table := term.NewTable(term.Column{Title: "TASK", NoTruncate: true}, term.Column{Title: "NAME"}, term.Column{Title: "SIZE", AlignRight: true, NoTruncate: true}, term.Column{Title: "SHA256"})
 		for _, f := range files {
-			table.AddRow(f.task.String(), f.Name, muster.Size(f.Size).String(), f.SHA256)
+			table.AddRow(f.address, f.Name, muster.Size(f.Size).String(), f.SHA256)
 		}
 		return table.Draw(a.Out)
 	case c.output != "" && len(files) > 1:
@@ -94,10 +95,11 @@ func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
 
 // findArtifacts returns the selected artifacts. It is an error if there is none.
 func (c *getConfig) findArtifacts(ctx context.Context, server *client.Client, sels []remote.Selector, args []string) ([]download, error) {
-	perTask, err := remote.MultipleTasks(ctx, server, sels)
+	jobs, err := remote.LoadTaskJobs(ctx, server, sels)
 	if err != nil {
 		return nil, err
 	}
+	perTask := jobs.Multiple(sels)
 	var files []download
 	for t, err := range remote.Tasks(ctx, server, sels, nil) {
 		if err != nil {
@@ -108,7 +110,7 @@ func (c *getConfig) findArtifacts(ctx context.Context, server *client.Client, se
 				continue
 			}
 			c.running = c.running || !t.State.Final()
-			w := download{task: t.ID, Artifact: art}
+			w := download{task: t.ID, address: jobs.Address(t.ID), Artifact: art}
 			if perTask {
 				w.dir = t.ID.String()
 			}

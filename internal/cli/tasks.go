@@ -58,14 +58,10 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 	if err != nil {
 		return err
 	}
-	specs := map[muster.JobID]*muster.Spec{}
-	if c.Wide() {
-		for _, sel := range sels { // for the requested images
-			job, err := server.Job(ctx, sel.Job)
-			if err != nil {
-				return err
-			}
-			specs[sel.Job] = job.Spec
+	var jobs remote.TaskJobs
+	if c.Human() {
+		if jobs, err = remote.LoadTaskJobs(ctx, server, sels); err != nil {
+			return err
 		}
 	}
 	limit := c.limit
@@ -80,7 +76,7 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 		Listing: app.Listing[muster.Task]{
 			OutputOptions: c.OutputOptions, Limit: limit, Columns: taskColumns(c.Wide()), EmptyMessage: "no tasks match",
 			ID:               func(t muster.Task) string { return t.ID.String() },
-			Row:              func(t muster.Task, now time.Time) []string { return taskRow(t, specs[t.Job], now) },
+			Row:              func(t muster.Task, now time.Time) []string { return taskRow(t, jobs[t.Job], now) },
 			TruncatedMessage: "more tasks are not shown: use --all, --limit or --state",
 		},
 		Watch: c.watch, Normalize: watch.Identity[muster.Task], Events: events,
@@ -143,14 +139,14 @@ func taskColumns(wide bool) []term.Column {
 	return columns
 }
 
-func taskRow(t muster.Task, spec *muster.Spec, now time.Time) []string {
+func taskRow(t muster.Task, job *muster.Job, now time.Time) []string {
 	try := ""
 	if t.Attempt > 1 {
 		try = strconv.Itoa(t.Attempt)
 	}
 	return append([]string{
-		t.ID.String(), t.Name, t.Element, t.State.String(), app.TaskProgress(&t), try, string(t.Worker),
-		app.Elapsed(t.StartedAt, t.FinishedAt, now), app.TaskNote(&t), t.Kind, app.ShortImage(app.TaskImage(&t, spec)), app.FormatMetrics(t.Metrics),
+		app.TaskAddress(job, t.ID), t.Name, t.Element, t.State.String(), app.TaskProgress(&t), try, string(t.Worker),
+		app.Elapsed(t.StartedAt, t.FinishedAt, now), app.TaskNote(&t), t.Kind, app.ShortImage(app.TaskImage(&t, job.Spec)), app.FormatMetrics(t.Metrics),
 		t.CreatedAt.String(), t.StartedAt.String(), t.FinishedAt.String(),
 	}, usage.Cells(t.Usage)...)
 }

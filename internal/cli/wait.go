@@ -43,6 +43,8 @@ type waitResult struct {
 	ID     string `json:"id"`
 	State  string `json:"state"`
 	Status int    `json:"exit_status"`
+
+	name string // as the user gave it
 }
 
 func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
@@ -74,7 +76,7 @@ func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
 	}
 	err = a.Print(c.OutputOptions, ended, ids, func() error {
 		for _, w := range ended {
-			fmt.Fprintf(a.Out, "%s %s\n", w.ID, a.Out.Paint(app.StateStyle(w.State), w.State))
+			fmt.Fprintf(a.Out, "%s %s\n", w.name, a.Out.Paint(app.StateStyle(w.State), w.State))
 		}
 		return nil
 	})
@@ -122,7 +124,7 @@ func unfinished(sels []remote.Selector, ended []waitResult) string {
 }
 
 func waitOne(ctx context.Context, server *client.Client, sel remote.Selector) (waitResult, error) {
-	w := waitResult{ID: sel.String()}
+	w := waitResult{ID: sel.IDs(), name: sel.String()}
 	if sel.Spans == nil {
 		job, err := server.Wait(ctx, sel.Job)
 		if err != nil {

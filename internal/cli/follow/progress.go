@@ -49,7 +49,7 @@ func (f *follower) announceArtifacts(e muster.Event) {
 	for _, a := range e.Detail.Artifacts {
 		if key := e.Task.String() + "/" + a.Name; len(f.announced) < maxAnnounced && !f.announced[key] {
 			f.announced[key] = true
-			fmt.Fprintf(f.status.WriterAbove(f.app.Err), "muster: task %s published %s: muster get %s downloads it\n", taskLabel(&job, *e.Task), term.Sanitize(a.Name), e.Task)
+			fmt.Fprintf(f.status.WriterAbove(f.app.Err), "muster: task %s published %s: muster get %s downloads it\n", taskLabel(&job, *e.Task), term.Sanitize(a.Name), app.TaskAddress(&job, *e.Task))
 		}
 	}
 }
