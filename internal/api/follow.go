@@ -39,6 +39,7 @@ type follower struct {
 	out        *streaming.EventWriter
 	changes    *eventbus.Subscription
 	lastGrowth time.Time // when the log last grew
+	retried    int       // last attempt that announceRetry announced
 }
 
 func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
@@ -88,6 +89,9 @@ func (f *follower) run(ctx context.Context) error {
 				return err
 			}
 			continue
+		}
+		if err := f.announceRetry(state); err != nil {
+			return err
 		}
 		changed, err := f.wait(ctx, max(size, f.pos.offset))
 		if err != nil {
@@ -155,6 +159,15 @@ func (f *follower) announce() error {
 		return nil
 	}
 	return errors.Join(f.out.Send(wire.LogAttempt, f.pos.String(), wire.LogBoundary{Attempt: f.pos.attempt}), f.out.Flush())
+}
+
+// announceRetry sends, once for each attempt, that it has ended and another one will follow.
+func (f *follower) announceRetry(st attemptState) error {
+	if !st.ended || st.state.Final() || f.singleAttempt || f.pos.attempt == f.retried || f.pos.offset < st.size && !st.lost {
+		return nil
+	}
+	f.retried = f.pos.attempt
+	return errors.Join(f.out.Send(wire.LogRetry, f.pos.String(), wire.LogBoundary{Attempt: f.pos.attempt}), f.out.Flush())
 }
 
 func (f *follower) size(ctx context.Context) (int64, error) {

@@ -93,13 +93,13 @@ func (a *runner) drawExplanation(x explanationView, wide bool) error {
 	}
 	var b strings.Builder
 	if x.State.Final() {
-		b.WriteString(term.Sanitize(x.Summary) + "\n")
+		b.WriteString(term.Sanitize(app.LocalTimes(x.Summary)) + "\n")
 		if len(x.attempts) > 1 { // the summary describes the only one
 			writeAttempts(&b, x.attempts)
 		}
 		return app.WriteOutput(a.Out, []byte(b.String()))
 	}
-	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Sanitize(name)), a.Out.Paint(app.StateStyle(x.State.String()), x.State.String()), term.Sanitize(x.Summary))
+	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Sanitize(name)), a.Out.Paint(app.StateStyle(x.State.String()), x.State.String()), term.Sanitize(app.LocalTimes(x.Summary)))
 	if len(x.Waiting) > 0 {
 		fmt.Fprintf(&b, "  waits for  %s\n", term.Sanitize(strings.Join(x.Waiting, ", ")))
 	}
@@ -116,7 +116,7 @@ func (a *runner) drawExplanation(x explanationView, wide bool) error {
 		fmt.Fprintf(&b, "  may start  %s\n", app.FormatFuture(x.Start))
 	}
 	if x.Nearest != "" {
-		fmt.Fprintf(&b, "  to help    %s\n", term.Sanitize(x.Nearest))
+		fmt.Fprintf(&b, "  to help    %s\n", term.Sanitize(app.LocalTimes(x.Nearest)))
 	}
 	writeAttempts(&b, x.attempts)
 	if err := app.WriteOutput(a.Out, []byte(b.String())); err != nil || len(x.Workers) == 0 {
@@ -132,7 +132,7 @@ func (a *runner) drawExplanation(x explanationView, wide bool) error {
 		if v.Fits {
 			fits = "yes"
 		}
-		table.AddRow(v.Name, fits, v.Why)
+		table.AddRow(v.Name, fits, app.LocalTimes(v.Why))
 	}
 	fmt.Fprintln(a.Out)
 	if err := table.Draw(a.Out); err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -91,9 +92,9 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 	f.Add("project", v.Project)
 	f.Add("state", a.Out.Paint(app.StateStyle(string(v.State)), string(v.State)))
 	f.Add("priority", strconv.Itoa(v.Priority))
-	owner := v.Owner
-	if v.OwnerName != "" {
-		owner = term.Sanitize(v.OwnerName) + " (" + v.Owner + ")"
+	owner := term.Sanitize(cmp.Or(v.OwnerName, v.Owner))
+	if v.OwnerName != "" && wide {
+		owner += " (" + v.Owner + ")"
 	}
 	f.Add("owner", owner)
 	var labels []string
@@ -133,7 +134,7 @@ func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	f.Add("task", t.ID.String())
 	f.Add("kind", t.Kind)
 	f.Add("image", app.TaskImage(t, v.Spec))
-	f.Add("worker", term.Sanitize(string(t.Worker)))
+	f.Add("worker", term.Sanitize(app.WorkerName(t.Worker, t.WorkerName)))
 	for i := range v.attempts {
 		f.Add(fmt.Sprintf("attempt %d", v.attempts[i].ID.N), app.FormatAttempt(&v.attempts[i], now))
 	}
@@ -141,7 +142,7 @@ func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	f.Add("step", term.Sanitize(app.TaskStep(t)))
 	f.Add("metrics", term.Sanitize(app.FormatMetrics(t.Metrics)))
 	f.Add("reason", string(t.Reason))
-	f.Add("message", term.Sanitize(t.Message))
+	f.Add("message", term.Sanitize(app.LocalTimes(t.Message)))
 	if t.ExitCode != nil {
 		f.Add("exit code", strconv.Itoa(*t.ExitCode))
 	}

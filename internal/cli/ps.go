@@ -175,6 +175,6 @@ func jobRow(j muster.Job, now time.Time) []string {
 		j.ID.String(), j.Name, string(j.State), app.JobProgress(&j),
 		fmt.Sprintf("%d/%d", j.Counts.Finished(), j.Counts.Total()), failed,
 		app.Elapsed(j.StartedAt, j.FinishedAt, now), app.Age(j.CreatedAt, now), j.Project,
-		j.Kind, strconv.Itoa(j.Priority), cmp.Or(j.OwnerName, j.Owner), j.CreatedAt.String(),
+		j.Kind, strconv.Itoa(j.Priority), cmp.Or(j.OwnerName, j.Owner), app.FormatTime(j.CreatedAt),
 	}
 }

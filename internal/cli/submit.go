@@ -70,10 +70,11 @@ func (a *runner) submit(ctx context.Context, c *submitConfig, args []string) err
 			if _, ended := errors.AsType[*app.StatusError](err); err != nil && !ended {
 				return err
 			}
+			if len(jobs) > 1 {
+				err = a.printJobFailure(job, err)
+			}
 			if first == nil {
 				first = err
-			} else if err != nil {
-				a.PrintError(err)
 			}
 		}
 		return first
@@ -82,6 +83,21 @@ func (a *runner) submit(ctx context.Context, c *submitConfig, args []string) err
 		_, err := fmt.Fprintf(a.Out, "job %s: %s, %s\n", j.ID, term.Sanitize(j.Name), term.Plural(j.Counts.Total(), "task"))
 		return err
 	})
+}
+
+// printJobFailure prints the failure of one of several followed jobs and returns its status without a message.
+func (a *runner) printJobFailure(job muster.Job, err error) error {
+	ended, ok := errors.AsType[*app.StatusError](err)
+	if !ok {
+		return err
+	}
+	name := fmt.Sprintf("job %s (%s)", job.ID, term.Sanitize(job.Name))
+	if ended.Err == nil {
+		a.PrintError(fmt.Errorf("%s failed: exit code %d", name, ended.Status))
+	} else {
+		a.PrintError(fmt.Errorf("%s: %w", name, ended.Err))
+	}
+	return &app.StatusError{Status: ended.Status}
 }
 
 // submitAll uploads the directories of all documents and then submits the documents. SIGINT ends it only

@@ -145,8 +145,8 @@ func taskRow(t muster.Task, job *muster.Job, now time.Time) []string {
 		try = strconv.Itoa(t.Attempt)
 	}
 	return append([]string{
-		app.TaskAddress(job, t.ID), t.Name, t.Element, t.State.String(), app.TaskProgress(&t), try, string(t.Worker),
+		app.TaskAddress(job, t.ID), t.Name, t.Element, t.State.String(), app.TaskProgress(&t), try, app.WorkerName(t.Worker, t.WorkerName),
 		app.Elapsed(t.StartedAt, t.FinishedAt, now), app.TaskNote(&t), t.Kind, app.ShortImage(app.TaskImage(&t, job.Spec)), app.FormatMetrics(t.Metrics),
-		t.CreatedAt.String(), t.StartedAt.String(), t.FinishedAt.String(),
+		app.FormatTime(t.CreatedAt), app.FormatTime(t.StartedAt), app.FormatTime(t.FinishedAt),
 	}, usage.Cells(t.Usage)...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -76,6 +77,9 @@ func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
 	}
 	err = a.Print(c.OutputOptions, ended, ids, func() error {
 		for _, w := range ended {
+			if w.Status != 0 && a.Err.Interactive {
+				defer a.Messagef("muster retry %s runs what failed again", w.name)
+			}
 			fmt.Fprintf(a.Out, "%s %s\n", w.name, a.Out.Paint(app.StateStyle(w.State), w.State))
 		}
 		return nil
@@ -96,12 +100,17 @@ func (a *runner) waitAll(ctx context.Context, server *client.Client, sels []remo
 		defer mu.Unlock()
 		return fmt.Sprintf("%s  waiting for %s", term.FormatDuration(time.Since(started)), unfinished(sels, ended))
 	}
-	err := a.RunWithStatus(ctx, line, func(ctx context.Context) error {
+	err := a.RunWithMessages(ctx, line, func(ctx context.Context, messages io.Writer) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(follow.MaxConcurrent)
 		for i, sel := range sels {
 			group.Go(func() error {
+				warnCtx, stop := context.WithCancel(ctx)
+				var warner sync.WaitGroup
+				warner.Go(func() { follow.WarnWaiting(warnCtx, messages, a.Err.Interactive, server, sel.Job) })
 				w, err := waitOne(ctx, server, sel)
+				stop()
+				warner.Wait()
 				mu.Lock()
 				defer mu.Unlock()
 				ended[i] = w

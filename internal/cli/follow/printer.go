@@ -29,6 +29,7 @@ type Printer struct {
 
 	mu       sync.Mutex // protects writes to out and err
 	out, err io.Writer
+	retries  int // so far
 }
 
 // NewPrinter returns a printer that writes the tasks' standard output to out, and everything else to err.
@@ -82,9 +83,10 @@ func ignoreCancel(err error) error {
 	return err
 }
 
-// hasNoOutput reports whether a task certainly has no output, which saves a request for many tasks of large arrays.
+// hasNoOutput reports whether a task certainly has no output, which saves a request for many tasks of large arrays: it
+// never started, or its only attempt reported the size of its log.
 func hasNoOutput(t *muster.Task) bool {
-	return t.State == muster.Succeeded && t.LogSize == 0 && t.Attempt <= 1
+	return t.State.Final() && t.LogSize == 0 && (t.Attempt == 0 || t.Attempt == 1 && (t.State == muster.Succeeded || t.ExitCode != nil))
 }
 
 // printTask prints the output of one task, with a prefix before each line. The address is its name in messages.
@@ -92,16 +94,17 @@ func (p *Printer) printTask(ctx context.Context, id muster.TaskID, address strin
 	out, errs := &lineWriter{printer: p, w: p.out, prefix: prefix}, &lineWriter{printer: p, w: p.err, prefix: prefix}
 	defer out.flush()
 	defer errs.flush()
-	attempt := 0
+	o.OnRetry = func(attempt int) {
+		if text := p.retryNotice(ctx, id, address, attempt); text != "" {
+			out.flush()
+			errs.flush()
+			errs.write([]byte(text))
+		}
+	}
 	for l, err := range p.server.Logs(ctx, id, o) {
 		if err != nil {
 			return err
 		}
-		if attempt != 0 && l.Attempt != attempt {
-			out.flush()
-			errs.write(fmt.Appendf(nil, "muster: %s was retried: attempt %d%s\n", address, l.Attempt, p.retryCause(ctx, id, attempt, l.Attempt)))
-		}
-		attempt = l.Attempt
 		switch l.Stream {
 		case client.Stdout:
 			out.write(l.Data)
@@ -115,24 +118,35 @@ func (p *Printer) printTask(ctx context.Context, id muster.TaskID, address strin
 	return ctx.Err()
 }
 
-// retryCause returns why an attempt follows the previously shown one: the outcome of the last attempt between them
-// that a worker accepted. It is "" if unknown.
-func (p *Printer) retryCause(ctx context.Context, id muster.TaskID, previous, attempt int) string {
+// maxRetryNotices limits the retries that are printed.
+const maxRetryNotices = 20
+
+// retryNotice returns the line about an attempt that is followed by another one, "" for none: if its worker did not accept it, or if
+// too many were printed.
+func (p *Printer) retryNotice(ctx context.Context, id muster.TaskID, address string, attempt int) string {
 	all, err := p.server.Attempts(ctx, id)
 	if err != nil {
 		return ""
 	}
-	for _, a := range slices.Backward(all) {
-		if a.ID.N >= previous && a.ID.N < attempt && a.Outcome != muster.AttemptRejected {
-			return " (after " + formatOutcome(&a) + ")"
-		}
+	i := slices.IndexFunc(all, func(a muster.Attempt) bool { return a.ID.N == attempt })
+	if i < 0 || all[i].Outcome == muster.AttemptRejected {
+		return ""
 	}
-	return ""
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch p.retries++; {
+	case p.retries == maxRetryNotices+1:
+		return "muster: more retries are not shown: muster explain " + address + " has the attempts\n"
+	case p.retries > maxRetryNotices:
+		return ""
+	default:
+		return fmt.Sprintf("muster: %s is tried again: attempt %d (after %s)\n", address, attempt+1, formatOutcome(&all[i]))
+	}
 }
 
 // formatOutcome describes how an attempt ended.
 func formatOutcome(a *muster.Attempt) string {
-	message := term.Sanitize(a.Message)
+	message := term.Sanitize(app.LocalTimes(a.Message))
 	switch {
 	case a.Reason == muster.ExitCode && a.ExitCode != nil:
 		return fmt.Sprintf("exit code %d", *a.ExitCode)
