@@ -28,6 +28,7 @@ type explanationView struct {
 	muster.Explanation
 	attempts []muster.Attempt
 	address  string // of the task
+	tasks    string // of the stage, in a plan
 }
 
 func (a *runner) explain(ctx context.Context, c *remote.QueryOptions, args []string) error {
@@ -100,6 +101,9 @@ func (a *runner) drawExplanation(x explanationView, wide bool) error {
 		return app.WriteOutput(a.Out, []byte(b.String()))
 	}
 	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Sanitize(name)), a.Out.Paint(app.StateStyle(x.State.String()), x.State.String()), term.Sanitize(app.LocalTimes(x.Summary)))
+	if x.tasks != "" {
+		fmt.Fprintf(&b, "  tasks      %s\n", term.Sanitize(x.tasks))
+	}
 	if len(x.Waiting) > 0 {
 		fmt.Fprintf(&b, "  waits for  %s\n", term.Sanitize(strings.Join(x.Waiting, ", ")))
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -26,8 +27,21 @@ type tasksConfig struct {
 	remote.QueryOptions
 	all    bool
 	states []string
+	failed bool
+	sort   []string
 	limit  int
 	watch  bool
+}
+
+var taskFields = []sortField[muster.Task]{
+	{"id", compareTaskIDs},
+	by("took", func(t *muster.Task) muster.Duration { return tookSoFar(t.StartedAt, t.FinishedAt) }),
+	by("worker", func(t *muster.Task) string { return app.WorkerName(t.Worker, t.WorkerName) }),
+	by("state", func(t *muster.Task) int { return slices.Index(muster.TaskStates[:], t.State) }),
+}
+
+func compareTaskIDs(a, b *muster.Task) int {
+	return cmp.Or(cmp.Compare(a.ID.Job, b.ID.Job), cmp.Compare(a.ID.Num, b.ID.Num))
 }
 
 const defaultTaskRows = 200 // limit of a table
@@ -39,6 +53,8 @@ func (a *runner) tasksCommand() *cli.Command {
 		Flags: c.Flags(
 			app.Option{Name: "all", Short: "a", Usage: "List all tasks"}.BoolVar(&c.all),
 			app.Option{Name: "state", Usage: "Only tasks in these states, such as running or failed"}.ListVar(&c.states),
+			app.Option{Name: "failed", Usage: "Only tasks that failed or timed out"}.BoolVar(&c.failed),
+			app.Option{Name: "sort", Value: "fields", Usage: "Sort by these fields, with - before a field to reverse it: " + sortNames(taskFields)}.ListVar(&c.sort),
 			app.Option{Name: "limit", Usage: fmt.Sprintf("Maximum number of tasks (default: %d in a table, else unlimited)", defaultTaskRows)}.IntVar(&c.limit, 1, math.MaxInt32),
 			watch.Flag(&c.watch)),
 		Run: func(ctx context.Context, args []string) error { return a.tasks(ctx, c, args) },
@@ -46,9 +62,22 @@ func (a *runner) tasksCommand() *cli.Command {
 }
 
 func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error {
+	if c.failed && len(c.states) > 0 {
+		return muster.Errorf(muster.Invalid, "--failed and --state are mutually exclusive: use --state failed,timed_out and others")
+	}
+	if c.watch && len(c.sort) > 0 {
+		return muster.Errorf(muster.Invalid, "--sort and --watch are mutually exclusive: use muster top, which sorts with s")
+	}
+	order, err := parseSort(c.sort, taskFields)
+	if err != nil {
+		return err
+	}
 	states, err := taskStates(c.states)
 	if err != nil {
 		return err
+	}
+	if c.failed {
+		states = []muster.TaskState{muster.Failed, muster.TimedOut}
 	}
 	server, err := watch.Connect(&c.ServerOptions, c.watch)
 	if err != nil {
@@ -81,7 +110,10 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 		},
 		Watch: c.watch, Normalize: watch.Identity[muster.Task], Events: events,
 		Fetch: func(ctx context.Context, limit int) iter.Seq2[muster.Task, error] {
-			return remote.TasksPage(ctx, server, sels, states, limit)
+			if order != nil {
+				limit = 0 // all are read
+			}
+			return sorted(ctx, remote.TasksPage(ctx, server, sels, states, limit), order, "select fewer, or use --state")
 		},
 		FetchChanged: func(ctx context.Context, b live.Batch) iter.Seq2[muster.Task, error] {
 			return changedTasks(ctx, server, b, sels, states)
