@@ -74,7 +74,7 @@ func (a *runner) commands() []*cli.Command {
 		bridges,
 		doctor.Command(a.App), runtime.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.rerunCommand(), a.planCommand(), kinds.Command(a.App),
-		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
+		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(), a.editCommand(),
 	}, retention.Commands(a.App), []*cli.Command{
 		a.resultCommand(), a.getCommand(), bench.Command(a.App),
 		fleet.Command(a.App), a.keysCommand(), a.notifyCommand(),

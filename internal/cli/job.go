@@ -90,7 +90,8 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 	f.Add("job", v.ID.String())
 	f.Add("name", v.Name)
 	f.Add("project", v.Project)
-	f.Add("state", a.Out.Paint(app.StateStyle(string(v.State)), string(v.State)))
+	state := app.JobStateText(&v.Job)
+	f.Add("state", a.Out.Paint(app.StateStyle(state), state))
 	f.Add("priority", strconv.Itoa(v.Priority))
 	owner := term.Sanitize(cmp.Or(v.OwnerName, v.Owner))
 	if v.OwnerName != "" && wide {

@@ -243,7 +243,7 @@ func jobRow(j muster.Job, now time.Time) []string {
 		failed = strconv.FormatInt(n, 10)
 	}
 	return []string{
-		j.ID.String(), j.Name, string(j.State), app.JobProgress(&j),
+		j.ID.String(), j.Name, app.JobStateText(&j), app.JobProgress(&j),
 		fmt.Sprintf("%d/%d", j.Counts.Finished(), j.Counts.Total()), failed,
 		app.Elapsed(j.StartedAt, j.FinishedAt, now), app.Age(j.CreatedAt, now), j.Project,
 		j.Kind, strconv.Itoa(j.Priority), cmp.Or(j.OwnerName, j.Owner), app.FormatTime(j.CreatedAt),

@@ -58,6 +58,14 @@ func JobFraction(j *muster.Job) float64 {
 	return float64(j.Counts.Finished()) / float64(max(1, j.Counts.Total()))
 }
 
+// JobStateText returns the state of a job for people: held if it would start but for that.
+func JobStateText(j *muster.Job) string {
+	if j.Held && (j.State == muster.JobQueued || j.State == muster.JobWaiting) {
+		return "held"
+	}
+	return string(j.State)
+}
+
 // JobProgress formats the progress of a running job.
 func JobProgress(j *muster.Job) string {
 	if j.State != muster.JobRunning {
@@ -202,7 +210,7 @@ func StateStyle(state string) term.Style {
 		return term.Red
 	case "running", "assigned", "cancelling", "draining":
 		return term.Blue
-	case "queued", "waiting", "paused", "constrained", "avoided":
+	case "queued", "waiting", "held", "paused", "constrained", "avoided":
 		return term.Yellow
 	default:
 		return term.Dim
