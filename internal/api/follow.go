@@ -81,6 +81,9 @@ func (f *follower) run(ctx context.Context) error {
 			if next.end {
 				return errors.Join(f.out.Send(wire.LogEnd, "", wire.LogBoundary{Attempt: f.pos.attempt, State: state.state, Truncated: next.truncated}), f.out.Flush())
 			}
+			if err := f.announceRetry(); err != nil {
+				return err
+			}
 			f.pos.attempt, f.pos.offset, f.lastGrowth = f.pos.attempt+1, 0, time.Now()
 			if err := f.announce(); err != nil {
 				return err
@@ -90,8 +93,10 @@ func (f *follower) run(ctx context.Context) error {
 			}
 			continue
 		}
-		if err := f.announceRetry(state); err != nil {
-			return err
+		if f.retryFollows(state) {
+			if err := f.announceRetry(); err != nil {
+				return err
+			}
 		}
 		changed, err := f.wait(ctx, max(size, f.pos.offset))
 		if err != nil {
@@ -161,9 +166,14 @@ func (f *follower) announce() error {
 	return errors.Join(f.out.Send(wire.LogAttempt, f.pos.String(), wire.LogBoundary{Attempt: f.pos.attempt}), f.out.Flush())
 }
 
-// announceRetry sends, once for each attempt, that it has ended and another one will follow.
-func (f *follower) announceRetry(st attemptState) error {
-	if !st.ended || st.state.Final() || f.singleAttempt || f.pos.attempt == f.retried || f.pos.offset < st.size && !st.lost {
+// retryFollows reports whether all of an attempt was sent and another one will follow, which may not have begun.
+func (f *follower) retryFollows(st attemptState) bool {
+	return st.ended && !st.state.Final() && !f.singleAttempt && (f.pos.offset >= st.size || st.lost)
+}
+
+// announceRetry sends, once for each attempt, that it has ended and another one follows.
+func (f *follower) announceRetry() error {
+	if f.pos.attempt == f.retried {
 		return nil
 	}
 	f.retried = f.pos.attempt
