@@ -168,7 +168,9 @@ func (f *follower) announce() error {
 
 // retryFollows reports whether all of an attempt was sent and another one will follow, which may not have begun.
 func (f *follower) retryFollows(st attemptState) bool {
-	return st.ended && !st.state.Final() && !f.singleAttempt && (f.pos.offset >= st.size || st.lost)
+	// The task was read before its attempts, and may have ended since then: only a queued task with this attempt waits for the next one.
+	queued := st.state == muster.Queued && st.lastAttempt == f.pos.attempt
+	return st.ended && queued && !f.singleAttempt && (f.pos.offset >= st.size || st.lost)
 }
 
 // announceRetry sends, once for each attempt, that it has ended and another one follows.
