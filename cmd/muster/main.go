@@ -3,6 +3,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // TZ works in images without zone files
 
 	"github.com/muster-dev/muster/internal/cli"
 	"github.com/muster-dev/muster/internal/cli/app"

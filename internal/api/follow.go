@@ -39,6 +39,7 @@ type follower struct {
 	out        *streaming.EventWriter
 	changes    *eventbus.Subscription
 	lastGrowth time.Time // when the log last grew
+	retried    int       // last attempt that announceRetry announced
 }
 
 func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
@@ -80,6 +81,9 @@ func (f *follower) run(ctx context.Context) error {
 			if next.end {
 				return errors.Join(f.out.Send(wire.LogEnd, "", wire.LogBoundary{Attempt: f.pos.attempt, State: state.state, Truncated: next.truncated}), f.out.Flush())
 			}
+			if err := f.announceRetry(); err != nil {
+				return err
+			}
 			f.pos.attempt, f.pos.offset, f.lastGrowth = f.pos.attempt+1, 0, time.Now()
 			if err := f.announce(); err != nil {
 				return err
@@ -88,6 +92,11 @@ func (f *follower) run(ctx context.Context) error {
 				return err
 			}
 			continue
+		}
+		if f.retryFollows(state) {
+			if err := f.announceRetry(); err != nil {
+				return err
+			}
 		}
 		changed, err := f.wait(ctx, max(size, f.pos.offset))
 		if err != nil {
@@ -155,6 +164,22 @@ func (f *follower) announce() error {
 		return nil
 	}
 	return errors.Join(f.out.Send(wire.LogAttempt, f.pos.String(), wire.LogBoundary{Attempt: f.pos.attempt}), f.out.Flush())
+}
+
+// retryFollows reports whether all of an attempt was sent and another one will follow, which may not have begun.
+func (f *follower) retryFollows(st attemptState) bool {
+	// The task was read before its attempts, and may have ended since then: only a queued task with this attempt waits for the next one.
+	queued := st.state == muster.Queued && st.lastAttempt == f.pos.attempt
+	return st.ended && queued && !f.singleAttempt && (f.pos.offset >= st.size || st.lost)
+}
+
+// announceRetry sends, once for each attempt, that it has ended and another one follows.
+func (f *follower) announceRetry() error {
+	if f.pos.attempt == f.retried {
+		return nil
+	}
+	f.retried = f.pos.attempt
+	return errors.Join(f.out.Send(wire.LogRetry, f.pos.String(), wire.LogBoundary{Attempt: f.pos.attempt}), f.out.Flush())
 }
 
 func (f *follower) size(ctx context.Context) (int64, error) {

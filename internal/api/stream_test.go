@@ -61,6 +61,7 @@ func TestFollowAcrossARetry(t *testing.T) {
 	appendLog(t, s, first, tail[:7]) // the rest of the first one comes late, and in pieces
 	appendLog(t, s, first, tail[7:])
 	st.expect(line(1, size+int64(len(tail)), "stderr", `tail\n`)...)
+	st.expect("event: retry", "id: 1-"+strconv.FormatInt(size+int64(len(tail)), 10), `data: {"attempt":1}`)
 	st.expect("event: attempt", "id: 2-0", `data: {"attempt":2}`)
 	st.expect(line(2, 16, "stdout", `again\n`)...)
 	w.Finish(second, muster.AttemptSucceeded, 16)
@@ -127,6 +128,7 @@ func TestFollowAcrossALostAttempt(t *testing.T) {
 	st.expect(line(1, size, "stdout", `half\n`)...)
 	w.Goodbye()
 	s.ConnectWorker(t, "w2").StartNext()
+	st.expect("event: retry", "id: 1-"+strconv.FormatInt(size, 10), `data: {"attempt":1}`)
 	st.expect("event: attempt", "id: 2-0", `data: {"attempt":2}`)
 }
 
@@ -235,6 +237,7 @@ func TestFollowUsage(t *testing.T) {
 	two := appendLog(t, s, first, apitest.EncodeRecord(tasklog.Usage, sample(2, "1.5")))
 	st.expect(taken("1-"+strconv.FormatInt(two, 10), "1.5")...)
 	w.Finish(first, muster.AttemptFailed, two)
+	st.expect("event: retry", "id: 1-"+strconv.FormatInt(two, 10), `data: {"attempt":1}`)
 	second := w.StartNext()
 	st.expect("event: attempt", "id: 2-0", `data: {"attempt":2}`)
 	three := appendLog(t, s, second, apitest.EncodeRecord(tasklog.Usage, sample(3, "2.5")))

@@ -95,8 +95,8 @@ func (a *runner) commands() []*cli.Command {
 	return slices.Concat(daemon.Commands(a.App, dropIns...), contexts.Commands(a.App), []*cli.Command{
 		bridges,
 		doctor.Command(a.App), runtime.Command(a.App),
-		a.runCommand(), a.submitCommand(), a.planCommand(), kinds.Command(a.App),
-		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.eventsCommand(), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(),
+		a.runCommand(), a.submitCommand(), a.rerunCommand(), a.planCommand(), kinds.Command(a.App),
+		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.eventsCommand(), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(), a.editCommand(),
 	}, retention.Commands(a.App), []*cli.Command{
 		a.resultCommand(), a.getCommand(), bench.Command(a.App),
 		fleet.Command(a.App), a.keysCommand(), a.notifyCommand(),

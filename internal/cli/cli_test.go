@@ -176,7 +176,7 @@ func TestRunCreatesASpec(t *testing.T) {
 	err := cmd.Run(t.Context(), strings.Fields("run --name n -p vision --priority 70 --label a=b --label c=d=e --env K=V,W "+
 		"--cpus 1.5 --memory 2GiB --disk 1GB --pids 64 --network host --launcher torchrun --nproc-per-node 2 --checkpoint ckpt/ --gpus 2 --gpu-memory 10GiB --gpu-vendor nvidia --tags x,y --tags z --not slow --worker w1 --max-price 2.5 "+
 		"--timeout 90 --queue-timeout 1h --retries 3 --retry-on exit:75,timeout --kill-signal SIGINT --kill-grace 5s --array 0-9:3 "+
-		"--files . --output *.pt --output a,b --python-requirements r.txt --python-package numpy>=2,<3 "+
+		"--files . --artifact *.pt --artifact a,b --python-requirements r.txt --python-package numpy>=2,<3 "+
 		"--image a/b:1 --isolation auto --entrypoint env --workdir /w --user 1:2 --pull always --shm-size 1MiB --read-only --cap-add NET_RAW --cap-add KILL --mount /a:/b:ro --mount /c:/d -- prog --flag x"))
 	if err != nil {
 		t.Fatal(err)

@@ -27,12 +27,20 @@ func (a *runner) explainCommand() *cli.Command {
 type explanationView struct {
 	muster.Explanation
 	attempts []muster.Attempt
+	address  string // of the task
+	tasks    string // of the stage, in a plan
 }
 
 func (a *runner) explain(ctx context.Context, c *remote.QueryOptions, args []string) error {
 	server, sels, err := c.Select(ctx, args)
 	if err != nil {
 		return err
+	}
+	var jobs remote.TaskJobs
+	if c.Human() {
+		if jobs, err = remote.LoadTaskJobs(ctx, server, sels); err != nil {
+			return err
+		}
 	}
 	var all []explanationView
 	for _, sel := range sels {
@@ -47,6 +55,7 @@ func (a *runner) explain(ctx context.Context, c *remote.QueryOptions, args []str
 			return err
 		}
 		if c.Human() {
+			x.address = jobs.Address(id)
 			if x.attempts, err = server.Attempts(ctx, id); err != nil {
 				return err
 			}
@@ -79,19 +88,22 @@ func firstUnfinished(tasks func(func(muster.Task, error) bool)) (muster.TaskID, 
 const maxExplainRows = 10
 
 func (a *runner) drawExplanation(x explanationView, wide bool) error {
-	name := x.Task.String()
+	name := x.address
 	if x.Stage != "" {
 		name = x.Stage
 	}
 	var b strings.Builder
 	if x.State.Final() {
-		b.WriteString(term.Sanitize(x.Summary) + "\n")
+		b.WriteString(term.Sanitize(app.LocalTimes(x.Summary)) + "\n")
 		if len(x.attempts) > 1 { // the summary describes the only one
 			writeAttempts(&b, x.attempts)
 		}
 		return app.WriteOutput(a.Out, []byte(b.String()))
 	}
-	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Sanitize(name)), a.Out.Paint(app.StateStyle(x.State.String()), x.State.String()), term.Sanitize(x.Summary))
+	fmt.Fprintf(&b, "%s %s: %s\n", a.Out.Paint(term.Bold, term.Sanitize(name)), a.Out.Paint(app.StateStyle(x.State.String()), x.State.String()), term.Sanitize(app.LocalTimes(x.Summary)))
+	if x.tasks != "" {
+		fmt.Fprintf(&b, "  tasks      %s\n", term.Sanitize(x.tasks))
+	}
 	if len(x.Waiting) > 0 {
 		fmt.Fprintf(&b, "  waits for  %s\n", term.Sanitize(strings.Join(x.Waiting, ", ")))
 	}
@@ -108,7 +120,7 @@ func (a *runner) drawExplanation(x explanationView, wide bool) error {
 		fmt.Fprintf(&b, "  may start  %s\n", app.FormatFuture(x.Start))
 	}
 	if x.Nearest != "" {
-		fmt.Fprintf(&b, "  to help    %s\n", term.Sanitize(x.Nearest))
+		fmt.Fprintf(&b, "  to help    %s\n", term.Sanitize(app.LocalTimes(x.Nearest)))
 	}
 	writeAttempts(&b, x.attempts)
 	if err := app.WriteOutput(a.Out, []byte(b.String())); err != nil || len(x.Workers) == 0 {
@@ -124,7 +136,7 @@ func (a *runner) drawExplanation(x explanationView, wide bool) error {
 		if v.Fits {
 			fits = "yes"
 		}
-		table.AddRow(v.Name, fits, v.Why)
+		table.AddRow(v.Name, fits, app.LocalTimes(v.Why))
 	}
 	fmt.Fprintln(a.Out)
 	if err := table.Draw(a.Out); err != nil {

@@ -3,7 +3,11 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -26,6 +30,7 @@ type getConfig struct {
 	output string
 	names  []string
 	list   bool
+	force  bool
 
 	running bool // some artifacts are of a running task
 }
@@ -41,19 +46,23 @@ func (a *runner) getCommand() *cli.Command {
 			app.Option{Name: "dir", Short: "C", Value: "path", Usage: "Directory to write the files to (default: the current one)"}.StringVar(&c.dir),
 			app.Option{Name: "output", Short: "o", Value: "path", Usage: "Write the artifact to this file (exactly one must match); - means standard output"}.StringVar(&c.output),
 			app.Option{Name: "name", Short: "n", Value: "pattern", Usage: "Only artifacts whose name matches, such as *.pt; may be repeated"}.RepeatedVar(&c.names),
+			app.Option{Name: "force", Short: "f", Usage: "Replace files that exist and differ"}.BoolVar(&c.force),
 			app.Option{Name: "list", Short: "l", Usage: "List the artifacts instead of downloading them"}.BoolVar(&c.list),
 		}, c.Flags()...),
 		Description: "Files keep their names; those of several tasks go to one directory per task. " +
-			"Interrupted downloads are resumed, and the SHA-256 of every file is verified.",
+			"Interrupted downloads are resumed, and the SHA-256 of every file is verified. " +
+			"Files that are up to date are not fetched again; if one differs, nothing is fetched without --force, unless its task is running.",
 		Run: func(ctx context.Context, args []string) error { return a.get(ctx, c, args) },
 	})
 }
 
 // download is one artifact to fetch.
 type download struct {
-	task muster.TaskID
+	task    muster.TaskID
+	address string // of the task
 	muster.Artifact
-	dir string // relative to the target directory
+	dir     string // relative to the target directory
+	running bool   // its task may still replace it
 }
 
 func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
@@ -79,7 +88,7 @@ func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
 	case c.list:
 		table := term.NewTable(term.Column{Title: "TASK", NoTruncate: true}, term.Column{Title: "NAME"}, term.Column{Title: "SIZE", AlignRight: true, NoTruncate: true}, term.Column{Title: "SHA256"})
 		for _, f := range files {
-			table.AddRow(f.task.String(), f.Name, muster.Size(f.Size).String(), f.SHA256)
+			table.AddRow(f.address, f.Name, muster.Size(f.Size).String(), f.SHA256)
 		}
 		return table.Draw(a.Out)
 	case c.output != "" && len(files) > 1:
@@ -87,17 +96,18 @@ func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
 	case c.output == "-":
 		return server.ReadArtifact(ctx, files[0].task, files[0].Artifact, a.Out)
 	case c.output != "":
-		return a.downloadAll(ctx, server, files, func(download) (string, error) { return c.output, nil })
+		return a.downloadAll(ctx, server, files, c.force, func(download) (string, error) { return c.output, nil })
 	}
-	return a.downloadTo(ctx, server, files, c.dir)
+	return a.downloadTo(ctx, server, files, c.dir, c.force)
 }
 
 // findArtifacts returns the selected artifacts. It is an error if there is none.
 func (c *getConfig) findArtifacts(ctx context.Context, server *client.Client, sels []remote.Selector, args []string) ([]download, error) {
-	perTask, err := remote.MultipleTasks(ctx, server, sels)
+	jobs, err := remote.LoadTaskJobs(ctx, server, sels)
 	if err != nil {
 		return nil, err
 	}
+	perTask := jobs.Multiple(sels)
 	var files []download
 	for t, err := range remote.Tasks(ctx, server, sels, nil) {
 		if err != nil {
@@ -108,7 +118,7 @@ func (c *getConfig) findArtifacts(ctx context.Context, server *client.Client, se
 				continue
 			}
 			c.running = c.running || !t.State.Final()
-			w := download{task: t.ID, Artifact: art}
+			w := download{task: t.ID, address: jobs.Address(t.ID), Artifact: art, running: !t.State.Final()}
 			if perTask {
 				w.dir = t.ID.String()
 			}
@@ -134,7 +144,7 @@ func (c *getConfig) matches(name string) bool {
 }
 
 // downloadTo downloads into a directory and never outside it.
-func (a *runner) downloadTo(ctx context.Context, server *client.Client, files []download, dir string) error {
+func (a *runner) downloadTo(ctx context.Context, server *client.Client, files []download, dir string, force bool) error {
 	dir = cmp.Or(dir, ".")
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as any tool that downloads
 		return muster.Errorf(muster.Invalid, "create directory: %w", err)
@@ -144,7 +154,7 @@ func (a *runner) downloadTo(ctx context.Context, server *client.Client, files []
 		return muster.Errorf(muster.Invalid, "open directory: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	return a.downloadAll(ctx, server, files, func(w download) (string, error) {
+	return a.downloadAll(ctx, server, files, force, func(w download) (string, error) {
 		name := filepath.FromSlash(path.Join(w.dir, w.Name))
 		if !filepath.IsLocal(filepath.FromSlash(w.Name)) {
 			return "", muster.Errorf(muster.Invalid, "artifact %q of task %s is outside the directory: refused", w.Name, w.task)
@@ -163,8 +173,9 @@ func (a *runner) downloadTo(ctx context.Context, server *client.Client, files []
 // maxDownloads limits concurrent downloads.
 const maxDownloads = 4
 
-// downloadAll downloads files to the paths that pathFor returns, with a progress bar on a terminal, and prints the paths.
-func (a *runner) downloadAll(ctx context.Context, server *client.Client, files []download, pathFor func(download) (string, error)) error {
+// downloadAll downloads files to the paths that pathFor returns, with a progress bar on a terminal, and prints the paths. It skips files that
+// are up to date. Without force, it fetches nothing if a file exists and differs.
+func (a *runner) downloadAll(ctx context.Context, server *client.Client, files []download, force bool, pathFor func(download) (string, error)) error {
 	paths := make([]string, len(files))
 	var total int64
 	for i, f := range files {
@@ -175,13 +186,33 @@ func (a *runner) downloadAll(ctx context.Context, server *client.Client, files [
 		if slices.Contains(paths[:i], to) {
 			return muster.Errorf(muster.Invalid, "two artifacts have the path %s: download one task at a time", to)
 		}
-		paths[i], total = to, total+f.Size
+		paths[i] = to
+	}
+	current := make([]bool, len(files))
+	skipped := 0
+	for i := range files {
+		f := &files[i]
+		exists, same, err := compareFile(ctx, paths[i], f.Artifact)
+		switch {
+		case err != nil:
+			return interruptedDownload(ctx, err)
+		case same:
+			current[i] = true
+			skipped++
+		case exists && !force && !f.running:
+			return muster.Errorf(muster.Conflict, "%s exists and differs: use --force to replace it, or -C DIR for another directory", paths[i])
+		default:
+			total += f.Size
+		}
 	}
 	bar := app.NewTransferBar("fetching", total)
 	err := a.RunWithStatus(ctx, bar.Line, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(maxDownloads)
 		for i, f := range files {
+			if current[i] {
+				continue
+			}
 			group.Go(func() error {
 				var reported int64
 				return server.DownloadArtifact(ctx, f.task, f.Artifact, paths[i], func(done int64) {
@@ -193,10 +224,43 @@ func (a *runner) downloadAll(ctx context.Context, server *client.Client, files [
 		return group.Wait()
 	})
 	if err != nil {
-		return err
+		return interruptedDownload(ctx, err)
 	}
 	for _, p := range paths {
 		fmt.Fprintln(a.Out, p)
 	}
+	if skipped > 0 {
+		a.Messagef("%s up to date", term.Plural(skipped, "file"))
+	}
 	return nil
+}
+
+// interruptedDownload returns err, or after a signal an error with the exit status of one.
+func interruptedDownload(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return &app.StatusError{Status: app.ExitCancelled, Err: errors.New("interrupted: run the same command again to continue")}
+}
+
+// compareFile reports whether a regular file exists at a path, and whether it is the artifact.
+func compareFile(ctx context.Context, path string, a muster.Artifact) (exists, same bool, err error) {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() {
+		return false, false, nil // writing it reports the error
+	}
+	if info.Size() != a.Size {
+		return true, false, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return true, false, muster.Errorf(muster.Invalid, "read %s: %w", path, err)
+	}
+	defer func() { _ = f.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = f.Close() })() // ends the copy
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return true, false, muster.Errorf(muster.Invalid, "read %s: %w", path, err)
+	}
+	return true, hex.EncodeToString(sum.Sum(nil)) == a.SHA256, nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -89,11 +90,12 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 	f.Add("job", v.ID.String())
 	f.Add("name", v.Name)
 	f.Add("project", v.Project)
-	f.Add("state", a.Out.Paint(app.StateStyle(string(v.State)), string(v.State)))
+	state := app.JobStateText(&v.Job)
+	f.Add("state", a.Out.Paint(app.StateStyle(state), state))
 	f.Add("priority", strconv.Itoa(v.Priority))
-	owner := v.Owner
-	if v.OwnerName != "" {
-		owner = term.Sanitize(v.OwnerName) + " (" + v.Owner + ")"
+	owner := term.Sanitize(cmp.Or(v.OwnerName, v.Owner))
+	if v.OwnerName != "" && wide {
+		owner += " (" + v.Owner + ")"
 	}
 	f.Add("owner", owner)
 	var labels []string
@@ -102,27 +104,59 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 	}
 	f.Add("labels", strings.Join(labels, " "))
 	f.Add("created", app.FormatPast(v.CreatedAt, now))
+	if v.StartedAt != 0 {
+		f.Add("queued", "for "+term.FormatDuration(v.StartedAt.Sub(v.CreatedAt).Std()))
+	}
+	f.Add("started", app.FormatTime(v.StartedAt))
+	f.Add("finished", app.FormatTime(v.FinishedAt))
 	f.Add("took", app.Elapsed(v.StartedAt, v.FinishedAt, now))
 	f.Add("kept since", app.FormatPast(v.KeptAt, now))
 	f.Add("logs deleted", app.FormatPast(v.LogsRemovedAt, now))
 	f.Add("artifacts deleted", app.FormatPast(v.ArtifactsRemovedAt, now))
+	f.Add("cost", usage.FormatCost(&muster.Usage{Cost: v.Cost}))
 	if v.task != nil {
 		addTaskDetails(&f, &v, now)
 		return f.Draw()
 	}
 	f.Add("progress", app.JobProgress(&v.Job))
+	if v.Spec != nil && len(v.Groups) == 1 && len(v.Spec.Tasks) == 1 {
+		addSpecDetails(&f, &v.Spec.Tasks[0])
+	}
 	if err := f.Draw(); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.Out)
+	if err := v.drawStages(a.App, wide, now); err != nil || !wide || v.Spec == nil || len(v.Groups) < 2 {
+		return err
+	}
+	for i := range v.Spec.Tasks {
+		f := app.Details{App: a.App}
+		f.Add("stage", v.Spec.Tasks[i].Name)
+		f.Add("kind", v.Spec.Tasks[i].Kind)
+		addSpecDetails(&f, &v.Spec.Tasks[i])
+		fmt.Fprintln(a.Out)
+		if err := f.Draw(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drawStages draws the table of stages.
+func (v *jobView) drawStages(a *app.App, wide bool, now time.Time) error {
 	table := term.NewTable(
-		term.Column{Title: "STAGE"}, term.Column{Title: "TASKS", NoTruncate: true}, term.Column{Title: "STATE", NoTruncate: true, Style: app.StateStyle},
-		term.Column{Title: "DONE", AlignRight: true, NoTruncate: true}, term.Column{Title: "COUNTS"}, term.Column{Title: "IMAGE"},
+		term.Column{Title: "STAGE"}, term.Column{Title: "NEEDS"}, term.Column{Title: "TASKS", NoTruncate: true}, term.Column{Title: "STATE", NoTruncate: true, Style: app.StateStyle},
+		term.Column{Title: "DONE", AlignRight: true, NoTruncate: true}, term.Column{Title: "COUNTS"}, term.Column{Title: "TOOK", AlignRight: true}, term.Column{Title: "IMAGE"}, term.Column{Title: "COMMAND"},
 	)
 	for _, g := range v.Groups {
 		span := remote.Selector{Job: v.ID, Spans: []client.Span{{First: g.First, Last: g.First + g.Size - 1}}}
-		table.AddRow(g.Name, span.String(), string(g.Counts.State()), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), app.FormatCounts(g.Counts, wide),
-			app.ShortImage(app.TaskImage(&muster.Task{Group: g.Index}, v.Spec)))
+		needs, command := "", ""
+		if v.Spec != nil && g.Index < len(v.Spec.Tasks) && len(v.Groups) > 1 {
+			t := &v.Spec.Tasks[g.Index]
+			needs, command = strings.Join(t.Needs, ","), formatCommand(t)
+		}
+		table.AddRow(g.Name, needs, span.String(), g.Counts.StageState(), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), app.FormatCounts(g.Counts, wide),
+			app.Elapsed(g.StartedAt, g.FinishedAt, now), app.ShortImage(app.TaskImage(&muster.Task{Group: g.Index}, v.Spec)), command)
 	}
 	return table.Draw(a.Out)
 }
@@ -130,10 +164,13 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 // addTaskDetails adds the details of a job's only task.
 func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	t := v.task
-	f.Add("task", t.ID.String())
+	f.Add("task", app.TaskAddress(&v.Job, t.ID))
 	f.Add("kind", t.Kind)
 	f.Add("image", app.TaskImage(t, v.Spec))
-	f.Add("worker", term.Sanitize(string(t.Worker)))
+	if v.Spec != nil && t.Group < len(v.Spec.Tasks) {
+		addSpecDetails(f, &v.Spec.Tasks[t.Group])
+	}
+	f.Add("worker", term.Sanitize(app.WorkerName(t.Worker, t.WorkerName)))
 	for i := range v.attempts {
 		f.Add(fmt.Sprintf("attempt %d", v.attempts[i].ID.N), app.FormatAttempt(&v.attempts[i], now))
 	}
@@ -141,7 +178,7 @@ func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	f.Add("step", term.Sanitize(app.TaskStep(t)))
 	f.Add("metrics", term.Sanitize(app.FormatMetrics(t.Metrics)))
 	f.Add("reason", string(t.Reason))
-	f.Add("message", term.Sanitize(t.Message))
+	f.Add("message", term.Sanitize(app.LocalTimes(t.Message)))
 	if t.ExitCode != nil {
 		f.Add("exit code", strconv.Itoa(*t.ExitCode))
 	}

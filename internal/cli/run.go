@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"maps"
 	"os"
 	"path"
 	"reflect"
@@ -16,12 +19,13 @@ import (
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/follow"
 	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/kind"
 	"github.com/muster-dev/muster/internal/specvalidate"
 )
 
 type runConfig struct {
-	remote.ServerOptions
+	remote.QueryOptions
 	detach     bool
 	shell      bool
 	project    string
@@ -35,18 +39,20 @@ type runConfig struct {
 	python     muster.Python
 	container  muster.Container
 	mounts     []string
+	envFiles   []string
 }
 
 func (c *runConfig) flags() []cli.Flag {
 	t := &c.task
 	const groupResources, groupScheduling, groupRetries, groupFiles, groupNetwork, groupPython, groupContainers = "Resources", "Scheduling", "Timeouts and retries", "Files", "Network", "Python", "Containers"
-	return append([]cli.Flag{
+	return c.Flags(
 		app.Option{Name: "detach", Short: "d", Usage: "Print the job id and exit without waiting"}.BoolVar(&c.detach),
 		app.Option{Name: "shell", Short: "c", Usage: "Run the command, a single argument, with sh -c"}.BoolVar(&c.shell),
 		app.Option{Name: "name", Usage: "Name of the job"}.StringVar(&c.name),
 		app.Option{Name: "project", Short: "p", Usage: "Project of the job"}.WithEnv().StringVar(&c.project),
 		app.Option{Name: "label", Usage: "Label of the job; may be repeated"}.MapVar(&c.labels),
-		app.Option{Name: "env", Short: "e", Usage: "Environment variable of the task; may be repeated"}.MapVar(&t.Env),
+		app.Option{Name: "env", Short: "e", Usage: "Environment variable of the task, NAME=VALUE, or NAME for its value here; may be repeated"}.EnvVar(&t.Env),
+		app.Option{Name: "env-file", Value: "path", Usage: "File with environment variables of the task, a line each; may be repeated"}.RepeatedVar(&c.envFiles),
 		app.Var(app.Option{Name: "array", Value: "range", Usage: "Run one task for each index, such as 0-9 or 1,3,10-30:5, with the index in $MUSTER_INDEX"},
 			&c.array, parseArray, muster.Array.String),
 		app.Option{Name: "gang", Usage: "Run this number of tasks, which start together or not at all, with the rank in $MUSTER_RANK"}.IntVar(&c.gang, 1, muster.MaxGangSize),
@@ -66,7 +72,7 @@ func (c *runConfig) flags() []cli.Flag {
 		app.Option{Name: "gpu-model", Usage: "Only GPUs whose name contains this text, such as A100", Group: groupResources}.StringVar(&t.Resources.GPUs.Model),
 
 		app.Option{Name: "priority", Usage: "Priority from 0 to 100, higher first", Group: groupScheduling}.IntVar(&c.priority, muster.MinPriority, muster.MaxPriority),
-		app.Option{Name: "tags", Usage: "Only workers with all of these tags", Group: groupScheduling}.ListVar(&t.Where.Tags),
+		app.Option{Name: "tags", Aliases: []string{"tag"}, Usage: "Only workers with all of these tags", Group: groupScheduling}.ListVar(&t.Where.Tags),
 		app.Option{Name: "not", Usage: "No workers with any of these tags", Group: groupScheduling}.ListVar(&t.Where.ExcludeTags),
 		app.Option{Name: "worker", Usage: "Only these workers, by name or id", Group: groupScheduling}.ListVar(&t.Where.Workers),
 		app.Option{Name: "max-price", Usage: "Only workers up to this price per hour", Group: groupScheduling}.FloatVar(&t.Where.MaxPrice, 1e9),
@@ -79,7 +85,7 @@ func (c *runConfig) flags() []cli.Flag {
 		app.Option{Name: "kill-grace", Usage: "Time between the stop signal and SIGKILL", Group: groupRetries}.DurationVar(&t.Kill.Grace),
 
 		app.Option{Name: "files", Short: "f", Value: "path", Usage: "Directory to upload; the task runs in a copy of it", Group: groupFiles}.StringVar(&t.Files),
-		app.Option{Name: "output", Value: "pattern", Usage: "Store matching files as artifacts, such as model.pt or 'plots/*.png'; may be repeated", Group: groupFiles}.RepeatedVar(&t.Outputs),
+		app.Option{Name: "artifact", Value: "pattern", Usage: "Store matching files as artifacts, such as model.pt or 'plots/*.png'; may be repeated", Group: groupFiles}.RepeatedVar(&t.Outputs),
 		app.Option{Name: "checkpoint", Value: "path", Usage: "Directory to save, such as ckpt/; later attempts start with its contents on any worker", Group: groupFiles}.StringVar(&c.checkpoint),
 
 		app.Option{Name: "network", Usage: "Network: host, bridge (containers only), allowlist (only the hosts of --allow-host) or none (default: bridge in a container, else host)", Group: groupNetwork}.
@@ -103,7 +109,7 @@ func (c *runConfig) flags() []cli.Flag {
 		app.Option{Name: "read-only", Usage: "Mount the image's file system read-only", Group: groupContainers}.BoolVar(&c.container.ReadOnly),
 		app.Option{Name: "cap-add", Usage: "Keep a Linux capability, such as NET_RAW; may be repeated", Group: groupContainers}.RepeatedVar(&c.container.Capabilities),
 		app.Option{Name: "mount", Value: "source:target", Usage: "Bind mount a directory of the worker that its owner allows, with :ro for read-only; may be repeated", Group: groupContainers}.RepeatedVar(&c.mounts),
-	}, c.Flags()...)
+	)
 }
 
 // parseArray rejects a single number, as a spec does, because it could be meant as a count.
@@ -154,8 +160,10 @@ func (a *runner) runCommand() *cli.Command {
 		Name: "run", Usage: "Run a command on the fleet and follow its output", Args: "[--] [CMD [ARG…]]",
 		Category: app.CategorySubmit, Flags: c.flags(), StopAtFirstArg: true,
 		Description: "The exit status is the task's exit code, 124 if it timed out, 125 if the fleet failed, or 130 if it was cancelled. " +
-			"On a terminal, Ctrl-C asks whether to cancel or detach; elsewhere it cancels the job, as SIGTERM always does. The command's standard input is empty.",
+			"On a terminal, Ctrl-C asks whether to cancel or detach; elsewhere it cancels the job, as SIGTERM always does. " +
+			"With -o or -q, the job is printed when it has ended, and its output is on standard error.",
 		ForeignOptions: dockerHints(),
+		ValueHints:     map[string]string{"output": "for artifacts, use --artifact", "o": "for artifacts, use --artifact"},
 		Run:            func(ctx context.Context, args []string) error { return a.runTask(ctx, c, args) },
 	})
 }
@@ -172,7 +180,7 @@ func dockerHints() map[string]string {
 	return map[string]string{
 		"v": mounts, "volume": mounts, "i": interactive, "t": interactive, "it": interactive, "ti": interactive, "interactive": interactive, "tty": interactive,
 		"publish": ports, "P": ports, "publish-all": ports, "init": implied, "rm": "containers are removed when their task ends, omit it",
-		"net": "use --network", "env-file": "use --env NAME=VALUE for each variable", "pids-limit": "use --pids NUMBER",
+		"net": "use --network", "pids-limit": "use --pids NUMBER",
 		"privileged": "not supported; --cap-add keeps some capabilities of Docker's defaults",
 		"cap-drop":   "almost all are dropped by default, omit it", "device": devices, "runtime": devices,
 		"ipc": "not supported; --shm-size sets the size of /dev/shm", "tmpfs": "use $TMPDIR or /dev/shm",
@@ -193,14 +201,21 @@ func (a *runner) runTask(ctx context.Context, c *runConfig, args []string) error
 	if fields := append(specvalidate.Spec(spec), doc.inlineLocalFiles()...); len(fields) > 0 {
 		return &muster.Error{Code: muster.InvalidSpec, Message: "invalid job", Fields: fields}
 	}
+	if hasPipedInput(a.In) {
+		a.Warnf("standard input is not sent to the task: use -i")
+	}
 	sigs, release := follow.Signals()
 	defer release()
 	jobs, err := a.submitAll(ctx, server, []document{doc})
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if c.detach {
+	case c.detach && c.Human():
 		return app.WriteOutput(a.Out, []byte(jobs[0].ID.String()+"\n"))
+	case c.detach:
+		return app.PrintItems(a.App, c.OutputOptions, jobs, jobID, nil)
+	case !c.Human():
+		return a.followAndPrint(ctx, c, server, jobs[0], sigs)
 	}
 	customKind := c.task.Kind != "" && !slices.Contains(kind.Core(), c.task.Kind)
 	summary := follow.SummaryNone
@@ -217,9 +232,35 @@ func (a *runner) runTask(ctx context.Context, c *runConfig, args []string) error
 	return nil
 }
 
+// followAndPrint follows a job with its output on standard error, then prints the job.
+func (a *runner) followAndPrint(ctx context.Context, c *runConfig, server *client.Client, job muster.Job, sigs chan os.Signal) error {
+	messages := *a.App
+	messages.Out = a.Err
+	outcome := follow.Follow(ctx, &messages, server, job, follow.SummaryNone, sigs)
+	if _, ended := errors.AsType[*app.StatusError](outcome); outcome != nil && !ended {
+		return outcome
+	}
+	job, err := server.Job(ctx, job.ID)
+	if err == nil {
+		err = app.PrintItems(a.App, c.OutputOptions, []muster.Job{job}, jobID, nil)
+	}
+	return cmp.Or(outcome, err)
+}
+
 // spec returns the job that the options describe.
 func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 	t := c.task
+	env := map[string]string{}
+	for _, path := range c.envFiles {
+		vars, err := app.ReadEnvFile(path)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(env, vars)
+	}
+	if maps.Copy(env, t.Env); len(env) > 0 {
+		t.Env = env
+	}
 	switch {
 	case t.Kind == muster.KindNoop && len(args) > 0:
 		return nil, muster.Errorf(muster.Invalid, "a noop task has no command: omit it")

@@ -34,7 +34,7 @@ func (a *runner) submitCommand() *cli.Command {
 		Examples: []app.HelpRow{
 			{Name: "muster submit job.yaml", Usage: "Submit the jobs of a file"},
 			{Name: "muster submit --follow job.yaml", Usage: "Show their output until they end"},
-			{Name: "muster job 17 -o json | jq .spec | muster submit -", Usage: "Submit the spec of job 17 again"},
+			{Name: "muster job 17 -o json | jq .spec | muster submit -", Usage: "Submit the spec of job 17 again, as muster rerun does"},
 		},
 		Name: "submit", Usage: "Submit job specs", Args: "FILE…", Category: app.CategorySubmit,
 		Flags: c.Flags(app.Option{Name: "follow", Short: "f", Usage: "Show the output of the jobs and exit with the status of the first that fails"}.BoolVar(&c.follow)),
@@ -63,25 +63,46 @@ func (a *runner) submit(ctx context.Context, c *submitConfig, args []string) err
 		return err
 	}
 	if c.follow {
-		var first error
-		for _, job := range jobs {
-			a.Messagef("job %s: %s", job.ID, term.Sanitize(job.Name))
-			err := follow.Follow(ctx, a.App, server, job, follow.SummaryFull, sigs)
-			if _, ended := errors.AsType[*app.StatusError](err); err != nil && !ended {
-				return err
-			}
-			if first == nil {
-				first = err
-			} else if err != nil {
-				a.PrintError(err)
-			}
-		}
-		return first
+		return a.followAll(ctx, server, jobs, sigs)
 	}
 	return app.PrintItems(a.App, c.OutputOptions, jobs, jobID, func(j muster.Job) error {
 		_, err := fmt.Fprintf(a.Out, "job %s: %s, %s\n", j.ID, term.Sanitize(j.Name), term.Plural(j.Counts.Total(), "task"))
 		return err
 	})
+}
+
+// followAll follows jobs one after the other, and returns the status of the first that fails.
+func (a *runner) followAll(ctx context.Context, server *client.Client, jobs []muster.Job, sigs chan os.Signal) error {
+	var first error
+	for _, job := range jobs {
+		a.Messagef("job %s: %s", job.ID, term.Sanitize(job.Name))
+		err := follow.Follow(ctx, a.App, server, job, follow.SummaryFull, sigs)
+		if _, ended := errors.AsType[*app.StatusError](err); err != nil && !ended {
+			return err
+		}
+		if len(jobs) > 1 {
+			err = a.printJobFailure(job, err)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// printJobFailure prints the failure of one of several followed jobs and returns its status without a message.
+func (a *runner) printJobFailure(job muster.Job, err error) error {
+	ended, ok := errors.AsType[*app.StatusError](err)
+	if !ok {
+		return err
+	}
+	name := fmt.Sprintf("job %s (%s)", job.ID, term.Sanitize(job.Name))
+	if ended.Err == nil {
+		a.PrintError(fmt.Errorf("%s failed: exit code %d", name, ended.Status))
+	} else {
+		a.PrintError(fmt.Errorf("%s: %w", name, ended.Err))
+	}
+	return &app.StatusError{Status: ended.Status}
 }
 
 // submitAll uploads the directories of all documents and then submits the documents. SIGINT ends it only
@@ -353,14 +374,48 @@ func (a *runner) planCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
 		Name: "plan", Usage: "Validate job specs and show where their tasks would run", Args: "FILE…", Category: app.CategorySubmit, Flags: c.Flags(),
-		Run: func(ctx context.Context, args []string) error { return a.plan(ctx, c, args) },
+		Description: "The exit status is 1 if no worker can run one of the stages.",
+		Run:         func(ctx context.Context, args []string) error { return a.plan(ctx, c, args) },
 	})
 }
 
 // jobPlan is the plan of a document, with the first task of each stage.
 type jobPlan struct {
-	Name   string               `json:"name"`
-	Stages []muster.Explanation `json:"stages"`
+	Name   string      `json:"name"`
+	Stages []stagePlan `json:"stages"`
+}
+
+// stagePlan is the explanation of a stage's first task, and its tasks.
+type stagePlan struct {
+	muster.Explanation
+	Tasks    int      `json:"tasks"`
+	Elements []string `json:"elements,omitempty"` // the first maxPlanElements
+}
+
+const maxPlanElements = 100
+
+func newStagePlan(t *muster.TaskSpec, x muster.Explanation) stagePlan {
+	p := stagePlan{Explanation: x, Tasks: t.Size()}
+	if t.HasElements() {
+		for i := range min(p.Tasks, maxPlanElements) {
+			p.Elements = append(p.Elements, t.Element(i))
+		}
+	}
+	return p
+}
+
+// describeTasks describes the tasks of a stage with elements: their number, the first and the last one, or all with -o wide.
+func (p *stagePlan) describeTasks(t *muster.TaskSpec, wide bool) string {
+	switch last := len(p.Elements) - 1; {
+	case last < 0:
+		return ""
+	case wide && p.Tasks > maxPlanElements:
+		return fmt.Sprintf("%d: %s, %d more", p.Tasks, strings.Join(p.Elements, "; "), p.Tasks-maxPlanElements)
+	case wide || last < 2:
+		return fmt.Sprintf("%d: %s", p.Tasks, strings.Join(p.Elements, "; "))
+	default:
+		return fmt.Sprintf("%d: %s … %s", p.Tasks, p.Elements[0], t.Element(p.Tasks-1))
+	}
 }
 
 // planDocument returns the server's plan for a document.
@@ -373,9 +428,13 @@ func (a *runner) planDocument(ctx context.Context, server *client.Client, doc do
 	}
 	stages, err := server.Plan(ctx, spec)
 	if err != nil {
-		err = a.locateErrors(ctx, doc, err)
+		return jobPlan{}, a.locateErrors(ctx, doc, err)
 	}
-	return jobPlan{Name: spec.Name, Stages: stages}, err
+	plan := jobPlan{Name: spec.Name}
+	for i, x := range stages[:min(len(stages), len(spec.Tasks))] {
+		plan.Stages = append(plan.Stages, newStagePlan(&spec.Tasks[i], x))
+	}
+	return plan, nil
 }
 
 func (a *runner) plan(ctx context.Context, c *remote.QueryOptions, args []string) error {
@@ -393,13 +452,37 @@ func (a *runner) plan(ctx context.Context, c *remote.QueryOptions, args []string
 			return err
 		}
 	}
-	return app.PrintItems(a.App, c.OutputOptions, all, func(p jobPlan) string { return p.Name }, app.WithBlankLines(a.App, func(p jobPlan) error {
-		fmt.Fprintln(a.Out, a.Out.Paint(term.Bold, term.Sanitize(p.Name)))
-		for _, x := range p.Stages {
-			if err := a.drawExplanation(explanationView{Explanation: x}, c.Wide()); err != nil {
-				return err
+	doc := 0
+	err = app.PrintItems(a.App, c.OutputOptions, all, func(p jobPlan) string { return p.Name }, app.WithBlankLines(a.App, func(p jobPlan) error {
+		spec := docs[doc].spec
+		doc++
+		return a.drawPlan(p, spec, c.Wide())
+	}))
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		for i := range p.Stages {
+			if x := &p.Stages[i]; x.Unschedulable() {
+				return &app.StatusError{Status: app.ExitFailed, Err: fmt.Errorf("stage %s: %s", term.Sanitize(x.Stage), term.Sanitize(x.Summary))}
 			}
 		}
-		return nil
-	}))
+	}
+	return nil
+}
+
+func (a *runner) drawPlan(p jobPlan, spec *muster.Spec, wide bool) error {
+	fmt.Fprintln(a.Out, a.Out.Paint(term.Bold, term.Sanitize(p.Name)))
+	total := 0
+	for i := range p.Stages {
+		x := &p.Stages[i]
+		total += x.Tasks
+		if err := a.drawExplanation(explanationView{Explanation: x.Explanation, tasks: x.describeTasks(&spec.Tasks[i], wide)}, wide); err != nil {
+			return err
+		}
+	}
+	if len(p.Stages) > 1 && total > len(p.Stages) {
+		a.Messagef("%d tasks in %d stages", total, len(p.Stages))
+	}
+	return nil
 }

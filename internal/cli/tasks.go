@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -26,8 +27,21 @@ type tasksConfig struct {
 	remote.QueryOptions
 	all    bool
 	states []string
+	failed bool
+	sort   []string
 	limit  int
 	watch  bool
+}
+
+var taskFields = []sortField[muster.Task]{
+	{"id", compareTaskIDs},
+	by("took", func(t *muster.Task) muster.Duration { return tookSoFar(t.StartedAt, t.FinishedAt) }),
+	by("worker", func(t *muster.Task) string { return app.WorkerName(t.Worker, t.WorkerName) }),
+	by("state", func(t *muster.Task) int { return slices.Index(muster.TaskStates[:], t.State) }),
+}
+
+func compareTaskIDs(a, b *muster.Task) int {
+	return cmp.Or(cmp.Compare(a.ID.Job, b.ID.Job), cmp.Compare(a.ID.Num, b.ID.Num))
 }
 
 const defaultTaskRows = 200 // limit of a table
@@ -39,6 +53,8 @@ func (a *runner) tasksCommand() *cli.Command {
 		Flags: c.Flags(
 			app.Option{Name: "all", Short: "a", Usage: "List all tasks"}.BoolVar(&c.all),
 			app.Option{Name: "state", Usage: "Only tasks in these states, such as running or failed"}.ListVar(&c.states),
+			app.Option{Name: "failed", Usage: "Only tasks that failed or timed out"}.BoolVar(&c.failed),
+			app.Option{Name: "sort", Value: "fields", Usage: "Sort by these fields, with - before a field to reverse it: " + sortNames(taskFields)}.ListVar(&c.sort),
 			app.Option{Name: "limit", Usage: fmt.Sprintf("Maximum number of tasks (default: %d in a table, else unlimited)", defaultTaskRows)}.IntVar(&c.limit, 1, math.MaxInt32),
 			watch.Flag(&c.watch)),
 		Run: func(ctx context.Context, args []string) error { return a.tasks(ctx, c, args) },
@@ -46,9 +62,22 @@ func (a *runner) tasksCommand() *cli.Command {
 }
 
 func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error {
+	if c.failed && len(c.states) > 0 {
+		return muster.Errorf(muster.Invalid, "--failed and --state are mutually exclusive: use --state failed,timed_out and others")
+	}
+	if c.watch && len(c.sort) > 0 {
+		return muster.Errorf(muster.Invalid, "--sort and --watch are mutually exclusive: use muster top, which sorts with s")
+	}
+	order, err := parseSort(c.sort, taskFields)
+	if err != nil {
+		return err
+	}
 	states, err := taskStates(c.states)
 	if err != nil {
 		return err
+	}
+	if c.failed {
+		states = []muster.TaskState{muster.Failed, muster.TimedOut}
 	}
 	server, err := watch.Connect(&c.ServerOptions, c.watch)
 	if err != nil {
@@ -58,14 +87,10 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 	if err != nil {
 		return err
 	}
-	specs := map[muster.JobID]*muster.Spec{}
-	if c.Wide() {
-		for _, sel := range sels { // for the requested images
-			job, err := server.Job(ctx, sel.Job)
-			if err != nil {
-				return err
-			}
-			specs[sel.Job] = job.Spec
+	var jobs remote.TaskJobs
+	if c.Human() {
+		if jobs, err = remote.LoadTaskJobs(ctx, server, sels); err != nil {
+			return err
 		}
 	}
 	limit := c.limit
@@ -80,12 +105,15 @@ func (a *runner) tasks(ctx context.Context, c *tasksConfig, args []string) error
 		Listing: app.Listing[muster.Task]{
 			OutputOptions: c.OutputOptions, Limit: limit, DefaultLimit: c.limit == 0, Columns: taskColumns(c.Wide()), EmptyMessage: "no tasks match",
 			ID:               func(t muster.Task) string { return t.ID.String() },
-			Row:              func(t muster.Task, now time.Time) []string { return taskRow(t, specs[t.Job], now) },
+			Row:              func(t muster.Task, now time.Time) []string { return taskRow(t, jobs[t.Job], now) },
 			TruncatedMessage: "more tasks are not shown: use --all, --limit or --state",
 		},
 		Watch: c.watch, Normalize: watch.Identity[muster.Task], Events: events,
 		Fetch: func(ctx context.Context, limit int) iter.Seq2[muster.Task, error] {
-			return remote.TasksPage(ctx, server, sels, states, limit)
+			if order != nil {
+				limit = 0 // all are read
+			}
+			return sorted(ctx, remote.TasksPage(ctx, server, sels, states, limit), order, "select fewer, or use --state")
 		},
 		FetchChanged: func(ctx context.Context, b live.Batch) iter.Seq2[muster.Task, error] {
 			return changedTasks(ctx, server, b, sels, states)
@@ -143,14 +171,14 @@ func taskColumns(wide bool) []term.Column {
 	return columns
 }
 
-func taskRow(t muster.Task, spec *muster.Spec, now time.Time) []string {
+func taskRow(t muster.Task, job *muster.Job, now time.Time) []string {
 	try := ""
 	if t.Attempt > 1 {
 		try = strconv.Itoa(t.Attempt)
 	}
 	return append([]string{
-		t.ID.String(), t.Name, t.Element, t.State.String(), app.TaskProgress(&t), try, string(t.Worker),
-		app.Elapsed(t.StartedAt, t.FinishedAt, now), app.TaskNote(&t), t.Kind, app.ShortImage(app.TaskImage(&t, spec)), app.FormatMetrics(t.Metrics),
-		t.CreatedAt.String(), t.StartedAt.String(), t.FinishedAt.String(),
+		app.TaskAddress(job, t.ID), t.Name, t.Element, t.State.String(), app.TaskProgress(&t), try, app.WorkerName(t.Worker, t.WorkerName),
+		app.Elapsed(t.StartedAt, t.FinishedAt, now), app.TaskNote(&t), t.Kind, app.ShortImage(app.TaskImage(&t, job.Spec)), app.FormatMetrics(t.Metrics),
+		app.FormatTime(t.CreatedAt), app.FormatTime(t.StartedAt), app.FormatTime(t.FinishedAt),
 	}, usage.Cells(t.Usage)...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -43,6 +44,8 @@ type waitResult struct {
 	ID     string `json:"id"`
 	State  string `json:"state"`
 	Status int    `json:"exit_status"`
+
+	name string // as the user gave it
 }
 
 func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
@@ -74,7 +77,10 @@ func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
 	}
 	err = a.Print(c.OutputOptions, ended, ids, func() error {
 		for _, w := range ended {
-			fmt.Fprintf(a.Out, "%s %s\n", w.ID, a.Out.Paint(app.StateStyle(w.State), w.State))
+			if w.Status != 0 && a.Err.Interactive {
+				defer a.Messagef("muster retry %s runs what failed again", w.name)
+			}
+			fmt.Fprintf(a.Out, "%s %s\n", w.name, a.Out.Paint(app.StateStyle(w.State), w.State))
 		}
 		return nil
 	})
@@ -94,12 +100,17 @@ func (a *runner) waitAll(ctx context.Context, server *client.Client, sels []remo
 		defer mu.Unlock()
 		return fmt.Sprintf("%s  waiting for %s", term.FormatDuration(time.Since(started)), unfinished(sels, ended))
 	}
-	err := a.RunWithStatus(ctx, line, func(ctx context.Context) error {
+	err := a.RunWithMessages(ctx, line, func(ctx context.Context, messages io.Writer) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(follow.MaxConcurrent)
 		for i, sel := range sels {
 			group.Go(func() error {
+				warnCtx, stop := context.WithCancel(ctx)
+				var warner sync.WaitGroup
+				warner.Go(func() { follow.WarnWaiting(warnCtx, messages, a.Err.Interactive, server, sel.Job) })
 				w, err := waitOne(ctx, server, sel)
+				stop()
+				warner.Wait()
 				mu.Lock()
 				defer mu.Unlock()
 				ended[i] = w
@@ -122,7 +133,7 @@ func unfinished(sels []remote.Selector, ended []waitResult) string {
 }
 
 func waitOne(ctx context.Context, server *client.Client, sel remote.Selector) (waitResult, error) {
-	w := waitResult{ID: sel.String()}
+	w := waitResult{ID: sel.IDs(), name: sel.String()}
 	if sel.Spans == nil {
 		job, err := server.Wait(ctx, sel.Job)
 		if err != nil {

@@ -224,6 +224,10 @@ type LogOptions struct {
 	Stream  string // Stdout or Stderr; "" means all
 	Tail    int    // start with this number of last lines; 0 means all
 	Follow  bool   // until the task has ended, including later attempts
+
+	// OnRetry, if not nil, is called for each attempt that has ended and is followed by another one, which may not have started yet. It is
+	// called while the sequence advances.
+	OnRetry func(attempt int)
 }
 
 // LogLine is one piece of output: a whole line with its end, or a part of a
@@ -242,7 +246,7 @@ func (c *Client) Logs(ctx context.Context, id muster.TaskID, o LogOptions) iter.
 	set(q, "stream", o.Stream)
 	setInt(q, "attempt", o.Attempt)
 	setInt(q, "tail", o.Tail)
-	return followAttempts(ctx, c, taskPath(id)+"/logs", q, "", o.Attempt, wire.LogOutput, func(attempt int, l wire.LogLine) LogLine {
+	return followAttempts(ctx, c, taskPath(id)+"/logs", q, "", o.Attempt, o.OnRetry, wire.LogOutput, func(attempt int, l wire.LogLine) LogLine {
 		return LogLine{Attempt: attempt, Stream: l.Stream, At: l.At, Data: l.Data()}
 	})
 }
@@ -261,16 +265,22 @@ func (c *Client) Samples(ctx context.Context, s Series, singleAttempt bool) iter
 	if singleAttempt {
 		setInt(q, "attempt", s.Attempt)
 	}
-	return followAttempts(ctx, c, taskPath(s.Task)+"/usage", q, s.Next, s.Attempt, wire.LogSample, func(attempt int, data muster.Sample) Sample {
+	return followAttempts(ctx, c, taskPath(s.Task)+"/usage", q, s.Next, s.Attempt, nil, wire.LogSample, func(attempt int, data muster.Sample) Sample {
 		return Sample{Attempt: attempt, Sample: data}
 	})
 }
 
 // followAttempts follows a stream over attempts, from after the event last on. convert makes a
-// row from the data of each event with the given name.
-func followAttempts[T, Row any](ctx context.Context, c *Client, path string, q url.Values, last string, attempt int, name string, convert func(attempt int, data T) Row) iter.Seq2[Row, error] {
+// row from the data of each event with the given name. onRetry, if not nil, is called once for each attempt that another one follows.
+func followAttempts[T, Row any](ctx context.Context, c *Client, path string, q url.Values, last string, attempt int, onRetry func(attempt int), name string, convert func(attempt int, data T) Row) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
-		attempt := attempt
+		attempt, retried := attempt, 0
+		retry := func(ended int) {
+			if onRetry != nil && ended > retried {
+				retried = ended
+				onRetry(ended)
+			}
+		}
 		err := c.stream(ctx, path, q, last, func(ev sseEvent) error {
 			switch ev.name {
 			case name:
@@ -281,10 +291,15 @@ func followAttempts[T, Row any](ctx context.Context, c *Client, path string, q u
 				if !yield(convert(attempt, data), nil) {
 					return errStop
 				}
-			case wire.LogAttempt, wire.LogEnd:
+			case wire.LogAttempt, wire.LogRetry, wire.LogEnd:
 				var boundary wire.LogBoundary
 				if err := decodeEvent(ev, &boundary); err != nil {
 					return err
+				}
+				if ev.name == wire.LogRetry {
+					retry(boundary.Attempt)
+				} else if boundary.Attempt > attempt && attempt > 0 {
+					retry(attempt)
 				}
 				attempt = boundary.Attempt
 				if ev.name == wire.LogEnd {

@@ -41,8 +41,10 @@ func terminalCommands(at map[*testscript.TestScript]*terminal, mu *sync.Mutex) m
 			defer mu.Unlock()
 			at[ts] = t
 		},
-		// expect TEXT waits until the terminal shows the text.
-		"expect": func(ts *testscript.TestScript, _ bool, args []string) { of(ts).expect(ts, args[0]) },
+		// expect TEXT waits until the terminal shows the text, in which \r\n is a new line.
+		"expect": func(ts *testscript.TestScript, _ bool, args []string) {
+			of(ts).expect(ts, strings.ReplaceAll(args[0], `\r\n`, "\r\n"))
+		},
 		// type TEXT types; \x03 is Ctrl-C.
 		"type": func(ts *testscript.TestScript, _ bool, args []string) {
 			keys, err := strconv.Unquote(`"` + args[0] + `"`)

@@ -12,6 +12,7 @@ const (
 	LogOutput  = "output"  // data is a LogLine
 	LogSample  = "sample"  // data is a muster.Sample
 	LogAttempt = "attempt" // data is a LogBoundary: the following events are of this attempt
+	LogRetry   = "retry"   // data is a LogBoundary: this attempt has ended, and the task will be tried again
 	LogEnd     = "end"     // data is a LogBoundary: the stream ends
 )
 

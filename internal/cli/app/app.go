@@ -94,6 +94,7 @@ type Command struct {
 	StopAtFirstArg           bool              // options end at the first argument
 	Examples                 []HelpRow         // commands, and what they do
 	ForeignOptions           map[string]string // options of similar programs, without dashes, and what to use instead
+	ValueHints               map[string]string // what a wrong value of an option may be meant for, by the names of options without dashes
 	Run                      func(ctx context.Context, args []string) error
 }
 

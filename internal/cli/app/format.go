@@ -58,6 +58,14 @@ func JobFraction(j *muster.Job) float64 {
 	return float64(j.Counts.Finished()) / float64(max(1, j.Counts.Total()))
 }
 
+// JobStateText returns the state of a job for people: held if it would start but for that.
+func JobStateText(j *muster.Job) string {
+	if j.Held && (j.State == muster.JobQueued || j.State == muster.JobWaiting) {
+		return "held"
+	}
+	return string(j.State)
+}
+
 // JobProgress formats the progress of a running job.
 func JobProgress(j *muster.Job) string {
 	if j.State != muster.JobRunning {
@@ -72,7 +80,7 @@ func TaskNote(t *muster.Task) string {
 	case t.State == muster.Succeeded:
 		return ""
 	case t.Message != "":
-		return t.Message
+		return LocalTimes(t.Message)
 	case t.Reason == muster.ExitCode && t.ExitCode != nil:
 		return fmt.Sprintf("exit code %d", *t.ExitCode)
 	case t.Reason != muster.NoReason:
@@ -132,7 +140,7 @@ func FormatAttempt(a *muster.Attempt, now time.Time) string {
 		text = strings.ReplaceAll(string(a.Outcome), "_", " ")
 	}
 	if a.Worker != "" {
-		text = "on " + string(a.Worker) + ": " + text
+		text = "on " + WorkerName(a.Worker, a.WorkerName) + ": " + text
 	}
 	if elapsed := Elapsed(a.StartedAt, a.FinishedAt, now); elapsed != "" {
 		text += " after " + elapsed
@@ -142,7 +150,7 @@ func FormatAttempt(a *muster.Attempt, now time.Time) string {
 	}
 	switch {
 	case a.Message != "":
-		text += ": " + a.Message
+		text += ": " + LocalTimes(a.Message)
 	case a.ExitCode != nil && *a.ExitCode != 0:
 		text += fmt.Sprintf(": exit code %d", *a.ExitCode)
 	}
@@ -169,23 +177,23 @@ func FormatCounts(c muster.Counts, all bool) string {
 	return strings.Join(parts, ", ")
 }
 
-// FormatPast formats a time in the past as an age and a timestamp.
+// FormatPast formats a time in the past as an age and a local time.
 func FormatPast(t muster.Time, now time.Time) string {
 	if t == 0 {
 		return ""
 	}
 	if age := term.FormatAge(now.Sub(t.Std())); age != "now" {
-		return fmt.Sprintf("%s ago (%s)", age, t)
+		return fmt.Sprintf("%s ago (%s)", age, FormatTime(t))
 	}
-	return fmt.Sprintf("just now (%s)", t)
+	return fmt.Sprintf("just now (%s)", FormatTime(t))
 }
 
-// FormatFuture formats a time as a timestamp, with the time until then if it is in the future.
+// FormatFuture formats a time as a local time, with the time until then if it is in the future.
 func FormatFuture(t muster.Time) string {
 	if d := time.Until(t.Std()); d > 0 {
-		return fmt.Sprintf("in %s (%s)", term.FormatDuration(d), t)
+		return fmt.Sprintf("in %s (%s)", term.FormatDuration(d), FormatTime(t))
 	}
-	return t.String()
+	return FormatTime(t)
 }
 
 // NonEmpty deletes empty strings in place.
@@ -202,7 +210,7 @@ func StateStyle(state string) term.Style {
 		return term.Red
 	case "running", "assigned", "cancelling", "draining":
 		return term.Blue
-	case "queued", "waiting", "paused", "constrained", "avoided":
+	case "queued", "waiting", "held", "paused", "constrained", "avoided":
 		return term.Yellow
 	default:
 		return term.Dim

@@ -157,7 +157,7 @@ func renderFlag(f cli.Flag) HelpRow {
 	}
 	names := f.Names()
 	line := "    --" + names[0]
-	if len(names) > 1 {
+	if len(names) > 1 && len(names[1]) == 1 {
 		line = "-" + names[1] + ", --" + names[0]
 	}
 	if g, ok := f.(*cli.GenericFlag); ok {
@@ -192,6 +192,9 @@ func (c *Command) usageError(_ context.Context, cmd *cli.Command, err error, _ b
 		return muster.Errorf(muster.Invalid, "option %s needs a value; see %s", m[1], help)
 	}
 	if m := wrongValue.Get().FindStringSubmatch(text); m != nil {
+		if hint := c.ValueHints[m[2]]; hint != "" {
+			m[3] += "; " + hint
+		}
 		return muster.Errorf(muster.Invalid, "invalid value %s for %s: %s", m[1], withDashes(m[2]), m[3])
 	}
 	return muster.Errorf(muster.Invalid, "%s; see %s", text, help)

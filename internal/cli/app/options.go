@@ -22,6 +22,8 @@ type Option struct {
 	Value              string // placeholder in the help text; "" means that of the type
 	Env                string // environment variable; "" means none
 	Group              string // heading in the help text
+
+	Aliases []string // other names, which the help text does not show; not for switches
 }
 
 // WithEnv returns the option with the environment variable of its name: MUSTER_DATA for data.
@@ -63,6 +65,7 @@ func (o Option) flag(v *flagValue) cli.Flag {
 	if o.Short != "" {
 		f.Aliases = []string{o.Short}
 	}
+	f.Aliases = append(f.Aliases, o.Aliases...)
 	if o.Env != "" {
 		f.Sources = cli.EnvVars(o.Env)
 	}
@@ -192,19 +195,16 @@ func (o Option) MapVar(dst *map[string]string) cli.Flag {
 		if !ok || name == "" {
 			return nil, errors.New("must be NAME=VALUE")
 		}
-		all := maps.Clone(*dst)
-		if all == nil {
-			all = map[string]string{}
-		}
-		all[name] = val
-		return all, nil
-	}, func(all map[string]string) string {
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			parts = append(parts, name+"="+all[name])
-		}
-		return strings.Join(parts, " ")
-	})
+		return withEntry(*dst, name, val), nil
+	}, formatMap)
+}
+
+func formatMap(all map[string]string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		parts = append(parts, name+"="+all[name])
+	}
+	return strings.Join(parts, " ")
 }
 
 // LogOptions configures the log of a daemon on standard error. The zero value is not valid: use DefaultLogOptions.

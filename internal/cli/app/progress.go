@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync/atomic"
 	"time"
 
@@ -14,12 +15,19 @@ import (
 
 // RunWithStatus runs fn, with a status line if standard error is a terminal.
 func (a *App) RunWithStatus(ctx context.Context, line func() string, fn func(context.Context) error) error {
+	return a.RunWithMessages(ctx, line, func(ctx context.Context, _ io.Writer) error { return fn(ctx) })
+}
+
+// RunWithMessages is RunWithStatus for a function that writes messages to standard error, which are above the status line. The
+// writer may be used concurrently.
+func (a *App) RunWithMessages(ctx context.Context, line func() string, fn func(ctx context.Context, messages io.Writer) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	statusCtx, stopStatus := context.WithCancel(ctx)
-	group.Go(func() error { return term.NewStatusLine(a.Err).Run(statusCtx, line) })
+	status := term.NewStatusLine(a.Err)
+	group.Go(func() error { return status.Run(statusCtx, line) })
 	group.Go(func() error {
 		defer stopStatus()
-		return fn(ctx)
+		return fn(ctx, status.WriterAbove(a.Err))
 	})
 	return group.Wait()
 }

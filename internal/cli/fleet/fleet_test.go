@@ -102,9 +102,9 @@ func TestPrintPauseOfDisconnectedWorker(t *testing.T) {
 		want string
 	}{
 		{muster.Worker{State: muster.WorkerPaused, Paused: true}, "paused"},
-		{muster.Worker{State: muster.WorkerPaused, Paused: true, Deadline: soon}, "paused; it resumes in 1m30s (" + soon.String() + ")"},
+		{muster.Worker{State: muster.WorkerPaused, Paused: true, Deadline: soon}, "paused; it resumes in 1m30s (" + app.FormatTime(soon) + ")"},
 		{muster.Worker{State: muster.WorkerGone, Paused: true}, "paused; it is gone and will be paused when it reconnects"},
-		{muster.Worker{State: muster.WorkerUnreachable, Paused: true, Deadline: soon}, "paused; it resumes in 1m30s (" + soon.String() + "); it is unreachable and will be paused when it reconnects"},
+		{muster.Worker{State: muster.WorkerUnreachable, Paused: true, Deadline: soon}, "paused; it resumes in 1m30s (" + app.FormatTime(soon) + "); it is unreachable and will be paused when it reconnects"},
 		{muster.Worker{State: muster.WorkerUnreachable, Paused: true, Draining: true, Deadline: soon}, "paused; it is unreachable and will be draining when it reconnects"},
 	} {
 		if got := pauseStatus(&c.w, now); got != c.want {

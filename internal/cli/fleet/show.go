@@ -90,9 +90,9 @@ func formatDeadline(w *muster.Worker, now time.Time) string {
 	case w.Deadline == 0:
 		return ""
 	case remaining > 0:
-		return fmt.Sprintf("%s in %s (%s)", action, term.FormatDuration(remaining), w.Deadline)
+		return fmt.Sprintf("%s in %s (%s)", action, term.FormatDuration(remaining), app.FormatTime(w.Deadline))
 	default:
-		return fmt.Sprintf("%s now, since %s", action, w.Deadline)
+		return fmt.Sprintf("%s now, since %s", action, app.FormatTime(w.Deadline))
 	}
 }
 

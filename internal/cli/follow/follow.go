@@ -118,7 +118,7 @@ func (f *follower) reportOutcome(ctx context.Context, job muster.Job) error {
 	ending := strings.ReplaceAll(first.State.String(), "_", " ")
 	err = fmt.Errorf("task %s %s: %s", taskLabel(&job, first.ID), ending, note)
 	if n := job.Counts[first.State] - 1; n > 0 {
-		err = fmt.Errorf("%w; %d more %s: muster tasks %s --state %s lists them", err, n, ending, job.ID, first.State)
+		err = fmt.Errorf("%w; %d more %s: muster tasks %s --state %s lists them, muster retry %s runs them again", err, n, ending, job.ID, first.State, job.ID)
 	}
 	return &app.StatusError{Status: status, Err: err}
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/term"
 )
 
 func TestTaskStatus(t *testing.T) {
@@ -39,15 +40,68 @@ func TestStatusLine(t *testing.T) {
 	var counts muster.Counts
 	counts[muster.Running], counts[muster.Succeeded] = 1, 3
 	for want, v := range map[string]progressView{
-		"7  queued  no worker has a GPU  2.0s": {job: muster.Job{ID: 7, State: muster.JobQueued}, reason: "no worker has a GPU"},
+		"7  queued  no worker has a GPU; muster explain 7  2.0s": {job: muster.Job{ID: 7, State: muster.JobQueued}, reason: "no worker has a GPU"},
 		"7  ██████████░░░░░░░░░░  50%  epoch 2/4  loss=0.25  2.0s": {
 			job: muster.Job{ID: 7}, task: muster.Task{State: muster.Running, Progress: new(0.5), Step: "epoch 2/4", Metrics: map[string]float64{"loss": 0.25}},
 		},
-		"7  ███████████████░░░░░  3/4  1 running, 3 succeeded  2.0s": {job: muster.Job{ID: 7, Counts: counts}},
+		"7  ███████████████░░░░░  3/4 75%  1 running, 3 succeeded  2.0s": {job: muster.Job{ID: 7, Counts: counts}},
+		"7  ██████░░░░░░░░░░░░░░  3/4 30%  1 running, 3 succeeded  2.0s": {job: muster.Job{ID: 7, Counts: counts, Progress: new(0.3)}},
 		"7  running  2.0s": {job: muster.Job{ID: 7}, task: muster.Task{State: muster.Running}},
 	} {
-		if got := v.line(2 * time.Second); got != want {
+		if got := v.line(2*time.Second, 100); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestStatusLineFits checks that narrow terminals show why a job waits and the command that explains it, and a long step.
+func TestStatusLineFits(t *testing.T) {
+	var counts muster.Counts
+	counts[muster.Queued] = 8
+	reason := "waits for room: 1 worker could run it, but none of them takes tasks now, because its owner allows no tasks at this time"
+	metrics := map[string]float64{"loss": 0.25, "accuracy": 0.75}
+	for _, c := range []struct {
+		width int
+		view  progressView
+		want  string
+	}{
+		{79, progressView{job: muster.Job{ID: 62, State: muster.JobQueued}, reason: reason}, "62  queued  waits for room: 1 worker could run it, b…; muster explain 62  1m05s"},
+		{39, progressView{job: muster.Job{ID: 62, State: muster.JobQueued}, reason: reason}, "62  queued  muster explain 62  1m05s"},
+		{79, progressView{job: muster.Job{ID: 62, State: muster.JobQueued, Counts: counts}, reason: reason}, "62  ░░░░░░░░░░░░░░░░░░░░  0/8 0%  waits for room: 1 …; muster explain 62  1m05s"},
+		{39, progressView{job: muster.Job{ID: 62, State: muster.JobQueued, Counts: counts}, reason: reason}, "62  0/8 0%  muster explain 62  1m05s"},
+		{79, progressView{job: muster.Job{ID: 62}, task: muster.Task{State: muster.Running, Progress: new(0.5), Step: strings.Repeat("step ", 20), Metrics: metrics}}, "62  ██████████░░░░░░░░░░  50%  step step step step step step step step…  1m05s"},
+		{39, progressView{job: muster.Job{ID: 62}, task: muster.Task{State: muster.Running, Progress: new(0.5), Step: "epoch 3/7", Metrics: metrics}}, "62  50%  epoch 3/7  1m05s"},
+	} {
+		got := c.view.line(65*time.Second, c.width)
+		if got != c.want || term.Width(got) > c.width {
+			t.Errorf("%d columns, %d used:\n%s\nwant:\n%s", c.width, term.Width(got), got, c.want)
+		}
+	}
+}
+
+// TestWaitWarnings checks which causes are printed, and when.
+func TestWaitWarnings(t *testing.T) {
+	start := time.Now()
+	room, busy := &muster.Explanation{Summary: "waits for room: 3 workers"}, &muster.Explanation{Summary: "waits until 2026-11-28T00:00:00.000Z: worker vm failed it"}
+	never := &muster.Explanation{Summary: "no worker has joined"}
+	type step struct {
+		after time.Duration
+		x     *muster.Explanation
+		want  bool
+	}
+	for name, steps := range map[string][]step{
+		"not at once, once, then again with another cause": {{0, room, false}, {9 * time.Second, room, false}, {10 * time.Second, room, true}, {2 * time.Minute, &muster.Explanation{Summary: "waits for room: 4 workers"}, false}, {2 * time.Minute, busy, true}},
+		"at most once a minute":                            {{0, room, false}, {11 * time.Second, room, true}, {12 * time.Second, busy, false}, {71 * time.Second, busy, true}, {75 * time.Second, room, false}},
+		"at once if it can never start":                    {{0, never, true}, {time.Second, never, false}, {2 * time.Minute, never, false}},
+	} {
+		w, silent := waitWarner{id: 7}, waitWarner{id: 7, interactive: true}
+		for i, s := range steps {
+			if got := w.message(s.x, start.Add(s.after)); (got != "") != s.want {
+				t.Errorf("%s, step %d: %q", name, i, got)
+			}
+			if got := silent.message(s.x, start.Add(s.after)); got != "" && !s.x.Unschedulable() {
+				t.Errorf("%s, step %d: a terminal with a status line shows %q", name, i, got)
+			}
 		}
 	}
 }
@@ -64,8 +118,8 @@ func TestJobThatNeverStarts(t *testing.T) {
 			Summary: "no worker can run it: 2 filtered out by owner", Workers: []muster.Verdict{owner, owner},
 		},
 	} {
-		if x.Unschedulable() != (want != "") || want != "" && neverStartsMessage(7, &x) != want {
-			t.Errorf("never is %v, %q, want %q", x.Unschedulable(), neverStartsMessage(7, &x), want)
+		if x.Unschedulable() != (want != "") || want != "" && waitMessage(7, &x) != want {
+			t.Errorf("never is %v, %q, want %q", x.Unschedulable(), waitMessage(7, &x), want)
 		}
 	}
 }

@@ -29,6 +29,7 @@ type Printer struct {
 
 	mu       sync.Mutex // protects writes to out and err
 	out, err io.Writer
+	retries  int // so far
 }
 
 // NewPrinter returns a printer that writes the tasks' standard output to out, and everything else to err.
@@ -39,14 +40,11 @@ func NewPrinter(server *client.Client, out, err io.Writer) *Printer {
 // Print prints the output of the selected tasks. With o.Follow it follows MaxConcurrent tasks at a time, and
 // prints the outcome of each stage of a job with several stages.
 func (p *Printer) Print(ctx context.Context, sels []remote.Selector, o client.LogOptions) error {
-	prefixed, err := remote.MultipleTasks(ctx, p.server, sels)
+	jobs, err := remote.LoadTaskJobs(ctx, p.server, sels)
 	if err != nil {
 		return err
 	}
-	stages, err := loadStages(ctx, p.server, sels)
-	if err != nil {
-		return err
-	}
+	prefixed, stages := jobs.Multiple(sels), newStages(jobs, sels)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
@@ -69,7 +67,7 @@ func (p *Printer) Print(ctx context.Context, sels []remote.Selector, o client.Lo
 		}
 		group.Go(func() error {
 			if !hasNoOutput(&t) {
-				if err := p.printTask(ctx, t.ID, o, prefix); err != nil {
+				if err := p.printTask(ctx, t.ID, jobs.Address(t.ID), o, prefix); err != nil {
 					return err
 				}
 			}
@@ -89,26 +87,28 @@ func ignoreCancel(err error) error {
 	return err
 }
 
-// hasNoOutput reports whether a task certainly has no output, which saves a request for many tasks of large arrays.
+// hasNoOutput reports whether a task certainly has no output, which saves a request for many tasks of large arrays: it
+// never started, or its only attempt reported the size of its log.
 func hasNoOutput(t *muster.Task) bool {
-	return t.State.Final() && t.Attempt == 0 || t.State == muster.Succeeded && t.LogSize == 0 && t.Attempt <= 1
+	return t.State.Final() && t.LogSize == 0 && (t.Attempt == 0 || t.Attempt == 1 && (t.State == muster.Succeeded || t.ExitCode != nil))
 }
 
-// printTask prints the output of one task, with a prefix before each line.
-func (p *Printer) printTask(ctx context.Context, id muster.TaskID, o client.LogOptions, prefix string) error {
+// printTask prints the output of one task, with a prefix before each line. The address is its name in messages.
+func (p *Printer) printTask(ctx context.Context, id muster.TaskID, address string, o client.LogOptions, prefix string) error {
 	out, errs := &lineWriter{printer: p, w: p.out, prefix: prefix}, &lineWriter{printer: p, w: p.err, prefix: prefix}
 	defer out.flush()
 	defer errs.flush()
-	attempt := 0
+	o.OnRetry = func(attempt int) {
+		if text := p.retryNotice(ctx, id, address, attempt); text != "" {
+			out.flush()
+			errs.flush()
+			errs.write([]byte(text))
+		}
+	}
 	for l, err := range p.server.Logs(ctx, id, o) {
 		if err != nil {
 			return err
 		}
-		if attempt != 0 && l.Attempt != attempt {
-			out.flush()
-			errs.write(fmt.Appendf(nil, "muster: %s was retried: attempt %d%s\n", id, l.Attempt, p.retryCause(ctx, id, attempt, l.Attempt)))
-		}
-		attempt = l.Attempt
 		switch l.Stream {
 		case client.Stdout:
 			out.write(l.Data)
@@ -122,24 +122,35 @@ func (p *Printer) printTask(ctx context.Context, id muster.TaskID, o client.LogO
 	return ctx.Err()
 }
 
-// retryCause returns why an attempt follows the previously shown one: the outcome of the last attempt between them
-// that a worker accepted. It is "" if unknown.
-func (p *Printer) retryCause(ctx context.Context, id muster.TaskID, previous, attempt int) string {
+// maxRetryNotices limits the retries that are printed.
+const maxRetryNotices = 20
+
+// retryNotice returns the line about an attempt that is followed by another one, "" for none: if its worker did not accept it, or if
+// too many were printed.
+func (p *Printer) retryNotice(ctx context.Context, id muster.TaskID, address string, attempt int) string {
 	all, err := p.server.Attempts(ctx, id)
 	if err != nil {
 		return ""
 	}
-	for _, a := range slices.Backward(all) {
-		if a.ID.N >= previous && a.ID.N < attempt && a.Outcome != muster.AttemptRejected {
-			return " (after " + formatOutcome(&a) + ")"
-		}
+	i := slices.IndexFunc(all, func(a muster.Attempt) bool { return a.ID.N == attempt })
+	if i < 0 || all[i].Outcome == muster.AttemptRejected {
+		return ""
 	}
-	return ""
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch p.retries++; {
+	case p.retries == maxRetryNotices+1:
+		return "muster: more retries are not shown: muster explain " + address + " has the attempts\n"
+	case p.retries > maxRetryNotices:
+		return ""
+	default:
+		return fmt.Sprintf("muster: %s is tried again: attempt %d (after %s)\n", address, attempt+1, formatOutcome(&all[i]))
+	}
 }
 
 // formatOutcome describes how an attempt ended.
 func formatOutcome(a *muster.Attempt) string {
-	message := term.Sanitize(a.Message)
+	message := term.Sanitize(app.LocalTimes(a.Message))
 	switch {
 	case a.Reason == muster.ExitCode && a.ExitCode != nil:
 		return fmt.Sprintf("exit code %d", *a.ExitCode)
@@ -196,51 +207,34 @@ func (w *lineWriter) emit(data []byte) {
 	_, _ = w.w.Write(data) // see write
 }
 
-// stages has the stages of one job with several; otherwise it is empty, and tasks are named by number.
+// stages has the job of the tasks, if it is a single one that is selected as a whole and has several stages.
 type stages struct {
-	all []muster.Group
+	jobs remote.TaskJobs
+	job  *muster.Job // nil: tasks are named without their stage
 
 	mu        sync.Mutex
 	remaining map[int]int  // unfinished tasks by stage
 	reported  map[int]bool // stages whose outcome was printed
 }
 
-// loadStages returns the stages if a single job is selected as a whole.
-func loadStages(ctx context.Context, server *client.Client, sels []remote.Selector) (*stages, error) {
-	s := &stages{remaining: map[int]int{}, reported: map[int]bool{}}
-	if len(sels) != 1 || sels[0].Spans != nil {
-		return s, nil
+func newStages(jobs remote.TaskJobs, sels []remote.Selector) *stages {
+	s := &stages{jobs: jobs, remaining: map[int]int{}, reported: map[int]bool{}}
+	if len(sels) != 1 || sels[0].Spans != nil || len(jobs[sels[0].Job].Groups) < 2 {
+		return s
 	}
-	job, err := server.Job(ctx, sels[0].Job)
-	if err != nil || len(job.Groups) < 2 {
-		return s, err
+	s.job = jobs[sels[0].Job]
+	for i := range s.job.Groups {
+		s.remaining[s.job.Groups[i].Index] = s.job.Groups[i].Size
 	}
-	s.all = job.Groups
-	for i := range s.all {
-		s.remaining[s.all[i].Index] = s.all[i].Size
-	}
-	return s, nil
+	return s
 }
 
-// stageOf returns the stage of a task, nil if tasks are named by number.
-func stageOf(all []muster.Group, id muster.TaskID) *muster.Group {
-	if len(all) < 2 {
-		return nil
-	}
-	for i := range all {
-		if g := &all[i]; g.First <= id.Num && id.Num < g.First+g.Size {
-			return g
-		}
-	}
-	return nil
-}
-
-// label returns the prefix of a task's lines: train, train.3 or 17.2.
+// label returns the prefix of a task's lines: train, train.3, 17_2 or 17.2.
 func (s *stages) label(t *muster.Task) string {
-	g := stageOf(s.all, t.ID)
+	g := app.StageOf(s.job, t.ID)
 	switch {
 	case g == nil:
-		return t.ID.String()
+		return term.Sanitize(s.jobs.Address(t.ID))
 	case t.Element != "":
 		return term.Sanitize(g.Name + "." + t.Element)
 	case g.Size > 1:
@@ -250,18 +244,19 @@ func (s *stages) label(t *muster.Task) string {
 	}
 }
 
-// taskLabel returns the name of a task in messages: 17.2, or 17.2 (train) if its job has several stages.
+// taskLabel returns the name of a task in messages: its address, with the stage if its job has several: 17.2 (train).
 func taskLabel(job *muster.Job, id muster.TaskID) string {
-	if g := stageOf(job.Groups, id); g != nil {
-		return fmt.Sprintf("%s (%s)", id, term.Sanitize(g.Name))
+	address := term.Sanitize(app.TaskAddress(job, id))
+	if g := app.StageOf(job, id); g != nil && len(job.Groups) > 1 && address == id.String() {
+		return fmt.Sprintf("%s (%s)", address, term.Sanitize(g.Name))
 	}
-	return id.String()
+	return address
 }
 
 // taskEnded counts a finished task. After the last one of a stage, it reports the outcome of the stage, after those of
 // earlier stages that have ended.
 func (s *stages) taskEnded(ctx context.Context, server *client.Client, id muster.TaskID, report func(line string)) error {
-	g := stageOf(s.all, id)
+	g := app.StageOf(s.job, id)
 	if g == nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package follow
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -64,10 +65,51 @@ func TestRetryReasonIsPrinted(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	want := "muster: 1.0 was retried: attempt 2 (after exit code 4)\n" +
-		"muster: 1.0 was retried: attempt 4 (after fetch_failed: the registry hung up)\n"
+	want := "muster: 1.0 is tried again: attempt 2 (after exit code 4)\n" +
+		"muster: 1.0 is tried again: attempt 3 (after timeout: ran for longer than 5s)\n" +
+		"muster: 1.0 is tried again: attempt 4 (after fetch_failed: the registry hung up)\n"
 	if got := errs.String(); got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestAttemptsWithoutOutputAreReported lets attempts fail without output. Each is reported while the next one waits for its
+// backoff, up to a limit.
+func TestAttemptsWithoutOutputAreReported(t *testing.T) {
+	s := apitest.Start(t, nil)
+	server, w := s.Client(t), s.ConnectWorker(t, "w1")
+	const attempts = 4 // the limit is reached at the second
+	job, err := server.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{
+		Run: &muster.Command{Shell: "true"}, Retries: muster.Retries{Max: attempts, Backoff: muster.Duration(time.Millisecond)},
+	}}}, client.SubmitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := make(chanWriter)
+	done := make(chan error, 1)
+	go func() {
+		p := NewPrinter(server, nil, errs)
+		p.retries = maxRetryNotices - 2
+		done <- p.Print(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
+	}()
+	for n := 1; n <= attempts; n++ {
+		w.Send(&link.ToServer{Finished: []muster.Report{{
+			Attempt: w.StartNext(), Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), FinishedAt: muster.NewTime(time.Now()),
+		}}})
+		want := fmt.Sprintf("muster: 1.0 is tried again: attempt %d (after exit code 4)\n", n+1)
+		switch {
+		case n == 3:
+			want = "muster: more retries are not shown: muster explain 1.0 has the attempts\n"
+		case n > 3:
+			continue
+		}
+		if got := <-errs; got != want {
+			t.Errorf("attempt %d: printed %q, want %q", n, got, want)
+		}
+	}
+	w.Send(&link.ToServer{Finished: []muster.Report{{Attempt: w.StartNext(), Outcome: muster.AttemptSucceeded, ExitCode: new(0), FinishedAt: muster.NewTime(time.Now())}}})
+	if err := <-done; err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -110,7 +152,7 @@ func TestTasksWithoutAttemptsAreNotRead(t *testing.T) {
 		if err := NewPrinter(server, &out, &errs).Print(t.Context(), []remote.Selector{{Job: job.ID}}, o); err != nil {
 			t.Fatal(err)
 		}
-		if got := out.String(); got != started.Task.String()+" | started\n" || errs.Len() > 0 {
+		if got := out.String(); got != "1_0 | started\n" || errs.Len() > 0 {
 			t.Errorf("printed %q and %q", got, errs.String())
 		}
 		if n := logs.Load(); n != 1 {
@@ -126,6 +168,17 @@ func TestTasksWithoutAttemptsAreNotRead(t *testing.T) {
 	absent := []remote.Selector{{Job: job.ID, Spans: []client.Span{{First: 2000, Last: 2010}}}}
 	if err := NewPrinter(server, io.Discard, io.Discard).Print(t.Context(), absent, client.LogOptions{}); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("tasks that do not exist: %v", err)
+	}
+}
+
+func TestTasksThatMayHaveOutput(t *testing.T) {
+	for _, task := range []muster.Task{
+		{State: muster.Running, Attempt: 1}, {State: muster.Queued}, {State: muster.Failed, Reason: muster.WorkerLost, Attempt: 1},
+		{State: muster.Succeeded, Attempt: 2, ExitCode: new(0)}, {State: muster.Cancelled, Attempt: 1}, {State: muster.Failed, LogSize: 1},
+	} {
+		if hasNoOutput(&task) {
+			t.Errorf("the output of %+v is not read", task)
+		}
 	}
 }
 
@@ -165,7 +218,7 @@ func TestStageNamesArePrinted(t *testing.T) {
 func TestExplainErrorIsIgnored(t *testing.T) {
 	s := apitest.Start(t, func(http.Handler) http.Handler { return http.NotFoundHandler() })
 	p := NewPrinter(s.Client(t), nil, nil)
-	if got := p.retryCause(t.Context(), muster.TaskID{Job: 1}, 1, 2); got != "" {
+	if got := p.retryNotice(t.Context(), muster.TaskID{Job: 1}, "1.0", 1); got != "" {
 		t.Errorf("got %q", got)
 	}
 }

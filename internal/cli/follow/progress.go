@@ -3,6 +3,8 @@ package follow
 import (
 	"context"
 	"fmt"
+	"io"
+	"regexp"
 	"strings"
 	"time"
 
@@ -49,7 +51,7 @@ func (f *follower) announceArtifacts(e muster.Event) {
 	for _, a := range e.Detail.Artifacts {
 		if key := e.Task.String() + "/" + a.Name; len(f.announced) < maxAnnounced && !f.announced[key] {
 			f.announced[key] = true
-			fmt.Fprintf(f.status.WriterAbove(f.app.Err), "muster: task %s published %s: muster get %s downloads it\n", taskLabel(&job, *e.Task), term.Sanitize(a.Name), e.Task)
+			fmt.Fprintf(f.status.WriterAbove(f.app.Err), "muster: task %s published %s: muster get %s downloads it\n", taskLabel(&job, *e.Task), term.Sanitize(a.Name), app.TaskAddress(&job, *e.Task))
 		}
 	}
 }
@@ -73,73 +75,162 @@ func (v *progressView) apply(e muster.Event) {
 	}
 }
 
-// pollJob reads the job once a second, without a terminal until it has started. It warns once if the job can never start.
+// pollJob reads the job once a second, without a terminal until it has started, and warns if it waits.
 func (f *follower) pollJob(ctx context.Context) error {
+	warner := waitWarner{id: f.id, interactive: f.app.Err.Interactive}
+	return pollWaiting(ctx, f.server, f.id, func(job muster.Job, x *muster.Explanation) (done bool) {
+		reason := ""
+		if x != nil {
+			reason = app.LocalTimes(x.Summary)
+			if text := warner.message(x, time.Now()); text != "" {
+				fmt.Fprintln(f.status.WriterAbove(f.app.Err), text)
+			}
+		}
+		f.update(func(v *progressView) { v.job, v.reason = job, reason })
+		return !f.app.Err.Interactive && started(&job)
+	})
+}
+
+// WarnWaiting writes why a job waits, as Follow does, until it has started or ctx ends.
+func WarnWaiting(ctx context.Context, w io.Writer, interactive bool, server *client.Client, id muster.JobID) {
+	warner := waitWarner{id: id, interactive: interactive}
+	_ = pollWaiting(ctx, server, id, func(job muster.Job, x *muster.Explanation) (done bool) { // always nil
+		if x != nil {
+			if text := warner.message(x, time.Now()); text != "" {
+				fmt.Fprintln(w, text)
+			}
+		}
+		return started(&job)
+	})
+}
+
+func started(job *muster.Job) bool {
+	return job.State != muster.JobQueued && job.State != muster.JobWaiting
+}
+
+// pollWaiting reads a job once a second until visit returns true, with an explanation while it waits. It ignores errors and returns nil.
+func pollWaiting(ctx context.Context, server *client.Client, id muster.JobID, visit func(muster.Job, *muster.Explanation) (done bool)) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	warned := false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		job, err := f.server.Job(ctx, f.id)
+		job, err := server.Job(ctx, id)
 		if err != nil {
 			continue
 		}
-		reason := ""
-		if job.State == muster.JobQueued || job.State == muster.JobWaiting {
-			if x, err := f.server.Explain(ctx, muster.TaskID{Job: f.id}); err == nil {
-				reason = x.Summary
-				if x.Unschedulable() && !warned {
-					warned = true
-					fmt.Fprintln(f.status.WriterAbove(f.app.Err), neverStartsMessage(f.id, &x))
-				}
+		var explanation *muster.Explanation
+		if !started(&job) {
+			if x, err := server.Explain(ctx, muster.TaskID{Job: id}); err == nil {
+				explanation = &x
 			}
-		} else if !f.app.Err.Interactive {
+		}
+		if visit(job, explanation) {
 			return nil
 		}
-		f.update(func(v *progressView) { v.job, v.reason = job, reason })
 	}
 }
 
-// neverStartsMessage explains why a job can never start on the current workers.
-func neverStartsMessage(id muster.JobID, x *muster.Explanation) string {
+// waitWarner decides when to print why a job waits: once if it can never start on the current workers; without a terminal, which
+// has a status line, also after waitNotice and when another cause keeps it waiting, at most once in waitRepeat.
+type waitWarner struct {
+	id          muster.JobID
+	interactive bool
+
+	since   time.Time // first call
+	never   bool      // has printed that the job can never start
+	cause   string    // last printed, without numbers
+	printed time.Time
+}
+
+const (
+	waitNotice = 10 * time.Second
+	waitRepeat = time.Minute
+)
+
+// message returns the line to print, "" for none.
+func (w *waitWarner) message(x *muster.Explanation, now time.Time) string {
+	if w.since.IsZero() {
+		w.since = now
+	}
+	cause := strings.Trim(digits.ReplaceAllString(x.Summary, ""), " ")
+	switch {
+	case x.Unschedulable() && !w.never:
+		w.never = true
+	case w.interactive, cause == w.cause, now.Sub(w.since) < waitNotice, !w.printed.IsZero() && now.Sub(w.printed) < waitRepeat:
+		return ""
+	}
+	w.cause, w.printed = cause, now
+	return waitMessage(w.id, x)
+}
+
+var digits = regexp.MustCompile(`[0-9]+`)
+
+// waitMessage explains why a job waits.
+func waitMessage(id muster.JobID, x *muster.Explanation) string {
 	reason := x.Summary
-	if len(x.Workers) == 1 {
+	if x.Unschedulable() && len(x.Workers) == 1 {
 		reason = fmt.Sprintf("the only worker, %s, cannot run it: %s", x.Workers[0].Name, x.Workers[0].Why)
 	}
-	return fmt.Sprintf("muster: job %s waits: %s; for details, use muster explain %s", id, term.Sanitize(reason), id)
+	return fmt.Sprintf("muster: job %s waits: %s; for details, use muster explain %s", id, term.Sanitize(app.LocalTimes(reason)), id)
 }
 
 func (f *follower) line() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.progress.line(time.Since(f.started))
+	return f.progress.line(time.Since(f.started), f.app.Err.Width-1)
 }
 
-// barWidth is the width of a progress bar in columns.
-const barWidth = 20
+const (
+	barWidth     = 20 // columns of a progress bar
+	maxStepWidth = 40
+	minReason    = 12 // columns of a reason that is worth showing
+)
 
-// line returns the status line, with the time since the start.
-func (v *progressView) line(elapsed time.Duration) string {
-	parts := []string{v.job.ID.String()}
+// line returns the status line, with the time since the start. Where it exceeds the width, it first leaves out the metrics, then the
+// counts, the bar and the step, and cuts the reason, but not the command that explains it.
+func (v *progressView) line(elapsed time.Duration, width int) string {
+	var bar, done, counts, step, metrics string
 	total := v.job.Counts.Total()
 	switch {
 	case total > 1:
-		done := v.job.Counts.Finished()
-		parts = append(parts, term.ProgressBar(barWidth, float64(done)/float64(total)), fmt.Sprintf("%d/%d", done, total), app.FormatCounts(v.job.Counts, false))
+		fraction := app.JobFraction(&v.job)
+		bar = term.ProgressBar(barWidth, fraction)
+		done = fmt.Sprintf("%d/%d %s", v.job.Counts.Finished(), total, term.FormatPercent(fraction))
+		counts = app.FormatCounts(v.job.Counts, false)
 	case v.task.Progress != nil:
-		parts = append(parts, term.ProgressBar(barWidth, *v.task.Progress), term.FormatPercent(*v.task.Progress))
+		bar, done = term.ProgressBar(barWidth, *v.task.Progress), term.FormatPercent(*v.task.Progress)
 	case v.task.State != 0:
-		parts = append(parts, v.task.State.String())
+		done = v.task.State.String()
 	default:
-		parts = append(parts, string(v.job.State))
+		done = string(v.job.State)
 	}
 	if total <= 1 {
-		parts = append(parts, v.task.Step, app.FormatMetrics(v.task.Metrics))
+		step, metrics = term.Truncate(term.Sanitize(v.task.Step), maxStepWidth), app.FormatMetrics(v.task.Metrics)
 	}
-	parts = append(parts, v.reason, term.FormatDuration(elapsed))
-	return strings.Join(app.NonEmpty(parts), "  ")
+	explain, reason := "", term.Sanitize(v.reason)
+	if reason != "" {
+		explain = "muster explain " + v.job.ID.String()
+	}
+	join := func() string {
+		why := explain
+		if reason != "" {
+			why = reason + "; " + explain
+		}
+		return strings.Join(app.NonEmpty([]string{v.job.ID.String(), bar, done, counts, step, why, metrics, term.FormatDuration(elapsed)}), "  ")
+	}
+	for _, part := range []*string{&metrics, &counts, &bar, &step} {
+		if excess := term.Width(join()) - width; excess > 0 && (reason == "" || term.Width(reason)-excess < minReason) {
+			*part = ""
+		}
+	}
+	if excess := term.Width(join()) - width; excess > 0 && reason != "" {
+		if reason = term.Truncate(reason, max(0, term.Width(reason)-excess)); term.Width(reason) < minReason {
+			reason = ""
+		}
+	}
+	return join()
 }

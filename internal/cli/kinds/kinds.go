@@ -93,7 +93,7 @@ func (a *runner) draw(k wire.Kind) error {
 		f.Add("run", k.Run)
 	}
 	if r := k.Resources; r != nil {
-		f.Add("resources", resources(r))
+		f.Add("resources", FormatRequest(r))
 	}
 	if k.Checkpoint {
 		f.Add("checkpoint", "resumes from its checkpoint")
@@ -170,7 +170,8 @@ func availability(k *wire.Kind) string {
 	return s
 }
 
-func resources(r *muster.Request) string {
+// FormatRequest formats requested resources, "" if there are none.
+func FormatRequest(r *muster.Request) string {
 	var parts []string
 	add := func(name, amount string) { parts = append(parts, name+" "+amount) }
 	if r.CPUs > 0 {

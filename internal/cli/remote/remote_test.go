@@ -41,7 +41,7 @@ func TestSelectors(t *testing.T) {
 }
 
 func FuzzSelector(f *testing.F) {
-	for _, s := range []string{"17", "17.3", "17.0-9,12", "last", "last.3", "17.3#2", "0", "-1", "17.", "17.9-1", "017"} {
+	for _, s := range []string{"17", "17.3", "17.0-9,12", "last", "last.3", "17.3#2", "0", "-1", "17.", "17.9-1", "017", "17_57", "last_1-9", "17.train", "17.train.5", "17.a.lr=0.1,s=2", "17_"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -67,8 +67,8 @@ func FuzzSelector(f *testing.F) {
 
 func TestSelectorErrors(t *testing.T) {
 	for s, want := range map[string]string{
-		"": "is not a job or task", "x": "is not a job or task", "0": "is not a job or task", "17.": "is not a job or task", "17.a": "is not a job or task",
-		"17.5-2": "is not a job or task", "017": "is not a job or task", "17.3#2": "--attempt 2",
+		"": "is not a job or task", "x": "is not a job or task", "0": "is not a job or task", "17.": "is not a job or task", "17.a.": "is not a job or task", "17_": "is not a job or task", "17.ä": "is not a job or task", "17.1,2-": "is not a job or task",
+		"17.5-2": "is not a job or task", "017": "is not a job or task", "17.3#2": "--attempt 2", "17_3#2": "use 17_3",
 	} {
 		if _, err := ParseSelector(s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v does not say %q", s, err, want)

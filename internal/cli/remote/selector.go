@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"iter"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -11,19 +12,27 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-// Selector is a job, or some of its tasks: 17, 17.3, 17.0-9,12.
+// Selector is a job, or some of its tasks: by number (17.3, 17.0-9,12), by stage (17.train), or by the elements of an array, a
+// matrix or a gang (17_57, 17.train.0-9, 17.train.lr=0.1).
 type Selector struct {
-	Job   muster.JobID
-	Spans []client.Span // nil means the whole job
+	Job      muster.JobID
+	Spans    []client.Span // nil means the whole job; ResolveSelectors sets them for a stage and for elements
+	Stage    string        // "" means the only one with elements, if Elements is set
+	Elements string        // as the user gave them
 }
 
-const selectorSyntax = "use a job (17), a task (17.3), several tasks (17.0-9,12), or last for the newest job"
+const selectorSyntax = "use a job (17), a task (17.3), several tasks (17.0-9,12), elements of an array (17_1-9), a stage (17.train), or last for the newest job"
+
+var stagePattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
 // ParseSelector parses one selector. The job of "last" is 0.
 func ParseSelector(s string) (Selector, error) {
-	job, tasks, hasTasks := strings.Cut(s, ".")
+	job, tasks, sep := s, "", byte(0)
+	if i := strings.IndexAny(s, "._"); i >= 0 {
+		job, tasks, sep = s[:i], s[i+1:], s[i]
+	}
 	var sel Selector
-	invalid := muster.Errorf(muster.Invalid, "%q is not a job or task: %s", s, selectorSyntax)
+	invalid := muster.Errorf(muster.Invalid, "%q is not a job or task: %s", muster.Truncate(s), selectorSyntax)
 	if job != "last" {
 		id, err := muster.ParseJobID(job)
 		if err != nil {
@@ -31,22 +40,46 @@ func ParseSelector(s string) (Selector, error) {
 		}
 		sel.Job = id
 	}
-	if !hasTasks {
+	if sep == 0 {
 		return sel, nil
 	}
 	if task, n, ok := strings.Cut(tasks, "#"); ok {
-		return sel, muster.Errorf(muster.Invalid, "%q is an attempt: use %s.%s, with --attempt %s for its logs", s, job, task, n)
+		return sel, muster.Errorf(muster.Invalid, "%q is an attempt: use %s%c%s, with --attempt %s for its logs", s, job, sep, task, n)
 	}
-	spans, err := wire.ParseSpans(tasks)
-	if err != nil || len(spans) == 0 {
-		return sel, invalid
+	if sep == '_' {
+		if sel.Elements = tasks; tasks == "" {
+			return Selector{}, invalid
+		}
+		return sel, nil
 	}
-	sel.Spans = spans
+	if spans, err := wire.ParseSpans(tasks); err == nil && len(spans) > 0 {
+		sel.Spans = spans
+		return sel, nil
+	}
+	stage, elements, hasElements := strings.Cut(tasks, ".")
+	if strings.Trim(tasks, "0123456789-,") == "" || !stagePattern.MatchString(stage) || hasElements && elements == "" {
+		return Selector{}, invalid
+	}
+	sel.Stage, sel.Elements = stage, elements
 	return sel, nil
 }
 
 // String returns the selector in the form that ParseSelector reads.
 func (s Selector) String() string {
+	switch {
+	case s.Stage != "" && s.Elements != "":
+		return s.Job.String() + "." + s.Stage + "." + s.Elements
+	case s.Stage != "":
+		return s.Job.String() + "." + s.Stage
+	case s.Elements != "":
+		return s.Job.String() + "_" + s.Elements
+	default:
+		return s.IDs()
+	}
+}
+
+// IDs returns the job's number, or the selected tasks by number, once the selector is resolved.
+func (s Selector) IDs() string {
 	if s.Spans == nil {
 		return s.Job.String()
 	}
@@ -78,6 +111,9 @@ func ResolveSelectors(ctx context.Context, c *client.Client, args []string) ([]S
 			if sels[i].Job, err = LastJob(ctx, c); err != nil {
 				return nil, err
 			}
+		}
+		if err := sels[i].resolve(ctx, c); err != nil {
+			return nil, err
 		}
 	}
 	return sels, nil
@@ -198,17 +234,4 @@ func YieldAll[T any](seq iter.Seq2[T, error], yield func(T, error) bool) bool {
 		}
 	}
 	return true
-}
-
-// MultipleTasks reports whether the selectors select more than one task.
-func MultipleTasks(ctx context.Context, server *client.Client, sels []Selector) (bool, error) {
-	if len(sels) != 1 {
-		return true, nil
-	}
-	if sels[0].Spans != nil {
-		_, single := sels[0].Task()
-		return !single, nil
-	}
-	job, err := server.Job(ctx, sels[0].Job)
-	return job.Counts.Total() > 1, err
 }

@@ -20,8 +20,9 @@ type StatusLine struct {
 	screen Screen
 
 	mu      sync.Mutex
-	drawn   string // the visible text
-	midLine bool   // the output above ends in the middle of a line
+	drawn   string    // the visible text
+	midLine bool      // the output above ends in the middle of a line
+	last    io.Writer // of that output
 }
 
 // NewStatusLine returns a status line of a screen.
@@ -29,7 +30,7 @@ func NewStatusLine(s Screen) *StatusLine { return &StatusLine{screen: s} }
 
 const redrawInterval = 100 * time.Millisecond
 
-// Run redraws the line ten times a second until ctx ends, then removes it. It returns nil.
+// Run redraws the line ten times a second until ctx ends, then removes it and ends an open line of the output above. It returns nil.
 func (s *StatusLine) Run(ctx context.Context, line func() string) error {
 	if !s.screen.Interactive {
 		<-ctx.Done()
@@ -37,7 +38,7 @@ func (s *StatusLine) Run(ctx context.Context, line func() string) error {
 	}
 	tick := time.NewTicker(redrawInterval)
 	defer tick.Stop()
-	defer s.Suspend(func() {})
+	defer s.Suspend(s.endLine)
 	for {
 		s.draw(line())
 		select {
@@ -83,16 +84,28 @@ func (s *StatusLine) clear() {
 	}
 }
 
+// endLine ends an open line of the output above, so that what follows has a line of its own.
+func (s *StatusLine) endLine() {
+	if s.midLine {
+		s.midLine = false
+		_, _ = io.WriteString(s.screen, "\n") // as the status line
+	}
+}
+
 type aboveWriter struct {
 	status *StatusLine
-	w      io.Writer
+	w      Screen
 }
 
 func (a aboveWriter) Write(p []byte) (int, error) {
 	a.status.mu.Lock()
 	defer a.status.mu.Unlock()
 	a.status.clear()
+	if a.status.last != a.w.Writer { // messages do not continue a line of the output
+		a.status.endLine()
+	}
 	if len(p) > 0 {
+		a.status.last = a.w.Writer
 		a.status.midLine = p[len(p)-1] != '\n'
 	}
 	return a.w.Write(p)

@@ -164,6 +164,31 @@ func TestStatusStaysBelowOutput(t *testing.T) {
 	})
 }
 
+// TestMessagesHaveTheirOwnLine writes output without a line end, then a message to another stream, and ends.
+func TestMessagesHaveTheirOwnLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var shown recorder
+		out := Screen{Writer: struct{ *recorder }{&shown}, Interactive: true, Width: 20}
+		errs := Screen{Writer: &shown, Interactive: true, Width: 20}
+		s := NewStatusLine(errs)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Run(ctx, func() string { return "x" }) }()
+		synctest.Wait()
+		_, _ = s.WriterAbove(out).Write([]byte("half"))
+		_, _ = s.WriterAbove(out).Write([]byte(" a line"))
+		_, _ = s.WriterAbove(errs).Write([]byte("message\n"))
+		_, _ = s.WriterAbove(out).Write([]byte("nonl"))
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if got, want := shown.take(), "\r\x1b[Kx\r\x1b[Khalf a line\nmessage\nnonl\n"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
 func TestStatusIsSilentWithoutTerminal(t *testing.T) {
 	var b bytes.Buffer
 	s := NewStatusLine(Screen{Writer: &b})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 )
 
@@ -155,7 +156,7 @@ func (h *header) attention(now time.Time) (string, term.Style) {
 		}
 	}
 	if w := o.OldestWaiting; w != nil && now.Sub(w.QueuedAt.Std()) > 10*time.Second {
-		text = fmt.Sprintf("%s (%s) has been queued for %s: %s", w.Task, w.Name, term.FormatAge(now.Sub(w.QueuedAt.Std())), w.Summary)
+		text = fmt.Sprintf("%s (%s) has been queued for %s: %s", w.Task, w.Name, term.FormatAge(now.Sub(w.QueuedAt.Std())), app.LocalTimes(w.Summary))
 	}
 	return text, style
 }

@@ -194,7 +194,7 @@ func (p *jobPage) summaryLines(m *model, width int, compact bool) []string {
 		stages := make([]string, len(j.Groups))
 		for i := range j.Groups {
 			g := &j.Groups[i]
-			stages[i] = fmt.Sprintf("%s %s/%s %s", g.Name, formatCount(g.Counts.Finished()), formatCount(g.Counts.Total()), g.Counts.State())
+			stages[i] = fmt.Sprintf("%s %s/%s %s", g.Name, formatCount(g.Counts.Finished()), formatCount(g.Counts.Total()), g.Counts.StageState())
 		}
 		lines = append(lines, term.Truncate(term.Sanitize("stages  "+strings.Join(stages, " · ")), width))
 	}

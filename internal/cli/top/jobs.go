@@ -144,7 +144,7 @@ func jobCells(j *muster.Job, m *model) []string {
 	}
 	total := j.Counts.Total()
 	return []string{
-		j.ID.String(), j.Name, string(j.State), term.ProgressBar(8, app.JobFraction(j)),
+		j.ID.String(), j.Name, app.JobStateText(j), term.ProgressBar(8, app.JobFraction(j)),
 		formatCount(j.Counts.Finished()) + "/" + formatCount(total), failed,
 		app.Elapsed(j.StartedAt, j.FinishedAt, m.now), app.Age(j.CreatedAt, m.now), strconv.Itoa(j.Priority), j.Project, cmp.Or(j.OwnerName, j.Owner),
 	}

@@ -181,8 +181,8 @@ func (p *taskPage) summaryLines(m *model, width int) []string {
 		add("reason", text, style)
 	}
 	if p.isWaiting() {
-		add("why", p.explanation.Summary, term.Yellow)
-		add("to help", p.explanation.Nearest, term.Plain)
+		add("why", app.LocalTimes(p.explanation.Summary), term.Yellow)
+		add("to help", app.LocalTimes(p.explanation.Nearest), term.Plain)
 		if p.explanation.Position > 0 {
 			add("in line", fmt.Sprintf("number %d, %d ahead", p.explanation.Position, p.explanation.Ahead), term.Plain)
 		}

@@ -48,6 +48,7 @@ func Command(a *app.App) *cli.Command {
 type view struct {
 	client.Series
 	task muster.Task
+	jobs remote.TaskJobs
 }
 
 func show(ctx context.Context, a *app.App, c *config, args []string) error {
@@ -57,6 +58,10 @@ func show(ctx context.Context, a *app.App, c *config, args []string) error {
 		return muster.Errorf(muster.Invalid, "-f does not support -o yaml: use -o json")
 	}
 	server, sels, err := c.Select(ctx, args)
+	if err != nil {
+		return err
+	}
+	jobs, err := remote.LoadTaskJobs(ctx, server, sels)
 	if err != nil {
 		return err
 	}
@@ -70,7 +75,7 @@ func show(ctx context.Context, a *app.App, c *config, args []string) error {
 		case c.follow && len(views) == 1:
 			return muster.Errorf(muster.Invalid, "-f follows a single task: select one, such as %s", t.ID)
 		}
-		views = append(views, view{task: t})
+		views = append(views, view{task: t, jobs: jobs})
 	}
 	if c.follow {
 		return follow(ctx, a, c, server, views)
@@ -88,13 +93,13 @@ func show(ctx context.Context, a *app.App, c *config, args []string) error {
 func (v *view) draw(a *app.App) error {
 	now := time.Now()
 	f := app.Details{App: a}
-	f.Add("task", v.Task.String())
+	f.Add("task", term.Sanitize(v.jobs.Address(v.Task)))
 	f.Add("state", a.Out.Paint(app.StateStyle(v.State.String()), v.State.String()))
 	if v.Attempt > 1 {
 		f.Add("attempt", strconv.Itoa(v.Attempt))
 	}
 	if v.Attempt == v.task.Attempt {
-		f.Add("worker", term.Sanitize(string(v.task.Worker)))
+		f.Add("worker", term.Sanitize(app.WorkerName(v.task.Worker, v.task.WorkerName)))
 	}
 	if v.Usage != nil && v.Usage.WallSeconds > 0 {
 		f.Add("took", term.FormatDuration(seconds(v.Usage.WallSeconds)))
