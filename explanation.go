@@ -57,4 +57,5 @@ var limitationText = map[string]string{
 	FeatureCancel:    "cannot be stopped: a cancel takes effect at the server only",
 	FeatureLogs:      "sends the log of a task only after the task has ended",
 	FeatureArtifacts: "sends no artifacts",
+	FeatureExec:      "runs no commands in running tasks: muster exec, shell and cp do not work",
 }

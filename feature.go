@@ -33,6 +33,7 @@ const (
 	FeatureCancel    = "cancel"    // stop a running task
 	FeatureLogs      = "logs"      // send output before the task ends
 	FeatureArtifacts = "artifacts" // send files that the task created
+	FeatureExec      = "exec"      // execute commands in a running task, and copy its files
 )
 
 // SpecFeatures lists the features of stages, in the order in which Features returns them.
@@ -42,7 +43,7 @@ var SpecFeatures = []string{
 }
 
 // RunFeatures lists the features of a worker while a task runs.
-var RunFeatures = []string{FeatureCancel, FeatureLogs, FeatureArtifacts}
+var RunFeatures = []string{FeatureCancel, FeatureLogs, FeatureArtifacts, FeatureExec}
 
 // Features returns those of SpecFeatures that a normalized stage uses; nil if none.
 func Features(t *TaskSpec) []string {

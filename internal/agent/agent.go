@@ -49,6 +49,8 @@ type Config struct {
 	RemoteTasks bool
 	// OnHeal receives the quarantined GPUs to check again: UUIDs, or "all". It must not block. Nil is allowed.
 	OnHeal func(uuids []string)
+	// OnExec opens the connection of a command in an attempt. It must not block. Nil is allowed.
+	OnExec func(x link.Exec)
 
 	Logs   Logs
 	Dialer link.Dialer

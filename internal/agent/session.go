@@ -192,6 +192,11 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 	if len(f.Heal) > 0 && s.agent.cfg.OnHeal != nil {
 		s.agent.cfg.OnHeal(f.Heal)
 	}
+	for _, x := range f.Exec {
+		if s.agent.cfg.OnExec != nil {
+			s.agent.cfg.OnExec(x)
+		}
+	}
 	if f.Drain {
 		s.agent.onDrained()
 	}

@@ -46,13 +46,16 @@ type Config struct {
 	Backup        BackupFunc
 	Notifications NotificationStore
 	// Parse reads job specs, YAML or JSON, and validates them, also with check, which may modify them. name is for messages.
-	Parse      func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
-	Kinds      Kinds
-	LinkSocket http.Handler    // at link.PathSocket; it calls WorkerOfRequest
-	LinkPoll   http.Handler    // at link.PathPoll; it calls WorkerOfRequest
-	Heartbeat  muster.Duration // interval in which workers renew their leases
-	Log        *slog.Logger
-	Version    string // of this build
+	Parse        func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
+	Kinds        Kinds
+	LinkSocket   http.Handler    // at link.PathSocket; it calls WorkerOfRequest
+	LinkPoll     http.Handler    // at link.PathPoll; it calls WorkerOfRequest
+	Exec         Exec            // may be nil, then no commands are executed
+	LinkExec     http.Handler    // at link.PathExec, if Exec is set; it calls WorkerOfRequest
+	LinkExecPoll http.Handler    // at link.PathExecPoll, if Exec is set; it calls WorkerOfRequest
+	Heartbeat    muster.Duration // interval in which workers renew their leases
+	Log          *slog.Logger
+	Version      string // of this build
 	// Metrics serves /metrics to keys that may read workers; nil means that the path does not exist.
 	Metrics http.Handler
 	// ObserveRequest is called with the route pattern when a request begins, and done when it was answered. It may be nil.
@@ -140,6 +143,7 @@ func newServer(cfg Config) *server {
 	s.shareRoutes()
 	s.retentionRoutes()
 	s.backupRoutes()
+	s.execRoutes(mux)
 	s.downloadRoutes()
 	s.healthRoutes()
 	s.schemaRoutes()

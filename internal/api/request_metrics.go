@@ -43,7 +43,7 @@ func (s *server) withMetrics(mux *http.ServeMux, next http.Handler) http.Handler
 		_, pattern := mux.Handler(r)
 		recorder := &statusRecorder{ResponseWriter: w}
 		done := s.ObserveRequest(r.Method, routeOf(pattern))
-		defer func() { done(recorder.statusCode(), isLink(r.URL.Path) || recorder.isEventStream()) }()
+		defer func() { done(recorder.statusCode(), isLink(r.URL.Path) || recorder.isStream()) }()
 		next.ServeHTTP(recorder, r)
 	})
 }
@@ -87,9 +87,9 @@ func (w *statusRecorder) statusCode() int {
 	return w.status
 }
 
-// isEventStream reports whether the answer is an event stream.
-func (w *statusRecorder) isEventStream() bool {
-	return strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream")
+// isStream reports whether the answer is an event stream or a WebSocket.
+func (w *statusRecorder) isStream() bool {
+	return w.status == http.StatusSwitchingProtocols || strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream")
 }
 
 // minCompressSize is the size in bytes from which answers are compressed.
@@ -114,7 +114,7 @@ func withCompression(next http.Handler) http.Handler {
 
 func compressible(r *http.Request) bool {
 	path, ok := strings.CutPrefix(r.URL.Path, wire.Prefix+"/")
-	if !ok || r.Method != http.MethodGet || strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
+	if !ok || r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" || strings.Contains(r.Header.Get("Accept"), "text/event-stream") {
 		return false
 	}
 	return path != "events" && !strings.HasPrefix(path, "blobs/") && !strings.Contains(path, "/artifacts")

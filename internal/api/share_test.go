@@ -38,7 +38,7 @@ var linkAccessByOperation = map[string]linkAccess{
 	"list-artifacts": linkOwnJob, "get-artifact": linkOwnJob,
 	"list-jobs": linkFiltered, "watch-events": linkFiltered, "get-content": linkFiltered,
 
-	"submit-job": linkForbidden, "plan-job": linkForbidden, "cancel-job": linkForbidden, "retry-job": linkForbidden, "edit-job": linkForbidden, "list-late-reports": linkForbidden, "get-previous-job": linkForbidden,
+	"submit-job": linkForbidden, "plan-job": linkForbidden, "cancel-job": linkForbidden, "exec-task": linkForbidden, "retry-job": linkForbidden, "edit-job": linkForbidden, "list-late-reports": linkForbidden, "get-previous-job": linkForbidden,
 	"share-job": linkForbidden, "unshare-job": linkForbidden, "list-job-notifications": linkForbidden, "list-notifications": linkForbidden,
 	"get-notify": linkForbidden, "put-notify": linkForbidden, "delete-notify": linkForbidden, "test-notify": linkForbidden,
 	"list-all-tasks": linkForbidden, "get-overview": linkForbidden, "get-history": linkForbidden, "list-kinds": linkForbidden, "get-kind": linkForbidden,

@@ -69,19 +69,20 @@ const (
 
 	ManageRetention Verb = "manage retention"
 	BackUp          Verb = "back up the server"
+	ExecTasks       Verb = "execute commands in tasks"
 )
 
 var roleVerbs = map[Role][]Verb{
 	Admin: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ReadBlobs,
-		WriteBlobs, ManageNotify, RemoveJobs, ManageRetention, BackUp},
-	Submitter: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ReadBlobs, WriteBlobs, RemoveJobs},
+		WriteBlobs, ManageNotify, RemoveJobs, ManageRetention, BackUp, ExecTasks},
+	Submitter: {ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ReadBlobs, WriteBlobs, RemoveJobs, ExecTasks},
 	Viewer:    {ReadJobs, ReadWorkers},
 	Worker:    {ConnectWorker, ReadBlobs, WriteBlobs},
 	Join:      {JoinWorkers},
 }
 
 // Verbs lists every verb.
-var Verbs = []Verb{ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ConnectWorker, ReadBlobs, WriteBlobs, ManageNotify, RemoveJobs, ManageRetention, BackUp}
+var Verbs = []Verb{ReadJobs, SubmitJobs, ChangeJobs, ReadWorkers, ManageWorkers, ManageKeys, JoinWorkers, ConnectWorker, ReadBlobs, WriteBlobs, ManageNotify, RemoveJobs, ManageRetention, BackUp, ExecTasks}
 
 // Permissions returns the verbs that p may use on some object.
 func Permissions(p Principal) []Verb {
@@ -102,6 +103,7 @@ type Object struct {
 	Project string
 	Job     muster.JobID
 	Worker  muster.WorkerID
+	Owner   string // id of the key that submitted the job
 }
 
 // Authorize returns nil if p may use verb on obj, else a Forbidden error that names the
@@ -120,6 +122,9 @@ func Authorize(p Principal, verb Verb, obj Object) error {
 	}
 	if p.Project != "" && obj.Project != "" && obj.Project != p.Project {
 		return muster.Errorf(muster.Forbidden, "the key %q is for project %q only, not for %q", p.Name, p.Project, obj.Project)
+	}
+	if verb == ExecTasks && p.Role != Admin && obj.Owner != "" && obj.Owner != p.KeyID {
+		return muster.Errorf(muster.Forbidden, "the job belongs to another key than %q: use the key that submitted it, or one with the role admin", p.Name)
 	}
 	if verb == ConnectWorker && (p.Worker == "" || (obj.Worker != "" && obj.Worker != p.Worker)) {
 		return muster.Errorf(muster.Forbidden, "the key %q is of worker %q and may not connect as %q", p.Name, p.Worker, obj.Worker)

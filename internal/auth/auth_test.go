@@ -99,13 +99,35 @@ func TestPermissions(t *testing.T) {
 	}{
 		{auth.Principal{Role: auth.Viewer}, "[read jobs see workers]"},
 		{auth.Principal{Role: auth.Viewer, Project: "p", Job: 7}, "[read jobs]"},
-		{auth.Principal{Role: auth.Admin, Project: "p"}, "[read jobs submit jobs cancel or retry jobs see workers read blobs write blobs manage notifications remove or keep jobs manage retention]"},
+		{auth.Principal{Role: auth.Admin, Project: "p"}, "[read jobs submit jobs cancel or retry jobs see workers read blobs write blobs manage notifications remove or keep jobs manage retention execute commands in tasks]"},
 		{auth.Principal{Role: auth.Join}, "[join workers]"},
 		{auth.Principal{Role: auth.Worker, Worker: "w1"}, "[connect as this worker read blobs write blobs]"},
 		{auth.Principal{Role: "root"}, "[]"},
 	} {
 		if got := fmt.Sprint(auth.Permissions(tt.who)); got != tt.want {
 			t.Errorf("%+v: %s, want %s", tt.who, got, tt.want)
+		}
+	}
+}
+
+func TestExecTasksIsForOwners(t *testing.T) {
+	for _, tt := range []struct {
+		who   auth.Principal
+		owner string
+		ok    bool
+	}{
+		{auth.Principal{Role: auth.Submitter, KeyID: "k1"}, "k1", true},
+		{auth.Principal{Role: auth.Submitter, KeyID: "k1"}, "k2", false},
+		{auth.Principal{Role: auth.Admin, KeyID: "k1"}, "k2", true},
+		{auth.Principal{Role: auth.Admin, KeyID: "k1", Project: "other"}, "k1", false},
+		{auth.Principal{Role: auth.Viewer, KeyID: "k1"}, "k1", false},
+		{auth.Principal{Role: auth.Viewer, KeyID: "k1", Job: 7}, "k1", false},
+		{auth.Principal{Role: auth.Worker, KeyID: "k1", Worker: "w1"}, "k1", false},
+		{auth.Principal{Role: auth.Join, KeyID: "k1"}, "k1", false},
+	} {
+		err := auth.Authorize(tt.who, auth.ExecTasks, auth.Object{Project: "p", Job: 7, Owner: tt.owner})
+		if (err == nil) != tt.ok || err != nil && muster.CodeOf(err) != muster.Forbidden {
+			t.Errorf("%+v in a job of %s: %v", tt.who, tt.owner, err)
 		}
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/contexts"
 	"github.com/muster-dev/muster/internal/cli/daemon"
 	"github.com/muster-dev/muster/internal/cli/doctor"
+	"github.com/muster-dev/muster/internal/cli/execute"
 	"github.com/muster-dev/muster/internal/cli/fleet"
 	"github.com/muster-dev/muster/internal/cli/kinds"
 	"github.com/muster-dev/muster/internal/cli/retention"
@@ -92,7 +93,7 @@ func (a *runner) frequent() map[string]func() *cli.Command {
 
 func (a *runner) commands() []*cli.Command {
 	bridges, dropIns := bridge.Commands(a.App)
-	return slices.Concat(daemon.Commands(a.App, dropIns...), contexts.Commands(a.App), []*cli.Command{
+	return slices.Concat(daemon.Commands(a.App, dropIns...), contexts.Commands(a.App), execute.Commands(a.App), []*cli.Command{
 		bridges,
 		doctor.Command(a.App), runtime.Command(a.App),
 		a.runCommand(), a.submitCommand(), a.rerunCommand(), a.planCommand(), kinds.Command(a.App),

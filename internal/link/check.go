@@ -59,6 +59,7 @@ func (f *ToWorker) check() error {
 		checkEach("finished_ack", f.FinishedAck, checkAttempt),
 		checkEach("log_ack", f.LogAck, checkLogAck),
 		checkHeal(f.Heal),
+		checkEach("exec", f.Exec, checkExec),
 		checkOptional("goodbye", f.Goodbye, checkGoodbye),
 	)
 }
@@ -398,6 +399,15 @@ func checkHeal(list []string) error {
 
 func checkCancel(c *Cancel) error {
 	return cmp.Or(inField("attempt", checkAttempt(&c.Attempt)), checkReason(c.Reason))
+}
+
+var execIDPattern = lazyregexp.New(`^[0-9A-Za-z_-]{16,64}$`)
+
+func checkExec(x *Exec) error {
+	if !execIDPattern.Get().MatchString(x.ID) {
+		return inField("id", fieldErrorf("is %q: it must be 16 to 64 letters, digits, - or _", x.ID))
+	}
+	return inField("attempt", checkAttempt(&x.Attempt))
 }
 
 func checkGoodbye(g *Goodbye) error {

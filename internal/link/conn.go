@@ -13,6 +13,9 @@ const (
 	PathSocket = "/link/v1"      // WebSocket, one text message a frame
 	PathPoll   = "/link/v1/poll" // long-poll, for where WebSocket is blocked
 	PathJoin   = "/link/v1/join" // POST: a join token for the worker's own key
+
+	PathExec     = "/link/v1/exec"      // WebSocket of an Exec, with ?id=
+	PathExecPoll = "/link/v1/exec/poll" // long-poll of an Exec, with &id=
 )
 
 // WorkerConn is the worker's side of a session. Send and Recv may be called at

@@ -17,6 +17,11 @@ type Dialer interface {
 	Dial(ctx context.Context) (WorkerConn, error)
 }
 
+// ExecDialer opens the connection of an Exec. Its errors are those of a Dialer.
+type ExecDialer interface {
+	DialExec(ctx context.Context, id string) (FrameConn, error)
+}
+
 // fallbackFor is how long a Fallback prefers its second dialer.
 const fallbackFor = 10 * time.Minute
 
@@ -24,7 +29,10 @@ const fallbackFor = 10 * time.Minute
 // server's machine answers: a proxy may block WebSocket. If Second works, it is tried first
 // for the next ten minutes. A refusal by the server is final.
 type Fallback struct {
-	First, Second Dialer
+	First, Second interface {
+		Dialer
+		ExecDialer
+	}
 
 	mu                sync.Mutex
 	preferSecondUntil time.Time
@@ -32,23 +40,34 @@ type Fallback struct {
 
 // Dial implements Dialer. If both dialers fail, the error has both reasons.
 func (f *Fallback) Dial(ctx context.Context) (WorkerConn, error) {
+	return dialFallback(ctx, f, f.First.Dial, f.Second.Dial)
+}
+
+// DialExec implements ExecDialer, by the dialer that works for sessions.
+func (f *Fallback) DialExec(ctx context.Context, id string) (FrameConn, error) {
+	dial := func(d ExecDialer) func(context.Context) (FrameConn, error) {
+		return func(ctx context.Context) (FrameConn, error) { return d.DialExec(ctx, id) }
+	}
+	return dialFallback(ctx, f, dial(f.First), dial(f.Second))
+}
+
+func dialFallback[C any](ctx context.Context, f *Fallback, primary, secondary func(context.Context) (C, error)) (none C, err error) {
 	f.mu.Lock()
 	swapped := time.Now().Before(f.preferSecondUntil)
 	f.mu.Unlock()
-	primary, secondary := f.First, f.Second
 	if swapped {
 		primary, secondary = secondary, primary
 	}
-	conn, err := primary.Dial(ctx)
+	conn, err := primary(ctx)
 	if err == nil || !transportBlocked(ctx, err) {
 		return conn, err
 	}
-	conn, err2 := secondary.Dial(ctx)
+	conn, err2 := secondary(ctx)
 	if err2 != nil {
 		if !transportBlocked(ctx, err2) {
-			return nil, err2
+			return none, err2
 		}
-		return nil, muster.Errorf(muster.Unavailable, "%w; then: %w", err, err2)
+		return none, muster.Errorf(muster.Unavailable, "%w; then: %w", err, err2)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

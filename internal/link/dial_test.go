@@ -30,6 +30,23 @@ func (d *dialer) Dial(context.Context) (link.WorkerConn, error) {
 	return w, nil
 }
 
+func (d *dialer) DialExec(ctx context.Context, _ string) (link.FrameConn, error) {
+	_, err := d.Dial(ctx)
+	return nil, err
+}
+
+// The connection of a command uses the transport that works for sessions.
+func TestFallbackDialsCommandsOverTheWorkingTransport(t *testing.T) {
+	socket, poll := &dialer{err: muster.Errorf(muster.Unavailable, "no upgrade")}, &dialer{}
+	f := &link.Fallback{First: socket, Second: poll}
+	if _, err := f.Dial(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.DialExec(t.Context(), "0123456789abcdef"); err != nil || socket.tries != 1 || poll.tries != 2 {
+		t.Errorf("%v after %d and %d dials", err, socket.tries, poll.tries)
+	}
+}
+
 // httpResponse returns the response of a server or of a proxy in front of it.
 func httpResponse(status int, body string) *http.Response {
 	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(body))}

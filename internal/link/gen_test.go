@@ -261,8 +261,11 @@ func genToWorker(t *rapid.T) *ToWorker {
 		LogAck:      genList(t, "logacks", genLogAck),
 		Drain:       rapid.Bool().Draw(t, "drain"),
 		Heal:        rapid.SampledFrom([][]string{nil, {HealAll}, {"GPU-1", "GPU-2"}}).Draw(t, "heal"),
-		Pong:        rapid.Bool().Draw(t, "pong"),
-		Goodbye:     genOptional(t, "goodbye", genGoodbye),
+		Exec: genList(t, "exec", func(t *rapid.T) Exec {
+			return Exec{ID: rapid.StringMatching(`[0-9A-Za-z_-]{16,64}`).Draw(t, "id"), Attempt: genAttempt(t)}
+		}),
+		Pong:    rapid.Bool().Draw(t, "pong"),
+		Goodbye: genOptional(t, "goodbye", genGoodbye),
 	}
 }
 

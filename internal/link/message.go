@@ -6,7 +6,7 @@ import (
 
 // Version is the protocol version of this build. A Hello with another
 // one is refused with a Goodbye that names both.
-const Version = 6
+const Version = 7
 
 // MaxOwnKinds is the most bytes of a worker's own definitions of kinds.
 const MaxOwnKinds = 1 << 20
@@ -63,6 +63,7 @@ type ToWorker struct {
 	LogAck      []LogAck           `json:"log_ack,omitempty"`
 	Drain       bool               `json:"drain,omitempty"` // no work is left: exit
 	Heal        []string           `json:"heal,omitempty"`  // UUIDs of quarantined GPUs to check again; "all" means each
+	Exec        []Exec             `json:"exec,omitempty"`
 	Pong        bool               `json:"pong,omitempty"`
 	Goodbye     *Goodbye           `json:"goodbye,omitempty"` // the last frame
 }
@@ -133,6 +134,13 @@ type Cancel struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Reason  muster.Reason    `json:"reason,omitempty"`
 	Drop    bool             `json:"drop,omitempty"`
+}
+
+// Exec asks the worker to open a connection (ExecDialer) for a command in an attempt, or for a copy from or to its folders: see package
+// execwire. It changes nothing of the attempt.
+type Exec struct {
+	ID      string           `json:"id"` // of the connection: 16 to 64 letters, digits, - or _
+	Attempt muster.AttemptID `json:"attempt"`
 }
 
 // Rejected reports that the worker will not run an attempt.

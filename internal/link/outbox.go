@@ -98,7 +98,7 @@ const frameBudget = MaxFrame - 1<<20
 // merge adds w at the end of f. It returns false if f is full, as after a Drain or a Goodbye.
 func (f *ToWorker) merge(w *ToWorker) bool {
 	if f.Drain || f.Goodbye != nil || len(f.Assign) >= maxBatch || len(f.FinishedAck) >= maxBatch ||
-		len(f.LogAck) >= maxBatch || len(f.Cancel) >= maxBatch || len(f.Heal)+len(w.Heal) > maxGPUs && len(f.Heal) > 0 {
+		len(f.LogAck) >= maxBatch || len(f.Cancel) >= maxBatch || len(f.Exec) >= maxBatch || len(f.Heal)+len(w.Heal) > maxGPUs && len(f.Heal) > 0 {
 		return false
 	}
 	if len(f.Specs) > 0 && len(f.Specs)+len(w.Specs) > MaxNewGroupSpecs {
@@ -113,12 +113,13 @@ func (f *ToWorker) merge(w *ToWorker) bool {
 	f.FinishedAck = append(f.FinishedAck, w.FinishedAck...)
 	f.LogAck = append(f.LogAck, w.LogAck...)
 	f.Heal = append(f.Heal, w.Heal...)
+	f.Exec = append(f.Exec, w.Exec...)
 	f.Drain, f.Pong, f.Goodbye = w.Drain, f.Pong || w.Pong, w.Goodbye
 	return true
 }
 
 func (f *ToWorker) messages() int {
-	return len(f.Specs) + len(f.Assign) + len(f.Cancel) + len(f.FinishedAck) + len(f.LogAck) + len(f.Heal)
+	return len(f.Specs) + len(f.Assign) + len(f.Cancel) + len(f.FinishedAck) + len(f.LogAck) + len(f.Heal) + len(f.Exec)
 }
 
 // splitOverflow keeps what fits in a frame and returns the rest, or nil. The fields are
@@ -158,6 +159,7 @@ func (f *ToWorker) splitOverflow() *ToWorker {
 	f.FinishedAck, rest.FinishedAck = takeFitting(f.FinishedAck, &budget, attemptSize)
 	f.LogAck, rest.LogAck = takeFitting(f.LogAck, &budget, func(*LogAck) int { return messageOverhead })
 	f.Heal, rest.Heal = takeFitting(f.Heal, &budget, func(uuid *string) int { return textSize(*uuid) })
+	f.Exec, rest.Exec = takeFitting(f.Exec, &budget, func(*Exec) int { return messageOverhead })
 	if budget >= 0 {
 		return nil
 	}

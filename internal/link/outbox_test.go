@@ -36,6 +36,7 @@ func TestOutboxKeepsEveryWordInOrder(t *testing.T) {
 			to.FinishedAck = append(to.FinishedAck, f.FinishedAck...)
 			to.LogAck = append(to.LogAck, f.LogAck...)
 			to.Heal = append(to.Heal, f.Heal...)
+			to.Exec = append(to.Exec, f.Exec...)
 		}
 		for range rapid.IntRange(0, 30).Draw(rt, "steps") {
 			if rapid.Bool().Draw(rt, "take") {

@@ -15,6 +15,16 @@ type Identify func(r *http.Request) (muster.WorkerID, error)
 // ends. It closes conn.
 type Accept func(ctx context.Context, conn ServerConn, worker muster.WorkerID)
 
+// AcceptFrames is Accept for a connection of frames, opened by r.
+type AcceptFrames func(ctx context.Context, r *http.Request, conn FrameConn, worker muster.WorkerID)
+
+// AcceptSessions accepts connections as sessions.
+func AcceptSessions(accept Accept) AcceptFrames {
+	return func(ctx context.Context, r *http.Request, conn FrameConn, worker muster.WorkerID) {
+		accept(ctx, NewServerConn(conn, RemoteIPOf(r)), worker)
+	}
+}
+
 // SessionGroup owns the sessions of a transport's server side: it accepts them while Run runs, and Run
 // returns only when the last one has ended. The zero value accepts none.
 type SessionGroup struct {

@@ -27,6 +27,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/eventbus"
+	"github.com/muster-dev/muster/internal/execrelay"
 	"github.com/muster-dev/muster/internal/history"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
@@ -78,25 +79,28 @@ type Config struct {
 
 // Server is a server that listens, and serves when Run is called.
 type Server struct {
-	cfg       Config
-	log       *slog.Logger
-	store     *sqlite.Store
-	logs      *tasklog.Dir
-	engine    *engine.Engine
-	socket    *wslink.Server
-	poll      *polllink.Server
-	http      *http.Server
-	verifier  cidVerifier
-	history   *history.History
-	webhooks  *webhook.Sender
-	sweeper   *sweeper.Sweeper
-	backupMu  sync.Mutex    // held by a backup
-	pinner    ipfsPinner    // nil for none
-	listener  net.Listener  // nil for a private server
-	localPipe *dialect.Pipe // connects gateways and callers of Local to the server
-	gateways  []*gateway
-	tokens    tokens
-	metrics   *obs.Server
+	cfg        Config
+	log        *slog.Logger
+	store      *sqlite.Store
+	logs       *tasklog.Dir
+	engine     *engine.Engine
+	socket     *wslink.Server
+	poll       *polllink.Server
+	exec       *execrelay.Relay
+	execSocket *wslink.Server   // of exec
+	execPoll   *polllink.Server // of exec
+	http       *http.Server
+	verifier   cidVerifier
+	history    *history.History
+	webhooks   *webhook.Sender
+	sweeper    *sweeper.Sweeper
+	backupMu   sync.Mutex    // held by a backup
+	pinner     ipfsPinner    // nil for none
+	listener   net.Listener  // nil for a private server
+	localPipe  *dialect.Pipe // connects gateways and callers of Local to the server
+	gateways   []*gateway
+	tokens     tokens
+	metrics    *obs.Server
 }
 
 // New opens the port and then the data directory: if the port cannot be opened, no file is created. The server serves when Run is called.
@@ -221,10 +225,18 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	}
 	s.socket = wslink.NewServer(api.WorkerOfRequest, accept)
 	s.poll = polllink.NewServer(api.WorkerOfRequest, accept)
+	s.exec = execrelay.New(s.engine, s.log)
+	acceptExec := func(ctx context.Context, r *http.Request, conn link.FrameConn, worker muster.WorkerID) {
+		ctx, release := api.BindToKey(ctx)
+		defer release()
+		s.exec.Accept(ctx, r, conn, worker)
+	}
+	s.execSocket = wslink.NewFrameServer(api.WorkerOfRequest, acceptExec)
+	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)
 	s.http = &http.Server{
 		Handler: connlimit.Handler(api.New(api.Config{
 			Engine: s.engine, JobEditor: s.engine, Store: namedReader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: s.store, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
-			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
+			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views:    s.apiViews(),
 			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup,
@@ -307,6 +319,9 @@ func (s *Server) Run(ctx context.Context) error {
 	})
 	group.Go(func() error { return s.socket.Run(serviceCtx) })
 	group.Go(func() error { return s.poll.Run(serviceCtx) })
+	group.Go(func() error { return s.exec.Run(serviceCtx) })
+	group.Go(func() error { return s.execSocket.Run(serviceCtx) })
+	group.Go(func() error { return s.execPoll.Run(serviceCtx) })
 	group.Go(func() error { return s.whenReady(serviceCtx, s.history.Run) })
 	group.Go(func() error { return s.whenReady(serviceCtx, s.webhooks.Run) })
 	group.Go(func() error { return s.whenReady(serviceCtx, s.sweeper.Run) })

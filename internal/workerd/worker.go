@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
+	"github.com/muster-dev/muster/internal/agent/taskexec"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
@@ -273,7 +275,12 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 		Isolator: limits, GPUs: devices.Latest, Price: w.cfg.Price, Log: w.log,
 		History: func(id muster.AttemptID) ([]muster.Sample, error) { return readSamples(ctx, logs, id) },
 	})
-	env := &process.Deps{Deps: run.Deps{Worker: facts.Hostname, Isolator: limits, Path: taskPath(canReach)}, Supervisor: tasks, Logs: logs, Meter: usageMeter, GPUs: allocator}
+	dialer := &link.Fallback{
+		First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
+		Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
+	}
+	commands := taskexec.New(taskexec.Config{Dial: dialer.DialExec, Log: w.log})
+	env := &process.Deps{Deps: run.Deps{Worker: facts.Hostname, Isolator: limits, Path: taskPath(canReach)}, Supervisor: tasks, Logs: logs, Meter: usageMeter, GPUs: allocator, Access: commands, Execer: tasks}
 	if containers != nil {
 		env.Containers = containers
 	}
@@ -296,10 +303,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	a = agent.New(agent.Config{
 		Identity: id, Name: facts.Hostname, Build: w.cfg.Version, Tags: facts.Tags, Labels: w.cfg.Labels, Price: w.cfg.Price,
 		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, OwnKinds: customKinds, Executors: w.instrument(executors, id.Worker), Reports: reports, Logs: logs, Supervisor: tasks,
-		Dialer: &link.Fallback{
-			First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
-			Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
-		},
+		Dialer: dialer, Lacks: lacks(), OnExec: commands.Open,
 		Load: func(ctx context.Context) *muster.Load {
 			return w.recordLoad(load.Sample(ctx), devices, enforcer.Disk())
 		},
@@ -324,7 +328,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	}
 	enforcer = w.newEnforcer(a, devices)
 	enforcer.CheckThresholds(ctx)
-	background := []func(context.Context) error{devices.Run, allocator.Run, usageMeter.Run, limits.Run, enforcer.Run, w.watchKinds, checks.run, reprobe}
+	background := []func(context.Context) error{commands.Run, devices.Run, allocator.Run, usageMeter.Run, limits.Run, enforcer.Run, w.watchKinds, checks.run, reprobe}
 	if containers != nil {
 		background = append(background, containers.run(a))
 	}
@@ -363,6 +367,14 @@ func (w *Worker) run(ctx context.Context, a *agent.Agent, background ...func(con
 			detach = nil
 		}
 	}
+}
+
+// lacks lists the features that a worker on this system does not have.
+func lacks() []string {
+	if runtime.GOOS == "linux" {
+		return nil
+	}
+	return []string{muster.FeatureExec}
 }
 
 // gpuInterval is the time between two readings of a device.

@@ -26,10 +26,16 @@ type Program struct {
 	// its own need it.
 	NSInit []string
 
+	// TTY makes Stdin, a terminal, the controlling terminal of the new session.
+	TTY bool
+	// Network is the network of a running task, such as /proc/PID/ns/net, which the program joins with IsolationSpec.NoNet; nil means a new one.
+	// It needs privileges.
+	Network *os.File
+
 	extraFile *os.File // open in it as file 3
 }
 
-// Spawn starts a program as the leader of a new session: it has no terminal, and cannot join the caller's process group. c applies
+// Spawn starts a program as the leader of a new session: it has no terminal unless it is given one, and cannot join the caller's process group. c applies
 // from its first instruction; c may be nil. pidfd is a handle for its end, -1 where the system has none; the caller closes it and
 // reaps the process. The calling process does not change. If Spawn fails, nothing runs: the error is a *run.TaskError if c
 // is not possible here, else the system's error, such as ENOENT.

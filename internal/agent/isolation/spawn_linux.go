@@ -120,7 +120,12 @@ func (s *spawner) enterAndFork() {
 		}
 		unix.Umask(0o002) // of this thread only
 	}
-	if c.NoNet {
+	if c.NoNet && p.Network != nil {
+		if err := unix.Setns(int(p.Network.Fd()), unix.CLONE_NEWNET); err != nil {
+			s.err = setupError("this worker has no privileges to enter the task's network", err)
+			return
+		}
+	} else if c.NoNet {
 		err := netns.Unshare()
 		if err == nil && len(c.AllowHosts) > 0 {
 			if s.listenerFD, err = netns.ListenFD(); err != nil {

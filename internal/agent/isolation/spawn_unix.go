@@ -11,7 +11,7 @@ import (
 // forkExec starts p with attr. It retries while a program that was just written is busy: a process that is being forked at this
 // moment may still have it open for writing.
 func forkExec(p *Program, attr *syscall.SysProcAttr) (int, error) {
-	attr.Setsid = true
+	attr.Setsid, attr.Setctty = true, p.TTY
 	attrs := &syscall.ProcAttr{
 		Dir:   p.Dir,
 		Env:   p.Env,

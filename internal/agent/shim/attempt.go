@@ -50,6 +50,7 @@ type attempt struct {
 	started  time.Time
 	startErr error // of begin
 
+	execs          execs      // commands of clients
 	freezeMu       sync.Mutex // held while processes are frozen or continued, and frozen is set
 	mu             sync.Mutex
 	running        bool
@@ -255,6 +256,8 @@ func (a *attempt) sendPendingSignal() time.Time {
 }
 
 func (a *attempt) kill() {
+	a.execs.mu.Lock() // no command is being started: see execs
+	defer a.execs.mu.Unlock()
 	a.workload.Kill()
 	a.killGroups()
 }
@@ -281,6 +284,7 @@ func (a *attempt) finish(x proctree.ExitStatus) {
 	stopped := a.stopped
 	a.mu.Unlock()
 	left, groupsEmpty := 0, false
+	a.try("ending the commands of clients", func() { a.execs.end(s.tracker) })
 	a.try("emptying the task's control groups", func() { groupsEmpty = a.killGroups() })
 	a.try("ending leftover processes of the task", func() { left = a.workload.Cleanup(groupsEmpty) })
 	if left > 0 {

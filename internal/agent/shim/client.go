@@ -41,6 +41,7 @@ type Client struct {
 
 	mu        sync.Mutex
 	conns     []*shimConn
+	inProcess *server   // of this process, nil for none
 	current   *shimConn // for new tasks, nil for none
 	recovered []run.Recovered
 	contact   time.Duration
@@ -354,6 +355,9 @@ func (c *Client) startInProcess(d *stateDir) (net.Conn, func(), error) {
 		return nil, nil, err
 	}
 	s.helper = c.cfg.Helper
+	c.mu.Lock()
+	c.inProcess = s
+	c.mu.Unlock()
 	local, remote := net.Pipe()
 	ctx, stop := context.WithCancel(context.Background())
 	var g errgroup.Group

@@ -40,6 +40,7 @@ type shimConn struct {
 
 	build string
 	self  run.Pid // the shim's process
+	execs bool    // it takes commands
 
 	mu          sync.Mutex
 	out         *wire.Outbox // of the current connection
@@ -94,6 +95,7 @@ func handshake(conn net.Conn, d *stateDir, contact time.Duration, log *slog.Logg
 		switch {
 		case f.Welcome != nil:
 			sc.build, sc.self, sc.contact = f.Welcome.Build, f.Welcome.Pid, f.Welcome.Contact
+			sc.execs = f.Welcome.Exec
 			if f.Welcome.Protocol != wire.Protocol {
 				return fail(fmt.Errorf("%w: version %d, this worker has %d", errProtocol, f.Welcome.Protocol, wire.Protocol))
 			}

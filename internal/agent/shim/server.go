@@ -215,14 +215,25 @@ func (s *server) killAll() {
 
 // serve serves one worker until it disconnects or another one connects. Its tasks continue.
 func (s *server) serve(conn net.Conn) {
-	if s.wrapConn != nil {
+	files := &fileConn{Conn: conn}
+	defer files.close()
+	if conn = files; s.wrapConn != nil {
 		conn = s.wrapConn(conn)
 	}
 	ss := &session{server: s, flushRequests: make(chan struct{}, 1), drained: make(chan struct{})}
 	ss.out = wire.NewOutbox(conn, ss.queueUpdates)
 	defer ss.out.Close(wire.ErrClosed)
 	in := wire.NewFrameReader(conn)
-	if err := fault.Catch(func() error { return s.handshake(conn, in, ss) }); err != nil {
+	var exec *wire.ExecFrame
+	err := fault.Catch(func() (err error) {
+		exec, err = s.handshake(conn, in, ss)
+		return err
+	})
+	if exec != nil {
+		s.protect("executing a command in a task", func() { s.serveExec(conn, in, files.take(), exec) })
+		return
+	}
+	if err != nil {
 		s.worker.CompareAndSwap(ss, nil)
 		close(ss.drained)
 		s.log.Warn("connection rejected", slog.Any("error", err))
@@ -231,7 +242,7 @@ func (s *server) serve(conn net.Conn) {
 	var g errgroup.Group
 	g.Go(func() error { ss.out.Run(); return nil })
 	g.Go(func() error { ss.flushLoop(); return nil })
-	err := fault.Catch(func() error { return ss.readLoop(in) })
+	err = fault.Catch(func() error { return ss.readLoop(in) })
 	for _, err := range []error{err, ss.out.Err()} {
 		if _, ok := errors.AsType[*fault.PanicError](err); ok {
 			logPanic(s.log, err, slog.String("doing", "serving the worker"))
@@ -250,32 +261,35 @@ var (
 	errBadKey       = errors.New("wrong key")
 )
 
-// maxHelloSize is the maximum size in bytes of the first frame, of an unknown client.
-const maxHelloSize = 4 << 10
+// maxHelloSize is the maximum size in bytes of the first frame, of an unknown client: that of a command with its environment.
+const maxHelloSize = 512 << 10
 
-// handshake makes the connection that of the one worker, and sends it all attempts.
-func (s *server) handshake(conn net.Conn, in *wire.FrameReader, ss *session) error {
+// handshake makes the connection that of the one worker, and sends it all attempts. For a connection of a command it only returns its frame.
+func (s *server) handshake(conn net.Conn, in *wire.FrameReader, ss *session) (*wire.ExecFrame, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout)) // an error only removes the limit
 	var f wire.ToShim
 	in.MaxSize = maxHelloSize
 	if err := in.Next(&f); err != nil {
-		return err
+		return nil, err
 	}
 	in.MaxSize = wire.MaxFrame
 	if f.Hello == nil || subtle.ConstantTimeCompare([]byte(f.Hello.Key), []byte(s.key)) != 1 {
-		return errBadKey
+		return nil, errBadKey
 	}
 	_ = conn.SetReadDeadline(time.Time{})
+	if f.Exec != nil {
+		return f.Exec, nil
+	}
 	s.displace()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed && len(s.attempts) == 0 {
-		return errShuttingDown
+		return nil, errShuttingDown
 	}
 	s.idleTicks = 0
 	s.contact = max(s.contact, f.Hello.Contact)
-	if err := ss.out.Send(&wire.ToWorker{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: s.build, Pid: s.self, Contact: s.contact}}); err != nil {
-		return err
+	if err := ss.out.Send(&wire.ToWorker{Welcome: &wire.Welcome{Protocol: wire.Protocol, Build: s.build, Pid: s.self, Contact: s.contact, Exec: true}}); err != nil {
+		return nil, err
 	}
 	if prev := s.worker.Swap(ss); prev != nil {
 		_ = prev.out.Send(&wire.ToWorker{Displaced: true}) // it may have disconnected
@@ -284,7 +298,7 @@ func (s *server) handshake(conn net.Conn, in *wire.FrameReader, ss *session) err
 	for _, a := range s.attempts {
 		a.try(doingNotify, func() { a.sendSnapshot(ss) })
 	}
-	return ss.out.Send(&wire.ToWorker{Ready: true})
+	return nil, ss.out.Send(&wire.ToWorker{Ready: true})
 }
 
 // displace notifies the connected worker that another one has connected, and waits until all frames that it sent are handled: the next one

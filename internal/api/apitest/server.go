@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/internal/dashboard"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/eventbus"
+	"github.com/muster-dev/muster/internal/execrelay"
 	"github.com/muster-dev/muster/internal/history"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/overview"
@@ -46,6 +47,7 @@ const AdminToken = "test-admin-token"
 type Server struct {
 	URL     string
 	Engine  *engine.Engine
+	Exec    *execrelay.Relay
 	History *history.History // not running
 	Store   *sqlite.Store
 	Logs    *tasklog.Dir
@@ -113,7 +115,9 @@ func (s *Server) Start(tb testing.TB) {
 	}})
 	must(tb, err)
 	sweep := sweeper.New(sweeper.Config{Store: s.Store, Engine: s.Engine, Logs: s.Logs, Blobs: s.Blobs, Server: retention.DefaultServerPolicy(), Log: log})
+	s.Exec = execrelay.New(s.Engine, log)
 	handler := api.New(api.Config{
+		Exec: s.Exec, LinkExec: linkHandler, LinkExecPoll: linkHandler,
 		Engine: s.Engine, JobEditor: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
 		LinkSocket: linkHandler, LinkPoll: linkHandler, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
 		Views:    api.Views{Fleet: s.Engine, History: s.History, Jobs: s.Store, Disk: func() overview.Disk { return overview.Disk{Free: 50 << 30, Size: 100 << 30} }},
@@ -129,6 +133,7 @@ func (s *Server) Start(tb testing.TB) {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.Engine.Run(ctx) })
+	running.Go(func() { _ = s.Exec.Run(ctx) })
 	running.Go(func() { _ = webhooks.Run(ctx) })
 	running.Go(func() { _ = server.Serve(listener) })
 	<-s.Engine.Ready()

@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -85,6 +86,19 @@ func (o Option) BoolVar(dst *bool) cli.Flag {
 	}
 	if o.Short != "" {
 		f.Aliases = []string{o.Short}
+	}
+	return f
+}
+
+// OptionalBoolVar returns a switch that leaves dst nil unless it is set, also with =false.
+func (o Option) OptionalBoolVar(dst **bool) cli.Flag {
+	f := &cli.BoolFlag{Name: o.Name, Usage: o.Usage, Category: o.Group, Local: true, HideDefault: true}
+	if o.Short != "" {
+		f.Aliases = []string{o.Short}
+	}
+	f.Action = func(_ context.Context, _ *cli.Command, v bool) error {
+		*dst = &v
+		return nil
 	}
 	return f
 }

@@ -78,7 +78,7 @@ func TestChangedFacts(t *testing.T) {
 	w.register(changed)
 	testkit.Await(w.t, "the new facts are shown", func() bool {
 		got, err := w.client.Worker(t.Context(), "uno")
-		return err == nil && got.Labels["location"] == "here" && got.Labels["dialect"] == "tiny" && strings.Join(got.Tags, " ") == "dialect:tiny fast" && len(got.Kinds) == 1 && len(got.UnsupportedFeatures) == 1
+		return err == nil && got.Labels["location"] == "here" && got.Labels["dialect"] == "tiny" && strings.Join(got.Tags, " ") == "dialect:tiny fast" && len(got.Kinds) == 1 && len(got.UnsupportedFeatures) == 2
 	})
 	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -34,13 +35,26 @@ type Dialer struct {
 
 // Dial implements link.Dialer.
 func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
+	conn, err := d.dial(ctx, link.PathPoll, "")
+	if err != nil {
+		return nil, err
+	}
+	return link.NewWorkerConn(conn), nil
+}
+
+// DialExec implements link.ExecDialer.
+func (d *Dialer) DialExec(ctx context.Context, id string) (link.FrameConn, error) {
+	return d.dial(ctx, link.PathExecPoll, "&id="+url.QueryEscape(id))
+}
+
+func (d *Dialer) dial(ctx context.Context, path, query string) (link.FrameConn, error) {
 	client := d.HTTP
 	if client == nil {
 		client = http.DefaultClient
 	}
 	c := &workerConn{
 		client: client, auth: "Bearer " + d.Key,
-		url: strings.TrimSuffix(d.Server, "/") + link.PathPoll + "?session=" + rand.Text() + "&op=",
+		url: strings.TrimSuffix(d.Server, "/") + path + "?session=" + rand.Text() + query + "&op=",
 	}
 	c.closed, c.markClosed = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
@@ -48,7 +62,7 @@ func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 	if _, err := c.post(ctx, "open", nil, nil); err != nil {
 		return nil, link.DialError(d.Server, err)
 	}
-	return link.NewWorkerConn(c), nil
+	return c, nil
 }
 
 // workerConn is the worker's side of one session.

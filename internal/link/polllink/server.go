@@ -17,13 +17,14 @@ import (
 const (
 	pollTimeout = 20 * time.Second // how long a recv waits for frames
 	idleTimeout = 60 * time.Second // without a request; then the session ends
-	maxSessions = 4                // of one worker; the newest ones stay
+	maxSessions = 4                // of one worker: one is in use, and others may be ending
 )
 
 // Server answers polls and owns their sessions.
 type Server struct {
 	identify link.Identify
-	accept   link.Accept
+	accept   link.AcceptFrames
+	limit    int // sessions of one worker; the newest ones stay
 	group    link.SessionGroup
 
 	mu       sync.Mutex
@@ -38,7 +39,12 @@ type key struct {
 
 // NewServer returns a Server that identifies requests by identify and passes each session to accept.
 func NewServer(identify link.Identify, accept link.Accept) *Server {
-	return &Server{identify: identify, accept: accept, sessions: map[key]*serverConn{}}
+	return NewFrameServer(identify, link.AcceptSessions(accept), maxSessions)
+}
+
+// NewFrameServer returns a Server that passes each connection to accept, and keeps the limit newest ones of a worker.
+func NewFrameServer(identify link.Identify, accept link.AcceptFrames, limit int) *Server {
+	return &Server{identify: identify, accept: accept, limit: limit, sessions: map[key]*serverConn{}}
 }
 
 // Run accepts sessions until ctx ends, then cancels them and waits for their end.
@@ -108,7 +114,6 @@ func (s *Server) open(r *http.Request, k key) error {
 		s.mu.Unlock()
 		return nil
 	}
-	remoteIP := link.RemoteIPOf(r)
 	c := &serverConn{changed: make(chan struct{})}
 	c.expire = time.AfterFunc(idleTimeout, func() { s.remove(k, c) })
 	s.sessions[k] = c
@@ -118,8 +123,9 @@ func (s *Server) open(r *http.Request, k key) error {
 	if oldest != nil {
 		oldest.clientClosed()
 	}
+	request := r.Clone(context.WithoutCancel(r.Context())) // it is used after the response
 	err := s.group.Go(r.Context(), func(ctx context.Context) {
-		s.accept(ctx, link.NewServerConn(c, remoteIP), k.worker)
+		s.accept(ctx, request, c, k.worker)
 	})
 	if err != nil {
 		s.remove(k, c)
@@ -139,7 +145,7 @@ func (s *Server) evictOldest(worker muster.WorkerID) *serverConn {
 			first = k
 		}
 	}
-	if n <= maxSessions {
+	if n <= s.limit {
 		return nil
 	}
 	c := s.sessions[first]

@@ -3,6 +3,7 @@ package wslink
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -23,9 +24,22 @@ type Dialer struct {
 
 // Dial implements link.Dialer.
 func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
+	conn, err := d.dial(ctx, link.PathSocket)
+	if err != nil {
+		return nil, err
+	}
+	return link.NewWorkerConn(conn), nil
+}
+
+// DialExec implements link.ExecDialer.
+func (d *Dialer) DialExec(ctx context.Context, id string) (link.FrameConn, error) {
+	return d.dial(ctx, link.PathExec+"?id="+url.QueryEscape(id))
+}
+
+func (d *Dialer) dial(ctx context.Context, path string) (link.FrameConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	ws, resp, err := websocket.Dial(ctx, strings.TrimSuffix(d.Server, "/")+link.PathSocket, &websocket.DialOptions{ //nolint:bodyclose // the documentation of Dial excludes it
+	ws, resp, err := websocket.Dial(ctx, strings.TrimSuffix(d.Server, "/")+path, &websocket.DialOptions{ //nolint:bodyclose // the documentation of Dial excludes it
 		HTTPClient: d.HTTP,
 		HTTPHeader: http.Header{"Authorization": {"Bearer " + d.Key}},
 	})
@@ -37,5 +51,5 @@ func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 		return nil, link.DialError(d.Server, err)
 	}
 	ws.SetReadLimit(link.MaxFrame)
-	return link.NewWorkerConn(&socket{ws: ws}), nil
+	return &socket{ws: ws}, nil
 }

@@ -44,6 +44,7 @@ type Attempt struct {
 	proc         run.Proc    // nil until it is started
 	started      muster.Time
 	stopSave     func(last time.Duration) // stops uploading the checkpoint; nil if it is not uploaded
+	removeAccess func()                   // see Deps.Access; nil if there is none
 	exit         *run.Exit                // nil until the process has exited
 	meteredUsage muster.Usage
 	stats        run.CgroupStats

@@ -252,6 +252,10 @@ func (d fakeContainers) Create(context.Context, *run.ContainerSpec, func(string)
 	return nil, d.createErr
 }
 
+func (fakeContainers) Exec(context.Context, *run.Container, *run.ExecSpec) (run.ExecProc, error) {
+	return nil, &run.ExecError{Message: "no container runs"}
+}
+
 func (fakeContainers) Remove(context.Context, *run.Container) error { return nil }
 
 func TestAutoIsolation(t *testing.T) {

@@ -24,6 +24,8 @@ type Deps struct {
 	Meter            Meter               // nil: tasks are not measured
 	Checkpoints      CheckpointStore     // nil: checkpoints stay on this worker
 	Containers       Containers          // nil: this worker does not run containers
+	Access           run.AccessRegistry  // nil: clients cannot reach running attempts
+	Execer           run.Execer          // executes commands in attempts without a container
 	ModelPool        ModelPool           // nil: no models are kept loaded between tasks
 }
 
@@ -66,6 +68,8 @@ type Containers interface {
 	Create(ctx context.Context, b *run.ContainerSpec, logLine, step func(string)) (*run.Container, error)
 	// Remove ends a container and removes it with everything that was created for it. A missing container is not an error.
 	Remove(ctx context.Context, c *run.Container) error
+	// Exec executes a command in a running container, as its user. It fails with a *run.ExecError.
+	Exec(ctx context.Context, c *run.Container, x *run.ExecSpec) (run.ExecProc, error)
 }
 
 // ModelPool keeps model servers, whose devices and memory are freed for tasks. Its methods may be called concurrently.

@@ -16,14 +16,14 @@ import (
 func inheritEnv(environ []string) []string {
 	var out []string
 	for _, name := range []string{"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "USER", "LOGNAME"} {
-		if v := lookupEnv(environ, name); v != "" {
+		if v := run.LookupEnv(environ, name); v != "" {
 			out = append(out, name+"="+v)
 		}
 	}
-	if lookupEnv(out, "PATH") == "" {
+	if run.LookupEnv(out, "PATH") == "" {
 		out = append(out, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	}
-	if lookupEnv(out, "LANG") == "" {
+	if run.LookupEnv(out, "LANG") == "" {
 		out = append(out, "LANG=C.UTF-8")
 	}
 	return out
@@ -39,26 +39,26 @@ func (a *Attempt) buildEnv(context.Context) error {
 		env = append(env, "HOME="+paths.tmp)
 	}
 	if c := a.isolation; c != nil && c.User != nil && c.User.Name != "" {
-		env = setEnv(setEnv(env, "USER", c.User.Name), "LOGNAME", c.User.Name)
+		env = run.SetEnv(run.SetEnv(env, "USER", c.User.Name), "LOGNAME", c.User.Name)
 	}
 	env = append(env, "TMPDIR="+paths.tmp, "PYTHONUNBUFFERED=1")
-	env = mergeEnv(env, a.setup.defaultEnv)
+	env = run.MergeEnv(env, a.setup.defaultEnv)
 	for name, v := range spec.Env {
 		if !strings.HasPrefix(name, "MUSTER_") {
-			env = setEnv(env, name, v)
+			env = run.SetEnv(env, name, v)
 		}
 	}
 	pythonPath := strings.Join(append(slices.Clone(a.setup.pythonPath), paths.modules), ":")
-	if specPath := lookupEnv(env, "PYTHONPATH"); specPath != "" {
+	if specPath := run.LookupEnv(env, "PYTHONPATH"); specPath != "" {
 		pythonPath = specPath + ":" + pythonPath
 	}
-	env = setEnv(env, "PYTHONPATH", pythonPath)
+	env = run.SetEnv(env, "PYTHONPATH", pythonPath)
 	if a.runtime != "" {
-		env = setEnv(env, "VIRTUAL_ENV", a.runtime)
-		env = setEnv(env, "PATH", filepath.Join(a.runtime, "bin")+":"+lookupEnv(env, "PATH"))
+		env = run.SetEnv(env, "VIRTUAL_ENV", a.runtime)
+		env = run.SetEnv(env, "PATH", filepath.Join(a.runtime, "bin")+":"+run.LookupEnv(env, "PATH"))
 	}
 	if spec.Network == muster.NetworkAllowlist {
-		env = mergeEnv(env, run.ProxyEnv(spec.AllowHosts))
+		env = run.MergeEnv(env, run.ProxyEnv(spec.AllowHosts))
 	}
 	index, values := run.ElementEnv(spec, t.Element)
 	env = append(env,
@@ -75,7 +75,7 @@ func (a *Attempt) buildEnv(context.Context) error {
 		env = append(env, a.envTag())
 	}
 	env = append(env, a.gangEnv()...)
-	a.env = mergeEnv(append(env, values...), a.setup.env)
+	a.env = run.MergeEnv(append(env, values...), a.setup.env)
 	return nil
 }
 
@@ -93,34 +93,6 @@ func (a *Attempt) paths() taskPaths {
 		work: a.Dir, out: a.outDir(), tmp: filepath.Join(a.base, "tmp"), checkpoint: a.checkpoint,
 		modules: filepath.Join(a.executor.deps.Dir, "sdk"), events: a.eventsPath(),
 	}
-}
-
-func lookupEnv(env []string, name string) string {
-	for _, e := range slices.Backward(env) {
-		if v, ok := strings.CutPrefix(e, name+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
-
-// mergeEnv sets entries in env and returns it.
-func mergeEnv(env, entries []string) []string {
-	for _, entry := range entries {
-		name, value, _ := strings.Cut(entry, "=")
-		env = setEnv(env, name, value)
-	}
-	return env
-}
-
-func setEnv(env []string, name, value string) []string {
-	for i, e := range env {
-		if strings.HasPrefix(e, name) && strings.HasPrefix(e[len(name):], "=") {
-			env[i] = name + "=" + value
-			return env
-		}
-	}
-	return append(env, name+"="+value)
 }
 
 // gangEnv returns the variables for the task's rank in its gang and for its devices. Without a launcher, which sets them for each

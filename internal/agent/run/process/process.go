@@ -57,7 +57,7 @@ func NewKind(deps *Deps, kind string, hooks KindHooks) (*Executor, error) {
 	}
 	e := &Executor{kind: kind, deps: deps, kindHooks: hooks, baseEnv: inheritEnv(os.Environ())}
 	if deps.Path != "" {
-		e.baseEnv = setEnv(e.baseEnv, "PATH", deps.Path)
+		e.baseEnv = run.SetEnv(e.baseEnv, "PATH", deps.Path)
 	}
 	e.tasks = filepath.Join(dir, "tasks")
 	e.processFolders.dir, e.processFolders.name = filepath.Join(e.tasks, PoolDir), kind+"-"

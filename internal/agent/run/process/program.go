@@ -55,51 +55,31 @@ func (a *Attempt) prepareRuntime(ctx context.Context) error {
 	return err
 }
 
-// lookPath finds the file of a command as the task would: relative to its folder if the name has a slash, otherwise in its PATH.
+// lookPath finds the file of a command as the task would: see run.LookPath.
 func (a *Attempt) lookPath(name string) (string, error) {
-	if strings.ContainsRune(name, '/') {
-		path := name
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(a.Dir, path)
-		}
-		return path, a.checkExecutable(name, path)
+	path, err := run.LookPath(a.env, a.Dir, name)
+	if err == nil {
+		return path, nil
 	}
-	for dir := range strings.SplitSeq(lookupEnv(a.env, "PATH"), ":") {
-		if dir == "" {
-			continue // it means the task's folder, which is unsafe
+	if !strings.ContainsRune(name, '/') {
+		if _, err := os.Stat(filepath.Join(a.Dir, name)); err == nil {
+			return "", run.StartFailf(run.ExitNotFound, "%s: no such command on this worker's PATH: to run the file in the task's folder, use ./%s", name, name)
 		}
-		if !filepath.IsAbs(dir) {
-			dir = filepath.Join(a.Dir, dir)
-		}
-		path := filepath.Join(dir, name)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-			return path, nil
-		}
+		return "", run.StartFailf(run.ExitNotFound, "%s: no such command on this worker: install it there, or choose workers that have it with where.tags", name)
 	}
-	if _, err := os.Stat(filepath.Join(a.Dir, name)); err == nil {
-		return "", run.StartFailf(run.ExitNotFound, "%s: no such command on this worker's PATH: to run the file in the task's folder, use ./%s", name, name)
-	}
-	return "", run.StartFailf(run.ExitNotFound, "%s: no such command on this worker: install it there, or choose workers that have it with where.tags", name)
-}
-
-// checkExecutable returns why the file cannot be executed.
-func (a *Attempt) checkExecutable(name, path string) error {
-	info, err := os.Stat(path)
 	where := "on this worker"
 	if !filepath.IsAbs(name) {
 		where = "in the task's folder"
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return run.StartFailf(run.ExitNotFound, "%s: no such file %s", name, where)
-	case err != nil:
-		return run.StartFailf(run.ExitNotExecutable, "cannot execute %s: %w", name, err)
-	case info.IsDir():
-		return run.StartFailf(run.ExitNotExecutable, "%s is a folder, not a program", name)
-	case info.Mode()&0o111 == 0:
-		return run.StartFailf(run.ExitNotExecutable, "%s is not executable: run chmod +x on it, or pass it to its interpreter", name)
+		return "", run.StartFailf(run.ExitNotFound, "%s: no such file %s", name, where)
+	case errors.Is(err, run.ErrIsFolder):
+		return "", run.StartFailf(run.ExitNotExecutable, "%s is a folder, not a program", name)
+	case errors.Is(err, run.ErrNotExecutable):
+		return "", run.StartFailf(run.ExitNotExecutable, "%s is not executable: run chmod +x on it, or pass it to its interpreter", name)
 	}
-	return nil
+	return "", run.StartFailf(run.ExitNotExecutable, "cannot execute %s: %w", name, err)
 }
 
 // applyLauncher prepends the spec's launcher to the command.
@@ -143,7 +123,7 @@ func (a *Attempt) torchrun() ([]string, error) {
 
 // hasTorch reports whether torch is in PYTHONPATH, in the packages of the interpreter's environment, or in those of its base Python.
 func (a *Attempt) hasTorch(python string) bool {
-	searchDirs := strings.Split(lookupEnv(a.env, "PYTHONPATH"), ":")
+	searchDirs := strings.Split(run.LookupEnv(a.env, "PYTHONPATH"), ":")
 	prefixes := []string{filepath.Dir(filepath.Dir(python))}
 	if target, err := filepath.EvalSymlinks(python); err == nil {
 		prefixes = append(prefixes, filepath.Dir(filepath.Dir(target)))

@@ -29,7 +29,7 @@ func (a *Attempt) InContainer() bool { return a.mode == modeContainer }
 // Setenv sets a variable of the program and overrides the spec.
 func (a *Attempt) Setenv(name, value string) {
 	if a.env != nil {
-		a.env = setEnv(a.env, name, value)
+		a.env = run.SetEnv(a.env, name, value)
 	}
 	a.setup.env = append(a.setup.env, name+"="+value)
 }
@@ -140,7 +140,7 @@ func (a *Attempt) acquireDevices(ctx context.Context) error {
 		return nil
 	}
 	if a.mode != modeContainer { // a container gets its devices from the engine
-		a.env = mergeEnv(a.env, devices.Environ(&a.Task.Grant))
+		a.env = run.MergeEnv(a.env, devices.Environ(&a.Task.Grant))
 	}
 	devices.Acquire(ctx, a.Task.Attempt, &a.Task.Grant)
 	a.hasDevices = true

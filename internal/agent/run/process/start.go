@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -82,4 +83,31 @@ func (a *Attempt) reportStarted() {
 	a.started = a.proc.Started()
 	a.reporter.Started(a.started)
 	a.reporter.Process(a.proc.Pid())
+	if r := a.executor.deps.Access; r != nil {
+		a.removeAccess = r.Add(a.Task.Attempt, a.access())
+	}
+}
+
+// access returns how clients reach the running attempt.
+func (a *Attempt) access() *run.Access {
+	id, deps, container := a.Task.Attempt, a.executor.deps, a.container
+	p := a.paths()
+	x := &run.Access{
+		LogLine: a.LogLine,
+		Folders: []run.AccessFolder{
+			{TaskPath: p.work, Dir: a.Dir},
+			{Variable: "MUSTER_OUT", TaskPath: p.out, Dir: a.outDir()},
+			{Variable: "TMPDIR", TaskPath: p.tmp, Dir: filepath.Join(a.base, "tmp")},
+		},
+		Exec: func(ctx context.Context, x *run.ExecSpec) (run.ExecProc, error) {
+			if container != nil {
+				return deps.Containers.Exec(ctx, container, x)
+			}
+			return deps.Execer.Exec(ctx, id, x)
+		},
+	}
+	if a.checkpoint != "" {
+		x.Folders = append(x.Folders, run.AccessFolder{Variable: "MUSTER_CHECKPOINT", TaskPath: p.checkpoint, Dir: a.checkpoint})
+	}
+	return x
 }

@@ -23,6 +23,9 @@ func (a *Attempt) wait(ctx context.Context) error {
 		Attempt: a.Task.Attempt, Out: a.openLiveOut, Upload: a.executor.deps.Transfer,
 		Report: a.reporter.Progress, LogLine: a.LogLine, Log: a.executor.deps.Log,
 	})()
+	if a.removeAccess != nil {
+		defer a.removeAccess()
+	}
 	stop := ctx.Done()
 	for a.exit == nil {
 		select {

@@ -112,6 +112,9 @@ func (t *Tracker) Start(envTag string, fork func() (pid int, err error)) (p run.
 	return p, nil
 }
 
+// Release ends the tracking of a process of Start that has been reaped, and leaves the other processes with its tag alone.
+func (t *Tracker) Release(p run.Pid) { t.table.remove(p.PID) }
+
 // Kill kills p's process group and every process that descends from p or has its tag. It does not wait. p must not have been reaped.
 func (t *Tracker) Kill(p run.Pid) { t.signal(p, syscall.SIGKILL) }
 

@@ -28,6 +28,9 @@ func (*Tracker) Self() run.Pid { return run.Pid{PID: os.Getpid()} }
 // Freeze stops p's process group, or continues it.
 func (*Tracker) Freeze(p run.Pid, on bool) { freezeGroup(p.PID, on) }
 
+// Release does nothing: this system does not track processes.
+func (*Tracker) Release(run.Pid) {}
+
 // Kill kills p's process group.
 func (*Tracker) Kill(p run.Pid) { killGroup(p.PID) }
 

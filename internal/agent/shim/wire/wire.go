@@ -34,6 +34,10 @@ type ToShim struct {
 	Freeze  *FreezeFrame       `json:"freeze,omitempty"`
 	Contact time.Duration      `json:"contact,omitempty"`
 	Forget  []muster.AttemptID `json:"forget,omitempty"`
+
+	// Frames of a connection for one command: Exec is in the first one, beside Hello, with its standard streams as descriptors.
+	Exec   *ExecFrame `json:"exec,omitempty"`
+	Signal string     `json:"signal,omitempty"` // to send to the command
 }
 
 // Hello is the first frame of a connection.
@@ -64,6 +68,23 @@ type FreezeFrame struct {
 	On      bool             `json:"on"`
 }
 
+// ExecFrame is a command for a running attempt. The end of its connection hangs up.
+type ExecFrame struct {
+	Attempt muster.AttemptID `json:"attempt"`
+	Argv    []string         `json:"argv"`
+	Env     []string         `json:"env,omitempty"` // in addition to the attempt's
+	Dir     string           `json:"dir,omitempty"`
+	TTY     bool             `json:"tty,omitempty"`
+}
+
+// ExecReply is the first frame that answers an ExecFrame, and the second one when the command has ended.
+type ExecReply struct {
+	Started bool          `json:"started,omitempty"`
+	Code    int           `json:"code,omitempty"`  // with Error: of run.ExecError
+	Error   string        `json:"error,omitempty"` // why it did not start
+	Exit    *run.ExecExit `json:"exit,omitempty"`
+}
+
 // ToWorker is one frame from the shim to the worker.
 type ToWorker struct {
 	Seq       uint64         `json:"seq,omitempty"` // of the request of this reply
@@ -74,6 +95,7 @@ type ToWorker struct {
 	Failed    *FailedFrame   `json:"failed,omitempty"`
 	Updates   []Update       `json:"news,omitempty"`
 	Displaced bool           `json:"bye,omitempty"` // another worker took over
+	Exec      *ExecReply     `json:"exec,omitempty"`
 }
 
 // Welcome is the reply to Hello.
@@ -82,6 +104,7 @@ type Welcome struct {
 	Build    string        `json:"build"`
 	Pid      run.Pid       `json:"pid"` // of the shim
 	Contact  time.Duration `json:"contact,omitempty"`
+	Exec     bool          `json:"exec,omitempty"` // it takes ExecFrames; an earlier build would take the connection for that of a new worker
 }
 
 // SnapshotFrame is the state of one attempt, for a new worker.

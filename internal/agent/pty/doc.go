@@ -1,0 +1,2 @@
+// Package pty opens pseudo terminals, on Linux.
+package pty
