@@ -137,7 +137,7 @@ var rules = map[string]rule{
 	"execrelay": {ring: shell, internal: []string{"execwire", "link", "link/wslink"}},
 	"client":    {ring: shell, internal: []string{"api/wire", "backoff", "execwire", "link/wslink", "origin"}, external: []string{"golang.org/x/"}},
 
-	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit", "lru"}},
+	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit", "lru"}, external: []string{"go.etcd.io/bbolt"}},
 	"dialect/lenient": {ring: adapter},
 	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "boltdb", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"dialect/fleet":   {ring: shell, internal: []string{"agent", "agent/progress", "agent/run", "agent/transfer", "backoff", "boltdb", "dialect", "link", "link/wslink", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
