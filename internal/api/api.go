@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/eventbus"
+	"github.com/muster-dev/muster/internal/execrelay"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/lru"
 	"github.com/muster-dev/muster/internal/store"
@@ -48,12 +49,12 @@ type Config struct {
 	// Parse reads job specs, YAML or JSON, and validates them, also with check, which may modify them. name is for messages.
 	Parse        func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
 	Kinds        Kinds
-	LinkSocket   http.Handler    // at link.PathSocket; it calls WorkerOfRequest
-	LinkPoll     http.Handler    // at link.PathPoll; it calls WorkerOfRequest
-	Exec         Exec            // may be nil, then no commands are executed
-	LinkExec     http.Handler    // at link.PathExec, if Exec is set; it calls WorkerOfRequest
-	LinkExecPoll http.Handler    // at link.PathExecPoll, if Exec is set; it calls WorkerOfRequest
-	Heartbeat    muster.Duration // interval in which workers renew their leases
+	LinkSocket   http.Handler     // at link.PathSocket; it calls WorkerOfRequest
+	LinkPoll     http.Handler     // at link.PathPoll; it calls WorkerOfRequest
+	Exec         *execrelay.Relay // nil only without clients
+	LinkExec     http.Handler     // at link.PathExec, if Exec is set; it calls WorkerOfRequest
+	LinkExecPoll http.Handler     // at link.PathExecPoll, if Exec is set; it calls WorkerOfRequest
+	Heartbeat    muster.Duration  // interval in which workers renew their leases
 	Log          *slog.Logger
 	Version      string // of this build
 	// Metrics serves /metrics to keys that may read workers; nil means that the path does not exist.
@@ -143,7 +144,6 @@ func newServer(cfg Config) *server {
 	s.shareRoutes()
 	s.retentionRoutes()
 	s.backupRoutes()
-	s.execRoutes(mux)
 	s.downloadRoutes()
 	s.healthRoutes()
 	s.schemaRoutes()
@@ -153,6 +153,10 @@ func newServer(cfg Config) *server {
 	s.metricsRoutes(mux)
 	mux.Handle(link.PathSocket, cfg.LinkSocket)
 	mux.Handle(link.PathPoll, cfg.LinkPoll)
+	if cfg.Exec != nil {
+		mux.Handle(link.PathExec, cfg.LinkExec)
+		mux.Handle(link.PathExecPoll, cfg.LinkExecPoll)
+	}
 	s.handler = withCompression(s.withMetrics(mux, s.withLogging(s.withAuth(s.withNotFound(mux)))))
 	return s
 }

@@ -59,7 +59,7 @@ func (s *server) withAuth(next http.Handler) http.Handler {
 			ctx, unbind := g.Bind(context.WithValue(caller.NewContext(r.Context(), p), activeKeyCtxKey, g))
 			defer unbind()
 			r = r.WithContext(ctx)
-			if !isLink(r.URL.Path) && !isExec(r.URL.Path) {
+			if !isLink(r.URL.Path) && !strings.HasSuffix(r.URL.Path, "/exec") {
 				defer g.Interrupt(w)()
 			}
 		}

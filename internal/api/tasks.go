@@ -19,6 +19,7 @@ import (
 )
 
 func (s *server) taskRoutes() {
+	stream(s, route{id: "exec-task", method: http.MethodGet, path: apiPath("/tasks/{task}/exec"), tag: "tasks", verb: auth.ExecTasks, summary: "Execute a command in a running task, or copy its files, over a WebSocket"}, s.execTask)
 	handle(s, route{id: "list-tasks", method: http.MethodGet, path: apiPath("/jobs/{job}/tasks"), tag: "tasks",
 		summary: "List the tasks of a job, by number", verb: auth.ReadJobs}, s.listTasks)
 	handle(s, route{id: "get-task", method: http.MethodGet, path: apiPath("/tasks/{task}"), tag: "tasks",

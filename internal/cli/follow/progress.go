@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // progressView is the state of a running job.
@@ -156,7 +156,7 @@ func (w *waitWarner) message(x *muster.Explanation, now time.Time) string {
 	if w.since.IsZero() {
 		w.since = now
 	}
-	cause := strings.Trim(digits.ReplaceAllString(x.Summary, ""), " ")
+	cause := strings.Trim(digits.Get().ReplaceAllString(x.Summary, ""), " ")
 	switch {
 	case x.Unschedulable() && !w.never:
 		w.never = true
@@ -167,7 +167,7 @@ func (w *waitWarner) message(x *muster.Explanation, now time.Time) string {
 	return waitMessage(w.id, x)
 }
 
-var digits = regexp.MustCompile(`[0-9]+`)
+var digits = lazyregexp.New(`[0-9]+`)
 
 // waitMessage explains why a job waits.
 func waitMessage(id muster.JobID, x *muster.Explanation) string {

@@ -3,13 +3,13 @@ package remote
 import (
 	"context"
 	"iter"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // Selector is a job, or some of its tasks: by number (17.3, 17.0-9,12), by stage (17.train), or by the elements of an array, a
@@ -23,7 +23,7 @@ type Selector struct {
 
 const selectorSyntax = "use a job (17), a task (17.3), several tasks (17.0-9,12), elements of an array (17_1-9), a stage (17.train), or last for the newest job"
 
-var stagePattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+var stagePattern = lazyregexp.New(`^[A-Za-z0-9_-]+$`)
 
 // ParseSelector parses one selector. The job of "last" is 0.
 func ParseSelector(s string) (Selector, error) {
@@ -57,7 +57,7 @@ func ParseSelector(s string) (Selector, error) {
 		return sel, nil
 	}
 	stage, elements, hasElements := strings.Cut(tasks, ".")
-	if strings.Trim(tasks, "0123456789-,") == "" || !stagePattern.MatchString(stage) || hasElements && elements == "" {
+	if strings.Trim(tasks, "0123456789-,") == "" || !stagePattern.Get().MatchString(stage) || hasElements && elements == "" {
 		return Selector{}, invalid
 	}
 	sel.Stage, sel.Elements = stage, elements
