@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/cache"
 	"github.com/muster-dev/muster/internal/api/granting"
 	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/api/middleware"
 	"github.com/muster-dev/muster/internal/api/schema"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/blob"
@@ -157,7 +158,7 @@ func newServer(cfg Config) *server {
 		mux.Handle(link.PathExec, cfg.LinkExec)
 		mux.Handle(link.PathExecPoll, cfg.LinkExecPoll)
 	}
-	s.handler = withCompression(s.withMetrics(mux, s.withLogging(s.withAuth(s.withNotFound(mux)))))
+	s.handler = middleware.Compress(middleware.Observe(mux, s.withLogging(s.withAuth(s.withNotFound(mux))), isLink, s.ObserveRequest))
 	return s
 }
 

@@ -1,4 +1,5 @@
-package api
+// Package middleware has HTTP handlers around the API: compression, and the observation of requests.
+package middleware
 
 import (
 	"compress/gzip"
@@ -8,41 +9,19 @@ import (
 
 	"github.com/klauspost/compress/gzhttp"
 
-	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
-	"github.com/muster-dev/muster/internal/auth"
 )
 
-const pathMetrics = "/metrics"
-
-// metricsRoutes serves Config.Metrics to keys that may read workers and all projects.
-func (s *server) metricsRoutes(mux *http.ServeMux) {
-	if s.Metrics == nil {
-		return
-	}
-	mux.HandleFunc("GET "+pathMetrics, func(w http.ResponseWriter, r *http.Request) {
-		p := principalOf(r.Context())
-		err := auth.Authorize(p, auth.ReadWorkers, auth.Object{})
-		if err == nil && p.Project != "" {
-			err = muster.Errorf(muster.Forbidden, "the key %q is for project %q only: use a key for all projects to read metrics", p.Name, p.Project)
-		}
-		if err != nil {
-			s.writeError(w, r, err)
-			return
-		}
-		s.Metrics.ServeHTTP(w, r)
-	})
-}
-
-// withMetrics calls Config.ObserveRequest for each request with its route pattern, whose number is bounded, unlike that of paths.
-func (s *server) withMetrics(mux *http.ServeMux, next http.Handler) http.Handler {
-	if s.ObserveRequest == nil {
+// Observe calls begin for each request with its method and its route pattern in mux, whose number is bounded, unlike that of paths, and done when it was
+// answered. stream is true for event streams, WebSockets, and what isLink says of a path. begin may be nil.
+func Observe(mux *http.ServeMux, next http.Handler, isLink func(path string) bool, begin func(method, route string) (done func(status int, stream bool))) http.Handler {
+	if begin == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, pattern := mux.Handler(r)
 		recorder := &statusRecorder{ResponseWriter: w}
-		done := s.ObserveRequest(r.Method, routeOf(pattern))
+		done := begin(r.Method, routeOf(pattern))
 		defer func() { done(recorder.statusCode(), isLink(r.URL.Path) || recorder.isStream()) }()
 		next.ServeHTTP(recorder, r)
 	})
@@ -95,9 +74,9 @@ func (w *statusRecorder) isStream() bool {
 // minCompressSize is the size in bytes from which answers are compressed.
 const minCompressSize = 4 << 10
 
-// withCompression compresses JSON answers for clients that accept gzip, but not streams, logs, blobs and artifacts, which
+// Compress compresses JSON answers for clients that accept gzip, but not streams, logs, blobs and artifacts, which
 // have offsets. It must be the outermost handler, because gzhttp flushes streams through the http.Flusher that it wraps.
-func withCompression(next http.Handler) http.Handler {
+func Compress(next http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minCompressSize), gzhttp.CompressionLevel(gzip.BestSpeed), gzhttp.ContentTypes([]string{"application/json"}))
 	if err != nil {
 		panic(err) // the options are valid
