@@ -14,9 +14,9 @@ func habits(command string) []habit {
 	case "":
 		return []habit{
 			// docker
-			{"attach", "use muster logs -f JOB"},
+			{"attach", "use muster logs -f JOB, or muster shell TASK"},
 			{"kill stop", "use muster cancel JOB"},
-			{"start restart", "use muster retry JOB, which runs failed tasks again"},
+			{"start restart", "use muster retry JOB, which runs failed tasks again, or muster rerun JOB"},
 			{"inspect", "use muster job JOB -o json"},
 			{"stats", "use muster usage -f JOB, or muster top"},
 			{"create", "use muster submit FILE, or muster run -d COMMAND"},
@@ -32,7 +32,7 @@ func habits(command string) []habit {
 			// kubectl
 			{"apply", "use muster submit FILE"},
 			{"describe", "use muster job JOB, muster workers show WORKER, or muster explain TASK"},
-			{"delete", "use muster cancel JOB"},
+			{"delete", "use muster cancel JOB, or muster rm JOB"},
 			{"drain", "use muster workers drain WORKER"},
 			{"cordon pause", "use muster workers pause WORKER"},
 			{"uncordon resume", "use muster workers resume WORKER"},
@@ -47,7 +47,8 @@ func habits(command string) []habit {
 			{"scancel qdel bkill", "use muster cancel JOB"},
 			{"sinfo pbsnodes", "use muster workers"},
 			{"sacct", "use muster ps -a"},
-			{"scontrol", "use muster job JOB, or muster workers show WORKER"},
+			{"salloc", "use muster shell TASK, or muster run COMMAND"},
+			{"scontrol", "use muster edit JOB, muster job JOB, or muster workers show WORKER"},
 			{"sstat seff", "use muster usage JOB"},
 			{"sattach", "use muster logs -f JOB"},
 			{"sprio", "use muster explain TASK"},
