@@ -324,6 +324,9 @@ var golden = []goldenCase{
 
 	{"no-artifact", request{method: "GET", path: "/api/v1/tasks/1.0/artifacts/../../secret"}, ""},
 	{"rm", request{method: "DELETE", path: "/api/v1/jobs/1"}, ""},
+	{"key-rotated", request{method: "POST", path: "/api/v1/keys/token-of-viewer-speech/rotate"}, "rotate-key"},
+	{"key-rotated-unknown", request{method: "POST", path: "/api/v1/keys/nope/rotate"}, "error"},
+	{"backup-forbidden", request{method: "GET", path: "/api/v1/backup", token: "token-of-viewer-"}, "error"},
 	{"rm-again", request{method: "DELETE", path: "/api/v1/jobs/1"}, "error"},
 }
 

@@ -44,7 +44,9 @@ var linkAccessByOperation = map[string]linkAccess{
 	"list-all-tasks": linkForbidden, "get-overview": linkForbidden, "get-history": linkForbidden, "list-kinds": linkForbidden, "get-kind": linkForbidden,
 	"list-workers": linkForbidden, "get-worker": linkForbidden, "drain-worker": linkForbidden, "pause-worker": linkForbidden, "resume-worker": linkForbidden, "heal-worker": linkForbidden,
 	"remove-worker": linkForbidden, "join-worker": linkForbidden, "download-muster": linkForbidden,
-	"create-key": linkForbidden, "list-keys": linkForbidden, "revoke-key": linkForbidden,
+	"remove-job": linkForbidden, "keep-job": linkForbidden, "unkeep-job": linkForbidden, "prune": linkForbidden,
+	"get-retention": linkForbidden, "put-retention": linkForbidden, "delete-retention": linkForbidden, "backup": linkForbidden,
+	"create-key": linkForbidden, "rotate-key": linkForbidden, "list-keys": linkForbidden, "revoke-key": linkForbidden,
 	"missing-blobs": linkForbidden, "get-blob": linkForbidden, "head-blob": linkForbidden, "put-blob": linkForbidden, "check-blob": linkForbidden,
 	"get-job-schema": linkPublic,
 }
