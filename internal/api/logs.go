@@ -48,7 +48,7 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 		return err
 	}
 	follow := wantsEventStream(in.Accept, in.Follow) && !in.Download
-	if !follow {
+	if !follow || in.Follow == "false" {
 		s.awaitCompleteLog(r.Context(), task, pos)
 	}
 	if in.Last == "" && in.Tail > 0 {
@@ -92,21 +92,25 @@ func (s *server) startPosition(ctx context.Context, task muster.Task, attempt in
 	return pos, s.logsDeleted(ctx, pos.id())
 }
 
-// completeLogWait is how long a plain read of a finished task's log waits for the rest of
-// the log, which the report may have overtaken.
-const completeLogWait = 2 * time.Second
+// A read of a finished task's log waits for the rest of the log, which the report may have overtaken, while it grows: so long without
+// a byte, and so long in all.
+const (
+	completeLogWait    = 2 * time.Second
+	maxCompleteLogWait = time.Minute
+)
 
-// awaitCompleteLog waits up to completeLogWait until the log of a finished task has the
-// reported size.
+// awaitCompleteLog waits until the log of a finished task has the reported size, as long as completeLogWait and maxCompleteLogWait allow.
 func (s *server) awaitCompleteLog(ctx context.Context, task muster.Task, pos logPosition) {
 	if pos.attempt != task.Attempt || !task.State.Final() {
 		return
 	}
 	id, want := pos.id(), task.LogSize
-	ctx, cancel := context.WithTimeout(ctx, completeLogWait)
+	ctx, cancel := context.WithTimeout(ctx, maxCompleteLogWait)
 	defer cancel()
 	for size, err := s.Logs.Size(ctx, id); err == nil && size < want; size, err = s.Logs.Size(ctx, id) {
-		if s.Logs.Wait(ctx, id, size) != nil {
+		waitCtx, cancel := context.WithTimeout(ctx, completeLogWait)
+		err := s.Logs.Wait(waitCtx, id, size)
+		if cancel(); err != nil {
 			return
 		}
 	}
@@ -148,13 +152,13 @@ func (s *server) checkLogPosition(ctx context.Context, pos logPosition) error {
 	return err
 }
 
-var streamNames = map[tasklog.Stream]string{tasklog.Stdout: wire.Stdout, tasklog.Stderr: wire.Stderr, tasklog.System: wire.System}
+var streamNames = map[tasklog.Stream]string{tasklog.Stdout: wire.Stdout, tasklog.Stderr: wire.Stderr, tasklog.System: wire.System, tasklog.Gap: wire.System}
 
 // inStream reports whether a record belongs to the requested stream. Usage samples belong
-// to none.
+// to none, and the mark of a gap to all.
 func inStream(stream string, r tasklog.Record) bool {
 	name, isOutput := streamNames[r.Stream]
-	return isOutput && (stream == "all" || stream == name)
+	return isOutput && (stream == "all" || stream == name || r.Stream == tasklog.Gap)
 }
 
 // outputEvents returns an eventFunc for the output of a stream.
