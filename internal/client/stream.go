@@ -225,6 +225,8 @@ type LogOptions struct {
 	Tail    int    // start with this number of last lines; 0 means all
 	Follow  bool   // until the task has ended, including later attempts
 
+	Since muster.Time // only output since then, by the worker's clock; 0 means all
+
 	// OnRetry, if not nil, is called for each attempt that has ended and is followed by another one, which may not have started yet. It is
 	// called while the sequence advances.
 	OnRetry func(attempt int)
@@ -246,6 +248,9 @@ func (c *Client) Logs(ctx context.Context, id muster.TaskID, o LogOptions) iter.
 	set(q, "stream", o.Stream)
 	setInt(q, "attempt", o.Attempt)
 	setInt(q, "tail", o.Tail)
+	if o.Since != 0 {
+		q.Set("since", o.Since.Std().UTC().Format(time.RFC3339Nano))
+	}
 	return followAttempts(ctx, c, taskPath(id)+"/logs", q, "", o.Attempt, o.OnRetry, wire.LogOutput, func(attempt int, l wire.LogLine) LogLine {
 		return LogLine{Attempt: attempt, Stream: l.Stream, At: l.At, Data: l.Data()}
 	})

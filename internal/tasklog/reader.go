@@ -55,7 +55,7 @@ func (r *reader) open() error {
 			} else if head, err := r.dir.headSize(r.id); err != nil {
 				return wrapError("read", r.id, err)
 			} else if r.off >= head {
-				gap, start = r.off, list[0].start
+				gap, start = head, list[0].start
 			}
 		}
 		f, err := os.Open(r.dir.filePath(r.id, start))
@@ -70,7 +70,7 @@ func (r *reader) open() error {
 		}
 		r.file, r.start = f, start
 		if gap >= 0 {
-			if r.gap, err = openGap(r.dir.gapPath(r.id), gap, start, f); err != nil {
+			if r.gap, err = openGap(r.dir.gapPath(r.id), gap, r.off, start, f); err != nil {
 				return wrapError("read", r.id, err)
 			}
 		}
@@ -95,12 +95,19 @@ func (r *reader) Read(p []byte) (int, error) {
 			if ok && rec.start < r.off {
 				continue // a part of it was read before
 			}
+			r.rest = r.rest[:0]
+			next := r.gap.to
 			if ok {
-				r.rest = AppendRecord(appendPosition(r.rest[:0], rec.start), rec.Record)
+				next = rec.start
+			}
+			if hole := r.gap.lastHole; hole > r.off && hole <= next {
+				r.rest = appendMark(r.rest, r.gap.at, r.gap.to-r.gap.from, hole)
+			}
+			if ok {
+				r.rest = AppendRecord(appendPosition(r.rest, rec.start), rec.Record)
 				r.off = rec.end
 				continue
 			}
-			r.rest = appendGap(r.rest[:0], r.gap.at, r.gap.from, r.gap.to)
 			r.endGap()
 			continue
 		}
@@ -186,9 +193,10 @@ func (r *reader) Close() error {
 
 // gapReader reads the samples of a gap.
 type gapReader struct {
-	from, to int64
+	from, to int64     // what is to be read of the gap
+	lastHole int64     // where the last part ends that is left out
 	at       time.Time // of the record after the gap
-	file     *os.File  // nil if there are none
+	file     *os.File  // nil if there are no samples
 	dec      *Decoder
 	peeked   *gapRecord
 }
@@ -200,20 +208,44 @@ type gapRecord struct {
 	start, end int64
 }
 
-// openGap opens the gap of a log between two offsets. next is the file that follows it.
-func openGap(path string, from, to int64, next *os.File) (*gapReader, error) {
-	g := &gapReader{from: from, to: to, at: time.Now()}
+// openGap opens the gap of a log between two offsets, to read it from a place on. next is the file that follows it.
+func openGap(path string, start, from, to int64, next *os.File) (*gapReader, error) {
+	g := &gapReader{from: start, to: to, at: time.Now()}
 	if first, err := NewDecoder(io.NewSectionReader(next, 0, maxOffset)).Next(); err == nil {
 		g.at = first.At // the time of output does not decrease
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
+		g.from, g.lastHole = from, to
 		return g, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	g.file, g.dec = f, NewDecoder(f)
+	end := start
+	for {
+		rec, ok, err := g.next()
+		if err != nil {
+			g.close()
+			return nil, err
+		}
+		if !ok {
+			break
+		}
+		if rec.start > end {
+			g.lastHole = rec.start
+		}
+		end = rec.end
+	}
+	if to > end {
+		g.lastHole = to
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		g.close()
+		return nil, err
+	}
+	g.from, g.dec = from, NewDecoder(f)
 	return g, nil
 }
 

@@ -18,7 +18,7 @@ import (
 // Nothing is between or around records, so a log may be cut and continued at any byte.
 //
 // Records of the stream 'g' are not part of a log. They are where its offsets continue after a gap: their data is one offset, at which the
-// next record begins, or for the mark of the gap two, between which output was dropped.
+// next record begins, or for the mark of the gap its size and then that offset.
 const headSize = 10
 
 // MaxRecordData is the most data that one record holds, in bytes.
@@ -68,8 +68,8 @@ func (d *Decoder) Start() int64 { return d.start }
 // Offset returns the offset in the log after the last record returned.
 func (d *Decoder) Offset() int64 { return d.off }
 
-// Next returns the next record; its Data is valid until the next call. At a gap it returns the samples that were kept of it, and
-// then a record of the stream Gap. It
+// Next returns the next record; its Data is valid until the next call. Of a gap it returns the samples that were kept of it, and a
+// record of the stream Gap, which takes the place of the last of the bytes that are left out. It
 // returns io.EOF after the last record, and io.ErrUnexpectedEOF if a part of a record
 // follows it; after both, Next may be called again when the log may have
 // grown. If the bytes are not a record, it returns an Invalid error, which is permanent.
@@ -88,15 +88,15 @@ func (d *Decoder) Next() (Record, error) {
 			d.off += int64(whole)
 			return r, nil
 		}
-		from, to, err := parseGap(r.Data, d.off)
+		size, to, err := parseGap(r.Data, d.off)
 		if err != nil {
 			d.err = err
 			return Record{}, err
 		}
 		_, _ = d.r.Discard(whole)
 		d.off = to
-		if from >= 0 {
-			r.Data = gapLine(to - from)
+		if size > 0 {
+			r.Data = gapLine(size)
 			return r, nil
 		}
 	}

@@ -323,26 +323,25 @@ func appendPosition(dst []byte, offset int64) []byte {
 	return AppendRecord(dst, Record{Stream: Gap, Data: binary.BigEndian.AppendUint64(nil, uint64(offset))})
 }
 
-// appendGap appends the mark of a gap.
-func appendGap(dst []byte, at time.Time, from, to int64) []byte {
-	data := binary.BigEndian.AppendUint64(nil, uint64(from))
-	return AppendRecord(dst, Record{Stream: Gap, At: at, Data: binary.BigEndian.AppendUint64(data, uint64(to))})
+// appendMark appends the mark of a gap of size bytes, after which the next record begins at an offset.
+func appendMark(dst []byte, at time.Time, size, offset int64) []byte {
+	data := binary.BigEndian.AppendUint64(nil, uint64(size))
+	return AppendRecord(dst, Record{Stream: Gap, At: at, Data: binary.BigEndian.AppendUint64(data, uint64(offset))})
 }
 
-// parseGap returns where the log continues, and where the gap began, or -1 if the record is not its mark.
-func parseGap(data []byte, offset int64) (from, to int64, err error) {
-	from = -1
+// parseGap returns where the log continues, and the size of the gap, or 0 if the record is not its mark.
+func parseGap(data []byte, offset int64) (size, to int64, err error) {
 	if len(data) == 16 {
-		from = int64(binary.BigEndian.Uint64(data) & uint64(maxOffset))
+		size = int64(binary.BigEndian.Uint64(data) & uint64(maxOffset))
 		data = data[8:]
 	}
 	if len(data) == 8 {
 		to = int64(binary.BigEndian.Uint64(data) & uint64(maxOffset))
 	}
-	if to < offset || from > to {
+	if to < offset {
 		return 0, 0, muster.Errorf(muster.Invalid, "the log is damaged: there is no record at byte %d", offset)
 	}
-	return from, to, nil
+	return size, to, nil
 }
 
 func gapLine(size int64) []byte {
