@@ -19,6 +19,10 @@ const (
 	MaxNameSize = 64      // bytes of the name of a stage, project, axis or label, and of a tag
 	MaxInputs   = 10_000  // artifacts that are copied into one task's folder
 	MaxPIDs     = 1 << 22 // processes and threads of a task: Linux's limit
+
+	MinLogCap     Size = 256 << 10
+	MaxLogCap     Size = 16 << 30
+	DefaultLogCap Size = 64 << 20
 )
 
 // Spec is what a user submits. Package specvalidate checks it, Normalize sets defaults.
@@ -50,6 +54,7 @@ type TaskSpec struct {
 	Where        Where             `json:"where,omitzero"`
 	Timeout      Duration          `json:"timeout,omitempty"`       // of one attempt; 0 means none
 	QueueTimeout Duration          `json:"queue_timeout,omitempty"` // from queued to started; 0 means none
+	LogCap       Size              `json:"log_cap,omitempty"`       // bytes that are kept of an attempt's output, half of them its beginning; 0 means the worker's default
 	Retries      Retries           `json:"retries,omitzero"`
 	Kill         Kill              `json:"kill,omitzero"`
 	Disconnect   Disconnect        `json:"disconnect,omitzero"`

@@ -12,13 +12,14 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
 // Logs reads and removes the worker's local logs (package tasklog).
 type Logs interface {
 	Size(ctx context.Context, a muster.AttemptID) (int64, error)
-	Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error)
+	Chunks(ctx context.Context, a muster.AttemptID, offset int64) (*tasklog.ChunkReader, error)
 	RemoveAttempt(ctx context.Context, a muster.AttemptID) error
 }
 
@@ -234,14 +235,19 @@ const (
 
 // onLogRead records that the first n bytes of a range were read for the next frame; err is why the others were not. The cause may be
 // temporary, such as too many open files: the range is read again after a growing pause. The rest of a log is lost if it became shorter or
-// stays unreadable.
-func (tbl *attemptTable) onLogRead(l logRange, n int64, err error) {
+// stays unreadable. n is more than the range if the log was dropped beyond its end; sent is the size of what was read.
+func (tbl *attemptTable) onLogRead(l logRange, n, sent int64, err error) {
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
-	tbl.traffic.LogSent += n
+	tbl.traffic.LogSent += sent
 	at, now := l.at, tbl.clock()
 	if err == nil {
 		at.logFailedSince = 0
+		if extra := n - l.n; extra > 0 && tbl.held[at.id] == at && at.logSent == l.offset+l.n {
+			at.logSent += extra
+			at.logSize = max(at.logSize, at.logSent)
+			tbl.inflight += extra // until the server acknowledges the dropped part, nothing else is sent
+		}
 		return
 	}
 	if tbl.held[at.id] != at || at.logSent != l.offset+l.n {
@@ -266,12 +272,15 @@ func (tbl *attemptTable) onLogRead(l logRange, n int64, err error) {
 // readLogs reads the picked ranges into a frame.
 func (a *Agent) readLogs(ctx context.Context, f *link.ToServer, ranges []logRange) {
 	for _, l := range ranges {
-		data, err := a.readers.read(ctx, l)
-		if len(data) > 0 {
-			f.Logs = append(f.Logs, link.LogChunk{Attempt: l.at.id, Offset: l.offset, Data: data})
+		chunks, err := a.readers.read(ctx, l)
+		next, sent := l.offset, 0
+		for i := range chunks {
+			c := &chunks[i]
+			f.Logs = append(f.Logs, link.LogChunk{Attempt: l.at.id, Offset: c.Offset, Data: c.Data, Segment: c.Segment, Kept: c.Kept, To: c.To})
+			next, sent = c.End(), sent+len(c.Data)
 		}
 		if err == nil || ctx.Err() == nil { // else the session has ended: all is read again in the next one
-			a.table.onLogRead(l, int64(len(data)), err)
+			a.table.onLogRead(l, next-l.offset, int64(sent), err)
 		}
 	}
 }
@@ -289,42 +298,43 @@ type logReaders struct {
 }
 
 type logReader struct {
-	id     muster.AttemptID
-	rc     io.ReadCloser
-	offset int64 // of the next Read
+	id muster.AttemptID
+	rc *tasklog.ChunkReader
 }
 
-// read returns the bytes of a range. With an error it returns the bytes before it; the error is io.ErrUnexpectedEOF if the log is shorter.
-func (c *logReaders) read(ctx context.Context, l logRange) ([]byte, error) {
+// read returns a range in chunks. A part that was dropped counts as one byte or more, however long it is, so that the last chunk may end
+// after the range. With an error read returns the chunks before it; the error is io.ErrUnexpectedEOF if the log is shorter.
+func (c *logReaders) read(ctx context.Context, l logRange) (chunks []tasklog.Chunk, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.pop(l.at.id)
-	if r != nil && r.offset != l.offset {
+	if r != nil && r.rc.Offset() != l.offset {
 		_ = r.rc.Close() // it was only read
 		r = nil
 	}
 	if r == nil {
-		rc, err := c.logs.Open(ctx, l.at.id, l.offset)
+		rc, err := c.logs.Chunks(ctx, l.at.id, l.offset)
 		if err != nil {
 			return nil, err
 		}
-		r = &logReader{id: l.at.id, rc: rc, offset: l.offset}
+		r = &logReader{id: l.at.id, rc: rc}
 	}
-	data := make([]byte, l.n)
-	n, err := io.ReadFull(r.rc, data)
-	if err != nil {
-		_ = r.rc.Close() // it was only read
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
+	for end := l.offset + l.n; r.rc.Offset() < end; {
+		chunk, err := r.rc.Next(end - r.rc.Offset())
+		if err != nil {
+			_ = r.rc.Close() // it was only read
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return chunks, err
 		}
-		return data[:n], err
+		chunks = append(chunks, chunk)
 	}
-	r.offset += l.n
 	if c.open = append(c.open, r); len(c.open) > maxLogReaders {
 		_ = c.open[0].rc.Close() // it was only read
 		c.open = slices.Delete(c.open, 0, 1)
 	}
-	return data, nil
+	return chunks, nil
 }
 
 // pop removes and returns the open reader of an attempt; nil if there is none.

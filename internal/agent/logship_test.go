@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -208,7 +207,7 @@ type flakyLogs struct {
 	opened int
 }
 
-func (f *flakyLogs) Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error) {
+func (f *flakyLogs) Chunks(ctx context.Context, a muster.AttemptID, offset int64) (*tasklog.ChunkReader, error) {
 	f.mu.Lock()
 	f.opened++
 	err := f.broken
@@ -216,7 +215,7 @@ func (f *flakyLogs) Open(ctx context.Context, a muster.AttemptID, offset int64) 
 	if err != nil {
 		return nil, err
 	}
-	return f.Dir.Open(ctx, a, offset)
+	return f.Dir.Chunks(ctx, a, offset)
 }
 
 func (f *flakyLogs) set(broken error) {

@@ -172,7 +172,7 @@ func TestKeepAlivesOfAnEmptyOutput(t *testing.T) {
 			}
 			sizes[size] = true
 		})
-		got := streamFor(t, 61*time.Second, (&follower{server: s, pos: place, event: outputEvents("stderr"), follow: true}).serve)
+		got := streamFor(t, 61*time.Second, (&follower{server: s, pos: place, event: outputEvents(func(r tasklog.Record) bool { return inStream("stderr", r) }), follow: true}).serve)
 		stop()
 		if len(got.blocks) != 6 {
 			t.Fatalf("a minute without output brought %d blocks, want the first, the attempt and 4 keep-alives: %q", len(got.blocks), got.blocks)

@@ -32,6 +32,7 @@ type logsInput struct {
 	Stream   string `query:"stream" enum:"stdout,stderr,all" default:"all"`
 	Offset   int64  `query:"offset" minimum:"0" doc:"start at this offset, from the id of an event (ATTEMPT-OFFSET)"`
 	Tail     int    `query:"tail" minimum:"1" maximum:"100000" doc:"start with the last lines"`
+	Since    string `query:"since" format:"date-time" doc:"only output since this time, by the worker's clock"`
 	Download bool   `query:"download" doc:"let browsers save the text as a file"`
 	Follow   string `query:"follow" enum:"true,false" doc:"continue until the task has ended; default for server-sent events: true"`
 	Accept   string `header:"Accept" hidden:"true"`
@@ -47,8 +48,12 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 	if err != nil {
 		return err
 	}
+	filter, since, err := in.filter()
+	if err != nil {
+		return err
+	}
 	follow := wantsEventStream(in.Accept, in.Follow) && !in.Download
-	if !follow {
+	if !follow || in.Follow == "false" {
 		s.awaitCompleteLog(r.Context(), task, pos)
 	}
 	if in.Last == "" && in.Tail > 0 {
@@ -56,15 +61,31 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 			return err
 		}
 	}
+	if in.Last == "" && in.Since != "" && pos.attempt > 0 {
+		if pos.offset, err = logview.Since(r.Context(), s.Logs, pos.id(), pos.offset, since, filter); err != nil {
+			return err
+		}
+	}
 	if follow {
-		f := &follower{server: s, pos: pos, event: outputEvents(in.Stream), follow: in.Follow != "false", singleAttempt: in.Attempt > 0}
+		f := &follower{server: s, pos: pos, event: outputEvents(filter), follow: in.Follow != "false", singleAttempt: in.Attempt > 0}
 		return f.serve(w, r)
 	}
 	if in.Download {
 		name := fmt.Sprintf("muster-%s-attempt-%d.log", task.ID, pos.attempt)
 		w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	}
-	return s.writeLog(w, r, pos, in.Stream)
+	return s.writeLog(w, r, pos, filter)
+}
+
+// filter returns which records are selected, and since when.
+func (in *logsInput) filter() (filter func(tasklog.Record) bool, since time.Time, err error) {
+	if in.Since != "" {
+		if since, err = time.Parse(time.RFC3339, in.Since); err != nil {
+			return nil, since, muster.Errorf(muster.Invalid, "since=%s is not a time: use RFC 3339, such as 2026-11-27T15:04:05Z", in.Since)
+		}
+		since = since.Truncate(time.Millisecond) // as the times of records
+	}
+	return func(r tasklog.Record) bool { return inStream(in.Stream, r) && !r.At.Before(since) }, since, nil
 }
 
 // wantsEventStream reports whether a request asks for server-sent events.
@@ -92,21 +113,25 @@ func (s *server) startPosition(ctx context.Context, task muster.Task, attempt in
 	return pos, s.logsDeleted(ctx, pos.id())
 }
 
-// completeLogWait is how long a plain read of a finished task's log waits for the rest of
-// the log, which the report may have overtaken.
-const completeLogWait = 2 * time.Second
+// A read of a finished task's log waits for the rest of the log, which the report may have overtaken, while it grows: so long without
+// a byte, and so long in all.
+const (
+	completeLogWait    = 2 * time.Second
+	maxCompleteLogWait = time.Minute
+)
 
-// awaitCompleteLog waits up to completeLogWait until the log of a finished task has the
-// reported size.
+// awaitCompleteLog waits until the log of a finished task has the reported size, as long as completeLogWait and maxCompleteLogWait allow.
 func (s *server) awaitCompleteLog(ctx context.Context, task muster.Task, pos logPosition) {
 	if pos.attempt != task.Attempt || !task.State.Final() {
 		return
 	}
 	id, want := pos.id(), task.LogSize
-	ctx, cancel := context.WithTimeout(ctx, completeLogWait)
+	ctx, cancel := context.WithTimeout(ctx, maxCompleteLogWait)
 	defer cancel()
 	for size, err := s.Logs.Size(ctx, id); err == nil && size < want; size, err = s.Logs.Size(ctx, id) {
-		if s.Logs.Wait(ctx, id, size) != nil {
+		waitCtx, cancel := context.WithTimeout(ctx, completeLogWait)
+		err := s.Logs.Wait(waitCtx, id, size)
+		if cancel(); err != nil {
 			return
 		}
 	}
@@ -148,19 +173,19 @@ func (s *server) checkLogPosition(ctx context.Context, pos logPosition) error {
 	return err
 }
 
-var streamNames = map[tasklog.Stream]string{tasklog.Stdout: wire.Stdout, tasklog.Stderr: wire.Stderr, tasklog.System: wire.System}
+var streamNames = map[tasklog.Stream]string{tasklog.Stdout: wire.Stdout, tasklog.Stderr: wire.Stderr, tasklog.System: wire.System, tasklog.Gap: wire.System}
 
 // inStream reports whether a record belongs to the requested stream. Usage samples belong
-// to none.
+// to none, and the mark of a gap to all.
 func inStream(stream string, r tasklog.Record) bool {
 	name, isOutput := streamNames[r.Stream]
-	return isOutput && (stream == "all" || stream == name)
+	return isOutput && (stream == "all" || stream == name || r.Stream == tasklog.Gap)
 }
 
-// outputEvents returns an eventFunc for the output of a stream.
-func outputEvents(stream string) eventFunc {
+// outputEvents returns an eventFunc for output that filter accepts.
+func outputEvents(filter func(tasklog.Record) bool) eventFunc {
 	return func(r tasklog.Record) (string, any) {
-		if !inStream(stream, r) {
+		if !filter(r) {
 			return "", nil
 		}
 		return wire.LogOutput, wire.NewLogLine(streamNames[r.Stream], muster.NewTime(r.At), r.Data)
@@ -230,14 +255,14 @@ func (s *server) lastLines(ctx context.Context, pos logPosition, stream string, 
 
 // writeLog answers with output as text. If it fails in the middle, it aborts the
 // connection, so that the answer does not look complete.
-func (s *server) writeLog(w http.ResponseWriter, r *http.Request, pos logPosition, stream string) error {
+func (s *server) writeLog(w http.ResponseWriter, r *http.Request, pos logPosition, filter func(tasklog.Record) bool) error {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	out := streaming.NewWriter(w, r)
 	started := false
 	err := s.records(r.Context(), pos, func(rec tasklog.Record, _ int64) error {
-		if !inStream(stream, rec) {
+		if !filter(rec) {
 			return nil
 		}
 		if !started {

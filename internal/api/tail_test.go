@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,7 +67,10 @@ func longLog(tb testing.TB, size int) (*server, *readCounter, logPosition) {
 
 // TestTailReadsOnlyTheEnd checks that the last lines of a long log are found without reading all of it.
 func TestTailReadsOnlyTheEnd(t *testing.T) {
-	const size = 64 << 20
+	size := 1 << 30
+	if testing.Short() {
+		size = 64 << 20
+	}
 	s, c, at := longLog(t, size)
 	for _, lines := range []int{1, 10, 1000, 50_000} {
 		c.bytes = 0
@@ -72,7 +78,11 @@ func TestTailReadsOnlyTheEnd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if limit := int64(512<<10 + 5*110*lines); c.bytes > limit {
+		limit := int64(192 << 10)
+		if lines > 500 {
+			limit = int64(512<<10 + 5*110*lines)
+		}
+		if c.bytes > limit {
 			t.Errorf("the last %d lines of %d bytes of log took %d bytes to find, more than %d", lines, size, c.bytes, limit)
 		}
 		n := 0
@@ -142,4 +152,83 @@ func BenchmarkTail(b *testing.B) {
 		took = append(took, c.bytes)
 	}
 	b.ReportMetric(float64(slices.Max(took)), "bytes-read")
+}
+
+// gapLog returns a server with a log of 20,000 numbered lines of which the beginning and the end are kept.
+func gapLog(t *testing.T) (*server, logPosition) {
+	t.Helper()
+	logs, err := tasklog.OpenIndexedDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = logs.Close() })
+	at := logPosition{task: muster.TaskID{Job: 1}, attempt: 1}
+	w := tasklog.NewWriter(logs, at.id(), 0, 100_000)
+	for i := range 20_000 {
+		r := tasklog.Record{Stream: tasklog.Stdout, At: time.UnixMilli(int64(i)), Data: fmt.Appendf(nil, "%d\n", i)}
+		if err := w.WriteOutput(t.Context(), tasklog.AppendRecord(nil, r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &server{Config: Config{Logs: logs}}, at
+}
+
+// TestGapIsMarked reads a log of which the middle is left out: every reader gets its beginning, a message, and its end.
+func TestGapIsMarked(t *testing.T) {
+	s, at := gapLog(t)
+	text := func(pos logPosition, stream string) (lines []string) {
+		t.Helper()
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := s.writeLog(w, r, pos, func(r tasklog.Record) bool { return inStream(stream, r) }); err != nil {
+				t.Error(err)
+			}
+		}))
+		defer srv.Close()
+		resp, err := srv.Client().Get(srv.URL) //nolint:noctx // it ends with the server
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(strings.TrimSuffix(string(body), "\n"), "\n")
+	}
+	check := func(name string, lines []string, first string) {
+		t.Helper()
+		marks := 0
+		for _, l := range lines {
+			if strings.Contains(l, "of output is left out here: a log keeps its beginning and its end") {
+				marks++
+			}
+		}
+		if marks != 1 || lines[0] != first || lines[len(lines)-1] != "19999" {
+			t.Errorf("%s: %d messages, from %q to %q", name, marks, lines[0], lines[len(lines)-1])
+		}
+	}
+	all := text(at, "all")
+	check("the text", all, "0")
+	check("standard output", text(at, "stdout"), "0")
+	mark := slices.IndexFunc(all, func(l string) bool { return strings.Contains(l, "left out") })
+	for _, lines := range []int{1, 100, len(all) - mark, len(all) - mark + 10, len(all)} {
+		pos := at
+		var err error
+		if pos.offset, err = s.tailOffset(t.Context(), at, "all", lines); err != nil {
+			t.Fatal(err)
+		}
+		got := text(pos, "all")
+		if !slices.Equal(got, all[len(all)-lines:]) {
+			t.Errorf("the last %d lines are %d, from %q", lines, len(got), got[0])
+		}
+	}
+	// A client that fell behind resumes at the place where it was, in what was dropped since.
+	pos := at
+	pos.offset = 10 * 15_000
+	if err := s.checkLogPosition(t.Context(), pos); err != nil {
+		t.Error(err)
+	}
+	if got := text(pos, "all"); !slices.Equal(got[1:], all[mark+1:]) || !strings.Contains(got[0], "left out") {
+		t.Errorf("from the gap on: %q, %q …", got[0], got[1])
+	}
 }

@@ -129,7 +129,7 @@ var rules = map[string]rule{
 	"agent/checkpoint":        {ring: adapter, internal: []string{"agent/run", "agent/shim/proctree", "atomicfile", "backoff"}, external: []string{"golang.org/x/"}},
 	"agent/transfer":          {ring: adapter, internal: []string{"agent/run", "backoff", "origin"}, external: []string{"golang.org/x/"}},
 
-	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "traceparent"}, external: []string{"golang.org/x/time"}},
+	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "backoff", "boltdb", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":       {ring: shell, internal: []string{"api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/schema", "api/streaming", "api/wire", "auth", "blob", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "overview", "sched", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
 	"obs":       {ring: shell, internal: []string{"sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},

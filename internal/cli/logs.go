@@ -23,6 +23,9 @@ type logsConfig struct {
 	stderr  bool
 	stdout  bool
 	attempt int
+	failed  bool
+	since   muster.Time
+	times   bool
 }
 
 func (a *runner) logsCommand() *cli.Command {
@@ -36,6 +39,9 @@ func (a *runner) logsCommand() *cli.Command {
 		Flags: append([]cli.Flag{
 			app.Option{Name: "follow", Short: "f", Usage: "Follow the output until the task ends, including later attempts"}.BoolVar(&c.follow),
 			app.Option{Name: "tail", Short: "n", Usage: "Number of lines to show from the end of the output"}.IntVar(&c.tail, 1, math.MaxInt32),
+			app.Option{Name: "since", Usage: "Only output since this time: 10m, 2h, 3d (ago), 15:04, 2026-11-27, or RFC 3339"}.SinceVar(&c.since),
+			app.Option{Name: "timestamps", Short: "t", Usage: "Prefix each line with its time"}.BoolVar(&c.times),
+			app.Option{Name: "failed", Usage: "Only tasks that failed or timed out"}.BoolVar(&c.failed),
 			app.Option{Name: "stderr", Usage: "Show standard error only"}.BoolVar(&c.stderr),
 			app.Option{Name: "stdout", Usage: "Show standard output only"}.BoolVar(&c.stdout),
 			app.Option{Name: "attempt", Usage: "Show this attempt (default: the last one)"}.IntVar(&c.attempt, 1, math.MaxInt32),
@@ -52,18 +58,23 @@ func (a *runner) logs(ctx context.Context, c *logsConfig, args []string) error {
 	if c.stdout && c.stderr {
 		return muster.Errorf(muster.Invalid, "--stdout and --stderr are mutually exclusive: omit both for all output")
 	}
+	if c.failed && c.follow {
+		return muster.Errorf(muster.Invalid, "--failed shows finished tasks: omit --follow")
+	}
 	server, sels, err := c.Select(ctx, args)
 	if err != nil {
 		return err
 	}
-	o := client.LogOptions{Attempt: c.attempt, Tail: c.tail, Follow: c.follow}
+	o := client.LogOptions{Attempt: c.attempt, Tail: c.tail, Follow: c.follow, Since: c.since}
 	switch {
 	case c.stdout:
 		o.Stream = client.Stdout
 	case c.stderr:
 		o.Stream = client.Stderr
 	}
-	return follow.NewPrinter(server, a.Out, a.Err).Print(ctx, sels, o)
+	p := follow.NewPrinter(server, a.Out, a.Err)
+	p.Timestamps, p.Failed = c.times, c.failed
+	return p.Print(ctx, sels, o)
 }
 
 type resultConfig struct {

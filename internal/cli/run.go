@@ -78,6 +78,7 @@ func (c *runConfig) flags() []cli.Flag {
 		app.Option{Name: "max-price", Usage: "Only workers up to this price per hour", Group: groupScheduling}.FloatVar(&t.Where.MaxPrice, 1e9),
 
 		app.Option{Name: "timeout", Usage: "Maximum run time of an attempt, such as 90s or 2h", Group: groupRetries}.DurationVar(&t.Timeout),
+		app.Option{Name: "log-cap", Usage: "Size of an attempt's log: beyond it, the beginning and the end are kept (default: 64MiB)", Group: groupRetries}.SizeVar(&t.LogCap),
 		app.Option{Name: "queue-timeout", Usage: "Maximum time in the queue", Group: groupRetries}.DurationVar(&t.QueueTimeout),
 		app.Option{Name: "retries", Usage: "Number of retries after failures", Group: groupRetries}.IntVar(&t.Retries.Max, 0, 1<<20),
 		app.Option{Name: "retry-on", Usage: "Retry only after these reasons, such as exit:75 or out_of_memory", Group: groupRetries}.ListVar(&t.Retries.On),

@@ -225,6 +225,9 @@ type LogOptions struct {
 	Tail    int    // start with this number of last lines; 0 means all
 	Follow  bool   // until the task has ended, including later attempts
 
+	Since muster.Time // only output since then, by the worker's clock; 0 means all
+	After string      // continue after the line with this ID, also in later attempts; "" means the beginning
+
 	// OnRetry, if not nil, is called for each attempt that has ended and is followed by another one, which may not have started yet. It is
 	// called while the sequence advances.
 	OnRetry func(attempt int)
@@ -237,6 +240,7 @@ type LogLine struct {
 	Stream  string
 	At      muster.Time
 	Data    []byte
+	ID      string // for LogOptions.After
 }
 
 // Logs reads a task's output in order. It resumes after broken connections and server
@@ -246,8 +250,11 @@ func (c *Client) Logs(ctx context.Context, id muster.TaskID, o LogOptions) iter.
 	set(q, "stream", o.Stream)
 	setInt(q, "attempt", o.Attempt)
 	setInt(q, "tail", o.Tail)
-	return followAttempts(ctx, c, taskPath(id)+"/logs", q, "", o.Attempt, o.OnRetry, wire.LogOutput, func(attempt int, l wire.LogLine) LogLine {
-		return LogLine{Attempt: attempt, Stream: l.Stream, At: l.At, Data: l.Data()}
+	if o.Since != 0 {
+		q.Set("since", o.Since.Std().UTC().Format(time.RFC3339Nano))
+	}
+	return followAttempts(ctx, c, taskPath(id)+"/logs", q, o.After, o.Attempt, o.OnRetry, wire.LogOutput, func(attempt int, id string, l wire.LogLine) LogLine {
+		return LogLine{Attempt: attempt, Stream: l.Stream, At: l.At, Data: l.Data(), ID: id}
 	})
 }
 
@@ -265,14 +272,14 @@ func (c *Client) Samples(ctx context.Context, s Series, singleAttempt bool) iter
 	if singleAttempt {
 		setInt(q, "attempt", s.Attempt)
 	}
-	return followAttempts(ctx, c, taskPath(s.Task)+"/usage", q, s.Next, s.Attempt, nil, wire.LogSample, func(attempt int, data muster.Sample) Sample {
+	return followAttempts(ctx, c, taskPath(s.Task)+"/usage", q, s.Next, s.Attempt, nil, wire.LogSample, func(attempt int, _ string, data muster.Sample) Sample {
 		return Sample{Attempt: attempt, Sample: data}
 	})
 }
 
 // followAttempts follows a stream over attempts, from after the event last on. convert makes a
 // row from the data of each event with the given name. onRetry, if not nil, is called once for each attempt that another one follows.
-func followAttempts[T, Row any](ctx context.Context, c *Client, path string, q url.Values, last string, attempt int, onRetry func(attempt int), name string, convert func(attempt int, data T) Row) iter.Seq2[Row, error] {
+func followAttempts[T, Row any](ctx context.Context, c *Client, path string, q url.Values, last string, attempt int, onRetry func(attempt int), name string, convert func(attempt int, id string, data T) Row) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		attempt, retried := attempt, 0
 		retry := func(ended int) {
@@ -288,7 +295,7 @@ func followAttempts[T, Row any](ctx context.Context, c *Client, path string, q u
 				if err := decodeEvent(ev, &data); err != nil {
 					return err
 				}
-				if !yield(convert(attempt, data), nil) {
+				if !yield(convert(attempt, ev.id, data), nil) {
 					return errStop
 				}
 			case wire.LogAttempt, wire.LogRetry, wire.LogEnd:

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/lru"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/store"
+	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 // Store is what the engine needs of the store: it is the only writer, and it reads ended tasks
@@ -36,7 +37,7 @@ type Publisher interface {
 
 // Logs stores the logs that workers send.
 type Logs interface {
-	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
+	AppendChunk(ctx context.Context, a muster.AttemptID, c *tasklog.Chunk, limit int64) (int64, error)
 	Size(ctx context.Context, a muster.AttemptID) (int64, error)
 	Archive(ctx context.Context, a muster.AttemptID) (bool, error)
 	Remove(ctx context.Context, job muster.JobID) error // does not wait until the files are deleted

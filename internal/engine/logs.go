@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/traceparent"
 )
 
@@ -46,12 +48,13 @@ func (e *Engine) setAsideLogs(ctx context.Context, cmds []sched.Command) {
 func (s *session) appendLogs(ctx context.Context, chunks []link.LogChunk) {
 	acks := make([]link.LogAck, 0, len(chunks))
 	for _, c := range chunks {
-		ack := link.LogAck{Attempt: c.Attempt, Size: c.Offset + int64(len(c.Data))}
+		chunk := &tasklog.Chunk{Offset: c.Offset, Data: c.Data, Segment: c.Segment, Kept: c.Kept, To: c.To}
+		ack := link.LogAck{Attempt: c.Attempt, Size: chunk.End()}
 		owns, err := s.owns(ctx, c.Attempt)
 		if err != nil {
 			ack.Size = c.Offset
 		} else if owns {
-			ack.Size, err = s.engine.cfg.Logs.Append(ctx, c.Attempt, c.Offset, c.Data)
+			ack.Size, err = s.engine.cfg.Logs.AppendChunk(ctx, c.Attempt, chunk, s.owned.logLimit(c.Attempt))
 		}
 		if ctx.Err() != nil {
 			return // the session is over, and the next one starts with the sizes
@@ -78,7 +81,7 @@ func (e *Engine) reportLogError(w muster.WorkerID, err error) {
 // the worker later.
 type ownedAttempts struct {
 	mu  sync.Mutex
-	ids map[muster.AttemptID]struct{}
+	ids map[muster.AttemptID]muster.Size // and the log_cap of their jobs; 0 if it is not known
 
 	// misses limits the lookups in the store of attempts that are not the worker's. Only the goroutine that calls
 	// Handle waits for it, and so only the worker that sends such logs.
@@ -93,16 +96,26 @@ const (
 )
 
 func newOwnedAttempts() *ownedAttempts {
-	return &ownedAttempts{ids: map[muster.AttemptID]struct{}{}, misses: rate.NewLimiter(rate.Every(missEvery), missBurst)}
+	return &ownedAttempts{ids: map[muster.AttemptID]muster.Size{}, misses: rate.NewLimiter(rate.Every(missEvery), missBurst)}
 }
 
-func (o *ownedAttempts) add(a muster.AttemptID) {
+func (o *ownedAttempts) add(a muster.AttemptID, logCap muster.Size) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.ids) >= maxOwned {
 		clear(o.ids) // an lru.Cache costs three times as much for each assignment; forgotten attempts are looked up in the store
 	}
-	o.ids[a] = struct{}{}
+	o.ids[a] = logCap
+}
+
+// logSlack is what a log may have besides its output: samples, points and messages of Muster.
+const logSlack = 256 << 20
+
+// logLimit returns the maximum number of bytes that are stored of an attempt's log. Only a faulty worker sends more.
+func (o *ownedAttempts) logLimit(a muster.AttemptID) int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return int64(cmp.Or(o.ids[a], muster.MaxLogCap)) + logSlack
 }
 
 func (o *ownedAttempts) has(a muster.AttemptID) bool {
@@ -123,7 +136,7 @@ func (s *session) owns(ctx context.Context, a muster.AttemptID) (bool, error) {
 		return false, err
 	}
 	if slices.ContainsFunc(attempts, func(b muster.Attempt) bool { return b.ID == a && b.Worker == s.worker }) {
-		s.owned.add(a)
+		s.owned.add(a, 0)
 		return true, nil
 	}
 	if s.owned.warned != a {

@@ -8,6 +8,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/engine"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 // fullLogs stores only the first bytes of each log while full is set, like a full disk.
@@ -19,11 +20,11 @@ type fullLogs struct {
 
 const fits = 4
 
-func (l *fullLogs) Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
-	if !l.full.Load() || offset+int64(len(data)) <= fits {
-		return l.Logs.Append(ctx, a, offset, data)
+func (l *fullLogs) AppendChunk(ctx context.Context, a muster.AttemptID, c *tasklog.Chunk, limit int64) (int64, error) {
+	if !l.full.Load() || c.End() <= fits {
+		return l.Logs.AppendChunk(ctx, a, c, limit)
 	}
-	size, err := l.Logs.Append(ctx, a, offset, data[:max(0, fits-offset)])
+	size, err := l.Logs.AppendChunk(ctx, a, &tasklog.Chunk{Offset: c.Offset, Data: c.Data[:max(0, fits-c.Offset)]}, limit)
 	if err != nil {
 		return size, err
 	}

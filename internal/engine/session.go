@@ -62,7 +62,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	}
 	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop}
 	for _, a := range held.keep {
-		s.owned.add(a)
+		s.owned.add(a, 0)
 	}
 	for _, a := range held.keep {
 		size, err := e.cfg.Logs.Size(ctx, a)
@@ -281,7 +281,7 @@ func (e *Engine) send(cmds []sched.Command) {
 
 // assign adds an assignment to a frame, and the stage's spec if the session has not sent it.
 func (s *session) assign(f *link.ToWorker, w sched.Assign) {
-	s.owned.add(w.Attempt)
+	s.owned.add(w.Attempt, w.Spec.LogCap)
 	ref, isNew := s.refs.get(w.Attempt.Task.Job, w.Group, w.Spec)
 	if isNew {
 		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec})

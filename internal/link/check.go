@@ -282,7 +282,8 @@ func checkLogs(logs []LogChunk) error {
 		return inField("logs", fieldErrorf("has %d bytes: the most in one frame is %d", sum, MaxLogs))
 	}
 	return checkEach("logs", logs, func(c *LogChunk) error {
-		return cmp.Or(inField("attempt", checkAttempt(&c.Attempt)), checkNumber("offset", c.Offset))
+		return cmp.Or(inField("attempt", checkAttempt(&c.Attempt)), checkAtMost("offset", c.Offset, maxBytes), checkAtMost("segment", c.Segment, c.Offset),
+			checkAtMost("kept", c.Kept, maxBytes), checkAtMost("to", c.To, maxBytes))
 	})
 }
 

@@ -162,11 +162,14 @@ type Renew struct {
 	Load *muster.Load       `json:"load,omitempty"`
 }
 
-// LogChunk is a range of an attempt's log (package tasklog), as bytes.
+// LogChunk is a range of an attempt's log, as bytes, or the samples of a range that the worker has dropped (tasklog.Chunk).
 type LogChunk struct {
 	Attempt muster.AttemptID `json:"attempt"`
 	Offset  int64            `json:"offset"`
 	Data    []byte           `json:"data"`
+	Segment int64            `json:"segment,omitempty"` // where the segment of the range begins; 0 for the log's head
+	Kept    int64            `json:"kept,omitempty"`    // where the first segment begins that the worker has; 0 if it dropped none
+	To      int64            `json:"to,omitempty"`      // where the dropped range ends; 0 if Data is the range
 }
 
 // LogAck has how many bytes of a log the server has: the worker continues from there. It

@@ -184,7 +184,7 @@ func TestServeRefusesInClearWords(t *testing.T) {
 		code    muster.Code
 		words   string
 	}{
-		{"another version", link.Hello{Version: 8, Worker: "w1", Build: "v9"}, &testHandler{}, muster.Invalid, "speaks link version 8 and the server version 7"},
+		{"another version", link.Hello{Version: 99, Worker: "w1", Build: "v9"}, &testHandler{}, muster.Invalid, "speaks link version 99 and the server version 7"},
 		{"another worker", link.Hello{Version: link.Version, Worker: "w2"}, &testHandler{}, muster.Forbidden, "belongs to worker w1"},
 		{"the handler", *hello(), &testHandler{refuse: muster.Errorf(muster.Conflict, "was removed")}, muster.Conflict, "was removed"},
 		{"a full disk", *hello(), &testHandler{refuse: muster.Errorf(muster.StorageFull, "no space")}, muster.Unavailable, "no space"},
@@ -196,7 +196,7 @@ func TestServeRefusesInClearWords(t *testing.T) {
 					if err := r.worker.Send(t.Context(), &link.ToServer{Hello: &tc.hello}); err != nil {
 						t.Fatal(err)
 					}
-				} else if err := linktest.SendRaw(t.Context(), r.worker, `{"seq":1,"hello":{"version":8,"worker":"w1","build":"v9","new":1}}`); err != nil {
+				} else if err := linktest.SendRaw(t.Context(), r.worker, `{"seq":1,"hello":{"version":99,"worker":"w1","build":"v9","new":1}}`); err != nil {
 					t.Fatal(err)
 				}
 				g := r.goodbye(t)

@@ -112,11 +112,11 @@ type countingLogs struct {
 	metrics *obs.Server
 }
 
-// Append implements engine.Logs.
-func (c countingLogs) Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error) {
-	size, err := c.Dir.Append(ctx, a, offset, data)
+// AppendChunk implements engine.Logs.
+func (c countingLogs) AppendChunk(ctx context.Context, a muster.AttemptID, chunk *tasklog.Chunk, limit int64) (int64, error) {
+	size, err := c.Dir.AppendChunk(ctx, a, chunk, limit)
 	if err == nil {
-		c.metrics.LogBytes(len(data))
+		c.metrics.LogBytes(len(chunk.Data))
 	}
 	return size, err
 }

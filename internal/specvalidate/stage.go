@@ -276,6 +276,9 @@ func (v *validator) policies(t *muster.TaskSpec) {
 	const day = 24 * time.Hour
 	v.duration("timeout", t.Timeout, 100*365*day)
 	v.duration("queue_timeout", t.QueueTimeout, 100*365*day)
+	if t.LogCap != 0 && (t.LogCap < muster.MinLogCap || t.LogCap > muster.MaxLogCap) {
+		v.add("log_cap", "", "%s is out of range: write 256KiB to 16GiB", t.LogCap)
+	}
 	if t.Retries.Max < 0 || t.Retries.Max > 1000 {
 		v.add("retries.max", "", "%d is out of range: write 0 to 1000", t.Retries.Max)
 	}

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -45,11 +45,13 @@ type logFile struct {
 	owned bool          // only this Dir appends to the log
 
 	mu     sync.Mutex
-	file   *os.File // nil until it is needed
-	size   int64    // valid while file is open
+	file   *os.File // the head, or the last segment; nil until it is needed
+	start  int64    // of file in the log; valid while file is open, as the following
+	size   int64    // where the log ends
 	synced bool     // nothing was appended since the last sync
 	grown  chan struct{}
-	index  *indexer // of the log's bytes; nil if it did not see all of them
+	index  *indexer // of the file's bytes; nil if it did not see all of them
+	gap    *gapFile // what is known about the file of the gap; nil until it is needed
 }
 
 // OpenDir opens the directory at path, creating it if needed.
@@ -128,7 +130,7 @@ func (l *logFile) close() error {
 		return nil
 	}
 	err := l.file.Close()
-	l.file, l.index = nil, nil
+	l.file, l.index, l.gap = nil, nil, nil
 	return err
 }
 
@@ -148,42 +150,58 @@ func (d *Dir) Append(_ context.Context, a muster.AttemptID, offset int64, data [
 	defer d.release(l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return d.append(l, offset, data)
+}
+
+func (d *Dir) append(l *logFile, offset int64, data []byte) (int64, error) {
 	if err := d.open(l, len(data) > 0 && offset == 0); err != nil {
 		return 0, err
 	}
 	if err := l.refreshSize(); err != nil {
-		return 0, wrapError("read", a, err)
+		return 0, wrapError("read", l.id, err)
 	}
 	if offset > l.size {
-		return l.size, muster.Errorf(muster.Conflict, "the log of %s has %d bytes: continue from there, not from %d", a, l.size, offset)
+		return l.size, muster.Errorf(muster.Conflict, "the log of %s has %d bytes: continue from there, not from %d", l.id, l.size, offset)
 	}
 	old := l.size - offset // bytes of data that the log has already
 	if old >= int64(len(data)) {
 		return l.size, nil
 	}
-	n, err := l.file.WriteAt(data[old:], l.size)
+	n, err := l.file.WriteAt(data[old:], l.size-l.start)
 	if n > 0 {
-		d.updateIndex(l, l.size, data[old:old+int64(n)])
-		l.size += int64(n)
-		l.synced = false
-		if l.grown != nil {
-			close(l.grown)
-			l.grown = nil
-		}
+		d.updateIndex(l, l.size-l.start, data[old:old+int64(n)])
+		l.grow(l.size + int64(n))
 	}
 	if err != nil {
-		return l.size, wrapError("write", a, err)
+		return l.size, wrapError("write", l.id, err)
 	}
 	return l.size, nil
 }
 
-// open opens the log's file. If it does not exist, open creates it if create is true, and otherwise
+// grow sets the size, and wakes those who wait for it.
+func (l *logFile) grow(size int64) {
+	l.size, l.synced = size, false
+	if l.grown != nil {
+		close(l.grown)
+		l.grown = nil
+	}
+}
+
+// open opens the file at the log's end. If the log does not exist, open creates it if create is true, and otherwise
 // sets the size to 0.
 func (d *Dir) open(l *logFile, create bool) error {
 	if l.file != nil {
 		return nil
 	}
-	path := d.path(l.id)
+	path, start := d.path(l.id), int64(0)
+	list, err := d.segments(l.id)
+	if err != nil {
+		return wrapError("open", l.id, err)
+	}
+	if len(list) > 0 {
+		start = list[len(list)-1].start
+		path = d.segmentPath(l.id, start)
+	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if create && errors.Is(err, fs.ErrNotExist) {
 		f, err = d.create(path)
@@ -200,7 +218,7 @@ func (d *Dir) open(l *logFile, create bool) error {
 		_ = f.Close()
 		return wrapError("open", l.id, err)
 	}
-	l.file, l.size, l.synced = f, info.Size(), false
+	l.file, l.start, l.size, l.synced = f, start, start+info.Size(), false
 	return nil
 }
 
@@ -213,8 +231,8 @@ func (l *logFile) refreshSize() error {
 	if err != nil {
 		return err
 	}
-	if info.Size() != l.size {
-		l.size, l.synced = info.Size(), false
+	if size := l.start + info.Size(); size != l.size {
+		l.size, l.synced = size, false
 	}
 	return nil
 }
@@ -245,18 +263,35 @@ func (d *Dir) Size(_ context.Context, a muster.AttemptID) (int64, error) {
 }
 
 func (d *Dir) sizeOf(l *logFile) (int64, error) {
-	if l.file != nil {
+	if l.file != nil && d.withIndex { // no other Dir appends
 		if err := l.refreshSize(); err != nil {
 			return 0, wrapError("read", l.id, err)
 		}
 		return l.size, nil
 	}
-	info, err := os.Stat(d.path(l.id))
+	list, err := d.segments(l.id)
+	if err != nil {
+		return 0, wrapError("read", l.id, err)
+	}
+	if len(list) > 0 {
+		last := list[len(list)-1]
+		return last.start + last.size, nil
+	}
+	size, err := d.headSize(l.id)
+	if err != nil {
+		return 0, wrapError("read", l.id, err)
+	}
+	return size, nil
+}
+
+// headSize returns the size of the head; 0 if it does not exist.
+func (d *Dir) headSize(a muster.AttemptID) (int64, error) {
+	info, err := os.Stat(d.path(a))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return 0, nil
 	case err != nil:
-		return 0, wrapError("read", l.id, err)
+		return 0, err
 	}
 	return info.Size(), nil
 }
@@ -277,7 +312,13 @@ func (d *Dir) Sync(_ context.Context, a muster.AttemptID) error {
 		return wrapError("sync", a, err)
 	}
 	// The file's name must survive, too, in each directory that may be new.
-	for _, dir := range []string{filepath.Dir(d.path(a)), d.jobDir(a.Task.Job), filepath.Dir(d.jobDir(a.Task.Job)), d.root} {
+	dirs := []string{filepath.Dir(d.path(a)), d.jobDir(a.Task.Job), filepath.Dir(d.jobDir(a.Task.Job)), d.root}
+	if l.start > 0 {
+		if err := d.syncTail(a); err != nil {
+			return wrapError("sync", a, err)
+		}
+	}
+	for _, dir := range dirs {
 		if err := atomicfile.SyncDir(dir); err != nil {
 			return wrapError("sync", a, err)
 		}
@@ -310,24 +351,15 @@ func (d *Dir) Wait(ctx context.Context, a muster.AttemptID, size int64) error {
 	}
 }
 
-// Open implements Store. The log need not exist yet.
-func (d *Dir) Open(_ context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error) {
-	if offset < 0 {
-		return nil, muster.Errorf(muster.Invalid, "the offset %d in the log of %s is negative", offset, a)
-	}
-	r := &reader{id: a, path: d.path(a), off: offset}
-	if err := r.open(); err != nil {
-		return nil, err
-	}
-	return r, nil
-}
-
 // RemoveAttempt deletes the log of one attempt. It returns nil if there is none.
 func (d *Dir) RemoveAttempt(_ context.Context, a muster.AttemptID) error { return d.removeAttempt(a) }
 
 func (d *Dir) removeAttempt(a muster.AttemptID) error {
 	if err := d.CloseAttempt(a); err != nil {
 		return err
+	}
+	if err := os.RemoveAll(d.tailDir(a)); err != nil { // first: Retain finds a log by its head
+		return wrapError("remove", a, err)
 	}
 	path := d.path(a)
 	files := []string{path}
@@ -354,6 +386,9 @@ func (d *Dir) Retain(wanted func(muster.AttemptID) bool) error {
 		if err != nil {
 			return errList(err)
 		}
+		if entry.IsDir() && strings.HasSuffix(path, ".tail") {
+			return fs.SkipDir // it belongs to a log, and may just have been removed with it
+		}
 		a, ok := d.parsePath(path)
 		if !ok || entry.IsDir() || wanted(a) {
 			return nil
@@ -373,7 +408,7 @@ func (d *Dir) parsePath(path string) (a muster.AttemptID, ok bool) {
 	return a, err == nil && d.path(a) == path
 }
 
-// Archive implements Store. The new name is that of the log, a dot and the time in nanoseconds.
+// Archive implements Store. The new names are those of the log and its tail, a dot and the time in nanoseconds.
 func (d *Dir) Archive(_ context.Context, a muster.AttemptID) (bool, error) {
 	path := d.path(a)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -382,7 +417,11 @@ func (d *Dir) Archive(_ context.Context, a muster.AttemptID) (bool, error) {
 	if err := d.CloseAttempt(a); err != nil {
 		return false, wrapError("close", a, err)
 	}
-	if err := os.Rename(path, path+"."+strconv.FormatInt(time.Now().UnixNano(), 10)); err != nil {
+	suffix := "." + strconv.FormatInt(time.Now().UnixNano(), 10)
+	if err := os.Rename(d.tailDir(a), d.tailDir(a)+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, wrapError("rename", a, err)
+	}
+	if err := os.Rename(path, path+suffix); err != nil {
 		return false, wrapError("rename", a, err)
 	}
 	if err := atomicfile.SyncDir(filepath.Dir(path)); err != nil {
@@ -422,57 +461,4 @@ func wrapError(verb string, a muster.AttemptID, err error) error {
 		return muster.Errorf(muster.StorageFull, "no space left for the log of %s: free space on its disk: %w", a, err)
 	}
 	return muster.Errorf(muster.Internal, "cannot %s the log of %s: %w", verb, a, err)
-}
-
-// reader reads a log that may grow, and may not exist yet.
-type reader struct {
-	id   muster.AttemptID
-	path string
-	off  int64
-	file *os.File // nil until it exists
-}
-
-func (r *reader) open() error {
-	f, err := os.Open(r.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return wrapError("read", r.id, err)
-	}
-	r.file = f
-	return nil
-}
-
-// Read implements io.Reader. At the end it returns io.EOF and may be repeated.
-func (r *reader) Read(p []byte) (int, error) {
-	if r.file == nil {
-		if err := r.open(); err != nil {
-			return 0, err
-		}
-		if r.file == nil {
-			return 0, io.EOF
-		}
-	}
-	if r.off > maxOffset { // longer than any log: the system would refuse to read there
-		return 0, io.EOF
-	}
-	n, err := r.file.ReadAt(p, r.off)
-	r.off += int64(n)
-	switch {
-	case n > 0, len(p) == 0:
-		return n, nil
-	case err == nil || errors.Is(err, io.EOF):
-		return 0, io.EOF
-	default:
-		return 0, wrapError("read", r.id, err)
-	}
-}
-
-// Close implements io.Closer.
-func (r *reader) Close() error {
-	if r.file == nil {
-		return nil
-	}
-	return r.file.Close()
 }

@@ -16,13 +16,13 @@ import (
 // indexInterval is the least distance of two offsets in a log's index, in bytes.
 const indexInterval = 64 << 10
 
-// An index is a file beside a log with offsets at which records of the log begin: 8 bytes
+// An index is a file beside the head or a segment of a log with offsets in that file at which records begin: 8 bytes
 // each, big endian, increasing by at least indexInterval. It can be rebuilt
-// from the log at any time, and is never ahead of it.
+// at any time, and is never ahead of the file.
 
 // indexer finds the offsets for an index in a log's bytes.
 type indexer struct {
-	pos     int64 // in the log, of the next byte
+	pos     int64 // in the file, of the next byte
 	last    int64 // the last offset found, or 0
 	skip    int64 // remaining bytes of the current record's data
 	head    [headSize]byte
@@ -73,15 +73,16 @@ func OpenIndexedDir(path string) (*Dir, error) {
 
 func indexPath(logPath string) string { return logPath + ".idx" }
 
-// updateIndex indexes data appended to a log. If it cannot write the index, RecordBefore
+// updateIndex indexes data appended to the open file of a log. If it cannot write the index, RecordBefore
 // rebuilds it.
 func (d *Dir) updateIndex(l *logFile, offset int64, data []byte) {
 	if !d.withIndex {
 		return
 	}
+	path := indexPath(d.filePath(l.id, l.start))
 	if offset == 0 {
 		l.index = &indexer{}
-		if err := os.Remove(indexPath(d.path(l.id))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return // the index of an earlier log stays, without offsets of this one
 		}
 	}
@@ -91,7 +92,7 @@ func (d *Dir) updateIndex(l *logFile, offset int64, data []byte) {
 	}
 	var entries []int64
 	l.index.write(data, func(start int64) { entries = append(entries, start) })
-	if len(entries) > 0 && appendIndex(indexPath(d.path(l.id)), entries) != nil {
+	if len(entries) > 0 && appendIndex(path, entries) != nil {
 		l.index = nil
 	}
 }
@@ -147,32 +148,47 @@ func lastEntry(f *os.File, limit int64) (offset, n int64, err error) {
 }
 
 // RecordBefore implements Store. It reads only the part of the log that is not in its index,
-// which is usually empty.
+// which is usually empty. In the gap it returns the end of the head.
 func (d *Dir) RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error) {
 	if offset < indexInterval || !d.withIndex {
 		return 0, nil
 	}
-	path := d.path(a)
+	file := int64(0) // where the file begins
+	list, err := d.segments(a)
+	if err != nil {
+		return 0, wrapError("read", a, err)
+	}
+	if len(list) > 0 {
+		if i := segmentAt(list, offset); i >= 0 {
+			file = list[i].start
+		} else if head, err := d.headSize(a); err != nil {
+			return 0, wrapError("read", a, err)
+		} else if offset >= head {
+			return head, nil
+		}
+	}
+	offset -= file
+	path := d.filePath(a, file)
 	start, end, err := readIndex(indexPath(path), offset)
 	if err != nil || offset-end < 2*indexInterval {
-		return start, err
+		return file + start, err
 	}
 	l := d.acquire(a)
 	defer d.release(l)
 	l.mu.Lock()
-	tracked := l.index != nil
+	tracked := l.index != nil && l.start == file
 	l.mu.Unlock()
 	if tracked {
-		return start, nil // the index is complete: a record may be long
+		return file + start, nil // the index is complete: a record may be long
 	}
 	entries, err := scanIndex(ctx, path, end, offset)
 	if err != nil || len(entries) == 0 {
-		return start, err
+		return file + start, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_ = appendIndex(indexPath(path), entries) // on error it is rebuilt the next time
-	return entries[len(entries)-1], nil
+	return file + entries[len(entries)-1], nil
 }
 
 // readIndex returns the last offset of an index that is at most offset, and the last one.

@@ -56,7 +56,7 @@ type Config struct {
 	Data           string             // the data directory; it is created if it does not exist
 	Cache          muster.Size        // maximum size of the cache of blobs; 0 means transfer.DefaultBudget
 	Bandwidth      muster.Size        // maximum rate of transfers in bytes per second; 0 means no limit
-	LogCap         muster.Size        // maximum log of an attempt; 0 means run.DefaultLogCap
+	LogCap         muster.Size        // maximum of the output of an attempt that is kept; 0 means what the job sets, or muster.DefaultLogCap
 	ShutdownGrace  time.Duration      // how long tasks may run after a shutdown began
 	AllowPrivate   bool               // scripts may be fetched from private addresses
 	HostPolicy     hostpolicy.Options // how the machine is shared with its owner

@@ -9,7 +9,6 @@ import (
 
 // Defaults of the logs of attempts.
 const (
-	DefaultLogCap  = 64 << 20 // bytes of one attempt's log
 	DefaultLogRate = 16 << 20 // bytes per second, after a burst of LogBurst
 	LogBurst       = 4 << 20
 )

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 // Task is one attempt to execute. ${…} in Spec is resolved.
@@ -107,9 +108,7 @@ var ErrDetach = errors.New("the worker detached from its tasks")
 
 // Logs is the worker's local store of output. The worker writes the log of an attempt until its process starts, then only the Supervisor
 // does.
-type Logs interface {
-	Append(ctx context.Context, a muster.AttemptID, offset int64, data []byte) (int64, error)
-}
+type Logs interface{ tasklog.Segments }
 
 // TaskError is why an attempt failed, for its report.
 type TaskError struct {

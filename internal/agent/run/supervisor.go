@@ -45,7 +45,7 @@ type StartSpec struct {
 	Container *Container `json:"container,omitempty"`
 
 	LogSize int64 `json:"log_size"` // of the attempt's existing log
-	LogCap  int64 `json:"log_cap"`  // bytes, then it is truncated; 0 means DefaultLogCap
+	LogCap  int64 `json:"log_cap"`  // bytes of output that are kept; 0 means muster.DefaultLogCap
 	LogRate int64 `json:"log_rate"` // bytes per second that the task may print; 0 means DefaultLogRate
 
 	Timeout time.Duration `json:"timeout,omitempty"` // of the process; 0 means none

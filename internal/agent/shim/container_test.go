@@ -127,8 +127,8 @@ func TestContainerIsSupervisedLikeAProcess(t *testing.T) {
 			s := containerTask(t, "while echo a line of output; do :; done")
 			s.LogCap = 10 << 10
 			p, _ := startTask(t, c, s)
-			testkit.Await(t, "the message about the truncated log", func() bool {
-				return strings.Contains(printed(t, dir, s.Attempt, tasklog.System), "output truncated")
+			testkit.Await(t, "the gap in the log", func() bool {
+				return strings.Contains(printed(t, dir, s.Attempt, tasklog.Gap), "is left out")
 			})
 			p.Stop(why, muster.Kill{Grace: muster.Duration(time.Millisecond)})
 			waitTask(t, p)

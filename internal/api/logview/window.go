@@ -161,18 +161,17 @@ func Walk(ctx context.Context, logs tasklog.Store, id muster.AttemptID, from int
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	dec := tasklog.NewDecoder(f)
+	dec := tasklog.NewDecoderAt(f, from)
 	for n := 0; ; n++ {
 		if n%64 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		before := from + dec.Offset()
 		r, err := dec.Next()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil
 		}
 		if err == nil {
-			err = visit(Record{Offset: before, Record: r}, from+dec.Offset())
+			err = visit(Record{Offset: dec.Start(), Record: r}, dec.Offset())
 		}
 		if errors.Is(err, ErrStop) {
 			return nil

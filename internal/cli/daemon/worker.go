@@ -47,7 +47,7 @@ func (c *workerOptions) flags() []cli.Flag {
 		app.Option{Name: "memory", Usage: "Memory to offer, such as 12GiB (default: all)", Group: group}.WithEnv().SizeVar(&w.Memory),
 		app.Option{Name: "cache", Usage: "Size of the cache of downloaded files", Group: group}.WithEnv().SizeVar(&w.Cache),
 		app.Option{Name: "bandwidth", Usage: "Bandwidth of inputs, outputs and checkpoints together, per second (default: unlimited)", Group: group}.WithEnv().SizeVar(&w.Bandwidth),
-		app.Option{Name: "log-cap", Usage: "Maximum output of an attempt; the rest is dropped", Group: group}.WithEnv().SizeVar(&w.LogCap),
+		app.Option{Name: "log-cap", Usage: "Maximum size of an attempt's log, whatever the job sets; beyond it, the beginning and the end are kept", Group: group}.WithEnv().SizeVar(&w.LogCap),
 		app.Option{Name: "shutdown-grace", Usage: "Time for running tasks to end on shutdown", Group: group}.WithEnv().DurationVar(&c.shutdownGrace),
 		app.Option{Name: "allow-private-addresses", Usage: "Allow downloading scripts from private networks", Group: group}.BoolVar(&w.AllowPrivate),
 	}, c.ai.flags("AI kinds"), c.runtimes("Runtimes"), c.containers("Containers"), c.isolation.flags("Sandbox"), c.policy.flags("Policy"), c.hostPolicy.flags("Sharing"))

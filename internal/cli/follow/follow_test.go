@@ -147,6 +147,38 @@ func TestPrefixedLines(t *testing.T) {
 	})
 }
 
+// TestTimestampsOfCutLines checks that each line has the time of its first part, however the output is cut.
+func TestTimestampsOfCutLines(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.StringMatching(`([ab]{0,5}\n?){0,20}`).Draw(t, "text")
+		prefix := rapid.SampledFrom([]string{"", "1.2 | "}).Draw(t, "prefix")
+		var b bytes.Buffer
+		p := NewPrinter(nil, &b, &b)
+		p.Timestamps = true
+		w := &lineWriter{printer: p, w: &b, prefix: prefix}
+		var times []string // of the bytes
+		for rest := text; rest != ""; {
+			n := rapid.IntRange(1, len(rest)).Draw(t, "cut")
+			at := time.UnixMilli(1_700_000_000_000 + int64(len(times)))
+			w.at = muster.NewTime(at)
+			w.write([]byte(rest[:n]))
+			for range n {
+				times = append(times, at.Format("2006-01-02T15:04:05.000Z07:00"))
+			}
+			rest = rest[n:]
+		}
+		w.flush()
+		want, i := "", 0
+		for line := range strings.Lines(text) {
+			want += prefix + times[i] + " " + strings.TrimSuffix(line, "\n") + "\n"
+			i += len(line)
+		}
+		if b.String() != want {
+			t.Fatalf("%q became %q, want %q", text, &b, want)
+		}
+	})
+}
+
 func TestArtifactsAreListed(t *testing.T) {
 	var files []muster.Artifact
 	for _, name := range []string{"model.pt", "metrics.json", "a", "b\x1b[2J", "c"} {

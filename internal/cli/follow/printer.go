@@ -25,6 +25,9 @@ const MaxConcurrent = 16
 
 // Printer writes the output of tasks to two streams.
 type Printer struct {
+	Timestamps bool // prefix each line with its time, in the user's zone
+	Failed     bool // print only tasks that failed or timed out
+
 	server *client.Client
 
 	mu       sync.Mutex // protects writes to out and err
@@ -52,8 +55,11 @@ func (p *Printer) Print(ctx context.Context, sels []remote.Selector, o client.Lo
 	if o.Follow {
 		group.SetLimit(MaxConcurrent)
 	}
-	tasks := remote.Tasks(ctx, p.server, sels, nil)
-	if prefixed && !o.Follow && o.Attempt == 0 {
+	tasks, selected := remote.Tasks(ctx, p.server, sels, nil), 0
+	switch {
+	case p.Failed:
+		tasks = remote.Tasks(ctx, p.server, sels, []muster.TaskState{muster.Failed, muster.TimedOut})
+	case prefixed && !o.Follow && o.Attempt == 0:
 		tasks = remote.AttemptedTasks(ctx, p.server, sels)
 	}
 	for t, err := range tasks {
@@ -61,6 +67,7 @@ func (p *Printer) Print(ctx context.Context, sels []remote.Selector, o client.Lo
 			cancel()
 			return errors.Join(err, ignoreCancel(group.Wait()))
 		}
+		selected++
 		prefix := ""
 		if prefixed {
 			prefix = stages.label(&t) + " | "
@@ -76,6 +83,9 @@ func (p *Printer) Print(ctx context.Context, sels []remote.Selector, o client.Lo
 			}
 			return stages.taskEnded(ctx, p.server, t.ID, func(line string) { (&lineWriter{printer: p, w: p.err}).emit([]byte(line)) })
 		})
+	}
+	if p.Failed && selected == 0 {
+		(&lineWriter{printer: p, w: p.err}).emit([]byte("muster: no selected task has failed\n"))
 	}
 	return group.Wait()
 }
@@ -109,6 +119,7 @@ func (p *Printer) printTask(ctx context.Context, id muster.TaskID, address strin
 		if err != nil {
 			return err
 		}
+		out.at, errs.at = l.At, l.At
 		switch l.Stream {
 		case client.Stdout:
 			out.write(l.Data)
@@ -163,12 +174,14 @@ func formatOutcome(a *muster.Attempt) string {
 	}
 }
 
-// lineWriter writes output unchanged or, with a prefix, in whole lines.
+// lineWriter writes output unchanged or, with a prefix or times, in whole lines.
 type lineWriter struct {
 	printer *Printer
 	w       io.Writer
 	prefix  string
-	partial []byte // incomplete line
+	at      muster.Time // of what is written
+	partial []byte      // incomplete line
+	began   muster.Time // time of partial
 }
 
 // maxPartial limits the length of an incomplete line.
@@ -176,9 +189,12 @@ const maxPartial = 64 << 10
 
 // write ignores errors: SIGPIPE ends the program if standard output is closed.
 func (w *lineWriter) write(data []byte) {
-	if w.prefix == "" {
+	if w.prefix == "" && !w.printer.Timestamps {
 		w.emit(data)
 		return
+	}
+	if len(w.partial) == 0 {
+		w.began = w.at
 	}
 	w.partial = append(w.partial, data...)
 	for {
@@ -186,8 +202,8 @@ func (w *lineWriter) write(data []byte) {
 		if !ok {
 			break
 		}
-		w.emit(slices.Concat([]byte(w.prefix), line, []byte("\n")))
-		w.partial = rest
+		w.emitLine(line)
+		w.partial, w.began = rest, w.at
 	}
 	if len(w.partial) > maxPartial {
 		w.flush()
@@ -196,9 +212,20 @@ func (w *lineWriter) write(data []byte) {
 
 func (w *lineWriter) flush() {
 	if len(w.partial) > 0 {
-		w.emit(slices.Concat([]byte(w.prefix), w.partial, []byte("\n")))
+		w.emitLine(w.partial)
 		w.partial = nil
 	}
+}
+
+// timeLayout is RFC 3339 with milliseconds, in the user's zone.
+const timeLayout = "2006-01-02T15:04:05.000Z07:00"
+
+func (w *lineWriter) emitLine(line []byte) {
+	b := []byte(w.prefix)
+	if w.printer.Timestamps {
+		b = append(w.began.Std().Local().AppendFormat(b, timeLayout), ' ')
+	}
+	w.emit(append(append(b, line...), '\n'))
 }
 
 func (w *lineWriter) emit(data []byte) {

@@ -123,13 +123,17 @@ func (l *logForwarder) acquireSlot(ctx context.Context) (release func()) {
 // read follows the log from the first line that is not acknowledged, and reports whether it sent the log to its end.
 func (l *logForwarder) read(ctx context.Context) (complete bool) {
 	r := l.bridge.snapshot(l.job)
+	opts := client.LogOptions{Follow: true, After: r.LogID}
+	if r.LogID == "" {
+		opts.Attempt = r.Attempt
+	}
 	lines := make(chan client.LogLine)
 	ctx, cancel := context.WithCancel(ctx)
 	var failed error // of the reader; read after lines is closed
 	go func() {      // ends with ctx; joined by lines
 		defer close(lines)
 		task := muster.TaskID{Job: r.Job}
-		for line, err := range l.bridge.cfg.Client.Logs(ctx, task, client.LogOptions{Attempt: r.Attempt, Follow: true}) {
+		for line, err := range l.bridge.cfg.Client.Logs(ctx, task, opts) {
 			if failed = err; err != nil {
 				return
 			}
@@ -177,6 +181,8 @@ type batch struct {
 	acked   int // lines of attempt
 	count   int // whole lines of attempt, read so far
 	partial bytes.Buffer
+	lastID  string // of what was read last
+	id      string // of the end of the last whole line
 	lines   []string
 }
 
@@ -188,6 +194,7 @@ func (b *batch) add(line client.LogLine) {
 	if free := maxLogLine - b.partial.Len(); free > 0 {
 		b.partial.Write(line.Data[:min(len(line.Data), free)])
 	}
+	b.lastID = line.ID
 	if bytes.HasSuffix(line.Data, []byte("\n")) {
 		b.endLine()
 	}
@@ -199,6 +206,7 @@ func (b *batch) endLine() {
 	}
 	text := strings.ToValidUTF8(strings.TrimRight(b.partial.String(), "\r\n"), "\uFFFD")
 	b.partial.Reset()
+	b.id = b.lastID
 	if b.count++; b.count > b.acked {
 		b.lines = append(b.lines, text)
 	}
@@ -229,5 +237,5 @@ func (b *batch) flush(ctx context.Context) bool {
 		}
 	}
 	b.lines = b.lines[:0]
-	return br.update(j, func(r *record) { r.Attempt, r.Lines = b.attempt, b.count }) == nil
+	return br.update(j, func(r *record) { r.Attempt, r.Lines, r.LogID = b.attempt, 0, b.id }) == nil
 }

@@ -50,7 +50,8 @@ type record struct {
 	Meta     json.RawMessage `json:"meta,omitempty"`
 	Job      muster.JobID    `json:"job,omitempty"`
 	Attempt  int             `json:"attempt,omitempty"`  // whose log was sent last
-	Lines    int             `json:"lines,omitempty"`    // of that log that are acknowledged
+	Lines    int             `json:"lines,omitempty"`    // of that log that are acknowledged, as an older Muster counted them; 0 with LogID
+	LogID    string          `json:"log_id,omitempty"`   // of the last line that is acknowledged
 	Refused  string          `json:"refused,omitempty"`  // why Muster refused the job
 	Rejected string          `json:"rejected,omitempty"` // why the foreign server refused the report
 }

@@ -95,8 +95,8 @@ func (t *Task) attachReporter(reporter run.Reporter) {
 	if t.latestProgress.Progress != nil || t.latestProgress.Step != nil || len(t.latestProgress.Metrics) > 0 {
 		reporter.Progress(t.latestProgress)
 	}
-	if t.logSize > 0 {
-		reporter.LogGrew(t.logSize)
+	if t.logWriter != nil && t.logWriter.Size() > 0 {
+		reporter.LogGrew(t.logWriter.Size())
 	}
 }
 

@@ -180,7 +180,7 @@ func (f *Fleet) Close() error {
 
 // Run maintains the sessions of all workers until ctx ends, and closes the state. The next Fleet in the directory continues their tasks.
 func (f *Fleet) Run(ctx context.Context) error {
-	f.loadLogSizes(ctx)
+	f.openLogs()
 	var loops sync.WaitGroup
 	f.mu.Lock()
 	f.loops, f.ctx = &loops, ctx
@@ -204,13 +204,14 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return f.Close()
 }
 
-func (f *Fleet) loadLogSizes(ctx context.Context) {
+// openLogs finds the ends of the logs of recovered tasks.
+func (f *Fleet) openLogs() {
 	f.mu.Lock()
 	list := slices.Collect(maps.Values(f.tasks))
 	f.mu.Unlock()
 	for _, t := range list {
 		t.logMu.Lock()
-		if err := t.loadLogSize(ctx); err != nil {
+		if _, err := t.openLog(); err != nil {
 			f.log.Error("cannot read the log of a task", slog.String("attempt", t.run.Attempt.String()), slog.Any("error", err))
 		}
 		t.logMu.Unlock()

@@ -1,67 +1,63 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
 
-	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
 func (t *Task) currentLogSize() int64 {
 	t.logMu.Lock()
 	defer t.logMu.Unlock()
-	return t.logSize
+	if t.logWriter == nil {
+		return 0
+	}
+	return t.logWriter.Size()
 }
 
-// loadLogSize reads the log's size if it is unknown. The caller holds logMu.
-func (t *Task) loadLogSize(ctx context.Context) error {
-	if !t.logUnknown {
-		return nil
+// openLog returns the writer of the log, which is opened if needed. The caller holds logMu.
+func (t *Task) openLog() (w *tasklog.Writer, err error) {
+	if t.logWriter == nil {
+		t.logWriter, err = tasklog.ResumeWriter(t.worker.fleet.logs, t.run.Attempt, int64(cmp.Or(t.run.Spec.LogCap, muster.DefaultLogCap)))
 	}
-	size, err := t.worker.fleet.logs.Size(ctx, t.run.Attempt)
-	if err == nil {
-		t.logSize, t.logUnknown = size, false
-	}
-	return err
+	return t.logWriter, err
 }
 
-// Log appends lines without newlines to the task's log. The first line beyond the log's limit and all later ones are dropped, and a line
-// in the log notes that. Log implies MarkStarted. It is a Conflict if the task is done.
+// Log appends lines without newlines to the task's log. Beyond the log's limit, those at its beginning and at its end are kept. Log implies
+// MarkStarted. It is a Conflict if the task is done.
 func (t *Task) Log(ctx context.Context, lines ...string) error {
 	if err := t.MarkStarted(); err != nil {
 		return err
 	}
+	var data []byte
+	now := time.Now()
+	for _, line := range lines {
+		data = tasklog.AppendRecord(data, tasklog.Record{Stream: tasklog.Stdout, At: now, Data: []byte(line + "\n")})
+	}
+	return t.writeLog(func(w *tasklog.Writer) error { return w.WriteOutput(ctx, data) })
+}
+
+// writeLog calls write unless the task is done, and notifies the agent.
+func (t *Task) writeLog(write func(w *tasklog.Writer) error) error {
 	t.logMu.Lock()
 	defer t.logMu.Unlock()
 	t.mu.Lock()
-	err, truncated := t.checkOpen(), t.logTruncated
+	err := t.checkOpen()
 	t.mu.Unlock()
-	if err != nil || truncated {
+	if err != nil {
 		return err
 	}
-	if err := t.loadLogSize(ctx); err != nil {
+	w, err := t.openLog()
+	if err != nil {
 		return err
 	}
-	data, truncated := encodeLines(lines, run.DefaultLogCap-t.logSize)
-	if len(data) == 0 {
-		return nil
-	}
-	if err := t.appendLog(ctx, data); err != nil || !truncated {
-		return err
-	}
-	return t.update(func() error {
-		t.logTruncated = true
-		return nil
-	}, nil)
-}
-
-// appendLog appends records to the log and notifies the agent. The caller holds logMu.
-func (t *Task) appendLog(ctx context.Context, data []byte) error {
-	size, err := t.worker.fleet.logs.Append(ctx, t.run.Attempt, t.logSize, data)
-	if size > t.logSize {
-		t.logSize = size
+	before := w.Size()
+	err = write(w)
+	if size := w.Size(); size > before {
 		t.mu.Lock()
 		if t.reporter != nil {
 			t.reporter.LogGrew(size)
@@ -73,38 +69,14 @@ func (t *Task) appendLog(ctx context.Context, data []byte) error {
 
 const pointTimeout = 10 * time.Second // for writing a point
 
-// logPoint writes a point of the task's progress into its log. It drops a point that does not fit.
+// logPoint writes a point of the task's progress into its log. progress.PointLogger limits them.
 func (t *Task) logPoint(at time.Time, data []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), pointTimeout)
 	defer cancel()
-	t.logMu.Lock()
-	defer t.logMu.Unlock()
-	t.mu.Lock()
-	err, truncated := t.checkOpen(), t.logTruncated
-	t.mu.Unlock()
-	if err != nil || truncated || t.loadLogSize(ctx) != nil {
-		return
-	}
 	record := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Progress, At: at, Data: data})
-	if int64(len(record)) > run.DefaultLogCap-t.logSize {
-		return
-	}
-	if err := t.appendLog(ctx, record); err != nil {
+	if err := t.writeLog(func(w *tasklog.Writer) error { return w.Write(ctx, record) }); err != nil {
 		t.worker.fleet.log.Debug("progress point dropped", slog.String("task", t.run.Attempt.Task.String()), slog.Any("error", err))
 	}
-}
-
-// encodeLines encodes lines up to free bytes. A note replaces the first line that does not fit and all later ones.
-func encodeLines(lines []string, free int64) (data []byte, truncated bool) {
-	now := time.Now()
-	for _, line := range lines {
-		complete := len(data)
-		data = tasklog.AppendRecord(data, tasklog.Record{Stream: tasklog.Stdout, At: now, Data: []byte(line + "\n")})
-		if int64(len(data)) > free {
-			return tasklog.AppendRecord(data[:complete], tasklog.Record{Stream: tasklog.System, At: now, Data: []byte("output truncated\n")}), true
-		}
-	}
-	return data, false
 }
 
 func (t *Task) removeLog(ctx context.Context) error {

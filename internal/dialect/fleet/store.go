@@ -37,13 +37,12 @@ type workerRecord struct {
 }
 
 type taskRecord struct {
-	Worker       string            `json:"worker"`
-	Attempt      json.RawMessage   `json:"attempt"` // a run.Task
-	Offered      muster.Time       `json:"offered"`
-	Began        muster.Time       `json:"began,omitzero"`
-	Artifacts    []muster.Artifact `json:"artifacts,omitempty"`
-	LogTruncated bool              `json:"cut,omitempty"`    // the log is full
-	Report       *muster.Report    `json:"report,omitempty"` // the final one
+	Worker    string            `json:"worker"`
+	Attempt   json.RawMessage   `json:"attempt"` // a run.Task
+	Offered   muster.Time       `json:"offered"`
+	Began     muster.Time       `json:"began,omitzero"`
+	Artifacts []muster.Artifact `json:"artifacts,omitempty"`
+	Report    *muster.Report    `json:"report,omitempty"` // the final one
 }
 
 type finishedTask struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -26,24 +27,22 @@ type Task struct {
 	run       *run.Task
 	offeredAt time.Time
 
-	saveMu     sync.Mutex // held while its record is written
-	logMu      sync.Mutex // held while its log is written
-	logSize    int64      // guarded by logMu
-	logUnknown bool       // logSize was not read since the task was recovered; guarded by logMu
-	points     *progress.PointLogger
-	dirMu      sync.Mutex // held while its directory is created or removed
-	inputDir   string     // guarded by dirMu; "" while there is none
-	started    chan struct{}
-	reported   chan struct{}   // closed once the report is on disk
-	ctx        context.Context //nolint:containedctx // ends when the task is done, with one of the Err…
-	end        context.CancelCauseFunc
+	saveMu    sync.Mutex      // held while its record is written
+	logMu     sync.Mutex      // held while its log is written
+	logWriter *tasklog.Writer // guarded by logMu; nil until the log is opened
+	points    *progress.PointLogger
+	dirMu     sync.Mutex // held while its directory is created or removed
+	inputDir  string     // guarded by dirMu; "" while there is none
+	started   chan struct{}
+	reported  chan struct{}   // closed once the report is on disk
+	ctx       context.Context //nolint:containedctx // ends when the task is done, with one of the Err…
+	end       context.CancelCauseFunc
 
 	mu             sync.Mutex
 	reporter       run.Reporter // nil while no agent executes it
 	startedAt      muster.Time
 	latestProgress muster.Progress // for the next reporter
 	artifacts      []muster.Artifact
-	logTruncated   bool           // the log is full
 	report         *muster.Report // nil until the worker reported or the task is done
 }
 
@@ -76,7 +75,7 @@ func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 		rt.Assigned = now
 	}
 	t := newTask(w, id, rt, r.Offered.Std())
-	t.artifacts, t.logTruncated = r.Artifacts, r.LogTruncated
+	t.artifacts = r.Artifacts
 	if r.Began != 0 {
 		t.startedAt = r.Began
 		close(t.started)
@@ -85,7 +84,6 @@ func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 		t.report = r.Report
 		close(t.reported)
 	}
-	t.logUnknown = true
 	return t, nil
 }
 
@@ -147,7 +145,7 @@ func (t *Task) update(apply func() error, rollback func()) error {
 		t.mu.Unlock()
 		return err
 	}
-	r := &taskRecord{Worker: t.worker.id, Offered: muster.NewTime(t.offeredAt), Began: t.startedAt, Artifacts: t.artifacts, LogTruncated: t.logTruncated, Report: t.report}
+	r := &taskRecord{Worker: t.worker.id, Offered: muster.NewTime(t.offeredAt), Began: t.startedAt, Artifacts: t.artifacts, Report: t.report}
 	t.mu.Unlock()
 	var err error
 	if r.Attempt, err = t.run.State(); err == nil {

@@ -187,7 +187,7 @@ func toWorkerJob(id, worker string, t *muster.TaskSpec, toBridge bool) job {
 func portableStage(t *muster.TaskSpec) *muster.TaskSpec {
 	return &muster.TaskSpec{
 		Kind: t.Kind, Input: t.Input, Run: t.Run, Script: t.Script, Python: t.Python, Env: t.Env, Image: t.Image, Isolation: t.Isolation,
-		Container: t.Container, Resources: t.Resources, Timeout: t.Timeout, Kill: t.Kill, Network: t.Network, AllowHosts: t.AllowHosts,
+		Container: t.Container, Resources: t.Resources, Timeout: t.Timeout, LogCap: t.LogCap, Kill: t.Kill, Network: t.Network, AllowHosts: t.AllowHosts,
 	}
 }
 

@@ -16,7 +16,7 @@ type Deps struct {
 
 	Transfer         Transfer
 	Logs             run.Logs
-	LogCap           int64 // bytes of one attempt's log, then it is truncated; 0 means run.DefaultLogCap
+	LogCap           int64 // bytes of one attempt's output that are kept, at most; 0 means what the job sets, or muster.DefaultLogCap
 	LogRate          int64 // bytes per second that a task may print; 0 means run.DefaultLogRate
 	AllowPrivateURLs bool  // scripts may be fetched from private addresses, and through the proxy of the environment
 	Supervisor       run.Supervisor

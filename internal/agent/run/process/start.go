@@ -28,7 +28,7 @@ func (a *Attempt) start(ctx context.Context) error {
 	s := &run.StartSpec{
 		Attempt: a.Task.Attempt, State: state, Path: path, Argv: a.argv, Env: a.env, Dir: a.Dir,
 		EnvTag: a.envTag(), Events: a.eventsPath(), Isolation: a.isolation, Container: a.container,
-		LogCap: a.executor.deps.LogCap, LogRate: a.executor.deps.LogRate,
+		LogCap: a.logCap(), LogRate: a.executor.deps.LogRate,
 		Timeout: spec.Timeout.Std(), Lease: spec.Disconnect.Grace.Or(muster.DefaultDisconnectGrace).Std(),
 		Kill: muster.Kill{Signal: cmp.Or(spec.Kill.Signal, muster.DefaultKillSignal), Grace: spec.Kill.Grace.Or(muster.DefaultKillGrace)},
 	}
@@ -54,6 +54,19 @@ func (a *Attempt) start(ctx context.Context) error {
 	}
 	a.reportStarted()
 	return nil
+}
+
+// logCap returns how many bytes of the task's output are kept: what the job sets, at most what the worker's owner allows. The log says if
+// that is less.
+func (a *Attempt) logCap() int64 {
+	job, owner := int64(a.Task.Spec.LogCap), a.executor.deps.LogCap
+	if owner <= 0 || job > 0 && job <= owner {
+		return cmp.Or(job, int64(muster.DefaultLogCap))
+	}
+	if job > 0 {
+		a.LogLine("the owner of this worker limits logs to " + muster.Size(owner).String())
+	}
+	return owner
 }
 
 // adopt recovers the process that an earlier incarnation of the worker started.

@@ -102,6 +102,16 @@ func (w *Env) Append(ctx context.Context, a muster.AttemptID, offset int64, data
 	return w.logs.Append(ctx, a, offset, data)
 }
 
+// StartSegment implements run.Logs.
+func (w *Env) StartSegment(ctx context.Context, a muster.AttemptID, offset int64) (int64, error) {
+	return w.logs.StartSegment(ctx, a, offset)
+}
+
+// Drop implements run.Logs.
+func (w *Env) Drop(ctx context.Context, a muster.AttemptID, before int64) error {
+	return w.logs.Drop(ctx, a, before)
+}
+
 // FillDisk makes every later Append fail.
 func (w *Env) FillDisk(err error) {
 	w.mu.Lock()
@@ -220,16 +230,28 @@ func (w *Env) runningProcs(tb testing.TB) int {
 // Records returns the records of an attempt's log.
 func (w *Env) Records(tb testing.TB, a muster.AttemptID) []tasklog.Record {
 	tb.Helper()
+	out, _ := w.readLog(tb, a)
+	return out
+}
+
+// LogEnd returns where the last record of an attempt's log ends.
+func (w *Env) LogEnd(tb testing.TB, a muster.AttemptID) int64 {
+	tb.Helper()
+	_, end := w.readLog(tb, a)
+	return end
+}
+
+func (w *Env) readLog(tb testing.TB, a muster.AttemptID) (out []tasklog.Record, end int64) {
+	tb.Helper()
 	log, err := w.logs.Open(tb.Context(), a, 0)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer log.Close()
-	var out []tasklog.Record
 	for d := tasklog.NewDecoder(log); ; {
 		r, err := d.Next()
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) { // a record is being written
-			return out
+			return out, d.Offset()
 		}
 		if err != nil {
 			tb.Fatalf("read the log of %s at %d: %v", a, d.Offset(), err)

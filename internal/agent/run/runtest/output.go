@@ -57,17 +57,26 @@ func output(t *testing.T, o suite) {
 		wantSuccess(t, <-done)
 		b.wantOutput(t, task, tasklog.Stdout, "name? bye\n")
 	})
-	o.run(t, "up to a limit that the log states once", func(t *testing.T) {
+	o.run(t, "its beginning and its end beyond a limit, and says so once", func(t *testing.T) {
 		b := open(t, o, func(e *process.Deps) { e.LogCap = 100_000 })
-		task := b.task("yes 0123456789 | head -n 90000; echo '::muster progress=1'; echo after >&2")
+		task := b.task("yes 0123456789 | head -n 90000; echo '::muster progress=1'; echo after")
 		recorder := &Recorder{}
 		r := b.record(t, task, recorder)
 		wantSuccess(t, r)
-		if r.LogSize > 100_200 || r.LogSize < 99_900 {
-			t.Errorf("the log has %d bytes", r.LogSize)
+		kept := 0
+		for _, rec := range b.Records(t, task.Attempt) {
+			if rec.Stream != tasklog.Gap {
+				kept += len(tasklog.AppendRecord(nil, rec))
+			}
 		}
-		if got := b.Output(t, task.Attempt, tasklog.System); strings.Count(got, "\n") != 1 || !strings.Contains(got, "97.7KiB") {
-			t.Errorf("the log is %q", got)
+		if kept > 100_200 || kept < 75_000 || r.LogSize < 90_000*21 {
+			t.Errorf("%d bytes of %d are kept", kept, r.LogSize)
+		}
+		if got := b.Output(t, task.Attempt, tasklog.Gap); strings.Count(got, "\n") != 1 || !strings.Contains(got, "1.7MiB of output is left out here") {
+			t.Errorf("the log says %q", got)
+		}
+		if out := b.Output(t, task.Attempt, tasklog.Stdout); !strings.HasPrefix(out, "0123456789\n") || !strings.HasSuffix(out, "0123456789\nafter\n") {
+			t.Errorf("the output is %.20q … %q", out, out[max(0, len(out)-20):])
 		}
 		if len(recorder.Updates()) != 1 {
 			t.Error("progress after the limit is lost")

@@ -145,11 +145,7 @@ func (b *harness) check(t *testing.T, task *run.Task, r *muster.Report) {
 	if (r.Outcome == muster.AttemptSucceeded) != (r.Reason == muster.NoReason) {
 		t.Errorf("outcome %q has reason %q", r.Outcome, r.Reason)
 	}
-	size := int64(0)
-	for _, rec := range b.Records(t, task.Attempt) {
-		size += int64(len(tasklog.AppendRecord(nil, rec)))
-	}
-	if r.LogSize != size {
+	if size := b.LogEnd(t, task.Attempt); r.LogSize != size {
 		t.Errorf("log_size is %d, the log has %d bytes", r.LogSize, size)
 	}
 	if running := b.runningProcs(t); running != 0 {

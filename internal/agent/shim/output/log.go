@@ -1,12 +1,10 @@
 package output
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,27 +26,24 @@ const (
 // Log appends records to an attempt's log, with limits: from the start of its process to its report it is the only writer. Its methods may be
 // called concurrently.
 type Log struct {
-	logs   run.Logs
-	id     muster.AttemptID
 	onGrow func(size int64)
-	limit  int64
 
 	mu          sync.Mutex
-	offset      int64
+	writer      *tasklog.Writer
 	extra       int64         // bytes that are not the task's output
 	points      int64         // bytes of extra that are points
-	outputFull  bool          // the output reached its limit
-	samplesFull bool          // the samples reached theirs
-	partial     []byte        // a part of it is in the file, and the rest is to follow
+	samplesFull bool          // the samples reached their limit
 	err         error         // of the first failed write of output; nothing is written after it
 	failed      chan struct{} // closed when err is set
 }
 
 // OpenLog takes the log over from the worker. It fails if the log does not end where the worker stopped.
 func OpenLog(logs run.Logs, s *run.StartSpec, onGrow func(int64)) (*Log, error) {
-	l := &Log{logs: logs, id: s.Attempt, onGrow: onGrow, offset: s.LogSize, failed: make(chan struct{})}
-	l.limit = cmp.Or(max(s.LogCap, 0), run.DefaultLogCap)
-	size, err := l.store(nil)
+	limit := cmp.Or(max(s.LogCap, 0), int64(muster.DefaultLogCap))
+	l := &Log{onGrow: onGrow, writer: tasklog.NewWriter(logs, s.Attempt, s.LogSize, limit), failed: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(context.Background(), appendTimeout)
+	defer cancel()
+	size, err := logs.Append(ctx, s.Attempt, s.LogSize, nil)
 	if e, ok := errors.AsType[*muster.Error](err); err == nil && size != s.LogSize || ok && e.Code == muster.Conflict {
 		return nil, run.Failf(muster.WorkerInternal, "the task's log has %d bytes where the worker wrote %d: another program writes to it", size, s.LogSize)
 	}
@@ -58,45 +53,26 @@ func OpenLog(logs run.Logs, s *run.StartSpec, onGrow func(int64)) (*Log, error) 
 // Failed returns a channel that is closed when the log cannot be written.
 func (l *Log) Failed() <-chan struct{} { return l.failed }
 
-func (l *Log) store(data []byte) (int64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), appendTimeout)
-	defer cancel()
-	return l.logs.Append(ctx, l.id, l.offset, data)
-}
-
 // Failure returns why the log could not be written, or nil.
 func (l *Log) Failure() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err == nil && l.partial != nil {
+	if l.err == nil && l.writer.Incomplete() {
 		return run.Failf(muster.DiskFull, "cannot write the task's log on the worker")
 	}
 	return l.err
 }
 
-// appendOutput writes encoded records of the task's output, until the limit.
+// appendOutput writes encoded records of the task's output. Beyond the limit, those at the log's beginning and at its end are kept.
 func (l *Log) appendOutput(records []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.outputFull {
+	if l.err != nil {
 		return
 	}
-	if free := l.limit - (l.offset - l.extra); int64(len(records)) > free {
-		l.outputFull = true
-		records = appendSystem(fittingRecords(records, free), fmt.Sprintf("output truncated: the log of an attempt is limited to %s", muster.Size(l.limit)))
-	}
-	l.write(records)
-}
-
-// fittingRecords returns the complete records at the start that take at most limit bytes.
-func fittingRecords(records []byte, limit int64) []byte {
-	dec := tasklog.NewDecoder(bytes.NewReader(records))
-	end := int64(0)
-	for {
-		if _, err := dec.Next(); err != nil || dec.Offset() > limit {
-			return records[:end:end]
-		}
-		end = dec.Offset()
+	if err := l.write(l.writer.WriteOutput, records); err != nil {
+		l.err = run.Failf(muster.WorkerInternal, "cannot write the task's log on the worker: %w", err)
+		close(l.failed)
 	}
 }
 
@@ -131,40 +107,26 @@ func (l *Log) writeExtra(b []byte) int64 {
 	if l.err != nil {
 		return 0
 	}
-	before := l.offset
-	_ = l.appendRecords(b) // Failure reports a partial write
-	l.extra += l.offset - before
-	return l.offset - before
+	before := l.writer.Size()
+	_ = l.write(l.writer.Write, b) // Failure reports a partial write
+	n := l.writer.Size() - before
+	l.extra += n
+	return n
 }
 
 // WriteLine writes a line from Muster.
 func (l *Log) WriteLine(line string) { l.Record(tasklog.System, time.Now(), []byte(line+"\n")) }
 
-func (l *Log) write(records []byte) {
-	if l.err != nil {
-		return
+// write calls a method of the writer. The lock is held.
+func (l *Log) write(write func(context.Context, []byte) error, records []byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), appendTimeout)
+	defer cancel()
+	before := l.writer.Size()
+	err := write(ctx, records)
+	if size := l.writer.Size(); size > before {
+		l.onGrow(size)
 	}
-	if err := l.appendRecords(records); err != nil {
-		l.err = run.Failf(muster.WorkerInternal, "cannot write the task's log on the worker: %w", err)
-		close(l.failed)
-	}
-}
-
-// appendRecords appends records after the rest of a partial write.
-func (l *Log) appendRecords(records []byte) error {
-	if l.partial != nil {
-		records = append(slices.Clip(l.partial), records...)
-	}
-	size, err := l.store(records)
-	if err != nil {
-		if size > l.offset && l.partial == nil {
-			l.partial = bytes.Clone(records)
-		}
-		return err
-	}
-	l.partial, l.offset = nil, size
-	l.onGrow(size)
-	return nil
+	return err
 }
 
 // appendSystem encodes a line from Muster.
