@@ -1359,6 +1359,11 @@ export interface components {
                 [key: string]: string;
             };
             launcher?: string;
+            /**
+             * @description bytes, or a string such as 512MiB or 10GB
+             * @example 1073741824
+             */
+            log_cap?: number;
             /** @description one task per combination; an axis is a list of values or a string of ranges */
             matrix?: {
                 [key: string]: string | (string | number | boolean)[];
@@ -2561,6 +2566,11 @@ export interface components {
             kill?: components["schemas"]["Kill"];
             kind?: string;
             launcher?: string;
+            /**
+             * @description bytes, or a string such as 512MiB or 10GB
+             * @example 1073741824
+             */
+            log_cap?: number;
             /** @description one task per combination; an axis is a list of values or a string of ranges */
             matrix?: {
                 [key: string]: string | (string | number | boolean)[];
@@ -4602,6 +4612,8 @@ export interface operations {
                 offset?: number;
                 /** @description start with the last lines */
                 tail?: number;
+                /** @description only output since this time, by the worker's clock */
+                since?: string;
                 /** @description let browsers save the text as a file */
                 download?: boolean;
                 /** @description continue until the task has ended; default for server-sent events: true */
