@@ -71,13 +71,11 @@ var rules = map[string]rule{
 	"api/cache":      {ring: adapter},
 	"api/streaming":  {ring: adapter},
 	"api/logview":    {ring: adapter, internal: []string{"tasklog"}},
-	"kind":           {ring: adapter, internal: []string{"runtimes", "spec", "dag", "specvalidate", "jsonschema", "jsonschema/kind"}},
+	"kind":           {ring: adapter, internal: []string{"runtimes", "spec", "dag", "specvalidate"}, external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"catalog":        {ring: adapter, internal: []string{"kind", "api/wire"}},
 	"runtimes":       {ring: contract},
 
-	"lazyregexp":      {ring: pure},
-	"jsonschema":      {ring: adapter, internal: []string{"jsonschema/kind"}},
-	"jsonschema/kind": {ring: adapter},
+	"lazyregexp": {ring: pure},
 
 	"connlimit": {ring: adapter},
 	"origin":    {ring: adapter},

@@ -7,7 +7,7 @@ package kind
 import (
 	"encoding/json"
 
-	"github.com/muster-dev/muster/internal/jsonschema"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/muster-dev/muster"
 )

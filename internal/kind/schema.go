@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/muster-dev/muster/internal/jsonschema"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/muster-dev/muster"
 )

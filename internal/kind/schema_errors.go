@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/muster-dev/muster/internal/jsonschema"
-	"github.com/muster-dev/muster/internal/jsonschema/kind"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/lazyregexp"
