@@ -69,8 +69,9 @@ race: ## only the fast tests, with the race detector
 	@scripts/need cc python3 pip dockerd busybox redis-server
 	CGO_ENABLED=1 scripts/engine go test $(RACE) -short -shuffle=on ./...
 
-sim: ## the seeded simulation of the scheduler, SEEDS=1000
+sim: ## the seeded simulations of the scheduler, SEEDS=1000, and of retention, with its mutants
 	go test ./internal/sched/simtest -run TestWorld -seeds $(SEEDS) -timeout 20m
+	go test ./internal/sweeper -run 'TestWorld|TestMutants' -seeds 40 -mutants -timeout 40m
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd podman busybox redis-server

@@ -14,7 +14,10 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-var seeds = flag.Int("seeds", 8, "number of simulated worlds")
+var (
+	seeds   = flag.Int("seeds", 3, "number of simulated worlds")
+	mutants = flag.Bool("mutants", false, "run TestMutants, which takes minutes")
+)
 
 const clients = 3 // each is also a worker
 
@@ -99,8 +102,8 @@ func TestWorld(t *testing.T) {
 
 // The simulation finds what breaks a rule.
 func TestMutants(t *testing.T) {
-	if testing.Short() {
-		t.Skip("simulates many worlds")
+	if !*mutants {
+		t.Skip("takes minutes: make sim runs it")
 	}
 	t.Parallel()
 	for _, broken := range []mutant{noTouch, noWorkers, wrongOrder, removedRows} {
