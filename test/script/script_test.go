@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("MUSTER_CONFIG", filepath.Join(e.WorkDir, "context.json"))
 			e.Setenv("XDG_DATA_HOME", filepath.Join(e.WorkDir, "share"))
 			e.Setenv("GORACE", "atexit_sleep_ms=20") // with the race detector, each program sleeps for a second before it exits
-			e.Setenv("TZ", "Asia/Tokyo") // people see its times
+			e.Setenv("TZ", "Asia/Tokyo")             // people see its times
 			e.Setenv("MUSTER_ADMIN_TOKEN", "mst_admin_"+strings.Repeat("a", 32))
 			e.Setenv("MUSTER_JOIN_TOKEN", "mst_join_"+strings.Repeat("j", 32))
 			return nil
