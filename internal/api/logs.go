@@ -115,10 +115,7 @@ func (s *server) startPosition(ctx context.Context, task muster.Task, attempt in
 
 // A read of a finished task's log waits for the rest of the log, which the report may have overtaken, while it grows: so long without
 // a byte, and so long in all.
-const (
-	completeLogWait    = 2 * time.Second
-	maxCompleteLogWait = time.Minute
-)
+const completeLogWait, maxCompleteLogWait = 2 * time.Second, time.Minute
 
 // awaitCompleteLog waits until the log of a finished task has the reported size, as long as completeLogWait and maxCompleteLogWait allow.
 func (s *server) awaitCompleteLog(ctx context.Context, task muster.Task, pos logPosition) {
