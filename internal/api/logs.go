@@ -57,7 +57,7 @@ func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) 
 		s.awaitCompleteLog(r.Context(), task, pos)
 	}
 	if in.Last == "" && in.Tail > 0 {
-		if pos.offset, err = s.tailOffset(r.Context(), pos, in.Stream, in.Tail); err != nil {
+		if pos.offset, err = logview.Tail(r.Context(), s.Logs, pos.id(), pos.offset, min(in.Tail, maxTail), inStreamFilter(in.Stream)); err != nil {
 			return err
 		}
 	}
@@ -115,10 +115,7 @@ func (s *server) startPosition(ctx context.Context, task muster.Task, attempt in
 
 // A read of a finished task's log waits for the rest of the log, which the report may have overtaken, while it grows: so long without
 // a byte, and so long in all.
-const (
-	completeLogWait    = 2 * time.Second
-	maxCompleteLogWait = time.Minute
-)
+const completeLogWait, maxCompleteLogWait = 2 * time.Second, time.Minute
 
 // awaitCompleteLog waits until the log of a finished task has the reported size, as long as completeLogWait and maxCompleteLogWait allow.
 func (s *server) awaitCompleteLog(ctx context.Context, task muster.Task, pos logPosition) {
@@ -182,6 +179,10 @@ func inStream(stream string, r tasklog.Record) bool {
 	return isOutput && (stream == "all" || stream == name || r.Stream == tasklog.Gap)
 }
 
+func inStreamFilter(stream string) func(tasklog.Record) bool {
+	return func(r tasklog.Record) bool { return inStream(stream, r) }
+}
+
 // outputEvents returns an eventFunc for output that filter accepts.
 func outputEvents(filter func(tasklog.Record) bool) eventFunc {
 	return func(r tasklog.Record) (string, any) {
@@ -199,58 +200,6 @@ func (s *server) records(ctx context.Context, pos logPosition, visit func(r task
 		return nil
 	}
 	return logview.Walk(ctx, s.Logs, pos.id(), pos.offset, func(r logview.Record, after int64) error { return visit(r.Record, after) })
-}
-
-// tailChunk is the size of the part of a log's end that is read first to find its last lines.
-const tailChunk = 64 << 10
-
-// tailOffset returns where the last lines of a stream begin, at or after a place. It reads
-// growing parts of the log's end until it has enough lines.
-func (s *server) tailOffset(ctx context.Context, pos logPosition, stream string, lines int) (int64, error) {
-	size, err := s.Logs.Size(ctx, pos.id())
-	if err != nil {
-		return 0, err
-	}
-	for distance := int64(tailChunk); ; distance *= 4 {
-		from := pos
-		if start := size - distance; start > pos.offset {
-			if start, err = s.Logs.RecordBefore(ctx, pos.id(), start); err != nil {
-				return 0, err
-			}
-			from.offset = max(start, pos.offset)
-		}
-		offset, enough, err := s.lastLines(ctx, from, stream, min(lines, maxTail))
-		damaged := muster.CodeOf(err) == muster.Invalid && from != pos // the log or its index
-		if err != nil && !damaged {
-			return 0, err
-		}
-		if enough || from == pos {
-			return offset, nil
-		}
-	}
-}
-
-// lastLines returns where the last lines after a place begin. enough is false if there are
-// no more than these: the first of them may have begun before the place.
-func (s *server) lastLines(ctx context.Context, pos logPosition, stream string, lines int) (offset int64, enough bool, err error) {
-	starts := make([]int64, lines) // ring of the beginnings of the last lines
-	n := 0
-	before, open := pos.offset, false // open: the last line has no end yet
-	err = s.records(ctx, pos, func(r tasklog.Record, after int64) error {
-		if inStream(stream, r) && len(r.Data) > 0 {
-			if !open {
-				starts[n%len(starts)] = before
-				n++
-			}
-			open = r.Data[len(r.Data)-1] != '\n'
-		}
-		before = after
-		return nil
-	})
-	if n <= lines {
-		return pos.offset, false, err
-	}
-	return starts[n%len(starts)], err == nil, err
 }
 
 // writeLog answers with output as text. If it fails in the middle, it aborts the

@@ -342,7 +342,7 @@ func TestHostileChunks(t *testing.T) {
 			t.Fatalf("chunk %d: %d, %v", i, size, err)
 		}
 	}
-	if names, err := os.ReadDir(filepath.Join(root, "1", "0", "0.1.tail")); err != nil || len(names) > 100 {
+	if names, err := os.ReadDir(filepath.Join(root, "0k", "1", "0", "0.1.tail")); err != nil || len(names) > 100 {
 		t.Errorf("the copy has %d files, %v", len(names), err)
 	}
 	for _, c := range []tasklog.Chunk{
@@ -408,10 +408,20 @@ func TestSegmentsAreRemovedAndArchived(t *testing.T) {
 		if size, err := d.Size(t.Context(), a); size != 0 || err != nil || len(readPlaced(t, d, a, 0)) > 0 {
 			t.Errorf("after %s the log has %d bytes, %v", name, size, err)
 		}
-		if left, err := os.ReadDir(root); err != nil || len(left) > 0 != (name == "Archive") {
-			t.Errorf("after %s the directory has %v, %v", name, left, err)
+		if _, err := d.Sweep(1000); err != nil {
+			t.Fatal(err)
 		}
-		if err := os.RemoveAll(filepath.Join(root, "1")); err != nil {
+		left := 0
+		err := filepath.WalkDir(root, func(_ string, e os.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				left++
+			}
+			return err
+		})
+		if err != nil || left > 0 != (name == "Archive") {
+			t.Errorf("after %s the directory has %d files, %v", name, left, err)
+		}
+		if err := os.RemoveAll(filepath.Join(root, "0k")); err != nil {
 			t.Fatal(err)
 		}
 	}
