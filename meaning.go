@@ -89,6 +89,7 @@ func (o Outcome) Meaning() string {
 // Meaning explains the reason in a sentence without a capital letter and a dot; "" if it is unknown.
 func (r Reason) Meaning() string {
 	switch r {
+	case NoReason:
 	case ExitCode:
 		return "the program ended with an exit code other than 0"
 	case Signal:

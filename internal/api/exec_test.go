@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -38,9 +39,7 @@ func TestExecRefusals(t *testing.T) {
 	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs", body: `{"name":"ends","run":"x","where":{"tags":["nowhere"]}}`}, 201)
 	expectStatus(t, s, request{method: "POST", path: "/api/v1/jobs/3/cancel", body: `{}`}, 200)
 	foreign := map[string]string{"Origin": "https://evil.example"}
-	for name, value := range upgrade {
-		foreign[name] = value
-	}
+	maps.Copy(foreign, upgrade)
 	for name, c := range map[string]struct {
 		token, task string
 		header      map[string]string

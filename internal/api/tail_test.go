@@ -208,7 +208,7 @@ func TestGapIsMarked(t *testing.T) {
 			}
 		}))
 		defer srv.Close()
-		resp, err := srv.Client().Get(srv.URL) //nolint:noctx // it ends with the server
+		resp, err := srv.Client().Get(srv.URL)
 		if err != nil {
 			t.Fatal(err)
 		}

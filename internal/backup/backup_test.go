@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -438,7 +439,7 @@ func TestFilesChangeMeanwhile(t *testing.T) {
 	t.Parallel()
 	files := kept()
 	for n := range 50 {
-		files[fmt.Sprintf("logs/0k/%d/0/0.1.log", 1+n%10)+fmt.Sprint(n)] = strings.Repeat("x", 100*n)
+		files[fmt.Sprintf("logs/0k/%d/0/0.1.log", 1+n%10)+strconv.Itoa(n)] = strings.Repeat("x", 100*n)
 	}
 	dir := tree(t, files)
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -450,7 +451,7 @@ func TestFilesChangeMeanwhile(t *testing.T) {
 				return
 			default:
 			}
-			name := filepath.Join(dir, fmt.Sprintf("logs/0k/%d/0/0.1.log", 1+n%10)+fmt.Sprint(n%50))
+			name := filepath.Join(dir, fmt.Sprintf("logs/0k/%d/0/0.1.log", 1+n%10)+strconv.Itoa(n%50))
 			if n%3 == 0 {
 				_ = os.Remove(name)
 			}

@@ -7,6 +7,7 @@ import (
 	"hash"
 	"io/fs"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -107,10 +108,8 @@ func known(name string) bool {
 	if name == DatabaseName {
 		return true
 	}
-	for _, f := range files {
-		if name == f {
-			return true
-		}
+	if slices.Contains(files, name) {
+		return true
 	}
 	for _, d := range directories {
 		if strings.HasPrefix(name, d.name+"/") {

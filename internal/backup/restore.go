@@ -47,7 +47,7 @@ func Restore(ctx context.Context, r io.Reader, data string, verify func(ctx cont
 	if err != nil {
 		return Summary{}, writeError(err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	defer func() {
 		if err == nil {
 			return
@@ -94,7 +94,7 @@ func prepare(data string) (created bool, err error) {
 		if err != nil {
 			return false, writeError(err)
 		}
-		defer root.Close()
+		defer func() { _ = root.Close() }()
 		if err := empty(root); err != nil {
 			return false, err
 		}
@@ -222,7 +222,7 @@ func (t *reader) head(h *Head) error {
 	if err != nil {
 		return err
 	}
-	t.digest.Write(text)
+	_, _ = t.digest.Write(text) // never fails
 	if err := json.Unmarshal(text, h); err != nil {
 		return damagedError("%w", err)
 	}

@@ -58,7 +58,7 @@ func Write(ctx context.Context, w io.Writer, s Source) (_ Summary, err error) {
 	if err != nil {
 		return Summary{}, readError(err)
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	t := &writer{
 		ctx: ctx, tar: tar.NewWriter(w), root: root, source: s, digest: newDigest(),
 		head: Head{
@@ -122,7 +122,7 @@ func (t *writer) describe(name string, v any) error {
 		return err
 	}
 	if name == headName {
-		t.digest.Write(text)
+		_, _ = t.digest.Write(text) // never fails
 	}
 	if err := t.tar.WriteHeader(t.header(name, int64(len(text)))); err != nil {
 		return err

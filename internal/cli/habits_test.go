@@ -22,7 +22,7 @@ func TestHabits(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for _, h := range list {
-			for _, word := range strings.Fields(h.words) {
+			for word := range strings.FieldsSeq(h.words) {
 				if seen[word] {
 					t.Errorf("muster %s: %s is there twice", above, word)
 				}

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"iter"
 	"strings"
 	"testing"
@@ -41,14 +43,9 @@ func TestChangeSpec(t *testing.T) {
 		"train.name.x=1": "is not an object", "train..x=1": "a part of the path is empty", "train.nonsense=1": "tasks[1].nonsense", "train.needs=[\"x\"]": "tasks[1].needs", "priority=1000": "priority",
 	} {
 		_, err := changeSpec(t.Context(), two, []string{change})
-		text := ""
-		if e := (*muster.Error)(nil); err != nil {
-			text = err.Error()
-			if e, _ = err.(*muster.Error); e != nil { //nolint:errorlint // the fields of this very error
-				for _, f := range e.Fields {
-					text += " " + f.String()
-				}
-			}
+		text := fmt.Sprint(err)
+		if e, ok := errors.AsType[*muster.Error](err); ok {
+			text = fmt.Sprint(text, e.Fields)
 		}
 		if !strings.Contains(text, want) {
 			t.Errorf("%s: %s does not say %q", change, text, want)

@@ -25,7 +25,7 @@ func hasPipedInput(r io.Reader) bool {
 	}
 	ready := false
 	err = conn.Control(func(fd uintptr) {
-		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a file descriptor fits
+		fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 		n, err := unix.Poll(fds, 0)
 		ready = err == nil && n == 1 && fds[0].Revents&unix.POLLIN != 0
 	})

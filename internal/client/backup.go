@@ -37,7 +37,7 @@ type watchedReader struct {
 func (w *watchedReader) Read(p []byte) (int, error) {
 	w.resetWatchdog()
 	n, err := w.r.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // io.EOF is returned as it is
+	if err != nil && err != io.EOF {
 		w.err = err
 	}
 	return n, err

@@ -70,7 +70,7 @@ func (r *Relay) Serve(w http.ResponseWriter, q *http.Request, t execwire.Target)
 		return err
 	}
 	defer release()
-	return r.group.Do(q.Context(), func(ctx context.Context) {
+	return r.group.Do(q.Context(), func(ctx context.Context) { //nolint:contextcheck // it ends with the server, too
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(q.Context(), func() { cancel(errRequestEnded) })()

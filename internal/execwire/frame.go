@@ -12,6 +12,7 @@ import (
 // Subprotocol is the WebSocket subprotocol of clients.
 const Subprotocol = "muster.exec.v1"
 
+// The limits of a connection.
 const (
 	Window     = 1 << 20   // bytes of data of one direction that are under way
 	MaxChunk   = 64 << 10  // bytes of data in one frame
@@ -19,6 +20,7 @@ const (
 	MaxCommand = 64 << 10  // bytes of all texts of a Start
 )
 
+// The times of a connection.
 const (
 	KeepAlive    = 15 * time.Second // between frames of a side that has nothing to send
 	Silence      = 60 * time.Second // without a frame, then the other side is gone

@@ -16,7 +16,7 @@ func TestGet(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if re.Get() != re.Get() {
+	if first := re.Get(); re.Get() != first {
 		t.Error("it is compiled for each use")
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Limit is how much of one kind of data is kept. A zero field is no limit.
-type Limit struct {
+type Limit struct { //nolint:recvcheck // UnmarshalText changes it
 	Age    muster.Duration // since the end of the job, the report, the upload or the last contact
 	Number int64
 	Bytes  muster.Size

@@ -156,12 +156,12 @@ func TestBudgetProperties(t *testing.T) {
 			}
 		}
 		if len(rest) > 0 { // what remains is not less than needed: the youngest of those that go was over a limit
-			for i := len(list) - 1; i >= 0; i-- {
+			for i, e := range slices.Backward(list) {
 				if !remove[i] {
 					continue
 				}
-				with := retention.Total{Number: sum.Number + 1, Bytes: sum.Bytes + list[i].Bytes}
-				if (l.Age == 0 || now.Sub(list[i].Ended) <= l.Age) && (l.Number == 0 || with.Number <= l.Number) && (l.Bytes == 0 || with.Bytes <= l.Bytes) {
+				with := retention.Total{Number: sum.Number + 1, Bytes: sum.Bytes + e.Bytes}
+				if (l.Age == 0 || now.Sub(e.Ended) <= l.Age) && (l.Number == 0 || with.Number <= l.Number) && (l.Bytes == 0 || with.Bytes <= l.Bytes) {
 					t.Fatalf("entry %d goes within the limit %s", i, l)
 				}
 				break

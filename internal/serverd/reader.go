@@ -42,13 +42,14 @@ func (r namedReader) Jobs(ctx context.Context, q store.JobQuery) ([]muster.Job, 
 func (r namedReader) addNames(ctx context.Context, jobs []muster.Job) error {
 	names := map[string]string{}
 	for i := range jobs {
-		r.engine.ApplyJobProgress(&jobs[i])
-		for k := range jobs[i].Groups {
-			g := &jobs[i].Groups[k]
+		j := &jobs[i]
+		r.engine.ApplyJobProgress(j)
+		for k := range j.Groups {
+			g := &j.Groups[k]
 			g.State = g.Counts.StageState()
 		}
-		if jobs[i].Owner != "" {
-			names[jobs[i].Owner] = ""
+		if j.Owner != "" {
+			names[j.Owner] = ""
 		}
 	}
 	if caller.FromContext(ctx).Job != 0 {

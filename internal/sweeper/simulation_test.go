@@ -93,6 +93,7 @@ func TestWorld(t *testing.T) {
 	}
 	for seed := range n {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) {
+			t.Parallel()
 			if err := simulate(t, uint64(seed), ""); err != nil {
 				t.Error(err)
 			}

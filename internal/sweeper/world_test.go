@@ -507,7 +507,7 @@ func (w *world) revive(p *process, worker muster.WorkerID) error {
 
 // isEnded reports whether a job has ended, after a kill.
 func (w *world) isEnded(id muster.JobID) bool {
-	t, err := w.process.store.Task(context.Background(), muster.TaskID{Job: id})
+	t, err := w.store.Task(context.Background(), muster.TaskID{Job: id})
 	return err == nil && t.State.Final()
 }
 

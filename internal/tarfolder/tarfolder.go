@@ -198,7 +198,7 @@ func (u *unpacker) entry(t io.Reader, h *tar.Header, name string) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return u.mkdir(name, fs.FileMode(h.Mode)&0o777|0o700) //nolint:gosec // only these bits are used
+		return u.mkdir(name, fs.FileMode(h.Mode)&0o777|0o700)
 	case tar.TypeReg:
 		return u.file(t, h, local)
 	case tar.TypeSymlink:
@@ -262,7 +262,7 @@ func (u *unpacker) file(t io.Reader, h *tar.Header, local string) (err error) {
 		err = f.Chown(u.owner.UID, u.owner.GID)
 	}
 	if err == nil {
-		err = f.Chmod(fs.FileMode(h.Mode) & 0o777) //nolint:gosec // only these bits are used
+		err = f.Chmod(fs.FileMode(h.Mode) & 0o777)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err

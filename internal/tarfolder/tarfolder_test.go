@@ -15,29 +15,29 @@ import (
 
 func open(root *os.Root, name string) (*os.File, error) { return root.Open(name) }
 
-func root(t testing.TB, dir string) *os.Root {
-	t.Helper()
+func root(tb testing.TB, dir string) *os.Root {
+	tb.Helper()
 	r, err := os.OpenRoot(dir)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = r.Close() })
+	tb.Cleanup(func() { _ = r.Close() })
 	return r
 }
 
-func write(t testing.TB, path, text string) {
-	t.Helper()
+func write(tb testing.TB, path, text string) {
+	tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o640); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
 // listing returns the paths below a folder with their contents.
-func listing(t testing.TB, dir string) string {
-	t.Helper()
+func listing(tb testing.TB, dir string) string {
+	tb.Helper()
 	var b strings.Builder
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(dir, path)
@@ -54,7 +54,7 @@ func listing(t testing.TB, dir string) string {
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return b.String()
 }

@@ -446,7 +446,7 @@ func TestKilledWriter(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(60+round*15) * time.Millisecond) //nolint:forbidigo // any moment: what is tested is a kill at it
+		time.Sleep(time.Duration(60+round*15) * time.Millisecond)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		s := numberedStream(200_000)
@@ -499,6 +499,7 @@ func numberedRecord(i int) tasklog.Record {
 }
 
 func runKilledWriter(t *testing.T, root string) {
+	t.Helper()
 	worker, server := reopen(t, nil, filepath.Join(root, "worker")), reopen(t, nil, filepath.Join(root, "server"))
 	var sent []tasklog.Chunk
 	for n := 1; ; n++ {

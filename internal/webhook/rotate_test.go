@@ -20,11 +20,11 @@ func TestSeveralKeys(t *testing.T) {
 	const older, newer = "0f", "a1"
 	open := func(keys ...string) *Sender {
 		t.Helper()
-		text := ""
+		var text []byte
 		for _, k := range keys {
-			text += strings.Repeat(k, keySize) + "\n"
+			text = append(text, strings.Repeat(k, keySize)+"\n"...)
 		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		w, err := New(Config{KeyFile: file})

@@ -17,6 +17,7 @@ import (
 
 // sleeper is a task that runs until it is stopped.
 func sleeper(t *testing.T) *run.StartSpec {
+	t.Helper()
 	s := shellTask(t, `echo ready > "$BASE/ready"; exec sleep 1000`)
 	s.Env = append(s.Env, "GREETING=hello")
 	return s
@@ -52,6 +53,7 @@ func execute(t *testing.T, c *Client, s *run.StartSpec, input string, x *run.Exe
 
 func TestExec(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
+		t.Helper()
 		dir := t.TempDir()
 		c := openClient(t, dir, m)
 		s := sleeper(t)
@@ -87,6 +89,7 @@ func TestExec(t *testing.T) {
 
 func TestExecWithATerminal(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
+		t.Helper()
 		c := openClient(t, t.TempDir(), m)
 		s := sleeper(t)
 		startTask(t, c, s)
@@ -131,6 +134,7 @@ func TestExecWithATerminal(t *testing.T) {
 // A command ends with its task, before the task's end is reported.
 func TestExecEndsWithItsTask(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
+		t.Helper()
 		c := openClient(t, t.TempDir(), m)
 		s := sleeper(t)
 		task, _ := startTask(t, c, s)
@@ -157,6 +161,7 @@ func TestExecEndsWithItsTask(t *testing.T) {
 // The end of the client ends the command, also one that ignores signals, and not the task.
 func TestExecEndsWithItsConnection(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
+		t.Helper()
 		c := openClient(t, t.TempDir(), m)
 		s := sleeper(t)
 		task, _ := startTask(t, c, s)
@@ -192,6 +197,7 @@ func readPID(t *testing.T, p run.ExecProc) int {
 // A command leaves the task's own daemons alone.
 func TestExecKeepsDaemonsOfTheTask(t *testing.T) {
 	forEachMode(t, func(t *testing.T, m mode) {
+		t.Helper()
 		c := openClient(t, t.TempDir(), m)
 		s := shellTask(t, `setsid sleep 999 & echo $! > "$BASE/daemon"; exec sleep 1000`)
 		startTask(t, c, s)

@@ -241,7 +241,7 @@ func (c *command) execute(ctx context.Context, x *execwire.Command, a *run.Acces
 	case exit = <-exited:
 	case <-ctx.Done():
 		_ = p.Close()
-		exit = <-exited
+		<-exited
 		return context.Cause(ctx)
 	}
 	outputs.drain(ctx, p)

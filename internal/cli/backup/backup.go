@@ -160,7 +160,7 @@ func restoreCommand(a *app.App) *cli.Command {
 }
 
 func (c *restoreConfig) run(ctx context.Context, a *app.App, path string) (err error) {
-	var in io.Reader = a.In
+	in := a.In
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {

@@ -68,7 +68,8 @@ func (r *runner) copy(ctx context.Context, c *remote.ServerOptions, source, dest
 		return err
 	}
 	s := &session{runner: r, id: id, ready: make(chan struct{})}
-	start, work, err := &execwire.Start{}, func(context.Context) error { return nil }, error(nil)
+	start := &execwire.Start{}
+	var work func(context.Context) error
 	if download {
 		start.Get = &execwire.Get{Path: fromPath}
 		work = func(ctx context.Context) error { return s.receive(ctx, fromPath, dest) }

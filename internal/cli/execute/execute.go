@@ -58,7 +58,7 @@ func (r *runner) execCommand() *cli.Command {
 			app.Option{Name: "interactive", Short: "i", Usage: "Pass standard input to the command (default: on a terminal)"}.OptionalBoolVar(&c.interactive),
 			app.Option{Name: "tty", Short: "t", Usage: "Give the command a terminal (default: on a terminal)"}.OptionalBoolVar(&c.tty),
 			app.Option{Name: "workdir", Short: "w", Value: "path", Usage: "Working directory (default: that of the task)"}.StringVar(&c.workdir),
-		}, c.ServerOptions.Flags()...),
+		}, c.Flags()...),
 		Description: "The command runs in the task's sandbox or container, as its user, within its limits, and ends with the task. " + access +
 			" The exit status is the command's, 126 or 127 if it cannot be executed, 137 if the task ended, or 125 if the connection was lost.",
 		Examples: []app.HelpRow{
@@ -93,7 +93,7 @@ func (r *runner) shellCommand() *cli.Command {
 		Name: "shell", Usage: "Open a shell in a running task", Args: "TASK", Category: app.CategoryWatch,
 		Flags: append([]cli.Flag{
 			app.Option{Name: "shell", Value: "program", Usage: "Program to start (default: bash if the task has it, else sh)"}.StringVar(&shell),
-		}, c.ServerOptions.Flags()...),
+		}, c.Flags()...),
 		Description: "The shell runs in the task's sandbox or container, as its user, within its limits, and ends with the task. " + access +
 			" Its standard input may also be a script.",
 		Examples: []app.HelpRow{{Name: "muster shell 17.3", Usage: "Look around in task 3 of job 17"}},

@@ -168,13 +168,14 @@ func TestTimestampsOfCutLines(t *testing.T) {
 			rest = rest[n:]
 		}
 		w.flush()
-		want, i := "", 0
+		var want strings.Builder
+		i := 0
 		for line := range strings.Lines(text) {
-			want += prefix + times[i] + " " + strings.TrimSuffix(line, "\n") + "\n"
+			want.WriteString(prefix + times[i] + " " + strings.TrimSuffix(line, "\n") + "\n")
 			i += len(line)
 		}
-		if b.String() != want {
-			t.Fatalf("%q became %q, want %q", text, &b, want)
+		if b.String() != want.String() {
+			t.Fatalf("%q became %q, want %q", text, &b, &want)
 		}
 	})
 }

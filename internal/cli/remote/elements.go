@@ -14,7 +14,7 @@ import (
 const maxPieces = 1_000
 
 // resolve sets the spans of a selector with a stage or elements, for which it reads the job.
-func (s *Selector) resolve(ctx context.Context, c *client.Client) error {
+func resolve(ctx context.Context, c *client.Client, s *Selector) error {
 	if s.Stage == "" && s.Elements == "" {
 		return nil
 	}

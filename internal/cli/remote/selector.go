@@ -112,7 +112,7 @@ func ResolveSelectors(ctx context.Context, c *client.Client, args []string) ([]S
 				return nil, err
 			}
 		}
-		if err := sels[i].resolve(ctx, c); err != nil {
+		if err := resolve(ctx, c, &sels[i]); err != nil {
 			return nil, err
 		}
 	}

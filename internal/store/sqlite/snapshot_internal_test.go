@@ -3,8 +3,8 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"path/filepath"
+	"strconv"
 	"testing"
 )
 
@@ -19,7 +19,7 @@ func TestEveryVersionIsMigrated(t *testing.T) {
 		t.Fatal(err)
 	}
 	for version := int64(1); version <= newest; version++ {
-		t.Run(fmt.Sprint(version), func(t *testing.T) {
+		t.Run(strconv.FormatInt(version, 10), func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "muster.db")
 			writeOldFile(t, path, version)

@@ -189,10 +189,10 @@ var missingFeatures = []string{
 	"network", "interpreter", "requirements", "cancel", "logs",
 }
 
-// URL is where clients of MLOC reach the gateway.
 // Databases implements dialect.DatabaseOwner.
 func (g *Gateway) Databases() []*bbolt.DB { return append(g.Gateway.Databases(), g.tasks.db) }
 
+// URL is where clients of MLOC reach the gateway.
 func (g *Gateway) URL() string { return g.url }
 
 // Ready returns why workers cannot be served now: Redis is unreachable, or another host has the database.
