@@ -13,6 +13,7 @@ func TestFeaturesOfAStage(t *testing.T) {
 		muster.FeatureFiles:      {Files: "sha256:0"},
 		muster.FeatureInputs:     {Inputs: []muster.Input{{From: "a", Name: "b"}}},
 		muster.FeatureOutputs:    {Outputs: []string{"*"}},
+		muster.FeatureStdin:      {Stdin: "sha256:00"},
 		muster.FeatureEnv:        {Env: map[string]string{"A": "1"}},
 		muster.FeatureShell:      {Run: &muster.Command{Shell: "true"}},
 		muster.FeatureCommand:    {Run: &muster.Command{Argv: []string{"true"}}},
