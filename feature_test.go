@@ -41,7 +41,7 @@ func TestFeaturesOfAStage(t *testing.T) {
 		t.Errorf("a plain stage uses %v", got)
 	}
 	all := muster.TaskSpec{
-		Kind: muster.KindContainer, Files: "f", Inputs: make([]muster.Input, 1), Outputs: []string{"*"}, Env: map[string]string{"A": ""},
+		Kind: muster.KindContainer, Files: "f", Inputs: make([]muster.Input, 1), Outputs: []string{"*"}, Env: map[string]string{"A": ""}, Stdin: "f",
 		Script: &muster.Script{URL: "https://example.org/a.sh", Args: []string{"a"}}, Run: &muster.Command{Shell: "a", Argv: []string{"a"}},
 		Python: &muster.Python{Requirements: "r"}, Checkpoint: &muster.Checkpoint{}, Gang: &muster.Gang{}, Launcher: "torchrun", Network: "none", Array: &muster.Array{},
 	}
