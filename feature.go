@@ -12,6 +12,7 @@ const (
 	FeatureInputs       = "inputs"       // inputs
 	FeatureOutputs      = "outputs"      // outputs
 	FeatureEnv          = "env"          // env
+	FeatureStdin        = "stdin"        // stdin
 	FeatureArgs         = "args"         // script.args
 	FeatureURL          = "url"          // script.url
 	FeatureShell        = "shell"        // run, as a string for the shell
@@ -38,7 +39,7 @@ const (
 
 // SpecFeatures lists the features of stages, in the order in which Features returns them.
 var SpecFeatures = []string{
-	FeatureFiles, FeatureInputs, FeatureOutputs, FeatureEnv, FeatureArgs, FeatureURL, FeatureShell, FeatureCommand, FeaturePython,
+	FeatureFiles, FeatureInputs, FeatureOutputs, FeatureEnv, FeatureStdin, FeatureArgs, FeatureURL, FeatureShell, FeatureCommand, FeaturePython,
 	FeatureRequirements, FeatureInterpreter, FeatureContainer, FeatureCheckpoint, FeatureGang, FeatureLauncher, FeatureNetwork, FeatureElement,
 }
 
@@ -67,6 +68,8 @@ func (t *TaskSpec) uses(feature string) bool {
 		return len(t.Outputs) > 0
 	case FeatureEnv:
 		return len(t.Env) > 0
+	case FeatureStdin:
+		return t.Stdin != ""
 	case FeatureArgs:
 		return t.Script != nil && len(t.Script.Args) > 0
 	case FeatureURL:

@@ -13,6 +13,7 @@ func TestFeaturesOfAStage(t *testing.T) {
 		muster.FeatureFiles:      {Files: "sha256:0"},
 		muster.FeatureInputs:     {Inputs: []muster.Input{{From: "a", Name: "b"}}},
 		muster.FeatureOutputs:    {Outputs: []string{"*"}},
+		muster.FeatureStdin:      {Stdin: "sha256:00"},
 		muster.FeatureEnv:        {Env: map[string]string{"A": "1"}},
 		muster.FeatureShell:      {Run: &muster.Command{Shell: "true"}},
 		muster.FeatureCommand:    {Run: &muster.Command{Argv: []string{"true"}}},
@@ -40,7 +41,7 @@ func TestFeaturesOfAStage(t *testing.T) {
 		t.Errorf("a plain stage uses %v", got)
 	}
 	all := muster.TaskSpec{
-		Kind: muster.KindContainer, Files: "f", Inputs: make([]muster.Input, 1), Outputs: []string{"*"}, Env: map[string]string{"A": ""},
+		Kind: muster.KindContainer, Files: "f", Inputs: make([]muster.Input, 1), Outputs: []string{"*"}, Env: map[string]string{"A": ""}, Stdin: "f",
 		Script: &muster.Script{URL: "https://example.org/a.sh", Args: []string{"a"}}, Run: &muster.Command{Shell: "a", Argv: []string{"a"}},
 		Python: &muster.Python{Requirements: "r"}, Checkpoint: &muster.Checkpoint{}, Gang: &muster.Gang{}, Launcher: "torchrun", Network: "none", Array: &muster.Array{},
 	}

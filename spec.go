@@ -18,6 +18,7 @@ const (
 
 	MaxNameSize = 64      // bytes of the name of a stage, project, axis or label, and of a tag
 	MaxInputs   = 10_000  // artifacts that are copied into one task's folder
+	MaxStdin    = 1 << 30 // bytes of standard input
 	MaxPIDs     = 1 << 22 // processes and threads of a task: Linux's limit
 
 	MinLogCap     Size = 256 << 10
@@ -46,6 +47,7 @@ type TaskSpec struct {
 	Run          *Command          `json:"run,omitempty"`
 	Script       *Script           `json:"script,omitempty"`
 	Python       *Python           `json:"python,omitempty"`
+	Stdin        string            `json:"stdin,omitempty"` // a local file; once submitted, sha256:… of its content
 	Env          map[string]string `json:"env,omitempty"`
 	Image        string            `json:"image,omitempty"`     // of a container, such as python:3.12 or ghcr.io/acme/train@sha256:…
 	Isolation    string            `json:"isolation,omitempty"` // container, process or auto; default: container with an image, else process

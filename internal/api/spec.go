@@ -139,6 +139,11 @@ func (s *server) checkFiles(ctx context.Context, spec *muster.Spec) error {
 			fieldErrs = append(fieldErrs, muster.FieldError{Path: field + ".script.file", Message: "the server cannot read " + strconv.Quote(t.Script.File),
 				Hint: "send the script's text, or use muster submit"})
 		}
+		if reason, err := s.checkStdin(ctx, t.Stdin); err != nil {
+			return err
+		} else if reason != "" {
+			fieldErrs = append(fieldErrs, muster.FieldError{Path: field + ".stdin", Message: reason, Hint: "upload it first, or use muster submit"})
+		}
 		if t.Files == "" {
 			continue
 		}
@@ -162,6 +167,28 @@ func (s *server) checkFiles(ctx context.Context, spec *muster.Spec) error {
 	err := muster.Errorf(muster.InvalidSpec, "the server cannot run the job spec: %s", fieldErrs[0])
 	err.Fields = fieldErrs
 	return err
+}
+
+// checkStdin returns what is wrong with the standard input of a stage, or "". It keeps its blob for the job.
+func (s *server) checkStdin(ctx context.Context, stdin string) (reason string, err error) {
+	sum, ok := strings.CutPrefix(stdin, "sha256:")
+	switch {
+	case stdin == "":
+		return "", nil
+	case !ok:
+		return "the server cannot read the file " + strconv.Quote(stdin), nil
+	}
+	size, err := s.authorizeBlob(ctx, sum)
+	if err == nil {
+		size, err = s.Blobs.Touch(ctx, sum)
+	}
+	if code := muster.CodeOf(err); err != nil && (code == muster.NotFound || code == muster.Invalid) {
+		return "the standard input sha256:" + sum + " was not uploaded", nil
+	}
+	if size > muster.MaxStdin {
+		return "the standard input is larger than " + muster.Size(muster.MaxStdin).String(), nil
+	}
+	return "", err
 }
 
 // checkFolder returns what is wrong with a folder of a job, or "": the server must have it, and the caller must have access to
@@ -237,6 +264,15 @@ func (s *server) grantFolders(ctx context.Context, spec *muster.Spec) error {
 		return nil
 	}
 	for i := range spec.Tasks {
+		if sum, ok := strings.CutPrefix(spec.Tasks[i].Stdin, "sha256:"); ok {
+			size, err := s.Blobs.Stat(ctx, sum)
+			if err == nil {
+				err = s.blobGranter.Grant(ctx, store.ProjectGrantee(spec.Project), store.Blob{SHA256: sum, Size: size})
+			}
+			if err != nil {
+				return err
+			}
+		}
 		sum, ok := strings.CutPrefix(spec.Tasks[i].Files, "sha256:")
 		if !ok {
 			continue

@@ -116,7 +116,7 @@ var rules = map[string]rule{
 	"agent/shim":              {ring: adapter, internal: []string{"agent/isolation", "agent/isolation/netns", "agent/pty", "agent/progress", "agent/run", "agent/shim/containerrun", "agent/shim/egress", "agent/shim/fault", "agent/shim/output", "agent/shim/proctree", "agent/shim/wire", "backoff", "tasklog", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/shim/fault":        {ring: adapter},
 	"agent/shim/containerrun": {ring: adapter, internal: []string{"agent/docker", "agent/run", "agent/shim/fault", "agent/shim/proctree", "wake"}, external: []string{"golang.org/x/"}},
-	"agent/shim/egress":       {ring: adapter, internal: []string{"agent/run"}},
+	"agent/shim/egress":       {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/docker":            {ring: adapter, internal: []string{"backoff"}, external: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
 	"agent/container":         {ring: adapter, internal: []string{"agent/docker", "agent/gpu", "agent/gpu/tool", "agent/run", "agent/shim/egress", "atomicfile", "backoff", "policy", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/shim/proctree":     {ring: adapter, internal: []string{"agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},

@@ -40,6 +40,7 @@ type runConfig struct {
 	container  muster.Container
 	mounts     []string
 	envFiles   []string
+	stdin      bool
 }
 
 func (c *runConfig) flags() []cli.Flag {
@@ -47,6 +48,7 @@ func (c *runConfig) flags() []cli.Flag {
 	const groupResources, groupScheduling, groupRetries, groupFiles, groupNetwork, groupPython, groupContainers = "Resources", "Scheduling", "Timeouts and retries", "Files", "Network", "Python", "Containers"
 	return c.Flags(
 		app.Option{Name: "detach", Short: "d", Usage: "Print the job id and exit without waiting"}.BoolVar(&c.detach),
+		app.Option{Name: "interactive", Short: "i", Usage: "Pass standard input to the task; it is read to its end first"}.BoolVar(&c.stdin),
 		app.Option{Name: "shell", Short: "c", Usage: "Run the command, a single argument, with sh -c"}.BoolVar(&c.shell),
 		app.Option{Name: "name", Usage: "Name of the job"}.StringVar(&c.name),
 		app.Option{Name: "project", Short: "p", Usage: "Project of the job"}.WithEnv().StringVar(&c.project),
@@ -173,13 +175,13 @@ func (a *runner) runCommand() *cli.Command {
 func dockerHints() map[string]string {
 	const (
 		mounts      = "use --mount SOURCE:TARGET for a directory of the worker, or --files to upload a local one"
-		interactive = "tasks have no terminal and no input, omit it"
+		interactive = "tasks have no terminal: use -i to pass standard input, or muster shell TASK while the task runs"
 		ports       = "container ports cannot be published; with --network host, a task can listen on the worker's ports if its owner allows it"
 		implied     = "it is the default, omit it"
 		devices     = "use --gpus NUMBER, containers get no other devices"
 	)
 	return map[string]string{
-		"v": mounts, "volume": mounts, "i": interactive, "t": interactive, "it": interactive, "ti": interactive, "interactive": interactive, "tty": interactive,
+		"v": mounts, "volume": mounts, "t": interactive, "it": interactive, "ti": interactive, "tty": interactive,
 		"publish": ports, "P": ports, "publish-all": ports, "init": implied, "rm": "containers are removed when their task ends, omit it",
 		"net": "use --network", "pids-limit": "use --pids NUMBER",
 		"privileged": "not supported; --cap-add keeps some capabilities of Docker's defaults",
@@ -199,15 +201,24 @@ func (a *runner) runTask(ctx context.Context, c *runConfig, args []string) error
 		return err
 	}
 	doc := document{spec: spec, dir: "."}
+	if c.stdin {
+		spec.Tasks[0].Stdin = stdinName
+	}
 	if fields := append(specvalidate.Spec(spec), doc.inlineLocalFiles()...); len(fields) > 0 {
 		return &muster.Error{Code: muster.InvalidSpec, Message: "invalid job", Fields: fields}
 	}
-	if hasPipedInput(a.In) {
+	if !c.stdin && hasPipedInput(a.In) {
 		a.Warnf("standard input is not sent to the task: use -i")
 	}
 	sigs, release := follow.Signals()
 	defer release()
-	jobs, err := a.submitAll(ctx, server, []document{doc})
+	var jobs []muster.Job
+	if c.stdin {
+		spec.Tasks[0].Stdin, err = a.uploadStdin(ctx, server, a.In)
+	}
+	if err == nil {
+		jobs, err = a.submitAll(ctx, server, []document{doc})
+	}
 	switch {
 	case err != nil:
 		return err

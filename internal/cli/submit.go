@@ -121,6 +121,17 @@ func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []do
 	for _, doc := range docs {
 		for i := range doc.spec.Tasks {
 			t := &doc.spec.Tasks[i]
+			if t.Stdin != "" && !strings.HasPrefix(t.Stdin, "sha256:") {
+				f, err := os.Open(doc.resolve(t.Stdin))
+				if err != nil {
+					return nil, muster.Errorf(muster.Invalid, "read standard input: %w", err)
+				}
+				t.Stdin, err = a.uploadStdin(ctx, server, f)
+				_ = f.Close()
+				if err != nil {
+					return nil, err
+				}
+			}
 			if !isLocalDir(t.Files) {
 				continue
 			}
@@ -169,6 +180,21 @@ func (a *runner) uploadDir(ctx context.Context, server *client.Client, dir strin
 			bar.Total.Store(p.ToSend)
 			bar.Done.Store(p.Sent)
 		})
+		return err
+	})
+	return name, err
+}
+
+// stdinName stands for the standard input in a spec that is checked before its upload.
+const stdinName = "-"
+
+// uploadStdin uploads what r has for the standard input of tasks, and returns its name in a spec.
+func (a *runner) uploadStdin(ctx context.Context, server *client.Client, r io.Reader) (string, error) {
+	bar := app.NewTransferBar("uploading standard input", -1)
+	var name string
+	err := a.RunWithStatus(ctx, bar.Line, func(ctx context.Context) error {
+		var err error
+		name, err = server.UploadStdin(ctx, r, bar.Done.Store)
 		return err
 	})
 	return name, err

@@ -240,6 +240,9 @@ func (e *Engine) refreshNeeds(ctx context.Context, r *workerNeeds, needs []sched
 				add(n.Inputs[k].SHA256, n.Inputs[k].Size)
 			}
 		}
+		if n.Stdin != "" {
+			add(n.Stdin, -1)
+		}
 		for _, tree := range n.Trees {
 			if repeated(source{job: job, tree: tree}) {
 				continue

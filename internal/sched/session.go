@@ -339,6 +339,7 @@ func (s *State) Reconcile(w muster.WorkerID, held []muster.AttemptID) (keep, sto
 type BlobRefs struct {
 	Attempt muster.AttemptID
 	Trees   []string           // hashes of trees; the attempt needs their files, too
+	Stdin   string             // hash of the standard input; "" if it is empty
 	Inputs  []muster.InputFile // of a stage: shared, not to be changed
 }
 
@@ -354,6 +355,7 @@ func (s *State) BlobRefs(id muster.WorkerID) []BlobRefs {
 		if tree, ok := strings.CutPrefix(t.group.spec().Files, "sha256:"); ok {
 			n.Trees = append(n.Trees, tree)
 		}
+		n.Stdin = strings.TrimPrefix(t.group.spec().Stdin, "sha256:")
 		if t.row.Checkpoint != "" {
 			n.Trees = append(n.Trees, t.row.Checkpoint)
 		}

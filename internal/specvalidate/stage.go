@@ -88,9 +88,29 @@ func (v *validator) kind(t *muster.TaskSpec) {
 	if t.Python != nil {
 		v.python(t.Python)
 	}
+	v.stdin(t)
 	v.text("files", t.Files, 4096)
 	if hash, sent := strings.CutPrefix(t.Files, "sha256:"); sent && !muster.IsSHA256(hash) {
 		v.add("files", "", "sha256: must be followed by 64 lower-case hex digits")
+	}
+}
+
+// stdin checks that what the stage runs has a standard input.
+func (v *validator) stdin(t *muster.TaskSpec) {
+	if t.Stdin == "" {
+		return
+	}
+	switch {
+	case !slices.Contains([]string{muster.KindProcess, muster.KindContainer, muster.KindScript}, t.Kind):
+		v.add("stdin", "leave stdin out", "kind %s has no standard input", t.Kind)
+	case t.Gang != nil:
+		v.add("stdin", "put the data in files, or in an artifact that the stage has as input", "the tasks of a gang have no standard input")
+	case t.Launcher != "":
+		v.add("stdin", "put the data in files, or in an artifact that the stage has as input", "the processes of a launcher have no standard input")
+	}
+	v.text("stdin", t.Stdin, 4096)
+	if hash, sent := strings.CutPrefix(t.Stdin, "sha256:"); sent && !muster.IsSHA256(hash) {
+		v.add("stdin", "", "sha256: must be followed by 64 lower-case hex digits")
 	}
 }
 

@@ -18,30 +18,37 @@ import (
 	"github.com/muster-dev/muster/internal/atomicfile"
 )
 
-// entrypointPath is the path of this program in a container with an allowlist.
+// entrypointPath is the path of this program in a container that has an allowlist or standard input.
 const entrypointPath = "/muster/gate"
 
-// addEntrypoint makes a container with an allowlist wait for its proxy, which can only start after the container. It returns the allowed
-// hosts, nil without an allowlist.
+// addEntrypoint makes a container with an allowlist wait for its proxy, which can only start after the container, and gives it its standard input.
+// It returns the allowed hosts, nil without an allowlist.
 func (c *Containers) addEntrypoint(p *docker.ContainerSpec, b *run.ContainerSpec, img *docker.Image, about *docker.Info) ([]string, error) {
 	spec := b.Task.Spec
-	if spec.Network != muster.NetworkAllowlist {
+	opts := egress.EntrypointOptions{Proxy: spec.Network == muster.NetworkAllowlist, Stdin: b.Stdin}
+	if !opts.Proxy && opts.Stdin == "" {
 		return nil, nil
 	}
 	if err := c.checkAllowlist(spec, about); err != nil {
 		return nil, err
 	}
 	program, err := c.program.Copy(filepath.Join(c.cfg.Dir, "gate"), true)
-	if err != nil {
+	switch {
+	case err != nil && opts.Proxy:
 		return nil, allowlistError(err)
+	case err != nil:
+		return nil, run.Failf(muster.Dependency, "this worker does not support standard input in containers: %w", err)
 	}
 	if p.Entrypoint == nil {
 		if p.Entrypoint = img.Entrypoint; p.Command == nil {
 			p.Command = img.Command
 		}
 	}
-	p.Entrypoint, p.Command = []string{entrypointPath, egress.EntrypointCommand}, slices.Concat(p.Entrypoint, p.Command)
+	p.Entrypoint, p.Command = append([]string{entrypointPath}, opts.Args()...), slices.Concat(p.Entrypoint, p.Command)
 	p.Mounts = append(p.Mounts, docker.Mount{Source: program, Target: entrypointPath, ReadOnly: true})
+	if !opts.Proxy {
+		return nil, nil
+	}
 	return spec.AllowHosts, nil
 }
 

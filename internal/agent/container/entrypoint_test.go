@@ -63,7 +63,7 @@ func TestAllowlistWrapsTheEntrypoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := slices.Concat(inspected.Container.Config.Entrypoint, inspected.Container.Config.Cmd)
-		if want := entrypointPath + " gate " + c.want; strings.Join(got, " ") != want {
+		if want := entrypointPath + " gate proxy  " + c.want; strings.Join(got, " ") != want {
 			t.Errorf("%s: it executes %q, want %q", name, got, want)
 		}
 		if mode := inspected.Container.HostConfig.NetworkMode; mode != "none" {

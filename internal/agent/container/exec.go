@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 // hangUpGrace is the time between SIGHUP and SIGKILL for a command whose client has gone.
@@ -20,6 +21,14 @@ const hangUpGrace = 5 * time.Second
 // exitPoll is the pause between checks of a command whose output has ended.
 const exitPoll = 50 * time.Millisecond
 
+// startPoll is the pause between checks of a command that is being started.
+const startPoll = 5 * time.Millisecond
+
+// exitKilled is the exit code of a command that was killed, as all in a container are when it ends.
+const exitKilled = 128 + 9
+
+const containerEndWindow = time.Second
+
 // Exec executes a command in a running container, as its user. The engine ends it with the container.
 func (c *Containers) Exec(ctx context.Context, ctr *run.Container, x *run.ExecSpec) (run.ExecProc, error) {
 	// Not the context of the request: it would end the connection.
@@ -27,9 +36,14 @@ func (c *Containers) Exec(ctx context.Context, ctr *run.Container, x *run.ExecSp
 		Argv: x.Argv, Env: x.Env, Dir: x.Dir, TTY: x.TTY, Stdin: x.Stdin, Rows: x.Rows, Columns: x.Columns,
 	})
 	if err != nil {
-		return nil, explainExec(x.Argv[0], err)
+		return nil, explainExec(x.Argv[0], 0, err)
 	}
-	p := &execProc{exec: exec, container: ctr.ID, tty: x.TTY, timeout: c.timeouts.request, log: c.cfg.Log, done: make(chan struct{})}
+	p := &execProc{exec: exec, engine: c.cfg.Engine, container: ctr.ID, tty: x.TTY, timeout: c.timeouts.request, log: c.cfg.Log, done: make(chan struct{})}
+	if state, err := p.awaitStart(ctx); err == nil && state.failed() {
+		text, _ := io.ReadAll(io.LimitReader(exec, maxStartError)) // the exit code says enough
+		_ = exec.Close()
+		return nil, explainExec(x.Argv[0], state.ExitCode, errors.New(strings.TrimSpace(string(text))))
+	}
 	p.wg.Go(p.await)
 	if x.TTY {
 		_ = p.Resize(x.Rows, x.Columns) //nolint:contextcheck // engines lose the size of the start
@@ -42,11 +56,14 @@ func (c *Containers) Exec(ctx context.Context, ctr *run.Container, x *run.ExecSp
 	return p, nil
 }
 
-// explainExec is the error of a command that did not start.
-func explainExec(name string, err error) error {
+// maxStartError is the maximum length of an engine's message about a command that did not start, in bytes.
+const maxStartError = 4096
+
+// explainExec is the error of a command that did not start. code is its exit code according to the engine, 0 if there is none.
+func explainExec(name string, code int, err error) error {
 	text := err.Error()
 	switch {
-	case strings.Contains(text, "no such file or directory"), strings.Contains(text, "executable file not found"):
+	case code == run.ExecNotFound, strings.Contains(text, "no such file or directory"), strings.Contains(text, "executable file not found"):
 		return &run.ExecError{Code: run.ExecNotFound, Message: fmt.Sprintf("cannot execute %s: there is no such program or folder in the container", name)}
 	case strings.Contains(text, "permission denied"):
 		return &run.ExecError{Code: run.ExecDenied, Message: fmt.Sprintf("cannot execute %s in the container: permission denied", name)}
@@ -78,6 +95,7 @@ func split(o *docker.Output, out, errs *io.PipeWriter) {
 // execProc is a command in a container.
 type execProc struct {
 	exec      *docker.Exec
+	engine    *docker.Engine
 	container string
 	tty       bool
 	timeout   time.Duration // of requests
@@ -91,14 +109,43 @@ type execProc struct {
 	wg      sync.WaitGroup
 }
 
+// execState is the state of a command.
+type execState struct{ docker.ExecState }
+
+// ended reports whether a command has ended that may be one that has not started yet, which only an exit code or a PID shows.
+func (s execState) ended() bool { return !s.Running && (s.PID != 0 || s.ExitCode != 0) }
+
+// failed reports whether the command could not be started. Engines of Docker say why in its output.
+func (s execState) failed() bool {
+	return !s.Running && s.PID == 0 && (s.ExitCode == run.ExecDenied || s.ExitCode == run.ExecNotFound)
+}
+
+// awaitStart waits until the command runs or has ended.
+func (p *execProc) awaitStart(ctx context.Context) (execState, error) {
+	for unknown := 0; ; {
+		state, err := p.state()
+		switch {
+		case err != nil, state.ended(), state.Running && state.PID != 0:
+			return state, err
+		case !state.Running:
+			if unknown++; unknown > 1 {
+				return state, nil
+			}
+		}
+		if err := backoff.Sleep(ctx, startPoll); err != nil {
+			return state, err
+		}
+	}
+}
+
 // await waits until the command has ended: engines have no request that does.
 func (p *execProc) await() {
 	defer close(p.done)
 	for failures := 0; ; {
 		state, err := p.state()
 		switch {
-		case err == nil && !state.Running && (state.PID != 0 || state.ExitCode != 0 || failures < 0):
-			p.exit = run.ExecExit{Code: state.ExitCode}
+		case err == nil && (state.ended() || !state.Running && failures < 0):
+			p.exit = run.ExecExit{Code: state.ExitCode, TaskEnded: state.ExitCode == exitKilled && p.awaitContainerEnd()}
 			return
 		case err == nil && !state.Running:
 			failures = -1 // some engines say so before the start: ask once more
@@ -114,10 +161,26 @@ func (p *execProc) await() {
 	}
 }
 
-func (p *execProc) state() (docker.ExecState, error) {
+func (p *execProc) state() (execState, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), p.timeout)
 	defer cancel()
-	return p.exec.State(ctx)
+	s, err := p.exec.State(ctx)
+	return execState{s}, err
+}
+
+// awaitContainerEnd reports whether the container has ended, or does within containerEndWindow: its other processes are killed first.
+func (p *execProc) awaitContainerEnd() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), containerEndWindow)
+	defer cancel()
+	for {
+		ctr, err := p.engine.State(ctx, p.container)
+		if errors.Is(err, docker.ErrNotFound) || err == nil && !ctr.Running {
+			return true
+		}
+		if backoff.Sleep(ctx, exitPoll) != nil {
+			return false
+		}
+	}
 }
 
 // Stdin implements run.ExecProc.

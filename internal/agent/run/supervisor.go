@@ -40,6 +40,7 @@ type StartSpec struct {
 	EnvTag    string           `json:"mark"`   // an entry of Env that only this attempt's processes have
 	Events    string           `json:"events"` // the path of $MUSTER_EVENTS
 	Isolation *IsolationSpec   `json:"confine,omitempty"`
+	Stdin     string           `json:"stdin,omitempty"` // a file of the worker that is the standard input of Path; "" for an empty one
 
 	// Container is started in place of Path if it is not nil. Then Argv is only for messages, Env is unused, and Dir and Events are as usual.
 	Container *Container `json:"container,omitempty"`
@@ -119,6 +120,7 @@ type ContainerSpec struct {
 	Dir            string         // working directory; "" for the image's own
 	Mounts         []Mount        // of the attempt's folders
 	Home           string         // a folder that the program's user can write
+	Stdin          string         // path of a file in the container that is its standard input; "" for an empty one
 	Isolation      *IsolationSpec // its CgroupParent is the container's, if it is set and the engine supports it; nil for none
 
 	// OpenMounts makes the writable mounts writable for every user. It is called before a container is created whose program may run as

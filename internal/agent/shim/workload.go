@@ -3,6 +3,7 @@ package shim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -50,13 +51,20 @@ func (a *attempt) startProcess() error {
 	if err != nil {
 		return err
 	}
+	stdin := s.null
+	if st.Stdin != "" {
+		if stdin, err = os.Open(st.Stdin); err != nil { // every start reads it from its beginning
+			return errors.Join(fmt.Errorf("open the standard input: %w", err), out.r.Close(), out.w.Close(), errs.r.Close(), errs.w.Close())
+		}
+		defer func() { _ = stdin.Close() }()
+	}
 	w := &processWorkload{server: s, spec: st}
 	// The record precedes the process: at first with the tag only.
 	s.recordPid(st.Attempt, run.Pid{BootID: s.self.BootID, EnvTag: st.EnvTag})
 	s.oom.Refresh(time.Now())
 	w.pid, err = s.tracker.Start(st.EnvTag, func() (pid int, err error) {
 		w.child.PID, w.child.Handle, err = isolation.Spawn(st.Isolation, isolation.Program{
-			Path: st.Path, Argv: st.Argv, Env: st.Env, Dir: st.Dir, Stdin: s.null, Stdout: out.w, Stderr: errs.w,
+			Path: st.Path, Argv: st.Argv, Env: st.Env, Dir: st.Dir, Stdin: stdin, Stdout: out.w, Stderr: errs.w,
 			OnListener: a.serveEgress, NSInit: s.helper,
 		})
 		return w.child.PID, err

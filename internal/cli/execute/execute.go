@@ -39,6 +39,7 @@ type execConfig struct {
 	workdir     string
 	interactive *bool // nil: on a terminal
 	tty         *bool // nil: on a terminal
+	shell       bool  // the command is the default shell
 }
 
 // or returns the value of an option that is decided by the terminal unless it is set.
@@ -101,6 +102,7 @@ func (r *runner) shellCommand() *cli.Command {
 			if len(args) != 1 {
 				return muster.Errorf(muster.Invalid, "use muster shell TASK; to run a command, muster exec TASK -- CMD")
 			}
+			c.shell = shell == ""
 			return r.execute(ctx, c, args[0], true, func(tty bool) []string {
 				if shell != "" {
 					return []string{shell}
@@ -163,7 +165,7 @@ func (r *runner) execute(ctx context.Context, c *execConfig, task string, intera
 	if err != nil {
 		return err
 	}
-	s := &session{runner: r, id: id, conn: conn, ready: make(chan struct{})}
+	s := &session{runner: r, id: id, conn: conn, shell: c.shell, ready: make(chan struct{})}
 	return s.run(ctx, start.Command)
 }
 
@@ -172,6 +174,7 @@ type session struct {
 	*runner
 	id    muster.TaskID
 	conn  *execwire.Conn
+	shell bool
 	once  sync.Once
 	ready chan struct{} // closed when the command runs
 
@@ -244,6 +247,8 @@ func (s *session) result(err error) error {
 		return &app.StatusError{Status: exitTaskEnded, Err: muster.Errorf(muster.Conflict, "task %s has ended", s.id)}
 	case s.exit != nil && s.exit.Code == 0:
 		return nil
+	case s.exit != nil && s.shell && !s.running() && s.exit.Code == exitNotFound:
+		return &app.StatusError{Status: s.exit.Code, Err: muster.Errorf(muster.NotFound, "task %s has no shell: run one of its programs with muster exec, or use --shell", s.id)}
 	case s.exit != nil:
 		return &app.StatusError{Status: s.exit.Code}
 	case s.fail != nil && !s.running():
@@ -255,6 +260,9 @@ func (s *session) result(err error) error {
 	}
 	return &app.StatusError{Status: app.ExitFleetFault, Err: muster.Errorf(muster.Unavailable, "the connection to task %s was lost: %w", s.id, err)}
 }
+
+// exitNotFound is the exit status of a program that does not exist, as a shell's.
+const exitNotFound = 127
 
 // exitTaskEnded is the exit status of a command that was killed with its task.
 const exitTaskEnded = 128 + 9

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"time"
 
@@ -103,6 +104,9 @@ func (a *Attempt) createContainer(ctx context.Context) error {
 			{Source: a.checkpoint, Target: containerPaths.checkpoint},
 			{Source: filepath.Join(a.executor.deps.Dir, "sdk"), Target: containerPaths.modules, ReadOnly: true},
 		},
+	}
+	if a.stdinPath() != "" {
+		ctrSpec.Stdin = path.Join(containerRoot, stdinName)
 	}
 	ctrSpec.Mounts = append(ctrSpec.Mounts, a.setup.mounts...)
 	if a.argv != nil {

@@ -27,7 +27,7 @@ func (a *Attempt) start(ctx context.Context) error {
 	spec := a.Task.Spec // its kill settings and its disconnect grace may be zero
 	s := &run.StartSpec{
 		Attempt: a.Task.Attempt, State: state, Path: path, Argv: a.argv, Env: a.env, Dir: a.Dir,
-		EnvTag: a.envTag(), Events: a.eventsPath(), Isolation: a.isolation, Container: a.container,
+		EnvTag: a.envTag(), Events: a.eventsPath(), Isolation: a.isolation, Container: a.container, Stdin: a.stdinPath(),
 		LogCap: a.logCap(), LogRate: a.executor.deps.LogRate,
 		Timeout: spec.Timeout.Std(), Lease: spec.Disconnect.Grace.Or(muster.DefaultDisconnectGrace).Std(),
 		Kill: muster.Kill{Signal: cmp.Or(spec.Kill.Signal, muster.DefaultKillSignal), Grace: spec.Kill.Grace.Or(muster.DefaultKillGrace)},

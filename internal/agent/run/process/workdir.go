@@ -95,6 +95,11 @@ func (a *Attempt) fetchInputs(ctx context.Context) error {
 			return run.Failf(muster.FetchFailed, "fetch the project's files: %w", err)
 		}
 	}
+	if stdin := a.Task.Spec.Stdin; stdin != "" {
+		if err := a.fetchStdin(ctx, stdin); err != nil {
+			return err
+		}
+	}
 	if len(a.Task.Inputs) == 0 {
 		return nil
 	}
@@ -125,6 +130,33 @@ func (a *Attempt) fetchInputs(ctx context.Context) error {
 	}
 	return nil
 }
+
+// fetchStdin fetches the standard input to stdinPath.
+func (a *Attempt) fetchStdin(ctx context.Context, name string) error {
+	hash, ok := strings.CutPrefix(name, "sha256:")
+	if !ok {
+		return run.Failf(muster.TaskInvalid, "stdin %q is not a hash of an uploaded file: submit the job with the muster command line", name)
+	}
+	a.SetStep("fetching standard input")
+	if err := a.executor.deps.Transfer.Fetch(ctx, hash, -1, a.stdinPath()); err != nil {
+		return run.Failf(muster.FetchFailed, "fetch standard input: %w", err)
+	}
+	if err := os.Chmod(a.stdinPath(), 0o644); err != nil { //nolint:gosec // containers of any user read it; the folder around it is private
+		return run.Failf(muster.WorkerInternal, "open standard input to the task's user: %w", err)
+	}
+	return nil
+}
+
+// stdinPath returns the path of the file that is the standard input; "" if it is empty.
+func (a *Attempt) stdinPath() string {
+	if a.Task.Spec.Stdin == "" {
+		return ""
+	}
+	return filepath.Join(a.base, stdinName)
+}
+
+// stdinName is the name of the file with the standard input in the attempt's folder.
+const stdinName = "stdin"
 
 const maxPooled = 64
 

@@ -26,18 +26,48 @@ const (
 	proxyPollInterval = 2 * time.Millisecond
 )
 
-// Entrypoint runs before the program of a container with an allowlist: it waits for the proxy, which can enter the network of a container only
-// once that runs, and then executes the program, args, which it looks up as engines do. It returns only if that fails: the exit code, after a
-// message on w.
+// EntrypointOptions are what Entrypoint does before it executes the program.
+type EntrypointOptions struct {
+	Proxy bool   // wait for the proxy, which can enter the network of a container only once that runs
+	Stdin string // path of the file that becomes the standard input; "" for none
+}
+
+// Args returns the arguments with which this program runs Entrypoint, before those of the container's program.
+func (o EntrypointOptions) Args() []string {
+	proxy := ""
+	if o.Proxy {
+		proxy = "proxy"
+	}
+	return []string{EntrypointCommand, proxy, o.Stdin}
+}
+
+// Entrypoint runs before the program of a container. args are those of EntrypointOptions without the first, and the program, which it looks up as
+// engines do. It returns only if that fails: the exit code, after a message on w.
 func Entrypoint(args []string, w io.Writer) int {
-	return waitAndExec(args, "127.0.0.1:"+strconv.Itoa(run.ProxyPort), proxyTimeout, w)
+	if len(args) < optionArgs {
+		return reportFailure(w, exitCannotExec, "the container's entrypoint lacks its arguments")
+	}
+	if file := args[1]; file != "" {
+		if err := replaceStdin(file); err != nil {
+			return reportFailure(w, exitCannotExec, "cannot open standard input: %v", err)
+		}
+	}
+	program := args[optionArgs:]
+	if args[0] == "" {
+		return executeProgram(program, w)
+	}
+	return waitAndExec(program, "127.0.0.1:"+strconv.Itoa(run.ProxyPort), proxyTimeout, w)
+}
+
+// optionArgs is the number of arguments before the program.
+const optionArgs = 2
+
+func reportFailure(w io.Writer, status int, format string, a ...any) int {
+	_, _ = fmt.Fprintf(w, "muster: "+format+"\n", a...)
+	return status
 }
 
 func waitAndExec(args []string, address string, timeout time.Duration, w io.Writer) int {
-	fail := func(status int, format string, a ...any) int {
-		_, _ = fmt.Fprintf(w, "muster: "+format+"\n", a...)
-		return status
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	for ; ; time.Sleep(proxyPollInterval) {
@@ -47,13 +77,17 @@ func waitAndExec(args []string, address string, timeout time.Duration, w io.Writ
 			break
 		}
 		if ctx.Err() != nil {
-			return fail(exitNoProxy, "the proxy of the network allowlist did not start within %s: %v", timeout, err)
+			return reportFailure(w, exitNoProxy, "the proxy of the network allowlist did not start within %s: %v", timeout, err)
 		}
 	}
 	// The proxy's side looks for this process, which must not end before.
+	return executeProgram(args, w)
+}
+
+func executeProgram(args []string, w io.Writer) int {
 	if len(args) == 0 || args[0] == "" {
-		return fail(exitNotFound, "the image has no command to execute, and the job has no run")
+		return reportFailure(w, exitNotFound, "the image has no command to execute, and the job has no run")
 	}
 	status, err := execute(args)
-	return fail(status, "cannot execute %s in the container: %v", args[0], err)
+	return reportFailure(w, status, "cannot execute %s in the container: %v", args[0], err)
 }

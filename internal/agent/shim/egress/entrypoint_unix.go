@@ -8,7 +8,19 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// replaceStdin makes a file the standard input of this process.
+func replaceStdin(file string) error {
+	f, err := os.Open(file) //nolint:gosec // of the worker
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	return unix.Dup2(int(f.Fd()), 0)
+}
 
 // execute replaces this program. It returns only if that fails.
 func execute(args []string) (status int, err error) {
