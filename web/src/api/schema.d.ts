@@ -1390,6 +1390,7 @@ export interface components {
             run?: string | string[];
             /** @description a string is the script's text */
             script?: string | components["schemas"]["Script"];
+            stdin?: string;
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
@@ -2593,6 +2594,7 @@ export interface components {
             run?: string | string[];
             /** @description a string is the script's text */
             script?: string | components["schemas"]["Script"];
+            stdin?: string;
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
