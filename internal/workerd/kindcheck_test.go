@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,33 @@ import (
 
 // fakeMachine has runtimes, except those that lack something.
 type fakeMachine struct {
+	mu      sync.Mutex
 	lacks   map[string]string // by runtime
 	unknown bool              // nothing is likely without a check
 	checks  int
 	off     map[string]bool // kinds
 	log     bytes.Buffer
+}
+
+// Write implements io.Writer for the log.
+func (m *fakeMachine) Write(b []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.log.Write(b)
+}
+
+// setLacks changes what runtimes lack.
+func (m *fakeMachine) setLacks(lacks map[string]string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lacks = lacks
+}
+
+// seen returns the number of checks and the log.
+func (m *fakeMachine) seen() (checks int, log string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.checks, m.log.String()
 }
 
 func (m *fakeMachine) check() *runtimeCheck {
@@ -33,6 +56,8 @@ func (m *fakeMachine) check() *runtimeCheck {
 			{Name: "inference", Runtime: "torch", Variants: []kind.Variant{{Runtime: "core"}}}, {Name: "api", Runtime: "core"},
 		},
 		available: func(_ context.Context, name string) error {
+			m.mu.Lock()
+			defer m.mu.Unlock()
 			m.checks++
 			if why := m.lacks[name]; why != "" {
 				return errors.New(why)
@@ -40,15 +65,21 @@ func (m *fakeMachine) check() *runtimeCheck {
 			return nil
 		},
 		likely:   func(string) bool { return !m.unknown },
-		log:      slog.New(slog.NewTextHandler(&m.log, nil)),
+		log:      slog.New(slog.NewTextHandler(m, nil)),
 		disabled: map[string]string{}, failed: map[string]bool{},
 	}
 }
 
-func (m *fakeMachine) enable(name string, on bool) { m.off[name] = !on }
+func (m *fakeMachine) enable(name string, on bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.off[name] = !on
+}
 
 func (m *fakeMachine) wantOff(t *testing.T, names ...string) {
 	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	got := slices.DeleteFunc(slices.Sorted(maps.Keys(m.off)), func(name string) bool { return !m.off[name] })
 	if !slices.Equal(got, names) {
 		t.Errorf("kinds %v are not offered, want %v", got, names)
@@ -67,25 +98,27 @@ func TestKindsWithoutPackagesAreNotOffered(t *testing.T) {
 		go func() { done <- c.run(ctx) }()
 		synctest.Wait()
 		m.wantOff(t, "embedding", "training")
-		if m.checks != 2 {
-			t.Errorf("%d checks of two runtimes", m.checks)
+		checks, text := m.seen()
+		if checks != 2 {
+			t.Errorf("%d checks of two runtimes", checks)
 		}
-		if text := m.log.String(); strings.Count(text, "level=") != 1 || !strings.Contains(text, "kinds are not offered: the interpreter lacks torch>=2") || !strings.Contains(text, "kinds=embedding,training") {
+		if strings.Count(text, "level=") != 1 || !strings.Contains(text, "kinds are not offered: the interpreter lacks torch>=2") || !strings.Contains(text, "kinds=embedding,training") {
 			t.Errorf("the log is\n%s", text)
 		}
 		time.Sleep(probe.Interval)
 		synctest.Wait()
-		if n := strings.Count(m.log.String(), "level="); n != 1 {
+		_, text = m.seen()
+		if n := strings.Count(text, "level="); n != 1 {
 			t.Errorf("%d messages about the same reason", n)
 		}
-		m.lacks = nil // repaired
+		m.setLacks(nil) // repaired
 		time.Sleep(probe.Interval)
 		synctest.Wait()
 		m.wantOff(t)
-		if !strings.Contains(m.log.String(), "kinds are offered again") {
-			t.Errorf("the log is\n%s", m.log.String())
+		if _, text = m.seen(); !strings.Contains(text, "kinds are offered again") {
+			t.Errorf("the log is\n%s", text)
 		}
-		m.lacks = map[string]string{"core": "it does not answer"}
+		m.setLacks(map[string]string{"core": "it does not answer"})
 		time.Sleep(probe.Interval)
 		synctest.Wait()
 		m.wantOff(t) // the machine may be slow
