@@ -70,11 +70,11 @@ func (r *Relay) Serve(w http.ResponseWriter, q *http.Request, t execwire.Target)
 		return err
 	}
 	defer release()
-	return r.group.Do(q.Context(), func(ctx context.Context) { //nolint:contextcheck // it ends with the server, too
+	return r.group.Do(q.Context(), func(ctx context.Context) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 		defer context.AfterFunc(q.Context(), func() { cancel(errRequestEnded) })()
-		conn, err := wslink.Upgrade(w, q, execwire.Subprotocol, execwire.MaxFrame)
+		conn, err := wslink.Upgrade(w, q, execwire.Subprotocol, execwire.MaxFrame) //nolint:contextcheck // the context of the request ends with it
 		if err != nil {
 			return // it has replied
 		}

@@ -197,7 +197,13 @@ func (d *Dir) removeEmptyBucket(job muster.JobID) {
 // Sweep deletes at most limit files and directories of those that Remove moved away, also before a restart. more reports whether some
 // are left that it can delete. One goroutine at a time may call it.
 func (d *Dir) Sweep(limit int) (more bool, err error) {
-	_, err = d.sweepDir(filepath.Join(d.root, removedDir), &limit)
+	removed := filepath.Join(d.root, removedDir)
+	empty, err := d.sweepDir(removed, &limit)
+	if empty {
+		d.dirsMu.Lock()
+		_ = os.Remove(removed) // it fails if Remove has moved another job there
+		d.dirsMu.Unlock()
+	}
 	return limit <= 0 && err == nil, err
 }
 

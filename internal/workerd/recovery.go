@@ -67,6 +67,11 @@ func (w *Worker) cleanUp(ctx context.Context, store *agent.ReportStore, recovere
 			w.log.Warn("cannot remove the logs of an earlier job", slog.Any("error", err))
 		}
 	}
+	for more := true; more && err == nil; {
+		if more, err = logs.Sweep(1000); err != nil {
+			w.log.Warn("cannot delete the logs of earlier jobs", slog.Any("error", err))
+		}
+	}
 	return logs, nil
 }
 

@@ -46,7 +46,7 @@ func (c *Containers) Exec(ctx context.Context, ctr *run.Container, x *run.ExecSp
 	}
 	p.wg.Go(p.await)
 	if x.TTY {
-		_ = p.Resize(x.Rows, x.Columns) //nolint:contextcheck // engines lose the size of the start
+		_ = p.Resize(x.Rows, x.Columns) // engines lose the size of the start
 		return p, nil
 	}
 	var out, errs *io.PipeWriter
@@ -123,7 +123,7 @@ func (s execState) failed() bool {
 // awaitStart waits until the command runs or has ended.
 func (p *execProc) awaitStart(ctx context.Context) (execState, error) {
 	for unknown := 0; ; {
-		state, err := p.state()
+		state, err := p.state() //nolint:contextcheck // it has a limit of its own
 		switch {
 		case err != nil, state.ended(), state.Running && state.PID != 0:
 			return state, err

@@ -14,7 +14,7 @@ import (
 
 // replaceStdin makes a file the standard input of this process.
 func replaceStdin(file string) error {
-	f, err := os.Open(file) //nolint:gosec // of the worker
+	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
