@@ -73,8 +73,8 @@ func (r *Relay) Serve(w http.ResponseWriter, q *http.Request, t execwire.Target)
 	return r.group.Do(q.Context(), func(ctx context.Context) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		defer context.AfterFunc(q.Context(), func() { cancel(errRequestEnded) })()
-		conn, err := wslink.Upgrade(w, q, execwire.Subprotocol, execwire.MaxFrame) //nolint:contextcheck // the context of the request ends with it
+		defer context.AfterFunc(q.Context(), func() { cancel(errRequestEnded) })() //nolint:contextcheck // the request ends it, too
+		conn, err := wslink.Upgrade(w, q, execwire.Subprotocol, execwire.MaxFrame)
 		if err != nil {
 			return // it has replied
 		}

@@ -3,7 +3,10 @@
 package ml
 
 import (
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 )
@@ -17,5 +20,16 @@ func TestMissingPackagesOfAnInterpreter(t *testing.T) {
 	if r.FinalMetrics.FinalAccuracy < 0.9 {
 		t.Errorf("iris: %+v", r)
 	}
-	w.runTask("embedding", map[string]any{"model": "none/such", "input": "words"}).requireFailed(muster.Dependency, "the interpreter "+systemPython+" lacks ", "transformers>=5", "without --python")
+	// The worker does not offer what the interpreter cannot run, and says why.
+	job := w.Submit(w.taskSpec("embedding", map[string]any{"model": "none/such", "input": "words"}))
+	w.Await("the job waits for a worker with the kind", time.Minute, func() error {
+		x, err := w.Client.Explain(t.Context(), muster.TaskID{Job: job.ID})
+		if err == nil && !strings.Contains(fmt.Sprint(x), "does not run kind embedding") {
+			err = fmt.Errorf("it is explained as %+v", x)
+		}
+		return err
+	})
+	if log := w.Worker.Log(); !strings.Contains(log, "the interpreter "+systemPython+" lacks ") || !strings.Contains(log, "transformers>=5") {
+		t.Errorf("the worker does not log what is missing:\n%s", log)
+	}
 }

@@ -46,7 +46,7 @@ func (c *Containers) Exec(ctx context.Context, ctr *run.Container, x *run.ExecSp
 	}
 	p.wg.Go(p.await)
 	if x.TTY {
-		_ = p.Resize(x.Rows, x.Columns) // engines lose the size of the start
+		_ = p.Resize(x.Rows, x.Columns) //nolint:contextcheck // engines lose the size of the start
 		return p, nil
 	}
 	var out, errs *io.PipeWriter
