@@ -24,7 +24,7 @@ func TestMissingPackagesOfAnInterpreter(t *testing.T) {
 	job := w.Submit(w.taskSpec("embedding", map[string]any{"model": "none/such", "input": "words"}))
 	w.Await("the job waits for a worker with the kind", time.Minute, func() error {
 		x, err := w.Client.Explain(t.Context(), muster.TaskID{Job: job.ID})
-		if err == nil && !strings.Contains(fmt.Sprint(x), "does not run kind embedding") {
+		if err == nil && !strings.Contains(fmt.Sprint(x), "does not run kind") {
 			err = fmt.Errorf("it is explained as %+v", x)
 		}
 		return err
