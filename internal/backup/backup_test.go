@@ -149,9 +149,13 @@ func TestRoundTrip(t *testing.T) {
 	if written.Files != int64(len(files)) || written.NextJob != 17 || written.Version != "v1.2.3" || len(written.Damaged) > 0 {
 		t.Errorf("wrote %+v, want %d files", written, len(files))
 	}
-	checked, err := backup.Check(t.Context(), bytes.NewReader(stream))
+	var copied bytes.Buffer
+	checked, err := backup.Check(t.Context(), io.TeeReader(bytes.NewReader(stream), &copied))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !bytes.Equal(copied.Bytes(), stream) {
+		t.Errorf("a copy while checking has %d bytes of %d", copied.Len(), len(stream))
 	}
 	to := filepath.Join(t.TempDir(), "new", "data")
 	restored, err := backup.Restore(t.Context(), bytes.NewReader(stream), to, verify)

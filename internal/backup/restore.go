@@ -33,7 +33,7 @@ func Incomplete(data string) bool {
 // maxDescription bounds the entries that describe a backup.
 const maxDescription = 64 << 20
 
-// Check reads a whole backup and verifies it, except that it does not open the database.
+// Check reads a whole backup to its end, so that a copy made from what it reads is whole, and verifies it, except that it does not open the database.
 func Check(ctx context.Context, r io.Reader) (Summary, error) { return read(ctx, r, discard{}) }
 
 // Restore extracts a backup into the directory data, which must be empty or not exist. If it fails, or is killed and repeated, nothing of the backup
@@ -167,7 +167,14 @@ func read(ctx context.Context, r io.Reader, to target) (s Summary, err error) {
 			return Summary{}, err
 		}
 		if h.Name == endName {
-			return t.end(h, s)
+			s, err := t.end(h, s)
+			if err != nil {
+				return Summary{}, err
+			}
+			if _, err := t.tar.Next(); !errors.Is(err, io.EOF) { // reads the end of the archive
+				return Summary{}, damagedError("it does not end after %s", endName)
+			}
+			return s, nil
 		}
 		if err := t.file(h); err != nil {
 			return Summary{}, err

@@ -273,8 +273,8 @@ func fieldNames(t reflect.Type) []string {
 	return all
 }
 
-// habits are the fields of a stage that other systems have under another name.
-var habits = map[string]string{ //nolint:gochecknoglobals // a constant
+// foreignFields are the fields of a stage that other systems have under another name.
+var foreignFields = map[string]string{ //nolint:gochecknoglobals // a constant
 	"retry": "retries.max", "max_retries": "retries.max", "backoff_limit": "retries.max",
 	"depends_on": "needs", "depends": "needs", "dependencies": "needs", "after": "needs",
 	"command": "run", "cmd": "run", "args": "run", "entrypoint": "run", "exec": "run",
@@ -305,7 +305,7 @@ func suggest(name string, structs []reflect.Type) string {
 			}
 		}
 	}
-	if meant := habits[name]; meant != "" && slices.Contains(structs, reflect.TypeFor[muster.TaskSpec]()) {
+	if meant := foreignFields[name]; meant != "" && slices.Contains(structs, reflect.TypeFor[muster.TaskSpec]()) {
 		return didYouMean(meant)
 	}
 	if near := muster.Nearest(name, known); near != "" {

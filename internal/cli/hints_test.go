@@ -9,16 +9,16 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// habitCommands are the commands that have habits; "" is the program.
-var habitCommands = []string{"", "worker", "workers", "server", "job", "tasks", "get", "kinds", "keys", "context"}
+// hintedCommands are the commands that have command hints; "" is the program.
+var hintedCommands = []string{"", "worker", "workers", "server", "job", "tasks", "get", "kinds", "keys", "context"}
 
-// TestHabits checks that each hint for users of other programs names commands with valid arguments, and that none hides a command.
-func TestHabits(t *testing.T) {
+// TestCommandHints checks that each hint for users of other programs names commands with valid arguments, and that none hides a command.
+func TestCommandHints(t *testing.T) {
 	command := regexp.MustCompile(`muster( [a-z-]+)( [A-Za-z0-9-]+)*`)
-	for _, above := range habitCommands {
-		list := habits(above)
+	for _, above := range hintedCommands {
+		list := commandHints(above)
 		if len(list) == 0 {
-			t.Errorf("%q has no habits", above)
+			t.Errorf("%q has no hints", above)
 		}
 		seen := map[string]bool{}
 		for _, h := range list {

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// habit is what to use instead of commands of docker, kubectl, Slurm, PBS, HyperQueue, Nomad and gh.
-type habit struct{ words, instead string }
+// commandHint is what to use instead of commands of docker, kubectl, Slurm, PBS, HyperQueue, Nomad and gh.
+type commandHint struct{ words, instead string }
 
-// habits are the words after a command, by its name without "muster". Names of existing commands have precedence.
-func habits(command string) []habit {
+// commandHints are the words after a command, by its name without "muster". Names of existing commands have precedence.
+func commandHints(command string) []commandHint {
 	switch command {
 	case "":
-		return []habit{
+		return []commandHint{
 			// docker
 			{"attach", "use muster logs -f JOB, or muster shell TASK"},
 			{"kill stop", "use muster cancel JOB"},
@@ -77,7 +77,7 @@ func habits(command string) []habit {
 			{"contexts servers profile", "use muster context list"},
 		}
 	case "worker":
-		return []habit{
+		return []commandHint{
 			{"start run", "the command is muster worker"},
 			{"list ls status", "use muster workers"},
 			{"info show describe inspect", "use muster workers show WORKER"},
@@ -87,7 +87,7 @@ func habits(command string) []habit {
 			{"remove rm delete", "use muster workers remove WORKER"},
 		}
 	case "workers":
-		return []habit{
+		return []commandHint{
 			{"list ls status", "use muster workers"},
 			{"info describe inspect get", "use muster workers show WORKER"},
 			{"stop", "use muster workers drain WORKER"},
@@ -97,13 +97,13 @@ func habits(command string) []habit {
 			{"start add join create", "on the other machine, use muster worker --server URL"},
 		}
 	case "server":
-		return []habit{
+		return []commandHint{
 			{"start run", "the command is muster server"},
 			{"stop", "it ends with Ctrl-C or SIGTERM"},
 			{"info status members", "use muster doctor"},
 		}
 	case "job":
-		return []habit{
+		return []commandHint{
 			{"list ls status", "use muster ps"},
 			{"info show inspect describe view", "use muster job JOB"},
 			{"cat logs output", "use muster logs JOB"},
@@ -114,12 +114,12 @@ func habits(command string) []habit {
 			{"tasks", "use muster tasks JOB"},
 		}
 	case "tasks":
-		return []habit{
+		return []commandHint{
 			{"list ls", "use muster tasks JOB"},
 			{"info show inspect", "use muster explain TASK, or muster tasks JOB -o wide"},
 		}
 	case "get":
-		return []habit{
+		return []commandHint{
 			{"pods pod po", "use muster ps, or muster tasks JOB"},
 			{"jobs job all", "use muster ps"},
 			{"nodes node no workers", "use muster workers"},
@@ -127,15 +127,15 @@ func habits(command string) []habit {
 			{"logs", "use muster logs JOB"},
 		}
 	case "kinds":
-		return []habit{{"list ls", "use muster kinds"}}
+		return []commandHint{{"list ls", "use muster kinds"}}
 	case "keys":
-		return []habit{
+		return []commandHint{
 			{"ls", "use muster keys list"},
 			{"add new", "use muster keys create"},
 			{"rm delete remove", "use muster keys revoke KEY-ID"},
 		}
 	case "context":
-		return []habit{
+		return []commandHint{
 			{"ls get-contexts show current current-context inspect", "use muster context list"},
 			{"use-context switch set select", "use muster context use NAME"},
 			{"add create new import", "use muster login URL"},
@@ -148,7 +148,7 @@ func habits(command string) []habit {
 // foreignCommand returns what to use instead of a word after a command that similar programs have, "" if none has it.
 func foreignCommand(command, word string) string {
 	command = strings.TrimPrefix(strings.TrimPrefix(command, "muster"), " ")
-	for _, h := range habits(command) {
+	for _, h := range commandHints(command) {
 		if slices.Contains(strings.Fields(h.words), word) {
 			return h.instead
 		}
