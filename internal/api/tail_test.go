@@ -178,7 +178,7 @@ func BenchmarkTail(b *testing.B) {
 	b.ReportMetric(float64(slices.Max(took)), "bytes-read")
 }
 
-// gapLog returns a server with a log of 20,000 numbered lines of which the beginning and the end are kept.
+// gapLog returns a server with a log of 20,000 numbered lines whose middle was dropped.
 func gapLog(t *testing.T) (*server, logPosition) {
 	t.Helper()
 	logs, err := tasklog.OpenIndexedDir(t.TempDir())
@@ -197,7 +197,7 @@ func gapLog(t *testing.T) (*server, logPosition) {
 	return &server{Config: Config{Logs: logs}}, at
 }
 
-// TestGapIsMarked reads a log of which the middle is left out: every reader gets its beginning, a message, and its end.
+// TestGapIsMarked reads a log without its middle: every reader gets its beginning, a message, and its end.
 func TestGapIsMarked(t *testing.T) {
 	s, at := gapLog(t)
 	text := func(pos logPosition, stream string) (lines []string) {

@@ -13,7 +13,7 @@
 //	├────────────────────────┼──────────────────┼───────┬───────┬───────┤
 //	         17/0/3.2.log    │  3.2.tail/gap    │   3.2.tail/OFFSET     │
 //
-// The writer ends the head with StartSegment, continues in segments, each of which begins with a record, and drops the oldest of them
+// The writer ends the head with StartSegment, continues in segments that each begin with a record, and drops the oldest of them
 // with Drop (see Writer). Of what it drops only the records of the streams Usage and Progress are kept, with their offsets, in the file
 // gap. Readers get the gap as those records and a mark, a record of the stream Gap. The server's copy follows the worker's (see Chunk).
 package tasklog
