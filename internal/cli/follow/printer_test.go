@@ -85,16 +85,28 @@ func TestAttemptsWithoutOutputAreReported(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	errs := make(chanWriter)
+	out, errs := make(chanWriter), make(chanWriter)
 	done := make(chan error, 1)
 	go func() {
-		p := NewPrinter(server, nil, errs)
+		p := NewPrinter(server, out, errs)
 		p.retries = maxRetryNotices - 2
 		done <- p.Print(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
 	}()
+	first := w.StartNext()
+	size, err := s.Logs.Append(t.Context(), first, 0, apitest.EncodeRecord(tasklog.Stdout, "followed\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := <-out; got != "followed\n" { // an attempt that ends unseen may never be shown
+		t.Errorf("printed %q", got)
+	}
 	for n := 1; n <= attempts; n++ {
+		attempt, logSize := first, size
+		if n > 1 {
+			attempt, logSize = w.StartNext(), 0
+		}
 		w.Send(&link.ToServer{Finished: []muster.Report{{
-			Attempt: w.StartNext(), Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), FinishedAt: muster.NewTime(time.Now()),
+			Attempt: attempt, LogSize: logSize, Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), FinishedAt: muster.NewTime(time.Now()),
 		}}})
 		want := fmt.Sprintf("muster: 1.0 is tried again: attempt %d (after exit code 4)\n", n+1)
 		switch {
