@@ -320,6 +320,8 @@ var golden = []goldenCase{
 	{"retention", request{method: "GET", path: "/api/v1/retention"}, "get-retention"},
 	{"retention-project", request{method: "GET", path: "/api/v1/retention", token: "token-of-viewer-speech"}, "get-retention"},
 	{"prune-dry", request{method: "POST", path: "/api/v1/prune", body: `{"project":"default","keep":{"jobs":"100","logs":"1B"},"dry_run":true}`}, "prune"},
+	{"prune-unknown-limit", request{method: "POST", path: "/api/v1/prune", body: `{"keep":{"jobs":"100","log":"7d"}}`}, "error"},
+	{"prune-bad-limit", request{method: "POST", path: "/api/v1/prune", body: `{"keep":{"jobs":"soon"}}`}, "error"},
 	{"prune-viewer", request{method: "POST", path: "/api/v1/prune", token: "token-of-viewer-speech", body: `{"dry_run":true}`}, "error"},
 
 	{"no-artifact", request{method: "GET", path: "/api/v1/tasks/1.0/artifacts/../../secret"}, ""},

@@ -16,6 +16,9 @@ REASONS = {
     "put-blob": "have the hash",
     "put-notify": "was sealed by another server",
     "search-logs": "nothing to search for|q and errors exclude|is not a regular expression|the regular expression has",
+    "edit-job": "nothing to change",
+    "prune": "is not a limit: ",
+    "put-retention": "is not a limit: |has no limits: ",
     "get-history": "from is later than to",
 }
 

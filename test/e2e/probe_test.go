@@ -50,17 +50,18 @@ func TestMachineChanges(t *testing.T) {
 	c.StartWorker("changing", t.TempDir(), "--cpus", "1.5", "--slots", "3", "--tags", "mine")
 	awaitTags(t, c, "changing", "+mine", "+linux", "-podman", "-docker", "-gpu", "-cuda")
 
-	waiting := mustertest.ShellSpec("podman", "echo here it is")
-	waiting.Tasks[0].Where.Tags = []string{"podman"}
+	waiting := mustertest.ShellSpec("docker", "echo here it is")
+	waiting.Tasks[0].Where.Tags = []string{"docker"}
 	job := c.Submit(waiting)
 	installProgram(t, tools, "podman", "#!/bin/sh\n"+`echo '{"host": {"security": {"rootless": true}}, "version": {"Version": "5.2.0"}}'`+"\n")
-	awaitTags(t, c, "changing", "+podman", "+mine")
+	stop := startFakeDocker(t, filepath.Join(sockets, "docker.sock"))
+	awaitTags(t, c, "changing", "+docker", "-nvidia-container", "-podman", "+mine") // podman has no service that tasks could use
 	if job := c.Wait(job.ID, time.Minute); job.State != muster.JobSucceeded {
-		t.Errorf("the task that waited for podman is %s", job.State)
+		t.Errorf("the task that waited for docker is %s", job.State)
 	}
 
 	smi.Restore()
-	w := awaitTags(t, c, "changing", "+gpu", "+cuda", "+nvidia", "+podman")
+	w := awaitTags(t, c, "changing", "+gpu", "+cuda", "+nvidia", "+docker")
 	if len(w.Resources.GPUs) != 1 || w.Resources.GPUs[0].Name != "NVIDIA L4" || w.Resources.CPUs != 1.5 || w.Resources.Slots != 3 {
 		t.Errorf("offered are %+v", w.Resources)
 	}
@@ -81,8 +82,6 @@ func TestMachineChanges(t *testing.T) {
 		t.Errorf("got %q", out)
 	}
 
-	stop := startFakeDocker(t, filepath.Join(sockets, "docker.sock"))
-	awaitTags(t, c, "changing", "+docker", "-nvidia-container")
 	stop()
 	installProgram(t, tools, "podman", absent)
 	smi.Remove()

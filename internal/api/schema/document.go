@@ -139,6 +139,9 @@ func refineSchema(schema *huma.Schema) {
 	}
 }
 
+// null is the schema of null. The enum makes huma refuse all else: it does not know the type.
+func null() *huma.Schema { return &huma.Schema{Type: "null", Enum: []any{nil}} }
+
 // allowNulls allows null for optional fields of a request: huma treats it as absent.
 func allowNulls(schema *huma.Schema) {
 	if schema == nil {
@@ -148,9 +151,9 @@ func allowNulls(schema *huma.Schema) {
 		switch {
 		case slices.Contains(schema.Required, name):
 		case property.Ref != "":
-			schema.Properties[name] = &huma.Schema{Description: property.Description, AnyOf: []*huma.Schema{{Ref: property.Ref}, {Type: "null"}}}
+			schema.Properties[name] = &huma.Schema{Description: property.Description, AnyOf: []*huma.Schema{{Ref: property.Ref}, null()}}
 		case len(property.AnyOf) > 0:
-			property.AnyOf = append(property.AnyOf, &huma.Schema{Type: "null"})
+			property.AnyOf = append(property.AnyOf, null())
 		case !property.Nullable:
 			property.Nullable = true
 			if len(property.Enum) > 0 {
