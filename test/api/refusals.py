@@ -16,7 +16,7 @@ REASONS = {
     "put-blob": "have the hash",
     "put-notify": "was sealed by another server",
     "search-logs": "nothing to search for|q and errors exclude|is not a regular expression|the regular expression has",
-    "edit-job": "nothing to change",
+    "edit-job": r"nothing to change|cannot unmarshal number \d+\.0+ into",  # 81.0 is an integer for JSON Schema, but not for the server
     "prune": "is not a limit: ",
     "put-retention": "is not a limit: |has no limits: ",
     "get-history": "from is later than to",
