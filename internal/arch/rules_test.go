@@ -184,6 +184,7 @@ var rules = map[string]rule{
 	"gen":           {ring: wiring},
 	"gen/jobschema": {ring: wiring},
 	"docs":          {ring: contract},
+	"deploy":        {ring: contract},
 
 	"api/apitest":              {ring: testOnly},
 	"arch":                     {ring: testOnly},
