@@ -51,6 +51,7 @@ var rules = map[string]rule{
 	"tarfolder": {ring: contract},
 
 	"atomicfile": {ring: contract},
+	"sdnotify":   {ring: contract},
 	"boltdb":     {ring: contract, external: []string{"go.etcd.io/bbolt"}},
 	"backoff":    {ring: contract},
 	"lru":        {ring: contract},
