@@ -51,6 +51,7 @@ var rules = map[string]rule{
 	"tarfolder": {ring: contract},
 
 	"atomicfile": {ring: contract},
+	"sdnotify":   {ring: contract},
 	"boltdb":     {ring: contract, external: []string{"go.etcd.io/bbolt"}},
 	"backoff":    {ring: contract},
 	"lru":        {ring: contract},
@@ -184,6 +185,7 @@ var rules = map[string]rule{
 	"gen":           {ring: wiring},
 	"gen/jobschema": {ring: wiring},
 	"docs":          {ring: contract},
+	"deploy":        {ring: contract},
 
 	"api/apitest":              {ring: testOnly},
 	"arch":                     {ring: testOnly},

@@ -57,6 +57,15 @@ func (e *Engine) do(ctx context.Context, barrier bool, decide func(*sched.State,
 	return err
 }
 
+// Ping returns an error if the engine does not respond before ctx ends. It returns nil also while the store fails: see Health.
+func (e *Engine) Ping(ctx context.Context) error {
+	err := e.do(ctx, false, func(*sched.State, muster.Time, *batch) error { return nil })
+	if ctx.Err() != nil || muster.CodeOf(err) == muster.Undetermined {
+		return err
+	}
+	return nil
+}
+
 // Submit accepts a valid, normalized spec and returns the new job's number, after the
 // commit. With by.Key it is idempotent for by.Owner: the same key and digest return the
 // same job, another digest is a Conflict.

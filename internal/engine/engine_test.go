@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/store/faulty"
 	"github.com/muster-dev/muster/internal/store/sqlite"
 	"github.com/muster-dev/muster/internal/tasklog"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 // splitStore is a real store whose writes can be made to fail.
@@ -285,6 +286,39 @@ func TestUndetermined(t *testing.T) {
 	if _, err := r.Submit(ctx, spec(1), store.IdempotencyKey{Owner: "me"}); muster.CodeOf(err) != muster.Unavailable && muster.CodeOf(err) != muster.Undetermined {
 		t.Errorf("a cancelled call got %v", err)
 	}
+}
+
+// TestPingDuringStoreFailure checks that an engine whose disk is full is alive, and one that waits for a commit is not.
+func TestPingDuringStoreFailure(t *testing.T) {
+	r := start(t)
+	ping := func(limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		return r.Ping(ctx)
+	}
+	r.fault.SetError(muster.Errorf(muster.StorageFull, "no space"))
+	if _, err := r.Submit(t.Context(), spec(1), store.IdempotencyKey{Owner: "me"}); muster.CodeOf(err) != muster.StorageFull {
+		t.Fatalf("got %v", err)
+	}
+	for range 20 {
+		if err := ping(time.Minute); err != nil {
+			t.Fatalf("while the store fails: %v", err)
+		}
+	}
+	r.fault.ClearError()
+	r.eventually(t)
+	r.fault.Delay(500 * time.Millisecond)
+	before := r.fault.Commits()
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.Submit(t.Context(), spec(1), store.IdempotencyKey{Owner: "me"})
+		done <- err
+	}()
+	testkit.Await(t, "the commit begins", func() bool { return r.fault.Commits() > before })
+	if err := ping(time.Millisecond); err == nil {
+		t.Error("an engine that waits for a commit is alive")
+	}
+	testkit.NoError(t, <-done)
 }
 
 // eventually submits until the engine has reloaded.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -40,5 +41,24 @@ func TestHealth(t *testing.T) {
 		check("while the store fails", "the disk is gone")
 		e.storeErr.Store(nil)
 		check("once it works again", "")
+	})
+}
+
+// TestPingOfAStuckEngine checks that an engine that waits for its store does not respond, and one that does not run yet.
+func TestPingOfAStuckEngine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := New(Config{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := e.Ping(ctx); err == nil || time.Since(e.start) != time.Second {
+			t.Errorf("a stuck engine returns %v after %s", err, time.Since(e.start))
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		e.inbox.close(errors.New("the engine stops"))
+		if err := e.Ping(ctx); err != nil {
+			t.Errorf("an engine that refuses requests is not alive: %v", err)
+		}
 	})
 }

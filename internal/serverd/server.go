@@ -283,6 +283,10 @@ func (s *Server) URL() string {
 	return "http://" + net.JoinHostPort(host, port)
 }
 
+// Alive returns an error if the server does not respond before ctx ends, for a watchdog. A failing disk or a flood of requests is not
+// an error.
+func (s *Server) Alive(ctx context.Context) error { return s.engine.Ping(ctx) }
+
 // AdminToken returns the admin token if this start generated or preset it, or if it was generated but not yet shown
 // (TokensShown), else "": only its hash is stored.
 func (s *Server) AdminToken() string { return s.tokens.Admin }

@@ -4,12 +4,14 @@ package workerd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -70,6 +72,7 @@ type Config struct {
 	AI             AI                 // settings of the AI kinds
 	Kinds          []string           // allowed kinds; nil means all
 	Allow          muster.Allow       // what tasks may use, whatever the server says
+	OnStarted      func()             // called when the data directory is in use, before the worker joins the server; may be nil
 	Version        string
 	Metrics        *obs.Registry      // of the worker's metrics; may be nil
 	Tracer         *obs.Tracer        // of attempts; may be nil
@@ -186,6 +189,35 @@ func (w *Worker) ForceShutdown() { wake.Set(w.force) }
 // them. It is safe for concurrent use.
 func (w *Worker) Detach() { w.detachOnce.Do(func() { close(w.detach) }) }
 
+// Alive returns an error if the worker does not respond before ctx ends, for a watchdog. An unreachable server is not an error. It is
+// safe for concurrent use.
+func (w *Worker) Alive(ctx context.Context) error {
+	responded := make(chan struct{})
+	go func() {
+		w.status()
+		close(responded)
+	}()
+	select {
+	case <-responded:
+		return nil
+	case <-ctx.Done():
+		return errors.New("the worker does not respond")
+	}
+}
+
+// Summary returns the state of the worker as one line. It is safe for concurrent use.
+func (w *Worker) Summary() string {
+	st := w.status()
+	if !st.Connected {
+		return "connecting to " + w.cfg.Server
+	}
+	tasks := "1 task"
+	if st.Executing != 1 {
+		tasks = strconv.Itoa(st.Executing) + " tasks"
+	}
+	return fmt.Sprintf("connected to %s, %s running", w.cfg.Server, tasks)
+}
+
 // Run joins the server if necessary and works until ctx ends; then running tasks have Config.ShutdownGrace to end. It returns nil after
 // that or after a drain, and an error if the server refuses the worker or the machine does not let it work. Tasks from before a restart
 // continue. A worker with a join token that the server does not know joins again with a new identity.
@@ -209,6 +241,9 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, tasks.Close()) }()
+	if w.cfg.OnStarted != nil {
+		w.cfg.OnStarted()
+	}
 	canReach := w.cfg.Isolation.CanReach()
 	detector := w.newProbe(probe.Config{Data: w.cfg.Data, Bandwidth: w.cfg.Bandwidth, CanReach: canReach, Engine: w.cfg.Engine})
 	cache := probe.NewCache(w.cfg.Data, w.factsBasis(), w.log)

@@ -298,6 +298,9 @@ func TestDetachWhileJoining(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := w.Alive(t.Context()); err != nil || w.Summary() != "connecting to http://127.0.0.1:1" {
+		t.Errorf("before it runs: %v, %s", err, w.Summary())
+	}
 	done := make(chan error, 1)
 	go func() { done <- w.Run(t.Context()) }()
 	w.Detach()

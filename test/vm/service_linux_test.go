@@ -146,22 +146,29 @@ func (s *service) cancel(job muster.JobID) {
 func (s *service) attempt(job muster.JobID) string {
 	s.Helper()
 	s.cluster.AwaitRunning(job, 1)
-	groups := s.groups(filepath.Join("muster-*", fmt.Sprintf("%d.*", job)))
+	groups := s.groups(fmt.Sprintf("%d.*", job))
 	if len(groups) != 1 {
 		s.Fatalf("the attempt of job %d has the groups %v; the worker's log:\n%s", job, groups, s.worker.Log())
 	}
 	return groups[0]
 }
 
-// groups lists the groups below that of the service whose paths match a pattern.
+// groups lists the groups of attempts whose names match a pattern. The worker records where it creates them.
 func (s *service) groups(pattern string) []string {
 	s.Helper()
-	found, err := filepath.Glob(filepath.Join(s.group, pattern, "cgroup.procs"))
+	record, err := os.ReadFile(filepath.Join(s.data, "cgroups"))
 	if err != nil {
 		s.Fatal(err)
 	}
-	for i := range found {
-		found[i] = filepath.Dir(found[i])
+	var found []string
+	for _, dir := range strings.Fields(string(record)) {
+		paths, err := filepath.Glob(filepath.Join(dir, pattern, "cgroup.procs"))
+		if err != nil {
+			s.Fatal(err)
+		}
+		for _, path := range paths {
+			found = append(found, filepath.Dir(path))
+		}
 	}
 	return found
 }

@@ -14,17 +14,28 @@ func StopSignals() []os.Signal { return []os.Signal{os.Interrupt, syscall.SIGTER
 // ShutdownContexts returns a context that ends on the first SIGINT or SIGTERM, and one that ends on the second.
 // The third one kills the program.
 func ShutdownContexts(ctx context.Context) (first, second context.Context, release context.CancelFunc) {
-	first, stopFirst := signal.NotifyContext(ctx, StopSignals()...)
+	return InterceptedContexts(ctx, func() bool { return false })
+}
+
+// InterceptedContexts is ShutdownContexts, but calls intercept at the first signal. If it returns true, the first context does not end.
+func InterceptedContexts(ctx context.Context, intercept func() bool) (first, second context.Context, release context.CancelFunc) {
+	signaled, stopFirst := signal.NotifyContext(ctx, StopSignals()...)
+	first, cancelFirst := context.WithCancel(ctx)
 	second, cancelSecond := context.WithCancel(context.WithoutCancel(ctx))
-	context.AfterFunc(first, func() {
+	context.AfterFunc(signaled, func() {
 		next, stopSecond := signal.NotifyContext(second, StopSignals()...)
 		stopFirst()
 		context.AfterFunc(next, func() {
 			stopSecond()
 			cancelSecond()
+			cancelFirst()
 		})
+		if first.Err() != nil || ctx.Err() != nil || !intercept() {
+			cancelFirst()
+		}
 	})
 	return first, second, func() {
+		cancelFirst()
 		stopFirst()
 		cancelSecond()
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/sdnotify"
 	"github.com/muster-dev/muster/internal/serverd"
 )
 
@@ -94,10 +95,12 @@ func (a *runner) serverCommand() *cli.Command {
 			}
 			ctx, stop := app.SignalContext(ctx)
 			defer stop()
-			return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
-				return a.serve(ctx, &c, w, func(ctx context.Context, _ *serverd.Server, _ remote.Server) error {
-					<-ctx.Done()
-					return nil
+			return withNotifier(log, func(notifier *sdnotify.Notifier) error {
+				return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
+					return a.serve(ctx, &c, w, notifier, func(ctx context.Context, _ *serverd.Server, _ remote.Server) error {
+						<-ctx.Done()
+						return nil
+					})
 				})
 			})
 		},
@@ -113,8 +116,9 @@ func (c *serverConfig) readSecrets() error {
 	return errors.Join(errs[:]...)
 }
 
-// serve runs a server until ctx ends. Once it is ready, it prints its URL and calls alongside; when that returns, the server stops.
-func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, alongside func(context.Context, *serverd.Server, remote.Server) error) error {
+// serve runs a server until ctx ends. Once it is ready, it prints its URL, notifies systemd and calls alongside; when that returns, the
+// server stops.
+func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, notifier *sdnotify.Notifier, alongside func(context.Context, *serverd.Server, remote.Server) error) error {
 	log := w.Log
 	tracer, err := w.Tracer(ctx, "muster-server")
 	if err != nil {
@@ -136,6 +140,7 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, along
 	if err != nil {
 		return err
 	}
+	defer context.AfterFunc(ctx, func() { notifier.Stopping(serverStopLimit) })()
 	// The server stops after alongside, so that a worker can report.
 	serveCtx, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
@@ -159,6 +164,9 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, along
 		if err := server.TokensShown(); err != nil {
 			return err
 		}
+		notifier.ShowStatus(func() string { return "serving " + server.URL() })
+		defer notifier.Watch(server.Alive)()
+		notifier.Ready()
 		return alongside(sideCtx, server, target)
 	})
 	return group.Wait()

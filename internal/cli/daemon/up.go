@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/sdnotify"
 	"github.com/muster-dev/muster/internal/serverd"
 	"github.com/muster-dev/muster/internal/workerd"
 )
@@ -41,7 +42,8 @@ func (a *runner) upCommand() *cli.Command {
 }
 
 func (a *runner) up(ctx context.Context, c *upConfig) error {
-	ctx, forceCtx, release := app.ShutdownContexts(ctx)
+	restart := make(restarts)
+	ctx, forceCtx, release := app.InterceptedContexts(ctx, restart.intercept)
 	defer release()
 	log, err := c.Logger(a.Err)
 	if err != nil {
@@ -53,9 +55,9 @@ func (a *runner) up(ctx context.Context, c *upConfig) error {
 	if err := c.addLocalDialects(c.localDialects); err != nil {
 		return err
 	}
-	return runUpgradable(log, []*app.Secret{&c.adminToken, &c.joinToken, &c.webhookSecret}, func(up *upgrader) error {
+	return runUpgradable(log, restart, []*app.Secret{&c.adminToken, &c.joinToken, &c.webhookSecret}, func(up *upgrader) error {
 		return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
-			return a.serve(ctx, &c.serverConfig, w, func(ctx context.Context, server *serverd.Server, target remote.Server) error {
+			return a.serve(ctx, &c.serverConfig, w, up.notifier, func(ctx context.Context, server *serverd.Server, target remote.Server) error {
 				c.worker.NewToken, target.JoinToken = server.NewJoinToken, "" // a saved token may be revoked
 				err := c.run(ctx, forceCtx, up, target, filepath.Join(c.data, "worker"), w, w.Log.With(slog.String("part", "worker")))
 				switch {
@@ -75,35 +77,51 @@ func (a *runner) up(ctx context.Context, c *upConfig) error {
 const signalsHelp = "After the first SIGINT or SIGTERM, running tasks have --shutdown-grace to end; the second returns them to the queue at once. " +
 	"SIGUSR2 re-executes the (replaced) binary in place, without interrupting running tasks."
 
-// upgrader handles requests for an upgrade in place.
+// upgrader handles requests for an upgrade in place, and restarts.
 type upgrader struct {
 	app.Program
 	requests <-chan os.Signal
+	restarts restarts
+	notifier *sdnotify.Notifier
+	leaving  bool // for a restart
 }
 
-// runUpgradable runs fn until it returns an error other than run.ErrDetach. After ErrDetach it re-executes the program,
-// which gets the secrets in its environment; if that fails, it runs fn again.
-func runUpgradable(log *slog.Logger, secrets []*app.Secret, fn func(*upgrader) error) error {
-	self, err := app.CurrentProgram(secrets...)
+// runUpgradable runs fn until it returns an error other than run.ErrDetach. After ErrDetach the program ends if it is restarted, and
+// else is re-executed with the secrets in its environment; if that fails, fn runs again.
+func runUpgradable(log *slog.Logger, restart restarts, secrets []*app.Secret, fn func(*upgrader) error) error {
+	self, err := app.CurrentProgram(secrets...) // its environment still has the variables of the notifier
 	if err != nil {
 		return err
 	}
 	requests, release := app.NotifyUpgrade()
 	defer release()
-	for {
-		if err := fn(&upgrader{self, requests}); !errors.Is(err, run.ErrDetach) {
-			return err
+	return withNotifier(log, func(n *sdnotify.Notifier) error {
+		for {
+			up := &upgrader{Program: self, requests: requests, restarts: restart, notifier: n}
+			if err := fn(up); !errors.Is(err, run.ErrDetach) {
+				return err
+			}
+			if up.leaving {
+				return nil
+			}
+			log.Error("upgrade failed, continuing with the running version", slog.Any("error", self.Exec()))
 		}
-		log.Error("upgrade failed, continuing with the running version", slog.Any("error", self.Exec()))
-	}
+	})
 }
 
-// watchRequests detaches the worker from its tasks on a request for an upgrade, if the new binary runs. It returns when ctx ends.
+// watchRequests detaches the worker from its tasks on a restart, and on a request for an upgrade if the new binary runs. It returns when
+// ctx ends.
 func (u *upgrader) watchRequests(ctx context.Context, w *workerd.Worker, log *slog.Logger) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-u.restarts:
+			log.Info("restarting, tasks continue")
+			u.leaving = true
+			u.notifier.Stopping(workerStopLimit)
+			w.Detach()
+			continue
 		case <-u.requests:
 		}
 		version, err := u.Check(ctx)

@@ -87,17 +87,20 @@ func (c *workerOptions) config(data string) (cfg workerd.Config, err error) {
 }
 
 // run runs a worker until ctx ends. forceCtx ends the grace period of running tasks.
-// It returns run.ErrDetach when the program is to be upgraded.
+// It returns run.ErrDetach when the program is to be upgraded or restarted.
 func (c *workerOptions) run(ctx, forceCtx context.Context, up *upgrader, server remote.Server, data string, tel *Telemetry, log *slog.Logger) error {
 	cfg, err := c.config(data)
 	if err != nil {
 		return err
 	}
-	cfg.Server, cfg.Token = server.URL, server.JoinToken
+	cfg.Server, cfg.Token, cfg.OnStarted = server.URL, server.JoinToken, up.notifier.Ready
 	w, err := newWorker(ctx, cfg, tel, log)
 	if err != nil {
 		return err
 	}
+	up.notifier.ShowStatus(w.Summary)
+	defer up.notifier.Watch(w.Alive)()
+	defer context.AfterFunc(ctx, func() { up.notifier.Stopping(cfg.ShutdownGrace + workerStopLimit) })()
 	defer context.AfterFunc(forceCtx, w.ForceShutdown)()
 	var signals sync.WaitGroup
 	defer signals.Wait()
@@ -174,7 +177,8 @@ func (a *runner) workerCommand(dropIns []*cli.Command) *cli.Command {
 }
 
 func (a *runner) worker(ctx context.Context, c *workerConfig) error {
-	ctx, forceCtx, release := app.ShutdownContexts(ctx)
+	restart := make(restarts)
+	ctx, forceCtx, release := app.InterceptedContexts(ctx, restart.intercept)
 	defer release()
 	log, err := c.Logger(a.Err)
 	if err != nil {
@@ -193,7 +197,7 @@ func (a *runner) worker(ctx context.Context, c *workerConfig) error {
 	if err != nil {
 		return err
 	}
-	return runUpgradable(log, []*app.Secret{&c.token}, func(up *upgrader) error {
+	return runUpgradable(log, restart, []*app.Secret{&c.token}, func(up *upgrader) error {
 		return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
 			return c.run(ctx, forceCtx, up, target, data, w, w.Log)
 		})

@@ -108,16 +108,60 @@ const (
 	all = "cpuset cpu io memory hugetlb pids rdma misc"
 )
 
-// TestSystemdService has a worker that systemd starts with Delegate=yes: it moves to a subgroup, because its group may not have both processes
-// and groups with controllers.
-func TestSystemdService(t *testing.T) {
-	m := newMachine(t, unifiedMount, "0::/system.slice/muster.service\n")
+// serviceMachine is a machine whose worker is a service of systemd.
+func serviceMachine(t *testing.T) (m *machine, service string) {
+	t.Helper()
+	m = newMachine(t, unifiedMount, "0::/system.slice/muster.service\n")
 	m.top(all)
 	m.group("/sys/fs/cgroup/system.slice", "cpu memory pids", "cpu memory pids")
-	const service = "/sys/fs/cgroup/system.slice/muster.service"
+	service = "/sys/fs/cgroup/system.slice/muster.service"
 	m.group(service, "cpu memory pids", "")
 	m.file(service+"/cgroup.procs", strconv.Itoa(os.Getpid())+"\n")
+	return m, service
+}
 
+// TestSystemdService checks that the groups of tasks are outside of the worker's unit, so that systemd can start the worker again while
+// they have processes: in the root group of the service manager.
+func TestSystemdService(t *testing.T) {
+	m, service := serviceMachine(t)
+	check := func(name, want string) {
+		t.Helper()
+		g, notes := setup(findHierarchies(m.root), "muster-1", TotalLimits{}, m.mkdir)
+		if len(notes) > 0 || len(g.roots) != 1 || g.roots[0].dir != m.root+want {
+			t.Errorf("%s: the groups are %+v (%q), want %s", name, g.roots, notes, want)
+		}
+	}
+	check("a service", "/sys/fs/cgroup/muster-1")
+	if got := m.read(service + "/cgroup.procs"); got != strconv.Itoa(os.Getpid()) {
+		t.Errorf("the unit has the processes %q", got)
+	}
+	m.file("/proc/self/cgroup", "0::/system.slice/muster.service/main\n")
+	m.group(service+"/main", "cpu memory pids", "")
+	check("a service with DelegateSubgroup", "/sys/fs/cgroup/muster-1")
+
+	const manager = "/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service"
+	m.file("/proc/self/cgroup", "0::/user.slice/user-1000.slice/user@1000.service/app.slice/muster.service\n")
+	for _, group := range []string{manager, manager + "/app.slice", manager + "/app.slice/muster.service"} {
+		m.group(group, "memory pids", "")
+	}
+	check("a service of a user", manager+"/muster-1")
+	m.file(manager+"/app.slice/memory.max", "1073741824\n")
+	check("in a slice with a limit", manager+"/app.slice/muster.service/muster-1")
+	m.file(manager+"/app.slice/memory.max", "max\n")
+	m.file("/proc/self/cgroup", "0::/user.slice/user-1000.slice/user@1000.service/app.slice/terminal.scope\n")
+	m.group(manager+"/app.slice/terminal.scope", "memory pids", "")
+	check("in a terminal", manager+"/app.slice/terminal.scope/muster-1")
+	m.file("/proc/self/cgroup", "0::/system.slice/cron.service\n")
+	m.group("/sys/fs/cgroup/system.slice/cron.service", "cpu memory pids", "")
+	m.file("/sys/fs/cgroup/system.slice/cron.service/cgroup.procs", "1\n")
+	check("started by another service", "/sys/fs/cgroup/system.slice/muster-1")
+}
+
+// TestLimitedService has a worker that systemd starts with Delegate=yes and a limit, which applies to its tasks: it moves to a subgroup,
+// because its group may not have both processes and groups with controllers.
+func TestLimitedService(t *testing.T) {
+	m, service := serviceMachine(t)
+	m.file(service+"/memory.max", "17179869184\n")
 	g, notes := setup(findHierarchies(m.root), "muster-1", TotalLimits{Memory: 8 << 30, PIDs: 1000}, m.mkdir)
 	if len(notes) > 0 || len(g.roots) != 1 {
 		t.Fatalf("%d positions, message %q", len(g.roots), notes)
@@ -215,10 +259,10 @@ func TestGroupsCannotBeCreated(t *testing.T) {
 
 // TestSwap has a worker with --enable-swap: memory is limited as usual, and swap is not.
 func TestSwap(t *testing.T) {
-	m := newMachine(t, unifiedMount, "0::/a.service\n")
+	m := newMachine(t, unifiedMount, "0::/a.scope\n")
 	m.top(all)
-	m.group("/sys/fs/cgroup/a.service", "cpu memory pids", "")
-	m.file("/sys/fs/cgroup/a.service/cgroup.procs", strconv.Itoa(os.Getpid())+"\n")
+	m.group("/sys/fs/cgroup/a.scope", "cpu memory pids", "")
+	m.file("/sys/fs/cgroup/a.scope/cgroup.procs", strconv.Itoa(os.Getpid())+"\n")
 	g, notes := setup(findHierarchies(m.root), "muster-1", TotalLimits{Memory: 8 << 30, Swap: true}, m.mkdir)
 	if len(notes) > 0 {
 		t.Fatal(notes)
@@ -227,7 +271,7 @@ func TestSwap(t *testing.T) {
 		t.Fatal(err)
 	}
 	for group, memory := range map[string]string{"muster-1": "8589934592", "muster-1/17.3-2": "1073741824"} {
-		dir := "/sys/fs/cgroup/a.service/" + group + "/"
+		dir := "/sys/fs/cgroup/a.scope/" + group + "/"
 		if got, swap := m.read(dir+"memory.max"), m.read(dir+"memory.swap.max"); got != memory || swap != "max" {
 			t.Errorf("%s has %s of memory and %s of swap", group, got, swap)
 		}
@@ -403,7 +447,7 @@ func TestParentOnUnified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := g.containerPath(list); got != "/system.slice/muster.service/muster-1/17.3-2" {
+	if got := g.containerPath(list); got != "/muster-1/17.3-2" {
 		t.Errorf("an engine would open %s", got)
 	}
 }

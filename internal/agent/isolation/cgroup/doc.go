@@ -2,7 +2,8 @@
 //
 // # Layout
 //
-// The worker's group, muster- and a hash of its data dir, is below the group in which the worker was started. It limits all tasks
+// The worker's group, muster- and a hash of its data dir, is below the group in which the worker was started; for a service of
+// systemd, below the root group of its service manager, so that the service can be restarted while tasks run. It limits all tasks
 // together: to the offered memory, and half of the processes that the machine may have. In it each attempt has a group, with
 // version 1 one for each controller that it needs: always pids; memory and cpu if it has such a limit, since each costs tens of
 // microseconds. With version 2 the worker moves itself into a sibling group, because a group with groups in it may have no

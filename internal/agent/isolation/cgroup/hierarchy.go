@@ -173,6 +173,11 @@ func (t *hierarchy) findParent() (dir string, controllers []string, err error) {
 	if strings.HasSuffix(own, workerSuffix) {
 		own = filepath.Dir(own) // this worker moved there before it was restarted
 	}
+	if root := t.managerRoot(own); root != "" {
+		if controllers, err = t.usableControllers(root, false); err == nil {
+			return root, controllers, nil
+		}
+	}
 	if above := filepath.Dir(own); own != t.mount && !delegated(own) && delegated(above) && !limited(own) {
 		// The service manager starts the worker in a subgroup of the group that it delegated (DelegateSubgroup= of systemd).
 		// Every start has to use the delegated group: with groups below the subgroup, that could get no process again.
@@ -195,6 +200,35 @@ func (t *hierarchy) findParent() (dir string, controllers []string, err error) {
 		}
 	}
 }
+
+// managerRoot returns the root group of the service manager that started the worker as a service of its own: the group of the user's
+// manager, user@UID.service, or that of the machine. It returns "" if there is none, or if a limit would be lost.
+//
+// With the groups of tasks in its unit a worker could not be restarted while they run: systemd starts a service in the unit's group, and
+// the kernel refuses a process in a group whose subgroups have controllers.
+func (t *hierarchy) managerRoot(own string) string {
+	unit := own
+	if !strings.HasSuffix(unit, serviceSuffix) {
+		unit = filepath.Dir(own) // the worker is in a subgroup of its unit
+	}
+	if !strings.HasSuffix(unit, serviceSuffix) || !strings.HasPrefix(unit, t.mount+"/") || limited(own) {
+		return ""
+	}
+	if pids, err := readProcs(own); !delegated(unit) && (err != nil || !runOurBinary(pids)) {
+		return "" // the service is another program that started the worker
+	}
+	for dir := unit; ; {
+		if limited(dir) {
+			return ""
+		}
+		if dir = filepath.Dir(dir); dir == t.mount || strings.HasSuffix(dir, serviceSuffix) {
+			return dir
+		}
+	}
+}
+
+// serviceSuffix ends the names of the groups of systemd's services.
+const serviceSuffix = ".service"
 
 // errNoControllers means that version 2 is mounted beside version 1, which has the controllers.
 var errNoControllers = errors.New("version 2 of control groups has no controllers here")
