@@ -71,7 +71,7 @@ race: ## only the fast tests, with the race detector
 
 sim: ## the seeded simulations of the scheduler, SEEDS=1000, and of retention, with its mutants
 	go test ./internal/sched/simtest -run TestWorld -seeds $(SEEDS) -timeout 20m
-	go test ./internal/sweeper -run 'TestWorld|TestMutants' -seeds 40 -mutants -timeout 40m
+	go test ./internal/sweeper -run 'TestWorld|TestMutants' -seeds 40 -timeout 40m
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd podman busybox redis-server
