@@ -86,7 +86,7 @@ chaos: build ## random faults under a random workload, SEED=17 DURATION=5m WITHO
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
 	@scripts/need dockerd docker busybox
-	scripts/engine go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./test/load
+	scripts/engine go test -run '^$$' -bench . -benchtime 1x -timeout 60m ./test/load
 
 web: ## the dashboard: types, lint, tests, build and the size of its first load
 	@scripts/need node
