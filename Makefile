@@ -71,7 +71,7 @@ race: ## only the fast tests, with the race detector
 
 sim: ## the seeded simulations of the scheduler, SEEDS=1000, and of retention, with its mutants
 	go test ./internal/sched/simtest -run TestWorld -seeds $(SEEDS) -timeout 20m
-	go test ./internal/sweeper -run 'TestWorld|TestMutants' -seeds 40 -mutants -timeout 40m
+	go test ./internal/sweeper -run 'TestWorld|TestMutants' -seeds 40 -timeout 40m
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd podman busybox redis-server
@@ -86,7 +86,7 @@ chaos: build ## random faults under a random workload, SEED=17 DURATION=5m WITHO
 
 bench: build ## the figures of docs/performance.md, beside the bare limits of this machine
 	@scripts/need dockerd docker busybox
-	scripts/engine go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./test/load
+	scripts/engine go test -run '^$$' -bench . -benchtime 1x -timeout 60m ./test/load
 
 web: ## the dashboard: types, lint, tests, build and the size of its first load
 	@scripts/need node

@@ -73,6 +73,12 @@ func (s faultyStore) TaskBlobs(ctx context.Context, after muster.TaskID, _ int) 
 }
 
 func (s faultyStore) AttemptBlobs(ctx context.Context, after muster.AttemptID, _ int) (page []store.BlobRef, next muster.AttemptID, done bool, err error) {
+	if after == (muster.AttemptID{}) { // references move from tasks to attempts just now
+		select {
+		case s.p.urge <- struct{}{}:
+		default: // all clients are busy
+		}
+	}
 	if err := s.w.step(s.p, effectPause); err != nil {
 		return nil, after, false, err
 	}
@@ -132,6 +138,7 @@ func (b faultyBlobs) Files(ctx context.Context, after string, limit int) ([]blob
 }
 
 func (b faultyBlobs) RemoveUnused(ctx context.Context, sum string, since time.Time) (size int64, removed bool, err error) {
+	b.w.rival(b.p, sum)
 	err = b.w.around(b.p, func() (err error) {
 		size, removed, err = b.Dir.RemoveUnused(ctx, sum, since)
 		return err

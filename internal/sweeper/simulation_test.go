@@ -14,10 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-var (
-	seeds   = flag.Int("seeds", 3, "number of simulated worlds")
-	mutants = flag.Bool("mutants", false, "run TestMutants, which takes minutes")
-)
+var seeds = flag.Int("seeds", 3, "number of simulated worlds")
 
 const clients = 3 // each is also a worker
 
@@ -103,13 +100,13 @@ func TestWorld(t *testing.T) {
 
 // The simulation finds what breaks a rule.
 func TestMutants(t *testing.T) {
-	if !*mutants {
-		t.Skip("takes minutes: make sim runs it")
+	if testing.Short() {
+		t.Skip("takes some seconds")
 	}
 	t.Parallel()
 	for _, broken := range []mutant{noTouch, noWorkers, wrongOrder, removedRows} {
 		t.Run(string(broken), func(t *testing.T) {
-			for seed := range uint64(60) {
+			for seed := range uint64(40) {
 				if err := simulate(t, seed, broken); err != nil {
 					t.Logf("seed %d: %v", seed, err)
 					return

@@ -191,7 +191,7 @@ func TestLiveAndKeptJobsStay(t *testing.T) {
 			f.Fatal(err)
 		}
 		f.during(func(s *sweeper.Sweeper) {
-			if err := f.submit(f.process, "w0"); err != nil {
+			if err := f.submit(f.process, "w0", f.files(), longCall); err != nil {
 				f.Fatal(err)
 			}
 			time.Sleep(60 * aDay)
@@ -291,7 +291,7 @@ func TestPrune(t *testing.T) {
 		young := f.ended("default", aDay)
 		other := f.ended("speech", 10*aDay)
 		data := []byte("an unused file")
-		if err := f.put(f.process, store.ProjectGrantee("default"), data); err != nil {
+		if err := f.put(f.process, store.ProjectGrantee("default"), data, longCall); err != nil {
 			f.Fatal(err)
 		}
 		time.Sleep(2 * aDay)
@@ -370,7 +370,7 @@ func TestUploadsByNumber(t *testing.T) {
 		f.server.Uploads = retention.Limit{Number: 2}
 		var sums []string
 		for _, text := range []string{"a", "b", "c", "d"} {
-			if err := f.put(f.process, "p:", []byte(text)); err != nil {
+			if err := f.put(f.process, "p:", []byte(text), longCall); err != nil {
 				f.Fatal(err)
 			}
 			sums = append(sums, hashOf([]byte(text)))

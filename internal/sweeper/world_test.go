@@ -68,6 +68,8 @@ type process struct {
 	steps  int // until it is killed
 	start  time.Time
 	clock  muster.Time
+	urge   chan struct{}  // makes a client that waits retry jobs now
+	rivals sync.WaitGroup // submits that race with the sweep
 }
 
 // model is what the clients know about a job.
@@ -119,7 +121,7 @@ func (w *world) step(p *process, longest time.Duration) error {
 // start opens the stores, as a server does that starts.
 func (w *world) start(steps int) {
 	w.t.Helper()
-	p := &process{steps: steps, start: time.Now(), clock: muster.NewTime(time.Now())}
+	p := &process{steps: steps, start: time.Now(), clock: muster.NewTime(time.Now()), urge: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())
 	var err error
 	if p.store, err = sqlite.Open(w.t.Context(), filepath.Join(w.dir, "muster.db"), sqlite.Options{}); err != nil {
@@ -159,6 +161,7 @@ func (w *world) run(steps int, life time.Duration, clients int) {
 	}
 	w.cancel(errKilled)
 	group.Wait()
+	w.rivals.Wait()
 	if err := w.check(); err != nil {
 		w.fail(err)
 	}
@@ -169,29 +172,54 @@ func (w *world) run(steps int, life time.Duration, clients int) {
 func (w *world) client(p *process, s *sweeper.Sweeper, number int) {
 	worker := muster.WorkerID("w" + strconv.Itoa(number))
 	for p.ctx.Err() == nil {
-		time.Sleep(time.Duration(w.int(6*60)) * time.Minute)
-		job := w.openJob(worker)
 		var err error
-		switch n := w.int(20); {
-		case n == 0:
-			err = w.removeOne(p, s)
-		case n == 1:
-			err = w.keepOne(p, s)
-		case n == 2 || n == 3:
-			err = w.revive(p, worker)
-		case job == nil || n < 6:
-			err = w.submit(p, worker)
-		case n < 10:
-			err = w.save(p, job)
-		case n < 14:
-			err = w.upload(p, job)
-		case n < 16:
-			err = w.retry(p, job)
-		default:
-			err = w.report(p, job)
+		select {
+		case <-time.After(time.Duration(w.int(6*60)) * time.Minute):
+			err = w.act(p, s, worker)
+		case <-p.urge:
+			for range 4 { // some jobs did not fail
+				err = errors.Join(err, w.revive(p, worker))
+			}
 		}
 		if err != nil && p.ctx.Err() == nil {
 			w.fail(err)
+		}
+	}
+}
+
+// act does one random thing.
+func (w *world) act(p *process, s *sweeper.Sweeper, worker muster.WorkerID) error {
+	job := w.openJob(worker)
+	switch n := w.int(20); {
+	case n == 0:
+		return w.removeOne(p, s)
+	case n == 1:
+		return w.keepOne(p, s)
+	case n == 2 || n == 3:
+		return w.revive(p, worker)
+	case job == nil || n < 6:
+		return w.submit(p, worker, w.files(), longCall)
+	case n < 10:
+		return w.save(p, job)
+	case n < 14:
+		return w.upload(p, job)
+	case n < 16:
+		return w.retry(p, job)
+	default:
+		return w.report(p, job)
+	}
+}
+
+// rival submits a job with a file that a sweep is about to remove, as fast as the sweep.
+func (w *world) rival(p *process, sum string) {
+	for n := range folderFiles {
+		if data := folderFile(n); hashOf(data) == sum && !w.quiet && w.int(3) == 0 {
+			p.rivals.Go(func() {
+				err := w.submit(p, muster.WorkerID("w"+strconv.Itoa(w.int(clients))), [][]byte{data}, time.Second)
+				if err != nil && p.ctx.Err() == nil {
+					w.fail(err)
+				}
+			})
 		}
 	}
 }
@@ -208,10 +236,15 @@ func (w *world) openJob(worker muster.WorkerID) *model {
 	return nil
 }
 
-// files returns some of few files, so that jobs share them.
+// folderFiles is the number of different files in folders: few, so that jobs share them.
+const folderFiles = 12
+
+func folderFile(n int) []byte { return []byte("file " + strconv.Itoa(n)) }
+
+// files returns some files.
 func (w *world) files() (list [][]byte) {
 	for range 1 + w.int(3) {
-		list = append(list, []byte("file "+strconv.Itoa(w.int(12))))
+		list = append(list, folderFile(w.int(folderFiles)))
 	}
 	return list
 }
@@ -226,9 +259,12 @@ func treeOf(files [][]byte) []byte {
 	return b
 }
 
-// put uploads a blob unless it exists, as the API and its clients do.
-func (w *world) put(p *process, holder store.Grantee, data []byte) error {
-	if err := w.step(p, 2*time.Minute); err != nil {
+// longCall is how long a slow client needs for a call.
+const longCall = 2 * time.Minute
+
+// put uploads a blob unless it exists, as the API and its clients do, in calls that take at most a time.
+func (w *world) put(p *process, holder store.Grantee, data []byte, longest time.Duration) error {
+	if err := w.step(p, longest); err != nil {
 		return err
 	}
 	sum := hashOf(data)
@@ -239,7 +275,7 @@ func (w *world) put(p *process, holder store.Grantee, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := w.step(p, time.Minute); err != nil {
+	if err := w.step(p, longest/2); err != nil {
 		return err
 	}
 	return p.store.GrantBlobs(p.ctx, []store.Grantee{holder}, []store.Blob{{SHA256: sum, Size: int64(len(data))}})
@@ -273,13 +309,12 @@ func sums(blobs ...[]byte) (list []string) {
 }
 
 // submit uploads a folder and submits a job with it. A worker starts it at once.
-func (w *world) submit(p *process, worker muster.WorkerID) error {
-	files := w.files()
+func (w *world) submit(p *process, worker muster.WorkerID, files [][]byte, longest time.Duration) error {
 	tree := treeOf(files)
 	all := append(files, tree)
 	for range 3 {
 		for _, f := range all {
-			if err := w.put(p, store.ProjectGrantee(muster.DefaultProject), f); err != nil {
+			if err := w.put(p, store.ProjectGrantee(muster.DefaultProject), f, longest); err != nil {
 				return err
 			}
 		}
@@ -353,7 +388,7 @@ func taskRow(j *muster.Job, g *muster.Group, m *model, state muster.TaskState, n
 // upload uploads an artifact of a running task, long before the report.
 func (w *world) upload(p *process, j *model) error {
 	data := []byte("artifact " + strconv.Itoa(w.int(30)))
-	if err := w.put(p, store.WorkerGrantee(j.worker), data); err != nil {
+	if err := w.put(p, store.WorkerGrantee(j.worker), data, longCall); err != nil {
 		return err
 	}
 	w.mu.Lock()
@@ -370,7 +405,7 @@ func (w *world) save(p *process, j *model) error {
 		if slices.Contains(j.saved, hashOf(f)) {
 			continue
 		}
-		if err := w.put(p, store.WorkerGrantee(j.worker), f); err != nil {
+		if err := w.put(p, store.WorkerGrantee(j.worker), f, longCall); err != nil {
 			return err
 		}
 	}
