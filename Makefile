@@ -48,7 +48,7 @@ test-fast: ## only the fast tests
 	go test -json -short -vet=off -p 6 $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user
 
 test: web build ## all tests, with the race detector and shuffled, and the end-to-end faults
-	@scripts/need modules cc python3 pip dockerd podman busybox redis-server torch promtool
+	@scripts/need modules cc python3 pip dockerd podman busybox redis-server torch promtool groff zsh fish
 	CGO_ENABLED=1 scripts/engine go test -json $(RACE) -shuffle=on -vet=off -p 4 -timeout 15m $$(go list ./... | grep -vE '$(SLOW)') | $(REPORT) root
 	$(MAKE) e2e
 	$(MAKE) e2e-web

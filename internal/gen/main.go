@@ -1,8 +1,10 @@
-// Command gen writes the generated files of the repository, in whose root it runs.
+// Command gen writes the generated files of the repository, in whose root it runs. With "share DIR" it writes the manual pages and
+// completion scripts of packages to DIR instead.
 package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -29,16 +31,29 @@ var files = []struct {
 }
 
 func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	switch {
+	case len(args) == 2 && args[0] == "share":
+		return writeShare(args[1])
+	case len(args) > 0:
+		return errors.New("usage: gen [share DIR]")
+	}
 	for _, f := range files {
 		content, err := f.content()
 		if err == nil {
 			err = os.WriteFile(f.path, content, 0o644) //nolint:gosec // a public document
 		}
 		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			return err
 		}
 	}
+	return nil
 }
 
 func jobSchema() ([]byte, error) {
