@@ -123,8 +123,9 @@ type Report struct {
 type LateReport struct {
 	Report
 
-	Worker WorkerID `json:"worker"`
-	At     Time     `json:"at"` // when it arrived
+	Worker     WorkerID `json:"worker"`
+	WorkerName string   `json:"worker_name,omitempty"` // as Task.WorkerName
+	At         Time     `json:"at"`                    // when it arrived
 }
 
 // Progress is a progress report of a running task. Absent fields are unchanged.

@@ -166,6 +166,9 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 		s.welcomed, s.welcomedAt, s.heartbeat = true, time.Now(), f.Welcome.Heartbeat.Std()
 		contact = tbl.onWelcome(f.Welcome, s.helloAt)
 		s.agent.log.Info("connected", slog.Int("kept", len(f.Welcome.Keep)), slog.Int("stopped", len(f.Welcome.Stop)))
+		if name := s.agent.cfg.Name; f.Welcome.SharedName {
+			s.agent.log.Warn(fmt.Sprintf("another connected worker is named %s, too: restart one of them with --name NAME", name))
+		}
 	}
 	if f.Welcome != nil || f.Pong {
 		s.agent.cfg.Supervisor.SetLastContact(contact)

@@ -200,7 +200,7 @@ func (a *runner) lateReports(ctx context.Context, c *jobConfig, server *client.C
 		ID:            func(r muster.LateReport) string { return r.Attempt.String() },
 		Columns:       []term.Column{{Title: "ATTEMPT", NoTruncate: true}, {Title: "WORKER"}, {Title: "OUTCOME", NoTruncate: true}, {Title: "REASON"}, {Title: "ARRIVED", AlignRight: true, NoTruncate: true}, {Title: "MESSAGE"}},
 		Row: func(r muster.LateReport, now time.Time) []string {
-			return []string{r.Attempt.String(), string(r.Worker), string(r.Outcome), string(r.Reason), app.Age(r.At, now), r.Message}
+			return []string{r.Attempt.String(), app.WorkerName(r.Worker, r.WorkerName), string(r.Outcome), string(r.Reason), app.Age(r.At, now), r.Message}
 		},
 		EmptyMessage: "no late reports",
 		Rows: func(yield func(muster.LateReport, error) bool) {

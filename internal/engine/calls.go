@@ -197,5 +197,5 @@ func (e *Engine) Backlog() int {
 func (e *Engine) Sessions() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return len(e.sessions)
+	return len(e.sessions.byWorker)
 }

@@ -82,7 +82,7 @@ type Engine struct {
 	checkpoints *lru.Cache[muster.TaskID, *completeTree] // the last complete one of each task
 
 	mu       sync.Mutex
-	sessions map[muster.WorkerID]*session
+	sessions sessions
 
 	needs     needsCache
 	trees     treeCache
@@ -98,7 +98,7 @@ func New(cfg Config) *Engine {
 		ready:       make(chan struct{}),
 		logErrors:   rate.Sometimes{Interval: logInterval},
 		progress:    newProgressCache(),
-		sessions:    map[muster.WorkerID]*session{},
+		sessions:    newSessions(),
 		needs:       newNeedsCache(),
 		addresses:   newAddressPolicy(cfg.Addresses),
 		trees:       newTreeCache(cfg.Blobs),

@@ -17,6 +17,7 @@ type session struct {
 	worker muster.WorkerID
 	post   func(*link.ToWorker)
 	ended  atomic.Bool // send nothing more
+	name   string      // of the worker
 	refs   groupRefs   // Run's goroutine only
 	owned  *ownedAttempts
 
@@ -37,7 +38,11 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		return nil, nil, err
 	}
 	s := e.newSession(h.Worker, send)
-	type lists struct{ keep, stop []muster.AttemptID }
+	s.name = h.Name
+	type lists struct {
+		keep, stop []muster.AttemptID
+		sharedName bool
+	}
 	held, err := call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
 		next := st.NextJob()
 		err = st.Apply(now, sched.Joined{Worker: muster.Worker{
@@ -53,14 +58,14 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 				slog.String("worker", string(h.Worker)), slog.String("from", next.String()), slog.String("next", st.NextJob().String()))
 		}
 		l.keep, l.stop = st.Reconcile(h.Worker, h.Held)
-		e.replaceSession(s)
+		l.sharedName = e.replaceSession(s)
 		return l, nil
 	})
 	if err != nil {
 		s.Close(false) //nolint:contextcheck // ctx is over if the session opened after the timeout
 		return nil, nil, err
 	}
-	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop}
+	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop, SharedName: held.sharedName}
 	for _, a := range held.keep {
 		s.owned.add(a, 0)
 	}
@@ -75,15 +80,16 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	return s, w, nil
 }
 
-// replaceSession makes s the session of its worker and ends the previous one.
-func (e *Engine) replaceSession(s *session) {
+// replaceSession makes s the session of its worker and ends the previous one. It reports whether another connected worker has the same name.
+func (e *Engine) replaceSession(s *session) (sharedName bool) {
 	e.mu.Lock()
-	old := e.sessions[s.worker]
-	e.sessions[s.worker] = s
+	old := e.sessions.set(s)
+	sharedName = e.sessions.names[s.name] > 1
 	e.mu.Unlock()
 	if old != nil {
 		old.end(muster.Conflict, "another session of this worker took over")
 	}
+	return sharedName
 }
 
 // end says goodbye to the worker. Only the first call has an effect.
@@ -97,9 +103,9 @@ func (s *session) end(code muster.Code, message string) {
 func (e *Engine) endSessions(code muster.Code, message string) {
 	e.mu.Lock()
 	open := e.sessions
-	e.sessions = map[muster.WorkerID]*session{}
+	e.sessions = newSessions()
 	e.mu.Unlock()
-	for _, s := range open {
+	for _, s := range open.byWorker {
 		s.end(code, message)
 	}
 }
@@ -108,7 +114,7 @@ func (e *Engine) endSessions(code muster.Code, message string) {
 func (e *Engine) session(w muster.WorkerID) *session {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.sessions[w]
+	return e.sessions.byWorker[w]
 }
 
 // current reports whether s is its worker's session.
@@ -123,7 +129,7 @@ func (s *session) Close(orderly bool) {
 				return nil
 			}
 			s.engine.mu.Lock()
-			delete(s.engine.sessions, s.worker)
+			s.engine.sessions.remove(s)
 			s.engine.mu.Unlock()
 			if orderly {
 				return st.Apply(now, sched.ShutDown{Worker: s.worker})
@@ -250,7 +256,7 @@ func (e *Engine) send(cmds []sched.Command) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, cmd := range cmds {
-		s := e.sessions[cmd.To()]
+		s := e.sessions.byWorker[cmd.To()]
 		if s == nil || s.ended.Load() {
 			continue
 		}

@@ -62,6 +62,36 @@ func TestManyStages(t *testing.T) {
 	}
 }
 
+// TestWorkersWithOneName tells a worker that another connected one has its name, also after sessions were replaced or have ended.
+func TestWorkersWithOneName(t *testing.T) {
+	r := start(t)
+	open := func(id muster.WorkerID, name string, want bool) link.Session {
+		t.Helper()
+		h := hello(id)
+		h.Name = name
+		s, w, err := r.Open(t.Context(), h, func(*link.ToWorker) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.SharedName != want {
+			t.Errorf("%s, named %s: shared_name is %t", id, name, w.SharedName)
+		}
+		return s
+	}
+	open("w1", "box", false)
+	open("w1", "box", false) // it reconnects before the server has noticed
+	second := open("w2", "box", true)
+	open("w1", "box", true)
+	open("w3", "other", false)
+	second.Close(false)
+	if _, err := r.Workers(t.Context()); err != nil { // decided after the end
+		t.Fatal(err)
+	}
+	open("w1", "box", false)
+	open("w1", "new", false)
+	open("w2", "box", false)
+}
+
 // TestLogsOfOtherWorkersAreRefused checks that a worker cannot write to the logs of attempts that are not
 // its own, or create logs of unknown attempts.
 func TestLogsOfOtherWorkersAreRefused(t *testing.T) {

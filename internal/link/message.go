@@ -91,6 +91,8 @@ type Welcome struct {
 	Heartbeat muster.Duration    `json:"heartbeat"`      // send Renew at least this often
 	Keep      []LogAck           `json:"keep,omitempty"` // held attempts to continue, and what the server has of their logs
 	Stop      []muster.AttemptID `json:"stop,omitempty"` // held attempts to kill and forget, without a report
+
+	SharedName bool `json:"shared_name,omitempty"` // another connected worker has the same name
 }
 
 // Ready reports whether the worker takes tasks.

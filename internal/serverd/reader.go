@@ -95,6 +95,15 @@ func (r namedReader) Attempts(ctx context.Context, id muster.TaskID) ([]muster.A
 	return list, r.nameWorkers(ctx, len(list), func(i int) (muster.WorkerID, *string) { return list[i].Worker, &list[i].WorkerName })
 }
 
+// LateReports implements store.LateReportReader.
+func (r namedReader) LateReports(ctx context.Context, id muster.JobID) ([]muster.LateReport, error) {
+	list, err := r.Store.LateReports(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return list, r.nameWorkers(ctx, len(list), func(i int) (muster.WorkerID, *string) { return list[i].Worker, &list[i].WorkerName })
+}
+
 // nameWorkers sets the names of workers if the caller may read workers. workerOf returns the worker of the i-th of n rows, and
 // the field for its name.
 func (r namedReader) nameWorkers(ctx context.Context, n int, workerOf func(i int) (muster.WorkerID, *string)) error {

@@ -45,6 +45,10 @@ func TestNames(t *testing.T) {
 	if err := db.Commit(t.Context(), &store.Batch{Rows: rows}); err != nil {
 		t.Fatal(err)
 	}
+	late := muster.LateReport{Report: muster.Report{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, Outcome: muster.AttemptFailed, Reason: muster.ExitCode}, Worker: "w1", At: 2}
+	if err := db.Commit(t.Context(), &store.Batch{Rows: muster.Rows{LateReports: []muster.LateReport{late}}}); err != nil {
+		t.Fatal(err)
+	}
 	if err := db.DeleteKey(t.Context(), "k2"); err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +81,10 @@ func TestNames(t *testing.T) {
 		attempts, err := r.Attempts(ctx, muster.TaskID{Job: 1})
 		if err != nil || len(attempts) != 1 || attempts[0].WorkerName != c.worker {
 			t.Errorf("%s: the attempts are %+v (%v)", name, attempts, err)
+		}
+		reports, err := r.LateReports(ctx, 1)
+		if err != nil || len(reports) != 1 || reports[0].WorkerName != c.worker {
+			t.Errorf("%s: the late reports are %+v (%v)", name, reports, err)
 		}
 	}
 	if _, err := r.Job(t.Context(), 99); muster.CodeOf(err) != muster.NotFound {

@@ -233,9 +233,10 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	}
 	s.execSocket = wslink.NewFrameServer(api.WorkerOfRequest, acceptExec)
 	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)
+	rows := namedReader{s.store, s.engine}
 	s.http = &http.Server{
 		Handler: connlimit.Handler(api.New(api.Config{
-			Engine: s.engine, JobEditor: s.engine, Store: namedReader{s.store, s.engine}, Keys: s.store, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: s.store, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
+			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views:    s.apiViews(),

@@ -1,6 +1,8 @@
 package pty
 
 import (
+	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -10,7 +12,7 @@ import (
 func Open() (master, slave *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, os.NewSyscallError("open /dev/ptmx", err)
+		return nil, nil, openError(err)
 	}
 	fail := func(call string, err error) (*os.File, *os.File, error) {
 		_ = unix.Close(fd)
@@ -24,6 +26,17 @@ func Open() (master, slave *os.File, err error) {
 		return fail("ioctl TIOCGPTPEER", errno)
 	}
 	return os.NewFile(uintptr(fd), "/dev/ptmx"), os.NewFile(peer, "terminal"), nil
+}
+
+// openError explains the error of a machine that has no pseudo terminals, or no more of them.
+func openError(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO): // the kernel looks for the file system, too
+		return fmt.Errorf("the machine has no pseudo terminals (open /dev/ptmx: %w): mount devpts on its /dev/pts", err)
+	case errors.Is(err, unix.ENOSPC):
+		return fmt.Errorf("all pseudo terminals of the machine are in use (open /dev/ptmx: %w): raise its sysctl kernel.pty.max", err)
+	}
+	return os.NewSyscallError("open /dev/ptmx", err)
 }
 
 // Resize sets the size in characters; 0 rows or columns leave it as it is.

@@ -106,7 +106,11 @@ func (c *Client) exec(ctx context.Context, sc *shimConn, id muster.AttemptID, x 
 		}
 	}()
 	if files, err = p.openStreams(x); err != nil {
-		return nil, &run.ExecError{Message: "cannot create the streams of the command: " + err.Error()}
+		what := "the streams of the command"
+		if x.TTY {
+			what = "a terminal for the command"
+		}
+		return nil, &run.ExecError{Message: fmt.Sprintf("cannot create %s: %v", what, err)}
 	}
 	frame := &wire.ExecFrame{Attempt: id, Argv: x.Argv, Env: x.Env, Dir: x.Dir, TTY: x.TTY}
 	if err := c.sendExec(sc, p, frame, files); err != nil {

@@ -28,7 +28,7 @@ export function Late({ job }: { job: Job }) {
             <span className={css.clamp} style={{ flex: "1 1 200px" }} title={l.message}>
               {l.message ?? (l.reason ? words(l.reason) : "")}
             </span>
-            <WorkerLink id={l.worker} />
+            <WorkerLink id={l.worker} name={l.worker_name} />
             <span className="dim nowrap">
               <TimeAgo at={l.at} />
             </span>
