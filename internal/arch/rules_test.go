@@ -163,6 +163,7 @@ var rules = map[string]rule{
 	"cli/app":      {ring: wiring},
 	"cli/daemon":   {ring: wiring},
 	"cli/contexts": {ring: wiring},
+	"cli/install":  {ring: wiring},
 	"cli/remote":   {ring: wiring},
 	"cli/follow":   {ring: wiring},
 	"cli/execute":  {ring: wiring},

@@ -151,7 +151,9 @@ func TestExamplesParse(t *testing.T) {
 					return
 				}
 				found = true
-				c.Action = func(context.Context, *cli.Command) error { return nil }
+				forEachCommand([]*cli.Command{c}, "", func(_ string, c *cli.Command) {
+					c.Action = func(context.Context, *cli.Command) error { return nil }
+				})
 				if err := c.Run(t.Context(), words[1:]); err != nil {
 					t.Errorf("%s: %v", example, err)
 				}

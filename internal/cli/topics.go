@@ -61,6 +61,7 @@ func (a *runner) environmentSections() []app.HelpSection {
 		{Name: "HTTP_PROXY, HTTPS_PROXY, NO_PROXY", Usage: "Proxies for requests to the server"},
 		{Name: "DOCKER_HOST, DOCKER_CONFIG, REGISTRY_AUTH_FILE", Usage: "Container engine, and credentials for registries, of workers"},
 		{Name: "MUSTER_UV, UV_*, PIP_*", Usage: "The program uv, and settings of uv and pip, for Python environments of workers"},
+		{Name: "MUSTER_SYSTEMD_UNIT", Usage: "Unit of systemd whose service a worker is: a restart of it keeps running tasks (muster worker install sets it)"},
 		{Name: "OTEL_*", Usage: "Settings of traces of servers and workers, as in OpenTelemetry"},
 	}})
 	return append(sections, app.HelpSection{Title: "Variables of a task", Rows: []app.HelpRow{

@@ -238,10 +238,16 @@ func (c *Cluster) StartWorkerProgram(program, name, dir string, flags ...string)
 // LaunchWorkerProgram starts a worker and does not wait for it.
 func (c *Cluster) LaunchWorkerProgram(program, name, dir string, flags ...string) *Process {
 	c.tb.Helper()
+	return c.LaunchWorkerWith(nil, program, name, dir, flags...)
+}
+
+// LaunchWorkerWith is LaunchWorkerProgram with variables of the form NAME=VALUE.
+func (c *Cluster) LaunchWorkerWith(env []string, program, name, dir string, flags ...string) *Process {
+	c.tb.Helper()
 	killLeftovers(c.tb, dir)
 	allowWrites(c.tb, flags)
 	args := append([]string{"worker", "--server", "http://" + c.Addr, "--name", name, "--data", dir}, flags...)
-	return StartProgram(c.tb, program, name, []string{"MUSTER_JOIN_TOKEN=" + JoinToken}, args...)
+	return StartProgram(c.tb, program, name, append([]string{"MUSTER_JOIN_TOKEN=" + JoinToken}, env...), args...)
 }
 
 // SharedDir makes a folder that tasks come to, and may change if their worker lets them: they are other users than this one.

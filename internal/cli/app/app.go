@@ -22,7 +22,8 @@ type App struct {
 	// ForeignCommands returns what to use instead of a word that is no argument of a command, such as "muster" or "muster job", but one of
 	// a similar program; "" for any other word. It may be nil.
 	ForeignCommands func(command, word string) string
-	Topics          []Topic // of muster help
+	Topics          []Topic  // of muster help
+	Args            []string // of the program, with its name
 
 	started bool // a command runs: earlier errors are usage errors
 }
@@ -39,6 +40,7 @@ const (
 // Run runs the command in args and returns the exit status.
 func (a *App) Run(ctx context.Context, commands []*cli.Command, args []string) int {
 	args = a.normalizeArgs(args)
+	a.Args = args
 	root := a.rootCommand(named(commands, args))
 	if err := a.rejectForeign(root, args); err != nil {
 		return a.reportError(err)

@@ -73,6 +73,18 @@ func (o Option) flag(v *flagValue) cli.Flag {
 	return f
 }
 
+// Placeholder returns the placeholder of an option's value, "" for a switch or an unknown option.
+func Placeholder(flags []cli.Flag, name string) string {
+	for _, f := range flags {
+		if g, ok := f.(*cli.GenericFlag); ok && slices.Contains(f.Names(), name) {
+			if v, ok := g.Value.(*flagValue); ok {
+				return v.placeholder
+			}
+		}
+	}
+	return ""
+}
+
 // StringVar returns a flag with a text.
 func (o Option) StringVar(dst *string) cli.Flag {
 	return Var(o, dst, func(s string) (string, error) { return s, nil }, func(s string) string { return s })

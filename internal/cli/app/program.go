@@ -60,11 +60,18 @@ type Program struct {
 func CurrentProgram(secrets ...*Secret) (Program, error) {
 	p := Program{args: os.Args, env: os.Environ()}
 	for _, s := range secrets {
-		p.args = s.removeFlags(p.args)
+		p.args = s.RemoveFlags(p.args)
 		if s.text != "" {
 			p.env = append(p.env, s.env+"="+s.text)
 		}
 	}
+	var err error
+	p.path, err = ProgramPath()
+	return p, err
+}
+
+// ProgramPath returns the absolute path by which this program was started; it stays the same when the file is replaced.
+func ProgramPath() (string, error) {
 	path, err := exec.LookPath(os.Args[0])
 	if err == nil {
 		path, err = filepath.Abs(path)
@@ -73,10 +80,9 @@ func CurrentProgram(secrets ...*Secret) (Program, error) {
 		path, err = os.Executable()
 	}
 	if err != nil {
-		return p, muster.Errorf(muster.Internal, "cannot find the path of the program: %w", err)
+		return "", muster.Errorf(muster.Internal, "cannot find the path of the program: %w", err)
 	}
-	p.path = path
-	return p, nil
+	return path, nil
 }
 
 // checkTimeout limits the version command of a replaced program.

@@ -117,15 +117,18 @@ func UnsetSecrets() {
 	}
 }
 
-// removeFlags returns args without the options of s.
-func (s *Secret) removeFlags(args []string) []string {
+// HasFlag reports whether name is one of the two options of s.
+func (s *Secret) HasFlag(name string) bool { return name == s.name || name == s.name+fileSuffix }
+
+// RemoveFlags returns args without the options of s.
+func (s *Secret) RemoveFlags(args []string) []string {
 	if s.name == "" {
 		return args
 	}
 	var rest []string
 	for i := 0; i < len(args); i++ {
 		name, _, hasValue := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
-		if !strings.HasPrefix(args[i], "-") || name != s.name && name != s.name+fileSuffix {
+		if !strings.HasPrefix(args[i], "-") || !s.HasFlag(name) {
 			rest = append(rest, args[i])
 		} else if !hasValue {
 			i++

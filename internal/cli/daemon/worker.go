@@ -163,15 +163,17 @@ func (c *workerConfig) flags() []cli.Flag {
 	}, c.workerOptions.flags(), c.TelemetryFlags(), c.Flags())
 }
 
+// workerCommand returns muster worker. dropIns are further subcommands.
 func (a *runner) workerCommand(dropIns []*cli.Command) *cli.Command {
 	c := &workerConfig{workerOptions: newWorkerOptions(), LogOptions: app.DefaultLogOptions()}
 	return a.NewCommand(app.Command{
 		Examples: []app.HelpRow{
 			{Name: "muster worker --server http://10.0.0.5:8700 --token TOKEN", Usage: "Join a server; later the same command without --token"},
+			{Name: "sudo muster worker install --server http://10.0.0.5:8700 --token-file FILE", Usage: "Join as a service of this machine"},
 			{Name: "muster worker --profile light --hours 22:00-06:00", Usage: "Share a desktop at night"},
 		},
 		Name: "worker", Usage: "Run a worker, which offers this machine to a server", Category: app.CategorySetup, Flags: c.flags(),
-		Description: signalsHelp, Commands: dropIns,
+		Description: signalsHelp, Commands: append([]*cli.Command{a.installCommand(), a.uninstallCommand()}, dropIns...),
 		Run: func(ctx context.Context, _ []string) error { return a.worker(ctx, c) },
 	})
 }
