@@ -3,8 +3,8 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -135,7 +135,7 @@ func TestCompletionHasALimit(t *testing.T) {
 	})
 	c := &completion{}
 	for i := range maxCandidates + 10 {
-		c.add("", Candidate{Value: fmt.Sprint(i)})
+		c.add("", Candidate{Value: strconv.Itoa(i)})
 	}
 	if len(c.candidates) != maxCandidates {
 		t.Errorf("there are %d candidates", len(c.candidates))

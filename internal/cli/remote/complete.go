@@ -85,7 +85,7 @@ func completeTasks(ctx context.Context, server *client.Client, number, prefix st
 	var all []app.Candidate
 	if len(job.Groups) > 1 {
 		for _, g := range job.Groups {
-			all = append(all, app.Candidate{Value: number + "." + g.Name, Usage: "stage, " + string(g.State)})
+			all = append(all, app.Candidate{Value: number + "." + g.Name, Usage: "stage, " + g.State})
 		}
 	}
 	spans, ok := numbersWith(prefix, job.Counts.Total())
