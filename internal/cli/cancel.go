@@ -28,7 +28,7 @@ func (a *runner) changeCommand(name, usage, about string,
 ) *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: name, Usage: usage, Description: about, Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.Flags(),
+		Name: name, Usage: usage, Description: about, Args: "JOB|TASK…", Complete: c.CompleteSelectors(), Category: app.CategoryWatch, Flags: c.Flags(),
 		Run: func(ctx context.Context, args []string) error {
 			server, sels, err := c.Select(ctx, args)
 			if err != nil {

@@ -102,7 +102,7 @@ func (a *runner) commands() []*cli.Command {
 		a.resultCommand(), a.getCommand(), bench.Command(a.App),
 		fleet.Command(a.App), a.keysCommand(), a.notifyCommand(),
 	}, retention.AdminCommands(a.App), backup.Commands(a.App), []*cli.Command{
-		a.versionCommand(),
+		a.versionCommand(), a.CompletionCommand(),
 	})
 }
 

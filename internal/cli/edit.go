@@ -27,7 +27,7 @@ func (a *runner) editCommand() *cli.Command {
 			{Name: "muster edit 17 --priority 90", Usage: "Let job 17 start before others"},
 			{Name: "muster edit 17 --hold", Usage: "Start no more of its tasks until muster edit 17 --release"},
 		},
-		Name: "edit", Usage: "Change the priority of jobs, or hold and release them", Args: "JOB…", Category: app.CategoryWatch,
+		Name: "edit", Usage: "Change the priority of jobs, or hold and release them", Args: "JOB…", Complete: c.CompleteJobs(), Category: app.CategoryWatch,
 		Flags: c.Flags(
 			app.Var(priority, &c.priority, parsePriority, app.FormatOptional[int]),
 			app.Option{Name: "hold", Usage: "Start no tasks of the job until it is released; running tasks continue"}.BoolVar(&c.hold),

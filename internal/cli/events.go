@@ -28,7 +28,7 @@ func (a *runner) eventsCommand() *cli.Command {
 	c := &eventsConfig{}
 	c.QuietUsage = "Print only the IDs of jobs, tasks and workers"
 	return a.NewCommand(app.Command{
-		Name: "events", Usage: "Show changes of jobs, tasks and workers as they happen", Args: "[JOB|TASK…]", Category: app.CategoryWatch,
+		Name: "events", Usage: "Show changes of jobs, tasks and workers as they happen", Args: "[JOB|TASK…]", Complete: c.CompleteSelectors(), Category: app.CategoryWatch,
 		Description: "Without arguments, shows all changes until Ctrl-C. Of jobs, shows changes until they have ended. Of one task, shows its history first.",
 		Examples: []app.HelpRow{
 			{Name: "muster events 17", Usage: "Show the changes of a job and its tasks"},
@@ -36,12 +36,25 @@ func (a *runner) eventsCommand() *cli.Command {
 			{Name: "muster events --type worker -o json", Usage: "Write changes of workers, one JSON object per line"},
 		},
 		Flags: c.Flags(
-			app.Option{Name: "type", Usage: "Only changes of these: job, task, worker"}.ListVar(&c.types),
-			app.Option{Name: "state", Usage: "Only changes to these states, such as failed or unreachable"}.ListVar(&c.states),
+			app.Option{Name: "type", Usage: "Only changes of these: job, task, worker", Complete: app.Values("job", "task", "worker").List()}.ListVar(&c.types),
+			app.Option{Name: "state", Usage: "Only changes to these states, such as failed or unreachable", Complete: completeStates}.ListVar(&c.states),
 			app.Option{Name: "progress", Usage: "Include the progress of running tasks"}.BoolVar(&c.progress),
 			app.Option{Name: "no-follow", Usage: "Show the history of one task and exit"}.BoolVar(&c.noFollow)),
 		Run: func(ctx context.Context, args []string) error { return a.events(ctx, c, args) },
 	})
+}
+
+// completeStates completes states of tasks, jobs and workers.
+func completeStates(ctx context.Context, prefix string, args []string) ([]app.Candidate, error) {
+	var all []app.Candidate
+	for _, c := range []app.Completer{app.States(muster.TaskStates), app.States(muster.JobStates), app.States(workerStates)} {
+		some, err := c.List()(ctx, prefix, args)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+	}
+	return all, nil
 }
 
 func (a *runner) events(ctx context.Context, c *eventsConfig, args []string) error {

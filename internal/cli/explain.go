@@ -17,7 +17,7 @@ import (
 func (a *runner) explainCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "explain", Usage: "Explain why tasks wait and where they could run", Args: "JOB|TASK…", Category: app.CategoryWatch, Flags: c.Flags(),
+		Name: "explain", Usage: "Explain why tasks wait and where they could run", Args: "JOB|TASK…", Complete: c.CompleteSelectors(), Category: app.CategoryWatch, Flags: c.Flags(),
 		Description: "For a job, explains its first unfinished task.",
 		Run:         func(ctx context.Context, args []string) error { return a.explain(ctx, c, args) },
 	})

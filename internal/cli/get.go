@@ -41,7 +41,7 @@ func (a *runner) getCommand() *cli.Command {
 		Examples: []app.HelpRow{
 			{Name: "muster get 17 -C results", Usage: "Download all artifacts of job 17 to a directory"},
 		},
-		Name: "get", Usage: "Download artifacts of tasks", Args: "JOB|TASK…", Category: app.CategoryResults,
+		Name: "get", Usage: "Download artifacts of tasks", Args: "JOB|TASK…", Complete: c.CompleteSelectors(), Category: app.CategoryResults,
 		Flags: append([]cli.Flag{
 			app.Option{Name: "dir", Short: "C", Value: "path", Usage: "Directory to write the files to (default: the current one)"}.StringVar(&c.dir),
 			app.Option{Name: "output", Short: "o", Value: "path", Usage: "Write the artifact to this file (exactly one must match); - means standard output"}.StringVar(&c.output),

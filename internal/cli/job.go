@@ -28,7 +28,7 @@ type jobConfig struct {
 func (a *runner) jobCommand() *cli.Command {
 	c := &jobConfig{}
 	return a.NewCommand(app.Command{
-		Name: "job", Usage: "Show details of jobs and their stages", Args: "JOB…", Category: app.CategoryWatch,
+		Name: "job", Usage: "Show details of jobs and their stages", Args: "JOB…", Complete: c.CompleteJobs(), Category: app.CategoryWatch,
 		Flags: c.Flags(
 			app.Option{Name: "late", Usage: "Show reports that arrived after their attempt was lost"}.WithEnv().BoolVar(&c.late)),
 		Description: "With -o json or yaml, one job is an object and several are a list.",

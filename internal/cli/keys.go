@@ -33,7 +33,7 @@ func (a *runner) keysCommand() *cli.Command {
 				Flags: c.Flags(
 					app.Option{Name: "name", Usage: "Name of the key (default: its role)"}.StringVar(&c.key.Name),
 					app.Option{Name: "role", Usage: "Permissions: admin, submitter, viewer, or join (for workers)"}.EnumVar(&c.key.Role, "admin", "submitter", "viewer", "join"),
-					app.Option{Name: "project", Short: "p", Usage: "Restrict the key to this project"}.StringVar(&c.key.Project),
+					app.Option{Name: "project", Short: "p", Usage: "Restrict the key to this project", Complete: c.CompleteProjects()}.StringVar(&c.key.Project),
 					app.Option{Name: "ttl", Usage: "Lifetime, such as 30d (default: unlimited)"}.DurationVar(&c.key.TTL)),
 				Run: func(ctx context.Context, _ []string) error { return a.createKey(ctx, c) },
 			}),
@@ -47,7 +47,7 @@ func (a *runner) keysCommand() *cli.Command {
 func (a *runner) keysSubcommand(name, usage, args string, fn func(context.Context, *remote.QueryOptions, []string) error) *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: name, Usage: usage, Args: args, Flags: c.Flags(),
+		Name: name, Usage: usage, Args: args, Complete: c.CompleteKeys(), Flags: c.Flags(),
 		Run: func(ctx context.Context, args []string) error { return fn(ctx, c, args) },
 	})
 }

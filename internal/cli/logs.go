@@ -35,7 +35,7 @@ func (a *runner) logsCommand() *cli.Command {
 			{Name: "muster logs 17", Usage: "Print the output of all tasks of job 17"},
 			{Name: "muster logs -f -n 20 17.3", Usage: "Print the last 20 lines of task 17.3, then follow"},
 		},
-		Name: "logs", Usage: "Print the output of tasks", Args: "JOB|TASK…", Category: app.CategoryWatch,
+		Name: "logs", Usage: "Print the output of tasks", Args: "JOB|TASK…", Complete: c.CompleteSelectors(), Category: app.CategoryWatch,
 		Flags: append([]cli.Flag{
 			app.Option{Name: "follow", Short: "f", Usage: "Follow the output until the task ends, including later attempts"}.BoolVar(&c.follow),
 			app.Option{Name: "tail", Short: "n", Usage: "Number of lines to show from the end of the output"}.IntVar(&c.tail, 1, math.MaxInt32),
@@ -85,7 +85,7 @@ type resultConfig struct {
 func (a *runner) resultCommand() *cli.Command {
 	c := &resultConfig{}
 	return a.NewCommand(app.Command{
-		Name: "result", Usage: "Print the results of tasks (their result.json)", Args: "JOB|TASK…", Category: app.CategoryResults,
+		Name: "result", Usage: "Print the results of tasks (their result.json)", Args: "JOB|TASK…", Complete: c.CompleteSelectors(), Category: app.CategoryResults,
 		Flags: append([]cli.Flag{
 			app.Option{Name: "output", Short: "o", Value: "format", Usage: "Output format: json or yaml", Group: "Output"}.EnumVar(&c.output, "json", "yaml"),
 		}, c.Flags()...),

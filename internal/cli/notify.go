@@ -29,7 +29,20 @@ type notifyConfig struct {
 func newNotifyConfig() notifyConfig { return notifyConfig{project: muster.DefaultProject} }
 
 func (c *notifyConfig) flags(more ...cli.Flag) []cli.Flag {
-	return c.Flags(append(more, app.Option{Name: "project", Short: "p", Usage: "Project of the notifications"}.WithEnv().StringVar(&c.project))...)
+	return c.Flags(append(more, app.Option{Name: "project", Short: "p", Usage: "Project of the notifications", Complete: c.CompleteProjects()}.WithEnv().StringVar(&c.project))...)
+}
+
+// completeURLs completes the notifications of the project.
+func (c *notifyConfig) completeURLs() app.Completer {
+	return c.Complete(func(ctx context.Context, server *client.Client, _ string, _ []string) ([]app.Candidate, error) {
+		p, err := server.ProjectNotify(ctx, c.project)
+		var urls []string
+		for _, n := range p.Notify {
+			urls = append(urls, n.URL)
+		}
+		all, _ := app.Values(urls...)(ctx, "", nil)
+		return all, err
+	})
 }
 
 // connect returns a client of the server and the notifications of the project.
@@ -107,11 +120,11 @@ func (a *runner) notifySetCommand() *cli.Command {
 	var n muster.Notify
 	var secret app.Secret
 	return a.NewCommand(app.Command{
-		Name: "set", Usage: "Add a notification, or replace the one with the same URL", Args: "URL",
+		Name: "set", Usage: "Add a notification, or replace the one with the same URL", Args: "URL", Complete: c.completeURLs().Once(),
 		Flags: c.flags(append(app.Option{Name: "webhook-secret", Usage: "Signing secret (default: the project's)"}.WithEnv().SecretVars(&secret, "signing secret"),
-			app.Option{Name: "on", Usage: "Events: ended, succeeded, failed, cancelled, waiting_long (default: ended)"}.ListVar(&n.On),
+			app.Option{Name: "on", Usage: "Events: ended, succeeded, failed, cancelled, waiting_long (default: ended)", Complete: app.Values(muster.NotifyOn...).List()}.ListVar(&n.On),
 			app.Option{Name: "after", Usage: "Time after which a job waits for long (default: 10m)"}.DurationVar(&n.After),
-			app.Option{Name: "preset", Usage: "Format of the body: slack, discord or ntfy (default: Muster's JSON)"}.StringVar(&n.Preset))...),
+			app.Option{Name: "preset", Usage: "Format of the body: slack, discord or ntfy (default: Muster's JSON)", Complete: app.Values(muster.NotifyPresets...)}.StringVar(&n.Preset))...),
 		Run: func(ctx context.Context, args []string) error {
 			if len(args) != 1 {
 				return muster.Errorf(muster.Invalid, "muster notify set takes one URL")
@@ -143,7 +156,7 @@ func (a *runner) notifyDeleteCommand() *cli.Command {
 	c := newNotifyConfig()
 	all := false
 	return a.NewCommand(app.Command{
-		Name: "delete", Usage: "Delete notifications", Args: "URL…",
+		Name: "delete", Usage: "Delete notifications", Args: "URL…", Complete: c.completeURLs(),
 		Flags: c.flags(app.Option{Name: "all", Short: "a", Usage: "Delete all notifications of the project"}.BoolVar(&all)),
 		Run: func(ctx context.Context, args []string) error {
 			if all == (len(args) > 0) {
@@ -172,7 +185,7 @@ func (a *runner) notifyDeleteCommand() *cli.Command {
 func (a *runner) notifyTestCommand() *cli.Command {
 	c := newNotifyConfig()
 	return a.NewCommand(app.Command{
-		Name: "test", Usage: "Send a test to the notifications of a project", Args: "[URL]", Flags: c.flags(),
+		Name: "test", Usage: "Send a test to the notifications of a project", Args: "[URL]", Complete: c.completeURLs().Once(), Flags: c.flags(),
 		Description: "Sends to all notifications, or to the one with the URL. The exit status is 1 if one was not delivered.",
 		Run: func(ctx context.Context, args []string) error {
 			if len(args) > 1 {
@@ -208,7 +221,7 @@ func (a *runner) deliveriesCommand() *cli.Command {
 	return a.NewCommand(app.Command{
 		Name: "deliveries", Usage: "List sent and pending requests, newest first",
 		Flags: c.flags(
-			app.Option{Name: "job", Usage: "Only those of this job"}.StringVar(&c.job),
+			app.Option{Name: "job", Usage: "Only those of this job", Complete: c.CompleteJobs()}.StringVar(&c.job),
 			app.Option{Name: "state", Usage: "Only those in this state: pending, delivered or failed"}.EnumVar(&c.query.State, store.DeliveryPending, store.DeliveryDelivered, store.DeliveryFailed),
 			app.Option{Name: "limit", Usage: fmt.Sprintf("Maximum number of rows (default: %d in a table, else unlimited)", defaultDeliveryRows)}.IntVar(&c.limit, 1, math.MaxInt32)),
 		Run: func(ctx context.Context, _ []string) error {

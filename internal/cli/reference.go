@@ -15,7 +15,7 @@ import (
 // Reference returns the help texts of all commands as one Markdown page.
 func Reference() (string, error) {
 	var page strings.Builder
-	page.WriteString("# Command line\n\nGenerated from the program: the output of `--help` of every command and of the help topics. `muster completion` prints a completion script for your shell.\n")
+	page.WriteString("# Command line\n\nGenerated from the program: the output of `--help` of every command and of the help topics. `muster completion` prints a completion script for your shell. Packages install the same as manual pages: `man muster-run`, `man muster-exit-codes`.\n")
 	a := newRunner(nil, term.Screen{}, term.Screen{})
 	if err := appendHelp(&page, a.commands(), nil); err != nil {
 		return "", err

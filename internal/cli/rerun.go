@@ -36,7 +36,7 @@ func (a *runner) rerunCommand() *cli.Command {
 			{Name: "muster rerun 17 --set env.SEED=2 --set resources.cpus=4", Usage: "With other values of its spec"},
 			{Name: "muster rerun 17 --set train.timeout=2h -f", Usage: "Change the stage train, and show the output"},
 		},
-		Name: "rerun", Usage: "Submit jobs again as new jobs", Args: "JOB…", Category: app.CategorySubmit,
+		Name: "rerun", Usage: "Submit jobs again as new jobs", Args: "JOB…", Complete: c.CompleteJobs(), Category: app.CategorySubmit,
 		Flags: c.Flags(
 			app.Option{Name: "set", Value: "path=value", Usage: "Change a field of the spec, such as env.SEED=2; null removes it; may be repeated"}.RepeatedVar(&c.set),
 			app.Option{Name: "name", Usage: "Name of the new job (default: that of the old one)"}.StringVar(&c.name),

@@ -60,9 +60,7 @@ func TestManPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range regexp.MustCompile(`(?m)^  ([a-z]\S*) `).FindAllStringSubmatch(root, -1) {
-		if m[1] != "completion" {
-			check("muster.1", "command or topic", "muster-"+m[1])
-		}
+		check("muster.1", "command or topic", "muster-"+m[1])
 	}
 	forEachCommand(a.commands(), "", func(name string, c *cli.Command) {
 		if c.Hidden {
@@ -71,7 +69,9 @@ func TestManPages(t *testing.T) {
 		expected++
 		page := "muster-" + strings.ReplaceAll(name, " ", "-") + ".1"
 		check(page, "usage", page[:len(page)-2]+" - "+c.Usage)
-		check(page, "description", c.Description)
+		for line := range strings.Lines(c.Description) {
+			check(page, "description", strings.TrimSpace(line))
+		}
 		check(page, "arguments", c.ArgsUsage)
 		for _, f := range c.VisibleFlags() {
 			check(page, "option", "--"+f.Names()[0])

@@ -49,6 +49,18 @@ func parseSort[T any](names []string, fields []sortField[T]) (func(a, b *T) int,
 	}, nil
 }
 
+// completeSort completes a list of fields, which may be reversed.
+func completeSort[T any](fields []sortField[T]) app.Completer {
+	names := make([]string, 0, 2*len(fields))
+	for _, f := range fields {
+		names = append(names, f.name)
+	}
+	for _, f := range fields {
+		names = append(names, "-"+f.name)
+	}
+	return app.Values(names...).List()
+}
+
 func sortNames[T any](fields []sortField[T]) string {
 	names := make([]string, len(fields))
 	for i, f := range fields {

@@ -49,12 +49,12 @@ const defaultTaskRows = 200 // limit of a table
 func (a *runner) tasksCommand() *cli.Command {
 	c := &tasksConfig{}
 	return a.NewCommand(app.Command{
-		Name: "tasks", Usage: "List the tasks of jobs", Args: "JOB|TASK…", Category: app.CategoryWatch,
+		Name: "tasks", Usage: "List the tasks of jobs", Args: "JOB|TASK…", Complete: c.CompleteSelectors(), Category: app.CategoryWatch,
 		Flags: c.Flags(
 			app.Option{Name: "all", Short: "a", Usage: "List all tasks"}.BoolVar(&c.all),
-			app.Option{Name: "state", Usage: "Only tasks in these states, such as running or failed"}.ListVar(&c.states),
+			app.Option{Name: "state", Usage: "Only tasks in these states, such as running or failed", Complete: app.States(muster.TaskStates).List()}.ListVar(&c.states),
 			app.Option{Name: "failed", Usage: "Only tasks that failed or timed out"}.BoolVar(&c.failed),
-			app.Option{Name: "sort", Value: "fields", Usage: "Sort by these fields, with - before a field to reverse it: " + sortNames(taskFields)}.ListVar(&c.sort),
+			app.Option{Name: "sort", Value: "fields", Usage: "Sort by these fields, with - before a field to reverse it: " + sortNames(taskFields), Complete: completeSort(taskFields)}.ListVar(&c.sort),
 			app.Option{Name: "limit", Usage: fmt.Sprintf("Maximum number of tasks (default: %d in a table, else unlimited)", defaultTaskRows)}.IntVar(&c.limit, 1, math.MaxInt32),
 			watch.Flag(&c.watch)),
 		Run: func(ctx context.Context, args []string) error { return a.tasks(ctx, c, args) },

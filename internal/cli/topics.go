@@ -22,6 +22,8 @@ func (a *runner) topics() []app.Topic {
 	}
 }
 
+var workerStates = []muster.WorkerState{muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone}
+
 // stateSections describes states, outcomes and reasons.
 func stateSections() []app.HelpSection {
 	var own, fleet []muster.Reason
@@ -35,7 +37,7 @@ func stateSections() []app.HelpSection {
 	return []app.HelpSection{
 		{Title: "Tasks", Rows: meanings(muster.TaskStates)},
 		{Title: "Jobs (the stages of a job have the same states)", Rows: meanings(muster.JobStates)},
-		{Title: "Workers", Rows: meanings([]muster.WorkerState{muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone})},
+		{Title: "Workers", Rows: meanings(workerStates)},
 		{Title: "Attempts", Rows: meanings([]muster.Outcome{muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled, muster.AttemptRejected, muster.AttemptLost})},
 		{Title: "Reasons: the task or its user", Rows: meanings(own)},
 		{Title: "Reasons: the fleet; such attempts are retried without counting against retries.max", Rows: meanings(fleet)},

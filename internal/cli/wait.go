@@ -31,7 +31,7 @@ func (a *runner) waitCommand() *cli.Command {
 		Examples: []app.HelpRow{
 			{Name: "muster wait 17 18", Usage: "Wait for two jobs; the exit status is that of the first that fails"},
 		},
-		Name: "wait", Usage: "Wait until jobs or tasks end", Args: "JOB|TASK…", Category: app.CategoryWatch,
+		Name: "wait", Usage: "Wait until jobs or tasks end", Args: "JOB|TASK…", Complete: c.CompleteSelectors(), Category: app.CategoryWatch,
 		Flags: c.Flags(app.Option{Name: "timeout", Usage: "Stop waiting after this time, with exit status 124; the jobs keep running (default: never)"}.DurationVar(&c.timeout)),
 		Description: "The exit status is that of the first argument that did not succeed: its exit code, " +
 			"124 if it timed out, 125 if the fleet failed, or 130 if it was cancelled.",

@@ -39,6 +39,9 @@ const (
 
 // Run runs the command in args and returns the exit status.
 func (a *App) Run(ctx context.Context, commands []*cli.Command, args []string) int {
+	if len(args) > 1 && args[1] == completeCommand {
+		return a.reportError(a.complete(ctx, commands, args[2:]))
+	}
 	args = a.normalizeArgs(args)
 	a.Args = args
 	root := a.rootCommand(named(commands, args))
@@ -75,10 +78,8 @@ func (a *App) rejectForeign(root *cli.Command, args []string) error {
 
 func (a *App) rootCommand(commands []*cli.Command) *cli.Command {
 	root := a.NewCommand(Command{
-		Name: programName, Usage: "Run AI and compute jobs on every machine you have", Commands: append(commands, a.helpCommand()),
+		Name: programName, Usage: "Run AI and compute jobs on every machine you have", Commands: append(commands, a.helpCommand(commands)),
 	})
-	root.EnableShellCompletion = true
-	root.ConfigureShellCompletionCommand = a.configureCompletion
 	root.Writer, root.ErrWriter, root.Reader = a.Out, a.Err, a.In
 	root.ExitErrHandler = func(context.Context, *cli.Command, error) {} // Run handles errors
 	return root
@@ -97,6 +98,7 @@ type Command struct {
 	Examples                 []HelpRow         // commands, and what they do
 	ForeignOptions           map[string]string // options of similar programs, without dashes, and what to use instead
 	ValueHints               map[string]string // what a wrong value of an option may be meant for, by the names of options without dashes
+	Complete                 Completer         // of arguments; nil means names of files
 	Run                      func(ctx context.Context, args []string) error
 }
 
@@ -111,6 +113,9 @@ func (a *App) NewCommand(c Command) *cli.Command {
 	if c.StopAtFirstArg {
 		first := 1
 		cmd.StopOnNthArg = &first
+	}
+	if c.Complete != nil {
+		cmd.Metadata = map[string]any{completerKey: c.Complete}
 	}
 	if len(c.Examples) > 0 {
 		AddHelpSections(cmd, HelpSection{Title: "Examples", Rows: c.Examples})

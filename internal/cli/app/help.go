@@ -82,9 +82,9 @@ func helpFlag(requested *bool) cli.Flag {
 	return &cli.GenericFlag{Name: "help", Aliases: []string{"h"}, Usage: "Show this help", Category: "Help", Value: boolValue{requested}, Local: true, HideDefault: true}
 }
 
-func (a *App) helpCommand() *cli.Command {
+func (a *App) helpCommand(commands []*cli.Command) *cli.Command {
 	return a.NewCommand(Command{
-		Name: "help", Usage: "Show the help of a command or topic", Args: "[COMMAND…|TOPIC]", Category: CategorySetup,
+		Name: "help", Usage: "Show the help of a command or topic", Args: "[COMMAND…|TOPIC]", Category: CategorySetup, Complete: a.completeHelp(commands),
 		Run: func(_ context.Context, args []string) error { // see normalizeArgs
 			a.printTopic(a.topic(args[0]))
 			return nil
@@ -271,34 +271,3 @@ func unknownError(noun, name, nearest, help string) error {
 	}
 	return muster.Errorf(muster.Invalid, "unknown %s %q: see %s", noun, name, help)
 }
-
-// configureCompletion gives the library's command the form of the others.
-func (a *App) configureCompletion(c *cli.Command) {
-	for _, shell := range c.Commands {
-		if shell.Name == "bash" {
-			script := shell.Action
-			shell.Action = func(ctx context.Context, cmd *cli.Command) error {
-				if err := script(ctx, cmd); err != nil {
-					return err
-				}
-				return WriteOutput(a.Out, []byte(bashInitCompletion))
-			}
-		}
-	}
-	*c = *a.NewCommand(Command{
-		Name: c.Name, Usage: "Print a completion script for bash, zsh, fish or pwsh", Description: c.Description, Category: CategorySetup, Commands: c.Commands,
-	})
-}
-
-// bashInitCompletion replaces a function of the library's script that fails if the
-// package bash-completion is not installed.
-const bashInitCompletion = `
-__` + programName + `_init_completion() {
-  COMPREPLY=()
-  if declare -F _comp_initialize >/dev/null 2>&1; then
-    _comp_initialize "$@"
-  elif declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
-    _get_comp_words_by_ref "$@" cur prev words cword
-  fi
-}
-`

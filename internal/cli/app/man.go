@@ -169,9 +169,9 @@ func (p *manPage) rows(rows []HelpRow) {
 
 // reference writes a sentence with other pages, such as muster(1).
 func (p *manPage) reference(before, after string, pages ...string) {
-	p.WriteString(".PP\n")
+	fmt.Fprintln(p, ".PP")
 	if before != "" {
-		p.WriteString(before + "\n")
+		fmt.Fprintln(p, before)
 	}
 	for i, page := range pages {
 		name, section, _ := strings.Cut(page, "(")

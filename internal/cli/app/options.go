@@ -25,6 +25,8 @@ type Option struct {
 	Group              string // heading in the help text
 
 	Aliases []string // other names, which the help text does not show; not for switches
+
+	Complete Completer // of its values; nil means names of files if Value is path, else none
 }
 
 // WithEnv returns the option with the environment variable of its name: MUSTER_DATA for data.
@@ -39,6 +41,7 @@ type flagValue struct {
 	set         func(string) error
 	format      func() string
 	warning     func() string // called once all options are read, "" means none; may be nil
+	complete    Completer     // may be nil
 }
 
 func (v *flagValue) Set(s string) error { return v.set(s) }
@@ -61,7 +64,7 @@ func Var[T any](o Option, dst *T, parse func(string) (T, error), format func(T) 
 }
 
 func (o Option) flag(v *flagValue) cli.Flag {
-	v.placeholder = cmp.Or(o.Value, "string")
+	v.placeholder, v.complete = cmp.Or(o.Value, "string"), o.Complete
 	f := &cli.GenericFlag{Name: o.Name, Usage: o.Usage, Category: o.Group, Value: v, DefaultText: v.String(), Local: true}
 	if o.Short != "" {
 		f.Aliases = []string{o.Short}
@@ -117,6 +120,7 @@ func (o Option) OptionalBoolVar(dst **bool) cli.Flag {
 
 // EnumVar returns a flag with one of the allowed texts.
 func (o Option) EnumVar(dst *string, allowed ...string) cli.Flag {
+	o.Complete = Values(allowed...)
 	return Var(o, dst, func(s string) (string, error) {
 		if !slices.Contains(allowed, s) {
 			return "", fmt.Errorf("must be one of %s", strings.Join(allowed, ", "))

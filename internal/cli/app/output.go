@@ -29,12 +29,18 @@ type OutputOptions struct {
 
 // Flags returns the options.
 func (f *OutputOptions) Flags() []cli.Flag {
-	output := Option{Name: "output", Short: "o", Value: "format", Usage: "Output format: table, wide, json, yaml, name or jsonpath=TEMPLATE", Group: "Output"}.WithEnv()
+	output := Option{
+		Name: "output", Short: "o", Value: "format", Usage: "Output format: table, wide, json, yaml, name or jsonpath=TEMPLATE", Group: "Output",
+		Complete: Values(formats...),
+	}.WithEnv()
 	return []cli.Flag{
 		Var(output, &f.Output, f.parse, func(s string) string { return s }),
 		Option{Name: "quiet", Short: "q", Usage: cmp.Or(f.QuietUsage, "Print only IDs"), Group: "Output"}.BoolVar(&f.Quiet),
 	}
 }
+
+// formats are the values of --output, beside jsonpath=TEMPLATE.
+var formats = []string{"table", "wide", "json", "yaml", "name"}
 
 func (f *OutputOptions) parse(s string) (string, error) {
 	if text, ok := strings.CutPrefix(s, jsonPathPrefix); ok {
@@ -42,7 +48,7 @@ func (f *OutputOptions) parse(s string) (string, error) {
 		f.template, err = checkJSONPath(text)
 		return s, err
 	}
-	if !slices.Contains([]string{"table", "wide", "json", "yaml", "name"}, s) {
+	if !slices.Contains(formats, s) {
 		return "", fmt.Errorf("must be one of table, wide, json, yaml, name, jsonpath=TEMPLATE")
 	}
 	f.template = "" // one from a variable

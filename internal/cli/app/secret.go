@@ -100,6 +100,9 @@ func (s *Secret) Read() (string, error) {
 	return s.text, nil
 }
 
+// FromInput reports whether Read reads standard input.
+func (s *Secret) FromInput() bool { return s.file == "-" }
+
 // ReadAndUnset is Read, and removes the token from the environment of child processes.
 func (s *Secret) ReadAndUnset() (string, error) {
 	text, err := s.Read()

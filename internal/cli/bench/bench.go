@@ -39,7 +39,7 @@ func Command(base *app.App) *cli.Command {
 	return a.NewCommand(app.Command{
 		Name: "bench", Usage: "Analyze benchmark results", Category: app.CategoryResults,
 		Commands: []*cli.Command{a.NewCommand(app.Command{
-			Name: "compare", Usage: "Compare the results of benchmark tasks", Args: "JOB|TASK…",
+			Name: "compare", Usage: "Compare the results of benchmark tasks", Args: "JOB|TASK…", Complete: c.CompleteSelectors(),
 			Flags: append([]cli.Flag{
 				app.Option{Name: "by", Value: "metric", Usage: "Metric: throughput (items per second), latency (median of a run), memory (peak) or energy (per item)"}.
 					EnumVar(&c.metric, metricThroughput, metricLatency, metricMemory, metricEnergy),

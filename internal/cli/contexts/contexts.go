@@ -31,11 +31,11 @@ func contextCommand(a *app.App) *cli.Command {
 				Run: func(context.Context, []string) error { return list(a, *output) },
 			}),
 			a.NewCommand(app.Command{
-				Name: "use", Usage: "Use a saved server for later commands", Args: "NAME|URL",
+				Name: "use", Usage: "Use a saved server for later commands", Args: "NAME|URL", Complete: app.Completer(remote.CompleteContexts).Once(),
 				Run: func(_ context.Context, args []string) error { return use(a, args) },
 			}),
 			a.NewCommand(app.Command{
-				Name: "delete", Usage: "Delete saved servers and their keys from this machine", Args: "NAME|URL…",
+				Name: "delete", Usage: "Delete saved servers and their keys from this machine", Args: "NAME|URL…", Complete: remote.CompleteContexts,
 				Run: func(_ context.Context, args []string) error { return remove(a, args) },
 			}),
 		},

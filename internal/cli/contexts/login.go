@@ -27,7 +27,7 @@ type loginConfig struct {
 func loginCommand(a *app.App) *cli.Command {
 	c := &loginConfig{}
 	return a.NewCommand(app.Command{
-		Name: "login", Usage: "Save a server and an API key for later commands", Args: "URL", Category: app.CategorySetup,
+		Name: "login", Usage: "Save a server and an API key for later commands", Args: "URL", Complete: app.Completer(remote.CompleteContexts).Once(), Category: app.CategorySetup,
 		Description: "Asks for the API key at a terminal, checks it, and makes the server the current context. A URL without scheme and port is http://URL:8700.",
 		Flags: append([]cli.Flag{
 			app.Option{Name: "name", Usage: "Name of the context (default: the host, with the port unless it is 8700)"}.StringVar(&c.name),

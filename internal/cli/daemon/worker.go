@@ -157,7 +157,7 @@ type workerConfig struct {
 
 func (c *workerConfig) flags() []cli.Flag {
 	return slices.Concat([]cli.Flag{
-		app.Option{Name: "server", Value: "url", Usage: "Server URL or name of a context (default: the current context)"}.WithEnv().StringVar(&c.server),
+		app.Option{Name: "server", Value: "url", Usage: "Server URL or name of a context (default: the current context)", Complete: remote.CompleteContexts}.WithEnv().StringVar(&c.server),
 	}, app.Option{Name: "token", Env: "MUSTER_JOIN_TOKEN", Usage: "Join token, needed once (default: the one saved for the server)"}.SecretVars(&c.token, "join token"), []cli.Flag{
 		app.Option{Name: "data", Value: "path", Usage: "Data directory (default: muster/worker in the user's data directory)"}.WithEnv().StringVar(&c.data),
 	}, c.workerOptions.flags(), c.TelemetryFlags(), c.Flags())

@@ -25,7 +25,7 @@ func (r *runner) copyCommand() *cli.Command {
 	c := &remote.ServerOptions{}
 	const implied = "it is the default, omit it"
 	return r.NewCommand(app.Command{
-		Name: "cp", Usage: "Copy files from or to the folder of a running task", Args: "SOURCE DEST", Category: app.CategoryWatch, Flags: c.Flags(),
+		Name: "cp", Usage: "Copy files from or to the folder of a running task", Args: "SOURCE DEST", Complete: completePaths(c), Category: app.CategoryWatch, Flags: c.Flags(),
 		Description: "One of SOURCE and DEST is TASK:PATH. PATH is relative to the task's working folder; '$MUSTER_OUT/…', '$MUSTER_CHECKPOINT/…' and " +
 			"'$TMPDIR/…' name its other folders. A directory is copied with its contents, as cp -r does; SOURCE/. copies only the contents; " +
 			"- is a tar archive on standard input or output. " + access,
@@ -42,6 +42,15 @@ func (r *runner) copyCommand() *cli.Command {
 			return r.copy(ctx, c, args[0], args[1])
 		},
 	})
+}
+
+// completePaths completes SOURCE and DEST: running tasks, and names of files.
+func completePaths(c *remote.ServerOptions) app.Completer {
+	tasks := c.CompleteRunning(":")
+	return func(ctx context.Context, prefix string, args []string) ([]app.Candidate, error) {
+		all, _ := tasks(ctx, prefix, args) // files can be completed without a server
+		return all, app.ErrFiles
+	}
 }
 
 func (r *runner) copy(ctx context.Context, c *remote.ServerOptions, source, dest string) error {

@@ -53,7 +53,7 @@ func or(o *bool, v bool) bool {
 func (r *runner) execCommand() *cli.Command {
 	c := &execConfig{}
 	cmd := r.NewCommand(app.Command{
-		Name: "exec", Usage: "Run a command in a running task", Args: "TASK [--] CMD [ARG…]", Category: app.CategoryWatch, StopAtFirstArg: true,
+		Name: "exec", Usage: "Run a command in a running task", Args: "TASK [--] CMD [ARG…]", Complete: c.CompleteRunning("").Once(), Category: app.CategoryWatch, StopAtFirstArg: true,
 		Flags: append([]cli.Flag{
 			app.Option{Name: "env", Short: "e", Value: "NAME=VALUE", Usage: "Environment variable of the command; may be repeated"}.RepeatedVar(&c.env),
 			app.Option{Name: "interactive", Short: "i", Usage: "Pass standard input to the command (default: on a terminal)"}.OptionalBoolVar(&c.interactive),
@@ -91,7 +91,7 @@ func (r *runner) shellCommand() *cli.Command {
 	c := &execConfig{}
 	shell := ""
 	return r.NewCommand(app.Command{
-		Name: "shell", Usage: "Open a shell in a running task", Args: "TASK", Category: app.CategoryWatch,
+		Name: "shell", Usage: "Open a shell in a running task", Args: "TASK", Complete: c.CompleteRunning("").Once(), Category: app.CategoryWatch,
 		Flags: append([]cli.Flag{
 			app.Option{Name: "shell", Value: "program", Usage: "Program to start (default: bash if the task has it, else sh)"}.StringVar(&shell),
 		}, c.Flags()...),

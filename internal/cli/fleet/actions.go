@@ -62,7 +62,7 @@ func (a *runner) pauseCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	var duration *muster.Duration
 	return a.NewCommand(app.Command{
-		Name: "pause", Usage: "Stop giving new tasks to workers; running tasks continue", Args: "WORKER…", Description: workerNameHelp,
+		Name: "pause", Usage: "Stop giving new tasks to workers; running tasks continue", Args: "WORKER…", Complete: c.CompleteWorkers(), Description: workerNameHelp,
 		Flags: c.Flags(app.Option{Name: "for", Usage: "Resume after this time, such as 1h (default: not automatically)"}.OptionalDurationVar(&duration)),
 		Run: func(ctx context.Context, args []string) error {
 			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
@@ -87,7 +87,7 @@ func pauseStatus(w *muster.Worker, now time.Time) string {
 func (a *runner) resumeCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "resume", Usage: "Resume paused or draining workers, and reset their health", Args: "WORKER…", Flags: c.Flags(), Description: workerNameHelp,
+		Name: "resume", Usage: "Resume paused or draining workers, and reset their health", Args: "WORKER…", Complete: c.CompleteWorkers(), Flags: c.Flags(), Description: workerNameHelp,
 		Run: func(ctx context.Context, args []string) error {
 			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
 				return server.ResumeWorker(ctx, name)
@@ -107,7 +107,7 @@ func (a *runner) resumeCommand() *cli.Command {
 func (a *runner) healCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "heal", Usage: "Check quarantined GPUs of a worker again", Args: "WORKER [GPU…]", Flags: c.Flags(),
+		Name: "heal", Usage: "Check quarantined GPUs of a worker again", Args: "WORKER [GPU…]", Complete: c.CompleteWorkers().Once(), Flags: c.Flags(),
 		Description: "A GPU is given by its UUID or index (default: all quarantined GPUs). " +
 			"Healthy ones are released from quarantine; see 'muster workers show' a moment later.",
 		Run: func(ctx context.Context, args []string) error {
@@ -123,7 +123,7 @@ func (a *runner) healCommand() *cli.Command {
 func (a *runner) removeCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "remove", Usage: "Remove workers that have left, and revoke their keys", Args: "WORKER…", Flags: c.Flags(), Description: workerNameHelp,
+		Name: "remove", Usage: "Remove workers that have left, and revoke their keys", Args: "WORKER…", Complete: c.CompleteWorkers(), Flags: c.Flags(), Description: workerNameHelp,
 		Run: func(ctx context.Context, args []string) error {
 			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
 				w, err := server.Worker(ctx, name)

@@ -29,7 +29,7 @@ type drainConfig struct {
 func (a *runner) drainCommand() *cli.Command {
 	c := &drainConfig{}
 	return a.NewCommand(app.Command{
-		Name: "drain", Usage: "Drain workers: let them finish their tasks, then stop them", Args: "WORKER…",
+		Name: "drain", Usage: "Drain workers: let them finish their tasks, then stop them", Args: "WORKER…", Complete: c.CompleteWorkers(),
 		Flags: c.Flags(
 			app.Option{Name: "deadline", Usage: "Stop tasks that still run after this time, such as 10m, and requeue them with their checkpoints (default: never)"}.
 				OptionalDurationVar(&c.deadline),

@@ -22,7 +22,7 @@ import (
 func (a *runner) showWorkerCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "show", Usage: "Show details of workers", Args: "WORKER…", Flags: c.Flags(), Description: workerNameHelp,
+		Name: "show", Usage: "Show details of workers", Args: "WORKER…", Complete: c.CompleteWorkers(), Flags: c.Flags(), Description: workerNameHelp,
 		Run: func(ctx context.Context, args []string) error {
 			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
 				return server.Worker(ctx, name)

@@ -60,7 +60,7 @@ func (a *runner) list(ctx context.Context, c *remote.QueryOptions) error {
 func (a *runner) showCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "show", Usage: "Show details of kinds and their input", Args: "KIND…", Flags: c.Flags(),
+		Name: "show", Usage: "Show details of kinds and their input", Args: "KIND…", Complete: c.CompleteKinds(), Flags: c.Flags(),
 		Run: func(ctx context.Context, args []string) error {
 			if len(args) == 0 {
 				return muster.Errorf(muster.Invalid, "missing kind: muster kinds lists them")

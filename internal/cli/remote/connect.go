@@ -30,7 +30,7 @@ func (r *ServerOptions) Flags() []cli.Flag { return r.FlagsInGroup("Server") }
 // FlagsInGroup is Flags with another heading in the help text.
 func (r *ServerOptions) FlagsInGroup(group string) []cli.Flag {
 	return append([]cli.Flag{
-		app.Option{Name: "server", Value: "url", Usage: "Server URL or name of a context (default: the current context, else " + DefaultServer + ")", Group: group}.WithEnv().StringVar(&r.URL),
+		app.Option{Name: "server", Value: "url", Usage: "Server URL or name of a context (default: the current context, else " + DefaultServer + ")", Group: group, Complete: CompleteContexts}.WithEnv().StringVar(&r.URL),
 	}, app.Option{Name: "token", Usage: "API key (default: the one saved for the server)", Group: group}.WithEnv().SecretVars(&r.Token, "API key")...)
 }
 
@@ -90,12 +90,14 @@ func (r *ServerOptions) Connect() (*client.Client, error) {
 // NewClient returns a client of a server for a command. hint ends the message of an unreachable server.
 func NewClient(target Server, hint string) (*client.Client, error) {
 	return client.New(target.URL, target.Token, client.Options{
-		UserAgent: "muster-cli/" + app.CurrentBuild().Version, ConnectTimeout: connectTimeout, Hint: hint,
+		UserAgent: userAgent(), ConnectTimeout: connectTimeout, Hint: hint,
 		OnSlow: func() {
 			_, _ = fmt.Fprintf(os.Stderr, "muster: waiting for the server at %s (Ctrl-C to stop)\n", target.URL)
 		},
 	})
 }
+
+func userAgent() string { return "muster-cli/" + app.CurrentBuild().Version }
 
 // Select is Connect and ResolveSelectors.
 func (r *ServerOptions) Select(ctx context.Context, args []string) (*client.Client, []Selector, error) {

@@ -27,7 +27,7 @@ func rmCommand(a *app.App) *cli.Command {
 	c := &remote.ServerOptions{}
 	force := false
 	return a.NewCommand(app.Command{
-		Name: "rm", Usage: "Delete ended jobs with their logs and artifacts", Args: "JOB…", Category: app.CategoryWatch,
+		Name: "rm", Usage: "Delete ended jobs with their logs and artifacts", Args: "JOB…", Complete: c.CompleteJobs(), Category: app.CategoryWatch,
 		Description: "The jobs disappear at once. Their files are deleted in the background, uploaded files and artifacts after a day unless another job uses them.",
 		Flags:       append([]cli.Flag{app.Option{Name: "force", Short: "f", Usage: "Cancel jobs that have not ended, wait until they have, and delete them"}.BoolVar(&force)}, c.Flags()...),
 		Examples: []app.HelpRow{
@@ -78,7 +78,7 @@ func keepCommand(a *app.App, name string, keep bool) *cli.Command {
 		usage, description, done = "Apply retention to jobs again", "", "job %s is no longer kept"
 	}
 	return a.NewCommand(app.Command{
-		Name: name, Usage: usage, Description: description, Args: "JOB…", Category: app.CategoryWatch, Flags: c.Flags(),
+		Name: name, Usage: usage, Description: description, Args: "JOB…", Complete: c.CompleteJobs(), Category: app.CategoryWatch, Flags: c.Flags(),
 		Run: func(ctx context.Context, args []string) error {
 			server, ids, err := selectJobs(ctx, &c.ServerOptions, name, args)
 			if err != nil {

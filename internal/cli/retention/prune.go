@@ -50,7 +50,7 @@ func pruneCommand(a *app.App) *cli.Command {
 		Description: "The server deletes in the background, a part at a time. It also applies the policies by itself every hour; muster retention list shows them.",
 		Flags: c.Flags(append([]cli.Flag{
 			app.Option{Name: "dry-run", Usage: "Only show what would be deleted"}.BoolVar(&c.req.DryRun),
-			app.Option{Name: "project", Short: "p", Usage: "Only data of this project"}.StringVar(&c.req.Project),
+			app.Option{Name: "project", Short: "p", Usage: "Only data of this project", Complete: c.CompleteProjects()}.StringVar(&c.req.Project),
 			app.Option{Name: "yes", Short: "y", Usage: "Do not ask"}.BoolVar(&c.yes),
 		}, limitFlags(&c.req.Keep)...)...),
 		Examples: []app.HelpRow{
@@ -192,8 +192,8 @@ func drawPolicies(a *app.App, r *client.Retention) error {
 	return nil
 }
 
-func projectFlag(project *string) cli.Flag {
-	return app.Option{Name: "project", Short: "p", Usage: "Project of the policy"}.WithEnv().StringVar(project)
+func projectFlag(project *string, server *remote.ServerOptions) cli.Flag {
+	return app.Option{Name: "project", Short: "p", Usage: "Project of the policy", Complete: server.CompleteProjects()}.WithEnv().StringVar(project)
 }
 
 func setCommand(a *app.App) *cli.Command {
@@ -201,7 +201,7 @@ func setCommand(a *app.App) *cli.Command {
 	project := muster.DefaultProject
 	var policy client.RetentionPolicy
 	return a.NewCommand(app.Command{
-		Name: "set", Usage: "Replace the policy of a project", Flags: c.Flags(append([]cli.Flag{projectFlag(&project)}, limitFlags(&policy)...)...),
+		Name: "set", Usage: "Replace the policy of a project", Flags: c.Flags(append([]cli.Flag{projectFlag(&project, &c.ServerOptions)}, limitFlags(&policy)...)...),
 		Description: "Limits that are not given are those of the server. For example, -p vision --keep-jobs 90d --keep-logs 7d,50GiB keeps jobs for 90 days, and logs for a week and up to 50 GiB.",
 		Run: func(ctx context.Context, _ []string) error {
 			server, err := c.Connect()
@@ -224,7 +224,7 @@ func deleteCommand(a *app.App) *cli.Command {
 	c := &remote.ServerOptions{}
 	project := muster.DefaultProject
 	return a.NewCommand(app.Command{
-		Name: "delete", Usage: "Apply the policies of the server to a project again", Flags: append([]cli.Flag{projectFlag(&project)}, c.Flags()...),
+		Name: "delete", Usage: "Apply the policies of the server to a project again", Flags: append([]cli.Flag{projectFlag(&project, c)}, c.Flags()...),
 		Run: func(ctx context.Context, _ []string) error {
 			server, err := c.Connect()
 			if err != nil {

@@ -77,10 +77,21 @@ func Command(a *app.App) *cli.Command {
 	})
 }
 
+// complete completes the names of runtimes.
+func (c *config) complete(a *app.App) app.Completer {
+	return func(ctx context.Context, prefix string, args []string) ([]app.Candidate, error) {
+		r, err := c.open(a)
+		if err != nil {
+			return nil, err
+		}
+		return app.Values(r.Names()...)(ctx, prefix, args)
+	}
+}
+
 func listCommand(a *app.App) *cli.Command {
 	c := &config{}
 	return a.NewCommand(app.Command{
-		Name: "list", Usage: "List runtimes and their state", Args: "[RUNTIME…]", Flags: c.flags(c.pythonFlag()),
+		Name: "list", Usage: "List runtimes and their state", Args: "[RUNTIME…]", Complete: c.complete(a), Flags: c.flags(c.pythonFlag()),
 		Run: func(ctx context.Context, args []string) error { return c.list(ctx, a, args...) },
 	})
 }
@@ -177,7 +188,7 @@ func requireNames(args []string) error {
 func installCommand(a *app.App) *cli.Command {
 	c := &config{}
 	return a.NewCommand(app.Command{
-		Name: "install", Usage: "Install runtimes", Args: "RUNTIME…", Flags: c.flags(c.wheelsFlag()),
+		Name: "install", Usage: "Install runtimes", Args: "RUNTIME…", Complete: c.complete(a), Flags: c.flags(c.wheelsFlag()),
 		Run: func(ctx context.Context, args []string) error {
 			if err := requireNames(args); err != nil {
 				return err
@@ -240,7 +251,7 @@ func phase(step string) string {
 func checkCommand(a *app.App) *cli.Command {
 	c := &config{}
 	return a.NewCommand(app.Command{
-		Name: "check", Usage: "Verify the files of installed runtimes", Args: "[RUNTIME…]",
+		Name: "check", Usage: "Verify the files of installed runtimes", Args: "[RUNTIME…]", Complete: c.complete(a),
 		Flags:       c.flags(app.Option{Name: "fix", Usage: "Reinstall broken runtimes"}.BoolVar(&c.fix), c.wheelsFlag(), c.pythonFlag()),
 		Description: "The exit status is 1 if one is broken, or if the interpreter of --python lacks packages. A worker verifies a runtime before each task, and reinstalls broken ones.",
 		Run:         func(ctx context.Context, args []string) error { return c.check(ctx, a, args) },
@@ -287,7 +298,7 @@ func (c *config) check(ctx context.Context, a *app.App, names []string) error {
 func removeCommand(a *app.App) *cli.Command {
 	c := &config{}
 	return a.NewCommand(app.Command{
-		Name: "remove", Usage: "Remove unused runtimes and cached packages", Args: "RUNTIME…", Flags: c.flags(),
+		Name: "remove", Usage: "Remove unused runtimes and cached packages", Args: "RUNTIME…", Complete: c.complete(a), Flags: c.flags(),
 		Description: "A worker installs a runtime again when a task needs it.",
 		Run: func(ctx context.Context, args []string) error {
 			if err := requireNames(args); err != nil {

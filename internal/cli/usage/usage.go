@@ -31,7 +31,7 @@ const maxTasks = 100
 func Command(a *app.App) *cli.Command {
 	c := &config{}
 	return a.NewCommand(app.Command{
-		Name: "usage", Usage: "Show the CPU, memory, disk, network and GPU usage of tasks", Args: "JOB|TASK…", Category: app.CategoryWatch,
+		Name: "usage", Usage: "Show the CPU, memory, disk, network and GPU usage of tasks", Args: "JOB|TASK…", Complete: c.CompleteSelectors(), Category: app.CategoryWatch,
 		Flags: append([]cli.Flag{
 			app.Option{Name: "follow", Short: "f", Usage: "Print each sample until the task ends, including later attempts"}.BoolVar(&c.follow),
 			app.Option{Name: "attempt", Usage: "Show this attempt (default: the last one)"}.IntVar(&c.attempt, 1, math.MaxInt32),
