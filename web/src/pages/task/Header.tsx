@@ -205,7 +205,7 @@ function Siblings({ task, first, size, search }: { task: Task; first: number; si
 
 function Actions({ task, state, final }: { task: Task; state: TaskState; final: boolean }) {
   const queries = useQueryClient();
-  const changes = useCan("cancel or retry jobs");
+  const changes = useCan("cancel, retry or edit jobs");
   const submits = useCan("submit jobs");
   const [asking, setAsking] = useState(false);
   const refresh = () => queries.invalidateQueries({ queryKey: ["/api/v1/tasks/{task}"] });
