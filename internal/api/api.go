@@ -121,8 +121,8 @@ func newServer(cfg Config) *server {
 		blobGranter:   granting.New(cfg.Grants),
 
 		touchedFolders: lru.NewCounted[string, time.Time](maxTouchedFolders),
-		api:            huma.NewAPI(humaConfig(cfg.Version), router{humago.NewAdapter(mux, "")}),
 	}
+	s.api = huma.NewAPI(s.humaConfig(), router{humago.NewAdapter(mux, "")})
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
 	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
@@ -162,13 +162,13 @@ func newServer(cfg Config) *server {
 	return s
 }
 
-func humaConfig(version string) huma.Config {
-	cfg := huma.DefaultConfig("Muster", version)
+func (s *server) humaConfig() huma.Config {
+	cfg := huma.DefaultConfig("Muster", s.Version)
 	cfg.Info.Description = "Runs AI and compute jobs on every machine you have."
 	cfg.CreateHooks = nil                  // no $schema fields in answers
 	cfg.OpenAPIPath, cfg.DocsPath = "", "" // docs.go
 	cfg.SchemasPath = ""                   // they are in the OpenAPI document
-	cfg.Transformers = []huma.Transformer{convertHumaError}
+	cfg.Transformers = []huma.Transformer{s.convertHumaError}
 	cfg.RejectUnknownQueryParameters = true
 	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"key": {Type: "http", Scheme: "bearer", Description: "An API key: `mst_ROLE_…`, from `muster keys create`."},

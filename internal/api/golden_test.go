@@ -321,6 +321,9 @@ var golden = []goldenCase{
 	{"retention-project", request{method: "GET", path: "/api/v1/retention", token: "token-of-viewer-speech"}, "get-retention"},
 	{"prune-dry", request{method: "POST", path: "/api/v1/prune", body: `{"project":"default","keep":{"jobs":"100","logs":"1B"},"dry_run":true}`}, "prune"},
 	{"prune-unknown-limit", request{method: "POST", path: "/api/v1/prune", body: `{"keep":{"jobs":"100","log":"7d"}}`}, "error"},
+	{"prune-no-limits", request{method: "POST", path: "/api/v1/prune", body: `{"keep":7}`}, "error"},
+	{"drain-bad-deadline", request{method: "POST", path: "/api/v1/workers/w-none/drain", body: `{"deadline":true}`}, "error"},
+	{"drain-long-deadline", request{method: "POST", path: "/api/v1/workers/w-none/drain", body: `{"deadline":99999999}`}, "error"},
 	{"prune-bad-limit", request{method: "POST", path: "/api/v1/prune", body: `{"keep":{"jobs":"soon"}}`}, "error"},
 	{"prune-viewer", request{method: "POST", path: "/api/v1/prune", token: "token-of-viewer-speech", body: `{"dry_run":true}`}, "error"},
 

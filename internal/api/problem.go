@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/schema"
 	"github.com/muster-dev/muster/internal/api/wire"
 )
 
@@ -116,14 +117,14 @@ func problemHeaders(c muster.Code) http.Header {
 }
 
 // convertHumaError converts huma's own errors, such as those of its validation.
-func convertHumaError(ctx huma.Context, _ string, v any) (any, error) {
+func (s *server) convertHumaError(ctx huma.Context, _ string, v any) (any, error) {
 	m, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
 	}
 	err := muster.Errorf(muster.Invalid, "%s", m.Detail)
 	var details []string
-	for _, d := range m.Errors {
+	for _, d := range s.explainUnions(ctx, m.Errors) {
 		field := strings.TrimPrefix(d.Location, "body.")
 		err.Fields = append(err.Fields, muster.FieldError{Path: field, Message: d.Message})
 		details = append(details, field+": "+d.Message)
@@ -144,6 +145,18 @@ func convertHumaError(ctx huma.Context, _ string, v any) (any, error) {
 		c.override = status
 	}
 	return newProblem(status, err), nil
+}
+
+// explainUnions explains errors of values in a JSON body that have alternatives.
+func (s *server) explainUnions(ctx huma.Context, details []*huma.ErrorDetail) (all []*huma.ErrorDetail) {
+	op := ctx.Operation()
+	if op == nil || op.RequestBody == nil || op.RequestBody.Content["application/json"] == nil {
+		return details
+	}
+	for _, d := range details {
+		all = append(all, schema.Explain(s.api.OpenAPI().Components.Schemas, op.RequestBody.Content["application/json"].Schema, d)...)
+	}
+	return all
 }
 
 // humaContext is an alias so that embedding does not hide the method Context.

@@ -56,7 +56,7 @@ type Verb string
 const (
 	ReadJobs      Verb = "read jobs"
 	SubmitJobs    Verb = "submit jobs"
-	ChangeJobs    Verb = "cancel or retry jobs"
+	ChangeJobs    Verb = "cancel, retry or edit jobs"
 	ReadWorkers   Verb = "see workers"
 	ManageWorkers Verb = "steer workers"
 	ManageKeys    Verb = "manage keys"

@@ -24,7 +24,7 @@ type createKeyConfig struct {
 
 func (a *runner) keysCommand() *cli.Command {
 	c := &createKeyConfig{key: client.NewKey{Role: "submitter"}}
-	c.QuietUsage = "Print only the secret"
+	c.QuietUsage = quietUsage
 	return a.NewCommand(app.Command{
 		Name: "keys", Usage: "Manage API keys", Category: app.CategoryAdmin,
 		Commands: []*cli.Command{
@@ -44,8 +44,14 @@ func (a *runner) keysCommand() *cli.Command {
 	})
 }
 
+// quietUsage describes --quiet of commands that create a secret.
+const quietUsage = "Print only the secret"
+
 func (a *runner) keysSubcommand(name, usage, args string, fn func(context.Context, *remote.QueryOptions, []string) error) *cli.Command {
 	c := &remote.QueryOptions{}
+	if name == "rotate" {
+		c.QuietUsage = quietUsage
+	}
 	return a.NewCommand(app.Command{
 		Name: name, Usage: usage, Args: args, Complete: c.CompleteKeys(), Flags: c.Flags(),
 		Run: func(ctx context.Context, args []string) error { return fn(ctx, c, args) },

@@ -61,7 +61,9 @@ func (w *Worker) newExecutors(id agent.Identity, env *process.Deps, models *mode
 		w.log.Error("kind not offered: " + err.Error())
 	}
 	defined, customKinds, err := w.newKindExecutors(own, env, managed, models)
-	return append([]run.Executor{noop.Executor{}, processes, scripts, containers}, defined...), customKinds, w.newRuntimeCheck(kinds.Definitions(own), managed, env.Containers != nil), err
+	engineReady := func() bool { return env.Containers != nil && env.Containers.Ready() == nil }
+	checks := w.cfg.newRuntimeCheck(kinds.Definitions(own), managed, engineReady, w.log)
+	return append([]run.Executor{noop.Executor{}, processes, scripts, containers}, defined...), customKinds, checks, err
 }
 
 func (w *Worker) newKindExecutors(own []kinds.OwnerKind, env *process.Deps, managed *runtimes.Runtimes, models *modelpool.Pool) ([]run.Executor, json.RawMessage, error) {

@@ -3,11 +3,14 @@ package workerd
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/agent/run/kinds"
 	"github.com/muster-dev/muster/internal/agent/runtimes"
 	"github.com/muster-dev/muster/internal/kind"
 )
@@ -24,19 +27,85 @@ type runtimeCheck struct {
 	failed   map[string]bool   // kinds whose last check failed, or that were not checked yet
 }
 
-// newRuntimeCheck returns the check of the kinds that the worker's owner allows. A worker with a container engine and without an
+// newRuntimeCheck returns the check of the kinds that the worker's owner allows. While a container engine is ready, a worker without an
 // interpreter of its operator offers all of them: images may have the packages.
-func (w *Worker) newRuntimeCheck(own []*kind.Kind, managed *runtimes.Runtimes, engine bool) *runtimeCheck {
-	c := &runtimeCheck{available: managed.Available, likely: managed.Likely, log: w.log, disabled: map[string]string{}, failed: map[string]bool{}}
-	if engine && w.cfg.Python == "" {
-		return c
+func (c *Config) newRuntimeCheck(own []*kind.Kind, managed *runtimes.Runtimes, engineReady func() bool, log *slog.Logger) *runtimeCheck {
+	images := func() bool { return c.Python == "" && engineReady() }
+	check := &runtimeCheck{
+		available: func(ctx context.Context, runtime string) error {
+			if images() {
+				return nil
+			}
+			return managed.Available(ctx, runtime)
+		},
+		likely: func(runtime string) bool { return images() || managed.Likely(runtime) },
+		log:    log, disabled: map[string]string{}, failed: map[string]bool{},
 	}
 	for _, k := range append(kind.Embedded(), own...) {
-		if w.cfg.accepts(k.Name) && len(runtimesOf(k)) > 0 {
-			c.kinds = append(c.kinds, k)
+		if c.accepts(k.Name) && len(runtimesOf(k)) > 0 {
+			check.kinds = append(check.kinds, k)
 		}
 	}
-	return c
+	return check
+}
+
+// KindOffer lists the kinds that a worker would offer.
+type KindOffer struct {
+	Offered  []string   `json:"offered_kinds"`
+	Withheld []Withheld `json:"withheld_kinds,omitempty"` // those that its owner allows
+}
+
+// Withheld is why kinds are not offered.
+type Withheld struct {
+	Kinds  []string `json:"kinds"`
+	Reason string   `json:"reason"`
+}
+
+// OfferedKinds checks which kinds a worker on the machine would offer. It executes interpreters, and builds nothing.
+func (c *Config) OfferedKinds(ctx context.Context, machine *probe.Facts) (KindOffer, error) {
+	cfg := *c
+	cfg.AI.Kinds = cfg.kindsDir()
+	if err := cfg.checkKinds(); err != nil {
+		return KindOffer{}, err
+	}
+	log := slog.New(slog.DiscardHandler)
+	managed, err := runtimes.New(runtimes.Config{Dir: c.Data, Python: c.Python, Wheels: c.Wheels, Path: taskPath(c.Isolation.CanReach()), Log: log, Standalone: true})
+	if err != nil {
+		return KindOffer{}, err
+	}
+	loaded, errs := kinds.Load(cfg.AI.Kinds)
+	own := kinds.Definitions(loaded)
+	engine := slices.ContainsFunc(machine.Engines, func(e probe.Engine) bool { return e.RunsTasks(machine.System.OS) })
+	withheld := map[string][]string{}
+	if !engine && cfg.accepts(muster.KindContainer) {
+		withheld["no container engine is ready"] = []string{muster.KindContainer}
+	}
+	check := cfg.newRuntimeCheck(own, managed, func() bool { return engine }, log)
+	check.start(func(string, bool) {})
+	check.check(ctx)
+	for name, reason := range check.disabled {
+		withheld[reason] = append(withheld[reason], name)
+	}
+	offer := KindOffer{Offered: []string{}}
+	names := kind.Core()
+	for _, k := range append(kind.Embedded(), own...) {
+		names = append(names, k.Name)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if cfg.accepts(name) {
+			offer.Offered = append(offer.Offered, name)
+		}
+	}
+	for _, reason := range slices.Sorted(maps.Keys(withheld)) {
+		slices.Sort(withheld[reason])
+		offer.Withheld = append(offer.Withheld, Withheld{Kinds: withheld[reason], Reason: reason})
+		offer.Offered = slices.DeleteFunc(offer.Offered, func(name string) bool { return slices.Contains(withheld[reason], name) })
+	}
+	for _, err := range errs {
+		offer.Withheld = append(offer.Withheld, Withheld{Reason: err.Error()})
+	}
+	return offer, ctx.Err()
 }
 
 // runtimesOf lists the runtimes of a kind: one for each of its variants.

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -148,5 +151,50 @@ func TestLikelyKindsAreOfferedAtOnce(t *testing.T) {
 		} else {
 			m.wantOff(t, "api")
 		}
+	}
+}
+
+// TestOfferedKinds checks what probe shows: kinds of the operator's interpreter, of the owner, without an engine, and not allowed.
+func TestOfferedKinds(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the interpreter is a shell script")
+	}
+	dir := t.TempDir()
+	python := filepath.Join(dir, "python")
+	write := func(path, text string) {
+		t.Helper()
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(python, "#!/bin/sh\ncase \"$*\" in *pandas*) lacks='\"pandas>=2\"';; esac\necho \"muster {\\\"lacks\\\": [$lacks], \\\"read\\\": []}\"\n")
+	write(filepath.Join(dir, "kinds", "shout", "kind.yaml"), "name: shout\nabout: Shout.\nentry: [./shout]\n")
+	write(filepath.Join(dir, "kinds", "shout", "shout"), "#!/bin/sh\n")
+	write(filepath.Join(dir, "kinds", "bad", "kind.yaml"), "name: bad\n")
+	cfg := Config{Data: dir, Python: python}
+	got, err := cfg.OfferedKinds(t.Context(), &probe.Facts{System: probe.System{OS: "linux"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"noop": true, "process": true, "container": false, "echo": true, "shout": true, "data": false, "bad": false} {
+		if slices.Contains(got.Offered, name) != want {
+			t.Errorf("%s offered: %t; all are %v", name, !want, got.Offered)
+		}
+	}
+	var reasons []string
+	for _, w := range got.Withheld {
+		reasons = append(reasons, strings.Join(w.Kinds, ",")+": "+w.Reason)
+	}
+	text := strings.Join(reasons, "\n")
+	for _, want := range []string{"container: no container engine is ready", "data", "the interpreter " + python + " lacks pandas>=2", "bad/kind.yaml"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+
+	cfg = Config{Data: dir, Kinds: []string{"shout", "container"}}
+	got, err = cfg.OfferedKinds(t.Context(), &probe.Facts{System: probe.System{OS: "linux"}, Engines: []probe.Engine{{Name: "docker", Socket: "/run/docker.sock"}}})
+	if err != nil || !slices.Equal(got.Offered, []string{"container", "shout"}) {
+		t.Errorf("allowed kinds: %+v, %v", got, err)
 	}
 }

@@ -1,11 +1,13 @@
 package workerd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,6 +114,9 @@ func kindsFingerprint(dir string) string {
 	}
 	return b.String()
 }
+
+// kindsDir returns the directory of the owner's own kinds.
+func (c *Config) kindsDir() string { return cmp.Or(c.AI.Kinds, filepath.Join(c.Data, "kinds")) }
 
 // checkKinds checks that the kinds that the owner allows exist.
 func (c *Config) checkKinds() error {

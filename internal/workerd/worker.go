@@ -146,9 +146,7 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	if !cfg.accepts(muster.KindContainer) {
 		cfg.Allow.Images = []string{} // a task with isolation: auto gets no container either
 	}
-	if cfg.AI.Kinds == "" {
-		cfg.AI.Kinds = filepath.Join(cfg.Data, "kinds")
-	}
+	cfg.AI.Kinds = cfg.kindsDir()
 	if err := cfg.checkKinds(); err != nil {
 		return nil, err
 	}

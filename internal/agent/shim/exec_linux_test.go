@@ -98,6 +98,7 @@ func TestExecWithATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = p.Close() }()
+		defer time.AfterFunc(time.Minute, func() { _ = p.Close() }).Stop() // a read fails then
 		var seen strings.Builder
 		await := func(input, want string) {
 			t.Helper()
@@ -119,7 +120,7 @@ func TestExecWithATerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		await("stty size\n", "50 120\r\n")
-		await("sleep 1000\n", "sleep 1000\r\n")
+		await("sh -c 'echo sleep $((40+1)); exec sleep 1000'\n", "sleep 41") // it is the one that Ctrl-C interrupts
 		await("\x03", "^C")
 		await("echo still $((40+2))\n", "still 42")
 		if err := p.Stdin().Close(); err != nil {

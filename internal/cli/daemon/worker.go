@@ -38,7 +38,7 @@ func (c *workerOptions) flags() []cli.Flag {
 	w := &c.worker
 	return slices.Concat([]cli.Flag{
 		app.Option{Name: "name", Usage: "Name of the worker (default: the host name)", Group: group}.WithEnv().StringVar(&w.Name),
-		app.Option{Name: "tags", Usage: "Tags in addition to the detected ones", Group: group}.WithEnv().ListVar(&w.Tags),
+		app.Option{Name: "tags", Aliases: []string{"tag"}, Usage: "Tags in addition to the detected ones", Group: group}.WithEnv().ListVar(&w.Tags),
 		app.Option{Name: "label", Usage: "Label of the worker; may be repeated", Group: group}.MapVar(&w.Labels),
 		app.Option{Name: "price", Usage: "Price per hour; jobs can set a maximum", Group: group}.WithEnv().FloatVar(&w.Price, 1e9),
 		app.Option{Name: "address", Usage: "Host name or IP address where other workers reach this one (default: the source address of its connection)", Group: group}.WithEnv().StringVar(&w.Address),
@@ -245,7 +245,15 @@ func (a *runner) probe(ctx context.Context, c *probeConfig) error {
 		return err
 	}
 	offer = cfg.Offered(offer)
-	return a.Print(c.OutputOptions, offer, []string{offer.Hostname}, func() error {
-		return machine.Draw(a.App, &offer, c.Wide())
+	kinds, err := cfg.OfferedKinds(ctx, &offer)
+	if err != nil {
+		return err
+	}
+	document := struct {
+		*probe.Facts
+		workerd.KindOffer
+	}{&offer, kinds}
+	return a.Print(c.OutputOptions, document, []string{offer.Hostname}, func() error {
+		return machine.Draw(a.App, &offer, &kinds, c.Wide())
 	})
 }

@@ -4,6 +4,7 @@ package fleet
 import (
 	"context"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,12 +48,19 @@ func (a *runner) workers(ctx context.Context, c *workersConfig) error {
 	if err != nil {
 		return err
 	}
+	named := map[string]int{} // number of workers that have not left
 	all := func(ctx context.Context, changed []muster.Event) iter.Seq2[muster.Worker, error] {
 		return func(yield func(muster.Worker, error) bool) {
 			workers, err := server.Workers(ctx)
 			if err != nil {
 				yield(muster.Worker{}, err)
 				return
+			}
+			clear(named)
+			for i := range workers {
+				if workers[i].State != muster.WorkerGone {
+					named[workers[i].Name]++
+				}
 			}
 			remote.YieldAll(c.filter(workers, changed), yield)
 		}
@@ -65,7 +73,15 @@ func (a *runner) workers(ctx context.Context, c *workersConfig) error {
 		Fetch:        func(ctx context.Context, _ int) iter.Seq2[muster.Worker, error] { return all(ctx, nil) },
 		FetchChanged: func(ctx context.Context, b live.Batch) iter.Seq2[muster.Worker, error] { return all(ctx, b.Events) },
 	}
-	return l.Run(ctx, a.App, server)
+	if err := l.Run(ctx, a.App, server); err != nil || c.watch || !c.Human() {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if n := named[name]; n > 1 {
+			a.Messagef("%d workers are named %s: commands take their IDs, and muster worker --name gives one of them another name", n, term.Sanitize(name))
+		}
+	}
+	return nil
 }
 
 // filter yields the listed workers, and those of the events that have just left.

@@ -17,11 +17,12 @@ import (
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/policy"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
-// Draw draws facts in groups with titles, without empty groups. wide adds values that are too long for most screens.
-func Draw(a *app.App, f *probe.Facts, wide bool) error {
-	d := renderer{app: a, f: f, wide: wide}
+// Draw draws facts and kinds in groups with titles, without empty groups. wide adds values that are too long for most screens.
+func Draw(a *app.App, f *probe.Facts, kinds *workerd.KindOffer, wide bool) error {
+	d := renderer{app: a, f: f, kinds: kinds, wide: wide}
 	for _, group := range []struct {
 		title string
 		draw  func(title string) error
@@ -46,6 +47,7 @@ func Draw(a *app.App, f *probe.Facts, wide bool) error {
 type renderer struct {
 	app     *app.App
 	f       *probe.Facts
+	kinds   *workerd.KindOffer
 	wide    bool
 	started bool // a group was drawn
 }
@@ -354,6 +356,14 @@ func (d *renderer) offer(title string) error {
 	r := &d.f.Resources
 	d.addWrapped(&f, "offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
 	d.addWrapped(&f, "tags", strings.Join(d.f.Tags, " "))
+	d.addWrapped(&f, "kinds", cmp.Or(strings.Join(d.kinds.Offered, " "), policy.NoneKeyword))
+	for _, w := range d.kinds.Withheld {
+		text := w.Reason
+		if len(w.Kinds) > 0 {
+			text = strings.Join(w.Kinds, ", ") + ": " + text
+		}
+		d.addWrapped(&f, "not offered", text)
+	}
 	if d.f.Kinds != nil {
 		d.addWrapped(&f, "allowed", "kinds: "+cmp.Or(strings.Join(d.f.Kinds, ", "), policy.NoneKeyword))
 	}

@@ -11,13 +11,18 @@ import (
 	"github.com/muster-dev/muster/internal/agent/probe"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/workerd"
 )
 
 func draw(t *testing.T, f *probe.Facts, width int, wide bool) string {
 	t.Helper()
+	kinds := &workerd.KindOffer{
+		Offered:  []string{"echo", "process"},
+		Withheld: []workerd.Withheld{{Kinds: []string{"data", "training"}, Reason: "the interpreter lacks pandas"}, {Reason: "kinds/x: no program"}},
+	}
 	var b bytes.Buffer
 	a := &app.App{Out: term.Screen{Writer: &b, Width: width}}
-	if err := Draw(a, f, wide); err != nil {
+	if err := Draw(a, f, kinds, wide); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -60,7 +65,7 @@ func TestDraw(t *testing.T) {
 		"NETWORK (transfers limited to 20MiB/s)", "2.5Gbit/s", "100Mbit/s", "GPUS (probed in 43ms)", "3GiB/24GiB", "50%", "61°C", "143/300W", "shared",
 		"XID 79: it has fallen off the bus, MIG 1g.6gb, 2 memory errors, used by 1", "nvidia runc", "rootless", "numpy 2.0.1, torch 2.4.0 (cuda 12.1)",
 		"builds environments", "over 5GiB", "a b c d e …", "monitored; a task above it is killed: no quota", "version 5", "tasks run as    tasks",
-		"offers  3.5 cpus, 7 slots, 8GiB memory, 1TiB disk, 0 gpus\n", "tags    linux gpu\n", "start its service if it is wanted\n",
+		"offers       3.5 cpus, 7 slots, 8GiB memory, 1TiB disk, 0 gpus\n", "tags         linux gpu\n", "kinds        echo process\n", "not offered  data, training: the interpreter lacks pandas\n", "not offered  kinds/x: no program\n", "start its service if it is wanted\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing", want)

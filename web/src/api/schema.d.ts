@@ -1805,6 +1805,7 @@ export interface components {
             started_at?: string;
             usage?: components["schemas"]["Usage"];
             worker: string;
+            worker_name?: string;
         };
         Load: {
             /** Format: double */

@@ -17,7 +17,7 @@ const ShareDialog = lazy(() => import("./ShareDialog"));
 /** What can be done with a job, as far as the key may and its state allows. */
 export function JobActions({ job }: { job: Job }) {
   const navigate = useNavigate();
-  const mayChange = useCan("cancel or retry jobs");
+  const mayChange = useCan("cancel, retry or edit jobs");
   const maySubmit = useCan("submit jobs");
   const { me } = useSession();
   const [asked, setAsked] = useState<"cancel" | "retry" | "again">();

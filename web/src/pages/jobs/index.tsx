@@ -28,7 +28,7 @@ export default function JobsPage() {
   const navigate = useNavigate();
   const phone = useMediaQuery("(max-width: 48em)") ?? false;
   const maySubmit = useCan("submit jobs");
-  const mayChange = useCan("cancel or retry jobs");
+  const mayChange = useCan("cancel, retry or edit jobs");
   const { list, feed } = useJobs(search);
   const [selected, setSelected] = useState(noSelection);
 

@@ -12,6 +12,7 @@ import { cost, count, dateTime, digits, none } from "@/ui/format";
 import { PageHeader } from "@/ui/PageHeader";
 import { ProgressBar } from "@/ui/Progress";
 import { StateBadge } from "@/ui/StateBadge";
+import { taskAddress } from "@/ui/taskAddress";
 import { Elapsed, TimeAgo } from "@/ui/time";
 import { act } from "@/ui/toast";
 import { WorkerLink } from "@/ui/WorkerLink";
@@ -42,17 +43,18 @@ export function Header({ task, job, attempts, former, search, workerName }: Head
   // A job of one task without a name of its own goes by the job's.
   const name = task.name === "task" && job ? job.name : task.name;
   const title = task.element ? `${name} ${task.element}` : name;
+  const address = taskAddress(job, task);
   const reason = plainReason(task.reason);
   const metrics = former ? [] : Object.entries(task.metrics ?? {});
   // Facts of an execution are those of the attempt that is shown.
   const run = former ?? task;
   return (
     <PageHeader
-      document={`${task.id} ${title}`}
+      document={`${address} ${title}`}
       title={
         <>
           <span className="dim" style={{ fontWeight: 400 }}>
-            {task.id}
+            {address}
           </span>{" "}
           {title}
         </>
@@ -62,7 +64,7 @@ export function Header({ task, job, attempts, former, search, workerName }: Head
         { label: "Jobs", to: "/jobs" },
         { label: job ? `${task.job} ${job.name}` : String(task.job), to: `/jobs/${task.job}` },
       ]}
-      actions={<Actions task={task} state={state} final={final} />}
+      actions={<Actions task={task} address={address} state={state} final={final} />}
     >
       {reason && !final && (
         <Text size="sm" mt={4}>
@@ -72,7 +74,7 @@ export function Header({ task, job, attempts, former, search, workerName }: Head
       )}
       {state !== "succeeded" && !former && (task.progress !== undefined || task.step) && (
         <div className={css.progress}>
-          {task.progress !== undefined && <ProgressBar value={task.progress} label={`Progress of task ${task.id}`} />}
+          {task.progress !== undefined && <ProgressBar value={task.progress} label={`Progress of task ${address}`} />}
           {task.step && <Text size="sm">{task.step}</Text>}
         </div>
       )}
@@ -203,9 +205,9 @@ function Siblings({ task, first, size, search }: { task: Task; first: number; si
   );
 }
 
-function Actions({ task, state, final }: { task: Task; state: TaskState; final: boolean }) {
+function Actions({ task, address, state, final }: { task: Task; address: string; state: TaskState; final: boolean }) {
   const queries = useQueryClient();
-  const changes = useCan("cancel or retry jobs");
+  const changes = useCan("cancel, retry or edit jobs");
   const submits = useCan("submit jobs");
   const [asking, setAsking] = useState(false);
   const refresh = () => queries.invalidateQueries({ queryKey: ["/api/v1/tasks/{task}"] });
@@ -227,7 +229,7 @@ function Actions({ task, state, final }: { task: Task; state: TaskState; final: 
         </Button>
       )}
       {changes && retriable.includes(state) && (
-        <Button leftSection={<RotateCcw size={15} aria-hidden />} onClick={() => void act("Retry", retry, `Task ${task.id} is queued again`)}>
+        <Button leftSection={<RotateCcw size={15} aria-hidden />} onClick={() => void act("Retry", retry, `Task ${address} is queued again`)}>
           Retry
         </Button>
       )}
@@ -236,7 +238,7 @@ function Actions({ task, state, final }: { task: Task; state: TaskState; final: 
           Run again with changes
         </Button>
       )}
-      <ConfirmDialog opened={asking} onClose={() => setAsking(false)} title={`Cancel task ${task.id}?`} action="Cancel the task" danger onConfirm={cancel}>
+      <ConfirmDialog opened={asking} onClose={() => setAsking(false)} title={`Cancel task ${address}?`} action="Cancel the task" danger onConfirm={cancel}>
         {state === "running" ? "It is asked to stop, and is killed after its grace period. What it has not saved is lost." : "It will not start."} Stages that need it are skipped.
       </ConfirmDialog>
     </>

@@ -3,13 +3,14 @@ import { useMediaQuery } from "@mantine/hooks";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { FilterX, Hash } from "lucide-react";
 import { useMemo, useState } from "react";
-import { taskStates, type Task, type TaskState } from "@/api/types";
+import { taskStates, type Job, type Task, type TaskState } from "@/api/types";
 import { DataTable, type Column, type Sort } from "@/ui/DataTable";
 import { EmptyState, ErrorState } from "@/ui/feedback";
 import { between, bytes, cost, count, digits, none, words } from "@/ui/format";
 import { ProgressBar } from "@/ui/Progress";
 import { StateBadge } from "@/ui/StateBadge";
 import { sortRows } from "@/ui/sort";
+import { parseTask, taskAddress } from "@/ui/taskAddress";
 import { Elapsed } from "@/ui/time";
 import { WorkerLink } from "@/ui/WorkerLink";
 import { useTasks } from "../feed/tasks";
@@ -30,7 +31,7 @@ export default function Tasks({ job, search, set }: TabProps) {
   const groups = job.groups ?? [];
   const stage = groups.find((g) => g.name === search.stage);
   const { list, feed } = useTasks(job.id, { states: search.state, numbers: stage && groups.length > 1 ? `${stage.first}-${stage.first + stage.size - 1}` : undefined, page: 200, max: maxTasks });
-  const columns = useMemo(() => taskColumns(phone, groups.length > 1), [phone, groups.length]);
+  const columns = useMemo(() => taskColumns(phone, groups.length > 1, job), [phone, groups.length, job]);
   const sort = useMemo((): Sort | undefined => (search.sort ? { by: search.sort.replace(/^-/, ""), desc: search.sort.startsWith("-") } : undefined), [search.sort]);
   const rows = useMemo(() => {
     const by = columns.find((c) => c.id === sort?.by)?.sort;
@@ -64,7 +65,7 @@ export default function Tasks({ job, search, set }: TabProps) {
           clearable
           miw={170}
         />
-        <GoTo job={job.id} />
+        <GoTo job={job} />
       </div>
       {list.status === "failed" ? (
         <ErrorState error={list.error} retry={() => void feed.load()} />
@@ -116,29 +117,29 @@ export default function Tasks({ job, search, set }: TabProps) {
   );
 }
 
-/** Opens a task by its number. */
-function GoTo({ job }: { job: number }) {
+/** Opens a task by its number, or that of its element. */
+function GoTo({ job }: { job: Job }) {
   const navigate = useNavigate();
   const [text, setText] = useState("");
   return (
     <form
       onSubmit={(e) => {
         e.preventDefault();
-        const n = /^(?:\d+\.)?(\d+)$/.exec(text.trim())?.[1];
-        if (n) void navigate({ to: "/tasks/$task", params: { task: `${job}.${n}` } });
+        const task = parseTask(job, text);
+        if (task) void navigate({ to: "/tasks/$task", params: { task } });
       }}
     >
-      <TextInput size="xs" w={130} value={text} onChange={(e) => setText(e.currentTarget.value)} placeholder="Task number" aria-label="Open a task by its number" leftSection={<Hash size={13} aria-hidden />} inputMode="numeric" error={text.trim() !== "" && !/^(\d+\.)?\d+$/.test(text.trim())} />
+      <TextInput size="xs" w={130} value={text} onChange={(e) => setText(e.currentTarget.value)} placeholder="Task number" aria-label="Open a task by its number" leftSection={<Hash size={13} aria-hidden />} inputMode="numeric" error={text.trim() !== "" && parseTask(job, text) === undefined} />
     </form>
   );
 }
 
-function taskColumns(phone: boolean, stages: boolean): Column<Task>[] {
+function taskColumns(phone: boolean, stages: boolean, job: Job): Column<Task>[] {
   const what = (t: Task) => [stages && t.name, t.element].filter(Boolean).join(" · ") || t.name;
   const note = (t: Task) => (t.state === "failed" || t.state === "timed_out" ? [reasonOf(t), messageOf(t)].filter(Boolean).join(": ") : (t.step ?? t.message ?? ""));
   const id = (t: Task) => (
     <Link to="/tasks/$task" params={{ task: t.id }} className="link" tabIndex={-1}>
-      {t.id}
+      {taskAddress(job, t)}
     </Link>
   );
   const state: Column<Task> = { id: "state", header: "State", width: "122px", sort: (t) => t.state, cell: (t) => <StateBadge state={t.state} /> };
