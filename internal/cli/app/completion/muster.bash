@@ -19,6 +19,9 @@ _muster() {
     i=${word%"$break"*}$break
     ((${#i} > ${#typed})) && typed=$i
   done
+  line=${words[0]/#\~\//$HOME/}
+  type -P "$line" >/dev/null || line=muster # an alias: complete -F _muster ALIAS
+  words[0]=$line
   COMPREPLY=()
   while IFS=$'\t' read -r line _; do
     case $line in
@@ -30,7 +33,7 @@ _muster() {
         ;;
       *) COMPREPLY+=("${line#"$typed"}") ;;
     esac
-  done < <("${words[0]/#\~\//$HOME/}" __complete "${words[@]:1}" 2>/dev/null)
+  done < <("${words[0]}" __complete "${words[@]:1}" 2>/dev/null)
   if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *[=:.,] ]]; then compopt -o nospace 2>/dev/null; fi
 }
 complete -o nosort -F _muster muster 2>/dev/null || complete -F _muster muster
