@@ -53,7 +53,7 @@ func (r *inspection) cgroups(context.Context) []Finding {
 		return single("cgroups", Note, "", "this system has no control groups: memory and processes of tasks are watched, cpus are not limited")
 	}
 	reasons := slices.Sorted(maps.Keys(reasonSet))
-	fix := "run the worker as a service with Delegate=yes, or in `systemd-run --user --scope -p Delegate=yes muster worker`"
+	fix := "run the worker as a service (`muster worker install --user`), or in `systemd-run --user --scope -p Delegate=yes muster worker`"
 	switch _, err := os.Stat(r.hostPath("/run/systemd/system")); {
 	case os.Geteuid() == 0:
 		fix = "mount the controllers: `sudo mount -t cgroup2 none /sys/fs/cgroup`; in a container, use a writable control group of its own (--cgroupns=private, and rw)"
