@@ -53,7 +53,9 @@ type manager interface {
 	reloadCommands() [][]string
 	// awaitConnected waits until the service is connected to the server, if the manager knows that.
 	awaitConnected(ctx context.Context) error
-	// hints says how to see the log.
+	// logCommand prints the last lines of the service's log.
+	logCommand() []string
+	// hints says how to see the state and the log.
 	hints() string
 }
 
@@ -179,12 +181,21 @@ func (h *Host) Install(ctx context.Context, s *Service) error {
 		}
 	}
 	if err := h.run(ctx, h.commands()); err != nil {
-		return err
+		return h.withLog(ctx, err)
 	}
 	if err := h.awaitConnected(ctx); err != nil {
-		return err
+		return h.withLog(ctx, err)
 	}
 	return app.WriteOutput(h.app.Out, fmt.Appendf(nil, "The worker is installed as a service, for the server %s.\n%s", s.Server, h.hints()))
+}
+
+// withLog adds the last lines of the service's log to an error, unless the user interrupted the command.
+func (h *Host) withLog(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	log, _ := output(ctx, h.logCommand()...) // there may be none
+	return muster.Errorf(muster.CodeOf(err), "%w%s", err, indent(log))
 }
 
 // Uninstall stops the service and removes it. The data of the worker stays.

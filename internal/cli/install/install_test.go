@@ -223,7 +223,7 @@ func listFiles(t *testing.T, root string) string {
 // TestWorkerThatDoesNotStart checks that a failed start is reported with the worker's log, and that the service stays for another try.
 func TestWorkerThatDoesNotStart(t *testing.T) {
 	for _, tc := range []struct{ name, show, restart, want string }{
-		{"the start fails", connected, "echo 'Job for muster-worker.service failed' >&2; exit 1", "restart muster-worker.service failed: exit status 1\n  Job for muster-worker.service failed"},
+		{"the start fails", connected, "echo 'Job for muster-worker.service failed' >&2; exit 1", "restart muster-worker.service failed: exit status 1\n  Job for muster-worker.service failed\n  muster: another worker"},
 		{"it fails again and again", `ActiveState=activating\nStatusText=\nNRestarts=1\n`, ":", "another worker uses the data dir"},
 		{"it has ended", `ActiveState=failed\nStatusText=\nNRestarts=0\n`, ":", "is not connected (failed)"},
 	} {

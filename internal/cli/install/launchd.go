@@ -109,6 +109,8 @@ func (l *launchd) reloadCommands() [][]string { return nil }
 // awaitConnected returns at once: launchd does not know the state of a service.
 func (l *launchd) awaitConnected(context.Context) error { return nil }
 
+func (l *launchd) logCommand() []string { return []string{"tail", "-n", "15", l.log()} }
+
 func (l *launchd) hints() string {
 	return fmt.Sprintf("State:  launchctl print %s/%s\nLog:    %s\nRemove: muster worker uninstall%s\n", l.domain(), label, l.log(), map[bool]string{true: " --user"}[l.user])
 }

@@ -140,10 +140,11 @@ func (s *systemd) hints() string {
 	return text
 }
 
-const (
-	connectLimit = time.Minute
-	logLines     = "15"
-)
+const connectLimit = time.Minute
+
+func (s *systemd) logCommand() []string {
+	return append(strings.Fields("journalctl "+s.userFlag()), "-u", unitName, "-n", "15", "--no-pager", "-o", "cat")
+}
 
 // awaitConnected waits until the service reports that it is connected (workerd.Worker.Summary).
 func (s *systemd) awaitConnected(ctx context.Context) error {
@@ -169,8 +170,7 @@ func (s *systemd) awaitConnected(ctx context.Context) error {
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.DeadlineExceeded) {
 			return cause
 		}
-		log, _ := output(context.WithoutCancel(ctx), append(strings.Fields("journalctl "+s.userFlag()), "-u", unitName, "-n", logLines, "--no-pager", "-o", "cat")...) // without a journal there is no log
-		return muster.Errorf(muster.Unavailable, "the service is installed, but the worker is not connected (%s): correct what its log says, and repeat this command%s", describe(state), indent(log))
+		return muster.Errorf(muster.Unavailable, "the service is installed, but the worker is not connected (%s): correct what its log says, and repeat this command", describe(state))
 	}
 }
 

@@ -87,30 +87,8 @@ export function joinLines(machine: Machine, { server, token, name }: Joining, pr
     case "systemd":
       return [
         ...get,
-        check(" --data /var/lib/muster"),
-        { title: "Store the join token, as root", text: `install -d -m 700 /etc/muster && (umask 077; echo ${token} > /etc/muster/join-token)` },
-        {
-          title: "Install and start the service (needs systemd 254 or newer)",
-          text: `cat > /etc/systemd/system/muster-worker.service <<'END'
-[Unit]
-Description=Muster worker
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-ExecStart=/usr/local/bin/muster worker --server ${server} --token-file /etc/muster/join-token --data /var/lib/muster${named}
-ExecReload=/bin/kill -USR2 $MAINPID
-KillMode=process
-Delegate=yes
-DelegateSubgroup=main
-Restart=always
-TimeoutStopSec=60
-
-[Install]
-WantedBy=multi-user.target
-END
-systemctl daemon-reload && systemctl enable --now muster-worker`,
-        },
+        check(),
+        { title: "Install and start the service, as root", text: `MUSTER_JOIN_TOKEN=${token} ${path} worker install --server ${server}${named}` },
       ];
   }
 }

@@ -140,7 +140,7 @@ describe("join lines", () => {
     for (const system of ["linux", "macos", "systemd"] as const) {
       const text = lines({ system, arch: "amd64" }, undefined);
       expect(text.indexOf("muster doctor --server http://lab:8700")).toBeGreaterThan(0);
-      expect(text.indexOf("muster doctor")).toBeLessThan(text.indexOf("muster worker --server"));
+      expect(text.indexOf("muster doctor")).toBeLessThan(text.indexOf(system === "systemd" ? "muster worker install --server" : "muster worker --server"));
     }
     // Outside of the container it would check another machine than the worker sees.
     expect(lines({ system: "container", arch: "amd64" }, undefined)).not.toContain("doctor");
