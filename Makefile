@@ -16,15 +16,17 @@ RACE := -race -gcflags=github.com/ncruces/go-sqlite3-wasm/...=-race=false
 # Each process with the race detector sleeps a second before it exits unless it is told otherwise.
 test race: export GORACE ?= atexit_sleep_ms=20
 # Packages whose tests take real processes, engines or machines; they have targets of their own.
-SLOW := /test/(attack|chaos|e2e|load|vm)$$
+SLOW := /test/(attack|chaos|e2e|load|packages|vm)$$
 SEEDS ?= 1000
 SEED ?= $(shell date +%s)
 DURATION ?= 5m
 WITHOUT ?=
+PREFIX ?= /usr/local
+DESTDIR ?=
 # The program under test is built once, not by each package that runs it.
 test e2e chaos bench: export MUSTER_TEST_PROGRAM = $(CURDIR)/bin/muster
 
-.PHONY: help demo dev build check test test-fast test-api test-ml test-vm race sim e2e chaos bench lint lint-py fmt fmt-check gen verify web site clean
+.PHONY: help demo dev build share install uninstall package check test test-fast test-api test-ml test-vm test-packages race sim e2e chaos bench lint lint-py fmt fmt-check gen verify web site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +40,26 @@ dev: build ## a server and a worker on this machine, with data in ./.muster
 build: ## bin/muster, a static binary, with the dashboard if Node.js is there
 	@scripts/web build
 	go build $(GOFLAGS_BUILD) -o bin/muster ./cmd/muster
+
+share: ## manual pages of all commands and completion scripts in bin/share
+	rm -rf bin/share
+	go run ./internal/gen share bin/share
+
+bin/muster:
+	$(MAKE) build
+bin/share:
+	$(MAKE) share
+
+install: | bin/muster bin/share ## the program, manual pages, completions and service files: PREFIX=/usr/local DESTDIR=
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install
+
+uninstall: ## remove what make install put there; data and settings stay
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install --uninstall
+
+package: ## packages, archives, container images and their checksums in dist: ARCHS="amd64 arm64" DARWIN=arm64
+	@scripts/need packages
+	@scripts/web build
+	VERSION='$(VERSION)' BUILD='$(GOFLAGS_BUILD)' scripts/package
 
 check: fmt-check ## format, lint and the fast tests: no root, engine or network, under 90 s
 	go vet ./...
@@ -56,6 +78,11 @@ test: web build ## all tests, with the race detector and shuffled, and the end-t
 test-vm: ## limits and shims on a real kernel with control groups of version 2 only, in a small virtual machine
 	@scripts/need modules vm
 	scripts/vm | $(REPORT) vm
+
+test-packages: ## packages are installed, started, upgraded and removed on a Debian with systemd, in a small virtual machine
+	@scripts/need modules vm packages
+	for v in 0.0.1 0.0.2; do $(MAKE) package VERSION=$$v ARCHS=amd64 DARWIN= FORMATS="deb rpm" OUT=bin/packages/$$v; done
+	MUSTER_VM_FILES=bin/packages scripts/vm --systemd test/packages | $(REPORT) packages
 
 test-api: build ## schemathesis over all operations of the API of a real server, in 150 s
 	@scripts/need schemathesis
@@ -128,6 +155,7 @@ verify: ## exactly what CI runs
 	$(MAKE) test
 	$(MAKE) test-api
 	$(MAKE) test-vm
+	$(MAKE) test-packages
 
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

@@ -185,6 +185,7 @@ var rules = map[string]rule{
 
 	"gen":           {ring: wiring},
 	"gen/jobschema": {ring: wiring},
+	"gen/ociimage":  {ring: wiring},
 	"docs":          {ring: contract},
 	"deploy":        {ring: contract},
 
@@ -210,6 +211,7 @@ var rules = map[string]rule{
 	"test/load":                {ring: testOnly},
 	"test/ml":                  {ring: testOnly},
 	"test/vm":                  {ring: testOnly},
+	"test/packages":            {ring: testOnly},
 	"testreport":               {ring: testOnly},
 	"sdk/python":               {ring: contract},
 

@@ -16,7 +16,7 @@ const module = "github.com/muster-dev/muster/"
 func trimModule(pkg string) string { return strings.TrimPrefix(pkg, module) }
 
 // kinds are the kinds of runs that entries name.
-var kinds = []string{"root", "user", "vm"}
+var kinds = []string{"root", "user", "vm", "packages"}
 
 // entry allows tests to be skipped.
 type entry struct {
@@ -33,7 +33,7 @@ type skipList []entry
 // linePattern is KINDS PACKAGE TEST REASON, separated by spaces; TEST may be a quoted text.
 var linePattern = regexp.MustCompile(`^(\S+)\s+(\S+)\s+("[^"]+"|[^\s"]+)\s+(\S.*)$`)
 
-// parseList parses the entries for a kind of run. KINDS of a line are root, user, vm, separated by commas, each with a ? if it depends
+// parseList parses the entries for a kind of run. KINDS of a line are root, user, vm, packages, separated by commas, each with a ? if it depends
 // on the machine whether the test is skipped.
 func parseList(r io.Reader, run string) (skipList, error) {
 	if !slices.Contains(kinds, run) {

@@ -19,7 +19,7 @@ import (
 
 func main() {
 	list := flag.String("skips", "test/skips.txt", "file with the list of tests that may be skipped")
-	run := flag.String("run", "", "kind of this run: root, user or vm")
+	run := flag.String("run", "", "kind of this run: root, user, vm or packages")
 	flag.Parse()
 	if err := report(os.Stdin, os.Stdout, *list, *run, os.Getenv("CI") == "true"); err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
