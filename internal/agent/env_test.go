@@ -301,7 +301,8 @@ type fakeServer struct {
 	hellos      []*link.Hello
 	frames      []*link.ToServer
 	logs        map[muster.AttemptID][]byte
-	rejectLogs  bool // logs are refused with a pause
+	segments    *tasklog.Dir // has the logs instead, with their segments; may be nil
+	rejectLogs  bool         // logs are refused with a pause
 	unacked     int
 	maxUnacked  int // the maximum of unacknowledged log bytes
 	cleanClose  bool
@@ -348,7 +349,7 @@ func (d *fakeServer) Open(_ context.Context, h *link.Hello, send func(*link.ToWo
 }
 
 // Handle implements link.Session.
-func (d *fakeServer) Handle(_ context.Context, f *link.ToServer) error {
+func (d *fakeServer) Handle(ctx context.Context, f *link.ToServer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.frames = append(d.frames, f)
@@ -356,6 +357,15 @@ func (d *fakeServer) Handle(_ context.Context, f *link.ToServer) error {
 	for _, c := range f.Logs {
 		d.unacked += len(c.Data)
 		d.maxUnacked = max(d.maxUnacked, d.unacked)
+		if d.segments != nil {
+			size, err := d.segments.AppendChunk(ctx, c.Attempt, &tasklog.Chunk{Offset: c.Offset, Data: c.Data, Segment: c.Segment, Kept: c.Kept, To: c.To}, int64(muster.MinLogCap))
+			if err != nil {
+				return err
+			}
+			answer.LogAck = append(answer.LogAck, link.LogAck{Attempt: c.Attempt, Size: size})
+			d.unacked -= len(c.Data)
+			continue
+		}
 		if d.rejectLogs {
 			answer.LogAck = append(answer.LogAck, link.LogAck{
 				Attempt: c.Attempt, Size: int64(len(d.logs[c.Attempt])), Pause: muster.Duration(5 * time.Second),

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/logview"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -142,6 +145,69 @@ func TestLogOfALostAttemptIsSent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLogThatIsCutWhileTheServerIsAway has a worker drop the middle of a log that the server does not have yet: the server gets what is left, and all
+// usage samples.
+func TestLogThatIsCutWhileTheServerIsAway(t *testing.T) {
+	inEnv(t, func(e *env) {
+		t := e.t
+		stored, err := tasklog.OpenIndexedDir(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stored.Close()
+		e.server.set(func(d *fakeServer) { d.segments = stored })
+		s := e.run(0)
+		w := tasklog.NewWriter(e.logs, s.id, 0, int64(muster.MinLogCap))
+		lines := 0
+		print := func(n int) {
+			t.Helper()
+			for range n {
+				lines++
+				r := tasklog.Record{Stream: tasklog.Stdout, At: time.Now(), Data: fmt.Appendf(nil, "%05d %s\n", lines, strings.Repeat("x", 90))}
+				err := w.WriteOutput(t.Context(), tasklog.AppendRecord(nil, r))
+				if err == nil && lines%1000 == 0 {
+					err = w.Write(t.Context(), tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Usage, At: time.Now(), Data: []byte("{}\n")}))
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			size, err := e.logs.Size(t.Context(), s.id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.reporter.LogGrew(size)
+			time.Sleep(time.Second)
+		}
+		print(100)
+		e.server.setDown(true)
+		print(20_000)
+		e.server.setDown(false)
+		time.Sleep(time.Minute)
+		print(100)
+		read := func(logs *tasklog.Dir) (text []string, samples int) {
+			t.Helper()
+			err := logview.Walk(t.Context(), logs, s.id, 0, func(r logview.Record, _ int64) error {
+				if r.Stream == tasklog.Usage {
+					samples++
+				} else {
+					text = append(text, string(r.Data))
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text, samples
+		}
+		want, _ := read(e.logs)
+		got, samples := read(stored)
+		if !slices.Equal(got, want) || samples != 20 || len(got) > 5000 || !strings.HasPrefix(got[0], "00001 ") || !strings.HasPrefix(got[len(got)-1], "20200 ") {
+			t.Errorf("the server has %d lines and %d samples, the worker %d lines", len(got), samples, len(want))
+		}
+	})
 }
 
 // TestTraffic checks that a worker counts its sessions, its ended leases, and its log bytes.

@@ -107,6 +107,8 @@ func kept() map[string]string {
 		"dialects/qubix/fleet/fleet.db":    "workers",
 		"dialects/trainforge/tasks/1.json": "{}",
 		"logs/0k/16/0/0.1.log":             "output",
+		"logs/0k/16/0/1.1.tail/262144":     "end of the output",
+		"logs/0k/16/0/1.1.tail/gap":        "gap",
 		"logs/3/0/0.1.log":                 "output of an older muster",
 		blobName("artifact"):               "artifact",
 		blobName(""):                       "",
@@ -439,6 +441,22 @@ func TestDamagedDatabaseIsNotRestored(t *testing.T) {
 }
 
 // Files may appear, grow and vanish during a backup.
+// TestBackupOfANewerProgram names the program that wrote the backup, and what this one supports.
+func TestBackupOfANewerProgram(t *testing.T) {
+	t.Parallel()
+	stream, _ := write(t, source(tree(t, kept())))
+	to := filepath.Join(t.TempDir(), "to")
+	_, err := backup.Restore(t.Context(), bytes.NewReader(stream), to, func(context.Context, string) (store.DatabaseInfo, error) {
+		return store.DatabaseInfo{}, muster.Errorf(muster.Conflict, "the database has schema version 41 and this muster supports versions up to 31")
+	})
+	if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "of muster v1.2.3: the database has schema version 41 and this muster supports versions up to 31") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("something is left: %v", err)
+	}
+}
+
 func TestFilesChangeMeanwhile(t *testing.T) {
 	t.Parallel()
 	files := kept()

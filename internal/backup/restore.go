@@ -62,6 +62,9 @@ func Restore(ctx context.Context, r io.Reader, data string, verify func(ctx cont
 		return Summary{}, err
 	}
 	info, err := verify(ctx, filepath.Join(data, DatabaseName))
+	if muster.CodeOf(err) == muster.Conflict {
+		err = muster.Errorf(muster.Conflict, "the backup is of muster %s: %w", s.Version, err)
+	}
 	if err != nil {
 		return Summary{}, err
 	}

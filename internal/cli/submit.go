@@ -255,6 +255,9 @@ func (a *runner) loadSpecs(ctx context.Context, names []string) ([]document, err
 			if muster.CodeOf(err) != muster.InvalidSpec {
 				return nil, err
 			}
+			if name == "-" {
+				name = "standard input"
+			}
 			invalid = append(invalid, name)
 			a.Messagef("%s", strings.TrimRight(spec.Format(err, string(source)), "\n"))
 			continue

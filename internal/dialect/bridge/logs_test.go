@@ -1,8 +1,10 @@
 package bridge_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -131,5 +133,52 @@ func TestASpecIsSubmittedAsItIsStored(t *testing.T) {
 	testkit.Await(w.t, "the final report", func() bool { return b.Pending() == 0 })
 	if got := p.finalReports("a"); len(got) != 1 || !got[0].Succeeded() || w.jobs() != 1 {
 		t.Errorf("%d jobs, final reports %+v", w.jobs(), got)
+	}
+}
+
+// TestLogWithAGapIsResumed stops a bridge after it has sent the first line of a log, and starts it when the middle of the log is left out: what is left arrives
+// once and in order, with a line that says so.
+func TestLogWithAGapIsResumed(t *testing.T) {
+	w, p := newEnv(t), newFakeReporter()
+	b, stop := w.startBridge(p)
+	j := echo("a")
+	j.Spec.Tasks[0].LogCap = muster.MinLogCap
+	w.accept(b, j)
+	task := w.waitOffered(1)[0]
+	if err := errors.Join(task.MarkStarted(), task.Log(t.Context(), "first")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Await(w.t, "the first line arrives", func() bool { return len(p.logLines("a")) == 1 })
+	w.crash(stop)
+	const count = 20_000
+	for n := 0; n < count; n += 500 {
+		var lines []string
+		for i := n; i < n+500; i++ {
+			lines = append(lines, fmt.Sprintf("%05d %s", i, strings.Repeat("x", 60)))
+		}
+		if err := task.Log(t.Context(), lines...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.succeed(task)
+	b, _ = w.startBridge(p)
+	testkit.Await(w.t, "the final report", func() bool { return b.Pending() == 0 })
+	got := p.logLines("a")
+	if len(got) < 100 || got[0] != "first" || !strings.HasPrefix(got[1], "00000 ") || !strings.HasPrefix(got[len(got)-1], fmt.Sprintf("%05d ", count-1)) {
+		t.Fatalf("%d lines: %.300q", len(got), got)
+	}
+	gaps, last := 0, -1
+	for _, line := range got[1:] {
+		var n int
+		if strings.Contains(line, "left out") {
+			gaps++
+		} else if _, err := fmt.Sscanf(line, "%05d ", &n); err != nil || n <= last || gaps == 0 && n != last+1 {
+			t.Fatalf("%q follows line %d", line, last)
+		} else {
+			last = n
+		}
+	}
+	if gaps != 1 || len(got) >= count {
+		t.Errorf("%d lines with %d gaps", len(got), gaps)
 	}
 }
