@@ -157,6 +157,16 @@ func (t *treeCache) get(ctx context.Context, sha256 string) ([]store.Blob, error
 	return files, err
 }
 
+// getOnce is get without caching, for the sweep, which reads all trees: it would replace those that workers need.
+func (t *treeCache) getOnce(ctx context.Context, sha256 string) ([]store.Blob, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if files, ok := t.files.Get(sha256); ok {
+		return files, nil
+	}
+	return t.read(ctx, sha256)
+}
+
 // load returns the verified bytes of a tree.
 func (t *treeCache) load(ctx context.Context, sha256 string) ([]byte, error) {
 	r, err := t.blobs.Open(ctx, sha256)
@@ -202,7 +212,7 @@ func (t *treeCache) read(ctx context.Context, sha256 string) ([]store.Blob, erro
 	return files, nil
 }
 
-// Files returns the files of a stored tree. Its errors are NotFound, and Invalid or TooLarge for blobs that are not trees.
+// Files returns the files of a stored tree, for a sweep. Its errors are NotFound, and Invalid or TooLarge for blobs that are not trees.
 func (e *Engine) Files(ctx context.Context, tree string) ([]store.Blob, error) {
-	return e.trees.get(ctx, tree)
+	return e.trees.getOnce(ctx, tree)
 }

@@ -66,7 +66,7 @@ func TestFleetGauges(t *testing.T) {
 	p.All.Counts[muster.Running] = 5
 	registry := obs.NewRegistry(obs.Build{Version: "v1", Revision: "abc"})
 	obs.NewServer(registry, func(context.Context) obs.ServerSample {
-		return obs.ServerSample{Inbox: 4, Sessions: 3, Disk: obs.DiskUsage{Free: 1, Size: 2}, Fleet: &p}
+		return obs.ServerSample{Inbox: 4, Sessions: 3, Disk: obs.DiskUsage{Free: 1, Size: 2}, Removals: obs.Removals{Waiting: 5, LastPass: 7000}, Fleet: &p}
 	})
 	got := scrapeRegistry(t, registry)
 	if err := got.check(map[string]float64{
@@ -77,6 +77,7 @@ func TestFleetGauges(t *testing.T) {
 		`muster_fleet_cpus`: 11, `muster_fleet_cpus_reserved`: 5, `muster_fleet_memory_bytes`: 100, `muster_fleet_memory_reserved_bytes`: 40,
 		`muster_fleet_gpu_memory_bytes`: 30, `muster_fleet_gpu_memory_reserved_bytes`: 7, `muster_fleet_gpus_reserved`: 1, `muster_fleet_slots`: 16, `muster_fleet_slots_reserved`: 1,
 		`muster_fleet_gpu_power_watts`: 120.5, `muster_engine_ready`: 1, `muster_engine_inbox_events`: 4, `muster_link_sessions`: 3, `muster_data_disk_free_bytes`: 1, `muster_data_disk_size_bytes`: 2,
+		`muster_retention_waiting_jobs`: 5, `muster_retention_last_pass_timestamp_seconds`: 7,
 	}); err != nil {
 		t.Error(err)
 	}
@@ -93,7 +94,7 @@ func TestEngineDoesNotRespond(t *testing.T) {
 	if err := got.check(map[string]float64{`muster_engine_ready`: 0}); err != nil {
 		t.Error(err)
 	}
-	for _, name := range []string{`muster_tasks{state="running"}`, `muster_workers{state="active"}`, `muster_queue_oldest_task_age_seconds`} {
+	for _, name := range []string{`muster_tasks{state="running"}`, `muster_workers{state="active"}`, `muster_queue_oldest_task_age_seconds`, `muster_retention_last_pass_timestamp_seconds`} {
 		if v, ok := got[name]; ok {
 			t.Errorf("%s is %v, want no value", name, v)
 		}

@@ -18,7 +18,14 @@ type ServerSample struct {
 	Sessions  int                  // connected workers
 	StoreSize int64                // of the database's files; 0 if unknown
 	Disk      DiskUsage            // of the data directory
+	Removals  Removals             // of retention
 	Fleet     *sched.FleetSnapshot // nil if the engine does not work
+}
+
+// Removals is how far retention is.
+type Removals struct {
+	Waiting  int         // removed jobs whose logs and rows are still to be deleted, counted up to a maximum
+	LastPass muster.Time // 0 if there was none, or if it is unknown
 }
 
 // Server has the metrics of a server.

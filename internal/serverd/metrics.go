@@ -33,6 +33,8 @@ func (s *Server) sample(ctx context.Context) obs.ServerSample {
 	}
 	if s.engine.Health() == nil {
 		sample.Fleet, _ = s.engine.Fleet(ctx) // nil after an error
+		// Zero after an error, like Fleet.
+		sample.Removals.Waiting, sample.Removals.LastPass, _ = s.sweeper.Progress(ctx)
 	}
 	return sample
 }

@@ -56,23 +56,30 @@ func (s *Sweeper) Prune(ctx context.Context, req wire.PruneRequest) (wire.Prune,
 	return plan, nil
 }
 
+// Progress returns how many removed jobs wait for the deletion of their logs and rows, counted up to 1,000, and when the last pass was: 0 if there
+// was none, or while deletions by age wait.
+func (s *Sweeper) Progress(ctx context.Context) (waiting int, lastPass muster.Time, err error) {
+	_, last, err := s.Store.RetentionStart(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	removed, _, err := s.Store.RemovedJobs(ctx, 0, maxWaiting)
+	return len(removed), max(last, 0), err
+}
+
 // Status returns the policies and the state of deletion, of one project if it is not "".
 func (s *Sweeper) Status(ctx context.Context, project string) (wire.Retention, error) {
 	p, err := s.loadPolicies(ctx, retention.Policy{})
 	if err != nil {
 		return wire.Retention{}, err
 	}
-	_, last, err := s.Store.RetentionStart(ctx)
-	if err != nil {
-		return wire.Retention{}, err
-	}
-	waiting, _, err := s.Store.RemovedJobs(ctx, 0, maxWaiting)
+	waiting, last, err := s.Progress(ctx)
 	if err != nil {
 		return wire.Retention{}, err
 	}
 	status := wire.Retention{
 		Defaults: policyText(s.Options.Over(retention.DefaultPolicy())), StartsAt: p.startsAt, Uploads: s.Server.Uploads.String(), Workers: s.Server.Workers.String(),
-		Projects: []wire.ProjectRetention{}, WaitingJobs: len(waiting), LastPassAt: max(last, 0), DelayedUntil: s.delayedUntil(),
+		Projects: []wire.ProjectRetention{}, WaitingJobs: waiting, LastPassAt: last, DelayedUntil: s.delayedUntil(),
 	}
 	for name, own := range p.projects {
 		if project == "" || project == name {
