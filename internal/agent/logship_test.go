@@ -161,7 +161,7 @@ func TestLogThatIsCutWhileTheServerIsAway(t *testing.T) {
 		s := e.run(0)
 		w := tasklog.NewWriter(e.logs, s.id, 0, int64(muster.MinLogCap))
 		lines := 0
-		print := func(n int) {
+		write := func(n int) {
 			t.Helper()
 			for range n {
 				lines++
@@ -181,12 +181,12 @@ func TestLogThatIsCutWhileTheServerIsAway(t *testing.T) {
 			s.reporter.LogGrew(size)
 			time.Sleep(time.Second)
 		}
-		print(100)
+		write(100)
 		e.server.setDown(true)
-		print(20_000)
+		write(20_000)
 		e.server.setDown(false)
 		time.Sleep(time.Minute)
-		print(100)
+		write(100)
 		read := func(logs *tasklog.Dir) (text []string, samples int) {
 			t.Helper()
 			err := logview.Walk(t.Context(), logs, s.id, 0, func(r logview.Record, _ int64) error {

@@ -127,7 +127,7 @@ func (n *Notifier) Run(ctx context.Context, log *slog.Logger) {
 	if n == nil {
 		return
 	}
-	defer n.conn.Close()
+	defer func() { _ = n.conn.Close() }()
 	tick := time.NewTicker(n.interval)
 	defer tick.Stop()
 	for {

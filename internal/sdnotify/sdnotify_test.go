@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -58,10 +59,8 @@ func (m *manager) await(line string) []string {
 	m.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		lines := m.receive(time.Minute)
-		for _, l := range lines {
-			if l == line {
-				return lines
-			}
+		if slices.Contains(lines, line) {
+			return lines
 		}
 	}
 	m.Fatalf("no message has %s", line)

@@ -138,7 +138,7 @@ func (b faultyBlobs) Files(ctx context.Context, after string, limit int) ([]blob
 }
 
 func (b faultyBlobs) RemoveUnused(ctx context.Context, sum string, since time.Time) (size int64, removed bool, err error) {
-	b.w.rival(b.p, sum)
+	b.w.rival(b.p, sum) //nolint:contextcheck // another client
 	err = b.w.around(b.p, func() (err error) {
 		size, removed, err = b.Dir.RemoveUnused(ctx, sum, since)
 		return err

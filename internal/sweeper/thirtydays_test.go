@@ -151,6 +151,7 @@ func (s *server) day(t *testing.T, number int, l load) {
 
 // job submits a job, lets its first tasks log, and cancels its tasks one by one, so that each has a row.
 func (s *server) job(t *testing.T, tasks int, folder string) error {
+	t.Helper()
 	task := muster.TaskSpec{Kind: muster.KindNoop, Files: folder}
 	if tasks > 1 {
 		task.Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(tasks - 1), Step: 1}}}
@@ -242,7 +243,7 @@ func TestThirtyDays(t *testing.T) {
 	var last, first muster.JobID
 	now := time.Now()
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(now.Add(-days * day.Std()).Sub(time.Now())) // the program starts afterwards, with the time of the machine
+		time.Sleep(time.Until(now.Add(-days * day.Std()))) // the program starts afterwards, with the time of the machine
 		s, _ := startServer(t, dir)
 		// Clients and the sweeper, which acts each full hour, must not wait for each other in SQLite: its pauses are not real time here, and end only if
 		// no goroutine waits for a mutex.

@@ -161,7 +161,7 @@ func (s *service) groups(pattern string) []string {
 		s.Fatal(err)
 	}
 	var found []string
-	for _, dir := range strings.Fields(string(record)) {
+	for dir := range strings.FieldsSeq(string(record)) {
 		paths, err := filepath.Glob(filepath.Join(dir, pattern, "cgroup.procs"))
 		if err != nil {
 			s.Fatal(err)

@@ -95,7 +95,7 @@ func (a *runner) serverCommand() *cli.Command {
 			}
 			ctx, stop := app.SignalContext(ctx)
 			defer stop()
-			return withNotifier(log, func(notifier *sdnotify.Notifier) error {
+			return withNotifier(ctx, log, func(notifier *sdnotify.Notifier) error {
 				return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
 					return a.serve(ctx, &c, w, notifier, func(ctx context.Context, _ *serverd.Server, _ remote.Server) error {
 						<-ctx.Done()

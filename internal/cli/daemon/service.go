@@ -22,12 +22,12 @@ const (
 )
 
 // withNotifier calls fn with the notifier of this process, and reports to systemd until fn returns.
-func withNotifier(log *slog.Logger, fn func(*sdnotify.Notifier) error) error {
+func withNotifier(ctx context.Context, log *slog.Logger, fn func(*sdnotify.Notifier) error) error {
 	notifier, err := sdnotify.FromEnv()
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(context.Background()) // it reports also during a shutdown
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // it reports also during a shutdown
 	var reports sync.WaitGroup
 	reports.Go(func() { notifier.Run(ctx, log) })
 	defer reports.Wait()

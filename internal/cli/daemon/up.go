@@ -55,7 +55,7 @@ func (a *runner) up(ctx context.Context, c *upConfig) error {
 	if err := c.addLocalDialects(c.localDialects); err != nil {
 		return err
 	}
-	return runUpgradable(log, restart, []*app.Secret{&c.adminToken, &c.joinToken, &c.webhookSecret}, func(up *upgrader) error {
+	return runUpgradable(ctx, log, restart, []*app.Secret{&c.adminToken, &c.joinToken, &c.webhookSecret}, func(up *upgrader) error {
 		return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
 			return a.serve(ctx, &c.serverConfig, w, up.notifier, func(ctx context.Context, server *serverd.Server, target remote.Server) error {
 				c.worker.NewToken, target.JoinToken = server.NewJoinToken, "" // a saved token may be revoked
@@ -88,14 +88,14 @@ type upgrader struct {
 
 // runUpgradable runs fn until it returns an error other than run.ErrDetach. After ErrDetach the program ends if it is restarted, and
 // else is re-executed with the secrets in its environment; if that fails, fn runs again.
-func runUpgradable(log *slog.Logger, restart restarts, secrets []*app.Secret, fn func(*upgrader) error) error {
+func runUpgradable(ctx context.Context, log *slog.Logger, restart restarts, secrets []*app.Secret, fn func(*upgrader) error) error {
 	self, err := app.CurrentProgram(secrets...) // its environment still has the variables of the notifier
 	if err != nil {
 		return err
 	}
 	requests, release := app.NotifyUpgrade()
 	defer release()
-	return withNotifier(log, func(n *sdnotify.Notifier) error {
+	return withNotifier(ctx, log, func(n *sdnotify.Notifier) error {
 		for {
 			up := &upgrader{Program: self, requests: requests, restarts: restart, notifier: n}
 			if err := fn(up); !errors.Is(err, run.ErrDetach) {

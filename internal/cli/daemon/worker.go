@@ -199,7 +199,7 @@ func (a *runner) worker(ctx context.Context, c *workerConfig) error {
 	if err != nil {
 		return err
 	}
-	return runUpgradable(log, restart, []*app.Secret{&c.token}, func(up *upgrader) error {
+	return runUpgradable(ctx, log, restart, []*app.Secret{&c.token}, func(up *upgrader) error {
 		return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
 			return c.run(ctx, forceCtx, up, target, data, w, w.Log)
 		})

@@ -266,7 +266,7 @@ func output(ctx context.Context, command ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // of a service manager
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, time.Second
 	err := cmd.Run()
 	text := out.String()
