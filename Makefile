@@ -29,7 +29,7 @@ test e2e chaos bench: export MUSTER_TEST_PROGRAM = $(CURDIR)/bin/muster
 .PHONY: help demo dev build share install uninstall package check test test-fast test-api test-ml test-vm test-packages race sim e2e chaos bench lint lint-py fmt fmt-check gen verify web site clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build ## train on real handwritten digits, end to end (KEEP=1 leaves the server running)
 	@scripts/demo
@@ -42,8 +42,9 @@ build: ## bin/muster, a static binary, with the dashboard if Node.js is there
 	go build $(GOFLAGS_BUILD) -o bin/muster ./cmd/muster
 
 share: ## manual pages of all commands and completion scripts in bin/share
-	rm -rf bin/share
-	go run ./internal/gen share bin/share
+	rm -rf bin/share bin/share.new
+	go run ./internal/gen share bin/share.new
+	mv bin/share.new bin/share
 
 bin/muster:
 	$(MAKE) build

@@ -158,6 +158,20 @@ func (m machine) awaitWorker(version string) {
 	})
 }
 
+// awaitNoProcess waits until no process of a program is left: the shim ends after its worker.
+func (m machine) awaitNoProcess(program string) {
+	m.Helper()
+	m.await("all processes end", func() error {
+		paths, err := filepath.Glob("/proc/[0-9]*/exe")
+		for _, path := range paths {
+			if exe, _ := os.Readlink(path); strings.TrimSuffix(exe, " (deleted)") == program { // it may have ended
+				return errors.Join(err, fmt.Errorf("%s runs %s", filepath.Dir(path), exe))
+			}
+		}
+		return err
+	})
+}
+
 // task is a task that runs until it is released.
 type task struct {
 	machine

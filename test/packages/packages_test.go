@@ -137,9 +137,7 @@ func (m machine) testLife(f format) muster.JobID {
 		}
 	}
 	last.expectEnded()
-	if out := m.output("pgrep", "-a", "^muster"); out != "" {
-		m.Errorf("processes remain: %s", out)
-	}
+	m.awaitNoProcess(program)
 	if _, err := os.Stat(program); !os.IsNotExist(err) {
 		m.Errorf("%s remains: %v", program, err)
 	}

@@ -177,9 +177,7 @@ func TestInstallWithoutPackage(t *testing.T) {
 			t.Errorf("%s remains: %v", path, err)
 		}
 	}
-	if out := m.output("pgrep", "-a", "-f", copied); out != "" {
-		t.Errorf("processes remain: %s", out)
-	}
+	m.awaitNoProcess(copied)
 	if _, err := os.Stat("/var/lib/muster/worker/identity.json"); err != nil {
 		t.Errorf("the worker's data is lost: %v", err)
 	}
