@@ -62,8 +62,8 @@ func run(o options, output string) error {
 	if err != nil {
 		return err
 	}
-	// A tag has no "+".
-	tag, err := name.NewTag("muster:" + strings.ReplaceAll(o.version, "+", "-"))
+	// A tag has none of these characters.
+	tag, err := name.NewTag("muster:" + strings.NewReplacer("+", "-", "~", "-").Replace(o.version))
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ import (
 func testOptions(t *testing.T) options {
 	t.Helper()
 	dir := t.TempDir()
-	o := options{program: filepath.Join(dir, "muster"), certs: filepath.Join(dir, "certs"), arch: "arm64", version: "1.0+3.gabc"}
+	o := options{program: filepath.Join(dir, "muster"), certs: filepath.Join(dir, "certs"), arch: "arm64", version: "1.0~rc.1+3.gabc"}
 	testkit.NoError(t, os.WriteFile(o.program, []byte("program"), 0o600))
 	testkit.NoError(t, os.WriteFile(o.certs, []byte("certificates"), 0o600))
 	return o
@@ -49,7 +49,7 @@ func TestReproducible(t *testing.T) {
 	if !bytes.Equal(first, write()) {
 		t.Error("the same files make two images")
 	}
-	if !bytes.Contains(first, []byte(`"muster:1.0-3.gabc"`)) {
+	if !bytes.Contains(first, []byte(`"muster:1.0-rc.1-3.gabc"`)) {
 		t.Error("the image has no tag of its version")
 	}
 	image, err := build(o)
