@@ -72,7 +72,7 @@ var rules = map[string]rule{
 	"api/cache":      {ring: adapter},
 	"api/streaming":  {ring: adapter},
 	"api/logview":    {ring: adapter, internal: []string{"tasklog"}},
-	"kind":           {ring: adapter, internal: []string{"runtimes", "spec", "dag", "specvalidate"}, external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
+	"kind":           {ring: adapter, internal: []string{"runtimes", "spec", "dag", "specvalidate"}, external: []string{"github.com/google/jsonschema-go/jsonschema"}},
 	"catalog":        {ring: adapter, internal: []string{"kind", "api/wire"}},
 	"runtimes":       {ring: contract},
 

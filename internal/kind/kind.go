@@ -7,8 +7,6 @@ package kind
 import (
 	"encoding/json"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"github.com/muster-dev/muster"
 )
 
@@ -33,8 +31,8 @@ type Kind struct {
 	Operation  bool              `json:"operation,omitempty"`  // kind custom can also run it: by its name, with parameters as input
 	Env        map[string]string `json:"env,omitempty"`
 
-	schema      *jsonschema.Schema // of Input, nil if it takes none
-	schemaParts int                // of the schema; 0 for embedded kinds, whose inputs may have any size
+	schema      *inputSchema // of Input, nil if it takes none
+	schemaParts int          // of the schema; 0 for embedded kinds, whose inputs may have any size
 }
 
 // First words of an entry that are not looked up as commands.

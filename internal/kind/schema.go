@@ -11,24 +11,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
 	"github.com/muster-dev/muster"
 )
 
-// schemaURL is the URL of a schema.
-const schemaURL = "muster:input"
-
-// noRemote rejects references to other documents.
-type noRemote struct{}
-
-// Load implements jsonschema.URLLoader.
-func (noRemote) Load(url string) (any, error) {
-	return nil, fmt.Errorf("$ref %s refers to another document: use a reference such as #/$defs/…", muster.Truncate(url))
-}
-
 // compile compiles the schema of an input and counts its parts. Unknown fields are rejected unless it has additionalProperties.
-func compile(raw json.RawMessage) (schema *jsonschema.Schema, parts int, err error) {
+func compile(raw json.RawMessage) (schema *inputSchema, parts int, err error) {
 	v, err := decode(raw)
 	if err != nil {
 		return nil, 0, err
@@ -49,33 +36,8 @@ func compile(raw json.RawMessage) (schema *jsonschema.Schema, parts int, err err
 	if lists && !additional && !unevaluated {
 		top["unevaluatedProperties"] = false
 	}
-	c := jsonschema.NewCompiler()
-	c.DefaultDraft(jsonschema.Draft2020)
-	c.AssertFormat()
-	c.UseLoader(noRemote{})
-	if err := c.AddResource(schemaURL, top); err != nil {
-		return nil, 0, err
-	}
-	if schema, err = c.Compile(schemaURL); err != nil {
-		return nil, 0, errors.New(compileMessage(err))
-	}
-	return schema, parts, nil
-}
-
-// compileMessage returns an error of the schema library in one line.
-func compileMessage(err error) string {
-	if bad, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
-		if inner, ok := errors.AsType[*jsonschema.ValidationError](bad.Err); ok {
-			for len(inner.Causes) > 0 {
-				inner = inner.Causes[0]
-			}
-			return fmt.Sprintf("at %q: %s", "/"+strings.Join(inner.InstanceLocation, "/"), message(inner))
-		}
-	}
-	if bad, ok := errors.AsType[*jsonschema.LoadURLError](err); ok {
-		return bad.Err.Error()
-	}
-	return strings.ReplaceAll(err.Error(), schemaURL, "")
+	schema, err = newInputSchema(top)
+	return schema, parts, err
 }
 
 // checkNumbers rejects numbers outside of float64's range: validation uses exact values, which could exhaust the memory.
@@ -135,14 +97,10 @@ func (k *Kind) CheckInput(input json.RawMessage, resolved bool) []muster.FieldEr
 	if k.schemaParts > 0 && k.schemaParts*countValues(v) > maxWork {
 		return []muster.FieldError{{Path: "input", Message: fmt.Sprintf("the input has too many values for the schema of kind %s: pass them as a file", k.Name)}}
 	}
-	err := k.schema.Validate(v)
-	bad, ok := errors.AsType[*jsonschema.ValidationError](err)
-	if !ok {
+	if k.schema.allows(v) {
 		return nil
 	}
-	t := errorTranslator{kind: k, input: v, resolved: resolved}
-	t.translate(bad)
-	return t.problems()
+	return newExplainer(k.schema, v, resolved).problems()
 }
 
 // decodeInput decodes an input; an absent one is empty.
@@ -256,9 +214,12 @@ func members(v any) iter.Seq[any] {
 	}
 }
 
-// countValues returns the number of values of an input.
+// countValues returns the number of values of an input. Long strings count more: each part of a schema that does not allow one copies it.
 func countValues(v any) int {
 	n := 1
+	if s, ok := v.(string); ok {
+		n += len(s) / 32
+	}
 	for part := range members(v) {
 		n += countValues(part)
 	}
