@@ -25,7 +25,8 @@ type explainer struct {
 	resolved bool                            // references are resolved
 	compiled map[string]*jsonschema.Resolved // parts of the schema, by their places
 
-	wrong []problem
+	wrong    []problem
+	unjudged int // problems with values that have references
 }
 
 // problem is a problem with a value.
@@ -156,14 +157,14 @@ func (e *explainer) explain(p part) {
 		e.keyword(p, s, "type")
 		return // other keywords would say the same of a value of another type
 	}
-	before := len(e.wrong)
+	before := len(e.wrong) + e.unjudged
 	for _, keyword := range slices.Sorted(maps.Keys(s)) {
 		if keyword != "unevaluatedProperties" {
 			e.keyword(p, s, keyword)
 		}
 	}
 	if s["unevaluatedProperties"] != nil {
-		e.unevaluated(p, s, len(e.wrong) == before)
+		e.unevaluated(p, s, len(e.wrong)+e.unjudged == before)
 	}
 }
 
@@ -353,7 +354,11 @@ func (e *explainer) constraint(p part, s map[string]any, keyword string) {
 			}
 		}
 	}
-	if e.conforms(p, alone, keyword) || !e.resolved && hasReference(p.value) {
+	switch {
+	case e.conforms(p, alone, keyword):
+		return
+	case !e.resolved && hasReference(p.value):
+		e.unjudged++
 		return
 	}
 	switch keyword {

@@ -187,6 +187,15 @@ func TestReferencesAreNotJudged(t *testing.T) {
 			t.Errorf("%s gives %q", input, got)
 		}
 	}
+	listed := mustParse(t, "name: listed\nabout: List fields.\nentry: [true]\ninput: {type: object, properties: {top: {type: integer}, of: {oneOf: [{type: integer}, {type: object}]}}}")
+	for input, want := range map[string]string{
+		`{"top": "${a.result.top}", "of": {"a": "${index}"}}`: "",
+		`{"top": "${a.result.top}", "tip": 1}`:                "input.tip: unknown field (did you mean top?)",
+	} {
+		if got := message(listed.CheckInput(json.RawMessage(input), false)); got != want {
+			t.Errorf("%s gives %q", input, got)
+		}
+	}
 }
 
 // TestParseTells checks the messages for invalid definitions.
