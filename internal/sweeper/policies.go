@@ -52,7 +52,7 @@ func (s *Sweeper) SetPolicy(ctx context.Context, project string, policy *wire.Re
 		if p == (retention.Policy{}) {
 			return muster.Errorf(muster.Invalid, "the policy has no limits: set jobs, logs, artifacts or late_reports")
 		}
-		if text, err = json.Marshal(p); err != nil { //nolint:musttag // limits write themselves as texts
+		if text, err = json.Marshal(p); err != nil {
 			return err
 		}
 	}
@@ -85,7 +85,7 @@ func (s *Sweeper) loadPolicies(ctx context.Context, override retention.Policy) (
 	}
 	for project, text := range stored {
 		var own retention.Policy
-		if err := json.Unmarshal(text, &own); err != nil { //nolint:musttag // limits read themselves
+		if err := json.Unmarshal(text, &own); err != nil {
 			s.Log.Error("cannot read the retention policy of a project: keeping everything; set it again", slog.String("project", project), slog.Any("error", err))
 			own = retention.UnlimitedPolicy()
 		}
