@@ -235,12 +235,12 @@ func (e *explainer) field(p part, s map[string]any, keyword, name string) {
 	switch keyword {
 	case "properties":
 		if schema, ok := properties[name]; ok {
-			explain(schema, "/"+name)
+			explain(schema, "/"+pointerToken(name))
 		}
 	case "patternProperties":
 		for _, pattern := range slices.Sorted(maps.Keys(patterns)) {
 			if e.schema.patterns[pattern].MatchString(name) {
-				explain(patterns[pattern], "/"+pattern)
+				explain(patterns[pattern], "/"+pointerToken(pattern))
 			}
 		}
 	case "additionalProperties":
@@ -258,7 +258,7 @@ func (e *explainer) field(p part, s map[string]any, keyword, name string) {
 	case "dependentSchemas":
 		if schema, ok := s[keyword].(map[string]any)[name]; ok {
 			field.value, field.at = p.value, p.at
-			explain(schema, "/"+name)
+			explain(schema, "/"+pointerToken(name))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package kind_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -174,6 +175,38 @@ func TestPatternsAreExplained(t *testing.T) {
 	}
 }
 
+// TestFormats checks the formats that are patterns.
+func TestFormats(t *testing.T) {
+	for format, values := range map[string]struct{ valid, invalid []string }{
+		"uri":       {[]string{"https://example.org/a?b#c", "urn:isbn:1"}, []string{"example.org", "http://a b", "::"}},
+		"email":     {[]string{"a@b.c"}, []string{"a", "a@", "a b@c"}},
+		"uuid":      {[]string{"0f8fad5b-d9cb-469f-a165-70867728950e"}, []string{"0f8fad5bd9cb469fa16570867728950e", ""}},
+		"date":      {[]string{"2026-11-28"}, []string{"28.11.2026", "2026-13-01", "2026-00-10"}},
+		"time":      {[]string{"10:05:59Z", "23:59:60+01:00", "10:05:59.25Z"}, []string{"24:00:00Z", "10:05"}},
+		"date-time": {[]string{"2026-11-28T10:05:59Z"}, []string{"2026-11-28", "2026-11-28T10:05:59"}},
+		"hostname":  {[]string{"a", "gpu-1.lab.example"}, []string{"-a", "a..b", "a_b"}},
+		"ipv4":      {[]string{"10.0.0.1", "255.255.255.255"}, []string{"256.0.0.1", "10.0.0", "a"}},
+		"ipv6":      {[]string{"::1", "fe80::1", "::ffff:10.0.0.1"}, []string{"10.0.0.1", "g::1", "1"}},
+	} {
+		k := mustParse(t, "name: one\nabout: Take one.\nentry: [true]\ninput: {type: object, properties: {a/b: {type: string, format: "+format+"}, a: {type: integer}}}")
+		check := func(value, want string) {
+			input, err := json.Marshal(map[string]string{"a/b": value})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := message(k.CheckInput(input, true)); got != want {
+				t.Errorf("%s %s gives %q", format, input, got)
+			}
+		}
+		for _, value := range values.valid {
+			check(value, "")
+		}
+		for _, value := range values.invalid {
+			check(value, fmt.Sprintf("input.a/b: %q is not a valid %s", value, format))
+		}
+	}
+}
+
 // TestReferencesAreNotJudged checks that only values with a reference are not validated.
 func TestReferencesAreNotJudged(t *testing.T) {
 	k := mustParse(t, resize)
@@ -224,6 +257,15 @@ func TestParseTells(t *testing.T) {
 		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {$ref: 'http://a/b'}}}\n", "does not refer to a part of the definition"},
 		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {$ref: 'file:///etc/passwd'}}}\n", "does not refer to a part of the definition"},
 		{`{"name": "a", "about": "b", "entry": ["c"], "input": {"type": "object", "properties": {"x": {"minimum": 1e999999999}}}}`, "out of range"},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {$ref: '#/$defs/y'}}}\n", "$ref #/$defs/y refers to nothing"},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, $schema: 'http://json-schema.org/draft-07/schema#'}\n", "$schema must be https://json-schema.org/draft/2020-12/schema"},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {$id: y}}}\n", `at "/properties/x/$id": $id is not supported`},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {items: [{type: string}]}}}\n", `at "/properties/x/items": expected a schema, got a list`},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {pattern: '('}}}\n", `at "/properties/x/pattern": expected a regular expression`},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, patternProperties: {'(': {}}}\n", `at "/patternProperties": invalid pattern "("`},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, properties: {x: {minLength: -1}}}\n", `at "/properties/x/minLength": expected a whole number of 0 or more, got -1`},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, required: x}\n", `at "/required": expected a list of names, got "x"`},
+		{"name: a\nabout: b\nentry: [c]\ninput: {type: object, anyOf: []}\n", `at "/anyOf": expected a list of schemas, got a list`},
 		{"name: a\nabout: b\nentry: [./it]\n", "entry[0]: the kind's folder has no file it"},
 		{"name: a\nabout: b\nentry: [./plain]\n", "plain is not executable: run chmod +x"},
 		{"name: a\nabout: b\nentry: [c]\npython: {requirements: nothing.txt}\n", "the kind's folder has no file nothing.txt"},

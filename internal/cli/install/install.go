@@ -43,7 +43,7 @@ type Host struct {
 type manager interface {
 	// files returns what the service consists of, beside its token.
 	files(s *Service) ([]file, error)
-	// owned lists the files that an installation has written, of which the last one is needed to stop the service.
+	// owned lists the files of an installation. The last one is needed to stop the service.
 	owned() []string
 	// commands start the service, also if it runs.
 	commands() [][]string

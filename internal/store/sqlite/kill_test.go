@@ -193,7 +193,7 @@ func removeForever(path string) error {
 func TestRemovalIsResumedAfterAKill(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "muster.db")
-	removed := map[muster.JobID]bool{} // of the rounds before: a kill between a job's two commits leaves it, and nobody removes it later
+	removed := map[muster.JobID]bool{} // by earlier rounds: a job that a kill left between its two commits is not removed by later ones
 	for round := range 4 {
 		reported := workUntilKilled(t, path, 5+20*round, removeEnv+"=1")
 		s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
