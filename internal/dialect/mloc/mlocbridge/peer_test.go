@@ -170,6 +170,7 @@ func (h *host) routes() http.Handler {
 			answer(w, 422, map[string]any{"detail": "no result"})
 			return
 		}
+		h.awaitStarted(d.TaskID)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.refuse != 0 {
@@ -229,6 +230,20 @@ func (h *host) routes() http.Handler {
 		answer(w, 200, map[string]any{"task_id": t.id, "status": t.status, "assigned_worker": worker, "attempts": 0})
 	})
 	return mux
+}
+
+// awaitStarted waits a moment for the events before a result, which come another way than it: the transcript has them in
+// the order in which they were sent.
+func (h *host) awaitStarted(id string) {
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		h.mu.Lock()
+		t := h.tasks[id]
+		heard := t == nil || t.started > 0 || h.dropMessages
+		h.mu.Unlock()
+		if heard {
+			return
+		}
+	}
 }
 
 // results is the address of the store of results.

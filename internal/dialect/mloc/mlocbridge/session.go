@@ -32,6 +32,7 @@ type session struct {
 	facts     func(ctx context.Context) (mloc.WorkerHash, error) // what the worker says about itself when it registers
 	message   func(b []byte)                                     // each message of the channel of tasks; must not wait
 
+	writing        sync.Mutex // held while a status is written, before mu
 	mu             sync.Mutex
 	registered     bool          // registered at least once by this process
 	restarted      bool          // an earlier process was registered under this id, and this one was not idle yet
@@ -168,7 +169,7 @@ func (s *session) reconcile(ctx context.Context, due bool) error {
 	// A host writes RUNNING after it has published a task, which may be after the end of a short one. Two looks, so that
 	// a task that is under way is not taken for that.
 	if status != want && (status != mloc.StatusRunning || want != mloc.StatusIdle || suspicious > 1) {
-		if err := s.writeStatus(ctx, want); err != nil {
+		if err := s.writeStatus(ctx); err != nil {
 			return err
 		}
 	}
@@ -233,13 +234,15 @@ func (s *session) announce(ctx context.Context, now time.Time, e mloc.WorkerEven
 // heartbeatTTL is how long a heartbeat counts.
 func (s *session) heartbeatTTL() time.Duration { return max(4*s.interval, minHeartbeatTTL) }
 
-// writeStatus writes a status and tells it.
-func (s *session) writeStatus(ctx context.Context, status string) error {
+// writeStatus writes the status of now and tells it. One at a time, so that an older status never replaces a newer one.
+func (s *session) writeStatus(ctx context.Context) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	status, busy, last := s.status(), s.busy, s.last
+	s.mu.Unlock()
 	now := time.Now()
 	payload, fields := mloc.Object{}, []any{"status", status, "last_seen", mloc.FormatTime(now)}
-	s.mu.Lock()
-	busy, last := s.busy, s.last
-	s.mu.Unlock()
 	switch {
 	case status == mloc.StatusRunning:
 		payload["task_id"], fields = busy, append(fields, "extra_task_id", busy)
@@ -316,10 +319,7 @@ func (s *session) publish(ctx context.Context, e mloc.TaskEvent) error {
 // publishStatus writes the status of now at once, so that it comes before the events of a task, or after them. What fails is
 // made good by the heartbeats.
 func (s *session) publishStatus(ctx context.Context) {
-	s.mu.Lock()
-	status := s.status()
-	s.mu.Unlock()
-	if err := s.writeStatus(ctx, status); err != nil && !errors.Is(err, context.Canceled) {
+	if err := s.writeStatus(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		s.log.Warn("cannot publish the status of this worker", slog.String("why", err.Error()))
 	}
 }
