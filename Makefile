@@ -68,11 +68,12 @@ check: fmt-check ## format, lint and the fast tests: no root, engine or network,
 	$(MAKE) test-fast
 
 test-fast: ## only the fast tests
-	go test -json -short -vet=off -p 6 $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user
+	go test -json -short -vet=off -p 6 $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user go test -json -short -vet=off
 
 test: web build ## all tests, with the race detector and shuffled, and the end-to-end faults
 	@scripts/need modules cc python3 pip dockerd podman busybox redis-server torch promtool groff zsh fish
-	CGO_ENABLED=1 scripts/engine go test -json $(RACE) -shuffle=on -vet=off -p 4 -timeout 15m $$(go list ./... | grep -vE '$(SLOW)') | $(REPORT) root
+	CGO_ENABLED=1 scripts/engine go test -json $(RACE) -shuffle=on -vet=off -p 4 -timeout 15m $$(go list ./... | grep -vE '$(SLOW)') | \
+	  $(REPORT) root env CGO_ENABLED=1 scripts/engine go test -json $(RACE) -vet=off -timeout 15m
 	$(MAKE) e2e
 	$(MAKE) e2e-web
 
@@ -103,7 +104,8 @@ sim: ## the seeded simulations of the scheduler, SEEDS=1000, and of retention, w
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd podman busybox redis-server
-	scripts/engine go test -json -count=1 -vet=off -parallel 6 -timeout 30m ./test/attack ./test/e2e ./test/chaos | $(REPORT) root
+	scripts/engine go test -json -count=1 -vet=off -parallel 6 -timeout 30m ./test/attack ./test/e2e ./test/chaos | \
+	  $(REPORT) root scripts/engine go test -json -vet=off -timeout 30m
 
 e2e-web: build ## the dashboard in Chromium against a real server; screenshots of all pages are left in web/e2e/screenshots
 	@scripts/need node chromium

@@ -1,7 +1,10 @@
 // Command testreport reads the output of go test -json, prints what go test prints without -json, and checks the tests
 // that were skipped against a list.
 //
-//	go test -json ./... | testreport -run root
+//	go test -json ./... | testreport -run root [go test -json]
+//
+// If at most three tests failed, and nothing else, each is run again three times with the command that is given: alone, as
+// the machine is busy with others before. Those that pass then are listed as flaky and are not an error.
 //
 // With CI=true it is an error if a test is skipped that the list does not allow, or if an entry of the list is stale: none of its tests
 // was skipped although its package was tested. Otherwise skips are only counted.
@@ -21,14 +24,15 @@ func main() {
 	list := flag.String("skips", "test/skips.txt", "file with the list of tests that may be skipped")
 	run := flag.String("run", "", "kind of this run: root, user, vm or packages")
 	flag.Parse()
-	if err := report(os.Stdin, os.Stdout, *list, *run, os.Getenv("CI") == "true"); err != nil {
+	if err := report(os.Stdin, os.Stdout, *list, *run, flag.Args(), os.Getenv("CI") == "true"); err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		os.Exit(1)
 	}
 }
 
-// report reads in and prints the report; strict makes unlisted skips and stale entries errors.
-func report(in io.Reader, out io.Writer, list, run string, strict bool) error {
+// report reads in and prints the report. Tests that failed are run again with a command, if there is one; strict makes
+// unlisted skips and stale entries errors.
+func report(in io.Reader, out io.Writer, list, run string, again []string, strict bool) error {
 	f, err := os.Open(list)
 	if err != nil {
 		return err
@@ -58,7 +62,7 @@ func report(in io.Reader, out io.Writer, list, run string, strict bool) error {
 	switch {
 	case len(t.unfinished()) > 0:
 		return fmt.Errorf("the tests of %v did not finish", t.unfinished())
-	case t.failed:
+	case t.failed && !rerun(t, out, again):
 		return errors.New("tests failed")
 	case t.tested == 0:
 		return errors.New("no package was tested")

@@ -44,15 +44,15 @@ func (s *stream) end(pkg, action string) *stream {
 	return s.add(event{Action: "output", Package: pkg, Output: words[action] + "\t" + module + pkg + "\t1.000s\n"}, event{Action: action, Package: pkg})
 }
 
-// runReport runs report with a list, and returns its output and error.
-func runReport(t *testing.T, in, list, run string, strict bool) (string, error) {
+// runReport runs report with a list and a command for tests that failed, and returns its output and error.
+func runReport(t *testing.T, in, list, run string, strict bool, again ...string) (string, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "skips.txt")
 	if err := os.WriteFile(file, []byte(list), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	err := report(strings.NewReader(in), &out, file, run, strict)
+	err := report(strings.NewReader(in), &out, file, run, again, strict)
 	return out.String(), err
 }
 
@@ -120,26 +120,69 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestGo checks the events of the installed go test.
-func TestGo(t *testing.T) {
-	dir := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod":    "module github.com/muster-dev/muster\n",
-		"x_test.go": "package x\nimport \"testing\"\nfunc TestSkipped(t *testing.T) { t.Skip(\"no moon\") }\nfunc TestBad(t *testing.T) { t.Run(\"sub\", func(t *testing.T) { t.Error(\"broken\") }) }\n",
-	} {
+// goModule writes a module with a test file, and returns a function that runs go test in it.
+func goModule(t *testing.T, test string) (dir string, run func() string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, text := range map[string]string{"go.mod": "module github.com/muster-dev/muster\n", "x_test.go": test} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command("go", "test", "-json", "./...")
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOPROXY=off", "CGO_ENABLED=0")
-	in, _ := cmd.Output() // a test of it fails
-	out, err := runReport(t, string(in), "", "root", true)
+	for name, value := range map[string]string{"GOFLAGS": "", "GOPROXY": "off", "CGO_ENABLED": "0"} {
+		t.Setenv(name, value)
+	}
+	return dir, func() string {
+		cmd := exec.Command("go", "test", "-json", "./...")
+		cmd.Dir = dir
+		in, _ := cmd.Output() // tests of it fail
+		return string(in)
+	}
+}
+
+// TestGo checks the events of the installed go test.
+func TestGo(t *testing.T) {
+	_, run := goModule(t, "package x\nimport \"testing\"\nfunc TestSkipped(t *testing.T) { t.Skip(\"no moon\") }\nfunc TestBad(t *testing.T) { t.Run(\"sub\", func(t *testing.T) { t.Error(\"broken\") }) }\n")
+	in := run()
+	out, err := runReport(t, in, "", "root", true)
 	for _, want := range []string{"x_test.go:4: broken", "--- FAIL: TestBad/sub", "FAIL\tgithub.com/muster-dev/muster", "TestSkipped: x_test.go:3: no moon"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it prints (%v)\n%s\nwithout %q; go test says\n%s", err, out, want, in)
 		}
+	}
+}
+
+// TestRerun checks that a test that fails once is flaky, and that what fails again, or is no test, is an error.
+func TestRerun(t *testing.T) {
+	const flaky = `
+func TestFlaky(t *testing.T) {
+	if _, err := os.Stat("second"); err != nil {
+		os.WriteFile("second", nil, 0o600)
+		t.Fatal("too slow")
+	}
+}
+`
+	for name, c := range map[string]struct {
+		tests, want, err string
+	}{
+		"a flaky test":             {flaky + "func TestGood(t *testing.T) {}", "FLAKY: TestFlaky", ""},
+		"one that fails always":    {flaky + `func TestBad(t *testing.T) { t.Error("broken") }`, "TestBad of " + strings.TrimSuffix(module, "/") + " fails again", "tests failed"},
+		"one that fails rarely":    {`func TestBad(t *testing.T) { f, _ := os.OpenFile("n", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); f.WriteString("x"); s, _ := f.Stat(); if s.Size()%2 == 1 { t.Error("odd") } }`, "fails again", "tests failed"},
+		"a failure of the package": {flaky + `func TestMain(m *testing.M) { m.Run(); os.Exit(1) }`, "too slow", "tests failed"},
+		"a panic":                  {`func TestGood(t *testing.T) {}; func init() { if _, err := os.Stat("second"); err != nil { os.WriteFile("second", nil, 0o600); panic("no") } }`, "panic: no", "tests failed"},
+		"too many":                 {`func fail(t *testing.T) { if _, err := os.Stat(t.Name()); err != nil { os.WriteFile(t.Name(), nil, 0o600); t.Error("broken") } }; func TestA(t *testing.T) { fail(t) }; func TestB(t *testing.T) { fail(t) }; func TestC(t *testing.T) { fail(t) }; func TestD(t *testing.T) { fail(t) }`, "TestD", "tests failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, run := goModule(t, "package x\nimport (\"os\"; \"testing\")\n"+c.tests)
+			in := run()
+			out, err := runReport(t, in, "", "root", true, "go", "-C", dir, "test", "-json")
+			if !strings.Contains(out, c.want) || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
+				t.Errorf("it prints (%v)\n%s\nwant %q and %q", err, out, c.want, c.err)
+			}
+			if err != nil && strings.Contains(out, "FLAKY") {
+				t.Errorf("it prints\n%s", out)
+			}
+		})
 	}
 }
 

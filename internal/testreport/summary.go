@@ -33,6 +33,9 @@ type summary struct {
 	skipped []skip
 	tested  int // packages with tests
 	failed  bool
+
+	failures []failure // tests that failed
+	broken   bool      // something failed that is not a test
 }
 
 // results are those of one package.
@@ -74,7 +77,7 @@ func (t *summary) add(e *event) {
 		fmt.Fprint(t.out, e.Output)
 		return
 	case "build-fail":
-		t.failed = true
+		t.failed, t.broken = true, true
 		return
 	}
 	p := t.running[e.Package]
@@ -114,6 +117,8 @@ func (t *summary) end(p *results, e *event) {
 	t.passed[e.Package] = e.Action == "pass"
 	if e.Action == "fail" {
 		t.failed = true
+		failed, ok := p.failedTests(e.Package)
+		t.failures, t.broken = append(t.failures, failed...), t.broken || !ok
 		for _, test := range p.order {
 			if p.state[test] != "pass" && p.state[test] != "skip" {
 				t.print(p.output[test])
