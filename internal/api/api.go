@@ -4,12 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"runtime/debug"
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/muster-dev/muster"
@@ -17,7 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/granting"
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/middleware"
-	"github.com/muster-dev/muster/internal/api/schema"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/eventbus"
@@ -96,8 +93,7 @@ type server struct {
 	blobChecker    *blob.Checker
 	blobGranter    *granting.Granter
 	touchedFolders *lru.Cache[string, time.Time]
-	api            huma.API
-	literalMethods map[string]string // methods of paths without parameters
+	router         *rest.Router
 }
 
 // New returns the handler of the whole server. The http.Server must limit the time to read
@@ -122,11 +118,10 @@ func newServer(cfg Config) *server {
 
 		touchedFolders: lru.NewCounted[string, time.Time](maxTouchedFolders),
 	}
-	s.api = huma.NewAPI(s.humaConfig(), router{humago.NewAdapter(mux, "")})
+	s.router = rest.New(mux, cfg.Version, cfg.Log, s.projectOf)
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
 	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
-	s.api.UseMiddleware(withStatusOverride, s.restrictToJob, s.rejectEmptyParams)
 	s.sessionRoutes()
 	s.jobRoutes()
 	s.stateRoutes()
@@ -148,8 +143,7 @@ func newServer(cfg Config) *server {
 	s.downloadRoutes()
 	s.healthRoutes()
 	s.schemaRoutes()
-	schema.Refine(s.api.OpenAPI())
-	s.indexLiteralPaths()
+	s.router.Finish()
 	s.docRoutes(mux)
 	s.metricsRoutes(mux)
 	mux.Handle(link.PathSocket, cfg.LinkSocket)
@@ -162,26 +156,10 @@ func newServer(cfg Config) *server {
 	return s
 }
 
-func (s *server) humaConfig() huma.Config {
-	cfg := huma.DefaultConfig("Muster", s.Version)
-	cfg.Info.Description = "Runs AI and compute jobs on every machine you have."
-	cfg.CreateHooks = nil                  // no $schema fields in answers
-	cfg.OpenAPIPath, cfg.DocsPath = "", "" // docs.go
-	cfg.SchemasPath = ""                   // they are in the OpenAPI document
-	cfg.Transformers = []huma.Transformer{s.convertHumaError}
-	cfg.RejectUnknownQueryParameters = true
-	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"key": {Type: "http", Scheme: "bearer", Description: "An API key: `mst_ROLE_…`, from `muster keys create`."},
-	}
-	cfg.Security = []map[string][]string{{"key": {}}}
-	schema.Alias(cfg.Components.Schemas)
-	return cfg
-}
-
 // withNotFound answers requests without a route with the dashboard or a problem document.
 func (s *server) withNotFound(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.rejectMethod(w, r) {
+		if s.router.RejectMethod(w, r) {
 			return
 		}
 		if _, pattern := mux.Handler(r); pattern != "" {
@@ -192,13 +170,7 @@ func (s *server) withNotFound(mux *http.ServeMux) http.Handler {
 			s.Dashboard.ServeHTTP(w, r)
 			return
 		}
-		discard := &discardWriter{header: http.Header{}}
-		mux.ServeHTTP(discard, r)
-		if allow := discard.header.Get("Allow"); allow != "" {
-			methodNotAllowed(w, r, allow)
-			return
-		}
-		s.writeError(w, r, muster.Errorf(muster.NotFound, "unknown path %s: see %s for the API", r.URL.Path, pathDocs))
+		s.router.WriteError(w, r, muster.Errorf(muster.NotFound, "unknown path %s: see %s for the API", r.URL.Path, pathDocs))
 	})
 }
 
@@ -207,13 +179,6 @@ func isAPI(path string) bool {
 	return strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/link/") || strings.HasPrefix(path, pathIPFS) || strings.HasPrefix(path, "/download/")
 }
 
-// discardWriter collects the headers of a ServeMux's answer to a request without a route.
-type discardWriter struct{ header http.Header }
-
-func (v *discardWriter) Header() http.Header         { return v.header }
-func (v *discardWriter) Write(b []byte) (int, error) { return len(b), nil }
-func (v *discardWriter) WriteHeader(int)             {}
-
 // withLogging logs each request, adds its trace to the context, and recovers panics.
 func (s *server) withLogging(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -221,23 +186,7 @@ func (s *server) withLogging(next http.Handler) http.Handler {
 			r = r.WithContext(traceparent.NewContext(r.Context(), parent))
 		}
 		s.Log.DebugContext(r.Context(), "request", slog.String("method", r.Method), slog.String("path", r.URL.Path))
-		defer s.recoverPanic(w, r)
+		defer s.router.RecoverPanic(w, r)
 		next.ServeHTTP(w, r)
 	})
 }
-
-// recoverPanic answers with an internal error if the handler panicked.
-func (s *server) recoverPanic(w http.ResponseWriter, r *http.Request) {
-	switch p := recover(); p {
-	case nil:
-	case http.ErrAbortHandler:
-		panic(p)
-	default:
-		s.Log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path),
-			slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-		writeProblem(w, newProblem(http.StatusInternalServerError, errInternal))
-	}
-}
-
-// apiPath returns a path of the API.
-func apiPath(path string) string { return wire.Prefix + path }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -21,17 +22,17 @@ import (
 )
 
 func (s *server) artifactRoutes() {
-	handle(s, route{id: "list-artifacts", method: http.MethodGet, path: apiPath("/tasks/{task}/artifacts"), tag: "artifacts",
-		summary: "List the artifacts of an attempt", verb: auth.ReadJobs}, s.listArtifacts)
-	stream(s, route{id: "get-artifact", method: http.MethodGet, path: apiPath("/tasks/{task}/artifacts/{name}"), tag: "artifacts", wildcard: true,
-		summary: "Download an artifact of an attempt, or ranges of it", verb: auth.ReadJobs, contentType: anyType}, s.getArtifact)
-	stream(s, route{id: "get-content", method: http.MethodGet, path: pathIPFS + "{cid}", tag: "artifacts",
-		summary: "Download a file that a result refers to as ipfs://{cid}, or ranges of it", verb: auth.ReadJobs, contentType: anyType}, s.getContent)
+	rest.Handle(s.router, rest.Route{ID: "list-artifacts", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/artifacts"), Tag: "artifacts", Shared: true,
+		Summary: "List the artifacts of an attempt", Verb: auth.ReadJobs}, s.listArtifacts)
+	rest.Stream(s.router, rest.Route{ID: "get-artifact", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/artifacts/{name}"), Tag: "artifacts", Shared: true, Wildcard: true,
+		Summary: "Download an artifact of an attempt, or ranges of it", Verb: auth.ReadJobs, ContentType: rest.AnyType}, s.getArtifact)
+	rest.Stream(s.router, rest.Route{ID: "get-content", Method: http.MethodGet, Path: pathIPFS + "{cid}", Tag: "artifacts", Shared: true,
+		Summary: "Download a file that a result refers to as ipfs://{cid}, or ranges of it", Verb: auth.ReadJobs, ContentType: rest.AnyType}, s.getContent)
 }
 
 // ArtifactsInput selects an attempt.
 type ArtifactsInput struct {
-	TaskPath
+	rest.TaskPath
 	Attempt int `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one"`
 }
 
@@ -41,14 +42,14 @@ type artifactInput struct {
 	Download bool   `query:"download" doc:"let browsers save the file and not show it"`
 }
 
-func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*response[wire.Artifacts], error) {
+func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*rest.Response[wire.Artifacts], error) {
 	task, artifacts, err := s.artifacts(ctx, in)
 	linkArtifacts(task, in.Attempt, artifacts)
-	return respond(wire.Artifacts{Artifacts: nonNil(artifacts)}), err
+	return rest.Respond(wire.Artifacts{Artifacts: nonNil(artifacts)}), err
 }
 
 func (s *server) artifacts(ctx context.Context, in *ArtifactsInput) (muster.TaskID, []muster.Artifact, error) {
-	task, err := s.Store.Task(ctx, in.id)
+	task, err := s.Store.Task(ctx, in.ID())
 	n := cmp.Or(in.Attempt, task.Attempt)
 	if current := task.State.HoldsResources() || task.State.Final(); err != nil || n == 0 || current && n == task.Attempt {
 		return task.ID, task.Artifacts, err
@@ -114,7 +115,7 @@ func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifac
 	}
 	i := slices.IndexFunc(artifacts, func(a muster.Artifact) bool { return a.Name == in.Name })
 	if i < 0 {
-		return muster.Errorf(muster.NotFound, "task %s has no artifact %q: %s lists its artifacts", id, in.Name, apiPath("/tasks/"+id.String()+"/artifacts"))
+		return muster.Errorf(muster.NotFound, "task %s has no artifact %q: %s lists its artifacts", id, in.Name, rest.Path("/tasks/"+id.String()+"/artifacts"))
 	}
 	err = s.serveBlob(w, r, &blobResponse{
 		Blob: store.Blob{SHA256: artifacts[i].SHA256, Size: artifacts[i].Size}, name: path.Base(in.Name), mediaType: contentType(in.Name), inline: !in.Download,
@@ -202,7 +203,7 @@ func (s *server) getContent(w http.ResponseWriter, r *http.Request, in *contentI
 		q.After = candidates[len(candidates)-1]
 		slices.SortStableFunc(candidates, func(a, b store.Content) int { return cmp.Compare(b.Verification, a.Verification) }) // verified ones first
 		for i := range candidates {
-			switch err := s.authorizeJob(r.Context(), candidates[i].Job, auth.ReadJobs); {
+			switch err := s.router.AuthorizeJob(r.Context(), candidates[i].Job, auth.ReadJobs); {
 			case muster.CodeOf(err) == muster.NotFound:
 				continue
 			case err != nil:

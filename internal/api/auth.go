@@ -8,6 +8,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/connlimit"
@@ -16,19 +17,10 @@ import (
 
 type contextKey int
 
-const (
-	requestCtxKey contextKey = iota
-	activeKeyCtxKey
-)
+const activeKeyCtxKey contextKey = 0
 
 // principalOf returns the caller; the zero Principal in a request that needs no key.
 func principalOf(ctx context.Context) auth.Principal { return caller.FromContext(ctx) }
-
-// requestOf returns the request of a context.
-func requestOf(ctx context.Context) *http.Request {
-	r, _ := ctx.Value(requestCtxKey).(*http.Request)
-	return r
-}
 
 // WorkerOfRequest returns the worker whose key a request to Config.LinkSocket or LinkPoll
 // has. Errors are Unauthenticated or Forbidden.
@@ -46,12 +38,12 @@ func (s *server) withAuth(next http.Handler) http.Handler {
 			setPrivateHeaders(w.Header())
 			p, g, err := s.identify(r)
 			if err != nil {
-				s.writeError(w, r, err)
+				s.router.WriteError(w, r, err)
 				return
 			}
 			release, err := s.limits.AcquireRequest(p, g)
 			if err != nil {
-				s.writeError(w, r, tooManyError{err})
+				s.router.WriteError(w, r, rest.TooMany(err))
 				return
 			}
 			defer release()
@@ -63,7 +55,7 @@ func (s *server) withAuth(next http.Handler) http.Handler {
 				defer g.Interrupt(w)()
 			}
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestCtxKey, r)))
+		next.ServeHTTP(w, rest.WithRequest(r))
 	})
 }
 
@@ -100,30 +92,6 @@ func isLink(path string) bool {
 func activeKeyOf(ctx context.Context) *keyring.ActiveKey {
 	g, _ := ctx.Value(activeKeyCtxKey).(*keyring.ActiveKey)
 	return g
-}
-
-// authorizeJob checks that the caller may do verb to a job. For a job of another project
-// it returns NotFound.
-func (s *server) authorizeJob(ctx context.Context, id muster.JobID, verb auth.Verb) error {
-	p := principalOf(ctx)
-	if p.Job != 0 && p.Job != id {
-		return jobNotFound(id)
-	}
-	if p.Project == "" {
-		return nil // route.go has checked verb
-	}
-	project, err := s.projectOf(ctx, id)
-	if err != nil {
-		return err
-	}
-	if auth.Authorize(p, verb, auth.Object{Project: project, Job: id}) != nil {
-		return jobNotFound(id)
-	}
-	return nil
-}
-
-func jobNotFound(id muster.JobID) error {
-	return muster.Errorf(muster.NotFound, "there is no job %d", id)
 }
 
 // maxCachedProjects is the maximum number of cached projects of jobs.

@@ -6,20 +6,21 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/auth"
 )
 
 func (s *server) backupRoutes() {
-	stream(s, route{id: "backup", method: http.MethodGet, path: apiPath("/backup"), tag: "backup", verb: auth.BackUp, contentType: octetStreamType,
-		summary: "Back up the server, as a tar archive that muster restore reads. It is complete only if it ends with end.json"}, s.backup)
+	rest.Stream(s.router, rest.Route{ID: "backup", Method: http.MethodGet, Path: rest.Path("/backup"), Tag: "backup", Verb: auth.BackUp, ContentType: rest.OctetStreamType,
+		Summary: "Back up the server, as a tar archive that muster restore reads. It is complete only if it ends with end.json"}, s.backup)
 }
 
 type backupInput struct{}
 
 func (s *server) backup(w http.ResponseWriter, r *http.Request, _ *backupInput) error {
 	h := w.Header()
-	h.Set("Content-Type", octetStreamType)
+	h.Set("Content-Type", rest.OctetStreamType)
 	h.Set("Content-Disposition", `attachment; filename="muster.tar"`)
 	h.Set("Cache-Control", "no-store")
 	out := &startedWriter{w: streaming.NewWriter(w, r)}

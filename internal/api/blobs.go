@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -21,18 +22,18 @@ import (
 const maxBlob = 1 << 40
 
 func (s *server) blobRoutes() {
-	at := apiPath("/blobs/{sha256}")
-	handle(s, route{id: "missing-blobs", method: http.MethodPost, path: apiPath("/blobs/missing"), tag: "blobs",
-		summary: "List which of these blobs the server does not have", verb: auth.WriteBlobs}, s.missingBlobs)
-	stream(s, route{id: "get-blob", method: http.MethodGet, path: at, tag: "blobs",
-		summary: "Download a blob, or ranges of it", verb: auth.ReadBlobs, contentType: "application/octet-stream"}, s.getBlob)
-	stream(s, route{id: "head-blob", method: http.MethodHead, path: at, tag: "blobs",
-		summary: "Check whether the server has a blob: 404 with Upload-Offset if it has only a part", verb: auth.ReadBlobs}, s.headBlob)
-	handle(s, route{id: "check-blob", method: http.MethodPost, path: at + "/check", tag: "blobs",
-		summary: "Check a blob whose download was damaged: the server verifies its file and moves it aside if it is damaged", verb: auth.ReadBlobs}, s.checkBlob)
-	stream(s, route{id: "put-blob", method: http.MethodPut, path: at, tag: "blobs", verb: auth.WriteBlobs,
-		summary: "Upload a blob, or resume its upload",
-		body: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+	at := rest.Path("/blobs/{sha256}")
+	rest.Handle(s.router, rest.Route{ID: "missing-blobs", Method: http.MethodPost, Path: rest.Path("/blobs/missing"), Tag: "blobs",
+		Summary: "List which of these blobs the server does not have", Verb: auth.WriteBlobs}, s.missingBlobs)
+	rest.Stream(s.router, rest.Route{ID: "get-blob", Method: http.MethodGet, Path: at, Tag: "blobs",
+		Summary: "Download a blob, or ranges of it", Verb: auth.ReadBlobs, ContentType: "application/octet-stream"}, s.getBlob)
+	rest.Stream(s.router, rest.Route{ID: "head-blob", Method: http.MethodHead, Path: at, Tag: "blobs",
+		Summary: "Check whether the server has a blob: 404 with Upload-Offset if it has only a part", Verb: auth.ReadBlobs}, s.headBlob)
+	rest.Handle(s.router, rest.Route{ID: "check-blob", Method: http.MethodPost, Path: at + "/check", Tag: "blobs",
+		Summary: "Check a blob whose download was damaged: the server verifies its file and moves it aside if it is damaged", Verb: auth.ReadBlobs}, s.checkBlob)
+	rest.Stream(s.router, rest.Route{ID: "put-blob", Method: http.MethodPut, Path: at, Tag: "blobs", Verb: auth.WriteBlobs,
+		Summary: "Upload a blob, or resume its upload",
+		Body: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},
 		}}}, s.putBlob)
 }
@@ -49,7 +50,7 @@ type putBlobInput struct {
 
 type missingInput struct{ Body wire.Hashes }
 
-func (s *server) missingBlobs(ctx context.Context, in *missingInput) (*response[wire.Missing], error) {
+func (s *server) missingBlobs(ctx context.Context, in *missingInput) (*rest.Response[wire.Missing], error) {
 	missing := []string{}
 	for _, sum := range in.Body.SHA256 {
 		_, err := s.uploadedSize(ctx, sum)
@@ -60,7 +61,7 @@ func (s *server) missingBlobs(ctx context.Context, in *missingInput) (*response[
 			return nil, err
 		}
 	}
-	return respond(wire.Missing{Missing: missing}), nil
+	return rest.Respond(wire.Missing{Missing: missing}), nil
 }
 
 func (s *server) getBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) error {
@@ -133,12 +134,12 @@ func (s *server) putBlob(w http.ResponseWriter, r *http.Request, in *putBlobInpu
 }
 
 // checkBlob verifies the file of a blob for a caller that received wrong bytes.
-func (s *server) checkBlob(ctx context.Context, in *BlobPath) (*response[wire.BlobCheck], error) {
+func (s *server) checkBlob(ctx context.Context, in *BlobPath) (*rest.Response[wire.BlobCheck], error) {
 	if _, err := s.authorizeBlob(ctx, in.SHA256); err != nil {
 		return nil, err
 	}
 	verdict, err := s.blobChecker.Check(ctx, in.SHA256, principalOf(ctx).KeyID)
-	return respond(wire.BlobCheck{Verdict: string(verdict)}), err
+	return rest.Respond(wire.BlobCheck{Verdict: string(verdict)}), err
 }
 
 func tooLarge() error {

@@ -2,9 +2,9 @@
 // checks, and the endpoints through which workers join and connect.
 //
 // A request passes, in this order: the access log, authentication (auth.go), its
-// route, authorization (route.go), the parsing of parameters by huma, and its
+// route, authorization, the parsing of parameters by huma (package rest), and its
 // handler. There is one file per resource. Every error is a *muster.Error and becomes
-// an application/problem+json answer in problem.go.
+// an application/problem+json answer in package rest.
 //
 // The OpenAPI document is generated from the types of the handlers; package schema
 // describes the JSON form of Muster's own types.

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/muster-dev/muster/docs"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 )
@@ -24,7 +25,7 @@ var docFiles embed.FS
 // docRoutes serves the OpenAPI document and a self-contained page that shows it. Call it
 // after all other routes are registered.
 func (s *server) docRoutes(mux *http.ServeMux) {
-	docJSON, err := json.Marshal(s.api.OpenAPI())
+	docJSON, err := json.Marshal(s.router.Document())
 	if err != nil {
 		panic(fmt.Sprintf("OpenAPI document: %v", err)) // a test covers it
 	}
@@ -48,7 +49,7 @@ const apiVersion = "v1"
 
 // Document returns the OpenAPI document of the API without a running server.
 func Document() *huma.OpenAPI {
-	return newServer(Config{Version: apiVersion, LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler()}).api.OpenAPI()
+	return newServer(Config{Version: apiVersion, LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler()}).router.Document()
 }
 
 func setDocsSecurityHeaders(w http.ResponseWriter) {
@@ -59,13 +60,13 @@ func setDocsSecurityHeaders(w http.ResponseWriter) {
 const pathJobSchema = "/schemas/job.json"
 
 func (s *server) schemaRoutes() {
-	stream(s, route{id: "get-job-schema", method: http.MethodGet, path: apiPath(pathJobSchema), tag: "jobs", public: true, contentType: jsonSchemaType,
-		summary: "Show the JSON Schema (2020-12) of job files, for editors"}, getJobSchema)
+	rest.Stream(s.router, rest.Route{ID: "get-job-schema", Method: http.MethodGet, Path: rest.Path(pathJobSchema), Tag: "jobs", Public: true, ContentType: rest.JSONSchemaType,
+		Summary: "Show the JSON Schema (2020-12) of job files, for editors"}, getJobSchema)
 }
 
 func getJobSchema(w http.ResponseWriter, r *http.Request, _ *struct{}) error {
 	h := w.Header()
-	h.Set("Content-Type", jsonSchemaType)
+	h.Set("Content-Type", rest.JSONSchemaType)
 	h.Set("Cache-Control", "max-age=300")
 	h.Set("Access-Control-Allow-Origin", "*")              // public; editors in browsers read it
 	_, _ = streaming.NewWriter(w, r).Write(docs.JobSchema) // the client may have left

@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/auth"
 )
@@ -15,8 +16,8 @@ import (
 const pathDownload = "/download/muster"
 
 func (s *server) downloadRoutes() {
-	stream(s, route{id: "download-muster", method: http.MethodGet, path: pathDownload, tag: "workers", verb: auth.JoinWorkers, contentType: "application/octet-stream",
-		summary: "Download the server's executable, to start a worker on a machine of the same platform"}, s.download)
+	rest.Stream(s.router, rest.Route{ID: "download-muster", Method: http.MethodGet, Path: pathDownload, Tag: "workers", Verb: auth.JoinWorkers, ContentType: "application/octet-stream",
+		Summary: "Download the server's executable, to start a worker on a machine of the same platform"}, s.download)
 }
 
 type downloadInput struct {

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/eventbus"
 )
 
 func (s *server) eventRoutes() {
-	stream(s, route{id: "watch-events", method: http.MethodGet, path: apiPath("/events"), tag: "events", verb: auth.ReadJobs, contentType: "text/event-stream",
-		summary: "Stream changes as server-sent events; after a resync event, which means missed events, read the state again"}, s.watchEvents)
+	rest.Stream(s.router, rest.Route{ID: "watch-events", Method: http.MethodGet, Path: rest.Path("/events"), Tag: "events", Shared: true, Verb: auth.ReadJobs, ContentType: "text/event-stream",
+		Summary: "Stream changes as server-sent events; after a resync event, which means missed events, read the state again"}, s.watchEvents)
 }
 
 type eventsInput struct {
@@ -29,7 +30,7 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 	job := principalOf(ctx).Job
 	if in.Job != "" {
 		var err error
-		if job, err = s.authorizedJob(ctx, in.Job, auth.ReadJobs); err != nil {
+		if job, err = s.router.AuthorizedJob(ctx, in.Job, auth.ReadJobs); err != nil {
 			return err
 		}
 	}
@@ -39,7 +40,7 @@ func (s *server) watchEvents(w http.ResponseWriter, r *http.Request, in *eventsI
 	}
 	release, err := s.limits.AcquireStream(activeKeyOf(ctx))
 	if err != nil {
-		return tooManyError{err}
+		return rest.TooMany(err)
 	}
 	defer release()
 	scope := eventbus.Scope{}

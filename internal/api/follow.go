@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/eventbus"
@@ -46,7 +47,7 @@ func (f *follower) serve(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	release, err := f.limits.AcquireStream(activeKeyOf(ctx))
 	if err != nil {
-		return tooManyError{err}
+		return rest.TooMany(err)
 	}
 	defer release()
 	f.changes = f.Events.Subscribe("", eventbus.TaskScope(f.pos.task), nil)

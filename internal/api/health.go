@@ -8,16 +8,17 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 func (s *server) healthRoutes() {
-	handle(s, route{id: "healthz", method: http.MethodGet, path: "/healthz", tag: "health", public: true,
-		summary: "Check that the process answers"}, s.healthz)
-	handle(s, route{id: "readyz", method: http.MethodGet, path: "/readyz", tag: "health", public: true,
-		summary: "Check that the server can work: engine and store answer"}, s.readyz)
+	rest.Handle(s.router, rest.Route{ID: "healthz", Method: http.MethodGet, Path: "/healthz", Tag: "health", Public: true,
+		Summary: "Check that the process answers"}, s.healthz)
+	rest.Handle(s.router, rest.Route{ID: "readyz", Method: http.MethodGet, Path: "/readyz", Tag: "health", Public: true,
+		Summary: "Check that the server can work: engine and store answer"}, s.readyz)
 }
 
 type health struct {
@@ -29,12 +30,12 @@ type readiness struct {
 	Gateways []wire.Gateway `json:"gateways,omitempty" doc:"gateways to other systems; a failing gateway does not make the server unready"`
 }
 
-func (s *server) healthz(context.Context, *struct{}) (*response[health], error) {
-	return respond(health{Status: "ok"}), nil
+func (s *server) healthz(context.Context, *struct{}) (*rest.Response[health], error) {
+	return rest.Respond(health{Status: "ok"}), nil
 }
 
 // readyz reads the store at most once a second, because it needs no key.
-func (s *server) readyz(ctx context.Context, _ *struct{}) (*response[readiness], error) {
+func (s *server) readyz(ctx context.Context, _ *struct{}) (*rest.Response[readiness], error) {
 	if err := s.Engine.Health(); err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func (s *server) readyz(ctx context.Context, _ *struct{}) (*response[readiness],
 	if s.Gateways != nil {
 		ready.Gateways = s.gateways(ctx)
 	}
-	return respond(ready), nil
+	return rest.Respond(ready), nil
 }
 
 const (
@@ -60,7 +61,7 @@ func (s *server) gateways(ctx context.Context) []wire.Gateway {
 	if !slices.ContainsFunc(list, func(g wire.Gateway) bool { return g.Status != gatewayOK }) {
 		return list
 	}
-	if r := requestOf(ctx); r != nil {
+	if r := rest.RequestOf(ctx); r != nil {
 		if p, _, err := s.identify(r); err == nil && p.Project == "" && auth.Authorize(p, auth.ReadWorkers, auth.Object{}) == nil {
 			return list
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/cache"
 	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -145,7 +146,7 @@ func TestExplanationsAreLimitedAndCached(t *testing.T) {
 }
 
 func isTooMany(err error) bool {
-	_, ok := errors.AsType[tooManyError](err)
+	_, ok := errors.AsType[rest.TooManyError](err)
 	return ok
 }
 

@@ -11,28 +11,29 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/redact"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 func (s *server) jobRoutes() {
-	handle(s, route{id: "submit-job", method: http.MethodPost, path: apiPath("/jobs"), tag: "jobs",
-		summary: "Submit a job", verb: auth.SubmitJobs, status: http.StatusCreated, body: s.specBody()}, s.submitJob)
-	handle(s, route{id: "list-jobs", method: http.MethodGet, path: apiPath("/jobs"), tag: "jobs",
-		summary: "List jobs, newest first by default", verb: auth.ReadJobs}, s.listJobs)
-	handle(s, route{id: "get-job", method: http.MethodGet, path: apiPath("/jobs/{job}"), tag: "jobs",
-		summary: "Show a job with its spec and stages", verb: auth.ReadJobs}, s.getJob)
-	handle(s, route{id: "list-late-reports", method: http.MethodGet, path: apiPath("/jobs/{job}/late"), tag: "jobs",
-		summary: "List late reports: reports that came after the server had given up their attempts, at most 100", verb: auth.ReadJobs}, s.listLate)
-	handle(s, route{id: "cancel-job", method: http.MethodPost, path: apiPath("/jobs/{job}/cancel"), tag: "jobs",
-		summary: "Cancel a job, or some of its tasks", verb: auth.ChangeJobs}, s.cancelJob)
-	handle(s, route{id: "retry-job", method: http.MethodPost, path: apiPath("/jobs/{job}/retry"), tag: "jobs",
-		summary: "Retry finished tasks that did not succeed", verb: auth.ChangeJobs}, s.retryJob)
-	handle(s, route{id: "edit-job", method: http.MethodPost, path: apiPath("/jobs/{job}/edit"), tag: "jobs",
-		summary: "Change the priority of a job that has not ended, hold it, or release it", verb: auth.ChangeJobs}, s.editJob)
-	handle(s, route{id: "plan-job", method: http.MethodPost, path: apiPath("/plan"), tag: "jobs",
-		summary: "Validate a job and show where its tasks would run now", verb: auth.SubmitJobs, body: s.specBody()}, s.planJob)
+	rest.Handle(s.router, rest.Route{ID: "submit-job", Method: http.MethodPost, Path: rest.Path("/jobs"), Tag: "jobs",
+		Summary: "Submit a job", Verb: auth.SubmitJobs, Status: http.StatusCreated, Body: s.specBody()}, s.submitJob)
+	rest.Handle(s.router, rest.Route{ID: "list-jobs", Method: http.MethodGet, Path: rest.Path("/jobs"), Tag: "jobs", Shared: true,
+		Summary: "List jobs, newest first by default", Verb: auth.ReadJobs}, s.listJobs)
+	rest.Handle(s.router, rest.Route{ID: "get-job", Method: http.MethodGet, Path: rest.Path("/jobs/{job}"), Tag: "jobs", Shared: true,
+		Summary: "Show a job with its spec and stages", Verb: auth.ReadJobs}, s.getJob)
+	rest.Handle(s.router, rest.Route{ID: "list-late-reports", Method: http.MethodGet, Path: rest.Path("/jobs/{job}/late"), Tag: "jobs",
+		Summary: "List late reports: reports that came after the server had given up their attempts, at most 100", Verb: auth.ReadJobs}, s.listLate)
+	rest.Handle(s.router, rest.Route{ID: "cancel-job", Method: http.MethodPost, Path: rest.Path("/jobs/{job}/cancel"), Tag: "jobs",
+		Summary: "Cancel a job, or some of its tasks", Verb: auth.ChangeJobs}, s.cancelJob)
+	rest.Handle(s.router, rest.Route{ID: "retry-job", Method: http.MethodPost, Path: rest.Path("/jobs/{job}/retry"), Tag: "jobs",
+		Summary: "Retry finished tasks that did not succeed", Verb: auth.ChangeJobs}, s.retryJob)
+	rest.Handle(s.router, rest.Route{ID: "edit-job", Method: http.MethodPost, Path: rest.Path("/jobs/{job}/edit"), Tag: "jobs",
+		Summary: "Change the priority of a job that has not ended, hold it, or release it", Verb: auth.ChangeJobs}, s.editJob)
+	rest.Handle(s.router, rest.Route{ID: "plan-job", Method: http.MethodPost, Path: rest.Path("/plan"), Tag: "jobs",
+		Summary: "Validate a job and show where its tasks would run now", Verb: auth.SubmitJobs, Body: s.specBody()}, s.planJob)
 }
 
 type submitInput struct {
@@ -70,10 +71,10 @@ func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput,
 	if err != nil {
 		return nil, err
 	}
-	return &submitOutput{Location: apiPath("/jobs/" + id.String()), Body: job}, nil
+	return &submitOutput{Location: rest.Path("/jobs/" + id.String()), Body: job}, nil
 }
 
-func (s *server) planJob(ctx context.Context, in *SpecInput) (*response[wire.Plan], error) {
+func (s *server) planJob(ctx context.Context, in *SpecInput) (*rest.Response[wire.Plan], error) {
 	spec, err := s.readSpec(ctx, *in)
 	if err != nil {
 		return nil, err
@@ -84,11 +85,11 @@ func (s *server) planJob(ctx context.Context, in *SpecInput) (*response[wire.Pla
 	}
 	defer release()
 	stages, err := s.Engine.Plan(ctx, spec)
-	return respond(wire.Plan{Stages: nonNil(stages)}), err
+	return rest.Respond(wire.Plan{Stages: nonNil(stages)}), err
 }
 
 type listJobsInput struct {
-	Page
+	rest.Page
 	State   []string  `query:"state,explode" maxItems:"7" doc:"any of these" enum:"waiting,queued,running,succeeded,failed,timed_out,cancelled"`
 	Project string    `query:"project" maxLength:"200"`
 	Name    string    `query:"name" maxLength:"200" doc:"part of the name"`
@@ -100,7 +101,7 @@ type listJobsInput struct {
 	Label   []string  `query:"label,explode" maxItems:"20" example:"team=vision" doc:"KEY=VALUE; the job must have all of them"`
 }
 
-func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*response[wire.Jobs], error) {
+func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*rest.Response[wire.Jobs], error) {
 	q := store.JobQuery{
 		Project: in.Project, Name: in.Name, Kind: in.Kind, Owner: in.Owner, OldestFirst: in.Order == "oldest", Cursor: in.Cursor, Limit: in.Limit,
 		Since: timeParam(in.Since), Until: timeParam(in.Until), Job: principalOf(ctx).Job,
@@ -119,17 +120,17 @@ func (s *server) listJobs(ctx context.Context, in *listJobsInput) (*response[wir
 		q.Labels[k] = v
 	}
 	if !limitToProject(ctx, &q.Project) {
-		return respond(wire.Jobs{Jobs: []muster.Job{}}), nil
+		return rest.Respond(wire.Jobs{Jobs: []muster.Job{}}), nil
 	}
 	jobs, next, err := s.Store.Jobs(ctx, q)
-	return respond(wire.Jobs{Jobs: nonNil(jobs), Next: next}), err
+	return rest.Respond(wire.Jobs{Jobs: nonNil(jobs), Next: next}), err
 }
 
-func (s *server) getJob(ctx context.Context, in *JobPath) (*response[muster.Job], error) {
-	return s.showJob(ctx, in.id)
+func (s *server) getJob(ctx context.Context, in *rest.JobPath) (*rest.Response[muster.Job], error) {
+	return s.showJob(ctx, in.ID())
 }
 
-func (s *server) showJob(ctx context.Context, id muster.JobID) (*response[muster.Job], error) {
+func (s *server) showJob(ctx context.Context, id muster.JobID) (*rest.Response[muster.Job], error) {
 	job, err := s.Store.Job(ctx, id)
 	if err != nil {
 		return nil, err
@@ -140,31 +141,31 @@ func (s *server) showJob(ctx context.Context, id muster.JobID) (*response[muster
 	case auth.Authorize(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil:
 		job.Spec = redact.ForReader(job.Spec)
 	}
-	return respond(job), nil
+	return rest.Respond(job), nil
 }
 
-func (s *server) listLate(ctx context.Context, in *JobPath) (*response[wire.Late], error) {
-	if _, err := s.Store.Job(ctx, in.id); err != nil {
+func (s *server) listLate(ctx context.Context, in *rest.JobPath) (*rest.Response[wire.Late], error) {
+	if _, err := s.Store.Job(ctx, in.ID()); err != nil {
 		return nil, err
 	}
-	list, err := s.LateReports.LateReports(ctx, in.id)
-	return respond(wire.Late{Late: nonNil(list)}), err
+	list, err := s.LateReports.LateReports(ctx, in.ID())
+	return rest.Respond(wire.Late{Late: nonNil(list)}), err
 }
 
 type changeJobInput struct {
-	JobPath
+	rest.JobPath
 	Body *wire.Selection
 }
 
-func (s *server) cancelJob(ctx context.Context, in *changeJobInput) (*response[muster.Job], error) {
+func (s *server) cancelJob(ctx context.Context, in *changeJobInput) (*rest.Response[muster.Job], error) {
 	return s.changeJob(ctx, in, s.Engine.Cancel)
 }
 
-func (s *server) retryJob(ctx context.Context, in *changeJobInput) (*response[muster.Job], error) {
+func (s *server) retryJob(ctx context.Context, in *changeJobInput) (*rest.Response[muster.Job], error) {
 	return s.changeJob(ctx, in, s.Engine.Retry)
 }
 
-func (s *server) changeJob(ctx context.Context, in *changeJobInput, change func(context.Context, muster.JobID, []muster.Span) error) (*response[muster.Job], error) {
+func (s *server) changeJob(ctx context.Context, in *changeJobInput, change func(context.Context, muster.JobID, []muster.Span) error) (*rest.Response[muster.Job], error) {
 	var spans []muster.Span
 	if in.Body != nil {
 		var err error
@@ -172,25 +173,25 @@ func (s *server) changeJob(ctx context.Context, in *changeJobInput, change func(
 			return nil, err
 		}
 	}
-	if err := change(ctx, in.id, spans); err != nil {
+	if err := change(ctx, in.ID(), spans); err != nil {
 		return nil, err
 	}
-	return s.showJob(ctx, in.id)
+	return s.showJob(ctx, in.ID())
 }
 
 type editJobInput struct {
-	JobPath
+	rest.JobPath
 	Body wire.JobEdit
 }
 
-func (s *server) editJob(ctx context.Context, in *editJobInput) (*response[muster.Job], error) {
+func (s *server) editJob(ctx context.Context, in *editJobInput) (*rest.Response[muster.Job], error) {
 	if in.Body.Priority == nil && in.Body.Held == nil {
-		return nil, muster.Errorf(muster.Invalid, "nothing to change in job %s: set priority or held", in.id)
+		return nil, muster.Errorf(muster.Invalid, "nothing to change in job %s: set priority or held", in.ID())
 	}
-	if err := s.JobEditor.Edit(ctx, in.id, in.Body.Priority, in.Body.Held); err != nil {
+	if err := s.JobEditor.Edit(ctx, in.ID(), in.Body.Priority, in.Body.Held); err != nil {
 		return nil, err
 	}
-	return s.showJob(ctx, in.id)
+	return s.showJob(ctx, in.ID())
 }
 
 // limitToProject sets the project of a query to that of the caller's key, if it has one. It returns false if the query

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/link"
@@ -18,23 +19,23 @@ import (
 )
 
 func (s *server) keyRoutes() {
-	handle(s, route{id: "create-key", method: http.MethodPost, path: apiPath("/keys"), tag: "keys",
-		summary: "Create an API key; its secret is returned only once", verb: auth.ManageKeys, status: http.StatusCreated}, s.createKey)
-	handle(s, route{id: "list-keys", method: http.MethodGet, path: apiPath("/keys"), tag: "keys",
-		summary: "List API keys", verb: auth.ManageKeys}, s.listKeys)
-	handle(s, route{id: "revoke-key", method: http.MethodDelete, path: apiPath("/keys/{key}"), tag: "keys",
-		summary: "Revoke an API key", verb: auth.ManageKeys}, s.revokeKey)
-	handle(s, route{id: "rotate-key", method: http.MethodPost, path: apiPath("/keys/{key}/rotate"), tag: "keys",
-		summary: "Give an API key a new secret, which is returned only once; the old one ends at once", verb: auth.ManageKeys}, s.rotateKey)
-	handle(s, route{id: "whoami", method: http.MethodGet, path: apiPath("/whoami"), tag: "keys",
-		summary: "Show the caller's key and permissions, and the server's version"}, s.whoami)
-	handle(s, route{id: "join-worker", method: http.MethodPost, path: link.PathJoin, tag: "workers",
-		summary: "Exchange a join token for a worker id and key", verb: auth.JoinWorkers}, s.joinWorker)
+	rest.Handle(s.router, rest.Route{ID: "create-key", Method: http.MethodPost, Path: rest.Path("/keys"), Tag: "keys",
+		Summary: "Create an API key; its secret is returned only once", Verb: auth.ManageKeys, Status: http.StatusCreated}, s.createKey)
+	rest.Handle(s.router, rest.Route{ID: "list-keys", Method: http.MethodGet, Path: rest.Path("/keys"), Tag: "keys",
+		Summary: "List API keys", Verb: auth.ManageKeys}, s.listKeys)
+	rest.Handle(s.router, rest.Route{ID: "revoke-key", Method: http.MethodDelete, Path: rest.Path("/keys/{key}"), Tag: "keys",
+		Summary: "Revoke an API key", Verb: auth.ManageKeys}, s.revokeKey)
+	rest.Handle(s.router, rest.Route{ID: "rotate-key", Method: http.MethodPost, Path: rest.Path("/keys/{key}/rotate"), Tag: "keys",
+		Summary: "Give an API key a new secret, which is returned only once; the old one ends at once", Verb: auth.ManageKeys}, s.rotateKey)
+	rest.Handle(s.router, rest.Route{ID: "whoami", Method: http.MethodGet, Path: rest.Path("/whoami"), Tag: "keys", Shared: true,
+		Summary: "Show the caller's key and permissions, and the server's version"}, s.whoami)
+	rest.Handle(s.router, rest.Route{ID: "join-worker", Method: http.MethodPost, Path: link.PathJoin, Tag: "workers",
+		Summary: "Exchange a join token for a worker id and key", Verb: auth.JoinWorkers}, s.joinWorker)
 }
 
 type createKeyInput struct{ Body wire.NewKey }
 
-func (s *server) createKey(ctx context.Context, in *createKeyInput) (*response[wire.MadeKey], error) {
+func (s *server) createKey(ctx context.Context, in *createKeyInput) (*rest.Response[wire.MadeKey], error) {
 	role, err := auth.ParseRole(in.Body.Role)
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func (s *server) createKey(ctx context.Context, in *createKeyInput) (*response[w
 		k.ExpiresAt = k.CreatedAt.Add(in.Body.TTL)
 	}
 	secret, err := s.makeKey(ctx, &k)
-	return respond(wire.MadeKey{Key: keyResponse(k), Secret: secret}), err
+	return rest.Respond(wire.MadeKey{Key: keyResponse(k), Secret: secret}), err
 }
 
 // makeKey stores a key with a new id and secret, and returns the secret.
@@ -81,7 +82,7 @@ func keyResponse(k store.Key) wire.Key {
 	return wire.Key{ID: k.ID, Name: k.Name, Role: k.Role, Project: k.Project, Job: k.Job, Worker: k.Worker, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt}
 }
 
-func (s *server) listKeys(ctx context.Context, _ *struct{}) (*response[wire.Keys], error) {
+func (s *server) listKeys(ctx context.Context, _ *struct{}) (*rest.Response[wire.Keys], error) {
 	keys, err := s.Keys.ListKeys(ctx)
 	if err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func (s *server) listKeys(ctx context.Context, _ *struct{}) (*response[wire.Keys
 	for i, k := range keys {
 		list[i] = keyResponse(k)
 	}
-	return respond(wire.Keys{Keys: list}), nil
+	return rest.Respond(wire.Keys{Keys: list}), nil
 }
 
 type keyPath struct {
@@ -117,7 +118,7 @@ func (s *server) keyWithID(ctx context.Context, id string) (key store.Key, found
 	return store.Key{ID: id}, false, err
 }
 
-func (s *server) rotateKey(ctx context.Context, in *keyPath) (*response[wire.MadeKey], error) {
+func (s *server) rotateKey(ctx context.Context, in *keyPath) (*rest.Response[wire.MadeKey], error) {
 	key, found, err := s.keyWithID(ctx, in.Key)
 	switch {
 	case err != nil:
@@ -133,7 +134,7 @@ func (s *server) rotateKey(ctx context.Context, in *keyPath) (*response[wire.Mad
 	if err := s.keyring.Replace(ctx, key); err != nil {
 		return nil, err
 	}
-	return respond(wire.MadeKey{Key: keyResponse(key), Secret: secret}), nil
+	return rest.Respond(wire.MadeKey{Key: keyResponse(key), Secret: secret}), nil
 }
 
 // revokeKeys revokes all keys that match.
@@ -153,8 +154,8 @@ func (s *server) revokeKeys(ctx context.Context, match func(*store.Key) bool) er
 	return nil
 }
 
-func (s *server) whoami(ctx context.Context, _ *struct{}) (*response[wire.Whoami], error) {
-	return respond(s.whoamiResponse(principalOf(ctx))), nil
+func (s *server) whoami(ctx context.Context, _ *struct{}) (*rest.Response[wire.Whoami], error) {
+	return rest.Respond(s.whoamiResponse(principalOf(ctx))), nil
 }
 
 func (s *server) whoamiResponse(p auth.Principal) wire.Whoami {
@@ -172,9 +173,9 @@ func (s *server) whoamiResponse(p auth.Principal) wire.Whoami {
 
 type joinInput struct{ Body link.JoinRequest }
 
-func (s *server) joinWorker(ctx context.Context, in *joinInput) (*response[link.Joined], error) {
+func (s *server) joinWorker(ctx context.Context, in *joinInput) (*rest.Response[link.Joined], error) {
 	worker := muster.WorkerID("w-" + strings.ToLower(rand.Text()[:12]))
 	key := store.Key{Name: in.Body.Name, Role: string(auth.Worker), Worker: worker, CreatedAt: muster.NewTime(time.Now())}
 	secret, err := s.makeKey(ctx, &key)
-	return respond(link.Joined{Worker: worker, Key: secret}), err
+	return rest.Respond(link.Joined{Worker: worker, Key: secret}), err
 }

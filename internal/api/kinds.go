@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/store"
@@ -22,17 +23,17 @@ type Kinds interface {
 }
 
 func (s *server) kindRoutes() {
-	handle(s, route{id: "list-kinds", method: http.MethodGet, path: apiPath("/kinds"), tag: "kinds",
-		summary: "List kinds of tasks and how many workers offer each", verb: auth.ReadWorkers}, s.listKinds)
-	handle(s, route{id: "get-kind", method: http.MethodGet, path: apiPath("/kinds/{kind}"), tag: "kinds",
-		summary: "Show the input of a kind of tasks and the workers that offer it", verb: auth.ReadWorkers}, s.getKind)
+	rest.Handle(s.router, rest.Route{ID: "list-kinds", Method: http.MethodGet, Path: rest.Path("/kinds"), Tag: "kinds",
+		Summary: "List kinds of tasks and how many workers offer each", Verb: auth.ReadWorkers}, s.listKinds)
+	rest.Handle(s.router, rest.Route{ID: "get-kind", Method: http.MethodGet, Path: rest.Path("/kinds/{kind}"), Tag: "kinds",
+		Summary: "Show the input of a kind of tasks and the workers that offer it", Verb: auth.ReadWorkers}, s.getKind)
 }
 
 type listKindsInput struct {
 	Own bool `query:"own" doc:"only custom kinds of workers"`
 }
 
-func (s *server) listKinds(ctx context.Context, in *listKindsInput) (*response[wire.Kinds], error) {
+func (s *server) listKinds(ctx context.Context, in *listKindsInput) (*rest.Response[wire.Kinds], error) {
 	workers, err := s.Engine.Workers(ctx)
 	if err != nil {
 		return nil, err
@@ -41,14 +42,14 @@ func (s *server) listKinds(ctx context.Context, in *listKindsInput) (*response[w
 	for i := range list {
 		list[i].Workers = nil
 	}
-	return respond(wire.Kinds{Kinds: nonNil(list)}), nil
+	return rest.Respond(wire.Kinds{Kinds: nonNil(list)}), nil
 }
 
 type kindPath struct {
 	Kind string `path:"kind" maxLength:"64"`
 }
 
-func (s *server) getKind(ctx context.Context, in *kindPath) (*response[wire.Kind], error) {
+func (s *server) getKind(ctx context.Context, in *kindPath) (*rest.Response[wire.Kind], error) {
 	workers, err := s.Engine.Workers(ctx)
 	if err != nil {
 		return nil, err
@@ -57,7 +58,7 @@ func (s *server) getKind(ctx context.Context, in *kindPath) (*response[wire.Kind
 	names := make([]string, len(list))
 	for i, k := range list {
 		if k.Name == in.Kind {
-			return respond(k), nil
+			return rest.Respond(k), nil
 		}
 		names[i] = k.Name
 	}

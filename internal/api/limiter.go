@@ -6,7 +6,9 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/api/rest"
 )
 
 const (
@@ -35,13 +37,13 @@ func newLimiter(limit int64, acquireForKey func(*keyring.ActiveKey) (func(), err
 func (l *limiter) acquire(ctx context.Context) (release func(), err error) {
 	releaseKey, err := l.acquireForKey(activeKeyOf(ctx))
 	if err != nil {
-		return nil, tooManyError{err}
+		return nil, rest.TooMany(err)
 	}
 	waitCtx, cancel := context.WithTimeout(ctx, limiterWait)
 	defer cancel()
 	if err := l.slots.Acquire(waitCtx, 1); err != nil {
 		releaseKey()
-		return nil, tooMany("%s", l.busyMessage)
+		return nil, rest.TooMany(muster.Errorf(muster.Unavailable, "%s", l.busyMessage))
 	}
 	return func() {
 		l.slots.Release(1)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/logview"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -19,15 +20,15 @@ import (
 )
 
 func (s *server) logRoutes() {
-	stream(s, route{id: "get-logs", method: http.MethodGet, path: apiPath("/tasks/{task}/logs"), tag: "logs", verb: auth.ReadJobs,
-		summary: "Show output as text, or stream it as server-sent events (Accept: text/event-stream or follow=true)", contentType: "text/plain", events: true}, s.getLogs)
+	rest.Stream(s.router, rest.Route{ID: "get-logs", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/logs"), Tag: "logs", Shared: true, Verb: auth.ReadJobs,
+		Summary: "Show output as text, or stream it as server-sent events (Accept: text/event-stream or follow=true)", ContentType: "text/plain", Events: true}, s.getLogs)
 }
 
 // maxTail is the maximum of tail. It bounds the memory for finding the lines.
 const maxTail = 100_000
 
 type logsInput struct {
-	TaskPath
+	rest.TaskPath
 	Attempt  int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one; when following, also later ones"`
 	Stream   string `query:"stream" enum:"stdout,stderr,all" default:"all"`
 	Offset   int64  `query:"offset" minimum:"0" doc:"start at this offset, from the id of an event (ATTEMPT-OFFSET)"`
@@ -40,7 +41,7 @@ type logsInput struct {
 }
 
 func (s *server) getLogs(w http.ResponseWriter, r *http.Request, in *logsInput) error {
-	task, err := s.Store.Task(r.Context(), in.id)
+	task, err := s.Store.Task(r.Context(), in.ID())
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/logview"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -19,15 +20,15 @@ const (
 )
 
 func (s *server) logWindowRoutes() {
-	handle(s, route{id: "get-log-window", method: http.MethodGet, path: apiPath("/tasks/{task}/logs/window"), tag: "logs", verb: auth.ReadJobs,
-		summary: "Show a part of a log: the records from an offset on, or those before it"}, s.logWindow)
-	handle(s, route{id: "search-logs", method: http.MethodGet, path: apiPath("/tasks/{task}/logs/search"), tag: "logs", verb: auth.ReadJobs,
-		summary: "Search a log, for at most 2 seconds or 256 MiB per request"}, s.searchLog)
+	rest.Handle(s.router, rest.Route{ID: "get-log-window", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/logs/window"), Tag: "logs", Shared: true, Verb: auth.ReadJobs,
+		Summary: "Show a part of a log: the records from an offset on, or those before it"}, s.logWindow)
+	rest.Handle(s.router, rest.Route{ID: "search-logs", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/logs/search"), Tag: "logs", Shared: true, Verb: auth.ReadJobs,
+		Summary: "Search a log, for at most 2 seconds or 256 MiB per request"}, s.searchLog)
 }
 
 // LogPositionInput is a place in the log of an attempt.
 type LogPositionInput struct {
-	TaskPath
+	rest.TaskPath
 	Attempt   int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one"`
 	Offset    int64  `query:"offset" minimum:"-1" default:"-1" doc:"any place in the log; it is moved back to the beginning of a record. -1 means the end, or the beginning if the direction is forward"`
 	Direction string `query:"direction" enum:"forward,backward" default:"forward"`
@@ -50,7 +51,7 @@ type searchLogInput struct {
 
 // logQuery returns the task and the query of a log. Attempt 0 has no log.
 func (s *server) logQuery(ctx context.Context, in *LogPositionInput) (muster.Task, logview.Query, error) {
-	task, err := s.Store.Task(ctx, in.id)
+	task, err := s.Store.Task(ctx, in.ID())
 	if err != nil {
 		return task, logview.Query{}, err
 	}
@@ -65,13 +66,13 @@ func (s *server) logQuery(ctx context.Context, in *LogPositionInput) (muster.Tas
 	return task, q, err
 }
 
-func (s *server) logWindow(ctx context.Context, in *logWindowInput) (*response[wire.LogWindow], error) {
+func (s *server) logWindow(ctx context.Context, in *logWindowInput) (*rest.Response[wire.LogWindow], error) {
 	task, q, err := s.logQuery(ctx, &in.LogPositionInput)
 	if err != nil {
 		return nil, err
 	}
 	if q.Attempt.N == 0 {
-		return respond(wire.LogWindow{Done: task.State.Final(), Records: []wire.LogRecord{}}), nil
+		return rest.Respond(wire.LogWindow{Done: task.State.Final(), Records: []wire.LogRecord{}}), nil
 	}
 	complete, err := s.logComplete(ctx, task, q.Attempt.N)
 	if err != nil {
@@ -85,7 +86,7 @@ func (s *server) logWindow(ctx context.Context, in *logWindowInput) (*response[w
 	for i, r := range w.Records {
 		window.Records[i] = wire.LogRecord{Offset: r.Offset, LogLine: wire.NewLogLine(streamNames[r.Stream], muster.NewTime(r.At), r.Data)}
 	}
-	return respond(window), nil
+	return rest.Respond(window), nil
 }
 
 // logComplete returns a function that reports whether the log of an attempt is complete at a size. Call it before
@@ -103,7 +104,7 @@ func (s *server) logComplete(ctx context.Context, task muster.Task, attempt int)
 	return func(size int64) bool { return ended && (lost || size >= a.LogSize) }, nil
 }
 
-func (s *server) searchLog(ctx context.Context, in *searchLogInput) (*response[wire.LogMatches], error) {
+func (s *server) searchLog(ctx context.Context, in *searchLogInput) (*rest.Response[wire.LogMatches], error) {
 	match, err := in.matcher()
 	if err != nil {
 		return nil, err
@@ -113,7 +114,7 @@ func (s *server) searchLog(ctx context.Context, in *searchLogInput) (*response[w
 		return nil, err
 	}
 	if q.Attempt.N == 0 {
-		return respond(wire.LogMatches{Done: true, Matches: []wire.LogMatch{}}), nil
+		return rest.Respond(wire.LogMatches{Done: true, Matches: []wire.LogMatch{}}), nil
 	}
 	release, err := s.searchLimiter.acquire(ctx)
 	if err != nil {
@@ -128,7 +129,7 @@ func (s *server) searchLog(ctx context.Context, in *searchLogInput) (*response[w
 	for i, m := range result.Matches {
 		matches.Matches[i] = wire.LogMatch{Offset: m.Offset, At: muster.NewTime(m.At), Stream: streamNames[m.Stream], Text: m.Text}
 	}
-	return respond(matches), nil
+	return rest.Respond(matches), nil
 }
 
 func (in *searchLogInput) matcher() (logview.Matcher, error) {

@@ -21,7 +21,7 @@ func (s *server) metricsRoutes(mux *http.ServeMux) {
 			err = muster.Errorf(muster.Forbidden, "the key %q is for project %q only: use a key for all projects to read metrics", p.Name, p.Project)
 		}
 		if err != nil {
-			s.writeError(w, r, err)
+			s.router.WriteError(w, r, err)
 			return
 		}
 		s.Metrics.ServeHTTP(w, r)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/specvalidate"
@@ -34,19 +35,19 @@ type NotificationStore interface {
 }
 
 func (s *server) notifyRoutes() {
-	at := apiPath("/projects/{project}/notify")
-	handle(s, route{id: "get-notify", method: http.MethodGet, path: at, tag: "notifications",
-		summary: "Show the notifications of a project and their signing secret", verb: auth.ManageNotify}, s.getNotify)
-	handle(s, route{id: "put-notify", method: http.MethodPut, path: at, tag: "notifications",
-		summary: "Replace the notifications of a project", verb: auth.ManageNotify}, s.putNotify)
-	handle(s, route{id: "delete-notify", method: http.MethodDelete, path: at, tag: "notifications",
-		summary: "Delete the notifications of a project", verb: auth.ManageNotify}, s.deleteNotify)
-	handle(s, route{id: "test-notify", method: http.MethodPost, path: at + "/test", tag: "notifications",
-		summary: "Send a test notification and show the result", verb: auth.ManageNotify}, s.testNotify)
-	handle(s, route{id: "list-notifications", method: http.MethodGet, path: apiPath("/notifications"), tag: "notifications",
-		summary: "List the delivery log, newest first", verb: auth.ReadJobs}, s.listNotifications)
-	handle(s, route{id: "list-job-notifications", method: http.MethodGet, path: apiPath("/jobs/{job}/notifications"), tag: "notifications",
-		summary: "List the delivery log of a job, newest first", verb: auth.ReadJobs}, s.listJobNotifications)
+	at := rest.Path("/projects/{project}/notify")
+	rest.Handle(s.router, rest.Route{ID: "get-notify", Method: http.MethodGet, Path: at, Tag: "notifications",
+		Summary: "Show the notifications of a project and their signing secret", Verb: auth.ManageNotify}, s.getNotify)
+	rest.Handle(s.router, rest.Route{ID: "put-notify", Method: http.MethodPut, Path: at, Tag: "notifications",
+		Summary: "Replace the notifications of a project", Verb: auth.ManageNotify}, s.putNotify)
+	rest.Handle(s.router, rest.Route{ID: "delete-notify", Method: http.MethodDelete, Path: at, Tag: "notifications",
+		Summary: "Delete the notifications of a project", Verb: auth.ManageNotify}, s.deleteNotify)
+	rest.Handle(s.router, rest.Route{ID: "test-notify", Method: http.MethodPost, Path: at + "/test", Tag: "notifications",
+		Summary: "Send a test notification and show the result", Verb: auth.ManageNotify}, s.testNotify)
+	rest.Handle(s.router, rest.Route{ID: "list-notifications", Method: http.MethodGet, Path: rest.Path("/notifications"), Tag: "notifications",
+		Summary: "List the delivery log, newest first", Verb: auth.ReadJobs}, s.listNotifications)
+	rest.Handle(s.router, rest.Route{ID: "list-job-notifications", Method: http.MethodGet, Path: rest.Path("/jobs/{job}/notifications"), Tag: "notifications",
+		Summary: "List the delivery log of a job, newest first", Verb: auth.ReadJobs}, s.listJobNotifications)
 }
 
 // ProjectPath is a project in a path.
@@ -59,7 +60,7 @@ func authorizeNotify(ctx context.Context, project string) error {
 	return auth.Authorize(principalOf(ctx), auth.ManageNotify, auth.Object{Project: project})
 }
 
-func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*response[wire.ProjectNotify], error) {
+func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*rest.Response[wire.ProjectNotify], error) {
 	if err := authorizeNotify(ctx, in.Project); err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*response[wire
 		return nil, err
 	}
 	secret, err := s.Webhooks.Secret(in.Project)
-	return respond(wire.ProjectNotify{Project: in.Project, Notifications: wire.Notifications{Notify: nonNil(list)}, Secret: secret}), err
+	return rest.Respond(wire.ProjectNotify{Project: in.Project, Notifications: wire.Notifications{Notify: nonNil(list)}, Secret: secret}), err
 }
 
 // projectNotify returns the notifications of a project with decrypted URLs, for administrators.
@@ -85,7 +86,7 @@ type putNotifyInput struct {
 	Body wire.Notifications
 }
 
-func (s *server) putNotify(ctx context.Context, in *putNotifyInput) (*response[wire.ProjectNotify], error) {
+func (s *server) putNotify(ctx context.Context, in *putNotifyInput) (*rest.Response[wire.ProjectNotify], error) {
 	if err := authorizeNotify(ctx, in.Project); err != nil {
 		return nil, err
 	}
@@ -121,7 +122,7 @@ type testNotifyInput struct {
 	Body *wire.TestNotify
 }
 
-func (s *server) testNotify(ctx context.Context, in *testNotifyInput) (*response[wire.Deliveries], error) {
+func (s *server) testNotify(ctx context.Context, in *testNotifyInput) (*rest.Response[wire.Deliveries], error) {
 	if err := authorizeNotify(ctx, in.Project); err != nil {
 		return nil, err
 	}
@@ -132,16 +133,16 @@ func (s *server) testNotify(ctx context.Context, in *testNotifyInput) (*response
 	if in.Body != nil && in.Body.URL != "" {
 		list = slices.DeleteFunc(list, func(n muster.Notify) bool { return n.URL != in.Body.URL })
 		if len(list) == 0 {
-			return nil, muster.Errorf(muster.NotFound, "project %s has no notification with this URL: %s lists them", in.Project, apiPath("/projects/"+in.Project+"/notify"))
+			return nil, muster.Errorf(muster.NotFound, "project %s has no notification with this URL: %s lists them", in.Project, rest.Path("/projects/"+in.Project+"/notify"))
 		}
 	}
 	sent, err := s.Webhooks.SendTest(ctx, in.Project, list)
-	return respond(deliveriesResponse(sent, "")), err
+	return rest.Respond(deliveriesResponse(sent, "")), err
 }
 
 // NotificationFilter selects entries of the delivery log.
 type NotificationFilter struct {
-	Page
+	rest.Page
 	State string `query:"state" enum:"pending,delivered,failed"`
 }
 
@@ -151,35 +152,35 @@ type listNotificationsInput struct {
 	Job     string `query:"job" maxLength:"20" doc:"only of this job"`
 }
 
-func (s *server) listNotifications(ctx context.Context, in *listNotificationsInput) (*response[wire.Deliveries], error) {
+func (s *server) listNotifications(ctx context.Context, in *listNotificationsInput) (*rest.Response[wire.Deliveries], error) {
 	q := store.DeliveryQuery{Project: in.Project, State: in.State, Cursor: in.Cursor, Limit: in.Limit}
 	if in.Job != "" {
 		var err error
-		if q.Job, err = s.authorizedJob(ctx, in.Job, auth.ReadJobs); err != nil {
+		if q.Job, err = s.router.AuthorizedJob(ctx, in.Job, auth.ReadJobs); err != nil {
 			return nil, err
 		}
 	}
 	if !limitToProject(ctx, &q.Project) {
-		return respond(wire.Deliveries{Deliveries: []wire.Delivery{}}), nil
+		return rest.Respond(wire.Deliveries{Deliveries: []wire.Delivery{}}), nil
 	}
 	return s.notifications(ctx, q)
 }
 
 type listJobNotificationsInput struct {
-	JobPath
+	rest.JobPath
 	NotificationFilter
 }
 
-func (s *server) listJobNotifications(ctx context.Context, in *listJobNotificationsInput) (*response[wire.Deliveries], error) {
-	if _, err := s.Store.Job(ctx, in.id); err != nil {
+func (s *server) listJobNotifications(ctx context.Context, in *listJobNotificationsInput) (*rest.Response[wire.Deliveries], error) {
+	if _, err := s.Store.Job(ctx, in.ID()); err != nil {
 		return nil, err
 	}
-	return s.notifications(ctx, store.DeliveryQuery{Job: in.id, State: in.State, Cursor: in.Cursor, Limit: in.Limit})
+	return s.notifications(ctx, store.DeliveryQuery{Job: in.ID(), State: in.State, Cursor: in.Cursor, Limit: in.Limit})
 }
 
-func (s *server) notifications(ctx context.Context, q store.DeliveryQuery) (*response[wire.Deliveries], error) {
+func (s *server) notifications(ctx context.Context, q store.DeliveryQuery) (*rest.Response[wire.Deliveries], error) {
 	list, next, err := s.Notifications.Deliveries(ctx, q)
-	return respond(deliveriesResponse(list, next)), err
+	return rest.Respond(deliveriesResponse(list, next)), err
 }
 
 func deliveriesResponse(list []store.Delivery, next string) wire.Deliveries {

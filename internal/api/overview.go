@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/cache"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/streaming"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -62,11 +63,11 @@ type overviewKey struct {
 type encodedPage []byte
 
 func (s *server) overviewRoutes() {
-	stream(s, route{id: "get-overview", method: http.MethodGet, path: apiPath("/overview"), tag: "fleet", verb: auth.ReadWorkers, jsonType: reflect.TypeFor[wire.Overview](),
-		summary: "Show the fleet's capacity and use, tasks by state, GPUs, cost, and what needs attention, up to two seconds old. " +
+	rest.Stream(s.router, rest.Route{ID: "get-overview", Method: http.MethodGet, Path: rest.Path("/overview"), Tag: "fleet", Verb: auth.ReadWorkers, JSONType: reflect.TypeFor[wire.Overview](),
+		Summary: "Show the fleet's capacity and use, tasks by state, GPUs, cost, and what needs attention, up to two seconds old. " +
 			"A key for one project sees only tasks and jobs of that project"}, s.getOverview)
-	handle(s, route{id: "get-history", method: http.MethodGet, path: apiPath("/history"), tag: "fleet", verb: auth.ReadWorkers,
-		summary: "Show the load of the fleet or of a worker over time: every 10 seconds for the last hour, every minute for 12 hours, every 10 minutes for a week. " +
+	rest.Handle(s.router, rest.Route{ID: "get-history", Method: http.MethodGet, Path: rest.Path("/history"), Tag: "fleet", Verb: auth.ReadWorkers,
+		Summary: "Show the load of the fleet or of a worker over time: every 10 seconds for the last hour, every minute for 12 hours, every 10 minutes for a week. " +
 			"A key for one project does not see the fleet's task counts"}, s.getHistory)
 }
 
@@ -173,7 +174,7 @@ type historyInput struct {
 	Points int       `query:"points" minimum:"10" maximum:"2000" default:"300" doc:"approximate maximum number of points"`
 }
 
-func (s *server) getHistory(ctx context.Context, in *historyInput) (*response[wire.History], error) {
+func (s *server) getHistory(ctx context.Context, in *historyInput) (*rest.Response[wire.History], error) {
 	q := history.Query{Points: in.Points, From: timeParam(in.From), To: timeParam(in.To)}
 	if in.Worker != "" {
 		var err error
@@ -192,5 +193,5 @@ func (s *server) getHistory(ctx context.Context, in *historyInput) (*response[wi
 			}
 		}
 	}
-	return respond(h), nil
+	return rest.Respond(h), nil
 }

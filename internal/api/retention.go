@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 )
@@ -24,36 +25,36 @@ type Retention interface {
 }
 
 func (s *server) retentionRoutes() {
-	at := apiPath("/projects/{project}/retention")
-	handle(s, route{id: "remove-job", method: http.MethodDelete, path: apiPath("/jobs/{job}"), tag: "jobs",
-		summary: "Remove an ended job with its logs and artifacts", verb: auth.RemoveJobs}, s.removeJob)
-	handle(s, route{id: "keep-job", method: http.MethodPut, path: apiPath("/jobs/{job}/keep"), tag: "jobs",
-		summary: "Exempt a job from retention and prune", verb: auth.RemoveJobs}, s.keepJob)
-	handle(s, route{id: "unkeep-job", method: http.MethodDelete, path: apiPath("/jobs/{job}/keep"), tag: "jobs",
-		summary: "Apply retention to a job again", verb: auth.RemoveJobs}, s.unkeepJob)
-	handle(s, route{id: "prune", method: http.MethodPost, path: apiPath("/prune"), tag: "retention",
-		summary: "Delete what exceeds the retention policies, in the background", verb: auth.ManageRetention}, s.prune)
-	handle(s, route{id: "get-retention", method: http.MethodGet, path: apiPath("/retention"), tag: "retention",
-		summary: "Show the retention policies", verb: auth.ReadJobs}, s.getRetention)
-	handle(s, route{id: "put-retention", method: http.MethodPut, path: at, tag: "retention",
-		summary: "Replace the retention policy of a project", verb: auth.ManageRetention}, s.putRetention)
-	handle(s, route{id: "delete-retention", method: http.MethodDelete, path: at, tag: "retention",
-		summary: "Apply the policies of the server to a project again", verb: auth.ManageRetention}, s.deleteRetention)
+	at := rest.Path("/projects/{project}/retention")
+	rest.Handle(s.router, rest.Route{ID: "remove-job", Method: http.MethodDelete, Path: rest.Path("/jobs/{job}"), Tag: "jobs",
+		Summary: "Remove an ended job with its logs and artifacts", Verb: auth.RemoveJobs}, s.removeJob)
+	rest.Handle(s.router, rest.Route{ID: "keep-job", Method: http.MethodPut, Path: rest.Path("/jobs/{job}/keep"), Tag: "jobs",
+		Summary: "Exempt a job from retention and prune", Verb: auth.RemoveJobs}, s.keepJob)
+	rest.Handle(s.router, rest.Route{ID: "unkeep-job", Method: http.MethodDelete, Path: rest.Path("/jobs/{job}/keep"), Tag: "jobs",
+		Summary: "Apply retention to a job again", Verb: auth.RemoveJobs}, s.unkeepJob)
+	rest.Handle(s.router, rest.Route{ID: "prune", Method: http.MethodPost, Path: rest.Path("/prune"), Tag: "retention",
+		Summary: "Delete what exceeds the retention policies, in the background", Verb: auth.ManageRetention}, s.prune)
+	rest.Handle(s.router, rest.Route{ID: "get-retention", Method: http.MethodGet, Path: rest.Path("/retention"), Tag: "retention",
+		Summary: "Show the retention policies", Verb: auth.ReadJobs}, s.getRetention)
+	rest.Handle(s.router, rest.Route{ID: "put-retention", Method: http.MethodPut, Path: at, Tag: "retention",
+		Summary: "Replace the retention policy of a project", Verb: auth.ManageRetention}, s.putRetention)
+	rest.Handle(s.router, rest.Route{ID: "delete-retention", Method: http.MethodDelete, Path: at, Tag: "retention",
+		Summary: "Apply the policies of the server to a project again", Verb: auth.ManageRetention}, s.deleteRetention)
 }
 
-func (s *server) removeJob(ctx context.Context, in *JobPath) (*struct{}, error) {
-	return nil, s.Retention.Remove(ctx, in.id)
+func (s *server) removeJob(ctx context.Context, in *rest.JobPath) (*struct{}, error) {
+	return nil, s.Retention.Remove(ctx, in.ID())
 }
 
-func (s *server) keepJob(ctx context.Context, in *JobPath) (*response[muster.Job], error) {
-	return s.setKept(ctx, in.id, true)
+func (s *server) keepJob(ctx context.Context, in *rest.JobPath) (*rest.Response[muster.Job], error) {
+	return s.setKept(ctx, in.ID(), true)
 }
 
-func (s *server) unkeepJob(ctx context.Context, in *JobPath) (*response[muster.Job], error) {
-	return s.setKept(ctx, in.id, false)
+func (s *server) unkeepJob(ctx context.Context, in *rest.JobPath) (*rest.Response[muster.Job], error) {
+	return s.setKept(ctx, in.ID(), false)
 }
 
-func (s *server) setKept(ctx context.Context, id muster.JobID, keep bool) (*response[muster.Job], error) {
+func (s *server) setKept(ctx context.Context, id muster.JobID, keep bool) (*rest.Response[muster.Job], error) {
 	if err := s.Retention.Keep(ctx, id, keep); err != nil {
 		return nil, err
 	}
@@ -62,7 +63,7 @@ func (s *server) setKept(ctx context.Context, id muster.JobID, keep bool) (*resp
 
 type pruneInput struct{ Body wire.PruneRequest }
 
-func (s *server) prune(ctx context.Context, in *pruneInput) (*response[wire.Prune], error) {
+func (s *server) prune(ctx context.Context, in *pruneInput) (*rest.Response[wire.Prune], error) {
 	p := principalOf(ctx)
 	if in.Body.Project == "" {
 		in.Body.Project = p.Project
@@ -71,12 +72,12 @@ func (s *server) prune(ctx context.Context, in *pruneInput) (*response[wire.Prun
 		return nil, err
 	}
 	plan, err := s.Retention.Prune(ctx, in.Body)
-	return respond(plan), err
+	return rest.Respond(plan), err
 }
 
-func (s *server) getRetention(ctx context.Context, _ *struct{}) (*response[wire.Retention], error) {
+func (s *server) getRetention(ctx context.Context, _ *struct{}) (*rest.Response[wire.Retention], error) {
 	status, err := s.Retention.Status(ctx, principalOf(ctx).Project)
-	return respond(status), err
+	return rest.Respond(status), err
 }
 
 type putRetentionInput struct {
@@ -84,9 +85,9 @@ type putRetentionInput struct {
 	Body wire.RetentionPolicy
 }
 
-func (s *server) putRetention(ctx context.Context, in *putRetentionInput) (*response[wire.ProjectRetention], error) {
+func (s *server) putRetention(ctx context.Context, in *putRetentionInput) (*rest.Response[wire.ProjectRetention], error) {
 	err := s.setRetention(ctx, in.Project, &in.Body)
-	return respond(wire.ProjectRetention{Project: in.Project, RetentionPolicy: in.Body}), err
+	return rest.Respond(wire.ProjectRetention{Project: in.Project, RetentionPolicy: in.Body}), err
 }
 
 func (s *server) deleteRetention(ctx context.Context, in *ProjectPath) (*struct{}, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 )
@@ -15,10 +16,10 @@ import (
 const pathSession = wire.Prefix + "/session"
 
 func (s *server) sessionRoutes() {
-	handle(s, route{id: "create-session", method: http.MethodPost, path: pathSession, tag: "session", public: true,
-		summary: "Sign in a browser: check an API key and set it as a cookie that scripts cannot read"}, s.createSession)
-	handle(s, route{id: "delete-session", method: http.MethodDelete, path: pathSession, tag: "session", public: true, status: http.StatusNoContent,
-		summary: "Sign out a browser: remove the cookie"}, s.deleteSession)
+	rest.Handle(s.router, rest.Route{ID: "create-session", Method: http.MethodPost, Path: pathSession, Tag: "session", Public: true,
+		Summary: "Sign in a browser: check an API key and set it as a cookie that scripts cannot read"}, s.createSession)
+	rest.Handle(s.router, rest.Route{ID: "delete-session", Method: http.MethodDelete, Path: pathSession, Tag: "session", Public: true, Status: http.StatusNoContent,
+		Summary: "Sign out a browser: remove the cookie"}, s.deleteSession)
 }
 
 // identify authenticates a request by its Authorization header or, if it has none, by the cookie of a browser session. With a
@@ -79,7 +80,7 @@ type createSessionOutput struct {
 }
 
 func (s *server) createSession(ctx context.Context, in *createSessionInput) (*createSessionOutput, error) {
-	r := requestOf(ctx)
+	r := rest.RequestOf(ctx)
 	if err := s.checkOrigin(r); err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ type deleteSessionOutput struct {
 }
 
 func (s *server) deleteSession(ctx context.Context, _ *struct{}) (*deleteSessionOutput, error) {
-	r := requestOf(ctx)
+	r := rest.RequestOf(ctx)
 	if err := s.checkOrigin(r); err != nil {
 		return nil, err
 	}

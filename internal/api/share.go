@@ -3,13 +3,10 @@ package api
 import (
 	"context"
 	"net/http"
-	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
-
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/store"
@@ -23,28 +20,20 @@ const (
 	maxProjectShares = 1_000
 )
 
-// sharedOperations are the operations that a key for one job may use: their answers are about that job only.
-var sharedOperations = map[string]bool{
-	"get-job": true, "get-job-states": true, "get-job-usage": true, "list-jobs": true,
-	"list-tasks": true, "get-task": true, "list-attempts": true, "explain-task": true, "get-task-spec": true, "list-task-events": true,
-	"get-logs": true, "get-log-window": true, "search-logs": true, "get-usage": true, "get-task-metrics": true,
-	"list-artifacts": true, "get-artifact": true, "get-content": true, "watch-events": true, "whoami": true,
-}
-
 func (s *server) shareRoutes() {
-	handle(s, route{id: "share-job", method: http.MethodPost, path: apiPath("/jobs/{job}/share"), tag: "jobs", verb: auth.ChangeJobs, status: http.StatusCreated,
-		summary: "Create a link that lets anyone read this job, and nothing else, until it expires"}, s.shareJob)
-	handle(s, route{id: "unshare-job", method: http.MethodDelete, path: apiPath("/jobs/{job}/share"), tag: "jobs", verb: auth.ChangeJobs,
-		summary: "Revoke all links to this job"}, s.unshareJob)
+	rest.Handle(s.router, rest.Route{ID: "share-job", Method: http.MethodPost, Path: rest.Path("/jobs/{job}/share"), Tag: "jobs", Verb: auth.ChangeJobs, Status: http.StatusCreated,
+		Summary: "Create a link that lets anyone read this job, and nothing else, until it expires"}, s.shareJob)
+	rest.Handle(s.router, rest.Route{ID: "unshare-job", Method: http.MethodDelete, Path: rest.Path("/jobs/{job}/share"), Tag: "jobs", Verb: auth.ChangeJobs,
+		Summary: "Revoke all links to this job"}, s.unshareJob)
 }
 
 type shareInput struct {
-	JobPath
+	rest.JobPath
 	Body *wire.NewShare
 }
 
-func (s *server) shareJob(ctx context.Context, in *shareInput) (*response[wire.Share], error) {
-	job, err := s.Store.Job(ctx, in.id)
+func (s *server) shareJob(ctx context.Context, in *shareInput) (*rest.Response[wire.Share], error) {
+	job, err := s.Store.Job(ctx, in.ID())
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +56,7 @@ func (s *server) shareJob(ctx context.Context, in *shareInput) (*response[wire.S
 		key.ExpiresAt = min(key.ExpiresAt, caller.Expires)
 	}
 	secret, err := s.makeKey(ctx, &key)
-	return respond(wire.Share{URL: "/share#" + secret, Secret: secret, Key: key.ID, ExpiresAt: key.ExpiresAt}), err
+	return rest.Respond(wire.Share{URL: "/share#" + secret, Secret: secret, Key: key.ID, ExpiresAt: key.ExpiresAt}), err
 }
 
 // pruneShares deletes the keys of expired links. It returns a Conflict if a job or a project has the maximum number of links.
@@ -87,51 +76,14 @@ func (s *server) pruneShares(ctx context.Context, job *muster.Job, now muster.Ti
 		return err
 	}
 	if jobShares >= maxShares {
-		return muster.Errorf(muster.Conflict, "job %d has the maximum of %d valid links: use one of them, or revoke them with DELETE %s", job.ID, jobShares, apiPath("/jobs/"+job.ID.String()+"/share"))
+		return muster.Errorf(muster.Conflict, "job %d has the maximum of %d valid links: use one of them, or revoke them with DELETE %s", job.ID, jobShares, rest.Path("/jobs/"+job.ID.String()+"/share"))
 	}
 	if projectShares >= maxProjectShares {
-		return muster.Errorf(muster.Conflict, "project %s has the maximum of %d valid links: revoke those of a job with DELETE %s", job.Project, projectShares, apiPath("/jobs/{job}/share"))
+		return muster.Errorf(muster.Conflict, "project %s has the maximum of %d valid links: revoke those of a job with DELETE %s", job.Project, projectShares, rest.Path("/jobs/{job}/share"))
 	}
 	return nil
 }
 
-func (s *server) unshareJob(ctx context.Context, in *JobPath) (*struct{}, error) {
-	return nil, s.revokeKeys(ctx, func(k *store.Key) bool { return k.Job == in.id })
-}
-
-// restrictToJob rejects requests of a key for one job that are not about that job.
-func (s *server) restrictToJob(ctx huma.Context, next func(huma.Context)) {
-	p := principalOf(ctx.Context())
-	if p.Job == 0 {
-		next(ctx)
-		return
-	}
-	if err := authorizeShared(ctx, p); err != nil {
-		r, w := humago.Unwrap(ctx)
-		s.writeError(w, r, err)
-		return
-	}
-	next(ctx)
-}
-
-func authorizeShared(ctx huma.Context, p auth.Principal) error {
-	op := ctx.Operation()
-	if !sharedOperations[op.OperationID] {
-		return muster.Errorf(muster.Forbidden, "the key %q can only read job %d: use another key for %s %s", p.Name, p.Job, op.Method, op.Path)
-	}
-	id := p.Job
-	switch {
-	case strings.Contains(op.Path, "{job}"):
-		if job, err := muster.ParseJobID(ctx.Param("job")); err == nil {
-			id = job
-		}
-	case strings.Contains(op.Path, "{task}"):
-		if task, err := muster.ParseTaskID(ctx.Param("task")); err == nil {
-			id = task.Job
-		}
-	}
-	if id != p.Job {
-		return jobNotFound(id)
-	}
-	return nil
+func (s *server) unshareJob(ctx context.Context, in *rest.JobPath) (*struct{}, error) {
+	return nil, s.revokeKeys(ctx, func(k *store.Key) bool { return k.Job == in.ID() })
 }

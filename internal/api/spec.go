@@ -36,7 +36,7 @@ type flatSpec struct {
 }
 
 func (s *server) specBody() *huma.RequestBody {
-	schemas := s.api.OpenAPI().Components.Schemas
+	schemas := s.router.Document().Components.Schemas
 	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 		"application/json": {Schema: &huma.Schema{AnyOf: []*huma.Schema{
 			schemas.Schema(reflect.TypeFor[muster.Spec](), true, ""),

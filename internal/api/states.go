@@ -7,36 +7,37 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 func (s *server) stateRoutes() {
-	stream(s, route{id: "get-job-states", method: http.MethodGet, path: apiPath("/jobs/{job}/states"), tag: "jobs", verb: auth.ReadJobs, jsonType: reflect.TypeFor[wire.States](),
-		summary: "Show the state of every task of a job in a compact form (run-length encoded)"}, s.getStates)
-	handle(s, route{id: "get-job-usage", method: http.MethodGet, path: apiPath("/jobs/{job}/usage"), tag: "jobs", verb: auth.ReadJobs,
-		summary: "Show the total usage of a job's finished attempts"}, s.getJobUsage)
-	handle(s, route{id: "get-previous-job", method: http.MethodGet, path: apiPath("/jobs/{job}/previous"), tag: "jobs", verb: auth.ReadJobs,
-		summary: "Show the newest older job of the same project and name, with its spec and stages"}, s.getPrevious)
+	rest.Stream(s.router, rest.Route{ID: "get-job-states", Method: http.MethodGet, Path: rest.Path("/jobs/{job}/states"), Tag: "jobs", Shared: true, Verb: auth.ReadJobs, JSONType: reflect.TypeFor[wire.States](),
+		Summary: "Show the state of every task of a job in a compact form (run-length encoded)"}, s.getStates)
+	rest.Handle(s.router, rest.Route{ID: "get-job-usage", Method: http.MethodGet, Path: rest.Path("/jobs/{job}/usage"), Tag: "jobs", Shared: true, Verb: auth.ReadJobs,
+		Summary: "Show the total usage of a job's finished attempts"}, s.getJobUsage)
+	rest.Handle(s.router, rest.Route{ID: "get-previous-job", Method: http.MethodGet, Path: rest.Path("/jobs/{job}/previous"), Tag: "jobs", Verb: auth.ReadJobs,
+		Summary: "Show the newest older job of the same project and name, with its spec and stages"}, s.getPrevious)
 }
 
 type statesInput struct {
-	JobPath
+	rest.JobPath
 	From int `query:"from" minimum:"0" maximum:"10000000" doc:"number of the first task in the answer; default: 0"`
 	To   int `query:"to" minimum:"0" maximum:"10000000" default:"10000000" doc:"number of the last task; default: all"`
 }
 
 func (s *server) getStates(w http.ResponseWriter, r *http.Request, in *statesInput) error {
-	states := wire.States{Job: in.id, Seq: s.Events.LastID(), At: muster.NewTime(time.Now())} // read before the states: later events may be in both
+	states := wire.States{Job: in.ID(), Seq: s.Events.LastID(), At: muster.NewTime(time.Now())} // read before the states: later events may be in both
 	for _, st := range muster.TaskStates {
 		states.States = append(states.States, st.String())
 	}
-	release, err := s.acquireStates(r.Context(), in.id)
+	release, err := s.acquireStates(r.Context(), in.ID())
 	if err != nil {
 		return err
 	}
-	job, groups, err := s.Views.Jobs.TaskStates(r.Context(), in.id, store.Span{First: in.From, Last: in.To})
+	job, groups, err := s.Views.Jobs.TaskStates(r.Context(), in.ID(), store.Span{First: in.From, Last: in.To})
 	release() // before a slow client reads the answer
 	if err != nil {
 		return err
@@ -75,24 +76,24 @@ func stageStates(job *muster.Job, g *muster.Group, s *store.GroupStates) wire.St
 	return stage
 }
 
-func (s *server) getJobUsage(ctx context.Context, in *JobPath) (*response[wire.JobUsage], error) {
-	job, err := s.Store.Job(ctx, in.id)
+func (s *server) getJobUsage(ctx context.Context, in *rest.JobPath) (*rest.Response[wire.JobUsage], error) {
+	job, err := s.Store.Job(ctx, in.ID())
 	if err != nil {
 		return nil, err
 	}
 	u := &job.Usage
-	return respond(wire.JobUsage{
+	return rest.Respond(wire.JobUsage{
 		Job: job.ID, Cost: job.Cost, EnergyWh: u.EnergyWh, CPUSeconds: u.CPUSeconds, GPUSeconds: u.GPUSeconds, WallSeconds: u.WallSeconds,
 		MemoryPeak: u.MemoryPeak, Attempts: u.Attempts,
 	}), nil
 }
 
-func (s *server) getPrevious(ctx context.Context, in *JobPath) (*response[muster.Job], error) {
-	previous, err := s.Views.Jobs.PreviousJob(ctx, in.id)
+func (s *server) getPrevious(ctx context.Context, in *rest.JobPath) (*rest.Response[muster.Job], error) {
+	previous, err := s.Views.Jobs.PreviousJob(ctx, in.ID())
 	if err != nil {
 		return nil, err
 	}
-	if err := s.authorizeJob(ctx, previous.ID, auth.ReadJobs); err != nil {
+	if err := s.router.AuthorizeJob(ctx, previous.ID, auth.ReadJobs); err != nil {
 		return nil, err
 	}
 	return s.showJob(ctx, previous.ID)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/redact"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/dag"
@@ -19,34 +20,34 @@ import (
 )
 
 func (s *server) taskRoutes() {
-	stream(s, route{id: "exec-task", method: http.MethodGet, path: apiPath("/tasks/{task}/exec"), tag: "tasks", verb: auth.ExecTasks, summary: "Execute a command in a running task, or copy its files, over a WebSocket"}, s.execTask)
-	handle(s, route{id: "list-tasks", method: http.MethodGet, path: apiPath("/jobs/{job}/tasks"), tag: "tasks",
-		summary: "List the tasks of a job, by number", verb: auth.ReadJobs}, s.listTasks)
-	handle(s, route{id: "get-task", method: http.MethodGet, path: apiPath("/tasks/{task}"), tag: "tasks",
-		summary: "Show a task", verb: auth.ReadJobs}, s.getTask)
-	handle(s, route{id: "list-attempts", method: http.MethodGet, path: apiPath("/tasks/{task}/attempts"), tag: "tasks",
-		summary: "List the attempts of a task", verb: auth.ReadJobs}, s.listAttempts)
-	handle(s, route{id: "explain-task", method: http.MethodGet, path: apiPath("/tasks/{task}/explain"), tag: "tasks",
-		summary: "Explain the state of a task", verb: auth.ReadJobs}, s.explainTask)
-	handle(s, route{id: "list-all-tasks", method: http.MethodGet, path: apiPath("/tasks"), tag: "tasks",
-		summary: "List tasks of all jobs by state, newest job first", verb: auth.ReadJobs}, s.listAllTasks)
-	handle(s, route{id: "get-task-spec", method: http.MethodGet, path: apiPath("/tasks/{task}/spec"), tag: "tasks", verb: auth.ReadJobs,
-		summary: "Show the spec of a task with the values of its element"}, s.taskSpec)
-	handle(s, route{id: "list-task-events", method: http.MethodGet, path: apiPath("/tasks/{task}/events"), tag: "tasks", verb: auth.ReadJobs,
-		summary: "List the events of a task's lifecycle"}, s.taskEvents)
+	rest.Stream(s.router, rest.Route{ID: "exec-task", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/exec"), Tag: "tasks", Verb: auth.ExecTasks, Summary: "Execute a command in a running task, or copy its files, over a WebSocket"}, s.execTask)
+	rest.Handle(s.router, rest.Route{ID: "list-tasks", Method: http.MethodGet, Path: rest.Path("/jobs/{job}/tasks"), Tag: "tasks", Shared: true,
+		Summary: "List the tasks of a job, by number", Verb: auth.ReadJobs}, s.listTasks)
+	rest.Handle(s.router, rest.Route{ID: "get-task", Method: http.MethodGet, Path: rest.Path("/tasks/{task}"), Tag: "tasks", Shared: true,
+		Summary: "Show a task", Verb: auth.ReadJobs}, s.getTask)
+	rest.Handle(s.router, rest.Route{ID: "list-attempts", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/attempts"), Tag: "tasks", Shared: true,
+		Summary: "List the attempts of a task", Verb: auth.ReadJobs}, s.listAttempts)
+	rest.Handle(s.router, rest.Route{ID: "explain-task", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/explain"), Tag: "tasks", Shared: true,
+		Summary: "Explain the state of a task", Verb: auth.ReadJobs}, s.explainTask)
+	rest.Handle(s.router, rest.Route{ID: "list-all-tasks", Method: http.MethodGet, Path: rest.Path("/tasks"), Tag: "tasks",
+		Summary: "List tasks of all jobs by state, newest job first", Verb: auth.ReadJobs}, s.listAllTasks)
+	rest.Handle(s.router, rest.Route{ID: "get-task-spec", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/spec"), Tag: "tasks", Shared: true, Verb: auth.ReadJobs,
+		Summary: "Show the spec of a task with the values of its element"}, s.taskSpec)
+	rest.Handle(s.router, rest.Route{ID: "list-task-events", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/events"), Tag: "tasks", Shared: true, Verb: auth.ReadJobs,
+		Summary: "List the events of a task's lifecycle"}, s.taskEvents)
 }
 
 type listTasksInput struct {
-	JobPath
-	Page
+	rest.JobPath
+	rest.Page
 	State []string `query:"state,explode" maxItems:"10" doc:"any of these" enum:"waiting,queued,assigned,running,cancelling,succeeded,failed,timed_out,cancelled,skipped"`
 	Tasks string   `query:"tasks" maxLength:"10000" example:"0-9,12" doc:"task numbers and ranges"`
 
 	Attempted bool `query:"attempted" doc:"only tasks that were assigned to a worker; a page may have fewer than limit"`
 }
 
-func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*response[wire.Tasks], error) {
-	q := store.TaskQuery{Job: in.id, Cursor: in.Cursor, Limit: in.Limit, StoredOnly: in.Attempted}
+func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*rest.Response[wire.Tasks], error) {
+	q := store.TaskQuery{Job: in.ID(), Cursor: in.Cursor, Limit: in.Limit, StoredOnly: in.Attempted}
 	spans, err := wire.ParseSpans(in.Tasks)
 	if err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func (s *server) listTasks(ctx context.Context, in *listTasksInput) (*response[w
 	for i := range tasks {
 		linkArtifacts(tasks[i].ID, 0, tasks[i].Artifacts)
 	}
-	return respond(wire.Tasks{Tasks: nonNil(tasks), Next: next}), err
+	return rest.Respond(wire.Tasks{Tasks: nonNil(tasks), Next: next}), err
 }
 
 func parseTaskStates(names []string) ([]muster.TaskState, error) {
@@ -77,10 +78,10 @@ func parseTaskStates(names []string) ([]muster.TaskState, error) {
 	return states, nil
 }
 
-func (s *server) getTask(ctx context.Context, in *TaskPath) (*response[muster.Task], error) {
-	task, err := s.Store.Task(ctx, in.id)
+func (s *server) getTask(ctx context.Context, in *rest.TaskPath) (*rest.Response[muster.Task], error) {
+	task, err := s.Store.Task(ctx, in.ID())
 	linkArtifacts(task.ID, 0, task.Artifacts)
-	return respond(task), err
+	return rest.Respond(task), err
 }
 
 // taskAttempts reads a task and its attempts.
@@ -93,12 +94,12 @@ func (s *server) taskAttempts(ctx context.Context, id muster.TaskID) (muster.Tas
 	return task, attempts, err
 }
 
-func (s *server) listAttempts(ctx context.Context, in *TaskPath) (*response[wire.Attempts], error) {
-	attempts, err := s.Store.Attempts(ctx, in.id)
+func (s *server) listAttempts(ctx context.Context, in *rest.TaskPath) (*rest.Response[wire.Attempts], error) {
+	attempts, err := s.Store.Attempts(ctx, in.ID())
 	for _, a := range attempts {
-		linkArtifacts(in.id, a.ID.N, a.Artifacts)
+		linkArtifacts(in.ID(), a.ID.N, a.Artifacts)
 	}
-	return respond(wire.Attempts{Attempts: nonNil(attempts)}), err
+	return rest.Respond(wire.Attempts{Attempts: nonNil(attempts)}), err
 }
 
 // linkArtifacts sets the URLs of artifacts; attempt 0 is the last one.
@@ -109,7 +110,7 @@ func linkArtifacts(id muster.TaskID, attempt int, artifacts []muster.Artifact) {
 		for k, p := range parts {
 			parts[k] = url.PathEscape(p)
 		}
-		a.URL = apiPath("/tasks/" + id.String() + "/artifacts/" + strings.Join(parts, "/"))
+		a.URL = rest.Path("/tasks/" + id.String() + "/artifacts/" + strings.Join(parts, "/"))
 		if attempt > 0 {
 			a.URL += "?attempt=" + strconv.Itoa(attempt)
 		}
@@ -120,12 +121,12 @@ func linkArtifacts(id muster.TaskID, attempt int, artifacts []muster.Artifact) {
 const maxScannedJobs = 2000
 
 type listAllTasksInput struct {
-	Page
+	rest.Page
 	State   []string `query:"state,explode" maxItems:"10" doc:"any of these; default: assigned, running and cancelling" enum:"waiting,queued,assigned,running,cancelling,succeeded,failed,timed_out,cancelled,skipped"`
 	Project string   `query:"project" maxLength:"200"`
 }
 
-func (s *server) listAllTasks(ctx context.Context, in *listAllTasksInput) (*response[wire.Tasks], error) {
+func (s *server) listAllTasks(ctx context.Context, in *listAllTasksInput) (*rest.Response[wire.Tasks], error) {
 	states := []muster.TaskState{muster.Assigned, muster.Running, muster.Cancelling}
 	if len(in.State) > 0 {
 		var err error
@@ -135,7 +136,7 @@ func (s *server) listAllTasks(ctx context.Context, in *listAllTasksInput) (*resp
 	}
 	q := store.JobQuery{Project: in.Project, Limit: 200}
 	if !limitToProject(ctx, &q.Project) {
-		return respond(wire.Tasks{Tasks: []muster.Task{}}), nil
+		return rest.Respond(wire.Tasks{Tasks: []muster.Task{}}), nil
 	}
 	if !slices.ContainsFunc(states, muster.TaskState.Final) {
 		q.States = []muster.JobState{muster.JobWaiting, muster.JobQueued, muster.JobRunning}
@@ -156,14 +157,14 @@ func (s *server) listAllTasks(ctx context.Context, in *listAllTasksInput) (*resp
 				first = resumeCursor
 			}
 			if page.Next, err = s.appendTasks(ctx, &jobs[i], states, first, in.Limit, &page.Tasks); page.Next != "" || err != nil {
-				return respond(page), err
+				return rest.Respond(page), err
 			}
 		}
 		if scanned += len(jobs); next == "" || scanned >= maxScannedJobs {
 			if next != "" {
 				page.Next = jobs[len(jobs)-1].ID.String() + "."
 			}
-			return respond(page), nil
+			return rest.Respond(page), nil
 		}
 		q.Cursor = next
 	}
@@ -226,15 +227,15 @@ type explanationKey struct {
 	attempt int
 }
 
-func (s *server) explainTask(ctx context.Context, in *TaskPath) (*response[muster.Explanation], error) {
-	task, err := s.Store.Task(ctx, in.id)
+func (s *server) explainTask(ctx context.Context, in *rest.TaskPath) (*rest.Response[muster.Explanation], error) {
+	task, err := s.Store.Task(ctx, in.ID())
 	if err != nil {
 		return nil, err
 	}
 	if !task.State.Final() {
 		x, err := s.explain(ctx, &task)
 		if err == nil {
-			return respond(x), nil
+			return rest.Respond(x), nil
 		}
 		if muster.CodeOf(err) != muster.NotFound {
 			return nil, err
@@ -245,7 +246,7 @@ func (s *server) explainTask(ctx context.Context, in *TaskPath) (*response[muste
 		}
 		task = latest // it has ended meanwhile
 	}
-	return respond(explainFinished(task)), nil
+	return rest.Respond(explainFinished(task)), nil
 }
 
 // explain returns the engine's explanation of an unfinished task, at most a second old.
@@ -278,8 +279,8 @@ const (
 	maxEventCheckpoints = 20
 )
 
-func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*response[wire.ElementSpec], error) {
-	task, err := s.Store.Task(ctx, in.id)
+func (s *server) taskSpec(ctx context.Context, in *rest.TaskPath) (*rest.Response[wire.ElementSpec], error) {
+	task, err := s.Store.Task(ctx, in.ID())
 	if err != nil {
 		return nil, err
 	}
@@ -301,11 +302,11 @@ func (s *server) taskSpec(ctx context.Context, in *TaskPath) (*response[wire.Ele
 	if p := principalOf(ctx); p.Job != 0 || auth.Authorize(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil {
 		resp.Spec.Env = redact.Env(resp.Spec.Env)
 	}
-	return respond(resp), nil
+	return rest.Respond(resp), nil
 }
 
-func (s *server) taskEvents(ctx context.Context, in *TaskPath) (*response[wire.TaskEvents], error) {
-	task, attempts, err := s.taskAttempts(ctx, in.id)
+func (s *server) taskEvents(ctx context.Context, in *rest.TaskPath) (*rest.Response[wire.TaskEvents], error) {
+	task, attempts, err := s.taskAttempts(ctx, in.ID())
 	if err != nil {
 		return nil, err
 	}
@@ -327,5 +328,5 @@ func (s *server) taskEvents(ctx context.Context, in *TaskPath) (*response[wire.T
 		}
 	}
 	slices.SortStableFunc(list, func(a, b wire.TaskEvent) int { return cmp.Compare(a.At, b.At) })
-	return respond(wire.TaskEvents{Events: nonNil(list)}), nil
+	return rest.Respond(wire.TaskEvents{Events: nonNil(list)}), nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -17,10 +18,10 @@ import (
 )
 
 func (s *server) usageRoutes() {
-	stream(s, route{id: "get-usage", method: http.MethodGet, path: apiPath("/tasks/{task}/usage"), tag: "tasks", verb: auth.ReadJobs, jsonType: reflect.TypeFor[wire.Series](), events: true,
-		summary: "Show the usage of a task over time, or stream it as server-sent events (Accept: text/event-stream or follow=true)"}, s.getUsage)
-	stream(s, route{id: "get-task-metrics", method: http.MethodGet, path: apiPath("/tasks/{task}/metrics"), tag: "tasks", verb: auth.ReadJobs, jsonType: reflect.TypeFor[wire.Metrics](),
-		summary: "Show what a task reported over time: progress, steps, metrics and checkpoints per attempt"}, s.taskMetrics)
+	rest.Stream(s.router, rest.Route{ID: "get-usage", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/usage"), Tag: "tasks", Shared: true, Verb: auth.ReadJobs, JSONType: reflect.TypeFor[wire.Series](), Events: true,
+		Summary: "Show the usage of a task over time, or stream it as server-sent events (Accept: text/event-stream or follow=true)"}, s.getUsage)
+	rest.Stream(s.router, rest.Route{ID: "get-task-metrics", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/metrics"), Tag: "tasks", Shared: true, Verb: auth.ReadJobs, JSONType: reflect.TypeFor[wire.Metrics](),
+		Summary: "Show what a task reported over time: progress, steps, metrics and checkpoints per attempt"}, s.taskMetrics)
 }
 
 // maxSample is the maximum size of a sample, in bytes. Real samples are much smaller; it bounds
@@ -28,7 +29,7 @@ func (s *server) usageRoutes() {
 const maxSample = 16 << 10
 
 type usageInput struct {
-	TaskPath
+	rest.TaskPath
 	Attempt int    `query:"attempt" minimum:"1" maximum:"2147483647" doc:"default: the last one; when following, also later ones"`
 	Points  int    `query:"points" minimum:"10" maximum:"5000" default:"1000" doc:"maximum number of samples. If there are more, adjacent samples are merged: the result has the time of the last one and the maximum of each value. Server-sent events are not merged"`
 	Follow  string `query:"follow" enum:"true,false" doc:"continue until the task has ended; default for server-sent events: true"`
@@ -37,7 +38,7 @@ type usageInput struct {
 }
 
 func (s *server) getUsage(w http.ResponseWriter, r *http.Request, in *usageInput) error {
-	task, err := s.Store.Task(r.Context(), in.id)
+	task, err := s.Store.Task(r.Context(), in.ID())
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,7 @@ const (
 )
 
 type metricsInput struct {
-	TaskPath
+	rest.TaskPath
 	Attempt int `query:"attempt" minimum:"1" maximum:"2147483647" doc:"only this attempt; default: all"`
 	Points  int `query:"points" minimum:"10" maximum:"5000" default:"1000" doc:"maximum number of points per attempt; fewer if the answer would exceed about 16 MiB"`
 }
@@ -150,7 +151,7 @@ func (s *server) taskMetrics(w http.ResponseWriter, r *http.Request, in *metrics
 }
 
 func (s *server) encodeMetrics(ctx context.Context, in *metricsInput) (encodedPage, error) {
-	task, attempts, err := s.taskAttempts(ctx, in.id)
+	task, attempts, err := s.taskAttempts(ctx, in.ID())
 	if err != nil {
 		return nil, err
 	}

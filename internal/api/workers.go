@@ -8,27 +8,28 @@ import (
 	"sort"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 func (s *server) workerRoutes() {
-	at := apiPath("/workers/{worker}")
-	handle(s, route{id: "list-workers", method: http.MethodGet, path: apiPath("/workers"), tag: "workers",
-		summary: "List workers", verb: auth.ReadWorkers}, s.listWorkers)
-	handle(s, route{id: "get-worker", method: http.MethodGet, path: at, tag: "workers",
-		summary: "Show a worker", verb: auth.ReadWorkers}, s.getWorker)
-	steerRoute := func(do muster.AdminAction, summary string) route {
-		return route{id: string(do) + "-worker", method: http.MethodPost, path: at + "/" + string(do), tag: "workers",
-			summary: summary, verb: auth.ManageWorkers}
+	at := rest.Path("/workers/{worker}")
+	rest.Handle(s.router, rest.Route{ID: "list-workers", Method: http.MethodGet, Path: rest.Path("/workers"), Tag: "workers",
+		Summary: "List workers", Verb: auth.ReadWorkers}, s.listWorkers)
+	rest.Handle(s.router, rest.Route{ID: "get-worker", Method: http.MethodGet, Path: at, Tag: "workers",
+		Summary: "Show a worker", Verb: auth.ReadWorkers}, s.getWorker)
+	steerRoute := func(do muster.AdminAction, summary string) rest.Route {
+		return rest.Route{ID: string(do) + "-worker", Method: http.MethodPost, Path: at + "/" + string(do), Tag: "workers",
+			Summary: summary, Verb: auth.ManageWorkers}
 	}
-	handle(s, steerRoute(muster.ActionDrain, "Drain a worker: it finishes its tasks and leaves; tasks that still run at the deadline are moved to other workers"), s.drainWorker)
-	handle(s, steerRoute(muster.ActionPause, "Pause a worker: it gets no new tasks, for a time or until it is resumed. It stays paused while it is unreachable or gone"), s.pauseWorker)
-	handle(s, steerRoute(muster.ActionResume, "Resume a worker: end its pause or drain"), s.resumeWorker)
-	handle(s, steerRoute(muster.ActionHeal, "Check a worker's quarantined GPUs again and release the healthy ones"), s.healWorker)
-	handle(s, route{id: "remove-worker", method: http.MethodDelete, path: at, tag: "workers",
-		summary: "Delete a disconnected worker and revoke its key", verb: auth.ManageWorkers}, s.removeWorker)
+	rest.Handle(s.router, steerRoute(muster.ActionDrain, "Drain a worker: it finishes its tasks and leaves; tasks that still run at the deadline are moved to other workers"), s.drainWorker)
+	rest.Handle(s.router, steerRoute(muster.ActionPause, "Pause a worker: it gets no new tasks, for a time or until it is resumed. It stays paused while it is unreachable or gone"), s.pauseWorker)
+	rest.Handle(s.router, steerRoute(muster.ActionResume, "Resume a worker: end its pause or drain"), s.resumeWorker)
+	rest.Handle(s.router, steerRoute(muster.ActionHeal, "Check a worker's quarantined GPUs again and release the healthy ones"), s.healWorker)
+	rest.Handle(s.router, rest.Route{ID: "remove-worker", Method: http.MethodDelete, Path: at, Tag: "workers",
+		Summary: "Delete a disconnected worker and revoke its key", Verb: auth.ManageWorkers}, s.removeWorker)
 }
 
 // WorkerPath is a worker in a path.
@@ -44,7 +45,7 @@ type listWorkersInput struct {
 }
 
 // listWorkers lists workers by id.
-func (s *server) listWorkers(ctx context.Context, in *listWorkersInput) (*response[wire.Workers], error) {
+func (s *server) listWorkers(ctx context.Context, in *listWorkersInput) (*rest.Response[wire.Workers], error) {
 	all, err := s.Engine.Workers(ctx)
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func (s *server) listWorkers(ctx context.Context, in *listWorkersInput) (*respon
 		list.Workers = append(list.Workers, w)
 	}
 	list.Workers = nonNil(list.Workers)
-	return respond(list), nil
+	return rest.Respond(list), nil
 }
 
 // basicView returns a worker without its largest fields. It shares the rest.
@@ -85,14 +86,14 @@ func basicView(w muster.Worker) muster.Worker {
 	return w
 }
 
-func (s *server) getWorker(ctx context.Context, in *WorkerPath) (*response[muster.Worker], error) {
+func (s *server) getWorker(ctx context.Context, in *WorkerPath) (*rest.Response[muster.Worker], error) {
 	w, err := s.resolveWorker(ctx, in.Worker)
 	if err != nil {
 		return nil, err
 	}
 	w.Tasks = slices.Clone(w.Tasks) // the engine's list is shared
 	slices.SortFunc(w.Tasks, func(a, b muster.TaskID) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Num, b.Num)) })
-	return respond(w), nil
+	return rest.Respond(w), nil
 }
 
 // resolveWorker finds a worker by its id, or by its name if it is unique.
@@ -138,7 +139,7 @@ type (
 	}
 )
 
-func (s *server) drainWorker(ctx context.Context, in *drainInput) (*response[muster.Worker], error) {
+func (s *server) drainWorker(ctx context.Context, in *drainInput) (*rest.Response[muster.Worker], error) {
 	o := muster.AdminRequest{Action: muster.ActionDrain}
 	if in.Body != nil {
 		o.Timeout = in.Body.Deadline
@@ -146,7 +147,7 @@ func (s *server) drainWorker(ctx context.Context, in *drainInput) (*response[mus
 	return s.steer(ctx, in.Worker, o)
 }
 
-func (s *server) pauseWorker(ctx context.Context, in *pauseInput) (*response[muster.Worker], error) {
+func (s *server) pauseWorker(ctx context.Context, in *pauseInput) (*rest.Response[muster.Worker], error) {
 	o := muster.AdminRequest{Action: muster.ActionPause}
 	if in.Body != nil {
 		o.Timeout = in.Body.For
@@ -154,11 +155,11 @@ func (s *server) pauseWorker(ctx context.Context, in *pauseInput) (*response[mus
 	return s.steer(ctx, in.Worker, o)
 }
 
-func (s *server) resumeWorker(ctx context.Context, in *WorkerPath) (*response[muster.Worker], error) {
+func (s *server) resumeWorker(ctx context.Context, in *WorkerPath) (*rest.Response[muster.Worker], error) {
 	return s.steer(ctx, in.Worker, muster.AdminRequest{Action: muster.ActionResume})
 }
 
-func (s *server) healWorker(ctx context.Context, in *healInput) (*response[muster.Worker], error) {
+func (s *server) healWorker(ctx context.Context, in *healInput) (*rest.Response[muster.Worker], error) {
 	o := muster.AdminRequest{Action: muster.ActionHeal}
 	if in.Body != nil {
 		o.GPUs = in.Body.GPUs
@@ -167,7 +168,7 @@ func (s *server) healWorker(ctx context.Context, in *healInput) (*response[muste
 }
 
 // steer performs an action and returns the worker's new state.
-func (s *server) steer(ctx context.Context, idOrName string, o muster.AdminRequest) (*response[muster.Worker], error) {
+func (s *server) steer(ctx context.Context, idOrName string, o muster.AdminRequest) (*rest.Response[muster.Worker], error) {
 	w, err := s.resolveWorker(ctx, idOrName)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package api
+package rest
 
 import (
 	"encoding/json"
@@ -62,37 +62,36 @@ func statusText(status int) string {
 	}
 }
 
-// tooManyError is an Unavailable error for a caller with too many requests at once.
-type tooManyError struct{ error }
+// TooManyError is an Unavailable error for a caller with too many requests at once: its status is 429.
+type TooManyError struct{ error }
 
-func (e tooManyError) Unwrap() error { return e.error }
+func (e TooManyError) Unwrap() error { return e.error }
 
-func tooMany(format string, args ...any) error {
-	return tooManyError{muster.Errorf(muster.Unavailable, format, args...)}
-}
+// TooMany returns err with the status 429.
+func TooMany(err error) error { return TooManyError{err} }
 
 // problem translates an error, and logs internal ones.
-func (s *server) problem(r *http.Request, err error) *problem {
+func (rr *Router) problem(r *http.Request, err error) *problem {
 	apiErr, ok := errors.AsType[*muster.Error](err)
 	if !ok {
 		apiErr = errInternal
 	}
 	if apiErr.Code == muster.Internal && r.Context().Err() == nil {
-		s.Log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Any("error", err))
+		rr.log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Any("error", err))
 	}
 	status, ok := statuses[apiErr.Code]
 	if !ok {
 		status = http.StatusInternalServerError
 	}
-	if _, ok := errors.AsType[tooManyError](err); ok {
+	if _, ok := errors.AsType[TooManyError](err); ok {
 		status = http.StatusTooManyRequests
 	}
 	return newProblem(status, apiErr)
 }
 
-// writeError answers with an error. The caller must not have written anything.
-func (s *server) writeError(w http.ResponseWriter, r *http.Request, err error) {
-	writeProblem(w, s.problem(r, err))
+// WriteError answers with an error. The caller must not have written anything.
+func (rr *Router) WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	writeProblem(w, rr.problem(r, err))
 }
 
 func writeProblem(w http.ResponseWriter, p *problem) {
@@ -117,14 +116,14 @@ func problemHeaders(c muster.Code) http.Header {
 }
 
 // convertHumaError converts huma's own errors, such as those of its validation.
-func (s *server) convertHumaError(ctx huma.Context, _ string, v any) (any, error) {
+func (rr *Router) convertHumaError(ctx huma.Context, _ string, v any) (any, error) {
 	m, ok := v.(*huma.ErrorModel)
 	if !ok {
 		return v, nil
 	}
 	err := muster.Errorf(muster.Invalid, "%s", m.Detail)
 	var details []string
-	for _, d := range s.explainUnions(ctx, m.Errors) {
+	for _, d := range rr.explainUnions(ctx, m.Errors) {
 		field := strings.TrimPrefix(d.Location, "body.")
 		err.Fields = append(err.Fields, muster.FieldError{Path: field, Message: d.Message})
 		details = append(details, field+": "+d.Message)
@@ -148,13 +147,13 @@ func (s *server) convertHumaError(ctx huma.Context, _ string, v any) (any, error
 }
 
 // explainUnions explains errors of values in a JSON body that have alternatives.
-func (s *server) explainUnions(ctx huma.Context, details []*huma.ErrorDetail) (all []*huma.ErrorDetail) {
+func (rr *Router) explainUnions(ctx huma.Context, details []*huma.ErrorDetail) (all []*huma.ErrorDetail) {
 	op := ctx.Operation()
 	if op == nil || op.RequestBody == nil || op.RequestBody.Content["application/json"] == nil {
 		return details
 	}
 	for _, d := range details {
-		all = append(all, schema.Explain(s.api.OpenAPI().Components.Schemas, op.RequestBody.Content["application/json"].Schema, d)...)
+		all = append(all, schema.Explain(rr.Document().Components.Schemas, op.RequestBody.Content["application/json"].Schema, d)...)
 	}
 	return all
 }
