@@ -63,6 +63,6 @@ func Share(waiting muster.Duration) float64 {
 	case waiting > muster.Duration(time.Hour):
 		return 0.1
 	default:
-		return 0.02
+		return 0.005
 	}
 }

@@ -54,7 +54,7 @@ func TestASession(t *testing.T) {
 	if n := h.rdb.Exists(t.Context(), "worker:w1", "worker:w1:hb").Val(); n != 0 {
 		t.Errorf("%d keys are left", n)
 	}
-	// A status may be told twice: at each change, and by the loop that compares it with what Redis says.
+	// A status may be published twice: at each change, and by the loop that compares it with what Redis says.
 	golden(t, "session.txt", slices.Compact(h.transcript()))
 }
 
