@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/access"
 	"github.com/muster-dev/muster/internal/api/cache"
 	"github.com/muster-dev/muster/internal/api/granting"
 	"github.com/muster-dev/muster/internal/api/keyring"
@@ -78,8 +79,7 @@ type Dashboard interface {
 type server struct {
 	Config
 	handler        http.Handler
-	keyring        *keyring.Ring
-	crossOrigin    *http.CrossOriginProtection      // for requests with the session cookie
+	access         *access.Access
 	projects       *lru.Cache[muster.JobID, string] // of jobs, which never change
 	storeHealth    storeHealth
 	overviewCache  overviewCache
@@ -104,8 +104,6 @@ func newServer(cfg Config) *server {
 	mux := http.NewServeMux()
 	s := &server{
 		Config:        cfg,
-		keyring:       keyring.New(cfg.Keys),
-		crossOrigin:   http.NewCrossOriginProtection(),
 		projects:      lru.NewCounted[muster.JobID, string](maxCachedProjects),
 		storeHealth:   storeHealth{keys: cfg.Keys},
 		overviewCache: overviewCache{encoded: cache.NewValues[overviewKey, encodedPage](maxOverviews)},
@@ -122,7 +120,7 @@ func newServer(cfg Config) *server {
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
 	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
-	s.sessionRoutes()
+	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Jobs: cfg.Store, Version: cfg.Version})
 	s.jobRoutes()
 	s.stateRoutes()
 	s.overviewRoutes()
@@ -134,10 +132,8 @@ func newServer(cfg Config) *server {
 	s.blobRoutes()
 	s.workerRoutes()
 	s.kindRoutes()
-	s.keyRoutes()
 	s.eventRoutes()
 	s.notifyRoutes()
-	s.shareRoutes()
 	s.retentionRoutes()
 	s.backupRoutes()
 	s.downloadRoutes()

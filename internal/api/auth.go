@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/access"
 	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/rest"
@@ -36,7 +37,7 @@ func (s *server) withAuth(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if needsKey(r.URL.Path) {
 			setPrivateHeaders(w.Header())
-			p, g, err := s.identify(r)
+			p, g, err := s.access.Identify(r, !isLink(r.URL.Path))
 			if err != nil {
 				s.router.WriteError(w, r, err)
 				return
@@ -68,7 +69,7 @@ func setPrivateHeaders(h http.Header) {
 }
 
 func needsKey(path string) bool {
-	if path == pathOpenAPI || path == wire.Prefix+pathJobSchema || path == pathSession {
+	if path == pathOpenAPI || path == wire.Prefix+pathJobSchema || path == access.PathSession {
 		return false
 	}
 	return strings.HasPrefix(path, wire.Prefix+"/") || strings.HasPrefix(path, pathIPFS) || path == pathDownload || isLink(path) || path == pathMetrics

@@ -1,7 +1,7 @@
 // Package api serves the HTTP API below /api/v1, its documentation, the health
 // checks, and the endpoints through which workers join and connect.
 //
-// A request passes, in this order: the access log, authentication (auth.go), its
+// A request passes, in this order: the access log, authentication (auth.go, package access), its
 // route, authorization, the parsing of parameters by huma (package rest), and its
 // handler. There is one file per resource. Every error is a *muster.Error and becomes
 // an application/problem+json answer in package rest.

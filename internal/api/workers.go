@@ -11,7 +11,6 @@ import (
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/store"
 )
 
 func (s *server) workerRoutes() {
@@ -187,5 +186,5 @@ func (s *server) removeWorker(ctx context.Context, in *WorkerPath) (*struct{}, e
 	if err := s.Engine.Steer(ctx, w.ID, muster.AdminRequest{Action: muster.ActionRemove}); err != nil {
 		return nil, err
 	}
-	return nil, s.revokeKeys(ctx, func(k *store.Key) bool { return k.Worker == w.ID })
+	return nil, s.access.RevokeWorker(ctx, w.ID)
 }

@@ -1,4 +1,4 @@
-package api
+package access
 
 import (
 	"context"
@@ -13,32 +13,33 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 )
 
-const pathSession = wire.Prefix + "/session"
+// PathSession is the path of sign-in and sign-out, which need no key.
+const PathSession = wire.Prefix + "/session"
 
-func (s *server) sessionRoutes() {
-	rest.Handle(s.router, rest.Route{ID: "create-session", Method: http.MethodPost, Path: pathSession, Tag: "session", Public: true,
-		Summary: "Sign in a browser: check an API key and set it as a cookie that scripts cannot read"}, s.createSession)
-	rest.Handle(s.router, rest.Route{ID: "delete-session", Method: http.MethodDelete, Path: pathSession, Tag: "session", Public: true, Status: http.StatusNoContent,
-		Summary: "Sign out a browser: remove the cookie"}, s.deleteSession)
+func (a *Access) sessionRoutes(rr *rest.Router) {
+	rest.Handle(rr, rest.Route{ID: "create-session", Method: http.MethodPost, Path: PathSession, Tag: "session", Public: true,
+		Summary: "Sign in a browser: check an API key and set it as a cookie that scripts cannot read"}, a.createSession)
+	rest.Handle(rr, rest.Route{ID: "delete-session", Method: http.MethodDelete, Path: PathSession, Tag: "session", Public: true, Status: http.StatusNoContent,
+		Summary: "Sign out a browser: remove the cookie"}, a.deleteSession)
 }
 
-// identify authenticates a request by its Authorization header or, if it has none, by the cookie of a browser session. With a
+// Identify authenticates a request by its Authorization header or, if it has none and cookies are allowed, by the cookie of a browser session. With a
 // cookie it rejects changes that a page of another site requests, because browsers send cookies with such requests, too.
-func (s *server) identify(r *http.Request) (auth.Principal, *keyring.ActiveKey, error) {
+func (a *Access) Identify(r *http.Request, cookies bool) (auth.Principal, *keyring.ActiveKey, error) {
 	token := auth.Bearer(r.Header.Get("Authorization"))
-	if len(r.Header["Authorization"]) == 0 && !isLink(r.URL.Path) {
+	if len(r.Header["Authorization"]) == 0 && cookies {
 		if token = cookieToken(r); token != "" {
-			if err := s.checkOrigin(r); err != nil {
+			if err := a.checkOrigin(r); err != nil {
 				return auth.Principal{}, nil, err
 			}
 		}
 	}
-	return s.keyring.Authenticate(r.Context(), token)
+	return a.ring.Authenticate(r.Context(), token)
 }
 
 // checkOrigin rejects a change that a page of another origin requests.
-func (s *server) checkOrigin(r *http.Request) error {
-	if s.crossOrigin.Check(r) != nil {
+func (a *Access) checkOrigin(r *http.Request) error {
+	if a.crossOrigin.Check(r) != nil {
 		return muster.Errorf(muster.Forbidden, "%s %s was requested by a page of another site: use the dashboard of this server, or send the API key in the Authorization header", r.Method, r.URL.Path)
 	}
 	return nil
@@ -79,25 +80,25 @@ type createSessionOutput struct {
 	Body      wire.Whoami
 }
 
-func (s *server) createSession(ctx context.Context, in *createSessionInput) (*createSessionOutput, error) {
+func (a *Access) createSession(ctx context.Context, in *createSessionInput) (*createSessionOutput, error) {
 	r := rest.RequestOf(ctx)
-	if err := s.checkOrigin(r); err != nil {
+	if err := a.checkOrigin(r); err != nil {
 		return nil, err
 	}
-	p, _, err := s.keyring.Authenticate(ctx, in.Body.Token)
+	p, _, err := a.ring.Authenticate(ctx, in.Body.Token)
 	if err != nil {
 		return nil, err
 	}
-	return &createSessionOutput{SetCookie: sessionCookie(r, in.Body.Token, p.Expires), Body: s.whoamiResponse(p)}, nil
+	return &createSessionOutput{SetCookie: sessionCookie(r, in.Body.Token, p.Expires), Body: a.whoamiResponse(p)}, nil
 }
 
 type deleteSessionOutput struct {
 	SetCookie http.Cookie `header:"Set-Cookie"`
 }
 
-func (s *server) deleteSession(ctx context.Context, _ *struct{}) (*deleteSessionOutput, error) {
+func (a *Access) deleteSession(ctx context.Context, _ *struct{}) (*deleteSessionOutput, error) {
 	r := rest.RequestOf(ctx)
-	if err := s.checkOrigin(r); err != nil {
+	if err := a.checkOrigin(r); err != nil {
 		return nil, err
 	}
 	return &deleteSessionOutput{SetCookie: sessionCookie(r, "", 0)}, nil

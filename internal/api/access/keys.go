@@ -1,4 +1,4 @@
-package api
+package access
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -18,24 +19,24 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-func (s *server) keyRoutes() {
-	rest.Handle(s.router, rest.Route{ID: "create-key", Method: http.MethodPost, Path: rest.Path("/keys"), Tag: "keys",
-		Summary: "Create an API key; its secret is returned only once", Verb: auth.ManageKeys, Status: http.StatusCreated}, s.createKey)
-	rest.Handle(s.router, rest.Route{ID: "list-keys", Method: http.MethodGet, Path: rest.Path("/keys"), Tag: "keys",
-		Summary: "List API keys", Verb: auth.ManageKeys}, s.listKeys)
-	rest.Handle(s.router, rest.Route{ID: "revoke-key", Method: http.MethodDelete, Path: rest.Path("/keys/{key}"), Tag: "keys",
-		Summary: "Revoke an API key", Verb: auth.ManageKeys}, s.revokeKey)
-	rest.Handle(s.router, rest.Route{ID: "rotate-key", Method: http.MethodPost, Path: rest.Path("/keys/{key}/rotate"), Tag: "keys",
-		Summary: "Give an API key a new secret, which is returned only once; the old one ends at once", Verb: auth.ManageKeys}, s.rotateKey)
-	rest.Handle(s.router, rest.Route{ID: "whoami", Method: http.MethodGet, Path: rest.Path("/whoami"), Tag: "keys", Shared: true,
-		Summary: "Show the caller's key and permissions, and the server's version"}, s.whoami)
-	rest.Handle(s.router, rest.Route{ID: "join-worker", Method: http.MethodPost, Path: link.PathJoin, Tag: "workers",
-		Summary: "Exchange a join token for a worker id and key", Verb: auth.JoinWorkers}, s.joinWorker)
+func (a *Access) keyRoutes(rr *rest.Router) {
+	rest.Handle(rr, rest.Route{ID: "create-key", Method: http.MethodPost, Path: rest.Path("/keys"), Tag: "keys",
+		Summary: "Create an API key; its secret is returned only once", Verb: auth.ManageKeys, Status: http.StatusCreated}, a.createKey)
+	rest.Handle(rr, rest.Route{ID: "list-keys", Method: http.MethodGet, Path: rest.Path("/keys"), Tag: "keys",
+		Summary: "List API keys", Verb: auth.ManageKeys}, a.listKeys)
+	rest.Handle(rr, rest.Route{ID: "revoke-key", Method: http.MethodDelete, Path: rest.Path("/keys/{key}"), Tag: "keys",
+		Summary: "Revoke an API key", Verb: auth.ManageKeys}, a.revokeKey)
+	rest.Handle(rr, rest.Route{ID: "rotate-key", Method: http.MethodPost, Path: rest.Path("/keys/{key}/rotate"), Tag: "keys",
+		Summary: "Give an API key a new secret, which is returned only once; the old one ends at once", Verb: auth.ManageKeys}, a.rotateKey)
+	rest.Handle(rr, rest.Route{ID: "whoami", Method: http.MethodGet, Path: rest.Path("/whoami"), Tag: "keys", Shared: true,
+		Summary: "Show the caller's key and permissions, and the server's version"}, a.whoami)
+	rest.Handle(rr, rest.Route{ID: "join-worker", Method: http.MethodPost, Path: link.PathJoin, Tag: "workers",
+		Summary: "Exchange a join token for a worker id and key", Verb: auth.JoinWorkers}, a.joinWorker)
 }
 
 type createKeyInput struct{ Body wire.NewKey }
 
-func (s *server) createKey(ctx context.Context, in *createKeyInput) (*rest.Response[wire.MadeKey], error) {
+func (a *Access) createKey(ctx context.Context, in *createKeyInput) (*rest.Response[wire.MadeKey], error) {
 	role, err := auth.ParseRole(in.Body.Role)
 	if err != nil {
 		return nil, err
@@ -44,12 +45,12 @@ func (s *server) createKey(ctx context.Context, in *createKeyInput) (*rest.Respo
 	if in.Body.TTL > 0 {
 		k.ExpiresAt = k.CreatedAt.Add(in.Body.TTL)
 	}
-	secret, err := s.makeKey(ctx, &k)
+	secret, err := a.makeKey(ctx, &k)
 	return rest.Respond(wire.MadeKey{Key: keyResponse(k), Secret: secret}), err
 }
 
 // makeKey stores a key with a new id and secret, and returns the secret.
-func (s *server) makeKey(ctx context.Context, k *store.Key) (string, error) {
+func (a *Access) makeKey(ctx context.Context, k *store.Key) (string, error) {
 	if err := checkName(k.Name); err != nil {
 		return "", err
 	}
@@ -57,7 +58,7 @@ func (s *server) makeKey(ctx context.Context, k *store.Key) (string, error) {
 	_, _ = rand.Read(id[:]) // never fails
 	k.ID = auth.NewID(id)
 	secret := newSecret(k)
-	return secret, s.Keys.PutKey(ctx, *k)
+	return secret, a.Keys.PutKey(ctx, *k)
 }
 
 // newSecret returns a new secret for a key and stores its hash in it.
@@ -82,8 +83,8 @@ func keyResponse(k store.Key) wire.Key {
 	return wire.Key{ID: k.ID, Name: k.Name, Role: k.Role, Project: k.Project, Job: k.Job, Worker: k.Worker, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt}
 }
 
-func (s *server) listKeys(ctx context.Context, _ *struct{}) (*rest.Response[wire.Keys], error) {
-	keys, err := s.Keys.ListKeys(ctx)
+func (a *Access) listKeys(ctx context.Context, _ *struct{}) (*rest.Response[wire.Keys], error) {
+	keys, err := a.Keys.ListKeys(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -98,28 +99,28 @@ type keyPath struct {
 	Key string `path:"key" maxLength:"64" doc:"id of a key"`
 }
 
-func (s *server) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) {
-	if in.Key == principalOf(ctx).KeyID {
+func (a *Access) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) {
+	if in.Key == caller.FromContext(ctx).KeyID {
 		return nil, muster.Errorf(muster.Conflict, "this request uses the key %s: revoke it with another key", in.Key)
 	}
-	key, _, err := s.keyWithID(ctx, in.Key)
+	key, _, err := a.keyWithID(ctx, in.Key)
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.keyring.Revoke(ctx, key)
+	return nil, a.ring.Revoke(ctx, key)
 }
 
 // keyWithID returns the key with an id, and whether there is one.
-func (s *server) keyWithID(ctx context.Context, id string) (key store.Key, found bool, err error) {
-	keys, err := s.Keys.ListKeys(ctx)
+func (a *Access) keyWithID(ctx context.Context, id string) (key store.Key, found bool, err error) {
+	keys, err := a.Keys.ListKeys(ctx)
 	if i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == id }); i >= 0 {
 		return keys[i], true, err
 	}
 	return store.Key{ID: id}, false, err
 }
 
-func (s *server) rotateKey(ctx context.Context, in *keyPath) (*rest.Response[wire.MadeKey], error) {
-	key, found, err := s.keyWithID(ctx, in.Key)
+func (a *Access) rotateKey(ctx context.Context, in *keyPath) (*rest.Response[wire.MadeKey], error) {
+	key, found, err := a.keyWithID(ctx, in.Key)
 	switch {
 	case err != nil:
 		return nil, err
@@ -131,15 +132,20 @@ func (s *server) rotateKey(ctx context.Context, in *keyPath) (*rest.Response[wir
 		return nil, muster.Errorf(muster.Conflict, "the key %s is a link to job %s: revoke it and share the job again", key.ID, key.Job)
 	}
 	secret := newSecret(&key)
-	if err := s.keyring.Replace(ctx, key); err != nil {
+	if err := a.ring.Replace(ctx, key); err != nil {
 		return nil, err
 	}
 	return rest.Respond(wire.MadeKey{Key: keyResponse(key), Secret: secret}), nil
 }
 
+// RevokeWorker revokes the keys of a worker.
+func (a *Access) RevokeWorker(ctx context.Context, id muster.WorkerID) error {
+	return a.revokeKeys(ctx, func(k *store.Key) bool { return k.Worker == id })
+}
+
 // revokeKeys revokes all keys that match.
-func (s *server) revokeKeys(ctx context.Context, match func(*store.Key) bool) error {
-	keys, err := s.Keys.ListKeys(ctx)
+func (a *Access) revokeKeys(ctx context.Context, match func(*store.Key) bool) error {
+	keys, err := a.Keys.ListKeys(ctx)
 	if err != nil {
 		return err
 	}
@@ -147,20 +153,20 @@ func (s *server) revokeKeys(ctx context.Context, match func(*store.Key) bool) er
 		if !match(&keys[i]) {
 			continue
 		}
-		if err := s.keyring.Revoke(ctx, keys[i]); err != nil && muster.CodeOf(err) != muster.NotFound {
+		if err := a.ring.Revoke(ctx, keys[i]); err != nil && muster.CodeOf(err) != muster.NotFound {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *server) whoami(ctx context.Context, _ *struct{}) (*rest.Response[wire.Whoami], error) {
-	return rest.Respond(s.whoamiResponse(principalOf(ctx))), nil
+func (a *Access) whoami(ctx context.Context, _ *struct{}) (*rest.Response[wire.Whoami], error) {
+	return rest.Respond(a.whoamiResponse(caller.FromContext(ctx))), nil
 }
 
-func (s *server) whoamiResponse(p auth.Principal) wire.Whoami {
+func (a *Access) whoamiResponse(p auth.Principal) wire.Whoami {
 	resp := wire.Whoami{
-		Key: p.KeyID, Name: p.Name, Role: string(p.Role), Project: p.Project, Job: p.Job, Worker: p.Worker, ExpiresAt: p.Expires, Version: s.Version, Permissions: []string{},
+		Key: p.KeyID, Name: p.Name, Role: string(p.Role), Project: p.Project, Job: p.Job, Worker: p.Worker, ExpiresAt: p.Expires, Version: a.Version, Permissions: []string{},
 	}
 	for _, v := range auth.Permissions(p) {
 		resp.Permissions = append(resp.Permissions, string(v))
@@ -173,9 +179,9 @@ func (s *server) whoamiResponse(p auth.Principal) wire.Whoami {
 
 type joinInput struct{ Body link.JoinRequest }
 
-func (s *server) joinWorker(ctx context.Context, in *joinInput) (*rest.Response[link.Joined], error) {
+func (a *Access) joinWorker(ctx context.Context, in *joinInput) (*rest.Response[link.Joined], error) {
 	worker := muster.WorkerID("w-" + strings.ToLower(rand.Text()[:12]))
 	key := store.Key{Name: in.Body.Name, Role: string(auth.Worker), Worker: worker, CreatedAt: muster.NewTime(time.Now())}
-	secret, err := s.makeKey(ctx, &key)
+	secret, err := a.makeKey(ctx, &key)
 	return rest.Respond(link.Joined{Worker: worker, Key: secret}), err
 }

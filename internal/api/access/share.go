@@ -1,4 +1,4 @@
-package api
+package access
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -20,11 +21,11 @@ const (
 	maxProjectShares = 1_000
 )
 
-func (s *server) shareRoutes() {
-	rest.Handle(s.router, rest.Route{ID: "share-job", Method: http.MethodPost, Path: rest.Path("/jobs/{job}/share"), Tag: "jobs", Verb: auth.ChangeJobs, Status: http.StatusCreated,
-		Summary: "Create a link that lets anyone read this job, and nothing else, until it expires"}, s.shareJob)
-	rest.Handle(s.router, rest.Route{ID: "unshare-job", Method: http.MethodDelete, Path: rest.Path("/jobs/{job}/share"), Tag: "jobs", Verb: auth.ChangeJobs,
-		Summary: "Revoke all links to this job"}, s.unshareJob)
+func (a *Access) shareRoutes(rr *rest.Router) {
+	rest.Handle(rr, rest.Route{ID: "share-job", Method: http.MethodPost, Path: rest.Path("/jobs/{job}/share"), Tag: "jobs", Verb: auth.ChangeJobs, Status: http.StatusCreated,
+		Summary: "Create a link that lets anyone read this job, and nothing else, until it expires"}, a.shareJob)
+	rest.Handle(rr, rest.Route{ID: "unshare-job", Method: http.MethodDelete, Path: rest.Path("/jobs/{job}/share"), Tag: "jobs", Verb: auth.ChangeJobs,
+		Summary: "Revoke all links to this job"}, a.unshareJob)
 }
 
 type shareInput struct {
@@ -32,8 +33,8 @@ type shareInput struct {
 	Body *wire.NewShare
 }
 
-func (s *server) shareJob(ctx context.Context, in *shareInput) (*rest.Response[wire.Share], error) {
-	job, err := s.Store.Job(ctx, in.ID())
+func (a *Access) shareJob(ctx context.Context, in *shareInput) (*rest.Response[wire.Share], error) {
+	job, err := a.Jobs.Job(ctx, in.ID())
 	if err != nil {
 		return nil, err
 	}
@@ -45,24 +46,24 @@ func (s *server) shareJob(ctx context.Context, in *shareInput) (*rest.Response[w
 		return nil, muster.Errorf(muster.Invalid, "a link cannot be valid for %s: the maximum is 30d", ttl)
 	}
 	now := muster.NewTime(time.Now())
-	if err := s.pruneShares(ctx, &job, now); err != nil {
+	if err := a.pruneShares(ctx, &job, now); err != nil {
 		return nil, err
 	}
-	caller := principalOf(ctx)
+	by := caller.FromContext(ctx)
 	key := store.Key{
-		Name: "link to job " + job.ID.String(), Role: string(auth.Viewer), Project: job.Project, Job: job.ID, Parent: caller.KeyID, CreatedAt: now, ExpiresAt: now.Add(ttl),
+		Name: "link to job " + job.ID.String(), Role: string(auth.Viewer), Project: job.Project, Job: job.ID, Parent: by.KeyID, CreatedAt: now, ExpiresAt: now.Add(ttl),
 	}
-	if caller.Expires != 0 {
-		key.ExpiresAt = min(key.ExpiresAt, caller.Expires)
+	if by.Expires != 0 {
+		key.ExpiresAt = min(key.ExpiresAt, by.Expires)
 	}
-	secret, err := s.makeKey(ctx, &key)
+	secret, err := a.makeKey(ctx, &key)
 	return rest.Respond(wire.Share{URL: "/share#" + secret, Secret: secret, Key: key.ID, ExpiresAt: key.ExpiresAt}), err
 }
 
 // pruneShares deletes the keys of expired links. It returns a Conflict if a job or a project has the maximum number of links.
-func (s *server) pruneShares(ctx context.Context, job *muster.Job, now muster.Time) error {
+func (a *Access) pruneShares(ctx context.Context, job *muster.Job, now muster.Time) error {
 	jobShares, projectShares := 0, 0
-	err := s.revokeKeys(ctx, func(k *store.Key) bool {
+	err := a.revokeKeys(ctx, func(k *store.Key) bool {
 		expired := k.ExpiresAt != 0 && k.ExpiresAt <= now
 		if k.Job != 0 && k.Project == job.Project && !expired {
 			projectShares++
@@ -84,6 +85,6 @@ func (s *server) pruneShares(ctx context.Context, job *muster.Job, now muster.Ti
 	return nil
 }
 
-func (s *server) unshareJob(ctx context.Context, in *rest.JobPath) (*struct{}, error) {
-	return nil, s.revokeKeys(ctx, func(k *store.Key) bool { return k.Job == in.ID() })
+func (a *Access) unshareJob(ctx context.Context, in *rest.JobPath) (*struct{}, error) {
+	return nil, a.revokeKeys(ctx, func(k *store.Key) bool { return k.Job == in.ID() })
 }

@@ -1,0 +1,42 @@
+// Package access serves the operations through which callers get and lose access: API keys, browser sessions, links to jobs, and
+// the exchange of join tokens. It also authenticates requests.
+package access
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/api/rest"
+	"github.com/muster-dev/muster/internal/store"
+)
+
+// Config has what the operations need. All fields are required.
+type Config struct {
+	Keys    store.KeyStore
+	Jobs    Jobs
+	Version string // of this build
+}
+
+// Jobs reads jobs.
+type Jobs interface {
+	// Job returns a job, or NotFound.
+	Job(ctx context.Context, id muster.JobID) (muster.Job, error)
+}
+
+// Access authenticates requests. It is safe for concurrent use.
+type Access struct {
+	Config
+	ring        *keyring.Ring
+	crossOrigin *http.CrossOriginProtection // for requests with the session cookie
+}
+
+// Register registers the operations.
+func Register(rr *rest.Router, cfg Config) *Access {
+	a := &Access{Config: cfg, ring: keyring.New(cfg.Keys), crossOrigin: http.NewCrossOriginProtection()}
+	a.sessionRoutes(rr)
+	a.keyRoutes(rr)
+	a.shareRoutes(rr)
+	return a
+}
