@@ -90,9 +90,30 @@ func (s *server) getWorker(ctx context.Context, in *WorkerPath) (*rest.Response[
 	if err != nil {
 		return nil, err
 	}
-	w.Tasks = slices.Clone(w.Tasks) // the engine's list is shared
+	if w.Tasks, err = s.readableTasks(ctx, w.Tasks); err != nil {
+		return nil, err
+	}
 	slices.SortFunc(w.Tasks, func(a, b muster.TaskID) int { return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Num, b.Num)) })
 	return rest.Respond(w), nil
+}
+
+// readableTasks returns those of a worker's tasks whose jobs the caller may read, in a list of its own.
+func (s *server) readableTasks(ctx context.Context, ids []muster.TaskID) ([]muster.TaskID, error) {
+	p := principalOf(ctx)
+	var list []muster.TaskID
+	for _, id := range ids {
+		if p.Project != "" || p.Job != 0 {
+			project, err := s.projectOf(ctx, id.Job)
+			if err != nil && muster.CodeOf(err) != muster.NotFound { // it was removed meanwhile
+				return nil, err
+			}
+			if err != nil || auth.Authorize(p, auth.ReadJobs, auth.Object{Project: project, Job: id.Job}) != nil {
+				continue
+			}
+		}
+		list = append(list, id)
+	}
+	return list, nil
 }
 
 // resolveWorker finds a worker by its id, or by its name if it is unique.

@@ -3,9 +3,11 @@ package blob
 import (
 	"context"
 	"crypto/sha256"
+	"encoding"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/lru"
 )
 
 // Dir stores blobs as files in a directory: ab/cd/abcd… is a blob,
@@ -32,6 +35,19 @@ type Dir struct {
 	lastSweep time.Time
 
 	renameMu sync.Mutex // held while a blob's file is named, renamed or touched
+
+	// hashes has the states of the hashes of unfinished uploads, by the name in partialDir: who continues one in small pieces does
+	// not cost the hash of all that is there each time. They are lost when the server restarts.
+	hashes *lru.Cache[string, hashState]
+}
+
+// maxHashStates is how many unfinished uploads have the state of their hash kept, of some 100 bytes each.
+const maxHashStates = 1000
+
+// hashState is the state of the hash of the first bytes of a file.
+type hashState struct {
+	size  int64
+	state []byte
 }
 
 var _ Store = (*Dir)(nil)
@@ -55,7 +71,7 @@ const (
 // OpenDir opens the directory at path, creating it if needed. It drops unfinished uploads
 // after a week, now and later, and quarantined files after a month, now.
 func OpenDir(path string) (*Dir, error) {
-	d := &Dir{root: filepath.Clean(path), opened: time.Now(), uploads: make(map[string]*uploadLock)}
+	d := &Dir{root: filepath.Clean(path), opened: time.Now(), uploads: make(map[string]*uploadLock), hashes: lru.NewCounted[string, hashState](maxHashStates)}
 	for _, name := range []string{partialDir, removedDir} {
 		if err := os.MkdirAll(filepath.Join(d.root, name), 0o700); err != nil {
 			return nil, muster.Errorf(muster.Unavailable, "cannot create the directory for blobs: %w", err)
@@ -142,10 +158,23 @@ func (d *Dir) writePartial(ctx context.Context, name, sum string, offset int64, 
 	if err != nil {
 		return wrapError("write", sum, err)
 	}
-	got, err := appendAndHash(ctx, f, sum, r)
+	h, resumed, err := d.resumeHash(f, name, have)
+	if err != nil {
+		_ = f.Close()
+		return wrapError("read", sum, err)
+	}
+	written, err := appendAndHash(ctx, f, h, sum, r)
 	if err != nil {
 		_ = f.Close() // the bytes written so far are kept
+		d.saveHash(name, have+written, h)
 		return err
+	}
+	got := hex.EncodeToString(h.Sum(nil))
+	if resumed && got == sum { // once, when all is there: the file may have been damaged
+		if got, err = hashFile(f); err != nil {
+			_ = f.Close()
+			return wrapError("read", sum, err)
+		}
 	}
 	return d.commit(f, sum, got)
 }
@@ -261,20 +290,60 @@ func (d *Dir) lockUpload(ctx context.Context, name, sum string) (unlock func(), 
 	}
 }
 
-// appendAndHash hashes the content of f, appends the bytes of r, and returns the hash of all bytes.
-func appendAndHash(ctx context.Context, f *os.File, sum string, r io.Reader) (string, error) {
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", wrapError("read", sum, err)
-	}
-	in := &ctxReader{ctx: ctx, r: r}
-	if _, err := io.Copy(io.MultiWriter(f, h), in); err != nil {
-		if !errors.Is(err, in.err) {
-			return "", wrapError("write", sum, err)
+// resumeHash returns the hash of the content of f, which has size bytes, and seeks to its end. It reads the content unless the state
+// was kept. The caller holds its upload lock.
+func (d *Dir) resumeHash(f *os.File, name string, size int64) (h hash.Hash, resumed bool, err error) {
+	h = sha256.New()
+	if saved, ok := d.hashes.Get(name); ok && saved.size == size && size > 0 {
+		if err := h.(encoding.BinaryUnmarshaler).UnmarshalBinary(saved.state); err != nil { //nolint:forcetypeassert // crypto/sha256 promises it
+			return nil, false, err
 		}
-		return "", muster.Errorf(muster.Unavailable, "the upload of the blob %s was interrupted: resume it: %w", sum, err)
+		_, err = f.Seek(0, io.SeekEnd)
+		return h, true, err
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	_, err = io.Copy(h, f)
+	return h, false, err
+}
+
+func hashFile(f *os.File) (string, error) {
+	h := sha256.New()
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return "", err
+	}
+	_, err := io.Copy(h, f)
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// saveHash keeps the state of the hash of an unfinished upload's first bytes.
+func (d *Dir) saveHash(name string, size int64, h hash.Hash) {
+	if state, err := h.(encoding.BinaryMarshaler).MarshalBinary(); err == nil { //nolint:forcetypeassert // likewise
+		d.hashes.Put(name, hashState{size, state})
+	}
+}
+
+// appendAndHash appends the bytes of r to f and h, and returns how many h has received: a failed write may leave more in f.
+func appendAndHash(ctx context.Context, f *os.File, h hash.Hash, sum string, r io.Reader) (int64, error) {
+	in := &ctxReader{ctx: ctx, r: r}
+	hashed := &countingWriter{w: h}
+	if _, err := io.Copy(io.MultiWriter(f, hashed), in); err != nil {
+		if !errors.Is(err, in.err) {
+			return hashed.n, wrapError("write", sum, err)
+		}
+		return hashed.n, muster.Errorf(muster.Unavailable, "the upload of the blob %s was interrupted: resume it: %w", sum, err)
+	}
+	return hashed.n, nil
+}
+
+// countingWriter counts what it passes on.
+type countingWriter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *countingWriter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
 }
 
 // commit names a file with the right hash, and removes any other.

@@ -224,8 +224,11 @@ func (d *download) fetchRest(ctx context.Context) error {
 	return cause(ctx, err)
 }
 
+// errLarger is in the errors about a blob that exceeds its limit.
+var errLarger = errors.New("larger")
+
 func tooLongError(maxSize int64) error {
-	return permanentError{fmt.Errorf("it is larger than %s", muster.Size(maxSize))}
+	return permanentError{fmt.Errorf("it is %w than %s", errLarger, muster.Size(maxSize))}
 }
 
 func (d *download) readBody(ctx context.Context, body io.Reader, stallTimer *time.Timer) error {

@@ -547,6 +547,8 @@ func TestTreeStaysInside(t *testing.T) {
 		{"a folder and a file", []muster.File{file("x/y"), file("x")}},
 		{"a link upwards", []muster.File{{Path: "l", Link: "../x"}}},
 		{"an absolute link", []muster.File{{Path: "l", Link: "/etc"}}},
+		{"a link upwards behind a link", []muster.File{{Path: "a/b/c/up", Link: "../../.."}, {Path: "a/b/c/l", Link: "up/../x"}}},
+		{"a chain of links", []muster.File{{Path: "a/b/one", Link: "../.."}, {Path: "a/b/two", Link: "one/a/b/one"}, {Path: "a/b/l", Link: "two/.."}}},
 		{"no hash", []muster.File{{Path: "x", Size: 1}}},
 		{"through a link", []muster.File{{Path: "l", Link: "d"}, file("l/x")}},
 	} {
@@ -633,7 +635,7 @@ func TestTreeSizeIsLimited(t *testing.T) {
 			}
 		}))}
 		c := newClient(t, s, 1<<30)
-		if err := c.FetchTree(t.Context(), hashOf([]byte("x")), t.TempDir()); err == nil || !strings.Contains(err.Error(), "larger than 64MiB") {
+		if err := c.FetchTree(t.Context(), hashOf([]byte("x")), t.TempDir()); reasonOf(err) != muster.TaskInvalid || !strings.Contains(err.Error(), "larger than 64MiB") {
 			t.Errorf("length known %v: %v", known, err)
 		}
 		s.Close()

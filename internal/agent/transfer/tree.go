@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -26,11 +27,18 @@ const (
 // FetchTree implements process.Transfer. Its errors are run.TaskErrors. The tree is not trusted: nothing is written outside dir, and no
 // link in it points outside.
 func (c *Client) FetchTree(ctx context.Context, sha, dir string) error {
-	tree, err := c.tree(ctx, sha)
-	if err != nil {
+	list, err := c.treeBlob(ctx, sha)
+	if err != nil && !errors.Is(err, errLarger) {
 		return fetchFailed(sha, err)
 	}
-	if err := checkTree(tree); err != nil {
+	var tree *muster.Tree
+	if err == nil {
+		tree, err = decodeTree(list)
+	}
+	if err == nil {
+		err = checkTree(tree)
+	}
+	if err != nil {
 		return run.Failf(muster.TaskInvalid, "project folder %s is invalid: %w", short(sha), err)
 	}
 	root, err := os.OpenRoot(dir)
@@ -44,7 +52,8 @@ func (c *Client) FetchTree(ctx context.Context, sha, dir string) error {
 	return nil
 }
 
-func (c *Client) tree(ctx context.Context, sha string) (*muster.Tree, error) {
+// treeBlob returns the JSON form of a tree.
+func (c *Client) treeBlob(ctx context.Context, sha string) ([]byte, error) {
 	if !muster.IsSHA256(sha) {
 		return nil, fmt.Errorf("%q is not a SHA-256", sha)
 	}
@@ -54,13 +63,10 @@ func (c *Client) tree(ctx context.Context, sha string) (*muster.Tree, error) {
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxTree+1))
-	if err != nil {
-		return nil, err
+	if err == nil && len(b) > maxTree { // it was in the cache
+		err = tooLongError(maxTree)
 	}
-	if len(b) > maxTree {
-		return nil, fmt.Errorf("its list of files is larger than %s", muster.Size(maxTree))
-	}
-	return decodeTree(b)
+	return b, err
 }
 
 func decodeTree(b []byte) (*muster.Tree, error) {
@@ -82,6 +88,7 @@ func checkTree(t *muster.Tree) error {
 		return fmt.Errorf("it has %d files, more than %d", len(t.Files), maxFiles)
 	}
 	seen := make(map[string]bool, len(t.Files)) // whether the path is a folder
+	links := map[string]string{}
 	for i := range t.Files {
 		f := &t.Files[i]
 		if !fs.ValidPath(f.Path) || f.Path == "." || strings.ContainsAny(f.Path, "\\\x00") {
@@ -103,13 +110,52 @@ func checkTree(t *muster.Tree) error {
 		switch {
 		case f.Link != "":
 			if path.IsAbs(f.Link) || !fs.ValidPath(path.Join(path.Dir(f.Path), f.Link)) || strings.ContainsAny(f.Link, "\\\x00") {
-				return fmt.Errorf("link %q points outside the folder", f.Path)
+				return outsideError(f.Path)
 			}
+			links[f.Path] = f.Link
 		case !muster.IsSHA256(f.SHA256) || f.Size < 0:
 			return fmt.Errorf("%q has no valid hash and size", f.Path)
 		}
 	}
+	for p := range links {
+		if leavesFolder(p, links) {
+			return outsideError(p)
+		}
+	}
 	return nil
+}
+
+func outsideError(link string) error { return fmt.Errorf("link %q points outside the folder", link) }
+
+// maxLinks is how many links Linux follows on one path before it gives up (MAXSYMLINKS).
+const maxLinks = 40
+
+// leavesFolder reports whether a path leads out of the folder that has these links, by their paths: "a/.." is not where it seems to
+// be if a is a link.
+func leavesFolder(name string, links map[string]string) bool {
+	rest, dir := strings.Split(name, "/"), []string(nil)
+	for followed := 0; len(rest) > 0; {
+		part := rest[0]
+		rest = rest[1:]
+		switch part {
+		case "", ".":
+			continue
+		case "..":
+			if len(dir) == 0 {
+				return true
+			}
+			dir = dir[:len(dir)-1]
+			continue
+		}
+		dir = append(dir, part)
+		if target, ok := links[strings.Join(dir, "/")]; ok {
+			if followed++; followed > maxLinks {
+				return false // no program gets further
+			}
+			dir, rest = dir[:len(dir)-1], slices.Concat(strings.Split(target, "/"), rest)
+		}
+	}
+	return false
 }
 
 // writeTree writes the files and then the links, so that no file is written through a link.

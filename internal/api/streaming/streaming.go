@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/muster-dev/muster"
 )
 
 const (
@@ -17,6 +19,9 @@ const (
 	// writeTimeout is the deadline of one write, readTimeout that of one read of an upload.
 	writeTimeout = 30 * time.Second
 	readTimeout  = time.Minute
+	// minUploadRate is how many bytes a second an upload brings on average, after readTimeout: one that trickles would hold its
+	// connection and its lock forever.
+	minUploadRate = 1 << 10
 )
 
 // EventWriter writes server-sent events. One goroutine uses it.
@@ -109,15 +114,18 @@ func (w *deadlineWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// NewReader returns a reader of a request's body that sets a deadline for each read, until the request ends.
+// NewReader returns a reader of a request's body that sets a deadline for each read, until the request ends. It fails for a body
+// that arrives at less than 1 KiB a second on average, after a minute.
 func NewReader(body io.Reader, w http.ResponseWriter, r *http.Request) io.Reader {
-	return &deadlineReader{Reader: body, ctx: r.Context(), rc: http.NewResponseController(w)}
+	return &deadlineReader{Reader: body, ctx: r.Context(), rc: http.NewResponseController(w), began: time.Now()}
 }
 
 type deadlineReader struct {
 	io.Reader
-	ctx context.Context //nolint:containedctx // of the request that it reads
-	rc  *http.ResponseController
+	ctx      context.Context //nolint:containedctx // of the request that it reads
+	rc       *http.ResponseController
+	began    time.Time
+	received int64
 }
 
 // Read checks the context after it has set the deadline, as deadlineWriter.Write does.
@@ -129,6 +137,10 @@ func (r *deadlineReader) Read(b []byte) (int, error) {
 		return 0, context.Cause(r.ctx)
 	}
 	n, err := r.Reader.Read(b)
+	r.received += int64(n)
+	if took := time.Since(r.began); err == nil && took > readTimeout && float64(r.received) < minUploadRate*took.Seconds() {
+		err = fmt.Errorf("it brought %s in %s, less than %s a second", muster.Size(r.received), took.Round(time.Second), muster.Size(minUploadRate))
+	}
 	if err != nil && r.ctx.Err() != nil {
 		err = context.Cause(r.ctx)
 	}

@@ -104,6 +104,9 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	if s.mark, err = openCommitMark(filepath.Dir(s.path)); err != nil {
 		return err
 	}
+	if err := restrictFile(s.path + "-shm"); err != nil {
+		return muster.Errorf(muster.Unavailable, "cannot restrict the database to its user: %w", err)
+	}
 	if s.writer, err = openConn(ctx, s.path, writerPragmas); err != nil {
 		return s.wrapError(ctx, "open", err)
 	}
@@ -118,6 +121,16 @@ func (s *Store) open(ctx context.Context, o Options) error {
 	}
 	s.writeMark() // there may be no mark yet, or one from before a loss of power
 	return nil
+}
+
+// restrictFile makes a file that only its user reads and writes, or restricts the one that is there. SQLite gives its log the mode of
+// its database; the driver makes shared memory with 0666 without the umask.
+func restrictFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(0o600), f.Close())
 }
 
 // Loss returns what the database lacks if Open accepted a loss, or nil.

@@ -247,7 +247,7 @@ func TestFilesArePrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	for _, name := range []string{path, path + "-wal", path + lockSuffix} {
+	for _, name := range []string{path, path + "-wal", path + "-shm", path + lockSuffix} {
 		info, err := os.Stat(name)
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", name, info.Mode(), err)
