@@ -43,7 +43,7 @@ var rules = map[string]rule{
 	"sched/queue":  {ring: pure, internal: []string{"placement"}},
 
 	"store":     {ring: contract},
-	"blob":      {ring: contract, internal: []string{"atomicfile"}},
+	"blob":      {ring: contract, internal: []string{"atomicfile", "lru"}},
 	"tasklog":   {ring: contract, internal: []string{"atomicfile"}},
 	"link":      {ring: contract, internal: []string{"backoff", "wake"}, external: []string{"github.com/go-json-experiment/json"}},
 	"eventbus":  {ring: contract},

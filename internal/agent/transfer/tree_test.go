@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// A list of files that is none fails the task for good: the bytes will be the same at the next try.
+// An invalid list of files fails the task for good: the bytes will be the same at the next try.
 func TestTreeIsNoList(t *testing.T) {
 	s := newServer(t)
 	for _, text := range []string{"", "{", "[]", `{"files":[]} {}`, `{"files":[{"path":"a","mode":7}]}`} {
