@@ -45,7 +45,7 @@ func TestChaos(t *testing.T) {
 	}
 	c := newCluster(t, dir)
 	p := makePlan(*seed, *duration, strings.Split(*excludedFaults, ","))
-	t.Logf("seed %d for %s: %d jobs, %d faults", *seed, *duration, len(p.Jobs), len(p.Faults))
+	t.Logf("seed %d for %s: %d jobs, %d faults, %d prunes", *seed, *duration, len(p.Jobs), len(p.Faults), len(p.Prunes))
 	if !c.disks {
 		t.Log("disk faults are left out: they need root")
 		p.Faults = slices.DeleteFunc(p.Faults, func(f fault) bool { return strings.HasSuffix(f.Target, "_disk") })
@@ -90,8 +90,12 @@ func (c *cluster) run(ctx context.Context, p plan, h *History) error {
 	}
 	watchers.Go(func() { h.Workers = c.sampleWorkers(watching) })
 
+	if err := c.limitProject(ctx); err != nil {
+		return fmt.Errorf("set the policy of a project: %w", err)
+	}
 	start := time.Now()
 	var clients sync.WaitGroup
+	clients.Go(func() { c.runPrunes(ctx, start, p.Prunes) })
 	clients.Go(func() { c.runClients(ctx, start, p.Jobs, &recorder{h: h}) })
 	h.Faults = c.injectFaults(ctx, start, p.Faults)
 	h.Calm = time.Now().UnixNano()
@@ -105,10 +109,15 @@ func (c *cluster) run(ctx context.Context, p plan, h *History) error {
 	stopWatching()
 	watchers.Wait()
 
+	if err := c.pruneAll(ctx, newRand(h.Seed, "prune")); err != nil {
+		c.recordExit("not all was deleted that is to be: %v", err)
+	}
+	c.t.Logf("what is not kept is deleted %.1f s after the last fault", time.Since(time.Unix(0, h.Calm)).Seconds())
 	var err error
 	if h.Final, err = c.readState(ctx); err != nil {
 		return err
 	}
+	h.Leftover = c.readRemoved(ctx, h)
 	if err := c.readContents(ctx, h.Final); err != nil {
 		return err
 	}
@@ -132,6 +141,11 @@ func (c *cluster) run(ctx context.Context, p plan, h *History) error {
 	h.Left = slices.Concat(leftovers...)
 	c.server.stop(stopTimeout)
 	c.t.Logf("all processes have ended %.1f s after the last fault", time.Since(time.Unix(0, h.Calm)).Seconds())
+	missing, leftover, err := c.readStored(ctx, h)
+	if err != nil {
+		return fmt.Errorf("read what the server stored: %w", err)
+	}
+	h.Missing, h.Leftover = missing, append(h.Leftover, leftover...)
 	h.Exits = append(slices.Clone(c.exits), c.panics()...)
 	h.Effects, err = c.readEffects() // last, so that what still ran has left its traces
 	return err
@@ -167,6 +181,7 @@ func report(t *testing.T, h *History, found []violation) {
 		}
 	}
 	t.Logf("attempts ended: %v", ends)
+	t.Logf("%d jobs were removed, %d of them by a client after their end", len(goneJobs(h)), len(h.Removed))
 	t.Logf("checked %d jobs, %d tasks, %d attempts, %d lines of logs, %d artifacts, %d events; %d faults: %v", len(h.Final), tasks, attempts, lines, files, events, len(h.Faults), kinds)
 	byInvariant := map[invariant][]violation{}
 	for _, v := range found {

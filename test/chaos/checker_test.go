@@ -138,6 +138,7 @@ func validHistory() *History {
 	j.Tasks[0].Attempts[2].Worker = "w-another"
 
 	m.h.Jobs = append(m.h.Jobs, Submission{Name: "j6-quick", Refused: []string{string(muster.StorageFull) + ": the disk is full"}, Stages: []Want{again}})
+	m.retention()
 	seq := map[string]uint64{}
 	appendEvent := func(epoch string, kind muster.EventType, task string, state muster.TaskState, attempt int) {
 		seq[epoch]++
@@ -166,6 +167,27 @@ func validHistory() *History {
 	return m.h
 }
 
+// retention adds a job that was removed after its end, and jobs of the limited project: one that is gone, three that its policy kept, and one
+// that a user keeps.
+func (m *historyBuilder) retention() {
+	want := Want{Stage: "main", Size: 1, State: muster.Succeeded}
+	j := m.job("j9-quick", want)
+	m.attempt(j, 0, &want, 0, muster.AttemptSucceeded, "", 5, 6)
+	m.h.Jobs[9].RemovalSent, m.h.Jobs[9].Removed = true, ns(8)
+	last := len(m.h.Final) - 1
+	m.h.Final, m.h.Removed = m.h.Final[:last], []FinalJob{m.h.Final[last]}
+	for n := range 5 {
+		name := fmt.Sprintf("j%d-quick", 10+n)
+		j := m.job(name, want)
+		m.attempt(j, 0, &want, 0, muster.AttemptSucceeded, "", 10+float64(n), 11+float64(n))
+		j.Job.FinishedAt = timeAt(11 + float64(n))
+		m.h.Jobs[10+n].Project = limitedProject
+	}
+	m.h.Jobs[11].Kept = ns(12)
+	first := len(m.h.Final) - 5
+	m.h.Final = slices.Delete(m.h.Final, first, first+1)
+}
+
 // reloaded is a copy of jobs as a server shows them that was killed.
 func reloaded(jobs []FinalJob) []FinalJob {
 	var list []FinalJob
@@ -192,6 +214,12 @@ func edit(h *History, file, was, is string) {
 		panic(fmt.Sprintf("there is no %q in %s:\n%s", was, file, h.Effects[file]))
 	}
 	h.Effects[file] = strings.Replace(h.Effects[file], was, is, 1)
+}
+
+// drop removes a job from the final state.
+func (h *History) drop(name string) {
+	gone := func(j FinalJob) bool { return j.Job.Name == name }
+	h.Final, h.Reloaded = slices.DeleteFunc(h.Final, gone), slices.DeleteFunc(h.Reloaded, gone)
 }
 
 // broken are histories that each break a promise.
@@ -302,6 +330,29 @@ var broken = []struct {
 	{reloadSame, "a job came back", func(h *History) { j := h.Reloaded[0]; j.Job.ID = 77; h.Reloaded = append(h.Reloaded, j) }},
 	{nothingLeft, "a process", func(h *History) { h.Left = []string{"worker0: process 17"} }},
 	{staysUp, "a panic", func(h *History) { h.Exits = []string{"server.log: panic: nil"} }},
+	{keptStays, "a kept job is gone", func(h *History) { h.drop("j11-quick") }},
+	{keptStays, "a kept job was removed", func(h *History) { h.Jobs[11].Removed, h.Jobs[11].RemovalSent = ns(14), true }},
+	{keptStays, "a limit removed too many", func(h *History) {
+		h.drop("j12-quick")
+		h.drop("j13-quick")
+	}},
+	{keptStays, "a limit removed a younger one", func(h *History) { h.drop("j13-quick") }},
+	{noJobLost, "a job that was unkept, and is in no limited project", func(h *History) {
+		h.Jobs[11].Project, h.Jobs[11].Unkept = "", true
+		h.drop("j11-quick")
+	}},
+	{liveStays, "a job was removed before its end", func(h *History) { h.Jobs[9].Removed = ns(5.5) }},
+	{liveStays, "a removed job has no end", func(h *History) {
+		h.Removed = nil
+		edit(h, "j9-quick.main.0", fmt.Sprintf("end 1 %d 0\n", ns(6)), "")
+	}},
+	{liveStays, "a running job of the limited project was removed", func(h *History) {
+		h.Watchers[0][7].Job, h.Watchers[0][7].Task = h.Jobs[10].Acks[0], &muster.TaskID{Job: h.Jobs[10].Acks[0]}
+	}},
+	{oneResult, "a removed job had the result of nobody", func(h *History) { h.Removed[0].Tasks[0].Task.Result = json.RawMessage(`{"nonce":"x","attempt":1}`) }},
+	{goneWhole, "a removed job is there", func(h *History) { h.Final = append(h.Final, h.Removed[0]) }},
+	{goneWhole, "its logs are there", func(h *History) { h.Leftover = []string{"job 9: its logs are there"} }},
+	{blobsStay, "a blob is missing", func(h *History) { h.Missing = []string{"task 1.0, attempt 1: there is no blob aa11"} }},
 	{historyWhole, "half a line", func(h *History) { h.Effects["j2-fail.main.0"] += "tick 1 17" }},
 }
 
@@ -347,11 +398,14 @@ func TestPlanIsDeterministic(t *testing.T) {
 	if !slices.Equal(filtered.Faults, rest) {
 		t.Error("leaving faults out changes others")
 	}
-	shapesSeen, kindsSeen := map[string]bool{}, map[string]bool{}
+	if !slices.Equal(longer.Prunes[:len(p.Prunes)], p.Prunes) {
+		t.Error("a longer run has other prunes")
+	}
+	shapesSeen, kindsSeen, retainedSeen := map[string]bool{}, map[string]bool{}, map[retained]bool{}
 	for seed := range uint64(5) {
 		p := makePlan(seed, 5*time.Minute, nil)
 		for _, it := range p.Jobs {
-			shapesSeen[it.Shape] = true
+			shapesSeen[it.Shape], retainedSeen[it.Retained] = true, true
 			if spec, wants := it.spec("/effects"); len(spec.Tasks) == 0 || len(wants) != len(spec.Tasks) {
 				t.Errorf("job %s has %d stages and %d wants", it.Name, len(spec.Tasks), len(wants))
 			}
@@ -363,6 +417,11 @@ func TestPlanIsDeterministic(t *testing.T) {
 	for _, x := range shapes {
 		if !shapesSeen[x.name] {
 			t.Errorf("no job of five runs has the shape %s", x.name)
+		}
+	}
+	for _, x := range []retained{byPolicy, limited, keptOnly, unkept, removed, removedLive, removedKept} {
+		if !retainedSeen[x] {
+			t.Errorf("no job of five runs is retained as %q", x)
 		}
 	}
 	for _, kinds := range targets() {

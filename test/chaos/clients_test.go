@@ -29,7 +29,7 @@ func (c *cluster) runClients(ctx context.Context, start time.Time, items []jobPl
 			}
 			spec, wants := it.spec(c.effects)
 			r.mu.Lock()
-			r.h.Jobs = append(r.h.Jobs, Submission{Name: it.Name, Stages: wants})
+			r.h.Jobs = append(r.h.Jobs, Submission{Name: it.Name, Project: it.project(), Stages: wants})
 			n := len(r.h.Jobs) - 1
 			r.mu.Unlock()
 			u := jobClient{c: c, item: it, spec: spec, r: r, n: n}
@@ -48,7 +48,7 @@ type jobClient struct {
 	n    int // of the submission in the history
 }
 
-// run submits the job, perhaps twice at once and once more later, and cancels it if it is to be cancelled.
+// run submits the job, perhaps twice at once and once more later, and cancels, keeps and removes it as planned.
 func (u *jobClient) run(ctx context.Context) {
 	var twin sync.WaitGroup
 	if u.item.Twice {
@@ -57,6 +57,7 @@ func (u *jobClient) run(ctx context.Context) {
 	u.submit(ctx)
 	twin.Wait()
 	cancelled := u.cancel(ctx)
+	u.retain(ctx)
 	if u.item.Again > 0 {
 		select {
 		case <-ctx.Done():

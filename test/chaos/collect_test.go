@@ -99,7 +99,13 @@ func (c *cluster) readState(ctx context.Context) ([]FinalJob, error) {
 			list = append(list, FinalJob{Job: job})
 		}
 	}
-	return list, forEach(list, func(j *FinalJob) error {
+	return list, c.readTasks(ctx, list)
+}
+
+// readTasks reads the tasks and attempts of jobs.
+func (c *cluster) readTasks(ctx context.Context, list []FinalJob) error {
+	cl := c.client(time.Minute, false)
+	return forEach(list, func(j *FinalJob) error {
 		for task, err := range cl.Tasks(ctx, j.Job.ID, client.TaskQuery{Page: 1000}) {
 			if err != nil {
 				return fmt.Errorf("list the tasks of job %s: %w", j.Job.ID, err)

@@ -11,10 +11,11 @@
 //   - The plan is carried out on a server and three workers, each worker behind its own
 //     faulty TCP proxy (faults_test.go, cluster_test.go). Everything that a client or a
 //     task can see is recorded: acknowledgements, events, what tasks append to effect files
-//     outside Muster (client_test.go, history_test.go).
-//   - All faults end, and the history is completed with the final state of the API, logs
-//     and artifacts, before and after a last kill of the server (collect_test.go).
-//   - The checker compares the history with the promises (promises_test.go). It is a pure
+//     outside Muster (clients_test.go, history_test.go). Some jobs are kept or removed, a
+//     project keeps few jobs, and there are prunes (retention_test.go).
+//   - All faults end. The server deletes what is not kept, while it is killed, and the history is completed with the final state of the API, logs
+//     and artifacts, before and after a last kill of the server, and what it has on disk (collect_test.go).
+//   - The checker compares the history with the promises (invariants_test.go). It is a pure
 //     function; its own tests show for each promise a history that violates it
 //     (checker_test.go).
 //

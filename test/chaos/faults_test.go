@@ -109,6 +109,9 @@ func (c *cluster) injectProcessFault(ctx context.Context, p *process, f fault, w
 	switch f.Kind {
 	case "kill", "kill_long":
 		p.kill()
+		if p == c.server {
+			c.ageBlobs()
+		}
 		waitWhileFaulty()
 		p.start()
 	case "kill_thrice":

@@ -24,6 +24,9 @@ type History struct {
 	Workers  []WorkerSample    `json:"workers"`
 	Final    []FinalJob        `json:"final"`
 	Reloaded []FinalJob        `json:"reloaded"` // the same after a last kill -9 of the server, without logs and artifacts
+	Removed  []FinalJob        `json:"removed"`  // jobs as they were when they had ended, before a client removed them
+	Missing  []string          `json:"missing"`  // blobs that a job refers to, and that the server does not have
+	Leftover []string          `json:"leftover"` // what the server has of removed jobs, and blobs to which nothing refers
 	Left     []string          `json:"left"`     // what was found after all had ended
 	Exits    []string          `json:"exits"`    // processes of the program that ended unexpectedly, or did not end on a signal
 	Calm     int64             `json:"calm"`     // when all faults had ended, in nanoseconds as all times of effects
@@ -44,6 +47,12 @@ type Submission struct {
 	Refused []string       `json:"refused"` // a code and an error each
 	Cancel  int64          `json:"cancel"`  // when the cancellation was acknowledged, or 0
 	Stages  []Want         `json:"stages"`
+
+	Project     string `json:"project"`
+	Kept        int64  `json:"kept"`         // when keep was acknowledged, or 0
+	Unkept      bool   `json:"unkept"`       // unkeep was requested
+	RemovalSent bool   `json:"removal_sent"` // a client has requested its removal
+	Removed     int64  `json:"removed"`      // when that was acknowledged, or 0
 }
 
 // Want is what must become of the tasks of one stage, if the job is not cancelled.

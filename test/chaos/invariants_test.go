@@ -44,12 +44,17 @@ const (
 	reloadSame     invariant = "a killed server comes back with the same state"
 	nothingLeft    invariant = "no process, control group, task folder or log is left on a worker that has ended"
 	staysUp        invariant = "no process of Muster ends by itself, panics, or ignores SIGTERM, and the fleet recovers"
+	keptStays      invariant = "what a user or a limit keeps is not removed"
+	liveStays      invariant = "a job is not removed before its end"
+	goneWhole      invariant = "nothing is left of a removed job: rows, logs, or blobs that nothing refers to"
+	blobsStay      invariant = "the blobs to which a job refers are there"
 	historyWhole   invariant = "the effect files are whole" // of the run, not of the program: without them nothing is known
 )
 
 var invariants = []invariant{
 	noJobLost, oneJobForKey, noTrace, allEnd, rightEnd, oneResult, attemptsGrow, noOverlap, leaseHolds, needsHold, bytesArrive, artifactsExact, logsWhole,
-	cancelEnds, countsMatch, legalMoves, noEventMissed, eventsTrue, gangsWhole, savedStates, notOverfull, reloadSame, nothingLeft, staysUp, historyWhole,
+	cancelEnds, countsMatch, legalMoves, noEventMissed, eventsTrue, gangsWhole, savedStates, notOverfull, reloadSame, nothingLeft, staysUp,
+	keptStays, liveStays, goneWhole, blobsStay, historyWhole,
 }
 
 // slack is the additional time for a machine that pauses at times.
@@ -68,12 +73,16 @@ type violation struct {
 type checker struct {
 	h     *History
 	found []violation
-	jobs  map[string][]*FinalJob // by name
+	jobs  map[string][]*FinalJob     // by name
+	gone  map[muster.JobID]*FinalJob // that a client removed, as they were before
 }
 
 // check compares a history with all promises.
 func check(h *History) []violation {
-	c := &checker{h: h, jobs: map[string][]*FinalJob{}}
+	c := &checker{h: h, jobs: map[string][]*FinalJob{}, gone: map[muster.JobID]*FinalJob{}}
+	for i := range h.Removed {
+		c.gone[h.Removed[i].Job.ID] = &h.Removed[i]
+	}
 	for i := range h.Final {
 		j := &h.Final[i]
 		c.jobs[j.Job.Name] = append(c.jobs[j.Job.Name], j)
@@ -83,6 +92,7 @@ func check(h *History) []violation {
 			c.job(&h.Jobs[i], j)
 		}
 	}
+	c.removals()
 	c.events()
 	c.fleet()
 	slices.SortStableFunc(c.found, func(a, b violation) int {
@@ -105,9 +115,13 @@ func (c *checker) submission(s *Submission) *FinalJob {
 		switch {
 		case id != s.Acks[0]:
 			c.fail(oneJobForKey, s.Name, "clients got jobs %s and %s", s.Acks[0], id)
+		case len(jobs) == 0 && s.mayBeGone():
 		case len(jobs) == 0 || jobs[0].Job.ID != id:
 			c.fail(noJobLost, s.Name, "it was acknowledged as job %s, and is not there", id)
 		}
+	}
+	if len(jobs) == 0 && len(s.Acks) > 0 && c.gone[s.Acks[0]] != nil {
+		jobs = append(jobs, c.gone[s.Acks[0]])
 	}
 	if len(jobs) == 0 {
 		return nil
@@ -502,10 +516,12 @@ func number(s string) (n int) {
 // events checks what each watcher saw, also against how it ended.
 func (c *checker) events() {
 	final := map[muster.TaskID]*FinalTask{}
-	for i := range c.h.Final {
-		for k := range c.h.Final[i].Tasks {
-			t := &c.h.Final[i].Tasks[k]
-			final[t.Task.ID] = t
+	for _, list := range [][]FinalJob{c.h.Removed, c.h.Final} {
+		for i := range list {
+			for k := range list[i].Tasks {
+				t := &list[i].Tasks[k]
+				final[t.Task.ID] = t
+			}
 		}
 	}
 	for n, events := range c.h.Watchers {
@@ -526,6 +542,11 @@ func (c *checker) events() {
 				c.event(n, e, state, final[*e.Task])
 			}
 		}
+		for id, last := range state {
+			if s := c.submissionOf(id.Job); n == 0 && !last.Final() && s != nil && len(c.jobs[s.Name]) == 0 {
+				c.fail(liveStays, id.String(), "it is not there, and it was %s", last)
+			}
+		}
 	}
 }
 
@@ -542,7 +563,7 @@ func (c *checker) event(n int, e muster.Event, state map[muster.TaskID]muster.Ta
 	state[*e.Task] = to
 	switch {
 	case final == nil:
-		if e.Job != 0 && !c.canary(e.Job) {
+		if s := c.submissionOf(e.Job); e.Job != 0 && !c.canary(e.Job) && (s == nil || !s.mayBeGone()) {
 			c.fail(eventsTrue, e.Task.String(), "event %s-%d is of a task that is not there", e.Epoch, e.Seq)
 		}
 	case to == muster.Succeeded && final.Task.State != muster.Succeeded:
@@ -566,6 +587,16 @@ func (c *checker) canary(id muster.JobID) bool {
 		}
 	}
 	return true
+}
+
+// submissionOf returns the submission of a job, nil if none was acknowledged with it.
+func (c *checker) submissionOf(id muster.JobID) *Submission {
+	for i := range c.h.Jobs {
+		if slices.Contains(c.h.Jobs[i].Acks, id) {
+			return &c.h.Jobs[i]
+		}
+	}
+	return nil
 }
 
 // fleet checks what is not of a job.

@@ -15,6 +15,7 @@ const workers = 3
 // plan is everything that a run does, made from its seed.
 type plan struct {
 	Jobs   []jobPlan
+	Prunes []prunePlan
 	Faults []fault
 }
 
@@ -74,6 +75,8 @@ func targets() map[string][]faultKind {
 // excluding faults changes no others.
 func makePlan(seed uint64, duration time.Duration, excluded []string) plan {
 	p := plan{Jobs: makeWorkload(newRand(seed, "workload"), duration)}
+	planRetention(newRand(seed, "retention"), p.Jobs)
+	p.Prunes = planPrunes(newRand(seed, "prunes"), duration)
 	for target, kinds := range targets() {
 		rng := newRand(seed, target)
 		total := 0

@@ -23,6 +23,9 @@ type jobPlan struct {
 	Twice  bool          // the submission is sent twice at once
 	Again  time.Duration // it is sent once more after this time, or 0
 	Cancel time.Duration // after the acknowledgement, or negative for never
+
+	Retained    retained
+	RetainAfter time.Duration
 }
 
 // shapes are the shapes of jobs, with their frequency.
@@ -99,7 +102,7 @@ func line(name string, w *Want, index, attempt, n int) string {
 
 // spec creates the job, with effect files in the folder effects, and its expected outcome.
 func (it *jobPlan) spec(effects string) (*muster.Spec, []Want) {
-	s := &muster.Spec{Name: it.Name}
+	s := &muster.Spec{Name: it.Name, Project: it.project()}
 	var wants []Want
 	add := func(stage, body string, change func(*muster.TaskSpec, *Want)) {
 		w := Want{Stage: stage, Size: 1, State: muster.Succeeded, Lines: it.Lines, Grace: 2 * time.Second, Lease: it.Lease}
