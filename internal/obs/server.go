@@ -56,6 +56,7 @@ type Server struct {
 	blobsIn        prometheus.Counter
 	blobsOut       prometheus.Counter
 	removed        map[string]prometheus.Counter // by what
+	freedLogs      prometheus.Counter
 	freedBlobs     prometheus.Counter
 	lastBackup     prometheus.Gauge
 	backupBytes    prometheus.Gauge
@@ -109,6 +110,7 @@ func newServer(s *registrar, sample func(ctx context.Context) ServerSample) *Ser
 	for _, what := range []string{"jobs", "tasks", "logs", "artifacts", "late_reports", "workers", "blobs"} {
 		m.removed[what] = removed.WithLabelValues(what)
 	}
+	m.freedLogs = s.counter("muster_retention_freed_log_bytes_total", "Bytes of files of logs that were deleted.")
 	m.freedBlobs = s.counter("muster_retention_freed_blob_bytes_total", "Bytes of blobs that were deleted because nothing refers to them.")
 
 	m.lastBackup = s.gauge("muster_backup_last_timestamp_seconds", "Time of the last complete backup of this process, as seconds since the Unix epoch; 0 if there was none.")
@@ -239,8 +241,11 @@ func (m *Server) BackedUp(at time.Time, bytes int64) {
 // Removed counts what retention deleted: jobs, tasks, logs (of jobs), artifacts (of jobs), late_reports, workers or blobs.
 func (m *Server) Removed(what string, n int64) { m.removed[what].Add(float64(n)) }
 
-// BlobsFreed counts the bytes of deleted blobs.
-func (m *Server) BlobsFreed(n muster.Size) { m.freedBlobs.Add(float64(n)) }
+// Freed counts the bytes of deleted logs and blobs.
+func (m *Server) Freed(logs, blobs muster.Size) {
+	m.freedLogs.Add(float64(logs))
+	m.freedBlobs.Add(float64(blobs))
+}
 
 // SpansDropped counts a batch whose spans were dropped.
 func (m *Server) SpansDropped() { m.batchesDropped.Inc() }

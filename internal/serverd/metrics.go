@@ -60,7 +60,7 @@ func (s *Server) observeDeleted(d sweeper.Deleted) {
 	} {
 		s.metrics.Removed(what, n)
 	}
-	s.metrics.BlobsFreed(d.BlobBytes)
+	s.metrics.Freed(d.LogBytes, d.BlobBytes)
 }
 
 // observeBatch is called for each batch of the engine.

@@ -115,12 +115,12 @@ func (l faultyLogs) Remove(ctx context.Context, job muster.JobID) error {
 	return l.w.around(l.p, func() error { return l.Dir.Remove(ctx, job) })
 }
 
-func (l faultyLogs) Sweep(int) (more bool, err error) {
+func (l faultyLogs) Sweep(int) (freed muster.Size, more bool, err error) {
 	err = l.w.around(l.p, func() (err error) {
-		more, err = l.Dir.Sweep(1 + l.w.int(3))
+		freed, more, err = l.Dir.Sweep(1 + l.w.int(3))
 		return err
 	})
-	return more, err
+	return freed, more, err
 }
 
 type faultyBlobs struct {

@@ -212,8 +212,11 @@ func (s *Sweeper) sweepLogs(ctx context.Context, waiting muster.Duration) error 
 	for more := true; more; {
 		err := s.batch(ctx, waiting, func() (time.Duration, error) {
 			return timed(func() error {
+				var freed muster.Size
 				var err error
-				if more, err = s.Logs.Sweep(fileBatch); err != nil { // the next sweep retries, and rows need not wait for it
+				freed, more, err = s.Logs.Sweep(fileBatch)
+				s.Observe(Deleted{LogBytes: freed})
+				if err != nil { // the next sweep retries, and rows need not wait for it
 					s.Log.Warn("cannot delete removed logs, retrying", slog.Any("error", err))
 				}
 				return nil

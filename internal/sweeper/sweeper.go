@@ -36,8 +36,8 @@ type Engine interface {
 type Logs interface {
 	// Remove moves the logs of a job away.
 	Remove(ctx context.Context, job muster.JobID) error
-	// Sweep deletes up to limit files of removed logs, and reports whether there are more.
-	Sweep(limit int) (more bool, err error)
+	// Sweep deletes up to limit files of removed logs, and returns their size and whether there are more.
+	Sweep(limit int) (freed muster.Size, more bool, err error)
 	// Jobs lists jobs that have a directory, by number, from the one after the given one, about limit of them; none at the end.
 	Jobs(after muster.JobID, limit int) ([]muster.JobID, error)
 	// JobTime returns when the logs of a job were created, or the zero time if it has none.
@@ -69,7 +69,7 @@ type Config struct {
 // Deleted counts what a batch deleted.
 type Deleted struct {
 	Jobs, Tasks, Logs, Artifacts, LateReports, Workers, Blobs int64
-	BlobBytes                                                 muster.Size
+	LogBytes, BlobBytes                                       muster.Size
 }
 
 // Intervals and sizes of batches.

@@ -287,6 +287,14 @@ func TestClockWasAhead(t *testing.T) {
 
 func TestPrune(t *testing.T) {
 	inBubble(t, func(f *fixture) {
+		var deleted sweeper.Deleted
+		f.cfg = func(c *sweeper.Config) {
+			c.Observe = func(d sweeper.Deleted) {
+				deleted.Jobs += d.Jobs
+				deleted.LogBytes += d.LogBytes
+				deleted.BlobBytes += d.BlobBytes
+			}
+		}
 		old := f.ended("default", 10*aDay)
 		young := f.ended("default", aDay)
 		other := f.ended("speech", 10*aDay)
@@ -316,6 +324,9 @@ func TestPrune(t *testing.T) {
 			f.wantJobs(young, other)
 			if _, err := f.blobs.Stat(f.ctx, hashOf(data)); muster.CodeOf(err) != muster.NotFound {
 				f.Errorf("the unused file: %v", err)
+			}
+			if deleted.Jobs != 1 || deleted.LogBytes < muster.Size(len("hello\n")) || deleted.BlobBytes != muster.Size(len(data)) {
+				f.Errorf("it reports %+v", deleted)
 			}
 			if _, err := s.Prune(f.ctx, wire.PruneRequest{Keep: wire.RetentionPolicy{Logs: "7x"}}); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), "logs: ") {
 				f.Errorf("a bad limit: %v", err)

@@ -194,22 +194,29 @@ func (d *Dir) removeEmptyBucket(job muster.JobID) {
 	}
 }
 
-// Sweep deletes at most limit files and directories of those that Remove moved away, also before a restart. more reports whether some
-// are left that it can delete. One goroutine at a time may call it.
-func (d *Dir) Sweep(limit int) (more bool, err error) {
+// Sweep deletes at most limit files and directories of those that Remove moved away, also before a restart. freed is the size of the deleted
+// files, more reports whether some are left that it can delete. One goroutine at a time may call it.
+func (d *Dir) Sweep(limit int) (freed muster.Size, more bool, err error) {
 	removed := filepath.Join(d.root, removedDir)
-	empty, err := d.sweepDir(removed, &limit)
+	s := sweep{limit: limit}
+	empty, err := s.dir(removed)
 	if empty {
 		d.dirsMu.Lock()
 		_ = os.Remove(removed) // it fails if Remove has moved another job there
 		d.dirsMu.Unlock()
 	}
-	return limit <= 0 && err == nil, err
+	return s.freed, s.limit <= 0 && err == nil, err
 }
 
-// sweepDir deletes the content of a directory until limit is used up. empty reports whether all is deleted. An entry that cannot be
+// sweep is one call of Sweep.
+type sweep struct {
+	limit int         // files and directories that it may still delete
+	freed muster.Size // of deleted files
+}
+
+// dir deletes the content of a directory until the limit is used up. empty reports whether all is deleted. An entry that cannot be
 // deleted does not stop it; the first error is returned.
-func (d *Dir) sweepDir(path string, limit *int) (empty bool, firstErr error) {
+func (s *sweep) dir(path string) (empty bool, firstErr error) {
 	dir, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
@@ -219,10 +226,10 @@ func (d *Dir) sweepDir(path string, limit *int) (empty bool, firstErr error) {
 	}
 	defer dir.Close()
 	empty = true
-	for *limit > 0 {
-		names, err := dir.Readdirnames(min(*limit, 1000))
+	for s.limit > 0 {
+		names, err := dir.Readdirnames(min(s.limit, 1000))
 		for _, name := range names {
-			deleted, err := d.sweepEntry(filepath.Join(path, name), limit)
+			deleted, err := s.entry(filepath.Join(path, name))
 			empty = empty && deleted
 			if firstErr == nil {
 				firstErr = err
@@ -238,17 +245,21 @@ func (d *Dir) sweepDir(path string, limit *int) (empty bool, firstErr error) {
 	return false, firstErr
 }
 
-func (d *Dir) sweepEntry(path string, limit *int) (deleted bool, err error) {
-	if *limit <= 0 {
+func (s *sweep) entry(path string) (deleted bool, err error) {
+	if s.limit <= 0 {
 		return false, nil
 	}
-	*limit--
+	s.limit--
+	info, statErr := os.Lstat(path)
 	err = os.Remove(path)
 	if errors.Is(err, fs.ErrExist) { // a directory that is not empty
-		if empty, sweepErr := d.sweepDir(path, limit); !empty || sweepErr != nil {
+		if empty, sweepErr := s.dir(path); !empty || sweepErr != nil {
 			return false, sweepErr
 		}
 		err = os.Remove(path)
+	}
+	if err == nil && statErr == nil && info.Mode().IsRegular() {
+		s.freed += muster.Size(info.Size())
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, muster.Errorf(muster.Internal, "cannot delete the removed log %s: %w", path, err)

@@ -135,16 +135,18 @@ func TestRemovedLogsAreDeletedInSteps(t *testing.T) {
 	}
 	mustAppend(t, d, attempt(7, 100, 3), 0, "last")
 
-	left := countFiles(t, filepath.Join(root, "removed"))
+	left, want := countFiles(t, filepath.Join(root, "removed"))
+	var freed muster.Size
 	for steps := 0; ; steps++ {
 		if steps == 3 {
 			d = openIndexed(t, root)
 		}
-		more, err := d.Sweep(5)
+		n, more, err := d.Sweep(5)
+		freed += n
 		if err != nil || steps > 100 {
 			t.Fatalf("step %d: %v", steps, err)
 		}
-		now := countFiles(t, filepath.Join(root, "removed"))
+		now, _ := countFiles(t, filepath.Join(root, "removed"))
 		if left-now > 5 {
 			t.Errorf("a step of 5 deleted %d files", left-now)
 		}
@@ -152,14 +154,17 @@ func TestRemovedLogsAreDeletedInSteps(t *testing.T) {
 			break
 		}
 	}
+	if freed != want {
+		t.Errorf("deleting freed %d bytes of %d", freed, want)
+	}
 	if left != 0 {
 		t.Errorf("%d removed files are left", left)
 	}
 	if got := content(t, d, attempt(8, 29, 1)) + content(t, d, attempt(7, 100, 3)); got != "keptlast" {
 		t.Errorf("the others have %q", got)
 	}
-	if more, err := d.Sweep(5); more || err != nil {
-		t.Errorf("nothing is left: %t, %v", more, err)
+	if freed, more, err := d.Sweep(5); freed != 0 || more || err != nil {
+		t.Errorf("nothing is left: %d, %t, %v", freed, more, err)
 	}
 	if at, err := d.JobTime(7); time.Since(at).Abs() > time.Hour || err != nil {
 		t.Errorf("the logs of job 7 are of %s, %v", at, err)
@@ -169,19 +174,24 @@ func TestRemovedLogsAreDeletedInSteps(t *testing.T) {
 	}
 }
 
-// countFiles counts files, not directories.
-func countFiles(t *testing.T, root string) (n int) {
+// countFiles counts files, not directories, and their bytes.
+func countFiles(t *testing.T, root string) (n int, bytes muster.Size) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && !e.IsDir() {
 			n++
+			info, infoErr := e.Info()
+			if infoErr != nil {
+				return infoErr
+			}
+			bytes += muster.Size(info.Size())
 		}
 		return err
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	return n
+	return n, bytes
 }
 
 // TestRemoveDoesNotStopOtherLogs checks that logs are created while logs of another job, and of the same one, are removed.
@@ -193,7 +203,7 @@ func TestRemoveDoesNotStopOtherLogs(t *testing.T) {
 	go func() {
 		var err error
 		for i := range 200 {
-			_, sweepErr := d.Sweep(3)
+			_, _, sweepErr := d.Sweep(3)
 			err = errors.Join(err, d.Remove(t.Context(), muster.JobID(1+i%2)), sweepErr)
 		}
 		done <- err

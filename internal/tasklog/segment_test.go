@@ -408,7 +408,7 @@ func TestSegmentsAreRemovedAndArchived(t *testing.T) {
 		if size, err := d.Size(t.Context(), a); size != 0 || err != nil || len(readPlaced(t, d, a, 0)) > 0 {
 			t.Errorf("after %s the log has %d bytes, %v", name, size, err)
 		}
-		if _, err := d.Sweep(1000); err != nil {
+		if _, _, err := d.Sweep(1000); err != nil {
 			t.Fatal(err)
 		}
 		left := 0

@@ -68,7 +68,7 @@ func (w *Worker) cleanUp(ctx context.Context, store *agent.ReportStore, recovere
 		}
 	}
 	for more := true; more && err == nil; {
-		if more, err = logs.Sweep(1000); err != nil {
+		if _, more, err = logs.Sweep(1000); err != nil {
 			w.log.Warn("cannot delete the logs of earlier jobs", slog.Any("error", err))
 		}
 	}
