@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
@@ -97,7 +99,51 @@ func (a *App) printHelp(cmd *cli.Command) {
 	if cmd.Name == programName {
 		template = rootHelp
 	}
-	cli.HelpPrinterCustom(a.Out, template, cmd, map[string]any{"sections": renderSections, "topics": func() []Topic { return a.Topics }})
+	a.printText(template, cmd, map[string]any{"sections": renderSections, "topics": func() []Topic { return a.Topics }})
+}
+
+// printText prints a help text, in lines that fit the terminal.
+func (a *App) printText(template string, data any, funcs map[string]any) {
+	var text strings.Builder
+	cli.HelpPrinterCustom(&text, template, data, funcs)
+	_, _ = io.WriteString(a.Out, wrapHelp(text.String(), a.Out.Width)) // like the errors of HelpPrinterCustom
+}
+
+// tableRow is the first column of a row of a help text, with the space before and after it.
+var tableRow = lazyregexp.New(`^ +\S+(?: \S+)* {2,}`)
+
+const (
+	minUsage   = 30 // columns: with less, the second column of a row is on lines of its own
+	usageStart = 8  // indentation of those
+)
+
+// wrapHelp breaks the lines of a help text that are longer than width; 0 means no limit. The second column of a table continues below itself.
+func wrapHelp(text string, width int) string {
+	if width <= 0 {
+		return text
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if term.Width(line) <= width {
+			b.WriteString(line + "\n")
+			continue
+		}
+		rest := strings.TrimLeft(line, " ")
+		first, indent := line[:len(line)-len(rest)], len(line)-len(rest)
+		if row := tableRow.Get().FindString(line); row != "" {
+			rest, first, indent = line[len(row):], row, term.Width(row)
+			if width-indent < minUsage {
+				b.WriteString(strings.TrimRight(row, " ") + "\n")
+				first, indent = strings.Repeat(" ", usageStart), usageStart
+			}
+		}
+		for _, l := range term.Wrap(strings.Fields(rest), max(width-indent, 1)) {
+			b.WriteString(first + l + "\n")
+			first = strings.Repeat(" ", indent)
+		}
+	}
+	return b.String()
 }
 
 // HelpSection is a table of a help text: of options, or of something else, such as environment variables.

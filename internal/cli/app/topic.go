@@ -1,10 +1,6 @@
 package app
 
-import (
-	"slices"
-
-	"github.com/urfave/cli/v3"
-)
+import "slices"
 
 // Topic is a help text that does not belong to one command: muster help NAME prints it.
 type Topic struct {
@@ -27,5 +23,5 @@ func (a *App) topic(name string) *Topic {
 }
 
 func (a *App) printTopic(t *Topic) {
-	cli.HelpPrinterCustom(a.Out, topicHelp, t, nil)
+	a.printText(topicHelp, t, nil)
 }
