@@ -16,7 +16,7 @@ import (
 )
 
 // TestRetentionOfAnotherProject attacks an ended job, a kept one and the policy of the project alpha with all keys that may not change them: nothing
-// changes, and nothing is told of them.
+// changes, and no answer reveals anything of them.
 func TestRetentionOfAnotherProject(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
