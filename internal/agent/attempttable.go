@@ -172,6 +172,10 @@ func (tbl *attemptTable) finish(at *attempt, report *muster.Report) {
 		tbl.shipRemainingLog(at, report)
 		return
 	}
+	if report.Outcome == muster.AttemptFailed && needsAttention(report.Reason) {
+		tbl.log.Warn("attempt failed", slog.String("attempt", at.id.String()), slog.String("reason", string(report.Reason)),
+			slog.String("message", report.Message))
+	}
 	at.complete(report)
 	at.report = report
 	tbl.queueSave(at, now)
@@ -182,6 +186,11 @@ func (tbl *attemptTable) finish(at *attempt, report *muster.Report) {
 	if tbl.executing == 0 {
 		wake.Set(tbl.idle)
 	}
+}
+
+// needsAttention reports whether the owner of the worker may have to act upon a failure: neither the task nor an order caused it.
+func needsAttention(r muster.Reason) bool {
+	return r.FleetFault() && r != muster.WorkerShutdown && r != muster.Preempted && r != muster.GangMember
 }
 
 // drop stops an attempt that the server no longer wants. Its log is kept until the server has it.
