@@ -4,7 +4,7 @@ import "github.com/muster-dev/muster"
 
 // PruneRequest asks for a prune.
 type PruneRequest struct {
-	Project string          `json:"project,omitempty" maxLength:"64" doc:"absent means all projects, uploads and workers"`
+	Project string          `json:"project,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"letters, digits, - and _" doc:"absent means all projects, uploads and workers"`
 	Keep    RetentionPolicy `json:"keep,omitzero" doc:"limits for this prune, in place of those of the policies"`
 	DryRun  bool            `json:"dry_run,omitempty" doc:"only return what would be deleted"`
 }

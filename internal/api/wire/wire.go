@@ -146,7 +146,7 @@ type Keys struct {
 type NewKey struct {
 	Name    string          `json:"name" minLength:"1" maxLength:"64"`
 	Role    string          `json:"role" enum:"admin,submitter,viewer,join"`
-	Project string          `json:"project,omitempty" maxLength:"64" doc:"the only project that it can access; absent means all"`
+	Project string          `json:"project,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"letters, digits, - and _" doc:"the only project that it can access; absent means all"`
 	TTL     muster.Duration `json:"ttl,omitempty" doc:"validity; absent or 0 means that it does not expire"`
 }
 
