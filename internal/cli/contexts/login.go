@@ -82,7 +82,7 @@ func (c *loginConfig) run(ctx context.Context, a *app.App, args []string) error 
 	case err != nil:
 		return err
 	case who.Role == string(auth.Join):
-		return muster.Errorf(muster.Forbidden, "this is a join token, with which a worker joins: use it with muster worker --token-file")
+		return muster.Errorf(muster.Forbidden, "this is a join token, with which a worker joins: use it with muster worker --token-file, or muster worker install --token-file for a service")
 	case who.Role == string(auth.Worker):
 		return muster.Errorf(muster.Forbidden, "this is the key of worker %s, which commands cannot use: an administrator makes one with muster keys create", who.Worker)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/agent/transfer"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/machine"
 	"github.com/muster-dev/muster/internal/cli/remote"
@@ -45,7 +46,7 @@ func (c *workerOptions) flags() []cli.Flag {
 		app.Option{Name: "slots", Usage: "Maximum number of concurrent tasks that request no CPUs (default: two per core, at least 4)", Group: group}.WithEnv().IntVar(&w.Slots, 1, 1<<16),
 		app.Option{Name: "cpus", Usage: "Number of CPU cores to offer (default: all)", Group: group}.WithEnv().FloatVar(&w.CPUs, 1<<16),
 		app.Option{Name: "memory", Usage: "Memory to offer, such as 12GiB (default: all)", Group: group}.WithEnv().SizeVar(&w.Memory),
-		app.Option{Name: "cache", Usage: "Size of the cache of downloaded files", Group: group}.WithEnv().SizeVar(&w.Cache),
+		app.Option{Name: "cache", Usage: "Size of the cache of downloaded files (default: " + muster.Size(transfer.DefaultBudget).String() + ")", Group: group}.WithEnv().SizeVar(&w.Cache),
 		app.Option{Name: "bandwidth", Usage: "Bandwidth of inputs, outputs and checkpoints together, per second (default: unlimited)", Group: group}.WithEnv().SizeVar(&w.Bandwidth),
 		app.Option{Name: "log-cap", Usage: "Maximum size of an attempt's log, whatever the job sets; beyond it, the beginning and the end are kept", Group: group}.WithEnv().SizeVar(&w.LogCap),
 		app.Option{Name: "shutdown-grace", Usage: "Time for running tasks to end on shutdown", Group: group}.WithEnv().DurationVar(&c.shutdownGrace),
