@@ -42,13 +42,16 @@ func Output(ctx context.Context, name string, args ...string) (string, error) {
 	return OutputWithin(ctx, Timeout, name, args...)
 }
 
-// OutputWithin is Output with another timeout.
+// OutputWithin is Output with another timeout, or the deadline of ctx if that is earlier.
 func OutputWithin(ctx context.Context, timeout time.Duration, name string, args ...string) (string, error) {
 	path, err := find(name)
 	if err != nil {
 		return "", err
 	}
 	name = filepath.Base(path)
+	if deadline, ok := ctx.Deadline(); ok {
+		timeout = min(timeout, time.Until(deadline))
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	out, stderr := limitedBuffer{limit: maxOutput}, limitedBuffer{limit: maxStderr}
@@ -64,12 +67,12 @@ func OutputWithin(ctx context.Context, timeout time.Duration, name string, args 
 		err = r.err
 	case <-ctx.Done():
 		if !r.kill() {
-			return "", fmt.Errorf("%s did not answer within %s and cannot be killed: restart the machine, or reload the driver that it uses", name, timeout)
+			return "", fmt.Errorf("%s did not answer within %s and cannot be killed: restart the machine, or reload the driver that it uses", name, timeout.Round(100*time.Millisecond))
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return "", fmt.Errorf("%s was interrupted: %w", name, ctx.Err())
 		}
-		return "", fmt.Errorf("%s %w within %s and was killed", name, ErrTimeout, timeout)
+		return "", fmt.Errorf("%s %w within %s and was killed", name, ErrTimeout, timeout.Round(100*time.Millisecond))
 	}
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		// Its own messages before the driver's, which nvidia-smi prints on standard output.

@@ -1,6 +1,8 @@
 package tool
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -49,5 +51,21 @@ func TestNoSecondThatHangs(t *testing.T) {
 	}
 	if sampled, err := f.runOnce(t.Context()); !sampled || read.n != 1 {
 		t.Errorf("when it has ended the stream has %d lines: %v", read.n, err)
+	}
+}
+
+// TestTimeoutIsTheTimeThatPassed checks that the error of a tool that hangs says how long it was waited for, not how long it would have been.
+func TestTimeoutIsTheTimeThatPassed(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the tool is a shell script")
+	}
+	path := filepath.Join(t.TempDir(), "hangs")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 60\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if _, err := OutputWithin(ctx, time.Minute, path); !errors.Is(err, ErrTimeout) || strings.Contains(err.Error(), "within 1m") {
+		t.Error(err)
 	}
 }
