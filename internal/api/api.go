@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/middleware"
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/execrelay"
@@ -51,8 +52,8 @@ type Config struct {
 	LinkSocket   http.Handler     // at link.PathSocket; it calls WorkerOfRequest
 	LinkPoll     http.Handler     // at link.PathPoll; it calls WorkerOfRequest
 	Exec         *execrelay.Relay // nil only without clients
-	LinkExec     http.Handler     // at link.PathExec, if Exec is set; it calls WorkerOfRequest
-	LinkExecPoll http.Handler     // at link.PathExecPoll, if Exec is set; it calls WorkerOfRequest
+	LinkExec     http.Handler     // at link.PathExec; it calls WorkerOfRequest
+	LinkExecPoll http.Handler     // at link.PathExecPoll; it calls WorkerOfRequest
 	Heartbeat    muster.Duration  // interval in which workers renew their leases
 	Log          *slog.Logger
 	Version      string // of this build
@@ -141,13 +142,8 @@ func newServer(cfg Config) *server {
 	s.schemaRoutes()
 	s.router.Finish()
 	s.docRoutes(mux)
-	s.metricsRoutes(mux)
-	mux.Handle(link.PathSocket, cfg.LinkSocket)
-	mux.Handle(link.PathPoll, cfg.LinkPoll)
-	if cfg.Exec != nil {
-		mux.Handle(link.PathExec, cfg.LinkExec)
-		mux.Handle(link.PathExecPoll, cfg.LinkExecPoll)
-	}
+	s.metricsRoutes()
+	s.linkRoutes()
 	s.handler = middleware.Compress(middleware.Observe(mux, s.withLogging(s.withAuth(s.withNotFound(mux))), isLink, s.ObserveRequest))
 	return s
 }
@@ -168,6 +164,22 @@ func (s *server) withNotFound(mux *http.ServeMux) http.Handler {
 		}
 		s.router.WriteError(w, r, muster.Errorf(muster.NotFound, "unknown path %s: see %s for the API", r.URL.Path, pathDocs))
 	})
+}
+
+// linkRoutes serves the sessions of workers.
+func (s *server) linkRoutes() {
+	for _, l := range []struct {
+		rest.Route
+		handler http.Handler
+	}{
+		{rest.Route{ID: "connect-worker", Path: link.PathSocket, Summary: "Session of a worker, over a WebSocket"}, s.LinkSocket},
+		{rest.Route{ID: "poll-worker", Path: link.PathPoll, Summary: "Session of a worker, over HTTP requests"}, s.LinkPoll},
+		{rest.Route{ID: "connect-exec", Path: link.PathExec, Summary: "Commands in a worker's tasks, over a WebSocket"}, s.LinkExec},
+		{rest.Route{ID: "poll-exec", Path: link.PathExecPoll, Summary: "Commands in a worker's tasks, over HTTP requests"}, s.LinkExecPoll},
+	} {
+		l.Tag, l.Verb = "workers", auth.ConnectWorker
+		rest.Raw(s.router, l.Route, l.handler)
+	}
 }
 
 // isAPI reports whether a path is for programs: unknown ones are answered with a problem, not with a page.

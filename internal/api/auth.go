@@ -27,7 +27,7 @@ func principalOf(ctx context.Context) auth.Principal { return caller.FromContext
 // has. Errors are Unauthenticated or Forbidden.
 func WorkerOfRequest(r *http.Request) (muster.WorkerID, error) {
 	p := principalOf(r.Context())
-	return p.Worker, auth.Authorize(p, auth.ConnectWorker, auth.Object{})
+	return p.Worker, auth.Can(p, auth.ConnectWorker, auth.Object{})
 }
 
 // withAuth adds the caller to the context of every request, and rejects requests without

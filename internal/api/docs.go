@@ -48,8 +48,15 @@ func (s *server) docRoutes(mux *http.ServeMux) {
 const apiVersion = "v1"
 
 // Document returns the OpenAPI document of the API without a running server.
-func Document() *huma.OpenAPI {
-	return newServer(Config{Version: apiVersion, LinkSocket: http.NotFoundHandler(), LinkPoll: http.NotFoundHandler()}).router.Document()
+func Document() *huma.OpenAPI { return newRouter().Document() }
+
+// Routes returns all operations of the API, also those that are not in its document.
+func Routes() []rest.Route { return newRouter().Routes() }
+
+// newRouter returns the router of a server that does not run.
+func newRouter() *rest.Router {
+	none := http.NotFoundHandler()
+	return newServer(Config{Version: apiVersion, LinkSocket: none, LinkPoll: none, LinkExec: none, LinkExecPoll: none, Metrics: none}).router
 }
 
 func setDocsSecurityHeaders(w http.ResponseWriter) {

@@ -138,7 +138,7 @@ func (s *server) showJob(ctx context.Context, id muster.JobID) (*rest.Response[m
 	switch p := principalOf(ctx); {
 	case p.Job != 0:
 		job.Spec = redact.ForLink(job.Spec)
-	case auth.Authorize(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil:
+	case auth.Can(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil:
 		job.Spec = redact.ForReader(job.Spec)
 	}
 	return rest.Respond(job), nil

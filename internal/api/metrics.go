@@ -3,27 +3,16 @@ package api
 import (
 	"net/http"
 
-	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/auth"
 )
 
 const pathMetrics = "/metrics"
 
-// metricsRoutes serves Config.Metrics to keys that may read workers and all projects.
-func (s *server) metricsRoutes(mux *http.ServeMux) {
-	if s.Metrics == nil {
-		return
+// metricsRoutes serves Config.Metrics.
+func (s *server) metricsRoutes() {
+	if s.Metrics != nil {
+		rest.Raw(s.router, rest.Route{ID: "get-metrics", Method: http.MethodGet, Path: pathMetrics, Tag: "fleet", Verb: auth.ReadMetrics,
+			Summary: "Show the metrics of the server, as Prometheus reads them"}, s.Metrics)
 	}
-	mux.HandleFunc("GET "+pathMetrics, func(w http.ResponseWriter, r *http.Request) {
-		p := principalOf(r.Context())
-		err := auth.Authorize(p, auth.ReadWorkers, auth.Object{})
-		if err == nil && p.Project != "" {
-			err = muster.Errorf(muster.Forbidden, "the key %q is for project %q only: use a key for all projects to read metrics", p.Name, p.Project)
-		}
-		if err != nil {
-			s.router.WriteError(w, r, err)
-			return
-		}
-		s.Metrics.ServeHTTP(w, r)
-	})
 }

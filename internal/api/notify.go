@@ -57,7 +57,7 @@ type ProjectPath struct {
 
 // authorizeNotify checks that the caller may change the notifications of a project.
 func authorizeNotify(ctx context.Context, project string) error {
-	return auth.Authorize(principalOf(ctx), auth.ManageNotify, auth.Object{Project: project})
+	return auth.Can(principalOf(ctx), auth.ManageNotify, auth.Object{Project: project})
 }
 
 func (s *server) getNotify(ctx context.Context, in *ProjectPath) (*rest.Response[wire.ProjectNotify], error) {

@@ -68,7 +68,7 @@ func (s *server) prune(ctx context.Context, in *pruneInput) (*rest.Response[wire
 	if in.Body.Project == "" {
 		in.Body.Project = p.Project
 	}
-	if err := auth.Authorize(p, auth.ManageRetention, auth.Object{Project: in.Body.Project}); err != nil {
+	if err := auth.Can(p, auth.ManageRetention, auth.Object{Project: in.Body.Project}); err != nil {
 		return nil, err
 	}
 	plan, err := s.Retention.Prune(ctx, in.Body)
@@ -95,7 +95,7 @@ func (s *server) deleteRetention(ctx context.Context, in *ProjectPath) (*struct{
 }
 
 func (s *server) setRetention(ctx context.Context, project string, policy *wire.RetentionPolicy) error {
-	if err := auth.Authorize(principalOf(ctx), auth.ManageRetention, auth.Object{Project: project}); err != nil {
+	if err := auth.Can(principalOf(ctx), auth.ManageRetention, auth.Object{Project: project}); err != nil {
 		return err
 	}
 	return s.Retention.SetPolicy(ctx, project, policy)

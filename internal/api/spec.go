@@ -64,7 +64,7 @@ func (s *server) readSpec(ctx context.Context, in SpecInput) (*muster.Spec, erro
 		spec.Project = p.Project
 	}
 	spec = spec.Normalize()
-	if err := auth.Authorize(p, auth.SubmitJobs, auth.Object{Project: spec.Project}); err != nil {
+	if err := auth.Can(p, auth.SubmitJobs, auth.Object{Project: spec.Project}); err != nil {
 		return nil, err
 	}
 	if err := s.sealNotifications(spec); err != nil {

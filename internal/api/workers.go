@@ -107,7 +107,7 @@ func (s *server) readableTasks(ctx context.Context, ids []muster.TaskID) ([]must
 			if err != nil && muster.CodeOf(err) != muster.NotFound { // it was removed meanwhile
 				return nil, err
 			}
-			if err != nil || auth.Authorize(p, auth.ReadJobs, auth.Object{Project: project, Job: id.Job}) != nil {
+			if err != nil || auth.Can(p, auth.ReadJobs, auth.Object{Project: project, Job: id.Job}) != nil {
 				continue
 			}
 		}

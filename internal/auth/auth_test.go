@@ -14,6 +14,7 @@ import (
 func TestCan(t *testing.T) {
 	admin := auth.Principal{Name: "root", Role: auth.Admin}
 	vision := auth.Principal{Name: "vision", Role: auth.Admin, Project: "vision"}
+	operator := auth.Principal{Name: "ops", Role: auth.Operator}
 	submitter := auth.Principal{Name: "ci", Role: auth.Submitter, Project: "vision"}
 	viewer := auth.Principal{Name: "eyes", Role: auth.Viewer}
 	worker := auth.Principal{Name: "w", Role: auth.Worker, Worker: "w1"}
@@ -29,12 +30,35 @@ func TestCan(t *testing.T) {
 		{admin, auth.JoinWorkers, auth.Object{}, ""},
 		{admin, auth.SubmitJobs, auth.Object{Project: "any"}, ""},
 		{admin, auth.ConnectWorker, auth.Object{Worker: "w1"}, "use a key with the role worker"},
-		{vision, auth.ManageKeys, auth.Object{}, "for project \"vision\" only"},
+		{vision, auth.ManageKeys, auth.Object{Project: "vision"}, ""},
+		{vision, auth.ManageKeys, auth.Object{Project: "speech"}, "not for \"speech\""},
+		{vision, auth.ManageKeys, auth.Object{Project: auth.AllProjects}, "use a key for all projects"},
+		{vision, auth.CreateKeys, auth.Object{Project: "vision", Role: auth.Admin}, ""},
+		{vision, auth.CreateKeys, auth.Object{Project: "vision", Role: auth.Submitter}, ""},
+		{vision, auth.CreateKeys, auth.Object{Project: "speech", Role: auth.Viewer}, "not for \"speech\""},
+		{vision, auth.CreateKeys, auth.Object{Project: auth.AllProjects, Role: auth.Viewer}, "use a key for all projects"},
+		{vision, auth.CreateKeys, auth.Object{Project: "vision", Role: auth.Join}, "which are for all projects"},
+		{vision, auth.CreateKeys, auth.Object{Project: "vision", Role: auth.Operator}, "which are for all projects"},
+		{vision, auth.ReadMetrics, auth.Object{}, "use a key for all projects"},
+		{admin, auth.CreateKeys, auth.Object{Project: auth.AllProjects, Role: auth.Operator}, ""},
+		{admin, auth.CreateKeys, auth.Object{Project: auth.AllProjects, Role: auth.Worker}, "may not create keys with the role worker"},
+		{operator, auth.CreateKeys, auth.Object{Project: auth.AllProjects, Role: auth.Join}, ""},
+		{operator, auth.CreateKeys, auth.Object{Project: auth.AllProjects, Role: auth.Viewer}, "may not create keys with the role viewer"},
+		{operator, auth.CreateKeys, auth.Object{Project: auth.AllProjects, Role: auth.Operator}, "may not create keys with the role operator"},
+		{operator, auth.ManageWorkers, auth.Object{}, ""},
+		{operator, auth.ChangeJobs, auth.Object{Project: "speech"}, ""},
+		{operator, auth.SubmitJobs, auth.Object{}, "use a key with the role submitter"},
+		{operator, auth.ExecTasks, auth.Object{}, "may not execute commands"},
+		{operator, auth.ReadBlobs, auth.Object{}, "may not read blobs"},
+		{operator, auth.ManageKeys, auth.Object{}, "use a key with the role admin"},
+		{operator, auth.BackUp, auth.Object{}, "use a key with the role admin"},
+		{submitter, auth.CreateKeys, auth.Object{Project: "vision", Role: auth.Viewer}, "may not create keys"},
+		{admin, "fly", auth.Object{}, "may not fly"},
 		{vision, auth.ManageWorkers, auth.Object{}, "for project \"vision\" only"},
 		{vision, auth.ChangeJobs, auth.Object{Project: "vision"}, ""},
 		{submitter, auth.SubmitJobs, auth.Object{Project: "vision"}, ""},
 		{submitter, auth.SubmitJobs, auth.Object{Project: "speech"}, "not for \"speech\""},
-		{submitter, auth.ManageWorkers, auth.Object{}, "the role admin"},
+		{submitter, auth.ManageWorkers, auth.Object{}, "the role operator"},
 		{viewer, auth.ReadJobs, auth.Object{Project: "speech"}, ""},
 		{viewer, auth.SubmitJobs, auth.Object{}, "may not submit jobs"},
 		{link, auth.ReadJobs, auth.Object{Project: "vision", Job: 7}, ""},
@@ -53,7 +77,7 @@ func TestCan(t *testing.T) {
 		{auth.Principal{Name: "x", Role: auth.Worker}, auth.ConnectWorker, auth.Object{}, "may not connect"},
 	}
 	for _, tt := range tests {
-		err := auth.Authorize(tt.who, tt.verb, tt.what)
+		err := auth.Can(tt.who, tt.verb, tt.what)
 		switch {
 		case tt.want == "" && err != nil:
 			t.Errorf("%s may not %s %+v: %v", tt.who.Name, tt.verb, tt.what, err)
@@ -63,28 +87,21 @@ func TestCan(t *testing.T) {
 	}
 }
 
-func TestEveryRoleHasPermissions(t *testing.T) {
-	verbs := []auth.Verb{auth.ReadJobs, auth.SubmitJobs, auth.ChangeJobs, auth.ReadWorkers, auth.ManageWorkers, auth.ManageKeys,
-		auth.JoinWorkers, auth.ConnectWorker, auth.ReadBlobs, auth.WriteBlobs}
-	used := map[auth.Verb]bool{}
-	for _, r := range auth.Roles {
-		may := 0
-		for _, v := range verbs {
-			if auth.Authorize(auth.Principal{Role: r, Worker: "w"}, v, auth.Object{}) == nil {
-				used[v] = true
-				may++
-			}
+// Each verb has one rule, which some role has; each role has a permission.
+func TestTableIsComplete(t *testing.T) {
+	seen := map[auth.Verb]bool{}
+	for _, r := range auth.Table {
+		if seen[r.Verb] || len(r.Roles) == 0 || r.Text == "" {
+			t.Errorf("the rule of %q is repeated, without roles or without a text", r.Verb)
 		}
-		if may == 0 {
+		seen[r.Verb] = true
+	}
+	for _, r := range auth.Roles {
+		if len(auth.Permissions(auth.Principal{Role: r, Worker: "w"})) == 0 {
 			t.Errorf("role %s has no permissions", r)
 		}
 		if got, err := auth.ParseRole(string(r)); got != r || err != nil {
 			t.Errorf("ParseRole(%q) = %q, %v", r, got, err)
-		}
-	}
-	for _, v := range verbs {
-		if !used[v] {
-			t.Errorf("no role may %s", v)
 		}
 	}
 	if _, err := auth.ParseRole("root"); muster.CodeOf(err) != muster.Invalid {
@@ -92,14 +109,78 @@ func TestEveryRoleHasPermissions(t *testing.T) {
 	}
 }
 
+// principals draws the key of a request.
+func principals(projects ...string) *rapid.Generator[auth.Principal] {
+	return rapid.Custom(func(t *rapid.T) auth.Principal {
+		return auth.Principal{
+			Name: "k", KeyID: rapid.SampledFrom([]string{"k1", "k2"}).Draw(t, "id"), Role: rapid.SampledFrom(append(auth.Roles, "root")).Draw(t, "role"),
+			Project: rapid.SampledFrom(projects).Draw(t, "project"), Job: muster.JobID(rapid.IntRange(0, 2).Draw(t, "job")),
+			Worker: muster.WorkerID(rapid.SampledFrom([]string{"", "w1", "w2"}).Draw(t, "worker")),
+		}
+	})
+}
+
+// A restriction of a key never adds a permission: what a key for one project or one job may do, the same key without the restriction may do, too.
+// A key for one project may do nothing to another one, and nothing that is for all.
+func TestRestrictionsOnlyTakeAway(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		who := principals("", "a", "b").Draw(t, "who")
+		verb := rapid.SampledFrom(auth.Table).Draw(t, "rule").Verb
+		what := auth.Object{
+			Project: rapid.SampledFrom([]string{"", "a", "b", auth.AllProjects}).Draw(t, "project"), Job: muster.JobID(rapid.IntRange(0, 2).Draw(t, "object")),
+			Worker: muster.WorkerID(rapid.SampledFrom([]string{"", "w1", "w2"}).Draw(t, "of")), Owner: rapid.SampledFrom([]string{"", "k1", "k2"}).Draw(t, "owner"),
+			Role: rapid.SampledFrom(append(auth.Roles, "")).Draw(t, "grant"),
+		}
+		if auth.Can(who, verb, what) != nil {
+			return
+		}
+		wider := who
+		wider.Project, wider.Job = "", 0
+		if err := auth.Can(wider, verb, what); err != nil {
+			t.Fatalf("%+v may %s %+v, but without its restriction: %v", who, verb, what, err)
+		}
+		if who.Project != "" && what.Project != "" && what.Project != who.Project {
+			t.Fatalf("%+v may %s %+v", who, verb, what)
+		}
+		if who.Job != 0 && (verb != auth.ReadJobs || what.Job != 0 && what.Job != who.Job) {
+			t.Fatalf("a link %+v may %s %+v", who, verb, what)
+		}
+	})
+}
+
+// A key that creates a key gains nothing by it: the new one may do nothing that the creator may not.
+func TestGrantsAreNoMoreThanTheGranterHas(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		who := principals("", "a").Draw(t, "who")
+		made := auth.Principal{Name: "new", KeyID: "k3", Role: rapid.SampledFrom(auth.Roles).Draw(t, "role"), Project: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "for")}
+		of := made.Project
+		if of == "" {
+			of = auth.AllProjects
+		}
+		if auth.Can(who, auth.CreateKeys, auth.Object{Project: of, Role: made.Role}) != nil {
+			return
+		}
+		for _, r := range auth.Table {
+			for _, project := range []string{"a", "b", auth.AllProjects} {
+				what := auth.Object{Project: project}
+				if auth.Can(made, r.Verb, what) == nil && auth.Can(who, r.Verb, what) != nil {
+					t.Fatalf("%+v may not %s in %s, but may create %+v, which may", who, r.Verb, project, made)
+				}
+			}
+		}
+	})
+}
+
 func TestPermissions(t *testing.T) {
 	for _, tt := range []struct {
 		who  auth.Principal
 		want string
 	}{
-		{auth.Principal{Role: auth.Viewer}, "[read jobs see workers]"},
+		{auth.Principal{Role: auth.Viewer}, "[read jobs see workers read metrics]"},
+		{auth.Principal{Role: auth.Viewer, Project: "p"}, "[read jobs see workers]"},
 		{auth.Principal{Role: auth.Viewer, Project: "p", Job: 7}, "[read jobs]"},
-		{auth.Principal{Role: auth.Admin, Project: "p"}, "[read jobs submit jobs cancel, retry or edit jobs see workers read blobs write blobs manage notifications remove or keep jobs manage retention execute commands in tasks]"},
+		{auth.Principal{Role: auth.Admin, Project: "p"}, "[read jobs submit jobs cancel, retry or edit jobs see workers create keys manage keys read blobs write blobs manage notifications remove or keep jobs manage retention execute commands in tasks]"},
+		{auth.Principal{Role: auth.Operator}, "[read jobs cancel, retry or edit jobs see workers steer workers create keys join workers remove or keep jobs manage retention read metrics]"},
 		{auth.Principal{Role: auth.Join}, "[join workers]"},
 		{auth.Principal{Role: auth.Worker, Worker: "w1"}, "[connect as this worker read blobs write blobs]"},
 		{auth.Principal{Role: "root"}, "[]"},
@@ -125,7 +206,7 @@ func TestExecTasksIsForOwners(t *testing.T) {
 		{auth.Principal{Role: auth.Worker, KeyID: "k1", Worker: "w1"}, "k1", false},
 		{auth.Principal{Role: auth.Join, KeyID: "k1"}, "k1", false},
 	} {
-		err := auth.Authorize(tt.who, auth.ExecTasks, auth.Object{Project: "p", Job: 7, Owner: tt.owner})
+		err := auth.Can(tt.who, auth.ExecTasks, auth.Object{Project: "p", Job: 7, Owner: tt.owner})
 		if (err == nil) != tt.ok || err != nil && muster.CodeOf(err) != muster.Forbidden {
 			t.Errorf("%+v in a job of %s: %v", tt.who, tt.owner, err)
 		}

@@ -32,8 +32,8 @@ func (a *runner) keysCommand() *cli.Command {
 				Name: "create", Usage: "Create a key and print it once",
 				Flags: c.Flags(
 					app.Option{Name: "name", Usage: "Name of the key (default: its role)"}.StringVar(&c.key.Name),
-					app.Option{Name: "role", Usage: "Permissions: admin, submitter, viewer, or join (for workers)"}.EnumVar(&c.key.Role, "admin", "submitter", "viewer", "join"),
-					app.Option{Name: "project", Short: "p", Usage: "Restrict the key to this project", Complete: c.CompleteProjects()}.StringVar(&c.key.Project),
+					app.Option{Name: "role", Usage: "Permissions: admin, operator, submitter, viewer, or join (for workers)"}.EnumVar(&c.key.Role, "admin", "operator", "submitter", "viewer", "join"),
+					app.Option{Name: "project", Short: "p", Usage: "Restrict the key to this project (default: that of the key in use, if any)", Complete: c.CompleteProjects()}.StringVar(&c.key.Project),
 					app.Option{Name: "ttl", Usage: "Lifetime, such as 30d (default: unlimited)"}.DurationVar(&c.key.TTL)),
 				Run: func(ctx context.Context, _ []string) error { return a.createKey(ctx, c) },
 			}),

@@ -191,7 +191,13 @@ func (c Caller) CanJoinWorkers() error {
 	if c.Token == "" {
 		return nil
 	}
-	return auth.Authorize(auth.Principal{KeyID: c.Key, Name: c.Name, Role: auth.Role(c.Role), Project: c.Project}, auth.JoinWorkers, auth.Object{})
+	return Can(c.Whoami, auth.JoinWorkers, auth.Object{})
+}
+
+// Can returns a Forbidden error if the owner of a key may not do verb to what.
+func Can(who client.Whoami, verb auth.Verb, what auth.Object) error {
+	p := auth.Principal{KeyID: who.Key, Name: who.Name, Role: auth.Role(who.Role), Project: who.Project, Job: who.Job, Worker: who.Worker, Expires: who.ExpiresAt}
+	return auth.Can(p, verb, what)
 }
 
 // WriteJSON writes a JSON response.

@@ -63,8 +63,8 @@ const (
 	maxAuthCache = 1000 // entries
 )
 
-// Authorize returns the owner of a Muster key. Its errors are Unauthenticated for a key that is not valid, and Unavailable. It caches
-// answers for 5 s.
+// Authorize returns the owner of a Muster key. Its errors are Unauthenticated for a key that is not valid, Forbidden for a link to a job,
+// since gateways do not limit requests to one job, and Unavailable. It caches answers for 5 s.
 func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, error) {
 	if token == "" {
 		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "a Muster API key is required")
@@ -80,7 +80,10 @@ func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, err
 		return client.Whoami{}, err
 	}
 	whoami, err := c.Whoami(ctx)
-	if err == nil || muster.CodeOf(err) == muster.Unauthenticated {
+	if err == nil && whoami.Job != 0 {
+		err = muster.Errorf(muster.Forbidden, "the key %q only reads job %d: use another key", whoami.Name, whoami.Job)
+	}
+	if code := muster.CodeOf(err); err == nil || code == muster.Unauthenticated || code == muster.Forbidden {
 		s.authCache.Put(token, authResult{whoami: whoami, err: err, expires: time.Now().Add(authCacheTTL)})
 	}
 	return whoami, err

@@ -64,7 +64,7 @@ func (r *inspection) joinToken(ctx context.Context) []Finding {
 		return single("join-token", severity, fix, "the server refuses the join token: it was revoked, or belongs to another server")
 	case err != nil:
 		return single("join-token", Warning, "", "cannot check the join token: %s", err)
-	case auth.Authorize(auth.Principal{Name: w.Name, Role: auth.Role(w.Role), Project: w.Project}, auth.JoinWorkers, auth.Object{}) != nil:
+	case auth.Can(auth.Principal{Name: w.Name, Role: auth.Role(w.Role), Project: w.Project}, auth.JoinWorkers, auth.Object{}) != nil:
 		return single("join-token", severity, fix, "the key %q has the role %s: workers cannot join with it", w.Name, w.Role)
 	}
 	return single("join-token", OK, "", "the server lets a worker join with the saved token")

@@ -37,7 +37,7 @@ func NewTarget(r *http.Request, p auth.Principal, reader Reader, findWorker func
 		}
 	}
 	owner := cmp.Or(job.Owner, "none") // an empty one would mean any
-	err = auth.Authorize(p, auth.ExecTasks, auth.Object{Project: job.Project, Job: job.ID, Owner: owner})
+	err = auth.Can(p, auth.ExecTasks, auth.Object{Project: job.Project, Job: job.ID, Owner: owner})
 	switch {
 	case err != nil:
 	case t.State.Final():

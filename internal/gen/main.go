@@ -23,6 +23,7 @@ var files = []struct {
 	{jobschema.Target, jobSchema},
 	{"web/openapi.json", openAPI},
 	{"docs/api.md", func() ([]byte, error) { return []byte(apiPage()), nil }},
+	{securityPath, securityPage},
 	{"docs/metrics.md", func() ([]byte, error) { return []byte(obs.Markdown()), nil }},
 	{"docs/cli.md", func() ([]byte, error) {
 		page, err := cli.Reference()

@@ -107,7 +107,7 @@ func (r namedReader) LateReports(ctx context.Context, id muster.JobID) ([]muster
 // nameWorkers sets the names of workers if the caller may read workers. workerOf returns the worker of the i-th of n rows, and
 // the field for its name.
 func (r namedReader) nameWorkers(ctx context.Context, n int, workerOf func(i int) (muster.WorkerID, *string)) error {
-	if refused := auth.Authorize(caller.FromContext(ctx), auth.ReadWorkers, auth.Object{}); refused != nil {
+	if refused := auth.Can(caller.FromContext(ctx), auth.ReadWorkers, auth.Object{}); refused != nil {
 		return nil //nolint:nilerr // the rows have no names then
 	}
 	names := map[string]string{}

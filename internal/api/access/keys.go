@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
@@ -21,7 +22,7 @@ import (
 
 func (a *Access) keyRoutes(rr *rest.Router) {
 	rest.Handle(rr, rest.Route{ID: "create-key", Method: http.MethodPost, Path: rest.Path("/keys"), Tag: "keys",
-		Summary: "Create an API key; its secret is returned only once", Verb: auth.ManageKeys, Status: http.StatusCreated}, a.createKey)
+		Summary: "Create an API key; its secret is returned only once", Verb: auth.CreateKeys, Status: http.StatusCreated}, a.createKey)
 	rest.Handle(rr, rest.Route{ID: "list-keys", Method: http.MethodGet, Path: rest.Path("/keys"), Tag: "keys",
 		Summary: "List API keys", Verb: auth.ManageKeys}, a.listKeys)
 	rest.Handle(rr, rest.Route{ID: "revoke-key", Method: http.MethodDelete, Path: rest.Path("/keys/{key}"), Tag: "keys",
@@ -41,7 +42,15 @@ func (a *Access) createKey(ctx context.Context, in *createKeyInput) (*rest.Respo
 	if err != nil {
 		return nil, err
 	}
-	k := store.Key{Name: in.Body.Name, Role: string(role), Project: in.Body.Project, CreatedAt: muster.NewTime(time.Now())}
+	by := caller.FromContext(ctx)
+	project := cmp.Or(in.Body.Project, by.Project)
+	if err := auth.Can(by, auth.CreateKeys, auth.Object{Project: cmp.Or(project, auth.AllProjects), Role: role}); err != nil {
+		return nil, err
+	}
+	if project != "" && !role.ForProject() {
+		return nil, muster.Errorf(muster.Invalid, "a key with the role %s is for all projects: omit the project", role)
+	}
+	k := store.Key{Name: in.Body.Name, Role: string(role), Project: project, CreatedAt: muster.NewTime(time.Now())}
 	if in.Body.TTL > 0 {
 		k.ExpiresAt = k.CreatedAt.Add(in.Body.TTL)
 	}
@@ -88,9 +97,11 @@ func (a *Access) listKeys(ctx context.Context, _ *struct{}) (*rest.Response[wire
 	if err != nil {
 		return nil, err
 	}
-	list := make([]wire.Key, len(keys))
-	for i, k := range keys {
-		list[i] = keyResponse(k)
+	list := make([]wire.Key, 0, len(keys))
+	for i := range keys {
+		if mayManage(ctx, &keys[i]) {
+			list = append(list, keyResponse(keys[i]))
+		}
 	}
 	return rest.Respond(wire.Keys{Keys: list}), nil
 }
@@ -103,29 +114,36 @@ func (a *Access) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) 
 	if in.Key == caller.FromContext(ctx).KeyID {
 		return nil, muster.Errorf(muster.Conflict, "this request uses the key %s: revoke it with another key", in.Key)
 	}
-	key, _, err := a.keyWithID(ctx, in.Key)
+	key, err := a.managedKey(ctx, in.Key)
 	if err != nil {
 		return nil, err
 	}
 	return nil, a.ring.Revoke(ctx, key)
 }
 
-// keyWithID returns the key with an id, and whether there is one.
-func (a *Access) keyWithID(ctx context.Context, id string) (key store.Key, found bool, err error) {
+// mayManage reports whether the caller may manage a key: one of the caller's project, if it has one.
+func mayManage(ctx context.Context, k *store.Key) bool {
+	return auth.Can(caller.FromContext(ctx), auth.ManageKeys, auth.Object{Project: cmp.Or(k.Project, auth.AllProjects)}) == nil
+}
+
+// managedKey returns a key that the caller may manage. There are no others: it returns NotFound.
+func (a *Access) managedKey(ctx context.Context, id string) (store.Key, error) {
 	keys, err := a.Keys.ListKeys(ctx)
-	if i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == id }); i >= 0 {
-		return keys[i], true, err
+	if err != nil {
+		return store.Key{}, err
 	}
-	return store.Key{ID: id}, false, err
+	i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == id })
+	if i < 0 || !mayManage(ctx, &keys[i]) {
+		return store.Key{}, muster.Errorf(muster.NotFound, "there is no key %s: muster keys list shows all", id)
+	}
+	return keys[i], nil
 }
 
 func (a *Access) rotateKey(ctx context.Context, in *keyPath) (*rest.Response[wire.MadeKey], error) {
-	key, found, err := a.keyWithID(ctx, in.Key)
+	key, err := a.managedKey(ctx, in.Key)
 	switch {
 	case err != nil:
 		return nil, err
-	case !found:
-		return nil, muster.Errorf(muster.NotFound, "there is no key %s: muster keys list shows all", in.Key)
 	case key.Worker != "":
 		return nil, muster.Errorf(muster.Conflict, "the key %s is of worker %s, which would lose its connection: drain and remove the worker, and join it again", key.ID, key.Worker)
 	case key.Job != 0:
@@ -171,7 +189,7 @@ func (a *Access) whoamiResponse(p auth.Principal) wire.Whoami {
 	for _, v := range auth.Permissions(p) {
 		resp.Permissions = append(resp.Permissions, string(v))
 	}
-	if auth.Authorize(p, auth.JoinWorkers, auth.Object{}) == nil {
+	if auth.Can(p, auth.JoinWorkers, auth.Object{}) == nil {
 		resp.Download = &wire.Program{OS: runtime.GOOS, Arch: runtime.GOARCH}
 	}
 	return resp

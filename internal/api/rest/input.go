@@ -73,7 +73,7 @@ func (rr *Router) AuthorizeJob(ctx context.Context, id muster.JobID, verb auth.V
 	if err != nil {
 		return err
 	}
-	if auth.Authorize(p, verb, auth.Object{Project: project, Job: id}) != nil {
+	if auth.Can(p, verb, auth.Object{Project: project, Job: id}) != nil {
 		return jobNotFound(id)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -125,6 +126,18 @@ func Stream[I any](rr *Router, rt Route, h func(w http.ResponseWriter, r *http.R
 	})
 }
 
+// Raw registers an operation that is not in the OpenAPI document, of any method if rt has none. The caller must have a key unless rt is public.
+func Raw(rr *Router, rt Route, h http.Handler) {
+	rr.routes = append(rr.routes, rt)
+	rr.mux.HandleFunc(strings.TrimSpace(rt.Method+" "+rt.Path), func(w http.ResponseWriter, r *http.Request) {
+		if err := rr.authorize(r.Context(), rt, nil); err != nil {
+			rr.WriteError(w, r, err)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
 // pathInput is an input with a job or a task in its path.
 type pathInput interface {
 	// resolve parses the id and checks that the caller may do verb to it.
@@ -134,7 +147,7 @@ type pathInput interface {
 // authorize checks that the caller may do the route's verb, also to the job or task in the path.
 func (rr *Router) authorize(ctx context.Context, rt Route, in any) error {
 	if rt.Verb != "" {
-		if err := auth.Authorize(caller.FromContext(ctx), rt.Verb, auth.Object{}); err != nil {
+		if err := auth.Can(caller.FromContext(ctx), rt.Verb, auth.Object{}); err != nil {
 			return err
 		}
 	}

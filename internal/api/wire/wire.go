@@ -129,7 +129,7 @@ type Heal struct {
 type Key struct {
 	ID        string          `json:"id"`
 	Name      string          `json:"name"`
-	Role      string          `json:"role" enum:"admin,submitter,viewer,worker,join"`
+	Role      string          `json:"role" enum:"admin,operator,submitter,viewer,worker,join"`
 	Project   string          `json:"project,omitempty" doc:"the only project that it can access; absent means all"`
 	Job       muster.JobID    `json:"job,omitempty" doc:"the only job that it can read; absent means all"`
 	Worker    muster.WorkerID `json:"worker,omitempty" doc:"the worker whose key it is"`
@@ -145,8 +145,8 @@ type Keys struct {
 // NewKey asks for an API key.
 type NewKey struct {
 	Name    string          `json:"name" minLength:"1" maxLength:"64"`
-	Role    string          `json:"role" enum:"admin,submitter,viewer,join"`
-	Project string          `json:"project,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"letters, digits, - and _" doc:"the only project that it can access; absent means all"`
+	Role    string          `json:"role" enum:"admin,operator,submitter,viewer,join"`
+	Project string          `json:"project,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"letters, digits, - and _" doc:"the only project that it can access; absent means that of the caller's key, or all"`
 	TTL     muster.Duration `json:"ttl,omitempty" doc:"validity; absent or 0 means that it does not expire"`
 }
 

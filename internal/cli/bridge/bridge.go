@@ -230,7 +230,7 @@ func checkAuthorized(ctx context.Context, c *client.Client) (reachable bool, err
 	case err != nil:
 		return false, nil //nolint:nilerr // the caller retries
 	}
-	return true, auth.Authorize(auth.Principal{KeyID: identity.Key, Name: identity.Name, Role: auth.Role(identity.Role), Project: identity.Project}, auth.SubmitJobs, auth.Object{})
+	return true, auth.Can(auth.Principal{KeyID: identity.Key, Name: identity.Name, Role: auth.Role(identity.Role), Project: identity.Project}, auth.SubmitJobs, auth.Object{})
 }
 
 const authRetryInterval = 5 * time.Second

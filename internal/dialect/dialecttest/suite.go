@@ -4,6 +4,7 @@ package dialecttest
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/testkit"
 )
@@ -292,11 +293,16 @@ func testUnknownTask(t *testing.T, s *Suite) {
 func testKeys(t *testing.T, s *Suite) {
 	w := newEnv(t, s, func(c *dialect.Config) { c.KeyRequired = true })
 	job := w.submit(nil)
-	submitter, err := w.client.CreateKey(t.Context(), client.NewKey{Name: "s", Role: "submitter"})
-	if err != nil {
-		t.Fatal(err)
+	refused, joins := map[string]string{"no key": "", "a wrong key": "mst_join_wrongwrongwrongwrong"}, map[string]string{}
+	for _, c := range Callers(t, "http://"+w.listen, AdminToken, muster.DefaultProject) {
+		name := fmt.Sprintf("a key %+v", c.Principal)
+		if auth.Can(c.Principal, auth.JoinWorkers, auth.Object{}) == nil {
+			joins[name] = c.Secret
+		} else {
+			refused[name] = c.Secret
+		}
 	}
-	for name, key := range map[string]string{"no key": "", "a wrong key": "mst_join_wrongwrongwrongwrong", "a submitter's key": submitter.Secret} {
+	for name, key := range refused {
 		ctx, cancel := context.WithTimeout(t.Context(), idleWait)
 		worker := w.worker("bad", key)
 		if _, err := worker.NextTask(ctx); err == nil {
@@ -308,12 +314,25 @@ func testKeys(t *testing.T, s *Suite) {
 	if list, err := w.client.Workers(t.Context()); err != nil || len(list) > 0 {
 		t.Errorf("workers are there: %+v, %v", list, err)
 	}
-	join, err := w.client.CreateKey(t.Context(), client.NewKey{Name: "j", Role: "join"})
-	if err != nil {
-		t.Fatal(err)
+	n := 0
+	for name, key := range joins {
+		worker := w.worker(fmt.Sprintf("good%d", n), key) // the id of a worker belongs to its key
+		if n++; n == 1 {
+			w.succeed(w.nextTask(worker), "let in")
+			w.waitState(job, muster.Succeeded)
+		} else { // there is no other task
+			ctx, cancel := context.WithTimeout(t.Context(), idleWait)
+			_, _ = worker.NextTask(ctx)
+			cancel()
+		}
+		testkit.Await(t, "a worker with "+name+" is there", func() bool {
+			list, err := w.client.Workers(t.Context())
+			return err == nil && len(list) == n
+		})
 	}
-	w.succeed(w.nextTask(w.worker("good", join.Secret)), "let in")
-	w.waitState(job, muster.Succeeded)
+	if len(joins) != 3 || len(refused) != 2+6 {
+		t.Errorf("%d keys may join, %d may not", len(joins), len(refused))
+	}
 }
 
 func testUnplaced(t *testing.T, s *Suite) {

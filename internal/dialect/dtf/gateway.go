@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/link"
@@ -149,16 +151,24 @@ func (g *gateway) authorize(ctx context.Context, key string) (*access, error) {
 	if err != nil {
 		return nil, err
 	}
-	roles := rolesOf[whoami.Role]
+	roles := rolesOf(whoami, g.Deps.Config.Project)
 	if roles == nil {
 		return nil, muster.Errorf(muster.Forbidden, "a key of the role %s has no rights for DTF", whoami.Role)
 	}
 	return &access{key: key, id: whoami.Key, token: key, roles: roles}, nil
 }
 
-// rolesOf has the roles of DTF for those of Muster.
-var rolesOf = map[string][]string{
-	"admin": {roleWorker, roleAdmin, roleObserver}, "join": {roleWorker}, "submitter": {roleAdmin, roleObserver}, "viewer": {roleObserver},
+// rolesOf returns the roles of DTF of a Muster key for tasks of a project; "" means any. nil means that it has none.
+func rolesOf(whoami client.Whoami, project string) (roles []string) {
+	for _, r := range []struct {
+		name string
+		verb auth.Verb
+	}{{roleWorker, auth.JoinWorkers}, {roleAdmin, auth.SubmitJobs}, {roleObserver, auth.ReadJobs}} {
+		if dialect.Can(whoami, r.verb, auth.Object{Project: project}) == nil {
+			roles = append(roles, r.name)
+		}
+	}
+	return roles
 }
 
 // authorizeToken returns the worker and the rights of a JWT. renew is true if it should be replaced.

@@ -16,6 +16,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/dialecttest"
@@ -540,6 +541,31 @@ func TestGatewayREST(t *testing.T) {
 		code, out := g.call(tc.method, tc.path, tc.key, tc.body)
 		if code != tc.code || !strings.Contains(fmt.Sprint(out), tc.want) {
 			t.Errorf("%s %s as %q: %d %v, not %d %s", tc.method, tc.path, tc.key, code, out, tc.code, tc.want)
+		}
+	}
+}
+
+// TestKeysHaveTheRolesOfTheTable asks as each key: what a key may do in DTF follows from auth.Can, and a link to a job may do nothing.
+func TestKeysHaveTheRolesOfTheTable(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, nil, dtf.Tuning{})
+	task := g.submit("hash", `{"payload":"x"}`)
+	for _, c := range dialecttest.Callers(t, g.client.URL(), testAdmin, muster.DefaultProject) {
+		may := func(v auth.Verb) bool { return c.Job == 0 && auth.Can(c.Principal, v, auth.Object{}) == nil }
+		for _, call := range []struct {
+			method, path, body string
+			want               bool
+		}{
+			{"POST", "/api/tasks", `{"type":"hash","config":{}}`, may(auth.SubmitJobs)},
+			{"POST", "/api/tasks/" + task + "/cancel", "", may(auth.SubmitJobs)},
+			{"GET", "/api/tasks", "", may(auth.ReadJobs)},
+			{"GET", "/api/tasks/" + task, "", may(auth.ReadJobs)},
+			{"GET", "/api/workers", "", may(auth.ReadJobs)},
+			{"POST", "/api/workers/register", `{"worker_id":"w","hostname":"h"}`, may(auth.JoinWorkers)},
+		} {
+			if code, out := g.call(call.method, call.path, c.Secret, call.body); (code != http.StatusForbidden) != call.want {
+				t.Errorf("%s %s as %+v: %d %v", call.method, call.path, c.Principal, code, out)
+			}
 		}
 	}
 }

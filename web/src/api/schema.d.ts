@@ -1713,7 +1713,7 @@ export interface components {
             /** @description the only project that it can access; absent means all */
             project?: string;
             /** @enum {string} */
-            role: "admin" | "submitter" | "viewer" | "worker" | "join";
+            role: "admin" | "operator" | "submitter" | "viewer" | "worker" | "join";
             /** @description the worker whose key it is */
             worker?: string;
         };
@@ -1918,10 +1918,10 @@ export interface components {
         };
         NewKey: {
             name: string;
-            /** @description the only project that it can access; absent means all */
+            /** @description the only project that it can access; absent means that of the caller's key, or all */
             project?: string | null;
             /** @enum {string} */
-            role: "admin" | "submitter" | "viewer" | "join";
+            role: "admin" | "operator" | "submitter" | "viewer" | "join";
             /**
              * @description validity; absent or 0 means that it does not expire
              * @example 90

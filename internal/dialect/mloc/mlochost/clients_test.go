@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/dialect/dialecttest"
 	"github.com/muster-dev/muster/internal/dialect/mloc/mlochost"
 	"github.com/muster-dev/muster/internal/testkit"
 )
@@ -503,6 +505,20 @@ func TestTokens(t *testing.T) {
 	}
 	if status, _ := w.postFile(id, "file", "a", "x", ""); status != 401 {
 		t.Errorf("a file without a token: %d", status)
+	}
+	for _, c := range dialecttest.Callers(t, "http://"+w.listen, adminToken, muster.DefaultProject) {
+		for verb, call := range map[auth.Verb][2]string{auth.ReadJobs: {"GET", "/api/v1/results/" + id}, auth.SubmitJobs: {"POST", "/api/v1/tasks"}} {
+			want := 200
+			switch allowed := c.Job == 0 && auth.Can(c.Principal, verb, auth.Object{Project: muster.DefaultProject}) == nil; {
+			case !allowed:
+				want = 403
+			case verb == auth.SubmitJobs:
+				want = 400 // x is no YAML of MLOC
+			}
+			if status, got := w.request(call[0], call[1], "x", c.Secret); status != want {
+				t.Errorf("%s %s as %+v: %d %s, want %d", call[0], call[1], c.Principal, status, got, want)
+			}
+		}
 	}
 }
 

@@ -93,7 +93,7 @@ func (g *Gateway) writeError(w http.ResponseWriter, r *http.Request, err error) 
 
 // writeAuthError answers a request whose Muster key is not valid.
 func writeAuthError(w http.ResponseWriter, _ *http.Request, err error) {
-	if muster.CodeOf(err) == muster.Unauthenticated {
+	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden {
 		writeDetail(w, http.StatusForbidden, "Invalid token")
 		return
 	}
@@ -123,14 +123,14 @@ func (g *Gateway) authorize(r *http.Request, writes bool) error {
 		}
 		caller.Whoami = whoami
 	}
-	switch {
-	case caller.Project != "" && caller.Project != g.project():
-		return muster.Errorf(muster.Forbidden, "Invalid token")
-	case caller.Role == "admin", caller.Role == "submitter", caller.Role == "viewer" && !writes:
-		return nil
-	default:
+	verb := auth.ReadJobs
+	if writes {
+		verb = auth.SubmitJobs
+	}
+	if dialect.Can(caller.Whoami, verb, auth.Object{Project: g.project()}) != nil {
 		return muster.Errorf(muster.Forbidden, "Invalid token")
 	}
+	return nil
 }
 
 // postTasks takes a YAML document.

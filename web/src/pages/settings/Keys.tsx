@@ -16,8 +16,11 @@ const roles = [
   { value: "viewer", label: "viewer: sees jobs and workers, changes nothing" },
   { value: "submitter", label: "submitter: submits, cancels and retries jobs" },
   { value: "join", label: "join: adds workers, nothing else" },
+  { value: "operator", label: "operator: runs the fleet, cancels and removes jobs, submits none" },
   { value: "admin", label: "admin: everything" },
 ] as const;
+/** Keys of these roles are for all projects. */
+const fleetWide: readonly string[] = ["join", "operator"];
 type NewRole = (typeof roles)[number]["value"];
 
 const lifetimes = [
@@ -130,7 +133,9 @@ function NewKey({ onClose, onMade }: { onClose: () => void; onMade: () => Promis
   const [project, setProject] = useState("");
   const [ttl, setTTL] = useState("");
   const [secret, setSecret] = useState("");
-  const bound = role === "join" ? "" : project.trim();
+  const { me } = useSession();
+  const offered = roles.filter((r) => !me?.project || !fleetWide.includes(r.value));
+  const bound = fleetWide.includes(role) ? "" : project.trim();
   const make = async () => {
     const made = await data(client.POST("/api/v1/keys", { body: { name: name.trim(), role, ...(bound && { project: bound }), ...(ttl && { ttl }) } }));
     setSecret(made.secret);
@@ -150,8 +155,8 @@ function NewKey({ onClose, onMade }: { onClose: () => void; onMade: () => Promis
   return (
     <FormDialog title="New API key" action="Create the key" icon={<KeyRound size={15} aria-hidden />} disabled={!name.trim()} onSubmit={make} onClose={onClose}>
       <TextInput label="Name" placeholder="ci-pipeline" maxLength={64} value={name} onChange={(e) => setName(e.currentTarget.value)} required withAsterisk={false} data-autofocus />
-      <NativeSelect label="Role" data={roles.map((r) => ({ ...r }))} value={role} onChange={(e) => setRole(e.currentTarget.value as NewRole)} />
-      {role !== "join" && <TextInput label="Project" description="The only project that the key may touch; empty means all" maxLength={64} value={project} onChange={(e) => setProject(e.currentTarget.value)} />}
+      <NativeSelect label="Role" data={offered.map((r) => ({ ...r }))} value={role} onChange={(e) => setRole(e.currentTarget.value as NewRole)} />
+      {!me?.project && !fleetWide.includes(role) && <TextInput label="Project" description="The only project that the key may touch; empty means all" maxLength={64} value={project} onChange={(e) => setProject(e.currentTarget.value)} />}
       <NativeSelect label="Expires" data={lifetimes.map((l) => ({ ...l }))} value={ttl} onChange={(e) => setTTL(e.currentTarget.value)} />
     </FormDialog>
   );
