@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
 	"github.com/muster-dev/muster/internal/agent/isolation/landlock"
 	"github.com/muster-dev/muster/internal/agent/isolation/netns"
+	"github.com/muster-dev/muster/internal/agent/isolation/seccomp"
 	"github.com/muster-dev/muster/internal/agent/isolation/view"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
@@ -26,6 +27,7 @@ var steps = []func(*spawner) error{
 	(*spawner).setNoNewPrivileges,
 	(*spawner).dropCapabilities,
 	(*spawner).enterSandbox,
+	(*spawner).enterSeccomp,
 }
 
 // setupError is the error of a worker that cannot isolate a task as configured.
@@ -125,7 +127,7 @@ func (s *spawner) needUserNamespace(denied error) error {
 }
 
 func (s *spawner) setNoNewPrivileges() error {
-	if !s.c.NoNewPrivileges && s.sandbox == nil {
+	if !s.c.NoNewPrivileges && !s.c.Seccomp && s.sandbox == nil {
 		return nil
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -150,6 +152,24 @@ func (s *spawner) enterSandbox() error {
 	}
 	if err := landlock.Enter(s.sandbox, view.Key(s.c.View)); err != nil {
 		return setupError("cannot enter the task's sandbox", err)
+	}
+	return nil
+}
+
+// enterSeccomp enters the filter that allows no more than the fork needs.
+func (s *spawner) enterSeccomp() error {
+	if !s.c.Seccomp {
+		return nil
+	}
+	filter := seccomp.Default
+	switch {
+	case s.denied != nil:
+		filter = seccomp.AllowNamespaces // netns.Init enters the default one
+	case s.attr.UseCgroupFD:
+		filter = seccomp.AllowClone3
+	}
+	if err := seccomp.Enter(filter); err != nil {
+		return setupError("cannot enter the task's filter of system calls", err)
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func (s *spawner) chownPipe(f *os.File) {
 // unconfined reports whether the program needs no thread that enters something.
 func (s *spawner) unconfined() bool {
 	c := s.c
-	return len(c.Cgroups) == 0 && c.View == nil && c.Sandbox == nil && !c.NoNet && !c.NoNewPrivileges && len(c.Rlimits) == 0
+	return len(c.Cgroups) == 0 && c.View == nil && c.Sandbox == nil && !c.NoNet && !c.NoNewPrivileges && !c.Seccomp && len(c.Rlimits) == 0
 }
 
 // enterAndFork enters all that isolates the task, and starts it.
@@ -200,7 +200,7 @@ func (s *spawner) useNSInit() error {
 	}
 	s.nsinit = helper
 	wrapped := *s.p
-	wrapped.Path, wrapped.Argv = s.p.NSInit[0], netns.InitArgv(s.p.NSInit, s.p.Path, s.p.Argv)
+	wrapped.Path, wrapped.Argv = s.p.NSInit[0], netns.InitArgv(s.p.NSInit, s.c.Seccomp, s.p.Path, s.p.Argv)
 	wrapped.extraFile = helper.ChildFile()
 	s.p, s.attr.AmbientCaps = &wrapped, []uintptr{unix.CAP_NET_ADMIN}
 	return nil
