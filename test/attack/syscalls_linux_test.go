@@ -47,8 +47,8 @@ func startOrdinaryWorker(t *testing.T, flags ...string) *mustertest.Cluster {
 // deniedCalls are what no task can do, each with a Python expression that tries it. Its value is "worked" or the name of an error: EPERM
 // in the filter of system calls, and something else without, since its arguments are accepted or refused by the call itself.
 var deniedCalls = []struct {
-	says string
-	try  string // that must print EPERM
+	statement string
+	try       string // that must print EPERM
 }{
 	{"create a user namespace with clone3", "'EPERM' if clone3(0x10000000) in ('EPERM', 'ENOSYS') else 'worked'"},
 	{"set up io_uring", "call(IO_URING_SETUP, 1, 1)"},
@@ -153,9 +153,9 @@ func TestTaskCannotMakeRareCalls(t *testing.T) {
 			t.Parallel()
 			out := runScript(t, start(t), program.String())
 			for i, d := range deniedCalls {
-				t.Run(d.says, func(t *testing.T) {
+				t.Run(d.statement, func(t *testing.T) {
 					if line := fmt.Sprintf("%d EPERM\n", i); !strings.Contains("\n"+out, "\n"+line) {
-						t.Errorf("a task can %s, or the test is wrong: it did not print %q:\n%s", d.says, line, out)
+						t.Errorf("a task can %s, or the test is wrong: it did not print %q:\n%s", d.statement, line, out)
 					}
 				})
 			}

@@ -137,3 +137,42 @@ func TestToolsCannotMakeRareCalls(t *testing.T) {
 		t.Errorf("a tool prints %q", out)
 	}
 }
+
+// TestProgramsWorkInTheFilter runs what is installed of several languages as tasks: with processes, threads, sockets and files.
+func TestProgramsWorkInTheFilter(t *testing.T) {
+	w := newEnv(t, nil)
+	for _, argv := range [][]string{
+		{"/bin/sh", "-c", "echo a | cat; (sleep 0.01; echo b) & wait; exec /bin/echo c"},
+		{"/usr/bin/perl", "-e", "print `echo a`; fork; wait"},
+		{"/usr/bin/python3", "-c", `
+import asyncio, multiprocessing, os, socket, subprocess, threading
+from multiprocessing import shared_memory
+s = shared_memory.SharedMemory(create=True, size=4096)
+s.close(); s.unlink()
+for start in ("fork", "forkserver"):
+    with multiprocessing.get_context(start).Pool(2) as pool:
+        assert pool.map(abs, [-1, 2]) == [1, 2]
+async def child():
+    p = await asyncio.create_subprocess_exec("echo", "a", stdout=subprocess.PIPE)
+    assert (await p.communicate())[0] == b"a\n"
+asyncio.run(child())
+thread = threading.Thread(target=os.getpid)
+thread.start(); thread.join()
+server = socket.create_server(("127.0.0.1", 0))
+socket.create_connection(server.getsockname())
+`},
+		{"/usr/bin/node", "-e", `
+const { Worker } = require("worker_threads"), fs = require("fs")
+require("child_process").execSync("true")
+fs.readFile("/etc/hostname", () => new Worker("1", { eval: true }).on("exit", process.exit))
+`},
+	} {
+		if _, err := os.Stat(argv[0]); err != nil {
+			continue
+		}
+		p := w.task(nil).start(argv[0], argv...)
+		if out, code := p.wait(); code != 0 {
+			t.Errorf("%s exits with %d: %s", argv[0], code, out)
+		}
+	}
+}
