@@ -33,11 +33,11 @@ func startOrdinaryWorker(t *testing.T, flags ...string) *mustertest.Cluster {
 	program, data := filepath.Join(dir, "muster"), filepath.Join(dir, "data")
 	text, err := os.ReadFile(mustertest.Program(t))
 	if err == nil {
-		err = errors.Join(os.WriteFile(program, text, 0o600), os.Chmod(program, 0o755), os.Mkdir(data, 0o700), os.Chown(data, nobody, nobody)) //nolint:gosec // it is executed
+		err = errors.Join(os.WriteFile(program, text, 0o600), os.Chmod(program, 0o755), os.Mkdir(data, 0o700), os.Chown(data, nobody, nobody))
 	}
 	start := filepath.Join(dir, "start")
 	script := fmt.Sprintf("#!/bin/sh\nexec setpriv --reuid %d --regid %[1]d --clear-groups --inh-caps -all env HOME=%[2]s MUSTER_CONFIG=%[2]s/context.json %[3]s \"$@\"\n", nobody, data, program)
-	if err = errors.Join(err, os.WriteFile(start, []byte(script), 0o600), os.Chmod(start, 0o755)); err != nil { //nolint:gosec // it is executed
+	if err = errors.Join(err, os.WriteFile(start, []byte(script), 0o600), os.Chmod(start, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	c.StartWorkerProgram(start, "ordinary", data, flags...)

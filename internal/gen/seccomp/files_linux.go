@@ -96,7 +96,7 @@ func (t target) program() ([]instruction, error) {
 	return compile(abis, errno(*profile.DefaultErrnoRet))
 }
 
-func errno(n uint) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(n) } //nolint:gosec // error numbers have 12 bits
+func errno(n uint) uint32 { return unix.SECCOMP_RET_ERRNO | uint32(n) }
 
 // rules returns the rules of the profile for a container without capabilities.
 func (t target) rules(profile *seccomp.Seccomp) []specs.LinuxSyscall {
@@ -131,7 +131,7 @@ func newABI(info *arch.Info, rules []specs.LinuxSyscall, denied uint32) (abi, er
 			if !ok {
 				continue // of another architecture
 			}
-			nr := uint32(number) //nolint:gosec // numbers are small
+			nr := uint32(number)
 			if nr < privateCalls {
 				a.last = max(a.last, nr)
 			}
@@ -167,7 +167,7 @@ func decide(r *specs.LinuxSyscall, denied uint32) (decision, error) {
 	if r.Action != specs.ActAllow || len(r.Args) > 1 {
 		return decision{}, errors.New("unknown kind of condition")
 	}
-	c := condition{arg: uint32(r.Args[0].Index), value: uint32(r.Args[0].Value)} //nolint:gosec // checked below
+	c := condition{arg: uint32(r.Args[0].Index), value: uint32(r.Args[0].Value)}
 	switch v := r.Args[0]; {
 	case uint64(c.value) != v.Value:
 		return decision{}, errors.New("a value of more than 32 bits")

@@ -91,7 +91,7 @@ func compile(abis []abi, other uint32) ([]instruction, error) {
 		}
 		next := ins(jumpEqual, abis[i].audit)
 		next.Jf = 1
-		program = slices.Concat([]instruction{next, ins(jumpAlways, uint32(len(program)))}, program, code) //nolint:gosec // a program has at most 4,096
+		program = slices.Concat([]instruction{next, ins(jumpAlways, uint32(len(program)))}, program, code)
 	}
 	return append([]instruction{ins(loadWord, archOffset)}, program...), nil
 }
@@ -160,7 +160,7 @@ func (s *segment) plain() bool { return len(s.any) == 0 && s.mark == "" }
 func (a *abi) segments() []segment {
 	var list []segment
 	add := func(first uint64, d decision) {
-		s := segment{uint32(first), d} //nolint:gosec // a number
+		s := segment{uint32(first), d}
 		if n := len(list); n > 0 && s.plain() && list[n-1].plain() && list[n-1].ret == d.ret {
 			return
 		}

@@ -21,6 +21,9 @@ import (
 // initTimeout is how long Init may take to execute the program.
 const initTimeout = 30 * time.Second
 
+// parentFD is the connection to the parent in a process that calls Init.
+const parentFD = 3
+
 // Helper is the parent's side of Init.
 type Helper struct{ parent, child *os.File }
 
@@ -97,7 +100,6 @@ func receivedFD(rights []byte) (int, error) {
 // executes the task's program. args are those of InitArgv after helper. Init returns only if it fails,
 // and reports that to the parent.
 func Init(args []string) error {
-	const parentFD = 3
 	unix.CloseOnExec(parentFD)
 	if len(args) < 3 {
 		return muster.Errorf(muster.Invalid, "this command is internal: the worker runs it when needed")
@@ -109,24 +111,24 @@ func Init(args []string) error {
 		fd, err = ListenFD()
 	}
 	if err != nil {
-		return sendError(parentFD, err)
+		return sendError(err)
 	}
 	if err := unix.Sendmsg(parentFD, []byte{'+'}, unix.UnixRights(fd), nil, 0); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return sendError(parentFD, err)
+		return sendError(err)
 	}
 	if args[0] == strconv.FormatBool(true) {
 		if err := seccomp.Enter(seccomp.Default); err != nil {
-			return sendError(parentFD, err)
+			return sendError(err)
 		}
 	}
-	return sendError(parentFD, syscall.Exec(args[1], args[2:], os.Environ()))
+	return sendError(syscall.Exec(args[1], args[2:], os.Environ()))
 }
 
 // sendError sends an error of the system to the parent.
-func sendError(parentFD int, err error) error {
+func sendError(err error) error {
 	errno := syscall.EIO
 	if e, ok := errors.AsType[syscall.Errno](err); ok {
 		errno = e

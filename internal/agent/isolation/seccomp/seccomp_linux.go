@@ -17,7 +17,7 @@ func Enter(f Filter) error {
 	if len(program) == 0 {
 		return fmt.Errorf("there is no filter of system calls for %s", runtime.GOARCH)
 	}
-	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]} //nolint:gosec // the kernel's limit is 4,096
+	prog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
 	// Without this flag, kernels before 5.16 slow the program down against Spectre v4, as engines do not.
 	err := install(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog)
 	if errors.Is(err, unix.EINVAL) { // before 4.17
@@ -38,7 +38,7 @@ var programs = sync.OnceValue(func() [AllowNamespaces + 1][]unix.SockFilter {
 	var list [AllowNamespaces + 1][]unix.SockFilter
 	for f := range list {
 		for _, in := range instructions {
-			list[f] = append(list[f], unix.SockFilter{Code: uint16(in >> 48), Jt: uint8(in >> 40), Jf: uint8(in >> 32), K: uint32(in)}) //nolint:gosec // parts of it
+			list[f] = append(list[f], unix.SockFilter{Code: uint16(in >> 48), Jt: uint8(in >> 40), Jf: uint8(in >> 32), K: uint32(in)})
 		}
 	}
 	for _, f := range []Filter{AllowClone3, AllowNamespaces} {
