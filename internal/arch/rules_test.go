@@ -107,12 +107,13 @@ var rules = map[string]rule{
 	"agent/gpu/tool":    {ring: adapter, internal: []string{"backoff"}, external: []string{"golang.org/x/"}},
 	"agent/gpu/xid":     {ring: adapter, external: []string{"golang.org/x/"}},
 	"agent/devices":     {ring: adapter, internal: []string{"agent/gpu", "agent/procfs", "agent/run", "atomicfile", "wake"}, external: []string{"golang.org/x/"}},
-	"agent/isolation":   {ring: adapter, internal: []string{"agent/run", "agent/isolation/cgroup", "agent/isolation/landlock", "agent/isolation/netns", "agent/isolation/view"}, external: []string{"golang.org/x/"}},
+	"agent/isolation":   {ring: adapter, internal: []string{"agent/run", "agent/isolation/cgroup", "agent/isolation/landlock", "agent/isolation/netns", "agent/isolation/seccomp", "agent/isolation/view"}, external: []string{"golang.org/x/"}},
 
 	"agent/isolation/cgroup":   {ring: adapter, internal: []string{"atomicfile", "agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/isolation/landlock": {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/isolation/view":     {ring: adapter, internal: []string{"agent/run", "agent/isolation/netns"}, external: []string{"golang.org/x/"}},
-	"agent/isolation/netns":    {ring: adapter, internal: []string{"agent/run", "agent/shim/fault"}, external: []string{"golang.org/x/"}},
+	"agent/isolation/netns":    {ring: adapter, internal: []string{"agent/isolation/seccomp", "agent/run", "agent/shim/fault"}, external: []string{"golang.org/x/"}},
+	"agent/isolation/seccomp":  {ring: adapter, external: []string{"golang.org/x/"}},
 
 	"agent/taskexec":          {ring: adapter, internal: []string{"agent/run", "execwire", "link", "tarfolder"}},
 	"agent/pty":               {ring: adapter, external: []string{"golang.org/x/"}},
@@ -188,6 +189,7 @@ var rules = map[string]rule{
 	"gen":           {ring: wiring},
 	"gen/jobschema": {ring: wiring},
 	"gen/ociimage":  {ring: wiring},
+	"gen/seccomp":   {ring: wiring},
 	"docs":          {ring: contract},
 	"deploy":        {ring: contract},
 

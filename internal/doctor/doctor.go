@@ -139,6 +139,7 @@ func checks() []check {
 		{Python, "index", (*inspection).index},
 		{System, "cgroups", (*inspection).cgroups},
 		{System, "sandbox", (*inspection).sandbox},
+		{System, "system-calls", (*inspection).systemCalls},
 		{System, "task-user", (*inspection).taskUser},
 		{System, "network", (*inspection).network},
 		{System, "processes", (*inspection).processes},

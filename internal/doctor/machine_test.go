@@ -316,6 +316,21 @@ func TestSystem(t *testing.T) {
 	wantFinding(t, r.sandbox(t.Context()), "sandbox", Warning, "lsm=landlock,capability,yama,apparmor")
 	writeFile(t, root, "/proc/sys/kernel/osrelease", "5.10.0-28-amd64\n")
 	wantFinding(t, r.sandbox(t.Context()), "sandbox", Warning, "5.13")
+	for _, c := range []struct {
+		way    isolation.Enforcement
+		status Status
+	}{
+		{isolation.Enforcement{By: isolation.ByKernel}, OK},
+		{isolation.Enforcement{By: isolation.ByKernel, Why: "tasks can create user namespaces"}, Note},
+		{isolation.Enforcement{By: isolation.ByNothing, Why: "seccomp: invalid argument"}, Warning},
+	} {
+		r := newInspection(root, probe.Facts{Limits: &isolation.Description{Syscalls: c.way}})
+		wantFinding(t, r.systemCalls(t.Context()), "system-calls", c.status, c.way.Why)
+		r.Limits.Sandbox = isolation.Off
+		if f := r.systemCalls(t.Context()); f != nil {
+			t.Errorf("with --sandbox off it says %+v", f)
+		}
+	}
 	for file, command := range map[string]string{
 		"/proc/sys/kernel/unprivileged_userns_clone": "unprivileged_userns_clone=1", "/proc/sys/user/max_user_namespaces": "max_user_namespaces=", "/none": "--task-user",
 	} {

@@ -79,6 +79,20 @@ func (r *inspection) sandbox(context.Context) []Finding {
 	return single("sandbox", OK, "", "Landlock (version %d) limits tasks to their own files", l.Landlock)
 }
 
+// systemCalls reports whether tasks may use the system calls that container engines deny.
+func (r *inspection) systemCalls(context.Context) []Finding {
+	l := r.facts().Limits
+	switch {
+	case l == nil || runtime.GOOS != "linux" || r.Limits.Sandbox == isolation.Off:
+		return nil // the check of the sandbox says it
+	case l.Syscalls.By != isolation.ByKernel:
+		return single("system-calls", Warning, "use a kernel with CONFIG_SECCOMP_FILTER on x86-64 or ARM64; in a container, let the worker call seccomp", "tasks may use all system calls: %s", l.Syscalls.Why)
+	case l.Syscalls.Why != "":
+		return single("system-calls", Note, "run the worker as root: each task still has a user of its own", "%s", l.Syscalls.Why)
+	}
+	return single("system-calls", OK, "", "tasks cannot use the system calls that container engines deny")
+}
+
 func (r *inspection) noLandlock() []Finding {
 	release := r.readText("/proc/sys/kernel/osrelease")
 	if procfs.KernelOlder(release, 5, 13) {

@@ -11,14 +11,17 @@ import (
 	"github.com/muster-dev/muster/internal/api"
 	"github.com/muster-dev/muster/internal/cli"
 	"github.com/muster-dev/muster/internal/gen/jobschema"
+	"github.com/muster-dev/muster/internal/gen/seccomp"
 	"github.com/muster-dev/muster/internal/obs"
 )
 
-// files are the generated files, relative to the root of the repository.
-var files = []struct {
-	path    string
+type file struct {
+	path    string // from the root of the repository
 	content func() ([]byte, error)
-}{
+}
+
+// files are the generated files.
+var files = append([]file{
 	{"docs/states.md", func() ([]byte, error) { return []byte(statesPage()), nil }},
 	{jobschema.Target, jobSchema},
 	{"web/openapi.json", openAPI},
@@ -29,6 +32,15 @@ var files = []struct {
 		page, err := cli.Reference()
 		return []byte(page), err
 	}},
+}, filters()...)
+
+// filters are the generated files of package seccomp.
+func filters() []file {
+	var list []file
+	for _, f := range seccomp.Files() {
+		list = append(list, file{f.Path, f.Content})
+	}
+	return list
 }
 
 func main() {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
 	"github.com/muster-dev/muster/internal/agent/isolation/landlock"
+	"github.com/muster-dev/muster/internal/agent/isolation/view"
 )
 
 // DynamicUser is the Description.User of tasks that each have a user of their own.
@@ -43,6 +44,7 @@ type Description struct {
 	User        string      `json:"user,omitempty"` // of tasks: DynamicUser, a name, or "" for the worker's own user
 	Processes   Enforcement `json:"processes"`      // tasks cannot see processes of others and their command lines
 	NoNetwork   Enforcement `json:"no_network"`     // network: none
+	Syscalls    Enforcement `json:"syscalls"`       // tasks cannot use the system calls that container engines deny
 }
 
 // Describe returns how tasks would be isolated, and changes nothing. It uses Data, TaskUser, Sandbox, Read and Write of cfg.
@@ -84,6 +86,13 @@ func Describe(cfg Config) Description {
 		}
 	}
 	d.describeSandbox(cfg, ra)
+	d.Syscalls = Enforcement{By: ByKernel}
+	switch err := cfg.unfiltered(); {
+	case err != nil:
+		d.Syscalls = Enforcement{ByNothing, err.Error()}
+	case version != "v1" && len(controllers) > 0 && (ra.view == nil || !view.NoUserNamespaces(ra.view)):
+		d.Syscalls.Why = "tasks can create user namespaces: their control groups need clone3, and the worker has no privileges to prevent it otherwise"
+	}
 	d.NoNetwork = Enforcement{By: ByKernel}
 	if err := tryNetwork(); err != nil {
 		d.NoNetwork = Enforcement{By: ByNothing, Why: err.Error()}

@@ -18,7 +18,7 @@ func TestDescribe(t *testing.T) {
 		}
 		for what, enforcement := range map[string]Enforcement{
 			"cpus": d.CPUs, "memory": d.Memory, "pids": d.PIDs, "disk": d.Disk, "files": d.Files,
-			"signals": d.Signals, "devices": d.Devices, "network: none": d.NoNetwork,
+			"signals": d.Signals, "devices": d.Devices, "network: none": d.NoNetwork, "syscalls": d.Syscalls,
 		} {
 			if enforcement.By == "" || enforcement.By != ByKernel && enforcement.Why == "" {
 				t.Errorf("%s: %s is kept by %q because of %q", name, what, enforcement.By, enforcement.Why)

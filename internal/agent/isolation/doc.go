@@ -1,5 +1,5 @@
-// Package isolation enforces the resource limits of tasks and protects what is not theirs, with control groups, Landlock, users,
-// mount namespaces and network namespaces.
+// Package isolation enforces the resource limits of tasks and protects what is not theirs, with control groups, Landlock, seccomp,
+// users, mount namespaces and network namespaces.
 //
 // # Where it happens
 //
@@ -28,6 +28,11 @@
 // Landlock allows access; it cannot make exceptions from what it allows. So a task may read what is on a list: the system, the
 // programs on the worker's PATH, its Python environment. It may change its own folders, a few devices, and what the worker's owner
 // adds. A task without GPUs cannot open them. Signals and abstract sockets end at the sandbox, and no process outside can be traced.
+//
+// # System calls
+//
+// Package seccomp denies tasks the system calls that container engines deny. It is entered last, since it would deny what the steps
+// before need. In control groups of version 2 it has to allow clone3; there the view denies user namespaces.
 //
 // # Users
 //

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -50,7 +51,8 @@ type Isolator struct {
 	runAs  *runAs
 	paths  *paths // nil without a sandbox
 	groups *cgroup.Groups
-	pids   int // limit of all tasks together; 0 means unknown
+	filter bool // of system calls
+	pids   int  // limit of all tasks together; 0 means unknown
 
 	mu          sync.Mutex
 	readable    map[string]bool // folders that other users may read
@@ -66,9 +68,13 @@ func New(cfg Config) (*Isolator, error) {
 		return nil, err
 	}
 	cfg.PIDs = cmp.Or(cfg.PIDs, DefaultPIDs)
-	if cfg.Sandbox != Off && landlock.ABI() == 0 {
+	sandbox := cfg.Sandbox != Off && landlock.ABI() > 0
+	if cfg.Sandbox != Off && !sandbox {
 		cfg.Log.Warn("tasks run without a sandbox: this system has no Landlock, so tasks can read and change what their user can")
-		cfg.Sandbox = Off
+	}
+	unfiltered := cfg.unfiltered()
+	if unfiltered != nil && cfg.Sandbox != Off && runtime.GOOS == "linux" {
+		cfg.Log.Warn("tasks may use all system calls: " + unfiltered.Error())
 	}
 	common := cfg.paths(false)
 	ra, err := cfg.runAs(cfg.exposedPaths(common))
@@ -85,11 +91,11 @@ func New(cfg Config) (*Isolator, error) {
 	if ra.viewErr != nil {
 		cfg.Log.Warn("tasks see the command lines of all processes: " + ra.viewErr.Error())
 	}
-	l := &Isolator{cfg: cfg, runAs: ra, readable: map[string]bool{}, traversable: map[string]bool{}, unownable: map[string]bool{}}
+	l := &Isolator{cfg: cfg, runAs: ra, filter: unfiltered == nil, readable: map[string]bool{}, traversable: map[string]bool{}, unownable: map[string]bool{}}
 	if err := l.grantAccess(); err != nil {
 		return nil, err
 	}
-	if cfg.Sandbox != Off {
+	if sandbox {
 		l.paths = common
 	}
 	l.pids = cgroup.MaxPIDs()
@@ -105,6 +111,8 @@ func (c *Config) Check() error {
 	case c.Sandbox == Strict && abi < landlock.StrictABI:
 		return muster.Errorf(muster.Invalid,
 			"--sandbox strict needs version %d of Landlock, and this kernel has %d: use Linux 6.12 or newer, or --sandbox auto", landlock.StrictABI, abi)
+	case c.Sandbox == Strict && trySeccomp() != nil:
+		return muster.Errorf(muster.Invalid, "--sandbox strict needs a filter of system calls, which is not available (%w): use --sandbox auto", trySeccomp())
 	case c.PIDs < 0:
 		return muster.Errorf(muster.Invalid, "invalid --task-pids %d: a task needs at least one process", c.PIDs)
 	}
@@ -127,6 +135,16 @@ func (c *Config) Check() error {
 	}
 	return nil
 }
+
+// unfiltered returns why tasks may use all system calls, nil if they may not.
+func (c *Config) unfiltered() error {
+	if c.Sandbox == Off {
+		return errSandboxOff
+	}
+	return trySeccomp()
+}
+
+var errSandboxOff = errors.New("--sandbox is off")
 
 // paths returns what all tasks may access.
 func (c *Config) paths(asRoot bool) *paths {
@@ -186,7 +204,7 @@ func viewHint(err error) string {
 
 // Prepare creates what isolates an attempt.
 func (l *Isolator) Prepare(t *run.Task, f run.Folders) (*run.IsolationSpec, error) {
-	c := &run.IsolationSpec{View: l.runAs.view, NoNewPrivileges: true, NoNet: t.Spec.Network == muster.NetworkNone}
+	c := &run.IsolationSpec{View: l.runAs.view, NoNewPrivileges: true, Seccomp: l.filter, NoNet: t.Spec.Network == muster.NetworkNone}
 	if t.Spec.Network == muster.NetworkAllowlist {
 		c.NoNet, c.AllowHosts = true, t.Spec.AllowHosts
 	}
@@ -256,7 +274,7 @@ func (l *Isolator) PrepareContainer(t *run.Task) (*run.IsolationSpec, error) {
 
 // PrepareTool returns the isolation of a program of the worker's own that may run code that tasks chose.
 func (l *Isolator) PrepareTool(read, write []string) *run.IsolationSpec {
-	c := &run.IsolationSpec{NoNewPrivileges: true, View: l.runAs.view, User: l.toolUser(read, write)}
+	c := &run.IsolationSpec{NoNewPrivileges: true, Seccomp: l.filter, View: l.runAs.view, User: l.toolUser(read, write)}
 	if c.User == nil && l.runAs.rootReason == nil {
 		c.View = nil // it would hide folders of the worker's own user
 	}

@@ -56,6 +56,7 @@ func (c *Config) runAs(exposed []string) (*runAs, error) {
 		t.viewErr = errNoSandbox
 		return t, nil
 	}
+	machineView.NoUserNamespaces = c.unfiltered() == nil
 	if t.viewErr = view.Ensure(machineView); t.viewErr == nil {
 		t.view = machineView
 		return t, nil

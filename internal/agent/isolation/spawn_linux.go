@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -12,10 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
-	"github.com/muster-dev/muster/internal/agent/isolation/landlock"
 	"github.com/muster-dev/muster/internal/agent/isolation/netns"
-	"github.com/muster-dev/muster/internal/agent/isolation/view"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -26,18 +22,20 @@ const oomScore = "500"
 type spawner struct {
 	c         *run.IsolationSpec
 	requested *Program
-	p         *Program // that is executed: requested, or one that executes it
+	p         *Program     // that is executed: requested, or one that executes it
+	sandbox   *run.Sandbox // that it enters: c's, or one extended for p
 	attr      syscall.SysProcAttr
 	pid       int
 	err       error
 
 	listenerFD int           // listens in the program's network; -1 for none
 	nsinit     *netns.Helper // if netns.Init executes the program
+	denied     error         // why the program needs a user namespace for a network of its own; nil if it does not
 }
 
 func spawn(c *run.IsolationSpec, p *Program) (pid, pidfd int, err error) {
 	pidfd = -1
-	s := spawner{c: c, requested: p, p: p, attr: syscall.SysProcAttr{PidFD: &pidfd}, listenerFD: -1}
+	s := spawner{c: c, requested: p, p: p, sandbox: c.Sandbox, attr: syscall.SysProcAttr{PidFD: &pidfd}, listenerFD: -1}
 	if u := c.User; u != nil {
 		s.attr.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
 		s.chownPipe(p.Stdout)
@@ -90,164 +88,31 @@ func (s *spawner) chownPipe(f *os.File) {
 // unconfined reports whether the program needs no thread that enters something.
 func (s *spawner) unconfined() bool {
 	c := s.c
-	return len(c.Cgroups) == 0 && c.View == nil && c.Sandbox == nil && !c.NoNet && !c.NoNewPrivileges && len(c.Rlimits) == 0
+	return len(c.Cgroups) == 0 && c.View == nil && c.Sandbox == nil && !c.NoNet && !c.NoNewPrivileges && !c.Seccomp && len(c.Rlimits) == 0
 }
 
-// enterAndFork enters all that isolates the task, in an order in which no step prevents the next, and starts it.
+// enterAndFork enters all that isolates the task, and starts it.
 func (s *spawner) enterAndFork() {
-	c := s.c
-	for i := range c.Cgroups {
-		if s.err = s.joinCgroup(&c.Cgroups[i]); s.err != nil {
-			return
-		}
-	}
 	defer func() {
 		if s.attr.UseCgroupFD {
 			_ = unix.Close(s.attr.CgroupFD)
 		}
 	}()
-	sandbox, p, fork := c.Sandbox, s.p, s.fork
-	if c.View != nil {
-		if err := view.Enter(c.View); err != nil {
-			s.err = setupError("cannot create the task's view of the machine", err)
+	for _, enter := range steps {
+		if s.err = enter(s); s.err != nil {
 			return
 		}
 	}
-	if c.User != nil && c.User.GroupWritable {
-		if err := unix.Unshare(unix.CLONE_FS); err != nil {
-			s.err = setupError("cannot set the task's umask", err)
-			return
-		}
-		unix.Umask(0o002) // of this thread only
+	fork := s.fork
+	if s.denied != nil {
+		fork = s.forkInUserNamespace
 	}
-	if c.NoNet && p.Network != nil {
-		if err := unix.Setns(int(p.Network.Fd()), unix.CLONE_NEWNET); err != nil {
-			s.err = setupError("this worker has no privileges to enter the task's network", err)
-			return
-		}
-	} else if c.NoNet {
-		err := netns.Unshare()
-		if err == nil && len(c.AllowHosts) > 0 {
-			if s.listenerFD, err = netns.ListenFD(); err != nil {
-				s.err = setupError("the proxy of the task's network cannot listen", err)
-				return
-			}
-		}
-		if err != nil {
-			// Without privileges, create both in a user namespace at the fork. The parent writes its user map.
-			s.attr.Cloneflags |= unix.CLONE_NEWUSER | unix.CLONE_NEWNET
-			s.attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
-			s.attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-			if len(c.AllowHosts) > 0 || len(p.NSInit) > 0 { // else the loopback device stays down
-				if initErr := s.useNSInit(); initErr != nil {
-					s.err = setupError("cannot set up the task's network", initErr)
-					return
-				}
-			}
-			if sandbox != nil {
-				extended := *sandbox
-				extended.Write = append(slices.Clip(extended.Write), "/proc")
-				if s.nsinit != nil {
-					extended.Read = append(slices.Clip(extended.Read), s.p.Path)
-				}
-				sandbox = &extended
-			}
-			fork = func() { s.forkInUserNamespace(err) }
-		}
-	}
-	if c.NoNewPrivileges || sandbox != nil {
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			s.err = setupError("cannot set no_new_privs", err)
-			return
-		}
-	}
-	if c.NoNewPrivileges && os.Geteuid() == 0 {
-		var keep []int
-		if c.User == nil {
-			keep = keptCapabilities
-		}
-		if c.User != nil || sandbox != nil {
-			if s.err = dropCapabilities(keep); s.err != nil {
-				return
-			}
-		}
-	}
-	if sandbox != nil {
-		if err := landlock.Enter(sandbox, view.Key(c.View)); err != nil {
-			s.err = setupError("cannot enter the task's sandbox", err)
-			return
-		}
-	}
-	if err := withRlimits(c.Rlimits, fork); err != nil {
+	if err := withRlimits(s.c.Rlimits, fork); err != nil {
 		s.err = err
 	}
 }
 
-// setupError is the error of a worker that cannot isolate a task as configured.
-func setupError(what string, err error) error {
-	return run.Failf(muster.WorkerInternal, "%s: %w", what, err)
-}
-
 func (s *spawner) fork() { s.pid, s.err = forkExec(s.p, &s.attr) }
-
-// joinCgroup enters a group: in version 1 this thread does, in version 2 the cloned process.
-func (s *spawner) joinCgroup(g *run.Cgroup) (err error) {
-	if g.Unified {
-		s.attr.CgroupFD, err = unix.Open(g.Path, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		s.attr.UseCgroupFD = err == nil
-	} else {
-		err = cgroup.Enter(g)
-	}
-	if err != nil {
-		return setupError("cannot enter the task's control group "+g.Path, err)
-	}
-	return nil
-}
-
-// keptCapabilities are the capabilities of a task that runs as root in a sandbox: those for its own files and processes. Without the
-// others it cannot load modules, change clocks, networks or mounts, capture the machine's traffic, or leave the sandbox.
-var keptCapabilities = []int{
-	unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
-	unix.CAP_SETUID, unix.CAP_NET_BIND_SERVICE,
-}
-
-// dropCapabilities drops all other capabilities of the programs that this thread executes. The thread itself keeps them until
-// then, so that it can change its user.
-func dropCapabilities(kept []int) error {
-	if !capable(unix.CAP_SETPCAP) {
-		return nil // the worker was given few capabilities on purpose
-	}
-	head, sets, err := capabilities()
-	if err != nil {
-		return setupError("cannot read the task's capabilities", err)
-	}
-	for i := range unix.CAP_LAST_CAP + 1 {
-		if slices.Contains(kept, i) {
-			continue
-		}
-		sets[i/32].Inheritable &^= 1 << (i % 32)
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: unknown to this kernel
-			return setupError("cannot drop the task's capabilities", err)
-		}
-	}
-	if err := unix.Capset(head, &sets[0]); err != nil {
-		return setupError("cannot drop the task's capabilities", err)
-	}
-	return nil
-}
-
-func capabilities() (*unix.CapUserHeader, *[2]unix.CapUserData, error) {
-	head := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData
-	err := unix.Capget(head, &sets[0])
-	return head, &sets, err
-}
-
-// capable reports whether this thread has a capability.
-func capable(capability int) bool {
-	_, sets, err := capabilities()
-	return err == nil && sets[capability/32].Effective&(1<<(capability%32)) != 0
-}
 
 // rlimits are the resources of run.Rlimit names.
 var rlimits = map[string]int{"core": unix.RLIMIT_CORE, "nproc": unix.RLIMIT_NPROC}
@@ -296,8 +161,8 @@ var undumpable struct {
 	on bool
 }
 
-// forkInUserNamespace starts the process in new namespaces. denied is why it cannot be done without a user namespace.
-func (s *spawner) forkInUserNamespace(denied error) {
+// forkInUserNamespace starts the process in new namespaces.
+func (s *spawner) forkInUserNamespace() {
 	undumpable.Lock()
 	defer undumpable.Unlock()
 	if undumpable.on {
@@ -309,7 +174,7 @@ func (s *spawner) forkInUserNamespace(denied error) {
 	for _, errno := range []error{syscall.EPERM, syscall.ENOSPC, syscall.EUSERS, syscall.ENOSYS} {
 		if errors.Is(s.err, errno) {
 			s.err = run.Failf(muster.StartFailed, "this worker cannot give the task a network of its own (network: none or allowlist): "+
-				"it has no privileges (%v), and cannot create a user namespace (%w)", denied, s.err)
+				"it has no privileges (%v), and cannot create a user namespace (%w)", s.denied, s.err)
 			return
 		}
 	}
@@ -335,7 +200,7 @@ func (s *spawner) useNSInit() error {
 	}
 	s.nsinit = helper
 	wrapped := *s.p
-	wrapped.Path, wrapped.Argv = s.p.NSInit[0], netns.InitArgv(s.p.NSInit, s.p.Path, s.p.Argv)
+	wrapped.Path, wrapped.Argv = s.p.NSInit[0], netns.InitArgv(s.p.NSInit, s.c.Seccomp, s.p.Path, s.p.Argv)
 	wrapped.extraFile = helper.ChildFile()
 	s.p, s.attr.AmbientCaps = &wrapped, []uintptr{unix.CAP_NET_ADMIN}
 	return nil

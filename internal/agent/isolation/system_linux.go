@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -47,6 +48,15 @@ func idsMapped(first, count uint32) bool {
 
 // tryNetwork returns why tasks cannot have a network of their own, nil if they can.
 func tryNetwork() error { return trySpawn(&run.IsolationSpec{NoNet: true}, "/") }
+
+// trySeccomp returns why tasks cannot run without the system calls that container engines deny, nil if they can.
+var trySeccomp = sync.OnceValue(func() error {
+	err := trySpawn(&run.IsolationSpec{Seccomp: true}, "/")
+	if e, ok := errors.AsType[*os.SyscallError](err); ok {
+		return fmt.Errorf("this kernel has no seccomp filters, or the worker may not use them: %w", e)
+	}
+	return err
+})
 
 // trySpawn starts a program that does nothing.
 func trySpawn(c *run.IsolationSpec, dir string) error {

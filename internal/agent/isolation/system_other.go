@@ -20,6 +20,9 @@ func idsMapped(uint32, uint32) bool { return false }
 // tryNetwork fails: tasks cannot have a network of their own.
 func tryNetwork() error { return errors.ErrUnsupported }
 
+// trySeccomp fails: tasks may use all system calls.
+func trySeccomp() error { return errors.ErrUnsupported }
+
 // errNetwork refuses a task that would get the worker's network though it asks for less.
 func errNetwork() error {
 	return run.Failf(muster.StartFailed, "the task needs a network of its own (network: none or allowlist), which needs a worker on Linux")

@@ -38,7 +38,7 @@ func TestUnprivileged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := []string{"Hide", "NetworkNone", "TasksAccessOnlyTheirFiles", "OtherProcessesAreInaccessible", "TruncateIsDenied", "AllowlistListens", "SpawnerIsNotRestricted", "RlimitsApplyOnlyToTheChild"}
+	names := []string{"Hide", "NetworkNone", "TasksAccessOnlyTheirFiles", "OtherProcessesAreInaccessible", "TruncateIsDenied", "AllowlistListens", "SpawnerIsNotRestricted", "RlimitsApplyOnlyToTheChild", "TasksCannotMakeRareCalls", "ToolsCannotMakeRareCalls", "ProgramsWorkInTheFilter", "WorkersWithoutSeccomp"}
 	cmd := exec.CommandContext(t.Context(), program, "-test.v", "-test.run=^Test("+strings.Join(names, "|")+")$")
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + dir, "TMPDIR=" + dir}

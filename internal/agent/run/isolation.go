@@ -21,6 +21,7 @@ type IsolationSpec struct {
 	AllowHosts      []string `json:"hosts,omitempty"`  // with NoNet: the hosts that it may reach by a proxy; see ProxyEnv
 	Rlimits         []Rlimit `json:"rlimits,omitempty"`
 	NoNewPrivileges bool     `json:"no_new_privileges,omitempty"`
+	Seccomp         bool     `json:"seccomp,omitempty"` // without the system calls that container engines deny
 
 	// CgroupParent is the path of Cgroups below the mount of each hierarchy, such as /muster-5e1f/17.3-2, by which an engine puts a
 	// container into them. It is "" where that is not possible: their paths differ, or the worker has no cgroups here.
@@ -56,6 +57,9 @@ type User struct {
 type View struct {
 	Hide []string `json:"hide,omitempty"` // folders that only contain the paths in Show
 	Show []string `json:"show,omitempty"` // paths in Hide
+
+	// NoUserNamespaces means that a task cannot create user namespaces, if this process may change its root.
+	NoUserNamespaces bool `json:"no_user_namespaces,omitempty"`
 }
 
 // Sandbox is what a task may read and change in the file system. A folder includes its files.

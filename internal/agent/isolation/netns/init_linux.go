@@ -8,16 +8,21 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/isolation/seccomp"
 )
 
 // initTimeout is how long Init may take to execute the program.
 const initTimeout = 30 * time.Second
+
+// parentFD is the connection to the parent in a process that calls Init.
+const parentFD = 3
 
 // Helper is the parent's side of Init.
 type Helper struct{ parent, child *os.File }
@@ -34,9 +39,10 @@ func NewHelper() (*Helper, error) {
 // ChildFile must be open as file 3 in the process that calls Init.
 func (h *Helper) ChildFile() *os.File { return h.child }
 
-// InitArgv is the command line with which helper, a program that calls Init, executes a program.
-func InitArgv(helper []string, path string, argv []string) []string {
-	return slices.Concat(helper, []string{path}, argv)
+// InitArgv is the command line with which helper, a program that calls Init, executes a program: with the default filter of package
+// seccomp, or without.
+func InitArgv(helper []string, filter bool, path string, argv []string) []string {
+	return slices.Concat(helper, []string{strconv.FormatBool(filter), path}, argv)
 }
 
 // Close releases the connection if the process was not started.
@@ -91,12 +97,11 @@ func receivedFD(rights []byte) (int, error) {
 }
 
 // Init runs as the first program in a user namespace with its own network: it listens there, passes the socket to the parent, and
-// executes the task's program. args are that program's path and its arguments including argv[0]. Init returns only if it fails,
+// executes the task's program. args are those of InitArgv after helper. Init returns only if it fails,
 // and reports that to the parent.
 func Init(args []string) error {
-	const parentFD = 3
 	unix.CloseOnExec(parentFD)
-	if len(args) < 2 {
+	if len(args) < 3 {
 		return muster.Errorf(muster.Invalid, "this command is internal: the worker runs it when needed")
 	}
 	runtime.LockOSThread() // capabilities belong to a thread
@@ -106,19 +111,24 @@ func Init(args []string) error {
 		fd, err = ListenFD()
 	}
 	if err != nil {
-		return sendError(parentFD, err)
+		return sendError(err)
 	}
 	if err := unix.Sendmsg(parentFD, []byte{'+'}, unix.UnixRights(fd), nil, 0); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return sendError(parentFD, err)
+		return sendError(err)
 	}
-	return sendError(parentFD, syscall.Exec(args[0], args[1:], os.Environ()))
+	if args[0] == strconv.FormatBool(true) {
+		if err := seccomp.Enter(seccomp.Default); err != nil {
+			return sendError(err)
+		}
+	}
+	return sendError(syscall.Exec(args[1], args[2:], os.Environ()))
 }
 
 // sendError sends an error of the system to the parent.
-func sendError(parentFD int, err error) error {
+func sendError(err error) error {
 	errno := syscall.EIO
 	if e, ok := errors.AsType[syscall.Errno](err); ok {
 		errno = e

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -24,8 +25,9 @@ type namespaces struct {
 }
 
 type namespace struct {
-	mu sync.Mutex
-	fd int // -1 until it is created
+	mu   sync.Mutex
+	fd   int // -1 until it is created
+	root int // the root of processes in it; -1 for that of the namespace
 }
 
 var cached = namespaces{byKey: map[string]*namespace{}} //nolint:gochecknoglobals // namespaces belong to the process
@@ -35,7 +37,7 @@ func Key(v *run.View) string {
 	if v == nil {
 		return ""
 	}
-	return strings.Join(v.Hide, "\x00") + "\x00\x00" + strings.Join(v.Show, "\x00")
+	return strings.Join(v.Hide, "\x00") + "\x00\x00" + strings.Join(v.Show, "\x00") + "\x00\x00" + strconv.FormatBool(v.NoUserNamespaces)
 }
 
 // Ensure creates the namespace of a view unless it exists.
@@ -44,59 +46,100 @@ func Ensure(v *run.View) error {
 	return err
 }
 
+// NoUserNamespaces reports whether processes in a view cannot create user namespaces. It is false if this process may not change
+// its root.
+func NoUserNamespaces(v *run.View) bool {
+	s, err := cached.open(v)
+	return err == nil && s.root >= 0
+}
+
 // Enter moves the calling thread into the namespace of a view. The thread must be locked to its goroutine, and end with it: its
 // working directory, root and umask are separate from then on.
 func Enter(v *run.View) error {
-	fd, err := cached.open(v)
+	s, err := cached.open(v)
 	if err != nil {
 		return err
 	}
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return os.NewSyscallError("unshare", err)
 	}
-	return os.NewSyscallError("setns", unix.Setns(fd, unix.CLONE_NEWNS))
+	if err := unix.Setns(s.fd, unix.CLONE_NEWNS); err != nil {
+		return os.NewSyscallError("setns", err)
+	}
+	if s.root < 0 {
+		return nil
+	}
+	if err := unix.Fchdir(s.root); err != nil {
+		return os.NewSyscallError("fchdir", err)
+	}
+	return os.NewSyscallError("chroot", unix.Chroot("."))
 }
 
-func (n *namespaces) open(v *run.View) (int, error) {
+// open returns the namespace of a view, which does not change any more.
+func (n *namespaces) open(v *run.View) (*namespace, error) {
 	key := Key(v)
 	n.mu.Lock()
 	s := n.byKey[key]
 	if s == nil {
-		s = &namespace{fd: -1}
+		s = &namespace{fd: -1, root: -1}
 		n.byKey[key] = s
 	}
 	n.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fd >= 0 {
-		return s.fd, nil
+		return s, nil
 	}
 	var err error
-	netns.OnThread(func() { s.fd, err = create(v) })
-	return s.fd, err
+	netns.OnThread(func() { err = s.create(v) })
+	return s, err
 }
 
-// create creates a namespace on a thread that ends afterwards, and returns a file that holds it.
-func create(v *run.View) (int, error) {
+// create creates a namespace on a thread that ends afterwards.
+func (s *namespace) create(v *run.View) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return -1, os.NewSyscallError("unshare", err)
+		return os.NewSyscallError("unshare", err)
 	}
 	// The folders created below must be open to all, whatever the worker's umask. This sets only the thread's umask, since the
 	// new namespace has its own file system context.
 	unix.Umask(0o022)
 	// Later mounts of the machine appear here as well, but not the other way round.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return -1, os.NewSyscallError("mount", err)
+		return os.NewSyscallError("mount", err)
 	}
 	if err := hideDirs(v); err != nil {
-		return -1, err
+		return err
 	}
 	// Kernels before 5.8 have one set of options for all mounts of /proc, and refuse this value.
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "hidepid=ptraceable"); err != nil {
-		return -1, fmt.Errorf("mount a /proc of their own (Linux 5.8 or newer): %w", err)
+		return fmt.Errorf("mount a /proc of their own (Linux 5.8 or newer): %w", err)
 	}
 	fd, err := unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	return fd, os.NewSyscallError("open", err)
+	if err != nil {
+		return os.NewSyscallError("open", err)
+	}
+	if v.NoUserNamespaces && unix.Chroot("/") == nil { // it may change its root
+		if s.root, err = coverRoot(); err != nil {
+			_ = unix.Close(fd)
+			return err
+		}
+	}
+	s.fd = fd
+	return nil
+}
+
+// coverRoot mounts a file system over the root of this thread's namespace, and returns the root below it. The kernel denies new user
+// namespaces to processes whose root is not that of their namespace (clone(2), EPERM); all paths lead where they did.
+func coverRoot() (int, error) {
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("open", err)
+	}
+	if err := unix.Mount("/", "/", "", unix.MS_BIND, ""); err != nil {
+		_ = unix.Close(root)
+		return -1, os.NewSyscallError("mount", err)
+	}
+	return root, nil
 }
 
 // hideDirs mounts empty folders over those to hide, and mounts the paths to show in them.

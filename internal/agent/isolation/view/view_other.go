@@ -11,3 +11,6 @@ import (
 
 // Ensure fails.
 func Ensure(*run.View) error { return errors.ErrUnsupported }
+
+// NoUserNamespaces reports false.
+func NoUserNamespaces(*run.View) bool { return false }

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package seccomp
+
+// Files returns nothing: the profile is a package that exists on Linux only.
+func Files() []File { return nil }
