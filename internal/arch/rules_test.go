@@ -82,6 +82,7 @@ var rules = map[string]rule{
 
 	"connlimit": {ring: adapter},
 	"origin":    {ring: adapter},
+	"certs":     {ring: adapter, internal: []string{"atomicfile", "origin"}},
 	"cidcheck":  {ring: adapter, internal: []string{"blob", "cid", "store"}, external: []string{"golang.org/x/sync"}},
 	"ipfs":      {ring: adapter, internal: []string{"backoff", "blob", "store"}, external: []string{"golang.org/x/sync"}},
 
@@ -137,7 +138,7 @@ var rules = map[string]rule{
 	"sweeper":   {ring: shell, internal: []string{"api/wire", "backoff", "blob", "retention", "store", "wake"}},
 	"webhook":   {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent", "wake"}},
 	"execrelay": {ring: shell, internal: []string{"auth", "execwire", "link", "link/wslink"}},
-	"client":    {ring: shell, internal: []string{"api/wire", "backoff", "execwire", "link/wslink", "origin"}, external: []string{"golang.org/x/"}},
+	"client":    {ring: shell, internal: []string{"api/wire", "auth", "backoff", "execwire", "link/wslink", "origin"}, external: []string{"golang.org/x/"}},
 
 	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit", "lru"}, external: []string{"go.etcd.io/bbolt"}},
 	"dialect/lenient": {ring: adapter},

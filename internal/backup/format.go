@@ -98,7 +98,7 @@ var directories = []struct {
 func never(string) bool { return false }
 
 // files are the single files that are backed up.
-var files = []string{"webhook.key", "history"}
+var files = []string{"webhook.key", "history", "tls/ca.key", "tls/ca.crt"}
 
 // known reports whether an entry of a stream may be restored.
 func known(name string) bool {
