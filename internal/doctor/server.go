@@ -203,7 +203,11 @@ func (s *response) isUnauthenticated() bool {
 }
 
 func (r *inspection) client(server, token string) (*client.Client, error) {
-	return client.New(server, token, client.Options{CA: r.Server.CA, TLSServerName: r.Server.TLSServerName, Timeout: r.effectiveTimeouts().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"})
+	o := client.Options{Timeout: r.effectiveTimeouts().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"}
+	if server == r.Server.URL {
+		o.CA, o.TLSServerName = r.Server.CA, r.Server.TLSServerName
+	}
+	return client.New(server, token, o)
 }
 
 func (r *inspection) whoami(ctx context.Context, server, token string) (client.Whoami, error) {
