@@ -244,7 +244,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	s.http = &http.Server{
 		Handler: connlimit.Handler(s.serveAuthority(api.New(api.Config{
 			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
-			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
+			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version, Pin: s.Pin(),
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views:    s.apiViews(),
 			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup,
