@@ -82,7 +82,7 @@ var rules = map[string]rule{
 
 	"connlimit": {ring: adapter},
 	"origin":    {ring: adapter},
-	"certs":     {ring: adapter, internal: []string{"atomicfile", "origin"}},
+	"certs":     {ring: adapter, internal: []string{"atomicfile", "backoff", "origin"}, external: []string{"golang.org/x/crypto/acme"}},
 	"cidcheck":  {ring: adapter, internal: []string{"blob", "cid", "store"}, external: []string{"golang.org/x/sync"}},
 	"ipfs":      {ring: adapter, internal: []string{"backoff", "blob", "store"}, external: []string{"golang.org/x/sync"}},
 
@@ -199,6 +199,7 @@ var rules = map[string]rule{
 	"mustertest":               {ring: testOnly},
 	"testkit":                  {ring: testOnly},
 	"mustertest/containertest": {ring: testOnly},
+	"mustertest/acmetest":      {ring: testOnly},
 	"mustertest/simworker":     {ring: testOnly},
 	"sched/simtest":            {ring: testOnly},
 	"store/storetest":          {ring: testOnly},

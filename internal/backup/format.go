@@ -92,6 +92,7 @@ var directories = []struct {
 		return false
 	}},
 	{"logs", func(name string) bool { return name == "removed" || strings.HasSuffix(name, ".idx") }},
+	{"tls/acme", never}, // the account, and certificates that are limited in number
 	{"blobs", func(name string) bool { return name == "partial" || name == "damaged" || name == "removed" }},
 }
 

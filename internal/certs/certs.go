@@ -1,4 +1,5 @@
-// Package certs has the certificates of a server: of an authority of its own, or of files that another program renews.
+// Package certs has the certificates of a server: of an authority of its own, of files that another program renews, or of a public authority
+// by ACME.
 //
 // The authority certifies only this server. Clients know the fingerprint of its public key (origin.Pin), which is a part of tokens, so
 // that it must not change: the key is made once, in the data directory. The certificate of the server is made at each start and
@@ -27,21 +28,25 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/crypto/acme"
+	"golang.org/x/crypto/acme/autocert"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/origin"
 )
 
-// Config configures Certs: Own, or the two files.
+// Config configures Certs: Own, the two files, or ACME.
 type Config struct {
 	Own      bool     // an authority of its own
 	Names    []string // host names and addresses for its certificate, beside those of this machine
 	CertFile string   // a certificate with its chain, in PEM
 	KeyFile  string   // its key, in PEM
+	ACME     ACME     // with Domains
 }
 
 // Enabled reports whether there are certificates.
-func (c *Config) Enabled() bool { return c.Own || c.CertFile != "" }
+func (c *Config) Enabled() bool { return c.Own || c.CertFile != "" || len(c.ACME.Domains) > 0 }
 
 // The validity of certificates. A new one replaces an old one before its end.
 const (
@@ -70,7 +75,9 @@ type Certs struct {
 	cfg Config
 	dir string
 	log *slog.Logger
-	key *ecdsa.PrivateKey // of the own authority; nil for files
+	key *ecdsa.PrivateKey // of the own authority; nil for others
+
+	manager *autocert.Manager // nil without ACME
 
 	mu        sync.Mutex
 	authority *x509.Certificate
@@ -93,7 +100,10 @@ type fileState struct {
 // Open loads the certificates. An authority of its own is created in dir if there is none.
 func Open(cfg Config, dir string, log *slog.Logger) (*Certs, error) {
 	c := &Certs{cfg: cfg, dir: dir, log: log}
-	if !cfg.Own {
+	switch {
+	case len(cfg.ACME.Domains) > 0:
+		return c, c.openACME()
+	case !cfg.Own:
 		return c, c.load()
 	}
 	if err := c.openAuthority(); err != nil {
@@ -102,7 +112,7 @@ func Open(cfg Config, dir string, log *slog.Logger) (*Certs, error) {
 	return c, c.issue(time.Now())
 }
 
-// Pin returns the fingerprint of the own authority, "" for files.
+// Pin returns the fingerprint of the own authority, "" for others.
 func (c *Certs) Pin() string {
 	if !c.cfg.Own {
 		return ""
@@ -112,7 +122,7 @@ func (c *Certs) Pin() string {
 	return origin.PinOf(c.authority).String()
 }
 
-// Authority returns the certificate of the own authority in PEM, nil for files.
+// Authority returns the certificate of the own authority in PEM, nil for others.
 func (c *Certs) Authority() []byte {
 	if !c.cfg.Own {
 		return nil
@@ -127,7 +137,14 @@ func (c *Certs) Authority() []byte {
 func (c *Certs) NameFor(host string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.cfg.Own || c.leaf.VerifyHostname(host) == nil {
+	switch {
+	case c.cfg.Own:
+		return ""
+	case c.manager != nil && slices.Contains(c.cfg.ACME.Domains, host):
+		return ""
+	case c.manager != nil:
+		return c.cfg.ACME.Domains[0]
+	case c.leaf.VerifyHostname(host) == nil:
 		return ""
 	}
 	for _, name := range c.leaf.DNSNames {
@@ -144,7 +161,11 @@ func (c *Certs) NameFor(host string) string {
 
 // TLSConfig returns the configuration of a listener.
 func (c *Certs) TLSConfig() *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: c.certificate}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: c.certificate}
+	if c.manager != nil {
+		config.NextProtos, config.GetCertificate = append(config.NextProtos, acme.ALPNProto), c.acmeCertificate
+	}
+	return config
 }
 
 // certificate returns the certificate for a connection.

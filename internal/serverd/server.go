@@ -352,6 +352,9 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		}
 	})
+	if s.certs != nil {
+		group.Go(func() error { return s.whenReady(serviceCtx, s.certs.Run) })
+	}
 	if s.listener != nil {
 		group.Go(func() error {
 			s.log.Info("serving", slog.String("url", s.URL()))

@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"github.com/muster-dev/muster/internal/certs"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/acmetest"
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
@@ -296,6 +298,41 @@ func TestTLSFilesAreReplaced(t *testing.T) {
 	})
 	if got := presented(); got != second {
 		t.Errorf("after a broken key %s is presented", got)
+	}
+}
+
+// TestACMEServer runs muster up with certificates of a public authority, for which an ACME server on this machine stands: the worker and commands, which trust
+// its root like that of any site, work.
+func TestACMEServer(t *testing.T) {
+	address := mustertest.ReservePort(t)
+	_, text, _ := strings.Cut(address, ":")
+	port, err := strconv.Atoi(text)
+	testkit.NoError(t, err)
+	a := acmetest.Start(t, port, 90*24*3600)
+	roots := filepath.Join(t.TempDir(), "roots.pem")
+	var trusted []byte
+	for _, cert := range []*x509.Certificate{a.Root, a.Certificate()} {
+		trusted = append(trusted, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw})...)
+	}
+	testkit.NoError(t, os.WriteFile(roots, trusted, 0o600))
+	config := filepath.Join(t.TempDir(), "context.json")
+	env := []string{"SSL_CERT_FILE=" + roots, "MUSTER_CONFIG=" + config, "MUSTER_ADMIN_TOKEN=" + mustertest.AdminToken, "MUSTER_JOIN_TOKEN=" + mustertest.JoinToken}
+	mustertest.StartMuster(t, "up", env, "up", "--listen", address, "--data", t.TempDir(), "--acme", "muster.example.com", "--acme-directory", a.Directory(), "--name", "w1", "--engine", "none")
+	run := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), mustertest.Program(t), args...)
+		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+roots, "MUSTER_CONFIG="+config)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	testkit.AwaitNil(t, "the worker is connected", time.Minute, func() error {
+		out, err := run("workers")
+		if err != nil || !strings.Contains(out, "active") {
+			return fmt.Errorf("%s (%v)", out, err)
+		}
+		return nil
+	})
+	if out, err := run("run", "echo", "verified"); err != nil || out != "verified\n" {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

@@ -18,6 +18,7 @@ type tlsOptions struct {
 	names    []string
 	certFile string
 	keyFile  string
+	acme     certs.ACME
 }
 
 func (c *tlsOptions) flags() []cli.Flag {
@@ -27,6 +28,9 @@ func (c *tlsOptions) flags() []cli.Flag {
 		app.Option{Name: "tls-name", Usage: "Host names and addresses in the certificate of --tls in addition to those of this machine, for browsers", Group: group}.WithEnv().ListVar(&c.names),
 		app.Option{Name: "tls-cert", Value: "path", Usage: "Serve with TLS, with the certificate and its chain in this PEM file; a changed file is loaded within seconds", Group: group}.WithEnv().StringVar(&c.certFile),
 		app.Option{Name: "tls-key", Value: "path", Usage: "PEM file with the key of --tls-cert", Group: group}.WithEnv().StringVar(&c.keyFile),
+		app.Option{Name: "acme", Usage: "Serve with TLS, with certificates of Let's Encrypt for these host names, whose port 443 must reach this server", Group: group}.WithEnv().ListVar(&c.acme.Domains),
+		app.Option{Name: "acme-email", Value: "address", Usage: "Address for messages of the authority of --acme", Group: group}.WithEnv().StringVar(&c.acme.Email),
+		app.Option{Name: "acme-directory", Value: "url", Usage: "Directory of another authority for --acme (RFC 8555; default: Let's Encrypt)", Group: group}.WithEnv().StringVar(&c.acme.Directory),
 	}
 }
 
@@ -35,8 +39,12 @@ func (c *tlsOptions) certs(publicHost string) (certs.Config, error) {
 	switch {
 	case (c.certFile == "") != (c.keyFile == ""):
 		return certs.Config{}, muster.Errorf(muster.Invalid, "--tls-cert and --tls-key need each other: set both")
-	case c.own && c.certFile != "":
-		return certs.Config{}, muster.Errorf(muster.Invalid, "--tls and --tls-cert exclude each other: --tls makes a certificate, --tls-cert reads one")
+	case c.own && c.certFile != "" || len(c.acme.Domains) > 0 && (c.own || c.certFile != ""):
+		return certs.Config{}, muster.Errorf(muster.Invalid, "--tls, --tls-cert and --acme exclude each other: the certificate is made by this server, read from a file, or of a public authority")
+	case len(c.acme.Domains) == 0 && (c.acme.Email != "" || c.acme.Directory != ""):
+		return certs.Config{}, muster.Errorf(muster.Invalid, "--acme-email and --acme-directory need --acme")
+	case c.acme.Directory != "" && !strings.HasPrefix(c.acme.Directory, "https://"):
+		return certs.Config{}, muster.Errorf(muster.Invalid, "--acme-directory: %q is not a URL that begins with https://", c.acme.Directory)
 	case !c.own && len(c.names) > 0:
 		return certs.Config{}, muster.Errorf(muster.Invalid, "--tls-name needs --tls")
 	}
@@ -45,11 +53,16 @@ func (c *tlsOptions) certs(publicHost string) (certs.Config, error) {
 			return certs.Config{}, muster.Errorf(muster.Invalid, "--tls-name: %w", err)
 		}
 	}
+	for _, name := range c.acme.Domains {
+		if err := certs.CheckDomain(name); err != nil {
+			return certs.Config{}, muster.Errorf(muster.Invalid, "--acme: %w", err)
+		}
+	}
 	names := slices.Clone(c.names)
 	if publicHost != "" && certs.CheckName(publicHost) == nil {
 		names = append(names, publicHost)
 	}
-	return certs.Config{Own: c.own, Names: names, CertFile: c.certFile, KeyFile: c.keyFile}, nil
+	return certs.Config{Own: c.own, Names: names, CertFile: c.certFile, KeyFile: c.keyFile, ACME: c.acme}, nil
 }
 
 // warnUnencrypted warns if other machines can connect without TLS.
