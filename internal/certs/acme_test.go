@@ -103,7 +103,7 @@ func listen(t *testing.T, address string) net.Listener {
 // the authority is down. Other names get none.
 func TestACME(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes some seconds")
+		t.Skip("an ACME authority takes seconds: it is not for -short")
 	}
 	listener := listen(t, "127.0.0.1:0")
 	a := acmetest.Start(t, listener.Addr().(*net.TCPAddr).Port, 90*24*3600)
@@ -146,7 +146,7 @@ func TestACME(t *testing.T) {
 // TestACMERenewal has certificates that are always due: the server renews them by itself.
 func TestACMERenewal(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it takes some seconds")
+		t.Skip("an ACME authority takes seconds: it is not for -short")
 	}
 	listener := listen(t, "127.0.0.1:0")
 	a := acmetest.Start(t, listener.Addr().(*net.TCPAddr).Port, 3600)
