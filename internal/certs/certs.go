@@ -43,6 +43,7 @@ type Config struct {
 	CertFile string   // a certificate with its chain, in PEM
 	KeyFile  string   // its key, in PEM
 	ACME     ACME     // with Domains
+	ClientCA string   // a PEM file with the authorities of the certificates that clients must present; "" for none
 }
 
 // Enabled reports whether there are certificates.
@@ -78,6 +79,7 @@ type Certs struct {
 	key *ecdsa.PrivateKey // of the own authority; nil for others
 
 	manager *autocert.Manager // nil without ACME
+	clients clientAuthorities
 
 	mu        sync.Mutex
 	authority *x509.Certificate
@@ -100,6 +102,9 @@ type fileState struct {
 // Open loads the certificates. An authority of its own is created in dir if there is none.
 func Open(cfg Config, dir string, log *slog.Logger) (*Certs, error) {
 	c := &Certs{cfg: cfg, dir: dir, log: log}
+	if err := c.openClients(); err != nil {
+		return nil, err
+	}
 	switch {
 	case len(cfg.ACME.Domains) > 0:
 		return c, c.openACME()
@@ -164,6 +169,9 @@ func (c *Certs) TLSConfig() *tls.Config {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: c.certificate}
 	if c.manager != nil {
 		config.NextProtos, config.GetCertificate = append(config.NextProtos, acme.ALPNProto), c.acmeCertificate
+	}
+	if c.cfg.ClientCA != "" {
+		c.requireClients(config)
 	}
 	return config
 }

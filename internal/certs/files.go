@@ -50,14 +50,16 @@ func (c *Certs) reload() {
 	c.log.Info("certificate loaded", slog.String("file", c.cfg.CertFile), slog.Time("not_after", c.leaf.NotAfter))
 }
 
-// stat returns the state of the files, zero for one that cannot be read.
+// stat returns the state of the files.
 func (c *Certs) stat() fileStamp {
-	one := func(path string) fileState {
-		info, err := os.Stat(path)
-		if err != nil {
-			return fileState{}
-		}
-		return fileState{size: info.Size(), time: info.ModTime()}
+	return fileStamp{cert: statFile(c.cfg.CertFile), key: statFile(c.cfg.KeyFile)}
+}
+
+// statFile returns the state of a file, zero if it cannot be read.
+func statFile(path string) fileState {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileState{}
 	}
-	return fileStamp{cert: one(c.cfg.CertFile), key: one(c.cfg.KeyFile)}
+	return fileState{size: info.Size(), time: info.ModTime()}
 }

@@ -42,6 +42,8 @@ type Options struct {
 	HTTP               *http.Client  // without a Timeout of its own; default: a new one with keep-alive
 	CA                 string        // fingerprint of the server's certificate authority (origin.Options); default: that at the end of the token
 	TLSServerName      string        // see origin.Options; default: the host of the URL
+	ClientCert         string        // file with the certificate that the client presents; default: none
+	ClientKey          string        // file with its key
 	Timeout            time.Duration // of one try of a call; default 30 s
 	RetryTimeout       time.Duration // of all tries of a call; default 5 s
 	StreamRetryTimeout time.Duration // of reconnecting a broken stream or transfer; default 10 min
@@ -74,7 +76,7 @@ func New(base, token string, o Options) (*Client, error) {
 	}
 	token, pin := auth.SplitToken(token)
 	if o.HTTP == nil {
-		if o.HTTP, err = origin.NewClientFor(u, origin.Options{CA: o.CA, ServerName: o.TLSServerName, MaxIdleConnsPerHost: 16}, pin); err != nil {
+		if o.HTTP, err = origin.NewClientFor(u, origin.Options{CA: o.CA, ServerName: o.TLSServerName, ClientCert: o.ClientCert, ClientKey: o.ClientKey, MaxIdleConnsPerHost: 16}, pin); err != nil {
 			return nil, err
 		}
 	}

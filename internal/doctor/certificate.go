@@ -39,6 +39,11 @@ func tlsFailed(a *serverProbe, server, host string, err error) *serverProbe {
 	return a.fail("check the server's certificate: `openssl s_client -connect "+host+":443`", "TLS with %s fails: %s", host, rootCause(err))
 }
 
+// requiresClientCert reports whether a server refused a connection for its client certificate, or for the lack of one.
+func requiresClientCert(err error, u *url.URL) bool {
+	return errors.Is(origin.Explain(err, u), origin.ErrClientCert)
+}
+
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // certificate checks the end and the names of the server's certificate, and of its authority.

@@ -54,6 +54,8 @@ type SavedServer struct {
 	// CA is the fingerprint of its certificate authority, and TLSServerName the name that its certificate must have: see origin.Options.
 	CA            string
 	TLSServerName string
+	ClientCert    string
+	ClientKey     string
 }
 
 // Config configures a Doctor.

@@ -55,9 +55,9 @@ func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 		return a.fail("set it with --server, such as `--server http://10.0.0.5:8700`", "%q is not the URL of a server", r.Server.URL)
 	}
 	step := r.effectiveTimeouts().step
-	tlsConfig, err := origin.Options{CA: r.Server.CA, ServerName: r.Server.TLSServerName}.TLSConfig()
+	tlsConfig, err := origin.Options{CA: r.Server.CA, ServerName: r.Server.TLSServerName, ClientCert: r.Server.ClientCert, ClientKey: r.Server.ClientKey}.TLSConfig()
 	if err != nil {
-		return a.fail("save it again: `muster login "+r.Server.URL+"`", "the saved fingerprint of its certificate authority is damaged: %s", err)
+		return a.fail("save it again: `muster login "+r.Server.URL+"`", "what is saved for its TLS cannot be used: %s", err)
 	}
 	h := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: step}).DialContext, TLSClientConfig: tlsConfig, TLSHandshakeTimeout: step, ResponseHeaderTimeout: step, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -141,6 +141,8 @@ func (r *inspection) unreachable(a *serverProbe, u *url.URL, tlsErr, err error) 
 	switch _, unknownHost := errors.AsType[*net.DNSError](err); {
 	case unknownHost:
 		return a.fail("check the name and `getent hosts "+host+"`, or use the server's IP address", "cannot resolve the name %s: %s", host, rootCause(err))
+	case requiresClientCert(err, u):
+		return a.fail("save the files of one: `muster login --tls-client-cert FILE --tls-client-key FILE "+r.Server.URL+"`", "%s requires a client certificate that it accepts", r.Server.URL)
 	case tlsErr != nil:
 		return tlsFailed(a, r.Server.URL, host, tlsErr)
 	case op != nil && op.Op == "dial":
@@ -203,7 +205,7 @@ func (s *response) isUnauthenticated() bool {
 }
 
 func (r *inspection) client(server, token string) (*client.Client, error) {
-	o := client.Options{Timeout: r.effectiveTimeouts().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"}
+	o := client.Options{ClientCert: r.Server.ClientCert, ClientKey: r.Server.ClientKey, Timeout: r.effectiveTimeouts().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"}
 	if server == r.Server.URL {
 		o.CA, o.TLSServerName = r.Server.CA, r.Server.TLSServerName
 	}

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -44,14 +45,24 @@ type Options struct {
 	CA                  string // the Pin of the server's own authority: only it is trusted, for any name; "" for those of the system
 	ServerName          string // that the server's certificate must have; "" means the host of the URL. CA has precedence
 	MaxIdleConnsPerHost int    // 0 means 2
+
+	// ClientCert and ClientKey are PEM files with the certificate that this client presents, and its key; "" for none. They are read for
+	// each connection, so that they can be renewed.
+	ClientCert, ClientKey string
 }
 
 // TLSConfig returns the configuration of TLS, nil for the default one.
 func (o Options) TLSConfig() (*tls.Config, error) {
-	if o.CA == "" && o.ServerName == "" {
+	if o.CA == "" && o.ServerName == "" && o.ClientCert == "" && o.ClientKey == "" {
 		return nil, nil //nolint:nilnil // http.Transport has a default
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}
+	if o.ClientCert != "" || o.ClientKey != "" {
+		if _, err := o.clientCertificate(); err != nil {
+			return nil, err
+		}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return o.clientCertificate() }
+	}
 	if o.CA == "" {
 		return c, nil
 	}
@@ -63,6 +74,14 @@ func (o Options) TLSConfig() (*tls.Config, error) {
 	c.InsecureSkipVerify = true
 	c.VerifyConnection = pin.verify
 	return c, nil
+}
+
+func (o Options) clientCertificate() (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(o.ClientCert, o.ClientKey)
+	if err != nil {
+		return nil, fmt.Errorf("cannot load the client certificate %q with the key %q: %w; set both, in PEM", o.ClientCert, o.ClientKey, err)
+	}
+	return &pair, nil
 }
 
 // PinError means that a server's certificate is not of the authority that the client trusts.
@@ -167,6 +186,9 @@ type CertificateError struct {
 	Err    error
 }
 
+// ErrClientCert means that the server refused the client's certificate, or the lack of one.
+var ErrClientCert = errors.New("the server requires a client certificate that it accepts")
+
 // Error implements error.
 func (e *CertificateError) Error() string { return e.Reason }
 
@@ -180,8 +202,12 @@ func Explain(err error, u *url.URL) error {
 	var invalid x509.CertificateInvalidError
 	var record tls.RecordHeaderError
 	_, pinned := errors.AsType[*PinError](err)
+	remote, _ := errors.AsType[*net.OpError](err)
 	reason := ""
 	switch {
+	case remote != nil && remote.Op == "remote error" && strings.Contains(remote.Err.Error(), "certificate"): // an alert, which has no exported type
+		err = fmt.Errorf("%w: %w", ErrClientCert, err)
+		reason = "it requires a client certificate that it accepts: set --tls-client-cert and --tls-client-key with muster login or muster worker, or MUSTER_TLS_CLIENT_CERT and MUSTER_TLS_CLIENT_KEY"
 	case pinned:
 		reason = "its certificate is not of the authority whose fingerprint this client has: it is another server, or a proxy intercepts TLS; if the server has a new authority, use a key or join token that it printed since then"
 	case errors.As(err, &unknown):
@@ -200,7 +226,12 @@ func Explain(err error, u *url.URL) error {
 
 // Unverified returns a client that accepts any certificate, for requests without a key.
 func Unverified(timeout time.Duration) *http.Client {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // no secret is sent, and no answer is trusted
+	return unverified(timeout, nil)
+}
+
+// unverified is Unverified with a callback for each connection; it may be nil.
+func unverified(timeout time.Duration, onConnection func(tls.ConnectionState) error) *http.Client {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true, VerifyConnection: onConnection} //nolint:gosec // no secret is sent, and no answer is trusted
 	return Client(&http.Client{Timeout: timeout, Transport: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: config, TLSHandshakeTimeout: timeout, DisableKeepAlives: true,
 	}})
@@ -215,18 +246,27 @@ func FetchCA(ctx context.Context, server string) (*x509.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	resp, err := Unverified(fetchTimeout).Do(req)
-	if err != nil {
-		return nil, err
-	}
-	_ = resp.Body.Close()
-	if resp.TLS == nil {
-		return nil, errors.New("it does not use TLS")
-	}
-	for _, c := range resp.TLS.PeerCertificates {
-		if c.IsCA && PinOf(c).verify(*resp.TLS) == nil {
-			return c, nil
+	var authority *x509.Certificate
+	errNone := errors.New("it presents no certificate authority of its own")
+	resp, err := unverified(fetchTimeout, func(s tls.ConnectionState) error {
+		for _, c := range s.PeerCertificates {
+			if c.IsCA && PinOf(c).verify(s) == nil {
+				authority = c
+				return nil
+			}
 		}
+		return errNone
+	}).Do(req)
+	if err == nil {
+		_ = resp.Body.Close()
 	}
-	return nil, errors.New("it presents no certificate authority of its own")
+	switch {
+	case authority != nil:
+		return authority, nil // also if it requires a client certificate
+	case err == nil:
+		return nil, errors.New("it does not use TLS")
+	case errors.Is(err, errNone):
+		return nil, errNone
+	}
+	return nil, err
 }

@@ -187,10 +187,8 @@ func (s *Server) GatewayURL(name string) string {
 // Local returns a connection to the server within this process, with its own keys. It waits until the server is ready. Use it
 // while Run runs.
 func (s *Server) Local(ctx context.Context) (dialect.Server, error) {
-	select {
-	case <-s.engine.Ready():
-	case <-ctx.Done():
-		return dialect.Server{}, ctx.Err()
+	if err := s.AwaitReady(ctx); err != nil {
+		return dialect.Server{}, err
 	}
 	return s.connectLocal(ctx, filepath.Join(s.cfg.Data, "local"), "this process", "")
 }

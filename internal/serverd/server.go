@@ -295,6 +295,16 @@ func (s *Server) URL() string {
 	return scheme + net.JoinHostPort(host, port)
 }
 
+// AwaitReady returns when the server has loaded its state, and serves. Its error is that of ctx.
+func (s *Server) AwaitReady(ctx context.Context) error {
+	select {
+	case <-s.engine.Ready():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Alive returns an error if the server does not respond before ctx ends, for a watchdog. A failing disk or a flood of requests is not
 // an error.
 func (s *Server) Alive(ctx context.Context) error { return s.engine.Ping(ctx) }

@@ -49,6 +49,8 @@ type Config struct {
 	CA     string // fingerprint of the server's certificate authority (origin.Options); "" means that of the token, else that of the identity
 	// TLSServerName is the name that the server's certificate must have; "" means the host of Server.
 	TLSServerName string
+	ClientCert    string // file with the certificate that the worker presents to the server; "" for none
+	ClientKey     string // file with its key
 	// NewToken makes a join token when one is needed and Token is ""; nil for none.
 	NewToken       func(context.Context) (string, error)
 	Name           string // "" means that of the last start with a name, else the hostname
@@ -190,7 +192,7 @@ func (c *Config) trust(server *url.URL) (ca string, err error) {
 		}
 		ca = id.CA
 	}
-	c.HTTP, err = origin.NewClientFor(server, origin.Options{CA: ca, ServerName: c.TLSServerName, MaxIdleConnsPerHost: 4}, pin)
+	c.HTTP, err = origin.NewClientFor(server, origin.Options{CA: ca, ServerName: c.TLSServerName, ClientCert: c.ClientCert, ClientKey: c.ClientKey, MaxIdleConnsPerHost: 4}, pin)
 	return ca, err
 }
 

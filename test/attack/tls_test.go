@@ -10,8 +10,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"math/big"
@@ -201,4 +203,90 @@ func TestKeyStaysWithItsScheme(t *testing.T) {
 	if _, err := api.Whoami(t.Context()); err == nil || requests.Load() != 0 {
 		t.Errorf("%d requests followed the redirect: %v", requests.Load(), err)
 	}
+}
+
+// writePEM writes a certificate and its key.
+func (c *certificate) writePEM(t *testing.T, dir, name string) (cert, key string) {
+	t.Helper()
+	cert, key = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+	der, err := x509.MarshalPKCS8PrivateKey(c.key)
+	testkit.NoError(t, err)
+	testkit.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}), 0o600))
+	testkit.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
+	return cert, key
+}
+
+// TestClientsWithoutCertificateGetNothing requires client certificates: others get no answer, not even to public paths, and a changed file of authorities
+// excludes clients within seconds.
+func TestClientsWithoutCertificateGetNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	forClients := func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }
+	own, other := newCertificate(t, nil, forClients), newCertificate(t, nil, forClients)
+	authorities, _ := own.writePEM(t, dir, "authorities")
+	address := mustertest.ReservePort(t)
+	server := mustertest.StartMuster(t, "server", []string{"MUSTER_ADMIN_TOKEN=" + mustertest.AdminToken, "MUSTER_JOIN_TOKEN=" + mustertest.JoinToken},
+		"server", "--listen", address, "--data", filepath.Join(dir, "data"), "-o", "json", "--tls", "--tls-client-ca", authorities)
+	var ready struct {
+		AdminToken string `json:"admin_token"`
+	}
+	testkit.AwaitNil(t, "the server is ready", awaitTimeout, func() error {
+		for line := range strings.Lines(server.Log()) {
+			if strings.HasPrefix(line, "{") {
+				return json.Unmarshal([]byte(line), &ready)
+			}
+		}
+		return errors.New("it is not")
+	})
+	// status returns the status of a public path, 0 without an answer.
+	status := func(c *certificate) int {
+		t.Helper()
+		_, pin := auth.SplitToken(ready.AdminToken)
+		o := origin.Options{CA: pin}
+		if c != nil {
+			o.ClientCert, o.ClientKey = c.writePEM(t, t.TempDir(), "client")
+		}
+		h, err := origin.NewClient(o)
+		testkit.NoError(t, err)
+		defer h.CloseIdleConnections()
+		resp, err := h.Get("https://" + address + "/healthz")
+		if err != nil {
+			return 0
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode
+	}
+	good, foreign := newCertificate(t, own, forClients), newCertificate(t, other, forClients)
+	for name, c := range map[string]*certificate{
+		"no certificate":           nil,
+		"one of another authority": foreign,
+		"one that signed itself":   newCertificate(t, nil, forClients),
+		"one that has expired":     newCertificate(t, own, func(c *x509.Certificate) { forClients(c); c.NotAfter = time.Now().Add(-time.Hour) }),
+		"one for servers only":     newCertificate(t, own, nil),
+		"one for anything but TLS": newCertificate(t, own, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning} }),
+	} {
+		if got := status(c); got != 0 {
+			t.Errorf("a client with %s gets %d", name, got)
+		}
+	}
+	if got := status(good); got != http.StatusOK {
+		t.Fatalf("a client with a certificate gets %d", got)
+	}
+	testkit.NoError(t, os.WriteFile(authorities, []byte("damaged"), 0o600))
+	testkit.AwaitNil(t, "the damaged file is noticed", awaitTimeout, func() error {
+		if got := status(good); got != http.StatusOK {
+			t.Fatalf("then a client with a certificate gets %d", got)
+		}
+		if !strings.Contains(server.Log(), "cannot load the changed authorities of client certificates") {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	other.writePEM(t, dir, "authorities")
+	testkit.AwaitNil(t, "the changed file is used", awaitTimeout, func() error {
+		if a, b := status(good), status(foreign); a != 0 || b != http.StatusOK {
+			return fmt.Errorf("the former client gets %d, the new one %d", a, b)
+		}
+		return nil
+	})
 }

@@ -2,14 +2,19 @@ package e2e
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/big"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -332,6 +337,84 @@ func TestACMEServer(t *testing.T) {
 		return nil
 	})
 	if out, err := run("run", "echo", "verified"); err != nil || out != "verified\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// writeClientCert makes an authority of clients and a certificate of it, and returns the files.
+func writeClientCert(t *testing.T, dir string) (authority, cert, key string) {
+	t.Helper()
+	block := func(path, kind string, der []byte) string {
+		path = filepath.Join(dir, path)
+		testkit.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		return path
+	}
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	testkit.NoError(t, err)
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	testkit.NoError(t, err)
+	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "clients"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	rootDER, err := x509.CreateCertificate(rand.Reader, root, root, &private.PublicKey, private)
+	testkit.NoError(t, err)
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "ann"}, NotBefore: root.NotBefore, NotAfter: root.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, root, &private.PublicKey, private)
+	testkit.NoError(t, err)
+	return block("clients.crt", "CERTIFICATE", rootDER), block("client.crt", "CERTIFICATE", leafDER), block("client.key", "PRIVATE KEY", der)
+}
+
+// TestClientCertificates runs muster up with --tls-client-ca: its worker, another worker and commands present a certificate, and work. Commands
+// without one say what is missing.
+func TestClientCertificates(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	authority, cert, key := writeClientCert(t, dir)
+	address := mustertest.ReservePort(t)
+	config := filepath.Join(dir, "context.json")
+	server := mustertest.StartMuster(t, "up", []string{"MUSTER_CONFIG=" + config, "MUSTER_ADMIN_TOKEN=" + mustertest.AdminToken, "MUSTER_JOIN_TOKEN=" + mustertest.JoinToken},
+		"up", "--listen", address, "--data", filepath.Join(dir, "data"), "-o", "json", "--name", "w1", "--engine", "none", "--tls", "--tls-client-ca", authority, "--tls-client-cert", cert, "--tls-client-key", key)
+	run := func(config string, args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), mustertest.Program(t), args...)
+		cmd.Env = append(os.Environ(), "MUSTER_CONFIG="+config)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	active := func(config string, n int) {
+		t.Helper()
+		testkit.AwaitNil(t, fmt.Sprintf("%d workers are connected", n), time.Minute, func() error {
+			if out, err := run(config, "workers"); err != nil || strings.Count(out, "active") != n {
+				return fmt.Errorf("%s (%v)", out, err)
+			}
+			return nil
+		})
+	}
+	active(config, 1) // the context of up has the certificate
+	var ready struct {
+		AdminToken string `json:"admin_token"`
+		JoinToken  string `json:"join_token"`
+	}
+	for line := range strings.Lines(server.Log()) {
+		if strings.HasPrefix(line, "{") {
+			testkit.NoError(t, json.Unmarshal([]byte(line), &ready))
+		}
+	}
+	mustertest.StartMuster(t, "w2", []string{"MUSTER_JOIN_TOKEN=" + ready.JoinToken}, "worker", "--server", address, "--data", t.TempDir(), "--name", "w2", "--engine", "none", "--tls-client-cert", cert, "--tls-client-key", key)
+	active(config, 2)
+	token := filepath.Join(dir, "token")
+	testkit.NoError(t, os.WriteFile(token, []byte(ready.AdminToken+"\n"), 0o600))
+	second := filepath.Join(dir, "second.json")
+	if out, err := run(second, "login", "--token-file", token, address); err == nil {
+		t.Errorf("a login without a certificate succeeds: %s", out)
+	}
+	if out, err := run(second, "login", "--token-file", token, "--tls-client-cert", cert, address); err == nil || !strings.Contains(out, "need each other") {
+		t.Errorf("a login without a key says %s", out)
+	}
+	if out, err := run(second, "login", "--token-file", token, "--tls-client-cert", cert, "--tls-client-key", key, address); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := run(second, "run", "echo", "both are known"); err != nil || out != "both are known\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := run(second, "doctor"); !strings.Contains(out, "the server's certificate is valid until") {
 		t.Errorf("%v: %s", err, out)
 	}
 }

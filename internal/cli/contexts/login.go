@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +27,8 @@ import (
 type loginConfig struct {
 	name  string
 	token app.Secret
+	cert  string // files of the client's certificate
+	key   string
 }
 
 func loginCommand(a *app.App) *cli.Command {
@@ -33,9 +37,10 @@ func loginCommand(a *app.App) *cli.Command {
 		Name: "login", Usage: "Save a server and an API key for later commands", Args: "URL", Complete: app.Completer(remote.CompleteContexts).Once(), Category: app.CategorySetup,
 		Description: "Asks for the API key at a terminal, checks it, and makes the server the current context. A URL without scheme and port is http://URL:8700, or " +
 			"https://URL:8700 if the key ends in the fingerprint of the server's certificate authority. At a terminal, the fingerprint of an unknown authority is shown and must be confirmed.",
-		Flags: append([]cli.Flag{
+		Flags: slices.Concat([]cli.Flag{
 			app.Option{Name: "name", Usage: "Name of the context (default: the host, with the port unless it is 8700)"}.StringVar(&c.name),
-		}, app.Option{Name: "token", Usage: "API key (default: the one typed at the terminal)"}.WithEnv().SecretVars(&c.token, "API key")...),
+		}, app.Option{Name: "token", Usage: "API key (default: the one typed at the terminal)"}.WithEnv().SecretVars(&c.token, "API key"),
+			remote.ClientCertFlags(&c.cert, &c.key, "")),
 		Examples: []app.HelpRow{
 			{Name: "muster login lab", Usage: "Ask for an API key of http://lab:8700"},
 			{Name: "muster login --name lab --token-file key.txt https://muster.example", Usage: "Read the key from a file"},
@@ -70,6 +75,9 @@ func (c *loginConfig) run(ctx context.Context, a *app.App, args []string) error 
 		return err
 	}
 	target := remote.Server{URL: old.URL, Name: c.name, CA: old.CA, TLSServerName: old.TLSServerName}
+	if target.ClientCert, target.ClientKey, err = c.clientCert(&old); err != nil {
+		return err
+	}
 	target.SetToken(given, strings.Contains(args[0], "://"))
 	if err := auth.CheckToken(target.Token); err != nil {
 		return muster.Errorf(muster.Invalid, "this is not an API key: %w", err)
@@ -105,6 +113,20 @@ func (c *loginConfig) run(ctx context.Context, a *app.App, args []string) error 
 		return err
 	}
 	return app.WriteOutput(a.Out, fmt.Appendf(nil, "Logged in to %s as %s (%s). Saved as context %s, which commands now use.\n", target.URL, term.Sanitize(who.Name), describeKey(&who), target.Name))
+}
+
+// clientCert returns the absolute paths of the client's certificate and key, or the saved ones.
+func (c *loginConfig) clientCert(old *remote.Server) (cert, key string, err error) {
+	if c.cert == "" && c.key == "" {
+		return old.ClientCert, old.ClientKey, nil
+	}
+	if c.cert == "" || c.key == "" {
+		return "", "", muster.Errorf(muster.Invalid, "--tls-client-cert and --tls-client-key need each other: set both")
+	}
+	if cert, err = filepath.Abs(c.cert); err == nil {
+		key, err = filepath.Abs(c.key)
+	}
+	return cert, key, err
 }
 
 // unknownAuthority reports whether a server's certificate is of an authority that this machine does not trust.

@@ -111,6 +111,9 @@ func (a *runner) install(ctx context.Context, c *installConfig, flags []cli.Flag
 		return err
 	}
 	cfg.Server, cfg.Token = target.URL, service.Token
+	if cfg.ClientCert != "" {
+		target.ClientCert, target.ClientKey = cfg.ClientCert, cfg.ClientKey
+	}
 	if _, err := workerd.New(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		return err
 	}

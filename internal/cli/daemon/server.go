@@ -21,7 +21,6 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -162,10 +161,10 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, notif
 		sideCtx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(serveCtx, cancel)()
-		if err := awaitReady(sideCtx, server.URL()); err != nil || sideCtx.Err() != nil {
+		if err := awaitReady(sideCtx, server); err != nil || sideCtx.Err() != nil {
 			return err
 		}
-		target, contextMessage := a.saveContext(sideCtx, remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data, CA: server.Pin(), TLSServerName: server.TLSServerName()})
+		target, contextMessage := a.saveContext(sideCtx, remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data, CA: server.Pin(), TLSServerName: server.TLSServerName(), ClientCert: c.clientCert, ClientKey: c.clientKey})
 		if err := a.announce(c, target, contextMessage, server.Gateways(), server.AdminToken() != "" && c.secrets.admin == ""); err != nil {
 			return err
 		}
@@ -184,29 +183,13 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, notif
 const readyTimeout = 10 * time.Minute
 
 // awaitReady returns when the server is ready, or nil when ctx ends.
-func awaitReady(ctx context.Context, url string) error {
+func awaitReady(ctx context.Context, server *serverd.Server) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("the server is not ready after %s", readyTimeout))
 	defer cancel()
-	client := origin.Unverified(readyTimeout)
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", http.NoBody)
-		if err != nil {
-			return fmt.Errorf("make request: %w", err)
-		}
-		resp, err := client.Do(req)
-		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		switch err := backoff.Sleep(ctx, 20*time.Millisecond); {
-		case errors.Is(err, context.DeadlineExceeded):
-			return context.Cause(ctx)
-		case err != nil:
-			return nil
-		}
+	if err := server.AwaitReady(ctx); errors.Is(err, context.DeadlineExceeded) {
+		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // saveContext saves the server for later commands, and returns its entry and what the user should know about the current context. A
@@ -244,7 +227,7 @@ func answers(ctx context.Context, url string) bool {
 	}
 	resp, err := origin.Unverified(limit).Do(req)
 	if err != nil {
-		return false
+		return errors.Is(origin.Explain(err, req.URL), origin.ErrClientCert)
 	}
 	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }

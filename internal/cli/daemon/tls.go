@@ -19,6 +19,9 @@ type tlsOptions struct {
 	certFile string
 	keyFile  string
 	acme     certs.ACME
+	clientCA string
+
+	clientCert, clientKey string // for commands of this user, if they are known
 }
 
 func (c *tlsOptions) flags() []cli.Flag {
@@ -28,6 +31,7 @@ func (c *tlsOptions) flags() []cli.Flag {
 		app.Option{Name: "tls-name", Usage: "Host names and addresses in the certificate of --tls in addition to those of this machine, for browsers", Group: group}.WithEnv().ListVar(&c.names),
 		app.Option{Name: "tls-cert", Value: "path", Usage: "Serve with TLS, with the certificate and its chain in this PEM file; a changed file is loaded within seconds", Group: group}.WithEnv().StringVar(&c.certFile),
 		app.Option{Name: "tls-key", Value: "path", Usage: "PEM file with the key of --tls-cert", Group: group}.WithEnv().StringVar(&c.keyFile),
+		app.Option{Name: "tls-client-ca", Value: "path", Usage: "Require all clients, workers and browsers to present a certificate of an authority in this PEM file", Group: group}.WithEnv().StringVar(&c.clientCA),
 		app.Option{Name: "acme", Usage: "Serve with TLS, with certificates of Let's Encrypt for these host names, whose port 443 must reach this server", Group: group}.WithEnv().ListVar(&c.acme.Domains),
 		app.Option{Name: "acme-email", Value: "address", Usage: "Address for messages of the authority of --acme", Group: group}.WithEnv().StringVar(&c.acme.Email),
 		app.Option{Name: "acme-directory", Value: "url", Usage: "Directory of another authority for --acme (RFC 8555; default: Let's Encrypt)", Group: group}.WithEnv().StringVar(&c.acme.Directory),
@@ -45,6 +49,8 @@ func (c *tlsOptions) certs(publicHost string) (certs.Config, error) {
 		return certs.Config{}, muster.Errorf(muster.Invalid, "--acme-email and --acme-directory need --acme")
 	case c.acme.Directory != "" && !strings.HasPrefix(c.acme.Directory, "https://"):
 		return certs.Config{}, muster.Errorf(muster.Invalid, "--acme-directory: %q is not a URL that begins with https://", c.acme.Directory)
+	case c.clientCA != "" && !c.own && c.certFile == "" && len(c.acme.Domains) == 0:
+		return certs.Config{}, muster.Errorf(muster.Invalid, "--tls-client-ca needs --tls, --tls-cert or --acme")
 	case !c.own && len(c.names) > 0:
 		return certs.Config{}, muster.Errorf(muster.Invalid, "--tls-name needs --tls")
 	}
@@ -62,7 +68,7 @@ func (c *tlsOptions) certs(publicHost string) (certs.Config, error) {
 	if publicHost != "" && certs.CheckName(publicHost) == nil {
 		names = append(names, publicHost)
 	}
-	return certs.Config{Own: c.own, Names: names, CertFile: c.certFile, KeyFile: c.keyFile, ACME: c.acme}, nil
+	return certs.Config{Own: c.own, Names: names, CertFile: c.certFile, KeyFile: c.keyFile, ACME: c.acme, ClientCA: c.clientCA}, nil
 }
 
 // warnUnencrypted warns if other machines can connect without TLS.

@@ -51,7 +51,7 @@ func (c *workerOptions) flags() []cli.Flag {
 		app.Option{Name: "log-cap", Usage: "Maximum size of an attempt's log, whatever the job sets; beyond it, the beginning and the end are kept", Group: group}.WithEnv().SizeVar(&w.LogCap),
 		app.Option{Name: "shutdown-grace", Usage: "Time for running tasks to end on shutdown", Group: group}.WithEnv().DurationVar(&c.shutdownGrace),
 		app.Option{Name: "allow-private-addresses", Usage: "Allow downloading scripts from private networks", Group: group}.BoolVar(&w.AllowPrivate),
-	}, c.ai.flags("AI kinds"), c.runtimes("Runtimes"), c.containers("Containers"), c.isolation.flags("Sandbox"), c.policy.flags("Policy"), c.hostPolicy.flags("Sharing"))
+	}, remote.ClientCertFlags(&w.ClientCert, &w.ClientKey, group), c.ai.flags("AI kinds"), c.runtimes("Runtimes"), c.containers("Containers"), c.isolation.flags("Sandbox"), c.policy.flags("Policy"), c.hostPolicy.flags("Sharing"))
 }
 
 func (c *workerOptions) containers(group string) []cli.Flag {
@@ -95,6 +95,9 @@ func (c *workerOptions) run(ctx, forceCtx context.Context, up *upgrader, server 
 		return err
 	}
 	cfg.Server, cfg.Token, cfg.CA, cfg.TLSServerName, cfg.OnStarted = server.URL, server.JoinToken, server.CA, server.TLSServerName, up.notifier.Ready
+	if cfg.ClientCert == "" {
+		cfg.ClientCert, cfg.ClientKey = server.ClientCert, server.ClientKey
+	}
 	w, err := newWorker(ctx, cfg, tel, log)
 	if err != nil {
 		return err

@@ -105,8 +105,9 @@ func (c *config) resolve() error {
 			return err
 		}
 	}
+	target.UseEnvironment()
 	target.Token = cmp.Or(token, target.Token)
-	c.Server = doctor.SavedServer{URL: target.URL, Token: target.Token, JoinToken: target.JoinToken, Data: target.Data, CA: target.CA, TLSServerName: target.TLSServerName}
+	c.Server = doctor.SavedServer{URL: target.URL, Token: target.Token, JoinToken: target.JoinToken, Data: target.Data, CA: target.CA, TLSServerName: target.TLSServerName, ClientCert: target.ClientCert, ClientKey: target.ClientKey}
 	return nil
 }
 

@@ -19,6 +19,20 @@ import (
 // DefaultServer is where up and server listen by default.
 const DefaultServer = "http://127.0.0.1:8700"
 
+// The variables with the files of a client's certificate, which have precedence over the saved ones.
+const (
+	ClientCertEnv = "MUSTER_TLS_CLIENT_CERT"
+	ClientKeyEnv  = "MUSTER_TLS_CLIENT_KEY"
+)
+
+// ClientCertFlags returns the options of a client's certificate.
+func ClientCertFlags(cert, key *string, group string) []cli.Flag {
+	return []cli.Flag{
+		app.Option{Name: "tls-client-cert", Value: "path", Env: ClientCertEnv, Usage: "PEM file with the certificate to present to a server that requires one", Group: group}.StringVar(cert),
+		app.Option{Name: "tls-client-key", Value: "path", Env: ClientKeyEnv, Usage: "PEM file with the key of --tls-client-cert", Group: group}.StringVar(key),
+	}
+}
+
 // ServerOptions selects the server of a command.
 type ServerOptions struct {
 	URL   string
@@ -85,12 +99,20 @@ func (r *ServerOptions) resolveFor(token string) (target Server, saved int, err 
 	if err == nil && target.URL == "" {
 		target, err = s.Lookup(DefaultServer)
 	}
+	target.UseEnvironment()
 	return target, len(s.Servers), err
+}
+
+// UseEnvironment sets the client's certificate of the environment, if there is one.
+func (s *Server) UseEnvironment() {
+	if cert, key := os.Getenv(ClientCertEnv), os.Getenv(ClientKeyEnv); cert != "" || key != "" {
+		s.ClientCert, s.ClientKey = cert, key
+	}
 }
 
 // Options returns o for a client of the server.
 func (s *Server) Options(o client.Options) client.Options {
-	o.UserAgent, o.CA, o.TLSServerName = userAgent(), s.CA, s.TLSServerName
+	o.UserAgent, o.CA, o.TLSServerName, o.ClientCert, o.ClientKey = userAgent(), s.CA, s.TLSServerName, s.ClientCert, s.ClientKey
 	return o
 }
 

@@ -38,6 +38,9 @@ type Server struct {
 	// CA is the fingerprint of the server's certificate authority: only it is trusted. "" means those of the system.
 	CA            string `json:"ca,omitempty"`
 	TLSServerName string `json:"tls_server_name,omitempty"` // that its certificate must have; "" means the host of URL
+	// The files of the certificate that commands present, and of its key; absolute paths.
+	ClientCert string `json:"client_cert,omitempty"`
+	ClientKey  string `json:"client_key,omitempty"`
 }
 
 // SetToken sets the API key, and the authority that it names. If it names one and the user gave no scheme then the URL becomes one of https.
@@ -128,6 +131,9 @@ func (s *SavedContext) Record(server Server, answers func(url string) bool) (sav
 		}
 		server.Token = cmp.Or(server.Token, old.Token)
 		server.JoinToken = cmp.Or(server.JoinToken, old.JoinToken)
+		if server.ClientCert == "" {
+			server.ClientCert, server.ClientKey = old.ClientCert, old.ClientKey
+		}
 		current = current || s.Current == old.URL
 	}
 	s.Servers = slices.DeleteFunc(s.Servers, func(old Server) bool {
