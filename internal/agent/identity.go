@@ -28,6 +28,7 @@ type Identity struct {
 	Server string          `json:"server"`         // that it joined
 	Name   string          `json:"name,omitempty"` // of its last start with --name
 	Tags   string          `json:"tags,omitempty"` // of its last start, separated by commas
+	CA     string          `json:"ca,omitempty"`   // fingerprint of the server's certificate authority, "" for those of the system
 }
 
 const identityFile = "identity.json"

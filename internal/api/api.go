@@ -57,6 +57,7 @@ type Config struct {
 	Heartbeat    muster.Duration  // interval in which workers renew their leases
 	Log          *slog.Logger
 	Version      string // of this build
+	Pin          string // fingerprint of the server's certificate authority, which new keys end in; "" for none
 	// Metrics serves /metrics to keys that may read workers; nil means that the path does not exist.
 	Metrics http.Handler
 	// ObserveRequest is called with the route pattern when a request begins, and done when it was answered. It may be nil.
@@ -121,7 +122,7 @@ func newServer(cfg Config) *server {
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
 	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
-	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Jobs: cfg.Store, Version: cfg.Version})
+	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Jobs: cfg.Store, Version: cfg.Version, Pin: cfg.Pin})
 	s.jobRoutes()
 	s.stateRoutes()
 	s.overviewRoutes()

@@ -82,6 +82,7 @@ var rules = map[string]rule{
 
 	"connlimit": {ring: adapter},
 	"origin":    {ring: adapter},
+	"certs":     {ring: adapter, internal: []string{"atomicfile", "backoff", "origin"}, external: []string{"golang.org/x/crypto/acme"}},
 	"cidcheck":  {ring: adapter, internal: []string{"blob", "cid", "store"}, external: []string{"golang.org/x/sync"}},
 	"ipfs":      {ring: adapter, internal: []string{"backoff", "blob", "store"}, external: []string{"golang.org/x/sync"}},
 
@@ -138,7 +139,7 @@ var rules = map[string]rule{
 	"sweeper":   {ring: shell, internal: []string{"api/wire", "backoff", "blob", "retention", "store", "wake"}},
 	"webhook":   {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent", "wake"}},
 	"execrelay": {ring: shell, internal: []string{"auth", "execwire", "link", "link/wslink"}},
-	"client":    {ring: shell, internal: []string{"api/wire", "backoff", "execwire", "link/wslink", "origin"}, external: []string{"golang.org/x/"}},
+	"client":    {ring: shell, internal: []string{"api/wire", "auth", "backoff", "execwire", "link/wslink", "origin"}, external: []string{"golang.org/x/"}},
 
 	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit", "lru"}, external: []string{"go.etcd.io/bbolt"}},
 	"dialect/lenient": {ring: adapter},
@@ -200,6 +201,7 @@ var rules = map[string]rule{
 	"mustertest":               {ring: testOnly},
 	"testkit":                  {ring: testOnly},
 	"mustertest/containertest": {ring: testOnly},
+	"mustertest/acmetest":      {ring: testOnly},
 	"mustertest/simworker":     {ring: testOnly},
 	"sched/simtest":            {ring: testOnly},
 	"store/storetest":          {ring: testOnly},

@@ -30,8 +30,9 @@ func encode(b []byte) string {
 	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b))
 }
 
-// Hash returns the SHA-256 of a token in hex, by which its key is found.
+// Hash returns the SHA-256 of a token in hex, by which its key is found. The fingerprint of a server's authority (SplitToken) does not count.
 func Hash(token string) string {
+	token, _ = SplitToken(token)
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
@@ -47,4 +48,32 @@ func CheckToken(token string) error {
 		}
 	}
 	return nil
+}
+
+// A token may end in the fingerprint of the certificate authority of its server, so that a client needs nothing else to verify it:
+// "mst_join_….ca" and pinLength characters. The fingerprint is not secret, is not a part of the key, and need not be sent.
+const (
+	pinMark   = ".ca"
+	pinLength = 52 // SHA-256 in base32 without padding
+)
+
+// SplitToken splits the fingerprint from a token; pin is "" if it has none.
+func SplitToken(s string) (token, pin string) {
+	i := len(s) - len(pinMark) - pinLength
+	if i < 0 || !strings.HasPrefix(s[i:], pinMark) {
+		return s, ""
+	}
+	pin = s[i+len(pinMark):]
+	if strings.ContainsFunc(pin, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '2' || r > '7') }) {
+		return s, ""
+	}
+	return s[:i], pin
+}
+
+// WithPin appends the fingerprint of a server's authority to a token, unless one of them is "" or the token has a fingerprint.
+func WithPin(token, pin string) string {
+	if _, own := SplitToken(token); token == "" || pin == "" || own != "" {
+		return token
+	}
+	return token + pinMark + pin
 }

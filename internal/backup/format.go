@@ -92,13 +92,14 @@ var directories = []struct {
 		return false
 	}},
 	{"logs", func(name string) bool { return name == "removed" || strings.HasSuffix(name, ".idx") }},
+	{"tls/acme", never}, // the account, and certificates that are limited in number
 	{"blobs", func(name string) bool { return name == "partial" || name == "damaged" || name == "removed" }},
 }
 
 func never(string) bool { return false }
 
 // files are the single files that are backed up.
-var files = []string{"webhook.key", "history"}
+var files = []string{"webhook.key", "history", "tls/ca.key", "tls/ca.crt"}
 
 // known reports whether an entry of a stream may be restored.
 func known(name string) bool {

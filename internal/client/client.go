@@ -32,6 +32,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/origin"
 )
@@ -39,6 +40,10 @@ import (
 // Options configure a Client. Zero values mean the defaults.
 type Options struct {
 	HTTP               *http.Client  // without a Timeout of its own; default: a new one with keep-alive
+	CA                 string        // fingerprint of the server's certificate authority (origin.Options); default: that at the end of the token
+	TLSServerName      string        // see origin.Options; default: the host of the URL
+	ClientCert         string        // file with the certificate that the client presents; default: none
+	ClientKey          string        // file with its key
 	Timeout            time.Duration // of one try of a call; default 30 s
 	RetryTimeout       time.Duration // of all tries of a call; default 5 s
 	StreamRetryTimeout time.Duration // of reconnecting a broken stream or transfer; default 10 min
@@ -63,22 +68,17 @@ type Client struct {
 }
 
 // New returns a client for the server at base, such as "http://127.0.0.1:8700". It
-// does not connect.
+// does not connect. A fingerprint at the end of the token (auth.SplitToken) is not sent.
 func New(base, token string, o Options) (*Client, error) {
 	u, err := url.Parse(strings.TrimRight(base, "/"))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return nil, muster.Errorf(muster.Invalid, "%q is not a server address: write a URL such as http://127.0.0.1:8700", base)
 	}
+	token, pin := auth.SplitToken(token)
 	if o.HTTP == nil {
-		o.HTTP = &http.Client{Transport: &http.Transport{
-			Proxy:                 http.ProxyFromEnvironment,
-			MaxIdleConnsPerHost:   16,
-			IdleConnTimeout:       90 * time.Second,
-			TLSHandshakeTimeout:   10 * time.Second,
-			ResponseHeaderTimeout: time.Minute,
-			ExpectContinueTimeout: 5 * time.Second,
-			ForceAttemptHTTP2:     true,
-		}}
+		if o.HTTP, err = origin.NewClientFor(u, origin.Options{CA: o.CA, ServerName: o.TLSServerName, ClientCert: o.ClientCert, ClientKey: o.ClientKey, MaxIdleConnsPerHost: 16}, pin); err != nil {
+			return nil, err
+		}
 	}
 	o.HTTP = origin.Client(o.HTTP)
 	o.Timeout = cmp.Or(max(o.Timeout, 0), 30*time.Second)
@@ -199,6 +199,9 @@ func (c *Client) unreachableError(ctx context.Context, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // without its own copy of the URL
 	}
+	if _, ok := errors.AsType[*origin.CertificateError](err); ok {
+		return muster.Errorf(muster.Unavailable, "cannot connect to the server at %s: %w", c.base, err)
+	}
 	return muster.Errorf(muster.Unavailable,
 		"cannot reach the server at %s: %w; check that it is running and that the address is right (--server or MUSTER_SERVER)%s", c.base, err, c.opts.Hint)
 }
@@ -261,6 +264,9 @@ func retryable(err error, idempotent bool) bool {
 		return false
 	}
 	cause := errors.Unwrap(err)
+	if _, ok := errors.AsType[*origin.CertificateError](err); ok {
+		return false
+	}
 	if cause == nil || idempotent {
 		return true // the server itself answered "not done", or a repetition is harmless
 	}

@@ -96,7 +96,7 @@ func (r *inspection) identity(ctx context.Context) []Finding {
 		return single("identity", Note, "", "no worker with this data dir has joined a server yet")
 	}
 	rejoin := "`mv " + filepath.Join(r.Data, "identity.json") + " " + filepath.Join(r.Data, "identity.json.old") + "`, then start the worker with --token-file to join again"
-	w, err := r.whoami(ctx, id.Server, id.Key)
+	w, err := r.whoami(ctx, id.Server, auth.WithPin(id.Key, id.CA))
 	switch {
 	case muster.CodeOf(err) == muster.Unauthenticated:
 		return single("identity", Problem, "start the worker with --token-file: it joins again", "%s does not know the worker %s: the server lost its data, or is another one", id.Server, id.Worker)

@@ -180,7 +180,7 @@ func (r *inspection) secrets(context.Context) []Finding {
 	var open []string
 	seen := 0
 	for _, pattern := range []string{
-		filepath.Join(r.Data, "identity.json*"), filepath.Join(r.Data, "reports.db"), filepath.Join(r.Data, "shim", "*", "key"), filepath.Join(r.Server.Data, "muster.db"), filepath.Join(r.Server.Data, "muster.db-wal"),
+		filepath.Join(r.Data, "identity.json*"), filepath.Join(r.Data, "reports.db"), filepath.Join(r.Data, "shim", "*", "key"), filepath.Join(r.Server.Data, "muster.db"), filepath.Join(r.Server.Data, "muster.db-wal"), filepath.Join(r.Server.Data, "tls", "ca.key"),
 	} {
 		if !filepath.IsAbs(pattern) {
 			continue // no server runs here

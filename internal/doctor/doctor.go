@@ -51,6 +51,11 @@ type SavedServer struct {
 	Token     string // API key; may be ""
 	JoinToken string // may be ""
 	Data      string // its data dir, if it runs on this machine
+	// CA is the fingerprint of its certificate authority, and TLSServerName the name that its certificate must have: see origin.Options.
+	CA            string
+	TLSServerName string
+	ClientCert    string
+	ClientKey     string
 }
 
 // Config configures a Doctor.
@@ -113,6 +118,7 @@ type check struct {
 func checks() []check {
 	return []check{
 		{Server, "server", (*inspection).server},
+		{Server, "certificate", (*inspection).certificate},
 		{Server, "clock", (*inspection).skew},
 		{Server, "version", (*inspection).version},
 		{Server, "token", (*inspection).token},

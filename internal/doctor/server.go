@@ -22,12 +22,10 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/origin"
 )
 
-const (
-	expiresSoon = 14 * 24 * time.Hour // of a certificate
-	maxResponse = 64 << 10            // bytes of an answer
-)
+const maxResponse = 64 << 10 // bytes of an answer
 
 // serverProbe is what the server answered.
 type serverProbe struct {
@@ -39,6 +37,8 @@ type serverProbe struct {
 	hasSkew  bool
 
 	dialects []Finding // of its gateways
+
+	certificates []*x509.Certificate // that it presented; nil without TLS
 }
 
 // fail sets the finding of a step that failed.
@@ -55,7 +55,11 @@ func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 		return a.fail("set it with --server, such as `--server http://10.0.0.5:8700`", "%q is not the URL of a server", r.Server.URL)
 	}
 	step := r.effectiveTimeouts().step
-	h := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: step}).DialContext, TLSHandshakeTimeout: step, ResponseHeaderTimeout: step, DisableKeepAlives: true},
+	tlsConfig, err := origin.Options{CA: r.Server.CA, ServerName: r.Server.TLSServerName, ClientCert: r.Server.ClientCert, ClientKey: r.Server.ClientKey}.TLSConfig()
+	if err != nil {
+		return a.fail("save it again: `muster login "+r.Server.URL+"`", "what is saved for its TLS cannot be used: %s", err)
+	}
+	h := &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: step}).DialContext, TLSClientConfig: tlsConfig, TLSHandshakeTimeout: step, ResponseHeaderTimeout: step, DisableKeepAlives: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	var mu sync.Mutex // a dial may outlast its request
 	var resolving, sentAt time.Time
@@ -118,11 +122,8 @@ func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 	if t := time.Since(start); t > step {
 		a.finding.Status, a.finding.Fix = Warning, "check the network between this machine and the server"
 	}
-	if resp.TLS != nil && len(resp.TLS.PeerCertificates) > 0 {
-		end := resp.TLS.PeerCertificates[0].NotAfter
-		if remaining := time.Until(end); remaining < expiresSoon {
-			a.finding = newFinding("server", Warning, "renew it", "%s answers; its certificate expires in %.0f days, on %s", r.Server.URL, remaining.Hours()/24, end.UTC().Format(time.DateOnly))
-		}
+	if resp.TLS != nil {
+		a.certificates = resp.TLS.PeerCertificates
 	}
 	for _, token := range []string{r.Server.Token, r.Server.JoinToken} {
 		if w, err := r.whoami(ctx, r.Server.URL, token); token != "" && err == nil {
@@ -140,6 +141,8 @@ func (r *inspection) unreachable(a *serverProbe, u *url.URL, tlsErr, err error) 
 	switch _, unknownHost := errors.AsType[*net.DNSError](err); {
 	case unknownHost:
 		return a.fail("check the name and `getent hosts "+host+"`, or use the server's IP address", "cannot resolve the name %s: %s", host, rootCause(err))
+	case requiresClientCert(err, u):
+		return a.fail("save the files of one: `muster login --tls-client-cert FILE --tls-client-key FILE "+r.Server.URL+"`", "%s requires a client certificate that it accepts", r.Server.URL)
 	case tlsErr != nil:
 		return tlsFailed(a, r.Server.URL, host, tlsErr)
 	case op != nil && op.Op == "dial":
@@ -168,25 +171,6 @@ func (r *inspection) connectFailed(a *serverProbe, host, port string, err error)
 		return a.fail("open TCP port "+port+" in the firewalls in between, and check that the machine is on", "%s does not answer within %s", at, r.effectiveTimeouts().step)
 	}
 	return a.fail("check the network of this machine, and the address", "cannot reach %s: %s", at, rootCause(err))
-}
-
-func tlsFailed(a *serverProbe, server, host string, err error) *serverProbe {
-	const caFix = "use a certificate of an authority that this machine trusts, or add yours: `sudo cp CA.crt /usr/local/share/ca-certificates/ && sudo update-ca-certificates`"
-	var record tls.RecordHeaderError
-	var unknown x509.UnknownAuthorityError
-	var name x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	switch {
-	case errors.As(err, &record):
-		return a.fail("use http:// in its URL, or enable TLS on the server", "%s does not use TLS, but its URL begins with https://", server)
-	case errors.As(err, &unknown):
-		return a.fail(caFix, "the certificate of %s is signed by an unknown authority", host)
-	case errors.As(err, &name):
-		return a.fail("use a name that the certificate is valid for", "the certificate of %s is not valid for that name: %s", host, rootCause(err))
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return a.fail("renew it; if it looks valid, check this machine's clock", "the certificate of %s has expired, or is not valid yet", host)
-	}
-	return a.fail("check the server's certificate: `openssl s_client -connect "+host+":443`", "TLS with %s fails: %s", host, rootCause(err))
 }
 
 type response struct {
@@ -221,7 +205,11 @@ func (s *response) isUnauthenticated() bool {
 }
 
 func (r *inspection) client(server, token string) (*client.Client, error) {
-	return client.New(server, token, client.Options{Timeout: r.effectiveTimeouts().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"})
+	o := client.Options{ClientCert: r.Server.ClientCert, ClientKey: r.Server.ClientKey, Timeout: r.effectiveTimeouts().step, RetryTimeout: time.Millisecond, UserAgent: "muster-doctor"}
+	if server == r.Server.URL {
+		o.CA, o.TLSServerName = r.Server.CA, r.Server.TLSServerName
+	}
+	return client.New(server, token, o)
 }
 
 func (r *inspection) whoami(ctx context.Context, server, token string) (client.Whoami, error) {
@@ -338,9 +326,13 @@ func (r *inspection) version(context.Context) []Finding {
 
 // isServer reports whether a Muster server answers at a port of this machine.
 func (r *inspection) isServer(ctx context.Context, port string) bool {
-	h := &http.Client{Timeout: r.effectiveTimeouts().step, Transport: &http.Transport{DisableKeepAlives: true}}
-	identity, err := httpGet(ctx, h, "", "http://"+net.JoinHostPort("127.0.0.1", port)+wire.Prefix+"/whoami")
-	return err == nil && identity.isUnauthenticated()
+	for _, scheme := range []string{"http://", "https://"} {
+		identity, err := httpGet(ctx, origin.Unverified(r.effectiveTimeouts().step), "", scheme+net.JoinHostPort("127.0.0.1", port)+wire.Prefix+"/whoami")
+		if err == nil && identity.isUnauthenticated() {
+			return true
+		}
+	}
+	return false
 }
 
 // redactURL returns a URL without its password.

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +23,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/certs"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/testkit"
 )
@@ -140,8 +143,12 @@ type Cluster struct {
 	opts    Options
 	DataDir string
 	Addr    string
-	Server  *Process
-	Client  *client.Client
+	URL     string
+	// The tokens as the server prints them.
+	AdminToken, JoinToken string
+
+	Server *Process
+	Client *client.Client
 }
 
 // New starts a server with its data in dir, on a port of its own that
@@ -158,6 +165,7 @@ type Options struct {
 	Heartbeat   time.Duration // of its workers; 0 means a second
 	Flags       []string      // more of them
 	Up          bool          // muster up: with a worker in the server's process
+	TLS         bool          // with its own certificate authority, which the test's client and workers know from their tokens only
 }
 
 // NewWith is New with options.
@@ -172,9 +180,19 @@ func NewWith(tb testing.TB, data string, o Options) *Cluster {
 	}
 	killLeftovers(tb, filepath.Join(data, "worker"))
 	testkit.NoError(tb, os.Chmod(filepath.Dir(tb.TempDir()), 0o711)) // tasks, which are other users, enter the test's folders
-	c := &Cluster{tb: tb, mode: mode, opts: o, DataDir: data, Addr: ReservePort(tb)}
+	c := &Cluster{tb: tb, mode: mode, opts: o, DataDir: data, Addr: ReservePort(tb), URL: "http://"}
+	pin := ""
+	if o.TLS {
+		c.URL = "https://"
+		own, err := certs.Open(certs.Config{Own: true}, filepath.Join(data, "tls"), slog.New(slog.DiscardHandler)) // the server finds it
+		testkit.NoError(tb, err)
+		pin = own.Pin()
+		c.opts.Flags = append([]string{"--tls"}, o.Flags...)
+	}
+	c.URL += c.Addr
+	c.AdminToken, c.JoinToken = auth.WithPin(AdminToken, pin), auth.WithPin(JoinToken, pin)
 	var err error
-	c.Client, err = client.New("http://"+c.Addr, AdminToken, client.Options{RetryTimeout: 30 * time.Second})
+	c.Client, err = client.New(c.URL, c.AdminToken, client.Options{RetryTimeout: 30 * time.Second})
 	testkit.NoError(tb, err)
 	c.StartServer()
 	return c
@@ -246,8 +264,8 @@ func (c *Cluster) LaunchWorkerWith(env []string, program, name, dir string, flag
 	c.tb.Helper()
 	killLeftovers(c.tb, dir)
 	allowWrites(c.tb, flags)
-	args := append([]string{"worker", "--server", "http://" + c.Addr, "--name", name, "--data", dir}, flags...)
-	return StartProgram(c.tb, program, name, append([]string{"MUSTER_JOIN_TOKEN=" + JoinToken}, env...), args...)
+	args := append([]string{"worker", "--server", c.URL, "--name", name, "--data", dir}, flags...)
+	return StartProgram(c.tb, program, name, append([]string{"MUSTER_JOIN_TOKEN=" + c.JoinToken}, env...), args...)
 }
 
 // SharedDir makes a folder that tasks come to, and may change if their worker lets them: they are other users than this one.

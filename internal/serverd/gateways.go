@@ -162,13 +162,13 @@ type Gateway struct {
 func (s *Server) Gateways() []Gateway {
 	var list []Gateway
 	for _, g := range s.gateways {
-		list = append(list, Gateway{Name: g.config.Name, Title: g.title, URL: g.URL(), KeyRequired: g.keyRequired, Reachable: !isLoopback(g.config.Address)})
+		list = append(list, Gateway{Name: g.config.Name, Title: g.title, URL: g.URL(), KeyRequired: g.keyRequired, Reachable: !IsLoopback(g.config.Address)})
 	}
 	return list
 }
 
-// isLoopback reports whether an address is only reachable from this machine.
-func isLoopback(address string) bool {
+// IsLoopback reports whether an address is only reachable from this machine.
+func IsLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
@@ -187,10 +187,8 @@ func (s *Server) GatewayURL(name string) string {
 // Local returns a connection to the server within this process, with its own keys. It waits until the server is ready. Use it
 // while Run runs.
 func (s *Server) Local(ctx context.Context) (dialect.Server, error) {
-	select {
-	case <-s.engine.Ready():
-	case <-ctx.Done():
-		return dialect.Server{}, ctx.Err()
+	if err := s.AwaitReady(ctx); err != nil {
+		return dialect.Server{}, err
 	}
 	return s.connectLocal(ctx, filepath.Join(s.cfg.Data, "local"), "this process", "")
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/internal/backup"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
+	"github.com/muster-dev/muster/internal/certs"
 	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/dashboard"
 	"github.com/muster-dev/muster/internal/dialect"
@@ -75,6 +76,8 @@ type Config struct {
 	Dialects []dialect.Config
 	// Systems are the supported dialects; nil means Dialects().
 	Systems []dialect.System
+	// TLS is the source of the server's certificate; the zero value serves without TLS.
+	TLS certs.Config
 }
 
 // Server is a server that listens, and serves when Run is called.
@@ -97,6 +100,7 @@ type Server struct {
 	backupMu   sync.Mutex    // held by a backup
 	pinner     ipfsPinner    // nil for none
 	listener   net.Listener  // nil for a private server
+	certs      *certs.Certs  // nil without TLS
 	localPipe  *dialect.Pipe // connects gateways and callers of Local to the server
 	gateways   []*gateway
 	tokens     tokens
@@ -180,6 +184,9 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	if err != nil {
 		return muster.Errorf(muster.Invalid, "cannot create the data directory: %w", err)
 	}
+	if err := s.enableTLS(); err != nil {
+		return err
+	}
 	if s.logs, err = tasklog.OpenIndexedDir(filepath.Join(s.cfg.Data, "logs")); err != nil {
 		return err
 	}
@@ -235,13 +242,13 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)
 	rows := namedReader{s.store, s.engine}
 	s.http = &http.Server{
-		Handler: connlimit.Handler(api.New(api.Config{
+		Handler: connlimit.Handler(s.serveAuthority(api.New(api.Config{
 			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
-			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version,
+			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version, Pin: s.Pin(),
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views:    s.apiViews(),
 			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup,
-		})),
+		}))),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -274,14 +281,28 @@ func (s *Server) URL() string {
 	if s.listener == nil {
 		return ""
 	}
+	scheme := "http://"
+	if s.certs != nil {
+		scheme = "https://"
+	}
 	host, port, err := net.SplitHostPort(s.listener.Addr().String())
 	if err != nil {
-		return "http://" + s.listener.Addr().String()
+		return scheme + s.listener.Addr().String()
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + net.JoinHostPort(host, port)
+}
+
+// AwaitReady returns when the server has loaded its state, and serves. Its error is that of ctx.
+func (s *Server) AwaitReady(ctx context.Context) error {
+	select {
+	case <-s.engine.Ready():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Alive returns an error if the server does not respond before ctx ends, for a watchdog. A failing disk or a flood of requests is not
@@ -289,11 +310,11 @@ func (s *Server) URL() string {
 func (s *Server) Alive(ctx context.Context) error { return s.engine.Ping(ctx) }
 
 // AdminToken returns the admin token if this start generated or preset it, or if it was generated but not yet shown
-// (TokensShown), else "": only its hash is stored.
-func (s *Server) AdminToken() string { return s.tokens.Admin }
+// (TokensShown), else "": only its hash is stored. It ends in the fingerprint of the server's authority, if there is one.
+func (s *Server) AdminToken() string { return s.withPin(s.tokens.Admin) }
 
 // JoinToken returns the join token of workers in the same way.
-func (s *Server) JoinToken() string { return s.tokens.Join }
+func (s *Server) JoinToken() string { return s.withPin(s.tokens.Join) }
 
 // shutdownGrace is how long running requests may continue when the server stops.
 const shutdownGrace = 2 * time.Second
@@ -341,6 +362,9 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		}
 	})
+	if s.certs != nil {
+		group.Go(func() error { return s.whenReady(serviceCtx, s.certs.Run) })
+	}
 	if s.listener != nil {
 		group.Go(func() error {
 			s.log.Info("serving", slog.String("url", s.URL()))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -46,17 +47,20 @@ func (w *Worker) recallName() error {
 	return err
 }
 
-// remember saves the name and the tags of this start with the identity. It warns of tags that the previous start had.
+// remember saves the name, the tags and the server's authority of this start with the identity. It warns of tags that the previous start had.
 func (w *Worker) remember(id agent.Identity) (agent.Identity, error) {
 	name := cmp.Or(w.cfg.Name, w.storedName)
 	tags := strings.Join(w.cfg.Tags, ",")
-	if id.Name == name && id.Tags == tags {
+	if id.Name == name && id.Tags == tags && id.CA == w.ca {
 		return id, nil
+	}
+	if id.CA != "" && id.CA != w.ca {
+		w.log.Info("the server has another certificate authority than at the last start, as its token says", slog.String("fingerprint", w.ca))
 	}
 	if lost := missing(strings.FieldsFunc(id.Tags, func(r rune) bool { return r == ',' }), w.cfg.Tags); lost != "" {
 		w.log.Warn(fmt.Sprintf("started without the tags %s of its previous start: --tags %s gives them again", lost, id.Tags))
 	}
-	id.Name, id.Tags = name, tags
+	id.Name, id.Tags, id.CA = name, tags, w.ca
 	return id, id.Save(w.cfg.Data)
 }
 

@@ -2,6 +2,7 @@
 package workerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run/process"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/taskexec"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
@@ -44,6 +46,11 @@ import (
 type Config struct {
 	Server string // base URL, such as "http://10.0.0.5:8700"
 	Token  string // a join token; needed once per data dir
+	CA     string // fingerprint of the server's certificate authority (origin.Options); "" means that of the token, else that of the identity
+	// TLSServerName is the name that the server's certificate must have; "" means the host of Server.
+	TLSServerName string
+	ClientCert    string // file with the certificate that the worker presents to the server; "" for none
+	ClientKey     string // file with its key
 	// NewToken makes a join token when one is needed and Token is ""; nil for none.
 	NewToken       func(context.Context) (string, error)
 	Name           string // "" means that of the last start with a name, else the hostname
@@ -91,6 +98,7 @@ const quarantine = "quarantine"
 type Worker struct {
 	cfg        Config
 	server     *url.URL
+	ca         string // fingerprint of the server's certificate authority, "" for those of the system
 	log        *slog.Logger
 	http       *http.Client
 	force      chan struct{} // gets a token from ForceShutdown
@@ -154,11 +162,12 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	if err := cfg.Isolation.Check(); err != nil {
 		return nil, err
 	}
-	if cfg.HTTP == nil {
-		cfg.HTTP = httpClient()
+	ca, err := cfg.trust(server)
+	if err != nil {
+		return nil, err
 	}
 	w := &Worker{
-		cfg: cfg, server: server, log: log, http: cfg.HTTP, force: make(chan struct{}, 1), detach: make(chan struct{}),
+		cfg: cfg, server: server, ca: ca, log: log, http: cfg.HTTP, force: make(chan struct{}, 1), detach: make(chan struct{}),
 		newProbe: func(c probe.Config) prober { return probe.New(c) },
 	}
 	if cfg.Metrics != nil {
@@ -167,17 +176,24 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	return w, nil
 }
 
-// httpClient returns a client without a timeout for whole requests, since blobs may be large and polls wait; each use has its own limit.
-func httpClient() *http.Client {
-	transport := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		ForceAttemptHTTP2:     true,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: time.Minute,
-		IdleConnTimeout:       30 * time.Second,
-		MaxIdleConnsPerHost:   4,
+// trust removes the fingerprint from the token, returns the fingerprint of the authority that the worker trusts, and sets HTTP unless it
+// is set. The fingerprint of the configuration replaces that of the identity: the server may have a new authority.
+func (c *Config) trust(server *url.URL) (ca string, err error) {
+	token, pin := auth.SplitToken(c.Token)
+	c.Token = token
+	if c.HTTP != nil {
+		return "", nil // within this process
 	}
-	return origin.Client(&http.Client{Transport: transport})
+	ca = cmp.Or(c.CA, pin)
+	if ca == "" {
+		id, _, err := agent.LoadIdentity(c.Data)
+		if err != nil {
+			return "", err
+		}
+		ca = id.CA
+	}
+	c.HTTP, err = origin.NewClientFor(server, origin.Options{CA: ca, ServerName: c.TLSServerName, ClientCert: c.ClientCert, ClientKey: c.ClientKey, MaxIdleConnsPerHost: 4}, pin)
+	return ca, err
 }
 
 // ForceShutdown ends the grace of a shutdown: running tasks are killed and returned to the server. It is safe for concurrent use.

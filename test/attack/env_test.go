@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/origin"
 )
 
 // awaitTimeout is the time that a test waits for an expected event.
@@ -39,13 +41,25 @@ func newEnv(t *testing.T) *env {
 // newEnvFor attacks a server that runs already.
 func newEnvFor(t *testing.T, c *mustertest.Cluster) *env {
 	t.Helper()
-	e := &env{Cluster: c, t: t, http: &http.Client{Transport: &http.Transport{ResponseHeaderTimeout: awaitTimeout}}}
+	e := &env{Cluster: c, t: t}
+	e.http = &http.Client{Transport: e.transport()}
 	t.Cleanup(e.http.CloseIdleConnections)
 	return e
 }
 
+// transport returns connections to the server.
+func (e *env) transport() *http.Transport {
+	e.t.Helper()
+	_, pin := auth.SplitToken(e.AdminToken)
+	config, err := origin.Options{CA: pin}.TLSConfig()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return &http.Transport{ResponseHeaderTimeout: awaitTimeout, TLSClientConfig: config}
+}
+
 // url returns the address of a path of the server.
-func (e *env) url(path string) string { return "http://" + e.Addr + path }
+func (e *env) url(path string) string { return e.URL + path }
 
 // key makes a key.
 func (e *env) key(role, project string, ttl time.Duration) client.MadeKey {

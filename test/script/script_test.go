@@ -21,6 +21,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/cli"
 	"github.com/muster-dev/muster/internal/cli/app"
 )
@@ -130,11 +131,15 @@ func startCommand(ts *testscript.TestScript, command string, args []string) {
 		JoinToken  string `json:"join_token"`
 	}
 	ts.Check(json.Unmarshal(line, &ready))
-	if ready.AdminToken != ts.Getenv("MUSTER_ADMIN_TOKEN") || ready.JoinToken != ts.Getenv("MUSTER_JOIN_TOKEN") {
+	admin, pin := auth.SplitToken(ready.AdminToken)
+	join, _ := auth.SplitToken(ready.JoinToken)
+	if admin != ts.Getenv("MUSTER_ADMIN_TOKEN") || join != ts.Getenv("MUSTER_JOIN_TOKEN") {
 		ts.Fatalf("the preset tokens are not those of the server: %s", line)
 	}
 	ts.Setenv("URL", ready.URL)
-	ts.Setenv("ADDRESS", strings.TrimPrefix(ready.URL, "http://"))
+	_, address, _ := strings.Cut(ready.URL, "://")
+	ts.Setenv("ADDRESS", address)
+	ts.Setenv("PIN", pin) // fingerprint of its certificate authority
 	ts.Setenv("PID", strconv.Itoa(cmd.Process.Pid))
 	if command == "up" {
 		untilCommand(ts, false, []string{"active", "muster", "workers"})

@@ -12,11 +12,12 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// Config has what the operations need. All fields are required.
+// Config has what the operations need. All fields but Pin are required.
 type Config struct {
 	Keys    store.KeyStore
 	Jobs    Jobs
 	Version string // of this build
+	Pin     string // fingerprint of the server's certificate authority, which new keys end in; "" for none
 }
 
 // Jobs reads jobs.

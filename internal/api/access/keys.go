@@ -55,7 +55,7 @@ func (a *Access) createKey(ctx context.Context, in *createKeyInput) (*rest.Respo
 		k.ExpiresAt = k.CreatedAt.Add(in.Body.TTL)
 	}
 	secret, err := a.makeKey(ctx, &k)
-	return rest.Respond(wire.MadeKey{Key: keyResponse(k), Secret: secret}), err
+	return rest.Respond(wire.MadeKey{Key: keyResponse(k), Secret: auth.WithPin(secret, a.Pin)}), err
 }
 
 // makeKey stores a key with a new id and secret, and returns the secret.
@@ -153,7 +153,7 @@ func (a *Access) rotateKey(ctx context.Context, in *keyPath) (*rest.Response[wir
 	if err := a.ring.Replace(ctx, key); err != nil {
 		return nil, err
 	}
-	return rest.Respond(wire.MadeKey{Key: keyResponse(key), Secret: secret}), nil
+	return rest.Respond(wire.MadeKey{Key: keyResponse(key), Secret: auth.WithPin(secret, a.Pin)}), nil
 }
 
 // RevokeWorker revokes the keys of a worker.

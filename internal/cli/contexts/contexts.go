@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -48,6 +49,7 @@ type entry struct {
 	Server  string `json:"server"`
 	Current bool   `json:"current"`
 	Data    string `json:"data,omitempty"`
+	CA      string `json:"ca,omitempty"` // fingerprint of the server's own certificate authority
 }
 
 func list(a *app.App, output app.OutputOptions) error {
@@ -57,23 +59,34 @@ func list(a *app.App, output app.OutputOptions) error {
 	}
 	var all []entry
 	for _, s := range saved.Servers {
-		all = append(all, entry{Name: s.Name, Server: s.URL, Current: s.URL == saved.Current, Data: s.Data})
+		all = append(all, entry{Name: s.Name, Server: s.URL, Current: s.URL == saved.Current, Data: s.Data, CA: s.CA})
 	}
 	l := app.Listing[entry]{
 		OutputOptions: output,
 		Rows:          app.Seq(all),
 		ID:            func(e entry) string { return e.Name },
-		Columns:       []term.Column{{Title: "CURRENT", NoTruncate: true}, {Title: "NAME", NoTruncate: true}, {Title: "SERVER"}, {Title: "DATA"}},
+		Columns:       []term.Column{{Title: "CURRENT", NoTruncate: true}, {Title: "NAME", NoTruncate: true}, {Title: "SERVER"}, {Title: "TLS"}, {Title: "DATA"}},
 		Row: func(e entry, _ time.Time) []string {
 			mark := ""
 			if e.Current {
 				mark = "*"
 			}
-			return []string{mark, e.Name, e.Server, e.Data}
+			return []string{mark, e.Name, e.Server, describeTLS(e), e.Data}
 		},
 		EmptyMessage: "no servers are saved: muster login URL saves one",
 	}
 	return l.Write(a)
+}
+
+// describeTLS returns which authorities a server's certificate may be of, "" without TLS.
+func describeTLS(e entry) string {
+	switch {
+	case e.CA != "":
+		return "own CA"
+	case strings.HasPrefix(e.Server, "https://"):
+		return "system CAs"
+	}
+	return ""
 }
 
 func use(a *app.App, args []string) error {

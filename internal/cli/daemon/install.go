@@ -91,16 +91,11 @@ func (a *runner) install(ctx context.Context, c *installConfig, flags []cli.Flag
 	if len(given) < 3 || given[2] != "install" {
 		return muster.Errorf(muster.Invalid, "the options of the worker must follow 'muster worker install'")
 	}
-	target, err := (&remote.ServerOptions{URL: c.server}).Resolve()
+	target, err := c.target()
 	if err != nil {
 		return err
 	}
-	token, err := c.token.ReadAndUnset()
-	if err != nil {
-		return err
-	}
-	token = cmp.Or(token, target.JoinToken)
-	service := install.Service{Token: token, Server: target.URL}
+	service := install.Service{Token: auth.WithPin(target.JoinToken, target.CA), Server: target.URL}
 	if service.Program, err = app.ProgramPath(); err != nil {
 		return err
 	}
@@ -115,14 +110,17 @@ func (a *runner) install(ctx context.Context, c *installConfig, flags []cli.Flag
 	if err != nil {
 		return err
 	}
-	cfg.Server, cfg.Token = target.URL, token
+	cfg.Server, cfg.Token = target.URL, service.Token
+	if cfg.ClientCert != "" {
+		target.ClientCert, target.ClientKey = cfg.ClientCert, cfg.ClientKey
+	}
 	if _, err := workerd.New(cfg, slog.New(slog.DiscardHandler)); err != nil {
 		return err
 	}
 	if c.dryRun {
 		return host.Print(&service)
 	}
-	if err := checkJoin(ctx, target.URL, token, data); err != nil {
+	if err := checkJoin(ctx, &target, data); err != nil {
 		return err
 	}
 	return host.Install(ctx, &service)
@@ -191,14 +189,20 @@ func isSwitch(flags []cli.Flag, name string) bool {
 	})
 }
 
-// checkJoin returns an error if a worker with this token and data directory could not join or connect.
-func checkJoin(ctx context.Context, server, token, data string) error {
+// checkJoin returns an error if a worker with the server's join token and this data directory could not join or connect.
+func checkJoin(ctx context.Context, target *remote.Server, data string) error {
 	id, joined, err := agent.LoadIdentity(data)
 	if err != nil {
 		return err
 	}
+	server, token := target.URL, target.JoinToken
+	whoami := func(key string) (auth.Role, error) {
+		s := *target
+		s.Token, s.CA = key, cmp.Or(s.CA, id.CA)
+		return whoami(ctx, s)
+	}
 	if joined {
-		_, err := whoami(ctx, server, id.Key)
+		_, err := whoami(id.Key)
 		if err == nil || token == "" || muster.CodeOf(err) != muster.Unauthenticated {
 			return err
 		}
@@ -206,7 +210,7 @@ func checkJoin(ctx context.Context, server, token, data string) error {
 	if token == "" {
 		return muster.Errorf(muster.Unauthenticated, "the worker has not joined %s yet: set --token-file to a join token, which muster keys create --role join makes", server)
 	}
-	role, err := whoami(ctx, server, token)
+	role, err := whoami(token)
 	switch {
 	case muster.CodeOf(err) == muster.Unauthenticated:
 		return muster.Errorf(muster.Unauthenticated, "%s does not accept this join token (%w): muster keys create --role join makes one", server, err)
@@ -218,9 +222,9 @@ func checkJoin(ctx context.Context, server, token, data string) error {
 	return nil
 }
 
-// whoami returns the role of a key.
-func whoami(ctx context.Context, server, key string) (auth.Role, error) {
-	c, err := remote.NewClient(remote.Server{URL: server, Token: key}, "")
+// whoami returns the role of a server's key.
+func whoami(ctx context.Context, server remote.Server) (auth.Role, error) {
+	c, err := remote.NewClient(server, "")
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/api/apitest"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
@@ -72,12 +73,12 @@ func TestJoinIsChecked(t *testing.T) {
 		{"an API key", s.CreateKey(t, auth.Submitter, "p", ""), empty, muster.Forbidden, "this is the key of a submitter"},
 		{"a damaged identity", join, damaged, muster.Invalid, "is damaged"},
 	} {
-		err := checkJoin(t.Context(), s.URL, tc.token, tc.data)
+		err := checkJoin(t.Context(), &remote.Server{URL: s.URL, JoinToken: tc.token}, tc.data)
 		if (err == nil) != (tc.code == "") || err != nil && (muster.CodeOf(err) != tc.code || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
-	if err := checkJoin(t.Context(), "http://127.0.0.1:1", join, empty); muster.CodeOf(err) != muster.Unavailable {
+	if err := checkJoin(t.Context(), &remote.Server{URL: "http://127.0.0.1:1", JoinToken: join}, empty); muster.CodeOf(err) != muster.Unavailable {
 		t.Errorf("without a server: %v", err)
 	}
 }

@@ -20,11 +20,12 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation"
-	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/origin"
 	"github.com/muster-dev/muster/internal/sdnotify"
 	"github.com/muster-dev/muster/internal/serverd"
 )
@@ -34,6 +35,7 @@ type serverConfig struct {
 	app.LogOptions
 	TelemetryOptions
 	retentionOptions
+	tlsOptions
 
 	listen          string
 	data            string
@@ -77,7 +79,7 @@ func (c *serverConfig) flags() []cli.Flag {
 				&c.webhookNetworks, parseNetworks, formatNetworks),
 			app.Var(app.Option{Name: "dialect", Value: "system", Usage: "Serve workers and clients of another system, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.WithEnv(),
 				&c.dialects, c.parseDialects, formatDialects),
-		}, c.retentionOptions.flags(), c.TelemetryFlags(), c.Flags())
+		}, c.tlsOptions.flags(), c.retentionOptions.flags(), c.TelemetryFlags(), c.Flags())
 }
 
 func (a *runner) serverCommand() *cli.Command {
@@ -130,16 +132,21 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, notif
 	if err := c.check(); err != nil {
 		return err
 	}
+	certificates, err := c.certs(hostOf(c.publicURL))
+	if err != nil {
+		return err
+	}
 	if err := isolation.DisableDumpable(); err != nil {
 		log.Warn("processes of this user can read the server's memory", slog.Any("error", err))
 	}
 	server, err := serverd.New(ctx, serverd.Config{
 		Listen: c.listen, Data: c.data, AdminToken: c.secrets.admin, JoinToken: c.secrets.join, Heartbeat: c.heartbeat, AcceptLoss: c.acceptLoss, IPFS: c.ipfs, Addresses: c.workerAddresses, Dialects: c.dialects,
-		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, URL: c.publicURL, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer, Retention: c.policy, KeepServer: c.server,
+		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, URL: c.publicURL, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer, Retention: c.policy, KeepServer: c.server, TLS: certificates,
 	}, log)
 	if err != nil {
 		return err
 	}
+	a.warnUnencrypted(server)
 	defer context.AfterFunc(ctx, func() { notifier.Stopping(serverStopLimit) })()
 	// The server stops after alongside, so that a worker can report.
 	serveCtx, stopServing := context.WithCancel(context.WithoutCancel(ctx))
@@ -154,10 +161,10 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, notif
 		sideCtx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(serveCtx, cancel)()
-		if err := awaitReady(sideCtx, server.URL()); err != nil || sideCtx.Err() != nil {
+		if err := awaitReady(sideCtx, server); err != nil || sideCtx.Err() != nil {
 			return err
 		}
-		target, contextMessage := a.saveContext(sideCtx, remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data})
+		target, contextMessage := a.saveContext(sideCtx, remote.Server{URL: server.URL(), Token: server.AdminToken(), JoinToken: server.JoinToken(), Data: c.data, CA: server.Pin(), TLSServerName: server.TLSServerName(), ClientCert: c.clientCert, ClientKey: c.clientKey})
 		if err := a.announce(c, target, contextMessage, server.Gateways(), server.AdminToken() != "" && c.secrets.admin == ""); err != nil {
 			return err
 		}
@@ -176,28 +183,13 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, notif
 const readyTimeout = 10 * time.Minute
 
 // awaitReady returns when the server is ready, or nil when ctx ends.
-func awaitReady(ctx context.Context, url string) error {
+func awaitReady(ctx context.Context, server *serverd.Server) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("the server is not ready after %s", readyTimeout))
 	defer cancel()
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", http.NoBody)
-		if err != nil {
-			return fmt.Errorf("make request: %w", err)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err == nil {
-			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		switch err := backoff.Sleep(ctx, 20*time.Millisecond); {
-		case errors.Is(err, context.DeadlineExceeded):
-			return context.Cause(ctx)
-		case err != nil:
-			return nil
-		}
+	if err := server.AwaitReady(ctx); errors.Is(err, context.DeadlineExceeded) {
+		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // saveContext saves the server for later commands, and returns its entry and what the user should know about the current context. A
@@ -226,15 +218,16 @@ func (a *runner) saveContext(ctx context.Context, server remote.Server) (remote.
 
 // answers reports whether a server is running at url.
 func answers(ctx context.Context, url string) bool {
-	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	const limit = 300 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/healthz", http.NoBody)
 	if err != nil {
 		return false
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := origin.Unverified(limit).Do(req)
 	if err != nil {
-		return false
+		return errors.Is(origin.Explain(err, req.URL), origin.ErrClientCert)
 	}
 	return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 }
@@ -247,25 +240,37 @@ func (a *runner) announce(c *serverConfig, target remote.Server, contextMessage 
 			AdminToken string            `json:"admin_token"`
 			JoinToken  string            `json:"join_token"`
 			Dialects   map[string]string `json:"dialects,omitempty"`
-		}{target.URL, target.Token, target.JoinToken, gatewayURLs(gateways)})
+		}{target.URL, auth.WithPin(target.Token, target.CA), auth.WithPin(target.JoinToken, target.CA), gatewayURLs(gateways)})
 		if err != nil {
 			return fmt.Errorf("encode: %w", err)
 		}
 		return app.WriteOutput(a.Out, append(line, '\n'))
 	}
 	text := fmt.Sprintf("Dashboard and API: %s\n", a.Out.Paint(term.Bold, target.URL))
+	if target.CA != "" {
+		text += fmt.Sprintf("  fingerprint  %s    (of its certificate authority, for logins with keys that do not end in it)\n", target.CA)
+	}
 	text += describeGateways(gateways)
 	if target.Token == "" {
 		text += "The tokens were shown at the first start. Commands of this user need --token-file or MUSTER_TOKEN.\n" +
 			"To set new tokens, restart once with --admin-token-file FILE --join-token-file FILE.\n"
 	}
 	if newTokens {
-		text += fmt.Sprintf("  admin token  %s    (also for the dashboard)\n  join token   %s\n", target.Token, target.JoinToken) +
+		text += fmt.Sprintf("  admin token  %s    (also for the dashboard)\n  join token   %s\n", auth.WithPin(target.Token, target.CA), auth.WithPin(target.JoinToken, target.CA)) +
 			"The tokens are not shown again. They are saved for commands of this user on this machine.\n" +
 			remoteInstructions(c.listen, target.URL)
 	}
 	text += contextMessage
 	return app.WriteOutput(a.Out, []byte(text))
+}
+
+// hostOf returns the host of a URL, "" if it has none.
+func hostOf(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
 }
 
 // remoteInstructions returns the commands for other machines, for the listen address and URL of the server.
@@ -274,13 +279,12 @@ func remoteInstructions(listen, serverURL string) string {
 	if port == "0" {
 		port = ""
 	}
-	ip := net.ParseIP(host)
-	if host == "localhost" || ip != nil && ip.IsLoopback() {
-		return fmt.Sprintf("Other machines cannot connect: to allow that, use --listen :%s\n", cmp.Or(port, "8700"))
+	if serverd.IsLoopback(listen) {
+		return fmt.Sprintf("Other machines cannot connect: to allow that, use --listen :%s --tls\n", cmp.Or(port, "8700"))
 	}
-	if name, err := os.Hostname(); err == nil && (host == "" || ip.IsUnspecified()) {
+	if name, err := os.Hostname(); err == nil && (host == "" || net.ParseIP(host).IsUnspecified()) {
 		if u, err := url.Parse(serverURL); err == nil {
-			serverURL = "http://" + net.JoinHostPort(name, u.Port())
+			serverURL = u.Scheme + "://" + net.JoinHostPort(name, u.Port())
 		}
 	}
 	return fmt.Sprintf("On other machines, to offer one as a worker (with the join token in a file that only you can read), or to submit jobs from it:\n"+

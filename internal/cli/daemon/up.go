@@ -55,6 +55,7 @@ func (a *runner) up(ctx context.Context, c *upConfig) error {
 	if err := c.addLocalDialects(c.localDialects); err != nil {
 		return err
 	}
+	c.clientCert, c.clientKey = c.worker.ClientCert, c.worker.ClientKey
 	return runUpgradable(ctx, log, restart, []*app.Secret{&c.adminToken, &c.joinToken, &c.webhookSecret}, func(up *upgrader) error {
 		return c.WithTelemetry(ctx, log, func(ctx context.Context, w *Telemetry) error {
 			return a.serve(ctx, &c.serverConfig, w, up.notifier, func(ctx context.Context, server *serverd.Server, target remote.Server) error {

@@ -51,7 +51,7 @@ func (c *workerOptions) flags() []cli.Flag {
 		app.Option{Name: "log-cap", Usage: "Maximum size of an attempt's log, whatever the job sets; beyond it, the beginning and the end are kept", Group: group}.WithEnv().SizeVar(&w.LogCap),
 		app.Option{Name: "shutdown-grace", Usage: "Time for running tasks to end on shutdown", Group: group}.WithEnv().DurationVar(&c.shutdownGrace),
 		app.Option{Name: "allow-private-addresses", Usage: "Allow downloading scripts from private networks", Group: group}.BoolVar(&w.AllowPrivate),
-	}, c.ai.flags("AI kinds"), c.runtimes("Runtimes"), c.containers("Containers"), c.isolation.flags("Sandbox"), c.policy.flags("Policy"), c.hostPolicy.flags("Sharing"))
+	}, remote.ClientCertFlags(&w.ClientCert, &w.ClientKey, group), c.ai.flags("AI kinds"), c.runtimes("Runtimes"), c.containers("Containers"), c.isolation.flags("Sandbox"), c.policy.flags("Policy"), c.hostPolicy.flags("Sharing"))
 }
 
 func (c *workerOptions) containers(group string) []cli.Flag {
@@ -94,7 +94,10 @@ func (c *workerOptions) run(ctx, forceCtx context.Context, up *upgrader, server 
 	if err != nil {
 		return err
 	}
-	cfg.Server, cfg.Token, cfg.OnStarted = server.URL, server.JoinToken, up.notifier.Ready
+	cfg.Server, cfg.Token, cfg.CA, cfg.TLSServerName, cfg.OnStarted = server.URL, server.JoinToken, server.CA, server.TLSServerName, up.notifier.Ready
+	if cfg.ClientCert == "" {
+		cfg.ClientCert, cfg.ClientKey = server.ClientCert, server.ClientKey
+	}
 	w, err := newWorker(ctx, cfg, tel, log)
 	if err != nil {
 		return err
@@ -179,6 +182,15 @@ func (a *runner) workerCommand(dropIns []*cli.Command) *cli.Command {
 	})
 }
 
+// target returns the server with the join token. It removes the token from the environment of child processes.
+func (c *workerConfig) target() (remote.Server, error) {
+	token, err := c.token.ReadAndUnset()
+	if err != nil {
+		return remote.Server{}, err
+	}
+	return remote.ResolveJoin(c.server, token)
+}
+
 func (a *runner) worker(ctx context.Context, c *workerConfig) error {
 	restart := make(restarts)
 	ctx, forceCtx, release := app.InterceptedContexts(ctx, restart.intercept)
@@ -187,15 +199,10 @@ func (a *runner) worker(ctx context.Context, c *workerConfig) error {
 	if err != nil {
 		return err
 	}
-	target, err := (&remote.ServerOptions{URL: c.server}).Resolve()
+	target, err := c.target()
 	if err != nil {
 		return err
 	}
-	token, err := c.token.ReadAndUnset()
-	if err != nil {
-		return err
-	}
-	target.JoinToken = cmp.Or(token, target.JoinToken)
 	data, err := app.DataDir(c.data, "worker")
 	if err != nil {
 		return err

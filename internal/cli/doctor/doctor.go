@@ -88,7 +88,11 @@ func (c *config) resolve() error {
 	}
 	saved, err := remote.LoadContext()
 	c.SavedErr = err
-	target, err := saved.Lookup(c.URL)
+	token, err := c.Token.Read()
+	if err != nil {
+		return err
+	}
+	target, err := saved.LookupFor(c.URL, token)
 	switch {
 	case err != nil && c.URL != "":
 		target = remote.Server{URL: c.URL} // a finding
@@ -101,12 +105,9 @@ func (c *config) resolve() error {
 			return err
 		}
 	}
-	token, err := c.Token.Read()
-	if err != nil {
-		return err
-	}
+	target.UseEnvironment()
 	target.Token = cmp.Or(token, target.Token)
-	c.Server = doctor.SavedServer{URL: target.URL, Token: target.Token, JoinToken: target.JoinToken, Data: target.Data}
+	c.Server = doctor.SavedServer{URL: target.URL, Token: target.Token, JoinToken: target.JoinToken, Data: target.Data, CA: target.CA, TLSServerName: target.TLSServerName, ClientCert: target.ClientCert, ClientKey: target.ClientKey}
 	return nil
 }
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/backoff"
-	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/wake"
@@ -63,10 +62,9 @@ func ConnectNoRetry(r *remote.ServerOptions) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(target.URL, target.Token, client.Options{
-		UserAgent: "muster-cli/" + app.CurrentBuild().Version, Timeout: 15 * time.Second,
-		RetryTimeout: time.Nanosecond, StreamRetryTimeout: time.Nanosecond,
-	})
+	return client.New(target.URL, target.Token, target.Options(client.Options{
+		Timeout: 15 * time.Second, RetryTimeout: time.Nanosecond, StreamRetryTimeout: time.Nanosecond,
+	}))
 }
 
 // New returns a feed of the events that query selects.

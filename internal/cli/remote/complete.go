@@ -30,7 +30,7 @@ func (r *ServerOptions) Complete(list func(ctx context.Context, server *client.C
 		if err != nil {
 			return nil, err
 		}
-		server, err := client.New(target.URL, target.Token, client.Options{UserAgent: userAgent(), RetryTimeout: time.Nanosecond})
+		server, err := client.New(target.URL, target.Token, target.Options(client.Options{RetryTimeout: time.Nanosecond}))
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -17,6 +18,20 @@ import (
 
 // DefaultServer is where up and server listen by default.
 const DefaultServer = "http://127.0.0.1:8700"
+
+// The variables with the files of a client's certificate, which have precedence over the saved ones.
+const (
+	ClientCertEnv = "MUSTER_TLS_CLIENT_CERT"
+	ClientKeyEnv  = "MUSTER_TLS_CLIENT_KEY"
+)
+
+// ClientCertFlags returns the options of a client's certificate.
+func ClientCertFlags(cert, key *string, group string) []cli.Flag {
+	return []cli.Flag{
+		app.Option{Name: "tls-client-cert", Value: "path", Env: ClientCertEnv, Usage: "PEM file with the certificate to present to a server that requires one", Group: group}.StringVar(cert),
+		app.Option{Name: "tls-client-key", Value: "path", Env: ClientKeyEnv, Usage: "PEM file with the key of --tls-client-cert", Group: group}.StringVar(key),
+	}
+}
 
 // ServerOptions selects the server of a command.
 type ServerOptions struct {
@@ -52,23 +67,53 @@ func (r *ServerOptions) Resolve() (Server, error) {
 	return target, err
 }
 
+// ResolveJoin returns the server with a name or URL for a worker, with the given join token, or else the saved one.
+func ResolveJoin(nameOrURL, token string) (Server, error) {
+	r := &ServerOptions{URL: nameOrURL}
+	target, _, err := r.resolveFor(token)
+	if err != nil {
+		return Server{}, err
+	}
+	target.JoinToken = cmp.Or(token, target.JoinToken)
+	return target, nil
+}
+
 // resolve also returns how many servers are saved.
 func (r *ServerOptions) resolve() (target Server, saved int, err error) {
 	token, err := r.Token.Read()
 	if err != nil {
 		return Server{}, 0, err
 	}
+	target, saved, err = r.resolveFor(token)
+	target.Token = cmp.Or(token, target.Token)
+	return target, saved, err
+}
+
+// resolveFor is resolve with a token, which it does not set.
+func (r *ServerOptions) resolveFor(token string) (target Server, saved int, err error) {
 	s, err := LoadContext()
 	if err != nil && (r.URL == "" || token == "") {
 		return Server{}, 0, err
 	}
-	if target, err = s.Lookup(r.URL); err == nil && target.URL == "" {
+	target, err = s.LookupFor(r.URL, token)
+	if err == nil && target.URL == "" {
 		target, err = s.Lookup(DefaultServer)
 	}
-	if token != "" {
-		target.Token = token
-	}
+	target.UseEnvironment()
 	return target, len(s.Servers), err
+}
+
+// UseEnvironment sets the client's certificate of the environment, if there is one.
+func (s *Server) UseEnvironment() {
+	if cert, key := os.Getenv(ClientCertEnv), os.Getenv(ClientKeyEnv); cert != "" || key != "" {
+		s.ClientCert, s.ClientKey = cert, key
+	}
+}
+
+// Options returns o for a client of the server.
+func (s *Server) Options(o client.Options) client.Options {
+	o.UserAgent, o.CA, o.TLSServerName, o.ClientCert, o.ClientKey = userAgent(), s.CA, s.TLSServerName, s.ClientCert, s.ClientKey
+	return o
 }
 
 // connectTimeout limits the tries to reach the server for the first time, so that an unreachable one is reported within a second.
@@ -89,12 +134,12 @@ func (r *ServerOptions) Connect() (*client.Client, error) {
 
 // NewClient returns a client of a server for a command. hint ends the message of an unreachable server.
 func NewClient(target Server, hint string) (*client.Client, error) {
-	return client.New(target.URL, target.Token, client.Options{
-		UserAgent: userAgent(), ConnectTimeout: connectTimeout, Hint: hint,
+	return client.New(target.URL, target.Token, target.Options(client.Options{
+		ConnectTimeout: connectTimeout, Hint: hint,
 		OnSlow: func() {
 			_, _ = fmt.Fprintf(os.Stderr, "muster: waiting for the server at %s (Ctrl-C to stop)\n", target.URL)
 		},
-	})
+	}))
 }
 
 func userAgent() string { return "muster-cli/" + app.CurrentBuild().Version }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/auth"
 )
 
 // SavedContext are the servers that up, server and login save, so that later commands need no options: URLs and tokens. Only its
@@ -31,9 +32,28 @@ type SavedContext struct {
 type Server struct {
 	Name      string `json:"name,omitempty"` // unique in the context
 	URL       string `json:"url"`
-	Token     string `json:"token,omitempty"`
-	JoinToken string `json:"join_token,omitempty"`
-	Data      string `json:"data,omitempty"` // its data directory, if it runs on this machine
+	Token     string `json:"token,omitempty"`      // without a fingerprint
+	JoinToken string `json:"join_token,omitempty"` // the same
+	Data      string `json:"data,omitempty"`       // its data directory, if it runs on this machine
+	// CA is the fingerprint of the server's certificate authority: only it is trusted. "" means those of the system.
+	CA            string `json:"ca,omitempty"`
+	TLSServerName string `json:"tls_server_name,omitempty"` // that its certificate must have; "" means the host of URL
+	// The files of the certificate that commands present, and of its key; absolute paths.
+	ClientCert string `json:"client_cert,omitempty"`
+	ClientKey  string `json:"client_key,omitempty"`
+}
+
+// SetToken sets the API key, and the authority that it names. If it names one and the user gave no scheme then the URL becomes one of https.
+func (s *Server) SetToken(token string, schemeGiven bool) {
+	var pin string
+	s.Token, pin = auth.SplitToken(token)
+	if pin == "" {
+		return
+	}
+	s.CA = pin
+	if !schemeGiven {
+		s.URL = withTLS(s.URL)
+	}
 }
 
 // maxServers is the maximum number of saved servers, beside those of login.
@@ -98,6 +118,8 @@ func (s *SavedContext) Save() error {
 // Missing tokens are copied from the entry with the same data directory: a server prints them only once. It returns the saved entry,
 // and whether it is the current one.
 func (s *SavedContext) Record(server Server, answers func(url string) bool) (saved Server, current bool) {
+	server.Token, _ = auth.SplitToken(server.Token)
+	server.JoinToken, _ = auth.SplitToken(server.JoinToken)
 	current = s.Current == "" || s.Current == server.URL
 	for _, old := range s.Servers {
 		login := old.Data == "" && old.URL == server.URL
@@ -109,6 +131,9 @@ func (s *SavedContext) Record(server Server, answers func(url string) bool) (sav
 		}
 		server.Token = cmp.Or(server.Token, old.Token)
 		server.JoinToken = cmp.Or(server.JoinToken, old.JoinToken)
+		if server.ClientCert == "" {
+			server.ClientCert, server.ClientKey = old.ClientCert, old.ClientKey
+		}
 		current = current || s.Current == old.URL
 	}
 	s.Servers = slices.DeleteFunc(s.Servers, func(old Server) bool {
@@ -184,7 +209,7 @@ func (s *SavedContext) saved(nameOrURL string) (Server, error) {
 	return server, nil
 }
 
-// Find returns the saved server with this name, or else with this URL in any form that ParseURL accepts.
+// Find returns the saved server with this name, or else with this URL in any form that ParseURL accepts; without a scheme also that of https.
 func (s *SavedContext) Find(nameOrURL string) (Server, bool) {
 	i := slices.IndexFunc(s.Servers, func(server Server) bool { return server.Name == nameOrURL })
 	if i < 0 {
@@ -193,12 +218,39 @@ func (s *SavedContext) Find(nameOrURL string) (Server, bool) {
 			return Server{}, false
 		}
 		i = slices.IndexFunc(s.Servers, func(server Server) bool { return server.URL == address })
+		if i < 0 && !strings.Contains(nameOrURL, "://") {
+			i = slices.IndexFunc(s.Servers, func(server Server) bool { return server.URL == withTLS(address) })
+		}
 	}
 	if i < 0 {
 		return Server{}, false
 	}
 	return s.Servers[i], true
 }
+
+// LookupFor is Lookup for a token, which the user gave, of the server: if it ends in a fingerprint then the server uses TLS, also if
+// nameOrURL has no scheme. A token of another server than the saved one is an error.
+func (s *SavedContext) LookupFor(nameOrURL, token string) (Server, error) {
+	target, err := s.Lookup(nameOrURL)
+	_, pin := auth.SplitToken(token)
+	if err != nil || pin == "" {
+		return target, err
+	}
+	if target.URL == "" {
+		target.URL = DefaultServer
+	}
+	if target.CA != "" && target.CA != pin {
+		return Server{}, muster.Errorf(muster.Invalid, "the token is of another server than %s, which was saved: muster login %s replaces that", target.Name, target.URL)
+	}
+	target.CA = pin
+	if !strings.Contains(nameOrURL, "://") {
+		target.URL = withTLS(target.URL)
+	}
+	return target, nil
+}
+
+// withTLS returns the https URL for one of http.
+func withTLS(address string) string { return strings.Replace(address, "http://", "https://", 1) }
 
 // Lookup returns the server with a name or URL; a URL that is not saved has no tokens. For "" it returns the current server, or one
 // without URL if none is saved.

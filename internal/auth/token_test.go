@@ -1,0 +1,39 @@
+package auth_test
+
+import (
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/muster-dev/muster/internal/auth"
+)
+
+func TestFingerprintOfATokenDoesNotChangeItsKey(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		token := rapid.StringMatching(`[!-~]{16,60}`).Draw(t, "token")
+		pin := rapid.StringMatching(`[a-z2-7]{52}`).Draw(t, "pin")
+		if _, own := auth.SplitToken(token); own != "" {
+			t.Skip("the token has a fingerprint")
+		}
+		pinned := auth.WithPin(token, pin)
+		if gotToken, gotPin := auth.SplitToken(pinned); gotToken != token || gotPin != pin {
+			t.Fatalf("SplitToken(%q) = %q, %q", pinned, gotToken, gotPin)
+		}
+		if auth.Hash(pinned) != auth.Hash(token) || auth.CheckToken(pinned) != nil {
+			t.Fatalf("%q is another key than %q, or none", pinned, token)
+		}
+		if again := auth.WithPin(pinned, pin); again != pinned {
+			t.Fatalf("a second fingerprint makes %q", again)
+		}
+	})
+	pin := strings.Repeat("a", 52)
+	for _, whole := range []string{"", "mst_join_x", "mst_join_x.ca", "mst_join_x.ca" + pin[1:], "mst_join_x.ca" + pin[1:] + "A", "mst_join_x.ca" + pin[1:] + "8", "mst_join_x.cb" + pin} {
+		if token, got := auth.SplitToken(whole); token != whole || got != "" {
+			t.Errorf("SplitToken(%q) = %q, %q", whole, token, got)
+		}
+	}
+	if auth.WithPin("", pin) != "" || auth.WithPin("mst_join_x", "") != "mst_join_x" {
+		t.Error("WithPin invents a token or a fingerprint")
+	}
+}
