@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/cli/live"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -38,7 +39,7 @@ func staticModel(t *testing.T, width, height int, color bool) *model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newModel(ctx, new(errgroup.Group), api, color)
+	m := newModel(ctx, new(errgroup.Group), api, term.Screen{Color: color})
 	m.width, m.height, m.now, m.role = width, height, noon, "admin"
 	m.head.fleet = testOverview()
 	m.names.byID = map[muster.WorkerID]string{"w-1": "rig-1", "w-2": "a-worker-with-a-very-long-name-in-rack-42"}
