@@ -198,6 +198,7 @@ var rules = map[string]rule{
 	"mustertest":               {ring: testOnly},
 	"testkit":                  {ring: testOnly},
 	"mustertest/containertest": {ring: testOnly},
+	"mustertest/hostile":       {ring: testOnly},
 	"mustertest/simworker":     {ring: testOnly},
 	"sched/simtest":            {ring: testOnly},
 	"store/storetest":          {ring: testOnly},

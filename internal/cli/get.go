@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path"
@@ -227,7 +226,9 @@ func (a *runner) downloadAll(ctx context.Context, server *client.Client, files [
 		return interruptedDownload(ctx, err)
 	}
 	for _, p := range paths {
-		fmt.Fprintln(a.Out, p)
+		if err := a.WriteLine(p); err != nil {
+			return err
+		}
 	}
 	if skipped > 0 {
 		a.Messagef("%s up to date", term.Plural(skipped, "file"))

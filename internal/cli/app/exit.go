@@ -85,17 +85,13 @@ func (a *App) reportError(err error) int {
 	return cmp.Or(exitStatuses[muster.CodeOf(err)], ExitFailed)
 }
 
-// PrintError prints an error and its fields, except for those in the message. On a terminal, a server cannot make them look like other messages.
+// PrintError prints an error and its fields, except for those in the message.
 func (a *App) PrintError(err error) {
-	clean := func(text string) string { return text }
-	if a.Err.Terminal {
-		clean = term.Lines
-	}
-	a.Messagef("%s %s", a.Err.Paint(term.Red, "muster:"), clean(err.Error()))
+	a.Messagef("%s %v", a.Err.Paint(term.Red, "muster:"), err)
 	if e, ok := errors.AsType[*muster.Error](err); ok {
 		for _, f := range e.Fields {
 			if !strings.Contains(e.Message, f.Message) {
-				a.Messagef("  %s", clean(fmt.Sprint(f)))
+				a.Messagef("  %s", f)
 			}
 		}
 	}

@@ -74,7 +74,9 @@ func (a *App) Print(f OutputOptions, v any, ids []string, draw func() error) err
 	switch {
 	case f.onlyIDs():
 		for _, id := range ids {
-			fmt.Fprintln(a.Out, id)
+			if err := a.WriteLine(id); err != nil {
+				return err
+			}
 		}
 		return nil
 	case f.template != "":
@@ -224,9 +226,9 @@ func (l *Listing[T]) Write(a *App) error {
 func (l *Listing[T]) writeItem(a *App, v T, n int) error {
 	switch {
 	case l.onlyIDs() && !l.Quiet && l.Name != nil:
-		return WriteOutput(a.Out, []byte(l.Name(v)+"\n"))
+		return a.WriteLine(l.Name(v))
 	case l.onlyIDs():
-		return WriteOutput(a.Out, []byte(l.ID(v)+"\n"))
+		return a.WriteLine(l.ID(v))
 	case l.template != "":
 		return writeJSONPath(a.Out, l.template, v)
 	case l.Output == "json":
@@ -282,6 +284,14 @@ func escapeUnsafe(document string, escape func(b []byte, r rune) []byte) []byte 
 
 // jsonEscapes has the escaped backslash, too, so that it does not start another escape.
 var jsonEscapes = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
+
+// WriteLine writes a line to standard output. On a terminal it is one line, whatever the text has.
+func (a *App) WriteLine(text string) error {
+	if a.Out.Terminal {
+		text = term.Sanitize(text)
+	}
+	return WriteOutput(a.Out, []byte(text+"\n"))
+}
 
 // WriteOutput writes to the output of a command.
 func WriteOutput(w io.Writer, data []byte) error {

@@ -18,7 +18,7 @@ func (m *model) View() tea.View {
 		lines := m.lines()
 		for i := range lines {
 			if m.input == nil || i < len(lines)-1 { // the input, which is last, has sequences of its own
-				lines[i] = m.screen.Render(lines[i])
+				lines[i] = m.screen.Render(strings.ReplaceAll(lines[i], "\n", " "))
 			}
 		}
 		m.frame = strings.Join(lines, "\n")
