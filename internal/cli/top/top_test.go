@@ -359,3 +359,23 @@ func TestFramesFit(t *testing.T) {
 		}
 	})
 }
+
+// TestFramesHaveOnlyText draws a worker whose id and version, which no page expects, would act on the terminal.
+func TestFramesHaveOnlyText(t *testing.T) {
+	m := staticModel(t, 80, 24, true)
+	m.screen.Terminal = true
+	const hostile = "w\x1b]0;X\x07\x1b[2J\u009b\u202e\r\nmuster: done"
+	m.role = hostile
+	p := newWorker(hostile, hostile)
+	p.loaded, p.w = true, muster.Worker{ID: hostile, Name: hostile, Version: hostile, State: hostile}
+	m.stack = append(m.stack, p)
+	lines := strings.Split(m.View().Content, "\n")
+	if len(lines) != m.height {
+		t.Errorf("the frame has %d lines, the screen %d", len(lines), m.height)
+	}
+	for _, l := range lines {
+		if i := strings.IndexFunc(l, term.Unsafe); i >= 0 {
+			t.Errorf("%q is not text", l)
+		}
+	}
+}

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/testkit"
@@ -139,7 +139,7 @@ func attackJSON(data []byte) []byte {
 func attackValue(name string, v any) any {
 	switch v := v.(type) {
 	case string:
-		if structure.MatchString(v) || slices.Contains(words, v) || slices.Contains(structural, name) {
+		if structure.Get().MatchString(v) || slices.Contains(words, v) || slices.Contains(structural, name) {
 			return v
 		}
 		return v + Payload
@@ -163,7 +163,7 @@ func attackValue(name string, v any) any {
 
 var (
 	// structure matches ids, times, durations, sizes and digests.
-	structure = regexp.MustCompile(`^(|\d+(\.\d+)?(#\d+)?|\d{4}-\d\d-\d\dT.*|\d+(\.\d+)?[KMGTP]?i?B|(\d+(\.\d+)?(ns|us|ms|[smhd]))+|[0-9a-f]{40,})$`)
+	structure = lazyregexp.New(`^(|\d+(\.\d+)?(#\d+)?|\d{4}-\d\d-\d\dT.*|\d+(\.\d+)?[KMGTP]?i?B|(\d+(\.\d+)?(ns|us|ms|[smhd]))+|[0-9a-f]{40,})$`)
 	// words are states and types.
 	words = []string{
 		"waiting", "queued", "assigned", "running", "cancelling", "succeeded", "failed", "timed_out", "cancelled", "skipped", "job", "task", "worker", "resync",
