@@ -109,7 +109,7 @@ func TestLogsAtATerminal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			log = log.With(hostileText, "x").WithGroup(hostileText)
+			log = log.With(slog.String(hostileText, "x")).WithGroup(hostileText)
 			log.Error(hostileText, slog.String("a", hostileText), slog.Any("b", errors.New(hostileText)), slog.Any("c", hostileStringer{}), slog.Any("d", hostileMarshaler{}),
 				slog.Any("e", []byte(hostileText)), slog.Any("f", []string{hostileText}), slog.Any("g", map[string]string{hostileText: hostileText}), slog.Any("h", struct{ S string }{hostileText}),
 				slog.Any("i", json.RawMessage(`"x`+"\u202e"+`"`)), slog.Group(hostileText, slog.String(hostileText, "x")), slog.Any("j", fmt.Errorf("%w", errors.New(hostileText))),

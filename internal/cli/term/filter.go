@@ -176,15 +176,15 @@ func (f *Filter) character(out []byte, r rune) []byte {
 
 // control appends a control character of ASCII, if it passes.
 func (f *Filter) control(out []byte, b byte) []byte {
-	passes := "\n\t"
+	drawn := "\n\t"
 	switch f.mode {
 	case Text:
-		passes = "\n\t\r\b"
+		drawn = "\n\t\r\b"
 	case Interactive:
-		passes = "\n\t\r\b\a\v\f\x0e\x0f" // the last two select a character set
+		drawn = "\n\t\r\b\a\v\f\x0e\x0f" // the last two select a character set
 	case message:
 	}
-	if strings.IndexByte(passes, b) >= 0 {
+	if strings.IndexByte(drawn, b) >= 0 {
 		out = append(out, b)
 	}
 	return out
@@ -324,5 +324,8 @@ func drawsEscape(intermediate string, final byte) bool {
 // text or are invisible. The joiners of emoji and scripts are safe.
 func Unsafe(r rune) bool {
 	const nonJoiner, joiner = '\u200c', '\u200d'
+	if r >= ' ' && r < del {
+		return false
+	}
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) && r != nonJoiner && r != joiner || r == '\u2028' || r == '\u2029'
 }

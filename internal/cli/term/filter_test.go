@@ -12,13 +12,13 @@ import (
 )
 
 // filterAll returns what a filter writes of a text that is cut after each byte.
-func filterAll(t testing.TB, m Mode, in string) string {
-	t.Helper()
+func filterAll(tb testing.TB, m Mode, in string) string {
+	tb.Helper()
 	var b bytes.Buffer
 	f := NewFilter(&b, m)
 	for i := range len(in) {
 		if n, err := f.Write([]byte{in[i]}); n != 1 || err != nil {
-			t.Fatal(n, err)
+			tb.Fatal(n, err)
 		}
 	}
 	return b.String()
@@ -114,18 +114,18 @@ var (
 )
 
 // checkSafe fails if a text has more than a mode allows.
-func checkSafe(t testing.TB, m Mode, text string) {
-	t.Helper()
+func checkSafe(tb testing.TB, m Mode, text string) {
+	tb.Helper()
 	rest := text
 	if m == Interactive {
 		rest = keys.Replace(drawing.ReplaceAllString(text, ""))
 	}
 	if !utf8.ValidString(rest) {
-		t.Fatalf("%q is not UTF-8", text)
+		tb.Fatalf("%q is not UTF-8", text)
 	}
 	for _, r := range rest {
 		if !strings.ContainsRune("\n\t\r\b", r) && (r < ' ' || r >= 0x7f && r < 0xa0 || m == Text && Unsafe(r)) {
-			t.Fatalf("%q has %q", text, r)
+			tb.Fatalf("%q has %q", text, r)
 		}
 	}
 }

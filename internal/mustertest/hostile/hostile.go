@@ -86,7 +86,7 @@ func start(tb testing.TB, handler http.Handler) string {
 func attack(r *http.Response) error {
 	switch contentType := r.Header.Get("Content-Type"); {
 	case strings.HasPrefix(contentType, "text/event-stream"):
-		in, out := r.Body, io.Reader(nil)
+		in := r.Body
 		out, w := io.Pipe()
 		go func() {
 			defer in.Close()
