@@ -160,6 +160,12 @@ func TestHostileServersAtATerminal(t *testing.T) {
 				t.Errorf("muster %s does not show why %s refuses it: %q", strings.Join(args, " "), server, shown)
 			}
 		}
+		for _, args := range [][]string{{"job", "2"}, {"logs", "1"}, {"exec", "--tty=false", "1", "--", "sh", script}} { // without styles
+			shown := atTerminal(t, dir, append(env, "TERM=dumb"), "", "", append([]string{mustertest.Program(t)}, args...)...)
+			if strings.Contains(shown, "\x1b") || !strings.Contains(shown, "FAKE") {
+				t.Errorf("muster %s at a dumb terminal, with %s, shows %q", strings.Join(args, " "), server, shown)
+			}
+		}
 		if attacks < minAttacks {
 			t.Errorf("%s reaches the terminal with %d commands only", server, attacks)
 		}
@@ -234,7 +240,7 @@ func atTerminal(t *testing.T, dir string, env []string, until, keys string, args
 		close(ended)
 	}()
 	typed := keys == ""
-	limit := time.After(20 * time.Second)
+	limit := time.After(commandTimeout)
 	for running := true; running; {
 		select {
 		case <-ended:
