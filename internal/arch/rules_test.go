@@ -202,6 +202,7 @@ var rules = map[string]rule{
 	"testkit":                  {ring: testOnly},
 	"mustertest/containertest": {ring: testOnly},
 	"mustertest/acmetest":      {ring: testOnly},
+	"mustertest/hostile":       {ring: testOnly},
 	"mustertest/simworker":     {ring: testOnly},
 	"sched/simtest":            {ring: testOnly},
 	"store/storetest":          {ring: testOnly},

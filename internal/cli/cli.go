@@ -79,7 +79,7 @@ func reportError(err error) int {
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintln(os.Stderr, "muster:", err)
+	_, _ = fmt.Fprintln(term.NewScreen(os.Stderr, os.Getenv), "muster:", err)
 	return app.ExitFailed
 }
 

@@ -260,8 +260,8 @@ func (p *eventPrinter) line(ctx context.Context, at muster.Time, kind, subject, 
 	if subject == string(worker) {
 		subject, name = name, ""
 	}
-	text := fmt.Sprintf("%s  %-6s  %-10s  %-11s  %-12s  %s", at.Std().Local().Format("2006-01-02 15:04:05"), kind, term.Sanitize(subject), state, term.Sanitize(name), term.Sanitize(strings.Join(app.NonEmpty(detail), ", ")))
-	return app.WriteOutput(p.app.Out, []byte(strings.TrimRight(text, " ")+"\n"))
+	text := fmt.Sprintf("%s  %-6s  %-10s  %-11s  %-12s  %s", at.Std().Local().Format("2006-01-02 15:04:05"), kind, subject, state, name, strings.Join(app.NonEmpty(detail), ", "))
+	return app.WriteOutput(p.app.Out, []byte(strings.TrimRight(term.Sanitize(text), " ")+"\n"))
 }
 
 // workerName returns the name of a worker, its ID if that is unknown. It asks the server once for each worker.

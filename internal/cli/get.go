@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path"
@@ -94,7 +93,7 @@ func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
 	case c.output != "" && len(files) > 1:
 		return muster.Errorf(muster.Invalid, "%d artifacts match, but --output takes one: use --name to select it, or --dir to download all", len(files))
 	case c.output == "-":
-		return server.ReadArtifact(ctx, files[0].task, files[0].Artifact, a.Out)
+		return server.ReadArtifact(ctx, files[0].task, files[0].Artifact, a.Out.Untrusted())
 	case c.output != "":
 		return a.downloadAll(ctx, server, files, c.force, func(download) (string, error) { return c.output, nil })
 	}
@@ -227,7 +226,9 @@ func (a *runner) downloadAll(ctx context.Context, server *client.Client, files [
 		return interruptedDownload(ctx, err)
 	}
 	for _, p := range paths {
-		fmt.Fprintln(a.Out, p)
+		if err := a.WriteLine(p); err != nil {
+			return err
+		}
 	}
 	if skipped > 0 {
 		a.Messagef("%s up to date", term.Plural(skipped, "file"))

@@ -91,7 +91,7 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 	f.Add("name", v.Name)
 	f.Add("project", v.Project)
 	state := app.JobStateText(&v.Job)
-	f.Add("state", a.Out.Paint(app.StateStyle(state), state))
+	f.AddPainted("state", app.StateStyle(state), state)
 	f.Add("priority", strconv.Itoa(v.Priority))
 	owner := term.Sanitize(cmp.Or(v.OwnerName, v.Owner))
 	if v.OwnerName != "" && wide {

@@ -70,7 +70,7 @@ func (a *runner) createKey(ctx context.Context, c *createKeyConfig) error {
 	}
 	return a.Print(c.OutputOptions, created, []string{created.Secret}, func() error {
 		a.Messagef("key %s (%s) created; its secret is shown only once:", created.Key.ID, created.Key.Role)
-		return app.WriteOutput(a.Out, []byte(created.Secret+"\n"))
+		return a.WriteLine(created.Secret)
 	})
 }
 
@@ -118,7 +118,7 @@ func (a *runner) rotateKey(ctx context.Context, c *remote.QueryOptions, args []s
 	}
 	return a.Print(c.OutputOptions, rotated, []string{rotated.Secret}, func() error {
 		a.Messagef("key %s (%s) has a new secret, which is shown only once:", rotated.Key.ID, rotated.Key.Role)
-		return app.WriteOutput(a.Out, []byte(rotated.Secret+"\n"))
+		return a.WriteLine(rotated.Secret)
 	})
 }
 

@@ -81,7 +81,7 @@ func (a *runner) notifyListCommand() *cli.Command {
 				return err
 			}
 			if show {
-				return app.WriteOutput(a.Out, []byte(p.Secret+"\n"))
+				return a.WriteLine(p.Secret)
 			}
 			return a.showNotify(&c, p)
 		},

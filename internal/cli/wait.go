@@ -80,7 +80,7 @@ func (a *runner) wait(ctx context.Context, c *waitConfig, args []string) error {
 			if w.Status != 0 && a.Err.Interactive {
 				defer a.Messagef("muster retry %s runs what failed again", w.name)
 			}
-			fmt.Fprintf(a.Out, "%s %s\n", w.name, a.Out.Paint(app.StateStyle(w.State), w.State))
+			fmt.Fprintf(a.Out, "%s %s\n", w.name, a.Out.Paint(app.StateStyle(w.State), term.Sanitize(w.State)))
 		}
 		return nil
 	})

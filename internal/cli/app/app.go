@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v3"
 
@@ -159,9 +160,14 @@ func (a *App) warnFlags(flags []cli.Flag) {
 	}
 }
 
-// Messagef writes a line for people to standard error.
+// Messagef writes a line for people to standard error. On a terminal, more lines of a text are indented: what a server says cannot look like
+// another message.
 func (a *App) Messagef(format string, args ...any) {
-	fmt.Fprintf(a.Err, format+"\n", args...)
+	text := fmt.Sprintf(format, args...)
+	if a.Err.Terminal {
+		text = strings.ReplaceAll(text, "\n", "\n  ")
+	}
+	fmt.Fprintln(a.Err, text)
 }
 
 // Warnf writes a warning to standard error.

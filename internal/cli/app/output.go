@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v3"
 
@@ -73,7 +74,9 @@ func (a *App) Print(f OutputOptions, v any, ids []string, draw func() error) err
 	switch {
 	case f.onlyIDs():
 		for _, id := range ids {
-			fmt.Fprintln(a.Out, id)
+			if err := a.WriteLine(id); err != nil {
+				return err
+			}
 		}
 		return nil
 	case f.template != "":
@@ -99,13 +102,11 @@ func (a *App) Print(f OutputOptions, v any, ids []string, draw func() error) err
 func (a *App) PrintLine(f OutputOptions, v any, id string, draw func() error) error {
 	switch {
 	case f.isDocument() && f.Output == "json":
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(v); err != nil {
+		data, err := json.Marshal(v)
+		if err != nil {
 			return fmt.Errorf("encode: %w", err)
 		}
-		return WriteOutput(a.Out, b.Bytes())
+		return WriteOutput(a.Out, append(plainJSON(data), '\n'))
 	case f.isDocument():
 		if err := WriteOutput(a.Out, []byte("---\n")); err != nil {
 			return err
@@ -225,9 +226,9 @@ func (l *Listing[T]) Write(a *App) error {
 func (l *Listing[T]) writeItem(a *App, v T, n int) error {
 	switch {
 	case l.onlyIDs() && !l.Quiet && l.Name != nil:
-		return WriteOutput(a.Out, []byte(l.Name(v)+"\n"))
+		return a.WriteLine(l.Name(v))
 	case l.onlyIDs():
-		return WriteOutput(a.Out, []byte(l.ID(v)+"\n"))
+		return a.WriteLine(l.ID(v))
 	case l.template != "":
 		return writeJSONPath(a.Out, l.template, v)
 	case l.Output == "json":
@@ -255,11 +256,42 @@ func toJSON(v any, prefix string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
-	return []byte(jsonEscapes.Replace(string(data))), nil
+	return plainJSON(data), nil
+}
+
+// plainJSON returns a document without escapes for <, > and &, but with those for characters that do not show as themselves on a terminal.
+func plainJSON(data []byte) []byte {
+	return escapeUnsafe(jsonEscapes.Replace(string(data)), func(b []byte, r rune) []byte {
+		for _, unit := range utf16.AppendRune(nil, r) {
+			b = fmt.Appendf(b, `\u%04x`, unit)
+		}
+		return b
+	})
+}
+
+// escapeUnsafe escapes characters in the strings of a document, which has none elsewhere except for line feeds.
+func escapeUnsafe(document string, escape func(b []byte, r rune) []byte) []byte {
+	b := make([]byte, 0, len(document))
+	for _, r := range document {
+		if r != '\n' && term.Unsafe(r) {
+			b = escape(b, r)
+		} else {
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return b
 }
 
 // jsonEscapes has the escaped backslash, too, so that it does not start another escape.
 var jsonEscapes = strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&")
+
+// WriteLine writes a line to standard output. On a terminal it is one line, whatever the text has.
+func (a *App) WriteLine(text string) error {
+	if a.Out.Terminal {
+		text = term.Sanitize(text)
+	}
+	return WriteOutput(a.Out, []byte(text+"\n"))
+}
 
 // WriteOutput writes to the output of a command.
 func WriteOutput(w io.Writer, data []byte) error {
@@ -274,13 +306,16 @@ type Details struct {
 	App    *App
 	names  []string
 	values []string
+	styles []term.Style
 }
 
 // Add adds a line.
-func (f *Details) Add(name, value string) {
+func (f *Details) Add(name, value string) { f.AddPainted(name, term.Plain, value) }
+
+// AddPainted adds a line whose value has a style.
+func (f *Details) AddPainted(name string, style term.Style, value string) {
 	if value != "" {
-		f.names = append(f.names, name)
-		f.values = append(f.values, value)
+		f.names, f.values, f.styles = append(f.names, name), append(f.values, value), append(f.styles, style)
 	}
 }
 
@@ -291,10 +326,7 @@ func (f *Details) Draw() error {
 		width = max(width, len(name))
 	}
 	for i, name := range f.names {
-		value := f.values[i]
-		if !strings.Contains(value, "\x1b") { // painted values are short
-			value = term.Truncate(term.Sanitize(value), max(f.App.Out.Width-width-2, 0))
-		}
+		value := f.App.Out.Paint(f.styles[i], term.Truncate(term.Sanitize(f.values[i]), max(f.App.Out.Width-width-2, 0)))
 		if err := WriteOutput(f.App.Out, fmt.Appendf(nil, "%s  %s\n", f.App.Out.Paint(term.Bold, fmt.Sprintf("%-*s", width, name)), value)); err != nil {
 			return err
 		}

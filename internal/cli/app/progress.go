@@ -27,7 +27,7 @@ func (a *App) RunWithMessages(ctx context.Context, line func() string, fn func(c
 	group.Go(func() error { return status.Run(statusCtx, line) })
 	group.Go(func() error {
 		defer stopStatus()
-		return fn(ctx, status.WriterAbove(a.Err))
+		return fn(ctx, status.Above(a.Err))
 	})
 	return group.Wait()
 }

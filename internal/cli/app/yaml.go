@@ -24,7 +24,12 @@ func toYAML(v any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
-	return yaml.Dump(n, yaml.WithV3Defaults(), yaml.WithIndent(2), yaml.WithLineWidth(-1))
+	data, err = yaml.Dump(n, yaml.WithV3Defaults(), yaml.WithIndent(2), yaml.WithLineWidth(-1))
+	if err != nil {
+		return nil, err
+	}
+	// Strings with other characters than those of yamlPlain are in double quotes.
+	return escapeUnsafe(string(data), func(b []byte, r rune) []byte { return fmt.Appendf(b, `\U%08x`, r) }), nil
 }
 
 // Strings that all versions of YAML read as the same string without quotes.

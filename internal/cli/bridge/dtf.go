@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/app"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/dialect/dtf"
 	"github.com/muster-dev/muster/internal/workerd"
 )
@@ -244,7 +245,7 @@ func (o *dtfOptions) logger(ctx context.Context, deps Deps) (*slog.Logger, func(
 	}
 	handlers := []slog.Handler{deps.Log.Handler()}
 	if o.verbose && !deps.Log.Enabled(ctx, slog.LevelDebug) {
-		handlers[0] = slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+		handlers[0] = slog.NewTextHandler(term.NewScreen(os.Stderr, os.Getenv), &slog.HandlerOptions{Level: level})
 	}
 	if o.logDir == "" {
 		return slog.New(handlers[0]), func() {}, nil

@@ -173,7 +173,7 @@ func (c *loginConfig) readToken(ctx context.Context, a *app.App) (string, error)
 
 // describeKey returns the permissions of a key, and when it expires.
 func describeKey(who *client.Whoami) string {
-	parts := []string{who.Role}
+	parts := []string{term.Sanitize(who.Role)}
 	if who.Project != "" {
 		parts = append(parts, "project "+term.Sanitize(who.Project))
 	}

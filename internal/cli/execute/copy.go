@@ -153,7 +153,7 @@ func (s *session) transfer(ctx context.Context, work func(context.Context) error
 func (s *session) receive(ctx context.Context, source, dest string) error {
 	in := s.conn.Reader(ctx, execwire.Stdout)
 	if dest == "-" {
-		_, err := io.Copy(s.Out, in)
+		_, err := io.Copy(s.Out.Untrusted(), in)
 		return err
 	}
 	name := path.Base(path.Clean(source))

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/execwire"
 )
@@ -214,8 +215,8 @@ func (s *session) run(ctx context.Context, x *execwire.Command) error {
 	defer cancel()
 	defer s.forwardSignals(ctx, cancel, x.TTY)()
 	var outputs sync.WaitGroup
-	outputs.Go(func() { _, _ = io.Copy(os.Stdout, s.conn.Reader(ctx, execwire.Stdout)) }) // Run notices the end of the connection
-	outputs.Go(func() { _, _ = io.Copy(os.Stderr, s.conn.Reader(ctx, execwire.Stderr)) })
+	outputs.Go(func() { copyOutput(s.Out, s.conn.Reader(ctx, execwire.Stdout), x.TTY) })
+	outputs.Go(func() { copyOutput(s.Err, s.conn.Reader(ctx, execwire.Stderr), x.TTY) })
 	if x.Stdin {
 		go s.copyInput(ctx) // a read of a terminal cannot be interrupted; it ends with the process
 	}
@@ -226,6 +227,22 @@ func (s *session) run(ctx context.Context, x *execwire.Command) error {
 	outputs.Wait()
 	restore()
 	return s.result(err)
+}
+
+// copyOutput copies the output of a command. On a terminal, one with a terminal of its own controls the screen, and no other part of it. It
+// ignores errors: Run notices the end of the connection.
+func copyOutput(out term.Screen, in io.Reader, tty bool) {
+	mode := term.Text
+	if tty {
+		mode = term.Interactive
+	}
+	filter := out.NewFilter(mode)
+	if filter == nil {
+		_, _ = io.Copy(out.Writer, in)
+		return
+	}
+	_, _ = io.Copy(filter, in)
+	_ = filter.Close()
 }
 
 func (s *session) copyInput(ctx context.Context) {

@@ -37,7 +37,7 @@ func (a *runner) drawWorker(w muster.Worker) error {
 	f.Add("worker", term.Sanitize(w.Name))
 	f.Add("id", string(w.ID))
 	state := app.WorkerStatus(&w)
-	f.Add("state", a.Out.Paint(app.StateStyle(state), state))
+	f.AddPainted("state", app.StateStyle(state), state)
 	f.Add("", stateOnReturn(&w))
 	f.Add("constrained", w.Constrained)
 	if h := w.Health; h != nil {

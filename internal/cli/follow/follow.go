@@ -74,7 +74,7 @@ func Follow(ctx context.Context, a *app.App, server *client.Client, job muster.J
 	group.Go(func() error { return f.pollJob(watchCtx) })
 	group.Go(func() error {
 		defer done()
-		p := NewPrinter(server, f.status.WriterAbove(a.Out), f.status.WriterAbove(a.Err))
+		p := NewPrinter(server, f.status.Above(a.Out), f.status.Above(a.Err))
 		sels := []remote.Selector{{Job: job.ID}}
 		if err := p.Print(ctx, sels, client.LogOptions{Follow: true}); err != nil {
 			return err

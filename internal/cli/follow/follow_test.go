@@ -130,7 +130,7 @@ func TestPrefixedLines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`([ab]{0,5}\n?){0,20}`).Draw(t, "text")
 		var b bytes.Buffer
-		w := &lineWriter{printer: NewPrinter(nil, &b, &b), w: &b, prefix: "1.2 | "}
+		w := &lineWriter{printer: NewPrinter(nil, plain(&b), plain(&b)), w: &b, prefix: "1.2 | "}
 		for rest := text; rest != ""; {
 			n := rapid.IntRange(1, len(rest)).Draw(t, "cut")
 			w.write([]byte(rest[:n]))
@@ -153,7 +153,7 @@ func TestTimestampsOfCutLines(t *testing.T) {
 		text := rapid.StringMatching(`([ab]{0,5}\n?){0,20}`).Draw(t, "text")
 		prefix := rapid.SampledFrom([]string{"", "1.2 | "}).Draw(t, "prefix")
 		var b bytes.Buffer
-		p := NewPrinter(nil, &b, &b)
+		p := NewPrinter(nil, plain(&b), plain(&b))
 		p.Timestamps = true
 		w := &lineWriter{printer: p, w: &b, prefix: prefix}
 		var times []string // of the bytes

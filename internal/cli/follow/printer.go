@@ -31,12 +31,13 @@ type Printer struct {
 	server *client.Client
 
 	mu       sync.Mutex // protects writes to out and err
-	out, err io.Writer
+	out, err term.Screen
 	retries  int // so far
 }
 
-// NewPrinter returns a printer that writes the tasks' standard output to out, and everything else to err.
-func NewPrinter(server *client.Client, out, err io.Writer) *Printer {
+// NewPrinter returns a printer that writes the tasks' standard output to out, and everything else to err. Terminals get only text, other
+// outputs each byte as the task wrote it.
+func NewPrinter(server *client.Client, out, err term.Screen) *Printer {
 	return &Printer{server: server, out: out, err: err}
 }
 
@@ -105,14 +106,13 @@ func hasNoOutput(t *muster.Task) bool {
 
 // printTask prints the output of one task, with a prefix before each line. The address is its name in messages.
 func (p *Printer) printTask(ctx context.Context, id muster.TaskID, address string, o client.LogOptions, prefix string) error {
-	out, errs := &lineWriter{printer: p, w: p.out, prefix: prefix}, &lineWriter{printer: p, w: p.err, prefix: prefix}
+	out, errs := p.newLineWriter(p.out, prefix), p.newLineWriter(p.err, prefix)
 	defer out.flush()
 	defer errs.flush()
 	o.OnRetry = func(attempt int) {
 		if text := p.retryNotice(ctx, id, address, attempt); text != "" {
 			out.flush()
-			errs.flush()
-			errs.write([]byte(text))
+			errs.message([]byte(text))
 		}
 	}
 	for l, err := range p.server.Logs(ctx, id, o) {
@@ -124,8 +124,7 @@ func (p *Printer) printTask(ctx context.Context, id muster.TaskID, address strin
 		case client.Stdout:
 			out.write(l.Data)
 		case client.System:
-			errs.flush()
-			errs.write(append([]byte("muster: "), l.Data...))
+			errs.message(append([]byte("muster: "), l.Data...))
 		default:
 			errs.write(l.Data)
 		}
@@ -174,21 +173,45 @@ func formatOutcome(a *muster.Attempt) string {
 	}
 }
 
-// lineWriter writes output unchanged or, with a prefix or times, in whole lines.
+// lineWriter writes output unchanged or, with a prefix or times, in whole lines. On a terminal it writes only text.
 type lineWriter struct {
 	printer *Printer
 	w       io.Writer
 	prefix  string
-	at      muster.Time // of what is written
-	partial []byte      // incomplete line
-	began   muster.Time // time of partial
+	filter  *term.Filter // of the output; nil: it is written as it is
+	at      muster.Time  // of what is written
+	partial []byte       // incomplete line
+	began   muster.Time  // time of partial
 }
 
 // maxPartial limits the length of an incomplete line.
 const maxPartial = 64 << 10
 
+func (p *Printer) newLineWriter(s term.Screen, prefix string) *lineWriter {
+	w := &lineWriter{printer: p, w: s, prefix: prefix, filter: s.NewFilter(term.Text)}
+	if w.filter != nil {
+		w.w = s.Writer // which the filter permits
+	}
+	return w
+}
+
+// message writes a line that is not a part of what came before.
+func (w *lineWriter) message(line []byte) {
+	w.flush()
+	if w.filter != nil {
+		w.filter.Reset()
+		if text, ended := strings.CutSuffix(string(line), "\n"); ended {
+			line = []byte(term.Lines(text) + "\n")
+		}
+	}
+	w.write(line)
+}
+
 // write ignores errors: SIGPIPE ends the program if standard output is closed.
 func (w *lineWriter) write(data []byte) {
+	if w.filter != nil {
+		data = w.filter.Append(nil, data)
+	}
 	if w.prefix == "" && !w.printer.Timestamps {
 		w.emit(data)
 		return
@@ -221,11 +244,20 @@ func (w *lineWriter) flush() {
 const timeLayout = "2006-01-02T15:04:05.000Z07:00"
 
 func (w *lineWriter) emitLine(line []byte) {
+	if w.filter != nil {
+		line = visible(line)
+	}
 	b := []byte(w.prefix)
 	if w.printer.Timestamps {
 		b = append(w.began.Std().Local().AppendFormat(b, timeLayout), ' ')
 	}
 	w.emit(append(append(b, line...), '\n'))
+}
+
+// visible returns what a terminal would show of a line: the text after the last carriage return. It cannot move back into what is before it.
+func visible(line []byte) []byte {
+	line = bytes.TrimRight(line, "\r")
+	return bytes.ReplaceAll(line[bytes.LastIndexByte(line, '\r')+1:], []byte("\b"), nil)
 }
 
 func (w *lineWriter) emit(data []byte) {

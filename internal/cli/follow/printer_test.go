@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/apitest"
 	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -55,7 +56,7 @@ func TestRetryReasonIsPrinted(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		p := NewPrinter(server, out, &errs)
+		p := NewPrinter(server, plain(out), plain(&errs))
 		done <- p.Print(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
 	}()
 	end("one\n", muster.Report{Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), Message: "exit code 4"})
@@ -88,7 +89,7 @@ func TestAttemptsWithoutOutputAreReported(t *testing.T) {
 	out, errs := make(chanWriter), make(chanWriter)
 	done := make(chan error, 1)
 	go func() {
-		p := NewPrinter(server, out, errs)
+		p := NewPrinter(server, plain(out), plain(errs))
 		p.retries = maxRetryNotices - 2
 		done <- p.Print(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
 	}()
@@ -161,7 +162,7 @@ func TestTasksWithoutAttemptsAreNotRead(t *testing.T) {
 		requests.Store(0)
 		logs.Store(0)
 		var out, errs bytes.Buffer
-		if err := NewPrinter(server, &out, &errs).Print(t.Context(), []remote.Selector{{Job: job.ID}}, o); err != nil {
+		if err := NewPrinter(server, plain(&out), plain(&errs)).Print(t.Context(), []remote.Selector{{Job: job.ID}}, o); err != nil {
 			t.Fatal(err)
 		}
 		if got := out.String(); got != "1_0 | started\n" || errs.Len() > 0 {
@@ -174,11 +175,11 @@ func TestTasksWithoutAttemptsAreNotRead(t *testing.T) {
 			t.Errorf("%d requests, want 4 at most: the job, its stages, the tasks, a log", n)
 		}
 	}
-	if err := NewPrinter(server, io.Discard, io.Discard).Print(t.Context(), []remote.Selector{{Job: job.ID, Spans: []client.Span{{First: 10, Last: 20}}}}, client.LogOptions{}); err != nil {
+	if err := NewPrinter(server, plain(io.Discard), plain(io.Discard)).Print(t.Context(), []remote.Selector{{Job: job.ID, Spans: []client.Span{{First: 10, Last: 20}}}}, client.LogOptions{}); err != nil {
 		t.Errorf("tasks without attempts: %v", err)
 	}
 	absent := []remote.Selector{{Job: job.ID, Spans: []client.Span{{First: 2000, Last: 2010}}}}
-	if err := NewPrinter(server, io.Discard, io.Discard).Print(t.Context(), absent, client.LogOptions{}); muster.CodeOf(err) != muster.NotFound {
+	if err := NewPrinter(server, plain(io.Discard), plain(io.Discard)).Print(t.Context(), absent, client.LogOptions{}); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("tasks that do not exist: %v", err)
 	}
 }
@@ -208,7 +209,7 @@ func TestStageNamesArePrinted(t *testing.T) {
 	var out, errs bytes.Buffer
 	done := make(chan error, 1)
 	go func() {
-		done <- NewPrinter(server, &out, &errs).Print(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
+		done <- NewPrinter(server, plain(&out), plain(&errs)).Print(t.Context(), []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
 	}()
 	r := muster.Report{Attempt: w.StartNext(), Outcome: muster.AttemptFailed, Reason: muster.ExitCode, ExitCode: new(4), FinishedAt: muster.NewTime(time.Now())}
 	if r.LogSize, err = s.Logs.Append(t.Context(), r.Attempt, 0, apitest.EncodeRecord(tasklog.Stdout, "one\n")); err != nil {
@@ -229,7 +230,7 @@ func TestStageNamesArePrinted(t *testing.T) {
 // TestExplainErrorIsIgnored answers nothing about attempts.
 func TestExplainErrorIsIgnored(t *testing.T) {
 	s := apitest.Start(t, func(http.Handler) http.Handler { return http.NotFoundHandler() })
-	p := NewPrinter(s.Client(t), nil, nil)
+	p := NewPrinter(s.Client(t), plain(nil), plain(nil))
 	if got := p.retryNotice(t.Context(), muster.TaskID{Job: 1}, "1.0", 1); got != "" {
 		t.Errorf("got %q", got)
 	}
@@ -244,6 +245,34 @@ func TestAttemptOutcome(t *testing.T) {
 	} {
 		if got := formatOutcome(&a); got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// plain returns an output that is not a terminal.
+func plain(w io.Writer) term.Screen { return term.Screen{Writer: w} }
+
+// TestTerminalsGetTextOnly prints the output of a task that would act on a terminal, on one and elsewhere.
+func TestTerminalsGetTextOnly(t *testing.T) {
+	parts := []string{"50%\r100%\n\x1b]0;title", "\x07\x1b[31mred\x1b[m\x1b[2", "J\b\xe2\x82", "\xac\n\x1b]52;c;c3R1ZmY="}
+	for name, c := range map[string]struct {
+		prefix   string
+		terminal bool
+		want     string
+	}{
+		"a terminal":                {"", true, "50%\r100%\nred\b€\nmuster: en ds\n"},
+		"a terminal, several tasks": {"1.2 | ", true, "1.2 | 100%\n1.2 | red€\n1.2 | muster: en ds\n"},
+		"a file":                    {"", false, strings.Join(parts, "") + "muster: en\rds\n"},
+	} {
+		var b bytes.Buffer
+		screen := term.Screen{Writer: &b, Terminal: c.terminal}
+		w := NewPrinter(nil, screen, screen).newLineWriter(screen, c.prefix)
+		for _, part := range parts {
+			w.write([]byte(part))
+		}
+		w.message([]byte("muster: en\rds\n"))
+		if b.String() != c.want {
+			t.Errorf("%s: %q, want %q", name, &b, c.want)
 		}
 	}
 }

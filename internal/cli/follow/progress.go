@@ -51,7 +51,7 @@ func (f *follower) announceArtifacts(e muster.Event) {
 	for _, a := range e.Detail.Artifacts {
 		if key := e.Task.String() + "/" + a.Name; len(f.announced) < maxAnnounced && !f.announced[key] {
 			f.announced[key] = true
-			fmt.Fprintf(f.status.WriterAbove(f.app.Err), "muster: task %s published %s: muster get %s downloads it\n", taskLabel(&job, *e.Task), term.Sanitize(a.Name), app.TaskAddress(&job, *e.Task))
+			fmt.Fprintf(f.status.Above(f.app.Err), "muster: task %s published %s: muster get %s downloads it\n", taskLabel(&job, *e.Task), term.Sanitize(a.Name), app.TaskAddress(&job, *e.Task))
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (f *follower) pollJob(ctx context.Context) error {
 		if x != nil {
 			reason = app.LocalTimes(x.Summary)
 			if text := warner.message(x, time.Now()); text != "" {
-				fmt.Fprintln(f.status.WriterAbove(f.app.Err), text)
+				fmt.Fprintln(f.status.Above(f.app.Err), text)
 			}
 		}
 		f.update(func(v *progressView) { v.job, v.reason = job, reason })

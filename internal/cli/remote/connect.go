@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster/internal/cli/app"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -137,7 +138,7 @@ func NewClient(target Server, hint string) (*client.Client, error) {
 	return client.New(target.URL, target.Token, target.Options(client.Options{
 		ConnectTimeout: connectTimeout, Hint: hint,
 		OnSlow: func() {
-			_, _ = fmt.Fprintf(os.Stderr, "muster: waiting for the server at %s (Ctrl-C to stop)\n", target.URL)
+			_, _ = fmt.Fprintf(term.NewScreen(os.Stderr, os.Getenv), "muster: waiting for the server at %s (Ctrl-C to stop)\n", target.URL)
 		},
 	}))
 }

@@ -210,7 +210,7 @@ func (c *config) install(ctx context.Context, a *app.App, r *runtimes.Runtimes, 
 	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	status := term.NewStatusLine(a.Err)
-	log := status.WriterAbove(a.Err)
+	log := status.Above(a.Err)
 	var mu sync.Mutex
 	step := ""
 	watch := run.Observer{

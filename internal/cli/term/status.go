@@ -49,12 +49,12 @@ func (s *StatusLine) Run(ctx context.Context, line func() string) error {
 	}
 }
 
-// WriterAbove returns a writer to w whose output is above the status line.
-func (s *StatusLine) WriterAbove(w Screen) io.Writer {
-	if !s.screen.Interactive || !w.Interactive {
-		return w
+// Above returns w with its output above the status line.
+func (s *StatusLine) Above(w Screen) Screen {
+	if s.screen.Interactive && w.Interactive {
+		w.Writer = aboveWriter{s, w.Writer}
 	}
-	return aboveWriter{s, w}
+	return w
 }
 
 // Suspend removes the line and blocks output above it while fn runs, for a prompt.
@@ -74,13 +74,13 @@ func (s *StatusLine) draw(text string) {
 		return
 	}
 	s.drawn = text
-	_, _ = io.WriteString(s.screen, "\r\x1b[K"+s.screen.Paint(Dim, text)) // the status line is best effort
+	_, _ = io.WriteString(s.screen.Writer, "\r\x1b[K"+s.screen.Render(s.screen.Paint(Dim, text))) // the status line is best effort
 }
 
 func (s *StatusLine) clear() {
 	if s.drawn != "" {
 		s.drawn = ""
-		_, _ = io.WriteString(s.screen, "\r\x1b[K") // the status line is best effort
+		_, _ = io.WriteString(s.screen.Writer, "\r\x1b[K") // the status line is best effort
 	}
 }
 
@@ -88,24 +88,24 @@ func (s *StatusLine) clear() {
 func (s *StatusLine) endLine() {
 	if s.midLine {
 		s.midLine = false
-		_, _ = io.WriteString(s.screen, "\n") // as the status line
+		_, _ = io.WriteString(s.screen.Writer, "\n") // as the status line
 	}
 }
 
 type aboveWriter struct {
 	status *StatusLine
-	w      Screen
+	w      io.Writer
 }
 
 func (a aboveWriter) Write(p []byte) (int, error) {
 	a.status.mu.Lock()
 	defer a.status.mu.Unlock()
 	a.status.clear()
-	if a.status.last != a.w.Writer { // messages do not continue a line of the output
+	if a.status.last != a.w { // messages do not continue a line of the output
 		a.status.endLine()
 	}
 	if len(p) > 0 {
-		a.status.last = a.w.Writer
+		a.status.last = a.w
 		a.status.midLine = p[len(p)-1] != '\n'
 	}
 	return a.w.Write(p)

@@ -142,7 +142,7 @@ func TestStatusStaysBelowOutput(t *testing.T) {
 		if got, want := shown.take(), "\r\x1b[K50% of a long stat…"; got != want {
 			t.Errorf("drawn %q, want %q", got, want)
 		}
-		w := s.WriterAbove(screen)
+		w := s.Above(screen)
 		_, _ = w.Write([]byte("half a "))
 		time.Sleep(time.Second) // virtual: ticks pass
 		_, _ = w.Write([]byte("line\n"))
@@ -175,10 +175,10 @@ func TestMessagesHaveTheirOwnLine(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- s.Run(ctx, func() string { return "x" }) }()
 		synctest.Wait()
-		_, _ = s.WriterAbove(out).Write([]byte("half"))
-		_, _ = s.WriterAbove(out).Write([]byte(" a line"))
-		_, _ = s.WriterAbove(errs).Write([]byte("message\n"))
-		_, _ = s.WriterAbove(out).Write([]byte("nonl"))
+		_, _ = s.Above(out).Write([]byte("half"))
+		_, _ = s.Above(out).Write([]byte(" a line"))
+		_, _ = s.Above(errs).Write([]byte("message\n"))
+		_, _ = s.Above(out).Write([]byte("nonl"))
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -15,7 +15,13 @@ import (
 func (m *model) View() tea.View {
 	if m.frame == "" {
 		m.dirty, m.drawnAt = false, m.now.Unix()
-		m.frame = strings.Join(m.lines(), "\n")
+		lines := m.lines()
+		for i := range lines {
+			if m.input == nil || i < len(lines)-1 { // the input, which is last, has sequences of its own
+				lines[i] = m.screen.Render(strings.ReplaceAll(lines[i], "\n", " "))
+			}
+		}
+		m.frame = strings.Join(lines, "\n")
 	}
 	v := tea.NewView(m.frame)
 	v.AltScreen = true
@@ -156,10 +162,12 @@ func pad(s string, width int) string {
 
 // paint returns text in a style. Bold and dim are used without colors, too.
 func (m *model) paint(style term.Style, text string) string {
-	if style == term.Plain || text == "" || !m.color && style != term.Bold && style != term.Dim {
+	if style == term.Plain || text == "" || !m.screen.Color && style != term.Bold && style != term.Dim {
 		return text
 	}
-	return "\x1b[" + string(style) + "m" + text + "\x1b[m"
+	return m.screen.Sequence(style) + text + m.screen.Sequence(term.Plain)
 }
 
-func (m *model) reverse(text string) string { return "\x1b[7m" + text + "\x1b[m" }
+func (m *model) reverse(text string) string {
+	return m.screen.Sequence(term.Reverse) + text + m.screen.Sequence(term.Plain)
+}

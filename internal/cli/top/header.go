@@ -54,7 +54,7 @@ func (h *header) draw(m *model, width int, compact bool) []string {
 func (h *header) statusLine(m *model, width int) string {
 	title := "muster " + m.api.URL()
 	if m.role != "" {
-		title += " as " + m.role
+		title += " as " + term.Sanitize(m.role)
 	}
 	right, style := "live", term.Green
 	if m.loss.Err != nil {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster/internal/cli/live"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -65,12 +66,12 @@ type poller interface {
 
 // model is the state of the program.
 type model struct {
-	ctx   context.Context //nolint:containedctx // commands of bubbletea have no context
-	group *errgroup.Group
-	api   *client.Client // reports a lost connection at once
-	feed  *live.Feed
-	color bool
-	role  string // the role of the key
+	ctx    context.Context //nolint:containedctx // commands of bubbletea have no context
+	group  *errgroup.Group
+	api    *client.Client // reports a lost connection at once
+	feed   *live.Feed
+	screen term.Screen // for the sequences of styles, and to remove others
+	role   string      // the role of the key
 
 	width, height int
 	now           time.Time
@@ -108,8 +109,8 @@ type tickMsg time.Time
 // updateFunc is the result of a command: a change of the model.
 type updateFunc func(m *model) tea.Cmd
 
-func newModel(ctx context.Context, group *errgroup.Group, api *client.Client, color bool) *model {
-	m := &model{ctx: ctx, group: group, api: api, color: color, width: 80, height: 24, now: time.Now(), dirty: true}
+func newModel(ctx context.Context, group *errgroup.Group, api *client.Client, s term.Screen) *model {
+	m := &model{ctx: ctx, group: group, api: api, screen: s, width: 80, height: 24, now: time.Now(), dirty: true}
 	m.tabs = [...]page{newJobs(), newTasks(), newWorkers(), newGPUs()}
 	return m
 }

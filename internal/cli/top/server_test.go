@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/live"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/mustertest"
 )
@@ -55,7 +56,7 @@ func startTop(t *testing.T, c *mustertest.Cluster) *screen {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newModel(ctx, group, api, false)
+	m := newModel(ctx, group, api, term.Screen{})
 	m.feed = live.New(api, client.EventQuery{Types: []muster.EventType{muster.EventJob, muster.EventWorker}})
 	group.Go(func() error { return m.feed.Run(ctx) })
 	s := &screen{model: m, t: t}

@@ -72,7 +72,7 @@ func run(ctx context.Context, a *app.App, c *config) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
-	m := newModel(ctx, group, server, a.Out.Color)
+	m := newModel(ctx, group, server, a.Out)
 	m.role = identity.Role
 	m.tab = slices.Index(tabNames[:], c.tab)
 	feed := live.New(server, client.EventQuery{Types: []muster.EventType{muster.EventJob, muster.EventWorker}})

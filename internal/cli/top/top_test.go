@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/cli/live"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -38,7 +39,7 @@ func staticModel(t *testing.T, width, height int, color bool) *model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := newModel(ctx, new(errgroup.Group), api, color)
+	m := newModel(ctx, new(errgroup.Group), api, term.Screen{Color: color})
 	m.width, m.height, m.now, m.role = width, height, noon, "admin"
 	m.head.fleet = testOverview()
 	m.names.byID = map[muster.WorkerID]string{"w-1": "rig-1", "w-2": "a-worker-with-a-very-long-name-in-rack-42"}
@@ -357,4 +358,24 @@ func TestFramesFit(t *testing.T) {
 			checkFits(rt, m.lines(), m.width, m.height)
 		}
 	})
+}
+
+// TestFramesHaveOnlyText draws a worker whose id and version, which no page expects, would act on the terminal.
+func TestFramesHaveOnlyText(t *testing.T) {
+	m := staticModel(t, 80, 24, true)
+	m.screen.Terminal = true
+	const hostile = "w\x1b]0;X\x07\x1b[2J\u009b\u202e\r\nmuster: done"
+	m.role = hostile
+	p := newWorker(hostile, hostile)
+	p.loaded, p.w = true, muster.Worker{ID: hostile, Name: hostile, Version: hostile, State: hostile}
+	m.stack = append(m.stack, p)
+	lines := strings.Split(m.View().Content, "\n")
+	if len(lines) != m.height {
+		t.Errorf("the frame has %d lines, the screen %d", len(lines), m.height)
+	}
+	for _, l := range lines {
+		if i := strings.IndexFunc(l, term.Unsafe); i >= 0 {
+			t.Errorf("%q is not text", l)
+		}
+	}
 }

@@ -2,8 +2,6 @@ package usage
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
@@ -25,11 +23,7 @@ func follow(ctx context.Context, a *app.App, c *config, server *client.Client, v
 	if c.Output == "json" {
 		all := client.Series{Task: v.task.ID, Attempt: c.attempt}
 		return forEachSample(ctx, server, all, c, func(s client.Sample) error {
-			line, err := json.Marshal(s)
-			if err != nil {
-				return fmt.Errorf("encode: %w", err)
-			}
-			return app.WriteOutput(a.Out, append(line, '\n'))
+			return a.PrintLine(c.OutputOptions, s, "", nil)
 		})
 	}
 	var err error

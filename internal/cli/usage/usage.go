@@ -94,7 +94,7 @@ func (v *view) draw(a *app.App) error {
 	now := time.Now()
 	f := app.Details{App: a}
 	f.Add("task", term.Sanitize(v.jobs.Address(v.Task)))
-	f.Add("state", a.Out.Paint(app.StateStyle(v.State.String()), v.State.String()))
+	f.AddPainted("state", app.StateStyle(v.State.String()), v.State.String())
 	if v.Attempt > 1 {
 		f.Add("attempt", strconv.Itoa(v.Attempt))
 	}

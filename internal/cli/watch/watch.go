@@ -355,7 +355,7 @@ func (c *canvas) draw(draw func(term.Screen) error) error {
 	}
 	out.WriteString("\x1b[J")
 	c.drawn, c.lines, c.width, c.height = text, strings.Count(text, "\n"), width, height
-	return app.WriteOutput(c.screen, []byte(out.String()))
+	return app.WriteOutput(c.screen.Writer, []byte(out.String()))
 }
 
 // Identity is a Stable that compares whole rows.
