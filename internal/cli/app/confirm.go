@@ -28,45 +28,48 @@ func (o *WriteOptions) Flags() []cli.Flag {
 // ConfirmFiles asks before existing files are replaced, and before hidden files are written, unless the options permit it. It is a Conflict
 // if the answer is no, or if there is no terminal to ask at.
 func (a *App) ConfirmFiles(ctx context.Context, existing, hidden []string, o WriteOptions) error {
+	const no = "nothing was written"
 	if n := len(existing); n > 0 && !o.Force {
-		question := fmt.Sprintf("%s already exists. Replace it?", listNames(existing))
+		q := Question{Text: fmt.Sprintf("%s already exists. Replace it?", listNames(existing)), Refusal: fmt.Sprintf("%s already exists: use --force to replace it", listNames(existing)), No: no}
 		if n > 1 {
-			question = fmt.Sprintf("%d files already exist: %s. Replace them?", n, listNames(existing))
+			q.Text = fmt.Sprintf("%d files already exist: %s. Replace them?", n, listNames(existing))
+			q.Refusal = fmt.Sprintf("%s already exist: use --force to replace them", listNames(existing))
 		}
-		if err := a.confirm(ctx, question, fmt.Sprintf("%s already %s: use --force to replace %s", listNames(existing), verb(n, "exists", "exist"), verb(n, "it", "them"))); err != nil {
+		if err := a.Confirm(ctx, q); err != nil {
 			return err
 		}
 	}
 	if n := len(hidden); n > 0 && !o.Hidden {
-		question := fmt.Sprintf("%s is a hidden file. Write it?", listNames(hidden))
+		q := Question{Text: fmt.Sprintf("%s is hidden. Write it?", listNames(hidden)), Refusal: fmt.Sprintf("%s is hidden: use --hidden to write it", listNames(hidden)), No: no}
 		if n > 1 {
-			question = fmt.Sprintf("%d files are hidden: %s. Write them?", n, listNames(hidden))
+			q.Text = fmt.Sprintf("%d files are hidden: %s. Write them?", n, listNames(hidden))
+			q.Refusal = fmt.Sprintf("%s are hidden: use --hidden to write them", listNames(hidden))
 		}
-		return a.confirm(ctx, question, fmt.Sprintf("%s %s: use --hidden to write %s", listNames(hidden), verb(n, "is a hidden file", "are hidden files"), verb(n, "it", "them")))
+		return a.Confirm(ctx, q)
 	}
 	return nil
 }
 
-func verb(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
+// Question is asked before something that cannot be undone. Its texts have no control characters.
+type Question struct {
+	Text    string // without the choices
+	Refusal string // the error without a terminal; it names the option that permits it
+	No      string // the error unless the answer is yes
 }
 
-// confirm asks a question. Without a terminal it returns refusal.
-func (a *App) confirm(ctx context.Context, question, refusal string) error {
+// Confirm asks a question at the terminal. It is a Conflict unless the answer is yes.
+func (a *App) Confirm(ctx context.Context, q Question) error {
 	if !a.Err.Interactive {
-		return muster.Errorf(muster.Conflict, "%s", refusal)
+		return muster.Errorf(muster.Conflict, "%s", q.Refusal)
 	}
-	answer, err := term.Prompt(ctx, a.Err, question+" [y/N] ")
+	answer, err := term.Prompt(ctx, a.Err, q.Text+" [y/N] ")
 	switch {
 	case ctx.Err() != nil:
 		return err
 	case err != nil: // no terminal to read from
-		return muster.Errorf(muster.Conflict, "%s", refusal)
+		return muster.Errorf(muster.Conflict, "%s", q.Refusal)
 	case answer != "y" && answer != "yes":
-		return muster.Errorf(muster.Conflict, "nothing was written")
+		return muster.Errorf(muster.Conflict, "%s", q.No)
 	}
 	return nil
 }
