@@ -189,4 +189,15 @@ func TestBoundsHoldForWhatArrives(t *testing.T) {
 	if e, ok := errors.AsType[*muster.Error](err); !ok || e.Code != muster.Invalid || !strings.Contains(e.Message, "hello.name") {
 		t.Errorf("%.200v", err)
 	}
+	for _, name := range []string{"../a", `..\\a`, "/a", "C:a", "\\u001b[2J", "\\u202ea", "a/b/c"} {
+		codec := ServerCodec{}
+		if _, err := codec.Decode([]byte(`{"seq":1,"hello":{"version":` + strconv.Itoa(Version) + `,"worker":"w","name":"a","build":"","kinds":[],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		hash := strings.Repeat("0", 64)
+		_, err := codec.Decode([]byte(`{"seq":2,"finished":[{"attempt":"1.0#1","outcome":"succeeded","finished_at":"2026-01-01T00:00:00Z","artifacts":[{"name":"a/b","size":0,"sha256":"` + hash + `"},{"name":"` + name + `","size":0,"sha256":"` + hash + `"}]}]}`))
+		if muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), "finished[0].artifacts[1].name") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
