@@ -79,7 +79,7 @@ func (c *Client) downloadArtifact(ctx context.Context, id muster.TaskID, a muste
 	}
 	defer func() { _ = f.Close() }()
 	sum := sha256.New()
-	have, err := io.Copy(sum, io.LimitReader(f, a.Size+1))
+	have, err := io.Copy(sum, f)
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot read %s: %w", name, reason(err))
 	}
@@ -122,7 +122,7 @@ func (c *Client) fetchArtifact(ctx context.Context, id muster.TaskID, a muster.A
 	retries := c.newRetrier(c.opts.StreamRetryTimeout)
 	for dst.n < a.Size {
 		before := dst.n
-		err := c.fetchOnce(ctx, path, a.SHA256, dst)
+		err := c.fetchOnce(ctx, path, a, dst)
 		if err == nil {
 			break
 		}
@@ -140,11 +140,12 @@ func (c *Client) fetchArtifact(ctx context.Context, id muster.TaskID, a muster.A
 	return nil
 }
 
-func (c *Client) fetchOnce(ctx context.Context, path, sum string, dst *progressWriter) error {
+// fetchOnce fetches the rest of an artifact, and at most a byte more, whatever the server sends.
+func (c *Client) fetchOnce(ctx context.Context, path string, a muster.Artifact, dst *progressWriter) error {
 	ctx, resetWatchdog, stop := withWatchdog(ctx, stallTimeout)
 	defer stop()
 	header := http.Header{}
-	header.Set("If-Match", `"`+sum+`"`) // a running task may replace it
+	header.Set("If-Match", `"`+a.SHA256+`"`) // a running task may replace it
 	if dst.n > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", dst.n))
 	}
@@ -157,7 +158,7 @@ func (c *Client) fetchOnce(ctx context.Context, path, sum string, dst *progressW
 		return muster.Errorf(muster.Internal, "%s answered %s to a range request", c.base, resp.Status)
 	}
 	dst.resetWatchdog = resetWatchdog
-	if _, err := io.Copy(dst, resp.Body); err != nil {
+	if _, err := io.Copy(dst, io.LimitReader(resp.Body, a.Size-dst.n+1)); err != nil {
 		if dst.err != nil {
 			return muster.Errorf(muster.Invalid, "cannot write: %w", dst.err)
 		}

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -117,6 +119,31 @@ func TestDownloadIsResumed(t *testing.T) {
 	}
 	if err := c.DownloadArtifact(t.Context(), task, a, to, nil); err != nil {
 		t.Errorf("the damaged part was not deleted: %v", err)
+	}
+}
+
+// A server that sends more than the artifact has does not fill the disk.
+func TestDownloadThatDoesNotEnd(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	}))
+	defer s.Close()
+	c, err := client.New(s.URL, "", client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, most := target(t, "file"), int64(0)
+	a := muster.Artifact{Name: "file", Size: 100_000, SHA256: sha256Hex(make([]byte, 100_000))}
+	err = c.DownloadArtifact(t.Context(), muster.TaskID{Job: 1}, a, to, func(done int64) { most = max(most, done) })
+	if muster.CodeOf(err) != muster.Invalid || most != a.Size+1 {
+		t.Errorf("%d bytes are written, %v", most, err)
+	}
+	if entries, err := os.ReadDir(to.Root.Name()); err != nil || len(entries) > 0 {
+		t.Errorf("the directory has %v, %v", entries, err)
 	}
 }
 
