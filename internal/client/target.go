@@ -184,13 +184,14 @@ func (t Target) place(dir *os.Root, part, base string) error {
 		return err
 	case t.Replace:
 		err = dir.Rename(part, base)
-	case info != nil:
-		err = fs.ErrExist
 	default:
 		// This fails if base exists by now, also as another name that the system does not distinguish from it.
-		if err = dir.Link(part, base); err == nil {
+		switch err = dir.Link(part, base); {
+		case err == nil:
 			err = dir.Remove(part)
-		} else if !errors.Is(err, fs.ErrExist) {
+		case info != nil:
+			err = fs.ErrExist
+		case !errors.Is(err, fs.ErrExist):
 			err = dir.Rename(part, base) // the file system has no hard links
 		}
 	}
