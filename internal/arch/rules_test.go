@@ -180,6 +180,7 @@ var rules = map[string]rule{
 	"cli/kinds":    {ring: wiring},
 	"cli/bench":    {ring: wiring},
 
+	"cli/artifacts": {ring: wiring},
 	"cli/retention": {ring: wiring},
 	"cli/bridge":    {ring: wiring},
 	"cli/backup":    {ring: wiring},

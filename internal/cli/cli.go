@@ -25,6 +25,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/egress"
 	"github.com/muster-dev/muster/internal/builtin"
 	"github.com/muster-dev/muster/internal/cli/app"
+	"github.com/muster-dev/muster/internal/cli/artifacts"
 	"github.com/muster-dev/muster/internal/cli/backup"
 	"github.com/muster-dev/muster/internal/cli/bench"
 	"github.com/muster-dev/muster/internal/cli/bridge"
@@ -87,7 +88,7 @@ func reportError(err error) int {
 func (a *runner) frequent() map[string]func() *cli.Command {
 	return map[string]func() *cli.Command{
 		"run": a.runCommand, "submit": a.submitCommand, "ps": a.psCommand, "job": a.jobCommand, "tasks": a.tasksCommand, "logs": a.logsCommand,
-		"wait": a.waitCommand, "cancel": a.cancelCommand, "result": a.resultCommand, "get": a.getCommand, "version": a.versionCommand,
+		"wait": a.waitCommand, "cancel": a.cancelCommand, "result": a.resultCommand, "get": func() *cli.Command { return artifacts.Command(a.App) }, "version": a.versionCommand,
 	}
 }
 
@@ -99,7 +100,7 @@ func (a *runner) commands() []*cli.Command {
 		a.runCommand(), a.submitCommand(), a.rerunCommand(), a.planCommand(), kinds.Command(a.App),
 		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.eventsCommand(), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(), a.editCommand(),
 	}, retention.Commands(a.App), []*cli.Command{
-		a.resultCommand(), a.getCommand(), bench.Command(a.App),
+		a.resultCommand(), artifacts.Command(a.App), bench.Command(a.App),
 		fleet.Command(a.App), a.keysCommand(), a.notifyCommand(),
 	}, retention.AdminCommands(a.App), backup.Commands(a.App), []*cli.Command{
 		a.versionCommand(), a.CompletionCommand(),

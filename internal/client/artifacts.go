@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -29,12 +31,24 @@ func (c *Client) Artifacts(ctx context.Context, id muster.TaskID) ([]muster.Arti
 	return list.Artifacts, err
 }
 
-// DownloadArtifact writes an artifact to the file at path, replacing it. It resumes an
-// interrupted download. The file appears under its name only after its hash was verified.
-// progress, if not nil, is called with the number of bytes written. If a running task has
+// DownloadArtifact writes an artifact to a target, whose directory it creates. It resumes an interrupted download. The file appears under
+// its name only after its hash was verified. progress, if not nil, is called with the number of bytes written. If a running task has
 // replaced the artifact since a was listed, it downloads the newest version.
-func (c *Client) DownloadArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, path string, progress func(done int64)) error {
-	return c.withLatest(ctx, id, a, func(a muster.Artifact) error { return c.downloadArtifact(ctx, id, a, path, progress) })
+func (c *Client) DownloadArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, to Target, progress func(done int64)) error {
+	dir, err := to.openDir(true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	var part string
+	err = c.withLatest(ctx, id, a, func(a muster.Artifact) error {
+		part = partName(path.Base(to.Name), a.SHA256)
+		return c.downloadArtifact(ctx, id, a, dir, part, progress)
+	})
+	if err != nil {
+		return err
+	}
+	return to.place(dir, part, path.Base(to.Name))
 }
 
 // maxReplacements is how often a file may be replaced during its download.
@@ -56,33 +70,34 @@ func (c *Client) withLatest(ctx context.Context, id muster.TaskID, a muster.Arti
 	}
 }
 
-func (c *Client) downloadArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, path string, progress func(done int64)) error {
-	partial := path + ".part"
-	f, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE, 0o644) //nolint:gosec // the caller's own file
+// downloadArtifact completes a partial download in a directory.
+func (c *Client) downloadArtifact(ctx context.Context, id muster.TaskID, a muster.Artifact, dir *os.Root, part string, progress func(done int64)) error {
+	name := filepath.Join(dir.Name(), part)
+	f, err := openPart(dir, part)
 	if err != nil {
-		return muster.Errorf(muster.Invalid, "cannot write %s: %w", partial, err)
+		return muster.Errorf(muster.Invalid, "cannot write %s: %w", name, reason(err))
 	}
 	defer func() { _ = f.Close() }()
 	sum := sha256.New()
 	have, err := io.Copy(sum, f)
 	if err != nil {
-		return muster.Errorf(muster.Internal, "cannot read %s: %w", partial, err)
+		return muster.Errorf(muster.Internal, "cannot read %s: %w", name, reason(err))
 	}
 	if have > a.Size { // a different file
 		have, sum = 0, sha256.New()
 		_, err := f.Seek(0, io.SeekStart)
 		if errors.Join(err, f.Truncate(0)) != nil {
-			return muster.Errorf(muster.Invalid, "cannot write %s: remove it and try again", partial)
+			return muster.Errorf(muster.Invalid, "cannot write %s: remove it and try again", name)
 		}
 	}
 	if err := c.fetchArtifact(ctx, id, a, have, f, sum, progress); err != nil {
 		if code := muster.CodeOf(err); code == muster.Invalid || code == muster.Conflict {
-			err = errors.Join(err, os.Remove(partial))
+			err = errors.Join(err, dir.Remove(part))
 		}
 		return err
 	}
-	if err := errors.Join(f.Close(), os.Rename(partial, path)); err != nil {
-		return muster.Errorf(muster.Invalid, "cannot write %s: %w", path, err)
+	if err := f.Close(); err != nil {
+		return muster.Errorf(muster.Invalid, "cannot write %s: %w", name, reason(err))
 	}
 	return nil
 }
@@ -107,7 +122,7 @@ func (c *Client) fetchArtifact(ctx context.Context, id muster.TaskID, a muster.A
 	retries := c.newRetrier(c.opts.StreamRetryTimeout)
 	for dst.n < a.Size {
 		before := dst.n
-		err := c.fetchOnce(ctx, path, a.SHA256, dst)
+		err := c.fetchOnce(ctx, path, a, dst)
 		if err == nil {
 			break
 		}
@@ -125,11 +140,12 @@ func (c *Client) fetchArtifact(ctx context.Context, id muster.TaskID, a muster.A
 	return nil
 }
 
-func (c *Client) fetchOnce(ctx context.Context, path, sum string, dst *progressWriter) error {
+// fetchOnce fetches the rest of an artifact, and at most a byte more, whatever the server sends.
+func (c *Client) fetchOnce(ctx context.Context, path string, a muster.Artifact, dst *progressWriter) error {
 	ctx, resetWatchdog, stop := withWatchdog(ctx, stallTimeout)
 	defer stop()
 	header := http.Header{}
-	header.Set("If-Match", `"`+sum+`"`) // a running task may replace it
+	header.Set("If-Match", `"`+a.SHA256+`"`) // a running task may replace it
 	if dst.n > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", dst.n))
 	}
@@ -142,7 +158,7 @@ func (c *Client) fetchOnce(ctx context.Context, path, sum string, dst *progressW
 		return muster.Errorf(muster.Internal, "%s answered %s to a range request", c.base, resp.Status)
 	}
 	dst.resetWatchdog = resetWatchdog
-	if _, err := io.Copy(dst, resp.Body); err != nil {
+	if _, err := io.Copy(dst, io.LimitReader(resp.Body, a.Size-dst.n+1)); err != nil {
 		if dst.err != nil {
 			return muster.Errorf(muster.Invalid, "cannot write: %w", dst.err)
 		}

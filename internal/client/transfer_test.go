@@ -9,6 +9,8 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -49,6 +51,17 @@ func artifact(t *testing.T, s *apitest.Server, c *client.Client, name string, si
 	return id.Task, a, content
 }
 
+// target is the file name in a new directory.
+func target(t *testing.T, name string) client.Target {
+	t.Helper()
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	return client.Target{Root: root, Name: name}
+}
+
 func TestDownloadAcrossCutConnections(t *testing.T) {
 	s, c, f := start(t)
 	task, a, content := artifact(t, s, c, "sub folder/ü #1?.bin", 300_000)
@@ -57,9 +70,9 @@ func TestDownloadAcrossCutConnections(t *testing.T) {
 		t.Fatalf("artifacts %+v, %v", list, err)
 	}
 	f.cutAfter.Store(70_000)
-	path := filepath.Join(t.TempDir(), "file")
+	to := target(t, "new/sub folder/file")
 	last := int64(0)
-	if err := c.DownloadArtifact(t.Context(), task, a, path, func(done int64) {
+	if err := c.DownloadArtifact(t.Context(), task, a, to, func(done int64) {
 		if done < last {
 			t.Errorf("progress decreases from %d to %d", last, done)
 		}
@@ -67,7 +80,7 @@ func TestDownloadAcrossCutConnections(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile(path)
+	got, err := to.Root.ReadFile(to.Name)
 	if err != nil || !bytes.Equal(got, content) || last != a.Size {
 		t.Errorf("got %d bytes, progress %d, %v", len(got), last, err)
 	}
@@ -85,27 +98,52 @@ func TestDownloadIsResumed(t *testing.T) {
 	for name, remaining := range map[string][]byte{
 		"begun": content[:20_000], "whole": content, "longer": append(slices.Clip(content), 'x'), "empty": nil,
 	} {
-		path := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(path+".part", remaining, 0o600); err != nil {
+		to := target(t, "file")
+		if err := to.Root.WriteFile(client.PartName("file", a.SHA256), remaining, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.DownloadArtifact(t.Context(), task, a, path, nil); err != nil {
+		if err := c.DownloadArtifact(t.Context(), task, a, to, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, content) {
+		if got, err := to.Root.ReadFile("file"); err != nil || !bytes.Equal(got, content) {
 			t.Errorf("%s: other content, %v", name, err)
 		}
 	}
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path+".part", []byte("of another file"), 0o600); err != nil {
+	to := target(t, "file")
+	if err := to.Root.WriteFile(client.PartName("file", a.SHA256), []byte("of another file"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.DownloadArtifact(t.Context(), task, a, path, nil); muster.CodeOf(err) != muster.Invalid {
+	if err := c.DownloadArtifact(t.Context(), task, a, to, nil); muster.CodeOf(err) != muster.Invalid {
 		t.Errorf("damaged content: %v", err)
 	}
-	if err := c.DownloadArtifact(t.Context(), task, a, path, nil); err != nil {
+	if err := c.DownloadArtifact(t.Context(), task, a, to, nil); err != nil {
 		t.Errorf("the damaged part was not deleted: %v", err)
+	}
+}
+
+// A server that sends more than the artifact has does not fill the disk.
+func TestDownloadThatDoesNotEnd(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				return
+			}
+		}
+	}))
+	defer s.Close()
+	c, err := client.New(s.URL, "", client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, most := target(t, "file"), int64(0)
+	a := muster.Artifact{Name: "file", Size: 100_000, SHA256: sha256Hex(make([]byte, 100_000))}
+	err = c.DownloadArtifact(t.Context(), muster.TaskID{Job: 1}, a, to, func(done int64) { most = max(most, done) })
+	if muster.CodeOf(err) != muster.Invalid || most != a.Size+1 {
+		t.Errorf("%d bytes are written, %v", most, err)
+	}
+	if entries, err := os.ReadDir(to.Root.Name()); err != nil || len(entries) > 0 {
+		t.Errorf("the directory has %v, %v", entries, err)
 	}
 }
 
@@ -130,21 +168,21 @@ func TestDownloadOfReplacedFiles(t *testing.T) {
 	}
 	old := serve("the first of them")
 	serve("the last")
-	path, buf := filepath.Join(t.TempDir(), "a.png"), new(bytes.Buffer)
-	if err := os.WriteFile(path+".part", []byte("the first"), 0o600); err != nil {
+	to, buf := target(t, "a.png"), new(bytes.Buffer)
+	if err := to.Root.WriteFile(client.PartName(to.Name, old.SHA256), []byte("the first"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.DownloadArtifact(t.Context(), id.Task, old, path, nil), c.ReadArtifact(t.Context(), id.Task, old, buf)); err != nil {
+	if err := errors.Join(c.DownloadArtifact(t.Context(), id.Task, old, to, nil), c.ReadArtifact(t.Context(), id.Task, old, buf)); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := os.ReadFile(path); err != nil || string(got) != "the last" || buf.String() != "the last" {
+	if got, err := to.Root.ReadFile(to.Name); err != nil || string(got) != "the last" || buf.String() != "the last" {
 		t.Errorf("it is %q, and read %q, %v", got, buf, err)
 	}
 	w.Send(&link.ToServer{Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: 1}}})
 	if _, err := c.Wait(t.Context(), id.Task.Job); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.DownloadArtifact(t.Context(), id.Task, old, path, nil); muster.CodeOf(err) != muster.NotFound {
+	if err := c.DownloadArtifact(t.Context(), id.Task, old, to, nil); muster.CodeOf(err) != muster.NotFound {
 		t.Errorf("a deleted one: %v", err)
 	}
 }

@@ -3,13 +3,11 @@ package link
 import (
 	"cmp"
 	"encoding/json"
-	"io/fs"
 	"math"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/lazyregexp"
@@ -224,29 +222,43 @@ func checkLiveFiles(list []muster.Artifact) error {
 	}
 	seen := make(map[string]bool, len(list))
 	return checkEach("artifacts", list, func(a *muster.Artifact) error {
-		dir, name := path.Split(a.Name)
-		if dir != muster.LiveDir+"/" || name == "" || len(a.Name) > maxFileName || !utf8.ValidString(name) || path.Clean(a.Name) != a.Name {
-			return inField("name", fieldErrorf("is %q: it must be of a file in %s/", a.Name, muster.LiveDir))
+		if dir, name := path.Split(a.Name); dir != muster.LiveDir+"/" || name == "" {
+			return inField("name", fieldErrorf("is %.80q: it must be of a file in %s/", a.Name, muster.LiveDir))
 		}
-		return cmp.Or(checkUnique("name", seen, a.Name), checkAtMost("size", a.Size, muster.MaxLiveFileSize), checkArtifact(a))
+		return cmp.Or(checkArtifactName(a.Name), checkUnique("name", seen, a.Name), checkAtMost("size", a.Size, muster.MaxLiveFileSize), checkArtifact(a))
 	})
 }
 
-// checkArtifacts checks the artifacts of a report. Each name is a path inside a directory, and unique.
+// checkArtifacts checks the artifacts of a report: all of them can be files of one directory.
 func checkArtifacts(list []muster.Artifact) error {
 	if err := checkCount("artifacts", len(list), maxArtifacts); err != nil {
 		return err
 	}
 	seen := make(map[string]bool, len(list))
-	return checkEach("artifacts", list, func(a *muster.Artifact) error {
-		if err := cmp.Or(checkText("name", a.Name, maxFileName), checkUnique("name", seen, a.Name)); err != nil {
-			return err
+	var paths []string // if some are in a directory
+	err := checkEach("artifacts", list, func(a *muster.Artifact) error {
+		if paths == nil && strings.Contains(a.Name, "/") {
+			paths = make([]string, 0, len(list))
 		}
-		if !fs.ValidPath(a.Name) || a.Name == "." {
-			return inField("name", fieldErrorf("is %q: it must be a path inside a directory", a.Name))
-		}
-		return checkArtifact(a)
+		return cmp.Or(checkArtifactName(a.Name), checkUnique("name", seen, a.Name), checkArtifact(a))
 	})
+	if err != nil || paths == nil {
+		return err
+	}
+	for i := range list {
+		paths = append(paths, list[i].Name)
+	}
+	for _, i := range muster.ConflictingPaths(paths) {
+		return inField("artifacts["+strconv.Itoa(i)+"].name", fieldErrorf("is %.80q, which is a file and a directory", list[i].Name))
+	}
+	return nil
+}
+
+func checkArtifactName(name string) error {
+	if err := muster.CheckArtifactName(name); err != nil {
+		return inField("name", fieldErrorf("is %.80q, which %v", name, err))
+	}
+	return nil
 }
 
 // cidPattern matches a CIDv0, and "" for no CID.

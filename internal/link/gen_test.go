@@ -1,6 +1,7 @@
 package link
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -45,6 +46,20 @@ func genPlainText(t *rapid.T) string {
 	}, genText(t))
 }
 
+// genArtifactName returns a valid name of an artifact with those characters of text that may be in it. Different texts have different names.
+func genArtifactName(t *rapid.T, text string) string {
+	name := rapid.SampledFrom([]string{"", "dir/", "d/é/"}).Draw(t, "directory") + strings.Map(func(r rune) rune {
+		if r == '/' || muster.CheckArtifactName(string(r)) != nil && r != '.' {
+			return '?'
+		}
+		return r
+	}, text)
+	if muster.CheckArtifactName(name) != nil { // such as a drive letter
+		return hex.EncodeToString([]byte(text))
+	}
+	return name
+}
+
 func genAttempt(t *rapid.T) muster.AttemptID {
 	return muster.AttemptID{
 		Task: muster.TaskID{
@@ -72,7 +87,7 @@ func genReport(t *rapid.T) muster.Report {
 		ExitCode: genOptional(t, "exit", func(t *rapid.T) int { return rapid.IntRange(-1, 255).Draw(t, "exit") }),
 		Result:   rapid.SampledFrom([]json.RawMessage{nil, json.RawMessage(`{"a":[1,"}"]}`), json.RawMessage(`0.5`), json.RawMessage(`"<é\""`)}).Draw(t, "result"),
 		Artifacts: genList(t, "artifacts", func(t *rapid.T) muster.Artifact {
-			return muster.Artifact{Name: strings.ReplaceAll(name(t), "/", "?"), Size: genSize(t), SHA256: genHash(t),
+			return muster.Artifact{Name: genArtifactName(t, name(t)), Size: genSize(t), SHA256: genHash(t),
 				CID: rapid.SampledFrom([]string{"", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o"}).Draw(t, "cid")}
 		}),
 		Usage: genOptional(t, "usage", func(t *rapid.T) muster.Usage {

@@ -17,7 +17,6 @@ const (
 
 	maxMetrics     = 1_000    // of one Progress
 	maxText        = 256      // bytes of a name, a tag, a kind, a label, a GPU's UUID or model
-	maxFileName    = 1024     // bytes of an artifact's name
 	maxHost        = 253      // bytes of a host name (RFC 1035)
 	maxListLen     = 512      // tags, kinds and labels, of each
 	maxDescription = 64 << 10 // bytes of all of these and of the allow lists, as JSON: each response that lists workers has them

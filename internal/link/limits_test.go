@@ -154,11 +154,14 @@ func TestWhatAWorkerSaysOfAttemptsIsBounded(t *testing.T) {
 	}
 	for _, name := range []string{
 		"", ".", "..", "/etc/passwd", "../a", "a/../../b", "a/..", "./a", "a//b", "a/", "/", "a\nb", "a\x00b", "\x1b]0;x\x07", "a\x7f", "\u0085", "\xff",
-		strings.Repeat("a", 1025),
+		strings.Repeat("a/", 512) + "a", strings.Repeat("a", 256), `a\b`, `..\a`, "C:/a", "c:a", "txt.\u202egnp", "a\u2028b",
 	} {
 		refused(t, "finished[0].artifacts[0].name", finished(artifacts(name)))
+		refused(t, "progress[0].artifacts[0].name", &ToServer{Seq: 2, Progress: []muster.Progress{{Attempt: id, Artifacts: []muster.Artifact{{Name: muster.LiveDir + "/" + name, SHA256: strings.Repeat("0", 64)}}}}})
 	}
 	refused(t, "finished[0].artifacts[1].name", finished(artifacts("a", "a")))
+	refused(t, "finished[0].artifacts[2].name", finished(artifacts("x", "a/b/c", "a/b")))
+	refused(t, "finished[0].artifacts[1].name", finished(artifacts("a", "a/b", "x")))
 	if err := finished(artifacts(manyNames(maxArtifacts)...)).check(); err != nil {
 		t.Errorf("%d artifacts: %v", maxArtifacts, err)
 	}
@@ -172,7 +175,7 @@ func TestWhatAWorkerSaysOfAttemptsIsBounded(t *testing.T) {
 	} {
 		refused(t, "accepted[0]", &ToServer{Seq: 2, Accepted: []muster.AttemptID{a}})
 	}
-	for _, name := range []string{"a", "a/b.txt", "...", "é ü.png", "a\\b", ".hidden", "live/a.png", strings.Repeat("a", 1024)} {
+	for _, name := range []string{"a", "a/b.txt", "...", "é ü.png", ".hidden", "live/a.png", "12:00.png", strings.Repeat("a", 255)} {
 		if err := finished(artifacts(name)).check(); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -185,5 +188,16 @@ func TestBoundsHoldForWhatArrives(t *testing.T) {
 	_, err := codec.Decode([]byte(`{"seq":1,"hello":{"version":` + strconv.Itoa(Version) + `,"worker":"w","name":"` + strings.Repeat("a", 1<<20) + `","build":"","kinds":[],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1}}}`))
 	if e, ok := errors.AsType[*muster.Error](err); !ok || e.Code != muster.Invalid || !strings.Contains(e.Message, "hello.name") {
 		t.Errorf("%.200v", err)
+	}
+	for _, name := range []string{"../a", `..\\a`, "/a", "C:a", "\\u001b[2J", "\\u202ea", "a/b/c"} {
+		codec := ServerCodec{}
+		if _, err := codec.Decode([]byte(`{"seq":1,"hello":{"version":` + strconv.Itoa(Version) + `,"worker":"w","name":"a","build":"","kinds":[],"resources":{"cpus":1,"memory":1,"disk":1,"slots":1}}}`)); err != nil {
+			t.Fatal(err)
+		}
+		hash := strings.Repeat("0", 64)
+		_, err := codec.Decode([]byte(`{"seq":2,"finished":[{"attempt":"1.0#1","outcome":"succeeded","finished_at":"2026-01-01T00:00:00Z","artifacts":[{"name":"a/b","size":0,"sha256":"` + hash + `"},{"name":"` + name + `","size":0,"sha256":"` + hash + `"}]}]}`))
+		if muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), "finished[0].artifacts[1].name") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -133,13 +133,25 @@ func (zeros) Read(b []byte) (int, error) {
 // UnpackOptions configure Unpack.
 type UnpackOptions struct {
 	Dir      string            // slash-separated path of an existing folder in the root; "" means the root
-	From, To string            // the first element From of the paths becomes To; no renaming if From is ""
+	From, To string            // only paths with the first element From are written, and it becomes To; "" means all paths, unchanged
 	Owner    *Owner            // of new files and folders; nil means this process's
 	Note     func(text string) // called for what was left out; may be nil
+
+	// CheckName returns why the path of an entry is left out, which follows the path in a sentence; it may be nil.
+	CheckName func(name string) error
+	// Confirm, if not nil, is called before a file or link is written, and before a folder is created. Its error ends Unpack.
+	Confirm func(Entry) error
 }
 
-// Unpack writes the files, folders and symbolic links of a tar archive below root. Paths and links must stay inside; others are left out. A
-// file gets its name when it is complete, so that an interrupted copy leaves the old one.
+// Entry is a file, link or new folder that Unpack is about to write.
+type Entry struct {
+	Name   string // slash-separated path in the root
+	Below  string // the part of it that the archive chose: the path below From, "" for From itself, or all but Dir
+	Exists bool   // a file or link of this path exists, and will be replaced
+}
+
+// Unpack writes the files, folders and symbolic links of a tar archive below root. Paths and links must stay inside; others are left out. No
+// symbolic link below Dir is followed. A file gets its name when it is complete, so that an interrupted copy leaves the old one.
 func Unpack(ctx context.Context, r io.Reader, root *os.Root, o UnpackOptions) error {
 	note := noteFunc(o.Note)
 	t := tar.NewReader(r)
@@ -162,11 +174,24 @@ func Unpack(ctx context.Context, r io.Reader, root *os.Root, o UnpackOptions) er
 			note("skipped %q: it is outside the folder", h.Name)
 			continue
 		}
-		if first, rest, _ := strings.Cut(name, "/"); o.From != "" && first == o.From {
-			name = path.Join(o.To, rest)
+		if o.CheckName != nil {
+			if err := o.CheckName(name); err != nil {
+				note("skipped %q: its name %v", h.Name, err)
+				continue
+			}
 		}
-		u := unpacker{root: root, owner: o.Owner, note: note}
-		if err := u.entry(t, h, path.Join(cmp.Or(o.Dir, "."), name)); err != nil {
+		below := name
+		if o.From != "" {
+			first, rest, _ := strings.Cut(name, "/")
+			if first != o.From {
+				note("skipped %q: it is not %s or in it", h.Name, o.From)
+				continue
+			}
+			name, below = path.Join(o.To, rest), rest
+		}
+		dir := path.Clean(cmp.Or(o.Dir, "."))
+		u := unpacker{root: root, dir: dir, below: below, o: &o, note: note}
+		if err := u.entry(t, h, path.Join(dir, name)); err != nil {
 			return unpackError(name, err)
 		}
 	}
@@ -183,70 +208,97 @@ func unpackError(name string, err error) error {
 	return muster.Errorf(muster.Invalid, "cannot write %s: %w", name, reason(err))
 }
 
+// unpacker writes one entry of an archive.
 type unpacker struct {
 	root  *os.Root
-	owner *Owner
+	dir   string // which exists, and may be a link
+	below string // see Entry
+	o     *UnpackOptions
 	note  func(string, ...any)
+}
+
+// confirm asks for a file or link, or for a new folder.
+func (u *unpacker) confirm(name string, exists bool) error {
+	if u.o.Confirm == nil {
+		return nil
+	}
+	return u.o.Confirm(Entry{Name: name, Below: u.below, Exists: exists})
 }
 
 func (u *unpacker) entry(t io.Reader, h *tar.Header, name string) error {
 	local := filepath.FromSlash(name)
-	if h.Typeflag != tar.TypeDir {
-		if err := u.mkdir(path.Dir(name), 0o755); err != nil {
-			return err
-		}
-	}
+	info, err := u.root.Lstat(local)
+	exists := err == nil
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return u.mkdir(name, fs.FileMode(h.Mode)&0o777|0o700)
-	case tar.TypeReg:
-		return u.file(t, h, local)
-	case tar.TypeSymlink:
-		target := path.Clean(path.Join(path.Dir(name), filepath.ToSlash(h.Linkname)))
-		if path.IsAbs(h.Linkname) || !filepath.IsLocal(filepath.FromSlash(target)) {
-			u.note("skipped the link %s: it leads to %s, outside the folder", h.Name, h.Linkname)
-			return nil
-		}
-		if info, err := u.root.Lstat(local); err == nil && !info.IsDir() {
-			if err := u.root.Remove(local); err != nil {
+		if !exists {
+			if err := u.confirm(name, false); err != nil {
 				return err
 			}
 		}
-		return u.root.Symlink(h.Linkname, local)
-	}
-	u.note("skipped %s: it is neither a file, nor a folder, nor a symbolic link", h.Name)
-	return nil
-}
-
-// mkdir creates a folder and its missing parents.
-func (u *unpacker) mkdir(name string, mode fs.FileMode) error {
-	if name == "." {
+		return u.mkdir(name, fs.FileMode(h.Mode)&0o777|0o700)
+	case tar.TypeReg:
+	case tar.TypeSymlink:
+		target := path.Clean(path.Join(path.Dir(name), filepath.ToSlash(h.Linkname)))
+		if path.IsAbs(h.Linkname) || !filepath.IsLocal(filepath.FromSlash(target)) {
+			u.note("skipped the link %q: it leads to %q, outside the folder", h.Name, h.Linkname)
+			return nil
+		}
+	default:
+		u.note("skipped %q: it is neither a file, nor a folder, nor a symbolic link", h.Name)
 		return nil
 	}
-	local := filepath.FromSlash(name)
-	if info, err := u.root.Stat(local); err == nil {
-		if !info.IsDir() {
-			return errors.New("it exists and is not a folder")
+	if exists && info.IsDir() {
+		return errors.New("it exists and is a folder")
+	}
+	if err := cmp.Or(u.confirm(name, exists), u.mkdir(path.Dir(name), 0o755)); err != nil {
+		return err
+	}
+	if h.Typeflag == tar.TypeReg {
+		return u.file(t, h, local)
+	}
+	if exists {
+		if err := u.root.Remove(local); err != nil {
+			return err
 		}
+	}
+	return u.root.Symlink(h.Linkname, local)
+}
+
+// mkdir creates a folder and its missing parents, none of which may be a link.
+func (u *unpacker) mkdir(name string, mode fs.FileMode) error {
+	if name == u.dir || name == "." {
 		return nil
 	}
 	if err := u.mkdir(path.Dir(name), 0o755); err != nil {
 		return err
 	}
+	return u.mkdirIn(name, mode)
+}
+
+// mkdirIn creates a folder in an existing one.
+func (u *unpacker) mkdirIn(name string, mode fs.FileMode) error {
+	local := filepath.FromSlash(name)
+	info, err := u.root.Lstat(local)
+	switch {
+	case err == nil && info.IsDir():
+		return nil
+	case err == nil && info.Mode()&fs.ModeSymlink != 0:
+		return fmt.Errorf("%s is a symbolic link", name)
+	case err == nil:
+		return fmt.Errorf("%s exists and is not a folder", name)
+	}
 	if err := u.root.Mkdir(local, mode); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if u.owner == nil {
+	if u.o.Owner == nil {
 		return nil
 	}
-	return chownDir(u.root, local, u.owner)
+	return chownDir(u.root, local, u.o.Owner)
 }
 
 // file writes a file beside its name, and renames it.
 func (u *unpacker) file(t io.Reader, h *tar.Header, local string) (err error) {
-	if info, err := u.root.Lstat(local); err == nil && info.IsDir() {
-		return errors.New("it exists and is a folder")
-	}
 	temporary := filepath.Join(filepath.Dir(local), ".muster-"+rand.Text())
 	f, err := u.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -258,8 +310,8 @@ func (u *unpacker) file(t io.Reader, h *tar.Header, local string) (err error) {
 		}
 	}()
 	_, err = io.Copy(f, t)
-	if err == nil && u.owner != nil {
-		err = f.Chown(u.owner.UID, u.owner.GID)
+	if err == nil && u.o.Owner != nil {
+		err = f.Chown(u.o.Owner.UID, u.o.Owner.GID)
 	}
 	if err == nil {
 		err = f.Chmod(fs.FileMode(h.Mode) & 0o777)
@@ -281,7 +333,11 @@ func Destination(root *os.Root, dest, name string, owner *Owner) (o UnpackOption
 	info, err := root.Stat(filepath.FromSlash(clean))
 	switch {
 	case err == nil && info.IsDir():
-		return UnpackOptions{Dir: clean, Owner: owner}, nil
+		o = UnpackOptions{Dir: clean, Owner: owner}
+		if name != "." {
+			o.From, o.To = name, name
+		}
+		return o, nil
 	case err == nil && (name == "." || strings.HasSuffix(dest, "/")):
 		return o, muster.Errorf(muster.Invalid, "%s is not a folder", dest)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
@@ -294,8 +350,8 @@ func Destination(root *os.Root, dest, name string, owner *Owner) (o UnpackOption
 		return o, muster.Errorf(muster.NotFound, "there is no folder %s: create it first", parent)
 	}
 	if name == "." {
-		u := unpacker{root: root, owner: owner}
-		if err := u.mkdir(clean, 0o755); err != nil {
+		u := unpacker{root: root, o: &UnpackOptions{Owner: owner}}
+		if err := u.mkdirIn(clean, 0o755); err != nil {
 			return o, muster.Errorf(muster.Invalid, "cannot create %s: %w", dest, reason(err))
 		}
 		return UnpackOptions{Dir: clean, Owner: owner}, nil

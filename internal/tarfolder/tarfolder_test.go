@@ -3,10 +3,12 @@ package tarfolder
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -183,4 +185,91 @@ func FuzzUnpack(f *testing.F) {
 			t.Errorf("outside has %q, and there are %d entries beside it", got, len(entries))
 		}
 	})
+}
+
+// archiveOf returns a tar archive; regular files have their size in zeros.
+func archiveOf(tb testing.TB, headers ...tar.Header) *bytes.Buffer {
+	tb.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := range headers {
+		if err := w.WriteHeader(&headers[i]); err != nil {
+			tb.Fatal(err)
+		}
+		_, _ = w.Write(make([]byte, headers[i].Size))
+	}
+	if err := w.Close(); err != nil {
+		tb.Fatal(err)
+	}
+	return &b
+}
+
+// An archive writes through no link, whether the archive brought it or it was there, even if it stays in the folder.
+func TestLinksAreNotWrittenThrough(t *testing.T) {
+	for name, archive := range map[string][]tar.Header{
+		"a link of the archive": {
+			{Typeflag: tar.TypeSymlink, Name: "d/l", Linkname: "../.ssh"}, {Typeflag: tar.TypeReg, Name: "d/l/authorized_keys", Size: 1, Mode: 0o600},
+		},
+		"a link to a file of the archive": {
+			{Typeflag: tar.TypeSymlink, Name: "d/l", Linkname: "../.ssh/authorized_keys"}, {Typeflag: tar.TypeReg, Name: "d/l", Size: 1, Mode: 0o600},
+		},
+		"a link of the folder": {{Typeflag: tar.TypeReg, Name: "d/old/authorized_keys", Size: 1, Mode: 0o600}},
+		"a folder in one":      {{Typeflag: tar.TypeDir, Name: "d/old/new/", Mode: 0o700}},
+		"another entry":        {{Typeflag: tar.TypeReg, Name: ".ssh/authorized_keys", Size: 1, Mode: 0o600}},
+	} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, ".ssh/authorized_keys"), "keys")
+		write(t, filepath.Join(dir, "d/a"), "a")
+		if err := os.Symlink("../.ssh", filepath.Join(dir, "d/old")); err != nil {
+			t.Fatal(err)
+		}
+		r := root(t, dir)
+		o, err := Destination(r, "", "d", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = Unpack(t.Context(), archiveOf(t, archive...), r, o)
+		if got := listing(t, filepath.Join(dir, ".ssh")); got != "authorized_keys keys\n" {
+			t.Errorf("%s: the folder has %q", name, got)
+		}
+	}
+}
+
+// Each entry is confirmed before it is written, with what exists and what the archive chose of its path. Others are left out.
+func TestConfirm(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "there/old"), "old")
+	if err := os.Symlink("old", filepath.Join(dir, "there/link")); err != nil {
+		t.Fatal(err)
+	}
+	archive := archiveOf(t,
+		tar.Header{Typeflag: tar.TypeDir, Name: "d/", Mode: 0o700}, tar.Header{Typeflag: tar.TypeReg, Name: "d/old", Size: 1, Mode: 0o600},
+		tar.Header{Typeflag: tar.TypeReg, Name: "d/link", Size: 1, Mode: 0o600}, tar.Header{Typeflag: tar.TypeDir, Name: "d/.ssh/", Mode: 0o700},
+		tar.Header{Typeflag: tar.TypeSymlink, Name: "d/new", Linkname: "old"}, tar.Header{Typeflag: tar.TypeReg, Name: "d/\x1b[2J", Size: 1, Mode: 0o600},
+		tar.Header{Typeflag: tar.TypeReg, Name: ".bashrc", Size: 1, Mode: 0o600}, tar.Header{Typeflag: tar.TypeReg, Name: "d/last", Size: 1, Mode: 0o600},
+		tar.Header{Typeflag: tar.TypeReg, Name: "d/never", Size: 1, Mode: 0o600},
+	)
+	var entries []Entry
+	var notes []string
+	stop := muster.Errorf(muster.Conflict, "no more")
+	o := UnpackOptions{From: "d", To: "there", Note: func(text string) { notes = append(notes, text) }, CheckName: muster.CheckArtifactName, Confirm: func(e Entry) error {
+		entries = append(entries, e)
+		if e.Below == "last" {
+			return stop
+		}
+		return nil
+	}}
+	if err := Unpack(t.Context(), archive, root(t, dir), o); !errors.Is(err, stop) {
+		t.Errorf("error %v", err)
+	}
+	want := []Entry{{"there/old", "old", true}, {"there/link", "link", true}, {"there/.ssh", ".ssh", false}, {"there/new", "new", false}, {"there/last", "last", false}}
+	if !slices.Equal(entries, want) {
+		t.Errorf("confirmed are %+v, want %+v", entries, want)
+	}
+	if text := strings.Join(notes, "\n"); len(notes) != 2 || !strings.Contains(text, `skipped "d/\x1b[2J": its name has the control`) || !strings.Contains(text, `skipped ".bashrc": it is not d or in it`) {
+		t.Errorf("notes %q", notes)
+	}
+	if got := listing(t, dir); got != "there/link \x00\nthere/new -> old\nthere/old \x00\n" {
+		t.Errorf("the folder has %q", got)
+	}
 }

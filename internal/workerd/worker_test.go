@@ -153,11 +153,15 @@ func TestOutputsAreUploaded(t *testing.T) {
 			model = a
 		}
 	}
-	path := filepath.Join(t.TempDir(), "model.bin")
-	if err := c.DownloadArtifact(t.Context(), id, model, path, nil); err != nil {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if b, err := os.ReadFile(path); err != nil || string(b) != "data\n" {
+	defer func() { _ = root.Close() }()
+	if err := c.DownloadArtifact(t.Context(), id, model, client.Target{Root: root, Name: "model.bin"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := root.ReadFile("model.bin"); err != nil || string(b) != "data\n" {
 		t.Errorf("the artifact has %q, %v", b, err)
 	}
 	var out strings.Builder

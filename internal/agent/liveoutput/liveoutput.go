@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
@@ -28,7 +26,6 @@ const (
 	uploadTimeout = time.Minute            // for one upload; the next scan resumes it
 	maxBackoff    = 5                      // how often the interval doubles while uploads fail or bring nothing new
 	maxEntries    = 1000                   // entries of the folder that are read
-	maxName       = 255                    // bytes
 	maxBytes      = 1 << 30                // budget of uploaded bytes for one task
 	budgetSteps   = 8                      // the interval doubles after each of this many parts of the budget
 )
@@ -165,8 +162,8 @@ func (s *watcher) list(root *os.Root) []fs.FileInfo {
 		info, err := root.Lstat(name)
 		switch {
 		case err != nil || !info.Mode().IsRegular() || strings.HasPrefix(name, "."):
-		case len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
-			s.logOnce("name", fmt.Sprintf("%.60q in $MUSTER_OUT/%s is not shown: its name is not plain text", name, muster.LiveDir))
+		case muster.CheckArtifactName(liveName(name)) != nil:
+			s.logOnce("name", fmt.Sprintf("%.60q in $MUSTER_OUT/%s is not shown: its name %s", name, muster.LiveDir, muster.CheckArtifactName(liveName(name))))
 		case info.Size() > muster.MaxLiveFileSize:
 			s.logOnce("size", fmt.Sprintf("%s is not shown while the task runs: it is larger than %s", liveName(name), muster.Size(muster.MaxLiveFileSize)))
 		default:

@@ -180,7 +180,7 @@ func TestIgnoredFiles(t *testing.T) {
 			return errors.Join(os.Remove(live), os.WriteFile(live, []byte("x"), 0o600))
 		}, ""},
 		{"what is on its way to its name", func(live, _ string) error { return os.WriteFile(live+"/.x", []byte("x"), 0o600) }, ""},
-		{"a name that is not plain text", func(live, _ string) error { return os.WriteFile(live+"/a\nb", []byte("x"), 0o600) }, "is not plain text"},
+		{"a name with a control character", func(live, _ string) error { return os.WriteFile(live+"/a\nb", []byte("x"), 0o600) }, "has the control or format character"},
 		{"a big file", func(live, _ string) error {
 			return errors.Join(os.WriteFile(live+"/x", nil, 0o600), os.Truncate(live+"/x", muster.MaxLiveFileSize+1))
 		}, "live/x is not shown while the task runs: it is larger than 16MiB"},

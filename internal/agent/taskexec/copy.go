@@ -73,6 +73,9 @@ func (c *command) get(ctx context.Context, g *execwire.Get, a *run.Access) error
 	}
 	defer func() { _ = root.Close() }()
 	as := path.Base(rel)
+	if path.IsAbs(g.Path) {
+		as = path.Base(g.Path) // also of the folder itself
+	}
 	info, err := root.Stat(rel)
 	if err != nil {
 		return pathError(g.Path, err)

@@ -21,14 +21,21 @@ import (
 	"github.com/muster-dev/muster/internal/tarfolder"
 )
 
+type copyConfig struct {
+	remote.ServerOptions
+	app.WriteOptions // on this machine
+}
+
 func (r *runner) copyCommand() *cli.Command {
-	c := &remote.ServerOptions{}
+	c := &copyConfig{}
 	const implied = "it is the default, omit it"
 	return r.NewCommand(app.Command{
-		Name: "cp", Usage: "Copy files from or to the folder of a running task", Args: "SOURCE DEST", Complete: completePaths(c), Category: app.CategoryWatch, Flags: c.Flags(),
+		Name: "cp", Usage: "Copy files from or to the folder of a running task", Args: "SOURCE DEST", Complete: completePaths(&c.ServerOptions), Category: app.CategoryWatch,
+		Flags: append(c.WriteOptions.Flags(), c.ServerOptions.Flags()...),
 		Description: "One of SOURCE and DEST is TASK:PATH. PATH is relative to the task's working folder; '$MUSTER_OUT/…', '$MUSTER_CHECKPOINT/…' and " +
 			"'$TMPDIR/…' name its other folders. A directory is copied with its contents, as cp -r does; SOURCE/. copies only the contents; " +
-			"- is a tar archive on standard input or output. " + access,
+			"- is a tar archive on standard input or output. Before a copy from a task replaces a file of this machine, or writes a hidden one that you did not name, it asks; " +
+			"without a terminal, that needs --force or --hidden. " + access,
 		Examples: []app.HelpRow{
 			{Name: "muster cp 17.3:train.log .", Usage: "Copy a file from task 3 of job 17"},
 			{Name: "muster cp fix.py 17.3:", Usage: "Copy a file to its working folder"},
@@ -53,7 +60,7 @@ func completePaths(c *remote.ServerOptions) app.Completer {
 	}
 }
 
-func (r *runner) copy(ctx context.Context, c *remote.ServerOptions, source, dest string) error {
+func (r *runner) copy(ctx context.Context, c *copyConfig, source, dest string) error {
 	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	fromTask, fromPath, download := splitRemote(source)
@@ -81,7 +88,7 @@ func (r *runner) copy(ctx context.Context, c *remote.ServerOptions, source, dest
 	var work func(context.Context) error
 	if download {
 		start.Get = &execwire.Get{Path: fromPath}
-		work = func(ctx context.Context) error { return s.receive(ctx, fromPath, dest) }
+		work = func(ctx context.Context) error { return s.receive(ctx, fromPath, dest, c.WriteOptions) }
 	} else {
 		name := sourceName(source)
 		start.Put = &execwire.Put{Path: toPath, Name: name, Extract: source == "-"}
@@ -150,15 +157,15 @@ func (s *session) transfer(ctx context.Context, work func(context.Context) error
 }
 
 // receive writes what the task sends.
-func (s *session) receive(ctx context.Context, source, dest string) error {
+func (s *session) receive(ctx context.Context, source, dest string, allowed app.WriteOptions) error {
 	in := s.conn.Reader(ctx, execwire.Stdout)
 	if dest == "-" {
 		_, err := io.Copy(s.Out.Untrusted(), in)
 		return err
 	}
-	name := path.Base(path.Clean(source))
-	if source == "" || strings.HasSuffix(source, "/.") {
-		name = "."
+	name, err := sentName(source)
+	if err != nil {
+		return err
 	}
 	root, rel, err := openParent(dest)
 	if err != nil {
@@ -170,11 +177,51 @@ func (s *session) receive(ctx context.Context, source, dest string) error {
 		return err
 	}
 	o.Note = func(text string) { s.Warnf("%s", text) }
+	o.CheckName = muster.CheckArtifactName
+	o.Confirm = s.confirm(ctx, root.Name(), &allowed)
 	if err := tarfolder.Unpack(ctx, in, root, o); err != nil {
 		return err
 	}
 	_, err = io.Copy(io.Discard, in) // padding
 	return err
+}
+
+// sentName returns the name that the worker gives to a path of the task in the archive: "." for the contents of a folder.
+func sentName(source string) (string, error) {
+	if source == "" || strings.HasSuffix(source, "/.") {
+		return ".", nil
+	}
+	_, rel, err := execwire.ParsePath(source)
+	return path.Base(rel), err
+}
+
+// confirm returns a function that asks before the first existing file is replaced, and before the first hidden one is written that the user
+// did not name. The answers hold for the rest of the copy.
+func (s *session) confirm(ctx context.Context, dir string, allowed *app.WriteOptions) func(tarfolder.Entry) error {
+	ask := func(option *bool, path, state, name, verb, kind string) error {
+		if *option {
+			return nil
+		}
+		err := s.Confirm(ctx, app.Question{
+			Text:    path + " " + state + ". " + verb + " it and any other " + kind + " file?",
+			Refusal: path + " " + state + ": use --" + name + " to " + strings.ToLower(verb) + " it",
+			No:      "the copy ended before " + path + " was written",
+		})
+		*option = err == nil
+		return err
+	}
+	return func(e tarfolder.Entry) error {
+		path := filepath.Join(dir, filepath.FromSlash(e.Name))
+		if e.Exists {
+			if err := ask(&allowed.Force, path, "already exists", "force", "Replace", "existing"); err != nil {
+				return err
+			}
+		}
+		if app.IsHidden(e.Below) {
+			return ask(&allowed.Hidden, path, "is hidden", "hidden", "Write", "hidden")
+		}
+		return nil
+	}
 }
 
 // openParent opens the folder itself, or that of a path.

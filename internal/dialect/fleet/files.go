@@ -17,9 +17,8 @@ import (
 )
 
 const (
-	maxArtifacts    = 1000 // of a task
-	maxArtifactName = 1024 // bytes
-	uploadsDir      = "uploads"
+	maxArtifacts = 1000 // of a task
+	uploadsDir   = "uploads"
 )
 
 // blobs returns a client for the files of the worker's tasks.
@@ -123,8 +122,8 @@ func (t *Task) removeDir() error {
 // of the same name. AddArtifact implies MarkStarted. It is Invalid for a bad name, TooLarge for too many bytes and a Conflict if the task
 // is done.
 func (t *Task) AddArtifact(ctx context.Context, name string, r io.Reader, maxBytes int64) error {
-	if !fs.ValidPath(name) || name == "." || len(name) > maxArtifactName || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c == '\\' || c == 0x7f }) {
-		return muster.Errorf(muster.Invalid, "invalid artifact name %.80q: use a relative path", name)
+	if err := muster.CheckArtifactName(name); err != nil {
+		return muster.Errorf(muster.Invalid, "invalid artifact name: %.80q %w", name, err)
 	}
 	if err := t.MarkStarted(); err != nil {
 		return err
@@ -166,6 +165,13 @@ func (t *Task) recordArtifact(a muster.Artifact) error {
 		list := slices.DeleteFunc(slices.Clone(previous), func(b muster.Artifact) bool { return b.Name == a.Name })
 		if len(list) >= maxArtifacts {
 			return muster.Errorf(muster.TooLarge, "a task has at most %d artifacts", maxArtifacts)
+		}
+		names := []string{a.Name}
+		for _, b := range list {
+			names = append(names, b.Name)
+		}
+		if len(muster.ConflictingPaths(names)) > 0 {
+			return muster.Errorf(muster.Invalid, "invalid artifact name: %.80q is a file and a directory of the task's artifacts", a.Name)
 		}
 		t.artifacts = append(list, a)
 		return nil

@@ -43,7 +43,7 @@ func TestATaskGoesThrough(t *testing.T) {
 	if err := task.AddArtifact(t.Context(), "big", strings.NewReader("weights"), 3); muster.CodeOf(err) != muster.TooLarge {
 		t.Errorf("an artifact that is too big: %v", err)
 	}
-	for _, name := range []string{"", "../up", "/abs", "a/../b", ".", "a\\b", "a\x00"} {
+	for _, name := range []string{"", "../up", "/abs", "a/../b", ".", "a\\b", "a\x00", "C:/a", "a\u202eb", "out", "out/model.bin/x"} {
 		if err := task.AddArtifact(t.Context(), name, strings.NewReader("x"), 3); muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("an artifact named %q: %v", name, err)
 		}

@@ -330,7 +330,7 @@ func SafeID(id string) string { return unsafeInID.Get().ReplaceAllString(id, "_"
 
 // ValidFileName says whether a name may be that of a file: a bare name, as the host demands it.
 func ValidFileName(name string) bool {
-	return ValidID(name) && !strings.HasPrefix(name, ".") && name == strings.TrimSpace(name)
+	return ValidID(name) && !strings.HasPrefix(name, ".") && name == strings.TrimSpace(name) && muster.CheckArtifactName(name) == nil
 }
 
 // Truncate shortens a text to at most n bytes, at a rune.

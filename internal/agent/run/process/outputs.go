@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -28,7 +27,7 @@ import (
 const (
 	resultName           = "result.json"
 	maxArtifacts         = 10_000
-	maxNameLen           = 1024 // bytes; deeper folders are not read, because the time grows with the square of the depth
+	maxNameLen           = muster.MaxArtifactName // deeper folders are not read, because the time grows with the square of the depth
 	maxConcurrentUploads = 4
 	lateUploadTimeout    = time.Minute // for a task that timed out
 )
@@ -119,7 +118,7 @@ type outputFile struct {
 	dir  string // the out or the work folder
 }
 
-// collector gathers at most maxArtifacts files with distinct names.
+// collector gathers at most maxArtifacts files with distinct valid names.
 type collector struct {
 	a         *Attempt
 	seen      map[string]bool
@@ -128,7 +127,7 @@ type collector struct {
 }
 
 // findArtifacts lists the files in $MUSTER_OUT, then those in the task's folder that the spec's outputs match. The first file with a
-// name wins.
+// name wins, also over a folder with that name.
 func (a *Attempt) findArtifacts(withResult bool) ([]outputFile, error) {
 	c := &collector{a: a, seen: map[string]bool{}}
 	if err := c.addOutDir(withResult); err != nil {
@@ -139,6 +138,7 @@ func (a *Attempt) findArtifacts(withResult bool) ([]outputFile, error) {
 			return c.files, err
 		}
 	}
+	c.dropConflicts()
 	if c.truncated {
 		return c.files, run.Failf(muster.TaskInvalid, "more than %d artifacts, the rest is dropped: pack them into an archive", maxArtifacts)
 	}
@@ -230,8 +230,9 @@ func (c *collector) add(root *os.Root, dir, name string) int {
 	case !info.Mode().IsRegular():
 		c.a.LogLine(name + " is not taken as an artifact: it is not a file")
 		return 0
-	case !isValidName(name):
-		c.a.LogLine(fmt.Sprintf("%q is not taken as an artifact: its name is not plain text", name))
+	}
+	if err := muster.CheckArtifactName(name); err != nil {
+		c.a.LogLine(fmt.Sprintf("%.60q is not taken as an artifact: its name %s", name, err))
 		return 0
 	}
 	if !c.seen[name] {
@@ -239,6 +240,18 @@ func (c *collector) add(root *os.Root, dir, name string) int {
 		c.files = append(c.files, outputFile{name, dir})
 	}
 	return 1
+}
+
+// dropConflicts drops files of the task's folder below whose path $MUSTER_OUT has files, or the reverse.
+func (c *collector) dropConflicts() {
+	names := make([]string, len(c.files))
+	for i, f := range c.files {
+		names[i] = f.name
+	}
+	for _, i := range slices.Backward(muster.ConflictingPaths(names)) {
+		c.a.LogLine(fmt.Sprintf("%q is not taken as an artifact: it is a file in the task's folder and a folder in $MUSTER_OUT, or the reverse", names[i]))
+		c.files = slices.Delete(c.files, i, i+1)
+	}
 }
 
 // unreadableReason returns why Stat failed. It succeeds for links within the folder, so other links point outside.
@@ -264,10 +277,6 @@ func (s depthLimitedFS) ReadDir(name string) ([]fs.DirEntry, error) {
 		return nil, nil
 	}
 	return fs.ReadDir(s.FS, name)
-}
-
-func isValidName(s string) bool {
-	return utf8.ValidString(s) && len(s) <= maxNameLen && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 // upload uploads files, maxConcurrentUploads at a time. a.artifacts gets those that succeeded, in the order of files.

@@ -180,3 +180,50 @@ func write(t *testing.T, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+// A file whose name the server would refuse, or that cannot be beside another artifact, is left out with a line in the log; the others are taken.
+func TestNamesThatTheServerRefuses(t *testing.T) {
+	var log bytes.Buffer
+	a := &Attempt{base: t.TempDir(), Task: &run.Task{Spec: &muster.TaskSpec{Outputs: []string{"**"}}}, log: &attemptLog{
+		appendFunc: func(offset int64, data []byte) (int64, error) {
+			log.Write(data)
+			return offset + int64(len(data)), nil
+		},
+		onGrow: func(int64) {},
+	}}
+	a.Dir = filepath.Join(a.base, "work")
+	for _, name := range []string{"a", "dir/x", `c\d`, "\x1b]0;title\x07", "txt.\u202egnp", "C:", "same"} {
+		mkdirAll(t, filepath.Dir(filepath.Join(a.outDir(), name)))
+		write(t, filepath.Join(a.outDir(), name), "x")
+	}
+	for _, name := range []string{"a/b", "dir", "same", "other"} {
+		mkdirAll(t, filepath.Dir(filepath.Join(a.Dir, name)))
+		write(t, filepath.Join(a.Dir, name), "x")
+	}
+	files, err := a.findArtifacts(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.name)
+	}
+	if got, want := strings.Join(names, " "), "a dir/x same other"; got != want {
+		t.Errorf("taken are %q, want %q", got, want)
+	}
+	for _, want := range []string{"has a backslash", "character U+001B", "character U+202E", "drive letter", `"a/b" is not taken`, `"dir" is not taken`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q: %q", want, &log)
+		}
+	}
+	if strings.ContainsAny(log.String(), "\x1b\x07\u202e") {
+		t.Errorf("the log has characters of names: %q", &log)
+	}
+}
+
+func mkdirAll(t *testing.T, path string) {
+	t.Helper()
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -95,25 +96,29 @@ func (b *Bridge) collect(ctx context.Context, o *memberOutcome) error {
 	if err != nil {
 		return err
 	}
+	root, err := os.OpenRoot(o.dir)
+	if err != nil {
+		return muster.Errorf(muster.Internal, "cannot open the folder of task %s: %w", o.ID, err)
+	}
+	defer func() { _ = root.Close() }()
 	for _, a := range list {
-		to := filepath.Join(o.dir, mloc.FolderArtifacts, filepath.FromSlash(a.Name))
+		to := client.Target{Root: root, Name: path.Join(mloc.FolderArtifacts, a.Name), Replace: true}
 		model, isModel := modelFolder(a.Name)
 		switch {
-		case !filepath.IsLocal(filepath.FromSlash(a.Name)) || a.Name == mloc.FileResponses: // the summary is made here
+		case muster.CheckArtifactName(a.Name) != nil || a.Name == mloc.FileResponses: // the summary is made here
 			continue
 		case isModel:
-			to = filepath.Join(o.dir, a.Name)
+			to.Name = a.Name
 		}
-		if at, err := os.Stat(to); err != nil || at.Size() != a.Size { // else it is there since an earlier try
-			if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil { //nolint:gosec // the same
-				return muster.Errorf(muster.Internal, "cannot make the folder of task %s: %w", o.ID, err)
-			}
-			if err := b.client.DownloadArtifact(ctx, o.task.ID, a, to, nil); err != nil {
-				return err
-			}
+		_, same, err := to.Stat(ctx, a)
+		if err == nil && !same { // else it is there since an earlier try
+			err = b.client.DownloadArtifact(ctx, o.task.ID, a, to, nil)
+		}
+		if err != nil {
+			return err
 		}
 		if _, err := os.Stat(filepath.Join(o.dir, model)); isModel && err != nil {
-			if err := unpack(ctx, to, o.dir, model); err != nil {
+			if err := unpack(ctx, to.String(), o.dir, model); err != nil {
 				return err
 			}
 		}

@@ -1,15 +1,15 @@
-package cli
+// Package artifacts has the command that downloads artifacts.
+package artifacts
 
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"io"
+	"fmt"
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -23,35 +23,39 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 )
 
-type getConfig struct {
+type runner struct{ *app.App }
+
+type config struct {
 	remote.ServerOptions
+	app.WriteOptions
 	dir    string
 	output string
 	names  []string
 	list   bool
-	force  bool
 
 	running bool // some artifacts are of a running task
 }
 
-func (a *runner) getCommand() *cli.Command {
-	c := &getConfig{}
+// Command returns the command get.
+func Command(a *app.App) *cli.Command {
+	r, c := &runner{a}, &config{}
 	return a.NewCommand(app.Command{
 		Examples: []app.HelpRow{
 			{Name: "muster get 17 -C results", Usage: "Download all artifacts of job 17 to a directory"},
 		},
 		Name: "get", Usage: "Download artifacts of tasks", Args: "JOB|TASK…", Complete: c.CompleteSelectors(), Category: app.CategoryResults,
-		Flags: append([]cli.Flag{
+		Flags: slices.Concat([]cli.Flag{
 			app.Option{Name: "dir", Short: "C", Value: "path", Usage: "Directory to write the files to (default: the current one)"}.StringVar(&c.dir),
 			app.Option{Name: "output", Short: "o", Value: "path", Usage: "Write the artifact to this file (exactly one must match); - means standard output"}.StringVar(&c.output),
 			app.Option{Name: "name", Short: "n", Value: "pattern", Usage: "Only artifacts whose name matches, such as *.pt; may be repeated"}.RepeatedVar(&c.names),
-			app.Option{Name: "force", Short: "f", Usage: "Replace files that exist and differ"}.BoolVar(&c.force),
+		}, c.WriteOptions.Flags(), []cli.Flag{
 			app.Option{Name: "list", Short: "l", Usage: "List the artifacts instead of downloading them"}.BoolVar(&c.list),
-		}, c.Flags()...),
+		}, c.ServerOptions.Flags()),
 		Description: "Files keep their names; those of several tasks go to one directory per task. " +
 			"Interrupted downloads are resumed, and the SHA-256 of every file is verified. " +
-			"Files that are up to date are not fetched again; if one differs, nothing is fetched without --force, unless its task is running.",
-		Run: func(ctx context.Context, args []string) error { return a.get(ctx, c, args) },
+			"Files that are up to date are not fetched again. Nothing is fetched before you agree to replace files that differ, and to write hidden ones; " +
+			"without a terminal, that needs --force or --hidden. Symbolic links in the directory are not followed.",
+		Run: func(ctx context.Context, args []string) error { return r.get(ctx, c, args) },
 	})
 }
 
@@ -60,11 +64,10 @@ type download struct {
 	task    muster.TaskID
 	address string // of the task
 	muster.Artifact
-	dir     string // relative to the target directory
-	running bool   // its task may still replace it
+	dir string // below the target directory
 }
 
-func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
+func (r *runner) get(ctx context.Context, c *config, args []string) error {
 	ctx, stop := app.SignalContext(ctx)
 	defer stop()
 	for _, pattern := range c.names {
@@ -81,7 +84,7 @@ func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
 		return err
 	}
 	if c.running {
-		a.Messagef("the task is still running: these are its files in $MUSTER_OUT/%s", muster.LiveDir)
+		r.Messagef("the task is still running: these are its files in $MUSTER_OUT/%s", muster.LiveDir)
 	}
 	switch {
 	case c.list:
@@ -89,19 +92,19 @@ func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
 		for _, f := range files {
 			table.AddRow(f.address, f.Name, muster.Size(f.Size).String(), f.SHA256)
 		}
-		return table.Draw(a.Out)
+		return table.Draw(r.Out)
 	case c.output != "" && len(files) > 1:
 		return muster.Errorf(muster.Invalid, "%d artifacts match, but --output takes one: use --name to select it, or --dir to download all", len(files))
 	case c.output == "-":
-		return server.ReadArtifact(ctx, files[0].task, files[0].Artifact, a.Out.Untrusted())
+		return server.ReadArtifact(ctx, files[0].task, files[0].Artifact, r.Out.Untrusted())
 	case c.output != "":
-		return a.downloadAll(ctx, server, files, c.force, func(download) (string, error) { return c.output, nil })
+		return r.downloadFile(ctx, server, files, c)
 	}
-	return a.downloadTo(ctx, server, files, c.dir, c.force)
+	return r.downloadTo(ctx, server, files, c)
 }
 
 // findArtifacts returns the selected artifacts. It is an error if there is none.
-func (c *getConfig) findArtifacts(ctx context.Context, server *client.Client, sels []remote.Selector, args []string) ([]download, error) {
+func (c *config) findArtifacts(ctx context.Context, server *client.Client, sels []remote.Selector, args []string) ([]download, error) {
 	jobs, err := remote.LoadTaskJobs(ctx, server, sels)
 	if err != nil {
 		return nil, err
@@ -117,7 +120,7 @@ func (c *getConfig) findArtifacts(ctx context.Context, server *client.Client, se
 				continue
 			}
 			c.running = c.running || !t.State.Final()
-			w := download{task: t.ID, address: jobs.Address(t.ID), Artifact: art, running: !t.State.Final()}
+			w := download{task: t.ID, address: jobs.Address(t.ID), Artifact: art}
 			if perTask {
 				w.dir = t.ID.String()
 			}
@@ -134,7 +137,7 @@ func (c *getConfig) findArtifacts(ctx context.Context, server *client.Client, se
 }
 
 // matches reports whether a pattern matches the name of an artifact, or its base name.
-func (c *getConfig) matches(name string) bool {
+func (c *config) matches(name string) bool {
 	return len(c.names) == 0 || slices.ContainsFunc(c.names, func(pattern string) bool {
 		byPath, _ := path.Match(pattern, name) // patterns were checked
 		byBase, _ := path.Match(pattern, path.Base(name))
@@ -142,9 +145,30 @@ func (c *getConfig) matches(name string) bool {
 	})
 }
 
+// downloadFile downloads one artifact to the file that the user named.
+func (r *runner) downloadFile(ctx context.Context, server *client.Client, files []download, c *config) error {
+	root, err := os.OpenRoot(filepath.Dir(c.output))
+	if err != nil {
+		return muster.Errorf(muster.Invalid, "open directory: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	allowed := app.WriteOptions{Force: c.Force, Hidden: true}
+	return r.downloadAll(ctx, server, files, []client.Target{{Root: root, Name: filepath.Base(c.output)}}, allowed)
+}
+
 // downloadTo downloads into a directory and never outside it.
-func (a *runner) downloadTo(ctx context.Context, server *client.Client, files []download, dir string, force bool) error {
-	dir = cmp.Or(dir, ".")
+func (r *runner) downloadTo(ctx context.Context, server *client.Client, files []download, c *config) error {
+	targets := make([]client.Target, len(files))
+	for i, f := range files {
+		if err := checkName(f.Name, runtime.GOOS); err != nil {
+			return muster.Errorf(muster.Invalid, "the name of artifact %q of task %s %w: use --output to write it to a file of another name", f.Name, f.address, err)
+		}
+		targets[i].Name = path.Join(f.dir, f.Name)
+	}
+	if i, ok := conflict(targets, runtime.GOOS); ok {
+		return muster.Errorf(muster.Invalid, "the artifacts cannot all be in one directory: %s has the path of another one; use --name to select one of them", targets[i].Name)
+	}
+	dir := cmp.Or(c.dir, ".")
 	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as any tool that downloads
 		return muster.Errorf(muster.Invalid, "create directory: %w", err)
 	}
@@ -153,59 +177,75 @@ func (a *runner) downloadTo(ctx context.Context, server *client.Client, files []
 		return muster.Errorf(muster.Invalid, "open directory: %w", err)
 	}
 	defer func() { _ = root.Close() }()
-	return a.downloadAll(ctx, server, files, force, func(w download) (string, error) {
-		name := filepath.FromSlash(path.Join(w.dir, w.Name))
-		if !filepath.IsLocal(filepath.FromSlash(w.Name)) {
-			return "", muster.Errorf(muster.Invalid, "artifact %q of task %s is outside the directory: refused", w.Name, w.task)
+	for i := range targets {
+		targets[i].Root = root
+	}
+	return r.downloadAll(ctx, server, files, targets, c.WriteOptions)
+}
+
+// checkName returns why an artifact cannot be a file of that name on a system, or nil. The server checks names, too, but this machine need
+// not trust it.
+func checkName(name, system string) error {
+	if err := muster.CheckArtifactName(name); err != nil {
+		return err
+	}
+	ignored := func(element string) bool { return strings.TrimRight(element, ". ") != element }
+	if !filepath.IsLocal(filepath.FromSlash(name)) || system == windows && slices.ContainsFunc(strings.Split(name, "/"), ignored) {
+		return fmt.Errorf("cannot be that of a file on %s", system)
+	}
+	return nil
+}
+
+const windows = "windows"
+
+// conflict returns a target that cannot be beside one before it.
+func conflict(targets []client.Target, system string) (int, bool) {
+	names := make([]string, len(targets))
+	for i, t := range targets {
+		names[i] = t.Name
+		if system == windows || system == "darwin" {
+			names[i] = strings.ToLower(t.Name)
 		}
-		// Root does not follow links out of the directory.
-		if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			return "", muster.Errorf(muster.Invalid, "create directory for %s: %w", name, err)
-		}
-		if _, err := root.Stat(filepath.Dir(name)); err != nil {
-			return "", muster.Errorf(muster.Invalid, "artifact %q of task %s is outside the directory: %w", w.Name, w.task, err)
-		}
-		return filepath.Join(dir, name), nil
-	})
+	}
+	if all := muster.ConflictingPaths(names); len(all) > 0 {
+		return all[0], true
+	}
+	return 0, false
 }
 
 // maxDownloads limits concurrent downloads.
 const maxDownloads = 4
 
-// downloadAll downloads files to the paths that pathFor returns, with a progress bar on a terminal, and prints the paths. It skips files that
-// are up to date. Without force, it fetches nothing if a file exists and differs.
-func (a *runner) downloadAll(ctx context.Context, server *client.Client, files []download, force bool, pathFor func(download) (string, error)) error {
-	paths := make([]string, len(files))
+// downloadAll downloads files to their targets, with a progress bar on a terminal, and prints the paths. It skips files that are up to
+// date, and asks before it replaces others or writes hidden files.
+func (r *runner) downloadAll(ctx context.Context, server *client.Client, files []download, targets []client.Target, allowed app.WriteOptions) error {
 	var total int64
-	for i, f := range files {
-		to, err := pathFor(f)
-		if err != nil {
-			return err
-		}
-		if slices.Contains(paths[:i], to) {
-			return muster.Errorf(muster.Invalid, "two artifacts have the path %s: download one task at a time", to)
-		}
-		paths[i] = to
-	}
+	var existing, hidden []string
 	current := make([]bool, len(files))
 	skipped := 0
-	for i := range files {
-		f := &files[i]
-		exists, same, err := compareFile(ctx, paths[i], f.Artifact)
-		switch {
-		case err != nil:
+	for i, f := range files {
+		exists, same, err := targets[i].Stat(ctx, f.Artifact)
+		if err != nil {
 			return interruptedDownload(ctx, err)
-		case same:
+		}
+		if same {
 			current[i] = true
 			skipped++
-		case exists && !force && !f.running:
-			return muster.Errorf(muster.Conflict, "%s exists and differs: use --force to replace it, or -C DIR for another directory", paths[i])
-		default:
-			total += f.Size
+			continue
+		}
+		total += f.Size
+		if targets[i].Replace = exists; exists {
+			existing = append(existing, targets[i].String())
+		}
+		if app.IsHidden(f.Name) {
+			hidden = append(hidden, targets[i].String())
 		}
 	}
+	if err := r.ConfirmFiles(ctx, existing, hidden, allowed); err != nil {
+		return err
+	}
 	bar := app.NewTransferBar("fetching", total)
-	err := a.RunWithStatus(ctx, bar.Line, func(ctx context.Context) error {
+	err := r.RunWithStatus(ctx, bar.Line, func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(maxDownloads)
 		for i, f := range files {
@@ -214,7 +254,7 @@ func (a *runner) downloadAll(ctx context.Context, server *client.Client, files [
 			}
 			group.Go(func() error {
 				var reported int64
-				return server.DownloadArtifact(ctx, f.task, f.Artifact, paths[i], func(done int64) {
+				return server.DownloadArtifact(ctx, f.task, f.Artifact, targets[i], func(done int64) {
 					bar.Done.Add(done - reported)
 					reported = done
 				})
@@ -225,13 +265,13 @@ func (a *runner) downloadAll(ctx context.Context, server *client.Client, files [
 	if err != nil {
 		return interruptedDownload(ctx, err)
 	}
-	for _, p := range paths {
-		if err := a.WriteLine(p); err != nil {
+	for _, t := range targets {
+		if err := r.WriteLine(t.String()); err != nil {
 			return err
 		}
 	}
 	if skipped > 0 {
-		a.Messagef("%s up to date", term.Plural(skipped, "file"))
+		r.Messagef("%s up to date", term.Plural(skipped, "file"))
 	}
 	return nil
 }
@@ -242,26 +282,4 @@ func interruptedDownload(ctx context.Context, err error) error {
 		return err
 	}
 	return &app.StatusError{Status: app.ExitCancelled, Err: errors.New("interrupted: run the same command again to continue")}
-}
-
-// compareFile reports whether a regular file exists at a path, and whether it is the artifact.
-func compareFile(ctx context.Context, path string, a muster.Artifact) (exists, same bool, err error) {
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() {
-		return false, false, nil // writing it reports the error
-	}
-	if info.Size() != a.Size {
-		return true, false, nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return true, false, muster.Errorf(muster.Invalid, "read %s: %w", path, err)
-	}
-	defer func() { _ = f.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = f.Close() })() // ends the copy
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return true, false, muster.Errorf(muster.Invalid, "read %s: %w", path, err)
-	}
-	return true, hex.EncodeToString(sum.Sum(nil)) == a.SHA256, nil
 }

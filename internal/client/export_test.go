@@ -1,0 +1,3 @@
+package client
+
+var PartName = partName
