@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/browserguard"
 	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/execrelay"
 	"github.com/muster-dev/muster/internal/link"
@@ -148,7 +149,7 @@ func newServer(cfg Config) *server {
 		mux.Handle(link.PathExec, cfg.LinkExec)
 		mux.Handle(link.PathExecPoll, cfg.LinkExecPoll)
 	}
-	s.handler = middleware.Compress(middleware.Observe(mux, s.withLogging(s.withAuth(s.withNotFound(mux))), isLink, s.ObserveRequest))
+	s.handler = middleware.Compress(browserguard.Headers(middleware.Observe(mux, s.withLogging(s.withAuth(s.withNotFound(mux))), isLink, s.ObserveRequest)))
 	return s
 }
 

@@ -54,7 +54,6 @@ func Document() *huma.OpenAPI {
 
 func setDocsSecurityHeaders(w http.ResponseWriter) {
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 }
 
 const pathJobSchema = "/schemas/job.json"
