@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/blob"
+	"github.com/muster-dev/muster/internal/browserguard"
 	"github.com/muster-dev/muster/internal/eventbus"
 	"github.com/muster-dev/muster/internal/execrelay"
 	"github.com/muster-dev/muster/internal/link"
@@ -145,7 +146,7 @@ func newServer(cfg Config) *server {
 	s.docRoutes(mux)
 	s.metricsRoutes()
 	s.linkRoutes()
-	s.handler = middleware.Compress(middleware.Observe(mux, s.withLogging(s.withAuth(s.withNotFound(mux))), isLink, s.ObserveRequest))
+	s.handler = middleware.Compress(browserguard.Headers(middleware.Observe(mux, s.withLogging(s.withAuth(s.withNotFound(mux))), isLink, s.ObserveRequest)))
 	return s
 }
 

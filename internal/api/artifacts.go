@@ -152,7 +152,6 @@ func (s *server) serveBlob(w http.ResponseWriter, r *http.Request, b *blobRespon
 	h.Set("Content-Disposition", mime.FormatMediaType(disposition, map[string]string{"filename": b.name}))
 	h.Set("ETag", `"`+sha256+`"`)
 	h.Set("Cache-Control", "private, no-cache")
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", sandboxPolicy)
 	http.ServeContent(streaming.NewWriter(w, r), r, "", time.Time{}, reader)
 	return nil

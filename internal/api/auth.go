@@ -65,7 +65,6 @@ func (s *server) withAuth(next http.Handler) http.Handler {
 func setPrivateHeaders(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("X-Content-Type-Options", "nosniff")
 }
 
 func needsKey(path string) bool {

@@ -61,7 +61,6 @@ func newRouter() *rest.Router {
 
 func setDocsSecurityHeaders(w http.ResponseWriter) {
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 }
 
 const pathJobSchema = "/schemas/job.json"

@@ -55,7 +55,6 @@ func (s *server) download(w http.ResponseWriter, r *http.Request, in *downloadIn
 	h := w.Header()
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": "muster" + filepath.Ext(name)}))
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "private, no-cache")
 	h.Set("X-Muster-OS", runtime.GOOS)
 	h.Set("X-Muster-Arch", runtime.GOARCH)

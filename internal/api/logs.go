@@ -207,7 +207,6 @@ func (s *server) records(ctx context.Context, pos logPosition, visit func(r task
 // connection, so that the answer does not look complete.
 func (s *server) writeLog(w http.ResponseWriter, r *http.Request, pos logPosition, filter func(tasklog.Record) bool) error {
 	h := w.Header()
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	out := streaming.NewWriter(w, r)
 	started := false

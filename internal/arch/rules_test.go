@@ -80,11 +80,12 @@ var rules = map[string]rule{
 
 	"lazyregexp": {ring: pure},
 
-	"connlimit": {ring: adapter},
-	"origin":    {ring: adapter},
-	"certs":     {ring: adapter, internal: []string{"atomicfile", "backoff", "origin"}, external: []string{"golang.org/x/crypto/acme"}},
-	"cidcheck":  {ring: adapter, internal: []string{"blob", "cid", "store"}, external: []string{"golang.org/x/sync"}},
-	"ipfs":      {ring: adapter, internal: []string{"backoff", "blob", "store"}, external: []string{"golang.org/x/sync"}},
+	"connlimit":    {ring: adapter},
+	"browserguard": {ring: adapter},
+	"origin":       {ring: adapter},
+	"certs":        {ring: adapter, internal: []string{"atomicfile", "backoff", "origin"}, external: []string{"golang.org/x/crypto/acme"}},
+	"cidcheck":     {ring: adapter, internal: []string{"blob", "cid", "store"}, external: []string{"golang.org/x/sync"}},
+	"ipfs":         {ring: adapter, internal: []string{"backoff", "blob", "store"}, external: []string{"golang.org/x/sync"}},
 
 	"agent/progress": {ring: contract},
 	"agent/run":      {ring: contract, internal: []string{"tasklog"}, external: []string{"golang.org/x/sys"}},
@@ -134,14 +135,14 @@ var rules = map[string]rule{
 
 	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "backoff", "boltdb", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/streaming", "api/wire", "auth", "blob", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "overview", "sched", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
+	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/streaming", "api/wire", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "overview", "sched", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
 	"obs":       {ring: shell, internal: []string{"sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"sweeper":   {ring: shell, internal: []string{"api/wire", "backoff", "blob", "retention", "store", "wake"}},
 	"webhook":   {ring: shell, internal: []string{"agent/outbound", "atomicfile", "eventbus", "store", "traceparent", "wake"}},
 	"execrelay": {ring: shell, internal: []string{"auth", "execwire", "link", "link/wslink"}},
 	"client":    {ring: shell, internal: []string{"api/wire", "auth", "backoff", "execwire", "link/wslink", "origin"}, external: []string{"golang.org/x/"}},
 
-	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "client", "connlimit", "lru"}, external: []string{"go.etcd.io/bbolt"}},
+	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "browserguard", "client", "connlimit", "lru"}, external: []string{"go.etcd.io/bbolt"}},
 	"dialect/lenient": {ring: adapter},
 	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "boltdb", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"dialect/fleet":   {ring: shell, internal: []string{"agent", "agent/progress", "agent/run", "agent/transfer", "backoff", "boltdb", "dialect", "link", "link/wslink", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},

@@ -117,9 +117,6 @@ func (h *Handler) Handles(r *http.Request) bool {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", contentSecurityPolicy)
-	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("X-Frame-Options", "DENY") // for browsers that do not know frame-ancestors
-	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	name := strings.TrimPrefix(r.URL.Path, "/")
 	f, ok := h.files[name]

@@ -13,6 +13,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/browserguard"
 )
 
 // System is a foreign system whose server Muster replaces.
@@ -180,7 +181,8 @@ func options(system *System) string {
 type Deps struct {
 	Config  Config
 	Server  Server
-	Dir     string // an existing directory of the gateway alone, with mode 0700
-	Version string // of this program
+	Dir     string             // an existing directory of the gateway alone, with mode 0700
+	Version string             // of this program
+	Hosts   browserguard.Hosts // by which browsers reach a gateway without keys
 	Log     *slog.Logger
 }

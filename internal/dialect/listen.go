@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/browserguard"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/connlimit"
 )
@@ -35,9 +37,10 @@ type Listener struct {
 	// WriteError answers a request without a valid key as the foreign server does, at first with JSON. It is set before Serve.
 	WriteError func(w http.ResponseWriter, r *http.Request, err error)
 
-	deps     Deps
-	listener net.Listener
-	bodies   *bodyLimiter
+	deps        Deps
+	listener    net.Listener
+	bodies      *bodyLimiter
+	crossOrigin *http.CrossOriginProtection
 }
 
 // MaxConnections returns the limit of one gateway's connections for a process with so many descriptors. Eight gateways share
@@ -57,7 +60,7 @@ func Listen(ctx context.Context, deps Deps) (*Listener, error) {
 		return nil, muster.Errorf(muster.Invalid, "--dialect %s: cannot listen on %s: %w", deps.Config.Name, deps.Config.Address, err)
 	}
 	limiter := connlimit.New(MaxConnections(connlimit.Descriptors()))
-	return &Listener{deps: deps, listener: limiter.Listen(l), bodies: newBodyLimiter(), WriteError: writeError}, nil
+	return &Listener{deps: deps, listener: limiter.Listen(l), bodies: newBodyLimiter(), crossOrigin: http.NewCrossOriginProtection(), WriteError: writeError}, nil
 }
 
 // Close closes the port of a gateway that does not call Serve.
@@ -83,7 +86,7 @@ func (l *Listener) URL() string {
 // A panic of h ends only its request. A body that makes no progress for a minute ends with an error.
 func (l *Listener) Serve(ctx context.Context, h http.Handler) error {
 	server := &http.Server{
-		Handler:           connlimit.Handler(l.recoverPanics(l.bodies.limitBodies(l.authenticate(h)))),
+		Handler:           connlimit.Handler(browserguard.Headers(l.recoverPanics(l.bodies.limitBodies(l.authenticate(h))))),
 		ConnContext:       connlimit.ConnContext,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout,
@@ -150,6 +153,10 @@ func (l *Listener) authenticate(next http.Handler) http.Handler {
 			token = l.Token(r)
 		}
 		if token == "" && !l.deps.Config.KeyRequired {
+			if err := l.checkBrowser(r); err != nil {
+				l.WriteError(w, r, err)
+				return
+			}
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -161,6 +168,24 @@ func (l *Listener) authenticate(next http.Handler) http.Handler {
 		defer connlimit.MarkAuthenticated(r.Context())()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, Caller{Whoami: whoami, Token: token})))
 	})
+}
+
+// checkBrowser refuses what a page of another site makes a browser send to a gateway without keys, which takes anybody's tasks.
+func (l *Listener) checkBrowser(r *http.Request) error {
+	if err := l.deps.Hosts.Check(r); err != nil {
+		return err
+	}
+	err := l.crossOrigin.Check(r)
+	origin := r.Header.Get("Origin")
+	if err == nil && origin != "" && r.Header.Get("Upgrade") != "" { // which is a GET
+		if u, parseErr := url.Parse(origin); parseErr != nil || !strings.EqualFold(u.Host, r.Host) {
+			err = errors.New("a WebSocket of another origin")
+		}
+	}
+	if err != nil {
+		return muster.Errorf(muster.Forbidden, "a page of another site (%s) sent this request to a gateway without keys: use key=required", cmp.Or(origin, r.Header.Get("Sec-Fetch-Site")))
+	}
+	return nil
 }
 
 // withLeadingSlash returns a path with exactly one leading slash: with two, as a client sends them whose URL ends in a slash, the mux would

@@ -81,7 +81,7 @@ func (s *Server) openGateways(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		g, err := systems[i].New(ctx, dialect.Deps{Config: cfg, Server: local, Dir: dir, Version: s.cfg.Version, Log: s.log.With(slog.String("dialect", cfg.Name))})
+		g, err := systems[i].New(ctx, dialect.Deps{Config: cfg, Server: local, Dir: dir, Version: s.cfg.Version, Hosts: s.hosts(), Log: s.log.With(slog.String("dialect", cfg.Name))})
 		if option := "--dialect " + cfg.Name; err != nil && !strings.HasPrefix(err.Error(), option) {
 			return muster.Errorf(muster.CodeOf(err), "%s: %s", option, strings.TrimPrefix(err.Error(), cfg.Name+": "))
 		}

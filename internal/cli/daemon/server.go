@@ -49,6 +49,7 @@ type serverConfig struct {
 	webhookNetworks []netip.Prefix // allowed targets of notifications besides public networks
 	webhookSecret   app.Secret
 	publicURL       string
+	allowHosts      []string
 	output          string
 
 	secrets struct{ admin, join, webhook string } // see readSecrets
@@ -74,7 +75,8 @@ func (c *serverConfig) flags() []cli.Flag {
 			app.Option{Name: "output", Short: "o", Value: "format", Usage: "Format of the startup message: text, or json for one line with url, admin_token and join_token"}.EnumVar(&c.output, "text", "json"),
 			app.Var(app.Option{Name: "worker-addresses", Value: "networks", Usage: "Networks of accepted worker addresses (--address), such as 203.0.113.0/24, private, none or any; a worker's source address is always accepted"}.WithEnv(),
 				&c.workerAddresses, parseNetworks, formatNetworks),
-			app.Option{Name: "url", Value: "url", Usage: "Public URL of the server, for links in notifications"}.WithEnv().StringVar(&c.publicURL),
+			app.Option{Name: "url", Value: "url", Usage: "Public URL of the server, for links in notifications; browsers may reach it by this name only, and by --allow-host"}.WithEnv().StringVar(&c.publicURL),
+			app.Option{Name: "allow-host", Value: "name", Usage: "Another name by which browsers may reach the server, such as muster.lab.example or .lab.example; may be repeated"}.WithEnv().ListVar(&c.allowHosts),
 			app.Var(app.Option{Name: "webhook-allow", Value: "networks", Usage: "Additional networks that notifications may be sent to, such as 10.0.0.0/8, private, loopback, none or any"}.WithEnv(),
 				&c.webhookNetworks, parseNetworks, formatNetworks),
 			app.Var(app.Option{Name: "dialect", Value: "system", Usage: "Serve workers and clients of another system, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.WithEnv(),
@@ -141,7 +143,7 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, notif
 	}
 	server, err := serverd.New(ctx, serverd.Config{
 		Listen: c.listen, Data: c.data, AdminToken: c.secrets.admin, JoinToken: c.secrets.join, Heartbeat: c.heartbeat, AcceptLoss: c.acceptLoss, IPFS: c.ipfs, Addresses: c.workerAddresses, Dialects: c.dialects,
-		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, URL: c.publicURL, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer, Retention: c.policy, KeepServer: c.server, TLS: certificates,
+		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, URL: c.publicURL, AllowHosts: c.allowHosts, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer, Retention: c.policy, KeepServer: c.server, TLS: certificates,
 	}, log)
 	if err != nil {
 		return err

@@ -205,6 +205,5 @@ func (g *Gateway) getFile(w http.ResponseWriter, r *http.Request) error {
 // attachment says of a file that it is to be stored and not shown: it is what others made.
 func attachment(w http.ResponseWriter, name string) {
 	w.Header().Set("Content-Type", "application/octet-stream")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Content-Disposition", "attachment; filename*=UTF-8''"+url.PathEscape(name))
 }
