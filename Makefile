@@ -26,7 +26,7 @@ DESTDIR ?=
 # The program under test is built once, not by each package that runs it.
 test e2e chaos bench: export MUSTER_TEST_PROGRAM = $(CURDIR)/bin/muster
 
-.PHONY: help demo dev build share install uninstall package check test test-fast test-api test-ml test-vm test-packages race sim e2e chaos bench lint lint-py fmt fmt-check gen verify web site clean
+.PHONY: help demo dev build share install uninstall package sign vuln check test test-fast test-api test-ml test-vm test-packages test-release race sim e2e chaos bench lint lint-py fmt fmt-check gen verify web site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,10 +57,17 @@ install: | bin/muster bin/share ## the program, manual pages, completions and se
 uninstall: ## remove what make install put there; data and settings stay
 	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' scripts/install --uninstall
 
-package: ## packages, archives, container images and their checksums in dist: ARCHS="amd64 arm64" DARWIN=arm64
+package: ## packages, archives, container images, SBOMs and their checksums in dist: ARCHS="amd64 arm64" DARWIN=arm64
 	@scripts/need packages
 	@scripts/web build
 	VERSION='$(VERSION)' BUILD='$(GOFLAGS_BUILD)' scripts/package
+
+sign: ## sign the checksums in dist with an SSH key: KEY=~/.ssh/id_ed25519
+	@[ -n '$(KEY)' ] || { echo 'set KEY to the file of an SSH key: make sign KEY=~/.ssh/id_ed25519' >&2; exit 2; }
+	ssh-keygen -Y sign -n muster-release -f '$(KEY)' dist/SHA256SUMS
+
+vuln: ## known vulnerabilities in what the program calls, by govulncheck; says so where its database cannot be reached
+	@scripts/vuln
 
 check: fmt-check ## format, lint and the fast tests: no root, engine or network, under 90 s
 	go vet ./...
@@ -85,6 +92,10 @@ test-packages: ## packages are installed, started, upgraded and removed on a Deb
 	@scripts/need modules vm packages
 	for v in 0.0.1 0.0.2; do $(MAKE) package VERSION=$$v ARCHS=amd64 DARWIN= FORMATS="deb rpm" OUT=bin/packages/$$v; done
 	MUSTER_VM_FILES=bin/packages scripts/vm --systemd test/packages | $(REPORT) packages
+
+test-release: ## a release is built twice in different folders and compared, its SBOM, checksums and signature are checked (10 minutes; not in CI)
+	@scripts/need modules node
+	scripts/test-release
 
 test-api: build ## schemathesis over all operations of the API of a real server, in 150 s
 	@scripts/need schemathesis
