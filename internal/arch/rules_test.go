@@ -86,6 +86,7 @@ var rules = map[string]rule{
 	"ipfs":      {ring: adapter, internal: []string{"backoff", "blob", "store"}, external: []string{"golang.org/x/sync"}},
 
 	"agent/progress": {ring: contract},
+	"agent/redact":   {ring: contract},
 	"agent/run":      {ring: contract, internal: []string{"tasklog"}, external: []string{"golang.org/x/sys"}},
 
 	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"go.yaml.in/yaml/v4"}},
@@ -96,7 +97,7 @@ var rules = map[string]rule{
 	"agent/runtimes":    {ring: adapter, internal: []string{"agent/run", "agent/run/python", "atomicfile", "runtimes"}},
 	"agent/modelpool":   {ring: adapter, internal: []string{"agent/run", "atomicfile", "agent/isolation", "agent/shim/proctree"}, external: []string{"golang.org/x/"}},
 	"agent/run/noop":    {ring: adapter, internal: []string{"agent/run"}},
-	"agent/run/process": {ring: adapter, internal: []string{"agent/liveoutput", "agent/meter", "agent/progress", "agent/run", "atomicfile", "cid", "sdk/python", "tasklog"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
+	"agent/run/process": {ring: adapter, internal: []string{"agent/liveoutput", "agent/meter", "agent/progress", "agent/redact", "agent/run", "atomicfile", "cid", "sdk/python", "tasklog"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys", "golang.org/x/time", "github.com/bmatcuk/doublestar"}},
 	"agent/run/script":  {ring: adapter, internal: []string{"agent/outbound", "agent/run", "agent/run/process", "agent/run/python"}},
 	"agent/liveoutput":  {ring: adapter, internal: []string{"agent/run", "backoff"}},
 	"agent/outbound":    {ring: adapter},
@@ -116,14 +117,14 @@ var rules = map[string]rule{
 
 	"agent/taskexec":          {ring: adapter, internal: []string{"agent/run", "execwire", "link", "tarfolder"}},
 	"agent/pty":               {ring: adapter, external: []string{"golang.org/x/"}},
-	"agent/shim":              {ring: adapter, internal: []string{"agent/isolation", "agent/isolation/netns", "agent/pty", "agent/progress", "agent/run", "agent/shim/containerrun", "agent/shim/egress", "agent/shim/fault", "agent/shim/output", "agent/shim/proctree", "agent/shim/wire", "backoff", "tasklog", "wake"}, external: []string{"golang.org/x/"}},
+	"agent/shim":              {ring: adapter, internal: []string{"agent/isolation", "agent/isolation/netns", "agent/pty", "agent/progress", "agent/redact", "agent/run", "agent/shim/containerrun", "agent/shim/egress", "agent/shim/fault", "agent/shim/output", "agent/shim/proctree", "agent/shim/wire", "backoff", "tasklog", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/shim/fault":        {ring: adapter},
 	"agent/shim/containerrun": {ring: adapter, internal: []string{"agent/docker", "agent/run", "agent/shim/fault", "agent/shim/proctree", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/shim/egress":       {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/docker":            {ring: adapter, internal: []string{"backoff"}, external: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
 	"agent/container":         {ring: adapter, internal: []string{"agent/docker", "agent/gpu", "agent/gpu/tool", "agent/run", "agent/shim/egress", "atomicfile", "backoff", "policy", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/shim/proctree":     {ring: adapter, internal: []string{"agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},
-	"agent/shim/output":       {ring: adapter, internal: []string{"agent/progress", "agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
+	"agent/shim/output":       {ring: adapter, internal: []string{"agent/progress", "agent/redact", "agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/shim/wire":         {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/meter":             {ring: adapter, internal: []string{"agent/gpu", "agent/procfs", "agent/run", "usageseries", "wake"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
 	"agent/hostpolicy":        {ring: adapter, internal: []string{"agent/run", "agent/gpu", "agent/probe"}, external: []string{"golang.org/x/", "github.com/shirou/gopsutil"}},
