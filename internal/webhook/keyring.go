@@ -5,25 +5,19 @@ import (
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/sealing"
 )
-
-const keySize = 32
 
 // The headers of Standard Webhooks.
 const (
@@ -54,9 +48,9 @@ func deriveKeys(stored []byte, configured string) (keyring, error) {
 	if configured != "" {
 		k.signingKey = []byte(configured)
 	}
-	seal, err := hkdf.Key(sha256.New, stored, nil, "muster webhook seal", keySize)
+	seal, err := hkdf.Key(sha256.New, stored, nil, "muster webhook seal", sealing.KeySize)
 	if err == nil {
-		k.nonceKey, err = hkdf.Key(sha256.New, stored, nil, "muster webhook nonce", keySize)
+		k.nonceKey, err = hkdf.Key(sha256.New, stored, nil, "muster webhook nonce", sealing.KeySize)
 	}
 	if err != nil {
 		return keyring{}, fmt.Errorf("derive the webhook keys: %w", err)
@@ -70,7 +64,7 @@ func deriveKeys(stored []byte, configured string) (keyring, error) {
 
 // projectSecret returns the secret of a project in the form of Standard Webhooks.
 func (k *keyring) projectSecret(project string) (string, error) {
-	key, err := hkdf.Key(sha256.New, k.signingKey, nil, "muster webhook project "+project, keySize)
+	key, err := hkdf.Key(sha256.New, k.signingKey, nil, "muster webhook project "+project, sealing.KeySize)
 	if err != nil {
 		return "", fmt.Errorf("derive the secret of project %s: %w", project, err)
 	}
@@ -175,32 +169,4 @@ func sign(h http.Header, secrets []string, id string, at time.Time, body []byte)
 	h.Set(headerTimestamp, stamp)
 	h.Set(headerSignature, strings.Join(signatures, " "))
 	return nil
-}
-
-// loadKeys reads the server's keys from their file, or creates one at the first start. Each line has a key; the first one is the current one. They are not
-// in the database, so that URLs and secrets of webhooks cannot be read from a copy of the database.
-func loadKeys(path string) (keys [][]byte, err error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		key := make([]byte, keySize)
-		_, _ = rand.Read(key) // never fails
-		if err := atomicfile.Write(path, []byte(hex.EncodeToString(key)+"\n"), 0o600); err != nil {
-			return nil, fmt.Errorf("write the webhook key: %w", err)
-		}
-		return [][]byte{key}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the webhook key: %w", err)
-	}
-	for line := range strings.Lines(strings.TrimSpace(string(text))) {
-		key, err := hex.DecodeString(strings.TrimSpace(line))
-		if err != nil || len(key) != keySize {
-			return nil, muster.Errorf(muster.Invalid, "line %d of the file %s is not a webhook key, 64 hex digits: restore it from a backup, or delete it and set the webhooks of all projects again", len(keys)+1, path)
-		}
-		keys = append(keys, key)
-	}
-	if len(keys) == 0 {
-		return nil, muster.Errorf(muster.Invalid, "the file %s of the webhook key is empty: restore it from a backup, or delete it and set the webhooks of all projects again", path)
-	}
-	return keys, nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sealing"
 )
 
 // The first line of the key file seals and signs; the other ones read what they sealed, and sign in addition until they are removed.
@@ -22,7 +23,7 @@ func TestSeveralKeys(t *testing.T) {
 		t.Helper()
 		var text []byte
 		for _, k := range keys {
-			text = append(text, strings.Repeat(k, keySize)+"\n"...)
+			text = append(text, strings.Repeat(k, sealing.KeySize)+"\n"...)
 		}
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/eventbus"
+	"github.com/muster-dev/muster/internal/sealing"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/traceparent"
 	"github.com/muster-dev/muster/internal/wake"
@@ -67,7 +68,9 @@ type Sender struct {
 
 // New returns a Sender. It reads the server's key, or creates it at the first start.
 func New(cfg Config) (*Sender, error) {
-	stored, err := loadKeys(cfg.KeyFile)
+	stored, err := sealing.LoadKeys(context.Background(), sealing.Source{
+		File: cfg.KeyFile, Name: "webhook key", IfLost: "delete it and set the webhooks of all projects again",
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,9 @@ type Task struct {
 	Grant   muster.Grant       `json:"grant"`
 	Inputs  []muster.InputFile `json:"inputs,omitempty"`
 
+	// Redact has the values that the log, progress and the report must not contain: see package redact. It is not in State.
+	Redact [][]byte `json:"-"`
+
 	Checkpoint string             `json:"checkpoint,omitempty"` // SHA-256 of the muster.Tree that an earlier attempt saved; "" for none
 	Gang       *muster.Membership `json:"gang,omitempty"`       // nil if it is not a member of one
 	Port       io.Closer          `json:"-"`                    // reserves Gang.Port for the process, or nil: see ReleasePort
@@ -44,7 +47,7 @@ func (t *Task) State() (json.RawMessage, error) { return json.Marshal(t) }
 
 // Task returns the task of State, with Recovered set.
 func (h *Recovered) Task() (*Task, error) {
-	t := &Task{Recovered: h}
+	t := &Task{Recovered: h, Redact: h.Start.Redact}
 	err := json.Unmarshal(h.Start.State, t)
 	switch {
 	case err != nil:

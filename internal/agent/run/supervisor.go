@@ -52,6 +52,8 @@ type StartSpec struct {
 	Timeout time.Duration `json:"timeout,omitempty"` // of the process; 0 means none
 	Lease   time.Duration `json:"lease"`             // how long it may run after the last contact
 	Kill    muster.Kill   `json:"kill"`              // with its defaults filled in
+
+	Redact [][]byte `json:"redact,omitempty"` // see Task.Redact; it is never written to a file
 }
 
 // Recovered is an attempt that the previous process of the worker started.

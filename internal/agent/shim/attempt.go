@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/progress"
+	"github.com/muster-dev/muster/internal/agent/redact"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/egress"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
@@ -37,6 +39,7 @@ type attempt struct {
 	pumps          *output.Pumps
 	events         *output.Events
 	points         *progress.PointLogger // of the task's progress
+	redactor       *redact.Redactor      // nil for a task without secrets
 	egress         *egress.Proxy         // with network: allowlist, else nil
 	closeEgress    func()                // closes the task's connections, and returns when they have ended
 	parseErrorOnce sync.Once             // the log mentions only the first invalid event
@@ -73,7 +76,6 @@ type attempt struct {
 func (s *server) begin(st *run.StartSpec) (*attempt, error) {
 	a := &attempt{server: s, spec: st, startClock: run.BootClock(), wake: make(chan struct{}, 1), startDone: make(chan struct{}), closeEgress: func() {}}
 	defer close(a.startDone)
-	a.events = output.NewEvents(st.Events, a)
 	a.points = progress.NewPointLogger(func(at time.Time, data []byte) {
 		a.record(&wire.RecordFrame{Attempt: st.Attempt, Stream: tasklog.Progress, Data: data}, at, nil)
 	})
@@ -115,7 +117,9 @@ func (a *attempt) startReply(seq uint64) *wire.ToWorker {
 
 func (a *attempt) start() (err error) {
 	s, st := a.server, a.spec
-	if a.log, err = output.OpenLog(s.logs, st, a.onLogGrew); err != nil {
+	a.redactor = redact.New(st.Redact)
+	a.events = output.NewEvents(st.Events, a, a.redactor)
+	if a.log, err = output.OpenLog(s.logs, st, a.redactor, a.onLogGrew); err != nil {
 		return err
 	}
 	a.size.Store(st.LogSize)
@@ -441,6 +445,10 @@ func (a *attempt) onLogGrew(size int64) {
 }
 
 func (a *attempt) OnProgress(p muster.Progress) {
+	if p.Step != nil {
+		p.Step = new(a.redactor.String(*p.Step)) // in a line of output it may have had escapes, as names may
+	}
+	maps.DeleteFunc(p.Metrics, func(name string, _ float64) bool { return a.redactor.String(name) != name })
 	a.points.Add(&p) // before the lock: it may call record
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -48,6 +48,9 @@
 // A log has one writer at a time: the worker until it calls Start, then the shim. StartSpec.LogSize is where the worker stopped; a log of
 // another size is an error. From then on the worker writes with Record frames.
 //
+// Output, progress and messages do not contain the values of StartSpec.Redact, which a shim receives over its socket, holds in memory and sends
+// to the next worker, but writes to no file. The output of commands of clients is not changed: they can read the task's environment.
+//
 // # How processes are attributed
 //
 // A shim is the subreaper of its descendants, so that all processes of tasks stay below it. A process belongs to an attempt if it is in its

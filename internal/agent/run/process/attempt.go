@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/redact"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -24,6 +25,7 @@ type Attempt struct {
 	reporter run.Reporter
 	base     string // holds work, out, tmp and events
 	log      *attemptLog
+	redactor *redact.Redactor // nil for a task without secrets
 
 	mode           runMode
 	checkpoint     string
@@ -55,11 +57,12 @@ type Attempt struct {
 }
 
 // LogLine writes a line from Muster into the task's log.
-func (a *Attempt) LogLine(line string) { a.log.logLine(line) }
+func (a *Attempt) LogLine(line string) { a.log.logLine(a.redactor.String(line)) }
 
 // SetStep reports what Muster does for the task before its program runs.
 func (a *Attempt) SetStep(step string) {
 	a.stepShown.Store(true)
+	step = a.redactor.String(step)
 	a.reporter.Progress(muster.Progress{Attempt: a.Task.Attempt, Step: &step})
 }
 

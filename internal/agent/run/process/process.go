@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/redact"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/atomicfile"
 	python "github.com/muster-dev/muster/sdk/python"
@@ -93,7 +94,7 @@ func (e *Executor) Kind() string { return e.kind }
 
 // Run executes one attempt, as run.Executor promises.
 func (e *Executor) Run(ctx context.Context, t *run.Task, reporter run.Reporter) muster.Report {
-	a := &Attempt{Task: t, executor: e, reporter: reporter, log: newAttemptLog(ctx, e.deps, t.Attempt, reporter)}
+	a := &Attempt{Task: t, executor: e, reporter: reporter, log: newAttemptLog(ctx, e.deps, t.Attempt, reporter), redactor: redact.New(t.Redact)}
 	defer a.runCleanups()
 	err := a.runPhases(ctx)
 	if detaching(ctx) {
@@ -107,6 +108,7 @@ func (e *Executor) Run(ctx context.Context, t *run.Task, reporter run.Reporter) 
 		err = errors.Join(err, a.releaseDevices(ctx))
 	}
 	r := a.report(ctx, err)
+	a.redactReport(&r)
 	if a.proc != nil && !a.isReproducible(&r) {
 		a.proc.SaveReport(&r)
 	}
@@ -124,7 +126,7 @@ func (a *Attempt) runPhases(ctx context.Context) error {
 			return nil // stopped before the start
 		}
 		if err := p.run(a, ctx); err != nil {
-			a.executor.deps.Log.Debug("attempt failed", slog.String("attempt", a.Task.Attempt.String()), slog.String("phase", p.name), slog.Any("error", err))
+			a.executor.deps.Log.Debug("attempt failed", slog.String("attempt", a.Task.Attempt.String()), slog.String("phase", p.name), slog.String("error", a.redactor.String(err.Error())))
 			return err
 		}
 	}

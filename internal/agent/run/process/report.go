@@ -16,6 +16,7 @@ import (
 	"github.com/shirou/gopsutil/v4/disk"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/redact"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -59,6 +60,14 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 		}
 	}
 	return r
+}
+
+// redactReport replaces the values of secrets in a report.
+func (a *Attempt) redactReport(r *muster.Report) {
+	r.Message = a.redactor.String(r.Message)
+	if r.Result = a.redactor.JSON(r.Result); len(r.Result) > muster.MaxResultSize { // many short lines of a value
+		r.Result = json.RawMessage(`"` + redact.Mask + `"`)
+	}
 }
 
 // isReproducible reports whether the next incarnation of the worker can make the same report without the attempt's folders. Such a
@@ -199,7 +208,7 @@ func (a *Attempt) failureFile() (*run.TaskError, error) {
 	switch {
 	case len(b) > maxFailure:
 		return nil, fmt.Errorf("it is larger than %s", muster.Size(maxFailure))
-	case !utf8.Valid(b) || json.Unmarshal(b, &claim) != nil:
+	case !utf8.Valid(b) || json.Unmarshal(a.redactor.JSON(b), &claim) != nil: // before the message is cut
 		return nil, errors.New(`it is not JSON such as {"reason": "bad_input", "message": "…"}`)
 	case !slices.Contains(claimableReasons, claim.Reason):
 		return nil, fmt.Errorf("unknown reason %q: use one of %s", singleLine(string(claim.Reason), muster.MaxNameSize), joinReasons(claimableReasons))

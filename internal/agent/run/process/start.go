@@ -30,7 +30,8 @@ func (a *Attempt) start(ctx context.Context) error {
 		EnvTag: a.envTag(), Events: a.eventsPath(), Isolation: a.isolation, Container: a.container, Stdin: a.stdinPath(),
 		LogCap: a.logCap(), LogRate: a.executor.deps.LogRate,
 		Timeout: spec.Timeout.Std(), Lease: spec.Disconnect.Grace.Or(muster.DefaultDisconnectGrace).Std(),
-		Kill: muster.Kill{Signal: cmp.Or(spec.Kill.Signal, muster.DefaultKillSignal), Grace: spec.Kill.Grace.Or(muster.DefaultKillGrace)},
+		Kill:   muster.Kill{Signal: cmp.Or(spec.Kill.Signal, muster.DefaultKillSignal), Grace: spec.Kill.Grace.Or(muster.DefaultKillGrace)},
+		Redact: a.Task.Redact,
 	}
 	if a.firstStep != "" {
 		a.SetStep(a.firstStep)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/progress"
+	"github.com/muster-dev/muster/internal/agent/redact"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
@@ -26,7 +27,8 @@ const (
 // Log appends records to an attempt's log, with limits: from the start of its process to its report it is the only writer. Its methods may be
 // called concurrently.
 type Log struct {
-	onGrow func(size int64)
+	onGrow   func(size int64)
+	redactor *redact.Redactor
 
 	mu          sync.Mutex
 	writer      *tasklog.Writer
@@ -37,10 +39,11 @@ type Log struct {
 	failed      chan struct{} // closed when err is set
 }
 
-// OpenLog takes the log over from the worker. It fails if the log does not end where the worker stopped.
-func OpenLog(logs run.Logs, s *run.StartSpec, onGrow func(int64)) (*Log, error) {
+// OpenLog takes the log over from the worker. It fails if the log does not end where the worker stopped. redactor is for messages of Muster,
+// and may be nil.
+func OpenLog(logs run.Logs, s *run.StartSpec, redactor *redact.Redactor, onGrow func(int64)) (*Log, error) {
 	limit := cmp.Or(max(s.LogCap, 0), int64(muster.DefaultLogCap))
-	l := &Log{onGrow: onGrow, writer: tasklog.NewWriter(logs, s.Attempt, s.LogSize, limit), failed: make(chan struct{})}
+	l := &Log{onGrow: onGrow, redactor: redactor, writer: tasklog.NewWriter(logs, s.Attempt, s.LogSize, limit), failed: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), appendTimeout)
 	defer cancel()
 	size, err := logs.Append(ctx, s.Attempt, s.LogSize, nil)
@@ -115,7 +118,9 @@ func (l *Log) writeExtra(b []byte) int64 {
 }
 
 // WriteLine writes a line from Muster.
-func (l *Log) WriteLine(line string) { l.Record(tasklog.System, time.Now(), []byte(line+"\n")) }
+func (l *Log) WriteLine(line string) {
+	l.Record(tasklog.System, time.Now(), []byte(l.redactor.String(line)+"\n"))
+}
 
 // write calls a method of the writer. The lock is held.
 func (l *Log) write(write func(context.Context, []byte) error, records []byte) error {

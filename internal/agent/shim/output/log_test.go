@@ -46,7 +46,7 @@ func TestFullDisk(t *testing.T) {
 	line := tasklog.AppendRecord(nil, tasklog.Record{Stream: tasklog.Stdout, Data: []byte("line\n")})
 	for free := range 60 {
 		d := &fakeLogs{room: free}
-		w, err := OpenLog(d, &run.StartSpec{}, func(int64) {})
+		w, err := OpenLog(d, &run.StartSpec{}, nil, func(int64) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestFullDisk(t *testing.T) {
 // Samples do not count as output, and end with one message; messages of Muster are still written.
 func TestSampleLimit(t *testing.T) {
 	d := &fakeLogs{room: 1 << 30}
-	w, err := OpenLog(d, &run.StartSpec{}, func(int64) {})
+	w, err := OpenLog(d, &run.StartSpec{}, nil, func(int64) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestHeadAndTail(t *testing.T) {
 	defer logs.Close()
 	spec := &run.StartSpec{Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1}, N: 1}, LogCap: limit}
 	grown := int64(0)
-	w, err := OpenLog(logs, spec, func(size int64) { grown = size })
+	w, err := OpenLog(logs, spec, nil, func(size int64) { grown = size })
 	if err != nil {
 		t.Fatal(err)
 	}

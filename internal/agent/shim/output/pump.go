@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/progress"
+	"github.com/muster-dev/muster/internal/agent/redact"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/fault"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -60,7 +61,7 @@ func (b *Buffers) get() *[readSize]byte {
 	return new([readSize]byte)
 }
 
-// NewPumps returns the readers of the output of a task that may print perSecond bytes.
+// NewPumps returns the readers of the output of a task that may print perSecond bytes. The log's redactor is applied to the output.
 func NewPumps(log *Log, listener Listener, buffers *Buffers, perSecond int64) *Pumps {
 	perSecond = cmp.Or(max(perSecond, 0), run.DefaultLogRate)
 	return &Pumps{log: log, listener: listener, buffers: buffers, limiter: rate.NewLimiter(rate.Limit(perSecond), run.LogBurst)}
@@ -72,7 +73,16 @@ func (p *Pumps) Start(r *os.File, stream tasklog.Stream) {
 	p.unthrottle = append(p.unthrottle, cancel)
 	p.pipes = append(p.pipes, r)
 	pump := &pump{Pumps: p, r: r, stream: stream}
-	throttle := func(n int) { _ = p.limiter.WaitN(ctx, n) } // an error means that throttling has ended
+	if redactor := p.log.redactor; redactor != nil {
+		pump.redacted = redactor.NewStream()
+	}
+	throttle := func(n int) {
+		for ; n > 0; n -= run.LogBurst {
+			if p.limiter.WaitN(ctx, min(n, run.LogBurst)) != nil {
+				return // throttling has ended
+			}
+		}
+	}
 	p.wg.Go(func() {
 		if err := fault.Run(func() { pump.run(pump.reader(), throttle) }); err != nil {
 			p.listener.OnPanic(err)
@@ -131,6 +141,9 @@ type pump struct {
 	*Pumps
 	r           *os.File
 	stream      tasklog.Stream
+	redacted    *redact.Stream  // of what is read; nil for a task without secrets
+	raw         *[readSize]byte // what is read, if it is to be redacted; nil while there is no data
+	text        []byte          // of raw, redacted; nil while there is no data
 	buf         *[readSize]byte // nil while there is no data
 	end         int             // buf[:end] is the start of a line
 	midLine     bool            // whose first part is in the log already
@@ -142,23 +155,62 @@ func (p *pump) run(read func() (int, error), throttle func(n int)) {
 	for {
 		cutoff := p.isCutOff() // before the read: a deadline for the rest of a line may expire just before cutOff
 		n, err := read()
+		cost := n
 		if n > 0 {
-			p.consume(n)
+			cost += p.accept(n)
 		}
 		switch {
 		case err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded) && !cutoff:
 			p.flushPartial(false)
 		default: // the end, or closed
+			if p.redacted != nil {
+				p.consumeText(p.redacted.Close(nil))
+			}
 			p.flushPartial(true)
 			p.end = 0
 			p.releaseBuffer()
 			return
 		}
 		p.updateDeadline()
-		if n > 0 {
-			throttle(n)
-		}
+		throttle(cost)
+	}
+}
+
+// space returns where the next bytes are read to.
+func (p *pump) space() []byte {
+	if p.redacted == nil {
+		p.acquireBuffer()
+		return p.buf[p.end:]
+	}
+	if p.raw == nil {
+		p.raw = p.buffers.get()
+	}
+	return p.raw[:]
+}
+
+// comparisonsPerByte is how many comparisons with a secret cost as much as a printed byte: what a task prints must not keep its supervisor
+// busy.
+const comparisonsPerByte = 16
+
+// accept handles n bytes that were read, and returns the cost in addition to n, in bytes.
+func (p *pump) accept(n int) int {
+	if p.redacted == nil {
+		p.consume(n)
+		return 0
+	}
+	p.text = p.redacted.Write(p.text[:0], p.raw[:n])
+	p.consumeText(p.text)
+	return p.redacted.TakeCost() / comparisonsPerByte
+}
+
+// consumeText is consume for text that is not in the buffer yet.
+func (p *pump) consumeText(text []byte) {
+	for len(text) > 0 {
+		p.acquireBuffer()
+		n := copy(p.buf[p.end:], text)
+		text = text[n:]
+		p.consume(n)
 	}
 }
 
@@ -168,8 +220,12 @@ func (p *pump) acquireBuffer() {
 	}
 }
 
-// releaseBuffer returns an empty buffer, so that a silent task holds none.
+// releaseBuffer returns empty buffers, so that a silent task holds none.
 func (p *pump) releaseBuffer() {
+	if p.raw != nil {
+		p.buffers.pool.Put(p.raw)
+		p.raw, p.text = nil, nil
+	}
 	if p.buf != nil && p.end == 0 {
 		p.buffers.pool.Put(p.buf)
 		p.buf = nil
@@ -281,14 +337,15 @@ func (p *pump) updateDeadline() {
 type Events struct {
 	path     string
 	listener Listener
+	redactor *redact.Redactor
 	file     *os.File // nil until it exists
 	partial  []byte   // the start of a line
 	disabled bool     // it is not a regular file: never read
 }
 
-// NewEvents returns the reader of the events file at path.
-func NewEvents(path string, listener Listener) *Events {
-	return &Events{path: path, listener: listener}
+// NewEvents returns the reader of the events file at path. redactor may be nil.
+func NewEvents(path string, listener Listener, redactor *redact.Redactor) *Events {
+	return &Events{path: path, listener: listener, redactor: redactor}
 }
 
 // maxPollSize bounds the bytes of one Poll, so that a task that writes without end does not block its supervisor.
@@ -335,7 +392,7 @@ func (ev *Events) parseLines() {
 		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
-		p, err := progress.ParseEvent(line)
+		p, err := progress.ParseEvent(ev.redactor.JSON(line))
 		if err != nil {
 			ev.listener.OnParseError("a line of $MUSTER_EVENTS", err)
 			continue

@@ -2,10 +2,9 @@
 
 package output
 
-// reader returns a function that reads into the buffer after end.
+// reader returns a function that reads into space.
 func (p *pump) reader() func() (int, error) {
 	return func() (int, error) {
-		p.acquireBuffer()
-		return p.r.Read(p.buf[p.end:])
+		return p.r.Read(p.space())
 	}
 }

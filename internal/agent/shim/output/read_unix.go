@@ -12,7 +12,7 @@ import (
 // maxPipeSize is the maximum capacity of a pipe, and so what is read after cutOff: a process that still writes would do so forever.
 const maxPipeSize = 1 << 20
 
-// reader returns a function that reads into the buffer after end. It holds a buffer only while there is data.
+// reader returns a function that reads into space. It holds buffers only while there is data.
 func (p *pump) reader() func() (int, error) {
 	conn, err := p.r.SyscallConn()
 	if err != nil {
@@ -23,9 +23,8 @@ func (p *pump) reader() func() (int, error) {
 		errno error
 	)
 	tryRead := func(fd uintptr) bool {
-		p.acquireBuffer()
 		for {
-			n, errno = syscall.Read(int(fd), p.buf[p.end:])
+			n, errno = syscall.Read(int(fd), p.space())
 			if !errors.Is(errno, syscall.EINTR) {
 				break
 			}
