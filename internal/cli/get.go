@@ -95,10 +95,17 @@ func (a *runner) get(ctx context.Context, c *getConfig, args []string) error {
 		return muster.Errorf(muster.Invalid, "%d artifacts match, but --output takes one: use --name to select it, or --dir to download all", len(files))
 	case c.output == "-":
 		return server.ReadArtifact(ctx, files[0].task, files[0].Artifact, a.Out)
+	case isDirectory(c.output):
+		return muster.Errorf(muster.Invalid, "%s is a directory, but --output takes a file: use --dir %s", c.output, c.output)
 	case c.output != "":
 		return a.downloadAll(ctx, server, files, c.force, func(download) (string, error) { return c.output, nil })
 	}
 	return a.downloadTo(ctx, server, files, c.dir, c.force)
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // findArtifacts returns the selected artifacts. It is an error if there is none.
