@@ -43,6 +43,12 @@ func TestChaos(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	passed := false
+	t.Cleanup(func() { // after the file systems in it are unmounted
+		if passed {
+			_ = os.RemoveAll(dir)
+		}
+	})
 	c := newCluster(t, dir)
 	p := makePlan(*seed, *duration, strings.Split(*excludedFaults, ","))
 	t.Logf("seed %d for %s: %d jobs, %d faults, %d prunes", *seed, *duration, len(p.Jobs), len(p.Faults), len(p.Prunes))
@@ -64,7 +70,7 @@ func TestChaos(t *testing.T) {
 	case *keepData:
 		t.Logf("all data of the run is in %s", c.saveData())
 	default:
-		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		passed = true
 	}
 }
 

@@ -97,10 +97,17 @@ func (r *runner) get(ctx context.Context, c *config, args []string) error {
 		return muster.Errorf(muster.Invalid, "%d artifacts match, but --output takes one: use --name to select it, or --dir to download all", len(files))
 	case c.output == "-":
 		return server.ReadArtifact(ctx, files[0].task, files[0].Artifact, r.Out.Untrusted())
+	case isDirectory(c.output):
+		return muster.Errorf(muster.Invalid, "%s is a directory, but --output takes a file: use --dir %s", c.output, c.output)
 	case c.output != "":
 		return r.downloadFile(ctx, server, files, c)
 	}
 	return r.downloadTo(ctx, server, files, c)
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // findArtifacts returns the selected artifacts. It is an error if there is none.
