@@ -97,16 +97,13 @@ func (c *Certs) Run(ctx context.Context) error {
 	if c.manager == nil {
 		return nil
 	}
-	for {
+	for ctx.Err() == nil {
 		for _, domain := range c.cfg.ACME.Domains {
-			if err := c.obtain(ctx, domain); err != nil {
-				return nil // ctx ended
-			}
+			_ = c.obtain(ctx, domain) // it fails only with ctx
 		}
-		if err := backoff.Sleep(ctx, checkInterval); err != nil {
-			return nil
-		}
+		_ = backoff.Sleep(ctx, checkInterval) // likewise
 	}
+	return nil
 }
 
 // obtain obtains the certificate of a domain. Its error is that of ctx.

@@ -66,7 +66,7 @@ func startACME(t *testing.T, a *acmetest.Authority, listener net.Listener, dir s
 				return
 			}
 			running.Go(func() {
-				_ = conn.(*tls.Conn).HandshakeContext(ctx) //nolint:forcetypeassert // it is of a TLS listener
+				_ = conn.(*tls.Conn).HandshakeContext(ctx)
 				_ = conn.Close()
 			})
 		}
@@ -89,7 +89,7 @@ func (s *acmeServer) dial(ctx context.Context, roots *x509.CertPool, name string
 		return nil, err
 	}
 	defer conn.Close()
-	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0], nil //nolint:forcetypeassert // tls.Dialer promises it
+	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
 }
 
 func listen(t *testing.T, address string) net.Listener {
@@ -179,7 +179,7 @@ func TestACMEAuthorityIsDown(t *testing.T) {
 		}
 		return nil
 	})
-	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", s.address) //nolint:gosec // like a health check
+	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(t.Context(), "tcp", s.address) // like a health check
 	testkit.NoError(t, err)
 	testkit.NoError(t, conn.Close())
 	stopping := time.Now()

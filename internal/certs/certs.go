@@ -152,16 +152,16 @@ func (c *Certs) NameFor(host string) string {
 	case c.leaf.VerifyHostname(host) == nil:
 		return ""
 	}
-	for _, name := range c.leaf.DNSNames {
-		if rest, wildcard := strings.CutPrefix(name, "*."); wildcard {
-			return "muster." + rest // it is valid for any one
-		}
-		return name
+	switch names, ips := c.leaf.DNSNames, c.leaf.IPAddresses; {
+	case len(names) > 0 && strings.HasPrefix(names[0], "*."):
+		return "muster" + names[0][1:] // it is valid for any one
+	case len(names) > 0:
+		return names[0]
+	case len(ips) > 0:
+		return ips[0].String()
+	default:
+		return ""
 	}
-	for _, ip := range c.leaf.IPAddresses {
-		return ip.String()
-	}
-	return ""
 }
 
 // TLSConfig returns the configuration of a listener.

@@ -55,18 +55,18 @@ func (c *Certs) currentClients() *x509.CertPool {
 		return c.clients.pool
 	}
 	c.clients.readAt = now
-	switch stamp := statFile(c.cfg.ClientCA); {
-	case stamp == c.clients.stamp:
-	default:
-		if err := c.loadClients(); err != nil {
-			if stamp != c.clients.failed {
-				c.log.Error("cannot load the changed authorities of client certificates; the previous ones are still used", slog.Any("error", err))
-			}
-			c.clients.failed = stamp
-			break
-		}
-		c.clients.stamp = stamp
+	stamp := statFile(c.cfg.ClientCA)
+	if stamp == c.clients.stamp {
+		return c.clients.pool
 	}
+	if err := c.loadClients(); err != nil {
+		if stamp != c.clients.failed {
+			c.log.Error("cannot load the changed authorities of client certificates; the previous ones are still used", slog.Any("error", err))
+		}
+		c.clients.failed = stamp
+		return c.clients.pool
+	}
+	c.clients.stamp = stamp
 	return c.clients.pool
 }
 

@@ -216,7 +216,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 		Store: s.store, Logs: countingLogs{s.logs, s.metrics}, Blobs: blobs, Events: countingBus{events, s.metrics}, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
 		Addresses: s.cfg.Addresses, OnBatch: s.observeBatch,
 	})
-	if s.webhooks, err = webhook.New(webhook.Config{
+	if s.webhooks, err = webhook.New(ctx, webhook.Config{
 		Store: s.store, Events: events, Explain: s.explainWait, KeyFile: filepath.Join(s.cfg.Data, "webhook.key"), Secret: s.cfg.WebhookSecret, Allow: s.cfg.WebhookAllow, URL: s.cfg.URL, Version: s.cfg.Version, Log: s.log,
 	}); err != nil {
 		return err

@@ -13,6 +13,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -24,7 +25,7 @@ func main() {
 	list := flag.String("skips", "test/skips.txt", "file with the list of tests that may be skipped")
 	run := flag.String("run", "", "kind of this run: root, user, vm or packages")
 	flag.Parse()
-	if err := report(os.Stdin, os.Stdout, *list, *run, flag.Args(), os.Getenv("CI") == "true"); err != nil {
+	if err := report(context.Background(), os.Stdin, os.Stdout, *list, *run, flag.Args(), os.Getenv("CI") == "true"); err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		os.Exit(1)
 	}
@@ -32,7 +33,7 @@ func main() {
 
 // report reads in and prints the report. Tests that failed are run again with a command, if there is one; strict makes
 // unlisted skips and stale entries errors.
-func report(in io.Reader, out io.Writer, list, run string, again []string, strict bool) error {
+func report(ctx context.Context, in io.Reader, out io.Writer, list, run string, again []string, strict bool) error {
 	f, err := os.Open(list)
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func report(in io.Reader, out io.Writer, list, run string, again []string, stric
 	switch {
 	case len(t.unfinished()) > 0:
 		return fmt.Errorf("the tests of %v did not finish", t.unfinished())
-	case t.failed && !rerun(t, out, again):
+	case t.failed && !rerun(ctx, t, out, again):
 		return errors.New("tests failed")
 	case t.tested == 0:
 		return errors.New("no package was tested")

@@ -52,7 +52,7 @@ func runReport(t *testing.T, in, list, run string, strict bool, again ...string)
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	err := report(strings.NewReader(in), &out, file, run, again, strict)
+	err := report(t.Context(), strings.NewReader(in), &out, file, run, again, strict)
 	return out.String(), err
 }
 

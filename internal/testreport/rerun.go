@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -38,7 +39,7 @@ func (p *results) failedTests(pkg string) (failed []failure, ok bool) {
 
 // rerun runs the tests that failed again, each alone, with a command that is like "go test -json -race". It reports whether
 // all of them pass then; they are flaky and listed. Nothing is run again if a package failed in another way.
-func rerun(t *summary, out io.Writer, command []string) bool {
+func rerun(ctx context.Context, t *summary, out io.Writer, command []string) bool {
 	if len(command) == 0 || t.broken || len(t.unfinished()) > 0 || len(t.failures) == 0 || len(t.failures) > maxReruns {
 		return false
 	}
@@ -46,7 +47,7 @@ func rerun(t *summary, out io.Writer, command []string) bool {
 		fmt.Fprintf(out, "%s of %s failed: running it %s times, alone\n", f.test, trimModule(f.pkg), rerunCount)
 		again := newSummary(out)
 		args := slices.Concat(command[1:], []string{"-count", rerunCount, "-run", "^" + regexp.QuoteMeta(f.test) + "$", f.pkg})
-		cmd := exec.Command(command[0], args...) //nolint:gosec // the command that the caller has run before
+		cmd := exec.CommandContext(ctx, command[0], args...) // the command that the caller has run before
 		cmd.Stderr = os.Stderr
 		stdout, err := cmd.StdoutPipe()
 		if err == nil {

@@ -72,7 +72,7 @@ func (w *env) restart() {
 // run starts the Sender, and returns the function that stops it.
 func (w *env) run() (hooks *webhook.Sender, stop func()) {
 	w.t.Helper()
-	hooks, err := webhook.New(w.cfg)
+	hooks, err := webhook.New(w.t.Context(), w.cfg)
 	if err != nil {
 		w.t.Fatal(err)
 	}

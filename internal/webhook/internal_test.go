@@ -110,7 +110,7 @@ func (s *singleJobStore) Tasks(context.Context, store.TaskQuery) ([]muster.Task,
 func TestRetryIsSentInTime(t *testing.T) {
 	n := muster.Notify{URL: "https://hooks.example/", On: []string{muster.OnWaitingLong}, After: muster.Duration(10 * time.Minute)}
 	s := &singleJobStore{job: muster.Job{ID: 1, CreatedAt: 1_000, Counts: muster.Counts{muster.Queued: 1}, Spec: &muster.Spec{Notify: []muster.Notify{n}}}}
-	w, err := New(Config{Store: s, KeyFile: filepath.Join(t.TempDir(), "webhook.key")})
+	w, err := New(t.Context(), Config{Store: s, KeyFile: filepath.Join(t.TempDir(), "webhook.key")})
 	if err != nil {
 		t.Fatal(err)
 	}

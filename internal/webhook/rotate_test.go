@@ -28,7 +28,7 @@ func TestSeveralKeys(t *testing.T) {
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w, err := New(Config{KeyFile: file})
+		w, err := New(t.Context(), Config{KeyFile: file})
 		if err != nil {
 			t.Fatal(err)
 		}

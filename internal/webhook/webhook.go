@@ -67,8 +67,8 @@ type Sender struct {
 }
 
 // New returns a Sender. It reads the server's key, or creates it at the first start.
-func New(cfg Config) (*Sender, error) {
-	stored, err := sealing.LoadKeys(context.Background(), sealing.Source{
+func New(ctx context.Context, cfg Config) (*Sender, error) {
+	stored, err := sealing.LoadKeys(ctx, sealing.Source{
 		File: cfg.KeyFile, Name: "webhook key", IfLost: "delete it and set the webhooks of all projects again",
 	})
 	if err != nil {

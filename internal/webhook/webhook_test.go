@@ -508,7 +508,7 @@ func TestRetryRestartsTheWait(t *testing.T) {
 func TestTestsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
-	hooks, err := webhook.New(w.cfg)
+	hooks, err := webhook.New(t.Context(), w.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -531,7 +531,7 @@ func TestKeys(t *testing.T) {
 	w := newEnv(t)
 	start := func(cfg webhook.Config) *webhook.Sender {
 		t.Helper()
-		h, err := webhook.New(cfg)
+		h, err := webhook.New(t.Context(), cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -570,7 +570,7 @@ func TestKeys(t *testing.T) {
 	if err := os.WriteFile(w.cfg.KeyFile, []byte("00\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := webhook.New(w.cfg); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), w.cfg.KeyFile) {
+	if _, err := webhook.New(t.Context(), w.cfg); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), w.cfg.KeyFile) {
 		t.Errorf("a damaged key: %v", err)
 	}
 	if err := os.Remove(w.cfg.KeyFile); err != nil {
@@ -588,7 +588,7 @@ func TestKeys(t *testing.T) {
 func TestURLsAreEncrypted(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
-	h, err := webhook.New(w.cfg)
+	h, err := webhook.New(t.Context(), w.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -688,7 +688,7 @@ func TestAllowAnyReachesLoopback(t *testing.T) {
 	t.Parallel()
 	w := newEnv(t)
 	w.cfg.Allow = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
-	hooks, err := webhook.New(w.cfg)
+	hooks, err := webhook.New(t.Context(), w.cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

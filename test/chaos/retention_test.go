@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -216,7 +217,7 @@ func (c *cluster) readEnded(ctx context.Context, id muster.JobID) (FinalJob, err
 
 // limitProject sets the policy of the limited project.
 func (c *cluster) limitProject(ctx context.Context) error {
-	_, err := c.client(time.Minute, false).SetRetention(ctx, limitedProject, client.RetentionPolicy{Jobs: fmt.Sprint(limitedJobs)})
+	_, err := c.client(time.Minute, false).SetRetention(ctx, limitedProject, client.RetentionPolicy{Jobs: strconv.Itoa(limitedJobs)})
 	return err
 }
 
@@ -231,7 +232,7 @@ func (c *cluster) runPrunes(ctx context.Context, start time.Time, list []prunePl
 		}
 		var req client.PruneRequest
 		if p.Jobs > 0 {
-			req = client.PruneRequest{Project: limitedProject, Keep: client.RetentionPolicy{Jobs: fmt.Sprint(p.Jobs)}}
+			req = client.PruneRequest{Project: limitedProject, Keep: client.RetentionPolicy{Jobs: strconv.Itoa(p.Jobs)}}
 		}
 		_, _ = cl.Prune(ctx, req) // the server may be down
 	}
@@ -362,7 +363,7 @@ func (c *cluster) readStored(ctx context.Context, h *History) (missing, leftover
 
 // storedReader collects which blobs are needed, and by which jobs.
 type storedReader struct {
-	ctx               context.Context //nolint:containedctx // it visits
+	ctx               context.Context // of the visit
 	blobs             *blob.Dir
 	needed            map[string]bool
 	jobs              map[muster.JobID]bool

@@ -129,7 +129,7 @@ func TestTLSNeedsOnlyTheTokens(t *testing.T) {
 // checkDashboard signs in like a browser that trusts the authority that the server offers, by the name localhost.
 func checkDashboard(t *testing.T, c *mustertest.Cluster) {
 	t.Helper()
-	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // as a user who downloads the authority
+	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // as a user who downloads the authority
 	resp, err := insecure.Get(c.URL + "/ca.crt")
 	testkit.NoError(t, err)
 	defer resp.Body.Close()
@@ -280,7 +280,7 @@ func TestTLSFilesAreReplaced(t *testing.T) {
 			t.Fatalf("%v; %s", err, server.Log())
 		}
 		defer conn.Close()
-		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String() //nolint:forcetypeassert // tls.Dialer promises it
+		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
 	}
 	second := issue()
 	testkit.AwaitNil(t, "the new certificate is used", 30*time.Second, func() error {
@@ -332,7 +332,7 @@ func TestACMEServer(t *testing.T) {
 	testkit.AwaitNil(t, "the worker is connected", time.Minute, func() error {
 		out, err := run("workers")
 		if err != nil || !strings.Contains(out, "active") {
-			return fmt.Errorf("%s (%v)", out, err)
+			return errors.Join(errors.New(out), err)
 		}
 		return nil
 	})
@@ -382,7 +382,7 @@ func TestClientCertificates(t *testing.T) {
 		t.Helper()
 		testkit.AwaitNil(t, fmt.Sprintf("%d workers are connected", n), time.Minute, func() error {
 			if out, err := run(config, "workers"); err != nil || strings.Count(out, "active") != n {
-				return fmt.Errorf("%s (%v)", out, err)
+				return errors.Join(errors.New(out), err)
 			}
 			return nil
 		})

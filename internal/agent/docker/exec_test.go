@@ -20,7 +20,9 @@ func TestTerminalSizes(t *testing.T) {
 	sizes := make(chan *[2]int, 2) // of the requests for one command
 	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Api-Version", "1.47")
-		var body struct{ ConsoleSize *[2]int }
+		var body struct {
+			ConsoleSize *[2]int `json:"ConsoleSize"` //nolint:tagliatelle // Docker's name
+		}
 		switch {
 		case strings.HasSuffix(q.URL.Path, "/exec"):
 			w.WriteHeader(http.StatusCreated)

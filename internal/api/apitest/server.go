@@ -109,7 +109,7 @@ func (s *Server) Start(tb testing.TB) {
 		}
 		_, _ = io.WriteString(w, "connected as "+string(worker))
 	})
-	webhooks, err := webhook.New(webhook.Config{KeyFile: filepath.Join(s.dir, "webhook.key"), Store: s.Store, Events: events, Version: "v0.0.0-test", Log: log, Explain: func(ctx context.Context, id muster.TaskID) (string, error) {
+	webhooks, err := webhook.New(tb.Context(), webhook.Config{KeyFile: filepath.Join(s.dir, "webhook.key"), Store: s.Store, Events: events, Version: "v0.0.0-test", Log: log, Explain: func(ctx context.Context, id muster.TaskID) (string, error) {
 		x, err := s.Engine.Explain(ctx, id)
 		return x.Summary, err
 	}})

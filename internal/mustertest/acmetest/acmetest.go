@@ -3,8 +3,7 @@ package acmetest
 
 import (
 	"crypto/x509"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -36,7 +35,7 @@ func Start(t *testing.T, port int, validity uint64) *Authority {
 	t.Helper()
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
 	t.Setenv("PEBBLE_WFE_NONCEREJECT", "20")
-	discard := log.New(io.Discard, "", 0)
+	discard := slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	dns, err := net.ListenPacket("udp", "127.0.0.1:0") // a free port
 	testkit.NoError(t, err)
 	dnsAddress := dns.LocalAddr().String()
