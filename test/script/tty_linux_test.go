@@ -52,6 +52,21 @@ func terminalCommands(at map[*testscript.TestScript]*terminal, mu *sync.Mutex) m
 			_, err = of(ts).master.WriteString(keys)
 			ts.Check(err)
 		},
+		// signals waits until the terminal makes a signal of Ctrl-C, which it does not between a prompt for a secret and its read.
+		"signals": func(ts *testscript.TestScript, _ bool, _ []string) {
+			raw, err := of(ts).master.SyscallConn()
+			ts.Check(err)
+			for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+				var mode *unix.Termios
+				ts.Check(errors.Join(raw.Control(func(fd uintptr) { mode, err = unix.IoctlGetTermios(int(fd), unix.TCGETS) }), err))
+				if mode.Lflag&unix.ISIG != 0 {
+					return
+				}
+				if time.Now().After(end) {
+					ts.Fatalf("Ctrl-C is no signal at this terminal")
+				}
+			}
+		},
 		// hides TEXT checks that the terminal has not shown the text.
 		"hides": func(ts *testscript.TestScript, _ bool, args []string) {
 			t := of(ts)
