@@ -58,7 +58,8 @@ func terminalCommands(at map[*testscript.TestScript]*terminal, mu *sync.Mutex) m
 			ts.Check(err)
 			for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 				var mode *unix.Termios
-				ts.Check(errors.Join(raw.Control(func(fd uintptr) { mode, err = unix.IoctlGetTermios(int(fd), unix.TCGETS) }), err))
+				ts.Check(raw.Control(func(fd uintptr) { mode, err = unix.IoctlGetTermios(int(fd), unix.TCGETS) }))
+				ts.Check(err)
 				if mode.Lflag&unix.ISIG != 0 {
 					return
 				}
