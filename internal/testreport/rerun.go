@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +16,7 @@ import (
 const maxReruns = 3
 
 // rerunCount is how often each has to pass.
-const rerunCount = "3"
+const rerunCount = 3
 
 // failure is a test of a package that failed.
 type failure struct{ pkg, test string }
@@ -44,28 +45,30 @@ func rerun(ctx context.Context, t *summary, out io.Writer, command []string) boo
 		return false
 	}
 	for _, f := range t.failures {
-		fmt.Fprintf(out, "%s of %s failed: running it %s times, alone\n", f.test, trimModule(f.pkg), rerunCount)
-		again := newSummary(out)
-		args := slices.Concat(command[1:], []string{"-count", rerunCount, "-run", "^" + regexp.QuoteMeta(f.test) + "$", f.pkg})
-		cmd := exec.CommandContext(ctx, command[0], args...) // the command that the caller has run before
-		cmd.Stderr = os.Stderr
-		stdout, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err == nil {
-			err = again.read(stdout)
-			if waitErr := cmd.Wait(); err == nil {
-				err = waitErr
+		fmt.Fprintf(out, "%s of %s failed: running it %d times, alone\n", f.test, trimModule(f.pkg), rerunCount)
+		for range rerunCount {
+			if !passes(ctx, out, command, f) {
+				fmt.Fprintf(out, "%s of %s fails again\n", f.test, trimModule(f.pkg))
+				return false
 			}
-		}
-		if err != nil || again.failed || len(again.unfinished()) > 0 || again.tested != 1 {
-			fmt.Fprintf(out, "%s of %s fails again\n", f.test, trimModule(f.pkg))
-			return false
 		}
 	}
 	for _, f := range t.failures {
 		fmt.Fprintf(out, "FLAKY: %s of %s failed beside other tests and passes alone; make it pass always\n", f.test, trimModule(f.pkg))
 	}
 	return true
+}
+
+// passes runs one test alone, prints what go test prints, and reports whether it passed.
+func passes(ctx context.Context, out io.Writer, command []string, f failure) bool {
+	args := slices.Concat(command[1:], []string{"-count", "1", "-run", "^" + regexp.QuoteMeta(f.test) + "$", f.pkg})
+	cmd := exec.CommandContext(ctx, command[0], args...) // the command that the caller has run before
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil || cmd.Start() != nil {
+		return false
+	}
+	again := newSummary(out)
+	err = again.read(stdout)
+	return errors.Join(err, cmd.Wait()) == nil && !again.failed && len(again.unfinished()) == 0 && again.tested == 1
 }

@@ -101,9 +101,9 @@ func exerciseServer(t *testing.T, c *mustertest.Cluster) {
 func TestTLSNeedsOnlyTheTokens(t *testing.T) {
 	t.Parallel()
 	c := mustertest.NewWith(t, t.TempDir(), mustertest.Options{TLS: true})
-	if !strings.Contains(c.Server.Log(), c.JoinToken) || !strings.Contains(c.Server.Log(), c.AdminToken) {
-		t.Errorf("the server does not print the tokens %s and %s", c.AdminToken, c.JoinToken)
-	}
+	testkit.Await(t, fmt.Sprintf("the server prints the tokens %s and %s", c.AdminToken, c.JoinToken), func() bool {
+		return strings.Contains(c.Server.Log(), c.JoinToken) && strings.Contains(c.Server.Log(), c.AdminToken)
+	})
 	dir := t.TempDir()
 	w := c.StartWorker("w1", dir)
 	exerciseServer(t, c)
