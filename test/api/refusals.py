@@ -11,7 +11,7 @@ REASONS = {
     "list-tasks": RANGE,
     "cancel-job": RANGE,
     "retry-job": RANGE,
-    "create-key": NAME,
+    "create-key": NAME + "|is for all projects: omit the project",
     "join-worker": NAME,
     "put-blob": "have the hash",
     "put-notify": "was sealed by another server",
