@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -175,15 +174,8 @@ func (l *Listener) checkBrowser(r *http.Request) error {
 	if err := l.deps.Hosts.Check(r); err != nil {
 		return err
 	}
-	err := l.crossOrigin.Check(r)
-	origin := r.Header.Get("Origin")
-	if err == nil && origin != "" && r.Header.Get("Upgrade") != "" { // which is a GET
-		if u, parseErr := url.Parse(origin); parseErr != nil || !strings.EqualFold(u.Host, r.Host) {
-			err = errors.New("a WebSocket of another origin")
-		}
-	}
-	if err != nil {
-		return muster.Errorf(muster.Forbidden, "a page of another site (%s) sent this request to a gateway without keys: use key=required", cmp.Or(origin, r.Header.Get("Sec-Fetch-Site")))
+	if err := l.crossOrigin.Check(r); err != nil {
+		return muster.Errorf(muster.Forbidden, "a page of another site (%s) sent this request to a gateway without keys: use key=required", cmp.Or(r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site")))
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package serverd
 
 import (
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,16 +21,8 @@ func (s *Server) hosts() browserguard.Hosts {
 // machine only, or was given them. Elsewhere the name does not matter: there is nothing here without a key, and a browser keeps its
 // cookies for the name by which they came.
 func (s *Server) guardBrowsers(next http.Handler) http.Handler {
-	if s.cfg.URL == "" && len(s.cfg.AllowHosts) == 0 && len(s.cfg.TLS.ACME.Domains) == 0 && !s.onLoopback() {
+	if s.cfg.URL == "" && len(s.cfg.AllowHosts) == 0 && len(s.cfg.TLS.ACME.Domains) == 0 && s.listener != nil && !IsLoopback(s.cfg.Listen) {
 		return next
 	}
 	return s.hosts().Guard(next)
-}
-
-func (s *Server) onLoopback() bool {
-	if s.listener == nil {
-		return true
-	}
-	addr, ok := s.listener.Addr().(*net.TCPAddr)
-	return ok && addr.IP.IsLoopback()
 }

@@ -33,7 +33,7 @@ const (
 // socket serves /ws. DTF's worker authenticates with its first message.
 func (g *gateway) socket(w http.ResponseWriter, r *http.Request) error {
 	serve := func(ctx context.Context) {
-		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: true}) // keys come in messages, not from a browser's cookies; without keys the listener has checked the origin
+		ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{InsecureSkipVerify: g.Deps.Config.KeyRequired}) // keys come in messages, not from cookies; without keys the origin must be this gateway
 		if err != nil {
 			return // Accept has answered
 		}

@@ -124,7 +124,7 @@ func (s *Store) open(ctx context.Context, o Options) error {
 }
 
 // restrictFile makes a file that only its user reads and writes, or restricts the one that is there. SQLite gives its log the mode of
-// its database; the driver makes shared memory with 0666 without the umask.
+// its database; the driver gives shared memory 0666 less the umask.
 func restrictFile(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
