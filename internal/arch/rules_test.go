@@ -217,6 +217,7 @@ var rules = map[string]rule{
 	"agent/gpu/gputest":        {ring: testOnly},
 	"test/script":              {ring: testOnly},
 	"test/attack":              {ring: testOnly},
+	"test/mutants":             {ring: testOnly},
 	"test/chaos":               {ring: testOnly},
 	"test/e2e":                 {ring: testOnly},
 	"test/load":                {ring: testOnly},
