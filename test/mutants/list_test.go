@@ -64,7 +64,7 @@ var list = []mutant{
 	},
 	{
 		tests: []string{"TestKeyStaysWithItsScheme"}, file: "internal/origin/origin.go",
-		guard: `return u.Scheme + "://" + host`, without: `_ = host; return ""`,
+		guard: `return u.Scheme + "://" + host`, without: `_ = host; return ""`, inTest: true,
 	},
 	{
 		tests: []string{"TestWorkerRejectsMoreThanItOffers"}, file: "internal/agent/attempttable.go",
@@ -95,16 +95,16 @@ var list = []mutant{
 		guard: "if !s.c.NoNewPrivileges || os.Geteuid() != 0 || s.c.User == nil && s.sandbox == nil {", without: "if true {",
 	},
 	{
-		tests: []string{"TestTaskCannotReadWorkerTokens", "TestUpgradeHidesTokens"}, file: "internal/cli/app/secret.go",
+		tests: []string{"TestTaskCannotReadWorkerTokens"}, file: "internal/cli/app/secret.go",
 		guard: "overwriteSecrets(os.Args)", without: "",
 	},
 	{
 		tests: []string{"TestAnotherServerGetsNoKey", "TestInterceptingProxyIsRefused"}, file: "internal/origin/tls.go",
-		guard: "c.VerifyConnection = pin.verify", without: "_ = pin",
+		guard: "c.VerifyConnection = pin.verify", without: "_ = pin", inTest: true,
 	},
 	{
 		tests: []string{"TestAnotherServerGetsNoKey"}, file: "internal/origin/tls.go",
-		guard: "if !found {\n\t\treturn &PinError{}\n\t}\n\t_, err := s.Peer", without: "if !found {\n\t\treturn nil\n\t}\n\t_, err := s.Peer",
+		guard: "if !found {\n\t\treturn &PinError{}\n\t}\n\t_, err := s.Peer", without: "if !found {\n\t\treturn nil\n\t}\n\t_, err := s.Peer", inTest: true,
 	},
 	{
 		tests: []string{"TestClientsWithoutCertificateGetNothing"}, file: "internal/certs/clients.go",
@@ -155,5 +155,9 @@ var list = []mutant{
 	{
 		tests: []string{"TestReadinessFloodIsCheap"}, file: "internal/api/health.go",
 		guard: "if err := s.Engine.Health(); err != nil {", without: "if _, err := s.Engine.Workers(ctx); err != nil {",
+	},
+	{
+		tests: []string{"TestUpgradeHidesTokens"}, file: "internal/cli/app/program.go",
+		guard: "p.args = s.RemoveFlags(p.args)", without: "_ = s",
 	},
 }
