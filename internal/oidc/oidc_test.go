@@ -180,7 +180,7 @@ func TestForgedTokens(t *testing.T) {
 			return encode(head) + "." + encode(claims) + "." + signature
 		},
 		"that is missing": func(map[string]any, map[string]any, string) string { return "" },
-		"that is none":    func(map[string]any, map[string]any, string) string { return "a.b.c" },
+		"that is no JWT":  func(map[string]any, map[string]any, string) string { return "a.b.c" },
 	} {
 		at.Intercept(func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
