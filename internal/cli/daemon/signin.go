@@ -17,7 +17,7 @@ type signInOptions struct {
 }
 
 func newSignInOptions() signInOptions {
-	return signInOptions{oidc: oidc.Config{Scopes: []string{"email", "profile"}}, session: muster.Duration(oidc.DefaultSession)}
+	return signInOptions{session: muster.Duration(oidc.DefaultSession)}
 }
 
 func (c *signInOptions) flags() []cli.Flag {
@@ -28,8 +28,8 @@ func (c *signInOptions) flags() []cli.Flag {
 	}
 	list = append(list, app.Option{Name: "oidc-client-secret", Usage: "Client secret that the provider gave to this server", Group: group}.WithEnv().SecretVars(&c.secret, "client secret")...)
 	return append(list,
-		app.Option{Name: "oidc-role", Value: "rule", Usage: "Role of users with a claim, such as admin=groups:ml-admins or submitter/vision=email:*@lab.example; the first rule that matches counts; may be repeated", Group: group}.WithEnv().ListVar(&c.roles),
-		app.Option{Name: "oidc-scopes", Usage: "Scopes to request beside openid", Group: group}.WithEnv().ListVar(&c.oidc.Scopes),
+		app.Option{Name: "oidc-role", Value: "rule", Usage: "Role of users with a claim, such as admin=groups:ml-admins or submitter/vision=email:*@lab.example; the first rule that matches counts; may be repeated, or a list", Group: group}.WithEnv().ListVar(&c.roles),
+		app.Option{Name: "oidc-scopes", Usage: "Scopes to request beside openid, email and profile, such as groups", Group: group}.WithEnv().ListVar(&c.oidc.Scopes),
 		app.Option{Name: "oidc-name", Value: "name", Usage: "Name of the provider on the sign-in page (default: its host)", Group: group}.WithEnv().StringVar(&c.oidc.Name),
 		app.Option{Name: "oidc-session", Usage: "How long a sign-in lasts", Group: group}.WithEnv().DurationVar(&c.session),
 	)
@@ -60,6 +60,7 @@ func (c *signInOptions) config() (oidc.Config, error) {
 	if c.session <= 0 {
 		return oidc.Config{}, muster.Errorf(muster.Invalid, "--oidc-session must be more than 0, such as 12h")
 	}
+	cfg.Scopes = append([]string{"email", "profile"}, cfg.Scopes...)
 	cfg.Session = c.session.Std()
 	return cfg, nil
 }
