@@ -5,6 +5,7 @@ package access
 import (
 	"context"
 	"net/http"
+	"sync"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/keyring"
@@ -15,6 +16,7 @@ import (
 // Config has what the operations need. All fields but Pin are required.
 type Config struct {
 	Keys    store.KeyStore
+	Ring    *keyring.Ring // of Keys
 	Jobs    Jobs
 	Version string // of this build
 	Pin     string // fingerprint of the server's certificate authority, which new keys end in; "" for none
@@ -29,13 +31,13 @@ type Jobs interface {
 // Access authenticates requests. It is safe for concurrent use.
 type Access struct {
 	Config
-	ring        *keyring.Ring
 	crossOrigin *http.CrossOriginProtection // for requests with the session cookie
+	changing    sync.Mutex                  // held while a key is rotated or revoked, so that neither undoes the other
 }
 
 // Register registers the operations.
 func Register(rr *rest.Router, cfg Config) *Access {
-	a := &Access{Config: cfg, ring: keyring.New(cfg.Keys), crossOrigin: http.NewCrossOriginProtection()}
+	a := &Access{Config: cfg, crossOrigin: http.NewCrossOriginProtection()}
 	a.sessionRoutes(rr)
 	a.keyRoutes(rr)
 	a.shareRoutes(rr)
