@@ -38,7 +38,8 @@ func newActiveKey() *ActiveKey {
 func (k *ActiveKey) use(from string) {
 	k.usedAt.Store(int64(muster.NewTime(time.Now())))
 	if *k.usedFrom.Load() != from {
-		k.usedFrom.Store(&from)
+		changed := from // so that only a change allocates
+		k.usedFrom.Store(&changed)
 	}
 }
 

@@ -100,14 +100,15 @@ type useStore struct {
 	oneKey
 
 	stored chan []store.KeyUse
-	err    error
+	full   atomic.Bool
 }
 
 func (s *useStore) TouchKeys(_ context.Context, uses []store.KeyUse) error {
-	if s.err == nil {
-		s.stored <- uses
+	if s.full.Load() {
+		return muster.Errorf(muster.StorageFull, "the disk is full")
 	}
-	return s.err
+	s.stored <- uses
+	return nil
 }
 
 // Uses are stored once a minute and at the end: no request waits for it, and a failure is made good later.
@@ -158,10 +159,10 @@ func TestUsesAreStoredOnceAMinute(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		want("without uses")
 
-		s.err = muster.Errorf(muster.StorageFull, "the disk is full")
+		s.full.Store(true)
 		request("10.0.0.3")
 		time.Sleep(time.Minute)
-		s.err = nil
+		s.full.Store(false)
 		time.Sleep(time.Minute)
 		want("after a failure", store.KeyUse{Hash: "h", At: at(11 * time.Minute), From: "10.0.0.3"})
 
@@ -176,4 +177,15 @@ func TestUsesAreStoredOnceAMinute(t *testing.T) {
 		running.Wait()
 		want("at the end", store.KeyUse{Hash: "h", At: at(19 * time.Minute), From: "10.0.0.4"})
 	})
+}
+
+// BenchmarkAuthenticate measures what each request costs with a key that is in use.
+func BenchmarkAuthenticate(b *testing.B) {
+	r := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer)}}, slog.New(slog.DiscardHandler))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := r.Authenticate(b.Context(), "mst_viewer_abcdefghabcdefghabcdefghabcdefgh", "10.0.0.1"); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
