@@ -306,6 +306,34 @@ func TestRotationsThatAreRefused(t *testing.T) {
 	e.works(admin.Secret, made.Secret)
 }
 
+// TestLinksOfAnOldSecretEndWithIt: a link to a job that was made with an old secret is valid for no longer than that secret, and ends with
+// the key.
+func TestLinksOfAnOldSecretEndWithIt(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	made := e.key(string(auth.Submitter), "", 0)
+	submitter, err := client.New(e.URL, made.Secret, client.Options{HTTP: e.http})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := submitter.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindNoop}}}, client.SubmitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.rotate(made.Key.ID, client.RotateKey{Overlap: muster.Duration(time.Hour)})
+	rec := e.do(e.request(http.MethodPost, "/api/v1/jobs/"+job.ID.String()+"/share", made.Secret, nil))
+	var share wire.Share
+	if err := json.Unmarshal(rec.Body.Bytes(), &share); err != nil || rec.Code != http.StatusCreated {
+		t.Fatalf("sharing with the old secret: %d %s", rec.Code, rec.Body)
+	}
+	if old := e.oldSecrets(made.Key.ID); len(old) != 1 || share.ExpiresAt > old[0].ExpiresAt {
+		t.Errorf("the link expires at %s, after the old secret %+v", share.ExpiresAt, old)
+	}
+	e.works(share.Secret)
+	e.revoke(made.Key.ID)
+	e.refused(share.Secret)
+}
+
 // TestProjectAdminsDoNotRotateOtherKeys: with an overlap, too, the administrator of a project gets no secret of a key of another project
 // or of all projects, and does not see their old secrets.
 func TestProjectAdminsDoNotRotateOtherKeys(t *testing.T) {
