@@ -91,7 +91,7 @@ func TestRevokedKeyIsRefusedAtOnce(t *testing.T) {
 
 func TestExpiredKey(t *testing.T) {
 	s := apitest.Start(t, nil)
-	err := s.Store.PutKey(t.Context(), store.Key{ID: "old", Name: "old", Role: "viewer", Hash: auth.Hash("expired-token-0123"), ExpiresAt: muster.NewTime(time.Now().Add(-time.Second))})
+	err := s.Store.PutKeys(t.Context(), store.Key{ID: "old", Name: "old", Role: "viewer", Hash: auth.Hash("expired-token-0123"), ExpiresAt: muster.NewTime(time.Now().Add(-time.Second))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,6 +69,7 @@ func send(t *testing.T, s *apitest.Server, q request) (*http.Response, []byte) {
 var (
 	anyTime          = regexp.MustCompile(`"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`)
 	anySecret        = regexp.MustCompile(`mst_([a-z]+)_[a-z2-7]{32}`)
+	anyPrefix        = regexp.MustCompile(`("prefix": "mst_[a-z]+_)[a-z2-7]{4}"`)
 	anyKey           = regexp.MustCompile(`"k[a-z2-7]{8}"`)
 	anyWebhookSecret = regexp.MustCompile(`\b(msg_)[A-Z2-7]{26}|(whsec_)[A-Za-z0-9+/]{43}=|(sealed:)[A-Za-z0-9_-]+|("took": )[0-9.e-]+`)
 	anySystem        = regexp.MustCompile(`("os"|"arch"): "[a-z0-9]+"`)
@@ -98,6 +99,7 @@ func render(t *testing.T, q request, resp *http.Response, body []byte) string {
 	}
 	text := anyTime.ReplaceAllString(string(body), `"TIME"`)
 	text = anySecret.ReplaceAllString(text, "mst_${1}_SECRET")
+	text = anyPrefix.ReplaceAllString(text, `${1}PREF"`)
 	text = anyKey.ReplaceAllString(text, `"KEY"`)
 	text = anySystem.ReplaceAllString(text, `${1}: "SYSTEM"`)
 	text = anyWorker.ReplaceAllString(text, `"WORKER"`)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/keyring"
@@ -17,6 +18,7 @@ import (
 // Config has what the operations need. Keys, Jobs, Log and Version are required.
 type Config struct {
 	Keys    store.KeyStore
+	Ring    *keyring.Ring // of Keys
 	Jobs    Jobs
 	Log     *slog.Logger
 	Version string         // of this build
@@ -34,13 +36,13 @@ type Jobs interface {
 // Access authenticates requests. It is safe for concurrent use.
 type Access struct {
 	Config
-	ring        *keyring.Ring
 	crossOrigin *http.CrossOriginProtection // for requests with the session cookie
+	changing    sync.Mutex                  // held while a key is rotated or revoked, so that neither undoes the other
 }
 
 // Register registers the operations.
 func Register(rr *rest.Router, cfg Config) *Access {
-	a := &Access{Config: cfg, ring: keyring.New(cfg.Keys), crossOrigin: http.NewCrossOriginProtection()}
+	a := &Access{Config: cfg, crossOrigin: http.NewCrossOriginProtection()}
 	a.sessionRoutes(rr)
 	a.signInRoutes(rr)
 	a.keyRoutes(rr)

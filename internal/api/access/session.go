@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -34,7 +35,16 @@ func (a *Access) Identify(r *http.Request, cookies bool) (auth.Principal, *keyri
 			}
 		}
 	}
-	return a.ring.Authenticate(r.Context(), token)
+	return a.Ring.Authenticate(r.Context(), token, addressOf(r))
+}
+
+// addressOf returns the address of a client, "" if it is not known.
+func addressOf(r *http.Request) string {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	return at.Addr().Unmap().String()
 }
 
 // checkOrigin rejects a change that a page of another origin requests.
@@ -90,7 +100,7 @@ func (a *Access) createSession(ctx context.Context, in *createSessionInput) (*cr
 	if err := a.checkOrigin(r); err != nil {
 		return nil, err
 	}
-	p, _, err := a.ring.Authenticate(ctx, in.Body.Token)
+	p, _, err := a.Ring.Authenticate(ctx, in.Body.Token, addressOf(r))
 	if err != nil {
 		return nil, err
 	}

@@ -232,5 +232,5 @@ func (a *Access) endSignIn(ctx context.Context, token string) error {
 		}
 		return err
 	}
-	return a.ring.Revoke(ctx, key)
+	return a.Ring.Revoke(ctx, key)
 }

@@ -106,7 +106,7 @@ func (s *Server) Start(tb testing.TB) {
 	must(tb, err)
 	s.Blobs, err = blob.OpenDir(filepath.Join(s.dir, "blobs"))
 	must(tb, err)
-	must(tb, s.Store.PutKey(ctx, store.Key{ID: "root", Name: "root", Role: string(auth.Admin), Hash: auth.Hash(AdminToken)}))
+	must(tb, s.Store.PutKeys(ctx, store.Key{ID: "root", Name: "root", Role: string(auth.Admin), Hash: auth.Hash(AdminToken)}))
 	log := slog.New(slog.NewTextHandler(testLog{tb}, nil))
 	s.epoch++
 	events := eventbus.New("epoch" + string(rune('0'+s.epoch)))
@@ -187,7 +187,7 @@ func (s *Server) ClientWith(tb testing.TB, token string) *client.Client {
 func (s *Server) CreateKey(tb testing.TB, role auth.Role, project string, worker muster.WorkerID) string {
 	tb.Helper()
 	token := "token-of-" + string(role) + "-" + project + string(worker)
-	must(tb, s.Store.PutKey(tb.Context(), store.Key{
+	must(tb, s.Store.PutKeys(tb.Context(), store.Key{
 		ID: token, Name: token, Role: string(role), Project: project, Worker: worker, Hash: auth.Hash(token),
 	}))
 	return token

@@ -133,8 +133,19 @@ type Key struct {
 	Project   string          `json:"project,omitempty" doc:"the only project that it can access; absent means all"`
 	Job       muster.JobID    `json:"job,omitempty" doc:"the only job that it can read; absent means all"`
 	Worker    muster.WorkerID `json:"worker,omitempty" doc:"the worker whose key it is"`
+	Prefix    string          `json:"prefix,omitempty" doc:"how the secret begins, for recognition; absent for secrets that were chosen by hand, and for keys of older versions" example:"mst_viewer_l3me"`
+	RotatedTo string          `json:"rotated_to,omitempty" doc:"the key whose old secret this is; it works like that key until it expires"`
 	CreatedAt muster.Time     `json:"created_at,omitzero"`
 	ExpiresAt muster.Time     `json:"expires_at,omitzero" doc:"absent means never"`
+
+	LastUsedAt   muster.Time `json:"last_used_at,omitzero" doc:"when a request or session with it began or ended, or now while one runs; after a crash of the server up to a minute too early"`
+	LastUsedFrom string      `json:"last_used_from,omitempty" doc:"address of the client, or of the proxy before the server"`
+}
+
+// RotateKey asks for a new secret of a key.
+type RotateKey struct {
+	Overlap muster.Duration `json:"overlap,omitempty" doc:"how long old secrets still work: at most 30d; absent or 0 means that they end at once"`
+	TTL     muster.Duration `json:"ttl,omitempty" doc:"new validity of the key; absent or 0 means that its expiry stays"`
 }
 
 // Keys are all API keys.

@@ -373,7 +373,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give an API key a new secret, which is returned only once; the old one ends at once */
+        /** Give an API key a new secret, which is returned only once; the old one ends at once or after an overlap */
         post: operations["rotate-key"];
         delete?: never;
         options?: never;
@@ -1810,11 +1810,26 @@ export interface components {
              * @description the only job that it can read; absent means all
              */
             job?: number;
+            /**
+             * Format: date-time
+             * @description when a request or session with it began or ended, or now while one runs; after a crash of the server up to a minute too early
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            last_used_at?: string;
+            /** @description address of the client, or of the proxy before the server */
+            last_used_from?: string;
             name: string;
+            /**
+             * @description how the secret begins, for recognition; absent for secrets that were chosen by hand, and for keys of older versions
+             * @example mst_viewer_l3me
+             */
+            prefix?: string;
             /** @description the only project that it can access; absent means all */
             project?: string;
             /** @enum {string} */
             role: "admin" | "operator" | "submitter" | "viewer" | "worker" | "join";
+            /** @description the key whose old secret this is; it works like that key until it expires */
+            rotated_to?: string;
             /** @description the worker whose key it is */
             worker?: string;
         };
@@ -2379,6 +2394,18 @@ export interface components {
              */
             max_backoff?: number | string;
             on?: string[] | null;
+        };
+        RotateKey: {
+            /**
+             * @description how long old secrets still work: at most 30d; absent or 0 means that they end at once
+             * @example 90
+             */
+            overlap?: number | string | null;
+            /**
+             * @description new validity of the key; absent or 0 means that its expiry stays
+             * @example 90
+             */
+            ttl?: number | string | null;
         };
         Sample: {
             /**
@@ -3910,7 +3937,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RotateKey"];
+            };
+        };
         responses: {
             /** @description OK */
             200: {
