@@ -42,7 +42,10 @@ var rules = map[string]rule{
 	"sched":        {ring: pure, internal: []string{"placement", "dag", "sched/queue"}},
 	"sched/queue":  {ring: pure, internal: []string{"placement"}},
 
-	"store":     {ring: contract},
+	"audit":    {ring: pure},
+	"auditlog": {ring: shell, internal: []string{"audit", "backoff", "wake"}},
+
+	"store":     {ring: contract, internal: []string{"audit"}},
 	"blob":      {ring: contract, internal: []string{"atomicfile", "lru"}},
 	"tasklog":   {ring: contract, internal: []string{"atomicfile"}},
 	"link":      {ring: contract, internal: []string{"backoff", "wake"}, external: []string{"github.com/go-json-experiment/json"}},
@@ -93,7 +96,7 @@ var rules = map[string]rule{
 	"agent/run":      {ring: contract, internal: []string{"tasklog"}, external: []string{"golang.org/x/sys"}},
 
 	"spec":              {ring: adapter, internal: []string{"dag", "specvalidate"}, external: []string{"go.yaml.in/yaml/v4"}},
-	"store/sqlite":      {ring: adapter, internal: []string{"store"}, external: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
+	"store/sqlite":      {ring: adapter, internal: []string{"audit", "store"}, external: []string{"github.com/ncruces/go-sqlite3", "github.com/pressly/goose/v3"}},
 	"link/wslink":       {ring: adapter, internal: []string{"link"}, external: []string{"github.com/coder/websocket"}},
 	"link/polllink":     {ring: adapter, internal: []string{"backoff", "link"}},
 	"agent/run/kinds":   {ring: adapter, internal: []string{"agent/modelpool", "agent/run", "agent/run/process", "agent/run/python", "kind"}},
