@@ -160,7 +160,7 @@ func TestEveryFieldIsHashed(t *testing.T) {
 		changes := []func(*audit.Record){
 			func(r *audit.Record) { r.At++ }, func(r *audit.Record) { r.Status++ }, func(r *audit.Record) { r.Count++ }, func(r *audit.Record) { r.Until++ },
 			func(r *audit.Record) { r.Outcome = audit.Failed },
-			func(r *audit.Record) { r.Key, r.KeyName = r.Key+"x", r.KeyName },
+			func(r *audit.Record) { r.Key += "x" },
 			func(r *audit.Record) { r.KeyName += "x" }, func(r *audit.Record) { r.Role += "x" }, func(r *audit.Record) { r.Worker += "x" }, func(r *audit.Record) { r.Address += "x" },
 			func(r *audit.Record) { r.Via += "x" }, func(r *audit.Record) { r.Operation += "x" }, func(r *audit.Record) { r.Object += "x" },
 			func(r *audit.Record) { r.Project += "x" }, func(r *audit.Record) { r.Detail += "x" }, func(r *audit.Record) { r.Request += "x" },

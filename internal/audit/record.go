@@ -23,7 +23,6 @@ const (
 const (
 	OpStartServer   = "start-server"
 	OpStopServer    = "stop-server"
-	OpSetToken      = "set-token" //nolint:gosec // a name
 	OpRestoreBackup = "restore-backup"
 	OpAcceptLoss    = "accept-loss"
 	OpRemoveRecords = "remove-audit-records"

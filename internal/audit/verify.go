@@ -8,8 +8,8 @@ import (
 
 // Problem is where a log is broken.
 type Problem struct {
-	Seq  int64  `json:"seq" doc:"number of the first record that is not as it was written"`
-	Text string `json:"text"`
+	Seq  int64 // of the first record that is not as it was written
+	Text string
 }
 
 // Verifier verifies a log record by record, in constant memory.
@@ -75,11 +75,10 @@ func (v *Verifier) Add(r *Record) bool {
 
 // Result is the result of a verification.
 type Result struct {
-	Records  int64    `json:"records" doc:"number of verified records"`
-	Base     Head     `json:"base" doc:"HASH@SEQ of the last record that retention removed, @0 for none"`
-	Head     Head     `json:"head" doc:"HASH@SEQ of the last verified record: note it elsewhere, to find later that records at the end were removed or the log was written again"`
-	Expected *Head    `json:"expected,omitempty" doc:"the given head"`
-	Problem  *Problem `json:"problem,omitempty" doc:"absent if the log is intact"`
+	Records int64    // that were verified
+	Base    Head     // of the last record that retention removed
+	Head    Head     // of the last verified record
+	Problem *Problem // nil if the log is intact
 }
 
 // Result returns the result after the last record.
@@ -87,7 +86,7 @@ func (v *Verifier) Result() Result {
 	if v.problem == nil {
 		v.finish()
 	}
-	return Result{Records: v.head.Seq - v.base.Seq, Base: v.base, Head: v.head, Expected: v.expected, Problem: v.problem}
+	return Result{Records: v.head.Seq - v.base.Seq, Base: v.base, Head: v.head, Problem: v.problem}
 }
 
 func (v *Verifier) finish() {
