@@ -190,6 +190,7 @@ var rules = map[string]rule{
 	"cli/retention": {ring: wiring},
 	"cli/bridge":    {ring: wiring},
 	"cli/backup":    {ring: wiring},
+	"cli/audit":     {ring: wiring},
 	"builtin":       {ring: wiring},
 	"cli/term":      {ring: adapter, external: []string{"github.com/mattn/go-runewidth", "golang.org/x/term"}},
 	"cmd/muster":    {ring: wiring},
