@@ -48,7 +48,7 @@ func (s *server) listAudit(ctx context.Context, in *listAuditInput) (*rest.Respo
 	}
 	if in.Cursor != "" {
 		n, err := strconv.ParseInt(in.Cursor, 10, 64)
-		if err != nil || n < 1 {
+		if err != nil || n < 0 {
 			return nil, muster.Errorf(muster.Invalid, "%q is not a cursor: use the cursor of the previous page", in.Cursor)
 		}
 		if q.OldestFirst {

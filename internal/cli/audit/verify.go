@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/audit"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
+	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
 
@@ -53,7 +54,7 @@ func verifyCommand(a *app.App) *cli.Command {
 			}
 			return errors.Join(a.Print(c.OutputOptions, result, []string{result.Head}, func() error {
 				if result.Intact {
-					fmt.Fprintf(a.Out, "intact: %d records\nhead:   %s\n", result.Records, result.Head)
+					fmt.Fprintf(a.Out, "intact: %d records\nhead:   %s\n", result.Records, term.Sanitize(result.Head))
 				}
 				return nil
 			}), err)
