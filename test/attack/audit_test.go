@@ -206,7 +206,7 @@ func TestAHiddenDenialIsRecorded(t *testing.T) {
 	}
 }
 
-// Only administrators read the log: nobody else, whatever they ask for.
+// Only administrators read the log, whatever others ask for.
 func TestOnlyAdministratorsReadTheAuditLog(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -228,7 +228,7 @@ func TestOnlyAdministratorsReadTheAuditLog(t *testing.T) {
 func TestAProjectAdministratorReadsItsProjectOnly(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	mine, other := e.job("a"), e.job("b")
+	own, other := e.job("a"), e.job("b")
 	e.awaitRecord(client.AuditQuery{Object: "job/" + other.String()})
 	admin := e.with(e.key("admin", "a", 0).Secret)
 	for _, q := range []client.AuditQuery{{}, {Project: "a"}, {Project: "b"}, {Object: "job/" + other.String()}, {Operation: "create-key"}} {
@@ -241,7 +241,7 @@ func TestAProjectAdministratorReadsItsProjectOnly(t *testing.T) {
 				t.Errorf("%+v shows %+v", q, r)
 			}
 		}
-		if (q.Project == "a" || q == client.AuditQuery{}) && !seen["job/"+mine.String()] {
+		if (q.Project == "a" || q == client.AuditQuery{}) && !seen["job/"+own.String()] {
 			t.Errorf("%+v does not show its own records", q)
 		}
 	}

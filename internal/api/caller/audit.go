@@ -14,7 +14,7 @@ func WithAudit(ctx context.Context, r *audit.Record) context.Context {
 	return context.WithValue(ctx, auditKey{}, r)
 }
 
-// Audit returns the audit record of a request. Only the goroutine of the request may use it. Without one it returns a record that nobody reads.
+// Audit returns the audit record of a request. Only the goroutine of the request may use it. Without one it returns a record that is not used.
 func Audit(ctx context.Context) *audit.Record {
 	if r, ok := ctx.Value(auditKey{}).(*audit.Record); ok {
 		return r
