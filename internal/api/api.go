@@ -49,6 +49,8 @@ type Config struct {
 	Retention     Retention
 	Backup        BackupFunc
 	Notifications NotificationStore
+	Audit         Auditor
+	AuditLog      store.AuditReader
 	// Parse reads job specs, YAML or JSON, and validates them, also with check, which may modify them. name is for messages.
 	Parse        func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
 	Kinds        Kinds
@@ -146,6 +148,7 @@ func newServer(cfg Config) *server {
 	s.notifyRoutes()
 	s.retentionRoutes()
 	s.backupRoutes()
+	s.auditRoutes()
 	s.downloadRoutes()
 	s.healthRoutes()
 	s.schemaRoutes()
@@ -153,7 +156,7 @@ func newServer(cfg Config) *server {
 	s.docRoutes(mux)
 	s.metricsRoutes()
 	s.linkRoutes()
-	s.handler = middleware.Compress(browserguard.Headers(middleware.Observe(mux, s.withLogging(s.withAuth(s.withNotFound(mux))), isLink, s.ObserveRequest)))
+	s.handler = middleware.Compress(browserguard.Headers(middleware.Observe(mux, s.withAudit(s.withLogging(s.withAuth(s.withNotFound(mux)))), isLink, s.ObserveRequest)))
 	return s
 }
 
@@ -186,7 +189,7 @@ func (s *server) linkRoutes() {
 		{rest.Route{ID: "connect-exec", Path: link.PathExec, Summary: "Commands in a worker's tasks, over a WebSocket"}, s.LinkExec},
 		{rest.Route{ID: "poll-exec", Path: link.PathExecPoll, Summary: "Commands in a worker's tasks, over HTTP requests"}, s.LinkExecPoll},
 	} {
-		l.Tag, l.Verb = "workers", auth.ConnectWorker
+		l.Tag, l.Verb, l.Audit = "workers", auth.ConnectWorker, rest.AuditDenials // sessions are recorded when they start
 		rest.Raw(s.router, l.Route, l.handler)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api"
 	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/auditlog"
 	"github.com/muster-dev/muster/internal/backup"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
@@ -104,6 +105,7 @@ type Server struct {
 	history    *history.History
 	webhooks   *webhook.Sender
 	sweeper    *sweeper.Sweeper
+	audit      *auditlog.Recorder
 	backupMu   sync.Mutex    // held by a backup
 	pinner     ipfsPinner    // nil for none
 	listener   net.Listener  // nil for a private server
@@ -201,6 +203,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}
+	s.audit = auditlog.New(s.store, s.log)
 	if err := backup.RemoveLeftovers(s.cfg.Data); err != nil {
 		return err
 	}
@@ -232,6 +235,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
 		ctx, release := api.BindToKey(ctx)
 		defer release()
+		s.auditSession(ctx, conn)
 		s.metrics.SessionOpened()
 		if err := link.Serve(ctx, countingConn{conn, s.metrics}, s.engine, worker, s.log); err != nil {
 			s.log.Info("worker session ended", slog.String("worker", string(worker)), slog.Any("why", err))
@@ -262,7 +266,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views: s.apiViews(),
 			URL:   s.cfg.URL, SignIn: signIn,
-			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup,
+			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup, Audit: s.audit, AuditLog: s.store,
 		})))),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -274,8 +278,11 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 		return err
 	}
 	// The last step: a start that fails before it creates no tokens.
-	s.tokens, err = ensureTokens(ctx, s.store, s.cfg)
-	return err
+	if s.tokens, err = ensureTokens(ctx, s.ownKeys(), s.cfg); err != nil {
+		return err
+	}
+	s.auditStart()
+	return s.auditRestore(ctx)
 }
 
 // explainWait returns why a task waits.
@@ -340,7 +347,10 @@ func (s *Server) Run(ctx context.Context) error {
 	// The engine outlives the sessions, and the store the engine.
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()
-	var engineGroup, tracing errgroup.Group
+	var engineGroup, tracing, auditing errgroup.Group
+	auditCtx, stopAudit := context.WithCancel(context.WithoutCancel(ctx)) // also for what happens while the server stops
+	defer stopAudit()
+	auditing.Go(func() error { return s.audit.Run(auditCtx) })
 	tracingCtx, stopTracing := context.WithCancel(context.WithoutCancel(ctx)) // also for the engine's last batch
 	defer stopTracing()
 	tracing.Go(func() error { return s.cfg.Tracer.Run(tracingCtx) })
@@ -388,7 +398,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	if len(s.gateways) > 0 || s.cfg.Private {
-		local := &http.Server{Handler: s.http.Handler, ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog}
+		local := &http.Server{Handler: dialect.ReceiveOrigin(s.http.Handler, withOrigin), ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog}
 		group.Go(func() error { return s.serveHTTP(serviceCtx, local, s.localPipe) })
 	}
 	err := group.Wait()
@@ -398,6 +408,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	stopTracing()
 	err = errors.Join(err, tracing.Wait())
+	s.audit.Stop()
+	stopAudit()
+	err = errors.Join(err, auditing.Wait())
 	return errors.Join(err, s.close()) //nolint:contextcheck // closing does not wait
 }
 
