@@ -113,6 +113,7 @@ type Key struct {
 	Worker    muster.WorkerID // for a worker's own key
 	Parent    string          // id of the key that created it, and with which it is deleted, or ""
 	Rotated   bool            // an old secret of Parent, which works like that key until ExpiresAt
+	Subject   string          // of a sign-in: the user's issuer and subject; "" for other keys
 	CreatedAt muster.Time
 	ExpiresAt muster.Time // 0 means never
 

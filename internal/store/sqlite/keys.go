@@ -89,6 +89,7 @@ func (r row) key(k *store.Key) {
 	r.bool(&k.Rotated)
 	optNumber(r, &k.LastUsedAt)
 	optText(r, &k.LastUsedFrom)
+	optText(r, &k.Subject)
 }
 
 // KeyNames sets the values of a map from ids of API keys to the keys' names. Deleted keys keep their values.
