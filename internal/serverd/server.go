@@ -251,13 +251,13 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	}
 	s.execSocket = wslink.NewFrameServer(api.WorkerOfRequest, acceptExec)
 	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)
+	s.keys = keyring.New(s.store, s.log)
 	var signIn *oidc.Provider
 	if s.cfg.SignIn.Issuer != "" {
 		if signIn, err = oidc.New(s.cfg.SignIn); err != nil {
 			return err
 		}
 	}
-	s.keys = keyring.New(s.store, s.log)
 	rows := namedReader{s.store, s.engine}
 	s.http = &http.Server{
 		Handler: connlimit.Handler(s.guardBrowsers(s.serveAuthority(api.New(api.Config{
