@@ -35,6 +35,7 @@ import (
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/obs"
 	"github.com/muster-dev/muster/internal/overview"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/retention"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/spec"
@@ -78,6 +79,8 @@ type Config struct {
 	Dialects []dialect.Config
 	// Systems are the supported dialects; nil means Dialects().
 	Systems []dialect.System
+	// RateLimits limits requests per second; the zero value has no limits.
+	RateLimits ratelimit.Config
 	// TLS is the source of the server's certificate; the zero value serves without TLS.
 	TLS certs.Config
 }
@@ -107,6 +110,7 @@ type Server struct {
 	gateways   []*gateway
 	tokens     tokens
 	metrics    *obs.Server
+	limiter    *ratelimit.Limiter
 }
 
 // New opens the port and then the data directory: if the port cannot be opened, no file is created. The server serves when Run is called.
@@ -211,6 +215,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 		return err
 	}
 	s.registerMetrics()
+	s.limiter = ratelimit.New(s.cfg.RateLimits, s.metrics.RequestLimited)
 	events := eventbus.NewSized(newEpoch(), s.cfg.KeepServer.Events)
 	s.engine = engine.New(engine.Config{
 		Store: s.store, Logs: countingLogs{s.logs, s.metrics}, Blobs: blobs, Events: countingBus{events, s.metrics}, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
@@ -247,7 +252,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 		Handler: connlimit.Handler(s.guardBrowsers(s.serveAuthority(api.New(api.Config{
 			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version, Pin: s.Pin(),
-			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
+			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, RateLimits: s.limiter, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views:    s.apiViews(),
 			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup,
 		})))),
@@ -374,7 +379,8 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	if len(s.gateways) > 0 || s.cfg.Private {
-		local := &http.Server{Handler: s.http.Handler, ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog}
+		local := &http.Server{Handler: s.http.Handler, ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog,
+			BaseContext: func(net.Listener) context.Context { return ratelimit.Exempt(context.Background()) }}
 		group.Go(func() error { return s.serveHTTP(serviceCtx, local, s.localPipe) })
 	}
 	err := group.Wait()

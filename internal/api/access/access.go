@@ -9,12 +9,14 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/rest"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 // Config has what the operations need. All fields but Pin are required.
 type Config struct {
 	Keys    store.KeyStore
+	Limits  *ratelimit.Limiter // may be nil
 	Jobs    Jobs
 	Version string // of this build
 	Pin     string // fingerprint of the server's certificate authority, which new keys end in; "" for none
@@ -35,7 +37,7 @@ type Access struct {
 
 // Register registers the operations.
 func Register(rr *rest.Router, cfg Config) *Access {
-	a := &Access{Config: cfg, ring: keyring.New(cfg.Keys), crossOrigin: http.NewCrossOriginProtection()}
+	a := &Access{Config: cfg, ring: keyring.New(cfg.Keys, cfg.Limits), crossOrigin: http.NewCrossOriginProtection()}
 	a.sessionRoutes(rr)
 	a.keyRoutes(rr)
 	a.shareRoutes(rr)

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/connlimit"
 )
 
 // PathSession is the path of sign-in and sign-out, which need no key.
@@ -30,11 +32,11 @@ func (a *Access) Identify(r *http.Request, cookies bool) (auth.Principal, *keyri
 	if len(r.Header["Authorization"]) == 0 && cookies {
 		if token = cookieToken(r); token != "" {
 			if err := a.checkOrigin(r); err != nil {
-				return auth.Principal{}, nil, err
+				return auth.Principal{}, nil, cmp.Or(a.Limits.AllowAddress(r.Context(), connlimit.RemoteAddr(r.RemoteAddr)), err)
 			}
 		}
 	}
-	return a.ring.Authenticate(r.Context(), token)
+	return a.ring.Authenticate(r.Context(), connlimit.RemoteAddr(r.RemoteAddr), token)
 }
 
 // checkOrigin rejects a change that a page of another origin requests.
@@ -85,7 +87,7 @@ func (a *Access) createSession(ctx context.Context, in *createSessionInput) (*cr
 	if err := a.checkOrigin(r); err != nil {
 		return nil, err
 	}
-	p, _, err := a.ring.Authenticate(ctx, in.Body.Token)
+	p, _, err := a.ring.Authenticate(ctx, connlimit.RemoteAddr(r.RemoteAddr), in.Body.Token)
 	if err != nil {
 		return nil, err
 	}

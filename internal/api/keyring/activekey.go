@@ -6,7 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -17,19 +20,24 @@ type ActiveKey struct {
 	cancel      context.CancelCauseFunc
 	expiryTimer *time.Timer // nil for a key that does not expire
 	parent      string      // id of the key that created it, or ""
+	limits      *ratelimit.Limiter
+	bucket      *rate.Limiter // of limits
 
 	requests, streams, searches, charts, explanations atomic.Int64 // currently running; see Limits
 }
 
 // newActiveKey returns the ActiveKey of a key that has not expired.
-func newActiveKey(key store.Key, onExpiry func()) *ActiveKey {
-	k := &ActiveKey{parent: key.Parent}
+func newActiveKey(key store.Key, limits *ratelimit.Limiter, onExpiry func()) *ActiveKey {
+	k := &ActiveKey{parent: key.Parent, limits: limits, bucket: limits.NewKeyBucket()}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	if key.ExpiresAt != 0 {
 		k.expiryTimer = time.AfterFunc(time.Until(key.ExpiresAt.Std()), onExpiry)
 	}
 	return k
 }
+
+// Allow counts a request of the key, see ratelimit.Limiter.AllowKey.
+func (k *ActiveKey) Allow(ctx context.Context) error { return k.limits.AllowKey(ctx, k.bucket) }
 
 // end ends all requests and sessions of the key.
 func (k *ActiveKey) end(cause error) {

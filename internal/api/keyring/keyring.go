@@ -3,12 +3,16 @@
 package keyring
 
 import (
+	"cmp"
 	"context"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/lru"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -17,11 +21,15 @@ const (
 	// another server revoked ends, too.
 	maxCachedKeys = 1_000
 	cacheTTL      = 30 * time.Second
+	// maxSeen is the number of tokens that were valid once and are looked up again also from addresses that send many invalid ones.
+	maxSeen = 10_000
 )
 
 // Ring finds keys by their tokens. It is safe for concurrent use.
 type Ring struct {
-	keys store.KeyStore
+	keys   store.KeyStore
+	limits *ratelimit.Limiter
+	seen   *lru.Cache[string, struct{}] // hashes of tokens that were valid
 
 	mu     sync.Mutex
 	epoch  int // counts revocations: a key that was read before one is not cached after it
@@ -34,24 +42,40 @@ type cachedKey struct {
 	until time.Time
 }
 
-// New returns a Ring for the keys of a store.
-func New(keys store.KeyStore) *Ring {
-	return &Ring{keys: keys, cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}}
+// New returns a Ring for the keys of a store. Requests without a valid key, and those of each key, have limits, which may be nil.
+func New(keys store.KeyStore, limits *ratelimit.Limiter) *Ring {
+	return &Ring{keys: keys, limits: limits, seen: lru.NewCounted[string, struct{}](maxSeen), cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}}
 }
 
-// Authenticate returns the owner of a token and its active key, or an Unauthenticated error.
-func (r *Ring) Authenticate(ctx context.Context, token string) (auth.Principal, *ActiveKey, error) {
+// Authenticate returns the owner of a token that an address sent, and its active key, or an Unauthenticated error. The answer to
+// an unknown token takes longer the more of them the address has sent. From an address beyond its limit, tokens are refused without a lookup unless
+// they were valid before or are too long to be guessed.
+func (r *Ring) Authenticate(ctx context.Context, from netip.Addr, token string) (auth.Principal, *ActiveKey, error) {
 	if token == "" {
+		if err := r.limits.AllowAddress(ctx, from); err != nil {
+			return auth.Principal{}, nil, err
+		}
 		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated,
 			"an API key is required: send it as \"Authorization: Bearer mst_…\" (on the command line use --token-file or MUSTER_TOKEN)")
 	}
-	key, active, err := r.find(ctx, auth.Hash(token))
-	if muster.CodeOf(err) == muster.NotFound {
-		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated, "unknown API key: it was revoked or belongs to another server")
+	hash := auth.Hash(token)
+	if _, seen := r.seen.Get(hash); !seen && !auth.IsGenerated(token) {
+		if err := r.limits.Limited(ctx, from); err != nil {
+			return auth.Principal{}, nil, err
+		}
+	}
+	key, active, err := r.find(ctx, hash)
+	switch muster.CodeOf(err) {
+	case muster.NotFound:
+		err = muster.Errorf(muster.Unauthenticated, "unknown API key: it was revoked or belongs to another server")
+		fallthrough
+	case muster.Unauthenticated, muster.Forbidden:
+		return auth.Principal{}, nil, cmp.Or(r.limits.Failed(ctx, from), err)
 	}
 	if err != nil {
 		return auth.Principal{}, nil, err
 	}
+	r.seen.Add(hash, struct{}{})
 	return auth.Principal{KeyID: key.ID, Name: key.Name, Role: auth.Role(key.Role), Project: key.Project, Job: key.Job, Worker: key.Worker, Expires: key.ExpiresAt}, active, nil
 }
 
@@ -91,7 +115,7 @@ func (r *Ring) activate(key store.Key) (store.Key, *ActiveKey, error) {
 	}
 	active := r.active[key.ID]
 	if active == nil {
-		active = newActiveKey(key, func() { r.deactivate(key.ID, expiredError(key)) })
+		active = newActiveKey(key, r.limits, func() { r.deactivate(key.ID, expiredError(key)) })
 		r.active[key.ID] = active
 	}
 	return key, active, nil

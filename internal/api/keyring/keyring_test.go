@@ -2,6 +2,7 @@ package keyring
 
 import (
 	"context"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,10 +36,10 @@ func (k *slowKeys) DeleteKey(context.Context, string) error { return nil }
 // A key that was read before its revocation is neither accepted nor cached after it.
 func TestRevocationDuringLookup(t *testing.T) {
 	slow := &slowKeys{lookupStarted: make(chan struct{}), revokedCh: make(chan struct{})}
-	k := New(slow)
+	k := New(slow, nil)
 	var lookup sync.WaitGroup
 	lookup.Go(func() {
-		if _, _, err := k.Authenticate(t.Context(), "token"); muster.CodeOf(err) != muster.Unauthenticated {
+		if _, _, err := k.Authenticate(t.Context(), netip.Addr{}, "token"); muster.CodeOf(err) != muster.Unauthenticated {
 			t.Errorf("the first lookup: %v", err)
 		}
 	})
@@ -72,8 +73,8 @@ func TestGrantsExpireWithTheirKeys(t *testing.T) {
 			"revoked": {func(k *Ring) { _ = k.Revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}) }, "was revoked"},
 			"expired": {func(*Ring) { time.Sleep(time.Hour) }, "expired at"},
 		} {
-			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}})
-			_, g, err := k.Authenticate(t.Context(), "token")
+			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}}, nil)
+			_, g, err := k.Authenticate(t.Context(), netip.Addr{}, "token")
 			if err != nil {
 				t.Fatal(err)
 			}
