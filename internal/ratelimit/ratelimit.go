@@ -5,8 +5,10 @@
 // beyond a limit is refused before anything is read, parsed or looked up for it, with the time after which it may be repeated. Requests
 // with a valid key never count for their address: clients behind one address do not limit each other.
 //
-// Answers to unknown keys are delayed, the longer the more of them an address has sent, so that guessing is slow. Delayed answers are
-// bounded in number; beyond that such requests are refused at once.
+// Answers to unknown keys are delayed, the longer the more of them an address has sent, so that guessing is slow. Refusals of an address are
+// held for a moment, so that a flood over open connections slows down. Both are bounded in number: beyond that, requests are refused at
+// once. A delayed answer costs no more than the idle connection that would be there without it, and package connlimit closes it when others need
+// its place.
 package ratelimit
 
 import (
@@ -36,9 +38,13 @@ const Burst = 10
 const (
 	// maxAddresses is how many addresses have a bucket: about 4 MB. The least recently seen one loses its bucket, and begins with a full one.
 	maxAddresses = 16_384
-	// maxDelayed and maxDelayedPerAddress limit the answers that are delayed at a time: each occupies a connection.
+	// The limits of answers to unknown keys that are delayed at a time, of all and of one address.
 	maxDelayed           = 256
 	maxDelayedPerAddress = 16
+	// The limits of refusals that are held at a time, and how long.
+	maxHeld           = 8_192
+	maxHeldPerAddress = 2_048
+	holdFor           = 500 * time.Millisecond
 )
 
 // The delay of an answer to an unknown key begins with minDelay after freeFailures of them, and doubles with each up to maxDelay. Half
@@ -70,7 +76,29 @@ type Limiter struct {
 	cfg       Config
 	onRefusal func(Reason)
 	addresses *lru.Cache[netip.Prefix, *address]
-	delayed   atomic.Int64
+	delayed   slots
+	held      slots
+}
+
+// slots counts what waits at a time.
+type slots struct{ n atomic.Int64 }
+
+// acquire takes a slot of both, unless one has as many as it may. The caller must call release if it has.
+func acquire(all *slots, most int64, ofAddress *slots, mostOfAddress int64) bool {
+	if ofAddress.n.Add(1) > mostOfAddress {
+		ofAddress.n.Add(-1)
+		return false
+	}
+	if all.n.Add(1) > most {
+		release(all, ofAddress)
+		return false
+	}
+	return true
+}
+
+func release(all, ofAddress *slots) {
+	all.n.Add(-1)
+	ofAddress.n.Add(-1)
 }
 
 // New returns a Limiter. onRefusal is called for each refused request; it may be nil.
@@ -84,7 +112,8 @@ func New(cfg Config, onRefusal func(Reason)) *Limiter {
 // address is the state of one source.
 type address struct {
 	bucket  *rate.Limiter
-	delayed atomic.Int64
+	delayed slots
+	held    slots
 
 	mu       sync.Mutex
 	failures float64 // at since, forgotten with halfLife
@@ -125,18 +154,23 @@ func (l *Limiter) AllowAddress(ctx context.Context, from netip.Addr) error {
 	if !l.limitsAddresses(ctx) {
 		return nil
 	}
-	return l.takeFrom(l.address(from))
+	return l.takeFrom(ctx, l.address(from))
 }
 
-func (l *Limiter) takeFrom(a *address) error {
+func (l *Limiter) takeFrom(ctx context.Context, a *address) error {
 	if a.bucket.Allow() {
 		return nil
 	}
-	return l.refuseAddress(a)
+	return l.refuseAddress(ctx, a, untilToken(a.bucket))
 }
 
-func (l *Limiter) refuseAddress(a *address) error {
-	return l.refuse(Address, untilToken(a.bucket), "too many requests without a valid API key from your address")
+// refuseAddress returns the error of a refused request, after a moment if few wait already.
+func (l *Limiter) refuseAddress(ctx context.Context, a *address, wait time.Duration) error {
+	if acquire(&l.held, maxHeld, &a.held, maxHeldPerAddress) {
+		defer release(&l.held, &a.held)
+		_ = backoff.Sleep(ctx, holdFor) // otherwise the client has gone
+	}
+	return l.refuse(Address, wait, "too many requests without a valid API key from your address")
 }
 
 // Limited returns the error of AllowAddress if that would fail, and counts nothing otherwise.
@@ -145,7 +179,7 @@ func (l *Limiter) Limited(ctx context.Context, from netip.Addr) error {
 		return nil
 	}
 	if a := l.address(from); a.bucket.Tokens() < 1 {
-		return l.refuseAddress(a)
+		return l.refuseAddress(ctx, a, untilToken(a.bucket))
 	}
 	return nil
 }
@@ -158,17 +192,13 @@ func (l *Limiter) Failed(ctx context.Context, from netip.Addr) error {
 	}
 	a := l.address(from)
 	delay := a.fail(time.Now())
-	if err := l.takeFrom(a); err != nil || delay == 0 {
+	if err := l.takeFrom(ctx, a); err != nil || delay == 0 {
 		return err
 	}
-	ofAddress, ofAll := a.delayed.Add(1), l.delayed.Add(1)
-	defer func() {
-		a.delayed.Add(-1)
-		l.delayed.Add(-1)
-	}()
-	if ofAddress > maxDelayedPerAddress || ofAll > maxDelayed {
-		return l.refuse(Address, delay, "too many requests with unknown API keys from your address")
+	if !acquire(&l.delayed, maxDelayed, &a.delayed, maxDelayedPerAddress) {
+		return l.refuseAddress(ctx, a, delay)
 	}
+	defer release(&l.delayed, &a.delayed)
 	_ = backoff.Sleep(ctx, delay) // otherwise the client has gone
 	return nil
 }
