@@ -6,7 +6,7 @@
 // with a valid key never count for their address: clients behind one address do not limit each other.
 //
 // Answers to unknown keys are delayed, the longer the more of them an address has sent, so that guessing is slow. Refusals of an address are
-// held for a moment, so that a flood over open connections slows down. Both are bounded in number: beyond that, requests are refused at
+// held for half a second, and longer if many are, so that a flood over open connections slows down. Both are bounded in number: beyond that, requests are refused at
 // once. A delayed answer costs no more than the idle connection that would be there without it, and package connlimit closes it when others need
 // its place.
 package ratelimit
@@ -41,10 +41,17 @@ const (
 	// The limits of answers to unknown keys that are delayed at a time, of all and of one address.
 	maxDelayed           = 256
 	maxDelayedPerAddress = 16
-	// The limits of refusals that are held at a time, and how long.
-	maxHeld           = 8_192
-	maxHeldPerAddress = 2_048
-	holdFor           = 500 * time.Millisecond
+	// The limits of refusals that are held at a time: about as many as there are connections.
+	maxHeld           = 16_384
+	maxHeldPerAddress = 8_192
+)
+
+// Refusals are held for minHold or longer, up to maxHold, so that an address gets refusals of so many requests per second at most, over however many
+// connections.
+const (
+	minHold           = 500 * time.Millisecond
+	maxHold           = 10 * time.Second
+	refusalsPerSecond = 500
 )
 
 // The delay of an answer to an unknown key begins with minDelay after freeFailures of them, and doubles with each up to maxDelay. Half
@@ -168,7 +175,8 @@ func (l *Limiter) takeFrom(ctx context.Context, a *address) error {
 func (l *Limiter) refuseAddress(ctx context.Context, a *address, wait time.Duration) error {
 	if acquire(&l.held, maxHeld, &a.held, maxHeldPerAddress) {
 		defer release(&l.held, &a.held)
-		_ = backoff.Sleep(ctx, holdFor) // otherwise the client has gone
+		hold := time.Duration(a.held.n.Load()) * time.Second / refusalsPerSecond
+		_ = backoff.Sleep(ctx, min(max(minHold, hold), maxHold)) // otherwise the client has gone
 	}
 	return l.refuse(Address, wait, "too many requests without a valid API key from your address")
 }

@@ -182,12 +182,19 @@ func TestRefusalsAreHeld(t *testing.T) {
 			})
 		}
 		held.Wait()
-		if n, took := atOnce.Load(), time.Since(start); n != 7 || took != holdFor {
+		if n, took := atOnce.Load(), time.Since(start); n != 7 || took != maxHold {
 			t.Errorf("%d refusals came at once, the last one after %s", n, took)
 		}
-		time.Sleep(2*time.Second - holdFor)
+		if got := allowed(t, l, here.String(), 150); got != 100 {
+			t.Errorf("%d requests passed 10 s later", got)
+		}
+		time.Sleep(2 * time.Second)
 		if got := allowed(t, l, here.String(), 150); got != 20 {
 			t.Errorf("%d requests passed 2 s later", got)
+		}
+		start = time.Now()
+		if err := l.AllowAddress(t.Context(), here); err == nil || time.Since(start) != minHold {
+			t.Errorf("a single refusal took %s: %v", time.Since(start), err)
 		}
 	})
 }
