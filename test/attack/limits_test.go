@@ -395,6 +395,18 @@ func TestLimitedAnswersHaveSecurityHeaders(t *testing.T) {
 	}
 }
 
+// TestOwnAuthorityDoesNotLockOutBrowsers looks for HSTS, which would forbid a visitor to accept the certificate of the server's own authority.
+// test/e2e TestTLSFilesAreReplaced has the header with a certificate of another authority.
+func TestOwnAuthorityDoesNotLockOutBrowsers(t *testing.T) {
+	t.Parallel()
+	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{TLS: true}))
+	for _, path := range []string{"/", "/nothing", "/api/v1/jobs", "/ca.crt"} {
+		if h := e.do(e.request(http.MethodGet, path, "", nil)).Header(); h.Get("Strict-Transport-Security") != "" {
+			t.Errorf("%s: %v", path, h)
+		}
+	}
+}
+
 // TestStreamsOfAKeyAreLimited opens streams of all kinds with one key: beyond 100 they are refused, and another key has its own.
 func TestStreamsOfAKeyAreLimited(t *testing.T) {
 	t.Parallel()
